@@ -1,0 +1,26 @@
+// C[m, n] = sum_k A[m, k] B[k, n], with TRANS_B: B[n, k]. A: (M, K), C: (M, N); rows are lda, ldb, ldc
+// elements apart.
+//
+// stage 1, naive: one thread computes one element of C, and neighbouring threads take neighbouring rows: the
+// mapping that everyone writes first. nothing is shared between threads; it is here to be right and to be
+// compared with.
+//
+// what limits it: each lane of a warp reads another row of A, so a load touches 16 lines of 128 bytes to use
+// 2 or 4 bytes of each, and there are two loads for every multiplication.
+
+#include "convert.cuh"
+
+extern "C" __global__ void __launch_bounds__(BLOCK_X* BLOCK_Y)
+    gemm_naive(const IN* A, const IN* B, OUT* C, int M, int N, int K, int lda, int ldb, int ldc) {
+  const int m = blockIdx.x * BLOCK_X + threadIdx.x;
+  const int n = blockIdx.y * BLOCK_Y + threadIdx.y;
+  if (m >= M || n >= N) return;
+
+  const IN* a = A + static_cast<long long>(m) * lda;
+  const IN* b = TRANS_B ? B + static_cast<long long>(n) * ldb : B + n;
+  const long long b_step = TRANS_B ? 1 : ldb;
+
+  float sum = 0.f;
+  for (int k = 0; k < K; ++k) sum += to_float(a[k]) * to_float(b[k * b_step]);
+  C[static_cast<long long>(m) * ldc + n] = from_float<OUT>(sum);
+}

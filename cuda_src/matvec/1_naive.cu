@@ -1,0 +1,19 @@
+// c[n] = sum_k a[k] B[n, k]. a: (K), B: (N, K), rows ldb elements apart, c: (N).
+//
+// stage 1, naive: one thread computes one element of c. it is here to be right and to be compared with.
+//
+// what limits it: the lanes of a warp walk down 32 rows side by side, so each load touches 32 lines to use 2
+// or 4 bytes of each; and N threads are few for a whole device.
+
+#include "convert.cuh"
+
+extern "C" __global__ void __launch_bounds__(THREADS)
+    matvec_naive(const IN* a, const IN* B, OUT* c, int N, int K, int ldb) {
+  const int n = blockIdx.x * THREADS + threadIdx.x;
+  if (n >= N) return;
+  const IN* b = B + static_cast<long long>(n) * ldb;
+
+  float sum = 0.f;
+  for (int k = 0; k < K; ++k) sum += to_float(a[k]) * to_float(b[k]);
+  c[n] = from_float<OUT>(sum);
+}

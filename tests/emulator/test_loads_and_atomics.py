@@ -1,0 +1,290 @@
+"""Loads, stores and atomics of every width, in every space."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from emulation import Array, apply, compile_cuda, module
+
+from workbench.emulator import Memory, Program, launch
+
+RNG = np.random.default_rng(5)
+
+
+def random_bytes(count: int) -> Array:
+    return RNG.integers(0, 256, count).astype(np.uint8)
+
+
+@pytest.mark.parametrize(
+    ("type_name", "dtype"),
+    [
+        ("u8", "u1"),
+        ("s8", "i1"),
+        ("b8", "u1"),
+        ("u16", "u2"),
+        ("s16", "i2"),
+        ("b16", "u2"),
+        ("u32", "u4"),
+        ("s32", "i4"),
+    ],
+)
+@pytest.mark.parametrize("register", ["b32", "b64"])
+def test_narrow_loads_extend_to_the_register(type_name: str, dtype: str, register: str) -> None:
+    text = module(
+        f"""
+        ld.param.u64 %a, [a]; ld.param.u64 %x, [x]; mov.u32 %i, %tid.x;
+        mul.wide.u32 %o, %i, {np.dtype(dtype).itemsize}; add.u64 %a, %a, %o;
+        mul.wide.u32 %o, %i, {8 if register == "b64" else 4}; add.u64 %x, %x, %o;
+        ld.global.{type_name} %v, [%a];
+        st.global.{register} [%x], %v;
+        ret;
+        """,
+        ".param .u64 a, .param .u64 x",
+        f".reg .b64 %a; .reg .b64 %x; .reg .b64 %o; .reg .b32 %i; .reg .{register} %v;",
+    )
+    array = random_bytes(64 * np.dtype(dtype).itemsize).view(dtype)
+    wide = f"{dtype[0]}{8 if register == 'b64' else 4}"
+    memory = Memory()
+    a, x = memory.upload(array, "a"), memory.allocate(64 * np.dtype(wide).itemsize, "x")
+    launch(Program.from_ptx(text).entries["k"], 1, 64, [a, x], memory=memory)
+    assert np.array_equal(memory.read(x, wide), array.astype(wide))
+
+
+def test_a_narrow_store_takes_the_low_bits() -> None:
+    array = RNG.integers(0, 2**63, 64).astype(np.uint64)
+    for body in (
+        "st.local.u32 [place], %a; ld.local.u32 %x, [place];",
+        "{ .reg .b32 low; cvt.u32.u64 low, %a; st.local.u32 [place], low; ld.local.u32 %x, [place]; }",
+    ):
+        found = apply(body, [("u64", array)], "u32", registers=".local .align 8 .b8 place[8];")
+        assert np.array_equal(found, array.astype(np.uint32))
+    body = "st.local.u8 [place+3], %a; ld.local.s8 %x, [place+3];"
+    found = apply(body, [("u64", array)], "s32", registers=".local .align 8 .b8 place[8];")
+    assert np.array_equal(found, array.astype(np.int8))
+
+
+@pytest.mark.parametrize("space", ["global", "shared", "local", ""])
+@pytest.mark.parametrize(
+    ("vector", "width"), [("v2", 8), ("v2", 16), ("v4", 16), ("v2", 32), ("v4", 32), ("v2", 64), ("v4", 8)]
+)
+def test_vectors(space: str, vector: str, width: int) -> None:
+    """Every thread moves one vector from a to x, through the space; the elements swap their order on the way."""
+    count, threads = int(vector[1]), 48
+    size = count * width // 8
+    names = [f"%v{n}" for n in range(count)]
+    kind = f"b{max(width, 16)}"
+    dot = f".{space}" if space else ""
+    through = {
+        "global": "",
+        "": "",
+        "shared": f"mul.lo.u32 %s, %i, {size}; mov.u32 %t, tile; add.u32 %s, %s, %t;",
+        "local": "mov.u32 %s, place;",
+    }[space]
+    where = "%x" if space in ("global", "") else "%s"
+    text = module(
+        f"""
+        ld.param.u64 %a, [a]; ld.param.u64 %x, [x]; mov.u32 %i, %tid.x;
+        mul.wide.u32 %o, %i, {size}; add.u64 %a, %a, %o; add.u64 %x, %x, %o;
+        {through}
+        ld.global.{vector}.b{width} {{{", ".join(names)}}}, [%a];
+        st{dot}.{vector}.b{width} [{where}], {{{", ".join(reversed(names))}}};
+        ld{dot}.{vector}.b{width} {{{", ".join(names)}}}, [{where}];
+        st.global.{vector}.b{width} [%x], {{{", ".join(names)}}};
+        ret;
+        """,
+        ".param .u64 a, .param .u64 x",
+        f".reg .b64 %a; .reg .b64 %x; .reg .b64 %o; .reg .b32 %i; .reg .b32 %s; .reg .b32 %t; .reg .{kind} %v<4>;"
+        f".shared .align 32 .b8 tile[{size * threads}]; .local .align 32 .b8 place[{size}];",
+    )
+    array = random_bytes(size * threads).view(f"u{width // 8}").reshape(threads, count)
+    memory = Memory()
+    a, x = memory.upload(array, "a"), memory.allocate(array.nbytes, "x")
+    launch(Program.from_ptx(text).entries["k"], 1, threads, [a, x], memory=memory)
+    assert np.array_equal(memory.read(x, array.dtype, array.shape), array[:, ::-1])
+
+
+def test_a_sink_in_a_vector_keeps_its_place() -> None:
+    memory = Memory()
+    text = module(
+        "ld.param.u64 %a, [a]; ld.global.v4.u32 {%v0, _, %v1, _}, [%a]; st.global.v2.u32 [%a], {%v1, %v0}; ret;",
+        ".param .u64 a",
+        ".reg .b64 %a; .reg .b32 %v<2>;",
+    )
+    a = memory.upload(np.arange(4, dtype=np.uint32), "a")
+    launch(Program.from_ptx(text).entries["k"], 1, 1, [a], memory=memory)
+    assert memory.read(a, np.uint32).tolist() == [2, 0, 2, 3]
+
+
+def test_generic_addresses_reach_every_space() -> None:
+    source = """
+    __constant__ int table[4] = {10, 20, 30, 40};
+    __device__ int counter = 7;
+    __device__ __noinline__ int fetch(const int* p) { return *p; }
+    extern "C" __global__ void k(int* out, int which, int4 s) {
+        __shared__ int shared_value[2];
+        int local_value[4] = {100 + which, 200, 300, 400};
+        shared_value[threadIdx.x & 1] = 5;
+        __syncthreads();
+        const int* p = which == 0 ? out : which == 1 ? shared_value : which == 2 ? local_value + (threadIdx.x & 3)
+                     : which == 3 ? table + 2 : which == 4 ? &counter : (const int*)&s + 3;
+        int space = __isShared(p) ? 1000 : __isGlobal(p) ? 2000 : __isLocal(p) ? 4000 : 0;
+        out[1 + threadIdx.x] = fetch(p) + space;
+    }
+    """
+    entry = compile_cuda(source).entries["k"]
+    expected = {0: [2999] * 4, 1: [1005] * 4, 2: [4102, 4200, 4300, 4400], 4: [2007] * 4}
+    for which, answer in expected.items():
+        memory = Memory()
+        out = memory.upload(np.full(5, 999, np.int32), "out")
+        launch(entry, 1, 4, [out, which, np.arange(4, dtype=np.int32).tobytes()], memory=memory)
+        assert memory.read(out, np.int32)[1:].tolist() == answer, which
+    for which, answer in {3: 30, 5: 3}.items():
+        memory = Memory()
+        out = memory.upload(np.full(5, 999, np.int32), "out")
+        launch(entry, 1, 4, [out, which, np.arange(4, dtype=np.int32).tobytes()], memory=memory)
+        assert memory.read(out, np.int32)[1] % 1000 == answer
+
+
+def test_module_variables_keep_their_values_between_launches() -> None:
+    source = """
+    __device__ int table[4] = {1, 2, -3, 4};
+    __device__ int* middle = table + 2;
+    __constant__ float scale[2] = {0.5f, 8.f};
+    extern "C" __global__ void k(float* out) { *middle += 1; out[0] = table[2] * scale[1]; }
+    """
+    program, memory = compile_cuda(source), Memory()
+    out = memory.allocate(4, "out")
+    for expected in (-16, -8):
+        launch(program.entries["k"], 1, 1, [out], memory=memory)
+        assert memory.read(out, np.float32)[0] == expected
+    assert memory.read(program.variable("table", memory), np.int32).tolist() == [1, 2, -1, 4]
+    fresh = Memory()
+    launch(program.entries["k"], 1, 1, [fresh.allocate(4, "out")], memory=fresh)
+    assert fresh.read(program.variable("table", fresh), np.int32)[2] == -2
+
+
+ATOMICS: dict[str, Any] = {
+    "add": np.add,
+    "min": np.minimum,
+    "max": np.maximum,
+    "and": np.bitwise_and,
+    "or": np.bitwise_or,
+    "xor": np.bitwise_xor,
+}
+
+
+def atomic(
+    space: str, operation: str, type_name: str, start: Array, array: Array, register: str
+) -> tuple[Array, Array]:
+    """Every thread of several warps applies its value to one place: what each got, and what is left."""
+    size = start.itemsize
+    kind = f"b{max(8 * size, 16)}"
+    name = "tile" if space == "shared" else "%place"
+    where = "cvta.shared.u64 %place, %tile64;" if space == "" else ""
+    target = "tile" if space == "shared" else "%place"
+    text = module(
+        f"""
+        ld.param.u64 %a, [a]; ld.param.u64 %x, [x]; ld.param.u64 %place, [place]; mov.u32 %i, %tid.x;
+        mul.wide.u32 %o, %i, {size}; add.u64 %a, %a, %o; add.u64 %x, %x, %o;
+        setp.eq.u32 %first, %i, 0;
+        @%first ld.global.{kind} %v, [%place];
+        @%first st.shared.{kind} [tile], %v;
+        bar.sync 0;
+        mov.u64 %tile64, tile; {where}
+        ld.global.{kind} %v, [%a];
+        atom{f".{space}" if space else ""}.{operation}.{type_name} %v, [{target}], %v;
+        st.global.{kind} [%x], %v;
+        bar.sync 0;
+        @%first ld.shared.{kind} %v, [tile];
+        ld.param.u64 %place, [place];
+        @%first {f"st.global.{kind} [%place], %v;" if space != "global" else "mov.u32 %i, 0;"}
+        ret;
+        """,
+        ".param .u64 a, .param .u64 x, .param .u64 place",
+        ".reg .b64 %a; .reg .b64 %x; .reg .b64 %o; .reg .b32 %i; .reg .b64 %place; .reg .b64 %tile64;"
+        ".reg .pred %first;"
+        f".reg .{register} %v; .shared .align 8 .b8 tile[8];",
+    )
+    del name
+    memory = Memory()
+    a, place = memory.upload(array, "a"), memory.upload(start, "place")
+    x = memory.allocate(array.nbytes, "x", element_size=size)
+    launch(Program.from_ptx(text).entries["k"], 1, len(array), [a, x, place], memory=memory)
+    return memory.read(x, array.dtype), memory.read(place, start.dtype)
+
+
+@pytest.mark.parametrize("space", ["global", "shared", ""])
+@pytest.mark.parametrize("type_name", ["u32", "s32", "u64", "s64"])
+def test_integer_atomics(space: str, type_name: str) -> None:
+    dtype = np.dtype(f"{'i' if type_name[0] == 's' else 'u'}{int(type_name[1:]) // 8}")
+    array = random_bytes(100 * dtype.itemsize).view(dtype)
+    start = random_bytes(dtype.itemsize).view(dtype)
+    for operation, function in ATOMICS.items():
+        kind = f"b{type_name[1:]}" if operation in ("and", "or", "xor") else type_name
+        if operation == "add" and type_name == "s64":
+            kind = "u64"
+        got, left = atomic(space, operation, kind, start, array, f"b{type_name[1:]}")
+        with np.errstate(over="ignore"):
+            assert left[0] == function.reduce(np.concatenate([start, array]), dtype=dtype), operation
+        assert start[0] in got
+
+
+def test_every_thread_gets_the_value_before_its_own() -> None:
+    got, left = atomic("shared", "add", "u32", np.zeros(1, np.uint32), np.ones(200, np.uint32), "b32")
+    assert sorted(got.tolist()) == list(range(200))
+    assert left[0] == 200
+
+
+def test_exchange_passes_every_value_on() -> None:
+    array = np.arange(1, 101, dtype=np.uint32)
+    got, left = atomic("global", "exch", "b32", np.zeros(1, np.uint32), array, "b32")
+    assert sorted([*got.tolist(), int(left[0])]) == list(range(101))
+
+
+def test_wrapping_increment_and_decrement() -> None:
+    limit = np.full(10, 3, np.uint32)
+    assert atomic("shared", "inc", "u32", np.zeros(1, np.uint32), limit, "b32")[1][0] == 10 % 4
+    assert atomic("shared", "dec", "u32", np.array([9], np.uint32), limit, "b32")[1][0] == 2  # 9 > 3 wraps to 3
+
+
+def test_float_atomics() -> None:
+    array = RNG.integers(-8, 8, 100)
+    for type_name, dtype in (("f32", np.float32), ("f64", np.float64)):
+        _, left = atomic("global", "add", type_name, np.array([2], dtype), array.astype(dtype), type_name)
+        assert left[0] == 2 + array.sum()
+    _, left = atomic("shared", "add.noftz", "f16", np.array([2], np.float16), array.astype(np.float16), "b16")
+    assert left[0] == 2 + array.sum()
+    pairs = array.reshape(50, 2).astype(np.float16)
+    _, left = atomic(
+        "global",
+        "add.noftz",
+        "f16x2",
+        np.array([1, 2], np.float16).view(np.uint32),
+        pairs.view(np.uint32).ravel(),
+        "b32",
+    )
+    assert left.view(np.float16).tolist() == (pairs.sum(axis=0) + np.array([1, 2])).tolist()
+
+
+def test_compare_and_swap_and_reductions_of_cuda() -> None:
+    source = """
+    extern "C" __global__ void k(unsigned* a, unsigned long long* b, float* c) {
+        unsigned seen;
+        do { seen = a[0]; } while (atomicCAS(a, seen, seen * 3 + 1) != seen);
+        atomicAdd(b, 5ull); atomicMax((int*)a + 1, (int)threadIdx.x - 10); atomicAdd(c, .5f); atomicSub(a + 2, 1u);
+    }
+    """
+    memory = Memory()
+    a, b, c = (
+        memory.upload(np.zeros(4, dtype), name)
+        for dtype, name in ((np.uint32, "a"), (np.uint64, "b"), (np.float32, "c"))
+    )
+    launch(compile_cuda(source).entries["k"], 2, 32, [a, b, c], memory=memory)
+    expected = 0
+    for _ in range(64):
+        expected = (expected * 3 + 1) % 2**32
+    assert memory.read(a, np.uint32).tolist() == [expected, 21, 2**32 - 64, 0]
+    assert memory.read(b, np.uint64)[0] == 320
+    assert memory.read(c, np.float32)[0] == 32

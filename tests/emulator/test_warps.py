@@ -1,0 +1,323 @@
+"""Warp operations, control flow and barriers."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from emulation import Array, apply, compile_cuda
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from workbench.emulator import Memory, launch
+
+LANES = np.arange(32)
+RNG = np.random.default_rng(9)
+
+
+def values() -> Array:
+    return RNG.integers(0, 2**32, 32).astype(np.uint32)
+
+
+def shuffle(mode: str, lane: int, b: int, segment: int, bound: int) -> tuple[int, bool]:
+    """Source lane and predicate, as the PTX manual puts it."""
+    segment_mask, clamp = segment & 31, bound & 31
+    highest = (lane & segment_mask) | (clamp & ~segment_mask)
+    lowest = lane & segment_mask
+    b &= 31
+    if mode == "up":
+        source, inside = lane - b, lane - b >= highest
+    elif mode == "down":
+        source, inside = lane + b, lane + b <= highest
+    elif mode == "bfly":
+        source, inside = lane ^ b, lane ^ b <= highest
+    else:
+        source = lowest | (b & ~segment_mask)
+        inside = source <= highest
+    return (source if inside else lane), inside
+
+
+@pytest.mark.parametrize("mode", ["up", "down", "bfly", "idx"])
+@pytest.mark.parametrize("width", [32, 16, 8, 2])
+def test_shuffles(mode: str, width: int) -> None:
+    bound = 0 if mode == "up" else 31
+    control = (32 - width) << 8 | bound
+    array = values()
+    for offset in (0, 1, 3, 7, 16, 31):
+        found, valid = apply(
+            f"shfl.sync.{mode}.b32 %x|%y, %a, {offset}, {control}, -1;", [("b32", array)], ["b32", "pred"], block=32
+        )
+        expected = [shuffle(mode, lane, offset, 32 - width, bound) for lane in range(32)]
+        assert found.tolist() == [array[source] for source, _ in expected]
+        assert valid.tolist() == [inside for _, inside in expected]
+        in_place = f"shfl.sync.{mode}.b32 %a, %a, {offset}, {control}, -1; mov.b32 %x, %a;"
+        assert np.array_equal(apply(in_place, [("b32", array)], "b32", block=32), found)
+
+
+def test_shuffle_by_a_different_lane_in_every_lane() -> None:
+    array, lanes = values(), RNG.permutation(32).astype(np.uint32)
+    inputs = [("b32", array), ("b32", lanes)]
+    assert np.array_equal(apply("shfl.sync.idx.b32 %x, %a, %b, 31, -1;", inputs, "b32", block=32), array[lanes])
+
+
+def test_votes() -> None:
+    for bits in (0, 0xFFFFFFFF, 1, 0x80000000, 0x0F0F1234):
+        given_ = (bits >> LANES & 1).astype(bool)
+        body = """
+        vote.sync.all.pred %x, %a, -1; vote.sync.any.pred %y, %a, -1; vote.sync.uni.pred %z, %a, -1;
+        vote.sync.ballot.b32 %w, %a, -1;
+        """
+        found = apply(body, [("pred", given_)], ["pred", "pred", "pred", "b32"], block=32)
+        assert [set(f.tolist()) for f in found] == [
+            {given_.all()},
+            {given_.any()},
+            {len(set(given_.tolist())) == 1},
+            {bits},
+        ]
+        negated = apply("vote.sync.ballot.b32 %x, !%a, -1;", [("pred", given_)], "b32", block=32)
+        assert set(negated.tolist()) == {~bits & 0xFFFFFFFF}
+
+
+def test_matches() -> None:
+    keys = RNG.integers(0, 4, 32).astype(np.uint32)
+    masks = [sum(1 << int(other) for other in LANES if keys[other] == key) for key in keys]
+    assert apply("match.any.sync.b32 %x, %a, -1;", [("b32", keys)], "b32", block=32).tolist() == masks
+    wide = keys.astype(np.uint64) << 32
+    assert apply("match.any.sync.b64 %x, %a, -1;", [("b64", wide)], "b32", block=32).tolist() == masks
+    mask, same = apply("match.all.sync.b32 %x|%y, %a, -1;", [("b32", keys)], ["b32", "pred"], block=32)
+    assert (set(mask.tolist()), same.any()) == ({0}, False)
+    mask, same = apply("match.all.sync.b32 %x|%y, %a, -1;", [("b32", keys * 0)], ["b32", "pred"], block=32)
+    assert (set(mask.tolist()), same.all()) == ({0xFFFFFFFF}, True)
+
+
+@pytest.mark.parametrize(
+    ("operation", "dtype"),
+    [
+        *((f"{name}.{kind}32", f"{letter}4") for name in ("add", "min", "max") for kind, letter in ("uu", "si")),
+        *((f"{name}.b32", "u4") for name in ("and", "or", "xor")),
+    ],
+)
+def test_reductions(operation: str, dtype: str) -> None:
+    array = values() | np.uint32(0x11) if operation.startswith("and") else values()
+    functions = {
+        "add": np.add,
+        "min": np.minimum,
+        "max": np.maximum,
+        "and": np.bitwise_and,
+        "or": np.bitwise_or,
+        "xor": np.bitwise_xor,
+    }
+    found = apply(f"redux.sync.{operation} %x, %a, -1;", [("b32", array)], "b32", block=32).view(dtype)
+    expected = functions[operation.partition(".")[0]].reduce(array.view(dtype), dtype=dtype)
+    assert set(found.tolist()) == {int(expected)}
+
+
+def test_elect_and_active_mask() -> None:
+    found = apply("elect.sync %x|%y, -1;", [("b32", values())], ["b32", "pred"], block=32)
+    assert set(found[0].tolist()) == {0}
+    assert found[1].tolist() == [True] + [False] * 31
+    masks = apply(
+        "mov.u32 %x, 0; mov.u32 %b, %laneid; setp.lt.u32 %p, %b, 5; @%p activemask.b32 %x;",
+        [("b32", values())],
+        "b32",
+        block=32,
+        registers=".reg .b32 %b;",
+    )
+    assert masks.tolist() == [31] * 5 + [0] * 27
+
+
+def test_collectives_of_the_lanes_named_in_a_mask() -> None:
+    source = """
+    extern "C" __global__ void k(int* out) {
+        int lane = threadIdx.x, value = lane * 10;
+        if (lane & 1) value = __reduce_add_sync(0xAAAAAAAAu, value) + __popc(__ballot_sync(0xAAAAAAAAu, lane > 8));
+        else value = __shfl_xor_sync(0x55555555u, value, 2);
+        __syncwarp();
+        out[lane] = value;
+    }
+    """
+    memory = Memory()
+    out = memory.allocate(128, "out")
+    launch(compile_cuda(source).entries["k"], 1, 32, [out], memory=memory)
+    odd = sum(10 * lane for lane in range(1, 32, 2)) + len([lane for lane in range(1, 32, 2) if lane > 8])
+    assert memory.read(out, np.int32).tolist() == [odd if lane & 1 else (lane ^ 2) * 10 for lane in range(32)]
+
+
+def test_special_registers_know_where_a_thread_is() -> None:
+    source = """
+    extern "C" __global__ void k(unsigned* out) {
+        unsigned warp, lane, less;
+        asm("mov.u32 %0, %%warpid;" : "=r"(warp)); asm("mov.u32 %0, %%laneid;" : "=r"(lane));
+        asm("mov.u32 %0, %%lanemask_lt;" : "=r"(less));
+        unsigned block = blockIdx.x + gridDim.x * (blockIdx.y + gridDim.y * blockIdx.z);
+        unsigned thread = threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z);
+        unsigned all = blockDim.x * blockDim.y * blockDim.z;
+        unsigned* mine = out + 4 * (block * all + thread);
+        mine[0] = block; mine[1] = warp * 32 + lane; mine[2] = less; mine[3] = threadIdx.y * 100 + threadIdx.z;
+    }
+    """
+    memory = Memory()
+    grid, block = (2, 3, 2), (5, 4, 3)
+    out = memory.allocate(4 * 4 * 12 * 60, "out")
+    launch(compile_cuda(source).entries["k"], grid, block, [out], memory=memory)
+    found = memory.read(out, np.uint32, (12, 60, 4))
+    threads = np.arange(60)
+    assert np.array_equal(found[:, :, 0], np.broadcast_to(np.arange(12)[:, None], (12, 60)))
+    assert np.array_equal(found[3, :, 1], threads)
+    assert np.array_equal(found[3, :, 2], (1 << threads % 32) - 1)
+    assert np.array_equal(found[3, :, 3], threads // 5 % 4 * 100 + threads // 20)
+
+
+@given(st.lists(st.integers(-3, 40), min_size=32, max_size=32), st.integers(0, 5))
+@settings(max_examples=25, deadline=None)
+def test_lanes_that_go_their_own_ways_compute_what_they_would_alone(inputs: list[int], seed: int) -> None:
+    source = """
+    extern "C" __global__ void k(int* data) {
+        int n = data[threadIdx.x], steps = 0;
+        if (n < 0) { data[threadIdx.x] = -1; return; }
+        for (int i = 0; i < n; ++i) {
+            if (i % 3 == 0) continue;
+            steps += i;
+            if (steps > 200) break;
+            switch (n & 3) {
+                case 0: steps += 1; break;
+                case 1: steps ^= 5; break;
+                case 2: steps *= 2; break;
+                default: --steps;
+            }
+        }
+        while (n > 1) { n = n & 1 ? 3 * n + 1 : n / 2; ++steps; }
+        data[threadIdx.x] = steps;
+    }
+    """
+
+    def alone(n: int) -> int:
+        if n < 0:
+            return -1
+        steps = 0
+        for i in range(n):
+            if i % 3 == 0:
+                continue
+            steps += i
+            if steps > 200:
+                break
+            steps = [steps + 1, steps ^ 5, steps * 2, steps - 1][n & 3]
+        while n > 1:
+            n = 3 * n + 1 if n & 1 else n // 2
+            steps += 1
+        return steps
+
+    memory = Memory()
+    data = memory.upload(np.array(inputs, np.int32), "data")
+    launch(compile_cuda(source).entries["k"], 1, 32, [data], memory=memory, seed=seed)
+    assert memory.read(data, np.int32).tolist() == [alone(n) for n in inputs]
+
+
+def test_indexed_branches() -> None:
+    body = """
+    T: .branchtargets L0, L1, L2;
+    brx.idx %a, T;
+    L0: mov.u32 %x, 10; bra J;
+    L1: mov.u32 %x, 11; bra J;
+    L2: mov.u32 %x, 12;
+    J:
+    """
+    array = RNG.integers(0, 3, 64).astype(np.uint32)
+    assert np.array_equal(apply(body, [("b32", array)], "b32"), array + 10)
+
+
+def test_calls_are_expanded_with_registers_of_their_own() -> None:
+    source = """
+    __device__ __noinline__ float inner(float x, int n) {
+        float part[4]; for (int i = 0; i < 4; ++i) part[(i + n) & 3] = x + i;
+        if (n & 1) return part[n & 3] * 2;
+        return part[1];
+    }
+    __device__ __noinline__ double outer(float x, int n, double z) { return inner(x, n) + inner(x + 1, n + 1) + z; }
+    extern "C" __global__ void k(double* out) {
+        int n = threadIdx.x;
+        double a = outer(n, n, 0.5);
+        if (n > 7) a += outer(1, 2, 3);
+        out[n] = a;
+    }
+    """
+
+    def inner(x: float, n: int) -> float:
+        part = [0.0] * 4
+        for i in range(4):
+            part[(i + n) & 3] = x + i
+        return part[n & 3] * 2 if n & 1 else part[1]
+
+    def outer(x: float, n: int, z: float) -> float:
+        return inner(x, n) + inner(x + 1, n + 1) + z
+
+    memory = Memory()
+    out = memory.allocate(32 * 8, "out")
+    launch(compile_cuda(source).entries["k"], 1, 32, [out], memory=memory)
+    expected = [outer(n, n, 0.5) + (outer(1, 2, 3) if n > 7 else 0) for n in range(32)]
+    assert memory.read(out, np.float64).tolist() == expected
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_barriers_order_warps(seed: int) -> None:
+    source = """
+    extern "C" __global__ void k(int* out) {
+        __shared__ int ring[256];
+        int t = threadIdx.x;
+        ring[t] = t;
+        for (int i = 0; i < 5; ++i) {
+            __syncthreads();
+            int other = ring[(t + 97) % 256];
+            __syncthreads();
+            ring[t] = other;
+        }
+        int many = __syncthreads_count(t % 3 == 0), any = __syncthreads_or(t == 77), all = __syncthreads_and(t < 255);
+        out[t] = ring[t] + 1000 * many + 1000000 * any + 10000000 * all;
+    }
+    """
+    memory = Memory()
+    out = memory.allocate(1024, "out")
+    launch(compile_cuda(source).entries["k"], 1, 256, [out], memory=memory, seed=seed)
+    expected = (np.arange(256) + 5 * 97) % 256 + 1000 * 86 + 1000000
+    assert memory.read(out, np.int32).tolist() == expected.tolist()
+
+
+def test_named_barriers_pass_a_tile_from_warp_to_warp() -> None:
+    source = """
+    extern "C" __global__ void k(int* out) {
+        __shared__ int slot[32];
+        int lane = threadIdx.x & 31;
+        for (int i = 0; i < 4; ++i) {
+            if (threadIdx.x < 32) {
+                slot[lane] = i * 100 + lane;
+                asm volatile("bar.arrive 1, 64;" ::: "memory");
+                asm volatile("bar.sync 2, 64;" ::: "memory");
+            } else {
+                asm volatile("bar.sync 1, 64;" ::: "memory");
+                out[i * 32 + lane] = slot[31 - lane];
+                asm volatile("bar.arrive 2, 64;" ::: "memory");
+            }
+        }
+    }
+    """
+    for seed in range(4):
+        memory = Memory()
+        out = memory.allocate(512, "out")
+        launch(compile_cuda(source).entries["k"], 1, 64, [out], memory=memory, seed=seed)
+        expected = np.arange(4)[:, None] * 100 + LANES[::-1]
+        assert np.array_equal(memory.read(out, np.int32, (4, 32)), expected)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_blocks_that_wait_for_each_other_are_resident_together(seed: int) -> None:
+    source = """
+    extern "C" __global__ void k(volatile int* flag, int* out) {
+        if (threadIdx.x == 0) {
+            if (blockIdx.x == 0) { while (*flag == 0) {} out[0] = 42; }
+            else { __threadfence(); *flag = 1; }
+        }
+    }
+    """
+    memory = Memory()
+    flag, out = memory.upload(np.zeros(1, np.int32), "flag"), memory.allocate(4, "out")
+    launch(compile_cuda(source).entries["k"], 2, 32, [flag, out], memory=memory, seed=seed)
+    assert memory.read(out, np.int32)[0] == 42

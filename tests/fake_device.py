@@ -1,0 +1,67 @@
+"""A device that answers from the reference, or wrongly if told to: the harness is tested without kernels."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from workbench.compiler import Compiled
+from workbench.launch import Array, Plan
+from workbench.operation import Problem
+from workbench.results import DeviceInfo
+
+Spoil = Callable[[Problem, dict[str, np.ndarray[Any, Any]]], None]
+
+
+class FakeDevice:
+    """Solves each bound problem by its reference, then lets `spoil(problem, storages)` tamper with all arrays.
+
+    The problem is found by asking `problem_of`, set by the test: a real device only ever sees launches.
+    """
+
+    name = "emulator"
+    architecture = 90
+
+    def __init__(self, spoil: Spoil = lambda problem, storage: None) -> None:
+        self.spoil = spoil
+        self.problems: list[Problem] = []
+
+    def info(self) -> DeviceInfo:
+        return DeviceInfo(self.name, "fake", "sm_90", 1)
+
+    def bind(
+        self,
+        compiled: Compiled,
+        plan: Plan,
+        arrays: Mapping[str, Array],
+        storage: Mapping[str, np.ndarray[Any, Any]],
+        seed: int = 0,
+    ) -> FakePlan:
+        problem: Any = plan.launches[0].args[0]
+        self.problems.append(problem)
+        return FakePlan(self, problem, arrays, {name: values.copy() for name, values in storage.items()})
+
+
+class FakePlan:
+    def __init__(
+        self,
+        device: FakeDevice,
+        problem: Problem,
+        arrays: Mapping[str, Array],
+        storage: dict[str, np.ndarray[Any, Any]],
+    ) -> None:
+        self.device, self.problem, self.arrays, self.storage = device, problem, arrays, storage
+
+    def run(self) -> None:
+        inputs = {n: self.arrays[n].view(self.storage[n]) for n, a in self.arrays.items() if not a.output}
+        for name, value in self.problem.reference(inputs).items():
+            self.arrays[name].view(self.storage[name])[...] = value
+        self.device.spoil(self.problem, self.storage)
+
+    def read(self, name: str) -> np.ndarray[Any, Any]:
+        return self.storage[name]
+
+    def close(self) -> None:
+        pass

@@ -1,0 +1,16 @@
+"""The GPU and the emulator give the same answers. Few problems here; `workbench agree` tries as many as you like."""
+
+from __future__ import annotations
+
+import pytest
+
+from workbench import harness, registry
+from workbench.devices import open_device
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("stage", registry.stages(), ids=lambda s: s.spec)
+def test_gpu_and_emulator_agree(stage):
+    result = harness.agree(stage, open_device("cuda"), open_device("emulator"), examples=10)
+    assert result.disagreement == ""
+    assert result.tiers == {"exact": 10, "bounded": 10}

@@ -1,0 +1,107 @@
+"""NVRTC makes PTX and a cubin without a GPU; the cache knows everything that goes into them."""
+
+from __future__ import annotations
+
+import pytest
+
+from workbench import compiler
+from workbench.compiler import CompileError, compile_source
+
+SOURCE = """
+#include "helper.cuh"
+extern "C" __global__ void __launch_bounds__(128) scale(float* x) {
+  __shared__ float tile[128];
+  tile[threadIdx.x] = x[threadIdx.x] * FACTOR;
+  __syncthreads();
+  x[threadIdx.x] = helped(tile[127 - threadIdx.x]);
+}
+"""
+
+
+@pytest.fixture
+def source(tmp_path, monkeypatch):
+    monkeypatch.setenv("WORKBENCH_CACHE", str(tmp_path / "cache"))
+    (tmp_path / "helper.cuh").write_text("__device__ float helped(float x) { return x + 1; }\n")
+    path = tmp_path / "scale.cu"
+    path.write_text(SOURCE)
+    return path
+
+
+@pytest.fixture
+def runs(monkeypatch):
+    """Counts how often the compiler really ran."""
+    count = []
+    original = compiler._run_nvrtc
+    monkeypatch.setattr(compiler, "_run_nvrtc", lambda *args: count.append(1) or original(*args))
+    return count
+
+
+def test_ptx_cubin_and_usage_come_out(source):
+    compiled = compile_source(source, {"FACTOR": 2})
+    assert ".visible .entry scale(" in compiled.ptx
+    assert compiled.cubin_path.read_bytes()[:4] == b"\x7fELF"
+    usage = compiled.usage["scale"]
+    assert usage.static_shared == 512
+    assert 0 < usage.registers < 64
+    assert usage.spill_bytes == 0
+    assert compiled.variant == "FACTOR=2"
+
+
+def test_the_same_source_compiles_once(source, runs):
+    first = compile_source(source, {"FACTOR": 2})
+    compiler._compile.cache_clear()
+    assert compile_source(source, {"FACTOR": 2}) == first
+    assert len(runs) == 1
+
+
+@pytest.mark.parametrize("what", ["source", "header", "define", "architecture", "compiler"])
+def test_whatever_changes_the_binary_compiles_again(source, runs, monkeypatch, what):
+    first = compile_source(source, {"FACTOR": 2})
+    defines, architecture = {"FACTOR": 2}, "sm_90a"
+    if what == "source":
+        source.write_text(SOURCE + "// changed\n")
+    elif what == "header":
+        (source.parent / "helper.cuh").write_text("__device__ float helped(float x) { return x + 2; }\n")
+    elif what == "define":
+        defines["FACTOR"] = 3
+    elif what == "architecture":
+        architecture = "sm_90"
+    else:
+        monkeypatch.setattr(compiler, "nvrtc_version", lambda: "99.9")
+        compiler._compile.cache_clear()
+    assert compile_source(source, defines, architecture).key != first.key
+    assert len(runs) == 2
+
+
+def test_an_error_shows_the_line_and_the_defines(source):
+    source.write_text(SOURCE.replace("x[threadIdx.x] * FACTOR", "y * FACTOR"))
+    with pytest.raises(CompileError) as caught:
+        compile_source(source, {"FACTOR": 2})
+    assert 'scale.cu(5): error: identifier "y" is undefined' in str(caught.value)
+    assert "tile[threadIdx.x] = y * FACTOR" in str(caught.value)
+    assert "FACTOR=2" in str(caught.value)
+
+
+def test_a_failed_compilation_leaves_nothing_in_the_cache(source):
+    source.write_text("nonsense")
+    with pytest.raises(CompileError):
+        compile_source(source, {})
+    assert not list(compiler.cache_folder().glob("*"))
+
+
+def test_ptx_knows_its_source_lines(source):
+    ptx = compile_source(source, {"FACTOR": 2}).ptx
+    assert ".loc" in ptx
+    assert "scale.cu" in ptx
+
+
+def test_missing_headers_are_named_with_the_remedy(monkeypatch):
+    import cuda.pathfinder
+
+    monkeypatch.setattr(cuda.pathfinder, "find_nvidia_header_directory", lambda name: None)
+    compiler.cuda_headers.cache_clear()
+    try:
+        with pytest.raises(compiler.CompilerUnavailable, match=r"cuda_bf16.h.*pip install"):
+            compiler.cuda_headers()
+    finally:
+        compiler.cuda_headers.cache_clear()

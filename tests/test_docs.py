@@ -1,0 +1,71 @@
+"""The code in docs/ does what the pages say."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+
+from workbench import harness, kernels, operation, reference, registry
+from workbench.devices import open_device
+from workbench.kernels import gemm
+from workbench.results import Verdict
+
+DOCS = Path(__file__).parent.parent / "docs"
+
+
+def blocks(page: str, language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", (DOCS / page).read_text(), re.DOTALL)
+
+
+def named_file(page: str) -> str:
+    return re.search(r"^`cuda_src/(\S+)`$", (DOCS / page).read_text(), re.MULTILINE)[1]
+
+
+@pytest.fixture
+def sources(tmp_path, monkeypatch):
+    """A copy of cuda_src/ that a test may write to."""
+    copy = tmp_path / "cuda_src"
+    shutil.copytree(operation.SOURCES, copy)
+    monkeypatch.setattr(operation, "SOURCES", copy)
+    return copy
+
+
+def write(sources: Path, page: str) -> None:
+    target = sources / named_file(page)
+    target.parent.mkdir(exist_ok=True)
+    target.write_text(blocks(page, "cuda")[0])
+
+
+def test_a_sixth_gemm_stage_takes_one_source_and_one_declaration(sources, monkeypatch):
+    page = "adding-a-stage.md"
+    monkeypatch.setattr(gemm.GEMM, "stages", list(gemm.GEMM.stages))
+    write(sources, page)
+    exec(blocks(page, "python")[0], vars(gemm))
+    monkeypatch.delattr(gemm, "thread_tile")
+
+    assert [s.name for s in registry.operations()["gemm"].stages][5] == "thread_tile"
+    (stage,) = registry.select(["thread_tile"])
+    result = harness.verify(stage, open_device("emulator"), examples=15, seed=0)
+    assert result.verdict is Verdict.PASS, result.failure
+
+
+def test_an_operation_takes_one_module_one_reference_and_its_source(sources, monkeypatch, tmp_path):
+    page = "adding-an-operation.md"
+    write(sources, page)
+    exec(blocks(page, "python")[0], vars(reference))
+    folder = tmp_path / "kernels"
+    folder.mkdir()
+    (folder / "axpy.py").write_text(blocks(page, "python")[1])
+    monkeypatch.setattr(kernels, "__path__", [*kernels.__path__, str(folder)])
+    registry.operations.cache_clear()
+    try:
+        (stage,) = registry.select(["axpy"])
+        result = harness.verify(stage, open_device("emulator"), examples=15, seed=0)
+        assert result.verdict is Verdict.PASS, result.failure
+    finally:
+        monkeypatch.undo()
+        registry.operations.cache_clear()
+        del reference.axpy

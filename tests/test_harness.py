@@ -1,0 +1,195 @@
+"""The harness tells right from wrong, finds the smallest failure, and says how to see it again."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from fake_device import FakeDevice
+
+from workbench import harness
+from workbench.devices import Fault
+from workbench.kernels.gemm import GEMM, GemmProblem
+from workbench.launch import Launch
+from workbench.operation import Stage, Tier
+from workbench.results import Verdict
+
+
+@pytest.fixture
+def stage(tmp_path):
+    source = tmp_path / "stage.cu"
+    source.write_text('extern "C" __global__ void kernel() {}\n')
+    return make_stage(source)
+
+
+def make_stage(source, accepts=lambda problem: None):
+    return Stage(
+        "gemm", "fake", str(source), "", lambda p, s: Launch("kernel", (1, 1, 1), (1, 1, 1), (p,)), accepts=accepts
+    )
+
+
+def verify(stage, spoil, **options):
+    return harness.verify(stage, FakeDevice(spoil), **{"examples": 30, "seed": 1, **options})
+
+
+def spoil_element(select):
+    """Adds 1 to the first selected element of C."""
+
+    def spoil(problem, storage):
+        c = problem.arrays()["C"].view(storage["C"])
+        if select(problem):
+            c[0, 0] += 1.0
+
+    return spoil
+
+
+def test_right_answers_pass_in_both_tiers(stage):
+    result = verify(stage, lambda problem, storage: None)
+    assert result.verdict is Verdict.PASS
+    assert result.problems == 30
+    assert result.tiers == {"exact": 30, "bounded": 30}
+    assert set(result.covered["layout"]) == {"nn", "nt"}
+    assert 0 < result.worst_error <= 1
+
+
+def test_a_failure_is_shrunk_to_the_smallest_problem(stage):
+    result = verify(stage, spoil_element(lambda p: p.m >= 5 and p.k >= 3))
+    assert result.verdict is Verdict.MISMATCH
+    problem = GemmProblem.parse(result.failure.problem)
+    assert (problem.m, problem.n, problem.k) == (5, 1, 3)
+
+
+def test_a_failure_names_the_wrong_element_and_a_replay_command(stage):
+    failure = verify(stage, spoil_element(lambda p: True)).failure
+    element = failure.wrong[0]
+    assert (element.output, element.index, failure.wrong_count) == ("C", [0, 0], 1)
+    assert float(element.got) == pytest.approx(float(element.expected) + 1, rel=1e-2)
+    assert failure.replay == f"workbench verify gemm:fake --device emulator --problem '{failure.problem}'"
+
+
+def test_the_replayed_problem_fails_again_and_alone(stage):
+    spoil = spoil_element(lambda p: p.n >= 2)
+    failure = verify(stage, spoil).failure
+    again = verify(stage, spoil, problem=GemmProblem.parse(failure.problem))
+    assert again.failure == failure
+    assert again.problems == 0
+
+
+def test_an_element_that_was_not_written_is_wrong(stage):
+    def spoil(problem, storage):
+        problem.arrays()["C"].view(storage["C"])[-1, -1] = np.nan
+
+    result = verify(stage, spoil)
+    assert result.verdict is Verdict.MISMATCH
+    assert result.failure.wrong[0].got == "nan"
+
+
+def test_an_error_too_small_for_the_bound_is_found_by_the_exact_tier(stage):
+    def spoil(problem, storage):
+        storage["C"][0] = np.nextafter(storage["C"][0], storage["C"].dtype.type(np.inf))
+
+    failure = verify(stage, spoil).failure
+    assert GemmProblem.parse(failure.problem).tier is Tier.EXACT
+
+
+def test_an_error_that_integers_hide_is_found_by_the_bounded_tier(stage):
+    def spoil(problem, storage):
+        if problem.out == "fp32":  # a result rounded to fp16 on its way
+            storage["C"][:] = storage["C"].astype(np.float16)
+
+    failure = verify(stage, spoil).failure
+    assert GemmProblem.parse(failure.problem).tier is Tier.BOUNDED
+
+
+def test_writing_between_the_rows_is_found(stage):
+    def spoil(problem, storage):
+        if problem.pad_c and problem.m > 1:
+            storage["C"][problem.n] = 0
+
+    result = verify(stage, spoil)
+    assert result.verdict is Verdict.OUT_OF_BOUNDS
+    assert "between the rows of C" in result.failure.message
+
+
+def test_changing_an_input_is_found(stage):
+    def spoil(problem, storage):
+        storage["B"][0] += 1
+
+    result = verify(stage, spoil)
+    assert result.verdict is Verdict.INPUT_CHANGED
+    assert "input B" in result.failure.message
+
+
+def test_a_fault_of_the_device_is_the_verdict(stage):
+    def spoil(problem, storage):
+        raise Fault(Verdict.DEADLOCK, "warp 0 waits for ever")
+
+    result = verify(stage, spoil)
+    assert (result.verdict, result.failure.message) == (Verdict.DEADLOCK, "warp 0 waits for ever")
+
+
+def test_a_failure_that_comes_and_goes_is_reported_as_such(stage):
+    calls = iter(range(10**6))
+
+    def spoil(problem, storage):
+        if next(calls) == 0:
+            storage["C"][0] += 1
+
+    result = verify(stage, spoil)
+    assert result.verdict is Verdict.MISMATCH
+    assert "not every time" in result.failure.message
+
+
+def test_unsupported_problems_are_counted_with_their_reason_and_replaced(tmp_path, stage):
+    picky = make_stage(stage.path, lambda p: "fp32 is not for me" if p.dtype == "fp32" else None)
+    result = verify(picky, lambda problem, storage: None)
+    assert result.problems == 30
+    assert result.unsupported["fp32 is not for me"] > 0
+    assert "fp32" not in result.covered["dtype"]
+
+
+def test_a_stage_that_takes_nothing_is_unsupported_not_passed(stage):
+    result = verify(make_stage(stage.path, lambda p: "never"), lambda problem, storage: None)
+    assert result.verdict is Verdict.UNSUPPORTED
+    assert result.problems == 0
+
+
+def test_a_source_that_does_not_compile_shows_its_line(tmp_path):
+    source = tmp_path / "broken.cu"
+    source.write_text('extern "C" __global__ void kernel() {\n  int x = nonsense;\n}\n')
+    result = verify(make_stage(source), lambda problem, storage: None)
+    assert result.verdict is Verdict.COMPILE_ERROR
+    assert "broken.cu(2)" in result.failure.message
+    assert "int x = nonsense;" in result.failure.message
+
+
+def test_the_same_seed_draws_the_same_problems_and_another_seed_others(stage):
+    def drawn(seed):
+        device = FakeDevice()
+        harness.verify(stage, device, examples=10, seed=seed)
+        return device.problems
+
+    assert drawn(3) == drawn(3)
+    assert drawn(3) != drawn(4)
+
+
+def test_tile_edges_are_drawn_on_purpose(stage):
+    tiled = Stage("gemm", "tiled", stage.source, "", stage.plan_for, parameters={"BLOCK": 57})
+    device = FakeDevice()
+    harness.verify(tiled, device, examples=40, seed=0)
+    sizes = {size for p in device.problems for size in (p.m, p.n, p.k)}
+    assert {56, 57, 58} & sizes
+    assert GEMM.emulator_size.extent >= max(sizes)
+
+
+def test_devices_that_give_the_same_bits_agree(stage):
+    result = harness.agree(stage, FakeDevice(), FakeDevice(), examples=12)
+    assert result.disagreement == ""
+    assert result.tiers == {"exact": 12, "bounded": 12}
+
+
+def test_devices_that_differ_are_told_apart_by_one_bit(stage):
+    def flip(problem, storage):
+        storage["C"].view(np.uint8)[0] ^= 1
+
+    result = harness.agree(stage, FakeDevice(), FakeDevice(flip), examples=12)
+    assert "elements of C are wrong" in result.disagreement

@@ -1,0 +1,88 @@
+"""Occupancy by hand-worked examples, and the limits it has to respect for any kernel."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from workbench import registry
+from workbench.kernels.gemm import GemmProblem
+from workbench.occupancy import KIB, LIMITS, occupancy, resources, suite_resources
+
+
+@pytest.mark.parametrize(
+    ("registers", "shared", "threads", "architecture", "blocks", "fraction", "limiter"),
+    [
+        (32, 0, 256, 90, 8, 1.0, "warps and registers"),  # 64 warps / 8, 1,024 registers a warp
+        (33, 0, 256, 90, 6, 48 / 64, "registers"),  # 33 -> 1,280 a warp: 51 warps, 48 in whole groups of four
+        (33, 0, 96, 90, 16, 48 / 64, "registers"),  # not the 17 that 51 warps would make
+        (168, 0, 128, 90, 3, 12 / 64, "registers"),  # 5,376 a warp: 12 warps
+        (168, 0, 384, 90, 1, 12 / 64, "registers"),
+        (16, 0, 32, 90, 32, 0.5, "blocks"),
+        (32, 100 * KIB, 128, 90, 2, 8 / 64, "shared memory"),  # 101 KiB with the system's own, 228 in all
+        (32, 113 * KIB, 128, 90, 2, 8 / 64, "shared memory"),
+        (32, 113 * KIB + 1, 128, 90, 1, 4 / 64, "shared memory"),
+        (64, 227 * KIB, 1024, 90, 1, 0.5, "registers and shared memory"),
+        (0, 0, 100, 90, 16, 1.0, "warps"),  # 100 threads are four warps
+        (32, 0, 1024, 86, 1, 32 / 48, "warps"),
+        (32, 48 * KIB, 256, 80, 3, 24 / 64, "shared memory"),
+    ],
+)
+def test_occupancy_of_worked_examples(
+    registers: int, shared: int, threads: int, architecture: int, blocks: int, fraction: float, limiter: str
+) -> None:
+    found = occupancy(registers, shared, threads, architecture)
+    assert (found.blocks, found.fraction, found.limiter) == (blocks, fraction, limiter)
+
+
+@pytest.mark.parametrize(
+    ("registers", "shared", "threads", "limiter"),
+    [
+        (255, 0, 1024, "registers"),  # fits no block at all
+        (256, 0, 32, "more than 255 registers a thread"),
+        (32, 227 * KIB + 1, 32, "more than 232448 bytes of shared memory a block"),
+        (32, 0, 1025, "more than 1024 threads a block"),
+    ],
+)
+def test_a_launch_that_cannot_run_has_no_resident_block(
+    registers: int, shared: int, threads: int, limiter: str
+) -> None:
+    found = occupancy(registers, shared, threads)
+    assert (found.blocks, found.fraction, found.limiter) == (0, 0.0, limiter)
+
+
+def test_an_unknown_architecture_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"capability 3\.5; known are 8\.0"):
+        occupancy(32, 0, 32, 35)
+
+
+@given(st.integers(1, 255), st.integers(0, 227 * KIB), st.integers(1, 1024), st.sampled_from(sorted(LIMITS)))
+def test_resident_blocks_fit_and_more_of_anything_never_helps(
+    registers: int, shared: int, threads: int, architecture: int
+) -> None:
+    limits, found = LIMITS[architecture], occupancy(registers, shared, threads, architecture)
+    warps = found.blocks * -(-threads // 32)
+    assert warps <= limits.warps
+    assert found.blocks <= limits.blocks
+    assert warps * 32 * registers <= limits.registers
+    assert found.blocks * (shared + KIB) <= limits.shared
+    assert found.fraction == warps / limits.warps
+    for more in ((registers + 1, shared, threads), (registers, shared + 1, threads), (registers, shared, threads + 1)):
+        assert occupancy(*more, architecture).blocks <= found.blocks
+
+
+def test_resources_of_a_compiled_stage() -> None:
+    stage = registry.operations()["gemm"].stages[0]
+    (found,) = resources(stage, GemmProblem(m=64, n=64, k=64))
+    assert found.kernel == "gemm_naive"
+    assert found.block_threads == stage.parameters["BLOCK_X"] * stage.parameters["BLOCK_Y"]
+    assert 8 <= found.registers <= 255
+    assert found.blocks_per_sm * found.block_threads == found.occupancy * 2048
+
+
+def test_each_variant_of_the_suite_comes_once() -> None:
+    gemm = registry.operations()["gemm"]
+    variants = [r.variant for r in suite_resources(gemm.stages[0], gemm.suite)]
+    assert sorted(variants) == sorted(set(variants))
+    assert {v.split()[-1] for v in variants} == {"TRANS_B=0", "TRANS_B=1"}

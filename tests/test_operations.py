@@ -1,0 +1,158 @@
+"""Problems: their text form, their inputs, their references, and bounds that reject wrong answers."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from workbench import registry
+from workbench.comparison import compare
+from workbench.dtypes import FP16, FP32
+from workbench.harness import Case
+from workbench.kernels.gemm import GemmProblem
+from workbench.kernels.matvec import MatvecProblem
+from workbench.launch import Array
+from workbench.operation import ProblemError, Size, Tier
+
+OPERATIONS = sorted(registry.operations())
+
+
+@pytest.fixture(params=OPERATIONS)
+def operation(request):
+    return registry.operations()[request.param]
+
+
+def test_every_operation_is_registered():
+    assert OPERATIONS == ["gemm", "matvec", "vector_add"]
+
+
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(data=st.data())
+def test_a_problem_survives_its_text_form(operation, data):
+    problem = data.draw(operation.problems(Size(300, 10_000), (16,)))
+    assert operation.problem.parse(str(problem)) == problem
+
+
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(data=st.data())
+def test_drawn_problems_stay_within_the_size(operation, data):
+    problem = data.draw(operation.problems(Size(100, 5_000), (64,)))
+    assert max(getattr(problem, e) for e in problem.extents) <= 100
+    assert problem.cost.flops <= 2 * 5_000
+
+
+def test_the_short_text_form_gives_the_sizes():
+    assert GemmProblem.parse("2x3x4,dtype=fp16,out=fp16") == GemmProblem(m=2, n=3, k=4, dtype="fp16", out="fp16")
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("m=0", "m is 0; it has to be at least 1"),
+        ("m=two", "m is 'two'; it has to be a whole number"),
+        ("4x4", "neither field=value nor sizes written mxnxk"),
+        ("dtpe=bf16", r"unknown field 'dtpe' \(did you mean dtype\?\)"),
+        ("dtype=fp8", "dtype is 'fp8'; it has to be one of bf16, fp16, fp32"),
+        ("layout=tt", "layout is 'tt'; it has to be one of nn, nt"),
+        ("dtype=bf16,out=fp16", "out is 'fp16'; for dtype bf16 it has to be bf16 or fp32"),
+        ("tier=loose", "tier is 'loose'; it has to be one of exact, bounded"),
+        ("pad_a=-1", "pad_a is -1; it has to be at least 0"),
+    ],
+)
+def test_a_wrong_problem_text_is_answered_with_what_is_right(text, says):
+    with pytest.raises(ProblemError, match=says):
+        GemmProblem.parse(text)
+
+
+def test_the_same_problem_makes_the_same_inputs_and_another_seed_others(operation):
+    problem = operation.problem(seed=7)
+    first, second = problem.inputs(), problem.inputs()
+    other = operation.problem(seed=8, **dict.fromkeys(problem.extents, 50)).inputs()
+    again = operation.problem(seed=7, **dict.fromkeys(problem.extents, 50)).inputs()
+    assert all(np.array_equal(first[n], second[n]) for n in first)
+    assert any(not np.array_equal(again[n], other[n]) for n in other)
+
+
+def test_the_reference_is_the_definition():
+    problem = GemmProblem(m=3, n=4, k=5, dtype="fp32", layout="nt")
+    inputs = problem.inputs()
+    c = problem.reference(inputs)["C"]
+    for i in range(3):
+        for j in range(4):
+            terms = [float(inputs["A"][i, k]) * float(inputs["B"][j, k]) for k in range(5)]
+            assert c[i, j] == pytest.approx(sum(terms), rel=1e-12)
+
+
+def accepted(case: Case, answer: dict[str, np.ndarray]) -> bool:
+    results = [
+        compare(
+            name,
+            array,
+            answer[name].astype(array.dtype.numpy),
+            case.expected[name],
+            case.bound[name],
+            case.problem.tier,
+        )
+        for name, array in case.arrays.items()
+        if array.output
+    ]
+    return all(r.wrong_count == 0 for r in results)
+
+
+@pytest.mark.parametrize("tier", list(Tier))
+@pytest.mark.parametrize("dtype", ["bf16", "fp16", "fp32"])
+def test_every_wrong_answer_is_rejected_and_the_right_one_accepted(operation, dtype, tier):
+    sizes = dict.fromkeys(operation.problem.extents, 300)
+    case = Case.of(operation.problem(dtype=dtype, tier=tier, seed=1, **sizes))
+    assert accepted(case, case.expected)
+    wrong = case.problem.wrong_answers(case.inputs, case.expected)
+    assert len(wrong) >= 4
+    assert [name for name, answer in wrong.items() if accepted(case, answer)] == []
+
+
+def test_fp32_accumulation_is_well_inside_the_bound_and_fp16_far_outside():
+    case = Case.of(GemmProblem(m=64, n=64, k=1024, dtype="fp16", out="fp32"))
+    a, b = case.inputs["A"], case.inputs["B"]
+    exact = np.zeros((64, 64), np.float32)
+    half = np.zeros((64, 64), np.float16)
+    for k in range(1024):
+        exact += np.outer(a[:, k].astype(np.float32), b[:, k].astype(np.float32))
+        half += np.outer(a[:, k], b[:, k]).astype(np.float16)
+
+    def worst(answer):
+        return compare(
+            "C", case.arrays["C"], answer.astype(np.float32), case.expected["C"], case.bound["C"], Tier.BOUNDED
+        ).worst
+
+    assert worst(exact) < 0.5
+    assert worst(half) > 5
+
+
+def test_not_a_number_is_never_right():
+    array = Array((3,), FP32, output=True)
+    expected, bound = np.array([0.0, 1.0, 2.0]), np.full(3, np.inf)
+    for bad in (np.nan, np.inf, -np.inf):
+        got = np.array([0.0, bad, 2.0], np.float32)
+        result = compare("c", array, got, expected, bound, Tier.BOUNDED)
+        assert (result.wrong_count, result.wrong[0].index) == (1, [1])
+
+
+def test_an_overflow_that_the_rounded_reference_shares_is_right():
+    array = Array((1,), FP16, output=True)
+    result = compare("c", array, np.array([np.inf], np.float16), np.array([1e6]), np.array([1.0]), Tier.BOUNDED)
+    assert result.wrong_count == 0
+
+
+def test_storage_has_nan_between_rows_and_nothing_behind_the_last():
+    array = Array((3, 2), FP32, leading=5)
+    storage = array.pack(np.arange(6.0).reshape(3, 2))
+    assert storage.shape == (12,)
+    assert np.isnan(storage[[2, 3, 4, 7, 8, 9]]).all()
+    assert array.view(storage).tolist() == [[0, 1], [2, 3], [4, 5]]
+
+
+def test_costs_count_each_operand_once():
+    assert GemmProblem(m=2, n=3, k=4, dtype="bf16", out="fp32", pad_a=9).cost.bytes == 2 * (8 + 12) + 4 * 6
+    assert MatvecProblem(n=3, k=4, dtype="fp32", out="fp32").cost.flops == 24

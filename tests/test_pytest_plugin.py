@@ -1,0 +1,147 @@
+"""The plugin makes an item a stage, fails with the evidence, and leaves other projects alone."""
+
+from __future__ import annotations
+
+from importlib import metadata
+from pathlib import Path
+
+import pytest
+
+pytest_plugins = ["pytester"]
+
+ROOT = Path(__file__).parent.parent
+INSTALLED = any(e.value == "workbench.pytest_plugin" for e in metadata.entry_points(group="pytest11"))
+LOAD = [] if INSTALLED else ["-p", "workbench.pytest_plugin"]
+
+CONFTEST = """
+import sys
+
+sys.path.insert(0, {tests!r})
+
+import pytest
+from fakes import NumpyDevice
+from workbench import devices, registry
+
+device = NumpyDevice({device!r}, wrong_after={wrong_after!r})
+
+
+def opened(name):
+    print("device asked for:", name)
+    if {unavailable!r}:
+        raise devices.DeviceUnavailable({unavailable!r})
+    return device
+
+
+devices.open_device = opened
+operation = registry.operations()["vector_add"]
+registry.stages = lambda: list(operation.stages)
+"""
+
+
+@pytest.fixture
+def project(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pytest.Pytester:
+    """A project with one test for all stages, on a device that needs no hardware."""
+    monkeypatch.syspath_prepend(ROOT)
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    pytester.makepyfile("def test_stage(workbench_stage):\n    workbench_stage.verify()\n")
+    _device(pytester)
+    return pytester
+
+
+def _device(
+    pytester: pytest.Pytester, device: str = "emulator", wrong_after: int | None = None, unavailable: str = ""
+) -> None:
+    tests = str(Path(__file__).parent)
+    text = CONFTEST.format(tests=tests, device=device, wrong_after=wrong_after, unavailable=unavailable)
+    pytester.makeconftest(text)
+
+
+def _run(pytester: pytest.Pytester, *arguments: str) -> pytest.RunResult:
+    return pytester.runpytest_subprocess(*LOAD, "-p", "no:cacheprovider", *arguments)
+
+
+def _ids(result: pytest.RunResult) -> list[str]:
+    return [line.split("[")[1].rstrip("]") for line in result.outlines if "::test_stage[" in line]
+
+
+def test_ids_read_operation_stage_device(project: pytest.Pytester) -> None:
+    result = _run(project, "--collect-only", "-q")
+    assert _ids(result) == [
+        "vector_add-naive-emulator",
+        "vector_add-vectorized-emulator",
+        "vector_add-grid_stride-emulator",
+    ]
+    assert result.ret == 0
+
+
+def test_the_device_is_in_the_id(project: pytest.Pytester) -> None:
+    _device(project, "cuda")
+    result = _run(project, "--collect-only", "-q", "--workbench-device", "cuda", "-s")
+    assert _ids(result)[0] == "vector_add-naive-cuda"
+    assert result.outlines.count("device asked for: cuda") == 1
+
+
+@pytest.mark.parametrize(
+    ("expression", "selected"),
+    [
+        ("naive", ["vector_add-naive-emulator"]),
+        ("vector_add-naive", ["vector_add-naive-emulator"]),
+        ("vectorized or grid_stride", ["vector_add-vectorized-emulator", "vector_add-grid_stride-emulator"]),
+        ("gemm", []),
+    ],
+)
+def test_k_selects_stages(expression: str, selected: list[str], project: pytest.Pytester) -> None:
+    assert _ids(_run(project, "--collect-only", "-q", "-k", expression)) == selected
+
+
+def test_right_stages_pass(project: pytest.Pytester) -> None:
+    _run(project, "--workbench-examples", "3", "-q").assert_outcomes(passed=3)
+
+
+def test_a_failure_is_its_evidence_without_traceback(project: pytest.Pytester) -> None:
+    _device(project, wrong_after=5)
+    result = _run(project, "-k", "naive", "--workbench-seed", "4")
+    result.assert_outcomes(failed=1, deselected=2)
+    result.stdout.fnmatch_lines(
+        [
+            "vector_add:naive: mismatch",
+            "smallest failing problem: n=6,*",
+            "1 of 6 elements of c are wrong",
+            "replay: workbench verify vector_add:naive --device emulator --problem 'n=6,*",
+        ]
+    )
+    text = result.stdout.str()
+    assert "harness.py" not in text
+    assert "pytest_plugin.py" not in text
+
+
+def test_no_device_is_one_message(project: pytest.Pytester) -> None:
+    _device(project, unavailable="no CUDA device can be used here; use --device emulator")
+    result = _run(project)
+    assert result.ret != 0
+    text = result.stdout.str()
+    assert "use --device emulator" in text
+    assert "Traceback" not in text
+    assert "open_device" not in text
+
+
+@pytest.mark.parametrize("option", ["--workbench-device=gpu", "--workbench-examples=0", "--workbench-seed=x"])
+def test_a_wrong_option_is_refused(option: str, project: pytest.Pytester) -> None:
+    result = _run(project, option)
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    assert option.partition("=")[0] in result.stderr.str()
+
+
+def test_other_projects_are_left_alone(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    pytester.makepyfile(
+        """
+        import sys
+
+        def test_of_somebody_else():
+            loaded = {m for m in sys.modules if m.startswith("workbench")}
+            assert loaded == {"workbench", "workbench.pytest_plugin"}
+            assert "numpy" not in sys.modules
+        """
+    )
+    _run(pytester).assert_outcomes(passed=1)

@@ -1,0 +1,44 @@
+"""What a SPEC on the command line selects."""
+
+from __future__ import annotations
+
+import pytest
+
+from workbench import registry
+from workbench.registry import UnknownSpec, select
+
+
+def _specs(*specs: str) -> list[str]:
+    return [stage.spec for stage in select(specs)]
+
+
+def test_no_spec_is_every_stage_in_ladder_order() -> None:
+    every = _specs()
+    assert every == [s.spec for o in registry.operations().values() for s in o.stages]
+    assert {"gemm:naive", "matvec:naive", "vector_add:naive"} <= set(every)
+
+
+def test_an_operation_is_its_whole_ladder() -> None:
+    assert _specs("gemm") == [s.spec for s in registry.operations()["gemm"].stages]
+
+
+def test_a_stage_name_is_that_stage_of_every_operation_that_has_it() -> None:
+    assert _specs("naive") == ["gemm:naive", "matvec:naive", "vector_add:naive"]
+    assert _specs("gemm:naive") == ["gemm:naive"]
+
+
+def test_a_stage_named_twice_comes_once() -> None:
+    assert _specs("gemm:naive", "naive", "gemm:naive") == ["gemm:naive", "matvec:naive", "vector_add:naive"]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "nearest"),
+    [("gem", "gemm"), ("gemm:naiv", "gemm:naive"), ("niave", "naive"), ("vector-add", "vector_add"), ("", "gemm")],
+)
+def test_an_unknown_name_gets_the_nearest_right_ones(wrong: str, nearest: str) -> None:
+    with pytest.raises(UnknownSpec, match=rf"called '{wrong}'.*\b{nearest}\b"):
+        select([wrong])
+
+
+def test_every_source_of_a_stage_exists() -> None:
+    assert [s.spec for s in registry.stages() if not s.path.is_file()] == []

@@ -1,0 +1,258 @@
+"""Reports say what the record says, the same every time, and nothing that was not measured."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import struct
+from pathlib import Path
+
+import pytest
+from synthetic import MISMATCH, emulated_run, environment, stage, timed_run, verification
+
+from workbench import derived, report, store
+from workbench import environment as environment_module
+from workbench.results import Measurement, ResultsError, Run, Timing, Verdict
+
+
+def _write(tmp_path: Path, *runs: tuple[str, Run]) -> dict[str, str]:
+    """The Markdown of every page by path, written from these runs by device folder."""
+    for folder, run in runs:
+        run.save(tmp_path / folder / store.LATEST)
+    return {str(p.relative_to(tmp_path)): p.read_text() for p in report.write(tmp_path) if p.suffix == ".md"}
+
+
+def _row(page: str, heading: str, first: str) -> list[str]:
+    """The cells of the row under `heading` whose first cell is `first`, without emphasis."""
+    section = page.split(heading, 1)[1].split("\n#", 1)[0]
+    rows = [[cell.strip().strip("*` ") for cell in line.strip("|").split("|")] for line in section.splitlines()]
+    return next(row for row in rows if row[0] == first)
+
+
+def test_the_same_record_gives_the_same_bytes(tmp_path: Path) -> None:
+    for folder in ("a", "b"):
+        _write(tmp_path / folder, ("nvidia-h200", timed_run("vector_add")), ("emulator", emulated_run("matvec")))
+    files = sorted(p.relative_to(tmp_path / "a") for p in (tmp_path / "a").rglob("*") if p.is_file())
+    assert {p.suffix for p in files} == {".json", ".md", ".png"}
+    assert [p for p in files if (tmp_path / "a" / p).read_bytes() != (tmp_path / "b" / p).read_bytes()] == []
+
+
+def test_charts_are_independent_of_the_users_matplotlib_settings(tmp_path: Path) -> None:
+    import matplotlib
+
+    _write(tmp_path / "a", ("nvidia-h200", timed_run("vector_add")))
+    with matplotlib.rc_context({"font.size": 30, "axes.facecolor": "black", "savefig.dpi": 10}):
+        _write(tmp_path / "b", ("nvidia-h200", timed_run("vector_add")))
+    for name in ("vector_add-ladder.png", "vector_add-roofline.png"):
+        first, second = (tmp_path / side / "nvidia-h200" / name for side in "ab")
+        assert first.read_bytes() == second.read_bytes()
+        assert struct.unpack(">I", first.read_bytes()[16:20])[0] == 1600
+
+
+def test_every_link_and_picture_exists(tmp_path: Path) -> None:
+    pages = _write(tmp_path, ("nvidia-h200", timed_run("vector_add")), ("emulator", emulated_run("gemm")))
+    assert "README.md" in pages
+    for name, text in pages.items():
+        links = re.findall(r"\]\(([^)]+)\)", text)
+        assert links
+        assert [link for link in links if not (tmp_path / name).parent.joinpath(link).is_file()] == []
+
+
+def _run_with(cold: dict[str, float], vendor_us: float, sustained: dict[str, float]) -> Run:
+    """vector_add timed with constant samples on a problem of 12 MB and 1 MFLOP whose floor is 2 µs."""
+    run = timed_run("vector_add")
+    for s in run.stages:
+        if s.stage in cold:
+            timing = Timing(s.stage, [cold[s.stage]] * 5, [sustained[s.stage]] * 5)
+            library = Timing("PyTorch", [vendor_us] * 5, [vendor_us] * 5)
+            s.measurements = [
+                Measurement("n=1000000,dtype=fp32", "1000000 fp32", 10**6, 12 * 10**6, 2.0, "memory", timing, [library])
+            ]
+        else:
+            s.measurements = []
+    return run
+
+
+def test_every_figure_of_a_row_follows_from_the_samples(tmp_path: Path) -> None:
+    run = _run_with(
+        {"naive": 16.0, "vectorized": 8.0, "grid_stride": 4.0},
+        3.0,
+        {"naive": 15.0} | dict.fromkeys(("vectorized", "grid_stride"), 5.0),
+    )
+    page = _write(tmp_path, ("nvidia-h200", run))["nvidia-h200/vector_add.md"]
+    heading = "### vector_add 1000000 fp32"
+    naive = ["naive", "16.0 µs", "16.0 µs to 16.0 µs", "15.0 µs", "750", "18.8 %", "12.5 %", "-", "5"]
+    best = ["grid_stride", "4.00 µs", "4.00 µs to 4.00 µs", "5.00 µs", "3,000", "75.0 %", "50.0 %", "2.00x", "5"]
+    library = ["PyTorch", "3.00 µs", "3.00 µs to 3.00 µs", "3.00 µs", "4,000", "-", "66.7 %", "-", "15"]
+    assert _row(page, heading, "naive") == naive
+    assert _row(page, heading, "grid_stride") == best
+    assert _row(page, heading, "PyTorch") == library
+    assert "**`grid_stride`**" in page
+    assert "**`vectorized`**" not in page
+    assert "physical floor 2.00 µs (6,000 GB/s), set by memory" in page
+    index = (tmp_path / "README.md").read_text()
+    assert "3,000 GB/s (1000000 fp32)" in index
+
+
+def test_gain_skips_a_stage_that_was_not_timed(tmp_path: Path) -> None:
+    run = _run_with({"naive": 16.0, "grid_stride": 4.0}, 3.0, {"naive": 15.0, "grid_stride": 4.0})
+    page = _write(tmp_path, ("nvidia-h200", run))["nvidia-h200/vector_add.md"]
+    assert _row(page, "### vector_add 1000000 fp32", "grid_stride")[7] == "4.00x"
+
+
+def test_a_copy_is_shown_and_is_not_the_vendor() -> None:
+    timing = Timing("s", [4.0])
+    m = Measurement(
+        "n=1", "1", 1, 1, 1.0, "memory", timing, [Timing("copy", [1.0], solves=False), Timing("PyTorch", [2.0])]
+    )
+    assert derived.share_of_vendor(m) == 0.5
+    assert derived.share_of_vendor(dataclasses.replace(m, baselines=m.baselines[:1])) is None
+
+
+def test_an_emulator_report_shows_no_times(tmp_path: Path) -> None:
+    pages = _write(tmp_path, ("emulator", emulated_run("gemm")))
+    page = pages["emulator/gemm.md"]
+    assert "says nothing about speed" in page
+    assert not re.search(r"\d (µs|ms|s|TFLOP/s|GB/s)\b", page)
+    assert "seconds" not in page
+    assert not list(tmp_path.rglob("*.png"))
+
+
+def test_a_failure_is_reported_with_its_evidence(tmp_path: Path) -> None:
+    page = _write(tmp_path, ("emulator", emulated_run("gemm")))["emulator/gemm.md"]
+    assert "### `gemm:naive` failed: mismatch" in page
+    assert MISMATCH.problem in page
+    assert MISMATCH.replay in page
+    assert _row(page, "failed: mismatch", "C[0, 1]") == ["C[0, 1]", "nan", "2", "equal"]
+    assert _row(page, "## What was verified", "naive")[1:4] == ["mismatch", "50", "exact 50, bounded 49"]
+    assert _row(page, "## What was verified", "smem_tiling")[-1] == "7"
+
+
+def test_many_reasons_for_leaving_problems_out_are_summed_up(tmp_path: Path) -> None:
+    run = emulated_run("gemm")
+    run.stages[1].verification.unsupported = {f"rows are {i} bytes apart": i for i in range(1, 11)}
+    page = _write(tmp_path, ("emulator", run))["emulator/gemm.md"]
+    lines = [line for line in page.splitlines() if line.startswith("- `warp_parallel`: ")]
+    assert lines[0] == "- `warp_parallel`: rows are 10 bytes apart (10 drawn)"
+    assert lines[4] == "- `warp_parallel`: 6 more such reasons (21 drawn)"
+    assert not any("6 bytes" in line for line in lines)
+
+
+def test_messages_cannot_break_out_of_the_page(tmp_path: Path) -> None:
+    run = emulated_run("gemm")
+    failure = dataclasses.replace(MISMATCH, message="line | one\n```\n# not a heading")
+    run.stages[0].verification = verification(Verdict.RACE, failure)
+    run.stages[1].idea = "a | b\nc"
+    page = _write(tmp_path, ("emulator", run))["emulator/gemm.md"]
+    assert "````text\nline | one\n```\n# not a heading\n````" in page
+    assert "| a \\| b c" in page
+
+
+def test_a_gpu_report_without_times_says_why(tmp_path: Path) -> None:
+    run = timed_run("vector_add")
+    for s in run.stages:
+        s.measurements, s.untimed = [], {"every problem": "verification ended with race"}
+    page = _write(tmp_path, ("nvidia-h200", run))["nvidia-h200/vector_add.md"]
+    timed = page.split("## What was timed")[1]
+    assert "Nothing." in timed
+    assert "- `naive`, every problem: verification ended with race" in timed
+    assert ".png" not in page
+
+
+def test_without_peaks_there_is_no_roofline_and_no_share_of_the_floor(tmp_path: Path) -> None:
+    run = timed_run("vector_add")
+    run.device = dataclasses.replace(run.device, peak_bytes_per_s=0.0, peak_flops={})
+    for s in run.stages:
+        for m in s.measurements:
+            m.floor_us, m.floor_by = 0.0, "memory"
+    page = _write(tmp_path, ("nvidia-h200", run))["nvidia-h200/vector_add.md"]
+    assert "vector_add-ladder.png" in page
+    assert "roofline" not in page
+    assert "there is no physical floor" in page
+
+
+def test_figures_of_two_runs_are_told_apart(tmp_path: Path) -> None:
+    folder = tmp_path / "nvidia-h200"
+    store.Folder(folder).save(timed_run("vector_add"))
+    second = timed_run("vector_add", seed=2)
+    second.stages = [s for s in second.stages if s.stage == "vectorized"]
+    second.environment = environment(date="2026-05-06T07:08:09Z", commit="f" * 40, dirty=True)
+    store.Folder(folder).save(second)
+    page = next(p for p in report.write(tmp_path) if p.name == "vector_add.md").read_text()
+    label = second.stages[0].measurements[0].label
+    assert _row(page, f"### vector_add {label}", "vectorized` (A)")[7] == "-"  # no gain over another run's figure
+    assert _row(page, f"### vector_add {label}", "naive` (B)")
+    assert _row(page, "## Environment", "date") == ["date", "2026-05-06T07:08:09Z", "2026-01-02T03:04:05Z"]
+    assert "`ffffffffffff` with uncommitted changes" in page
+
+
+def test_only_one_device_is_written_when_asked_and_the_index_has_all(tmp_path: Path) -> None:
+    _write(tmp_path, ("nvidia-h200", timed_run("vector_add")), ("emulator", emulated_run("gemm")))
+    written = report.write(tmp_path, "emulator")
+    assert {str(p.relative_to(tmp_path)) for p in written} == {"emulator/gemm.md", "README.md"}
+    assert "nvidia-h200/vector_add.md" in (tmp_path / "README.md").read_text()
+
+
+def test_an_operation_that_is_gone_is_reported_all_the_same(tmp_path: Path) -> None:
+    run = emulated_run("gemm")
+    run.stages = [stage("forgotten", "naive")]
+    assert "# forgotten on emulated H200" in _write(tmp_path, ("emulator", run))["emulator/forgotten.md"]
+
+
+@pytest.mark.parametrize("make", [lambda p: None, lambda p: p.mkdir(), lambda p: (p / "x").mkdir(parents=True)])
+def test_no_results_at_all_is_an_error_that_says_what_to_do(make: object, tmp_path: Path) -> None:
+    make(tmp_path / "reports")  # type: ignore[operator]
+    with pytest.raises(ResultsError, match="workbench run --output"):
+        report.write(tmp_path / "reports")
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(0, "0"), (0.01234, "0.0123"), (1.0, "1.00"), (9.996, "10.0"), (99.96, "100"), (12345.6, "12,346")],
+)
+def test_three_digits(value: float, text: str) -> None:
+    assert derived.three_digits(value) == text
+
+
+@pytest.mark.parametrize(
+    ("us", "text"), [(0.5, "0.5 µs"), (999.4, "999 µs"), (1000, "1.00 ms"), (1.5e6, "1.50 s"), (123456.0, "123 ms")]
+)
+def test_duration(us: float, text: str) -> None:
+    assert derived.duration(us) == text
+
+
+def test_the_environment_names_no_machine_and_no_user() -> None:
+    import getpass
+    import platform
+
+    described = environment_module.describe()
+    text = str(dataclasses.asdict(described))
+    assert platform.node() not in text
+    assert str(Path.home()) not in text
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", described.date)
+    assert re.search(r", \d+ cores$", described.host)
+    assert described.packages["numpy"]
+    assert getpass.getuser() not in described.host
+
+
+def test_the_environment_knows_a_dirty_checkout(tmp_path: Path) -> None:
+    import subprocess
+
+    def git(*arguments: str) -> None:
+        options = ["-c", "user.name=n", "-c", "user.email=e@example.org", "-c", "commit.gpgsign=false"]
+        subprocess.run(["git", "-C", str(tmp_path), *options, *arguments], check=True, capture_output=True)
+
+    assert environment_module._checkout(tmp_path) == ("unknown", False)
+    git("init")
+    (tmp_path / "a").write_text("a")
+    git("add", "a")
+    git("commit", "-m", "a")
+    commit, dirty = environment_module._checkout(tmp_path)
+    assert (len(commit), dirty) == (40, False)
+    (tmp_path / "reports").mkdir()
+    (tmp_path / "reports" / "new.md").write_text("generated")
+    assert environment_module._checkout(tmp_path) == (commit, False)
+    (tmp_path / "a").write_text("b")
+    assert environment_module._checkout(tmp_path) == (commit, True)
+    (tmp_path / "inside").mkdir()
+    assert environment_module._checkout(tmp_path / "inside") == ("unknown", False)

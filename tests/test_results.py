@@ -1,0 +1,156 @@
+"""The record survives the disk, and a damaged one is refused with the place that is wrong."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from synthetic import emulated_run, timed_run
+
+from workbench import store
+from workbench.results import ResultsError, Run
+
+
+@pytest.mark.parametrize("made", [timed_run, emulated_run])
+def test_a_run_is_the_same_after_saving_and_loading(made: Any, tmp_path: Path) -> None:
+    run = made("gemm")
+    run.save(tmp_path / "deep" / "results.json")
+    assert Run.load(tmp_path / "deep" / "results.json") == run
+
+
+def test_the_same_run_gives_the_same_bytes(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        timed_run("matvec").save(tmp_path / name)
+    assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
+
+
+def _set(path: tuple[Any, ...], value: Any) -> Any:
+    def change(data: Any) -> None:
+        for key in path[:-1]:
+            data = data[key]
+        if value is ...:
+            del data[path[-1]]
+        else:
+            data[path[-1]] = value
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("change", "complaint"),
+    [
+        (_set(("schema",), 99), "schema 99; this version reads schema 1"),
+        (_set(("device", "sm_count"), "many"), r"results\.json\.device\.sm_count is str, not int"),
+        (_set(("device",), None), r"results\.json\.device is NoneType"),
+        (_set(("stages", 0, "verification", "verdict"), "maybe"), r"stages\[0\]\.verification\.verdict"),
+        (_set(("stages", 1, "idea"), ...), r"stages\[1\] lacks idea"),
+        (_set(("stages", 1, "colour"), "red"), r"stages\[1\] has unknown fields: colour"),
+        (_set(("examples",), True), r"examples is bool, not int"),
+    ],
+)
+def test_a_damaged_record_names_the_place(change: Any, complaint: str, tmp_path: Path) -> None:
+    data = dataclasses.asdict(emulated_run())
+    change(data)
+    path = tmp_path / "results.json"
+    path.write_text(json.dumps(data))
+    with pytest.raises(ResultsError, match=complaint):
+        Run.load(path)
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "null", '"schema"'])
+def test_what_is_no_record_is_refused(text: str, tmp_path: Path) -> None:
+    path = tmp_path / "results.json"
+    path.write_text(text)
+    with pytest.raises(ResultsError, match=r"results\.json"):
+        Run.load(path)
+    with pytest.raises(ResultsError, match="cannot read"):
+        Run.load(tmp_path / "absent.json")
+
+
+def test_a_save_that_fails_leaves_the_old_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "results.json"
+    emulated_run().save(path)
+    before = path.read_bytes()
+
+    def full(self: Path, text: str) -> int:
+        self.touch()
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_text", full)
+    with pytest.raises(OSError, match="No space left"):
+        timed_run().save(path)
+    assert path.read_bytes() == before
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def _some(run: Run, *names: str, date: str = "2026-02-03T04:05:06Z") -> Run:
+    environment = dataclasses.replace(run.environment, date=date)
+    return dataclasses.replace(run, environment=environment, stages=[s for s in run.stages if s.stage in names])
+
+
+def test_running_one_stage_again_keeps_the_others_in_the_earlier_record(tmp_path: Path) -> None:
+    first = emulated_run("vector_add")
+    store.Folder(tmp_path).save(first)
+    second = _some(emulated_run("vector_add"), "vectorized")
+    store.Folder(tmp_path).save(second)
+    loaded = store.load(tmp_path)
+    assert [path.name for path, _ in loaded] == ["results.json", "results-20260102T030405Z.json"]
+    assert [[s.stage for s in run.stages] for _, run in loaded] == [["vectorized"], ["naive", "grid_stride"]]
+    dates = {s.stage: run.environment.date for s, run in store.current(run for _, run in loaded)}
+    assert dates == {
+        "vectorized": second.environment.date,
+        "naive": first.environment.date,
+        "grid_stride": first.environment.date,
+    }
+
+
+def test_an_earlier_record_disappears_with_its_last_stage(tmp_path: Path) -> None:
+    store.Folder(tmp_path).save(_some(emulated_run(), "naive", "smem_tiling"))
+    folder, run = store.Folder(tmp_path), _some(emulated_run(), date="2026-03-01T00:00:00Z")
+    everything = emulated_run().stages
+    for name in ("naive", "smem_tiling"):
+        run.stages.append(next(s for s in everything if s.stage == name))
+        folder.save(run)
+        names = sorted(p.name for p in tmp_path.iterdir())
+        assert names == (["results-20260203T040506Z.json", "results.json"] if name == "naive" else ["results.json"])
+    assert store.load(tmp_path)[0][1] == run
+
+
+def test_two_runs_in_one_second_do_not_overwrite_each_other(tmp_path: Path) -> None:
+    for name in ("naive", "smem_tiling", "warp_parallel"):
+        store.Folder(tmp_path).save(_some(emulated_run(), name))
+    assert {s.stage for s, _ in store.current(run for _, run in store.load(tmp_path))} == {
+        "naive",
+        "smem_tiling",
+        "warp_parallel",
+    }
+
+
+def test_a_full_run_forgets_stages_that_no_longer_exist(tmp_path: Path) -> None:
+    old = emulated_run("vector_add")
+    old.stages[0].stage = "renamed_since"
+    store.Folder(tmp_path).save(old)
+    folder = store.Folder(tmp_path)
+    folder.save(emulated_run("vector_add"))
+    folder.discard_earlier()
+    assert {s.stage for s, _ in store.current(run for _, run in store.load(tmp_path))} == {
+        "naive",
+        "vectorized",
+        "grid_stride",
+    }
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "expected"),
+    [
+        ("cuda", "NVIDIA H200", "nvidia-h200"),
+        ("cuda", "NVIDIA GeForce RTX 4090 (x/y)", "nvidia-geforce-rtx-4090-x-y"),
+        ("emulator", "emulated H200", "emulator"),
+        ("cuda", "../..", "device"),
+    ],
+)
+def test_a_device_has_a_folder_name(kind: str, name: str, expected: str) -> None:
+    assert store.slug(dataclasses.replace(emulated_run().device, kind=kind, name=name)) == expected

@@ -1,0 +1,26 @@
+"""A-priori error bounds: how far a correctly rounded kernel may be from the float64 reference, element by element."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from .dtypes import FP32, DType
+
+Array = np.ndarray[Any, Any]
+
+ACCUMULATION = 4.0
+"""Constant of the statistical accumulation bound; correct fp32 accumulation stays below 1."""
+
+
+def dot_products(reference: Array, magnitude: Array, terms: int, out: DType, accumulator: DType = FP32) -> Array:
+    """Bound for sums of `terms` products: rounding of the result plus c u sqrt(K) sum |a||b| of the accumulation.
+
+    `reference` and `magnitude` (the same sums over absolute values) are float64 of one shape; so is the result.
+    The sqrt(K) growth is the probabilistic one of Higham and Mary, A New Approach to Probabilistic Rounding Error
+    Analysis (2019): zero-mean inputs make rounding errors a random walk.
+    """
+    accumulation = ACCUMULATION * accumulator.unit_roundoff * np.sqrt(terms) * magnitude
+    bound: Array = out.unit_roundoff * (np.abs(reference) + accumulation) + accumulation + out.smallest
+    return bound

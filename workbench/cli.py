@@ -1,0 +1,478 @@
+"""The command line. Every command is a few calls into the rest of the package; errors become messages in one place.
+
+Exit codes: 0 all pass, 1 something failed or the machine cannot do it, 2 wrong usage, 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import json
+import math
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from . import __version__, registry
+from .compiler import CompileError, CompilerUnavailable, compile_source
+from .devices import NAMES as DEVICE_NAMES
+from .devices import Device, DeviceUnavailable, Fault, open_device
+from .evidence import tiers
+from .operation import Problem, ProblemError, Stage
+from .results import Resources, ResultsError, Run
+from .session import Session
+from .store import AGREEMENT, Folder, slug
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class Failed(click.ClickException):
+    """Something failed, or this machine cannot do it."""
+
+    exit_code = 1
+
+
+class Interrupted(Failed):
+    """The user pressed Ctrl-C."""
+
+    exit_code = 130
+
+
+class WorkbenchGroup(click.Group):
+    """Turns what can foreseeably go wrong into one message and an exit code; anything else keeps its traceback."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except (registry.UnknownSpec, ProblemError) as error:
+            raise click.UsageError(str(error)) from None
+        except (DeviceUnavailable, CompilerUnavailable, CompileError, ResultsError, Fault) as error:
+            raise Failed(str(error)) from None
+        except BrokenPipeError:
+            raise  # click ends quietly when the reader of a pipe has gone
+        except OSError as error:
+            if error.filename is None:
+                raise
+            raise Failed(f"{error.filename}: {error.strerror}") from None
+        except MemoryError as error:
+            raise Failed(f"there is not enough memory for this problem ({error})") from None
+        except KeyboardInterrupt:
+            raise Interrupted("interrupted") from None
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args and self.get_command(ctx, args[0]) is None and not args[0].startswith("-"):
+            names = self.list_commands(ctx)
+            near = difflib.get_close_matches(args[0], names, 3)
+            hint = f"did you mean {' or '.join(near)}?" if near else f"the commands are {', '.join(names)}"
+            raise click.UsageError(f"there is no command {args[0]!r}; {hint}", ctx)
+        return super().resolve_command(ctx, args)
+
+
+def _options(*names: str) -> Callable[[F], F]:
+    """The common options of these names, in this order."""
+    known = {
+        "device": click.option(
+            "--device",
+            "device_name",
+            type=click.Choice(DEVICE_NAMES),
+            default="auto",
+            show_default=True,
+            help="Where to run; auto is the GPU where there is one, else the emulator.",
+        ),
+        "seed": click.option(
+            "--seed", type=click.IntRange(0), default=0, show_default=True, help="Which random problems are drawn."
+        ),
+        "examples": click.option(
+            "--examples",
+            type=click.IntRange(1),
+            default=50,
+            show_default=True,
+            help="Random problems a stage, each judged in both tiers.",
+        ),
+        "problem": click.option(
+            "--problem",
+            "problem_text",
+            metavar="TEXT",
+            help="One problem instead of the usual ones: `64x32x7,dtype=bf16` or `m=64,n=32,k=7`.",
+        ),
+        "json": click.option(
+            "--json", "as_json", is_flag=True, help="Print JSON and nothing else on stdout; messages go to stderr."
+        ),
+        "output": click.option(
+            "--output",
+            type=click.Path(path_type=Path),
+            default=Path("reports"),
+            show_default=True,
+            help="Folder of the reports.",
+        ),
+    }
+
+    def decorate(command: F) -> F:
+        for name in reversed(names):
+            command = known[name](command)
+        return command
+
+    return decorate
+
+
+_specs = click.argument("specs", nargs=-1, metavar="[SPEC]...")
+
+
+@click.group(cls=WorkbenchGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="workbench")
+def main() -> None:
+    """Develop CUDA kernels in stages: verified against NumPy on random problems, then timed, then reported.
+
+    SPEC names what to work on: an operation (`gemm`), a stage (`gemm:tma_pipeline`), or a stage of every operation
+    that has it (`naive`). Without SPEC it is every stage.
+
+    Exit codes: 0 all pass, 1 something failed, 2 wrong usage, 130 interrupted.
+    """
+
+
+@main.command("list")
+@_specs
+@_options("json")
+def list_stages(specs: tuple[str, ...], as_json: bool) -> None:
+    """List operations and their stages in ladder order."""
+    stages = registry.select(specs)
+    if as_json:
+        _print_json(
+            [
+                {"spec": s.spec, "idea": s.idea, "source": s.source, "architecture": s.architecture}
+                | {"parameters": dict(s.parameters)}
+                for s in stages
+            ]
+        )
+        return
+    from .console import console, table
+
+    out = console()
+    for operation in registry.operations().values():
+        chosen = [s for s in stages if s.operation == operation.name]
+        if chosen:
+            out.print(f"{operation.name}: {operation.summary}", style="bold")
+            out.print(table(("stage", "idea", "source"), [(s.name, s.idea, s.source) for s in chosen]))
+        elif not specs:
+            out.print(f"{operation.name}: {operation.summary} (no stages yet)", style="bold")
+
+
+@main.command()
+@_specs
+@_options("device", "seed", "examples", "problem", "json")
+def verify(
+    specs: tuple[str, ...], device_name: str, seed: int, examples: int, problem_text: str | None, as_json: bool
+) -> None:
+    """Check stages against NumPy on random problems, or on the one given by --problem.
+
+    A failure is shown with its smallest problem, the first wrong elements and the command that replays it.
+    """
+    stages = registry.select(specs)
+    problems = _problems(stages, problem_text)
+    session = _session(open_device(device_name), examples, seed, problems)
+    with _finish(session, as_json):
+        _work(session, stages, 1 if problems else examples)
+
+
+@main.command()
+@_specs
+@_options("device", "seed", "examples", "problem", "json", "output")
+def bench(
+    specs: tuple[str, ...],
+    device_name: str,
+    seed: int,
+    examples: int,
+    problem_text: str | None,
+    as_json: bool,
+    output: Path,
+) -> None:
+    """Verify stages on random problems, then time those that passed. Needs a GPU.
+
+    --problem replaces the suite of timed problems. Results are saved like those of `run`; no report is written.
+    """
+    stages = registry.select(specs)
+    problems = _problems(stages, problem_text)
+    device = open_device(device_name)
+    if device.name == "emulator":
+        raise Failed(
+            "the emulator verifies and does not time: bench needs a GPU (workbench doctor says what is missing)"
+        )
+    session = _session(device, examples, seed, problems, output)
+    with _finish(session, as_json):
+        _work(session, stages, examples)
+
+
+@main.command()
+@_specs
+@_options("device", "seed", "examples", "problem", "json", "output")
+def run(
+    specs: tuple[str, ...],
+    device_name: str,
+    seed: int,
+    examples: int,
+    problem_text: str | None,
+    as_json: bool,
+    output: Path,
+) -> None:
+    """Verify, then time where there is a GPU, then write the report: the main job.
+
+    Results are saved after every stage in OUTPUT/<device>/results.json. With SPEC only those stages are replaced: the
+    others stay in the earlier record, renamed results-<date>.json, and the report says which run each figure is from.
+
+    --problem replaces the suite of timed problems; where nothing is timed, it replaces the random ones.
+    """
+    from .report import write
+
+    stages = registry.select(specs)
+    problems = _problems(stages, problem_text)
+    session = _session(open_device(device_name), examples, seed, problems, output)
+    with _finish(session, as_json):
+        _work(session, stages, 1 if problems and not session.timed else examples)
+        if session.folder and not specs:
+            session.folder.discard_earlier()
+        _notice(f"wrote {', '.join(str(p) for p in write(output, slug(session.run.device)) if p.suffix == '.md')}")
+
+
+@main.command()
+@_specs
+@_options("seed", "examples", "json", "output")
+def agree(specs: tuple[str, ...], seed: int, examples: int, as_json: bool, output: Path) -> None:
+    """Solve the same problems on the GPU and in the emulator and compare the answers. Needs a GPU.
+
+    Bit-equal in the exact tier, both within the bound in the other. Saved as OUTPUT/<device>/agreement.json, which the
+    report quotes.
+    """
+    from . import environment, harness
+    from .console import StageProgress, console, table
+    from .results import AgreementRun
+
+    stages = registry.select(specs)
+    gpu, emulator = open_device("cuda"), open_device("emulator")
+    folder = _folder(gpu, output)
+    record = AgreementRun(gpu.info(), environment.describe())
+    with StageProgress(len(stages), examples) as progress:
+        for stage in stages:
+            progress.begin(stage.spec)
+            found = harness.agree(stage, gpu, emulator, examples=examples, seed=seed, on_problem=progress.verified)
+            progress.end_with(found.disagreement or f"agrees on {found.problems} problems")
+            record.stages.append(found)
+            record.save(folder.path / AGREEMENT)
+    if as_json:
+        _print_json(dataclasses.asdict(record))
+    else:
+        rows = [
+            (f"{s.operation}:{s.stage}", str(s.problems), tiers(s.tiers), s.disagreement or "they agree")
+            for s in record.stages
+        ]
+        console().print(table(("stage", "problems", "agreeing comparisons", "outcome"), rows))
+    if any(s.disagreement or not s.problems for s in record.stages):
+        raise click.exceptions.Exit(1)
+
+
+@main.command()
+@_options("json", "output")
+def report(as_json: bool, output: Path) -> None:
+    """Write the report again from the results in OUTPUT, without running anything."""
+    from .report import write
+
+    written = write(output)
+    if as_json:
+        _print_json([str(path) for path in written])
+    else:
+        for path in written:
+            click.echo(path)
+
+
+@main.command()
+@_specs
+@click.option("--ptx", "show_ptx", is_flag=True, help="Print the PTX.")
+@click.option("--sass", "show_sass", is_flag=True, help="Print the SASS, where nvdisasm or cuobjdump is installed.")
+@_options("problem", "json")
+def inspect(specs: tuple[str, ...], show_ptx: bool, show_sass: bool, problem_text: str | None, as_json: bool) -> None:
+    """Show registers, shared memory, spills and occupancy of the compiled kernels, and their PTX or SASS.
+
+    Every variant that the timed problems need is shown; --problem picks one. Occupancy is for compute capability 9.0.
+    """
+    from . import disassembly, occupancy
+    from .console import console, notice, resources_table
+    from .derived import variants
+
+    stages = registry.select(specs)
+    problems = _problems(stages, problem_text)
+    found: dict[str, list[Resources]] = {}
+    compiled_variants = {}
+    for stage in stages:
+        chosen = problems.get(stage.operation)
+        suite = (chosen,) if chosen else registry.operations()[stage.operation].suite
+        if chosen and (reason := stage.supports(chosen)):
+            notice(f"{stage.spec} does not take {chosen}: {reason}")
+            continue
+        if resources := occupancy.suite_resources(stage, suite):
+            found[stage.spec] = resources
+        for problem in suite:
+            if stage.supports(problem) is None:
+                compiled = compile_source(stage.path, stage.defines(problem))
+                compiled_variants[stage.spec, compiled.variant] = compiled
+    if not found:
+        raise Failed("there is nothing to show: no stage takes this problem")
+    listings = [("PTX", spec, variant, c.ptx) for (spec, variant), c in compiled_variants.items() if show_ptx]
+    if show_sass:
+        try:
+            listings += [
+                ("SASS", spec, variant, disassembly.sass(c.cubin_path))
+                for (spec, variant), c in compiled_variants.items()
+            ]
+        except disassembly.DisassemblerUnavailable as error:
+            raise Failed(str(error)) from None
+    if as_json:
+        _print_json(
+            {
+                "resources": [
+                    {"spec": spec, **dataclasses.asdict(r)} for spec, resources in found.items() for r in resources
+                ],
+                "listings": [
+                    {"kind": k, "spec": spec, "variant": variant, "text": text} for k, spec, variant, text in listings
+                ],
+            }
+        )
+        return
+    out = console()
+    out.print(resources_table(found.items()))
+    for spec, resources in found.items():
+        if shared := variants(resources)[0]:
+            out.print(f"{spec}: {shared}", soft_wrap=True)
+    for kind, spec, variant, text in listings:
+        click.echo(f"\n// {kind} of {spec}, {variant}\n{text}")
+
+
+@main.command()
+@_options("json", "output")
+def doctor(as_json: bool, output: Path) -> None:
+    """Say what this machine can do, what is missing, and the remedy. Exit code 1 when it can do nothing."""
+    from rich.text import Text
+
+    from .console import console, table
+    from .doctor import State, examine
+
+    diagnosis = examine(output)
+    if as_json:
+        _print_json({**dataclasses.asdict(diagnosis), "usable": diagnosis.usable, "summary": diagnosis.summary})
+    else:
+        styles = {State.OK: "green", State.MISSING: "bold red", State.OPTIONAL: "yellow"}
+        rows = [(c.name, Text(c.state, styles[c.state]), c.found, c.remedy) for c in diagnosis.checks]
+        out = console()
+        out.print(table(("", "state", "found", "remedy"), rows))
+        out.print(diagnosis.summary)
+    if not diagnosis.usable:
+        raise click.exceptions.Exit(1)
+
+
+def _problems(stages: Sequence[Stage[Any]], text: str | None) -> dict[str, Problem]:
+    """`text` as a problem of every operation that the stages belong to. Raises ProblemError."""
+    if text is None:
+        return {}
+    parsed: dict[str, Problem] = {}
+    wrong: dict[str, str] = {}
+    for name in dict.fromkeys(s.operation for s in stages):
+        try:
+            parsed[name] = registry.operations()[name].problem.parse(text)
+            _check_memory(parsed[name])
+        except ProblemError as error:
+            wrong[name] = str(error)
+    if wrong and parsed:
+        reasons = "; ".join(f"{name}: {reason}" for name, reason in wrong.items())
+        raise ProblemError(
+            f"--problem {text!r} is a problem of {', '.join(parsed)} and not of {', '.join(wrong)} ({reasons}); "
+            f"select one operation, for example: {next(iter(parsed))}"
+        )
+    if wrong:
+        raise ProblemError(f"--problem {text!r}: " + "; ".join(f"{name}: {reason}" for name, reason in wrong.items()))
+    return parsed
+
+
+def _check_memory(problem: Problem) -> None:
+    """Refuse a problem whose float64 reference alone is larger than the machine's memory. Raises Failed."""
+    needed = sum(8 * math.prod(array.shape) for array in problem.arrays().values())
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    if needed > memory:
+        gib = f"{needed / 2**30:,.0f} GiB for its NumPy reference and this machine has {memory / 2**30:,.0f}"
+        raise Failed(f"there is not enough memory for {problem}: it needs at least {gib}")
+
+
+def _session(
+    device: Device, examples: int, seed: int, problems: dict[str, Problem], output: Path | None = None
+) -> Session:
+    """A session on the device; with `output` it is saved in the device's folder there, and timed on a GPU."""
+    folder = None if output is None else _folder(device, output)
+    timed = folder is not None and device.name != "emulator"
+    return Session(device, examples, seed, timed, problems, folder)
+
+
+def _folder(device: Device, output: Path) -> Folder:
+    """The folder of a device's results. Raises Failed where it cannot be written."""
+    path = output / slug(device.info())
+    try:
+        return Folder(path)
+    except OSError as error:
+        raise Failed(
+            f"reports cannot be written in {path} ({error.strerror or error}); choose another folder with --output"
+        ) from None
+
+
+def _work(session: Session, stages: Sequence[Stage[Any]], examples: int) -> None:
+    from .console import StageProgress
+
+    with StageProgress(len(stages), examples) as progress:
+        for stage in stages:
+            progress.begin(stage.spec)
+            progress.end(session.stage(stage, progress))
+
+
+@contextmanager
+def _finish(session: Session, as_json: bool) -> Iterator[None]:
+    """Show what the session has done, however the body ends, and choose the exit code."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        _show(session.run, as_json)
+        where = f"; their results are in {session.saved}" if session.saved else ""
+        raise Interrupted(f"interrupted after {len(session.run.stages)} finished stages{where}") from None
+    except Exception:
+        if session.run.stages:
+            _show(session.run, as_json)
+        if session.saved:
+            _notice(f"results so far are in {session.saved}")
+        raise
+    _show(session.run, as_json)
+    for spec, reason in session.trouble.items():
+        _notice(f"{spec} passed and could not be timed: {reason}")
+    if session.saved:
+        _notice(f"results are in {session.saved}")
+    if not session.ok():
+        raise click.exceptions.Exit(1)
+
+
+def _show(run: Run, as_json: bool) -> None:
+    if as_json:
+        _print_json(dataclasses.asdict(run))
+        return
+    from .console import show_timing, show_verification
+
+    show_verification(run)
+    show_timing(run, {name: o.metric for name, o in registry.operations().items()})
+
+
+def _notice(message: str) -> None:
+    from .console import notice
+
+    notice(message)
+
+
+def _print_json(value: Any) -> None:
+    click.echo(json.dumps(value, indent=1, sort_keys=True, default=os.fspath))

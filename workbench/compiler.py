@@ -1,0 +1,202 @@
+"""NVRTC: a CUDA source and its defines become PTX and a cubin, with resource usage, cached on disk by content."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from functools import cache, lru_cache
+from pathlib import Path
+from typing import Any
+
+from .operation import SOURCES
+
+INCLUDE = SOURCES / "include"
+
+
+class CompilerUnavailable(RuntimeError):
+    """NVRTC or the CUDA headers are missing; the message says what to install."""
+
+
+class CompileError(Exception):
+    """NVRTC rejected the source; the message holds its diagnostics with the source lines they speak of."""
+
+
+@dataclass(frozen=True)
+class KernelUsage:
+    """Resources of one entry point, as ptxas reports them: registers a thread, bytes of shared memory and spills."""
+
+    registers: int
+    static_shared: int
+    spill_bytes: int
+    stack_bytes: int
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """One source compiled for one set of defines. `key` is the digest of everything that went into it."""
+
+    key: str
+    name: str
+    source: str
+    defines: tuple[tuple[str, str], ...]
+    architecture: str
+    ptx: str
+    cubin_path: Path
+    usage: Mapping[str, KernelUsage]
+
+    @property
+    def variant(self) -> str:
+        """The defines in one line, `IN=float TRANS_B=1`."""
+        return " ".join(f"{k}={v}" for k, v in self.defines)
+
+
+def cache_folder() -> Path:
+    """Where compiled kernels are kept: `$WORKBENCH_CACHE`, else `workbench` in the user's cache folder."""
+    if chosen := os.environ.get("WORKBENCH_CACHE"):
+        return Path(chosen)
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "workbench"
+
+
+@cache
+def _nvrtc() -> Any:
+    try:
+        from cupy.cuda import nvrtc
+
+        nvrtc.getVersion()
+    except Exception as error:
+        reason = str(error).splitlines()[0] if str(error) else repr(error)
+        raise CompilerUnavailable(
+            f"NVRTC, the CUDA run-time compiler, cannot be loaded ({reason}); "
+            "install it with: pip install 'kernel-workbench[cuda13]'"
+        ) from None
+    return nvrtc
+
+
+@cache
+def nvrtc_version() -> str:
+    """Version of NVRTC, `13.4`. Raises CompilerUnavailable."""
+    major, minor = _nvrtc().getVersion()
+    return f"{major}.{minor}"
+
+
+@cache
+def cuda_headers() -> Path:
+    """The folder with `cuda_bf16.h` and its siblings. Raises CompilerUnavailable."""
+    try:
+        from cuda.pathfinder import find_nvidia_header_directory
+
+        found = find_nvidia_header_directory("cudart")
+    except Exception:
+        found = None
+    if not found or not (Path(found) / "cuda_bf16.h").exists():
+        raise CompilerUnavailable(
+            "the CUDA headers (cuda_bf16.h) were not found; install them with: pip install 'kernel-workbench[cuda13]'"
+        )
+    return Path(found)
+
+
+def source_digest(path: Path) -> str:
+    """SHA-256 of a source and of every header of ours that it includes."""
+    digest = hashlib.sha256()
+    for part in _with_headers(path):
+        digest.update(part.read_bytes())
+    return digest.hexdigest()
+
+
+def _with_headers(path: Path) -> list[Path]:
+    """The source and, depth first, the headers it includes from its own folder or from `cuda_src/include`."""
+    found: list[Path] = []
+    todo = [path]
+    while todo:
+        part = todo.pop()
+        found.append(part)
+        for name in re.findall(r'^\s*#\s*include\s*[<"]([^>"]+)[>"]', part.read_text(), re.MULTILINE):
+            for folder in (part.parent, INCLUDE):
+                if (header := folder / name).is_file() and header not in found and header not in todo:
+                    todo.append(header)
+    return found
+
+
+@lru_cache(maxsize=4096)
+def _compile(path: Path, digest: str, defines: tuple[tuple[str, str], ...], architecture: str) -> Compiled:
+    options = (f"-arch={architecture}", "-std=c++17", "-lineinfo", "--ptxas-options=-v")
+    made_of = json.dumps([digest, str(path.name), defines, options, nvrtc_version()])
+    key = hashlib.sha256(made_of.encode()).hexdigest()
+    stem = cache_folder() / f"{path.stem}-{key[:32]}"
+    ptx_path, cubin_path, usage_path = (stem.with_name(stem.name + s) for s in (".ptx", ".cubin", ".json"))
+    if not (ptx_path.exists() and cubin_path.exists() and usage_path.exists()):
+        ptx, cubin, usage = _run_nvrtc(path, defines, options)
+        for target, content in (
+            (ptx_path, ptx.encode()),
+            (cubin_path, cubin),
+            (usage_path, json.dumps({k: asdict(v) for k, v in usage.items()}).encode()),
+        ):
+            _write(target, content)
+    usage = {k: KernelUsage(**v) for k, v in json.loads(usage_path.read_text()).items()}
+    return Compiled(key, path.name, str(path), defines, architecture, ptx_path.read_text(), cubin_path, usage)
+
+
+def _write(target: Path, content: bytes) -> None:
+    """Write in one step, so that two processes can fill the cache at once."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    temporary = target.with_name(f"{target.name}.{os.getpid()}")
+    temporary.write_bytes(content)
+    temporary.replace(target)
+
+
+def compile_source(path: Path, defines: Mapping[str, str | int], architecture: str = "sm_90a") -> Compiled:
+    """Compile a CUDA source for a real architecture (`sm_90a`) to PTX and a cubin.
+
+    Raises CompileError when the source does not compile, CompilerUnavailable without NVRTC, OSError when the source
+    cannot be read or the cache not be written.
+    """
+    return _compile(path, source_digest(path), tuple((k, str(v)) for k, v in sorted(defines.items())), architecture)
+
+
+def _run_nvrtc(
+    path: Path, defines: tuple[tuple[str, str], ...], options: tuple[str, ...]
+) -> tuple[str, bytes, dict[str, KernelUsage]]:
+    nvrtc = _nvrtc()
+    text = path.read_text()
+    flags = [*options, *(f"-D{k}={v}" for k, v in defines), *(f"-I{p}" for p in (path.parent, INCLUDE, cuda_headers()))]
+    program = nvrtc.createProgram(text, str(path), [], [])
+    try:
+        try:
+            nvrtc.compileProgram(program, flags)
+        except nvrtc.NVRTCError:
+            raise CompileError(_diagnostics(nvrtc.getProgramLog(program), path, defines)) from None
+        ptx = nvrtc.getPTX(program)
+        text = (ptx.decode() if isinstance(ptx, bytes) else ptx).rstrip("\0")
+        # CuPy takes the cubin for a string and drops its last byte; the driver does not mind, nvdisasm does
+        return text, nvrtc.getCUBIN(program) + b"\0", _usage(nvrtc.getProgramLog(program))
+    finally:
+        nvrtc.destroyProgram(program)
+
+
+def _diagnostics(log: str, path: Path, defines: tuple[tuple[str, str], ...]) -> str:
+    """The compiler's log; NVRTC already quotes the source line under each message."""
+    where = " ".join(f"{k}={v}" for k, v in defines)
+    return f"{path.name} does not compile ({where}):\n{log.strip(chr(0)).strip()}"
+
+
+def _usage(log: str) -> dict[str, KernelUsage]:
+    """Resource usage by entry point, from what `ptxas -v` printed into the log."""
+    usage: dict[str, KernelUsage] = {}
+    for chunk in log.split("Compiling entry function '")[1:]:
+        name = chunk.split("'", 1)[0]
+
+        def number(pattern: str, chunk: str = chunk) -> int:
+            match = re.search(pattern, chunk)
+            return int(match[1]) if match else 0
+
+        usage[name] = KernelUsage(
+            registers=number(r"Used (\d+) registers"),
+            static_shared=number(r"(\d+) bytes smem"),
+            spill_bytes=number(r"(\d+) bytes spill stores"),
+            stack_bytes=number(r"(\d+) bytes stack frame"),
+        )
+    return usage

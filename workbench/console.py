@@ -1,0 +1,189 @@
+"""What the command line shows: tables on stdout, progress and messages on stderr."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterable, Sequence
+from types import TracebackType
+from typing import IO, Any
+
+from rich import box
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+from rich.text import Text
+
+from . import derived
+from .evidence import explain, failed, tiers
+from .results import Resources, Run, StageResult, Verdict
+
+UNWRAPPED = 180
+"""Columns where the output is no terminal and nobody has set COLUMNS."""
+
+
+def console(stream: IO[str] | None = None) -> Console:
+    """A console on `stream` (default stdout) that takes no text for markup."""
+    stream = stream or sys.stdout
+    width = None if stream.isatty() or "COLUMNS" in os.environ else UNWRAPPED
+    return Console(file=stream, width=width, highlight=False, markup=False, emoji=False)
+
+
+def table(
+    headers: Sequence[str], rows: Iterable[Sequence[object]], numeric: Sequence[str] = (), unwrapped: int = 1
+) -> Table:
+    """A table; columns named in `numeric` are right-aligned, the first `unwrapped` never wrap. Cells may be rich."""
+    made = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for i, header in enumerate(headers):
+        made.add_column(
+            header, justify="right" if header in numeric else "left", overflow="fold", no_wrap=i < unwrapped
+        )
+    for row in rows:
+        made.add_row(*(cell if isinstance(cell, Text) else Text(str(cell)) for cell in row))
+    return made
+
+
+def verdict_text(verdict: Verdict) -> Text:
+    """The verdict, coloured; the word itself says everything."""
+    style = {Verdict.PASS: "green", Verdict.UNSUPPORTED: "yellow"}.get(verdict, "bold red")
+    return Text(verdict, style)
+
+
+def verification_table(run: Run) -> Table:
+    """One line a stage."""
+    headers = ("stage", "verdict", "problems", "comparisons", "not supported", "worst error / bound", "seconds")
+    rows = [
+        (
+            f"{s.operation}:{s.stage}",
+            verdict_text(s.verification.verdict),
+            s.verification.problems,
+            tiers(s.verification.tiers),
+            sum(s.verification.unsupported.values()),
+            f"{s.verification.worst_error:.3f}",
+            f"{s.verification.seconds:.1f}",
+        )
+        for s in run.stages
+    ]
+    return table(headers, rows, headers[2:3] + headers[4:])
+
+
+def show_verification(run: Run) -> None:
+    """The table of verdicts, then everything known about each failure, then why stages took nothing."""
+    out = console()
+    out.print(verification_table(run))
+    for s in run.stages:
+        if failed(s.verification):
+            out.rule(characters="─", style="red")
+            out.print(explain(f"{s.operation}:{s.stage}", s.verification), soft_wrap=True)
+        elif s.verification.verdict is Verdict.UNSUPPORTED:
+            out.print(explain(f"{s.operation}:{s.stage}", s.verification), soft_wrap=True)
+
+
+def show_timing(run: Run, metrics: dict[str, str]) -> None:
+    """A table a problem size, and what was not timed."""
+    out = console()
+    for operation in dict.fromkeys(s.operation for s in run.stages):
+        metric = metrics.get(operation, derived.TFLOPS)
+        stages = [s for s in run.stages if s.operation == operation]
+        for ladder in derived.ladders((s, run) for s in stages):
+            out.print(f"\n{operation} {ladder.label}")
+            headers = ("stage", "cold", "sustained", metric, "of vendor", "of floor", "gain")
+            rows = []
+            for rung in ladder.rungs:
+                m = rung.measurement
+                rows.append(
+                    (
+                        rung.stage,
+                        derived.duration(rung.cold_us),
+                        derived.duration(rung.sustained_us) if rung.sustained_us else "-",
+                        derived.three_digits(derived.throughput(m, rung.cold_us, metric)),
+                        derived.percent(derived.share_of_vendor(m)),
+                        derived.percent(derived.share_of_floor(m)),
+                        f"{rung.gain:.2f}x" if rung.gain else "-",
+                    )
+                )
+            out.print(table(headers, rows, headers[1:]))
+        for s in stages:
+            for label, reason in s.untimed.items():
+                out.print(f"{s.operation}:{s.stage} not timed on {label}: {reason}", soft_wrap=True)
+
+
+def resources_table(stages: Iterable[tuple[str, Sequence[Resources]]]) -> Table:
+    """Registers, shared memory, spills and occupancy of each stage's variants, named by what they do not share."""
+    headers = ("stage", "kernel", "variant", "registers", "static", "dynamic", "spills", "threads", "blocks / SM")
+    numeric = (*headers[3:], "occupancy")
+    cells = [
+        (
+            spec,
+            r.kernel,
+            variant or "-",
+            r.registers,
+            f"{r.static_shared:,} B",
+            f"{r.dynamic_shared:,} B",
+            f"{r.spill_bytes:,} B",
+            r.block_threads,
+            r.blocks_per_sm,
+            f"{100 * r.occupancy:.0f} %",
+            r.limiter,
+        )
+        for spec, resources in stages
+        for r, variant in zip(resources, derived.variants(resources)[1], strict=True)
+    ]
+    return table((*headers, "occupancy", "limited by"), cells, numeric, 2)
+
+
+class StageProgress:
+    """Two bars on a terminal (all stages, and the problems of this one); one line a finished stage elsewhere."""
+
+    def __init__(self, stages: int, examples: int) -> None:
+        self._console = console(sys.stderr)
+        self._live = self._console.is_terminal
+        self._examples = examples
+        self._bars = Progress(
+            TextColumn("{task.description}", markup=False),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+            console=self._console,
+            transient=True,
+            disable=not self._live,
+        )
+        self._all = self._bars.add_task("stages", total=stages)
+        self._one = self._bars.add_task("", total=examples)
+
+    def __enter__(self) -> StageProgress:
+        self._bars.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._bars.stop()
+
+    def begin(self, spec: str) -> None:
+        """A stage starts."""
+        self._bars.reset(self._one, total=self._examples, description=f"verify {spec}")
+        self._spec = spec
+
+    def verified(self, problems: int) -> None:
+        """So many of its problems have been verified."""
+        self._bars.update(self._one, completed=problems)
+
+    def timing(self, label: str) -> None:
+        """The problem with this label is being timed."""
+        self._bars.update(self._one, description=f"time {self._spec} {label}")
+
+    def end(self, result: StageResult) -> None:
+        """A stage is done."""
+        v = result.verification
+        timed = f", {len(result.measurements)} timed" if result.measurements else ""
+        self.end_with(f"{v.verdict}: {v.problems} problems{timed}, {v.seconds:.1f} s")
+
+    def end_with(self, outcome: str) -> None:
+        """A stage is done, with this outcome."""
+        self._bars.advance(self._all)
+        if not self._live:
+            self._console.print(f"{self._spec} {outcome}", soft_wrap=True)
+
+
+def notice(message: str, stream: Any = None) -> None:
+    """A message to the user, on stderr."""
+    console(stream or sys.stderr).print(message, soft_wrap=True)

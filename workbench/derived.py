@@ -1,0 +1,141 @@
+"""Figures derived from a record: medians, throughput, shares of the vendor's figure and of the physical floor."""
+
+from __future__ import annotations
+
+import re
+import statistics
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from .results import DeviceInfo, Measurement, Resources, Run, StageResult, Timing
+
+TFLOPS, GBPS = "TFLOP/s", "GB/s"
+
+
+def median(samples: Sequence[float]) -> float:
+    """The median of at least one sample, in the unit of the samples."""
+    return float(statistics.median(samples))
+
+
+def quartiles(samples: Sequence[float]) -> tuple[float, float]:
+    """First and third quartile (inclusive method); a single sample is both."""
+    if len(samples) < 2:
+        return samples[0], samples[0]
+    low, _, high = statistics.quantiles(samples, n=4, method="inclusive")
+    return low, high
+
+
+def throughput(measurement: Measurement, microseconds: float, metric: str) -> float:
+    """TFLOP/s or GB/s (1e9 bytes) of the measured problem when it takes this long."""
+    work = measurement.bytes / 1e9 if metric == GBPS else measurement.flops / 1e12
+    return work / (microseconds * 1e-6)
+
+
+def vendor(measurement: Measurement) -> Timing | None:
+    """The fastest library that was interleaved with the stage, by cold median; None where there was none."""
+    libraries = [b for b in measurement.baselines if b.solves]
+    return min(libraries, key=lambda b: median(b.cold_us), default=None)
+
+
+def share_of_vendor(measurement: Measurement) -> float | None:
+    """Throughput as a fraction of the fastest library's, both cold; None without one."""
+    best = vendor(measurement)
+    return median(best.cold_us) / median(measurement.timing.cold_us) if best else None
+
+
+def share_of_floor(measurement: Measurement) -> float | None:
+    """The physical floor as a fraction of the cold median: 1 would be perfect; None where the floor is unknown."""
+    return measurement.floor_us / median(measurement.timing.cold_us) if measurement.floor_us > 0 else None
+
+
+def dtype(measurement: Measurement) -> str:
+    """The input type of the measured problem, `bf16`; empty where the problem names none."""
+    found = re.search(r"\bdtype=(\w+)", measurement.problem)
+    return found[1] if found else ""
+
+
+def peak_flops(device: DeviceInfo, measurement: Measurement) -> float:
+    """Peak FLOP/s of the device for the problem's input type; 0 where it is unknown."""
+    return device.peak_flops.get(dtype(measurement), 0.0)
+
+
+def variants(resources: Sequence[Resources]) -> tuple[str, list[str]]:
+    """The defines that all compiled variants of a stage share, and for each variant those that it does not share."""
+    defines = [r.variant.split() for r in resources]
+    shared = [d for d in defines[0] if all(d in others for others in defines)] if defines else []
+    return " ".join(shared), [" ".join(d for d in own if d not in shared) for own in defines]
+
+
+def three_digits(value: float) -> str:
+    """A number with three significant digits and no exponent: `0.123`, `45.6`, `1,234`."""
+    if value == 0:
+        return "0"
+    if abs(value) >= 99.95:
+        return f"{value:,.0f}"
+    if abs(value) >= 9.995:
+        return f"{value:.1f}"
+    return f"{value:.2f}" if abs(value) >= 0.9995 else f"{value:.3g}"
+
+
+def duration(microseconds: float) -> str:
+    """A time in the unit that suits it: `12.3 µs`, `4.56 ms`, `1.20 s`."""
+    for limit, scale, unit in ((1e3, 1.0, "µs"), (1e6, 1e3, "ms")):
+        if microseconds < limit:
+            return f"{three_digits(microseconds / scale)} {unit}"
+    return f"{three_digits(microseconds / 1e6)} s"
+
+
+def percent(share: float | None) -> str:
+    """A fraction as `87.5 %`, or a dash where there is none."""
+    return "-" if share is None else f"{100 * share:.1f} %"
+
+
+@dataclass(frozen=True)
+class Rung:
+    """One stage on one problem. `gain` is the speed-up over the stage before that was timed on it in the same run."""
+
+    stage: str
+    measurement: Measurement
+    run: Run
+    gain: float | None
+
+    @property
+    def cold_us(self) -> float:
+        """Cold median."""
+        return median(self.measurement.timing.cold_us)
+
+    @property
+    def sustained_us(self) -> float | None:
+        """Sustained median, None where it was not measured."""
+        samples = self.measurement.timing.sustained_us
+        return median(samples) if samples else None
+
+
+@dataclass
+class Ladder:
+    """All stages timed on one problem size, in ladder order, and the baselines (samples of all stages' runs pooled)."""
+
+    label: str
+    rungs: list[Rung] = field(default_factory=list)
+    baselines: dict[str, Timing] = field(default_factory=dict)
+
+    @property
+    def best(self) -> Rung:
+        """The stage with the lowest cold median."""
+        return min(self.rungs, key=lambda r: r.cold_us)
+
+
+def ladders(stages: Iterable[tuple[StageResult, Run]], order: Sequence[str] = ()) -> list[Ladder]:
+    """One ladder a problem label; `stages` are of one operation, in ladder order. Labels in `order` come first."""
+    found: dict[str, Ladder] = {label: Ladder(label) for label in order}
+    for stage, run in stages:
+        for m in stage.measurements:
+            ladder = found.setdefault(m.label, Ladder(m.label))
+            before = ladder.rungs[-1] if ladder.rungs else None
+            gain = before.cold_us / median(m.timing.cold_us) if before and before.run is run else None
+            ladder.rungs.append(Rung(stage.stage, m, run, gain))
+            for b in m.baselines:
+                pooled = ladder.baselines.setdefault(b.name, Timing(b.name, []))
+                pooled.cold_us += b.cold_us
+                pooled.sustained_us += b.sustained_us
+    return [ladder for ladder in found.values() if ladder.rungs]

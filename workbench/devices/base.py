@@ -1,0 +1,61 @@
+"""The interface of a device."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+import numpy as np
+
+from ..compiler import Compiled
+from ..launch import Array, Plan
+from ..results import DeviceInfo, Verdict
+
+
+class DeviceUnavailable(RuntimeError):
+    """The device cannot be used on this machine; the message says why and what would help."""
+
+
+class Fault(Exception):
+    """A launch that went wrong. `verdict` names the kind; the message says what, where and what to do."""
+
+    def __init__(self, verdict: Verdict, message: str) -> None:
+        super().__init__(message)
+        self.verdict = verdict
+
+
+class BoundPlan(Protocol):
+    """A plan whose arrays are in device memory: run it as often as you like, read arrays back."""
+
+    def run(self) -> None:
+        """Launch all kernels of the plan and wait for them. Raises Fault."""
+
+    def read(self, name: str) -> np.ndarray[Any, Any]:
+        """The storage of an array, one-dimensional, copied to the host."""
+
+    def close(self) -> None:
+        """Free the device memory."""
+
+
+class Device(Protocol):
+    """Compiles nothing and compares nothing: loads a compiled source and runs plans on arrays it is given."""
+
+    name: str
+    architecture: int
+
+    def info(self) -> DeviceInfo:
+        """What this device is."""
+
+    def bind(
+        self,
+        compiled: Compiled,
+        plan: Plan,
+        arrays: Mapping[str, Array],
+        storage: Mapping[str, np.ndarray[Any, Any]],
+        seed: int = 0,
+    ) -> BoundPlan:
+        """Copy `storage` (one-dimensional, by array name) to fresh device memory and prepare the plan's launches.
+
+        Scratch arrays of the plan are allocated here and hold NaN. `seed` orders warps where the device can choose.
+        Raises Fault for a launch that the device cannot take.
+        """

@@ -1,0 +1,214 @@
+"""A CUDA device, through CuPy."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from ..compiler import Compiled
+from ..launch import Argument, Array, Launch, Plan, TensorMap
+from ..results import DeviceInfo, Verdict
+from .base import DeviceUnavailable, Fault
+
+FLOPS_PER_CLOCK = {90: {"fp32": 256, "bf16": 4096, "fp16": 4096}}
+"""Floating-point operations a clock and multiprocessor (a multiply-add counts two), dense, by compute capability.
+
+Source: NVIDIA H100 Tensor Core GPU Architecture whitepaper, table of throughputs per SM.
+"""
+
+
+class CudaDevice:
+    """The current CUDA device. Raises DeviceUnavailable where there is none that CuPy can use."""
+
+    name = "cuda"
+
+    def __init__(self) -> None:
+        try:
+            import cupy
+
+            count = cupy.cuda.runtime.getDeviceCount()
+        except ImportError:
+            raise DeviceUnavailable(
+                "CuPy is not installed; install it with: pip install 'kernel-workbench[cuda13]'"
+            ) from None
+        except Exception as error:
+            raise DeviceUnavailable(
+                f"no CUDA device can be used here ({error}); use --device emulator, or install an NVIDIA driver"
+            ) from None
+        if count == 0:
+            raise DeviceUnavailable("the CUDA driver sees no device; use --device emulator")
+        self._cupy = cupy
+        self._modules: dict[str, Any] = {}
+        self._lost: str | None = None
+        properties = cupy.cuda.runtime.getDeviceProperties(cupy.cuda.Device().id)
+        self.properties: Mapping[str, Any] = properties
+        self.architecture = properties["major"] * 10 + properties["minor"]
+
+    def info(self) -> DeviceInfo:
+        from .. import nvml
+
+        p, state = self.properties, nvml.static_info()
+        sms, sm_mhz, memory_mhz, bus = (
+            p["multiProcessorCount"],
+            state.sm_clock_mhz,
+            state.memory_clock_mhz,
+            p["memoryBusWidth"],
+        )
+        per_clock = FLOPS_PER_CLOCK.get(self.architecture, {})
+        formulas = {
+            "bytes_per_s": f"{memory_mhz} MHz x 2 (double data rate) x {bus} bit / 8",
+            **{t: f"{sms} SMs x {sm_mhz} MHz x {n} operations a clock" for t, n in per_clock.items()},
+        }
+        return DeviceInfo(
+            kind=self.name,
+            name=p["name"].decode(),
+            architecture=f"sm_{self.architecture}",
+            sm_count=sms,
+            memory_bytes=p["totalGlobalMem"],
+            l2_bytes=p["l2CacheSize"],
+            driver=state.driver,
+            sm_clock_mhz=sm_mhz,
+            memory_clock_mhz=memory_mhz,
+            power_limit_w=state.power_limit_w,
+            peak_bytes_per_s=memory_mhz * 1e6 * 2 * bus / 8,
+            peak_flops={t: sms * sm_mhz * 1e6 * n for t, n in per_clock.items()},
+            peak_formulas=formulas,
+        )
+
+    def function(self, compiled: Compiled, launch: Launch) -> Any:
+        """The loaded kernel of a launch, its dynamic shared memory allowed. Raises Fault."""
+        if self._lost:
+            raise Fault(Verdict.LAUNCH_ERROR, f"the CUDA context was lost before: {self._lost}")
+        try:
+            module = self._modules.get(compiled.key)
+            if module is None:
+                module = self._modules[compiled.key] = self._cupy.RawModule(path=str(compiled.cubin_path))
+            function = module.get_function(launch.kernel)
+            if launch.shared_bytes > 48 * 1024:
+                function.max_dynamic_shared_size_bytes = launch.shared_bytes
+        except Exception as error:
+            raise Fault(Verdict.LAUNCH_ERROR, f"{launch.kernel} cannot be loaded: {error}") from None
+        return function
+
+    def synchronize(self) -> None:
+        """Wait for the device. Raises Fault for an error of any launch since the last call."""
+        try:
+            self._cupy.cuda.runtime.deviceSynchronize()
+        except Exception as error:
+            self._lost = str(error)
+            raise Fault(Verdict.LAUNCH_ERROR, f"the launch failed on the device: {error}") from None
+
+    @property
+    def lost(self) -> bool:
+        """Whether an earlier failure has made the CUDA context of this process unusable."""
+        return self._lost is not None
+
+    def empty_like(self, buffer: Any) -> Any:
+        """Fresh device memory as large as `buffer`, every byte 0xff (NaN in all floating-point types)."""
+        return self._cupy.full_like(buffer, 0xFF)
+
+    def bind(
+        self,
+        compiled: Compiled,
+        plan: Plan,
+        arrays: Mapping[str, Array],
+        storage: Mapping[str, np.ndarray[Any, Any]],
+        seed: int = 0,
+    ) -> CudaPlan:
+        return CudaPlan(self, compiled, plan, {**arrays, **plan.scratch}, storage)
+
+    def prepare(
+        self, compiled: Compiled, launch: Launch, arrays: Mapping[str, Array], pointers: Mapping[str, int]
+    ) -> Any:
+        """A function that enqueues one launch on the current stream, its arguments already encoded."""
+        function = self.function(compiled, launch)
+        args = tuple(self._argument(a, arrays, pointers) for a in launch.args)
+        return lambda: function(launch.grid, launch.block, args, shared_mem=launch.shared_bytes)
+
+    def _argument(self, argument: Argument, arrays: Mapping[str, Array], pointers: Mapping[str, int]) -> Any:
+        if isinstance(argument, str):
+            return np.uintp(pointers[argument])
+        if isinstance(argument, TensorMap):
+            return encode_tensor_map(argument, arrays[argument.array], pointers[argument.array])
+        return argument
+
+
+class CudaPlan:
+    """A plan bound to fresh device memory."""
+
+    def __init__(
+        self,
+        device: CudaDevice,
+        compiled: Compiled,
+        plan: Plan,
+        arrays: Mapping[str, Array],
+        storage: Mapping[str, np.ndarray[Any, Any]],
+    ) -> None:
+        import cupy
+
+        self._device, self.arrays = device, arrays
+        self.buffers: dict[str, Any] = {}
+        for name, array in arrays.items():
+            host = storage[name] if name in storage else array.poisoned()
+            self.buffers[name] = cupy.asarray(host.view(np.uint8))
+        pointers = {name: buffer.data.ptr for name, buffer in self.buffers.items()}
+        self._launches = [device.prepare(compiled, launch, arrays, pointers) for launch in plan.launches]
+
+    def enqueue(self) -> None:
+        """Put the plan's launches on the current stream without waiting."""
+        try:
+            for launch in self._launches:
+                launch()
+        except Exception as error:
+            raise Fault(Verdict.LAUNCH_ERROR, f"the launch was rejected: {error}") from None
+
+    def run(self) -> None:
+        self.enqueue()
+        self._device.synchronize()
+
+    def read(self, name: str) -> np.ndarray[Any, Any]:
+        host: np.ndarray[Any, Any] = self.buffers[name].get()
+        return host.view(self.arrays[name].dtype.numpy)
+
+    def close(self) -> None:
+        self.buffers.clear()
+        self._launches.clear()
+
+
+def encode_tensor_map(spec: TensorMap, array: Array, pointer: int) -> np.ndarray[Any, Any]:
+    """The 128-byte CUtensorMap of a row-major matrix, as a one-element array that CuPy passes by value."""
+    from cuda.bindings import driver
+
+    kinds = driver.CUtensorMapDataType
+    kind = {
+        "bf16": kinds.CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
+        "fp16": kinds.CU_TENSOR_MAP_DATA_TYPE_FLOAT16,
+        "fp32": kinds.CU_TENSOR_MAP_DATA_TYPE_FLOAT32,
+    }[array.dtype.name]
+    swizzles = driver.CUtensorMapSwizzle
+    swizzle = {
+        0: swizzles.CU_TENSOR_MAP_SWIZZLE_NONE,
+        32: swizzles.CU_TENSOR_MAP_SWIZZLE_32B,
+        64: swizzles.CU_TENSOR_MAP_SWIZZLE_64B,
+        128: swizzles.CU_TENSOR_MAP_SWIZZLE_128B,
+    }[spec.swizzle]
+    error, tensor_map = driver.cuTensorMapEncodeTiled(
+        kind,
+        2,
+        pointer,
+        [driver.cuuint64_t(array.shape[-1]), driver.cuuint64_t(array.rows)],
+        [driver.cuuint64_t(array.row_stride * array.dtype.itemsize)],
+        [driver.cuuint32_t(extent) for extent in spec.box[::-1]],
+        [driver.cuuint32_t(1)] * 2,
+        driver.CUtensorMapInterleave.CU_TENSOR_MAP_INTERLEAVE_NONE,
+        swizzle,
+        driver.CUtensorMapL2promotion.CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+        driver.CUtensorMapFloatOOBfill.CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE,
+    )
+    if int(error):
+        raise Fault(Verdict.LAUNCH_ERROR, f"cuTensorMapEncodeTiled rejected the map of {spec.array}: {error}")
+    raw = ctypes.string_at(int(tensor_map.getPtr()), 128)
+    return np.frombuffer(raw, dtype=np.dtype("V128")).copy()

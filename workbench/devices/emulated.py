@@ -1,0 +1,122 @@
+"""The emulator as a device: runs the PTX of a compiled source on the CPU, finds hazards, times nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from ..compiler import Compiled
+from ..launch import Argument, Array, Plan, TensorMap
+from ..results import DeviceInfo, Verdict
+from .base import DeviceUnavailable, Fault
+
+try:
+    from .. import emulator
+except ImportError as error:  # the C++ core was not built
+    raise DeviceUnavailable(
+        f"the emulator's engine is not installed ({error}); build it with: pip install . "
+        "(it needs a C++17 compiler, for example the package g++)"
+    ) from None
+
+
+@lru_cache(maxsize=256)
+def _program(key: str, ptx: str, source: str) -> emulator.Program:
+    return emulator.Program.from_ptx(ptx, source)
+
+
+class EmulatedDevice:
+    """Stands for an H200: the limits on threads, registers and shared memory are that device's."""
+
+    name = "emulator"
+    architecture = 90
+
+    def info(self) -> DeviceInfo:
+        limits = emulator.H200
+        return DeviceInfo(
+            kind=self.name, name=f"emulated {limits.name}", architecture=limits.arch, sm_count=limits.sm_count
+        )
+
+    def bind(
+        self,
+        compiled: Compiled,
+        plan: Plan,
+        arrays: Mapping[str, Array],
+        storage: Mapping[str, np.ndarray[Any, Any]],
+        seed: int = 0,
+    ) -> _EmulatedPlan:
+        try:
+            program = _program(compiled.key, compiled.ptx, compiled.source)
+        except emulator.UnsupportedInstruction as error:
+            raise Fault(Verdict.UNSUPPORTED, str(error)) from None
+        return _EmulatedPlan(program, plan, {**arrays, **plan.scratch}, storage, seed)
+
+
+class _EmulatedPlan:
+    def __init__(
+        self,
+        program: emulator.Program,
+        plan: Plan,
+        arrays: Mapping[str, Array],
+        storage: Mapping[str, np.ndarray[Any, Any]],
+        seed: int,
+    ) -> None:
+        self._program, self._plan, self._arrays, self._seed = program, plan, arrays, seed
+        self._memory = emulator.Memory()
+        self._allocations: dict[str, emulator.Allocation] = {}
+        for name, array in arrays.items():
+            # outputs stay uninitialised, so that a kernel which reads what it never wrote is found out
+            allocation = self._memory.allocate(
+                array.nbytes, name, element_size=array.dtype.itemsize, shape=(array.storage_elements,)
+            )
+            if not array.output:
+                self._memory.write(allocation, storage[name])
+            self._allocations[name] = allocation
+
+    def _argument(self, argument: Argument) -> Any:
+        if isinstance(argument, str):
+            return self._allocations[argument]
+        if not isinstance(argument, TensorMap):
+            return argument
+        array = self._arrays[argument.array]
+        rows, columns = array.rows, array.shape[-1]
+        return emulator.TensorMap(
+            self._allocations[argument.array].address,
+            array.dtype.itemsize,
+            (columns, rows),
+            (array.row_stride * array.dtype.itemsize,),
+            argument.box[::-1],
+            swizzle=argument.swizzle,
+        )
+
+    def run(self) -> None:
+        for launch in self._plan.launches:
+            try:
+                emulator.launch(
+                    self._program.entries[launch.kernel],
+                    launch.grid,
+                    launch.block,
+                    [self._argument(a) for a in launch.args],
+                    memory=self._memory,
+                    cluster=launch.cluster,
+                    shared_bytes=launch.shared_bytes,
+                    seed=self._seed,
+                )
+            except emulator.KernelFault as fault:
+                kind = str(fault.finding.kind)
+                verdict = Verdict(kind) if kind in tuple(Verdict) else Verdict.HAZARD
+                raise Fault(verdict, str(fault.finding)) from None
+            except (emulator.LaunchError, emulator.ArgumentError) as error:
+                raise Fault(Verdict.LAUNCH_ERROR, str(error)) from None
+
+    def read(self, name: str) -> np.ndarray[Any, Any]:
+        array, allocation = self._arrays[name], self._allocations[name]
+        values = self._memory.read(allocation, array.dtype.numpy, (array.storage_elements,))
+        written = self._memory.initialised(allocation).reshape(-1, array.dtype.itemsize).all(axis=1)
+        values[~written] = np.nan
+        return values
+
+    def close(self) -> None:
+        self._memory = emulator.Memory()

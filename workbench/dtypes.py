@@ -1,0 +1,44 @@
+"""Element types: the NumPy type that holds the values, the CUDA C++ type, and the unit roundoff of its rounding."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+
+@dataclass(frozen=True)
+class DType:
+    """An element type.
+
+    `unit_roundoff` is the largest relative error of rounding a real number to it (2^-p, p the bits of the significand
+    including the hidden one); `smallest` is the smallest positive subnormal, the absolute error floor near zero.
+    """
+
+    name: str
+    numpy: np.dtype[Any]
+    cuda: str
+    unit_roundoff: float
+    smallest: float
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes an element."""
+        return self.numpy.itemsize
+
+    def __str__(self) -> str:
+        return self.name
+
+
+BF16 = DType("bf16", np.dtype(ml_dtypes.bfloat16), "__nv_bfloat16", 2.0**-8, 2.0**-133)
+FP16 = DType("fp16", np.dtype(np.float16), "__half", 2.0**-11, 2.0**-24)
+FP32 = DType("fp32", np.dtype(np.float32), "float", 2.0**-24, 2.0**-149)
+
+DTYPES: dict[str, DType] = {t.name: t for t in (BF16, FP16, FP32)}
+
+
+def from_numpy(dtype: np.dtype[Any]) -> DType | None:
+    """The element type that a NumPy dtype stands for, or None where the workbench has no kernels for it."""
+    return next((t for t in DTYPES.values() if t.numpy == dtype), None)

@@ -1,0 +1,41 @@
+"""An emulator of CUDA kernels: executes PTX on a CPU and explains what is wrong with it at its source line.
+
+    program = Program.from_ptx(text)
+    memory = Memory()
+    a, b = memory.upload(array, "A"), memory.allocate(array.nbytes, "B")
+    launch(program.entries["scale"], grid=4, block=256, args=[a, b, array.size], memory=memory)
+    result = memory.read(b, array.dtype, array.shape)
+
+It needs NumPy and nothing else of the package that it lives in.
+"""
+
+from .decode import UnsupportedInstruction
+from .device_limits import H200, DeviceLimits
+from .findings import Finding, FindingKind, KernelFault
+from .launch import ArgumentError, Checks, LaunchError, Statistics, launch
+from .memory import Allocation, Memory
+from .program import Entry, Program
+from .ptx import Parameter, PtxSyntaxError, SourceLocation
+from .tensor_map import TensorMap
+
+__all__ = [
+    "H200",
+    "Allocation",
+    "ArgumentError",
+    "Checks",
+    "DeviceLimits",
+    "Entry",
+    "Finding",
+    "FindingKind",
+    "KernelFault",
+    "LaunchError",
+    "Memory",
+    "Parameter",
+    "Program",
+    "PtxSyntaxError",
+    "SourceLocation",
+    "Statistics",
+    "TensorMap",
+    "UnsupportedInstruction",
+    "launch",
+]

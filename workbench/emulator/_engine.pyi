@@ -1,0 +1,115 @@
+"""The C++ core of the emulator. See engine/engine.hpp for what rows, operands and signatures mean."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+LANES: int
+ABSENT: int
+SHARED_WINDOW: int
+LOCAL_WINDOW: int
+PARAM_WINDOW: int
+FIRST_GLOBAL: int
+RANK_SHIFT: int
+CHECK_INITIALISED: int
+CHECK_IN_FLIGHT: int
+CHECK_EXITED_MEMBERS: int
+ISAS: list[str]
+
+def operations() -> list[tuple[str, str]]:
+    """(name, signature) of every operation; a row's operation is an index into this list."""
+
+def special_names() -> list[str]:
+    """Special registers that lie in the register file, in order, without `%`."""
+
+def fault_names() -> list[str]: ...
+def space_names() -> list[str]: ...
+def wait_names() -> list[str]: ...
+def best_isa() -> str: ...
+
+class Program:
+    def __init__(
+        self,
+        rows: npt.NDArray[
+            np.int32
+        ],  # [n, 7]: operation, guard, guard_negated, first_operand, operand_count, target, flags
+        operands: npt.NDArray[np.int64],  # [m, 3]: slot, bytes, offset
+        register_bytes: int,
+        special_offset: int,
+    ) -> None: ...
+
+class Allocation:
+    def __init__(
+        self,
+        address: int,
+        data: npt.NDArray[np.uint8],
+        initialised: npt.NDArray[np.uint8] | None = None,
+        writable: bool = True,
+    ) -> None: ...
+
+class TensorMap:
+    def __init__(
+        self,
+        descriptor: int,
+        address: int,
+        element_type: int,  # CUtensorMapDataType
+        sizes: Sequence[int],
+        strides: Sequence[int],  # bytes, strides[0] is the element size
+        box: Sequence[int],
+        element_strides: Sequence[int],
+        swizzle: int,  # bytes: 0, 32, 64, 128
+        nan_fill: bool = False,
+    ) -> None: ...
+
+class Fault:
+    kind: str
+    pc: int
+    other_pc: int
+    block: int
+    warp: int
+    lane: int
+    address: int
+    space: str
+    info: int
+    detail: int
+
+class Waiting:
+    block: int
+    warp: int
+    pc: int
+    lanes: int
+    reason: str
+    address: int
+    expected: int
+    phase: int
+    pending: int
+    transactions: int
+
+class Result:
+    fault: Fault | None
+    waiting: list[Waiting]
+    instructions: int
+    switches: int
+    counts: npt.NDArray[np.uint64]
+
+def launch(
+    program: Program,
+    *,
+    grid: Sequence[int],
+    block: Sequence[int],
+    cluster: Sequence[int] = (1, 1, 1),
+    constants: npt.NDArray[np.uint8],
+    parameters: npt.NDArray[np.uint8],
+    allocations: Sequence[Allocation] = (),
+    tensor_maps: Sequence[TensorMap] = (),
+    shared_bytes: int = 0,
+    local_bytes: int = 0,
+    resident_blocks: int = 1,
+    threads: int = 1,
+    time_slice: int = 2000,
+    seed: int = 0,
+    budget: int = 2**63,
+    checks: int = 7,
+    isa: str | None = None,
+) -> Result: ...

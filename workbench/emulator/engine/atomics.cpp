@@ -1,0 +1,184 @@
+// atom and red. Host threads may run blocks that meet in global memory, so every update is a compare-and-swap.
+#include <tuple>
+
+#include "atomic_update.hpp"
+#include "memory.hpp"
+
+namespace workbench::emulator::WORKBENCH_ISA {
+namespace {
+
+struct Exchange {
+  template <class T> T operator()(T, T b) const { return b; }
+};
+struct CompareAndSwap {
+  template <class T> T operator()(T old, T compare, T value) const { return old == compare ? value : old; }
+};
+
+// variant: the space, and whether there is a destination (atom) or none (red)
+constexpr int kReduction = 16;
+
+template <class T, class Op, int Sources>
+void atomic(Warp& warp, const Instruction& instruction) {
+  const bool reduction = (instruction.variant & kReduction) != 0;
+  const Operand* operands = instruction.operands + (reduction ? 0 : 1);
+  uint64_t address[kLanes];
+  uint8_t* pointer[kLanes];
+  read_addresses(warp, operands[0], address);
+  resolve(warp, static_cast<Space>(instruction.variant & 15), address, sizeof(T), Access::atomic, pointer);
+  const Source<T> b(warp, operands[1]), c(warp, operands[Sources]);
+  Cell<T> old[kLanes] = {};
+  for_lanes(warp.active, [&](int l) {
+    old[l] = to_cell<T>(update<T>(pointer[l], [&](T value) {
+      if constexpr (Sources == 2) return Op()(value, b[l], c[l]);
+      else return Op()(value, b[l]);
+    }));
+  });
+  if (!reduction) write_cells(warp, instruction.operands[0], old);
+}
+
+// red and atom on a vector of floats in global memory: each element is atomic by itself
+template <class T>
+void atomic_vector_add(Warp& warp, const Instruction& instruction) {
+  const bool reduction = (instruction.variant & kReduction) != 0;
+  const int n = instruction.variant >> 5, first = reduction ? 0 : n;
+  uint64_t address[kLanes];
+  uint8_t* pointer[kLanes];
+  read_addresses(warp, instruction.operands[first], address);
+  resolve_global(warp, address, static_cast<uint32_t>(n) * sizeof(T), Access::atomic, pointer);
+  for (int k = 0; k < n; ++k) {
+    const Source<T> b(warp, instruction.operands[first + 1 + k]);
+    Cell<T> old[kLanes] = {};
+    for_lanes(warp.active, [&](int l) {
+      old[l] = to_cell<T>(update<T>(pointer[l] + static_cast<size_t>(k) * sizeof(T), [&](T value) { return AtomicAdd()(value, b[l]); }));
+    });
+    if (!reduction) write_cells(warp, instruction.operands[k], old);
+  }
+}
+
+template <class T, class Op, int Sources = 1>
+void add(Table& table, const std::string& operation) {
+  const std::pair<const char*, Space> spaces[] = {{"", Space::none},
+                                                  {".global", Space::global},
+                                                  {".shared", Space::shared},
+                                                  {".shared::cluster", Space::shared}};
+  const std::string source(Sources, source_letter<T>()), destination = sizeof(T) == 8 ? "D" : "W";
+  for (const auto& [name, space] : spaces) {
+    const int variant = static_cast<int>(space);
+    table.add("atom" + std::string(name) + operation, destination + "a" + source, atomic<T, Op, Sources>, variant);
+    table.add("red" + std::string(name) + operation, "a" + source, atomic<T, Op, Sources>, variant | kReduction);
+  }
+}
+
+template <class T>
+void add_bits(Table& table, const std::string& type) {
+  add<T, AtomicAnd>(table, ".and" + type);
+  add<T, AtomicOr>(table, ".or" + type);
+  add<T, AtomicXor>(table, ".xor" + type);
+  add<T, Exchange>(table, ".exch" + type);
+}
+
+template <class T>
+void add_order(Table& table, const std::string& type) {
+  add<T, AtomicAdd>(table, ".add" + type);
+  add<T, AtomicMinimum>(table, ".min" + type);
+  add<T, AtomicMaximum>(table, ".max" + type);
+}
+
+template <class T>
+void add_vectors(Table& table, const std::string& type, const std::string& noftz, std::initializer_list<int> lengths) {
+  for (const int n : lengths) {
+    const std::string suffix = ".v" + std::to_string(n) + type, count = std::to_string(n);
+    const std::string source = source_letter<T>() + count;
+    table.add("red.global.add" + noftz + suffix, "a" + source, atomic_vector_add<T>, n << 5 | kReduction);
+    table.add("atom.global" + suffix.substr(0, 3) + type + ".add" + noftz, "W" + count + "a" + source,
+              atomic_vector_add<T>, n << 5);
+    table.add("atom.global.add" + noftz + suffix, "W" + count + "a" + source, atomic_vector_add<T>, n << 5);
+  }
+}
+
+template <class T>
+bool reduce_elements(int reduction, uint8_t* global, const uint8_t* from, size_t bytes) {
+  const auto all = [&](auto op) {
+    for (size_t at = 0; at + sizeof(T) <= bytes; at += sizeof(T)) {
+      T b;
+      std::memcpy(&b, from + at, sizeof b);
+      update<T>(global + at, [&](T old) { return op(old, b); });
+    }
+    return true;
+  };
+  switch (reduction) {
+    case 0: return all(AtomicAdd());
+    case 1: return all(AtomicMinimum());
+    case 2: return all(AtomicMaximum());
+    default: break;
+  }
+  if constexpr (std::is_integral_v<T>) {
+    switch (reduction) {
+      case 3: return all(AtomicIncrement());
+      case 4: return all(AtomicDecrement());
+      case 5: return all(AtomicAnd());
+      case 6: return all(AtomicOr());
+      case 7: return all(AtomicXor());
+      default: break;
+    }
+  }
+  return false;
+}
+
+}  // namespace
+
+const char* const* reduction_names() {
+  static const char* const names[kReductions] = {".add", ".min", ".max", ".inc", ".dec", ".and", ".or", ".xor"};
+  return names;
+}
+
+const std::vector<std::pair<std::string, int>>& reducible_types() {
+  static const std::vector<std::pair<std::string, int>> types = {{".u32", 2}, {".b32", 2}, {".s32", 3},  {".u64", 4}, {".b64", 4},
+                                                                 {".s64", 5}, {".f16", 6}, {".bf16", 9}, {".f32", 7}, {".f64", 8}};
+  return types;
+}
+
+bool reduce_bytes(int reduction, int element_type, uint8_t* global, const uint8_t* from, size_t bytes) {
+  switch (element_type) {
+    case 2: return reduce_elements<uint32_t>(reduction, global, from, bytes);
+    case 3: return reduce_elements<int32_t>(reduction, global, from, bytes);
+    case 4: return reduce_elements<uint64_t>(reduction, global, from, bytes);
+    case 5: return reduce_elements<int64_t>(reduction, global, from, bytes);
+    case 6: return reduce_elements<f16>(reduction, global, from, bytes);
+    case 7: return reduce_elements<float>(reduction, global, from, bytes);
+    case 8: return reduce_elements<double>(reduction, global, from, bytes);
+    case 9: return reduce_elements<bf16>(reduction, global, from, bytes);
+    default: return false;
+  }
+}
+
+void add_atomic_operations(Table& table) {
+  for (const char* type : {".b32", ".u32", ".s32"}) {
+    add_bits<uint32_t>(table, type);
+    add<uint32_t, CompareAndSwap, 2>(table, std::string(".cas") + type);
+  }
+  for (const char* type : {".b64", ".u64", ".s64"}) {
+    add_bits<uint64_t>(table, type);
+    add<uint64_t, CompareAndSwap, 2>(table, std::string(".cas") + type);
+  }
+  add<uint16_t, CompareAndSwap, 2>(table, ".cas.b16");
+  add<float, Exchange>(table, ".exch.f32");
+  add<double, Exchange>(table, ".exch.f64");
+  add_order<uint32_t>(table, ".u32");
+  add_order<int32_t>(table, ".s32");
+  add_order<uint64_t>(table, ".u64");
+  add_order<int64_t>(table, ".s64");
+  add<uint32_t, AtomicIncrement>(table, ".inc.u32");
+  add<uint32_t, AtomicDecrement>(table, ".dec.u32");
+  add<float, AtomicAdd>(table, ".add.f32");
+  add<double, AtomicAdd>(table, ".add.f64");
+  for (const char* form : {".add", ".add.noftz"}) {
+    add<f16, AtomicAdd>(table, form + std::string(".f16"));
+    add<bf16, AtomicAdd>(table, form + std::string(".bf16"));
+    add<f16x2, Both<FloatAdd>>(table, form + std::string(".f16x2"));
+    add<bf16x2, Both<FloatAdd>>(table, form + std::string(".bf16x2"));
+  }
+  add_vectors<float>(table, ".f32", "", {2, 4});
+}
+
+}  // namespace workbench::emulator::WORKBENCH_ISA

@@ -1,0 +1,280 @@
+// Control: branches, exit, and the barriers of a block, a warp and a cluster.
+#include "scheduler.hpp"
+
+namespace workbench::emulator::WORKBENCH_ISA {
+
+// ---- named barriers
+//
+// Threads wait at a barrier as groups. A barrier with a thread count completes when that many have arrived, where an
+// aligned barrier counts a warp as 32 once all its live lanes are there; one without a count completes when all threads
+// of the block that have not exited wait at it.
+
+namespace {
+
+enum Form { kAligned = 1, kReduce = 2, kPopulation = 4, kAnd = 8, kOr = 16 };
+
+const Instruction& instruction_at(const Block& block, int32_t pc) { return block.machine->code[static_cast<size_t>(pc)]; }
+
+// Where a barrier instruction keeps its number and its count.
+const Operand& number_operand(const Instruction& i) { return i.operands[i.variant & kReduce ? 1 : 0]; }
+const Operand& count_operand(const Instruction& i) { return i.operands[i.variant & kReduce ? 2 : 1]; }
+
+int waiting_lanes(const Block& block, int number, const Warp& warp) {
+  uint32_t lanes = 0;
+  bool aligned = false;
+  for (const Group& group : warp.groups)
+    if (group.wait == Wait::barrier && group.key == static_cast<uint64_t>(number)) {
+      lanes |= group.mask;
+      aligned |= (instruction_at(block, group.pc).variant & kAligned) != 0;
+    }
+  if (aligned && lanes) return lanes == warp.alive ? kLanes : 0;
+  return __builtin_popcount(lanes);
+}
+
+void write_reduction(Block& block, int number) {
+  uint32_t population = 0, threads = 0;
+  for (Warp& warp : block.warps)
+    for (const Group& group : warp.groups) {
+      if (group.wait != Wait::barrier || group.key != static_cast<uint64_t>(number)) continue;
+      const Instruction& instruction = instruction_at(block, group.pc);
+      if (!(instruction.variant & kReduce)) continue;
+      const Source<bool> value(warp, instruction.operands[3]);
+      for_lanes(group.mask, [&](int l) { population += value[l], ++threads; });
+    }
+  for (Warp& warp : block.warps)
+    for (const Group& group : warp.groups) {
+      if (group.wait != Wait::barrier || group.key != static_cast<uint64_t>(number)) continue;
+      const Instruction& instruction = instruction_at(block, group.pc);
+      if (!(instruction.variant & kReduce)) continue;
+      const bool truth = instruction.variant & kAnd ? population == threads : population != 0;
+      const uint32_t result = instruction.variant & kPopulation ? population : truth ? ~0u : 0u;
+      const uint32_t active = warp.active;
+      warp.set_active(group.mask);
+      write_lanes<uint32_t>(warp, instruction.operands[0], [&](int) { return result; });
+      warp.set_active(active);
+    }
+}
+
+void complete(Block& block, int number) {
+  write_reduction(block, number);
+  for (Warp& warp : block.warps) {
+    int32_t pc = -1;
+    for (Group& group : warp.groups) {
+      if (group.wait != Wait::barrier || group.key != static_cast<uint64_t>(number)) continue;
+      if (pc >= 0 && pc != group.pc && (instruction_at(block, group.pc).variant & kAligned)) {
+        warp.pc = group.pc;  // an aligned barrier is one instruction for the whole warp
+        warp.fault(FaultKind::barrier_diverged, __builtin_ctz(group.mask), static_cast<uint64_t>(number), Space::none,
+                   group.mask, 0, pc);
+      }
+      pc = group.pc;
+      group.wait = Wait::none;
+      ++group.pc;
+    }
+  }
+  block.barriers[number] = NamedBarrier{};
+}
+
+}  // namespace
+
+int barrier_expected(const Block& block, int number) {
+  const int count = block.barriers[number].expected;
+  return count ? count : static_cast<int>(block.alive);
+}
+
+int barrier_arrived(const Block& block, int number) {
+  int arrived = block.barriers[number].arrived;
+  for (const Warp& warp : block.warps) {
+    const int lanes = waiting_lanes(block, number, warp);
+    // without a count, exited threads and lanes that never existed do not matter
+    arrived += block.barriers[number].expected || lanes < kLanes ? lanes : __builtin_popcount(warp.alive);
+  }
+  return arrived;
+}
+
+void check_barriers(Block& block) {
+  for (int number = 0; number < 16; ++number)
+    if (block.barriers[number].in_use && barrier_arrived(block, number) >= barrier_expected(block, number))
+      complete(block, number);
+}
+
+namespace {
+
+// Number and count, which all lanes must agree on, entered into the barrier.
+int enter_barrier(Warp& warp, const Instruction& instruction, uint32_t lanes, int& count) {
+  const int lane = __builtin_ctz(lanes);
+  const uint32_t number = source_cells<uint32_t>(warp, number_operand(instruction))[lane];
+  const Operand& counted = count_operand(instruction);
+  const bool has_count = instruction.count > (instruction.variant & kReduce ? 2 : 1) && counted.slot != kAbsent;
+  count = has_count ? static_cast<int>(source_cells<uint32_t>(warp, counted)[lane]) : 0;
+  if (number >= 16) warp.fault(FaultKind::barrier_count, lane, number, Space::none, count, number);
+  if (has_count && (count <= 0 || count % kLanes != 0 || count > 1024))
+    warp.fault(FaultKind::barrier_count, lane, number, Space::none, count, number);
+  NamedBarrier& barrier = warp.block->barriers[number];
+  if (barrier.in_use && barrier.expected != count)
+    warp.fault(FaultKind::barrier_mismatch, lane, number, Space::none, count, barrier.expected, barrier.first_pc);
+  if (!barrier.in_use) barrier.first_pc = warp.pc;
+  barrier.in_use = true;
+  barrier.expected = count;
+  return static_cast<int>(number);
+}
+
+Flow wait_at_barrier(Warp& warp, const Instruction& instruction, uint32_t lanes) {
+  int count;
+  const int number = enter_barrier(warp, instruction, lanes, count);
+  warp.groups.push_back({lanes, warp.pc, Wait::barrier, static_cast<uint64_t>(number)});
+  check_barriers(*warp.block);
+  return {0};
+}
+
+Flow arrive_at_barrier(Warp& warp, const Instruction& instruction, uint32_t lanes) {
+  int count;
+  const int number = enter_barrier(warp, instruction, lanes, count);
+  warp.block->barriers[number].arrived += instruction.variant & kAligned ? kLanes : __builtin_popcount(lanes);
+  check_barriers(*warp.block);
+  return {lanes};
+}
+
+// ---- a warp's own barrier: lanes may wait at different instructions
+
+Flow warp_barrier(Warp& warp, const Instruction& instruction, uint32_t lanes) {
+  const uint32_t members = source_cells<uint32_t>(warp, instruction.operands[0])[__builtin_ctz(lanes)];
+  if (lanes & ~members) warp.fault(FaultKind::not_member, __builtin_ctz(lanes & ~members), 0, Space::none, members);
+  if ((members & ~warp.alive) && warp.machine->check_exited)
+    warp.fault(FaultKind::exited_member, __builtin_ctz(lanes), 0, Space::none, members, members & ~warp.alive);
+  uint32_t here = lanes;
+  for (const Group& group : warp.groups)
+    if (group.wait == Wait::warp_barrier && group.key == members) here |= group.mask;
+  const uint32_t needed = members & warp.alive;
+  if ((here & needed) != needed) {
+    warp.groups.push_back({lanes, warp.pc, Wait::warp_barrier, members});
+    return {0};
+  }
+  for (Group& group : warp.groups)
+    if (group.wait == Wait::warp_barrier && group.key == members) {
+      group.wait = Wait::none;
+      ++group.pc;
+    }
+  return {lanes};
+}
+
+// ---- the cluster's barrier: every thread arrives once a phase; waiting is separate
+
+uint32_t threads_alive(const Cluster& cluster) {
+  uint32_t alive = 0;
+  for (const Block& block : cluster.blocks) alive += block.alive;
+  return alive;
+}
+
+Flow cluster_arrive(Warp& warp, const Instruction&, uint32_t lanes) {
+  Cluster& cluster = *warp.block->cluster;
+  for_lanes(lanes, [&](int l) {
+    if (warp.cluster_phase[l] > cluster.barrier_phase)
+      warp.fault(FaultKind::barrier_mismatch, l, 0, Space::none, 1, 1);  // arrived twice without waiting
+    warp.cluster_phase[l] = cluster.barrier_phase + 1;
+  });
+  cluster.barrier_arrived += static_cast<uint32_t>(__builtin_popcount(lanes));
+  check_cluster_barrier(cluster);
+  return {lanes};
+}
+
+Flow cluster_wait(Warp& warp, const Instruction&, uint32_t lanes) {
+  Cluster& cluster = *warp.block->cluster;
+  uint32_t through = 0;
+  for_lanes(lanes, [&](int l) {
+    if (warp.cluster_phase[l] == 0) warp.fault(FaultKind::barrier_mismatch, l, 0, Space::none, 0, 1);  // never arrived
+    if (warp.cluster_phase[l] <= cluster.barrier_phase) through |= 1u << l;
+  });
+  if (lanes & ~through) warp.groups.push_back({lanes & ~through, warp.pc, Wait::cluster});
+  return {through};
+}
+
+// ---- the end of threads
+
+Flow exit_lanes(Warp& warp, const Instruction&, uint32_t lanes) {
+  Block& block = *warp.block;
+  check_finished(warp, lanes);
+  Cluster& cluster = *block.cluster;
+  for_lanes(lanes, [&](int l) {  // a thread that has exited counts as arrived, once
+    if (warp.cluster_phase[l] > cluster.barrier_phase) --cluster.barrier_arrived;
+  });
+  warp.alive &= ~lanes;
+  block.alive -= static_cast<uint32_t>(__builtin_popcount(lanes));
+  for (Group& group : warp.groups)
+    if (group.wait == Wait::member || group.wait == Wait::aligned) {
+      group.wait = Wait::none;  // fewer lanes to wait for: let it look again
+    } else if (group.wait == Wait::warp_barrier) {
+      uint32_t here = 0;
+      for (const Group& other : warp.groups)
+        if (other.wait == Wait::warp_barrier && other.key == group.key) here |= other.mask;
+      if ((here & group.key & warp.alive) == (group.key & warp.alive)) group.wait = Wait::none;
+    }
+  check_barriers(block);
+  check_cluster_barrier(cluster);
+  return {0};
+}
+
+Flow trap(Warp& warp, const Instruction&, uint32_t lanes) { warp.fault(FaultKind::trap, __builtin_ctz(lanes)); }
+
+Flow failed_assertion(Warp& warp, const Instruction& instruction, uint32_t lanes) {
+  const int l = __builtin_ctz(lanes);
+  warp.fault(FaultKind::assertion, l, source_cells<uint64_t>(warp, instruction.operands[0])[l], Space::none,
+             source_cells<uint32_t>(warp, instruction.operands[2])[l],
+             static_cast<int64_t>(source_cells<uint64_t>(warp, instruction.operands[1])[l]));
+}
+
+Flow yield(Warp&, const Instruction&, uint32_t lanes) { return {lanes, true}; }
+
+void nothing(Warp&, const Instruction&) {}
+
+}  // namespace
+
+void check_cluster_barrier(Cluster& cluster) {
+  if (cluster.barrier_arrived == 0 || cluster.barrier_arrived < threads_alive(cluster)) return;
+  cluster.barrier_arrived = 0;
+  ++cluster.barrier_phase;
+  for (Warp* warp : cluster.warps)
+    for (Group& group : warp->groups)
+      if (group.wait == Wait::cluster) group.wait = Wait::none;  // the wait is tried again, and passes
+}
+
+void add_control_operations(Table& table) {
+  table.add_branch("bra");
+  table.add_branch("bra.uni");
+  table.add_control("exit", "", exit_lanes);
+  table.add_control("ret", "", exit_lanes);
+  table.add_control("ret.uni", "", exit_lanes);
+  table.add_control("trap", "", trap);
+  table.add_control("brkpt", "", trap);
+  table.add_control("assertfail", "ddwdd", failed_assertion);
+  table.add_control("nanosleep.u32", "w", yield);
+
+  const std::pair<const char*, int> prefixes[] = {{"bar", kAligned},      {"bar.cta", kAligned},
+                                                  {"barrier", 0},         {"barrier.cta", 0}};
+  for (const auto& [prefix, aligned] : prefixes) {
+    for (const char* suffix : {"", ".aligned"}) {
+      const int form = *suffix ? kAligned : aligned;
+      const std::string name(prefix), end(suffix);
+      table.add_control(name + ".sync" + end, "ww?", wait_at_barrier, form);
+      table.add_control(name + ".arrive" + end, "ww", arrive_at_barrier, form);
+      table.add_control(name + ".red.popc" + end + ".u32", "Www?p", wait_at_barrier, form | kReduce | kPopulation);
+      table.add_control(name + ".red.and" + end + ".pred", "Pww?p", wait_at_barrier, form | kReduce | kAnd);
+      table.add_control(name + ".red.or" + end + ".pred", "Pww?p", wait_at_barrier, form | kReduce | kOr);
+    }
+  }
+  table.add_control("bar.warp.sync", "w", warp_barrier);
+  for (const char* aligned : {"", ".aligned"}) {
+    for (const char* order : {"", ".release", ".relaxed"})
+      table.add_control("barrier.cluster.arrive" + std::string(order) + aligned, "", cluster_arrive);
+    for (const char* order : {"", ".acquire"})
+      table.add_control("barrier.cluster.wait" + std::string(order) + aligned, "", cluster_wait);
+  }
+
+  for (const char* name : {"fence", "fence.proxy", "fence.mbarrier_init", "nop", "griddepcontrol.wait",
+                           "griddepcontrol.launch_dependents"})
+    table.add(name, "", nothing);
+  table.add("pmevent", "w", nothing);
+  table.add("setmaxnreg.inc.sync.aligned.u32", "w", nothing);
+  table.add("setmaxnreg.dec.sync.aligned.u32", "w", nothing);
+}
+
+}  // namespace workbench::emulator::WORKBENCH_ISA

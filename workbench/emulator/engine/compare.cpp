@@ -1,0 +1,212 @@
+// setp and set, in every comparison and type.
+#include <tuple>
+
+#include "float_functors.hpp"
+
+namespace workbench::emulator::WORKBENCH_ISA {
+namespace {
+
+struct Equal {
+  template <class T> bool operator()(T a, T b) const { return a == b; }
+};
+struct NotEqual {  // false for a NaN: ordered
+  template <class T> bool operator()(T a, T b) const { return a < b || a > b; }
+};
+struct Less {
+  template <class T> bool operator()(T a, T b) const { return a < b; }
+};
+struct LessEqual {
+  template <class T> bool operator()(T a, T b) const { return a <= b; }
+};
+struct Greater {
+  template <class T> bool operator()(T a, T b) const { return a > b; }
+};
+struct GreaterEqual {
+  template <class T> bool operator()(T a, T b) const { return a >= b; }
+};
+template <class Ordered>
+struct OrNan {
+  template <class T> bool operator()(T a, T b) const { return Ordered()(a, b) || is_nan(a) || is_nan(b); }
+};
+struct BothNumbers {
+  template <class T> bool operator()(T a, T b) const { return !is_nan(a) && !is_nan(b); }
+};
+struct EitherNan {
+  template <class T> bool operator()(T a, T b) const { return is_nan(a) || is_nan(b); }
+};
+template <class Compare>
+struct Flushed {
+  template <class T> bool operator()(T a, T b) const { return Compare()(flush(a), flush(b)); }
+};
+
+enum class Combine { none, and_, or_, xor_ };
+
+inline bool combine(int how, bool a, bool b) {
+  switch (static_cast<Combine>(how)) {
+    case Combine::and_: return a && b;
+    case Combine::or_: return a || b;
+    case Combine::xor_: return a != b;
+    default: return a;
+  }
+}
+
+template <class T, class Compare>
+void compare_lanes(const Warp& warp, const Operand* operands, int32_t* result) {
+  const Source<T> a(warp, operands[0]), b(warp, operands[1]);
+  for (int l = 0; l < kLanes; ++l) result[l] = to_cell<bool>(Compare()(a[l], b[l]));
+}
+
+template <class H, class Compare>
+void compare_pairs(const Warp& warp, const Operand* operands, int32_t* low, int32_t* high) {
+  const Source<Pair<H>> a(warp, operands[0]), b(warp, operands[1]);
+  for (int l = 0; l < kLanes; ++l) {
+    const Pair<H> x = a[l], y = b[l];
+    low[l] = to_cell<bool>(Compare()(x.low, y.low));
+    high[l] = to_cell<bool>(Compare()(x.high, y.high));
+  }
+}
+
+// result = result op c, when the instruction has a c
+void combine_with(const Warp& warp, int how, const Operand& operand, int32_t* result) {
+  const Source<bool> c(warp, operand);
+  for (int l = 0; l < kLanes; ++l) result[l] = to_cell<bool>(combine(how, result[l] != 0, c[l]));
+}
+
+// setp p|q, a, b{, c}: p = compare op c, q = !compare op c. The variant is the operation.
+void finish_predicates(const Warp& warp, const Instruction& instruction, int32_t* result) {
+  const Operand &p = instruction.operands[0], &q = instruction.operands[1];
+  alignas(64) int32_t opposite[kLanes];
+  for (int l = 0; l < kLanes; ++l) opposite[l] = ~result[l];
+  if (instruction.variant) {
+    combine_with(warp, instruction.variant, instruction.operands[4], result);
+    combine_with(warp, instruction.variant, instruction.operands[4], opposite);
+  }
+  write_cells(warp, p, result);
+  write_cells(warp, q, opposite);
+}
+
+template <class T, class Compare>
+void set_predicate(Warp& warp, const Instruction& instruction) {
+  alignas(64) int32_t result[kLanes];
+  compare_lanes<T, Compare>(warp, instruction.operands + 2, result);
+  if (instruction.variant == 0 && instruction.operands[1].slot == kAbsent)
+    return write_cells(warp, instruction.operands[0], result);
+  finish_predicates(warp, instruction, result);
+}
+
+constexpr int kOperationBits = 3, kOne = 4;  // variant of set: the operation, and 1.0 instead of all ones
+
+// set d, a, b{, c}
+template <class T, class Compare>
+void set_register(Warp& warp, const Instruction& instruction) {
+  alignas(64) int32_t result[kLanes];
+  compare_lanes<T, Compare>(warp, instruction.operands + 1, result);
+  const int how = instruction.variant & kOperationBits;
+  if (how) combine_with(warp, how, instruction.operands[3], result);
+  if (instruction.variant & kOne)
+    for (int l = 0; l < kLanes; ++l) result[l] &= 0x3f800000;
+  write_cells(warp, instruction.operands[0], result);
+}
+
+// Comparisons of pairs of halves: two predicates, or two halves of 1.0 or all ones.
+template <class H, class Compare>
+void set_predicates_of_pair(Warp& warp, const Instruction& instruction) {
+  int32_t low[kLanes], high[kLanes];
+  compare_pairs<H, Compare>(warp, instruction.operands + 2, low, high);
+  if (instruction.variant) {
+    combine_with(warp, instruction.variant, instruction.operands[4], low);
+    combine_with(warp, instruction.variant, instruction.operands[4], high);
+  }
+  write_cells(warp, instruction.operands[0], low);
+  write_cells(warp, instruction.operands[1], high);
+}
+
+template <class H, class Compare>
+void set_pair(Warp& warp, const Instruction& instruction) {
+  int32_t low[kLanes], high[kLanes];
+  compare_pairs<H, Compare>(warp, instruction.operands + 1, low, high);
+  const uint32_t one = std::is_same_v<H, f16> ? 0x3c00u : 0x3f80u;
+  const uint32_t yes = instruction.variant & kOne ? one : 0xffffu;
+  write_lanes<uint32_t>(warp, instruction.operands[0], [&](int l) {
+    return (static_cast<uint32_t>(low[l]) & yes) | (static_cast<uint32_t>(high[l]) & yes) << 16;
+  });
+}
+
+// ---- table
+
+const std::pair<const char*, int> kCombinations[] = {{"", 0}, {".and", 1}, {".or", 2}, {".xor", 3}};
+
+template <class T, class Compare>
+void add_compare(Table& table, const std::string& compare, const std::string& type, const std::string& ftz = "") {
+  const std::string pair(2, source_letter<T>());
+  for (const auto& [boolean, variant] : kCombinations) {
+    const std::string c = variant ? "p" : "";
+    table.add("setp." + compare + boolean + ftz + type, "PP?" + pair + c, set_predicate<T, Compare>, variant);
+    for (const char* result : {".u32", ".s32"})
+      table.add("set." + compare + boolean + ftz + result + type, "W" + pair + c, set_register<T, Compare>, variant);
+    table.add("set." + compare + boolean + ftz + ".f32" + type, "W" + pair + c, set_register<T, Compare>, variant | kOne);
+  }
+}
+
+template <class T>
+void add_integer(Table& table, const std::string& type, bool is_signed) {
+  using S = std::make_signed_t<T>;
+  add_compare<T, Equal>(table, "eq", type);
+  add_compare<T, NotEqual>(table, "ne", type);
+  if (is_signed) {
+    add_compare<S, Less>(table, "lt", type);
+    add_compare<S, LessEqual>(table, "le", type);
+    add_compare<S, Greater>(table, "gt", type);
+    add_compare<S, GreaterEqual>(table, "ge", type);
+  } else {
+    for (const char* name : {"lt", "lo"}) add_compare<T, Less>(table, name, type);
+    for (const char* name : {"le", "ls"}) add_compare<T, LessEqual>(table, name, type);
+    for (const char* name : {"gt", "hi"}) add_compare<T, Greater>(table, name, type);
+    for (const char* name : {"ge", "hs"}) add_compare<T, GreaterEqual>(table, name, type);
+  }
+}
+
+// Calls f(comparison, name) for every floating-point comparison.
+template <class F>
+void each_float_compare(F f) {
+  f(Equal(), "eq"), f(NotEqual(), "ne"), f(Less(), "lt"), f(LessEqual(), "le"), f(Greater(), "gt"), f(GreaterEqual(), "ge");
+  f(OrNan<Equal>(), "equ"), f(OrNan<NotEqual>(), "neu"), f(OrNan<Less>(), "ltu"), f(OrNan<LessEqual>(), "leu");
+  f(OrNan<Greater>(), "gtu"), f(OrNan<GreaterEqual>(), "geu"), f(BothNumbers(), "num"), f(EitherNan(), "nan");
+}
+
+template <class H>
+void add_pairs(Table& table, const std::string& type) {
+  each_float_compare([&](auto op, const std::string& name) {
+    using Compare = decltype(op);
+    for (const auto& [boolean, variant] : kCombinations) {
+      table.add("setp." + name + boolean + type, std::string("PPww") + (variant ? "p" : ""),
+                set_predicates_of_pair<H, Compare>, variant);
+    }
+    table.add("set." + name + type + type, "Www", set_pair<H, Compare>, kOne);
+    for (const char* result : {".u32", ".s32"})
+      table.add("set." + name + result + type, "Www", set_pair<H, Compare>, 0);
+  });
+}
+
+}  // namespace
+
+void add_compare_operations(Table& table) {
+  for (const char* type : {".u16", ".b16"}) add_integer<uint16_t>(table, type, false);
+  for (const char* type : {".u32", ".b32"}) add_integer<uint32_t>(table, type, false);
+  for (const char* type : {".u64", ".b64"}) add_integer<uint64_t>(table, type, false);
+  add_integer<uint16_t>(table, ".s16", true);
+  add_integer<uint32_t>(table, ".s32", true);
+  add_integer<uint64_t>(table, ".s64", true);
+  each_float_compare([&](auto op, const std::string& name) {
+    using Compare = decltype(op);
+    add_compare<float, Compare>(table, name, ".f32");
+    add_compare<float, Flushed<Compare>>(table, name, ".f32", ".ftz");
+    add_compare<double, Compare>(table, name, ".f64");
+    add_compare<f16, Compare>(table, name, ".f16");
+    add_compare<bf16, Compare>(table, name, ".bf16");
+  });
+  add_pairs<f16>(table, ".f16x2");
+  add_pairs<bf16>(table, ".bf16x2");
+}
+
+}  // namespace workbench::emulator::WORKBENCH_ISA

@@ -1,0 +1,221 @@
+// The contract between the Python decoder and the C++ engine. Everything in this file is read by both sides.
+//
+// A program is a list of rows, one for each PTX instruction, and a flat list of operands.
+//
+// Registers. Every warp has a register file `[cell][32 lanes]`. A cell has 4 bytes a lane (128 bytes) for predicates and
+// for registers of 8, 16 and 32 bits, or 8 bytes a lane (256 bytes) for registers of 64 bits. A slot is the byte offset of
+// a cell in the file, a multiple of 128. Of a register narrower than its cell only the low bits mean anything: readers
+// ignore the rest, writers may leave anything there. A predicate is 0 or -1 in each lane.
+//
+// Constants. A negative slot is `~offset` into the constant pool, which Python fills for each launch: a value broadcast to
+// 32 lanes, offset a multiple of 128. Immediates, uniform special registers (%ntid, %nctaid, %cluster_nctaid, ...),
+// addresses of variables and, where convenient, kernel parameters live there.
+//
+// Special registers that differ between warps lie in the register file from `special_offset` on, one 4-byte cell each,
+// in the order of `Special`; the engine fills them. %clock, %clock64, %globaltimer are operations (read.clock, ...).
+//
+// Operation names are PTX opcodes verbatim, after these removals by the decoder:
+//   - order and scope (.weak .volatile .mmio .relaxed .acquire .release .acq_rel .sc .cta .cluster .gpu .sys)
+//     of ld, st, atom, red, mbarrier and fence: they go into `flags`. `fence.*` and `membar.*` all become `fence`, except
+//     `fence.proxy.*`, `fence.mbarrier_init.*` -> `fence.proxy`, `fence.mbarrier_init`;
+//   - cache hints (.ca .cg(not of cp.async) .cs .lu .cv .wb .wt .nc .L1::* .L2::* .unified); the cache-policy operand of
+//     .L2::cache_hint is dropped with it;
+//   - `::cta` of `.shared::cta`, `::entry` / `::func` of `.param::*`.
+// and these additions, where PTX gives one opcode two operand shapes:
+//   - mov with a vector of n elements: `mov.b64.pack2` (vector source), `mov.b64.unpack2` (vector destination);
+//   - wgmma.mma_async with A in registers: `.rs` appended;
+//   - cp.async whose last operand is a predicate (ignore-src): `.ignore` appended;
+//   - mov from %clock, %clock_hi, %clock64, %globaltimer, %globaltimer_lo, %globaltimer_hi: `read.clock` and so on.
+// `mad.f32/f64` is `fma`. `call` of `__assertfail` is `assertfail` with its five arguments. A `ret` of an entry is `exit`.
+//
+// Operands stand in PTX order, flattened: {a, b} vectors and `p|q` pairs expanded, `[register + offset]` one operand,
+// `[map, {c0, c1}]` three. Every operation has a signature; a letter is an operand, a number repeats it, `?` makes it
+// optional: an optional operand that is left out, and a `_`, is written as slot `kAbsent`.
+//   W D P   destination: 4-byte cell, 8-byte cell, predicate       U   4-byte cell, read and written
+//   w d p   source: 4-byte cell, 8-byte cell, predicate            f e   source like w d, whose immediates are f32, f64
+//   a       address: a 4- or 8-byte cell as `bytes` says, plus `offset`
+//   l       a label: no operand, it goes to `target`
+// A source predicate written `!p` has offset 1. A guard is a predicate slot with its own negation.
+// Where PTX allows a 64-bit register as an operand of a narrower instruction (ld.u8 %rd, ...), the decoder inserts a cvt
+// row and a scratch register.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace workbench::emulator {
+
+constexpr int kLanes = 32;
+constexpr int32_t kAbsent = INT32_MIN;  // slot of an operand that is not there
+constexpr int32_t kNoGuard = kAbsent;
+
+// ---- addresses
+
+// Generic addresses: windows of 4 GiB; every other address is global. Allocations must lie above the last window.
+// A shared address is `offset | (rank + 1) << 24` for the block of that rank in the cluster, or just `offset` for the own
+// block. A kernel parameter's address in the param space is its offset in the parameter buffer.
+constexpr uint64_t kSharedWindow = 1ull << 32;
+constexpr uint64_t kLocalWindow = 2ull << 32;
+constexpr uint64_t kParamWindow = 3ull << 32;
+constexpr uint64_t kFirstGlobal = 4ull << 32;
+constexpr int kRankShift = 24;
+
+enum class Space : int32_t { none, global, shared, local, param };
+
+// ---- program
+
+struct Operand {
+  int32_t slot;
+  int32_t bytes;  // of the cell a lane: 4 or 8
+  int64_t offset;
+};
+
+enum Flag : int32_t {  // low bits: memory order; then scope
+  kOrderMask = 7,      // 0 weak, 1 relaxed (volatile too), 2 acquire, 3 release, 4 acq_rel, 5 sc
+  kScopeShift = 3,     // 0 none, 1 cta, 2 cluster, 3 gpu, 4 sys
+  kScopeMask = 7 << kScopeShift,
+};
+
+struct Row {  // as Python writes it: an int32 array [n][7]
+  int32_t operation, guard, guard_negated, first_operand, operand_count, target, flags;
+};
+
+enum class Special : int32_t {
+  tid_x, tid_y, tid_z, laneid, warpid, ctaid_x, ctaid_y, ctaid_z, smid,
+  clusterid_x, clusterid_y, clusterid_z, cluster_ctaid_x, cluster_ctaid_y, cluster_ctaid_z, cluster_ctarank,
+  lanemask_eq, lanemask_le, lanemask_lt, lanemask_ge, lanemask_gt, count
+};
+const std::vector<std::string>& special_names();  // "tid.x", ... in the order of `Special`
+
+struct OperationInfo {
+  std::string name, signature;
+};
+const std::vector<OperationInfo>& operations();
+
+// ---- launch
+
+struct Allocation {
+  uint64_t address, bytes;
+  uint8_t* data;
+  uint8_t* initialised;  // one byte for each byte, non-zero when written; null: all of it is initialised
+  bool writable;
+};
+
+struct TensorMap {
+  uint64_t descriptor;  // generic address of the 128-byte descriptor (kParamWindow + offset, or global)
+  uint64_t address;     // of the tensor
+  int element_type;     // CUtensorMapDataType
+  int rank;
+  uint64_t sizes[5];
+  uint64_t strides[5];  // bytes; strides[0] is the element size
+  uint32_t box[5];
+  uint32_t element_strides[5];
+  int swizzle;    // bytes: 0, 32, 64, 128
+  bool nan_fill;  // out of bounds elements are NaN instead of zero
+};
+
+enum Check : uint32_t {
+  kCheckInitialised = 1,    // reads of shared, global, local memory never written
+  kCheckInFlight = 2,       // touching the destination of an asynchronous copy, or an accumulator, before it was waited for
+  kCheckExitedMembers = 4,  // a member mask of a warp collective names a lane that has exited or never existed
+};  // bounds and alignment are always checked
+
+struct Launch {
+  uint32_t grid[3] = {1, 1, 1}, block[3] = {1, 1, 1}, cluster[3] = {1, 1, 1};
+  const uint8_t* constants = nullptr;  // the pool, 128-byte aligned
+  uint64_t constant_bytes = 0;
+  const uint8_t* parameters = nullptr;  // the kernel parameter buffer, for ld.param
+  uint64_t parameter_bytes = 0;
+  std::vector<Allocation> allocations;  // sorted by address, disjoint
+  std::vector<TensorMap> tensor_maps;
+  uint32_t shared_bytes = 0;  // static + dynamic, of a block
+  uint32_t local_bytes = 0;   // of a thread
+  uint32_t resident_blocks = 1;  // that the emulated device holds at once
+  uint32_t threads = 1;          // of this machine
+  uint32_t time_slice = 2000;    // warp instructions before another warp may run
+  uint64_t seed = 0;
+  uint64_t budget = ~0ull;  // warp instructions of one block before it counts as hung
+  uint32_t checks = kCheckInitialised | kCheckInFlight | kCheckExitedMembers;
+};
+
+// ---- result
+
+enum class FaultKind : int32_t {
+  none,
+  out_of_bounds,          // address, space; info: bytes accessed
+  misaligned,             // address, space; info: alignment required
+  uninitialised,          // address, space; info: bytes accessed
+  read_only,              // a store into an allocation that is not writable
+  in_flight,              // address, space; other_pc: the asynchronous copy that has not been waited for
+  accumulator_in_flight,  // other_pc: the wgmma that has not been waited for; address: slot of the register
+  deadlock,               // Result::waiting says who waits for what
+  budget,                 // ran for longer than the launch allows; Result::waiting holds all warps
+  mbarrier_invalid,       // address is not an initialised mbarrier
+  mbarrier_overflow,      // address; more arrivals than pending; info: expected count
+  mbarrier_transactions,  // address; transaction count out of range; info: the count
+  mbarrier_count,         // mbarrier.init with a count out of range; info: the count
+  barrier_count,          // bar with a bad thread count or number: info: the count, detail: the barrier
+  barrier_mismatch,       // threads disagree about a barrier; info: this count, detail: the other; other_pc: the other
+  barrier_diverged,       // an aligned barrier or collective reached by part of a warp; info: mask that arrived
+  not_member,             // an executing lane is not in its own member mask; info: mask
+  exited_member,          // a member mask names lanes that exited; info: mask, detail: exited lanes
+  inactive_source,        // a shuffle reads from a lane that does not take part; info: the source lane
+  trap,
+  assertion,        // address: of the message; info: line; detail: address of the file name
+  descriptor,       // a matrix descriptor or tensor map that is malformed or unknown; address: the descriptor; info: why
+  bad_operand,      // a value an instruction does not accept; info: the value
+  resources,        // the launch asks for more than fits; info: how much
+  exited_with_work,  // a warp exited with asynchronous work not waited for; other_pc: its instruction. Or, detail 1:
+                     // a peer uses the shared memory (address) of a block that has exited
+  unsupported,      // a legal form the engine does not carry out
+  count
+};
+const std::vector<std::string>& fault_names();
+
+struct Fault {
+  FaultKind kind = FaultKind::none;
+  int32_t pc = -1, other_pc = -1;
+  int64_t block = -1;  // linear index in the grid
+  int32_t warp = -1, lane = -1;
+  uint64_t address = 0;
+  Space space = Space::none;
+  int64_t info = 0, detail = 0;
+};
+
+enum class WaitReason : int32_t { none, barrier, mbarrier, collective, cluster_barrier, exited };
+
+struct Waiting {  // what some lanes of a warp are doing when a launch does not end
+  int64_t block;
+  int32_t warp, pc;
+  uint32_t lanes;
+  WaitReason reason;      // none: still running
+  uint64_t address;       // mbarrier address, barrier number, member mask
+  int64_t expected;       // mbarrier: parity or phase waited for; barrier: threads; collective: lanes missing
+  int64_t phase;          // mbarrier: current phase
+  int64_t pending;        // mbarrier: arrivals missing; barrier: threads arrived
+  int64_t transactions;   // mbarrier: bytes missing
+};
+
+struct Result {
+  Fault fault;
+  std::vector<Waiting> waiting;
+  uint64_t instructions = 0;      // warp instructions executed
+  uint64_t switches = 0;          // times a warp was resumed
+  std::vector<uint64_t> counts;   // executions of each row
+};
+
+// A decoded kernel, independent of a launch. Throws std::invalid_argument for rows that contradict the signatures.
+struct Program {
+  std::vector<Row> rows;
+  std::vector<Operand> operands;
+  int64_t register_bytes = 0;  // of a warp, special registers included
+  int64_t special_offset = 0;
+};
+void validate(const Program& program);
+
+enum class Isa : int32_t { baseline, v3 };
+Isa best_isa();
+void run(const Program& program, const Launch& launch, Isa isa, Result& result);
+
+}  // namespace workbench::emulator

@@ -1,0 +1,90 @@
+// f16, bf16 and their pairs.
+#include <tuple>
+
+#include "float_functors.hpp"
+
+namespace workbench::emulator::WORKBENCH_ISA {
+namespace {
+
+struct Exponential2 {
+  template <class T> T operator()(T a) const { return T(std::exp2(static_cast<float>(a))); }
+};
+struct HyperbolicTangent {
+  template <class T> T operator()(T a) const { return T(std::tanh(static_cast<float>(a))); }
+};
+
+// One operation on H and on pairs of H; A is how many sources it has. Subnormals are left alone: a half that is
+// subnormal is never flushed by default, and .ftz on halves is accepted without effect for bf16, which PTX defines so.
+template <class Op, class H, int Sources>
+void add_both(Table& table, const std::string& name, const std::string& type) {
+  using P = Pair<H>;
+  if constexpr (Sources == 1) {
+    add_lanewise<Op, H, H>(table, name + type);
+    add_lanewise<Both<Op>, P, P>(table, name + type + "x2");
+  } else if constexpr (Sources == 2) {
+    add_lanewise<Op, H, H, H>(table, name + type);
+    add_lanewise<Both<Op>, P, P, P>(table, name + type + "x2");
+  } else {
+    add_lanewise<Op, H, H, H, H>(table, name + type);
+    add_lanewise<Both<Op>, P, P, P, P>(table, name + type + "x2");
+  }
+}
+
+// a subnormal f16 becomes zero
+template <class Op>
+struct FtzHalf {
+  static f16 flush16(f16 a) { return (a.bits & 0x7c00) ? a : bit_cast<f16>(static_cast<uint16_t>(a.bits & 0x8000)); }
+  template <class... A> f16 operator()(A... a) const { return flush16(Op()(flush16(a)...)); }
+};
+
+template <class Op, int Sources>
+void add_f16(Table& table, const std::string& name) {
+  add_both<Op, f16, Sources>(table, name, ".f16");
+  add_both<FtzHalf<Op>, f16, Sources>(table, name + ".ftz", ".f16");
+}
+
+template <bool Max, class H>
+void add_extremes(Table& table, const std::string& name, const std::string& type) {
+  using Number = FloatExtreme<Max, false>;
+  using Nan = FloatExtreme<Max, true>;
+  add_both<Number, H, 2>(table, name, type);
+  add_both<Nan, H, 2>(table, name + ".NaN", type);
+  add_both<XorSignAbsolute<Number>, H, 2>(table, name + ".xorsign.abs", type);
+  add_both<XorSignAbsolute<Nan>, H, 2>(table, name + ".NaN.xorsign.abs", type);
+}
+
+}  // namespace
+
+void add_half_operations(Table& table) {
+  for (const char* rounding : {"", ".rn"}) {
+    const auto name = [&](const char* base) { return base + std::string(rounding); };
+    add_f16<FloatAdd, 2>(table, name("add"));
+    add_f16<FloatSubtract, 2>(table, name("sub"));
+    add_f16<FloatMultiply, 2>(table, name("mul"));
+    add_both<Sat<FloatAdd>, f16, 2>(table, name("add") + ".sat", ".f16");
+    add_both<Sat<FloatSubtract>, f16, 2>(table, name("sub") + ".sat", ".f16");
+    add_both<Sat<FloatMultiply>, f16, 2>(table, name("mul") + ".sat", ".f16");
+    add_both<FloatAdd, bf16, 2>(table, name("add"), ".bf16");
+    add_both<FloatSubtract, bf16, 2>(table, name("sub"), ".bf16");
+    add_both<FloatMultiply, bf16, 2>(table, name("mul"), ".bf16");
+  }
+  add_f16<Fused, 3>(table, "fma.rn");
+  add_both<Sat<Fused>, f16, 3>(table, "fma.rn.sat", ".f16");
+  add_both<ReluOf<Fused>, f16, 3>(table, "fma.rn.relu", ".f16");
+  add_both<Fused, bf16, 3>(table, "fma.rn", ".bf16");
+  add_both<ReluOf<Fused>, bf16, 3>(table, "fma.rn.relu", ".bf16");
+  add_f16<FloatNegate, 1>(table, "neg");
+  add_f16<FloatAbsolute, 1>(table, "abs");
+  add_both<FloatNegate, bf16, 1>(table, "neg", ".bf16");
+  add_both<FloatAbsolute, bf16, 1>(table, "abs", ".bf16");
+  add_extremes<false, f16>(table, "min", ".f16");
+  add_extremes<true, f16>(table, "max", ".f16");
+  add_extremes<false, bf16>(table, "min", ".bf16");
+  add_extremes<true, bf16>(table, "max", ".bf16");
+  add_both<Exponential2, f16, 1>(table, "ex2.approx", ".f16");
+  add_both<Exponential2, bf16, 1>(table, "ex2.approx.ftz", ".bf16");
+  add_both<HyperbolicTangent, f16, 1>(table, "tanh.approx", ".f16");
+  add_both<HyperbolicTangent, bf16, 1>(table, "tanh.approx", ".bf16");
+}
+
+}  // namespace workbench::emulator::WORKBENCH_ISA

@@ -1,0 +1,280 @@
+// A launch: the program made ready to run, blocks given out to host threads, and one result.
+#include <algorithm>
+#include <deque>
+#include <mutex>
+#include <thread>
+
+#include "scheduler.hpp"
+
+namespace workbench::emulator::WORKBENCH_ISA {
+namespace {
+
+constexpr uint64_t kBlockSlice = 1 << 15;  // warp instructions of a cluster before another one of the thread's may run
+constexpr uint8_t kGarbage = 0xa5;         // what shared and local memory hold at first
+
+uint8_t* aligned_start(std::vector<uint8_t>& storage, size_t bytes, size_t alignment) {
+  storage.resize(bytes + alignment);
+  const uintptr_t start = reinterpret_cast<uintptr_t>(storage.data());
+  return reinterpret_cast<uint8_t*>((start + alignment - 1) / alignment * alignment);
+}
+
+// ---- decoding
+
+void prepare(Machine& machine) {
+  const Program& program = *machine.program;
+  const auto& table = operation_table();
+  machine.code.resize(program.rows.size());
+  machine.operands.clear();
+  machine.access.clear();
+  std::vector<size_t> first(program.rows.size());
+  for (size_t k = 0; k < program.rows.size(); ++k) {
+    const Row& row = program.rows[k];
+    first[k] = machine.operands.size();
+    const auto begin = program.operands.begin() + row.first_operand;
+    machine.operands.insert(machine.operands.end(), begin, begin + row.operand_count);
+    const std::string letters = expand_signature(table[static_cast<size_t>(row.operation)].signature);
+    machine.access.insert(machine.access.end(), letters.begin(), letters.begin() + row.operand_count);
+  }
+  for (size_t k = 0; k < program.rows.size(); ++k) {
+    const Row& row = program.rows[k];
+    const Operation& operation = table[static_cast<size_t>(row.operation)];
+    Instruction& instruction = machine.code[k];
+    instruction.function = operation.function;
+    instruction.control = operation.control;
+    instruction.operands = machine.operands.data() + first[k];
+    instruction.access = machine.access.data() + first[k];
+    instruction.guard = row.guard;
+    instruction.guard_negated = row.guard_negated != 0;
+    instruction.target = row.target;
+    instruction.variant = operation.variant;
+    instruction.count = row.operand_count;
+    instruction.flags = row.flags;
+    instruction.member_operand = static_cast<int16_t>(operation.member_operand);
+    instruction.kind = operation.kind;
+    instruction.is_move = operation.name.compare(0, 4, "mov.") == 0 && row.operand_count == 2 &&
+                          instruction.access[0] == 'W' && instruction.operands[1].slot >= 0;
+  }
+}
+
+// ---- which cluster starts when
+
+// Clusters start in order of their index, except that those which fit on the device together are shuffled: hardware
+// promises no order among them.
+class Order {
+ public:
+  Order(int64_t count, int64_t together, uint64_t seed) : count_(count), together_(std::max<int64_t>(1, together)), seed_(seed) {}
+
+  int64_t at(int64_t position) {
+    const int64_t wave = position / together_;
+    if (wave != wave_) shuffle(wave);
+    return wave * together_ + wave_order_[static_cast<size_t>(position % together_)];
+  }
+
+ private:
+  void shuffle(int64_t wave) {
+    wave_ = wave;
+    const int64_t size = std::min(together_, count_ - wave * together_);
+    wave_order_.resize(static_cast<size_t>(size));
+    for (int64_t k = 0; k < size; ++k) wave_order_[static_cast<size_t>(k)] = k;
+    if (seed_ == 0) return;
+    Random random{seed_ + static_cast<uint64_t>(wave)};
+    for (size_t k = wave_order_.size(); k > 1; --k) std::swap(wave_order_[k - 1], wave_order_[random.below(static_cast<uint32_t>(k))]);
+  }
+
+  int64_t count_, together_, wave_ = -1;
+  uint64_t seed_;
+  std::vector<int64_t> wave_order_;
+};
+
+// ---- host threads
+
+struct Shared {  // what the host threads of a launch share
+  std::mutex mutex;
+  Order order;
+  int64_t next = 0, count;
+  std::atomic<int64_t> stop_at;  // position of the earliest cluster that failed: later ones need not run
+  Result* result;
+
+  Shared(const Order& o, int64_t n, Result* r) : order(o), count(n), stop_at(n), result(r) {}
+
+  bool take(int64_t& position, int64_t& index) {
+    std::lock_guard<std::mutex> lock(mutex);
+    if (next >= std::min<int64_t>(count, stop_at)) return false;
+    position = next++;
+    index = order.at(position);
+    return true;
+  }
+  void failed(int64_t position, const Fault& fault, const Cluster& cluster) {
+    std::lock_guard<std::mutex> lock(mutex);
+    if (position >= stop_at) return;
+    stop_at = position;
+    result->fault = fault;
+    result->waiting.clear();
+    if (fault.kind == FaultKind::deadlock || fault.kind == FaultKind::budget || fault.kind == FaultKind::barrier_diverged)
+      result->waiting = cluster.waiting();
+  }
+};
+
+// One host thread: runs its clusters in turn, and only starts another one when all of them need longer than a slice.
+void work(Machine& machine, Shared& shared, size_t resident) {
+  std::deque<std::unique_ptr<Cluster>> running;
+  std::vector<std::unique_ptr<Cluster>> idle;
+  std::vector<std::unique_ptr<Cluster>> failed;
+  for (;;) {
+    int64_t position, index;
+    std::unique_ptr<Cluster> cluster;
+    if (running.size() < resident && shared.take(position, index)) {
+      if (idle.empty()) {
+        cluster = std::make_unique<Cluster>();
+        cluster->machine = &machine;
+      } else {
+        cluster = std::move(idle.back());
+        idle.pop_back();
+      }
+      cluster->order = position;
+      cluster->start(index);
+    } else if (!running.empty()) {
+      cluster = std::move(running.front());
+      running.pop_front();
+    } else {
+      break;
+    }
+    bool ended = true;
+    try {
+      if (cluster->order <= shared.stop_at) ended = cluster->run(kBlockSlice);
+    } catch (const Fault& fault) {
+      shared.failed(cluster->order, fault, *cluster);
+    }
+    if (!ended) {
+      running.push_back(std::move(cluster));
+      continue;
+    }
+    for (const Block& block : cluster->blocks) cluster->executed += block.executed;
+    idle.push_back(std::move(cluster));
+  }
+  std::lock_guard<std::mutex> lock(shared.mutex);
+  for (const auto& cluster : idle) {
+    shared.result->switches += cluster->switches;
+    shared.result->instructions += cluster->executed;
+    for (size_t k = 0; k < cluster->counts.size(); ++k) shared.result->counts[k] += cluster->counts[k];
+  }
+}
+
+}  // namespace
+
+void allocate(Block& block) {
+  Machine& machine = *block.machine;
+  const Launch& launch = *machine.launch;
+  const size_t warps = machine.warps_per_block, register_bytes = static_cast<size_t>(machine.program->register_bytes);
+  uint8_t* registers = aligned_start(block.register_storage, warps * register_bytes, 128);
+  block.registers = registers;
+  block.local_storage.resize(warps * kLanes * launch.local_bytes);
+  block.local_initialised.resize(block.local_storage.size());
+  block.shared.resize(launch.shared_bytes);
+  block.shared_initialised.resize(launch.shared_bytes);
+  block.in_flight.resize(launch.shared_bytes / 4 + 1);
+  block.warps.resize(warps);
+  for (size_t w = 0; w < warps; ++w) {
+    Warp& warp = block.warps[w];
+    warp.block = &block;
+    warp.machine = &machine;
+    warp.id = static_cast<int32_t>(w);
+    warp.registers = registers + w * register_bytes;
+    warp.constants = launch.constants;
+    warp.local = block.local_storage.data() + w * kLanes * launch.local_bytes;
+    warp.local_initialised = block.local_initialised.data() + w * kLanes * launch.local_bytes;
+    const uint32_t threads = machine.threads_per_block - static_cast<uint32_t>(w) * kLanes;
+    warp.exists = threads >= kLanes ? ~0u : (1u << threads) - 1;
+  }
+}
+
+void reset(Block& block, const uint32_t* cluster_position, const uint32_t* within) {
+  const Machine& machine = *block.machine;
+  const Launch& launch = *machine.launch;
+  for (int d = 0; d < 3; ++d) block.position[d] = cluster_position[d] * launch.cluster[d] + within[d];
+  block.id = block.position[0] + int64_t{launch.grid[0]} * (block.position[1] + int64_t{launch.grid[1]} * block.position[2]);
+  std::fill(block.shared.begin(), block.shared.end(), kGarbage);
+  std::fill(block.shared_initialised.begin(), block.shared_initialised.end(), uint8_t{0});
+  std::fill(block.in_flight.begin(), block.in_flight.end(), 0);
+  std::fill(block.local_storage.begin(), block.local_storage.end(), kGarbage);
+  std::fill(block.local_initialised.begin(), block.local_initialised.end(), uint8_t{0});
+  block.words_in_flight = 0;
+  block.mbarriers.clear();
+  block.stores.clear();
+  block.products_in_flight = 0;
+  block.alive = machine.threads_per_block;
+  block.executed = 0;
+  for (NamedBarrier& barrier : block.barriers) barrier = NamedBarrier{};
+  // registers keep no value from the block before: what a kernel reads uninitialised is the same in every run
+  std::memset(block.registers, 0, block.warps.size() * static_cast<size_t>(machine.program->register_bytes));
+
+  for (Warp& warp : block.warps) {
+    warp.groups.clear();
+    warp.groups.push_back({warp.exists, 0});
+    warp.alive = warp.exists;
+    warp.active = 0;
+    warp.pc = 0;
+    warp.rotate = false;
+    warp.turn = 0;
+    warp.last_allocation = nullptr;
+    warp.carry = 0;
+    warp.copies.clear();
+    warp.copy_sequence = 0;
+    warp.copy_arrivals.clear();
+    warp.products.clear();
+    warp.locked.clear();
+    warp.product_group = 0;
+    for (int l = 0; l < kLanes; ++l) warp.copy_group[l] = warp.bulk_group[l] = warp.cluster_phase[l] = 0;
+
+    auto* special = reinterpret_cast<uint32_t*>(warp.registers + machine.program->special_offset);
+    const auto set = [&](Special which, int lane, uint32_t value) { special[static_cast<int>(which) * kLanes + lane] = value; };
+    for (int l = 0; l < kLanes; ++l) {
+      const uint32_t thread = static_cast<uint32_t>(warp.id * kLanes + l), bit = 1u << l;
+      set(Special::tid_x, l, thread % launch.block[0]);
+      set(Special::tid_y, l, thread / launch.block[0] % launch.block[1]);
+      set(Special::tid_z, l, thread / launch.block[0] / launch.block[1]);
+      set(Special::laneid, l, static_cast<uint32_t>(l));
+      set(Special::warpid, l, static_cast<uint32_t>(warp.id));
+      set(Special::smid, l, static_cast<uint32_t>(block.id % 132));
+      for (int d = 0; d < 3; ++d) {
+        set(static_cast<Special>(static_cast<int>(Special::ctaid_x) + d), l, block.position[d]);
+        set(static_cast<Special>(static_cast<int>(Special::clusterid_x) + d), l, cluster_position[d]);
+        set(static_cast<Special>(static_cast<int>(Special::cluster_ctaid_x) + d), l, within[d]);
+      }
+      set(Special::cluster_ctarank, l, block.rank);
+      set(Special::lanemask_eq, l, bit);
+      set(Special::lanemask_lt, l, bit - 1);
+      set(Special::lanemask_le, l, bit | (bit - 1));
+      set(Special::lanemask_gt, l, ~(bit | (bit - 1)));
+      set(Special::lanemask_ge, l, ~(bit - 1));
+    }
+  }
+}
+
+void run_launch(const Program& program, const Launch& launch, Result& result) {
+  Machine machine;
+  machine.program = &program;
+  machine.launch = &launch;
+  machine.threads_per_block = launch.block[0] * launch.block[1] * launch.block[2];
+  machine.warps_per_block = (machine.threads_per_block + kLanes - 1) / kLanes;
+  machine.cluster_size = launch.cluster[0] * launch.cluster[1] * launch.cluster[2];
+  machine.check_initialised = (launch.checks & kCheckInitialised) != 0;
+  machine.check_in_flight = (launch.checks & kCheckInFlight) != 0;
+  machine.check_exited = (launch.checks & kCheckExitedMembers) != 0;
+  prepare(machine);
+  result.counts.assign(program.rows.size(), 0);
+
+  const int64_t blocks = int64_t{launch.grid[0]} * launch.grid[1] * launch.grid[2];
+  const int64_t clusters = blocks / machine.cluster_size;
+  const int64_t resident = std::max<int64_t>(1, launch.resident_blocks / machine.cluster_size);
+  const int64_t threads = std::max<int64_t>(1, std::min<int64_t>({launch.threads, clusters, resident}));
+  Shared shared(Order(clusters, resident, launch.seed), clusters, &result);
+  // each host thread owns part of the residency, and together they never hold more than the device would
+  const auto share = [&](int64_t k) { return static_cast<size_t>(resident / threads + (k < resident % threads)); };
+  std::vector<std::thread> others;
+  for (int64_t k = 1; k < threads; ++k) others.emplace_back([&, k] { work(machine, shared, share(k)); });
+  work(machine, shared, share(0));
+  for (std::thread& thread : others) thread.join();
+}
+
+}  // namespace workbench::emulator::WORKBENCH_ISA

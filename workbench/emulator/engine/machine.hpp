@@ -1,0 +1,292 @@
+// The state of a running launch: warps in blocks, blocks in clusters, and the table of operations that act on them.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "engine.hpp"
+#include "isa.hpp"
+
+namespace workbench::emulator::WORKBENCH_ISA {
+
+struct Warp;
+struct Block;
+struct Cluster;
+struct Machine;
+struct Instruction;
+
+// ---- operations
+
+// What lanes do after a control operation: `stay` go on with the next instruction, the others have been dealt with.
+struct Flow {
+  uint32_t stay;
+  bool yield = false;  // let another warp run first
+};
+
+using Function = void (*)(Warp&, const Instruction&);
+using Control = Flow (*)(Warp&, const Instruction&, uint32_t lanes);
+
+enum class Kind : uint8_t {
+  straight,  // every active lane for itself, then the next instruction
+  member,    // once all lanes of a member mask are here
+  aligned,   // once the whole warp is here
+  branch,
+  control,  // everything else that parks, ends or yields
+};
+
+struct Operation {
+  std::string name, signature;
+  Kind kind = Kind::straight;
+  Function function = nullptr;
+  Control control = nullptr;
+  int variant = 0;          // a constant for the function, where a template parameter would only cost code
+  int member_operand = -1;  // which operand holds the member mask
+};
+
+class Table {
+ public:
+  void add(std::string name, std::string signature, Function function, int variant = 0);
+  void add_member(std::string name, std::string signature, Function function, int member_operand, int variant = 0);
+  void add_aligned(std::string name, std::string signature, Function function, int variant = 0);
+  void add_control(std::string name, std::string signature, Control control, int variant = 0);
+  void add_branch(std::string name);
+  const std::vector<Operation>& operations() const { return operations_; }
+
+ private:
+  std::vector<Operation> operations_;
+};
+
+const std::vector<Operation>& operation_table();
+
+void list_operations(std::vector<OperationInfo>& all);
+
+// One letter for each operand, "W2a" is "WWa"; and for each letter whether the operand may be absent, '?' or ' '.
+std::string expand_signature(const std::string& signature, std::string* optional = nullptr);
+
+void add_integer_operations(Table&);
+void add_bit_operations(Table&);
+void add_float_operations(Table&);
+void add_half_operations(Table&);
+void add_directed_rounding_operations(Table&);
+void add_compare_operations(Table&);
+void add_move_operations(Table&);
+void add_convert_operations(Table&);
+void add_memory_operations(Table&);
+void add_atomic_operations(Table&);
+void add_warp_operations(Table&);
+void add_matrix_operations(Table&);
+void add_wgmma_operations(Table&);
+void add_mbarrier_operations(Table&);
+void add_copy_operations(Table&);
+void add_bulk_operations(Table&);
+void add_control_operations(Table&);
+
+struct Instruction {
+  Function function;
+  Control control;
+  const Operand* operands;
+  const char* access;  // the signature letter of each operand
+  int32_t guard, target, variant, count, flags;
+  int16_t member_operand;
+  Kind kind;
+  bool guard_negated;
+  bool is_move;  // mov from one 4-byte register to another
+};
+
+// ---- asynchronous work not yet done
+
+struct CopyToShared {  // one lane's cp.async
+  uint32_t destination;
+  const uint8_t* source;
+  uint32_t bytes, size;  // read, written; the rest is zeros
+  uint32_t group;        // of the lane
+  uint64_t sequence;
+  int32_t lane, pc;
+};
+
+struct ArriveAfterCopies {  // one lane's cp.async.mbarrier.arrive
+  Block* block;
+  uint32_t barrier;
+  uint64_t sequence;  // of the lane's copies issued before it
+  int32_t lane, pc;
+};
+
+struct MatrixProduct {  // one warp's share of a wgmma, or a mov of registers that one is going to write
+  const Instruction* instruction;
+  int32_t pc;
+  bool is_move;
+  uint32_t group;
+  uint32_t lanes;  // of a move
+  uint64_t descriptor_a, descriptor_b;
+  uint32_t low, high;  // bounds of the shared memory that it reads
+  bool accumulate, transpose_a, transpose_b;
+  float sign;
+};
+
+struct Transfer {  // a bulk copy: TMA tile or plain run of bytes
+  const TensorMap* map;  // null: a plain run
+  int32_t coordinates[5];
+  Block* block;     // whose shared memory it writes, or reads when it is a store
+  uint32_t shared;  // offset there
+  uint32_t bytes;
+  uint64_t global;         // address of a plain run
+  Block* source;           // of a copy from shared to shared memory, else null
+  uint32_t source_offset;
+  Block* barrier_block;  // of the mbarrier told when it lands
+  uint32_t barrier;
+  int32_t reduction, element_type;  // -1: none
+  uint32_t group;                   // of the lane, for stores
+  Block* issuer;
+  int32_t warp, lane, pc;
+};
+
+// ---- barriers
+
+struct Mbarrier {
+  uint32_t address;
+  bool valid;
+  int32_t expected, pending;  // arrivals
+  int64_t transactions;       // bytes announced and not yet arrived
+  uint64_t phase;
+  int32_t pc;  // of its initialisation
+};
+
+struct NamedBarrier {
+  int32_t expected = 0;    // threads; 0: all of the block
+  int32_t arrived = 0;     // by bar.arrive
+  int32_t first_pc = -1;
+  bool in_use = false;
+};
+
+enum class Wait : uint8_t { none, barrier, mbarrier, member, aligned, warp_barrier, cluster };
+
+struct Group {  // lanes of a warp that share a program counter
+  uint32_t mask;
+  int32_t pc;
+  Wait wait = Wait::none;
+  uint64_t key = 0;       // barrier number, mbarrier address, member mask
+  uint64_t expected = 0;  // barrier: threads; mbarrier: the phase that must end
+};
+
+// ---- the hierarchy
+
+struct alignas(64) Warp {
+  alignas(64) int32_t lane_mask[kLanes];  // active, as 0 or -1
+  uint32_t active = 0;
+  int32_t pc = 0;
+  uint8_t* registers = nullptr;
+  const uint8_t* constants = nullptr;
+  uint8_t* local = nullptr;
+  uint8_t* local_initialised = nullptr;
+  Block* block = nullptr;
+  Machine* machine = nullptr;
+  int32_t id = 0;
+  uint32_t exists = 0, alive = 0;
+  std::vector<Group> groups;
+  bool rotate = false;  // a time slice ended: the next run starts with another group, in turn
+  int turn = 0;
+  const Allocation* last_allocation = nullptr;
+
+  uint32_t carry = 0;  // of add.cc and its like, a bit a lane
+  uint32_t copy_group[kLanes] = {};
+  uint64_t copy_sequence = 0;
+  std::vector<CopyToShared> copies;
+  std::vector<ArriveAfterCopies> copy_arrivals;
+  uint32_t product_group = 0;
+  std::vector<MatrixProduct> products;
+  std::vector<uint8_t> locked;  // cells of accumulators in flight; empty when there are none
+  uint32_t bulk_group[kLanes] = {};
+  uint32_t cluster_phase[kLanes] = {};
+
+  [[noreturn]] void fault(FaultKind kind, int lane, uint64_t address = 0, Space space = Space::none, int64_t info = 0,
+                          int64_t detail = 0, int other_pc = -1) const;
+  void set_active(uint32_t mask) {
+    active = mask;
+    for (int l = 0; l < kLanes; ++l) lane_mask[l] = -static_cast<int32_t>(mask >> l & 1u);
+  }
+  void next_turn() {
+    rotate = true;
+    ++turn;
+  }
+  bool runnable() const {
+    for (const Group& group : groups)
+      if (group.wait == Wait::none) return true;
+    return false;
+  }
+};
+
+struct Block {
+  Cluster* cluster = nullptr;
+  Machine* machine = nullptr;
+  int64_t id = 0;
+  uint32_t rank = 0;
+  uint32_t position[3] = {};
+  std::vector<Warp> warps;
+  uint8_t* registers = nullptr;  // of all warps, in register_storage
+  std::vector<uint8_t> register_storage, local_storage, local_initialised;
+  std::vector<uint8_t> shared, shared_initialised;
+  std::vector<int32_t> in_flight;  // for each 4 bytes: pc + 1 of the copy on its way there
+  int64_t words_in_flight = 0;
+  std::vector<Mbarrier> mbarriers;
+  NamedBarrier barriers[16];
+  std::vector<Transfer> stores;  // bulk stores issued here that have not read their source yet
+  int products_in_flight = 0;        // over all warps
+  uint32_t alive = 0;                // threads
+  uint64_t executed = 0;             // warp instructions
+};
+
+struct Random {  // splitmix64: any seed will do, and it is the same everywhere
+  uint64_t state;
+  uint64_t next() {
+    uint64_t z = state += 0x9e3779b97f4a7c15ull;
+    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9ull;
+    z = (z ^ z >> 27) * 0x94d049bb133111ebull;
+    return z ^ z >> 31;
+  }
+  uint32_t below(uint32_t n) { return static_cast<uint32_t>((next() >> 32) * n >> 32); }
+};
+
+struct Cluster {
+  Machine* machine = nullptr;
+  int64_t order = 0;  // in which clusters are started
+  std::vector<Block> blocks;
+  std::vector<Warp*> warps;          // of all blocks
+  std::vector<Warp*> ready;          // scratch of the scheduler
+  std::vector<Transfer> loads;       // that have not landed
+  int arrivals_in_flight = 0;        // cp.async.mbarrier.arrive, over all warps
+  uint32_t barrier_phase = 0, barrier_arrived = 0;
+  Random random{0};
+  uint64_t switches = 0, executed = 0;  // over all blocks run here
+  std::vector<uint64_t> counts;
+
+  void start(int64_t index);
+  // Runs for about `fuel` warp instructions; true when every block has ended.
+  bool run(uint64_t fuel);
+  std::vector<Waiting> waiting() const;
+};
+
+struct Machine {
+  const Program* program = nullptr;
+  const Launch* launch = nullptr;
+  std::vector<Instruction> code;
+  std::vector<Operand> operands;
+  std::vector<char> access;
+  uint32_t threads_per_block = 0, warps_per_block = 0, cluster_size = 1;
+  bool check_initialised = true, check_in_flight = true, check_exited = true;
+};
+
+void run_launch(const Program& program, const Launch& launch, Result& result);
+
+// ---- asynchronous work, for the scheduler
+
+void land_copy_arrival(Cluster& cluster);                 // one cp.async.mbarrier.arrive
+void land_transfer(Cluster& cluster, size_t index);       // one of cluster.loads
+void check_products(const Warp& warp, Block& block, uint32_t low, uint32_t high, int lane);
+// With accumulators in flight: faults when the instruction touches one; true when it was a mov, now in flight as well.
+bool defer_or_check(Warp& warp, const Instruction& instruction, uint32_t lanes);
+void check_finished(Warp& warp, uint32_t exiting);        // nothing may be left to wait for
+
+}  // namespace workbench::emulator::WORKBENCH_ISA

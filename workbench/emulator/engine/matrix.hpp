@@ -1,0 +1,45 @@
+// The elements that tensor cores multiply: how they are packed into 32 bits, and their value.
+#pragma once
+
+#include "lanes.hpp"
+
+namespace workbench::emulator::WORKBENCH_ISA {
+
+struct F16Element {
+  static constexpr int kPacked = 2;
+  static float unpack(uint32_t cell, int i) { return half_to_float(cell >> (16 * i) & 0xffffu); }
+};
+struct Bf16Element {
+  static constexpr int kPacked = 2;
+  static float unpack(uint32_t cell, int i) { return bit_cast<float>(i ? cell & 0xffff0000u : cell << 16); }
+};
+struct Tf32Element {  // the low 13 bits of a float are not looked at
+  static constexpr int kPacked = 1;
+  static float unpack(uint32_t cell, int) { return bit_cast<float>(cell & 0xffffe000u); }
+};
+
+// All 256 values of an 8-bit float.
+template <const Format& F>
+const float* decoded() {
+  static const auto values = [] {
+    std::vector<float> all(256);
+    for (uint32_t k = 0; k < 256; ++k) all[k] = decode(k, F);
+    return all;
+  }();
+  return values.data();
+}
+struct E4m3Element {
+  static constexpr int kPacked = 4;
+  static float unpack(uint32_t cell, int i) { return decoded<kE4m3>()[cell >> (8 * i) & 255]; }
+};
+struct E5m2Element {
+  static constexpr int kPacked = 4;
+  static float unpack(uint32_t cell, int i) { return decoded<kE5m2>()[cell >> (8 * i) & 255]; }
+};
+template <class T>
+struct ByteElement {
+  static constexpr int kPacked = 4;
+  static int32_t unpack(uint32_t cell, int i) { return static_cast<T>(cell >> (8 * i)); }
+};
+
+}  // namespace workbench::emulator::WORKBENCH_ISA

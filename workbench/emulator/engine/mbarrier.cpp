@@ -1,0 +1,190 @@
+// mbarriers: a phase ends when all expected arrivals and all announced bytes have come; then the next one begins.
+#include "mbarrier.hpp"
+
+#include "memory.hpp"
+
+namespace workbench::emulator::WORKBENCH_ISA {
+
+constexpr int64_t kLargest = (1 << 20) - 1;  // of counts and transactions
+
+MbarrierPlace mbarrier_place(const Warp& warp, uint64_t address, int lane, bool generic) {
+  if (generic && address >> 32 != kSharedWindow >> 32)
+    warp.fault(FaultKind::mbarrier_invalid, lane, address, Space::global);
+  MbarrierPlace place;
+  place.block = &shared_block(warp, static_cast<uint32_t>(address), lane, place.offset);
+  const size_t size = place.block->shared.size();
+  if (size < 8 || place.offset > size - 8) warp.fault(FaultKind::out_of_bounds, lane, address, Space::shared, 8);
+  if (place.offset % 8) warp.fault(FaultKind::misaligned, lane, address, Space::shared, 8);
+  return place;
+}
+
+namespace {
+
+Mbarrier* find(Block& block, uint32_t offset) {
+  for (Mbarrier& barrier : block.mbarriers)
+    if (barrier.address == offset && barrier.valid) return &barrier;
+  return nullptr;
+}
+
+// A new phase: whoever waited on this barrier looks again.
+void complete_phase(Block& block, Mbarrier& barrier) {
+  ++barrier.phase;
+  barrier.pending = barrier.expected;
+  for (Warp& warp : block.warps)
+    for (Group& group : warp.groups)
+      if (group.wait == Wait::mbarrier && group.key == barrier.address) group.wait = Wait::none;
+}
+
+}  // namespace
+
+Mbarrier& require_mbarrier(const Warp& warp, MbarrierPlace place, int lane) {
+  Mbarrier* barrier = find(*place.block, place.offset);
+  if (!barrier) warp.fault(FaultKind::mbarrier_invalid, lane, place.offset, Space::shared);
+  return *barrier;
+}
+
+void mbarrier_update(const Warp& warp, MbarrierPlace place, int lane, int32_t arrivals, int64_t transactions) {
+  Mbarrier& barrier = require_mbarrier(warp, place, lane);
+  if (arrivals > barrier.pending)
+    warp.fault(FaultKind::mbarrier_overflow, lane, place.offset, Space::shared, barrier.expected);
+  barrier.transactions += transactions;
+  if (barrier.transactions > kLargest || barrier.transactions < -kLargest)
+    warp.fault(FaultKind::mbarrier_transactions, lane, place.offset, Space::shared, barrier.transactions);
+  barrier.pending -= arrivals;
+  if (barrier.pending == 0 && barrier.transactions == 0) complete_phase(*place.block, barrier);
+}
+
+namespace {
+
+enum Form {
+  kGeneric = 1,
+  kExpect = 2,    // the operand is a number of bytes, and the arrival is one
+  kDrop = 4,      // this thread will not take part in later phases
+  kParity = 8,    // wait for a phase of that parity, not for a state
+  kBlocking = 16  // try_wait
+};
+
+MbarrierPlace place_of(const Warp& warp, const Instruction& instruction, const uint64_t* address, int lane) {
+  return mbarrier_place(warp, address[lane], lane, (instruction.variant & kGeneric) != 0);
+}
+
+void initialise(Warp& warp, const Instruction& instruction) {
+  uint64_t address[kLanes];
+  read_addresses(warp, instruction.operands[0], address);
+  const Source<int32_t> count(warp, instruction.operands[1]);
+  for_lanes(warp.active, [&](int l) {
+    const MbarrierPlace place = place_of(warp, instruction, address, l);
+    if (count[l] < 1 || count[l] > kLargest)
+      warp.fault(FaultKind::mbarrier_count, l, place.offset, Space::shared, count[l]);
+    check_shared_run(warp, *place.block, place.offset, 8, Access::write, l);
+    Mbarrier* barrier = find(*place.block, place.offset);
+    const bool used = barrier && (barrier->phase || barrier->pending != barrier->expected || barrier->transactions);
+    if (used)  // initialising a barrier that is in use needs an inval first
+      warp.fault(FaultKind::mbarrier_invalid, l, place.offset, Space::shared, 1, 0, barrier->pc);
+    if (!barrier) barrier = &place.block->mbarriers.emplace_back();
+    *barrier = {place.offset, true, count[l], count[l], 0, 0, warp.pc};
+  });
+}
+
+void invalidate(Warp& warp, const Instruction& instruction) {
+  uint64_t address[kLanes];
+  read_addresses(warp, instruction.operands[0], address);
+  for_lanes(warp.active, [&](int l) {
+    const MbarrierPlace place = place_of(warp, instruction, address, l);
+    Mbarrier& barrier = require_mbarrier(warp, place, l);
+    place.block->mbarriers.erase(place.block->mbarriers.begin() + (&barrier - place.block->mbarriers.data()));
+  });
+}
+
+// A state is the phase it was taken in, and how many arrivals were then pending.
+uint64_t state_of(const Mbarrier& barrier) { return barrier.phase << 20 | static_cast<uint64_t>(barrier.pending); }
+
+void arrive(Warp& warp, const Instruction& instruction) {  // state, [barrier]{, count}
+  uint64_t address[kLanes], states[kLanes] = {};
+  read_addresses(warp, instruction.operands[1], address);
+  const Operand& count = instruction.operands[2];
+  for_lanes(warp.active, [&](int l) {
+    const MbarrierPlace place = place_of(warp, instruction, address, l);
+    const int32_t value = count.slot == kAbsent ? 1 : source_cells<int32_t>(warp, count)[l];
+    Mbarrier& barrier = require_mbarrier(warp, place, l);
+    states[l] = state_of(barrier);
+    const int32_t arrivals = instruction.variant & kExpect ? 1 : value;
+    if (arrivals < 1) warp.fault(FaultKind::mbarrier_count, l, place.offset, Space::shared, arrivals);
+    if (instruction.variant & kDrop) barrier.expected -= arrivals;
+    mbarrier_update(warp, place, l, arrivals, instruction.variant & kExpect ? static_cast<uint32_t>(value) : 0);
+  });
+  write_cells(warp, instruction.operands[0], states);
+}
+
+template <int Sign>
+void change_transactions(Warp& warp, const Instruction& instruction) {
+  uint64_t address[kLanes];
+  read_addresses(warp, instruction.operands[0], address);
+  const Source<uint32_t> bytes(warp, instruction.operands[1]);
+  for_lanes(warp.active, [&](int l) {
+    mbarrier_update(warp, place_of(warp, instruction, address, l), l, 0, Sign * static_cast<int64_t>(bytes[l]));
+  });
+}
+
+void pending_count(Warp& warp, const Instruction& instruction) {
+  const Source<uint64_t> state(warp, instruction.operands[1]);
+  write_lanes<uint32_t>(warp, instruction.operands[0], [&](int l) { return static_cast<uint32_t>(state[l] & kLargest); });
+}
+
+// test_wait and try_wait: p, [barrier], state or parity. A try_wait that fails waits until the phase ends instead: a
+// kernel must expect that it does, and a deadlock shows at once.
+Flow wait(Warp& warp, const Instruction& instruction, uint32_t lanes) {
+  uint64_t address[kLanes];
+  read_addresses(warp, instruction.operands[1], address);
+  const bool parity = (instruction.variant & kParity) != 0;
+  uint32_t over = 0;
+  uint64_t awaited[kLanes];
+  for_lanes(lanes, [&](int l) {
+    const MbarrierPlace place = place_of(warp, instruction, address, l);
+    if (place.block != warp.block) warp.fault(FaultKind::mbarrier_invalid, l, address[l], Space::shared, 2);
+    const Mbarrier& barrier = require_mbarrier(warp, place, l);
+    const Operand& which = instruction.operands[2];
+    awaited[l] = parity ? source_cells<uint32_t>(warp, which)[l] & 1 : source_cells<uint64_t>(warp, which)[l] >> 20;
+    const bool ended = parity ? (barrier.phase & 1) != awaited[l] : barrier.phase != awaited[l];
+    over |= (ended ? 1u : 0u) << l;
+    address[l] = place.offset;
+  });
+  const bool blocking = (instruction.variant & kBlocking) != 0;
+  warp.set_active(blocking ? over : lanes);
+  write_lanes<bool>(warp, instruction.operands[0], [&](int l) { return (over >> l & 1) != 0; });
+  if (!blocking) return {lanes, over != lanes};
+  for (uint32_t left = lanes & ~over; left;) {
+    const int first = __builtin_ctz(left);
+    uint32_t same = 0;
+    for_lanes(left, [&](int l) { same |= (address[l] == address[first] && awaited[l] == awaited[first] ? 1u : 0u) << l; });
+    warp.groups.push_back({same, warp.pc, Wait::mbarrier, address[first], awaited[first]});
+    left &= ~same;
+  }
+  return {over};
+}
+
+}  // namespace
+
+void add_mbarrier_operations(Table& table) {
+  const std::pair<const char*, int> spaces[] = {{".shared", 0}, {"", kGeneric}, {".shared::cluster", 0}};
+  for (const auto& [space, generic] : spaces) {
+    const std::string end = std::string(space) + ".b64";
+    table.add("mbarrier.init" + end, "aw", initialise, generic);
+    table.add("mbarrier.inval" + end, "a", invalidate, generic);
+    table.add("mbarrier.arrive" + end, "D?aw?", arrive, generic);
+    table.add("mbarrier.arrive.noComplete" + end, "D?aw", arrive, generic);
+    table.add("mbarrier.arrive.expect_tx" + end, "D?aw", arrive, generic | kExpect);
+    table.add("mbarrier.arrive_drop" + end, "D?aw?", arrive, generic | kDrop);
+    table.add("mbarrier.arrive_drop.noComplete" + end, "D?aw", arrive, generic | kDrop);
+    table.add("mbarrier.arrive_drop.expect_tx" + end, "D?aw", arrive, generic | kDrop | kExpect);
+    table.add("mbarrier.expect_tx" + end, "aw", change_transactions<1>, generic);
+    table.add("mbarrier.complete_tx" + end, "aw", change_transactions<-1>, generic);
+    table.add_control("mbarrier.test_wait" + end, "Pad", wait, generic);
+    table.add_control("mbarrier.test_wait.parity" + end, "Paw", wait, generic | kParity);
+    table.add_control("mbarrier.try_wait" + end, "Padw?", wait, generic | kBlocking);
+    table.add_control("mbarrier.try_wait.parity" + end, "Paww?", wait, generic | kBlocking | kParity);
+  }
+  table.add("mbarrier.pending_count.b64", "Wd", pending_count);
+}
+
+}  // namespace workbench::emulator::WORKBENCH_ISA

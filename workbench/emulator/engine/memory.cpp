@@ -1,0 +1,443 @@
+// Loads and stores. Every access is resolved to host pointers first; resolving is where bounds, alignment, initialisation
+// and copies in flight are checked, so that nothing below it has to care.
+#include <algorithm>
+#include <tuple>
+
+#include "memory.hpp"
+
+namespace workbench::emulator::WORKBENCH_ISA {
+namespace {
+
+// ---- shadow bytes: non-zero where memory has been written
+
+bool all_written(const uint8_t* shadow, uint64_t bytes) {
+  uint64_t word;
+  uint8_t all = 1;
+  for (; bytes >= 8; bytes -= 8, shadow += 8) {
+    std::memcpy(&word, shadow, 8);
+    if (word != 0x0101010101010101u) return false;
+  }
+  for (; bytes; --bytes, ++shadow) all &= *shadow;
+  return all;
+}
+
+// What the active lanes' addresses have in common; shadows are then checked as one run.
+Pattern pattern_of(const Warp& warp, const uint64_t* address, uint32_t bytes) {
+  if (warp.active != ~0u) return Pattern::scattered;
+  uint64_t stepped = 0, same = 0;
+  for (int l = 0; l < kLanes; ++l) {
+    stepped |= address[l] ^ (address[0] + static_cast<uint64_t>(l) * bytes);
+    same |= address[l] ^ address[0];
+  }
+  return stepped == 0 ? Pattern::contiguous : same == 0 ? Pattern::uniform : Pattern::scattered;
+}
+
+// Checks or marks the shadow of every active lane's bytes; -1, or the first lane that reads what was never written.
+int use_shadow(const Warp& warp, Pattern pattern, const uint64_t* offset, uint8_t* shadow, uint32_t bytes,
+               Access access, bool check) {
+  const uint32_t run = pattern == Pattern::contiguous ? bytes * kLanes : bytes;
+  if (check && access != Access::write) {
+    if (pattern == Pattern::scattered || !all_written(shadow + offset[0], run)) {
+      for (uint32_t left = warp.active; left; left &= left - 1) {
+        const int l = __builtin_ctz(left);
+        if (!all_written(shadow + offset[l], bytes)) return l;
+      }
+    }
+  }
+  if (access != Access::read) {
+    if (pattern == Pattern::scattered)
+      for_lanes(warp.active, [&](int l) { std::memset(shadow + offset[l], 1, bytes); });
+    else
+      std::memset(shadow + offset[0], 1, run);
+  }
+  return -1;
+}
+
+// Whether all active lanes lie in [0, limit] and are aligned.
+bool all_inside(const Warp& warp, const uint64_t* offset, uint64_t limit, uint32_t bytes) {
+  uint64_t outside = 0, low_bits = 0;
+  for (int l = 0; l < kLanes; ++l) {
+    const uint64_t active = static_cast<uint64_t>(static_cast<int64_t>(warp.lane_mask[l]));
+    outside |= (offset[l] > limit ? ~uint64_t{0} : 0) & active;
+    low_bits |= offset[l] & active;
+  }
+  return outside == 0 && (low_bits & (bytes - 1)) == 0;
+}
+
+void check_alignment(const Warp& warp, int lane, uint64_t address, uint32_t bytes, Space space) {
+  if (address & (bytes - 1)) warp.fault(FaultKind::misaligned, lane, address, space, bytes);
+}
+
+bool overlaps(uint64_t low, uint64_t high, uint64_t other_low, uint64_t other_high) {
+  return low < other_high && other_low < high;
+}
+
+}  // namespace
+
+const Allocation* find_allocation(const Launch& launch, uint64_t address) {
+  const auto& all = launch.allocations;
+  auto after = std::upper_bound(all.begin(), all.end(), address,
+                                [](uint64_t a, const Allocation& allocation) { return a < allocation.address; });
+  if (after == all.begin()) return nullptr;
+  const Allocation& found = *(after - 1);
+  return address - found.address < found.bytes ? &found : nullptr;
+}
+
+// ---- global
+
+Pattern resolve_global(Warp& warp, const uint64_t* address, uint32_t bytes, Access access, uint8_t** pointer) {
+  const Machine& machine = *warp.machine;
+  const int first = __builtin_ctz(warp.active);
+  const Allocation* allocation = warp.last_allocation;
+  if (!allocation || address[first] - allocation->address >= allocation->bytes)
+    warp.last_allocation = allocation = find_allocation(*machine.launch, address[first]);
+
+  if (allocation && allocation->bytes >= bytes && (allocation->writable || access == Access::read)) {
+    uint64_t offset[kLanes];
+    for (int l = 0; l < kLanes; ++l) offset[l] = address[l] - allocation->address;
+    // allocations are aligned, so an aligned offset is an aligned address
+    if (all_inside(warp, offset, allocation->bytes - bytes, bytes) && (allocation->address & (bytes - 1)) == 0) {
+      for (int l = 0; l < kLanes; ++l)
+        pointer[l] = reinterpret_cast<uint8_t*>(reinterpret_cast<uintptr_t>(allocation->data) + offset[l]);
+      const Pattern pattern = pattern_of(warp, offset, bytes);
+      if (allocation->initialised) {
+        const int bad = use_shadow(warp, pattern, offset, allocation->initialised, bytes, access,
+                                   machine.check_initialised);
+        if (bad >= 0) warp.fault(FaultKind::uninitialised, bad, address[bad], Space::global, bytes);
+      }
+      return pattern;
+    }
+  }
+
+  for_lanes(warp.active, [&](int l) {  // several allocations, or a fault
+    const Allocation* own = find_allocation(*machine.launch, address[l]);
+    if (!own || own->bytes - (address[l] - own->address) < bytes)
+      warp.fault(FaultKind::out_of_bounds, l, address[l], Space::global, bytes);
+    check_alignment(warp, l, address[l], bytes, Space::global);
+    if (!own->writable && access != Access::read) warp.fault(FaultKind::read_only, l, address[l], Space::global, bytes);
+    const uint64_t offset = address[l] - own->address;
+    if (own->initialised) {
+      if (access != Access::write && machine.check_initialised && !all_written(own->initialised + offset, bytes))
+        warp.fault(FaultKind::uninitialised, l, address[l], Space::global, bytes);
+      if (access != Access::read) std::memset(own->initialised + offset, 1, bytes);
+    }
+    pointer[l] = own->data + offset;
+  });
+  return Pattern::scattered;
+}
+
+uint8_t* resolve_global_run(const Warp& warp, uint64_t address, uint64_t bytes, Access access, int lane) {
+  const Allocation* own = find_allocation(*warp.machine->launch, address);
+  if (!own || own->bytes - (address - own->address) < bytes)
+    warp.fault(FaultKind::out_of_bounds, lane, address, Space::global, static_cast<int64_t>(bytes));
+  const uint64_t offset = address - own->address;
+  if (access != Access::read && !own->writable)
+    warp.fault(FaultKind::read_only, lane, address, Space::global, static_cast<int64_t>(bytes));
+  if (own->initialised) {
+    uint8_t* shadow = own->initialised + offset;
+    if (access != Access::write && warp.machine->check_initialised && !all_written(shadow, bytes)) {
+      uint64_t first = 0;
+      while (shadow[first]) ++first;
+      warp.fault(FaultKind::uninitialised, lane, address + first, Space::global, static_cast<int64_t>(bytes));
+    }
+    if (access != Access::read) std::memset(shadow, 1, bytes);
+  }
+  return own->data + offset;
+}
+
+// ---- shared
+
+Block& shared_block(const Warp& warp, uint32_t address, int lane, uint32_t& offset) {
+  offset = address & ((1u << kRankShift) - 1);
+  const uint32_t rank = address >> kRankShift;
+  if (rank == 0) return *warp.block;
+  if (rank > warp.block->cluster->blocks.size()) warp.fault(FaultKind::out_of_bounds, lane, address, Space::shared, 0);
+  Block& block = warp.block->cluster->blocks[rank - 1];
+  if (block.alive == 0)  // its shared memory may be another block's by now
+    warp.fault(FaultKind::exited_with_work, lane, address, Space::shared, 0, 1);
+  return block;
+}
+
+// Copies on their way into these bytes, and asynchronous readers of bytes about to be written.
+void check_shared_async(const Warp& warp, Block& block, uint32_t offset, uint32_t bytes, Access access, int lane) {
+  if (!warp.machine->check_in_flight) return;
+  if (block.words_in_flight) {
+    for (uint32_t word = offset / 4; word <= (offset + bytes - 1) / 4; ++word)
+      if (const int32_t mark = block.in_flight[word])
+        warp.fault(FaultKind::in_flight, lane, word * 4, Space::shared, bytes, access != Access::read, mark - 1);
+  }
+  if (access == Access::read) return;
+  for (const Transfer& store : block.stores)
+    if (overlaps(offset, offset + bytes, store.shared, store.shared + store.bytes))
+      warp.fault(FaultKind::in_flight, lane, offset, Space::shared, bytes, 1, store.pc);
+  if (block.products_in_flight) check_products(warp, block, offset, offset + bytes, lane);
+}
+
+void check_shared_run(const Warp& warp, Block& block, uint32_t offset, uint32_t bytes, Access access, int lane) {
+  const int blamed = lane < 0 ? 0 : lane;
+  if (offset > block.shared.size() || bytes > block.shared.size() - offset)
+    warp.fault(FaultKind::out_of_bounds, blamed, offset, Space::shared, bytes);
+  check_shared_async(warp, block, offset, bytes, access, blamed);
+  if (access != Access::write && warp.machine->check_initialised &&
+      !all_written(block.shared_initialised.data() + offset, bytes)) {
+    const uint8_t* shadow = block.shared_initialised.data();
+    while (shadow[offset]) ++offset, --bytes;
+    warp.fault(FaultKind::uninitialised, blamed, offset, Space::shared, bytes);
+  }
+  if (access != Access::read) std::memset(block.shared_initialised.data() + offset, 1, bytes);
+}
+
+Pattern resolve_shared(Warp& warp, const uint64_t* address, uint32_t bytes, Access access, uint8_t** pointer) {
+  Block& block = *warp.block;
+  const bool inside = block.shared.size() >= bytes && all_inside(warp, address, block.shared.size() - bytes, bytes);
+  if (inside) {
+    for (int l = 0; l < kLanes; ++l)
+      pointer[l] = reinterpret_cast<uint8_t*>(reinterpret_cast<uintptr_t>(block.shared.data()) + address[l]);
+    const bool written = access != Access::read;
+    if (block.words_in_flight || (written && (block.products_in_flight || !block.stores.empty())))
+      for_lanes(warp.active, [&](int l) {
+        check_shared_async(warp, block, static_cast<uint32_t>(address[l]), bytes, access, l);
+      });
+    const Pattern pattern = pattern_of(warp, address, bytes);
+    const int bad = use_shadow(warp, pattern, address, block.shared_initialised.data(), bytes, access,
+                               warp.machine->check_initialised);
+    if (bad >= 0) warp.fault(FaultKind::uninitialised, bad, address[bad], Space::shared, bytes);
+    return pattern;
+  }
+  for_lanes(warp.active, [&](int l) {  // another block of the cluster, or a fault
+    const uint32_t narrow = static_cast<uint32_t>(address[l]);
+    uint32_t offset;
+    Block& target = shared_block(warp, narrow, l, offset);
+    if (offset > target.shared.size() || bytes > target.shared.size() - offset)
+      warp.fault(FaultKind::out_of_bounds, l, address[l], Space::shared, bytes);
+    check_alignment(warp, l, address[l], bytes, Space::shared);
+    check_shared_run(warp, target, offset, bytes, access, l);
+    pointer[l] = target.shared.data() + offset;
+  });
+  return Pattern::scattered;
+}
+
+void mark_in_flight(const Warp& warp, Block& block, uint32_t offset, uint32_t bytes, int lane) {
+  if (offset > block.shared.size() || bytes > block.shared.size() - offset)
+    warp.fault(FaultKind::out_of_bounds, lane, offset, Space::shared, bytes);
+  check_shared_async(warp, block, offset, bytes, Access::write, lane);
+  if (!warp.machine->check_in_flight) return;
+  const uint32_t first = offset / 4, last = (offset + bytes + 3) / 4;
+  std::fill(block.in_flight.begin() + first, block.in_flight.begin() + last, warp.pc + 1);
+  block.words_in_flight += last - first;
+}
+
+void landed(Block& block, uint32_t offset, uint32_t bytes) {
+  std::memset(block.shared_initialised.data() + offset, 1, bytes);
+  if (!block.machine->check_in_flight) return;
+  const uint32_t first = offset / 4, last = (offset + bytes + 3) / 4;
+  std::fill(block.in_flight.begin() + first, block.in_flight.begin() + last, 0);
+  block.words_in_flight -= last - first;
+}
+
+// ---- local and parameters
+
+namespace {
+
+Pattern resolve_local(Warp& warp, const uint64_t* address, uint32_t bytes, Access access, uint8_t** pointer) {
+  const uint64_t size = warp.machine->launch->local_bytes;
+  for_lanes(warp.active, [&](int l) {
+    if (address[l] > size || bytes > size - address[l])
+      warp.fault(FaultKind::out_of_bounds, l, address[l], Space::local, bytes);
+    check_alignment(warp, l, address[l], bytes, Space::local);
+    const uint64_t offset = static_cast<uint64_t>(l) * size + address[l];
+    uint8_t* shadow = warp.local_initialised + offset;
+    if (access != Access::write && warp.machine->check_initialised && !all_written(shadow, bytes))
+      warp.fault(FaultKind::uninitialised, l, address[l], Space::local, bytes);
+    if (access != Access::read) std::memset(shadow, 1, bytes);
+    pointer[l] = warp.local + offset;
+  });
+  return Pattern::scattered;
+}
+
+Pattern resolve_param(Warp& warp, const uint64_t* address, uint32_t bytes, Access access, uint8_t** pointer) {
+  const Launch& launch = *warp.machine->launch;
+  for_lanes(warp.active, [&](int l) {
+    if (address[l] > launch.parameter_bytes || bytes > launch.parameter_bytes - address[l])
+      warp.fault(FaultKind::out_of_bounds, l, address[l], Space::param, bytes);
+    check_alignment(warp, l, address[l], bytes, Space::param);
+    if (access != Access::read) warp.fault(FaultKind::read_only, l, address[l], Space::param, bytes);
+    pointer[l] = const_cast<uint8_t*>(launch.parameters) + address[l];  // only ever read, see the line above
+  });
+  return Pattern::scattered;
+}
+
+}  // namespace
+
+Pattern resolve_generic(Warp& warp, const uint64_t* address, uint32_t bytes, Access access, uint8_t** pointer) {
+  const uint32_t everyone = warp.active;
+  Pattern pattern = Pattern::scattered;
+  for (uint32_t left = everyone; left;) {
+    const uint64_t upper = address[__builtin_ctz(left)] >> 32;
+    const uint64_t window = upper < kFirstGlobal >> 32 ? upper : kFirstGlobal >> 32;
+    uint64_t inside[kLanes];
+    uint32_t here = 0;
+    for (int l = 0; l < kLanes; ++l) {
+      const uint64_t own = address[l] >> 32 < kFirstGlobal >> 32 ? address[l] >> 32 : kFirstGlobal >> 32;
+      here |= (own == window ? 1u : 0u) << l;
+      inside[l] = window == kFirstGlobal >> 32 ? address[l] : address[l] & 0xffffffffu;
+    }
+    here &= left;
+    left &= ~here;
+    if (here != everyone) warp.set_active(here);
+    switch (window << 32) {
+      case kSharedWindow: pattern = resolve_shared(warp, inside, bytes, access, pointer); break;
+      case kLocalWindow: pattern = resolve_local(warp, inside, bytes, access, pointer); break;
+      case kParamWindow: pattern = resolve_param(warp, inside, bytes, access, pointer); break;
+      default: pattern = resolve_global(warp, inside, bytes, access, pointer); break;
+    }
+    if (here != everyone) pattern = Pattern::scattered;
+  }
+  if (warp.active != everyone) warp.set_active(everyone);
+  return pattern;
+}
+
+Pattern resolve(Warp& warp, Space space, const uint64_t* address, uint32_t bytes, Access access, uint8_t** pointer) {
+  switch (space) {
+    case Space::global: return resolve_global(warp, address, bytes, access, pointer);
+    case Space::shared: return resolve_shared(warp, address, bytes, access, pointer);
+    case Space::local: return resolve_local(warp, address, bytes, access, pointer);
+    case Space::param: return resolve_param(warp, address, bytes, access, pointer);
+    default: return resolve_generic(warp, address, bytes, access, pointer);
+  }
+}
+
+// ---- ld and st
+
+namespace {
+
+constexpr int kMaxVector = 4;
+
+template <class M>
+M read_as(const uint8_t* p) {
+  M value;
+  std::memcpy(&value, p, sizeof value);
+  return value;
+}
+
+// M is the type in memory; the register is its 4- or 8-byte cell. The variant is the length of the vector.
+template <class M, Space S>
+void load(Warp& warp, const Instruction& instruction) {
+  using C = std::conditional_t<sizeof(M) == 8, uint64_t, std::conditional_t<std::is_signed_v<M>, int32_t, uint32_t>>;
+  const int n = instruction.variant;
+  uint64_t address[kLanes];
+  uint8_t* pointer[kLanes];
+  read_addresses(warp, instruction.operands[n], address);
+  const uint32_t bytes = static_cast<uint32_t>(n) * sizeof(M);
+  const Pattern pattern = resolve(warp, S, address, bytes, Access::read, pointer);
+  for (int k = 0; k < n; ++k) {
+    const Operand& destination = instruction.operands[k];
+    if (destination.slot == kAbsent) continue;
+    C* cells = register_cells<C>(warp, destination);
+    const size_t at = static_cast<size_t>(k) * sizeof(M);
+    if (pattern == Pattern::uniform) {
+      const C value = read_as<M>(pointer[0] + at);
+      for (int l = 0; l < kLanes; ++l) cells[l] = value;
+    } else if (pattern == Pattern::contiguous) {
+      M values[kLanes * kMaxVector];
+      std::memcpy(values, pointer[0], kLanes * bytes);
+      for (int l = 0; l < kLanes; ++l) cells[l] = values[l * n + k];
+    } else {
+      for_lanes(warp.active, [&](int l) { cells[l] = read_as<M>(pointer[l] + at); });
+    }
+  }
+}
+
+template <class M, Space S>
+void store(Warp& warp, const Instruction& instruction) {
+  using C = std::conditional_t<sizeof(M) == 8, uint64_t, uint32_t>;
+  const int n = instruction.variant;
+  uint64_t address[kLanes];
+  uint8_t* pointer[kLanes];
+  read_addresses(warp, instruction.operands[0], address);
+  const Pattern pattern = resolve(warp, S, address, static_cast<uint32_t>(n) * sizeof(M), Access::write, pointer);
+  for (int k = 0; k < n; ++k) {
+    const C* cells = source_cells<C>(warp, instruction.operands[1 + k]);
+    if (pattern == Pattern::contiguous && n == 1) {
+      M values[kLanes];
+      for (int l = 0; l < kLanes; ++l) values[l] = static_cast<M>(cells[l]);
+      std::memcpy(pointer[0], values, sizeof values);
+    } else {
+      for_lanes(warp.active, [&](int l) {
+        const M value = static_cast<M>(cells[l]);
+        std::memcpy(pointer[l] + static_cast<size_t>(k) * sizeof(M), &value, sizeof value);
+      });
+    }
+  }
+}
+
+void nothing(Warp&, const Instruction&) {}
+
+// ---- addresses in a cluster
+
+struct MapToRank {  // mapa: the same place in the shared memory of another block
+  template <class T> T operator()(T address, uint32_t rank) const {
+    return (address & ~(T(0xff) << kRankShift)) | static_cast<T>(rank + 1) << kRankShift;
+  }
+};
+
+template <class T>
+void rank_of(Warp& warp, const Instruction& instruction) {
+  const Source<T> address(warp, instruction.operands[1]);
+  const uint32_t own = warp.block->rank;
+  write_lanes<uint32_t>(warp, instruction.operands[0], [&](int l) {
+    const uint32_t rank = static_cast<uint32_t>(address[l]) >> kRankShift;
+    return rank ? rank - 1 : own;
+  });
+}
+
+template <class M, Space S>
+void add_type(Table& table, const std::string& space, const std::string& type, bool stores) {
+  const std::string cell = sizeof(M) == 8 ? "d" : type == ".f32" ? "f" : "w";
+  const std::string source = type == ".f64" ? "e" : cell, destination = sizeof(M) == 8 ? "D" : "W";
+  for (int n : {1, 2, 4}) {
+    if (n * sizeof(M) > 16) continue;
+    const std::string vector = n == 1 ? "" : ".v" + std::to_string(n), count = n == 1 ? "" : std::to_string(n);
+    table.add("ld" + space + vector + type, destination + count + "a", load<M, S>, n);
+    if (S == Space::global || S == Space::none)
+      table.add("ldu" + space + vector + type, destination + count + "a", load<M, S>, n);
+    if (stores) table.add("st" + space + vector + type, "a" + source + count, store<std::make_unsigned_t<M>, S>, n);
+  }
+}
+
+template <Space S>
+void add_space(Table& table, const std::string& space, bool stores) {
+  for (const char* type : {".b8", ".u8"}) add_type<uint8_t, S>(table, space, type, stores);
+  add_type<int8_t, S>(table, space, ".s8", stores);
+  for (const char* type : {".b16", ".u16", ".f16", ".bf16"}) add_type<uint16_t, S>(table, space, type, stores);
+  add_type<int16_t, S>(table, space, ".s16", stores);
+  for (const char* type : {".b32", ".u32", ".s32", ".f32"}) add_type<uint32_t, S>(table, space, type, stores);
+  for (const char* type : {".b64", ".u64", ".s64", ".f64"}) add_type<uint64_t, S>(table, space, type, stores);
+}
+
+}  // namespace
+
+void add_memory_operations(Table& table) {
+  add_space<Space::none>(table, "", true);
+  add_space<Space::global>(table, ".global", true);
+  add_space<Space::global>(table, ".const", false);
+  add_space<Space::shared>(table, ".shared", true);
+  add_space<Space::shared>(table, ".shared::cluster", true);
+  add_space<Space::local>(table, ".local", true);
+  add_space<Space::param>(table, ".param", false);
+  for (const char* space : {"", ".shared::cluster"}) {
+    add_lanewise<MapToRank, uint32_t, uint32_t, uint32_t>(table, "mapa" + std::string(space) + ".u32");
+    add_lanewise<MapToRank, uint64_t, uint64_t, uint32_t>(table, "mapa" + std::string(space) + ".u64");
+    table.add("getctarank" + std::string(space) + ".u32", "Ww", rank_of<uint32_t>);
+    table.add("getctarank" + std::string(space) + ".u64", "Wd", rank_of<uint64_t>);
+  }
+  for (const char* name : {"prefetch.L1", "prefetch.L2", "prefetch.global.L1", "prefetch.global.L2", "prefetch.local.L1",
+                           "prefetch.local.L2", "prefetchu.L1", "prefetch.tensormap", "prefetch.param.tensormap",
+                           "prefetch.const.tensormap", "prefetch.global.L2::evict_last",
+                           "prefetch.global.L2::evict_normal", "prefetch"})
+    table.add(name, "a", nothing);
+  for (const char* name : {"applypriority.global.L2::evict_normal", "discard.global.L2", "discard.L2"})
+    table.add(name, "aw", nothing);
+}
+
+}  // namespace workbench::emulator::WORKBENCH_ISA

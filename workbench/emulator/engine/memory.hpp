@@ -1,0 +1,35 @@
+// From addresses to host pointers, with every check on the way.
+#pragma once
+
+#include "lanes.hpp"
+
+namespace workbench::emulator::WORKBENCH_ISA {
+
+enum class Access : uint8_t { read, write, atomic };
+
+// How the 32 addresses of an access relate, when all lanes are active.
+enum class Pattern : uint8_t { scattered, contiguous, uniform };
+
+// Fill `pointer` for the active lanes, or fault. `bytes` is a power of two, and the alignment required.
+Pattern resolve_global(Warp& warp, const uint64_t* address, uint32_t bytes, Access access, uint8_t** pointer);
+Pattern resolve_shared(Warp& warp, const uint64_t* address, uint32_t bytes, Access access, uint8_t** pointer);
+Pattern resolve_generic(Warp& warp, const uint64_t* address, uint32_t bytes, Access access, uint8_t** pointer);
+Pattern resolve(Warp& warp, Space space, const uint64_t* address, uint32_t bytes, Access access, uint8_t** pointer);
+
+const Allocation* find_allocation(const Launch& launch, uint64_t address);
+
+// A run of bytes of any length in one allocation, on behalf of one lane.
+uint8_t* resolve_global_run(const Warp& warp, uint64_t address, uint64_t bytes, Access access, int lane);
+
+// The block whose shared memory an address means, and the offset in it.
+Block& shared_block(const Warp& warp, uint32_t address, int lane, uint32_t& offset);
+
+// Checks a run of bytes of shared memory, on behalf of one lane or (lane < 0) of the whole warp.
+void check_shared_run(const Warp& warp, Block& block, uint32_t offset, uint32_t bytes, Access access, int lane);
+void check_shared_async(const Warp& warp, Block& block, uint32_t offset, uint32_t bytes, Access access, int lane);
+
+// The destination of an asynchronous copy, from its issue until it lands.
+void mark_in_flight(const Warp& warp, Block& block, uint32_t offset, uint32_t bytes, int lane);
+void landed(Block& block, uint32_t offset, uint32_t bytes);
+
+}  // namespace workbench::emulator::WORKBENCH_ISA

@@ -1,0 +1,205 @@
+// The engine as a Python module. See _engine.pyi for the interface.
+#include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include <algorithm>
+
+#include "engine.hpp"
+
+namespace nb = nanobind;
+using namespace nb::literals;
+using namespace workbench::emulator;
+
+namespace {
+
+template <class T, class... Shape>
+using Array = nb::ndarray<T, nb::c_contig, nb::device::cpu, Shape...>;
+using Bytes = Array<uint8_t, nb::ndim<1>>;
+using ReadOnlyBytes = Array<const uint8_t, nb::ndim<1>>;
+
+const std::vector<std::string> kSpaceNames = {"none", "global", "shared", "local", "param"};
+const std::vector<std::string> kWaitNames = {"none", "barrier", "mbarrier", "collective", "cluster_barrier", "exited"};
+const std::vector<std::string> kIsaNames = {"baseline", "v3"};
+
+// Keeps the arrays alive that the allocation points into.
+struct PythonAllocation {
+  Allocation allocation;
+  nb::object data, initialised;
+};
+
+Program make_program(const Array<const int32_t, nb::shape<-1, 7>>& rows, const Array<const int64_t, nb::shape<-1, 3>>& operands,
+                     int64_t register_bytes, int64_t special_offset) {
+  Program program;
+  program.register_bytes = register_bytes;
+  program.special_offset = special_offset;
+  for (size_t k = 0; k < rows.shape(0); ++k) {
+    const int32_t* r = rows.data() + 7 * k;
+    program.rows.push_back({r[0], r[1], r[2], r[3], r[4], r[5], r[6]});
+  }
+  for (size_t k = 0; k < operands.shape(0); ++k) {
+    const int64_t* o = operands.data() + 3 * k;
+    program.operands.push_back({static_cast<int32_t>(o[0]), static_cast<int32_t>(o[1]), o[2]});
+  }
+  validate(program);
+  return program;
+}
+
+TensorMap make_tensor_map(uint64_t descriptor, uint64_t address, int element_type, const std::vector<uint64_t>& sizes,
+                          const std::vector<uint64_t>& strides, const std::vector<uint32_t>& box,
+                          const std::vector<uint32_t>& element_strides, int swizzle, bool nan_fill) {
+  const size_t rank = sizes.size();
+  if (rank < 1 || rank > 5 || strides.size() != rank || box.size() != rank || element_strides.size() != rank)
+    throw nb::value_error("a tensor map has 1 to 5 dimensions, and as many strides, box sizes and element strides");
+  if (swizzle != 0 && swizzle != 32 && swizzle != 64 && swizzle != 128)
+    throw nb::value_error("a swizzle is 0, 32, 64 or 128 bytes");
+  TensorMap map{};
+  map.descriptor = descriptor;
+  map.address = address;
+  map.element_type = element_type;
+  map.rank = static_cast<int>(rank);
+  std::copy(sizes.begin(), sizes.end(), map.sizes);
+  std::copy(strides.begin(), strides.end(), map.strides);
+  std::copy(box.begin(), box.end(), map.box);
+  std::copy(element_strides.begin(), element_strides.end(), map.element_strides);
+  map.swizzle = swizzle;
+  map.nan_fill = nan_fill;
+  return map;
+}
+
+void set_shape(uint32_t (&shape)[3], const std::vector<uint32_t>& values, const char* what) {
+  if (values.empty() || values.size() > 3) throw nb::value_error(what);
+  std::copy(values.begin(), values.end(), shape);
+}
+
+Result launch(const Program& program, const std::vector<uint32_t>& grid, const std::vector<uint32_t>& block,
+              const std::vector<uint32_t>& cluster, const ReadOnlyBytes& constants, const ReadOnlyBytes& parameters,
+              const nb::sequence& allocations, const std::vector<TensorMap>& tensor_maps, uint32_t shared_bytes,
+              uint32_t local_bytes, uint32_t resident_blocks, uint32_t threads, uint32_t time_slice, uint64_t seed,
+              uint64_t budget, uint32_t checks, const std::optional<std::string>& isa) {
+  Launch launch;
+  set_shape(launch.grid, grid, "grid has 1 to 3 dimensions");
+  set_shape(launch.block, block, "block has 1 to 3 dimensions");
+  set_shape(launch.cluster, cluster, "cluster has 1 to 3 dimensions");
+  launch.constants = constants.data();
+  launch.constant_bytes = constants.size();
+  launch.parameters = parameters.data();
+  launch.parameter_bytes = parameters.size();
+  for (nb::handle item : allocations) launch.allocations.push_back(nb::cast<const PythonAllocation&>(item).allocation);
+  std::sort(launch.allocations.begin(), launch.allocations.end(),
+            [](const Allocation& a, const Allocation& b) { return a.address < b.address; });
+  launch.tensor_maps = tensor_maps;
+  launch.shared_bytes = shared_bytes;
+  launch.local_bytes = local_bytes;
+  launch.resident_blocks = resident_blocks;
+  launch.threads = threads;
+  launch.time_slice = std::max(1u, time_slice);
+  launch.seed = seed;
+  launch.budget = budget;
+  launch.checks = checks;
+  Isa chosen = best_isa();
+  if (isa) {
+    const auto found = std::find(kIsaNames.begin(), kIsaNames.end(), *isa);
+    if (found == kIsaNames.end()) throw nb::value_error("isa is 'baseline' or 'v3'");
+    const Isa wanted = static_cast<Isa>(found - kIsaNames.begin());
+    if (static_cast<int>(wanted) > static_cast<int>(chosen)) throw nb::value_error("this processor does not have that isa");
+    chosen = wanted;
+  }
+  Result result;
+  {
+    nb::gil_scoped_release release;
+    run(program, launch, chosen, result);
+  }
+  return result;
+}
+
+template <class E>
+const std::string& name_of(const std::vector<std::string>& names, E value) {
+  return names[static_cast<size_t>(value)];
+}
+
+}  // namespace
+
+NB_MODULE(_engine, m) {
+  m.attr("LANES") = kLanes;
+  m.attr("ABSENT") = kAbsent;
+  m.attr("SHARED_WINDOW") = kSharedWindow;
+  m.attr("LOCAL_WINDOW") = kLocalWindow;
+  m.attr("PARAM_WINDOW") = kParamWindow;
+  m.attr("FIRST_GLOBAL") = kFirstGlobal;
+  m.attr("RANK_SHIFT") = kRankShift;
+  m.attr("CHECK_INITIALISED") = static_cast<uint32_t>(kCheckInitialised);
+  m.attr("CHECK_IN_FLIGHT") = static_cast<uint32_t>(kCheckInFlight);
+  m.attr("CHECK_EXITED_MEMBERS") = static_cast<uint32_t>(kCheckExitedMembers);
+  m.attr("ISAS") = kIsaNames;
+
+  m.def("operations", [] {
+    nb::list list;
+    for (const OperationInfo& operation : operations()) list.append(nb::make_tuple(operation.name, operation.signature));
+    return list;
+  });
+  m.def("special_names", &special_names);
+  m.def("fault_names", &fault_names);
+  m.def("space_names", [] { return kSpaceNames; });
+  m.def("wait_names", [] { return kWaitNames; });
+  m.def("best_isa", [] { return name_of(kIsaNames, best_isa()); });
+
+  nb::class_<Program>(m, "Program")
+      .def(nb::new_(&make_program), "rows"_a, "operands"_a, "register_bytes"_a, "special_offset"_a);
+
+  nb::class_<PythonAllocation>(m, "Allocation")
+      .def(nb::new_([](uint64_t address, const Bytes& data, const std::optional<Bytes>& initialised, bool writable) {
+             if (initialised && initialised->size() != data.size())
+               throw nb::value_error("initialised has one byte for each byte of data");
+             Allocation allocation{address, data.size(), data.data(), initialised ? initialised->data() : nullptr, writable};
+             return PythonAllocation{allocation, nb::cast(data), initialised ? nb::cast(*initialised) : nb::none()};
+           }),
+           "address"_a, "data"_a, "initialised"_a = nb::none(), "writable"_a = true);
+
+  nb::class_<TensorMap>(m, "TensorMap")
+      .def(nb::new_(&make_tensor_map), "descriptor"_a, "address"_a, "element_type"_a, "sizes"_a, "strides"_a, "box"_a,
+           "element_strides"_a, "swizzle"_a, "nan_fill"_a = false);
+
+  nb::class_<Fault>(m, "Fault")
+      .def_prop_ro("kind", [](const Fault& f) { return name_of(fault_names(), f.kind); })
+      .def_ro("pc", &Fault::pc)
+      .def_ro("other_pc", &Fault::other_pc)
+      .def_ro("block", &Fault::block)
+      .def_ro("warp", &Fault::warp)
+      .def_ro("lane", &Fault::lane)
+      .def_ro("address", &Fault::address)
+      .def_prop_ro("space", [](const Fault& f) { return name_of(kSpaceNames, f.space); })
+      .def_ro("info", &Fault::info)
+      .def_ro("detail", &Fault::detail);
+
+  nb::class_<Waiting>(m, "Waiting")
+      .def_ro("block", &Waiting::block)
+      .def_ro("warp", &Waiting::warp)
+      .def_ro("pc", &Waiting::pc)
+      .def_ro("lanes", &Waiting::lanes)
+      .def_prop_ro("reason", [](const Waiting& w) { return name_of(kWaitNames, w.reason); })
+      .def_ro("address", &Waiting::address)
+      .def_ro("expected", &Waiting::expected)
+      .def_ro("phase", &Waiting::phase)
+      .def_ro("pending", &Waiting::pending)
+      .def_ro("transactions", &Waiting::transactions);
+
+  nb::class_<Result>(m, "Result")
+      .def_prop_ro("fault",
+                   [](const Result& r) -> nb::object {
+                     return r.fault.kind == FaultKind::none ? nb::none() : nb::cast(r.fault);
+                   })
+      .def_ro("waiting", &Result::waiting)
+      .def_ro("instructions", &Result::instructions)
+      .def_ro("switches", &Result::switches)
+      .def_prop_ro("counts", [](Result& r) {
+        return nb::ndarray<nb::numpy, uint64_t, nb::ndim<1>>(r.counts.data(), {r.counts.size()}, nb::find(r));
+      });
+
+  m.def("launch", &launch, "program"_a, nb::kw_only(), "grid"_a, "block"_a, "cluster"_a = std::vector<uint32_t>{1, 1, 1},
+        "constants"_a, "parameters"_a, "allocations"_a = nb::list(), "tensor_maps"_a = std::vector<TensorMap>{},
+        "shared_bytes"_a = 0, "local_bytes"_a = 0, "resident_blocks"_a = 1, "threads"_a = 1, "time_slice"_a = 2000,
+        "seed"_a = 0, "budget"_a = uint64_t{1} << 63, "checks"_a = 7, "isa"_a = nb::none());
+}

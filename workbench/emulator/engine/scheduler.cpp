@@ -1,0 +1,367 @@
+// Which lanes run when.
+//
+// The lanes of a warp are split into groups that share a program counter. The runnable group with the lowest counter runs,
+// until it meets another one and joins it: code is laid out so that the lowest counter is the one that others wait for. A
+// group runs until it has to wait or its time slice ends; then another warp of the cluster is drawn from the seed. When a
+// slice ends inside a divergent warp the next group goes first, so that lanes may wait for each other.
+//
+// Asynchronous copies land when nothing else can run, or now and then by the draw: late enough to show a missing wait,
+// in an order that no kernel may rely on.
+#include <algorithm>
+#include <climits>
+
+#include "scheduler.hpp"
+
+namespace workbench::emulator::WORKBENCH_ISA {
+
+void Warp::fault(FaultKind kind, int lane, uint64_t address, Space space, int64_t info, int64_t detail, int other_pc) const {
+  Fault fault;
+  fault.kind = kind;
+  fault.pc = pc;
+  fault.other_pc = other_pc;
+  fault.block = block->id;
+  fault.warp = id;
+  fault.lane = lane;
+  fault.address = address;
+  fault.space = space;
+  fault.info = info;
+  fault.detail = detail;
+  throw fault;
+}
+
+namespace {
+
+constexpr uint32_t kLandingOdds = 16;  // a copy lands early at one resumption in so many
+
+bool guard_lanes(const Warp& warp, const Instruction& instruction, uint32_t& lanes) {
+  if (instruction.guard == kNoGuard) return true;
+  const uint32_t set = lanes_of(source_cells<int32_t>(warp, Operand{instruction.guard, 4, 0}));
+  lanes &= instruction.guard_negated ? ~set : set;
+  return lanes != 0;
+}
+
+// Parks lanes in front of a collective, and lets them run once they are all the lanes it is waiting for.
+void park_for_collective(Warp& warp, uint32_t lanes, Wait wait, uint64_t key, uint32_t needed) {
+  for (Group& group : warp.groups) {
+    if (group.wait != wait || group.pc != warp.pc || group.key != key) continue;
+    group.mask |= lanes;
+    if ((group.mask & needed) == needed) group.wait = Wait::none;
+    return;
+  }
+  warp.groups.push_back({lanes, warp.pc, wait, key});
+}
+
+// A collective with a member mask: runs for each set of lanes that name the same mask and are all here.
+uint32_t run_member(Warp& warp, const Instruction& instruction, uint32_t lanes) {
+  const uint32_t* masks = source_cells<uint32_t>(warp, instruction.operands[instruction.member_operand]);
+  uint32_t done = 0;
+  for (uint32_t left = lanes; left;) {
+    const uint32_t members = masks[__builtin_ctz(left)];
+    uint32_t here = 0;
+    for (int l = 0; l < kLanes; ++l) here |= (masks[l] == members ? 1u : 0u) << l;
+    here &= left;
+    left &= ~here;
+    if (here & ~members) warp.fault(FaultKind::not_member, __builtin_ctz(here & ~members), 0, Space::none, members);
+    if ((members & ~warp.alive) && warp.machine->check_exited)
+      warp.fault(FaultKind::exited_member, __builtin_ctz(here), 0, Space::none, members, members & ~warp.alive);
+    const uint32_t needed = members & warp.alive;
+    if ((here & needed) == needed) {
+      warp.set_active(here);
+      instruction.function(warp, instruction);
+      done |= here;
+    } else {
+      park_for_collective(warp, here, Wait::member, members, needed);
+    }
+  }
+  return done;
+}
+
+uint32_t run_aligned(Warp& warp, const Instruction& instruction, uint32_t lanes) {
+  if (warp.alive != ~0u)
+    warp.fault(FaultKind::barrier_diverged, __builtin_ctz(lanes), 0, Space::none, lanes, ~warp.alive);
+  if (lanes == ~0u) {
+    instruction.function(warp, instruction);
+    return lanes;
+  }
+  park_for_collective(warp, lanes, Wait::aligned, 0, ~0u);
+  return 0;
+}
+
+// Takes the group to run next out of the list; false when all are waiting. `meet` is where to stop and look again.
+bool take_group(Warp& warp, uint32_t& mask, int32_t& pc, int32_t& meet) {
+  auto& groups = warp.groups;
+  int runnable = 0, chosen = -1;
+  for (const Group& group : groups) runnable += group.wait == Wait::none;
+  if (runnable == 0) return false;
+  const int skip = warp.rotate ? warp.turn % runnable : 0;
+  warp.rotate = false;
+  int32_t floor = -1;
+  for (int round = 0; round <= skip; ++round) {  // the skip-th lowest, among distinct counters
+    int32_t lowest = INT_MAX;
+    for (size_t k = 0; k < groups.size(); ++k)
+      if (groups[k].wait == Wait::none && groups[k].pc > floor && groups[k].pc < lowest)
+        lowest = groups[k].pc, chosen = static_cast<int>(k);
+    floor = lowest;
+  }
+  pc = groups[static_cast<size_t>(chosen)].pc;
+  mask = 0;
+  meet = INT_MAX;
+  for (size_t k = groups.size(); k-- > 0;) {
+    if (groups[k].wait != Wait::none) continue;
+    if (groups[k].pc == pc) {
+      mask |= groups[k].mask;
+      groups.erase(groups.begin() + static_cast<std::ptrdiff_t>(k));
+    } else if (groups[k].pc > pc) {
+      meet = std::min(meet, groups[k].pc);
+    }
+  }
+  return true;
+}
+
+// Runs one warp until all its lanes wait, or its time slice ends.
+void run_warp(Warp& warp, uint64_t* counts) {
+  Machine& machine = *warp.machine;
+  Block& block = *warp.block;
+  const Instruction* code = machine.code.data();
+  const uint32_t slice = machine.launch->time_slice;
+  uint32_t executed = 0, mask;
+  int32_t pc, meet;
+  struct Account {  // also when a fault ends the run
+    Block& block;
+    const uint32_t& executed;
+    ~Account() { block.executed += executed; }
+  } account{block, executed};
+
+  while (take_group(warp, mask, pc, meet)) {
+    warp.set_active(mask);
+    for (;;) {
+      if (pc >= meet) break;
+      if (executed >= slice) {
+        warp.groups.push_back({mask, pc});
+        warp.next_turn();
+        return;
+      }
+      const Instruction& instruction = code[pc];
+      ++counts[pc];
+      ++executed;
+      warp.pc = pc;
+      if (__builtin_expect(!warp.locked.empty(), 0)) {
+        uint32_t lanes = mask;
+        guard_lanes(warp, instruction, lanes);
+        if (defer_or_check(warp, instruction, lanes)) {
+          ++pc;
+          continue;
+        }
+      }
+
+      if (__builtin_expect(instruction.kind == Kind::straight, 1)) {
+        if (__builtin_expect(instruction.guard == kNoGuard, 1)) {
+          instruction.function(warp, instruction);
+        } else {
+          uint32_t lanes = mask;
+          if (guard_lanes(warp, instruction, lanes)) {
+            warp.set_active(lanes);
+            instruction.function(warp, instruction);
+            warp.set_active(mask);
+          }
+        }
+        ++pc;
+        continue;
+      }
+
+      uint32_t lanes = mask;
+      if (!guard_lanes(warp, instruction, lanes)) {
+        ++pc;
+        continue;
+      }
+      if (instruction.kind == Kind::branch) {
+        if (lanes == mask) {
+          // a jump to a place between here and the meeting point keeps the order; any other needs a new choice
+          pc = instruction.target;
+          continue;
+        }
+        warp.groups.push_back({lanes, instruction.target});
+        warp.groups.push_back({mask & ~lanes, pc + 1});
+        mask = 0;
+        break;
+      }
+      Flow flow{0};
+      if (instruction.kind == Kind::control) {
+        warp.set_active(lanes);
+        flow = instruction.control(warp, instruction, lanes);
+      } else {
+        flow.stay = instruction.kind == Kind::member ? run_member(warp, instruction, lanes)
+                                                     : run_aligned(warp, instruction, lanes);
+      }
+      const uint32_t staying = flow.stay | (mask & ~lanes);
+      if (staying == mask && !flow.yield) {
+        warp.set_active(mask);
+        ++pc;
+        continue;
+      }
+      if (staying) warp.groups.push_back({staying, pc + 1});
+      mask = 0;
+      if (flow.yield) {
+        warp.next_turn();
+        return;
+      }
+      break;
+    }
+    if (mask) warp.groups.push_back({mask, pc});
+  }
+}
+
+// ---- what everyone waits for, when nothing moves
+
+Waiting describe(const Block& block, const Warp& warp, const Group& group) {
+  Waiting waiting{};
+  waiting.block = block.id;
+  waiting.warp = warp.id;
+  waiting.pc = group.pc;
+  waiting.lanes = group.mask;
+  waiting.address = group.key;
+  switch (group.wait) {
+    case Wait::none: waiting.reason = WaitReason::none; break;
+    case Wait::barrier: {
+      waiting.reason = WaitReason::barrier;
+      waiting.expected = static_cast<int64_t>(barrier_expected(block, static_cast<int>(group.key)));
+      waiting.pending = barrier_arrived(block, static_cast<int>(group.key));
+      break;
+    }
+    case Wait::mbarrier: {
+      waiting.reason = WaitReason::mbarrier;
+      waiting.expected = static_cast<int64_t>(group.expected & 1);
+      for (const Mbarrier& barrier : block.mbarriers)
+        if (barrier.valid && barrier.address == group.key) {
+          waiting.phase = static_cast<int64_t>(barrier.phase);
+          waiting.pending = barrier.pending;
+          waiting.transactions = barrier.transactions;
+        }
+      break;
+    }
+    case Wait::member:
+    case Wait::warp_barrier:
+      waiting.reason = WaitReason::collective;
+      waiting.expected = static_cast<int64_t>(group.key & warp.alive & ~group.mask);
+      break;
+    case Wait::aligned:
+      waiting.reason = WaitReason::collective;
+      waiting.address = warp.exists;
+      waiting.expected = static_cast<int64_t>(warp.exists & ~group.mask);
+      break;
+    case Wait::cluster: waiting.reason = WaitReason::cluster_barrier; break;
+  }
+  return waiting;
+}
+
+}  // namespace
+
+std::vector<Waiting> Cluster::waiting() const {
+  std::vector<Waiting> all;
+  for (const Block& block : blocks)
+    for (const Warp& warp : block.warps) {
+      for (const Group& group : warp.groups) all.push_back(describe(block, warp, group));
+      if (const uint32_t exited = warp.exists & ~warp.alive) {
+        Waiting waiting{};
+        waiting.block = block.id;
+        waiting.warp = warp.id;
+        waiting.pc = -1;
+        waiting.lanes = exited;
+        waiting.reason = WaitReason::exited;
+        all.push_back(waiting);
+      }
+    }
+  return all;
+}
+
+namespace {
+
+// Nothing can move. Says so at the most telling place: a collective that part of a warp skipped, or else any wait.
+[[noreturn]] void deadlock(const Cluster& cluster) {
+  const Warp* warp = nullptr;
+  const Group* group = nullptr;
+  for (const Warp* w : cluster.warps)
+    for (const Group& g : w->groups)
+      if (!group || (g.wait == Wait::aligned && group->wait != Wait::aligned)) warp = w, group = &g;
+  Fault fault;
+  fault.kind = group->wait == Wait::aligned ? FaultKind::barrier_diverged : FaultKind::deadlock;
+  fault.pc = group->pc;
+  fault.block = warp->block->id;
+  fault.warp = warp->id;
+  fault.lane = __builtin_ctz(group->mask);
+  fault.address = group->key;
+  fault.info = group->mask;
+  throw fault;
+}
+
+}  // namespace
+
+void Cluster::start(int64_t index) {
+  const Launch& launch = *machine->launch;
+  const uint32_t size = machine->cluster_size;
+  if (blocks.empty()) {
+    blocks.resize(size);
+    counts.assign(machine->code.size(), 0);
+    for (uint32_t rank = 0; rank < size; ++rank) {
+      blocks[rank].cluster = this;
+      blocks[rank].machine = machine;
+      blocks[rank].rank = rank;
+      allocate(blocks[rank]);
+      for (Warp& warp : blocks[rank].warps) warps.push_back(&warp);
+    }
+  }
+  uint32_t clusters[3], position[3];
+  for (int d = 0; d < 3; ++d) clusters[d] = launch.grid[d] / launch.cluster[d];
+  position[0] = static_cast<uint32_t>(index % clusters[0]);
+  position[1] = static_cast<uint32_t>(index / clusters[0] % clusters[1]);
+  position[2] = static_cast<uint32_t>(index / clusters[0] / clusters[1]);
+  for (uint32_t rank = 0; rank < size; ++rank) {
+    const uint32_t within[3] = {rank % launch.cluster[0], rank / launch.cluster[0] % launch.cluster[1],
+                                rank / launch.cluster[0] / launch.cluster[1]};
+    reset(blocks[rank], position, within);
+  }
+  loads.clear();
+  barrier_phase = barrier_arrived = 0;
+  arrivals_in_flight = 0;
+  random.state = launch.seed * 0x9e3779b97f4a7c15ull + static_cast<uint64_t>(index);
+}
+
+bool Cluster::run(uint64_t fuel) {
+  const uint64_t budget = machine->launch->budget;
+  uint64_t spent = 0;
+  for (;;) {
+    ready.clear();
+    for (Warp* warp : warps)
+      if (warp->runnable()) ready.push_back(warp);
+    const uint32_t in_flight = static_cast<uint32_t>(loads.size()) + (arrivals_in_flight > 0);
+    if (in_flight && (ready.empty() || random.below(kLandingOdds) == 0)) {
+      const uint32_t drawn = random.below(in_flight);
+      if (drawn < loads.size()) land_transfer(*this, drawn);
+      else land_copy_arrival(*this);
+      continue;
+    }
+    if (ready.empty()) {
+      for (const Block& block : blocks)
+        if (block.alive) deadlock(*this);
+      return true;
+    }
+    if (spent >= fuel) return false;
+    Warp& warp = *ready[ready.size() == 1 ? 0 : random.below(static_cast<uint32_t>(ready.size()))];
+    ++switches;
+    const uint64_t before = warp.block->executed;
+    run_warp(warp, counts.data());
+    spent += warp.block->executed - before + 1;
+    if (warp.block->executed > budget) {
+      Fault fault;
+      fault.kind = FaultKind::budget;
+      fault.pc = warp.pc;
+      fault.block = warp.block->id;
+      fault.warp = warp.id;
+      fault.lane = warp.active ? __builtin_ctz(warp.active) : 0;
+      fault.info = static_cast<int64_t>(budget);
+      throw fault;
+    }
+  }
+}
+
+}  // namespace workbench::emulator::WORKBENCH_ISA

@@ -1,0 +1,18 @@
+// What the scheduler, the barriers and the launch need from each other.
+#pragma once
+
+#include "lanes.hpp"
+
+namespace workbench::emulator::WORKBENCH_ISA {
+
+// launch.cpp: storage of a block, and its state at the start of a run
+void allocate(Block& block);
+void reset(Block& block, const uint32_t* cluster_position, const uint32_t* within_cluster);
+
+// barrier.cpp
+int barrier_expected(const Block& block, int number);
+int barrier_arrived(const Block& block, int number);
+void check_barriers(Block& block);  // after threads arrived or exited
+void check_cluster_barrier(Cluster& cluster);
+
+}  // namespace workbench::emulator::WORKBENCH_ISA

@@ -1,0 +1,447 @@
+// wgmma: the asynchronous matrix product of a warpgroup. Each warp computes its own 16 of the 64 rows.
+//
+// A product is only noted when it is issued, and computed when its group is waited for: the last moment at which hardware
+// may still read its operands. Until then nobody may touch its accumulators or write to the shared memory that it reads.
+// Compilers copy accumulators from register to register between two products; such a mov is noted too and done in turn.
+#include <algorithm>
+
+#include "matrix.hpp"
+#include "memory.hpp"
+
+namespace workbench::emulator::WORKBENCH_ISA {
+namespace {
+
+constexpr int kRows = 16;        // of a warp
+constexpr int kMaxColumns = 256;
+constexpr int kMaxDepth = 32;    // elements of K in one product
+
+enum class Element { f16, bf16, tf32, e4m3, e5m2 };
+
+struct Form {
+  int columns, depth;
+  Element a, b;
+  bool half_result, a_in_registers;
+};
+
+std::vector<Form>& forms() {
+  static std::vector<Form> list;
+  return list;
+}
+
+const Form& form_of(const Instruction& instruction) { return forms()[static_cast<size_t>(instruction.variant)]; }
+
+int bytes_of(Element element) { return element == Element::tf32 ? 4 : element == Element::f16 || element == Element::bf16 ? 2 : 1; }
+int accumulators(const Form& form) { return form.columns / (form.half_result ? 4 : 2); }
+
+// ---- matrix descriptors
+
+struct Layout {
+  uint32_t start, leading, stride;
+  uint32_t swizzle;  // bytes: 0, 32, 64, 128
+  bool transposed;   // M or N runs fastest, not K
+  uint32_t element;  // bytes
+
+  Layout(uint64_t descriptor, bool transpose, int element_bytes)
+      : start(static_cast<uint32_t>(descriptor & 0x3fff) << 4),
+        leading(static_cast<uint32_t>(descriptor >> 16 & 0x3fff) << 4),
+        stride(static_cast<uint32_t>(descriptor >> 32 & 0x3fff) << 4),
+        swizzle(kSwizzles[descriptor >> 62]),
+        transposed(transpose),
+        element(static_cast<uint32_t>(element_bytes)) {}
+
+  // Address of the 16 bytes that hold element (row, k), where row counts along M or N. Patterns repeat every 8 rows
+  // (or, transposed, every 8 k); the swizzle acts on the bits of the shared address itself.
+  uint32_t chunk(uint32_t row, uint32_t k) const {
+    const uint32_t across = transposed ? k : row, along = (transposed ? row : k) * element;
+    uint32_t address;
+    if (swizzle == 0) {
+      // core matrices of 8 x 16 bytes; which of the two offsets steps along K depends on the major dimension
+      const uint32_t step_along = transposed ? stride : leading, step_across = transposed ? leading : stride;
+      address = start + across % 8 * 16 + across / 8 * step_across + along / 16 * step_along;
+    } else {
+      address = start + across % 8 * swizzle + across / 8 * stride + along / swizzle * leading + along % swizzle / 16 * 16;
+      address ^= (address >> 7 & (swizzle / 16 - 1)) << 4;
+    }
+    return address;
+  }
+
+  static constexpr uint32_t kSwizzles[4] = {0, 128, 64, 32};
+};
+
+float element_value(Element element, const uint8_t* bytes) {
+  switch (element) {
+    case Element::e4m3: return decoded<kE4m3>()[*bytes];
+    case Element::e5m2: return decoded<kE5m2>()[*bytes];
+    case Element::tf32: {
+      uint32_t bits;
+      std::memcpy(&bits, bytes, 4);
+      return Tf32Element::unpack(bits, 0);
+    }
+    default: {
+      uint16_t bits;
+      std::memcpy(&bits, bytes, 2);
+      return element == Element::f16 ? half_to_float(bits) : bfloat_to_float(bits);
+    }
+  }
+}
+
+// The values in 16 bytes.
+void decode_chunk(Element element, const uint8_t* bytes, float* values) {
+  if (element == Element::bf16 || element == Element::f16) {
+    uint16_t bits[8];
+    std::memcpy(bits, bytes, 16);
+    if (element == Element::bf16)
+      for (int i = 0; i < 8; ++i) values[i] = bfloat_to_float(bits[i]);
+    else
+      for (int i = 0; i < 8; ++i) values[i] = half_to_float(bits[i]);
+    return;
+  }
+  const int size = bytes_of(element);
+  for (int i = 0; i < 16 / size; ++i) values[i] = element_value(element, bytes + i * size);
+}
+
+// Calls f(row, k, address) for every 16 bytes of an operand of `rows` by `depth` elements.
+template <class F>
+void each_chunk(const Layout& layout, uint32_t first_row, uint32_t rows, uint32_t depth, F f) {
+  const uint32_t per_chunk = 16 / layout.element;
+  if (layout.transposed) {
+    for (uint32_t k = 0; k < depth; ++k)
+      for (uint32_t row = 0; row < rows; row += per_chunk) f(row, k, layout.chunk(first_row + row, k));
+  } else {
+    for (uint32_t row = 0; row < rows; ++row)
+      for (uint32_t k = 0; k < depth; k += per_chunk) f(row, k, layout.chunk(first_row + row, k));
+  }
+}
+
+// ---- operands of an instruction: accumulators, A, B, scale-d, scale-a, scale-b, and for 16-bit types transpositions
+
+struct Operands {
+  const Operand *accumulator, *a, *b, *scale_d, *scale_a, *scale_b, *transpose_a, *transpose_b;
+  Operands(const Instruction& instruction, const Form& form) {
+    const Operand* next = instruction.operands;
+    accumulator = next, next += accumulators(form);
+    a = next, next += form.a_in_registers ? 4 : 1;
+    b = next++;
+    scale_d = next++;
+    scale_a = next++;
+    scale_b = next++;
+    const bool transposable = bytes_of(form.a) == 2;
+    transpose_a = transposable && !form.a_in_registers ? next++ : nullptr;
+    transpose_b = transposable ? next++ : nullptr;
+  }
+};
+
+Layout layout_a(const MatrixProduct& p, const Form& form) { return Layout(p.descriptor_a, p.transpose_a, bytes_of(form.a)); }
+Layout layout_b(const MatrixProduct& p, const Form& form) { return Layout(p.descriptor_b, p.transpose_b, bytes_of(form.b)); }
+
+template <class F>
+void each_operand_chunk(const Warp& warp, const MatrixProduct& product, F f) {
+  const Form& form = form_of(*product.instruction);
+  const auto depth = static_cast<uint32_t>(form.depth);
+  const auto visit = [&](uint32_t, uint32_t, uint32_t address) { f(address); };
+  if (!form.a_in_registers)
+    each_chunk(layout_a(product, form), static_cast<uint32_t>(warp.id % 4) * kRows, kRows, depth, visit);
+  each_chunk(layout_b(product, form), 0, static_cast<uint32_t>(form.columns), depth, visit);
+}
+
+// ---- issue
+
+constexpr uint8_t kNobody = 1, kReadOnly = 2;  // what others may do with a register in flight
+
+void lock(Warp& warp, const Operand& operand, uint8_t how) {
+  if (operand.slot < 0) return;
+  uint8_t& cell = warp.locked[static_cast<size_t>(operand.slot / 128)];
+  cell = cell == kNobody ? kNobody : how;
+}
+
+void lock_registers(Warp& warp, const MatrixProduct& product) {
+  if (!warp.machine->check_in_flight) return;
+  if (warp.locked.empty()) warp.locked.resize(static_cast<size_t>(warp.machine->program->register_bytes / 128));
+  if (product.is_move) return lock(warp, product.instruction->operands[0], kNobody);
+  const Form& form = form_of(*product.instruction);
+  const Operands operands(*product.instruction, form);
+  for (int k = 0; k < accumulators(form); ++k) lock(warp, operands.accumulator[k], kNobody);
+  if (form.a_in_registers)
+    for (int k = 0; k < 4; ++k) lock(warp, operands.a[k], kReadOnly);
+}
+
+void issue(Warp& warp, const Instruction& instruction) {
+  const Form& form = form_of(instruction);
+  const Operands operands(instruction, form);
+  MatrixProduct product{};
+  product.instruction = &instruction;
+  product.pc = warp.pc;
+  product.group = warp.product_group;
+  if (!form.a_in_registers) product.descriptor_a = source_cells<uint64_t>(warp, *operands.a)[0];
+  product.descriptor_b = source_cells<uint64_t>(warp, *operands.b)[0];
+  product.accumulate = Source<bool>(warp, *operands.scale_d)[0];
+  const int32_t scale_a = source_cells<int32_t>(warp, *operands.scale_a)[0];
+  const int32_t scale_b = source_cells<int32_t>(warp, *operands.scale_b)[0];
+  product.sign = static_cast<float>(scale_a * scale_b);
+  product.transpose_a = operands.transpose_a && source_cells<int32_t>(warp, *operands.transpose_a)[0] != 0;
+  product.transpose_b = operands.transpose_b && source_cells<int32_t>(warp, *operands.transpose_b)[0] != 0;
+  for (const uint64_t descriptor : {product.descriptor_a, product.descriptor_b})
+    if (descriptor >> 49 & 7) warp.fault(FaultKind::descriptor, 0, descriptor, Space::shared, 1);  // a base offset
+
+  product.low = ~0u;
+  each_operand_chunk(warp, product, [&](uint32_t address) {
+    product.low = std::min(product.low, address);
+    product.high = std::max(product.high, address + 16);
+    check_shared_run(warp, *warp.block, address, 16, Access::read, -1);
+  });
+  warp.products.push_back(product);
+  ++warp.block->products_in_flight;
+  lock_registers(warp, product);
+}
+
+// ---- computation
+
+struct Tile {
+  alignas(64) float d[kRows][kMaxColumns + 8];
+};
+
+// Element (row, column) of D: register j of the pair of columns 8j.., row half h.
+template <class F>
+void each_accumulator(const Form& form, F f) {
+  for (int j = 0; j < form.columns / 8; ++j)
+    for (int h = 0; h < 2; ++h)
+      if (form.half_result) f(j * 2 + h, h * 8, j * 8);
+      else f(j * 4 + h * 2, h * 8, j * 8);
+}
+
+void load_accumulators(const Warp& warp, const Form& form, const Operand* registers, Tile& tile) {
+  each_accumulator(form, [&](int index, int row, int column) {
+    if (form.half_result) {
+      const Source<f16x2> cells(warp, registers[index]);
+      for (int l = 0; l < kLanes; ++l) {
+        tile.d[row + l / 4][column + l % 4 * 2] = cells[l].low;
+        tile.d[row + l / 4][column + l % 4 * 2 + 1] = cells[l].high;
+      }
+    } else {
+      const float *even = source_cells<float>(warp, registers[index]), *odd = source_cells<float>(warp, registers[index + 1]);
+      for (int l = 0; l < kLanes; ++l) {
+        tile.d[row + l / 4][column + l % 4 * 2] = even[l];
+        tile.d[row + l / 4][column + l % 4 * 2 + 1] = odd[l];
+      }
+    }
+  });
+}
+
+void store_accumulators(const Warp& warp, const Form& form, const Operand* registers, const Tile& tile) {
+  each_accumulator(form, [&](int index, int row, int column) {
+    if (form.half_result) {
+      uint32_t* cells = register_cells<uint32_t>(warp, registers[index]);
+      for (int l = 0; l < kLanes; ++l)
+        cells[l] = to_cell(f16x2{f16(tile.d[row + l / 4][column + l % 4 * 2]), f16(tile.d[row + l / 4][column + l % 4 * 2 + 1])});
+    } else {
+      float *even = register_cells<float>(warp, registers[index]), *odd = register_cells<float>(warp, registers[index + 1]);
+      for (int l = 0; l < kLanes; ++l) {
+        even[l] = tile.d[row + l / 4][column + l % 4 * 2];
+        odd[l] = tile.d[row + l / 4][column + l % 4 * 2 + 1];
+      }
+    }
+  });
+}
+
+void read_a(const Warp& warp, const MatrixProduct& product, const Form& form, float (&a)[kRows][kMaxDepth]) {
+  if (form.a_in_registers) {
+    const Operand* registers = Operands(*product.instruction, form).a;
+    const int packed = 4 / bytes_of(form.a);
+    for (int q = 0; q < 4; ++q) {
+      const uint32_t* cells = source_cells<uint32_t>(warp, registers[q]);
+      for (int l = 0; l < kLanes; ++l) {
+        uint8_t bytes[4];
+        std::memcpy(bytes, &cells[l], 4);
+        for (int i = 0; i < packed; ++i)
+          a[q % 2 * 8 + l / 4][q / 2 * 4 * packed + l % 4 * packed + i] = element_value(form.a, bytes + i * bytes_of(form.a));
+      }
+    }
+  } else {
+    const Layout layout = layout_a(product, form);
+    each_chunk(layout, static_cast<uint32_t>(warp.id % 4) * kRows, kRows, static_cast<uint32_t>(form.depth),
+               [&](uint32_t row, uint32_t k, uint32_t address) {
+                 float values[16];
+                 decode_chunk(form.a, warp.block->shared.data() + address, values);
+                 for (uint32_t i = 0; i < 16 / layout.element; ++i)
+                   (layout.transposed ? a[row + i][k] : a[row][k + i]) = values[i];
+               });
+  }
+  for (int r = 0; r < kRows; ++r)
+    for (int k = 0; k < form.depth; ++k) a[r][k] *= product.sign;
+}
+
+typedef float Vector __attribute__((vector_size(32)));
+
+Vector read_vector(const float* p) {
+  Vector v;
+  std::memcpy(&v, p, sizeof v);
+  return v;
+}
+
+void add_product(const Warp& warp, const MatrixProduct& product, const Form& form, Tile& tile) {
+  alignas(64) float a[kRows][kMaxDepth];
+  alignas(64) static thread_local float b[kMaxDepth][kMaxColumns + 8];
+  read_a(warp, product, form, a);
+  const Layout layout = layout_b(product, form);
+  each_chunk(layout, 0, static_cast<uint32_t>(form.columns), static_cast<uint32_t>(form.depth),
+             [&](uint32_t row, uint32_t k, uint32_t address) {
+               float values[16];
+               decode_chunk(form.b, warp.block->shared.data() + address, values);
+               for (uint32_t i = 0; i < 16 / layout.element; ++i)
+                 (layout.transposed ? b[k][row + i] : b[k + i][row]) = values[i];
+             });
+  if (!product.accumulate)
+    for (auto& row : tile.d) std::memset(row, 0, sizeof(float) * static_cast<size_t>(form.columns));
+  for (int r = 0; r < kRows; r += 4)  // four rows at a time share what is read of B
+    for (int n = 0; n < form.columns; n += 8) {
+      Vector sum[4] = {};
+      for (int k = 0; k < form.depth; ++k) {
+        const Vector row = read_vector(&b[k][n]);
+        for (int i = 0; i < 4; ++i) sum[i] += row * a[r + i][k];
+      }
+      for (int i = 0; i < 4; ++i) {
+        const Vector d = read_vector(&tile.d[r + i][n]) + sum[i];
+        std::memcpy(&tile.d[r + i][n], &d, sizeof d);
+      }
+    }
+}
+
+bool same_accumulators(const Form& f, const Operand* x, const Form& g, const Operand* y) {
+  if (f.columns != g.columns || f.half_result != g.half_result || f.half_result) return false;
+  return std::equal(x, x + accumulators(f), y, [](const Operand& a, const Operand& b) { return a.slot == b.slot; });
+}
+
+// Computes all products of the groups before `limit`, in order. Products into the same registers follow one another
+// without these being written in between.
+void compute(Warp& warp, uint32_t limit) {
+  static thread_local Tile tile;
+  const Form* form = nullptr;
+  const Operand* registers = nullptr;
+  const auto flush = [&] {
+    if (form) store_accumulators(warp, *form, registers, tile);
+    form = nullptr;
+  };
+  size_t done = 0;
+  for (; done < warp.products.size() && warp.products[done].group < limit; ++done) {
+    const MatrixProduct& product = warp.products[done];
+    if (product.is_move) {
+      flush();
+      uint32_t values[kLanes];
+      std::memcpy(values, source_cells<uint32_t>(warp, product.instruction->operands[1]), sizeof values);
+      const uint32_t active = warp.active;
+      warp.set_active(product.lanes);
+      write_cells(warp, product.instruction->operands[0], values);
+      warp.set_active(active);
+      continue;
+    }
+    --warp.block->products_in_flight;
+    const Form& next = form_of(*product.instruction);
+    if (!form || !same_accumulators(*form, registers, next, product.instruction->operands)) {
+      flush();
+      form = &next;
+      registers = product.instruction->operands;
+      load_accumulators(warp, next, registers, tile);
+    }
+    add_product(warp, product, next, tile);
+  }
+  flush();
+  warp.products.erase(warp.products.begin(), warp.products.begin() + static_cast<std::ptrdiff_t>(done));
+  warp.locked.clear();
+  for (const MatrixProduct& product : warp.products) lock_registers(warp, product);
+}
+
+void nothing(Warp&, const Instruction&) {}
+
+void commit(Warp& warp, const Instruction&) { ++warp.product_group; }
+
+void wait_group(Warp& warp, const Instruction& instruction) {
+  const uint32_t left = uniform(warp, instruction.operands[0]);
+  if (left < warp.product_group) compute(warp, warp.product_group - left);
+}
+
+}  // namespace
+
+// ---- what others may not do meanwhile
+
+void check_products(const Warp& warp, Block& block, uint32_t low, uint32_t high, int lane) {
+  for (const Warp& other : block.warps)
+    for (const MatrixProduct& product : other.products) {
+      if (product.is_move || high <= product.low || low >= product.high) continue;
+      each_operand_chunk(other, product, [&](uint32_t address) {
+        if (address < high && low < address + 16)
+          warp.fault(FaultKind::in_flight, lane, address, Space::shared, high - low, 1, product.pc);
+      });
+    }
+}
+
+bool defer_or_check(Warp& warp, const Instruction& instruction, uint32_t lanes) {
+  if (instruction.function == wait_group || instruction.function == commit) return false;
+  const auto locked = [&](int32_t slot) { return slot < 0 ? uint8_t{0} : warp.locked[static_cast<size_t>(slot / 128)]; };
+  const auto blame = [&](int32_t slot) {
+    int pc = -1;
+    for (const MatrixProduct& product : warp.products)
+      for (int k = 0; k < product.instruction->count; ++k)
+        if (product.instruction->operands[k].slot == slot) pc = product.pc;
+    warp.fault(FaultKind::accumulator_in_flight, lanes ? __builtin_ctz(lanes) : 0, static_cast<uint64_t>(slot), Space::none,
+               0, 0, pc);
+  };
+  const bool is_product = instruction.function == issue;
+  if (instruction.is_move && locked(instruction.operands[1].slot) == kNobody) {
+    MatrixProduct move{};
+    move.instruction = &instruction;
+    move.pc = warp.pc;
+    move.is_move = true;
+    move.group = warp.products.back().group;
+    move.lanes = lanes;
+    warp.products.push_back(move);
+    lock_registers(warp, move);
+    return true;
+  }
+  for (int k = 0; k < instruction.count; ++k) {
+    const int32_t slot = instruction.operands[k].slot;
+    const char access = instruction.access[k];
+    if (slot < 0 || (is_product && access == 'U')) continue;  // products in the same registers run in order
+    const bool wide = access == 'D' || access == 'd' || access == 'e' || (access == 'a' && instruction.operands[k].bytes == 8);
+    for (int half = 0; half <= (wide ? 1 : 0); ++half) {
+      const uint8_t how = locked(slot + 128 * half);
+      if (how == kNobody || (how == kReadOnly && access < 'a')) blame(slot + 128 * half);
+    }
+  }
+  return false;
+}
+
+namespace {
+
+void add_products(Table& table, Element a, Element b, int depth, bool half_result, const std::string& types) {
+  const bool transposable = bytes_of(a) == 2;
+  for (int n = 8; n <= kMaxColumns; n += 8)
+    for (const bool from_registers : {false, true}) {
+      const Form form{n, depth, a, b, half_result, from_registers};
+      const std::string name = "wgmma.mma_async.sync.aligned.m64n" + std::to_string(n) + "k" + std::to_string(depth) + types;
+      std::string signature = "U" + std::to_string(accumulators(form)) + (from_registers ? "w4" : "d") + "dpww";
+      if (transposable) signature += from_registers ? "w" : "ww";
+      table.add_aligned(name + (from_registers ? ".rs" : ""), signature, issue, static_cast<int>(forms().size()));
+      forms().push_back(form);
+    }
+}
+
+}  // namespace
+
+void add_wgmma_operations(Table& table) {
+  forms().clear();
+  add_products(table, Element::bf16, Element::bf16, 16, false, ".f32.bf16.bf16");
+  add_products(table, Element::f16, Element::f16, 16, false, ".f32.f16.f16");
+  add_products(table, Element::f16, Element::f16, 16, true, ".f16.f16.f16");
+  add_products(table, Element::tf32, Element::tf32, 8, false, ".f32.tf32.tf32");
+  const std::pair<Element, const char*> tiny[] = {{Element::e4m3, ".e4m3"}, {Element::e5m2, ".e5m2"}};
+  for (const auto& [a, a_name] : tiny)
+    for (const auto& [b, b_name] : tiny) {
+      add_products(table, a, b, 32, false, std::string(".f32") + a_name + b_name);
+      add_products(table, a, b, 32, true, std::string(".f16") + a_name + b_name);
+    }
+  table.add_aligned("wgmma.fence.sync.aligned", "", nothing);
+  table.add_aligned("wgmma.commit_group.sync.aligned", "", commit);
+  table.add_aligned("wgmma.wait_group.sync.aligned", "w", wait_group);
+}
+
+}  // namespace workbench::emulator::WORKBENCH_ISA

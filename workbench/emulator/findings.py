@@ -1,0 +1,520 @@
+"""What went wrong, as sentences.
+
+The engine reports a hazard as a few numbers: its kind, the rows concerned, block, warp, lane and address. Here they
+become a ``Finding``: source lines, array and element, who did it, and what to do about it.
+"""
+
+from __future__ import annotations
+
+import linecache
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from . import _engine
+from .ptx import SourceLocation
+
+if TYPE_CHECKING:
+    from .launch import LaunchContext
+
+__all__ = ["Finding", "FindingKind", "KernelFault", "explain"]
+
+
+class FindingKind(StrEnum):
+    """The kinds of hazard that a launch can end with."""
+
+    OUT_OF_BOUNDS = "out_of_bounds"
+    MISALIGNED = "misaligned"
+    UNINITIALISED = "uninitialised"
+    READ_ONLY = "read_only"
+    IN_FLIGHT = "in_flight"
+    ACCUMULATOR_IN_FLIGHT = "accumulator_in_flight"
+    DEADLOCK = "deadlock"
+    BUDGET = "budget"
+    MBARRIER_MISUSE = "mbarrier_misuse"
+    BARRIER_MISUSE = "barrier_misuse"
+    DIVERGENT_COLLECTIVE = "divergent_collective"
+    TRAP = "trap"
+    ASSERTION = "assertion"
+    DESCRIPTOR = "descriptor"
+    BAD_OPERAND = "bad_operand"
+    RESOURCES = "resources"
+    EXITED_WITH_WORK = "exited_with_work"
+    UNSUPPORTED = "unsupported"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One hazard, at its source line.
+
+    ``cause`` is the engine's own word for it, finer than ``kind``. ``location`` and ``other`` are lines of the CUDA
+    source (``other``: where the work was started that the hazard is about). ``block`` and ``thread`` are positions
+    (x, y, z), None where the hazard is nobody's in particular. ``array`` and ``index`` name the element where memory
+    is concerned. ``str(finding)`` is the whole story.
+    """
+
+    kind: FindingKind
+    cause: str
+    message: str
+    advice: str
+    location: SourceLocation | None
+    source_line: str
+    instruction: str
+    other: SourceLocation | None
+    other_instruction: str
+    block: tuple[int, int, int] | None
+    thread: tuple[int, int, int] | None
+    warp: int | None
+    lane: int | None
+    address: int | None
+    space: str
+    array: str | None
+    index: int | None
+    seed: int
+    details: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        title = str(self.kind).replace("_", " ")
+        if self.location is None:
+            lines = [f"{title}: {self.message}"]
+        else:
+            lines = [f"{self.location}: {title}: {self.message}"]
+            if self.source_line:
+                lines.append(f"    {self.source_line.strip()}")
+            lines += [f"  inlined into {caller}" for caller in self.location.inlined_at]
+        lines += [f"  {detail}" for detail in self.details]
+        if who := self.who:
+            lines.append(f"  {who}, seed {self.seed}")
+        if self.advice:
+            lines.append(f"  {self.advice}")
+        return "\n".join(lines)
+
+    @property
+    def who(self) -> str:
+        """``block (0, 1, 0), warp 3, lane 5, thread (101, 0, 0)``, as far as it is known."""
+        parts = []
+        if self.block is not None:
+            parts.append(f"block {self.block}")
+        if self.warp is not None:
+            parts.append(f"warp {self.warp}")
+        if self.lane is not None:
+            parts.append(f"lane {self.lane}")
+        if self.thread is not None:
+            parts.append(f"thread {self.thread}")
+        return ", ".join(parts)
+
+
+class KernelFault(RuntimeError):
+    """A launch ended with a hazard; ``finding`` says which."""
+
+    def __init__(self, finding: Finding) -> None:
+        super().__init__(str(finding))
+        self.finding = finding
+
+
+def explain(fault: _engine.Fault, waits: Sequence[_engine.Waiting], context: LaunchContext) -> Finding:
+    """The finding for what the engine reports."""
+    return _Explainer(fault, waits, context).finding()
+
+
+_KINDS = {
+    "mbarrier_invalid": FindingKind.MBARRIER_MISUSE,
+    "mbarrier_overflow": FindingKind.MBARRIER_MISUSE,
+    "mbarrier_transactions": FindingKind.MBARRIER_MISUSE,
+    "mbarrier_count": FindingKind.MBARRIER_MISUSE,
+    "barrier_count": FindingKind.BARRIER_MISUSE,
+    "barrier_mismatch": FindingKind.BARRIER_MISUSE,
+    "barrier_diverged": FindingKind.DIVERGENT_COLLECTIVE,
+    "not_member": FindingKind.DIVERGENT_COLLECTIVE,
+    "exited_member": FindingKind.DIVERGENT_COLLECTIVE,
+    "inactive_source": FindingKind.DIVERGENT_COLLECTIVE,
+}
+_LINES_OF_WAITS = 12
+
+
+class _Explainer:
+    def __init__(self, fault: _engine.Fault, waits: Sequence[_engine.Waiting], context: LaunchContext) -> None:
+        self.seen = fault
+        self.waits = waits
+        self.context = context
+        self.instruction = context.instruction(fault.pc)
+        self.other = context.instruction(fault.other_pc)
+        self.array: str | None = None
+        self.index: int | None = None
+
+    def finding(self) -> Finding:
+        seen, context = self.seen, self.context
+        write = getattr(self, f"explain_{seen.kind}", None)
+        message, advice = write() if write else (f"the engine reports {seen.kind}", "")
+        kind = _KINDS.get(seen.kind)
+        if kind is None:
+            known = FindingKind.__members__
+            kind = FindingKind(seen.kind) if seen.kind.upper() in known else FindingKind.UNSUPPORTED
+        location = self.instruction.location if self.instruction else None
+        nobody = seen.kind in ("deadlock", "budget")
+        return Finding(
+            kind=kind,
+            cause=seen.kind,
+            message=message,
+            advice=advice,
+            location=location,
+            source_line=_source_line(location, context.sources) if location else "",
+            instruction=self.instruction.text if self.instruction else "",
+            other=self.other.location if self.other else None,
+            other_instruction=self.other.text if self.other else "",
+            block=context.block_position(seen.block) if seen.block >= 0 and not nobody else None,
+            thread=context.thread_position(seen.warp, seen.lane) if seen.lane >= 0 and not nobody else None,
+            warp=seen.warp if seen.warp >= 0 and not nobody else None,
+            lane=seen.lane if seen.lane >= 0 and not nobody else None,
+            address=seen.address if seen.space != "none" else None,
+            space=seen.space,
+            array=self.array,
+            index=self.index,
+            seed=context.seed,
+            details=tuple(self.describe_waits()) if seen.kind in ("deadlock", "budget") else (),
+        )
+
+    # ------------------------------------------------------------------------------------------------- addresses
+
+    @property
+    def access(self) -> str:
+        """What the instruction does to memory: reads, writes, updates."""
+        opcode = self.instruction.opcode if self.instruction else ""
+        if opcode.startswith(("st", "cp.reduce", "mbarrier.init")):
+            return "writes"
+        if opcode.startswith(("atom", "red", "mbarrier")):
+            return "updates"
+        if opcode.startswith("cp.async"):
+            written = opcode.split("bulk", 1)[-1].split(".")
+            spaces = [part.partition("::")[0] for part in written if part.partition("::")[0] in ("shared", "global")]
+            return "writes" if spaces[:1] == [self.seen.space] else "reads"
+        return "reads"
+
+    def element(self) -> tuple[str, str]:
+        """Where the address lies, as the name of an element or variable, and what more there is to say about it."""
+        seen = self.seen
+        if seen.space == "global":
+            return self.global_element(seen.address)
+        if seen.space == "shared":
+            return self.shared_element(seen.address)
+        if seen.space == "local":
+            return f"local memory at byte {seen.address} of {self.context.local_bytes}", ""
+        if seen.space == "param":
+            return f"the kernel's parameters at byte {seen.address} of {self.context.parameter_bytes}", ""
+        return f"the address {seen.address:#x}", ""
+
+    def global_element(self, address: int) -> tuple[str, str]:
+        allocation = self.context.nearest(address)
+        if allocation is None:
+            return f"global memory at {address:#x}", "nothing is allocated"
+        size, name = allocation.element_size, allocation.name
+        index = (address - allocation.address) // size
+        self.array, self.index = name, index
+        count = allocation.nbytes // size
+        extent = f"{name} ({count} elements of {size} bytes)"
+        element = allocation.element(address)
+        if allocation.freed:
+            return element, f"{name} had been freed"
+        if 0 <= address - allocation.address < allocation.nbytes:
+            last = min(seen_end := address + max(self.seen.info, 1), allocation.end)
+            if self.seen.kind == "out_of_bounds" and last < seen_end:
+                return (
+                    element,
+                    f"the access of {self.seen.info} bytes reaches {seen_end - last} past the end of {extent}",
+                )
+            return element, ""
+        far = abs(address - allocation.address) > 4 * allocation.nbytes + (1 << 20)
+        if far:
+            self.array, self.index = None, None
+            return (
+                f"global memory at {address:#x}",
+                f"no allocation is near; the nearest is {extent} at {allocation.address:#x}",
+            )
+        if address >= allocation.end:
+            past = index - count
+            return element, f"{name}[{index}] is {_past(past)} the end of {extent}"
+        return element, f"{name}[{index}] lies {-index} element{'s' if index < -1 else ''} before the start of {extent}"
+
+    def shared_element(self, address: int, element: int = 0) -> tuple[str, str]:
+        """``element``: bytes of an element of the variable where that is known, such as 8 for an mbarrier."""
+        rank, offset = address >> 24, address & 0xFFFFFF
+        owner = f" of block {rank - 1} of the cluster" if rank else ""
+        context = self.context
+        for variable, start in context.shared_variables:
+            if start <= offset < start + variable.size:
+                self.array = variable.readable_name
+                step = element or (variable.align if variable.type == "b8" and variable.align in (1, 2, 4, 8) else 0)
+                if step and (offset - start) % step == 0 and element:
+                    self.index = (offset - start) // step
+                    return (
+                        f"`{self.array}[{self.index}]`{owner}" if variable.size > step else f"`{self.array}`{owner}",
+                        "",
+                    )
+                place = f"`{self.array}` + {offset - start} bytes" if offset > start else f"`{self.array}`"
+                return f"{place}{owner}", f"`{self.array}` has {variable.size} bytes"
+        if context.dynamic_shared_bytes and offset >= context.dynamic_offset:
+            place = f"dynamic shared memory + {offset - context.dynamic_offset} bytes"
+            return f"{place}{owner}", f"the launch gave it {context.dynamic_shared_bytes} bytes"
+        size = context.shared_bytes
+        return f"shared memory at byte {offset}{owner}", f"the block has {size} bytes" + (
+            "" if context.dynamic_shared_bytes else " and the launch gave it no dynamic shared memory"
+        )
+
+    def barrier_name(self, address: int) -> str:
+        if address >= 1 << 32:
+            address -= 1 << 32
+        name = self.shared_element(address, 8)[0]
+        return f"mbarrier {name}"
+
+    # ----------------------------------------------------------------------------------------------- the sentences
+
+    def explain_out_of_bounds(self) -> tuple[str, str]:
+        element, more = self.element()
+        bytes_ = f"{self.seen.info} bytes" if self.seen.info > 0 else "memory"
+        message = f"{self.access} {bytes_} at {element}" + (f": {more}" if more else "")
+        return message, "compare the index with the size before the access"
+
+    def explain_misaligned(self) -> tuple[str, str]:
+        element, _ = self.element()
+        return (
+            f"{self.access} {element} at {self.seen.address:#x}, which is not a multiple of {self.seen.info} bytes",
+            f"so wide an access needs an address that is a multiple of {self.seen.info}: align the array and its rows",
+        )
+
+    def explain_uninitialised(self) -> tuple[str, str]:
+        element, _ = self.element()
+        return f"reads {element}, where nothing has been written", (
+            "store to every element that is read, also in tails"
+            if self.seen.space != "shared"
+            else "store to every element that is read, also in tails, and put a barrier between the store and the read"
+        )
+
+    def explain_read_only(self) -> tuple[str, str]:
+        element, _ = self.element()
+        return f"writes {element}, which must not change", "store to an output instead"
+
+    def explain_in_flight(self) -> tuple[str, str]:
+        element, _ = self.element()
+        other = f"`{_shortened(self.other.opcode)}` at {self.other.location}" if self.other else "an asynchronous copy"
+        return f"{self.access} {element} while {other} may not be done with it", self.wait_advice()
+
+    def wait_advice(self) -> str:
+        opcode = self.other.opcode if self.other else ""
+        if opcode.startswith(("cp.async.ca", "cp.async.cg")):
+            return "commit the copies, then cp.async.wait_group, then a barrier, before the tile is touched"
+        if "mbarrier::complete_tx" in opcode:
+            return "wait for the phase of its mbarrier before the tile is touched"
+        if "bulk_group" in opcode:
+            return "cp.async.bulk.commit_group, then cp.async.bulk.wait_group.read, before its source is touched"
+        if opcode.startswith("wgmma"):
+            return "wgmma.commit_group, then wgmma.wait_group, before its operands are touched"
+        return "wait for it first"
+
+    def explain_accumulator_in_flight(self) -> tuple[str, str]:
+        other = f"the wgmma at {self.other.location}" if self.other else "a wgmma"
+        names = self.context.register_names(self.seen.address)
+        register = f" {names[0]}" if names else ""
+        return (
+            f"touches the register{register} while {other} may still be using it",
+            "wgmma.commit_group and wgmma.wait_group must come before accumulators are touched",
+        )
+
+    def explain_exited_with_work(self) -> tuple[str, str]:
+        other = f"`{_shortened(self.other.opcode)}` at {self.other.location}" if self.other else "asynchronous work"
+        return f"a warp exits and never waited for {other}", "wait for it before the kernel ends"
+
+    def explain_trap(self) -> tuple[str, str]:
+        return "the kernel executed a trap", ""
+
+    def explain_assertion(self) -> tuple[str, str]:
+        text = self.context.string(self.seen.address)
+        file = self.context.string(self.seen.detail)
+        return f"the assertion `{text}` at {Path(file).name}:{self.seen.info} failed", ""
+
+    def explain_mbarrier_invalid(self) -> tuple[str, str]:
+        return (
+            f"{self.barrier_name(self.seen.address)} is not initialised",
+            "mbarrier.init by one thread, a fence, and a barrier must come before its first use",
+        )
+
+    def explain_mbarrier_overflow(self) -> tuple[str, str]:
+        return (
+            f"more arrivals at {self.barrier_name(self.seen.address)} than the {self.seen.info} it was initialised for",
+            "initialise it with the number of threads that arrive in one phase, and let no one else arrive",
+        )
+
+    def explain_mbarrier_transactions(self) -> tuple[str, str]:
+        return (
+            f"the bytes pending at {self.barrier_name(self.seen.address)} went out of range: {self.seen.info}",
+            "expect as many bytes as the copies bring, and expect them before they arrive in a later phase",
+        )
+
+    def explain_mbarrier_count(self) -> tuple[str, str]:
+        return (
+            f"{self.barrier_name(self.seen.address)} is initialised with {self.seen.info} arrivals",
+            "1 to 1048575 arrivals are allowed",
+        )
+
+    def explain_barrier_count(self) -> tuple[str, str]:
+        return (
+            f"barrier {self.seen.detail} is used with {self.seen.info} threads",
+            "a block has barriers 0 to 15; a thread count is a multiple of 32 and no more than the block has",
+        )
+
+    def explain_barrier_mismatch(self) -> tuple[str, str]:
+        where = f" at {self.other.location}" if self.other else ""
+        return (
+            f"threads disagree about a barrier: {self.seen.info} threads here, {self.seen.detail}{where}",
+            "all threads that meet at a barrier must give the same count and the same operation",
+        )
+
+    def explain_barrier_diverged(self) -> tuple[str, str]:
+        return (
+            f"only the lanes {_lanes(self.seen.info)} of the warp reach `{self.opcode}`, which needs them all together",
+            "move it out of the branch that depends on the lane",
+        )
+
+    def explain_not_member(self) -> tuple[str, str]:
+        return (
+            f"the lane executes `{self.opcode}` but is not in its own mask {self.seen.info & 0xFFFFFFFF:#010x}",
+            "name exactly the lanes that execute it",
+        )
+
+    def explain_exited_member(self) -> tuple[str, str]:
+        return (
+            f"the mask {self.seen.info & 0xFFFFFFFF:#010x} of `{self.opcode}` names the lanes "
+            f"{_lanes(self.seen.detail)}, which have exited or never existed",
+            "name exactly the lanes that execute it, and return only after the last collective",
+        )
+
+    def explain_inactive_source(self) -> tuple[str, str]:
+        return (
+            f"`{self.opcode}` takes a value from lane {self.seen.info}, which does not take part in it",
+            "let the source lane execute it too",
+        )
+
+    def explain_descriptor(self) -> tuple[str, str]:
+        return (
+            f"`{_shortened(self.opcode)}` has a descriptor or tensor map that is malformed or unknown "
+            f"({self.seen.address:#x}, reason {self.seen.info})",
+            "compare address, offsets and swizzle with the tile, and pass tensor maps as __grid_constant__",
+        )
+
+    def explain_bad_operand(self) -> tuple[str, str]:
+        return f"`{_shortened(self.opcode)}` does not accept the value {self.seen.info}", ""
+
+    def explain_resources(self) -> tuple[str, str]:
+        return f"the launch asks for more than fits: {self.seen.info}", ""
+
+    def explain_unsupported(self) -> tuple[str, str]:
+        return f"the emulator does not carry out this form of `{_shortened(self.opcode)}`", ""
+
+    def explain_deadlock(self) -> tuple[str, str]:
+        return "no warp can go on", "every wait needs someone who arrives: compare what is waited for with who is left"
+
+    def explain_budget(self) -> tuple[str, str]:
+        return (
+            "a block ran for longer than the launch allows and counts as hung",
+            "look for a loop whose end another warp must bring about, or give the launch more instructions",
+        )
+
+    @property
+    def opcode(self) -> str:
+        return self.instruction.opcode if self.instruction else "the instruction"
+
+    # ------------------------------------------------------------------------------------------------ who waits
+
+    def describe_waits(self) -> Iterable[str]:
+        """One line for all warps of a block that wait at the same place for the same."""
+        groups: dict[tuple[int, ...], list[_engine.Waiting]] = {}
+        for wait in self.waits:
+            if wait.reason != "exited":
+                state = wait.pc, wait.address, wait.expected, wait.phase, wait.pending, wait.transactions
+                groups.setdefault((wait.block, *state), []).append(wait)
+        alike: dict[
+            tuple[object, ...], list[list[_engine.Waiting]]
+        ] = {}  # blocks that hang in the same way share a line
+        for (_, *state_of_group), members in groups.items():
+            warps = tuple((wait.warp, wait.lanes, wait.reason) for wait in members)
+            alike.setdefault((*state_of_group, warps), []).append(members)
+        lines = [
+            f"{self.blocks([members[0].block for members in same])}: {_warps(same[0])} {self.wait_sentence(same[0][0])}"
+            for same in alike.values()
+        ]
+        yield from lines[:_LINES_OF_WAITS]
+        if len(lines) > _LINES_OF_WAITS:
+            yield f"... and {len(lines) - _LINES_OF_WAITS} more"
+
+    def blocks(self, blocks: Sequence[int]) -> str:
+        first = self.context.block_position(blocks[0])
+        return f"block {first}" if len(blocks) == 1 else f"block {first} and {len(blocks) - 1} more"
+
+    def wait_sentence(self, wait: _engine.Waiting) -> str:
+        instruction = self.context.instruction(wait.pc)
+        place = instruction.location if instruction else "an unknown line"
+        opcode = _shortened(instruction.opcode) if instruction else ""
+        if wait.reason == "mbarrier":
+            missing = _count(wait.pending, "arrival")
+            if wait.transactions:
+                missing += f" and {_count(wait.transactions, 'byte')}"
+            return (
+                f"at {place} for {self.barrier_name(wait.address)}, phase {wait.expected}: "
+                f"it is in phase {wait.phase}, {missing} pending"
+            )
+        if wait.reason == "barrier":
+            return f"at {place} for barrier {wait.address}: {wait.pending} of {wait.expected} threads have arrived"
+        if wait.reason == "collective":
+            return f"at {place} in `{opcode}`: the lanes {_lanes(wait.expected)} of its mask have not come"
+        if wait.reason == "cluster_barrier":
+            return f"at {place} for the other blocks of the cluster"
+        return f"at {place}, in `{opcode}`"
+
+
+def _source_line(location: SourceLocation, sources: Mapping[str, str]) -> str:
+    for name in (location.file, Path(location.file).name):
+        if name in sources:
+            lines = sources[name].splitlines()
+            return lines[location.line - 1] if 0 < location.line <= len(lines) else ""
+    return linecache.getline(location.file, location.line) if location.line > 0 else ""
+
+
+def _past(elements: int) -> str:
+    return "one past" if elements == 0 else f"{elements + 1} past"
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def _ranges(numbers: Iterable[int]) -> str:
+    """``0-3, 7`` for 0, 1, 2, 3, 7."""
+    found: list[list[int]] = []
+    for number in sorted(numbers):
+        if found and number == found[-1][1] + 1:
+            found[-1][1] = number
+        else:
+            found.append([number, number])
+    return ", ".join(f"{a}" if a == b else f"{a}-{b}" for a, b in found)
+
+
+def _lanes(mask: int) -> str:
+    return _ranges(lane for lane in range(32) if mask >> lane & 1) or "none"
+
+
+def _warps(waits: Sequence[_engine.Waiting]) -> str:
+    """``warps 0-3 wait``, ``lanes 0-7 of warp 2 run``."""
+    warps = sorted({wait.warp for wait in waits})
+    verb = "wait" if waits[0].reason != "none" else "run"
+    who = f"warp {warps[0]}" if len(warps) == 1 else f"warps {_ranges(warps)}"
+    singular = len(warps) == 1
+    masks = {wait.lanes & 0xFFFFFFFF for wait in waits}
+    if len(masks) == 1 and (mask := masks.pop()) not in (0, 0xFFFFFFFF):
+        singular = mask.bit_count() == 1
+        who = f"lane{'' if singular else 's'} {_lanes(mask)} of {who}"
+    return f"{who} {verb}{'s' if singular else ''}"
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= 80 else text[:77] + "..."

@@ -1,0 +1,459 @@
+"""A launch: what is checked before it, how it is handed to the engine, and what comes back."""
+
+from __future__ import annotations
+
+import operator
+import struct
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import IntFlag
+from typing import Any, NoReturn
+
+import numpy as np
+import numpy.typing as npt
+
+from . import _engine, ptx
+from .decode import PARAMETER_WINDOW, Constant
+from .device_limits import H200, DeviceLimits
+from .findings import KernelFault, explain
+from .memory import Allocation, Memory
+from .program import Entry
+from .registers import CELL
+from .tensor_map import ELEMENT_TYPES, TensorMap
+
+__all__ = ["ArgumentError", "Checks", "LaunchError", "Statistics", "launch"]
+
+Argument = int | float | bool | np.generic | bytes | Allocation | TensorMap
+Dimensions = int | Sequence[int]
+_UNLIMITED = 2**63
+
+
+class LaunchError(ValueError):
+    """The device would refuse the launch."""
+
+
+class ArgumentError(TypeError):
+    """An argument is not what the kernel's signature asks for."""
+
+
+class Checks(IntFlag):
+    """What is looked for besides bounds and alignment, which always are."""
+
+    NONE = 0
+    INITIALISED = 1
+    IN_FLIGHT = 2
+    EXITED_MEMBERS = 4
+    ALL = 7
+
+
+@dataclass(frozen=True, slots=True)
+class Statistics:
+    """Of one launch: instructions that warps executed, times that a warp was resumed, blocks resident at once."""
+
+    warp_instructions: int
+    switches: int
+    resident_blocks: int
+    counts: npt.NDArray[np.uint64] = field(repr=False)
+    entry: Entry = field(repr=False)
+
+    def by_opcode(self) -> Counter[str]:
+        """Executed warp instructions by opcode."""
+        return self._count(lambda instruction: instruction.opcode)
+
+    def by_line(self) -> Counter[tuple[str, int]]:
+        """Executed warp instructions by file and line of the CUDA source."""
+        return self._count(lambda instruction: (instruction.location.file, instruction.location.line))
+
+    def _count(self, key: Any) -> Counter[Any]:
+        found: Counter[Any] = Counter()
+        instructions = self.entry.instructions
+        for row, count in enumerate(self.counts.tolist()):
+            if count and instructions:
+                found[key(instructions[self.entry.decoded.instructions[row]])] += count
+        return found
+
+
+@dataclass(slots=True)
+class LaunchContext:
+    """What the sentences of a finding need to know about the launch."""
+
+    entry: Entry
+    memory: Memory
+    block: tuple[int, int, int]
+    grid: tuple[int, int, int]
+    dynamic_shared_bytes: int
+    seed: int
+
+    @property
+    def sources(self) -> Mapping[str, str]:
+        return self.entry.program.sources
+
+    @property
+    def shared_variables(self) -> tuple[tuple[ptx.Variable, int], ...]:
+        return self.entry.shared_variables
+
+    @property
+    def dynamic_offset(self) -> int:
+        return self.entry.dynamic_shared_offset
+
+    @property
+    def shared_bytes(self) -> int:
+        return _shared_bytes(self.entry, self.dynamic_shared_bytes)
+
+    @property
+    def local_bytes(self) -> int:
+        return self.entry.local_bytes
+
+    @property
+    def parameter_bytes(self) -> int:
+        return self.entry.parameter_bytes
+
+    def instruction(self, row: int) -> ptx.Instruction | None:
+        decoded = self.entry.decoded
+        if not 0 <= row < len(decoded.instructions) or not self.entry.instructions:
+            return None
+        return self.entry.instructions[int(decoded.instructions[row])]
+
+    def block_position(self, block: int) -> tuple[int, int, int]:
+        return _position(block, self.grid)
+
+    def thread_position(self, warp: int, lane: int) -> tuple[int, int, int]:
+        return _position(32 * warp + lane, self.block)
+
+    def nearest(self, address: int) -> Allocation | None:
+        return self.memory.nearest(address)
+
+    def register_names(self, cell: int) -> list[str]:
+        return self.entry.decoded.register_names.get(cell, [])
+
+    def string(self, address: int) -> str:
+        """The text that starts at an address in global memory."""
+        allocation = self.memory.find(address)
+        if allocation is None:
+            return ""
+        raw = bytes(allocation.data[address - allocation.address :])
+        return raw.partition(b"\0")[0].decode("utf-8", "replace")
+
+
+def launch(
+    entry: Entry,
+    grid: Dimensions,
+    block: Dimensions,
+    args: Sequence[Argument],
+    *,
+    memory: Memory,
+    cluster: Dimensions = (1, 1, 1),
+    shared_bytes: int = 0,
+    seed: int = 0,
+    checks: Checks = Checks.ALL,
+    threads: int | None = None,
+    max_warp_instructions: int | None = None,
+    registers_per_thread: int | None = None,
+    limits: DeviceLimits = H200,
+) -> Statistics:
+    """Executes a kernel.
+
+    ``grid``, ``block`` and ``cluster`` are up to three numbers, x first. ``args``: one for each parameter, an int or
+    float, a NumPy scalar, the bytes of a struct, an ``Allocation`` for a pointer or a ``TensorMap``. ``shared_bytes``
+    is dynamic shared memory. ``seed`` draws the order in which warps run: the same seed gives the same run.
+    ``threads`` of this machine execute independent blocks (1 when None). ``max_warp_instructions`` is how many
+    instructions the warps of one block may execute before it counts as hung. ``registers_per_thread``, as the
+    compiler reports it, limits how many blocks are resident at once.
+
+    Raises ``LaunchError`` and ``ArgumentError`` before anything has run, and ``KernelFault`` for a hazard; memory then
+    holds what had been written.
+    """
+    grid3, block3, cluster3 = _triple(grid, "grid"), _triple(block, "block"), _triple(cluster, "cluster")
+    if cluster3 == (1, 1, 1) and entry.cluster is not None:
+        cluster3 = entry.cluster
+    _check_launch(entry, grid3, block3, cluster3, shared_bytes, registers_per_thread, limits)
+    variables = entry.program.load(memory)
+    parameters, tensor_maps = _parameter_buffer(entry, args, memory)
+    resident = limits.resident_blocks(
+        block3[0] * block3[1] * block3[2], _shared_bytes(entry, shared_bytes), registers_per_thread
+    )
+    pool = _constant_pool(entry, grid3, block3, cluster3, shared_bytes, variables)
+    tensor_maps += [(address, tensor) for address, tensor in memory.tensor_maps.items()]
+    result = _engine.launch(
+        entry.engine_program,
+        grid=grid3,
+        block=block3,
+        cluster=cluster3,
+        constants=pool,
+        parameters=parameters,
+        allocations=[_engine.Allocation(a.address, a.data, a.written, a.writable) for a in memory.allocations],
+        tensor_maps=[_engine_tensor_map(address, tensor) for address, tensor in tensor_maps],
+        shared_bytes=_shared_bytes(entry, shared_bytes),
+        local_bytes=entry.local_bytes,
+        resident_blocks=resident,
+        threads=threads or 1,
+        seed=seed,
+        budget=_UNLIMITED if max_warp_instructions is None else max_warp_instructions,
+        checks=int(checks),
+    )
+    memory.settle()
+    if result.fault is not None:
+        context = LaunchContext(entry, memory, block3, grid3, shared_bytes, seed)
+        raise KernelFault(explain(result.fault, result.waiting, context))
+    return Statistics(result.instructions, result.switches, resident, result.counts, entry)
+
+
+# -------------------------------------------------------------------------------------------------- before the launch
+
+
+def _triple(numbers: Dimensions, what: str) -> tuple[int, int, int]:
+    values = [numbers] if isinstance(numbers, int | np.integer) else list(numbers)
+    if not 1 <= len(values) <= 3:
+        raise LaunchError(f"the {what} has one to three dimensions, not {len(values)}")
+    padded = [operator.index(value) for value in values] + [1, 1]
+    return padded[0], padded[1], padded[2]
+
+
+def _check_launch(
+    entry: Entry,
+    grid: tuple[int, int, int],
+    block: tuple[int, int, int],
+    cluster: tuple[int, int, int],
+    dynamic: int,
+    registers: int | None,
+    limits: DeviceLimits,
+) -> None:
+    """Raises ``LaunchError`` for a launch that the device would refuse."""
+    for what, numbers, most in (("grid", grid, limits.max_grid), ("block", block, limits.max_block)):
+        for axis, number, limit in zip("xyz", numbers, most, strict=True):
+            if not 1 <= number <= limit:
+                raise LaunchError(f"the {what} has {number} in {axis}; 1 to {limit} are allowed on {limits.name}")
+    threads = block[0] * block[1] * block[2]
+    if threads > limits.max_threads_per_block:
+        raise LaunchError(
+            f"the block {block} has {threads} threads; {limits.max_threads_per_block} are allowed on {limits.name}"
+        )
+    if entry.max_threads is not None and threads > entry.max_threads:
+        raise LaunchError(
+            f"the block {block} has {threads} threads, but {entry.name} is compiled for at most {entry.max_threads} "
+            f"(__launch_bounds__)"
+        )
+    if entry.required_block is not None and block != entry.required_block:
+        raise LaunchError(f"{entry.name} must be launched with blocks of {entry.required_block}, not {block}")
+    if dynamic < 0:
+        raise LaunchError(f"dynamic shared memory cannot have {dynamic} bytes")
+    shared = _shared_bytes(entry, dynamic)
+    if shared > limits.shared_per_block:
+        raise LaunchError(
+            f"a block would have {shared} bytes of shared memory, {entry.static_shared_bytes} static and {dynamic} "
+            f"dynamic; {limits.shared_per_block} are allowed on {limits.name}"
+        )
+    if registers and registers * threads > limits.registers_per_sm:
+        raise LaunchError(
+            f"{threads} threads of {registers} registers need {threads * registers} registers; a multiprocessor of "
+            f"{limits.name} has {limits.registers_per_sm}"
+        )
+    if entry.cluster is not None and cluster != entry.cluster:
+        raise LaunchError(f"{entry.name} is compiled for clusters of {entry.cluster}, not {cluster}")
+    blocks = cluster[0] * cluster[1] * cluster[2]
+    if min(cluster) < 1 or blocks > limits.max_cluster_blocks:
+        raise LaunchError(f"the cluster {cluster} has {blocks} blocks; 1 to {limits.max_cluster_blocks} are allowed")
+    for axis, number, step in zip("xyz", grid, cluster, strict=True):
+        if number % step:
+            raise LaunchError(
+                f"the grid has {number} blocks in {axis}, which is not a multiple of the cluster's {step}"
+            )
+    if entry.parameter_bytes > limits.max_parameter_bytes:
+        raise LaunchError(
+            f"{entry.name} has {entry.parameter_bytes} bytes of parameters; {limits.max_parameter_bytes} are allowed"
+        )
+
+
+def _shared_bytes(entry: Entry, dynamic: int) -> int:
+    """Shared memory of a block, static and dynamic."""
+    return entry.dynamic_shared_offset + dynamic if dynamic else entry.static_shared_bytes
+
+
+def _parameter_buffer(
+    entry: Entry, args: Sequence[Argument], memory: Memory
+) -> tuple[npt.NDArray[np.uint8], list[tuple[int, TensorMap]]]:
+    """The parameters' bytes, and the tensor maps among them with their addresses."""
+    if len(args) != len(entry.parameters):
+        listed = ", ".join(f"{p.type}{f'[{p.size}]' if p.type == 'b8' else ''}" for p in entry.parameters)
+        raise ArgumentError(
+            f"{entry.name} has {len(entry.parameters)} parameters ({listed}), but {len(args)} arguments are given"
+        )
+    buffer = bytearray(entry.parameter_bytes)
+    tensor_maps = []
+    for number, (parameter, argument) in enumerate(zip(entry.parameters, args, strict=True)):
+        raw = _Argument(entry, number, parameter).bytes_of(argument, memory)
+        buffer[parameter.offset : parameter.offset + parameter.size] = raw
+        if isinstance(argument, TensorMap):
+            tensor_maps.append((PARAMETER_WINDOW + parameter.offset, argument))
+    return np.frombuffer(bytes(buffer), np.uint8), tensor_maps
+
+
+@dataclass(frozen=True, slots=True)
+class _Argument:
+    """One argument on its way into the parameter buffer."""
+
+    entry: Entry
+    number: int
+    parameter: ptx.Parameter
+
+    def refuse(self, reason: str) -> NoReturn:
+        parameter = self.parameter
+        raise ArgumentError(
+            f"parameter {self.number} of {self.entry.name} ({parameter.name}: {parameter.type}, {parameter.size} bytes)"
+            f": {reason}"
+        )
+
+    @property
+    def is_struct(self) -> bool:
+        return self.parameter.type == "b8" and self.parameter.size > 1
+
+    @property
+    def is_float(self) -> bool:
+        return self.parameter.type.startswith("f")
+
+    def bytes_of(self, argument: Argument, memory: Memory) -> bytes:
+        size = self.parameter.size
+        if isinstance(argument, TensorMap):
+            return self.tensor_map(argument, memory)
+        if isinstance(argument, Allocation):
+            if argument.freed:
+                self.refuse(f"{argument.name} has been freed")
+            if size != 8 or self.is_struct or self.is_float:
+                self.refuse(f"the array {argument.name} is passed by pointer, which has 8 bytes")
+            return argument.address.to_bytes(8, "little")
+        if isinstance(argument, bytes | bytearray | memoryview | np.void):
+            raw = argument.tobytes() if isinstance(argument, np.void | memoryview) else bytes(argument)
+            if len(raw) != size:
+                self.refuse(f"{len(raw)} bytes are given")
+            return raw
+        if isinstance(argument, np.ndarray):
+            self.refuse("an array must be uploaded first, and its Allocation passed")
+        if isinstance(argument, np.generic):
+            return self.numpy_scalar(argument)
+        if self.is_struct:
+            self.refuse(f"a struct is passed as its bytes, not as {type(argument).__name__}")
+        if isinstance(argument, int):
+            return self.integer(int(argument))
+        if isinstance(argument, float):
+            if not self.is_float and self.parameter.type[0] != "b":
+                self.refuse(f"the float {argument} is given for an integer")
+            return struct.pack({2: "<e", 4: "<f", 8: "<d"}[size], argument)
+        self.refuse(f"{type(argument).__name__} is not an argument that a kernel takes")
+
+    def integer(self, value: int) -> bytes:
+        bits = 8 * self.parameter.size
+        if self.is_float:
+            self.refuse(f"the integer {value} is given for a float; write {value}.0")
+        if not -(1 << bits - 1) <= value < 1 << bits:
+            self.refuse(f"{value} does not fit into {bits} bits")
+        return (value % (1 << bits)).to_bytes(self.parameter.size, "little")
+
+    def numpy_scalar(self, value: np.generic) -> bytes:
+        if value.dtype.itemsize != self.parameter.size:
+            self.refuse(f"{value.dtype} has {value.dtype.itemsize} bytes")
+        if value.dtype.kind in "iub" and self.is_float:
+            self.refuse(f"{value.dtype} is given for a float")
+        if value.dtype.kind == "f" and not self.is_float and self.parameter.type[0] in "us" and self.parameter.size > 2:
+            self.refuse(f"{value.dtype} is given for an integer")
+        return bytes(value.tobytes())
+
+    def tensor_map(self, tensor: TensorMap, memory: Memory) -> bytes:
+        if self.parameter.size != 128:
+            self.refuse("a tensor map has 128 bytes and is passed as a `const __grid_constant__ CUtensorMap`")
+        if self.parameter.align < 64:
+            self.refuse("a tensor map must be aligned to 64 bytes")
+        allocation = memory.find(tensor.address)
+        if allocation is None:
+            self.refuse(f"nothing is allocated at the tensor map's address {tensor.address:#x}")
+        if tensor.address + tensor.extent > allocation.end:
+            self.refuse(
+                f"the tensor map covers {tensor.extent} bytes, but {allocation.name} has "
+                f"{allocation.end - tensor.address} from its address on: compare shape and strides"
+            )
+        return bytes(128)
+
+
+# --------------------------------------------------------------------------------------------- to the engine and back
+
+
+def _constant_pool(
+    entry: Entry,
+    grid: tuple[int, int, int],
+    block: tuple[int, int, int],
+    cluster: tuple[int, int, int],
+    dynamic: int,
+    variables: Mapping[str, Allocation],
+) -> npt.NDArray[np.uint8]:
+    """All constants of the entry, each repeated for the 32 lanes."""
+    decoded = entry.decoded
+    specials = _uniform_specials(entry, grid, block, cluster, dynamic)
+
+    def value(constant: Constant) -> int:
+        if constant.kind == "special":
+            if constant.name not in specials:
+                raise LaunchError(f"the emulator does not know the special register {constant.name}")
+            return specials[constant.name]
+        if constant.kind == "dynamic":
+            return entry.dynamic_shared_offset + constant.value
+        if constant.kind == "global":
+            return variables[constant.name].address + constant.value
+        return constant.value
+
+    nbytes = max(decoded.constant_bytes, CELL)
+    raw = np.zeros(nbytes + CELL, np.uint8)
+    start = -raw.ctypes.data % CELL
+    pool = raw[start : start + nbytes]
+    words = pool.view(np.uint32)
+    longs = pool.view(np.uint64)
+    for constant, offset in decoded.constants.items():
+        if constant.size == 8:
+            longs[offset // 8 : offset // 8 + 32] = value(constant) % 2**64
+        else:
+            words[offset // 4 : offset // 4 + 32] = value(constant) % 2**32
+    return pool
+
+
+def _uniform_specials(
+    entry: Entry, grid: tuple[int, int, int], block: tuple[int, int, int], cluster: tuple[int, int, int], dynamic: int
+) -> dict[str, int]:
+    """Special registers that are the same in every thread of a launch."""
+    shared = _shared_bytes(entry, dynamic)
+    values = {
+        "%nwarpid": 64,
+        "%nsmid": H200.sm_count,
+        "%gridid": 1,
+        "%is_explicit_cluster": int(entry.cluster is not None or cluster != (1, 1, 1)),
+        "%cluster_nctarank": cluster[0] * cluster[1] * cluster[2],
+        "%total_smem_size": shared,
+        "%aggr_smem_size": shared,
+        "%dynamic_smem_size": dynamic,
+        "%current_graph_exec": 0,
+        "%reserved_smem_offset_begin": 0,
+        "%reserved_smem_offset_end": 0,
+        "%reserved_smem_offset_cap": 0,
+    }
+    for name, numbers in (("ntid", block), ("nctaid", grid), ("cluster_nctaid", cluster)):
+        values.update({f"%{name}.{axis}": number for axis, number in zip("xyz", numbers, strict=True)})
+    for axis, blocks, step in zip("xyz", grid, cluster, strict=True):
+        values[f"%nclusterid.{axis}"] = blocks // step
+    return values
+
+
+def _engine_tensor_map(address: int, tensor: TensorMap) -> _engine.TensorMap:
+    return _engine.TensorMap(
+        address,
+        tensor.address,
+        ELEMENT_TYPES[tensor.element_type][0],
+        tensor.shape,
+        (tensor.element_bytes, *tensor.strides),
+        tensor.box,
+        tensor.element_strides,
+        tensor.swizzle,
+        tensor.nan_fill,
+    )
+
+
+def _position(linear: int, extent: tuple[int, int, int]) -> tuple[int, int, int]:
+    x, y, _ = extent
+    return linear % x, linear // x % y, linear // (x * y)

@@ -1,0 +1,172 @@
+"""A PTX module, ready to be launched."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from . import _engine, ptx
+from .decode import DecodedEntry, Layout, decode
+from .inline import inline_calls
+from .memory import Allocation, Memory
+
+__all__ = ["Entry", "Program"]
+
+
+@dataclass(eq=False, slots=True)
+class Entry:
+    """A kernel of a program.
+
+    ``static_shared_bytes``: shared memory that it declares; ``max_threads``: what ``__launch_bounds__`` promises, or
+    None; ``required_block``: the block it must be launched with, or None; ``cluster``: the cluster it is compiled
+    for, or None; ``register_count``: virtual registers, more than a GPU would need.
+    """
+
+    name: str
+    parameters: tuple[ptx.Parameter, ...]
+    static_shared_bytes: int
+    max_threads: int | None
+    required_block: tuple[int, int, int] | None
+    cluster: tuple[int, int, int] | None
+    register_count: int
+    program: Program = field(repr=False)
+    instructions: list[ptx.Instruction] = field(repr=False)
+    decoded: DecodedEntry = field(repr=False)
+    shared_variables: tuple[tuple[ptx.Variable, int], ...] = field(repr=False)
+    engine_program: _engine.Program = field(repr=False)  # the decoded rows as the engine keeps them
+    dynamic_shared_align: int
+    local_bytes: int
+
+    @property
+    def parameter_bytes(self) -> int:
+        """Size of the parameter buffer."""
+        return max((parameter.offset + parameter.size for parameter in self.parameters), default=0)
+
+    @property
+    def dynamic_shared_offset(self) -> int:
+        """Where dynamic shared memory begins in a block's shared memory."""
+        return _align(self.static_shared_bytes, self.dynamic_shared_align)
+
+
+@dataclass(eq=False, slots=True)
+class Program:
+    """A parsed and decoded PTX module.
+
+    ``entries`` holds its kernels by name, ``variables`` its global and constant variables, ``sources`` texts of CUDA
+    sources by file name, from which findings quote lines.
+    """
+
+    entries: dict[str, Entry]
+    variables: dict[str, ptx.Variable]
+    sources: dict[str, str]
+
+    @classmethod
+    def from_ptx(
+        cls, text: str, source_name: str | None = None, *, sources: Mapping[str, str] | None = None
+    ) -> Program:
+        """Parses and decodes a module.
+
+        ``source_name`` names the CUDA source where the PTX does not; ``sources`` maps file names (with or without
+        directories) to their text. Raises ``PtxSyntaxError`` with the line of the PTX, or ``UnsupportedInstruction``
+        with the line of the CUDA source.
+        """
+        module = ptx.parse(text, source_name)
+        variables = {v.name: v for v in module.variables.values() if v.space in ("global", "const")}
+        program = cls({}, variables, dict(sources or {}))
+        for function in module.functions.values():
+            if function.is_entry and function.defined:
+                program.entries[function.name] = _entry(program, module, function)
+        return program
+
+    def load(self, memory: Memory) -> dict[str, Allocation]:
+        """The module's variables in a memory, put there with their initial values by the first call."""
+        loaded = memory.modules.get(self)
+        if loaded is None:
+            loaded = memory.modules[self] = {name: _place(v, memory) for name, v in self.variables.items()}
+            for name, variable in self.variables.items():
+                for offset, symbol, addend, size in variable.relocations:
+                    if symbol not in loaded:
+                        raise ValueError(f"{name} is initialised with the address of {symbol}, which is not a variable")
+                    raw = (loaded[symbol].address + addend).to_bytes(8, "little")[:size]
+                    loaded[name].data[offset : offset + size] = list(raw)
+        return loaded
+
+    def variable(self, name: str, memory: Memory) -> Allocation:
+        """Where a ``__device__`` or ``__constant__`` variable lies; ``name`` is as in the source or in the PTX."""
+        loaded = self.load(memory)
+        found = [loaded[v.name] for v in self.variables.values() if name in (v.name, v.readable_name)]
+        if len(found) != 1:
+            raise KeyError(f"{'no variable is' if not found else 'several variables are'} called {name}")
+        return found[0]
+
+
+def _place(variable: ptx.Variable, memory: Memory) -> Allocation:
+    allocation = memory.allocate(
+        variable.size,
+        variable.readable_name,
+        align=max(variable.align, 16),
+        element_size=ptx.type_size(variable.type),
+        writable=variable.space != "const",
+    )
+    allocation.data[:] = 0
+    if variable.initial is not None:
+        allocation.data[: len(variable.initial)] = np.frombuffer(variable.initial, np.uint8)
+    allocation.written = None
+    return allocation
+
+
+def _entry(program: Program, module: ptx.Module, function: ptx.Function) -> Entry:
+    function = inline_calls(function, module)
+    in_shared = [v for v in (*module.variables.values(), *function.variables.values()) if v.space == "shared"]
+    dynamic = [variable for variable in in_shared if variable.external or not variable.size]
+    shared, shared_bytes = _offsets([variable for variable in in_shared if variable not in dynamic])
+    local, local_bytes = _offsets([v for v in function.variables.values() if v.space == "local"])
+    layout = Layout(
+        {variable.name: offset for variable, offset in shared},
+        frozenset(variable.name for variable in dynamic),
+        {variable.name: offset for variable, offset in local},
+        frozenset(program.variables),
+        {parameter.name: parameter.offset for parameter in function.parameters},
+    )
+    directives = function.directives
+    decoded = decode(function, layout)
+    threads = _triple(directives.get("maxntid"))
+    return Entry(
+        function.name,
+        function.parameters,
+        shared_bytes,
+        threads[0] * threads[1] * threads[2] if threads else None,
+        _triple(directives.get("reqntid")),
+        _triple(directives.get("reqnctapercluster")),
+        len(function.registers),
+        program,
+        function.instructions,
+        decoded,
+        tuple(shared),
+        _engine.Program(decoded.rows, decoded.operands, decoded.register_bytes, decoded.special_offset),
+        max((variable.align for variable in dynamic), default=16),
+        local_bytes,
+    )
+
+
+def _offsets(variables: list[ptx.Variable]) -> tuple[list[tuple[ptx.Variable, int]], int]:
+    """Variables one after the other, each at its alignment, and the bytes of all of them."""
+    placed, end = [], 0
+    for variable in variables:
+        start = _align(end, variable.align)
+        placed.append((variable, start))
+        end = start + variable.size
+    return placed, end
+
+
+def _triple(numbers: tuple[int, ...] | None) -> tuple[int, int, int] | None:
+    if not numbers:
+        return None
+    padded = (*numbers, 1, 1)
+    return padded[0], padded[1], padded[2]
+
+
+def _align(value: int, align: int) -> int:
+    return -(-value // align) * align

@@ -1,0 +1,80 @@
+"""Where and with what a run is made, for the record. Nothing in it identifies the machine or its user."""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import subprocess
+from datetime import UTC, datetime
+from importlib import metadata
+from pathlib import Path
+
+from .operation import SOURCES
+from .results import Environment
+
+PACKAGES = (
+    "kernel-workbench",
+    "cuda-bindings",
+    "cupy-cuda13x",
+    "hypothesis",
+    "ml-dtypes",
+    "numpy",
+    "nvidia-cuda-nvrtc",
+    "nvidia-cuda-runtime",
+    "torch",
+)
+"""Distributions that can change a result; the installed ones are recorded."""
+
+
+def describe() -> Environment:
+    """The environment of this process, now: date in UTC, commit, CPU and versions. Never fails."""
+    commit, dirty = _checkout(SOURCES.parent)
+    return Environment(
+        date=datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        commit=commit,
+        dirty=dirty,
+        host=f"{cpu_model()}, {core_count()} cores",
+        python=platform.python_version(),
+        packages={name: version for name in PACKAGES if (version := package_version(name))},
+    )
+
+
+def package_version(name: str) -> str | None:
+    """Version of an installed distribution, or None."""
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def cpu_model() -> str:
+    """The processor's marketing name where the system tells it, else its architecture."""
+    try:
+        found = re.search(r"^model name\s*:\s*(.+)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
+    except OSError:
+        found = None
+    return found[1].strip() if found else platform.processor() or platform.machine() or "unknown CPU"
+
+
+def core_count() -> int:
+    """Cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _checkout(root: Path) -> tuple[str, bool]:
+    """Commit and dirty state of the checkout at `root`; ("unknown", False) where `root` is not the top of one."""
+    if not (root / ".git").exists():  # an installed package inside somebody else's repository is not that repository
+        return "unknown", False
+    commit = _git(root, "rev-parse", "HEAD")
+    # generated reports are outcome, not cause: writing them must not make the next run look dirty
+    changed = _git(root, "status", "--porcelain", "--", ".", ":(exclude)reports")
+    return commit or "unknown", bool(changed)
+
+
+def _git(root: Path, *arguments: str) -> str | None:
+    try:
+        done = subprocess.run(["git", "-C", str(root), *arguments], capture_output=True, text=True, timeout=10)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout.strip() if done.returncode == 0 else None

@@ -1,0 +1,57 @@
+"""A verification in words: one line when it went well, the whole evidence when it did not."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from tabulate import tabulate
+
+from .results import Failure, Verdict, Verification
+
+
+def failed(verification: Verification) -> bool:
+    """Whether something is wrong. A stage that merely does not support what was asked has not failed."""
+    return verification.verdict is not Verdict.PASS and not (
+        verification.verdict is Verdict.UNSUPPORTED and verification.failure is None
+    )
+
+
+def unsupported_reasons(verification: Verification) -> str:
+    """Why problems were not taken, most frequent reason first."""
+    ordered = sorted(verification.unsupported.items(), key=lambda item: (-item[1], item[0]))
+    return "; ".join(reason for reason, _ in ordered)
+
+
+def tiers(counts: Mapping[str, int]) -> str:
+    """Comparisons in each tier: `exact 50, bounded 50`."""
+    return ", ".join(f"{name} {count}" for name, count in sorted(counts.items(), reverse=True)) or "-"
+
+
+def explain(spec: str, verification: Verification) -> str:
+    """Everything known about a failure: verdict, smallest problem, message, wrong elements, how to see it again."""
+    failure = verification.failure
+    if failure is None:
+        return f"{spec}: {verification.verdict} ({unsupported_reasons(verification) or 'no problem was tried'})"
+    parts = [
+        f"{spec}: {failure.verdict}",
+        f"smallest failing problem: {failure.problem}",
+        failure.message.rstrip(),
+    ]
+    if failure.wrong:
+        parts.append(wrong_elements(failure, "simple"))
+        if failure.wrong_count > len(failure.wrong):
+            parts.append(f"... and {failure.wrong_count - len(failure.wrong):,} more wrong elements")
+    if failure.replay:
+        parts.append(f"replay: {failure.replay}")
+    return "\n".join(parts)
+
+
+def wrong_elements(failure: Failure, table_format: str) -> str:
+    """The first wrong elements as a table in one of tabulate's formats."""
+    rows = [
+        (f"{e.output}[{', '.join(map(str, e.index))}]", e.got, e.expected, f"{e.bound:.3g}" if e.bound else "equal")
+        for e in failure.wrong
+    ]
+    headers = ("element", "got", "expected", "permitted error")
+    align = ("left", "right", "right", "right")
+    return str(tabulate(rows, headers, tablefmt=table_format, disable_numparse=True, colalign=align))

@@ -1,0 +1,310 @@
+"""Verifies a stage on a device: random problems, two tiers, the smallest failure. Timing comes after, never before."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import hypothesis
+import numpy as np
+from hypothesis import HealthCheck, Phase
+
+from . import registry
+from .comparison import Comparison, compare
+from .compiler import CompileError, compile_source
+from .devices import Device, Fault
+from .launch import Array
+from .operation import Arrays, Operation, Problem, Stage, Tier
+from .results import Agreement, Failure, Verdict, Verification
+
+SHRINK_SECONDS = 30.0
+"""Longest search for a smaller failing problem, after the first failure was found."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """A problem with its inputs, float64 reference and error bound."""
+
+    problem: Problem
+    arrays: dict[str, Array]
+    inputs: Arrays
+    expected: Arrays
+    bound: Arrays
+
+    @classmethod
+    def of(cls, problem: Problem) -> Case:
+        """Make the inputs of a problem and solve it by the reference."""
+        inputs = problem.inputs()
+        expected = problem.reference(inputs)
+        return cls(problem, problem.arrays(), inputs, expected, problem.bound(inputs, expected))
+
+    def storage(self) -> Arrays:
+        """Fresh storage for every array: inputs packed with NaN between the rows, outputs all NaN."""
+        return {
+            name: array.poisoned() if array.output else array.pack(self.inputs[name])
+            for name, array in self.arrays.items()
+        }
+
+    def judge(self, read: Callable[[str], np.ndarray[Any, Any]]) -> tuple[Failure | None, float]:
+        """Compare every output that `read` returns; a failure without replay command, and the worst error / bound."""
+        worst = 0.0
+        for name, array in self.arrays.items():
+            if not array.output:
+                continue
+            storage = read(name)
+            result = compare(name, array, array.view(storage), self.expected[name], self.bound[name], self.problem.tier)
+            worst = max(worst, result.worst)
+            if result.wrong_count:
+                return self._mismatch(name, result), worst
+            if stray := _written_padding(array, storage):
+                message = f"{stray} elements between the rows of {name} were written; they are not the kernel's"
+                return Failure(Verdict.OUT_OF_BOUNDS, str(self.problem), message, ""), worst
+        return None, worst
+
+    def changed_inputs(self, after: Arrays) -> list[str]:
+        """Names of the inputs whose storage differs from what the stage was given."""
+        before = self.storage()
+        return [n for n, array in self.arrays.items() if not array.output and after[n].tobytes() != before[n].tobytes()]
+
+    def _mismatch(self, name: str, result: Comparison) -> Failure:
+        message = f"{result.wrong_count} of {result.element_count} elements of {name} are wrong"
+        failure = Failure(Verdict.MISMATCH, str(self.problem), message, "", result.wrong)
+        failure.wrong_count, failure.element_count = result.wrong_count, result.element_count
+        return failure
+
+
+def _written_padding(array: Array, storage: np.ndarray[Any, Any]) -> int:
+    """How many elements between the rows no longer hold the NaN that was put there."""
+    if array.row_stride == array.shape[-1]:
+        return 0
+    untouched = np.isnan(storage)
+    array.view(untouched)[...] = True
+    return int((~untouched).sum())
+
+
+def solve(stage: Stage[Any], device: Device, case: Case) -> Arrays:
+    """The storage of every array after the stage has run on the case's inputs. Raises CompileError and Fault."""
+    compiled = compile_source(stage.path, stage.defines(case.problem))
+    bound = device.bind(compiled, stage.plan(case.problem), case.arrays, case.storage(), case.problem.seed)
+    try:
+        bound.run()
+        return {name: bound.read(name) for name in case.arrays}
+    finally:
+        bound.close()
+
+
+def run_problem(stage: Stage[Any], device: Device, problem: Problem) -> tuple[Failure | None, float]:
+    """Solve one problem and judge the outcome: the failure or None, and the worst error / bound.
+
+    Raises CompilerUnavailable; everything that is the stage's fault is in the failure.
+    """
+    case = Case.of(problem)
+    worst = 0.0
+    try:
+        after = solve(stage, device, case)
+    except CompileError as error:
+        failure: Failure | None = Failure(Verdict.COMPILE_ERROR, str(problem), str(error), "")
+    except Fault as fault:
+        failure = Failure(fault.verdict, str(problem), str(fault), "")
+    else:
+        failure, worst = case.judge(lambda name: after[name])
+        if failure is None and (changed := case.changed_inputs(after)):
+            message = f"the kernel wrote to its input {', '.join(changed)}"
+            failure = Failure(Verdict.INPUT_CHANGED, str(problem), message, "")
+    if failure:
+        failure.replay = f"workbench verify {stage.spec} --device {device.name} --problem '{problem}'"
+    return failure, worst
+
+
+class _Failed(Exception):
+    """Tells Hypothesis that a problem failed; the evidence is in the session."""
+
+
+class _Unsupported(Exception):
+    """The stage does not take the problem; Hypothesis is to draw another one."""
+
+
+@dataclass
+class _Session:
+    """What one verification has seen so far."""
+
+    stage: Stage[Any]
+    device: Device
+    wanted: int
+    on_problem: Callable[[int], None] | None
+    seen: set[Problem] = field(default_factory=set)
+    tiers: Counter[str] = field(default_factory=Counter)
+    covered: dict[str, Counter[str]] = field(default_factory=dict)
+    unsupported: Counter[str] = field(default_factory=Counter)
+    worst: float = 0.0
+    failures: dict[Problem, Failure] = field(default_factory=dict)
+    last: Failure | None = None
+    give_up: float = float("inf")
+
+    def try_problem(self, problem: Problem, tiers: tuple[Tier, ...] = tuple(Tier)) -> None:
+        """Judge a problem in the given tiers. Raises _Failed and _Unsupported."""
+        if len(self.seen) >= self.wanted and not self.failures:
+            return  # more were drawn than asked for, so that duplicates and rejected problems do not count
+        if reason := self.stage.supports(problem, self.device.architecture):
+            self.unsupported[reason] += 1
+            raise _Unsupported
+        if problem in self.seen:
+            return
+        for tier in tiers:
+            self._try_tier(problem.with_tier(tier))
+        self.seen.add(problem)
+        for name in problem.choices:
+            self.covered.setdefault(name, Counter())[getattr(problem, name)] += 1
+        if self.on_problem:
+            self.on_problem(len(self.seen))
+
+    def _try_tier(self, problem: Problem) -> None:
+        failure = self.failures.get(problem)
+        if failure is None:
+            if time.monotonic() > self.give_up:
+                return  # enough shrinking: Hypothesis keeps the smallest failure known so far
+            failure, worst = run_problem(self.stage, self.device, problem)
+            self.tiers[problem.tier] += 1
+            self.worst = max(self.worst, 0.0 if failure else worst)
+        if failure:
+            self.failures[problem] = self.last = failure
+            self.give_up = min(self.give_up, time.monotonic() + SHRINK_SECONDS)
+            if failure.verdict is Verdict.COMPILE_ERROR or getattr(self.device, "lost", False):
+                self.give_up = 0.0  # a smaller problem would say the same, or nothing at all
+            raise _Failed
+
+
+def verify(
+    stage: Stage[Any],
+    device: Device,
+    *,
+    examples: int = 50,
+    seed: int = 0,
+    problem: Problem | None = None,
+    on_problem: Callable[[int], None] | None = None,
+) -> Verification:
+    """Verify a stage on `examples` random problems that it supports, or on one given `problem`.
+
+    Every random problem is judged in both tiers; a given one in its own. A failure is shrunk to the smallest problem
+    that still fails. `on_problem` is called with the number of problems done. Raises CompilerUnavailable.
+    """
+    operation: Operation[Any] = registry.operations()[stage.operation]
+    size = operation.emulator_size if device.name == "emulator" else operation.cuda_size
+    session = _Session(stage, device, examples, on_problem)
+    started = time.monotonic()
+    try:
+        if problem is not None:
+            session.try_problem(problem, (problem.tier,))
+        else:
+            edges = tuple(sorted(set(stage.parameters.values())))
+            _search(operation.problems(size, edges), session, seed)
+    except (_Failed, _Unsupported):
+        pass  # the session knows
+    if session.last and session.last.verdict is not Verdict.COMPILE_ERROR and not getattr(device, "lost", False):
+        again, _ = run_problem(stage, device, operation.problem.parse(session.last.problem))
+        if again is None:
+            session.last.message += " (not every time: the same problem then passed)"
+    return Verification(
+        verdict=session.last.verdict if session.last else Verdict.PASS if session.seen else Verdict.UNSUPPORTED,
+        seed=seed,
+        problems=len(session.seen),
+        tiers=dict(session.tiers),
+        covered={name: dict(counts) for name, counts in session.covered.items()},
+        unsupported=dict(session.unsupported),
+        worst_error=session.worst,
+        seconds=round(time.monotonic() - started, 3),
+        failure=session.last,
+    )
+
+
+def agree(
+    stage: Stage[Any],
+    first: Device,
+    second: Device,
+    *,
+    examples: int = 200,
+    seed: int = 0,
+    on_problem: Callable[[int], None] | None = None,
+) -> Agreement:
+    """Solve `examples` random problems on two devices: bit-equal in the exact tier, both within the bound in the other.
+
+    Problems have the emulator's sizes. Raises CompilerUnavailable.
+    """
+    operation: Operation[Any] = registry.operations()[stage.operation]
+    result = Agreement(stage.operation, stage.name, [first.name, second.name], seed)
+    seen: set[Problem] = set()
+
+    def property_(problem: Problem) -> None:
+        if result.disagreement or len(seen) >= examples or problem in seen:
+            return
+        if any(stage.supports(problem, device.architecture) for device in (first, second)):
+            raise _Unsupported
+        for tier in Tier:
+            result.disagreement = _disagreement(stage, first, second, problem.with_tier(tier))
+            if result.disagreement:
+                return
+            result.tiers[tier] = result.tiers.get(tier, 0) + 1
+        seen.add(problem)
+        result.problems = len(seen)
+        if on_problem:
+            on_problem(len(seen))
+
+    edges = tuple(sorted(set(stage.parameters.values())))
+    _draw(operation.problems(operation.emulator_size, edges), property_, 2 * examples, seed)
+    return result
+
+
+def _disagreement(stage: Stage[Any], first: Device, second: Device, problem: Problem) -> str:
+    """How two devices differ on a problem, or nothing."""
+    case = Case.of(problem)
+    outputs: list[Arrays] = []
+    for device in (first, second):
+        try:
+            after = solve(stage, device, case)
+        except (CompileError, Fault) as error:
+            return f"{problem}: {device.name}: {error}"
+        failure, _ = case.judge(lambda name, after=after: after[name])  # type: ignore[misc]
+        if failure:
+            return f"{problem}: {device.name}: {failure.message}"
+        outputs.append(after)
+    if problem.tier is Tier.EXACT:
+        for name, array in case.arrays.items():
+            one, other = (np.ascontiguousarray(array.view(after[name])) for after in outputs)
+            if array.output and one.tobytes() != other.tobytes():
+                return f"{problem}: {name} differs in its bits"
+    return ""
+
+
+def _search(strategy: hypothesis.strategies.SearchStrategy[Any], session: _Session, seed: int) -> None:
+    """Let Hypothesis draw problems until as many as wanted passed, and shrink a failure. Raises _Failed."""
+    _draw(strategy, session.try_problem, 2 * session.wanted, seed)
+
+
+def _draw(
+    strategy: hypothesis.strategies.SearchStrategy[Any], property_: Callable[[Any], None], most: int, seed: int
+) -> None:
+    """Run a property on at most `most` problems that Hypothesis draws from the seed."""
+
+    def test_one(problem: Any) -> None:
+        try:
+            property_(problem)
+        except _Unsupported:
+            hypothesis.reject()
+
+    test = hypothesis.given(strategy)(test_one)
+    test = hypothesis.settings(
+        max_examples=most,
+        database=None,
+        deadline=None,
+        verbosity=hypothesis.Verbosity.quiet,
+        report_multiple_bugs=False,
+        print_blob=False,
+        phases=(Phase.generate, Phase.shrink),
+        suppress_health_check=list(HealthCheck),
+    )(test)
+    with contextlib.suppress(hypothesis.errors.Unsatisfiable):  # not one problem was supported
+        hypothesis.seed(seed)(test)()

@@ -1,0 +1,264 @@
+"""Matrix product C[m, n] = sum_k A[m, k] B[k, n] (layout `nn`) or B[n, k] (layout `nt`)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+from hypothesis import strategies as st
+
+from .. import bounds, reference
+from ..dtypes import BF16, FP16, FP32
+from ..launch import Array, Launch, TensorMap, ceil_div
+from ..operation import Arrays, Cost, Operation, Problem, Size, Tier, dtype_of, extents
+
+
+@dataclass(frozen=True)
+class GemmProblem(Problem):
+    """A: (m, k), B: (k, n) for `nn` or (n, k) for `nt`, C: (m, n); `pad_*` elements lie between the rows of each.
+
+    A and B are of type `dtype`; C is of type `out`: `dtype` or fp32, which is also what accumulates.
+    """
+
+    m: int = 1
+    n: int = 1
+    k: int = 1
+    dtype: str = "bf16"
+    out: str = "fp32"
+    layout: str = "nt"
+    pad_a: int = 0
+    pad_b: int = 0
+    pad_c: int = 0
+
+    extents: ClassVar[tuple[str, ...]] = ("m", "n", "k")
+    choices: ClassVar[Mapping[str, tuple[str, ...]]] = {
+        "dtype": (BF16.name, FP16.name, FP32.name),
+        "out": (BF16.name, FP16.name, FP32.name),
+        "layout": ("nn", "nt"),
+    }
+
+    @property
+    def label(self) -> str:
+        out = "" if self.out == self.dtype else f"->{self.out}"
+        return f"{self.m}x{self.n}x{self.k} {self.dtype}{out} {self.layout}"
+
+    @property
+    def lda(self) -> int:
+        """Elements from one row of A to the next."""
+        return self.k + self.pad_a
+
+    @property
+    def ldb(self) -> int:
+        """Elements from one row of B, as stored, to the next."""
+        return (self.n if self.layout == "nn" else self.k) + self.pad_b
+
+    @property
+    def ldc(self) -> int:
+        """Elements from one row of C to the next."""
+        return self.n + self.pad_c
+
+    def arrays(self) -> dict[str, Array]:
+        dtype = dtype_of(self.dtype)
+        b_shape = (self.k, self.n) if self.layout == "nn" else (self.n, self.k)
+        return {
+            "A": Array((self.m, self.k), dtype, self.lda),
+            "B": Array(b_shape, dtype, self.ldb),
+            "C": Array((self.m, self.n), dtype_of(self.out), self.ldc, output=True),
+        }
+
+    def reference(self, inputs: Arrays) -> Arrays:
+        return {"C": reference.gemm(inputs["A"], inputs["B"], trans_b=self.layout == "nt")}
+
+    def bound(self, inputs: Arrays, expected: Arrays) -> Arrays:
+        magnitude = reference.gemm(np.abs(inputs["A"]), np.abs(inputs["B"]), trans_b=self.layout == "nt")
+        return {"C": bounds.dot_products(expected["C"], magnitude, self.k, dtype_of(self.out))}
+
+    def wrong_answers(self, inputs: Arrays, expected: Arrays) -> dict[str, Arrays]:
+        a, b, c = inputs["A"].astype(np.float64), inputs["B"].astype(np.float64), expected["C"]
+        b = b if self.layout == "nn" else b.T
+        wrong = {
+            "all zeros": np.zeros_like(c),
+            "last k-term dropped": a[:, :-1] @ b[:-1],
+            "shifted by one column": np.roll(c, 1, axis=1),
+            "last row missing": np.concatenate([c[:-1], np.zeros_like(c[-1:])]),
+        }
+        if self.m == self.n:
+            wrong["transposed"] = c.T
+        if self.tier is Tier.BOUNDED and self.k >= 256:
+            wrong["fp16 accumulator"] = _fp16_accumulated(a, b)
+        return {name: {"C": value} for name, value in wrong.items()}
+
+    @property
+    def cost(self) -> Cost:
+        arrays = self.arrays().values()
+        return Cost(2 * self.m * self.n * self.k, sum(int(np.prod(a.shape)) * a.dtype.itemsize for a in arrays))
+
+
+def _fp16_accumulated(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    total = np.zeros((a.shape[0], b.shape[1]), np.float16)
+    for k in range(a.shape[1]):
+        total += np.outer(a[:, k], b[k]).astype(np.float16)
+    return total.astype(np.float64)
+
+
+def problems(size: Size, edges: tuple[int, ...]) -> st.SearchStrategy[GemmProblem]:
+    """GEMM problems within `size`; half of them with all leading dimensions a multiple of 8 elements, as TMA needs."""
+
+    @st.composite
+    def draw(d: st.DrawFn) -> GemmProblem:
+        m, n, k = (d(extents(size, edges)) for _ in range(3))
+        while m * n * k > size.work:  # halve the largest extent: keeps small problems small and shrinks well
+            m, n, k = (max(1, x // 2) if x == max(m, n, k) else x for x in (m, n, k))
+        dtype = d(st.sampled_from([BF16.name, FP16.name, FP32.name]))
+        layout = d(st.sampled_from(["nn", "nt"]))
+        aligned = d(st.booleans())
+        pads = [0, 0, 0]
+        for i, row in enumerate((k, n if layout == "nn" else k, n)):
+            pads[i] = (-row % 8 + 8 * d(st.integers(0, 2))) if aligned else d(st.integers(0, 5))
+        return GemmProblem(
+            m=m,
+            n=n,
+            k=k,
+            dtype=dtype,
+            out=d(st.sampled_from(sorted({dtype, FP32.name}))),
+            layout=layout,
+            pad_a=pads[0],
+            pad_b=pads[1],
+            pad_c=pads[2],
+            seed=d(st.integers(0, 2**16)),
+        )
+
+    return draw()
+
+
+def _suite() -> tuple[GemmProblem, ...]:
+    shapes = [(1024,) * 3, (2048,) * 3, (4096,) * 3, (8192,) * 3]
+    half = [
+        GemmProblem(m=m, n=n, k=k, dtype="bf16", out="bf16", layout=layout)
+        for m, n, k in shapes
+        for layout in ("nt", "nn")
+    ]
+    single = [GemmProblem(m=s, n=s, k=s, dtype="fp32", out="fp32", layout="nn") for s in (1024, 4096)]
+    return (*half, *single)
+
+
+GEMM = Operation(
+    name="gemm",
+    summary="matrix product C = A B, or A B^T",
+    problem=GemmProblem,
+    problems=problems,
+    suite=_suite(),
+    defines=lambda p: {
+        "IN": dtype_of(p.dtype).cuda,
+        "OUT": dtype_of(p.out).cuda,
+        "TRANS_B": int(p.layout == "nt"),
+    },
+    emulator_size=Size(extent=300, work=96**3),
+    cuda_size=Size(extent=1100, work=512**3),
+)
+
+
+def _scalars(p: GemmProblem) -> tuple[np.generic, ...]:
+    return tuple(np.int32(x) for x in (p.m, p.n, p.k, p.lda, p.ldb, p.ldc))
+
+
+def _tiles(p: GemmProblem, block_m: int, block_n: int) -> tuple[int, int, int]:
+    """A grid with columns of C along x and rows along y."""
+    return (ceil_div(p.n, block_n), ceil_div(p.m, block_m), 1)
+
+
+def _half_only(p: GemmProblem) -> str | None:
+    return None if p.dtype != "fp32" else "tensor cores multiply bf16 and fp16 here, not fp32"
+
+
+def _tensor_maps(p: GemmProblem) -> str | None:
+    for name in ("A", "B"):
+        if p.arrays()[name].row_stride * dtype_of(p.dtype).itemsize % 16:
+            return f"a tensor map needs the rows of {name} a multiple of 16 bytes apart"
+    return None
+
+
+@GEMM.stage(
+    "naive",
+    source="gemm/1_naive.cu",
+    idea="one thread computes one element of C",
+    parameters={"BLOCK_X": 16, "BLOCK_Y": 16},
+    alignment=1,
+)
+def naive(p: GemmProblem, size: Mapping[str, int]) -> Launch:
+    grid = (ceil_div(p.m, size["BLOCK_X"]), ceil_div(p.n, size["BLOCK_Y"]), 1)
+    return Launch("gemm_naive", grid, (size["BLOCK_X"], size["BLOCK_Y"], 1), ("A", "B", "C", *_scalars(p)))
+
+
+@GEMM.stage(
+    "warp_parallel",
+    source="gemm/2_warp_parallel.cu",
+    idea="a warp shares the dot products of a small patch of C, its lanes split k",
+    parameters={"PATCH_M": 4, "PATCH_N": 8, "WARPS_M": 4, "WARPS_N": 2},
+    alignment=1,
+)
+def warp_parallel(p: GemmProblem, size: Mapping[str, int]) -> Launch:
+    grid = _tiles(p, size["WARPS_M"] * size["PATCH_M"], size["WARPS_N"] * size["PATCH_N"])
+    threads = 32 * size["WARPS_M"] * size["WARPS_N"]
+    return Launch("gemm_warp_parallel", grid, (threads, 1, 1), ("A", "B", "C", *_scalars(p)))
+
+
+@GEMM.stage(
+    "smem_tiling",
+    source="gemm/3_smem_tiling.cu",
+    idea="a block shares tiles of A and B in shared memory, a thread keeps a tile of C in registers",
+    parameters={"BLOCK_M": 128, "BLOCK_N": 128, "BLOCK_K": 16, "THREAD_M": 8, "THREAD_N": 8},
+)
+def smem_tiling(p: GemmProblem, size: Mapping[str, int]) -> Launch:
+    threads = (size["BLOCK_M"] // size["THREAD_M"]) * (size["BLOCK_N"] // size["THREAD_N"])
+    grid = _tiles(p, size["BLOCK_M"], size["BLOCK_N"])
+    return Launch("gemm_smem_tiling", grid, (threads, 1, 1), ("A", "B", "C", *_scalars(p)))
+
+
+@GEMM.stage(
+    "tensor_core",
+    source="gemm/4_tensor_core.cu",
+    idea="tensor cores (mma.sync) fed by ldmatrix, from slices that cp.async brings ahead of time",
+    supports=_half_only,
+    parameters={"BLOCK_M": 128, "BLOCK_N": 128, "BLOCK_K": 64, "WARPS_M": 2, "WARPS_N": 2, "STAGES": 3},
+    architecture=80,
+)
+def tensor_core(p: GemmProblem, size: Mapping[str, int]) -> Launch:
+    slices = (size["BLOCK_M"] + size["BLOCK_N"]) * size["BLOCK_K"] * dtype_of(p.dtype).itemsize
+    return Launch(
+        "gemm_tensor_core",
+        _tiles(p, size["BLOCK_M"], size["BLOCK_N"]),
+        (32 * size["WARPS_M"] * size["WARPS_N"], 1, 1),
+        ("A", "B", "C", *_scalars(p)),
+        shared_bytes=size["STAGES"] * slices,
+    )
+
+
+@GEMM.stage(
+    "tma_pipeline",
+    source="gemm/5_tma_pipeline.cu",
+    idea="a producer has TMA fill a ring of slices, two consumer warpgroups have wgmma multiply them in place",
+    supports=lambda p: _half_only(p) or _tensor_maps(p),
+    parameters={"BLOCK_M": 128, "BLOCK_N": 256, "BLOCK_K": 64, "STAGES": 4, "GROUP_M": 16},
+    architecture=90,
+)
+def tma_pipeline(p: GemmProblem, size: Mapping[str, int]) -> Launch:
+    m, n, k, stages = size["BLOCK_M"], size["BLOCK_N"], size["BLOCK_K"], size["STAGES"]
+    consumers, panel = 2, 128 // dtype_of(p.dtype).itemsize  # warpgroups; columns in the width of the swizzle
+    slices = (m + n) * k * dtype_of(p.dtype).itemsize
+    staged = m * 256  # bytes of C that are collected before they are stored: 256 of every row
+    barriers = 2 * 8 * stages
+    return Launch(
+        "gemm_tma_pipeline",
+        (ceil_div(p.m, m) * ceil_div(p.n, n), 1, 1),
+        (128 * (1 + consumers), 1, 1),
+        (
+            TensorMap("A", box=(m, k)),
+            TensorMap("B", box=(n, k) if p.layout == "nt" else (k, panel)),
+            "C",
+            *(np.int32(x) for x in (p.m, p.n, p.k, p.ldc)),
+        ),
+        shared_bytes=stages * slices + staged + barriers,
+    )

@@ -1,0 +1,168 @@
+"""Matrix-vector product c[n] = sum_k a[k] B[n, k]."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+from hypothesis import strategies as st
+
+from .. import bounds, reference
+from ..dtypes import BF16, FP16, FP32
+from ..launch import Array, Launch, Plan, ceil_div
+from ..operation import Arrays, Cost, Operation, Problem, Size, dtype_of, extents
+
+
+@dataclass(frozen=True)
+class MatvecProblem(Problem):
+    """a: (k,), B: (n, k) with `pad_b` elements between its rows, c: (n,) of type `out` (`dtype` or fp32)."""
+
+    n: int = 1
+    k: int = 1
+    dtype: str = "bf16"
+    out: str = "fp32"
+    pad_b: int = 0
+
+    extents: ClassVar[tuple[str, ...]] = ("n", "k")
+    choices: ClassVar[Mapping[str, tuple[str, ...]]] = {
+        "dtype": (BF16.name, FP16.name, FP32.name),
+        "out": (BF16.name, FP16.name, FP32.name),
+    }
+
+    @property
+    def label(self) -> str:
+        out = "" if self.out == self.dtype else f"->{self.out}"
+        return f"{self.n}x{self.k} {self.dtype}{out}"
+
+    @property
+    def ldb(self) -> int:
+        """Elements from one row of B to the next."""
+        return self.k + self.pad_b
+
+    def arrays(self) -> dict[str, Array]:
+        dtype = dtype_of(self.dtype)
+        return {
+            "a": Array((self.k,), dtype),
+            "B": Array((self.n, self.k), dtype, self.ldb),
+            "c": Array((self.n,), dtype_of(self.out), output=True),
+        }
+
+    def reference(self, inputs: Arrays) -> Arrays:
+        return {"c": reference.matvec(inputs["a"], inputs["B"])}
+
+    def bound(self, inputs: Arrays, expected: Arrays) -> Arrays:
+        magnitude = reference.matvec(np.abs(inputs["a"]), np.abs(inputs["B"]))
+        return {"c": bounds.dot_products(expected["c"], magnitude, self.k, dtype_of(self.out))}
+
+    def wrong_answers(self, inputs: Arrays, expected: Arrays) -> dict[str, Arrays]:
+        a, b, c = inputs["a"].astype(np.float64), inputs["B"].astype(np.float64), expected["c"]
+        wrong = {
+            "all zeros": np.zeros_like(c),
+            "last k-term dropped": b[:, :-1] @ a[:-1],
+            "shifted by one row": np.roll(c, 1),
+            "last row missing": np.concatenate([c[:-1], [0.0]]),
+        }
+        return {name: {"c": value} for name, value in wrong.items()}
+
+    @property
+    def cost(self) -> Cost:
+        arrays = self.arrays().values()
+        return Cost(2 * self.n * self.k, sum(int(np.prod(a.shape)) * a.dtype.itemsize for a in arrays))
+
+
+def problems(size: Size, edges: tuple[int, ...]) -> st.SearchStrategy[MatvecProblem]:
+    """Matrix-vector problems within `size`; half of them with rows a multiple of 16 bytes apart."""
+
+    @st.composite
+    def draw(d: st.DrawFn) -> MatvecProblem:
+        n, k = d(extents(size, edges)), d(extents(size, edges))
+        while n * k > size.work:
+            n, k = (n // 2, k) if n >= k else (n, k // 2)
+        dtype = d(st.sampled_from([BF16.name, FP16.name, FP32.name]))
+        aligned = d(st.booleans())
+        pad = -k % 8 + 8 * d(st.integers(0, 2)) if aligned else d(st.integers(0, 5))
+        out = d(st.sampled_from(sorted({dtype, FP32.name})))
+        return MatvecProblem(n=n, k=k, dtype=dtype, out=out, pad_b=pad, seed=d(st.integers(0, 2**16)))
+
+    return draw()
+
+
+MATVEC = Operation(
+    name="matvec",
+    summary="matrix-vector product c = B a",
+    problem=MatvecProblem,
+    problems=problems,
+    suite=tuple(
+        MatvecProblem(n=n, k=k, dtype=dtype, out=dtype)
+        for dtype in ("bf16", "fp32")
+        for n, k in ((4096, 4096), (16384, 16384), (28672, 8192), (1024, 65536), (65536, 1024))
+    ),
+    defines=lambda p: {"IN": dtype_of(p.dtype).cuda, "OUT": dtype_of(p.out).cuda},
+    emulator_size=Size(extent=3000, work=100_000),
+    cuda_size=Size(extent=20_000, work=4_000_000),
+    metric="GB/s",
+)
+
+
+def _scalars(p: MatvecProblem) -> tuple[np.generic, ...]:
+    return tuple(np.int32(x) for x in (p.n, p.k, p.ldb))
+
+
+def _launch(kernel: str, p: MatvecProblem, rows_a_block: int, threads: int) -> Launch:
+    return Launch(kernel, (ceil_div(p.n, rows_a_block), 1, 1), (threads, 1, 1), ("a", "B", "c", *_scalars(p)))
+
+
+@MATVEC.stage(
+    "naive",
+    source="matvec/1_naive.cu",
+    idea="one thread computes one element of c",
+    parameters={"THREADS": 128},
+    alignment=1,
+)
+def naive(p: MatvecProblem, size: Mapping[str, int]) -> Launch:
+    return _launch("matvec_naive", p, size["THREADS"], size["THREADS"])
+
+
+@MATVEC.stage(
+    "warp_parallel",
+    source="matvec/2_warp_parallel.cu",
+    idea="a warp shares a row: its lanes split k",
+    parameters={"THREADS": 256},
+    alignment=1,
+)
+def warp_parallel(p: MatvecProblem, size: Mapping[str, int]) -> Launch:
+    return _launch("matvec_warp_parallel", p, size["THREADS"] // 32, size["THREADS"])
+
+
+@MATVEC.stage(
+    "vectorized",
+    source="matvec/3_vectorized.cu",
+    idea="16 bytes a load, several loads in flight",
+    parameters={"THREADS": 256, "UNROLL": 4},
+)
+def vectorized(p: MatvecProblem, size: Mapping[str, int]) -> Launch:
+    return _launch("matvec_vectorized", p, size["THREADS"] // 32, size["THREADS"])
+
+
+@MATVEC.stage(
+    "split_k",
+    source="matvec/4_split_k.cu",
+    idea="where rows are few, several warps share one; a second kernel adds up their sums",
+    parameters={"THREADS": 256, "UNROLL": 4, "WARPS": 4096},
+)
+def split_k(p: MatvecProblem, size: Mapping[str, int]) -> Plan:
+    threads = size["THREADS"]
+    least = 32 * 16 // dtype_of(p.dtype).itemsize * size["UNROLL"]  # elements that a warp loads at once
+    splits = max(1, min(ceil_div(size["WARPS"], p.n), p.k // least))
+    part = ceil_div(ceil_div(p.k, splits), least) * least
+    splits = ceil_div(p.k, part)
+    grid = (ceil_div(p.n, threads // 32), splits, 1)
+    launches = [Launch("matvec_parts", grid, (threads, 1, 1), ("a", "B", "partial", "c", *_scalars(p), np.int32(part)))]
+    if splits > 1:
+        blocks = (ceil_div(p.n, threads), 1, 1)
+        launches.append(
+            Launch("matvec_finish", blocks, (threads, 1, 1), ("partial", "c", np.int32(p.n), np.int32(splits)))
+        )
+    return Plan(tuple(launches), scratch={"partial": Array((splits, p.n), FP32, output=True)})

@@ -1,0 +1,128 @@
+"""Elementwise sum c[i] = a[i] + b[i]."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+from hypothesis import strategies as st
+
+from .. import reference
+from ..dtypes import DTYPES
+from ..launch import Array, Launch, ceil_div
+from ..operation import Arrays, Cost, Operation, Problem, Size, dtype_of, extents
+
+
+@dataclass(frozen=True)
+class VectorAddProblem(Problem):
+    """a, b, c: (n,), all of type `dtype`."""
+
+    n: int = 1
+    dtype: str = "fp32"
+
+    extents: ClassVar[tuple[str, ...]] = ("n",)
+    choices: ClassVar[Mapping[str, tuple[str, ...]]] = {"dtype": tuple(DTYPES)}
+
+    @property
+    def label(self) -> str:
+        return f"{self.n} {self.dtype}"
+
+    def arrays(self) -> dict[str, Array]:
+        dtype = dtype_of(self.dtype)
+        return {
+            "a": Array((self.n,), dtype),
+            "b": Array((self.n,), dtype),
+            "c": Array((self.n,), dtype, output=True),
+        }
+
+    def reference(self, inputs: Arrays) -> Arrays:
+        return {"c": reference.vector_add(inputs["a"], inputs["b"])}
+
+    def bound(self, inputs: Arrays, expected: Arrays) -> Arrays:
+        dtype = dtype_of(self.dtype)
+        return {"c": dtype.unit_roundoff * np.abs(expected["c"]) + dtype.smallest}
+
+    def wrong_answers(self, inputs: Arrays, expected: Arrays) -> dict[str, Arrays]:
+        c = expected["c"]
+        wrong = {
+            "all zeros": np.zeros_like(c),
+            "only a": inputs["a"].astype(np.float64),
+            "shifted by one": np.roll(c, 1),
+            "last element missing": np.concatenate([c[:-1], [0.0]]),
+        }
+        return {name: {"c": value} for name, value in wrong.items()}
+
+    @property
+    def cost(self) -> Cost:
+        return Cost(self.n, 3 * self.n * dtype_of(self.dtype).itemsize)
+
+
+def problems(size: Size, edges: tuple[int, ...]) -> st.SearchStrategy[VectorAddProblem]:
+    """Vectors of up to `size.extent` elements."""
+    return st.builds(
+        VectorAddProblem,
+        n=extents(size, edges),
+        dtype=st.sampled_from(tuple(DTYPES)),
+        seed=st.integers(0, 2**16),
+    )
+
+
+VECTOR_ADD = Operation(
+    name="vector_add",
+    summary="elementwise sum c = a + b",
+    problem=VectorAddProblem,
+    problems=problems,
+    suite=(
+        VectorAddProblem(n=2**20, dtype="fp32"),
+        VectorAddProblem(n=2**26, dtype="bf16"),
+        VectorAddProblem(n=2**30, dtype="fp32"),
+    ),
+    defines=lambda p: {"IN": dtype_of(p.dtype).cuda},
+    emulator_size=Size(extent=20_000, work=20_000),
+    cuda_size=Size(extent=5_000_000, work=5_000_000),
+    metric="GB/s",
+)
+
+
+def _launch(kernel: str, p: VectorAddProblem, blocks: int, threads: int) -> Launch:
+    return Launch(kernel, (blocks, 1, 1), (threads, 1, 1), ("a", "b", "c", np.int64(p.n)))
+
+
+def _width(p: VectorAddProblem) -> int:
+    """Elements in 16 bytes."""
+    return 16 // dtype_of(p.dtype).itemsize
+
+
+@VECTOR_ADD.stage(
+    "naive",
+    source="vector_add/1_naive.cu",
+    idea="one thread adds one element",
+    parameters={"THREADS": 256},
+    alignment=1,
+)
+def naive(p: VectorAddProblem, size: Mapping[str, int]) -> Launch:
+    return _launch("vector_add_naive", p, ceil_div(p.n, size["THREADS"]), size["THREADS"])
+
+
+@VECTOR_ADD.stage(
+    "vectorized",
+    source="vector_add/2_vectorized.cu",
+    idea="one thread adds 16 bytes",
+    parameters={"THREADS": 256},
+)
+def vectorized(p: VectorAddProblem, size: Mapping[str, int]) -> Launch:
+    blocks = ceil_div(p.n, size["THREADS"] * _width(p))
+    return _launch("vector_add_vectorized", p, blocks, size["THREADS"])
+
+
+@VECTOR_ADD.stage(
+    "grid_stride",
+    source="vector_add/3_grid_stride.cu",
+    idea="a grid of bounded size strides through the vectors",
+    parameters={"THREADS": 256, "BLOCKS": 65536},
+)
+def grid_stride(p: VectorAddProblem, size: Mapping[str, int]) -> Launch:
+    blocks = min(size["BLOCKS"], ceil_div(p.n, size["THREADS"] * _width(p)))
+    return _launch("vector_add_grid_stride", p, blocks, size["THREADS"])

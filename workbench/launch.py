@@ -1,0 +1,109 @@
+"""What a stage asks a device to run: a plan of launches over named arrays. Knows neither operations nor devices."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from .dtypes import DType
+
+Dim3 = tuple[int, int, int]
+
+
+@dataclass(frozen=True)
+class Array:
+    """An array in device memory: logical `shape`, its rows `leading` elements apart (the leading dimension).
+
+    The storage ends with the last element of the last row: nothing behind it may be touched.
+    """
+
+    shape: tuple[int, ...]
+    dtype: DType
+    leading: int | None = None
+    output: bool = False
+
+    def __post_init__(self) -> None:
+        if self.leading is not None and self.leading < self.shape[-1]:
+            raise ValueError(f"leading dimension {self.leading} is smaller than a row of {self.shape[-1]} elements")
+
+    @property
+    def row_stride(self) -> int:
+        """Elements from one row to the next."""
+        return self.shape[-1] if self.leading is None else self.leading
+
+    @property
+    def rows(self) -> int:
+        """Rows of the array seen as a matrix (all dimensions but the last, flattened)."""
+        return int(np.prod(self.shape[:-1], dtype=np.int64))
+
+    @property
+    def storage_elements(self) -> int:
+        """Elements from the first to the last, the padding between rows included."""
+        return (self.rows - 1) * self.row_stride + self.shape[-1]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the storage."""
+        return self.storage_elements * self.dtype.itemsize
+
+    def view(self, storage: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        """The logical array, shape `self.shape`, as a view of its one-dimensional storage."""
+        if storage.shape != (self.storage_elements,):
+            raise ValueError(f"storage has shape {storage.shape}, not ({self.storage_elements},)")
+        size = storage.itemsize  # not the dtype's: a mask over the storage can be viewed as well
+        rows = np.lib.stride_tricks.as_strided(storage, (self.rows, self.shape[-1]), (self.row_stride * size, size))
+        return rows.reshape(self.shape)
+
+    def poisoned(self) -> np.ndarray[Any, Any]:
+        """Fresh storage in which every element is NaN."""
+        return np.full(self.storage_elements, np.nan, self.dtype.numpy)
+
+    def pack(self, values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        """Storage that holds `values` (shape `self.shape`), with NaN in the padding between rows."""
+        storage = self.poisoned()
+        self.view(storage)[...] = values
+        return storage
+
+
+@dataclass(frozen=True)
+class TensorMap:
+    """A TMA descriptor over a two-dimensional array argument (`cuTensorMapEncodeTiled`).
+
+    `box` is (rows, columns) of a tile in elements; `swizzle` the bytes of the swizzle pattern (0, 32, 64 or 128).
+    """
+
+    array: str
+    box: tuple[int, int]
+    swizzle: int = 128
+
+
+Argument = str | np.generic | TensorMap
+"""A kernel argument: the name of an array (its pointer is passed), a NumPy scalar, or a tensor map passed by value."""
+
+
+@dataclass(frozen=True)
+class Launch:
+    """One kernel launch: `kernel` is the `extern "C"` entry point; sizes in blocks, threads, bytes and blocks."""
+
+    kernel: str
+    grid: Dim3
+    block: Dim3
+    args: tuple[Argument, ...]
+    shared_bytes: int = 0
+    cluster: Dim3 = (1, 1, 1)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The launches of a stage for one problem, in stream order, and the scratch arrays they hand data over in."""
+
+    launches: tuple[Launch, ...]
+    scratch: Mapping[str, Array] = field(default_factory=dict)
+
+
+def ceil_div(a: int, b: int) -> int:
+    """The number of tiles of size `b` that cover `a`."""
+    return -(-a // b)

@@ -1,0 +1,72 @@
+"""Clocks, power, temperature and throttle reasons of the GPU, read through NVML where it is installed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+from .results import Conditions
+
+
+@dataclass(frozen=True)
+class StaticInfo:
+    """What does not change during a run: driver version, maximum clocks in MHz, power limit in W."""
+
+    driver: str = ""
+    sm_clock_mhz: int = 0
+    memory_clock_mhz: int = 0
+    power_limit_w: float = 0.0
+
+
+@cache
+def _handle() -> tuple[Any, Any] | None:
+    try:
+        import pynvml
+
+        pynvml.nvmlInit()
+        return pynvml, pynvml.nvmlDeviceGetHandleByIndex(0)
+    except Exception:  # neither the module nor the library is needed to run
+        return None
+
+
+def available() -> bool:
+    """Whether NVML answers on this machine."""
+    return _handle() is not None
+
+
+def static_info() -> StaticInfo:
+    """Driver, maximum clocks and power limit; zeros where NVML is missing."""
+    found = _handle()
+    if not found:
+        return StaticInfo()
+    nvml, handle = found
+    return StaticInfo(
+        driver=str(nvml.nvmlSystemGetDriverVersion()),
+        sm_clock_mhz=nvml.nvmlDeviceGetMaxClockInfo(handle, nvml.NVML_CLOCK_SM),
+        memory_clock_mhz=nvml.nvmlDeviceGetMaxClockInfo(handle, nvml.NVML_CLOCK_MEM),
+        power_limit_w=nvml.nvmlDeviceGetPowerManagementLimit(handle) / 1000,
+    )
+
+
+def sample(conditions: Conditions) -> None:
+    """Append what the device is doing right now to `conditions`."""
+    found = _handle()
+    if not found:
+        return
+    nvml, handle = found
+    conditions.sm_clock_mhz.append(nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_SM))
+    conditions.memory_clock_mhz.append(nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_MEM))
+    conditions.power_w.append(nvml.nvmlDeviceGetPowerUsage(handle) / 1000)
+    conditions.temperature_c.append(nvml.nvmlDeviceGetTemperature(handle, nvml.NVML_TEMPERATURE_GPU))
+    reasons = nvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle)
+    for name, bit in sorted(vars(nvml).items()):
+        if (
+            name.startswith("nvmlClocksThrottleReason")
+            and isinstance(bit, int)
+            and bit & reasons
+            and bit & (bit - 1) == 0
+        ):
+            text = name.removeprefix("nvmlClocksThrottleReason")
+            if text not in ("GpuIdle", "None", "All") and text not in conditions.throttle_reasons:
+                conditions.throttle_reasons.append(text)

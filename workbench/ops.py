@@ -1,0 +1,180 @@
+"""The operations as functions on CuPy arrays, each solved by the fastest stage that supports the problem."""
+
+from __future__ import annotations
+
+import functools
+import operator
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from . import registry
+from .compiler import compile_source
+from .devices.cuda import CudaDevice
+from .dtypes import DTYPES, DType, from_numpy
+from .kernels.gemm import GemmProblem
+from .kernels.matvec import MatvecProblem
+from .kernels.vector_add import VectorAddProblem
+from .operation import Problem, Stage
+
+
+@cache
+def _device(number: int) -> CudaDevice:
+    return CudaDevice()
+
+
+def gemm(a: Any, b: Any, *, trans_b: bool = False, out_dtype: Any = None) -> Any:
+    """Matrix product on the GPU, accumulated in fp32.
+
+    a: (m, k), b: (k, n), or (n, k) with `trans_b`: CuPy arrays of one dtype (bfloat16, float16 or float32), rows
+    contiguous, any distance between them; a `b` whose columns are contiguous is taken too. Returns (m, n) of
+    `out_dtype`: the dtype of the inputs (default) or float32. Raises TypeError for wrong types and dtypes, ValueError
+    for wrong shapes, strides or devices.
+    """
+    dtype = _common_dtype("gemm", a=a, b=b)
+    for name, array in (("a", a), ("b", b)):
+        if array.ndim != 2:
+            raise ValueError(f"gemm: {name} has shape {array.shape}; it has to have two dimensions")
+    b_kn = b.T if trans_b else b
+    if a.shape[1] != b_kn.shape[0]:
+        wanted = f"(n, {a.shape[1]})" if trans_b else f"({a.shape[1]}, n)"
+        raise ValueError(f"gemm: b has shape {b.shape}; for a of shape {a.shape} it has to be {wanted}")
+    if 0 in a.shape or 0 in b.shape:
+        raise ValueError(f"gemm: a {a.shape} and b {b.shape} have to have at least one element each")
+    layout = "nn" if _rows_contiguous(b_kn) else "nt"
+    stored = b_kn if layout == "nn" else b_kn.T
+    out = _output_dtype("gemm", dtype, out_dtype)
+    problem = GemmProblem(
+        m=a.shape[0],
+        n=b_kn.shape[1],
+        k=a.shape[1],
+        dtype=dtype.name,
+        out=out.name,
+        layout=layout,
+        pad_a=_row_stride("gemm", "a", a) - a.shape[1],
+        pad_b=_row_stride("gemm", "b", stored) - stored.shape[1],
+    )
+    return _solve(problem, "gemm", {"A": a, "B": stored}, "C")
+
+
+def matvec(a: Any, b: Any, *, out_dtype: Any = None) -> Any:
+    """Matrix-vector product on the GPU, accumulated in fp32: c[n] = sum_k a[k] b[n, k].
+
+    a: (k,), contiguous; b: (n, k), rows contiguous: CuPy arrays of one dtype (bfloat16, float16 or float32). Returns
+    (n,) of `out_dtype`: the dtype of the inputs (default) or float32. Raises TypeError and ValueError like `gemm`.
+    """
+    dtype = _common_dtype("matvec", a=a, b=b)
+    if a.ndim != 1 or b.ndim != 2 or a.shape[0] != b.shape[1]:
+        raise ValueError(f"matvec: a has shape {a.shape} and b {b.shape}; they have to be (k,) and (n, k)")
+    if 0 in b.shape:
+        raise ValueError(f"matvec: b {b.shape} has to have at least one element")
+    _contiguous("matvec", "a", a)
+    problem = MatvecProblem(
+        n=b.shape[0],
+        k=b.shape[1],
+        dtype=dtype.name,
+        out=_output_dtype("matvec", dtype, out_dtype).name,
+        pad_b=_row_stride("matvec", "b", b) - b.shape[1],
+    )
+    return _solve(problem, "matvec", {"a": a, "B": b}, "c")
+
+
+def vector_add(a: Any, b: Any) -> Any:
+    """Elementwise sum on the GPU. a, b: (n,), contiguous CuPy arrays of one dtype; returns (n,) of that dtype.
+
+    Raises TypeError and ValueError like `gemm`.
+    """
+    dtype = _common_dtype("vector_add", a=a, b=b)
+    if a.ndim != 1 or a.shape != b.shape or not a.shape[0]:
+        raise ValueError(f"vector_add: a has shape {a.shape} and b {b.shape}; they have to be the same (n,), n >= 1")
+    _contiguous("vector_add", "a", a)
+    _contiguous("vector_add", "b", b)
+    return _solve(VectorAddProblem(n=a.shape[0], dtype=dtype.name), "vector_add", {"a": a, "b": b}, "c")
+
+
+def choose(operation: str, problem: Problem, architecture: int, alignment: int = 256) -> Stage[Any]:
+    """The fastest stage that supports `problem`: the last such one of the ladder. Raises ValueError where none does.
+
+    `alignment` in bytes divides the address of every array.
+    """
+    stage: Stage[Any]
+    for stage in reversed(registry.operations()[operation].stages):
+        if stage.supports(problem, architecture) is None and alignment % stage.alignment == 0:
+            return stage
+    raise ValueError(f"no stage of {operation} supports {problem.label} on this device")
+
+
+def _common_dtype(function: str, **arrays: Any) -> DType:
+    import cupy
+
+    for name, array in arrays.items():
+        if not isinstance(array, cupy.ndarray):
+            kind = type(array)
+            raise TypeError(f"{function}: {name} is a {kind.__module__}.{kind.__name__}; it has to be a cupy.ndarray")
+        if from_numpy(array.dtype) is None:
+            allowed = ", ".join(str(t.numpy) for t in DTYPES.values())
+            raise TypeError(f"{function}: {name} has dtype {array.dtype}; it has to be one of {allowed}")
+    current = cupy.cuda.Device().id
+    for name, array in arrays.items():
+        if array.device.id != current:
+            raise ValueError(
+                f"{function}: {name} is on device {array.device.id} and the current one is {current}; "
+                "use cupy.cuda.Device(n) as a context, or copy the array"
+            )
+    dtypes = {str(array.dtype) for array in arrays.values()}
+    if len(dtypes) > 1:
+        raise TypeError(f"{function}: the arrays have dtypes {', '.join(sorted(dtypes))}; they have to have the same")
+    found = from_numpy(next(iter(arrays.values())).dtype)
+    assert found is not None
+    return found
+
+
+def _output_dtype(function: str, dtype: DType, wanted: Any) -> DType:
+    out = dtype if wanted is None else from_numpy(np.dtype(wanted))
+    if out is None or out.name not in (dtype.name, "fp32"):
+        raise TypeError(f"{function}: out_dtype is {wanted}; it has to be {dtype.numpy} or float32")
+    return out
+
+
+def _rows_contiguous(array: Any) -> bool:
+    return bool(array.shape[1] == 1 or array.strides[1] == array.itemsize)
+
+
+def _row_stride(function: str, name: str, array: Any) -> int:
+    """Elements from one row to the next. Raises ValueError where the kernels cannot walk the array."""
+    rows, columns = array.shape
+    if rows == 1 and _rows_contiguous(array):
+        return int(columns)
+    stride, remainder = divmod(array.strides[0], array.itemsize)
+    if not _rows_contiguous(array) or remainder or stride < columns:
+        raise ValueError(
+            f"{function}: {name} has strides {array.strides} bytes; each row has to be contiguous and to follow the "
+            "one before it: use cupy.ascontiguousarray"
+        )
+    return int(stride)
+
+
+def _contiguous(function: str, name: str, array: Any) -> None:
+    if array.shape[0] > 1 and array.strides[0] != array.itemsize:
+        raise ValueError(
+            f"{function}: {name} is not contiguous (stride {array.strides[0]} bytes): use ascontiguousarray"
+        )
+
+
+def _solve(problem: Problem, operation: str, inputs: dict[str, Any], output: str) -> Any:
+    import cupy
+
+    device = _device(cupy.cuda.Device().id)
+    # the lowest set bit of all addresses together is what every one of them is a multiple of
+    addresses = functools.reduce(operator.or_, (array.data.ptr for array in inputs.values()))
+    stage = choose(operation, problem, device.architecture, addresses & -addresses)
+    compiled = compile_source(stage.path, stage.defines(problem))
+    plan = stage.plan(problem)
+    arrays = {**problem.arrays(), **plan.scratch}
+    result = cupy.empty(arrays[output].shape, arrays[output].dtype.numpy)
+    scratch = {name: cupy.empty(array.nbytes, cupy.uint8) for name, array in plan.scratch.items()}
+    pointers = {name: array.data.ptr for name, array in {**inputs, **scratch, output: result}.items()}
+    for launch in plan.launches:
+        device.prepare(compiled, launch, arrays, pointers)()
+    return result

@@ -1,0 +1,215 @@
+"""The charts of a report, legible at 800 pixels and without telling colours apart. Same data, same bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+from matplotlib.artist import Artist
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from matplotlib.layout_engine import ConstrainedLayoutEngine
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
+from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
+
+from . import derived
+from .results import DeviceInfo
+
+WIDTH_INCHES = 8.0
+DPI = 200
+"""1,600 pixels: sharp when a page shows them 800 wide."""
+
+INK, GREY, GRID = "#222222", "#666666", "#dddddd"
+BAR, BEST, VENDOR = "#56B4E9", "#0072B2", "#D55E00"
+SERIES = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+MARKERS = "osD^vP*X<>"
+"""Okabe and Ito's palette, distinct under colour blindness; every series has a marker of its own as well."""
+
+STYLE = {
+    "font.family": "DejaVu Sans",
+    "font.size": 9.5,
+    "axes.edgecolor": GREY,
+    "axes.labelcolor": INK,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.titlesize": 10.5,
+    "axes.titleweight": "bold",
+    "axes.titlelocation": "left",
+    "text.color": INK,
+    "xtick.color": INK,
+    "ytick.color": INK,
+}
+
+
+def save(figure: Figure, path: Path) -> Path:
+    """Write a PNG without anything in it that depends on when or by which version it was made."""
+    figure.savefig(path, dpi=DPI, metadata={"Software": None})
+    return path
+
+
+def _style() -> AbstractContextManager[None]:
+    """Matplotlib's defaults and `STYLE`, whatever the user's own configuration says."""
+    rc: Any = {**matplotlib.rcParamsDefault, "backend": "agg", **STYLE}
+    return matplotlib.rc_context(rc)
+
+
+def _figure(height: float) -> Figure:
+    figure = Figure(figsize=(WIDTH_INCHES, height), layout=ConstrainedLayoutEngine(w_pad=0.08, h_pad=0.08))
+    FigureCanvasAgg(figure)
+    return figure
+
+
+def ladder(ladders: Sequence[derived.Ladder], metric: str) -> Figure:
+    """Throughput of every stage and baseline, a panel a problem size, with the physical limit as a line."""
+    with _style():
+        columns = min(2, len(ladders))
+        rows = -(-len(ladders) // columns)
+        bars = max(len(x.rungs) + len(x.baselines) for x in ladders)
+        figure = _figure(rows * (0.75 + 0.26 * bars) + 0.7)
+        panels = figure.subplots(rows, columns, squeeze=False)
+        for axes, item in zip(panels.flat, ladders, strict=False):
+            _panel(axes, item, metric)
+            axes.set_ylim(bars - 0.4, -0.6)
+        for axes in list(panels.flat)[len(ladders) :]:
+            axes.set_axis_off()
+        figure.supxlabel(f"{metric}, cold median", fontsize=9.5)
+        key = [Patch(color=BEST, label="fastest stage"), Patch(color=BAR, label="other stages")]
+        if any(x.baselines for x in ladders):
+            key.append(Patch(facecolor="white", edgecolor=VENDOR, hatch="////", label="baseline"))
+        handles: list[Artist] = [*key]
+        if any(x.rungs[0].measurement.floor_us > 0 for x in ladders):
+            handles.append(Line2D([], [], color=INK, linestyle="--", linewidth=1.6, label="physical limit"))
+        figure.legend(handles=handles, loc="outside upper center", ncols=len(handles), frameon=False)
+    return figure
+
+
+def _panel(axes: Axes, item: derived.Ladder, metric: str) -> None:
+    m = item.rungs[0].measurement
+    names = [r.stage for r in item.rungs] + list(item.baselines)
+    times = [r.cold_us for r in item.rungs] + [derived.median(b.cold_us) for b in item.baselines.values()]
+    values = [derived.throughput(m, us, metric) for us in times]
+    limit = derived.throughput(m, m.floor_us, metric) if m.floor_us > 0 else 0.0
+    own = len(item.rungs)
+    colours = [BEST if r is item.best else BAR for r in item.rungs]
+    axes.barh(range(own), values[:own], color=colours, height=0.7)
+    axes.barh(range(own, len(values)), values[own:], facecolor="white", edgecolor=VENDOR, hatch="////", height=0.62)
+    if limit:
+        axes.axvline(limit, color=INK, linestyle="--", linewidth=1.6)
+    for position, value in enumerate(values):
+        axes.annotate(
+            derived.three_digits(value),
+            (value, position),
+            (5, 0),
+            textcoords="offset points",
+            va="center",
+            bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.8},  # keeps the limit's line out of the digits
+        )
+    axes.set_yticks(range(len(names)), names)
+    axes.set_xlim(0, max([*values, limit]) * 1.2)
+    axes.xaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 2.5, 5, 10]))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}"))
+    axes.tick_params(axis="y", length=0)
+    axes.xaxis.grid(True, color=GRID, linewidth=0.8)
+    axes.set_axisbelow(True)
+    axes.set_title(item.label)
+
+
+def roofline(ladders: Sequence[derived.Ladder], device: DeviceInfo) -> Figure | None:
+    """Attained against attainable FLOP/s over arithmetic intensity; None where the device's peaks are unknown.
+
+    Points of the input type with the highest peak are filled, those of other types hollow.
+    """
+    measured = [r for x in ladders for r in x.rungs]
+    types = {derived.dtype(r.measurement) for r in measured}
+    peaks = {t: device.peak_flops[t] for t in sorted(types) if device.peak_flops.get(t)}
+    bandwidth = device.peak_bytes_per_s
+    if not peaks or not bandwidth:
+        return None
+    highest = max(peaks.values())
+    with _style():
+        figure = _figure(5.4)
+        axes = figure.subplots()
+        points = [(r.measurement.flops / r.measurement.bytes, r) for r in measured]
+        xs = [x for x, _ in points]
+        # a ridge far from every point would only squeeze the points into a corner
+        near = [ridge for p in peaks.values() if min(xs) / 20 < (ridge := p / bandwidth) < max(xs) * 8]
+        left, right = min([*xs, *near]) / 2.5, max([x * 2.5 for x in xs] + [ridge * 6 for ridge in near])
+        groups: dict[float, list[str]] = {}
+        for name, peak in peaks.items():
+            groups.setdefault(peak, []).append(name)
+        for peak, names in groups.items():
+            _roof(axes, f"{' and '.join(names)} {_flops(peak)}", peak, bandwidth, (left, right))
+        _slope(axes, min(highest, right * bandwidth), bandwidth, left)
+        stages = list(dict.fromkeys(r.stage for r in measured))
+        for x, rung in points:
+            i = stages.index(rung.stage)
+            filled = peaks.get(derived.dtype(rung.measurement), highest) == highest
+            axes.plot(
+                [x],
+                [derived.throughput(rung.measurement, rung.cold_us, derived.TFLOPS)],
+                linestyle="none",
+                marker=MARKERS[i % len(MARKERS)],
+                markersize=7,
+                markeredgewidth=1.4,
+                markeredgecolor=SERIES[i % len(SERIES)],
+                markerfacecolor=SERIES[i % len(SERIES)] if filled else "white",
+                zorder=3,
+            )
+        _log_axes(axes, (left, right))
+        axes.set_xlabel("arithmetic intensity: FLOP for each byte that has to be moved")
+        axes.set_ylabel("TFLOP/s, cold median")
+        handles = [
+            Line2D([], [], linestyle="none", marker=MARKERS[i % len(MARKERS)], color=SERIES[i % len(SERIES)], label=s)
+            for i, s in enumerate(stages)
+        ]
+        if len(groups) > 1:
+            handles += [
+                Line2D([], [], linestyle="none", marker="o", color=GREY, label=", ".join(names))
+                for peak, names in groups.items()
+            ]
+            for (peak, _), handle in zip(groups.items(), handles[len(stages) :], strict=True):
+                handle.set_markerfacecolor(GREY if peak == highest else "white")
+        figure.legend(handles=handles, loc="outside lower center", ncols=min(5, len(handles)), frameon=False)
+    return figure
+
+
+def _flops(value: float) -> str:
+    return f"{derived.three_digits(value / 1e12)} TFLOP/s"
+
+
+def _roof(axes: Axes, text: str, peak: float, bandwidth: float, span: tuple[float, float]) -> None:
+    """The flat part of a roof, named at its right end; nothing where it begins outside the chart."""
+    ridge = peak / bandwidth
+    if ridge < span[1]:
+        axes.plot([max(ridge, span[0]), span[1]], [peak / 1e12] * 2, color=GREY, linewidth=1.6)
+        axes.annotate(text, (span[1], peak / 1e12), (-4, 4), textcoords="offset points", ha="right", fontsize=9)
+
+
+def _slope(axes: Axes, top: float, bandwidth: float, left: float) -> None:
+    """The slanted part of all roofs, up to the highest one in FLOP/s."""
+    xs = [left, top / bandwidth]
+    axes.plot(xs, [x * bandwidth / 1e12 for x in xs], color=GREY, linewidth=1.6)
+    text = f"{derived.three_digits(bandwidth / 1e9)} GB/s"
+    middle = (xs[0] * xs[1]) ** 0.5
+    axes.annotate(
+        text, (middle, middle * bandwidth / 1e12), (-8, 6), textcoords="offset points", ha="right", fontsize=9
+    )
+
+
+def _log_axes(axes: Axes, span: tuple[float, float]) -> None:
+    axes.set_xscale("log")
+    axes.set_yscale("log")
+    axes.set_xlim(*span)
+    low, high = axes.get_ylim()
+    axes.set_ylim(low, high * 1.3)
+    for axis, (least, most) in ((axes.xaxis, span), (axes.yaxis, (low, high))):
+        axis.set_major_locator(LogLocator(10, subs=(1, 2, 5) if most / least < 300 else (1,)))
+        axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}"))
+        axis.set_minor_formatter(NullFormatter())
+    axes.grid(True, color=GRID, linewidth=0.8)
+    axes.set_axisbelow(True)

@@ -1,0 +1,94 @@
+"""Stages as pytest items: a test that takes the fixture `workbench_stage` runs once for every stage.
+
+    def test_stage(workbench_stage):
+        workbench_stage.verify()
+
+The ids read `gemm-tma_pipeline-emulator`, so that `pytest -k tma_pipeline` verifies one stage. A project whose tests do
+not take the fixture is left alone: nothing of the workbench is imported there.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from .devices import Device
+    from .operation import Stage
+
+FIXTURE = "workbench_stage"
+DEVICE = pytest.StashKey["Device"]()
+
+
+@dataclass(frozen=True)
+class StageUnderTest:
+    """A stage, the device it is verified on, and how thoroughly."""
+
+    stage: Stage[Any]
+    device: Device
+    examples: int
+    seed: int
+
+    def verify(self) -> None:
+        """Verify the stage on random problems. Fails with the whole evidence, skips where no problem is supported."""
+        from .evidence import explain, failed
+        from .harness import verify
+        from .results import Verdict
+
+        outcome = verify(self.stage, self.device, examples=self.examples, seed=self.seed)
+        if failed(outcome):
+            pytest.fail(explain(self.stage.spec, outcome), pytrace=False)
+        if outcome.verdict is Verdict.UNSUPPORTED:
+            pytest.skip(explain(self.stage.spec, outcome))
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """The options of the plugin."""
+    group = parser.getgroup("workbench", "CUDA kernel stages")
+    group.addoption(
+        "--workbench-device",
+        choices=("auto", "cuda", "emulator"),
+        default="auto",
+        help="where stages are verified; auto is the GPU where there is one, else the emulator (default: auto)",
+    )
+    group.addoption(
+        "--workbench-examples", type=_positive, default=20, help="random problems for each stage (default: 20)"
+    )
+    group.addoption("--workbench-seed", type=int, default=0, help="which random problems are drawn (default: 0)")
+
+
+def _positive(text: str) -> int:
+    value = int(text)
+    if value < 1:
+        raise ValueError(text)
+    return value
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """One item a stage for every test that takes the fixture."""
+    if FIXTURE not in metafunc.fixturenames:
+        return
+    from . import registry
+
+    config = metafunc.config
+    device = _device(config)
+    under_test = [
+        StageUnderTest(stage, device, config.option.workbench_examples, config.option.workbench_seed)
+        for stage in registry.stages()
+    ]
+    ids = [f"{item.stage.operation}-{item.stage.name}-{device.name}" for item in under_test]
+    metafunc.parametrize(FIXTURE, under_test, ids=ids)
+
+
+def _device(config: pytest.Config) -> Device:
+    """The device of this session, opened once. Raises CollectError with the remedy where there is none."""
+    from .devices import DeviceUnavailable, open_device
+
+    if DEVICE not in config.stash:
+        try:
+            config.stash[DEVICE] = open_device(config.option.workbench_device)
+        except DeviceUnavailable as error:
+            raise pytest.Collector.CollectError(str(error)) from None
+    return config.stash[DEVICE]

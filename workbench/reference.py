@@ -1,0 +1,25 @@
+"""The float64 NumPy definition of every operation."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+Array = np.ndarray[Any, Any]
+
+
+def gemm(a: Array, b: Array, *, trans_b: bool = False) -> Array:
+    """Matrix product. a: (m, k); b: (k, n), or (n, k) with `trans_b`; returns (m, n) float64."""
+    b64 = b.astype(np.float64)
+    return a.astype(np.float64) @ (b64.T if trans_b else b64)
+
+
+def matvec(a: Array, b: Array) -> Array:
+    """Matrix-vector product. a: (k,); b: (n, k); returns (n,) float64."""
+    return b.astype(np.float64) @ a.astype(np.float64)
+
+
+def vector_add(a: Array, b: Array) -> Array:
+    """Elementwise sum. a, b: (n,); returns (n,) float64."""
+    return a.astype(np.float64) + b.astype(np.float64)

@@ -1,0 +1,446 @@
+"""Results to Markdown: a page an operation and device, with its charts, and an index over all of them.
+
+Every figure is read from the JSON beside the page. The same JSON gives the same bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from string import ascii_uppercase
+
+from tabulate import tabulate
+
+from . import derived, registry, store
+from .derived import duration, percent, three_digits
+from .evidence import explain, failed, tiers, wrong_elements
+from .results import AgreementRun, Resources, ResultsError, Run, StageResult, Verdict
+
+Entry = tuple[StageResult, Run]
+
+REASONS = 4
+"""Reasons for not taking problems that are written out for each stage."""
+
+
+def write(output: Path, only: str | None = None) -> list[Path]:
+    """Write the pages of every device folder in `output` (or of `only` that one) and the index; returns their paths.
+
+    Raises ResultsError where there are no results or some cannot be read, OSError where nothing can be written.
+    """
+    folders = [f for f in sorted(output.iterdir()) if (f / store.LATEST).is_file()] if output.is_dir() else []
+    if not folders:
+        raise ResultsError(f"there are no results in {output}; make some with: workbench run --output {output}")
+    loaded = {folder: store.load(folder) for folder in folders}
+    written = []
+    for folder, runs in loaded.items():
+        if only in (None, folder.name):
+            written += _write_folder(folder, runs)
+    index = output / "README.md"
+    index.write_text(_index({folder.name: [run for _, run in runs] for folder, runs in loaded.items()}))
+    return [*written, index]
+
+
+def _write_folder(folder: Path, runs: Sequence[tuple[Path, Run]]) -> list[Path]:
+    """The pages and charts of one device."""
+    written = []
+    path = folder / store.AGREEMENT
+    for page in _pages(runs, AgreementRun.load(path) if path.is_file() else None):
+        charts = page.write_charts(folder)
+        target = folder / f"{page.operation}.md"
+        target.write_text(page.text([c.name for c in charts]))
+        written += [target, *charts]
+    return written
+
+
+def _pages(runs: Sequence[tuple[Path, Run]], agreement: AgreementRun | None = None) -> list[Page]:
+    """A page for each operation that has results, in the registry's order."""
+    entries = store.current(run for _, run in runs)
+    known = list(registry.operations())
+    names = sorted({s.operation for s, _ in entries}, key=lambda n: (known.index(n) if n in known else len(known), n))
+    return [Page.of(name, [e for e in entries if e[0].operation == name], runs, agreement) for name in names]
+
+
+@dataclass(frozen=True)
+class Page:
+    """One operation on one device. `entries` are its stages in ladder order, each with the run it is from."""
+
+    operation: str
+    summary: str
+    metric: str
+    entries: list[Entry]
+    files: list[tuple[str, Run]]
+    ladders: list[derived.Ladder]
+    agreement: AgreementRun | None = None
+
+    @classmethod
+    def of(
+        cls, name: str, entries: list[Entry], runs: Sequence[tuple[Path, Run]], agreement: AgreementRun | None = None
+    ) -> Page:
+        """A page; an operation that the registry no longer has is reported all the same."""
+        operation = registry.operations().get(name)
+        order = [s.name for s in operation.stages] if operation else []
+        entries = sorted(entries, key=lambda e: order.index(e[0].stage) if e[0].stage in order else len(order))
+        used = [(path.name, run) for path, run in runs if any(r is run for _, r in entries)]
+        labels = [p.label for p in operation.suite] if operation else []
+        return cls(
+            name,
+            operation.summary if operation else "",
+            operation.metric if operation else derived.TFLOPS,
+            entries,
+            used,
+            derived.ladders(entries, labels),
+            agreement,
+        )
+
+    @property
+    def newest(self) -> Run:
+        """The run whose device the page describes."""
+        return self.files[0][1]
+
+    def mark(self, run: Run) -> str:
+        """`A`, `B` ... for the run, where there are several."""
+        return next(ascii_uppercase[i % 26] for i, (_, r) in enumerate(self.files) if r is run)
+
+    def name(self, stage: str, run: Run) -> str:
+        """A stage's name in a table, with the mark of its run where there are several."""
+        return f"`{stage}`" + (f" ({self.mark(run)})" if len(self.files) > 1 else "")
+
+    def write_charts(self, folder: Path) -> list[Path]:
+        """The ladder chart and the roofline, where something was timed."""
+        if not self.ladders:
+            return []
+        try:
+            from . import plots
+        except ImportError:
+            return []  # the page says so
+
+        written = [plots.save(plots.ladder(self.ladders, self.metric), folder / f"{self.operation}-ladder.png")]
+        roofline = plots.roofline(self.ladders, self.newest.device)
+        if roofline is not None:
+            written.append(plots.save(roofline, folder / f"{self.operation}-roofline.png"))
+        return written
+
+    def text(self, charts: Sequence[str]) -> str:
+        """The Markdown of the page; `charts` are the file names that `write_charts` wrote."""
+        links = " and ".join(f"[{name}]({name})" for name, _ in self.files)
+        parts = [
+            f"# {self.operation} on {self.newest.device.name}",
+            f"{_sentence(self.summary)} Generated by `workbench run`; every figure is read from {links}.",
+            *self._ladder(),
+            *self._verified(),
+            *self._timed(charts),
+            *self._resources(),
+            *self._environment(),
+        ]
+        return "\n\n".join(parts) + "\n"
+
+    def _ladder(self) -> list[str]:
+        rows = [
+            (self.name(s.stage, run), s.idea, f"`cuda_src/{s.source}`", f"`{s.source_sha256[:12]}`")
+            for s, run in self.entries
+        ]
+        return ["## Stages", _table(("stage", "idea", "source", "SHA-256"), rows)]
+
+    def _verified(self) -> list[str]:
+        headers = ("stage", "verdict", "problems", "comparisons", "covered", "worst error / bound", "seed")
+        rows = []
+        for s, run in self.entries:
+            v = s.verification
+            verdict = f"**{v.verdict}**" if failed(v) else str(v.verdict)
+            covered = "; ".join(
+                f"{field}: {', '.join(f'{value} {count}' for value, count in sorted(counts.items()))}"
+                for field, counts in sorted(v.covered.items())
+            )
+            worst = f"{v.worst_error:.3f}" if v.tiers.get("bounded") else "-"
+            counts = (f"{v.problems:,}", tiers(v.tiers), covered or "-", worst, v.seed)
+            rows.append((self.name(s.stage, run), verdict, *counts))
+        where = "in the emulator" if self.newest.device.kind == "emulator" else "on the device"
+        parts = [
+            "## What was verified",
+            f"Random problems, solved {where} and compared element by element with a float64 NumPy reference, before "
+            "anything was timed. Exact: small-integer inputs, bit-equal results. Bounded: zero-mean inputs, every "
+            "element's error within its a-priori bound (1 in the column of errors).",
+            _table(headers, rows, headers[2:3] + headers[5:]),
+        ]
+        refused = [line for s, _ in self.entries for line in _refused(s)]
+        if refused:
+            parts += ["Problems that a stage does not take were drawn too and left out:", "\n".join(refused)]
+        for s, _ in self.entries:
+            if failed(s.verification):
+                parts += self._failure(s)
+        return [*parts, *self._agreement()]
+
+    def _agreement(self) -> list[str]:
+        if self.agreement is None:
+            return []
+        rows = [
+            (f"`{s.stage}`", f"{s.problems:,}", tiers(s.tiers), s.seed, s.disagreement or "they agree")
+            for s in self.agreement.stages
+            if s.operation == self.operation
+        ]
+        if not rows:
+            return []
+        made = self.agreement.environment
+        return [
+            "### The device and the emulator",
+            "The same random problems were solved on this device and in the emulator: bit-equal results in the exact "
+            f"tier, both within the bound in the other ([{store.AGREEMENT}]({store.AGREEMENT}), {made.date}, commit "
+            f"`{made.commit[:12]}`" + (" with uncommitted changes)." if made.dirty else ")."),
+            _table(("stage", "problems", "agreeing comparisons", "seed", "outcome"), rows, ("problems", "seed")),
+        ]
+
+    @staticmethod
+    def _failure(s: StageResult) -> list[str]:
+        parts = [f"### `{s.operation}:{s.stage}` failed: {s.verification.verdict}"]
+        failure = s.verification.failure
+        if failure is None:
+            return [*parts, _fenced(explain(f"{s.operation}:{s.stage}", s.verification))]
+        parts += [f"Smallest failing problem: `{failure.problem}`", _fenced(failure.message.rstrip())]
+        if failure.wrong:
+            shown = f"The first {len(failure.wrong)} of {failure.wrong_count:,} wrong elements"
+            parts += [f"{shown} ({failure.element_count:,} in all):", wrong_elements(failure, "pipe")]
+        return [*parts, f"Replay: `{failure.replay}`"] if failure.replay else parts
+
+    def _timed(self, charts: Sequence[str]) -> list[str]:
+        parts = ["## What was timed"]
+        if self.newest.device.kind == "emulator":
+            return [
+                *parts,
+                "Nothing: the emulator executes the kernels' PTX to check it and says nothing about speed. Times come "
+                "from `workbench run` on a machine with a GPU.",
+            ]
+        if not self.ladders:
+            return [*parts, "Nothing.", *self._untimed()]
+        parts.append(self._conditions())
+        parts += [f"![{_alt(c)}]({c})" for c in charts] or [
+            "There are no charts: matplotlib was not installed (`pip install 'kernel-workbench[plots]'`)."
+        ]
+        for ladder in self.ladders:
+            parts += [f"### {self.operation} {ladder.label}", self._ladder_table(ladder), self._floor(ladder)]
+        return [*parts, *self._untimed()]
+
+    def _conditions(self) -> str:
+        measured = [r.measurement for ladder in self.ladders for r in ladder.rungs]
+        seen = [m.conditions for m in measured]
+        observed = [
+            _range("SM clock", [x for c in seen for x in c.sm_clock_mhz], "MHz"),
+            _range("memory clock", [x for c in seen for x in c.memory_clock_mhz], "MHz"),
+            _range("power", [x for c in seen for x in c.power_w], "W"),
+            _range("temperature", [x for c in seen for x in c.temperature_c], "°C"),
+        ]
+        state = "; ".join(o for o in observed if o)
+        reasons = sorted({reason for c in seen for reason in c.throttle_reasons})
+        throttled = f"Clocks were held back by: {', '.join(reasons)}." if reasons else "No throttling was reported."
+        return (
+            "Cold: the L2 is flushed before every sample. Sustained: launches back to back. Times are medians, with "
+            "the first and third quartile of the cold samples; throughput, shares and gain are of the cold median. "
+            "Each stage and the baselines ran interleaved; *of vendor* compares with the fastest library in the "
+            "stage's own samples, *of floor* with the time that the device's peaks allow at best, *gain* is the "
+            "speed-up over the stage before. "
+            + (f"During timing: {state}. {throttled}" if state else "Clocks and power could not be read.")
+        )
+
+    def _ladder_table(self, ladder: derived.Ladder) -> str:
+        headers = ("", "cold", "quartiles", "sustained", self.metric, "of vendor", "of floor", "gain", "samples")
+        rows: list[tuple[str, ...]] = []
+        for rung in ladder.rungs:
+            m = rung.measurement
+            cells = (
+                self.name(rung.stage, rung.run),
+                *self._times(m.timing.cold_us, m.timing.sustained_us),
+                three_digits(derived.throughput(m, rung.cold_us, self.metric)),
+                percent(derived.share_of_vendor(m)),
+                percent(derived.share_of_floor(m)),
+                f"{rung.gain:.2f}x" if rung.gain else "-",
+                str(len(m.timing.cold_us)),
+            )
+            rows.append(tuple(f"**{c}**" for c in cells) if rung is ladder.best else cells)
+        m = ladder.rungs[0].measurement
+        for baseline in ladder.baselines.values():
+            cold = derived.median(baseline.cold_us)
+            floor = m.floor_us / cold if m.floor_us > 0 else None
+            speed = three_digits(derived.throughput(m, cold, self.metric))
+            times = self._times(baseline.cold_us, baseline.sustained_us)
+            rows.append((baseline.name, *times, speed, "-", percent(floor), "-", str(len(baseline.cold_us))))
+        return _table(headers, rows, headers[1:])
+
+    @staticmethod
+    def _times(cold: Sequence[float], sustained: Sequence[float]) -> tuple[str, str, str]:
+        low, high = derived.quartiles(cold)
+        back_to_back = duration(derived.median(sustained)) if sustained else "-"
+        return duration(derived.median(cold)), f"{duration(low)} to {duration(high)}", back_to_back
+
+    def _floor(self, ladder: derived.Ladder) -> str:
+        m = ladder.rungs[0].measurement
+        work = f"{m.flops / 1e9:,.3f} GFLOP, {m.bytes / 1e6:,.1f} MB at least"
+        if m.floor_us <= 0:
+            return f"{work}; the device's peaks are unknown, so there is no physical floor."
+        speed = three_digits(derived.throughput(m, m.floor_us, self.metric))
+        return f"{work}; physical floor {duration(m.floor_us)} ({speed} {self.metric}), set by {m.floor_by}."
+
+    def _untimed(self) -> list[str]:
+        lines = [f"- `{s.stage}`, {label}: {reason}" for s, _ in self.entries for label, reason in s.untimed.items()]
+        return ["### Not timed", "\n".join(_one_line(line) for line in lines)] if lines else []
+
+    def _resources(self) -> list[str]:
+        numeric = ("registers", "static shared", "dynamic shared", "spills", "threads", "blocks / SM", "occupancy")
+        headers = ("stage", "kernel", "variant", *numeric, "limited by")
+        rows, shared = [], []
+        for s, run in self.entries:
+            common, own = derived.variants(s.resources)
+            shared += [f"- {self.name(s.stage, run)}: `{common}`"] if common else []
+            rows += [
+                (self.name(s.stage, run), *_resource_cells(r, variant))
+                for r, variant in zip(s.resources, own, strict=True)
+            ]
+        if not rows:
+            return []
+        note = "Registers a thread, bytes of shared memory a block; occupancy is theoretical and leaves clusters out."
+        parts = ["## Resources", note, _table(headers, rows, numeric)]
+        return [*parts, "In every variant of a stage:", "\n".join(shared)] if shared else parts
+
+    def _environment(self) -> list[str]:
+        names = [name if len(self.files) == 1 else f"{self.mark(run)}: {name}" for name, run in self.files]
+        columns = [_environment_rows(run) for _, run in self.files]
+        keys = list(dict.fromkeys(key for column in columns for key in column))
+        rows = [(key, *(column.get(key, "-") for column in columns)) for key in keys]
+        parts = ["## Environment", _table(("", *names), rows)]
+        if len(self.files) > 1:
+            parts.insert(
+                1, "The stages were not all run at once; the letter behind a stage says which run its figures are from."
+            )
+        return parts
+
+
+def _refused(s: StageResult) -> list[str]:
+    """Why a stage left problems out, the most frequent reasons first."""
+    ordered = sorted(s.verification.unsupported.items(), key=lambda item: (-item[1], item[0]))
+    lines = [f"- `{s.stage}`: {_one_line(reason)} ({count:,} drawn)" for reason, count in ordered[:REASONS]]
+    if rest := ordered[REASONS:]:  # reasons that name sizes can be as many as the problems
+        lines.append(f"- `{s.stage}`: {len(rest)} more such reasons ({sum(count for _, count in rest):,} drawn)")
+    return lines
+
+
+def _resource_cells(r: Resources, variant: str) -> tuple[str, ...]:
+    return (
+        f"`{r.kernel}`",
+        f"`{variant}`" if variant else "-",
+        str(r.registers),
+        f"{r.static_shared:,} B",
+        f"{r.dynamic_shared:,} B",
+        f"{r.spill_bytes:,} B",
+        str(r.block_threads),
+        str(r.blocks_per_sm),
+        f"{100 * r.occupancy:.0f} %",
+        r.limiter,
+    )
+
+
+def _environment_rows(run: Run) -> dict[str, str]:
+    d, e = run.device, run.environment
+    rows = {
+        "date": e.date,
+        "commit": f"`{e.commit[:12]}`" + (" with uncommitted changes" if e.dirty else ""),
+        "seed, examples": f"{run.seed}, {run.examples} problems a stage",
+        "device": f"{d.name}, {d.architecture}, {d.sm_count} SMs",
+    }
+    if d.memory_bytes:
+        rows["memory, L2"] = f"{d.memory_bytes / 2**30:.0f} GiB, {d.l2_bytes / 2**20:.0f} MiB"
+    if d.driver:
+        rows["driver"] = d.driver
+    if d.sm_clock_mhz:
+        rows["maximum clocks"] = f"SM {d.sm_clock_mhz:,} MHz, memory {d.memory_clock_mhz:,} MHz"
+    if d.power_limit_w:
+        rows["power limit"] = f"{d.power_limit_w:.0f} W"
+    if d.peak_bytes_per_s:
+        rows["peak bandwidth"] = _peak(d.peak_bytes_per_s / 1e9, derived.GBPS, d.peak_formulas.get("bytes_per_s"))
+    for name, value in sorted(d.peak_flops.items()):
+        rows[f"peak {name}"] = _peak(value / 1e12, derived.TFLOPS, d.peak_formulas.get(name))
+    rows |= {"host": e.host, "Python": e.python}
+    measured = [baseline for s in run.stages for m in s.measurements for baseline in m.baselines]
+    if versions := sorted({f"{b.name}: {b.version}" for b in measured if b.version}):
+        rows["baselines"] = "; ".join(versions)
+    return rows | dict(sorted(e.packages.items()))
+
+
+def _peak(value: float, unit: str, formula: str | None) -> str:
+    return f"{three_digits(value)} {unit}" + (f" ({formula})" if formula else "")
+
+
+def _index(devices: dict[str, list[Run]]) -> str:
+    """The page over all devices and operations."""
+    headers = ("operation", "device", "stages passed", "fastest stage", "best throughput", "of vendor", "run", "commit")
+    rows = []
+    for folder, runs in devices.items():
+        for page in _pages([(Path(store.LATEST), run) for run in runs]):
+            passed = sum(s.verification.verdict is Verdict.PASS for s, _ in page.entries)
+            newest = page.newest.environment
+            rows.append(
+                (
+                    f"[{page.operation}]({folder}/{page.operation}.md)",
+                    page.newest.device.name,
+                    f"{passed} of {len(page.entries)}",
+                    *_best(page),
+                    newest.date[:10],
+                    f"`{newest.commit[:12]}`" + (" *" if newest.dirty else ""),
+                )
+            )
+    rows.sort(key=lambda row: row[0])
+    parts = [
+        "# Reports",
+        "One page an operation and device, generated by `workbench run` from the JSON in the device's folder. On the "
+        "emulator kernels are verified and never timed.",
+        _table(headers, rows, ("stages passed", "best throughput", "of vendor")),
+    ]
+    if any(run.environment.dirty for runs in devices.values() for run in runs):
+        parts.append("\\* with uncommitted changes")
+    return "\n\n".join(parts) + "\n"
+
+
+def _best(page: Page) -> tuple[str, str, str]:
+    """Stage, throughput and share of the vendor's figure where the operation is fastest."""
+    best = max(
+        ((ladder, ladder.best) for ladder in page.ladders),
+        key=lambda pair: derived.throughput(pair[1].measurement, pair[1].cold_us, page.metric),
+        default=None,
+    )
+    if best is None:
+        return "-", "-", "-"
+    ladder, rung = best
+    speed = three_digits(derived.throughput(rung.measurement, rung.cold_us, page.metric))
+    share = percent(derived.share_of_vendor(rung.measurement))
+    return f"`{rung.stage}`", f"{speed} {page.metric} ({ladder.label})", share
+
+
+def _table(headers: Sequence[str], rows: Iterable[Sequence[object]], numeric: Sequence[str] = ()) -> str:
+    """A Markdown table; the columns named in `numeric` are right-aligned."""
+    cells = [[_one_line(str(cell)).replace("|", "\\|") for cell in row] for row in rows]
+    align = ["right" if header in numeric else "left" for header in headers]
+    return str(tabulate(cells, list(headers), tablefmt="pipe", disable_numparse=True, colalign=align))
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())
+
+
+def _sentence(text: str) -> str:
+    return text[:1].upper() + text[1:] + "." if text else ""
+
+
+def _fenced(text: str) -> str:
+    fence = "```"
+    while fence in text:
+        fence += "`"
+    return f"{fence}text\n{text}\n{fence}"
+
+
+def _range(name: str, values: Sequence[float], unit: str) -> str:
+    if not values:
+        return ""
+    low, high = round(min(values)), round(max(values))
+    return f"{name} {low:,} {unit}" if low == high else f"{name} {low:,} to {high:,} {unit}"
+
+
+def _alt(chart: str) -> str:
+    return Path(chart).stem.replace("-", " ")

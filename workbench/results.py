@@ -1,0 +1,276 @@
+"""The record of one run: what was verified and measured, on what, by which code. Written and read as JSON."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import types
+import typing
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, Self, TypeVar
+
+SCHEMA_VERSION = 1
+
+
+class Verdict(StrEnum):
+    """How a stage fared. The kinds from `out_of_bounds` on carry the name of the emulator's finding."""
+
+    PASS = "pass"
+    UNSUPPORTED = "unsupported"
+    MISMATCH = "mismatch"
+    INPUT_CHANGED = "input_changed"
+    COMPILE_ERROR = "compile_error"
+    LAUNCH_ERROR = "launch_error"
+    OUT_OF_BOUNDS = "out_of_bounds"
+    MISALIGNED = "misaligned"
+    UNINITIALISED = "uninitialised"
+    IN_FLIGHT = "in_flight"
+    RACE = "race"
+    DEADLOCK = "deadlock"
+    LIVELOCK = "livelock"
+    HAZARD = "hazard"
+
+
+class ResultsError(ValueError):
+    """A results file that cannot be read; the message says which part is wrong."""
+
+
+@dataclass
+class WrongElement:
+    """One element beyond its bound. `got` and `expected` are written as text, so that NaN survives JSON."""
+
+    output: str
+    index: list[int]
+    got: str
+    expected: str
+    bound: float
+
+
+@dataclass
+class Failure:
+    """Why a stage failed, for the smallest problem found: evidence and how to see it again."""
+
+    verdict: Verdict
+    problem: str
+    message: str
+    replay: str
+    wrong: list[WrongElement] = field(default_factory=list)
+    wrong_count: int = 0
+    element_count: int = 0
+
+
+@dataclass
+class Verification:
+    """What was tried before anything was timed. Counts are of problems; `worst_error` is the largest error / bound."""
+
+    verdict: Verdict
+    seed: int
+    problems: int = 0
+    tiers: dict[str, int] = field(default_factory=dict)
+    covered: dict[str, dict[str, int]] = field(default_factory=dict)
+    unsupported: dict[str, int] = field(default_factory=dict)
+    worst_error: float = 0.0
+    seconds: float = 0.0
+    failure: Failure | None = None
+
+
+@dataclass
+class Resources:
+    """What one compiled variant takes of a multiprocessor: bytes, registers a thread, resident blocks and warps."""
+
+    variant: str
+    kernel: str
+    registers: int
+    static_shared: int
+    dynamic_shared: int
+    spill_bytes: int
+    block_threads: int
+    blocks_per_sm: int
+    occupancy: float
+    limiter: str
+
+
+@dataclass
+class Timing:
+    """Samples of one contestant in microseconds: `cold` with the L2 flushed before each, `sustained` back to back.
+
+    `version` is that of a library; `solves` is False for a yardstick, like a copy, that computes something else.
+    """
+
+    name: str
+    cold_us: list[float]
+    sustained_us: list[float] = field(default_factory=list)
+    version: str = ""
+    solves: bool = True
+
+
+@dataclass
+class Conditions:
+    """What the device did while it was measured: SM and memory clock in MHz, power in W, temperature in C."""
+
+    sm_clock_mhz: list[int] = field(default_factory=list)
+    memory_clock_mhz: list[int] = field(default_factory=list)
+    power_w: list[float] = field(default_factory=list)
+    temperature_c: list[int] = field(default_factory=list)
+    throttle_reasons: list[str] = field(default_factory=list)
+
+
+@dataclass
+class Measurement:
+    """One problem timed: the stage and the vendor's library interleaved. `floor_us` is the physical lower limit."""
+
+    problem: str
+    label: str
+    flops: int
+    bytes: int
+    floor_us: float
+    floor_by: str
+    timing: Timing
+    baselines: list[Timing] = field(default_factory=list)
+    conditions: Conditions = field(default_factory=Conditions)
+
+
+@dataclass
+class StageResult:
+    """Everything about one stage in one run. `untimed` says for each problem label why it has no measurement."""
+
+    operation: str
+    stage: str
+    idea: str
+    source: str
+    source_sha256: str
+    verification: Verification
+    resources: list[Resources] = field(default_factory=list)
+    measurements: list[Measurement] = field(default_factory=list)
+    untimed: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass
+class Agreement:
+    """Two devices solved the same problems: bit-equal in the exact tier, both within the bound in the bounded one.
+
+    `tiers` counts agreeing problems by tier; `disagreement` describes the first problem that differs, else it is empty.
+    """
+
+    operation: str
+    stage: str
+    devices: list[str]
+    seed: int
+    problems: int = 0
+    tiers: dict[str, int] = field(default_factory=dict)
+    disagreement: str = ""
+
+
+@dataclass
+class DeviceInfo:
+    """The device a run used. Peaks are queried or derived, with their formula in `peak_formulas`."""
+
+    kind: str
+    name: str
+    architecture: str
+    sm_count: int
+    memory_bytes: int = 0
+    l2_bytes: int = 0
+    driver: str = ""
+    sm_clock_mhz: int = 0
+    memory_clock_mhz: int = 0
+    power_limit_w: float = 0.0
+    peak_bytes_per_s: float = 0.0
+    peak_flops: dict[str, float] = field(default_factory=dict)
+    peak_formulas: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass
+class Environment:
+    """Where and with what a run was made; `dirty` says that the checkout had uncommitted changes."""
+
+    date: str
+    commit: str
+    dirty: bool
+    host: str
+    python: str
+    packages: dict[str, str]
+
+
+class Record:
+    """A dataclass with a `schema` field that is kept as a JSON file."""
+
+    def save(self, path: Path) -> None:
+        """Write the record as JSON; the file is replaced in one step, so that it is never seen half written."""
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temporary = path.with_name(f".{path.name}.{os.getpid()}")
+        try:
+            temporary.write_text(json.dumps(dataclasses.asdict(self), indent=1, sort_keys=True) + "\n")  # type: ignore[call-overload]
+            temporary.replace(path)
+        finally:
+            temporary.unlink(missing_ok=True)
+
+    @classmethod
+    def load(cls, path: Path) -> Self:
+        """Read a record. Raises ResultsError for what is not JSON, another schema, or a missing or mistyped field."""
+        try:
+            data = json.loads(path.read_text())
+        except OSError as error:
+            raise ResultsError(f"cannot read {path}: {error.strerror}") from None
+        except ValueError as error:
+            raise ResultsError(f"{path} is not JSON: {error}") from None
+        schema = data.get("schema") if isinstance(data, dict) else None
+        if schema != SCHEMA_VERSION:
+            raise ResultsError(f"{path} has results schema {schema}; this version reads schema {SCHEMA_VERSION}")
+        return _build(cls, data, path.name)
+
+
+@dataclass
+class Run(Record):
+    """One run of the workbench."""
+
+    device: DeviceInfo
+    environment: Environment
+    seed: int
+    examples: int
+    stages: list[StageResult] = field(default_factory=list)
+    schema: int = SCHEMA_VERSION
+
+
+@dataclass
+class AgreementRun(Record):
+    """Every stage that was solved on two devices, in one environment."""
+
+    device: DeviceInfo
+    environment: Environment
+    stages: list[Agreement] = field(default_factory=list)
+    schema: int = SCHEMA_VERSION
+
+
+T = TypeVar("T")
+
+
+def _build(kind: type[T], data: Any, where: str) -> T:
+    """`data` (parsed JSON) as an instance of a dataclass, container or scalar type; checks every field."""
+    origin, args = typing.get_origin(kind), typing.get_args(kind)
+    if origin in (types.UnionType, typing.Union):
+        return typing.cast(T, None if data is None else _build(args[0], data, where))
+    if origin is list and isinstance(data, list):
+        return typing.cast(T, [_build(args[0], item, f"{where}[{i}]") for i, item in enumerate(data)])
+    if origin is dict and isinstance(data, dict):
+        return typing.cast(T, {key: _build(args[1], value, f"{where}.{key}") for key, value in data.items()})
+    if dataclasses.is_dataclass(kind) and isinstance(data, dict):
+        hints = typing.get_type_hints(kind)
+        unknown = set(data) - set(hints)
+        if unknown:
+            raise ResultsError(f"{where} has unknown fields: {', '.join(sorted(unknown))}")
+        required = {f.name for f in dataclasses.fields(kind) if f.default is f.default_factory is dataclasses.MISSING}
+        missing = required - set(data)
+        if missing:
+            raise ResultsError(f"{where} lacks {', '.join(sorted(missing))}")
+        return typing.cast(T, kind(**{key: _build(hints[key], value, f"{where}.{key}") for key, value in data.items()}))
+    if isinstance(kind, type) and issubclass(kind, StrEnum) and data in tuple(kind):
+        return kind(data)
+    if kind is float and type(data) in (int, float):
+        return typing.cast(T, float(data))
+    if isinstance(kind, type) and type(data) is kind:
+        return data
+    raise ResultsError(f"{where} is {type(data).__name__}, not {getattr(kind, '__name__', kind)}")

@@ -1,0 +1,96 @@
+"""The folder of one device's results: `results.json`, and earlier runs as long as something in them is current.
+
+A run has one environment, and figures from two environments are never put into one record. So a run of some stages
+only leaves the others where they are: the earlier record becomes `results-<date>.json`, loses every stage that is run
+again, and disappears with its last one.
+"""
+
+from __future__ import annotations
+
+import errno
+import re
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+
+from .results import DeviceInfo, Run, StageResult
+
+LATEST = "results.json"
+AGREEMENT = "agreement.json"
+
+
+def slug(device: DeviceInfo) -> str:
+    """Name of the device's folder: `emulator`, `nvidia-h200`."""
+    name = device.name if device.kind != "emulator" else device.kind
+    return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-") or "device"
+
+
+def check_writable(folder: Path) -> None:
+    """Create `folder` where it is missing and write a file there, so that hours of work are not lost at the end.
+
+    Raises OSError.
+    """
+    if folder.exists() and not folder.is_dir():
+        raise NotADirectoryError(errno.ENOTDIR, "it is not a folder", str(folder))
+    folder.mkdir(parents=True, exist_ok=True)
+    probe = folder / ".writable"
+    probe.touch()
+    probe.unlink()
+
+
+def load(folder: Path) -> list[tuple[Path, Run]]:
+    """The runs in a folder, `results.json` first, then the newest. Raises ResultsError for a file that is no run."""
+    paths = [p for p in [folder / LATEST, *sorted(folder.glob("results-*.json"), reverse=True)] if p.is_file()]
+    return [(path, Run.load(path)) for path in paths]
+
+
+class Folder:
+    """Where a run is saved while it grows. Raises OSError, ResultsError when it cannot be written or read."""
+
+    def __init__(self, path: Path) -> None:
+        check_writable(path)
+        load(path)
+        self.path = path
+        self.latest = path / LATEST
+        self._started = False
+
+    def save(self, run: Run) -> Path:
+        """Write the run as it is now and drop its stages from earlier ones. Returns the path of `results.json`."""
+        latest = self.latest
+        if not self._started and latest.is_file():
+            latest.rename(self._dated(Run.load(latest)))
+        run.save(latest)  # before the earlier records lose anything
+        self._started = True
+        done = {(s.operation, s.stage) for s in run.stages}
+        for path, old in load(self.path):
+            if path == latest:
+                continue
+            kept = [s for s in old.stages if (s.operation, s.stage) not in done]
+            if not kept:
+                path.unlink()
+            elif len(kept) < len(old.stages):
+                replace(old, stages=kept).save(path)
+        return latest
+
+    def discard_earlier(self) -> None:
+        """Remove earlier records: after a run of every stage, what they still hold are stages that no longer exist."""
+        for path, _ in load(self.path):
+            if path.name != LATEST:
+                path.unlink()
+
+    def _dated(self, run: Run) -> Path:
+        date = re.sub(r"[^0-9TZ]", "", run.environment.date)
+        path, count = self.path / f"results-{date}.json", 1
+        while path.exists():
+            count += 1
+            path = self.path / f"results-{date}-{count}.json"
+        return path
+
+
+def current(runs: Iterable[Run]) -> list[tuple[StageResult, Run]]:
+    """Each stage once, with the run it is from: where several have it, the first."""
+    found: dict[tuple[str, str], tuple[StageResult, Run]] = {}
+    for run in runs:
+        for stage in run.stages:
+            found.setdefault((stage.operation, stage.stage), (stage, run))
+    return list(found.values())
