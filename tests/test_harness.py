@@ -193,3 +193,12 @@ def test_devices_that_differ_are_told_apart_by_one_bit(stage):
 
     result = harness.agree(stage, FakeDevice(), FakeDevice(flip), examples=12)
     assert "elements of C are wrong" in result.disagreement
+
+
+def test_corners_of_a_stage_are_always_tried(stage):
+    corner = GemmProblem(m=7, n=91, k=13, layout="nn", seed=99)
+    cornered = Stage("gemm", "cornered", stage.source, "", stage.plan_for, corners=(corner,))
+    result = harness.verify(
+        cornered, FakeDevice(spoil_element(lambda p: (p.m, p.n, p.k) == (7, 91, 13))), examples=5, seed=0
+    )
+    assert GemmProblem.parse(result.failure.problem).with_tier(Tier.BOUNDED) == corner

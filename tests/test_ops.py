@@ -8,6 +8,7 @@ import pytest
 
 from workbench import ops, reference
 from workbench.kernels.gemm import GemmProblem
+from workbench.kernels.vector_add import VectorAddProblem
 
 BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
 
@@ -20,6 +21,7 @@ def test_the_fastest_stage_that_supports_the_problem_is_chosen():
     assert ops.choose("gemm", odd, 90).name == "tensor_core"
     assert ops.choose("gemm", aligned, 80).name == "tensor_core"
     assert ops.choose("gemm", single, 90).name == "smem_tiling"
+    assert ops.choose("vector_add", VectorAddProblem(n=5), 90).name == "vectorized"
 
 
 def test_arrays_of_another_library_are_refused():
@@ -102,3 +104,9 @@ def test_matvec_and_vector_add_are_what_they_say(cupy, rng):
 def test_wrong_arguments_are_answered_with_what_is_right(cupy, call, error, says):
     with pytest.raises(error, match=says):
         call(cupy)
+
+
+def test_arrays_that_start_anywhere_get_a_stage_that_takes_them():
+    aligned = GemmProblem(m=64, n=64, k=64, dtype="bf16")
+    assert ops.choose("gemm", aligned, 90, alignment=16).name == "tma_pipeline"
+    assert ops.choose("gemm", aligned, 90, alignment=2).name == "warp_parallel"

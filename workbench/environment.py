@@ -27,6 +27,10 @@ PACKAGES = (
 """Distributions that can change a result; the installed ones are recorded."""
 
 
+COMMIT = "WORKBENCH_COMMIT"
+"""Environment variable that names the commit of an installed copy, which has no history of its own to ask."""
+
+
 def describe() -> Environment:
     """The environment of this process, now: date in UTC, commit, CPU and versions. Never fails."""
     commit, dirty = _checkout(SOURCES.parent)
@@ -65,7 +69,7 @@ def core_count() -> int:
 def _checkout(root: Path) -> tuple[str, bool]:
     """Commit and dirty state of the checkout at `root`; ("unknown", False) where `root` is not the top of one."""
     if not (root / ".git").exists():  # an installed package inside somebody else's repository is not that repository
-        return "unknown", False
+        return os.environ.get(COMMIT, "unknown"), False
     commit = _git(root, "rev-parse", "HEAD")
     # generated reports are outcome, not cause: writing them must not make the next run look dirty
     changed = _git(root, "status", "--porcelain", "--", ".", ":(exclude)reports")

@@ -200,6 +200,8 @@ def verify(
         if problem is not None:
             session.try_problem(problem, (problem.tier,))
         else:
+            for corner in stage.corners[:examples]:
+                session.try_problem(corner)
             edges = tuple(sorted(set(stage.parameters.values())))
             _search(operation.problems(size, edges), session, seed)
     except (_Failed, _Unsupported):

@@ -198,7 +198,7 @@ class Stage(Generic[P]):
     `source` is relative to `cuda_src/`. `parameters` are compile-time sizes: they become `-D` defines, `plan` gets
     them through the stage, and problems near their multiples are drawn on purpose. `accepts` returns why a problem
     cannot be taken, or None. `architecture` is the least compute capability times ten. Every array has to start at a
-    multiple of `alignment` bytes.
+    multiple of `alignment` bytes. `corners` are problems that random ones would hardly hit and that are always tried.
     """
 
     operation: str
@@ -211,6 +211,7 @@ class Stage(Generic[P]):
     parameters: Mapping[str, int] = field(default_factory=dict)
     architecture: int = 70
     alignment: int = 16
+    corners: tuple[P, ...] = ()
 
     @property
     def spec(self) -> str:
@@ -244,7 +245,8 @@ class Operation(Generic[P]):
 
     `problems(size, edges)` is the Hypothesis strategy: `edges` are the sizes of the stage's tiles, so that extents at
     their multiples and one off are drawn often. `suite` holds the problems that are timed. `defines` are the defines
-    that all stages share.
+    that all stages share. `fastest` names the stages that `workbench.ops` prefers, best first, where a later stage of
+    the ladder was not measured to be faster.
     """
 
     name: str
@@ -256,6 +258,7 @@ class Operation(Generic[P]):
     emulator_size: Size
     cuda_size: Size
     metric: str = "TFLOP/s"
+    fastest: tuple[str, ...] = ()
     stages: list[Stage[P]] = field(default_factory=list)
 
     def stage(
@@ -268,6 +271,7 @@ class Operation(Generic[P]):
         parameters: Mapping[str, int] | None = None,
         architecture: int = 70,
         alignment: int = 16,
+        corners: tuple[P, ...] = (),
     ) -> Callable[[Callable[[P, Mapping[str, int]], Launch | Plan]], Stage[P]]:
         """Declare the next stage of the ladder; the decorated function returns its launch for a problem.
 
@@ -277,9 +281,18 @@ class Operation(Generic[P]):
         def declare(plan_for: Callable[[P, Mapping[str, int]], Launch | Plan]) -> Stage[P]:
             if any(s.name == name for s in self.stages):
                 raise ValueError(f"{self.name} already has a stage {name!r}")
-            sizes = parameters or {}
             stage = Stage(
-                self.name, name, source, idea, plan_for, supports, self.defines, sizes, architecture, alignment
+                operation=self.name,
+                name=name,
+                source=source,
+                idea=idea,
+                plan_for=plan_for,
+                accepts=supports,
+                defines_for=self.defines,
+                parameters=parameters or {},
+                architecture=architecture,
+                alignment=alignment,
+                corners=corners,
             )
             self.stages.append(stage)
             return stage

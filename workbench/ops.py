@@ -94,12 +94,14 @@ def vector_add(a: Any, b: Any) -> Any:
 
 
 def choose(operation: str, problem: Problem, architecture: int, alignment: int = 256) -> Stage[Any]:
-    """The fastest stage that supports `problem`: the last such one of the ladder. Raises ValueError where none does.
+    """The fastest stage that supports `problem`: a preferred one, else the last such one of the ladder.
 
-    `alignment` in bytes divides the address of every array.
+    `alignment` in bytes divides the address of every array. Raises ValueError where no stage supports the problem.
     """
-    stage: Stage[Any]
-    for stage in reversed(registry.operations()[operation].stages):
+    found = registry.operations()[operation]
+    preferred = [s for s in found.stages if s.name in found.fastest]
+    candidates: list[Stage[Any]] = [*preferred, *reversed(found.stages)]
+    for stage in candidates:
         if stage.supports(problem, architecture) is None and alignment % stage.alignment == 0:
             return stage
     raise ValueError(f"no stage of {operation} supports {problem.label} on this device")

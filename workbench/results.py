@@ -27,11 +27,21 @@ class Verdict(StrEnum):
     OUT_OF_BOUNDS = "out_of_bounds"
     MISALIGNED = "misaligned"
     UNINITIALISED = "uninitialised"
+    READ_ONLY = "read_only"
     IN_FLIGHT = "in_flight"
+    ACCUMULATOR_IN_FLIGHT = "accumulator_in_flight"
     RACE = "race"
     DEADLOCK = "deadlock"
     LIVELOCK = "livelock"
-    HAZARD = "hazard"
+    MBARRIER_MISUSE = "mbarrier_misuse"
+    BARRIER_MISUSE = "barrier_misuse"
+    DIVERGENT_COLLECTIVE = "divergent_collective"
+    TRAP = "trap"
+    ASSERTION = "assertion"
+    DESCRIPTOR = "descriptor"
+    BAD_OPERAND = "bad_operand"
+    RESOURCES = "resources"
+    EXITED_WITH_WORK = "exited_with_work"
 
 
 class ResultsError(ValueError):

@@ -5,8 +5,8 @@
 //
 // what it gains: a launch of bounded size, and whatever a thread has to prepare is prepared once. here there
 // is nothing to prepare, and nothing is gained: up to BLOCKS blocks this is stage 2, and beyond them the
-// stride costs 3 % (with as few blocks as are resident at once 5 %, with several vectors in flight a thread
-// up to 20 %). new blocks are cheap, and presumably keep reads and writes better mixed.
+// stride costs some 5 % (with several vectors in flight a thread, up to 20 %). new blocks are cheap, and
+// presumably keep reads and writes better mixed.
 //
 // what limits it: device memory.
 

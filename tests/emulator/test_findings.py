@@ -81,7 +81,7 @@ def test_one_past_the_end() -> None:
     text = str(finding)
     assert "reads 4 bytes at A[100]: A[100] is one past the end of A (100 elements of 4 bytes)" in text
     assert "block (1, 0, 0), warp 1, lane 4, thread (36, 0, 0), seed 7" in text
-    assert f"inlined into kernel.cu:{line_of(SOURCE, '// call')}" in text
+    assert f"inlined into kernel.cu:{line_of(SOURCE, '// call')}: C[i] = at(A, i + shift);" in text
 
 
 def test_far_past_the_end_and_before_the_start() -> None:
@@ -264,7 +264,7 @@ def test_a_loop_without_end_exhausts_its_budget() -> None:
     memory = Memory()
     flag = memory.upload(np.zeros(1, np.int32), "flag")
     finding = fault_of(
-        FindingKind.BUDGET,
+        FindingKind.LIVELOCK,
         compile_cuda(source).entries["k"],
         1,
         64,
@@ -389,9 +389,14 @@ def test_a_read_in_flight_names_both_lines() -> None:
 
 def test_a_deadlock_in_a_pipeline_names_the_barrier_and_the_bytes() -> None:
     fault = product(kernels.WGMMA, "BUG_BYTES")
-    assert "for mbarrier `full[0]`, phase 0" in str(fault)
-    assert "16 bytes pending" in str(fault)
-    assert f"at kernel.cu:{line_of(kernels.WGMMA, '// wait')}" in str(fault)
+    waits, data = line_of(kernels.WGMMA, "// wait"), line_of(kernels.WGMMA, "// data")
+    room = line_of(kernels.WGMMA, "// room")
+    text = str(fault)
+    assert f"warps 0-3 wait at kernel.cu:{waits} (from kernel.cu:{data}) for mbarrier `full[0]` phase 0: " in text
+    assert "0 arrivals and 16 bytes pending" in text
+    assert (
+        f"lane 0 of warp 4 waits at kernel.cu:{waits} (from kernel.cu:{room}) for mbarrier `empty[0]` phase 0" in text
+    )
 
 
 def test_planted_faults_of_the_plain_products() -> None:

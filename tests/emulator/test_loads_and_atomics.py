@@ -181,7 +181,6 @@ def atomic(
     """Every thread of several warps applies its value to one place: what each got, and what is left."""
     size = start.itemsize
     kind = f"b{max(8 * size, 16)}"
-    name = "tile" if space == "shared" else "%place"
     where = "cvta.shared.u64 %place, %tile64;" if space == "" else ""
     target = "tile" if space == "shared" else "%place"
     text = module(
@@ -207,7 +206,6 @@ def atomic(
         ".reg .pred %first;"
         f".reg .{register} %v; .shared .align 8 .b8 tile[8];",
     )
-    del name
     memory = Memory()
     a, place = memory.upload(array, "a"), memory.upload(start, "place")
     x = memory.allocate(array.nbytes, "x", element_size=size)

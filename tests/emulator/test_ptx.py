@@ -7,7 +7,7 @@ import time
 import pytest
 from emulation import module, ptx_of
 
-from workbench.emulator import ptx
+from workbench.emulator import Program, ptx
 from workbench.emulator.ptx import Address, Group, Immediate, Negated, Pair, Register, Sink, Special, Symbol, Vector
 
 HEAD = ".version 8.5\n.target sm_90a\n.address_size 64\n"
@@ -270,11 +270,13 @@ def test_mangled_names_become_readable(symbol: str, readable: str) -> None:
     assert ptx.readable_symbol(symbol) == readable
 
 
-def test_a_long_module_parses_in_well_under_two_seconds() -> None:
+def test_a_long_module_is_parsed_and_decoded_in_well_under_two_seconds() -> None:
     step = "{ .reg .b16 a; .reg .pred P; cvt.rn.f16.f32 a, %f1;\n"
     step += "fma.rn.f32 %f2, %f1, 0f3F800000, %f2;\n setp.lt.f32 P, %f1, %f2;\n}\n"
     text = module((".loc 1 3 4\n" + step + "st.global.v2.f32 [%rd1+8], {%f1, %f2};\n") * 4000, "", REGISTERS)
     started = time.process_time()
     parsed = ptx.parse(text)
     assert len(parsed.functions["k"].instructions) == 16_000
-    assert time.process_time() - started < 2
+    assert time.process_time() - started < 1
+    assert Program.from_ptx(text).entries["k"].register_count > 8_000
+    assert time.process_time() - started < 3

@@ -52,13 +52,10 @@ def mn_major(matrix: Array, swizzle: int) -> tuple[Array, int]:
 
 
 @cache
-def kernel(
-    shape: str, types: str, columns: int, accumulators: int, a_bytes: int, b_bytes: int, tail: str, half: bool
-) -> Entry:
+def kernel(shape: str, types: str, accumulators: int, a_bytes: int, b_bytes: int, tail: str, half: bool) -> Entry:
     """One warpgroup: copies both tiles to shared memory, multiplies, adds to what ``c`` holds, and stores registers."""
     registers = ", ".join(f"%d{n}" for n in range(accumulators))
     kind = "b32" if half else "f32"
-    del columns
     from_registers = a_bytes == 0
     a = "{%a0, %a1, %a2, %a3}" if from_registers else "%da"
     load = "" if not from_registers else " ".join(f"ld.global.b32 %a{n}, [%pa+{4 * n}];" for n in range(4))
@@ -148,7 +145,6 @@ def check(
     entry = kernel(
         f"m64n{columns}k{depth}",
         types,
-        columns,
         accumulators,
         0 if a_in_registers else a_image.nbytes,
         b_image.nbytes,

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ..compiler import Compiled
+from ..compiler import Compiled, KernelUsage
 from ..launch import Argument, Array, Plan, TensorMap
 from ..results import DeviceInfo, Verdict
 from .base import DeviceUnavailable, Fault
@@ -20,6 +20,10 @@ except ImportError as error:  # the C++ core was not built
         f"the emulator's engine is not installed ({error}); build it with: pip install . "
         "(it needs a C++17 compiler, for example the package g++)"
     ) from None
+
+
+MOST_WARP_INSTRUCTIONS = 100_000_000
+"""Of one block, before it counts as hung: some seconds. A kernel that waits in a loop for ever ends here."""
 
 
 @lru_cache(maxsize=256)
@@ -51,19 +55,20 @@ class EmulatedDevice:
             program = _program(compiled.key, compiled.ptx, compiled.source)
         except emulator.UnsupportedInstruction as error:
             raise Fault(Verdict.UNSUPPORTED, str(error)) from None
-        return _EmulatedPlan(program, plan, {**arrays, **plan.scratch}, storage, seed)
+        return _EmulatedPlan(program, compiled.usage, plan, {**arrays, **plan.scratch}, storage, seed)
 
 
 class _EmulatedPlan:
     def __init__(
         self,
         program: emulator.Program,
+        usage: Mapping[str, KernelUsage],
         plan: Plan,
         arrays: Mapping[str, Array],
         storage: Mapping[str, np.ndarray[Any, Any]],
         seed: int,
     ) -> None:
-        self._program, self._plan, self._arrays, self._seed = program, plan, arrays, seed
+        self._program, self._usage, self._plan, self._arrays, self._seed = program, usage, plan, arrays, seed
         self._memory = emulator.Memory()
         self._allocations: dict[str, emulator.Allocation] = {}
         for name, array in arrays.items():
@@ -103,11 +108,11 @@ class _EmulatedPlan:
                     cluster=launch.cluster,
                     shared_bytes=launch.shared_bytes,
                     seed=self._seed,
+                    max_warp_instructions=MOST_WARP_INSTRUCTIONS,
+                    registers_per_thread=self._usage[launch.kernel].registers,
                 )
             except emulator.KernelFault as fault:
-                kind = str(fault.finding.kind)
-                verdict = Verdict(kind) if kind in tuple(Verdict) else Verdict.HAZARD
-                raise Fault(verdict, str(fault.finding)) from None
+                raise Fault(Verdict(fault.finding.kind), str(fault.finding)) from None
             except (emulator.LaunchError, emulator.ArgumentError) as error:
                 raise Fault(Verdict.LAUNCH_ERROR, str(error)) from None
 

@@ -97,6 +97,13 @@ _CACHE_OPERATIONS = {"prefetch", "prefetchu", "applypriority", "discard"}  # of 
 _CLOCKS = {"%clock", "%clock_hi", "%clock64", "%globaltimer", "%globaltimer_lo", "%globaltimer_hi"}
 
 
+def _is_hint(part: str, opcode: str) -> bool:
+    """Whether a part of an opcode only says what caches should do."""
+    if part in _HINTS:
+        return not (part in ("ca", "cg") and opcode.startswith("cp.async."))
+    return part.startswith(("L1::", "L2::")) and opcode.partition(".")[0] not in _CACHE_OPERATIONS
+
+
 @lru_cache(maxsize=8192)
 def normalise(opcode: str) -> tuple[str, int, bool]:
     """Canonical name of an opcode, its order and scope as flags, and whether its last operand is a cache policy."""
@@ -107,17 +114,10 @@ def normalise(opcode: str) -> tuple[str, int, bool]:
         return "fence", _ORDERS["sc"] | _SCOPES[_MEMBAR_SCOPES[parts[1]]], False
     flags = 0
     kept = []
-    is_copy = opcode.startswith(("cp.async.ca", "cp.async.cg"))
     for part in parts:
-        if base in _ORDERED and part in _ORDERS:
-            flags |= _ORDERS[part]
-        elif base in _ORDERED and part in _SCOPES:
-            flags |= _SCOPES[part]
-        elif not (is_copy and part in ("ca", "cg")) and (
-            part in _HINTS or (part.startswith(("L1::", "L2::")) and base not in _CACHE_OPERATIONS)
-        ):
-            continue
-        else:
+        if base in _ORDERED and (part in _ORDERS or part in _SCOPES):
+            flags |= _ORDERS.get(part, 0) | _SCOPES.get(part, 0)
+        elif not _is_hint(part, opcode):
             kept.append(part.removesuffix("::cta").removesuffix("::entry").removesuffix("::func"))
     if base in ("fence", "membar"):
         for special in ("proxy", "mbarrier_init"):

@@ -32,7 +32,7 @@ class FindingKind(StrEnum):
     IN_FLIGHT = "in_flight"
     ACCUMULATOR_IN_FLIGHT = "accumulator_in_flight"
     DEADLOCK = "deadlock"
-    BUDGET = "budget"
+    LIVELOCK = "livelock"
     MBARRIER_MISUSE = "mbarrier_misuse"
     BARRIER_MISUSE = "barrier_misuse"
     DIVERGENT_COLLECTIVE = "divergent_collective"
@@ -50,9 +50,9 @@ class Finding:
     """One hazard, at its source line.
 
     ``cause`` is the engine's own word for it, finer than ``kind``. ``location`` and ``other`` are lines of the CUDA
-    source (``other``: where the work was started that the hazard is about). ``block`` and ``thread`` are positions
-    (x, y, z), None where the hazard is nobody's in particular. ``array`` and ``index`` name the element where memory
-    is concerned. ``str(finding)`` is the whole story.
+    source (``other``: where the work was started that the hazard is about), ``source_line`` and ``caller_lines``
+    their text. ``block`` and ``thread`` are positions (x, y, z), None where the hazard is nobody's in particular.
+    ``array`` and ``index`` name the element where memory is concerned. ``str(finding)`` is the whole story.
     """
 
     kind: FindingKind
@@ -61,6 +61,7 @@ class Finding:
     advice: str
     location: SourceLocation | None
     source_line: str
+    caller_lines: tuple[str, ...]
     instruction: str
     other: SourceLocation | None
     other_instruction: str
@@ -83,7 +84,8 @@ class Finding:
             lines = [f"{self.location}: {title}: {self.message}"]
             if self.source_line:
                 lines.append(f"    {self.source_line.strip()}")
-            lines += [f"  inlined into {caller}" for caller in self.location.inlined_at]
+            callers = zip(self.location.inlined_at, self.caller_lines, strict=True)
+            lines += [f"  inlined into {caller}: {text.strip()}".removesuffix(": ") for caller, text in callers]
         lines += [f"  {detail}" for detail in self.details]
         if who := self.who:
             lines.append(f"  {who}, seed {self.seed}")
@@ -120,6 +122,7 @@ def explain(fault: _engine.Fault, waits: Sequence[_engine.Waiting], context: Lau
 
 
 _KINDS = {
+    "budget": FindingKind.LIVELOCK,
     "mbarrier_invalid": FindingKind.MBARRIER_MISUSE,
     "mbarrier_overflow": FindingKind.MBARRIER_MISUSE,
     "mbarrier_transactions": FindingKind.MBARRIER_MISUSE,
@@ -161,6 +164,7 @@ class _Explainer:
             advice=advice,
             location=location,
             source_line=_source_line(location, context.sources) if location else "",
+            caller_lines=tuple(_source_line(c, context.sources) for c in location.inlined_at) if location else (),
             instruction=self.instruction.text if self.instruction else "",
             other=self.other.location if self.other else None,
             other_instruction=self.other.text if self.other else "",
@@ -288,7 +292,8 @@ class _Explainer:
         return f"reads {element}, where nothing has been written", (
             "store to every element that is read, also in tails"
             if self.seen.space != "shared"
-            else "store to every element that is read, also in tails, and put a barrier between the store and the read"
+            else "store to every element that is read, also in tails, with a barrier before the read; "
+            "wait for the asynchronous copy if one fills it"
         )
 
     def explain_read_only(self) -> tuple[str, str]:
@@ -297,7 +302,11 @@ class _Explainer:
 
     def explain_in_flight(self) -> tuple[str, str]:
         element, _ = self.element()
-        other = f"`{_shortened(self.other.opcode)}` at {self.other.location}" if self.other else "an asynchronous copy"
+        other = (
+            f"`{_shortened(self.other.opcode)}` at {_through(self.other.location)}"
+            if self.other
+            else "an asynchronous copy"
+        )
         return f"{self.access} {element} while {other} may not be done with it", self.wait_advice()
 
     def wait_advice(self) -> str:
@@ -313,7 +322,7 @@ class _Explainer:
         return "wait for it first"
 
     def explain_accumulator_in_flight(self) -> tuple[str, str]:
-        other = f"the wgmma at {self.other.location}" if self.other else "a wgmma"
+        other = f"the wgmma at {_through(self.other.location)}" if self.other else "a wgmma"
         names = self.context.register_names(self.seen.address)
         register = f" {names[0]}" if names else ""
         return (
@@ -322,7 +331,11 @@ class _Explainer:
         )
 
     def explain_exited_with_work(self) -> tuple[str, str]:
-        other = f"`{_shortened(self.other.opcode)}` at {self.other.location}" if self.other else "asynchronous work"
+        other = (
+            f"`{_shortened(self.other.opcode)}` at {_through(self.other.location)}"
+            if self.other
+            else "asynchronous work"
+        )
         return f"a warp exits and never waited for {other}", "wait for it before the kernel ends"
 
     def explain_trap(self) -> tuple[str, str]:
@@ -364,7 +377,7 @@ class _Explainer:
         )
 
     def explain_barrier_mismatch(self) -> tuple[str, str]:
-        where = f" at {self.other.location}" if self.other else ""
+        where = f" at {_through(self.other.location)}" if self.other else ""
         return (
             f"threads disagree about a barrier: {self.seen.info} threads here, {self.seen.detail}{where}",
             "all threads that meet at a barrier must give the same count and the same operation",
@@ -453,16 +466,14 @@ class _Explainer:
 
     def wait_sentence(self, wait: _engine.Waiting) -> str:
         instruction = self.context.instruction(wait.pc)
-        place = instruction.location if instruction else "an unknown line"
+        place = _through(instruction.location) if instruction else "an unknown line"
         opcode = _shortened(instruction.opcode) if instruction else ""
         if wait.reason == "mbarrier":
             missing = _count(wait.pending, "arrival")
             if wait.transactions:
                 missing += f" and {_count(wait.transactions, 'byte')}"
-            return (
-                f"at {place} for {self.barrier_name(wait.address)}, phase {wait.expected}: "
-                f"it is in phase {wait.phase}, {missing} pending"
-            )
+            phase = "" if (wait.phase - wait.expected) % 2 == 0 else f", and it is in phase {wait.phase}"
+            return f"at {place} for {self.barrier_name(wait.address)} phase {wait.expected}: {missing} pending{phase}"
         if wait.reason == "barrier":
             return f"at {place} for barrier {wait.address}: {wait.pending} of {wait.expected} threads have arrived"
         if wait.reason == "collective":
@@ -470,6 +481,11 @@ class _Explainer:
         if wait.reason == "cluster_barrier":
             return f"at {place} for the other blocks of the cluster"
         return f"at {place}, in `{opcode}`"
+
+
+def _through(location: SourceLocation) -> str:
+    """``tma.cuh:17 (from gemm.cu:71)``: a line, and the outermost line that it was inlined into."""
+    return f"{location} (from {location.inlined_at[-1]})" if location.inlined_at else str(location)
 
 
 def _source_line(location: SourceLocation, sources: Mapping[str, str]) -> str:

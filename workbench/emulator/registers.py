@@ -50,6 +50,7 @@ class _Block:
     live_in: int = 0
     live_out: int = 0
     held: int = 0  # in use by asynchronous work that the block starts and does not wait for,
+    holds: bool = False
     releases: bool = False
     held_in: int = 0
     held_out: int = 0
@@ -96,22 +97,26 @@ def _lifetimes(steps: Sequence[Step], count: int) -> list[tuple[int, int]]:
         if row > last[register]:
             last[register] = row
 
+    for row, step in enumerate(steps):
+        for register in (*step.uses, *step.defines, *step.holds):
+            touch(register, row)
+    # of the blocks that a register is alive into or out of, only the outermost matter
+    for ordered in (blocks, blocks[::-1]):
+        entered = left = 0
+        for block in ordered:
+            alive_in, alive_out = block.live_in | block.held_in, block.live_out | block.held_out
+            for register in _bits(alive_in & ~entered):
+                touch(register, block.start)
+            for register in _bits(alive_out & ~left):
+                touch(register, block.stop - 1)
+            entered |= alive_in
+            left |= alive_out
+    # asynchronous work may also end inside a block
     for block in blocks:
-        for register in _bits(block.live_in | block.held_in):
-            touch(register, block.start)
-        for register in _bits(block.live_out | block.held_out):
-            touch(register, block.stop - 1)
         held = block.held_in
-        for row in range(block.start, block.stop):
-            step = steps[row]
-            for register in step.uses:
-                touch(register, row)
-            for register in step.defines:
-                touch(register, row)
-            for register in step.holds:
-                touch(register, row)
-                held |= 1 << register
-            if step.releases and held:
+        for row in range(block.start, block.stop) if held or block.holds else ():
+            held |= _set(steps[row].holds)
+            if steps[row].releases:
                 for register in _bits(held):
                     touch(register, row)
                 held = 0
@@ -137,7 +142,9 @@ def _blocks(steps: Sequence[Step]) -> list[_Block]:
                 uses |= defines
             block.used |= uses & ~block.defined
             block.defined |= defines
-            block.held |= _set(step.holds)
+            if step.holds:
+                block.held |= _set(step.holds)
+                block.holds = True
             if step.releases:
                 block.held = 0
                 block.releases = True

@@ -77,12 +77,13 @@ VECTOR_ADD = Operation(
     suite=(
         VectorAddProblem(n=2**20, dtype="fp32"),
         VectorAddProblem(n=2**26, dtype="bf16"),
-        VectorAddProblem(n=2**30, dtype="fp32"),
+        VectorAddProblem(n=2**28, dtype="fp32"),
     ),
     defines=lambda p: {"IN": dtype_of(p.dtype).cuda},
     emulator_size=Size(extent=20_000, work=20_000),
     cuda_size=Size(extent=5_000_000, work=5_000_000),
     metric="GB/s",
+    fastest=("vectorized",),
 )
 
 
@@ -121,7 +122,8 @@ def vectorized(p: VectorAddProblem, size: Mapping[str, int]) -> Launch:
     "grid_stride",
     source="vector_add/3_grid_stride.cu",
     idea="a grid of bounded size strides through the vectors",
-    parameters={"THREADS": 256, "BLOCKS": 65536},
+    parameters={"THREADS": 256, "BLOCKS": 1024},
+    corners=(VectorAddProblem(n=4 * 256 * 1024 + 5), VectorAddProblem(n=8 * 256 * 1024 + 3, dtype="bf16")),
 )
 def grid_stride(p: VectorAddProblem, size: Mapping[str, int]) -> Launch:
     blocks = min(size["BLOCKS"], ceil_div(p.n, size["THREADS"] * _width(p)))

@@ -1,4 +1,5 @@
-// atom and red. Host threads may run blocks that meet in global memory, so every update is a compare-and-swap.
+// atom and red. Host threads may run blocks that meet in global memory, so every update is a
+// compare-and-swap.
 #include <tuple>
 
 #include "atomic_update.hpp"
@@ -8,10 +9,16 @@ namespace workbench::emulator::WORKBENCH_ISA {
 namespace {
 
 struct Exchange {
-  template <class T> T operator()(T, T b) const { return b; }
+  template <class T>
+  T operator()(T, T b) const {
+    return b;
+  }
 };
 struct CompareAndSwap {
-  template <class T> T operator()(T old, T compare, T value) const { return old == compare ? value : old; }
+  template <class T>
+  T operator()(T old, T compare, T value) const {
+    return old == compare ? value : old;
+  }
 };
 
 // variant: the space, and whether there is a destination (atom) or none (red)
@@ -29,8 +36,10 @@ void atomic(Warp& warp, const Instruction& instruction) {
   Cell<T> old[kLanes] = {};
   for_lanes(warp.active, [&](int l) {
     old[l] = to_cell<T>(update<T>(pointer[l], [&](T value) {
-      if constexpr (Sources == 2) return Op()(value, b[l], c[l]);
-      else return Op()(value, b[l]);
+      if constexpr (Sources == 2)
+        return Op()(value, b[l], c[l]);
+      else
+        return Op()(value, b[l]);
     }));
   });
   if (!reduction) write_cells(warp, instruction.operands[0], old);
@@ -49,7 +58,8 @@ void atomic_vector_add(Warp& warp, const Instruction& instruction) {
     const Source<T> b(warp, instruction.operands[first + 1 + k]);
     Cell<T> old[kLanes] = {};
     for_lanes(warp.active, [&](int l) {
-      old[l] = to_cell<T>(update<T>(pointer[l] + static_cast<size_t>(k) * sizeof(T), [&](T value) { return AtomicAdd()(value, b[l]); }));
+      old[l] = to_cell<T>(update<T>(pointer[l] + static_cast<size_t>(k) * sizeof(T),
+                                    [&](T value) { return AtomicAdd()(value, b[l]); }));
     });
     if (!reduction) write_cells(warp, instruction.operands[k], old);
   }
@@ -64,8 +74,10 @@ void add(Table& table, const std::string& operation) {
   const std::string source(Sources, source_letter<T>()), destination = sizeof(T) == 8 ? "D" : "W";
   for (const auto& [name, space] : spaces) {
     const int variant = static_cast<int>(space);
-    table.add("atom" + std::string(name) + operation, destination + "a" + source, atomic<T, Op, Sources>, variant);
-    table.add("red" + std::string(name) + operation, "a" + source, atomic<T, Op, Sources>, variant | kReduction);
+    table.add("atom" + std::string(name) + operation, destination + "a" + source, atomic<T, Op, Sources>,
+              variant);
+    table.add("red" + std::string(name) + operation, "a" + source, atomic<T, Op, Sources>,
+              variant | kReduction);
   }
 }
 
@@ -85,7 +97,8 @@ void add_order(Table& table, const std::string& type) {
 }
 
 template <class T>
-void add_vectors(Table& table, const std::string& type, const std::string& noftz, std::initializer_list<int> lengths) {
+void add_vectors(Table& table, const std::string& type, const std::string& noftz,
+                 std::initializer_list<int> lengths) {
   for (const int n : lengths) {
     const std::string suffix = ".v" + std::to_string(n) + type, count = std::to_string(n);
     const std::string source = source_letter<T>() + count;
@@ -107,19 +120,29 @@ bool reduce_elements(int reduction, uint8_t* global, const uint8_t* from, size_t
     return true;
   };
   switch (reduction) {
-    case 0: return all(AtomicAdd());
-    case 1: return all(AtomicMinimum());
-    case 2: return all(AtomicMaximum());
-    default: break;
+    case 0:
+      return all(AtomicAdd());
+    case 1:
+      return all(AtomicMinimum());
+    case 2:
+      return all(AtomicMaximum());
+    default:
+      break;
   }
   if constexpr (std::is_integral_v<T>) {
     switch (reduction) {
-      case 3: return all(AtomicIncrement());
-      case 4: return all(AtomicDecrement());
-      case 5: return all(AtomicAnd());
-      case 6: return all(AtomicOr());
-      case 7: return all(AtomicXor());
-      default: break;
+      case 3:
+        return all(AtomicIncrement());
+      case 4:
+        return all(AtomicDecrement());
+      case 5:
+        return all(AtomicAnd());
+      case 6:
+        return all(AtomicOr());
+      case 7:
+        return all(AtomicXor());
+      default:
+        break;
     }
   }
   return false;
@@ -128,27 +151,38 @@ bool reduce_elements(int reduction, uint8_t* global, const uint8_t* from, size_t
 }  // namespace
 
 const char* const* reduction_names() {
-  static const char* const names[kReductions] = {".add", ".min", ".max", ".inc", ".dec", ".and", ".or", ".xor"};
+  static const char* const names[kReductions] = {".add", ".min", ".max", ".inc",
+                                                 ".dec", ".and", ".or",  ".xor"};
   return names;
 }
 
 const std::vector<std::pair<std::string, int>>& reducible_types() {
-  static const std::vector<std::pair<std::string, int>> types = {{".u32", 2}, {".b32", 2}, {".s32", 3},  {".u64", 4}, {".b64", 4},
-                                                                 {".s64", 5}, {".f16", 6}, {".bf16", 9}, {".f32", 7}, {".f64", 8}};
+  static const std::vector<std::pair<std::string, int>> types = {
+      {".u32", 2}, {".b32", 2}, {".s32", 3},  {".u64", 4}, {".b64", 4},
+      {".s64", 5}, {".f16", 6}, {".bf16", 9}, {".f32", 7}, {".f64", 8}};
   return types;
 }
 
 bool reduce_bytes(int reduction, int element_type, uint8_t* global, const uint8_t* from, size_t bytes) {
   switch (element_type) {
-    case 2: return reduce_elements<uint32_t>(reduction, global, from, bytes);
-    case 3: return reduce_elements<int32_t>(reduction, global, from, bytes);
-    case 4: return reduce_elements<uint64_t>(reduction, global, from, bytes);
-    case 5: return reduce_elements<int64_t>(reduction, global, from, bytes);
-    case 6: return reduce_elements<f16>(reduction, global, from, bytes);
-    case 7: return reduce_elements<float>(reduction, global, from, bytes);
-    case 8: return reduce_elements<double>(reduction, global, from, bytes);
-    case 9: return reduce_elements<bf16>(reduction, global, from, bytes);
-    default: return false;
+    case 2:
+      return reduce_elements<uint32_t>(reduction, global, from, bytes);
+    case 3:
+      return reduce_elements<int32_t>(reduction, global, from, bytes);
+    case 4:
+      return reduce_elements<uint64_t>(reduction, global, from, bytes);
+    case 5:
+      return reduce_elements<int64_t>(reduction, global, from, bytes);
+    case 6:
+      return reduce_elements<f16>(reduction, global, from, bytes);
+    case 7:
+      return reduce_elements<float>(reduction, global, from, bytes);
+    case 8:
+      return reduce_elements<double>(reduction, global, from, bytes);
+    case 9:
+      return reduce_elements<bf16>(reduction, global, from, bytes);
+    default:
+      return false;
   }
 }
 

@@ -5,15 +5,17 @@ namespace workbench::emulator::WORKBENCH_ISA {
 
 // ---- named barriers
 //
-// Threads wait at a barrier as groups. A barrier with a thread count completes when that many have arrived, where an
-// aligned barrier counts a warp as 32 once all its live lanes are there; one without a count completes when all threads
-// of the block that have not exited wait at it.
+// Threads wait at a barrier as groups. A barrier with a thread count completes when that many have arrived,
+// where an aligned barrier counts a warp as 32 once all its live lanes are there; one without a count
+// completes when all threads of the block that have not exited wait at it.
 
 namespace {
 
 enum Form { kAligned = 1, kReduce = 2, kPopulation = 4, kAnd = 8, kOr = 16 };
 
-const Instruction& instruction_at(const Block& block, int32_t pc) { return block.machine->code[static_cast<size_t>(pc)]; }
+const Instruction& instruction_at(const Block& block, int32_t pc) {
+  return block.machine->code[static_cast<size_t>(pc)];
+}
 
 // Where a barrier instruction keeps its number and its count.
 const Operand& number_operand(const Instruction& i) { return i.operands[i.variant & kReduce ? 1 : 0]; }
@@ -63,8 +65,8 @@ void complete(Block& block, int number) {
       if (group.wait != Wait::barrier || group.key != static_cast<uint64_t>(number)) continue;
       if (pc >= 0 && pc != group.pc && (instruction_at(block, group.pc).variant & kAligned)) {
         warp.pc = group.pc;  // an aligned barrier is one instruction for the whole warp
-        warp.fault(FaultKind::barrier_diverged, __builtin_ctz(group.mask), static_cast<uint64_t>(number), Space::none,
-                   group.mask, 0, pc);
+        warp.fault(FaultKind::barrier_diverged, __builtin_ctz(group.mask), static_cast<uint64_t>(number),
+                   Space::none, group.mask, 0, pc);
       }
       pc = group.pc;
       group.wait = Wait::none;
@@ -104,14 +106,16 @@ int enter_barrier(Warp& warp, const Instruction& instruction, uint32_t lanes, in
   const int lane = __builtin_ctz(lanes);
   const uint32_t number = source_cells<uint32_t>(warp, number_operand(instruction))[lane];
   const Operand& counted = count_operand(instruction);
-  const bool has_count = instruction.count > (instruction.variant & kReduce ? 2 : 1) && counted.slot != kAbsent;
+  const bool has_count =
+      instruction.count > (instruction.variant & kReduce ? 2 : 1) && counted.slot != kAbsent;
   count = has_count ? static_cast<int>(source_cells<uint32_t>(warp, counted)[lane]) : 0;
   if (number >= 16) warp.fault(FaultKind::barrier_count, lane, number, Space::none, count, number);
   if (has_count && (count <= 0 || count % kLanes != 0 || count > 1024))
     warp.fault(FaultKind::barrier_count, lane, number, Space::none, count, number);
   NamedBarrier& barrier = warp.block->barriers[number];
   if (barrier.in_use && barrier.expected != count)
-    warp.fault(FaultKind::barrier_mismatch, lane, number, Space::none, count, barrier.expected, barrier.first_pc);
+    warp.fault(FaultKind::barrier_mismatch, lane, number, Space::none, count, barrier.expected,
+               barrier.first_pc);
   if (!barrier.in_use) barrier.first_pc = warp.pc;
   barrier.in_use = true;
   barrier.expected = count;
@@ -138,9 +142,11 @@ Flow arrive_at_barrier(Warp& warp, const Instruction& instruction, uint32_t lane
 
 Flow warp_barrier(Warp& warp, const Instruction& instruction, uint32_t lanes) {
   const uint32_t members = source_cells<uint32_t>(warp, instruction.operands[0])[__builtin_ctz(lanes)];
-  if (lanes & ~members) warp.fault(FaultKind::not_member, __builtin_ctz(lanes & ~members), 0, Space::none, members);
+  if (lanes & ~members)
+    warp.fault(FaultKind::not_member, __builtin_ctz(lanes & ~members), 0, Space::none, members);
   if ((members & ~warp.alive) && warp.machine->check_exited)
-    warp.fault(FaultKind::exited_member, __builtin_ctz(lanes), 0, Space::none, members, members & ~warp.alive);
+    warp.fault(FaultKind::exited_member, __builtin_ctz(lanes), 0, Space::none, members,
+               members & ~warp.alive);
   uint32_t here = lanes;
   for (const Group& group : warp.groups)
     if (group.wait == Wait::warp_barrier && group.key == members) here |= group.mask;
@@ -181,7 +187,8 @@ Flow cluster_wait(Warp& warp, const Instruction&, uint32_t lanes) {
   Cluster& cluster = *warp.block->cluster;
   uint32_t through = 0;
   for_lanes(lanes, [&](int l) {
-    if (warp.cluster_phase[l] == 0) warp.fault(FaultKind::barrier_mismatch, l, 0, Space::none, 0, 1);  // never arrived
+    if (warp.cluster_phase[l] == 0)
+      warp.fault(FaultKind::barrier_mismatch, l, 0, Space::none, 0, 1);  // never arrived
     if (warp.cluster_phase[l] <= cluster.barrier_phase) through |= 1u << l;
   });
   if (lanes & ~through) warp.groups.push_back({lanes & ~through, warp.pc, Wait::cluster});
@@ -213,7 +220,9 @@ Flow exit_lanes(Warp& warp, const Instruction&, uint32_t lanes) {
   return {0};
 }
 
-Flow trap(Warp& warp, const Instruction&, uint32_t lanes) { warp.fault(FaultKind::trap, __builtin_ctz(lanes)); }
+Flow trap(Warp& warp, const Instruction&, uint32_t lanes) {
+  warp.fault(FaultKind::trap, __builtin_ctz(lanes));
+}
 
 Flow failed_assertion(Warp& warp, const Instruction& instruction, uint32_t lanes) {
   const int l = __builtin_ctz(lanes);
@@ -248,15 +257,16 @@ void add_control_operations(Table& table) {
   table.add_control("assertfail", "ddwdd", failed_assertion);
   table.add_control("nanosleep.u32", "w", yield);
 
-  const std::pair<const char*, int> prefixes[] = {{"bar", kAligned},      {"bar.cta", kAligned},
-                                                  {"barrier", 0},         {"barrier.cta", 0}};
+  const std::pair<const char*, int> prefixes[] = {
+      {"bar", kAligned}, {"bar.cta", kAligned}, {"barrier", 0}, {"barrier.cta", 0}};
   for (const auto& [prefix, aligned] : prefixes) {
     for (const char* suffix : {"", ".aligned"}) {
       const int form = *suffix ? kAligned : aligned;
       const std::string name(prefix), end(suffix);
       table.add_control(name + ".sync" + end, "ww?", wait_at_barrier, form);
       table.add_control(name + ".arrive" + end, "ww", arrive_at_barrier, form);
-      table.add_control(name + ".red.popc" + end + ".u32", "Www?p", wait_at_barrier, form | kReduce | kPopulation);
+      table.add_control(name + ".red.popc" + end + ".u32", "Www?p", wait_at_barrier,
+                        form | kReduce | kPopulation);
       table.add_control(name + ".red.and" + end + ".pred", "Pww?p", wait_at_barrier, form | kReduce | kAnd);
       table.add_control(name + ".red.or" + end + ".pred", "Pww?p", wait_at_barrier, form | kReduce | kOr);
     }

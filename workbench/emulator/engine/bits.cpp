@@ -7,31 +7,48 @@ namespace workbench::emulator::WORKBENCH_ISA {
 namespace {
 
 struct And {
-  template <class T> T operator()(T a, T b) const { return a & b; }
+  template <class T>
+  T operator()(T a, T b) const {
+    return a & b;
+  }
 };
 struct Or {
-  template <class T> T operator()(T a, T b) const { return a | b; }
+  template <class T>
+  T operator()(T a, T b) const {
+    return a | b;
+  }
 };
 struct Xor {
-  template <class T> T operator()(T a, T b) const { return a ^ b; }
+  template <class T>
+  T operator()(T a, T b) const {
+    return a ^ b;
+  }
 };
 struct Not {
-  template <class T> T operator()(T a) const { return static_cast<T>(~a); }
+  template <class T>
+  T operator()(T a) const {
+    return static_cast<T>(~a);
+  }
   bool operator()(bool a) const { return !a; }
 };
 struct LogicalNot {
-  template <class T> T operator()(T a) const { return a == 0; }
+  template <class T>
+  T operator()(T a) const {
+    return a == 0;
+  }
 };
 
 // Shift amounts are not taken modulo the width: they clamp.
 struct ShiftLeft {
-  template <class T> T operator()(T a, uint32_t n) const {
+  template <class T>
+  T operator()(T a, uint32_t n) const {
     constexpr uint32_t width = 8 * sizeof(T);
     return n >= width ? T(0) : static_cast<T>(a << (n & (width - 1)));
   }
 };
 struct ShiftRight {
-  template <class T> T operator()(T a, uint32_t n) const {
+  template <class T>
+  T operator()(T a, uint32_t n) const {
     constexpr uint32_t width = 8 * sizeof(T);
     const T shifted = static_cast<T>(a >> (n < width ? n : width - 1));
     return std::is_unsigned_v<T> && n >= width ? T(0) : shifted;
@@ -50,7 +67,8 @@ template <class T>
 constexpr int kWidth = 8 * sizeof(T);
 
 struct ExtractField {
-  template <class T> T operator()(T a, uint32_t position, uint32_t length) const {
+  template <class T>
+  T operator()(T a, uint32_t position, uint32_t length) const {
     using U = std::make_unsigned_t<T>;
     constexpr uint32_t width = kWidth<T>;
     position &= 255;
@@ -66,12 +84,14 @@ struct ExtractField {
   }
 };
 struct InsertField {
-  template <class T> T operator()(T a, T b, uint32_t position, uint32_t length) const {
+  template <class T>
+  T operator()(T a, T b, uint32_t position, uint32_t length) const {
     constexpr uint32_t width = kWidth<T>;
     position &= 255;
     length &= 255;
     if (position >= width) return b;
-    const T mask = static_cast<T>((length >= width ? ~T(0) : static_cast<T>((T(1) << length) - 1)) << position);
+    const T mask =
+        static_cast<T>((length >= width ? ~T(0) : static_cast<T>((T(1) << length) - 1)) << position);
     return static_cast<T>((b & ~mask) | (static_cast<T>(a << position) & mask));
   }
 };
@@ -79,20 +99,28 @@ struct InsertField {
 template <class T>
 int leading_zeros(T a) {
   if (a == 0) return kWidth<T>;
-  if constexpr (sizeof(T) == 8) return __builtin_clzll(a);
-  else return __builtin_clz(a);
+  if constexpr (sizeof(T) == 8)
+    return __builtin_clzll(a);
+  else
+    return __builtin_clz(a);
 }
 struct LeadingZeros {
-  template <class T> uint32_t operator()(T a) const { return static_cast<uint32_t>(leading_zeros(a)); }
+  template <class T>
+  uint32_t operator()(T a) const {
+    return static_cast<uint32_t>(leading_zeros(a));
+  }
 };
 struct PopulationCount {
-  template <class T> uint32_t operator()(T a) const {
-    return static_cast<uint32_t>(sizeof(T) == 8 ? __builtin_popcountll(a) : __builtin_popcount(static_cast<uint32_t>(a)));
+  template <class T>
+  uint32_t operator()(T a) const {
+    return static_cast<uint32_t>(sizeof(T) == 8 ? __builtin_popcountll(a)
+                                                : __builtin_popcount(static_cast<uint32_t>(a)));
   }
 };
 template <bool ShiftAmount>
 struct FindLeading {  // the most significant bit that is not a sign bit
-  template <class T> uint32_t operator()(T a) const {
+  template <class T>
+  uint32_t operator()(T a) const {
     using U = std::make_unsigned_t<T>;
     const U bits = static_cast<U>(std::is_signed_v<T> && a < 0 ? ~a : a);
     if (bits == 0) return ~0u;
@@ -101,7 +129,8 @@ struct FindLeading {  // the most significant bit that is not a sign bit
   }
 };
 struct Reverse {
-  template <class T> T operator()(T a) const {
+  template <class T>
+  T operator()(T a) const {
     T reversed = 0;
     for (int k = 0; k < kWidth<T>; ++k) reversed |= (a >> k & T(1)) << (kWidth<T> - 1 - k);
     return reversed;
@@ -125,13 +154,20 @@ struct PermuteBytes {
   }
   static uint32_t choose(uint32_t s, uint32_t k) {
     switch (Mode) {
-      case Permute::f4e: return s + k;
-      case Permute::b4e: return (s - k) & 7;
-      case Permute::rc8: return s;
-      case Permute::ecl: return k > s ? k : s;
-      case Permute::ecr: return k < s ? k : s;
-      case Permute::rc16: return (s & 1) * 2 + (k & 1);
-      default: return 0;
+      case Permute::f4e:
+        return s + k;
+      case Permute::b4e:
+        return (s - k) & 7;
+      case Permute::rc8:
+        return s;
+      case Permute::ecl:
+        return k > s ? k : s;
+      case Permute::ecr:
+        return k < s ? k : s;
+      case Permute::rc16:
+        return (s & 1) * 2 + (k & 1);
+      default:
+        return 0;
     }
   }
 };
@@ -151,8 +187,10 @@ void logic3(Warp& warp, const Instruction& instruction) {
   for (uint32_t k = 0; k < 8; ++k) minterm[k] = 0 - (table >> k & 1);
   write_lanes<uint32_t>(warp, instruction.operands[0], [&](int l) {
     const uint32_t x = a[l], y = b[l], z = c[l];
-    const uint32_t if_x = (y & ((z & minterm[7]) | (~z & minterm[6]))) | (~y & ((z & minterm[5]) | (~z & minterm[4])));
-    const uint32_t not_x = (y & ((z & minterm[3]) | (~z & minterm[2]))) | (~y & ((z & minterm[1]) | (~z & minterm[0])));
+    const uint32_t if_x =
+        (y & ((z & minterm[7]) | (~z & minterm[6]))) | (~y & ((z & minterm[5]) | (~z & minterm[4])));
+    const uint32_t not_x =
+        (y & ((z & minterm[3]) | (~z & minterm[2]))) | (~y & ((z & minterm[1]) | (~z & minterm[0])));
     return (x & if_x) | (~x & not_x);
   });
 }
@@ -185,13 +223,22 @@ struct FindNthSet {
 };
 
 struct Same {
-  template <class T> T operator()(T a) const { return a; }
+  template <class T>
+  T operator()(T a) const {
+    return a;
+  }
 };
 struct Select {
-  template <class T> T operator()(T a, T b, bool p) const { return p ? a : b; }
+  template <class T>
+  T operator()(T a, T b, bool p) const {
+    return p ? a : b;
+  }
 };
 struct SelectBySign {
-  template <class T, class C> T operator()(T a, T b, C c) const { return c >= 0 ? a : b; }
+  template <class T, class C>
+  T operator()(T a, T b, C c) const {
+    return c >= 0 ? a : b;
+  }
 };
 
 // ---- vectors in one register
@@ -202,7 +249,8 @@ void pack(Warp& warp, const Instruction& instruction) {
   for (int k = 0; k < N; ++k) {
     const uint32_t* part = source_cells<uint32_t>(warp, instruction.operands[1 + k]);
     for (int l = 0; l < kLanes; ++l)
-      values[l] |= static_cast<Whole>(static_cast<Whole>(static_cast<Part>(part[l])) << (8 * sizeof(Part) * k));
+      values[l] |=
+          static_cast<Whole>(static_cast<Whole>(static_cast<Part>(part[l])) << (8 * sizeof(Part) * k));
   }
   write_cells(warp, instruction.operands[0], values);
 }
@@ -221,7 +269,8 @@ void unpack(Warp& warp, const Instruction& instruction) {
 template <class T>
 void read_clock(Warp& warp, const Instruction& instruction) {  // variant: right shift
   const uint64_t now = warp.block->executed;
-  write_lanes<T>(warp, instruction.operands[0], [&](int) { return static_cast<T>(now >> instruction.variant); });
+  write_lanes<T>(warp, instruction.operands[0],
+                 [&](int) { return static_cast<T>(now >> instruction.variant); });
 }
 
 // ---- table
@@ -306,7 +355,8 @@ void add_bit_operations(Table& table) {
 }
 
 void add_move_operations(Table& table) {
-  for (const char* type : {".b16", ".u16", ".s16", ".f16", ".bf16", ".b32", ".u32", ".s32", ".f16x2", ".bf16x2"})
+  for (const char* type :
+       {".b16", ".u16", ".s16", ".f16", ".bf16", ".b32", ".u32", ".s32", ".f16x2", ".bf16x2"})
     add_moves<uint32_t, uint32_t>(table, type);
   add_moves<uint32_t, float>(table, ".f32");
   for (const char* type : {".b64", ".u64", ".s64"}) add_moves<uint64_t, uint64_t>(table, type);

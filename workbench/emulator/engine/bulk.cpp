@@ -1,6 +1,6 @@
-// Bulk copies: TMA tiles and plain runs of bytes, into shared memory (completing on an mbarrier) and out of it (completing
-// in bulk groups). Loads wait in the cluster until the scheduler lands them; stores read shared memory when their group is
-// waited for.
+// Bulk copies: TMA tiles and plain runs of bytes, into shared memory (completing on an mbarrier) and out of
+// it (completing in bulk groups). Loads wait in the cluster until the scheduler lands them; stores read
+// shared memory when their group is waited for.
 #include <algorithm>
 
 #include "atomic_update.hpp"
@@ -25,12 +25,14 @@ uint32_t box_bytes(const TensorMap& map) {
   return static_cast<uint32_t>(bytes);
 }
 
-// The swizzle exchanges 16-byte columns by the row of 128 bytes they are in, counted in absolute shared addresses.
+// The swizzle exchanges 16-byte columns by the row of 128 bytes they are in, counted in absolute shared
+// addresses.
 uint32_t swizzled(uint32_t offset, int swizzle) {
   return swizzle ? offset ^ (offset >> 7 & static_cast<uint32_t>(swizzle / 16 - 1)) << 4 : offset;
 }
 
-// Calls f(shared offset, global address or 0 when out of bounds, first byte inside, bytes inside) for every row of the box.
+// Calls f(shared offset, global address or 0 when out of bounds, first byte inside, bytes inside) for every
+// row of the box.
 template <class F>
 void each_row(const Transfer& transfer, F f) {
   const TensorMap& map = *transfer.map;
@@ -38,9 +40,11 @@ void each_row(const Transfer& transfer, F f) {
   const int64_t row_bytes = row_elements * element;
   const int64_t begin = std::clamp<int64_t>(-int64_t{transfer.coordinates[0]}, 0, row_elements) * element;
   const int64_t end =
-      std::clamp<int64_t>(static_cast<int64_t>(map.sizes[0]) - transfer.coordinates[0], 0, row_elements) * element;
+      std::clamp<int64_t>(static_cast<int64_t>(map.sizes[0]) - transfer.coordinates[0], 0, row_elements) *
+      element;
   int index[5] = {};
-  for (uint32_t at = transfer.shared; at < transfer.shared + transfer.bytes; at += static_cast<uint32_t>(row_bytes)) {
+  for (uint32_t at = transfer.shared; at < transfer.shared + transfer.bytes;
+       at += static_cast<uint32_t>(row_bytes)) {
     uint64_t address = map.address + static_cast<uint64_t>(transfer.coordinates[0] * element);
     bool inside = begin < end;
     for (int d = 1; d < map.rank; ++d) {
@@ -68,7 +72,8 @@ const TensorMap& find_map(const Warp& warp, uint64_t address, int lane, int rank
   if (address < kSharedWindow) address += kParamWindow;  // an address in the param space itself
   for (const TensorMap& map : warp.machine->launch->tensor_maps) {
     if (map.descriptor != address) continue;
-    if (map.rank != rank) warp.fault(FaultKind::descriptor, lane, address, Space::param, kWrongRank, map.rank);
+    if (map.rank != rank)
+      warp.fault(FaultKind::descriptor, lane, address, Space::param, kWrongRank, map.rank);
     if (map.swizzle && map.box[0] * map.strides[0] > static_cast<uint64_t>(map.swizzle))
       warp.fault(FaultKind::descriptor, lane, address, Space::param, kWideSwizzle, map.swizzle);
     return map;
@@ -92,8 +97,10 @@ void require_multiple(const Warp& warp, int lane, uint64_t address, Space space,
 
 // ---- issue of loads
 
-// Puts a load on its way: into the block that `destination` names or, multicast, to the same offset in several.
-void send(Warp& warp, Transfer transfer, uint32_t destination, uint64_t barrier, uint32_t multicast, int lane) {
+// Puts a load on its way: into the block that `destination` names or, multicast, to the same offset in
+// several.
+void send(Warp& warp, Transfer transfer, uint32_t destination, uint64_t barrier, uint32_t multicast,
+          int lane) {
   uint32_t offset;
   Block& named = shared_block(warp, destination, lane, offset);
   const MbarrierPlace place = mbarrier_place(warp, static_cast<uint32_t>(barrier), lane, false);
@@ -112,10 +119,13 @@ void send(Warp& warp, Transfer transfer, uint32_t destination, uint64_t barrier,
 }
 
 uint32_t multicast_mask(const Warp& warp, const Instruction& instruction, int operand, int lane) {
-  return operand < instruction.count ? source_cells<uint32_t>(warp, instruction.operands[operand])[lane] & 0xffff : 0;
+  return operand < instruction.count
+             ? source_cells<uint32_t>(warp, instruction.operands[operand])[lane] & 0xffff
+             : 0;
 }
 
-void load_tile(Warp& warp, const Instruction& instruction) {  // [dst], [map, coordinates], [mbarrier]{, blocks}
+void load_tile(Warp& warp,
+               const Instruction& instruction) {  // [dst], [map, coordinates], [mbarrier]{, blocks}
   const int rank = instruction.variant;
   uint64_t destination[kLanes], map[kLanes], barrier[kLanes];
   read_addresses(warp, instruction.operands[0], destination);
@@ -124,7 +134,8 @@ void load_tile(Warp& warp, const Instruction& instruction) {  // [dst], [map, co
   for_lanes(warp.active, [&](int l) {
     Transfer transfer = new_transfer(warp, l);
     transfer.map = &find_map(warp, map[l], l, rank);
-    for (int d = 0; d < rank; ++d) transfer.coordinates[d] = source_cells<int32_t>(warp, instruction.operands[2 + d])[l];
+    for (int d = 0; d < rank; ++d)
+      transfer.coordinates[d] = source_cells<int32_t>(warp, instruction.operands[2 + d])[l];
     transfer.bytes = box_bytes(*transfer.map);
     require_multiple(warp, l, destination[l], Space::shared, 128);
     send(warp, transfer, static_cast<uint32_t>(destination[l]), barrier[l],
@@ -153,7 +164,8 @@ void load_run(Warp& warp, const Instruction& instruction) {  // [dst], [src], si
       transfer.global = source[l];
       resolve_global_run(warp, source[l], transfer.bytes, Access::read, l);
     }
-    send(warp, transfer, static_cast<uint32_t>(destination[l]), barrier[l], multicast_mask(warp, instruction, 4, l), l);
+    send(warp, transfer, static_cast<uint32_t>(destination[l]), barrier[l],
+         multicast_mask(warp, instruction, 4, l), l);
   });
 }
 
@@ -162,7 +174,8 @@ void load_run(Warp& warp, const Instruction& instruction) {  // [dst], [src], si
 void note_store(Warp& warp, Transfer transfer, uint32_t source, uint32_t alignment, int lane) {
   require_multiple(warp, lane, source, Space::shared, alignment);
   transfer.block = &shared_block(warp, source, lane, transfer.shared);
-  if (transfer.block != warp.block) warp.fault(FaultKind::out_of_bounds, lane, source, Space::shared, transfer.bytes);
+  if (transfer.block != warp.block)
+    warp.fault(FaultKind::out_of_bounds, lane, source, Space::shared, transfer.bytes);
   check_shared_run(warp, *warp.block, transfer.shared, transfer.bytes, Access::read, lane);
   transfer.group = warp.bulk_group[lane];
   warp.block->stores.push_back(transfer);
@@ -179,7 +192,8 @@ void store_tile(Warp& warp, const Instruction& instruction) {  // [map, coordina
   for_lanes(warp.active, [&](int l) {
     Transfer transfer = new_transfer(warp, l);
     transfer.map = &find_map(warp, map[l], l, rank);
-    for (int d = 0; d < rank; ++d) transfer.coordinates[d] = source_cells<int32_t>(warp, instruction.operands[1 + d])[l];
+    for (int d = 0; d < rank; ++d)
+      transfer.coordinates[d] = source_cells<int32_t>(warp, instruction.operands[1 + d])[l];
     transfer.bytes = box_bytes(*transfer.map);
     transfer.reduction = (instruction.variant >> kReductionShift) - 1;
     transfer.element_type = transfer.map->element_type;
@@ -210,7 +224,8 @@ void store_run(Warp& warp, const Instruction& instruction) {  // [dst], [src], s
 class AsIssuer {
  public:
   explicit AsIssuer(const Transfer& transfer)
-      : warp_(transfer.issuer->warps[static_cast<size_t>(transfer.warp)]), pc_(std::exchange(warp_.pc, transfer.pc)) {}
+      : warp_(transfer.issuer->warps[static_cast<size_t>(transfer.warp)]),
+        pc_(std::exchange(warp_.pc, transfer.pc)) {}
   ~AsIssuer() { warp_.pc = pc_; }
   const Warp& warp() const { return warp_; }
 
@@ -219,23 +234,30 @@ class AsIssuer {
   int32_t pc_;
 };
 
-void fill(const TensorMap& map, uint8_t* bytes, size_t length) { std::memset(bytes, map.nan_fill ? 0xff : 0, length); }
+void fill(const TensorMap& map, uint8_t* bytes, size_t length) {
+  std::memset(bytes, map.nan_fill ? 0xff : 0, length);
+}
 
 void carry_in(const Warp& warp, const Transfer& transfer) {
   uint8_t* shared = transfer.block->shared.data();
   if (transfer.source) {
-    std::memmove(shared + transfer.shared, transfer.source->shared.data() + transfer.source_offset, transfer.bytes);
+    std::memmove(shared + transfer.shared, transfer.source->shared.data() + transfer.source_offset,
+                 transfer.bytes);
   } else if (!transfer.map) {
     std::memcpy(shared + transfer.shared,
-                resolve_global_run(warp, transfer.global, transfer.bytes, Access::read, transfer.lane), transfer.bytes);
+                resolve_global_run(warp, transfer.global, transfer.bytes, Access::read, transfer.lane),
+                transfer.bytes);
   } else {
     const TensorMap& map = *transfer.map;
     each_row(transfer, [&](uint32_t at, uint64_t address, int64_t begin, int64_t end, int64_t row_bytes) {
-      const auto outside = [&](uint32_t offset, int64_t, size_t length) { fill(map, shared + offset, length); };
+      const auto outside = [&](uint32_t offset, int64_t, size_t length) {
+        fill(map, shared + offset, length);
+      };
       each_piece(at, 0, begin, map.swizzle, outside);
       if (begin < end) {
-        const uint8_t* global = resolve_global_run(warp, address + static_cast<uint64_t>(begin),
-                                                   static_cast<uint64_t>(end - begin), Access::read, transfer.lane);
+        const uint8_t* global =
+            resolve_global_run(warp, address + static_cast<uint64_t>(begin),
+                               static_cast<uint64_t>(end - begin), Access::read, transfer.lane);
         each_piece(at, begin, end, map.swizzle, [&](uint32_t offset, int64_t position, size_t length) {
           std::memcpy(shared + offset, global + (position - begin), length);
         });
@@ -249,19 +271,21 @@ void carry_out(const Warp& warp, const Transfer& transfer) {
   const uint8_t* shared = transfer.block->shared.data();
   const Access access = transfer.reduction < 0 ? Access::write : Access::atomic;
   const auto put = [&](uint8_t* global, const uint8_t* from, size_t length) {
-    if (transfer.reduction < 0) std::memcpy(global, from, length);
+    if (transfer.reduction < 0)
+      std::memcpy(global, from, length);
     else if (!reduce_bytes(transfer.reduction, transfer.element_type, global, from, length))
-      warp.fault(FaultKind::unsupported, transfer.lane, transfer.global, Space::global, transfer.element_type);
+      warp.fault(FaultKind::unsupported, transfer.lane, transfer.global, Space::global,
+                 transfer.element_type);
   };
   if (!transfer.map) {
-    put(resolve_global_run(warp, transfer.global, transfer.bytes, access, transfer.lane), shared + transfer.shared,
-        transfer.bytes);
+    put(resolve_global_run(warp, transfer.global, transfer.bytes, access, transfer.lane),
+        shared + transfer.shared, transfer.bytes);
     return;
   }
   each_row(transfer, [&](uint32_t at, uint64_t address, int64_t begin, int64_t end, int64_t) {
     if (begin >= end) return;
-    uint8_t* global = resolve_global_run(warp, address + static_cast<uint64_t>(begin), static_cast<uint64_t>(end - begin),
-                                         access, transfer.lane);
+    uint8_t* global = resolve_global_run(warp, address + static_cast<uint64_t>(begin),
+                                         static_cast<uint64_t>(end - begin), access, transfer.lane);
     each_piece(at, begin, end, transfer.map->swizzle, [&](uint32_t offset, int64_t position, size_t length) {
       put(global + (position - begin), shared + offset, length);
     });
@@ -306,7 +330,8 @@ void check_finished(Warp& warp, uint32_t exiting) {
     warp.fault(FaultKind::exited_with_work, lane, 0, Space::none, 0, 0, warp.products.front().pc);
   for (const Transfer& store : block.stores)
     if (store.warp == warp.id && (exiting >> store.lane & 1))
-      warp.fault(FaultKind::exited_with_work, store.lane, store.shared, Space::shared, store.bytes, 0, store.pc);
+      warp.fault(FaultKind::exited_with_work, store.lane, store.shared, Space::shared, store.bytes, 0,
+                 store.pc);
   if (block.alive != static_cast<uint32_t>(__builtin_popcount(exiting))) return;
   for (const Transfer& load : block.cluster->loads)  // the last thread of the block: its shared memory goes
     if (load.block == &block)
@@ -332,18 +357,21 @@ void add_bulk_operations(Table& table) {
   for (int rank = 1; rank <= 5; ++rank) {
     const std::string n = std::to_string(rank);
     for (const char* mode : {".tile", ""}) {
-      table.add("cp.async.bulk.tensor." + n + "d.global.shared" + mode + ".bulk_group", "aw" + n + "a", store_tile, rank);
+      table.add("cp.async.bulk.tensor." + n + "d.global.shared" + mode + ".bulk_group", "aw" + n + "a",
+                store_tile, rank);
       table.add("cp.async.bulk.prefetch.tensor." + n + "d.L2.global" + mode, "aw" + n, nothing);
       for (int r = 0; r < kReductions; ++r)
-        table.add("cp.reduce.async.bulk.tensor." + n + "d.global.shared" + reduction_names()[r] + mode + ".bulk_group",
+        table.add("cp.reduce.async.bulk.tensor." + n + "d.global.shared" + reduction_names()[r] + mode +
+                      ".bulk_group",
                   "aw" + n + "a", store_tile, rank | (r + 1) << kReductionShift);
     }
   }
   for (const auto& [type, element_type] : reducible_types())
     for (int r = 0; r < kReductions; ++r)
       for (const char* form : {"", ".noftz"})
-        table.add("cp.reduce.async.bulk.global.shared.bulk_group" + std::string(reduction_names()[r]) + form + type, "aaw", store_run,
-                  (r + 1) | element_type << kReductionShift);
+        table.add(
+            "cp.reduce.async.bulk.global.shared.bulk_group" + std::string(reduction_names()[r]) + form + type,
+            "aaw", store_run, (r + 1) | element_type << kReductionShift);
   table.add("cp.async.bulk.prefetch.L2.global", "aw", nothing);
   table.add("cp.async.bulk.commit_group", "", commit);
   table.add("cp.async.bulk.wait_group", "w", wait_group);

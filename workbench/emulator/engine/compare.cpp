@@ -7,46 +7,80 @@ namespace workbench::emulator::WORKBENCH_ISA {
 namespace {
 
 struct Equal {
-  template <class T> bool operator()(T a, T b) const { return a == b; }
+  template <class T>
+  bool operator()(T a, T b) const {
+    return a == b;
+  }
 };
 struct NotEqual {  // false for a NaN: ordered
-  template <class T> bool operator()(T a, T b) const { return a < b || a > b; }
+  template <class T>
+  bool operator()(T a, T b) const {
+    return a < b || a > b;
+  }
 };
 struct Less {
-  template <class T> bool operator()(T a, T b) const { return a < b; }
+  template <class T>
+  bool operator()(T a, T b) const {
+    return a < b;
+  }
 };
 struct LessEqual {
-  template <class T> bool operator()(T a, T b) const { return a <= b; }
+  template <class T>
+  bool operator()(T a, T b) const {
+    return a <= b;
+  }
 };
 struct Greater {
-  template <class T> bool operator()(T a, T b) const { return a > b; }
+  template <class T>
+  bool operator()(T a, T b) const {
+    return a > b;
+  }
 };
 struct GreaterEqual {
-  template <class T> bool operator()(T a, T b) const { return a >= b; }
+  template <class T>
+  bool operator()(T a, T b) const {
+    return a >= b;
+  }
 };
 template <class Ordered>
 struct OrNan {
-  template <class T> bool operator()(T a, T b) const { return Ordered()(a, b) || is_nan(a) || is_nan(b); }
+  template <class T>
+  bool operator()(T a, T b) const {
+    return Ordered()(a, b) || is_nan(a) || is_nan(b);
+  }
 };
 struct BothNumbers {
-  template <class T> bool operator()(T a, T b) const { return !is_nan(a) && !is_nan(b); }
+  template <class T>
+  bool operator()(T a, T b) const {
+    return !is_nan(a) && !is_nan(b);
+  }
 };
 struct EitherNan {
-  template <class T> bool operator()(T a, T b) const { return is_nan(a) || is_nan(b); }
+  template <class T>
+  bool operator()(T a, T b) const {
+    return is_nan(a) || is_nan(b);
+  }
 };
 template <class Compare>
 struct Flushed {
-  template <class T> bool operator()(T a, T b) const { return Compare()(flush(a), flush(b)); }
+  template <class T>
+  bool operator()(T a, T b) const {
+    return Compare()(flush(a), flush(b));
+  }
 };
 
 enum class Combine { none, and_, or_, xor_ };
 
 inline bool combine(int how, bool a, bool b) {
   switch (static_cast<Combine>(how)) {
-    case Combine::and_: return a && b;
-    case Combine::or_: return a || b;
-    case Combine::xor_: return a != b;
-    default: return a;
+    case Combine::and_:
+      return a && b;
+    case Combine::or_:
+      return a || b;
+    case Combine::xor_:
+      return a != b;
+    default:
+      return a;
   }
 }
 
@@ -137,14 +171,17 @@ void set_pair(Warp& warp, const Instruction& instruction) {
 const std::pair<const char*, int> kCombinations[] = {{"", 0}, {".and", 1}, {".or", 2}, {".xor", 3}};
 
 template <class T, class Compare>
-void add_compare(Table& table, const std::string& compare, const std::string& type, const std::string& ftz = "") {
+void add_compare(Table& table, const std::string& compare, const std::string& type,
+                 const std::string& ftz = "") {
   const std::string pair(2, source_letter<T>());
   for (const auto& [boolean, variant] : kCombinations) {
     const std::string c = variant ? "p" : "";
     table.add("setp." + compare + boolean + ftz + type, "PP?" + pair + c, set_predicate<T, Compare>, variant);
     for (const char* result : {".u32", ".s32"})
-      table.add("set." + compare + boolean + ftz + result + type, "W" + pair + c, set_register<T, Compare>, variant);
-    table.add("set." + compare + boolean + ftz + ".f32" + type, "W" + pair + c, set_register<T, Compare>, variant | kOne);
+      table.add("set." + compare + boolean + ftz + result + type, "W" + pair + c, set_register<T, Compare>,
+                variant);
+    table.add("set." + compare + boolean + ftz + ".f32" + type, "W" + pair + c, set_register<T, Compare>,
+              variant | kOne);
   }
 }
 
@@ -169,8 +206,10 @@ void add_integer(Table& table, const std::string& type, bool is_signed) {
 // Calls f(comparison, name) for every floating-point comparison.
 template <class F>
 void each_float_compare(F f) {
-  f(Equal(), "eq"), f(NotEqual(), "ne"), f(Less(), "lt"), f(LessEqual(), "le"), f(Greater(), "gt"), f(GreaterEqual(), "ge");
-  f(OrNan<Equal>(), "equ"), f(OrNan<NotEqual>(), "neu"), f(OrNan<Less>(), "ltu"), f(OrNan<LessEqual>(), "leu");
+  f(Equal(), "eq"), f(NotEqual(), "ne"), f(Less(), "lt"), f(LessEqual(), "le"), f(Greater(), "gt"),
+      f(GreaterEqual(), "ge");
+  f(OrNan<Equal>(), "equ"), f(OrNan<NotEqual>(), "neu"), f(OrNan<Less>(), "ltu"),
+      f(OrNan<LessEqual>(), "leu");
   f(OrNan<Greater>(), "gtu"), f(OrNan<GreaterEqual>(), "geu"), f(BothNumbers(), "num"), f(EitherNan(), "nan");
 }
 

@@ -9,12 +9,16 @@ namespace {
 
 template <class To>
 struct Truncate {
-  template <class From> To operator()(From a) const { return static_cast<To>(a); }
+  template <class From>
+  To operator()(From a) const {
+    return static_cast<To>(a);
+  }
 };
 
 template <class To>
 struct Clamp {  // integer to integer, .sat
-  template <class From> To operator()(From a) const {
+  template <class From>
+  To operator()(From a) const {
     if constexpr (std::is_signed_v<From>) {
       const int64_t low = std::is_signed_v<To> ? static_cast<int64_t>(std::numeric_limits<To>::min()) : 0;
       if (a < low) return static_cast<To>(low);
@@ -45,10 +49,14 @@ To to_integer(From rounded) {
 template <class T>
 T round_to_integral(T a, Rounding mode) {
   switch (mode) {
-    case Rounding::zero: return std::trunc(a);
-    case Rounding::down: return std::floor(a);
-    case Rounding::up: return std::ceil(a);
-    default: return std::nearbyint(a);
+    case Rounding::zero:
+      return std::trunc(a);
+    case Rounding::down:
+      return std::floor(a);
+    case Rounding::up:
+      return std::ceil(a);
+    default:
+      return std::nearbyint(a);
   }
 }
 
@@ -67,10 +75,14 @@ void convert_to_integer_by(Warp& warp, const Instruction& instruction) {
 template <class To, class From>
 void convert_to_integer(Warp& warp, const Instruction& instruction) {
   switch (static_cast<Rounding>(instruction.variant)) {
-    case Rounding::zero: return convert_to_integer_by<To, From, Rounding::zero>(warp, instruction);
-    case Rounding::down: return convert_to_integer_by<To, From, Rounding::down>(warp, instruction);
-    case Rounding::up: return convert_to_integer_by<To, From, Rounding::up>(warp, instruction);
-    default: return convert_to_integer_by<To, From, Rounding::nearest>(warp, instruction);
+    case Rounding::zero:
+      return convert_to_integer_by<To, From, Rounding::zero>(warp, instruction);
+    case Rounding::down:
+      return convert_to_integer_by<To, From, Rounding::down>(warp, instruction);
+    case Rounding::up:
+      return convert_to_integer_by<To, From, Rounding::up>(warp, instruction);
+    default:
+      return convert_to_integer_by<To, From, Rounding::nearest>(warp, instruction);
   }
 }
 
@@ -81,17 +93,27 @@ const std::pair<const char*, Rounding> kIntegralRoundings[] = {
 
 template <Rounding Mode>
 struct Integral {
-  template <class T> T operator()(T a) const { return T(round_to_integral(static_cast<Computed<T>>(a), Mode)); }
+  template <class T>
+  T operator()(T a) const {
+    return T(round_to_integral(static_cast<Computed<T>>(a), Mode));
+  }
 };
 
 struct Same {
-  template <class T> T operator()(T a) const { return a; }
+  template <class T>
+  T operator()(T a) const {
+    return a;
+  }
 };
 
 struct ToFloat {
-  template <class T> float operator()(T a) const { return static_cast<float>(a); }
+  template <class T>
+  float operator()(T a) const {
+    return static_cast<float>(a);
+  }
 };
-// A double that rounds to anything much narrower as the integer would: of a large one, the last bits become one.
+// A double that rounds to anything much narrower as the integer would: of a large one, the last bits become
+// one.
 template <class I>
 double integer_to_double(I a) {
   if constexpr (sizeof(I) < 8) {
@@ -105,9 +127,12 @@ double integer_to_double(I a) {
 }
 
 struct ToDouble {
-  template <class T> double operator()(T a) const {
-    if constexpr (std::is_integral_v<T>) return integer_to_double(a);
-    else return static_cast<double>(static_cast<Computed<T>>(a));
+  template <class T>
+  double operator()(T a) const {
+    if constexpr (std::is_integral_v<T>)
+      return integer_to_double(a);
+    else
+      return static_cast<double>(static_cast<Computed<T>>(a));
   }
 };
 
@@ -117,14 +142,20 @@ struct ToHalf {
   H operator()(double a) const { return H(round_to_odd(a)); }
   H operator()(f16 a) const { return H(static_cast<float>(a)); }
   H operator()(bf16 a) const { return H(static_cast<float>(a)); }
-  template <class I> H operator()(I a) const { return H(round_to_odd(integer_to_double(a))); }
+  template <class I>
+  H operator()(I a) const {
+    return H(round_to_odd(integer_to_double(a)));
+  }
 };
 template <class H>
 struct ToPair {  // the first source becomes the high half
   Pair<H> operator()(float high, float low) const { return {H(low), H(high)}; }
 };
 struct ToFloatFtz {
-  template <class T> float operator()(T a) const { return flush(static_cast<float>(a)); }
+  template <class T>
+  float operator()(T a) const {
+    return flush(static_cast<float>(a));
+  }
 };
 
 // ---- into any small format with any rounding; the variant holds all of it
@@ -176,7 +207,8 @@ void encode_pair(Warp& warp, const Instruction& instruction) {  // both halves o
   });
 }
 
-void decode_pair(Warp& warp, const Instruction& instruction) {  // fp8x2 to f16x2, exact; variant bit 0: e5m2, bit 1: relu
+void decode_pair(Warp& warp,
+                 const Instruction& instruction) {  // fp8x2 to f16x2, exact; variant bit 0: e5m2, bit 1: relu
   const Format& format = instruction.variant & 1 ? kE5m2 : kE4m3;
   const Source<uint32_t> a(warp, instruction.operands[1]);
   write_lanes<f16x2>(warp, instruction.operands[0], [&](int l) {
@@ -197,10 +229,12 @@ void pack_clamped(Warp& warp, const Instruction& instruction) {
   const Source<int32_t> a(warp, instruction.operands[1]), b(warp, instruction.operands[2]);
   using U = std::make_unsigned_t<To>;
   write_lanes<uint32_t>(warp, instruction.operands[0], [&](int l) {
-    const uint32_t both = static_cast<uint32_t>(static_cast<U>(Clamp<To>()(a[l]))) << bits |
-                          static_cast<U>(Clamp<To>()(b[l]));
-    if constexpr (bits == 16) return both;
-    else return both | Source<uint32_t>(warp, instruction.operands[3])[l] << 16;
+    const uint32_t both =
+        static_cast<uint32_t>(static_cast<U>(Clamp<To>()(a[l]))) << bits | static_cast<U>(Clamp<To>()(b[l]));
+    if constexpr (bits == 16)
+      return both;
+    else
+      return both | Source<uint32_t>(warp, instruction.operands[3])[l] << 16;
   });
 }
 
@@ -245,7 +279,8 @@ void add_to_half(Table& table, const std::string& type, const Format& format) {
     using From = decltype(source);
     add_lanewise<ToHalf<H>, H, From>(table, "cvt.rn" + type + name);
     add_lanewise<Sat<ToHalf<H>>, H, From>(table, "cvt.rn.sat" + type + name);
-    if constexpr (!is_half<From>) add_lanewise<ReluOf<ToHalf<H>>, H, From>(table, "cvt.rn.relu" + type + name);
+    if constexpr (!is_half<From>)
+      add_lanewise<ReluOf<ToHalf<H>>, H, From>(table, "cvt.rn.relu" + type + name);
     for (const auto& [rounding, mode] : kDirectedRoundings) {
       const std::string signature = signature_of<H, From>();
       table.add("cvt" + std::string(rounding) + type + name, signature, encode_one<From>,
@@ -277,15 +312,17 @@ void add_to_half(Table& table, const std::string& type, const Format& format) {
       for (const char* satfinite : {"", ".satfinite"})
         if (*relu || *satfinite || rounding[2] == 'z')
           table.add("cvt" + std::string(rounding) + relu + satfinite + type + "x2.f32", "Wff", encode_two,
-                    encoding_variant({&format, rounding[2] == 'z' ? Rounding::zero : Rounding::nearest, *satfinite != 0,
-                                      *relu != 0}));
+                    encoding_variant({&format, rounding[2] == 'z' ? Rounding::zero : Rounding::nearest,
+                                      *satfinite != 0, *relu != 0}));
 }
 
 void add_tiny(Table& table, const std::string& type, const Format& format, int which) {
   for (const char* relu : {"", ".relu"}) {
     const Encoding encoding{&format, Rounding::nearest, true, *relu != 0};
-    table.add("cvt.rn.satfinite" + std::string(relu) + type + ".f32", "Wff", encode_two, encoding_variant(encoding));
-    table.add("cvt.rn.satfinite" + std::string(relu) + type + ".f16x2", "Ww", encode_pair, encoding_variant(encoding));
+    table.add("cvt.rn.satfinite" + std::string(relu) + type + ".f32", "Wff", encode_two,
+              encoding_variant(encoding));
+    table.add("cvt.rn.satfinite" + std::string(relu) + type + ".f16x2", "Ww", encode_pair,
+              encoding_variant(encoding));
     table.add("cvt.rn" + std::string(relu) + ".f16x2" + type, "Ww", decode_pair, which | (*relu ? 2 : 0));
   }
 }

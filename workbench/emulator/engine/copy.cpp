@@ -1,4 +1,5 @@
-// cp.async: 4, 8 or 16 bytes a lane from global to shared memory. The bytes land when the lane waits for them, not before.
+// cp.async: 4, 8 or 16 bytes a lane from global to shared memory. The bytes land when the lane waits for
+// them, not before.
 #include <algorithm>
 
 #include "mbarrier.hpp"
@@ -20,9 +21,12 @@ void copy(Warp& warp, const Instruction& instruction) {  // [dst], [src], size{,
 
   uint32_t bytes[kLanes], whole = 0;
   for_lanes(warp.active, [&](int l) {
-    if (last.slot == kAbsent) bytes[l] = size;
-    else if (instruction.variant == kIgnoreForm) bytes[l] = Source<bool>(warp, last)[l] ? 0 : size;
-    else bytes[l] = source_cells<uint32_t>(warp, last)[l];
+    if (last.slot == kAbsent)
+      bytes[l] = size;
+    else if (instruction.variant == kIgnoreForm)
+      bytes[l] = Source<bool>(warp, last)[l] ? 0 : size;
+    else
+      bytes[l] = source_cells<uint32_t>(warp, last)[l];
     if (bytes[l] > size) warp.fault(FaultKind::bad_operand, l, source[l], Space::none, bytes[l]);
     whole |= (bytes[l] == size ? 1u : 0u) << l;
   });
@@ -42,7 +46,8 @@ void copy(Warp& warp, const Instruction& instruction) {  // [dst], [src], size{,
     const uint32_t offset = static_cast<uint32_t>(destination[l]);
     if (offset & (size - 1)) warp.fault(FaultKind::misaligned, l, offset, Space::shared, size);
     mark_in_flight(warp, *warp.block, offset, size, l);
-    warp.copies.push_back({offset, pointer[l], bytes[l], size, warp.copy_group[l], ++warp.copy_sequence, l, warp.pc});
+    warp.copies.push_back(
+        {offset, pointer[l], bytes[l], size, warp.copy_group[l], ++warp.copy_sequence, l, warp.pc});
   });
 }
 
@@ -81,7 +86,8 @@ void wait_all(Warp& warp, const Instruction&) {
 
 enum ArriveForm { kGeneric = 1, kNotCounted = 2 };
 
-// The barrier gets an arrival once the lane's copies have landed. Unless .noinc, it is told to expect one more first.
+// The barrier gets an arrival once the lane's copies have landed. Unless .noinc, it is told to expect one
+// more first.
 void arrive_after(Warp& warp, const Instruction& instruction) {
   uint64_t address[kLanes];
   read_addresses(warp, instruction.operands[0], address);
@@ -104,8 +110,11 @@ void land_copy_arrival(Cluster& cluster) {
   const ArriveAfterCopies arrival = warp.copy_arrivals.front();
   warp.copy_arrivals.erase(warp.copy_arrivals.begin());
   --cluster.arrivals_in_flight;
-  land(warp, [&](const CopyToShared& copy) { return copy.lane == arrival.lane && copy.sequence <= arrival.sequence; });
-  const int32_t pc = std::exchange(warp.pc, arrival.pc);  // a fault is the arrival's, not what the warp does now
+  land(warp, [&](const CopyToShared& copy) {
+    return copy.lane == arrival.lane && copy.sequence <= arrival.sequence;
+  });
+  const int32_t pc =
+      std::exchange(warp.pc, arrival.pc);  // a fault is the arrival's, not what the warp does now
   mbarrier_update(warp, {arrival.block, arrival.barrier}, arrival.lane, 1, 0);
   warp.pc = pc;
 }
@@ -122,7 +131,8 @@ void add_copy_operations(Table& table) {
   for (const char* space : {".shared", ""}) {
     const int generic = *space ? 0 : kGeneric;
     table.add("cp.async.mbarrier.arrive" + std::string(space) + ".b64", "a", arrive_after, generic);
-    table.add("cp.async.mbarrier.arrive.noinc" + std::string(space) + ".b64", "a", arrive_after, generic | kNotCounted);
+    table.add("cp.async.mbarrier.arrive.noinc" + std::string(space) + ".b64", "a", arrive_after,
+              generic | kNotCounted);
   }
 }
 

@@ -25,26 +25,51 @@ const std::vector<OperationInfo>& operations() {
     baseline_isa::list_operations(all);
     std::unordered_set<std::string> names;
     for (const OperationInfo& operation : all)
-      if (!names.insert(operation.name).second) throw std::logic_error("two operations are called " + operation.name);
+      if (!names.insert(operation.name).second)
+        throw std::logic_error("two operations are called " + operation.name);
     return all;
   }();
   return list;
 }
 
 const std::vector<std::string>& special_names() {
-  static const std::vector<std::string> names = {
-      "tid.x", "tid.y", "tid.z", "laneid", "warpid", "ctaid.x", "ctaid.y", "ctaid.z", "smid",
-      "clusterid.x", "clusterid.y", "clusterid.z", "cluster_ctaid.x", "cluster_ctaid.y", "cluster_ctaid.z",
-      "cluster_ctarank", "lanemask_eq", "lanemask_le", "lanemask_lt", "lanemask_ge", "lanemask_gt"};
+  static const std::vector<std::string> names = {"tid.x",           "tid.y",           "tid.z",
+                                                 "laneid",          "warpid",          "ctaid.x",
+                                                 "ctaid.y",         "ctaid.z",         "smid",
+                                                 "clusterid.x",     "clusterid.y",     "clusterid.z",
+                                                 "cluster_ctaid.x", "cluster_ctaid.y", "cluster_ctaid.z",
+                                                 "cluster_ctarank", "lanemask_eq",     "lanemask_le",
+                                                 "lanemask_lt",     "lanemask_ge",     "lanemask_gt"};
   return names;
 }
 
 const std::vector<std::string>& fault_names() {
-  static const std::vector<std::string> names = {
-      "none", "out_of_bounds", "misaligned", "uninitialised", "read_only", "in_flight", "accumulator_in_flight",
-      "deadlock", "budget", "mbarrier_invalid", "mbarrier_overflow", "mbarrier_transactions", "mbarrier_count",
-      "barrier_count", "barrier_mismatch", "barrier_diverged", "not_member", "exited_member", "inactive_source", "trap",
-      "assertion", "descriptor", "bad_operand", "resources", "exited_with_work", "unsupported"};
+  static const std::vector<std::string> names = {"none",
+                                                 "out_of_bounds",
+                                                 "misaligned",
+                                                 "uninitialised",
+                                                 "read_only",
+                                                 "in_flight",
+                                                 "accumulator_in_flight",
+                                                 "deadlock",
+                                                 "budget",
+                                                 "mbarrier_invalid",
+                                                 "mbarrier_overflow",
+                                                 "mbarrier_transactions",
+                                                 "mbarrier_count",
+                                                 "barrier_count",
+                                                 "barrier_mismatch",
+                                                 "barrier_diverged",
+                                                 "not_member",
+                                                 "exited_member",
+                                                 "inactive_source",
+                                                 "trap",
+                                                 "assertion",
+                                                 "descriptor",
+                                                 "bad_operand",
+                                                 "resources",
+                                                 "exited_with_work",
+                                                 "unsupported"};
   return names;
 }
 
@@ -68,7 +93,8 @@ void validate(const Program& program) {
   if (program.rows.empty()) throw std::invalid_argument("the program has no rows");
   for (size_t k = 0; k < program.rows.size(); ++k) {
     const Row& row = program.rows[k];
-    if (row.operation < 0 || static_cast<size_t>(row.operation) >= table.size()) reject(k, "no such operation");
+    if (row.operation < 0 || static_cast<size_t>(row.operation) >= table.size())
+      reject(k, "no such operation");
     const OperationInfo& operation = table[static_cast<size_t>(row.operation)];
     std::string optional;
     const std::string letters = baseline_isa::expand_signature(operation.signature, &optional);
@@ -79,32 +105,39 @@ void validate(const Program& program) {
         static_cast<size_t>(row.first_operand) + letters.size() > program.operands.size())
       reject(k, "operands out of range");
     if (row.guard != kNoGuard && (row.guard < 0 || !in_file(row.guard, 4))) reject(k, "bad guard");
-    if (operation.signature == "l" && (row.target < 0 || static_cast<size_t>(row.target) >= program.rows.size()))
+    if (operation.signature == "l" &&
+        (row.target < 0 || static_cast<size_t>(row.target) >= program.rows.size()))
       reject(k, "branch target out of range");
     for (size_t o = 0; o < letters.size(); ++o) {
       const Operand& operand = program.operands[static_cast<size_t>(row.first_operand) + o];
       const char letter = letters[o];
       const bool written = letter == 'W' || letter == 'D' || letter == 'P' || letter == 'U';
       if (operand.slot == kAbsent) {
-        if (!written && optional[o] != '?') reject(k, "operand " + std::to_string(o) + " of " + operation.name + " is missing");
+        if (!written && optional[o] != '?')
+          reject(k, "operand " + std::to_string(o) + " of " + operation.name + " is missing");
         continue;
       }
-      const int64_t bytes = letter == 'a' ? operand.bytes : letter == 'd' || letter == 'D' || letter == 'e' ? 8 : 4;
+      const int64_t bytes = letter == 'a'                                     ? operand.bytes
+                            : letter == 'd' || letter == 'D' || letter == 'e' ? 8
+                                                                              : 4;
       if (bytes != 4 && bytes != 8) reject(k, "an address of " + std::to_string(bytes) + " bytes");
       if (operand.slot >= 0 ? !in_file(operand.slot, bytes) : written || ~operand.slot % 128 != 0)
-        reject(k, "operand " + std::to_string(o) + " of " + operation.name + " has slot " + std::to_string(operand.slot));
+        reject(k, "operand " + std::to_string(o) + " of " + operation.name + " has slot " +
+                      std::to_string(operand.slot));
     }
   }
   const Row& last = program.rows.back();
   const std::string& end = table[static_cast<size_t>(last.operation)].name;
-  if (last.guard != kNoGuard || (end != "exit" && end != "ret" && end != "trap" && end != "bra" && end != "bra.uni"))
+  if (last.guard != kNoGuard ||
+      (end != "exit" && end != "ret" && end != "trap" && end != "bra" && end != "bra.uni"))
     reject(program.rows.size() - 1, "a program ends with exit, ret, trap or bra, unguarded");
 }
 
 Isa best_isa() {
 #ifdef WORKBENCH_HAS_V3
   __builtin_cpu_init();
-  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi2")) return Isa::v3;
+  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi2"))
+    return Isa::v3;
 #endif
   return Isa::baseline;
 }
@@ -112,7 +145,8 @@ Isa best_isa() {
 void run(const Program& program, const Launch& launch, Isa isa, Result& result) {
   const uint64_t block_threads = uint64_t{launch.block[0]} * launch.block[1] * launch.block[2];
   const uint64_t cluster = uint64_t{launch.cluster[0]} * launch.cluster[1] * launch.cluster[2];
-  if (block_threads == 0 || block_threads > 1024) throw std::invalid_argument("a block has 1 to 1024 threads");
+  if (block_threads == 0 || block_threads > 1024)
+    throw std::invalid_argument("a block has 1 to 1024 threads");
   if (cluster == 0 || cluster > 16) throw std::invalid_argument("a cluster has 1 to 16 blocks");
   for (int d = 0; d < 3; ++d)
     if (launch.grid[d] == 0 || launch.cluster[d] == 0 || launch.grid[d] % launch.cluster[d])
@@ -120,13 +154,15 @@ void run(const Program& program, const Launch& launch, Isa isa, Result& result) 
   if (launch.shared_bytes >= 1u << kRankShift) throw std::invalid_argument("too much shared memory");
   for (size_t k = 0; k < launch.allocations.size(); ++k) {
     const Allocation& a = launch.allocations[k];
-    if (a.address < kFirstGlobal || (k && a.address < launch.allocations[k - 1].address + launch.allocations[k - 1].bytes))
+    if (a.address < kFirstGlobal ||
+        (k && a.address < launch.allocations[k - 1].address + launch.allocations[k - 1].bytes))
       throw std::invalid_argument("allocations must be sorted, disjoint and above the address windows");
   }
   int64_t pool = 0;
   for (const Operand& operand : program.operands)
     if (operand.slot < 0 && operand.slot != kAbsent) pool = std::max<int64_t>(pool, ~operand.slot + 128);
-  if (static_cast<uint64_t>(pool) > launch.constant_bytes || reinterpret_cast<uintptr_t>(launch.constants) % 128)
+  if (static_cast<uint64_t>(pool) > launch.constant_bytes ||
+      reinterpret_cast<uintptr_t>(launch.constants) % 128)
     throw std::invalid_argument("the constant pool is too small or not aligned to 128 bytes");
 #ifdef WORKBENCH_HAS_V3
   if (isa == Isa::v3) return v3_isa::run_launch(program, launch, result);

@@ -2,42 +2,49 @@
 //
 // A program is a list of rows, one for each PTX instruction, and a flat list of operands.
 //
-// Registers. Every warp has a register file `[cell][32 lanes]`. A cell has 4 bytes a lane (128 bytes) for predicates and
-// for registers of 8, 16 and 32 bits, or 8 bytes a lane (256 bytes) for registers of 64 bits. A slot is the byte offset of
-// a cell in the file, a multiple of 128. Of a register narrower than its cell only the low bits mean anything: readers
-// ignore the rest, writers may leave anything there. A predicate is 0 or -1 in each lane.
+// Registers. Every warp has a register file `[cell][32 lanes]`. A cell has 4 bytes a lane (128 bytes) for
+// predicates and for registers of 8, 16 and 32 bits, or 8 bytes a lane (256 bytes) for registers of 64 bits.
+// A slot is the byte offset of a cell in the file, a multiple of 128. Of a register narrower than its cell
+// only the low bits mean anything: readers ignore the rest, writers may leave anything there. A predicate is
+// 0 or -1 in each lane.
 //
-// Constants. A negative slot is `~offset` into the constant pool, which Python fills for each launch: a value broadcast to
-// 32 lanes, offset a multiple of 128. Immediates, uniform special registers (%ntid, %nctaid, %cluster_nctaid, ...),
-// addresses of variables and, where convenient, kernel parameters live there.
+// Constants. A negative slot is `~offset` into the constant pool, which Python fills for each launch: a value
+// broadcast to 32 lanes, offset a multiple of 128. Immediates, uniform special registers (%ntid, %nctaid,
+// %cluster_nctaid, ...), addresses of variables and, where convenient, kernel parameters live there.
 //
-// Special registers that differ between warps lie in the register file from `special_offset` on, one 4-byte cell each,
-// in the order of `Special`; the engine fills them. %clock, %clock64, %globaltimer are operations (read.clock, ...).
+// Special registers that differ between warps lie in the register file from `special_offset` on, one 4-byte
+// cell each, in the order of `Special`; the engine fills them. %clock, %clock64, %globaltimer are operations
+// (read.clock, ...).
 //
 // Operation names are PTX opcodes verbatim, after these removals by the decoder:
 //   - order and scope (.weak .volatile .mmio .relaxed .acquire .release .acq_rel .sc .cta .cluster .gpu .sys)
-//     of ld, st, atom, red, mbarrier and fence: they go into `flags`. `fence.*` and `membar.*` all become `fence`, except
-//     `fence.proxy.*`, `fence.mbarrier_init.*` -> `fence.proxy`, `fence.mbarrier_init`;
-//   - cache hints (.ca .cg(not of cp.async) .cs .lu .cv .wb .wt .nc .L1::* .L2::* .unified); the cache-policy operand of
+//     of ld, st, atom, red, mbarrier and fence: they go into `flags`. `fence.*` and `membar.*` all become
+//     `fence`, except `fence.proxy.*`, `fence.mbarrier_init.*` -> `fence.proxy`, `fence.mbarrier_init`;
+//   - cache hints (.ca .cg(not of cp.async) .cs .lu .cv .wb .wt .nc .L1::* .L2::* .unified); the cache-policy
+//   operand of
 //     .L2::cache_hint is dropped with it;
 //   - `::cta` of `.shared::cta`, `::entry` / `::func` of `.param::*`.
 // and these additions, where PTX gives one opcode two operand shapes:
-//   - mov with a vector of n elements: `mov.b64.pack2` (vector source), `mov.b64.unpack2` (vector destination);
+//   - mov with a vector of n elements: `mov.b64.pack2` (vector source), `mov.b64.unpack2` (vector
+//   destination);
 //   - wgmma.mma_async with A in registers: `.rs` appended;
 //   - cp.async whose last operand is a predicate (ignore-src): `.ignore` appended;
-//   - mov from %clock, %clock_hi, %clock64, %globaltimer, %globaltimer_lo, %globaltimer_hi: `read.clock` and so on.
-// `mad.f32/f64` is `fma`. `call` of `__assertfail` is `assertfail` with its five arguments. A `ret` of an entry is `exit`.
+//   - mov from %clock, %clock_hi, %clock64, %globaltimer, %globaltimer_lo, %globaltimer_hi: `read.clock` and
+//   so on.
+// `mad.f32/f64` is `fma`. `call` of `__assertfail` is `assertfail` with its five arguments. A `ret` of an
+// entry is `exit`.
 //
-// Operands stand in PTX order, flattened: {a, b} vectors and `p|q` pairs expanded, `[register + offset]` one operand,
-// `[map, {c0, c1}]` three. Every operation has a signature; a letter is an operand, a number repeats it, `?` makes it
-// optional: an optional operand that is left out, and a `_`, is written as slot `kAbsent`.
+// Operands stand in PTX order, flattened: {a, b} vectors and `p|q` pairs expanded, `[register + offset]` one
+// operand,
+// `[map, {c0, c1}]` three. Every operation has a signature; a letter is an operand, a number repeats it, `?`
+// makes it optional: an optional operand that is left out, and a `_`, is written as slot `kAbsent`.
 //   W D P   destination: 4-byte cell, 8-byte cell, predicate       U   4-byte cell, read and written
-//   w d p   source: 4-byte cell, 8-byte cell, predicate            f e   source like w d, whose immediates are f32, f64
-//   a       address: a 4- or 8-byte cell as `bytes` says, plus `offset`
-//   l       a label: no operand, it goes to `target`
+//   w d p   source: 4-byte cell, 8-byte cell, predicate            f e   source like w d, whose immediates
+//   are f32, f64 a       address: a 4- or 8-byte cell as `bytes` says, plus `offset` l       a label: no
+//   operand, it goes to `target`
 // A source predicate written `!p` has offset 1. A guard is a predicate slot with its own negation.
-// Where PTX allows a 64-bit register as an operand of a narrower instruction (ld.u8 %rd, ...), the decoder inserts a cvt
-// row and a scratch register.
+// Where PTX allows a 64-bit register as an operand of a narrower instruction (ld.u8 %rd, ...), the decoder
+// inserts a cvt row and a scratch register.
 #pragma once
 
 #include <cstdint>
@@ -52,9 +59,10 @@ constexpr int32_t kNoGuard = kAbsent;
 
 // ---- addresses
 
-// Generic addresses: windows of 4 GiB; every other address is global. Allocations must lie above the last window.
-// A shared address is `offset | (rank + 1) << 24` for the block of that rank in the cluster, or just `offset` for the own
-// block. A kernel parameter's address in the param space is its offset in the parameter buffer.
+// Generic addresses: windows of 4 GiB; every other address is global. Allocations must lie above the last
+// window. A shared address is `offset | (rank + 1) << 24` for the block of that rank in the cluster, or just
+// `offset` for the own block. A kernel parameter's address in the param space is its offset in the parameter
+// buffer.
 constexpr uint64_t kSharedWindow = 1ull << 32;
 constexpr uint64_t kLocalWindow = 2ull << 32;
 constexpr uint64_t kParamWindow = 3ull << 32;
@@ -82,9 +90,28 @@ struct Row {  // as Python writes it: an int32 array [n][7]
 };
 
 enum class Special : int32_t {
-  tid_x, tid_y, tid_z, laneid, warpid, ctaid_x, ctaid_y, ctaid_z, smid,
-  clusterid_x, clusterid_y, clusterid_z, cluster_ctaid_x, cluster_ctaid_y, cluster_ctaid_z, cluster_ctarank,
-  lanemask_eq, lanemask_le, lanemask_lt, lanemask_ge, lanemask_gt, count
+  tid_x,
+  tid_y,
+  tid_z,
+  laneid,
+  warpid,
+  ctaid_x,
+  ctaid_y,
+  ctaid_z,
+  smid,
+  clusterid_x,
+  clusterid_y,
+  clusterid_z,
+  cluster_ctaid_x,
+  cluster_ctaid_y,
+  cluster_ctaid_z,
+  cluster_ctarank,
+  lanemask_eq,
+  lanemask_le,
+  lanemask_lt,
+  lanemask_ge,
+  lanemask_gt,
+  count
 };
 const std::vector<std::string>& special_names();  // "tid.x", ... in the order of `Special`
 
@@ -98,7 +125,7 @@ const std::vector<OperationInfo>& operations();
 struct Allocation {
   uint64_t address, bytes;
   uint8_t* data;
-  uint8_t* initialised;  // one byte for each byte, non-zero when written; null: all of it is initialised
+  uint8_t* initialised;  // one byte for each byte, 1 when written, else 0; null: all of it is initialised
   bool writable;
 };
 
@@ -116,9 +143,11 @@ struct TensorMap {
 };
 
 enum Check : uint32_t {
-  kCheckInitialised = 1,    // reads of shared, global, local memory never written
-  kCheckInFlight = 2,       // touching the destination of an asynchronous copy, or an accumulator, before it was waited for
-  kCheckExitedMembers = 4,  // a member mask of a warp collective names a lane that has exited or never existed
+  kCheckInitialised = 1,  // reads of shared, global, local memory never written
+  kCheckInFlight =
+      2,  // touching the destination of an asynchronous copy, or an accumulator, before it was waited for
+  kCheckExitedMembers =
+      4,  // a member mask of a warp collective names a lane that has exited or never existed
 };  // bounds and alignment are always checked
 
 struct Launch {
@@ -129,8 +158,8 @@ struct Launch {
   uint64_t parameter_bytes = 0;
   std::vector<Allocation> allocations;  // sorted by address, disjoint
   std::vector<TensorMap> tensor_maps;
-  uint32_t shared_bytes = 0;  // static + dynamic, of a block
-  uint32_t local_bytes = 0;   // of a thread
+  uint32_t shared_bytes = 0;     // static + dynamic, of a block
+  uint32_t local_bytes = 0;      // of a thread
   uint32_t resident_blocks = 1;  // that the emulated device holds at once
   uint32_t threads = 1;          // of this machine
   uint32_t time_slice = 2000;    // warp instructions before another warp may run
@@ -156,19 +185,21 @@ enum class FaultKind : int32_t {
   mbarrier_transactions,  // address; transaction count out of range; info: the count
   mbarrier_count,         // mbarrier.init with a count out of range; info: the count
   barrier_count,          // bar with a bad thread count or number: info: the count, detail: the barrier
-  barrier_mismatch,       // threads disagree about a barrier; info: this count, detail: the other; other_pc: the other
-  barrier_diverged,       // an aligned barrier or collective reached by part of a warp; info: mask that arrived
-  not_member,             // an executing lane is not in its own member mask; info: mask
-  exited_member,          // a member mask names lanes that exited; info: mask, detail: exited lanes
-  inactive_source,        // a shuffle reads from a lane that does not take part; info: the source lane
+  barrier_mismatch,  // threads disagree about a barrier; info: this count, detail: the other; other_pc: the
+                     // other
+  barrier_diverged,  // an aligned barrier or collective reached by part of a warp; info: mask that arrived
+  not_member,        // an executing lane is not in its own member mask; info: mask
+  exited_member,     // a member mask names lanes that exited; info: mask, detail: exited lanes
+  inactive_source,   // a shuffle reads from a lane that does not take part; info: the source lane
   trap,
-  assertion,        // address: of the message; info: line; detail: address of the file name
-  descriptor,       // a matrix descriptor or tensor map that is malformed or unknown; address: the descriptor; info: why
-  bad_operand,      // a value an instruction does not accept; info: the value
-  resources,        // the launch asks for more than fits; info: how much
-  exited_with_work,  // a warp exited with asynchronous work not waited for; other_pc: its instruction. Or, detail 1:
-                     // a peer uses the shared memory (address) of a block that has exited
-  unsupported,      // a legal form the engine does not carry out
+  assertion,    // address: of the message; info: line; detail: address of the file name
+  descriptor,   // a matrix descriptor or tensor map that is malformed or unknown; address: the descriptor;
+                // info: why
+  bad_operand,  // a value an instruction does not accept; info: the value
+  resources,    // the launch asks for more than fits; info: how much
+  exited_with_work,  // a warp exited with asynchronous work not waited for; other_pc: its instruction. Or,
+                     // detail 1: a peer uses the shared memory (address) of a block that has exited
+  unsupported,  // a legal form the engine does not carry out
   count
 };
 const std::vector<std::string>& fault_names();
@@ -189,23 +220,24 @@ struct Waiting {  // what some lanes of a warp are doing when a launch does not 
   int64_t block;
   int32_t warp, pc;
   uint32_t lanes;
-  WaitReason reason;      // none: still running
-  uint64_t address;       // mbarrier address, barrier number, member mask
-  int64_t expected;       // mbarrier: parity or phase waited for; barrier: threads; collective: lanes missing
-  int64_t phase;          // mbarrier: current phase
-  int64_t pending;        // mbarrier: arrivals missing; barrier: threads arrived
-  int64_t transactions;   // mbarrier: bytes missing
+  WaitReason reason;     // none: still running
+  uint64_t address;      // mbarrier address, barrier number, member mask
+  int64_t expected;      // mbarrier: parity or phase waited for; barrier: threads; collective: lanes missing
+  int64_t phase;         // mbarrier: current phase
+  int64_t pending;       // mbarrier: arrivals missing; barrier: threads arrived
+  int64_t transactions;  // mbarrier: bytes missing
 };
 
 struct Result {
   Fault fault;
   std::vector<Waiting> waiting;
-  uint64_t instructions = 0;      // warp instructions executed
-  uint64_t switches = 0;          // times a warp was resumed
-  std::vector<uint64_t> counts;   // executions of each row
+  uint64_t instructions = 0;     // warp instructions executed
+  uint64_t switches = 0;         // times a warp was resumed
+  std::vector<uint64_t> counts;  // executions of each row
 };
 
-// A decoded kernel, independent of a launch. Throws std::invalid_argument for rows that contradict the signatures.
+// A decoded kernel, independent of a launch. Throws std::invalid_argument for rows that contradict the
+// signatures.
 struct Program {
   std::vector<Row> rows;
   std::vector<Operand> operands;

@@ -23,8 +23,10 @@ inline float fused(float a, float b, float c) {
 #if defined(__FMA__) || defined(__ARM_FEATURE_FMA)
   return __builtin_fmaf(a, b, c);
 #else
-  // without the instruction: the product is exact in double, and a sum rounded to odd survives the second rounding
-  return static_cast<float>(add_to_odd(static_cast<double>(a) * static_cast<double>(b), static_cast<double>(c)));
+  // without the instruction: the product is exact in double, and a sum rounded to odd survives the second
+  // rounding
+  return static_cast<float>(
+      add_to_odd(static_cast<double>(a) * static_cast<double>(b), static_cast<double>(c)));
 #endif
 }
 
@@ -33,8 +35,9 @@ inline f16 fused(f16 a, f16 b, f16 c) {
                                      static_cast<double>(static_cast<float>(c)))));
 }
 inline bf16 fused(bf16 a, bf16 b, bf16 c) {
-  return bf16(round_to_odd(add_to_odd(static_cast<double>(static_cast<float>(a)) * static_cast<double>(static_cast<float>(b)),
-                                      static_cast<double>(static_cast<float>(c)))));
+  return bf16(round_to_odd(
+      add_to_odd(static_cast<double>(static_cast<float>(a)) * static_cast<double>(static_cast<float>(b)),
+                 static_cast<double>(static_cast<float>(c)))));
 }
 
 template <class T>
@@ -49,49 +52,73 @@ inline bool is_nan(T a) {
 
 template <class T>
 inline T canonical_nan() {
-  if constexpr (std::is_same_v<T, double>) return bit_cast<double>(0x7ff8000000000000u);
-  else if constexpr (std::is_same_v<T, float>) return bit_cast<float>(0x7fffffffu);
-  else return bit_cast<T>(static_cast<uint16_t>(0x7fff));
+  if constexpr (std::is_same_v<T, double>)
+    return bit_cast<double>(0x7ff8000000000000u);
+  else if constexpr (std::is_same_v<T, float>)
+    return bit_cast<float>(0x7fffffffu);
+  else
+    return bit_cast<T>(static_cast<uint16_t>(0x7fff));
 }
 
 template <class T>
 inline bool sign_bit(T a) {
-  if constexpr (is_half<T>) return a.bits >> 15;
-  else return std::signbit(a);
+  if constexpr (is_half<T>)
+    return a.bits >> 15;
+  else
+    return std::signbit(a);
 }
 
 template <class T>
-using Bits = std::conditional_t<sizeof(T) == 8, uint64_t, std::conditional_t<sizeof(T) == 4, uint32_t, uint16_t>>;
+using Bits =
+    std::conditional_t<sizeof(T) == 8, uint64_t, std::conditional_t<sizeof(T) == 4, uint32_t, uint16_t>>;
 template <class T>
 constexpr Bits<T> kSign = static_cast<Bits<T>>(Bits<T>(1) << (8 * sizeof(T) - 1));
 
 struct FloatAdd {
-  template <class T> T operator()(T a, T b) const { return T(a + b); }
+  template <class T>
+  T operator()(T a, T b) const {
+    return T(a + b);
+  }
 };
 struct FloatSubtract {
-  template <class T> T operator()(T a, T b) const { return T(a - b); }
+  template <class T>
+  T operator()(T a, T b) const {
+    return T(a - b);
+  }
 };
 struct FloatMultiply {
-  template <class T> T operator()(T a, T b) const { return T(a * b); }
+  template <class T>
+  T operator()(T a, T b) const {
+    return T(a * b);
+  }
 };
 struct FloatDivide {
-  template <class T> T operator()(T a, T b) const { return T(a / b); }
+  template <class T>
+  T operator()(T a, T b) const {
+    return T(a / b);
+  }
 };
 struct Fused {
-  template <class T> T operator()(T a, T b, T c) const { return fused(a, b, c); }
+  template <class T>
+  T operator()(T a, T b, T c) const {
+    return fused(a, b, c);
+  }
 };
 struct FloatNegate {
-  template <class T> T operator()(T a) const {
+  template <class T>
+  T operator()(T a) const {
     return bit_cast<T>(static_cast<Bits<T>>(bit_cast<Bits<T>>(a) ^ kSign<T>));
   }
 };
 struct FloatAbsolute {
-  template <class T> T operator()(T a) const {
+  template <class T>
+  T operator()(T a) const {
     return bit_cast<T>(static_cast<Bits<T>>(bit_cast<Bits<T>>(a) & ~kSign<T>));
   }
 };
 struct CopySign {  // the sign of a on b
-  template <class T> T operator()(T a, T b) const {
+  template <class T>
+  T operator()(T a, T b) const {
     return bit_cast<T>(
         static_cast<Bits<T>>((bit_cast<Bits<T>>(a) & kSign<T>) | (bit_cast<Bits<T>>(b) & ~kSign<T>)));
   }
@@ -100,7 +127,8 @@ struct CopySign {  // the sign of a on b
 // min and max: of a number and a NaN the number (or, with .NaN, the NaN), and -0 is less than +0
 template <bool Max, bool PropagateNan>
 struct FloatExtreme {
-  template <class T> T operator()(T a, T b) const {
+  template <class T>
+  T operator()(T a, T b) const {
     const bool a_nan = is_nan(a), b_nan = is_nan(b);
     const bool a_less = a < b || (a == b && sign_bit(a));
     T result = a_less != Max ? a : b;
@@ -112,10 +140,12 @@ struct FloatExtreme {
 };
 template <class Extreme>
 struct XorSignAbsolute {
-  template <class T> T operator()(T a, T b) const {
+  template <class T>
+  T operator()(T a, T b) const {
     const Bits<T> sign = static_cast<Bits<T>>((bit_cast<Bits<T>>(a) ^ bit_cast<Bits<T>>(b)) & kSign<T>);
     const T magnitude = Extreme()(FloatAbsolute()(a), FloatAbsolute()(b));
-    return is_nan(magnitude) ? magnitude : bit_cast<T>(static_cast<Bits<T>>(bit_cast<Bits<T>>(magnitude) | sign));
+    return is_nan(magnitude) ? magnitude
+                             : bit_cast<T>(static_cast<Bits<T>>(bit_cast<Bits<T>>(magnitude) | sign));
   }
 };
 
@@ -123,15 +153,21 @@ struct XorSignAbsolute {
 
 inline float flush(float a) { return std::fabs(a) < 0x1p-126f ? std::copysign(0.0f, a) : a; }
 template <class T>
-inline T flush(T a) { return a; }
+inline T flush(T a) {
+  return a;
+}
 
 template <class Op>
 struct Ftz {
-  template <class... A> auto operator()(A... a) const { return flush(Op()(flush(a)...)); }
+  template <class... A>
+  auto operator()(A... a) const {
+    return flush(Op()(flush(a)...));
+  }
 };
 template <class Op>
 struct Sat {
-  template <class... A> auto operator()(A... a) const {
+  template <class... A>
+  auto operator()(A... a) const {
     const auto r = Op()(a...);
     using R = std::remove_const_t<decltype(r)>;
     return !(r > R(0.0f)) ? R(0.0f) : r > R(1.0f) ? R(1.0f) : r;  // NaN becomes 0
@@ -139,7 +175,8 @@ struct Sat {
 };
 template <class Op>
 struct ReluOf {
-  template <class... A> auto operator()(A... a) const {
+  template <class... A>
+  auto operator()(A... a) const {
     const auto r = Op()(a...);
     using R = std::remove_const_t<decltype(r)>;
     return is_nan(r) ? canonical_nan<R>() : r > R(0.0f) ? r : R(0.0f);
@@ -147,7 +184,8 @@ struct ReluOf {
 };
 template <class Op>
 struct Both {  // on each half of a pair
-  template <class H, class... A> Pair<H> operator()(Pair<H> a, A... rest) const {
+  template <class H, class... A>
+  Pair<H> operator()(Pair<H> a, A... rest) const {
     return {Op()(a.low, rest.low...), Op()(a.high, rest.high...)};
   }
 };

@@ -1,5 +1,5 @@
-// f32 and f64 arithmetic, rounded to nearest. The .approx functions are computed in higher precision and rounded, so they
-// are within the bounds that PTX states but not bit for bit what a GPU gives.
+// f32 and f64 arithmetic, rounded to nearest. The .approx functions are computed in higher precision and
+// rounded, so they are within the bounds that PTX states but not bit for bit what a GPU gives.
 #include <tuple>
 
 #include "float_functors.hpp"
@@ -8,10 +8,16 @@ namespace workbench::emulator::WORKBENCH_ISA {
 namespace {
 
 struct Reciprocal {
-  template <class T> T operator()(T a) const { return T(1) / a; }
+  template <class T>
+  T operator()(T a) const {
+    return T(1) / a;
+  }
 };
 struct SquareRoot {
-  template <class T> T operator()(T a) const { return std::sqrt(a); }
+  template <class T>
+  T operator()(T a) const {
+    return std::sqrt(a);
+  }
 };
 struct ReciprocalSquareRoot {
   float operator()(float a) const { return static_cast<float>(1.0 / std::sqrt(static_cast<double>(a))); }
@@ -45,14 +51,21 @@ enum { kFinite, kInfinite, kNumber, kNotANumber, kNormal, kSubnormal };
 
 template <int What>
 struct IsClass {
-  template <class T> bool operator()(T a) const {
+  template <class T>
+  bool operator()(T a) const {
     switch (What) {
-      case kFinite: return std::isfinite(a);
-      case kInfinite: return std::isinf(a);
-      case kNumber: return a == a;
-      case kNotANumber: return a != a;
-      case kNormal: return std::isnormal(a);
-      default: return std::fpclassify(a) == FP_SUBNORMAL;
+      case kFinite:
+        return std::isfinite(a);
+      case kInfinite:
+        return std::isinf(a);
+      case kNumber:
+        return a == a;
+      case kNotANumber:
+        return a != a;
+      case kNormal:
+        return std::isnormal(a);
+      default:
+        return std::fpclassify(a) == FP_SUBNORMAL;
     }
   }
 };
@@ -75,7 +88,8 @@ void add_arithmetic(Table& table, const std::string& name) {
 
 template <class Op>
 void add_double(Table& table, const std::string& name) {
-  for (const char* rounding : {"", ".rn"}) add_lanewise<Op, double, double, double>(table, name + rounding + ".f64");
+  for (const char* rounding : {"", ".rn"})
+    add_lanewise<Op, double, double, double>(table, name + rounding + ".f64");
 }
 
 template <bool Max>
@@ -88,7 +102,8 @@ void add_extremes(Table& table, const std::string& name) {
     };
     if (*ftz) {
       add(Ftz<Number>(), ""), add(Ftz<Nan>(), ".NaN");
-      add(Ftz<XorSignAbsolute<Number>>(), ".xorsign.abs"), add(Ftz<XorSignAbsolute<Nan>>(), ".NaN.xorsign.abs");
+      add(Ftz<XorSignAbsolute<Number>>(), ".xorsign.abs"),
+          add(Ftz<XorSignAbsolute<Nan>>(), ".NaN.xorsign.abs");
     } else {
       add(Number(), ""), add(Nan(), ".NaN");
       add(XorSignAbsolute<Number>(), ".xorsign.abs"), add(XorSignAbsolute<Nan>(), ".NaN.xorsign.abs");
@@ -114,7 +129,8 @@ void add_float_operations(Table& table) {
   add_double<FloatSubtract>(table, "sub");
   add_double<FloatMultiply>(table, "mul");
   add_lanewise<Fused, double, double, double, double>(table, "fma.rn.f64");
-  for (const char* form : {".rn", ".approx", ".full"}) add_with_ftz<FloatDivide, float, float>(table, std::string("div") + form);
+  for (const char* form : {".rn", ".approx", ".full"})
+    add_with_ftz<FloatDivide, float, float>(table, std::string("div") + form);
   add_lanewise<FloatDivide, double, double, double>(table, "div.rn.f64");
 
   add_with_ftz<FloatNegate, float>(table, "neg");

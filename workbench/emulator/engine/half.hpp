@@ -1,7 +1,7 @@
 // Floating-point formats narrower than 32 bits, and the exact roundings into them.
 //
-// Arithmetic on them is done in float and rounded once more: a float has more than twice their bits, so for + - * / and
-// sqrt the second rounding is innocent. For fma it is not; see `fused` in floating.cpp.
+// Arithmetic on them is done in float and rounded once more: a float has more than twice their bits, so for +
+// - * / and sqrt the second rounding is innocent. For fma it is not; see `fused` in floating.cpp.
 #pragma once
 
 #include <cmath>
@@ -21,8 +21,8 @@ inline To bit_cast(const From& from) {
   return to;
 }
 
-// The float next to `x` that is odd unless `x` is a float itself: rounding it again, to anything at least two bits
-// narrower, gives what one rounding of `x` would have given.
+// The float next to `x` that is odd unless `x` is a float itself: rounding it again, to anything at least two
+// bits narrower, gives what one rounding of `x` would have given.
 inline float round_to_odd(double x) {
   const float nearest = static_cast<float>(x);
   const double back = nearest;
@@ -39,7 +39,8 @@ inline float round_to_odd(double x) {
 
 inline float half_to_float(uint32_t h) {
   const uint32_t magnitude = (h & 0x7fffu) << 13;
-  const float scaled = bit_cast<float>(magnitude) * 0x1p112f;  // moves the exponent bias; exact for subnormals too
+  const float scaled =
+      bit_cast<float>(magnitude) * 0x1p112f;  // moves the exponent bias; exact for subnormals too
   uint32_t bits = bit_cast<uint32_t>(scaled);
   bits |= (h & 0x7c00u) == 0x7c00u ? 0x7f800000u : 0u;
   return bit_cast<float>(bits | (h & 0x8000u) << 16);
@@ -47,7 +48,8 @@ inline float half_to_float(uint32_t h) {
 
 inline uint32_t float_to_half(float f) {
   const uint32_t bits = bit_cast<uint32_t>(f), sign = bits >> 16 & 0x8000u, magnitude = bits & 0x7fffffffu;
-  const uint32_t normal = (magnitude + 0xc8000fffu + (magnitude >> 13 & 1u)) >> 13;  // carries into infinity by itself
+  const uint32_t normal =
+      (magnitude + 0xc8000fffu + (magnitude >> 13 & 1u)) >> 13;  // carries into infinity by itself
   // adding 0.5 lines the last bit of a subnormal half up with the last bit of the sum, so the addition rounds
   const uint32_t subnormal = bit_cast<uint32_t>(bit_cast<float>(magnitude) + 0.5f) - 0x3f000000u;
   uint32_t result = magnitude < 0x38800000u ? subnormal : normal;
@@ -62,7 +64,8 @@ inline uint32_t float_to_bfloat(float f) {
   return (bits & 0x7fffffffu) > 0x7f800000u ? 0x7fffu : (bits + 0x7fffu + (bits >> 16 & 1u)) >> 16;
 }
 
-// The conversions to float are implicit so that one arithmetic template serves all types; the roundings are not.
+// The conversions to float are implicit so that one arithmetic template serves all types; the roundings are
+// not.
 struct f16 {
   uint16_t bits;
   f16() = default;
@@ -105,11 +108,16 @@ constexpr Format kTf32{10, 8, 127, true, 0x3fbff, 0x3ffff};
 
 inline double round_integral(double x, Rounding mode) {
   switch (mode) {
-    case Rounding::nearest: return std::nearbyint(x);
-    case Rounding::zero: return std::trunc(x);
-    case Rounding::down: return std::floor(x);
-    case Rounding::up: return std::ceil(x);
-    case Rounding::away: return std::round(x);
+    case Rounding::nearest:
+      return std::nearbyint(x);
+    case Rounding::zero:
+      return std::trunc(x);
+    case Rounding::down:
+      return std::floor(x);
+    case Rounding::up:
+      return std::ceil(x);
+    case Rounding::away:
+      return std::round(x);
   }
   return x;
 }
@@ -126,11 +134,13 @@ inline uint32_t encode(double x, const Format& format, Rounding mode, bool satur
   const int smallest = 1 - format.bias;
   if (exponent < smallest) exponent = smallest;
   const double steps = round_integral(std::ldexp(x, format.mantissa_bits - exponent), mode);
-  // counted in units of the last place, mantissa and exponent are one integer, and a carry goes where it should
+  // counted in units of the last place, mantissa and exponent are one integer, and a carry goes where it
+  // should
   const int64_t magnitude = static_cast<int64_t>(std::fabs(steps)) +
                             (static_cast<int64_t>(exponent - smallest) << format.mantissa_bits);
   if (magnitude > static_cast<int64_t>(format.largest)) {
-    const bool inward = mode == Rounding::zero || (mode == Rounding::down && x > 0) || (mode == Rounding::up && x < 0);
+    const bool inward =
+        mode == Rounding::zero || (mode == Rounding::down && x > 0) || (mode == Rounding::up && x < 0);
     return inward ? sign | format.largest : beyond;
   }
   return sign | static_cast<uint32_t>(magnitude);
@@ -143,9 +153,10 @@ inline float decode(uint32_t code, const Format& format) {
     return format.has_infinity && magnitude == format.largest + 1 ? sign * INFINITY : NAN;
   const uint32_t mantissa = magnitude & ((1u << format.mantissa_bits) - 1);
   const int exponent = static_cast<int>(magnitude >> format.mantissa_bits);
-  const double value = exponent ? std::ldexp(static_cast<double>(mantissa | 1u << format.mantissa_bits),
-                                             exponent - format.bias - format.mantissa_bits)
-                                : std::ldexp(static_cast<double>(mantissa), 1 - format.bias - format.mantissa_bits);
+  const double value =
+      exponent ? std::ldexp(static_cast<double>(mantissa | 1u << format.mantissa_bits),
+                            exponent - format.bias - format.mantissa_bits)
+               : std::ldexp(static_cast<double>(mantissa), 1 - format.bias - format.mantissa_bits);
   return sign * static_cast<float>(value);
 }
 

@@ -7,14 +7,21 @@ namespace workbench::emulator::WORKBENCH_ISA {
 namespace {
 
 struct Exponential2 {
-  template <class T> T operator()(T a) const { return T(std::exp2(static_cast<float>(a))); }
+  template <class T>
+  T operator()(T a) const {
+    return T(std::exp2(static_cast<float>(a)));
+  }
 };
 struct HyperbolicTangent {
-  template <class T> T operator()(T a) const { return T(std::tanh(static_cast<float>(a))); }
+  template <class T>
+  T operator()(T a) const {
+    return T(std::tanh(static_cast<float>(a)));
+  }
 };
 
-// One operation on H and on pairs of H; A is how many sources it has. Subnormals are left alone: a half that is
-// subnormal is never flushed by default, and .ftz on halves is accepted without effect for bf16, which PTX defines so.
+// One operation on H and on pairs of H; A is how many sources it has. Subnormals are left alone: a half that
+// is subnormal is never flushed by default, and .ftz on halves is accepted without effect for bf16, which PTX
+// defines so.
 template <class Op, class H, int Sources>
 void add_both(Table& table, const std::string& name, const std::string& type) {
   using P = Pair<H>;
@@ -33,8 +40,13 @@ void add_both(Table& table, const std::string& name, const std::string& type) {
 // a subnormal f16 becomes zero
 template <class Op>
 struct FtzHalf {
-  static f16 flush16(f16 a) { return (a.bits & 0x7c00) ? a : bit_cast<f16>(static_cast<uint16_t>(a.bits & 0x8000)); }
-  template <class... A> f16 operator()(A... a) const { return flush16(Op()(flush16(a)...)); }
+  static f16 flush16(f16 a) {
+    return (a.bits & 0x7c00) ? a : bit_cast<f16>(static_cast<uint16_t>(a.bits & 0x8000));
+  }
+  template <class... A>
+  f16 operator()(A... a) const {
+    return flush16(Op()(flush16(a)...));
+  }
 };
 
 template <class Op, int Sources>

@@ -18,78 +18,137 @@ constexpr auto wrap(T value) {
 
 template <class T>
 struct Wider;
-template <> struct Wider<int16_t> { using type = int32_t; };
-template <> struct Wider<uint16_t> { using type = uint32_t; };
-template <> struct Wider<int32_t> { using type = int64_t; };
-template <> struct Wider<uint32_t> { using type = uint64_t; };
-template <> struct Wider<int64_t> { using type = __int128; };
-template <> struct Wider<uint64_t> { using type = unsigned __int128; };
+template <>
+struct Wider<int16_t> {
+  using type = int32_t;
+};
+template <>
+struct Wider<uint16_t> {
+  using type = uint32_t;
+};
+template <>
+struct Wider<int32_t> {
+  using type = int64_t;
+};
+template <>
+struct Wider<uint32_t> {
+  using type = uint64_t;
+};
+template <>
+struct Wider<int64_t> {
+  using type = __int128;
+};
+template <>
+struct Wider<uint64_t> {
+  using type = unsigned __int128;
+};
 template <class T>
 using Wide = typename Wider<T>::type;
 
 struct Add {
-  template <class T> T operator()(T a, T b) const { return static_cast<T>(wrap(a) + wrap(b)); }
+  template <class T>
+  T operator()(T a, T b) const {
+    return static_cast<T>(wrap(a) + wrap(b));
+  }
 };
 struct Subtract {
-  template <class T> T operator()(T a, T b) const { return static_cast<T>(wrap(a) - wrap(b)); }
+  template <class T>
+  T operator()(T a, T b) const {
+    return static_cast<T>(wrap(a) - wrap(b));
+  }
 };
 struct MultiplyLow {
-  template <class T> T operator()(T a, T b) const { return static_cast<T>(wrap(a) * wrap(b)); }
+  template <class T>
+  T operator()(T a, T b) const {
+    return static_cast<T>(wrap(a) * wrap(b));
+  }
 };
 struct MultiplyHigh {
-  template <class T> T operator()(T a, T b) const {
+  template <class T>
+  T operator()(T a, T b) const {
     return static_cast<T>(static_cast<Wide<T>>(a) * static_cast<Wide<T>>(b) >> (8 * sizeof(T)));
   }
 };
 struct MultiplyWide {
-  template <class T> Wide<T> operator()(T a, T b) const { return static_cast<Wide<T>>(a) * static_cast<Wide<T>>(b); }
+  template <class T>
+  Wide<T> operator()(T a, T b) const {
+    return static_cast<Wide<T>>(a) * static_cast<Wide<T>>(b);
+  }
 };
 template <class Multiply>
 struct ThenAdd {
-  template <class T, class R> R operator()(T a, T b, R c) const { return Add()(static_cast<R>(Multiply()(a, b)), c); }
+  template <class T, class R>
+  R operator()(T a, T b, R c) const {
+    return Add()(static_cast<R>(Multiply()(a, b)), c);
+  }
 };
 struct Multiply24Low {
-  template <class T> T operator()(T a, T b) const { return static_cast<T>(product(a, b)); }
-  template <class T> static Wide<T> product(T a, T b) {
+  template <class T>
+  T operator()(T a, T b) const {
+    return static_cast<T>(product(a, b));
+  }
+  template <class T>
+  static Wide<T> product(T a, T b) {
     const auto low24 = [](T x) { return static_cast<T>(static_cast<T>(static_cast<uint32_t>(x) << 8) >> 8); };
     return static_cast<Wide<T>>(low24(a)) * static_cast<Wide<T>>(low24(b));
   }
 };
 struct Multiply24High {
-  template <class T> T operator()(T a, T b) const { return static_cast<T>(Multiply24Low::product(a, b) >> 16); }
+  template <class T>
+  T operator()(T a, T b) const {
+    return static_cast<T>(Multiply24Low::product(a, b) >> 16);
+  }
 };
 struct Divide {  // PTX leaves the quotient by zero open; hardware gives all ones
-  template <class T> T operator()(T a, T b) const {
+  template <class T>
+  T operator()(T a, T b) const {
     if (b == 0) return static_cast<T>(-1);
     if (std::is_signed_v<T> && b == static_cast<T>(-1)) return static_cast<T>(0 - wrap(a));
     return static_cast<T>(a / b);
   }
 };
 struct Remainder {
-  template <class T> T operator()(T a, T b) const {
+  template <class T>
+  T operator()(T a, T b) const {
     if (b == 0) return a;
     if (std::is_signed_v<T> && b == static_cast<T>(-1)) return 0;
     return static_cast<T>(a % b);
   }
 };
 struct Negate {
-  template <class T> T operator()(T a) const { return static_cast<T>(0 - wrap(a)); }
+  template <class T>
+  T operator()(T a) const {
+    return static_cast<T>(0 - wrap(a));
+  }
 };
 struct Absolute {
-  template <class T> T operator()(T a) const { return a < 0 ? static_cast<T>(0 - wrap(a)) : a; }
+  template <class T>
+  T operator()(T a) const {
+    return a < 0 ? static_cast<T>(0 - wrap(a)) : a;
+  }
 };
 struct Minimum {
-  template <class T> T operator()(T a, T b) const { return b < a ? b : a; }
+  template <class T>
+  T operator()(T a, T b) const {
+    return b < a ? b : a;
+  }
 };
 struct Maximum {
-  template <class T> T operator()(T a, T b) const { return a < b ? b : a; }
+  template <class T>
+  T operator()(T a, T b) const {
+    return a < b ? b : a;
+  }
 };
 template <class Op>
 struct Relu {
-  template <class T> T operator()(T a, T b) const { return Maximum()(Op()(a, b), T(0)); }
+  template <class T>
+  T operator()(T a, T b) const {
+    return Maximum()(Op()(a, b), T(0));
+  }
 };
 struct DifferenceSum {  // sad: c + |a - b|
-  template <class T> T operator()(T a, T b, T c) const {
+  template <class T>
+  T operator()(T a, T b, T c) const {
     return static_cast<T>(wrap(c) + (a < b ? wrap(b) - wrap(a) : wrap(a) - wrap(b)));
   }
 };
@@ -105,11 +164,16 @@ struct SubtractSaturated {
   int32_t operator()(int32_t a, int32_t b) const { return Saturate::clamp(int64_t{a} - b); }
 };
 struct MadHighSaturated {
-  int32_t operator()(int32_t a, int32_t b, int32_t c) const { return Saturate::clamp(int64_t{MultiplyHigh()(a, b)} + c); }
+  int32_t operator()(int32_t a, int32_t b, int32_t c) const {
+    return Saturate::clamp(int64_t{MultiplyHigh()(a, b)} + c);
+  }
 };
 template <class Op>
 struct InPairs {
-  template <class H> Pair<H> operator()(Pair<H> a, Pair<H> b) const { return {Op()(a.low, b.low), Op()(a.high, b.high)}; }
+  template <class H>
+  Pair<H> operator()(Pair<H> a, Pair<H> b) const {
+    return {Op()(a.low, b.low), Op()(a.high, b.high)};
+  }
 };
 
 template <class To>
@@ -161,7 +225,8 @@ T add_with_carry(T a, T b, unsigned in, bool& out) {
 template <class T>
 void add_carry(Warp& warp, const Instruction& instruction) {
   const Source<T> a(warp, instruction.operands[1]), b(warp, instruction.operands[2]);
-  with_carry<T>(warp, instruction, [&](int l, unsigned in, bool& out) { return add_with_carry(a[l], b[l], in, out); });
+  with_carry<T>(warp, instruction,
+                [&](int l, unsigned in, bool& out) { return add_with_carry(a[l], b[l], in, out); });
 }
 
 template <class T>
@@ -176,10 +241,11 @@ void subtract_borrow(Warp& warp, const Instruction& instruction) {  // the carry
 
 template <class Multiply, class T>
 void mad_carry(Warp& warp, const Instruction& instruction) {
-  const Source<T> a(warp, instruction.operands[1]), b(warp, instruction.operands[2]), c(warp, instruction.operands[3]);
+  const Source<T> a(warp, instruction.operands[1]), b(warp, instruction.operands[2]),
+      c(warp, instruction.operands[3]);
   with_carry<Unsigned<T>>(warp, instruction, [&](int l, unsigned in, bool& out) {
-    return add_with_carry<Unsigned<T>>(static_cast<Unsigned<T>>(Multiply()(a[l], b[l])), static_cast<Unsigned<T>>(c[l]),
-                                       in, out);
+    return add_with_carry<Unsigned<T>>(static_cast<Unsigned<T>>(Multiply()(a[l], b[l])),
+                                       static_cast<Unsigned<T>>(c[l]), in, out);
   });
 }
 
@@ -187,7 +253,8 @@ template <class T>
 void add_carries(Table& table, const std::string& type) {
   using U = Unsigned<T>;
   const std::string pair = sizeof(T) == 8 ? "Ddd" : "Www", triple = sizeof(T) == 8 ? "Dddd" : "Wwww";
-  const std::pair<const char*, int> forms[] = {{".cc", kCarryOut}, {"c", kCarryIn}, {"c.cc", kCarryIn | kCarryOut}};
+  const std::pair<const char*, int> forms[] = {
+      {".cc", kCarryOut}, {"c", kCarryIn}, {"c.cc", kCarryIn | kCarryOut}};
   for (const auto& [form, variant] : forms) {
     table.add(std::string("add") + form + type, pair, add_carry<U>, variant);
     table.add(std::string("sub") + form + type, pair, subtract_borrow<U>, variant);

@@ -1,9 +1,9 @@
 // How operations read and write registers: 32 lanes at a time, through a temporary.
 //
-// A result is computed for all 32 lanes into an array of its own and then stored where lanes are active. The temporary
-// costs little, lets the compiler vectorise without knowing whether registers overlap, and makes an instruction whose
-// destination is one of its sources right, whatever the widths.
-// Registers are read as whatever type an instruction wants; the engine is therefore built with -fno-strict-aliasing.
+// A result is computed for all 32 lanes into an array of its own and then stored where lanes are active. The
+// temporary costs little, lets the compiler vectorise without knowing whether registers overlap, and makes an
+// instruction whose destination is one of its sources right, whatever the widths. Registers are read as
+// whatever type an instruction wants; the engine is therefore built with -fno-strict-aliasing.
 #pragma once
 
 #include <cstring>
@@ -17,23 +17,32 @@ namespace workbench::emulator::WORKBENCH_ISA {
 
 // The element that a value of type T lies in: 32 bits for everything that is not 64 bits wide.
 template <class T>
-using Cell = std::conditional_t<sizeof(T) == 8 || std::is_same_v<T, float>, T,
-                                std::conditional_t<std::is_same_v<T, int32_t> || std::is_same_v<T, bool>, int32_t, uint32_t>>;
+using Cell = std::conditional_t<
+    sizeof(T) == 8 || std::is_same_v<T, float>, T,
+    std::conditional_t<std::is_same_v<T, int32_t> || std::is_same_v<T, bool>, int32_t, uint32_t>>;
 
 template <class T>
 inline T from_cell(Cell<T> cell) {
-  if constexpr (std::is_same_v<T, bool>) return cell != 0;
-  else if constexpr (is_half<T>) return bit_cast<T>(static_cast<uint16_t>(cell));
-  else if constexpr (std::is_arithmetic_v<T>) return static_cast<T>(cell);
-  else return bit_cast<T>(cell);
+  if constexpr (std::is_same_v<T, bool>)
+    return cell != 0;
+  else if constexpr (is_half<T>)
+    return bit_cast<T>(static_cast<uint16_t>(cell));
+  else if constexpr (std::is_arithmetic_v<T>)
+    return static_cast<T>(cell);
+  else
+    return bit_cast<T>(cell);
 }
 
 template <class T>
 inline Cell<T> to_cell(T value) {
-  if constexpr (std::is_same_v<T, bool>) return -static_cast<int32_t>(value);
-  else if constexpr (is_half<T>) return value.bits;
-  else if constexpr (std::is_arithmetic_v<T>) return static_cast<Cell<T>>(value);
-  else return bit_cast<Cell<T>>(value);
+  if constexpr (std::is_same_v<T, bool>)
+    return -static_cast<int32_t>(value);
+  else if constexpr (is_half<T>)
+    return value.bits;
+  else if constexpr (std::is_arithmetic_v<T>)
+    return static_cast<Cell<T>>(value);
+  else
+    return bit_cast<Cell<T>>(value);
 }
 
 template <class C>
@@ -54,8 +63,10 @@ class Source {
     if constexpr (std::is_same_v<T, bool>) negated_ = operand.offset != 0;
   }
   T operator[](int lane) const {
-    if constexpr (std::is_same_v<T, bool>) return (cells_[lane] != 0) != negated_;
-    else return from_cell<T>(cells_[lane]);
+    if constexpr (std::is_same_v<T, bool>)
+      return (cells_[lane] != 0) != negated_;
+    else
+      return from_cell<T>(cells_[lane]);
   }
 
  private:
@@ -96,10 +107,14 @@ void lanewise(Warp& warp, const Instruction& instruction) {
 
 template <class T>
 constexpr char source_letter() {
-  if constexpr (std::is_same_v<T, bool>) return 'p';
-  else if constexpr (std::is_same_v<T, float>) return 'f';
-  else if constexpr (std::is_same_v<T, double>) return 'e';
-  else return sizeof(T) == 8 ? 'd' : 'w';
+  if constexpr (std::is_same_v<T, bool>)
+    return 'p';
+  else if constexpr (std::is_same_v<T, float>)
+    return 'f';
+  else if constexpr (std::is_same_v<T, double>)
+    return 'e';
+  else
+    return sizeof(T) == 8 ? 'd' : 'w';
 }
 
 template <class R, class... A>
@@ -131,7 +146,8 @@ inline void read_addresses(const Warp& warp, const Operand& operand, uint64_t* a
     for (int l = 0; l < kLanes; ++l) address[l] = cells[l] + offset;
   } else {
     const uint32_t* cells = source_cells<uint32_t>(warp, operand);
-    for (int l = 0; l < kLanes; ++l) address[l] = static_cast<uint32_t>(cells[l] + static_cast<uint32_t>(offset));
+    for (int l = 0; l < kLanes; ++l)
+      address[l] = static_cast<uint32_t>(cells[l] + static_cast<uint32_t>(offset));
   }
 }
 

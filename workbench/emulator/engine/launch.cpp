@@ -9,8 +9,9 @@
 namespace workbench::emulator::WORKBENCH_ISA {
 namespace {
 
-constexpr uint64_t kBlockSlice = 1 << 15;  // warp instructions of a cluster before another one of the thread's may run
-constexpr uint8_t kGarbage = 0xa5;         // what shared and local memory hold at first
+constexpr uint64_t kBlockSlice =
+    1 << 15;  // warp instructions of a cluster before another one of the thread's may run
+constexpr uint8_t kGarbage = 0xa5;  // what shared and local memory hold at first
 
 uint8_t* aligned_start(std::vector<uint8_t>& storage, size_t bytes, size_t alignment) {
   storage.resize(bytes + alignment);
@@ -58,11 +59,12 @@ void prepare(Machine& machine) {
 
 // ---- which cluster starts when
 
-// Clusters start in order of their index, except that those which fit on the device together are shuffled: hardware
-// promises no order among them.
+// Clusters start in order of their index, except that those which fit on the device together are shuffled:
+// hardware promises no order among them.
 class Order {
  public:
-  Order(int64_t count, int64_t together, uint64_t seed) : count_(count), together_(std::max<int64_t>(1, together)), seed_(seed) {}
+  Order(int64_t count, int64_t together, uint64_t seed)
+      : count_(count), together_(std::max<int64_t>(1, together)), seed_(seed) {}
 
   int64_t at(int64_t position) {
     const int64_t wave = position / together_;
@@ -78,7 +80,8 @@ class Order {
     for (int64_t k = 0; k < size; ++k) wave_order_[static_cast<size_t>(k)] = k;
     if (seed_ == 0) return;
     Random random{seed_ + static_cast<uint64_t>(wave)};
-    for (size_t k = wave_order_.size(); k > 1; --k) std::swap(wave_order_[k - 1], wave_order_[random.below(static_cast<uint32_t>(k))]);
+    for (size_t k = wave_order_.size(); k > 1; --k)
+      std::swap(wave_order_[k - 1], wave_order_[random.below(static_cast<uint32_t>(k))]);
   }
 
   int64_t count_, together_, wave_ = -1;
@@ -110,12 +113,14 @@ struct Shared {  // what the host threads of a launch share
     stop_at = position;
     result->fault = fault;
     result->waiting.clear();
-    if (fault.kind == FaultKind::deadlock || fault.kind == FaultKind::budget || fault.kind == FaultKind::barrier_diverged)
+    if (fault.kind == FaultKind::deadlock || fault.kind == FaultKind::budget ||
+        fault.kind == FaultKind::barrier_diverged)
       result->waiting = cluster.waiting();
   }
 };
 
-// One host thread: runs its clusters in turn, and only starts another one when all of them need longer than a slice.
+// One host thread: runs its clusters in turn, and only starts another one when all of them need longer than a
+// slice.
 void work(Machine& machine, Shared& shared, size_t resident) {
   std::deque<std::unique_ptr<Cluster>> running;
   std::vector<std::unique_ptr<Cluster>> idle;
@@ -165,7 +170,8 @@ void work(Machine& machine, Shared& shared, size_t resident) {
 void allocate(Block& block) {
   Machine& machine = *block.machine;
   const Launch& launch = *machine.launch;
-  const size_t warps = machine.warps_per_block, register_bytes = static_cast<size_t>(machine.program->register_bytes);
+  const size_t warps = machine.warps_per_block,
+               register_bytes = static_cast<size_t>(machine.program->register_bytes);
   uint8_t* registers = aligned_start(block.register_storage, warps * register_bytes, 128);
   block.registers = registers;
   block.local_storage.resize(warps * kLanes * launch.local_bytes);
@@ -192,7 +198,8 @@ void reset(Block& block, const uint32_t* cluster_position, const uint32_t* withi
   const Machine& machine = *block.machine;
   const Launch& launch = *machine.launch;
   for (int d = 0; d < 3; ++d) block.position[d] = cluster_position[d] * launch.cluster[d] + within[d];
-  block.id = block.position[0] + int64_t{launch.grid[0]} * (block.position[1] + int64_t{launch.grid[1]} * block.position[2]);
+  block.id = block.position[0] +
+             int64_t{launch.grid[0]} * (block.position[1] + int64_t{launch.grid[1]} * block.position[2]);
   std::fill(block.shared.begin(), block.shared.end(), kGarbage);
   std::fill(block.shared_initialised.begin(), block.shared_initialised.end(), uint8_t{0});
   std::fill(block.in_flight.begin(), block.in_flight.end(), 0);
@@ -227,7 +234,9 @@ void reset(Block& block, const uint32_t* cluster_position, const uint32_t* withi
     for (int l = 0; l < kLanes; ++l) warp.copy_group[l] = warp.bulk_group[l] = warp.cluster_phase[l] = 0;
 
     auto* special = reinterpret_cast<uint32_t*>(warp.registers + machine.program->special_offset);
-    const auto set = [&](Special which, int lane, uint32_t value) { special[static_cast<int>(which) * kLanes + lane] = value; };
+    const auto set = [&](Special which, int lane, uint32_t value) {
+      special[static_cast<int>(which) * kLanes + lane] = value;
+    };
     for (int l = 0; l < kLanes; ++l) {
       const uint32_t thread = static_cast<uint32_t>(warp.id * kLanes + l), bit = 1u << l;
       set(Special::tid_x, l, thread % launch.block[0]);
@@ -270,7 +279,9 @@ void run_launch(const Program& program, const Launch& launch, Result& result) {
   const int64_t threads = std::max<int64_t>(1, std::min<int64_t>({launch.threads, clusters, resident}));
   Shared shared(Order(clusters, resident, launch.seed), clusters, &result);
   // each host thread owns part of the residency, and together they never hold more than the device would
-  const auto share = [&](int64_t k) { return static_cast<size_t>(resident / threads + (k < resident % threads)); };
+  const auto share = [&](int64_t k) {
+    return static_cast<size_t>(resident / threads + (k < resident % threads));
+  };
   std::vector<std::thread> others;
   for (int64_t k = 1; k < threads; ++k) others.emplace_back([&, k] { work(machine, shared, share(k)); });
   work(machine, shared, share(0));

@@ -1,4 +1,5 @@
-// The state of a running launch: warps in blocks, blocks in clusters, and the table of operations that act on them.
+// The state of a running launch: warps in blocks, blocks in clusters, and the table of operations that act on
+// them.
 #pragma once
 
 #include <atomic>
@@ -20,7 +21,8 @@ struct Instruction;
 
 // ---- operations
 
-// What lanes do after a control operation: `stay` go on with the next instruction, the others have been dealt with.
+// What lanes do after a control operation: `stay` go on with the next instruction, the others have been dealt
+// with.
 struct Flow {
   uint32_t stay;
   bool yield = false;  // let another warp run first
@@ -49,7 +51,8 @@ struct Operation {
 class Table {
  public:
   void add(std::string name, std::string signature, Function function, int variant = 0);
-  void add_member(std::string name, std::string signature, Function function, int member_operand, int variant = 0);
+  void add_member(std::string name, std::string signature, Function function, int member_operand,
+                  int variant = 0);
   void add_aligned(std::string name, std::string signature, Function function, int variant = 0);
   void add_control(std::string name, std::string signature, Control control, int variant = 0);
   void add_branch(std::string name);
@@ -63,7 +66,8 @@ const std::vector<Operation>& operation_table();
 
 void list_operations(std::vector<OperationInfo>& all);
 
-// One letter for each operand, "W2a" is "WWa"; and for each letter whether the operand may be absent, '?' or ' '.
+// One letter for each operand, "W2a" is "WWa"; and for each letter whether the operand may be absent, '?' or
+// ' '.
 std::string expand_signature(const std::string& signature, std::string* optional = nullptr);
 
 void add_integer_operations(Table&);
@@ -126,14 +130,14 @@ struct MatrixProduct {  // one warp's share of a wgmma, or a mov of registers th
   float sign;
 };
 
-struct Transfer {  // a bulk copy: TMA tile or plain run of bytes
+struct Transfer {        // a bulk copy: TMA tile or plain run of bytes
   const TensorMap* map;  // null: a plain run
   int32_t coordinates[5];
   Block* block;     // whose shared memory it writes, or reads when it is a store
   uint32_t shared;  // offset there
   uint32_t bytes;
-  uint64_t global;         // address of a plain run
-  Block* source;           // of a copy from shared to shared memory, else null
+  uint64_t global;  // address of a plain run
+  Block* source;    // of a copy from shared to shared memory, else null
   uint32_t source_offset;
   Block* barrier_block;  // of the mbarrier told when it lands
   uint32_t barrier;
@@ -155,8 +159,8 @@ struct Mbarrier {
 };
 
 struct NamedBarrier {
-  int32_t expected = 0;    // threads; 0: all of the block
-  int32_t arrived = 0;     // by bar.arrive
+  int32_t expected = 0;  // threads; 0: all of the block
+  int32_t arrived = 0;   // by bar.arrive
   int32_t first_pc = -1;
   bool in_use = false;
 };
@@ -201,8 +205,8 @@ struct alignas(64) Warp {
   uint32_t bulk_group[kLanes] = {};
   uint32_t cluster_phase[kLanes] = {};
 
-  [[noreturn]] void fault(FaultKind kind, int lane, uint64_t address = 0, Space space = Space::none, int64_t info = 0,
-                          int64_t detail = 0, int other_pc = -1) const;
+  [[noreturn]] void fault(FaultKind kind, int lane, uint64_t address = 0, Space space = Space::none,
+                          int64_t info = 0, int64_t detail = 0, int other_pc = -1) const;
   void set_active(uint32_t mask) {
     active = mask;
     for (int l = 0; l < kLanes; ++l) lane_mask[l] = -static_cast<int32_t>(mask >> l & 1u);
@@ -233,9 +237,9 @@ struct Block {
   std::vector<Mbarrier> mbarriers;
   NamedBarrier barriers[16];
   std::vector<Transfer> stores;  // bulk stores issued here that have not read their source yet
-  int products_in_flight = 0;        // over all warps
-  uint32_t alive = 0;                // threads
-  uint64_t executed = 0;             // warp instructions
+  int products_in_flight = 0;    // over all warps
+  uint32_t alive = 0;            // threads
+  uint64_t executed = 0;         // warp instructions
 };
 
 struct Random {  // splitmix64: any seed will do, and it is the same everywhere
@@ -253,10 +257,10 @@ struct Cluster {
   Machine* machine = nullptr;
   int64_t order = 0;  // in which clusters are started
   std::vector<Block> blocks;
-  std::vector<Warp*> warps;          // of all blocks
-  std::vector<Warp*> ready;          // scratch of the scheduler
-  std::vector<Transfer> loads;       // that have not landed
-  int arrivals_in_flight = 0;        // cp.async.mbarrier.arrive, over all warps
+  std::vector<Warp*> warps;     // of all blocks
+  std::vector<Warp*> ready;     // scratch of the scheduler
+  std::vector<Transfer> loads;  // that have not landed
+  int arrivals_in_flight = 0;   // cp.async.mbarrier.arrive, over all warps
   uint32_t barrier_phase = 0, barrier_arrived = 0;
   Random random{0};
   uint64_t switches = 0, executed = 0;  // over all blocks run here
@@ -282,11 +286,12 @@ void run_launch(const Program& program, const Launch& launch, Result& result);
 
 // ---- asynchronous work, for the scheduler
 
-void land_copy_arrival(Cluster& cluster);                 // one cp.async.mbarrier.arrive
-void land_transfer(Cluster& cluster, size_t index);       // one of cluster.loads
+void land_copy_arrival(Cluster& cluster);            // one cp.async.mbarrier.arrive
+void land_transfer(Cluster& cluster, size_t index);  // one of cluster.loads
 void check_products(const Warp& warp, Block& block, uint32_t low, uint32_t high, int lane);
-// With accumulators in flight: faults when the instruction touches one; true when it was a mov, now in flight as well.
+// With accumulators in flight: faults when the instruction touches one; true when it was a mov, now in flight
+// as well.
 bool defer_or_check(Warp& warp, const Instruction& instruction, uint32_t lanes);
-void check_finished(Warp& warp, uint32_t exiting);        // nothing may be left to wait for
+void check_finished(Warp& warp, uint32_t exiting);  // nothing may be left to wait for
 
 }  // namespace workbench::emulator::WORKBENCH_ISA

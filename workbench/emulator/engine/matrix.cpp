@@ -1,5 +1,5 @@
-// ldmatrix, stmatrix and mma.sync. A fragment is spread over the lanes: lane l holds, of row l / 4 of an 8x8 tile, the
-// elements that fit into 32 bits from column l % 4 on.
+// ldmatrix, stmatrix and mma.sync. A fragment is spread over the lanes: lane l holds, of row l / 4 of an 8x8
+// tile, the elements that fit into 32 bits from column l % 4 on.
 #include "matrix.hpp"
 
 #include "memory.hpp"
@@ -15,8 +15,10 @@ void tile_rows(Warp& warp, const Operand& operand, int variant, Access access, u
   read_addresses(warp, operand, address);
   const int rows = 8 * (variant >> kCountShift);
   warp.set_active(rows == kLanes ? ~0u : (1u << rows) - 1);
-  if (variant & kGeneric) resolve_generic(warp, address, 16, access, pointer);
-  else resolve_shared(warp, address, 16, access, pointer);
+  if (variant & kGeneric)
+    resolve_generic(warp, address, 16, access, pointer);
+  else
+    resolve_shared(warp, address, 16, access, pointer);
   warp.set_active(~0u);
 }
 
@@ -130,7 +132,8 @@ struct HalfAccumulator {
 template <class EA, class EB, int K, class Acc>
 void multiply(Warp& warp, const Instruction& instruction) {
   const Operand* operands = instruction.operands;
-  const int a_at = Acc::kRegisters, b_at = a_at + Shape<EA, K>::kRegistersA, c_at = b_at + Shape<EB, K>::kRegistersB;
+  const int a_at = Acc::kRegisters, b_at = a_at + Shape<EA, K>::kRegistersA,
+            c_at = b_at + Shape<EB, K>::kRegistersB;
   alignas(64) float a[16][K], b[K][8], d[16][8];
   read_a<EA, K>(warp, operands + a_at, a);
   read_b<EB, K>(warp, operands + b_at, b);
@@ -157,7 +160,8 @@ template <class EA, class EB, int K>
 void multiply_integers(Warp& warp, const Instruction& instruction) {
   using Acc = Accumulator<int32_t>;
   const Operand* operands = instruction.operands;
-  const int a_at = Acc::kRegisters, b_at = a_at + Shape<EA, K>::kRegistersA, c_at = b_at + Shape<EB, K>::kRegistersB;
+  const int a_at = Acc::kRegisters, b_at = a_at + Shape<EA, K>::kRegistersA,
+            c_at = b_at + Shape<EB, K>::kRegistersB;
   int32_t a[16][K], b[K][8], d[16][8];
   read_a<EA, K>(warp, operands + a_at, a);
   read_b<EB, K>(warp, operands + b_at, b);
@@ -166,7 +170,8 @@ void multiply_integers(Warp& warp, const Instruction& instruction) {
     for (int n = 0; n < 8; ++n) {
       int64_t sum = d[r][n];
       for (int k = 0; k < K; ++k) sum += a[r][k] * b[k][n];
-      if (instruction.variant & kSaturate) sum = sum < INT32_MIN ? INT32_MIN : sum > INT32_MAX ? INT32_MAX : sum;
+      if (instruction.variant & kSaturate)
+        sum = sum < INT32_MIN ? INT32_MIN : sum > INT32_MAX ? INT32_MAX : sum;
       d[r][n] = static_cast<int32_t>(sum);
     }
   Acc::write(warp, operands, d);
@@ -203,10 +208,12 @@ void add_shape(Table& table, const std::string& types) {
 
 template <class EA, class EB, int K>
 void add_integer_depth(Table& table, const std::string& types) {
-  const std::string signature = "W4" + count('w', Shape<EA, K>::kRegistersA) + count('w', Shape<EB, K>::kRegistersB) + "w4";
+  const std::string signature =
+      "W4" + count('w', Shape<EA, K>::kRegistersA) + count('w', Shape<EB, K>::kRegistersB) + "w4";
   const std::string name = "mma.sync.aligned.m16n8k" + std::to_string(K) + ".row.col";
   table.add_aligned(name + ".s32" + types + ".s32", signature, multiply_integers<EA, EB, K>);
-  table.add_aligned(name + ".satfinite.s32" + types + ".s32", signature, multiply_integers<EA, EB, K>, kSaturate);
+  table.add_aligned(name + ".satfinite.s32" + types + ".s32", signature, multiply_integers<EA, EB, K>,
+                    kSaturate);
 }
 
 template <class EA, class EB>
@@ -250,7 +257,8 @@ void add_matrix_operations(Table& table) {
   add_integer<ByteElement<uint8_t>, ByteElement<int8_t>>(table, ".u8.s8");
   add_integer<ByteElement<uint8_t>, ByteElement<uint8_t>>(table, ".u8.u8");
   for (const char* rounding : {"", ".rn"})
-    table.add_aligned("mma.sync.aligned.m8n8k4.row.col" + std::string(rounding) + ".f64.f64.f64.f64", "D2ddd2", multiply_f64);
+    table.add_aligned("mma.sync.aligned.m8n8k4.row.col" + std::string(rounding) + ".f64.f64.f64.f64",
+                      "D2ddd2", multiply_f64);
 }
 
 }  // namespace workbench::emulator::WORKBENCH_ISA

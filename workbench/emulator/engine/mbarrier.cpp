@@ -1,4 +1,5 @@
-// mbarriers: a phase ends when all expected arrivals and all announced bytes have come; then the next one begins.
+// mbarriers: a phase ends when all expected arrivals and all announced bytes have come; then the next one
+// begins.
 #include "mbarrier.hpp"
 
 #include "memory.hpp"
@@ -13,7 +14,8 @@ MbarrierPlace mbarrier_place(const Warp& warp, uint64_t address, int lane, bool 
   MbarrierPlace place;
   place.block = &shared_block(warp, static_cast<uint32_t>(address), lane, place.offset);
   const size_t size = place.block->shared.size();
-  if (size < 8 || place.offset > size - 8) warp.fault(FaultKind::out_of_bounds, lane, address, Space::shared, 8);
+  if (size < 8 || place.offset > size - 8)
+    warp.fault(FaultKind::out_of_bounds, lane, address, Space::shared, 8);
   if (place.offset % 8) warp.fault(FaultKind::misaligned, lane, address, Space::shared, 8);
   return place;
 }
@@ -43,7 +45,8 @@ Mbarrier& require_mbarrier(const Warp& warp, MbarrierPlace place, int lane) {
   return *barrier;
 }
 
-void mbarrier_update(const Warp& warp, MbarrierPlace place, int lane, int32_t arrivals, int64_t transactions) {
+void mbarrier_update(const Warp& warp, MbarrierPlace place, int lane, int32_t arrivals,
+                     int64_t transactions) {
   Mbarrier& barrier = require_mbarrier(warp, place, lane);
   if (arrivals > barrier.pending)
     warp.fault(FaultKind::mbarrier_overflow, lane, place.offset, Space::shared, barrier.expected);
@@ -78,7 +81,8 @@ void initialise(Warp& warp, const Instruction& instruction) {
       warp.fault(FaultKind::mbarrier_count, l, place.offset, Space::shared, count[l]);
     check_shared_run(warp, *place.block, place.offset, 8, Access::write, l);
     Mbarrier* barrier = find(*place.block, place.offset);
-    const bool used = barrier && (barrier->phase || barrier->pending != barrier->expected || barrier->transactions);
+    const bool used =
+        barrier && (barrier->phase || barrier->pending != barrier->expected || barrier->transactions);
     if (used)  // initialising a barrier that is in use needs an inval first
       warp.fault(FaultKind::mbarrier_invalid, l, place.offset, Space::shared, 1, 0, barrier->pc);
     if (!barrier) barrier = &place.block->mbarriers.emplace_back();
@@ -97,7 +101,9 @@ void invalidate(Warp& warp, const Instruction& instruction) {
 }
 
 // A state is the phase it was taken in, and how many arrivals were then pending.
-uint64_t state_of(const Mbarrier& barrier) { return barrier.phase << 20 | static_cast<uint64_t>(barrier.pending); }
+uint64_t state_of(const Mbarrier& barrier) {
+  return barrier.phase << 20 | static_cast<uint64_t>(barrier.pending);
+}
 
 void arrive(Warp& warp, const Instruction& instruction) {  // state, [barrier]{, count}
   uint64_t address[kLanes], states[kLanes] = {};
@@ -111,7 +117,8 @@ void arrive(Warp& warp, const Instruction& instruction) {  // state, [barrier]{,
     const int32_t arrivals = instruction.variant & kExpect ? 1 : value;
     if (arrivals < 1) warp.fault(FaultKind::mbarrier_count, l, place.offset, Space::shared, arrivals);
     if (instruction.variant & kDrop) barrier.expected -= arrivals;
-    mbarrier_update(warp, place, l, arrivals, instruction.variant & kExpect ? static_cast<uint32_t>(value) : 0);
+    mbarrier_update(warp, place, l, arrivals,
+                    instruction.variant & kExpect ? static_cast<uint32_t>(value) : 0);
   });
   write_cells(warp, instruction.operands[0], states);
 }
@@ -122,17 +129,19 @@ void change_transactions(Warp& warp, const Instruction& instruction) {
   read_addresses(warp, instruction.operands[0], address);
   const Source<uint32_t> bytes(warp, instruction.operands[1]);
   for_lanes(warp.active, [&](int l) {
-    mbarrier_update(warp, place_of(warp, instruction, address, l), l, 0, Sign * static_cast<int64_t>(bytes[l]));
+    mbarrier_update(warp, place_of(warp, instruction, address, l), l, 0,
+                    Sign * static_cast<int64_t>(bytes[l]));
   });
 }
 
 void pending_count(Warp& warp, const Instruction& instruction) {
   const Source<uint64_t> state(warp, instruction.operands[1]);
-  write_lanes<uint32_t>(warp, instruction.operands[0], [&](int l) { return static_cast<uint32_t>(state[l] & kLargest); });
+  write_lanes<uint32_t>(warp, instruction.operands[0],
+                        [&](int l) { return static_cast<uint32_t>(state[l] & kLargest); });
 }
 
-// test_wait and try_wait: p, [barrier], state or parity. A try_wait that fails waits until the phase ends instead: a
-// kernel must expect that it does, and a deadlock shows at once.
+// test_wait and try_wait: p, [barrier], state or parity. A try_wait that fails waits until the phase ends
+// instead: a kernel must expect that it does, and a deadlock shows at once.
 Flow wait(Warp& warp, const Instruction& instruction, uint32_t lanes) {
   uint64_t address[kLanes];
   read_addresses(warp, instruction.operands[1], address);
@@ -144,7 +153,8 @@ Flow wait(Warp& warp, const Instruction& instruction, uint32_t lanes) {
     if (place.block != warp.block) warp.fault(FaultKind::mbarrier_invalid, l, address[l], Space::shared, 2);
     const Mbarrier& barrier = require_mbarrier(warp, place, l);
     const Operand& which = instruction.operands[2];
-    awaited[l] = parity ? source_cells<uint32_t>(warp, which)[l] & 1 : source_cells<uint64_t>(warp, which)[l] >> 20;
+    awaited[l] =
+        parity ? source_cells<uint32_t>(warp, which)[l] & 1 : source_cells<uint64_t>(warp, which)[l] >> 20;
     const bool ended = parity ? (barrier.phase & 1) != awaited[l] : barrier.phase != awaited[l];
     over |= (ended ? 1u : 0u) << l;
     address[l] = place.offset;
@@ -156,7 +166,9 @@ Flow wait(Warp& warp, const Instruction& instruction, uint32_t lanes) {
   for (uint32_t left = lanes & ~over; left;) {
     const int first = __builtin_ctz(left);
     uint32_t same = 0;
-    for_lanes(left, [&](int l) { same |= (address[l] == address[first] && awaited[l] == awaited[first] ? 1u : 0u) << l; });
+    for_lanes(left, [&](int l) {
+      same |= (address[l] == address[first] && awaited[l] == awaited[first] ? 1u : 0u) << l;
+    });
     warp.groups.push_back({same, warp.pc, Wait::mbarrier, address[first], awaited[first]});
     left &= ~same;
   }

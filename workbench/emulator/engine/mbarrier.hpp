@@ -14,8 +14,8 @@ struct MbarrierPlace {
 MbarrierPlace mbarrier_place(const Warp& warp, uint64_t address, int lane, bool generic);
 // The object there; faults unless it has been initialised.
 Mbarrier& require_mbarrier(const Warp& warp, MbarrierPlace place, int lane);
-// Arrivals take away from what is pending, transactions add to the bytes that are awaited (negative: they came).
-// Ends the phase when neither is left.
+// Arrivals take away from what is pending, transactions add to the bytes that are awaited (negative: they
+// came). Ends the phase when neither is left.
 void mbarrier_update(const Warp& warp, MbarrierPlace place, int lane, int32_t arrivals, int64_t transactions);
 
 }  // namespace workbench::emulator::WORKBENCH_ISA

@@ -1,24 +1,32 @@
-// Loads and stores. Every access is resolved to host pointers first; resolving is where bounds, alignment, initialisation
-// and copies in flight are checked, so that nothing below it has to care.
+// Loads and stores. Every access is resolved to host pointers first; resolving is where bounds, alignment,
+// initialisation and copies in flight are checked, so that nothing below it has to care.
+#include "memory.hpp"
+
 #include <algorithm>
 #include <tuple>
-
-#include "memory.hpp"
 
 namespace workbench::emulator::WORKBENCH_ISA {
 namespace {
 
-// ---- shadow bytes: non-zero where memory has been written
+// ---- shadow bytes: 1 where memory has been written, else 0
+
+constexpr uint64_t kEightWritten = 0x0101010101010101u;
+
+// Of a size known when compiled: one or two comparisons.
+template <uint32_t Bytes>
+inline bool written(const uint8_t* shadow) {
+  uint64_t word = kEightWritten, second = kEightWritten;
+  std::memcpy(&word, shadow, Bytes < 8 ? Bytes : 8);
+  if constexpr (Bytes == 16) std::memcpy(&second, shadow + 8, 8);
+  return (word & second) == kEightWritten;
+}
 
 bool all_written(const uint8_t* shadow, uint64_t bytes) {
-  uint64_t word;
-  uint8_t all = 1;
-  for (; bytes >= 8; bytes -= 8, shadow += 8) {
-    std::memcpy(&word, shadow, 8);
-    if (word != 0x0101010101010101u) return false;
-  }
-  for (; bytes; --bytes, ++shadow) all &= *shadow;
-  return all;
+  for (; bytes >= 16; bytes -= 16, shadow += 16)
+    if (!written<16>(shadow)) return false;
+  for (; bytes; --bytes, ++shadow)
+    if (!*shadow) return false;
+  return true;
 }
 
 // What the active lanes' addresses have in common; shadows are then checked as one run.
@@ -32,17 +40,35 @@ Pattern pattern_of(const Warp& warp, const uint64_t* address, uint32_t bytes) {
   return stepped == 0 ? Pattern::contiguous : same == 0 ? Pattern::uniform : Pattern::scattered;
 }
 
-// Checks or marks the shadow of every active lane's bytes; -1, or the first lane that reads what was never written.
+// The first active lane whose bytes are not all written, or -1. With the size known, a check is one comparison.
+template <uint32_t Bytes>
+int first_unwritten(uint32_t active, const uint64_t* offset, const uint8_t* shadow) {
+  for (uint32_t left = active; left; left &= left - 1) {
+    const int l = __builtin_ctz(left);
+    if (!written<Bytes>(shadow + offset[l])) return l;
+  }
+  return -1;
+}
+
+int first_unwritten(uint32_t active, const uint64_t* offset, const uint8_t* shadow, uint32_t bytes) {
+  switch (bytes) {
+    case 1: return first_unwritten<1>(active, offset, shadow);
+    case 2: return first_unwritten<2>(active, offset, shadow);
+    case 4: return first_unwritten<4>(active, offset, shadow);
+    case 8: return first_unwritten<8>(active, offset, shadow);
+    default: return first_unwritten<16>(active, offset, shadow);
+  }
+}
+
+// Checks or marks the shadow of every active lane's bytes; -1, or the first lane that reads what was never
+// written.
 int use_shadow(const Warp& warp, Pattern pattern, const uint64_t* offset, uint8_t* shadow, uint32_t bytes,
                Access access, bool check) {
   const uint32_t run = pattern == Pattern::contiguous ? bytes * kLanes : bytes;
   if (check && access != Access::write) {
-    if (pattern == Pattern::scattered || !all_written(shadow + offset[0], run)) {
-      for (uint32_t left = warp.active; left; left &= left - 1) {
-        const int l = __builtin_ctz(left);
-        if (!all_written(shadow + offset[l], bytes)) return l;
-      }
-    }
+    const bool known = pattern != Pattern::scattered && all_written(shadow + offset[0], run);
+    const int bad = known ? -1 : first_unwritten(warp.active, offset, shadow, bytes);
+    if (bad >= 0) return bad;
   }
   if (access != Access::read) {
     if (pattern == Pattern::scattered)
@@ -76,8 +102,9 @@ bool overlaps(uint64_t low, uint64_t high, uint64_t other_low, uint64_t other_hi
 
 const Allocation* find_allocation(const Launch& launch, uint64_t address) {
   const auto& all = launch.allocations;
-  auto after = std::upper_bound(all.begin(), all.end(), address,
-                                [](uint64_t a, const Allocation& allocation) { return a < allocation.address; });
+  auto after =
+      std::upper_bound(all.begin(), all.end(), address,
+                       [](uint64_t a, const Allocation& allocation) { return a < allocation.address; });
   if (after == all.begin()) return nullptr;
   const Allocation& found = *(after - 1);
   return address - found.address < found.bytes ? &found : nullptr;
@@ -85,7 +112,8 @@ const Allocation* find_allocation(const Launch& launch, uint64_t address) {
 
 // ---- global
 
-Pattern resolve_global(Warp& warp, const uint64_t* address, uint32_t bytes, Access access, uint8_t** pointer) {
+Pattern resolve_global(Warp& warp, const uint64_t* address, uint32_t bytes, Access access,
+                       uint8_t** pointer) {
   const Machine& machine = *warp.machine;
   const int first = __builtin_ctz(warp.active);
   const Allocation* allocation = warp.last_allocation;
@@ -96,7 +124,8 @@ Pattern resolve_global(Warp& warp, const uint64_t* address, uint32_t bytes, Acce
     uint64_t offset[kLanes];
     for (int l = 0; l < kLanes; ++l) offset[l] = address[l] - allocation->address;
     // allocations are aligned, so an aligned offset is an aligned address
-    if (all_inside(warp, offset, allocation->bytes - bytes, bytes) && (allocation->address & (bytes - 1)) == 0) {
+    if (all_inside(warp, offset, allocation->bytes - bytes, bytes) &&
+        (allocation->address & (bytes - 1)) == 0) {
       for (int l = 0; l < kLanes; ++l)
         pointer[l] = reinterpret_cast<uint8_t*>(reinterpret_cast<uintptr_t>(allocation->data) + offset[l]);
       const Pattern pattern = pattern_of(warp, offset, bytes);
@@ -114,10 +143,12 @@ Pattern resolve_global(Warp& warp, const uint64_t* address, uint32_t bytes, Acce
     if (!own || own->bytes - (address[l] - own->address) < bytes)
       warp.fault(FaultKind::out_of_bounds, l, address[l], Space::global, bytes);
     check_alignment(warp, l, address[l], bytes, Space::global);
-    if (!own->writable && access != Access::read) warp.fault(FaultKind::read_only, l, address[l], Space::global, bytes);
+    if (!own->writable && access != Access::read)
+      warp.fault(FaultKind::read_only, l, address[l], Space::global, bytes);
     const uint64_t offset = address[l] - own->address;
     if (own->initialised) {
-      if (access != Access::write && machine.check_initialised && !all_written(own->initialised + offset, bytes))
+      if (access != Access::write && machine.check_initialised &&
+          !all_written(own->initialised + offset, bytes))
         warp.fault(FaultKind::uninitialised, l, address[l], Space::global, bytes);
       if (access != Access::read) std::memset(own->initialised + offset, 1, bytes);
     }
@@ -151,7 +182,8 @@ Block& shared_block(const Warp& warp, uint32_t address, int lane, uint32_t& offs
   offset = address & ((1u << kRankShift) - 1);
   const uint32_t rank = address >> kRankShift;
   if (rank == 0) return *warp.block;
-  if (rank > warp.block->cluster->blocks.size()) warp.fault(FaultKind::out_of_bounds, lane, address, Space::shared, 0);
+  if (rank > warp.block->cluster->blocks.size())
+    warp.fault(FaultKind::out_of_bounds, lane, address, Space::shared, 0);
   Block& block = warp.block->cluster->blocks[rank - 1];
   if (block.alive == 0)  // its shared memory may be another block's by now
     warp.fault(FaultKind::exited_with_work, lane, address, Space::shared, 0, 1);
@@ -159,12 +191,14 @@ Block& shared_block(const Warp& warp, uint32_t address, int lane, uint32_t& offs
 }
 
 // Copies on their way into these bytes, and asynchronous readers of bytes about to be written.
-void check_shared_async(const Warp& warp, Block& block, uint32_t offset, uint32_t bytes, Access access, int lane) {
+void check_shared_async(const Warp& warp, Block& block, uint32_t offset, uint32_t bytes, Access access,
+                        int lane) {
   if (!warp.machine->check_in_flight) return;
   if (block.words_in_flight) {
     for (uint32_t word = offset / 4; word <= (offset + bytes - 1) / 4; ++word)
       if (const int32_t mark = block.in_flight[word])
-        warp.fault(FaultKind::in_flight, lane, word * 4, Space::shared, bytes, access != Access::read, mark - 1);
+        warp.fault(FaultKind::in_flight, lane, word * 4, Space::shared, bytes, access != Access::read,
+                   mark - 1);
   }
   if (access == Access::read) return;
   for (const Transfer& store : block.stores)
@@ -173,7 +207,8 @@ void check_shared_async(const Warp& warp, Block& block, uint32_t offset, uint32_
   if (block.products_in_flight) check_products(warp, block, offset, offset + bytes, lane);
 }
 
-void check_shared_run(const Warp& warp, Block& block, uint32_t offset, uint32_t bytes, Access access, int lane) {
+void check_shared_run(const Warp& warp, Block& block, uint32_t offset, uint32_t bytes, Access access,
+                      int lane) {
   const int blamed = lane < 0 ? 0 : lane;
   if (offset > block.shared.size() || bytes > block.shared.size() - offset)
     warp.fault(FaultKind::out_of_bounds, blamed, offset, Space::shared, bytes);
@@ -187,9 +222,11 @@ void check_shared_run(const Warp& warp, Block& block, uint32_t offset, uint32_t 
   if (access != Access::read) std::memset(block.shared_initialised.data() + offset, 1, bytes);
 }
 
-Pattern resolve_shared(Warp& warp, const uint64_t* address, uint32_t bytes, Access access, uint8_t** pointer) {
+Pattern resolve_shared(Warp& warp, const uint64_t* address, uint32_t bytes, Access access,
+                       uint8_t** pointer) {
   Block& block = *warp.block;
-  const bool inside = block.shared.size() >= bytes && all_inside(warp, address, block.shared.size() - bytes, bytes);
+  const bool inside =
+      block.shared.size() >= bytes && all_inside(warp, address, block.shared.size() - bytes, bytes);
   if (inside) {
     for (int l = 0; l < kLanes; ++l)
       pointer[l] = reinterpret_cast<uint8_t*>(reinterpret_cast<uintptr_t>(block.shared.data()) + address[l]);
@@ -269,7 +306,8 @@ Pattern resolve_param(Warp& warp, const uint64_t* address, uint32_t bytes, Acces
 
 }  // namespace
 
-Pattern resolve_generic(Warp& warp, const uint64_t* address, uint32_t bytes, Access access, uint8_t** pointer) {
+Pattern resolve_generic(Warp& warp, const uint64_t* address, uint32_t bytes, Access access,
+                        uint8_t** pointer) {
   const uint32_t everyone = warp.active;
   Pattern pattern = Pattern::scattered;
   for (uint32_t left = everyone; left;) {
@@ -286,10 +324,18 @@ Pattern resolve_generic(Warp& warp, const uint64_t* address, uint32_t bytes, Acc
     left &= ~here;
     if (here != everyone) warp.set_active(here);
     switch (window << 32) {
-      case kSharedWindow: pattern = resolve_shared(warp, inside, bytes, access, pointer); break;
-      case kLocalWindow: pattern = resolve_local(warp, inside, bytes, access, pointer); break;
-      case kParamWindow: pattern = resolve_param(warp, inside, bytes, access, pointer); break;
-      default: pattern = resolve_global(warp, inside, bytes, access, pointer); break;
+      case kSharedWindow:
+        pattern = resolve_shared(warp, inside, bytes, access, pointer);
+        break;
+      case kLocalWindow:
+        pattern = resolve_local(warp, inside, bytes, access, pointer);
+        break;
+      case kParamWindow:
+        pattern = resolve_param(warp, inside, bytes, access, pointer);
+        break;
+      default:
+        pattern = resolve_global(warp, inside, bytes, access, pointer);
+        break;
     }
     if (here != everyone) pattern = Pattern::scattered;
   }
@@ -297,13 +343,19 @@ Pattern resolve_generic(Warp& warp, const uint64_t* address, uint32_t bytes, Acc
   return pattern;
 }
 
-Pattern resolve(Warp& warp, Space space, const uint64_t* address, uint32_t bytes, Access access, uint8_t** pointer) {
+Pattern resolve(Warp& warp, Space space, const uint64_t* address, uint32_t bytes, Access access,
+                uint8_t** pointer) {
   switch (space) {
-    case Space::global: return resolve_global(warp, address, bytes, access, pointer);
-    case Space::shared: return resolve_shared(warp, address, bytes, access, pointer);
-    case Space::local: return resolve_local(warp, address, bytes, access, pointer);
-    case Space::param: return resolve_param(warp, address, bytes, access, pointer);
-    default: return resolve_generic(warp, address, bytes, access, pointer);
+    case Space::global:
+      return resolve_global(warp, address, bytes, access, pointer);
+    case Space::shared:
+      return resolve_shared(warp, address, bytes, access, pointer);
+    case Space::local:
+      return resolve_local(warp, address, bytes, access, pointer);
+    case Space::param:
+      return resolve_param(warp, address, bytes, access, pointer);
+    default:
+      return resolve_generic(warp, address, bytes, access, pointer);
   }
 }
 
@@ -323,7 +375,8 @@ M read_as(const uint8_t* p) {
 // M is the type in memory; the register is its 4- or 8-byte cell. The variant is the length of the vector.
 template <class M, Space S>
 void load(Warp& warp, const Instruction& instruction) {
-  using C = std::conditional_t<sizeof(M) == 8, uint64_t, std::conditional_t<std::is_signed_v<M>, int32_t, uint32_t>>;
+  using C = std::conditional_t<sizeof(M) == 8, uint64_t,
+                               std::conditional_t<std::is_signed_v<M>, int32_t, uint32_t>>;
   const int n = instruction.variant;
   uint64_t address[kLanes];
   uint8_t* pointer[kLanes];
@@ -355,7 +408,8 @@ void store(Warp& warp, const Instruction& instruction) {
   uint64_t address[kLanes];
   uint8_t* pointer[kLanes];
   read_addresses(warp, instruction.operands[0], address);
-  const Pattern pattern = resolve(warp, S, address, static_cast<uint32_t>(n) * sizeof(M), Access::write, pointer);
+  const Pattern pattern =
+      resolve(warp, S, address, static_cast<uint32_t>(n) * sizeof(M), Access::write, pointer);
   for (int k = 0; k < n; ++k) {
     const C* cells = source_cells<C>(warp, instruction.operands[1 + k]);
     if (pattern == Pattern::contiguous && n == 1) {
@@ -376,7 +430,8 @@ void nothing(Warp&, const Instruction&) {}
 // ---- addresses in a cluster
 
 struct MapToRank {  // mapa: the same place in the shared memory of another block
-  template <class T> T operator()(T address, uint32_t rank) const {
+  template <class T>
+  T operator()(T address, uint32_t rank) const {
     return (address & ~(T(0xff) << kRankShift)) | static_cast<T>(rank + 1) << kRankShift;
   }
 };
@@ -397,11 +452,13 @@ void add_type(Table& table, const std::string& space, const std::string& type, b
   const std::string source = type == ".f64" ? "e" : cell, destination = sizeof(M) == 8 ? "D" : "W";
   for (int n : {1, 2, 4}) {
     if (n * sizeof(M) > 16) continue;
-    const std::string vector = n == 1 ? "" : ".v" + std::to_string(n), count = n == 1 ? "" : std::to_string(n);
+    const std::string vector = n == 1 ? "" : ".v" + std::to_string(n),
+                      count = n == 1 ? "" : std::to_string(n);
     table.add("ld" + space + vector + type, destination + count + "a", load<M, S>, n);
     if (S == Space::global || S == Space::none)
       table.add("ldu" + space + vector + type, destination + count + "a", load<M, S>, n);
-    if (stores) table.add("st" + space + vector + type, "a" + source + count, store<std::make_unsigned_t<M>, S>, n);
+    if (stores)
+      table.add("st" + space + vector + type, "a" + source + count, store<std::make_unsigned_t<M>, S>, n);
   }
 }
 
@@ -409,7 +466,8 @@ template <Space S>
 void add_space(Table& table, const std::string& space, bool stores) {
   for (const char* type : {".b8", ".u8"}) add_type<uint8_t, S>(table, space, type, stores);
   add_type<int8_t, S>(table, space, ".s8", stores);
-  for (const char* type : {".b16", ".u16", ".f16", ".bf16"}) add_type<uint16_t, S>(table, space, type, stores);
+  for (const char* type : {".b16", ".u16", ".f16", ".bf16"})
+    add_type<uint16_t, S>(table, space, type, stores);
   add_type<int16_t, S>(table, space, ".s16", stores);
   for (const char* type : {".b32", ".u32", ".s32", ".f32"}) add_type<uint32_t, S>(table, space, type, stores);
   for (const char* type : {".b64", ".u64", ".s64", ".f64"}) add_type<uint64_t, S>(table, space, type, stores);
@@ -431,10 +489,10 @@ void add_memory_operations(Table& table) {
     table.add("getctarank" + std::string(space) + ".u32", "Ww", rank_of<uint32_t>);
     table.add("getctarank" + std::string(space) + ".u64", "Wd", rank_of<uint64_t>);
   }
-  for (const char* name : {"prefetch.L1", "prefetch.L2", "prefetch.global.L1", "prefetch.global.L2", "prefetch.local.L1",
-                           "prefetch.local.L2", "prefetchu.L1", "prefetch.tensormap", "prefetch.param.tensormap",
-                           "prefetch.const.tensormap", "prefetch.global.L2::evict_last",
-                           "prefetch.global.L2::evict_normal", "prefetch"})
+  for (const char* name : {"prefetch.L1", "prefetch.L2", "prefetch.global.L1", "prefetch.global.L2",
+                           "prefetch.local.L1", "prefetch.local.L2", "prefetchu.L1", "prefetch.tensormap",
+                           "prefetch.param.tensormap", "prefetch.const.tensormap",
+                           "prefetch.global.L2::evict_last", "prefetch.global.L2::evict_normal", "prefetch"})
     table.add(name, "a", nothing);
   for (const char* name : {"applypriority.global.L2::evict_normal", "discard.global.L2", "discard.L2"})
     table.add(name, "aw", nothing);

@@ -13,8 +13,10 @@ enum class Pattern : uint8_t { scattered, contiguous, uniform };
 // Fill `pointer` for the active lanes, or fault. `bytes` is a power of two, and the alignment required.
 Pattern resolve_global(Warp& warp, const uint64_t* address, uint32_t bytes, Access access, uint8_t** pointer);
 Pattern resolve_shared(Warp& warp, const uint64_t* address, uint32_t bytes, Access access, uint8_t** pointer);
-Pattern resolve_generic(Warp& warp, const uint64_t* address, uint32_t bytes, Access access, uint8_t** pointer);
-Pattern resolve(Warp& warp, Space space, const uint64_t* address, uint32_t bytes, Access access, uint8_t** pointer);
+Pattern resolve_generic(Warp& warp, const uint64_t* address, uint32_t bytes, Access access,
+                        uint8_t** pointer);
+Pattern resolve(Warp& warp, Space space, const uint64_t* address, uint32_t bytes, Access access,
+                uint8_t** pointer);
 
 const Allocation* find_allocation(const Launch& launch, uint64_t address);
 
@@ -25,8 +27,10 @@ uint8_t* resolve_global_run(const Warp& warp, uint64_t address, uint64_t bytes, 
 Block& shared_block(const Warp& warp, uint32_t address, int lane, uint32_t& offset);
 
 // Checks a run of bytes of shared memory, on behalf of one lane or (lane < 0) of the whole warp.
-void check_shared_run(const Warp& warp, Block& block, uint32_t offset, uint32_t bytes, Access access, int lane);
-void check_shared_async(const Warp& warp, Block& block, uint32_t offset, uint32_t bytes, Access access, int lane);
+void check_shared_run(const Warp& warp, Block& block, uint32_t offset, uint32_t bytes, Access access,
+                      int lane);
+void check_shared_async(const Warp& warp, Block& block, uint32_t offset, uint32_t bytes, Access access,
+                        int lane);
 
 // The destination of an asynchronous copy, from its issue until it lands.
 void mark_in_flight(const Warp& warp, Block& block, uint32_t offset, uint32_t bytes, int lane);

@@ -21,7 +21,8 @@ using Bytes = Array<uint8_t, nb::ndim<1>>;
 using ReadOnlyBytes = Array<const uint8_t, nb::ndim<1>>;
 
 const std::vector<std::string> kSpaceNames = {"none", "global", "shared", "local", "param"};
-const std::vector<std::string> kWaitNames = {"none", "barrier", "mbarrier", "collective", "cluster_barrier", "exited"};
+const std::vector<std::string> kWaitNames = {"none",       "barrier",         "mbarrier",
+                                             "collective", "cluster_barrier", "exited"};
 const std::vector<std::string> kIsaNames = {"baseline", "v3"};
 
 // Keeps the arrays alive that the allocation points into.
@@ -30,8 +31,9 @@ struct PythonAllocation {
   nb::object data, initialised;
 };
 
-Program make_program(const Array<const int32_t, nb::shape<-1, 7>>& rows, const Array<const int64_t, nb::shape<-1, 3>>& operands,
-                     int64_t register_bytes, int64_t special_offset) {
+Program make_program(const Array<const int32_t, nb::shape<-1, 7>>& rows,
+                     const Array<const int64_t, nb::shape<-1, 3>>& operands, int64_t register_bytes,
+                     int64_t special_offset) {
   Program program;
   program.register_bytes = register_bytes;
   program.special_offset = special_offset;
@@ -47,12 +49,14 @@ Program make_program(const Array<const int32_t, nb::shape<-1, 7>>& rows, const A
   return program;
 }
 
-TensorMap make_tensor_map(uint64_t descriptor, uint64_t address, int element_type, const std::vector<uint64_t>& sizes,
-                          const std::vector<uint64_t>& strides, const std::vector<uint32_t>& box,
-                          const std::vector<uint32_t>& element_strides, int swizzle, bool nan_fill) {
+TensorMap make_tensor_map(uint64_t descriptor, uint64_t address, int element_type,
+                          const std::vector<uint64_t>& sizes, const std::vector<uint64_t>& strides,
+                          const std::vector<uint32_t>& box, const std::vector<uint32_t>& element_strides,
+                          int swizzle, bool nan_fill) {
   const size_t rank = sizes.size();
   if (rank < 1 || rank > 5 || strides.size() != rank || box.size() != rank || element_strides.size() != rank)
-    throw nb::value_error("a tensor map has 1 to 5 dimensions, and as many strides, box sizes and element strides");
+    throw nb::value_error(
+        "a tensor map has 1 to 5 dimensions, and as many strides, box sizes and element strides");
   if (swizzle != 0 && swizzle != 32 && swizzle != 64 && swizzle != 128)
     throw nb::value_error("a swizzle is 0, 32, 64 or 128 bytes");
   TensorMap map{};
@@ -75,10 +79,11 @@ void set_shape(uint32_t (&shape)[3], const std::vector<uint32_t>& values, const 
 }
 
 Result launch(const Program& program, const std::vector<uint32_t>& grid, const std::vector<uint32_t>& block,
-              const std::vector<uint32_t>& cluster, const ReadOnlyBytes& constants, const ReadOnlyBytes& parameters,
-              const nb::sequence& allocations, const std::vector<TensorMap>& tensor_maps, uint32_t shared_bytes,
-              uint32_t local_bytes, uint32_t resident_blocks, uint32_t threads, uint32_t time_slice, uint64_t seed,
-              uint64_t budget, uint32_t checks, const std::optional<std::string>& isa) {
+              const std::vector<uint32_t>& cluster, const ReadOnlyBytes& constants,
+              const ReadOnlyBytes& parameters, const nb::sequence& allocations,
+              const std::vector<TensorMap>& tensor_maps, uint32_t shared_bytes, uint32_t local_bytes,
+              uint32_t resident_blocks, uint32_t threads, uint32_t time_slice, uint64_t seed, uint64_t budget,
+              uint32_t checks, const std::optional<std::string>& isa) {
   Launch launch;
   set_shape(launch.grid, grid, "grid has 1 to 3 dimensions");
   set_shape(launch.block, block, "block has 1 to 3 dimensions");
@@ -87,7 +92,8 @@ Result launch(const Program& program, const std::vector<uint32_t>& grid, const s
   launch.constant_bytes = constants.size();
   launch.parameters = parameters.data();
   launch.parameter_bytes = parameters.size();
-  for (nb::handle item : allocations) launch.allocations.push_back(nb::cast<const PythonAllocation&>(item).allocation);
+  for (nb::handle item : allocations)
+    launch.allocations.push_back(nb::cast<const PythonAllocation&>(item).allocation);
   std::sort(launch.allocations.begin(), launch.allocations.end(),
             [](const Allocation& a, const Allocation& b) { return a.address < b.address; });
   launch.tensor_maps = tensor_maps;
@@ -104,7 +110,8 @@ Result launch(const Program& program, const std::vector<uint32_t>& grid, const s
     const auto found = std::find(kIsaNames.begin(), kIsaNames.end(), *isa);
     if (found == kIsaNames.end()) throw nb::value_error("isa is 'baseline' or 'v3'");
     const Isa wanted = static_cast<Isa>(found - kIsaNames.begin());
-    if (static_cast<int>(wanted) > static_cast<int>(chosen)) throw nb::value_error("this processor does not have that isa");
+    if (static_cast<int>(wanted) > static_cast<int>(chosen))
+      throw nb::value_error("this processor does not have that isa");
     chosen = wanted;
   }
   Result result;
@@ -137,7 +144,8 @@ NB_MODULE(_engine, m) {
 
   m.def("operations", [] {
     nb::list list;
-    for (const OperationInfo& operation : operations()) list.append(nb::make_tuple(operation.name, operation.signature));
+    for (const OperationInfo& operation : operations())
+      list.append(nb::make_tuple(operation.name, operation.signature));
     return list;
   });
   m.def("special_names", &special_names);
@@ -150,17 +158,20 @@ NB_MODULE(_engine, m) {
       .def(nb::new_(&make_program), "rows"_a, "operands"_a, "register_bytes"_a, "special_offset"_a);
 
   nb::class_<PythonAllocation>(m, "Allocation")
-      .def(nb::new_([](uint64_t address, const Bytes& data, const std::optional<Bytes>& initialised, bool writable) {
+      .def(nb::new_([](uint64_t address, const Bytes& data, const std::optional<Bytes>& initialised,
+                       bool writable) {
              if (initialised && initialised->size() != data.size())
                throw nb::value_error("initialised has one byte for each byte of data");
-             Allocation allocation{address, data.size(), data.data(), initialised ? initialised->data() : nullptr, writable};
-             return PythonAllocation{allocation, nb::cast(data), initialised ? nb::cast(*initialised) : nb::none()};
+             Allocation allocation{address, data.size(), data.data(),
+                                   initialised ? initialised->data() : nullptr, writable};
+             return PythonAllocation{allocation, nb::cast(data),
+                                     initialised ? nb::cast(*initialised) : nb::none()};
            }),
            "address"_a, "data"_a, "initialised"_a = nb::none(), "writable"_a = true);
 
   nb::class_<TensorMap>(m, "TensorMap")
-      .def(nb::new_(&make_tensor_map), "descriptor"_a, "address"_a, "element_type"_a, "sizes"_a, "strides"_a, "box"_a,
-           "element_strides"_a, "swizzle"_a, "nan_fill"_a = false);
+      .def(nb::new_(&make_tensor_map), "descriptor"_a, "address"_a, "element_type"_a, "sizes"_a, "strides"_a,
+           "box"_a, "element_strides"_a, "swizzle"_a, "nan_fill"_a = false);
 
   nb::class_<Fault>(m, "Fault")
       .def_prop_ro("kind", [](const Fault& f) { return name_of(fault_names(), f.kind); })
@@ -198,8 +209,9 @@ NB_MODULE(_engine, m) {
         return nb::ndarray<nb::numpy, uint64_t, nb::ndim<1>>(r.counts.data(), {r.counts.size()}, nb::find(r));
       });
 
-  m.def("launch", &launch, "program"_a, nb::kw_only(), "grid"_a, "block"_a, "cluster"_a = std::vector<uint32_t>{1, 1, 1},
-        "constants"_a, "parameters"_a, "allocations"_a = nb::list(), "tensor_maps"_a = std::vector<TensorMap>{},
-        "shared_bytes"_a = 0, "local_bytes"_a = 0, "resident_blocks"_a = 1, "threads"_a = 1, "time_slice"_a = 2000,
-        "seed"_a = 0, "budget"_a = uint64_t{1} << 63, "checks"_a = 7, "isa"_a = nb::none());
+  m.def("launch", &launch, "program"_a, nb::kw_only(), "grid"_a, "block"_a,
+        "cluster"_a = std::vector<uint32_t>{1, 1, 1}, "constants"_a, "parameters"_a,
+        "allocations"_a = nb::list(), "tensor_maps"_a = std::vector<TensorMap>{}, "shared_bytes"_a = 0,
+        "local_bytes"_a = 0, "resident_blocks"_a = 1, "threads"_a = 1, "time_slice"_a = 2000, "seed"_a = 0,
+        "budget"_a = uint64_t{1} << 63, "checks"_a = 7, "isa"_a = nb::none());
 }

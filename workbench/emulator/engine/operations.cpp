@@ -14,7 +14,8 @@ void Table::add(std::string name, std::string signature, Function function, int 
   operations_.push_back(std::move(operation));
 }
 
-void Table::add_member(std::string name, std::string signature, Function function, int member_operand, int variant) {
+void Table::add_member(std::string name, std::string signature, Function function, int member_operand,
+                       int variant) {
   add(std::move(name), std::move(signature), function, variant);
   operations_.back().kind = Kind::member;
   operations_.back().member_operand = member_operand;

@@ -15,17 +15,29 @@ class RoundingMode {
 };
 
 struct DirectedFused {  // std::fma heeds the mode, with and without the instruction
-  template <class T> T operator()(T a, T b, T c) const { return std::fma(a, b, c); }
+  template <class T>
+  T operator()(T a, T b, T c) const {
+    return std::fma(a, b, c);
+  }
 };
 struct DirectedReciprocal {
-  template <class T> T operator()(T a) const { return T(1) / a; }
+  template <class T>
+  T operator()(T a) const {
+    return T(1) / a;
+  }
 };
 struct DirectedSquareRoot {
-  template <class T> T operator()(T a) const { return std::sqrt(a); }
+  template <class T>
+  T operator()(T a) const {
+    return std::sqrt(a);
+  }
 };
 template <class T>
 struct ConvertTo {
-  template <class S> T operator()(S a) const { return static_cast<T>(a); }
+  template <class S>
+  T operator()(S a) const {
+    return static_cast<T>(a);
+  }
 };
 
 struct ToFloatFlushed {

@@ -1,20 +1,22 @@
 // Which lanes run when.
 //
-// The lanes of a warp are split into groups that share a program counter. The runnable group with the lowest counter runs,
-// until it meets another one and joins it: code is laid out so that the lowest counter is the one that others wait for. A
-// group runs until it has to wait or its time slice ends; then another warp of the cluster is drawn from the seed. When a
-// slice ends inside a divergent warp the next group goes first, so that lanes may wait for each other.
+// The lanes of a warp are split into groups that share a program counter. The runnable group with the lowest
+// counter runs, until it meets another one and joins it: code is laid out so that the lowest counter is the
+// one that others wait for. A group runs until it has to wait or its time slice ends; then another warp of
+// the cluster is drawn from the seed. When a slice ends inside a divergent warp the next group goes first, so
+// that lanes may wait for each other.
 //
-// Asynchronous copies land when nothing else can run, or now and then by the draw: late enough to show a missing wait,
-// in an order that no kernel may rely on.
+// Asynchronous copies land when nothing else can run, or now and then by the draw: late enough to show a
+// missing wait, in an order that no kernel may rely on.
+#include "scheduler.hpp"
+
 #include <algorithm>
 #include <climits>
 
-#include "scheduler.hpp"
-
 namespace workbench::emulator::WORKBENCH_ISA {
 
-void Warp::fault(FaultKind kind, int lane, uint64_t address, Space space, int64_t info, int64_t detail, int other_pc) const {
+void Warp::fault(FaultKind kind, int lane, uint64_t address, Space space, int64_t info, int64_t detail,
+                 int other_pc) const {
   Fault fault;
   fault.kind = kind;
   fault.pc = pc;
@@ -61,9 +63,11 @@ uint32_t run_member(Warp& warp, const Instruction& instruction, uint32_t lanes) 
     for (int l = 0; l < kLanes; ++l) here |= (masks[l] == members ? 1u : 0u) << l;
     here &= left;
     left &= ~here;
-    if (here & ~members) warp.fault(FaultKind::not_member, __builtin_ctz(here & ~members), 0, Space::none, members);
+    if (here & ~members)
+      warp.fault(FaultKind::not_member, __builtin_ctz(here & ~members), 0, Space::none, members);
     if ((members & ~warp.alive) && warp.machine->check_exited)
-      warp.fault(FaultKind::exited_member, __builtin_ctz(here), 0, Space::none, members, members & ~warp.alive);
+      warp.fault(FaultKind::exited_member, __builtin_ctz(here), 0, Space::none, members,
+                 members & ~warp.alive);
     const uint32_t needed = members & warp.alive;
     if ((here & needed) == needed) {
       warp.set_active(here);
@@ -87,7 +91,8 @@ uint32_t run_aligned(Warp& warp, const Instruction& instruction, uint32_t lanes)
   return 0;
 }
 
-// Takes the group to run next out of the list; false when all are waiting. `meet` is where to stop and look again.
+// Takes the group to run next out of the list; false when all are waiting. `meet` is where to stop and look
+// again.
 bool take_group(Warp& warp, uint32_t& mask, int32_t& pc, int32_t& meet) {
   auto& groups = warp.groups;
   int runnable = 0, chosen = -1;
@@ -176,7 +181,8 @@ void run_warp(Warp& warp, uint64_t* counts) {
       }
       if (instruction.kind == Kind::branch) {
         if (lanes == mask) {
-          // a jump to a place between here and the meeting point keeps the order; any other needs a new choice
+          // a jump to a place between here and the meeting point keeps the order; any other needs a new
+          // choice
           pc = instruction.target;
           continue;
         }
@@ -221,7 +227,9 @@ Waiting describe(const Block& block, const Warp& warp, const Group& group) {
   waiting.lanes = group.mask;
   waiting.address = group.key;
   switch (group.wait) {
-    case Wait::none: waiting.reason = WaitReason::none; break;
+    case Wait::none:
+      waiting.reason = WaitReason::none;
+      break;
     case Wait::barrier: {
       waiting.reason = WaitReason::barrier;
       waiting.expected = static_cast<int64_t>(barrier_expected(block, static_cast<int>(group.key)));
@@ -249,7 +257,9 @@ Waiting describe(const Block& block, const Warp& warp, const Group& group) {
       waiting.address = warp.exists;
       waiting.expected = static_cast<int64_t>(warp.exists & ~group.mask);
       break;
-    case Wait::cluster: waiting.reason = WaitReason::cluster_barrier; break;
+    case Wait::cluster:
+      waiting.reason = WaitReason::cluster_barrier;
+      break;
   }
   return waiting;
 }
@@ -276,7 +286,8 @@ std::vector<Waiting> Cluster::waiting() const {
 
 namespace {
 
-// Nothing can move. Says so at the most telling place: a collective that part of a warp skipped, or else any wait.
+// Nothing can move. Says so at the most telling place: a collective that part of a warp skipped, or else any
+// wait.
 [[noreturn]] void deadlock(const Cluster& cluster) {
   const Warp* warp = nullptr;
   const Group* group = nullptr;
@@ -336,8 +347,10 @@ bool Cluster::run(uint64_t fuel) {
     const uint32_t in_flight = static_cast<uint32_t>(loads.size()) + (arrivals_in_flight > 0);
     if (in_flight && (ready.empty() || random.below(kLandingOdds) == 0)) {
       const uint32_t drawn = random.below(in_flight);
-      if (drawn < loads.size()) land_transfer(*this, drawn);
-      else land_copy_arrival(*this);
+      if (drawn < loads.size())
+        land_transfer(*this, drawn);
+      else
+        land_copy_arrival(*this);
       continue;
     }
     if (ready.empty()) {

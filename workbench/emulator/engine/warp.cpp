@@ -1,4 +1,5 @@
-// Operations among the lanes of a warp. The scheduler has already gathered the members: they are the active lanes.
+// Operations among the lanes of a warp. The scheduler has already gathered the members: they are the active
+// lanes.
 #include <tuple>
 
 #include "lanes.hpp"
@@ -21,10 +22,18 @@ void shuffle(Warp& warp, const Instruction& instruction) {
     int from = l;
     bool inside = false;
     switch (instruction.variant) {
-      case kUp: from = l - by, inside = from >= highest; break;
-      case kDown: from = l + by, inside = from <= highest; break;
-      case kButterfly: from = l ^ by, inside = from <= highest; break;
-      default: from = lowest | (by & ~segment), inside = from <= highest; break;
+      case kUp:
+        from = l - by, inside = from >= highest;
+        break;
+      case kDown:
+        from = l + by, inside = from <= highest;
+        break;
+      case kButterfly:
+        from = l ^ by, inside = from <= highest;
+        break;
+      default:
+        from = lowest | (by & ~segment), inside = from <= highest;
+        break;
     }
     if (!inside) from = l;
     if (!(warp.active >> from & 1)) warp.fault(FaultKind::inactive_source, l, 0, Space::none, from);
@@ -84,22 +93,40 @@ void match_all(Warp& warp, const Instruction& instruction) {
 }
 
 struct Add {
-  template <class T> T operator()(T a, T b) const { return static_cast<T>(static_cast<uint32_t>(a) + static_cast<uint32_t>(b)); }
+  template <class T>
+  T operator()(T a, T b) const {
+    return static_cast<T>(static_cast<uint32_t>(a) + static_cast<uint32_t>(b));
+  }
 };
 struct Minimum {
-  template <class T> T operator()(T a, T b) const { return a < b ? a : b; }
+  template <class T>
+  T operator()(T a, T b) const {
+    return a < b ? a : b;
+  }
 };
 struct Maximum {
-  template <class T> T operator()(T a, T b) const { return a > b ? a : b; }
+  template <class T>
+  T operator()(T a, T b) const {
+    return a > b ? a : b;
+  }
 };
 struct And {
-  template <class T> T operator()(T a, T b) const { return a & b; }
+  template <class T>
+  T operator()(T a, T b) const {
+    return a & b;
+  }
 };
 struct Or {
-  template <class T> T operator()(T a, T b) const { return a | b; }
+  template <class T>
+  T operator()(T a, T b) const {
+    return a | b;
+  }
 };
 struct Xor {
-  template <class T> T operator()(T a, T b) const { return a ^ b; }
+  template <class T>
+  T operator()(T a, T b) const {
+    return a ^ b;
+  }
 };
 
 template <class T, class Op>
@@ -125,7 +152,8 @@ void elect(Warp& warp, const Instruction& instruction) {  // the lowest member
 }  // namespace
 
 void add_warp_operations(Table& table) {
-  const std::pair<const char*, int> modes[] = {{"up", kUp}, {"down", kDown}, {"bfly", kButterfly}, {"idx", kIndex}};
+  const std::pair<const char*, int> modes[] = {
+      {"up", kUp}, {"down", kDown}, {"bfly", kButterfly}, {"idx", kIndex}};
   for (const auto& [mode, variant] : modes)
     table.add_member("shfl.sync." + std::string(mode) + ".b32", "WP?wwww", shuffle, 5, variant);
   table.add_member("vote.sync.ballot.b32", "Wpw", vote_ballot, 2);

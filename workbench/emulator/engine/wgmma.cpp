@@ -1,8 +1,9 @@
 // wgmma: the asynchronous matrix product of a warpgroup. Each warp computes its own 16 of the 64 rows.
 //
-// A product is only noted when it is issued, and computed when its group is waited for: the last moment at which hardware
-// may still read its operands. Until then nobody may touch its accumulators or write to the shared memory that it reads.
-// Compilers copy accumulators from register to register between two products; such a mov is noted too and done in turn.
+// A product is only noted when it is issued, and computed when its group is waited for: the last moment at
+// which hardware may still read its operands. Until then nobody may touch its accumulators or write to the
+// shared memory that it reads. Compilers copy accumulators from register to register between two products;
+// such a mov is noted too and done in turn.
 #include <algorithm>
 
 #include "matrix.hpp"
@@ -11,9 +12,9 @@
 namespace workbench::emulator::WORKBENCH_ISA {
 namespace {
 
-constexpr int kRows = 16;        // of a warp
+constexpr int kRows = 16;  // of a warp
 constexpr int kMaxColumns = 256;
-constexpr int kMaxDepth = 32;    // elements of K in one product
+constexpr int kMaxDepth = 32;  // elements of K in one product
 
 enum class Element { f16, bf16, tf32, e4m3, e5m2 };
 
@@ -28,9 +29,13 @@ std::vector<Form>& forms() {
   return list;
 }
 
-const Form& form_of(const Instruction& instruction) { return forms()[static_cast<size_t>(instruction.variant)]; }
+const Form& form_of(const Instruction& instruction) {
+  return forms()[static_cast<size_t>(instruction.variant)];
+}
 
-int bytes_of(Element element) { return element == Element::tf32 ? 4 : element == Element::f16 || element == Element::bf16 ? 2 : 1; }
+int bytes_of(Element element) {
+  return element == Element::tf32 ? 4 : element == Element::f16 || element == Element::bf16 ? 2 : 1;
+}
 int accumulators(const Form& form) { return form.columns / (form.half_result ? 4 : 2); }
 
 // ---- matrix descriptors
@@ -49,8 +54,8 @@ struct Layout {
         transposed(transpose),
         element(static_cast<uint32_t>(element_bytes)) {}
 
-  // Address of the 16 bytes that hold element (row, k), where row counts along M or N. Patterns repeat every 8 rows
-  // (or, transposed, every 8 k); the swizzle acts on the bits of the shared address itself.
+  // Address of the 16 bytes that hold element (row, k), where row counts along M or N. Patterns repeat every
+  // 8 rows (or, transposed, every 8 k); the swizzle acts on the bits of the shared address itself.
   uint32_t chunk(uint32_t row, uint32_t k) const {
     const uint32_t across = transposed ? k : row, along = (transposed ? row : k) * element;
     uint32_t address;
@@ -59,7 +64,8 @@ struct Layout {
       const uint32_t step_along = transposed ? stride : leading, step_across = transposed ? leading : stride;
       address = start + across % 8 * 16 + across / 8 * step_across + along / 16 * step_along;
     } else {
-      address = start + across % 8 * swizzle + across / 8 * stride + along / swizzle * leading + along % swizzle / 16 * 16;
+      address = start + across % 8 * swizzle + across / 8 * stride + along / swizzle * leading +
+                along % swizzle / 16 * 16;
       address ^= (address >> 7 & (swizzle / 16 - 1)) << 4;
     }
     return address;
@@ -70,8 +76,10 @@ struct Layout {
 
 float element_value(Element element, const uint8_t* bytes) {
   switch (element) {
-    case Element::e4m3: return decoded<kE4m3>()[*bytes];
-    case Element::e5m2: return decoded<kE5m2>()[*bytes];
+    case Element::e4m3:
+      return decoded<kE4m3>()[*bytes];
+    case Element::e5m2:
+      return decoded<kE5m2>()[*bytes];
     case Element::tf32: {
       uint32_t bits;
       std::memcpy(&bits, bytes, 4);
@@ -113,7 +121,8 @@ void each_chunk(const Layout& layout, uint32_t first_row, uint32_t rows, uint32_
   }
 }
 
-// ---- operands of an instruction: accumulators, A, B, scale-d, scale-a, scale-b, and for 16-bit types transpositions
+// ---- operands of an instruction: accumulators, A, B, scale-d, scale-a, scale-b, and for 16-bit types
+// transpositions
 
 struct Operands {
   const Operand *accumulator, *a, *b, *scale_d, *scale_a, *scale_b, *transpose_a, *transpose_b;
@@ -131,8 +140,12 @@ struct Operands {
   }
 };
 
-Layout layout_a(const MatrixProduct& p, const Form& form) { return Layout(p.descriptor_a, p.transpose_a, bytes_of(form.a)); }
-Layout layout_b(const MatrixProduct& p, const Form& form) { return Layout(p.descriptor_b, p.transpose_b, bytes_of(form.b)); }
+Layout layout_a(const MatrixProduct& p, const Form& form) {
+  return Layout(p.descriptor_a, p.transpose_a, bytes_of(form.a));
+}
+Layout layout_b(const MatrixProduct& p, const Form& form) {
+  return Layout(p.descriptor_b, p.transpose_b, bytes_of(form.b));
+}
 
 template <class F>
 void each_operand_chunk(const Warp& warp, const MatrixProduct& product, F f) {
@@ -156,7 +169,8 @@ void lock(Warp& warp, const Operand& operand, uint8_t how) {
 
 void lock_registers(Warp& warp, const MatrixProduct& product) {
   if (!warp.machine->check_in_flight) return;
-  if (warp.locked.empty()) warp.locked.resize(static_cast<size_t>(warp.machine->program->register_bytes / 128));
+  if (warp.locked.empty())
+    warp.locked.resize(static_cast<size_t>(warp.machine->program->register_bytes / 128));
   if (product.is_move) return lock(warp, product.instruction->operands[0], kNobody);
   const Form& form = form_of(*product.instruction);
   const Operands operands(*product.instruction, form);
@@ -181,7 +195,8 @@ void issue(Warp& warp, const Instruction& instruction) {
   product.transpose_a = operands.transpose_a && source_cells<int32_t>(warp, *operands.transpose_a)[0] != 0;
   product.transpose_b = operands.transpose_b && source_cells<int32_t>(warp, *operands.transpose_b)[0] != 0;
   for (const uint64_t descriptor : {product.descriptor_a, product.descriptor_b})
-    if (descriptor >> 49 & 7) warp.fault(FaultKind::descriptor, 0, descriptor, Space::shared, 1);  // a base offset
+    if (descriptor >> 49 & 7)
+      warp.fault(FaultKind::descriptor, 0, descriptor, Space::shared, 1);  // a base offset
 
   product.low = ~0u;
   each_operand_chunk(warp, product, [&](uint32_t address) {
@@ -205,8 +220,10 @@ template <class F>
 void each_accumulator(const Form& form, F f) {
   for (int j = 0; j < form.columns / 8; ++j)
     for (int h = 0; h < 2; ++h)
-      if (form.half_result) f(j * 2 + h, h * 8, j * 8);
-      else f(j * 4 + h * 2, h * 8, j * 8);
+      if (form.half_result)
+        f(j * 2 + h, h * 8, j * 8);
+      else
+        f(j * 4 + h * 2, h * 8, j * 8);
 }
 
 void load_accumulators(const Warp& warp, const Form& form, const Operand* registers, Tile& tile) {
@@ -218,7 +235,8 @@ void load_accumulators(const Warp& warp, const Form& form, const Operand* regist
         tile.d[row + l / 4][column + l % 4 * 2 + 1] = cells[l].high;
       }
     } else {
-      const float *even = source_cells<float>(warp, registers[index]), *odd = source_cells<float>(warp, registers[index + 1]);
+      const float *even = source_cells<float>(warp, registers[index]),
+                  *odd = source_cells<float>(warp, registers[index + 1]);
       for (int l = 0; l < kLanes; ++l) {
         tile.d[row + l / 4][column + l % 4 * 2] = even[l];
         tile.d[row + l / 4][column + l % 4 * 2 + 1] = odd[l];
@@ -232,9 +250,11 @@ void store_accumulators(const Warp& warp, const Form& form, const Operand* regis
     if (form.half_result) {
       uint32_t* cells = register_cells<uint32_t>(warp, registers[index]);
       for (int l = 0; l < kLanes; ++l)
-        cells[l] = to_cell(f16x2{f16(tile.d[row + l / 4][column + l % 4 * 2]), f16(tile.d[row + l / 4][column + l % 4 * 2 + 1])});
+        cells[l] = to_cell(f16x2{f16(tile.d[row + l / 4][column + l % 4 * 2]),
+                                 f16(tile.d[row + l / 4][column + l % 4 * 2 + 1])});
     } else {
-      float *even = register_cells<float>(warp, registers[index]), *odd = register_cells<float>(warp, registers[index + 1]);
+      float *even = register_cells<float>(warp, registers[index]),
+            *odd = register_cells<float>(warp, registers[index + 1]);
       for (int l = 0; l < kLanes; ++l) {
         even[l] = tile.d[row + l / 4][column + l % 4 * 2];
         odd[l] = tile.d[row + l / 4][column + l % 4 * 2 + 1];
@@ -253,7 +273,8 @@ void read_a(const Warp& warp, const MatrixProduct& product, const Form& form, fl
         uint8_t bytes[4];
         std::memcpy(bytes, &cells[l], 4);
         for (int i = 0; i < packed; ++i)
-          a[q % 2 * 8 + l / 4][q / 2 * 4 * packed + l % 4 * packed + i] = element_value(form.a, bytes + i * bytes_of(form.a));
+          a[q % 2 * 8 + l / 4][q / 2 * 4 * packed + l % 4 * packed + i] =
+              element_value(form.a, bytes + i * bytes_of(form.a));
       }
     }
   } else {
@@ -308,11 +329,12 @@ void add_product(const Warp& warp, const MatrixProduct& product, const Form& for
 
 bool same_accumulators(const Form& f, const Operand* x, const Form& g, const Operand* y) {
   if (f.columns != g.columns || f.half_result != g.half_result || f.half_result) return false;
-  return std::equal(x, x + accumulators(f), y, [](const Operand& a, const Operand& b) { return a.slot == b.slot; });
+  return std::equal(x, x + accumulators(f), y,
+                    [](const Operand& a, const Operand& b) { return a.slot == b.slot; });
 }
 
-// Computes all products of the groups before `limit`, in order. Products into the same registers follow one another
-// without these being written in between.
+// Computes all products of the groups before `limit`, in order. Products into the same registers follow one
+// another without these being written in between.
 void compute(Warp& warp, uint32_t limit) {
   static thread_local Tile tile;
   const Form* form = nullptr;
@@ -376,14 +398,16 @@ void check_products(const Warp& warp, Block& block, uint32_t low, uint32_t high,
 
 bool defer_or_check(Warp& warp, const Instruction& instruction, uint32_t lanes) {
   if (instruction.function == wait_group || instruction.function == commit) return false;
-  const auto locked = [&](int32_t slot) { return slot < 0 ? uint8_t{0} : warp.locked[static_cast<size_t>(slot / 128)]; };
+  const auto locked = [&](int32_t slot) {
+    return slot < 0 ? uint8_t{0} : warp.locked[static_cast<size_t>(slot / 128)];
+  };
   const auto blame = [&](int32_t slot) {
     int pc = -1;
     for (const MatrixProduct& product : warp.products)
       for (int k = 0; k < product.instruction->count; ++k)
         if (product.instruction->operands[k].slot == slot) pc = product.pc;
-    warp.fault(FaultKind::accumulator_in_flight, lanes ? __builtin_ctz(lanes) : 0, static_cast<uint64_t>(slot), Space::none,
-               0, 0, pc);
+    warp.fault(FaultKind::accumulator_in_flight, lanes ? __builtin_ctz(lanes) : 0,
+               static_cast<uint64_t>(slot), Space::none, 0, 0, pc);
   };
   const bool is_product = instruction.function == issue;
   if (instruction.is_move && locked(instruction.operands[1].slot) == kNobody) {
@@ -401,7 +425,8 @@ bool defer_or_check(Warp& warp, const Instruction& instruction, uint32_t lanes) 
     const int32_t slot = instruction.operands[k].slot;
     const char access = instruction.access[k];
     if (slot < 0 || (is_product && access == 'U')) continue;  // products in the same registers run in order
-    const bool wide = access == 'D' || access == 'd' || access == 'e' || (access == 'a' && instruction.operands[k].bytes == 8);
+    const bool wide = access == 'D' || access == 'd' || access == 'e' ||
+                      (access == 'a' && instruction.operands[k].bytes == 8);
     for (int half = 0; half <= (wide ? 1 : 0); ++half) {
       const uint8_t how = locked(slot + 128 * half);
       if (how == kNobody || (how == kReadOnly && access < 'a')) blame(slot + 128 * half);
@@ -417,10 +442,13 @@ void add_products(Table& table, Element a, Element b, int depth, bool half_resul
   for (int n = 8; n <= kMaxColumns; n += 8)
     for (const bool from_registers : {false, true}) {
       const Form form{n, depth, a, b, half_result, from_registers};
-      const std::string name = "wgmma.mma_async.sync.aligned.m64n" + std::to_string(n) + "k" + std::to_string(depth) + types;
-      std::string signature = "U" + std::to_string(accumulators(form)) + (from_registers ? "w4" : "d") + "dpww";
+      const std::string name =
+          "wgmma.mma_async.sync.aligned.m64n" + std::to_string(n) + "k" + std::to_string(depth) + types;
+      std::string signature =
+          "U" + std::to_string(accumulators(form)) + (from_registers ? "w4" : "d") + "dpww";
       if (transposable) signature += from_registers ? "w" : "ww";
-      table.add_aligned(name + (from_registers ? ".rs" : ""), signature, issue, static_cast<int>(forms().size()));
+      table.add_aligned(name + (from_registers ? ".rs" : ""), signature, issue,
+                        static_cast<int>(forms().size()));
       forms().push_back(form);
     }
 }

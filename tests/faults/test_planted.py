@@ -1,0 +1,128 @@
+"""Faults planted in our own kernels get the verdict that names them, at the line where they are.
+
+Each plant replaces one line of a correct source. Numbers are those of the classes of fault that really happen in
+hand-written kernels: rewrites that return zeros, hang, race, or are right for one size only.
+"""
+
+from __future__ import annotations
+
+import shutil
+
+import pytest
+
+from workbench import harness, operation, registry
+from workbench.devices import open_device
+from workbench.results import Failure, Verdict
+
+SMEM, TENSOR, TMA = "gemm/3_smem_tiling.cu", "gemm/4_tensor_core.cu", "gemm/5_tma_pipeline.cu"
+
+
+@pytest.fixture
+def verify(tmp_path, monkeypatch):
+    """Verify a stage whose source has one piece of text replaced by another."""
+    sources = tmp_path / "cuda_src"
+    shutil.copytree(operation.SOURCES, sources)
+    monkeypatch.setattr(operation, "SOURCES", sources)
+
+    def verify_with(spec: str, old: str, new: str) -> Failure:
+        (stage,) = registry.select([spec])
+        text = stage.path.read_text()
+        assert text.count(old) == 1, f"{old!r} is in the source {text.count(old)} times"
+        stage.path.write_text(text.replace(old, new))
+        result = harness.verify(stage, open_device("emulator"), examples=40, seed=0)
+        assert result.verdict is not Verdict.PASS
+        assert result.failure is not None
+        assert result.failure.replay.startswith(f"workbench verify {spec} ")
+        return result.failure
+
+    return verify_with
+
+
+def test_an_accumulation_that_never_happens(verify):
+    failure = verify("gemm:smem_tiling", "sum[i][j] += a[", "a[i / QUAD].x[0] += 0 * a[")
+    assert failure.verdict is Verdict.MISMATCH
+    assert {e.got for e in failure.wrong} == {"0"}
+
+
+def test_rows_and_columns_swapped_is_found_though_square_problems_pass(verify):
+    failure = verify("gemm:naive", "static_cast<long long>(m) * ldc + n]", "static_cast<long long>(n) * ldc + m]")
+    assert failure.verdict in (Verdict.MISMATCH, Verdict.OUT_OF_BOUNDS)
+
+
+def test_a_bound_off_by_one_names_array_and_index(verify):
+    failure = verify("gemm:naive", "n >= N) return", "n > N) return")
+    assert failure.verdict is Verdict.OUT_OF_BOUNDS
+    assert "1_naive.cu:" in failure.message
+    assert "B[1] is one past the end of B" in failure.message
+
+
+def test_a_tail_that_is_dropped(verify):
+    failure = verify("gemm:naive", "k < K; ++k", "k < K / 2 * 2; ++k")
+    assert failure.verdict is Verdict.MISMATCH
+    assert ",k=1," in failure.problem
+
+
+def test_half_of_the_tile_never_loaded(verify):
+    failure = verify("gemm:smem_tiling", "BLOCK_M, BLOCK_K> a_copy;", "BLOCK_M / 2, BLOCK_K> a_copy;")
+    assert failure.verdict in (Verdict.UNINITIALISED, Verdict.COMPILE_ERROR)
+
+
+def test_no_wait_for_the_full_barrier(verify):
+    failure = verify("gemm:tma_pipeline", "    mbarrier_wait(shared.full[s], step / STAGES % 2);\n", "")
+    assert failure.verdict in (Verdict.UNINITIALISED, Verdict.IN_FLIGHT)
+    assert "5_tma_pipeline.cu" in failure.message
+
+
+def test_no_wait_for_the_empty_barrier(verify):
+    failure = verify("gemm:tma_pipeline", "    mbarrier_wait(shared.empty[s], step / STAGES % 2 ^ 1);\n", "")
+    assert failure.verdict in (Verdict.MBARRIER_MISUSE, Verdict.IN_FLIGHT)
+
+
+@pytest.mark.parametrize("change", ["+ 16", "- 16"])
+def test_a_wrong_number_of_expected_bytes(verify, change):
+    sizes = "sizeof(shared.a[s]) + sizeof(shared.b[s])"
+    failure = verify("gemm:tma_pipeline", sizes, f"{sizes} {change}")
+    assert failure.verdict in (Verdict.DEADLOCK, Verdict.MBARRIER_MISUSE)
+    assert "barrier" in failure.message
+
+
+def test_a_parity_that_is_wrong_once_the_ring_wraps(verify):
+    failure = verify("gemm:tma_pipeline", "shared.full[s], step / STAGES % 2)", "shared.full[s], 0)")
+    assert failure.verdict in (Verdict.IN_FLIGHT, Verdict.MBARRIER_MISUSE, Verdict.MISMATCH, Verdict.DEADLOCK)
+
+
+def test_accumulators_read_before_the_wgmma_is_done(verify):
+    failure = verify("gemm:tma_pipeline", "  wgmma_wait<0>();\n", "")
+    assert failure.verdict is Verdict.ACCUMULATOR_IN_FLIGHT
+    assert "wgmma.wait_group" in failure.message
+
+
+def test_waiting_for_one_group_of_copies_too_few(verify):
+    failure = verify("gemm:tensor_core", "cp_async_wait<STAGES - 2>", "cp_async_wait<STAGES - 1>")
+    assert failure.verdict in (Verdict.IN_FLIGHT, Verdict.UNINITIALISED)
+
+
+def test_a_barrier_that_not_every_warp_reaches(verify):
+    failure = verify(
+        "gemm:tma_pipeline",
+        "    consume(shared, sum, consumer, steps);",
+        "    if (consumer) __syncthreads();\n    consume(shared, sum, consumer, steps);",
+    )
+    assert failure.verdict in (Verdict.DEADLOCK, Verdict.BARRIER_MISUSE)
+
+
+def test_a_wait_for_a_phase_that_never_comes_says_who_waits_for_what(verify):
+    failure = verify("gemm:tma_pipeline", "mbarrier_init(shared.full[s], 1);", "mbarrier_init(shared.full[s], 2);")
+    assert failure.verdict is Verdict.DEADLOCK
+    assert "1 arrival pending" in failure.message
+
+
+def test_a_loop_without_end(verify):
+    failure = verify("vector_add:naive", "if (i < n)", "while (c[0] == c[0] || i < n)")
+    assert failure.verdict in (Verdict.LIVELOCK, Verdict.UNINITIALISED)
+
+
+def test_every_finding_of_the_emulator_is_a_verdict():
+    from workbench.emulator import FindingKind
+
+    assert {str(kind) for kind in FindingKind} <= {str(verdict) for verdict in Verdict}
