@@ -209,7 +209,7 @@ def warp_parallel(p: GemmProblem, size: Mapping[str, int]) -> Launch:
     "smem_tiling",
     source="gemm/3_smem_tiling.cu",
     idea="a block shares tiles of A and B in shared memory, a thread keeps a tile of C in registers",
-    parameters={"BLOCK_M": 128, "BLOCK_N": 128, "BLOCK_K": 16, "THREAD_M": 8, "THREAD_N": 8},
+    parameters={"BLOCK_M": 64, "BLOCK_N": 128, "BLOCK_K": 16, "THREAD_M": 8, "THREAD_N": 4},
 )
 def smem_tiling(p: GemmProblem, size: Mapping[str, int]) -> Launch:
     threads = (size["BLOCK_M"] // size["THREAD_M"]) * (size["BLOCK_N"] // size["THREAD_N"])

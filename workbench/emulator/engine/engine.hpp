@@ -199,7 +199,7 @@ enum class FaultKind : int32_t {
   resources,    // the launch asks for more than fits; info: how much
   exited_with_work,  // a warp exited with asynchronous work not waited for; other_pc: its instruction. Or,
                      // detail 1: a peer uses the shared memory (address) of a block that has exited
-  unsupported,  // a legal form the engine does not carry out
+  unsupported,       // a legal form the engine does not carry out
   count
 };
 const std::vector<std::string>& fault_names();

@@ -40,7 +40,8 @@ Pattern pattern_of(const Warp& warp, const uint64_t* address, uint32_t bytes) {
   return stepped == 0 ? Pattern::contiguous : same == 0 ? Pattern::uniform : Pattern::scattered;
 }
 
-// The first active lane whose bytes are not all written, or -1. With the size known, a check is one comparison.
+// The first active lane whose bytes are not all written, or -1. With the size known, a check is one
+// comparison.
 template <uint32_t Bytes>
 int first_unwritten(uint32_t active, const uint64_t* offset, const uint8_t* shadow) {
   for (uint32_t left = active; left; left &= left - 1) {
@@ -52,11 +53,16 @@ int first_unwritten(uint32_t active, const uint64_t* offset, const uint8_t* shad
 
 int first_unwritten(uint32_t active, const uint64_t* offset, const uint8_t* shadow, uint32_t bytes) {
   switch (bytes) {
-    case 1: return first_unwritten<1>(active, offset, shadow);
-    case 2: return first_unwritten<2>(active, offset, shadow);
-    case 4: return first_unwritten<4>(active, offset, shadow);
-    case 8: return first_unwritten<8>(active, offset, shadow);
-    default: return first_unwritten<16>(active, offset, shadow);
+    case 1:
+      return first_unwritten<1>(active, offset, shadow);
+    case 2:
+      return first_unwritten<2>(active, offset, shadow);
+    case 4:
+      return first_unwritten<4>(active, offset, shadow);
+    case 8:
+      return first_unwritten<8>(active, offset, shadow);
+    default:
+      return first_unwritten<16>(active, offset, shadow);
   }
 }
 

@@ -181,8 +181,6 @@ void run_warp(Warp& warp, uint64_t* counts) {
       }
       if (instruction.kind == Kind::branch) {
         if (lanes == mask) {
-          // a jump to a place between here and the meeting point keeps the order; any other needs a new
-          // choice
           pc = instruction.target;
           continue;
         }
