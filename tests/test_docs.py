@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import re
 import shutil
 from pathlib import Path
@@ -69,3 +70,11 @@ def test_an_operation_takes_one_module_one_reference_and_its_source(sources, mon
         monkeypatch.undo()
         registry.operations.cache_clear()
         del reference.axpy
+
+
+def test_the_readme_quotes_the_report_and_a_real_failure():
+    spec = importlib.util.spec_from_file_location("refresh", DOCS / "refresh.py")
+    refresh = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(refresh)
+    readme = (DOCS.parent / "README.md").read_text()
+    assert refresh.refreshed(readme) == readme

@@ -51,13 +51,18 @@ def timed(monkeypatch):
 
 
 def test_contestants_are_interleaved_a_b_b_a(timed):
-    effort = Effort(warm_up_seconds=0, least=4, most=4)
+    effort = Effort(warm_up_seconds=0, enough=4)
     _, order = timed(effort, a=lambda: 10.0, b=lambda: 20.0)
     assert order[2:10] == list("abbaabba")  # after one warm-up launch of each
 
 
 def test_sampling_stops_when_the_median_is_known(timed):
     result, _ = timed(Effort(warm_up_seconds=0, seconds=60), a=lambda: 10.0)
+    assert len(result["a"].cold_us) == 20
+
+
+def test_a_slow_launch_is_timed_a_few_times_whatever_the_time(timed):
+    result, _ = timed(Effort(warm_up_seconds=0, seconds=-1), a=lambda: 10.0)
     assert len(result["a"].cold_us) == 6
 
 

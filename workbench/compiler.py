@@ -124,7 +124,8 @@ def _with_headers(path: Path) -> list[Path]:
 @lru_cache(maxsize=4096)
 def _compile(path: Path, digest: str, defines: tuple[tuple[str, str], ...], architecture: str) -> Compiled:
     options = (f"-arch={architecture}", "-std=c++17", "-lineinfo", "--ptxas-options=-v")
-    made_of = json.dumps([digest, str(path.name), defines, options, nvrtc_version()])
+    # the path is in the line information: findings in another checkout must not point to this one
+    made_of = json.dumps([digest, str(path), str(INCLUDE), defines, options, nvrtc_version()])
     key = hashlib.sha256(made_of.encode()).hexdigest()
     stem = cache_folder() / f"{path.stem}-{key[:32]}"
     ptx_path, cubin_path, usage_path = (stem.with_name(stem.name + s) for s in (".ptx", ".cubin", ".json"))

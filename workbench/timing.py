@@ -24,11 +24,15 @@ Enqueue = Callable[[], None]
 
 @dataclass(frozen=True)
 class Effort:
-    """When to stop: at a relative error of the median or after `seconds` a contestant, within the sample counts."""
+    """When to stop, in samples of a contestant.
+
+    With `enough` of them at the relative error of the median; after `seconds` with the `least`; or with the `most`.
+    """
 
     relative_error: float = 0.005
     seconds: float = 0.6
     least: int = 6
+    enough: int = 20
     most: int = 60
     warm_up_seconds: float = 0.15
     sustained_seconds: float = 0.3
@@ -86,7 +90,8 @@ def measure(
             timings[name].cold_us.append(watch.cold(contestants[name]))
         counts = len(timings[order[0]].cold_us)
         settled = all(median_error(t.cold_us) <= effort.relative_error for t in timings.values())
-        if counts >= effort.least and (settled or counts >= effort.most or time.monotonic() > until):
+        late = time.monotonic() > until
+        if counts >= (effort.least if late else effort.enough if settled else effort.most):
             break
     for name, work in contestants.items():
         once = float(np.median(timings[name].cold_us)) * 1e-6

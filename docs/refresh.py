@@ -1,0 +1,64 @@
+"""Rewrites what README.md quotes: a table of the H200 report, and what a planted fault looks like in the emulator.
+
+    python docs/refresh.py
+
+tests/test_docs.py fails when README.md is not what this writes.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import tempfile
+from pathlib import Path
+
+from workbench import harness, operation, registry
+from workbench.devices import open_device
+from workbench.evidence import explain
+
+ROOT = Path(__file__).parent.parent
+TABLE = "### gemm 8192x8192x8192 bf16 nt"
+FAULT = ("    mbarrier_wait(shared.full[s], step / STAGES % 2);\n", "")
+"""A line of the TMA pipeline, and nothing in its place: the consumers no longer wait for their data."""
+
+
+def excerpt() -> str:
+    """The table of one problem from the committed report, under its heading."""
+    page = (ROOT / "reports/nvidia-h200/gemm.md").read_text()
+    found = re.search(rf"{re.escape(TABLE)}\n\n((?:\|.*\n)+)", page)
+    assert found, f"the report has no {TABLE!r}"
+    return f"**{TABLE.removeprefix('### ')}**, one NVIDIA H200, against cuBLAS:\n\n{found[1]}"
+
+
+def failure() -> str:
+    """What `workbench verify gemm:tma_pipeline` prints about the planted fault."""
+    kept = operation.SOURCES
+    with tempfile.TemporaryDirectory() as folder:
+        operation.SOURCES = Path(folder) / "cuda_src"
+        shutil.copytree(kept, operation.SOURCES)
+        try:
+            (stage,) = registry.select(["gemm:tma_pipeline"])
+            text = stage.path.read_text()
+            assert text.count(FAULT[0]) == 1
+            stage.path.write_text(text.replace(*FAULT))
+            result = harness.verify(stage, open_device("emulator"), seed=0)
+        finally:
+            operation.SOURCES = kept
+    text = explain(stage.spec, result)
+    for root in (folder, str(kept.parent)):
+        text = text.replace(f"{root}/", "")
+    return f"```console\n$ workbench verify gemm:tma_pipeline --device emulator\n{text}\n```\n"
+
+
+def refreshed(readme: str) -> str:
+    """The README with both quotations as they are now."""
+    for name, text in (("excerpt", excerpt()), ("failure", failure())):
+        pattern = rf"(<!-- {name} -->\n).*?(<!-- end of {name} -->)"
+        readme, count = re.subn(pattern, lambda m, text=text: f"{m[1]}{text}{m[2]}", readme, flags=re.DOTALL)
+        assert count == 1, name
+    return readme
+
+
+if __name__ == "__main__":
+    target = ROOT / "README.md"
+    target.write_text(refreshed(target.read_text()))
