@@ -105,3 +105,10 @@ def test_missing_headers_are_named_with_the_remedy(monkeypatch):
             compiler.cuda_headers()
     finally:
         compiler.cuda_headers.cache_clear()
+
+
+def test_a_cache_that_cannot_be_written_is_named_with_the_remedy(source, tmp_path, monkeypatch):
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("WORKBENCH_CACHE", str(tmp_path / "file"))
+    with pytest.raises(compiler.CompilerUnavailable, match=r"cannot be written .*set WORKBENCH_CACHE"):
+        compile_source(source, {"FACTOR": 7})

@@ -18,7 +18,7 @@ INCLUDE = SOURCES / "include"
 
 
 class CompilerUnavailable(RuntimeError):
-    """NVRTC or the CUDA headers are missing; the message says what to install."""
+    """NVRTC or the CUDA headers are missing, or the cache cannot be written; the message says what to do."""
 
 
 class CompileError(Exception):
@@ -142,18 +142,24 @@ def _compile(path: Path, digest: str, defines: tuple[tuple[str, str], ...], arch
 
 
 def _write(target: Path, content: bytes) -> None:
-    """Write in one step, so that two processes can fill the cache at once."""
-    target.parent.mkdir(parents=True, exist_ok=True)
-    temporary = target.with_name(f"{target.name}.{os.getpid()}")
-    temporary.write_bytes(content)
-    temporary.replace(target)
+    """Write in one step, so that two processes can fill the cache at once. Raises CompilerUnavailable."""
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        temporary = target.with_name(f"{target.name}.{os.getpid()}")
+        temporary.write_bytes(content)
+        temporary.replace(target)
+    except OSError as error:
+        raise CompilerUnavailable(
+            f"the kernel cache {target.parent} cannot be written ({error.strerror}); "
+            "set WORKBENCH_CACHE to a folder that can"
+        ) from None
 
 
 def compile_source(path: Path, defines: Mapping[str, str | int], architecture: str = "sm_90a") -> Compiled:
     """Compile a CUDA source for a real architecture (`sm_90a`) to PTX and a cubin.
 
-    Raises CompileError when the source does not compile, CompilerUnavailable without NVRTC, OSError when the source
-    cannot be read or the cache not be written.
+    Raises CompileError when the source does not compile, CompilerUnavailable without NVRTC or a cache that can be
+    written, OSError when the source cannot be read.
     """
     return _compile(path, source_digest(path), tuple((k, str(v)) for k, v in sorted(defines.items())), architecture)
 
