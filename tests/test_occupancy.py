@@ -7,8 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from workbench import registry
+from workbench.compiler import compile_source
+from workbench.devices.cuda import CudaDevice
 from workbench.kernels.gemm import GemmProblem
 from workbench.occupancy import KIB, LIMITS, occupancy, resources, suite_resources
+from workbench.operation import Stage
 
 
 @pytest.mark.parametrize(
@@ -86,3 +89,19 @@ def test_each_variant_of_the_suite_comes_once() -> None:
     variants = [r.variant for r in suite_resources(gemm.stages[0], gemm.suite)]
     assert sorted(variants) == sorted(set(variants))
     assert {v.split()[-1] for v in variants} == {"TRANS_B=0", "TRANS_B=1"}
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("stage", registry.stages(), ids=lambda s: s.spec)
+def test_the_driver_counts_as_many_resident_blocks(stage: Stage) -> None:
+    from cuda.bindings import driver
+
+    device = CudaDevice()
+    problem = next(p for p in registry.operations()[stage.operation].suite if stage.supports(p) is None)
+    compiled = compile_source(stage.path, stage.defines(problem))
+    for launch, found in zip(stage.plan(problem).launches, resources(stage, problem), strict=True):
+        function = device.function(compiled, launch).kernel.ptr
+        threads = launch.block[0] * launch.block[1] * launch.block[2]
+        error, blocks = driver.cuOccupancyMaxActiveBlocksPerMultiprocessor(function, threads, launch.shared_bytes)
+        assert int(error) == 0
+        assert found.blocks_per_sm == blocks
