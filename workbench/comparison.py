@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from .launch import Array
-from .operation import Tier
+from .operation import Arrays, Tier
 from .results import WrongElement
 
 SHOWN = 8
@@ -62,3 +63,16 @@ def compare(
     ]
     worst = float(ratio.max(initial=0.0))
     return Comparison(worst, int(bad.sum()), bad.size, wrong)
+
+
+def accepts(arrays: Mapping[str, Array], answer: Arrays, expected: Arrays, bound: Arrays, tier: Tier) -> bool | None:
+    """Whether an answer, rounded to the outputs' types, would pass for right; None where it is the right one then."""
+    same, wrong = True, 0
+    for name, array in arrays.items():
+        if not array.output:
+            continue
+        with np.errstate(over="ignore"):
+            got, right = (values[name].astype(array.dtype.numpy) for values in (answer, expected))
+        same = same and np.array_equal(got, right, equal_nan=True)
+        wrong += compare(name, array, got, expected[name], bound[name], tier).wrong_count
+    return None if same else wrong == 0

@@ -199,6 +199,7 @@ class Stage(Generic[P]):
     them through the stage, and problems near their multiples are drawn on purpose. `accepts` returns why a problem
     cannot be taken, or None. `architecture` is the least compute capability times ten. Every array has to start at a
     multiple of `alignment` bytes. `corners` are problems that random ones would hardly hit and that are always tried.
+    Two launches on the same inputs have to give the same bits unless the stage is declared not `deterministic`.
     """
 
     operation: str
@@ -212,6 +213,7 @@ class Stage(Generic[P]):
     architecture: int = 70
     alignment: int = 16
     corners: tuple[P, ...] = ()
+    deterministic: bool = True
 
     @property
     def spec(self) -> str:
@@ -272,6 +274,7 @@ class Operation(Generic[P]):
         architecture: int = 70,
         alignment: int = 16,
         corners: tuple[P, ...] = (),
+        deterministic: bool = True,
     ) -> Callable[[Callable[[P, Mapping[str, int]], Launch | Plan]], Stage[P]]:
         """Declare the next stage of the ladder; the decorated function returns its launch for a problem.
 
@@ -293,6 +296,7 @@ class Operation(Generic[P]):
                 architecture=architecture,
                 alignment=alignment,
                 corners=corners,
+                deterministic=deterministic,
             )
             self.stages.append(stage)
             return stage

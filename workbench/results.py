@@ -22,6 +22,8 @@ class Verdict(StrEnum):
     UNSUPPORTED = "unsupported"
     MISMATCH = "mismatch"
     INPUT_CHANGED = "input_changed"
+    WEAK_CHECK = "weak_check"
+    NOT_DETERMINISTIC = "not_deterministic"
     COMPILE_ERROR = "compile_error"
     LAUNCH_ERROR = "launch_error"
     OUT_OF_BOUNDS = "out_of_bounds"
@@ -74,7 +76,10 @@ class Failure:
 
 @dataclass
 class Verification:
-    """What was tried before anything was timed. Counts are of problems; `worst_error` is the largest error / bound."""
+    """What was tried before anything was timed. Counts are of problems; `worst_error` is the largest error / bound.
+
+    `wrong_rejected` is how many answers of broken kernels the comparison was given and rejected, as it has to.
+    """
 
     verdict: Verdict
     seed: int
@@ -83,6 +88,7 @@ class Verification:
     covered: dict[str, dict[str, int]] = field(default_factory=dict)
     unsupported: dict[str, int] = field(default_factory=dict)
     worst_error: float = 0.0
+    wrong_rejected: int = 0
     seconds: float = 0.0
     failure: Failure | None = None
 
