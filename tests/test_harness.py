@@ -72,7 +72,8 @@ def test_the_replayed_problem_fails_again_and_alone(stage):
     spoil = spoil_element(lambda p: p.n >= 2)
     failure = verify(stage, spoil).failure
     again = verify(stage, spoil, problem=GemmProblem.parse(failure.problem))
-    assert again.failure == failure
+    # what it looks like is seen in the largest failing problem, and here there is only one
+    assert again.failure == dataclasses.replace(failure, looks_like=again.failure.looks_like, map=again.failure.map)
     assert again.problems == 0
 
 

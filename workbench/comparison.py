@@ -26,6 +26,29 @@ class Comparison:
     wrong: list[WrongElement]
 
 
+def errors(
+    array: Array,
+    got: np.ndarray[Any, Any],
+    expected: np.ndarray[Any, Any],
+    bound: np.ndarray[Any, Any],
+    tier: Tier,
+) -> np.ndarray[Any, Any]:
+    """Error / bound of every element: above 1, infinite or NaN where it is wrong (see `compare`)."""
+    values = got.astype(np.float64)
+    agree = values == _rounded(array, expected)
+    if tier is Tier.EXACT:
+        return np.where(agree, 0.0, np.inf)
+    with np.errstate(invalid="ignore", over="ignore"):
+        ratio = np.abs(values - expected) / bound
+    return np.where(np.isfinite(values), ratio, np.where(agree, 0.0, np.inf))
+
+
+def _rounded(array: Array, expected: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    with np.errstate(over="ignore"):
+        rounded: np.ndarray[Any, Any] = expected.astype(array.dtype.numpy).astype(np.float64)
+    return rounded
+
+
 def compare(
     name: str,
     array: Array,
@@ -40,17 +63,9 @@ def compare(
     to equal the reference rounded once to the output's dtype (signed zeros are equal); in the bounded tier
     |got - expected| <= bound. An element that is not finite is wrong wherever the rounded reference is finite.
     """
-    values = got.astype(np.float64)
-    with np.errstate(over="ignore"):
-        rounded = expected.astype(array.dtype.numpy).astype(np.float64)
-    agree = values == rounded
-    if tier is Tier.EXACT:
-        ratio = np.where(agree, 0.0, np.inf)
-    else:
-        with np.errstate(invalid="ignore", over="ignore"):
-            ratio = np.abs(values - expected) / bound
-        ratio = np.where(np.isfinite(values), ratio, np.where(agree, 0.0, np.inf))
+    ratio = errors(array, got, expected, bound, tier)
     bad = ~(ratio <= 1.0)
+    values, rounded = got.astype(np.float64), _rounded(array, expected)
     wrong = [
         WrongElement(
             output=name,

@@ -14,7 +14,7 @@ import hypothesis
 import numpy as np
 from hypothesis import HealthCheck, Phase
 
-from . import registry
+from . import forensics, registry
 from .comparison import Comparison, accepts, compare
 from .compiler import CompileError, compile_source
 from .devices import Device, Fault
@@ -306,6 +306,8 @@ def verify(
         again, _ = run_problem(stage, device, operation.problem.parse(session.last.problem), twice=True)
         if again is None:
             session.last.message += " (not every time: the same problem then passed)"
+        elif session.last.verdict is Verdict.MISMATCH:
+            _look(stage, device, session)
     return Verification(
         verdict=session.last.verdict if session.last else Verdict.PASS if session.seen else Verdict.UNSUPPORTED,
         seed=seed,
@@ -318,6 +320,23 @@ def verify(
         seconds=round(time.monotonic() - started, 3),
         failure=session.last,
     )
+
+
+def _look(stage: Stage[Any], device: Device, session: _Session) -> None:
+    """Say what the mismatch looks like, on the largest failing problem: on the smallest, many look the same."""
+    smallest = session.last
+    mismatches = {p: f for p, f in session.failures.items() if f.verdict is Verdict.MISMATCH}
+    if smallest is None or not mismatches:
+        return
+    problem, failure = max(mismatches.items(), key=lambda item: item[1].element_count)
+    case = Case.of(problem)
+    try:
+        after = solve(stage, device, case)
+        seen = forensics.diagnose(case, failure.wrong[0].output, after, lambda other: solve(stage, device, other))
+    except (CompileError, Fault):
+        return  # the mismatch stands without an explanation
+    where = "" if failure.problem == smallest.problem else f" (seen in {failure.problem})"
+    smallest.looks_like, smallest.map = seen.looks_like + where, seen.map
 
 
 def drawn(stage: Stage[Any], device: Device, *, examples: int, seed: int) -> list[Problem]:

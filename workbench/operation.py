@@ -168,6 +168,16 @@ class Problem(ABC):
         """
 
     @property
+    def terms(self) -> int:
+        """How many terms each element of the output sums up; 0 where it is no such sum, and `probe` is not asked."""
+        return 0
+
+    def probe(self, order: np.ndarray[Any, Any]) -> Arrays:
+        """Inputs for which element e of the (flattened) output is 1, made by term `order[e]` alone, or 0 where that
+        is -1. No term occurs twice in `order`."""
+        raise NotImplementedError
+
+    @property
     @abstractmethod
     def cost(self) -> Cost:
         """Work of the problem."""

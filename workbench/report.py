@@ -199,6 +199,8 @@ class Page:
         if failure is None:
             return [*parts, _fenced(explain(f"{s.operation}:{s.stage}", s.verification))]
         parts += [f"Smallest failing problem: `{failure.problem}`", _fenced(failure.message.rstrip())]
+        if failure.looks_like:
+            parts += [f"Looks like: {_one_line(failure.looks_like)}", _fenced(failure.map)]
         if failure.wrong:
             shown = f"The first {len(failure.wrong)} of {failure.wrong_count:,} wrong elements"
             parts += [f"{shown} ({failure.element_count:,} in all):", wrong_elements(failure, "pipe")]

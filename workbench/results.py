@@ -63,7 +63,11 @@ class WrongElement:
 
 @dataclass
 class Failure:
-    """Why a stage failed, for the smallest problem found: evidence and how to see it again."""
+    """Why a stage failed, for the smallest problem found: evidence and how to see it again.
+
+    `looks_like` is what the wrong answer resembles, `map` shows its wrong elements as `#`; both may be of a larger
+    problem, which `looks_like` names.
+    """
 
     verdict: Verdict
     problem: str
@@ -72,6 +76,8 @@ class Failure:
     wrong: list[WrongElement] = field(default_factory=list)
     wrong_count: int = 0
     element_count: int = 0
+    looks_like: str = ""
+    map: str = ""
 
 
 @dataclass
