@@ -140,10 +140,13 @@ def test_many_reasons_for_leaving_problems_out_are_summed_up(tmp_path: Path) -> 
 
 def test_messages_cannot_break_out_of_the_page(tmp_path: Path) -> None:
     run = emulated_run("gemm")
-    failure = dataclasses.replace(MISMATCH, message="line | one\n```\n# not a heading")
+    failure = dataclasses.replace(
+        MISMATCH, looks_like="all | zeros\n# so", map="##", message="line | one\n```\n# not a heading"
+    )
     run.stages[0].verification = verification(Verdict.RACE, failure)
     run.stages[1].idea = "a | b\nc"
     page = _write(tmp_path, ("emulator", run))["emulator/gemm.md"]
+    assert "Looks like: all | zeros # so\n\n```text\n##\n```" in page
     assert "````text\nline | one\n```\n# not a heading\n````" in page
     assert "| a \\| b c" in page
 

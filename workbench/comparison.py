@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from .launch import Array
-from .operation import Tier
+from .operation import Arrays, Tier
 from .results import WrongElement
 
 SHOWN = 8
@@ -25,6 +26,29 @@ class Comparison:
     wrong: list[WrongElement]
 
 
+def errors(
+    array: Array,
+    got: np.ndarray[Any, Any],
+    expected: np.ndarray[Any, Any],
+    bound: np.ndarray[Any, Any],
+    tier: Tier,
+) -> np.ndarray[Any, Any]:
+    """Error / bound of every element: above 1, infinite or NaN where it is wrong (see `compare`)."""
+    values = got.astype(np.float64)
+    agree = values == _rounded(array, expected)
+    if tier is Tier.EXACT:
+        return np.where(agree, 0.0, np.inf)
+    with np.errstate(invalid="ignore", over="ignore"):
+        ratio = np.abs(values - expected) / bound
+    return np.where(np.isfinite(values), ratio, np.where(agree, 0.0, np.inf))
+
+
+def _rounded(array: Array, expected: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    with np.errstate(over="ignore"):
+        rounded: np.ndarray[Any, Any] = expected.astype(array.dtype.numpy).astype(np.float64)
+    return rounded
+
+
 def compare(
     name: str,
     array: Array,
@@ -39,17 +63,9 @@ def compare(
     to equal the reference rounded once to the output's dtype (signed zeros are equal); in the bounded tier
     |got - expected| <= bound. An element that is not finite is wrong wherever the rounded reference is finite.
     """
-    values = got.astype(np.float64)
-    with np.errstate(over="ignore"):
-        rounded = expected.astype(array.dtype.numpy).astype(np.float64)
-    agree = values == rounded
-    if tier is Tier.EXACT:
-        ratio = np.where(agree, 0.0, np.inf)
-    else:
-        with np.errstate(invalid="ignore", over="ignore"):
-            ratio = np.abs(values - expected) / bound
-        ratio = np.where(np.isfinite(values), ratio, np.where(agree, 0.0, np.inf))
+    ratio = errors(array, got, expected, bound, tier)
     bad = ~(ratio <= 1.0)
+    values, rounded = got.astype(np.float64), _rounded(array, expected)
     wrong = [
         WrongElement(
             output=name,
@@ -62,3 +78,16 @@ def compare(
     ]
     worst = float(ratio.max(initial=0.0))
     return Comparison(worst, int(bad.sum()), bad.size, wrong)
+
+
+def accepts(arrays: Mapping[str, Array], answer: Arrays, expected: Arrays, bound: Arrays, tier: Tier) -> bool | None:
+    """Whether an answer, rounded to the outputs' types, would pass for right; None where it is the right one then."""
+    same, wrong = True, 0
+    for name, array in arrays.items():
+        if not array.output:
+            continue
+        with np.errstate(over="ignore"):
+            got, right = (values[name].astype(array.dtype.numpy) for values in (answer, expected))
+        same = same and np.array_equal(got, right, equal_nan=True)
+        wrong += compare(name, array, got, expected[name], bound[name], tier).wrong_count
+    return None if same else wrong == 0

@@ -102,12 +102,12 @@ def cuda_headers() -> Path:
 def source_digest(path: Path) -> str:
     """SHA-256 of a source and of every header of ours that it includes."""
     digest = hashlib.sha256()
-    for part in _with_headers(path):
+    for part in with_headers(path):
         digest.update(part.read_bytes())
     return digest.hexdigest()
 
 
-def _with_headers(path: Path) -> list[Path]:
+def with_headers(path: Path) -> list[Path]:
     """The source and, depth first, the headers it includes from its own folder or from `cuda_src/include`."""
     found: list[Path] = []
     todo = [path]

@@ -37,6 +37,8 @@ def explain(spec: str, verification: Verification) -> str:
         f"smallest failing problem: {failure.problem}",
         failure.message.rstrip(),
     ]
+    if failure.looks_like:
+        parts += [f"looks like: {failure.looks_like}", failure.map]
     if failure.wrong:
         parts.append(wrong_elements(failure, "simple"))
         if failure.wrong_count > len(failure.wrong):

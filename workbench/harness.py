@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -13,8 +14,8 @@ import hypothesis
 import numpy as np
 from hypothesis import HealthCheck, Phase
 
-from . import registry
-from .comparison import Comparison, compare
+from . import forensics, registry
+from .comparison import Comparison, accepts, compare
 from .compiler import CompileError, compile_source
 from .devices import Device, Fault
 from .launch import Array
@@ -23,6 +24,13 @@ from .results import Agreement, Failure, Verdict, Verification
 
 SHRINK_SECONDS = 30.0
 """Longest search for a smaller failing problem, after the first failure was found."""
+
+REPEAT_EVERY = 5
+"""Of so many problems one is solved twice, to see whether the answer is the same."""
+
+POWER_EXTENT, POWER_FLOPS = 16, 2**25
+"""The power check enlarges extents below the first (a wrong answer to a tiny problem may be right by chance) and takes
+no problem with more work than the second."""
 
 
 @dataclass(frozen=True)
@@ -65,6 +73,17 @@ class Case:
                 return Failure(Verdict.OUT_OF_BOUNDS, str(self.problem), message, ""), worst
         return None, worst
 
+    def power(self) -> tuple[int, list[str]]:
+        """How many of the problem's wrong answers the comparison rejects, and the names of those that it accepts.
+
+        Wrong answers that round to the right one are neither.
+        """
+        verdicts = {
+            name: accepts(self.arrays, answer, self.expected, self.bound, self.problem.tier)
+            for name, answer in self.problem.wrong_answers(self.inputs, self.expected).items()
+        }
+        return sum(v is False for v in verdicts.values()), [name for name, v in verdicts.items() if v]
+
     def changed_inputs(self, after: Arrays) -> list[str]:
         """Names of the inputs whose storage differs from what the stage was given."""
         before = self.storage()
@@ -86,10 +105,13 @@ def _written_padding(array: Array, storage: np.ndarray[Any, Any]) -> int:
     return int((~untouched).sum())
 
 
-def solve(stage: Stage[Any], device: Device, case: Case) -> Arrays:
-    """The storage of every array after the stage has run on the case's inputs. Raises CompileError and Fault."""
+def solve(stage: Stage[Any], device: Device, case: Case, order: int = 0) -> Arrays:
+    """The storage of every array after the stage has run on the case's inputs. Raises CompileError and Fault.
+
+    Another `order` has the warps run in another order, where the device can choose.
+    """
     compiled = compile_source(stage.path, stage.defines(case.problem))
-    bound = device.bind(compiled, stage.plan(case.problem), case.arrays, case.storage(), case.problem.seed)
+    bound = device.bind(compiled, stage.plan(case.problem), case.arrays, case.storage(), case.problem.seed + order)
     try:
         bound.run()
         return {name: bound.read(name) for name in case.arrays}
@@ -97,13 +119,20 @@ def solve(stage: Stage[Any], device: Device, case: Case) -> Arrays:
         bound.close()
 
 
-def run_problem(stage: Stage[Any], device: Device, problem: Problem) -> tuple[Failure | None, float]:
+def run_problem(
+    stage: Stage[Any], device: Device, problem: Problem, *, twice: bool = False
+) -> tuple[Failure | None, float]:
     """Solve one problem and judge the outcome: the failure or None, and the worst error / bound.
 
-    Raises CompilerUnavailable; everything that is the stage's fault is in the failure.
+    `twice`: a right answer is asked for again, on fresh memory, and has to be the same (unless the stage says it is not
+    deterministic). Raises CompilerUnavailable; everything that is the stage's fault is in the failure.
     """
-    case = Case.of(problem)
-    worst = 0.0
+    return run_case(stage, device, Case.of(problem), twice=twice)
+
+
+def run_case(stage: Stage[Any], device: Device, case: Case, *, twice: bool = False) -> tuple[Failure | None, float]:
+    """`run_problem` for a problem whose inputs and reference are there already."""
+    problem, worst = case.problem, 0.0
     try:
         after = solve(stage, device, case)
     except CompileError as error:
@@ -115,13 +144,67 @@ def run_problem(stage: Stage[Any], device: Device, problem: Problem) -> tuple[Fa
         if failure is None and (changed := case.changed_inputs(after)):
             message = f"the kernel wrote to its input {', '.join(changed)}"
             failure = Failure(Verdict.INPUT_CHANGED, str(problem), message, "")
+        if failure is None and twice and stage.deterministic:
+            failure = _repeat(stage, device, case, after)
     if failure:
         failure.replay = f"workbench verify {stage.spec} --device {device.name} --problem '{problem}'"
     return failure, worst
 
 
+def _repeat(stage: Stage[Any], device: Device, case: Case, first: Arrays) -> Failure | None:
+    """Solve a case once more and compare the bits of the outputs."""
+    try:
+        second = solve(stage, device, case, order=1)
+    except Fault as fault:
+        return Failure(fault.verdict, str(case.problem), f"when launched a second time: {fault}", "")
+    for name, array in case.arrays.items():
+        if not array.output:
+            continue
+        one, other = (np.ascontiguousarray(array.view(after[name])) for after in (first, second))
+        bits = [v.view(np.uint8).reshape(*v.shape, v.itemsize) for v in (one, other)]
+        if (differ := np.argwhere((bits[0] != bits[1]).any(axis=-1))).size:
+            at = tuple(int(i) for i in differ[0])
+            message = (
+                f"{len(differ)} of {one.size} elements of {name} differ when it is launched a second time on the same "
+                f"inputs: {name}{list(at)} was {one[at]}, then {other[at]}; let every element be summed in a fixed "
+                "order, or declare the stage deterministic=False"
+            )
+            return Failure(Verdict.NOT_DETERMINISTIC, str(case.problem), message, "")
+    return None
+
+
+def check_power(stage: Stage[Any], device: Device, problem: Problem) -> tuple[Failure | None, int]:
+    """Would the comparison notice a broken kernel? A failure where it would not, and how many answers it rejected."""
+    asked = _telling(problem)
+    rejected, accepted = Case.of(asked).power()
+    if accepted:
+        message = (
+            f"the comparison takes the wrong answer `{'`, `'.join(accepted)}` to {asked} for right; "
+            "the bound of the operation has to be so tight that it is rejected"
+        )
+    elif not rejected:
+        message = (
+            "wrong_answers of the operation has none that differs from the right one; "
+            "it has to give some, so that the comparison can be tried on them"
+        )
+    else:
+        return None, rejected
+    replay = f"workbench verify {stage.spec} --device {device.name} --problem '{problem}'"
+    return Failure(Verdict.WEAK_CHECK, str(problem), message, replay), rejected
+
+
+def _telling(problem: Problem) -> Problem:
+    """The problem, its extents enlarged until wrong answers to it are certain to be wrong."""
+    enlarged: dict[str, Any] = {name: max(getattr(problem, name), POWER_EXTENT) for name in problem.extents}
+    return dataclasses.replace(problem, **enlarged)
+
+
 class _Failed(Exception):
     """Tells Hypothesis that a problem failed; the evidence is in the session."""
+
+
+UNSHRINKABLE = (Verdict.COMPILE_ERROR, Verdict.WEAK_CHECK)
+"""Verdicts that are not about one problem: a smaller one would say the same, and trying again too."""
 
 
 class _Unsupported(Exception):
@@ -141,6 +224,8 @@ class _Session:
     covered: dict[str, Counter[str]] = field(default_factory=dict)
     unsupported: Counter[str] = field(default_factory=Counter)
     worst: float = 0.0
+    powered: set[Tier] = field(default_factory=set)
+    wrong_rejected: int = 0
     failures: dict[Problem, Failure] = field(default_factory=dict)
     last: Failure | None = None
     give_up: float = float("inf")
@@ -162,18 +247,28 @@ class _Session:
         if self.on_problem:
             self.on_problem(len(self.seen))
 
+    def repeats(self) -> bool:
+        """Whether the next problem is solved twice: the first is, every few after it, and all while such a failure is
+        made smaller."""
+        sought = self.last is not None and self.last.verdict is Verdict.NOT_DETERMINISTIC
+        return sought or len(self.seen) % REPEAT_EVERY == 0
+
     def _try_tier(self, problem: Problem) -> None:
         failure = self.failures.get(problem)
         if failure is None:
             if time.monotonic() > self.give_up:
                 return  # enough shrinking: Hypothesis keeps the smallest failure known so far
-            failure, worst = run_problem(self.stage, self.device, problem)
+            failure, worst = run_problem(self.stage, self.device, problem, twice=self.repeats())
             self.tiers[problem.tier] += 1
             self.worst = max(self.worst, 0.0 if failure else worst)
+            if failure is None and problem.tier not in self.powered and _telling(problem).cost.flops <= POWER_FLOPS:
+                self.powered.add(problem.tier)
+                failure, rejected = check_power(self.stage, self.device, problem)
+                self.wrong_rejected += rejected
         if failure:
             self.failures[problem] = self.last = failure
             self.give_up = min(self.give_up, time.monotonic() + SHRINK_SECONDS)
-            if failure.verdict is Verdict.COMPILE_ERROR or getattr(self.device, "lost", False):
+            if failure.verdict in UNSHRINKABLE or getattr(self.device, "lost", False):
                 self.give_up = 0.0  # a smaller problem would say the same, or nothing at all
             raise _Failed
 
@@ -189,8 +284,9 @@ def verify(
 ) -> Verification:
     """Verify a stage on `examples` random problems that it supports, or on one given `problem`.
 
-    Every random problem is judged in both tiers; a given one in its own. A failure is shrunk to the smallest problem
-    that still fails. `on_problem` is called with the number of problems done. Raises CompilerUnavailable.
+    Every random problem is judged in both tiers; a given one in its own. The first one of each tier, if need
+    be enlarged, also serves to show that the comparison rejects wrong answers. A failure is shrunk to the smallest
+    problem that still fails. `on_problem` is called with the number of problems done. Raises CompilerUnavailable.
     """
     operation: Operation[Any] = registry.operations()[stage.operation]
     size = operation.emulator_size if device.name == "emulator" else operation.cuda_size
@@ -206,10 +302,12 @@ def verify(
             _search(operation.problems(size, edges), session, seed)
     except (_Failed, _Unsupported):
         pass  # the session knows
-    if session.last and session.last.verdict is not Verdict.COMPILE_ERROR and not getattr(device, "lost", False):
-        again, _ = run_problem(stage, device, operation.problem.parse(session.last.problem))
+    if session.last and session.last.verdict not in UNSHRINKABLE and not getattr(device, "lost", False):
+        again, _ = run_problem(stage, device, operation.problem.parse(session.last.problem), twice=True)
         if again is None:
             session.last.message += " (not every time: the same problem then passed)"
+        elif session.last.verdict is Verdict.MISMATCH:
+            _look(stage, device, session)
     return Verification(
         verdict=session.last.verdict if session.last else Verdict.PASS if session.seen else Verdict.UNSUPPORTED,
         seed=seed,
@@ -218,9 +316,46 @@ def verify(
         covered={name: dict(counts) for name, counts in session.covered.items()},
         unsupported=dict(session.unsupported),
         worst_error=session.worst,
+        wrong_rejected=session.wrong_rejected,
         seconds=round(time.monotonic() - started, 3),
         failure=session.last,
     )
+
+
+def _look(stage: Stage[Any], device: Device, session: _Session) -> None:
+    """Say what the mismatch looks like, on the largest failing problem: on the smallest, many look the same."""
+    smallest = session.last
+    mismatches = {p: f for p, f in session.failures.items() if f.verdict is Verdict.MISMATCH}
+    if smallest is None or not mismatches:
+        return
+    problem, failure = max(mismatches.items(), key=lambda item: item[1].element_count)
+    case = Case.of(problem)
+    try:
+        after = solve(stage, device, case)
+        seen = forensics.diagnose(case, failure.wrong[0].output, after, lambda other: solve(stage, device, other))
+    except (CompileError, Fault):
+        return  # the mismatch stands without an explanation
+    where = "" if failure.problem == smallest.problem else f" (seen in {failure.problem})"
+    smallest.looks_like, smallest.map = seen.looks_like + where, seen.map
+
+
+def drawn(stage: Stage[Any], device: Device, *, examples: int, seed: int) -> list[Problem]:
+    """The problems that `verify` would try of a stage that is right, in order: its corners, then random ones."""
+    operation: Operation[Any] = registry.operations()[stage.operation]
+    size = operation.emulator_size if device.name == "emulator" else operation.cuda_size
+    found: dict[Problem, None] = {}
+
+    def take(problem: Problem) -> None:
+        if len(found) < examples:
+            if stage.supports(problem, device.architecture):
+                raise _Unsupported
+            found[problem] = None
+
+    for corner in stage.corners[:examples]:
+        with contextlib.suppress(_Unsupported):
+            take(corner)
+    _draw(operation.problems(size, tuple(sorted(set(stage.parameters.values())))), take, 2 * examples, seed)
+    return list(found)
 
 
 def agree(

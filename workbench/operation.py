@@ -168,6 +168,16 @@ class Problem(ABC):
         """
 
     @property
+    def terms(self) -> int:
+        """How many terms each element of the output sums up; 0 where it is no such sum, and `probe` is not asked."""
+        return 0
+
+    def probe(self, order: np.ndarray[Any, Any]) -> Arrays:
+        """Inputs for which element e of the (flattened) output is 1, made by term `order[e]` alone, or 0 where that
+        is -1. No term occurs twice in `order`."""
+        raise NotImplementedError
+
+    @property
     @abstractmethod
     def cost(self) -> Cost:
         """Work of the problem."""
@@ -199,6 +209,7 @@ class Stage(Generic[P]):
     them through the stage, and problems near their multiples are drawn on purpose. `accepts` returns why a problem
     cannot be taken, or None. `architecture` is the least compute capability times ten. Every array has to start at a
     multiple of `alignment` bytes. `corners` are problems that random ones would hardly hit and that are always tried.
+    Two launches on the same inputs have to give the same bits unless the stage is declared not `deterministic`.
     """
 
     operation: str
@@ -212,6 +223,7 @@ class Stage(Generic[P]):
     architecture: int = 70
     alignment: int = 16
     corners: tuple[P, ...] = ()
+    deterministic: bool = True
 
     @property
     def spec(self) -> str:
@@ -272,6 +284,7 @@ class Operation(Generic[P]):
         architecture: int = 70,
         alignment: int = 16,
         corners: tuple[P, ...] = (),
+        deterministic: bool = True,
     ) -> Callable[[Callable[[P, Mapping[str, int]], Launch | Plan]], Stage[P]]:
         """Declare the next stage of the ladder; the decorated function returns its launch for a problem.
 
@@ -293,6 +306,7 @@ class Operation(Generic[P]):
                 architecture=architecture,
                 alignment=alignment,
                 corners=corners,
+                deterministic=deterministic,
             )
             self.stages.append(stage)
             return stage

@@ -143,7 +143,8 @@ class Page:
         return ["## Stages", _table(("stage", "idea", "source", "SHA-256"), rows)]
 
     def _verified(self) -> list[str]:
-        headers = ("stage", "verdict", "problems", "comparisons", "covered", "worst error / bound", "seed")
+        worst_seed = ("worst error / bound", "seed")
+        headers = ("stage", "verdict", "problems", "comparisons", "covered", "wrong answers rejected", *worst_seed)
         rows = []
         for s, run in self.entries:
             v = s.verification
@@ -153,14 +154,15 @@ class Page:
                 for field, counts in sorted(v.covered.items())
             )
             worst = f"{v.worst_error:.3f}" if v.tiers.get("bounded") else "-"
-            counts = (f"{v.problems:,}", tiers(v.tiers), covered or "-", worst, v.seed)
+            counts = (f"{v.problems:,}", tiers(v.tiers), covered or "-", v.wrong_rejected or "-", worst, v.seed)
             rows.append((self.name(s.stage, run), verdict, *counts))
         where = "in the emulator" if self.newest.device.kind == "emulator" else "on the device"
         parts = [
             "## What was verified",
             f"Random problems, solved {where} and compared element by element with a float64 NumPy reference, before "
             "anything was timed. Exact: small-integer inputs, bit-equal results. Bounded: zero-mean inputs, every "
-            "element's error within its a-priori bound (1 in the column of errors).",
+            "element's error within its a-priori bound (1 in the column of errors). Answers of broken kernels "
+            "(all zeros, a dropped term, the last row missing ...) had to be rejected by it.",
             _table(headers, rows, headers[2:3] + headers[5:]),
         ]
         refused = [line for s, _ in self.entries for line in _refused(s)]
@@ -197,6 +199,8 @@ class Page:
         if failure is None:
             return [*parts, _fenced(explain(f"{s.operation}:{s.stage}", s.verification))]
         parts += [f"Smallest failing problem: `{failure.problem}`", _fenced(failure.message.rstrip())]
+        if failure.looks_like:
+            parts += [f"Looks like: {_one_line(failure.looks_like)}", _fenced(failure.map)]
         if failure.wrong:
             shown = f"The first {len(failure.wrong)} of {failure.wrong_count:,} wrong elements"
             parts += [f"{shown} ({failure.element_count:,} in all):", wrong_elements(failure, "pipe")]

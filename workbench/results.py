@@ -22,6 +22,8 @@ class Verdict(StrEnum):
     UNSUPPORTED = "unsupported"
     MISMATCH = "mismatch"
     INPUT_CHANGED = "input_changed"
+    WEAK_CHECK = "weak_check"
+    NOT_DETERMINISTIC = "not_deterministic"
     COMPILE_ERROR = "compile_error"
     LAUNCH_ERROR = "launch_error"
     OUT_OF_BOUNDS = "out_of_bounds"
@@ -61,7 +63,11 @@ class WrongElement:
 
 @dataclass
 class Failure:
-    """Why a stage failed, for the smallest problem found: evidence and how to see it again."""
+    """Why a stage failed, for the smallest problem found: evidence and how to see it again.
+
+    `looks_like` is what the wrong answer resembles, `map` shows its wrong elements as `#`; both may be of a larger
+    problem, which `looks_like` names.
+    """
 
     verdict: Verdict
     problem: str
@@ -70,11 +76,16 @@ class Failure:
     wrong: list[WrongElement] = field(default_factory=list)
     wrong_count: int = 0
     element_count: int = 0
+    looks_like: str = ""
+    map: str = ""
 
 
 @dataclass
 class Verification:
-    """What was tried before anything was timed. Counts are of problems; `worst_error` is the largest error / bound."""
+    """What was tried before anything was timed. Counts are of problems; `worst_error` is the largest error / bound.
+
+    `wrong_rejected` is how many answers of broken kernels the comparison was given and rejected, as it has to.
+    """
 
     verdict: Verdict
     seed: int
@@ -83,6 +94,7 @@ class Verification:
     covered: dict[str, dict[str, int]] = field(default_factory=dict)
     unsupported: dict[str, int] = field(default_factory=dict)
     worst_error: float = 0.0
+    wrong_rejected: int = 0
     seconds: float = 0.0
     failure: Failure | None = None
 

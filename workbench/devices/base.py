@@ -28,7 +28,7 @@ class BoundPlan(Protocol):
     """A plan whose arrays are in device memory: run it as often as you like, read arrays back."""
 
     def run(self) -> None:
-        """Launch all kernels of the plan and wait for them. Raises Fault."""
+        """Launch all kernels of the plan and wait for them. Raises Fault, also for a write outside of an array."""
 
     def read(self, name: str) -> np.ndarray[Any, Any]:
         """The storage of an array, one-dimensional, copied to the host."""

@@ -11,6 +11,7 @@ import numpy as np
 from ..compiler import Compiled
 from ..launch import Argument, Array, Launch, Plan, TensorMap
 from ..results import DeviceInfo, Verdict
+from . import guards
 from .base import DeviceUnavailable, Fault
 
 FLOPS_PER_CLOCK = {90: {"fp32": 256, "bf16": 4096, "fp16": 4096}}
@@ -137,7 +138,7 @@ class CudaDevice:
 
 
 class CudaPlan:
-    """A plan bound to fresh device memory."""
+    """A plan bound to fresh device memory. Every array lies between red zones, which `run` checks."""
 
     def __init__(
         self,
@@ -151,9 +152,12 @@ class CudaPlan:
 
         self._device, self.arrays = device, arrays
         self.buffers: dict[str, Any] = {}
+        self._guarded: dict[str, Any] = {}
         for name, array in arrays.items():
             host = storage[name] if name in storage else array.poisoned()
-            self.buffers[name] = cupy.asarray(host.view(np.uint8))
+            memory = self._guarded[name] = cupy.empty(array.nbytes + 2 * guards.ZONE, np.uint8)
+            self.buffers[name] = guards.guard(memory)
+            self.buffers[name].set(host.view(np.uint8))
         pointers = {name: buffer.data.ptr for name, buffer in self.buffers.items()}
         self._launches = [device.prepare(compiled, launch, arrays, pointers) for launch in plan.launches]
 
@@ -168,6 +172,8 @@ class CudaPlan:
     def run(self) -> None:
         self.enqueue()
         self._device.synchronize()
+        for name, memory in self._guarded.items():
+            guards.check(name, self.arrays[name], memory)
 
     def read(self, name: str) -> np.ndarray[Any, Any]:
         host: np.ndarray[Any, Any] = self.buffers[name].get()
@@ -175,6 +181,7 @@ class CudaPlan:
 
     def close(self) -> None:
         self.buffers.clear()
+        self._guarded.clear()
         self._launches.clear()
 
 

@@ -32,10 +32,16 @@ def _program(key: str, ptx: str, source: str) -> emulator.Program:
 
 
 class EmulatedDevice:
-    """Stands for an H200: the limits on threads, registers and shared memory are that device's."""
+    """Stands for an H200: the limits on threads, registers and shared memory are that device's.
+
+    A block that executes more than `most_warp_instructions` counts as hung.
+    """
 
     name = "emulator"
     architecture = 90
+
+    def __init__(self, most_warp_instructions: int = MOST_WARP_INSTRUCTIONS) -> None:
+        self.most_warp_instructions = most_warp_instructions
 
     def info(self) -> DeviceInfo:
         limits = emulator.H200
@@ -55,7 +61,8 @@ class EmulatedDevice:
             program = _program(compiled.key, compiled.ptx, compiled.source)
         except emulator.UnsupportedInstruction as error:
             raise Fault(Verdict.UNSUPPORTED, str(error)) from None
-        return _EmulatedPlan(program, compiled.usage, plan, {**arrays, **plan.scratch}, storage, seed)
+        every = {**arrays, **plan.scratch}
+        return _EmulatedPlan(program, compiled.usage, plan, every, storage, seed, self.most_warp_instructions)
 
 
 class _EmulatedPlan:
@@ -67,7 +74,9 @@ class _EmulatedPlan:
         arrays: Mapping[str, Array],
         storage: Mapping[str, np.ndarray[Any, Any]],
         seed: int,
+        most_warp_instructions: int,
     ) -> None:
+        self._most = most_warp_instructions
         self._program, self._usage, self._plan, self._arrays, self._seed = program, usage, plan, arrays, seed
         self._memory = emulator.Memory()
         self._allocations: dict[str, emulator.Allocation] = {}
@@ -108,7 +117,7 @@ class _EmulatedPlan:
                     cluster=launch.cluster,
                     shared_bytes=launch.shared_bytes,
                     seed=self._seed,
-                    max_warp_instructions=MOST_WARP_INSTRUCTIONS,
+                    max_warp_instructions=self._most,
                     registers_per_thread=self._usage[launch.kernel].registers,
                 )
             except emulator.KernelFault as fault:

@@ -91,6 +91,18 @@ class GemmProblem(Problem):
         return {name: {"C": value} for name, value in wrong.items()}
 
     @property
+    def terms(self) -> int:
+        return self.k
+
+    def probe(self, order: np.ndarray) -> Arrays:
+        element = np.flatnonzero(order >= 0)
+        a, b = np.zeros((self.m, self.k)), np.zeros((self.k, self.n))
+        a[element // self.n, order[element]] = 1
+        b[order[element], element % self.n] = 1
+        dtype = dtype_of(self.dtype).numpy
+        return {"A": a.astype(dtype), "B": (b if self.layout == "nn" else b.T).astype(dtype)}
+
+    @property
     def cost(self) -> Cost:
         arrays = self.arrays().values()
         return Cost(2 * self.m * self.n * self.k, sum(int(np.prod(a.shape)) * a.dtype.itemsize for a in arrays))
@@ -160,6 +172,16 @@ GEMM = Operation(
 )
 
 
+_DEEP = (
+    GemmProblem(m=70, n=136, k=64 * 13 + 8, dtype="bf16"),
+    GemmProblem(m=130, n=40, k=64 * 13, dtype="fp16", layout="nn"),
+)
+"""So many slices that a ring of them goes round three times: parities of its barriers come back."""
+
+_TALL = (GemmProblem(m=128 * 17 + 1, n=264, k=8),)
+"""More rows of tiles than are walked together, and two columns of them."""
+
+
 def _scalars(p: GemmProblem) -> tuple[np.generic, ...]:
     return tuple(np.int32(x) for x in (p.m, p.n, p.k, p.lda, p.ldb, p.ldc))
 
@@ -223,6 +245,7 @@ def smem_tiling(p: GemmProblem, size: Mapping[str, int]) -> Launch:
     idea="tensor cores (mma.sync) fed by ldmatrix, from slices that cp.async brings ahead of time",
     supports=_half_only,
     parameters={"BLOCK_M": 128, "BLOCK_N": 128, "BLOCK_K": 64, "WARPS_M": 2, "WARPS_N": 2, "STAGES": 3},
+    corners=_DEEP,
     architecture=80,
 )
 def tensor_core(p: GemmProblem, size: Mapping[str, int]) -> Launch:
@@ -242,6 +265,7 @@ def tensor_core(p: GemmProblem, size: Mapping[str, int]) -> Launch:
     idea="a producer has TMA fill a ring of slices, two consumer warpgroups have wgmma multiply them in place",
     supports=lambda p: _half_only(p) or _tensor_maps(p),
     parameters={"BLOCK_M": 128, "BLOCK_N": 256, "BLOCK_K": 64, "STAGES": 4, "GROUP_M": 16},
+    corners=(*_DEEP, *_TALL),
     architecture=90,
 )
 def tma_pipeline(p: GemmProblem, size: Mapping[str, int]) -> Launch:

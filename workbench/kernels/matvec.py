@@ -67,6 +67,17 @@ class MatvecProblem(Problem):
         return {name: {"c": value} for name, value in wrong.items()}
 
     @property
+    def terms(self) -> int:
+        return self.k
+
+    def probe(self, order: np.ndarray) -> Arrays:
+        element = np.flatnonzero(order >= 0)
+        b = np.zeros((self.n, self.k))
+        b[element, order[element]] = 1
+        dtype = dtype_of(self.dtype).numpy
+        return {"a": np.ones(self.k, dtype), "B": b.astype(dtype)}
+
+    @property
     def cost(self) -> Cost:
         arrays = self.arrays().values()
         return Cost(2 * self.n * self.k, sum(int(np.prod(a.shape)) * a.dtype.itemsize for a in arrays))
@@ -77,9 +88,10 @@ def problems(size: Size, edges: tuple[int, ...]) -> st.SearchStrategy[MatvecProb
 
     @st.composite
     def draw(d: st.DrawFn) -> MatvecProblem:
-        n, k = d(extents(size, edges)), d(extents(size, edges))
-        while n * k > size.work:
-            n, k = (n // 2, k) if n >= k else (n, k // 2)
+        # the first extent may be as long as any, the second what the work leaves: else long rows are never drawn
+        first = d(extents(size, edges))
+        second = d(extents(Size(max(1, min(size.extent, size.work // first)), size.work), edges))
+        k, n = (first, second) if d(st.booleans()) else (second, first)
         dtype = d(st.sampled_from([BF16.name, FP16.name, FP32.name]))
         aligned = d(st.booleans())
         pad = -k % 8 + 8 * d(st.integers(0, 2)) if aligned else d(st.integers(0, 5))
@@ -104,6 +116,14 @@ MATVEC = Operation(
     cuda_size=Size(extent=20_000, work=4_000_000),
     metric="GB/s",
 )
+
+
+_LONG_ROWS = (
+    MatvecProblem(n=9, k=3 * 1024 + 200, dtype="bf16"),
+    MatvecProblem(n=5, k=3 * 512 + 100, dtype="fp32", out="fp32"),
+    MatvecProblem(n=300, k=2 * 1024, dtype="fp16"),
+)
+"""Rows of several times what a warp loads at once, and more rows than one block of the second kernel adds up."""
 
 
 def _scalars(p: MatvecProblem) -> tuple[np.generic, ...]:
@@ -141,6 +161,7 @@ def warp_parallel(p: MatvecProblem, size: Mapping[str, int]) -> Launch:
     source="matvec/3_vectorized.cu",
     idea="16 bytes a load, several loads in flight",
     parameters={"THREADS": 256, "UNROLL": 4},
+    corners=_LONG_ROWS,
 )
 def vectorized(p: MatvecProblem, size: Mapping[str, int]) -> Launch:
     return _launch("matvec_vectorized", p, size["THREADS"] // 32, size["THREADS"])
@@ -151,6 +172,7 @@ def vectorized(p: MatvecProblem, size: Mapping[str, int]) -> Launch:
     source="matvec/4_split_k.cu",
     idea="where rows are few, several warps share one; a second kernel adds up their sums",
     parameters={"THREADS": 256, "UNROLL": 4, "WARPS": 4096},
+    corners=_LONG_ROWS,
 )
 def split_k(p: MatvecProblem, size: Mapping[str, int]) -> Plan:
     threads = size["THREADS"]

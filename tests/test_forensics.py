@@ -1,0 +1,229 @@
+"""A wrong answer is explained by what it looks like: each mistake gets its own name, and no other."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from fake_device import FakeDevice
+
+from workbench import forensics, harness
+from workbench.evidence import explain
+from workbench.kernels.gemm import GemmProblem
+from workbench.kernels.matvec import MatvecProblem
+from workbench.launch import Launch
+from workbench.operation import Problem, Stage, Tier
+from workbench.results import Verdict
+
+Storage = dict[str, np.ndarray[Any, Any]]
+Mistake = Callable[[Problem, Storage], None]
+
+WIDE = GemmProblem(m=64, n=96, k=50, dtype="fp16", out="fp32", tier=Tier.BOUNDED, seed=4)
+SQUARE = dataclasses.replace(WIDE, m=64, n=64)
+
+
+@pytest.fixture
+def look(tmp_path):
+    """The diagnosis of what a fake device with a mistake answers to a problem."""
+    source = tmp_path / "stage.cu"
+    source.write_text('extern "C" __global__ void kernel() {}\n')
+
+    def look_at(mistake: Mistake, problem: Problem = WIDE) -> forensics.Diagnosis:
+        operation, output = ("gemm", "C") if isinstance(problem, GemmProblem) else ("matvec", "c")
+        stage = Stage(operation, "fake", str(source), "", lambda p, s: Launch("k", (1, 1, 1), (1, 1, 1), (p,)))
+        device = FakeDevice(mistake)
+        case = harness.Case.of(problem)
+        after = harness.solve(stage, device, case)
+        return forensics.diagnose(case, output, after, lambda other: harness.solve(stage, device, other))
+
+    return look_at
+
+
+def c_of(problem: Problem, storage: Storage) -> np.ndarray[Any, Any]:
+    return problem.arrays()["C"].view(storage["C"])
+
+
+def a_b(problem: Problem, storage: Storage) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+    arrays = problem.arrays()
+    a, b = (arrays[n].view(storage[n]).astype(np.float32) for n in "AB")
+    return a, b if problem.layout == "nn" else b.T
+
+
+def zeros(problem, storage):
+    c_of(problem, storage)[...] = 0
+
+
+def never_written(problem, storage):
+    storage["C"][:] = np.nan
+
+
+def partly_written(problem, storage):
+    c_of(problem, storage)[16:32, 32:64] = np.nan
+
+
+def transposed(problem, storage):
+    c = c_of(problem, storage)
+    c[...] = c.T.reshape(c.shape).copy()
+
+
+def late_by_a_row(problem, storage):
+    c = c_of(problem, storage)
+    c[1:] = c[:-1].copy()
+
+
+def early_by_a_column(problem, storage):
+    c = c_of(problem, storage)
+    c[:, :-1] = c[:, 1:].copy()
+
+
+def rows_missing(problem, storage):
+    c_of(problem, storage)[-5:] = 0
+
+
+def columns_missing(problem, storage):
+    c_of(problem, storage)[:, -3:] = 0
+
+
+def tile_wrong(problem, storage):
+    c_of(problem, storage)[16:32, 32:64] *= 2
+
+
+def warp_wrong(problem, storage):
+    c_of(problem, storage).reshape(-1, 16, problem.n)[:, 4:8] += 3
+
+
+def last_terms_dropped(problem, storage):
+    a, b = a_b(problem, storage)
+    c_of(problem, storage)[...] = a[:, :48] @ b[:48]
+
+
+def middle_term_twice(problem, storage):
+    a, b = a_b(problem, storage)
+    c_of(problem, storage)[...] += np.outer(a[:, 20], b[20])
+
+
+def half_accumulator(problem, storage):
+    a, b = a_b(problem, storage)
+    total = np.zeros(c_of(problem, storage).shape, np.float16)
+    for k in range(a.shape[1]):
+        total += np.outer(a[:, k], b[k]).astype(np.float16)
+    c_of(problem, storage)[...] = total
+
+
+def stale():
+    kept = {}
+
+    def mistake(problem, storage):
+        c = c_of(problem, storage)
+        c[...] = kept.setdefault(c.shape, c * 1.5)
+
+    return mistake
+
+
+def unstable():
+    rng = np.random.default_rng(0)
+
+    def mistake(problem, storage):
+        c_of(problem, storage)[rng.integers(0, 64, 9), rng.integers(0, 64, 9)] += 1
+
+    return mistake
+
+
+def scattered(problem, storage):
+    c = c_of(problem, storage)
+    c[np.random.default_rng(3).random(c.shape) < 0.1] += 1
+
+
+MISTAKES: dict[str, tuple[Callable[[], Mistake], GemmProblem, str]] = {
+    "zeros": (lambda: zeros, WIDE, "all zeros"),
+    "never written": (lambda: never_written, WIDE, "never written"),
+    "partly written": (
+        lambda: partly_written,
+        WIDE,
+        "partly not written: NaN is left in rows 16 to 31, columns 32 to 63",
+    ),
+    "transposed square": (lambda: transposed, SQUARE, "transposed"),
+    "transposed": (lambda: transposed, WIDE, "transposed"),
+    "late row": (lambda: late_by_a_row, WIDE, "shifted by one row: every element is one row too late"),
+    "early column": (lambda: early_by_a_column, WIDE, "shifted by one column: every element is one column too early"),
+    "rows missing": (lambda: rows_missing, WIDE, "the last 5 of 64 rows are missing"),
+    "columns missing": (lambda: columns_missing, WIDE, "the last 3 of 96 columns are missing"),
+    "tile": (lambda: tile_wrong, WIDE, "elements are wrong in rows 16 to 31, columns 32 to 63: one tile of 16 x 32"),
+    "warp": (lambda: warp_wrong, WIDE, "in rows 4 to 7 of every 16: the share of one warp or thread in every tile"),
+    "terms dropped": (lambda: last_terms_dropped, WIDE, "terms of the sum are dropped: 48 to 49 of k = 0 to 49"),
+    "term twice": (lambda: middle_term_twice, SQUARE, "terms of the sum are counted twice: 20 of k = 0 to 49"),
+    "half accumulator": (lambda: half_accumulator, WIDE, "precision is lost"),
+    "stale": (stale, WIDE, "stale"),
+    "unstable": (unstable, WIDE, "it differs from run to run"),
+    "scattered": (lambda: scattered, WIDE, "no pattern that is known"),
+}
+
+
+@pytest.mark.parametrize(("make", "problem", "says"), MISTAKES.values(), ids=list(MISTAKES))
+def test_a_mistake_gets_its_own_name_and_no_other(look, make, problem, says):
+    seen = look(make(), problem)
+    assert seen.looks_like.startswith(says) or says in seen.looks_like
+    others = {other for _, _, other in MISTAKES.values()} - {says}
+    assert [other for other in others if seen.looks_like.startswith(other)] == []
+
+
+@pytest.mark.parametrize(
+    "name", ["zeros", "rows missing", "columns missing", "tile", "warp", "terms dropped", "late row", "transposed"]
+)
+def test_small_integers_that_are_right_by_chance_do_not_hide_it(look, name):
+    make, problem, says = MISTAKES[name]
+    assert says in look(make(), problem.with_tier(Tier.EXACT)).looks_like
+
+
+@pytest.mark.parametrize("layout", ["nn", "nt"])
+def test_a_probe_gives_each_element_one_term(layout):
+    problem = GemmProblem(m=3, n=4, k=20, layout=layout)
+    order = np.array([7, -1, 19, 0, 3, 4, -1, 5, 6, 8, 9, 10])
+    assert problem.reference(problem.probe(order))["C"].reshape(-1).tolist() == (order >= 0).tolist()
+
+
+def test_terms_of_a_matrix_vector_product_are_probed_too(look):
+    def every_fourth_dropped(problem, storage):
+        arrays = problem.arrays()
+        a, b = (arrays[n].view(storage[n]).astype(np.float64) for n in "aB")
+        keep = np.arange(problem.k) % 4 != 3
+        arrays["c"].view(storage["c"])[...] = b[:, keep] @ a[keep]
+
+    seen = look(every_fourth_dropped, MatvecProblem(n=30, k=12))
+    assert seen.looks_like == "terms of the sum are dropped: 3, 7, 11 of k = 0 to 11"
+
+
+def test_the_map_shows_small_matrices_element_by_element(look):
+    def corner(problem, storage):
+        c_of(problem, storage)[1, 2] += 1
+
+    assert look(corner, GemmProblem(m=3, n=4, k=5)).map == "....\n..#.\n...."
+
+
+def test_the_map_of_a_large_matrix_fits_and_loses_no_wrong_element():
+    bad = np.zeros((1000, 3000), bool)
+    bad[999, 0] = bad[0, 2999] = True
+    lines = forensics.draw(bad).splitlines()
+    assert (len(lines), {len(line) for line in lines}) == (16, {48})
+    assert [i for i, line in enumerate(lines) if "#" in line] == [0, 15]
+
+
+def test_verification_explains_the_largest_failing_problem(tmp_path):
+    source = tmp_path / "stage.cu"
+    source.write_text('extern "C" __global__ void kernel() {}\n')
+    stage = Stage("gemm", "fake", str(source), "", lambda p, s: Launch("k", (1, 1, 1), (1, 1, 1), (p,)))
+
+    def last_row(problem, storage):
+        if problem.m > 6:
+            c_of(problem, storage)[-1] = 0
+
+    result = harness.verify(stage, FakeDevice(last_row), examples=30, seed=1)
+    assert result.verdict is Verdict.MISMATCH
+    assert "the last 1 of" in result.failure.looks_like
+    assert "(seen in m=" in result.failure.looks_like
+    text = explain("gemm:fake", result)
+    assert f"looks like: {result.failure.looks_like}" in text
+    assert result.failure.map in text

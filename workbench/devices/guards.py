@@ -1,0 +1,44 @@
+"""Red zones: a pattern before and after an array in device memory, which no kernel may touch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ..launch import Array
+from ..results import Verdict
+from .base import Fault
+
+ZONE = 256
+"""Bytes on either side of an array; what cudaMalloc aligns to, so that the array stays as aligned as it was."""
+
+PATTERN = np.tile(np.array([0xFE, 0xFF], np.uint8), ZONE // 2)
+"""Not a number in bf16, fp16 and fp32, so that what is read there spoils the result, and not the usual one, so that a
+NaN written there is noticed too."""
+
+
+def guard(memory: Any) -> Any:
+    """The array's part of `memory`, bytes on a device, whose zones are filled with the pattern."""
+    memory[:ZONE].set(PATTERN)
+    memory[-ZONE:].set(PATTERN)
+    return memory[ZONE:-ZONE]
+
+
+def check(name: str, array: Array, memory: Any) -> None:
+    """Raise Fault where a zone of the array has changed, with the first place outside of the array."""
+    before, after = memory[:ZONE].get(), memory[-ZONE:].get()
+    if (beyond := np.flatnonzero(after != PATTERN)).size:
+        first = int(beyond[0])
+        element = array.storage_elements + first // array.dtype.itemsize
+        where = f"{first} bytes after the end of {name}, where {name}[{element}] of its storage would be"
+    elif (ahead := np.flatnonzero(before != PATTERN)).size:
+        where = f"{ZONE - int(ahead[-1])} bytes before the start of {name}"
+    else:
+        return
+    changed = beyond.size + int((before != PATTERN).sum())
+    raise Fault(
+        Verdict.OUT_OF_BOUNDS,
+        f"a kernel wrote outside of {name}: {changed} bytes changed, the nearest {where}; "
+        f"it has to store to the {array.storage_elements} elements of the array only",
+    )
