@@ -193,10 +193,11 @@ def launch(
         checks=int(checks),
     )
     memory.settle()
+    statistics = Statistics(result.instructions, result.switches, resident, result.counts, entry)
     if result.fault is not None:
         context = LaunchContext(entry, memory, block3, grid3, shared_bytes, seed)
-        raise KernelFault(explain(result.fault, result.waiting, context))
-    return Statistics(result.instructions, result.switches, resident, result.counts, entry)
+        raise KernelFault(explain(result.fault, result.waiting, context), statistics)
+    return statistics
 
 
 # -------------------------------------------------------------------------------------------------- before the launch

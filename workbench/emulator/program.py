@@ -55,12 +55,14 @@ class Program:
     """A parsed and decoded PTX module.
 
     ``entries`` holds its kernels by name, ``variables`` its global and constant variables, ``sources`` texts of CUDA
-    sources by file name, from which findings quote lines.
+    sources by file name, from which findings quote lines, ``registers_per_thread`` what the compiler reported of
+    kernels, where it is known.
     """
 
     entries: dict[str, Entry]
     variables: dict[str, ptx.Variable]
     sources: dict[str, str]
+    registers_per_thread: dict[str, int] = field(default_factory=dict)
 
     @classmethod
     def from_ptx(
