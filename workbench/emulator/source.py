@@ -12,7 +12,7 @@ from .program import Program
 
 __all__ = ["CompileError", "CompilerUnavailable", "load"]
 
-_PTX = re.compile(r"(?:\s+|//[^\n]*|/\*.*?\*/)*\.version\b", re.DOTALL)
+_PTX = re.compile(r"^[ \t]*\.version\b", re.MULTILINE)
 _NAME_OF_TEXT = "kernel.cu"
 
 
@@ -40,12 +40,12 @@ def load(
     Raises ``CompileError``, ``CompilerUnavailable``, ``PtxSyntaxError``, ``UnsupportedInstruction``, and ``OSError``
     for a file that cannot be read.
     """
-    if isinstance(source, str) and ("\n" in source or "{" in source or _PTX.match(source)):
+    if isinstance(source, str) and ("\n" in source or "{" in source or _PTX.search(source)):
         path, text = None, source
     else:
         path = Path(source)
         text = path.read_text(errors="replace")
-    if _PTX.match(text) or (path is not None and path.suffix == ".ptx"):
+    if _PTX.search(text) or (path is not None and path.suffix == ".ptx"):
         return Program.from_ptx(text, str(path) if path else "kernel.ptx")
     folders = [str(folder) for folder in include]
     if path is not None:
