@@ -445,6 +445,33 @@ def emulate(
         raise click.exceptions.Exit(1)
 
 
+@main.command("profile")
+@click.argument("spec")
+@_options("problem", "json")
+def profile_(spec: str, problem_text: str | None, as_json: bool) -> None:
+    """Count what every source line of a stage executes, exactly, in the emulator.
+
+    SPEC is one stage; --problem is what it works on, instead of a small one. Instructions of a function that was
+    inlined count at its own line ("own"), and in the "total" of each line that it was inlined into.
+    """
+    open_device("emulator")  # says what is missing where the engine is not built
+    from . import profile as profiling
+
+    stages = registry.select((spec,))
+    if len(stages) != 1:
+        raise click.UsageError(f"{spec} names {len(stages)} stages ({', '.join(s.spec for s in stages)}); choose one")
+    (stage,) = stages
+    problem = _problems(stages, problem_text).get(stage.operation) or profiling.default_problem(stage)
+    if reason := stage.supports(problem):
+        raise click.UsageError(f"{stage.spec} does not take {problem}: {reason}")
+    found = profiling.profile_stage(stage, problem)
+    if as_json:
+        _print_json(profiling.as_dict(stage, problem, found))
+    else:
+        for line in profiling.annotated(stage, problem, found):
+            click.echo(line)
+
+
 @main.command()
 @_options("json", "output")
 def doctor(as_json: bool, output: Path) -> None:
