@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import importlib.util
 import re
+import shlex
 import shutil
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
-from workbench import harness, kernels, operation, reference, registry
+from workbench import cli, harness, kernels, operation, reference, registry
 from workbench.devices import open_device
 from workbench.kernels import gemm
 from workbench.results import Verdict
@@ -78,3 +80,21 @@ def test_the_readme_quotes_the_report_and_a_real_failure():
     spec.loader.exec_module(refresh)
     readme = (DOCS.parent / "README.md").read_text()
     assert refresh.refreshed(readme) == readme
+
+
+def test_the_page_of_the_emulator_runs_and_prints_what_it_says(capsys, monkeypatch, tmp_path):
+    page = "emulator.md"
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, object] = {}
+    first, *others = blocks(page, "python")
+    exec(first, names)
+    assert capsys.readouterr().out == blocks(page, "text")[0]
+    for block in others:
+        exec(block, names)
+    assert "kernel.cu 4 " in capsys.readouterr().out
+
+    Path("scale.cu").write_text(str(names["SOURCE"]))
+    result = CliRunner().invoke(cli.main, shlex.split(blocks(page, "console")[0])[1:])
+    assert result.exit_code == 0, result.output
+    assert "scale: no hazard found" in result.output
+    assert "y[0:4] = " in result.output

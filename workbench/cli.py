@@ -121,6 +121,25 @@ def _options(*names: str) -> Callable[[F], F]:
     return decorate
 
 
+EMULATE_ARGUMENTS = """Arguments, one --arg for each parameter of the kernel, in their order:
+
+\b
+  f32[1024]=random      an array, its shape and what it holds: zeros, ones,
+                        random, arange, nan or uninitialised
+  f32[64,32]            the same, uninitialised: to read an element before
+                        one was written is a hazard
+  f32[1024]=@x.npy      what a .npy file holds; f32=@x.npy takes its shape
+  f32[1024] => y.npy    and save what it holds afterwards
+  C:f32[64,64]          and be called C in findings
+  i32=1024   f32=0.5    a number
+
+\b
+Types: i8 i16 i32 i64 u8 u16 u32 u64 f16 f32 f64 bf16 e4m3 e5m2
+
+\b
+workbench emulate scale.cu --grid 4 --block 256 --arg x:f32[1000]=random \\
+    --arg y:f32[1000] --arg f32=2 --arg i32=1000 --print 0:4"""
+
 _specs = click.argument("specs", nargs=-1, metavar="[SPEC]...")
 
 
@@ -349,6 +368,108 @@ def inspect(specs: tuple[str, ...], show_ptx: bool, show_sass: bool, problem_tex
             out.print(f"{spec}: {shared}", soft_wrap=True)
     for kind, spec, variant, text in listings:
         click.echo(f"\n// {kind} of {spec}, {variant}\n{text}")
+
+
+@main.command(epilog=EMULATE_ARGUMENTS)
+@click.argument("file", type=click.Path(path_type=Path))
+@click.option("--entry", metavar="NAME", help="The kernel; needed where the source has several.")
+@click.option("--grid", required=True, metavar="X[,Y[,Z]]", help="Blocks of the grid.")
+@click.option("--block", required=True, metavar="X[,Y[,Z]]", help="Threads of a block.")
+@click.option("--cluster", default="1", metavar="X[,Y[,Z]]", help="Blocks of a cluster.")
+@click.option("--arg", "arguments", multiple=True, metavar="ARG", help="An argument of the kernel: see below.")
+@click.option("--shared", type=click.IntRange(0), default=0, metavar="BYTES", help="Dynamic shared memory.")
+@click.option("--define", "defines", multiple=True, metavar="X=1", help="A macro for the compiler.")
+@click.option("--include", multiple=True, type=click.Path(path_type=Path), help="A folder of headers.")
+@click.option("--print", "printed", metavar="0:8", help="Print these elements of every array afterwards.")
+@click.option(
+    "--seed", type=click.IntRange(0, 2**64 - 1), default=0, help="Order of warps, and what random arrays hold."
+)
+@_options("json")
+def emulate(
+    file: Path,
+    entry: str | None,
+    grid: str,
+    block: str,
+    cluster: str,
+    arguments: tuple[str, ...],
+    shared: int,
+    defines: tuple[str, ...],
+    include: tuple[Path, ...],
+    printed: str | None,
+    seed: int,
+    as_json: bool,
+) -> None:
+    """Execute any kernel, FILE.cu or FILE.ptx, on the CPU and name its hazards at their source lines.
+
+    Exit codes: 0 no hazard, 1 a hazard or a source that does not compile, 2 wrong usage.
+    """
+    open_device("emulator")  # says what is missing where the engine is not built
+    import numpy as np
+
+    from . import emulate as shell
+    from . import emulator
+
+    rng = np.random.default_rng(seed)
+    try:
+        chosen = None if printed is None else shell.parse_slice(printed)
+        job = shell.Emulation(
+            file,
+            entry,
+            shell.parse_dimensions(grid, "--grid"),
+            shell.parse_dimensions(block, "--block"),
+            [shell.parse_argument(text, number, rng) for number, text in enumerate(arguments)],
+            shared,
+            shell.parse_dimensions(cluster, "--cluster"),
+            shell.parse_defines(defines),
+            include,
+            seed,
+        )
+        report = job.run()
+    except (shell.UsageError, emulator.ArgumentError, emulator.LaunchError) as error:
+        raise click.UsageError(str(error)) from None
+    except (
+        emulator.CompileError,
+        emulator.CompilerUnavailable,
+        emulator.PtxSyntaxError,
+        emulator.UnsupportedInstruction,
+    ) as error:
+        raise Failed(str(error)) from None
+    shown = {a.name: a.array.reshape(-1)[chosen] for a in job.arguments if chosen is not None and a.array is not None}
+    if as_json:
+        _print_json({**report.as_dict(), "arrays": {name: shell.plain(array) for name, array in shown.items()}})
+    else:
+        click.echo(str(report))
+        for name, array in shown.items():
+            click.echo(f"{name}[{printed}] = {' '.join(map(str, array))}")
+    if not report.ok:
+        raise click.exceptions.Exit(1)
+
+
+@main.command("profile")
+@click.argument("spec")
+@_options("problem", "json")
+def profile_(spec: str, problem_text: str | None, as_json: bool) -> None:
+    """Count what every source line of a stage executes, exactly, in the emulator.
+
+    SPEC is one stage; --problem is what it works on, instead of a small one. Instructions of a function that was
+    inlined count at its own line ("own"), and in the "total" of each line that it was inlined into.
+    """
+    open_device("emulator")  # says what is missing where the engine is not built
+    from . import profile as profiling
+
+    stages = registry.select((spec,))
+    if len(stages) != 1:
+        raise click.UsageError(f"{spec} names {len(stages)} stages ({', '.join(s.spec for s in stages)}); choose one")
+    (stage,) = stages
+    problem = _problems(stages, problem_text).get(stage.operation) or profiling.default_problem(stage)
+    if reason := stage.supports(problem):
+        raise click.UsageError(f"{stage.spec} does not take {problem}: {reason}")
+    found = profiling.profile_stage(stage, problem)
+    if as_json:
+        _print_json(profiling.as_dict(stage, problem, found))
+    else:
+        for line in profiling.annotated(stage, problem, found):
+            click.echo(line)
 
 
 @main.command()

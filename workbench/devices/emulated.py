@@ -78,6 +78,7 @@ class _EmulatedPlan:
     ) -> None:
         self._most = most_warp_instructions
         self._program, self._usage, self._plan, self._arrays, self._seed = program, usage, plan, arrays, seed
+        self.statistics: list[emulator.Statistics] = []  # of the launches of the last run
         self._memory = emulator.Memory()
         self._allocations: dict[str, emulator.Allocation] = {}
         for name, array in arrays.items():
@@ -106,9 +107,10 @@ class _EmulatedPlan:
         )
 
     def run(self) -> None:
+        self.statistics.clear()
         for launch in self._plan.launches:
             try:
-                emulator.launch(
+                statistics = emulator.launch(
                     self._program.entries[launch.kernel],
                     launch.grid,
                     launch.block,
@@ -124,6 +126,7 @@ class _EmulatedPlan:
                 raise Fault(Verdict(fault.finding.kind), str(fault.finding)) from None
             except (emulator.LaunchError, emulator.ArgumentError) as error:
                 raise Fault(Verdict.LAUNCH_ERROR, str(error)) from None
+            self.statistics.append(statistics)
 
     def read(self, name: str) -> np.ndarray[Any, Any]:
         array, allocation = self._arrays[name], self._allocations[name]

@@ -1,12 +1,17 @@
 """An emulator of CUDA kernels: executes PTX on a CPU and explains what is wrong with it at its source line.
 
+    report = run("scale.cu", "scale", grid=4, block=256, args=[array, Output(result), array.size])
+    print(report)
+
+or, with memory that outlives a launch:
+
     program = Program.from_ptx(text)
     memory = Memory()
     a, b = memory.upload(array, "A"), memory.allocate(array.nbytes, "B")
     launch(program.entries["scale"], grid=4, block=256, args=[a, b, array.size], memory=memory)
     result = memory.read(b, array.dtype, array.shape)
 
-It needs NumPy and nothing else of the package that it lives in.
+It needs NumPy and nothing else of the package that it lives in; CUDA C++, unlike PTX, needs NVRTC.
 """
 
 from .decode import UnsupportedInstruction
@@ -16,6 +21,8 @@ from .launch import ArgumentError, Checks, LaunchError, Statistics, launch
 from .memory import Allocation, Memory
 from .program import Entry, Program
 from .ptx import Parameter, PtxSyntaxError, SourceLocation
+from .source import CompileError, CompilerUnavailable, load
+from .standalone import Output, Report, TensorMapOf, run
 from .tensor_map import TensorMap
 
 __all__ = [
@@ -23,6 +30,8 @@ __all__ = [
     "Allocation",
     "ArgumentError",
     "Checks",
+    "CompileError",
+    "CompilerUnavailable",
     "DeviceLimits",
     "Entry",
     "Finding",
@@ -30,12 +39,17 @@ __all__ = [
     "KernelFault",
     "LaunchError",
     "Memory",
+    "Output",
     "Parameter",
     "Program",
     "PtxSyntaxError",
+    "Report",
     "SourceLocation",
     "Statistics",
     "TensorMap",
+    "TensorMapOf",
     "UnsupportedInstruction",
     "launch",
+    "load",
+    "run",
 ]

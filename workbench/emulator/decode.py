@@ -110,7 +110,7 @@ def normalise(opcode: str) -> tuple[str, int, bool]:
     parts = opcode.split(".")
     base = parts[0]
     policy = "L2::cache_hint" in parts
-    if base == "membar" and parts[1] != "proxy":
+    if base == "membar" and parts[-1] in _MEMBAR_SCOPES and len(parts) == 2:
         return "fence", _ORDERS["sc"] | _SCOPES[_MEMBAR_SCOPES[parts[1]]], False
     flags = 0
     kept = []
@@ -269,11 +269,11 @@ class _Decoder:
             return
         elif base == "ret":
             name = "exit"
-        elif base == "createpolicy":
+        elif base == "createpolicy" and operands:
             self.row(instruction, "mov.b64", [operands[0], ptx.Immediate(0)])
             return
         elif base == "cp" and instruction.opcode.startswith(("cp.async.ca", "cp.async.cg")):
-            if isinstance(operands[-1], ptx.Negated) or _is_predicate(operands[-1]):
+            if operands and (isinstance(operands[-1], ptx.Negated) or _is_predicate(operands[-1])):
                 name += ".ignore"
         elif base == "wgmma" and len(instruction.operands) > 1 and isinstance(instruction.operands[1], ptx.Vector):
             name += ".rs"
@@ -384,6 +384,8 @@ class _Decoder:
         self, name: str, instruction: ptx.Instruction, operands: list[ptx.Operand]
     ) -> tuple[str, list[ptx.Operand]]:
         """``mov``: vectors are packed or unpacked, clocks are read."""
+        if len(instruction.operands) != 2:
+            raise UnsupportedInstruction(instruction, "it has a destination and a source")
         destination, source = instruction.operands
         if isinstance(source, ptx.Vector):
             return f"mov.{instruction.parts[-1]}.pack{len(source.elements)}", operands
@@ -393,12 +395,15 @@ class _Decoder:
             return f"read.{source.name[1:]}", operands[:1]
         if isinstance(destination, ptx.Register) and destination.type != "pred" and isinstance(source, ptx.Immediate):
             # a float written into an untyped register, or the other way round: bits are bits
+            size = self.type_size(instruction)
             operands[1] = ptx.Immediate(source.bits(instruction.parts[-1]))
-            return f"mov.b{8 * ptx.type_size(instruction.parts[-1])}", operands
+            return f"mov.b{8 * size}", operands
         return name, operands
 
     def branch_table(self, instruction: ptx.Instruction) -> None:
         """``brx.idx`` as a chain of comparisons and branches."""
+        if len(instruction.operands) < 2:
+            raise UnsupportedInstruction(instruction, "it has an index and a table of targets")
         index, table = instruction.operands[:2]
         labels = self.function.branch_tables.get(table.name) if isinstance(table, ptx.Symbol) else None
         if labels is None:
@@ -414,6 +419,14 @@ class _Decoder:
             self.row(instruction, "bra", [label])
             self.rows[-1].guard, self.rows[-1].guard_negated = condition, False
 
+    @staticmethod
+    def type_size(instruction: ptx.Instruction) -> int:
+        """Bytes of the type at the opcode's end."""
+        try:
+            return ptx.type_size(instruction.parts[-1])
+        except ValueError as error:
+            raise UnsupportedInstruction(instruction, str(error)) from None
+
     def is_call_argument(self, instruction: ptx.Instruction) -> bool:
         for operand in instruction.operands:
             if isinstance(operand, ptx.Address) and isinstance(operand.base, ptx.Symbol):
@@ -423,10 +436,12 @@ class _Decoder:
 
     def call_argument(self, instruction: ptx.Instruction, base: str) -> None:
         """``st.param`` and ``ld.param`` around a call move values between registers that stand for the arguments."""
+        if len(instruction.operands) != 2:
+            raise UnsupportedInstruction(instruction, "it has an address and a value")
         where, values = instruction.operands if base == "st" else reversed(instruction.operands)
-        assert isinstance(where, ptx.Address)
-        assert isinstance(where.base, ptx.Symbol)
-        size = ptx.type_size(instruction.parts[-1])
+        if not isinstance(where, ptx.Address) or not isinstance(where.base, ptx.Symbol):
+            raise UnsupportedInstruction(instruction, "an argument is named by its variable")
+        size = self.type_size(instruction)
         for number, value in enumerate(values.elements if isinstance(values, ptx.Vector) else (values,)):
             register = self.argument(where.base.name, where.offset + number * size, size, base == "st", instruction)
             type_name = "b64" if size == 8 else "b32"  # bytes and halves travel in registers of 32 bits
@@ -449,7 +464,7 @@ class _Decoder:
             sizes = (8, 8, 4, 8, 8)
             arguments = [
                 self.argument(operand.name, 0, size, False, instruction)
-                for operand, size in zip(groups[-1].elements, sizes, strict=True)
+                for operand, size in zip(groups[-1].elements, sizes, strict=False)
                 if isinstance(operand, ptx.Symbol)
             ]
             self.row(instruction, "assertfail", arguments)

@@ -17,7 +17,7 @@ from . import _engine
 from .ptx import SourceLocation
 
 if TYPE_CHECKING:
-    from .launch import LaunchContext
+    from .launch import LaunchContext, Statistics
 
 __all__ = ["Finding", "FindingKind", "KernelFault", "explain"]
 
@@ -109,11 +109,12 @@ class Finding:
 
 
 class KernelFault(RuntimeError):
-    """A launch ended with a hazard; ``finding`` says which."""
+    """A launch ended with a hazard; ``finding`` says which, ``statistics`` counts what had run until then."""
 
-    def __init__(self, finding: Finding) -> None:
+    def __init__(self, finding: Finding, statistics: Statistics | None = None) -> None:
         super().__init__(str(finding))
         self.finding = finding
+        self.statistics = statistics
 
 
 def explain(fault: _engine.Fault, waits: Sequence[_engine.Waiting], context: LaunchContext) -> Finding:

@@ -14,6 +14,7 @@ from . import ptx
 __all__ = ["inline_calls"]
 
 _MAX_INSTRUCTIONS = 1_000_000
+_MAX_DEPTH = 200
 
 
 def inline_calls(entry: ptx.Function, module: ptx.Module) -> ptx.Function:
@@ -93,9 +94,18 @@ class _Inliner:
             skip = ptx.Label(f"after the call of {callee.name}")
             inverted = replace(instruction, guard_negated=not instruction.guard_negated)
             self.append(inverted, "bra", (skip,), rename, location)
+        if len(self.calling) > _MAX_DEPTH:
+            raise ptx.PtxSyntaxError(f"calls are nested more than {_MAX_DEPTH} deep", instruction.line)
         groups = [operand for operand in instruction.operands if isinstance(operand, ptx.Group)]
         if not callee.results:
             groups.insert(0, ptx.Group(()))
+        declared_counts = [len(callee.results), len(callee.parameters)]
+        if [len(group.elements) for group in (*groups, ptx.Group(()), ptx.Group(()))[:2]] != declared_counts:
+            raise ptx.PtxSyntaxError(
+                f"{callee.name} has {declared_counts[0]} results and {declared_counts[1]} parameters, and is called "
+                f"with others",
+                instruction.line,
+            )
         names: dict[str, str] = {}
         for declared, group in zip((callee.results, callee.parameters), groups, strict=False):
             for parameter, operand in zip(declared, group.elements, strict=True):

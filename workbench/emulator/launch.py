@@ -27,6 +27,9 @@ __all__ = ["ArgumentError", "Checks", "LaunchError", "Statistics", "launch"]
 Argument = int | float | bool | np.generic | bytes | Allocation | TensorMap
 Dimensions = int | Sequence[int]
 _UNLIMITED = 2**63
+_MOST_WARPS = 2**24  # of a grid: more would take hours
+_MOST_LOCAL_BYTES = 2**33  # of all resident threads
+_MOST_THREADS = 256
 
 
 class LaunchError(ValueError):
@@ -165,6 +168,12 @@ def launch(
     holds what had been written.
     """
     grid3, block3, cluster3 = _triple(grid, "grid"), _triple(block, "block"), _triple(cluster, "cluster")
+    shared_bytes = _number(shared_bytes, "dynamic shared memory", -(2**63), 2**63)
+    seed = _number(seed, "the seed", 0, 2**64 - 1)
+    threads = _number(threads or 1, "the number of threads", 1, _MOST_THREADS)
+    budget = _UNLIMITED
+    if max_warp_instructions is not None:
+        budget = _number(max_warp_instructions, "the limit on warp instructions", 1, _UNLIMITED)
     if cluster3 == (1, 1, 1) and entry.cluster is not None:
         cluster3 = entry.cluster
     _check_launch(entry, grid3, block3, cluster3, shared_bytes, registers_per_thread, limits)
@@ -187,27 +196,41 @@ def launch(
         shared_bytes=_shared_bytes(entry, shared_bytes),
         local_bytes=entry.local_bytes,
         resident_blocks=resident,
-        threads=threads or 1,
+        threads=threads,
         seed=seed,
-        budget=_UNLIMITED if max_warp_instructions is None else max_warp_instructions,
+        budget=budget,
         checks=int(checks),
     )
     memory.settle()
+    statistics = Statistics(result.instructions, result.switches, resident, result.counts, entry)
     if result.fault is not None:
         context = LaunchContext(entry, memory, block3, grid3, shared_bytes, seed)
-        raise KernelFault(explain(result.fault, result.waiting, context))
-    return Statistics(result.instructions, result.switches, resident, result.counts, entry)
+        raise KernelFault(explain(result.fault, result.waiting, context), statistics)
+    return statistics
 
 
 # -------------------------------------------------------------------------------------------------- before the launch
 
 
 def _triple(numbers: Dimensions, what: str) -> tuple[int, int, int]:
-    values = [numbers] if isinstance(numbers, int | np.integer) else list(numbers)
+    try:
+        values = [numbers] if isinstance(numbers, int | np.integer) else list(numbers)
+        padded = [operator.index(value) for value in values] + [1, 1]
+    except TypeError:
+        raise LaunchError(f"the {what} is one to three whole numbers, not {numbers!r}") from None
     if not 1 <= len(values) <= 3:
         raise LaunchError(f"the {what} has one to three dimensions, not {len(values)}")
-    padded = [operator.index(value) for value in values] + [1, 1]
     return padded[0], padded[1], padded[2]
+
+
+def _number(value: int, what: str, least: int, most: int) -> int:
+    try:
+        number = operator.index(value)
+    except TypeError:
+        raise LaunchError(f"{what} is a whole number, not {value!r}") from None
+    if not least <= number <= most:
+        raise LaunchError(f"{what} is a whole number from {least} to {most}, not {value!r}")
+    return number
 
 
 def _check_launch(
@@ -238,6 +261,9 @@ def _check_launch(
         raise LaunchError(f"{entry.name} must be launched with blocks of {entry.required_block}, not {block}")
     if dynamic < 0:
         raise LaunchError(f"dynamic shared memory cannot have {dynamic} bytes")
+    warps = grid[0] * grid[1] * grid[2] * -(-threads // 32)
+    if warps > _MOST_WARPS:
+        raise LaunchError(f"the grid {grid} of blocks {block} has {warps} warps; the emulator takes {_MOST_WARPS}")
     shared = _shared_bytes(entry, dynamic)
     if shared > limits.shared_per_block:
         raise LaunchError(
@@ -259,6 +285,12 @@ def _check_launch(
             raise LaunchError(
                 f"the grid has {number} blocks in {axis}, which is not a multiple of the cluster's {step}"
             )
+    resident = min(grid[0] * grid[1] * grid[2], limits.resident_blocks(threads, shared, registers))
+    if entry.local_bytes * threads * resident > _MOST_LOCAL_BYTES:
+        raise LaunchError(
+            f"{entry.name} has {entry.local_bytes} bytes of local memory a thread, {entry.local_bytes * threads} a "
+            f"block; the emulator has {_MOST_LOCAL_BYTES} for the {resident} blocks that are resident"
+        )
     if entry.parameter_bytes > limits.max_parameter_bytes:
         raise LaunchError(
             f"{entry.name} has {entry.parameter_bytes} bytes of parameters; {limits.max_parameter_bytes} are allowed"

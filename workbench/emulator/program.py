@@ -14,6 +14,8 @@ from .memory import Allocation, Memory
 
 __all__ = ["Entry", "Program"]
 
+_MOST_VARIABLE_BYTES = 1 << 30
+
 
 @dataclass(eq=False, slots=True)
 class Entry:
@@ -55,12 +57,14 @@ class Program:
     """A parsed and decoded PTX module.
 
     ``entries`` holds its kernels by name, ``variables`` its global and constant variables, ``sources`` texts of CUDA
-    sources by file name, from which findings quote lines.
+    sources by file name, from which findings quote lines, ``registers_per_thread`` what the compiler reported of
+    kernels, where it is known.
     """
 
     entries: dict[str, Entry]
     variables: dict[str, ptx.Variable]
     sources: dict[str, str]
+    registers_per_thread: dict[str, int] = field(default_factory=dict)
 
     @classmethod
     def from_ptx(
@@ -74,6 +78,8 @@ class Program:
         """
         module = ptx.parse(text, source_name)
         variables = {v.name: v for v in module.variables.values() if v.space in ("global", "const")}
+        if (total := sum(v.size for v in variables.values())) > _MOST_VARIABLE_BYTES:
+            raise ptx.PtxSyntaxError(f"the variables have {total} bytes; {_MOST_VARIABLE_BYTES} are allowed", 1)
         program = cls({}, variables, dict(sources or {}))
         for function in module.functions.values():
             if function.is_entry and function.defined:
@@ -89,7 +95,7 @@ class Program:
                 for offset, symbol, addend, size in variable.relocations:
                     if symbol not in loaded:
                         raise ValueError(f"{name} is initialised with the address of {symbol}, which is not a variable")
-                    raw = (loaded[symbol].address + addend).to_bytes(8, "little")[:size]
+                    raw = ((loaded[symbol].address + addend) % 2**64).to_bytes(8, "little")[:size]
                     loaded[name].data[offset : offset + size] = list(raw)
         return loaded
 

@@ -9,6 +9,7 @@ lines take well under a second.
 
 from __future__ import annotations
 
+import math
 import re
 import struct
 from bisect import bisect_right
@@ -132,12 +133,16 @@ class Immediate:
             return self.value & ((1 << size) - 1)
         if self.width == size or (self.width and type_name not in ("f16", "f32", "f64")):
             return self.value & ((1 << size) - 1)
-        number = float(self.value)
-        if self.width:
-            number = struct.unpack("<f" if self.width == 32 else "<d", self.value.to_bytes(self.width // 8, "little"))[
-                0
-            ]
-        return int.from_bytes(struct.pack({16: "<e", 32: "<f", 64: "<d"}[size], number), "little")
+        format_ = {16: "<e", 32: "<f", 64: "<d"}[size]
+        try:
+            number = float(self.value)
+            if self.width:
+                raw = self.value.to_bytes(self.width // 8, "little")
+                (number,) = struct.unpack("<f" if self.width == 32 else "<d", raw)
+            return int.from_bytes(struct.pack(format_, number), "little")
+        except OverflowError:
+            infinite = math.copysign(math.inf, number if self.width else self.value)
+            return int.from_bytes(struct.pack(format_, infinite), "little")
 
 
 @dataclass(frozen=True, slots=True)
@@ -362,6 +367,9 @@ _SPECIALS = frozenset(
     )
 )
 _WARP_SIZE = Immediate(32)
+_MOST_ELEMENTS = 1 << 32
+_MOST_OFFSET = 1 << 48
+_MOST_DIGITS = 64
 _SINK = Sink()
 
 
@@ -428,6 +436,7 @@ class _Parser:
 
     def module(self) -> Module:
         text, version, target = self.text, "", ""
+        relocated: list[tuple[str, int]] = []
         self.skip_space()
         while self.position < len(text):
             if text.startswith(".version", self.position):
@@ -449,12 +458,16 @@ class _Parser:
                 statement = self.statement()
                 for variable in self.declaration(statement):
                     self.variables[variable.name] = variable
+                    relocated += [(name, self.line()) for _, name, _, _ in variable.relocations]
                 self.position += len(statement) + 1
             else:
                 self.fail(f"a directive was expected instead of {self.skip_line()!r}")
             self.skip_space()
         if not version:
             raise PtxSyntaxError("there is no .version directive: this is not a PTX module", 1)
+        for name, line in relocated:
+            if name not in self.variables or self.variables[name].space not in ("global", "const"):
+                raise PtxSyntaxError(f"a variable is initialised with the address of {name}, which is none", line)
         return Module(version, target, self.functions, self.variables, self.files)
 
     def location(self) -> SourceLocation | None:
@@ -499,6 +512,8 @@ class _Parser:
             if parts[3] is not None:
                 initial, relocations, given = self.initialiser(parts[3], type_name)
                 count = count or given
+                if given > count * lanes:
+                    self.fail(f"{parts[1]} has {count * lanes} elements and {given} initial values")
                 initial = initial.ljust((count or 0) * type_size(type_name) * lanes, b"\0")
             size = type_size(type_name) * lanes * (1 if count is None else count)
             variables.append(
@@ -520,7 +535,9 @@ class _Parser:
         type_name, align, words = "", 0, set()
         for word, number in _ATTRIBUTE.findall(text):
             if word == "align" and "ptr" not in words:
-                align = int(number)
+                align = int(number) if 0 < len(number) < 10 else 0
+                if not align or align & (align - 1):
+                    self.fail(f"an alignment is a power of two, not {number or 'nothing'}")
             words.add(word)
             if not type_name:
                 try:
@@ -540,7 +557,12 @@ class _Parser:
             return None
         count = 1
         for length in lengths:
-            count *= int(length, 0) if length else 0
+            number = _number(length) if length else Immediate(0)
+            if number is None or number.width or not 0 <= number.value < _MOST_ELEMENTS:
+                self.fail(f"an array does not have {length} elements")
+            count *= number.value
+        if count >= _MOST_ELEMENTS:
+            self.fail(f"an array does not have {count} elements")
         return count
 
     def initialiser(self, text: str, type_name: str) -> tuple[bytes, tuple[tuple[int, str, int, int], ...], int]:
@@ -556,6 +578,8 @@ class _Parser:
             symbol = _ELEMENT_SYMBOL.fullmatch(element)
             if not symbol:
                 self.fail(f"{element!r} is not an initial value known here")
+            if size not in (4, 8):
+                self.fail(f"an address does not fit into {type_name}")
             relocations.append((len(data), symbol[1] or symbol[2], self.sum(symbol[3]), size))
             data += bytes(size)
         return bytes(data), tuple(relocations), len(elements)
@@ -612,6 +636,8 @@ class _Parser:
             negative = (match[1] == "-") != (match[2] == "-")
             total += -number.value if negative else number.value
             position = match.end()
+        if abs(total) > _MOST_OFFSET:
+            self.fail(f"{text!r} is too large for an offset in bytes")
         return total
 
 
@@ -747,6 +773,8 @@ class _Body:
             known = self.scope.operands
             texts = _OPERAND.findall(rest) if "[" in rest or "{" in rest or "(" in rest else rest.split(",")
             if opcode.startswith("bra") and opcode.partition(".")[0] == "bra":
+                if not texts:
+                    self.parser.fail(f"{statement.strip()!r} has no target")
                 operands.append(self.reference(texts[0].strip()))
             else:
                 for text in texts:
@@ -805,6 +833,8 @@ class _Body:
             inner = _OPERAND.findall(text[1:-1])
             elements = tuple(self.operand(element.strip()) for element in inner if element.strip())
             return Vector(elements) if first == "{" else Group(elements)
+        if text.count("!") + text.count("|") > 4:
+            self.parser.fail(f"{text!r} is not an operand")
         if first == "!":
             return Negated(self.operand(text[1:].strip()))
         if "|" in text:
@@ -865,9 +895,13 @@ def _debug_strings(text: str) -> dict[tuple[str, int], str]:
 
 def _number(text: str) -> Immediate | None:
     """The literal that the text is, or None when it is none."""
+    if len(text) > _MOST_DIGITS:
+        return None
     if _INTEGER.fullmatch(text):
         digits = text.rstrip("uU").lstrip("+-")
         octal = len(digits) > 1 and digits[0] == "0" and digits.isdigit()
+        if octal and ("8" in digits or "9" in digits):
+            return None
         value = int(digits, 8 if octal else 0)
         return Immediate(-value if text[0] == "-" else value)
     if match := _FLOAT_BITS.fullmatch(text):

@@ -1,0 +1,160 @@
+"""`workbench emulate`: what its arguments mean, what it prints, and that every wrong one ends in a helpful message."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import ml_dtypes
+import numpy as np
+import pytest
+from click.testing import CliRunner, Result
+
+from workbench import cli, emulate
+
+SCALE = """
+extern "C" __global__ void scale(const float* x, float* y, float f, int n) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+#ifdef TWICE
+    f *= 2;
+#endif
+    if (i < n) y[i] = f * x[i];
+}
+"""
+COPY = """
+template <class T> __device__ void copy(const T* x, T* y) { y[threadIdx.x] = x[threadIdx.x]; }
+extern "C" __global__ void copy1(const char* x, char* y) { copy(x, y); }
+extern "C" __global__ void copy2(const short* x, short* y) { copy(x, y); }
+extern "C" __global__ void copy4(const int* x, int* y) { copy(x, y); }
+extern "C" __global__ void copy8(const long long* x, long long* y) { copy(x, y); }
+"""
+LAUNCH = ("scale.cu", "--grid", "2", "--block", "32")
+RIGHT = ("--arg", "x:f32[50]=arange", "--arg", "y:f32[50] => y.npy", "--arg", "f32=0.5", "--arg", "i32=50")
+
+Workbench = Callable[..., Result]
+
+
+@pytest.fixture
+def workbench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Workbench:
+    monkeypatch.chdir(tmp_path)
+    Path("scale.cu").write_text(SCALE)
+    Path("copy.cu").write_text(COPY)
+
+    def run(*arguments: str) -> Result:
+        result = CliRunner().invoke(cli.main, ["emulate", *arguments])
+        if result.exception is not None and not isinstance(result.exception, SystemExit):
+            raise result.exception
+        return result
+
+    return run
+
+
+def test_a_clean_run_prints_saves_and_ends_with_0(workbench: Workbench) -> None:
+    result = workbench(*LAUNCH, *RIGHT, "--print", "2:5")
+    assert result.exit_code == 0, result.output
+    assert "scale: no hazard found" in result.stdout
+    assert "y[2:5] = 1.0 1.5 2.0" in result.stdout
+    assert np.array_equal(np.load("y.npy"), 0.5 * np.arange(50, dtype=np.float32))
+    result = workbench(*LAUNCH, *RIGHT, "--print", "2:5", "--define", "TWICE", "--json")
+    found = json.loads(result.stdout)
+    assert found["arrays"]["y"] == [2, 3, 4]
+    assert found["ok"] is True
+    assert sum(line["warp_instructions"] for line in found["by_line"]) == found["warp_instructions"]
+
+
+def test_a_hazard_is_told_with_its_line_and_ends_with_1(workbench: Workbench) -> None:
+    result = workbench(*LAUNCH, *RIGHT[:-1], "i32=51")
+    assert result.exit_code == 1
+    assert "scale.cu:7: out of bounds: reads 4 bytes at x[50]" in result.stdout
+    found = json.loads(workbench(*LAUNCH, *RIGHT[:-1], "i32=51", "--json", "--seed", "3").stdout)
+    assert found["ok"] is False
+    assert (found["findings"][0]["array"], found["findings"][0]["seed"]) == ("x", 3)
+
+
+@pytest.mark.parametrize("type_name", emulate.DTYPES)
+def test_every_type_is_read_from_and_written_to_files(workbench: Workbench, type_name: str) -> None:
+    dtype = emulate.DTYPES[type_name]
+    x = np.arange(-16, 16).astype(dtype)
+    np.save("x.npy", x if dtype.isbuiltin == 1 else x.view(f"V{dtype.itemsize}"))
+    entry = f"copy{dtype.itemsize}"
+    arguments = ("copy.cu", "--entry", entry, "--grid", "1", "--block", "32")
+    result = workbench(*arguments, "--arg", f"{type_name}=@x.npy", "--arg", f"{type_name}[32] => y.npy")
+    assert result.exit_code == 0, result.output
+    assert np.load("y.npy").tobytes() == x.tobytes()
+    assert type_name in workbench("--help").output
+
+
+def test_fills_hold_what_they_say() -> None:
+    def array(text: str) -> np.ndarray[tuple[int, ...], np.dtype[np.float32]]:
+        found = emulate.parse_argument(text, 0, np.random.default_rng(0)).array
+        assert found is not None
+        return found
+
+    assert array("f32[2,3]=ones").tolist() == [[1] * 3] * 2
+    assert array("bf16[4]=arange").tolist() == list(range(4))
+    assert array("bf16[4]=arange").dtype == ml_dtypes.bfloat16
+    assert np.isnan(array("f16[4]=nan")).all()
+    assert not array("u8[4]=zeros").any()
+    assert abs(array("f32[4000]=random").std() - 1) < 0.1
+    assert array("u8[4000]=random").max() == 255
+    assert np.array_equal(array("i32[9]=random"), array("i32[9]=random"))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--arg", "f3[4]"), "there is no type 'f3'; the types are i8"),
+        (("--arg", "f32[4]=one"), "there is no fill 'one'; the fills are zeros, ones"),
+        (("--arg", "f32[4,x]"), "write for example f32[1024]=random"),
+        (("--arg", "f32[-4]"), "not whole numbers"),
+        (("--arg", "f32"), "write f32=1 for a number or f32[1] for an array"),
+        (("--arg", "f32[4]]"), "is not an argument; write for example"),
+        (("--arg", "i32=1.5"), "'1.5' is not a number that i32 holds"),
+        (("--arg", "u8=256"), "'256' is not a number that u8 holds"),
+        (("--arg", "i32=1 => y.npy"), "only an array can be saved"),
+        (("--arg", "i32[4]=nan"), "integers have no NaN"),
+        (("--arg", "f32[99999999999]"), "2^33 are allowed"),
+        (("--arg", "f32[4]=@scale.cu"), "scale.cu is not a .npy file"),
+        (("--arg", "f64=@x.npy"), "x.npy holds float32, not float64"),
+        (("--arg", "f32[5]=@x.npy"), "has the shape [4]"),
+        (("--arg", "f32[4]", "--arg", "f32[4]"), "4 parameters"),
+        (("--arg", "x:f32[4]", "--arg", "x:f32[4]"), "the same name"),
+        ((*RIGHT, "--print", "3"), "write for example --print 0:8"),
+        ((*RIGHT, "--define", "1=2"), "write for example --define TILE=16"),
+        ((*RIGHT, "--entry", "skale"), "the source has: scale"),
+        ((*RIGHT, "--shared", "307200"), "232448 are allowed"),
+        ((*RIGHT, "--grid", "0"), "1 to 2147483647 are allowed"),
+        ((*RIGHT, "--grid", "1,2,3,4"), "one to three are allowed"),
+        ((*RIGHT, "--block", "a"), "write for example --block 4,2"),
+        ((*RIGHT, "--block", "1024,2"), "1024 are allowed"),
+    ],
+)
+def test_wrong_usage_ends_with_2_and_says_what_would_be_right(
+    workbench: Workbench, arguments: tuple[str, ...], message: str
+) -> None:
+    np.save("x.npy", np.zeros(4, np.float32))
+    result = workbench(*LAUNCH, *arguments)
+    assert result.exit_code == 2, result.output
+    assert result.stderr.count("Error: ") == 1
+    assert message in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("broken.cu", "__global__ void k() { none; }", "undefined"),
+        ("broken.ptx", ".version 8.0\n.entry k() { bogus.f32 %f1; }", "%f1 is not declared"),
+        ("new.ptx", ".version 8.0\n.entry k() { bogus.f32; }", "does not know the operation bogus.f32"),
+        ("none.cu", None, "none.cu: No such file"),
+    ],
+)
+def test_a_source_that_cannot_run_ends_with_1_and_one_message(
+    workbench: Workbench, name: str, text: str | None, message: str
+) -> None:
+    if text is not None:
+        Path(name).write_text(text)
+    result = workbench(name, "--grid", "1", "--block", "1")
+    assert result.exit_code == 1, result.output
+    assert result.stderr.count("Error: ") == 1
+    assert message in result.stderr

@@ -1,0 +1,127 @@
+"""CUDA C++ or PTX, as text or in a file, to a program. The only place that needs a compiler, and only for CUDA C++."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+from .program import Program
+
+__all__ = ["CompileError", "CompilerUnavailable", "load"]
+
+_PTX = re.compile(r"^[ \t]*\.version\b", re.MULTILINE)
+_NAME_OF_TEXT = "kernel.cu"
+
+
+class CompileError(ValueError):
+    """NVRTC refused the source; the message holds what it said."""
+
+
+class CompilerUnavailable(RuntimeError):
+    """CUDA C++ was given and NVRTC cannot be loaded; the message says what to install."""
+
+
+def load(
+    source: str | PathLike[str],
+    *,
+    defines: Mapping[str, str | int] | None = None,
+    include: Sequence[str | PathLike[str]] = (),
+    instantiate: str | None = None,
+) -> Program:
+    """Compiles CUDA C++ for sm_90a, or takes PTX as it is, and decodes it.
+
+    ``source`` is the text, or the path of a ``.cu`` or ``.ptx`` file: a string of several lines, or with a brace, is
+    text. ``defines`` are macros and ``include`` folders for CUDA C++; a file's own folder is searched too.
+    ``instantiate`` is a template to be compiled, such as ``scale<float>``.
+
+    Raises ``CompileError``, ``CompilerUnavailable``, ``PtxSyntaxError``, ``UnsupportedInstruction``, and ``OSError``
+    for a file that cannot be read.
+    """
+    if isinstance(source, str) and ("\n" in source or "{" in source or _PTX.search(source)):
+        path, text = None, source
+    else:
+        path = Path(source)
+        text = path.read_text(errors="replace")
+    if _PTX.search(text) or (path is not None and path.suffix == ".ptx"):
+        return Program.from_ptx(text, str(path) if path else "kernel.ptx")
+    folders = [str(folder) for folder in include]
+    if path is not None:
+        folders.insert(0, str(path.parent))
+    name = str(path) if path else _NAME_OF_TEXT
+    ptx, registers, lowered = _compile(text, name, dict(defines or {}), folders, instantiate)
+    program = Program.from_ptx(ptx, name, sources={name: text})
+    program.registers_per_thread.update(registers)
+    if instantiate is not None and lowered in program.entries:
+        program.entries[instantiate] = program.entries[lowered]
+    return program
+
+
+def _compile(
+    text: str, name: str, defines: Mapping[str, str | int], folders: Sequence[str], instantiate: str | None
+) -> tuple[str, dict[str, int], str]:
+    """PTX, registers a thread by entry as ptxas reports them, and the mangled name of the instance."""
+    nvrtc = _nvrtc()
+    options = ["-arch=sm_90a", "-std=c++17", "-lineinfo", "--ptxas-options=-v"]
+    options += [f"-D{key}={value}" for key, value in defines.items()]
+    options += [f"-I{folder}" for folder in (*folders, *_cuda_headers())]
+    if "\0" in text:
+        raise CompileError(f"{name} holds a zero byte: it is not CUDA C++")
+    program = nvrtc.createProgram(text, name, (), ())
+    try:
+        try:
+            if instantiate is not None:
+                nvrtc.addNameExpression(program, instantiate)
+            nvrtc.compileProgram(program, tuple(options))
+        except nvrtc.NVRTCError as error:
+            log = nvrtc.getProgramLog(program).strip("\0 \n")
+            raise CompileError(f"{Path(name).name} does not compile:\n{log or error}") from None
+        ptx = nvrtc.getPTX(program)
+        lowered = nvrtc.getLoweredName(program, instantiate) if instantiate is not None else ""
+        log = nvrtc.getProgramLog(program)
+    finally:
+        nvrtc.destroyProgram(program)
+    used = re.findall(r"Compiling entry function '([^']+)'.*?Used (\d+) registers", log, re.DOTALL)
+    return (
+        (ptx.decode() if isinstance(ptx, bytes) else str(ptx)).rstrip("\0"),
+        {entry: int(count) for entry, count in used},
+        lowered.decode() if isinstance(lowered, bytes) else str(lowered),
+    )
+
+
+def _nvrtc() -> Any:
+    try:
+        from cupy.cuda import nvrtc
+
+        nvrtc.getVersion()
+    except Exception as error:
+        reason = str(error).splitlines()[0] if str(error) else repr(error)
+        raise CompilerUnavailable(
+            f"CUDA C++ needs NVRTC, the CUDA run-time compiler, which cannot be loaded ({reason}); install it with: "
+            "pip install cupy-cuda13x nvidia-cuda-nvrtc, or give PTX, which needs no compiler"
+        ) from None
+    return nvrtc
+
+
+def _cuda_headers() -> list[str]:
+    """The folder with ``cuda_bf16.h`` and its siblings, where it is installed."""
+    try:
+        from cuda.pathfinder import find_nvidia_header_directory
+
+        found = find_nvidia_header_directory("cudart")
+    except Exception:  # a source that includes none of them compiles all the same
+        return []
+    return [str(found)] if found else []
+
+
+def kernel_name(program: Program, wanted: str) -> str | None:
+    """The entry that a name from the CUDA source means, or None when none or several fit."""
+    if wanted in program.entries:
+        return wanted
+    parts = wanted.split("::")
+    mangled = "".join(f"{len(part)}{part}" for part in parts)
+    mangled = f"_Z{mangled}" if len(parts) == 1 else f"_ZN{mangled}E"
+    fitting = [name for name in program.entries if name.startswith(mangled)]
+    return fitting[0] if len(fitting) == 1 else None
