@@ -17,7 +17,7 @@ def test_the_fastest_stage_that_supports_the_problem_is_chosen():
     aligned = GemmProblem(m=64, n=64, k=64, dtype="bf16")
     odd = GemmProblem(m=64, n=64, k=63, dtype="bf16")
     single = GemmProblem(m=64, n=64, k=64, dtype="fp32", out="fp32")
-    assert ops.choose("gemm", aligned, 90).name == "tma_pipeline"
+    assert ops.choose("gemm", aligned, 90).name == "fitted_tiles"
     assert ops.choose("gemm", odd, 90).name == "tensor_core"
     assert ops.choose("gemm", aligned, 80).name == "tensor_core"
     assert ops.choose("gemm", single, 90).name == "smem_tiling"
@@ -108,5 +108,5 @@ def test_wrong_arguments_are_answered_with_what_is_right(cupy, call, error, says
 
 def test_arrays_that_start_anywhere_get_a_stage_that_takes_them():
     aligned = GemmProblem(m=64, n=64, k=64, dtype="bf16")
-    assert ops.choose("gemm", aligned, 90, alignment=16).name == "tma_pipeline"
+    assert ops.choose("gemm", aligned, 90, alignment=16).name == "fitted_tiles"
     assert ops.choose("gemm", aligned, 90, alignment=2).name == "warp_parallel"

@@ -86,7 +86,11 @@ Argument = str | np.generic | TensorMap
 
 @dataclass(frozen=True)
 class Launch:
-    """One kernel launch: `kernel` is the `extern "C"` entry point; sizes in blocks, threads, bytes and blocks."""
+    """One kernel launch: `kernel` is the `extern "C"` entry point; sizes in blocks, threads, bytes and blocks.
+
+    A `persistent` kernel is right for any number of blocks along x: the device launches no more of them than it can
+    hold at once. It forms no clusters.
+    """
 
     kernel: str
     grid: Dim3
@@ -94,6 +98,7 @@ class Launch:
     args: tuple[Argument, ...]
     shared_bytes: int = 0
     cluster: Dim3 = (1, 1, 1)
+    persistent: bool = False
 
 
 @dataclass(frozen=True)

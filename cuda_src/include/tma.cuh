@@ -18,3 +18,29 @@ __device__ __forceinline__ void tma_load(void* to, const TensorMap& map, Barrier
       "l"(&map), "r"(column), "r"(row), "r"(shared_address(&full))
       : "memory");
 }
+
+// cp.async.bulk.tensor.2d to global memory: copies a box of shared memory to where its first element is (row,
+// column) of the array; what lies outside of the array is left out, but only in whole 16 bytes: a row that
+// ends within 16 bytes is written up to their end. by one thread, after every thread that wrote the box has
+// called async_fence and met this one at a barrier. part of a bulk group
+__device__ __forceinline__ void tma_store(const TensorMap& map, const void* from, int row, int column) {
+  asm volatile("cp.async.bulk.tensor.2d.global.shared::cta.tile.bulk_group [%0, {%2, %3}], [%1];" ::"l"(&map),
+               "r"(shared_address(from)), "r"(column), "r"(row)
+               : "memory");
+}
+
+// fence.proxy.async: makes this thread's ordinary stores to shared memory visible to the copy engine and
+// wgmma
+__device__ __forceinline__ void async_fence() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
+
+// cp.async.bulk.commit_group: the stores this thread asked for since the last commit become one group
+__device__ __forceinline__ void tma_store_commit() {
+  asm volatile("cp.async.bulk.commit_group;" ::: "memory");
+}
+
+// cp.async.bulk.wait_group.read: until at most PENDING of this thread's groups still have to be read, so that
+// the memory of the others may be written again
+template <int PENDING>
+__device__ __forceinline__ void tma_store_wait_read() {
+  asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(PENDING) : "memory");
+}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -127,7 +128,21 @@ class CudaDevice:
         """A function that enqueues one launch on the current stream, its arguments already encoded."""
         function = self.function(compiled, launch)
         args = tuple(self._argument(a, arrays, pointers) for a in launch.args)
-        return lambda: function(launch.grid, launch.block, args, shared_mem=launch.shared_bytes)
+        grid = launch.grid
+        if launch.persistent:
+            grid = (max(1, min(grid[0], self._resident(function, launch))), *grid[1:])
+        return lambda: function(grid, launch.block, args, shared_mem=launch.shared_bytes)
+
+    def _resident(self, function: Any, launch: Launch) -> int:
+        """Blocks of a launch that the device holds at once."""
+        from cuda.bindings import driver
+
+        error, most = driver.cuOccupancyMaxActiveBlocksPerMultiprocessor(
+            driver.CUfunction(function.kernel.ptr), math.prod(launch.block), launch.shared_bytes
+        )
+        if int(error):
+            raise Fault(Verdict.LAUNCH_ERROR, f"{launch.kernel}: the driver does not say how many blocks fit: {error}")
+        return int(most) * int(self.properties["multiProcessorCount"])
 
     def _argument(self, argument: Argument, arrays: Mapping[str, Array], pointers: Mapping[str, int]) -> Any:
         if isinstance(argument, str):

@@ -25,6 +25,9 @@ except ImportError as error:  # the C++ core was not built
 MOST_WARP_INSTRUCTIONS = 100_000_000
 """Of one block, before it counts as hung: some seconds. A kernel that waits in a loop for ever ends here."""
 
+MOST_PERSISTENT_BLOCKS = 2
+"""Blocks of a persistent launch: few, so that small problems already make every block work on several items."""
+
 
 @lru_cache(maxsize=256)
 def _program(key: str, ptx: str, source: str) -> emulator.Program:
@@ -109,10 +112,11 @@ class _EmulatedPlan:
     def run(self) -> None:
         self.statistics.clear()
         for launch in self._plan.launches:
+            most = MOST_PERSISTENT_BLOCKS if launch.persistent else launch.grid[0]
             try:
                 statistics = emulator.launch(
                     self._program.entries[launch.kernel],
-                    launch.grid,
+                    (min(launch.grid[0], most), *launch.grid[1:]),
                     launch.block,
                     [self._argument(a) for a in launch.args],
                     memory=self._memory,

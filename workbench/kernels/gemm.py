@@ -152,6 +152,10 @@ def _suite() -> tuple[GemmProblem, ...]:
         for m, n, k in shapes
         for layout in ("nt", "nn")
     ]
+    half += [
+        GemmProblem(m=m, n=n, k=k, dtype="bf16", out="bf16", layout="nt")
+        for m, n, k in ((128, 8192, 8192), (4096, 4096, 512))
+    ]
     single = [GemmProblem(m=s, n=s, k=s, dtype="fp32", out="fp32", layout="nn") for s in (1024, 4096)]
     return (*half, *single)
 
@@ -286,3 +290,80 @@ def tma_pipeline(p: GemmProblem, size: Mapping[str, int]) -> Launch:
         ),
         shared_bytes=stages * slices + staged + barriers,
     )
+
+
+SHARED_BYTES = 227 * 1024
+"""All the shared memory of a block: kernels on `lcsf.cuh` make of it a ring as deep as it goes."""
+
+PADDED_C = GemmProblem(m=130, n=257, k=72, dtype="bf16", out="bf16", pad_c=7)
+"""A TMA store would write beyond the columns of this C, up to the next 16 bytes (an H200 does, the emulator not)."""
+
+
+def _lcsf_launch(p: GemmProblem, size: Mapping[str, int], kernel: str, split: int = 1) -> Launch:
+    """A cluster of `split` blocks for every tile of C. Where C can have no tensor map, one of A stands in, unused."""
+    m, n, k = size["BLOCK_M"], size["BLOCK_N"], size["BLOCK_K"]
+    out = dtype_of(p.out).itemsize
+    panel, warp_rows = 128 // dtype_of(p.dtype).itemsize, 16
+    return Launch(
+        kernel,
+        (ceil_div(p.m, m) * ceil_div(p.n, n) * split, 1, 1),
+        (128 * (1 + m // 64), 1, 1),
+        (
+            TensorMap("A", box=(m, k)),
+            TensorMap("B", box=(n, k) if p.layout == "nt" else (k, panel)),
+            TensorMap("C", box=(warp_rows, 128 // out)) if p.ldc * out % 16 == 0 else TensorMap("A", box=(m, k)),
+            "C",
+            *(np.int32(x) for x in (p.m, p.n, p.k, p.ldc)),
+        ),
+        shared_bytes=SHARED_BYTES,
+        cluster=(split, 1, 1),
+        persistent=split == 1,
+    )
+
+
+@GEMM.stage(
+    "persistent",
+    source="gemm/6_persistent.cu",
+    idea="blocks that stay take one tile after the other; loads and stores of neighbouring tiles overlap",
+    supports=lambda p: _half_only(p) or _tensor_maps(p),
+    parameters={"BLOCK_M": 128, "BLOCK_N": 256, "BLOCK_K": 64, "GROUP_M": 16},
+    architecture=90,
+    corners=(PADDED_C,),
+)
+def persistent(p: GemmProblem, size: Mapping[str, int]) -> Launch:
+    return _lcsf_launch(p, size, "gemm_persistent")
+
+
+def _blocks(p: GemmProblem, size: Mapping[str, int], width: int, split: int) -> int:
+    """Blocks at work on tiles of C `width` wide, `split` sharing one; 0 where they are too many or k is too short."""
+    blocks = ceil_div(p.m, size["BLOCK_M"]) * ceil_div(p.n, width) * split
+    return blocks if blocks <= size["BLOCKS"] and split <= ceil_div(p.k, size["BLOCK_K"]) else 0
+
+
+@GEMM.stage(
+    "split_k",
+    source="gemm/7_split_k.cu",
+    idea="where tiles are few, clusters of two blocks split k and add up through distributed shared memory",
+    supports=lambda p: _half_only(p) or _tensor_maps(p),
+    parameters={"BLOCK_M": 128, "BLOCK_N": 256, "BLOCK_K": 64, "GROUP_M": 16, "BLOCKS": 128},
+    architecture=90,
+    corners=(PADDED_C,),
+)
+def split_k(p: GemmProblem, size: Mapping[str, int]) -> Launch:
+    split = 2 if _blocks(p, size, size["BLOCK_N"], 2) else 1
+    return _lcsf_launch(p, size, f"gemm_split_k_{split}", split)
+
+
+@GEMM.stage(
+    "fitted_tiles",
+    source="gemm/8_fitted_tiles.cu",
+    idea="tiles are as wide as leaves enough of them for the device, k split or not",
+    supports=lambda p: _half_only(p) or _tensor_maps(p),
+    parameters={"BLOCK_M": 128, "BLOCK_K": 64, "GROUP_M": 16, "BLOCKS": 128},
+    architecture=90,
+    corners=(PADDED_C,),
+)
+def fitted_tiles(p: GemmProblem, size: Mapping[str, int]) -> Launch:
+    choices = ((256, 1), (256, 2), (128, 1), (128, 2))
+    width, split = max(choices, key=lambda c: _blocks(p, size, *c))  # the first of equals
+    return _lcsf_launch(p, {**size, "BLOCK_N": width}, f"gemm_fitted_tiles_{width}_{split}", split)

@@ -1,0 +1,29 @@
+// clusters: blocks that run at the same time and can write into each other's shared memory. sm_90.
+#pragma once
+#include "shared.cuh"
+
+// %cluster_ctarank: which block of its cluster this is
+__device__ __forceinline__ int cluster_rank() {
+  int rank;
+  asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
+  return rank;
+}
+
+// barrier.cluster: until every thread of the cluster that has not exited is here. what they wrote before,
+// remotely too, is visible after
+__device__ __forceinline__ void cluster_sync() {
+  asm volatile("barrier.cluster.arrive.release;\nbarrier.cluster.wait.acquire;" ::: "memory");
+}
+
+// mapa and st.shared::cluster.v4: stores 16 bytes where `to` lies in block `rank`. that block must have
+// started, and must not have ended
+__device__ __forceinline__ void cluster_store(float4* to, int rank, float4 v) {
+  asm volatile(
+      "{\n"
+      ".reg .u32 there;\n"
+      "mapa.shared::cluster.u32 there, %0, %1;\n"
+      "st.shared::cluster.v4.f32 [there], {%2, %3, %4, %5};\n"
+      "}" ::"r"(shared_address(to)),
+      "r"(rank), "f"(v.x), "f"(v.y), "f"(v.z), "f"(v.w)
+      : "memory");
+}

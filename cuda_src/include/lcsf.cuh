@@ -1,0 +1,142 @@
+// load, compute, store, finish: the frame of a kernel whose warps specialise. persistent blocks work through
+// items; one thread, the producer, loads the inputs of an item step by step, ahead of time and across items;
+// warpgroups of consumers compute on them and finish the item. sm_90a.
+//
+// the author writes a struct, here Kernel, of types
+//
+//   globals         what the kernel was given
+//   input_block     what one step loads; as many as fit into shared memory form the ring
+//   finish_block    shared memory of one consumer warpgroup, for its results on their way out
+//   common_state    what producer and consumers know of an item. its `steps` says how often to load
+//   consumer_state  what a consumer carries from step to step, in registers
+//
+// and these, all static __device__ __forceinline__:
+//
+//   common_setup(globals, common, item)
+//       describes the block's item 0, 1, ...; false where there is none
+//   producer::load(globals, common, input, full, step)
+//       by one thread: asks for the bytes of one input_block, all of them, and has them reported to `full`
+//   consumer::setup(common, state)
+//       before the first step of an item
+//   consumer::compute(common, state, input)
+//       a step. its own reads of `input` may still be in flight, those of the step before may not
+//   consumer::drain()
+//       waits for all reads in flight
+//   consumer::finish(globals, common, state, finish_block, ring)
+//       the end of an item: the producer is already loading the next. if there is none the ring may be used
+//
+// a constant CONSUMERS says how many warpgroups consume.
+//
+// the template owns the rest: the loop, the ring and its barriers, its depth, registers, and the waiting for
+// stores in flight before the block ends.
+#pragma once
+#include "tma.cuh"
+#include "wgmma.cuh"
+
+template <class Kernel>
+struct Lcsf {
+  using globals = typename Kernel::globals;
+  using input_block = typename Kernel::input_block;
+  using finish_block = typename Kernel::finish_block;
+  using common_state = typename Kernel::common_state;
+  using consumer_state = typename Kernel::consumer_state;
+  using producer = typename Kernel::producer;
+  using consumer = typename Kernel::consumer;
+
+  static constexpr int LANES = 32, CONSUMERS = Kernel::CONSUMERS;
+  static constexpr int THREADS = (1 + CONSUMERS) * WARPGROUP;
+  static constexpr int CONSUMER_WARPS = CONSUMERS * WARPGROUP / LANES;
+  static constexpr int SHARED_BYTES = 227 * 1024;  // all that a block may have: ask for it at launch
+
+  // what remains of shared memory beside the finish blocks is the ring
+  static constexpr int ALIGNMENT = 1024;  // of the 128-byte swizzle
+  static constexpr int FIXED = CONSUMERS * sizeof(finish_block) + ALIGNMENT;
+  static constexpr int DEPTH =
+      (SHARED_BYTES - FIXED) / static_cast<int>(sizeof(input_block) + 2 * sizeof(Barrier));
+  static_assert(DEPTH >= 2,
+                "not even two input blocks fit beside the finish blocks: make one of them smaller");
+  static_assert(sizeof(input_block) % ALIGNMENT == 0 && sizeof(finish_block) % ALIGNMENT == 0,
+                "input_block and finish_block have to be multiples of 1024 bytes: pad them");
+
+  // a thread starts with an equal share of the registers. the producer keeps few, the consumers take the rest
+  static constexpr int UNIT = 8, REGISTER_FILE = 64 * 1024;
+  static constexpr int SHARE = REGISTER_FILE / THREADS / UNIT * UNIT, PRODUCER_REGISTERS = 40;
+  static constexpr int LEFT = (SHARE * (1 + CONSUMERS) - PRODUCER_REGISTERS) / CONSUMERS / UNIT * UNIT;
+  static constexpr int CONSUMER_REGISTERS = LEFT < 240 ? LEFT : 240;
+  static_assert(CONSUMERS >= 2 && CONSUMERS <= 3,
+                "one consumer warpgroup cannot use the registers, four have too few: take 2 or 3");
+
+  struct Shared {
+    alignas(ALIGNMENT) input_block ring[DEPTH];
+    finish_block finish[CONSUMERS];
+    Barrier full[DEPTH], empty[DEPTH];  // all bytes have come; all consumer warps are done
+  };
+  static_assert(sizeof(Shared) <= SHARED_BYTES, "the ring is too deep");
+
+  // a place in the ring, and the parity of the round
+  struct Place {
+    int slot = 0, parity = 0;
+
+    __device__ __forceinline__ void advance() {
+      if (++slot == DEPTH) slot = 0, parity ^= 1;
+    }
+  };
+
+  static __device__ __forceinline__ void produce(const globals& g, Shared& shared) {
+    Place to;
+    common_state common;
+    for (int item = 0; Kernel::common_setup(g, common, item); ++item)
+      for (int step = 0; step < common.steps; ++step, to.advance()) {
+        mbarrier_wait(shared.empty[to.slot], to.parity ^ 1);
+        mbarrier_arrive_expect(shared.full[to.slot], sizeof(input_block));
+        producer::load(g, common, shared.ring[to.slot], shared.full[to.slot], step);
+      }
+  }
+
+  static __device__ __forceinline__ void consume(const globals& g, Shared& shared) {
+    Place from;
+    common_state common;
+    const auto release = [&](int slot) {
+      __syncwarp();
+      if (threadIdx.x % LANES == 0) mbarrier_arrive(shared.empty[slot]);
+    };
+    for (int item = 0; Kernel::common_setup(g, common, item); ++item) {
+      consumer_state state;
+      consumer::setup(common, state);
+      int before = -1;  // the slot of the step before
+      for (int step = 0; step < common.steps; ++step, from.advance()) {
+        mbarrier_wait(shared.full[from.slot], from.parity);
+        consumer::compute(common, state, shared.ring[from.slot]);
+        if (before >= 0) release(before);
+        before = from.slot;
+      }
+      consumer::drain();
+      if (before >= 0) release(before);
+      consumer::finish(g, common, state, shared.finish[warpgroup()], shared.ring);
+    }
+    tma_store_wait_read<0>();
+  }
+
+  // which consumer this thread belongs to
+  static __device__ __forceinline__ int warpgroup() { return threadIdx.x / WARPGROUP - 1; }
+
+  // the kernel: THREADS threads, SHARED_BYTES bytes at `memory`
+  static __device__ __forceinline__ void run(const globals& g, unsigned char* memory) {
+    Shared& shared = *reinterpret_cast<Shared*>(memory);
+    if (threadIdx.x == 0) {
+      for (int s = 0; s < DEPTH; ++s) {
+        mbarrier_init(shared.full[s], 1);
+        mbarrier_init(shared.empty[s], CONSUMER_WARPS);
+      }
+      mbarrier_init_fence();
+    }
+    __syncthreads();
+    if (threadIdx.x < WARPGROUP) {
+      keep_registers<PRODUCER_REGISTERS>();
+      if (threadIdx.x == 0) produce(g, shared);
+    } else {
+      take_registers<CONSUMER_REGISTERS>();
+      consume(g, shared);
+    }
+  }
+};
