@@ -84,6 +84,28 @@ TEST(a_missing_barrier_is_an_uninitialised_read) {
         result.fault.space == emu::Space::shared);
 }
 
+TEST(two_warps_that_store_to_one_word_race) {
+  for (const bool barrier : {false, true}) {
+    Assembler a;
+    const emu::Operand address = a.constant(16u), value = Assembler::special(Special::ctaid_x);
+    const int first = a.row("st.shared.b32", {address, value});
+    if (barrier) a.row("bar.sync", {a.constant(0u), Assembler::absent()});
+    a.row("exit");
+    for (const uint64_t seed : {0u, 1u, 2u}) {
+      Device device;
+      device.launch.block[0] = 64;
+      device.launch.shared_bytes = 1024;
+      device.launch.seed = seed;
+      const emu::Fault fault = device.run(a).fault;  // a barrier afterwards changes nothing
+      CHECK(fault.kind == FaultKind::race && fault.pc == first && fault.other_pc == first);
+      CHECK(fault.space == emu::Space::shared && fault.address == 16 && fault.other_block == 0);
+      CHECK(fault.warp + fault.other_warp == 1 && fault.info == (emu::kWrites | emu::kOtherWrites));
+      device.launch.checks &= ~emu::kCheckRaces;
+      CHECK(device.run(a).fault.kind == FaultKind::none);
+    }
+  }
+}
+
 TEST(accesses_out_of_bounds_and_misaligned) {
   for (const int64_t offset : {int64_t{4096 - 31 * 4}, int64_t{2}, int64_t{-4}}) {
     Assembler a;
@@ -166,6 +188,7 @@ TEST(blocks_may_wait_for_each_other_when_both_are_resident) {
       device.launch.resident_blocks = resident;
       device.launch.threads = threads;
       device.launch.budget = 1000000;
+      device.launch.checks &= ~emu::kCheckRaces;  // the flag is a plain word
       const FaultKind kind = device.run(a).fault.kind;
       CHECK(kind == (resident == 2 ? FaultKind::none : FaultKind::budget));
     }

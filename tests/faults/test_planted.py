@@ -122,6 +122,30 @@ def test_a_loop_without_end(verify):
     assert failure.verdict in (Verdict.LIVELOCK, Verdict.UNINITIALISED)
 
 
+def test_a_tile_overwritten_while_other_warps_read_it(verify):
+    failure = verify("gemm:smem_tiling", "    __syncthreads();  // everyone has read the slice before\n", "")
+    assert failure.verdict is Verdict.RACE
+    assert "__syncthreads() is missing between" in failure.message
+
+
+def test_a_tile_read_before_all_of_it_has_come(verify):
+    failure = verify("gemm:smem_tiling", "    __syncthreads();\n\n#pragma unroll\n", "\n#pragma unroll\n")
+    assert failure.verdict in (Verdict.RACE, Verdict.UNINITIALISED)
+
+
+def test_a_wait_for_copies_on_the_wrong_side_of_the_barrier(verify):
+    comment = "// this slice has come for everyone, and everyone is done with the slice before"
+    wait = "    cp_async_wait<STAGES - 2>();\n"
+    barrier = f"    __syncthreads();  {comment}\n"
+    failure = verify("gemm:tensor_core", wait + barrier, barrier + wait)
+    assert failure.verdict in (Verdict.RACE, Verdict.IN_FLIGHT, Verdict.UNINITIALISED)
+
+
+def test_warps_that_store_what_other_blocks_store(verify):
+    failure = verify("vector_add:naive", "if (i < n) c[i]", "if (i < n) c[i % blockDim.x]")
+    assert failure.verdict is Verdict.RACE
+
+
 def test_every_finding_of_the_emulator_is_a_verdict():
     from workbench.emulator import FindingKind
 

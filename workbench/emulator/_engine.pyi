@@ -15,6 +15,7 @@ RANK_SHIFT: int
 CHECK_INITIALISED: int
 CHECK_IN_FLIGHT: int
 CHECK_EXITED_MEMBERS: int
+CHECK_RACES: int
 ISAS: list[str]
 
 def operations() -> list[tuple[str, str]]:
@@ -73,6 +74,9 @@ class Fault:
     space: str
     info: int
     detail: int
+    other_block: int
+    other_warp: int
+    other_lane: int
 
 class Waiting:
     block: int
@@ -110,6 +114,6 @@ def launch(
     time_slice: int = 2000,
     seed: int = 0,
     budget: int = 2**63,
-    checks: int = 7,
+    checks: int = 15,
     isa: str | None = None,
 ) -> Result: ...

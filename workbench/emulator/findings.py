@@ -31,6 +31,7 @@ class FindingKind(StrEnum):
     READ_ONLY = "read_only"
     IN_FLIGHT = "in_flight"
     ACCUMULATOR_IN_FLIGHT = "accumulator_in_flight"
+    RACE = "race"
     DEADLOCK = "deadlock"
     LIVELOCK = "livelock"
     MBARRIER_MISUSE = "mbarrier_misuse"
@@ -321,6 +322,60 @@ class _Explainer:
         if opcode.startswith("wgmma"):
             return "wgmma.commit_group, then wgmma.wait_group, before its operands are touched"
         return "wait for it first"
+
+    def explain_race(self) -> tuple[str, str]:
+        """What the two accesses are, and what would put them in order."""
+        seen = self.seen
+        element, _ = self.element()
+        writes, wrote, together, copied = (bool(seen.info & bit) for bit in (1, 2, 4, 8))
+        here = self.access if self.access == "updates" or not writes else "writes"
+        if together:
+            return (
+                f"lanes {seen.other_lane} and {seen.lane} write different values to {element} in one instruction",
+                "give each lane its own element, let one lane store, or use an atomic",
+            )
+        other = self.other.location if self.other else None
+        line = str(other) if other else "an unknown line"
+        before = "writes" if wrote else "reads"
+        if copied:
+            message = f"{here} {element}, which the copy at {_through(other) if other else line} writes"
+            return f"{message}: nothing puts this after it", "wait for the phase of its mbarrier first"
+        if self.other and self.other.opcode.startswith(("atom", "red")):
+            before = "updates"
+        who = self.other_access()
+        message = f"{here} {element}, which {who} {before} at {_through(other) if other else line}"
+        message += ", and nothing puts one before the other"
+        return message, self.race_advice(line)
+
+    def other_access(self) -> str:
+        """Who made the other access of a race: a lane of this warp, another warp, another block."""
+        seen = self.seen
+        lane = f"lane {seen.other_lane} of " if seen.other_lane >= 0 else ""
+        if seen.other_block == seen.block and seen.other_warp == seen.warp:
+            return f"lane {seen.other_lane} of the same warp" if lane else "another lane of the same warp"
+        if seen.other_block == seen.block:
+            return f"{lane}warp {seen.other_warp}"
+        return f"{lane}warp {seen.other_warp} of block {self.context.block_position(seen.other_block)}"
+
+    def race_advice(self, line: str) -> str:
+        seen = self.seen
+        here = str(self.instruction.location) if self.instruction and self.instruction.location else "this line"
+        between = f"between {line} and {here}" if line != here else f"between two runs of {here}"
+        atomic = bool(seen.info & 1) and bool(seen.info & 2)
+        if seen.other_block == seen.block and seen.other_warp == seen.warp:
+            return f"__syncwarp() is missing {between}"
+        if seen.other_block == seen.block:
+            opcode = self.other.opcode if self.other else ""
+            if opcode.startswith(("cp.async.ca", "cp.async.cg")):
+                return f"cp.async.wait_group in the copying thread, then __syncthreads(), is missing {between}"
+            return f"__syncthreads() is missing {between}" + (", or both must be atomic" if atomic else "")
+        if seen.space == "shared":
+            return f"a cluster barrier is missing {between}"
+        return (
+            "blocks run in any order: let one block own the element"
+            + (", make both accesses atomic" if atomic else "")
+            + ", hand over with __threadfence() and an atomic flag on both sides, or use two launches"
+        )
 
     def explain_accumulator_in_flight(self) -> tuple[str, str]:
         other = f"the wgmma at {_through(self.other.location)}" if self.other else "a wgmma"

@@ -47,7 +47,8 @@ class Checks(IntFlag):
     INITIALISED = 1
     IN_FLIGHT = 2
     EXITED_MEMBERS = 4
-    ALL = 7
+    RACES = 8
+    ALL = 15
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@
 
 #include "atomic_update.hpp"
 #include "memory.hpp"
+#include "race.hpp"
 
 namespace workbench::emulator::WORKBENCH_ISA {
 namespace {
@@ -32,6 +33,7 @@ void atomic(Warp& warp, const Instruction& instruction) {
   uint8_t* pointer[kLanes];
   read_addresses(warp, operands[0], address);
   resolve(warp, static_cast<Space>(instruction.variant & 15), address, sizeof(T), Access::atomic, pointer);
+  race_released(warp, static_cast<Space>(instruction.variant & 15), address, instruction.flags, true);
   const Source<T> b(warp, operands[1]), c(warp, operands[Sources]);
   Cell<T> old[kLanes] = {};
   for_lanes(warp.active, [&](int l) {
@@ -42,7 +44,9 @@ void atomic(Warp& warp, const Instruction& instruction) {
         return Op()(value, b[l]);
     }));
   });
-  if (!reduction) write_cells(warp, instruction.operands[0], old);
+  if (reduction) return;
+  race_acquired(warp, static_cast<Space>(instruction.variant & 15), address, instruction.flags);
+  write_cells(warp, instruction.operands[0], old);
 }
 
 // red and atom on a vector of floats in global memory: each element is atomic by itself

@@ -1,4 +1,5 @@
 // Control: branches, exit, and the barriers of a block, a warp and a cluster.
+#include "race.hpp"
 #include "scheduler.hpp"
 
 namespace workbench::emulator::WORKBENCH_ISA {
@@ -59,6 +60,7 @@ void write_reduction(Block& block, int number) {
 
 void complete(Block& block, int number) {
   write_reduction(block, number);
+  race_barrier_completed(block, number, block.barriers[number].expected == 0);
   for (Warp& warp : block.warps) {
     int32_t pc = -1;
     for (Group& group : warp.groups) {
@@ -133,6 +135,7 @@ Flow wait_at_barrier(Warp& warp, const Instruction& instruction, uint32_t lanes)
 Flow arrive_at_barrier(Warp& warp, const Instruction& instruction, uint32_t lanes) {
   int count;
   const int number = enter_barrier(warp, instruction, lanes, count);
+  if (warp.races) race_arrive(warp, warp.block->races->barriers[number]);
   warp.block->barriers[number].arrived += instruction.variant & kAligned ? kLanes : __builtin_popcount(lanes);
   check_barriers(*warp.block);
   return {lanes};
@@ -140,8 +143,8 @@ Flow arrive_at_barrier(Warp& warp, const Instruction& instruction, uint32_t lane
 
 // ---- a warp's own barrier: lanes may wait at different instructions
 
-Flow warp_barrier(Warp& warp, const Instruction& instruction, uint32_t lanes) {
-  const uint32_t members = source_cells<uint32_t>(warp, instruction.operands[0])[__builtin_ctz(lanes)];
+// The lanes that name one mask; those that may go on.
+uint32_t join_warp_barrier(Warp& warp, uint32_t members, uint32_t lanes) {
   if (lanes & ~members)
     warp.fault(FaultKind::not_member, __builtin_ctz(lanes & ~members), 0, Space::none, members);
   if ((members & ~warp.alive) && warp.machine->check_exited)
@@ -153,14 +156,28 @@ Flow warp_barrier(Warp& warp, const Instruction& instruction, uint32_t lanes) {
   const uint32_t needed = members & warp.alive;
   if ((here & needed) != needed) {
     warp.groups.push_back({lanes, warp.pc, Wait::warp_barrier, members});
-    return {0};
+    return 0;
   }
   for (Group& group : warp.groups)
     if (group.wait == Wait::warp_barrier && group.key == members) {
       group.wait = Wait::none;
       ++group.pc;
     }
-  return {lanes};
+  race_lanes_joined(warp, here);
+  return lanes;
+}
+
+Flow warp_barrier(Warp& warp, const Instruction& instruction, uint32_t lanes) {
+  const uint32_t* masks = source_cells<uint32_t>(warp, instruction.operands[0]);
+  uint32_t through = 0;
+  for (uint32_t left = lanes; left;) {
+    const uint32_t members = masks[__builtin_ctz(left)];
+    uint32_t here = 0;
+    for_lanes(left, [&](int l) { here |= (masks[l] == members ? 1u : 0u) << l; });
+    left &= ~here;
+    through |= join_warp_barrier(warp, members, here);
+  }
+  return {through};
 }
 
 // ---- the cluster's barrier: every thread arrives once a phase; waiting is separate
@@ -171,13 +188,16 @@ uint32_t threads_alive(const Cluster& cluster) {
   return alive;
 }
 
-Flow cluster_arrive(Warp& warp, const Instruction&, uint32_t lanes) {
+constexpr int kRelaxed = 1;
+
+Flow cluster_arrive(Warp& warp, const Instruction& instruction, uint32_t lanes) {
   Cluster& cluster = *warp.block->cluster;
   for_lanes(lanes, [&](int l) {
     if (warp.cluster_phase[l] > cluster.barrier_phase)
       warp.fault(FaultKind::barrier_mismatch, l, 0, Space::none, 1, 1);  // arrived twice without waiting
     warp.cluster_phase[l] = cluster.barrier_phase + 1;
   });
+  if (warp.races && instruction.variant != kRelaxed) race_arrive(warp, cluster.races->arriving);
   cluster.barrier_arrived += static_cast<uint32_t>(__builtin_popcount(lanes));
   check_cluster_barrier(cluster);
   return {lanes};
@@ -192,6 +212,10 @@ Flow cluster_wait(Warp& warp, const Instruction&, uint32_t lanes) {
     if (warp.cluster_phase[l] <= cluster.barrier_phase) through |= 1u << l;
   });
   if (lanes & ~through) warp.groups.push_back({lanes & ~through, warp.pc, Wait::cluster});
+  if (warp.races && through) {
+    race_learn(warp, cluster.races->completed);
+    race_lanes_joined(warp, through);
+  }
   return {through};
 }
 
@@ -200,6 +224,7 @@ Flow cluster_wait(Warp& warp, const Instruction&, uint32_t lanes) {
 Flow exit_lanes(Warp& warp, const Instruction&, uint32_t lanes) {
   Block& block = *warp.block;
   check_finished(warp, lanes);
+  race_exit(warp);
   Cluster& cluster = *block.cluster;
   for_lanes(lanes, [&](int l) {  // a thread that has exited counts as arrived, once
     if (warp.cluster_phase[l] > cluster.barrier_phase) --cluster.barrier_arrived;
@@ -235,12 +260,15 @@ Flow yield(Warp&, const Instruction&, uint32_t lanes) { return {lanes, true}; }
 
 void nothing(Warp&, const Instruction&) {}
 
+void fence(Warp& warp, const Instruction& instruction) { race_fence(warp, instruction.flags); }
+
 }  // namespace
 
 void check_cluster_barrier(Cluster& cluster) {
   if (cluster.barrier_arrived == 0 || cluster.barrier_arrived < threads_alive(cluster)) return;
   cluster.barrier_arrived = 0;
   ++cluster.barrier_phase;
+  if (cluster.races) race_cluster_completed(*cluster.races);
   for (Warp* warp : cluster.warps)
     for (Group& group : warp->groups)
       if (group.wait == Wait::cluster) group.wait = Wait::none;  // the wait is tried again, and passes
@@ -274,14 +302,16 @@ void add_control_operations(Table& table) {
   table.add_control("bar.warp.sync", "w", warp_barrier);
   for (const char* aligned : {"", ".aligned"}) {
     for (const char* order : {"", ".release", ".relaxed"})
-      table.add_control("barrier.cluster.arrive" + std::string(order) + aligned, "", cluster_arrive);
+      table.add_control("barrier.cluster.arrive" + std::string(order) + aligned, "", cluster_arrive,
+                        std::string(order) == ".relaxed" ? kRelaxed : 0);
     for (const char* order : {"", ".acquire"})
       table.add_control("barrier.cluster.wait" + std::string(order) + aligned, "", cluster_wait);
   }
 
-  for (const char* name : {"fence", "fence.proxy", "fence.mbarrier_init", "nop", "griddepcontrol.wait",
+  for (const char* name : {"fence.proxy", "fence.mbarrier_init", "nop", "griddepcontrol.wait",
                            "griddepcontrol.launch_dependents"})
     table.add(name, "", nothing);
+  table.add("fence", "", fence);
   table.add("pmevent", "w", nothing);
   table.add("setmaxnreg.inc.sync.aligned.u32", "w", nothing);
   table.add("setmaxnreg.dec.sync.aligned.u32", "w", nothing);

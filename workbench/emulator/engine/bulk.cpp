@@ -6,6 +6,7 @@
 #include "atomic_update.hpp"
 #include "mbarrier.hpp"
 #include "memory.hpp"
+#include "race.hpp"
 
 namespace workbench::emulator::WORKBENCH_ISA {
 namespace {
@@ -107,8 +108,10 @@ void send(Warp& warp, Transfer transfer, uint32_t destination, uint64_t barrier,
   transfer.shared = offset;
   transfer.barrier = place.offset;
   const auto to = [&](Block& block, Block& barrier_block) {
-    require_mbarrier(warp, {&barrier_block, place.offset}, lane);
+    const uint64_t phase = require_mbarrier(warp, {&barrier_block, place.offset}, lane).phase;
     mark_in_flight(warp, block, offset, transfer.bytes, lane);
+    race_bulk_issued(warp, block, offset, transfer.bytes, static_cast<uint32_t>(lane), barrier_block,
+                     place.offset, phase);
     transfer.block = &block;
     transfer.barrier_block = &barrier_block;
     warp.block->cluster->loads.push_back(transfer);
@@ -304,7 +307,12 @@ void wait_group(Warp& warp, const Instruction& instruction) {
     return t.warp == warp.id && (warp.active >> t.lane & 1) && t.group + left < warp.bulk_group[t.lane];
   };
   for (const Transfer& transfer : stores)
-    if (due(transfer)) carry_out(AsIssuer(transfer).warp(), transfer);
+    if (due(transfer)) {
+      const AsIssuer issuer(transfer);
+      carry_out(issuer.warp(), transfer);
+      race_shared_run(issuer.warp(), *transfer.block, transfer.shared, transfer.bytes, Access::read,
+                      static_cast<uint32_t>(transfer.lane));  // reading lasted until now
+    }
   stores.erase(std::remove_if(stores.begin(), stores.end(), due), stores.end());
 }
 
@@ -318,8 +326,10 @@ void land_transfer(Cluster& cluster, size_t index) {
   const AsIssuer issuer(transfer);
   carry_in(issuer.warp(), transfer);
   landed(*transfer.block, transfer.shared, transfer.bytes);
-  mbarrier_update(issuer.warp(), {transfer.barrier_block, transfer.barrier}, transfer.lane, 0,
-                  -static_cast<int64_t>(transfer.bytes));
+  const MbarrierPlace told{transfer.barrier_block, transfer.barrier};
+  race_mbarrier_landed(issuer.warp(), *told.block, told.offset,
+                       require_mbarrier(issuer.warp(), told, transfer.lane).phase);
+  mbarrier_update(issuer.warp(), told, transfer.lane, 0, -static_cast<int64_t>(transfer.bytes));
 }
 
 void check_finished(Warp& warp, uint32_t exiting) {

@@ -4,6 +4,7 @@
 
 #include "mbarrier.hpp"
 #include "memory.hpp"
+#include "race.hpp"
 
 namespace workbench::emulator::WORKBENCH_ISA {
 namespace {
@@ -46,6 +47,7 @@ void copy(Warp& warp, const Instruction& instruction) {  // [dst], [src], size{,
     const uint32_t offset = static_cast<uint32_t>(destination[l]);
     if (offset & (size - 1)) warp.fault(FaultKind::misaligned, l, offset, Space::shared, size);
     mark_in_flight(warp, *warp.block, offset, size, l);
+    race_copy_issued(warp, *warp.block, offset, size, static_cast<uint32_t>(l));
     warp.copies.push_back(
         {offset, pointer[l], bytes[l], size, warp.copy_group[l], ++warp.copy_sequence, l, warp.pc});
   });
@@ -65,6 +67,7 @@ void land(Warp& warp, Due due) {
     if (copy.bytes) std::memcpy(destination, copy.source, copy.bytes);
     std::memset(destination + copy.bytes, 0, copy.size - copy.bytes);
     landed(block, copy.destination, copy.size);
+    race_copy_landed(warp, block, copy.destination, copy.size, static_cast<uint32_t>(copy.lane), copy.pc);
   }
   warp.copies.erase(kept, warp.copies.end());
 }
@@ -115,6 +118,7 @@ void land_copy_arrival(Cluster& cluster) {
   });
   const int32_t pc =
       std::exchange(warp.pc, arrival.pc);  // a fault is the arrival's, not what the warp does now
+  race_mbarrier_arrive(warp, *arrival.block, arrival.barrier);
   mbarrier_update(warp, {arrival.block, arrival.barrier}, arrival.lane, 1, 0);
   warp.pc = pc;
 }

@@ -69,7 +69,8 @@ const std::vector<std::string>& fault_names() {
                                                  "bad_operand",
                                                  "resources",
                                                  "exited_with_work",
-                                                 "unsupported"};
+                                                 "unsupported",
+                                                 "race"};
   return names;
 }
 

@@ -147,7 +147,8 @@ enum Check : uint32_t {
   kCheckInFlight =
       2,  // touching the destination of an asynchronous copy, or an accumulator, before it was waited for
   kCheckExitedMembers =
-      4,  // a member mask of a warp collective names a lane that has exited or never existed
+      4,            // a member mask of a warp collective names a lane that has exited or never existed
+  kCheckRaces = 8,  // conflicting accesses that nothing puts in order, in shared and global memory
 };  // bounds and alignment are always checked
 
 struct Launch {
@@ -165,7 +166,7 @@ struct Launch {
   uint32_t time_slice = 2000;    // warp instructions before another warp may run
   uint64_t seed = 0;
   uint64_t budget = ~0ull;  // warp instructions of one block before it counts as hung
-  uint32_t checks = kCheckInitialised | kCheckInFlight | kCheckExitedMembers;
+  uint32_t checks = kCheckInitialised | kCheckInFlight | kCheckExitedMembers | kCheckRaces;
 };
 
 // ---- result
@@ -200,6 +201,7 @@ enum class FaultKind : int32_t {
   exited_with_work,  // a warp exited with asynchronous work not waited for; other_pc: its instruction. Or,
                      // detail 1: a peer uses the shared memory (address) of a block that has exited
   unsupported,       // a legal form the engine does not carry out
+  race,              // address, space; other_*: the access that nothing puts before this one; info: RaceForm
   count
 };
 const std::vector<std::string>& fault_names();
@@ -212,6 +214,15 @@ struct Fault {
   uint64_t address = 0;
   Space space = Space::none;
   int64_t info = 0, detail = 0;
+  int64_t other_block = -1;  // of a race
+  int32_t other_warp = -1, other_lane = -1;
+};
+
+enum RaceForm : int64_t {  // bits
+  kWrites = 1,             // this access writes
+  kOtherWrites = 2,        // the other access wrote
+  kSameInstruction = 4,    // two lanes of one instruction
+  kAsynchronous = 8,       // the other is a copy that the copy engine carried out
 };
 
 enum class WaitReason : int32_t { none, barrier, mbarrier, collective, cluster_barrier, exited };

@@ -4,6 +4,7 @@
 #include <mutex>
 #include <thread>
 
+#include "race.hpp"
 #include "scheduler.hpp"
 
 namespace workbench::emulator::WORKBENCH_ISA {
@@ -97,8 +98,10 @@ struct Shared {  // what the host threads of a launch share
   int64_t next = 0, count;
   std::atomic<int64_t> stop_at;  // position of the earliest cluster that failed: later ones need not run
   Result* result;
+  bool alone;
 
-  Shared(const Order& o, int64_t n, Result* r) : order(o), count(n), stop_at(n), result(r) {}
+  Shared(const Order& o, int64_t n, Result* r, bool one)
+      : order(o), count(n), stop_at(n), result(r), alone(one) {}
 
   bool take(int64_t& position, int64_t& index) {
     std::lock_guard<std::mutex> lock(mutex);
@@ -110,7 +113,9 @@ struct Shared {  // what the host threads of a launch share
   void failed(int64_t position, const Fault& fault, const Cluster& cluster) {
     std::lock_guard<std::mutex> lock(mutex);
     if (position >= stop_at) return;
-    stop_at = position;
+    // With one host thread, what happens first is the same in every run. And a block that another one waits
+    // for is gone, so that nobody else's finding is worth anything.
+    stop_at = alone || fault.kind == FaultKind::race ? -1 : position;
     result->fault = fault;
     result->waiting.clear();
     if (fault.kind == FaultKind::deadlock || fault.kind == FaultKind::budget ||
@@ -277,11 +282,13 @@ void run_launch(const Program& program, const Launch& launch, Result& result) {
   const int64_t clusters = blocks / machine.cluster_size;
   const int64_t resident = std::max<int64_t>(1, launch.resident_blocks / machine.cluster_size);
   const int64_t threads = std::max<int64_t>(1, std::min<int64_t>({launch.threads, clusters, resident}));
-  Shared shared(Order(clusters, resident, launch.seed), clusters, &result);
+  Shared shared(Order(clusters, resident, launch.seed), clusters, &result, threads == 1);
   // each host thread owns part of the residency, and together they never hold more than the device would
   const auto share = [&](int64_t k) {
     return static_cast<size_t>(resident / threads + (k < resident % threads));
   };
+  start_races(machine);
+  if (machine.races) machine.races->locked = threads > 1;
   std::vector<std::thread> others;
   for (int64_t k = 1; k < threads; ++k) others.emplace_back([&, k] { work(machine, shared, share(k)); });
   work(machine, shared, share(0));

@@ -19,6 +19,12 @@ struct Cluster;
 struct Machine;
 struct Instruction;
 
+// What race.hpp keeps; null where races are not looked for.
+struct WarpRaces;
+struct BlockRaces;
+struct ClusterRaces;
+struct MachineRaces;
+
 // ---- operations
 
 // What lanes do after a control operation: `stay` go on with the next instruction, the others have been dealt
@@ -204,6 +210,7 @@ struct alignas(64) Warp {
   std::vector<uint8_t> locked;  // cells of accumulators in flight; empty when there are none
   uint32_t bulk_group[kLanes] = {};
   uint32_t cluster_phase[kLanes] = {};
+  std::shared_ptr<WarpRaces> races;
 
   [[noreturn]] void fault(FaultKind kind, int lane, uint64_t address = 0, Space space = Space::none,
                           int64_t info = 0, int64_t detail = 0, int other_pc = -1) const;
@@ -240,6 +247,7 @@ struct Block {
   int products_in_flight = 0;    // over all warps
   uint32_t alive = 0;            // threads
   uint64_t executed = 0;         // warp instructions
+  std::shared_ptr<BlockRaces> races;
 };
 
 struct Random {  // splitmix64: any seed will do, and it is the same everywhere
@@ -265,6 +273,7 @@ struct Cluster {
   Random random{0};
   uint64_t switches = 0, executed = 0;  // over all blocks run here
   std::vector<uint64_t> counts;
+  std::shared_ptr<ClusterRaces> races;
 
   void start(int64_t index);
   // Runs for about `fuel` warp instructions; true when every block has ended.
@@ -280,6 +289,7 @@ struct Machine {
   std::vector<char> access;
   uint32_t threads_per_block = 0, warps_per_block = 0, cluster_size = 1;
   bool check_initialised = true, check_in_flight = true, check_exited = true;
+  std::shared_ptr<MachineRaces> races;
 };
 
 void run_launch(const Program& program, const Launch& launch, Result& result);

@@ -3,6 +3,7 @@
 #include "mbarrier.hpp"
 
 #include "memory.hpp"
+#include "race.hpp"
 
 namespace workbench::emulator::WORKBENCH_ISA {
 
@@ -30,6 +31,7 @@ Mbarrier* find(Block& block, uint32_t offset) {
 
 // A new phase: whoever waited on this barrier looks again.
 void complete_phase(Block& block, Mbarrier& barrier) {
+  race_mbarrier_completed(block, barrier.address);
   ++barrier.phase;
   barrier.pending = barrier.expected;
   for (Warp& warp : block.warps)
@@ -87,6 +89,7 @@ void initialise(Warp& warp, const Instruction& instruction) {
       warp.fault(FaultKind::mbarrier_invalid, l, place.offset, Space::shared, 1, 0, barrier->pc);
     if (!barrier) barrier = &place.block->mbarriers.emplace_back();
     *barrier = {place.offset, true, count[l], count[l], 0, 0, warp.pc};
+    race_mbarrier_initialised(*place.block, place.offset);
   });
 }
 
@@ -117,6 +120,7 @@ void arrive(Warp& warp, const Instruction& instruction) {  // state, [barrier]{,
     const int32_t arrivals = instruction.variant & kExpect ? 1 : value;
     if (arrivals < 1) warp.fault(FaultKind::mbarrier_count, l, place.offset, Space::shared, arrivals);
     if (instruction.variant & kDrop) barrier.expected -= arrivals;
+    race_mbarrier_arrive(warp, *place.block, place.offset);
     mbarrier_update(warp, place, l, arrivals,
                     instruction.variant & kExpect ? static_cast<uint32_t>(value) : 0);
   });
@@ -159,6 +163,14 @@ Flow wait(Warp& warp, const Instruction& instruction, uint32_t lanes) {
     over |= (ended ? 1u : 0u) << l;
     address[l] = place.offset;
   });
+  if (warp.races && over) {
+    for (uint32_t left = over; left;) {
+      const uint64_t passed = address[__builtin_ctz(left)];
+      race_mbarrier_passed(warp, static_cast<uint32_t>(passed));
+      for_lanes(left, [&](int l) { left &= address[l] == passed ? ~(1u << l) : ~0u; });
+    }
+    race_lanes_joined(warp, over);
+  }
   const bool blocking = (instruction.variant & kBlocking) != 0;
   warp.set_active(blocking ? over : lanes);
   write_lanes<bool>(warp, instruction.operands[0], [&](int l) { return (over >> l & 1) != 0; });

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <tuple>
 
+#include "race.hpp"
+
 namespace workbench::emulator::WORKBENCH_ISA {
 namespace {
 
@@ -140,6 +142,7 @@ Pattern resolve_global(Warp& warp, const uint64_t* address, uint32_t bytes, Acce
                                    machine.check_initialised);
         if (bad >= 0) warp.fault(FaultKind::uninitialised, bad, address[bad], Space::global, bytes);
       }
+      if (warp.races) race_global(warp, *allocation, offset, bytes, access, pattern);
       return pattern;
     }
   }
@@ -158,6 +161,7 @@ Pattern resolve_global(Warp& warp, const uint64_t* address, uint32_t bytes, Acce
         warp.fault(FaultKind::uninitialised, l, address[l], Space::global, bytes);
       if (access != Access::read) std::memset(own->initialised + offset, 1, bytes);
     }
+    race_global_run(warp, *own, offset, bytes, access, static_cast<uint32_t>(l));
     pointer[l] = own->data + offset;
   });
   return Pattern::scattered;
@@ -179,6 +183,7 @@ uint8_t* resolve_global_run(const Warp& warp, uint64_t address, uint64_t bytes, 
     }
     if (access != Access::read) std::memset(shadow, 1, bytes);
   }
+  race_global_run(warp, *own, offset, bytes, access, static_cast<uint32_t>(lane));
   return own->data + offset;
 }
 
@@ -226,6 +231,7 @@ void check_shared_run(const Warp& warp, Block& block, uint32_t offset, uint32_t 
     warp.fault(FaultKind::uninitialised, blamed, offset, Space::shared, bytes);
   }
   if (access != Access::read) std::memset(block.shared_initialised.data() + offset, 1, bytes);
+  if (lane >= 0) race_shared_run(warp, block, offset, bytes, access, static_cast<uint32_t>(lane));
 }
 
 Pattern resolve_shared(Warp& warp, const uint64_t* address, uint32_t bytes, Access access,
@@ -245,6 +251,7 @@ Pattern resolve_shared(Warp& warp, const uint64_t* address, uint32_t bytes, Acce
     const int bad = use_shadow(warp, pattern, address, block.shared_initialised.data(), bytes, access,
                                warp.machine->check_initialised);
     if (bad >= 0) warp.fault(FaultKind::uninitialised, bad, address[bad], Space::shared, bytes);
+    if (warp.races) race_shared(warp, address, bytes, access, pattern);
     return pattern;
   }
   for_lanes(warp.active, [&](int l) {  // another block of the cluster, or a fault
@@ -405,6 +412,26 @@ void load(Warp& warp, const Instruction& instruction) {
       for_lanes(warp.active, [&](int l) { cells[l] = read_as<M>(pointer[l] + at); });
     }
   }
+  if (instruction.flags & kOrderMask) race_acquired(warp, S, address, instruction.flags);
+}
+
+// Two lanes that store different values to one place, in one instruction.
+template <class C>
+void check_same_place(const Warp& warp, Space space, const uint64_t* address, uint8_t* const* pointer,
+                      const C* cells, size_t at, uint32_t bytes) {
+  constexpr int kBits = 64;
+  uint64_t value[kLanes], place[kLanes];
+  for (int l = 0; l < kLanes; ++l) {
+    value[l] = bytes == 8 ? cells[l] : cells[l] & ((uint64_t{1} << bytes * 8 % kBits) - 1);
+    place[l] = (space == Space::none ? address[l] & 0xffffffffu : address[l]) + at;
+  }
+  if (space == Space::none) {
+    const uint64_t window = address[__builtin_ctz(warp.active)];
+    space = window >> 32 == kSharedWindow >> 32 ? Space::shared : Space::global;
+    if (space == Space::global)
+      for (int l = 0; l < kLanes; ++l) place[l] = address[l] + at;
+  }
+  race_same_instruction(warp, pointer, value, place, space, bytes);
 }
 
 template <class M, Space S>
@@ -416,8 +443,12 @@ void store(Warp& warp, const Instruction& instruction) {
   read_addresses(warp, instruction.operands[0], address);
   const Pattern pattern =
       resolve(warp, S, address, static_cast<uint32_t>(n) * sizeof(M), Access::write, pointer);
+  if (instruction.flags & kOrderMask) race_released(warp, S, address, instruction.flags, false);
   for (int k = 0; k < n; ++k) {
     const C* cells = source_cells<C>(warp, instruction.operands[1 + k]);
+    if (S != Space::local && warp.races && pattern != Pattern::contiguous &&
+        !(instruction.flags & kOrderMask) && (warp.active & (warp.active - 1)))
+      check_same_place(warp, S, address, pointer, cells, static_cast<size_t>(k) * sizeof(M), sizeof(M));
     if (pattern == Pattern::contiguous && n == 1) {
       M values[kLanes];
       for (int l = 0; l < kLanes; ++l) values[l] = static_cast<M>(cells[l]);

@@ -140,6 +140,7 @@ NB_MODULE(_engine, m) {
   m.attr("CHECK_INITIALISED") = static_cast<uint32_t>(kCheckInitialised);
   m.attr("CHECK_IN_FLIGHT") = static_cast<uint32_t>(kCheckInFlight);
   m.attr("CHECK_EXITED_MEMBERS") = static_cast<uint32_t>(kCheckExitedMembers);
+  m.attr("CHECK_RACES") = static_cast<uint32_t>(kCheckRaces);
   m.attr("ISAS") = kIsaNames;
 
   m.def("operations", [] {
@@ -183,7 +184,10 @@ NB_MODULE(_engine, m) {
       .def_ro("address", &Fault::address)
       .def_prop_ro("space", [](const Fault& f) { return name_of(kSpaceNames, f.space); })
       .def_ro("info", &Fault::info)
-      .def_ro("detail", &Fault::detail);
+      .def_ro("detail", &Fault::detail)
+      .def_ro("other_block", &Fault::other_block)
+      .def_ro("other_warp", &Fault::other_warp)
+      .def_ro("other_lane", &Fault::other_lane);
 
   nb::class_<Waiting>(m, "Waiting")
       .def_ro("block", &Waiting::block)
@@ -213,5 +217,5 @@ NB_MODULE(_engine, m) {
         "cluster"_a = std::vector<uint32_t>{1, 1, 1}, "constants"_a, "parameters"_a,
         "allocations"_a = nb::list(), "tensor_maps"_a = std::vector<TensorMap>{}, "shared_bytes"_a = 0,
         "local_bytes"_a = 0, "resident_blocks"_a = 1, "threads"_a = 1, "time_slice"_a = 2000, "seed"_a = 0,
-        "budget"_a = uint64_t{1} << 63, "checks"_a = 7, "isa"_a = nb::none());
+        "budget"_a = uint64_t{1} << 63, "checks"_a = 15, "isa"_a = nb::none());
 }

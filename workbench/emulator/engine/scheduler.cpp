@@ -13,6 +13,8 @@
 #include <algorithm>
 #include <climits>
 
+#include "race.hpp"
+
 namespace workbench::emulator::WORKBENCH_ISA {
 
 void Warp::fault(FaultKind kind, int lane, uint64_t address, Space space, int64_t info, int64_t detail,
@@ -72,6 +74,7 @@ uint32_t run_member(Warp& warp, const Instruction& instruction, uint32_t lanes) 
     if ((here & needed) == needed) {
       warp.set_active(here);
       instruction.function(warp, instruction);
+      race_lanes_joined(warp, here);
       done |= here;
     } else {
       park_for_collective(warp, here, Wait::member, members, needed);
@@ -329,6 +332,7 @@ void Cluster::start(int64_t index) {
                                 rank / launch.cluster[0] / launch.cluster[1]};
     reset(blocks[rank], position, within);
   }
+  start_races(*this, index);
   loads.clear();
   barrier_phase = barrier_arrived = 0;
   arrivals_in_flight = 0;

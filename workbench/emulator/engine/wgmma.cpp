@@ -8,6 +8,7 @@
 
 #include "matrix.hpp"
 #include "memory.hpp"
+#include "race.hpp"
 
 namespace workbench::emulator::WORKBENCH_ISA {
 namespace {
@@ -157,6 +158,13 @@ void each_operand_chunk(const Warp& warp, const MatrixProduct& product, F f) {
   each_chunk(layout_b(product, form), 0, static_cast<uint32_t>(form.columns), depth, visit);
 }
 
+const std::vector<uint32_t>& chunks_of(const Warp& warp, const MatrixProduct& product) {
+  static thread_local std::vector<uint32_t> chunks;
+  chunks.clear();
+  each_operand_chunk(warp, product, [&](uint32_t address) { chunks.push_back(address); });
+  return chunks;
+}
+
 // ---- issue
 
 constexpr uint8_t kNobody = 1, kReadOnly = 2;  // what others may do with a register in flight
@@ -204,6 +212,7 @@ void issue(Warp& warp, const Instruction& instruction) {
     product.high = std::max(product.high, address + 16);
     check_shared_run(warp, *warp.block, address, 16, Access::read, -1);
   });
+  if (warp.races) race_product(warp, chunks_of(warp, product), true);
   warp.products.push_back(product);
   ++warp.block->products_in_flight;
   lock_registers(warp, product);
@@ -363,6 +372,11 @@ void compute(Warp& warp, uint32_t limit) {
       form = &next;
       registers = product.instruction->operands;
       load_accumulators(warp, next, registers, tile);
+    }
+    if (warp.races) {  // reading lasts until now
+      const int32_t pc = std::exchange(warp.pc, product.pc);
+      race_product(warp, chunks_of(warp, product), false);
+      warp.pc = pc;
     }
     add_product(warp, product, next, tile);
   }

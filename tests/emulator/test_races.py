@@ -1,0 +1,444 @@
+"""Races: small kernels that are right, and the same kernels with one piece of synchronisation missing.
+
+``GUARD`` stands for what puts accesses in order; each broken variant leaves it out. A broken kernel has to be found
+whatever the order of warps that the seed draws, a right one has to be clean in all of them.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from emulation import compile_cuda, line_of
+from kernels import DEVICE
+
+from workbench.emulator import Checks, Finding, FindingKind, KernelFault, Memory, launch
+
+SEEDS = range(6)
+
+SOURCE = (
+    DEVICE
+    + """
+#ifdef BROKEN
+#define GUARD(...)
+#else
+#define GUARD(...) __VA_ARGS__
+#endif
+#define KERNEL extern "C" __global__ void
+__device__ __forceinline__ void sync_named(int n, int threads) {
+    asm volatile("bar.sync %0, %1;" :: "r"(n), "r"(threads) : "memory");
+}
+__device__ __forceinline__ void arrive_named(int n, int threads) {
+    asm volatile("bar.arrive %0, %1;" :: "r"(n), "r"(threads) : "memory");
+}
+__device__ __forceinline__ void arrive(u64* b) {
+    asm volatile("mbarrier.arrive.shared.b64 _, [%0];" :: "r"(address(b)) : "memory");
+}
+KERNEL before_reads(float* out, int n) {
+    __shared__ float tile[128];
+    tile[threadIdx.x] = 0;
+    __syncthreads();
+    tile[threadIdx.x] = threadIdx.x;             // before_reads store
+    GUARD(__syncthreads();)
+    out[threadIdx.x] = tile[127 - threadIdx.x];  // before_reads load
+}
+KERNEL after_reads(float* out, int n) {
+    __shared__ float tile[128];
+    float sum = 0;
+    for (int i = 0; i < 4; ++i) {
+        tile[threadIdx.x] = i + threadIdx.x;     // after_reads store
+        __syncthreads();
+        sum += tile[127 - threadIdx.x];          // after_reads load
+        GUARD(__syncthreads();)
+    }
+    out[threadIdx.x] = sum;
+}
+KERNEL within_warp(float* out, int n) {
+    __shared__ float tile[128];
+    tile[threadIdx.x] = threadIdx.x;             // within_warp store
+    GUARD(__syncwarp();)
+    out[threadIdx.x] = tile[threadIdx.x ^ 1];    // within_warp load
+}
+KERNEL warp_overwrites(float* out, int n) {
+    __shared__ float tile[128];
+    float sum = 0;
+    for (int i = 0; i < 4; ++i) {
+        tile[threadIdx.x] = i;
+        __syncwarp();
+        sum += tile[threadIdx.x ^ 1];
+        GUARD(__syncwarp();)
+    }
+    out[threadIdx.x] = sum;
+}
+KERNEL half_warps(float* out, int n) {
+    __shared__ float tile[128];
+    unsigned half = threadIdx.x % 32 < 16 ? 0xffffu : 0xffff0000u;
+    tile[threadIdx.x] = threadIdx.x;
+    __syncwarp(half);
+#ifdef BROKEN
+    out[threadIdx.x] = tile[threadIdx.x ^ 16];
+#else
+    out[threadIdx.x] = tile[threadIdx.x ^ 8];
+#endif
+}
+KERNEL same_instruction(float* out, int n) {
+    __shared__ int flag;
+#ifdef BROKEN
+    if (threadIdx.x < 32) flag = threadIdx.x;    // same_instruction
+#else
+    if (threadIdx.x < 32) flag = 7;
+#endif
+    __syncthreads();
+    out[threadIdx.x] = flag;
+}
+KERNEL warp_reduction(float* out, int n) {
+    __shared__ float s[128];
+    s[threadIdx.x] = threadIdx.x;
+    __syncthreads();
+    for (int step = 64; step > 0; step /= 2) {
+        if (threadIdx.x < step) s[threadIdx.x] += s[threadIdx.x + step];
+        GUARD(__syncthreads();)
+    }
+    out[threadIdx.x] = s[0];
+}
+KERNEL handshake(float* out, int n) {
+    __shared__ float data[32];
+    __shared__ int flag_storage;
+    volatile int* flag = &flag_storage;
+    if (threadIdx.x == 0) *flag = 0;
+    __syncthreads();
+    if (threadIdx.x < 32) {
+        data[threadIdx.x] = threadIdx.x;         // handshake store
+        __syncwarp();
+        GUARD(__threadfence_block();)
+        if (threadIdx.x == 0) *flag = 1;
+    } else if (threadIdx.x < 64) {
+        while (*flag == 0) {}
+        GUARD(__threadfence_block();)
+        out[threadIdx.x - 32] = data[threadIdx.x - 32];  // handshake load
+    }
+}
+KERNEL histogram(int* out, int n) {
+    __shared__ int bins[8];
+    if (threadIdx.x < 8) bins[threadIdx.x] = 0;
+    __syncthreads();
+#ifdef BROKEN
+    bins[threadIdx.x / 32 % 4]++;
+#else
+    atomicAdd(&bins[threadIdx.x % 8], 1);
+#endif
+    __syncthreads();
+    if (threadIdx.x < 4) out[threadIdx.x] = bins[threadIdx.x];
+}
+KERNEL spread_histogram(int* out, int n) {
+    __shared__ int bins[8];
+    if (threadIdx.x < 8) bins[threadIdx.x] = 0;
+    __syncthreads();
+    int mine = threadIdx.x / 32;
+    if (threadIdx.x % 32 == 0) {
+#ifdef BROKEN
+        bins[mine % 2]++;
+#else
+        atomicAdd(&bins[mine % 2], 1);
+#endif
+    }
+    __syncthreads();
+    if (threadIdx.x < 2) out[threadIdx.x] = bins[threadIdx.x];
+}
+KERNEL named(float* out, int n) {
+    __shared__ float tile[64];
+    if (threadIdx.x < 64) {
+        for (int i = 0; i < 4; ++i) {
+            if (i > 0) sync_named(2, 128);
+            tile[threadIdx.x] = i;
+            arrive_named(1, 128);
+        }
+    } else {
+        float sum = 0;
+        for (int i = 0; i < 4; ++i) {
+            sync_named(1, 128);
+#ifdef BROKEN
+            if (i < 3) arrive_named(2, 128);
+            sum += tile[127 - threadIdx.x];
+#else
+            sum += tile[127 - threadIdx.x];
+            if (i < 3) arrive_named(2, 128);
+#endif
+        }
+        out[threadIdx.x - 64] = sum;
+    }
+}
+KERNEL mbarriers(float* out, int n) {
+    __shared__ float ring[2][32];
+    __shared__ u64 full[2], empty[2];
+    if (threadIdx.x == 0)
+        for (int s = 0; s < 2; ++s) init(&full[s], 32), init(&empty[s], 1);
+    __syncthreads();
+    if (threadIdx.x < 32) {
+        for (int i = 0; i < 6; ++i) {
+            wait(&empty[i % 2], i / 2 % 2 ^ 1);
+            ring[i % 2][threadIdx.x] = i + threadIdx.x;
+            arrive(&full[i % 2]);
+        }
+    } else if (threadIdx.x < 64) {
+        float sum = 0;
+        for (int i = 0; i < 6; ++i) {
+            wait(&full[i % 2], i / 2 % 2);
+#ifdef BROKEN
+            if (threadIdx.x == 32) arrive(&empty[i % 2]);
+            sum += ring[i % 2][63 - threadIdx.x];
+#else
+            sum += ring[i % 2][63 - threadIdx.x];
+            __syncwarp();
+            if (threadIdx.x == 32) arrive(&empty[i % 2]);
+#endif
+        }
+        out[threadIdx.x - 32] = sum;
+    }
+}
+KERNEL copies(float* out, const float* in, int n) {
+    __shared__ float tile[2][128];
+    float sum = 0;
+    copy4(&tile[0][threadIdx.x], in + threadIdx.x);
+    asm volatile("cp.async.commit_group;" ::: "memory");
+    for (int i = 0; i < 4; ++i) {
+        if (i < 3) copy4(&tile[(i + 1) % 2][threadIdx.x], in + threadIdx.x);
+        asm volatile("cp.async.commit_group;" ::: "memory");
+#ifdef BROKEN
+        __syncthreads();
+        asm volatile("cp.async.wait_group 1;" ::: "memory");
+#else
+        asm volatile("cp.async.wait_group 1;" ::: "memory");
+        __syncthreads();
+#endif
+        sum += tile[i % 2][127 - threadIdx.x];
+        __syncthreads();
+    }
+    out[threadIdx.x] = sum;
+}
+KERNEL last_block(float* out, float* part, unsigned* count) {
+    __shared__ bool last;
+    part[blockIdx.x * 128 + threadIdx.x] = blockIdx.x;     // last_block store
+    GUARD(__threadfence();)
+    __syncthreads();
+    if (threadIdx.x == 0) last = atomicAdd(count, 1) == gridDim.x - 1;
+    __syncthreads();
+    if (!last) return;
+    GUARD(__threadfence();)
+    float sum = 0;
+    for (int b = 0; b < gridDim.x; ++b) sum += part[b * 128 + threadIdx.x];  // last_block load
+    out[threadIdx.x] = sum;
+}
+KERNEL last_block_by_one_thread(float* out, float* part, unsigned* count) {
+    __shared__ bool last;
+    part[blockIdx.x * 128 + threadIdx.x] = blockIdx.x;
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        GUARD(__threadfence();)
+        last = atomicAdd(count, 1) == gridDim.x - 1;
+    }
+    __syncthreads();
+    if (!last) return;
+    float sum = 0;
+    for (int b = 0; b < gridDim.x; ++b) sum += part[b * 128 + threadIdx.x];
+    out[threadIdx.x] = sum;
+}
+KERNEL look_back(float* out, float* part, unsigned* flag_storage) {
+    volatile unsigned* flag = flag_storage;
+    float before = 0;
+    if (threadIdx.x == 0) {
+        if (blockIdx.x > 0) {
+            while (flag[blockIdx.x] == 0) {}
+            GUARD(__threadfence();)
+            before = part[blockIdx.x - 1];
+        }
+        part[blockIdx.x] = before + 1;
+        GUARD(__threadfence();)
+        if (blockIdx.x + 1 < gridDim.x) flag[blockIdx.x + 1] = 1;
+        out[blockIdx.x] = before;
+    }
+}
+KERNEL grid_barrier(float* out, float* part, unsigned* count) {
+    part[blockIdx.x * 128 + threadIdx.x] = blockIdx.x;
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        GUARD(__threadfence();)
+        atomicAdd(count, 1);
+        while (*(volatile unsigned*)count < gridDim.x) {}
+        GUARD(__threadfence();)
+    }
+    __syncthreads();
+    int other = (blockIdx.x + 1) % gridDim.x;
+    out[blockIdx.x * 128 + threadIdx.x] = part[other * 128 + threadIdx.x];
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        GUARD(__threadfence();)
+        atomicAdd(count, 1);
+        while (*(volatile unsigned*)count < 2 * gridDim.x) {}
+        GUARD(__threadfence();)
+    }
+    __syncthreads();
+    part[blockIdx.x * 128 + threadIdx.x] = 1;
+}
+KERNEL one_output(float* out, float* part, unsigned* count) {
+#ifdef BROKEN
+    out[threadIdx.x] = 1;                        // one_output
+#else
+    out[blockIdx.x * 128 + threadIdx.x] = 1;
+#endif
+}
+KERNEL zeroed_and_added(float* out, float* part, unsigned* count) {
+#ifdef BROKEN
+    if (blockIdx.x == 0) part[threadIdx.x] = 0;  // zeroed
+#endif
+    atomicAdd(&part[threadIdx.x], 1.f);          // added
+}
+KERNEL between_warps(float* out, float* part, unsigned* count) {
+    float* mine = part + blockIdx.x * 128;
+    mine[threadIdx.x] = 1;
+    GUARD(__syncthreads();)
+    out[blockIdx.x * 128 + threadIdx.x] = mine[127 - threadIdx.x];
+}
+KERNEL in_place(float* out, float* part, unsigned* count) {
+    int i = blockIdx.x * 128 + threadIdx.x;
+#ifdef BROKEN
+    part[i] = part[(i + 128) % (gridDim.x * 128)];
+#else
+    out[i] = part[(i + 128) % (gridDim.x * 128)];
+#endif
+}
+"""
+)
+
+ONE_BLOCK = [
+    "before_reads",
+    "after_reads",
+    "within_warp",
+    "warp_overwrites",
+    "half_warps",
+    "same_instruction",
+    "warp_reduction",
+    "handshake",
+    "histogram",
+    "spread_histogram",
+    "named",
+    "mbarriers",
+    "copies",
+]
+GRID = [
+    "last_block",
+    "last_block_by_one_thread",
+    "look_back",
+    "grid_barrier",
+    "one_output",
+    "zeroed_and_added",
+    "between_warps",
+    "in_place",
+]
+# where the reader may come first, it reads what nobody has written yet, or what is still being copied
+ALSO: dict[str, set[FindingKind]] = {
+    "copies": {FindingKind.IN_FLIGHT},
+}
+
+
+def run(kernel: str, *defines: str, seed: int = 0, threads: int = 1, checks: Checks = Checks.ALL) -> Any:
+    memory = Memory()
+    zeros = np.zeros(8 * 128, np.float32)
+    grid: int
+    args: list[Any]
+    out = memory.allocate(zeros.nbytes, "out")
+    if kernel in GRID:
+        part = memory.upload(zeros, "part")
+        count = memory.upload(np.zeros(16, np.uint32), "count")
+        grid, args = 8, [out, part, count]
+    elif kernel == "copies":
+        grid, args = 1, [out, memory.upload(zeros, "in"), 128]
+    else:
+        grid, args = 1, [out, 128]
+    entry = compile_cuda(SOURCE, *defines).entries[kernel]
+    launch(
+        entry, grid, 128, args, memory=memory, seed=seed, threads=threads, checks=checks, max_warp_instructions=500_000
+    )
+    return memory.read(out, np.float32, 1024)
+
+
+def race_of(kernel: str, seed: int = 0, threads: int = 1) -> Finding:
+    with pytest.raises(KernelFault) as caught:
+        run(kernel, "BROKEN", seed=seed, threads=threads)
+    finding = caught.value.finding
+    assert finding.kind in {FindingKind.RACE} | ALSO.get(kernel, set()), str(finding)
+    return finding
+
+
+@pytest.mark.parametrize("kernel", ONE_BLOCK + GRID)
+def test_synchronised_kernels_are_clean(kernel: str) -> None:
+    for seed in SEEDS:
+        run(kernel, seed=seed)
+    run(kernel, seed=1, threads=2)
+
+
+@pytest.mark.parametrize("kernel", ONE_BLOCK + GRID)
+def test_a_missing_synchronisation_is_found_under_every_seed(kernel: str) -> None:
+    for seed in SEEDS:
+        race_of(kernel, seed)
+
+
+@pytest.mark.parametrize("kernel", ["before_reads", "within_warp", "same_instruction", "one_output"])
+def test_the_check_can_be_turned_off(kernel: str) -> None:
+    run(kernel, "BROKEN", checks=Checks.ALL & ~Checks.RACES)
+
+
+def test_host_threads_do_not_hide_races_between_blocks() -> None:
+    for seed in SEEDS:
+        race_of("one_output", seed, threads=2)
+
+
+def test_both_lines_are_named_and_what_is_missing_between_them() -> None:
+    for seed in SEEDS:
+        finding = race_of("before_reads", seed)
+        store, load = line_of(SOURCE, "// before_reads store"), line_of(SOURCE, "// before_reads load")
+        assert finding.location is not None
+        assert finding.other is not None
+        assert {finding.location.line, finding.other.line} == {store, load}
+        assert finding.array == "tile"
+        assert finding.space == "shared"
+        assert "__syncthreads() is missing between kernel.cu:" in finding.advice
+        assert "nothing puts one before the other" in str(finding)
+
+
+def test_the_barrier_after_the_reads() -> None:
+    finding = race_of("after_reads", 3)
+    lines = {line_of(SOURCE, "// after_reads store"), line_of(SOURCE, "// after_reads load")}
+    assert finding.location is not None
+    assert finding.other is not None
+    assert {finding.location.line, finding.other.line} == lines
+
+
+def test_lanes_of_a_warp_are_told_to_sync() -> None:
+    finding = race_of("within_warp")
+    assert "lane 1 of the same warp writes" in finding.message
+    assert finding.advice.startswith("__syncwarp() is missing between")
+
+
+def test_one_instruction_that_stores_two_values() -> None:
+    finding = race_of("same_instruction")
+    assert finding.location is not None
+    assert finding.location.line == line_of(SOURCE, "// same_instruction")
+    assert "lanes 0 and 1 write different values to `flag`" in finding.message
+
+
+def test_blocks_that_store_one_output() -> None:
+    finding = race_of("one_output")
+    assert (finding.array, finding.space) == ("out", "global")
+    assert "of block (" in finding.message
+    assert "__threadfence() and an atomic flag" in finding.advice
+
+
+def test_zeroing_and_adding() -> None:
+    lines = {line_of(SOURCE, "// zeroed"), line_of(SOURCE, "// added")}
+    for seed in SEEDS:
+        finding = race_of("zeroed_and_added", seed)
+        assert finding.location is not None
+        assert finding.other is not None
+        assert {finding.location.line, finding.other.line} == lines

@@ -1,0 +1,819 @@
+#include "race.hpp"
+
+#include <algorithm>
+
+namespace workbench::emulator::WORKBENCH_ISA {
+namespace {
+
+constexpr uint32_t kSlots = 32;  // of copy engines in a cluster; further mbarriers share them
+constexpr uint32_t kWalked = 64, kLongest = 4096;  // entries of a set: that are compared, that are kept
+// A plain read next to a compare-and-swap is how the swap's first guess is usually made, and not reported.
+enum RecordFlag : uint16_t { kWrite = 1, kStrong = 2, kCompareSwap = 4 };
+
+// ---- clocks
+
+std::shared_ptr<const Times> later(const std::shared_ptr<const Times>& a,
+                                   const std::shared_ptr<const Times>& b) {
+  if (a == b) return a;
+  auto both = std::make_shared<Times>(*a);
+  for (size_t k = 0; k < both->size(); ++k) (*both)[k] = std::max((*both)[k], (*b)[k]);
+  return both;
+}
+
+void join(Times& a, const Times& b) {
+  if (a.size() < b.size()) a.resize(b.size());
+  for (size_t k = 0; k < b.size(); ++k) a[k] = std::max(a[k], b[k]);
+}
+
+void join(std::shared_ptr<const Far>& a, const std::shared_ptr<const Far>& b) {
+  if (!b || a == b) return;
+  if (!a) {
+    a = b;
+    return;
+  }
+  auto both = std::make_shared<Far>(*a);
+  for (const auto& [cluster, times] : *b) {
+    auto [place, added] = both->try_emplace(cluster, times);
+    if (!added) place->second = later(place->second, times);
+  }
+  a = both;
+}
+
+void join(Clock& a, const Clock& b) {
+  join(a.near, b.near);
+  join(a.far, b.far);
+}
+
+void join(Knowledge& a, const Knowledge& b) {
+  join(a.now, b.now);
+  join(a.fenced_block, b.fenced_block);
+  join(a.fenced_device, b.fenced_device);
+}
+
+bool ordered(const WarpRaces& warp, const Record& record) {
+  if (record.cluster == warp.cluster) return warp.known.now.near[record.agent] >= record.clock;
+  if (!warp.known.now.far) return false;
+  const auto found = warp.known.now.far->find(record.cluster);
+  return found != warp.known.now.far->end() && (*found->second)[record.agent] >= record.clock;
+}
+
+// Up to when a lane knows of another's accesses, or of all lanes'.
+uint32_t seen(const WarpRaces& warp, uint32_t lane, uint32_t other) {
+  uint32_t clock = warp.joined;
+  if (warp.seen.empty()) return clock;
+  const auto of = [&](uint32_t a, uint32_t b) {
+    return a == b ? ~0u : std::max(warp.joined, warp.seen[a * kLanes + b]);
+  };
+  if (lane < kLanes && other < kLanes) return of(lane, other);
+  clock = ~0u;
+  for (uint32_t a = lane < kLanes ? lane : 0; a < (lane < kLanes ? lane + 1 : kLanes); ++a)
+    for (uint32_t b = other < kLanes ? other : 0; b < (other < kLanes ? other + 1 : kLanes); ++b)
+      clock = std::min(clock, of(a, b));
+  return clock;
+}
+
+void take_pending(WarpRaces& warp) {
+  if (!warp.has_pending) return;
+  join(warp.known.now, warp.pending);
+  warp.joined = std::max(warp.joined, warp.pending.near.empty() ? 0 : warp.pending.near[warp.agent]);
+  warp.pending = Clock{};
+  warp.has_pending = false;
+  warp.tick();
+}
+
+int64_t block_id(const Machine& machine, uint32_t cluster, uint32_t rank) {
+  const Launch& launch = *machine.launch;
+  int64_t id = 0, stride = 1, left = cluster, within = rank;
+  for (int d = 0; d < 3; ++d) {
+    const int64_t clusters = launch.grid[d] / launch.cluster[d];
+    id += stride * (left % clusters * launch.cluster[d] + within % launch.cluster[d]);
+    left /= clusters;
+    within /= launch.cluster[d];
+    stride *= launch.grid[d];
+  }
+  return id;
+}
+
+// ---- one access, to any number of granules
+
+template <bool kShared>
+class Touch {
+ public:
+  Touch(const Warp& warp, RecordTable& table, Shadow shadow, int shift, uint64_t base, uint32_t record)
+      : warp_(warp),
+        own_(*warp.races),
+        table_(table),
+        shadow_(shadow),
+        shift_(shift),
+        base_(base),
+        record_(record),
+        flags_(table.records[record].flags) {}
+
+  void access(uint64_t offset, uint64_t bytes, uint32_t lane) {
+    start_ = offset;
+    const uint64_t last = (offset + bytes - 1) >> shift_;
+    for (uint64_t cell = offset >> shift_; cell <= last; ++cell)
+      if (flags_ & kStrong)
+        strong(cell, lane);
+      else if (flags_ & kWrite)
+        write(cell, lane);
+      else
+        read(cell, lane);
+  }
+  void check_write(uint64_t offset, uint64_t bytes, uint32_t lane) {
+    start_ = offset;
+    const uint64_t last = (offset + bytes - 1) >> shift_;
+    for (uint64_t cell = offset >> shift_; cell <= last; ++cell) {
+      check(shadow_.last_write[cell], cell, lane);
+      check_set(shadow_.since[cell], cell, lane);
+    }
+  }
+  void check_read(uint64_t offset, uint64_t bytes, uint32_t lane) {
+    start_ = offset;
+    const uint64_t last = (offset + bytes - 1) >> shift_;
+    for (uint64_t cell = offset >> shift_; cell <= last; ++cell)
+      if (const uint32_t written = shadow_.last_write[cell]) check(written, cell, lane);
+  }
+  void put_write(uint64_t offset, uint64_t bytes, uint32_t lane) {
+    const uint64_t last = (offset + bytes - 1) >> shift_;
+    for (uint64_t cell = offset >> shift_; cell <= last; ++cell) {
+      shadow_.last_write[cell] = record_ << 6 | lane;
+      shadow_.since[cell] = 0;
+    }
+  }
+
+ private:
+  void read(uint64_t cell, uint32_t lane) {
+    if (const uint32_t last = shadow_.last_write ? shadow_.last_write[cell] : 0) check(last, cell, lane);
+    uint32_t& since = shadow_.since[cell];
+    const uint32_t mine = record_ << 6 | (kShared ? lane : kUnknownLane);
+    if (since == mine || (since == to_ && to_)) return;
+    if (since == 0) {
+      since = mine;
+      return;
+    }
+    if (since & kSet ? table_.nodes[since & ~kSet].strong_writes : writes(since))
+      check_set(since, cell, lane);
+    since = with(since, mine);
+  }
+  void write(uint64_t cell, uint32_t lane) {
+    uint32_t &last = shadow_.last_write[cell], &since = shadow_.since[cell];
+    if (last) check(last, cell, lane);
+    if (since) {
+      check_set(since, cell, lane);
+      since = 0;
+    }
+    last = last >> 6 == record_ && last != (record_ << 6 | lane) ? record_ << 6 | kManyLanes
+                                                                 : record_ << 6 | lane;
+  }
+  void strong(uint64_t cell, uint32_t lane) {
+    if (const uint32_t last = shadow_.last_write ? shadow_.last_write[cell] : 0) check(last, cell, lane);
+    uint32_t& since = shadow_.since[cell];
+    const uint32_t mine = record_ << 6 | (kShared ? lane : kUnknownLane);
+    if (since == mine) return;
+    if (since == 0) {
+      since = mine;
+      return;
+    }
+    if (flags_ & kWrite) check_set(since, cell, lane);
+    since = with(since, mine);
+  }
+
+  bool writes(uint32_t entry) const { return (table_.records[entry >> 6].flags & kWrite) != 0; }
+
+  void check_set(uint32_t set, uint64_t cell, uint32_t lane) {
+    if (set == 0 || set == fine_set_) return;
+    const uint32_t all = set;
+    while (set & kSet) {
+      const Node& node = table_.nodes[set & ~kSet];
+      check_since(node.entry, cell, lane);
+      set = node.parent;
+    }
+    if (set) check_since(set, cell, lane);
+    if (all & kSet) fine_set_ = all;
+  }
+  void check_since(uint32_t entry, uint64_t cell, uint32_t lane) {
+    const uint16_t theirs = table_.records[entry >> 6].flags;
+    if (((flags_ & kCompareSwap) && !(theirs & kWrite)) || ((theirs & kCompareSwap) && !(flags_ & kWrite)))
+      return;
+    if ((flags_ & kWrite) || writes(entry)) check(entry, cell, lane);
+  }
+
+  void check(uint32_t entry, uint64_t cell, uint32_t lane) {
+    const uint32_t index = entry >> 6;
+    if (index == fine_) return;
+    const Record& other = table_.records[index];
+    if (other.cluster == own_.cluster && other.agent == own_.agent) {
+      if constexpr (kShared) {
+        const uint32_t by = entry & 63;
+        if ((by == lane && lane != kManyLanes) || by > kManyLanes || index == record_ ||
+            other.clock <= own_.joined)
+          return;
+        if ((other.flags & kWrite) && by == kManyLanes) return;
+        if ((other.flags & kStrong) && (flags_ & kStrong)) return;
+        if (lane == kUnknownLane || other.clock <= seen(own_, lane, by)) return;
+        conflict(other, by, cell, lane);
+      }
+      return;
+    }
+    if (!((other.flags & kStrong) && (flags_ & kStrong)) && !ordered(own_, other))
+      conflict(other, entry & 63, cell, lane);
+    fine_ = index;
+  }
+
+  // Whether whoever is ordered after `mine` is ordered after `entry` as well, and conflicts no less.
+  bool replaces(uint32_t entry, uint32_t mine) const {
+    const Record& old = table_.records[entry >> 6];
+    if (((old.flags & kWrite) && !(flags_ & kWrite)) || (!(old.flags & kStrong) && (flags_ & kStrong)))
+      return false;
+    if (old.cluster == own_.cluster && old.agent == own_.agent) {
+      const uint32_t by = entry & 63, lane = mine & 63;
+      return !kShared || by == lane || by > kManyLanes || lane > kManyLanes || old.clock <= own_.joined;
+    }
+    return ordered(own_, old);
+  }
+
+  uint32_t with(uint32_t since, uint32_t mine) {
+    if (!(since & kSet)) {
+      const Record& old = table_.records[since >> 6];
+      if (kShared && old.cluster == own_.cluster && old.agent == own_.agent && old.clock == own_.now() &&
+          old.flags == flags_) {
+        const uint32_t by = since & 63, lane = mine & 63;
+        if (by == lane || by > kManyLanes) return mine;
+        if (lane > kManyLanes) return since;
+        return (mine & ~63u) | kManyLanes;
+      }
+      if (replaces(since, mine)) return mine;
+    }
+    mine = (mine & ~63u) | kUnknownLane;  // of accesses by several warps, lanes are not kept
+    if (since == from_) return to_;       // an instruction always adds the same entry
+    from_ = since;
+    const uint64_t key = uint64_t{since} << 32 | mine;
+    RecordTable::Recent& recent = table_.recent[(key * 0x9e3779b97f4a7c15u >> 32) % RecordTable::kRecent];
+    if (recent.key != key) {
+      auto [place, is_new] = table_.transitions.try_emplace(key, 0);
+      if (is_new) place->second = extended(since, mine);
+      recent = {key, place->second};
+    }
+    return to_ = recent.to;
+  }
+  uint32_t extended(uint32_t since, uint32_t mine) {
+    const uint32_t length = since & kSet ? table_.nodes[since & ~kSet].length : 1;
+    if ((since & kSet ? table_.nodes[since & ~kSet].entry : since) == mine) return since;
+    if (length >= kLongest || table_.nodes.size() >= kSet - 1) return since;
+    if (length > kWalked) return push(since, mine);
+    uint32_t kept[kWalked + 1], count = 0;
+    bool dropped = false;
+    const auto visit = [&](uint32_t entry) {
+      if (entry != mine && replaces(entry, mine))
+        dropped = true;
+      else
+        kept[count++] = entry;
+    };
+    uint32_t set = since;
+    while (set & kSet) {
+      visit(table_.nodes[set & ~kSet].entry);
+      set = table_.nodes[set & ~kSet].parent;
+    }
+    visit(set);
+    if (std::find(kept, kept + count, mine) != kept + count) return since;
+    if (!dropped) return push(since, mine);
+    if (count == 0) return mine;
+    set = kept[--count];
+    while (count) set = push(set, kept[--count]);
+    return push(set, mine);
+  }
+  uint32_t push(uint32_t parent, uint32_t entry) {
+    const bool set = (parent & kSet) != 0;
+    const uint32_t length = set ? table_.nodes[parent & ~kSet].length : 1;
+    const auto strong_write = [&](uint32_t e) {
+      return (table_.records[e >> 6].flags & (kWrite | kStrong)) == (kWrite | kStrong);
+    };
+    const bool strong_writes =
+        strong_write(entry) || (set ? table_.nodes[parent & ~kSet].strong_writes : strong_write(parent));
+    table_.nodes.push_back({parent, entry, length + 1, strong_writes});
+    return kSet | static_cast<uint32_t>(table_.nodes.size() - 1);
+  }
+
+  [[noreturn]] void conflict(const Record& other, uint32_t by, uint64_t cell, uint32_t lane) const {
+    const Machine& machine = *warp_.machine;
+    Fault fault;
+    fault.kind = FaultKind::race;
+    fault.pc = warp_.pc;
+    fault.other_pc = other.pc;
+    fault.block = warp_.block->id;
+    fault.warp = warp_.id;
+    fault.lane = lane < kLanes ? static_cast<int32_t>(lane) : -1;
+    fault.address = base_ + std::max(cell << shift_, start_);
+    fault.space = kShared ? Space::shared : Space::global;
+    if (flags_ & kWrite) fault.info |= kWrites;
+    if (other.flags & kWrite) fault.info |= kOtherWrites;
+    const uint32_t warps = machine.warps_per_block;
+    if (other.agent < warps * machine.cluster_size) {
+      fault.other_block = block_id(machine, other.cluster, other.agent / warps);
+      fault.other_warp = static_cast<int32_t>(other.agent % warps);
+      fault.other_lane = by < kLanes ? static_cast<int32_t>(by) : -1;
+    } else {
+      fault.info |= kAsynchronous;
+    }
+    throw fault;
+  }
+
+  const Warp& warp_;
+  const WarpRaces& own_;
+  RecordTable& table_;
+  Shadow shadow_;
+  int shift_;
+  uint64_t base_, start_ = 0;
+  uint32_t record_;
+  uint16_t flags_;
+  uint32_t fine_ = 0, fine_set_ = 0;  // known to come before
+  uint32_t from_ = 0, to_ = 0;        // the last transition
+};
+
+uint32_t new_record(RecordTable& table, const Record& record) {
+  if (table.records.size() >= kMostRecords) return 0;
+  table.records.push_back(record);
+  return static_cast<uint32_t>(table.records.size() - 1);
+}
+
+// The record of what the warp is executing; 0 when there is no room for more.
+uint32_t record_of(RecordTable& table, std::vector<uint32_t>& newest, const WarpRaces& warp, int pc,
+                   uint16_t flags) {
+  uint32_t& index = newest[static_cast<size_t>(pc)];
+  if (index) {
+    const Record& known = table.records[index];
+    if (known.clock == warp.now() && known.cluster == warp.cluster && known.flags == flags) return index;
+  }
+  return index = new_record(table, {warp.cluster, static_cast<uint16_t>(warp.agent), flags, warp.now(), pc});
+}
+
+uint16_t flags_of(const Warp& warp, Access access) {
+  if (access == Access::atomic) {
+    const Instruction& instruction = warp.machine->code[static_cast<size_t>(warp.pc)];
+    const bool swap = instruction.count == 4 && instruction.access[1] == 'a';
+    return static_cast<uint16_t>(kWrite | kStrong | (swap ? kCompareSwap : 0));
+  }
+  const bool strong = (warp.machine->code[static_cast<size_t>(warp.pc)].flags & kOrderMask) != 0;
+  return static_cast<uint16_t>((access == Access::write ? kWrite : 0) | (strong ? kStrong : 0));
+}
+
+Shadow shadow_of(Block& block) { return {block.races->last_write.data(), block.races->since.data()}; }
+
+// Memory that the launch only reads needs no last write, and what is only written no reads.
+Shadow shadow_of(const Machine& machine, const Allocation& allocation, uint16_t flags) {
+  MachineRaces& races = *machine.races;
+  const auto k = static_cast<size_t>(&allocation - machine.launch->allocations.data());
+  const size_t cells = (allocation.bytes >> races.global_shift) + 1;
+  const auto room = [&](std::unique_ptr<uint32_t, FreeShadow>& shadow) {
+    if (!shadow) shadow.reset(static_cast<uint32_t*>(std::calloc(cells, sizeof(uint32_t))));
+    if (!shadow) throw std::bad_alloc();
+  };
+  room(races.since[k]);
+  if (flags == kWrite) room(races.last_write[k]);
+  return {races.last_write[k].get(), races.since[k].get()};
+}
+
+class Lock {
+ public:
+  explicit Lock(const Machine& machine) {
+    if (machine.races->locked) lock_ = std::unique_lock<std::mutex>(machine.races->mutex);
+  }
+
+ private:
+  std::unique_lock<std::mutex> lock_;
+};
+
+// The smallest piece that an operation may store, of shared or of global memory; 0: it does not store there.
+uint32_t stored_bytes(const std::string& name, const char* space) {
+  const auto starts = [&](const char* prefix) { return name.rfind(prefix, 0) == 0; };
+  if (!starts("st.") && !starts("atom.") && !starts("red.")) return 0;
+  for (const char* other : {".shared", ".global", ".local", ".param"})
+    if (name.find(other) != std::string::npos && std::string(other) != space) return 0;
+  for (const auto& [type, bytes] :
+       {std::pair<const char*, uint32_t>{"x2", 4}, {"16", 2}, {"b8", 1}, {"u8", 1}, {"s8", 1}})
+    if (name.size() > 3 && name.compare(name.size() - std::string(type).size(), 4, type) == 0) {
+      const uint32_t n = name.find(".v4") != std::string::npos   ? 4
+                         : name.find(".v2") != std::string::npos ? 2
+                                                                 : 1;
+      return bytes * n;
+    }
+  return 4;
+}
+
+int shift_for(uint32_t bytes) { return bytes >= 4 ? 2 : bytes == 2 ? 1 : 0; }
+
+}  // namespace
+
+void start_races(Machine& machine) {
+  if (!(machine.launch->checks & kCheckRaces)) return;
+  machine.races = std::make_shared<MachineRaces>();
+  MachineRaces& races = *machine.races;
+  uint32_t shared = 4, global = 4;
+  for (const Row& row : machine.program->rows) {
+    const std::string& name = operation_table()[static_cast<size_t>(row.operation)].name;
+    if (const uint32_t bytes = stored_bytes(name, ".shared")) shared = std::min(shared, bytes);
+    if (const uint32_t bytes = stored_bytes(name, ".global")) global = std::min(global, bytes);
+    if (name.find(".global.shared") != std::string::npos && name.find("tensor") != std::string::npos)
+      for (const TensorMap& map : machine.launch->tensor_maps)
+        global = std::min(global, static_cast<uint32_t>(map.strides[0]));
+  }
+  races.shared_shift = shift_for(shared);
+  races.global_shift = shift_for(global);
+  races.last_write.resize(machine.launch->allocations.size());
+  races.since.resize(machine.launch->allocations.size());
+}
+
+void start_races(Cluster& cluster, int64_t index) {
+  const Machine& machine = *cluster.machine;
+  if (!machine.races) return;
+  if (!cluster.races) cluster.races = std::make_shared<ClusterRaces>();
+  ClusterRaces& races = *cluster.races;
+  races.agents = machine.cluster_size * machine.warps_per_block;
+  races.table.records.resize(1);
+  races.table.nodes.resize(1);
+  races.table.transitions.clear();
+  std::fill(races.table.recent.begin(), races.table.recent.end(), RecordTable::Recent{});
+  races.releases.clear();
+  races.arriving = races.completed = Knowledge{};
+  races.next_slot = 0;
+  const size_t cells = (machine.launch->shared_bytes >> machine.races->shared_shift) + 1;
+  for (Block& block : cluster.blocks) {
+    if (!block.races) block.races = std::make_shared<BlockRaces>();
+    BlockRaces& own = *block.races;
+    own.last_write.assign(cells, 0);
+    own.since.assign(cells, 0);
+    for (Knowledge& barrier : own.barriers) barrier = Knowledge{};
+    own.exited = Knowledge{};
+    own.mbarriers.clear();
+    for (Warp& warp : block.warps) {
+      if (!warp.races) warp.races = std::make_shared<WarpRaces>();
+      WarpRaces& state = *warp.races;
+      state.known = Knowledge{};
+      state.pending = Clock{};
+      state.has_pending = false;
+      for (auto& last : state.last_acquired) last = nullptr;
+      state.cluster = static_cast<uint32_t>(index);
+      state.agent = block.rank * machine.warps_per_block + static_cast<uint32_t>(warp.id);
+      state.joined = 0;
+      state.seen.clear();
+      state.known.now.near.assign(races.agents + kSlots, 0);
+      state.known.now.near[state.agent] = 1;
+      state.shared_record.assign(machine.code.size(), 0);
+      state.global_record.resize(machine.code.size());
+    }
+  }
+}
+
+// ---- accesses
+
+void race_shared(Warp& warp, const uint64_t* offset, uint32_t bytes, Access access, Pattern pattern) {
+  const uint16_t flags = flags_of(warp, access);
+  RecordTable& table = warp.block->cluster->races->table;
+  const uint32_t record = record_of(table, warp.races->shared_record, *warp.races, warp.pc, flags);
+  if (!record) return;
+  Touch<true> touch(warp, table, shadow_of(*warp.block), warp.machine->races->shared_shift, 0, record);
+  const bool collective = warp.machine->code[static_cast<size_t>(warp.pc)].kind == Kind::aligned;
+  if (pattern == Pattern::uniform)
+    touch.access(offset[0], bytes, collective ? kCollective : kManyLanes);
+  else
+    for_lanes(warp.active, [&](int l) {
+      touch.access(offset[l], bytes, collective ? kCollective : static_cast<uint32_t>(l));
+    });
+}
+
+void race_global(Warp& warp, const Allocation& allocation, const uint64_t* offset, uint32_t bytes,
+                 Access access, Pattern pattern) {
+  if (!allocation.writable) return;
+  const Lock lock(*warp.machine);
+  MachineRaces& races = *warp.machine->races;
+  const uint16_t flags = flags_of(warp, access);
+  const uint32_t record = record_of(races.table, warp.races->global_record, *warp.races, warp.pc, flags);
+  if (!record) return;
+  Touch<false> touch(warp, races.table, shadow_of(*warp.machine, allocation, flags), races.global_shift,
+                     allocation.address, record);
+  if (pattern == Pattern::scattered && access == Access::read)
+    for (uint32_t left = warp.active; left;) {  // neighbours that read neighbouring elements, as one
+      const int first = __builtin_ctz(left);
+      uint64_t end = offset[first] + bytes;
+      left &= left - 1;
+      while (left) {
+        const int next = __builtin_ctz(left);
+        if (offset[next] == end)
+          end += bytes;
+        else if (offset[next] + bytes != end)
+          break;
+        left &= left - 1;
+      }
+      touch.access(offset[first], end - offset[first], static_cast<uint32_t>(first));
+    }
+  else if (pattern == Pattern::scattered)
+    for_lanes(warp.active, [&](int l) { touch.access(offset[l], bytes, static_cast<uint32_t>(l)); });
+  else
+    touch.access(offset[0], pattern == Pattern::uniform ? bytes : bytes * kLanes, kUnknownLane);
+}
+
+void race_product(const Warp& warp, const std::vector<uint32_t>& addresses, bool begins) {
+  RecordTable& table = warp.block->cluster->races->table;
+  const uint32_t record = record_of(table, warp.races->shared_record, *warp.races, warp.pc, 0);
+  if (!record) return;
+  Touch<true> touch(warp, table, shadow_of(*warp.block), warp.machine->races->shared_shift, 0, record);
+  for (const uint32_t address : addresses)
+    if (begins)
+      touch.check_read(address, 16, kCollective);
+    else
+      touch.access(address, 16, kCollective);
+}
+
+void race_shared_run(const Warp& warp, Block& block, uint32_t offset, uint32_t bytes, Access access,
+                     uint32_t lane) {
+  if (!warp.machine->races || bytes == 0) return;
+  RecordTable& table = block.cluster->races->table;
+  const uint32_t record =
+      record_of(table, warp.races->shared_record, *warp.races, warp.pc, flags_of(warp, access));
+  if (!record) return;
+  const uint64_t base = &block == warp.block ? 0 : (uint64_t{block.rank} + 1) << kRankShift;
+  Touch<true>(warp, table, shadow_of(block), warp.machine->races->shared_shift, base, record)
+      .access(offset, bytes, lane);
+}
+
+void race_global_run(const Warp& warp, const Allocation& allocation, uint64_t offset, uint64_t bytes,
+                     Access access, uint32_t lane) {
+  if (!warp.machine->races || !allocation.writable || bytes == 0) return;
+  const Lock lock(*warp.machine);
+  MachineRaces& races = *warp.machine->races;
+  const uint16_t flags = flags_of(warp, access);
+  const uint32_t record = record_of(races.table, warp.races->global_record, *warp.races, warp.pc, flags);
+  if (!record) return;
+  Touch<false>(warp, races.table, shadow_of(*warp.machine, allocation, flags), races.global_shift,
+               allocation.address, record)
+      .access(offset, bytes, lane);
+}
+
+void race_copy_issued(const Warp& warp, Block& block, uint32_t offset, uint32_t bytes, uint32_t lane) {
+  if (!warp.machine->races) return;
+  RecordTable& table = block.cluster->races->table;
+  const uint32_t record = record_of(table, warp.races->shared_record, *warp.races, warp.pc, kWrite);
+  if (!record) return;
+  Touch<true>(warp, table, shadow_of(block), warp.machine->races->shared_shift, 0, record)
+      .check_write(offset, bytes, lane);
+}
+
+void race_copy_landed(const Warp& warp, Block& block, uint32_t offset, uint32_t bytes, uint32_t lane,
+                      int pc) {
+  if (!warp.machine->races) return;
+  RecordTable& table = block.cluster->races->table;
+  const uint32_t record = record_of(table, warp.races->shared_record, *warp.races, pc, kWrite);
+  if (!record) return;
+  Touch<true>(warp, table, shadow_of(block), warp.machine->races->shared_shift, 0, record)
+      .put_write(offset, bytes, lane);
+}
+
+void race_bulk_issued(const Warp& warp, Block& block, uint32_t offset, uint32_t bytes, uint32_t lane,
+                      Block& barrier_block, uint32_t barrier, uint64_t phase) {
+  if (!warp.machine->races || bytes == 0) return;
+  ClusterRaces& races = *block.cluster->races;
+  const uint32_t slot = barrier_block.races->mbarriers[barrier].slot;
+  const uint32_t record =
+      new_record(races.table, {warp.races->cluster, static_cast<uint16_t>(races.agents + slot), kWrite,
+                               static_cast<uint32_t>(phase + 1), warp.pc});
+  if (!record) return;
+  Touch<true> touch(warp, races.table, shadow_of(block), warp.machine->races->shared_shift, 0, record);
+  touch.check_write(offset, bytes, lane);
+  touch.put_write(offset, bytes, kCollective);
+}
+
+void race_same_instruction(const Warp& warp, uint8_t* const* pointer, const uint64_t* value,
+                           const uint64_t* address, Space space, uint32_t bytes) {
+  constexpr uint32_t kBuckets = 64;
+  int8_t bucket[kBuckets];
+  std::memset(bucket, -1, sizeof bucket);
+  for (uint32_t left = warp.active; left; left &= left - 1) {
+    const int l = __builtin_ctz(left);
+    const uintptr_t place = reinterpret_cast<uintptr_t>(pointer[l]) / bytes;
+    uint32_t at = static_cast<uint32_t>(place ^ place >> 6) % kBuckets;
+    while (bucket[at] >= 0 && pointer[bucket[at]] != pointer[l]) at = (at + 1) % kBuckets;
+    const int first = bucket[at];
+    if (first < 0) {
+      bucket[at] = static_cast<int8_t>(l);
+    } else if (value[first] != value[l]) {
+      Fault fault;
+      fault.kind = FaultKind::race;
+      fault.pc = fault.other_pc = warp.pc;
+      fault.block = fault.other_block = warp.block->id;
+      fault.warp = fault.other_warp = warp.id;
+      fault.lane = l;
+      fault.other_lane = first;
+      fault.address = address[l];
+      fault.space = space;
+      fault.info = kWrites | kOtherWrites | kSameInstruction;
+      throw fault;
+    }
+  }
+}
+
+// ---- order within a warp and a block
+
+void race_lanes_joined(Warp& warp, uint32_t lanes) {
+  if (!warp.races) return;
+  WarpRaces& own = *warp.races;
+  take_pending(own);
+  if ((lanes & warp.alive) == warp.alive) {
+    own.joined = own.now();
+    own.seen.clear();
+  } else {
+    if (own.seen.empty()) own.seen.assign(kLanes * kLanes, 0);
+    uint32_t together[kLanes] = {};
+    for_lanes(lanes, [&](int l) {
+      for (int a = 0; a < kLanes; ++a)
+        together[a] = std::max(together[a], own.seen[static_cast<size_t>(l * kLanes + a)]);
+    });
+    for_lanes(lanes, [&](int l) { together[l] = own.now(); });
+    for_lanes(lanes, [&](int l) { std::copy_n(together, kLanes, own.seen.begin() + l * kLanes); });
+  }
+  own.tick();
+}
+
+void race_fence(Warp& warp, int32_t flags) {
+  if (!warp.races) return;
+  WarpRaces& own = *warp.races;
+  take_pending(own);
+  own.known.fenced_block = own.known.now;
+  if ((flags & kScopeMask) >> kScopeShift != 1) own.known.fenced_device = own.known.now;
+  own.tick();
+}
+
+void race_arrive(Warp& warp, Knowledge& at) {
+  if (!warp.races) return;
+  join(at, warp.races->known);
+  warp.races->tick();
+}
+
+void race_learn(Warp& warp, const Knowledge& from) {
+  if (!warp.races) return;
+  take_pending(*warp.races);
+  join(warp.races->known, from);
+  warp.races->tick();
+}
+
+void race_barrier_completed(Block& block, int number, bool all) {
+  if (!block.races) return;
+  Knowledge& sum = block.races->barriers[number];
+  if (all) join(sum, block.races->exited);
+  const auto waits = [&](const Group& group) {
+    return group.wait == Wait::barrier && group.key == static_cast<uint64_t>(number);
+  };
+  for (Warp& warp : block.warps)
+    if (std::any_of(warp.groups.begin(), warp.groups.end(), waits)) {
+      take_pending(*warp.races);
+      join(sum, warp.races->known);
+    }
+  for (Warp& warp : block.warps) {
+    uint32_t lanes = 0;
+    for (const Group& group : warp.groups)
+      if (waits(group)) lanes |= group.mask;
+    if (!lanes) continue;
+    join(warp.races->known, sum);
+    race_lanes_joined(warp, lanes);
+  }
+  sum = Knowledge{};
+}
+
+void race_cluster_completed(ClusterRaces& races) {
+  join(races.completed, races.arriving);
+  races.arriving = Knowledge{};
+}
+
+void race_exit(Warp& warp) {
+  if (!warp.races) return;
+  race_arrive(warp, warp.block->races->exited);
+  race_arrive(warp, warp.block->cluster->races->arriving);
+}
+
+// ---- mbarriers
+
+void race_mbarrier_initialised(Block& block, uint32_t offset) {
+  if (!block.races) return;
+  MbarrierKnowledge& barrier = block.races->mbarriers[offset];
+  barrier = MbarrierKnowledge{};
+  barrier.slot = block.cluster->races->next_slot++ % kSlots;
+}
+
+void race_mbarrier_arrive(Warp& warp, Block& block, uint32_t offset) {
+  if (block.races) race_arrive(warp, block.races->mbarriers[offset].arriving);
+}
+
+void race_mbarrier_landed(const Warp& issuer, Block& block, uint32_t offset, uint64_t phase) {
+  if (!block.races) return;
+  MbarrierKnowledge& barrier = block.races->mbarriers[offset];
+  Times& times = barrier.arriving.now.near;
+  const uint32_t agents = block.cluster->races->agents;
+  times.resize(agents + kSlots);
+  uint32_t& engine = times[agents + barrier.slot];
+  engine = std::max(engine, static_cast<uint32_t>(phase + 1));
+  uint32_t& reader = times[issuer.races->agent];  // of what the copy read
+  reader = std::max(reader, issuer.races->now());
+}
+
+void race_mbarrier_completed(Block& block, uint32_t offset) {
+  if (!block.races) return;
+  MbarrierKnowledge& barrier = block.races->mbarriers[offset];
+  join(barrier.completed, barrier.arriving);
+  barrier.arriving = Knowledge{};
+}
+
+void race_mbarrier_passed(Warp& warp, uint32_t offset) {
+  if (warp.races) race_learn(warp, warp.block->races->mbarriers[offset].completed);
+}
+
+// ---- flags and atomics
+
+namespace {
+
+constexpr int kAcquires = 2, kReleases = 3, kBoth = 4;
+
+// What a snapshot of this warp's knowledge tells others.
+std::shared_ptr<const Far> published(const WarpRaces& warp, const Clock& clock) {
+  if (clock.near.empty()) return nullptr;
+  auto all = clock.far ? std::make_shared<Far>(*clock.far) : std::make_shared<Far>();
+  (*all)[warp.cluster] = std::make_shared<const Times>(clock.near);
+  return all;
+}
+
+// Calls f(map of releases, key, global) for each distinct address of the active lanes.
+template <class F>
+void each_flag(Warp& warp, Space space, const uint64_t* address, F f) {
+  for (uint32_t left = warp.active; left;) {
+    const int first = __builtin_ctz(left);
+    uint32_t same = 0;
+    for_lanes(left, [&](int l) { same |= (address[l] == address[first] ? 1u : 0u) << l; });
+    left &= ~same;
+    uint64_t key = address[first];
+    const bool shared = space == Space::shared || (space == Space::none && key >> 32 == kSharedWindow >> 32);
+    if (!shared && key < kFirstGlobal) continue;
+    if (shared) {
+      key &= 0xffffffffu;
+      if (key >> kRankShift == 0) key |= uint64_t{warp.block->rank + 1} << kRankShift;
+      f(warp.block->cluster->races->releases, key, false);
+    } else {
+      f(warp.machine->races->releases, key, true);
+    }
+  }
+}
+
+void acquire(WarpRaces& own, const std::shared_ptr<const Far>& from, bool far, bool at_once) {
+  if (!from || own.last_acquired[far] == from) return;
+  own.last_acquired[far] = from;
+  Clock& to = at_once ? own.known.now : own.pending;
+  const auto near = from->find(own.cluster);
+  if (near != from->end()) {
+    join(to.near, *near->second);
+    if (at_once) own.joined = std::max(own.joined, (*near->second)[own.agent]);
+  }
+  if (far) join(to.far, from);
+  if (at_once)
+    own.tick();
+  else
+    own.has_pending = true;
+}
+
+}  // namespace
+
+void race_released(Warp& warp, Space space, const uint64_t* address, int32_t flags, bool update) {
+  if (!warp.races || (!update && !(flags & kOrderMask))) return;
+  WarpRaces& own = *warp.races;
+  const int order = flags & kOrderMask;
+  const bool releases = order >= kReleases;
+  const bool device_wide = (flags & kScopeMask) >> kScopeShift != 1;
+  const Lock lock(*warp.machine);
+  if (!releases && own.known.fenced_block.near.empty() && own.known.fenced_device.near.empty() &&
+      (update || (warp.machine->races->releases.empty() && warp.block->cluster->races->releases.empty())))
+    return;
+  if (releases) take_pending(own);
+  std::shared_ptr<const Far> block = published(own, releases ? own.known.now : own.known.fenced_block);
+  std::shared_ptr<const Far> device =
+      published(own, releases && device_wide ? own.known.now : own.known.fenced_device);
+  each_flag(warp, space, address, [&](auto& all, uint64_t key, bool) {
+    Release& release = all[key];
+    if (!update) release = Release{};
+    join(release.block, block);
+    join(release.device, device);
+  });
+  if (releases) own.tick();
+}
+
+void race_acquired(Warp& warp, Space space, const uint64_t* address, int32_t flags) {
+  if (!warp.races) return;
+  const int order = flags & kOrderMask;
+  const bool at_once = order == kAcquires || order >= kBoth;
+  const Lock lock(*warp.machine);
+  if (warp.machine->races->releases.empty() && warp.block->cluster->races->releases.empty()) return;
+  each_flag(warp, space, address, [&](auto& all, uint64_t key, bool) {
+    const auto found = all.find(key);
+    if (found == all.end()) return;
+    acquire(*warp.races, found->second.block, false, at_once);
+    acquire(*warp.races, found->second.device, true, at_once);
+  });
+}
+
+}  // namespace workbench::emulator::WORKBENCH_ISA
