@@ -271,3 +271,23 @@ def test_absurd_launches_are_refused(
         run(scale(), name, grid, block, RIGHT, **options)
     except OWN as error:
         assert str(error).strip()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        ".entry k() { .local .b8 x[400000000]; ret; }",
+        ".global .b8 x[4000000000]; .entry k() { ret; }",
+        ".global .u32 x[1] = {1, 2, 3}; .entry k() { ret; }",
+        ".global .u64 x = generic(nowhere); .entry k() { ret; }",
+        ".entry k() { .reg .b64 %p; mov.u64 %p, %lanemask_gt; ret; }",
+        ".entry k() { .reg .b32 %r; add.u32 %r, " + "!" * 5000 + "%r; ret; }",
+        ".entry k() .maxntid " + "1" * 5000 + " { ret; }",
+        "".join(f".func f{i}() {{ call f{i - 1}; ret; }}\n" for i in range(1, 600)).replace("f0;", "f599;")
+        + ".func f0() { ret; } .entry k() { call f599; ret; }",
+    ],
+    ids=range(8),
+)
+def test_a_module_that_asks_for_too_much_is_refused(text: str) -> None:
+    with pytest.raises((PtxSyntaxError, UnsupportedInstruction, LaunchError)):
+        run(f".version 8.0\n.target sm_90\n{text}", "k", 1, 1, [])

@@ -327,6 +327,8 @@ class _Decoder:
             return _Operand(Constant("bits", self.bits(operand, letter), size), letter, 0, size)
         if isinstance(operand, ptx.Special):
             if operand.name in _special_registers():
+                if size != 4:
+                    raise UnsupportedInstruction(instruction, f"{operand.name} has 32 bits, not {8 * size}")
                 return _Operand(_special_registers()[operand.name], letter)
             return _Operand(Constant("special", 0, size, operand.name), letter, 0, size)
         if isinstance(operand, ptx.Symbol):

@@ -15,6 +15,7 @@ __all__ = ["inline_calls"]
 
 _MAX_INSTRUCTIONS = 1_000_000
 _MAX_DEPTH = 200
+_MAX_COPIES = 5_000
 
 
 def inline_calls(entry: ptx.Function, module: ptx.Module) -> ptx.Function:
@@ -94,6 +95,8 @@ class _Inliner:
             skip = ptx.Label(f"after the call of {callee.name}")
             inverted = replace(instruction, guard_negated=not instruction.guard_negated)
             self.append(inverted, "bra", (skip,), rename, location)
+        if self.copies > _MAX_COPIES:
+            raise ptx.PtxSyntaxError("the program has too many calls to expand", instruction.line)
         if len(self.calling) > _MAX_DEPTH:
             raise ptx.PtxSyntaxError(f"calls are nested more than {_MAX_DEPTH} deep", instruction.line)
         groups = [operand for operand in instruction.operands if isinstance(operand, ptx.Group)]

@@ -28,7 +28,8 @@ Argument = int | float | bool | np.generic | bytes | Allocation | TensorMap
 Dimensions = int | Sequence[int]
 _UNLIMITED = 2**63
 _MOST_WARPS = 2**24  # of a grid: more would take hours
-_MOST_LOCAL_BYTES = 2**33  # of all resident threads
+_MOST_LOCAL_BYTES = 2**31  # of all resident threads
+_MOST_LOCAL_BYTES_PER_THREAD = 2**19
 _MOST_THREADS = 256
 
 
@@ -287,6 +288,11 @@ def _check_launch(
                 f"the grid has {number} blocks in {axis}, which is not a multiple of the cluster's {step}"
             )
     resident = min(grid[0] * grid[1] * grid[2], limits.resident_blocks(threads, shared, registers))
+    if entry.local_bytes > _MOST_LOCAL_BYTES_PER_THREAD:
+        raise LaunchError(
+            f"{entry.name} has {entry.local_bytes} bytes of local memory a thread; {_MOST_LOCAL_BYTES_PER_THREAD} are "
+            f"allowed on {limits.name}"
+        )
     if entry.local_bytes * threads * resident > _MOST_LOCAL_BYTES:
         raise LaunchError(
             f"{entry.name} has {entry.local_bytes} bytes of local memory a thread, {entry.local_bytes * threads} a "

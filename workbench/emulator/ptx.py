@@ -920,4 +920,6 @@ def parse(text: str, source_name: str | None = None) -> Module:
 
     ``source_name`` names the CUDA source where the PTX itself does not. Raises ``PtxSyntaxError`` with the PTX line.
     """
+    if digits := re.search(r"\d{1000}", text):
+        raise PtxSyntaxError("a number has a thousand digits", text.count("\n", 0, digits.start()) + 1)
     return _Parser(text, source_name).module()
