@@ -22,6 +22,7 @@ from .compiler import CompileError, CompilerUnavailable, compile_source
 from .devices import NAMES as DEVICE_NAMES
 from .devices import Device, DeviceUnavailable, Fault, open_device
 from .evidence import tiers
+from .mutate import BadExplanation
 from .operation import Problem, ProblemError, Stage
 from .results import Resources, ResultsError, Run
 from .session import Session
@@ -50,7 +51,7 @@ class WorkbenchGroup(click.Group):
             return super().invoke(ctx)
         except (registry.UnknownSpec, ProblemError) as error:
             raise click.UsageError(str(error)) from None
-        except (DeviceUnavailable, CompilerUnavailable, CompileError, ResultsError, Fault) as error:
+        except (DeviceUnavailable, CompilerUnavailable, CompileError, ResultsError, BadExplanation, Fault) as error:
             raise Failed(str(error)) from None
         except BrokenPipeError:
             raise  # click ends quietly when the reader of a pipe has gone
@@ -291,6 +292,57 @@ def agree(specs: tuple[str, ...], seed: int, examples: int, as_json: bool, outpu
         ]
         console().print(table(("stage", "problems", "agreeing comparisons", "outcome"), rows))
     if any(s.disagreement or not s.problems for s in record.stages):
+        raise click.exceptions.Exit(1)
+
+
+@main.command()
+@_specs
+@click.option(
+    "--examples", type=click.IntRange(1), default=30, show_default=True, help="Problems that a mutant is tried on."
+)
+@click.option("--limit", type=click.IntRange(1), help="Try so many mutants, drawn from the seed, instead of all.")
+@click.option("--jobs", type=click.IntRange(1), default=1, show_default=True, help="Processes that try mutants.")
+@_options("seed", "json")
+def mutate(specs: tuple[str, ...], examples: int, limit: int | None, jobs: int, seed: int, as_json: bool) -> None:
+    """Change the CUDA sources in small ways and see whether verification notices, in the emulator.
+
+    Every mutant that passes is shown: either it changes nothing that matters, and equivalent.toml beside the source
+    gets an entry that says why, or the problems or checks of the operation have a hole. Exit code 1 while one is
+    unexplained.
+    """
+    from . import mutate as mutation
+    from .console import StageProgress, console
+
+    stages = registry.select(specs)
+    open_device("emulator")  # says what is missing, before any process is started
+    with StageProgress(1, 0) as progress:
+        done = 0
+
+        def judged(_: mutation.Judged) -> None:
+            nonlocal done
+            done += 1
+            progress.verified(done)
+
+        outcome = mutation.mutate(
+            stages,
+            examples=examples,
+            seed=seed,
+            limit=limit,
+            jobs=jobs,
+            on_start=lambda mutants: progress.count("mutants", mutants),
+            on_mutant=judged,
+        )
+    if as_json:
+        _print_json(outcome.as_dict())
+    else:
+        out = console()
+        for survivor in outcome.survivors:
+            out.print(f"survived: {survivor.mutant.operator}\n{survivor.mutant.diff}\n", soft_wrap=True)
+        for explained in outcome.explained:
+            where = f"{explained.mutant.file}:{explained.mutant.line}"
+            out.print(f"{where} {explained.mutant.operator} passes: {explained.reason}", soft_wrap=True)
+        out.print(outcome.summary, soft_wrap=True)
+    if outcome.survivors or not outcome.compiled:
         raise click.exceptions.Exit(1)
 
 

@@ -163,6 +163,10 @@ class StageProgress:
         self._bars.reset(self._one, total=self._examples, description=f"verify {spec}")
         self._spec = spec
 
+    def count(self, what: str, total: int) -> None:
+        """So many things of this kind are counted next, instead of a stage's problems."""
+        self._bars.reset(self._one, total=total, description=what)
+
     def verified(self, problems: int) -> None:
         """So many of its problems have been verified."""
         self._bars.update(self._one, completed=problems)

@@ -176,13 +176,16 @@ GEMM = Operation(
 )
 
 
+_ODD_C = GemmProblem(m=5, n=9, k=16, dtype="bf16", out="bf16")
+"""Rows of A and B start at multiples of 16 bytes, those of C do not."""
+
 _DEEP = (
     GemmProblem(m=70, n=136, k=64 * 13 + 8, dtype="bf16"),
     GemmProblem(m=130, n=40, k=64 * 13, dtype="fp16", layout="nn"),
 )
 """So many slices that a ring of them goes round three times: parities of its barriers come back."""
 
-_TALL = (GemmProblem(m=128 * 17 + 1, n=264, k=8),)
+_TALL = GemmProblem(m=128 * 17 + 1, n=264, k=8)
 """More rows of tiles than are walked together, and two columns of them."""
 
 
@@ -236,6 +239,7 @@ def warp_parallel(p: GemmProblem, size: Mapping[str, int]) -> Launch:
     source="gemm/3_smem_tiling.cu",
     idea="a block shares tiles of A and B in shared memory, a thread keeps a tile of C in registers",
     parameters={"BLOCK_M": 64, "BLOCK_N": 128, "BLOCK_K": 16, "THREAD_M": 8, "THREAD_N": 4},
+    corners=(_ODD_C,),
 )
 def smem_tiling(p: GemmProblem, size: Mapping[str, int]) -> Launch:
     threads = (size["BLOCK_M"] // size["THREAD_M"]) * (size["BLOCK_N"] // size["THREAD_N"])
@@ -249,7 +253,7 @@ def smem_tiling(p: GemmProblem, size: Mapping[str, int]) -> Launch:
     idea="tensor cores (mma.sync) fed by ldmatrix, from slices that cp.async brings ahead of time",
     supports=_half_only,
     parameters={"BLOCK_M": 128, "BLOCK_N": 128, "BLOCK_K": 64, "WARPS_M": 2, "WARPS_N": 2, "STAGES": 3},
-    corners=_DEEP,
+    corners=(_ODD_C, *_DEEP),
     architecture=80,
 )
 def tensor_core(p: GemmProblem, size: Mapping[str, int]) -> Launch:
@@ -269,7 +273,7 @@ def tensor_core(p: GemmProblem, size: Mapping[str, int]) -> Launch:
     idea="a producer has TMA fill a ring of slices, two consumer warpgroups have wgmma multiply them in place",
     supports=lambda p: _half_only(p) or _tensor_maps(p),
     parameters={"BLOCK_M": 128, "BLOCK_N": 256, "BLOCK_K": 64, "STAGES": 4, "GROUP_M": 16},
-    corners=(*_DEEP, *_TALL),
+    corners=(_ODD_C, _TALL, *_DEEP),
     architecture=90,
 )
 def tma_pipeline(p: GemmProblem, size: Mapping[str, int]) -> Launch:

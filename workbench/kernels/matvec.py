@@ -118,12 +118,14 @@ MATVEC = Operation(
 )
 
 
-_LONG_ROWS = (
+_CORNERS = (
     MatvecProblem(n=9, k=3 * 1024 + 200, dtype="bf16"),
     MatvecProblem(n=5, k=3 * 512 + 100, dtype="fp32", out="fp32"),
     MatvecProblem(n=300, k=2 * 1024, dtype="fp16"),
+    MatvecProblem(n=3, k=51, dtype="fp32"),
 )
-"""Rows of several times what a warp loads at once, and more rows than one block of the second kernel adds up."""
+"""Rows of several times what a warp loads at once, more of them than one block of the second kernel adds up, and rows
+that do not start at multiples of 16 bytes."""
 
 
 def _scalars(p: MatvecProblem) -> tuple[np.generic, ...]:
@@ -161,7 +163,7 @@ def warp_parallel(p: MatvecProblem, size: Mapping[str, int]) -> Launch:
     source="matvec/3_vectorized.cu",
     idea="16 bytes a load, several loads in flight",
     parameters={"THREADS": 256, "UNROLL": 4},
-    corners=_LONG_ROWS,
+    corners=_CORNERS,
 )
 def vectorized(p: MatvecProblem, size: Mapping[str, int]) -> Launch:
     return _launch("matvec_vectorized", p, size["THREADS"] // 32, size["THREADS"])
@@ -172,7 +174,7 @@ def vectorized(p: MatvecProblem, size: Mapping[str, int]) -> Launch:
     source="matvec/4_split_k.cu",
     idea="where rows are few, several warps share one; a second kernel adds up their sums",
     parameters={"THREADS": 256, "UNROLL": 4, "WARPS": 4096},
-    corners=_LONG_ROWS,
+    corners=_CORNERS,
 )
 def split_k(p: MatvecProblem, size: Mapping[str, int]) -> Plan:
     threads = size["THREADS"]

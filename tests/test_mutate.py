@@ -1,0 +1,165 @@
+"""Mutants of CUDA sources: what is changed, what becomes of them, and how survivors are explained."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from workbench import cli, mutate, operation, registry
+from workbench.mutate import Mutant, Outcome, code_of, mutants_of
+
+SOURCE = """// a < b
+#include "warp.cuh"
+static_assert(A % B == 0, "A");
+__global__ void kernel(float* c, int M, int N) {  // M + N
+  __shared__ float tile[8];
+  float sum = 0.f;
+  const char* text = "x < y";
+  for (int i = 0; i < M; ++i) sum += tile[i];
+  __syncthreads();
+  c[M] = sum;
+  mbarrier_wait(full[s], step % 2);
+  mbarrier_arrive_expect(full[s], bytes);
+  mbarrier_init(full[s], 1);
+  cp_async_wait<STAGES>();
+}
+"""
+
+
+@pytest.fixture
+def sources(tmp_path, monkeypatch):
+    """A folder in the place of cuda_src/ with one file, `made/1.cu`."""
+    (tmp_path / "made").mkdir()
+    (tmp_path / "made" / "1.cu").write_text(SOURCE)
+    monkeypatch.setattr(mutate, "SOURCES", tmp_path)
+    return tmp_path
+
+
+def changes() -> dict[str, list[str]]:
+    """The changed lines of all mutants, by operator."""
+    found: dict[str, list[str]] = {}
+    for mutant in mutants_of("made/1.cu"):
+        found.setdefault(mutant.operator, []).append("; ".join(s.strip() for s in mutate.change_of(mutant)[1]))
+    return found
+
+
+def test_comments_strings_directives_and_assertions_are_not_code(sources):
+    code = code_of(SOURCE)
+    assert len(code) == len(SOURCE)
+    assert code.count("\n") == SOURCE.count("\n")
+    for hidden in ("a < b", "warp.cuh", "A % B", "M + N", "x < y"):
+        assert hidden not in code
+    assert [m.line for m in mutants_of("made/1.cu") if m.operator == "< to <="] == [8]
+
+
+@pytest.mark.parametrize(
+    ("operator", "line"),
+    [
+        ("synchronisation dropped", ";"),
+        ("synchronisation moved down", "c[M] = sum; __syncthreads();"),
+        ("< to <=", "for (int i = 0; i <= M; ++i) sum += tile[i];"),
+        ("index + 1", "c[(M) + 1] = sum;"),
+        ("other parity", "mbarrier_wait(full[s], (step % 2) ^ 1);"),
+        ("16 bytes too many", "mbarrier_arrive_expect(full[s], bytes + 16);"),
+        ("16 bytes too few", "mbarrier_arrive_expect(full[s], bytes - 16);"),
+        ("one arrival more", "mbarrier_init(full[s], 1 + 1);"),
+        ("one group too few", "cp_async_wait<STAGES + 1>();"),
+        ("M to N", "c[N] = sum;"),
+        ("accumulated in half", "sum = __half2float(__float2half_rn(sum + (tile[i])));"),
+    ],
+)
+def test_every_kind_of_change_is_made(sources, operator, line):
+    assert any(line in changed for changed in changes()[operator])
+
+
+def test_sizes_of_arrays_and_parameters_are_left_alone(sources):
+    assert not any("tile[(8) + 1]" in line for lines in changes().values() for line in lines)
+    assert all(m.line != 4 for m in mutants_of("made/1.cu"))
+
+
+def test_no_mutant_is_made_twice_and_each_changes_something(sources):
+    texts = [m.text for m in mutants_of("made/1.cu")]
+    assert len(set(texts)) == len(texts)
+    assert SOURCE not in texts
+
+
+def naive_mutant(old: str, new: str) -> Mutant:
+    text = (operation.SOURCES / "vector_add/1_naive.cu").read_text()
+    assert text.count(old) == 1
+    return Mutant("vector_add/1_naive.cu", 13, "test", old, new, text.replace(old, new))
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "outcome", "verdict"),
+    [
+        ("i < n", "i <= n", Outcome.KILLED, "out_of_bounds"),
+        ("to_float(a[i]) +", "to_float(a[i]) -", Outcome.KILLED, "mismatch"),
+        ("if (i < n)", "while (c[i] == c[i] || i < n)", Outcome.KILLED, ""),
+        ("i < n", "i < nonsense", Outcome.UNCOMPILED, ""),
+        ("i < n", "n > i", Outcome.UNCHANGED, ""),
+        ("i < n) c", "i < n && n >= 0) c", Outcome.SURVIVED, ""),
+    ],
+)
+def test_what_becomes_of_a_mutant(old, new, outcome, verdict):
+    judged = mutate._judge(naive_mutant(old, new), ["vector_add:naive"], 12, 0)
+    assert (judged.outcome, verdict in judged.verdict) == (outcome, True)
+
+
+def test_a_mutant_of_a_header_is_seen_by_the_stages_that_include_it():
+    (mutant,) = [m for m in mutants_of("include/vector.cuh") if (m.line, m.operator) == (43, "< to <=")]
+    judged = mutate._judge(mutant, ["vector_add:vectorized"], 12, 0)
+    assert (judged.outcome, judged.verdict) == (Outcome.KILLED, "out_of_bounds")
+
+
+def explanation(mutant: Mutant, reason: str) -> str:
+    old, new = ("\n".join(lines) for lines in mutate.change_of(mutant))
+    return f"[[mutant]]\nfile = '1_naive.cu'\nold = '''{old}'''\nnew = '''{new}'''\nreason = '{reason}'\n"
+
+
+def test_a_survivor_with_a_reason_is_explained_and_another_is_not(tmp_path, monkeypatch):
+    shutil.copytree(operation.SOURCES, tmp_path / "src")
+    monkeypatch.setattr(mutate, "SOURCES", tmp_path / "src")
+    mutant, other = naive_mutant("i < n) c", "i < n && n >= 0) c"), naive_mutant("i < n) c", "i < n && n > -1) c")
+    path = tmp_path / "src" / "vector_add" / mutate.EQUIVALENT
+    path.write_text(explanation(mutant, "n is never negative"))
+    known = mutate._explanations([path.parent.relative_to(tmp_path / "src")])
+    seen = [mutate._explained(mutate.Judged(m, Outcome.SURVIVED), known) for m in (mutant, other)]
+    assert [(j.outcome, j.reason) for j in seen] == [
+        (Outcome.EXPLAINED, "n is never negative"),
+        (Outcome.SURVIVED, ""),
+    ]
+
+
+@pytest.mark.parametrize("text", ["[[mutant]]\nfile = '1_naive.cu'\n", "[[mutant", "[[mutant]]\nreason = ' '\n"])
+def test_an_explanation_that_lacks_something_is_refused(tmp_path, monkeypatch, text):
+    monkeypatch.setattr(mutate, "SOURCES", tmp_path)
+    (tmp_path / mutate.EQUIVALENT).write_text(text)
+    with pytest.raises(mutate.BadExplanation, match=r"equivalent\.toml"):
+        mutate._explanations([tmp_path])
+
+
+def test_every_explanation_in_the_repository_is_of_a_mutant_that_is_still_made():
+    files = {
+        str(path.relative_to(operation.SOURCES))
+        for stage in registry.stages()
+        for path in mutate.with_headers(stage.path)
+    }
+    made = {(f, mutate._change(*mutate.change_of(m))) for f in files for m in mutants_of(f)}
+    assert set(mutate._explanations({Path(f).parent for f in files})) - made == set()
+
+
+def test_the_command_shows_survivors_and_ends_with_one():
+    arguments = ["mutate", "vector_add:naive", "--limit", "4", "--examples", "8"]
+    result = CliRunner().invoke(cli.main, [*arguments, "--json"])
+    found = json.loads(result.stdout)
+    assert found["made"] == 4
+    assert found["killed"] + found["uncompiled"] + found["unchanged"] == 4
+    assert result.exit_code == 0
+    weak = CliRunner().invoke(cli.main, ["mutate", "vector_add:vectorized", "--limit", "12", "--examples", "1"])
+    assert weak.exit_code == 1
+    assert "survived: " in weak.stdout
+    assert "12 mutants: " in weak.stdout

@@ -1,0 +1,462 @@
+"""Would the harness notice? Small changes to the CUDA sources, each of which verification has to reject.
+
+A mutant is one token of a source changed: a barrier left out, an index one too large, a `<` become `<=`. A mutant that
+passes shows a hole in the problems or in the checks, or changes nothing that matters: then `equivalent.toml` beside the
+source says why.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import os
+import random
+import re
+import tempfile
+import tomllib
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, field
+from enum import StrEnum
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+from . import registry
+from .compiler import CompileError, compile_source, with_headers
+from .operation import SOURCES, Problem, Stage, Tier
+
+EQUIVALENT = "equivalent.toml"
+"""Beside the sources: mutants that pass and may, each with its reason."""
+
+MOST_WARP_INSTRUCTIONS = 5_000_000
+"""Of one block of a mutant, before it counts as hung."""
+
+
+class BadExplanation(ValueError):
+    """An `equivalent.toml` that cannot be used; the message says what an entry has to have."""
+
+
+class Outcome(StrEnum):
+    """What became of a mutant."""
+
+    KILLED = "killed"
+    SURVIVED = "survived"
+    EXPLAINED = "explained"
+    UNCHANGED = "unchanged"
+    UNCOMPILED = "uncompiled"
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """A source with one change. `file` is relative to `cuda_src/`; `line` counts from 1."""
+
+    file: str
+    line: int
+    operator: str
+    old: str
+    new: str
+    text: str = field(repr=False)
+
+    @property
+    def diff(self) -> str:
+        """The change as a unified diff without context."""
+        before = (SOURCES / self.file).read_text().splitlines()
+        lines = difflib.unified_diff(before, self.text.splitlines(), self.file, self.file, lineterm="", n=0)
+        return "\n".join(lines)
+
+
+@dataclass(frozen=True)
+class Judged:
+    """A mutant and what became of it: `verdict` and `problem` of its end, or the `reason` why it may pass."""
+
+    mutant: Mutant
+    outcome: Outcome
+    verdict: str = ""
+    problem: str = ""
+    reason: str = ""
+
+
+@dataclass
+class Report:
+    """All mutants of a run."""
+
+    judged: list[Judged] = field(default_factory=list)
+
+    def count(self, outcome: Outcome) -> int:
+        """How many mutants ended so."""
+        return sum(j.outcome is outcome for j in self.judged)
+
+    @property
+    def compiled(self) -> int:
+        """Mutants that compiled and are another program than the original."""
+        return sum(j.outcome not in (Outcome.UNCOMPILED, Outcome.UNCHANGED) for j in self.judged)
+
+    @property
+    def survivors(self) -> list[Judged]:
+        """Mutants that passed without an explanation."""
+        return [j for j in self.judged if j.outcome is Outcome.SURVIVED]
+
+    @property
+    def explained(self) -> list[Judged]:
+        """Mutants that passed and may, each with its reason."""
+        return [j for j in self.judged if j.outcome is Outcome.EXPLAINED]
+
+    @property
+    def summary(self) -> str:
+        """One sentence: how many were made, compiled, killed, are explained, survived."""
+        killed, compiled = self.count(Outcome.KILLED), self.compiled
+        share = f" ({100 * killed / compiled:.1f} %)" if compiled else ""
+        return (
+            f"{len(self.judged)} mutants: {self.count(Outcome.UNCOMPILED)} do not compile, "
+            f"{self.count(Outcome.UNCHANGED)} are the same program; of the other {compiled}, {killed} killed{share}, "
+            f"{self.count(Outcome.EXPLAINED)} pass and are explained, {len(self.survivors)} survive"
+        )
+
+    def as_dict(self) -> dict[str, Any]:
+        """The report for JSON."""
+        verdicts = Counter(j.verdict for j in self.judged if j.outcome is Outcome.KILLED)
+        return {
+            "made": len(self.judged),
+            "compiled": self.compiled,
+            **{outcome.value: self.count(outcome) for outcome in Outcome},
+            "verdicts": dict(sorted(verdicts.items())),
+            "mutants": [
+                {
+                    "file": j.mutant.file,
+                    "line": j.mutant.line,
+                    "operator": j.mutant.operator,
+                    "old": j.mutant.old,
+                    "new": j.mutant.new,
+                    "outcome": j.outcome,
+                    "verdict": j.verdict,
+                    "problem": j.problem,
+                    "reason": j.reason,
+                }
+                for j in self.judged
+            ],
+        }
+
+
+# ------------------------------------------------------------------------------------------------ making mutants
+
+Edit = tuple[int, int, str]
+"""Replace the text from the first position to the second."""
+
+
+def code_of(text: str) -> str:
+    """The source with all that is not code (comments, strings, directives, static_asserts) made blank, in place."""
+    blank = re.compile(
+        r"//[^\n]*|/\*.*?\*/|\"(?:\\.|[^\"\\\n])*\"|'(?:\\.|[^'\\\n])+'|^[ \t]*#(?:\\\n|[^\n])*",
+        re.DOTALL | re.MULTILINE,
+    )
+    code = blank.sub(lambda m: re.sub(r"[^\n]", " ", m[0]), text)
+    return re.sub(r"static_assert\([^;]*;", lambda m: re.sub(r"[^\n]", " ", m[0]), code)
+
+
+SYNCHRONISATION = (
+    r"__syncthreads|__syncwarp|cp_async_commit|cp_async_wait<[^;]*?>|mbarrier_wait|mbarrier_arrive|"
+    r"mbarrier_init_fence|wgmma_fence|wgmma_commit|wgmma_wait<[^;]*?>|__threadfence|tma_store_commit|tma_store_wait<[^;]*?>"
+)
+
+SWAPS = {
+    " < ": " <= ",
+    " <= ": " < ",
+    " > ": " >= ",
+    " >= ": " > ",
+    " == ": " != ",
+    " != ": " == ",
+    " && ": " || ",
+    " || ": " && ",
+    " + ": " - ",
+    " - ": " + ",
+    " * ": " + ",
+    " / ": " % ",
+    " % ": " / ",
+    " ^ ": " + ",
+    " += ": " -= ",
+    " >> ": " << ",
+    " & ": " | ",
+}
+NAMES = {
+    "M": "N",
+    "N": "M",
+    "K": "N",
+    "m": "n",
+    "n": "m",
+    "m0": "n0",
+    "n0": "m0",
+    "k0": "m0",
+    "lda": "ldb",
+    "ldb": "lda",
+    "ldc": "ldb",
+}
+
+
+def _synchronisation(code: str) -> Iterator[tuple[str, Edit]]:
+    for match in re.finditer(rf"^([ \t]*(?:if \([^\n]*\) )?)((?:{SYNCHRONISATION})\([^;]*\);)", code, re.MULTILINE):
+        start, end = match.span(2)
+        yield "synchronisation dropped", (start, end, ";")
+        following = re.compile(r"\n[ \t]*(?!for|if|else|\}|do|while)[^\n;{}]+(?:\n[^\n;{}]*)*;").match(code, end)
+        if following and not match[1].strip():
+            yield "synchronisation moved down", (start, following.end(), code[end : following.end()] + " " + match[2])
+
+
+def _operators(code: str) -> Iterator[tuple[str, Edit]]:
+    for old, new in SWAPS.items():
+        for match in re.finditer(re.escape(old), code):
+            yield f"{old.strip()} to {new.strip()}", (*match.span(), new)
+
+
+DECLARED = re.compile(
+    r"\s*(?:extern |const |static |constexpr |__shared__ |__align__\([^)]*\) )*"
+    r"(?:float|int|unsigned|u32|u64|IN|OUT|Barrier|Element|Vector<[^>]*>)[ *&][^=]*$"
+)
+"""A declaration, up to the bracket of an array's size."""
+
+
+def _indices(code: str) -> Iterator[tuple[str, Edit]]:
+    for match in re.finditer(r"(\w+)\[([^\[\]\n]+)\](?!\()", code):
+        statement = code[max(code.rfind(c, 0, match.start()) for c in "\n;{") + 1 : match.start(2)]
+        if DECLARED.match(statement):
+            continue  # the size of an array
+        yield "index + 1", (*match.span(2), f"({match[2]}) + 1")
+
+
+def _counts(code: str) -> Iterator[tuple[str, Edit]]:
+    for match in re.finditer(r"mbarrier_wait\([^;]*, ([^;]+)\);", code):
+        yield "other parity", (*match.span(1), f"({match[1]}) ^ 1")
+        yield "parity always 0", (*match.span(1), "0")
+    for match in re.finditer(r"mbarrier_arrive_expect\([^,;]+, ([^;]+)\);", code):
+        yield "16 bytes too many", (*match.span(1), f"{match[1]} + 16")
+        yield "16 bytes too few", (*match.span(1), f"{match[1]} - 16")
+    for match in re.finditer(r"mbarrier_init\([^,;]+, ([^;]+)\);", code):
+        yield "one arrival more", (*match.span(1), f"{match[1]} + 1")
+    for match in re.finditer(r"_wait<([^>]+)>\(\);", code):
+        yield "one group too few", (*match.span(1), f"{match[1]} + 1")
+    for match in re.finditer(r"(?<![\w.\[<])(\d+)(?![\w.xu>]|\])", code):
+        yield "number + 1", (*match.span(1), str(int(match[1]) + 1))
+
+
+def _functions(code: str) -> Iterator[tuple[str, Edit]]:
+    for match in re.finditer(r"\b(min|max)\(", code):
+        yield (
+            f"{match[1]} to {'max' if match[1] == 'min' else 'min'}",
+            (*match.span(1), "max" if match[1] == "min" else "min"),
+        )
+
+
+def _precision(code: str) -> Iterator[tuple[str, Edit]]:
+    for match in re.finditer(r"(?<=[ \n])([\w.]+(?:\[[^\n;=]+\])*) \+= ([^;)]*(?:\([^;]*\))?[^;)]*);", code):
+        rounded = f"{match[1]} = __half2float(__float2half_rn({match[1]} + ({match[2]})));"
+        yield "accumulated in half", (*match.span(), rounded)
+
+
+def _names(code: str) -> Iterator[tuple[str, Edit]]:
+    for match in re.finditer(rf"(?<![.\w>])({'|'.join(NAMES)})\b", code):
+        if not re.search(r"(?:int|long|IN\*|OUT\*|auto) $", code[: match.start()]):
+            yield f"{match[1]} to {NAMES[match[1]]}", (*match.span(), NAMES[match[1]])
+
+
+OPERATORS: tuple[Callable[[str], Iterator[tuple[str, Edit]]], ...] = (
+    _synchronisation,
+    _operators,
+    _indices,
+    _counts,
+    _functions,
+    _precision,
+    _names,
+)
+
+
+def mutants_of(file: str) -> list[Mutant]:
+    """Every mutant of a source or header, `file` relative to `cuda_src/`, in the order of the text."""
+    text = (SOURCES / file).read_text()
+    code = code_of(text)
+    found: dict[str, Mutant] = {}
+    for operator in OPERATORS:
+        for name, (start, end, new) in operator(code):
+            changed = text[:start] + new + text[end:]
+            line = text.count("\n", 0, start) + 1
+            found.setdefault(changed, Mutant(file, line, name, text[start:end].strip(), new.strip(), changed))
+    return sorted(found.values(), key=lambda m: (m.line, m.operator, m.new))
+
+
+def mutants(stages: Sequence[Stage[Any]]) -> list[Mutant]:
+    """Every mutant of the stages' sources and of the headers of ours that they use."""
+    files = dict.fromkeys(_relative(path) for stage in stages for path in with_headers(stage.path))
+    return [mutant for file in files for mutant in mutants_of(file)]
+
+
+def _relative(path: Path) -> str:
+    return str(path.relative_to(SOURCES))
+
+
+# ------------------------------------------------------------------------------------------------ judging them
+
+
+@dataclass
+class _Trial:
+    """A stage with the problems that its mutants are tried on, the deadliest first."""
+
+    stage: Stage[Any]
+    device: Any
+    problems: list[Problem]
+    cases: dict[Problem, Any] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, spec: str, examples: int, seed: int) -> _Trial:
+        from . import harness
+        from .devices.emulated import EmulatedDevice
+
+        (stage,) = registry.select([spec])
+        device = EmulatedDevice(MOST_WARP_INSTRUCTIONS)
+        drawn = harness.drawn(stage, device, examples=examples, seed=seed)
+        return cls(stage, device, [p.with_tier(tier) for p in drawn for tier in Tier])
+
+    def judge(self, mutant: Mutant, folder: Path) -> Judged:
+        from . import harness
+
+        sources = with_headers(self.stage.path)
+        for path in sources:  # all in one folder, so that headers find the changed one
+            (folder / path.name).write_text(mutant.text if _relative(path) == mutant.file else path.read_text())
+        changed = dataclasses.replace(self.stage, source=str(folder / self.stage.path.name))
+        same: dict[Any, bool] = {}
+        for problem in self.problems:
+            defines = self.stage.defines(problem)
+            variant = tuple(sorted(defines.items()))
+            if variant not in same:
+                try:
+                    same[variant] = _program(compile_source(changed.path, defines).ptx) == _program(
+                        compile_source(self.stage.path, defines).ptx
+                    )
+                except CompileError:
+                    return Judged(mutant, Outcome.UNCOMPILED)
+            if same[variant]:
+                continue
+            case = self.cases.get(problem)
+            if case is None:
+                case = self.cases[problem] = harness.Case.of(problem)
+            twice = problem.seed % harness.REPEAT_EVERY == 0
+            failure, _ = harness.run_case(changed, self.device, case, twice=twice)
+            if failure:
+                self.problems.remove(problem)
+                self.problems.insert(0, problem)
+                return Judged(mutant, Outcome.KILLED, failure.verdict, f"{self.stage.spec} {problem}")
+        return Judged(mutant, Outcome.UNCHANGED if all(same.values()) else Outcome.SURVIVED)
+
+
+def _program(ptx: str) -> str:
+    """PTX without what only a debugger reads."""
+    lines = (line.split("//")[0].strip() for line in ptx.split(".section\t.debug")[0].splitlines())
+    kept = "\n".join(line for line in lines if line and not line.startswith((".loc", ".file")))
+    for constant in re.finditer(r"^\.global \.align \d+ \.\w+ (\w+) = \d+;$", kept, re.MULTILINE):
+        if len(re.findall(rf"\b{constant[1]}\b", kept)) == 1:  # its value was used at compile time, if at all
+            kept = kept.replace(constant[0], "")
+    return kept
+
+
+_trials: dict[tuple[str, int, int], _Trial] = {}
+
+
+def _judge(mutant: Mutant, specs: Sequence[str], examples: int, seed: int) -> Judged:
+    """What becomes of a mutant under the stages that use its file; runs in a process of its own."""
+    ended = Judged(mutant, Outcome.UNCHANGED)
+    for spec in specs:
+        if (spec, examples, seed) not in _trials:
+            _trials[spec, examples, seed] = _Trial.of(spec, examples, seed)
+        with tempfile.TemporaryDirectory() as folder:
+            judged = _trials[spec, examples, seed].judge(mutant, Path(folder))
+        if judged.outcome is Outcome.KILLED:
+            return judged
+        if judged.outcome is Outcome.SURVIVED or ended.outcome is Outcome.UNCHANGED:
+            ended = judged if ended.outcome is not Outcome.SURVIVED else ended
+    return ended
+
+
+def _use_cache(folder: str) -> None:
+    os.environ["WORKBENCH_CACHE"] = folder  # mutants must not fill the user's cache
+
+
+def mutate(
+    stages: Sequence[Stage[Any]],
+    *,
+    examples: int = 30,
+    seed: int = 0,
+    limit: int | None = None,
+    jobs: int = 1,
+    on_start: Callable[[int], None] | None = None,
+    on_mutant: Callable[[Judged], None] | None = None,
+) -> Report:
+    """Judge the mutants of the stages in the emulator, or `limit` of them drawn from the seed.
+
+    `on_start` is told how many there are, `on_mutant` each outcome. Raises CompilerUnavailable, and BadExplanation
+    for a malformed `equivalent.toml`.
+    """
+    chosen = mutants(stages)
+    if limit is not None and limit < len(chosen):
+        chosen = random.Random(seed).sample(chosen, limit)
+        chosen.sort(key=lambda m: (m.file, m.line))
+    users = {m.file: [s.spec for s in stages if SOURCES / m.file in with_headers(s.path)] for m in chosen}
+    known = _explanations({Path(m.file).parent for m in chosen})
+    report = Report()
+    if on_start:
+        on_start(len(chosen))
+    with (
+        tempfile.TemporaryDirectory() as cache,
+        ProcessPoolExecutor(jobs, get_context("spawn"), _use_cache, (cache,)) as pool,
+    ):
+        pending = [pool.submit(_judge, m, users[m.file], examples, seed) for m in chosen]
+        try:
+            for future in pending:
+                judged = _explained(future.result(), known)
+                report.judged.append(judged)
+                if on_mutant:
+                    on_mutant(judged)
+        finally:
+            for future in pending:
+                future.cancel()
+    return report
+
+
+# ------------------------------------------------------------------------------------------------ equivalent mutants
+
+
+def _explanations(folders: Iterable[Path]) -> dict[tuple[str, str], str]:
+    """Reasons by the file of the mutant and its changed lines, from `equivalent.toml` in each folder."""
+    found = {}
+    for folder in folders:
+        path = SOURCES / folder / EQUIVALENT
+        if not path.is_file():
+            continue
+        try:
+            entries = tomllib.loads(path.read_text()).get("mutant", [])
+        except tomllib.TOMLDecodeError as error:
+            raise BadExplanation(f"{path} is not TOML: {error}") from None
+        for entry in entries:
+            if set(entry) != {"file", "old", "new", "reason"} or not entry["reason"].strip():
+                raise BadExplanation(f"{path}: every [[mutant]] has to have file, old, new and a reason, not {entry}")
+            change = _change(entry["old"].splitlines(), entry["new"].splitlines())
+            found[str(folder / entry["file"]), change] = entry["reason"]
+    return found
+
+
+def _change(old: Sequence[str], new: Sequence[str]) -> str:
+    return "\n".join([*(f"-{line.strip()}" for line in old), *(f"+{line.strip()}" for line in new)])
+
+
+def change_of(mutant: Mutant) -> tuple[list[str], list[str]]:
+    """The lines that a mutant takes away and those that it puts in their place."""
+    before, after = (SOURCES / mutant.file).read_text().splitlines(), mutant.text.splitlines()
+    shorter = min(len(before), len(after))
+    head = next((i for i in range(shorter) if before[i] != after[i]), shorter)
+    tail = next((i for i in range(shorter - head) if before[-1 - i] != after[-1 - i]), shorter - head)
+    return before[head : len(before) - tail], after[head : len(after) - tail]
+
+
+def _explained(judged: Judged, known: dict[tuple[str, str], str]) -> Judged:
+    if judged.outcome is not Outcome.SURVIVED:
+        return judged
+    reason = known.get((judged.mutant.file, _change(*change_of(judged.mutant))))
+    return dataclasses.replace(judged, outcome=Outcome.EXPLAINED, reason=reason) if reason else judged
