@@ -289,7 +289,6 @@ def verify(
     problem that still fails. `on_problem` is called with the number of problems done. Raises CompilerUnavailable.
     """
     operation: Operation[Any] = registry.operations()[stage.operation]
-    size = operation.emulator_size if device.name == "emulator" else operation.cuda_size
     session = _Session(stage, device, examples, on_problem)
     started = time.monotonic()
     try:
@@ -298,8 +297,7 @@ def verify(
         else:
             for corner in stage.corners[:examples]:
                 session.try_problem(corner)
-            edges = tuple(sorted(set(stage.parameters.values())))
-            _search(operation.problems(size, edges), session, seed)
+            _draw(_problems(stage, device.name), session.try_problem, 2 * session.wanted, seed)
     except (_Failed, _Unsupported):
         pass  # the session knows
     if session.last and session.last.verdict not in UNSHRINKABLE and not getattr(device, "lost", False):
@@ -341,8 +339,6 @@ def _look(stage: Stage[Any], device: Device, session: _Session) -> None:
 
 def drawn(stage: Stage[Any], device: Device, *, examples: int, seed: int) -> list[Problem]:
     """The problems that `verify` would try of a stage that is right, in order: its corners, then random ones."""
-    operation: Operation[Any] = registry.operations()[stage.operation]
-    size = operation.emulator_size if device.name == "emulator" else operation.cuda_size
     found: dict[Problem, None] = {}
 
     def take(problem: Problem) -> None:
@@ -354,7 +350,7 @@ def drawn(stage: Stage[Any], device: Device, *, examples: int, seed: int) -> lis
     for corner in stage.corners[:examples]:
         with contextlib.suppress(_Unsupported):
             take(corner)
-    _draw(operation.problems(size, tuple(sorted(set(stage.parameters.values())))), take, 2 * examples, seed)
+    _draw(_problems(stage, device.name), take, 2 * examples, seed)
     return list(found)
 
 
@@ -371,7 +367,6 @@ def agree(
 
     Problems have the emulator's sizes. Raises CompilerUnavailable.
     """
-    operation: Operation[Any] = registry.operations()[stage.operation]
     result = Agreement(stage.operation, stage.name, [first.name, second.name], seed)
     seen: set[Problem] = set()
 
@@ -390,8 +385,7 @@ def agree(
         if on_problem:
             on_problem(len(seen))
 
-    edges = tuple(sorted(set(stage.parameters.values())))
-    _draw(operation.problems(operation.emulator_size, edges), property_, 2 * examples, seed)
+    _draw(_problems(stage, "emulator"), property_, 2 * examples, seed)
     return result
 
 
@@ -416,9 +410,11 @@ def _disagreement(stage: Stage[Any], first: Device, second: Device, problem: Pro
     return ""
 
 
-def _search(strategy: hypothesis.strategies.SearchStrategy[Any], session: _Session, seed: int) -> None:
-    """Let Hypothesis draw problems until as many as wanted passed, and shrink a failure. Raises _Failed."""
-    _draw(strategy, session.try_problem, 2 * session.wanted, seed)
+def _problems(stage: Stage[Any], device: str) -> hypothesis.strategies.SearchStrategy[Any]:
+    """Problems of a size that suits the device, many of them near multiples of the stage's tiles."""
+    operation: Operation[Any] = registry.operations()[stage.operation]
+    size = operation.emulator_size if device == "emulator" else operation.cuda_size
+    return operation.problems(size, tuple(sorted(set(stage.parameters.values()))))
 
 
 def _draw(

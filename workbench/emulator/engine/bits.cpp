@@ -1,29 +1,12 @@
 // Logic, shifts, bit fields, byte permutation, moves and selection.
 #include <tuple>
 
+#include "integer_functors.hpp"
 #include "lanes.hpp"
 
 namespace workbench::emulator::WORKBENCH_ISA {
 namespace {
 
-struct And {
-  template <class T>
-  T operator()(T a, T b) const {
-    return a & b;
-  }
-};
-struct Or {
-  template <class T>
-  T operator()(T a, T b) const {
-    return a | b;
-  }
-};
-struct Xor {
-  template <class T>
-  T operator()(T a, T b) const {
-    return a ^ b;
-  }
-};
 struct Not {
   template <class T>
   T operator()(T a) const {

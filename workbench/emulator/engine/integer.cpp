@@ -2,6 +2,7 @@
 #include <limits>
 #include <tuple>
 
+#include "integer_functors.hpp"
 #include "lanes.hpp"
 
 namespace workbench::emulator::WORKBENCH_ISA {
@@ -125,18 +126,6 @@ struct Absolute {
   template <class T>
   T operator()(T a) const {
     return a < 0 ? static_cast<T>(0 - wrap(a)) : a;
-  }
-};
-struct Minimum {
-  template <class T>
-  T operator()(T a, T b) const {
-    return b < a ? b : a;
-  }
-};
-struct Maximum {
-  template <class T>
-  T operator()(T a, T b) const {
-    return a < b ? b : a;
   }
 };
 template <class Op>

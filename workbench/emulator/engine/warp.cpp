@@ -2,6 +2,7 @@
 // lanes.
 #include <tuple>
 
+#include "integer_functors.hpp"
 #include "lanes.hpp"
 
 namespace workbench::emulator::WORKBENCH_ISA {
@@ -96,36 +97,6 @@ struct Add {
   template <class T>
   T operator()(T a, T b) const {
     return static_cast<T>(static_cast<uint32_t>(a) + static_cast<uint32_t>(b));
-  }
-};
-struct Minimum {
-  template <class T>
-  T operator()(T a, T b) const {
-    return a < b ? a : b;
-  }
-};
-struct Maximum {
-  template <class T>
-  T operator()(T a, T b) const {
-    return a > b ? a : b;
-  }
-};
-struct And {
-  template <class T>
-  T operator()(T a, T b) const {
-    return a & b;
-  }
-};
-struct Or {
-  template <class T>
-  T operator()(T a, T b) const {
-    return a | b;
-  }
-};
-struct Xor {
-  template <class T>
-  T operator()(T a, T b) const {
-    return a ^ b;
   }
 };
 
