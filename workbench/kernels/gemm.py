@@ -338,6 +338,10 @@ def persistent(p: GemmProblem, size: Mapping[str, int]) -> Launch:
     return _lcsf_launch(p, size, "gemm_persistent")
 
 
+_MANY_TILES = (GemmProblem(m=8, n=128 * 129, k=72), GemmProblem(m=8, n=128 * 65 + 1, k=136, out="bf16"))
+"""So many narrow tiles that `fitted_tiles` takes wide ones, for the first with k in one piece, for the second split."""
+
+
 def _blocks(p: GemmProblem, size: Mapping[str, int], width: int, split: int) -> int:
     """Blocks at work on tiles of C `width` wide, `split` sharing one; 0 where they are too many or k is too short."""
     blocks = ceil_div(p.m, size["BLOCK_M"]) * ceil_div(p.n, width) * split
@@ -365,7 +369,7 @@ def split_k(p: GemmProblem, size: Mapping[str, int]) -> Launch:
     supports=lambda p: _half_only(p) or _tensor_maps(p),
     parameters={"BLOCK_M": 128, "BLOCK_K": 64, "GROUP_M": 16, "BLOCKS": 128},
     architecture=90,
-    corners=(PADDED_C,),
+    corners=(PADDED_C, *_MANY_TILES),
 )
 def fitted_tiles(p: GemmProblem, size: Mapping[str, int]) -> Launch:
     choices = ((256, 1), (256, 2), (128, 1), (128, 2))
