@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from workbench import cli, registry
-from workbench.emulator import Output, run
+from workbench.emulator import Output, launch
 from workbench.emulator.profile import KINDS, instruction_kind, profile
 
 SOURCE = """
@@ -46,7 +46,7 @@ def workbench(*arguments: str) -> Result:
 
 def test_inlined_instructions_count_once_as_own_and_in_the_total_of_each_caller() -> None:
     x, y = np.ones(32, np.float32), np.empty(32, np.float32)
-    report = run(SOURCE, "k", 1, 32, [x, Output(y), 20])
+    report = launch(SOURCE, "k", 1, 32, [x, Output(y), 20])
     found = profile(report.statistics)
     assert found.warp_instructions == report.statistics.warp_instructions
     assert sum(each.own.total() for each in found.lines.values()) == found.warp_instructions

@@ -35,7 +35,7 @@ class UsageError(ValueError):
 
 @dataclass
 class Argument:
-    """One `--arg`: the value for `emulator.run`, its name, the array behind it, and where that is saved."""
+    """One `--arg`: the value for `emulator.launch`, its name, the array behind it, and where that is saved."""
 
     name: str
     value: Any
@@ -164,17 +164,17 @@ class Emulation:
     seed: int = 0
 
     def run(self) -> emulator.Report:
-        """Runs it and saves the arrays that are to be saved. Raises what `emulator.run` raises."""
+        """Runs it and saves the arrays that are to be saved. Raises what `emulator.launch` raises."""
         names = [argument.name for argument in self.arguments]
         if len(set(names)) < len(names):
             raise UsageError(f"two arguments have the same name: {', '.join(names)}")
-        report = emulator.run(
+        report = emulator.launch(
             self.file,
             self.entry,
             self.grid,
             self.block,
             {argument.name: argument.value for argument in self.arguments},
-            shared_bytes=self.shared_bytes,
+            shared=self.shared_bytes,
             cluster=self.cluster,
             defines=self.defines,
             include=self.include,

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from cuda.pathfinder import find_nvidia_header_directory
 from cupy.cuda import nvrtc
 
-from workbench.emulator import FindingKind, KernelFault, Memory, Program, launch
+from workbench.emulator import FindingKind, KernelFault, Memory, Program, execute
 
 Array = npt.NDArray[Any]
 
@@ -66,7 +66,7 @@ def line_of(source: str, marker: str) -> int:
 def fault_of(kind: FindingKind, *args: Any, **options: Any) -> Any:
     """The finding of a launch that must end with a fault of the kind."""
     try:
-        launch(*args, **options)
+        execute(*args, **options)
     except KernelFault as fault:
         assert fault.finding.kind == kind, str(fault)
         return fault.finding
@@ -174,7 +174,7 @@ def apply(
         dtype = np.dtype("u1" if type_name == "pred" else _TYPES[type_name][1])
         results.append((memory.allocate(count * dtype.itemsize, "out", element_size=dtype.itemsize), dtype, type_name))
     arguments += [allocation for allocation, _, _ in results]
-    launch(program.entries["k"], -(-count // block), block, [*arguments, count], memory=memory)
+    execute(program.entries["k"], -(-count // block), block, [*arguments, count], memory=memory)
     arrays = [memory.read(allocation, dtype, count) for allocation, dtype, _ in results]
     arrays = [a.astype(bool) if t == "pred" else a for a, (_, _, t) in zip(arrays, results, strict=True)]
     return arrays[0] if isinstance(outputs, str) else arrays

@@ -10,7 +10,7 @@ import pytest
 from emulation import Array, compile_cuda, fault_of, module
 from kernels import DEVICE
 
-from workbench.emulator import Entry, FindingKind, Memory, Program, TensorMap, launch
+from workbench.emulator import Entry, FindingKind, Memory, Program, TensorMap, execute
 
 RNG = np.random.default_rng(17)
 WAIT = "WAIT: mbarrier.try_wait.parity.shared::cta.b64 %done, [bar], {phase}; @!%done bra WAIT;"
@@ -47,7 +47,7 @@ def test_small_copies(hint: str, size: int, form: str) -> None:
     array = random_bytes(size * threads).reshape(threads, size)
     memory = Memory()
     a, x = memory.upload(array, "a"), memory.allocate(array.nbytes, "x")
-    launch(Program.from_ptx(text).entries["k"], 1, threads, [a, x], memory=memory)
+    execute(Program.from_ptx(text).entries["k"], 1, threads, [a, x], memory=memory)
     expected = array.copy()
     for thread, row in enumerate(expected):
         if form == "partial":
@@ -99,7 +99,7 @@ extern "C" __global__ void k(const int* a, int* x) {
 def test_waiting_for_groups(define: str) -> None:
     memory = Memory()
     a, x = memory.upload(np.arange(4, dtype=np.int32) + 5, "a"), memory.allocate(16, "x")
-    launch(compile_cuda(GROUPS, define).entries["k"], 1, 1, [a, x], memory=memory)
+    execute(compile_cuda(GROUPS, define).entries["k"], 1, 1, [a, x], memory=memory)
     assert memory.read(x, np.int32).tolist() == [5, 6, 7, 8]
 
 
@@ -131,7 +131,7 @@ def test_copies_that_arrive_at_an_mbarrier() -> None:
     for seed in range(4):
         memory = Memory()
         a, x = memory.upload(np.arange(64, dtype=np.int32), "a"), memory.allocate(256, "x")
-        launch(compile_cuda(source).entries["k"], 1, 64, [a, x], memory=memory, seed=seed)
+        execute(compile_cuda(source).entries["k"], 1, 64, [a, x], memory=memory, seed=seed)
         assert memory.read(x, np.int32).tolist() == list(range(63, -1, -1))
 
 
@@ -148,7 +148,7 @@ def mbarrier(body: str, words: int = 8, **options: Any) -> Array:
     )
     memory = Memory()
     x = memory.allocate(4 * words, "x")
-    launch(Program.from_ptx(text).entries["k"], 1, 1, [x], memory=memory, **options)
+    execute(Program.from_ptx(text).entries["k"], 1, 1, [x], memory=memory, **options)
     return memory.read(x, np.uint32)
 
 
@@ -350,7 +350,7 @@ def test_tensor_loads(dtype: str, shape: tuple[int, ...], box: tuple[int, ...], 
         tile = box_of(array, box, corner)
         x = memory.allocate(tile.nbytes, "x")
         tensor_map = TensorMap(a, array.itemsize, shape, strides(array), box, swizzle=swizzle)
-        launch(entry, 1, 64, [tensor_map, x, *corner], memory=memory)
+        execute(entry, 1, 64, [tensor_map, x, *corner], memory=memory)
         assert np.array_equal(memory.read(x, np.uint8), swizzled(tile.view(np.uint8).ravel(), swizzle)), corner
 
 
@@ -366,7 +366,7 @@ def test_tensor_stores_leave_what_is_outside(
         tile = tensor(dtype, box)
         x = memory.upload(swizzled(tile.view(np.uint8).ravel(), swizzle), "x")
         tensor_map = TensorMap(a, array.itemsize, shape, strides(array), box, swizzle=swizzle)
-        launch(entry, 1, 64, [tensor_map, x, *corner], memory=memory)
+        execute(entry, 1, 64, [tensor_map, x, *corner], memory=memory)
         expected = array.copy()
         for place in itertools.product(*(range(n) for n in box)):
             position = tuple(c + p for c, p in zip(corner, place, strict=True))
@@ -381,7 +381,7 @@ def test_tensor_reductions() -> None:
     memory = Memory()
     a, x = memory.upload(array, "a"), memory.upload(tile, "x")
     tensor_map = TensorMap(a, 4, (32, 12), (128,), (16, 8), element_type="float32")
-    launch(tensor_kernel(2, tile.nbytes, load=False, reduce="add"), 1, 64, [tensor_map, x, 8, 2], memory=memory)
+    execute(tensor_kernel(2, tile.nbytes, load=False, reduce="add"), 1, 64, [tensor_map, x, 8, 2], memory=memory)
     array[2:10, 8:24] += tile
     assert np.array_equal(memory.read(a, np.float32, array.shape), array)
 
@@ -391,7 +391,7 @@ def test_outside_a_tensor_may_be_nan() -> None:
     memory = Memory()
     a, x = memory.upload(array, "a"), memory.allocate(16 * 8 * 4, "x")
     tensor_map = TensorMap(a, 4, (16, 4), (64,), (16, 8), element_type="float32", nan_fill=True)
-    launch(tensor_kernel(2, 512, load=True), 1, 64, [tensor_map, x, 0, 0], memory=memory)
+    execute(tensor_kernel(2, 512, load=True), 1, 64, [tensor_map, x, 0, 0], memory=memory)
     found = memory.read(x, np.float32, (8, 16))
     assert (found[:4] == 1).all()
     assert np.isnan(found[4:]).all()
@@ -401,7 +401,9 @@ def test_rows_may_be_padded() -> None:
     padded = RNG.integers(0, 9, (10, 24)).astype(np.float32)
     memory = Memory()
     a, x = memory.upload(padded, "a"), memory.allocate(16 * 8 * 4, "x")
-    launch(tensor_kernel(2, 512, load=True), 1, 64, [TensorMap(a, 4, (20, 10), (96,), (16, 8)), x, 8, 4], memory=memory)
+    execute(
+        tensor_kernel(2, 512, load=True), 1, 64, [TensorMap(a, 4, (20, 10), (96,), (16, 8)), x, 8, 4], memory=memory
+    )
     expected = np.zeros((8, 16), np.float32)
     expected[:6, :12] = padded[4:10, 8:20]
     assert np.array_equal(memory.read(x, np.float32, (8, 16)), expected)
@@ -450,7 +452,7 @@ extern "C" __global__ void k(const int* a, int* x, int bytes) {
 def test_bulk_copies_there_and_back(seed: int) -> None:
     memory = Memory()
     a, x = memory.upload(np.arange(64, dtype=np.int32), "a"), memory.upload(np.full(128, 7, np.int32), "x")
-    launch(compile_cuda(BULK, "GOOD").entries["k"], 1, 64, [a, x, 160], memory=memory, seed=seed)
+    execute(compile_cuda(BULK, "GOOD").entries["k"], 1, 64, [a, x, 160], memory=memory, seed=seed)
     doubled = np.arange(40) * 2
     assert memory.read(x, np.int32).tolist() == [*doubled, *[7] * 24, *(doubled + 7), *[7] * 24]
 
@@ -484,7 +486,7 @@ def test_a_tensor_map_may_lie_in_global_memory() -> None:
     memory = Memory()
     tensor_map = memory.upload(TensorMap(memory.upload(array, "a"), 4, (16, 4), (64,), (16, 4)), "map")
     x = memory.allocate(4, "x")
-    launch(Program.from_ptx(text).entries["k"], 1, 1, [tensor_map, x], memory=memory)
+    execute(Program.from_ptx(text).entries["k"], 1, 1, [tensor_map, x], memory=memory)
     assert memory.read(x, np.float32)[0] == 63
 
 
@@ -527,7 +529,7 @@ extern "C" __global__ void __cluster_dims__(4, 1, 1) k(int* x) {
 def test_blocks_of_a_cluster_reach_each_other(seed: int) -> None:
     memory = Memory()
     x = memory.allocate(8 * 64 * 4, "x")
-    launch(compile_cuda(CLUSTER).entries["k"], 8, 32, [x], memory=memory, seed=seed)
+    execute(compile_cuda(CLUSTER).entries["k"], 8, 32, [x], memory=memory, seed=seed)
     found = memory.read(x, np.int32, (8, 2, 32))
     rank = np.arange(8)[:, None] % 4
     assert np.array_equal(found[:, 0], 100 * ((rank + 1) % 4) + np.arange(32))
@@ -567,5 +569,5 @@ def test_multicast(seed: int) -> None:
     memory = Memory()
     tensor_map = TensorMap(memory.upload(array, "a"), 4, (16, 4), (64,), (16, 2))
     x = memory.allocate(2 * 64 * 4, "x")
-    launch(compile_cuda(MULTICAST).entries["k"], 2, 64, [tensor_map, x], memory=memory, seed=seed)
+    execute(compile_cuda(MULTICAST).entries["k"], 2, 64, [tensor_map, x], memory=memory, seed=seed)
     assert np.array_equal(memory.read(x, np.float32, (2, 64)), np.stack([array.ravel()] * 2))

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from emulation import compile_cuda, fault_of, line_of
 
-from workbench.emulator import Checks, Finding, FindingKind, KernelFault, Memory, TensorMap, launch
+from workbench.emulator import Checks, Finding, FindingKind, KernelFault, Memory, TensorMap, execute
 
 SOURCE = """
 __device__ __forceinline__ float at(const float* p, int i) {
@@ -127,12 +127,12 @@ def test_uninitialised_global_memory() -> None:
     check_place(finding, "// inner")
     assert (finding.array, finding.index, finding.lane) == ("X", 25, 25)
     assert "reads X[2][5], where nothing has been written" in str(finding)
-    launch(program_entry("copy"), 1, 64, [matrix, c, 0], memory=memory, checks=Checks.NONE)
+    execute(program_entry("copy"), 1, 64, [matrix, c, 0], memory=memory, checks=Checks.NONE)
 
 
 def test_a_copy_hands_on_whether_memory_is_initialised() -> None:
     memory, a, c = arrays(64)
-    launch(program_entry("copy"), 1, 64, [a, c, 0], memory=memory)
+    execute(program_entry("copy"), 1, 64, [a, c, 0], memory=memory)
     assert memory.initialised(c).tolist() == [True] * 256 + [False] * 256
 
 
@@ -344,9 +344,9 @@ def product(source: str, define: str, **options: Any) -> KernelFault | None:
                 TensorMap(right, 2, (k, n), (2 * k,), (64, 32), swizzle=128),
             ]
             arguments = [*maps, c, m, n, k]
-            launch(entry, (2, 1), 160, arguments, memory=memory, shared_bytes=3 * (64 + 32) * 64 * 2, **options)
+            execute(entry, (2, 1), 160, arguments, memory=memory, shared_bytes=3 * (64 + 32) * 64 * 2, **options)
         else:
-            launch(entry, (2, 2), 128, [left, right, c, m, n, k], memory=memory, **options)
+            execute(entry, (2, 2), 128, [left, right, c, m, n, k], memory=memory, **options)
     except KernelFault as fault:
         return fault
     return None

@@ -28,8 +28,8 @@ from workbench.emulator import (
     TensorMap,
     TensorMapOf,
     UnsupportedInstruction,
+    execute,
     launch,
-    run,
 )
 
 OWN = (PtxSyntaxError, UnsupportedInstruction, ArgumentError, LaunchError, KernelFault)
@@ -163,7 +163,7 @@ def run_all(text: str, seed: int) -> None:
             else:
                 arguments.append(16 if parameter.type in ("u32", "s32", "b32") else bytes(parameter.size))
         block = (16, 16) if entry.max_threads == 256 else entry.max_threads or 64
-        launch(entry, 2, block, arguments, memory=memory, shared_bytes=40_000, seed=seed, max_warp_instructions=5_000)
+        execute(entry, 2, block, arguments, memory=memory, shared_bytes=40_000, seed=seed, max_warp_instructions=5_000)
 
 
 @fuzzed
@@ -238,7 +238,7 @@ def test_wrong_arguments_are_refused(edits: list[tuple[int, Any]], named: bool) 
         arguments[place : place + 1] = [thing]
     given_ = {str(number): value for number, value in enumerate(arguments)} if named else arguments
     try:
-        assert run(scale(), "k", 1, 1, given_).statistics.warp_instructions > 0
+        assert launch(scale(), "k", 1, 1, given_).statistics.warp_instructions > 0
     except OWN as error:
         assert str(error).strip()
 
@@ -266,9 +266,9 @@ ONE = st.just(1)
 def test_absurd_launches_are_refused(
     grid: Any, block: Any, cluster: Any, shared: Any, seed: Any, budget: Any, name: Any
 ) -> None:
-    options = {"cluster": cluster, "shared_bytes": shared, "seed": seed, "max_warp_instructions": budget}
+    options = {"cluster": cluster, "shared": shared, "seed": seed, "max_warp_instructions": budget}
     try:
-        run(scale(), name, grid, block, RIGHT, **options)
+        launch(scale(), name, grid, block, RIGHT, **options)
     except OWN as error:
         assert str(error).strip()
 
@@ -290,4 +290,4 @@ def test_absurd_launches_are_refused(
 )
 def test_a_module_that_asks_for_too_much_is_refused(text: str) -> None:
     with pytest.raises((PtxSyntaxError, UnsupportedInstruction, LaunchError)):
-        run(f".version 8.0\n.target sm_90\n{text}", "k", 1, 1, [])
+        launch(f".version 8.0\n.target sm_90\n{text}", "k", 1, 1, [])

@@ -12,7 +12,7 @@ from emulation import Array, compile_cuda
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from workbench.emulator import Memory, Statistics, TensorMap, launch
+from workbench.emulator import Memory, Statistics, TensorMap, execute
 
 STAGES = ("naive", "tiled", "mma", "wgmma")
 
@@ -37,7 +37,7 @@ def multiply(stage: str, a: Array, b: Array, seed: int = 0, *defines: str, **opt
         arguments[0] = TensorMap(left, 2, (k, m), (2 * k,), (64, 64), swizzle=128)
         arguments[1] = TensorMap(right, 2, (k, n), (2 * k,), (64, 32), swizzle=128)
     entry = compile_cuda(source, *defines).entries["gemm"]
-    statistics = launch(entry, grid, block, arguments, memory=memory, shared_bytes=shared, seed=seed, **options)
+    statistics = execute(entry, grid, block, arguments, memory=memory, shared_bytes=shared, seed=seed, **options)
     assert memory.initialised(out).all(), "an element was never written"
     return memory.read(out, np.float32, (m, n)), statistics
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from emulation import Array, apply, compile_cuda, module
 
-from workbench.emulator import Memory, Program, launch
+from workbench.emulator import Memory, Program, execute
 
 RNG = np.random.default_rng(5)
 
@@ -48,7 +48,7 @@ def test_narrow_loads_extend_to_the_register(type_name: str, dtype: str, registe
     wide = f"{dtype[0]}{8 if register == 'b64' else 4}"
     memory = Memory()
     a, x = memory.upload(array, "a"), memory.allocate(64 * np.dtype(wide).itemsize, "x")
-    launch(Program.from_ptx(text).entries["k"], 1, 64, [a, x], memory=memory)
+    execute(Program.from_ptx(text).entries["k"], 1, 64, [a, x], memory=memory)
     assert np.array_equal(memory.read(x, wide), array.astype(wide))
 
 
@@ -101,7 +101,7 @@ def test_vectors(space: str, vector: str, width: int) -> None:
     array = random_bytes(size * threads).view(f"u{width // 8}").reshape(threads, count)
     memory = Memory()
     a, x = memory.upload(array, "a"), memory.allocate(array.nbytes, "x")
-    launch(Program.from_ptx(text).entries["k"], 1, threads, [a, x], memory=memory)
+    execute(Program.from_ptx(text).entries["k"], 1, threads, [a, x], memory=memory)
     assert np.array_equal(memory.read(x, array.dtype, array.shape), array[:, ::-1])
 
 
@@ -113,7 +113,7 @@ def test_a_sink_in_a_vector_keeps_its_place() -> None:
         ".reg .b64 %a; .reg .b32 %v<2>;",
     )
     a = memory.upload(np.arange(4, dtype=np.uint32), "a")
-    launch(Program.from_ptx(text).entries["k"], 1, 1, [a], memory=memory)
+    execute(Program.from_ptx(text).entries["k"], 1, 1, [a], memory=memory)
     assert memory.read(a, np.uint32).tolist() == [2, 0, 2, 3]
 
 
@@ -138,12 +138,12 @@ def test_generic_addresses_reach_every_space() -> None:
     for which, answer in expected.items():
         memory = Memory()
         out = memory.upload(np.full(5, 999, np.int32), "out")
-        launch(entry, 1, 4, [out, which, np.arange(4, dtype=np.int32).tobytes()], memory=memory)
+        execute(entry, 1, 4, [out, which, np.arange(4, dtype=np.int32).tobytes()], memory=memory)
         assert memory.read(out, np.int32)[1:].tolist() == answer, which
     for which, answer in {3: 30, 5: 3}.items():
         memory = Memory()
         out = memory.upload(np.full(5, 999, np.int32), "out")
-        launch(entry, 1, 4, [out, which, np.arange(4, dtype=np.int32).tobytes()], memory=memory)
+        execute(entry, 1, 4, [out, which, np.arange(4, dtype=np.int32).tobytes()], memory=memory)
         assert memory.read(out, np.int32)[1] % 1000 == answer
 
 
@@ -157,11 +157,11 @@ def test_module_variables_keep_their_values_between_launches() -> None:
     program, memory = compile_cuda(source), Memory()
     out = memory.allocate(4, "out")
     for expected in (-16, -8):
-        launch(program.entries["k"], 1, 1, [out], memory=memory)
+        execute(program.entries["k"], 1, 1, [out], memory=memory)
         assert memory.read(out, np.float32)[0] == expected
     assert memory.read(program.variable("table", memory), np.int32).tolist() == [1, 2, -1, 4]
     fresh = Memory()
-    launch(program.entries["k"], 1, 1, [fresh.allocate(4, "out")], memory=fresh)
+    execute(program.entries["k"], 1, 1, [fresh.allocate(4, "out")], memory=fresh)
     assert fresh.read(program.variable("table", fresh), np.int32)[2] == -2
 
 
@@ -209,7 +209,7 @@ def atomic(
     memory = Memory()
     a, place = memory.upload(array, "a"), memory.upload(start, "place")
     x = memory.allocate(array.nbytes, "x", element_size=size)
-    launch(Program.from_ptx(text).entries["k"], 1, len(array), [a, x, place], memory=memory)
+    execute(Program.from_ptx(text).entries["k"], 1, len(array), [a, x, place], memory=memory)
     return memory.read(x, array.dtype), memory.read(place, start.dtype)
 
 
@@ -279,7 +279,7 @@ def test_compare_and_swap_and_reductions_of_cuda() -> None:
         memory.upload(np.zeros(4, dtype), name)
         for dtype, name in ((np.uint32, "a"), (np.uint64, "b"), (np.float32, "c"))
     )
-    launch(compile_cuda(source).entries["k"], 2, 32, [a, b, c], memory=memory)
+    execute(compile_cuda(source).entries["k"], 2, 32, [a, b, c], memory=memory)
     expected = 0
     for _ in range(64):
         expected = (expected * 3 + 1) % 2**32

@@ -12,7 +12,7 @@ import public_kernels
 import pytest
 from emulation import line_of
 
-from workbench.emulator import FindingKind, Output, Program, Report, load, run
+from workbench.emulator import FindingKind, Output, Program, Report, launch, load
 
 SEEDS = range(4)
 
@@ -36,7 +36,7 @@ def scan(n: int, seed: int, bug: bool = False) -> Report:
     status, tickets = np.zeros(blocks + 2, np.uint64), np.zeros(1, np.int32)
     kernel = program(public_kernels.SCAN, BLOCK=64, **({"BUG": 1} if bug else {}))
     arguments = {"x": x, "y": Output(y), "status": status, "tickets": tickets, "n": n}
-    report = run(kernel, "scan", blocks, 64, arguments, seed=seed, max_warp_instructions=200_000)
+    report = launch(kernel, "scan", blocks, 64, arguments, seed=seed, max_warp_instructions=200_000)
     return judge(report, bug, lambda: np.array_equal(y, np.cumsum(x)))
 
 
@@ -45,7 +45,7 @@ def last_block(n: int, seed: int, bug: bool = False) -> Report:
     partial, count, result = np.empty(5, np.float32), np.zeros(1, np.uint32), np.empty(1, np.float32)
     arguments = {"x": x, "partial": Output(partial), "count": count, "result": Output(result), "n": n}
     kernel = program(public_kernels.LAST_BLOCK, **({"BUG": 1} if bug else {}))
-    report = run(kernel, "reduce", 5, 64, arguments, shared_bytes=256, seed=seed)
+    report = launch(kernel, "reduce", 5, 64, arguments, shared=256, seed=seed)
     return judge(report, bug, lambda: result[0] == x.sum() and count[0] == 5)
 
 
@@ -53,7 +53,7 @@ def histogram(n: int, seed: int, bug: bool = False) -> Report:
     x = np.random.default_rng(n).integers(0, 256, n, np.uint8)
     counts = np.zeros(256, np.uint32)
     kernel = program(public_kernels.HISTOGRAM, **({"BUG": 1} if bug else {}))
-    report = run(kernel, "histogram", 3, 96, {"x": x, "counts": counts, "n": n}, seed=seed)
+    report = launch(kernel, "histogram", 3, 96, {"x": x, "counts": counts, "n": n}, seed=seed)
     return judge(report, bug, lambda: np.array_equal(counts, np.bincount(x, minlength=256)))
 
 
@@ -61,7 +61,7 @@ def softmax(n: int, seed: int, bug: bool = False) -> Report:
     x = (10 * np.random.default_rng(n).standard_normal((3, n))).astype(np.float32)
     y = np.empty_like(x)
     kernel = program(public_kernels.SOFTMAX, INFINITY_="__int_as_float(0x7f800000)", **({"BUG": 1} if bug else {}))
-    report = run(kernel, "softmax", 3, 96, {"x": x, "y": Output(y), "n": n}, seed=seed)
+    report = launch(kernel, "softmax", 3, 96, {"x": x, "y": Output(y), "n": n}, seed=seed)
     wide = np.exp(x.astype(np.float64) - x.max(axis=1, keepdims=True))
     return judge(report, bug, lambda: np.allclose(y, wide / wide.sum(axis=1, keepdims=True), rtol=2e-5, atol=1e-30))
 
@@ -70,7 +70,7 @@ def cluster(n: int, seed: int, bug: bool = False) -> Report:
     x = np.random.default_rng(n).integers(-99, 99, n, np.int32)
     result = np.empty(1, np.int32)
     kernel = program(public_kernels.CLUSTER, **({"BUG": 1} if bug else {}))
-    report = run(kernel, "reduce", 4, 64, {"x": x, "result": Output(result), "n": n}, cluster=4, seed=seed)
+    report = launch(kernel, "reduce", 4, 64, {"x": x, "result": Output(result), "n": n}, cluster=4, seed=seed)
     return judge(report, bug, lambda: result[0] == x.sum())
 
 
@@ -82,7 +82,7 @@ def split_k(n: int, seed: int, bug: bool = False) -> Report:
     semaphores = np.zeros(grid[:2], np.int32)
     arguments = {"A": a, "B": b, "C": Output(c), "semaphores": semaphores, "M": m, "N": n, "K": k}
     kernel = program(public_kernels.SPLIT_K, **({"BUG": 1} if bug else {}))
-    report = run(kernel, "gemm", grid, (8, 8), arguments, seed=seed, max_warp_instructions=200_000)
+    report = launch(kernel, "gemm", grid, (8, 8), arguments, seed=seed, max_warp_instructions=200_000)
     return judge(report, bug, lambda: np.array_equal(c, a @ b) and bool((semaphores == 3).all()))
 
 
@@ -90,7 +90,7 @@ def tiles(n: int, seed: int, bug: bool = False) -> Report:
     x = np.random.default_rng(n).standard_normal(n).astype(np.float32)
     y = np.empty(-(-n // 8), np.float32)
     kernel = program(public_kernels.TILES, **({"BUG": 1} if bug else {}))
-    report = run(kernel, "largest", 2, 64, {"x": x, "y": Output(y), "n": n}, seed=seed)
+    report = launch(kernel, "largest", 2, 64, {"x": x, "y": Output(y), "n": n}, seed=seed)
     wanted = np.pad(x, (0, -n % 8), constant_values=-np.inf).reshape(-1, 8).max(axis=1)
     return judge(report, bug, lambda: np.array_equal(y, wanted))
 
@@ -101,7 +101,7 @@ def attention(n: int, seed: int, bug: bool = False) -> Report:
     o = np.empty((n, 16), np.float32)
     kernel = program(public_kernels.ATTENTION, **({"BUG": 1} if bug else {}))
     arguments = {"Q": q, "K": k, "V": v, "O": Output(o), "n": n}
-    report = run(kernel, "attention", -(-n // 16), 32, arguments, seed=seed)
+    report = launch(kernel, "attention", -(-n // 16), 32, arguments, seed=seed)
     wide = [array.astype(np.float64) for array in (q, k, v)]
     weights = np.exp(wide[0] @ wide[1].T / 4)
     weights /= weights.sum(axis=1, keepdims=True)

@@ -13,7 +13,7 @@ import pytest
 from emulation import compile_cuda, line_of
 from kernels import DEVICE
 
-from workbench.emulator import Checks, Finding, FindingKind, KernelFault, Memory, launch
+from workbench.emulator import Checks, Finding, FindingKind, KernelFault, Memory, execute
 
 SEEDS = range(6)
 
@@ -357,7 +357,7 @@ def run(kernel: str, *defines: str, seed: int = 0, threads: int = 1, checks: Che
     else:
         grid, args = 1, [out, 128]
     entry = compile_cuda(SOURCE, *defines).entries[kernel]
-    launch(
+    execute(
         entry, grid, 128, args, memory=memory, seed=seed, threads=threads, checks=checks, max_warp_instructions=500_000
     )
     return memory.read(out, np.float32, 1024)

@@ -22,8 +22,8 @@ from workbench.emulator import (
     LaunchError,
     Output,
     TensorMapOf,
+    launch,
     load,
-    run,
 )
 
 SCALE = """
@@ -43,7 +43,7 @@ def xy(n: int = 100) -> tuple[Any, Any]:
 
 def test_arrays_are_copied_back_and_counts_are_in_the_report() -> None:
     x, y = xy()
-    report = run(SCALE, "scale", 4, 32, [x, y, 2, 100], defines={"FACTOR": 3})
+    report = launch(SCALE, "scale", 4, 32, [x, y, 2, 100], defines={"FACTOR": 3})
     assert report.ok
     assert str(report).startswith("scale: no hazard found, ")
     assert np.array_equal(y, 6 * x)
@@ -53,7 +53,7 @@ def test_arrays_are_copied_back_and_counts_are_in_the_report() -> None:
 
 def test_a_hazard_is_in_the_report_with_name_line_and_counts() -> None:
     x, y = xy()
-    report = run(SCALE, "scale", 4, 32, {"in": x, "out": y, "f": 1.0, "n": 101})
+    report = launch(SCALE, "scale", 4, 32, {"in": x, "out": y, "f": 1.0, "n": 101})
     (finding,) = report.findings
     assert (finding.kind, finding.array, finding.index) == (FindingKind.OUT_OF_BOUNDS, "in", 100)
     assert finding.location is not None
@@ -67,7 +67,7 @@ def test_a_hazard_is_in_the_report_with_name_line_and_counts() -> None:
 def test_a_hazard_is_raised_when_asked_for_and_arrays_hold_what_was_stored() -> None:
     x, y = xy()
     with pytest.raises(KernelFault) as raised:
-        run(SCALE, "scale", (4,), (32, 1), [x, y, 1.0, 101], raise_on_hazard=True)
+        launch(SCALE, "scale", (4,), (32, 1), [x, y, 1.0, 101], raise_on_hazard=True)
     assert raised.value.finding.array == "a0"
     assert np.any(y == x)
 
@@ -78,7 +78,7 @@ def test_a_file_is_compiled_or_taken_as_ptx_by_what_it_holds(tmp_path: Path, suf
     path.write_text(SCALE if suffix == ".cu" else ptx_of(SCALE))
     for source in (path, str(path), path.read_text()):
         x, y = xy()
-        assert run(source, None, 4, 32, [x, y, 1.0, 100]).ok
+        assert launch(source, None, 4, 32, [x, y, 1.0, 100]).ok
         assert np.array_equal(x, y)
 
 
@@ -89,7 +89,7 @@ def test_headers_are_found_beside_the_source_and_in_the_given_folders(tmp_path: 
     path = tmp_path / "k.cu"
     path.write_text('#include "one.cuh"\n#include <two.cuh>\n__global__ void k(int* x) { *x = ONE + TWO; }\n')
     x = np.zeros(1, np.int32)
-    assert run(path, "k", 1, 1, [x], include=[tmp_path / "more"]).ok
+    assert launch(path, "k", 1, 1, [x], include=[tmp_path / "more"]).ok
     assert x[0] == 3
 
 
@@ -97,44 +97,44 @@ def test_a_template_is_instantiated_and_a_program_is_run_again_without_compiling
     source = "template <class T> __global__ void twice(T* x) { x[threadIdx.x] *= 2; }\n"
     for dtype, name in ((np.float32, "twice<float>"), (np.int64, "twice<long long>")):
         x = np.arange(32).astype(dtype)
-        assert run(source, name, 1, 32, [x]).ok
+        assert launch(source, name, 1, 32, [x]).ok
         assert np.array_equal(x, 2 * np.arange(32))
     program = load(SCALE)
     for n in (1, 33):
         x, y = xy(n)
-        assert run(program, "scale", 2, 32, [x, y, 1.0, n]).ok
+        assert launch(program, "scale", 2, 32, [x, y, 1.0, n]).ok
         assert np.array_equal(x, y)
 
 
 def test_an_output_read_before_it_was_written_is_a_hazard_and_elsewhere_keeps_its_values() -> None:
     source = "__global__ void k(float* y, int read) { y[read ? 1 : 0] = read ? y[0] : 7.f; }"
     y = np.full(3, 5, np.float32)
-    assert run(source, "k", 1, 1, [Output(y), 0]).ok
+    assert launch(source, "k", 1, 1, [Output(y), 0]).ok
     assert y.tolist() == [7, 5, 5]
-    assert run(source, "k", 1, 1, [Output(y), 1]).findings[0].kind == FindingKind.UNINITIALISED
-    assert run(source, "k", 1, 1, [y, 1]).ok
+    assert launch(source, "k", 1, 1, [Output(y), 1]).findings[0].kind == FindingKind.UNINITIALISED
+    assert launch(source, "k", 1, 1, [y, 1]).ok
 
 
 def test_what_may_not_be_written_is_an_array_that_numpy_may_not_write() -> None:
     x, y = xy()
     y.flags.writeable = False
-    assert run(SCALE, "scale", 4, 32, [x, y, 1.0, 100]).findings[0].kind == FindingKind.READ_ONLY
+    assert launch(SCALE, "scale", 4, 32, [x, y, 1.0, 100]).findings[0].kind == FindingKind.READ_ONLY
 
 
 def test_the_same_array_twice_is_the_same_memory() -> None:
     x, _ = xy()
-    assert run(SCALE, "scale", 4, 32, [x, x, 2.0, 100]).ok
+    assert launch(SCALE, "scale", 4, 32, [x, x, 2.0, 100]).ok
     assert np.array_equal(x, 2 * np.arange(100))
 
 
 def test_strided_arrays_and_every_shape_come_back_in_place() -> None:
     x = np.arange(12, dtype=np.float32).reshape(3, 4)
     whole = np.zeros((3, 8), np.float32)
-    assert run(SCALE, "scale", 1, 32, [x, whole[:, ::2], 1.0, 12]).ok
+    assert launch(SCALE, "scale", 1, 32, [x, whole[:, ::2], 1.0, 12]).ok
     assert np.array_equal(whole[:, ::2], x)
     assert not whole[:, 1::2].any()
     scalar = np.array(3, np.float32)
-    assert run(SCALE, "scale", 1, 32, [np.array(4, np.float32), Output(scalar), 1.0, 1]).ok
+    assert launch(SCALE, "scale", 1, 32, [np.array(4, np.float32), Output(scalar), 1.0, 1]).ok
     assert scalar == 4
 
 
@@ -153,10 +153,10 @@ def test_numbers_take_the_type_of_their_parameter() -> None:
     wanted = [1, 0.25, -5, 200, -(2**40), 1, 3, 0.5, 1.5, 1]
     y = np.zeros(10)
     numbers: list[Any] = [1, np.float32(0.25), np.int64(-5), 200, -(2**40), True]
-    assert run(source, "k", 1, 1, [y, *numbers, pair, ml_dtypes.bfloat16(1.5), None]).ok
+    assert launch(source, "k", 1, 1, [y, *numbers, pair, ml_dtypes.bfloat16(1.5), None]).ok
     assert y.tolist() == wanted
     numbers = [np.float64(1), 0.25, -5, np.uint8(200), np.int64(-(2**40)), np.True_]
-    assert run(source, "k", 1, 1, [y, *numbers, pair.tobytes(), ml_dtypes.bfloat16(1.5), 0]).ok
+    assert launch(source, "k", 1, 1, [y, *numbers, pair.tobytes(), ml_dtypes.bfloat16(1.5), 0]).ok
     assert y.tolist() == wanted
 
 
@@ -190,7 +190,7 @@ def test_a_tensor_map_covers_an_array_of_any_dtype(dtype: Any, by_name: bool) ->
     if by_name:
         source = source.replace("ELEMENT* out)", "ELEMENT* out, const ELEMENT* a)")
         arguments["a"] = array
-    report = run(source, "k", 1, 32, arguments, defines={"ELEMENT": element})
+    report = launch(source, "k", 1, 32, arguments, defines={"ELEMENT": element})
     assert report.ok, str(report)
     wanted = np.zeros((8, 32), dtype)
     wanted[:5] = array[4:9, 32:]
@@ -221,7 +221,7 @@ def test_a_tensor_map_covers_an_array_of_any_dtype(dtype: Any, by_name: bool) ->
 )
 def test_a_wrong_argument_is_refused_with_what_would_be_right(arguments: Any, message: str) -> None:
     with pytest.raises(ArgumentError, match=message):
-        run(load(SCALE), "scale", 1, 32, arguments(*xy()))
+        launch(load(SCALE), "scale", 1, 32, arguments(*xy()))
 
 
 def test_an_output_is_an_array_that_can_be_written() -> None:
@@ -235,17 +235,17 @@ def test_an_output_is_an_array_that_can_be_written() -> None:
 
 def test_a_source_that_does_not_compile_says_why() -> None:
     with pytest.raises(CompileError, match=r"undefined"):
-        run("__global__ void k() { undefined(); }", "k", 1, 1, [])
+        launch("__global__ void k() { undefined(); }", "k", 1, 1, [])
 
 
 def test_a_kernel_that_is_not_there_is_named_with_those_that_are() -> None:
     for name in ("skale", None):
         with pytest.raises(LaunchError, match="the source has: a, b"):
-            run('extern "C" __global__ void a() {}\nextern "C" __global__ void b() {}', name, 1, 1, [])
+            launch('extern "C" __global__ void a() {}\nextern "C" __global__ void b() {}', name, 1, 1, [])
 
 
 def test_a_loop_without_end_is_found() -> None:
-    report = run("__global__ void k(volatile int* x) { while (*x == 0) {} }", "k", 1, 1, [np.zeros(1, np.int32)],
+    report = launch("__global__ void k(volatile int* x) { while (*x == 0) {} }", "k", 1, 1, [np.zeros(1, np.int32)],
                  max_warp_instructions=10_000)  # fmt: skip
     assert report.findings[0].kind == FindingKind.LIVELOCK
 
@@ -256,7 +256,7 @@ def test_without_the_compiler_ptx_runs_and_cuda_says_what_to_install(monkeypatch
     with pytest.raises(CompilerUnavailable, match="pip install"):
         load(SCALE)
     x, y = xy()
-    assert run(ptx, "scale", 4, 32, [x, y, 1.0, 100]).ok
+    assert launch(ptx, "scale", 4, 32, [x, y, 1.0, 100]).ok
 
 
 def test_the_emulator_imports_nothing_but_numpy_its_engine_and_itself() -> None:

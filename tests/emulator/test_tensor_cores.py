@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from emulation import Array, module
 
-from workbench.emulator import Memory, Program, launch
+from workbench.emulator import Memory, Program, execute
 
 RNG = np.random.default_rng(31)
 LANES = np.arange(32)
@@ -43,7 +43,7 @@ def run(body: str, registers: str, inputs: list[Array], output: Array) -> Array:
     memory = Memory()
     allocations = [memory.upload(array) for array in inputs]
     result = memory.allocate(output.nbytes, "out")
-    launch(Program.from_ptx(text).entries["k"], 1, 32, [*allocations, result], memory=memory)
+    execute(Program.from_ptx(text).entries["k"], 1, 32, [*allocations, result], memory=memory)
     return memory.read(result, output.dtype, output.shape)
 
 

@@ -8,7 +8,7 @@ from emulation import Array, apply, compile_cuda
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from workbench.emulator import Memory, launch
+from workbench.emulator import Memory, execute
 
 LANES = np.arange(32)
 RNG = np.random.default_rng(9)
@@ -137,7 +137,7 @@ def test_collectives_of_the_lanes_named_in_a_mask() -> None:
     """
     memory = Memory()
     out = memory.allocate(128, "out")
-    launch(compile_cuda(source).entries["k"], 1, 32, [out], memory=memory)
+    execute(compile_cuda(source).entries["k"], 1, 32, [out], memory=memory)
     odd = sum(10 * lane for lane in range(1, 32, 2)) + len([lane for lane in range(1, 32, 2) if lane > 8])
     assert memory.read(out, np.int32).tolist() == [odd if lane & 1 else (lane ^ 2) * 10 for lane in range(32)]
 
@@ -158,7 +158,7 @@ def test_special_registers_know_where_a_thread_is() -> None:
     memory = Memory()
     grid, block = (2, 3, 2), (5, 4, 3)
     out = memory.allocate(4 * 4 * 12 * 60, "out")
-    launch(compile_cuda(source).entries["k"], grid, block, [out], memory=memory)
+    execute(compile_cuda(source).entries["k"], grid, block, [out], memory=memory)
     found = memory.read(out, np.uint32, (12, 60, 4))
     threads = np.arange(60)
     assert np.array_equal(found[:, :, 0], np.broadcast_to(np.arange(12)[:, None], (12, 60)))
@@ -208,7 +208,7 @@ def test_lanes_that_go_their_own_ways_compute_what_they_would_alone(inputs: list
 
     memory = Memory()
     data = memory.upload(np.array(inputs, np.int32), "data")
-    launch(compile_cuda(source).entries["k"], 1, 32, [data], memory=memory, seed=seed)
+    execute(compile_cuda(source).entries["k"], 1, 32, [data], memory=memory, seed=seed)
     assert memory.read(data, np.int32).tolist() == [alone(n) for n in inputs]
 
 
@@ -252,7 +252,7 @@ def test_calls_are_expanded_with_registers_of_their_own() -> None:
 
     memory = Memory()
     out = memory.allocate(32 * 8, "out")
-    launch(compile_cuda(source).entries["k"], 1, 32, [out], memory=memory)
+    execute(compile_cuda(source).entries["k"], 1, 32, [out], memory=memory)
     expected = [outer(n, n, 0.5) + (outer(1, 2, 3) if n > 7 else 0) for n in range(32)]
     assert memory.read(out, np.float64).tolist() == expected
 
@@ -276,7 +276,7 @@ def test_barriers_order_warps(seed: int) -> None:
     """
     memory = Memory()
     out = memory.allocate(1024, "out")
-    launch(compile_cuda(source).entries["k"], 1, 256, [out], memory=memory, seed=seed)
+    execute(compile_cuda(source).entries["k"], 1, 256, [out], memory=memory, seed=seed)
     expected = (np.arange(256) + 5 * 97) % 256 + 1000 * 86 + 1000000
     assert memory.read(out, np.int32).tolist() == expected.tolist()
 
@@ -302,7 +302,7 @@ def test_named_barriers_pass_a_tile_from_warp_to_warp() -> None:
     for seed in range(4):
         memory = Memory()
         out = memory.allocate(512, "out")
-        launch(compile_cuda(source).entries["k"], 1, 64, [out], memory=memory, seed=seed)
+        execute(compile_cuda(source).entries["k"], 1, 64, [out], memory=memory, seed=seed)
         expected = np.arange(4)[:, None] * 100 + LANES[::-1]
         assert np.array_equal(memory.read(out, np.int32, (4, 32)), expected)
 
@@ -319,5 +319,5 @@ def test_blocks_that_wait_for_each_other_are_resident_together(seed: int) -> Non
     """
     memory = Memory()
     flag, out = memory.upload(np.zeros(1, np.int32), "flag"), memory.allocate(4, "out")
-    launch(compile_cuda(source).entries["k"], 2, 32, [flag, out], memory=memory, seed=seed)
+    execute(compile_cuda(source).entries["k"], 2, 32, [flag, out], memory=memory, seed=seed)
     assert memory.read(out, np.int32)[0] == 42

@@ -11,7 +11,7 @@ import pytest
 from emulation import Array, fault_of, module
 from test_asynchronous import swizzled
 
-from workbench.emulator import Entry, FindingKind, Memory, Program, launch
+from workbench.emulator import Entry, FindingKind, Memory, Program, execute
 
 RNG = np.random.default_rng(99)
 DTYPES: dict[str, Any] = {
@@ -153,7 +153,7 @@ def check(
     )
     memory = Memory()
     out = memory.upload(np.ascontiguousarray(start[row, column]).view(np.uint32), "d")
-    launch(
+    execute(
         entry,
         1,
         128,
@@ -234,7 +234,7 @@ def pending(body: str, *, kind: FindingKind | None) -> None:
         finding = fault_of(kind, entry, 1, 128, [x], memory=memory)
         assert "wgmma" in finding.other_instruction or "wgmma" in finding.instruction
         return
-    launch(entry, 1, 128, [x], memory=memory)
+    execute(entry, 1, 128, [x], memory=memory)
     assert set(memory.read(x, np.float32).tolist()) == {1.0}
 
 

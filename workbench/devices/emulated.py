@@ -114,7 +114,7 @@ class _EmulatedPlan:
         for launch in self._plan.launches:
             most = MOST_PERSISTENT_BLOCKS if launch.persistent else launch.grid[0]
             try:
-                statistics = emulator.launch(
+                statistics = emulator.execute(
                     self._program.entries[launch.kernel],
                     (min(launch.grid[0], most), *launch.grid[1:]),
                     launch.block,

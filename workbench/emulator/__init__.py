@@ -1,6 +1,6 @@
 """An emulator of CUDA kernels: executes PTX on a CPU and explains what is wrong with it at its source line.
 
-    report = run("scale.cu", "scale", grid=4, block=256, args=[array, Output(result), array.size])
+    report = launch("scale.cu", "scale", grid=4, block=256, args=[array, Output(result), array.size])
     print(report)
 
 or, with memory that outlives a launch:
@@ -8,7 +8,7 @@ or, with memory that outlives a launch:
     program = Program.from_ptx(text)
     memory = Memory()
     a, b = memory.upload(array, "A"), memory.allocate(array.nbytes, "B")
-    launch(program.entries["scale"], grid=4, block=256, args=[a, b, array.size], memory=memory)
+    execute(program.entries["scale"], grid=4, block=256, args=[a, b, array.size], memory=memory)
     result = memory.read(b, array.dtype, array.shape)
 
 It needs NumPy and nothing else of the package that it lives in; CUDA C++, unlike PTX, needs NVRTC.
@@ -16,13 +16,13 @@ It needs NumPy and nothing else of the package that it lives in; CUDA C++, unlik
 
 from .decode import UnsupportedInstruction
 from .device_limits import H200, DeviceLimits
+from .execution import ArgumentError, Checks, LaunchError, Statistics, execute
 from .findings import Finding, FindingKind, KernelFault
-from .launch import ArgumentError, Checks, LaunchError, Statistics, launch
 from .memory import Allocation, Memory
 from .program import Entry, Program
 from .ptx import Parameter, PtxSyntaxError, SourceLocation
 from .source import CompileError, CompilerUnavailable, load
-from .standalone import Output, Report, TensorMapOf, run
+from .standalone import Output, Report, TensorMapOf, launch
 from .tensor_map import TensorMap
 
 __all__ = [
@@ -49,7 +49,7 @@ __all__ = [
     "TensorMap",
     "TensorMapOf",
     "UnsupportedInstruction",
+    "execute",
     "launch",
     "load",
-    "run",
 ]

@@ -17,7 +17,7 @@ from . import _engine
 from .ptx import SourceLocation
 
 if TYPE_CHECKING:
-    from .launch import LaunchContext, Statistics
+    from .execution import LaunchContext, Statistics
 
 __all__ = ["Finding", "FindingKind", "KernelFault", "explain"]
 

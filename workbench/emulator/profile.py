@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from .launch import Statistics
+from .execution import Statistics
 
 __all__ = ["KINDS", "Line", "Profile", "instruction_kind", "profile"]
 

@@ -1,7 +1,7 @@
 """One call that runs a kernel on NumPy arrays and reports what was wrong with it.
 
 y = np.empty_like(x)
-report = run("scale.cu", "scale", grid=4, block=256, args={"x": x, "y": Output(y), "n": x.size})
+report = launch("scale.cu", "scale", grid=4, block=256, args={"x": x, "y": Output(y), "n": x.size})
 print(report)
 """
 
@@ -18,14 +18,14 @@ import numpy as np
 import numpy.typing as npt
 
 from . import ptx
+from .execution import ArgumentError, Checks, Dimensions, LaunchError, Statistics, execute
 from .findings import Finding, KernelFault
-from .launch import ArgumentError, Checks, Dimensions, LaunchError, Statistics, launch
 from .memory import Allocation, Memory
 from .program import Entry, Program
 from .source import kernel_name, load
 from .tensor_map import ELEMENT_TYPES, TensorMap
 
-__all__ = ["MOST_WARP_INSTRUCTIONS", "Output", "Report", "TensorMapOf", "run"]
+__all__ = ["MOST_WARP_INSTRUCTIONS", "Output", "Report", "TensorMapOf", "launch"]
 
 MOST_WARP_INSTRUCTIONS = 100_000_000
 """Of one block, before it counts as hung: some seconds."""
@@ -118,14 +118,14 @@ class Report:
         return "\n".join([*map(str, self.findings), f"{self.kernel}: stopped after {executed}"])
 
 
-def run(
+def launch(
     source: str | PathLike[str] | Program,
     entry: str | None,
     grid: Dimensions,
     block: Dimensions,
     args: Sequence[Argument] | Mapping[str, Argument],
     *,
-    shared_bytes: int = 0,
+    shared: int = 0,
     cluster: Dimensions = (1, 1, 1),
     defines: Mapping[str, str | int] | None = None,
     include: Sequence[str | PathLike[str]] = (),
@@ -139,7 +139,7 @@ def run(
     ``source`` is CUDA C++ or PTX as text, the path of a ``.cu`` or ``.ptx`` file, or a ``Program`` that ``load`` made
     (which saves compiling it again). ``entry`` names the kernel, also a template's instance such as ``scale<float>``;
     None stands for the only one. ``grid``, ``block`` and ``cluster`` are up to three numbers, x first;
-    ``shared_bytes`` is dynamic shared memory; ``defines`` and ``include`` are for the compiler. ``seed`` draws the
+    ``shared`` bytes of dynamic shared memory; ``defines`` and ``include`` are for the compiler. ``seed`` draws the
     order in which warps run: the same seed gives the same run.
 
     ``args``, one for each parameter and in their order, are
@@ -169,14 +169,14 @@ def run(
     converted = arguments.convert(kernel)
     fault: KernelFault | None = None
     try:
-        statistics = launch(
+        statistics = execute(
             kernel,
             grid,
             block,
             converted,
             memory=memory,
             cluster=cluster,
-            shared_bytes=shared_bytes,
+            shared_bytes=shared,
             seed=seed,
             checks=checks,
             max_warp_instructions=max_warp_instructions,

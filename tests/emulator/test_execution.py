@@ -18,7 +18,7 @@ from workbench.emulator import (
     Program,
     TensorMap,
     UnsupportedInstruction,
-    launch,
+    execute,
 )
 
 SOURCE = """
@@ -62,9 +62,9 @@ def test_entries_tell_their_needs() -> None:
 @pytest.mark.parametrize("count", [5, np.int32(5), np.uint32(5)])
 def test_arguments_of_every_kind(memory: Memory, count: Any, pair: Any) -> None:
     data = memory.upload(np.arange(6, dtype=np.float32), "data")
-    launch(entry("scale"), 1, 32, [data, 3.0, count, pair], memory=memory)
+    execute(entry("scale"), 1, 32, [data, 3.0, count, pair], memory=memory)
     assert memory.read(data, np.float32).tolist() == [0.5, 3.5, 6.5, 9.5, 12.5, 5]
-    launch(entry("scale"), (1,), (32, 1), [data.address, np.float32(0), count, pair], memory=memory)
+    execute(entry("scale"), (1,), (32, 1), [data.address, np.float32(0), count, pair], memory=memory)
     assert memory.read(data, np.float32).tolist() == [0.5] * 5 + [5]
 
 
@@ -92,27 +92,27 @@ def test_arguments_that_do_not_match_the_signature(memory: Memory, change: dict[
     arguments: dict[str, Any] = {"data": data, "factor": 3.0, "n": 5, "pair": PAIR, **change}
     given = [data if isinstance(a, str) else a for a in arguments.values() if a is not None]
     with pytest.raises(ArgumentError, match=words):
-        launch(entry("scale"), 1, 32, given, memory=memory)
+        execute(entry("scale"), 1, 32, given, memory=memory)
 
 
 def test_freed_arrays_cannot_be_passed(memory: Memory) -> None:
     data = memory.upload(np.zeros(6, np.float32), "data")
     memory.free(data)
     with pytest.raises(ArgumentError, match="data has been freed"):
-        launch(entry("scale"), 1, 32, [data, 3.0, 5, PAIR], memory=memory)
+        execute(entry("scale"), 1, 32, [data, 3.0, 5, PAIR], memory=memory)
 
 
 def test_tensor_maps_are_passed_by_value(memory: Memory) -> None:
     x = memory.allocate(8, "x")
     array = memory.upload(np.zeros((64, 64), np.float16), "A")
     with pytest.raises(ArgumentError, match="is passed as a `const __grid_constant__ CUtensorMap`"):
-        launch(entry("clustered"), 2, 1, [TensorMap(array, 2, (64, 64), (128,), (64, 8))], memory=memory)
+        execute(entry("clustered"), 2, 1, [TensorMap(array, 2, (64, 64), (128,), (64, 8))], memory=memory)
     beyond = TensorMap(array, 2, (64, 65), (128,), (64, 8))
     with pytest.raises(ArgumentError, match="covers 8320 bytes, but A has 8192"):
-        launch(entry("mapped"), 1, 1, [beyond, x], memory=memory)
+        execute(entry("mapped"), 1, 1, [beyond, x], memory=memory)
     nowhere = TensorMap(4096, 2, (64, 64), (128,), (64, 8))
     with pytest.raises(ArgumentError, match="nothing is allocated"):
-        launch(entry("mapped"), 1, 1, [nowhere, x], memory=memory)
+        execute(entry("mapped"), 1, 1, [nowhere, x], memory=memory)
 
 
 @pytest.mark.parametrize(
@@ -138,13 +138,13 @@ def test_launches_that_a_device_refuses(
     memory: Memory, name: str, grid: Any, block: Any, options: dict[str, Any], words: str
 ) -> None:
     with pytest.raises(LaunchError, match=words):
-        launch(entry(name), grid, block, [], memory=memory, **options)
+        execute(entry(name), grid, block, [], memory=memory, **options)
 
 
 def test_limits_can_be_another_device_s(memory: Memory) -> None:
     small = DeviceLimits("small", "sm_89", 24, shared_per_block=101_376, shared_per_sm=102_400, max_warps_per_sm=48)
     with pytest.raises(LaunchError, match="101376 are allowed on small"):
-        launch(entry("bounded"), 1, 32, [], memory=memory, shared_bytes=100_000, limits=small)
+        execute(entry("bounded"), 1, 32, [], memory=memory, shared_bytes=100_000, limits=small)
 
 
 def test_resident_blocks() -> None:
@@ -157,20 +157,20 @@ def test_resident_blocks() -> None:
 
 def test_dynamic_shared_memory_follows_the_static_arrays(memory: Memory) -> None:
     x = memory.allocate(128 * 4, "x")
-    launch(entry("bounded"), 1, 128, [x], memory=memory, shared_bytes=512)
+    execute(entry("bounded"), 1, 128, [x], memory=memory, shared_bytes=512)
     assert memory.read(x, np.int32).tolist() == [3] * 128
 
 
 def test_a_required_block() -> None:
     program = Program.from_ptx(module("ret;", directives=".reqntid 64, 2"))
-    launch(program.entries["k"], 1, (64, 2), [], memory=Memory())
+    execute(program.entries["k"], 1, (64, 2), [], memory=Memory())
     with pytest.raises(LaunchError, match=r"blocks of \(64, 2, 1\), not \(128, 1, 1\)"):
-        launch(program.entries["k"], 1, 128, [], memory=Memory())
+        execute(program.entries["k"], 1, 128, [], memory=Memory())
 
 
 def test_statistics_count_what_ran(memory: Memory) -> None:
     data = memory.upload(np.zeros(96, np.float32), "data")
-    statistics = launch(entry("scale"), 3, 32, [data, 3.0, 96, PAIR], memory=memory)
+    statistics = execute(entry("scale"), 3, 32, [data, 3.0, 96, PAIR], memory=memory)
     assert statistics.by_opcode()["st.global.f32"] == 3
     assert sum(statistics.by_opcode().values()) == statistics.warp_instructions
     line = next(n for n, text in enumerate(SOURCE.splitlines(), 1) if "if (i < n)" in text)
@@ -191,7 +191,7 @@ def test_the_same_seed_gives_the_same_run(memory: Memory) -> None:
     def run(seed: int) -> list[int]:
         memory = Memory()
         order, next_ = memory.allocate(4 * 24, "order"), memory.upload(np.zeros(1, np.int32), "next")
-        launch(program.entries["k"], 1, 256, [order, next_], memory=memory, seed=seed)
+        execute(program.entries["k"], 1, 256, [order, next_], memory=memory, seed=seed)
         return memory.read(order, np.int32).tolist()
 
     runs = [run(seed) for seed in range(6)]
@@ -239,5 +239,5 @@ def test_a_register_that_is_read_before_it_is_written_is_zero() -> None:
     )
     memory = Memory()
     x = memory.allocate(4, "x")
-    launch(Program.from_ptx(text).entries["k"], 1, 1, [x], memory=memory)
+    execute(Program.from_ptx(text).entries["k"], 1, 1, [x], memory=memory)
     assert memory.read(x, np.uint32)[0] == 16

@@ -22,7 +22,7 @@ from .program import Entry
 from .registers import CELL
 from .tensor_map import ELEMENT_TYPES, TensorMap
 
-__all__ = ["ArgumentError", "Checks", "LaunchError", "Statistics", "launch"]
+__all__ = ["ArgumentError", "Checks", "LaunchError", "Statistics", "execute"]
 
 Argument = int | float | bool | np.generic | bytes | Allocation | TensorMap
 Dimensions = int | Sequence[int]
@@ -141,7 +141,7 @@ class LaunchContext:
         return raw.partition(b"\0")[0].decode("utf-8", "replace")
 
 
-def launch(
+def execute(
     entry: Entry,
     grid: Dimensions,
     block: Dimensions,
