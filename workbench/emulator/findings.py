@@ -540,8 +540,14 @@ class _Explainer:
 
 
 def _through(location: SourceLocation) -> str:
-    """``tma.cuh:17 (from gemm.cu:71)``: a line, and the outermost line that it was inlined into."""
-    return f"{location} (from {location.inlined_at[-1]})" if location.inlined_at else str(location)
+    """``tma.cuh:17 (from gemm.cu:71)``: a line, and the one that it was inlined into.
+
+    That is the first in another file, which says more than the call in the kernel's body; else the outermost.
+    """
+    if not location.inlined_at:
+        return str(location)
+    elsewhere = [caller for caller in location.inlined_at if caller.file != location.file]
+    return f"{location} (from {(elsewhere or location.inlined_at[-1:])[0]})"
 
 
 def _source_line(location: SourceLocation, sources: Mapping[str, str]) -> str:

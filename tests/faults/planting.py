@@ -1,0 +1,208 @@
+"""What a planted fault is made of: a real kernel on one small problem, and changes to its source or its launch."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from workbench import registry
+from workbench.compiler import CompileError, cache_folder, compile_source, with_headers
+from workbench.devices import Device, Fault
+from workbench.dtypes import DType
+from workbench.harness import Case
+from workbench.launch import Argument, Array, Launch, Plan
+from workbench.operation import Arrays, Tier
+from workbench.results import Verdict
+
+KERNELS = Path(__file__).parent / "kernels"
+
+Read = Callable[[str], np.ndarray[Any, Any]]
+Place = tuple[str, int]
+"""Name of a file, and a line counted from 1."""
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """A kernel, the problem it is given, and how its answer is judged.
+
+    `storage` holds the inputs by name, one-dimensional; `right` is given a function that reads an array back.
+    """
+
+    name: str
+    source: Path
+    defines: Mapping[str, str | int]
+    plan: Plan
+    arrays: Mapping[str, Array]
+    storage: Arrays
+    right: Callable[[Read], bool]
+
+
+def of_stage(spec: str, problem: str, **parameters: int) -> Scenario:
+    """A stage of the catalogue on the problem that the text describes; `parameters` replace some of the stage's."""
+    (stage,) = registry.select([spec])
+    stage = replace(stage, parameters={**stage.parameters, **parameters})
+    parsed = registry.operations()[stage.operation].problem.parse(problem).with_tier(Tier.EXACT)
+    case = Case.of(parsed)
+    storage = {name: values for name, values in case.storage().items() if not case.arrays[name].output}
+    return Scenario(
+        spec,
+        stage.path,
+        stage.defines(parsed),
+        stage.plan(parsed),
+        case.arrays,
+        storage,
+        lambda read: case.judge(read)[0] is None,
+    )
+
+
+def of_kernel(
+    name: str,
+    grid: tuple[int, int, int],
+    block: int,
+    inputs: Mapping[str, tuple[DType, tuple[int, ...]]],
+    outputs: Mapping[str, tuple[DType, tuple[int, ...]]],
+    scalars: tuple[int, ...],
+    reference: Callable[[Arrays], Arrays],
+    defines: Mapping[str, str | int],
+    cluster: int = 1,
+) -> Scenario:
+    """`kernels/NAME.cu`: its parameters are the inputs, the outputs and ints.
+
+    Inputs are small whole numbers, so that the answer has to be that of the reference to the bit.
+    """
+    rng = np.random.default_rng(0)
+    arrays = {n: Array(shape, dtype) for n, (dtype, shape) in inputs.items()}
+    values = {n: rng.integers(-2, 3, a.shape).astype(a.dtype.numpy) for n, a in arrays.items()}
+    expected = reference({n: v.astype(np.float64) for n, v in values.items()})
+    arrays |= {n: Array(shape, dtype, output=True) for n, (dtype, shape) in outputs.items()}
+    arguments: tuple[Argument, ...] = (*inputs, *outputs, *map(np.int32, scalars))
+    launch = Launch(name, grid, (block, 1, 1), arguments, cluster=(cluster, 1, 1))
+    return Scenario(
+        name,
+        KERNELS / f"{name}.cu",
+        defines,
+        Plan((launch,)),
+        arrays,
+        {n: arrays[n].pack(v) for n, v in values.items()},
+        lambda read: all(np.array_equal(arrays[n].view(read(n)), v.astype(np.float32)) for n, v in expected.items()),
+    )
+
+
+@dataclass(frozen=True)
+class Change:
+    """Text that occurs once in the source, or in a header of it, and what stands there instead."""
+
+    old: str
+    new: str
+
+
+@dataclass(frozen=True)
+class PlantedFault:
+    """A fault in a real kernel, and what has to be found.
+
+    `number` is that of the class of fault, `name` tells its variants apart, `title` says what is wrong. The verdict has
+    to be one of `verdicts`, and its message has to name every line of `at`, each given by text that occurs once in the
+    changed sources; of texts in a tuple one is enough. An answer that is merely wrong has no line. So many `seeds` of
+    ten find it, all of them unless `why` says otherwise. `pending` says why a fault is not found yet.
+    """
+
+    number: int
+    name: str
+    title: str
+    scenario: Callable[[], Scenario]
+    changes: tuple[Change, ...]
+    verdicts: tuple[Verdict, ...]
+    at: tuple[str | tuple[str, ...], ...] = ()
+    relaunch: Callable[[Launch], Launch] | None = None
+    seeds: int = 10
+    why: str = ""
+    pending: str = ""
+
+    @property
+    def key(self) -> str:
+        """`11-no-full-wait`: unique in the catalogue."""
+        return f"{self.number}-{self.name}"
+
+    @cached_property
+    def planted(self) -> Scenario:
+        """The scenario with the fault in it. Raises ValueError where a change does not fit its source once."""
+        correct = self.scenario()
+        plan = correct.plan
+        if self.relaunch is not None:
+            plan = Plan(tuple(map(self.relaunch, plan.launches)), plan.scratch)
+        source = plant(correct.source, self.changes) if self.changes else correct.source
+        return replace(correct, source=source, plan=plan)
+
+    @cached_property
+    def lines(self) -> list[list[Place]]:
+        """The places that the finding has to name, one of each list. Raises ValueError for text that is not there."""
+        texts = {path.name: path.read_text() for path in with_headers(self.planted.source)}
+        return [[_only_place(texts, t) for t in ((text,) if isinstance(text, str) else text)] for text in self.at]
+
+    def at_its_line(self, outcome: Outcome) -> bool:
+        """Whether the outcome names the lines that it has to."""
+        return all(any(outcome.names(place) for place in places) for places in self.lines)
+
+    def found_by(self, outcome: Outcome) -> bool:
+        """Whether the outcome is the right verdict, at the right line."""
+        return outcome.verdict in self.verdicts and self.at_its_line(outcome)
+
+
+def plant(source: Path, changes: tuple[Change, ...]) -> Path:
+    """A copy of the source and its headers with the changes made, in a folder named after their contents."""
+    texts = {path.name: path.read_text() for path in with_headers(source)}
+    for change in changes:
+        name, _ = _only_place(texts, change.old)
+        texts[name] = texts[name].replace(change.old, change.new)
+    digest = hashlib.sha256(repr(sorted(texts.items())).encode()).hexdigest()[:24]
+    folder = cache_folder() / "planted" / digest
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, text in texts.items():
+        temporary = folder / f"{name}.{os.getpid()}"  # another process may be planting the same
+        temporary.write_text(text)
+        temporary.replace(folder / name)
+    return folder / source.name
+
+
+def _only_place(texts: Mapping[str, str], text: str) -> Place:
+    """Where the text begins."""
+    found = [(name, whole.count(text)) for name, whole in texts.items() if text in whole]
+    if len(found) != 1 or found[0][1] != 1:
+        raise ValueError(f"{text!r} has to occur once in the sources; it occurs in {found or 'none of them'}")
+    name = found[0][0]
+    return name, texts[name][: texts[name].index(text)].count("\n") + 1
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a device said of one launch."""
+
+    verdict: Verdict
+    message: str = ""
+
+    def names(self, place: Place) -> bool:
+        """Whether the message names this file and line, as `path:line` or `path(line)`."""
+        name, line = place
+        return re.search(rf"\b{re.escape(name)}(?::{line}\b|\({line}\))", self.message) is not None
+
+
+def judge(scenario: Scenario, device: Device, seed: int) -> Outcome:
+    """Runs the scenario once and judges its answer."""
+    try:
+        compiled = compile_source(scenario.source, scenario.defines)
+    except CompileError as error:
+        return Outcome(Verdict.COMPILE_ERROR, str(error))
+    try:
+        bound = device.bind(compiled, scenario.plan, scenario.arrays, scenario.storage, seed)
+        bound.run()
+    except Fault as fault:
+        return Outcome(fault.verdict, str(fault))
+    return Outcome(Verdict.PASS if scenario.right(bound.read) else Verdict.MISMATCH)
