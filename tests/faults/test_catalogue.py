@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import fault_report
 import pytest
 from catalogue import CATALOGUE, SCENARIOS
 from planting import PlantedFault, Scenario, judge
@@ -60,3 +61,55 @@ def test_a_line_that_the_finding_does_not_name_is_not_accepted(emulator: Emulate
     (file, line), *_ = fault.lines[0]
     assert not outcome.names((file, line + 1000))
     assert not outcome.names(("other.cu", line))
+
+
+TOOL_OUTPUT = [
+    " Invalid __global__ read of size 4 bytes",
+    "     at gemm_naive+0x4b0 in 1_naive.cu:24",
+    "     by thread (0,2,0) in block (0,0,0)",
+    " Error: Race reported between Read access at gemm+0x10 in tile.cuh:7",
+    "     and Write access at gemm+0x20 in tile.cuh:5 [12 hazards]",
+    ' Program hit CUDA_ERROR_LAUNCH_FAILED (error 719) due to "unspecified launch failure" on CUDA API call.',
+    " ERROR SUMMARY: 3 errors",
+]
+
+
+def test_what_a_tool_reports_becomes_a_few_words_and_its_lines() -> None:
+    assert fault_report.headlines(TOOL_OUTPUT) == ["invalid read (__global__)", "race", "launch fails"]
+    assert fault_report.places(TOOL_OUTPUT) == [("1_naive.cu", 24), ("tile.cuh", 7), ("tile.cuh", 5)]
+    run = {"key": "", "tool": "memcheck", "answer": "", "hung": False, "log": TOOL_OUTPUT[-2:]}
+    assert fault_report.found_by_tool(run) == []  # that a launch fails is seen without a tool
+    assert fault_report.found_by_tool({**run, "log": TOOL_OUTPUT}) == ["invalid read (__global__)", "race"]
+
+
+def test_the_page_counts_what_the_record_holds() -> None:
+    fault = {
+        "key": "5-x",
+        "number": 5,
+        "title": "no barrier",
+        "kernel": "gemm:smem_tiling",
+        "hazard": True,
+        "lines": [[["tile.cuh", 7]]],
+        "verdicts": {"race": 9, "pass": 1},
+        "found": 9,
+        "at_line": 9,
+        "seeds": 10,
+        "why": "the order may hide it",
+    }
+    runs = [
+        {"key": "5-x", "tool": "none", "answer": "wrong", "hung": False, "log": []},
+        {"key": "5-x", "tool": "memcheck", "answer": "wrong", "hung": False, "log": TOOL_OUTPUT[-1:]},
+        {"key": "5-x", "tool": "racecheck", "answer": "", "hung": True, "log": TOOL_OUTPUT[3:]},
+    ]
+    device = {"gpu": "a GPU", "driver": "1", "sanitizer": "2", "seconds": 15, "runs": runs}
+    record = {"environment": {"commit": "0" * 40, "date": "2026-01-01T00:00:00Z"}, "device": device, "faults": [fault]}
+    text = fault_report.page(
+        {**record, "correct": [{"name": "naive", "kernel": "gemm:naive", "clean": 10, "seeds": 10}]}
+    )
+    cells = [[cell.strip() for cell in line.split("|")[1:-1]] for line in text.splitlines() if line.startswith("|")]
+    assert ["emulator", "1", "1"] in cells
+    assert ["`memcheck`", "0", "0"] in cells
+    assert ["`racecheck`", "1", "1"] in cells
+    (row,) = [row for row in cells if row[:2] == ["5", "no barrier"]]
+    assert row[3:] == ["race, pass", "yes", "9/10", "wrong", "-", "race, its line, hangs", "not run", "not run"]
+    assert "- 5, no barrier: the order may hide it." in text
