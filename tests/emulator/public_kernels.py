@@ -1,4 +1,4 @@
-"""Kernels as people write them: patterns across blocks, warps and clusters. ``-DBUG`` plants one fault in each."""
+"""Kernels as people write them: patterns across blocks, warps and clusters, correct as they stand here."""
 
 SCAN = """
 // inclusive sum of n ints in one pass with decoupled look-back; a status is flag << 32 | sum, flag 1: of this tile
@@ -22,11 +22,7 @@ extern "C" __global__ void scan(const int* x, int* y, u64* status, int* tickets,
         int total = sums[BLOCK - 1], sum = 0;
         if (tile > 0) {
             atomicExch(&status[tile], 1ull << 32 | (unsigned)total);
-#ifdef BUG
-            int back = tile + 1;  // looks ahead
-#else
             int back = tile - 1;
-#endif
             while (true) {
                 u64 seen;
                 do seen = atomicAdd(&status[back], 0ull); while (seen >> 32 == 0);  // poll
@@ -70,11 +66,7 @@ extern "C" __global__ void reduce(const float* x, float* partial, unsigned* coun
     if (!last) return;
     __threadfence();
     sum = 0;
-#ifdef BUG
-    for (int i = threadIdx.x; i <= gridDim.x; i += blockDim.x) sum += ((volatile float*)partial)[i];  // partial
-#else
     for (int i = threadIdx.x; i < gridDim.x; i += blockDim.x) sum += ((volatile float*)partial)[i];
-#endif
     sum = of_block(sum, sums);
     if (threadIdx.x == 0) *result = sum;
 }
@@ -84,11 +76,7 @@ HISTOGRAM = """
 // how often each byte occurs in n of them; counts start at zero
 extern "C" __global__ void histogram(const unsigned char* x, unsigned* counts, int n) {
     __shared__ unsigned bins[256];
-#ifdef BUG
-    for (int b = threadIdx.x; b < 255; b += blockDim.x) bins[b] = 0;
-#else
     for (int b = threadIdx.x; b < 256; b += blockDim.x) bins[b] = 0;
-#endif
     __syncthreads();
     for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < n; i += gridDim.x * blockDim.x) atomicAdd(&bins[x[i]], 1u);
     __syncthreads();
@@ -117,11 +105,7 @@ extern "C" __global__ void softmax(const float* x, float* y, int n) {
     if (lane == 0) maxima[warp] = most, sums[warp] = sum;
     __syncthreads();
     most = -INFINITY_, sum = 0;
-#ifdef BUG
-    for (int w = 0; w <= warps; ++w) most = fmaxf(most, maxima[w]);  // maxima
-#else
     for (int w = 0; w < warps; ++w) most = fmaxf(most, maxima[w]);
-#endif
     for (int w = 0; w < warps; ++w)
         if (sums[w] > 0) sum += sums[w] * expf(maxima[w] - most);
     for (int i = threadIdx.x; i < n; i += blockDim.x) y[i] = expf(x[i] - most) / sum;
@@ -150,11 +134,7 @@ extern "C" __global__ void __cluster_dims__(4) reduce(const int* x, int* result,
     sync_cluster();
     if (blockIdx.x == 0 && threadIdx.x == 0) {
         int total = 0;
-#ifdef BUG
-        for (int rank = 0; rank <= 4; ++rank) total += remote(&sum, rank);
-#else
         for (int rank = 0; rank < 4; ++rank) total += remote(&sum, rank);
-#endif
         *result = total;
     }
     sync_cluster();  // nobody leaves while its sum is read
@@ -178,22 +158,17 @@ extern "C" __global__ void gemm(const float* A, const float* B, float* C, int* s
     }
     __syncthreads();
     if (inside) {
-        volatile float* c = C + row * N + column;
+        float* c = C + row * N + column;
         *c = blockIdx.z == 0 ? sum : *c + sum;
     }
     __threadfence();
     __syncthreads();
-#ifdef BUG
-    if (first && inside && blockIdx.z == 0) atomicExch(semaphore, 2);
-#else
     if (first) atomicExch(semaphore, blockIdx.z + 1);
-#endif
 }
 """
 
 TILES = """
-// the largest of each 8 neighbours, of n floats, by tiles of 8 threads that stride over the array; the tile is
-// written as in cooperative groups, whose headers need more of the toolkit than the compiler
+// the largest of each 8 neighbours, of n floats, by tiles of 8 threads that stride over the array
 template <int N>
 struct Tile {
     __device__ int thread_rank() const { return threadIdx.x % N; }
@@ -205,12 +180,7 @@ extern "C" __global__ void largest(const float* x, float* y, int n) {
     int tiles = gridDim.x * blockDim.x / 8, first = (blockIdx.x * blockDim.x + threadIdx.x) / 8;
     for (int group = first; group * 8 < n; group += tiles) {
         int i = group * 8 + tile.thread_rank();
-#ifdef BUG
-        if (i >= n) return;  // the tile's others still need it
-        float value = x[i];
-#else
         float value = i < n ? x[i] : -1e30f;
-#endif
         for (int d = 4; d > 0; d /= 2) value = fmaxf(value, tile.shfl_xor(value, d));
         if (tile.thread_rank() == 0) y[group] = value;
     }
@@ -234,13 +204,8 @@ __device__ unsigned two(const bf16* p, int row, int column, int n) {
     return row < n ? *(const unsigned*)(p + row * 16 + column) : 0;  // pair
 }
 __device__ unsigned down(const bf16* p, int row, int column, int n) {
-#ifdef BUG
-    unsigned low = __bfloat16_as_ushort(p[row * 16 + column]);  // past the end
-    return low | __bfloat16_as_ushort(p[(row + 1) * 16 + column]) << 16;
-#else
     unsigned low = row < n ? __bfloat16_as_ushort(p[row * 16 + column]) : 0;
     return low | (row + 1 < n ? __bfloat16_as_ushort(p[(row + 1) * 16 + column]) : 0) << 16;
-#endif
 }
 extern "C" __global__ void attention(const bf16* Q, const bf16* K, const bf16* V, float* O, int n) {
     int g = threadIdx.x / 4, t = threadIdx.x % 4 * 2, q0 = blockIdx.x * 16;
@@ -279,5 +244,147 @@ extern "C" __global__ void attention(const bf16* Q, const bf16* K, const bf16* V
             for (int half = 0; half < 2; ++half)
                 for (int e = 0; e < 2; ++e) O[query * 16 + half * 8 + t + e] = o[half][2 * r + e] / sum[r];
     }
+}
+"""
+
+GROUPS = """
+// sums[b]: the sum of block b's stretch of x, and of passed, an array of n, the first *count: its elements above zero,
+// in any order. count starts at zero.
+#include <cooperative_groups.h>
+#include <cooperative_groups/reduce.h>
+namespace cg = cooperative_groups;
+extern "C" __global__ void filter(const int* x, int* sums, int* passed, int* count, int n) {
+    __shared__ int parts[32];
+    auto block = cg::this_thread_block();
+    auto warp = cg::tiled_partition<32>(block);
+    int i = block.group_index().x * block.size() + block.thread_rank(), value = i < n ? x[i] : 0;
+    int part = cg::reduce(warp, value, cg::plus<int>());
+    if (warp.thread_rank() == 0) parts[warp.meta_group_rank()] = part;  // of a warp
+    block.sync();  // all of them
+    if (warp.meta_group_rank() == 0) {
+        part = warp.thread_rank() < warp.meta_group_size() ? parts[warp.thread_rank()] : 0;  // of the warps
+        part = cg::reduce(warp, part, cg::plus<int>());
+        if (warp.thread_rank() == 0) sums[block.group_index().x] = part;
+    }
+    if (value > 0) {
+        auto some = cg::coalesced_threads();
+        int at;
+        if (some.thread_rank() == 0) at = atomicAdd(count, (int)some.size());
+        at = some.shfl(at, 0);
+        passed[at + some.thread_rank()] = value;  // passed
+    }
+}
+"""
+
+CLUSTER_GROUPS = """
+// counts of the values 0 to 63 among n, by one cluster of 2 blocks that hold 32 bins each in shared memory
+#include <cooperative_groups.h>
+namespace cg = cooperative_groups;
+extern "C" __global__ void __cluster_dims__(2) histogram(const int* x, int* counts, int n) {
+    __shared__ int bins[32];
+    auto cluster = cg::this_cluster();
+    if (threadIdx.x < 32) bins[threadIdx.x] = 0;
+    cluster.sync();  // zeroed
+    for (int i = cluster.thread_rank(); i < n; i += cluster.num_threads())
+        atomicAdd(cluster.map_shared_rank(bins, x[i] / 32) + x[i] % 32, 1);  // add
+    cluster.sync();  // counted
+    if (threadIdx.x < 32) counts[cluster.block_rank() * 32 + threadIdx.x] = bins[threadIdx.x];  // out
+}
+"""
+
+SPECIALISED = """
+// C = A B' in fp32, A: (M, K), B: (N, K), bf16, K a multiple of 8. persistent blocks take 64 x 32 tiles of C in turn:
+// warp 4 loads by TMA, warps 0 to 3 multiply with wgmma and hand the tile to TMA for storing
+#include <cuda_bf16.h>
+using u32 = unsigned; using u64 = unsigned long long; using bf16 = __nv_bfloat16;
+struct __align__(64) Map { u64 opaque[16]; };
+constexpr int BM = 64, BN = 32, BK = 64, STAGES = 3;
+__device__ __forceinline__ u32 smem(const void* p) { return __cvta_generic_to_shared(p); }
+__device__ __forceinline__ void init(u64* b, int n) {
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" :: "r"(smem(b)), "r"(n) : "memory");
+}
+__device__ __forceinline__ void arrive(u64* b) {
+    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" :: "r"(smem(b)) : "memory");
+}
+__device__ __forceinline__ void arrive_and_expect(u64* b, u32 bytes) {
+    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" :: "r"(smem(b)), "r"(bytes) : "memory");
+}
+__device__ __forceinline__ void wait(u64* b, u32 phase) {
+    asm volatile("{\\n.reg .pred done;\\nretry:\\n"
+        "mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\\n@!done bra retry;\\n}"
+        :: "r"(smem(b)), "r"(phase) : "memory");
+}
+__device__ __forceinline__ void load_box(void* to, const Map* map, u64* b, int x, int y) {
+    asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes "
+        "[%0], [%1, {%3, %4}], [%2];" :: "r"(smem(to)), "l"(map), "r"(smem(b)), "r"(x), "r"(y) : "memory");
+}
+__device__ __forceinline__ void store_box(const Map* map, const void* from, int x, int y) {
+    asm volatile("cp.async.bulk.tensor.2d.global.shared::cta.tile.bulk_group [%0, {%2, %3}], [%1];"
+        :: "l"(map), "r"(smem(from)), "r"(x), "r"(y) : "memory");
+    asm volatile("cp.async.bulk.commit_group;" ::: "memory");
+}
+__device__ __forceinline__ u64 descriptor(const void* p) {  // rows of 128 bytes, swizzled
+    return (u64)((smem(p) & 0x3FFFF) >> 4) | 1ull << 16 | (u64)(1024 >> 4) << 32 | 1ull << 62;
+}
+__device__ __forceinline__ void mma_64x32x16(float (&d)[16], u64 a, u64 b) {
+    asm volatile("wgmma.mma_async.sync.aligned.m64n32k16.f32.bf16.bf16 "
+        "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15}, %16, %17, 1, 1, 1, 0, 0;"
+        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]), "+f"(d[8]),
+          "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]) : "l"(a), "l"(b));
+}
+__device__ __forceinline__ void consumers_sync() { asm volatile("bar.sync 1, 128;" ::: "memory"); }
+struct State {
+    u32 index = 0, phase = 0;
+    __device__ __forceinline__ void next() {
+        if (++index == STAGES) { index = 0; phase ^= 1; }  // next
+    }
+};
+extern "C" __global__ void __launch_bounds__(160) gemm(const __grid_constant__ Map mapA,
+    const __grid_constant__ Map mapB, const __grid_constant__ Map mapC, int M, int N, int K) {
+    __shared__ __align__(1024) bf16 As[STAGES][BM * BK], Bs[STAGES][BN * BK];
+    __shared__ __align__(128) float Cs[BM * BN];
+    __shared__ __align__(8) u64 full[STAGES], empty[STAGES];
+    int tiles_n = (N + BN - 1) / BN, tiles = (M + BM - 1) / BM * tiles_n, steps = (K + BK - 1) / BK;
+    if (threadIdx.x == 0) {
+        for (int s = 0; s < STAGES; ++s) { init(&full[s], 1); init(&empty[s], 4); }
+        asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+        asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+    }
+    __syncthreads();  // barriers
+    State state;
+    if (threadIdx.x / 32 == 4) {
+        if (threadIdx.x % 32 == 0)
+            for (int tile = blockIdx.x; tile < tiles; tile += gridDim.x)
+                for (int step = 0; step < steps; ++step, state.next()) {
+                    wait(&empty[state.index], state.phase ^ 1);  // room
+                    arrive_and_expect(&full[state.index], sizeof(As[0]) + sizeof(Bs[0]));  // expect
+                    load_box(As[state.index], &mapA, &full[state.index], step * BK, tile / tiles_n * BM);  // load A
+                    load_box(Bs[state.index], &mapB, &full[state.index], step * BK, tile % tiles_n * BN);  // load B
+                }
+        return;
+    }
+    int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    for (int tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
+        float d[16] = {};
+        for (int step = 0; step < steps; ++step, state.next()) {
+            wait(&full[state.index], state.phase);  // data
+            asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+            for (int k = 0; k < BK; k += 16)
+                mma_64x32x16(d, descriptor(As[state.index] + k), descriptor(Bs[state.index] + k));  // multiply
+            asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+            asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");  // multiplied
+            if (lane == 0) arrive(&empty[state.index]);  // free
+        }
+        if (threadIdx.x == 0) asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");  // Cs was read
+        consumers_sync();  // Cs is free
+        for (int e = 0; e < 16; ++e) {
+            int row = warp * 16 + lane / 4 + e / 2 % 2 * 8, column = e / 4 * 8 + lane % 4 * 2 + e % 2;
+            Cs[row * BN + column] = d[e];  // stage
+        }
+        asm volatile("fence.proxy.async.shared::cta;" ::: "memory");  // to the async proxy
+        consumers_sync();  // Cs is full
+        if (threadIdx.x == 0) store_box(&mapC, Cs, tile % tiles_n * BN, tile / tiles_n * BM);  // store
+    }
+    if (threadIdx.x == 0) asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");  // last
 }
 """
