@@ -544,8 +544,8 @@ HOPPER = (
         "no fence.proxy.async between ordinary stores and a TMA store",
         persistent,
         (Change("      async_fence();\n", ""),),
-        (Verdict.RACE,),
-        pending="the engine does not look at proxies yet",
+        (Verdict.PROXY_FENCE,),
+        ("tma_store(g.C_boxes, staged", "store_vector(chunk(row, column / CHUNK)"),
     ),
     PlantedFault(
         16,
@@ -553,8 +553,8 @@ HOPPER = (
         "no fence.proxy.async between ordinary stores and wgmma",
         stored_operands,
         (Change("    async_fence();\n", ""),),
-        (Verdict.RACE,),
-        pending="the engine does not look at proxies yet",
+        (Verdict.PROXY_FENCE,),
+        (("wgmma<0>(sum", "shared_address(b + k)"), "store_vector(to + row * DEPTH"),
     ),
     PlantedFault(
         17,
@@ -564,8 +564,6 @@ HOPPER = (
         (Change("    mbarrier_init_fence();\n  }\n  __syncthreads();\n", "    mbarrier_init_fence();\n  }\n"),),
         (Verdict.MBARRIER_MISUSE,),
         ((RING_WAIT, "mbarrier_wait(shared.empty[s]", "mbarrier_init(shared.full[s]"),),
-        seeds=9,
-        why="the initialising warp may come first; whether it did is not asked",
     ),
     PlantedFault(
         17,
@@ -574,7 +572,7 @@ HOPPER = (
         tma_pipeline,
         (Change("    mbarrier_init_fence();\n", ""),),
         (Verdict.MBARRIER_MISUSE,),
-        pending="the engine does not look at proxies yet",
+        (RING_COPIES, "mbarrier_init(shared.full[s]"),
     ),
     PlantedFault(
         18,
@@ -649,9 +647,8 @@ HOPPER = (
         "a block of a cluster exits while the other still writes into its shared memory",
         cluster_push,
         (Change("  cluster_sync();  // all has come", "  if (rank == 1) return;\n  cluster_sync();  // all has come"),),
-        (Verdict.OUT_OF_BOUNDS, Verdict.RACE, Verdict.EXITED_WITH_WORK),
+        (Verdict.EXITED_WITH_WORK,),
         ("cluster_store(&inbox",),
-        pending="found only where the other block has left already",
     ),
     PlantedFault(
         21,
