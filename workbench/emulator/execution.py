@@ -424,7 +424,10 @@ def _constant_pool(
     dynamic: int,
     variables: Mapping[str, Allocation],
 ) -> npt.NDArray[np.uint8]:
-    """All constants of the entry, each repeated for the 32 lanes."""
+    """All constants of the entry, each repeated for the 32 lanes; kept for a launch of the same shape."""
+    key = (grid, block, cluster, dynamic, tuple(variable.address for variable in variables.values()))
+    if entry.constant_pool is not None and entry.constant_pool[0] == key:
+        return entry.constant_pool[1]
     decoded = entry.decoded
     specials = _uniform_specials(entry, grid, block, cluster, dynamic)
 
@@ -450,6 +453,7 @@ def _constant_pool(
             longs[offset // 8 : offset // 8 + 32] = value(constant) % 2**64
         else:
             words[offset // 4 : offset // 4 + 32] = value(constant) % 2**32
+    entry.constant_pool = (key, pool)
     return pool
 
 

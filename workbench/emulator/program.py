@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
+import numpy.typing as npt
 
 from . import _engine, ptx
 from .decode import DecodedEntry, Layout, decode
@@ -40,6 +41,7 @@ class Entry:
     engine_program: _engine.Program = field(repr=False)  # the decoded rows as the engine keeps them
     dynamic_shared_align: int
     local_bytes: int
+    constant_pool: tuple[tuple[object, ...], npt.NDArray[np.uint8]] | None = field(default=None, repr=False)
 
     @property
     def parameter_bytes(self) -> int:

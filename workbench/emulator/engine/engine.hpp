@@ -48,6 +48,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -247,6 +248,10 @@ struct Result {
   std::vector<uint64_t> counts;  // executions of each row
 };
 
+struct Prepared {  // what an instruction set's build of the engine makes of a program
+  virtual ~Prepared() = default;
+};
+
 // A decoded kernel, independent of a launch. Throws std::invalid_argument for rows that contradict the
 // signatures.
 struct Program {
@@ -254,6 +259,7 @@ struct Program {
   std::vector<Operand> operands;
   int64_t register_bytes = 0;  // of a warp, special registers included
   int64_t special_offset = 0;
+  mutable std::shared_ptr<const Prepared> prepared;  // by the first launch, for those that follow
 };
 void validate(const Program& program);
 

@@ -130,7 +130,7 @@ bool take_group(Warp& warp, uint32_t& mask, int32_t& pc, int32_t& meet) {
 void run_warp(Warp& warp, uint64_t* counts) {
   Machine& machine = *warp.machine;
   Block& block = *warp.block;
-  const Instruction* code = machine.code.data();
+  const Instruction* code = machine.code;
   const uint32_t slice = machine.launch->time_slice;
   uint32_t executed = 0, mask;
   int32_t pc, meet;
@@ -313,7 +313,7 @@ void Cluster::start(int64_t index) {
   const uint32_t size = machine->cluster_size;
   if (blocks.empty()) {
     blocks.resize(size);
-    counts.assign(machine->code.size(), 0);
+    counts.assign(machine->prepared->instructions.size(), 0);
     for (uint32_t rank = 0; rank < size; ++rank) {
       blocks[rank].cluster = this;
       blocks[rank].machine = machine;

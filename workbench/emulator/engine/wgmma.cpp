@@ -65,8 +65,10 @@ struct Layout {
       const uint32_t step_along = transposed ? stride : leading, step_across = transposed ? leading : stride;
       address = start + across % 8 * 16 + across / 8 * step_across + along / 16 * step_along;
     } else {
-      address = start + across % 8 * swizzle + across / 8 * stride + along / swizzle * leading +
-                along % swizzle / 16 * 16;
+      const auto shift =
+          static_cast<uint32_t>(__builtin_ctz(swizzle));  // a division would take most of the time
+      address = start + (across % 8 << shift) + across / 8 * stride + (along >> shift) * leading +
+                (along & (swizzle - 1)) / 16 * 16;
       address ^= (address >> 7 & (swizzle / 16 - 1)) << 4;
     }
     return address;
@@ -158,11 +160,60 @@ void each_operand_chunk(const Warp& warp, const MatrixProduct& product, F f) {
   each_chunk(layout_b(product, form), 0, static_cast<uint32_t>(form.columns), depth, visit);
 }
 
-const std::vector<uint32_t>& chunks_of(const Warp& warp, const MatrixProduct& product) {
-  static thread_local std::vector<uint32_t> chunks;
-  chunks.clear();
-  each_operand_chunk(warp, product, [&](uint32_t address) { chunks.push_back(address); });
-  return chunks;
+// The bytes of an operand, as runs: of 16-byte pieces of the same 128 bytes that follow one another, those
+// that touch.
+void find_runs(const Layout& layout, uint32_t first_row, uint32_t rows, uint32_t depth,
+               std::vector<SharedRun>& runs) {
+  runs.clear();
+  constexpr uint32_t kLine = 128, kPiece = 16;
+  uint32_t line = ~0u, pieces = 0;
+  const auto flush = [&] {
+    while (pieces) {
+      const auto first = static_cast<uint32_t>(__builtin_ctz(pieces));
+      const auto count = static_cast<uint32_t>(__builtin_ctz(~(pieces >> first)));
+      runs.push_back({line * kLine + first * kPiece, count * kPiece});
+      pieces &= ~(((1u << count) - 1) << first);
+    }
+  };
+  each_chunk(layout, first_row, rows, depth, [&](uint32_t, uint32_t, uint32_t address) {
+    if (address / kLine != line) {
+      flush();
+      line = address / kLine;
+    }
+    pieces |= 1u << address % kLine / kPiece;
+  });
+  flush();
+}
+
+// The same tiles are read again and again, by several warps and in each turn of a ring.
+const std::vector<SharedRun>& runs_of(const Layout& layout, uint32_t first_row, uint32_t rows,
+                                      uint32_t depth) {
+  struct Known {
+    uint64_t key[2] = {};
+    std::vector<SharedRun> runs;
+  };
+  constexpr int kKeptBits = 8;
+  static thread_local std::vector<Known> kept(size_t{1} << kKeptBits);
+  const uint64_t key[2] = {uint64_t{layout.start} << 36 | uint64_t{layout.leading} << 18 | layout.stride,
+                           uint64_t{first_row} << 48 | uint64_t{rows} << 32 | uint64_t{depth} << 16 |
+                               uint64_t{layout.swizzle} << 8 | uint64_t{layout.element} << 4 |
+                               (layout.transposed ? 3u : 1u)};
+  Known& known = kept[(key[0] ^ key[1] * 31) * 0x9e3779b97f4a7c15u >> (64 - kKeptBits)];
+  if (known.key[0] != key[0] || known.key[1] != key[1]) {
+    find_runs(layout, first_row, rows, depth, known.runs);
+    known.key[0] = key[0], known.key[1] = key[1];
+  }
+  return known.runs;
+}
+
+// Calls f(runs) for each operand in shared memory.
+template <class F>
+void each_operand_run(const Warp& warp, const MatrixProduct& product, F f) {
+  const Form& form = form_of(*product.instruction);
+  const auto depth = static_cast<uint32_t>(form.depth);
+  if (!form.a_in_registers)
+    f(runs_of(layout_a(product, form), static_cast<uint32_t>(warp.id % 4) * kRows, kRows, depth));
+  f(runs_of(layout_b(product, form), 0, static_cast<uint32_t>(form.columns), depth));
 }
 
 // ---- issue
@@ -207,12 +258,16 @@ void issue(Warp& warp, const Instruction& instruction) {
       warp.fault(FaultKind::descriptor, 0, descriptor, Space::shared, 1);  // a base offset
 
   product.low = ~0u;
-  each_operand_chunk(warp, product, [&](uint32_t address) {
-    product.low = std::min(product.low, address);
-    product.high = std::max(product.high, address + 16);
-    check_shared_run(warp, *warp.block, address, 16, Access::read, -1);
+  each_operand_run(warp, product, [&](const std::vector<SharedRun>& runs) {
+    for (const SharedRun& run : runs) {
+      product.low = std::min(product.low, run.offset);
+      product.high = std::max(product.high, run.offset + run.bytes);
+      check_shared_run(warp, *warp.block, run.offset, run.bytes, Access::read, -1);
+    }
   });
-  if (warp.races) race_product(warp, chunks_of(warp, product), true);
+  if (warp.races)
+    each_operand_run(warp, product,
+                     [&](const std::vector<SharedRun>& runs) { race_product(warp, runs, true); });
   warp.products.push_back(product);
   ++warp.block->products_in_flight;
   lock_registers(warp, product);
@@ -315,10 +370,13 @@ void add_product(const Warp& warp, const MatrixProduct& product, const Form& for
   const Layout layout = layout_b(product, form);
   each_chunk(layout, 0, static_cast<uint32_t>(form.columns), static_cast<uint32_t>(form.depth),
              [&](uint32_t row, uint32_t k, uint32_t address) {
-               float values[16];
+               alignas(64) float values[16];
                decode_chunk(form.b, warp.block->shared.data() + address, values);
-               for (uint32_t i = 0; i < 16 / layout.element; ++i)
-                 (layout.transposed ? b[k][row + i] : b[k + i][row]) = values[i];
+               const uint32_t count = 16 / layout.element;
+               if (layout.transposed)
+                 std::memcpy(&b[k][row], values, count * sizeof(float));
+               else
+                 for (uint32_t i = 0; i < count; ++i) b[k + i][row] = values[i];
              });
   if (!product.accumulate)
     for (auto& row : tile.d) std::memset(row, 0, sizeof(float) * static_cast<size_t>(form.columns));
@@ -375,7 +433,8 @@ void compute(Warp& warp, uint32_t limit) {
     }
     if (warp.races) {  // reading lasts until now
       const int32_t pc = std::exchange(warp.pc, product.pc);
-      race_product(warp, chunks_of(warp, product), false);
+      each_operand_run(warp, product,
+                       [&](const std::vector<SharedRun>& runs) { race_product(warp, runs, false); });
       warp.pc = pc;
     }
     add_product(warp, product, next, tile);
