@@ -1,7 +1,8 @@
 """How fast the emulator is, with all its checks on: `python benchmarks/emulator.py [-o reports/emulator-speed.md]`.
 
-Each row is a stage of GEMM on a cube (bf16, the first of the suite), warm, on one thread: the median of several launches, with
-the time that is aimed at. Every launch gets new memory, since what it has written decides what it may read.
+Each row is a stage of GEMM on a cube (bf16, the first of the suite), warm, on one thread: the median of several
+launches, beside the time that is aimed at. Every launch gets new memory, since what it has written decides what it
+may read.
 """
 
 from __future__ import annotations
