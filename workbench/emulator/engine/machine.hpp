@@ -90,6 +90,7 @@ void add_atomic_operations(Table&);
 void add_warp_operations(Table&);
 void add_matrix_operations(Table&);
 void add_wgmma_operations(Table&);
+void add_wmma_operations(Table&);
 void add_mbarrier_operations(Table&);
 void add_copy_operations(Table&);
 void add_bulk_operations(Table&);
