@@ -26,6 +26,10 @@ struct BlockRaces;
 struct ClusterRaces;
 struct MachineRaces;
 
+// What counters.hpp keeps; null where nothing is counted.
+struct ClusterCounters;
+struct MachineCounters;
+
 // ---- operations
 
 // What lanes do after a control operation: `stay` go on with the next instruction, the others have been dealt
@@ -276,6 +280,7 @@ struct Cluster {
   uint64_t switches = 0, executed = 0;  // over all blocks run here
   std::vector<uint64_t> counts;
   std::shared_ptr<ClusterRaces> races;
+  std::shared_ptr<ClusterCounters> counters;
 
   void start(int64_t index);
   // Runs for about `fuel` warp instructions; true when every block has ended.
@@ -298,6 +303,7 @@ struct Machine {
   uint32_t threads_per_block = 0, warps_per_block = 0, cluster_size = 1;
   bool check_initialised = true, check_in_flight = true, check_exited = true;
   std::shared_ptr<MachineRaces> races;
+  std::shared_ptr<MachineCounters> counters;
 };
 
 void run_launch(const Program& program, const Launch& launch, Result& result);
