@@ -33,6 +33,7 @@ class Verdict(StrEnum):
     IN_FLIGHT = "in_flight"
     ACCUMULATOR_IN_FLIGHT = "accumulator_in_flight"
     RACE = "race"
+    PROXY_FENCE = "proxy_fence"
     DEADLOCK = "deadlock"
     LIVELOCK = "livelock"
     MBARRIER_MISUSE = "mbarrier_misuse"

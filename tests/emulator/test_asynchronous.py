@@ -417,10 +417,8 @@ extern "C" __global__ void k(const int* a, int* x, int bytes) {
     __shared__ __align__(8) u64 bar;
     unsigned b = address(&bar), t = address(tile);
     tile[threadIdx.x] = -1;
-    if (threadIdx.x == 0) {
-        init(&bar, 1);
-        asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
-    }
+    if (threadIdx.x == 0) init(&bar, 1);
+    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
     __syncthreads();
     if (threadIdx.x == 0) {
         expect(&bar, bytes);
@@ -473,7 +471,7 @@ def test_a_tensor_map_may_lie_in_global_memory() -> None:
     text = module(
         f"""
         ld.param.u64 %m, [map]; ld.param.u64 %x, [x]; mov.u32 %i, %tid.x; setp.eq.u32 %first, %i, 0;
-        mbarrier.init.shared::cta.b64 [bar], 1;
+        mbarrier.init.shared::cta.b64 [bar], 1; fence.proxy.async.shared::cta;
         mbarrier.arrive.expect_tx.shared::cta.b64 _, [bar], 256;
         cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [tile], [%m, {{0, 0}}], [bar];
         {WAIT.format(phase=0)}

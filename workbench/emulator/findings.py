@@ -33,6 +33,7 @@ class FindingKind(StrEnum):
     IN_FLIGHT = "in_flight"
     ACCUMULATOR_IN_FLIGHT = "accumulator_in_flight"
     RACE = "race"
+    PROXY_FENCE = "proxy_fence"
     DEADLOCK = "deadlock"
     LIVELOCK = "livelock"
     MBARRIER_MISUSE = "mbarrier_misuse"
@@ -130,6 +131,8 @@ _KINDS = {
     "mbarrier_overflow": FindingKind.MBARRIER_MISUSE,
     "mbarrier_transactions": FindingKind.MBARRIER_MISUSE,
     "mbarrier_count": FindingKind.MBARRIER_MISUSE,
+    "mbarrier_not_visible": FindingKind.MBARRIER_MISUSE,
+    "mbarrier_in_use": FindingKind.MBARRIER_MISUSE,
     "barrier_count": FindingKind.BARRIER_MISUSE,
     "barrier_mismatch": FindingKind.BARRIER_MISUSE,
     "barrier_diverged": FindingKind.DIVERGENT_COLLECTIVE,
@@ -384,6 +387,19 @@ class _Explainer:
             + ", hand over with __threadfence() and an atomic flag on both sides, or use two launches"
         )
 
+    def explain_proxy_fence(self) -> tuple[str, str]:
+        """An access of the async proxy to what an ordinary store wrote."""
+        element, _ = self.element()
+        stored = _through(self.other.location) if self.other else "an unknown line"
+        here = "overwrites" if self.access == "writes" else "reads"
+        message = f"the async proxy {here} {element}, which {self.other_access()} stored to at {stored}, "
+        space = "global" if self.seen.space == "global" else "shared::cta"
+        return (
+            f"{message}and no proxy fence lies between",
+            f"fence.proxy.async.{space} by the threads that store, then a barrier, must come before "
+            f"`{_shortened(self.opcode)}`",
+        )
+
     def explain_accumulator_in_flight(self) -> tuple[str, str]:
         other = f"the wgmma at {_through(self.other.location)}" if self.other else "a wgmma"
         names = self.context.register_names(self.seen.address)
@@ -399,6 +415,14 @@ class _Explainer:
             if self.other
             else "asynchronous work"
         )
+        if self.seen.detail:
+            element, _ = self.element()
+            may = "may have exited by then" if self.seen.detail == 2 else "has exited"
+            where = f" at {_through(self.other.location)}" if self.other else ""
+            return (
+                f"uses {element}, a block that {may}{where}",
+                "a cluster barrier after the last access to another block's shared memory must come before its exit",
+            )
         return f"a warp exits and never waited for {other}", "wait for it before the kernel ends"
 
     def explain_trap(self) -> tuple[str, str]:
@@ -418,6 +442,28 @@ class _Explainer:
         return (
             f"{self.barrier_name(self.seen.address)} is not initialised",
             "mbarrier.init by one thread, a fence, and a barrier must come before its first use",
+        )
+
+    def explain_mbarrier_not_visible(self) -> tuple[str, str]:
+        initialised = _through(self.other.location) if self.other else "an unknown line"
+        barrier = self.barrier_name(self.seen.address)
+        if self.seen.info:
+            return (
+                f"a copy completes on {barrier}, initialised at {initialised}, which the async proxy need not see yet",
+                "fence.mbarrier_init.release.cluster or fence.proxy.async must come between mbarrier.init and the "
+                "barrier that the other threads wait at",
+            )
+        return (
+            f"uses {barrier} while nothing puts its initialisation by {self.other_access()} at {initialised} before",
+            "a barrier of all threads (of the cluster, if other blocks use it) must come between",
+        )
+
+    def explain_mbarrier_in_use(self) -> tuple[str, str]:
+        used = _through(self.other.location) if self.other else "an unknown line"
+        ends = "invalidates" if self.opcode.startswith("mbarrier.inval") else "initialises again"
+        return (
+            f"{ends} {self.barrier_name(self.seen.address)}, which {self.other_access()} may still be using at {used}",
+            "a barrier of all threads that use it must come between",
         )
 
     def explain_mbarrier_overflow(self) -> tuple[str, str]:

@@ -198,6 +198,7 @@ Flow cluster_arrive(Warp& warp, const Instruction& instruction, uint32_t lanes) 
     warp.cluster_phase[l] = cluster.barrier_phase + 1;
   });
   if (warp.races && instruction.variant != kRelaxed) race_arrive(warp, cluster.races->arriving);
+  if (warp.races && instruction.variant == kRelaxed) race_arrive_relaxed(warp, cluster.races->arriving);
   cluster.barrier_arrived += static_cast<uint32_t>(__builtin_popcount(lanes));
   check_cluster_barrier(cluster);
   return {lanes};
@@ -231,6 +232,10 @@ Flow exit_lanes(Warp& warp, const Instruction&, uint32_t lanes) {
   });
   warp.alive &= ~lanes;
   block.alive -= static_cast<uint32_t>(__builtin_popcount(lanes));
+  if (block.alive == 0) {
+    block.exit_pc = warp.pc;
+    race_block_exited(warp, block);
+  }
   for (Group& group : warp.groups)
     if (group.wait == Wait::member || group.wait == Wait::aligned) {
       group.wait = Wait::none;  // fewer lanes to wait for: let it look again
@@ -261,6 +266,10 @@ Flow yield(Warp&, const Instruction&, uint32_t lanes) { return {lanes, true}; }
 void nothing(Warp&, const Instruction&) {}
 
 void fence(Warp& warp, const Instruction& instruction) { race_fence(warp, instruction.flags); }
+
+void proxy_fence(Warp& warp, const Instruction&) { race_proxy_fence(warp); }
+
+void mbarrier_fence(Warp& warp, const Instruction&) { race_mbarrier_fence(warp); }
 
 }  // namespace
 
@@ -308,9 +317,10 @@ void add_control_operations(Table& table) {
       table.add_control("barrier.cluster.wait" + std::string(order) + aligned, "", cluster_wait);
   }
 
-  for (const char* name : {"fence.proxy", "fence.mbarrier_init", "nop", "griddepcontrol.wait",
-                           "griddepcontrol.launch_dependents"})
+  for (const char* name : {"nop", "griddepcontrol.wait", "griddepcontrol.launch_dependents"})
     table.add(name, "", nothing);
+  table.add("fence.proxy", "", proxy_fence);
+  table.add("fence.mbarrier_init", "", mbarrier_fence);
   table.add("fence", "", fence);
   table.add("pmevent", "w", nothing);
   table.add("setmaxnreg.inc.sync.aligned.u32", "w", nothing);

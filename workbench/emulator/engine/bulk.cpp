@@ -58,6 +58,21 @@ void each_row(const Transfer& transfer, F f) {
   }
 }
 
+// A load from global memory must come after a proxy fence, if the launch itself has written what it reads.
+void check_proxy(const Warp& warp, const Transfer& transfer) {
+  if (!warp.races) return;
+  if (!transfer.map) {
+    proxy_reads_global(warp, transfer.global, transfer.bytes, transfer.lane);
+    return;
+  }
+  if (!proxy_reads_global(warp, transfer.map->address, 0, transfer.lane)) return;
+  each_row(transfer, [&](uint32_t, uint64_t address, int64_t begin, int64_t end, int64_t) {
+    if (begin < end)
+      proxy_reads_global(warp, address + static_cast<uint64_t>(begin), static_cast<uint64_t>(end - begin),
+                         transfer.lane);
+  });
+}
+
 // Copies between a row in shared memory and plain bytes, 16 bytes at a time because of the swizzle.
 template <class F>
 void each_piece(uint32_t offset, int64_t begin, int64_t end, int swizzle, F f) {
@@ -109,6 +124,7 @@ void send(Warp& warp, Transfer transfer, uint32_t destination, uint64_t barrier,
   transfer.barrier = place.offset;
   const auto to = [&](Block& block, Block& barrier_block) {
     const uint64_t phase = require_mbarrier(warp, {&barrier_block, place.offset}, lane).phase;
+    race_mbarrier_used(warp, barrier_block, place.offset, lane, true);
     mark_in_flight(warp, block, offset, transfer.bytes, lane);
     race_bulk_issued(warp, block, offset, transfer.bytes, static_cast<uint32_t>(lane), barrier_block,
                      place.offset, phase);
@@ -118,7 +134,12 @@ void send(Warp& warp, Transfer transfer, uint32_t destination, uint64_t barrier,
   };
   if (!multicast) return to(named, *place.block);
   for (Block& block : warp.block->cluster->blocks)
-    if (multicast >> block.rank & 1) to(block, block);
+    if (multicast >> block.rank & 1) {
+      if (block.alive == 0)
+        warp.fault(FaultKind::exited_with_work, lane, cluster_address(block, offset), Space::shared, 0, 1,
+                   block.exit_pc);
+      to(block, block);
+    }
 }
 
 uint32_t multicast_mask(const Warp& warp, const Instruction& instruction, int operand, int lane) {
@@ -140,6 +161,7 @@ void load_tile(Warp& warp,
     for (int d = 0; d < rank; ++d)
       transfer.coordinates[d] = source_cells<int32_t>(warp, instruction.operands[2 + d])[l];
     transfer.bytes = box_bytes(*transfer.map);
+    check_proxy(warp, transfer);
     require_multiple(warp, l, destination[l], Space::shared, 128);
     send(warp, transfer, static_cast<uint32_t>(destination[l]), barrier[l],
          multicast_mask(warp, instruction, 3 + rank, l), l);
@@ -163,9 +185,11 @@ void load_run(Warp& warp, const Instruction& instruction) {  // [dst], [src], si
     if (from_shared) {
       transfer.source = &shared_block(warp, static_cast<uint32_t>(source[l]), l, transfer.source_offset);
       check_shared_run(warp, *transfer.source, transfer.source_offset, transfer.bytes, Access::read, l);
+      proxy_reads_shared(warp, *transfer.source, transfer.source_offset, transfer.bytes, l);
     } else {
       transfer.global = source[l];
       resolve_global_run(warp, source[l], transfer.bytes, Access::read, l);
+      check_proxy(warp, transfer);
     }
     send(warp, transfer, static_cast<uint32_t>(destination[l]), barrier[l],
          multicast_mask(warp, instruction, 4, l), l);
@@ -180,6 +204,7 @@ void note_store(Warp& warp, Transfer transfer, uint32_t source, uint32_t alignme
   if (transfer.block != warp.block)
     warp.fault(FaultKind::out_of_bounds, lane, source, Space::shared, transfer.bytes);
   check_shared_run(warp, *warp.block, transfer.shared, transfer.bytes, Access::read, lane);
+  proxy_reads_shared(warp, *warp.block, transfer.shared, transfer.bytes, lane);
   transfer.group = warp.bulk_group[lane];
   warp.block->stores.push_back(transfer);
 }

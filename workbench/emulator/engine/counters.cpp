@@ -395,7 +395,7 @@ void start_counters(Machine& machine) {
   if (!machine.launch->count) return;
   machine.counters = std::make_shared<MachineCounters>();
   const auto& table = operation_table();
-  for (size_t k = 0; k < machine.code.size(); ++k)
+  for (size_t k = 0; k < machine.prepared->instructions.size(); ++k)
     machine.counters->footprints.push_back(
         footprint_of(table[static_cast<size_t>(machine.program->rows[k].operation)].name, machine.code[k]));
 }
@@ -403,7 +403,7 @@ void start_counters(Machine& machine) {
 void start_counters(Cluster& cluster) {
   if (!cluster.machine->counters) return;
   cluster.counters = std::make_shared<ClusterCounters>();
-  cluster.counters->rows.assign(cluster.machine->code.size(), RowCounters{});
+  cluster.counters->rows.assign(cluster.machine->prepared->instructions.size(), RowCounters{});
 }
 
 void add_counters(const Cluster& cluster, Result& result) {

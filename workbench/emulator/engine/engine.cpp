@@ -80,7 +80,10 @@ const std::vector<std::string>& fault_names() {
                                                  "resources",
                                                  "exited_with_work",
                                                  "unsupported",
-                                                 "race"};
+                                                 "race",
+                                                 "proxy_fence",
+                                                 "mbarrier_not_visible",
+                                                 "mbarrier_in_use"};
   return names;
 }
 

@@ -201,9 +201,13 @@ enum class FaultKind : int32_t {
   bad_operand,  // a value an instruction does not accept; info: the value
   resources,    // the launch asks for more than fits; info: how much
   exited_with_work,  // a warp exited with asynchronous work not waited for; other_pc: its instruction. Or,
-                     // detail 1: a peer uses the shared memory (address) of a block that has exited
+                     // detail: a peer uses the shared memory (address) of a block that has exited (1) or may
+                     // have (2); other_pc: the exit
   unsupported,       // a legal form the engine does not carry out
   race,              // address, space; other_*: the access that nothing puts before this one; info: RaceForm
+  proxy_fence,       // address, space; other_*: the store that no proxy fence puts before this async access
+  mbarrier_not_visible,  // address; other_*: its initialisation; info: 1 when only a fence is missing
+  mbarrier_in_use,       // address: initialised again or invalidated; other_*: a use that may come later
   count
 };
 const std::vector<std::string>& fault_names();

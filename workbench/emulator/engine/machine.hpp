@@ -100,6 +100,10 @@ void add_copy_operations(Table&);
 void add_bulk_operations(Table&);
 void add_control_operations(Table&);
 
+// Through what an instruction reads and writes memory. cp.async goes through the generic proxy, but kernels
+// hand its tiles to wgmma without a proxy fence, and are not blamed for it.
+enum class Proxy : uint8_t { generic, copy, async };
+
 struct Instruction {
   Function function;
   Control control;
@@ -110,6 +114,7 @@ struct Instruction {
   Kind kind;
   bool guard_negated;
   bool is_move;  // mov from one 4-byte register to another
+  Proxy proxy;
 };
 
 // ---- asynchronous work not yet done
@@ -252,6 +257,7 @@ struct Block {
   std::vector<Transfer> stores;  // bulk stores issued here that have not read their source yet
   int products_in_flight = 0;    // over all warps
   uint32_t alive = 0;            // threads
+  int32_t exit_pc = -1;          // where the last of them left
   uint64_t executed = 0;         // warp instructions
   std::shared_ptr<BlockRaces> races;
 };

@@ -87,9 +87,12 @@ void initialise(Warp& warp, const Instruction& instruction) {
         barrier && (barrier->phase || barrier->pending != barrier->expected || barrier->transactions);
     if (used)  // initialising a barrier that is in use needs an inval first
       warp.fault(FaultKind::mbarrier_invalid, l, place.offset, Space::shared, 1, 0, barrier->pc);
-    if (!barrier) barrier = &place.block->mbarriers.emplace_back();
+    if (!barrier)
+      barrier = &place.block->mbarriers.emplace_back();
+    else
+      race_mbarrier_gone(warp, *place.block, place.offset, l);
     *barrier = {place.offset, true, count[l], count[l], 0, 0, warp.pc};
-    race_mbarrier_initialised(*place.block, place.offset);
+    race_mbarrier_initialised(warp, *place.block, place.offset, l);
   });
 }
 
@@ -99,6 +102,7 @@ void invalidate(Warp& warp, const Instruction& instruction) {
   for_lanes(warp.active, [&](int l) {
     const MbarrierPlace place = place_of(warp, instruction, address, l);
     Mbarrier& barrier = require_mbarrier(warp, place, l);
+    race_mbarrier_gone(warp, *place.block, place.offset, l);
     place.block->mbarriers.erase(place.block->mbarriers.begin() + (&barrier - place.block->mbarriers.data()));
   });
 }
@@ -119,6 +123,7 @@ void arrive(Warp& warp, const Instruction& instruction) {  // state, [barrier]{,
     states[l] = state_of(barrier);
     const int32_t arrivals = instruction.variant & kExpect ? 1 : value;
     if (arrivals < 1) warp.fault(FaultKind::mbarrier_count, l, place.offset, Space::shared, arrivals);
+    race_mbarrier_used(warp, *place.block, place.offset, l, false);
     if (instruction.variant & kDrop) barrier.expected -= arrivals;
     race_mbarrier_arrive(warp, *place.block, place.offset);
     mbarrier_update(warp, place, l, arrivals,
@@ -133,8 +138,10 @@ void change_transactions(Warp& warp, const Instruction& instruction) {
   read_addresses(warp, instruction.operands[0], address);
   const Source<uint32_t> bytes(warp, instruction.operands[1]);
   for_lanes(warp.active, [&](int l) {
-    mbarrier_update(warp, place_of(warp, instruction, address, l), l, 0,
-                    Sign * static_cast<int64_t>(bytes[l]));
+    const MbarrierPlace place = place_of(warp, instruction, address, l);
+    require_mbarrier(warp, place, l);
+    race_mbarrier_used(warp, *place.block, place.offset, l, false);
+    mbarrier_update(warp, place, l, 0, Sign * static_cast<int64_t>(bytes[l]));
   });
 }
 
@@ -151,11 +158,13 @@ Flow wait(Warp& warp, const Instruction& instruction, uint32_t lanes) {
   read_addresses(warp, instruction.operands[1], address);
   const bool parity = (instruction.variant & kParity) != 0;
   uint32_t over = 0;
-  uint64_t awaited[kLanes];
+  uint64_t awaited[kLanes], visible = ~uint64_t{0};
   for_lanes(lanes, [&](int l) {
     const MbarrierPlace place = place_of(warp, instruction, address, l);
     if (place.block != warp.block) warp.fault(FaultKind::mbarrier_invalid, l, address[l], Space::shared, 2);
     const Mbarrier& barrier = require_mbarrier(warp, place, l);
+    if (place.offset != visible && race_mbarrier_used(warp, *place.block, place.offset, l, false))
+      visible = place.offset;
     const Operand& which = instruction.operands[2];
     awaited[l] =
         parity ? source_cells<uint32_t>(warp, which)[l] & 1 : source_cells<uint64_t>(warp, which)[l] >> 20;

@@ -196,8 +196,10 @@ Block& shared_block(const Warp& warp, uint32_t address, int lane, uint32_t& offs
   if (rank > warp.block->cluster->blocks.size())
     warp.fault(FaultKind::out_of_bounds, lane, address, Space::shared, 0);
   Block& block = warp.block->cluster->blocks[rank - 1];
+  if (&block == warp.block) return block;
   if (block.alive == 0)  // its shared memory may be another block's by now
-    warp.fault(FaultKind::exited_with_work, lane, address, Space::shared, 0, 1);
+    warp.fault(FaultKind::exited_with_work, lane, address, Space::shared, 0, 1, block.exit_pc);
+  race_guest(warp, block, address, lane);
   return block;
 }
 

@@ -23,6 +23,11 @@ const Allocation* find_allocation(const Launch& launch, uint64_t address);
 // A run of bytes of any length in one allocation, on behalf of one lane.
 uint8_t* resolve_global_run(const Warp& warp, uint64_t address, uint64_t bytes, Access access, int lane);
 
+// How the blocks of a cluster name a place in the shared memory of one of them.
+inline uint32_t cluster_address(const Block& block, uint32_t offset) {
+  return (block.rank + 1) << kRankShift | offset;
+}
+
 // The block whose shared memory an address means, and the offset in it.
 Block& shared_block(const Warp& warp, uint32_t address, int lane, uint32_t& offset);
 

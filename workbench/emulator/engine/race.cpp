@@ -7,8 +7,6 @@ namespace {
 
 constexpr uint32_t kSlots = 32;  // of copy engines in a cluster; further mbarriers share them
 constexpr uint32_t kWalked = 64, kLongest = 4096;  // entries of a set: that are compared, that are kept
-// A plain read next to a compare-and-swap is how the swap's first guess is usually made, and not reported.
-enum RecordFlag : uint16_t { kWrite = 1, kStrong = 2, kCompareSwap = 4 };
 
 // ---- clocks
 
@@ -48,13 +46,12 @@ void join(Knowledge& a, const Knowledge& b) {
   join(a.now, b.now);
   join(a.fenced_block, b.fenced_block);
   join(a.fenced_device, b.fenced_device);
+  join(a.proxied, b.proxied);
+  join(a.initialised, b.initialised);
 }
 
 bool ordered(const WarpRaces& warp, const Record& record) {
-  if (record.cluster == warp.cluster) return warp.known.now.near[record.agent] >= record.clock;
-  if (!warp.known.now.far) return false;
-  const auto found = warp.known.now.far->find(record.cluster);
-  return found != warp.known.now.far->end() && (*found->second)[record.agent] >= record.clock;
+  return knows(warp.known.now, warp.cluster, record.cluster, record.agent, record.clock);
 }
 
 // Up to when a lane knows of another's accesses, or of all lanes'.
@@ -81,6 +78,8 @@ void take_pending(WarpRaces& warp) {
   warp.tick();
 }
 
+}  // namespace
+
 int64_t block_id(const Machine& machine, uint32_t cluster, uint32_t rank) {
   const Launch& launch = *machine.launch;
   int64_t id = 0, stride = 1, left = cluster, within = rank;
@@ -93,6 +92,8 @@ int64_t block_id(const Machine& machine, uint32_t cluster, uint32_t rank) {
   }
   return id;
 }
+
+namespace {
 
 // ---- one access, to any number of granules
 
@@ -156,7 +157,11 @@ class Touch {
     start_ = offset;
     const uint64_t last = (offset + bytes - 1) >> shift_;
     for (uint64_t cell = offset >> shift_; cell <= last; ++cell) {
-      check(shadow_.last_write[cell], cell, lane);
+      const uint32_t written = shadow_.last_write[cell];
+      if (written && written >> 6 != fine_) {
+        check(written, cell, lane);
+        check_proxy(written, cell, lane);
+      }
       check_set(shadow_.since[cell], cell, lane);
     }
   }
@@ -165,7 +170,10 @@ class Touch {
     const uint64_t end = ((offset + bytes - 1) >> shift_) + 1;
     for (uint64_t cell = offset >> shift_; cell < end;) {
       const uint32_t* written = shadow_.last_write + cell;
-      if (*written) check(*written, cell, lane);
+      if (*written && *written >> 6 != fine_[(*written >> 6) % kFine]) {
+        check(*written, cell, lane);
+        check_proxy(*written, cell, lane);
+      }
       cell += end - cell >= kRun && alike(written) ? kRun : 1;
     }
   }
@@ -280,6 +288,12 @@ class Touch {
     if (!((other.flags & kStrong) && (flags_ & kStrong)) && !ordered(own_, other))
       conflict(other, entry & 63, cell, lane);
     fine = index;
+  }
+
+  // Of an access by the async proxy.
+  void check_proxy(uint32_t entry, uint64_t cell, uint32_t lane) const {
+    require_proxied(warp_, table_.records[entry >> 6], entry & 63, kShared ? Space::shared : Space::global,
+                    base_ + std::max(cell << shift_, start_), lane < kLanes ? static_cast<int>(lane) : -1);
   }
 
   // Whether whoever is ordered after `mine` is ordered after `entry` as well, and conflicts no less.
@@ -515,6 +529,7 @@ void start_races(Cluster& cluster, int64_t index) {
     for (Knowledge& barrier : own.barriers) barrier = Knowledge{};
     own.exited = Knowledge{};
     own.mbarriers.clear();
+    own.guests.clear();
     for (Warp& warp : block.warps) {
       if (!warp.races) warp.races = std::make_shared<WarpRaces>();
       WarpRaces& state = *warp.races;
@@ -522,6 +537,7 @@ void start_races(Cluster& cluster, int64_t index) {
       state.pending = Clock{};
       state.has_pending = false;
       for (auto& last : state.last_acquired) last = nullptr;
+      state.last_proxied = nullptr;
       state.cluster = static_cast<uint32_t>(index);
       state.agent = block.rank * machine.warps_per_block + static_cast<uint32_t>(warp.id);
       state.joined = 0;
@@ -652,6 +668,7 @@ void race_bulk_issued(const Warp& warp, Block& block, uint32_t offset, uint32_t 
   Touch<true> touch(warp, races.table, shadow_of(block), warp.machine->races->shared_shift, 0, record);
   touch.check_write(offset, bytes, lane);
   touch.put_write(offset, bytes, kCollective);
+  race_guest_copy(warp, block, offset, static_cast<int>(lane), slot, phase);
 }
 
 void race_same_instruction(const Warp& warp, uint8_t* const* pointer, const uint64_t* value,
@@ -760,6 +777,32 @@ void race_cluster_completed(ClusterRaces& races) {
   races.arriving = Knowledge{};
 }
 
+uint32_t race_lanes_seen(const WarpRaces& warp, uint32_t lane, uint32_t other) {
+  return seen(warp, lane, other);
+}
+
+void race_proxy_fence(Warp& warp) {
+  if (!warp.races) return;
+  WarpRaces& own = *warp.races;
+  take_pending(own);
+  join(own.known.proxied, own.known.now);
+  own.tick();
+}
+
+void race_mbarrier_fence(Warp& warp) {
+  if (!warp.races) return;
+  WarpRaces& own = *warp.races;
+  join(own.known.initialised, own.known.now);
+  own.tick();
+}
+
+// A relaxed arrival at the cluster's barrier tells of nothing but initialised mbarriers.
+void race_arrive_relaxed(Warp& warp, Knowledge& at) {
+  if (!warp.races) return;
+  join(at.initialised, warp.races->known.initialised);
+  warp.races->tick();
+}
+
 void race_exit(Warp& warp) {
   if (!warp.races) return;
   race_arrive(warp, warp.block->races->exited);
@@ -768,11 +811,14 @@ void race_exit(Warp& warp) {
 
 // ---- mbarriers
 
-void race_mbarrier_initialised(Block& block, uint32_t offset) {
+void race_mbarrier_initialised(const Warp& warp, Block& block, uint32_t offset, int lane) {
   if (!block.races) return;
   MbarrierKnowledge& barrier = block.races->mbarriers[offset];
   barrier = MbarrierKnowledge{};
   barrier.slot = block.cluster->races->next_slot++ % kSlots;
+  const WarpRaces& own = *warp.races;
+  barrier.initialised = {own.cluster, static_cast<uint16_t>(own.agent), 0, own.now(), warp.pc};
+  barrier.lane = static_cast<uint32_t>(lane);
 }
 
 void race_mbarrier_arrive(Warp& warp, Block& block, uint32_t offset) {
@@ -853,6 +899,14 @@ void acquire(WarpRaces& own, const std::shared_ptr<const Far>& from, bool far, b
     own.has_pending = true;
 }
 
+void acquire_proxied(WarpRaces& own, const std::shared_ptr<const Far>& from) {
+  if (!from || own.last_proxied == from) return;
+  own.last_proxied = from;
+  const auto near = from->find(own.cluster);
+  if (near != from->end()) join(own.known.proxied.near, *near->second);
+  join(own.known.proxied.far, from);
+}
+
 }  // namespace
 
 void race_released(Warp& warp, Space space, const uint64_t* address, int32_t flags, bool update) {
@@ -869,11 +923,13 @@ void race_released(Warp& warp, Space space, const uint64_t* address, int32_t fla
   std::shared_ptr<const Far> block = published(own, releases ? own.known.now : own.known.fenced_block);
   std::shared_ptr<const Far> device =
       published(own, releases && device_wide ? own.known.now : own.known.fenced_device);
+  std::shared_ptr<const Far> proxied = published(own, own.known.proxied);
   each_flag(warp, space, address, [&](auto& all, uint64_t key, bool) {
     Release& release = all[key];
     if (!update) release = Release{};
     join(release.block, block);
     join(release.device, device);
+    join(release.proxied, proxied);
   });
   if (releases) own.tick();
 }
@@ -889,6 +945,7 @@ void race_acquired(Warp& warp, Space space, const uint64_t* address, int32_t fla
     if (found == all.end()) return;
     acquire(*warp.races, found->second.block, false, at_once);
     acquire(*warp.races, found->second.device, true, at_once);
+    acquire_proxied(*warp.races, found->second.proxied);
   });
 }
 

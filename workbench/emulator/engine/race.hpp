@@ -31,11 +31,16 @@ struct Clock {
 struct Knowledge {  // of an agent, or on its way in a barrier
   Clock now;
   Clock fenced_block, fenced_device;  // at the last fence of that scope: what a flag may hand on
+  Clock proxied;                      // what a fence.proxy.async put before later accesses of the async proxy
+  Clock initialised;                  // what a fence.mbarrier_init told of initialised mbarriers
 };
 
 struct Release {  // what a flag or an atomic hands on
-  std::shared_ptr<const Far> device, block;
+  std::shared_ptr<const Far> device, block, proxied;
 };
+
+// A plain read next to a compare-and-swap is how the swap's first guess is usually made, and not reported.
+enum RecordFlag : uint16_t { kWrite = 1, kStrong = 2, kCompareSwap = 4 };
 
 struct Record {  // an instruction that a warp executed, between two ticks of its clock
   uint32_t cluster;
@@ -79,7 +84,7 @@ struct WarpRaces {
   Knowledge known;
   Clock pending;  // read from flags, but no fence has followed yet
   bool has_pending = false;
-  std::shared_ptr<const Far> last_acquired[2];
+  std::shared_ptr<const Far> last_acquired[2], last_proxied;
   uint32_t cluster = 0, agent = 0;
   uint32_t joined = 0;                                 // up to here all lanes know of each other
   std::vector<uint32_t> seen;                          // [lane][other]: and in part, up to there
@@ -89,15 +94,27 @@ struct WarpRaces {
   void tick() { ++known.now.near[agent]; }
 };
 
+struct Use {  // the newest one by an agent
+  uint32_t clock = 0;
+  int32_t pc = -1, warp = -1, lane = -1;
+  int64_t block = -1;
+  uint32_t address = 0;
+};
+
 struct MbarrierKnowledge {
   Knowledge arriving, completed;
   uint32_t slot = 0;
+  Record initialised{};  // by which instruction
+  uint32_t lane = 0;
+  std::vector<uint8_t> visible;  // to an agent, see Visible in visibility.cpp
+  std::vector<Use> uses;         // by every agent
 };
 
 struct BlockRaces {
   RecycledVector<uint32_t> last_write, since;  // the shadow of shared memory
   Knowledge barriers[16], exited;
   std::unordered_map<uint32_t, MbarrierKnowledge> mbarriers;
+  std::vector<Use> guests;  // of this shared memory: agents of other blocks, and copy engines
 };
 
 struct ClusterRaces {
@@ -119,6 +136,8 @@ struct MachineRaces {
 void find_granules(const Program& program, Code& code);
 void start_races(Machine& machine);
 void start_races(Cluster& cluster, int64_t index);
+
+int64_t block_id(const Machine& machine, uint32_t cluster, uint32_t rank);
 
 // ---- accesses; each may fault
 
@@ -151,14 +170,47 @@ void race_lanes_joined(Warp& warp, uint32_t lanes);
 void race_released(Warp& warp, Space space, const uint64_t* address, int32_t flags, bool update);
 void race_acquired(Warp& warp, Space space, const uint64_t* address, int32_t flags);
 void race_arrive(Warp& warp, Knowledge& at);  // hands over what the warp knows
+void race_arrive_relaxed(Warp& warp, Knowledge& at);
 void race_learn(Warp& warp, const Knowledge& from);
 void race_barrier_completed(Block& block, int number, bool all);
 void race_cluster_completed(ClusterRaces& races);
 void race_exit(Warp& warp);
-void race_mbarrier_initialised(Block& block, uint32_t offset);
+void race_mbarrier_initialised(const Warp& warp, Block& block, uint32_t offset, int lane);
 void race_mbarrier_arrive(Warp& warp, Block& block, uint32_t offset);
 void race_mbarrier_landed(const Warp& issuer, Block& block, uint32_t offset, uint64_t phase);
 void race_mbarrier_completed(Block& block, uint32_t offset);
 void race_mbarrier_passed(Warp& warp, uint32_t offset);
+
+// ---- what has to be visible, in visibility.cpp
+
+// Whether an agent's clock had come so far when this was learnt.
+inline bool knows(const Clock& clock, uint32_t own_cluster, uint32_t cluster, uint32_t agent, uint32_t time) {
+  if (cluster == own_cluster) return agent < clock.near.size() && clock.near[agent] >= time;
+  if (!clock.far) return false;
+  const auto found = clock.far->find(cluster);
+  return found != clock.far->end() && agent < found->second->size() && (*found->second)[agent] >= time;
+}
+// Up to when a lane knows of another's accesses in its warp.
+uint32_t race_lanes_seen(const WarpRaces& warp, uint32_t lane, uint32_t other);
+
+void race_proxy_fence(Warp& warp);
+void race_mbarrier_fence(Warp& warp);
+// Of what the async proxy is about to use: faults where a store of the generic proxy came before and no proxy
+// fence in between.
+void require_proxied(const Warp& warp, const Record& written, uint32_t by, Space space, uint64_t address,
+                     int lane);
+void proxy_reads_shared(const Warp& warp, Block& block, uint32_t offset, uint32_t bytes, int lane);
+// The same for global memory; false when there is nothing in the allocation that could fail.
+bool proxy_reads_global(const Warp& warp, uint64_t address, uint64_t bytes, int lane);
+// A use of an mbarrier, by a thread or by a copy that it asks for: faults unless its initialisation is
+// visible. True when the warp's other lanes need not be asked.
+bool race_mbarrier_used(const Warp& warp, Block& block, uint32_t offset, int lane, bool by_copy);
+// The barrier goes away: every use must come before.
+void race_mbarrier_gone(const Warp& warp, Block& block, uint32_t offset, int lane);
+// Another block's shared memory is used, or a copy on its way into a block's: its end must come later.
+void race_guest(const Warp& warp, Block& block, uint32_t address, int lane);
+void race_guest_copy(const Warp& warp, Block& block, uint32_t offset, int lane, uint32_t slot,
+                     uint64_t phase);
+void race_block_exited(const Warp& warp, Block& block);
 
 }  // namespace workbench::emulator::WORKBENCH_ISA

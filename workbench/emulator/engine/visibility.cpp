@@ -1,0 +1,238 @@
+// What has to be visible to whom, beyond plain order: ordinary stores to the async proxy, initialised
+// mbarriers to threads and copy engines, and the shared memory of a block to its guests.
+#include <algorithm>
+
+#include "race.hpp"
+
+namespace workbench::emulator::WORKBENCH_ISA {
+namespace {
+
+bool is_warp(const Warp& warp, uint32_t agent) { return agent < warp.block->cluster->races->agents; }
+
+// A fault of this warp about something that another agent did.
+Fault blamed(const Warp& warp, FaultKind kind, int lane, uint64_t address, Space space, const Record& other,
+             uint32_t by) {
+  const Machine& machine = *warp.machine;
+  Fault fault;
+  fault.kind = kind;
+  fault.pc = warp.pc;
+  fault.block = warp.block->id;
+  fault.warp = warp.id;
+  fault.lane = lane;
+  fault.address = address;
+  fault.space = space;
+  fault.other_pc = other.pc;
+  if (other.agent < machine.warps_per_block * machine.cluster_size) {
+    fault.other_block = block_id(machine, other.cluster, other.agent / machine.warps_per_block);
+    fault.other_warp = static_cast<int32_t>(other.agent % machine.warps_per_block);
+    fault.other_lane = by < kLanes ? static_cast<int32_t>(by) : -1;
+  }
+  return fault;
+}
+
+}  // namespace
+
+// ---- the async proxy
+
+void require_proxied(const Warp& warp, const Record& written, uint32_t by, Space space, uint64_t address,
+                     int lane) {
+  const Machine& machine = *warp.machine;
+  if (!is_warp(warp, written.agent) || machine.code[static_cast<size_t>(warp.pc)].proxy != Proxy::async ||
+      machine.code[static_cast<size_t>(written.pc)].proxy != Proxy::generic ||
+      knows(warp.races->known.proxied, warp.races->cluster, written.cluster, written.agent, written.clock))
+    return;
+  throw blamed(warp, FaultKind::proxy_fence, lane, address, space, written, by);
+}
+
+namespace {
+
+// Looks at the writes to granules, the newest plain one and the strong ones since.
+class ProxyReader {
+ public:
+  ProxyReader(const Warp& warp, const RecordTable& table, Shadow shadow, int shift, uint64_t base,
+              Space space, int lane)
+      : warp_(warp), table_(table), shadow_(shadow), shift_(shift), base_(base), space_(space), lane_(lane) {}
+
+  void read(uint64_t offset, uint64_t bytes) {
+    const uint64_t last = (offset + bytes - 1) >> shift_;
+    for (uint64_t cell = offset >> shift_; cell <= last; ++cell) {
+      const uint64_t address = base_ + std::max(cell << shift_, offset);
+      check(shadow_.last_write[cell], address);
+      uint32_t set = shadow_.since ? shadow_.since[cell] : 0;
+      if (set == fine_set_) continue;
+      fine_set_ = set;
+      for (; set & kSet; set = table_.nodes[set & ~kSet].parent)
+        check(table_.nodes[set & ~kSet].entry, address);
+      check(set, address);
+    }
+  }
+
+ private:
+  void check(uint32_t entry, uint64_t address) {
+    const uint32_t index = entry >> 6;
+    if (index == 0 || index == fine_) return;
+    const Record& record = table_.records[index];
+    if (record.flags & kWrite) require_proxied(warp_, record, entry & 63, space_, address, lane_);
+    fine_ = index;
+  }
+
+  const Warp& warp_;
+  const RecordTable& table_;
+  Shadow shadow_;
+  int shift_;
+  uint64_t base_;
+  Space space_;
+  int lane_;
+  uint32_t fine_ = 0, fine_set_ = 0;
+};
+
+}  // namespace
+
+void proxy_reads_shared(const Warp& warp, Block& block, uint32_t offset, uint32_t bytes, int lane) {
+  if (!block.races || bytes == 0) return;
+  const uint64_t base = &block == warp.block ? 0 : cluster_address(block, 0);
+  ProxyReader(warp, block.cluster->races->table, {block.races->last_write.data(), block.races->since.data()},
+              warp.machine->races->shared_shift, base, Space::shared, lane)
+      .read(offset, bytes);
+}
+
+bool proxy_reads_global(const Warp& warp, uint64_t address, uint64_t bytes, int lane) {
+  const Machine& machine = *warp.machine;
+  const Allocation* allocation = find_allocation(*machine.launch, address);
+  if (!allocation || !allocation->writable) return false;
+  MachineRaces& races = *machine.races;
+  std::unique_lock<std::mutex> lock;
+  if (races.locked) lock = std::unique_lock<std::mutex>(races.mutex);
+  const auto k = static_cast<size_t>(allocation - machine.launch->allocations.data());
+  if (!races.last_write[k]) return false;
+  const uint64_t offset = address - allocation->address;
+  if (bytes &&
+      bytes <= allocation->bytes - offset)  // else out of bounds, which is found when it is carried out
+    ProxyReader(warp, races.table, {races.last_write[k].get(), races.since[k].get()}, races.global_shift,
+                allocation->address, Space::global, lane)
+        .read(offset, bytes);
+  return true;
+}
+
+// ---- mbarriers
+
+namespace {
+
+enum Visible : uint8_t { kToThreads = 1, kToCopies = 2 };
+
+std::vector<Use>& sized(std::vector<Use>& uses, size_t agents) {
+  if (uses.size() < agents) uses.resize(agents);
+  return uses;
+}
+
+Use use_by(const Warp& warp, uint32_t clock, int lane, uint32_t address) {
+  return {clock, warp.pc, warp.id, lane, warp.block->id, address};
+}
+
+}  // namespace
+
+bool race_mbarrier_used(const Warp& warp, Block& block, uint32_t offset, int lane, bool by_copy) {
+  if (!block.races) return true;
+  const WarpRaces& own = *warp.races;
+  MbarrierKnowledge& barrier = block.races->mbarriers[offset];
+  const size_t agents = block.cluster->races->agents;
+  barrier.visible.resize(agents);
+  sized(barrier.uses, agents)[own.agent] = use_by(warp, own.now(), lane, offset);
+
+  const uint8_t wanted = by_copy ? kToThreads | kToCopies : kToThreads;
+  uint8_t& visible = barrier.visible[own.agent];
+  if ((visible & wanted) == wanted) return true;
+  const Record& initialised = barrier.initialised;
+  const auto known = [&](const Clock& clock) {
+    return knows(clock, own.cluster, initialised.cluster, initialised.agent, initialised.clock);
+  };
+  const bool same_warp = initialised.agent == own.agent;
+  const bool told = known(own.known.initialised);
+  const auto l = static_cast<uint32_t>(lane);
+  const bool ordered = !same_warp
+                           ? told || known(own.known.now)
+                           : l == barrier.lane || race_lanes_seen(own, l, barrier.lane) >= initialised.clock;
+  const bool fenced = told || known(own.known.proxied);
+  if (!ordered || (by_copy && !fenced)) {
+    Fault fault =
+        blamed(warp, FaultKind::mbarrier_not_visible, lane, offset, Space::shared, initialised, barrier.lane);
+    if (&block != warp.block) fault.address = cluster_address(block, offset);
+    fault.info = ordered;  // and only the fence is missing
+    throw fault;
+  }
+  if (same_warp && initialised.clock > own.joined) return false;  // known of this lane only
+  visible |= wanted;
+  return true;
+}
+
+void race_mbarrier_gone(const Warp& warp, Block& block, uint32_t offset, int lane) {
+  if (!block.races) return;
+  const auto found = block.races->mbarriers.find(offset);
+  if (found == block.races->mbarriers.end()) return;
+  const WarpRaces& own = *warp.races;
+  std::vector<Use>& uses = found->second.uses;
+  for (uint32_t agent = 0; agent < uses.size(); ++agent) {
+    const Use& use = uses[agent];
+    if (agent == own.agent || use.clock == 0 || own.known.now.near[agent] >= use.clock) continue;
+    Fault fault;
+    fault.kind = FaultKind::mbarrier_in_use;
+    fault.pc = warp.pc;
+    fault.block = warp.block->id;
+    fault.warp = warp.id;
+    fault.lane = lane;
+    fault.address = offset;
+    fault.space = Space::shared;
+    fault.other_pc = use.pc;
+    fault.other_block = use.block;
+    fault.other_warp = use.warp;
+    fault.other_lane = use.lane;
+    throw fault;
+  }
+  uses.clear();
+}
+
+// ---- guests of a block's shared memory
+
+void race_guest(const Warp& warp, Block& block, uint32_t address, int lane) {
+  if (!block.races) return;
+  const ClusterRaces& races = *block.cluster->races;
+  sized(block.races->guests, races.agents)[warp.races->agent] =
+      use_by(warp, warp.races->now(), lane, address);
+}
+
+void race_guest_copy(const Warp& warp, Block& block, uint32_t offset, int lane, uint32_t slot,
+                     uint64_t phase) {
+  const uint32_t agent = block.cluster->races->agents + slot;
+  sized(block.races->guests, agent + 1)[agent] =
+      use_by(warp, static_cast<uint32_t>(phase + 1), lane, cluster_address(block, offset));
+}
+
+void race_block_exited(const Warp& warp, Block& block) {
+  if (!block.races || !warp.machine->check_in_flight) return;
+  const Times& known = block.races->exited.now.near;
+  const std::vector<Use>& guests = block.races->guests;
+  for (uint32_t agent = 0; agent < guests.size(); ++agent) {
+    const Use& use = guests[agent];
+    if (use.clock == 0 || (agent < known.size() && known[agent] >= use.clock)) continue;
+    Fault fault;
+    fault.kind = FaultKind::exited_with_work;
+    fault.block = use.block;
+    fault.warp = use.warp;
+    fault.lane = use.lane;
+    fault.address = use.address;
+    fault.space = Space::shared;
+    const bool copy = agent >= block.cluster->races->agents;
+    fault.pc = copy ? warp.pc : use.pc;
+    fault.other_pc = copy ? use.pc : warp.pc;
+    fault.detail = copy ? 0 : 2;
+    if (copy) {
+      fault.block = block.id;
+      fault.warp = warp.id;
+      fault.lane = -1;
+      fault.other_block = use.block;
+    }
+    throw fault;
+  }
+}
+
+}  // namespace workbench::emulator::WORKBENCH_ISA
