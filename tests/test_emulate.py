@@ -63,6 +63,16 @@ def test_a_clean_run_prints_saves_and_ends_with_0(workbench: Workbench) -> None:
     assert sum(line["warp_instructions"] for line in found["by_line"]) == found["warp_instructions"]
 
 
+def test_counters_stand_beside_the_source(workbench: Workbench) -> None:
+    result = workbench(*LAUNCH, *RIGHT, "--counters")
+    assert result.exit_code == 0, result.output
+    assert "global store: 2 requests, 3.5 sectors each; 200B" in result.stdout  # 32 and 18 floats
+    (line,) = [line for line in result.stdout.splitlines() if "if (i < n)" in line]
+    assert " 3.5 " in line
+    found = json.loads(workbench(*LAUNCH, *RIGHT, "--counters", "--json").stdout)
+    assert found["counters"]["global_store_sectors"] == 7
+
+
 def test_a_hazard_is_told_with_its_line_and_ends_with_1(workbench: Workbench) -> None:
     result = workbench(*LAUNCH, *RIGHT[:-1], "i32=51")
     assert result.exit_code == 1

@@ -12,6 +12,7 @@ from click.testing import CliRunner, Result
 from workbench import cli, registry
 from workbench.emulator import Output, launch
 from workbench.emulator.profile import KINDS, instruction_kind, profile
+from workbench.profile import short
 
 SOURCE = """
 __device__ __forceinline__ float square(float x) {
@@ -112,6 +113,31 @@ def test_every_stage_can_be_profiled_on_a_problem_of_its_own() -> None:
         found = json.loads(workbench(stage.spec, "--json").stdout)
         assert found["warp_instructions"] > 0
         assert all(Path(entry["file"]).suffix in (".cu", ".cuh", ".hpp", ".h") for entry in found["lines"])
+
+
+def test_memory_and_tensor_cores_are_counted_by_line() -> None:
+    m, n, k = 128, 128, 64
+    arguments = ("gemm:tensor_core", "--problem", f"{m}x{n}x{k},dtype=bf16,layout=nt")
+    found = json.loads(workbench(*arguments, "--json").stdout)
+    counters = found["counters"]
+    assert counters["tensor_operations"] == 2 * m * n * k
+    assert counters["global_copy_bytes"] == 2 * (m + n) * k  # one block: A and B once
+    assert counters["global_store_bytes"] == 4 * m * n
+    assert counters["shared_load_wavefronts"] == 4 * counters["shared_load_requests"]  # ldmatrix.x4, swizzled
+    for name in counters:
+        assert counters[name] == sum(line["own_counters"].get(name, 0) for line in found["lines"]), name
+    (at,) = [line for line in found["lines"] if "ldmatrix_x4(a[i]" in line["source"]]
+    assert 0 < at["total_counters"]["shared_load_requests"] < counters["shared_load_requests"]
+    text = workbench(*arguments).stdout
+    assert f"tensor cores: {2 * m * n * k:,} operations" in text
+    assert "shared load: " in text
+
+
+@pytest.mark.parametrize(
+    ("number", "text"), [(0, ""), (7, "7"), (999, "999"), (999.6, "1k"), (1536, "1.54k"), (2**40, "1.1T")]
+)
+def test_large_numbers_are_short(number: float, text: str) -> None:
+    assert short(number) == text
 
 
 @pytest.mark.parametrize(

@@ -436,6 +436,7 @@ def inspect(specs: tuple[str, ...], show_ptx: bool, show_sass: bool, problem_tex
 @click.option(
     "--seed", type=click.IntRange(0, 2**64 - 1), default=0, help="Order of warps, and what random arrays hold."
 )
+@click.option("--counters", is_flag=True, help="Print the source with what every line of it asks of the machine.")
 @_options("json")
 def emulate(
     file: Path,
@@ -449,6 +450,7 @@ def emulate(
     include: tuple[Path, ...],
     printed: str | None,
     seed: int,
+    counters: bool,
     as_json: bool,
 ) -> None:
     """Execute any kernel, FILE.cu or FILE.ptx, on the CPU and name its hazards at their source lines.
@@ -475,6 +477,7 @@ def emulate(
             shell.parse_defines(defines),
             include,
             seed,
+            counters,
         )
         report = job.run()
     except (shell.UsageError, emulator.ArgumentError, emulator.LaunchError) as error:
@@ -493,6 +496,12 @@ def emulate(
         click.echo(str(report))
         for name, array in shown.items():
             click.echo(f"{name}[{printed}] = {' '.join(map(str, array))}")
+        if counters:
+            from .emulator.profile import profile as count_lines
+            from .profile import listing
+
+            for line in listing(count_lines(report.statistics), str(file)):
+                click.echo(line)
     if not report.ok:
         raise click.exceptions.Exit(1)
 
@@ -501,7 +510,7 @@ def emulate(
 @click.argument("spec")
 @_options("problem", "json")
 def profile_(spec: str, problem_text: str | None, as_json: bool) -> None:
-    """Count what every source line of a stage executes, exactly, in the emulator.
+    """Count what every source line of a stage executes and asks of memory, exactly, in the emulator.
 
     SPEC is one stage; --problem is what it works on, instead of a small one. Instructions of a function that was
     inlined count at its own line ("own"), and in the "total" of each line that it was inlined into.

@@ -5,15 +5,17 @@ from __future__ import annotations
 import dataclasses
 import linecache
 import math
+import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 from . import registry
 from .compiler import compile_source
 from .devices.emulated import EmulatedDevice
-from .emulator.profile import KINDS, Profile, profile
+from .emulator.counters import Counts
+from .emulator.profile import KINDS, Line, Profile, profile
 from .emulator.ptx import SourceLocation
 from .harness import Case
 from .operation import SOURCES, Problem, Stage
@@ -37,7 +39,7 @@ def profile_stage(stage: Stage[Any], problem: Problem) -> Profile:
     """Runs the stage's launches in the emulator. Raises CompileError, CompilerUnavailable and Fault for a hazard."""
     compiled = compile_source(stage.path, stage.defines(problem))
     case = Case.of(problem)
-    bound = EmulatedDevice().bind(compiled, stage.plan(problem), case.arrays, case.storage(), problem.seed)
+    bound = EmulatedDevice(counters=True).bind(compiled, stage.plan(problem), case.arrays, case.storage(), problem.seed)
     try:
         bound.run()
         found = profile(bound.statistics)
@@ -64,6 +66,7 @@ def as_dict(stage: Stage[Any], problem: Problem, found: Profile) -> dict[str, An
         "problem": str(problem),
         "warp_instructions": found.warp_instructions,
         "by_kind": dict(found.by_kind),
+        "counters": dict(found.counts),
         "lines": [
             {
                 "file": _shown(file),
@@ -72,6 +75,8 @@ def as_dict(stage: Stage[Any], problem: Problem, found: Profile) -> dict[str, An
                 "total": line.total.total(),
                 "own_by_kind": dict(line.own),
                 "total_by_kind": dict(line.total),
+                "own_counters": dict(line.own_counts),
+                "total_counters": dict(line.total_counts),
                 "source": linecache.getline(file, number).rstrip("\n"),
             }
             for (file, number), line in sorted(found.lines.items())
@@ -81,11 +86,17 @@ def as_dict(stage: Stage[Any], problem: Problem, found: Profile) -> dict[str, An
 
 def annotated(stage: Stage[Any], problem: Problem, found: Profile) -> Iterator[str]:
     """Lines of text: totals, then every source with its counts, the stage's own in full, headers where they ran."""
-    everything = found.warp_instructions
-    yield f"{stage.spec} on {problem}: {everything:,} warp instructions"
-    yield f"  {_kinds(found.by_kind, len(KINDS))}"
-    yield "  own: of the line itself, together all; total: with what is inlined into it; share and kinds: of the total"
-    source = str(stage.path)
+    yield f"{stage.spec} on {problem}: {found.warp_instructions:,} warp instructions"
+    yield from listing(found, str(stage.path))
+
+
+def listing(found: Profile, source: str) -> Iterator[str]:
+    """Totals, the source whose path is `source` in full, and of others the lines that ran. Needs counters."""
+    yield f"  {_kinds(found.by_kind)}"
+    yield from (f"  {line}" for line in summary(found.counts))
+    columns = [c for c in COLUMNS if any(c.cell(line, found) for line in found.lines.values())]
+    yield from (f"  {column.name}: {column.meaning}" for column in columns)
+    head = " ".join(f"{column.name:>{column.width}}" for column in columns)
     files = sorted(found.files(), key=lambda file: file != source)
     for file in files:
         counted = {number: line for (name, number), line in found.lines.items() if name == file}
@@ -93,24 +104,108 @@ def annotated(stage: Stage[Any], problem: Problem, found: Profile) -> Iterator[s
         numbers = list(range(1, last + 1)) if file == source and last else sorted(counted)
         yield ""
         yield _shown(file)
-        yield f"{'own':>13} {'total':>13} {'share':>6}  {'kinds':<34} line"
+        yield f"{head} line"
         before = 0
         for number in numbers:
             if before and number > before + 1:
-                yield f"{'':>70} ..."
+                yield f"{'':>{len(head)}}  ..."
             before = number
             text = linecache.getline(file, number).rstrip("\n")
-            if line := counted.get(number):
-                own, total = line.own.total(), line.total.total()
-                counts = f"{f'{own:,}' if own else '':>13} {total:>13,} {total / everything:>6.1%}"
-                yield f"{counts}  {_kinds(line.total, 2):<34} {number:>4}  {text}".rstrip()
-            else:
-                yield f"{'':>70}{number:>4}  {text}".rstrip()
+            line = counted.get(number)
+            cells = " ".join(f"{c.cell(line, found) if line else '':>{c.width}}" for c in columns)
+            yield f"{cells} {number:>4}  {text}".rstrip()
 
 
-def _kinds(counts: Counter[str], most: int) -> str:
+@dataclasses.dataclass(frozen=True)
+class Column:
+    """What is shown of a line; nothing where it has nothing of the kind."""
+
+    name: str
+    width: int
+    meaning: str
+    cell: Callable[[Line, Profile], str]
+
+
+def _ratio(what: str, by: str, form: str = ".1f") -> Callable[[Line, Profile], str]:
+    def cell(line: Line, _: Profile) -> str:
+        below = _sum(line.total_counts, by)
+        return format(_sum(line.total_counts, what) / below, form) if below else ""
+
+    return cell
+
+
+COLUMNS = (
+    Column(
+        "own",
+        11,
+        "warp instructions of the line itself",
+        lambda line, _: f"{own:,}" if (own := line.own.total()) else "",
+    ),
+    Column(
+        "total",
+        11,
+        "with those that are inlined into it, as in all that follows",
+        lambda line, _: f"{line.total.total():,}",
+    ),
+    Column("share", 6, "of all", lambda line, found: f"{line.total.total() / found.warp_instructions:.1%}"),
+    Column("lanes", 5, "that take part in an instruction", _ratio("thread_instructions", "warp_instructions")),
+    Column("sect", 5, "sectors a request of global memory", _ratio(r"global_\w+_sectors", r"global_\w+_requests")),
+    Column(
+        "wave", 5, "wavefronts a request of shared memory", _ratio(r"shared_\w+_wavefronts", r"shared_\w+_requests")
+    ),
+    Column(
+        "confl",
+        5,
+        "share of these wavefronts that bank conflicts cost",
+        _ratio(r"shared_\w+_conflicts", r"shared_\w+_wavefronts", ".0%"),
+    ),
+    Column("bulk", 6, "bytes of bulk copies", lambda line, _: short(_sum(line.total_counts, r"bulk_\w+_bytes"))),
+    Column("tensor", 6, "operations of tensor cores", lambda line, _: short(line.total_counts["tensor_operations"])),
+    Column("waits", 6, "times that a warp had to wait", lambda line, _: short(line.total_counts["blocked_waits"])),
+)
+
+
+def summary(counts: Counts) -> Iterator[str]:
+    """Memory by space and direction, tensor operations, divergence and waits, a line of text each."""
+    for space, passes in (("global", "sectors"), ("local", "sectors"), ("shared", "wavefronts"), ("bulk", "sectors")):
+        for verb in ("load", "store", "atomic", "copy"):
+            name = f"{space}_{verb}"
+            if requests := counts[f"{name}_requests"]:
+                text = (
+                    f"{space} {verb}: {requests:,} requests, {counts[f'{name}_{passes}'] / requests:.1f} {passes} each"
+                )
+                if conflicts := counts[f"{name}_conflicts"]:
+                    text += f", of these {conflicts / counts[f'{name}_{passes}']:.0%} for bank conflicts"
+                yield f"{text}; {short(counts[f'{name}_bytes'])}B"
+    if counts["remote_requests"]:
+        yield f"other blocks' shared memory: {counts['remote_requests']:,} requests, {short(counts['remote_bytes'])}B"
+    if counts["tensor_operations"]:
+        yield f"tensor cores: {counts['tensor_operations']:,} operations"
+    if counts["warp_instructions"]:
+        lanes = counts["thread_instructions"] / counts["warp_instructions"]
+        divergent = f"{counts['divergent_branches']:,} of {counts['branches']:,} branches divergent"
+        waits = f"{counts['blocked_waits']:,} of {counts['waits']:,} waits blocked"
+        yield f"{lanes:.1f} lanes an instruction; {divergent}; {waits}"
+
+
+def short(number: float) -> str:
+    """Three digits and a decimal prefix; nothing for 0."""
+    if not number:
+        return ""
+    for prefix in ("", "k", "M", "G", "T"):
+        if number < 999.5:
+            return f"{number:.3g}{prefix}"
+        number /= 1000
+    return f"{number:,.0f}P"
+
+
+def _sum(counts: Counts, pattern: str) -> int:
+    return sum(value for name, value in counts.items() if re.fullmatch(pattern, name))
+
+
+def _kinds(counts: Counter[str]) -> str:
     total = counts.total() or 1
-    return ", ".join(f"{SHORT[kind]} {count / total:.0%}" for kind, count in counts.most_common(most))
+    return ", ".join(f"{SHORT[kind]} {count / total:.0%}" for kind, count in counts.most_common())
 
 
 def _shown(file: str) -> str:

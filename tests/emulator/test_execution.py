@@ -221,15 +221,6 @@ def test_operands_that_do_not_fit_are_refused() -> None:
             Program.from_ptx(module(statement, "", ".reg .b32 %r; .reg .pred %p; .reg .b64 %d;"))
 
 
-def test_recursion_is_refused() -> None:
-    source = """
-    __device__ __noinline__ float rec(float x, int n) { return n < 1 ? x : rec(x * 1.5f, n - 1) + n; }
-    extern "C" __global__ void k(float* x, int n) { x[0] = rec(x[0], n); }
-    """
-    with pytest.raises(UnsupportedInstruction, match="cannot call rec"):
-        compile_cuda(source)
-
-
 def test_a_register_that_is_read_before_it_is_written_is_zero() -> None:
     text = module(
         "mov.u32 %a, 7; mov.u32 %b, 9; add.u32 %a, %a, %b; add.u32 %a, %a, %u; ld.param.u64 %d, [x];"

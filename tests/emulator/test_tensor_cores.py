@@ -114,6 +114,9 @@ def store(count: int, pointer: int, kind: str = "b32") -> str:
         ("m16n8k32", "s32", "u8", "u8"),
         ("m16n8k32", "f32", "e4m3", "e4m3"),
         ("m16n8k32", "f32", "e5m2", "e4m3"),
+        ("m16n8k16", "f32", "e4m3", "e5m2"),
+        ("m16n8k32", "f16", "e4m3", "e5m2"),
+        ("m16n8k16", "f16", "e5m2", "e5m2"),
     ],
 )
 @pytest.mark.parametrize("in_place", [False, True])
@@ -167,23 +170,140 @@ def test_mma_saturates_integers_only_when_asked() -> None:
         assert set(found.ravel().tolist()) == {expected}
 
 
-def test_double_precision_mma() -> None:
-    left, right, addend = RNG.standard_normal((8, 4)), RNG.standard_normal((4, 8)), RNG.standard_normal((8, 8))
+def sub_byte_places(bits: int, registers: int) -> tuple[Array, Array]:
+    """Row and column of A for each lane, register and element in it; of B, column and row."""
+    per_register = 32 // bits
+    lane, register, element = np.ogrid[:32, :registers, :per_register]
+    return lane // 4, lane % 4 * per_register + element + 0 * register
+
+
+def packed_bits(values: Array, bits: int) -> Array:
+    """The last axis in one 32-bit register, lowest bits first."""
+    place = np.arange(values.shape[-1], dtype=np.uint32) * np.uint32(bits)
+    return np.bitwise_or.reduce((values.astype(np.int64) & ((1 << bits) - 1)).astype(np.uint32) << place, axis=-1)
+
+
+NARROW = [
+    (rows, scale * 128 // bits, bits, a, b, end)
+    for rows, scale in ((8, 1), (16, 1), (16, 2))
+    for bits, a, b, end in (
+        (8, "s8", "u8", ""),
+        (4, "s4", "s4", ""),
+        (4, "u4", "s4", ".satfinite"),
+        (4, "u4", "u4", ""),
+        (1, "b1", "b1", ".and.popc"),
+        (1, "b1", "b1", ".xor.popc"),
+    )
+]
+
+
+@pytest.mark.parametrize(("rows", "depth", "bits", "a", "b", "end"), NARROW)
+@pytest.mark.parametrize("in_place", [False, True])
+def test_narrow_integers(rows: int, depth: int, bits: int, a: str, b: str, end: str, in_place: bool) -> None:
+    def drawn(name: str, shape: tuple[int, int]) -> Array:
+        half = 2 ** (bits - 1)
+        return RNG.integers(-half, half, shape) if name[0] == "s" else RNG.integers(0, 2 * half, shape)
+
+    left, right = drawn(a, (rows, depth)), drawn(b, (depth, 8))
+    across, along = sub_byte_places(bits, 1)
+    step = 128 // bits  # elements of K in the registers of all lanes
+    a_registers = [left[across + 8 * h, along + step * k] for k in range(depth // step) for h in range(rows // 8)]
+    b_registers = [right[along + step * k, across] for k in range(depth // step)]
+    lane, number = np.ogrid[:32, : rows // 4]
+    c_rows, c_columns = lane // 4 + 8 * (number >> 1), lane % 4 * 2 + (number & 1)
+    addend = RNG.integers(-(2**31), 2**31, (rows, 8)).astype(np.int32)
     inputs = [
-        left[LANES // 4, LANES % 4].reshape(32, 1),
-        right[LANES % 4, LANES // 4].reshape(32, 1),
-        addend[LANES[:, None] // 4, LANES[:, None] % 4 * 2 + np.arange(2)],
+        np.concatenate([packed_bits(x, bits) for x in a_registers], axis=1),
+        np.concatenate([packed_bits(x, bits) for x in b_registers], axis=1),
+        np.ascontiguousarray(addend[c_rows, c_columns]).view(np.uint32),
     ]
+    counts = [x.shape[1] for x in inputs]
+    source = "d" if in_place else "c"
+    saturate, operation = (end, "") if end == ".satfinite" else ("", end)
     body = f"""
-    {load("a", 1, 0, "f64")} {load("b", 1, 1, "f64")} {load("c", 2, 2, "f64")}
-    mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64 {{%d0, %d1}}, {{%a0}}, {{%b0}}, {{%c0, %c1}};
-    {store(2, 3, "f64")}
+    {load("a", counts[0], 0)} {load("b", counts[1], 1)} {load(source, counts[2], 2)}
+    mma.sync.aligned.m{rows}n8k{depth}.row.col{saturate}.s32.{a}.{b}.s32{operation}
+        {vector("d", counts[2])}, {vector("a", counts[0])}, {vector("b", counts[1])}, {vector(source, counts[2])};
+    {store(counts[2], 3)}
     """
-    registers = ".reg .f64 %a<1>; .reg .f64 %b<1>; .reg .f64 %c<2>; .reg .f64 %d<2>;"
-    found = run(body, registers, inputs, np.zeros((32, 2)))
-    result = np.zeros((8, 8))
-    result[LANES[:, None] // 4, LANES[:, None] % 4 * 2 + np.arange(2)] = found
+    registers = ".reg .b32 %a<4>; .reg .b32 %b<4>; .reg .b32 %c<4>; .reg .b32 %d<4>;"
+    found = run(body, registers, inputs, np.zeros((32, counts[2]), np.int32))
+    result = np.zeros((rows, 8), np.int32)
+    result[c_rows, c_columns] = found
+    product = (left[:, :, None] ^ right[None]).sum(1) if end == ".xor.popc" else left @ right
+    exact = product + addend
+    expected = np.clip(exact, -(2**31), 2**31 - 1) if saturate else exact.astype(np.int32)
+    assert np.array_equal(result, expected)
+
+
+@pytest.mark.parametrize(("rows", "depth"), [(8, 4), (16, 4), (16, 8), (16, 16)])
+@pytest.mark.parametrize("in_place", [False, True])
+def test_double_precision_mma(rows: int, depth: int, in_place: bool) -> None:
+    left, right = RNG.standard_normal((rows, depth)), RNG.standard_normal((depth, 8))
+    addend = RNG.standard_normal((rows, 8))
+    lane, number = np.ogrid[:32, : rows * depth // 32]
+    a_row = lane // 4 + (8 * (number & 1) if rows == 16 else 0 * number)
+    a_column = lane % 4 + 4 * (number >> 1 if rows == 16 else number)
+    b_lane, b_number = np.ogrid[:32, : depth // 4]
+    c_lane, c_number = np.ogrid[:32, : rows // 4]
+    places = c_lane // 4 + 8 * (c_number >> 1), c_lane % 4 * 2 + (c_number & 1)
+    inputs = [left[a_row, a_column], right[b_lane % 4 + 4 * b_number, b_lane // 4], addend[places]]
+    counts = [x.shape[1] for x in inputs]
+    source = "d" if in_place else "c"
+    body = f"""
+    {load("a", counts[0], 0, "f64")} {load("b", counts[1], 1, "f64")} {load(source, counts[2], 2, "f64")}
+    mma.sync.aligned.m{rows}n8k{depth}.row.col.f64.f64.f64.f64 {vector("d", counts[2])}, {vector("a", counts[0])},
+        {vector("b", counts[1])}, {vector(source, counts[2])};
+    {store(counts[2], 3, "f64")}
+    """
+    registers = ".reg .f64 %a<8>; .reg .f64 %b<4>; .reg .f64 %c<4>; .reg .f64 %d<4>;"
+    found = run(body, registers, inputs, np.zeros((32, counts[2])))
+    result = np.zeros((rows, 8))
+    result[places] = found
     assert np.allclose(result, left @ right + addend, rtol=1e-14, atol=1e-14)
+
+
+@pytest.mark.parametrize("layouts", ["row.col", "row.row", "col.col", "col.row"])
+@pytest.mark.parametrize(("d", "c"), [("f16", "f16"), ("f32", "f16"), ("f32", "f32")])
+def test_four_small_products(layouts: str, d: str, c: str) -> None:
+    """m8n8k4: four products, of lanes 4q to 4q + 3 and 16 lanes further on."""
+    left, right = random_matrix("f16", (32, 4)).reshape(4, 8, 4), random_matrix("f16", (16, 8)).reshape(4, 4, 8)
+    addend = random_matrix(c, (32, 8)).reshape(4, 8, 8)
+    lane, i = np.ogrid[:32, :4]
+    quad, at, beyond = lane // 4 % 4, lane % 4 + 0 * i, 4 * (lane // 16)
+    step = i + 0 * lane
+    a_rows, b_rows = layouts.startswith("row"), layouts.endswith("row")
+    inputs = [
+        left[quad, at + beyond, step] if a_rows else left[quad, step + beyond, at],
+        right[quad, at, step + beyond] if b_rows else right[quad, step, at + beyond],
+    ]
+
+    def places(halves: bool) -> tuple[Array, Array, Array]:
+        wide, number = np.ogrid[:32, :8]
+        if halves:
+            return wide // 4 % 4, wide % 4 + 4 * (wide // 16), number
+        return (
+            wide // 4 % 4,
+            (wide & 1) + (number & 2) + 4 * (wide // 16),
+            (number & 4) + (wide & 2) + (number & 1),
+        )
+
+    inputs = [np.ascontiguousarray(x).view(np.uint32) for x in (*inputs, addend[places(c == "f16")])]
+    counts = {"f16": 4, "f32": 8}
+    source = "d" if d == c else "c"
+    body = f"""
+    {load("a", 2, 0)} {load("b", 2, 1)} {load(source, counts[c], 2)}
+    mma.sync.aligned.m8n8k4.{layouts}.{d}.f16.f16.{c} {vector("d", counts[d])}, {vector("a", 2)}, {vector("b", 2)},
+        {vector(source, counts[c])};
+    {store(counts[d], 3)}
+    """
+    registers = ".reg .b32 %a<2>; .reg .b32 %b<2>; .reg .b32 %c<8>; .reg .b32 %d<8>;"
+    found = run(body, registers, inputs, np.zeros((32, counts[d]), np.uint32)).view(DTYPES[d]).reshape(32, 8)
+    result = np.zeros((4, 8, 8))
+    result[places(d == "f16")] = found
+    exact = left.astype(np.float64) @ right.astype(np.float64) + addend
+    scale = np.abs(left.astype(np.float64)) @ np.abs(right.astype(np.float64)) + np.abs(addend)
+    assert np.all(np.abs(result - exact) <= scale * (2**-10 if d == "f16" else 2**-20))
 
 
 def matrices(count: int) -> Array:

@@ -20,6 +20,9 @@ DTYPES: dict[str, Any] = {
     "tf32": np.float32,
     "e4m3": ml_dtypes.float8_e4m3fn,
     "e5m2": ml_dtypes.float8_e5m2,
+    "s8": np.int8,
+    "u8": np.uint8,
+    "b1": np.uint8,
 }
 LAYOUT = {0: 0, 128: 1, 64: 2, 32: 3}  # of a descriptor, by bytes of the swizzle
 
@@ -108,6 +111,10 @@ def places(columns: int) -> tuple[Array, Array]:
 
 
 def random_matrix(name: str, shape: tuple[int, int]) -> Array:
+    """Elements; of bits, eight in a byte."""
+    if name in ("s8", "u8", "b1"):
+        info = np.iinfo(DTYPES[name])
+        return RNG.integers(info.min, info.max, shape, endpoint=True).astype(DTYPES[name])
     matrix = RNG.standard_normal(shape).astype(np.float32)
     if name == "tf32":
         matrix = (matrix.view(np.uint32) & 0xFFFFE000).view(np.float32)
@@ -125,7 +132,7 @@ def check(
     keep: bool = True,
     signs: tuple[int, int] = (1, 1),
 ) -> None:
-    d, a_name, b_name = types.split(".")
+    d, a_name, b_name, *end = types.split(".")
     depth = 32 // np.dtype(DTYPES[a_name]).itemsize
     a, b = random_matrix(a_name, (64, depth)), random_matrix(b_name, (columns, depth))
     a_image, a_descriptor = mn_major(a, swizzle) if a_transposed else k_major(a, swizzle)
@@ -137,13 +144,16 @@ def check(
         a_image = np.ascontiguousarray(a[row, thread % 4 * per + element + (register >> 1) * 4 * per]).view(np.uint8)
     row, column = places(columns)
     half = d == "f16"
-    start = RNG.standard_normal((64, columns)).astype(np.float16 if half else np.float32)
-    tail = f", {signs[0]}, {signs[1]}"
+    if d == "s32":
+        start = RNG.integers(-(2**31), 2**31, (64, columns)).astype(np.int32)
+    else:
+        start = RNG.standard_normal((64, columns)).astype(np.float16 if half else np.float32)
+    tail = "" if d == "s32" else f", {signs[0]}, {signs[1]}"
     if a_name in ("f16", "bf16"):
         tail += f", {int(b_transposed)}" if a_in_registers else f", {int(a_transposed)}, {int(b_transposed)}"
     accumulators = columns // 4 if half else columns // 2
     entry = kernel(
-        f"m64n{columns}k{depth}",
+        f"m64n{columns}k{256 if a_name == 'b1' else depth}",
         types,
         accumulators,
         0 if a_in_registers else a_image.nbytes,
@@ -162,8 +172,15 @@ def check(
     )
     found = np.zeros((64, columns))
     found[row, column] = memory.read(out, start.dtype, (128, columns // 2))
+    if a_name == "b1":
+        a, b = np.unpackbits(a, axis=1), np.unpackbits(b, axis=1)
     left, right = a.astype(np.float64) * signs[0], b.astype(np.float64).T * signs[1]
     expected = left @ right + keep * start.astype(np.float64)
+    if d == "s32":
+        exact = expected.astype(np.int64)
+        wanted = np.clip(exact, -(2**31), 2**31 - 1) if end == ["satfinite"] else exact.astype(np.int32)
+        assert np.array_equal(found, wanted)
+        return
     scale = np.abs(left) @ np.abs(right) + np.abs(start)
     # eight-bit products are accumulated with fewer bits on the hardware; here they need not be
     assert np.all(np.abs(found - expected) <= scale * (2**-10 if half else 2**-20))
@@ -175,6 +192,25 @@ def check(
 @pytest.mark.parametrize("swizzle", [0, 32, 64, 128])
 def test_types_and_layouts(types: str, swizzle: int) -> None:
     check(64, types, swizzle)
+
+
+INTEGERS = [
+    *(f"s32.{a}.{b}{end}" for a in ("s8", "u8") for b in ("s8", "u8") for end in ("", ".satfinite")),
+    "s32.b1.b1.and.popc",
+]
+
+
+@pytest.mark.parametrize("types", INTEGERS)
+def test_integers(types: str) -> None:
+    check(24, types, 0)
+    check(32, types, 128, keep=False)
+    check(8, types, 64, a_in_registers=True)
+
+
+def test_shapes_of_integers() -> None:
+    check(256, "s32.s8.u8", 32)
+    with pytest.raises(NotImplementedError, match=r"wgmma\.mma_async\.sync\.aligned\.m64n40k32\.s32\.s8\.s8"):
+        check(40, "s32.s8.s8", 0)
 
 
 @pytest.mark.parametrize("columns", [8, 16, 24, 40, 128, 256])

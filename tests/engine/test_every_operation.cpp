@@ -134,7 +134,7 @@ TEST(every_operation_alone_in_place_and_guarded) {
     Lanes<uint32_t> odd_lanes;
     for (size_t l = 0; l < odd_lanes.size(); ++l) odd_lanes[l] = l & 1 ? ~0u : 0u;
     assembler.row("mov.b32", {odd, assembler.constant(odd_lanes)});
-    const bool whole_warp = operation.name.compare(0, 3, "mma") == 0;
+    const bool whole_warp = operation.name.find("mma") != std::string::npos;
 
     assembler.row(operation.name, alone);
     assembler.row(operation.name, in_place);

@@ -37,14 +37,22 @@ def _program(key: str, ptx: str, source: str) -> emulator.Program:
 class EmulatedDevice:
     """Stands for an H200: the limits on threads, registers and shared memory are that device's.
 
-    A block that executes more than `most_warp_instructions` counts as hung.
+    A block that executes more than `most_warp_instructions` counts as hung. With `counters` the statistics of a plan's
+    launches have them. `persistent_blocks` is how many blocks of a persistent launch there are at most.
     """
 
     name = "emulator"
     architecture = 90
 
-    def __init__(self, most_warp_instructions: int = MOST_WARP_INSTRUCTIONS) -> None:
+    def __init__(
+        self,
+        most_warp_instructions: int = MOST_WARP_INSTRUCTIONS,
+        *,
+        counters: bool = False,
+        persistent_blocks: int = MOST_PERSISTENT_BLOCKS,
+    ) -> None:
         self.most_warp_instructions = most_warp_instructions
+        self.counters, self.persistent_blocks = counters, persistent_blocks
 
     def info(self) -> DeviceInfo:
         limits = emulator.H200
@@ -65,21 +73,21 @@ class EmulatedDevice:
         except emulator.UnsupportedInstruction as error:
             raise Fault(Verdict.UNSUPPORTED, str(error)) from None
         every = {**arrays, **plan.scratch}
-        return _EmulatedPlan(program, compiled.usage, plan, every, storage, seed, self.most_warp_instructions)
+        return _EmulatedPlan(self, program, compiled.usage, plan, every, storage, seed)
 
 
 class _EmulatedPlan:
     def __init__(
         self,
+        device: EmulatedDevice,
         program: emulator.Program,
         usage: Mapping[str, KernelUsage],
         plan: Plan,
         arrays: Mapping[str, Array],
         storage: Mapping[str, np.ndarray[Any, Any]],
         seed: int,
-        most_warp_instructions: int,
     ) -> None:
-        self._most = most_warp_instructions
+        self._device = device
         self._program, self._usage, self._plan, self._arrays, self._seed = program, usage, plan, arrays, seed
         self.statistics: list[emulator.Statistics] = []  # of the launches of the last run
         self._memory = emulator.Memory()
@@ -112,7 +120,7 @@ class _EmulatedPlan:
     def run(self) -> None:
         self.statistics.clear()
         for launch in self._plan.launches:
-            most = MOST_PERSISTENT_BLOCKS if launch.persistent else launch.grid[0]
+            most = self._device.persistent_blocks if launch.persistent else launch.grid[0]
             try:
                 statistics = emulator.execute(
                     self._program.entries[launch.kernel],
@@ -123,7 +131,8 @@ class _EmulatedPlan:
                     cluster=launch.cluster,
                     shared_bytes=launch.shared_bytes,
                     seed=self._seed,
-                    max_warp_instructions=self._most,
+                    max_warp_instructions=self._device.most_warp_instructions,
+                    counters=self._device.counters,
                     registers_per_thread=self._usage[launch.kernel].registers,
                 )
             except emulator.KernelFault as fault:

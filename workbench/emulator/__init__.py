@@ -14,6 +14,7 @@ or, with memory that outlives a launch:
 It needs NumPy and nothing else of the package that it lives in; CUDA C++, unlike PTX, needs NVRTC.
 """
 
+from .counters import Counters
 from .decode import UnsupportedInstruction
 from .device_limits import H200, DeviceLimits
 from .execution import ArgumentError, Checks, LaunchError, Statistics, execute
@@ -32,6 +33,7 @@ __all__ = [
     "Checks",
     "CompileError",
     "CompilerUnavailable",
+    "Counters",
     "DeviceLimits",
     "Entry",
     "Finding",

@@ -25,6 +25,7 @@ def special_names() -> list[str]:
     """Special registers that lie in the register file, in order, without `%`."""
 
 def fault_names() -> list[str]: ...
+def counter_names() -> list[str]: ...
 def space_names() -> list[str]: ...
 def wait_names() -> list[str]: ...
 def best_isa() -> str: ...
@@ -96,6 +97,7 @@ class Result:
     instructions: int
     switches: int
     counts: npt.NDArray[np.uint64]
+    counters: npt.NDArray[np.uint64]  # [rows, counter_names()], or no rows unless asked for
 
 def launch(
     program: Program,
@@ -115,5 +117,6 @@ def launch(
     seed: int = 0,
     budget: int = 2**63,
     checks: int = 15,
+    count: bool = False,
     isa: str | None = None,
 ) -> Result: ...

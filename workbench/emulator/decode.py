@@ -77,13 +77,14 @@ class DecodedEntry:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Where an entry's variables lie: offsets in shared, local and parameter memory, and names of module variables."""
+    """Where an entry's variables lie: offsets in shared, local and parameter memory, names of module variables."""
 
     shared: dict[str, int]
     dynamic: frozenset[str]
     local: dict[str, int]
     module: frozenset[str]
     parameters: dict[str, int]
+    functions: dict[str, int] = field(default_factory=dict)  # addresses
 
 
 # ---------------------------------------------------------------------------------------------------- canonical names
@@ -238,7 +239,6 @@ class _Decoder:
     rows: list[_Row] = field(default_factory=list)
     registers: list[ptx.Register] = field(default_factory=list)
     row_of: list[int] = field(default_factory=list)
-    arguments: dict[tuple[str, int], tuple[ptx.Register, int]] = field(default_factory=dict)
 
     def decode(self) -> DecodedEntry:
         self.registers = list(self.function.registers)
@@ -258,9 +258,6 @@ class _Decoder:
         base = instruction.parts[0]
         if base == "mov":
             name, operands = self.move(name, instruction, operands)
-        elif base in ("ld", "st") and self.is_call_argument(instruction):
-            self.call_argument(instruction, base)
-            return
         elif base == "call":
             self.call(instruction)
             return
@@ -363,6 +360,8 @@ class _Decoder:
                 return Constant(kind, offsets[name] + symbol.offset, size)
         if name in layout.dynamic:
             return Constant("dynamic", symbol.offset, size)
+        if name in layout.functions:
+            return Constant("bits", layout.functions[name] + symbol.offset, size)
         if name in layout.module:
             return Constant("global", symbol.offset, size, name)
         raise UnsupportedInstruction(instruction, f"it does not know the symbol {name}")
@@ -429,51 +428,32 @@ class _Decoder:
         except ValueError as error:
             raise UnsupportedInstruction(instruction, str(error)) from None
 
-    def is_call_argument(self, instruction: ptx.Instruction) -> bool:
-        for operand in instruction.operands:
-            if isinstance(operand, ptx.Address) and isinstance(operand.base, ptx.Symbol):
-                variable = self.function.variables.get(operand.base.name)
-                return variable is not None and variable.space == "param"
-        return False
-
-    def call_argument(self, instruction: ptx.Instruction, base: str) -> None:
-        """``st.param`` and ``ld.param`` around a call move values between registers that stand for the arguments."""
-        if len(instruction.operands) != 2:
-            raise UnsupportedInstruction(instruction, "it has an address and a value")
-        where, values = instruction.operands if base == "st" else reversed(instruction.operands)
-        if not isinstance(where, ptx.Address) or not isinstance(where.base, ptx.Symbol):
-            raise UnsupportedInstruction(instruction, "an argument is named by its variable")
-        size = self.type_size(instruction)
-        for number, value in enumerate(values.elements if isinstance(values, ptx.Vector) else (values,)):
-            register = self.argument(where.base.name, where.offset + number * size, size, base == "st", instruction)
-            type_name = "b64" if size == 8 else "b32"  # bytes and halves travel in registers of 32 bits
-            self.row(instruction, f"mov.{type_name}", [register, value] if base == "st" else [value, register])
-
-    def argument(self, name: str, offset: int, size: int, stores: bool, instruction: ptx.Instruction) -> ptx.Register:
-        """The register that stands for ``size`` bytes of an argument."""
-        key = name, offset
-        if stores and key not in self.arguments:
-            self.arguments[key] = self.scratch("b64" if size == 8 else "b32"), size
-        register, stored = self.arguments.get(key, (None, 0))
-        if register is None or stored != size:
-            raise UnsupportedInstruction(instruction, "an argument is read in other pieces than it was stored")
-        return register
-
     def call(self, instruction: ptx.Instruction) -> None:
+        """A call of what is not a function of the module: some belong to the run-time system."""
         called = [operand for operand in instruction.operands if isinstance(operand, ptx.Symbol)]
-        groups = [operand for operand in instruction.operands if isinstance(operand, ptx.Group)]
+        groups = [operand.elements for operand in instruction.operands if isinstance(operand, ptx.Group)]
         if called and called[0].name == "__assertfail" and groups:
-            sizes = (8, 8, 4, 8, 8)
-            arguments = [
-                self.argument(operand.name, 0, size, False, instruction)
-                for operand, size in zip(groups[-1].elements, sizes, strict=False)
-                if isinstance(operand, ptx.Symbol)
-            ]
-            self.row(instruction, "assertfail", arguments)
+            self.row(instruction, "assertfail", self.arguments(instruction, groups[-1], (8, 8, 4, 8, 8)))
+            return
+        if called and called[0].name == "vprintf" and len(groups) == 2:
+            count = self.scratch("b32")
+            self.row(instruction, "printf", [count, *self.arguments(instruction, groups[1], (8, 8))])
+            if groups[0] and isinstance(groups[0][0], ptx.Address):
+                self.row(instruction, "st.local.b32", [groups[0][0], count])
             return
         name = ptx.readable_symbol(called[0].name) if called else "a function pointer"
-        advice = "printf has no place to print to; remove it" if name == "vprintf" else "inline the function"
-        raise UnsupportedInstruction(instruction, f"it cannot call {name}: {advice}")
+        raise UnsupportedInstruction(instruction, f"it cannot call {name}: inline the function")
+
+    def arguments(
+        self, instruction: ptx.Instruction, group: Sequence[ptx.Operand], sizes: Sequence[int]
+    ) -> list[ptx.Operand]:
+        """Registers with the arguments of a call, which lie in local memory."""
+        loaded: list[ptx.Operand] = []
+        for operand, size in zip(group, sizes, strict=False):
+            register = self.scratch(f"b{8 * size}")
+            self.row(instruction, f"ld.local.b{8 * size}", [register, operand])
+            loaded.append(register)
+        return loaded
 
     # ---------------------------------------------------------------------------------------------------- the table
 

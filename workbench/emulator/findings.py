@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from . import _engine
 from .ptx import SourceLocation
+from .stack import STACK_BYTES
 
 if TYPE_CHECKING:
     from .execution import LaunchContext, Statistics
@@ -280,6 +281,12 @@ class _Explainer:
     # ----------------------------------------------------------------------------------------------- the sentences
 
     def explain_out_of_bounds(self) -> tuple[str, str]:
+        called = self.instruction is not None and self.instruction.text.startswith(("call", "st.param"))
+        if self.seen.space == "local" and called:
+            return (
+                f"the call stack overflows: a thread has {STACK_BYTES} bytes of it",
+                "see that the recursion ends; a loop needs no stack",
+            )
         element, more = self.element()
         bytes_ = f"{self.seen.info} bytes" if self.seen.info > 0 else "memory"
         message = f"{self.access} {bytes_} at {element}" + (f": {more}" if more else "")
@@ -419,6 +426,11 @@ class _Explainer:
         return f"a warp exits and never waited for {other}", "wait for it before the kernel ends"
 
     def explain_trap(self) -> tuple[str, str]:
+        if self.opcode == "trap" and self.instruction and self.instruction.text.startswith("call"):
+            return (
+                "calls through a pointer that is not the address of a function with these parameters",
+                "store the address of a __device__ function there, taken in device code, before the call",
+            )
         return "the kernel executed a trap", ""
 
     def explain_assertion(self) -> tuple[str, str]:

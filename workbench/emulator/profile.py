@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from .counters import Counters, Counts
 from .execution import Statistics
 
 __all__ = ["KINDS", "Line", "Profile", "instruction_kind", "profile"]
@@ -54,10 +55,15 @@ def instruction_kind(opcode: str) -> str:
 
 @dataclass(slots=True)
 class Line:
-    """Warp instructions of one source line by kind: its ``own``, and the ``total`` with what is inlined into it."""
+    """Warp instructions of one source line by kind: its ``own``, and the ``total`` with what is inlined into it.
+
+    ``own_counts`` and ``total_counts`` are what ``counters`` names, where the launches counted.
+    """
 
     own: Counter[str] = field(default_factory=Counter)
     total: Counter[str] = field(default_factory=Counter)
+    own_counts: Counts = field(default_factory=Counter)
+    total_counts: Counts = field(default_factory=Counter)
 
 
 @dataclass(slots=True)
@@ -66,6 +72,7 @@ class Profile:
 
     by_kind: Counter[str] = field(default_factory=Counter)
     lines: dict[tuple[str, int], Line] = field(default_factory=dict)
+    counts: Counts = field(default_factory=Counter)  # of everything, where the launches counted
 
     @property
     def warp_instructions(self) -> int:
@@ -83,7 +90,8 @@ class Profile:
 def profile(statistics: Statistics | Iterable[Statistics]) -> Profile:
     """The profile of one launch, or of several together."""
     found = Profile()
-    for each in [statistics] if isinstance(statistics, Statistics) else statistics:
+    launches = [statistics] if isinstance(statistics, Statistics) else list(statistics)
+    for each in launches:
         entry = each.entry
         for row, count in enumerate(each.counts.tolist()):
             if not count or not entry.instructions:
@@ -96,4 +104,11 @@ def profile(statistics: Statistics | Iterable[Statistics]) -> Profile:
             # a line counts once, even where a function is inlined into itself
             for line in {place, *((caller.file, caller.line) for caller in location.inlined_at)}:
                 found.lines.setdefault(line, Line()).total[kind] += count
+    if launches and all(each.counted is not None for each in launches):
+        counters = Counters(tuple(part for each in launches for part in each.counters.parts))
+        found.counts = counters.totals()
+        for place, counts in counters.by_line().items():
+            found.lines[place].own_counts = counts
+        for place, counts in counters.by_line(inlined=True).items():
+            found.lines[place].total_counts = counts
     return found

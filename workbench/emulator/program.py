@@ -6,10 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
+import numpy.typing as npt
 
 from . import _engine, ptx
 from .decode import DecodedEntry, Layout, decode
-from .inline import inline_calls
+from .inline import function_addresses, inline_calls
 from .memory import Allocation, Memory
 
 __all__ = ["Entry", "Program"]
@@ -40,6 +41,7 @@ class Entry:
     engine_program: _engine.Program = field(repr=False)  # the decoded rows as the engine keeps them
     dynamic_shared_align: int
     local_bytes: int
+    constant_pool: tuple[tuple[object, ...], npt.NDArray[np.uint8]] | None = field(default=None, repr=False)
 
     @property
     def parameter_bytes(self) -> int:
@@ -58,13 +60,14 @@ class Program:
 
     ``entries`` holds its kernels by name, ``variables`` its global and constant variables, ``sources`` texts of CUDA
     sources by file name, from which findings quote lines, ``registers_per_thread`` what the compiler reported of
-    kernels, where it is known.
+    kernels, where it is known, ``functions`` the addresses that stand for functions in pointers to them.
     """
 
     entries: dict[str, Entry]
     variables: dict[str, ptx.Variable]
     sources: dict[str, str]
     registers_per_thread: dict[str, int] = field(default_factory=dict)
+    functions: dict[str, int] = field(default_factory=dict, repr=False)
 
     @classmethod
     def from_ptx(
@@ -80,7 +83,7 @@ class Program:
         variables = {v.name: v for v in module.variables.values() if v.space in ("global", "const")}
         if (total := sum(v.size for v in variables.values())) > _MOST_VARIABLE_BYTES:
             raise ptx.PtxSyntaxError(f"the variables have {total} bytes; {_MOST_VARIABLE_BYTES} are allowed", 1)
-        program = cls({}, variables, dict(sources or {}))
+        program = cls({}, variables, dict(sources or {}), functions=function_addresses(module))
         for function in module.functions.values():
             if function.is_entry and function.defined:
                 program.entries[function.name] = _entry(program, module, function)
@@ -93,9 +96,8 @@ class Program:
             loaded = memory.modules[self] = {name: _place(v, memory) for name, v in self.variables.items()}
             for name, variable in self.variables.items():
                 for offset, symbol, addend, size in variable.relocations:
-                    if symbol not in loaded:
-                        raise ValueError(f"{name} is initialised with the address of {symbol}, which is not a variable")
-                    raw = ((loaded[symbol].address + addend) % 2**64).to_bytes(8, "little")[:size]
+                    address = loaded[symbol].address if symbol in loaded else self.functions[symbol]
+                    raw = ((address + addend) % 2**64).to_bytes(8, "little")[:size]
                     loaded[name].data[offset : offset + size] = list(raw)
         return loaded
 
@@ -135,6 +137,7 @@ def _entry(program: Program, module: ptx.Module, function: ptx.Function) -> Entr
         {variable.name: offset for variable, offset in local},
         frozenset(program.variables),
         {parameter.name: parameter.offset for parameter in function.parameters},
+        program.functions,
     )
     directives = function.directives
     decoded = decode(function, layout)

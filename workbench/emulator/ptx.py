@@ -466,6 +466,8 @@ class _Parser:
         if not version:
             raise PtxSyntaxError("there is no .version directive: this is not a PTX module", 1)
         for name, line in relocated:
+            if name in self.functions:
+                continue
             if name not in self.variables or self.variables[name].space not in ("global", "const"):
                 raise PtxSyntaxError(f"a variable is initialised with the address of {name}, which is none", line)
         return Module(version, target, self.functions, self.variables, self.files)
@@ -710,9 +712,9 @@ class _Body:
         statement = parser.statement()
         if statement.startswith(".reg"):
             self.registers(statement)
-        elif statement.startswith((".branchtargets", ".calltargets")):
+        elif statement.startswith(".branchtargets"):
             self.branch_table(statement)
-        elif statement.startswith(".callprototype"):
+        elif statement.startswith((".callprototype", ".calltargets")):
             if self.last_label:
                 self.function.prototypes[self.last_label] = " ".join(statement.split())
         elif not statement.startswith(".pragma"):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from functools import cache
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -105,15 +107,18 @@ def _nvrtc() -> Any:
     return nvrtc
 
 
-def _cuda_headers() -> list[str]:
-    """The folder with ``cuda_bf16.h`` and its siblings, where it is installed."""
+@cache
+def _cuda_headers() -> tuple[str, ...]:
+    """The folders with ``cuda_bf16.h``, ``cuda/barrier`` and ``crt/mma.h`` and their siblings, as far as installed."""
     try:
         from cuda.pathfinder import find_nvidia_header_directory
-
-        found = find_nvidia_header_directory("cudart")
-    except Exception:  # a source that includes none of them compiles all the same
-        return []
-    return [str(found)] if found else []
+    except ImportError:  # a source that includes none of them compiles all the same
+        return ()
+    found = []
+    for library in ("cudart", "cccl", "nvcc"):
+        with suppress(Exception):  # of several kinds, for whatever is not installed as expected
+            found.append(find_nvidia_header_directory(library))
+    return tuple(dict.fromkeys(folder for folder in found if folder))
 
 
 def kernel_name(program: Program, wanted: str) -> str | None:

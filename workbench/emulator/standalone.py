@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from . import ptx
+from .counters import Counters
 from .execution import ArgumentError, Checks, Dimensions, LaunchError, Statistics, execute
 from .findings import Finding, KernelFault
 from .memory import Allocation, Memory
@@ -88,6 +89,11 @@ class Report:
         """Whether no hazard was found."""
         return not self.findings
 
+    @property
+    def counters(self) -> Counters:
+        """Exact counts of memory accesses and more. Raises ValueError unless the launch was asked for ``counters``."""
+        return self.statistics.counters
+
     def by_line(self) -> Counter[tuple[str, int]]:
         """Executed warp instructions by file and line of the CUDA source."""
         return self.statistics.by_line()
@@ -98,6 +104,11 @@ class Report:
 
     def as_dict(self) -> dict[str, Any]:
         """The report in types that JSON has."""
+        counted: dict[str, Any] = {}
+        if self.statistics.counted is not None:
+            lines = sorted(self.counters.by_line().items())
+            counted["counters"] = dict(self.counters.totals())
+            counted["counters_by_line"] = [{"file": file, "line": line, **found} for (file, line), found in lines]
         return {
             "kernel": self.kernel,
             "ok": self.ok,
@@ -109,6 +120,7 @@ class Report:
                 for (file, line), count in sorted(self.by_line().items())
             ],
             "by_opcode": dict(self.by_opcode().most_common()),
+            **counted,
         }
 
     def __str__(self) -> str:
@@ -132,6 +144,7 @@ def launch(
     seed: int = 0,
     checks: Checks = Checks.ALL,
     raise_on_hazard: bool = False,
+    counters: bool = False,
     max_warp_instructions: int = MOST_WARP_INSTRUCTIONS,
 ) -> Report:
     """Executes a kernel on NumPy arrays and reports its hazards.
@@ -140,7 +153,7 @@ def launch(
     (which saves compiling it again). ``entry`` names the kernel, also a template's instance such as ``scale<float>``;
     None stands for the only one. ``grid``, ``block`` and ``cluster`` are up to three numbers, x first;
     ``shared`` bytes of dynamic shared memory; ``defines`` and ``include`` are for the compiler. ``seed`` draws the
-    order in which warps run: the same seed gives the same run.
+    order in which warps run: the same seed gives the same run. ``counters`` fills ``Report.counters``.
 
     ``args``, one for each parameter and in their order, are
 
@@ -179,6 +192,7 @@ def launch(
             shared_bytes=shared,
             seed=seed,
             checks=checks,
+            counters=counters,
             max_warp_instructions=max_warp_instructions,
             registers_per_thread=program.registers_per_thread.get(kernel.name),
         )

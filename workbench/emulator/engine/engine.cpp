@@ -43,6 +43,16 @@ const std::vector<std::string>& special_names() {
   return names;
 }
 
+const std::vector<std::string>& counter_names() {
+  static const std::vector<std::string> names = {
+      "active_lanes",    "lanes",          "divergent",       "blocked",
+      "global_requests", "global_sectors", "global_bytes",    "local_requests",
+      "local_sectors",   "local_bytes",    "shared_requests", "shared_wavefronts",
+      "shared_ideal",    "shared_bytes",   "remote_requests", "remote_bytes",
+      "bulk_requests",   "bulk_sectors",   "bulk_bytes",      "tensor_operations"};
+  return names;
+}
+
 const std::vector<std::string>& fault_names() {
   static const std::vector<std::string> names = {"none",
                                                  "out_of_bounds",

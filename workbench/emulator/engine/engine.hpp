@@ -48,6 +48,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -166,6 +167,7 @@ struct Launch {
   uint32_t time_slice = 2000;    // warp instructions before another warp may run
   uint64_t seed = 0;
   uint64_t budget = ~0ull;  // warp instructions of one block before it counts as hung
+  bool count = false;       // whether Result::counters are wanted
   uint32_t checks = kCheckInitialised | kCheckInFlight | kCheckExitedMembers | kCheckRaces;
 };
 
@@ -243,12 +245,44 @@ struct Waiting {  // what some lanes of a warp are doing when a launch does not 
   int64_t transactions;  // mbarrier: bytes missing
 };
 
+// Of each instruction, where they are asked for.
+enum class Counter : int {
+  active_lanes,     // thread instructions, those included whose guard is false
+  lanes,            // thread instructions whose guard is true
+  divergent,        // branches that only part of the active lanes took
+  blocked,          // times that lanes had to wait
+  global_requests,  // warp instructions that touch global memory
+  global_sectors,   // of 32 bytes
+  global_bytes,     // that the lanes asked for
+  local_requests,
+  local_sectors,
+  local_bytes,
+  shared_requests,
+  shared_wavefronts,  // passes of the data stage
+  shared_ideal,       // the same without bank conflicts
+  shared_bytes,
+  remote_requests,  // shared memory of another block of the cluster
+  remote_bytes,
+  bulk_requests,      // TMA tiles and runs
+  bulk_sectors,       // of global memory
+  bulk_bytes,         // of shared memory
+  tensor_operations,  // a multiplication and an addition are two
+  count
+};
+const std::vector<std::string>& counter_names();
+constexpr size_t kCounters = static_cast<size_t>(Counter::count);
+
 struct Result {
   Fault fault;
   std::vector<Waiting> waiting;
-  uint64_t instructions = 0;     // warp instructions executed
-  uint64_t switches = 0;         // times a warp was resumed
-  std::vector<uint64_t> counts;  // executions of each row
+  uint64_t instructions = 0;       // warp instructions executed
+  uint64_t switches = 0;           // times a warp was resumed
+  std::vector<uint64_t> counts;    // executions of each row
+  std::vector<uint64_t> counters;  // [row][Counter]; empty unless asked for
+};
+
+struct Prepared {  // what an instruction set's build of the engine makes of a program
+  virtual ~Prepared() = default;
 };
 
 // A decoded kernel, independent of a launch. Throws std::invalid_argument for rows that contradict the
@@ -258,6 +292,7 @@ struct Program {
   std::vector<Operand> operands;
   int64_t register_bytes = 0;  // of a warp, special registers included
   int64_t special_offset = 0;
+  mutable std::shared_ptr<const Prepared> prepared;  // by the first launch, for those that follow
 };
 void validate(const Program& program);
 

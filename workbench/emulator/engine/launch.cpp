@@ -4,6 +4,7 @@
 #include <mutex>
 #include <thread>
 
+#include "counters.hpp"
 #include "race.hpp"
 #include "scheduler.hpp"
 
@@ -14,37 +15,27 @@ constexpr uint64_t kBlockSlice =
     1 << 15;  // warp instructions of a cluster before another one of the thread's may run
 constexpr uint8_t kGarbage = 0xa5;  // what shared and local memory hold at first
 
-uint8_t* aligned_start(std::vector<uint8_t>& storage, size_t bytes, size_t alignment) {
-  storage.resize(bytes + alignment);
-  const uintptr_t start = reinterpret_cast<uintptr_t>(storage.data());
-  return reinterpret_cast<uint8_t*>((start + alignment - 1) / alignment * alignment);
-}
-
 // ---- decoding
 
-void prepare(Machine& machine) {
-  const Program& program = *machine.program;
+std::shared_ptr<const Code> prepare(const Program& program) {
   const auto& table = operation_table();
-  machine.code.resize(program.rows.size());
-  machine.operands.clear();
-  machine.access.clear();
+  auto code = std::make_shared<Code>();
+  code->instructions.resize(program.rows.size());
   std::vector<size_t> first(program.rows.size());
   for (size_t k = 0; k < program.rows.size(); ++k) {
     const Row& row = program.rows[k];
-    first[k] = machine.operands.size();
-    const auto begin = program.operands.begin() + row.first_operand;
-    machine.operands.insert(machine.operands.end(), begin, begin + row.operand_count);
+    first[k] = code->access.size();
     const std::string letters = expand_signature(table[static_cast<size_t>(row.operation)].signature);
-    machine.access.insert(machine.access.end(), letters.begin(), letters.begin() + row.operand_count);
+    code->access.insert(code->access.end(), letters.begin(), letters.begin() + row.operand_count);
   }
   for (size_t k = 0; k < program.rows.size(); ++k) {
     const Row& row = program.rows[k];
     const Operation& operation = table[static_cast<size_t>(row.operation)];
-    Instruction& instruction = machine.code[k];
+    Instruction& instruction = code->instructions[k];
     instruction.function = operation.function;
     instruction.control = operation.control;
-    instruction.operands = machine.operands.data() + first[k];
-    instruction.access = machine.access.data() + first[k];
+    instruction.operands = program.operands.data() + row.first_operand;
+    instruction.access = code->access.data() + first[k];
     instruction.guard = row.guard;
     instruction.guard_negated = row.guard_negated != 0;
     instruction.target = row.target;
@@ -61,6 +52,16 @@ void prepare(Machine& machine) {
     instruction.is_move = operation.name.compare(0, 4, "mov.") == 0 && row.operand_count == 2 &&
                           instruction.access[0] == 'W' && instruction.operands[1].slot >= 0;
   }
+  find_granules(program, *code);
+  return code;
+}
+
+std::shared_ptr<const Code> prepared(const Program& program) {
+  static std::mutex mutex;
+  std::lock_guard<std::mutex> lock(mutex);
+  auto code = std::dynamic_pointer_cast<const Code>(program.prepared);
+  if (!code) program.prepared = code = prepare(program);  // none, or another instruction set's
+  return code;
 }
 
 // ---- which cluster starts when
@@ -169,6 +170,7 @@ void work(Machine& machine, Shared& shared, size_t resident) {
   }
   std::lock_guard<std::mutex> lock(shared.mutex);
   for (const auto& cluster : idle) {
+    add_counters(*cluster, *shared.result);
     shared.result->switches += cluster->switches;
     shared.result->instructions += cluster->executed;
     for (size_t k = 0; k < cluster->counts.size(); ++k) shared.result->counts[k] += cluster->counts[k];
@@ -182,8 +184,9 @@ void allocate(Block& block) {
   const Launch& launch = *machine.launch;
   const size_t warps = machine.warps_per_block,
                register_bytes = static_cast<size_t>(machine.program->register_bytes);
-  uint8_t* registers = aligned_start(block.register_storage, warps * register_bytes, 128);
-  block.registers = registers;
+  block.register_storage.resize(warps * register_bytes);
+  uint8_t* registers = block.registers =
+      block.register_storage.data();  // aligned as every recycled buffer is
   block.local_storage.resize(warps * kLanes * launch.local_bytes);
   block.local_initialised.resize(block.local_storage.size());
   block.shared.resize(launch.shared_bytes);
@@ -280,7 +283,9 @@ void run_launch(const Program& program, const Launch& launch, Result& result) {
   machine.check_initialised = (launch.checks & kCheckInitialised) != 0;
   machine.check_in_flight = (launch.checks & kCheckInFlight) != 0;
   machine.check_exited = (launch.checks & kCheckExitedMembers) != 0;
-  prepare(machine);
+  machine.prepared = prepared(program);
+  machine.code = machine.prepared->instructions.data();
+  start_counters(machine);
   result.counts.assign(program.rows.size(), 0);
 
   const int64_t blocks = int64_t{launch.grid[0]} * launch.grid[1] * launch.grid[2];

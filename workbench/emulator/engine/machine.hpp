@@ -10,6 +10,7 @@
 
 #include "engine.hpp"
 #include "isa.hpp"
+#include "recycled.hpp"
 
 namespace workbench::emulator::WORKBENCH_ISA {
 
@@ -24,6 +25,10 @@ struct WarpRaces;
 struct BlockRaces;
 struct ClusterRaces;
 struct MachineRaces;
+
+// What counters.hpp keeps; null where nothing is counted.
+struct ClusterCounters;
+struct MachineCounters;
 
 // ---- operations
 
@@ -89,6 +94,7 @@ void add_atomic_operations(Table&);
 void add_warp_operations(Table&);
 void add_matrix_operations(Table&);
 void add_wgmma_operations(Table&);
+void add_wmma_operations(Table&);
 void add_mbarrier_operations(Table&);
 void add_copy_operations(Table&);
 void add_bulk_operations(Table&);
@@ -242,9 +248,9 @@ struct Block {
   uint32_t position[3] = {};
   std::vector<Warp> warps;
   uint8_t* registers = nullptr;  // of all warps, in register_storage
-  std::vector<uint8_t> register_storage, local_storage, local_initialised;
-  std::vector<uint8_t> shared, shared_initialised;
-  std::vector<int32_t> in_flight;  // for each 4 bytes: pc + 1 of the copy on its way there
+  RecycledVector<uint8_t> register_storage, local_storage, local_initialised;
+  RecycledVector<uint8_t> shared, shared_initialised;
+  RecycledVector<int32_t> in_flight;  // for each 4 bytes: pc + 1 of the copy on its way there
   int64_t words_in_flight = 0;
   std::vector<Mbarrier> mbarriers;
   NamedBarrier barriers[16];
@@ -280,6 +286,7 @@ struct Cluster {
   uint64_t switches = 0, executed = 0;  // over all blocks run here
   std::vector<uint64_t> counts;
   std::shared_ptr<ClusterRaces> races;
+  std::shared_ptr<ClusterCounters> counters;
 
   void start(int64_t index);
   // Runs for about `fuel` warp instructions; true when every block has ended.
@@ -287,15 +294,22 @@ struct Cluster {
   std::vector<Waiting> waiting() const;
 };
 
+struct Code : Prepared {
+  std::vector<Instruction> instructions;
+  std::vector<char> access;
+  uint32_t shared_granule = 4, global_granule = 4;  // bytes: the smallest store of the program
+  bool stores_tensors = false;                      // to global memory
+};
+
 struct Machine {
   const Program* program = nullptr;
   const Launch* launch = nullptr;
-  std::vector<Instruction> code;
-  std::vector<Operand> operands;
-  std::vector<char> access;
+  std::shared_ptr<const Code> prepared;
+  const Instruction* code = nullptr;
   uint32_t threads_per_block = 0, warps_per_block = 0, cluster_size = 1;
   bool check_initialised = true, check_in_flight = true, check_exited = true;
   std::shared_ptr<MachineRaces> races;
+  std::shared_ptr<MachineCounters> counters;
 };
 
 void run_launch(const Program& program, const Launch& launch, Result& result);

@@ -1,7 +1,6 @@
 // ldmatrix, stmatrix and mma.sync. A fragment is spread over the lanes: lane l holds, of row l / 4 of an 8x8
 // tile, the elements that fit into 32 bits from column l % 4 on.
-#include "matrix.hpp"
-
+#include "fragment.hpp"
 #include "memory.hpp"
 
 namespace workbench::emulator::WORKBENCH_ISA {
@@ -60,172 +59,132 @@ void store_tiles(Warp& warp, const Instruction& instruction) {
   }
 }
 
-// ---- mma.sync.m16n8kK: D = A B + C
+// ---- mma.sync.m8n8k4 of halves: four products, each by 8 lanes, of which 4 hold the upper rows of A and C
+// and the left columns of B, and 4, 16 lanes further on, the others
 
-// E is the element, K the depth; P elements share a 32-bit register.
-template <class E, int K>
-struct Shape {
-  static constexpr int P = E::kPacked;
-  static constexpr int kRegistersA = K * 16 / (kLanes * P), kRegistersB = K * 8 / (kLanes * P);
+enum QuadForm { kColumnsA = 1, kRowsB = 2, kHalfD = 4, kHalfC = 8 };
+
+struct QuadPlace {
+  int row, column;
 };
 
-template <class E, int K, class T>
-void read_a(const Warp& warp, const Operand* operands, T (&a)[16][K]) {
-  using S = Shape<E, K>;
-  for (int q = 0; q < S::kRegistersA; ++q) {
-    const uint32_t* cells = source_cells<uint32_t>(warp, operands[q]);
-    for (int i = 0; i < S::P; ++i) {
-      T values[kLanes];
-      for (int l = 0; l < kLanes; ++l) values[l] = E::unpack(cells[l], i);
-      for (int l = 0; l < kLanes; ++l) a[q % 2 * 8 + l / 4][q / 2 * 4 * S::P + l % 4 * S::P + i] = values[l];
-    }
-  }
+// Of element i of an accumulator of 8; `l` is a lane.
+QuadPlace quad_accumulator(int l, int i, bool halves) {
+  const int below = l < 16 ? 0 : 4;
+  if (halves) return {l % 4 + below, i};
+  return {(l & 1) + (i & 2) + below, (i & 4) + (l & 2) + (i & 1)};
 }
 
-template <class E, int K, class T>
-void read_b(const Warp& warp, const Operand* operands, T (&b)[K][8]) {
-  using S = Shape<E, K>;
-  for (int q = 0; q < S::kRegistersB; ++q) {
-    const uint32_t* cells = source_cells<uint32_t>(warp, operands[q]);
-    for (int i = 0; i < S::P; ++i) {
-      T values[kLanes];
-      for (int l = 0; l < kLanes; ++l) values[l] = E::unpack(cells[l], i);
-      for (int l = 0; l < kLanes; ++l) b[q * 4 * S::P + l % 4 * S::P + i][l / 4] = values[l];
-    }
-  }
-}
-
-// The accumulator: 32-bit elements in 4 registers, or halves in 2.
-template <class T>
-struct Accumulator {
-  static constexpr int kRegisters = 4;
-  static void read(const Warp& warp, const Operand* operands, T (&c)[16][8]) {
-    for (int q = 0; q < 4; ++q) {
-      const T* cells = source_cells<T>(warp, operands[q]);
-      for (int l = 0; l < kLanes; ++l) c[q / 2 * 8 + l / 4][l % 4 * 2 + q % 2] = cells[l];
-    }
-  }
-  static void write(const Warp& warp, const Operand* operands, const T (&d)[16][8]) {
-    for (int q = 0; q < 4; ++q)
-      write_lanes<T>(warp, operands[q], [&](int l) { return d[q / 2 * 8 + l / 4][l % 4 * 2 + q % 2]; });
-  }
-};
-struct HalfAccumulator {
-  static constexpr int kRegisters = 2;
-  static void read(const Warp& warp, const Operand* operands, float (&c)[16][8]) {
-    for (int q = 0; q < 2; ++q) {
-      const Source<f16x2> cells(warp, operands[q]);
-      for (int l = 0; l < kLanes; ++l) {
-        c[q * 8 + l / 4][l % 4 * 2] = cells[l].low;
-        c[q * 8 + l / 4][l % 4 * 2 + 1] = cells[l].high;
-      }
-    }
-  }
-  static void write(const Warp& warp, const Operand* operands, const float (&d)[16][8]) {
-    for (int q = 0; q < 2; ++q)
-      write_lanes<f16x2>(warp, operands[q], [&](int l) {
-        return f16x2{f16(d[q * 8 + l / 4][l % 4 * 2]), f16(d[q * 8 + l / 4][l % 4 * 2 + 1])};
-      });
-  }
-};
-
-template <class EA, class EB, int K, class Acc>
-void multiply(Warp& warp, const Instruction& instruction) {
+void multiply_quads(Warp& warp, const Instruction& instruction) {
+  constexpr int kQuads = 4;
+  const int form = instruction.variant;
+  const bool half_d = form & kHalfD, half_c = form & kHalfC;
   const Operand* operands = instruction.operands;
-  const int a_at = Acc::kRegisters, b_at = a_at + Shape<EA, K>::kRegistersA,
-            c_at = b_at + Shape<EB, K>::kRegistersB;
-  alignas(64) float a[16][K], b[K][8], d[16][8];
-  read_a<EA, K>(warp, operands + a_at, a);
-  read_b<EB, K>(warp, operands + b_at, b);
-  Acc::read(warp, operands + c_at, d);
-  typedef float Row __attribute__((vector_size(32)));
-  for (int r = 0; r < 16; ++r) {
-    Row sum = {}, c;
-    for (int k = 0; k < K; ++k) {
-      Row row;
-      std::memcpy(&row, b[k], sizeof row);
-      sum += row * a[r][k];
-    }
-    std::memcpy(&c, d[r], sizeof c);
-    c += sum;
-    std::memcpy(d[r], &c, sizeof c);
-  }
-  Acc::write(warp, operands, d);
-}
-
-constexpr int kSaturate = 1;
-
-// Integers: products and sums wrap, or with .satfinite the result of the exact sum is clamped.
-template <class EA, class EB, int K>
-void multiply_integers(Warp& warp, const Instruction& instruction) {
-  using Acc = Accumulator<int32_t>;
-  const Operand* operands = instruction.operands;
-  const int a_at = Acc::kRegisters, b_at = a_at + Shape<EA, K>::kRegistersA,
-            c_at = b_at + Shape<EB, K>::kRegistersB;
-  int32_t a[16][K], b[K][8], d[16][8];
-  read_a<EA, K>(warp, operands + a_at, a);
-  read_b<EB, K>(warp, operands + b_at, b);
-  Acc::read(warp, operands + c_at, d);
-  for (int r = 0; r < 16; ++r)
-    for (int n = 0; n < 8; ++n) {
-      int64_t sum = d[r][n];
-      for (int k = 0; k < K; ++k) sum += a[r][k] * b[k][n];
-      if (instruction.variant & kSaturate)
-        sum = sum < INT32_MIN ? INT32_MIN : sum > INT32_MAX ? INT32_MAX : sum;
-      d[r][n] = static_cast<int32_t>(sum);
-    }
-  Acc::write(warp, operands, d);
-}
-
-// mma.sync.m8n8k4 in f64: one element of A and of B a lane, two of C
-void multiply_f64(Warp& warp, const Instruction& instruction) {
-  const Operand* operands = instruction.operands;
-  const double *a = source_cells<double>(warp, operands[2]), *b = source_cells<double>(warp, operands[3]);
-  double d[2][kLanes];
-  for (int i = 0; i < 2; ++i) {
-    const double* c = source_cells<double>(warp, operands[4 + i]);
+  const Operand *a_at = operands + (half_d ? 4 : 8), *c_at = a_at + 4;
+  float a[kQuads][8][4], b[kQuads][4][8], d[kQuads][8][8];
+  for (int i = 0; i < 4; ++i) {
+    const uint32_t *a_cells = source_cells<uint32_t>(warp, a_at[i / 2]),
+                   *b_cells = source_cells<uint32_t>(warp, a_at[2 + i / 2]);
     for (int l = 0; l < kLanes; ++l) {
-      double sum = c[l];
-      for (int k = 0; k < 4; ++k) sum = __builtin_fma(a[l / 4 * 4 + k], b[(l % 4 * 2 + i) * 4 + k], sum);
-      d[i][l] = sum;
+      const int quad = l / 4 % 4, beyond = l < 16 ? 0 : 4, at = l % 4;
+      a[quad][(form & kColumnsA ? i : at) + beyond][form & kColumnsA ? at : i] =
+          F16Element::unpack(a_cells[l], i % 2);
+      b[quad][form & kRowsB ? at : i][(form & kRowsB ? i : at) + beyond] =
+          F16Element::unpack(b_cells[l], i % 2);
     }
   }
-  for (int i = 0; i < 2; ++i) write_cells(warp, operands[i], d[i]);
+  for (int l = 0; l < kLanes; ++l)
+    for (int i = 0; i < 8; ++i) {
+      const QuadPlace at = quad_accumulator(l, i, half_c);
+      d[l / 4 % 4][at.row][at.column] =
+          half_c ? F16Element::unpack(source_cells<uint32_t>(warp, c_at[i / 2])[l], i % 2)
+                 : source_cells<float>(warp, c_at[i])[l];
+    }
+  for (int quad = 0; quad < kQuads; ++quad) add_product(a[quad], b[quad], d[quad], 0);
+  const auto result = [&](int l, int i) {
+    const QuadPlace at = quad_accumulator(l, i, half_d);
+    return d[l / 4 % 4][at.row][at.column];
+  };
+  if (half_d)
+    for (int q = 0; q < 4; ++q)
+      write_lanes<f16x2>(warp, operands[q],
+                         [&](int l) { return f16x2{f16(result(l, 2 * q)), f16(result(l, 2 * q + 1))}; });
+  else
+    for (int q = 0; q < 8; ++q) write_lanes<float>(warp, operands[q], [&](int l) { return result(l, q); });
 }
 
 // ---- table
 
 std::string count(char letter, int n) { return letter + std::to_string(n); }
 
+std::string shape_name(int m, int k, const char* layouts = ".row.col") {
+  return "mma.sync.aligned.m" + std::to_string(m) + "n8k" + std::to_string(k) + layouts;
+}
+
 template <class EA, class EB, int K, class Acc>
-void add_shape(Table& table, const std::string& types) {
-  const char accumulator = std::is_same_v<Acc, Accumulator<float>> ? 'f' : 'w';
-  table.add_aligned("mma.sync.aligned.m16n8k" + std::to_string(K) + ".row.col" + types,
-                    count('W', Acc::kRegisters) + count('w', Shape<EA, K>::kRegistersA) +
-                        count('w', Shape<EB, K>::kRegistersB) + count(accumulator, Acc::kRegisters),
-                    multiply<EA, EB, K, Acc>);
-}
-
-template <class EA, class EB, int K>
-void add_integer_depth(Table& table, const std::string& types) {
-  const std::string signature =
-      "W4" + count('w', Shape<EA, K>::kRegistersA) + count('w', Shape<EB, K>::kRegistersB) + "w4";
-  const std::string name = "mma.sync.aligned.m16n8k" + std::to_string(K) + ".row.col";
-  table.add_aligned(name + ".s32" + types + ".s32", signature, multiply_integers<EA, EB, K>);
-  table.add_aligned(name + ".satfinite.s32" + types + ".s32", signature, multiply_integers<EA, EB, K>,
-                    kSaturate);
-}
-
-template <class EA, class EB>
-void add_integer(Table& table, const std::string& types) {
-  add_integer_depth<EA, EB, 16>(table, types);
-  add_integer_depth<EA, EB, 32>(table, types);
+void add_floats(Table& table, const std::string& types) {
+  Multiply<EA, EB, 16, 8, K, Acc>::add(table, shape_name(16, K) + types);
 }
 
 template <class EA, class EB>
 void add_tiny(Table& table, const std::string& types) {
-  add_shape<EA, EB, 32, Accumulator<float>>(table, ".f32" + types + ".f32");
-  add_shape<EA, EB, 16, Accumulator<float>>(table, ".f32" + types + ".f32");
+  add_floats<EA, EB, 32, Accumulator<float>>(table, ".f32" + types + ".f32");
+  add_floats<EA, EB, 16, Accumulator<float>>(table, ".f32" + types + ".f32");
+  add_floats<EA, EB, 32, HalfAccumulator>(table, ".f16" + types + ".f16");
+  add_floats<EA, EB, 16, HalfAccumulator>(table, ".f16" + types + ".f16");
+}
+
+template <class EA, class EB, int M, int K>
+void add_integer_shape(Table& table, const std::string& types) {
+  using Product = Multiply<EA, EB, M, 8, K, Accumulator<int32_t>>;
+  Product::add(table, shape_name(M, K) + ".s32" + types + ".s32");
+  Product::add(table, shape_name(M, K) + ".satfinite.s32" + types + ".s32", kSaturate);
+}
+
+template <int Bits, bool SignedA, bool SignedB>
+void add_integers(Table& table) {
+  using A = IntegerElement<Bits, SignedA>;
+  using B = IntegerElement<Bits, SignedB>;
+  const std::string bits = std::to_string(Bits);
+  const std::string types = (SignedA ? ".s" : ".u") + bits + (SignedB ? ".s" : ".u") + bits;
+  add_integer_shape<A, B, 8, 128 / Bits>(table, types);
+  add_integer_shape<A, B, 16, 128 / Bits>(table, types);
+  add_integer_shape<A, B, 16, 256 / Bits>(table, types);
+}
+
+template <int Bits>
+void add_integer_pairs(Table& table) {
+  add_integers<Bits, false, false>(table);
+  add_integers<Bits, false, true>(table);
+  add_integers<Bits, true, false>(table);
+  add_integers<Bits, true, true>(table);
+}
+
+template <int M, int K>
+void add_bits(Table& table) {
+  using Product = Multiply<IntegerElement<1>, IntegerElement<1>, M, 8, K, Accumulator<int32_t>>;
+  Product::add(table, shape_name(M, K) + ".s32.b1.b1.s32.and.popc");
+  Product::add(table, shape_name(M, K) + ".s32.b1.b1.s32.xor.popc", kExclusiveOr);
+}
+
+template <int M, int K>
+void add_doubles(Table& table) {
+  for (const char* rounding : {"", ".rn"})
+    Multiply<DoubleElement, DoubleElement, M, 8, K, Accumulator<double>>::add(
+        table, shape_name(M, K) + rounding + ".f64.f64.f64.f64");
+}
+
+void add_quads(Table& table) {
+  const std::pair<const char*, int> layouts[] = {
+      {".row.col", 0}, {".row.row", kRowsB}, {".col.col", kColumnsA}, {".col.row", kColumnsA | kRowsB}};
+  const std::pair<const char*, const char*> types[] = {{".f16", ".f16"}, {".f32", ".f16"}, {".f32", ".f32"}};
+  for (const auto& [layout, form] : layouts)
+    for (const auto& [d, c] : types) {
+      const bool half_d = d == std::string(".f16"), half_c = c == std::string(".f16");
+      table.add_aligned(shape_name(8, 4, layout) + d + ".f16.f16" + c,
+                        count('W', half_d ? 4 : 8) + "w2w2" + (half_c ? "w4" : "f8"), multiply_quads,
+                        form | (half_d ? kHalfD : 0) | (half_c ? kHalfC : 0));
+    }
 }
 
 }  // namespace
@@ -240,25 +199,28 @@ void add_matrix_operations(Table& table) {
         table.add_aligned("stmatrix" + end, "a" + count('w', n), store_tiles, variant);
       }
   using Single = Accumulator<float>;
-  add_shape<Bf16Element, Bf16Element, 16, Single>(table, ".f32.bf16.bf16.f32");
-  add_shape<Bf16Element, Bf16Element, 8, Single>(table, ".f32.bf16.bf16.f32");
-  add_shape<F16Element, F16Element, 16, Single>(table, ".f32.f16.f16.f32");
-  add_shape<F16Element, F16Element, 8, Single>(table, ".f32.f16.f16.f32");
-  add_shape<F16Element, F16Element, 16, HalfAccumulator>(table, ".f16.f16.f16.f16");
-  add_shape<F16Element, F16Element, 8, HalfAccumulator>(table, ".f16.f16.f16.f16");
-  add_shape<Tf32Element, Tf32Element, 8, Single>(table, ".f32.tf32.tf32.f32");
-  add_shape<Tf32Element, Tf32Element, 4, Single>(table, ".f32.tf32.tf32.f32");
+  add_floats<Bf16Element, Bf16Element, 16, Single>(table, ".f32.bf16.bf16.f32");
+  add_floats<Bf16Element, Bf16Element, 8, Single>(table, ".f32.bf16.bf16.f32");
+  add_floats<F16Element, F16Element, 16, Single>(table, ".f32.f16.f16.f32");
+  add_floats<F16Element, F16Element, 8, Single>(table, ".f32.f16.f16.f32");
+  add_floats<F16Element, F16Element, 16, HalfAccumulator>(table, ".f16.f16.f16.f16");
+  add_floats<F16Element, F16Element, 8, HalfAccumulator>(table, ".f16.f16.f16.f16");
+  add_floats<Tf32Element, Tf32Element, 8, Single>(table, ".f32.tf32.tf32.f32");
+  add_floats<Tf32Element, Tf32Element, 4, Single>(table, ".f32.tf32.tf32.f32");
   add_tiny<E4m3Element, E4m3Element>(table, ".e4m3.e4m3");
   add_tiny<E4m3Element, E5m2Element>(table, ".e4m3.e5m2");
   add_tiny<E5m2Element, E4m3Element>(table, ".e5m2.e4m3");
   add_tiny<E5m2Element, E5m2Element>(table, ".e5m2.e5m2");
-  add_integer<ByteElement<int8_t>, ByteElement<int8_t>>(table, ".s8.s8");
-  add_integer<ByteElement<int8_t>, ByteElement<uint8_t>>(table, ".s8.u8");
-  add_integer<ByteElement<uint8_t>, ByteElement<int8_t>>(table, ".u8.s8");
-  add_integer<ByteElement<uint8_t>, ByteElement<uint8_t>>(table, ".u8.u8");
-  for (const char* rounding : {"", ".rn"})
-    table.add_aligned("mma.sync.aligned.m8n8k4.row.col" + std::string(rounding) + ".f64.f64.f64.f64",
-                      "D2ddd2", multiply_f64);
+  add_integer_pairs<8>(table);
+  add_integer_pairs<4>(table);
+  add_bits<8, 128>(table);
+  add_bits<16, 128>(table);
+  add_bits<16, 256>(table);
+  add_doubles<8, 4>(table);
+  add_doubles<16, 4>(table);
+  add_doubles<16, 8>(table);
+  add_doubles<16, 16>(table);
+  add_quads(table);
 }
 
 }  // namespace workbench::emulator::WORKBENCH_ISA

@@ -36,10 +36,14 @@ struct E5m2Element {
   static constexpr int kPacked = 4;
   static float unpack(uint32_t cell, int i) { return decoded<kE5m2>()[cell >> (8 * i) & 255]; }
 };
-template <class T>
-struct ByteElement {
-  static constexpr int kPacked = 4;
-  static int32_t unpack(uint32_t cell, int i) { return static_cast<T>(cell >> (8 * i)); }
+// Integers of 8, 4 or 1 bits.
+template <int Bits, bool Signed = false>
+struct IntegerElement {
+  static constexpr int kPacked = 32 / Bits;
+  static int32_t unpack(uint32_t cell, int i) {
+    const uint32_t top = cell << (32 - Bits - Bits * i);
+    return Signed ? static_cast<int32_t>(top) >> (32 - Bits) : static_cast<int32_t>(top >> (32 - Bits));
+  }
 };
 
 }  // namespace workbench::emulator::WORKBENCH_ISA

@@ -83,7 +83,7 @@ Result launch(const Program& program, const std::vector<uint32_t>& grid, const s
               const ReadOnlyBytes& parameters, const nb::sequence& allocations,
               const std::vector<TensorMap>& tensor_maps, uint32_t shared_bytes, uint32_t local_bytes,
               uint32_t resident_blocks, uint32_t threads, uint32_t time_slice, uint64_t seed, uint64_t budget,
-              uint32_t checks, const std::optional<std::string>& isa) {
+              uint32_t checks, bool count, const std::optional<std::string>& isa) {
   Launch launch;
   set_shape(launch.grid, grid, "grid has 1 to 3 dimensions");
   set_shape(launch.block, block, "block has 1 to 3 dimensions");
@@ -105,6 +105,7 @@ Result launch(const Program& program, const std::vector<uint32_t>& grid, const s
   launch.seed = seed;
   launch.budget = budget;
   launch.checks = checks;
+  launch.count = count;
   Isa chosen = best_isa();
   if (isa) {
     const auto found = std::find(kIsaNames.begin(), kIsaNames.end(), *isa);
@@ -151,6 +152,7 @@ NB_MODULE(_engine, m) {
   });
   m.def("special_names", &special_names);
   m.def("fault_names", &fault_names);
+  m.def("counter_names", &counter_names);
   m.def("space_names", [] { return kSpaceNames; });
   m.def("wait_names", [] { return kWaitNames; });
   m.def("best_isa", [] { return name_of(kIsaNames, best_isa()); });
@@ -209,13 +211,19 @@ NB_MODULE(_engine, m) {
       .def_ro("waiting", &Result::waiting)
       .def_ro("instructions", &Result::instructions)
       .def_ro("switches", &Result::switches)
-      .def_prop_ro("counts", [](Result& r) {
-        return nb::ndarray<nb::numpy, uint64_t, nb::ndim<1>>(r.counts.data(), {r.counts.size()}, nb::find(r));
+      .def_prop_ro("counts",
+                   [](Result& r) {
+                     return nb::ndarray<nb::numpy, uint64_t, nb::ndim<1>>(r.counts.data(), {r.counts.size()},
+                                                                          nb::find(r));
+                   })
+      .def_prop_ro("counters", [](Result& r) {
+        return nb::ndarray<nb::numpy, uint64_t, nb::ndim<2>>(
+            r.counters.data(), {r.counters.size() / kCounters, kCounters}, nb::find(r));
       });
 
   m.def("launch", &launch, "program"_a, nb::kw_only(), "grid"_a, "block"_a,
         "cluster"_a = std::vector<uint32_t>{1, 1, 1}, "constants"_a, "parameters"_a,
         "allocations"_a = nb::list(), "tensor_maps"_a = std::vector<TensorMap>{}, "shared_bytes"_a = 0,
         "local_bytes"_a = 0, "resident_blocks"_a = 1, "threads"_a = 1, "time_slice"_a = 2000, "seed"_a = 0,
-        "budget"_a = uint64_t{1} << 63, "checks"_a = 15, "isa"_a = nb::none());
+        "budget"_a = uint64_t{1} << 63, "checks"_a = 15, "count"_a = false, "isa"_a = nb::none());
 }

@@ -112,14 +112,46 @@ class Touch {
 
   void access(uint64_t offset, uint64_t bytes, uint32_t lane) {
     start_ = offset;
-    const uint64_t last = (offset + bytes - 1) >> shift_;
-    for (uint64_t cell = offset >> shift_; cell <= last; ++cell)
-      if (flags_ & kStrong)
-        strong(cell, lane);
-      else if (flags_ & kWrite)
-        write(cell, lane);
-      else
-        read(cell, lane);
+    uint64_t cell = offset >> shift_;
+    const uint64_t end = ((offset + bytes - 1) >> shift_) + 1;
+    for (; end - cell >= kRun; cell += kRun)
+      if (alike(shadow_.since + cell) && (!shadow_.last_write || alike(shadow_.last_write + cell))) {
+        access_cell(cell, lane);  // what one instruction wrote is often read by one, too
+        repeat(shadow_.since + cell);
+        if (flags_ == kWrite) repeat(shadow_.last_write + cell);
+      } else {
+        for (uint64_t k = 0; k < kRun; ++k) access_cell(cell + k, lane);
+      }
+    for (; cell < end; ++cell) access_cell(cell, lane);
+  }
+  // Every active lane's own granule.
+  void access_each(const uint64_t* offset, uint32_t lanes) {
+    const uint64_t first = offset[__builtin_ctz(lanes)] >> shift_;
+    const uint32_t last = shadow_.last_write[first], since = shadow_.since[first];
+    uint32_t different = 0;
+    for_lanes(lanes, [&](int l) {
+      const uint64_t cell = offset[l] >> shift_;
+      different |= (shadow_.last_write[cell] ^ last) | (shadow_.since[cell] ^ since);
+    });
+    // All that is known of the granules is the same, and not of lanes of this warp: one check does for all.
+    if (different == 0 && flags_ == kWrite &&
+        (last == 0 || (last >> 6 != record_ && (last & 63) >= kCollective)) &&
+        (since == 0 || (since & kSet) || (since & 63) >= kCollective)) {
+      start_ = offset[__builtin_ctz(lanes)];
+      if (last) check(last, first, kCollective);
+      check_set(since, first, kCollective);
+      for_lanes(lanes, [&](int l) {
+        const uint64_t cell = offset[l] >> shift_;
+        uint32_t& entry = shadow_.last_write[cell];
+        entry = entry >> 6 == record_ ? record_ << 6 | kManyLanes : record_ << 6 | static_cast<uint32_t>(l);
+        shadow_.since[cell] = 0;
+      });
+      return;
+    }
+    for_lanes(lanes, [&](int l) {
+      start_ = offset[l];
+      access_cell(offset[l] >> shift_, static_cast<uint32_t>(l));
+    });
   }
   void check_write(uint64_t offset, uint64_t bytes, uint32_t lane) {
     start_ = offset;
@@ -135,12 +167,14 @@ class Touch {
   }
   void check_read(uint64_t offset, uint64_t bytes, uint32_t lane) {
     start_ = offset;
-    const uint64_t last = (offset + bytes - 1) >> shift_;
-    for (uint64_t cell = offset >> shift_; cell <= last; ++cell) {
-      const uint32_t written = shadow_.last_write[cell];
-      if (!written || written >> 6 == fine_) continue;
-      check(written, cell, lane);
-      check_proxy(written, cell, lane);
+    const uint64_t end = ((offset + bytes - 1) >> shift_) + 1;
+    for (uint64_t cell = offset >> shift_; cell < end;) {
+      const uint32_t* written = shadow_.last_write + cell;
+      if (*written && *written >> 6 != fine_[(*written >> 6) % kFine]) {
+        check(*written, cell, lane);
+        check_proxy(*written, cell, lane);
+      }
+      cell += end - cell >= kRun && alike(written) ? kRun : 1;
     }
   }
   void put_write(uint64_t offset, uint64_t bytes, uint32_t lane) {
@@ -152,6 +186,27 @@ class Touch {
   }
 
  private:
+  static constexpr uint64_t kRun = 8;  // granules that are looked at together
+
+  static bool alike(const uint32_t* entries) {
+    uint64_t pairs[kRun / 2];
+    std::memcpy(pairs, entries, sizeof pairs);
+    return pairs[0] == pairs[1] && pairs[0] == pairs[2] && pairs[0] == pairs[3] &&
+           pairs[0] >> 32 == entries[0];
+  }
+  static void repeat(uint32_t* entries) {  // the first of them
+    const uint64_t pair = uint64_t{entries[0]} << 32 | entries[0];
+    const uint64_t pairs[kRun / 2] = {pair, pair, pair, pair};
+    std::memcpy(entries, pairs, sizeof pairs);
+  }
+  void access_cell(uint64_t cell, uint32_t lane) {
+    if (flags_ & kStrong)
+      strong(cell, lane);
+    else if (flags_ & kWrite)
+      write(cell, lane);
+    else
+      read(cell, lane);
+  }
   void read(uint64_t cell, uint32_t lane) {
     if (const uint32_t last = shadow_.last_write ? shadow_.last_write[cell] : 0) check(last, cell, lane);
     uint32_t& since = shadow_.since[cell];
@@ -209,15 +264,20 @@ class Touch {
   }
 
   void check(uint32_t entry, uint64_t cell, uint32_t lane) {
+    if (entry >> 6 != fine_[(entry >> 6) % kFine]) check_record(entry, cell, lane);
+  }
+  __attribute__((noinline)) void check_record(uint32_t entry, uint64_t cell, uint32_t lane) {
     const uint32_t index = entry >> 6;
-    if (index == fine_) return;
+    uint32_t& fine = fine_[index % kFine];
     const Record& other = table_.records[index];
     if (other.cluster == own_.cluster && other.agent == own_.agent) {
       if constexpr (kShared) {
         const uint32_t by = entry & 63;
-        if ((by == lane && lane != kManyLanes) || by > kManyLanes || index == record_ ||
-            other.clock <= own_.joined)
+        if (other.clock <= own_.joined) {
+          fine = index;
           return;
+        }
+        if ((by == lane && lane != kManyLanes) || by > kManyLanes || index == record_) return;
         if ((other.flags & kWrite) && by == kManyLanes) return;
         if ((other.flags & kStrong) && (flags_ & kStrong)) return;
         if (lane == kUnknownLane || other.clock <= seen(own_, lane, by)) return;
@@ -227,7 +287,7 @@ class Touch {
     }
     if (!((other.flags & kStrong) && (flags_ & kStrong)) && !ordered(own_, other))
       conflict(other, entry & 63, cell, lane);
-    fine_ = index;
+    fine = index;
   }
 
   // Of an access by the async proxy.
@@ -248,7 +308,7 @@ class Touch {
     return ordered(own_, old);
   }
 
-  uint32_t with(uint32_t since, uint32_t mine) {
+  __attribute__((noinline)) uint32_t with(uint32_t since, uint32_t mine) {
     if (!(since & kSet)) {
       const Record& old = table_.records[since >> 6];
       if (kShared && old.cluster == own_.cluster && old.agent == own_.agent && old.clock == own_.now() &&
@@ -342,8 +402,9 @@ class Touch {
   uint64_t base_, start_ = 0;
   uint32_t record_;
   uint16_t flags_;
-  uint32_t fine_ = 0, fine_set_ = 0;  // known to come before
-  uint32_t from_ = 0, to_ = 0;        // the last transition
+  static constexpr uint32_t kFine = 8;
+  uint32_t fine_[kFine] = {}, fine_set_ = 0;  // known to come before
+  uint32_t from_ = 0, to_ = 0;                // the last transition
 };
 
 uint32_t new_record(RecordTable& table, const Record& record) {
@@ -420,20 +481,27 @@ int shift_for(uint32_t bytes) { return bytes >= 4 ? 2 : bytes == 2 ? 1 : 0; }
 
 }  // namespace
 
+void find_granules(const Program& program, Code& code) {
+  for (const Row& row : program.rows) {
+    const std::string& name = operation_table()[static_cast<size_t>(row.operation)].name;
+    if (const uint32_t bytes = stored_bytes(name, ".shared"))
+      code.shared_granule = std::min(code.shared_granule, bytes);
+    if (const uint32_t bytes = stored_bytes(name, ".global"))
+      code.global_granule = std::min(code.global_granule, bytes);
+    code.stores_tensors |=
+        name.find(".global.shared") != std::string::npos && name.find("tensor") != std::string::npos;
+  }
+}
+
 void start_races(Machine& machine) {
   if (!(machine.launch->checks & kCheckRaces)) return;
   machine.races = std::make_shared<MachineRaces>();
   MachineRaces& races = *machine.races;
-  uint32_t shared = 4, global = 4;
-  for (const Row& row : machine.program->rows) {
-    const std::string& name = operation_table()[static_cast<size_t>(row.operation)].name;
-    if (const uint32_t bytes = stored_bytes(name, ".shared")) shared = std::min(shared, bytes);
-    if (const uint32_t bytes = stored_bytes(name, ".global")) global = std::min(global, bytes);
-    if (name.find(".global.shared") != std::string::npos && name.find("tensor") != std::string::npos)
-      for (const TensorMap& map : machine.launch->tensor_maps)
-        global = std::min(global, static_cast<uint32_t>(map.strides[0]));
-  }
-  races.shared_shift = shift_for(shared);
+  uint32_t global = machine.prepared->global_granule;
+  if (machine.prepared->stores_tensors)
+    for (const TensorMap& map : machine.launch->tensor_maps)
+      global = std::min(global, static_cast<uint32_t>(map.strides[0]));
+  races.shared_shift = shift_for(machine.prepared->shared_granule);
   races.global_shift = shift_for(global);
   races.last_write.resize(machine.launch->allocations.size());
   races.since.resize(machine.launch->allocations.size());
@@ -476,8 +544,8 @@ void start_races(Cluster& cluster, int64_t index) {
       state.seen.clear();
       state.known.now.near.assign(races.agents + kSlots, 0);
       state.known.now.near[state.agent] = 1;
-      state.shared_record.assign(machine.code.size(), 0);
-      state.global_record.resize(machine.code.size());
+      state.shared_record.assign(machine.prepared->instructions.size(), 0);
+      state.global_record.resize(machine.prepared->instructions.size());
     }
   }
 }
@@ -493,6 +561,8 @@ void race_shared(Warp& warp, const uint64_t* offset, uint32_t bytes, Access acce
   const bool collective = warp.machine->code[static_cast<size_t>(warp.pc)].kind == Kind::aligned;
   if (pattern == Pattern::uniform)
     touch.access(offset[0], bytes, collective ? kCollective : kManyLanes);
+  else if (!collective && bytes <= 1u << warp.machine->races->shared_shift)
+    touch.access_each(offset, warp.active);
   else
     for_lanes(warp.active, [&](int l) {
       touch.access(offset[l], bytes, collective ? kCollective : static_cast<uint32_t>(l));
@@ -530,16 +600,16 @@ void race_global(Warp& warp, const Allocation& allocation, const uint64_t* offse
     touch.access(offset[0], pattern == Pattern::uniform ? bytes : bytes * kLanes, kUnknownLane);
 }
 
-void race_product(const Warp& warp, const std::vector<uint32_t>& addresses, bool begins) {
+void race_product(const Warp& warp, const std::vector<SharedRun>& runs, bool begins) {
   RecordTable& table = warp.block->cluster->races->table;
   const uint32_t record = record_of(table, warp.races->shared_record, *warp.races, warp.pc, 0);
   if (!record) return;
   Touch<true> touch(warp, table, shadow_of(*warp.block), warp.machine->races->shared_shift, 0, record);
-  for (const uint32_t address : addresses)
+  for (const SharedRun& run : runs)
     if (begins)
-      touch.check_read(address, 16, kCollective);
+      touch.check_read(run.offset, run.bytes, kCollective);
     else
-      touch.access(address, 16, kCollective);
+      touch.access(run.offset, run.bytes, kCollective);
 }
 
 void race_shared_run(const Warp& warp, Block& block, uint32_t offset, uint32_t bytes, Access access,
@@ -603,6 +673,11 @@ void race_bulk_issued(const Warp& warp, Block& block, uint32_t offset, uint32_t 
 
 void race_same_instruction(const Warp& warp, uint8_t* const* pointer, const uint64_t* value,
                            const uint64_t* address, Space space, uint32_t bytes) {
+  if (warp.active == ~0u) {  // the common case, and quick to tell
+    bool ascending = true;
+    for (int l = 1; l < kLanes; ++l) ascending &= pointer[l] > pointer[l - 1];
+    if (ascending) return;
+  }
   constexpr uint32_t kBuckets = 64;
   int8_t bucket[kBuckets];
   std::memset(bucket, -1, sizeof bucket);

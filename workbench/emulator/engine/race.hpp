@@ -111,7 +111,7 @@ struct MbarrierKnowledge {
 };
 
 struct BlockRaces {
-  Times last_write, since;  // the shadow of shared memory
+  RecycledVector<uint32_t> last_write, since;  // the shadow of shared memory
   Knowledge barriers[16], exited;
   std::unordered_map<uint32_t, MbarrierKnowledge> mbarriers;
   std::vector<Use> guests;  // of this shared memory: agents of other blocks, and copy engines
@@ -133,6 +133,7 @@ struct MachineRaces {
   std::vector<std::unique_ptr<uint32_t, FreeShadow>> last_write, since;  // of each allocation, when touched
 };
 
+void find_granules(const Program& program, Code& code);
 void start_races(Machine& machine);
 void start_races(Cluster& cluster, int64_t index);
 
@@ -143,8 +144,11 @@ int64_t block_id(const Machine& machine, uint32_t cluster, uint32_t rank);
 void race_shared(Warp& warp, const uint64_t* offset, uint32_t bytes, Access access, Pattern pattern);
 void race_global(Warp& warp, const Allocation& allocation, const uint64_t* offset, uint32_t bytes,
                  Access access, Pattern pattern);
-// A tensor core's reads, 16 bytes each. They last from the instruction to its wait: `begins` or ends.
-void race_product(const Warp& warp, const std::vector<uint32_t>& addresses, bool begins);
+// A tensor core's reads. They last from the instruction to its wait: `begins` or ends.
+struct SharedRun {
+  uint32_t offset, bytes;
+};
+void race_product(const Warp& warp, const std::vector<SharedRun>& runs, bool begins);
 void race_shared_run(const Warp& warp, Block& block, uint32_t offset, uint32_t bytes, Access access,
                      uint32_t lane);
 void race_global_run(const Warp& warp, const Allocation& allocation, uint64_t offset, uint64_t bytes,

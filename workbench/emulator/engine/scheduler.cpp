@@ -13,6 +13,7 @@
 #include <algorithm>
 #include <climits>
 
+#include "counters.hpp"
 #include "race.hpp"
 
 namespace workbench::emulator::WORKBENCH_ISA {
@@ -126,11 +127,13 @@ bool take_group(Warp& warp, uint32_t& mask, int32_t& pc, int32_t& meet) {
   return true;
 }
 
-// Runs one warp until all its lanes wait, or its time slice ends.
+// Runs one warp until all its lanes wait, or its time slice ends. Where instructions are observed, that is
+// another build of this loop.
+template <bool Observed>
 void run_warp(Warp& warp, uint64_t* counts) {
   Machine& machine = *warp.machine;
   Block& block = *warp.block;
-  const Instruction* code = machine.code.data();
+  const Instruction* code = machine.code;
   const uint32_t slice = machine.launch->time_slice;
   uint32_t executed = 0, mask;
   int32_t pc, meet;
@@ -157,6 +160,7 @@ void run_warp(Warp& warp, uint64_t* counts) {
         uint32_t lanes = mask;
         guard_lanes(warp, instruction, lanes);
         if (defer_or_check(warp, instruction, lanes)) {
+          if constexpr (Observed) count_instruction(warp, instruction, mask, lanes);
           ++pc;
           continue;
         }
@@ -164,10 +168,13 @@ void run_warp(Warp& warp, uint64_t* counts) {
 
       if (__builtin_expect(instruction.kind == Kind::straight, 1)) {
         if (__builtin_expect(instruction.guard == kNoGuard, 1)) {
+          if constexpr (Observed) count_instruction(warp, instruction, mask, mask);
           instruction.function(warp, instruction);
         } else {
           uint32_t lanes = mask;
-          if (guard_lanes(warp, instruction, lanes)) {
+          const bool some = guard_lanes(warp, instruction, lanes);
+          if constexpr (Observed) count_instruction(warp, instruction, mask, lanes);
+          if (some) {
             warp.set_active(lanes);
             instruction.function(warp, instruction);
             warp.set_active(mask);
@@ -178,7 +185,11 @@ void run_warp(Warp& warp, uint64_t* counts) {
       }
 
       uint32_t lanes = mask;
-      if (!guard_lanes(warp, instruction, lanes)) {
+      const bool some = guard_lanes(warp, instruction, lanes);
+      if constexpr (Observed)  // a collective that lanes are missing for is not executed yet
+        if (!some || instruction.kind != Kind::aligned || lanes == ~0u)
+          count_instruction(warp, instruction, mask, lanes);
+      if (!some) {
         ++pc;
         continue;
       }
@@ -187,6 +198,7 @@ void run_warp(Warp& warp, uint64_t* counts) {
           pc = instruction.target;
           continue;
         }
+        if constexpr (Observed) count_divergence(warp);
         warp.groups.push_back({lanes, instruction.target});
         warp.groups.push_back({mask & ~lanes, pc + 1});
         mask = 0;
@@ -200,6 +212,7 @@ void run_warp(Warp& warp, uint64_t* counts) {
         flow.stay = instruction.kind == Kind::member ? run_member(warp, instruction, lanes)
                                                      : run_aligned(warp, instruction, lanes);
       }
+      if constexpr (Observed) count_blocked(warp);
       const uint32_t staying = flow.stay | (mask & ~lanes);
       if (staying == mask && !flow.yield) {
         warp.set_active(mask);
@@ -313,7 +326,8 @@ void Cluster::start(int64_t index) {
   const uint32_t size = machine->cluster_size;
   if (blocks.empty()) {
     blocks.resize(size);
-    counts.assign(machine->code.size(), 0);
+    counts.assign(machine->prepared->instructions.size(), 0);
+    start_counters(*this);
     for (uint32_t rank = 0; rank < size; ++rank) {
       blocks[rank].cluster = this;
       blocks[rank].machine = machine;
@@ -364,7 +378,10 @@ bool Cluster::run(uint64_t fuel) {
     Warp& warp = *ready[ready.size() == 1 ? 0 : random.below(static_cast<uint32_t>(ready.size()))];
     ++switches;
     const uint64_t before = warp.block->executed;
-    run_warp(warp, counts.data());
+    if (counters)
+      run_warp<true>(warp, counts.data());
+    else
+      run_warp<false>(warp, counts.data());
     spent += warp.block->executed - before + 1;
     if (warp.block->executed > budget) {
       Fault fault;

@@ -15,14 +15,19 @@ namespace {
 
 constexpr int kRows = 16;  // of a warp
 constexpr int kMaxColumns = 256;
-constexpr int kMaxDepth = 32;  // elements of K in one product
+constexpr int kMaxDepth = 32;         // elements of K in one product, of bits apart
+constexpr uint32_t kDepthBytes = 32;  // of K in one product
 
-enum class Element { f16, bf16, tf32, e4m3, e5m2 };
+enum class Element { f16, bf16, tf32, e4m3, e5m2, s8, u8, b1 };
+enum class Result { half, single, integer, saturated };
 
 struct Form {
   int columns, depth;
   Element a, b;
-  bool half_result, a_in_registers;
+  Result result;
+  bool a_in_registers;
+  bool half_result() const { return result == Result::half; }
+  bool integer() const { return result == Result::integer || result == Result::saturated; }
 };
 
 std::vector<Form>& forms() {
@@ -37,7 +42,7 @@ const Form& form_of(const Instruction& instruction) {
 int bytes_of(Element element) {
   return element == Element::tf32 ? 4 : element == Element::f16 || element == Element::bf16 ? 2 : 1;
 }
-int accumulators(const Form& form) { return form.columns / (form.half_result ? 4 : 2); }
+int accumulators(const Form& form) { return form.columns / (form.half_result() ? 4 : 2); }
 
 // ---- matrix descriptors
 
@@ -65,8 +70,10 @@ struct Layout {
       const uint32_t step_along = transposed ? stride : leading, step_across = transposed ? leading : stride;
       address = start + across % 8 * 16 + across / 8 * step_across + along / 16 * step_along;
     } else {
-      address = start + across % 8 * swizzle + across / 8 * stride + along / swizzle * leading +
-                along % swizzle / 16 * 16;
+      const auto shift =
+          static_cast<uint32_t>(__builtin_ctz(swizzle));  // a division would take most of the time
+      address = start + (across % 8 << shift) + across / 8 * stride + (along >> shift) * leading +
+                (along & (swizzle - 1)) / 16 * 16;
       address ^= (address >> 7 & (swizzle / 16 - 1)) << 4;
     }
     return address;
@@ -81,6 +88,10 @@ float element_value(Element element, const uint8_t* bytes) {
       return decoded<kE4m3>()[*bytes];
     case Element::e5m2:
       return decoded<kE5m2>()[*bytes];
+    case Element::s8:
+      return static_cast<int8_t>(*bytes);
+    case Element::u8:
+      return *bytes;
     case Element::tf32: {
       uint32_t bits;
       std::memcpy(&bits, bytes, 4);
@@ -109,10 +120,10 @@ void decode_chunk(Element element, const uint8_t* bytes, float* values) {
   for (int i = 0; i < 16 / size; ++i) values[i] = element_value(element, bytes + i * size);
 }
 
-// Calls f(row, k, address) for every 16 bytes of an operand of `rows` by `depth` elements.
+// Calls f(row, k, address) for every 16 bytes of an operand of `rows` rows. Bits are taken as bytes.
 template <class F>
-void each_chunk(const Layout& layout, uint32_t first_row, uint32_t rows, uint32_t depth, F f) {
-  const uint32_t per_chunk = 16 / layout.element;
+void each_chunk(const Layout& layout, uint32_t first_row, uint32_t rows, F f) {
+  const uint32_t per_chunk = 16 / layout.element, depth = kDepthBytes / layout.element;
   if (layout.transposed) {
     for (uint32_t k = 0; k < depth; ++k)
       for (uint32_t row = 0; row < rows; row += per_chunk) f(row, k, layout.chunk(first_row + row, k));
@@ -122,8 +133,8 @@ void each_chunk(const Layout& layout, uint32_t first_row, uint32_t rows, uint32_
   }
 }
 
-// ---- operands of an instruction: accumulators, A, B, scale-d, scale-a, scale-b, and for 16-bit types
-// transpositions
+// ---- operands of an instruction: accumulators, A, B, scale-d, of floats scale-a, scale-b, and for 16-bit
+// types transpositions
 
 struct Operands {
   const Operand *accumulator, *a, *b, *scale_d, *scale_a, *scale_b, *transpose_a, *transpose_b;
@@ -133,8 +144,8 @@ struct Operands {
     a = next, next += form.a_in_registers ? 4 : 1;
     b = next++;
     scale_d = next++;
-    scale_a = next++;
-    scale_b = next++;
+    scale_a = form.integer() ? nullptr : next++;
+    scale_b = form.integer() ? nullptr : next++;
     const bool transposable = bytes_of(form.a) == 2;
     transpose_a = transposable && !form.a_in_registers ? next++ : nullptr;
     transpose_b = transposable ? next++ : nullptr;
@@ -151,18 +162,62 @@ Layout layout_b(const MatrixProduct& p, const Form& form) {
 template <class F>
 void each_operand_chunk(const Warp& warp, const MatrixProduct& product, F f) {
   const Form& form = form_of(*product.instruction);
-  const auto depth = static_cast<uint32_t>(form.depth);
   const auto visit = [&](uint32_t, uint32_t, uint32_t address) { f(address); };
   if (!form.a_in_registers)
-    each_chunk(layout_a(product, form), static_cast<uint32_t>(warp.id % 4) * kRows, kRows, depth, visit);
-  each_chunk(layout_b(product, form), 0, static_cast<uint32_t>(form.columns), depth, visit);
+    each_chunk(layout_a(product, form), static_cast<uint32_t>(warp.id % 4) * kRows, kRows, visit);
+  each_chunk(layout_b(product, form), 0, static_cast<uint32_t>(form.columns), visit);
 }
 
-const std::vector<uint32_t>& chunks_of(const Warp& warp, const MatrixProduct& product) {
-  static thread_local std::vector<uint32_t> chunks;
-  chunks.clear();
-  each_operand_chunk(warp, product, [&](uint32_t address) { chunks.push_back(address); });
-  return chunks;
+// The bytes of an operand, as runs: of 16-byte pieces of the same 128 bytes that follow one another, those
+// that touch.
+void find_runs(const Layout& layout, uint32_t first_row, uint32_t rows, std::vector<SharedRun>& runs) {
+  runs.clear();
+  constexpr uint32_t kLine = 128, kPiece = 16;
+  uint32_t line = ~0u, pieces = 0;
+  const auto flush = [&] {
+    while (pieces) {
+      const auto first = static_cast<uint32_t>(__builtin_ctz(pieces));
+      const auto count = static_cast<uint32_t>(__builtin_ctz(~(pieces >> first)));
+      runs.push_back({line * kLine + first * kPiece, count * kPiece});
+      pieces &= ~(((1u << count) - 1) << first);
+    }
+  };
+  each_chunk(layout, first_row, rows, [&](uint32_t, uint32_t, uint32_t address) {
+    if (address / kLine != line) {
+      flush();
+      line = address / kLine;
+    }
+    pieces |= 1u << address % kLine / kPiece;
+  });
+  flush();
+}
+
+// The same tiles are read again and again, by several warps and in each turn of a ring.
+const std::vector<SharedRun>& runs_of(const Layout& layout, uint32_t first_row, uint32_t rows) {
+  struct Known {
+    uint64_t key[2] = {};
+    std::vector<SharedRun> runs;
+  };
+  constexpr int kKeptBits = 8;
+  static thread_local std::vector<Known> kept(size_t{1} << kKeptBits);
+  const uint64_t key[2] = {uint64_t{layout.start} << 36 | uint64_t{layout.leading} << 18 | layout.stride,
+                           uint64_t{first_row} << 48 | uint64_t{rows} << 32 | uint64_t{layout.swizzle} << 8 |
+                               uint64_t{layout.element} << 4 | (layout.transposed ? 3u : 1u)};
+  Known& known = kept[(key[0] ^ key[1] * 31) * 0x9e3779b97f4a7c15u >> (64 - kKeptBits)];
+  if (known.key[0] != key[0] || known.key[1] != key[1]) {
+    find_runs(layout, first_row, rows, known.runs);
+    known.key[0] = key[0], known.key[1] = key[1];
+  }
+  return known.runs;
+}
+
+// Calls f(runs) for each operand in shared memory.
+template <class F>
+void each_operand_run(const Warp& warp, const MatrixProduct& product, F f) {
+  const Form& form = form_of(*product.instruction);
+  if (!form.a_in_registers)
+    f(runs_of(layout_a(product, form), static_cast<uint32_t>(warp.id % 4) * kRows, kRows));
+  f(runs_of(layout_b(product, form), 0, static_cast<uint32_t>(form.columns)));
 }
 
 // ---- issue
@@ -197,9 +252,10 @@ void issue(Warp& warp, const Instruction& instruction) {
   if (!form.a_in_registers) product.descriptor_a = source_cells<uint64_t>(warp, *operands.a)[0];
   product.descriptor_b = source_cells<uint64_t>(warp, *operands.b)[0];
   product.accumulate = Source<bool>(warp, *operands.scale_d)[0];
-  const int32_t scale_a = source_cells<int32_t>(warp, *operands.scale_a)[0];
-  const int32_t scale_b = source_cells<int32_t>(warp, *operands.scale_b)[0];
-  product.sign = static_cast<float>(scale_a * scale_b);
+  const auto scale = [&](const Operand* operand) {
+    return operand ? source_cells<int32_t>(warp, *operand)[0] : 1;
+  };
+  product.sign = static_cast<float>(scale(operands.scale_a) * scale(operands.scale_b));
   product.transpose_a = operands.transpose_a && source_cells<int32_t>(warp, *operands.transpose_a)[0] != 0;
   product.transpose_b = operands.transpose_b && source_cells<int32_t>(warp, *operands.transpose_b)[0] != 0;
   for (const uint64_t descriptor : {product.descriptor_a, product.descriptor_b})
@@ -207,12 +263,16 @@ void issue(Warp& warp, const Instruction& instruction) {
       warp.fault(FaultKind::descriptor, 0, descriptor, Space::shared, 1);  // a base offset
 
   product.low = ~0u;
-  each_operand_chunk(warp, product, [&](uint32_t address) {
-    product.low = std::min(product.low, address);
-    product.high = std::max(product.high, address + 16);
-    check_shared_run(warp, *warp.block, address, 16, Access::read, -1);
+  each_operand_run(warp, product, [&](const std::vector<SharedRun>& runs) {
+    for (const SharedRun& run : runs) {
+      product.low = std::min(product.low, run.offset);
+      product.high = std::max(product.high, run.offset + run.bytes);
+      check_shared_run(warp, *warp.block, run.offset, run.bytes, Access::read, -1);
+    }
   });
-  if (warp.races) race_product(warp, chunks_of(warp, product), true);
+  if (warp.races)
+    each_operand_run(warp, product,
+                     [&](const std::vector<SharedRun>& runs) { race_product(warp, runs, true); });
   warp.products.push_back(product);
   ++warp.block->products_in_flight;
   lock_registers(warp, product);
@@ -220,8 +280,9 @@ void issue(Warp& warp, const Instruction& instruction) {
 
 // ---- computation
 
-struct Tile {
+union Tile {
   alignas(64) float d[kRows][kMaxColumns + 8];
+  int32_t n[kRows][kMaxColumns + 8];  // of integers
 };
 
 // Element (row, column) of D: register j of the pair of columns 8j.., row half h.
@@ -229,7 +290,7 @@ template <class F>
 void each_accumulator(const Form& form, F f) {
   for (int j = 0; j < form.columns / 8; ++j)
     for (int h = 0; h < 2; ++h)
-      if (form.half_result)
+      if (form.half_result())
         f(j * 2 + h, h * 8, j * 8);
       else
         f(j * 4 + h * 2, h * 8, j * 8);
@@ -237,18 +298,18 @@ void each_accumulator(const Form& form, F f) {
 
 void load_accumulators(const Warp& warp, const Form& form, const Operand* registers, Tile& tile) {
   each_accumulator(form, [&](int index, int row, int column) {
-    if (form.half_result) {
+    if (form.half_result()) {
       const Source<f16x2> cells(warp, registers[index]);
       for (int l = 0; l < kLanes; ++l) {
         tile.d[row + l / 4][column + l % 4 * 2] = cells[l].low;
         tile.d[row + l / 4][column + l % 4 * 2 + 1] = cells[l].high;
       }
     } else {
-      const float *even = source_cells<float>(warp, registers[index]),
-                  *odd = source_cells<float>(warp, registers[index + 1]);
+      const int32_t *even = source_cells<int32_t>(warp, registers[index]),
+                    *odd = source_cells<int32_t>(warp, registers[index + 1]);
       for (int l = 0; l < kLanes; ++l) {
-        tile.d[row + l / 4][column + l % 4 * 2] = even[l];
-        tile.d[row + l / 4][column + l % 4 * 2 + 1] = odd[l];
+        tile.n[row + l / 4][column + l % 4 * 2] = even[l];
+        tile.n[row + l / 4][column + l % 4 * 2 + 1] = odd[l];
       }
     }
   });
@@ -256,17 +317,17 @@ void load_accumulators(const Warp& warp, const Form& form, const Operand* regist
 
 void store_accumulators(const Warp& warp, const Form& form, const Operand* registers, const Tile& tile) {
   each_accumulator(form, [&](int index, int row, int column) {
-    if (form.half_result) {
+    if (form.half_result()) {
       uint32_t* cells = register_cells<uint32_t>(warp, registers[index]);
       for (int l = 0; l < kLanes; ++l)
         cells[l] = to_cell(f16x2{f16(tile.d[row + l / 4][column + l % 4 * 2]),
                                  f16(tile.d[row + l / 4][column + l % 4 * 2 + 1])});
     } else {
-      float *even = register_cells<float>(warp, registers[index]),
-            *odd = register_cells<float>(warp, registers[index + 1]);
+      int32_t *even = register_cells<int32_t>(warp, registers[index]),
+              *odd = register_cells<int32_t>(warp, registers[index + 1]);
       for (int l = 0; l < kLanes; ++l) {
-        even[l] = tile.d[row + l / 4][column + l % 4 * 2];
-        odd[l] = tile.d[row + l / 4][column + l % 4 * 2 + 1];
+        even[l] = tile.n[row + l / 4][column + l % 4 * 2];
+        odd[l] = tile.n[row + l / 4][column + l % 4 * 2 + 1];
       }
     }
   });
@@ -288,7 +349,7 @@ void read_a(const Warp& warp, const MatrixProduct& product, const Form& form, fl
     }
   } else {
     const Layout layout = layout_a(product, form);
-    each_chunk(layout, static_cast<uint32_t>(warp.id % 4) * kRows, kRows, static_cast<uint32_t>(form.depth),
+    each_chunk(layout, static_cast<uint32_t>(warp.id % 4) * kRows, kRows,
                [&](uint32_t row, uint32_t k, uint32_t address) {
                  float values[16];
                  decode_chunk(form.a, warp.block->shared.data() + address, values);
@@ -308,36 +369,96 @@ Vector read_vector(const float* p) {
   return v;
 }
 
+// Four rows at a time share what is read of B.
+typedef int32_t Integers __attribute__((vector_size(32)));
+constexpr int kShared = 4;
+
+void add_sums(const Form& form, int r, int n, const Vector (&sum)[kShared], Tile& tile) {
+  for (int i = 0; i < kShared; ++i) {
+    if (form.result == Result::saturated) {
+      for (int c = 0; c < 8; ++c) {
+        int32_t& d = tile.n[r + i][n + c];
+        const int64_t exact = int64_t{d} + static_cast<int32_t>(sum[i][c]);
+        d = static_cast<int32_t>(std::clamp<int64_t>(exact, INT32_MIN, INT32_MAX));
+      }
+    } else if (form.result == Result::integer) {  // a sum of so few products is exact in float
+      typedef uint32_t Wrapping __attribute__((vector_size(32)));
+      Wrapping d;
+      std::memcpy(&d, &tile.n[r + i][n], sizeof d);
+      d += reinterpret_cast<Wrapping>(__builtin_convertvector(sum[i], Integers));
+      std::memcpy(&tile.n[r + i][n], &d, sizeof d);
+    } else {
+      const Vector d = read_vector(&tile.d[r + i][n]) + sum[i];
+      std::memcpy(&tile.d[r + i][n], &d, sizeof d);
+    }
+  }
+}
+
+// The bytes of K of each row of an operand of bits.
+void read_bits(const Warp& warp, const Layout& layout, uint32_t first_row, uint32_t rows,
+               uint8_t (*bits)[kDepthBytes]) {
+  each_chunk(layout, first_row, rows, [&](uint32_t row, uint32_t k, uint32_t address) {
+    std::memcpy(bits[row] + k, warp.block->shared.data() + address, 16);
+  });
+}
+
+void add_bit_product(const Warp& warp, const MatrixProduct& product, const Form& form, Tile& tile) {
+  uint8_t a[kRows][kDepthBytes], b[kMaxColumns][kDepthBytes];
+  if (form.a_in_registers) {
+    const Operand* registers = Operands(*product.instruction, form).a;
+    for (int q = 0; q < 4; ++q) {
+      const uint32_t* cells = source_cells<uint32_t>(warp, registers[q]);
+      for (int l = 0; l < kLanes; ++l)
+        std::memcpy(&a[q % 2 * 8 + l / 4][q / 2 * 16 + l % 4 * 4], &cells[l], 4);
+    }
+  } else {
+    read_bits(warp, layout_a(product, form), static_cast<uint32_t>(warp.id % 4) * kRows, kRows, a);
+  }
+  read_bits(warp, layout_b(product, form), 0, static_cast<uint32_t>(form.columns), b);
+  for (int r = 0; r < kRows; ++r)
+    for (int n = 0; n < form.columns; ++n) {
+      uint32_t sum = 0;
+      for (size_t k = 0; k < kDepthBytes; k += 8) {
+        uint64_t left, right;
+        std::memcpy(&left, a[r] + k, 8);
+        std::memcpy(&right, b[n] + k, 8);
+        sum += static_cast<uint32_t>(__builtin_popcountll(left & right));
+      }
+      const uint32_t before = product.accumulate ? static_cast<uint32_t>(tile.n[r][n]) : 0;
+      tile.n[r][n] = static_cast<int32_t>(before + sum);
+    }
+}
+
 void add_product(const Warp& warp, const MatrixProduct& product, const Form& form, Tile& tile) {
+  if (form.a == Element::b1) return add_bit_product(warp, product, form, tile);
   alignas(64) float a[kRows][kMaxDepth];
   alignas(64) static thread_local float b[kMaxDepth][kMaxColumns + 8];
   read_a(warp, product, form, a);
   const Layout layout = layout_b(product, form);
-  each_chunk(layout, 0, static_cast<uint32_t>(form.columns), static_cast<uint32_t>(form.depth),
-             [&](uint32_t row, uint32_t k, uint32_t address) {
-               float values[16];
-               decode_chunk(form.b, warp.block->shared.data() + address, values);
-               for (uint32_t i = 0; i < 16 / layout.element; ++i)
-                 (layout.transposed ? b[k][row + i] : b[k + i][row]) = values[i];
-             });
+  each_chunk(layout, 0, static_cast<uint32_t>(form.columns), [&](uint32_t row, uint32_t k, uint32_t address) {
+    alignas(64) float values[16];
+    decode_chunk(form.b, warp.block->shared.data() + address, values);
+    const uint32_t count = 16 / layout.element;
+    if (layout.transposed)
+      std::memcpy(&b[k][row], values, count * sizeof(float));
+    else
+      for (uint32_t i = 0; i < count; ++i) b[k + i][row] = values[i];
+  });
   if (!product.accumulate)
     for (auto& row : tile.d) std::memset(row, 0, sizeof(float) * static_cast<size_t>(form.columns));
-  for (int r = 0; r < kRows; r += 4)  // four rows at a time share what is read of B
+  for (int r = 0; r < kRows; r += kShared)
     for (int n = 0; n < form.columns; n += 8) {
-      Vector sum[4] = {};
+      Vector sum[kShared] = {};
       for (int k = 0; k < form.depth; ++k) {
         const Vector row = read_vector(&b[k][n]);
-        for (int i = 0; i < 4; ++i) sum[i] += row * a[r + i][k];
+        for (int i = 0; i < kShared; ++i) sum[i] += row * a[r + i][k];
       }
-      for (int i = 0; i < 4; ++i) {
-        const Vector d = read_vector(&tile.d[r + i][n]) + sum[i];
-        std::memcpy(&tile.d[r + i][n], &d, sizeof d);
-      }
+      add_sums(form, r, n, sum, tile);
     }
 }
 
 bool same_accumulators(const Form& f, const Operand* x, const Form& g, const Operand* y) {
-  if (f.columns != g.columns || f.half_result != g.half_result || f.half_result) return false;
+  if (f.columns != g.columns || f.result != g.result || f.half_result()) return false;
   return std::equal(x, x + accumulators(f), y,
                     [](const Operand& a, const Operand& b) { return a.slot == b.slot; });
 }
@@ -375,7 +496,8 @@ void compute(Warp& warp, uint32_t limit) {
     }
     if (warp.races) {  // reading lasts until now
       const int32_t pc = std::exchange(warp.pc, product.pc);
-      race_product(warp, chunks_of(warp, product), false);
+      each_operand_run(warp, product,
+                       [&](const std::vector<SharedRun>& runs) { race_product(warp, runs, false); });
       warp.pc = pc;
     }
     add_product(warp, product, next, tile);
@@ -451,15 +573,16 @@ bool defer_or_check(Warp& warp, const Instruction& instruction, uint32_t lanes) 
 
 namespace {
 
-void add_products(Table& table, Element a, Element b, int depth, bool half_result, const std::string& types) {
+void add_products(Table& table, Element a, Element b, int depth, Result result, const std::string& types) {
   const bool transposable = bytes_of(a) == 2;
   for (int n = 8; n <= kMaxColumns; n += 8)
     for (const bool from_registers : {false, true}) {
-      const Form form{n, depth, a, b, half_result, from_registers};
+      const Form form{n, depth, a, b, result, from_registers};
+      if (form.integer() && n % 16 && n != 8 && n != 24) continue;  // integers have fewer shapes
       const std::string name =
           "wgmma.mma_async.sync.aligned.m64n" + std::to_string(n) + "k" + std::to_string(depth) + types;
-      std::string signature =
-          "U" + std::to_string(accumulators(form)) + (from_registers ? "w4" : "d") + "dpww";
+      std::string signature = "U" + std::to_string(accumulators(form)) + (from_registers ? "w4" : "d") +
+                              (form.integer() ? "dp" : "dpww");
       if (transposable) signature += from_registers ? "w" : "ww";
       table.add_aligned(name + (from_registers ? ".rs" : ""), signature, issue,
                         static_cast<int>(forms().size()));
@@ -471,16 +594,24 @@ void add_products(Table& table, Element a, Element b, int depth, bool half_resul
 
 void add_wgmma_operations(Table& table) {
   forms().clear();
-  add_products(table, Element::bf16, Element::bf16, 16, false, ".f32.bf16.bf16");
-  add_products(table, Element::f16, Element::f16, 16, false, ".f32.f16.f16");
-  add_products(table, Element::f16, Element::f16, 16, true, ".f16.f16.f16");
-  add_products(table, Element::tf32, Element::tf32, 8, false, ".f32.tf32.tf32");
+  add_products(table, Element::bf16, Element::bf16, 16, Result::single, ".f32.bf16.bf16");
+  add_products(table, Element::f16, Element::f16, 16, Result::single, ".f32.f16.f16");
+  add_products(table, Element::f16, Element::f16, 16, Result::half, ".f16.f16.f16");
+  add_products(table, Element::tf32, Element::tf32, 8, Result::single, ".f32.tf32.tf32");
   const std::pair<Element, const char*> tiny[] = {{Element::e4m3, ".e4m3"}, {Element::e5m2, ".e5m2"}};
   for (const auto& [a, a_name] : tiny)
     for (const auto& [b, b_name] : tiny) {
-      add_products(table, a, b, 32, false, std::string(".f32") + a_name + b_name);
-      add_products(table, a, b, 32, true, std::string(".f16") + a_name + b_name);
+      add_products(table, a, b, 32, Result::single, std::string(".f32") + a_name + b_name);
+      add_products(table, a, b, 32, Result::half, std::string(".f16") + a_name + b_name);
     }
+  const std::pair<Element, const char*> bytes[] = {{Element::s8, ".s8"}, {Element::u8, ".u8"}};
+  for (const auto& [a, a_name] : bytes)
+    for (const auto& [b, b_name] : bytes) {
+      const std::string types = std::string(".s32") + a_name + b_name;
+      add_products(table, a, b, 32, Result::integer, types);
+      add_products(table, a, b, 32, Result::saturated, types + ".satfinite");
+    }
+  add_products(table, Element::b1, Element::b1, 256, Result::integer, ".s32.b1.b1.and.popc");
   table.add_aligned("wgmma.fence.sync.aligned", "", nothing);
   table.add_aligned("wgmma.commit_group.sync.aligned", "", commit);
   table.add_aligned("wgmma.wait_group.sync.aligned", "w", wait_group);
