@@ -759,7 +759,7 @@ def _tensor_text(rank: int, nbytes: int, opcode: str, load: bool) -> str:
         @%first fence.mbarrier_init.release.cluster;
         bar.sync 0;
         @!%first bra GO;
-        prefetch.param.tensormap [map];
+        prefetch.param.tensormap [map]; prefetch.tensormap [%m];
         cp.async.bulk.prefetch.tensor.{rank}d.L2.global.tile [%m, {{{coordinates}}}];
         mbarrier.arrive.expect_tx.shared::cta.b64 _, [bar], {nbytes};
         mov.b16 %rank, 1;
@@ -855,7 +855,11 @@ def _box_case(
     operations = [opcode.replace("shared::cta", "shared")]
     rank = len(corner)
     if name.startswith("load"):
-        operations += [f"cp.async.bulk.prefetch.tensor.{rank}d.L2.global.tile", "prefetch.param.tensormap"]
+        operations += [
+            f"cp.async.bulk.prefetch.tensor.{rank}d.L2.global.tile",
+            "prefetch.param.tensormap",
+            "prefetch.tensormap",
+        ]
     else:
         operations += ["cp.async.bulk.commit_group", "cp.async.bulk.wait_group", "cp.async.bulk.wait_group.read"]
     return Case(name, operations, Kernel(text, 1, 64, arguments), [images[1], arrays[1]])

@@ -227,11 +227,8 @@ def compare_case(case: Case, emulated: list[Array], device: list[Array]) -> dict
 # ----------------------------------------------------------------------------------------------------------- execution
 
 
-def run_batch(
-    batch_forms: list[Form], count: int, seed: int, machine: Machine, emulated: Machine, done: set[str]
-) -> Iterator[dict[str, Any]]:
+def run_batch(left: list[Form], count: int, seed: int, machine: Machine, emulated: Machine) -> Iterator[dict[str, Any]]:
     """Records of forms with the same operands; those that the assembler of the device refuses are left out."""
-    left = [form for form in batch_forms if key_of(form) not in done]
     while left:
         arrays = operands_of(left[0], count, seed)
         batch = batch_of(left, arrays)
@@ -243,7 +240,7 @@ def run_batch(
             if not refused and len(left) > 1:  # it does not say where: look in halves
                 half = len(left) // 2
                 for part in (left[:half], left[half:]):
-                    yield from run_batch(part, count, seed, machine, emulated, done)
+                    yield from run_batch(part, count, seed, machine, emulated)
                 return
             for form, message in refused or [(left[0], str(refusal))]:
                 yield refusal_record(form, "rejected", message)
@@ -258,7 +255,7 @@ def run_batch(
                 return
             half = len(left) // 2
             for part in (left[:half], left[half:]):
-                yield from run_batch(part, count, seed, machine, emulated, done)
+                yield from run_batch(part, count, seed, machine, emulated)
             return
         for place, form in enumerate(left):
             yield compare_form(form, arrays, batch.outputs(place, known), batch.outputs(place, device))
@@ -286,12 +283,20 @@ def refused_forms(batch: Batch, refusal: Rejected) -> list[tuple[Form, str]]:
     return list(found.values())
 
 
-def run_group(name: str, count: int, size: int, machine: Machine, done: set[str]) -> Iterator[dict[str, Any]]:
-    """Records of a group, a line before each piece that says what is running; ``done`` is left out."""
+def run_group(
+    name: str, count: int, size: int, machine: Machine, done: set[str], alone: set[str]
+) -> Iterator[dict[str, Any]]:
+    """Records of a group, a line before each piece that says what is running; ``done`` is left out.
+
+    Forms of ``alone`` get a kernel of their own.
+    """
     emulated = Emulated()
     if name not in GROUPS:
         for batch_forms in form_groups(name):
-            yield from run_batch(batch_forms, count, 1, machine, emulated, done)
+            left = [form for form in batch_forms if key_of(form) not in done]
+            single = [[form] for form in left if key_of(form) in alone]
+            for part in [[form for form in left if key_of(form) not in alone], *single]:
+                yield from run_batch(part, count, 1, machine, emulated)
         return
     for case in cases(name, size):
         if case.name in done:
@@ -314,10 +319,12 @@ def run_group(name: str, count: int, size: int, machine: Machine, done: set[str]
 def work(options: argparse.Namespace) -> None:
     """A process of its own: records of one group, a line of JSON each."""
     machine: Machine = Cuda() if options.machine == "cuda" else Emulated()
-    done = set(json.loads(Path(options.done).read_text())) if options.done else set()
+    plan = json.loads(Path(options.plan).read_text()) if options.plan else {"done": [], "alone": []}
     with Path(options.out).open("a") as out:
         try:
-            for record in run_group(options.group, options.count, options.size, machine, done):
+            for record in run_group(
+                options.group, options.count, options.size, machine, set(plan["done"]), set(plan["alone"])
+            ):
                 out.write(json.dumps(record) + "\n")
                 out.flush()
         except Exception as error:
@@ -333,12 +340,12 @@ def supervise(name: str, options: argparse.Namespace, folder: Path) -> list[dict
     """All records of a group, in as many processes as it takes. What ends a process is tried alone, then given up."""
     records: dict[str, dict[str, Any]] = {}
     lines = folder / f"{name.replace(' ', '_')}.jsonl"
-    given_up: set[str] = set()
-    for _ in range(12):
-        finished = folder / f"{lines.stem}.done.json"
-        finished.write_text(json.dumps([*records, *given_up]))
+    alone: set[str] = set()
+    for _ in range(40):
+        plan = folder / f"{lines.stem}.plan.json"
+        plan.write_text(json.dumps({"done": [*records], "alone": [*alone]}))
         lines.unlink(missing_ok=True)
-        arguments = ["work", "--group", name, "--out", str(lines), "--done", str(finished)]
+        arguments = ["work", "--group", name, "--out", str(lines), "--plan", str(plan)]
         arguments += ["--count", str(options.count), "--size", str(options.size), "--machine", options.machine]
         message = ""
         try:
@@ -370,9 +377,10 @@ def supervise(name: str, options: argparse.Namespace, folder: Path) -> list[dict
                 "count": 0,
             }
             break
-        # the launch had all of them in one kernel: none of them has a result
+        if len(suspects) > 1:  # one of them spoilt the kernel of all
+            alone.update(suspects)
+            continue
         for key in suspects:
-            given_up.add(key)
             operation, _, body = key.partition(" | ")
             records[key] = {
                 "operation": operation,
@@ -525,7 +533,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     commands.choices["run"].add_argument("--timeout", type=float, default=150)
     commands.choices["run"].add_argument("--only", action="append", help="groups whose names contain this")
     commands.choices["work"].add_argument("--group", required=True)
-    commands.choices["work"].add_argument("--done")
+    commands.choices["work"].add_argument("--plan", help="a JSON file of what is done, and of what must run alone")
     command = commands.add_parser("report")
     command.add_argument("json")
     command.add_argument("--out", default="reports/differential.md")

@@ -451,7 +451,7 @@ def _clock(operation: str) -> list[Form]:
 
 
 _EFFECTLESS = re.compile(
-    r"prefetch.*|prefetchu.*|applypriority.*|nanosleep.*|fence.*|griddepcontrol.*|bar\.warp\.sync|pmevent|nop|bra|bra\.uni"
+    r"prefetch(?!.*tensormap).*|prefetchu.*|applypriority.*|nanosleep.*|fence.*|griddepcontrol.*|bar\.warp\.sync|pmevent|nop|bra|bra\.uni"
     r"|cp\.async\.bulk\.prefetch\.L2\.global"
 )
 
