@@ -4,7 +4,8 @@
     python tests/emulator/differential.py report differential.json      writes reports/differential.md
 
 Work is cut into groups, each in a process of its own, so that a launch that ruins the CUDA context costs only what it
-was about: the group goes on behind it in a fresh process. ``--machine emulator`` compares the emulator with itself.
+was about: the group goes on behind it in a fresh process. ``--machine emulator`` compares the emulator with itself,
+``--machine assembled`` as well, but only what ptxas accepts.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ import memory_forms
 from batches import Batch, batch_of, grouped, operands_of
 from cases import GROUPS, Case, cases
 from forms import Array, Form, Near
-from machines import Cuda, Emulated, Machine, Rejected
+from machines import Assembled, Cuda, Emulated, Machine, Rejected
 from softfloat import BF16, F16, Format
 
 from workbench.emulator import _engine
@@ -38,6 +39,7 @@ from workbench.emulator import _engine
 LANES, MEMORY = "lanes", "memory"
 LANE_PARTS, MEMORY_PARTS = 24, 6
 BATCH = 32
+MACHINES: dict[str, Callable[[], Machine]] = {"cuda": Cuda, "emulator": Emulated, "assembled": Assembled}
 EXACT = 4096
 """Operands for which an approximation is also compared with the exact result."""
 
@@ -318,7 +320,7 @@ def run_group(
 
 def work(options: argparse.Namespace) -> None:
     """A process of its own: records of one group, a line of JSON each."""
-    machine: Machine = Cuda() if options.machine == "cuda" else Emulated()
+    machine: Machine = MACHINES[options.machine]()
     plan = json.loads(Path(options.plan).read_text()) if options.plan else {"done": [], "alone": []}
     with Path(options.out).open("a") as out:
         try:
@@ -528,7 +530,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         command.add_argument(
             "--size", type=int, default=16, help="how many times the data of a test in launches of warps"
         )
-        command.add_argument("--machine", choices=("cuda", "emulator"), default="cuda")
+        command.add_argument("--machine", choices=[*MACHINES], default="cuda")
     commands.choices["run"].add_argument("--jobs", type=int, default=12)
     commands.choices["run"].add_argument("--timeout", type=float, default=150)
     commands.choices["run"].add_argument("--only", action="append", help="groups whose names contain this")
