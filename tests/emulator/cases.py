@@ -321,8 +321,8 @@ def contended_atomics(size: int, rng: np.random.Generator) -> Iterator[Case]:
 # -------------------------------------------------------------------------------------------------------- small tiles
 
 
-def _vector(name: str, count: int) -> str:
-    return "{" + ", ".join(f"%{name}{n}" for n in range(count)) + "}"
+def _vector(name: str, count: int, first: int = 0) -> str:
+    return "{" + ", ".join(f"%{name}{n}" for n in range(first, first + count)) + "}"
 
 
 def tile_moves(size: int, rng: np.random.Generator) -> Iterator[Case]:
@@ -646,6 +646,8 @@ def _warpgroup_case(
     tail = f", {signs[0]}, {signs[1]}"
     if a in ("f16", "bf16"):
         tail += f", {int(right_transposed)}" if registers else f", {int(left_transposed)}, {int(right_transposed)}"
+    wide = 2 if half else 4  # registers loaded and stored at once
+    step = f"v{wide}"
     pieces, operations, wanted, sizes = [], [], [], []
     offset = 0
     for width in widths:
@@ -654,11 +656,13 @@ def _warpgroup_case(
         operations.append(name + (".rs" if registers else ""))
         vector = _vector("d", count)
         pieces.append(
-            " ".join(f"ld.global.b32 %d{n}, [%pd+{4 * n}];" for n in range(count))
+            " ".join(f"ld.global.{step}.b32 {_vector('d', wide, n)}, [%pd+{4 * n}];" for n in range(0, count, wide))
             + "wgmma.fence.sync.aligned;"
             + f"{name} {vector}, {_vector('a', 4) if registers else '%da'}, %db, {'%keep'}{tail};"
             + "wgmma.commit_group.sync.aligned; wgmma.wait_group.sync.aligned 0;"
-            + " ".join(f"st.global.b32 [%px+{offset + 4 * n}], %d{n};" for n in range(count))
+            + " ".join(
+                f"st.global.{step}.b32 [%px+{offset + 4 * n}], {_vector('d', wide, n)};" for n in range(0, count, wide)
+            )
         )
         wanted.append(exact[places][:, : width // 2])
         sizes.append(scale[places][:, : width // 2])
