@@ -203,8 +203,9 @@ class _Failed(Exception):
     """Tells Hypothesis that a problem failed; the evidence is in the session."""
 
 
-UNSHRINKABLE = (Verdict.COMPILE_ERROR, Verdict.WEAK_CHECK)
-"""Verdicts that are not about one problem: a smaller one would say the same, and trying again too."""
+UNSHRINKABLE = (Verdict.COMPILE_ERROR, Verdict.WEAK_CHECK, Verdict.TIMEOUT)
+"""Verdicts for which neither a smaller problem is sought nor the same one tried again: the first two are not about one
+problem, and every try of the third would last until the deadline."""
 
 
 class _Unsupported(Exception):
@@ -268,8 +269,8 @@ class _Session:
         if failure:
             self.failures[problem] = self.last = failure
             self.give_up = min(self.give_up, time.monotonic() + SHRINK_SECONDS)
-            if failure.verdict in UNSHRINKABLE or getattr(self.device, "lost", False):
-                self.give_up = 0.0  # a smaller problem would say the same, or nothing at all
+            if failure.verdict in UNSHRINKABLE:
+                self.give_up = 0.0
             raise _Failed
 
 
@@ -300,7 +301,7 @@ def verify(
             _draw(_problems(stage, device.name), session.try_problem, 2 * session.wanted, seed)
     except (_Failed, _Unsupported):
         pass  # the session knows
-    if session.last and session.last.verdict not in UNSHRINKABLE and not getattr(device, "lost", False):
+    if session.last and session.last.verdict not in UNSHRINKABLE:
         again, _ = run_problem(stage, device, operation.problem.parse(session.last.problem), twice=True)
         if again is None:
             session.last.message += " (not every time: the same problem then passed)"

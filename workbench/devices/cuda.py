@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -22,26 +22,46 @@ Source: NVIDIA H100 Tensor Core GPU Architecture whitepaper, table of throughput
 """
 
 
+VERDICTS = {
+    700: Verdict.ILLEGAL_ACCESS,  # cudaErrorIllegalAddress
+    702: Verdict.TIMEOUT,  # cudaErrorLaunchTimeout
+    710: Verdict.ASSERTION,  # cudaErrorAssert
+    714: Verdict.ILLEGAL_ACCESS,  # cudaErrorHardwareStackError
+    715: Verdict.TRAP,  # cudaErrorIllegalInstruction
+    716: Verdict.MISALIGNED,  # cudaErrorMisalignedAddress
+    717: Verdict.ILLEGAL_ACCESS,  # cudaErrorInvalidAddressSpace
+    718: Verdict.ILLEGAL_ACCESS,  # cudaErrorInvalidPc
+}
+"""What the errors of a running kernel are called; any other is a LAUNCH_ERROR."""
+
+
+def require_gpu() -> None:
+    """Raises DeviceUnavailable where there is no CUDA device that CuPy can use. Creates no CUDA context."""
+    try:
+        import cupy
+
+        count = cupy.cuda.runtime.getDeviceCount()
+    except ImportError:
+        raise DeviceUnavailable(
+            "CuPy is not installed; install it with: pip install 'kernel-workbench[cuda13]'"
+        ) from None
+    except Exception as error:
+        raise DeviceUnavailable(
+            f"no CUDA device can be used here ({error}); use --device emulator, or install an NVIDIA driver"
+        ) from None
+    if count == 0:
+        raise DeviceUnavailable("the CUDA driver sees no device; use --device emulator")
+
+
 class CudaDevice:
     """The current CUDA device. Raises DeviceUnavailable where there is none that CuPy can use."""
 
     name = "cuda"
 
     def __init__(self) -> None:
-        try:
-            import cupy
+        require_gpu()
+        import cupy
 
-            count = cupy.cuda.runtime.getDeviceCount()
-        except ImportError:
-            raise DeviceUnavailable(
-                "CuPy is not installed; install it with: pip install 'kernel-workbench[cuda13]'"
-            ) from None
-        except Exception as error:
-            raise DeviceUnavailable(
-                f"no CUDA device can be used here ({error}); use --device emulator, or install an NVIDIA driver"
-            ) from None
-        if count == 0:
-            raise DeviceUnavailable("the CUDA driver sees no device; use --device emulator")
         self._cupy = cupy
         self._modules: dict[str, Any] = {}
         self._lost: str | None = None
@@ -101,16 +121,17 @@ class CudaDevice:
             self._cupy.cuda.runtime.deviceSynchronize()
         except Exception as error:
             self._lost = str(error)
-            raise Fault(Verdict.LAUNCH_ERROR, f"the launch failed on the device: {error}") from None
+            verdict = VERDICTS.get(getattr(error, "status", 0), Verdict.LAUNCH_ERROR)
+            raise Fault(verdict, f"the launch failed on the device: {error}") from None
 
     @property
     def lost(self) -> bool:
         """Whether an earlier failure has made the CUDA context of this process unusable."""
         return self._lost is not None
 
-    def empty_like(self, buffer: Any) -> Any:
-        """Fresh device memory as large as `buffer`, every byte 0xff (NaN in all floating-point types)."""
-        return self._cupy.full_like(buffer, 0xFF)
+    def filled(self, nbytes: int) -> Any:
+        """Fresh device memory, every byte 0xff."""
+        return self._cupy.full(nbytes, 0xFF, self._cupy.uint8)
 
     def bind(
         self,
@@ -186,15 +207,44 @@ class CudaPlan:
 
     def run(self) -> None:
         self.enqueue()
+        self.wait()
+
+    def wait(self) -> None:
+        """Wait for what was enqueued and look at the red zones. Raises Fault."""
         self._device.synchronize()
         for name, memory in self._guarded.items():
             guards.check(name, self.arrays[name], memory)
 
+    def refill(self, storage: Mapping[str, np.ndarray[Any, Any]]) -> None:
+        for name, buffer in self.buffers.items():
+            buffer.set((storage[name] if name in storage else self.arrays[name].poisoned()).view(np.uint8))
+
+    def poison(self) -> None:
+        """Forget every output: they hold NaN again."""
+        for name, buffer in self.buffers.items():
+            if self.arrays[name].output:
+                buffer.fill(0xFF)
+
+    def apply(self, function: Callable[..., Any], *arguments: Any, seconds: float) -> Any:
+        """`function(self, *arguments)`; a device in another process calls it there."""
+        return function(self, *arguments)
+
+    def filled_like(self, name: str) -> Any:
+        """Device memory as large as an array, for another's answer; every byte is 0xff, NaN in all float types."""
+        return self._device.filled(self.arrays[name].nbytes)
+
     def read(self, name: str) -> np.ndarray[Any, Any]:
-        host: np.ndarray[Any, Any] = self.buffers[name].get()
-        return host.view(self.arrays[name].dtype.numpy)
+        return self.host(name, self.buffers[name])
+
+    def host(self, name: str, buffer: Any) -> np.ndarray[Any, Any]:
+        """A copy of device memory that holds the storage of an array."""
+        values: np.ndarray[Any, Any] = buffer.get()
+        return values.view(self.arrays[name].dtype.numpy)
 
     def close(self) -> None:
+        if not self._device.lost:
+            for memory in self._guarded.values():  # the next to get this memory finds no answer in it
+                memory.fill(0xFF)
         self.buffers.clear()
         self._guarded.clear()
         self._launches.clear()

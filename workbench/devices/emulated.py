@@ -89,9 +89,18 @@ class _EmulatedPlan:
             allocation = self._memory.allocate(
                 array.nbytes, name, element_size=array.dtype.itemsize, shape=(array.storage_elements,)
             )
-            if not array.output:
-                self._memory.write(allocation, storage[name])
             self._allocations[name] = allocation
+        self._fill(storage)
+
+    def _fill(self, storage: Mapping[str, np.ndarray[Any, Any]]) -> None:
+        for name, array in self._arrays.items():
+            if not array.output:
+                self._memory.write(self._allocations[name], storage[name])
+
+    def refill(self, storage: Mapping[str, np.ndarray[Any, Any]]) -> None:
+        for name in self._arrays:
+            self._memory.forget(self._allocations[name])
+        self._fill(storage)
 
     def _argument(self, argument: Argument) -> Any:
         if isinstance(argument, str):
