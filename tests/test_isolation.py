@@ -5,6 +5,7 @@ The device in the worker process is a fake one that misbehaves in earnest; the p
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import itertools
 import os
@@ -37,9 +38,11 @@ def isolated() -> Iterator[Open]:
     """A misbehaving device in a process of its own, which ends with the test."""
     opened: list[IsolatedDevice] = []
 
-    def open_(behaviour: Callable[[], None] | None = None, least_seconds: float = 0.5) -> IsolatedDevice:
+    def open_(
+        behaviour: Callable[[], None] | None = None, least_seconds: float = 0.5, name: str = "emulator"
+    ) -> IsolatedDevice:
         behaviours = {"1_naive.cu": behaviour} if behaviour else {}
-        opened.append(IsolatedDevice(functools.partial(fakes.MisbehavingDevice, behaviours), least_seconds))
+        opened.append(IsolatedDevice(functools.partial(fakes.MisbehavingDevice, behaviours, name), least_seconds))
         return opened[-1]
 
     yield open_
@@ -81,7 +84,7 @@ def test_a_launch_that_never_comes_back_is_a_verdict_and_the_next_stage_fares_as
     assert outcome.failure.problem.startswith("n=")
     if verdict is Verdict.TIMEOUT:
         assert time.monotonic() - started < device.least_seconds + 5
-    after, alone = (verify(d, "vector_add:vectorized") for d in (device, fakes.MisbehavingDevice({})))
+    after, alone = (verify(d, "vector_add:vectorized") for d in (device, fakes.MisbehavingDevice({}, "emulator")))
     after.seconds = alone.seconds
     assert after == alone
     assert after.verdict is Verdict.PASS
@@ -105,6 +108,24 @@ def test_a_lost_context_is_replaced_even_though_the_process_lives(isolated: Open
     assert not device.worker.alive()
 
 
+def test_a_failure_on_a_gpu_is_replayed_in_the_emulator(
+    isolated: Open, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (stage,) = registry.select(["vector_add:naive"])
+    source = tmp_path / "1_naive.cu"
+    source.write_text(stage.path.read_text().replace("i < n", "i <= n"))
+    monkeypatch.setattr(harness, "SHRINK_SECONDS", 0.0)
+    planted = dataclasses.replace(stage, source=str(source))
+    outcome = harness.verify(planted, isolated(fakes.access_illegally, name="cuda"), examples=5, seed=0)
+    assert outcome.verdict is Verdict.ILLEGAL_ACCESS
+    assert outcome.failure is not None
+    assert "the emulator, on the same problem: out_of_bounds" in outcome.failure.message
+    assert "1_naive.cu:" in outcome.failure.message
+    right = harness.verify(stage, isolated(fakes.access_illegally, name="cuda"), examples=5, seed=0)
+    assert right.failure is not None
+    assert "the emulator finds nothing wrong with the same problem" in right.failure.message
+
+
 def test_the_deadline_grows_with_the_work(isolated: Open) -> None:
     (stage,) = registry.select(["gemm:naive"])
     tiny, large = (stage.plan(registry.operations()["gemm"].problem.parse(p)) for p in ("1x1x1", "8192x8192x8192"))
@@ -113,22 +134,30 @@ def test_the_deadline_grows_with_the_work(isolated: Open) -> None:
 
 
 def test_a_worker_killed_at_random_moments_changes_no_verdict(isolated: Open) -> None:
-    device, done, kills = isolated(least_seconds=20), threading.Event(), 0
+    device, done, kills, progress = isolated(least_seconds=60), threading.Event(), 0, itertools.count()
+    (stage,) = registry.select(["vector_add:naive"])
     rng = random.Random(0)
+    solved = 0
 
     def kill_now_and_then() -> None:  # and not twice over the same problem, which would be a crash
         nonlocal kills
-        while not done.wait(rng.uniform(0.5, 0.8)):
-            if device.worker.alive():
+        before = 0
+        while not done.wait(rng.uniform(0.02, 0.2)):
+            if device.worker.alive() and solved > before + 1:
+                before = solved
                 kills += 1
                 os.kill(device.worker.pid or 0, signal.SIGKILL)
+
+    def on_problem(count: int) -> None:
+        nonlocal solved
+        solved = next(progress)
 
     killer = threading.Thread(target=kill_now_and_then)
     killer.start()
     outcomes = []
     try:
-        while kills < 3:
-            outcomes.append(verify(device, examples=30))
+        while kills < 4:
+            outcomes.append(harness.verify(stage, device, examples=30, seed=0, on_problem=on_problem))
     finally:
         done.set()
         killer.join()

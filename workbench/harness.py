@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import time
+import traceback
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -14,10 +15,10 @@ import hypothesis
 import numpy as np
 from hypothesis import HealthCheck, Phase
 
-from . import forensics, registry
+from . import forensics, integrity, registry, replay
 from .comparison import Comparison, accepts, compare
-from .compiler import CompileError, compile_source
-from .devices import Device, Fault
+from .compiler import CompileError, CompilerUnavailable, compile_source
+from .devices import BoundPlan, Device, Fault
 from .launch import Array
 from .operation import Arrays, Operation, Problem, Stage, Tier
 from .results import Agreement, Failure, Verdict, Verification
@@ -105,13 +106,28 @@ def _written_padding(array: Array, storage: np.ndarray[Any, Any]) -> int:
     return int((~untouched).sum())
 
 
+def _bind(stage: Stage[Any], device: Device, case: Case, order: int) -> BoundPlan:
+    """The stage's launches on fresh memory that is no better aligned than the stage asks for.
+
+    Raises CompileError, and Fault, also for what the stage's own Python code raises.
+    """
+    try:
+        compiled = compile_source(stage.path, stage.defines(case.problem))
+        plan = dataclasses.replace(stage.plan(case.problem), alignment=stage.alignment)
+    except (CompileError, CompilerUnavailable, OSError, MemoryError):
+        raise
+    except Exception:
+        trace = traceback.format_exc(limit=-1).strip()
+        raise Fault(Verdict.LAUNCH_ERROR, f"the declaration of the stage does not give a launch:\n{trace}") from None
+    return device.bind(compiled, plan, case.arrays, case.storage(), case.problem.seed + order)
+
+
 def solve(stage: Stage[Any], device: Device, case: Case, order: int = 0) -> Arrays:
     """The storage of every array after the stage has run on the case's inputs. Raises CompileError and Fault.
 
     Another `order` has the warps run in another order, where the device can choose.
     """
-    compiled = compile_source(stage.path, stage.defines(case.problem))
-    bound = device.bind(compiled, stage.plan(case.problem), case.arrays, case.storage(), case.problem.seed + order)
+    bound = _bind(stage, device, case, order)
     try:
         bound.run()
         return {name: bound.read(name) for name in case.arrays}
@@ -125,7 +141,8 @@ def run_problem(
     """Solve one problem and judge the outcome: the failure or None, and the worst error / bound.
 
     `twice`: a right answer is asked for again, on fresh memory, and has to be the same (unless the stage says it is not
-    deterministic). Raises CompilerUnavailable; everything that is the stage's fault is in the failure.
+    deterministic), and then one for other inputs in that memory. Raises CompilerUnavailable; everything that is the
+    stage's fault is in the failure.
     """
     return run_case(stage, device, Case.of(problem), twice=twice)
 
@@ -144,7 +161,7 @@ def run_case(stage: Stage[Any], device: Device, case: Case, *, twice: bool = Fal
         if failure is None and (changed := case.changed_inputs(after)):
             message = f"the kernel wrote to its input {', '.join(changed)}"
             failure = Failure(Verdict.INPUT_CHANGED, str(problem), message, "")
-        if failure is None and twice and stage.deterministic:
+        if failure is None and twice:
             failure = _repeat(stage, device, case, after)
     if failure:
         failure.replay = f"workbench verify {stage.spec} --device {device.name} --problem '{problem}'"
@@ -152,11 +169,35 @@ def run_case(stage: Stage[Any], device: Device, case: Case, *, twice: bool = Fal
 
 
 def _repeat(stage: Stage[Any], device: Device, case: Case, first: Arrays) -> Failure | None:
-    """Solve a case once more and compare the bits of the outputs."""
+    """Solve a case once more on fresh memory, and then another one with its inputs in the same memory."""
+    when = "when launched a second time"
     try:
-        second = solve(stage, device, case, order=1)
+        bound = _bind(stage, device, case, order=1)
+        try:
+            bound.run()
+            second = {name: bound.read(name) for name in case.arrays}
+            if stage.deterministic and (failure := _difference(case, first, second)):
+                return failure
+            when = "when launched on other inputs in the same memory"
+            other = Case.of(dataclasses.replace(case.problem, seed=case.problem.seed + 1))
+            bound.refill(other.storage())
+            bound.run()
+            stale, _ = other.judge(bound.read)
+        finally:
+            bound.close()
     except Fault as fault:
-        return Failure(fault.verdict, str(case.problem), f"when launched a second time: {fault}", "")
+        return Failure(fault.verdict, str(case.problem), f"{when}: {fault}", "")
+    if stale:
+        message = (
+            f"{stale.message} {when}, though the launch before was right: the kernel keeps something from launch to "
+            "the next (by address or by shape, or it does its work once); let a launch depend on its arguments only"
+        )
+        return dataclasses.replace(stale, verdict=Verdict.STALE, problem=str(case.problem), message=message)
+    return None
+
+
+def _difference(case: Case, first: Arrays, second: Arrays) -> Failure | None:
+    """Compare the bits of the outputs of two launches on the same inputs."""
     for name, array in case.arrays.items():
         if not array.output:
             continue
@@ -251,7 +292,7 @@ class _Session:
     def repeats(self) -> bool:
         """Whether the next problem is solved twice: the first is, every few after it, and all while such a failure is
         made smaller."""
-        sought = self.last is not None and self.last.verdict is Verdict.NOT_DETERMINISTIC
+        sought = self.last is not None and self.last.verdict in (Verdict.NOT_DETERMINISTIC, Verdict.STALE)
         return sought or len(self.seen) % REPEAT_EVERY == 0
 
     def _try_tier(self, problem: Problem) -> None:
@@ -288,7 +329,37 @@ def verify(
     Every random problem is judged in both tiers; a given one in its own. The first one of each tier, if need
     be enlarged, also serves to show that the comparison rejects wrong answers. A failure is shrunk to the smallest
     problem that still fails. `on_problem` is called with the number of problems done. Raises CompilerUnavailable.
+
+    On a GPU a failure is looked at in the emulator as well. A stage whose Python code changes what judges it has failed
+    whatever else it does (TAMPERING); what it has changed is put back.
     """
+    watch = integrity.Watch()
+    result = _verify(stage, device, examples, seed, problem, on_problem)
+    if changed := watch.restore():
+        result.verdict = Verdict.TAMPERING
+        result.failure = tampering(stage, changed)
+    elif result.failure and device.name == "cuda":
+        replay.look_closer(stage, result.failure)
+    return result
+
+
+def tampering(stage: Stage[Any], changed: list[str]) -> Failure:
+    """The failure of a stage that has changed these names."""
+    message = (
+        f"the Python code of the stage has changed {', '.join(changed)}, which judges or times it; no answer and no "
+        "time of this stage can be believed"
+    )
+    return Failure(Verdict.TAMPERING, "any", message, f"workbench verify {stage.spec}")
+
+
+def _verify(
+    stage: Stage[Any],
+    device: Device,
+    examples: int,
+    seed: int,
+    problem: Problem | None,
+    on_problem: Callable[[int], None] | None,
+) -> Verification:
     operation: Operation[Any] = registry.operations()[stage.operation]
     session = _Session(stage, device, examples, on_problem)
     started = time.monotonic()

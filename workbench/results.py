@@ -24,6 +24,7 @@ class Verdict(StrEnum):
     INPUT_CHANGED = "input_changed"
     WEAK_CHECK = "weak_check"
     NOT_DETERMINISTIC = "not_deterministic"
+    STALE = "stale"
     COMPILE_ERROR = "compile_error"
     LAUNCH_ERROR = "launch_error"
     ILLEGAL_ACCESS = "illegal_access"

@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from . import nvml
+from . import integrity, nvml
 from .baselines import baselines_for
 from .compiler import CompileError, compile_source
 from .devices import Device, Fault
 from .devices.cuda import CudaPlan
-from .harness import Case
+from .harness import Case, tampering
 from .operation import Problem, Stage
 from .results import Conditions, DeviceInfo, Measurement, Timing
 
@@ -152,10 +152,13 @@ def bench(stage: Stage[Any], device: Device, problem: Problem, effort: Effort | 
     """
     if reason := stage.supports(problem, device.architecture):
         return reason
+    watch = integrity.Watch()
     try:
-        return _bench_problem(stage, device, device.info(), problem, effort or Effort())
+        outcome = _bench_problem(stage, device, device.info(), problem, effort or Effort())
     except (Fault, CompileError) as error:
-        return str(error)
+        outcome = str(error)
+    changed = watch.restore()
+    return tampering(stage, changed).message if changed else outcome
 
 
 @dataclass

@@ -12,7 +12,7 @@ import numpy as np
 from ..compiler import Compiled
 from ..launch import Argument, Array, Launch, Plan, TensorMap
 from ..results import DeviceInfo, Verdict
-from . import guards
+from . import guards, signature
 from .base import DeviceUnavailable, Fault
 
 FLOPS_PER_CLOCK = {90: {"fp32": 256, "bf16": 4096, "fp16": 4096}}
@@ -68,6 +68,7 @@ class CudaDevice:
         properties = cupy.cuda.runtime.getDeviceProperties(cupy.cuda.Device().id)
         self.properties: Mapping[str, Any] = properties
         self.architecture = properties["major"] * 10 + properties["minor"]
+        self.limits = signature.limits_of(properties["name"].decode(), self.architecture, properties)
 
     def info(self) -> DeviceInfo:
         from .. import nvml
@@ -141,12 +142,13 @@ class CudaDevice:
         storage: Mapping[str, np.ndarray[Any, Any]],
         seed: int = 0,
     ) -> CudaPlan:
-        return CudaPlan(self, compiled, plan, {**arrays, **plan.scratch}, storage)
+        return CudaPlan(self, compiled, plan, {**arrays, **plan.scratch}, storage, seed)
 
     def prepare(
         self, compiled: Compiled, launch: Launch, arrays: Mapping[str, Array], pointers: Mapping[str, int]
     ) -> Any:
-        """A function that enqueues one launch on the current stream, its arguments already encoded."""
+        """A function that enqueues one launch on the current stream, its arguments already encoded. Raises Fault."""
+        signature.check(compiled, launch, arrays, pointers, self.limits)
         function = self.function(compiled, launch)
         args = tuple(self._argument(a, arrays, pointers) for a in launch.args)
         grid = launch.grid
@@ -183,6 +185,7 @@ class CudaPlan:
         plan: Plan,
         arrays: Mapping[str, Array],
         storage: Mapping[str, np.ndarray[Any, Any]],
+        seed: int = 0,
     ) -> None:
         import cupy
 
@@ -191,7 +194,8 @@ class CudaPlan:
         self._guarded: dict[str, Any] = {}
         for name, array in arrays.items():
             host = storage[name] if name in storage else array.poisoned()
-            memory = self._guarded[name] = cupy.empty(array.nbytes + 2 * guards.ZONE, np.uint8)
+            shift = guards.shift(max(plan.alignment, array.dtype.itemsize), seed)
+            memory = self._guarded[name] = cupy.empty(array.nbytes + 2 * guards.ZONE + shift, np.uint8)[shift:]
             self.buffers[name] = guards.guard(memory)
             self.buffers[name].set(host.view(np.uint8))
         pointers = {name: buffer.data.ptr for name, buffer in self.buffers.items()}
