@@ -34,6 +34,24 @@ POWER_EXTENT, POWER_FLOPS = 16, 2**25
 no problem with more work than the second."""
 
 
+class BadBound(ValueError):
+    """The error bound of an operation is none; the message says what it has to be."""
+
+
+def _checked(bound: Any, expected: Arrays) -> Arrays:
+    """The bound, for every element of every output a number that is not negative. Raises BadBound."""
+    if not isinstance(bound, dict) or set(bound) != set(expected):
+        raise BadBound(f"bound of the operation gives {bound!r}; it has to give a dict with {', '.join(expected)}")
+    for name, right in expected.items():
+        values = bound[name]
+        if not isinstance(values, np.ndarray) or values.dtype.kind != "f" or values.shape != right.shape:
+            what = f"{values.dtype} of shape {values.shape}" if isinstance(values, np.ndarray) else repr(values)
+            raise BadBound(f"bound of {name} is {what}; it has to be an array of floats of shape {right.shape}")
+        if not (values >= 0).all():
+            raise BadBound(f"bound of {name} has elements that are negative or NaN")
+    return bound
+
+
 @dataclass(frozen=True)
 class Case:
     """A problem with its inputs, float64 reference and error bound."""
@@ -46,10 +64,10 @@ class Case:
 
     @classmethod
     def of(cls, problem: Problem) -> Case:
-        """Make the inputs of a problem and solve it by the reference."""
+        """Make the inputs of a problem and solve it by the reference. Raises BadBound."""
         inputs = problem.inputs()
         expected = problem.reference(inputs)
-        return cls(problem, problem.arrays(), inputs, expected, problem.bound(inputs, expected))
+        return cls(problem, problem.arrays(), inputs, expected, _checked(problem.bound(inputs, expected), expected))
 
     def storage(self) -> Arrays:
         """Fresh storage for every array: inputs packed with NaN between the rows, outputs all NaN."""
@@ -144,7 +162,12 @@ def run_problem(
     deterministic), and then one for other inputs in that memory. Raises CompilerUnavailable; everything that is the
     stage's fault is in the failure.
     """
-    return run_case(stage, device, Case.of(problem), twice=twice)
+    try:
+        case = Case.of(problem)
+    except BadBound as error:
+        replay = f"workbench verify {stage.spec} --device {device.name} --problem '{problem}'"
+        return Failure(Verdict.WEAK_CHECK, str(problem), str(error), replay), 0.0
+    return run_case(stage, device, case, twice=twice)
 
 
 def run_case(stage: Stage[Any], device: Device, case: Case, *, twice: bool = False) -> tuple[Failure | None, float]:

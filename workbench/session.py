@@ -20,6 +20,9 @@ ALL = "every problem"
 """Key of `StageResult.untimed` for a reason that holds for the whole suite."""
 
 
+CHANGED = "the source has changed since it was verified: what would be timed is not what is right"
+
+
 class Listener(Protocol):
     """Is told how far a stage has come."""
 
@@ -118,7 +121,8 @@ class Session:
             later = dict.fromkeys((p.label for p in suite[number:]), "the run ended before it was timed")
             self._save(replace(result, untimed=result.untimed | later))
             listener.timing(problem.label)
-            outcome = timing.bench(stage, self.device, problem)
+            same = source_digest(stage.path) == result.source_sha256
+            outcome = timing.bench(stage, self.device, problem) if same else CHANGED
             if isinstance(outcome, Measurement):
                 result.measurements.append(outcome)
                 continue

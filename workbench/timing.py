@@ -163,15 +163,17 @@ def bench(stage: Stage[Any], device: Device, problem: Problem, effort: Effort | 
 
 @dataclass
 class Contest:
-    """What came out of one problem: samples by contestant, the answers of libraries by output, and the leftover.
+    """What came out of one problem: samples by contestant, the answers of libraries by output, and two suspicions.
 
     `leftover_us`: how long the device still worked after the launch was over as far as its stream could tell.
+    `unseen_us`: a launch on inputs that no launch before had, which finds nothing to replay.
     """
 
     timings: dict[str, Timing]
     conditions: Conditions
     answers: dict[str, dict[str, np.ndarray[Any, Any]]]
     leftover_us: float
+    unseen_us: float
 
 
 def contest(plan: CudaPlan, spec: str, operation: str, problem: Problem, effort: Effort, l2_bytes: int) -> Contest:
@@ -203,18 +205,63 @@ def contest(plan: CudaPlan, spec: str, operation: str, problem: Problem, effort:
     for name, baseline in baselines.items():
         if name in timings:
             timings[name].version, timings[name].solves = baseline.version() or "", baseline.solves
-    leftover = Stopwatch(l2_bytes).leftover(plan.enqueue)
+    watch = Stopwatch(l2_bytes)
+    leftover = min(watch.leftover(plan.enqueue) for _ in range(UNSEEN))  # the host, too, is late at times
+    unseen = []
+    for _ in range(UNSEEN):
+        plan.roll(1)
+        unseen.append(watch.cold(plan.enqueue))
+    plan.roll(-UNSEEN)
     plan.wait()
     for buffer in theirs:
         buffer.fill(0xFF)
     plan.poison()
     plan.enqueue()
     plan.wait()
-    return Contest(timings, conditions, answers, leftover)
+    return Contest(timings, conditions, answers, leftover, min(unseen))
 
 
-LEFTOVER_US = 50.0
-"""How long waiting for an idle device may take; more is work that no stopwatch saw."""
+UNSEEN = 3
+"""Tries of what is asked of a contestant after it was timed."""
+
+LEFTOVER_US, LEFTOVER_SHARE = 20.0, 0.1
+"""How long waiting for an idle device may take, and how much of the median more; beyond is work that was not timed."""
+
+UNSEEN_FACTOR, UNSEEN_US = 2.0, 20.0
+"""So many times the median, and so much more, a launch may take on inputs that it has not seen."""
+
+UNSTEADY = 1.25
+"""Largest ratio of the median of the last third of the samples to that of the first, either way."""
+
+
+def doubtful(spec: str, outcome: Contest) -> str | None:
+    """Why the samples of a contest are not believed, None where they are."""
+    samples = outcome.timings[spec].cold_us
+    median = float(np.median(samples))
+    if outcome.leftover_us > LEFTOVER_US + LEFTOVER_SHARE * median:
+        return (
+            f"the device still worked for {outcome.leftover_us:.0f} us after the launch had ended on its stream: "
+            "there is work that was not timed"
+        )
+    if outcome.unseen_us > UNSEEN_FACTOR * median + UNSEEN_US:
+        return (
+            f"a launch on inputs that it had not seen takes {outcome.unseen_us:.1f} us, and the timed ones "
+            f"{median:.1f} us: answers are kept and given again"
+        )
+    third = len(samples) // 3
+    if third >= 3:
+        first, last = (float(np.median(part)) for part in (samples[:third], samples[-third:]))
+        if max(first, last) > UNSTEADY * min(first, last):
+            return (
+                f"the first third of the samples has a median of {first:.1f} us and the last {last:.1f} us: not steady"
+            )
+    return None
+
+
+def constant_inputs(case: Case) -> list[str]:
+    """Inputs that hold one value only: arithmetic on them draws less power and is faster."""
+    some = {name: values.reshape(-1)[:4096] for name, values in case.inputs.items()}
+    return [name for name, values in some.items() if values.size > 16 and (values == values[0]).all()]
 
 
 LOADING_SECONDS = 30.0
@@ -236,6 +283,10 @@ def _bench_problem(
 ) -> Measurement | str:
     """One measurement, or why there is none."""
     case = _case(problem)
+    if constant := constant_inputs(case):
+        return (
+            f"every element of {', '.join(constant)} has the same value: such inputs are multiplied faster than others"
+        )
     compiled = compile_source(stage.path, stage.defines(problem))
     plan: Any = device.bind(compiled, stage.plan(problem), case.arrays, case.storage(), problem.seed)
     try:
@@ -254,12 +305,9 @@ def _bench_problem(
             return f"wrong after timing: {failure.message}"
     finally:
         plan.close()
+    if reason := doubtful(stage.spec, outcome):
+        return reason
     timings, conditions = outcome.timings, outcome.conditions
-    if outcome.leftover_us > LEFTOVER_US:
-        return (
-            f"the device still worked for {outcome.leftover_us:.0f} us after the launch had ended on its stream: "
-            "there is work that was not timed"
-        )
     limit, by = floor(problem, info)
     fastest = min(timings[stage.spec].cold_us)
     if fastest < limit:

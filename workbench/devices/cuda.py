@@ -130,6 +130,10 @@ class CudaDevice:
         """Whether an earlier failure has made the CUDA context of this process unusable."""
         return self._lost is not None
 
+    def rolled(self, buffer: Any, count: int) -> Any:
+        """A copy of device memory whose bytes have been moved along cyclically."""
+        return self._cupy.roll(buffer, count)
+
     def filled(self, nbytes: int) -> Any:
         """Fresh device memory, every byte 0xff."""
         return self._cupy.full(nbytes, 0xFF, self._cupy.uint8)
@@ -228,6 +232,12 @@ class CudaPlan:
         for name, buffer in self.buffers.items():
             if self.arrays[name].output:
                 buffer.fill(0xFF)
+
+    def roll(self, elements: int) -> None:
+        """Move the elements of every input along by so many: other inputs of the same kind."""
+        for name, buffer in self.buffers.items():
+            if not self.arrays[name].output:
+                buffer[...] = self._device.rolled(buffer, elements * self.arrays[name].dtype.itemsize)
 
     def apply(self, function: Callable[..., Any], *arguments: Any, seconds: float) -> Any:
         """`function(self, *arguments)`; a device in another process calls it there."""
