@@ -6,6 +6,7 @@
 
 #include "race.hpp"
 #include "scheduler.hpp"
+#include "undefined.hpp"
 
 namespace workbench::emulator::WORKBENCH_ISA {
 namespace {
@@ -26,6 +27,7 @@ void prepare(Machine& machine) {
   const Program& program = *machine.program;
   const auto& table = operation_table();
   machine.code.resize(program.rows.size());
+  machine.following.resize(program.rows.size());
   machine.operands.clear();
   machine.access.clear();
   std::vector<size_t> first(program.rows.size());
@@ -53,6 +55,7 @@ void prepare(Machine& machine) {
     instruction.flags = row.flags;
     instruction.member_operand = static_cast<int16_t>(operation.member_operand);
     instruction.kind = operation.kind;
+    machine.following[k] = following(operation, row.operand_count);
     instruction.is_move = operation.name.compare(0, 4, "mov.") == 0 && row.operand_count == 2 &&
                           instruction.access[0] == 'W' && instruction.operands[1].slot >= 0;
   }

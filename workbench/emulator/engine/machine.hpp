@@ -25,6 +25,11 @@ struct BlockRaces;
 struct ClusterRaces;
 struct MachineRaces;
 
+// What undefined.hpp keeps; null until a value is undefined.
+struct WarpUndefined;
+struct ClusterUndefined;
+struct Following;
+
 // ---- operations
 
 // What lanes do after a control operation: `stay` go on with the next instruction, the others have been dealt
@@ -111,6 +116,8 @@ struct Instruction {
 struct CopyToShared {  // one lane's cp.async
   uint32_t destination;
   const uint8_t* source;
+  uint64_t global;       // its address
+  bool unwritten;        // perhaps, in part
   uint32_t bytes, size;  // read, written; the rest is zeros
   uint32_t group;        // of the lane
   uint64_t sequence;
@@ -211,6 +218,9 @@ struct alignas(64) Warp {
   uint32_t bulk_group[kLanes] = {};
   uint32_t cluster_phase[kLanes] = {};
   std::shared_ptr<WarpRaces> races;
+  bool tracking = false;        // some register holds an undefined value
+  bool read_unwritten = false;  // the load being executed found bytes that nothing has written
+  std::shared_ptr<WarpUndefined> undefined;
 
   [[noreturn]] void fault(FaultKind kind, int lane, uint64_t address = 0, Space space = Space::none,
                           int64_t info = 0, int64_t detail = 0, int other_pc = -1) const;
@@ -274,6 +284,7 @@ struct Cluster {
   uint64_t switches = 0, executed = 0;  // over all blocks run here
   std::vector<uint64_t> counts;
   std::shared_ptr<ClusterRaces> races;
+  std::shared_ptr<ClusterUndefined> undefined;
 
   void start(int64_t index);
   // Runs for about `fuel` warp instructions; true when every block has ended.
@@ -290,6 +301,14 @@ struct Machine {
   uint32_t threads_per_block = 0, warps_per_block = 0, cluster_size = 1;
   bool check_initialised = true, check_in_flight = true, check_exited = true;
   std::shared_ptr<MachineRaces> races;
+  std::vector<Following> following;  // of each instruction
+
+  Machine();
+  ~Machine();
+  const std::string& name_of(const Instruction& instruction) const {
+    const Row& row = program->rows[static_cast<size_t>(&instruction - code.data())];
+    return operation_table()[static_cast<size_t>(row.operation)].name;
+  }
 };
 
 void run_launch(const Program& program, const Launch& launch, Result& result);

@@ -3,6 +3,7 @@
 #include "matrix.hpp"
 
 #include "memory.hpp"
+#include "undefined.hpp"
 
 namespace workbench::emulator::WORKBENCH_ISA {
 namespace {
@@ -39,6 +40,12 @@ void load_tiles(Warp& warp, const Instruction& instruction) {
       }
     }
     write_cells(warp, instruction.operands[tile], values);
+  }
+  if (__builtin_expect(warp.read_unwritten, 0)) {
+    uint64_t address[kLanes];
+    read_addresses(warp, instruction.operands[n], address);
+    loaded_undefined_tiles(warp, instruction, instruction.variant & kGeneric ? Space::none : Space::shared,
+                           address, n, (instruction.variant & kTransposed) != 0);
   }
 }
 
