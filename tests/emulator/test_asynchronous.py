@@ -140,9 +140,10 @@ def test_copies_that_arrive_at_an_mbarrier() -> None:
 
 def mbarrier(body: str, words: int = 8, **options: Any) -> Array:
     """One thread; %r0, %r1, ... are stored in the end. ``bar`` is an mbarrier in shared memory."""
+    zeros = " ".join(f"mov.u32 %r{n}, 0;" for n in range(words))
     stores = " ".join(f"st.global.u32 [%x+{4 * n}], %r{n};" for n in range(words))
     text = module(
-        f"ld.param.u64 %x, [x]; {body} {stores} ret;",
+        f"ld.param.u64 %x, [x]; {zeros} {body} {stores} ret;",
         ".param .u64 x",
         f"{REGISTERS} .reg .b32 %r<{words}>; .reg .b64 %old; .shared .align 8 .b64 bar; .shared .align 8 .b64 other;",
     )

@@ -39,6 +39,7 @@ class Program:
         operands: npt.NDArray[np.int64],  # [m, 3]: slot, bytes, offset
         register_bytes: int,
         special_offset: int,
+        unset: Sequence[tuple[int, int]] = (),  # slot, bytes of registers that may be read before they are written
     ) -> None: ...
 
 class Allocation:

@@ -141,6 +141,15 @@ _KINDS = {
     "inactive_source": FindingKind.DIVERGENT_COLLECTIVE,
 }
 _LINES_OF_WAITS = 12
+_USES = (  # what makes an undefined value matter, in the order of the engine's `Use`
+    "",
+    "computes an address from",
+    "decides by",
+    "stores to global memory",
+    "updates memory with",
+    "hands to other lanes",
+    "uses as an operand",
+)
 
 
 class _Explainer:
@@ -300,13 +309,20 @@ class _Explainer:
         )
 
     def explain_uninitialised(self) -> tuple[str, str]:
+        seen = self.seen
+        use = _USES[seen.info] if 0 <= seen.info < len(_USES) else ""
+        line = _through(self.other.location) if self.other else ""
+        if seen.space == "none":
+            names = self.context.register_names(seen.address)
+            register = f" (register {names[0]})" if names else ""
+            read = f" and {line} reads" if line else ""
+            return f"{use} a value that nothing has set{register}{read}", "give the variable a value on every path"
         element, _ = self.element()
-        return f"reads {element}, where nothing has been written", (
-            "store to every element that is read, also in tails"
-            if self.seen.space != "shared"
-            else "store to every element that is read, also in tails, with a barrier before the read; "
-            "wait for the asynchronous copy if one fills it"
-        )
+        advice = "store to every element that is read, also in tails"
+        if seen.space == "shared":
+            advice += ", with a barrier before the read; wait for the asynchronous copy if one fills it"
+        reads = f"{use} a value that {line} reads from" if use and line else "reads"
+        return f"{reads} {element}, where nothing has been written", advice
 
     def explain_read_only(self) -> tuple[str, str]:
         element, _ = self.element()

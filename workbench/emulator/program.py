@@ -154,7 +154,7 @@ def _entry(program: Program, module: ptx.Module, function: ptx.Function) -> Entr
         function.instructions,
         decoded,
         tuple(shared),
-        _engine.Program(decoded.rows, decoded.operands, decoded.register_bytes, decoded.special_offset),
+        _engine.Program(decoded.rows, decoded.operands, decoded.register_bytes, decoded.special_offset, decoded.unset),
         max((variable.align for variable in dynamic), default=16),
         local_bytes,
     )

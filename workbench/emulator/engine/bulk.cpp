@@ -7,6 +7,7 @@
 #include "mbarrier.hpp"
 #include "memory.hpp"
 #include "race.hpp"
+#include "undefined.hpp"
 
 namespace workbench::emulator::WORKBENCH_ISA {
 namespace {
@@ -266,39 +267,69 @@ void fill(const TensorMap& map, uint8_t* bytes, size_t length) {
   std::memset(bytes, map.nan_fill ? 0xff : 0, length);
 }
 
-void carry_in(const Warp& warp, const Transfer& transfer) {
+bool has_unwritten(const Warp& warp, uint64_t address, uint64_t bytes) {
+  const Allocation* from = find_allocation(*warp.machine->launch, address);
+  return from->initialised && !all_written(from->initialised + (address - from->address), bytes);
+}
+
+// True when nothing has written a part of what was copied.
+bool carry_in(const Warp& warp, const Transfer& transfer) {
+  bool unwritten = false;
   uint8_t* shared = transfer.block->shared.data();
   if (transfer.source) {
     std::memmove(shared + transfer.shared, transfer.source->shared.data() + transfer.source_offset,
                  transfer.bytes);
-  } else if (!transfer.map) {
+    return !all_written(transfer.source->shared_initialised.data() + transfer.source_offset, transfer.bytes);
+  }
+  if (!transfer.map) {
     std::memcpy(shared + transfer.shared,
                 resolve_global_run(warp, transfer.global, transfer.bytes, Access::read, transfer.lane),
                 transfer.bytes);
-  } else {
-    const TensorMap& map = *transfer.map;
-    each_row(transfer, [&](uint32_t at, uint64_t address, int64_t begin, int64_t end, int64_t row_bytes) {
-      const auto outside = [&](uint32_t offset, int64_t, size_t length) {
-        fill(map, shared + offset, length);
-      };
-      each_piece(at, 0, begin, map.swizzle, outside);
-      if (begin < end) {
-        const uint8_t* global =
-            resolve_global_run(warp, address + static_cast<uint64_t>(begin),
-                               static_cast<uint64_t>(end - begin), Access::read, transfer.lane);
-        each_piece(at, begin, end, map.swizzle, [&](uint32_t offset, int64_t position, size_t length) {
-          std::memcpy(shared + offset, global + (position - begin), length);
-        });
-      }
-      each_piece(at, end, row_bytes, map.swizzle, outside);
-    });
+    return has_unwritten(warp, transfer.global, transfer.bytes);
   }
+  const TensorMap& map = *transfer.map;
+  each_row(transfer, [&](uint32_t at, uint64_t address, int64_t begin, int64_t end, int64_t row_bytes) {
+    const auto outside = [&](uint32_t offset, int64_t, size_t length) { fill(map, shared + offset, length); };
+    each_piece(at, 0, begin, map.swizzle, outside);
+    if (begin < end) {
+      const uint8_t* global =
+          resolve_global_run(warp, address + static_cast<uint64_t>(begin), static_cast<uint64_t>(end - begin),
+                             Access::read, transfer.lane);
+      unwritten |=
+          has_unwritten(warp, address + static_cast<uint64_t>(begin), static_cast<uint64_t>(end - begin));
+      each_piece(at, begin, end, map.swizzle, [&](uint32_t offset, int64_t position, size_t length) {
+        std::memcpy(shared + offset, global + (position - begin), length);
+      });
+    }
+    each_piece(at, end, row_bytes, map.swizzle, outside);
+  });
+  return unwritten;
+}
+
+// The same way for what is known of the bytes: a copy of what nothing has written is undefined.
+void carry_undefined(const Warp& warp, const Transfer& transfer) {
+  if (transfer.source)
+    return copied_undefined(warp, *transfer.block, transfer.shared, transfer.bytes, transfer.source_offset,
+                            transfer.source);
+  if (!transfer.map)
+    return copied_undefined(warp, *transfer.block, transfer.shared, transfer.bytes, transfer.global);
+  each_row(transfer, [&](uint32_t at, uint64_t address, int64_t begin, int64_t end, int64_t) {
+    each_piece(at, begin, end, transfer.map->swizzle, [&](uint32_t offset, int64_t position, size_t length) {
+      copied_undefined(warp, *transfer.block, offset, static_cast<uint32_t>(length),
+                       address + static_cast<uint64_t>(position));
+    });
+  });
 }
 
 void carry_out(const Warp& warp, const Transfer& transfer) {
   const uint8_t* shared = transfer.block->shared.data();
   const Access access = transfer.reduction < 0 ? Access::write : Access::atomic;
   const auto put = [&](uint8_t* global, const uint8_t* from, size_t length) {
+    const auto offset = static_cast<uint32_t>(from - shared);
+    if (warp.machine->check_initialised &&
+        !all_written(transfer.block->shared_initialised.data() + offset, length))
+      undefined_matters(warp, transfer.lane, origin_in_shared(warp, *transfer.block, offset, length),
+                        Use::stored);
     if (transfer.reduction < 0)
       std::memcpy(global, from, length);
     else if (!reduce_bytes(transfer.reduction, transfer.element_type, global, from, length))
@@ -349,8 +380,9 @@ void land_transfer(Cluster& cluster, size_t index) {
   const Transfer transfer = cluster.loads[index];
   cluster.loads.erase(cluster.loads.begin() + static_cast<std::ptrdiff_t>(index));
   const AsIssuer issuer(transfer);
-  carry_in(issuer.warp(), transfer);
+  const bool unwritten = carry_in(issuer.warp(), transfer);
   landed(*transfer.block, transfer.shared, transfer.bytes);
+  if (unwritten && issuer.warp().machine->check_initialised) carry_undefined(issuer.warp(), transfer);
   const MbarrierPlace told{transfer.barrier_block, transfer.barrier};
   race_mbarrier_landed(issuer.warp(), *told.block, told.offset,
                        require_mbarrier(issuer.warp(), told, transfer.lane).phase);

@@ -177,7 +177,8 @@ enum class FaultKind : int32_t {
   none,
   out_of_bounds,          // address, space; info: bytes accessed
   misaligned,             // address, space; info: alignment required
-  uninitialised,          // address, space; info: bytes accessed
+  uninitialised,          // address, space (none: slot of a register) of what had never been written;
+                          // info: what its value is used for; other_pc: where it was read
   read_only,              // a store into an allocation that is not writable
   in_flight,              // address, space; other_pc: the asynchronous copy that has not been waited for
   accumulator_in_flight,  // other_pc: the wgmma that has not been waited for; address: slot of the register
@@ -292,6 +293,7 @@ struct Program {
   std::vector<Operand> operands;
   int64_t register_bytes = 0;  // of a warp, special registers included
   int64_t special_offset = 0;
+  std::vector<Operand> unset;  // registers that may be read before anything has written them
   mutable std::shared_ptr<const Prepared> prepared;  // by the first launch, for those that follow
 };
 void validate(const Program& program);

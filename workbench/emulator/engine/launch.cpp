@@ -7,6 +7,7 @@
 #include "counters.hpp"
 #include "race.hpp"
 #include "scheduler.hpp"
+#include "undefined.hpp"
 
 namespace workbench::emulator::WORKBENCH_ISA {
 namespace {
@@ -21,6 +22,7 @@ std::shared_ptr<const Code> prepare(const Program& program) {
   const auto& table = operation_table();
   auto code = std::make_shared<Code>();
   code->instructions.resize(program.rows.size());
+  code->following.resize(program.rows.size());
   std::vector<size_t> first(program.rows.size());
   for (size_t k = 0; k < program.rows.size(); ++k) {
     const Row& row = program.rows[k];
@@ -49,6 +51,7 @@ std::shared_ptr<const Code> prepare(const Program& program) {
                             ? Proxy::async
                         : starts("cp.async.") ? Proxy::copy
                                               : Proxy::generic;
+    code->following[k] = following(operation, row.operand_count);
     instruction.is_move = operation.name.compare(0, 4, "mov.") == 0 && row.operand_count == 2 &&
                           instruction.access[0] == 'W' && instruction.operands[1].slot >= 0;
   }

@@ -29,6 +29,10 @@ struct MachineRaces;
 // What counters.hpp keeps; null where nothing is counted.
 struct ClusterCounters;
 struct MachineCounters;
+// What undefined.hpp keeps; null until a value is undefined.
+struct WarpUndefined;
+struct ClusterUndefined;
+struct Following;
 
 // ---- operations
 
@@ -122,6 +126,8 @@ struct Instruction {
 struct CopyToShared {  // one lane's cp.async
   uint32_t destination;
   const uint8_t* source;
+  uint64_t global;       // its address
+  bool unwritten;        // perhaps, in part
   uint32_t bytes, size;  // read, written; the rest is zeros
   uint32_t group;        // of the lane
   uint64_t sequence;
@@ -222,6 +228,9 @@ struct alignas(64) Warp {
   uint32_t bulk_group[kLanes] = {};
   uint32_t cluster_phase[kLanes] = {};
   std::shared_ptr<WarpRaces> races;
+  bool tracking = false;        // some register holds an undefined value
+  bool read_unwritten = false;  // the load being executed found bytes that nothing has written
+  std::shared_ptr<WarpUndefined> undefined;
 
   [[noreturn]] void fault(FaultKind kind, int lane, uint64_t address = 0, Space space = Space::none,
                           int64_t info = 0, int64_t detail = 0, int other_pc = -1) const;
@@ -287,6 +296,7 @@ struct Cluster {
   std::vector<uint64_t> counts;
   std::shared_ptr<ClusterRaces> races;
   std::shared_ptr<ClusterCounters> counters;
+  std::shared_ptr<ClusterUndefined> undefined;
 
   void start(int64_t index);
   // Runs for about `fuel` warp instructions; true when every block has ended.
@@ -299,6 +309,10 @@ struct Code : Prepared {
   std::vector<char> access;
   uint32_t shared_granule = 4, global_granule = 4;  // bytes: the smallest store of the program
   bool stores_tensors = false;                      // to global memory
+  std::vector<Following> following;                 // of each instruction
+
+  Code();
+  ~Code() override;
 };
 
 struct Machine {
@@ -310,6 +324,11 @@ struct Machine {
   bool check_initialised = true, check_in_flight = true, check_exited = true;
   std::shared_ptr<MachineRaces> races;
   std::shared_ptr<MachineCounters> counters;
+
+  const std::string& name_of(const Instruction& instruction) const {
+    const Row& row = program->rows[static_cast<size_t>(&instruction - code)];
+    return operation_table()[static_cast<size_t>(row.operation)].name;
+  }
 };
 
 void run_launch(const Program& program, const Launch& launch, Result& result);

@@ -2,6 +2,7 @@
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
@@ -33,7 +34,7 @@ struct PythonAllocation {
 
 Program make_program(const Array<const int32_t, nb::shape<-1, 7>>& rows,
                      const Array<const int64_t, nb::shape<-1, 3>>& operands, int64_t register_bytes,
-                     int64_t special_offset) {
+                     int64_t special_offset, const std::vector<std::pair<int32_t, int32_t>>& unset) {
   Program program;
   program.register_bytes = register_bytes;
   program.special_offset = special_offset;
@@ -45,6 +46,7 @@ Program make_program(const Array<const int32_t, nb::shape<-1, 7>>& rows,
     const int64_t* o = operands.data() + 3 * k;
     program.operands.push_back({static_cast<int32_t>(o[0]), static_cast<int32_t>(o[1]), o[2]});
   }
+  for (const auto& [slot, bytes] : unset) program.unset.push_back({slot, bytes, 0});
   validate(program);
   return program;
 }
@@ -158,7 +160,8 @@ NB_MODULE(_engine, m) {
   m.def("best_isa", [] { return name_of(kIsaNames, best_isa()); });
 
   nb::class_<Program>(m, "Program")
-      .def(nb::new_(&make_program), "rows"_a, "operands"_a, "register_bytes"_a, "special_offset"_a);
+      .def(nb::new_(&make_program), "rows"_a, "operands"_a, "register_bytes"_a, "special_offset"_a,
+           "unset"_a = std::vector<std::pair<int32_t, int32_t>>{});
 
   nb::class_<PythonAllocation>(m, "Allocation")
       .def(nb::new_([](uint64_t address, const Bytes& data, const std::optional<Bytes>& initialised,

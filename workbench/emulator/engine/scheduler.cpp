@@ -15,6 +15,7 @@
 
 #include "counters.hpp"
 #include "race.hpp"
+#include "undefined.hpp"
 
 namespace workbench::emulator::WORKBENCH_ISA {
 
@@ -43,6 +44,35 @@ bool guard_lanes(const Warp& warp, const Instruction& instruction, uint32_t& lan
   const uint32_t set = lanes_of(source_cells<int32_t>(warp, Operand{instruction.guard, 4, 0}));
   lanes &= instruction.guard_negated ? ~set : set;
   return lanes != 0;
+}
+
+void execute(Warp& warp, const Instruction& instruction) {
+  if (warp.tracking)
+    execute_tracked(warp, instruction);
+  else
+    instruction.function(warp, instruction);
+}
+
+// Accumulators in flight or undefined values: true when the instruction has been dealt with.
+template <bool Observed>
+bool watch(Warp& warp, const Instruction& instruction, uint32_t mask) {
+  if (warp.tracking) check_guard(warp, instruction, mask);
+  uint32_t lanes = mask;
+  guard_lanes(warp, instruction, lanes);
+  const bool deferred = !warp.locked.empty() && defer_or_check(warp, instruction, lanes);
+  const bool follows = warp.tracking && (deferred || instruction.kind == Kind::straight);
+  if constexpr (Observed)
+    if (deferred || follows) count_instruction(warp, instruction, mask, lanes);
+  if (!follows) return deferred;
+  if (lanes) {
+    warp.set_active(lanes);
+    if (deferred)
+      follow_move(warp, instruction);
+    else
+      execute_tracked(warp, instruction);
+    warp.set_active(mask);
+  }
+  return true;
 }
 
 // Parks lanes in front of a collective, and lets them run once they are all the lanes it is waiting for.
@@ -74,7 +104,7 @@ uint32_t run_member(Warp& warp, const Instruction& instruction, uint32_t lanes) 
     const uint32_t needed = members & warp.alive;
     if ((here & needed) == needed) {
       warp.set_active(here);
-      instruction.function(warp, instruction);
+      execute(warp, instruction);
       race_lanes_joined(warp, here);
       done |= here;
     } else {
@@ -88,7 +118,7 @@ uint32_t run_aligned(Warp& warp, const Instruction& instruction, uint32_t lanes)
   if (warp.alive != ~0u)
     warp.fault(FaultKind::barrier_diverged, __builtin_ctz(lanes), 0, Space::none, lanes, ~warp.alive);
   if (lanes == ~0u) {
-    instruction.function(warp, instruction);
+    execute(warp, instruction);
     return lanes;
   }
   park_for_collective(warp, lanes, Wait::aligned, 0, ~0u);
@@ -156,14 +186,10 @@ void run_warp(Warp& warp, uint64_t* counts) {
       ++counts[pc];
       ++executed;
       warp.pc = pc;
-      if (__builtin_expect(!warp.locked.empty(), 0)) {
-        uint32_t lanes = mask;
-        guard_lanes(warp, instruction, lanes);
-        if (defer_or_check(warp, instruction, lanes)) {
-          if constexpr (Observed) count_instruction(warp, instruction, mask, lanes);
-          ++pc;
-          continue;
-        }
+      if (__builtin_expect(warp.tracking | !warp.locked.empty(), 0) &&
+          watch<Observed>(warp, instruction, mask)) {
+        ++pc;
+        continue;
       }
 
       if (__builtin_expect(instruction.kind == Kind::straight, 1)) {
@@ -207,6 +233,7 @@ void run_warp(Warp& warp, uint64_t* counts) {
       Flow flow{0};
       if (instruction.kind == Kind::control) {
         warp.set_active(lanes);
+        if (warp.tracking) follow_control(warp, instruction);
         flow = instruction.control(warp, instruction, lanes);
       } else {
         flow.stay = instruction.kind == Kind::member ? run_member(warp, instruction, lanes)
@@ -347,6 +374,12 @@ void Cluster::start(int64_t index) {
     reset(blocks[rank], position, within);
   }
   start_races(*this, index);
+  undefined.reset();
+  for (Warp* warp : warps) {
+    warp->undefined.reset();
+    warp->tracking = warp->read_unwritten = false;
+    if (machine->check_initialised) start_undefined(*warp);
+  }
   loads.clear();
   barrier_phase = barrier_arrived = 0;
   arrivals_in_flight = 0;

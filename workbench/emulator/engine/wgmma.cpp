@@ -9,6 +9,7 @@
 #include "matrix.hpp"
 #include "memory.hpp"
 #include "race.hpp"
+#include "undefined.hpp"
 
 namespace workbench::emulator::WORKBENCH_ISA {
 namespace {
@@ -242,6 +243,42 @@ void lock_registers(Warp& warp, const MatrixProduct& product) {
     for (int k = 0; k < 4; ++k) lock(warp, operands.a[k], kReadOnly);
 }
 
+// A row of A that is undefined makes its row of D undefined, a column of B its column.
+void follow_product(Warp& warp, const MatrixProduct& product) {
+  const Form& form = form_of(*product.instruction);
+  const Operands operands(*product.instruction, form);
+  uint32_t row_origin[kRows] = {}, column_origin[kMaxColumns] = {};
+  const auto follow = [&](const Layout& layout, uint32_t first, uint32_t rows, uint32_t* origins) {
+    each_chunk(layout, first, rows, [&](uint32_t row, uint32_t, uint32_t address) {
+      const uint32_t pieces = layout.transposed ? 16 / layout.element : 1;
+      if (!origin_in_shared(warp, *warp.block, address, 16)) return;
+      for (uint32_t i = 0; i < pieces; ++i)
+        if (const uint32_t origin =
+                origin_in_shared(warp, *warp.block, address + i * 16 / pieces, 16 / pieces))
+          origins[row + i] = origin;
+    });
+  };
+  if (form.a_in_registers)
+    for (int q = 0; q < 4; ++q)
+      for (int l = 0; l < kLanes; ++l) {
+        if (const uint32_t origin = origin_in_register(warp, operands.a[q], l))
+          row_origin[q % 2 * 8 + l / 4] = origin;
+      }
+  else
+    follow(layout_a(product, form), static_cast<uint32_t>(warp.id % 4) * kRows, kRows, row_origin);
+  follow(layout_b(product, form), 0, static_cast<uint32_t>(form.columns), column_origin);
+  for (int j = 0; j < form.columns / 8; ++j)
+    for (int h = 0; h < 2; ++h)
+      for (int l = 0; l < kLanes; ++l)
+        for (int i = 0; i < 2; ++i) {
+          const uint32_t row = row_origin[h * 8 + l / 4], column = column_origin[j * 8 + l % 4 * 2 + i];
+          const uint32_t origin = row ? row : column;
+          const Operand& result = operands.accumulator[form.half_result ? j * 2 + h : j * 4 + h * 2 + i];
+          const uint32_t bits = form.half_result ? 0xffffu << 16 * i : ~0u;
+          if (origin || !product.accumulate) set_undefined(warp, result, l, bits, origin);
+        }
+}
+
 void issue(Warp& warp, const Instruction& instruction) {
   const Form& form = form_of(instruction);
   const Operands operands(instruction, form);
@@ -263,13 +300,15 @@ void issue(Warp& warp, const Instruction& instruction) {
       warp.fault(FaultKind::descriptor, 0, descriptor, Space::shared, 1);  // a base offset
 
   product.low = ~0u;
+  bool unwritten = false;
   each_operand_run(warp, product, [&](const std::vector<SharedRun>& runs) {
     for (const SharedRun& run : runs) {
       product.low = std::min(product.low, run.offset);
       product.high = std::max(product.high, run.offset + run.bytes);
-      check_shared_run(warp, *warp.block, run.offset, run.bytes, Access::read, -1);
+      unwritten |= check_shared_run(warp, *warp.block, run.offset, run.bytes, Access::read, -1);
     }
   });
+  if (unwritten || warp.tracking) follow_product(warp, product);
   if (warp.races)
     each_operand_run(warp, product,
                      [&](const std::vector<SharedRun>& runs) { race_product(warp, runs, true); });
