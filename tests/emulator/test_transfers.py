@@ -2,13 +2,26 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import ml_dtypes
 import numpy as np
 import pytest
-from emulation import Array, compile_cuda, fault_of
+from emulation import Array, compile_cuda, fault_of, module, ptx_of
 from kernels import DEVICE
-from test_asynchronous import strides, swizzled, tensor, tensor_kernel
+from test_asynchronous import REGISTERS, strides, swizzled, tensor, tensor_kernel
 
-from workbench.emulator import FindingKind, KernelFault, Memory, PixelBox, TensorMap, TensorMapOf, execute, launch
+from workbench.emulator import (
+    FindingKind,
+    KernelFault,
+    Memory,
+    PixelBox,
+    Program,
+    TensorMap,
+    TensorMapOf,
+    execute,
+    launch,
+)
 
 RNG = np.random.default_rng(23)
 
@@ -220,7 +233,7 @@ STORE_WIDE = f"""
 """
 REDUCE = """
     for (int to = 0; to < BLOCKS; ++to)
-        asm volatile("red.async.relaxed.cluster.shared::cluster.mbarrier::complete_tx::bytes.OPERATION [%0], %1, [%2];"
+        asm volatile("red.async.relaxed.cluster.shared::cluster.mbarrier::complete_tx::bytes.add.u32 [%0], %1, [%2];"
             :: "r"(at(inbox + t, to)), "r"(source[t]), "r"(at(&bar, to)) : "memory");
 """
 COPY = f"""
@@ -231,18 +244,19 @@ COPY = f"""
 REDUCE_COPY = """
     if (t == 0)
         for (int to = 0; to < BLOCKS; ++to)
-            asm volatile("cp.reduce.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes.OPERATION"
+            asm volatile("cp.reduce.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes.add.u32"
                 " [%0], [%1], 128, [%2];"
                 :: "r"(at(inbox, to)), "r"(address(source)), "r"(at(&bar, to)) : "memory");
 """
 
 
-def exchanged(send: str, nbytes: int, initial: int, a: Array, seed: int = 0) -> Array:
+def exchanged(send: str, nbytes: int, initial: int, a: Array, seed: int = 0, operation: str = "add.u32") -> Array:
     """What the blocks of two clusters of 4 get from one another. ``a`` is int32 [8][32]."""
     source = CLUSTER.replace("SEND", send).replace("BYTES", str(nbytes)).replace("INITIAL", str(initial))
+    program = Program.from_ptx(ptx_of(source).replace("bytes.add.u32", f"bytes.{operation}"))
     memory = Memory()
     x = memory.allocate(a.nbytes, "x")
-    execute(compile_cuda(source).entries["k"], 8, 32, [memory.upload(a, "a"), x], memory=memory, seed=seed)
+    execute(program.entries["k"], 8, 32, [memory.upload(a, "a"), x], memory=memory, seed=seed)
     return memory.read(x, np.int32, a.shape)
 
 
@@ -281,7 +295,7 @@ OPERATIONS = {
 
 @pytest.mark.parametrize(
     ("send", "operation"),
-    [*((REDUCE, name) for name in OPERATIONS), *((REDUCE_COPY, name) for name in ("add.u32", "max.s32", "xor.b32"))],
+    [(send, name) for send in (REDUCE, REDUCE_COPY) for name in OPERATIONS],
 )
 def test_reductions_into_other_blocks(send: str, operation: str) -> None:
     a, initial = drawn(), 1234567
@@ -291,7 +305,7 @@ def test_reductions_into_other_blocks(send: str, operation: str) -> None:
     result = np.full((2, 32), initial, np.uint32)
     for block in range(4):
         result = OPERATIONS[operation](result, words[:, block])
-    found = exchanged(send.replace("OPERATION", operation), 4 * 128, initial, a).view(np.uint32).reshape(2, 4, 32)
+    found = exchanged(send, 4 * 128, initial, a, operation=operation).view(np.uint32).reshape(2, 4, 32)
     assert np.array_equal(found, np.broadcast_to(result[:, None], found.shape))
 
 
@@ -305,3 +319,138 @@ def test_a_remote_store_is_in_flight_until_its_barrier_was_waited_for() -> None:
         with pytest.raises(KernelFault) as caught:
             execute(compile_cuda(source).entries["k"], 8, 32, arguments, memory=memory, seed=seed)
         assert caught.value.finding.kind in (FindingKind.IN_FLIGHT, FindingKind.RACE)
+
+
+# ---------------------------------------------------------------------------------------------- reductions of all types
+
+TYPES: dict[str, Any] = {
+    "u32": np.uint32,
+    "s32": np.int32,
+    "u64": np.uint64,
+    "s64": np.int64,
+    "b32": np.uint32,
+    "b64": np.uint64,
+    "f16": np.float16,
+    "bf16": ml_dtypes.bfloat16,
+    "f32": np.float32,
+    "f64": np.float64,
+}
+BITS = {"and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor}
+REDUCTIONS = [
+    *((f"{op}.{t}", op, t) for op in ("add", "min", "max") for t in ("u32", "s32", "u64")),
+    *((f"{op}.s64", op, "s64") for op in ("min", "max")),
+    *((f"{op}.{t}", op, t) for op in BITS for t in ("b32", "b64")),
+    *((f"{op}.u32", op, "u32") for op in ("inc", "dec")),
+    *((f"add.noftz.{t}", "add", t) for t in ("f16", "bf16")),
+    *((f"{op}.{t}", op, t) for op in ("min", "max") for t in ("f16", "bf16")),
+    *((f"add.{t}", "add", t) for t in ("f32", "f64")),
+]
+MAP_TYPES = {"u32": "uint32", "s32": "int32", "u64": "uint64", "s64": "int64", "f16": "float16", "bf16": "bfloat16"}
+
+
+def reduced(op: str, old: Array, b: Array) -> Array:
+    if op in BITS:
+        return np.asarray(BITS[op](old, b))
+    if op == "inc":
+        return incremented(old, b)
+    if op == "dec":
+        return decremented(old, b)
+    return np.asarray({"add": np.add, "min": np.minimum, "max": np.maximum}[op](old, b))
+
+
+def operands(type_name: str, count: int = 64) -> tuple[Array, Array]:
+    dtype = TYPES[type_name]
+    if type_name.endswith(("f16", "f32", "f64")) or type_name == "bf16":
+        return RNG.standard_normal(count).astype(dtype), RNG.standard_normal(count).astype(dtype)
+    info = np.iinfo(dtype)
+    low = RNG.integers(info.min, info.max, (2, count), dtype=dtype, endpoint=True)
+    low[1, ::3] = low[0, ::3]  # where inc and dec wrap
+    return low[0], low[1]
+
+
+@pytest.mark.parametrize(("name", "op", "type_name"), REDUCTIONS)
+def test_bulk_reductions_into_global_memory(name: str, op: str, type_name: str) -> None:
+    old, b = operands(type_name)
+    text = module(
+        f"""
+        mov.u32 %i, %tid.x; ld.param.u64 %a, [a]; ld.param.u64 %x, [x]; mov.u32 %s, tile;
+        mul.wide.u32 %o, %i, 8; add.u64 %o, %a, %o; ld.global.u64 %state, [%o];
+        mul.lo.u32 %t, %i, 8; add.u32 %t, %s, %t; st.shared.u64 [%t], %state;
+        fence.proxy.async.shared::cta; bar.sync 0;
+        setp.ne.u32 %p, %i, 0; @%p ret;
+        cp.reduce.async.bulk.global.shared::cta.bulk_group.{name} [%x], [tile], {b.nbytes};
+        cp.async.bulk.commit_group; cp.async.bulk.wait_group 0;
+        ret;
+        """,
+        ".param .u64 a, .param .u64 x",
+        f"{REGISTERS} .shared .align 128 .b8 tile[{b.nbytes}];",
+    )
+    memory = Memory()
+    x = memory.upload(old, "x")
+    execute(Program.from_ptx(text).entries["k"], 1, b.nbytes // 8, [memory.upload(b, "b"), x], memory=memory)
+    assert np.array_equal(memory.read(x, old.dtype), reduced(op, old, b))
+
+
+@pytest.mark.parametrize(
+    ("op", "type_name"),
+    [(op, t) for _, op, t in REDUCTIONS if t in MAP_TYPES] + [(op, "u32") for op in BITS],
+)
+def test_tensor_reductions_of_all_kinds(op: str, type_name: str) -> None:
+    old, b = operands(type_name)
+    memory = Memory()
+    a, x = memory.upload(old, "a"), memory.upload(b, "x")
+    tensor_map = TensorMap(a, old.itemsize, (64,), (), (64,), element_type=MAP_TYPES[type_name])
+    execute(tensor_kernel(1, b.nbytes, load=False, reduce=op), 1, 64, [tensor_map, x, 0], memory=memory)
+    assert np.array_equal(memory.read(a, old.dtype), reduced(op, old, b))
+
+
+def test_prefetches_change_nothing() -> None:
+    source = """
+    struct __align__(64) Map { unsigned long long opaque[16]; };
+    extern "C" __global__ void k(const __grid_constant__ Map map, const float* a, float* x) {
+        asm volatile("cp.async.bulk.prefetch.tensor.3d.L2.global.tile [%0, {%1, %1, %1}];" :: "l"(&map), "r"(0));
+        asm volatile("cp.async.bulk.prefetch.tensor.3d.L2.global.im2col [%0, {%1, %1, %1}], {%2};"
+            :: "l"(&map), "r"(0), "h"((short)0));
+        asm volatile("cp.async.bulk.prefetch.L2.global [%0], 64;" :: "l"(a));
+        asm volatile("prefetch.tensormap [%0];" :: "l"(&map));
+        x[0] = a[1];
+    }
+    """
+    a, x = np.arange(64, dtype=np.float32), np.zeros(1, np.float32)
+    assert launch(source, "k", 1, 1, [TensorMapOf(a.reshape(4, 4, 4).copy(), (4, 4, 4)), a, x]).ok
+    assert x[0] == 1
+
+
+# --------------------------------------------------------------------------------------------- places in other blocks
+
+PLACES = (
+    CLUSTER.replace("BYTES", "0")
+    .replace("INITIAL", "7")
+    .replace(
+        "SEND",
+        """
+    int* mapped; unsigned found, rank_of_mapped; int old;
+    asm("mapa.u64 %0, %1, %2;" : "=l"(mapped) : "l"(inbox + t), "r"((r + 1) % BLOCKS));
+    asm("getctarank.u64 %0, %1;" : "=r"(found) : "l"(mapped));
+    asm("getctarank.shared::cluster.u32 %0, %1;" : "=r"(rank_of_mapped) : "r"(at(inbox, (r + 2) % BLOCKS)));
+    asm volatile("atom.add.relaxed.cluster.s32 %0, [%1], %2;" : "=r"(old) : "l"(mapped), "r"(100) : "memory");
+    asm volatile("atom.relaxed.cluster.shared::cluster.max.s32 %0, [%1], %2;"
+        : "=r"(old) : "r"(at(inbox + t, (r + 1) % BLOCKS)), "r"(old + 500) : "memory");
+    if (t == 0)  // one arrival more than the barrier's own, which must come first
+        asm volatile("mbarrier.arrive.expect_tx.relaxed.cluster.shared::cluster.b64 _, [%0], 0;"
+            :: "r"(at(&bar, r)) : "memory");
+    meet();
+    inbox[t] += 1000 * found + 10000 * rank_of_mapped;
+    """,
+    )
+)
+
+
+def test_places_in_other_blocks() -> None:
+    source = PLACES.replace("init(&bar, 1)", "init(&bar, 2)")
+    memory = Memory()
+    x = memory.allocate(8 * 32 * 4, "x")
+    execute(compile_cuda(source).entries["k"], 8, 32, [memory.upload(drawn(), "a"), x], memory=memory)
+    rank = np.arange(8)[:, None] % 4
+    expected = 507 + 1000 * ((rank + 1) % 4) + 10000 * ((rank + 2) % 4)
+    assert np.array_equal(memory.read(x, np.int32, (8, 32)), np.broadcast_to(expected, (8, 32)))
