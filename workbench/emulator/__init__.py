@@ -24,7 +24,7 @@ from .program import Entry, Program
 from .ptx import Parameter, PtxSyntaxError, SourceLocation
 from .source import CompileError, CompilerUnavailable, load
 from .standalone import Output, Report, TensorMapOf, launch
-from .tensor_map import TensorMap
+from .tensor_map import PixelBox, TensorMap
 
 __all__ = [
     "H200",
@@ -43,6 +43,7 @@ __all__ = [
     "Memory",
     "Output",
     "Parameter",
+    "PixelBox",
     "Program",
     "PtxSyntaxError",
     "Report",

@@ -63,6 +63,9 @@ class TensorMap:
         element_strides: Sequence[int],
         swizzle: int,  # bytes: 0, 32, 64, 128
         nan_fill: bool = False,
+        pixels: int = 0,  # of an im2col map
+        lower: Sequence[int] = (),
+        upper: Sequence[int] = (),
     ) -> None: ...
 
 class Fault:

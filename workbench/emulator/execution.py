@@ -516,6 +516,7 @@ def _uniform_specials(
 
 
 def _engine_tensor_map(address: int, tensor: TensorMap) -> _engine.TensorMap:
+    pixels = tensor.pixel_box
     return _engine.TensorMap(
         address,
         tensor.address,
@@ -526,6 +527,7 @@ def _engine_tensor_map(address: int, tensor: TensorMap) -> _engine.TensorMap:
         tensor.element_strides,
         tensor.swizzle,
         tensor.nan_fill,
+        *((pixels.pixels, pixels.lower, pixels.upper) if pixels is not None else ()),
     )
 
 

@@ -141,6 +141,11 @@ struct TensorMap {
   uint32_t element_strides[5];
   int swizzle;    // bytes: 0, 32, 64, 128
   bool nan_fill;  // out of bounds elements are NaN instead of zero
+  // An im2col map moves `box[0]` elements of each of `pixels` pixels. The first pixel may lie, in every
+  // dimension but the innermost and the outermost, from `lower` on and up to `upper` beyond the last element.
+  bool im2col;
+  uint32_t pixels;
+  int32_t lower[3], upper[3];
 };
 
 enum Check : uint32_t {

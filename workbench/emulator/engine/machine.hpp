@@ -102,6 +102,7 @@ void add_wmma_operations(Table&);
 void add_mbarrier_operations(Table&);
 void add_copy_operations(Table&);
 void add_bulk_operations(Table&);
+void add_remote_operations(Table&);
 void add_control_operations(Table&);
 
 // Through what an instruction reads and writes memory. cp.async goes through the generic proxy, but kernels
@@ -156,14 +157,17 @@ struct MatrixProduct {  // one warp's share of a wgmma, or a mov of registers th
 struct Transfer {        // a bulk copy: TMA tile or plain run of bytes
   const TensorMap* map;  // null: a plain run
   int32_t coordinates[5];
-  Block* block;     // whose shared memory it writes, or reads when it is a store
-  uint32_t shared;  // offset there
+  uint16_t offsets[3];  // of the pixels of an im2col tile
+  Block* block;         // whose shared memory it writes, or reads when it is a store
+  uint32_t shared;      // offset there
   uint32_t bytes;
   uint64_t global;  // address of a plain run
   Block* source;    // of a copy from shared to shared memory, else null
   uint32_t source_offset;
   Block* barrier_block;  // of the mbarrier told when it lands
   uint32_t barrier;
+  bool immediate;                   // what it writes comes from registers
+  uint8_t payload[16];              // this
   int32_t reduction, element_type;  // -1: none
   uint32_t group;                   // of the lane, for stores
   Block* issuer;

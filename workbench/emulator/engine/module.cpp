@@ -54,7 +54,8 @@ Program make_program(const Array<const int32_t, nb::shape<-1, 7>>& rows,
 TensorMap make_tensor_map(uint64_t descriptor, uint64_t address, int element_type,
                           const std::vector<uint64_t>& sizes, const std::vector<uint64_t>& strides,
                           const std::vector<uint32_t>& box, const std::vector<uint32_t>& element_strides,
-                          int swizzle, bool nan_fill) {
+                          int swizzle, bool nan_fill, uint32_t pixels, const std::vector<int32_t>& lower,
+                          const std::vector<int32_t>& upper) {
   const size_t rank = sizes.size();
   if (rank < 1 || rank > 5 || strides.size() != rank || box.size() != rank || element_strides.size() != rank)
     throw nb::value_error(
@@ -72,6 +73,14 @@ TensorMap make_tensor_map(uint64_t descriptor, uint64_t address, int element_typ
   std::copy(element_strides.begin(), element_strides.end(), map.element_strides);
   map.swizzle = swizzle;
   map.nan_fill = nan_fill;
+  if (pixels) {
+    if (rank < 3 || lower.size() != rank - 2 || upper.size() != rank - 2)
+      throw nb::value_error("an im2col map has 3 to 5 dimensions, and two corners in all but the outer ones");
+    map.im2col = true;
+    map.pixels = pixels;
+    std::copy(lower.begin(), lower.end(), map.lower);
+    std::copy(upper.begin(), upper.end(), map.upper);
+  }
   return map;
 }
 
@@ -177,7 +186,8 @@ NB_MODULE(_engine, m) {
 
   nb::class_<TensorMap>(m, "TensorMap")
       .def(nb::new_(&make_tensor_map), "descriptor"_a, "address"_a, "element_type"_a, "sizes"_a, "strides"_a,
-           "box"_a, "element_strides"_a, "swizzle"_a, "nan_fill"_a = false);
+           "box"_a, "element_strides"_a, "swizzle"_a, "nan_fill"_a = false, "pixels"_a = 0,
+           "lower"_a = std::vector<int32_t>{}, "upper"_a = std::vector<int32_t>{});
 
   nb::class_<Fault>(m, "Fault")
       .def_prop_ro("kind", [](const Fault& f) { return name_of(fault_names(), f.kind); })

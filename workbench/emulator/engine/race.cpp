@@ -464,7 +464,7 @@ class Lock {
 // The smallest piece that an operation may store, of shared or of global memory; 0: it does not store there.
 uint32_t stored_bytes(const std::string& name, const char* space) {
   const auto starts = [&](const char* prefix) { return name.rfind(prefix, 0) == 0; };
-  if (!starts("st.") && !starts("atom.") && !starts("red.")) return 0;
+  if (!starts("st.") && !starts("atom.") && !starts("red.") && !starts("wmma.store.")) return 0;
   for (const char* other : {".shared", ".global", ".local", ".param"})
     if (name.find(other) != std::string::npos && std::string(other) != space) return 0;
   for (const auto& [type, bytes] :
