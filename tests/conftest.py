@@ -12,10 +12,11 @@ sys.path.insert(0, str(Path(__file__).parent))  # for fake_device
 @cache
 def missing_gpu() -> str | None:
     """Why there is no GPU, or None where there is one."""
-    from workbench.devices import DeviceUnavailable, open_device
+    from workbench.devices import DeviceUnavailable
+    from workbench.devices.cuda import require_gpu
 
     try:
-        open_device("cuda")
+        require_gpu()
     except DeviceUnavailable as error:
         return str(error)
     return None

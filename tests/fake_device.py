@@ -60,6 +60,9 @@ class FakePlan:
             self.arrays[name].view(self.storage[name])[...] = value
         self.device.spoil(self.problem, self.storage)
 
+    def refill(self, storage: Mapping[str, np.ndarray[Any, Any]]) -> None:
+        self.storage = {name: values.copy() for name, values in storage.items()}
+
     def read(self, name: str) -> np.ndarray[Any, Any]:
         return self.storage[name]
 

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import ctypes
+import os
+import re
+import signal
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -21,7 +25,6 @@ class NumpyDevice:
 
     def __init__(self, name: str = "emulator", *, wrong_after: int | None = None, fault: str | None = None) -> None:
         self.name, self.wrong_after, self.fault = name, wrong_after, fault
-        self.lost = False
 
     def info(self) -> DeviceInfo:
         return H200 if self.name == "cuda" else EMULATOR
@@ -34,11 +37,14 @@ class NumpyDevice:
         storage: Mapping[str, np.ndarray[Any, Any]],
         seed: int = 0,
     ) -> NumpyDevice:
+        self.refill(storage)
+        return self
+
+    def refill(self, storage: Mapping[str, np.ndarray[Any, Any]]) -> None:
         total = (storage["a"].astype(np.float64) + storage["b"].astype(np.float64)).astype(storage["c"].dtype)
         if self.wrong_after is not None:
             total[self.wrong_after :] += 1
         self._memory = {**storage, "c": total}
-        return self
 
     def run(self) -> None:
         if self.fault:
@@ -49,3 +55,68 @@ class NumpyDevice:
 
     def close(self) -> None:
         pass
+
+
+class MisbehavingDevice(NumpyDevice):
+    """Adds vectors until `behaviours` has something for the name of the source: then its launches do that instead."""
+
+    def __init__(self, behaviours: Mapping[str, Callable[[], None]], name: str = "cuda") -> None:
+        super().__init__(name)
+        self.behaviours = behaviours
+        self.lost = False
+
+    def bind(
+        self,
+        compiled: Compiled,
+        plan: Plan,
+        arrays: Mapping[str, Array],
+        storage: Mapping[str, np.ndarray[Any, Any]],
+        seed: int = 0,
+    ) -> NumpyDevice:
+        self.behaviour = self.behaviours.get(compiled.name)
+        return super().bind(compiled, plan, arrays, storage, seed)
+
+    def run(self) -> None:
+        if self.behaviour:
+            try:
+                self.behaviour()
+            except Fault:
+                self.lost = True  # like a CUDA context after an illegal access
+                raise
+        if self.lost:
+            raise Fault(Verdict.LAUNCH_ERROR, "the context was lost before")
+
+
+def hang() -> None:
+    """Never end, and never let another thread run."""
+    re.match(r"(a+)+b", "a" * 64)
+
+
+def exit_at_once() -> None:
+    """End the process as a library does that calls exit."""
+    os._exit(3)
+
+
+def segfault() -> None:
+    """Read address 0."""
+    ctypes.string_at(0)
+
+
+def raise_what_nobody_foresaw() -> None:
+    """Fail like a bug in a library."""
+    raise ZeroDivisionError("a bug of the driver's binding")
+
+
+def eat_memory() -> None:
+    """Ask for more memory than any machine has."""
+    bytearray(2**60)
+
+
+def access_illegally() -> None:
+    """Fail like a launch that spoils its context."""
+    raise Fault(Verdict.ILLEGAL_ACCESS, "an illegal memory access was encountered")
+
+
+def be_killed() -> None:
+    """End like a process that the kernel's OOM killer has chosen."""
+    os.kill(os.getpid(), signal.SIGKILL)

@@ -105,6 +105,11 @@ def _options(*names: str) -> Callable[[F], F]:
         "json": click.option(
             "--json", "as_json", is_flag=True, help="Print JSON and nothing else on stdout; messages go to stderr."
         ),
+        "isolate": click.option(
+            "--isolate",
+            is_flag=True,
+            help="Use the emulator, too, from a process of its own, as is always done with the GPU.",
+        ),
         "output": click.option(
             "--output",
             type=click.Path(path_type=Path),
@@ -185,9 +190,15 @@ def list_stages(specs: tuple[str, ...], as_json: bool) -> None:
 
 @main.command()
 @_specs
-@_options("device", "seed", "examples", "problem", "json")
+@_options("device", "seed", "examples", "problem", "isolate", "json")
 def verify(
-    specs: tuple[str, ...], device_name: str, seed: int, examples: int, problem_text: str | None, as_json: bool
+    specs: tuple[str, ...],
+    device_name: str,
+    seed: int,
+    examples: int,
+    problem_text: str | None,
+    isolate: bool,
+    as_json: bool,
 ) -> None:
     """Check stages against NumPy on random problems, or on the one given by --problem.
 
@@ -195,7 +206,7 @@ def verify(
     """
     stages = registry.select(specs)
     problems = _problems(stages, problem_text)
-    session = _session(open_device(device_name), examples, seed, problems)
+    session = _session(_open(device_name, isolate), examples, seed, problems)
     with _finish(session, as_json):
         _work(session, stages, 1 if problems else examples)
 
@@ -230,13 +241,14 @@ def bench(
 
 @main.command()
 @_specs
-@_options("device", "seed", "examples", "problem", "json", "output")
+@_options("device", "seed", "examples", "problem", "isolate", "json", "output")
 def run(
     specs: tuple[str, ...],
     device_name: str,
     seed: int,
     examples: int,
     problem_text: str | None,
+    isolate: bool,
     as_json: bool,
     output: Path,
 ) -> None:
@@ -251,7 +263,7 @@ def run(
 
     stages = registry.select(specs)
     problems = _problems(stages, problem_text)
-    session = _session(open_device(device_name), examples, seed, problems, output)
+    session = _session(_open(device_name, isolate), examples, seed, problems, output)
     with _finish(session, as_json):
         _work(session, stages, 1 if problems and not session.timed else examples)
         if session.folder and not specs:
@@ -576,6 +588,10 @@ def _problems(stages: Sequence[Stage[Any]], text: str | None) -> dict[str, Probl
     if wrong:
         raise ProblemError(f"--problem {text!r}: " + "; ".join(f"{name}: {reason}" for name, reason in wrong.items()))
     return parsed
+
+
+def _open(name: str, isolate: bool) -> Device:
+    return open_device(name, isolate=True) if isolate else open_device(name)
 
 
 def _check_memory(problem: Problem) -> None:

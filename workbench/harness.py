@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import time
+import traceback
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -14,10 +15,10 @@ import hypothesis
 import numpy as np
 from hypothesis import HealthCheck, Phase
 
-from . import forensics, registry
+from . import forensics, integrity, registry, replay
 from .comparison import Comparison, accepts, compare
-from .compiler import CompileError, compile_source
-from .devices import Device, Fault
+from .compiler import CompileError, CompilerUnavailable, compile_source
+from .devices import BoundPlan, Device, Fault
 from .launch import Array
 from .operation import Arrays, Operation, Problem, Stage, Tier
 from .results import Agreement, Failure, Verdict, Verification
@@ -33,6 +34,24 @@ POWER_EXTENT, POWER_FLOPS = 16, 2**25
 no problem with more work than the second."""
 
 
+class BadBound(ValueError):
+    """The error bound of an operation is none; the message says what it has to be."""
+
+
+def _checked(bound: Any, expected: Arrays) -> Arrays:
+    """The bound, for every element of every output a number that is not negative. Raises BadBound."""
+    if not isinstance(bound, dict) or set(bound) != set(expected):
+        raise BadBound(f"bound of the operation gives {bound!r}; it has to give a dict with {', '.join(expected)}")
+    for name, right in expected.items():
+        values = bound[name]
+        if not isinstance(values, np.ndarray) or values.dtype.kind != "f" or values.shape != right.shape:
+            what = f"{values.dtype} of shape {values.shape}" if isinstance(values, np.ndarray) else repr(values)
+            raise BadBound(f"bound of {name} is {what}; it has to be an array of floats of shape {right.shape}")
+        if not (values >= 0).all():
+            raise BadBound(f"bound of {name} has elements that are negative or NaN")
+    return bound
+
+
 @dataclass(frozen=True)
 class Case:
     """A problem with its inputs, float64 reference and error bound."""
@@ -45,10 +64,10 @@ class Case:
 
     @classmethod
     def of(cls, problem: Problem) -> Case:
-        """Make the inputs of a problem and solve it by the reference."""
+        """Make the inputs of a problem and solve it by the reference. Raises BadBound."""
         inputs = problem.inputs()
         expected = problem.reference(inputs)
-        return cls(problem, problem.arrays(), inputs, expected, problem.bound(inputs, expected))
+        return cls(problem, problem.arrays(), inputs, expected, _checked(problem.bound(inputs, expected), expected))
 
     def storage(self) -> Arrays:
         """Fresh storage for every array: inputs packed with NaN between the rows, outputs all NaN."""
@@ -105,13 +124,28 @@ def _written_padding(array: Array, storage: np.ndarray[Any, Any]) -> int:
     return int((~untouched).sum())
 
 
+def _bind(stage: Stage[Any], device: Device, case: Case, order: int) -> BoundPlan:
+    """The stage's launches on fresh memory that is no better aligned than the stage asks for.
+
+    Raises CompileError, and Fault, also for what the stage's own Python code raises.
+    """
+    try:
+        compiled = compile_source(stage.path, stage.defines(case.problem))
+        plan = dataclasses.replace(stage.plan(case.problem), alignment=stage.alignment)
+    except (CompileError, CompilerUnavailable, OSError, MemoryError):
+        raise
+    except Exception:
+        trace = traceback.format_exc(limit=-1).strip()
+        raise Fault(Verdict.LAUNCH_ERROR, f"the declaration of the stage does not give a launch:\n{trace}") from None
+    return device.bind(compiled, plan, case.arrays, case.storage(), case.problem.seed + order)
+
+
 def solve(stage: Stage[Any], device: Device, case: Case, order: int = 0) -> Arrays:
     """The storage of every array after the stage has run on the case's inputs. Raises CompileError and Fault.
 
     Another `order` has the warps run in another order, where the device can choose.
     """
-    compiled = compile_source(stage.path, stage.defines(case.problem))
-    bound = device.bind(compiled, stage.plan(case.problem), case.arrays, case.storage(), case.problem.seed + order)
+    bound = _bind(stage, device, case, order)
     try:
         bound.run()
         return {name: bound.read(name) for name in case.arrays}
@@ -125,9 +159,15 @@ def run_problem(
     """Solve one problem and judge the outcome: the failure or None, and the worst error / bound.
 
     `twice`: a right answer is asked for again, on fresh memory, and has to be the same (unless the stage says it is not
-    deterministic). Raises CompilerUnavailable; everything that is the stage's fault is in the failure.
+    deterministic), and then one for other inputs in that memory. Raises CompilerUnavailable; everything that is the
+    stage's fault is in the failure.
     """
-    return run_case(stage, device, Case.of(problem), twice=twice)
+    try:
+        case = Case.of(problem)
+    except BadBound as error:
+        replay = f"workbench verify {stage.spec} --device {device.name} --problem '{problem}'"
+        return Failure(Verdict.WEAK_CHECK, str(problem), str(error), replay), 0.0
+    return run_case(stage, device, case, twice=twice)
 
 
 def run_case(stage: Stage[Any], device: Device, case: Case, *, twice: bool = False) -> tuple[Failure | None, float]:
@@ -144,7 +184,7 @@ def run_case(stage: Stage[Any], device: Device, case: Case, *, twice: bool = Fal
         if failure is None and (changed := case.changed_inputs(after)):
             message = f"the kernel wrote to its input {', '.join(changed)}"
             failure = Failure(Verdict.INPUT_CHANGED, str(problem), message, "")
-        if failure is None and twice and stage.deterministic:
+        if failure is None and twice:
             failure = _repeat(stage, device, case, after)
     if failure:
         failure.replay = f"workbench verify {stage.spec} --device {device.name} --problem '{problem}'"
@@ -152,11 +192,35 @@ def run_case(stage: Stage[Any], device: Device, case: Case, *, twice: bool = Fal
 
 
 def _repeat(stage: Stage[Any], device: Device, case: Case, first: Arrays) -> Failure | None:
-    """Solve a case once more and compare the bits of the outputs."""
+    """Solve a case once more on fresh memory, and then another one with its inputs in the same memory."""
+    when = "when launched a second time"
     try:
-        second = solve(stage, device, case, order=1)
+        bound = _bind(stage, device, case, order=1)
+        try:
+            bound.run()
+            second = {name: bound.read(name) for name in case.arrays}
+            if stage.deterministic and (failure := _difference(case, first, second)):
+                return failure
+            when = "when launched on other inputs in the same memory"
+            other = Case.of(dataclasses.replace(case.problem, seed=case.problem.seed + 1))
+            bound.refill(other.storage())
+            bound.run()
+            stale, _ = other.judge(bound.read)
+        finally:
+            bound.close()
     except Fault as fault:
-        return Failure(fault.verdict, str(case.problem), f"when launched a second time: {fault}", "")
+        return Failure(fault.verdict, str(case.problem), f"{when}: {fault}", "")
+    if stale:
+        message = (
+            f"{stale.message} {when}, though the launch before was right: the kernel keeps something from launch to "
+            "the next (by address or by shape, or it does its work once); let a launch depend on its arguments only"
+        )
+        return dataclasses.replace(stale, verdict=Verdict.STALE, problem=str(case.problem), message=message)
+    return None
+
+
+def _difference(case: Case, first: Arrays, second: Arrays) -> Failure | None:
+    """Compare the bits of the outputs of two launches on the same inputs."""
     for name, array in case.arrays.items():
         if not array.output:
             continue
@@ -203,8 +267,9 @@ class _Failed(Exception):
     """Tells Hypothesis that a problem failed; the evidence is in the session."""
 
 
-UNSHRINKABLE = (Verdict.COMPILE_ERROR, Verdict.WEAK_CHECK)
-"""Verdicts that are not about one problem: a smaller one would say the same, and trying again too."""
+UNSHRINKABLE = (Verdict.COMPILE_ERROR, Verdict.WEAK_CHECK, Verdict.TIMEOUT)
+"""Verdicts for which neither a smaller problem is sought nor the same one tried again: the first two are not about one
+problem, and every try of the third would last until the deadline."""
 
 
 class _Unsupported(Exception):
@@ -250,7 +315,7 @@ class _Session:
     def repeats(self) -> bool:
         """Whether the next problem is solved twice: the first is, every few after it, and all while such a failure is
         made smaller."""
-        sought = self.last is not None and self.last.verdict is Verdict.NOT_DETERMINISTIC
+        sought = self.last is not None and self.last.verdict in (Verdict.NOT_DETERMINISTIC, Verdict.STALE)
         return sought or len(self.seen) % REPEAT_EVERY == 0
 
     def _try_tier(self, problem: Problem) -> None:
@@ -268,8 +333,8 @@ class _Session:
         if failure:
             self.failures[problem] = self.last = failure
             self.give_up = min(self.give_up, time.monotonic() + SHRINK_SECONDS)
-            if failure.verdict in UNSHRINKABLE or getattr(self.device, "lost", False):
-                self.give_up = 0.0  # a smaller problem would say the same, or nothing at all
+            if failure.verdict in UNSHRINKABLE:
+                self.give_up = 0.0
             raise _Failed
 
 
@@ -287,7 +352,37 @@ def verify(
     Every random problem is judged in both tiers; a given one in its own. The first one of each tier, if need
     be enlarged, also serves to show that the comparison rejects wrong answers. A failure is shrunk to the smallest
     problem that still fails. `on_problem` is called with the number of problems done. Raises CompilerUnavailable.
+
+    On a GPU a failure is looked at in the emulator as well. A stage whose Python code changes what judges it has failed
+    whatever else it does (TAMPERING); what it has changed is put back.
     """
+    watch = integrity.Watch()
+    result = _verify(stage, device, examples, seed, problem, on_problem)
+    if changed := watch.restore():
+        result.verdict = Verdict.TAMPERING
+        result.failure = tampering(stage, changed)
+    elif result.failure and device.name == "cuda":
+        replay.look_closer(stage, result.failure)
+    return result
+
+
+def tampering(stage: Stage[Any], changed: list[str]) -> Failure:
+    """The failure of a stage that has changed these names."""
+    message = (
+        f"the Python code of the stage has changed {', '.join(changed)}, which judges or times it; no answer and no "
+        "time of this stage can be believed"
+    )
+    return Failure(Verdict.TAMPERING, "any", message, f"workbench verify {stage.spec}")
+
+
+def _verify(
+    stage: Stage[Any],
+    device: Device,
+    examples: int,
+    seed: int,
+    problem: Problem | None,
+    on_problem: Callable[[int], None] | None,
+) -> Verification:
     operation: Operation[Any] = registry.operations()[stage.operation]
     session = _Session(stage, device, examples, on_problem)
     started = time.monotonic()
@@ -300,7 +395,7 @@ def verify(
             _draw(_problems(stage, device.name), session.try_problem, 2 * session.wanted, seed)
     except (_Failed, _Unsupported):
         pass  # the session knows
-    if session.last and session.last.verdict not in UNSHRINKABLE and not getattr(device, "lost", False):
+    if session.last and session.last.verdict not in UNSHRINKABLE:
         again, _ = run_problem(stage, device, operation.problem.parse(session.last.problem), twice=True)
         if again is None:
             session.last.message += " (not every time: the same problem then passed)"

@@ -103,10 +103,16 @@ class Launch:
 
 @dataclass(frozen=True)
 class Plan:
-    """The launches of a stage for one problem, in stream order, and the scratch arrays they hand data over in."""
+    """The launches of a stage for one problem, in stream order, and the scratch arrays they hand data over in.
+
+    Even a slow stage is expected to be done after `expected_seconds`; a multiple of it is the deadline. Arrays start
+    at a multiple of `alignment` bytes, and while a stage is verified at no multiple of more.
+    """
 
     launches: tuple[Launch, ...]
     scratch: Mapping[str, Array] = field(default_factory=dict)
+    expected_seconds: float = 0.0
+    alignment: int = 256
 
 
 def ceil_div(a: int, b: int) -> int:

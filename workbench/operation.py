@@ -36,12 +36,21 @@ class ProblemError(ValueError):
     """A problem text or field that makes no sense; the message says what would."""
 
 
+SLOW_FLOPS, SLOW_BYTES = 2e11, 2e10
+"""Operations and bytes a second of a slow kernel: less than the naive stages reach on an H200 in their worst case."""
+
+
 @dataclass(frozen=True)
 class Cost:
     """The least work a problem needs: floating-point operations, and bytes moved when each operand moves once."""
 
     flops: int
     bytes: int
+
+    @property
+    def slow_seconds(self) -> float:
+        """What a first, naive kernel may well take on a GPU."""
+        return self.flops / SLOW_FLOPS + self.bytes / SLOW_BYTES
 
 
 @dataclass(frozen=True)
@@ -247,8 +256,9 @@ class Stage(Generic[P]):
 
     def plan(self, problem: P) -> Plan:
         """The launches that solve `problem`."""
-        plan = self.plan_for(problem, self.parameters)
-        return Plan((plan,)) if isinstance(plan, Launch) else plan
+        made = self.plan_for(problem, self.parameters)
+        plan = Plan((made,)) if isinstance(made, Launch) else made
+        return dataclasses.replace(plan, expected_seconds=problem.cost.slow_seconds)
 
 
 @dataclass

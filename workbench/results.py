@@ -24,8 +24,14 @@ class Verdict(StrEnum):
     INPUT_CHANGED = "input_changed"
     WEAK_CHECK = "weak_check"
     NOT_DETERMINISTIC = "not_deterministic"
+    STALE = "stale"
     COMPILE_ERROR = "compile_error"
     LAUNCH_ERROR = "launch_error"
+    ILLEGAL_ACCESS = "illegal_access"
+    TIMEOUT = "timeout"
+    CRASH = "crash"
+    OUT_OF_MEMORY = "out_of_memory"
+    TAMPERING = "tampering"
     OUT_OF_BOUNDS = "out_of_bounds"
     MISALIGNED = "misaligned"
     UNINITIALISED = "uninitialised"
@@ -228,6 +234,8 @@ class Record:
         try:
             temporary.write_text(json.dumps(dataclasses.asdict(self), indent=1, sort_keys=True) + "\n")  # type: ignore[call-overload]
             temporary.replace(path)
+        except OSError as error:  # a full disk is no error of a file that anybody could look up
+            raise type(error)(error.errno, error.strerror, str(path)) from None
         finally:
             temporary.unlink(missing_ok=True)
 

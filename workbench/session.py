@@ -3,24 +3,24 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
-import tempfile
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
 from . import environment, harness, occupancy, registry
 from .compiler import CompileError, source_digest
-from .devices import Device, Fault
+from .devices import Device
 from .evidence import failed
 from .operation import SOURCES, Problem, Stage
-from .results import Failure, Resources, ResultsError, Run, StageResult, Verdict, Verification
+from .results import Failure, Measurement, Resources, Run, StageResult, Verdict, Verification
 from .store import Folder
 
 ALL = "every problem"
 """Key of `StageResult.untimed` for a reason that holds for the whole suite."""
+
+
+CHANGED = "the source has changed since it was verified: what would be timed is not what is right"
 
 
 class Listener(Protocol):
@@ -56,14 +56,20 @@ class Session:
 
     def stage(self, stage: Stage[Any], listener: Listener) -> StageResult:
         """Verify a stage, time it where that was asked for and it passed, and save. Raises CompilerUnavailable."""
-        if getattr(self.device, "lost", False):
-            result = self._in_fresh_process(stage)
-        else:
-            result = self._in_this_process(stage, listener)
+        result = self._verified(stage, listener)
         self.run.stages.append(result)
-        if self.folder:
-            self.folder.save(self.run)
+        if self.timed and result.verification.verdict is Verdict.PASS:
+            try:
+                self._time(stage, result, listener)
+            except BaseException:  # on disk it stays with what has been timed
+                self.run.stages.pop()
+                raise
+        self._save()
         return result
+
+    def _save(self, unfinished: StageResult | None = None) -> None:
+        if self.folder:
+            self.folder.save(self.run, unfinished)
 
     def ok(self) -> bool:
         """Whether something was verified, nothing failed, and all that should be timed was."""
@@ -71,7 +77,7 @@ class Session:
         passed = any(v.verdict is Verdict.PASS for v in verdicts)
         return passed and not self.trouble and not any(failed(v) for v in verdicts)
 
-    def _in_this_process(self, stage: Stage[Any], listener: Listener) -> StageResult:
+    def _verified(self, stage: Stage[Any], listener: Listener) -> StageResult:
         # where times follow, random problems come first even when only one problem is timed
         problem = None if self.timed else self.problems.get(stage.operation)
         try:
@@ -93,8 +99,6 @@ class Session:
         result = StageResult(stage.operation, stage.name, stage.idea, stage.source, digest, verification)
         if verification.verdict is Verdict.PASS:
             result.resources = self._resources(stage)
-            if self.timed:
-                self._time(stage, result, listener)
         elif self.timed:
             result.untimed[ALL] = f"verification ended with {verification.verdict}"
         return result
@@ -113,45 +117,21 @@ class Session:
         from . import timing
 
         suite = self._suite(stage)
-        try:
-            result.measurements, result.untimed = timing.bench(
-                stage,
-                self.device,  # type: ignore[arg-type]  # only a CUDA device is ever timed
-                problems=suite,
-                on_problem=listener.timing,
-            )
-        except Fault as fault:
-            result.untimed = {ALL: str(fault)}
-        supported = {p.label for p in suite if stage.supports(p, self.device.architecture) is None} | {ALL}
-        for label, reason in result.untimed.items():
-            if label in supported:
-                self.trouble.setdefault(stage.spec, f"{label}: {reason}")
+        for number, problem in enumerate(suite):
+            later = dict.fromkeys((p.label for p in suite[number:]), "the run ended before it was timed")
+            self._save(replace(result, untimed=result.untimed | later))
+            listener.timing(problem.label)
+            same = source_digest(stage.path) == result.source_sha256
+            outcome = timing.bench(stage, self.device, problem) if same else CHANGED
+            if isinstance(outcome, Measurement):
+                result.measurements.append(outcome)
+                continue
+            result.untimed[problem.label] = outcome
+            if stage.supports(problem, self.device.architecture) is None:
+                self.trouble.setdefault(stage.spec, f"{problem.label}: {outcome}")
 
     def _unreadable(self, stage: Stage[Any], error: OSError) -> Verification:
         message = f"cannot read the source {stage.path}: {error.strerror or error}"
         replay = f"workbench verify {stage.spec} --device {self.device.name}"
         failure = Failure(Verdict.COMPILE_ERROR, "any", message, replay)
         return Verification(Verdict.COMPILE_ERROR, self.seed, failure=failure)
-
-    def _in_fresh_process(self, stage: Stage[Any]) -> StageResult:
-        """A failed launch can end a process's CUDA context for good; the stages after it get a process each."""
-        problem = self.problems.get(stage.operation)
-        with tempfile.TemporaryDirectory() as folder:
-            command = [sys.executable, "-m", "workbench", "bench" if self.timed else "verify", stage.spec, "--json"]
-            command += ["--device", self.device.name, "--seed", str(self.seed), "--examples", str(self.examples)]
-            command += ["--problem", str(problem)] if problem else []
-            command += ["--output", folder] if self.timed else []
-            done = subprocess.run(command, capture_output=True, check=False)
-            answer = Path(folder) / "answer.json"
-            answer.write_bytes(done.stdout)
-            try:
-                (result,) = Run.load(answer).stages
-            except (ResultsError, ValueError):
-                message = f"the process that verified it ended without a result: {done.stderr.decode(errors='replace')}"
-                replay = f"workbench verify {stage.spec} --device {self.device.name}"
-                failure = Failure(Verdict.LAUNCH_ERROR, "any", message.strip(), replay)
-                verification = Verification(Verdict.LAUNCH_ERROR, self.seed, failure=failure)
-                result = StageResult(stage.operation, stage.name, stage.idea, stage.source, "", verification)
-            if self.timed and done.returncode and not failed(result.verification):
-                self.trouble.setdefault(stage.spec, "; ".join(f"{k}: {v}" for k, v in result.untimed.items()))
-        return result

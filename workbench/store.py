@@ -49,19 +49,26 @@ class Folder:
 
     def __init__(self, path: Path) -> None:
         check_writable(path)
+        for left in path.glob(".*.json.*"):  # by a process that was killed while it wrote
+            left.unlink(missing_ok=True)
         load(path)
         self.path = path
         self.latest = path / LATEST
         self._started = False
 
-    def save(self, run: Run) -> Path:
-        """Write the run as it is now and drop its stages from earlier ones. Returns the path of `results.json`."""
+    def save(self, run: Run, unfinished: StageResult | None = None) -> Path:
+        """Write the run as it is now and drop its stages from earlier ones. Returns the path of `results.json`.
+
+        `unfinished` stands for its last stage, which is being timed and stays in earlier records until that is done.
+        """
+        if unfinished:
+            run = replace(run, stages=[*run.stages[:-1], unfinished])
         latest = self.latest
         if not self._started and latest.is_file():
             latest.rename(self._dated(Run.load(latest)))
         run.save(latest)  # before the earlier records lose anything
         self._started = True
-        done = {(s.operation, s.stage) for s in run.stages}
+        done = {(s.operation, s.stage) for s in run.stages if s is not unfinished}
         for path, old in load(self.path):
             if path == latest:
                 continue

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -10,12 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from . import nvml, registry
+from . import integrity, nvml
 from .baselines import baselines_for
 from .compiler import CompileError, compile_source
-from .devices import Fault
-from .devices.cuda import CudaDevice
-from .harness import Case
+from .devices import Device, Fault
+from .devices.cuda import CudaPlan
+from .harness import Case, tampering
 from .operation import Problem, Stage
 from .results import Conditions, DeviceInfo, Measurement, Timing
 
@@ -65,6 +64,14 @@ class Stopwatch:
     def sustained(self, work: Enqueue, count: int) -> float:
         """Microseconds a launch, over `count` launches back to back."""
         return self._time(work, count) / count
+
+    def leftover(self, work: Enqueue) -> float:
+        """Microseconds for which the device is still busy when a launch is over on the current stream."""
+        self._cupy.cuda.runtime.deviceSynchronize()
+        self._time(work, 1)
+        started = time.perf_counter()
+        self._cupy.cuda.runtime.deviceSynchronize()
+        return 1e6 * (time.perf_counter() - started)
 
     def _time(self, work: Enqueue, count: int) -> float:
         self._start.record()
@@ -138,81 +145,169 @@ class _Cases:
 _case = _Cases()
 
 
-def bench(
-    stage: Stage[Any],
-    device: CudaDevice,
-    *,
-    problems: Sequence[Problem] | None = None,
-    on_problem: Callable[[str], None] | None = None,
-    effort: Effort | None = None,
-) -> tuple[list[Measurement], dict[str, str]]:
-    """Time a stage on `problems` (default: the operation's suite), interleaved with the baselines.
+def bench(stage: Stage[Any], device: Device, problem: Problem, effort: Effort | None = None) -> Measurement | str:
+    """Time a stage on a problem, interleaved with the baselines; a text says why there is no measurement.
 
-    Returns the measurements, and for each problem that was not timed its label and the reason. The output is compared
-    with the reference again after timing: what is wrong has no time. `on_problem` is called with each label.
+    The output is compared with the reference again after timing: what is wrong has no time.
     """
-    info = device.info()
-    measurements: list[Measurement] = []
-    untimed: dict[str, str] = {}
-    for problem in registry.operations()[stage.operation].suite if problems is None else problems:
-        if on_problem:
-            on_problem(problem.label)
-        if reason := stage.supports(problem, device.architecture):
-            untimed[problem.label] = reason
+    if reason := stage.supports(problem, device.architecture):
+        return reason
+    watch = integrity.Watch()
+    try:
+        outcome = _bench_problem(stage, device, device.info(), problem, effort or Effort())
+    except (Fault, CompileError) as error:
+        outcome = str(error)
+    changed = watch.restore()
+    return tampering(stage, changed).message if changed else outcome
+
+
+@dataclass
+class Contest:
+    """What came out of one problem: samples by contestant, the answers of libraries by output, and two suspicions.
+
+    `leftover_us`: how long the device still worked after the launch was over as far as its stream could tell.
+    `unseen_us`: a launch on inputs that no launch before had, which finds nothing to replay.
+    """
+
+    timings: dict[str, Timing]
+    conditions: Conditions
+    answers: dict[str, dict[str, np.ndarray[Any, Any]]]
+    leftover_us: float
+    unseen_us: float
+
+
+def contest(plan: CudaPlan, spec: str, operation: str, problem: Problem, effort: Effort, l2_bytes: int) -> Contest:
+    """Time a bound plan, interleaved with the baselines, in the process that has the device.
+
+    The plan's outputs are forgotten afterwards and computed once more, so that what is read then is the answer of a
+    launch that came after those that were timed: one that is skipped, or that copies an earlier answer or another's,
+    leaves NaN.
+    """
+    contestants: dict[str, Enqueue] = {spec: plan.enqueue}
+    answers: dict[str, dict[str, np.ndarray[Any, Any]]] = {}
+    theirs: list[Any] = []
+    baselines = {b.name: b for b in baselines_for(operation)}
+    arrays = problem.arrays()
+    for baseline in baselines.values():
+        # outputs of its own, so that no contestant can pass with another's answer
+        outputs = {name: plan.filled_like(name) for name, array in arrays.items() if array.output}
+        enqueue = baseline.prepare(problem, arrays, {**plan.buffers, **outputs})
+        if enqueue is None:
             continue
-        try:
-            outcome = _bench_problem(stage, device, info, problem, effort or Effort())
-        except (Fault, CompileError) as error:
-            outcome = str(error)
-        if isinstance(outcome, str):
-            untimed[problem.label] = outcome
-        else:
-            measurements.append(outcome)
-        if device.lost:
-            break
-    return measurements, untimed
+        enqueue()
+        plan.wait()
+        if baseline.solves:
+            answers[baseline.name] = {name: plan.host(name, buffer) for name, buffer in outputs.items()}
+        contestants[baseline.name] = enqueue
+        theirs += outputs.values()
+    conditions = Conditions()
+    timings = measure(contestants, l2_bytes, effort, conditions)
+    for name, baseline in baselines.items():
+        if name in timings:
+            timings[name].version, timings[name].solves = baseline.version() or "", baseline.solves
+    watch = Stopwatch(l2_bytes)
+    leftover = min(watch.leftover(plan.enqueue) for _ in range(UNSEEN))  # the host, too, is late at times
+    unseen = []
+    for _ in range(UNSEEN):
+        plan.roll(1)
+        unseen.append(watch.cold(plan.enqueue))
+    plan.roll(-UNSEEN)
+    plan.wait()
+    for buffer in theirs:
+        buffer.fill(0xFF)
+    plan.poison()
+    plan.enqueue()
+    plan.wait()
+    return Contest(timings, conditions, answers, leftover, min(unseen))
 
 
-def _read(buffers: dict[str, Any], case: Case, name: str) -> np.ndarray[Any, Any]:
-    """The storage of an array, from its bytes in device memory."""
-    host: np.ndarray[Any, Any] = buffers[name].get()
-    return host.view(case.arrays[name].dtype.numpy)
+UNSEEN = 3
+"""Tries of what is asked of a contestant after it was timed."""
+
+LEFTOVER_US, LEFTOVER_SHARE = 20.0, 0.1
+"""How long waiting for an idle device may take, and how much of the median more; beyond is work that was not timed."""
+
+UNSEEN_FACTOR, UNSEEN_US = 2.0, 20.0
+"""So many times the median, and so much more, a launch may take on inputs that it has not seen."""
+
+UNSTEADY = 1.25
+"""Largest ratio of the median of the last third of the samples to that of the first, either way."""
+
+
+def doubtful(spec: str, outcome: Contest) -> str | None:
+    """Why the samples of a contest are not believed, None where they are."""
+    samples = outcome.timings[spec].cold_us
+    median = float(np.median(samples))
+    if outcome.leftover_us > LEFTOVER_US + LEFTOVER_SHARE * median:
+        return (
+            f"the device still worked for {outcome.leftover_us:.0f} us after the launch had ended on its stream: "
+            "there is work that was not timed"
+        )
+    if outcome.unseen_us > UNSEEN_FACTOR * median + UNSEEN_US:
+        return (
+            f"a launch on inputs that it had not seen takes {outcome.unseen_us:.1f} us, and the timed ones "
+            f"{median:.1f} us: answers are kept and given again"
+        )
+    third = len(samples) // 3
+    if third >= 3:
+        first, last = (float(np.median(part)) for part in (samples[:third], samples[-third:]))
+        if max(first, last) > UNSTEADY * min(first, last):
+            return (
+                f"the first third of the samples has a median of {first:.1f} us and the last {last:.1f} us: not steady"
+            )
+    return None
+
+
+def constant_inputs(case: Case) -> list[str]:
+    """Inputs that hold one value only: arithmetic on them draws less power and is faster."""
+    some = {name: values.reshape(-1)[:4096] for name, values in case.inputs.items()}
+    return [name for name, values in some.items() if values.size > 16 and (values == values[0]).all()]
+
+
+LOADING_SECONDS = 30.0
+"""How long it takes to load the libraries behind the baselines."""
+
+
+def _expected_seconds(effort: Effort, once: float) -> float:
+    """How long a contest takes of a plan whose first launch took `once` seconds."""
+    return 3 * (effort.seconds + effort.warm_up_seconds + effort.sustained_seconds) + 3 * effort.least * once
+
+
+def _load_baselines(plan: CudaPlan, operation: str) -> None:
+    """Ahead of the contest, whose deadline can then be one for kernels."""
+    baselines_for(operation)
 
 
 def _bench_problem(
-    stage: Stage[Any], device: CudaDevice, info: DeviceInfo, problem: Problem, effort: Effort
+    stage: Stage[Any], device: Device, info: DeviceInfo, problem: Problem, effort: Effort
 ) -> Measurement | str:
     """One measurement, or why there is none."""
     case = _case(problem)
+    if constant := constant_inputs(case):
+        return (
+            f"every element of {', '.join(constant)} has the same value: such inputs are multiplied faster than others"
+        )
     compiled = compile_source(stage.path, stage.defines(problem))
-    plan = device.bind(compiled, stage.plan(problem), case.arrays, case.storage(), problem.seed)
-    contestants: dict[str, Enqueue] = {stage.spec: plan.enqueue}
-    baselines = {b.name: b for b in baselines_for(stage.operation)}
+    plan: Any = device.bind(compiled, stage.plan(problem), case.arrays, case.storage(), problem.seed)
     try:
-        for baseline in baselines.values():
-            # outputs of its own, so that no contestant can pass with another's answer
-            outputs = {n: device.empty_like(plan.buffers[n]) for n, a in case.arrays.items() if a.output}
-            enqueue = baseline.prepare(problem, case.arrays, {**plan.buffers, **outputs})
-            if enqueue is None:
-                continue
-            enqueue()
-            device.synchronize()
-            if baseline.solves:
-                failure, _ = case.judge(functools.partial(_read, outputs, case))
-                if failure:
-                    return f"{baseline.name} gives a wrong answer: {failure.message}"
-            contestants[baseline.name] = enqueue
-        conditions = Conditions()
-        timings = measure(contestants, info.l2_bytes, effort, conditions)
-        for name, baseline in baselines.items():
-            if name in timings:
-                timings[name].version, timings[name].solves = baseline.version() or "", baseline.solves
-        device.synchronize()
+        started = time.monotonic()
+        plan.run()
+        expected = _expected_seconds(effort, time.monotonic() - started)
+        plan.apply(_load_baselines, stage.operation, seconds=LOADING_SECONDS)
+        arguments = (stage.spec, stage.operation, problem, effort, info.l2_bytes)
+        outcome: Contest = plan.apply(contest, *arguments, seconds=expected)
+        for name, outputs in outcome.answers.items():
+            failure, _ = case.judge(outputs.__getitem__)
+            if failure:
+                return f"{name} gives a wrong answer: {failure.message}"
         failure, _ = case.judge(plan.read)
         if failure:
             return f"wrong after timing: {failure.message}"
     finally:
         plan.close()
+    if reason := doubtful(stage.spec, outcome):
+        return reason
+    timings, conditions = outcome.timings, outcome.conditions
     limit, by = floor(problem, info)
     fastest = min(timings[stage.spec].cold_us)
     if fastest < limit:

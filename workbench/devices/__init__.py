@@ -3,27 +3,35 @@
 from __future__ import annotations
 
 from .base import BoundPlan, Device, DeviceUnavailable, Fault
+from .isolated import IsolatedDevice
 
-__all__ = ["BoundPlan", "Device", "DeviceUnavailable", "Fault", "open_device"]
+__all__ = ["BoundPlan", "Device", "DeviceUnavailable", "Fault", "IsolatedDevice", "open_device"]
 
 NAMES = ("auto", "cuda", "emulator")
 
+EMULATOR_SECONDS = 120.0
+"""Least deadline of a launch in an isolated emulator, which ends kernels without end itself after some seconds."""
 
-def open_device(name: str = "auto") -> Device:
+
+def open_device(name: str = "auto", *, isolate: bool = False) -> Device:
     """The device called `cuda` or `emulator`; `auto` is the GPU where there is one, else the emulator.
 
-    Raises DeviceUnavailable with the reason and the remedy.
+    The GPU is always used from a worker process, so that a kernel that hangs or crashes costs nothing else; the
+    emulator, which stops such kernels by itself, only with `isolate`. Raises DeviceUnavailable with the reason and the
+    remedy.
     """
     if name not in NAMES:
         raise DeviceUnavailable(f"there is no device {name!r}; the devices are {', '.join(NAMES)}")
     if name != "emulator":
-        from .cuda import CudaDevice
+        from .cuda import CudaDevice, require_gpu
 
         try:
-            return CudaDevice()
+            require_gpu()
         except DeviceUnavailable:
             if name == "cuda":
                 raise
+        else:
+            return IsolatedDevice(CudaDevice)
     from .emulated import EmulatedDevice
 
-    return EmulatedDevice()
+    return IsolatedDevice(EmulatedDevice, EMULATOR_SECONDS) if isolate else EmulatedDevice()

@@ -23,6 +23,9 @@ class Fault(Exception):
         super().__init__(message)
         self.verdict = verdict
 
+    def __reduce__(self) -> tuple[type[Fault], tuple[Verdict, str]]:
+        return Fault, (self.verdict, str(self))  # it comes out of worker processes
+
 
 class BoundPlan(Protocol):
     """A plan whose arrays are in device memory: run it as often as you like, read arrays back."""
@@ -32,6 +35,9 @@ class BoundPlan(Protocol):
 
     def read(self, name: str) -> np.ndarray[Any, Any]:
         """The storage of an array, one-dimensional, copied to the host."""
+
+    def refill(self, storage: Mapping[str, np.ndarray[Any, Any]]) -> None:
+        """Put other values into the same arrays; those that `storage` does not hold forget theirs."""
 
     def close(self) -> None:
         """Free the device memory."""

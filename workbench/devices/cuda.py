@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,7 @@ import numpy as np
 from ..compiler import Compiled
 from ..launch import Argument, Array, Launch, Plan, TensorMap
 from ..results import DeviceInfo, Verdict
-from . import guards
+from . import guards, signature
 from .base import DeviceUnavailable, Fault
 
 FLOPS_PER_CLOCK = {90: {"fp32": 256, "bf16": 4096, "fp16": 4096}}
@@ -22,32 +22,53 @@ Source: NVIDIA H100 Tensor Core GPU Architecture whitepaper, table of throughput
 """
 
 
+VERDICTS = {
+    700: Verdict.ILLEGAL_ACCESS,  # cudaErrorIllegalAddress
+    702: Verdict.TIMEOUT,  # cudaErrorLaunchTimeout
+    710: Verdict.ASSERTION,  # cudaErrorAssert
+    714: Verdict.ILLEGAL_ACCESS,  # cudaErrorHardwareStackError
+    715: Verdict.TRAP,  # cudaErrorIllegalInstruction
+    716: Verdict.MISALIGNED,  # cudaErrorMisalignedAddress
+    717: Verdict.ILLEGAL_ACCESS,  # cudaErrorInvalidAddressSpace
+    718: Verdict.ILLEGAL_ACCESS,  # cudaErrorInvalidPc
+}
+"""What the errors of a running kernel are called; any other is a LAUNCH_ERROR."""
+
+
+def require_gpu() -> None:
+    """Raises DeviceUnavailable where there is no CUDA device that CuPy can use. Creates no CUDA context."""
+    try:
+        import cupy
+
+        count = cupy.cuda.runtime.getDeviceCount()
+    except ImportError:
+        raise DeviceUnavailable(
+            "CuPy is not installed; install it with: pip install 'kernel-workbench[cuda13]'"
+        ) from None
+    except Exception as error:
+        raise DeviceUnavailable(
+            f"no CUDA device can be used here ({error}); use --device emulator, or install an NVIDIA driver"
+        ) from None
+    if count == 0:
+        raise DeviceUnavailable("the CUDA driver sees no device; use --device emulator")
+
+
 class CudaDevice:
     """The current CUDA device. Raises DeviceUnavailable where there is none that CuPy can use."""
 
     name = "cuda"
 
     def __init__(self) -> None:
-        try:
-            import cupy
+        require_gpu()
+        import cupy
 
-            count = cupy.cuda.runtime.getDeviceCount()
-        except ImportError:
-            raise DeviceUnavailable(
-                "CuPy is not installed; install it with: pip install 'kernel-workbench[cuda13]'"
-            ) from None
-        except Exception as error:
-            raise DeviceUnavailable(
-                f"no CUDA device can be used here ({error}); use --device emulator, or install an NVIDIA driver"
-            ) from None
-        if count == 0:
-            raise DeviceUnavailable("the CUDA driver sees no device; use --device emulator")
         self._cupy = cupy
         self._modules: dict[str, Any] = {}
         self._lost: str | None = None
         properties = cupy.cuda.runtime.getDeviceProperties(cupy.cuda.Device().id)
         self.properties: Mapping[str, Any] = properties
         self.architecture = properties["major"] * 10 + properties["minor"]
+        self.limits = signature.limits_of(properties["name"].decode(), self.architecture, properties)
 
     def info(self) -> DeviceInfo:
         from .. import nvml
@@ -101,16 +122,21 @@ class CudaDevice:
             self._cupy.cuda.runtime.deviceSynchronize()
         except Exception as error:
             self._lost = str(error)
-            raise Fault(Verdict.LAUNCH_ERROR, f"the launch failed on the device: {error}") from None
+            verdict = VERDICTS.get(getattr(error, "status", 0), Verdict.LAUNCH_ERROR)
+            raise Fault(verdict, f"the launch failed on the device: {error}") from None
 
     @property
     def lost(self) -> bool:
         """Whether an earlier failure has made the CUDA context of this process unusable."""
         return self._lost is not None
 
-    def empty_like(self, buffer: Any) -> Any:
-        """Fresh device memory as large as `buffer`, every byte 0xff (NaN in all floating-point types)."""
-        return self._cupy.full_like(buffer, 0xFF)
+    def rolled(self, buffer: Any, count: int) -> Any:
+        """A copy of device memory whose bytes have been moved along cyclically."""
+        return self._cupy.roll(buffer, count)
+
+    def filled(self, nbytes: int) -> Any:
+        """Fresh device memory, every byte 0xff."""
+        return self._cupy.full(nbytes, 0xFF, self._cupy.uint8)
 
     def bind(
         self,
@@ -120,12 +146,13 @@ class CudaDevice:
         storage: Mapping[str, np.ndarray[Any, Any]],
         seed: int = 0,
     ) -> CudaPlan:
-        return CudaPlan(self, compiled, plan, {**arrays, **plan.scratch}, storage)
+        return CudaPlan(self, compiled, plan, {**arrays, **plan.scratch}, storage, seed)
 
     def prepare(
         self, compiled: Compiled, launch: Launch, arrays: Mapping[str, Array], pointers: Mapping[str, int]
     ) -> Any:
-        """A function that enqueues one launch on the current stream, its arguments already encoded."""
+        """A function that enqueues one launch on the current stream, its arguments already encoded. Raises Fault."""
+        signature.check(compiled, launch, arrays, pointers, self.limits)
         function = self.function(compiled, launch)
         args = tuple(self._argument(a, arrays, pointers) for a in launch.args)
         grid = launch.grid
@@ -162,6 +189,7 @@ class CudaPlan:
         plan: Plan,
         arrays: Mapping[str, Array],
         storage: Mapping[str, np.ndarray[Any, Any]],
+        seed: int = 0,
     ) -> None:
         import cupy
 
@@ -170,7 +198,8 @@ class CudaPlan:
         self._guarded: dict[str, Any] = {}
         for name, array in arrays.items():
             host = storage[name] if name in storage else array.poisoned()
-            memory = self._guarded[name] = cupy.empty(array.nbytes + 2 * guards.ZONE, np.uint8)
+            shift = guards.shift(max(plan.alignment, array.dtype.itemsize), seed)
+            memory = self._guarded[name] = cupy.empty(array.nbytes + 2 * guards.ZONE + shift, np.uint8)[shift:]
             self.buffers[name] = guards.guard(memory)
             self.buffers[name].set(host.view(np.uint8))
         pointers = {name: buffer.data.ptr for name, buffer in self.buffers.items()}
@@ -186,15 +215,50 @@ class CudaPlan:
 
     def run(self) -> None:
         self.enqueue()
+        self.wait()
+
+    def wait(self) -> None:
+        """Wait for what was enqueued and look at the red zones. Raises Fault."""
         self._device.synchronize()
         for name, memory in self._guarded.items():
             guards.check(name, self.arrays[name], memory)
 
+    def refill(self, storage: Mapping[str, np.ndarray[Any, Any]]) -> None:
+        for name, buffer in self.buffers.items():
+            buffer.set((storage[name] if name in storage else self.arrays[name].poisoned()).view(np.uint8))
+
+    def poison(self) -> None:
+        """Forget every output: they hold NaN again."""
+        for name, buffer in self.buffers.items():
+            if self.arrays[name].output:
+                buffer.fill(0xFF)
+
+    def roll(self, elements: int) -> None:
+        """Move the elements of every input along by so many: other inputs of the same kind."""
+        for name, buffer in self.buffers.items():
+            if not self.arrays[name].output:
+                buffer[...] = self._device.rolled(buffer, elements * self.arrays[name].dtype.itemsize)
+
+    def apply(self, function: Callable[..., Any], *arguments: Any, seconds: float) -> Any:
+        """`function(self, *arguments)`; a device in another process calls it there."""
+        return function(self, *arguments)
+
+    def filled_like(self, name: str) -> Any:
+        """Device memory as large as an array, for another's answer; every byte is 0xff, NaN in all float types."""
+        return self._device.filled(self.arrays[name].nbytes)
+
     def read(self, name: str) -> np.ndarray[Any, Any]:
-        host: np.ndarray[Any, Any] = self.buffers[name].get()
-        return host.view(self.arrays[name].dtype.numpy)
+        return self.host(name, self.buffers[name])
+
+    def host(self, name: str, buffer: Any) -> np.ndarray[Any, Any]:
+        """A copy of device memory that holds the storage of an array."""
+        values: np.ndarray[Any, Any] = buffer.get()
+        return values.view(self.arrays[name].dtype.numpy)
 
     def close(self) -> None:
+        if not self._device.lost:
+            for memory in self._guarded.values():  # the next to get this memory finds no answer in it
+                memory.fill(0xFF)
         self.buffers.clear()
         self._guarded.clear()
         self._launches.clear()

@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 
 from ..compiler import Compiled, KernelUsage
-from ..launch import Argument, Array, Plan, TensorMap
+from ..launch import Array, Plan
 from ..results import DeviceInfo, Verdict
 from .base import DeviceUnavailable, Fault
+from .signature import argument_of
 
 try:
     from .. import emulator
@@ -93,40 +94,41 @@ class _EmulatedPlan:
         self._memory = emulator.Memory()
         self._allocations: dict[str, emulator.Allocation] = {}
         for name, array in arrays.items():
+            align = max(plan.alignment, array.dtype.itemsize)
             # outputs stay uninitialised, so that a kernel which reads what it never wrote is found out
             allocation = self._memory.allocate(
-                array.nbytes, name, element_size=array.dtype.itemsize, shape=(array.storage_elements,)
+                array.nbytes,
+                name,
+                align=align,
+                element_size=array.dtype.itemsize,
+                shape=(array.storage_elements,),
             )
-            if not array.output:
-                self._memory.write(allocation, storage[name])
             self._allocations[name] = allocation
+        self._fill(storage)
 
-    def _argument(self, argument: Argument) -> Any:
-        if isinstance(argument, str):
-            return self._allocations[argument]
-        if not isinstance(argument, TensorMap):
-            return argument
-        array = self._arrays[argument.array]
-        rows, columns = array.rows, array.shape[-1]
-        return emulator.TensorMap(
-            self._allocations[argument.array].address,
-            array.dtype.itemsize,
-            (columns, rows),
-            (array.row_stride * array.dtype.itemsize,),
-            argument.box[::-1],
-            swizzle=argument.swizzle,
-        )
+    def _fill(self, storage: Mapping[str, np.ndarray[Any, Any]]) -> None:
+        for name, array in self._arrays.items():
+            if not array.output:
+                self._memory.write(self._allocations[name], storage[name])
+
+    def refill(self, storage: Mapping[str, np.ndarray[Any, Any]]) -> None:
+        for name in self._arrays:
+            self._memory.forget(self._allocations[name])
+        self._fill(storage)
 
     def run(self) -> None:
         self.statistics.clear()
         for launch in self._plan.launches:
+            if launch.kernel not in self._program.entries:
+                names = ", ".join(self._program.entries)
+                raise Fault(Verdict.LAUNCH_ERROR, f"there is no kernel {launch.kernel}; the source has {names}")
             most = self._device.persistent_blocks if launch.persistent else launch.grid[0]
             try:
                 statistics = emulator.execute(
                     self._program.entries[launch.kernel],
                     (min(launch.grid[0], most), *launch.grid[1:]),
                     launch.block,
-                    [self._argument(a) for a in launch.args],
+                    [argument_of(a, self._arrays, self._allocations) for a in launch.args],
                     memory=self._memory,
                     cluster=launch.cluster,
                     shared_bytes=launch.shared_bytes,

@@ -18,6 +18,14 @@ PATTERN = np.tile(np.array([0xFE, 0xFF], np.uint8), ZONE // 2)
 NaN written there is noticed too."""
 
 
+def shift(alignment: int, seed: int) -> int:
+    """Bytes by which an array is moved in its memory: then it is `alignment` bytes aligned, and no better.
+
+    Different seeds move it differently. What needs all the alignment there is stays where it is.
+    """
+    return alignment * (2 * (seed % 4) + 1) if alignment < ZONE else 0
+
+
 def guard(memory: Any) -> Any:
     """The array's part of `memory`, bytes on a device, whose zones are filled with the pattern."""
     memory[:ZONE].set(PATTERN)

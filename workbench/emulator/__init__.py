@@ -17,7 +17,7 @@ It needs NumPy and nothing else of the package that it lives in; CUDA C++, unlik
 from .counters import Counters
 from .decode import UnsupportedInstruction
 from .device_limits import H200, DeviceLimits
-from .execution import ArgumentError, Checks, LaunchError, Statistics, execute
+from .execution import ArgumentError, Checks, LaunchError, Statistics, check_arguments, check_launch, execute
 from .findings import Finding, FindingKind, KernelFault
 from .memory import Allocation, Memory
 from .program import Entry, Program
@@ -51,6 +51,8 @@ __all__ = [
     "TensorMap",
     "TensorMapOf",
     "UnsupportedInstruction",
+    "check_arguments",
+    "check_launch",
     "execute",
     "launch",
     "load",

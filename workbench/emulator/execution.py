@@ -23,7 +23,7 @@ from .program import Entry
 from .registers import CELL
 from .tensor_map import ELEMENT_TYPES, TensorMap
 
-__all__ = ["ArgumentError", "Checks", "LaunchError", "Statistics", "execute"]
+__all__ = ["ArgumentError", "Checks", "LaunchError", "Statistics", "check_arguments", "check_launch", "execute"]
 
 Argument = int | float | bool | np.generic | bytes | Allocation | TensorMap
 Dimensions = int | Sequence[int]
@@ -189,7 +189,8 @@ def execute(
         budget = _number(max_warp_instructions, "the limit on warp instructions", 1, _UNLIMITED)
     if cluster3 == (1, 1, 1) and entry.cluster is not None:
         cluster3 = entry.cluster
-    _check_launch(entry, grid3, block3, cluster3, shared_bytes, registers_per_thread, limits)
+    check_launch(entry, grid3, block3, cluster3, shared_bytes, registers_per_thread, limits)
+    _check_size(entry, grid3, block3, shared_bytes, registers_per_thread, limits)
     variables = entry.program.load(memory)
     parameters, tensor_maps = _parameter_buffer(entry, args, memory)
     resident = limits.resident_blocks(
@@ -248,7 +249,7 @@ def _number(value: int, what: str, least: int, most: int) -> int:
     return number
 
 
-def _check_launch(
+def check_launch(
     entry: Entry,
     grid: tuple[int, int, int],
     block: tuple[int, int, int],
@@ -276,9 +277,6 @@ def _check_launch(
         raise LaunchError(f"{entry.name} must be launched with blocks of {entry.required_block}, not {block}")
     if dynamic < 0:
         raise LaunchError(f"dynamic shared memory cannot have {dynamic} bytes")
-    warps = grid[0] * grid[1] * grid[2] * -(-threads // 32)
-    if warps > _MOST_WARPS:
-        raise LaunchError(f"the grid {grid} of blocks {block} has {warps} warps; the emulator takes {_MOST_WARPS}")
     shared = _shared_bytes(entry, dynamic)
     if shared > limits.shared_per_block:
         raise LaunchError(
@@ -300,6 +298,26 @@ def _check_launch(
             raise LaunchError(
                 f"the grid has {number} blocks in {axis}, which is not a multiple of the cluster's {step}"
             )
+    if entry.parameter_bytes > limits.max_parameter_bytes:
+        raise LaunchError(
+            f"{entry.name} has {entry.parameter_bytes} bytes of parameters; {limits.max_parameter_bytes} are allowed"
+        )
+
+
+def _check_size(
+    entry: Entry,
+    grid: tuple[int, int, int],
+    block: tuple[int, int, int],
+    dynamic: int,
+    registers: int | None,
+    limits: DeviceLimits,
+) -> None:
+    """Raises ``LaunchError`` for a launch that a device may take and that is too large to be emulated."""
+    threads = block[0] * block[1] * block[2]
+    shared = _shared_bytes(entry, dynamic)
+    warps = grid[0] * grid[1] * grid[2] * -(-threads // 32)
+    if warps > _MOST_WARPS:
+        raise LaunchError(f"the grid {grid} of blocks {block} has {warps} warps; the emulator takes {_MOST_WARPS}")
     resident = min(grid[0] * grid[1] * grid[2], limits.resident_blocks(threads, shared, registers))
     if entry.local_bytes > _MOST_LOCAL_BYTES_PER_THREAD:
         raise LaunchError(
@@ -311,15 +329,16 @@ def _check_launch(
             f"{entry.name} has {entry.local_bytes} bytes of local memory a thread, {entry.local_bytes * threads} a "
             f"block; the emulator has {_MOST_LOCAL_BYTES} for the {resident} blocks that are resident"
         )
-    if entry.parameter_bytes > limits.max_parameter_bytes:
-        raise LaunchError(
-            f"{entry.name} has {entry.parameter_bytes} bytes of parameters; {limits.max_parameter_bytes} are allowed"
-        )
 
 
 def _shared_bytes(entry: Entry, dynamic: int) -> int:
     """Shared memory of a block, static and dynamic."""
     return entry.dynamic_shared_offset + dynamic if dynamic else entry.static_shared_bytes
+
+
+def check_arguments(entry: Entry, args: Sequence[Argument], memory: Memory) -> None:
+    """Raises ``ArgumentError`` for arguments that the kernel's signature does not ask for."""
+    _parameter_buffer(entry, args, memory)
 
 
 def _parameter_buffer(

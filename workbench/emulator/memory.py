@@ -155,6 +155,11 @@ class Memory:
             return np.ones(allocation.nbytes, np.bool_)
         return allocation.written.astype(np.bool_)
 
+    def forget(self, allocation: Allocation) -> None:
+        """Makes memory uninitialised again."""
+        allocation.data[:] = 0xFF
+        allocation.written = np.zeros(allocation.nbytes, np.uint8)
+
     def settle(self) -> None:
         """Forgets which bytes have been stored where all of them have: checking nothing is faster."""
         for allocation in self._allocations:

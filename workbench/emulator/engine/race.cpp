@@ -158,7 +158,7 @@ class Touch {
     const uint64_t last = (offset + bytes - 1) >> shift_;
     for (uint64_t cell = offset >> shift_; cell <= last; ++cell) {
       const uint32_t written = shadow_.last_write[cell];
-      if (written && written >> 6 != fine_) {
+      if (written && !known_fine(written)) {
         check(written, cell, lane);
         check_proxy(written, cell, lane);
       }
@@ -170,7 +170,7 @@ class Touch {
     const uint64_t end = ((offset + bytes - 1) >> shift_) + 1;
     for (uint64_t cell = offset >> shift_; cell < end;) {
       const uint32_t* written = shadow_.last_write + cell;
-      if (*written && *written >> 6 != fine_[(*written >> 6) % kFine]) {
+      if (*written && !known_fine(*written)) {
         check(*written, cell, lane);
         check_proxy(*written, cell, lane);
       }
@@ -263,8 +263,9 @@ class Touch {
     if ((flags_ & kWrite) || writes(entry)) check(entry, cell, lane);
   }
 
+  bool known_fine(uint32_t entry) const { return entry >> 6 == fine_[(entry >> 6) % kFine]; }
   void check(uint32_t entry, uint64_t cell, uint32_t lane) {
-    if (entry >> 6 != fine_[(entry >> 6) % kFine]) check_record(entry, cell, lane);
+    if (!known_fine(entry)) check_record(entry, cell, lane);
   }
   __attribute__((noinline)) void check_record(uint32_t entry, uint64_t cell, uint32_t lane) {
     const uint32_t index = entry >> 6;

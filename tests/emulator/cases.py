@@ -1,0 +1,955 @@
+"""Instructions of whole warps, blocks and tensors as launches with a NumPy definition of every array afterwards.
+
+Like the forms of single lanes they serve the NumPy tests and the comparison with a GPU. ``size`` scales the random
+data: with 1 a launch takes a fraction of a second in the emulator, with 16 some ten thousand results are compared.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+from batches import Kernel, Tensor
+from emulation import module
+from forms import Array, operands
+
+LANES = np.arange(32)
+
+
+@dataclass
+class Case:
+    """One launch. ``expected``: what each array argument holds afterwards, None where it does not matter.
+
+    ``near``: by number of the array, the magnitude that sums were made of and the largest error relative to it; all
+    other arrays are equal in every bit. ``operations`` are those of the engine that the launch tests.
+    """
+
+    name: str
+    operations: list[str]
+    kernel: Kernel
+    expected: list[Array | None]
+    near: dict[int, tuple[Array, float]] = field(default_factory=dict)
+
+
+def _module(body: str, parameters: str, registers: str, **more: Any) -> str:
+    return module(body, parameters, registers, **more).replace(".version 8.5", ".version 8.7")
+
+
+# --------------------------------------------------------------------------------------------------------------- lanes
+
+
+def lanes(
+    body: str, inputs: list[tuple[str, Array]], outputs: list[tuple[str, Array]], *, registers: str = ""
+) -> tuple[Kernel, list[Array | None]]:
+    """A kernel of warps: %a, %b, ... are loaded, the body runs, %x, %y, ... are stored. Types are b32, b64 and pred."""
+    count = len(inputs[0][1])
+    head, tail, declared = [], [], []
+    for number, (letter, (kind, array)) in enumerate(zip("abcdefgh", inputs, strict=False)):
+        size = array.itemsize
+        head.append(f"ld.param.u64 %from, [p{number}]; mul.wide.u32 %o, %i, {size}; add.u64 %from, %from, %o;")
+        load = f"ld.global.u8 %byte, [%from]; setp.ne.u32 %{letter}, %byte, 0;"
+        head.append(load if kind == "pred" else f"ld.global.{kind} %{letter}, [%from];")
+        declared.append(f".reg .{kind} %{letter};")
+    for number, (letter, (kind, array)) in enumerate(zip("xyzwuvst", outputs, strict=False)):
+        size = array.itemsize
+        tail.append(f"ld.param.u64 %from, [q{number}]; mul.wide.u32 %o, %i, {size}; add.u64 %from, %from, %o;")
+        store = f"selp.u32 %byte, 1, 0, %{letter}; st.global.u8 [%from], %byte;"
+        tail.append(store if kind == "pred" else f"st.global.{kind} [%from], %{letter};")
+        declared.append(f".reg .{kind} %{letter};")
+    text = _module(
+        "mov.u32 %i, %ctaid.x; mov.u32 %byte, %ntid.x; mov.u32 %thread, %tid.x; mad.lo.u32 %i, %i, %byte, %thread;"
+        + f"mov.u32 %lane, %laneid; {' '.join(head)} {body} {' '.join(tail)} ret;",
+        ", ".join(
+            [f".param .u64 p{n}" for n in range(len(inputs))] + [f".param .u64 q{n}" for n in range(len(outputs))]
+        ),
+        ".reg .b32 %i; .reg .b32 %byte; .reg .b32 %thread; .reg .b32 %lane; .reg .b64 %from; .reg .b64 %o;"
+        + " ".join(declared)
+        + registers,
+    )
+    block = min(count, 256)
+    arguments = [array for _, array in inputs] + [np.zeros_like(array) for _, array in outputs]
+    expected: list[Array | None] = [None] * len(inputs) + [array for _, array in outputs]
+    return Kernel(text, count // block, block, arguments), expected
+
+
+def _bool(values: Any) -> Array:
+    return np.asarray(values).astype(np.uint8)
+
+
+def shuffles(size: int, rng: np.random.Generator) -> Iterator[Case]:
+    """Every lane names a source, a segment and a bound of its own."""
+    count = 2048 * size
+    (values,) = operands(["b32"], count, 5)
+    source = rng.integers(0, 64, count).astype(np.uint32)
+    lane = np.tile(LANES, count // 32)
+    warp = np.arange(count) // 32 * 32
+    for mode in ("up", "down", "bfly", "idx"):
+        width = 2 ** rng.integers(0, 6, count)
+        clamp = np.where(rng.random(count) < 0.7, 0 if mode == "up" else 31, rng.integers(0, 32, count))
+        segment = 32 - width
+        control = (segment << 8 | clamp).astype(np.uint32)
+        highest = (lane & segment) | (clamp & ~segment & 31)
+        b = source.astype(np.int64) & 31
+        if mode == "up":
+            place = lane - b
+            inside = place >= highest
+        elif mode == "idx":
+            place = (lane & segment) | (b & ~segment & 31)
+            inside = place <= highest
+        else:
+            place = lane + b if mode == "down" else lane ^ b
+            inside = place <= highest
+        found = values[warp + np.where(inside, place, lane)]
+        operation = f"shfl.sync.{mode}.b32"
+        body = f"{operation} %x|%y, %a, %b, %c, -1; mov.b32 %z, %a; {operation} %z, %z, %b, %c, -1;"
+        inputs = [("b32", values), ("b32", source), ("b32", control)]
+        kernel, expected = lanes(body, inputs, [("b32", found), ("pred", _bool(inside)), ("b32", found)])
+        yield Case(operation, [operation], kernel, expected)
+
+
+def _by_warp(array: Array) -> Array:
+    return array.reshape(-1, 32)
+
+
+def votes(size: int, rng: np.random.Generator) -> Iterator[Case]:
+    """Of lanes named in a mask of the warp's own; the others do not take part and keep a zero."""
+    warps = 64 * size
+    masks = rng.integers(1, 2**32, warps).astype(np.uint32)
+    masks[:4] = [0xFFFFFFFF, 1, 0x80000000, 0x0F0F0F0F]
+    member = (masks[:, None] >> LANES & 1).astype(bool)
+    chance = rng.choice([0.0, 0.5, 0.97, 1.0], warps)[:, None]
+    given = rng.random((warps, 32)) < chance
+    mask = np.repeat(masks, 32)
+    head = "shr.u32 %byte, %b, %lane; and.b32 %byte, %byte, 1; setp.ne.u32 %in, %byte, 0;"
+
+    def spread(values: Array) -> Array:
+        return np.where(member, np.asarray(values)[:, None], 0).ravel()
+
+    results: dict[str, Array] = {
+        "all": (given | ~member).all(1),
+        "any": (given & member).any(1),
+        "uni": (given | ~member).all(1) | ~(given & member).any(1),
+    }
+    for name, value in results.items():
+        operation = f"vote.sync.{name}.pred"
+        body = f"{head} setp.ne.u32 %x, 0, 0; @!%in bra $END; {operation} %x, %a, %b; $END:"
+        kernel, expected = lanes(
+            body,
+            [("pred", _bool(given.ravel())), ("b32", mask)],
+            [("pred", _bool(spread(value)))],
+            registers=".reg .pred %in;",
+        )
+        yield Case(operation, [operation], kernel, expected)
+    ballot = ((given & member) * (1 << LANES.astype(np.uint64))).sum(1).astype(np.uint32)
+    operation = "vote.sync.ballot.b32"
+    body = f"{head} mov.b32 %x, 0; mov.b32 %y, 0; @!%in bra $END; {operation} %x, %a, %b; activemask.b32 %y; $END:"
+    kernel, expected = lanes(
+        body,
+        [("pred", _bool(given.ravel())), ("b32", mask)],
+        [("b32", spread(ballot).astype(np.uint32)), ("b32", spread(masks).astype(np.uint32))],
+        registers=".reg .pred %in;",
+    )
+    yield Case("vote.sync.ballot.b32, activemask.b32", [operation, "activemask.b32"], kernel, expected)
+    first = member.argmax(1)
+    body = f"""{head} mov.b32 %x, 0; setp.ne.u32 %y, 0, 0; @!%in bra $END; elect.sync %x|%y, %b; $END:"""
+    chosen = (first[:, None] == LANES) & member
+    kernel, expected = lanes(
+        body,
+        [("pred", _bool(given.ravel())), ("b32", mask)],
+        [("b32", spread(first).astype(np.uint32)), ("pred", _bool(chosen.ravel()))],
+        registers=".reg .pred %in;",
+    )
+    yield Case("elect.sync", ["elect.sync"], kernel, expected)
+
+
+def matches(size: int, rng: np.random.Generator) -> Iterator[Case]:
+    warps = 64 * size
+    masks = rng.integers(1, 2**32, warps).astype(np.uint32)
+    masks[: warps // 2] = 0xFFFFFFFF
+    member = (masks[:, None] >> LANES & 1).astype(bool)
+    powers = 1 << LANES.astype(np.uint64)
+    head = "shr.u32 %byte, %b, %lane; and.b32 %byte, %byte, 1; setp.ne.u32 %in, %byte, 0; mov.b32 %x, 0;"
+    for bits in (32, 64):
+        dtype = f"u{bits // 8}"
+        keys = rng.integers(0, rng.choice([1, 2, 5, 32], warps)[:, None], (warps, 32)).astype(dtype)
+        keys = keys * np.array((1 << (bits - 1)) | 1, dtype)
+        same = (keys[:, :, None] == keys[:, None, :]) & member[:, None, :] & member[:, :, None]
+        found = (same * powers).sum(2).astype(np.uint32)
+        inputs = [(f"b{bits}", keys.ravel()), ("b32", np.repeat(masks, 32))]
+        operation = f"match.any.sync.b{bits}"
+        body = f"{head} @!%in bra $END; {operation} %x, %a, %b; $END:"
+        kernel, expected = lanes(body, inputs, [("b32", found.ravel())], registers=".reg .pred %in;")
+        yield Case(operation, [operation], kernel, expected)
+        one = np.array([len(set(k[m].tolist())) == 1 for k, m in zip(keys, member, strict=True)])
+        operation = f"match.all.sync.b{bits}"
+        body = f"{head} setp.ne.u32 %y, 0, 0; @!%in bra $END; {operation} %x|%y, %a, %b; $END:"
+        mask = np.where(member & one[:, None], masks[:, None], 0).astype(np.uint32)
+        kernel, expected = lanes(
+            body,
+            inputs,
+            [("b32", mask.ravel()), ("pred", _bool((member & one[:, None]).ravel()))],
+            registers=".reg .pred %in;",
+        )
+        yield Case(operation, [operation], kernel, expected)
+
+
+REDUCTIONS: dict[str, Any] = {
+    "add": np.add,
+    "min": np.minimum,
+    "max": np.maximum,
+    "and": np.bitwise_and,
+    "or": np.bitwise_or,
+    "xor": np.bitwise_xor,
+}
+
+
+def warp_reductions(size: int, rng: np.random.Generator) -> Iterator[Case]:
+    warps = 64 * size
+    masks = rng.integers(1, 2**32, warps).astype(np.uint32)
+    masks[: warps // 2] = 0xFFFFFFFF
+    member = (masks[:, None] >> LANES & 1).astype(bool)
+    (values,) = operands(["b32"], warps * 32, 11)
+    head = "shr.u32 %byte, %b, %lane; and.b32 %byte, %byte, 1; setp.ne.u32 %in, %byte, 0; mov.b32 %x, 0;"
+    kinds = [f"{n}.{t}" for n in ("add", "min", "max") for t in ("u32", "s32")] + ["and.b32", "or.b32", "xor.b32"]
+    for kind in kinds:
+        function = REDUCTIONS[kind.partition(".")[0]]
+        typed = _by_warp(values).view(np.int32 if kind.endswith("s32") else np.uint32)
+        total = [function.reduce(v[m], dtype=typed.dtype) for v, m in zip(typed, member, strict=True)]
+        found = np.where(member, np.array(total, typed.dtype)[:, None], 0).astype(typed.dtype).view(np.uint32)
+        operation = f"redux.sync.{kind}"
+        body = f"{head} @!%in bra $END; mov.b32 %x, %a; {operation} %x, %x, %b; $END:"
+        inputs = [("b32", values), ("b32", np.repeat(masks, 32))]
+        kernel, expected = lanes(body, inputs, [("b32", found.ravel())], registers=".reg .pred %in;")
+        yield Case(operation, [operation], kernel, expected)
+
+
+def barriers(size: int, rng: np.random.Generator) -> Iterator[Case]:
+    """Reductions over a block by its barriers, and barriers that some warps only arrive at."""
+    blocks, threads = 4 * size, 256
+    given = rng.random((blocks, threads)) < rng.choice([0, 0.01, 0.5, 0.99, 1], blocks)[:, None]
+    total, some = given.sum(1), given.any(1)
+    for name, aligned in itertools.product(("bar", "bar.cta", "barrier", "barrier.cta"), ("", ".aligned")):
+        if aligned and name.startswith("bar") and not name.startswith("barrier"):
+            continue  # PTX has no such spelling
+        body = f"""
+        {name}.red.popc{aligned}.u32 %x, 1, %a; {name}.red.and{aligned}.pred %y, 2, !%a;
+        {name}.red.or{aligned}.pred %z, 3, 256, %a;
+        """
+        shape = (blocks, threads)
+        outputs = [
+            ("b32", np.broadcast_to(total[:, None], shape).astype(np.uint32).ravel()),
+            ("pred", _bool(np.broadcast_to(~some[:, None], shape)).ravel()),
+            ("pred", _bool(np.broadcast_to(some[:, None], shape)).ravel()),
+        ]
+        kernel, expected = lanes(body, [("pred", _bool(given.ravel()))], outputs)
+        names = [f"{name}.red.popc{aligned}.u32", f"{name}.red.and{aligned}.pred", f"{name}.red.or{aligned}.pred"]
+        yield Case(f"{name}.red{aligned}", names, kernel, expected)
+        # the lower half produces what the upper half takes, through shared memory, and both meet in the end
+        (values,) = operands(["b32"], blocks * threads, 3)
+        body = f"""
+        shl.b32 %s, %thread, 2; mov.u32 %t, tile; add.u32 %s, %s, %t; setp.ge.u32 %upper, %thread, 128; mov.b32 %x, 0;
+        @%upper bra $TAKE;
+        st.shared.b32 [%s], %a;
+        {name}.arrive{aligned} 1, 256;
+        bra $JOIN;
+        $TAKE: {name}.sync{aligned} 1, 256;
+        ld.shared.b32 %x, [%s+-512];
+        $JOIN: {name}.sync{aligned} 0;
+        """
+        taken = np.zeros((blocks, threads), np.uint32)
+        taken[:, 128:] = values.reshape(blocks, threads)[:, :128]
+        kernel, expected = lanes(
+            body,
+            [("b32", values)],
+            [("b32", taken.ravel())],
+            registers=".reg .b32 %s; .reg .b32 %t; .reg .pred %upper; .shared .align 16 .b8 tile[1024];",
+        )
+        yield Case(
+            f"{name}.sync{aligned}, arrive", [f"{name}.sync{aligned}", f"{name}.arrive{aligned}"], kernel, expected
+        )
+
+
+def contended_atomics(size: int, rng: np.random.Generator) -> Iterator[Case]:
+    """Many threads on few cells: the sum does not depend on their order."""
+    count = 2048 * size
+    places = 7
+    for kind, dtype in (("u32", "u4"), ("s32", "i4"), ("u64", "u8"), ("s64", "i8")):
+        bits = 8 * np.dtype(dtype).itemsize
+        (raw,) = operands([f"b{bits}"], count, 13)
+        values = raw.view(dtype)
+        names = ["min", "max", "and", "or", "xor", "add"]
+        cells = np.zeros((len(names), places), dtype)
+        where = np.arange(count) % places
+        expected = cells.copy()
+        for row, name in enumerate(names):
+            for place in range(places):
+                mine = np.concatenate([cells[row, place : place + 1], values[where == place]])
+                expected[row, place] = REDUCTIONS[name].reduce(mine, dtype=dtype)
+        typed = [
+            f"b{bits}" if n in ("and", "or", "xor") else "u64" if (n, kind) == ("add", "s64") else kind for n in names
+        ]
+        body = " ".join(
+            f"red.global.{n}.{t} [%cell+{row * places * bits // 8}], %a;"
+            for row, (n, t) in enumerate(zip(names, typed, strict=True))
+        )
+        text = _module(
+            f"""
+            mov.u32 %i, %ctaid.x; mov.u32 %t, %ntid.x; mov.u32 %thread, %tid.x; mad.lo.u32 %i, %i, %t, %thread;
+            ld.param.u64 %from, [a]; mul.wide.u32 %o, %i, {bits // 8}; add.u64 %from, %from, %o;
+            ld.global.b{bits} %a, [%from];
+            rem.u32 %t, %i, {places}; ld.param.u64 %cell, [cells];
+            mul.wide.u32 %o, %t, {bits // 8}; add.u64 %cell, %cell, %o;
+            {body} ret;
+            """,
+            ".param .u64 a, .param .u64 cells",
+            ".reg .b32 %i; .reg .b32 %t; .reg .b32 %thread; .reg .b64 %from; .reg .b64 %o; .reg .b64 %cell;"
+            f".reg .b{bits} %a;",
+        )
+        operations = [f"red.global.{n}.{t}" for n, t in zip(names, typed, strict=True)]
+        yield Case(
+            f"red.global, contended, {kind}",
+            operations,
+            Kernel(text, count // 256, 256, [values, cells]),
+            [None, expected],
+        )
+
+
+# -------------------------------------------------------------------------------------------------------- small tiles
+
+
+def _vector(name: str, count: int, first: int = 0) -> str:
+    return "{" + ", ".join(f"%{name}{n}" for n in range(first, first + count)) + "}"
+
+
+def tile_moves(size: int, rng: np.random.Generator) -> Iterator[Case]:
+    """ldmatrix and stmatrix: the rows of every warp's tile lie in an order of its own."""
+    warps = 8 * size
+    for count, transposed, generic, store in itertools.product((1, 2, 4), (False, True), (False, True), (False, True)):
+        tiles = rng.integers(0, 2**16, (warps, count, 8, 8)).astype(np.uint16)
+        order = np.stack([rng.permutation(8 * count) for _ in range(warps)])
+        lane, tile, element = np.ogrid[:32, :count, :2]
+        row, column = lane // 4, lane % 4 * 2 + element
+        fragments = tiles[:, tile, column, row] if transposed else tiles[:, tile, row, column]
+        fragments = np.ascontiguousarray(fragments).view(np.uint32).reshape(warps * 32, count)
+        rows = np.zeros((warps, 32, 8), np.uint16)
+        np.put_along_axis(rows, order[:, :, None], tiles.reshape(warps, -1, 8), axis=1)
+        places = np.zeros((warps, 32), np.uint32)
+        places[:, : 8 * count] = 16 * order
+        operation = f"{'st' if store else 'ld'}matrix.sync.aligned.m8n8.x{count}{'.trans' if transposed else ''}"
+        operation += ".b16" if generic else ".shared.b16"
+        at = "%g" if generic else "%s"
+        move = f"{operation} [{at}], {_vector('r', count)};" if store else f"{operation} {_vector('r', count)}, [{at}];"
+        # registers of a lane lie together in memory, so do the 16 bytes of a row
+        registers = " ".join(
+            f"{'ld' if store else 'st'}.global.b32 " + (f"%r{n}, [%f+{4 * n}];" if store else f"[%f+{4 * n}], %r{n};")
+            for n in range(count)
+        )
+        rows_io = (
+            "ld.global.v4.b32 {%v0, %v1, %v2, %v3}, [%q];"
+            if not store
+            else "st.global.v4.b32 [%q], {%v0, %v1, %v2, %v3};"
+        )
+        own = (
+            "st.shared.v4.b32 [%m], {%v0, %v1, %v2, %v3};"
+            if not store
+            else "ld.shared.v4.b32 {%v0, %v1, %v2, %v3}, [%m];"
+        )
+        zero = "st.shared.v4.b32 [%m], {0, 0, 0, 0}; bar.warp.sync -1;" if store else ""
+        sequence = (
+            f"{zero} {registers} {move} bar.warp.sync -1; {own} {rows_io}"
+            if store
+            else f"{rows_io} {own} bar.warp.sync -1; {move} {registers}"
+        )
+        text = _module(
+            f"""
+            mov.u32 %i, %ctaid.x; mov.u32 %t, %ntid.x; mov.u32 %thread, %tid.x; mad.lo.u32 %i, %i, %t, %thread;
+            ld.param.u64 %q, [rows]; mul.wide.u32 %o, %i, 16; add.u64 %q, %q, %o;
+            ld.param.u64 %f, [fragments]; mul.wide.u32 %o, %i, {4 * count}; add.u64 %f, %f, %o;
+            ld.param.u64 %g, [places]; mul.wide.u32 %o, %i, 4; add.u64 %g, %g, %o; ld.global.u32 %s, [%g];
+            mov.u32 %t, tile; mul.lo.u32 %m, %thread, 16; add.u32 %m, %m, %t;
+            and.b32 %thread, %thread, -32; mul.lo.u32 %thread, %thread, 16; add.u32 %t, %t, %thread; add.u32 %s, %s, %t;
+            cvt.u64.u32 %g, %s; cvta.shared.u64 %g, %g;
+            {sequence} ret;
+            """,
+            ".param .u64 rows, .param .u64 fragments, .param .u64 places",
+            ".reg .b32 %i; .reg .b32 %t; .reg .b32 %thread; .reg .b32 %s; .reg .b32 %m; .reg .b64 %q; .reg .b64 %f;"
+            ".reg .b64 %g; .reg .b64 %o; .reg .b32 %r<4>; .reg .b32 %v<4>; .shared .align 16 .b8 tile[4096];",
+        )
+        block = min(warps * 32, 256)
+        rows = rows.reshape(warps * 32, 8)
+        expected: list[Array | None]
+        if store:
+            arguments: list[Any] = [np.zeros_like(rows), fragments, places.ravel()]
+            expected = [rows, None, None]
+        else:
+            arguments = [rows, np.zeros_like(fragments), places.ravel()]
+            expected = [None, fragments, None]
+        yield Case(operation, [operation], Kernel(text, warps * 32 // block, block, arguments), expected)
+
+
+# ------------------------------------------------------------------------------------------------------------ products
+
+DTYPES: dict[str, Any] = {
+    "f16": np.float16,
+    "bf16": ml_dtypes.bfloat16,
+    "tf32": np.float32,
+    "f32": np.float32,
+    "f64": np.float64,
+    "s8": np.int8,
+    "u8": np.uint8,
+    "s32": np.int32,
+    "e4m3": ml_dtypes.float8_e4m3fn,
+    "e5m2": ml_dtypes.float8_e5m2,
+}
+# largest error of a sum, relative to the sum of magnitudes: by the type of the result, or of the factors
+_SUM_ERROR = {"f32": 2.0**-20, "f16": 2.0**-10, "f64": 2.0**-50, "e4m3": 2.0**-11, "e5m2": 2.0**-11}
+
+
+def matrix_of(name: str, shape: tuple[int, ...], rng: np.random.Generator, whole: bool) -> Array:
+    """Random elements: whole numbers whose sums are exact, or floats of zero mean and several magnitudes."""
+    if name in ("s8", "u8", "s32"):
+        info = np.iinfo(DTYPES[name])
+        low, high = (info.min, info.max) if name != "s32" else (-(2**20), 2**20)
+        return rng.integers(low, high, shape, endpoint=True).astype(DTYPES[name])
+    if whole:
+        return rng.integers(-2, 3, shape).astype(np.float32).astype(DTYPES[name])
+    values = rng.standard_normal(shape) * 2.0 ** rng.integers(-2, 3, shape)
+    if name == "f64":
+        return values
+    single = values.astype(np.float32)
+    if name == "tf32":
+        single = (single.view(np.uint32) & 0xFFFFE000).view(np.float32)
+    return single.astype(DTYPES[name])
+
+
+def _pack(matrices: Array, rows: Array, columns: Array) -> Array:
+    """Registers [warp * 32 + lane][register] of fragments of matrices [warp][row][column]."""
+    taken = np.ascontiguousarray(matrices[:, rows, columns])
+    return taken.view(np.uint64 if matrices.itemsize == 8 else np.uint32).reshape(len(matrices) * 32, -1)
+
+
+def _places_a(depth: int, per: int) -> tuple[Array, Array]:
+    lane, register, element = np.ogrid[:32, : 16 * depth // (32 * per), :per]
+    return lane // 4 + 8 * (register & 1) + 0 * element, lane % 4 * per + element + (register >> 1) * 4 * per
+
+
+def _places_b(depth: int, per: int) -> tuple[Array, Array]:
+    lane, register, element = np.ogrid[:32, : depth // (4 * per), :per]
+    return lane % 4 * per + element + register * 4 * per, lane // 4 + 0 * register + 0 * element
+
+
+def _places_c() -> tuple[Array, Array]:
+    lane, number = np.ogrid[:32, :4]
+    return lane // 4 + 8 * (number >> 1), lane % 4 * 2 + (number & 1)
+
+
+MMA = [
+    ("m16n8k16", "f32", "bf16", "bf16"),
+    ("m16n8k8", "f32", "bf16", "bf16"),
+    ("m16n8k16", "f32", "f16", "f16"),
+    ("m16n8k8", "f32", "f16", "f16"),
+    ("m16n8k16", "f16", "f16", "f16"),
+    ("m16n8k8", "f16", "f16", "f16"),
+    ("m16n8k8", "f32", "tf32", "tf32"),
+    ("m16n8k4", "f32", "tf32", "tf32"),
+    *((f"m16n8k{k}", "s32", a, b) for k in (16, 32) for a in ("s8", "u8") for b in ("s8", "u8")),
+    *((f"m16n8k{k}", "f32", a, b) for k in (16, 32) for a in ("e4m3", "e5m2") for b in ("e4m3", "e5m2")),
+]
+
+
+def products(size: int, rng: np.random.Generator) -> Iterator[Case]:
+    """mma.sync on exact whole numbers and on floats, with the result beside C and in C's place."""
+    warps = 16 * size
+    for (shape, d, a, b), whole in itertools.product(MMA, (True, False)):
+        if whole and d == "s32":
+            continue
+        depth = int(shape.partition("k")[2])
+        per = 4 // np.dtype(DTYPES[a]).itemsize
+        left = matrix_of(a, (warps, 16, depth), rng, whole)
+        right = matrix_of(b, (warps, depth, 8), rng, whole)
+        addend = matrix_of(d, (warps, 16, 8), rng, whole)
+        if d == "s32":
+            addend[: warps // 4] = rng.choice([2**31 - 1, -(2**31), 2**31 - 1000], (warps // 4, 16, 8)).astype(np.int32)
+        wide: Any = np.int64 if d == "s32" else np.float64
+        exact = left.astype(wide) @ right.astype(wide) + addend.astype(wide)
+        scale = np.abs(left.astype(np.float64)) @ np.abs(right.astype(np.float64)) + np.abs(addend.astype(np.float64))
+        rows, columns = _places_c()
+        fragments = [_pack(left, *_places_a(depth, per)), _pack(right, *_places_b(depth, per))]
+        fragments.append(np.ascontiguousarray(addend[:, rows, columns]).view(np.uint32).reshape(warps * 32, -1))
+        for finite in ("", ".satfinite") if d == "s32" else ("",):
+            opcode = f"mma.sync.aligned.{shape}.row.col{finite}.{d}.{a}.{b}.{d}"
+            result = exact[:, rows, columns].reshape(warps * 32, 4)
+            if d == "s32":
+                result = np.clip(result, -(2**31), 2**31 - 1) if finite else result
+                result = result.astype(np.uint64).astype(np.uint32).view(np.int32)
+            result = result.astype(DTYPES[d])
+            kernel = _mma_kernel(opcode, fragments, result)
+            near = {}
+            if not whole and d != "s32":
+                bound = max(_SUM_ERROR[d], _SUM_ERROR.get(a, 0.0))
+                near = {3: (scale[:, rows, columns].reshape(warps * 32, 4), bound)}
+                near[4] = near[3]
+            yield Case(
+                f"{opcode}{', whole numbers' if whole else ''}", [opcode], kernel, [None] * 3 + [result, result], near
+            )
+
+
+def _mma_kernel(opcode: str, fragments: list[Array], result: Array, kind: str = "b32") -> Kernel:
+    counts = [f.shape[1] for f in fragments]
+    width = fragments[0].itemsize
+    loads = " ".join(
+        f"ld.param.u64 %p, [p{n}]; mul.wide.u32 %o, %i, {width * count}; add.u64 %p, %p, %o;"
+        + " ".join(f"ld.global.{kind} %{name}{r}, [%p+{width * r}];" for r in range(count))
+        for n, (name, count) in enumerate(zip("abc", counts, strict=True))
+    )
+    stores = " ".join(
+        f"ld.param.u64 %p, [p{n}]; mul.wide.u32 %o, %i, {width * counts[2]}; add.u64 %p, %p, %o;"
+        + " ".join(f"st.global.{kind} [%p+{width * r}], %{name}{r};" for r in range(counts[2]))
+        for n, name in ((3, "d"), (4, "c"))
+    )
+    a, b, c, d = (_vector(n, k) for n, k in zip("abcd", [*counts, counts[2]], strict=True))
+    text = _module(
+        f"""
+        mov.u32 %i, %ctaid.x; mov.u32 %t, %ntid.x; mov.u32 %o32, %tid.x; mad.lo.u32 %i, %i, %t, %o32;
+        {loads} {opcode} {d}, {a}, {b}, {c}; {opcode} {c}, {a}, {b}, {c}; {stores} ret;
+        """,
+        ", ".join(f".param .u64 p{n}" for n in range(5)),
+        ".reg .b32 %i; .reg .b32 %t; .reg .b32 %o32; .reg .b64 %p; .reg .b64 %o;"
+        + " ".join(f".reg .{kind} %{n}<4>;" for n in "abcd"),
+    )
+    count = len(fragments[0])
+    block = min(count, 128)
+    return Kernel(text, count // block, block, [*fragments, np.zeros_like(result), np.zeros_like(result)])
+
+
+def double_products(size: int, rng: np.random.Generator) -> Iterator[Case]:
+    warps = 32 * size
+    left, right, addend = (rng.standard_normal((warps, *shape)) for shape in ((8, 4), (4, 8), (8, 8)))
+    rows, columns = LANES[:, None] // 4, LANES[:, None] % 4 * 2 + np.arange(2)
+    fragments = [
+        left[:, LANES // 4, LANES % 4].reshape(-1, 1),
+        right[:, LANES % 4, LANES // 4].reshape(-1, 1),
+        np.ascontiguousarray(addend[:, rows, columns]).reshape(-1, 2),
+    ]
+    result = (left @ right + addend)[:, rows, columns].reshape(-1, 2)
+    scale = (np.abs(left) @ np.abs(right) + np.abs(addend))[:, rows, columns].reshape(-1, 2)
+    for mode in ("", ".rn"):
+        opcode = f"mma.sync.aligned.m8n8k4.row.col{mode}.f64.f64.f64.f64"
+        kernel = _mma_kernel(opcode, fragments, result, "b64")
+        near = dict.fromkeys((3, 4), (scale, _SUM_ERROR["f64"]))
+        yield Case(opcode, [opcode], kernel, [None] * 3 + [result, result], near)
+
+
+# --------------------------------------------------------------------------------------------------------- warpgroups
+
+LAYOUT = {0: 0, 128: 1, 64: 2, 32: 3}  # of a descriptor, by bytes of the swizzle
+
+
+def swizzled(tile: Array, swizzle: int) -> Array:
+    """Bytes as they lie in shared memory from an address that is a multiple of 1024."""
+    position = np.arange(tile.size)
+    pattern = {0: 0, 32: 1, 64: 3, 128: 7}[swizzle]
+    out = np.empty_like(tile)
+    out[position ^ ((position >> 7) & pattern) << 4] = tile
+    return out
+
+
+def _descriptor(leading: int, stride: int, swizzle: int) -> int:
+    return leading >> 4 << 16 | stride >> 4 << 32 | LAYOUT[swizzle] << 62
+
+
+def _image(matrix: Array, swizzle: int, transposed: bool) -> tuple[Array, int]:
+    """Bytes in shared memory of a matrix [rows][depth] and its descriptor without the address."""
+    rows, depth = matrix.shape
+    if transposed:  # rows are contiguous: slabs as wide as the swizzle
+        across = swizzle // matrix.itemsize
+        slabs = np.ascontiguousarray(matrix.T).reshape(depth, rows // across, across).transpose(1, 0, 2)
+        raw = np.ascontiguousarray(slabs).view(np.uint8).ravel()
+        return swizzled(raw, swizzle), _descriptor(depth * swizzle, 8 * swizzle, swizzle)
+    raw = np.ascontiguousarray(matrix).view(np.uint8).reshape(rows, -1)
+    width = raw.shape[1]
+    if swizzle == 0:  # core matrices of 8 rows of 16 bytes: those of one depth follow one another
+        return raw.reshape(rows, width // 16, 16).transpose(1, 0, 2).ravel(), _descriptor(rows * 16, 128, 0)
+    padded = np.zeros((rows, swizzle), np.uint8)
+    padded[:, :width] = raw
+    return swizzled(padded.ravel(), swizzle), _descriptor(16, 8 * swizzle, swizzle)
+
+
+WGMMA = [
+    ("f32", "bf16", "bf16"),
+    ("f32", "f16", "f16"),
+    ("f16", "f16", "f16"),
+    ("f32", "tf32", "tf32"),
+    *((d, a, b) for a in ("e4m3", "e5m2") for b in ("e4m3", "e5m2") for d in ("f32", "f16")),
+]
+
+
+def warpgroup_products(size: int, rng: np.random.Generator) -> Iterator[Case]:
+    """wgmma: all widths in a few kernels for each type, layouts, transpositions and signs by turns."""
+    widths = list(range(8, 257, 8))
+    turn = 0
+    for (d, a, b), registers in itertools.product(WGMMA, (False, True)):
+        for part in (widths[::4], widths[1::4], widths[2::4], widths[3::4]):
+            swizzle = (128, 64, 32, 0)[turn % 4]
+            whole = turn % 8 >= 4
+            yield _warpgroup_case(d, a, b, part, swizzle, registers, False, False, (1, 1), True, whole, rng)
+            turn += 1
+    for (d, a, b), swizzle in itertools.product(WGMMA[:3], (32, 64, 128)):
+        for left, right in ((False, True), (True, False), (True, True)):
+            yield _warpgroup_case(d, a, b, [64, 256], swizzle, False, left, right, (1, 1), True, swizzle == 64, rng)
+        yield _warpgroup_case(d, a, b, [64], swizzle, True, False, True, (-1, 1), True, True, rng)
+    for (d, a, b), signs in itertools.product(WGMMA[:3], ((-1, 1), (1, -1), (-1, -1))):
+        yield _warpgroup_case(d, a, b, [16, 128], 128, False, False, False, signs, False, False, rng)
+
+
+def _warpgroup_case(
+    d: str,
+    a: str,
+    b: str,
+    widths: list[int],
+    swizzle: int,
+    registers: bool,
+    left_transposed: bool,
+    right_transposed: bool,
+    signs: tuple[int, int],
+    keep: bool,
+    whole: bool,
+    rng: np.random.Generator,
+) -> Case:
+    """One warpgroup: the first columns of one B by the same A, once for every width."""
+    depth, columns = 32 // np.dtype(DTYPES[a]).itemsize, max(widths)
+    if right_transposed:
+        columns = max(columns, swizzle // 2)
+    if swizzle == 0 and not right_transposed:
+        widths = widths[-1:]  # this layout is of one width
+    left, right = matrix_of(a, (64, depth), rng, whole), matrix_of(b, (columns, depth), rng, whole)
+    a_image, a_descriptor = _image(left, swizzle, left_transposed)
+    b_image, b_descriptor = _image(right, swizzle, right_transposed)
+    thread, register, element = np.ogrid[:128, :4, : 4 // left.itemsize]
+    row = thread // 32 * 16 + thread % 32 // 4 + 8 * (register & 1) + 0 * element
+    per = 4 // left.itemsize
+    fragments = np.ascontiguousarray(left[row, thread % 4 * per + element + (register >> 1) * 4 * per]).view(np.uint32)
+    start = matrix_of("f16" if d == "f16" else "f32", (64, columns), rng, whole)
+    product = (left.astype(np.float64) * signs[0]) @ (right.astype(np.float64).T * signs[1])
+    scale = np.abs(left.astype(np.float64)) @ np.abs(right.astype(np.float64).T) + np.abs(start.astype(np.float64))
+    exact = product + keep * start.astype(np.float64)
+    half = d == "f16"
+    thread, number = np.ogrid[:128, : columns // 2]
+    rows = thread // 32 * 16 + thread % 32 // 4 + number // 2 % 2 * 8
+    places = rows, number // 4 * 8 + thread % 4 * 2 + number % 2
+    given = np.ascontiguousarray(start[places]).view(np.uint32).reshape(128, -1)
+    kept = columns // (4 if half else 2)
+    tail = f", {signs[0]}, {signs[1]}"
+    if a in ("f16", "bf16"):
+        tail += f", {int(right_transposed)}" if registers else f", {int(left_transposed)}, {int(right_transposed)}"
+    wide = 2 if half else 4  # registers loaded and stored at once
+    step = f"v{wide}"
+    pieces, operations, wanted, sizes = [], [], [], []
+    offset = 0
+    for width in widths:
+        count = width // (4 if half else 2)
+        name = f"wgmma.mma_async.sync.aligned.m64n{width}k{depth}.{d}.{a}.{b}"
+        operations.append(name + (".rs" if registers else ""))
+        vector = _vector("d", count)
+        pieces.append(
+            " ".join(f"ld.global.{step}.b32 {_vector('d', wide, n)}, [%pd+{4 * n}];" for n in range(0, count, wide))
+            + "wgmma.fence.sync.aligned;"
+            + f"{name} {vector}, {_vector('a', 4) if registers else '%da'}, %db, {'%keep'}{tail};"
+            + "wgmma.commit_group.sync.aligned; wgmma.wait_group.sync.aligned 0;"
+            + " ".join(
+                f"st.global.{step}.b32 [%px+{offset + 4 * n}], {_vector('d', wide, n)};" for n in range(0, count, wide)
+            )
+        )
+        wanted.append(exact[places][:, : width // 2])
+        sizes.append(scale[places][:, : width // 2])
+        offset += 4 * count
+    up = -(-a_image.nbytes // 1024) * 1024
+
+    def fill(name: str, pointer: str, at: int, nbytes: int) -> str:
+        return f"""
+        mov.u32 %s, %i;
+        {name}: setp.ge.u32 %p, %s, {nbytes // 4}; @%p bra {name}_DONE;
+        mul.wide.u32 %o, %s, 4; add.u64 %q, {pointer}, %o; ld.global.b32 %v, [%q];
+        shl.b32 %t, %s, 2; add.u32 %t, %t, %base;
+        st.shared.b32 [%t+{at}], %v; add.u32 %s, %s, 128; bra {name};
+        {name}_DONE:
+        """
+
+    text = _module(
+        f"""
+        mov.u32 %i, %tid.x; ld.param.u64 %pa, [a]; ld.param.u64 %pb, [b]; ld.param.u64 %pd, [d]; ld.param.u64 %px, [x];
+        mov.u32 %base, tile;
+        {fill("FILL_A", "%pa", 0, a_image.nbytes)} {fill("FILL_B", "%pb", up, b_image.nbytes)}
+        fence.proxy.async.shared::cta; bar.sync 0;
+        mov.b64 %da, {a_descriptor}; mov.b64 %db, {b_descriptor};
+        and.b32 %t, %base, 0x3ffff; shr.u32 %t, %t, 4; cvt.u64.u32 %o, %t; or.b64 %da, %da, %o;
+        add.u32 %t, %base, {up}; shr.u32 %t, %t, 4; cvt.u64.u32 %o, %t; or.b64 %db, %db, %o;
+        mul.wide.u32 %o, %i, {4 * kept}; add.u64 %pd, %pd, %o;
+        mul.wide.u32 %o, %i, {offset}; add.u64 %px, %px, %o;
+        ld.param.u64 %q, [fragments]; mul.wide.u32 %o, %i, 16; add.u64 %q, %q, %o;
+        {" ".join(f"ld.global.b32 %a{n}, [%q+{4 * n}];" for n in range(4))}
+        setp.ne.u32 %keep, %base, {"-1" if keep else "%base"};
+        {" ".join(pieces)}
+        ret;
+        """,
+        ".param .u64 a, .param .u64 b, .param .u64 fragments, .param .u64 d, .param .u64 x",
+        ".reg .b32 %i; .reg .b32 %s; .reg .b32 %t; .reg .b32 %v; .reg .b32 %base; .reg .pred %p; .reg .pred %keep;"
+        ".reg .b64 %pa; .reg .b64 %pb; .reg .b64 %pd; .reg .b64 %px; .reg .b64 %o; .reg .b64 %q; .reg .b64 %da;"
+        f".reg .b64 %db; .reg .b32 %a<4>; .reg .b32 %d<{kept}>; .shared .align 1024 .b8 tile[{up + b_image.nbytes}];",
+        directives=".maxntid 128",
+    )
+    dtype = DTYPES["f16" if half else "f32"]
+    result = np.ascontiguousarray(np.concatenate(wanted, axis=1)).astype(dtype)
+    near = {}
+    if not whole:
+        bound = max(_SUM_ERROR[d], _SUM_ERROR.get(a, 0.0))
+        near = {4: (np.concatenate(sizes, axis=1), bound)}
+    arguments = [a_image, b_image, fragments.reshape(128, 4), given, np.zeros_like(result)]
+    how = f"{'registers' if registers else 'A^T' if left_transposed else 'A'}{', B^T' if right_transposed else ''}"
+    name = f"wgmma k{depth} {d}.{a}.{b}, n {min(widths)} to {max(widths)}, swizzle {swizzle}, {how}, signs {signs}"
+    name += (", keep" if keep else "") + (", whole numbers" if whole else "")
+    operations += ["wgmma.fence.sync.aligned", "wgmma.commit_group.sync.aligned", "wgmma.wait_group.sync.aligned"]
+    return Case(name, operations, Kernel(text, 1, 128, arguments), [None] * 4 + [result], near)
+
+
+# --------------------------------------------------------------------------------------------------------------- boxes
+
+BOXES = [
+    ("float32", (40,), (16,), 0),
+    ("uint8", (64, 20), (32, 8), 0),
+    ("uint16", (64, 20), (64, 9), 128),
+    ("uint16", (64, 20), (32, 9), 64),
+    ("uint16", (64, 20), (16, 9), 32),
+    ("float32", (36, 20), (8, 24), 32),
+    ("float32", (32, 20), (16, 3), 64),
+    ("uint64", (16, 6, 5), (4, 3, 2), 0),
+    ("uint8", (128, 6, 5), (128, 3, 3), 128),
+    ("uint16", (16, 6, 5, 3), (8, 4, 3, 2), 0),
+    ("float32", (16, 6, 5, 3), (16, 4, 3, 2), 64),
+    ("uint8", (32, 4, 3, 2, 3), (16, 3, 2, 2, 2), 0),
+    ("uint8", (32, 4, 3, 2, 3), (32, 3, 2, 2, 2), 32),
+]
+_NUMPY = {"bfloat16": ml_dtypes.bfloat16}
+
+
+def _dtype(name: str) -> Any:
+    return np.dtype(_NUMPY.get(name, name))
+
+
+def _inside(box: tuple[int, ...], corner: tuple[int, ...], shape: tuple[int, ...]) -> Iterator[tuple[Any, Any]]:
+    """Places in a box and in the tensor, both outermost first, of the elements that are in the tensor."""
+    for place in itertools.product(*(range(n) for n in box)):
+        position = tuple(c + p for c, p in zip(corner, place, strict=True))
+        if all(0 <= p < n for p, n in zip(position, shape, strict=True)):
+            yield place[::-1], position[::-1]
+
+
+def _tensor_text(rank: int, nbytes: int, opcode: str, load: bool) -> str:
+    """One block moves one box between the tensor and ``x``, whose bytes are those of shared memory."""
+    coordinates = ", ".join(f"%c{n}" for n in range(rank))
+    coordinate_parameters = "".join(f", .param .s32 c{n}" for n in range(rank))
+    head = f"""
+    mov.u32 %i, %tid.x; ld.param.u64 %x, [x]; mov.b64 %m, map; cvta.param.u64 %m, %m; setp.eq.u32 %first, %i, 0;
+    {" ".join(f"ld.param.s32 %c{n}, [c{n}];" for n in range(rank))}
+    """
+    if load:
+        multicast = ", %rank" if "multicast" in opcode else ""
+        body = f"""
+        @%first mbarrier.init.shared::cta.b64 [bar], 1;
+        @%first fence.mbarrier_init.release.cluster;
+        bar.sync 0;
+        @!%first bra GO;
+        prefetch.param.tensormap [map]; prefetch.tensormap [%m];
+        cp.async.bulk.prefetch.tensor.{rank}d.L2.global.tile [%m, {{{coordinates}}}];
+        mbarrier.arrive.expect_tx.shared::cta.b64 _, [bar], {nbytes};
+        mov.b16 %rank, 1;
+        {opcode} [tile], [%m, {{{coordinates}}}], [bar]{multicast};
+        GO: mbarrier.try_wait.parity.shared::cta.b64 %done, [bar], 0; @!%done bra GO;
+        mov.u32 %s, %i;
+        LOOP: setp.ge.u32 %p, %s, {nbytes}; @%p bra END;
+        mov.u32 %t, tile; add.u32 %t, %t, %s; ld.shared.u8 %v, [%t];
+        cvt.u64.u32 %o, %s; add.u64 %a, %x, %o; st.global.u8 [%a], %v;
+        add.u32 %s, %s, 64; bra LOOP;
+        END: ret;
+        """
+    else:
+        body = f"""
+        mov.u32 %s, %i;
+        LOOP: setp.ge.u32 %p, %s, {nbytes}; @%p bra STORE;
+        mov.u32 %t, tile; add.u32 %t, %t, %s; cvt.u64.u32 %o, %s; add.u64 %a, %x, %o;
+        ld.global.u8 %v, [%a]; st.shared.u8 [%t], %v;
+        add.u32 %s, %s, 64; bra LOOP;
+        STORE: fence.proxy.async.shared::cta;
+        bar.sync 0;
+        @!%first bra END;
+        {opcode} [%m, {{{coordinates}}}], [tile];
+        cp.async.bulk.commit_group;
+        cp.async.bulk.wait_group.read 0;
+        cp.async.bulk.wait_group 0;
+        END: ret;
+        """
+    return _module(
+        head + body,
+        # the tensor's own array is a parameter too, but only reached through the map
+        f".param .align 64 .b8 map[128], .param .u64 x{coordinate_parameters}, .param .u64 whole",
+        ".reg .b32 %i; .reg .b32 %s; .reg .b32 %t; .reg .b32 %v; .reg .b64 %a; .reg .b64 %x; .reg .b64 %o;"
+        ".reg .b64 %m; .reg .pred %done; .reg .pred %first; .reg .pred %p; .reg .b16 %rank;"
+        f".reg .b32 %c<5>; .shared .align 1024 .b8 tile[{nbytes}]; .shared .align 8 .b64 bar;",
+    )
+
+
+def _corners(shape: tuple[int, ...], size: int, rng: np.random.Generator) -> list[tuple[int, ...]]:
+    fixed = [(0,) * len(shape), tuple(n - 2 for n in shape), (-3,) * len(shape), tuple(n // 2 for n in shape)]
+    drawn = [tuple(int(rng.integers(-6, n + 4)) for n in shape) for _ in range(2 * (size - 1))]
+    return [*fixed, *drawn]
+
+
+def _random_tensor(dtype: Any, shape: tuple[int, ...], rng: np.random.Generator) -> Array:
+    return rng.integers(0, 256, int(np.prod(shape)) * dtype.itemsize).astype(np.uint8).view(dtype).reshape(shape[::-1])
+
+
+def boxes(size: int, rng: np.random.Generator) -> Iterator[Case]:
+    """Tensor copies of boxes partly outside, in all ranks and swizzles, to shared memory and back."""
+    spelled = itertools.cycle(
+        f"cp.async.bulk.tensor.{{}}d.shared::{space}.global{tile}.mbarrier::complete_tx::bytes{multicast}"
+        for tile in (".tile", "")
+        for space, multicast in (("cluster", ""), ("cluster", ".multicast::cluster"), ("cta", ""))
+    )
+    for number, (kind, shape, box, swizzle) in enumerate(BOXES):
+        rank, dtype = len(shape), _dtype(kind)
+        for corner in _corners(shape, size, rng):
+            array, tile = _random_tensor(dtype, shape, rng), np.zeros(box[::-1], dtype)
+            for place, position in _inside(box, corner, shape):
+                tile[place] = array[position]
+            image = swizzled(tile.view(np.uint8).ravel(), swizzle)
+            opcode = next(spelled).format(rank)
+            text = _tensor_text(rank, tile.nbytes, opcode, load=True)
+            tensor = (kind, shape, array.strides[:-1][::-1], box, swizzle)
+            name = f"load {opcode} {kind} {shape} {box} at {corner}, swizzle {swizzle}"
+            yield _box_case(name, opcode, text, tensor, corner, (np.zeros_like(image), image), (array, array))
+        opcode = f"cp.async.bulk.tensor.{rank}d.global.shared::cta{'.tile' if number % 2 else ''}.bulk_group"
+        for corner in _corners(shape, size, rng):
+            array, tile = _random_tensor(dtype, shape, rng), _random_tensor(dtype, box, rng)
+            after = array.copy()
+            for place, position in _inside(box, corner, shape):
+                after[position] = tile[place]
+            image = swizzled(tile.view(np.uint8).ravel(), swizzle)
+            text = _tensor_text(rank, tile.nbytes, opcode, load=False)
+            tensor = (kind, shape, array.strides[:-1][::-1], box, swizzle)
+            name = f"store {opcode} {kind} {shape} {box} at {corner}, swizzle {swizzle}"
+            yield _box_case(name, opcode, text, tensor, corner, (image, image), (array, after))
+
+
+def _box_case(
+    name: str,
+    opcode: str,
+    text: str,
+    tensor: tuple[Any, ...],
+    corner: tuple[int, ...],
+    images: tuple[Array, Array],
+    arrays: tuple[Array, Array],
+) -> Case:
+    """``tensor``: what follows the array in a ``Tensor``; images of the box and arrays are before and after."""
+    arguments: list[Any] = [None, images[0], *(np.int32(c) for c in corner), arrays[0]]
+    arguments[0] = Tensor(len(arguments) - 1, *tensor)
+    operations = [opcode.replace("shared::cta", "shared")]
+    rank = len(corner)
+    if name.startswith("load"):
+        operations += [
+            f"cp.async.bulk.prefetch.tensor.{rank}d.L2.global.tile",
+            "prefetch.param.tensormap",
+            "prefetch.tensormap",
+        ]
+    else:
+        operations += ["cp.async.bulk.commit_group", "cp.async.bulk.wait_group", "cp.async.bulk.wait_group.read"]
+    return Case(name, operations, Kernel(text, 1, 64, arguments), [images[1], arrays[1]])
+
+
+def box_reductions(size: int, rng: np.random.Generator) -> Iterator[Case]:
+    """cp.reduce on boxes partly outside, for the types of elements that each reduction knows."""
+    kinds = {
+        "add": ("uint32", "int32", "uint64", "float16", "bfloat16", "float32", "float64"),
+        "min": ("uint32", "int32", "uint64", "int64", "float16", "bfloat16"),
+        "max": ("uint32", "int32", "uint64", "int64", "float16", "bfloat16"),
+        "inc": ("uint32",),
+        "dec": ("uint32",),
+        "and": ("uint32", "uint64", "int32"),
+        "or": ("uint32", "uint64", "int64"),
+        "xor": ("uint32", "uint64"),
+    }
+    extra: dict[str, Callable[[Array, Array], Array]] = {
+        "inc": lambda old, limit: np.where(old >= limit, 0, old + 1).astype(old.dtype),
+        "dec": lambda old, limit: np.where((old == 0) | (old > limit), limit, old - 1).astype(old.dtype),
+    }
+    for rank, (name, types) in itertools.product((1, 2, 3, 4, 5), kinds.items()):
+        kind = types[int(rng.integers(len(types)))] if size == 1 else None
+        for number, element in enumerate(types if kind is None else (kind,)):
+            dtype = _dtype(element)
+            across = 64 // dtype.itemsize
+            shape, box = (across, 3, 4, 3, 3)[:rank], (across // 2, 2, 3, 2, 2)[:rank]
+            corner = (across * 3 // 4, -1, 2, 1, 2)[:rank]
+            if dtype.kind in "fV":
+                array, tile = (rng.integers(-8, 9, s[::-1]).astype(np.float32).astype(dtype) for s in (shape, box))
+            elif name in ("inc", "dec"):
+                array, tile = (rng.integers(0, 4, s[::-1]).astype(dtype) for s in (shape, box))
+            else:
+                array, tile = _random_tensor(dtype, shape, rng), _random_tensor(dtype, box, rng)
+            after = array.copy()
+            function = extra.get(name) or REDUCTIONS[name]
+            with np.errstate(over="ignore"):
+                for place, position in _inside(box, corner, shape):
+                    after[position] = function(array[position], tile[place])
+            tiled = "" if (number + rank) % 2 else ".tile"
+            opcode = f"cp.reduce.async.bulk.tensor.{rank}d.global.shared::cta.{name}{tiled}.bulk_group"
+            map_ = (element, shape, array.strides[:-1][::-1], box)
+            text = _tensor_text(rank, tile.nbytes, opcode, load=False)
+            title = f"reduce {opcode} {element} {shape} {box} at {corner}"
+            image = tile.view(np.uint8).ravel()
+            yield _box_case(title, opcode, text, map_, corner, (image, image), (array, after))
+
+
+def box_options(size: int, rng: np.random.Generator) -> Iterator[Case]:
+    """Padded rows, steps between elements, and NaN outside."""
+    padded = rng.integers(-9, 9, (10, 24)).astype(np.float32)
+    opcode = "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
+    for nan_fill, steps in itertools.product((False, True), ((1, 1), (1, 2), (2, 3))):
+        given = steps
+        box, corner = (16, 8), (8, 4)
+        steps = (1, steps[1])  # the driver ignores steps within rows
+        counts = tuple(-(-b // s) for b, s in zip(box, steps, strict=True))
+        tile = np.full(counts[::-1], np.nan if nan_fill else 0, np.float32)
+        for row, column in itertools.product(range(counts[1]), range(counts[0])):
+            y, x = corner[1] + row * steps[1], corner[0] + column * steps[0]
+            if x < 20 and y < 10:
+                tile[row, column] = padded[y, x]
+        tensor = ("float32", (20, 10), (96,), box, 0, given, nan_fill)
+        image = tile.view(np.uint8).ravel()
+        text = _tensor_text(2, tile.nbytes, opcode, load=True)
+        name = f"load {opcode} padded rows, steps {given}, {'NaN' if nan_fill else 'zero'} outside"
+        yield _box_case(name, opcode, text, tensor, corner, (np.zeros_like(image), image), (padded, padded))
+
+
+GROUPS: dict[str, Callable[[int, np.random.Generator], Iterator[Case]]] = {
+    "shuffles": shuffles,
+    "votes": votes,
+    "matches": matches,
+    "warp reductions": warp_reductions,
+    "barriers": barriers,
+    "contended atomics": contended_atomics,
+    "tile moves": tile_moves,
+    "mma": products,
+    "mma of doubles": double_products,
+    "wgmma": warpgroup_products,
+    "boxes": boxes,
+    "box reductions": box_reductions,
+    "box options": box_options,
+}
+
+
+def cases(group: str, size: int, seed: int = 0) -> Iterator[Case]:
+    """The cases of a group; the same for the same size and seed."""
+    return GROUPS[group](size, np.random.default_rng([seed, *(ord(c) for c in group)]))

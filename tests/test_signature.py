@@ -1,0 +1,112 @@
+"""What a launch passes is compared with the kernel's parameters before it is made, on a GPU as in the emulator."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+import pytest
+
+from workbench import emulator, registry
+from workbench.compiler import compile_source
+from workbench.devices import Fault, open_device, signature
+from workbench.launch import Launch, Plan, TensorMap
+from workbench.results import Verdict
+
+(STAGE,) = registry.select(["vector_add:naive"])
+PROBLEM = registry.operations()["vector_add"].problem.parse("n=100,dtype=fp32")
+POINTERS = {"a": 1 << 20, "b": 2 << 20, "c": 3 << 20}
+N = np.int64(100)
+
+
+@pytest.fixture(params=["gpu", "emulator"])
+def refused(request: pytest.FixtureRequest) -> Any:
+    """What a changed launch of vector_add:naive is refused with, '' where it is not."""
+    compiled = compile_source(STAGE.path, STAGE.defines(PROBLEM))
+    (launch,) = STAGE.plan(PROBLEM).launches
+    assert isinstance(launch, Launch)
+
+    def refused_with(**changes: Any) -> str:
+        changed = dataclasses.replace(launch, **changes)
+        try:
+            if request.param == "gpu":
+                signature.check(compiled, changed, PROBLEM.arrays(), POINTERS, emulator.H200)
+            else:
+                storage = {name: array.poisoned() for name, array in PROBLEM.arrays().items()}
+                open_device("emulator").bind(compiled, Plan((changed,)), PROBLEM.arrays(), storage).run()
+        except Fault as fault:
+            assert fault.verdict is Verdict.LAUNCH_ERROR
+            return str(fault)
+        return ""
+
+    return refused_with
+
+
+def test_the_right_launch_is_taken(refused: Any) -> None:
+    assert refused() == ""
+
+
+@pytest.mark.parametrize(
+    ("args", "parts"),
+    [
+        (("a", "b", "c"), ["4 parameters (u64, u64, u64, u64)", "3 arguments"]),
+        (("a", "b", "c", N, N), ["4 parameters", "5 arguments"]),
+        (("a", "b", "c", np.int32(100)), ["parameter 3", "int32 has 4 bytes"]),
+        (("a", "b", "c", np.float64(100)), ["parameter 3", "float64 is given for an integer"]),
+        (("a", "b", "d", N), ["there is no array 'd'", "a, b, c"]),
+        ((TensorMap("a", (1, 32)), "b", "c", N), ["parameter 0", "a tensor map has 128 bytes"]),
+        ((TensorMap("a", (1, 4096)), "b", "c", N), ["the tensor map of a", "256"]),
+    ],
+)
+def test_wrong_arguments_name_the_parameter(refused: Any, args: tuple[Any, ...], parts: list[str]) -> None:
+    message = refused(args=args)
+    for part in parts:
+        assert part in message
+
+
+@pytest.mark.parametrize(
+    ("changes", "parts"),
+    [
+        ({"block": (2048, 1, 1)}, ["2048", "1024"]),
+        ({"block": (512, 1, 1)}, ["512 threads", "at most 256", "__launch_bounds__"]),
+        ({"shared_bytes": 300_000}, ["300000", "232448"]),
+        ({"grid": (1, 70_000, 1)}, ["70000 in y", "65535"]),
+        ({"grid": (0, 1, 1)}, ["0 in x"]),
+        ({"cluster": (16, 1, 1), "grid": (16, 1, 1)}, ["16 blocks", "1 to 8"]),
+        ({"kernel": "vector_ad"}, ["no kernel vector_ad", "vector_add_naive"]),
+    ],
+)
+def test_what_the_device_has_not_is_refused_with_its_limit(
+    refused: Any, changes: dict[str, Any], parts: list[str]
+) -> None:
+    message = refused(**changes)
+    for part in parts:
+        assert part in message
+
+
+def test_registers_are_counted() -> None:
+    compiled = compile_source(STAGE.path, STAGE.defines(PROBLEM))
+    (launch,) = STAGE.plan(PROBLEM).launches
+    few = dataclasses.replace(emulator.H200, registers_per_sm=1024)
+    with pytest.raises(Fault, match="registers; a multiprocessor of NVIDIA H200 has 1024"):
+        signature.check(compiled, launch, PROBLEM.arrays(), POINTERS, few)
+
+
+def test_limits_are_those_of_the_device() -> None:
+    properties = {
+        "multiProcessorCount": 20,
+        "maxThreadsPerBlock": 512,
+        "maxThreadsDim": (512, 512, 64),
+        "maxGridSize": (2**31 - 1, 65535, 65535),
+        "sharedMemPerBlockOptin": 101_376,
+        "sharedMemPerMultiprocessor": 102_400,
+        "regsPerBlock": 65_536,
+    }
+    limits = signature.limits_of("a small GPU", 86, properties)
+    assert (limits.max_threads_per_block, limits.shared_per_block, limits.arch) == (512, 101_376, "sm_86")
+
+
+def test_without_the_engine_the_driver_is_left_to_check(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(signature, "emulator", None)
+    assert signature.limits_of("any", 90, {}) is None

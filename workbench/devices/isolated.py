@@ -1,0 +1,213 @@
+"""A device in a process of its own: what hangs, crashes or spoils the CUDA context ends that process and nothing else.
+
+The process gets compiled code, launches and inputs, and gives back what is in the arrays. It never has the reference,
+never runs Python code of a stage, and whatever a stage does to this process does not reach it.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from ..compiler import Compiled
+from ..launch import Array, Plan
+from ..results import DeviceInfo, Verdict
+from ..worker import Broken, Ended, Late, Worker
+from .base import BoundPlan, Device, DeviceUnavailable, Fault
+
+DEADLINE_FACTOR, LEAST_SECONDS = 10.0, 5.0
+"""A launch may take so many times as long as expected, and always so many seconds."""
+
+MOVE_SECONDS = 60.0
+"""Deadline of what launches nothing: loading a module, copying arrays."""
+
+
+class _Host:
+    """In the process: the device and what is bound on it."""
+
+    def __init__(self, device: Device) -> None:
+        self.device = device
+        self.bound: dict[int, BoundPlan] = {}
+
+
+class _Start:
+    """Makes the host in the process."""
+
+    def __init__(self, open_here: Callable[[], Device]) -> None:
+        self._open = open_here
+
+    def __call__(self) -> _Host:
+        return _Host(self._open())
+
+
+def _describe(host: _Host) -> tuple[str, int, DeviceInfo]:
+    return host.device.name, host.device.architecture, host.device.info()
+
+
+def _bind(host: _Host, key: int, *arguments: Any) -> None:
+    try:
+        host.bound[key] = host.device.bind(*arguments)
+    except MemoryError as error:  # a library's own kind of it may not survive the way back
+        raise MemoryError(str(error)) from None
+
+
+def _run(host: _Host, key: int) -> None:
+    host.bound[key].run()
+
+
+def _read(host: _Host, key: int, name: str) -> np.ndarray[Any, Any]:
+    return host.bound[key].read(name)
+
+
+def _refill(host: _Host, key: int, storage: Mapping[str, np.ndarray[Any, Any]]) -> None:
+    host.bound[key].refill(storage)
+
+
+def _close(host: _Host, key: int) -> None:
+    host.bound.pop(key).close()
+
+
+def _apply(host: _Host, key: int, function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
+    return function(host.bound[key], *arguments)
+
+
+def _lost(host: _Host) -> bool:
+    return bool(getattr(host.device, "lost", False))
+
+
+class IsolatedDevice:
+    """The device that `open_there` (picklable) opens in a worker process.
+
+    A launch that is not over after `DEADLINE_FACTOR` times its plan's expected time, and at least `least_seconds`, is
+    a Fault (TIMEOUT), and so is the end of the process (CRASH); the process is then replaced. It is replaced as well
+    when the device says that it is `lost`. Raises DeviceUnavailable.
+    """
+
+    def __init__(self, open_there: Callable[[], Device], least_seconds: float = LEAST_SECONDS) -> None:
+        self.worker = Worker(_Start(open_there), expected=(Fault, DeviceUnavailable, MemoryError))
+        self.least_seconds = least_seconds
+        self._keys = itertools.count()
+        self._info: DeviceInfo
+        try:
+            self.name, self.architecture, self._info = self.worker.ask(_describe, seconds=MOVE_SECONDS)
+        except (Late, Ended, Broken) as error:
+            raise DeviceUnavailable(f"the process for the device does not start: {error}") from None
+
+    def info(self) -> DeviceInfo:
+        return self._info
+
+    def bind(
+        self,
+        compiled: Compiled,
+        plan: Plan,
+        arrays: Mapping[str, Array],
+        storage: Mapping[str, np.ndarray[Any, Any]],
+        seed: int = 0,
+    ) -> IsolatedPlan:
+        bound = IsolatedPlan(self, next(self._keys), plan, (compiled, plan, dict(arrays), dict(storage), seed))
+        bound.prepare()
+        return bound
+
+    def close(self) -> None:
+        """End the process."""
+        self.worker.kill()
+
+    def ask(self, function: Callable[..., Any], *arguments: Any, seconds: float) -> Any:
+        """`function(host, *arguments)` in the process. Raises Fault, and Ended where somebody killed the process."""
+        try:
+            return self.worker.ask(function, *arguments, seconds=seconds)
+        except Late:
+            raise Fault(
+                Verdict.TIMEOUT,
+                f"it was not over after {seconds:.3g} s and was stopped: a wait that never ends, or a loop without end",
+            ) from None
+        except MemoryError as error:
+            self.close()
+            raise Fault(Verdict.OUT_OF_MEMORY, f"there is not enough memory for this problem: {error}") from None
+        except Ended as ended:
+            if ended.killed:
+                raise
+            raise Fault(Verdict.CRASH, f"the process that ran it is gone: {ended}") from None
+        except Broken as error:
+            self.close()
+            raise Fault(Verdict.CRASH, f"the process that ran it failed:\n{error}") from None
+        except Fault:
+            self._replace_if_lost()
+            raise
+
+    def _replace_if_lost(self) -> None:
+        try:
+            lost = self.worker.ask(_lost, seconds=MOVE_SECONDS)
+        except (Late, Ended, Broken):
+            lost = True
+        if lost:
+            self.close()
+
+
+class IsolatedPlan:
+    """A plan bound in the process of a device, and bound again where somebody has killed that process."""
+
+    def __init__(self, device: IsolatedDevice, key: int, plan: Plan, binding: tuple[Any, ...]) -> None:
+        self._device, self._key, self._binding = device, key, binding
+        self._seconds = max(device.least_seconds, DEADLINE_FACTOR * plan.expected_seconds)
+        self._generation = 0
+        self._has_run = False
+
+    def prepare(self) -> None:
+        """Bind the plan. Raises Fault."""
+        self._ask(lambda: None)
+
+    def run(self) -> None:
+        self._ask(lambda: self._device.ask(_run, self._key, seconds=self._seconds))
+        self._has_run = True
+
+    def read(self, name: str) -> np.ndarray[Any, Any]:
+        values: np.ndarray[Any, Any] = self._ask(
+            lambda: self._device.ask(_read, self._key, name, seconds=MOVE_SECONDS), as_it_was=True
+        )
+        return values
+
+    def refill(self, storage: Mapping[str, np.ndarray[Any, Any]]) -> None:
+        compiled, plan, arrays, _, seed = self._binding
+        self._binding = (compiled, plan, arrays, dict(storage), seed)
+        self._has_run = False
+        self._ask(lambda: self._device.ask(_refill, self._key, storage, seconds=MOVE_SECONDS))
+
+    def apply(self, function: Callable[..., Any], *arguments: Any, seconds: float) -> Any:
+        """`function(bound plan, *arguments)` in the process; it is expected to take so many seconds. Raises Fault."""
+        limit = max(self._device.least_seconds, DEADLINE_FACTOR * seconds)
+        return self._ask(lambda: self._device.ask(_apply, self._key, function, arguments, seconds=limit))
+
+    def close(self) -> None:
+        if self._device.worker.alive() and self._generation == self._device.worker.generation:
+            try:
+                self._device.ask(_close, self._key, seconds=MOVE_SECONDS)
+            except (Fault, Ended):
+                self._device.close()  # what could not be freed goes with the process
+
+    def _ask(self, question: Callable[[], Any], as_it_was: bool = False) -> Any:
+        """Ask a bound plan; a second time where a SIGKILL from elsewhere came between, which no kernel can send."""
+        try:
+            self._bind(as_it_was)
+            return question()
+        except Ended:
+            pass
+        try:
+            self._bind(as_it_was)
+            return question()
+        except Ended as ended:
+            message = f"the process that ran it was killed twice, most likely for lack of memory: {ended}"
+            raise Fault(Verdict.CRASH, message) from None
+
+    def _bind(self, as_it_was: bool) -> None:
+        """Bind the plan where the process does not have it, and run it where something is to be read."""
+        worker = self._device.worker
+        if worker.alive() and self._generation == worker.generation:
+            return
+        self._device.ask(_bind, self._key, *self._binding, seconds=MOVE_SECONDS)
+        self._generation = worker.generation
+        if as_it_was and self._has_run:
+            self._device.ask(_run, self._key, seconds=self._seconds)

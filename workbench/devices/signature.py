@@ -1,0 +1,116 @@
+"""Compares a launch on a GPU with the kernel's signature in its PTX and with the device's limits, before it is made.
+
+The emulator asks the same questions before it executes a launch; they are asked here by the same functions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from ..compiler import Compiled
+from ..launch import Argument, Array, Launch, TensorMap
+from ..results import Verdict
+from .base import Fault
+
+try:
+    from .. import emulator
+except ImportError:  # its engine was not built: the driver's own checks remain
+    emulator = None  # type: ignore[assignment]
+
+
+def limits_of(name: str, architecture: int, properties: Mapping[str, Any]) -> Any:
+    """The limits of a device as `cudaGetDeviceProperties` names them; None where launches cannot be checked."""
+    if emulator is None:
+        return None
+    sizes = [tuple(int(n) for n in properties[key]) for key in ("maxThreadsDim", "maxGridSize")]
+    return emulator.DeviceLimits(
+        name=name,
+        arch=f"sm_{architecture}",
+        sm_count=properties["multiProcessorCount"],
+        max_threads_per_block=properties["maxThreadsPerBlock"],
+        max_block=(sizes[0][0], sizes[0][1], sizes[0][2]),
+        max_grid=(sizes[1][0], sizes[1][1], sizes[1][2]),
+        shared_per_block=properties["sharedMemPerBlockOptin"],
+        shared_per_sm=properties["sharedMemPerMultiprocessor"],
+        registers_per_sm=properties["regsPerBlock"],
+    )
+
+
+def check(
+    compiled: Compiled, launch: Launch, arrays: Mapping[str, Array], pointers: Mapping[str, int], limits: Any
+) -> None:
+    """Raises Fault (LAUNCH_ERROR) for arguments that the kernel does not take, and for what the device has not."""
+    program = _program(compiled.key, compiled.ptx) if limits is not None else None
+    if program is None:
+        return
+    entry = program.entries.get(launch.kernel)
+    if entry is None:
+        names = ", ".join(program.entries)
+        raise Fault(Verdict.LAUNCH_ERROR, f"there is no kernel {launch.kernel} in {compiled.name}; it has {names}")
+    memory = _Memory(arrays, pointers)
+    cluster = entry.cluster if launch.cluster == (1, 1, 1) and entry.cluster else launch.cluster
+    registers = compiled.usage[launch.kernel].registers
+    try:
+        emulator.check_arguments(entry, [argument_of(a, arrays, memory.placed) for a in launch.args], memory)
+        emulator.check_launch(entry, launch.grid, launch.block, cluster, launch.shared_bytes, registers, limits)
+    except (emulator.ArgumentError, emulator.LaunchError) as error:
+        raise Fault(Verdict.LAUNCH_ERROR, str(error)) from None
+
+
+@lru_cache(maxsize=256)
+def _program(key: str, ptx: str) -> Any:
+    """The parsed PTX, None where the emulator does not know all of it."""
+    try:
+        return emulator.Program.from_ptx(ptx)
+    except (emulator.UnsupportedInstruction, emulator.PtxSyntaxError):
+        return None
+
+
+def argument_of(argument: Argument, arrays: Mapping[str, Array], placed: Mapping[str, Any]) -> Any:
+    """An argument of a launch as the emulator takes it, its array among the emulator's allocations `placed`.
+
+    Raises Fault for an array that there is not, and for a tensor map that the driver would refuse.
+    """
+    name = argument.array if isinstance(argument, TensorMap) else argument
+    if not isinstance(name, str):
+        return argument
+    if name not in placed:
+        raise Fault(Verdict.LAUNCH_ERROR, f"there is no array {name!r}; the arrays are {', '.join(placed)}")
+    if not isinstance(argument, TensorMap):
+        return placed[name]
+    array = arrays[name]
+    try:
+        return emulator.TensorMap(
+            placed[name].address,
+            array.dtype.itemsize,
+            (array.shape[-1], array.rows),
+            (array.row_stride * array.dtype.itemsize,),
+            argument.box[::-1],
+            swizzle=argument.swizzle,
+        )
+    except ValueError as error:
+        raise Fault(Verdict.LAUNCH_ERROR, f"the tensor map of {name}: {error}") from None
+
+
+_Base: Any = object if emulator is None else emulator.Memory
+
+
+class _Memory(_Base):  # type: ignore[misc]
+    """Where arrays lie on a device, without what is in them."""
+
+    def __init__(self, arrays: Mapping[str, Array], pointers: Mapping[str, int]) -> None:
+        super().__init__()
+        nothing = np.empty(0, np.uint8)
+        self.placed = {
+            name: emulator.Allocation(
+                pointers[name], array.nbytes, name, array.dtype.itemsize, (array.storage_elements,), nothing, None
+            )
+            for name, array in arrays.items()
+        }
+
+    def find(self, address: int) -> Any:
+        return next((a for a in self.placed.values() if a.address <= address < a.end), None)

@@ -1,0 +1,53 @@
+"""A failure on a GPU is looked at in the emulator: the same problem, and what it finds goes into the message."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .operation import Problem, ProblemError, Stage
+from .results import Failure, Verdict
+
+SECONDS = 20.0
+"""How long the emulator may take for the problem."""
+
+SECONDS_AFTER_TIMEOUT = 4.0
+"""And after a hang, which is to be reported soon after its deadline."""
+
+NOT_OF_A_LAUNCH = (Verdict.COMPILE_ERROR, Verdict.WEAK_CHECK, Verdict.TAMPERING, Verdict.LAUNCH_ERROR)
+"""Failures before anything has run: the emulator has nothing to add."""
+
+
+def look_closer(stage: Stage[Any], failure: Failure) -> None:
+    """Add to the message of a failure what the emulator says of the same problem."""
+    from . import registry
+
+    if failure.verdict in NOT_OF_A_LAUNCH:
+        return
+    try:
+        problem = registry.operations()[stage.operation].problem.parse(failure.problem)
+    except ProblemError:
+        return  # the failure is not of one problem
+    seconds = SECONDS_AFTER_TIMEOUT if failure.verdict is Verdict.TIMEOUT else SECONDS
+    failure.message = f"{failure.message.rstrip()}\n{in_emulator(stage, problem, seconds)}"
+
+
+def in_emulator(stage: Stage[Any], problem: Problem, seconds: float) -> str:
+    """What the emulator finds when it solves the problem, in at most about so many seconds."""
+    from . import harness
+    from .devices import DeviceUnavailable, IsolatedDevice
+
+    try:
+        from .devices.emulated import EmulatedDevice
+
+        device = IsolatedDevice(EmulatedDevice, seconds)
+    except DeviceUnavailable as error:
+        return f"the emulator could not be asked: {error}"
+    try:
+        found, _ = harness.run_problem(stage, device, problem, twice=True)
+    finally:
+        device.close()
+    if found is None:
+        return "the emulator finds nothing wrong with the same problem"
+    if found.verdict is Verdict.TIMEOUT:
+        return f"the emulator did not get through the same problem in {seconds:.3g} s"
+    return f"the emulator, on the same problem: {found.verdict}: {found.message}"
