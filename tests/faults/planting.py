@@ -7,14 +7,14 @@ import os
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from workbench import registry
-from workbench.compiler import CompileError, cache_folder, compile_source, with_headers
+from workbench.compiler import Compiled, CompileError, cache_folder, compile_source, with_headers
 from workbench.devices import Device, Fault
 from workbench.dtypes import DType
 from workbench.harness import Case
@@ -194,12 +194,20 @@ class Outcome:
         return re.search(rf"\b{re.escape(name)}(?::{line}\b|\({line}\))", self.message) is not None
 
 
+@cache
+def _compile(source: Path, defines: tuple[tuple[str, str | int], ...]) -> Compiled | CompileError:
+    """Once for all seeds, also where the compiler refuses."""
+    try:
+        return compile_source(source, dict(defines))
+    except CompileError as error:
+        return error
+
+
 def judge(scenario: Scenario, device: Device, seed: int) -> Outcome:
     """Runs the scenario once and judges its answer."""
-    try:
-        compiled = compile_source(scenario.source, scenario.defines)
-    except CompileError as error:
-        return Outcome(Verdict.COMPILE_ERROR, str(error))
+    compiled = _compile(scenario.source, tuple(scenario.defines.items()))
+    if isinstance(compiled, CompileError):
+        return Outcome(Verdict.COMPILE_ERROR, str(compiled))
     try:
         bound = device.bind(compiled, scenario.plan, scenario.arrays, scenario.storage, seed)
         bound.run()
