@@ -110,6 +110,11 @@ def _options(*names: str) -> Callable[[F], F]:
             is_flag=True,
             help="Use the emulator, too, from a process of its own, as is always done with the GPU.",
         ),
+        "sanitize": click.option(
+            "--sanitize",
+            is_flag=True,
+            help="Also run NVIDIA's compute-sanitizer, where it is installed, and show what it finds. Needs a GPU.",
+        ),
         "output": click.option(
             "--output",
             type=click.Path(path_type=Path),
@@ -190,7 +195,7 @@ def list_stages(specs: tuple[str, ...], as_json: bool) -> None:
 
 @main.command()
 @_specs
-@_options("device", "seed", "examples", "problem", "isolate", "json")
+@_options("device", "seed", "examples", "problem", "isolate", "sanitize", "json")
 def verify(
     specs: tuple[str, ...],
     device_name: str,
@@ -198,6 +203,7 @@ def verify(
     examples: int,
     problem_text: str | None,
     isolate: bool,
+    sanitize: bool,
     as_json: bool,
 ) -> None:
     """Check stages against NumPy on random problems, or on the one given by --problem.
@@ -207,6 +213,8 @@ def verify(
     stages = registry.select(specs)
     problems = _problems(stages, problem_text)
     session = _session(_open(device_name, isolate), examples, seed, problems)
+    if sanitize:
+        _check_sanitizer(session)
     with _finish(session, as_json):
         _work(session, stages, 1 if problems else examples)
 
@@ -588,6 +596,19 @@ def _problems(stages: Sequence[Stage[Any]], text: str | None) -> dict[str, Probl
     if wrong:
         raise ProblemError(f"--problem {text!r}: " + "; ".join(f"{name}: {reason}" for name, reason in wrong.items()))
     return parsed
+
+
+def _check_sanitizer(session: Session) -> None:
+    """Let the session use compute-sanitizer. Raises Failed where that is not possible."""
+    from . import sanitizer
+
+    if session.device.name != "cuda":
+        raise Failed("compute-sanitizer looks at kernels on a GPU; the emulator finds such hazards by itself")
+    try:
+        sanitizer.find()
+    except sanitizer.SanitizerUnavailable as error:
+        raise Failed(str(error)) from None
+    session.sanitize = True
 
 
 def _open(name: str, isolate: bool) -> Device:
