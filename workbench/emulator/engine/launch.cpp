@@ -6,6 +6,7 @@
 
 #include "race.hpp"
 #include "scheduler.hpp"
+#include "warpgroup.hpp"
 
 namespace workbench::emulator::WORKBENCH_ISA {
 namespace {
@@ -219,6 +220,9 @@ void reset(Block& block, const uint32_t* cluster_position, const uint32_t* withi
   block.mbarriers.clear();
   block.stores.clear();
   block.products_in_flight = 0;
+  block.warpgroups.clear();
+  block.free_registers = 0;
+  block.exit_pc = -1;
   block.alive = machine.threads_per_block;
   block.executed = 0;
   for (NamedBarrier& barrier : block.barriers) barrier = NamedBarrier{};
@@ -241,6 +245,10 @@ void reset(Block& block, const uint32_t* cluster_position, const uint32_t* withi
     warp.products.clear();
     warp.locked.clear();
     warp.product_group = 0;
+    warp.fences = 0;
+    if (!machine.untracked.empty())
+      warp.written.assign(static_cast<size_t>(machine.program->register_bytes / 128) + 1, RegisterWrite{});
+    warp.thread_registers = launch.registers ? launch.registers : kUnknownRegisters;
     for (int l = 0; l < kLanes; ++l) warp.copy_group[l] = warp.bulk_group[l] = warp.cluster_phase[l] = 0;
 
     auto* special = reinterpret_cast<uint32_t*>(warp.registers + machine.program->special_offset);
@@ -281,6 +289,7 @@ void run_launch(const Program& program, const Launch& launch, Result& result) {
   machine.check_in_flight = (launch.checks & kCheckInFlight) != 0;
   machine.check_exited = (launch.checks & kCheckExitedMembers) != 0;
   prepare(machine);
+  if (machine.check_in_flight) track_registers(machine);
   result.counts.assign(program.rows.size(), 0);
 
   const int64_t blocks = int64_t{launch.grid[0]} * launch.grid[1] * launch.grid[2];
