@@ -115,6 +115,7 @@ def launch(
     tensor_maps: Sequence[TensorMap] = (),
     shared_bytes: int = 0,
     local_bytes: int = 0,
+    registers: int = 2**32 - 1,
     resident_blocks: int = 1,
     threads: int = 1,
     time_slice: int = 2000,

@@ -209,6 +209,7 @@ def execute(
         tensor_maps=[_engine_tensor_map(address, tensor) for address, tensor in tensor_maps],
         shared_bytes=_shared_bytes(entry, shared_bytes),
         local_bytes=entry.local_bytes,
+        registers=_registers(entry, registers_per_thread),
         resident_blocks=resident,
         threads=threads,
         seed=seed,
@@ -247,6 +248,13 @@ def _number(value: int, what: str, least: int, most: int) -> int:
     if not least <= number <= most:
         raise LaunchError(f"{what} is a whole number from {least} to {most}, not {value!r}")
     return number
+
+
+def _registers(entry: Entry, registers_per_thread: int | None) -> int:
+    """What every thread holds at first, a multiple of 8; 0 where the kernel declares no limit."""
+    if entry.register_limit is None:
+        return 0
+    return -(-registers_per_thread // 8) * 8 if registers_per_thread else entry.register_limit
 
 
 def check_launch(

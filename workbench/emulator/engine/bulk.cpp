@@ -14,8 +14,6 @@
 namespace workbench::emulator::WORKBENCH_ISA {
 namespace {
 
-enum DescriptorProblem { kUnknownMap = 2, kWrongRank = 3, kWideSwizzle = 4, kWrongMode = 5 };
-
 // ---- tiles
 
 int elements_along(const TensorMap& map, int d) {
@@ -163,9 +161,10 @@ void send(Warp& warp, Transfer transfer, uint32_t destination, uint64_t barrier,
     race_mbarrier_used(warp, barrier_block, place.offset, lane, true);
     mark_in_flight(warp, block, offset, transfer.bytes, lane);
     race_bulk_issued(warp, block, offset, transfer.bytes, static_cast<uint32_t>(lane), barrier_block,
-                     place.offset, phase);
+                     place.offset, phase, transfer.map ? transfer.map->swizzle : -1);
     transfer.block = &block;
     transfer.barrier_block = &barrier_block;
+    transfer.phase = phase;
     warp.block->cluster->loads.push_back(transfer);
   };
   if (!multicast) return to(named, *place.block);

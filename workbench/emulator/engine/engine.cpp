@@ -83,6 +83,11 @@ const std::vector<std::string>& fault_names() {
                                                  "race",
                                                  "proxy_fence",
                                                  "mbarrier_not_visible",
+                                                 "mbarrier_bytes",
+                                                 "swizzle_mismatch",
+                                                 "wgmma_fence",
+                                                 "warpgroup_diverged",
+                                                 "register_misuse",
                                                  "mbarrier_in_use"};
   return names;
 }

@@ -167,6 +167,7 @@ struct Launch {
   std::vector<TensorMap> tensor_maps;
   uint32_t shared_bytes = 0;     // static + dynamic, of a block
   uint32_t local_bytes = 0;      // of a thread
+  uint32_t registers = ~0u;      // of a thread when it starts; 0: no limit was declared, ~0: unknown
   uint32_t resident_blocks = 1;  // that the emulated device holds at once
   uint32_t threads = 1;          // of this machine
   uint32_t time_slice = 2000;    // warp instructions before another warp may run
@@ -186,7 +187,8 @@ enum class FaultKind : int32_t {
                           // info: what its value is used for; other_pc: where it was read
   read_only,              // a store into an allocation that is not writable
   in_flight,              // address, space; other_pc: the asynchronous copy that has not been waited for
-  accumulator_in_flight,  // other_pc: the wgmma that has not been waited for; address: slot of the register
+  accumulator_in_flight,  // other_pc: the wgmma that has not been waited for; address: slot of the register;
+                          // info: 1 when it was never committed
   deadlock,               // Result::waiting says who waits for what
   budget,                 // ran for longer than the launch allows; Result::waiting holds all warps
   mbarrier_invalid,       // address is not an initialised mbarrier
@@ -213,7 +215,16 @@ enum class FaultKind : int32_t {
   race,              // address, space; other_*: the access that nothing puts before this one; info: RaceForm
   proxy_fence,       // address, space; other_*: the store that no proxy fence puts before this async access
   mbarrier_not_visible,  // address; other_*: its initialisation; info: 1 when only a fence is missing
-  mbarrier_in_use,       // address: initialised again or invalidated; other_*: a use that may come later
+  mbarrier_bytes,  // address; info: bytes beyond what was expected in the phase (detail 1: of a copy that is
+                   // still on its way when it ends); other_pc: the newest expect_tx
+  swizzle_mismatch,  // address; other_pc: the copy that wrote it; info: swizzle of the descriptor, detail: of
+                     // the tensor map
+  wgmma_fence,  // other_pc: a write to a register (address: its slot) since the last wgmma.fence; -1: there
+                // was none
+  warpgroup_diverged,  // pc: what only some warps of a warpgroup execute, other_pc: what another does
+                       // instead; info: warps in the group, where they are fewer than 4
+  register_misuse,     // setmaxnreg; address: its count; info: why; detail: registers held
+  mbarrier_in_use,     // address: initialised again or invalidated; other_*: a use that may come later
   count
 };
 const std::vector<std::string>& fault_names();
@@ -230,6 +241,16 @@ struct Fault {
   int32_t other_warp = -1, other_lane = -1;
 };
 
+enum DescriptorProblem : int64_t {
+  kBaseOffset = 1,   // a matrix descriptor with a base offset, which the engine does not carry out
+  kUnknownMap = 2,   // the address is no tensor map's
+  kWrongRank = 3,    // detail: the map's
+  kWideSwizzle = 4,  // the box is wider than the swizzle; detail: bytes of it
+  kWrongMode =
+      6,         // a tiled map for an im2col copy, or the other way round; detail: whether the map is im2col
+  kOffAtom = 5,  // a matrix (address) begins in the middle of a swizzle atom; detail: bytes of the swizzle
+};
+
 enum RaceForm : int64_t {  // bits
   kWrites = 1,             // this access writes
   kOtherWrites = 2,        // the other access wrote
@@ -237,17 +258,18 @@ enum RaceForm : int64_t {  // bits
   kAsynchronous = 8,       // the other is a copy that the copy engine carried out
 };
 
-enum class WaitReason : int32_t { none, barrier, mbarrier, collective, cluster_barrier, exited };
+enum class WaitReason : int32_t { none, barrier, mbarrier, collective, cluster_barrier, exited, registers };
 
 struct Waiting {  // what some lanes of a warp are doing when a launch does not end
   int64_t block;
   int32_t warp, pc;
   uint32_t lanes;
   WaitReason reason;     // none: still running
-  uint64_t address;      // mbarrier address, barrier number, member mask
-  int64_t expected;      // mbarrier: parity or phase waited for; barrier: threads; collective: lanes missing
+  uint64_t address;      // mbarrier address, barrier number, member mask, registers a thread
+  int64_t expected;      // mbarrier: parity or phase waited for; barrier: threads; collective: lanes missing;
+                         // registers: wanted
   int64_t phase;         // mbarrier: current phase
-  int64_t pending;       // mbarrier: arrivals missing; barrier: threads arrived
+  int64_t pending;       // mbarrier: arrivals missing; barrier: threads arrived; registers: free
   int64_t transactions;  // mbarrier: bytes missing
 };
 

@@ -8,6 +8,7 @@
 #include "race.hpp"
 #include "scheduler.hpp"
 #include "undefined.hpp"
+#include "warpgroup.hpp"
 
 namespace workbench::emulator::WORKBENCH_ISA {
 namespace {
@@ -56,6 +57,7 @@ std::shared_ptr<const Code> prepare(const Program& program) {
                           instruction.access[0] == 'W' && instruction.operands[1].slot >= 0;
   }
   find_granules(program, *code);
+  track_registers(program, *code);
   return code;
 }
 
@@ -225,6 +227,9 @@ void reset(Block& block, const uint32_t* cluster_position, const uint32_t* withi
   block.mbarriers.clear();
   block.stores.clear();
   block.products_in_flight = 0;
+  block.warpgroups.clear();
+  block.free_registers = 0;
+  block.exit_pc = -1;
   block.alive = machine.threads_per_block;
   block.executed = 0;
   for (NamedBarrier& barrier : block.barriers) barrier = NamedBarrier{};
@@ -247,6 +252,10 @@ void reset(Block& block, const uint32_t* cluster_position, const uint32_t* withi
     warp.products.clear();
     warp.locked.clear();
     warp.product_group = 0;
+    warp.fences = 0;
+    if (!machine.prepared->untracked.empty())
+      warp.written.assign(static_cast<size_t>(machine.program->register_bytes / 128) + 1, RegisterWrite{});
+    warp.thread_registers = launch.registers ? launch.registers : kUnknownRegisters;
     for (int l = 0; l < kLanes; ++l) warp.copy_group[l] = warp.bulk_group[l] = warp.cluster_phase[l] = 0;
 
     auto* special = reinterpret_cast<uint32_t*>(warp.registers + machine.program->special_offset);

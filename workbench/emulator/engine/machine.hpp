@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <string>
 #include <vector>
@@ -104,6 +105,7 @@ void add_copy_operations(Table&);
 void add_bulk_operations(Table&);
 void add_remote_operations(Table&);
 void add_control_operations(Table&);
+void add_warpgroup_operations(Table&);
 
 // Through what an instruction reads and writes memory. cp.async goes through the generic proxy, but kernels
 // hand its tiles to wgmma without a proxy fence, and are not blamed for it.
@@ -168,6 +170,7 @@ struct Transfer {        // a bulk copy: TMA tile or plain run of bytes
   uint32_t barrier;
   bool immediate;                   // what it writes comes from registers
   uint8_t payload[16];              // this
+  uint64_t phase;                   // of the mbarrier when the copy was issued
   int32_t reduction, element_type;  // -1: none
   uint32_t group;                   // of the lane, for stores
   Block* issuer;
@@ -182,7 +185,8 @@ struct Mbarrier {
   int32_t expected, pending;  // arrivals
   int64_t transactions;       // bytes announced and not yet arrived
   uint64_t phase;
-  int32_t pc;  // of its initialisation
+  int32_t pc;         // of its initialisation
+  int32_t expect_pc;  // of the newest expect_tx
 };
 
 struct NamedBarrier {
@@ -192,15 +196,30 @@ struct NamedBarrier {
   bool in_use = false;
 };
 
-enum class Wait : uint8_t { none, barrier, mbarrier, member, aligned, warp_barrier, cluster };
+enum class Wait : uint8_t { none, barrier, mbarrier, member, aligned, warp_barrier, cluster, registers };
 
 struct Group {  // lanes of a warp that share a program counter
   uint32_t mask;
   int32_t pc;
   Wait wait = Wait::none;
   uint64_t key = 0;       // barrier number, mbarrier address, member mask
-  uint64_t expected = 0;  // barrier: threads; mbarrier: the phase that must end
+  uint64_t expected = 0;  // barrier: lanes that must not exit meanwhile; mbarrier: the phase that must end
 };
+
+// ---- warpgroups
+
+struct Warpgroup {            // the instructions that its warps execute together
+  std::deque<int32_t> steps;  // that not all warps have executed yet
+  uint64_t first = 0;         // number of the first of them
+  uint64_t done[4] = {};      // by each warp
+};
+
+struct RegisterWrite {  // the newest, to a register that a wgmma uses
+  uint32_t fence = 0;   // wgmma.fences that the warp had executed
+  int32_t pc = -1;
+};
+
+constexpr uint32_t kUnknownRegisters = ~0u;
 
 // ---- the hierarchy
 
@@ -228,7 +247,10 @@ struct alignas(64) Warp {
   std::vector<ArriveAfterCopies> copy_arrivals;
   uint32_t product_group = 0;
   std::vector<MatrixProduct> products;
-  std::vector<uint8_t> locked;  // cells of accumulators in flight; empty when there are none
+  std::vector<uint8_t> locked;         // cells of accumulators in flight; empty when there are none
+  uint32_t fences = 0;                 // wgmma.fences executed
+  std::vector<RegisterWrite> written;  // by cell, where they are tracked
+  uint32_t thread_registers = 0;       // that each thread holds
   uint32_t bulk_group[kLanes] = {};
   uint32_t cluster_phase[kLanes] = {};
   std::shared_ptr<WarpRaces> races;
@@ -269,9 +291,11 @@ struct Block {
   NamedBarrier barriers[16];
   std::vector<Transfer> stores;  // bulk stores issued here that have not read their source yet
   int products_in_flight = 0;    // over all warps
-  uint32_t alive = 0;            // threads
-  int32_t exit_pc = -1;          // where the last of them left
-  uint64_t executed = 0;         // warp instructions
+  std::vector<Warpgroup> warpgroups;
+  int64_t free_registers = 0;  // given up by setmaxnreg.dec
+  uint32_t alive = 0;          // threads
+  int32_t exit_pc = -1;        // where the last of them left
+  uint64_t executed = 0;       // warp instructions
   std::shared_ptr<BlockRaces> races;
 };
 
@@ -314,6 +338,8 @@ struct Code : Prepared {
   uint32_t shared_granule = 4, global_granule = 4;  // bytes: the smallest store of the program
   bool stores_tensors = false;                      // to global memory
   std::vector<Following> following;                 // of each instruction
+  std::vector<Function>
+      untracked;  // what instructions do apart from noting their writes; empty: none is noted
 
   Code();
   ~Code() override;

@@ -22,8 +22,8 @@ using Bytes = Array<uint8_t, nb::ndim<1>>;
 using ReadOnlyBytes = Array<const uint8_t, nb::ndim<1>>;
 
 const std::vector<std::string> kSpaceNames = {"none", "global", "shared", "local", "param"};
-const std::vector<std::string> kWaitNames = {"none",       "barrier",         "mbarrier",
-                                             "collective", "cluster_barrier", "exited"};
+const std::vector<std::string> kWaitNames = {
+    "none", "barrier", "mbarrier", "collective", "cluster_barrier", "exited", "registers"};
 const std::vector<std::string> kIsaNames = {"baseline", "v3"};
 
 // Keeps the arrays alive that the allocation points into.
@@ -93,8 +93,9 @@ Result launch(const Program& program, const std::vector<uint32_t>& grid, const s
               const std::vector<uint32_t>& cluster, const ReadOnlyBytes& constants,
               const ReadOnlyBytes& parameters, const nb::sequence& allocations,
               const std::vector<TensorMap>& tensor_maps, uint32_t shared_bytes, uint32_t local_bytes,
-              uint32_t resident_blocks, uint32_t threads, uint32_t time_slice, uint64_t seed, uint64_t budget,
-              uint32_t checks, bool count, const std::optional<std::string>& isa) {
+              uint32_t registers, uint32_t resident_blocks, uint32_t threads, uint32_t time_slice,
+              uint64_t seed, uint64_t budget, uint32_t checks, bool count,
+              const std::optional<std::string>& isa) {
   Launch launch;
   set_shape(launch.grid, grid, "grid has 1 to 3 dimensions");
   set_shape(launch.block, block, "block has 1 to 3 dimensions");
@@ -110,6 +111,7 @@ Result launch(const Program& program, const std::vector<uint32_t>& grid, const s
   launch.tensor_maps = tensor_maps;
   launch.shared_bytes = shared_bytes;
   launch.local_bytes = local_bytes;
+  launch.registers = registers;
   launch.resident_blocks = resident_blocks;
   launch.threads = threads;
   launch.time_slice = std::max(1u, time_slice);
@@ -237,6 +239,7 @@ NB_MODULE(_engine, m) {
   m.def("launch", &launch, "program"_a, nb::kw_only(), "grid"_a, "block"_a,
         "cluster"_a = std::vector<uint32_t>{1, 1, 1}, "constants"_a, "parameters"_a,
         "allocations"_a = nb::list(), "tensor_maps"_a = std::vector<TensorMap>{}, "shared_bytes"_a = 0,
-        "local_bytes"_a = 0, "resident_blocks"_a = 1, "threads"_a = 1, "time_slice"_a = 2000, "seed"_a = 0,
-        "budget"_a = uint64_t{1} << 63, "checks"_a = 15, "count"_a = false, "isa"_a = nb::none());
+        "local_bytes"_a = 0, "registers"_a = ~uint32_t{0}, "resident_blocks"_a = 1, "threads"_a = 1,
+        "time_slice"_a = 2000, "seed"_a = 0, "budget"_a = uint64_t{1} << 63, "checks"_a = 15,
+        "count"_a = false, "isa"_a = nb::none());
 }

@@ -86,6 +86,18 @@ void park_for_collective(Warp& warp, uint32_t lanes, Wait wait, uint64_t key, ui
   warp.groups.push_back({lanes, warp.pc, wait, key});
 }
 
+}  // namespace
+
+bool gather(Warp& warp, uint32_t lanes) {
+  if (warp.alive != ~0u)
+    warp.fault(FaultKind::barrier_diverged, __builtin_ctz(lanes), 0, Space::none, lanes, ~warp.alive);
+  if (lanes == ~0u) return true;
+  park_for_collective(warp, lanes, Wait::aligned, 0, ~0u);
+  return false;
+}
+
+namespace {
+
 // A collective with a member mask: runs for each set of lanes that name the same mask and are all here.
 uint32_t run_member(Warp& warp, const Instruction& instruction, uint32_t lanes) {
   const uint32_t* masks = source_cells<uint32_t>(warp, instruction.operands[instruction.member_operand]);
@@ -115,14 +127,9 @@ uint32_t run_member(Warp& warp, const Instruction& instruction, uint32_t lanes) 
 }
 
 uint32_t run_aligned(Warp& warp, const Instruction& instruction, uint32_t lanes) {
-  if (warp.alive != ~0u)
-    warp.fault(FaultKind::barrier_diverged, __builtin_ctz(lanes), 0, Space::none, lanes, ~warp.alive);
-  if (lanes == ~0u) {
-    execute(warp, instruction);
-    return lanes;
-  }
-  park_for_collective(warp, lanes, Wait::aligned, 0, ~0u);
-  return 0;
+  if (!gather(warp, lanes)) return 0;
+  execute(warp, instruction);
+  return lanes;
 }
 
 // Takes the group to run next out of the list; false when all are waiting. `meet` is where to stop and look
@@ -301,6 +308,11 @@ Waiting describe(const Block& block, const Warp& warp, const Group& group) {
     case Wait::cluster:
       waiting.reason = WaitReason::cluster_barrier;
       break;
+    case Wait::registers:
+      waiting.reason = WaitReason::registers;
+      waiting.expected = static_cast<int64_t>(group.expected);
+      waiting.pending = block.free_registers;
+      break;
   }
   return waiting;
 }
@@ -327,16 +339,27 @@ std::vector<Waiting> Cluster::waiting() const {
 
 namespace {
 
-// Nothing can move. Says so at the most telling place: a collective that part of a warp skipped, or else any
-// wait.
+// How much a wait says about why nothing moves: part of a warp alone at a collective, bytes or registers that
+// do not come, anything else.
+int tells(const Warp& warp, const Group& group) {
+  if (group.wait == Wait::member || group.wait == Wait::warp_barrier) return 4;
+  if (group.wait == Wait::aligned || barrier_lacks_lanes(*warp.block, warp, group)) return 3;
+  if (group.wait == Wait::registers) return 2;
+  if (group.wait == Wait::mbarrier)
+    for (const Mbarrier& barrier : warp.block->mbarriers)
+      if (barrier.valid && barrier.address == group.key && barrier.transactions) return 1;
+  return 0;
+}
+
+// Nothing can move. Says so at the most telling place.
 [[noreturn]] void deadlock(const Cluster& cluster) {
   const Warp* warp = nullptr;
   const Group* group = nullptr;
   for (const Warp* w : cluster.warps)
     for (const Group& g : w->groups)
-      if (!group || (g.wait == Wait::aligned && group->wait != Wait::aligned)) warp = w, group = &g;
+      if (!group || tells(*w, g) > tells(*warp, *group)) warp = w, group = &g;
   Fault fault;
-  fault.kind = group->wait == Wait::aligned ? FaultKind::barrier_diverged : FaultKind::deadlock;
+  fault.kind = tells(*warp, *group) == 3 ? FaultKind::barrier_diverged : FaultKind::deadlock;
   fault.pc = group->pc;
   fault.block = warp->block->id;
   fault.warp = warp->id;

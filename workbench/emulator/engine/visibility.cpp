@@ -96,6 +96,19 @@ void proxy_reads_shared(const Warp& warp, Block& block, uint32_t offset, uint32_
       .read(offset, bytes);
 }
 
+void require_swizzle(const Warp& warp, uint32_t address, int swizzle) {
+  const Block& block = *warp.block;
+  if (!block.races) return;
+  const uint32_t entry = block.races->last_write[address >> warp.machine->races->shared_shift];
+  const Record& written = block.cluster->races->table.records[entry >> 6];
+  const int found = (written.flags >> kSwizzleShift) - 1;
+  if (found < 0 || found * 32 == swizzle) return;
+  Fault fault = blamed(warp, FaultKind::swizzle_mismatch, 0, address, Space::shared, written, kLanes);
+  fault.info = swizzle;
+  fault.detail = found * 32;
+  throw fault;
+}
+
 bool proxy_reads_global(const Warp& warp, uint64_t address, uint64_t bytes, int lane) {
   const Machine& machine = *warp.machine;
   const Allocation* allocation = find_allocation(*machine.launch, address);

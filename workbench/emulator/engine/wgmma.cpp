@@ -10,6 +10,7 @@
 #include "memory.hpp"
 #include "race.hpp"
 #include "undefined.hpp"
+#include "warpgroup.hpp"
 
 namespace workbench::emulator::WORKBENCH_ISA {
 namespace {
@@ -281,9 +282,29 @@ void follow_product(Warp& warp, const MatrixProduct& product) {
         }
 }
 
+// Patterns begin at their atom of 8 rows; and the corners of the operand, if a tensor copy wrote them, were
+// written with the same swizzle.
+void check_swizzle(const Warp& warp, const Layout& layout, uint32_t first, uint32_t rows, const Form& form) {
+  const uint32_t chunk = 16 / layout.element, depth = static_cast<uint32_t>(form.depth);
+  require_swizzle(warp, layout.chunk(first, 0), static_cast<int>(layout.swizzle));
+  require_swizzle(warp,
+                  layout.transposed ? layout.chunk(first + rows - chunk, depth - 1)
+                                    : layout.chunk(first + rows - 1, depth - chunk),
+                  static_cast<int>(layout.swizzle));
+}
+
+void check_descriptor(const Warp& warp, uint64_t descriptor) {
+  if (descriptor >> 49 & 7) warp.fault(FaultKind::descriptor, 0, descriptor, Space::shared, kBaseOffset);
+  const Layout layout(descriptor, false, 1);
+  if (layout.swizzle && layout.start % (8 * layout.swizzle) >= layout.swizzle)
+    warp.fault(FaultKind::descriptor, 0, layout.start, Space::shared, kOffAtom, layout.swizzle);
+}
+
 void issue(Warp& warp, const Instruction& instruction) {
   const Form& form = form_of(instruction);
   const Operands operands(instruction, form);
+  warpgroup_step(warp);
+  require_fenced(warp, operands.accumulator, accumulators(form) + (form.a_in_registers ? 4 : 0));
   MatrixProduct product{};
   product.instruction = &instruction;
   product.pc = warp.pc;
@@ -297,9 +318,8 @@ void issue(Warp& warp, const Instruction& instruction) {
   product.sign = static_cast<float>(scale(operands.scale_a) * scale(operands.scale_b));
   product.transpose_a = operands.transpose_a && source_cells<int32_t>(warp, *operands.transpose_a)[0] != 0;
   product.transpose_b = operands.transpose_b && source_cells<int32_t>(warp, *operands.transpose_b)[0] != 0;
-  for (const uint64_t descriptor : {product.descriptor_a, product.descriptor_b})
-    if (descriptor >> 49 & 7)
-      warp.fault(FaultKind::descriptor, 0, descriptor, Space::shared, 1);  // a base offset
+  if (!form.a_in_registers) check_descriptor(warp, product.descriptor_a);
+  check_descriptor(warp, product.descriptor_b);
 
   product.low = ~0u;
   bool unwritten = false;
@@ -311,9 +331,13 @@ void issue(Warp& warp, const Instruction& instruction) {
     }
   });
   if (unwritten || warp.tracking) follow_product(warp, product);
-  if (warp.races)
+  if (warp.races) {
     each_operand_run(warp, product,
                      [&](const std::vector<SharedRun>& runs) { race_product(warp, runs, true); });
+    if (!form.a_in_registers)
+      check_swizzle(warp, layout_a(product, form), static_cast<uint32_t>(warp.id % 4) * kRows, kRows, form);
+    check_swizzle(warp, layout_b(product, form), 0, static_cast<uint32_t>(form.columns), form);
+  }
   warp.products.push_back(product);
   ++warp.block->products_in_flight;
   lock_registers(warp, product);
@@ -550,11 +574,18 @@ void compute(Warp& warp, uint32_t limit) {
   for (const MatrixProduct& product : warp.products) lock_registers(warp, product);
 }
 
-void nothing(Warp&, const Instruction&) {}
+void fence(Warp& warp, const Instruction&) {
+  warpgroup_step(warp);
+  ++warp.fences;
+}
 
-void commit(Warp& warp, const Instruction&) { ++warp.product_group; }
+void commit(Warp& warp, const Instruction&) {
+  warpgroup_step(warp);
+  ++warp.product_group;
+}
 
 void wait_group(Warp& warp, const Instruction& instruction) {
+  warpgroup_step(warp);
   const uint32_t left = uniform(warp, instruction.operands[0]);
   if (left < warp.product_group) compute(warp, warp.product_group - left);
 }
@@ -581,11 +612,15 @@ bool defer_or_check(Warp& warp, const Instruction& instruction, uint32_t lanes) 
   };
   const auto blame = [&](int32_t slot) {
     int pc = -1;
+    bool committed = true;
     for (const MatrixProduct& product : warp.products)
       for (int k = 0; k < product.instruction->count; ++k)
-        if (product.instruction->operands[k].slot == slot) pc = product.pc;
+        if (product.instruction->operands[k].slot == slot) {
+          pc = product.pc;
+          committed = product.group < warp.product_group;
+        }
     warp.fault(FaultKind::accumulator_in_flight, lanes ? __builtin_ctz(lanes) : 0,
-               static_cast<uint64_t>(slot), Space::none, 0, 0, pc);
+               static_cast<uint64_t>(slot), Space::none, !committed, 0, pc);
   };
   const bool is_product = instruction.function == issue;
   if (instruction.is_move && locked(instruction.operands[1].slot) == kNobody) {
@@ -663,7 +698,7 @@ void add_wgmma_operations(Table& table) {
       add_products(table, a, b, 32, Sums::saturated, types + ".satfinite");
     }
   add_products(table, Element::b1, Element::b1, 256, Sums::integer, ".s32.b1.b1.and.popc");
-  table.add_aligned("wgmma.fence.sync.aligned", "", nothing);
+  table.add_aligned("wgmma.fence.sync.aligned", "", fence);
   table.add_aligned("wgmma.commit_group.sync.aligned", "", commit);
   table.add_aligned("wgmma.wait_group.sync.aligned", "w", wait_group);
 }
