@@ -29,6 +29,10 @@ struct MachineRaces;
 struct ClusterCounters;
 struct MachineCounters;
 
+// What trace.hpp keeps; null where no timeline is wanted.
+struct ClusterTrace;
+struct MachineTrace;
+
 // ---- operations
 
 // What lanes do after a control operation: `stay` go on with the next instruction, the others have been dealt
@@ -279,6 +283,7 @@ struct Cluster {
   std::vector<uint64_t> counts;
   std::shared_ptr<ClusterRaces> races;
   std::shared_ptr<ClusterCounters> counters;
+  std::shared_ptr<ClusterTrace> trace;
 
   void start(int64_t index);
   // Runs for about `fuel` warp instructions; true when every block has ended.
@@ -296,6 +301,7 @@ struct Machine {
   bool check_initialised = true, check_in_flight = true, check_exited = true;
   std::shared_ptr<MachineRaces> races;
   std::shared_ptr<MachineCounters> counters;
+  std::shared_ptr<MachineTrace> trace;
 };
 
 void run_launch(const Program& program, const Launch& launch, Result& result);
