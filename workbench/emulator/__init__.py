@@ -25,6 +25,7 @@ from .ptx import Parameter, PtxSyntaxError, SourceLocation
 from .source import CompileError, CompilerUnavailable, load
 from .standalone import Output, Report, TensorMapOf, launch
 from .tensor_map import PixelBox, TensorMap
+from .trace import Traced, chrome_trace
 
 __all__ = [
     "H200",
@@ -51,9 +52,11 @@ __all__ = [
     "Statistics",
     "TensorMap",
     "TensorMapOf",
+    "Traced",
     "UnsupportedInstruction",
     "check_arguments",
     "check_launch",
+    "chrome_trace",
     "execute",
     "launch",
     "load",

@@ -25,6 +25,8 @@ def special_names() -> list[str]:
     """Special registers that lie in the register file, in order, without `%`."""
 
 def fault_names() -> list[str]: ...
+def trace_kinds() -> list[str]: ...
+def trace_gates() -> list[str]: ...
 def counter_names() -> list[str]: ...
 def space_names() -> list[str]: ...
 def wait_names() -> list[str]: ...
@@ -101,6 +103,10 @@ class Result:
     instructions: int
     switches: int
     counts: npt.NDArray[np.uint64]
+    trace: list[
+        tuple[int, int, int, int, int, int, int, int, int, int, int]
+    ]  # kind, block, warp, begin, end, pc, until_pc, gate, key, count, cause
+    trace_cut: bool
     counters: npt.NDArray[np.uint64]  # [rows, counter_names()], or no rows unless asked for
 
 def launch(
@@ -123,5 +129,8 @@ def launch(
     budget: int = 2**63,
     checks: int = 15,
     count: bool = False,
+    trace_events: int = 0,
+    trace_blocks: Sequence[int] = (),
+    trace_lines: Sequence[int] = (),
     isa: str | None = None,
 ) -> Result: ...

@@ -183,8 +183,8 @@ class _Explainer:
             message=message,
             advice=advice,
             location=location,
-            source_line=_source_line(location, context.sources) if location else "",
-            caller_lines=tuple(_source_line(c, context.sources) for c in location.inlined_at) if location else (),
+            source_line=source_line(location, context.sources) if location else "",
+            caller_lines=tuple(source_line(c, context.sources) for c in location.inlined_at) if location else (),
             instruction=self.instruction.text if self.instruction else "",
             other=self.other.location if self.other else None,
             other_instruction=self.other.text if self.other else "",
@@ -727,7 +727,7 @@ def _through(location: SourceLocation) -> str:
     return f"{location} (from {(elsewhere or location.inlined_at[-1:])[0]})"
 
 
-def _source_line(location: SourceLocation, sources: Mapping[str, str]) -> str:
+def source_line(location: SourceLocation, sources: Mapping[str, str]) -> str:
     for name in (location.file, Path(location.file).name):
         if name in sources:
             lines = sources[name].splitlines()

@@ -25,6 +25,7 @@ from .memory import Allocation, Memory
 from .program import Entry, Program
 from .source import kernel_name, load
 from .tensor_map import ELEMENT_TYPES, PixelBox, TensorMap
+from .trace import Traced
 
 __all__ = ["MOST_WARP_INSTRUCTIONS", "Output", "Report", "TensorMapOf", "launch"]
 
@@ -146,6 +147,7 @@ def launch(
     checks: Checks = Checks.ALL,
     raise_on_hazard: bool = False,
     counters: bool = False,
+    trace: Traced | None = None,
     max_warp_instructions: int = MOST_WARP_INSTRUCTIONS,
 ) -> Report:
     """Executes a kernel on NumPy arrays and reports its hazards.
@@ -154,7 +156,8 @@ def launch(
     (which saves compiling it again). ``entry`` names the kernel, also a template's instance such as ``scale<float>``;
     None stands for the only one. ``grid``, ``block`` and ``cluster`` are up to three numbers, x first;
     ``shared`` bytes of dynamic shared memory; ``defines`` and ``include`` are for the compiler. ``seed`` draws the
-    order in which warps run: the same seed gives the same run. ``counters`` fills ``Report.counters``.
+    order in which warps run: the same seed gives the same run. ``counters`` fills ``Report.counters``,
+    and ``trace`` records ``Report.statistics.timeline``, which ``chrome_trace`` makes into what a viewer opens.
 
     ``args``, one for each parameter and in their order, are
 
@@ -194,6 +197,7 @@ def launch(
             seed=seed,
             checks=checks,
             counters=counters,
+            trace=trace,
             max_warp_instructions=max_warp_instructions,
             registers_per_thread=program.registers_per_thread.get(kernel.name),
         )

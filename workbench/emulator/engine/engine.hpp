@@ -172,9 +172,38 @@ struct Launch {
   uint32_t threads = 1;          // of this machine
   uint32_t time_slice = 2000;    // warp instructions before another warp may run
   uint64_t seed = 0;
-  uint64_t budget = ~0ull;  // warp instructions of one block before it counts as hung
-  bool count = false;       // whether Result::counters are wanted
+  uint64_t budget = ~0ull;            // warp instructions of one block before it counts as hung
+  uint64_t trace_events = 0;          // most events of a timeline; 0: none is wanted
+  std::vector<int64_t> trace_blocks;  // whose
+  std::vector<int32_t> trace_lines;   // of each row: a number, the same for rows that are shown as one
+  bool count = false;                 // whether Result::counters are wanted
   uint32_t checks = kCheckInitialised | kCheckInFlight | kCheckExitedMembers | kCheckRaces;
+};
+
+// ---- timeline, where it is asked for; see trace.hpp
+
+enum class TraceKind : int32_t {
+  run,       // a warp executes instructions of one source line
+  wait,      // a warp waits at a gate
+  load,      // a bulk copy on its way to shared memory; count: bytes
+  copies,    // a group of cp.async of a warp, from the first to the wait for it; count: instructions
+  products,  // the same of wgmma
+  stores,    // the same of bulk stores
+  phase,     // of an mbarrier; count: its number
+};
+enum class TraceGate : int32_t { none, named, mbarrier, cluster };
+
+struct TraceEvent {
+  TraceKind kind;
+  int64_t block;
+  int32_t warp;
+  uint64_t begin, end;
+  int32_t pc;             // first instruction
+  int32_t until_pc = -1;  // of a group: the wait
+  TraceGate gate = TraceGate::none;
+  uint32_t key = 0;  // of the gate: number or offset
+  int64_t count = 0;
+  uint64_t cause = 0;  // of a load: its number; of a wait: the load that ended it, or 0
 };
 
 // ---- result
@@ -307,6 +336,8 @@ struct Result {
   uint64_t switches = 0;           // times a warp was resumed
   std::vector<uint64_t> counts;    // executions of each row
   std::vector<uint64_t> counters;  // [row][Counter]; empty unless asked for
+  std::vector<TraceEvent> trace;
+  bool trace_cut = false;  // whether events were left out
 };
 
 struct Prepared {  // what an instruction set's build of the engine makes of a program

@@ -7,6 +7,7 @@
 #include "counters.hpp"
 #include "race.hpp"
 #include "scheduler.hpp"
+#include "trace.hpp"
 #include "undefined.hpp"
 #include "warpgroup.hpp"
 
@@ -176,6 +177,7 @@ void work(Machine& machine, Shared& shared, size_t resident) {
   std::lock_guard<std::mutex> lock(shared.mutex);
   for (const auto& cluster : idle) {
     add_counters(*cluster, *shared.result);
+    add_trace(*cluster, *shared.result);
     shared.result->switches += cluster->switches;
     shared.result->instructions += cluster->executed;
     for (size_t k = 0; k < cluster->counts.size(); ++k) shared.result->counts[k] += cluster->counts[k];
@@ -298,6 +300,7 @@ void run_launch(const Program& program, const Launch& launch, Result& result) {
   machine.prepared = prepared(program);
   machine.code = machine.prepared->instructions.data();
   start_counters(machine);
+  start_trace(machine);
   result.counts.assign(program.rows.size(), 0);
 
   const int64_t blocks = int64_t{launch.grid[0]} * launch.grid[1] * launch.grid[2];

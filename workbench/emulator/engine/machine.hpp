@@ -35,6 +35,10 @@ struct WarpUndefined;
 struct ClusterUndefined;
 struct Following;
 
+// What trace.hpp keeps; null where no timeline is wanted.
+struct ClusterTrace;
+struct MachineTrace;
+
 // ---- operations
 
 // What lanes do after a control operation: `stay` go on with the next instruction, the others have been dealt
@@ -325,6 +329,7 @@ struct Cluster {
   std::shared_ptr<ClusterRaces> races;
   std::shared_ptr<ClusterCounters> counters;
   std::shared_ptr<ClusterUndefined> undefined;
+  std::shared_ptr<ClusterTrace> trace;
 
   void start(int64_t index);
   // Runs for about `fuel` warp instructions; true when every block has ended.
@@ -354,6 +359,7 @@ struct Machine {
   bool check_initialised = true, check_in_flight = true, check_exited = true;
   std::shared_ptr<MachineRaces> races;
   std::shared_ptr<MachineCounters> counters;
+  std::shared_ptr<MachineTrace> trace;
 
   const std::string& name_of(const Instruction& instruction) const {
     const Row& row = program->rows[static_cast<size_t>(&instruction - code)];

@@ -24,6 +24,8 @@ using ReadOnlyBytes = Array<const uint8_t, nb::ndim<1>>;
 const std::vector<std::string> kSpaceNames = {"none", "global", "shared", "local", "param"};
 const std::vector<std::string> kWaitNames = {
     "none", "barrier", "mbarrier", "collective", "cluster_barrier", "exited", "registers"};
+const std::vector<std::string> kTraceKinds = {"run", "wait", "load", "copies", "products", "stores", "phase"};
+const std::vector<std::string> kTraceGates = {"none", "named", "mbarrier", "cluster"};
 const std::vector<std::string> kIsaNames = {"baseline", "v3"};
 
 // Keeps the arrays alive that the allocation points into.
@@ -94,7 +96,8 @@ Result launch(const Program& program, const std::vector<uint32_t>& grid, const s
               const ReadOnlyBytes& parameters, const nb::sequence& allocations,
               const std::vector<TensorMap>& tensor_maps, uint32_t shared_bytes, uint32_t local_bytes,
               uint32_t registers, uint32_t resident_blocks, uint32_t threads, uint32_t time_slice,
-              uint64_t seed, uint64_t budget, uint32_t checks, bool count,
+              uint64_t seed, uint64_t budget, uint32_t checks, bool count, uint64_t trace_events,
+              const std::vector<int64_t>& trace_blocks, const std::vector<int32_t>& trace_lines,
               const std::optional<std::string>& isa) {
   Launch launch;
   set_shape(launch.grid, grid, "grid has 1 to 3 dimensions");
@@ -119,6 +122,11 @@ Result launch(const Program& program, const std::vector<uint32_t>& grid, const s
   launch.budget = budget;
   launch.checks = checks;
   launch.count = count;
+  launch.trace_events = trace_events;
+  launch.trace_blocks = trace_blocks;
+  launch.trace_lines = trace_lines;
+  if (trace_events && trace_lines.size() != program.rows.size())
+    throw nb::value_error("trace_lines has one number for each row");
   Isa chosen = best_isa();
   if (isa) {
     const auto found = std::find(kIsaNames.begin(), kIsaNames.end(), *isa);
@@ -165,6 +173,8 @@ NB_MODULE(_engine, m) {
   });
   m.def("special_names", &special_names);
   m.def("fault_names", &fault_names);
+  m.def("trace_kinds", [] { return kTraceKinds; });
+  m.def("trace_gates", [] { return kTraceGates; });
   m.def("counter_names", &counter_names);
   m.def("space_names", [] { return kSpaceNames; });
   m.def("wait_names", [] { return kWaitNames; });
@@ -231,6 +241,16 @@ NB_MODULE(_engine, m) {
                      return nb::ndarray<nb::numpy, uint64_t, nb::ndim<1>>(r.counts.data(), {r.counts.size()},
                                                                           nb::find(r));
                    })
+      .def_ro("trace_cut", &Result::trace_cut)
+      .def_prop_ro(
+          "trace",
+          [](const Result& r) {
+            nb::list events;
+            for (const TraceEvent& e : r.trace)
+              events.append(nb::make_tuple(static_cast<int>(e.kind), e.block, e.warp, e.begin, e.end, e.pc,
+                                           e.until_pc, static_cast<int>(e.gate), e.key, e.count, e.cause));
+            return events;
+          })
       .def_prop_ro("counters", [](Result& r) {
         return nb::ndarray<nb::numpy, uint64_t, nb::ndim<2>>(
             r.counters.data(), {r.counters.size() / kCounters, kCounters}, nb::find(r));
@@ -241,5 +261,6 @@ NB_MODULE(_engine, m) {
         "allocations"_a = nb::list(), "tensor_maps"_a = std::vector<TensorMap>{}, "shared_bytes"_a = 0,
         "local_bytes"_a = 0, "registers"_a = ~uint32_t{0}, "resident_blocks"_a = 1, "threads"_a = 1,
         "time_slice"_a = 2000, "seed"_a = 0, "budget"_a = uint64_t{1} << 63, "checks"_a = 15,
-        "count"_a = false, "isa"_a = nb::none());
+        "count"_a = false, "trace_events"_a = 0, "trace_blocks"_a = std::vector<int64_t>{},
+        "trace_lines"_a = std::vector<int32_t>{}, "isa"_a = nb::none());
 }

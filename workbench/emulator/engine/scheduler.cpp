@@ -15,6 +15,7 @@
 
 #include "counters.hpp"
 #include "race.hpp"
+#include "trace.hpp"
 #include "undefined.hpp"
 
 namespace workbench::emulator::WORKBENCH_ISA {
@@ -53,6 +54,16 @@ void execute(Warp& warp, const Instruction& instruction) {
     instruction.function(warp, instruction);
 }
 
+// An instruction is about to run, and has run, where that is counted or shown.
+void observe(Warp& warp, const Instruction& instruction, uint32_t active, uint32_t lanes) {
+  if (warp.block->cluster->counters) count_instruction(warp, instruction, active, lanes);
+  if (warp.block->cluster->trace) trace_instruction(warp);
+}
+void observe_end(Warp& warp, const Instruction& instruction) {
+  if (warp.block->cluster->counters && instruction.kind != Kind::straight) count_blocked(warp);
+  if (warp.block->cluster->trace) trace_executed(warp, instruction);
+}
+
 // Accumulators in flight or undefined values: true when the instruction has been dealt with.
 template <bool Observed>
 bool watch(Warp& warp, const Instruction& instruction, uint32_t mask) {
@@ -62,7 +73,7 @@ bool watch(Warp& warp, const Instruction& instruction, uint32_t mask) {
   const bool deferred = !warp.locked.empty() && defer_or_check(warp, instruction, lanes);
   const bool follows = warp.tracking && (deferred || instruction.kind == Kind::straight);
   if constexpr (Observed)
-    if (deferred || follows) count_instruction(warp, instruction, mask, lanes);
+    if (deferred || follows) observe(warp, instruction, mask, lanes);
   if (!follows) return deferred;
   if (lanes) {
     warp.set_active(lanes);
@@ -201,18 +212,19 @@ void run_warp(Warp& warp, uint64_t* counts) {
 
       if (__builtin_expect(instruction.kind == Kind::straight, 1)) {
         if (__builtin_expect(instruction.guard == kNoGuard, 1)) {
-          if constexpr (Observed) count_instruction(warp, instruction, mask, mask);
+          if constexpr (Observed) observe(warp, instruction, mask, mask);
           instruction.function(warp, instruction);
         } else {
           uint32_t lanes = mask;
           const bool some = guard_lanes(warp, instruction, lanes);
-          if constexpr (Observed) count_instruction(warp, instruction, mask, lanes);
+          if constexpr (Observed) observe(warp, instruction, mask, lanes);
           if (some) {
             warp.set_active(lanes);
             instruction.function(warp, instruction);
             warp.set_active(mask);
           }
         }
+        if constexpr (Observed) observe_end(warp, instruction);
         ++pc;
         continue;
       }
@@ -221,7 +233,7 @@ void run_warp(Warp& warp, uint64_t* counts) {
       const bool some = guard_lanes(warp, instruction, lanes);
       if constexpr (Observed)  // a collective that lanes are missing for is not executed yet
         if (!some || instruction.kind != Kind::aligned || lanes == ~0u)
-          count_instruction(warp, instruction, mask, lanes);
+          observe(warp, instruction, mask, lanes);
       if (!some) {
         ++pc;
         continue;
@@ -231,7 +243,8 @@ void run_warp(Warp& warp, uint64_t* counts) {
           pc = instruction.target;
           continue;
         }
-        if constexpr (Observed) count_divergence(warp);
+        if constexpr (Observed)
+          if (warp.block->cluster->counters) count_divergence(warp);
         warp.groups.push_back({lanes, instruction.target});
         warp.groups.push_back({mask & ~lanes, pc + 1});
         mask = 0;
@@ -246,7 +259,7 @@ void run_warp(Warp& warp, uint64_t* counts) {
         flow.stay = instruction.kind == Kind::member ? run_member(warp, instruction, lanes)
                                                      : run_aligned(warp, instruction, lanes);
       }
-      if constexpr (Observed) count_blocked(warp);
+      if constexpr (Observed) observe_end(warp, instruction);
       const uint32_t staying = flow.stay | (mask & ~lanes);
       if (staying == mask && !flow.yield) {
         warp.set_active(mask);
@@ -403,6 +416,7 @@ void Cluster::start(int64_t index) {
     warp->tracking = warp->read_unwritten = false;
     if (machine->check_initialised) start_undefined(*warp);
   }
+  start_trace(*this);
   loads.clear();
   barrier_phase = barrier_arrived = 0;
   arrivals_in_flight = 0;
@@ -419,10 +433,13 @@ bool Cluster::run(uint64_t fuel) {
     const uint32_t in_flight = static_cast<uint32_t>(loads.size()) + (arrivals_in_flight > 0);
     if (in_flight && (ready.empty() || random.below(kLandingOdds) == 0)) {
       const uint32_t drawn = random.below(in_flight);
-      if (drawn < loads.size())
+      const bool is_load = drawn < loads.size();
+      const Transfer landing = is_load && trace ? loads[drawn] : Transfer{};
+      if (is_load)
         land_transfer(*this, drawn);
       else
         land_copy_arrival(*this);
+      if (trace) trace_landed(*this, is_load ? static_cast<int64_t>(drawn) : -1, landing);
       continue;
     }
     if (ready.empty()) {
@@ -434,10 +451,12 @@ bool Cluster::run(uint64_t fuel) {
     Warp& warp = *ready[ready.size() == 1 ? 0 : random.below(static_cast<uint32_t>(ready.size()))];
     ++switches;
     const uint64_t before = warp.block->executed;
-    if (counters)
+    if (trace) trace_resumed(warp);
+    if (counters || trace)
       run_warp<true>(warp, counts.data());
     else
       run_warp<false>(warp, counts.data());
+    if (trace) trace_stopped(warp);
     spent += warp.block->executed - before + 1;
     if (warp.block->executed > budget) {
       Fault fault;
