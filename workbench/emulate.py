@@ -162,6 +162,7 @@ class Emulation:
     defines: dict[str, str] = field(default_factory=dict)
     include: Sequence[Path] = ()
     seed: int = 0
+    max_seconds: float | None = None
 
     def run(self) -> emulator.Report:
         """Runs it and saves the arrays that are to be saved. Raises what `emulator.launch` raises."""
@@ -179,6 +180,7 @@ class Emulation:
             defines=self.defines,
             include=self.include,
             seed=self.seed,
+            max_seconds=self.max_seconds,
         )
         for argument in self.arguments:
             if argument.save is not None and argument.array is not None:

@@ -95,6 +95,8 @@ class Result:
     waiting: list[Waiting]
     instructions: int
     switches: int
+    printed: list[tuple[int, bytes]]  # address of the format, bytes of the arguments and of what follows them
+    prints_dropped: int
     counts: npt.NDArray[np.uint64]
 
 def launch(
@@ -116,4 +118,6 @@ def launch(
     budget: int = 2**63,
     checks: int = 15,
     isa: str | None = None,
+    seconds: float = 0,
+    reserved_bytes: int = 0,
 ) -> Result: ...

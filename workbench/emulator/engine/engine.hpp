@@ -160,12 +160,15 @@ struct Launch {
   std::vector<Allocation> allocations;  // sorted by address, disjoint
   std::vector<TensorMap> tensor_maps;
   uint32_t shared_bytes = 0;     // static + dynamic, of a block
+  uint32_t reserved_bytes = 0;   // at the end of those, which the system uses: zeros at first
   uint32_t local_bytes = 0;      // of a thread
   uint32_t resident_blocks = 1;  // that the emulated device holds at once
   uint32_t threads = 1;          // of this machine
   uint32_t time_slice = 2000;    // warp instructions before another warp may run
   uint64_t seed = 0;
-  uint64_t budget = ~0ull;  // warp instructions of one block before it counts as hung
+  uint64_t budget = ~0ull;          // warp instructions of one block before it counts as hung
+  double seconds = 0;               // after which the launch counts as hung; 0: no limit
+  bool (*interrupted)() = nullptr;  // asked now and then by the thread that launched: whether to give up
   uint32_t checks = kCheckInitialised | kCheckInFlight | kCheckExitedMembers | kCheckRaces;
 };
 
@@ -180,7 +183,8 @@ enum class FaultKind : int32_t {
   in_flight,              // address, space; other_pc: the asynchronous copy that has not been waited for
   accumulator_in_flight,  // other_pc: the wgmma that has not been waited for; address: slot of the register
   deadlock,               // Result::waiting says who waits for what
-  budget,                 // ran for longer than the launch allows; Result::waiting holds all warps
+  budget,                 // ran for longer than the launch allows; Result::waiting holds all warps;
+                          // detail 1: in seconds, info: milliseconds
   mbarrier_invalid,       // address is not an initialised mbarrier
   mbarrier_overflow,      // address; more arrivals than pending; info: expected count
   mbarrier_transactions,  // address; transaction count out of range; info: the count
@@ -218,6 +222,8 @@ struct Fault {
   int32_t other_warp = -1, other_lane = -1;
 };
 
+constexpr size_t kMostPrints = 1 << 16;
+
 enum RaceForm : int64_t {  // bits
   kWrites = 1,             // this access writes
   kOtherWrites = 2,        // the other access wrote
@@ -239,8 +245,18 @@ struct Waiting {  // what some lanes of a warp are doing when a launch does not 
   int64_t transactions;  // mbarrier: bytes missing
 };
 
+struct Printed {  // one printf of one thread
+  int64_t block;
+  int32_t warp, lane;
+  uint64_t format;                 // address of the format
+  std::vector<uint8_t> arguments;  // as far as they can reach, each at a multiple of its size
+};
+
 struct Result {
   Fault fault;
+  bool interrupted = false;
+  std::vector<Printed> printed;  // in the order of execution
+  uint64_t prints_dropped = 0;   // beyond kMostPrints
   std::vector<Waiting> waiting;
   uint64_t instructions = 0;     // warp instructions executed
   uint64_t switches = 0;         // times a warp was resumed

@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <vector>
 
@@ -93,6 +94,7 @@ void add_mbarrier_operations(Table&);
 void add_copy_operations(Table&);
 void add_bulk_operations(Table&);
 void add_control_operations(Table&);
+void add_print_operations(Table&);
 
 struct Instruction {
   Function function;
@@ -272,6 +274,7 @@ struct Cluster {
   uint32_t barrier_phase = 0, barrier_arrived = 0;
   Random random{0};
   uint64_t switches = 0, executed = 0;  // over all blocks run here
+  const Warp* last = nullptr;           // that ran
   std::vector<uint64_t> counts;
   std::shared_ptr<ClusterRaces> races;
 
@@ -279,9 +282,13 @@ struct Cluster {
   // Runs for about `fuel` warp instructions; true when every block has ended.
   bool run(uint64_t fuel);
   std::vector<Waiting> waiting() const;
+  // That it takes too long, at the place where it is.
+  Fault hung(int64_t limit, bool seconds) const;
 };
 
 struct Machine {
+  Result* result = nullptr;
+  std::mutex printing;
   const Program* program = nullptr;
   const Launch* launch = nullptr;
   std::vector<Instruction> code;

@@ -83,7 +83,8 @@ Result launch(const Program& program, const std::vector<uint32_t>& grid, const s
               const ReadOnlyBytes& parameters, const nb::sequence& allocations,
               const std::vector<TensorMap>& tensor_maps, uint32_t shared_bytes, uint32_t local_bytes,
               uint32_t resident_blocks, uint32_t threads, uint32_t time_slice, uint64_t seed, uint64_t budget,
-              uint32_t checks, const std::optional<std::string>& isa) {
+              uint32_t checks, const std::optional<std::string>& isa, double seconds,
+              uint32_t reserved_bytes) {
   Launch launch;
   set_shape(launch.grid, grid, "grid has 1 to 3 dimensions");
   set_shape(launch.block, block, "block has 1 to 3 dimensions");
@@ -104,6 +105,12 @@ Result launch(const Program& program, const std::vector<uint32_t>& grid, const s
   launch.time_slice = std::max(1u, time_slice);
   launch.seed = seed;
   launch.budget = budget;
+  launch.seconds = seconds;
+  launch.reserved_bytes = reserved_bytes;
+  launch.interrupted = [] {  // such as by Ctrl-C
+    nb::gil_scoped_acquire acquire;
+    return PyErr_CheckSignals() != 0;
+  };
   launch.checks = checks;
   Isa chosen = best_isa();
   if (isa) {
@@ -119,6 +126,7 @@ Result launch(const Program& program, const std::vector<uint32_t>& grid, const s
     nb::gil_scoped_release release;
     run(program, launch, chosen, result);
   }
+  if (result.interrupted) throw nb::python_error();
   return result;
 }
 
@@ -209,6 +217,15 @@ NB_MODULE(_engine, m) {
       .def_ro("waiting", &Result::waiting)
       .def_ro("instructions", &Result::instructions)
       .def_ro("switches", &Result::switches)
+      .def_ro("prints_dropped", &Result::prints_dropped)
+      .def_prop_ro(
+          "printed",
+          [](const Result& r) {
+            nb::list list;
+            for (const Printed& p : r.printed)
+              list.append(nb::make_tuple(p.format, nb::bytes(p.arguments.data(), p.arguments.size())));
+            return list;
+          })
       .def_prop_ro("counts", [](Result& r) {
         return nb::ndarray<nb::numpy, uint64_t, nb::ndim<1>>(r.counts.data(), {r.counts.size()}, nb::find(r));
       });
@@ -217,5 +234,6 @@ NB_MODULE(_engine, m) {
         "cluster"_a = std::vector<uint32_t>{1, 1, 1}, "constants"_a, "parameters"_a,
         "allocations"_a = nb::list(), "tensor_maps"_a = std::vector<TensorMap>{}, "shared_bytes"_a = 0,
         "local_bytes"_a = 0, "resident_blocks"_a = 1, "threads"_a = 1, "time_slice"_a = 2000, "seed"_a = 0,
-        "budget"_a = uint64_t{1} << 63, "checks"_a = 15, "isa"_a = nb::none());
+        "budget"_a = uint64_t{1} << 63, "checks"_a = 15, "isa"_a = nb::none(), "seconds"_a = 0.0,
+        "reserved_bytes"_a = 0);
 }

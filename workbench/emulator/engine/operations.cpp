@@ -57,6 +57,7 @@ const std::vector<Operation>& operation_table() {
     add_copy_operations(table);
     add_bulk_operations(table);
     add_control_operations(table);
+    add_print_operations(table);
     return table.operations();
   }();
   return operations;
