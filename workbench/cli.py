@@ -478,6 +478,7 @@ def inspect(specs: tuple[str, ...], show_ptx: bool, show_sass: bool, problem_tex
 @click.option("--define", "defines", multiple=True, metavar="X=1", help="A macro for the compiler.")
 @click.option("--include", multiple=True, type=click.Path(path_type=Path), help="A folder of headers.")
 @click.option("--print", "printed", metavar="0:8", help="Print these elements of every array afterwards.")
+@click.option("--max-seconds", type=click.FloatRange(0, min_open=True), help="When a kernel counts as hung.")
 @click.option(
     "--seed", type=click.IntRange(0, 2**64 - 1), default=0, help="Order of warps, and what random arrays hold."
 )
@@ -496,6 +497,7 @@ def emulate(
     defines: tuple[str, ...],
     include: tuple[Path, ...],
     printed: str | None,
+    max_seconds: float | None,
     seed: int,
     counters: bool,
     trace_file: Path | None,
@@ -529,6 +531,7 @@ def emulate(
             seed,
             counters,
             None if trace_file is None else emulator.Traced(blocks or (0,), events),
+            max_seconds,
         )
         report = job.run()
     except (shell.UsageError, emulator.ArgumentError, emulator.LaunchError) as error:
@@ -549,6 +552,7 @@ def emulate(
     if as_json:
         _print_json({**report.as_dict(), "arrays": {name: shell.plain(array) for name, array in shown.items()}})
     else:
+        click.echo(report.output, nl=False)
         click.echo(str(report))
         for name, array in shown.items():
             click.echo(f"{name}[{printed}] = {' '.join(map(str, array))}")

@@ -164,6 +164,7 @@ class Emulation:
     seed: int = 0
     counters: bool = False
     trace: emulator.Traced | None = None
+    max_seconds: float | None = None
 
     def run(self) -> emulator.Report:
         """Runs it and saves the arrays that are to be saved. Raises what `emulator.launch` raises."""
@@ -183,6 +184,7 @@ class Emulation:
             seed=self.seed,
             counters=self.counters,
             trace=self.trace,
+            max_seconds=self.max_seconds,
         )
         for argument in self.arguments:
             if argument.save is not None and argument.array is not None:

@@ -102,6 +102,8 @@ class Result:
     waiting: list[Waiting]
     instructions: int
     switches: int
+    printed: list[tuple[int, bytes]]  # address of the format, bytes of the arguments and of what follows them
+    prints_dropped: int
     counts: npt.NDArray[np.uint64]
     trace: list[
         tuple[int, int, int, int, int, int, int, int, int, int, int]
@@ -133,4 +135,6 @@ def launch(
     trace_blocks: Sequence[int] = (),
     trace_lines: Sequence[int] = (),
     isa: str | None = None,
+    seconds: float = 0,
+    reserved_bytes: int = 0,
 ) -> Result: ...

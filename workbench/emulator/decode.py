@@ -97,6 +97,20 @@ _MEMBAR_SCOPES = {"cta": "cta", "gl": "gpu", "sys": "sys"}
 _ORDERED = {"ld", "ldu", "st", "atom", "red", "mbarrier", "fence"}
 _HINTS = {"ca", "cg", "cs", "lu", "cv", "wb", "wt", "nc", "unified"}
 _CACHE_OPERATIONS = {"prefetch", "prefetchu", "applypriority", "discard"}  # of these, a hint is the operation itself
+UNIFORM_SPECIALS = frozenset(
+    re.findall(
+        r"\S+",
+        """
+        %nwarpid %nsmid %gridid %is_explicit_cluster %cluster_nctarank %total_smem_size %aggr_smem_size
+        %dynamic_smem_size %current_graph_exec %reserved_smem_offset_begin %reserved_smem_offset_end
+        %reserved_smem_offset_cap %reserved_smem_offset_0 %reserved_smem_offset_1 %envreg1 %envreg2
+        %ntid.x %ntid.y %ntid.z %nctaid.x %nctaid.y %nctaid.z %cluster_nctaid.x %cluster_nctaid.y %cluster_nctaid.z
+        %nclusterid.x %nclusterid.y %nclusterid.z
+        """,
+    )
+)
+"""Special registers that are the same in every thread of a launch."""
+
 _CLOCKS = {"%clock", "%clock_hi", "%clock64", "%globaltimer", "%globaltimer_lo", "%globaltimer_hi"}
 
 
@@ -241,6 +255,7 @@ class _Decoder:
     rows: list[_Row] = field(default_factory=list)
     registers: list[ptx.Register] = field(default_factory=list)
     row_of: list[int] = field(default_factory=list)
+    wide: dict[int, tuple[ptx.Register, ptx.Register]] = field(default_factory=dict)
 
     def decode(self) -> DecodedEntry:
         self.registers = list(self.function.registers)
@@ -258,6 +273,10 @@ class _Decoder:
         name, flags, policy = normalise(instruction.opcode)
         operands = self.flatten(instruction.operands[:-1] if policy else instruction.operands)
         base = instruction.parts[0]
+        if base == "mov" and instruction.parts[-1] == "b128" and len(operands) == 4:
+            for number in (0, 1):
+                self.row(instruction, "mov.b64", [operands[number], operands[number + 2]])
+            return
         if base == "mov":
             name, operands = self.move(name, instruction, operands)
         elif base == "call":
@@ -268,6 +287,10 @@ class _Decoder:
             return
         elif base == "ret":
             name = "exit"
+        elif name == "fence.proxy":
+            operands = []  # the tensor map that it is about
+        elif "b128" in instruction.parts and base in ("ld", "st"):
+            name = name.replace(".b128", ".v2.b64")
         elif base == "createpolicy" and operands:
             self.row(instruction, "mov.b64", [operands[0], ptx.Immediate(0)])
             return
@@ -329,6 +352,8 @@ class _Decoder:
                 if size != 4:
                     raise UnsupportedInstruction(instruction, f"{operand.name} has 32 bits, not {8 * size}")
                 return _Operand(_special_registers()[operand.name], letter)
+            if operand.name not in UNIFORM_SPECIALS:
+                raise UnsupportedInstruction(instruction, f"it does not know the special register {operand.name}")
             return _Operand(Constant("special", 0, size, operand.name), letter, 0, size)
         if isinstance(operand, ptx.Symbol):
             return _Operand(self.symbol(operand, size, instruction), letter, 0, size)
@@ -375,11 +400,19 @@ class _Decoder:
                 flat += operand.elements
             elif isinstance(operand, ptx.Pair):
                 flat += [operand.first, operand.second]
+            elif isinstance(operand, ptx.Register) and operand.type == "b128":
+                flat += self.halves(operand)
             else:
                 flat.append(operand)
                 if isinstance(operand, ptx.Address):
                     flat += operand.coordinates
         return flat
+
+    def halves(self, wide: ptx.Register) -> tuple[ptx.Register, ptx.Register]:
+        """The two registers of 64 bits that stand for one of 128, the low one first."""
+        if wide.index not in self.wide:
+            self.wide[wide.index] = self.scratch("b64"), self.scratch("b64")
+        return self.wide[wide.index]
 
     # -------------------------------------------------------------------------------- what needs a word of its own
 

@@ -19,6 +19,7 @@ from .decode import PARAMETER_WINDOW, Constant
 from .device_limits import H200, DeviceLimits
 from .findings import KernelFault, explain
 from .memory import Allocation, Memory
+from .printing import printed_text
 from .program import Entry
 from .registers import CELL
 from .tensor_map import ELEMENT_TYPES, TensorMap
@@ -33,6 +34,7 @@ _MOST_WARPS = 2**24  # of a grid: more would take hours
 _MOST_LOCAL_BYTES = 2**31  # of all resident threads
 _MOST_LOCAL_BYTES_PER_THREAD = 2**19
 _MOST_THREADS = 256
+_GRID_WORKSPACE = np.array([8, 0], np.uint32)  # of cooperative groups: its size in bytes, the barrier's state
 
 
 class LaunchError(ValueError):
@@ -56,7 +58,10 @@ class Checks(IntFlag):
 
 @dataclass(frozen=True, slots=True)
 class Statistics:
-    """Of one launch: instructions that warps executed, times that a warp was resumed, blocks resident at once."""
+    """Of one launch: instructions that warps executed, times that a warp was resumed, blocks resident at once.
+
+    ``output`` is what the kernel printed, in the order of execution.
+    """
 
     warp_instructions: int
     switches: int
@@ -64,8 +69,8 @@ class Statistics:
     counts: npt.NDArray[np.uint64] = field(repr=False)
     entry: Entry = field(repr=False)
     counted: npt.NDArray[np.uint64] | None = field(default=None, repr=False)  # (rows, counters), where asked for
-
     timeline: Timeline | None = field(default=None, repr=False)  # where asked for
+    output: str = ""
 
     @property
     def counters(self) -> Counters:
@@ -166,6 +171,7 @@ def execute(
     checks: Checks = Checks.ALL,
     threads: int | None = None,
     max_warp_instructions: int | None = None,
+    max_seconds: float | None = None,
     registers_per_thread: int | None = None,
     limits: DeviceLimits = H200,
     counters: bool = False,
@@ -177,9 +183,9 @@ def execute(
     float, a NumPy scalar, the bytes of a struct, an ``Allocation`` for a pointer or a ``TensorMap``. ``shared_bytes``
     is dynamic shared memory. ``seed`` draws the order in which warps run: the same seed gives the same run.
     ``threads`` of this machine execute independent blocks (1 when None). ``max_warp_instructions`` is how many
-    instructions the warps of one block may execute before it counts as hung. ``registers_per_thread``, as the
-    compiler reports it, limits how many blocks are resident at once. ``counters`` fills ``Statistics.counters``, which
-    takes 10 to 30 % more time, and ``trace`` ``Statistics.timeline``.
+    instructions the warps of one block may execute before it counts as hung, ``max_seconds`` how long the launch may
+    take before that. ``registers_per_thread``, as the compiler reports it, limits how many blocks are resident at once.
+    ``counters`` fills ``Statistics.counters``, which takes 10 to 30 % more time, and ``trace`` ``Statistics.timeline``.
 
     Raises ``LaunchError`` and ``ArgumentError`` before anything has run, and ``KernelFault`` for a hazard; memory then
     holds what had been written.
@@ -191,6 +197,7 @@ def execute(
     budget = _UNLIMITED
     if max_warp_instructions is not None:
         budget = _number(max_warp_instructions, "the limit on warp instructions", 1, _UNLIMITED)
+    seconds = 0.0 if max_seconds is None else _seconds(max_seconds)
     if cluster3 == (1, 1, 1) and entry.cluster is not None:
         cluster3 = entry.cluster
     check_launch(entry, grid3, block3, cluster3, shared_bytes, registers_per_thread, limits)
@@ -200,7 +207,9 @@ def execute(
     resident = limits.resident_blocks(
         block3[0] * block3[1] * block3[2], _shared_bytes(entry, shared_bytes), registers_per_thread
     )
-    pool = _constant_pool(entry, grid3, block3, cluster3, shared_bytes, variables)
+    workspace = memory.upload(_GRID_WORKSPACE, "grid workspace") if entry.cooperative else None
+    specials = _uniform_specials(entry, grid3, block3, cluster3, shared_bytes, workspace)
+    pool = _constant_pool(entry, specials, variables)
     tensor_maps += [(address, tensor) for address, tensor in memory.tensor_maps.items()]
     result = _engine.launch(
         entry.engine_program,
@@ -211,7 +220,7 @@ def execute(
         parameters=parameters,
         allocations=[_engine.Allocation(a.address, a.data, a.written, a.writable) for a in memory.allocations],
         tensor_maps=[_engine_tensor_map(address, tensor) for address, tensor in tensor_maps],
-        shared_bytes=_shared_bytes(entry, shared_bytes),
+        shared_bytes=_shared_bytes(entry, shared_bytes, reserved=True),
         local_bytes=entry.local_bytes,
         registers=_registers(entry, registers_per_thread),
         resident_blocks=resident,
@@ -220,14 +229,21 @@ def execute(
         budget=budget,
         checks=int(checks),
         count=counters,
+        seconds=seconds,
+        reserved_bytes=H200.shared_reserved_per_block if entry.uses_reserved_shared else 0,
         **_trace_options(trace, entry),
     )
     memory.settle()
+    if workspace is not None:
+        memory.free(workspace)
     counted = result.counters if counters else None
     timeline = None
     if trace is not None:
         timeline = Timeline(entry, grid3, shared_bytes, seed, result.trace, result.trace_cut)
-    statistics = Statistics(result.instructions, result.switches, resident, result.counts, entry, counted, timeline)
+    output = printed_text(result.printed, result.prints_dropped, memory)
+    statistics = Statistics(
+        result.instructions, result.switches, resident, result.counts, entry, counted, timeline, output
+    )
     if result.fault is not None:
         context = LaunchContext(entry, memory, block3, grid3, shared_bytes, seed)
         raise KernelFault(explain(result.fault, result.waiting, context), statistics)
@@ -270,6 +286,12 @@ def _registers(entry: Entry, registers_per_thread: int | None) -> int:
     if entry.register_limit is None:
         return 0
     return -(-registers_per_thread // 8) * 8 if registers_per_thread else entry.register_limit
+
+
+def _seconds(value: float) -> float:
+    if not isinstance(value, int | float) or not 0 < value < float("inf"):
+        raise LaunchError(f"the limit in seconds is a number above 0, not {value!r}")
+    return float(value)
 
 
 def check_launch(
@@ -321,6 +343,12 @@ def check_launch(
             raise LaunchError(
                 f"the grid has {number} blocks in {axis}, which is not a multiple of the cluster's {step}"
             )
+    held = limits.resident_blocks(threads, shared, registers)
+    if entry.cooperative and grid[0] * grid[1] * grid[2] > held:
+        raise LaunchError(
+            f"{entry.name} waits for its whole grid, of which all blocks must be resident: {limits.name} holds {held} "
+            f"of {threads} threads and {shared} bytes of shared memory, not {grid[0] * grid[1] * grid[2]}"
+        )
     if entry.parameter_bytes > limits.max_parameter_bytes:
         raise LaunchError(
             f"{entry.name} has {entry.parameter_bytes} bytes of parameters; {limits.max_parameter_bytes} are allowed"
@@ -354,9 +382,10 @@ def _check_size(
         )
 
 
-def _shared_bytes(entry: Entry, dynamic: int) -> int:
-    """Shared memory of a block, static and dynamic."""
-    return entry.dynamic_shared_offset + dynamic if dynamic else entry.static_shared_bytes
+def _shared_bytes(entry: Entry, dynamic: int, *, reserved: bool = False) -> int:
+    """Shared memory of a block, static and dynamic, and what is reserved for the system where the kernel uses it."""
+    own = entry.dynamic_shared_offset + dynamic if dynamic else entry.static_shared_bytes
+    return -(-own // 16) * 16 + H200.shared_reserved_per_block if reserved and entry.uses_reserved_shared else own
 
 
 def check_arguments(entry: Entry, args: Sequence[Argument], memory: Memory) -> None:
@@ -472,24 +501,16 @@ class _Argument:
 
 
 def _constant_pool(
-    entry: Entry,
-    grid: tuple[int, int, int],
-    block: tuple[int, int, int],
-    cluster: tuple[int, int, int],
-    dynamic: int,
-    variables: Mapping[str, Allocation],
+    entry: Entry, specials: Mapping[str, int], variables: Mapping[str, Allocation]
 ) -> npt.NDArray[np.uint8]:
     """All constants of the entry, each repeated for the 32 lanes; kept for a launch of the same shape."""
-    key = (grid, block, cluster, dynamic, tuple(variable.address for variable in variables.values()))
+    key = (tuple(specials.items()), tuple(variable.address for variable in variables.values()))
     if entry.constant_pool is not None and entry.constant_pool[0] == key:
         return entry.constant_pool[1]
     decoded = entry.decoded
-    specials = _uniform_specials(entry, grid, block, cluster, dynamic)
 
     def value(constant: Constant) -> int:
         if constant.kind == "special":
-            if constant.name not in specials:
-                raise LaunchError(f"the emulator does not know the special register {constant.name}")
             return specials[constant.name]
         if constant.kind == "dynamic":
             return entry.dynamic_shared_offset + constant.value
@@ -513,10 +534,17 @@ def _constant_pool(
 
 
 def _uniform_specials(
-    entry: Entry, grid: tuple[int, int, int], block: tuple[int, int, int], cluster: tuple[int, int, int], dynamic: int
+    entry: Entry,
+    grid: tuple[int, int, int],
+    block: tuple[int, int, int],
+    cluster: tuple[int, int, int],
+    dynamic: int,
+    workspace: Allocation | None,
 ) -> dict[str, int]:
-    """Special registers that are the same in every thread of a launch."""
+    """Special registers that are the same in every thread of a launch; ``decode.UNIFORM_SPECIALS`` are their names."""
     shared = _shared_bytes(entry, dynamic)
+    reserved = _shared_bytes(entry, dynamic, reserved=True) - H200.shared_reserved_per_block
+    address = 0 if workspace is None else workspace.address
     values = {
         "%nwarpid": 64,
         "%nsmid": H200.sm_count,
@@ -527,9 +555,13 @@ def _uniform_specials(
         "%aggr_smem_size": shared,
         "%dynamic_smem_size": dynamic,
         "%current_graph_exec": 0,
-        "%reserved_smem_offset_begin": 0,
-        "%reserved_smem_offset_end": 0,
-        "%reserved_smem_offset_cap": 0,
+        "%reserved_smem_offset_begin": reserved,
+        "%reserved_smem_offset_end": reserved + H200.shared_reserved_per_block,
+        "%reserved_smem_offset_cap": H200.shared_reserved_per_block,
+        "%reserved_smem_offset_0": reserved,
+        "%reserved_smem_offset_1": reserved + H200.shared_reserved_per_block // 2,
+        "%envreg1": address >> 32,  # how the driver tells where the state of a grid-wide barrier is
+        "%envreg2": address & 0xFFFFFFFF,
     }
     for name, numbers in (("ntid", block), ("nctaid", grid), ("cluster_nctaid", cluster)):
         values.update({f"%{name}.{axis}": number for axis, number in zip("xyz", numbers, strict=True)})

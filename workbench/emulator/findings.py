@@ -659,6 +659,11 @@ class _Explainer:
         return "no warp can go on", "every wait needs someone who arrives: compare what is waited for with who is left"
 
     def explain_budget(self) -> tuple[str, str]:
+        if self.seen.detail:
+            return (
+                f"the launch ran for longer than {self.seen.info / 1000:g} seconds and counts as hung",
+                "look for a loop whose end another warp must bring about, or give the launch more seconds",
+            )
         return (
             "a block ran for longer than the launch allows and counts as hung",
             "look for a loop whose end another warp must bring about, or give the launch more instructions",

@@ -45,6 +45,19 @@ class Entry:
     local_bytes: int
     constant_pool: tuple[tuple[object, ...], npt.NDArray[np.uint8]] | None = field(default=None, repr=False)
 
+    def _names_special(self, prefix: str) -> bool:
+        return any(c.kind == "special" and c.name.startswith(prefix) for c in self.decoded.constants)
+
+    @property
+    def cooperative(self) -> bool:
+        """Whether it may wait for its whole grid, as ``this_grid().sync()`` of cooperative groups does."""
+        return self._names_special("%envreg")
+
+    @property
+    def uses_reserved_shared(self) -> bool:
+        """Whether it uses the shared memory reserved for the system, as cooperative groups do for large tiles."""
+        return self._names_special("%reserved_smem_offset_")
+
     @property
     def parameter_bytes(self) -> int:
         """Size of the parameter buffer."""

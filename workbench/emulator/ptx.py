@@ -818,7 +818,7 @@ class _Body:
                 return register
             scope = scope.outer
         if name.startswith("%"):
-            if name[1:].partition(".")[0] in _SPECIALS or name.startswith(("%envreg", "%pm")):
+            if name[1:].partition(".")[0] in _SPECIALS or re.fullmatch(r"%(envreg|pm|reserved_smem_offset_)\d+", name):
                 return Special(name)
             self.parser.fail(f"the register {name} is not declared")
         if name == "_":

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import re
+import shutil
+import subprocess
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from functools import cache
+from functools import cache, lru_cache
 from os import PathLike
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from .program import Program
@@ -16,10 +19,11 @@ __all__ = ["CompileError", "CompilerUnavailable", "load"]
 
 _PTX = re.compile(r"^[ \t]*\.version\b", re.MULTILINE)
 _NAME_OF_TEXT = "kernel.cu"
+_ASSEMBLER_SECONDS = 60
 
 
 class CompileError(ValueError):
-    """NVRTC refused the source; the message holds what it said."""
+    """NVRTC refused the source, or ptxas the PTX; the message holds what was said."""
 
 
 class CompilerUnavailable(RuntimeError):
@@ -35,6 +39,9 @@ def load(
 ) -> Program:
     """Compiles CUDA C++ for sm_90a, or takes PTX as it is, and decodes it.
 
+    NVRTC has the PTX that it makes assembled; PTX that is given is assembled too, where ptxas is installed, so that
+    what a GPU's driver would refuse is refused here.
+
     ``source`` is the text, or the path of a ``.cu`` or ``.ptx`` file: a string of several lines, or with a brace, is
     text. ``defines`` are macros and ``include`` folders for CUDA C++; a file's own folder is searched too.
     ``instantiate`` is a template to be compiled, such as ``scale<float>``.
@@ -48,7 +55,9 @@ def load(
         path = Path(source)
         text = path.read_text(errors="replace")
     if _PTX.search(text) or (path is not None and path.suffix == ".ptx"):
-        return Program.from_ptx(text, str(path) if path else "kernel.ptx")
+        program = Program.from_ptx(text, str(path) if path else "kernel.ptx")
+        _check_with_assembler(text, path.name if path else "kernel.ptx")
+        return program
     folders = [str(folder) for folder in include]
     if path is not None:
         folders.insert(0, str(path.parent))
@@ -91,6 +100,36 @@ def _compile(
         {entry: int(count) for entry, count in used},
         lowered.decode() if isinstance(lowered, bytes) else str(lowered),
     )
+
+
+@lru_cache(maxsize=64)
+def _check_with_assembler(text: str, name: str) -> None:
+    """Raises ``CompileError`` for PTX that ptxas refuses; does nothing where there is no ptxas, or one too old."""
+    assembler = _assembler()
+    if assembler is None:
+        return
+    with TemporaryDirectory() as folder:
+        given = Path(folder, "kernel.ptx")
+        given.write_text(text)
+        command = [assembler, "-arch=sm_90a", "-c", "-O0", "-o", str(given.with_suffix(".cubin")), str(given)]
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=_ASSEMBLER_SECONDS)
+        except (OSError, subprocess.TimeoutExpired):
+            return
+    error = re.search(r"line (\d+); (?:error|fatal)\s*:\s*(.*)", done.stderr)
+    if error and "Unsupported .version" not in done.stderr:
+        raise CompileError(f"{name}:{error[1]}: ptxas refuses it: {error[2]}")
+
+
+@cache
+def _assembler() -> str | None:
+    """Where ptxas is: in a wheel of NVIDIA's, in a CUDA toolkit or on the path."""
+    with suppress(Exception):  # an older cuda-pathfinder does not look for programs
+        from cuda.pathfinder import find_nvidia_binary_utility
+
+        if found := find_nvidia_binary_utility("ptxas"):
+            return str(found)
+    return shutil.which("ptxas")
 
 
 def _nvrtc() -> Any:

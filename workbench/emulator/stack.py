@@ -107,7 +107,7 @@ class Frame:
     def slot(self, register: ptx.Register) -> int:
         """Where a register is kept during a call."""
         if register.index not in self.slots:
-            self.slots[register.index] = self.add(8, 8)
+            self.slots[register.index] = self.add(16, 16) if register.type == "b128" else self.add(8, 8)
         return self.slots[register.index]
 
 

@@ -96,6 +96,11 @@ class Report:
         """Exact counts of memory accesses and more. Raises ValueError unless the launch was asked for ``counters``."""
         return self.statistics.counters
 
+    @property
+    def output(self) -> str:
+        """What the kernel printed, in the order of execution."""
+        return self.statistics.output
+
     def by_line(self) -> Counter[tuple[str, int]]:
         """Executed warp instructions by file and line of the CUDA source."""
         return self.statistics.by_line()
@@ -114,6 +119,7 @@ class Report:
         return {
             "kernel": self.kernel,
             "ok": self.ok,
+            "output": self.output,
             "findings": [{**asdict(finding), "text": str(finding)} for finding in self.findings],
             "warp_instructions": self.statistics.warp_instructions,
             "resident_blocks": self.statistics.resident_blocks,
@@ -149,6 +155,7 @@ def launch(
     counters: bool = False,
     trace: Traced | None = None,
     max_warp_instructions: int = MOST_WARP_INSTRUCTIONS,
+    max_seconds: float | None = None,
 ) -> Report:
     """Executes a kernel on NumPy arrays and reports its hazards.
 
@@ -156,8 +163,10 @@ def launch(
     (which saves compiling it again). ``entry`` names the kernel, also a template's instance such as ``scale<float>``;
     None stands for the only one. ``grid``, ``block`` and ``cluster`` are up to three numbers, x first;
     ``shared`` bytes of dynamic shared memory; ``defines`` and ``include`` are for the compiler. ``seed`` draws the
-    order in which warps run: the same seed gives the same run. ``counters`` fills ``Report.counters``,
-    and ``trace`` records ``Report.statistics.timeline``, which ``chrome_trace`` makes into what a viewer opens.
+    order in which warps run: the same seed gives the same run. A block that executes more than
+    ``max_warp_instructions``, or a launch that takes longer than ``max_seconds``, counts as hung. ``counters`` fills
+    ``Report.counters``, and ``trace`` records ``Report.statistics.timeline``, which ``chrome_trace`` makes into what a
+    viewer opens.
 
     ``args``, one for each parameter and in their order, are
 
@@ -199,6 +208,7 @@ def launch(
             counters=counters,
             trace=trace,
             max_warp_instructions=max_warp_instructions,
+            max_seconds=max_seconds,
             registers_per_thread=program.registers_per_thread.get(kernel.name),
         )
     except KernelFault as hazard:

@@ -49,9 +49,44 @@ void atomic(Warp& warp, const Instruction& instruction) {
   write_cells(warp, instruction.operands[0], old);
 }
 
-// red and atom on a vector of floats in global memory: each element is atomic by itself
-template <class T>
-void atomic_vector_add(Warp& warp, const Instruction& instruction) {
+// 16 bytes: no processor updates them at once everywhere.
+std::mutex& wide_mutex() {
+  static std::mutex mutex;
+  return mutex;
+}
+
+// atom.exch.b128 and atom.cas.b128, each value as its low and its high half
+template <bool Compare>
+void atomic_wide(Warp& warp, const Instruction& instruction) {
+  const Space space = static_cast<Space>(instruction.variant);
+  const Operand* operands = instruction.operands;
+  uint64_t address[kLanes];
+  uint8_t* pointer[kLanes];
+  read_addresses(warp, operands[2], address);
+  resolve(warp, space, address, 16, Access::atomic, pointer);
+  race_released(warp, space, address, instruction.flags, true);
+  const int value = Compare ? 5 : 3;
+  const Source<uint64_t> compare_low(warp, operands[3]), compare_high(warp, operands[4]),
+      low(warp, operands[value]), high(warp, operands[value + 1]);
+  uint64_t old_low[kLanes] = {}, old_high[kLanes] = {};
+  {
+    std::lock_guard<std::mutex> lock(wide_mutex());
+    for_lanes(warp.active, [&](int l) {
+      const uint64_t updated[2] = {low[l], high[l]};
+      std::memcpy(&old_low[l], pointer[l], 8);
+      std::memcpy(&old_high[l], pointer[l] + 8, 8);
+      if (!Compare || (old_low[l] == compare_low[l] && old_high[l] == compare_high[l]))
+        std::memcpy(pointer[l], updated, 16);
+    });
+  }
+  race_acquired(warp, space, address, instruction.flags);
+  write_cells(warp, operands[0], old_low);
+  write_cells(warp, operands[1], old_high);
+}
+
+// red and atom on a vector in global memory: each element is atomic by itself
+template <class T, class Op>
+void atomic_vector(Warp& warp, const Instruction& instruction) {
   const bool reduction = (instruction.variant & kReduction) != 0;
   const int n = instruction.variant >> 5, first = reduction ? 0 : n;
   uint64_t address[kLanes];
@@ -63,7 +98,7 @@ void atomic_vector_add(Warp& warp, const Instruction& instruction) {
     Cell<T> old[kLanes] = {};
     for_lanes(warp.active, [&](int l) {
       old[l] = to_cell<T>(update<T>(pointer[l] + static_cast<size_t>(k) * sizeof(T),
-                                    [&](T value) { return AtomicAdd()(value, b[l]); }));
+                                    [&](T value) { return Op()(value, b[l]); }));
     });
     if (!reduction) write_cells(warp, instruction.operands[k], old);
   }
@@ -100,16 +135,39 @@ void add_order(Table& table, const std::string& type) {
   add<T, AtomicMaximum>(table, ".max" + type);
 }
 
-template <class T>
-void add_vectors(Table& table, const std::string& type, const std::string& noftz,
+// The vector and its type may stand on either side of the operation.
+template <class T, class Op>
+void add_vectors(Table& table, const std::string& operation, const std::string& type,
                  std::initializer_list<int> lengths) {
   for (const int n : lengths) {
-    const std::string suffix = ".v" + std::to_string(n) + type, count = std::to_string(n);
+    const std::string vector = ".v" + std::to_string(n) + type, count = std::to_string(n);
     const std::string source = source_letter<T>() + count;
-    table.add("red.global.add" + noftz + suffix, "a" + source, atomic_vector_add<T>, n << 5 | kReduction);
-    table.add("atom.global" + suffix.substr(0, 3) + type + ".add" + noftz, "W" + count + "a" + source,
-              atomic_vector_add<T>, n << 5);
-    table.add("atom.global.add" + noftz + suffix, "W" + count + "a" + source, atomic_vector_add<T>, n << 5);
+    for (const std::string& name : {vector + operation, operation + vector}) {
+      table.add("red.global" + name, "a" + source, atomic_vector<T, Op>, n << 5 | kReduction);
+      table.add("atom.global" + name, "W" + count + "a" + source, atomic_vector<T, Op>, n << 5);
+    }
+  }
+}
+
+template <class H>
+void add_half_vectors(Table& table, const std::string& type) {
+  add_vectors<H, FloatAdd>(table, ".add.noftz", type, {2, 4, 8});
+  add_vectors<H, AtomicMinimum>(table, ".min.noftz", type, {2, 4, 8});
+  add_vectors<H, AtomicMaximum>(table, ".max.noftz", type, {2, 4, 8});
+  add_vectors<Pair<H>, Both<FloatAdd>>(table, ".add.noftz", type + "x2", {2, 4});
+  add_vectors<Pair<H>, Both<AtomicMinimum>>(table, ".min.noftz", type + "x2", {2, 4});
+  add_vectors<Pair<H>, Both<AtomicMaximum>>(table, ".max.noftz", type + "x2", {2, 4});
+}
+
+void add_wide(Table& table) {
+  const std::pair<const char*, Space> spaces[] = {{"", Space::none},
+                                                  {".global", Space::global},
+                                                  {".shared", Space::shared},
+                                                  {".shared::cluster", Space::shared}};
+  for (const auto& [name, space] : spaces) {
+    table.add("atom" + std::string(name) + ".exch.b128", "D2ad2", atomic_wide<false>,
+              static_cast<int>(space));
+    table.add("atom" + std::string(name) + ".cas.b128", "D2ad4", atomic_wide<true>, static_cast<int>(space));
   }
 }
 
@@ -216,7 +274,10 @@ void add_atomic_operations(Table& table) {
     add<f16x2, Both<FloatAdd>>(table, form + std::string(".f16x2"));
     add<bf16x2, Both<FloatAdd>>(table, form + std::string(".bf16x2"));
   }
-  add_vectors<float>(table, ".f32", "", {2, 4});
+  add_vectors<float, FloatAdd>(table, ".add", ".f32", {2, 4});
+  add_half_vectors<f16>(table, ".f16");
+  add_half_vectors<bf16>(table, ".bf16");
+  add_wide(table);
 }
 
 }  // namespace workbench::emulator::WORKBENCH_ISA

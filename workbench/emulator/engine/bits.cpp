@@ -1,4 +1,5 @@
 // Logic, shifts, bit fields, byte permutation, moves and selection.
+#include <algorithm>
 #include <tuple>
 
 #include "integer_functors.hpp"
@@ -317,7 +318,37 @@ void add_funnel(Table& table, const std::string& name) {
 
 }  // namespace
 
+// The low b bits of a, extended by their sign or by zeros; b beyond 32 wraps, or is clamped.
+template <bool Signed, bool Clamp>
+struct ExtendField {
+  uint32_t operator()(uint32_t a, uint32_t b) const {
+    const uint32_t bits = Clamp ? std::min(b, 32u) : b & 31;
+    if (bits == 0) return 0;
+    const uint32_t up = 32 - bits;
+    if (Signed) return static_cast<uint32_t>(static_cast<int32_t>(a << up) >> up);
+    return a << up >> up;
+  }
+};
+
+// b ones from bit a on.
+template <bool Clamp>
+struct BitMask {
+  uint32_t operator()(uint32_t a, uint32_t b) const {
+    const uint32_t first = Clamp ? std::min(a, 32u) : a & 31, count = Clamp ? std::min(b, 32u) : b & 31;
+    return static_cast<uint32_t>(((uint64_t{1} << count) - 1) << first);
+  }
+};
+
+template <bool Clamp>
+void add_fields(Table& table, const std::string& mode) {
+  add_lanewise<ExtendField<false, Clamp>, uint32_t, uint32_t, uint32_t>(table, "szext" + mode + ".u32");
+  add_lanewise<ExtendField<true, Clamp>, uint32_t, uint32_t, uint32_t>(table, "szext" + mode + ".s32");
+  add_lanewise<BitMask<Clamp>, uint32_t, uint32_t, uint32_t>(table, "bmsk" + mode + ".b32");
+}
+
 void add_bit_operations(Table& table) {
+  add_fields<true>(table, ".clamp");
+  add_fields<false>(table, ".wrap");
   add_logic<bool>(table, ".pred");
   add_width<uint16_t>(table, "16");
   add_width<uint32_t>(table, "32");

@@ -69,6 +69,15 @@ struct Flushed {
   }
 };
 
+template <class Compare>
+struct FlushedHalf {  // a subnormal f16 is zero
+  static f16 flush16(f16 a) {
+    return (a.bits & 0x7c00) ? a : bit_cast<f16>(static_cast<uint16_t>(a.bits & 0x8000));
+  }
+  bool operator()(f16 a, f16 b) const { return Compare()(flush16(a), flush16(b)); }
+  bool operator()(bf16 a, bf16 b) const { return Compare()(a, b); }
+};
+
 enum class Combine { none, and_, or_, xor_ };
 
 inline bool combine(int how, bool a, bool b) {
@@ -128,7 +137,15 @@ void set_predicate(Warp& warp, const Instruction& instruction) {
   finish_predicates(warp, instruction, result);
 }
 
-constexpr int kOperationBits = 3, kOne = 4;  // variant of set: the operation, and 1.0 instead of all ones
+// variant of set: the operation, and 1.0 of a type instead of all ones
+constexpr int kOperationBits = 3, kOne = 4, kOneF16 = 8, kOneBf16 = 16;
+
+template <class H>
+constexpr int kOneOf = std::is_same_v<H, f16> ? kOneF16 : kOneBf16;
+
+int32_t when_true(int variant) {
+  return variant & kOne ? 0x3f800000 : variant & kOneF16 ? 0x3c00 : variant & kOneBf16 ? 0x3f80 : -1;
+}
 
 // set d, a, b{, c}
 template <class T, class Compare>
@@ -137,8 +154,8 @@ void set_register(Warp& warp, const Instruction& instruction) {
   compare_lanes<T, Compare>(warp, instruction.operands + 1, result);
   const int how = instruction.variant & kOperationBits;
   if (how) combine_with(warp, how, instruction.operands[3], result);
-  if (instruction.variant & kOne)
-    for (int l = 0; l < kLanes; ++l) result[l] &= 0x3f800000;
+  const int32_t yes = when_true(instruction.variant);
+  for (int l = 0; l < kLanes; ++l) result[l] &= yes;
   write_cells(warp, instruction.operands[0], result);
 }
 
@@ -159,8 +176,7 @@ template <class H, class Compare>
 void set_pair(Warp& warp, const Instruction& instruction) {
   int32_t low[kLanes], high[kLanes];
   compare_pairs<H, Compare>(warp, instruction.operands + 1, low, high);
-  const uint32_t one = std::is_same_v<H, f16> ? 0x3c00u : 0x3f80u;
-  const uint32_t yes = instruction.variant & kOne ? one : 0xffffu;
+  const uint32_t yes = static_cast<uint32_t>(when_true(instruction.variant)) & 0xffffu;
   write_lanes<uint32_t>(warp, instruction.operands[0], [&](int l) {
     return (static_cast<uint32_t>(low[l]) & yes) | (static_cast<uint32_t>(high[l]) & yes) << 16;
   });
@@ -213,18 +229,34 @@ void each_float_compare(F f) {
   f(OrNan<Greater>(), "gtu"), f(OrNan<GreaterEqual>(), "geu"), f(BothNumbers(), "num"), f(EitherNan(), "nan");
 }
 
+template <class H, class Compare>
+void add_pair_compare(Table& table, const std::string& name, const std::string& ftz,
+                      const std::string& type) {
+  for (const auto& [boolean, variant] : kCombinations)
+    table.add("setp." + name + boolean + ftz + type, std::string("PPww") + (variant ? "p" : ""),
+              set_predicates_of_pair<H, Compare>, variant);
+  table.add("set." + name + ftz + type + type, "Www", set_pair<H, Compare>, kOneOf<H>);
+  for (const char* result : {".u32", ".s32"})
+    table.add("set." + name + ftz + result + type, "Www", set_pair<H, Compare>, 0);
+}
+
 template <class H>
 void add_pairs(Table& table, const std::string& type) {
   each_float_compare([&](auto op, const std::string& name) {
-    using Compare = decltype(op);
-    for (const auto& [boolean, variant] : kCombinations) {
-      table.add("setp." + name + boolean + type, std::string("PPww") + (variant ? "p" : ""),
-                set_predicates_of_pair<H, Compare>, variant);
-    }
-    table.add("set." + name + type + type, "Www", set_pair<H, Compare>, kOne);
-    for (const char* result : {".u32", ".s32"})
-      table.add("set." + name + result + type, "Www", set_pair<H, Compare>, 0);
+    add_pair_compare<H, decltype(op)>(table, name, "", type);
+    if (std::is_same_v<H, f16>) add_pair_compare<H, FlushedHalf<decltype(op)>>(table, name, ".ftz", type);
   });
+}
+
+// set of one half: a half's 1.0, or all ones in 16 bits
+template <class H, class Compare>
+void add_half_results(Table& table, const std::string& name, const std::string& type) {
+  for (const auto& [boolean, variant] : kCombinations) {
+    const std::string operands = variant ? "Wwwp" : "Www";
+    table.add("set." + name + boolean + type + type, operands, set_register<H, Compare>, variant | kOneOf<H>);
+    for (const char* result : {".u16", ".s16"})
+      table.add("set." + name + boolean + result + type, operands, set_register<H, Compare>, variant);
+  }
 }
 
 }  // namespace
@@ -243,6 +275,9 @@ void add_compare_operations(Table& table) {
     add_compare<double, Compare>(table, name, ".f64");
     add_compare<f16, Compare>(table, name, ".f16");
     add_compare<bf16, Compare>(table, name, ".bf16");
+    add_compare<f16, FlushedHalf<Compare>>(table, name, ".f16", ".ftz");
+    add_half_results<f16, Compare>(table, name, ".f16");
+    add_half_results<bf16, Compare>(table, name, ".bf16");
   });
   add_pairs<f16>(table, ".f16x2");
   add_pairs<bf16>(table, ".bf16x2");

@@ -281,6 +281,10 @@ void add_to_half(Table& table, const std::string& type, const Format& format) {
     add_lanewise<Sat<ToHalf<H>>, H, From>(table, "cvt.rn.sat" + type + name);
     if constexpr (!is_half<From>)
       add_lanewise<ReluOf<ToHalf<H>>, H, From>(table, "cvt.rn.relu" + type + name);
+    if constexpr (std::is_same_v<From, float>)
+      for (const char* relu : {"", ".relu"})
+        table.add("cvt.rn" + std::string(relu) + ".satfinite" + type + name, signature_of<H, From>(),
+                  encode_one<From>, encoding_variant({&format, Rounding::nearest, true, *relu != 0}));
     for (const auto& [rounding, mode] : kDirectedRoundings) {
       const std::string signature = signature_of<H, From>();
       table.add("cvt" + std::string(rounding) + type + name, signature, encode_one<From>,

@@ -174,6 +174,7 @@ void run(const Program& program, const Launch& launch, Isa isa, Result& result) 
   for (int d = 0; d < 3; ++d)
     if (launch.grid[d] == 0 || launch.cluster[d] == 0 || launch.grid[d] % launch.cluster[d])
       throw std::invalid_argument("the grid is not a whole number of clusters");
+  if (launch.reserved_bytes > launch.shared_bytes) throw std::invalid_argument("too much is reserved");
   if (launch.shared_bytes >= 1u << kRankShift) throw std::invalid_argument("too much shared memory");
   for (size_t k = 0; k < launch.allocations.size(); ++k) {
     const Allocation& a = launch.allocations[k];

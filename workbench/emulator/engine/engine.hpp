@@ -166,6 +166,7 @@ struct Launch {
   std::vector<Allocation> allocations;  // sorted by address, disjoint
   std::vector<TensorMap> tensor_maps;
   uint32_t shared_bytes = 0;     // static + dynamic, of a block
+  uint32_t reserved_bytes = 0;   // at the end of those, which the system uses: zeros at first
   uint32_t local_bytes = 0;      // of a thread
   uint32_t registers = ~0u;      // of a thread when it starts; 0: no limit was declared, ~0: unknown
   uint32_t resident_blocks = 1;  // that the emulated device holds at once
@@ -173,6 +174,8 @@ struct Launch {
   uint32_t time_slice = 2000;    // warp instructions before another warp may run
   uint64_t seed = 0;
   uint64_t budget = ~0ull;            // warp instructions of one block before it counts as hung
+  double seconds = 0;                 // after which the launch counts as hung; 0: no limit
+  bool (*interrupted)() = nullptr;    // asked now and then by the thread that launched: whether to give up
   uint64_t trace_events = 0;          // most events of a timeline; 0: none is wanted
   std::vector<int64_t> trace_blocks;  // whose
   std::vector<int32_t> trace_lines;   // of each row: a number, the same for rows that are shown as one
@@ -219,7 +222,8 @@ enum class FaultKind : int32_t {
   accumulator_in_flight,  // other_pc: the wgmma that has not been waited for; address: slot of the register;
                           // info: 1 when it was never committed
   deadlock,               // Result::waiting says who waits for what
-  budget,                 // ran for longer than the launch allows; Result::waiting holds all warps
+  budget,                 // ran for longer than the launch allows; Result::waiting holds all warps;
+                          // detail 1: in seconds, info: milliseconds
   mbarrier_invalid,       // address is not an initialised mbarrier
   mbarrier_overflow,      // address; more arrivals than pending; info: expected count
   mbarrier_transactions,  // address; transaction count out of range; info: the count
@@ -279,6 +283,7 @@ enum DescriptorProblem : int64_t {
       6,         // a tiled map for an im2col copy, or the other way round; detail: whether the map is im2col
   kOffAtom = 5,  // a matrix (address) begins in the middle of a swizzle atom; detail: bytes of the swizzle
 };
+constexpr size_t kMostPrints = 1 << 16;
 
 enum RaceForm : int64_t {  // bits
   kWrites = 1,             // this access writes
@@ -328,9 +333,18 @@ enum class Counter : int {
 };
 const std::vector<std::string>& counter_names();
 constexpr size_t kCounters = static_cast<size_t>(Counter::count);
+struct Printed {  // one printf of one thread
+  int64_t block;
+  int32_t warp, lane;
+  uint64_t format;                 // address of the format
+  std::vector<uint8_t> arguments;  // as far as they can reach, each at a multiple of its size
+};
 
 struct Result {
   Fault fault;
+  bool interrupted = false;
+  std::vector<Printed> printed;  // in the order of execution
+  uint64_t prints_dropped = 0;   // beyond kMostPrints
   std::vector<Waiting> waiting;
   uint64_t instructions = 0;       // warp instructions executed
   uint64_t switches = 0;           // times a warp was resumed

@@ -65,6 +65,17 @@ void add_extremes(Table& table, const std::string& name, const std::string& type
   add_both<XorSignAbsolute<Nan>, H, 2>(table, name + ".NaN.xorsign.abs", type);
 }
 
+template <bool Max>
+void add_f16_extremes(Table& table, const std::string& name) {
+  using Number = FloatExtreme<Max, false>;
+  using Nan = FloatExtreme<Max, true>;
+  add_extremes<Max, f16>(table, name, ".f16");
+  add_both<FtzHalf<Number>, f16, 2>(table, name + ".ftz", ".f16");
+  add_both<FtzHalf<Nan>, f16, 2>(table, name + ".ftz.NaN", ".f16");
+  add_both<FtzHalf<XorSignAbsolute<Number>>, f16, 2>(table, name + ".ftz.xorsign.abs", ".f16");
+  add_both<FtzHalf<XorSignAbsolute<Nan>>, f16, 2>(table, name + ".ftz.NaN.xorsign.abs", ".f16");
+}
+
 }  // namespace
 
 void add_half_operations(Table& table) {
@@ -76,6 +87,9 @@ void add_half_operations(Table& table) {
     add_both<Sat<FloatAdd>, f16, 2>(table, name("add") + ".sat", ".f16");
     add_both<Sat<FloatSubtract>, f16, 2>(table, name("sub") + ".sat", ".f16");
     add_both<Sat<FloatMultiply>, f16, 2>(table, name("mul") + ".sat", ".f16");
+    add_both<FtzHalf<Sat<FloatAdd>>, f16, 2>(table, name("add") + ".ftz.sat", ".f16");
+    add_both<FtzHalf<Sat<FloatSubtract>>, f16, 2>(table, name("sub") + ".ftz.sat", ".f16");
+    add_both<FtzHalf<Sat<FloatMultiply>>, f16, 2>(table, name("mul") + ".ftz.sat", ".f16");
     add_both<FloatAdd, bf16, 2>(table, name("add"), ".bf16");
     add_both<FloatSubtract, bf16, 2>(table, name("sub"), ".bf16");
     add_both<FloatMultiply, bf16, 2>(table, name("mul"), ".bf16");
@@ -83,14 +97,16 @@ void add_half_operations(Table& table) {
   add_f16<Fused, 3>(table, "fma.rn");
   add_both<Sat<Fused>, f16, 3>(table, "fma.rn.sat", ".f16");
   add_both<ReluOf<Fused>, f16, 3>(table, "fma.rn.relu", ".f16");
+  add_both<FtzHalf<Sat<Fused>>, f16, 3>(table, "fma.rn.ftz.sat", ".f16");
+  add_both<FtzHalf<ReluOf<Fused>>, f16, 3>(table, "fma.rn.ftz.relu", ".f16");
   add_both<Fused, bf16, 3>(table, "fma.rn", ".bf16");
   add_both<ReluOf<Fused>, bf16, 3>(table, "fma.rn.relu", ".bf16");
   add_f16<FloatNegate, 1>(table, "neg");
   add_f16<FloatAbsolute, 1>(table, "abs");
   add_both<FloatNegate, bf16, 1>(table, "neg", ".bf16");
   add_both<FloatAbsolute, bf16, 1>(table, "abs", ".bf16");
-  add_extremes<false, f16>(table, "min", ".f16");
-  add_extremes<true, f16>(table, "max", ".f16");
+  add_f16_extremes<false>(table, "min");
+  add_f16_extremes<true>(table, "max");
   add_extremes<false, bf16>(table, "min", ".bf16");
   add_extremes<true, bf16>(table, "max", ".bf16");
   add_both<Exponential2, f16, 1>(table, "ex2.approx", ".f16");

@@ -157,6 +157,24 @@ struct MadHighSaturated {
     return Saturate::clamp(int64_t{MultiplyHigh()(a, b)} + c);
   }
 };
+struct Mad24HighSaturated {
+  int32_t operator()(int32_t a, int32_t b, int32_t c) const {
+    return Saturate::clamp(int64_t{Multiply24High()(a, b)} + c);
+  }
+};
+// Of four bytes each: the absolute differences, or c and their sum.
+template <class Byte, bool Sum>
+struct AbsoluteDifferences {
+  uint32_t operator()(uint32_t a, uint32_t b, uint32_t c) const {
+    uint32_t all = Sum ? c : 0;
+    for (int shift = 0; shift < 32; shift += 8) {
+      const int difference = static_cast<Byte>(a >> shift) - static_cast<Byte>(b >> shift);
+      const uint32_t absolute = static_cast<uint32_t>(difference < 0 ? -difference : difference);
+      all += Sum ? absolute : absolute << shift;
+    }
+    return all;
+  }
+};
 template <class Op>
 struct InPairs {
   template <class H>
@@ -315,6 +333,22 @@ void add_integer_operations(Table& table) {
   add_lanewise<Multiply24Low, int32_t, int32_t, int32_t>(table, "mul24.lo.s32");
   add_lanewise<Multiply24High, uint32_t, uint32_t, uint32_t>(table, "mul24.hi.u32");
   add_lanewise<Multiply24High, int32_t, int32_t, int32_t>(table, "mul24.hi.s32");
+  add_lanewise<ThenAdd<Multiply24High>, uint32_t, uint32_t, uint32_t, uint32_t>(table, "mad24.hi.u32");
+  add_lanewise<ThenAdd<Multiply24High>, int32_t, int32_t, int32_t, int32_t>(table, "mad24.hi.s32");
+  add_lanewise<Mad24HighSaturated, int32_t, int32_t, int32_t, int32_t>(table, "mad24.hi.sat.s32");
+  add_lanewise<InPairs<Relu<Minimum>>, Pair<int16_t>, Pair<int16_t>, Pair<int16_t>>(table, "min.relu.s16x2");
+  add_lanewise<InPairs<Relu<Maximum>>, Pair<int16_t>, Pair<int16_t>, Pair<int16_t>>(table, "max.relu.s16x2");
+  for (const char* result : {".u32", ".s32"}) {
+    const std::string name = "vabsdiff4" + std::string(result);
+    add_lanewise<AbsoluteDifferences<uint8_t, false>, uint32_t, uint32_t, uint32_t, uint32_t>(
+        table, name + ".u32.u32");
+    add_lanewise<AbsoluteDifferences<int8_t, false>, uint32_t, uint32_t, uint32_t, uint32_t>(
+        table, name + ".s32.s32");
+    add_lanewise<AbsoluteDifferences<uint8_t, true>, uint32_t, uint32_t, uint32_t, uint32_t>(
+        table, name + ".u32.u32.add");
+    add_lanewise<AbsoluteDifferences<int8_t, true>, uint32_t, uint32_t, uint32_t, uint32_t>(
+        table, name + ".s32.s32.add");
+  }
   add_lanewise<ThenAdd<Multiply24Low>, uint32_t, uint32_t, uint32_t, uint32_t>(table, "mad24.lo.u32");
   add_lanewise<ThenAdd<Multiply24Low>, int32_t, int32_t, int32_t, int32_t>(table, "mad24.lo.s32");
   add_dots<uint8_t, uint8_t>(table, ".u32.u32");

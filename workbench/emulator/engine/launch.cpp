@@ -1,5 +1,7 @@
 // A launch: the program made ready to run, blocks given out to host threads, and one result.
 #include <algorithm>
+#include <chrono>
+#include <condition_variable>
 #include <deque>
 #include <mutex>
 #include <thread>
@@ -104,8 +106,14 @@ class Order {
 
 // ---- host threads
 
+using Clock = std::chrono::steady_clock;
+constexpr auto kPollInterval = std::chrono::milliseconds(50);
+
 struct Shared {  // what the host threads of a launch share
   std::mutex mutex;
+  std::condition_variable ended;
+  int64_t running = 0;  // of the other threads
+  Clock::time_point start = Clock::now();
   Order order;
   int64_t next = 0, count;
   std::atomic<int64_t> stop_at;  // position of the earliest cluster that failed: later ones need not run
@@ -136,9 +144,41 @@ struct Shared {  // what the host threads of a launch share
   }
 };
 
+// Asks whoever launched whether to give up; only the thread that launched may.
+class Poll {
+ public:
+  Poll(const Launch& launch, Shared& shared, bool may_ask)
+      : asks_(may_ask && launch.interrupted),
+        launch_(launch),
+        shared_(shared),
+        next_(shared.start + kPollInterval) {}
+  void operator()() {
+    if (!asks_ || Clock::now() < next_) return;
+    next_ = Clock::now() + kPollInterval;
+    if (!launch_.interrupted()) return;
+    asks_ = false;
+    std::lock_guard<std::mutex> lock(shared_.mutex);
+    shared_.result->interrupted = true;
+    shared_.stop_at = -1;
+  }
+
+ private:
+  bool asks_;
+  const Launch& launch_;
+  Shared& shared_;
+  Clock::time_point next_;
+};
+
+// A launch has so many seconds; past them, the cluster that is running is what hangs.
+void check_seconds(const Launch& launch, const Shared& shared, const Cluster& cluster) {
+  const std::chrono::duration<double> passed = Clock::now() - shared.start;
+  if (launch.seconds > 0 && passed.count() > launch.seconds)
+    throw cluster.hung(static_cast<int64_t>(launch.seconds * 1000), true);
+}
+
 // One host thread: runs its clusters in turn, and only starts another one when all of them need longer than a
 // slice.
-void work(Machine& machine, Shared& shared, size_t resident) {
+void work(Machine& machine, Shared& shared, size_t resident, Poll& poll) {
   std::deque<std::unique_ptr<Cluster>> running;
   std::vector<std::unique_ptr<Cluster>> idle;
   std::vector<std::unique_ptr<Cluster>> failed;
@@ -164,9 +204,11 @@ void work(Machine& machine, Shared& shared, size_t resident) {
     bool ended = true;
     try {
       if (cluster->order <= shared.stop_at) ended = cluster->run(kBlockSlice);
+      if (!ended) check_seconds(*machine.launch, shared, *cluster);
     } catch (const Fault& fault) {
       shared.failed(cluster->order, fault, *cluster);
     }
+    poll();
     if (!ended) {
       running.push_back(std::move(cluster));
       continue;
@@ -222,6 +264,9 @@ void reset(Block& block, const uint32_t* cluster_position, const uint32_t* withi
              int64_t{launch.grid[0]} * (block.position[1] + int64_t{launch.grid[1]} * block.position[2]);
   std::fill(block.shared.begin(), block.shared.end(), kGarbage);
   std::fill(block.shared_initialised.begin(), block.shared_initialised.end(), uint8_t{0});
+  std::fill(block.shared.end() - launch.reserved_bytes, block.shared.end(), uint8_t{0});
+  std::fill(block.shared_initialised.end() - launch.reserved_bytes, block.shared_initialised.end(),
+            uint8_t{1});
   std::fill(block.in_flight.begin(), block.in_flight.end(), 0);
   std::fill(block.local_storage.begin(), block.local_storage.end(), kGarbage);
   std::fill(block.local_initialised.begin(), block.local_initialised.end(), uint8_t{0});
@@ -289,6 +334,7 @@ void reset(Block& block, const uint32_t* cluster_position, const uint32_t* withi
 
 void run_launch(const Program& program, const Launch& launch, Result& result) {
   Machine machine;
+  machine.result = &result;
   machine.program = &program;
   machine.launch = &launch;
   machine.threads_per_block = launch.block[0] * launch.block[1] * launch.block[2];
@@ -315,8 +361,24 @@ void run_launch(const Program& program, const Launch& launch, Result& result) {
   start_races(machine);
   if (machine.races) machine.races->locked = threads > 1;
   std::vector<std::thread> others;
-  for (int64_t k = 1; k < threads; ++k) others.emplace_back([&, k] { work(machine, shared, share(k)); });
-  work(machine, shared, share(0));
+  Poll poll(launch, shared, true);
+  shared.running = threads - 1;
+  for (int64_t k = 1; k < threads; ++k)
+    others.emplace_back([&, k] {
+      Poll nobody(launch, shared, false);
+      work(machine, shared, share(k), nobody);
+      std::lock_guard<std::mutex> lock(shared.mutex);
+      --shared.running;
+      shared.ended.notify_one();
+    });
+  work(machine, shared, share(0), poll);
+  const auto all_ended = [&] { return shared.running == 0; };
+  for (std::unique_lock<std::mutex> lock(shared.mutex);
+       !shared.ended.wait_for(lock, kPollInterval, all_ended);) {
+    lock.unlock();
+    poll();
+    lock.lock();
+  }
   for (std::thread& thread : others) thread.join();
 }
 

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <deque>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <vector>
 
@@ -110,6 +111,7 @@ void add_bulk_operations(Table&);
 void add_remote_operations(Table&);
 void add_control_operations(Table&);
 void add_warpgroup_operations(Table&);
+void add_print_operations(Table&);
 
 // Through what an instruction reads and writes memory. cp.async goes through the generic proxy, but kernels
 // hand its tiles to wgmma without a proxy fence, and are not blamed for it.
@@ -325,6 +327,7 @@ struct Cluster {
   uint32_t barrier_phase = 0, barrier_arrived = 0;
   Random random{0};
   uint64_t switches = 0, executed = 0;  // over all blocks run here
+  const Warp* last = nullptr;           // that ran
   std::vector<uint64_t> counts;
   std::shared_ptr<ClusterRaces> races;
   std::shared_ptr<ClusterCounters> counters;
@@ -335,6 +338,8 @@ struct Cluster {
   // Runs for about `fuel` warp instructions; true when every block has ended.
   bool run(uint64_t fuel);
   std::vector<Waiting> waiting() const;
+  // That it takes too long, at the place where it is.
+  Fault hung(int64_t limit, bool seconds) const;
 };
 
 struct Code : Prepared {
@@ -351,6 +356,8 @@ struct Code : Prepared {
 };
 
 struct Machine {
+  Result* result = nullptr;
+  std::mutex printing;
   const Program* program = nullptr;
   const Launch* launch = nullptr;
   std::shared_ptr<const Code> prepared;

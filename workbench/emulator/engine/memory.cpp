@@ -544,7 +544,8 @@ void add_memory_operations(Table& table) {
                            "prefetch.param.tensormap", "prefetch.const.tensormap",
                            "prefetch.global.L2::evict_last", "prefetch.global.L2::evict_normal", "prefetch"})
     table.add(name, "a", nothing);
-  for (const char* name : {"applypriority.global.L2::evict_normal", "discard.global.L2", "discard.L2"})
+  for (const char* name : {"applypriority.global.L2::evict_normal", "applypriority.L2::evict_normal",
+                           "discard.global.L2", "discard.L2"})
     table.add(name, "aw", nothing);
 }
 

@@ -98,7 +98,7 @@ Result launch(const Program& program, const std::vector<uint32_t>& grid, const s
               uint32_t registers, uint32_t resident_blocks, uint32_t threads, uint32_t time_slice,
               uint64_t seed, uint64_t budget, uint32_t checks, bool count, uint64_t trace_events,
               const std::vector<int64_t>& trace_blocks, const std::vector<int32_t>& trace_lines,
-              const std::optional<std::string>& isa) {
+              const std::optional<std::string>& isa, double seconds, uint32_t reserved_bytes) {
   Launch launch;
   set_shape(launch.grid, grid, "grid has 1 to 3 dimensions");
   set_shape(launch.block, block, "block has 1 to 3 dimensions");
@@ -120,6 +120,12 @@ Result launch(const Program& program, const std::vector<uint32_t>& grid, const s
   launch.time_slice = std::max(1u, time_slice);
   launch.seed = seed;
   launch.budget = budget;
+  launch.seconds = seconds;
+  launch.reserved_bytes = reserved_bytes;
+  launch.interrupted = [] {  // such as by Ctrl-C
+    nb::gil_scoped_acquire acquire;
+    return PyErr_CheckSignals() != 0;
+  };
   launch.checks = checks;
   launch.count = count;
   launch.trace_events = trace_events;
@@ -141,6 +147,7 @@ Result launch(const Program& program, const std::vector<uint32_t>& grid, const s
     nb::gil_scoped_release release;
     run(program, launch, chosen, result);
   }
+  if (result.interrupted) throw nb::python_error();
   return result;
 }
 
@@ -236,6 +243,15 @@ NB_MODULE(_engine, m) {
       .def_ro("waiting", &Result::waiting)
       .def_ro("instructions", &Result::instructions)
       .def_ro("switches", &Result::switches)
+      .def_ro("prints_dropped", &Result::prints_dropped)
+      .def_prop_ro(
+          "printed",
+          [](const Result& r) {
+            nb::list list;
+            for (const Printed& p : r.printed)
+              list.append(nb::make_tuple(p.format, nb::bytes(p.arguments.data(), p.arguments.size())));
+            return list;
+          })
       .def_prop_ro("counts",
                    [](Result& r) {
                      return nb::ndarray<nb::numpy, uint64_t, nb::ndim<1>>(r.counts.data(), {r.counts.size()},
@@ -262,5 +278,5 @@ NB_MODULE(_engine, m) {
         "local_bytes"_a = 0, "registers"_a = ~uint32_t{0}, "resident_blocks"_a = 1, "threads"_a = 1,
         "time_slice"_a = 2000, "seed"_a = 0, "budget"_a = uint64_t{1} << 63, "checks"_a = 15,
         "count"_a = false, "trace_events"_a = 0, "trace_blocks"_a = std::vector<int64_t>{},
-        "trace_lines"_a = std::vector<int32_t>{}, "isa"_a = nb::none());
+        "trace_lines"_a = std::vector<int32_t>{}, "isa"_a = nb::none(), "seconds"_a = 0.0, "reserved_bytes"_a = 0);
 }

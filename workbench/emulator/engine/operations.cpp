@@ -60,6 +60,7 @@ const std::vector<Operation>& operation_table() {
     add_remote_operations(table);
     add_control_operations(table);
     add_warpgroup_operations(table);
+    add_print_operations(table);
     return table.operations();
   }();
   return operations;

@@ -423,6 +423,18 @@ void Cluster::start(int64_t index) {
   random.state = launch.seed * 0x9e3779b97f4a7c15ull + static_cast<uint64_t>(index);
 }
 
+Fault Cluster::hung(int64_t limit, bool seconds) const {
+  Fault fault;
+  fault.kind = FaultKind::budget;
+  fault.pc = last->pc;
+  fault.block = last->block->id;
+  fault.warp = last->id;
+  fault.lane = last->active ? __builtin_ctz(last->active) : 0;
+  fault.info = limit;
+  fault.detail = seconds;
+  return fault;
+}
+
 bool Cluster::run(uint64_t fuel) {
   const uint64_t budget = machine->launch->budget;
   uint64_t spent = 0;
@@ -451,6 +463,7 @@ bool Cluster::run(uint64_t fuel) {
     Warp& warp = *ready[ready.size() == 1 ? 0 : random.below(static_cast<uint32_t>(ready.size()))];
     ++switches;
     const uint64_t before = warp.block->executed;
+    last = &warp;
     if (trace) trace_resumed(warp);
     if (counters || trace)
       run_warp<true>(warp, counts.data());
@@ -458,16 +471,7 @@ bool Cluster::run(uint64_t fuel) {
       run_warp<false>(warp, counts.data());
     if (trace) trace_stopped(warp);
     spent += warp.block->executed - before + 1;
-    if (warp.block->executed > budget) {
-      Fault fault;
-      fault.kind = FaultKind::budget;
-      fault.pc = warp.pc;
-      fault.block = warp.block->id;
-      fault.warp = warp.id;
-      fault.lane = warp.active ? __builtin_ctz(warp.active) : 0;
-      fault.info = static_cast<int64_t>(budget);
-      throw fault;
-    }
+    if (warp.block->executed > budget) throw hung(static_cast<int64_t>(budget), false);
   }
 }
 

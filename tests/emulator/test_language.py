@@ -1,0 +1,455 @@
+"""What CUDA C++ brings along: printf, special registers, 128-bit values, cooperative groups and the headers of CCCL."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+from cuda.pathfinder import find_nvidia_header_directory
+from emulation import apply, line_of, module
+from hypothesis import given
+from hypothesis import strategies as st
+
+from workbench.emulator import (
+    CompileError,
+    FindingKind,
+    KernelFault,
+    LaunchError,
+    Memory,
+    Program,
+    UnsupportedInstruction,
+    launch,
+    load,
+)
+from workbench.emulator.printing import printed_text
+from workbench.emulator.source import _assembler
+
+RNG = np.random.default_rng(7)
+
+
+def has_cccl() -> bool:
+    try:
+        return bool(find_nvidia_header_directory("cccl"))
+    except Exception:
+        return False
+
+
+@cache
+def loaded(source: str) -> Program:
+    return load(source)
+
+
+needs_cccl = pytest.mark.skipif(not has_cccl(), reason="the headers of nvidia-cuda-cccl are not installed")
+
+
+# ---------------------------------------------------------------------------------------------------------- printing
+
+
+def test_printf_is_formatted_in_the_order_of_execution() -> None:
+    source = r"""
+    __device__ const char* names[2] = {"even", "odd"};
+    extern "C" __global__ void k(double* x, int n) {
+        int i = threadIdx.x;
+        if (i < n) {
+            x[i] = printf(
+                "%d %s|%5.2f|%-4u|%#x|%c|%lld|%*d|%%\n", i, names[i & 1], x[i], 7u, 255, 'a' + i, -1ll << 40, 5, i);
+        }
+        printf("end\n");
+    }
+    """
+    x = np.array([0.5, -1.25, 3.0])
+    report = launch(source, "k", 1, 3, [x, 2])
+    assert report.ok
+    line = "{} {}|{}|7   |0xff|{}|-1099511627776|    {}|%\n"
+    expected = line.format(0, "even", " 0.50", "a", 0) + line.format(1, "odd", "-1.25", "b", 1) + "end\n" * 3
+    assert report.output == expected
+    assert x.tolist() == [8, 8, 3]
+
+
+def test_what_was_printed_before_a_hazard_is_kept() -> None:
+    source = 'extern "C" __global__ void k(int* x) { printf("at %p\\n", (void*)0x10); x[7] = 1; }'
+    report = launch(source, "k", 1, 1, [np.zeros(1, np.int32)])
+    assert not report.ok and report.output == "at 0x10\n"
+
+
+@given(st.text(st.sampled_from("%*.-+ #0123456789hlzLdiouxXeEfgGaAcspnq\0é"), max_size=20), st.binary(max_size=40))
+def test_any_format_gives_text(format_: str, arguments: bytes) -> None:
+    memory = Memory()
+    where = memory.upload(np.frombuffer(format_.encode() + b"\0", np.uint8))
+    assert isinstance(printed_text([(where.address, arguments), (0, b"")], 0, memory), str)
+
+
+def test_formats_are_those_of_c() -> None:
+    def text(format_: str, *values: Any) -> str:
+        memory = Memory()
+        where = memory.upload(np.frombuffer(format_.encode() + b"\0", np.uint8))
+        raw = b""
+        for value in values:
+            data = np.asarray(value).tobytes()
+            raw = raw.ljust(-(-len(raw) // len(data)) * len(data), b"\0") + data
+        return printed_text([(where.address, raw)], 0, memory)
+
+    assert text("%i|%u|%hhd|%hu", np.int32(-1), np.int32(-1), np.int32(255), np.int32(-1)) == "-1|4294967295|-1|65535"
+    assert text("%08.3f|%+e|%g", 3.14159, 1.0, 1e-7) == "0003.142|+1.000000e+00|1e-07"
+    assert text("%-6d|%06d|% d|%o", *[np.int32(42)] * 4) == "42    |000042| 42|52"
+    assert (
+        text("%*d|%-*d|%.*f", np.int32(4), np.int32(7), np.int32(3), np.int32(8), np.int32(1), 2.25) == "   7|8  |2.2"
+    )
+    assert text("%s", np.uint64(0)) == "(null)"
+    assert printed_text([], 3, Memory()) == "[3 more calls of printf are not shown]\n"
+
+
+# ------------------------------------------------------------------------------------------------------------- limits
+
+ENDLESS = """
+extern "C" __global__ void k(volatile int* x) {
+    while (x[0] == 0) {}  // here
+}
+"""
+
+
+def test_a_launch_that_takes_too_long_is_ended_where_it_is() -> None:
+    started = time.monotonic()
+    (finding,) = launch(
+        ENDLESS, "k", 2, 64, [np.zeros(1, np.int32)], max_seconds=0.2, max_warp_instructions=10**12
+    ).findings
+    assert time.monotonic() - started < 10
+    assert finding.kind is FindingKind.LIVELOCK and "0.2 seconds" in finding.message
+    assert finding.location is not None and finding.location.line == line_of(ENDLESS, "// here")
+
+
+def test_the_limit_in_seconds_is_a_positive_number() -> None:
+    for wrong in (0, -1, float("nan"), float("inf"), "8", [1]):
+        with pytest.raises(LaunchError, match="seconds"):
+            launch(ENDLESS, "k", 1, 1, [np.zeros(1, np.int32)], max_seconds=wrong)  # type: ignore[arg-type]
+
+
+def test_ctrl_c_ends_a_launch() -> None:
+    program = load(ENDLESS)
+    timer = threading.Timer(0.3, signal.raise_signal, [signal.SIGINT])
+    timer.start()
+    started = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        launch(program, "k", 1, 32, [np.zeros(1, np.int32)], max_seconds=20, max_warp_instructions=10**12)
+    assert time.monotonic() - started < 10
+
+
+# -------------------------------------------------------------------------------------------------------- instructions
+
+
+def test_fields_of_bits() -> None:
+    a = RNG.integers(0, 2**32, 400, dtype=np.uint32)
+    b = RNG.integers(0, 40, 400, dtype=np.uint32)
+    c = RNG.integers(0, 40, 400, dtype=np.uint32)
+    for mode in ("clamp", "wrap"):
+        bits = np.minimum(b, 32) if mode == "clamp" else b % 32
+        kept = [int(x) & ((1 << int(n)) - 1) for x, n in zip(a, bits, strict=True)]
+        signed = [
+            (x - (1 << int(n)) if n and x >> (int(n) - 1) else x) % 2**32 for x, n in zip(kept, bits, strict=True)
+        ]
+        both = [("b32", a), ("b32", b)]
+        assert apply(f"szext.{mode}.u32 %x, %a, %b;", both, "b32").tolist() == kept
+        assert apply(f"szext.{mode}.s32 %x, %a, %b; mov.b32 %a, %x;", both, "b32").tolist() == signed
+        first = np.minimum(c, 32) if mode == "clamp" else c % 32
+        mask = [(((1 << int(n)) - 1) << int(f)) % 2**32 for f, n in zip(first, bits, strict=True)]
+        body = f"bmsk.{mode}.b32 %a, %a, %b; mov.b32 %x, %a;"
+        assert apply(body, [("b32", c), ("b32", b)], "b32").tolist() == mask
+
+
+def test_comparisons_that_give_a_half() -> None:
+    a = RNG.standard_normal(200).astype(np.float16)
+    b = np.where(RNG.random(200) < 0.5, a, RNG.standard_normal(200).astype(np.float16))
+    a[::17] = np.nan
+    operands = [("b16", a.view(np.uint16)), ("b16", b.view(np.uint16))]
+    one = apply("set.eq.f16.f16 %x, %a, %b;", operands, "b16")
+    assert np.array_equal(one.view(np.float16), (a == b).astype(np.float16))
+    assert np.array_equal(apply("set.ltu.u16.f16 %a, %a, %b; mov.b16 %x, %a;", operands, "u16") == 0xFFFF, ~(a >= b))
+    tiny = np.full(200, np.float16(6e-8))
+    flushed = [("b16", tiny.view(np.uint16)), ("b16", np.zeros(200, np.uint16))]
+    assert not apply("{.reg .pred z; setp.gt.ftz.f16 z, %a, %b; selp.b32 %x, 1, 0, z;}", flushed, "b32").any()
+    assert apply("{.reg .pred z; setp.gt.f16 z, %a, %b; selp.b32 %x, 1, 0, z;}", flushed, "b32").all()
+
+
+def test_modifiers_of_halves_together() -> None:
+    a, b, c = (RNG.standard_normal(300).astype(np.float16) * 2 for _ in range(3))
+    a[:20] = np.float16(6e-8)
+    operands = [("b16", x.view(np.uint16)) for x in (a, b, c)]
+    small = np.finfo(np.float16).tiny
+
+    def flush(x: np.ndarray) -> np.ndarray:
+        return np.where(np.abs(x) < small, np.copysign(np.zeros_like(x), x), x)
+
+    exact = flush(a).astype(np.float64) * flush(b) + flush(c)
+    fused = flush(exact.astype(np.float16))
+    relu = apply("fma.rn.ftz.relu.f16 %x, %a, %b, %c;", operands, "b16").view(np.float16)
+    assert np.array_equal(relu, np.maximum(fused, np.float16(0)))
+    sat = apply("fma.rn.ftz.sat.f16 %a, %a, %b, %c; mov.b16 %x, %a;", operands, "b16").view(np.float16)
+    assert np.array_equal(sat, np.clip(fused, np.float16(0), np.float16(1)))
+    assert np.array_equal(
+        apply("min.ftz.f16 %x, %a, %b;", operands, "b16").view(np.float16), flush(np.minimum(flush(a), flush(b)))
+    )
+
+
+def test_values_of_128_bits() -> None:
+    low, high = (RNG.integers(0, 2**64, 64, dtype=np.uint64) for _ in range(2))
+    memory = np.zeros((64, 2), np.uint64)
+    memory[::2] = np.stack([low, high], axis=1)[::2]
+    kept = memory.copy()
+    source = r"""
+    extern "C" __global__ void k(unsigned long long* x, const unsigned long long* low, const unsigned long long* high) {
+        int i = threadIdx.x;
+        unsigned long long a, b;
+        asm volatile(
+            "{.reg .b128 own, other, old; mov.b128 own, {%3, %4}; mov.b128 other, {%4, %3};\n"
+            "atom.relaxed.gpu.global.cas.b128 old, [%2], own, other; atom.global.exch.b128 other, [%2+1024], old;\n"
+            "mov.b128 own, other; mov.b128 {%0, %1}, own; st.relaxed.gpu.global.b128 [%2+2048], own;}"
+            : "=l"(a), "=l"(b) : "l"(x + 2 * i), "l"(low[i]), "l"(high[i]) : "memory");
+        x[2 * i + 384] = a, x[2 * i + 385] = b;
+    }
+    """
+    x = np.concatenate([memory, memory + 1, memory * 0, memory * 0]).reshape(-1)
+    assert launch(source, "k", 1, 64, [x, low, high]).ok
+    swapped, old, stored, read = x.reshape(4, 64, 2)
+    assert np.array_equal(swapped[::2], np.stack([high, low], axis=1)[::2]) and not swapped[1::2].any()
+    assert np.array_equal(old, kept) and np.array_equal(stored, kept + 1) and np.array_equal(read, kept + 1)
+
+
+def test_vectors_are_reduced_in_global_memory() -> None:
+    source = r"""
+    extern "C" __global__ void k(unsigned* pairs, float* x, const unsigned* with) {
+        unsigned a = with[threadIdx.x], b = with[threadIdx.x + 32];
+        asm volatile("red.global.add.noftz.v2.f16x2 [%0], {%1, %2};" :: "l"(pairs), "r"(a), "r"(b));
+        asm volatile("red.global.v2.f16x2.max.noftz [%0], {%1, %2};" :: "l"(pairs + 2), "r"(a), "r"(b));
+        asm volatile("red.global.v2.f32.add [%0], {%1, %1};" :: "l"(x), "f"(1.0f));
+    }
+    """
+    given_ = RNG.integers(-8, 8, (2, 32, 2)).astype(np.float16)
+    pairs, x = np.zeros(4, np.uint32), np.zeros(2, np.float32)
+    assert launch(source, "k", 1, 32, [pairs, x, given_.view(np.uint32).reshape(-1)]).ok
+    halves = pairs.view(np.float16).reshape(2, 2, 2)
+    assert np.array_equal(halves[0], given_.sum(axis=1)) and np.array_equal(halves[1], given_.max(axis=1).clip(0))
+    assert x.tolist() == [32, 32]
+
+
+def test_differences_of_bytes_and_what_else_simd_intrinsics_need() -> None:
+    a, b, c = (RNG.integers(0, 2**32, 200, dtype=np.uint32) for _ in range(3))
+    operands = [("b32", a), ("b32", b), ("b32", c)]
+    for kind, byte in (("u32", np.uint8), ("s32", np.int8)):
+        differences = np.abs(a.view(byte).astype(np.int32) - b.view(byte)).astype(np.uint8).reshape(-1, 4)
+        each = apply(f"vabsdiff4.u32.{kind}.{kind} %a, %a, %b, %c; mov.b32 %x, %a;", operands, "b32")
+        assert np.array_equal(each.view(np.uint8).reshape(-1, 4), differences)
+        total = apply(f"vabsdiff4.u32.{kind}.{kind}.add %x, %a, %b, %c;", operands, "b32")
+        assert np.array_equal(total, (c + differences.sum(axis=1)).astype(np.uint32))
+    low = apply("min.relu.s16x2 %x, %a, %b;", operands, "b32").view(np.int16)
+    assert np.array_equal(low, np.minimum(a.view(np.int16), b.view(np.int16)).clip(0))
+    signed = [((x.astype(np.int64) & 0xFFFFFF) ^ 0x800000) - 0x800000 for x in (a, b)]
+    high = (signed[0] * signed[1] >> 16).astype(np.uint64).astype(np.uint32).view(np.int32).astype(np.int64)
+    added = high + c.view(np.int32)
+    assert np.array_equal(apply("mad24.hi.s32 %x, %a, %b, %c;", operands, "s32"), added.astype(np.int32))
+    sat = apply("mad24.hi.sat.s32 %a, %a, %b, %c; mov.b32 %x, %a;", operands, "s32")
+    assert np.array_equal(sat, added.clip(-(2**31), 2**31 - 1))
+    large = np.array([1e6, -7e4, 1.5, np.inf, -np.inf], np.float32)
+    halves = apply("cvt.rn.satfinite.f16.f32 %x, %a;", [("f32", large)], "b16").view(np.float16)
+    assert halves.tolist() == [65504, -65504, 1.5, 65504, -65504]
+    relu = apply("cvt.rn.relu.satfinite.f16.f32 %x, %a;", [("f32", large)], "b16").view(np.float16)
+    assert relu.tolist() == [65504, 0, 1.5, 65504, 0]
+
+
+@pytest.mark.parametrize("name", ["%envreg3", "%pm0", "%reserved_smem_offset_7"])
+def test_a_special_register_that_is_not_known_is_refused_before_anything_runs(name: str) -> None:
+    with pytest.raises(UnsupportedInstruction, match=f"special register {name}"):
+        load(module(f"mov.u32 %r, {name}; ret;", "", ".reg .b32 %r;"))
+
+
+# ------------------------------------------------------------------------------------------------------- the assembler
+
+NOT_FOR_HOPPER = "cvt.rna.relu.tf32.f32"  # which the emulator carries out, and ptxas refuses
+
+
+def test_what_ptxas_refuses_is_refused() -> None:
+    statement = f'asm volatile("{NOT_FOR_HOPPER} %0, 0f3F800000;" : "=r"(x[0]));'
+    source = f'extern "C" __global__ void k(int* x) {{ {statement} }}'
+    with pytest.raises(CompileError, match=r"relu"):
+        load(source)
+    text = module(f"{NOT_FOR_HOPPER} %r, 0f3F800000; ret;", "", ".reg .b32 %r;")
+    if _assembler() is None:
+        pytest.skip("ptxas is not installed")
+    for _ in range(2):
+        with pytest.raises(CompileError, match=r"kernel\.ptx:\d+: ptxas refuses it: .*relu"):
+            load(text)
+    load(text.replace(".relu", ""))
+
+
+# --------------------------------------------------------------------------------------------------------- the headers
+
+GROUPS = r"""
+#include <cooperative_groups.h>
+#include <cooperative_groups/reduce.h>
+#include <cooperative_groups/scan.h>
+namespace cg = cooperative_groups;
+"""
+
+TILES = (
+    GROUPS
+    + r"""
+extern "C" __global__ void k(const int* x, int* sums, int* scans, int* odd, int* wide) {
+    __shared__ cg::block_tile_memory<128> scratch;
+    auto block = cg::this_thread_block(scratch);
+    auto tile = cg::tiled_partition<8>(block);
+    int i = block.thread_rank();
+    sums[i] = cg::reduce(tile, x[i], cg::plus<int>());
+    scans[i] = cg::exclusive_scan(tile, x[i], cg::plus<int>());
+    odd[i] = -1;
+    if (x[i] & 1) {
+        auto active = cg::coalesced_threads();
+        odd[i] = active.shfl(i, 0) * 100 + active.size();
+    }
+    auto labelled = cg::labeled_partition(cg::tiled_partition<32>(block), x[i] % 3);
+    odd[i] += 10000 * cg::reduce(labelled, 1, cg::plus<int>());
+    auto half = cg::tiled_partition<64>(block);
+    wide[i] = cg::reduce(half, x[i], cg::greater<int>());
+    half.sync();
+    block.sync();
+}
+"""
+)
+
+
+@needs_cccl
+@pytest.mark.parametrize("seed", range(3))
+def test_tiles_and_coalesced_threads(seed: int) -> None:
+    x = RNG.integers(0, 1000, 128).astype(np.int32)
+    sums, scans, odd, wide = (np.zeros(128, np.int32) for _ in range(4))
+    report = launch(loaded(TILES), "k", 1, 128, [x, sums, scans, odd, wide], seed=seed)
+    assert report.ok, str(report)
+    tiles = x.reshape(16, 8)
+    assert np.array_equal(sums.reshape(16, 8), np.repeat(tiles.sum(axis=1)[:, None], 8, axis=1))
+    assert np.array_equal(scans.reshape(16, 8), np.cumsum(tiles, axis=1) - tiles)
+    for i in range(128):
+        warp = range(i // 32 * 32, i // 32 * 32 + 32)
+        odds = [j for j in warp if x[j] & 1]
+        expected = odds[0] * 100 + len(odds) if x[i] & 1 else -1
+        assert odd[i] == expected + 10000 * sum(x[j] % 3 == x[i] % 3 for j in warp)
+    assert np.array_equal(wide.reshape(2, 64), np.repeat(x.reshape(2, 64).max(axis=1)[:, None], 64, axis=1))
+
+
+GRID = r"""
+#include <cooperative_groups.h>
+extern "C" __global__ void k(const int* x, int* partial, int* out, bool waits) {
+    auto grid = cooperative_groups::this_grid();
+    partial[grid.thread_rank()] = x[grid.thread_rank()] + 1;
+    if (waits) grid.sync();
+    out[grid.thread_rank()] = partial[grid.num_threads() - 1 - grid.thread_rank()];
+}
+"""
+
+
+@needs_cccl
+def test_a_barrier_of_the_whole_grid() -> None:
+    program = loaded(GRID)
+    x, partial, out = np.arange(6 * 64, dtype=np.int32), np.zeros(6 * 64, np.int32), np.zeros(6 * 64, np.int32)
+    for seed in range(3):
+        report = launch(program, "k", 6, 64, [x, partial, out, 1], seed=seed)
+        assert report.ok, str(report)
+        assert np.array_equal(out, (x + 1)[::-1])
+        (finding,) = launch(program, "k", 6, 64, [x, partial, out, 0], seed=seed).findings
+        assert finding.kind is FindingKind.RACE and finding.array == "a1"
+    with pytest.raises(LaunchError, match=r"whole grid.* holds 264 .*not 265"):
+        launch(program, "k", 265, 1024, [np.zeros(1, np.int32)] * 3 + [1])
+
+
+CLUSTER = r"""
+#include <cooperative_groups.h>
+namespace cg = cooperative_groups;
+extern "C" __global__ void __cluster_dims__(2, 1, 1) k(const float* x, float* y) {
+    __shared__ float own[32];
+    auto cluster = cg::this_cluster();
+    int i = blockIdx.x * 32 + threadIdx.x;
+    own[threadIdx.x] = x[i];
+    cluster.sync();
+    y[i] = cluster.map_shared_rank(own, cluster.block_rank() ^ 1)[threadIdx.x] * cluster.num_blocks();
+    cluster.sync();
+}
+"""
+
+BARRIER = r"""
+#include <cooperative_groups.h>
+#include <cuda/barrier>
+#include <cuda/atomic>
+extern "C" __global__ void k(const float* x, float* y) {
+    __shared__ alignas(16) float tile[64];
+    __shared__ cuda::barrier<cuda::thread_scope_block> barrier;
+    __shared__ int count;
+    auto block = cooperative_groups::this_thread_block();
+    if (threadIdx.x == 0) init(&barrier, blockDim.x), count = 0;
+    block.sync();
+    cuda::memcpy_async(block, tile, x, cuda::aligned_size_t<16>(sizeof(tile)), barrier);
+    barrier.arrive_and_wait();
+    cuda::atomic_ref<int, cuda::thread_scope_block>(count).fetch_add(1, cuda::memory_order_relaxed);
+    auto token = barrier.arrive();
+    barrier.wait(std::move(token));
+    y[threadIdx.x] = 2 * tile[threadIdx.x ^ 32] + count - 64;
+}
+"""
+
+PIPELINE = r"""
+#include <cooperative_groups.h>
+#include <cuda/pipeline>
+extern "C" __global__ void k(const float* x, float* y) {
+    __shared__ float tile[2][16];
+    __shared__ cuda::pipeline_shared_state<cuda::thread_scope_block, 2> state;
+    auto block = cooperative_groups::this_thread_block();
+    auto pipe = cuda::make_pipeline(block, &state);
+    for (int i = 0; i < 5; ++i) {
+        if (i < 4) {
+            pipe.producer_acquire();
+            cuda::memcpy_async(block, tile[i & 1], x + 16 * i, sizeof(tile[0]), pipe);
+            pipe.producer_commit();
+        }
+        if (i == 0) continue;
+        pipe.consumer_wait();
+        if (threadIdx.x < 16) {
+            int j = 16 * (i - 1) + threadIdx.x;
+            y[(j + 32) % 64] = 2 * tile[i - 1 & 1][threadIdx.x];
+        }
+        pipe.consumer_release();
+    }
+}
+"""
+
+HALVES = r"""
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+#include <cuda_fp8.h>
+extern "C" __global__ void k(const float* x, float* y) {
+    int i = threadIdx.x;
+    __half2 h = __floats2half2_rn(x[i ^ 32], 1.0f);
+    __nv_bfloat16 b = __float2bfloat16(x[i ^ 32]);
+    __nv_fp8_e4m3 f(x[i ^ 32]);
+    h = __hmax2_nan(__hadd2(h, h), h);
+    y[i] = (__low2float(h) + 2 * __bfloat162float(b) + 2 * float(f)) / 3 + float(__hequ(h.x, h.x)) - 1;
+}
+"""
+
+
+HEADERS = {"cluster": CLUSTER, "barrier": BARRIER, "pipeline": PIPELINE, "halves": HALVES}
+
+
+@needs_cccl
+@pytest.mark.parametrize("which", HEADERS)
+def test_the_headers_of_cuda_compile_and_run(which: str) -> None:
+    program = loaded(HEADERS[which])
+    x, y = (np.arange(64) % 16).astype(np.float32), np.zeros(64, np.float32)
+    blocks = 2 if which == "cluster" else 1
+    for seed in range(2):
+        try:
+            report = launch(program, "k", blocks, 64 // blocks, [x, y], seed=seed, raise_on_hazard=True)
+        except KernelFault as fault:
+            raise AssertionError(str(fault)) from None
+        assert report.ok
+        assert np.array_equal(y, 2 * np.roll(x, 32))
