@@ -93,7 +93,8 @@ class TensorMap:
     @property
     def box_bytes(self) -> int:
         """Bytes that one copy of a whole box writes, and that a barrier must expect."""
-        return self.element_bytes * prod(-(-b // s) for b, s in zip(self.box, self.element_strides, strict=True))
+        steps = (1, *self.element_strides[1:])  # the driver ignores the first
+        return self.element_bytes * prod(-(-b // s) for b, s in zip(self.box, steps, strict=True))
 
     @property
     def extent(self) -> int:
