@@ -35,6 +35,15 @@ class Case:
     near: dict[int, tuple[Array, float]] = field(default_factory=dict)
 
 
+def unequal(found: Array, expected: Array) -> Array:
+    """Where arrays differ in a bit, a NaN being as good as another."""
+    raw = [np.ascontiguousarray(a).view(f"u{a.itemsize}") for a in (found, expected)]
+    wrong = np.asarray(raw[0] != raw[1])
+    if found.dtype.kind == "f":
+        wrong &= ~(np.isnan(found) & np.isnan(expected))
+    return wrong
+
+
 def _module(body: str, parameters: str, registers: str, **more: Any) -> str:
     return module(body, parameters, registers, **more).replace(".version 8.5", ".version 8.7")
 
@@ -43,7 +52,13 @@ def _module(body: str, parameters: str, registers: str, **more: Any) -> str:
 
 
 def lanes(
-    body: str, inputs: list[tuple[str, Array]], outputs: list[tuple[str, Array]], *, registers: str = ""
+    body: str,
+    inputs: list[tuple[str, Array]],
+    outputs: list[tuple[str, Array]],
+    *,
+    registers: str = "",
+    block: int = 256,
+    directives: str = "",
 ) -> tuple[Kernel, list[Array | None]]:
     """A kernel of warps: %a, %b, ... are loaded, the body runs, %x, %y, ... are stored. Types are b32, b64 and pred."""
     count = len(inputs[0][1])
@@ -69,8 +84,9 @@ def lanes(
         ".reg .b32 %i; .reg .b32 %byte; .reg .b32 %thread; .reg .b32 %lane; .reg .b64 %from; .reg .b64 %o;"
         + " ".join(declared)
         + registers,
+        directives=directives,
     )
-    block = min(count, 256)
+    block = min(count, block)
     arguments = [array for _, array in inputs] + [np.zeros_like(array) for _, array in outputs]
     expected: list[Array | None] = [None] * len(inputs) + [array for _, array in outputs]
     return Kernel(text, count // block, block, arguments), expected
@@ -233,8 +249,6 @@ def barriers(size: int, rng: np.random.Generator) -> Iterator[Case]:
     given = rng.random((blocks, threads)) < rng.choice([0, 0.01, 0.5, 0.99, 1], blocks)[:, None]
     total, some = given.sum(1), given.any(1)
     for name, aligned in itertools.product(("bar", "bar.cta", "barrier", "barrier.cta"), ("", ".aligned")):
-        if aligned and name.startswith("bar") and not name.startswith("barrier"):
-            continue  # PTX has no such spelling
         body = f"""
         {name}.red.popc{aligned}.u32 %x, 1, %a; {name}.red.and{aligned}.pred %y, 2, !%a;
         {name}.red.or{aligned}.pred %z, 3, 256, %a;
@@ -594,7 +608,7 @@ def warpgroup_products(size: int, rng: np.random.Generator) -> Iterator[Case]:
     turn = 0
     for (d, a, b), registers in itertools.product(WGMMA, (False, True)):
         for part in (widths[::4], widths[1::4], widths[2::4], widths[3::4]):
-            swizzle = (128, 64, 32, 0)[turn % 4]
+            swizzle = (128, 64, 32, 0)[(turn + turn // 4) % 4]
             whole = turn % 8 >= 4
             yield _warpgroup_case(d, a, b, part, swizzle, registers, False, False, (1, 1), True, whole, rng)
             turn += 1
@@ -624,8 +638,6 @@ def _warpgroup_case(
     depth, columns = 32 // np.dtype(DTYPES[a]).itemsize, max(widths)
     if right_transposed:
         columns = max(columns, swizzle // 2)
-    if swizzle == 0 and not right_transposed:
-        widths = widths[-1:]  # this layout is of one width
     left, right = matrix_of(a, (64, depth), rng, whole), matrix_of(b, (columns, depth), rng, whole)
     a_image, a_descriptor = _image(left, swizzle, left_transposed)
     b_image, b_descriptor = _image(right, swizzle, right_transposed)
@@ -765,6 +777,7 @@ def _tensor_text(rank: int, nbytes: int, opcode: str, load: bool) -> str:
         @!%first bra GO;
         prefetch.param.tensormap [map]; prefetch.tensormap [%m];
         cp.async.bulk.prefetch.tensor.{rank}d.L2.global.tile [%m, {{{coordinates}}}];
+        cp.async.bulk.prefetch.tensor.{rank}d.L2.global [%m, {{{coordinates}}}];
         mbarrier.arrive.expect_tx.shared::cta.b64 _, [bar], {nbytes};
         mov.b16 %rank, 1;
         {opcode} [tile], [%m, {{{coordinates}}}], [bar]{multicast};
@@ -814,25 +827,28 @@ def _random_tensor(dtype: Any, shape: tuple[int, ...], rng: np.random.Generator)
 
 def boxes(size: int, rng: np.random.Generator) -> Iterator[Case]:
     """Tensor copies of boxes partly outside, in all ranks and swizzles, to shared memory and back."""
-    spelled = itertools.cycle(
+    spelled = [
         f"cp.async.bulk.tensor.{{}}d.shared::{space}.global{tile}.mbarrier::complete_tx::bytes{multicast}"
         for tile in (".tile", "")
         for space, multicast in (("cluster", ""), ("cluster", ".multicast::cluster"), ("cta", ""))
-    )
-    for number, (kind, shape, box, swizzle) in enumerate(BOXES):
+    ]
+    for kind, shape, box, swizzle in BOXES:
         rank, dtype = len(shape), _dtype(kind)
-        for corner in _corners(shape, size, rng):
+        corners = _corners(shape, size, rng)
+        for opcode, corner in itertools.islice(
+            zip(itertools.cycle(spelled), itertools.cycle(corners), strict=False), max(len(spelled), len(corners))
+        ):
+            opcode = opcode.format(rank)
             array, tile = _random_tensor(dtype, shape, rng), np.zeros(box[::-1], dtype)
             for place, position in _inside(box, corner, shape):
                 tile[place] = array[position]
             image = swizzled(tile.view(np.uint8).ravel(), swizzle)
-            opcode = next(spelled).format(rank)
             text = _tensor_text(rank, tile.nbytes, opcode, load=True)
             tensor = (kind, shape, array.strides[:-1][::-1], box, swizzle)
             name = f"load {opcode} {kind} {shape} {box} at {corner}, swizzle {swizzle}"
             yield _box_case(name, opcode, text, tensor, corner, (np.zeros_like(image), image), (array, array))
-        opcode = f"cp.async.bulk.tensor.{rank}d.global.shared::cta{'.tile' if number % 2 else ''}.bulk_group"
-        for corner in _corners(shape, size, rng):
+        for number, corner in enumerate(_corners(shape, size, rng)):
+            opcode = f"cp.async.bulk.tensor.{rank}d.global.shared::cta{'.tile' if number % 2 else ''}.bulk_group"
             array, tile = _random_tensor(dtype, shape, rng), _random_tensor(dtype, box, rng)
             after = array.copy()
             for place, position in _inside(box, corner, shape):
@@ -861,6 +877,7 @@ def _box_case(
     if name.startswith("load"):
         operations += [
             f"cp.async.bulk.prefetch.tensor.{rank}d.L2.global.tile",
+            f"cp.async.bulk.prefetch.tensor.{rank}d.L2.global",
             "prefetch.param.tensormap",
             "prefetch.tensormap",
         ]
@@ -886,8 +903,9 @@ def box_reductions(size: int, rng: np.random.Generator) -> Iterator[Case]:
         "dec": lambda old, limit: np.where((old == 0) | (old > limit), limit, old - 1).astype(old.dtype),
     }
     for rank, (name, types) in itertools.product((1, 2, 3, 4, 5), kinds.items()):
-        kind = types[int(rng.integers(len(types)))] if size == 1 else None
-        for number, element in enumerate(types if kind is None else (kind,)):
+        drawn = rng.permutation(types)[:2] if size == 1 and len(types) > 2 else types
+        elements = [str(t) for t in drawn] * (3 - len(drawn) if len(drawn) < 3 else 1)
+        for number, element in enumerate(elements):
             dtype = _dtype(element)
             across = 64 // dtype.itemsize
             shape, box = (across, 3, 4, 3, 3)[:rank], (across // 2, 2, 3, 2, 2)[:rank]
@@ -903,7 +921,7 @@ def box_reductions(size: int, rng: np.random.Generator) -> Iterator[Case]:
             with np.errstate(over="ignore"):
                 for place, position in _inside(box, corner, shape):
                     after[position] = function(array[position], tile[place])
-            tiled = "" if (number + rank) % 2 else ".tile"
+            tiled = ".tile" if number % 2 else ""
             opcode = f"cp.reduce.async.bulk.tensor.{rank}d.global.shared::cta.{name}{tiled}.bulk_group"
             map_ = (element, shape, array.strides[:-1][::-1], box)
             text = _tensor_text(rank, tile.nbytes, opcode, load=False)
@@ -927,10 +945,84 @@ def box_options(size: int, rng: np.random.Generator) -> Iterator[Case]:
             if x < 20 and y < 10:
                 tile[row, column] = padded[y, x]
         tensor = ("float32", (20, 10), (96,), box, 0, given, nan_fill)
-        image = tile.view(np.uint8).ravel()
+        image = tile.ravel()
         text = _tensor_text(2, tile.nbytes, opcode, load=True)
         name = f"load {opcode} padded rows, steps {given}, {'NaN' if nan_fill else 'zero'} outside"
         yield _box_case(name, opcode, text, tensor, corner, (np.zeros_like(image), image), (padded, padded))
+
+
+def clusters(size: int, rng: np.random.Generator) -> Iterator[Case]:
+    """Two blocks of a cluster exchange words through each other's shared memory between two barriers of the cluster."""
+    blocks, threads = 8 * size, 128
+    (values,) = operands(["b32"], blocks * threads, 17)
+    exchanged = np.ascontiguousarray(values.reshape(-1, 2, threads)[:, ::-1]).ravel()
+    rank = np.repeat(np.arange(blocks) % 2, threads).astype(np.uint32)
+    forms = [("", "", ""), (".release", ".acquire", ""), (".relaxed", ".acquire", "fence.acq_rel.cluster;")]
+    for (arrive, wait, fence), aligned in itertools.product(forms, ("", ".aligned")):
+        meet = f"{fence} barrier.cluster.arrive{arrive}{aligned}; barrier.cluster.wait{wait}{aligned};"
+        body = f"""
+        shl.b32 %s, %thread, 2; mov.u32 %t, tile; add.u32 %s, %s, %t; st.shared.b32 [%s], %a;
+        {meet}
+        mov.u32 %r, %cluster_ctarank; xor.b32 %peer, %r, 1;
+        mapa.shared::cluster.u32 %there, %s, %peer; ld.shared::cluster.b32 %x, [%there];
+        getctarank.shared::cluster.u32 %y, %there; getctarank.shared::cluster.u32 %z, %s;
+        cvt.u64.u32 %wide, %s; mapa.shared::cluster.u64 %wide, %wide, %peer; ld.shared::cluster.b32 %w, [%wide];
+        cvt.u64.u32 %wide, %s; cvta.shared.u64 %wide, %wide; mapa.u64 %wide, %wide, %peer; ld.b32 %u, [%wide];
+        getctarank.u64 %v, %wide;
+        {meet}
+        """
+        peers = (rank ^ 1).astype(np.uint32)
+        found = (exchanged, peers, rank, exchanged, exchanged, peers)
+        kernel, expected = lanes(
+            body,
+            [("b32", values)],
+            [("b32", array) for array in found],
+            registers=".reg .b32 %s; .reg .b32 %t; .reg .b32 %r; .reg .b32 %peer; .reg .b32 %there; .reg .b64 %wide;"
+            f".shared .align 16 .b8 tile[{4 * threads}];",
+            block=threads,
+            directives=".explicitcluster .reqnctapercluster 2, 1, 1",
+        )
+        operations = [f"barrier.cluster.arrive{arrive}{aligned}", f"barrier.cluster.wait{wait}{aligned}"]
+        yield Case(f"{operations[0]}, {operations[1].removeprefix('barrier.')}", operations, kernel, expected)
+
+
+def endings(size: int, rng: np.random.Generator) -> Iterator[Case]:
+    """Threads that leave early in three ways, and warpgroups that trade registers."""
+    count = 256 * size
+    (values,) = operands(["b32"], count, 19)
+    way = np.arange(count) % 4
+    body = """
+    and.b32 %k, %thread, 3; st.global.b32 [%to], %a;
+    setp.eq.u32 %p, %k, 0; @%p exit; not.b32 %a, %a; st.global.b32 [%to], %a;
+    setp.eq.u32 %p, %k, 1; @%p ret; neg.s32 %a, %a; st.global.b32 [%to], %a;
+    setp.eq.u32 %p, %k, 2; @%p bra $LAST; shl.b32 %a, %a, 1; st.global.b32 [%to], %a;
+    $LAST: ret.uni;
+    """
+    found = np.choose(way, [values, ~values, -~values, values])
+    found = np.where(way == 3, (-~values).astype(np.uint32) << np.uint32(1), found).astype(np.uint32)
+    registers = ".reg .b32 %k; .reg .pred %p; .reg .b64 %to;"
+    body = "ld.param.u64 %to, [q0]; mul.wide.u32 %o, %i, 4; add.u64 %to, %to, %o;" + body
+    kernel, expected = lanes(body, [("b32", values)], [("b32", found)], registers=registers)
+    yield Case("exit, ret, ret.uni", ["exit", "ret", "ret.uni"], kernel, expected)
+    body = """
+    setp.lt.u32 %p, %thread, 128; @%p bra $FEW; setmaxnreg.inc.sync.aligned.u32 152; not.b32 %x, %a; bra $JOIN;
+    $FEW: setmaxnreg.dec.sync.aligned.u32 40; neg.s32 %x, %a;
+    $JOIN:
+    """
+    few = np.arange(count) % 256 < 128
+    traded = np.where(few, (-values).astype(np.uint32), ~values)
+    kernel, expected = lanes(
+        body, [("b32", values)], [("b32", traded)], registers=".reg .pred %p;", directives=".maxntid 256\n.maxnreg 96"
+    )
+    names = ["setmaxnreg.inc.sync.aligned.u32", "setmaxnreg.dec.sync.aligned.u32"]
+    yield Case("setmaxnreg", names, kernel, expected)
+    for operation in ("discard.global.L2", "discard.L2"):  # what is stored behind it counts
+        body = f"""
+        ld.param.u64 %to, [q0]; mul.wide.u32 %o, %i, 4; add.u64 %to, %to, %o; setp.eq.u32 %p, %lane, 0;
+        @%p {operation} [%to], 128; bar.warp.sync -1; mov.b32 %x, %a;
+        """
+        kernel, expected = lanes(body, [("b32", values)], [("b32", values)], registers=registers)
+        yield Case(operation, [operation], kernel, expected)
 
 
 GROUPS: dict[str, Callable[[int, np.random.Generator], Iterator[Case]]] = {
@@ -940,6 +1032,8 @@ GROUPS: dict[str, Callable[[int, np.random.Generator], Iterator[Case]]] = {
     "warp reductions": warp_reductions,
     "barriers": barriers,
     "contended atomics": contended_atomics,
+    "clusters": clusters,
+    "endings": endings,
     "tile moves": tile_moves,
     "mma": products,
     "mma of doubles": double_products,

@@ -29,7 +29,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 import forms as lane_forms
 import memory_forms
 from batches import Batch, batch_of, grouped, operands_of
-from cases import GROUPS, Case, cases
+from cases import GROUPS, Case, cases, unequal
 from forms import Array, Form, Near
 from machines import Assembled, Cuda, Emulated, Machine, Rejected
 from softfloat import BF16, F16, Format
@@ -209,8 +209,7 @@ def compare_case(case: Case, emulated: list[Array], device: list[Array]) -> dict
             record["bound"] = f"2^{np.log2(bound):g} of the sum of magnitudes"
             record["unequal"] = record.get("unequal", 0) + int((a != b).sum())
         else:
-            raw = [np.ascontiguousarray(x).view(f"u{x.itemsize}") for x in (a, b)]
-            wrong = raw[0] != raw[1]
+            wrong = unequal(a, b)
         mismatches += int(wrong.sum())
         for place in np.argwhere(wrong)[:3]:
             where = tuple(int(p) for p in place)

@@ -75,7 +75,7 @@ class Assembled(Emulated):
 
 def _is_array(argument: Any) -> bool:
     """Whether an argument is an array on the device; one of an opaque dtype is a struct by value."""
-    return isinstance(argument, np.ndarray) and argument.dtype.kind != "V"
+    return isinstance(argument, np.ndarray) and argument.dtype.type is not np.void
 
 
 class Cuda:

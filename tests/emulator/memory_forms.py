@@ -250,6 +250,18 @@ def _small_copies(operation: str) -> list[Form]:
     return forms
 
 
+def _group_copies(operation: str) -> list[Form]:
+    """What waits for copies, with two groups of them: the older one only, or all."""
+    waits = {"cp.async.wait_all": "cp.async.wait_all;"}.get(operation, "cp.async.wait_group 1; cp.async.wait_group 0;")
+    body = f"""
+    {_fill("%global")}
+    cp.async.ca.shared.global [%shared], [%global], 8; cp.async.commit_group;
+    cp.async.ca.shared.global [%shared+8], [%global+8], 8; cp.async.commit_group;
+    {waits} {_drain("%shared")}
+    """
+    return [Form(operation, body, ("b64", "b64"), ("b64", "b64"), lambda a, b: (a, b))]
+
+
 def _arriving_copies(operation: str, opcode: str) -> list[Form]:
     address = "%bar" if ".shared" in operation else "%gbar"
     count = 1 if "noinc" in operation else 2
@@ -431,6 +443,7 @@ def _without_effect(operation: str) -> list[Form]:
         "griddepcontrol.wait": ["griddepcontrol.wait"],
         "bar.warp.sync": ["bar.warp.sync -1"],
         "cp.async.bulk.prefetch.L2.global": ["cp.async.bulk.prefetch.L2.global [%global], 16"],
+        "prefetch.const.tensormap": ["mov.u64 %x, bank; prefetch.const.tensormap [%x]"],
         "bra": ["bra $NEXT; trap; $NEXT: mov.b64 %x, 1"],
         "bra.uni": ["bra.uni $NEXT; trap; $NEXT: mov.b64 %x, 1"],
     }.get(operation, [operation + arguments])
@@ -451,7 +464,7 @@ def _clock(operation: str) -> list[Form]:
 
 
 _EFFECTLESS = re.compile(
-    r"prefetch(?!.*tensormap).*|prefetchu.*|applypriority.*|nanosleep.*|fence.*|griddepcontrol.*|bar\.warp\.sync|pmevent|nop|bra|bra\.uni"
+    r"prefetch(?!(\.param)?\.tensormap).*|prefetchu.*|applypriority.*|nanosleep.*|fence.*|griddepcontrol.*|bar\.warp\.sync|pmevent|nop|bra|bra\.uni"
     r"|cp\.async\.bulk\.prefetch\.L2\.global"
 )
 
@@ -521,6 +534,8 @@ def forms_of(operation: str) -> list[Form]:
         return _without_effect(operation)
     if operation.startswith(("cp.async.ca", "cp.async.cg")):
         return _small_copies(operation)
+    if operation in ("cp.async.commit_group", "cp.async.wait_group", "cp.async.wait_all"):
+        return _group_copies(operation)
     if operation.startswith("cp.async.mbarrier.arrive"):
         return _arriving_copies(operation, opcode)
     if re.match(r"cp\.async\.bulk\.shared(::cluster)?\.(global|shared)", operation):

@@ -118,7 +118,8 @@ class TensorMap:
         """Bytes that one copy of a whole box writes, and that a barrier must expect."""
         if self.pixel_box is not None:
             return self.element_bytes * self.pixel_box.channels * self.pixel_box.pixels
-        return self.element_bytes * prod(-(-b // s) for b, s in zip(self.box, self.element_strides, strict=True))
+        steps = (1, *self.element_strides[1:])  # the driver ignores the first
+        return self.element_bytes * prod(-(-b // s) for b, s in zip(self.box, steps, strict=True))
 
     @property
     def extent(self) -> int:

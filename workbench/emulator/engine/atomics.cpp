@@ -25,6 +25,16 @@ struct CompareAndSwap {
 // variant: the space, and whether there is a destination (atom) or none (red)
 constexpr int kReduction = 16;
 
+// Sums of f32 in global memory know no subnormal numbers, those in shared memory do.
+template <class T>
+T flushed_sum(T a, T b) {
+  return flush(AtomicAdd()(flush(a), flush(b)));
+}
+bool in_global(const Instruction& instruction, uint64_t address) {
+  const auto space = static_cast<Space>(instruction.variant & 15);
+  return space == Space::global || (space == Space::none && address >> 32 != kSharedWindow >> 32);
+}
+
 template <class T, class Op, int Sources>
 void atomic(Warp& warp, const Instruction& instruction) {
   const bool reduction = (instruction.variant & kReduction) != 0;
@@ -38,6 +48,8 @@ void atomic(Warp& warp, const Instruction& instruction) {
   Cell<T> old[kLanes] = {};
   for_lanes(warp.active, [&](int l) {
     old[l] = to_cell<T>(update<T>(pointer[l], [&](T value) {
+      if constexpr (std::is_same_v<Op, AtomicAdd> && std::is_same_v<T, float>)
+        if (in_global(instruction, address[l])) return flushed_sum(value, b[l]);
       if constexpr (Sources == 2)
         return Op()(value, b[l], c[l]);
       else
@@ -97,8 +109,12 @@ void atomic_vector(Warp& warp, const Instruction& instruction) {
     const Source<T> b(warp, instruction.operands[first + 1 + k]);
     Cell<T> old[kLanes] = {};
     for_lanes(warp.active, [&](int l) {
-      old[l] = to_cell<T>(update<T>(pointer[l] + static_cast<size_t>(k) * sizeof(T),
-                                    [&](T value) { return Op()(value, b[l]); }));
+      old[l] = to_cell<T>(update<T>(pointer[l] + static_cast<size_t>(k) * sizeof(T), [&](T value) {
+        if constexpr (std::is_same_v<Op, AtomicAdd>)
+          return flushed_sum(value, b[l]);
+        else
+          return Op()(value, b[l]);
+      }));
     });
     if (!reduction) write_cells(warp, instruction.operands[k], old);
   }

@@ -224,6 +224,12 @@ struct SelectBySign {
     return c >= 0 ? a : b;
   }
 };
+struct SelectByFlushedSign {  // a subnormal counts as zero
+  template <class T>
+  T operator()(T a, T b, float c) const {
+    return c > -0x1p-126f ? a : b;
+  }
+};
 
 // ---- vectors in one register
 
@@ -302,7 +308,7 @@ void add_moves(Table& table, const std::string& type) {
   table.add("slct" + type + ".f32", result + value + value + "f",
             lanewise<SelectBySign, Carrier, Carrier, Carrier, float>);
   table.add("slct.ftz" + type + ".f32", result + value + value + "f",
-            lanewise<SelectBySign, Carrier, Carrier, Carrier, float>);
+            lanewise<SelectByFlushedSign, Carrier, Carrier, Carrier, float>);
 }
 
 template <Permute Mode>

@@ -483,18 +483,32 @@ void check_finished(Warp& warp, uint32_t exiting) {
       warp.fault(FaultKind::exited_with_work, lane, load.shared, Space::shared, load.bytes, 0, load.pc);
 }
 
+namespace {
+
+// Which reductions PTX has for elements of a type.
+bool is_reduction(const std::string& name, const std::string& type) {
+  if (name == ".inc" || name == ".dec") return type == ".u32";
+  if (name == ".and" || name == ".or" || name == ".xor") return type == ".b32" || type == ".b64";
+  const bool is_single_or_double = type == ".f32" || type == ".f64";
+  if (type == ".b32" || type == ".b64") return false;
+  return name == ".add" ? type != ".s64" : !is_single_or_double;
+}
+
+}  // namespace
+
 void add_bulk_operations(Table& table) {
   const std::string end = ".mbarrier::complete_tx::bytes", multicast = ".multicast::cluster";
   for (const char* to : {".shared::cluster", ".shared"}) {
     const std::string run = "cp.async.bulk" + std::string(to);
+    const bool to_cluster = run.back() == 'r';  // only there several blocks can be reached, or another one
     table.add(run + ".global" + end, "aawa", load_run);
-    table.add(run + ".global" + end + multicast, "aawaw", load_run);
-    table.add(run + ".shared" + end, "aawa", load_run, kFromShared);
+    if (to_cluster) table.add(run + ".global" + end + multicast, "aawaw", load_run);
+    if (to_cluster) table.add(run + ".shared" + end, "aawa", load_run, kFromShared);
     for (int rank = 1; rank <= 5; ++rank) {
       const std::string n = std::to_string(rank), tensor = "cp.async.bulk.tensor." + n + "d" + to + ".global";
       for (const char* mode : {".tile", ""}) {
         table.add(tensor + mode + end, "aaw" + n + "a", load_tile, rank);
-        table.add(tensor + mode + end + multicast, "aaw" + n + "aw", load_tile, rank);
+        if (to_cluster) table.add(tensor + mode + end + multicast, "aaw" + n + "aw", load_tile, rank);
       }
       if (rank < 3) continue;
       const std::string operands = "aaw" + n + "aw" + std::to_string(rank - 2);
@@ -520,17 +534,20 @@ void add_bulk_operations(Table& table) {
     }
   }
   for (const auto& [type, element_type] : reducible_types())
-    for (int r = 0; r < kReductions; ++r)
-      for (const char* form : {"", ".noftz"})
-        table.add(
-            "cp.reduce.async.bulk.global.shared.bulk_group" + std::string(reduction_names()[r]) + form + type,
-            "aaw", store_run, (r + 1) | element_type << kReductionShift);
+    for (int r = 0; r < kReductions; ++r) {
+      const std::string name = reduction_names()[r];
+      if (!is_reduction(name, type)) continue;
+      const char* form = name == ".add" && (type == ".f16" || type == ".bf16") ? ".noftz" : "";
+      table.add("cp.reduce.async.bulk.global.shared.bulk_group" + name + form + type, "aaw", store_run,
+                (r + 1) | element_type << kReductionShift);
+    }
   for (const char* to : {".shared::cluster", ".shared"})
     for (const auto& [type, element_type] : reducible_types())
       for (int r = 0; r < kReductions; ++r)
-        table.add("cp.reduce.async.bulk" + std::string(to) + ".shared" + end + reduction_names()[r] + type,
-                  "aawa", load_run,
-                  kFromShared | (r + 1) << kLoadReductionShift | element_type << kLoadTypeShift);
+        if (is_reduction(reduction_names()[r], type))
+          table.add("cp.reduce.async.bulk" + std::string(to) + ".shared" + end + reduction_names()[r] + type,
+                    "aawa", load_run,
+                    kFromShared | (r + 1) << kLoadReductionShift | element_type << kLoadTypeShift);
   table.add("cp.async.bulk.prefetch.L2.global", "aw", nothing);
   table.add("cp.async.bulk.commit_group", "", commit);
   table.add("cp.async.bulk.wait_group", "w", wait_group);

@@ -64,6 +64,8 @@ T round_to_integral(T a, Rounding mode) {
 template <class From>
 using Computed = std::conditional_t<std::is_same_v<From, double>, double, float>;
 
+constexpr int kFlush = 16;  // variant of a conversion to an integer: the rounding, and .ftz
+
 template <class To, class From, Rounding Mode>
 void convert_to_integer_by(Warp& warp, const Instruction& instruction) {
   const Source<From> a(warp, instruction.operands[1]);
@@ -72,8 +74,17 @@ void convert_to_integer_by(Warp& warp, const Instruction& instruction) {
   });
 }
 
+template <class To>
+void convert_flushed_to_integer(Warp& warp, const Instruction& instruction) {
+  const Source<float> a(warp, instruction.operands[1]);
+  const auto mode = static_cast<Rounding>(instruction.variant & ~kFlush);
+  write_lanes<To>(warp, instruction.operands[0],
+                  [&](int l) { return to_integer<To>(round_to_integral(flush(a[l]), mode)); });
+}
+
 template <class To, class From>
 void convert_to_integer(Warp& warp, const Instruction& instruction) {
+  if (instruction.variant & kFlush) return convert_flushed_to_integer<To>(warp, instruction);
   switch (static_cast<Rounding>(instruction.variant)) {
     case Rounding::zero:
       return convert_to_integer_by<To, From, Rounding::zero>(warp, instruction);
@@ -214,7 +225,7 @@ void decode_pair(Warp& warp,
   write_lanes<f16x2>(warp, instruction.operands[0], [&](int l) {
     const auto half = [&](uint32_t code) {
       const float value = decode(code & 255, format);
-      return f16(instruction.variant & 2 && value < 0 ? 0.0f : value);
+      return f16(instruction.variant & 2 && value <= 0 ? 0.0f : value);  // -0 as well
     };
     const uint32_t both = a[l];
     return f16x2{half(both), half(both >> 8)};
@@ -260,10 +271,8 @@ void add_to_integer(Table& table, const std::string& to) {
         for (const char* sat : {"", ".sat"})
           if (ftz || !*f)
             table.add("cvt" + std::string(rounding) + f + sat + to + name, signature_of<To, From>(),
-                      convert_to_integer<To, From>, static_cast<int>(mode));
+                      convert_to_integer<To, From>, static_cast<int>(mode) | (*f ? kFlush : 0));
   };
-  // A subnormal rounds to where its sign of zero would, except upwards and downwards: .ftz is only accepted
-  // for its name there, which no compiler emits.
   from_float(float(), ".f32", true);
   from_float(double(), ".f64", false);
   from_float(f16(), ".f16", false);
@@ -305,7 +314,7 @@ void add_to_half(Table& table, const std::string& type, const Format& format) {
                 encode_one<From>, encoding_variant({&format, mode, false, false}));
   });
   add_lanewise<ToFloat, float, H>(table, "cvt.f32" + type);
-  add_lanewise<ToFloat, float, H>(table, "cvt.ftz.f32" + type);
+  add_lanewise<Ftz<ToFloat>, float, H>(table, "cvt.ftz.f32" + type);
   add_lanewise<Sat<ToFloat>, float, H>(table, "cvt.sat.f32" + type);
   add_lanewise<ToDouble, double, H>(table, "cvt.f64" + type);
 

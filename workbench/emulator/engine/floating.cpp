@@ -23,12 +23,11 @@ struct ReciprocalSquareRoot {
   float operator()(float a) const { return static_cast<float>(1.0 / std::sqrt(static_cast<double>(a))); }
   double operator()(double a) const { return 1.0 / std::sqrt(a); }
 };
-struct CoarseReciprocal {  // rcp/rsqrt.approx.ftz.f64: the low half of the result is zero
-  double operator()(double a) const { return bit_cast<double>(bit_cast<uint64_t>(1.0 / a) & ~0xffffffffull); }
-};
-struct CoarseReciprocalSquareRoot {
+template <class Op>
+struct Coarse {  // rcp/rsqrt.approx.ftz.f64: the low half of the result is zero, as are subnormal numbers
+  static double flushed(double a) { return std::fabs(a) < 0x1p-1022 ? std::copysign(0.0, a) : a; }
   double operator()(double a) const {
-    return bit_cast<double>(bit_cast<uint64_t>(1.0 / std::sqrt(a)) & ~0xffffffffull);
+    return bit_cast<double>(bit_cast<uint64_t>(flushed(Op()(flushed(a)))) & ~0xffffffffull);
   }
 };
 struct Sine {
@@ -148,8 +147,8 @@ void add_float_operations(Table& table) {
   }
   add_lanewise<Reciprocal, double, double>(table, "rcp.rn.f64");
   add_lanewise<SquareRoot, double, double>(table, "sqrt.rn.f64");
-  add_lanewise<CoarseReciprocal, double, double>(table, "rcp.approx.ftz.f64");
-  add_lanewise<CoarseReciprocalSquareRoot, double, double>(table, "rsqrt.approx.ftz.f64");
+  add_lanewise<Coarse<Reciprocal>, double, double>(table, "rcp.approx.ftz.f64");
+  add_lanewise<Coarse<ReciprocalSquareRoot>, double, double>(table, "rsqrt.approx.ftz.f64");
   add_lanewise<ReciprocalSquareRoot, double, double>(table, "rsqrt.approx.f64");
   add_with_ftz<ReciprocalSquareRoot, float>(table, "rsqrt.approx");
   add_with_ftz<Sine, float>(table, "sin.approx");

@@ -37,15 +37,17 @@ void add_both(Table& table, const std::string& name, const std::string& type) {
   }
 }
 
-// a subnormal f16 becomes zero
+// subnormal halves become zero
 template <class Op>
 struct FtzHalf {
-  static f16 flush16(f16 a) {
-    return (a.bits & 0x7c00) ? a : bit_cast<f16>(static_cast<uint16_t>(a.bits & 0x8000));
+  template <class H>
+  static H flush16(H a) {
+    constexpr int exponent = std::is_same_v<H, f16> ? 0x7c00 : 0x7f80;
+    return (a.bits & exponent) ? a : bit_cast<H>(static_cast<uint16_t>(a.bits & 0x8000));
   }
-  template <class... A>
-  f16 operator()(A... a) const {
-    return flush16(Op()(flush16(a)...));
+  template <class H, class... A>
+  H operator()(H a, A... rest) const {
+    return flush16(Op()(flush16(a), flush16(rest)...));
   }
 };
 
@@ -110,7 +112,7 @@ void add_half_operations(Table& table) {
   add_extremes<false, bf16>(table, "min", ".bf16");
   add_extremes<true, bf16>(table, "max", ".bf16");
   add_both<Exponential2, f16, 1>(table, "ex2.approx", ".f16");
-  add_both<Exponential2, bf16, 1>(table, "ex2.approx.ftz", ".bf16");
+  add_both<FtzHalf<Exponential2>, bf16, 1>(table, "ex2.approx.ftz", ".bf16");
   add_both<HyperbolicTangent, f16, 1>(table, "tanh.approx", ".f16");
   add_both<HyperbolicTangent, bf16, 1>(table, "tanh.approx", ".bf16");
 }

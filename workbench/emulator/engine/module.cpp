@@ -278,5 +278,6 @@ NB_MODULE(_engine, m) {
         "local_bytes"_a = 0, "registers"_a = ~uint32_t{0}, "resident_blocks"_a = 1, "threads"_a = 1,
         "time_slice"_a = 2000, "seed"_a = 0, "budget"_a = uint64_t{1} << 63, "checks"_a = 15,
         "count"_a = false, "trace_events"_a = 0, "trace_blocks"_a = std::vector<int64_t>{},
-        "trace_lines"_a = std::vector<int32_t>{}, "isa"_a = nb::none(), "seconds"_a = 0.0, "reserved_bytes"_a = 0);
+        "trace_lines"_a = std::vector<int32_t>{}, "isa"_a = nb::none(), "seconds"_a = 0.0,
+        "reserved_bytes"_a = 0);
 }

@@ -744,6 +744,14 @@ void race_arrive(Warp& warp, Knowledge& at) {
   warp.races->tick();
 }
 
+void race_arrive_relaxed(Warp& warp, Knowledge& at) {
+  if (!warp.races) return;
+  const Knowledge& known = warp.races->known;
+  join(at, {known.fenced_device, known.fenced_block, known.fenced_device});
+  join(at.initialised, known.initialised);
+  warp.races->tick();
+}
+
 void race_learn(Warp& warp, const Knowledge& from) {
   if (!warp.races) return;
   take_pending(*warp.races);
@@ -799,12 +807,6 @@ void race_mbarrier_fence(Warp& warp) {
 }
 
 // A relaxed arrival at the cluster's barrier tells of nothing but initialised mbarriers.
-void race_arrive_relaxed(Warp& warp, Knowledge& at) {
-  if (!warp.races) return;
-  join(at.initialised, warp.races->known.initialised);
-  warp.races->tick();
-}
-
 void race_exit(Warp& warp) {
   if (!warp.races) return;
   race_arrive(warp, warp.block->races->exited);

@@ -175,8 +175,8 @@ void race_fence(Warp& warp, int32_t flags);
 void race_lanes_joined(Warp& warp, uint32_t lanes);
 void race_released(Warp& warp, Space space, const uint64_t* address, int32_t flags, bool update);
 void race_acquired(Warp& warp, Space space, const uint64_t* address, int32_t flags);
-void race_arrive(Warp& warp, Knowledge& at);  // hands over what the warp knows
-void race_arrive_relaxed(Warp& warp, Knowledge& at);
+void race_arrive(Warp& warp, Knowledge& at);          // hands over what the warp knows
+void race_arrive_relaxed(Warp& warp, Knowledge& at);  // hands on what a fence of the cluster has ordered
 void race_learn(Warp& warp, const Knowledge& from);
 void race_barrier_completed(Block& block, int number, bool all);
 void race_cluster_completed(ClusterRaces& races);
