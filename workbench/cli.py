@@ -110,6 +110,11 @@ def _options(*names: str) -> Callable[[F], F]:
             is_flag=True,
             help="Use the emulator, too, from a process of its own, as is always done with the GPU.",
         ),
+        "sanitize": click.option(
+            "--sanitize",
+            is_flag=True,
+            help="Also run NVIDIA's compute-sanitizer, where it is installed, and show what it finds. Needs a GPU.",
+        ),
         "output": click.option(
             "--output",
             type=click.Path(path_type=Path),
@@ -145,6 +150,31 @@ Types: i8 i16 i32 i64 u8 u16 u32 u64 f16 f32 f64 bf16 e4m3 e5m2
 \b
 workbench emulate scale.cu --grid 4 --block 256 --arg x:f32[1000]=random \\
     --arg y:f32[1000] --arg f32=2 --arg i32=1000 --print 0:4"""
+
+
+def _trace_options(prefix: str) -> Callable[[F], F]:
+    """Which blocks a timeline shows, and how much of them."""
+
+    def decorate(command: F) -> F:
+        command = click.option(
+            f"--{prefix}events",
+            "events",
+            type=click.IntRange(1),
+            default=200_000,
+            show_default=True,
+            help="Most events of a launch in the timeline.",
+        )(command)
+        return click.option(
+            f"--{prefix}block",
+            "blocks",
+            type=click.IntRange(0),
+            multiple=True,
+            metavar="N",
+            help="Show this block in the timeline, counted along x first; can be repeated. Without it: block 0.",
+        )(command)
+
+    return decorate
+
 
 _specs = click.argument("specs", nargs=-1, metavar="[SPEC]...")
 
@@ -190,7 +220,7 @@ def list_stages(specs: tuple[str, ...], as_json: bool) -> None:
 
 @main.command()
 @_specs
-@_options("device", "seed", "examples", "problem", "isolate", "json")
+@_options("device", "seed", "examples", "problem", "isolate", "sanitize", "json")
 def verify(
     specs: tuple[str, ...],
     device_name: str,
@@ -198,6 +228,7 @@ def verify(
     examples: int,
     problem_text: str | None,
     isolate: bool,
+    sanitize: bool,
     as_json: bool,
 ) -> None:
     """Check stages against NumPy on random problems, or on the one given by --problem.
@@ -207,6 +238,8 @@ def verify(
     stages = registry.select(specs)
     problems = _problems(stages, problem_text)
     session = _session(_open(device_name, isolate), examples, seed, problems)
+    if sanitize:
+        _check_sanitizer(session)
     with _finish(session, as_json):
         _work(session, stages, 1 if problems else examples)
 
@@ -449,6 +482,8 @@ def inspect(specs: tuple[str, ...], show_ptx: bool, show_sass: bool, problem_tex
     "--seed", type=click.IntRange(0, 2**64 - 1), default=0, help="Order of warps, and what random arrays hold."
 )
 @click.option("--counters", is_flag=True, help="Print the source with what every line of it asks of the machine.")
+@click.option("--trace", "trace_file", type=click.Path(path_type=Path), metavar="FILE", help="Write the timeline.")
+@_trace_options("trace-")
 @_options("json")
 def emulate(
     file: Path,
@@ -463,6 +498,9 @@ def emulate(
     printed: str | None,
     seed: int,
     counters: bool,
+    trace_file: Path | None,
+    blocks: tuple[int, ...],
+    events: int,
     as_json: bool,
 ) -> None:
     """Execute any kernel, FILE.cu or FILE.ptx, on the CPU and name its hazards at their source lines.
@@ -490,6 +528,7 @@ def emulate(
             include,
             seed,
             counters,
+            None if trace_file is None else emulator.Traced(blocks or (0,), events),
         )
         report = job.run()
     except (shell.UsageError, emulator.ArgumentError, emulator.LaunchError) as error:
@@ -501,6 +540,11 @@ def emulate(
         emulator.UnsupportedInstruction,
     ) as error:
         raise Failed(str(error)) from None
+    if trace_file is not None:
+        from .trace import as_json as timeline
+        from .trace import save
+
+        _notice(save(timeline([report.statistics], report.kernel), trace_file))
     shown = {a.name: a.array.reshape(-1)[chosen] for a in job.arguments if chosen is not None and a.array is not None}
     if as_json:
         _print_json({**report.as_dict(), "arrays": {name: shell.plain(array) for name, array in shown.items()}})
@@ -530,19 +574,44 @@ def profile_(spec: str, problem_text: str | None, as_json: bool) -> None:
     open_device("emulator")  # says what is missing where the engine is not built
     from . import profile as profiling
 
-    stages = registry.select((spec,))
-    if len(stages) != 1:
-        raise click.UsageError(f"{spec} names {len(stages)} stages ({', '.join(s.spec for s in stages)}); choose one")
-    (stage,) = stages
-    problem = _problems(stages, problem_text).get(stage.operation) or profiling.default_problem(stage)
-    if reason := stage.supports(problem):
-        raise click.UsageError(f"{stage.spec} does not take {problem}: {reason}")
+    stage, problem = _one_stage(spec, problem_text)
     found = profiling.profile_stage(stage, problem)
     if as_json:
         _print_json(profiling.as_dict(stage, problem, found))
     else:
         for line in profiling.annotated(stage, problem, found):
             click.echo(line)
+
+
+@main.command()
+@click.argument("spec")
+@click.option(
+    "-o",
+    "target",
+    type=click.Path(path_type=Path),
+    default=Path("trace.json"),
+    show_default=True,
+    metavar="FILE",
+    help="Where it is written.",
+)
+@_trace_options("")
+@click.option("--seed", type=click.IntRange(0, 2**64 - 1), default=0, show_default=True, help="Order of warps.")
+@_options("problem")
+def trace(spec: str, target: Path, blocks: tuple[int, ...], events: int, seed: int, problem_text: str | None) -> None:
+    """Write the timeline of a stage, as executed in the emulator, for ui.perfetto.dev or chrome://tracing.
+
+    It shows what every warp does and waits for, phases of mbarriers, and copies and tensor-core work under way. A
+    hazard ends it, and the exit code is 1. SPEC is one stage; --problem is what it works on, instead of a small one.
+    """
+    open_device("emulator")  # says what is missing where the engine is not built
+    from . import trace as tracing
+    from .emulator import Traced
+
+    stage, problem = _one_stage(spec, problem_text)
+    found, fault = tracing.trace_stage(stage, problem, Traced(blocks or (0,), events), seed)
+    click.echo(tracing.save(found, target))
+    if fault is not None:
+        raise fault
 
 
 @main.command()
@@ -567,6 +636,20 @@ def doctor(as_json: bool, output: Path) -> None:
         raise click.exceptions.Exit(1)
 
 
+def _one_stage(spec: str, problem_text: str | None) -> tuple[Stage[Any], Problem]:
+    """The one stage that is named and the problem that it is to work on, a small one where none is given."""
+    from .profile import default_problem
+
+    stages = registry.select((spec,))
+    if len(stages) != 1:
+        raise click.UsageError(f"{spec} names {len(stages)} stages ({', '.join(s.spec for s in stages)}); choose one")
+    (stage,) = stages
+    problem = _problems(stages, problem_text).get(stage.operation) or default_problem(stage)
+    if reason := stage.supports(problem):
+        raise click.UsageError(f"{stage.spec} does not take {problem}: {reason}")
+    return stage, problem
+
+
 def _problems(stages: Sequence[Stage[Any]], text: str | None) -> dict[str, Problem]:
     """`text` as a problem of every operation that the stages belong to. Raises ProblemError."""
     if text is None:
@@ -588,6 +671,19 @@ def _problems(stages: Sequence[Stage[Any]], text: str | None) -> dict[str, Probl
     if wrong:
         raise ProblemError(f"--problem {text!r}: " + "; ".join(f"{name}: {reason}" for name, reason in wrong.items()))
     return parsed
+
+
+def _check_sanitizer(session: Session) -> None:
+    """Let the session use compute-sanitizer. Raises Failed where that is not possible."""
+    from . import sanitizer
+
+    if session.device.name != "cuda":
+        raise Failed("compute-sanitizer looks at kernels on a GPU; the emulator finds such hazards by itself")
+    try:
+        sanitizer.find()
+    except sanitizer.SanitizerUnavailable as error:
+        raise Failed(str(error)) from None
+    session.sanitize = True
 
 
 def _open(name: str, isolate: bool) -> Device:

@@ -21,13 +21,16 @@ class DisassemblerUnavailable(RuntimeError):
 
 
 def find() -> Path | None:
-    """The first disassembler on PATH or in a CUDA toolkit ($CUDA_HOME, $CUDA_PATH, /usr/local/cuda); None without."""
+    """The first disassembler that is installed; None without."""
+    return next((found for tool in TOOLS if (found := toolkit_program(tool))), None)
+
+
+def toolkit_program(name: str) -> Path | None:
+    """A program on PATH or in a CUDA toolkit ($CUDA_HOME, $CUDA_PATH, /usr/local/cuda); None where it is not."""
     roots = [os.environ.get("CUDA_HOME"), os.environ.get("CUDA_PATH"), "/usr/local/cuda"]
     path = os.pathsep.join([os.environ.get("PATH", ""), *(str(Path(root) / "bin") for root in roots if root)])
-    for tool in TOOLS:
-        if found := shutil.which(tool, path=path):
-            return Path(found)
-    return None
+    found = shutil.which(name, path=path)
+    return Path(found) if found else None
 
 
 def sass(cubin: Path) -> str:

@@ -163,6 +163,7 @@ class Emulation:
     include: Sequence[Path] = ()
     seed: int = 0
     counters: bool = False
+    trace: emulator.Traced | None = None
 
     def run(self) -> emulator.Report:
         """Runs it and saves the arrays that are to be saved. Raises what `emulator.launch` raises."""
@@ -181,6 +182,7 @@ class Emulation:
             include=self.include,
             seed=self.seed,
             counters=self.counters,
+            trace=self.trace,
         )
         for argument in self.arguments:
             if argument.save is not None and argument.array is not None:

@@ -104,9 +104,15 @@ class Case:
         return sum(v is False for v in verdicts.values()), [name for name, v in verdicts.items() if v]
 
     def changed_inputs(self, after: Arrays) -> list[str]:
-        """Names of the inputs whose storage differs from what the stage was given."""
-        before = self.storage()
-        return [n for n, array in self.arrays.items() if not array.output and after[n].tobytes() != before[n].tobytes()]
+        """The inputs whose storage differs from what the stage was given, each with its first changed element."""
+        before, found = self.storage(), []
+        for name, array in self.arrays.items():
+            if array.output or after[name].tobytes() == before[name].tobytes():
+                continue
+            bits = [s.view(np.uint8).reshape(-1, array.dtype.itemsize) for s in (before[name], after[name])]
+            first = int(np.flatnonzero((bits[0] != bits[1]).any(axis=1))[0])
+            found.append(f"{name} ({name}[{first}] of its storage was {before[name][first]}, now {after[name][first]})")
+        return found
 
     def _mismatch(self, name: str, result: Comparison) -> Failure:
         message = f"{result.wrong_count} of {result.element_count} elements of {name} are wrong"
@@ -212,8 +218,8 @@ def _repeat(stage: Stage[Any], device: Device, case: Case, first: Arrays) -> Fai
         return Failure(fault.verdict, str(case.problem), f"{when}: {fault}", "")
     if stale:
         message = (
-            f"{stale.message} {when}, though the launch before was right: the kernel keeps something from launch to "
-            "the next (by address or by shape, or it does its work once); let a launch depend on its arguments only"
+            f"{stale.message} {when}, though the launch before was right: the kernel keeps something from one launch "
+            "to the next (by address or by shape, or it does its work once); let a launch depend on its arguments only"
         )
         return dataclasses.replace(stale, verdict=Verdict.STALE, problem=str(case.problem), message=message)
     return None

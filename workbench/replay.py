@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 from .operation import Problem, ProblemError, Stage
@@ -10,8 +11,8 @@ from .results import Failure, Verdict
 SECONDS = 20.0
 """How long the emulator may take for the problem."""
 
-SECONDS_AFTER_TIMEOUT = 4.0
-"""And after a hang, which is to be reported soon after its deadline."""
+AFTER_TIMEOUT = 2.0, 10_000_000
+"""Seconds, and warp instructions of a block, after a hang: that is to be reported soon after its deadline."""
 
 NOT_OF_A_LAUNCH = (Verdict.COMPILE_ERROR, Verdict.WEAK_CHECK, Verdict.TAMPERING, Verdict.LAUNCH_ERROR)
 """Failures before anything has run: the emulator has nothing to add."""
@@ -27,19 +28,20 @@ def look_closer(stage: Stage[Any], failure: Failure) -> None:
         problem = registry.operations()[stage.operation].problem.parse(failure.problem)
     except ProblemError:
         return  # the failure is not of one problem
-    seconds = SECONDS_AFTER_TIMEOUT if failure.verdict is Verdict.TIMEOUT else SECONDS
-    failure.message = f"{failure.message.rstrip()}\n{in_emulator(stage, problem, seconds)}"
+    limits = AFTER_TIMEOUT if failure.verdict is Verdict.TIMEOUT else (SECONDS, None)
+    failure.message = f"{failure.message.rstrip()}\n{in_emulator(stage, problem, *limits)}"
 
 
-def in_emulator(stage: Stage[Any], problem: Problem, seconds: float) -> str:
-    """What the emulator finds when it solves the problem, in at most about so many seconds."""
+def in_emulator(stage: Stage[Any], problem: Problem, seconds: float, instructions: int | None = None) -> str:
+    """What the emulator finds when it solves the problem, in at most about so many seconds and warp instructions."""
     from . import harness
     from .devices import DeviceUnavailable, IsolatedDevice
 
     try:
         from .devices.emulated import EmulatedDevice
 
-        device = IsolatedDevice(EmulatedDevice, seconds)
+        start = functools.partial(EmulatedDevice, instructions) if instructions else EmulatedDevice
+        device = IsolatedDevice(start, seconds)
     except DeviceUnavailable as error:
         return f"the emulator could not be asked: {error}"
     try:

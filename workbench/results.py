@@ -40,6 +40,8 @@ class Verdict(StrEnum):
     ACCUMULATOR_IN_FLIGHT = "accumulator_in_flight"
     RACE = "race"
     PROXY_FENCE = "proxy_fence"
+    WGMMA_FENCE = "wgmma_fence"
+    REGISTER_MISUSE = "register_misuse"
     DEADLOCK = "deadlock"
     LIVELOCK = "livelock"
     MBARRIER_MISUSE = "mbarrier_misuse"

@@ -43,6 +43,7 @@ class Session:
     timed: bool = False
     problems: Mapping[str, Problem] = field(default_factory=dict)
     folder: Folder | None = None
+    sanitize: bool = False
     trouble: dict[str, str] = field(default_factory=dict)
     """Stages that passed and could not be timed on a problem that they support, with the reason."""
 
@@ -93,6 +94,8 @@ class Session:
                 problem=problem,
                 on_problem=listener.verified,
             )
+        if self.sanitize:
+            self._sanitize(stage, verification)
         if verification.failure:
             # records are published: where the checkout lies on this machine is nobody's business
             verification.failure.message = verification.failure.message.replace(f"{SOURCES.parent}{os.sep}", "")
@@ -102,6 +105,21 @@ class Session:
         elif self.timed:
             result.untimed[ALL] = f"verification ended with {verification.verdict}"
         return result
+
+    def _sanitize(self, stage: Stage[Any], verification: Verification) -> None:
+        """Let compute-sanitizer look at what failed, else at what `verify` would try first."""
+        from . import sanitizer
+
+        if verification.verdict in (Verdict.COMPILE_ERROR, Verdict.UNSUPPORTED, Verdict.TAMPERING):
+            return
+        if verification.failure:
+            kind = registry.operations()[stage.operation].problem
+            problems: list[Problem] = [kind.parse(verification.failure.problem)]
+        elif chosen := self.problems.get(stage.operation):
+            problems = [chosen]
+        else:
+            problems = harness.drawn(stage, self.device, examples=sanitizer.PROBLEMS, seed=self.seed)
+        sanitizer.add(stage, verification, problems)
 
     def _suite(self, stage: Stage[Any]) -> tuple[Problem, ...]:
         chosen = self.problems.get(stage.operation)

@@ -13,7 +13,7 @@ from . import integrity, nvml
 from .baselines import baselines_for
 from .compiler import CompileError, compile_source
 from .devices import Device, Fault
-from .devices.cuda import CudaPlan
+from .devices.cuda import CudaPlan, forget
 from .harness import Case, tampering
 from .operation import Problem, Stage
 from .results import Conditions, DeviceInfo, Measurement, Timing
@@ -214,7 +214,7 @@ def contest(plan: CudaPlan, spec: str, operation: str, problem: Problem, effort:
     plan.roll(-UNSEEN)
     plan.wait()
     for buffer in theirs:
-        buffer.fill(0xFF)
+        forget(buffer)
     plan.poison()
     plan.enqueue()
     plan.wait()

@@ -53,7 +53,7 @@ extern "C" __global__ void __launch_bounds__(T * T) gemm(
         for (int k = 0; k < T; ++k) sum += As[y][k] * Bs[k][x];  // product
         __syncthreads();
     }
-    if (row < M && column < N) C[row * N + column] = sum;
+    if (row < M && column < N) C[row * N + column] = sum;  // result
 }
 """
 

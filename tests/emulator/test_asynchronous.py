@@ -140,9 +140,10 @@ def test_copies_that_arrive_at_an_mbarrier() -> None:
 
 def mbarrier(body: str, words: int = 8, **options: Any) -> Array:
     """One thread; %r0, %r1, ... are stored in the end. ``bar`` is an mbarrier in shared memory."""
+    zeros = " ".join(f"mov.u32 %r{n}, 0;" for n in range(words))
     stores = " ".join(f"st.global.u32 [%x+{4 * n}], %r{n};" for n in range(words))
     text = module(
-        f"ld.param.u64 %x, [x]; {body} {stores} ret;",
+        f"ld.param.u64 %x, [x]; {zeros} {body} {stores} ret;",
         ".param .u64 x",
         f"{REGISTERS} .reg .b32 %r<{words}>; .reg .b64 %old; .shared .align 8 .b64 bar; .shared .align 8 .b64 other;",
     )
@@ -260,13 +261,20 @@ def swizzled(tile: Array, swizzle: int) -> Array:
     return out
 
 
-def tensor_kernel(rank: int, nbytes: int, load: bool, reduce: str = "") -> Entry:
-    """One block moves one box between the tensor and ``x``, whose bytes are those of shared memory."""
+def tensor_kernel(
+    rank: int, nbytes: int, load: bool, reduce: str = "", mode: str = "tile", offsets: tuple[int, ...] = ()
+) -> Entry:
+    """One block moves one box between the tensor and ``x``, whose bytes are those of shared memory.
+
+    ``offsets`` are those of the pixels in the mode ``im2col``.
+    """
+    shifts = ", {" + ", ".join(f"%h{n}" for n in range(len(offsets))) + "}" if offsets else ""
     coordinates = ", ".join(f"%c{n}" for n in range(rank))
     load_coordinates = " ".join(f"ld.param.s32 %c{n}, [c{n}];" for n in range(rank))
     head = f"""
     mov.u32 %i, %tid.x; ld.param.u64 %x, [x]; mov.b64 %m, map; cvta.param.u64 %m, %m; {load_coordinates}
     setp.eq.u32 %first, %i, 0;
+    {" ".join(f"mov.b16 %h{n}, {offset};" for n, offset in enumerate(offsets))}
     """
     if load:
         body = f"""
@@ -275,8 +283,8 @@ def tensor_kernel(rank: int, nbytes: int, load: bool, reduce: str = "") -> Entry
         bar.sync 0;
         @!%first bra GO;
         mbarrier.arrive.expect_tx.shared::cta.b64 _, [bar], {nbytes};
-        cp.async.bulk.tensor.{rank}d.shared::cluster.global.tile.mbarrier::complete_tx::bytes
-            [tile], [%m, {{{coordinates}}}], [bar];
+        cp.async.bulk.tensor.{rank}d.shared::cluster.global.{mode}.mbarrier::complete_tx::bytes
+            [tile], [%m, {{{coordinates}}}], [bar]{shifts};
         GO: {WAIT.format(phase=0)}
         mov.u32 %s, %i;
         LOOP: setp.ge.u32 %p, %s, {nbytes}; @%p bra END;
@@ -297,13 +305,14 @@ def tensor_kernel(rank: int, nbytes: int, load: bool, reduce: str = "") -> Entry
         STORE: fence.proxy.async.shared::cta;
         bar.sync 0;
         @!%first bra END;
-        {opcode}.tile.bulk_group [%m, {{{coordinates}}}], [tile];
+        {opcode}.{mode}.bulk_group [%m, {{{coordinates}}}], [tile];
         cp.async.bulk.commit_group;
         cp.async.bulk.wait_group 0;
         END: ret;
         """
     parameters = ".param .align 64 .b8 map[128], .param .u64 x" + "".join(f", .param .s32 c{n}" for n in range(rank))
-    registers = f"{REGISTERS} .reg .b32 %c<5>; .shared .align 1024 .b8 tile[{nbytes}]; .shared .align 8 .b64 bar;"
+    registers = f"{REGISTERS} .reg .b32 %c<5>; .reg .b16 %h<3>; .shared .align 8 .b64 bar;"
+    registers += f".shared .align 1024 .b8 tile[{nbytes}];"
     return Program.from_ptx(module(head + body, parameters, registers)).entries["k"]
 
 

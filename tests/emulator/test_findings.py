@@ -124,9 +124,11 @@ def test_uninitialised_global_memory() -> None:
     matrix = memory.allocate(400, "X", shape=(10, 10))
     memory.write(matrix.address, np.zeros(25, np.float32))
     finding = fault_of(FindingKind.UNINITIALISED, program_entry("copy"), 1, 32, [matrix, c, 0], memory=memory)
-    check_place(finding, "// inner")
+    check_place(finding, "// call")
     assert (finding.array, finding.index, finding.lane) == ("X", 25, 25)
-    assert "reads X[2][5], where nothing has been written" in str(finding)
+    assert finding.other is not None
+    assert finding.other.line == line_of(SOURCE, "// inner")
+    assert "stores to global memory a value that kernel.cu:3 (from kernel.cu:7) reads from X[2][5], " in str(finding)
     execute(program_entry("copy"), 1, 64, [matrix, c, 0], memory=memory, checks=Checks.NONE)
 
 
@@ -159,7 +161,7 @@ def test_uninitialised_shared_memory() -> None:
     finding = fault_of(FindingKind.UNINITIALISED, entry, 1, 64, [c, 0], memory=memory)
     check_place(finding, "// tile", source)
     assert finding.array == "tile"
-    assert "reads `tile` + 12 bytes" in str(finding)
+    assert "reads from `tile` + 12 bytes, where nothing has been written" in str(finding)
 
 
 def test_missing_dynamic_shared_memory() -> None:
@@ -420,8 +422,10 @@ def test_planted_faults_of_the_plain_products() -> None:
         compile_cuda(kernels.TILED, "BUG_TAIL").entries["gemm"],
         (2, 2),
         (16, 16),
-        [a, b, c, m, n, k],
+        [a, b, c, m, n, 5],  # of a tile before it the tail would still hold finite values, and A holds zeros there
         memory=memory,
     )
-    check_place(finding, "// product", kernels.TILED)
+    check_place(finding, "// result", kernels.TILED)
+    assert finding.other is not None
+    assert finding.other.line == line_of(kernels.TILED, "// product")
     assert finding.array == "Bs"

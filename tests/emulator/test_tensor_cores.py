@@ -7,7 +7,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
-from emulation import Array, module
+from emulation import Array, module, near_the_ends
 
 from workbench.emulator import Memory, Program, execute
 
@@ -211,7 +211,7 @@ def test_narrow_integers(rows: int, depth: int, bits: int, a: str, b: str, end: 
     b_registers = [right[along + step * k, across] for k in range(depth // step)]
     lane, number = np.ogrid[:32, : rows // 4]
     c_rows, c_columns = lane // 4 + 8 * (number >> 1), lane % 4 * 2 + (number & 1)
-    addend = RNG.integers(-(2**31), 2**31, (rows, 8)).astype(np.int32)
+    addend = near_the_ends(RNG, (rows, 8), 1 << 2 * bits)
     inputs = [
         np.concatenate([packed_bits(x, bits) for x in a_registers], axis=1),
         np.concatenate([packed_bits(x, bits) for x in b_registers], axis=1),

@@ -7,7 +7,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
-from emulation import Array, compile_cuda, fault_of, module
+from emulation import Array, compile_cuda, fault_of, module, near_the_ends
 
 from workbench.emulator import FindingKind, Memory, Program, execute
 
@@ -36,6 +36,8 @@ def drawn(name: str, shape: tuple[int, int]) -> Array:
     if name in ("s4", "u4", "b1"):
         low, high = {"s4": (-8, 8), "u4": (0, 16), "b1": (0, 2)}[name]
         return RNG.integers(low, high, shape)
+    if name == "s32":
+        return near_the_ends(RNG, shape, 100)
     dtype = DTYPES[name]
     if np.issubdtype(dtype, np.integer):
         info = np.iinfo(dtype)

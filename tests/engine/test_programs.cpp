@@ -75,13 +75,14 @@ TEST(a_missing_barrier_is_an_uninitialised_read) {
   a.row("st.shared.b32", {address, Assembler::special(Special::tid_x)});
   a.row("sub.u32", {mirror, a.constant(4u * 255), address});
   const int load = a.row("ld.shared.b32", {value, mirror});
+  const int store = a.row("st.global.b32", {a.constant(kMemory), value});
   a.row("exit");
   Device device;
   device.launch.block[0] = 256;
   device.launch.shared_bytes = 1024;
   const emu::Result result = device.run(a);
-  CHECK(result.fault.kind == FaultKind::uninitialised && result.fault.pc == load &&
-        result.fault.space == emu::Space::shared);
+  CHECK(result.fault.kind == FaultKind::uninitialised && result.fault.pc == store &&
+        result.fault.other_pc == load && result.fault.space == emu::Space::shared);
 }
 
 TEST(two_warps_that_store_to_one_word_race) {

@@ -34,6 +34,9 @@ VERDICTS = {
 }
 """What the errors of a running kernel are called; any other is a LAUNCH_ERROR."""
 
+LAUNCH_FAILURE = 719
+"""cudaErrorLaunchFailure: a kernel failed in a way that has no error of its own."""
+
 
 def require_gpu() -> None:
     """Raises DeviceUnavailable where there is no CUDA device that CuPy can use. Creates no CUDA context."""
@@ -122,8 +125,14 @@ class CudaDevice:
             self._cupy.cuda.runtime.deviceSynchronize()
         except Exception as error:
             self._lost = str(error)
-            verdict = VERDICTS.get(getattr(error, "status", 0), Verdict.LAUNCH_ERROR)
-            raise Fault(verdict, f"the launch failed on the device: {error}") from None
+            raise self.fault(error, "the launch failed on the device") from None
+
+    def fault(self, error: Exception, what: str) -> Fault:
+        """An error of the runtime or the driver as a Fault; the context may be lost with it."""
+        status = getattr(error, "status", 0)
+        if status in VERDICTS or status == LAUNCH_FAILURE:
+            self._lost = str(error)
+        return Fault(VERDICTS.get(status, Verdict.LAUNCH_ERROR), f"{what}: {error}")
 
     @property
     def lost(self) -> bool:
@@ -136,7 +145,9 @@ class CudaDevice:
 
     def filled(self, nbytes: int) -> Any:
         """Fresh device memory, every byte 0xff."""
-        return self._cupy.full(nbytes, 0xFF, self._cupy.uint8)
+        memory = self._cupy.empty(nbytes, self._cupy.uint8)
+        forget(memory)
+        return memory
 
     def bind(
         self,
@@ -179,6 +190,11 @@ class CudaDevice:
         return argument
 
 
+def forget(memory: Any) -> None:
+    """Set every byte to 0xff, in the current stream: NaN in all floating-point types, -1 in the others."""
+    memory.data.memset_async(0xFF, memory.nbytes)
+
+
 class CudaPlan:
     """A plan bound to fresh device memory. Every array lies between red zones, which `run` checks."""
 
@@ -211,7 +227,8 @@ class CudaPlan:
             for launch in self._launches:
                 launch()
         except Exception as error:
-            raise Fault(Verdict.LAUNCH_ERROR, f"the launch was rejected: {error}") from None
+            # of several launches, a later one can be refused for what an earlier one did
+            raise self._device.fault(error, "the launch was rejected") from None
 
     def run(self) -> None:
         self.enqueue()
@@ -231,7 +248,7 @@ class CudaPlan:
         """Forget every output: they hold NaN again."""
         for name, buffer in self.buffers.items():
             if self.arrays[name].output:
-                buffer.fill(0xFF)
+                forget(buffer)
 
     def roll(self, elements: int) -> None:
         """Move the elements of every input along by so many: other inputs of the same kind."""
@@ -258,7 +275,7 @@ class CudaPlan:
     def close(self) -> None:
         if not self._device.lost:
             for memory in self._guarded.values():  # the next to get this memory finds no answer in it
-                memory.fill(0xFF)
+                forget(memory)
         self.buffers.clear()
         self._guarded.clear()
         self._launches.clear()

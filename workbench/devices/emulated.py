@@ -39,7 +39,8 @@ class EmulatedDevice:
     """Stands for an H200: the limits on threads, registers and shared memory are that device's.
 
     A block that executes more than `most_warp_instructions` counts as hung. With `counters` the statistics of a plan's
-    launches have them. `persistent_blocks` is how many blocks of a persistent launch there are at most.
+    launches have them, with `trace` a timeline, also that of a launch that ended with a hazard. `persistent_blocks` is
+    how many blocks of a persistent launch there are at most.
     """
 
     name = "emulator"
@@ -50,10 +51,11 @@ class EmulatedDevice:
         most_warp_instructions: int = MOST_WARP_INSTRUCTIONS,
         *,
         counters: bool = False,
+        trace: emulator.Traced | None = None,
         persistent_blocks: int = MOST_PERSISTENT_BLOCKS,
     ) -> None:
         self.most_warp_instructions = most_warp_instructions
-        self.counters, self.persistent_blocks = counters, persistent_blocks
+        self.counters, self.trace, self.persistent_blocks = counters, trace, persistent_blocks
 
     def info(self) -> DeviceInfo:
         limits = emulator.H200
@@ -135,9 +137,12 @@ class _EmulatedPlan:
                     seed=self._seed,
                     max_warp_instructions=self._device.most_warp_instructions,
                     counters=self._device.counters,
+                    trace=self._device.trace,
                     registers_per_thread=self._usage[launch.kernel].registers,
                 )
             except emulator.KernelFault as fault:
+                if fault.statistics is not None:
+                    self.statistics.append(fault.statistics)
                 raise Fault(Verdict(fault.finding.kind), str(fault.finding)) from None
             except (emulator.LaunchError, emulator.ArgumentError) as error:
                 raise Fault(Verdict.LAUNCH_ERROR, str(error)) from None

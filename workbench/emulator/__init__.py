@@ -24,7 +24,8 @@ from .program import Entry, Program
 from .ptx import Parameter, PtxSyntaxError, SourceLocation
 from .source import CompileError, CompilerUnavailable, load
 from .standalone import Output, Report, TensorMapOf, launch
-from .tensor_map import TensorMap
+from .tensor_map import PixelBox, TensorMap
+from .trace import Traced, chrome_trace
 
 __all__ = [
     "H200",
@@ -43,6 +44,7 @@ __all__ = [
     "Memory",
     "Output",
     "Parameter",
+    "PixelBox",
     "Program",
     "PtxSyntaxError",
     "Report",
@@ -50,9 +52,11 @@ __all__ = [
     "Statistics",
     "TensorMap",
     "TensorMapOf",
+    "Traced",
     "UnsupportedInstruction",
     "check_arguments",
     "check_launch",
+    "chrome_trace",
     "execute",
     "launch",
     "load",

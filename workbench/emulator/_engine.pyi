@@ -25,6 +25,8 @@ def special_names() -> list[str]:
     """Special registers that lie in the register file, in order, without `%`."""
 
 def fault_names() -> list[str]: ...
+def trace_kinds() -> list[str]: ...
+def trace_gates() -> list[str]: ...
 def counter_names() -> list[str]: ...
 def space_names() -> list[str]: ...
 def wait_names() -> list[str]: ...
@@ -39,6 +41,7 @@ class Program:
         operands: npt.NDArray[np.int64],  # [m, 3]: slot, bytes, offset
         register_bytes: int,
         special_offset: int,
+        unset: Sequence[tuple[int, int]] = (),  # slot, bytes of registers that may be read before they are written
     ) -> None: ...
 
 class Allocation:
@@ -62,6 +65,9 @@ class TensorMap:
         element_strides: Sequence[int],
         swizzle: int,  # bytes: 0, 32, 64, 128
         nan_fill: bool = False,
+        pixels: int = 0,  # of an im2col map
+        lower: Sequence[int] = (),
+        upper: Sequence[int] = (),
     ) -> None: ...
 
 class Fault:
@@ -97,6 +103,10 @@ class Result:
     instructions: int
     switches: int
     counts: npt.NDArray[np.uint64]
+    trace: list[
+        tuple[int, int, int, int, int, int, int, int, int, int, int]
+    ]  # kind, block, warp, begin, end, pc, until_pc, gate, key, count, cause
+    trace_cut: bool
     counters: npt.NDArray[np.uint64]  # [rows, counter_names()], or no rows unless asked for
 
 def launch(
@@ -111,6 +121,7 @@ def launch(
     tensor_maps: Sequence[TensorMap] = (),
     shared_bytes: int = 0,
     local_bytes: int = 0,
+    registers: int = 2**32 - 1,
     resident_blocks: int = 1,
     threads: int = 1,
     time_slice: int = 2000,
@@ -118,5 +129,8 @@ def launch(
     budget: int = 2**63,
     checks: int = 15,
     count: bool = False,
+    trace_events: int = 0,
+    trace_blocks: Sequence[int] = (),
+    trace_lines: Sequence[int] = (),
     isa: str | None = None,
 ) -> Result: ...

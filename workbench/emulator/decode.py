@@ -62,7 +62,8 @@ class DecodedEntry:
 
     ``rows`` is an int32 array [rows][7], ``operands`` an int64 array [operands][3] of slots, bytes and offsets,
     ``instructions`` the index of the PTX instruction behind each row, ``constants`` the offset of each constant in
-    the pool, ``register_names`` the registers that share each cell.
+    the pool, ``register_names`` the registers that share each cell, ``unset`` slot and bytes of the registers that
+    may be read before they are written.
     """
 
     rows: npt.NDArray[np.int32]
@@ -73,6 +74,7 @@ class DecodedEntry:
     constants: dict[Constant, int]
     constant_bytes: int
     register_names: dict[int, list[str]]
+    unset: list[tuple[int, int]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -458,7 +460,8 @@ class _Decoder:
     # ---------------------------------------------------------------------------------------------------- the table
 
     def assemble(self) -> DecodedEntry:
-        cells, top = assign_cells([self.step(index) for index in range(len(self.rows))], self.cell_sizes())
+        sizes = self.cell_sizes()
+        cells, top, unset = assign_cells([self.step(index) for index in range(len(self.rows))], sizes)
         special_offset = top
         constants: dict[Constant, int] = {}
         pool = 0
@@ -504,6 +507,7 @@ class _Decoder:
             constants,
             pool,
             names,
+            [(cells[register], sizes[register]) for register in unset],
         )
 
     def cell_sizes(self) -> list[int]:

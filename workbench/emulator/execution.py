@@ -22,6 +22,7 @@ from .memory import Allocation, Memory
 from .program import Entry
 from .registers import CELL
 from .tensor_map import ELEMENT_TYPES, TensorMap
+from .trace import Timeline, Traced, line_numbers
 
 __all__ = ["ArgumentError", "Checks", "LaunchError", "Statistics", "check_arguments", "check_launch", "execute"]
 
@@ -63,6 +64,8 @@ class Statistics:
     counts: npt.NDArray[np.uint64] = field(repr=False)
     entry: Entry = field(repr=False)
     counted: npt.NDArray[np.uint64] | None = field(default=None, repr=False)  # (rows, counters), where asked for
+
+    timeline: Timeline | None = field(default=None, repr=False)  # where asked for
 
     @property
     def counters(self) -> Counters:
@@ -166,6 +169,7 @@ def execute(
     registers_per_thread: int | None = None,
     limits: DeviceLimits = H200,
     counters: bool = False,
+    trace: Traced | None = None,
 ) -> Statistics:
     """Executes a kernel.
 
@@ -175,7 +179,7 @@ def execute(
     ``threads`` of this machine execute independent blocks (1 when None). ``max_warp_instructions`` is how many
     instructions the warps of one block may execute before it counts as hung. ``registers_per_thread``, as the
     compiler reports it, limits how many blocks are resident at once. ``counters`` fills ``Statistics.counters``, which
-    takes 10 to 30 % more time.
+    takes 10 to 30 % more time, and ``trace`` ``Statistics.timeline``.
 
     Raises ``LaunchError`` and ``ArgumentError`` before anything has run, and ``KernelFault`` for a hazard; memory then
     holds what had been written.
@@ -209,16 +213,21 @@ def execute(
         tensor_maps=[_engine_tensor_map(address, tensor) for address, tensor in tensor_maps],
         shared_bytes=_shared_bytes(entry, shared_bytes),
         local_bytes=entry.local_bytes,
+        registers=_registers(entry, registers_per_thread),
         resident_blocks=resident,
         threads=threads,
         seed=seed,
         budget=budget,
         checks=int(checks),
         count=counters,
+        **_trace_options(trace, entry),
     )
     memory.settle()
     counted = result.counters if counters else None
-    statistics = Statistics(result.instructions, result.switches, resident, result.counts, entry, counted)
+    timeline = None
+    if trace is not None:
+        timeline = Timeline(entry, grid3, shared_bytes, seed, result.trace, result.trace_cut)
+    statistics = Statistics(result.instructions, result.switches, resident, result.counts, entry, counted, timeline)
     if result.fault is not None:
         context = LaunchContext(entry, memory, block3, grid3, shared_bytes, seed)
         raise KernelFault(explain(result.fault, result.waiting, context), statistics)
@@ -226,6 +235,13 @@ def execute(
 
 
 # -------------------------------------------------------------------------------------------------- before the launch
+
+
+def _trace_options(trace: Traced | None, entry: Entry) -> dict[str, Any]:
+    if trace is None:
+        return {}
+    events = _number(trace.events, "the number of events", 1, 2**32)
+    return {"trace_events": events, "trace_blocks": list(trace.blocks), "trace_lines": line_numbers(entry)}
 
 
 def _triple(numbers: Dimensions, what: str) -> tuple[int, int, int]:
@@ -247,6 +263,13 @@ def _number(value: int, what: str, least: int, most: int) -> int:
     if not least <= number <= most:
         raise LaunchError(f"{what} is a whole number from {least} to {most}, not {value!r}")
     return number
+
+
+def _registers(entry: Entry, registers_per_thread: int | None) -> int:
+    """What every thread holds at first, a multiple of 8; 0 where the kernel declares no limit."""
+    if entry.register_limit is None:
+        return 0
+    return -(-registers_per_thread // 8) * 8 if registers_per_thread else entry.register_limit
 
 
 def check_launch(
@@ -516,6 +539,7 @@ def _uniform_specials(
 
 
 def _engine_tensor_map(address: int, tensor: TensorMap) -> _engine.TensorMap:
+    pixels = tensor.pixel_box
     return _engine.TensorMap(
         address,
         tensor.address,
@@ -526,6 +550,7 @@ def _engine_tensor_map(address: int, tensor: TensorMap) -> _engine.TensorMap:
         tensor.element_strides,
         tensor.swizzle,
         tensor.nan_fill,
+        *((pixels.pixels, pixels.lower, pixels.upper) if pixels is not None else ()),
     )
 
 

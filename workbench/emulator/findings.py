@@ -34,6 +34,8 @@ class FindingKind(StrEnum):
     ACCUMULATOR_IN_FLIGHT = "accumulator_in_flight"
     RACE = "race"
     PROXY_FENCE = "proxy_fence"
+    WGMMA_FENCE = "wgmma_fence"
+    REGISTER_MISUSE = "register_misuse"
     DEADLOCK = "deadlock"
     LIVELOCK = "livelock"
     MBARRIER_MISUSE = "mbarrier_misuse"
@@ -133,6 +135,9 @@ _KINDS = {
     "mbarrier_count": FindingKind.MBARRIER_MISUSE,
     "mbarrier_not_visible": FindingKind.MBARRIER_MISUSE,
     "mbarrier_in_use": FindingKind.MBARRIER_MISUSE,
+    "mbarrier_bytes": FindingKind.MBARRIER_MISUSE,
+    "swizzle_mismatch": FindingKind.DESCRIPTOR,
+    "warpgroup_diverged": FindingKind.DIVERGENT_COLLECTIVE,
     "barrier_count": FindingKind.BARRIER_MISUSE,
     "barrier_mismatch": FindingKind.BARRIER_MISUSE,
     "barrier_diverged": FindingKind.DIVERGENT_COLLECTIVE,
@@ -141,6 +146,15 @@ _KINDS = {
     "inactive_source": FindingKind.DIVERGENT_COLLECTIVE,
 }
 _LINES_OF_WAITS = 12
+_USES = (  # what makes an undefined value matter, in the order of the engine's `Use`
+    "",
+    "computes an address from",
+    "decides by",
+    "stores to global memory",
+    "updates memory with",
+    "hands to other lanes",
+    "uses as an operand",
+)
 
 
 class _Explainer:
@@ -169,8 +183,8 @@ class _Explainer:
             message=message,
             advice=advice,
             location=location,
-            source_line=_source_line(location, context.sources) if location else "",
-            caller_lines=tuple(_source_line(c, context.sources) for c in location.inlined_at) if location else (),
+            source_line=source_line(location, context.sources) if location else "",
+            caller_lines=tuple(source_line(c, context.sources) for c in location.inlined_at) if location else (),
             instruction=self.instruction.text if self.instruction else "",
             other=self.other.location if self.other else None,
             other_instruction=self.other.text if self.other else "",
@@ -300,13 +314,20 @@ class _Explainer:
         )
 
     def explain_uninitialised(self) -> tuple[str, str]:
+        seen = self.seen
+        use = _USES[seen.info] if 0 <= seen.info < len(_USES) else ""
+        line = _through(self.other.location) if self.other else ""
+        if seen.space == "none":
+            names = self.context.register_names(seen.address)
+            register = f" (register {names[0]})" if names else ""
+            read = f" and {line} reads" if line else ""
+            return f"{use} a value that nothing has set{register}{read}", "give the variable a value on every path"
         element, _ = self.element()
-        return f"reads {element}, where nothing has been written", (
-            "store to every element that is read, also in tails"
-            if self.seen.space != "shared"
-            else "store to every element that is read, also in tails, with a barrier before the read; "
-            "wait for the asynchronous copy if one fills it"
-        )
+        advice = "store to every element that is read, also in tails"
+        if seen.space == "shared":
+            advice += ", with a barrier before the read; wait for the asynchronous copy if one fills it"
+        reads = f"{use} a value that {line} reads from" if use and line else "reads"
+        return f"{reads} {element}, where nothing has been written", advice
 
     def explain_read_only(self) -> tuple[str, str]:
         element, _ = self.element()
@@ -404,9 +425,78 @@ class _Explainer:
         other = f"the wgmma at {_through(self.other.location)}" if self.other else "a wgmma"
         names = self.context.register_names(self.seen.address)
         register = f" {names[0]}" if names else ""
+        if self.seen.info:
+            return (
+                f"touches the register{register} while {other}, which no commit covers, may still be using it",
+                "wgmma.commit_group must come between the products and wgmma.wait_group",
+            )
         return (
             f"touches the register{register} while {other} may still be using it",
             "wgmma.commit_group and wgmma.wait_group must come before accumulators are touched",
+        )
+
+    def explain_wgmma_fence(self) -> tuple[str, str]:
+        """A wgmma whose registers need not be settled yet."""
+        advice = "wgmma.fence must come before the first wgmma, and after other writes to registers that one uses"
+        if self.other is None:
+            return "the warp has executed no wgmma.fence before its first wgmma", advice
+        names = self.context.register_names(self.seen.address)
+        register = f" {names[0]}" if names else ""
+        return (
+            f"uses the register{register}, which {_through(self.other.location)} wrote after the last wgmma.fence",
+            advice,
+        )
+
+    def explain_warpgroup_diverged(self) -> tuple[str, str]:
+        """Warps of a warpgroup that execute different things."""
+        if self.seen.info:
+            return (
+                f"`{_shortened(self.opcode)}` needs a warpgroup of 4 warps; that of warp {self.seen.warp} has "
+                f"{self.seen.info}",
+                "launch blocks whose warps are a multiple of 4",
+            )
+        instead = f"`{_shortened(self.other.opcode)}` at {_through(self.other.location)}" if self.other else "it exits"
+        first = self.seen.warp // 4 * 4
+        return (
+            f"only some of warps {first}-{first + 3} execute `{_shortened(self.opcode)}`, which needs all four; the "
+            f"others go on to {instead}",
+            "a warpgroup is 4 warps, the first a multiple of 4: let conditions around it hold for all of them",
+        )
+
+    def explain_register_misuse(self) -> tuple[str, str]:
+        """A setmaxnreg that cannot be right."""
+        count, why, held = self.seen.address, self.seen.info, self.seen.detail
+        if why == 1:
+            return f"setmaxnreg asks for {count} registers", "24 to 256 are allowed, in multiples of 8"
+        if why == 2:
+            return f"setmaxnreg.dec to {count} registers, of {held} that each thread has", "use setmaxnreg.inc"
+        if why == 3:
+            return f"setmaxnreg.inc to {count} registers, of {held} that each thread has", "use setmaxnreg.dec"
+        return (
+            "setmaxnreg in a kernel without a limit on its registers has no effect",
+            "give the kernel __launch_bounds__ with the threads and blocks, or a maximum number of registers",
+        )
+
+    def explain_mbarrier_bytes(self) -> tuple[str, str]:
+        """More bytes came, or will, than the phase was told to expect."""
+        expected = f" at {_through(self.other.location)}" if self.other else ""
+        barrier = self.barrier_name(self.seen.address)
+        advice = "expect as many bytes as all copies of the phase bring, whole boxes also at the edges"
+        if self.seen.detail:
+            return (
+                f"the phase of {barrier} ends while this copy of {self.seen.info} bytes is on its way: "
+                f"too few are expected{expected}",
+                advice,
+            )
+        return f"{self.seen.info} more bytes came to {barrier} than were expected{expected}", advice
+
+    def explain_swizzle_mismatch(self) -> tuple[str, str]:
+        element, _ = self.element()
+        copied = _through(self.other.location) if self.other else "an unknown line"
+        return (
+            f"reads {element} with {_swizzle(self.seen.info)}, but the tensor copy at {copied} wrote it with "
+            f"{_swizzle(self.seen.detail)}",
+            "give the tensor map and the matrix descriptor the same swizzle",
         )
 
     def explain_exited_with_work(self) -> tuple[str, str]:
@@ -523,10 +613,37 @@ class _Explainer:
         )
 
     def explain_descriptor(self) -> tuple[str, str]:
+        seen, opcode = self.seen, _shortened(self.opcode)
+        if seen.info == 2:
+            return (
+                f"`{opcode}` is given {seen.address:#x} as a tensor map, which is none",
+                "pass tensor maps as `const __grid_constant__` parameters, and their address",
+            )
+        if seen.info == 3:
+            return (
+                f"`{opcode}` does not have as many coordinates as its tensor map has dimensions ({seen.detail})",
+                "use the form of the instruction for that rank",
+            )
+        if seen.info == 4:
+            return (
+                f"the box of the tensor map of `{opcode}` is wider than its swizzle of {seen.detail} bytes",
+                "make the innermost extent of the box no more bytes than the swizzle",
+            )
+        if seen.info == 5:
+            return (
+                f"a matrix of `{opcode}` begins at {self.element()[0]}, in the middle of an atom of the "
+                f"{seen.detail}-byte swizzle",
+                f"align tiles to {8 * seen.detail} bytes, and step from there along a row",
+            )
+        if seen.info == 6:
+            given, wanted = ("im2col", "tiled") if seen.detail else ("tiled", "im2col")
+            return (
+                f"`{opcode}` is given {'an' if seen.detail else 'a'} {given} tensor map",
+                f"encode the map as {wanted}, or use the {given} form of the instruction",
+            )
         return (
-            f"`{_shortened(self.opcode)}` has a descriptor or tensor map that is malformed or unknown "
-            f"({self.seen.address:#x}, reason {self.seen.info})",
-            "compare address, offsets and swizzle with the tile, and pass tensor maps as __grid_constant__",
+            f"`{opcode}` has a matrix descriptor with a base offset ({seen.address:#x})",
+            "align tiles to the atom of their swizzle, so that they need none",
         )
 
     def explain_bad_operand(self) -> tuple[str, str]:
@@ -592,6 +709,8 @@ class _Explainer:
             return f"at {place} for barrier {wait.address}: {wait.pending} of {wait.expected} threads have arrived"
         if wait.reason == "collective":
             return f"at {place} in `{opcode}`: the lanes {_lanes(wait.expected)} of its mask have not come"
+        if wait.reason == "registers":
+            return f"at {place} for {_count(wait.expected, 'register')}: {wait.pending} are free in the block"
         if wait.reason == "cluster_barrier":
             return f"at {place} for the other blocks of the cluster"
         return f"at {place}, in `{opcode}`"
@@ -608,12 +727,16 @@ def _through(location: SourceLocation) -> str:
     return f"{location} (from {(elsewhere or location.inlined_at[-1:])[0]})"
 
 
-def _source_line(location: SourceLocation, sources: Mapping[str, str]) -> str:
+def source_line(location: SourceLocation, sources: Mapping[str, str]) -> str:
     for name in (location.file, Path(location.file).name):
         if name in sources:
             lines = sources[name].splitlines()
             return lines[location.line - 1] if 0 < location.line <= len(lines) else ""
     return linecache.getline(location.file, location.line) if location.line > 0 else ""
+
+
+def _swizzle(nbytes: int) -> str:
+    return f"a swizzle of {nbytes} bytes" if nbytes else "no swizzle"
 
 
 def _past(elements: int) -> str:

@@ -24,7 +24,8 @@ class Entry:
 
     ``static_shared_bytes``: shared memory that it declares; ``max_threads``: what ``__launch_bounds__`` promises, or
     None; ``required_block``: the block it must be launched with, or None; ``cluster``: the cluster it is compiled
-    for, or None; ``register_count``: virtual registers, more than a GPU would need.
+    for, or None; ``register_limit``: registers of a thread that ``.maxnreg`` or launch bounds allow, or None where
+    neither is declared; ``register_count``: virtual registers, more than a GPU would need.
     """
 
     name: str
@@ -33,6 +34,7 @@ class Entry:
     max_threads: int | None
     required_block: tuple[int, int, int] | None
     cluster: tuple[int, int, int] | None
+    register_limit: int | None
     register_count: int
     program: Program = field(repr=False)
     instructions: list[ptx.Instruction] = field(repr=False)
@@ -149,15 +151,31 @@ def _entry(program: Program, module: ptx.Module, function: ptx.Function) -> Entr
         threads[0] * threads[1] * threads[2] if threads else None,
         _triple(directives.get("reqntid")),
         _triple(directives.get("reqnctapercluster")),
+        _register_limit(directives),
         len(function.registers),
         program,
         function.instructions,
         decoded,
         tuple(shared),
-        _engine.Program(decoded.rows, decoded.operands, decoded.register_bytes, decoded.special_offset),
+        _engine.Program(decoded.rows, decoded.operands, decoded.register_bytes, decoded.special_offset, decoded.unset),
         max((variable.align for variable in dynamic), default=16),
         local_bytes,
     )
+
+
+_REGISTERS_OF_A_MULTIPROCESSOR, _MOST_REGISTERS = 65536, 255
+
+
+def _register_limit(directives: Mapping[str, tuple[int, ...]]) -> int | None:
+    """The most registers a thread may have, a multiple of 8."""
+    if limit := directives.get("maxnreg"):
+        return -(-limit[0] // 8) * 8
+    block = _triple(directives.get("maxntid")) or _triple(directives.get("reqntid"))
+    if block is None:
+        return None
+    (blocks,) = directives.get("minnctapersm") or (1,)
+    warps = -(-block[0] * block[1] * block[2] // 32) * max(blocks, 1)
+    return min(_MOST_REGISTERS + 1, _REGISTERS_OF_A_MULTIPROCESSOR // (32 * max(warps, 1))) // 8 * 8
 
 
 def _offsets(variables: list[ptx.Variable]) -> tuple[list[tuple[ptx.Variable, int]], int]:

@@ -56,14 +56,14 @@ class _Block:
     held_out: int = 0
 
 
-def assign_cells(steps: Sequence[Step], sizes: Sequence[int]) -> tuple[list[int], int]:
+def assign_cells(steps: Sequence[Step], sizes: Sequence[int]) -> tuple[list[int], int, list[int]]:
     """Cells of a function's registers.
 
     ``sizes`` holds the bytes of each register in one lane, 4 or 8. Returns the byte offset of each register's cell,
-    -1 for a register that no row names, and the bytes of the file. A register that may be read before it is written
-    gets a cell of its own from the first row on: it reads what the file held at first, zero.
+    -1 for a register that no row names, the bytes of the file, and the registers that may be read before they are
+    written. Such a register gets a cell of its own from the first row on.
     """
-    lifetimes = _lifetimes(steps, len(sizes))
+    lifetimes, unset = _lifetimes(steps, len(sizes))
     cells = [-1] * len(sizes)
     free: dict[int, list[int]] = {4: [], 8: []}
     ending: list[tuple[int, int, int]] = []
@@ -81,11 +81,12 @@ def assign_cells(steps: Sequence[Step], sizes: Sequence[int]) -> tuple[list[int]
             top += CELL * size // 4
         cells[register] = cell
         heapq.heappush(ending, (last, cell, size))
-    return cells, top
+    return cells, top, unset
 
 
-def _lifetimes(steps: Sequence[Step], count: int) -> list[tuple[int, int]]:
-    """First and last row of each register's life, (count of rows, -1) for one that is never named."""
+def _lifetimes(steps: Sequence[Step], count: int) -> tuple[list[tuple[int, int]], list[int]]:
+    """First and last row of each register's life, (count of rows, -1) for one that is never named; and those alive
+    before the first row."""
     blocks = _blocks(steps)
     _solve_liveness(blocks)
     _solve_held(blocks)
@@ -120,7 +121,7 @@ def _lifetimes(steps: Sequence[Step], count: int) -> list[tuple[int, int]]:
                 for register in _bits(held):
                     touch(register, row)
                 held = 0
-    return list(zip(first, last, strict=True))
+    return list(zip(first, last, strict=True)), list(_bits(blocks[0].live_in)) if blocks else []
 
 
 def _blocks(steps: Sequence[Step]) -> list[_Block]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import struct
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from os import PathLike
 from typing import Any
 
@@ -24,7 +24,8 @@ from .findings import Finding, KernelFault
 from .memory import Allocation, Memory
 from .program import Entry, Program
 from .source import kernel_name, load
-from .tensor_map import ELEMENT_TYPES, TensorMap
+from .tensor_map import ELEMENT_TYPES, PixelBox, TensorMap
+from .trace import Traced
 
 __all__ = ["MOST_WARP_INSTRUCTIONS", "Output", "Report", "TensorMapOf", "launch"]
 
@@ -56,12 +57,13 @@ class TensorMapOf:
 
     ``array`` is an array (or ``Output``), or the name of one among the arguments. ``box`` has the elements of a tile
     in each dimension, and ``shape`` those that the map covers (all of the array's when None), both in the array's
-    order: outermost first. ``swizzle`` is 0, 32, 64 or 128 bytes. The element type follows from the array's;
-    ``nan_fill`` and ``element_strides`` are those of ``TensorMap``.
+    order: outermost first. A ``PixelBox`` as the box, its corners in that order too, makes it an im2col map.
+    ``swizzle`` is 0, 32, 64 or 128 bytes. The element type follows from the array's; ``nan_fill`` and
+    ``element_strides`` are those of ``TensorMap``.
     """
 
     array: Array | Output | str
-    box: Sequence[int]
+    box: Sequence[int] | PixelBox
     swizzle: int = 0
     shape: Sequence[int] | None = None
     element_strides: Sequence[int] | None = None
@@ -145,6 +147,7 @@ def launch(
     checks: Checks = Checks.ALL,
     raise_on_hazard: bool = False,
     counters: bool = False,
+    trace: Traced | None = None,
     max_warp_instructions: int = MOST_WARP_INSTRUCTIONS,
 ) -> Report:
     """Executes a kernel on NumPy arrays and reports its hazards.
@@ -153,7 +156,8 @@ def launch(
     (which saves compiling it again). ``entry`` names the kernel, also a template's instance such as ``scale<float>``;
     None stands for the only one. ``grid``, ``block`` and ``cluster`` are up to three numbers, x first;
     ``shared`` bytes of dynamic shared memory; ``defines`` and ``include`` are for the compiler. ``seed`` draws the
-    order in which warps run: the same seed gives the same run. ``counters`` fills ``Report.counters``.
+    order in which warps run: the same seed gives the same run. ``counters`` fills ``Report.counters``,
+    and ``trace`` records ``Report.statistics.timeline``, which ``chrome_trace`` makes into what a viewer opens.
 
     ``args``, one for each parameter and in their order, are
 
@@ -193,6 +197,7 @@ def launch(
             seed=seed,
             checks=checks,
             counters=counters,
+            trace=trace,
             max_warp_instructions=max_warp_instructions,
             registers_per_thread=program.registers_per_thread.get(kernel.name),
         )
@@ -288,10 +293,12 @@ class _Arguments:
         allocation = self.place(f"{name}'s array", target)
         try:
             shape = tuple(array.shape if spec.shape is None else spec.shape)
-            box = tuple(spec.box)
+            box = spec.box if isinstance(spec.box, PixelBox) else tuple(spec.box)
             if len(shape) != array.ndim or any(n > m for n, m in zip(shape, array.shape, strict=True)):
                 raise ValueError(f"the shape {shape} is not part of the array's {array.shape}")
-            if len(box) != len(shape):
+            if isinstance(box, PixelBox):
+                box = replace(box, lower=tuple(box.lower)[::-1], upper=tuple(box.upper)[::-1])
+            elif len(box) != len(shape):
                 raise ValueError(f"the box {box} must have {len(shape)} numbers, outermost first")
             strides = [array.itemsize]
             for extent in array.shape[:0:-1]:
@@ -301,7 +308,7 @@ class _Arguments:
                 array.itemsize,
                 shape[::-1],
                 strides[1:],
-                box[::-1],
+                box if isinstance(box, PixelBox) else box[::-1],
                 None if spec.element_strides is None else tuple(spec.element_strides)[::-1],
                 spec.swizzle,
                 nan_fill=spec.nan_fill,

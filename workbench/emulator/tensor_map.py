@@ -1,6 +1,7 @@
 """Tensor maps: what a bulk tensor copy knows of the array that it moves boxes of.
 
-The rules are those of ``cuTensorMapEncodeTiled``, and each complaint says what would be right.
+The rules are those of ``cuTensorMapEncodeTiled`` and ``cuTensorMapEncodeIm2col``, and each complaint says what would be
+right.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from .memory import Allocation
 
-__all__ = ["ELEMENT_TYPES", "TensorMap"]
+__all__ = ["ELEMENT_TYPES", "PixelBox", "TensorMap"]
 
 # name: (value of CUtensorMapDataType, bytes)
 ELEMENT_TYPES = {
@@ -35,9 +36,24 @@ _BY_BYTES = {1: "uint8", 2: "uint16", 4: "uint32", 8: "uint64"}
 _SWIZZLES = (0, 32, 64, 128)
 
 
+@dataclass(frozen=True, slots=True)
+class PixelBox:
+    """What an im2col map moves at once: ``channels`` elements of each of ``pixels`` pixels.
+
+    The first pixel of a tile, and after it the others, run through a bounding box in all dimensions but the innermost
+    (channels) and the outermost (images): from ``lower`` (counted from the first element) to ``upper`` (counted from
+    the last), both included. Negative corners reach over the lower edge, or stay away from the upper one.
+    """
+
+    lower: tuple[int, ...]
+    upper: tuple[int, ...]
+    channels: int
+    pixels: int
+
+
 @dataclass(frozen=True, slots=True, init=False)
 class TensorMap:
-    """A tiled tensor map. Dimensions stand innermost first, as in the driver's interface.
+    """A tiled tensor map, or with a ``PixelBox`` an im2col one. Dimensions stand innermost first, as in the driver's.
 
     ``address``: of the tensor in global memory, an ``int`` or an ``Allocation``; ``shape``: elements in each of 1 to
     5 dimensions; ``strides``: bytes from one element to the next in every dimension but the innermost; ``box``:
@@ -56,6 +72,7 @@ class TensorMap:
     swizzle: int
     nan_fill: bool
     element_type: str
+    pixel_box: PixelBox | None
 
     def __init__(
         self,
@@ -63,27 +80,33 @@ class TensorMap:
         element_bytes: int,
         shape: Sequence[int],
         strides: Sequence[int],
-        box: Sequence[int],
+        box: Sequence[int] | PixelBox,
         element_strides: Sequence[int] | None = None,
         swizzle: int = 0,
         *,
         nan_fill: bool = False,
         element_type: str | None = None,
     ) -> None:
+        pixel_box = box if isinstance(box, PixelBox) else None
         values = {
             "address": address if isinstance(address, int) else address.address,
             "element_bytes": int(element_bytes),
             "shape": tuple(int(n) for n in shape),
             "strides": tuple(int(n) for n in strides),
-            "box": tuple(int(n) for n in box),
+            "box": (
+                (box.channels,) + (1,) * (len(shape) - 1) if isinstance(box, PixelBox) else tuple(int(n) for n in box)
+            ),
             "element_strides": tuple(int(n) for n in element_strides or (1,) * len(shape)),
             "swizzle": int(swizzle),
             "nan_fill": bool(nan_fill),
             "element_type": element_type or _BY_BYTES.get(element_bytes, ""),
+            "pixel_box": pixel_box,
         }
         for name, value in values.items():
             object.__setattr__(self, name, value)
         self._validate()
+        if pixel_box is not None:
+            self._validate_pixels(pixel_box)
 
     @property
     def rank(self) -> int:
@@ -93,6 +116,8 @@ class TensorMap:
     @property
     def box_bytes(self) -> int:
         """Bytes that one copy of a whole box writes, and that a barrier must expect."""
+        if self.pixel_box is not None:
+            return self.element_bytes * self.pixel_box.channels * self.pixel_box.pixels
         return self.element_bytes * prod(-(-b // s) for b, s in zip(self.box, self.element_strides, strict=True))
 
     @property
@@ -147,3 +172,17 @@ class TensorMap:
             )
         if self.nan_fill and not self.element_type.startswith(("float", "bfloat", "tfloat")):
             raise ValueError(f"out of bounds elements can be NaN only for a float type, not for {self.element_type}")
+
+    def _validate_pixels(self, box: PixelBox) -> None:
+        rank = self.rank
+        if rank < 3:
+            raise ValueError(f"an im2col map has 3 to 5 dimensions, not {rank}")
+        limit = 1 << (16 // (rank - 2) - 1)
+        for name, corner in (("lower", box.lower), ("upper", box.upper)):
+            if len(corner) != rank - 2:
+                raise ValueError(f"{name} must list {rank - 2} numbers for {rank} dimensions, not {len(corner)}")
+            for number in corner:
+                if not -limit <= number < limit:
+                    raise ValueError(f"{name} has {number}; {-limit} to {limit - 1} are allowed in {rank} dimensions")
+        if not 1 <= box.pixels <= 1024:
+            raise ValueError(f"the box has {box.pixels} pixels; 1 to 1024 are allowed")

@@ -300,7 +300,7 @@ SHARED_BYTES = 227 * 1024
 """All the shared memory of a block: kernels on `lcsf.cuh` make of it a ring as deep as it goes."""
 
 PADDED_C = GemmProblem(m=130, n=257, k=72, dtype="bf16", out="bf16", pad_c=7)
-"""A TMA store would write beyond the columns of this C, up to the next 16 bytes (an H200 does, the emulator not)."""
+"""A TMA store would write beyond the columns of this C, up to the next 16 bytes."""
 
 
 def _lcsf_launch(p: GemmProblem, size: Mapping[str, int], kernel: str, split: int = 1) -> Launch:

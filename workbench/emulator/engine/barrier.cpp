@@ -1,6 +1,7 @@
 // Control: branches, exit, and the barriers of a block, a warp and a cluster.
 #include "race.hpp"
 #include "scheduler.hpp"
+#include "warpgroup.hpp"
 
 namespace workbench::emulator::WORKBENCH_ISA {
 
@@ -95,6 +96,11 @@ int barrier_arrived(const Block& block, int number) {
   return arrived;
 }
 
+bool barrier_lacks_lanes(const Block& block, const Warp& warp, const Group& group) {
+  return group.wait == Wait::barrier && (instruction_at(block, group.pc).variant & kAligned) &&
+         waiting_lanes(block, static_cast<int>(group.key), warp) == 0;
+}
+
 void check_barriers(Block& block) {
   for (int number = 0; number < 16; ++number)
     if (block.barriers[number].in_use && barrier_arrived(block, number) >= barrier_expected(block, number))
@@ -102,6 +108,8 @@ void check_barriers(Block& block) {
 }
 
 namespace {
+
+Flow exit_lanes(Warp& warp, const Instruction&, uint32_t lanes);
 
 // Number and count, which all lanes must agree on, entered into the barrier.
 int enter_barrier(Warp& warp, const Instruction& instruction, uint32_t lanes, int& count) {
@@ -124,10 +132,26 @@ int enter_barrier(Warp& warp, const Instruction& instruction, uint32_t lanes, in
   return static_cast<int>(number);
 }
 
+// Of a warp that must come together, the lanes that are neither here nor about to exit: should they exit
+// without coming, they have gone past the barrier.
+uint32_t lanes_elsewhere(const Warp& warp) {
+  uint32_t elsewhere = 0;
+  for (const Group& group : warp.groups) {
+    int32_t pc = group.pc;
+    const Instruction* next = &instruction_at(*warp.block, pc);
+    for (int hops = 0; hops < 4 && next->kind == Kind::branch && next->guard == kNoGuard; ++hops)
+      next = &instruction_at(*warp.block, pc = next->target);
+    if (next->control != exit_lanes || next->guard != kNoGuard) elsewhere |= group.mask;
+  }
+  return elsewhere;
+}
+
 Flow wait_at_barrier(Warp& warp, const Instruction& instruction, uint32_t lanes) {
   int count;
   const int number = enter_barrier(warp, instruction, lanes, count);
-  warp.groups.push_back({lanes, warp.pc, Wait::barrier, static_cast<uint64_t>(number)});
+  const bool split = (instruction.variant & kAligned) && lanes != warp.alive;
+  const uint64_t elsewhere = split ? lanes_elsewhere(warp) : 0;
+  warp.groups.push_back({lanes, warp.pc, Wait::barrier, static_cast<uint64_t>(number), elsewhere});
   check_barriers(*warp.block);
   return {0};
 }
@@ -224,6 +248,12 @@ Flow cluster_wait(Warp& warp, const Instruction&, uint32_t lanes) {
 
 Flow exit_lanes(Warp& warp, const Instruction&, uint32_t lanes) {
   Block& block = *warp.block;
+  for (const Group& group : warp.groups)
+    if (group.wait == Wait::barrier && (group.expected & lanes)) {
+      const int32_t exit_pc = std::exchange(warp.pc, group.pc);
+      warp.fault(FaultKind::barrier_diverged, __builtin_ctz(group.mask), group.key, Space::none, group.mask,
+                 0, exit_pc);
+    }
   check_finished(warp, lanes);
   race_exit(warp);
   Cluster& cluster = *block.cluster;
@@ -232,6 +262,7 @@ Flow exit_lanes(Warp& warp, const Instruction&, uint32_t lanes) {
   });
   warp.alive &= ~lanes;
   block.alive -= static_cast<uint32_t>(__builtin_popcount(lanes));
+  warpgroup_exit(warp);
   if (block.alive == 0) {
     block.exit_pc = warp.pc;
     race_block_exited(warp, block);
@@ -323,8 +354,6 @@ void add_control_operations(Table& table) {
   table.add("fence.mbarrier_init", "", mbarrier_fence);
   table.add("fence", "", fence);
   table.add("pmevent", "w", nothing);
-  table.add("setmaxnreg.inc.sync.aligned.u32", "w", nothing);
-  table.add("setmaxnreg.dec.sync.aligned.u32", "w", nothing);
 }
 
 }  // namespace workbench::emulator::WORKBENCH_ISA

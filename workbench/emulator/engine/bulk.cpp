@@ -1,17 +1,18 @@
 // Bulk copies: TMA tiles and plain runs of bytes, into shared memory (completing on an mbarrier) and out of
 // it (completing in bulk groups). Loads wait in the cluster until the scheduler lands them; stores read
 // shared memory when their group is waited for.
+#include "bulk.hpp"
+
 #include <algorithm>
 
 #include "atomic_update.hpp"
 #include "mbarrier.hpp"
 #include "memory.hpp"
 #include "race.hpp"
+#include "undefined.hpp"
 
 namespace workbench::emulator::WORKBENCH_ISA {
 namespace {
-
-enum DescriptorProblem { kUnknownMap = 2, kWrongRank = 3, kWideSwizzle = 4 };
 
 // ---- tiles
 
@@ -22,6 +23,7 @@ int elements_along(const TensorMap& map, int d) {
 
 uint32_t box_bytes(const TensorMap& map) {
   uint64_t bytes = map.strides[0];
+  if (map.im2col) return static_cast<uint32_t>(bytes * map.box[0] * map.pixels);
   for (int d = 0; d < map.rank; ++d) bytes *= static_cast<uint64_t>(elements_along(map, d));
   return static_cast<uint32_t>(bytes);
 }
@@ -30,6 +32,31 @@ uint32_t box_bytes(const TensorMap& map) {
 // addresses.
 uint32_t swizzled(uint32_t offset, int swizzle) {
   return swizzle ? offset ^ (offset >> 7 & static_cast<uint32_t>(swizzle / 16 - 1)) << 4 : offset;
+}
+
+// The rows of an im2col tile are pixels: from the first one on along the second dimension, and from the end
+// of the bounding box on at the start of its next line. Offsets shift them all.
+template <class F>
+void each_pixel(const Transfer& transfer, int64_t begin, int64_t end, int64_t row_bytes, F f) {
+  const TensorMap& map = *transfer.map;
+  int64_t base[5];
+  std::copy_n(transfer.coordinates, 5, base);
+  for (uint32_t at = transfer.shared; at < transfer.shared + transfer.bytes;
+       at += static_cast<uint32_t>(row_bytes)) {
+    uint64_t address = map.address + static_cast<uint64_t>(base[0] * static_cast<int64_t>(map.strides[0]));
+    bool inside = begin < end;
+    for (int d = 1; d < map.rank; ++d) {
+      const int64_t position = base[d] + (d < map.rank - 1 ? transfer.offsets[d - 1] : 0);
+      inside &= position >= 0 && position < static_cast<int64_t>(map.sizes[d]);
+      address += static_cast<uint64_t>(position) * map.strides[d];
+    }
+    f(at, address, inside ? begin : 0, inside ? end : 0, row_bytes);
+    for (int d = 1; d < map.rank; ++d) {
+      base[d] += map.element_strides[d];
+      if (d == map.rank - 1 || base[d] < static_cast<int64_t>(map.sizes[d]) + map.upper[d - 1]) break;
+      base[d] = map.lower[d - 1];
+    }
+  }
 }
 
 // Calls f(shared offset, global address or 0 when out of bounds, first byte inside, bytes inside) for every
@@ -43,6 +70,7 @@ void each_row(const Transfer& transfer, F f) {
   const int64_t end =
       std::clamp<int64_t>(static_cast<int64_t>(map.sizes[0]) - transfer.coordinates[0], 0, row_elements) *
       element;
+  if (map.im2col) return each_pixel(transfer, begin, end, row_bytes, f);
   int index[5] = {};
   for (uint32_t at = transfer.shared; at < transfer.shared + transfer.bytes;
        at += static_cast<uint32_t>(row_bytes)) {
@@ -84,12 +112,18 @@ void each_piece(uint32_t offset, int64_t begin, int64_t end, int swizzle, F f) {
   }
 }
 
-const TensorMap& find_map(const Warp& warp, uint64_t address, int lane, int rank) {
+// variant of an operation on tiles: the rank, this, and of stores a reduction + 1 above
+constexpr int kRank = 7, kIm2col = 8, kReductionShift = 4;
+
+const TensorMap& find_map(const Warp& warp, uint64_t address, int lane, int variant) {
+  const int rank = variant & kRank;
   if (address < kSharedWindow) address += kParamWindow;  // an address in the param space itself
   for (const TensorMap& map : warp.machine->launch->tensor_maps) {
     if (map.descriptor != address) continue;
     if (map.rank != rank)
       warp.fault(FaultKind::descriptor, lane, address, Space::param, kWrongRank, map.rank);
+    if (map.im2col != ((variant & kIm2col) != 0))
+      warp.fault(FaultKind::descriptor, lane, address, Space::param, kWrongMode, map.im2col);
     if (map.swizzle && map.box[0] * map.strides[0] > static_cast<uint64_t>(map.swizzle))
       warp.fault(FaultKind::descriptor, lane, address, Space::param, kWideSwizzle, map.swizzle);
     return map;
@@ -127,9 +161,10 @@ void send(Warp& warp, Transfer transfer, uint32_t destination, uint64_t barrier,
     race_mbarrier_used(warp, barrier_block, place.offset, lane, true);
     mark_in_flight(warp, block, offset, transfer.bytes, lane);
     race_bulk_issued(warp, block, offset, transfer.bytes, static_cast<uint32_t>(lane), barrier_block,
-                     place.offset, phase);
+                     place.offset, phase, transfer.map ? transfer.map->swizzle : -1);
     transfer.block = &block;
     transfer.barrier_block = &barrier_block;
+    transfer.phase = phase;
     warp.block->cluster->loads.push_back(transfer);
   };
   if (!multicast) return to(named, *place.block);
@@ -148,34 +183,50 @@ uint32_t multicast_mask(const Warp& warp, const Instruction& instruction, int op
              : 0;
 }
 
-void load_tile(Warp& warp,
-               const Instruction& instruction) {  // [dst], [map, coordinates], [mbarrier]{, blocks}
-  const int rank = instruction.variant;
+// [dst], [map, coordinates], [mbarrier]{, offsets}{, blocks}
+void load_tile(Warp& warp, const Instruction& instruction) {
+  const int rank = instruction.variant & kRank;
+  const int offsets = instruction.variant & kIm2col ? rank - 2 : 0;
   uint64_t destination[kLanes], map[kLanes], barrier[kLanes];
   read_addresses(warp, instruction.operands[0], destination);
   read_addresses(warp, instruction.operands[1], map);
   read_addresses(warp, instruction.operands[2 + rank], barrier);
   for_lanes(warp.active, [&](int l) {
     Transfer transfer = new_transfer(warp, l);
-    transfer.map = &find_map(warp, map[l], l, rank);
+    transfer.map = &find_map(warp, map[l], l, instruction.variant);
     for (int d = 0; d < rank; ++d)
       transfer.coordinates[d] = source_cells<int32_t>(warp, instruction.operands[2 + d])[l];
+    for (int d = 0; d < offsets; ++d)
+      transfer.offsets[d] =
+          static_cast<uint16_t>(source_cells<uint32_t>(warp, instruction.operands[3 + rank + d])[l]);
     transfer.bytes = box_bytes(*transfer.map);
     check_proxy(warp, transfer);
     require_multiple(warp, l, destination[l], Space::shared, 128);
     send(warp, transfer, static_cast<uint32_t>(destination[l]), barrier[l],
-         multicast_mask(warp, instruction, 3 + rank, l), l);
+         multicast_mask(warp, instruction, 3 + rank + offsets, l), l);
   });
 }
 
-constexpr int kFromShared = 1;
+// An atomic update of shared memory: others may be on their way to the same place.
+void send_reduction(Warp& warp, Transfer transfer, uint32_t destination, uint64_t barrier, int lane) {
+  transfer.block = &shared_block(warp, destination, lane, transfer.shared);
+  const MbarrierPlace place = mbarrier_place(warp, static_cast<uint32_t>(barrier), lane, false);
+  require_mbarrier(warp, place, lane);
+  transfer.barrier_block = place.block;
+  transfer.barrier = place.offset;
+  check_shared_run(warp, *transfer.block, transfer.shared, transfer.bytes, Access::atomic, lane);
+  warp.block->cluster->loads.push_back(transfer);
+}
+
+// variant: this, a reduction + 1, and the element type above
+constexpr int kFromShared = 1, kLoadReductionShift = 1, kLoadTypeShift = 5;
 
 void load_run(Warp& warp, const Instruction& instruction) {  // [dst], [src], size, [mbarrier]{, blocks}
   uint64_t destination[kLanes], source[kLanes], barrier[kLanes];
   read_addresses(warp, instruction.operands[0], destination);
   read_addresses(warp, instruction.operands[1], source);
   read_addresses(warp, instruction.operands[3], barrier);
-  const bool from_shared = instruction.variant == kFromShared;
+  const bool from_shared = (instruction.variant & kFromShared) != 0;
   for_lanes(warp.active, [&](int l) {
     Transfer transfer = new_transfer(warp, l);
     transfer.bytes = source_cells<uint32_t>(warp, instruction.operands[2])[l];
@@ -191,6 +242,10 @@ void load_run(Warp& warp, const Instruction& instruction) {  // [dst], [src], si
       resolve_global_run(warp, source[l], transfer.bytes, Access::read, l);
       check_proxy(warp, transfer);
     }
+    transfer.reduction = (instruction.variant >> kLoadReductionShift & 15) - 1;
+    transfer.element_type = instruction.variant >> kLoadTypeShift;
+    if (transfer.reduction >= 0)
+      return send_reduction(warp, transfer, static_cast<uint32_t>(destination[l]), barrier[l], l);
     send(warp, transfer, static_cast<uint32_t>(destination[l]), barrier[l],
          multicast_mask(warp, instruction, 4, l), l);
   });
@@ -209,17 +264,14 @@ void note_store(Warp& warp, Transfer transfer, uint32_t source, uint32_t alignme
   warp.block->stores.push_back(transfer);
 }
 
-// variant: rank, and a reduction + 1 above
-constexpr int kReductionShift = 4;
-
 void store_tile(Warp& warp, const Instruction& instruction) {  // [map, coordinates], [src]
-  const int rank = instruction.variant & 15;
+  const int rank = instruction.variant & kRank;
   uint64_t map[kLanes], source[kLanes];
   read_addresses(warp, instruction.operands[0], map);
   read_addresses(warp, instruction.operands[1 + rank], source);
   for_lanes(warp.active, [&](int l) {
     Transfer transfer = new_transfer(warp, l);
-    transfer.map = &find_map(warp, map[l], l, rank);
+    transfer.map = &find_map(warp, map[l], l, instruction.variant);
     for (int d = 0; d < rank; ++d)
       transfer.coordinates[d] = source_cells<int32_t>(warp, instruction.operands[1 + d])[l];
     transfer.bytes = box_bytes(*transfer.map);
@@ -266,39 +318,81 @@ void fill(const TensorMap& map, uint8_t* bytes, size_t length) {
   std::memset(bytes, map.nan_fill ? 0xff : 0, length);
 }
 
-void carry_in(const Warp& warp, const Transfer& transfer) {
+bool has_unwritten(const Warp& warp, uint64_t address, uint64_t bytes) {
+  const Allocation* from = find_allocation(*warp.machine->launch, address);
+  return from->initialised && !all_written(from->initialised + (address - from->address), bytes);
+}
+
+// True when nothing has written a part of what was copied.
+bool carry_in(const Warp& warp, const Transfer& transfer) {
+  bool unwritten = false;
   uint8_t* shared = transfer.block->shared.data();
-  if (transfer.source) {
-    std::memmove(shared + transfer.shared, transfer.source->shared.data() + transfer.source_offset,
-                 transfer.bytes);
-  } else if (!transfer.map) {
+  if (transfer.source || transfer.immediate) {
+    const uint8_t* from =
+        transfer.immediate ? transfer.payload : transfer.source->shared.data() + transfer.source_offset;
+    if (transfer.reduction < 0)
+      std::memmove(shared + transfer.shared, from, transfer.bytes);
+    else
+      reduce_bytes(transfer.reduction, transfer.element_type, shared + transfer.shared, from, transfer.bytes);
+    return transfer.source &&
+           !all_written(transfer.source->shared_initialised.data() + transfer.source_offset, transfer.bytes);
+  }
+  if (!transfer.map) {
     std::memcpy(shared + transfer.shared,
                 resolve_global_run(warp, transfer.global, transfer.bytes, Access::read, transfer.lane),
                 transfer.bytes);
-  } else {
-    const TensorMap& map = *transfer.map;
-    each_row(transfer, [&](uint32_t at, uint64_t address, int64_t begin, int64_t end, int64_t row_bytes) {
-      const auto outside = [&](uint32_t offset, int64_t, size_t length) {
-        fill(map, shared + offset, length);
-      };
-      each_piece(at, 0, begin, map.swizzle, outside);
-      if (begin < end) {
-        const uint8_t* global =
-            resolve_global_run(warp, address + static_cast<uint64_t>(begin),
-                               static_cast<uint64_t>(end - begin), Access::read, transfer.lane);
-        each_piece(at, begin, end, map.swizzle, [&](uint32_t offset, int64_t position, size_t length) {
-          std::memcpy(shared + offset, global + (position - begin), length);
-        });
-      }
-      each_piece(at, end, row_bytes, map.swizzle, outside);
-    });
+    return has_unwritten(warp, transfer.global, transfer.bytes);
   }
+  const TensorMap& map = *transfer.map;
+  each_row(transfer, [&](uint32_t at, uint64_t address, int64_t begin, int64_t end, int64_t row_bytes) {
+    const auto outside = [&](uint32_t offset, int64_t, size_t length) { fill(map, shared + offset, length); };
+    each_piece(at, 0, begin, map.swizzle, outside);
+    if (begin < end) {
+      const uint8_t* global =
+          resolve_global_run(warp, address + static_cast<uint64_t>(begin), static_cast<uint64_t>(end - begin),
+                             Access::read, transfer.lane);
+      unwritten |=
+          has_unwritten(warp, address + static_cast<uint64_t>(begin), static_cast<uint64_t>(end - begin));
+      each_piece(at, begin, end, map.swizzle, [&](uint32_t offset, int64_t position, size_t length) {
+        std::memcpy(shared + offset, global + (position - begin), length);
+      });
+    }
+    each_piece(at, end, row_bytes, map.swizzle, outside);
+  });
+  return unwritten;
+}
+
+// The same way for what is known of the bytes: a copy of what nothing has written is undefined.
+void carry_undefined(const Warp& warp, const Transfer& transfer) {
+  if (transfer.source)
+    return copied_undefined(warp, *transfer.block, transfer.shared, transfer.bytes, transfer.source_offset,
+                            transfer.source);
+  if (!transfer.map)
+    return copied_undefined(warp, *transfer.block, transfer.shared, transfer.bytes, transfer.global);
+  each_row(transfer, [&](uint32_t at, uint64_t address, int64_t begin, int64_t end, int64_t) {
+    each_piece(at, begin, end, transfer.map->swizzle, [&](uint32_t offset, int64_t position, size_t length) {
+      copied_undefined(warp, *transfer.block, offset, static_cast<uint32_t>(length),
+                       address + static_cast<uint64_t>(position));
+    });
+  });
+}
+
+// Where the tensor ends within a row of the tile, 16 bytes that it ends in are written whole, as on an H200;
+// a reduction ends with the last element.
+int64_t written_end(const Transfer& transfer, int64_t end, int64_t row_bytes) {
+  const auto row = static_cast<int64_t>(transfer.map->sizes[0] * transfer.map->strides[0]);
+  return transfer.reduction < 0 ? std::min(end + (16 - row % 16) % 16, row_bytes) : end;
 }
 
 void carry_out(const Warp& warp, const Transfer& transfer) {
   const uint8_t* shared = transfer.block->shared.data();
   const Access access = transfer.reduction < 0 ? Access::write : Access::atomic;
   const auto put = [&](uint8_t* global, const uint8_t* from, size_t length) {
+    const auto offset = static_cast<uint32_t>(from - shared);
+    if (warp.machine->check_initialised &&
+        !all_written(transfer.block->shared_initialised.data() + offset, length))
+      undefined_matters(warp, transfer.lane, origin_in_shared(warp, *transfer.block, offset, length),
+                        Use::stored);
     if (transfer.reduction < 0)
       std::memcpy(global, from, length);
     else if (!reduce_bytes(transfer.reduction, transfer.element_type, global, from, length))
@@ -310,8 +404,9 @@ void carry_out(const Warp& warp, const Transfer& transfer) {
         shared + transfer.shared, transfer.bytes);
     return;
   }
-  each_row(transfer, [&](uint32_t at, uint64_t address, int64_t begin, int64_t end, int64_t) {
+  each_row(transfer, [&](uint32_t at, uint64_t address, int64_t begin, int64_t end, int64_t row_bytes) {
     if (begin >= end) return;
+    if (end < row_bytes) end = written_end(transfer, end, row_bytes);
     uint8_t* global = resolve_global_run(warp, address + static_cast<uint64_t>(begin),
                                          static_cast<uint64_t>(end - begin), access, transfer.lane);
     each_piece(at, begin, end, transfer.map->swizzle, [&](uint32_t offset, int64_t position, size_t length) {
@@ -349,12 +444,27 @@ void land_transfer(Cluster& cluster, size_t index) {
   const Transfer transfer = cluster.loads[index];
   cluster.loads.erase(cluster.loads.begin() + static_cast<std::ptrdiff_t>(index));
   const AsIssuer issuer(transfer);
-  carry_in(issuer.warp(), transfer);
-  landed(*transfer.block, transfer.shared, transfer.bytes);
+  const bool unwritten = carry_in(issuer.warp(), transfer);
+  if (transfer.reduction < 0) landed(*transfer.block, transfer.shared, transfer.bytes);
+  if (unwritten && issuer.warp().machine->check_initialised) carry_undefined(issuer.warp(), transfer);
   const MbarrierPlace told{transfer.barrier_block, transfer.barrier};
   race_mbarrier_landed(issuer.warp(), *told.block, told.offset,
                        require_mbarrier(issuer.warp(), told, transfer.lane).phase);
   mbarrier_update(issuer.warp(), told, transfer.lane, 0, -static_cast<int64_t>(transfer.bytes));
+}
+
+Transfer new_remote_write(Warp& warp, int lane, uint32_t bytes) {
+  Transfer transfer = new_transfer(warp, lane);
+  transfer.immediate = true;
+  transfer.bytes = bytes;
+  return transfer;
+}
+
+void send_remote_write(Warp& warp, const Transfer& transfer, uint32_t destination, uint64_t barrier) {
+  if (transfer.reduction < 0)
+    send(warp, transfer, destination, barrier, 0, transfer.lane);
+  else
+    send_reduction(warp, transfer, destination, barrier, transfer.lane);
 }
 
 void check_finished(Warp& warp, uint32_t exiting) {
@@ -386,19 +496,27 @@ void add_bulk_operations(Table& table) {
         table.add(tensor + mode + end, "aaw" + n + "a", load_tile, rank);
         table.add(tensor + mode + end + multicast, "aaw" + n + "aw", load_tile, rank);
       }
+      if (rank < 3) continue;
+      const std::string operands = "aaw" + n + "aw" + std::to_string(rank - 2);
+      table.add(tensor + ".im2col" + end, operands, load_tile, rank | kIm2col);
+      table.add(tensor + ".im2col" + end + multicast, operands + "w", load_tile, rank | kIm2col);
     }
   }
   table.add("cp.async.bulk.global.shared.bulk_group", "aaw", store_run);
   for (int rank = 1; rank <= 5; ++rank) {
     const std::string n = std::to_string(rank);
-    for (const char* mode : {".tile", ""}) {
+    const std::string prefetch = "cp.async.bulk.prefetch.tensor." + n + "d.L2.global";
+    for (const char* mode : {".tile", ""}) table.add(prefetch + mode, "aw" + n, nothing);
+    if (rank >= 3) table.add(prefetch + ".im2col", "aw" + n + "w" + std::to_string(rank - 2), nothing);
+    for (const char* mode : {".tile", "", ".im2col_no_offs"}) {
+      const int form = rank | (mode == std::string(".im2col_no_offs") ? kIm2col : 0);
+      if (form & kIm2col && rank < 3) continue;
       table.add("cp.async.bulk.tensor." + n + "d.global.shared" + mode + ".bulk_group", "aw" + n + "a",
-                store_tile, rank);
-      table.add("cp.async.bulk.prefetch.tensor." + n + "d.L2.global" + mode, "aw" + n, nothing);
+                store_tile, form);
       for (int r = 0; r < kReductions; ++r)
         table.add("cp.reduce.async.bulk.tensor." + n + "d.global.shared" + reduction_names()[r] + mode +
                       ".bulk_group",
-                  "aw" + n + "a", store_tile, rank | (r + 1) << kReductionShift);
+                  "aw" + n + "a", store_tile, form | (r + 1) << kReductionShift);
     }
   }
   for (const auto& [type, element_type] : reducible_types())
@@ -407,6 +525,12 @@ void add_bulk_operations(Table& table) {
         table.add(
             "cp.reduce.async.bulk.global.shared.bulk_group" + std::string(reduction_names()[r]) + form + type,
             "aaw", store_run, (r + 1) | element_type << kReductionShift);
+  for (const char* to : {".shared::cluster", ".shared"})
+    for (const auto& [type, element_type] : reducible_types())
+      for (int r = 0; r < kReductions; ++r)
+        table.add("cp.reduce.async.bulk" + std::string(to) + ".shared" + end + reduction_names()[r] + type,
+                  "aawa", load_run,
+                  kFromShared | (r + 1) << kLoadReductionShift | element_type << kLoadTypeShift);
   table.add("cp.async.bulk.prefetch.L2.global", "aw", nothing);
   table.add("cp.async.bulk.commit_group", "", commit);
   table.add("cp.async.bulk.wait_group", "w", wait_group);

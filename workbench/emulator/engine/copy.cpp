@@ -5,6 +5,7 @@
 #include "mbarrier.hpp"
 #include "memory.hpp"
 #include "race.hpp"
+#include "undefined.hpp"
 
 namespace workbench::emulator::WORKBENCH_ISA {
 namespace {
@@ -39,6 +40,7 @@ void copy(Warp& warp, const Instruction& instruction) {  // [dst], [src], size{,
     resolve_global(warp, source, size, Access::read, pointer);
     warp.set_active(everyone);
   }
+  const bool unwritten = std::exchange(warp.read_unwritten, false);  // it matters where the copy is used
   for_lanes(everyone, [&](int l) {
     if (bytes[l] && bytes[l] < size) {
       if (source[l] & (size - 1)) warp.fault(FaultKind::misaligned, l, source[l], Space::global, size);
@@ -48,8 +50,8 @@ void copy(Warp& warp, const Instruction& instruction) {  // [dst], [src], size{,
     if (offset & (size - 1)) warp.fault(FaultKind::misaligned, l, offset, Space::shared, size);
     mark_in_flight(warp, *warp.block, offset, size, l);
     race_copy_issued(warp, *warp.block, offset, size, static_cast<uint32_t>(l));
-    warp.copies.push_back(
-        {offset, pointer[l], bytes[l], size, warp.copy_group[l], ++warp.copy_sequence, l, warp.pc});
+    warp.copies.push_back({offset, pointer[l], source[l], unwritten || bytes[l] < size, bytes[l], size,
+                           warp.copy_group[l], ++warp.copy_sequence, l, warp.pc});
   });
 }
 
@@ -67,6 +69,11 @@ void land(Warp& warp, Due due) {
     if (copy.bytes) std::memcpy(destination, copy.source, copy.bytes);
     std::memset(destination + copy.bytes, 0, copy.size - copy.bytes);
     landed(block, copy.destination, copy.size);
+    if (copy.unwritten && warp.machine->check_initialised) {
+      const int32_t pc = std::exchange(warp.pc, copy.pc);
+      copied_undefined(warp, block, copy.destination, copy.bytes, copy.global);
+      warp.pc = pc;
+    }
     race_copy_landed(warp, block, copy.destination, copy.size, static_cast<uint32_t>(copy.lane), copy.pc);
   }
   warp.copies.erase(kept, warp.copies.end());

@@ -83,6 +83,11 @@ const std::vector<std::string>& fault_names() {
                                                  "race",
                                                  "proxy_fence",
                                                  "mbarrier_not_visible",
+                                                 "mbarrier_bytes",
+                                                 "swizzle_mismatch",
+                                                 "wgmma_fence",
+                                                 "warpgroup_diverged",
+                                                 "register_misuse",
                                                  "mbarrier_in_use"};
   return names;
 }
@@ -105,6 +110,10 @@ void validate(const Program& program) {
       program.special_offset + special_bytes > program.register_bytes)
     throw std::invalid_argument("the special registers do not fit into the register file");
   if (program.rows.empty()) throw std::invalid_argument("the program has no rows");
+  for (const Operand& operand : program.unset)
+    if ((operand.bytes != 4 && operand.bytes != 8) || operand.slot < 0 ||
+        !in_file(operand.slot, operand.bytes))
+      throw std::invalid_argument("a register that is not set has slot " + std::to_string(operand.slot));
   for (size_t k = 0; k < program.rows.size(); ++k) {
     const Row& row = program.rows[k];
     if (row.operation < 0 || static_cast<size_t>(row.operation) >= table.size())

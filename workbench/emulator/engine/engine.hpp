@@ -141,6 +141,11 @@ struct TensorMap {
   uint32_t element_strides[5];
   int swizzle;    // bytes: 0, 32, 64, 128
   bool nan_fill;  // out of bounds elements are NaN instead of zero
+  // An im2col map moves `box[0]` elements of each of `pixels` pixels. The first pixel may lie, in every
+  // dimension but the innermost and the outermost, from `lower` on and up to `upper` beyond the last element.
+  bool im2col;
+  uint32_t pixels;
+  int32_t lower[3], upper[3];
 };
 
 enum Check : uint32_t {
@@ -162,13 +167,43 @@ struct Launch {
   std::vector<TensorMap> tensor_maps;
   uint32_t shared_bytes = 0;     // static + dynamic, of a block
   uint32_t local_bytes = 0;      // of a thread
+  uint32_t registers = ~0u;      // of a thread when it starts; 0: no limit was declared, ~0: unknown
   uint32_t resident_blocks = 1;  // that the emulated device holds at once
   uint32_t threads = 1;          // of this machine
   uint32_t time_slice = 2000;    // warp instructions before another warp may run
   uint64_t seed = 0;
-  uint64_t budget = ~0ull;  // warp instructions of one block before it counts as hung
-  bool count = false;       // whether Result::counters are wanted
+  uint64_t budget = ~0ull;            // warp instructions of one block before it counts as hung
+  uint64_t trace_events = 0;          // most events of a timeline; 0: none is wanted
+  std::vector<int64_t> trace_blocks;  // whose
+  std::vector<int32_t> trace_lines;   // of each row: a number, the same for rows that are shown as one
+  bool count = false;                 // whether Result::counters are wanted
   uint32_t checks = kCheckInitialised | kCheckInFlight | kCheckExitedMembers | kCheckRaces;
+};
+
+// ---- timeline, where it is asked for; see trace.hpp
+
+enum class TraceKind : int32_t {
+  run,       // a warp executes instructions of one source line
+  wait,      // a warp waits at a gate
+  load,      // a bulk copy on its way to shared memory; count: bytes
+  copies,    // a group of cp.async of a warp, from the first to the wait for it; count: instructions
+  products,  // the same of wgmma
+  stores,    // the same of bulk stores
+  phase,     // of an mbarrier; count: its number
+};
+enum class TraceGate : int32_t { none, named, mbarrier, cluster };
+
+struct TraceEvent {
+  TraceKind kind;
+  int64_t block;
+  int32_t warp;
+  uint64_t begin, end;
+  int32_t pc;             // first instruction
+  int32_t until_pc = -1;  // of a group: the wait
+  TraceGate gate = TraceGate::none;
+  uint32_t key = 0;  // of the gate: number or offset
+  int64_t count = 0;
+  uint64_t cause = 0;  // of a load: its number; of a wait: the load that ended it, or 0
 };
 
 // ---- result
@@ -177,10 +212,12 @@ enum class FaultKind : int32_t {
   none,
   out_of_bounds,          // address, space; info: bytes accessed
   misaligned,             // address, space; info: alignment required
-  uninitialised,          // address, space; info: bytes accessed
+  uninitialised,          // address, space (none: slot of a register) of what had never been written;
+                          // info: what its value is used for; other_pc: where it was read
   read_only,              // a store into an allocation that is not writable
   in_flight,              // address, space; other_pc: the asynchronous copy that has not been waited for
-  accumulator_in_flight,  // other_pc: the wgmma that has not been waited for; address: slot of the register
+  accumulator_in_flight,  // other_pc: the wgmma that has not been waited for; address: slot of the register;
+                          // info: 1 when it was never committed
   deadlock,               // Result::waiting says who waits for what
   budget,                 // ran for longer than the launch allows; Result::waiting holds all warps
   mbarrier_invalid,       // address is not an initialised mbarrier
@@ -207,7 +244,16 @@ enum class FaultKind : int32_t {
   race,              // address, space; other_*: the access that nothing puts before this one; info: RaceForm
   proxy_fence,       // address, space; other_*: the store that no proxy fence puts before this async access
   mbarrier_not_visible,  // address; other_*: its initialisation; info: 1 when only a fence is missing
-  mbarrier_in_use,       // address: initialised again or invalidated; other_*: a use that may come later
+  mbarrier_bytes,  // address; info: bytes beyond what was expected in the phase (detail 1: of a copy that is
+                   // still on its way when it ends); other_pc: the newest expect_tx
+  swizzle_mismatch,  // address; other_pc: the copy that wrote it; info: swizzle of the descriptor, detail: of
+                     // the tensor map
+  wgmma_fence,  // other_pc: a write to a register (address: its slot) since the last wgmma.fence; -1: there
+                // was none
+  warpgroup_diverged,  // pc: what only some warps of a warpgroup execute, other_pc: what another does
+                       // instead; info: warps in the group, where they are fewer than 4
+  register_misuse,     // setmaxnreg; address: its count; info: why; detail: registers held
+  mbarrier_in_use,     // address: initialised again or invalidated; other_*: a use that may come later
   count
 };
 const std::vector<std::string>& fault_names();
@@ -224,6 +270,16 @@ struct Fault {
   int32_t other_warp = -1, other_lane = -1;
 };
 
+enum DescriptorProblem : int64_t {
+  kBaseOffset = 1,   // a matrix descriptor with a base offset, which the engine does not carry out
+  kUnknownMap = 2,   // the address is no tensor map's
+  kWrongRank = 3,    // detail: the map's
+  kWideSwizzle = 4,  // the box is wider than the swizzle; detail: bytes of it
+  kWrongMode =
+      6,         // a tiled map for an im2col copy, or the other way round; detail: whether the map is im2col
+  kOffAtom = 5,  // a matrix (address) begins in the middle of a swizzle atom; detail: bytes of the swizzle
+};
+
 enum RaceForm : int64_t {  // bits
   kWrites = 1,             // this access writes
   kOtherWrites = 2,        // the other access wrote
@@ -231,17 +287,18 @@ enum RaceForm : int64_t {  // bits
   kAsynchronous = 8,       // the other is a copy that the copy engine carried out
 };
 
-enum class WaitReason : int32_t { none, barrier, mbarrier, collective, cluster_barrier, exited };
+enum class WaitReason : int32_t { none, barrier, mbarrier, collective, cluster_barrier, exited, registers };
 
 struct Waiting {  // what some lanes of a warp are doing when a launch does not end
   int64_t block;
   int32_t warp, pc;
   uint32_t lanes;
   WaitReason reason;     // none: still running
-  uint64_t address;      // mbarrier address, barrier number, member mask
-  int64_t expected;      // mbarrier: parity or phase waited for; barrier: threads; collective: lanes missing
+  uint64_t address;      // mbarrier address, barrier number, member mask, registers a thread
+  int64_t expected;      // mbarrier: parity or phase waited for; barrier: threads; collective: lanes missing;
+                         // registers: wanted
   int64_t phase;         // mbarrier: current phase
-  int64_t pending;       // mbarrier: arrivals missing; barrier: threads arrived
+  int64_t pending;       // mbarrier: arrivals missing; barrier: threads arrived; registers: free
   int64_t transactions;  // mbarrier: bytes missing
 };
 
@@ -279,6 +336,8 @@ struct Result {
   uint64_t switches = 0;           // times a warp was resumed
   std::vector<uint64_t> counts;    // executions of each row
   std::vector<uint64_t> counters;  // [row][Counter]; empty unless asked for
+  std::vector<TraceEvent> trace;
+  bool trace_cut = false;  // whether events were left out
 };
 
 struct Prepared {  // what an instruction set's build of the engine makes of a program
@@ -292,6 +351,7 @@ struct Program {
   std::vector<Operand> operands;
   int64_t register_bytes = 0;  // of a warp, special registers included
   int64_t special_offset = 0;
+  std::vector<Operand> unset;  // registers that may be read before anything has written them
   mutable std::shared_ptr<const Prepared> prepared;  // by the first launch, for those that follow
 };
 void validate(const Program& program);

@@ -7,6 +7,9 @@
 #include "counters.hpp"
 #include "race.hpp"
 #include "scheduler.hpp"
+#include "trace.hpp"
+#include "undefined.hpp"
+#include "warpgroup.hpp"
 
 namespace workbench::emulator::WORKBENCH_ISA {
 namespace {
@@ -21,6 +24,7 @@ std::shared_ptr<const Code> prepare(const Program& program) {
   const auto& table = operation_table();
   auto code = std::make_shared<Code>();
   code->instructions.resize(program.rows.size());
+  code->following.resize(program.rows.size());
   std::vector<size_t> first(program.rows.size());
   for (size_t k = 0; k < program.rows.size(); ++k) {
     const Row& row = program.rows[k];
@@ -49,10 +53,12 @@ std::shared_ptr<const Code> prepare(const Program& program) {
                             ? Proxy::async
                         : starts("cp.async.") ? Proxy::copy
                                               : Proxy::generic;
+    code->following[k] = following(operation, row.operand_count);
     instruction.is_move = operation.name.compare(0, 4, "mov.") == 0 && row.operand_count == 2 &&
                           instruction.access[0] == 'W' && instruction.operands[1].slot >= 0;
   }
   find_granules(program, *code);
+  track_registers(program, *code);
   return code;
 }
 
@@ -171,6 +177,7 @@ void work(Machine& machine, Shared& shared, size_t resident) {
   std::lock_guard<std::mutex> lock(shared.mutex);
   for (const auto& cluster : idle) {
     add_counters(*cluster, *shared.result);
+    add_trace(*cluster, *shared.result);
     shared.result->switches += cluster->switches;
     shared.result->instructions += cluster->executed;
     for (size_t k = 0; k < cluster->counts.size(); ++k) shared.result->counts[k] += cluster->counts[k];
@@ -222,6 +229,9 @@ void reset(Block& block, const uint32_t* cluster_position, const uint32_t* withi
   block.mbarriers.clear();
   block.stores.clear();
   block.products_in_flight = 0;
+  block.warpgroups.clear();
+  block.free_registers = 0;
+  block.exit_pc = -1;
   block.alive = machine.threads_per_block;
   block.executed = 0;
   for (NamedBarrier& barrier : block.barriers) barrier = NamedBarrier{};
@@ -244,6 +254,10 @@ void reset(Block& block, const uint32_t* cluster_position, const uint32_t* withi
     warp.products.clear();
     warp.locked.clear();
     warp.product_group = 0;
+    warp.fences = 0;
+    if (!machine.prepared->untracked.empty())
+      warp.written.assign(static_cast<size_t>(machine.program->register_bytes / 128) + 1, RegisterWrite{});
+    warp.thread_registers = launch.registers ? launch.registers : kUnknownRegisters;
     for (int l = 0; l < kLanes; ++l) warp.copy_group[l] = warp.bulk_group[l] = warp.cluster_phase[l] = 0;
 
     auto* special = reinterpret_cast<uint32_t*>(warp.registers + machine.program->special_offset);
@@ -286,6 +300,7 @@ void run_launch(const Program& program, const Launch& launch, Result& result) {
   machine.prepared = prepared(program);
   machine.code = machine.prepared->instructions.data();
   start_counters(machine);
+  start_trace(machine);
   result.counts.assign(program.rows.size(), 0);
 
   const int64_t blocks = int64_t{launch.grid[0]} * launch.grid[1] * launch.grid[2];

@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <string>
 #include <vector>
@@ -29,6 +30,14 @@ struct MachineRaces;
 // What counters.hpp keeps; null where nothing is counted.
 struct ClusterCounters;
 struct MachineCounters;
+// What undefined.hpp keeps; null until a value is undefined.
+struct WarpUndefined;
+struct ClusterUndefined;
+struct Following;
+
+// What trace.hpp keeps; null where no timeline is wanted.
+struct ClusterTrace;
+struct MachineTrace;
 
 // ---- operations
 
@@ -98,7 +107,9 @@ void add_wmma_operations(Table&);
 void add_mbarrier_operations(Table&);
 void add_copy_operations(Table&);
 void add_bulk_operations(Table&);
+void add_remote_operations(Table&);
 void add_control_operations(Table&);
+void add_warpgroup_operations(Table&);
 
 // Through what an instruction reads and writes memory. cp.async goes through the generic proxy, but kernels
 // hand its tiles to wgmma without a proxy fence, and are not blamed for it.
@@ -122,6 +133,8 @@ struct Instruction {
 struct CopyToShared {  // one lane's cp.async
   uint32_t destination;
   const uint8_t* source;
+  uint64_t global;       // its address
+  bool unwritten;        // perhaps, in part
   uint32_t bytes, size;  // read, written; the rest is zeros
   uint32_t group;        // of the lane
   uint64_t sequence;
@@ -150,14 +163,18 @@ struct MatrixProduct {  // one warp's share of a wgmma, or a mov of registers th
 struct Transfer {        // a bulk copy: TMA tile or plain run of bytes
   const TensorMap* map;  // null: a plain run
   int32_t coordinates[5];
-  Block* block;     // whose shared memory it writes, or reads when it is a store
-  uint32_t shared;  // offset there
+  uint16_t offsets[3];  // of the pixels of an im2col tile
+  Block* block;         // whose shared memory it writes, or reads when it is a store
+  uint32_t shared;      // offset there
   uint32_t bytes;
   uint64_t global;  // address of a plain run
   Block* source;    // of a copy from shared to shared memory, else null
   uint32_t source_offset;
   Block* barrier_block;  // of the mbarrier told when it lands
   uint32_t barrier;
+  bool immediate;                   // what it writes comes from registers
+  uint8_t payload[16];              // this
+  uint64_t phase;                   // of the mbarrier when the copy was issued
   int32_t reduction, element_type;  // -1: none
   uint32_t group;                   // of the lane, for stores
   Block* issuer;
@@ -172,7 +189,8 @@ struct Mbarrier {
   int32_t expected, pending;  // arrivals
   int64_t transactions;       // bytes announced and not yet arrived
   uint64_t phase;
-  int32_t pc;  // of its initialisation
+  int32_t pc;         // of its initialisation
+  int32_t expect_pc;  // of the newest expect_tx
 };
 
 struct NamedBarrier {
@@ -182,15 +200,30 @@ struct NamedBarrier {
   bool in_use = false;
 };
 
-enum class Wait : uint8_t { none, barrier, mbarrier, member, aligned, warp_barrier, cluster };
+enum class Wait : uint8_t { none, barrier, mbarrier, member, aligned, warp_barrier, cluster, registers };
 
 struct Group {  // lanes of a warp that share a program counter
   uint32_t mask;
   int32_t pc;
   Wait wait = Wait::none;
   uint64_t key = 0;       // barrier number, mbarrier address, member mask
-  uint64_t expected = 0;  // barrier: threads; mbarrier: the phase that must end
+  uint64_t expected = 0;  // barrier: lanes that must not exit meanwhile; mbarrier: the phase that must end
 };
+
+// ---- warpgroups
+
+struct Warpgroup {            // the instructions that its warps execute together
+  std::deque<int32_t> steps;  // that not all warps have executed yet
+  uint64_t first = 0;         // number of the first of them
+  uint64_t done[4] = {};      // by each warp
+};
+
+struct RegisterWrite {  // the newest, to a register that a wgmma uses
+  uint32_t fence = 0;   // wgmma.fences that the warp had executed
+  int32_t pc = -1;
+};
+
+constexpr uint32_t kUnknownRegisters = ~0u;
 
 // ---- the hierarchy
 
@@ -218,10 +251,16 @@ struct alignas(64) Warp {
   std::vector<ArriveAfterCopies> copy_arrivals;
   uint32_t product_group = 0;
   std::vector<MatrixProduct> products;
-  std::vector<uint8_t> locked;  // cells of accumulators in flight; empty when there are none
+  std::vector<uint8_t> locked;         // cells of accumulators in flight; empty when there are none
+  uint32_t fences = 0;                 // wgmma.fences executed
+  std::vector<RegisterWrite> written;  // by cell, where they are tracked
+  uint32_t thread_registers = 0;       // that each thread holds
   uint32_t bulk_group[kLanes] = {};
   uint32_t cluster_phase[kLanes] = {};
   std::shared_ptr<WarpRaces> races;
+  bool tracking = false;        // some register holds an undefined value
+  bool read_unwritten = false;  // the load being executed found bytes that nothing has written
+  std::shared_ptr<WarpUndefined> undefined;
 
   [[noreturn]] void fault(FaultKind kind, int lane, uint64_t address = 0, Space space = Space::none,
                           int64_t info = 0, int64_t detail = 0, int other_pc = -1) const;
@@ -256,9 +295,11 @@ struct Block {
   NamedBarrier barriers[16];
   std::vector<Transfer> stores;  // bulk stores issued here that have not read their source yet
   int products_in_flight = 0;    // over all warps
-  uint32_t alive = 0;            // threads
-  int32_t exit_pc = -1;          // where the last of them left
-  uint64_t executed = 0;         // warp instructions
+  std::vector<Warpgroup> warpgroups;
+  int64_t free_registers = 0;  // given up by setmaxnreg.dec
+  uint32_t alive = 0;          // threads
+  int32_t exit_pc = -1;        // where the last of them left
+  uint64_t executed = 0;       // warp instructions
   std::shared_ptr<BlockRaces> races;
 };
 
@@ -287,6 +328,8 @@ struct Cluster {
   std::vector<uint64_t> counts;
   std::shared_ptr<ClusterRaces> races;
   std::shared_ptr<ClusterCounters> counters;
+  std::shared_ptr<ClusterUndefined> undefined;
+  std::shared_ptr<ClusterTrace> trace;
 
   void start(int64_t index);
   // Runs for about `fuel` warp instructions; true when every block has ended.
@@ -299,6 +342,12 @@ struct Code : Prepared {
   std::vector<char> access;
   uint32_t shared_granule = 4, global_granule = 4;  // bytes: the smallest store of the program
   bool stores_tensors = false;                      // to global memory
+  std::vector<Following> following;                 // of each instruction
+  std::vector<Function>
+      untracked;  // what instructions do apart from noting their writes; empty: none is noted
+
+  Code();
+  ~Code() override;
 };
 
 struct Machine {
@@ -310,6 +359,12 @@ struct Machine {
   bool check_initialised = true, check_in_flight = true, check_exited = true;
   std::shared_ptr<MachineRaces> races;
   std::shared_ptr<MachineCounters> counters;
+  std::shared_ptr<MachineTrace> trace;
+
+  const std::string& name_of(const Instruction& instruction) const {
+    const Row& row = program->rows[static_cast<size_t>(&instruction - code)];
+    return operation_table()[static_cast<size_t>(row.operation)].name;
+  }
 };
 
 void run_launch(const Program& program, const Launch& launch, Result& result);

@@ -2,6 +2,7 @@
 // tile, the elements that fit into 32 bits from column l % 4 on.
 #include "fragment.hpp"
 #include "memory.hpp"
+#include "undefined.hpp"
 
 namespace workbench::emulator::WORKBENCH_ISA {
 namespace {
@@ -38,6 +39,12 @@ void load_tiles(Warp& warp, const Instruction& instruction) {
       }
     }
     write_cells(warp, instruction.operands[tile], values);
+  }
+  if (__builtin_expect(warp.read_unwritten, 0)) {
+    uint64_t address[kLanes];
+    read_addresses(warp, instruction.operands[n], address);
+    loaded_undefined_tiles(warp, instruction, instruction.variant & kGeneric ? Space::none : Space::shared,
+                           address, n, (instruction.variant & kTransposed) != 0);
   }
 }
 

@@ -29,6 +29,26 @@ Mbarrier* find(Block& block, uint32_t offset) {
   return nullptr;
 }
 
+// No copy of a phase may still be on its way when the phase ends.
+void check_nothing_left(const Warp& warp, MbarrierPlace place, const Mbarrier& barrier) {
+  for (const Transfer& load : place.block->cluster->loads) {
+    if (load.barrier_block != place.block || load.barrier != place.offset || load.phase != barrier.phase)
+      continue;
+    Fault fault;
+    fault.kind = FaultKind::mbarrier_bytes;
+    fault.pc = load.pc;
+    fault.other_pc = barrier.expect_pc;
+    fault.block = load.issuer->id;
+    fault.warp = load.warp;
+    fault.lane = load.lane;
+    fault.address = place.block == warp.block ? place.offset : cluster_address(*place.block, place.offset);
+    fault.space = Space::shared;
+    fault.info = load.bytes;
+    fault.detail = 1;
+    throw fault;
+  }
+}
+
 // A new phase: whoever waited on this barrier looks again.
 void complete_phase(Block& block, Mbarrier& barrier) {
   race_mbarrier_completed(block, barrier.address);
@@ -56,7 +76,13 @@ void mbarrier_update(const Warp& warp, MbarrierPlace place, int lane, int32_t ar
   if (barrier.transactions > kLargest || barrier.transactions < -kLargest)
     warp.fault(FaultKind::mbarrier_transactions, lane, place.offset, Space::shared, barrier.transactions);
   barrier.pending -= arrivals;
-  if (barrier.pending == 0 && barrier.transactions == 0) complete_phase(*place.block, barrier);
+  if (barrier.pending != 0) return;
+  if (barrier.transactions < 0)
+    warp.fault(FaultKind::mbarrier_bytes, lane, place.offset, Space::shared, -barrier.transactions, 0,
+               barrier.expect_pc);
+  if (barrier.transactions > 0) return;
+  check_nothing_left(warp, place, barrier);
+  complete_phase(*place.block, barrier);
 }
 
 namespace {
@@ -91,7 +117,7 @@ void initialise(Warp& warp, const Instruction& instruction) {
       barrier = &place.block->mbarriers.emplace_back();
     else
       race_mbarrier_gone(warp, *place.block, place.offset, l);
-    *barrier = {place.offset, true, count[l], count[l], 0, 0, warp.pc};
+    *barrier = {place.offset, true, count[l], count[l], 0, 0, warp.pc, -1};
     race_mbarrier_initialised(warp, *place.block, place.offset, l);
   });
 }
@@ -126,6 +152,7 @@ void arrive(Warp& warp, const Instruction& instruction) {  // state, [barrier]{,
     race_mbarrier_used(warp, *place.block, place.offset, l, false);
     if (instruction.variant & kDrop) barrier.expected -= arrivals;
     race_mbarrier_arrive(warp, *place.block, place.offset);
+    if (instruction.variant & kExpect) barrier.expect_pc = warp.pc;
     mbarrier_update(warp, place, l, arrivals,
                     instruction.variant & kExpect ? static_cast<uint32_t>(value) : 0);
   });
@@ -139,8 +166,9 @@ void change_transactions(Warp& warp, const Instruction& instruction) {
   const Source<uint32_t> bytes(warp, instruction.operands[1]);
   for_lanes(warp.active, [&](int l) {
     const MbarrierPlace place = place_of(warp, instruction, address, l);
-    require_mbarrier(warp, place, l);
+    Mbarrier& barrier = require_mbarrier(warp, place, l);
     race_mbarrier_used(warp, *place.block, place.offset, l, false);
+    if (Sign > 0) barrier.expect_pc = warp.pc;
     mbarrier_update(warp, place, l, 0, Sign * static_cast<int64_t>(bytes[l]));
   });
 }

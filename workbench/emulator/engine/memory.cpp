@@ -6,6 +6,7 @@
 #include <tuple>
 
 #include "race.hpp"
+#include "undefined.hpp"
 
 namespace workbench::emulator::WORKBENCH_ISA {
 namespace {
@@ -23,13 +24,17 @@ inline bool written(const uint8_t* shadow) {
   return (word & second) == kEightWritten;
 }
 
+}  // namespace
+
 bool all_written(const uint8_t* shadow, uint64_t bytes) {
   for (; bytes >= 16; bytes -= 16, shadow += 16)
     if (!written<16>(shadow)) return false;
   for (; bytes; --bytes, ++shadow)
-    if (!*shadow) return false;
+    if (*shadow != kWritten) return false;
   return true;
 }
+
+namespace {
 
 // What the active lanes' addresses have in common; shadows are then checked as one run.
 Pattern pattern_of(const Warp& warp, const uint64_t* address, uint32_t bytes) {
@@ -66,6 +71,14 @@ int first_unwritten(uint32_t active, const uint64_t* offset, const uint8_t* shad
     default:
       return first_unwritten<16>(active, offset, shadow);
   }
+}
+
+// A load may read what was never written, see undefined.hpp; nothing else may.
+void read_unwritten(Warp& warp, Access access, int lane, uint64_t address, uint32_t bytes, Space space) {
+  if (access == Access::read)
+    warp.read_unwritten = true;
+  else
+    undefined_matters(warp, lane, origin_in_memory(warp, space, address, bytes, lane), Use::read);
 }
 
 // Checks or marks the shadow of every active lane's bytes; -1, or the first lane that reads what was never
@@ -140,7 +153,7 @@ Pattern resolve_global(Warp& warp, const uint64_t* address, uint32_t bytes, Acce
       if (allocation->initialised) {
         const int bad = use_shadow(warp, pattern, offset, allocation->initialised, bytes, access,
                                    machine.check_initialised);
-        if (bad >= 0) warp.fault(FaultKind::uninitialised, bad, address[bad], Space::global, bytes);
+        if (bad >= 0) read_unwritten(warp, access, bad, address[bad], bytes, Space::global);
       }
       if (warp.races) race_global(warp, *allocation, offset, bytes, access, pattern);
       return pattern;
@@ -158,7 +171,7 @@ Pattern resolve_global(Warp& warp, const uint64_t* address, uint32_t bytes, Acce
     if (own->initialised) {
       if (access != Access::write && machine.check_initialised &&
           !all_written(own->initialised + offset, bytes))
-        warp.fault(FaultKind::uninitialised, l, address[l], Space::global, bytes);
+        read_unwritten(warp, access, l, address[l], bytes, Space::global);
       if (access != Access::read) std::memset(own->initialised + offset, 1, bytes);
     }
     race_global_run(warp, *own, offset, bytes, access, static_cast<uint32_t>(l));
@@ -175,13 +188,10 @@ uint8_t* resolve_global_run(const Warp& warp, uint64_t address, uint64_t bytes, 
   if (access != Access::read && !own->writable)
     warp.fault(FaultKind::read_only, lane, address, Space::global, static_cast<int64_t>(bytes));
   if (own->initialised) {
-    uint8_t* shadow = own->initialised + offset;
-    if (access != Access::write && warp.machine->check_initialised && !all_written(shadow, bytes)) {
-      uint64_t first = 0;
-      while (shadow[first]) ++first;
-      warp.fault(FaultKind::uninitialised, lane, address + first, Space::global, static_cast<int64_t>(bytes));
-    }
-    if (access != Access::read) std::memset(shadow, 1, bytes);
+    if (access == Access::atomic && warp.machine->check_initialised)
+      if (const uint32_t origin = origin_in_memory(warp, Space::global, address, bytes, lane))
+        undefined_matters(warp, lane, origin, Use::read);
+    if (access != Access::read) std::memset(own->initialised + offset, 1, bytes);
   }
   race_global_run(warp, *own, offset, bytes, access, static_cast<uint32_t>(lane));
   return own->data + offset;
@@ -220,20 +230,19 @@ void check_shared_async(const Warp& warp, Block& block, uint32_t offset, uint32_
   if (block.products_in_flight) check_products(warp, block, offset, offset + bytes, lane);
 }
 
-void check_shared_run(const Warp& warp, Block& block, uint32_t offset, uint32_t bytes, Access access,
+bool check_shared_run(const Warp& warp, Block& block, uint32_t offset, uint32_t bytes, Access access,
                       int lane) {
   const int blamed = lane < 0 ? 0 : lane;
   if (offset > block.shared.size() || bytes > block.shared.size() - offset)
     warp.fault(FaultKind::out_of_bounds, blamed, offset, Space::shared, bytes);
   check_shared_async(warp, block, offset, bytes, access, blamed);
-  if (access != Access::write && warp.machine->check_initialised &&
-      !all_written(block.shared_initialised.data() + offset, bytes)) {
-    const uint8_t* shadow = block.shared_initialised.data();
-    while (shadow[offset]) ++offset, --bytes;
-    warp.fault(FaultKind::uninitialised, blamed, offset, Space::shared, bytes);
-  }
+  const bool unwritten = access != Access::write && warp.machine->check_initialised &&
+                         !all_written(block.shared_initialised.data() + offset, bytes);
+  if (unwritten && access != Access::read)
+    undefined_matters(warp, blamed, origin_in_shared(warp, block, offset, bytes), Use::read);
   if (access != Access::read) std::memset(block.shared_initialised.data() + offset, 1, bytes);
   if (lane >= 0) race_shared_run(warp, block, offset, bytes, access, static_cast<uint32_t>(lane));
+  return unwritten;
 }
 
 Pattern resolve_shared(Warp& warp, const uint64_t* address, uint32_t bytes, Access access,
@@ -252,7 +261,7 @@ Pattern resolve_shared(Warp& warp, const uint64_t* address, uint32_t bytes, Acce
     const Pattern pattern = pattern_of(warp, address, bytes);
     const int bad = use_shadow(warp, pattern, address, block.shared_initialised.data(), bytes, access,
                                warp.machine->check_initialised);
-    if (bad >= 0) warp.fault(FaultKind::uninitialised, bad, address[bad], Space::shared, bytes);
+    if (bad >= 0) read_unwritten(warp, access, bad, address[bad], bytes, Space::shared);
     if (warp.races) race_shared(warp, address, bytes, access, pattern);
     return pattern;
   }
@@ -263,7 +272,7 @@ Pattern resolve_shared(Warp& warp, const uint64_t* address, uint32_t bytes, Acce
     if (offset > target.shared.size() || bytes > target.shared.size() - offset)
       warp.fault(FaultKind::out_of_bounds, l, address[l], Space::shared, bytes);
     check_alignment(warp, l, address[l], bytes, Space::shared);
-    check_shared_run(warp, target, offset, bytes, access, l);
+    warp.read_unwritten |= check_shared_run(warp, target, offset, bytes, access, l);
     pointer[l] = target.shared.data() + offset;
   });
   return Pattern::scattered;
@@ -300,7 +309,7 @@ Pattern resolve_local(Warp& warp, const uint64_t* address, uint32_t bytes, Acces
     const uint64_t offset = static_cast<uint64_t>(l) * size + address[l];
     uint8_t* shadow = warp.local_initialised + offset;
     if (access != Access::write && warp.machine->check_initialised && !all_written(shadow, bytes))
-      warp.fault(FaultKind::uninitialised, l, address[l], Space::local, bytes);
+      read_unwritten(warp, access, l, address[l], bytes, Space::local);
     if (access != Access::read) std::memset(shadow, 1, bytes);
     pointer[l] = warp.local + offset;
   });
@@ -414,6 +423,8 @@ void load(Warp& warp, const Instruction& instruction) {
       for_lanes(warp.active, [&](int l) { cells[l] = read_as<M>(pointer[l] + at); });
     }
   }
+  if (__builtin_expect(warp.read_unwritten, 0))
+    loaded_undefined(warp, instruction, S, address, sizeof(M), std::is_signed_v<M>);
   if (instruction.flags & kOrderMask) race_acquired(warp, S, address, instruction.flags);
 }
 

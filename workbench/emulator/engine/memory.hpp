@@ -10,13 +10,17 @@ enum class Access : uint8_t { read, write, atomic };
 // How the 32 addresses of an access relate, when all lanes are active.
 enum class Pattern : uint8_t { scattered, contiguous, uniform };
 
-// Fill `pointer` for the active lanes, or fault. `bytes` is a power of two, and the alignment required.
+// Fill `pointer` for the active lanes, or fault. `bytes` is a power of two, and the alignment required. A
+// read of what nothing has written sets `Warp::read_unwritten`, anything else that reads it faults.
 Pattern resolve_global(Warp& warp, const uint64_t* address, uint32_t bytes, Access access, uint8_t** pointer);
 Pattern resolve_shared(Warp& warp, const uint64_t* address, uint32_t bytes, Access access, uint8_t** pointer);
 Pattern resolve_generic(Warp& warp, const uint64_t* address, uint32_t bytes, Access access,
                         uint8_t** pointer);
 Pattern resolve(Warp& warp, Space space, const uint64_t* address, uint32_t bytes, Access access,
                 uint8_t** pointer);
+
+// Whether all of these shadow bytes say that memory has been written.
+bool all_written(const uint8_t* shadow, uint64_t bytes);
 
 const Allocation* find_allocation(const Launch& launch, uint64_t address);
 
@@ -31,8 +35,9 @@ inline uint32_t cluster_address(const Block& block, uint32_t offset) {
 // The block whose shared memory an address means, and the offset in it.
 Block& shared_block(const Warp& warp, uint32_t address, int lane, uint32_t& offset);
 
-// Checks a run of bytes of shared memory, on behalf of one lane or (lane < 0) of the whole warp.
-void check_shared_run(const Warp& warp, Block& block, uint32_t offset, uint32_t bytes, Access access,
+// Checks a run of bytes of shared memory, on behalf of one lane or (lane < 0) of the whole warp. True when it
+// is read and nothing has written a part of it.
+bool check_shared_run(const Warp& warp, Block& block, uint32_t offset, uint32_t bytes, Access access,
                       int lane);
 void check_shared_async(const Warp& warp, Block& block, uint32_t offset, uint32_t bytes, Access access,
                         int lane);

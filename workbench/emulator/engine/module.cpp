@@ -2,6 +2,7 @@
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
@@ -21,8 +22,10 @@ using Bytes = Array<uint8_t, nb::ndim<1>>;
 using ReadOnlyBytes = Array<const uint8_t, nb::ndim<1>>;
 
 const std::vector<std::string> kSpaceNames = {"none", "global", "shared", "local", "param"};
-const std::vector<std::string> kWaitNames = {"none",       "barrier",         "mbarrier",
-                                             "collective", "cluster_barrier", "exited"};
+const std::vector<std::string> kWaitNames = {
+    "none", "barrier", "mbarrier", "collective", "cluster_barrier", "exited", "registers"};
+const std::vector<std::string> kTraceKinds = {"run", "wait", "load", "copies", "products", "stores", "phase"};
+const std::vector<std::string> kTraceGates = {"none", "named", "mbarrier", "cluster"};
 const std::vector<std::string> kIsaNames = {"baseline", "v3"};
 
 // Keeps the arrays alive that the allocation points into.
@@ -33,7 +36,7 @@ struct PythonAllocation {
 
 Program make_program(const Array<const int32_t, nb::shape<-1, 7>>& rows,
                      const Array<const int64_t, nb::shape<-1, 3>>& operands, int64_t register_bytes,
-                     int64_t special_offset) {
+                     int64_t special_offset, const std::vector<std::pair<int32_t, int32_t>>& unset) {
   Program program;
   program.register_bytes = register_bytes;
   program.special_offset = special_offset;
@@ -45,6 +48,7 @@ Program make_program(const Array<const int32_t, nb::shape<-1, 7>>& rows,
     const int64_t* o = operands.data() + 3 * k;
     program.operands.push_back({static_cast<int32_t>(o[0]), static_cast<int32_t>(o[1]), o[2]});
   }
+  for (const auto& [slot, bytes] : unset) program.unset.push_back({slot, bytes, 0});
   validate(program);
   return program;
 }
@@ -52,7 +56,8 @@ Program make_program(const Array<const int32_t, nb::shape<-1, 7>>& rows,
 TensorMap make_tensor_map(uint64_t descriptor, uint64_t address, int element_type,
                           const std::vector<uint64_t>& sizes, const std::vector<uint64_t>& strides,
                           const std::vector<uint32_t>& box, const std::vector<uint32_t>& element_strides,
-                          int swizzle, bool nan_fill) {
+                          int swizzle, bool nan_fill, uint32_t pixels, const std::vector<int32_t>& lower,
+                          const std::vector<int32_t>& upper) {
   const size_t rank = sizes.size();
   if (rank < 1 || rank > 5 || strides.size() != rank || box.size() != rank || element_strides.size() != rank)
     throw nb::value_error(
@@ -70,6 +75,14 @@ TensorMap make_tensor_map(uint64_t descriptor, uint64_t address, int element_typ
   std::copy(element_strides.begin(), element_strides.end(), map.element_strides);
   map.swizzle = swizzle;
   map.nan_fill = nan_fill;
+  if (pixels) {
+    if (rank < 3 || lower.size() != rank - 2 || upper.size() != rank - 2)
+      throw nb::value_error("an im2col map has 3 to 5 dimensions, and two corners in all but the outer ones");
+    map.im2col = true;
+    map.pixels = pixels;
+    std::copy(lower.begin(), lower.end(), map.lower);
+    std::copy(upper.begin(), upper.end(), map.upper);
+  }
   return map;
 }
 
@@ -82,8 +95,10 @@ Result launch(const Program& program, const std::vector<uint32_t>& grid, const s
               const std::vector<uint32_t>& cluster, const ReadOnlyBytes& constants,
               const ReadOnlyBytes& parameters, const nb::sequence& allocations,
               const std::vector<TensorMap>& tensor_maps, uint32_t shared_bytes, uint32_t local_bytes,
-              uint32_t resident_blocks, uint32_t threads, uint32_t time_slice, uint64_t seed, uint64_t budget,
-              uint32_t checks, bool count, const std::optional<std::string>& isa) {
+              uint32_t registers, uint32_t resident_blocks, uint32_t threads, uint32_t time_slice,
+              uint64_t seed, uint64_t budget, uint32_t checks, bool count, uint64_t trace_events,
+              const std::vector<int64_t>& trace_blocks, const std::vector<int32_t>& trace_lines,
+              const std::optional<std::string>& isa) {
   Launch launch;
   set_shape(launch.grid, grid, "grid has 1 to 3 dimensions");
   set_shape(launch.block, block, "block has 1 to 3 dimensions");
@@ -99,6 +114,7 @@ Result launch(const Program& program, const std::vector<uint32_t>& grid, const s
   launch.tensor_maps = tensor_maps;
   launch.shared_bytes = shared_bytes;
   launch.local_bytes = local_bytes;
+  launch.registers = registers;
   launch.resident_blocks = resident_blocks;
   launch.threads = threads;
   launch.time_slice = std::max(1u, time_slice);
@@ -106,6 +122,11 @@ Result launch(const Program& program, const std::vector<uint32_t>& grid, const s
   launch.budget = budget;
   launch.checks = checks;
   launch.count = count;
+  launch.trace_events = trace_events;
+  launch.trace_blocks = trace_blocks;
+  launch.trace_lines = trace_lines;
+  if (trace_events && trace_lines.size() != program.rows.size())
+    throw nb::value_error("trace_lines has one number for each row");
   Isa chosen = best_isa();
   if (isa) {
     const auto found = std::find(kIsaNames.begin(), kIsaNames.end(), *isa);
@@ -152,13 +173,16 @@ NB_MODULE(_engine, m) {
   });
   m.def("special_names", &special_names);
   m.def("fault_names", &fault_names);
+  m.def("trace_kinds", [] { return kTraceKinds; });
+  m.def("trace_gates", [] { return kTraceGates; });
   m.def("counter_names", &counter_names);
   m.def("space_names", [] { return kSpaceNames; });
   m.def("wait_names", [] { return kWaitNames; });
   m.def("best_isa", [] { return name_of(kIsaNames, best_isa()); });
 
   nb::class_<Program>(m, "Program")
-      .def(nb::new_(&make_program), "rows"_a, "operands"_a, "register_bytes"_a, "special_offset"_a);
+      .def(nb::new_(&make_program), "rows"_a, "operands"_a, "register_bytes"_a, "special_offset"_a,
+           "unset"_a = std::vector<std::pair<int32_t, int32_t>>{});
 
   nb::class_<PythonAllocation>(m, "Allocation")
       .def(nb::new_([](uint64_t address, const Bytes& data, const std::optional<Bytes>& initialised,
@@ -174,7 +198,8 @@ NB_MODULE(_engine, m) {
 
   nb::class_<TensorMap>(m, "TensorMap")
       .def(nb::new_(&make_tensor_map), "descriptor"_a, "address"_a, "element_type"_a, "sizes"_a, "strides"_a,
-           "box"_a, "element_strides"_a, "swizzle"_a, "nan_fill"_a = false);
+           "box"_a, "element_strides"_a, "swizzle"_a, "nan_fill"_a = false, "pixels"_a = 0,
+           "lower"_a = std::vector<int32_t>{}, "upper"_a = std::vector<int32_t>{});
 
   nb::class_<Fault>(m, "Fault")
       .def_prop_ro("kind", [](const Fault& f) { return name_of(fault_names(), f.kind); })
@@ -216,6 +241,16 @@ NB_MODULE(_engine, m) {
                      return nb::ndarray<nb::numpy, uint64_t, nb::ndim<1>>(r.counts.data(), {r.counts.size()},
                                                                           nb::find(r));
                    })
+      .def_ro("trace_cut", &Result::trace_cut)
+      .def_prop_ro(
+          "trace",
+          [](const Result& r) {
+            nb::list events;
+            for (const TraceEvent& e : r.trace)
+              events.append(nb::make_tuple(static_cast<int>(e.kind), e.block, e.warp, e.begin, e.end, e.pc,
+                                           e.until_pc, static_cast<int>(e.gate), e.key, e.count, e.cause));
+            return events;
+          })
       .def_prop_ro("counters", [](Result& r) {
         return nb::ndarray<nb::numpy, uint64_t, nb::ndim<2>>(
             r.counters.data(), {r.counters.size() / kCounters, kCounters}, nb::find(r));
@@ -224,6 +259,8 @@ NB_MODULE(_engine, m) {
   m.def("launch", &launch, "program"_a, nb::kw_only(), "grid"_a, "block"_a,
         "cluster"_a = std::vector<uint32_t>{1, 1, 1}, "constants"_a, "parameters"_a,
         "allocations"_a = nb::list(), "tensor_maps"_a = std::vector<TensorMap>{}, "shared_bytes"_a = 0,
-        "local_bytes"_a = 0, "resident_blocks"_a = 1, "threads"_a = 1, "time_slice"_a = 2000, "seed"_a = 0,
-        "budget"_a = uint64_t{1} << 63, "checks"_a = 15, "count"_a = false, "isa"_a = nb::none());
+        "local_bytes"_a = 0, "registers"_a = ~uint32_t{0}, "resident_blocks"_a = 1, "threads"_a = 1,
+        "time_slice"_a = 2000, "seed"_a = 0, "budget"_a = uint64_t{1} << 63, "checks"_a = 15,
+        "count"_a = false, "trace_events"_a = 0, "trace_blocks"_a = std::vector<int64_t>{},
+        "trace_lines"_a = std::vector<int32_t>{}, "isa"_a = nb::none());
 }

@@ -57,7 +57,9 @@ const std::vector<Operation>& operation_table() {
     add_mbarrier_operations(table);
     add_copy_operations(table);
     add_bulk_operations(table);
+    add_remote_operations(table);
     add_control_operations(table);
+    add_warpgroup_operations(table);
     return table.operations();
   }();
   return operations;

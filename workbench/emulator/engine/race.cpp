@@ -464,7 +464,7 @@ class Lock {
 // The smallest piece that an operation may store, of shared or of global memory; 0: it does not store there.
 uint32_t stored_bytes(const std::string& name, const char* space) {
   const auto starts = [&](const char* prefix) { return name.rfind(prefix, 0) == 0; };
-  if (!starts("st.") && !starts("atom.") && !starts("red.")) return 0;
+  if (!starts("st.") && !starts("atom.") && !starts("red.") && !starts("wmma.store.")) return 0;
   for (const char* other : {".shared", ".global", ".local", ".param"})
     if (name.find(other) != std::string::npos && std::string(other) != space) return 0;
   for (const auto& [type, bytes] :
@@ -658,12 +658,13 @@ void race_copy_landed(const Warp& warp, Block& block, uint32_t offset, uint32_t 
 }
 
 void race_bulk_issued(const Warp& warp, Block& block, uint32_t offset, uint32_t bytes, uint32_t lane,
-                      Block& barrier_block, uint32_t barrier, uint64_t phase) {
+                      Block& barrier_block, uint32_t barrier, uint64_t phase, int swizzle) {
   if (!warp.machine->races || bytes == 0) return;
   ClusterRaces& races = *block.cluster->races;
   const uint32_t slot = barrier_block.races->mbarriers[barrier].slot;
+  const auto flags = static_cast<uint16_t>(kWrite | swizzle_flags(swizzle));
   const uint32_t record =
-      new_record(races.table, {warp.races->cluster, static_cast<uint16_t>(races.agents + slot), kWrite,
+      new_record(races.table, {warp.races->cluster, static_cast<uint16_t>(races.agents + slot), flags,
                                static_cast<uint32_t>(phase + 1), warp.pc});
   if (!record) return;
   Touch<true> touch(warp, races.table, shadow_of(block), warp.machine->races->shared_shift, 0, record);

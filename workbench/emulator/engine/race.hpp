@@ -42,6 +42,12 @@ struct Release {  // what a flag or an atomic hands on
 // A plain read next to a compare-and-swap is how the swap's first guess is usually made, and not reported.
 enum RecordFlag : uint16_t { kWrite = 1, kStrong = 2, kCompareSwap = 4 };
 
+// How a tensor copy swizzles what it writes: the bytes / 32 + 1, in the upper byte of its record's flags.
+constexpr int kSwizzleShift = 8;
+inline uint16_t swizzle_flags(int bytes) {  // < 0: it is no tensor copy
+  return static_cast<uint16_t>(bytes < 0 ? 0 : (bytes / 32 + 1) << kSwizzleShift);
+}
+
 struct Record {  // an instruction that a warp executed, between two ticks of its clock
   uint32_t cluster;
   uint16_t agent, flags;
@@ -94,7 +100,7 @@ struct WarpRaces {
   void tick() { ++known.now.near[agent]; }
 };
 
-struct Use {  // the newest one by an agent
+struct LastUse {  // the newest one by an agent
   uint32_t clock = 0;
   int32_t pc = -1, warp = -1, lane = -1;
   int64_t block = -1;
@@ -107,14 +113,14 @@ struct MbarrierKnowledge {
   Record initialised{};  // by which instruction
   uint32_t lane = 0;
   std::vector<uint8_t> visible;  // to an agent, see Visible in visibility.cpp
-  std::vector<Use> uses;         // by every agent
+  std::vector<LastUse> uses;     // by every agent
 };
 
 struct BlockRaces {
   RecycledVector<uint32_t> last_write, since;  // the shadow of shared memory
   Knowledge barriers[16], exited;
   std::unordered_map<uint32_t, MbarrierKnowledge> mbarriers;
-  std::vector<Use> guests;  // of this shared memory: agents of other blocks, and copy engines
+  std::vector<LastUse> guests;  // of this shared memory: agents of other blocks, and copy engines
 };
 
 struct ClusterRaces {
@@ -158,7 +164,7 @@ void race_copy_issued(const Warp& warp, Block& block, uint32_t offset, uint32_t 
 void race_copy_landed(const Warp& warp, Block& block, uint32_t offset, uint32_t bytes, uint32_t lane, int pc);
 // a bulk copy into shared memory: written by the copy engine, in this phase of its mbarrier
 void race_bulk_issued(const Warp& warp, Block& block, uint32_t offset, uint32_t bytes, uint32_t lane,
-                      Block& barrier_block, uint32_t barrier, uint64_t phase);
+                      Block& barrier_block, uint32_t barrier, uint64_t phase, int swizzle);
 // Two lanes of one store that write different values to one place.
 void race_same_instruction(const Warp& warp, uint8_t* const* pointer, const uint64_t* value,
                            const uint64_t* address, Space space, uint32_t bytes);
@@ -200,7 +206,9 @@ void race_mbarrier_fence(Warp& warp);
 void require_proxied(const Warp& warp, const Record& written, uint32_t by, Space space, uint64_t address,
                      int lane);
 void proxy_reads_shared(const Warp& warp, Block& block, uint32_t offset, uint32_t bytes, int lane);
-// The same for global memory; false when there is nothing in the allocation that could fail.
+// What a tensor copy has written must be read with its swizzle.
+void require_swizzle(const Warp& warp, uint32_t address, int swizzle);
+// The same as for shared memory; false when there is nothing in the allocation that could fail.
 bool proxy_reads_global(const Warp& warp, uint64_t address, uint64_t bytes, int lane);
 // A use of an mbarrier, by a thread or by a copy that it asks for: faults unless its initialisation is
 // visible. True when the warp's other lanes need not be asked.

@@ -15,6 +15,8 @@
 
 #include "counters.hpp"
 #include "race.hpp"
+#include "trace.hpp"
+#include "undefined.hpp"
 
 namespace workbench::emulator::WORKBENCH_ISA {
 
@@ -45,6 +47,45 @@ bool guard_lanes(const Warp& warp, const Instruction& instruction, uint32_t& lan
   return lanes != 0;
 }
 
+void execute(Warp& warp, const Instruction& instruction) {
+  if (warp.tracking)
+    execute_tracked(warp, instruction);
+  else
+    instruction.function(warp, instruction);
+}
+
+// An instruction is about to run, and has run, where that is counted or shown.
+void observe(Warp& warp, const Instruction& instruction, uint32_t active, uint32_t lanes) {
+  if (warp.block->cluster->counters) count_instruction(warp, instruction, active, lanes);
+  if (warp.block->cluster->trace) trace_instruction(warp);
+}
+void observe_end(Warp& warp, const Instruction& instruction) {
+  if (warp.block->cluster->counters && instruction.kind != Kind::straight) count_blocked(warp);
+  if (warp.block->cluster->trace) trace_executed(warp, instruction);
+}
+
+// Accumulators in flight or undefined values: true when the instruction has been dealt with.
+template <bool Observed>
+bool watch(Warp& warp, const Instruction& instruction, uint32_t mask) {
+  if (warp.tracking) check_guard(warp, instruction, mask);
+  uint32_t lanes = mask;
+  guard_lanes(warp, instruction, lanes);
+  const bool deferred = !warp.locked.empty() && defer_or_check(warp, instruction, lanes);
+  const bool follows = warp.tracking && (deferred || instruction.kind == Kind::straight);
+  if constexpr (Observed)
+    if (deferred || follows) observe(warp, instruction, mask, lanes);
+  if (!follows) return deferred;
+  if (lanes) {
+    warp.set_active(lanes);
+    if (deferred)
+      follow_move(warp, instruction);
+    else
+      execute_tracked(warp, instruction);
+    warp.set_active(mask);
+  }
+  return true;
+}
+
 // Parks lanes in front of a collective, and lets them run once they are all the lanes it is waiting for.
 void park_for_collective(Warp& warp, uint32_t lanes, Wait wait, uint64_t key, uint32_t needed) {
   for (Group& group : warp.groups) {
@@ -55,6 +96,18 @@ void park_for_collective(Warp& warp, uint32_t lanes, Wait wait, uint64_t key, ui
   }
   warp.groups.push_back({lanes, warp.pc, wait, key});
 }
+
+}  // namespace
+
+bool gather(Warp& warp, uint32_t lanes) {
+  if (warp.alive != ~0u)
+    warp.fault(FaultKind::barrier_diverged, __builtin_ctz(lanes), 0, Space::none, lanes, ~warp.alive);
+  if (lanes == ~0u) return true;
+  park_for_collective(warp, lanes, Wait::aligned, 0, ~0u);
+  return false;
+}
+
+namespace {
 
 // A collective with a member mask: runs for each set of lanes that name the same mask and are all here.
 uint32_t run_member(Warp& warp, const Instruction& instruction, uint32_t lanes) {
@@ -74,7 +127,7 @@ uint32_t run_member(Warp& warp, const Instruction& instruction, uint32_t lanes) 
     const uint32_t needed = members & warp.alive;
     if ((here & needed) == needed) {
       warp.set_active(here);
-      instruction.function(warp, instruction);
+      execute(warp, instruction);
       race_lanes_joined(warp, here);
       done |= here;
     } else {
@@ -85,14 +138,9 @@ uint32_t run_member(Warp& warp, const Instruction& instruction, uint32_t lanes) 
 }
 
 uint32_t run_aligned(Warp& warp, const Instruction& instruction, uint32_t lanes) {
-  if (warp.alive != ~0u)
-    warp.fault(FaultKind::barrier_diverged, __builtin_ctz(lanes), 0, Space::none, lanes, ~warp.alive);
-  if (lanes == ~0u) {
-    instruction.function(warp, instruction);
-    return lanes;
-  }
-  park_for_collective(warp, lanes, Wait::aligned, 0, ~0u);
-  return 0;
+  if (!gather(warp, lanes)) return 0;
+  execute(warp, instruction);
+  return lanes;
 }
 
 // Takes the group to run next out of the list; false when all are waiting. `meet` is where to stop and look
@@ -156,30 +204,27 @@ void run_warp(Warp& warp, uint64_t* counts) {
       ++counts[pc];
       ++executed;
       warp.pc = pc;
-      if (__builtin_expect(!warp.locked.empty(), 0)) {
-        uint32_t lanes = mask;
-        guard_lanes(warp, instruction, lanes);
-        if (defer_or_check(warp, instruction, lanes)) {
-          if constexpr (Observed) count_instruction(warp, instruction, mask, lanes);
-          ++pc;
-          continue;
-        }
+      if (__builtin_expect(warp.tracking | !warp.locked.empty(), 0) &&
+          watch<Observed>(warp, instruction, mask)) {
+        ++pc;
+        continue;
       }
 
       if (__builtin_expect(instruction.kind == Kind::straight, 1)) {
         if (__builtin_expect(instruction.guard == kNoGuard, 1)) {
-          if constexpr (Observed) count_instruction(warp, instruction, mask, mask);
+          if constexpr (Observed) observe(warp, instruction, mask, mask);
           instruction.function(warp, instruction);
         } else {
           uint32_t lanes = mask;
           const bool some = guard_lanes(warp, instruction, lanes);
-          if constexpr (Observed) count_instruction(warp, instruction, mask, lanes);
+          if constexpr (Observed) observe(warp, instruction, mask, lanes);
           if (some) {
             warp.set_active(lanes);
             instruction.function(warp, instruction);
             warp.set_active(mask);
           }
         }
+        if constexpr (Observed) observe_end(warp, instruction);
         ++pc;
         continue;
       }
@@ -188,7 +233,7 @@ void run_warp(Warp& warp, uint64_t* counts) {
       const bool some = guard_lanes(warp, instruction, lanes);
       if constexpr (Observed)  // a collective that lanes are missing for is not executed yet
         if (!some || instruction.kind != Kind::aligned || lanes == ~0u)
-          count_instruction(warp, instruction, mask, lanes);
+          observe(warp, instruction, mask, lanes);
       if (!some) {
         ++pc;
         continue;
@@ -198,7 +243,8 @@ void run_warp(Warp& warp, uint64_t* counts) {
           pc = instruction.target;
           continue;
         }
-        if constexpr (Observed) count_divergence(warp);
+        if constexpr (Observed)
+          if (warp.block->cluster->counters) count_divergence(warp);
         warp.groups.push_back({lanes, instruction.target});
         warp.groups.push_back({mask & ~lanes, pc + 1});
         mask = 0;
@@ -207,12 +253,13 @@ void run_warp(Warp& warp, uint64_t* counts) {
       Flow flow{0};
       if (instruction.kind == Kind::control) {
         warp.set_active(lanes);
+        if (warp.tracking) follow_control(warp, instruction);
         flow = instruction.control(warp, instruction, lanes);
       } else {
         flow.stay = instruction.kind == Kind::member ? run_member(warp, instruction, lanes)
                                                      : run_aligned(warp, instruction, lanes);
       }
-      if constexpr (Observed) count_blocked(warp);
+      if constexpr (Observed) observe_end(warp, instruction);
       const uint32_t staying = flow.stay | (mask & ~lanes);
       if (staying == mask && !flow.yield) {
         warp.set_active(mask);
@@ -274,6 +321,11 @@ Waiting describe(const Block& block, const Warp& warp, const Group& group) {
     case Wait::cluster:
       waiting.reason = WaitReason::cluster_barrier;
       break;
+    case Wait::registers:
+      waiting.reason = WaitReason::registers;
+      waiting.expected = static_cast<int64_t>(group.expected);
+      waiting.pending = block.free_registers;
+      break;
   }
   return waiting;
 }
@@ -300,16 +352,27 @@ std::vector<Waiting> Cluster::waiting() const {
 
 namespace {
 
-// Nothing can move. Says so at the most telling place: a collective that part of a warp skipped, or else any
-// wait.
+// How much a wait says about why nothing moves: part of a warp alone at a collective, bytes or registers that
+// do not come, anything else.
+int tells(const Warp& warp, const Group& group) {
+  if (group.wait == Wait::member || group.wait == Wait::warp_barrier) return 4;
+  if (group.wait == Wait::aligned || barrier_lacks_lanes(*warp.block, warp, group)) return 3;
+  if (group.wait == Wait::registers) return 2;
+  if (group.wait == Wait::mbarrier)
+    for (const Mbarrier& barrier : warp.block->mbarriers)
+      if (barrier.valid && barrier.address == group.key && barrier.transactions) return 1;
+  return 0;
+}
+
+// Nothing can move. Says so at the most telling place.
 [[noreturn]] void deadlock(const Cluster& cluster) {
   const Warp* warp = nullptr;
   const Group* group = nullptr;
   for (const Warp* w : cluster.warps)
     for (const Group& g : w->groups)
-      if (!group || (g.wait == Wait::aligned && group->wait != Wait::aligned)) warp = w, group = &g;
+      if (!group || tells(*w, g) > tells(*warp, *group)) warp = w, group = &g;
   Fault fault;
-  fault.kind = group->wait == Wait::aligned ? FaultKind::barrier_diverged : FaultKind::deadlock;
+  fault.kind = tells(*warp, *group) == 3 ? FaultKind::barrier_diverged : FaultKind::deadlock;
   fault.pc = group->pc;
   fault.block = warp->block->id;
   fault.warp = warp->id;
@@ -347,6 +410,13 @@ void Cluster::start(int64_t index) {
     reset(blocks[rank], position, within);
   }
   start_races(*this, index);
+  undefined.reset();
+  for (Warp* warp : warps) {
+    warp->undefined.reset();
+    warp->tracking = warp->read_unwritten = false;
+    if (machine->check_initialised) start_undefined(*warp);
+  }
+  start_trace(*this);
   loads.clear();
   barrier_phase = barrier_arrived = 0;
   arrivals_in_flight = 0;
@@ -363,10 +433,13 @@ bool Cluster::run(uint64_t fuel) {
     const uint32_t in_flight = static_cast<uint32_t>(loads.size()) + (arrivals_in_flight > 0);
     if (in_flight && (ready.empty() || random.below(kLandingOdds) == 0)) {
       const uint32_t drawn = random.below(in_flight);
-      if (drawn < loads.size())
+      const bool is_load = drawn < loads.size();
+      const Transfer landing = is_load && trace ? loads[drawn] : Transfer{};
+      if (is_load)
         land_transfer(*this, drawn);
       else
         land_copy_arrival(*this);
+      if (trace) trace_landed(*this, is_load ? static_cast<int64_t>(drawn) : -1, landing);
       continue;
     }
     if (ready.empty()) {
@@ -378,10 +451,12 @@ bool Cluster::run(uint64_t fuel) {
     Warp& warp = *ready[ready.size() == 1 ? 0 : random.below(static_cast<uint32_t>(ready.size()))];
     ++switches;
     const uint64_t before = warp.block->executed;
-    if (counters)
+    if (trace) trace_resumed(warp);
+    if (counters || trace)
       run_warp<true>(warp, counts.data());
     else
       run_warp<false>(warp, counts.data());
+    if (trace) trace_stopped(warp);
     spent += warp.block->executed - before + 1;
     if (warp.block->executed > budget) {
       Fault fault;

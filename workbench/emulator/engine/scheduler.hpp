@@ -9,10 +9,15 @@ namespace workbench::emulator::WORKBENCH_ISA {
 void allocate(Block& block);
 void reset(Block& block, const uint32_t* cluster_position, const uint32_t* within_cluster);
 
+// scheduler.cpp: whether all lanes of the warp are at this instruction; if not, these wait for the others
+bool gather(Warp& warp, uint32_t lanes);
+
 // barrier.cpp
 int barrier_expected(const Block& block, int number);
 int barrier_arrived(const Block& block, int number);
-void check_barriers(Block& block);  // after threads arrived or exited
+bool barrier_lacks_lanes(const Block& block, const Warp& warp,
+                         const Group& group);  // of a warp that must wait together
+void check_barriers(Block& block);             // after threads arrived or exited
 void check_cluster_barrier(Cluster& cluster);
 
 }  // namespace workbench::emulator::WORKBENCH_ISA

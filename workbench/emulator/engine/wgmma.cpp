@@ -9,25 +9,23 @@
 #include "matrix.hpp"
 #include "memory.hpp"
 #include "race.hpp"
+#include "undefined.hpp"
+#include "warpgroup.hpp"
 
 namespace workbench::emulator::WORKBENCH_ISA {
 namespace {
 
 constexpr int kRows = 16;  // of a warp
 constexpr int kMaxColumns = 256;
-constexpr int kMaxDepth = 32;         // elements of K in one product, of bits apart
-constexpr uint32_t kDepthBytes = 32;  // of K in one product
+constexpr int kMaxDepth = 32;         // elements of K in one product
+constexpr uint32_t kDepthBytes = 32;  // and their bytes, whatever the type
 
-enum class Element { f16, bf16, tf32, e4m3, e5m2, s8, u8, b1 };
-enum class Result { half, single, integer, saturated };
+enum class Element { f16, bf16, tf32, e4m3, e5m2, s8, u8, b1 };  // of b1, eight bits count as an element
 
 struct Form {
   int columns, depth;
   Element a, b;
-  Result result;
-  bool a_in_registers;
-  bool half_result() const { return result == Result::half; }
-  bool integer() const { return result == Result::integer || result == Result::saturated; }
+  bool half_result, integer, saturated, a_in_registers;
 };
 
 std::vector<Form>& forms() {
@@ -42,7 +40,7 @@ const Form& form_of(const Instruction& instruction) {
 int bytes_of(Element element) {
   return element == Element::tf32 ? 4 : element == Element::f16 || element == Element::bf16 ? 2 : 1;
 }
-int accumulators(const Form& form) { return form.columns / (form.half_result() ? 4 : 2); }
+int accumulators(const Form& form) { return form.columns / (form.half_result ? 4 : 2); }
 
 // ---- matrix descriptors
 
@@ -120,10 +118,10 @@ void decode_chunk(Element element, const uint8_t* bytes, float* values) {
   for (int i = 0; i < 16 / size; ++i) values[i] = element_value(element, bytes + i * size);
 }
 
-// Calls f(row, k, address) for every 16 bytes of an operand of `rows` rows. Bits are taken as bytes.
+// Calls f(row, k, address) for every 16 bytes of an operand of `rows` by `depth` elements.
 template <class F>
-void each_chunk(const Layout& layout, uint32_t first_row, uint32_t rows, F f) {
-  const uint32_t per_chunk = 16 / layout.element, depth = kDepthBytes / layout.element;
+void each_chunk(const Layout& layout, uint32_t first_row, uint32_t rows, uint32_t depth, F f) {
+  const uint32_t per_chunk = 16 / layout.element;
   if (layout.transposed) {
     for (uint32_t k = 0; k < depth; ++k)
       for (uint32_t row = 0; row < rows; row += per_chunk) f(row, k, layout.chunk(first_row + row, k));
@@ -144,8 +142,8 @@ struct Operands {
     a = next, next += form.a_in_registers ? 4 : 1;
     b = next++;
     scale_d = next++;
-    scale_a = form.integer() ? nullptr : next++;
-    scale_b = form.integer() ? nullptr : next++;
+    scale_a = form.integer ? nullptr : next++;
+    scale_b = form.integer ? nullptr : next++;
     const bool transposable = bytes_of(form.a) == 2;
     transpose_a = transposable && !form.a_in_registers ? next++ : nullptr;
     transpose_b = transposable ? next++ : nullptr;
@@ -162,15 +160,17 @@ Layout layout_b(const MatrixProduct& p, const Form& form) {
 template <class F>
 void each_operand_chunk(const Warp& warp, const MatrixProduct& product, F f) {
   const Form& form = form_of(*product.instruction);
+  const auto depth = static_cast<uint32_t>(form.depth);
   const auto visit = [&](uint32_t, uint32_t, uint32_t address) { f(address); };
   if (!form.a_in_registers)
-    each_chunk(layout_a(product, form), static_cast<uint32_t>(warp.id % 4) * kRows, kRows, visit);
-  each_chunk(layout_b(product, form), 0, static_cast<uint32_t>(form.columns), visit);
+    each_chunk(layout_a(product, form), static_cast<uint32_t>(warp.id % 4) * kRows, kRows, depth, visit);
+  each_chunk(layout_b(product, form), 0, static_cast<uint32_t>(form.columns), depth, visit);
 }
 
 // The bytes of an operand, as runs: of 16-byte pieces of the same 128 bytes that follow one another, those
 // that touch.
-void find_runs(const Layout& layout, uint32_t first_row, uint32_t rows, std::vector<SharedRun>& runs) {
+void find_runs(const Layout& layout, uint32_t first_row, uint32_t rows, uint32_t depth,
+               std::vector<SharedRun>& runs) {
   runs.clear();
   constexpr uint32_t kLine = 128, kPiece = 16;
   uint32_t line = ~0u, pieces = 0;
@@ -182,7 +182,7 @@ void find_runs(const Layout& layout, uint32_t first_row, uint32_t rows, std::vec
       pieces &= ~(((1u << count) - 1) << first);
     }
   };
-  each_chunk(layout, first_row, rows, [&](uint32_t, uint32_t, uint32_t address) {
+  each_chunk(layout, first_row, rows, depth, [&](uint32_t, uint32_t, uint32_t address) {
     if (address / kLine != line) {
       flush();
       line = address / kLine;
@@ -193,7 +193,8 @@ void find_runs(const Layout& layout, uint32_t first_row, uint32_t rows, std::vec
 }
 
 // The same tiles are read again and again, by several warps and in each turn of a ring.
-const std::vector<SharedRun>& runs_of(const Layout& layout, uint32_t first_row, uint32_t rows) {
+const std::vector<SharedRun>& runs_of(const Layout& layout, uint32_t first_row, uint32_t rows,
+                                      uint32_t depth) {
   struct Known {
     uint64_t key[2] = {};
     std::vector<SharedRun> runs;
@@ -201,11 +202,12 @@ const std::vector<SharedRun>& runs_of(const Layout& layout, uint32_t first_row, 
   constexpr int kKeptBits = 8;
   static thread_local std::vector<Known> kept(size_t{1} << kKeptBits);
   const uint64_t key[2] = {uint64_t{layout.start} << 36 | uint64_t{layout.leading} << 18 | layout.stride,
-                           uint64_t{first_row} << 48 | uint64_t{rows} << 32 | uint64_t{layout.swizzle} << 8 |
-                               uint64_t{layout.element} << 4 | (layout.transposed ? 3u : 1u)};
+                           uint64_t{first_row} << 48 | uint64_t{rows} << 32 | uint64_t{depth} << 16 |
+                               uint64_t{layout.swizzle} << 8 | uint64_t{layout.element} << 4 |
+                               (layout.transposed ? 3u : 1u)};
   Known& known = kept[(key[0] ^ key[1] * 31) * 0x9e3779b97f4a7c15u >> (64 - kKeptBits)];
   if (known.key[0] != key[0] || known.key[1] != key[1]) {
-    find_runs(layout, first_row, rows, known.runs);
+    find_runs(layout, first_row, rows, depth, known.runs);
     known.key[0] = key[0], known.key[1] = key[1];
   }
   return known.runs;
@@ -215,9 +217,10 @@ const std::vector<SharedRun>& runs_of(const Layout& layout, uint32_t first_row, 
 template <class F>
 void each_operand_run(const Warp& warp, const MatrixProduct& product, F f) {
   const Form& form = form_of(*product.instruction);
+  const auto depth = static_cast<uint32_t>(form.depth);
   if (!form.a_in_registers)
-    f(runs_of(layout_a(product, form), static_cast<uint32_t>(warp.id % 4) * kRows, kRows));
-  f(runs_of(layout_b(product, form), 0, static_cast<uint32_t>(form.columns)));
+    f(runs_of(layout_a(product, form), static_cast<uint32_t>(warp.id % 4) * kRows, kRows, depth));
+  f(runs_of(layout_b(product, form), 0, static_cast<uint32_t>(form.columns), depth));
 }
 
 // ---- issue
@@ -242,9 +245,66 @@ void lock_registers(Warp& warp, const MatrixProduct& product) {
     for (int k = 0; k < 4; ++k) lock(warp, operands.a[k], kReadOnly);
 }
 
+// A row of A that is undefined makes its row of D undefined, a column of B its column.
+void follow_product(Warp& warp, const MatrixProduct& product) {
+  const Form& form = form_of(*product.instruction);
+  const Operands operands(*product.instruction, form);
+  uint32_t row_origin[kRows] = {}, column_origin[kMaxColumns] = {};
+  const auto depth = static_cast<uint32_t>(form.depth);
+  const auto follow = [&](const Layout& layout, uint32_t first, uint32_t rows, uint32_t* origins) {
+    each_chunk(layout, first, rows, depth, [&](uint32_t row, uint32_t, uint32_t address) {
+      const uint32_t pieces = layout.transposed ? 16 / layout.element : 1;
+      if (!origin_in_shared(warp, *warp.block, address, 16)) return;
+      for (uint32_t i = 0; i < pieces; ++i)
+        if (const uint32_t origin =
+                origin_in_shared(warp, *warp.block, address + i * 16 / pieces, 16 / pieces))
+          origins[row + i] = origin;
+    });
+  };
+  if (form.a_in_registers)
+    for (int q = 0; q < 4; ++q)
+      for (int l = 0; l < kLanes; ++l) {
+        if (const uint32_t origin = origin_in_register(warp, operands.a[q], l))
+          row_origin[q % 2 * 8 + l / 4] = origin;
+      }
+  else
+    follow(layout_a(product, form), static_cast<uint32_t>(warp.id % 4) * kRows, kRows, row_origin);
+  follow(layout_b(product, form), 0, static_cast<uint32_t>(form.columns), column_origin);
+  for (int j = 0; j < form.columns / 8; ++j)
+    for (int h = 0; h < 2; ++h)
+      for (int l = 0; l < kLanes; ++l)
+        for (int i = 0; i < 2; ++i) {
+          const uint32_t row = row_origin[h * 8 + l / 4], column = column_origin[j * 8 + l % 4 * 2 + i];
+          const uint32_t origin = row ? row : column;
+          const Operand& result = operands.accumulator[form.half_result ? j * 2 + h : j * 4 + h * 2 + i];
+          const uint32_t bits = form.half_result ? 0xffffu << 16 * i : ~0u;
+          if (origin || !product.accumulate) set_undefined(warp, result, l, bits, origin);
+        }
+}
+
+// Patterns begin at their atom of 8 rows; and the corners of the operand, if a tensor copy wrote them, were
+// written with the same swizzle.
+void check_swizzle(const Warp& warp, const Layout& layout, uint32_t first, uint32_t rows, const Form& form) {
+  const uint32_t chunk = 16 / layout.element, depth = static_cast<uint32_t>(form.depth);
+  require_swizzle(warp, layout.chunk(first, 0), static_cast<int>(layout.swizzle));
+  require_swizzle(warp,
+                  layout.transposed ? layout.chunk(first + rows - chunk, depth - 1)
+                                    : layout.chunk(first + rows - 1, depth - chunk),
+                  static_cast<int>(layout.swizzle));
+}
+
+void check_descriptor(const Warp& warp, uint64_t descriptor) {
+  if (descriptor >> 49 & 7) warp.fault(FaultKind::descriptor, 0, descriptor, Space::shared, kBaseOffset);
+  const Layout layout(descriptor, false, 1);
+  if (layout.swizzle && layout.start % (8 * layout.swizzle) >= layout.swizzle)
+    warp.fault(FaultKind::descriptor, 0, layout.start, Space::shared, kOffAtom, layout.swizzle);
+}
+
 void issue(Warp& warp, const Instruction& instruction) {
   const Form& form = form_of(instruction);
   const Operands operands(instruction, form);
+  warpgroup_step(warp);
+  require_fenced(warp, operands.accumulator, accumulators(form) + (form.a_in_registers ? 4 : 0));
   MatrixProduct product{};
   product.instruction = &instruction;
   product.pc = warp.pc;
@@ -258,21 +318,26 @@ void issue(Warp& warp, const Instruction& instruction) {
   product.sign = static_cast<float>(scale(operands.scale_a) * scale(operands.scale_b));
   product.transpose_a = operands.transpose_a && source_cells<int32_t>(warp, *operands.transpose_a)[0] != 0;
   product.transpose_b = operands.transpose_b && source_cells<int32_t>(warp, *operands.transpose_b)[0] != 0;
-  for (const uint64_t descriptor : {product.descriptor_a, product.descriptor_b})
-    if (descriptor >> 49 & 7)
-      warp.fault(FaultKind::descriptor, 0, descriptor, Space::shared, 1);  // a base offset
+  if (!form.a_in_registers) check_descriptor(warp, product.descriptor_a);
+  check_descriptor(warp, product.descriptor_b);
 
   product.low = ~0u;
+  bool unwritten = false;
   each_operand_run(warp, product, [&](const std::vector<SharedRun>& runs) {
     for (const SharedRun& run : runs) {
       product.low = std::min(product.low, run.offset);
       product.high = std::max(product.high, run.offset + run.bytes);
-      check_shared_run(warp, *warp.block, run.offset, run.bytes, Access::read, -1);
+      unwritten |= check_shared_run(warp, *warp.block, run.offset, run.bytes, Access::read, -1);
     }
   });
-  if (warp.races)
+  if (unwritten || warp.tracking) follow_product(warp, product);
+  if (warp.races) {
     each_operand_run(warp, product,
                      [&](const std::vector<SharedRun>& runs) { race_product(warp, runs, true); });
+    if (!form.a_in_registers)
+      check_swizzle(warp, layout_a(product, form), static_cast<uint32_t>(warp.id % 4) * kRows, kRows, form);
+    check_swizzle(warp, layout_b(product, form), 0, static_cast<uint32_t>(form.columns), form);
+  }
   warp.products.push_back(product);
   ++warp.block->products_in_flight;
   lock_registers(warp, product);
@@ -290,7 +355,7 @@ template <class F>
 void each_accumulator(const Form& form, F f) {
   for (int j = 0; j < form.columns / 8; ++j)
     for (int h = 0; h < 2; ++h)
-      if (form.half_result())
+      if (form.half_result)
         f(j * 2 + h, h * 8, j * 8);
       else
         f(j * 4 + h * 2, h * 8, j * 8);
@@ -298,7 +363,7 @@ void each_accumulator(const Form& form, F f) {
 
 void load_accumulators(const Warp& warp, const Form& form, const Operand* registers, Tile& tile) {
   each_accumulator(form, [&](int index, int row, int column) {
-    if (form.half_result()) {
+    if (form.half_result) {
       const Source<f16x2> cells(warp, registers[index]);
       for (int l = 0; l < kLanes; ++l) {
         tile.d[row + l / 4][column + l % 4 * 2] = cells[l].low;
@@ -317,7 +382,7 @@ void load_accumulators(const Warp& warp, const Form& form, const Operand* regist
 
 void store_accumulators(const Warp& warp, const Form& form, const Operand* registers, const Tile& tile) {
   each_accumulator(form, [&](int index, int row, int column) {
-    if (form.half_result()) {
+    if (form.half_result) {
       uint32_t* cells = register_cells<uint32_t>(warp, registers[index]);
       for (int l = 0; l < kLanes; ++l)
         cells[l] = to_cell(f16x2{f16(tile.d[row + l / 4][column + l % 4 * 2]),
@@ -349,7 +414,7 @@ void read_a(const Warp& warp, const MatrixProduct& product, const Form& form, fl
     }
   } else {
     const Layout layout = layout_a(product, form);
-    each_chunk(layout, static_cast<uint32_t>(warp.id % 4) * kRows, kRows,
+    each_chunk(layout, static_cast<uint32_t>(warp.id % 4) * kRows, kRows, static_cast<uint32_t>(form.depth),
                [&](uint32_t row, uint32_t k, uint32_t address) {
                  float values[16];
                  decode_chunk(form.a, warp.block->shared.data() + address, values);
@@ -375,13 +440,13 @@ constexpr int kShared = 4;
 
 void add_sums(const Form& form, int r, int n, const Vector (&sum)[kShared], Tile& tile) {
   for (int i = 0; i < kShared; ++i) {
-    if (form.result == Result::saturated) {
+    if (form.saturated) {
       for (int c = 0; c < 8; ++c) {
         int32_t& d = tile.n[r + i][n + c];
         const int64_t exact = int64_t{d} + static_cast<int32_t>(sum[i][c]);
         d = static_cast<int32_t>(std::clamp<int64_t>(exact, INT32_MIN, INT32_MAX));
       }
-    } else if (form.result == Result::integer) {  // a sum of so few products is exact in float
+    } else if (form.integer) {  // a sum of so few products is exact in float
       typedef uint32_t Wrapping __attribute__((vector_size(32)));
       Wrapping d;
       std::memcpy(&d, &tile.n[r + i][n], sizeof d);
@@ -397,7 +462,7 @@ void add_sums(const Form& form, int r, int n, const Vector (&sum)[kShared], Tile
 // The bytes of K of each row of an operand of bits.
 void read_bits(const Warp& warp, const Layout& layout, uint32_t first_row, uint32_t rows,
                uint8_t (*bits)[kDepthBytes]) {
-  each_chunk(layout, first_row, rows, [&](uint32_t row, uint32_t k, uint32_t address) {
+  each_chunk(layout, first_row, rows, kDepthBytes, [&](uint32_t row, uint32_t k, uint32_t address) {
     std::memcpy(bits[row] + k, warp.block->shared.data() + address, 16);
   });
 }
@@ -435,15 +500,16 @@ void add_product(const Warp& warp, const MatrixProduct& product, const Form& for
   alignas(64) static thread_local float b[kMaxDepth][kMaxColumns + 8];
   read_a(warp, product, form, a);
   const Layout layout = layout_b(product, form);
-  each_chunk(layout, 0, static_cast<uint32_t>(form.columns), [&](uint32_t row, uint32_t k, uint32_t address) {
-    alignas(64) float values[16];
-    decode_chunk(form.b, warp.block->shared.data() + address, values);
-    const uint32_t count = 16 / layout.element;
-    if (layout.transposed)
-      std::memcpy(&b[k][row], values, count * sizeof(float));
-    else
-      for (uint32_t i = 0; i < count; ++i) b[k + i][row] = values[i];
-  });
+  each_chunk(layout, 0, static_cast<uint32_t>(form.columns), static_cast<uint32_t>(form.depth),
+             [&](uint32_t row, uint32_t k, uint32_t address) {
+               alignas(64) float values[16];
+               decode_chunk(form.b, warp.block->shared.data() + address, values);
+               const uint32_t count = 16 / layout.element;
+               if (layout.transposed)
+                 std::memcpy(&b[k][row], values, count * sizeof(float));
+               else
+                 for (uint32_t i = 0; i < count; ++i) b[k + i][row] = values[i];
+             });
   if (!product.accumulate)
     for (auto& row : tile.d) std::memset(row, 0, sizeof(float) * static_cast<size_t>(form.columns));
   for (int r = 0; r < kRows; r += kShared)
@@ -458,7 +524,7 @@ void add_product(const Warp& warp, const MatrixProduct& product, const Form& for
 }
 
 bool same_accumulators(const Form& f, const Operand* x, const Form& g, const Operand* y) {
-  if (f.columns != g.columns || f.result != g.result || f.half_result()) return false;
+  if (f.columns != g.columns || f.half_result != g.half_result || f.half_result) return false;
   return std::equal(x, x + accumulators(f), y,
                     [](const Operand& a, const Operand& b) { return a.slot == b.slot; });
 }
@@ -508,11 +574,18 @@ void compute(Warp& warp, uint32_t limit) {
   for (const MatrixProduct& product : warp.products) lock_registers(warp, product);
 }
 
-void nothing(Warp&, const Instruction&) {}
+void fence(Warp& warp, const Instruction&) {
+  warpgroup_step(warp);
+  ++warp.fences;
+}
 
-void commit(Warp& warp, const Instruction&) { ++warp.product_group; }
+void commit(Warp& warp, const Instruction&) {
+  warpgroup_step(warp);
+  ++warp.product_group;
+}
 
 void wait_group(Warp& warp, const Instruction& instruction) {
+  warpgroup_step(warp);
   const uint32_t left = uniform(warp, instruction.operands[0]);
   if (left < warp.product_group) compute(warp, warp.product_group - left);
 }
@@ -539,11 +612,15 @@ bool defer_or_check(Warp& warp, const Instruction& instruction, uint32_t lanes) 
   };
   const auto blame = [&](int32_t slot) {
     int pc = -1;
+    bool committed = true;
     for (const MatrixProduct& product : warp.products)
       for (int k = 0; k < product.instruction->count; ++k)
-        if (product.instruction->operands[k].slot == slot) pc = product.pc;
+        if (product.instruction->operands[k].slot == slot) {
+          pc = product.pc;
+          committed = product.group < warp.product_group;
+        }
     warp.fault(FaultKind::accumulator_in_flight, lanes ? __builtin_ctz(lanes) : 0,
-               static_cast<uint64_t>(slot), Space::none, 0, 0, pc);
+               static_cast<uint64_t>(slot), Space::none, !committed, 0, pc);
   };
   const bool is_product = instruction.function == issue;
   if (instruction.is_move && locked(instruction.operands[1].slot) == kNobody) {
@@ -573,16 +650,25 @@ bool defer_or_check(Warp& warp, const Instruction& instruction, uint32_t lanes) 
 
 namespace {
 
-void add_products(Table& table, Element a, Element b, int depth, Result result, const std::string& types) {
-  const bool transposable = bytes_of(a) == 2;
+enum class Sums { single, half, integer, saturated };
+
+void add_products(Table& table, Element a, Element b, int depth, Sums sums, const std::string& types) {
+  const bool transposable = bytes_of(a) == 2, integer = sums == Sums::integer || sums == Sums::saturated;
   for (int n = 8; n <= kMaxColumns; n += 8)
     for (const bool from_registers : {false, true}) {
-      const Form form{n, depth, a, b, result, from_registers};
-      if (form.integer() && n % 16 && n != 8 && n != 24) continue;  // integers have fewer shapes
+      if (integer && n % 16 && n != 8 && n != 24) continue;  // integers have fewer shapes
+      const Form form{n,
+                      a == Element::b1 ? depth / 8 : depth,
+                      a,
+                      b,
+                      sums == Sums::half,
+                      integer,
+                      sums == Sums::saturated,
+                      from_registers};
       const std::string name =
           "wgmma.mma_async.sync.aligned.m64n" + std::to_string(n) + "k" + std::to_string(depth) + types;
       std::string signature = "U" + std::to_string(accumulators(form)) + (from_registers ? "w4" : "d") +
-                              (form.integer() ? "dp" : "dpww");
+                              (integer ? "dp" : "dpww");
       if (transposable) signature += from_registers ? "w" : "ww";
       table.add_aligned(name + (from_registers ? ".rs" : ""), signature, issue,
                         static_cast<int>(forms().size()));
@@ -594,25 +680,25 @@ void add_products(Table& table, Element a, Element b, int depth, Result result, 
 
 void add_wgmma_operations(Table& table) {
   forms().clear();
-  add_products(table, Element::bf16, Element::bf16, 16, Result::single, ".f32.bf16.bf16");
-  add_products(table, Element::f16, Element::f16, 16, Result::single, ".f32.f16.f16");
-  add_products(table, Element::f16, Element::f16, 16, Result::half, ".f16.f16.f16");
-  add_products(table, Element::tf32, Element::tf32, 8, Result::single, ".f32.tf32.tf32");
+  add_products(table, Element::bf16, Element::bf16, 16, Sums::single, ".f32.bf16.bf16");
+  add_products(table, Element::f16, Element::f16, 16, Sums::single, ".f32.f16.f16");
+  add_products(table, Element::f16, Element::f16, 16, Sums::half, ".f16.f16.f16");
+  add_products(table, Element::tf32, Element::tf32, 8, Sums::single, ".f32.tf32.tf32");
   const std::pair<Element, const char*> tiny[] = {{Element::e4m3, ".e4m3"}, {Element::e5m2, ".e5m2"}};
   for (const auto& [a, a_name] : tiny)
     for (const auto& [b, b_name] : tiny) {
-      add_products(table, a, b, 32, Result::single, std::string(".f32") + a_name + b_name);
-      add_products(table, a, b, 32, Result::half, std::string(".f16") + a_name + b_name);
+      add_products(table, a, b, 32, Sums::single, std::string(".f32") + a_name + b_name);
+      add_products(table, a, b, 32, Sums::half, std::string(".f16") + a_name + b_name);
     }
   const std::pair<Element, const char*> bytes[] = {{Element::s8, ".s8"}, {Element::u8, ".u8"}};
   for (const auto& [a, a_name] : bytes)
     for (const auto& [b, b_name] : bytes) {
       const std::string types = std::string(".s32") + a_name + b_name;
-      add_products(table, a, b, 32, Result::integer, types);
-      add_products(table, a, b, 32, Result::saturated, types + ".satfinite");
+      add_products(table, a, b, 32, Sums::integer, types);
+      add_products(table, a, b, 32, Sums::saturated, types + ".satfinite");
     }
-  add_products(table, Element::b1, Element::b1, 256, Result::integer, ".s32.b1.b1.and.popc");
-  table.add_aligned("wgmma.fence.sync.aligned", "", nothing);
+  add_products(table, Element::b1, Element::b1, 256, Sums::integer, ".s32.b1.b1.and.popc");
+  table.add_aligned("wgmma.fence.sync.aligned", "", fence);
   table.add_aligned("wgmma.commit_group.sync.aligned", "", commit);
   table.add_aligned("wgmma.wait_group.sync.aligned", "w", wait_group);
 }

@@ -1,0 +1,456 @@
+"""What moves through shared memory beside boxes and rows: im2col tiles, ends of rows, reductions and remote stores."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+from emulation import Array, compile_cuda, fault_of, module, ptx_of
+from kernels import DEVICE
+from test_asynchronous import REGISTERS, strides, swizzled, tensor, tensor_kernel
+
+from workbench.emulator import (
+    FindingKind,
+    KernelFault,
+    Memory,
+    PixelBox,
+    Program,
+    TensorMap,
+    TensorMapOf,
+    execute,
+    launch,
+)
+
+RNG = np.random.default_rng(23)
+
+# -------------------------------------------------------------------------------------------------------------- im2col
+
+IM2COL = [  # dtype; shape and its walk innermost first; lower and upper corner; channels, pixels, swizzle; offsets
+    ("float32", (8, 9, 3), (1, 1, 1), (-1,), (-1,), 8, 20, 0, (2,)),
+    ("uint16", (16, 7, 5, 3), (1, 1, 1, 1), (-1, -1), (-1, -1), 16, 30, 32, (1, 2)),
+    ("uint16", (64, 6, 5, 2), (1, 2, 3, 1), (0, -2), (1, 0), 64, 9, 128, (0, 1)),
+    ("uint8", (32, 4, 3, 3, 2), (1, 1, 2, 1, 1), (-1, 0, -1), (0, 0, 1), 16, 40, 0, (1, 0, 2)),
+]
+
+
+def walk(
+    shape: tuple[int, ...], steps: tuple[int, ...], box: PixelBox, corner: tuple[int, ...], offsets: tuple[int, ...]
+) -> list[tuple[int, ...]]:
+    """Positions of the pixels of a tile, without channels: an odometer whose digits run from corner to corner."""
+    digits = list(corner[1:])
+    pixels = []
+    for _ in range(box.pixels):
+        pixels.append(tuple(d + o for d, o in zip(digits, (*offsets, 0), strict=True)))
+        for place in range(len(digits)):
+            digits[place] += steps[place + 1]
+            if place == len(digits) - 1 or digits[place] <= shape[place + 1] - 1 + box.upper[place]:
+                break
+            digits[place] = box.lower[place]
+    return pixels
+
+
+@pytest.mark.parametrize(
+    ("dtype", "shape", "steps", "lower", "upper", "channels", "pixels", "swizzle", "offsets"), IM2COL
+)
+def test_im2col(
+    dtype: str,
+    shape: tuple[int, ...],
+    steps: tuple[int, ...],
+    lower: tuple[int, ...],
+    upper: tuple[int, ...],
+    channels: int,
+    pixels: int,
+    swizzle: int,
+    offsets: tuple[int, ...],
+) -> None:
+    array = tensor(dtype, shape)
+    box = PixelBox(lower, upper, channels, pixels)
+    nbytes = channels * pixels * array.itemsize
+    rank = len(shape)
+    load = tensor_kernel(rank, nbytes, load=True, mode="im2col", offsets=offsets)
+    store = tensor_kernel(rank, nbytes, load=False, mode="im2col_no_offs")
+    tile = tensor(dtype, (channels, pixels))
+    for corner in [(0, *lower, 0), (channels // 2, *lower, 1), (0, *(low + 1 for low in lower), 0)]:
+        memory = Memory()
+        a, x = memory.upload(array, "a"), memory.allocate(nbytes, "x")
+        tensor_map = TensorMap(a, array.itemsize, shape, strides(array), box, steps, swizzle)
+        assert tensor_map.box_bytes == nbytes
+        execute(load, 1, 64, [tensor_map, x, *corner], memory=memory)
+        expected = np.zeros((pixels, channels), dtype)
+        stored = array.copy()
+        inside = slice(corner[0], min(corner[0] + channels, shape[0]))
+        for row, place in enumerate(walk(shape, steps, box, corner, offsets)):
+            if all(0 <= p < n for p, n in zip(place, shape[1:], strict=True)):
+                expected[row, : inside.stop - inside.start] = array[place[::-1]][inside]
+        for row, place in enumerate(walk(shape, steps, box, corner, (0,) * (rank - 2))):
+            if all(0 <= p < n for p, n in zip(place, shape[1:], strict=True)):
+                stored[place[::-1]][inside] = tile[row, : inside.stop - inside.start]
+        found = memory.read(x, np.uint8)
+        assert np.array_equal(found, swizzled(expected.view(np.uint8).ravel(), swizzle)), corner
+        y = memory.upload(swizzled(tile.view(np.uint8).ravel(), swizzle), "y")
+        execute(store, 1, 64, [tensor_map, y, *corner], memory=memory)
+        assert memory.read(a, np.uint8).tobytes() == stored.tobytes(), corner
+
+
+def test_a_map_is_of_the_mode_of_its_copy() -> None:
+    array = tensor("float32", (8, 9, 3))
+    for box, mode, offsets in (((8, 4, 1), "im2col", (0,)), (PixelBox((0,), (0,), 8, 4), "tile", ())):
+        memory = Memory()
+        a, x = memory.upload(array, "a"), memory.allocate(128, "x")
+        tensor_map = TensorMap(a, 4, (8, 9, 3), strides(array), box)
+        entry = tensor_kernel(3, 128, load=True, mode=mode, offsets=offsets)
+        fault_of(FindingKind.DESCRIPTOR, entry, 1, 64, [tensor_map, x, 0, 0, 0], memory=memory)
+
+
+@pytest.mark.parametrize(
+    ("shape", "box", "words"),
+    [
+        ((8, 9), PixelBox((), (), 8, 4), "3 to 5 dimensions"),
+        ((8, 9, 3), PixelBox((0, 0), (0,), 8, 4), "lower must list 1"),
+        ((8, 9, 3), PixelBox((0,), (2**15,), 8, 4), "upper has 32768"),
+        ((8, 9, 3, 2, 1), PixelBox((0, -17, 0), (0, 0, 0), 8, 4), "-16 to 15"),
+        ((8, 9, 3), PixelBox((0,), (0,), 8, 1025), "1025 pixels"),
+        ((8, 9, 3), PixelBox((0,), (0,), 3, 4), "multiple of 16 bytes"),
+    ],
+)
+def test_what_the_driver_refuses_of_pixels(shape: tuple[int, ...], box: PixelBox, words: str) -> None:
+    steps = [32 * int(np.prod(shape[1:n])) for n in range(1, len(shape))]
+    with pytest.raises(ValueError, match=words):
+        TensorMap(1 << 40, 4, shape, steps, box)
+
+
+def test_im2col_alone() -> None:
+    """The same through ``launch``, whose sizes stand outermost first."""
+    source = """
+    struct __align__(64) Map { unsigned long long opaque[16]; };
+    extern "C" __global__ void k(const __grid_constant__ Map map, float* x) {
+        __shared__ __align__(128) float tile[64];
+        __shared__ __align__(8) unsigned long long bar;
+        unsigned b = __cvta_generic_to_shared(&bar), t = __cvta_generic_to_shared(tile);
+        asm volatile("mbarrier.init.shared.b64 [%0], 1; fence.proxy.async.shared::cta;" :: "r"(b) : "memory");
+        asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], 256;" :: "r"(b) : "memory");
+        asm volatile("cp.async.bulk.tensor.4d.shared::cluster.global.im2col.mbarrier::complete_tx::bytes"
+            " [%0], [%1, {%2, %3, %4, %2}], [%5], {%6, %7};"
+            :: "r"(t), "l"(&map), "r"(0), "r"(-1), "r"(0), "r"(b), "h"((short)1), "h"((short)2) : "memory");
+        asm volatile("{ .reg .pred P; L: mbarrier.try_wait.parity.shared.b64 P, [%0], 0; @!P bra L; }"
+            :: "r"(b) : "memory");
+        for (int i = 0; i < 64; i++) x[i] = tile[i];
+    }
+    """
+    array = RNG.standard_normal((2, 5, 6, 4)).astype(np.float32)  # images, rows, columns, channels
+    x = np.zeros((16, 4), np.float32)
+    box = PixelBox(lower=(0, -1), upper=(-2, -1), channels=4, pixels=16)  # of rows and columns
+    assert launch(source, "k", 1, 1, [TensorMapOf(array, box), x]).ok
+    places = [(row, column) for row in range(5 - 2) for column in range(-1, 6 - 1)][:16]
+    expected = [array[0, row + 2, column + 1] for row, column in places]
+    assert np.array_equal(x, np.array(expected))
+
+
+# --------------------------------------------------------------------------------------------------------- ends of rows
+
+
+def test_a_store_writes_the_last_16_bytes_of_a_row_whole() -> None:
+    """As an H200: what lies behind the row, up to the next 16 bytes and as far as the box goes, is overwritten."""
+    padded = np.full((4, 32), 7, np.float16)
+    tile = np.arange(1, 4 * 16 + 1, dtype=np.float16).reshape(4, 16)
+    memory = Memory()
+    a, x = memory.upload(padded, "a"), memory.upload(tile, "x")
+    tensor_map = TensorMap(a, 2, (21, 4), (64,), (16, 4), element_type="float16")
+    execute(tensor_kernel(2, tile.nbytes, load=False), 1, 64, [tensor_map, x, 8, 1], memory=memory)
+    expected = padded.copy()
+    expected[1:, 8:24] = tile[:3]  # 21 elements have 42 bytes: 48 are written
+    assert np.array_equal(memory.read(a, np.float16, padded.shape), expected)
+    kernel = tensor_kernel(2, tile.nbytes, load=False, reduce="add")
+    execute(kernel, 1, 64, [tensor_map, x, 8, 1], memory=memory)
+    expected[1:, 8:21] += tile[:3, :13]
+    assert np.array_equal(memory.read(a, np.float16, padded.shape), expected)
+
+
+def test_a_store_may_reach_beyond_its_array() -> None:
+    memory = Memory()
+    a, x = memory.allocate(21 * 2, "a", element_size=2), memory.upload(np.zeros(16, np.uint16), "x")
+    entry = tensor_kernel(1, 32, load=False)
+    finding = fault_of(
+        FindingKind.OUT_OF_BOUNDS, entry, 1, 64, [TensorMap(a, 2, (21,), (), (16,)), x, 8], memory=memory
+    )
+    assert finding.array == "a"
+
+
+# ----------------------------------------------------------------------------------------- into shared memory of others
+
+CLUSTER = (
+    DEVICE
+    + """
+__device__ unsigned rank() { unsigned r; asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(r)); return r; }
+__device__ void meet() {
+    asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
+    asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
+}
+__device__ unsigned at(const void* p, unsigned r) {
+    unsigned a;
+    asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(a) : "r"(address(p)), "r"(r));
+    return a;
+}
+constexpr int BLOCKS = 4;
+extern "C" __global__ void __cluster_dims__(BLOCKS, 1, 1) k(const int* a, int* x) {
+    __shared__ __align__(16) int source[32], inbox[32];
+    __shared__ __align__(8) u64 bar;
+    int t = threadIdx.x, r = rank();
+    source[t] = a[blockIdx.x * 32 + t];
+    inbox[t] = INITIAL;
+    if (t == 0) {
+        init(&bar, 1);
+        expect(&bar, BYTES);
+        asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+    }
+    asm volatile("fence.proxy.async;" ::: "memory");
+    meet();
+    SEND
+    wait(&bar, 0);
+    x[blockIdx.x * 32 + t] = inbox[t];
+    meet();
+}
+"""
+)
+NEXT = "(r + 1) % BLOCKS"
+STORE = f"""
+    asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.b32 [%0], %1, [%2];"
+        :: "r"(at(inbox + t, {NEXT})), "r"(source[t]), "r"(at(&bar, {NEXT})) : "memory");
+"""
+STORE_FOUR = f"""
+    if (t < 8)
+        asm volatile("st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v4.b32 [%0], {{%1, %2, %3, %4}}, [%5];"
+            :: "r"(at(inbox + 4 * t, {NEXT})), "r"(source[4 * t]), "r"(source[4 * t + 1]), "r"(source[4 * t + 2]),
+               "r"(source[4 * t + 3]), "r"(at(&bar, {NEXT})) : "memory");
+"""
+STORE_WIDE = f"""
+    if (t < 8)
+        asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.v2.u64 [%0], {{%1, %2}}, [%3];"
+            :: "r"(at(inbox + 4 * t, {NEXT})), "l"(((u64*)source)[2 * t]), "l"(((u64*)source)[2 * t + 1]),
+               "r"(at(&bar, {NEXT})) : "memory");
+"""
+REDUCE = """
+    for (int to = 0; to < BLOCKS; ++to)
+        asm volatile("red.async.relaxed.cluster.shared::cluster.mbarrier::complete_tx::bytes.add.u32 [%0], %1, [%2];"
+            :: "r"(at(inbox + t, to)), "r"(source[t]), "r"(at(&bar, to)) : "memory");
+"""
+COPY = f"""
+    if (t == 0)
+        asm volatile("cp.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes [%0], [%1], 128, [%2];"
+            :: "r"(at(inbox, {NEXT})), "r"(address(source)), "r"(at(&bar, {NEXT})) : "memory");
+"""
+REDUCE_COPY = """
+    if (t == 0)
+        for (int to = 0; to < BLOCKS; ++to)
+            asm volatile("cp.reduce.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes.add.u32"
+                " [%0], [%1], 128, [%2];"
+                :: "r"(at(inbox, to)), "r"(address(source)), "r"(at(&bar, to)) : "memory");
+"""
+
+
+def exchanged(send: str, nbytes: int, initial: int, a: Array, seed: int = 0, operation: str = "add.u32") -> Array:
+    """What the blocks of two clusters of 4 get from one another. ``a`` is int32 [8][32]."""
+    source = CLUSTER.replace("SEND", send).replace("BYTES", str(nbytes)).replace("INITIAL", str(initial))
+    program = Program.from_ptx(ptx_of(source).replace("bytes.add.u32", f"bytes.{operation}"))
+    memory = Memory()
+    x = memory.allocate(a.nbytes, "x")
+    execute(program.entries["k"], 8, 32, [memory.upload(a, "a"), x], memory=memory, seed=seed)
+    return memory.read(x, np.int32, a.shape)
+
+
+def drawn() -> Array:
+    return RNG.integers(-(2**31), 2**31, (8, 32)).astype(np.int32)
+
+
+@pytest.mark.parametrize("send", [STORE, STORE_FOUR, STORE_WIDE, COPY])
+@pytest.mark.parametrize("seed", range(2))
+def test_stores_to_other_blocks(send: str, seed: int) -> None:
+    a = drawn()
+    expected = np.roll(a.reshape(2, 4, 32), 1, axis=1).reshape(8, 32)
+    assert np.array_equal(exchanged(send, 128, 0, a, seed), expected)
+
+
+def incremented(old: Array, limit: Array) -> Array:
+    return np.where(old >= limit, 0, old + 1)
+
+
+def decremented(old: Array, limit: Array) -> Array:
+    return np.where((old == 0) | (old > limit), limit, old - 1)
+
+
+OPERATIONS = {
+    "add.u32": lambda old, b: old + b,
+    "add.s32": lambda old, b: old + b,
+    "min.u32": np.minimum,
+    "max.s32": lambda old, b: np.maximum(old.view(np.int32), b.view(np.int32)).view(np.uint32),
+    "and.b32": np.bitwise_and,
+    "or.b32": np.bitwise_or,
+    "xor.b32": np.bitwise_xor,
+    "inc.u32": incremented,
+    "dec.u32": decremented,
+}
+
+
+@pytest.mark.parametrize(
+    ("send", "operation"),
+    [(send, name) for send in (REDUCE, REDUCE_COPY) for name in OPERATIONS],
+)
+def test_reductions_into_other_blocks(send: str, operation: str) -> None:
+    a, initial = drawn(), 1234567
+    if operation in ("inc.u32", "dec.u32"):  # the same limit from everywhere: the order must not matter
+        a[:] = 1234568
+    words = a.view(np.uint32).reshape(2, 4, 32)
+    result = np.full((2, 32), initial, np.uint32)
+    for block in range(4):
+        result = OPERATIONS[operation](result, words[:, block])
+    found = exchanged(send, 4 * 128, initial, a, operation=operation).view(np.uint32).reshape(2, 4, 32)
+    assert np.array_equal(found, np.broadcast_to(result[:, None], found.shape))
+
+
+def test_a_remote_store_is_in_flight_until_its_barrier_was_waited_for() -> None:
+    a = drawn()
+    source = CLUSTER.replace("SEND", f"{STORE} x[blockIdx.x * 32 + t] = inbox[t];  // early")
+    source = source.replace("BYTES", "128").replace("INITIAL", "0")
+    for seed in range(4):
+        memory = Memory()
+        arguments = [memory.upload(a, "a"), memory.allocate(a.nbytes, "x")]
+        with pytest.raises(KernelFault) as caught:
+            execute(compile_cuda(source).entries["k"], 8, 32, arguments, memory=memory, seed=seed)
+        assert caught.value.finding.kind in (FindingKind.IN_FLIGHT, FindingKind.RACE)
+
+
+# ---------------------------------------------------------------------------------------------- reductions of all types
+
+TYPES: dict[str, Any] = {
+    "u32": np.uint32,
+    "s32": np.int32,
+    "u64": np.uint64,
+    "s64": np.int64,
+    "b32": np.uint32,
+    "b64": np.uint64,
+    "f16": np.float16,
+    "bf16": ml_dtypes.bfloat16,
+    "f32": np.float32,
+    "f64": np.float64,
+}
+BITS = {"and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor}
+REDUCTIONS = [
+    *((f"{op}.{t}", op, t) for op in ("add", "min", "max") for t in ("u32", "s32", "u64")),
+    *((f"{op}.s64", op, "s64") for op in ("min", "max")),
+    *((f"{op}.{t}", op, t) for op in BITS for t in ("b32", "b64")),
+    *((f"{op}.u32", op, "u32") for op in ("inc", "dec")),
+    *((f"add.noftz.{t}", "add", t) for t in ("f16", "bf16")),
+    *((f"{op}.{t}", op, t) for op in ("min", "max") for t in ("f16", "bf16")),
+    *((f"add.{t}", "add", t) for t in ("f32", "f64")),
+]
+MAP_TYPES = {"u32": "uint32", "s32": "int32", "u64": "uint64", "s64": "int64", "f16": "float16", "bf16": "bfloat16"}
+
+
+def reduced(op: str, old: Array, b: Array) -> Array:
+    if op in BITS:
+        return np.asarray(BITS[op](old, b))
+    if op == "inc":
+        return incremented(old, b)
+    if op == "dec":
+        return decremented(old, b)
+    return np.asarray({"add": np.add, "min": np.minimum, "max": np.maximum}[op](old, b))
+
+
+def operands(type_name: str, count: int = 64) -> tuple[Array, Array]:
+    dtype = TYPES[type_name]
+    if type_name.endswith(("f16", "f32", "f64")) or type_name == "bf16":
+        return RNG.standard_normal(count).astype(dtype), RNG.standard_normal(count).astype(dtype)
+    info = np.iinfo(dtype)
+    low = RNG.integers(info.min, info.max, (2, count), dtype=dtype, endpoint=True)
+    low[1, ::3] = low[0, ::3]  # where inc and dec wrap
+    return low[0], low[1]
+
+
+@pytest.mark.parametrize(("name", "op", "type_name"), REDUCTIONS)
+def test_bulk_reductions_into_global_memory(name: str, op: str, type_name: str) -> None:
+    old, b = operands(type_name)
+    text = module(
+        f"""
+        mov.u32 %i, %tid.x; ld.param.u64 %a, [a]; ld.param.u64 %x, [x]; mov.u32 %s, tile;
+        mul.wide.u32 %o, %i, 8; add.u64 %o, %a, %o; ld.global.u64 %state, [%o];
+        mul.lo.u32 %t, %i, 8; add.u32 %t, %s, %t; st.shared.u64 [%t], %state;
+        fence.proxy.async.shared::cta; bar.sync 0;
+        setp.ne.u32 %p, %i, 0; @%p ret;
+        cp.reduce.async.bulk.global.shared::cta.bulk_group.{name} [%x], [tile], {b.nbytes};
+        cp.async.bulk.commit_group; cp.async.bulk.wait_group 0;
+        ret;
+        """,
+        ".param .u64 a, .param .u64 x",
+        f"{REGISTERS} .shared .align 128 .b8 tile[{b.nbytes}];",
+    )
+    memory = Memory()
+    x = memory.upload(old, "x")
+    execute(Program.from_ptx(text).entries["k"], 1, b.nbytes // 8, [memory.upload(b, "b"), x], memory=memory)
+    assert np.array_equal(memory.read(x, old.dtype), reduced(op, old, b))
+
+
+@pytest.mark.parametrize(
+    ("op", "type_name"),
+    [(op, t) for _, op, t in REDUCTIONS if t in MAP_TYPES] + [(op, "u32") for op in BITS],
+)
+def test_tensor_reductions_of_all_kinds(op: str, type_name: str) -> None:
+    old, b = operands(type_name)
+    memory = Memory()
+    a, x = memory.upload(old, "a"), memory.upload(b, "x")
+    tensor_map = TensorMap(a, old.itemsize, (64,), (), (64,), element_type=MAP_TYPES[type_name])
+    execute(tensor_kernel(1, b.nbytes, load=False, reduce=op), 1, 64, [tensor_map, x, 0], memory=memory)
+    assert np.array_equal(memory.read(a, old.dtype), reduced(op, old, b))
+
+
+def test_prefetches_change_nothing() -> None:
+    source = """
+    struct __align__(64) Map { unsigned long long opaque[16]; };
+    extern "C" __global__ void k(const __grid_constant__ Map map, const float* a, float* x) {
+        asm volatile("cp.async.bulk.prefetch.tensor.3d.L2.global.tile [%0, {%1, %1, %1}];" :: "l"(&map), "r"(0));
+        asm volatile("cp.async.bulk.prefetch.tensor.3d.L2.global.im2col [%0, {%1, %1, %1}], {%2};"
+            :: "l"(&map), "r"(0), "h"((short)0));
+        asm volatile("cp.async.bulk.prefetch.L2.global [%0], 64;" :: "l"(a));
+        asm volatile("prefetch.tensormap [%0];" :: "l"(&map));
+        x[0] = a[1];
+    }
+    """
+    a, x = np.arange(64, dtype=np.float32), np.zeros(1, np.float32)
+    assert launch(source, "k", 1, 1, [TensorMapOf(a.reshape(4, 4, 4).copy(), (4, 4, 4)), a, x]).ok
+    assert x[0] == 1
+
+
+# --------------------------------------------------------------------------------------------- places in other blocks
+
+PLACES = (
+    CLUSTER.replace("BYTES", "0")
+    .replace("INITIAL", "7")
+    .replace(
+        "SEND",
+        """
+    int* mapped; unsigned found, rank_of_mapped; int old;
+    asm("mapa.u64 %0, %1, %2;" : "=l"(mapped) : "l"(inbox + t), "r"((r + 1) % BLOCKS));
+    asm("getctarank.u64 %0, %1;" : "=r"(found) : "l"(mapped));
+    asm("getctarank.shared::cluster.u32 %0, %1;" : "=r"(rank_of_mapped) : "r"(at(inbox, (r + 2) % BLOCKS)));
+    asm volatile("atom.add.relaxed.cluster.s32 %0, [%1], %2;" : "=r"(old) : "l"(mapped), "r"(100) : "memory");
+    asm volatile("atom.relaxed.cluster.shared::cluster.max.s32 %0, [%1], %2;"
+        : "=r"(old) : "r"(at(inbox + t, (r + 1) % BLOCKS)), "r"(old + 500) : "memory");
+    if (t == 0)  // one arrival more than the barrier's own, which must come first
+        asm volatile("mbarrier.arrive.expect_tx.relaxed.cluster.shared::cluster.b64 _, [%0], 0;"
+            :: "r"(at(&bar, r)) : "memory");
+    meet();
+    inbox[t] += 1000 * found + 10000 * rank_of_mapped;
+    """,
+    )
+)
+
+
+def test_places_in_other_blocks() -> None:
+    source = PLACES.replace("init(&bar, 1)", "init(&bar, 2)")
+    memory = Memory()
+    x = memory.allocate(8 * 32 * 4, "x")
+    execute(compile_cuda(source).entries["k"], 8, 32, [memory.upload(drawn(), "a"), x], memory=memory)
+    rank = np.arange(8)[:, None] % 4
+    expected = 507 + 1000 * ((rank + 1) % 4) + 10000 * ((rank + 2) % 4)
+    assert np.array_equal(memory.read(x, np.int32, (8, 32)), np.broadcast_to(expected, (8, 32)))

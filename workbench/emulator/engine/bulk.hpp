@@ -1,0 +1,13 @@
+// Bulk copies, for other asynchronous writes to shared memory that complete on an mbarrier.
+#pragma once
+
+#include "machine.hpp"
+
+namespace workbench::emulator::WORKBENCH_ISA {
+
+// A write of at most 16 bytes from registers: its payload, and for a reduction what that is, are to be filled
+// in.
+Transfer new_remote_write(Warp& warp, int lane, uint32_t bytes);
+void send_remote_write(Warp& warp, const Transfer& transfer, uint32_t destination, uint64_t barrier);
+
+}  // namespace workbench::emulator::WORKBENCH_ISA

@@ -1,0 +1,105 @@
+// Values that are undefined, because they come from memory or from registers that nothing has written.
+//
+// Reading such memory is no fault by itself: a tail may be loaded with its tile and never be used. The value
+// read is undefined, and so is what is computed from it. It becomes a fault where it matters: in an address,
+// a condition, an atomic, an operand of a barrier or a copy, or a store to global memory. Shared and local
+// memory keep it: a copy of an undefined value is undefined.
+//
+// A warp has a shadow register file, of the shape of its registers, with a bit set where the register's bit
+// is undefined. Nearly no warp ever holds an undefined value: the shadow is made when the first one is
+// loaded, and instructions are only followed while some register has undefined bits (`Warp::tracking`).
+#pragma once
+
+#include <unordered_map>
+
+#include "memory.hpp"
+
+namespace workbench::emulator::WORKBENCH_ISA {
+
+// The shadow byte of a byte of memory. Memory of the last kind is shared or local.
+enum Written : uint8_t { kNeverWritten = 0, kWritten = 1, kHoldsUndefined = 2 };
+
+// What made an undefined value matter; `Fault::info`.
+enum class Use : int64_t { read, address, condition, stored, updated, collective, operand };
+
+struct Origin {  // of an undefined value
+  int32_t pc;    // of the instruction that read it
+  Space space;   // what it read; none: a register
+  uint64_t address;
+  uint32_t rank;  // of the block, in shared memory
+};
+
+struct ClusterUndefined {
+  std::vector<Origin> origins{Origin{}};           // an undefined value knows its index; 0 is none
+  std::unordered_map<uint64_t, uint32_t> known;    // of these, those of memory, by address and instruction
+  std::unordered_map<uint64_t, uint32_t> holding;  // origins of the bytes that are kHoldsUndefined, by place
+};
+
+struct WarpUndefined {
+  std::vector<uint8_t> storage;
+  uint8_t* bits = nullptr;       // as the register file
+  std::vector<uint32_t> origin;  // [slot / 128][lane]
+  std::vector<uint8_t> live;     // [slot / 128]: whether any lane has undefined bits there
+  int32_t cells = 0;             // that are live
+  uint32_t carry = 0;            // lanes whose carry flag is undefined
+  uint32_t carry_origin = 0;
+};
+
+// How an instruction hands undefined values on; known by its name.
+enum class Follow : uint8_t {
+  lanewise,     // all bits of the result, when any bit of a source is undefined in that lane
+  halves,       // the same for each half
+  pack_halves,  // the first source to the upper half, the second one to the lower
+  moves,        // bits go where the operation puts them
+  logic,        // and, or, xor, not, lop3: bits that are known whatever the undefined ones are stay known
+  shuffle,
+  collective,  // all results in all lanes
+  matrix,      // mma: what depends on it
+  load,
+  store,
+  load_tiles,
+  store_tiles,
+  group_product,  // wgmma
+  uses,           // every source matters
+  ignored,
+};
+
+struct Following {
+  Follow how = Follow::lanewise;
+  uint8_t bytes = 4;      // of the type named last
+  uint32_t controls = 0;  // moves: the operands that say where bits go, a bit each
+  Use use = Use::operand;
+  bool reads_carry = false, writes_carry = false;
+};
+Following following(const Operation& operation, int operands);
+
+// ---- for the scheduler, while a warp is tracked
+
+void start_undefined(Warp& warp);  // its registers that nothing may have written yet
+// Faults when the guard is undefined in one of the lanes that reach it.
+void check_guard(Warp& warp, const Instruction& instruction, uint32_t lanes);
+// What the instruction does to the shadow without executing it; the active lanes execute it.
+void follow_control(Warp& warp, const Instruction& instruction);
+void follow_move(Warp& warp, const Instruction& instruction);
+void execute_tracked(Warp& warp, const Instruction& instruction);
+
+// ---- for operations that read memory
+
+// After a load that found bytes unwritten (`Warp::read_unwritten`): its registers become undefined.
+void loaded_undefined(Warp& warp, const Instruction& instruction, Space space, const uint64_t* address,
+                      uint32_t element_bytes, bool is_signed);
+void loaded_undefined_tiles(Warp& warp, const Instruction& instruction, Space space, const uint64_t* rows,
+                            int tiles, bool transposed);
+// The origin of the first undefined byte of a run, or 0.
+uint32_t origin_in_memory(const Warp& warp, Space space, uint64_t address, uint64_t bytes, int lane);
+uint32_t origin_in_shared(const Warp& warp, const Block& block, uint32_t offset, uint64_t bytes);
+uint32_t origin_in_register(const Warp& warp, const Operand& operand, int lane, bool wide = false);
+// Some bits of a register: undefined, or without an origin defined.
+void set_undefined(Warp& warp, const Operand& operand, int lane, uint32_t bits, uint32_t origin);
+// Bytes that a copy brought from where they were undefined: from global memory, or from that of a block.
+void copied_undefined(const Warp& warp, Block& block, uint32_t offset, uint32_t bytes, uint64_t from,
+                      const Block* from_block = nullptr);
+
+[[noreturn]] void undefined_matters(const Warp& warp, int lane, uint32_t origin, Use use);
+
+}  // namespace workbench::emulator::WORKBENCH_ISA

@@ -1,0 +1,192 @@
+// What the four warps of a warpgroup must do alike, and what they do with registers around it: wgmma and
+// setmaxnreg.
+#include "warpgroup.hpp"
+
+#include "scheduler.hpp"
+
+namespace workbench::emulator::WORKBENCH_ISA {
+namespace {
+
+constexpr uint32_t kWarps = 4;  // of a warpgroup
+
+[[noreturn]] void diverged(const Warp& warp, int32_t pc, int32_t other_pc, int64_t warps) {
+  Fault fault;
+  fault.kind = FaultKind::warpgroup_diverged;
+  fault.pc = std::min(pc, other_pc);  // what was left out comes before what is done instead
+  fault.other_pc = std::max(pc, other_pc);
+  fault.block = warp.block->id;
+  fault.warp = warp.id;
+  fault.info = warps;
+  throw fault;
+}
+
+}  // namespace
+
+void warpgroup_step(Warp& warp) {
+  Block& block = *warp.block;
+  const uint32_t index = static_cast<uint32_t>(warp.id) / kWarps,
+                 member = static_cast<uint32_t>(warp.id) % kWarps;
+  const auto warps = static_cast<uint32_t>(block.warps.size()) - index * kWarps;
+  if (warps < kWarps) diverged(warp, warp.pc, warp.pc, warps);
+  if (block.warpgroups.size() <= index) block.warpgroups.resize(index + 1);
+  Warpgroup& group = block.warpgroups[index];
+  const uint64_t step = group.done[member]++;
+  if (step == group.first + group.steps.size()) {
+    for (uint32_t w = index * kWarps; w < (index + 1) * kWarps; ++w)
+      if (!block.warps[w].alive) diverged(block.warps[w], warp.pc, block.warps[w].pc, 0);
+    group.steps.push_back(warp.pc);
+  } else if (const int32_t pc = group.steps[static_cast<size_t>(step - group.first)]; pc != warp.pc) {
+    diverged(warp, pc, warp.pc, 0);
+  }
+  while (!group.steps.empty() && *std::min_element(group.done, group.done + kWarps) > group.first) {
+    group.steps.pop_front();
+    ++group.first;
+  }
+}
+
+void warpgroup_exit(Warp& warp) {
+  Block& block = *warp.block;
+  const uint32_t index = static_cast<uint32_t>(warp.id) / kWarps;
+  if (warp.alive || block.warpgroups.size() <= index) return;
+  const Warpgroup& group = block.warpgroups[index];
+  const uint64_t done = group.done[static_cast<uint32_t>(warp.id) % kWarps];
+  if (done < group.first + group.steps.size())
+    diverged(warp, group.steps[static_cast<size_t>(done - group.first)], warp.pc, 0);
+}
+
+// ---- registers that a wgmma uses and others write
+
+namespace {
+
+bool is_product(const Program& program, size_t row) {
+  const Row& r = program.rows[row];
+  return operation_table()[static_cast<size_t>(r.operation)].name.rfind("wgmma.mma_async", 0) == 0;
+}
+
+// Calls f(cell) for the cells that an operand of this signature letter writes.
+template <class F>
+void each_written(const Operand& operand, char letter, F f) {
+  if (operand.slot < 0 || (letter != 'W' && letter != 'D' && letter != 'P' && letter != 'U')) return;
+  f(static_cast<size_t>(operand.slot / 128));
+  if (letter == 'D') f(static_cast<size_t>(operand.slot / 128 + 1));
+}
+
+// Takes note of who wrote a register, then: a copy hands on what is known of its source, a constant is
+// nobody's.
+void noted_write(Warp& warp, const Instruction& instruction) {
+  const int32_t pc = warp.pc;
+  warp.machine->prepared->untracked[static_cast<size_t>(pc)](warp, instruction);
+  RegisterWrite write{warp.fences, pc};
+  if (instruction.is_move) {
+    write = warp.written[static_cast<size_t>(instruction.operands[1].slot / 128)];
+  } else {
+    bool constant = true;
+    for (int k = 0; k < instruction.count; ++k)
+      constant &= instruction.access[k] < 'a' || instruction.operands[k].slot < 0;
+    if (constant) write = RegisterWrite{};
+  }
+  for (int k = 0; k < instruction.count; ++k)
+    each_written(instruction.operands[k], instruction.access[k],
+                 [&](size_t cell) { warp.written[cell] = write; });
+}
+
+}  // namespace
+
+void track_registers(const Program& program, Code& code) {
+  std::vector<bool> tracked;
+  const auto add = [&](const Operand& operand) {
+    const auto cell = static_cast<size_t>(operand.slot / 128);
+    const bool is_new = operand.slot >= 0 && !tracked[cell];
+    if (is_new) tracked[cell] = true;
+    return is_new;
+  };
+  for (size_t k = 0; k < code.instructions.size(); ++k) {
+    if (!is_product(program, k)) continue;
+    if (tracked.empty()) tracked.resize(static_cast<size_t>(program.register_bytes / 128) + 1);
+    const Instruction& product = code.instructions[k];
+    for (int i = 0; i < product.count; ++i)
+      if (product.access[i] == 'U' || product.access[i] == 'w') add(product.operands[i]);
+  }
+  if (tracked.empty()) return;
+  for (bool grew = true; grew;) {
+    grew = false;
+    for (const Instruction& i : code.instructions)
+      if (i.is_move && tracked[static_cast<size_t>(i.operands[0].slot / 128)]) grew |= add(i.operands[1]);
+  }
+  code.untracked.resize(code.instructions.size());
+  for (size_t k = 0; k < code.instructions.size(); ++k) {
+    Instruction& instruction = code.instructions[k];
+    if (!instruction.function || instruction.proxy == Proxy::async) continue;
+    bool writes = false;
+    for (int i = 0; i < instruction.count; ++i)
+      each_written(instruction.operands[i], instruction.access[i],
+                   [&](size_t cell) { writes |= tracked[cell]; });
+    if (!writes) continue;
+    code.untracked[k] = instruction.function;
+    instruction.function = noted_write;
+  }
+}
+
+void require_fenced(const Warp& warp, const Operand* registers, int count) {
+  if (!warp.machine->check_in_flight || warp.machine->prepared->untracked.empty()) return;
+  if (warp.fences == 0) warp.fault(FaultKind::wgmma_fence, 0);
+  for (int k = 0; k < count; ++k) {
+    if (registers[k].slot < 0) continue;
+    const RegisterWrite& write = warp.written[static_cast<size_t>(registers[k].slot / 128)];
+    if (write.pc >= 0 && write.fence == warp.fences)
+      warp.fault(FaultKind::wgmma_fence, 0, static_cast<uint64_t>(registers[k].slot), Space::none, 0, 0,
+                 write.pc);
+  }
+}
+
+// ---- setmaxnreg
+
+namespace {
+
+enum Problem { kRange = 1, kGrows, kShrinks, kNoLimit };  // of a reallocation
+
+constexpr uint32_t kLeast = 24, kMost = 256, kUnit = 8;
+constexpr int kIncrease = 1;
+
+void check_reallocation(const Warp& warp, uint32_t count, bool increase) {
+  const auto fail = [&](Problem problem, int64_t detail) {
+    warp.fault(FaultKind::register_misuse, 0, count, Space::none, problem, detail);
+  };
+  if (count < kLeast || count > kMost || count % kUnit) fail(kRange, 0);
+  if (warp.machine->launch->registers == 0) fail(kNoLimit, 0);
+  if (warp.thread_registers == kUnknownRegisters) return;
+  if (increase && count < warp.thread_registers) fail(kShrinks, warp.thread_registers);
+  if (!increase && count > warp.thread_registers) fail(kGrows, warp.thread_registers);
+}
+
+// The registers that a warp gives up go to its block, where others wait for them.
+Flow reallocate(Warp& warp, const Instruction& instruction, uint32_t lanes) {
+  if (!gather(warp, lanes)) return {0};
+  const bool increase = instruction.variant == kIncrease;
+  const uint32_t count = uniform(warp, instruction.operands[0]);
+  check_reallocation(warp, count, increase);
+  if (warp.thread_registers != kUnknownRegisters) {
+    Block& block = *warp.block;
+    const int64_t wanted = (int64_t{count} - warp.thread_registers) * kLanes;
+    if (wanted > block.free_registers) {
+      warp.groups.push_back({lanes, warp.pc, Wait::registers, count, static_cast<uint64_t>(wanted)});
+      return {0};
+    }
+    block.free_registers -= wanted;
+    warp.thread_registers = count;
+    for (Warp& other : block.warps)
+      for (Group& group : other.groups)
+        if (group.wait == Wait::registers) group.wait = Wait::none;  // it tries again
+  }
+  warpgroup_step(warp);
+  return {lanes};
+}
+
+}  // namespace
+
+void add_warpgroup_operations(Table& table) {
+  table.add_control("setmaxnreg.inc.sync.aligned.u32", "w", reallocate, kIncrease);
+  table.add_control("setmaxnreg.dec.sync.aligned.u32", "w", reallocate);
+}
+
+}  // namespace workbench::emulator::WORKBENCH_ISA

@@ -1,0 +1,19 @@
+// What the four warps of a warpgroup must do alike.
+#pragma once
+
+#include <algorithm>
+
+#include "lanes.hpp"
+
+namespace workbench::emulator::WORKBENCH_ISA {
+
+// The warp executes an instruction of its warpgroup: faults where the other warps execute another one.
+void warpgroup_step(Warp& warp);
+void warpgroup_exit(Warp& warp);
+
+// Prepares the code so that writes to registers which a wgmma uses are noted.
+void track_registers(const Program& program, Code& code);
+// Faults unless a wgmma.fence came after the last write to these registers.
+void require_fenced(const Warp& warp, const Operand* registers, int count);
+
+}  // namespace workbench::emulator::WORKBENCH_ISA

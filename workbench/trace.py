@@ -1,0 +1,49 @@
+"""`workbench trace`: the timeline of a stage's launches, recorded in the emulator."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from .compiler import compile_source
+from .devices import Fault
+from .devices.emulated import EmulatedDevice
+from .emulator import Statistics, Traced, chrome_trace
+from .harness import Case
+from .operation import Problem, Stage
+
+
+def trace_stage(stage: Stage[Any], problem: Problem, traced: Traced, seed: int) -> tuple[dict[str, Any], Fault | None]:
+    """The timeline as a JSON object, and the hazard that ended it.
+
+    Raises CompileError, CompilerUnavailable, and Fault where nothing ran.
+    """
+    compiled = compile_source(stage.path, stage.defines(problem))
+    case = Case.of(problem)
+    device = EmulatedDevice(trace=traced)
+    bound = device.bind(compiled, stage.plan(problem), case.arrays, case.storage(), seed)
+    fault = None
+    try:
+        bound.run()
+    except Fault as hazard:
+        if not bound.statistics:
+            raise
+        fault = hazard
+    finally:
+        bound.close()
+    return as_json(bound.statistics, f"{stage.spec} on {problem}"), fault
+
+
+def as_json(statistics: Sequence[Statistics], title: str) -> dict[str, Any]:
+    """The JSON object of launches that were traced."""
+    return chrome_trace([each.timeline for each in statistics if each.timeline is not None], title)
+
+
+def save(trace: dict[str, Any], target: Path) -> str:
+    """Writes the file; returns what to tell. Raises OSError."""
+    target.write_text(json.dumps(trace, separators=(",", ":")))
+    slices = sum(event["ph"] == "X" for event in trace["traceEvents"])
+    cut = "; more were left out, ask for fewer blocks or more --events" if trace["otherData"]["cut"] else ""
+    return f"{target}: {slices:,} slices{cut}; open it with ui.perfetto.dev or chrome://tracing"
