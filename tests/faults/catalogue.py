@@ -477,8 +477,8 @@ HOPPER = (
         "expect_tx of too few bytes",
         tma_pipeline,
         (Change("sizeof(shared.a[s]) + sizeof(shared.b[s])", "sizeof(shared.a[s]) + sizeof(shared.b[s]) - 16"),),
-        (Verdict.DEADLOCK, Verdict.MBARRIER_MISUSE),
-        (RING_WAIT,),
+        (Verdict.MBARRIER_MISUSE,),
+        (RING_COPIES, "mbarrier_arrive_expect(shared.full[s]"),
     ),
     PlantedFault(
         14,
@@ -513,9 +513,8 @@ HOPPER = (
         "no wgmma.fence after registers were written",
         tma_pipeline,
         (Change("    wgmma_fence();\n", ""),),
-        (Verdict.ACCUMULATOR_IN_FLIGHT,),
+        (Verdict.WGMMA_FENCE,),
         (RING_READS,),
-        pending="the engine does not look at wgmma.fence yet",
     ),
     PlantedFault(
         15,
@@ -590,7 +589,8 @@ HOPPER = (
         "a tensor map without the swizzle that wgmma's descriptor has",
         tma_pipeline,
         (),
-        (Verdict.MISMATCH,),
+        (Verdict.DESCRIPTOR,),
+        (RING_READS, RING_COPIES),
         relaunch=no_swizzle,
     ),
     PlantedFault(
@@ -670,8 +670,8 @@ HOPPER = (
                 "    if (threadIdx.x < WARP) keep_registers<PRODUCER_REGISTERS>();\n",
             ),
         ),
-        (Verdict.DEADLOCK, Verdict.RESOURCES),
-        pending="the engine does not follow setmaxnreg yet",
+        (Verdict.DIVERGENT_COLLECTIVE,),
+        ("if (threadIdx.x < WARP) keep_registers",),
     ),
     PlantedFault(
         22,
@@ -679,8 +679,8 @@ HOPPER = (
         "setmaxnreg.inc without anyone giving registers back",
         tma_pipeline,
         (Change("    keep_registers<PRODUCER_REGISTERS>();\n", ""),),
-        (Verdict.DEADLOCK, Verdict.RESOURCES),
-        pending="the engine does not follow setmaxnreg yet",
+        (Verdict.DEADLOCK,),
+        ("take_registers<CONSUMER_REGISTERS>();",),
     ),
     PlantedFault(
         23,

@@ -13,7 +13,6 @@ import argparse
 import contextlib
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -28,8 +27,9 @@ from typing import Any
 from catalogue import CATALOGUE, SCENARIOS
 from planting import Scenario
 
+from workbench.sanitizer import SanitizerUnavailable, find
+
 TOOLS = ("none", "memcheck", "racecheck", "synccheck", "initcheck")
-SANITIZER_FOLDERS = ("/usr/local/cuda/bin", "/usr/local/cuda/compute-sanitizer", "/opt/cuda/bin")
 LOG_LINES, LOG_WIDTH = 14, 240
 """Most lines of a tool's output that are kept, and their length."""
 
@@ -99,19 +99,11 @@ class GpuRun:
     log: list[str]
 
 
-def sanitizer() -> str:
-    """Path of compute-sanitizer. Raises SystemExit where there is none."""
-    found = shutil.which("compute-sanitizer", path=os.pathsep.join([os.environ.get("PATH", ""), *SANITIZER_FOLDERS]))
-    if found is None:
-        raise SystemExit("compute-sanitizer was not found; add its folder to PATH")
-    return found
-
-
 def run_child(key: str, tool: str, seconds: float) -> GpuRun:
     """Runs one scenario under one tool, in a process that is killed after so many seconds."""
     command = [sys.executable, __file__, "--one", key]
     if tool != "none":
-        command = [sanitizer(), "--tool", tool, "--show-backtrace", "device", "--print-limit", "3", *command]
+        command = [str(find()), "--tool", tool, "--show-backtrace", "device", "--print-limit", "3", *command]
     start = time.monotonic()
     process = subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace", start_new_session=True
@@ -139,7 +131,7 @@ def run_child(key: str, tool: str, seconds: float) -> GpuRun:
 def versions() -> dict[str, str]:
     """The GPU, its driver and the version of the tool, as they name themselves."""
     query = ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"]
-    asked = {"gpu": query, "sanitizer": [sanitizer(), "--version"]}
+    asked = {"gpu": query, "sanitizer": [str(find()), "--version"]}
     said = {name: subprocess.run(c, capture_output=True, text=True, check=False).stdout for name, c in asked.items()}
     gpu, _, driver = said["gpu"].strip().partition(", ")
     version = next((line for line in said["sanitizer"].splitlines() if "ersion" in line), "")
@@ -169,6 +161,10 @@ def main() -> None:
         return
     if options.output is None:
         parser.error("the output file is missing")
+    try:
+        find()
+    except SanitizerUnavailable as error:
+        raise SystemExit(str(error)) from None
     start, runs = time.monotonic(), []
     head = {**versions(), "seconds": options.seconds}
     wanted = options.keys or list(scenarios())
