@@ -50,11 +50,8 @@ std::shared_ptr<const Code> prepare(const Program& program) {
     instruction.flags = row.flags;
     instruction.member_operand = static_cast<int16_t>(operation.member_operand);
     instruction.kind = operation.kind;
-    const auto starts = [&](const char* prefix) { return operation.name.rfind(prefix, 0) == 0; };
-    instruction.proxy = starts("cp.async.bulk.") || starts("cp.reduce.async.bulk.") || starts("wgmma.")
-                            ? Proxy::async
-                        : starts("cp.async.") ? Proxy::copy
-                                              : Proxy::generic;
+    instruction.is_product = operation.is_product;
+    instruction.proxy = operation.proxy;
     code->following[k] = following(operation, row.operand_count);
     instruction.is_move = operation.name.compare(0, 4, "mov.") == 0 && row.operand_count == 2 &&
                           instruction.access[0] == 'W' && instruction.operands[1].slot >= 0;

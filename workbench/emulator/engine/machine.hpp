@@ -60,6 +60,10 @@ enum class Kind : uint8_t {
   control,  // everything else that parks, ends or yields
 };
 
+// Through what an instruction reads and writes memory. cp.async goes through the generic proxy, but kernels
+// hand its tiles to wgmma without a proxy fence, and are not blamed for it.
+enum class Proxy : uint8_t { generic, copy, async };
+
 struct Operation {
   std::string name, signature;
   Kind kind = Kind::straight;
@@ -67,6 +71,8 @@ struct Operation {
   Control control = nullptr;
   int variant = 0;          // a constant for the function, where a template parameter would only cost code
   int member_operand = -1;  // which operand holds the member mask
+  Proxy proxy = Proxy::generic;
+  bool is_product = false;  // a wgmma
 };
 
 class Table {
@@ -113,10 +119,6 @@ void add_control_operations(Table&);
 void add_warpgroup_operations(Table&);
 void add_print_operations(Table&);
 
-// Through what an instruction reads and writes memory. cp.async goes through the generic proxy, but kernels
-// hand its tiles to wgmma without a proxy fence, and are not blamed for it.
-enum class Proxy : uint8_t { generic, copy, async };
-
 struct Instruction {
   Function function;
   Control control;
@@ -127,6 +129,7 @@ struct Instruction {
   Kind kind;
   bool guard_negated;
   bool is_move;  // mov from one 4-byte register to another
+  bool is_product;
   Proxy proxy;
 };
 

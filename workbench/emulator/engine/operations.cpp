@@ -11,6 +11,12 @@ void Table::add(std::string name, std::string signature, Function function, int 
   operation.signature = std::move(signature);
   operation.function = function;
   operation.variant = variant;
+  const auto starts = [&](const char* prefix) { return operation.name.rfind(prefix, 0) == 0; };
+  operation.is_product = starts("wgmma.mma_async");
+  if (operation.is_product || starts("cp.async.bulk.") || starts("cp.reduce.async.bulk."))
+    operation.proxy = Proxy::async;
+  else if (starts("cp.async."))
+    operation.proxy = Proxy::copy;
   operations_.push_back(std::move(operation));
 }
 

@@ -58,11 +58,6 @@ void warpgroup_exit(Warp& warp) {
 
 namespace {
 
-bool is_product(const Program& program, size_t row) {
-  const Row& r = program.rows[row];
-  return operation_table()[static_cast<size_t>(r.operation)].name.rfind("wgmma.mma_async", 0) == 0;
-}
-
 // Calls f(cell) for the cells that an operand of this signature letter writes.
 template <class F>
 void each_written(const Operand& operand, char letter, F f) {
@@ -100,23 +95,25 @@ void track_registers(const Program& program, Code& code) {
     if (is_new) tracked[cell] = true;
     return is_new;
   };
-  for (size_t k = 0; k < code.instructions.size(); ++k) {
-    if (!is_product(program, k)) continue;
+  for (const Instruction& product : code.instructions) {
+    if (!product.is_product) continue;
     if (tracked.empty()) tracked.resize(static_cast<size_t>(program.register_bytes / 128) + 1);
-    const Instruction& product = code.instructions[k];
     for (int i = 0; i < product.count; ++i)
       if (product.access[i] == 'U' || product.access[i] == 'w') add(product.operands[i]);
   }
   if (tracked.empty()) return;
+  std::vector<const Instruction*> moves;
+  for (const Instruction& i : code.instructions)
+    if (i.is_move) moves.push_back(&i);
   for (bool grew = true; grew;) {
     grew = false;
-    for (const Instruction& i : code.instructions)
-      if (i.is_move && tracked[static_cast<size_t>(i.operands[0].slot / 128)]) grew |= add(i.operands[1]);
+    for (auto move = moves.rbegin(); move != moves.rend(); ++move)
+      if (tracked[static_cast<size_t>((*move)->operands[0].slot / 128)]) grew |= add((*move)->operands[1]);
   }
   code.untracked.resize(code.instructions.size());
   for (size_t k = 0; k < code.instructions.size(); ++k) {
     Instruction& instruction = code.instructions[k];
-    if (!instruction.function || instruction.proxy == Proxy::async) continue;
+    if (!instruction.function || instruction.is_product) continue;
     bool writes = false;
     for (int i = 0; i < instruction.count; ++i)
       each_written(instruction.operands[i], instruction.access[i],
