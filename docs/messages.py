@@ -56,6 +56,7 @@ PLANTS = (
         "Nothing keeps a tile from being overwritten while it is read",
         "gemm:smem_tiling",
         (("    __syncthreads();  // everyone has read the slice before\n", ""),),
+        "1x1x17,dtype=fp32,out=fp32",
     ),
     Plant("What nobody has written is read", "vector_add:naive", (("to_float(b[i])", "to_float(c[i])"),)),
     Plant("A loop without end", "vector_add:naive", ((ADD, "for (;;) __nanosleep(100);"),)),
