@@ -19,11 +19,14 @@ from typing import Any
 import numpy as np
 
 from workbench import harness, operation, registry
-from workbench.devices import open_device
+from workbench.devices.emulated import EmulatedDevice
 from workbench.evidence import explain
 from workbench.operation import Stage
 
 PAGE = Path(__file__).parent / "messages.md"
+
+MOST_WARP_INSTRUCTIONS = 1_000_000
+"""Of a block before it counts as hung: the faults are small, and the page is written in seconds."""
 
 ADD = "if (i < n) c[i] = from_float<IN>(to_float(a[i]) + to_float(b[i]));"
 SUM = "sum += to_float(a[k]) * to_float(b[k * b_step]);"
@@ -53,6 +56,7 @@ PLANTS = (
         "Nothing keeps a tile from being overwritten while it is read",
         "gemm:smem_tiling",
         (("    __syncthreads();  // everyone has read the slice before\n", ""),),
+        "1x1x17,dtype=fp32,out=fp32",
     ),
     Plant("What nobody has written is read", "vector_add:naive", (("to_float(b[i])", "to_float(c[i])"),)),
     Plant("A loop without end", "vector_add:naive", ((ADD, "for (;;) __nanosleep(100);"),)),
@@ -117,7 +121,8 @@ def message(plant: Plant) -> str:
         if plant.short_of_an_argument:
             stage = _shortened(stage)
         problem = registry.operations()[stage.operation].problem.parse(plant.problem) if plant.problem else None
-        result = harness.verify(stage, open_device("emulator"), examples=12, seed=0, problem=problem)
+        device = EmulatedDevice(MOST_WARP_INSTRUCTIONS)
+        result = harness.verify(stage, device, examples=12, seed=0, problem=problem)
         told = explain(stage.spec, result)
     for root in (folder.parent, kept.parent):
         told = told.replace(f"{root}/", "")
