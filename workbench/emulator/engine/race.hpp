@@ -94,7 +94,7 @@ struct WarpRaces {
   void tick() { ++known.now.near[agent]; }
 };
 
-struct Use {  // the newest one by an agent
+struct LastUse {  // the newest one by an agent
   uint32_t clock = 0;
   int32_t pc = -1, warp = -1, lane = -1;
   int64_t block = -1;
@@ -107,14 +107,14 @@ struct MbarrierKnowledge {
   Record initialised{};  // by which instruction
   uint32_t lane = 0;
   std::vector<uint8_t> visible;  // to an agent, see Visible in visibility.cpp
-  std::vector<Use> uses;         // by every agent
+  std::vector<LastUse> uses;     // by every agent
 };
 
 struct BlockRaces {
   RecycledVector<uint32_t> last_write, since;  // the shadow of shared memory
   Knowledge barriers[16], exited;
   std::unordered_map<uint32_t, MbarrierKnowledge> mbarriers;
-  std::vector<Use> guests;  // of this shared memory: agents of other blocks, and copy engines
+  std::vector<LastUse> guests;  // of this shared memory: agents of other blocks, and copy engines
 };
 
 struct ClusterRaces {

@@ -120,12 +120,12 @@ namespace {
 
 enum Visible : uint8_t { kToThreads = 1, kToCopies = 2 };
 
-std::vector<Use>& sized(std::vector<Use>& uses, size_t agents) {
+std::vector<LastUse>& sized(std::vector<LastUse>& uses, size_t agents) {
   if (uses.size() < agents) uses.resize(agents);
   return uses;
 }
 
-Use use_by(const Warp& warp, uint32_t clock, int lane, uint32_t address) {
+LastUse use_by(const Warp& warp, uint32_t clock, int lane, uint32_t address) {
   return {clock, warp.pc, warp.id, lane, warp.block->id, address};
 }
 
@@ -170,9 +170,9 @@ void race_mbarrier_gone(const Warp& warp, Block& block, uint32_t offset, int lan
   const auto found = block.races->mbarriers.find(offset);
   if (found == block.races->mbarriers.end()) return;
   const WarpRaces& own = *warp.races;
-  std::vector<Use>& uses = found->second.uses;
+  std::vector<LastUse>& uses = found->second.uses;
   for (uint32_t agent = 0; agent < uses.size(); ++agent) {
-    const Use& use = uses[agent];
+    const LastUse& use = uses[agent];
     if (agent == own.agent || use.clock == 0 || own.known.now.near[agent] >= use.clock) continue;
     Fault fault;
     fault.kind = FaultKind::mbarrier_in_use;
@@ -210,9 +210,9 @@ void race_guest_copy(const Warp& warp, Block& block, uint32_t offset, int lane, 
 void race_block_exited(const Warp& warp, Block& block) {
   if (!block.races || !warp.machine->check_in_flight) return;
   const Times& known = block.races->exited.now.near;
-  const std::vector<Use>& guests = block.races->guests;
+  const std::vector<LastUse>& guests = block.races->guests;
   for (uint32_t agent = 0; agent < guests.size(); ++agent) {
-    const Use& use = guests[agent];
+    const LastUse& use = guests[agent];
     if (use.clock == 0 || (agent < known.size() && known[agent] >= use.clock)) continue;
     Fault fault;
     fault.kind = FaultKind::exited_with_work;
