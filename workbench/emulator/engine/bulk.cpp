@@ -212,6 +212,7 @@ void send_reduction(Warp& warp, Transfer transfer, uint32_t destination, uint64_
   transfer.block = &shared_block(warp, destination, lane, transfer.shared);
   const MbarrierPlace place = mbarrier_place(warp, static_cast<uint32_t>(barrier), lane, false);
   require_mbarrier(warp, place, lane);
+  race_mbarrier_used(warp, *place.block, place.offset, lane, true);
   transfer.barrier_block = place.block;
   transfer.barrier = place.offset;
   check_shared_run(warp, *transfer.block, transfer.shared, transfer.bytes, Access::atomic, lane);

@@ -109,7 +109,8 @@ Footprint footprint_of(const std::string& name, const Instruction& instruction) 
   if (base == "ld" || base == "ldu" || base == "st" || base == "atom" || base == "red")
     return access_footprint(parts, instruction);
   if (base == "ldmatrix" || base == "stmatrix") return tiles_footprint(parts, instruction);
-  if (base == "mma" || base == "wgmma") return product_footprint(parts, base == "wgmma");
+  if (base == "mma" || base == "wgmma" || name.compare(0, 8, "wmma.mma") == 0)
+    return product_footprint(parts, base == "wgmma");
   if (name.compare(0, 13, "cp.async.bulk") == 0 || name.compare(0, 20, "cp.reduce.async.bulk") == 0) {
     if (address_operand(instruction) >= 0) return bulk_footprint(name, instruction);
   } else if (name.compare(0, 11, "cp.async.ca") == 0 || name.compare(0, 11, "cp.async.cg") == 0) {

@@ -1,6 +1,7 @@
 #include "undefined.hpp"
 
 #include <algorithm>
+#include <cstdio>
 
 namespace workbench::emulator::WORKBENCH_ISA {
 namespace {
@@ -396,35 +397,83 @@ void follow_collective(Warp& warp, const Instruction& instruction) {
       set_lanes(warp, instruction.operands[k], instruction.access[k], result);
 }
 
-// mma.sync: a row of A makes its row of D undefined, a column of B its column.
-void follow_matrix(Warp& warp, const Instruction& instruction) {
-  int results = 0;
-  while (is_destination(instruction.access[results])) ++results;
-  const bool tall = warp.machine->name_of(instruction).find(".m16n8") != std::string::npos;
-  const int factors = instruction.count - 2 * results, of_a = tall ? factors * 2 / 3 : factors / 2;
-  uint32_t row[16] = {}, column[8] = {};
-  for (int k = 0; k < factors; ++k) {
-    const int at = results + k;
-    const Lanes source = lanes_of(warp, instruction.operands[at], instruction.access[at]);
-    for (int l = 0; l < kLanes; ++l) {
-      if (!source.bits[l]) continue;
-      if (k < of_a)
-        row[(tall ? k % 2 * 8 : 0) + l / 4] = source.origin[l];
-      else
-        column[l / 4] = source.origin[l];
-    }
+bool starts(const std::string& name, const char* prefix) { return name.rfind(prefix, 0) == 0; }
+
+std::vector<std::string> parts_of(const std::string& name) {
+  std::vector<std::string> parts{""};
+  for (const char c : name)
+    if (c == '.')
+      parts.emplace_back();
+    else
+      parts.back() += c;
+  return parts;
+}
+
+// The registers of a product of matrices: D, A, B, C, laid out as fragment.hpp says. Of wmma's halves, A and
+// B have eight registers, of which the first ones matter.
+struct ProductShape {
+  int m = 0, n = 0, k = 0;
+  int d = 0, a = 0, b = 0, c = 0;  // registers
+  bool halves(int registers) const { return registers * 2 * kLanes == m * n; }
+  int row(int pair, int lane) const { return pair % (m / 8) * 8 + lane / 4; }
+  int column(int pair, int lane) const { return pair / (m / 8) * 8 + lane % 4 * 2; }
+  int row_of_a(int q, int lane) const { return q % (m / 8) * 8 + lane / 4; }
+  int column_of_b(int q, int lane, int per_register) const {
+    const int tiles = k / (4 * per_register);
+    return q % (n / 8 * tiles) / tiles * 8 + lane / 4;
   }
-  const bool in_halves = tall && results == 2;
-  for (int q = 0; q < results; ++q) {
-    const int at = instruction.count - results + q;
-    Lanes result = lanes_of(warp, instruction.operands[at], instruction.access[at]);
+};
+constexpr int kMostAcross = 32;  // rows and columns of D
+
+ProductShape product_shape(const Instruction& instruction, const std::string& name) {
+  ProductShape shape;
+  for (const std::string& part : parts_of(name))
+    if (std::sscanf(part.c_str(), "m%dn%dk%d", &shape.m, &shape.n, &shape.k) == 3) break;
+  while (is_destination(instruction.access[shape.d])) ++shape.d;
+  const bool held = starts(name, "wmma.") && name.find("bf16") == std::string::npos &&
+                    name.find(".f") != std::string::npos && shape.k == 16;
+  shape.c = held ? instruction.count - shape.d - 16 : shape.d;
+  const int factors = instruction.count - shape.d - shape.c;
+  shape.a = factors * (held ? 1 : shape.m) / (held ? 2 : shape.m + shape.n);
+  shape.b = factors - shape.a;
+  return shape;
+}
+
+// A row of A makes its row of D undefined, a column of B its column, an element of C its element.
+void follow_matrix(Warp& warp, const Instruction& instruction) {
+  const std::string& name = warp.machine->name_of(instruction);
+  const ProductShape shape = product_shape(instruction, name);
+  uint32_t row[kMostAcross] = {}, column[kMostAcross] = {}, element[kMostAcross][kMostAcross] = {};
+  const auto visit = [&](int first, int count, auto f) {
+    for (int q = 0; q < count; ++q) {
+      const Operand& operand = instruction.operands[first + q];
+      const Lanes source = lanes_of(warp, operand, instruction.access[first + q]);
+      for (int l = 0; l < kLanes; ++l)
+        if (source.bits[l]) f(q, l, source);
+    }
+  };
+  visit(shape.d, shape.a, [&](int q, int l, const Lanes& a) { row[shape.row_of_a(q, l)] = a.origin[l]; });
+  const int held = starts(name, "wmma.") && shape.b == 8 && shape.a == 8;
+  const int per_register = held ? 2 : std::max(1, shape.n * shape.k / (kLanes * shape.b));
+  visit(shape.d + shape.a, shape.b,
+        [&](int q, int l, const Lanes& b) { column[shape.column_of_b(q, l, per_register)] = b.origin[l]; });
+  const bool c_in_halves = shape.halves(shape.c), d_in_halves = shape.halves(shape.d);
+  visit(shape.d + shape.a + shape.b, shape.c, [&](int q, int l, const Lanes& c) {
+    const int pair = c_in_halves ? q : q / 2;
+    for (int half = 0; half < 2; ++half)
+      if (c_in_halves ? (c.bits[l] >> 16 * half & 0xffff) != 0 : half == q % 2)
+        element[shape.row(pair, l)][shape.column(pair, l) + half] = c.origin[l];
+  });
+  for (int q = 0; q < shape.d; ++q) {
+    Lanes result;
     for (int l = 0; l < kLanes; ++l) {
-      const int r = (!tall ? 0 : in_halves ? q * 8 : q / 2 * 8) + l / 4;
+      const int pair = d_in_halves ? q : q / 2, r = shape.row(pair, l);
       for (int half = 0; half < 2; ++half) {
-        const int c = l % 4 * 2 + (in_halves ? half : q % 2);
-        const uint32_t origin = row[r] ? row[r] : column[c];
+        if (!d_in_halves && half != q % 2) continue;
+        const int at = shape.column(pair, l) + half;
+        const uint32_t origin = row[r] ? row[r] : column[at] ? column[at] : element[r][at];
         if (!origin) continue;
-        result.bits[l] |= in_halves ? uint64_t{0xffff} << 16 * half : kAllBits;
+        result.bits[l] |= d_in_halves ? uint64_t{0xffff} << 16 * half : kAllBits;
         result.origin[l] = origin;
       }
     }
@@ -504,8 +553,6 @@ Code::~Code() = default;
 
 namespace {
 
-bool starts(const std::string& name, const char* prefix) { return name.rfind(prefix, 0) == 0; }
-
 // Bytes of a type such as .f16x2, 0 when it is none.
 int type_bytes(const std::string& part) {
   size_t digit = 0;
@@ -516,16 +563,6 @@ int type_bytes(const std::string& part) {
     bits = bits * 10 + part[digit++] - '0';
   const int elements = digit + 1 < part.size() && part[digit] == 'x' ? part[digit + 1] - '0' : 1;
   return bits % 8 ? 0 : bits / 8 * elements;
-}
-
-std::vector<std::string> parts_of(const std::string& name) {
-  std::vector<std::string> parts{""};
-  for (const char c : name)
-    if (c == '.')
-      parts.emplace_back();
-    else
-      parts.back() += c;
-  return parts;
 }
 
 bool is_integer(const std::string& part) {
@@ -552,6 +589,8 @@ Following following(const Operation& operation, int operands) {
     result.how = Follow::store;
   } else if (base == "ldmatrix") {
     result.how = Follow::load_tiles;
+  } else if (starts(name, "wmma.store.")) {
+    result.how = Follow::store_fragment;
   } else if (base == "stmatrix") {
     result.how = Follow::store_tiles;
   } else if (addressed) {
@@ -567,6 +606,8 @@ Following following(const Operation& operation, int operands) {
   } else if (base == "mma" &&
              (name.find(".m16n8") != std::string::npos ||
               (name.find(".m8n8") != std::string::npos && name.find(".f16") == std::string::npos))) {
+    result.how = Follow::matrix;
+  } else if (starts(name, "wmma.mma.")) {
     result.how = Follow::matrix;
   } else if (operation.kind == Kind::member || operation.kind == Kind::aligned) {
     result.how = Follow::collective;
@@ -642,6 +683,11 @@ void execute_tracked(Warp& warp, const Instruction& instruction) {
     case Follow::uses:
       require_all_defined(warp, instruction, following.use);
       clear_results(warp, instruction);
+      break;
+    case Follow::store_fragment:  // the rest when it is executed
+      require_defined(warp, instruction.operands[0], 'a', Use::address);
+      require_defined(warp, instruction.operands[instruction.count - 1],
+                      instruction.access[instruction.count - 1], Use::address);
       break;
     case Follow::group_product:  // the rest when it is issued
       for (int k = 0; k < instruction.count; ++k)
@@ -737,14 +783,24 @@ uint32_t origin_in_register(const Warp& warp, const Operand& operand, int lane, 
   return origin_of(warp, *warp.undefined, operand, lane);
 }
 
-void set_undefined(Warp& warp, const Operand& operand, int lane, uint32_t bits, uint32_t origin) {
-  const uint64_t old = bits_of(of_warp(warp), operand, false, lane);
+uint64_t undefined_bits(const Warp& warp, const Operand& operand, int lane, bool wide) {
+  return warp.tracking ? bits_of(*warp.undefined, operand, wide, lane) : 0;
+}
+
+void stored_undefined(const Warp& warp, Space space, uint64_t address, int lane, uint32_t origin) {
+  const Place place = place_of(warp, space, address, lane);
+  if (place.space == Space::global) undefined_matters(warp, lane, origin, Use::stored);
+  put_undefined(warp, place, origin);
+}
+
+void set_undefined(Warp& warp, const Operand& operand, int lane, uint64_t bits, uint32_t origin, bool wide) {
+  const uint64_t old = bits_of(of_warp(warp), operand, wide, lane);
   if (!old && !origin) return;
   Lanes lanes;
   lanes.bits[lane] = origin ? old | bits : old & ~bits;
   lanes.origin[lane] = origin ? origin : origin_of(warp, *warp.undefined, operand, lane);
   const uint32_t active = std::exchange(warp.active, 1u << lane);
-  set_lanes(warp, operand, 'W', lanes);
+  set_lanes(warp, operand, wide ? 'D' : 'W', lanes);
   warp.active = active;
 }
 

@@ -54,13 +54,14 @@ enum class Follow : uint8_t {
   logic,        // and, or, xor, not, lop3: bits that are known whatever the undefined ones are stay known
   shuffle,
   collective,  // all results in all lanes
-  matrix,      // mma: what depends on it
+  matrix,      // mma and wmma: what depends on it
   load,
   store,
   load_tiles,
   store_tiles,
-  group_product,  // wgmma
-  uses,           // every source matters
+  store_fragment,  // wmma, which knows where its elements lie
+  group_product,   // wgmma
+  uses,            // every source matters
   ignored,
 };
 
@@ -95,7 +96,11 @@ uint32_t origin_in_memory(const Warp& warp, Space space, uint64_t address, uint6
 uint32_t origin_in_shared(const Warp& warp, const Block& block, uint32_t offset, uint64_t bytes);
 uint32_t origin_in_register(const Warp& warp, const Operand& operand, int lane, bool wide = false);
 // Some bits of a register: undefined, or without an origin defined.
-void set_undefined(Warp& warp, const Operand& operand, int lane, uint32_t bits, uint32_t origin);
+void set_undefined(Warp& warp, const Operand& operand, int lane, uint64_t bits, uint32_t origin,
+                   bool wide = false);
+uint64_t undefined_bits(const Warp& warp, const Operand& operand, int lane, bool wide);
+// A byte of an undefined value was stored: shared and local memory take it over, in global memory it matters.
+void stored_undefined(const Warp& warp, Space space, uint64_t address, int lane, uint32_t origin);
 // Bytes that a copy brought from where they were undefined: from global memory, or from that of a block.
 void copied_undefined(const Warp& warp, Block& block, uint32_t offset, uint32_t bytes, uint64_t from,
                       const Block* from_block = nullptr);

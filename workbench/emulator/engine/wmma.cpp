@@ -3,6 +3,7 @@
 // as often as PTX has registers for them.
 #include "fragment.hpp"
 #include "memory.hpp"
+#include "undefined.hpp"
 
 namespace workbench::emulator::WORKBENCH_ISA {
 namespace {
@@ -53,73 +54,108 @@ Place place_of(const Form& form, int q, int i, int lane) {
 // Whether the elements of one register follow one another in memory.
 bool contiguous(const Form& form) { return packed(form) == 1 || form.by_columns == (form.role == Role::b); }
 
-// Pointers of all lanes to element i of register q.
-void locate(Warp& warp, const Form& form, const uint64_t* base, const uint32_t* stride, int q, int i,
-            Access access, uint8_t** pointer) {
-  uint64_t address[kLanes];
-  for (int l = 0; l < kLanes; ++l) {
-    const Place place = place_of(form, q, i, l);
-    const auto major = static_cast<uint64_t>(form.by_columns ? place.column : place.row),
-               minor = static_cast<uint64_t>(form.by_columns ? place.row : place.column);
-    address[l] = base[l] + (major * stride[l] + minor) * static_cast<uint64_t>(form.bits) / 8;
-  }
-  const int bits = contiguous(form) ? register_bits(form) : form.bits;
-  resolve(warp, form.space, address, static_cast<uint32_t>(bits / 8), access, pointer);
-}
+// Where the pieces of registers lie that follow one another in memory: a register, or one element of it.
+struct Pieces {
+  const Form* form;
+  uint64_t base[kLanes];
+  uint32_t stride[kLanes];
+  int count;       // of a register
+  uint32_t bytes;  // of each
 
-void read_place(const Warp& warp, const Form& form, const Operand& address, const Operand& given,
-                uint64_t* base, uint32_t* stride) {
-  read_addresses(warp, address, base);
-  const auto dense = static_cast<uint32_t>(form.by_columns ? form.rows : form.columns);
-  for (int l = 0; l < kLanes; ++l)
-    stride[l] = given.slot == kAbsent ? dense : source_cells<uint32_t>(warp, given)[l];
-}
-
-template <class Cell>
-void load_register(Warp& warp, const Form& form, const uint64_t* base, const uint32_t* stride, int q,
-                   Cell (&values)[kLanes]) {
-  uint8_t* pointer[kLanes];
-  const int pieces = contiguous(form) ? 1 : packed(form);
-  const size_t bytes = sizeof(Cell) / static_cast<size_t>(pieces);
-  for (int i = 0; i < pieces; ++i) {
-    locate(warp, form, base, stride, q, i, Access::read, pointer);
+  Pieces(const Warp& warp, const Form& shape, const Operand& start, const Operand& given) : form(&shape) {
+    read_addresses(warp, start, base);
+    const auto dense = static_cast<uint32_t>(form->by_columns ? form->rows : form->columns);
     for (int l = 0; l < kLanes; ++l)
-      std::memcpy(reinterpret_cast<uint8_t*>(&values[l]) + static_cast<size_t>(i) * bytes, pointer[l], bytes);
+      stride[l] = given.slot == kAbsent ? dense : source_cells<uint32_t>(warp, given)[l];
+    count = contiguous(shape) ? 1 : packed(shape);
+    bytes = static_cast<uint32_t>(register_bits(shape) / 8 / count);
   }
-}
+
+  // Addresses of piece i of register q, and pointers to it.
+  void locate(Warp& warp, int q, int i, Access access, uint64_t* address, uint8_t** pointer) const {
+    for (int l = 0; l < kLanes; ++l) {
+      const Place place = place_of(*form, q, i, l);
+      const auto major = static_cast<uint64_t>(form->by_columns ? place.column : place.row),
+                 minor = static_cast<uint64_t>(form->by_columns ? place.row : place.column);
+      address[l] = base[l] + (major * stride[l] + minor) * static_cast<uint64_t>(form->bits) / 8;
+    }
+    resolve(warp, form->space, address, bytes, access, pointer);
+  }
+};
+
+struct Unknown {  // what a register has read of bytes that nothing has written
+  bool any = false;
+  uint64_t bits[kLanes] = {};
+  uint32_t origin[kLanes] = {};
+
+  void find(const Warp& warp, const Pieces& pieces, int i, const uint64_t* address) {
+    any = true;
+    for (int l = 0; l < kLanes; ++l)
+      for (uint32_t byte = 0; byte < pieces.bytes; ++byte) {
+        const uint32_t found = origin_in_memory(warp, pieces.form->space, address[l] + byte, 1, l);
+        if (!found) continue;
+        bits[l] |= uint64_t{0xff} << 8 * (static_cast<uint32_t>(i) * pieces.bytes + byte);
+        origin[l] = found;
+      }
+  }
+};
 
 template <class Cell>
 void load(Warp& warp, const Instruction& instruction) {  // registers, [address]{, stride}
   const Form& form = forms()[static_cast<size_t>(instruction.variant)];
-  uint64_t base[kLanes];
-  uint32_t stride[kLanes];
   const Operand* operands = instruction.operands;
-  read_place(warp, form, operands[form.registers], operands[form.registers + 1], base, stride);
+  const Pieces pieces(warp, form, operands[form.registers], operands[form.registers + 1]);
   const int distinct = distinct_registers(form);
   for (int q = 0; q < distinct; ++q) {
     Cell values[kLanes];
-    load_register(warp, form, base, stride, q, values);
-    for (int copy = q; copy < form.registers; copy += distinct) write_cells(warp, operands[copy], values);
+    Unknown unknown;
+    for (int i = 0; i < pieces.count; ++i) {
+      uint64_t address[kLanes];
+      uint8_t* pointer[kLanes];
+      pieces.locate(warp, q, i, Access::read, address, pointer);
+      if (__builtin_expect(std::exchange(warp.read_unwritten, false), 0))
+        unknown.find(warp, pieces, i, address);
+      for (int l = 0; l < kLanes; ++l)
+        std::memcpy(reinterpret_cast<uint8_t*>(&values[l]) + static_cast<uint32_t>(i) * pieces.bytes,
+                    pointer[l], pieces.bytes);
+    }
+    for (int copy = q; copy < form.registers; copy += distinct) {
+      write_cells(warp, operands[copy], values);
+      for (int l = 0; unknown.any && l < kLanes; ++l)
+        if (unknown.origin[l])
+          set_undefined(warp, operands[copy], l, unknown.bits[l], unknown.origin[l], sizeof(Cell) == 8);
+    }
+  }
+}
+
+void store_unknown(const Warp& warp, const Pieces& pieces, const Operand& operand, int i,
+                   const uint64_t* address) {
+  const bool wide = register_bits(*pieces.form) == 64;
+  for (int l = 0; l < kLanes; ++l) {
+    const uint64_t bits = undefined_bits(warp, operand, l, wide);
+    for (uint32_t byte = 0; bits && byte < pieces.bytes; ++byte)
+      if (bits >> 8 * (static_cast<uint32_t>(i) * pieces.bytes + byte) & 0xff)
+        stored_undefined(warp, pieces.form->space, address[l] + byte, l,
+                         origin_in_register(warp, operand, l, wide));
   }
 }
 
 template <class Cell>
 void store(Warp& warp, const Instruction& instruction) {  // [address], registers{, stride}
   const Form& form = forms()[static_cast<size_t>(instruction.variant)];
-  uint64_t base[kLanes];
-  uint32_t stride[kLanes];
   const Operand* operands = instruction.operands;
-  read_place(warp, form, operands[0], operands[form.registers + 1], base, stride);
-  const int pieces = contiguous(form) ? 1 : packed(form);
-  const size_t bytes = sizeof(Cell) / static_cast<size_t>(pieces);
+  const Pieces pieces(warp, form, operands[0], operands[form.registers + 1]);
   for (int q = 0; q < form.registers; ++q) {
     const Cell* cells = source_cells<Cell>(warp, operands[1 + q]);
-    for (int i = 0; i < pieces; ++i) {
+    for (int i = 0; i < pieces.count; ++i) {
+      uint64_t address[kLanes];
       uint8_t* pointer[kLanes];
-      locate(warp, form, base, stride, q, i, Access::write, pointer);
+      pieces.locate(warp, q, i, Access::write, address, pointer);
       for (int l = 0; l < kLanes; ++l)
-        std::memcpy(pointer[l], reinterpret_cast<const uint8_t*>(&cells[l]) + static_cast<size_t>(i) * bytes,
-                    bytes);
+        std::memcpy(pointer[l],
+                    reinterpret_cast<const uint8_t*>(&cells[l]) + static_cast<uint32_t>(i) * pieces.bytes,
+                    pieces.bytes);
+      if (__builtin_expect(warp.tracking, 0)) store_unknown(warp, pieces, operands[1 + q], i, address);
     }
   }
 }
