@@ -242,8 +242,7 @@ void trace_executed(Warp& warp, const Instruction& instruction) {
     case Role::store:
       return add_to_group(warp, own.stores);
     case Role::store_commit:
-      if (own.stores.open.count) commit_group(own.stores);
-      return;
+      return commit_group(own.stores);
     case Role::store_wait:
       return end_groups(warp, own.stores, uniform(warp, instruction.operands[0]), TraceKind::stores);
     case Role::bulk_load:
