@@ -285,6 +285,7 @@ struct Cluster {
   std::vector<uint64_t> counts;
   std::shared_ptr<ClusterRaces> races;
   std::shared_ptr<ClusterUndefined> undefined;
+  Fault suspected;  // a value of shared memory that nothing had written by then: perhaps a race
 
   void start(int64_t index);
   // Runs for about `fuel` warp instructions; true when every block has ended.

@@ -7,8 +7,9 @@
 // memory. Memory keeps, for each granule (the smallest store of the program), the last write and what came
 // since: the reads, and the atomic or volatile ("strong") accesses, which do not race with one another.
 //
-// Lanes of a warp share its clock. Between lanes, in shared memory, order comes from bar.warp.sync and the
-// other collectives with a member mask, and from barriers.
+// Lanes of a warp share its clock. Between lanes order comes from bar.warp.sync and the other collectives
+// with a member mask, and from barriers. What only some lanes have waited for (an mbarrier, a flag), the
+// others know once these have joined them. What a lane hands on counts for its whole warp.
 #pragma once
 
 #include <cstdlib>
@@ -75,11 +76,18 @@ struct FreeShadow {
   void operator()(uint32_t* p) const { std::free(p); }
 };
 
-struct WarpRaces {
+struct LaneKnowledge {
+  uint32_t lanes;
   Knowledge known;
-  Clock pending;  // read from flags, but no fence has followed yet
-  bool has_pending = false;
+};
+
+struct WarpRaces {
+  Knowledge known;                    // to all lanes
+  std::vector<LaneKnowledge> partly;  // to some
+  Clock pending;                      // read from flags, but no fence has followed yet
+  uint32_t pending_lanes = 0;         // that read it
   std::shared_ptr<const Far> last_acquired[2];
+  uint32_t last_acquired_lanes[2] = {};
   uint32_t cluster = 0, agent = 0;
   uint32_t joined = 0;                                 // up to here all lanes know of each other
   std::vector<uint32_t> seen;                          // [lane][other]: and in part, up to there
@@ -114,6 +122,7 @@ struct MachineRaces {
   RecordTable table;
   std::unordered_map<uint64_t, Release> releases;
   std::vector<std::unique_ptr<uint32_t, FreeShadow>> last_write, since;  // of each allocation, when touched
+  std::vector<bool> guesses;  // instructions that load what a compare-and-swap compares with
 };
 
 void start_races(Machine& machine);
@@ -147,7 +156,7 @@ void race_lanes_joined(Warp& warp, uint32_t lanes);
 void race_released(Warp& warp, Space space, const uint64_t* address, int32_t flags, bool update);
 void race_acquired(Warp& warp, Space space, const uint64_t* address, int32_t flags);
 void race_arrive(Warp& warp, Knowledge& at);  // hands over what the warp knows
-void race_learn(Warp& warp, const Knowledge& from);
+void race_learn(Warp& warp, const Knowledge& from, uint32_t lanes);
 void race_barrier_completed(Block& block, int number, bool all);
 void race_cluster_completed(ClusterRaces& races);
 void race_exit(Warp& warp);
@@ -155,6 +164,6 @@ void race_mbarrier_initialised(Block& block, uint32_t offset);
 void race_mbarrier_arrive(Warp& warp, Block& block, uint32_t offset);
 void race_mbarrier_landed(const Warp& issuer, Block& block, uint32_t offset, uint64_t phase);
 void race_mbarrier_completed(Block& block, uint32_t offset);
-void race_mbarrier_passed(Warp& warp, uint32_t offset);
+void race_mbarrier_passed(Warp& warp, uint32_t offset, uint32_t lanes);
 
 }  // namespace workbench::emulator::WORKBENCH_ISA
