@@ -365,7 +365,7 @@ def test_the_products_without_planted_faults_are_clean(source: str, seed: int) -
     ("source", "define", "kinds", "words"),
     [
         (kernels.MMA, "BUG_WAIT", {FindingKind.IN_FLIGHT}, "cp.async.cg"),
-        (kernels.WGMMA, "BUG_FULL", {FindingKind.IN_FLIGHT, FindingKind.UNINITIALISED}, ""),
+        (kernels.WGMMA, "BUG_FULL", {FindingKind.IN_FLIGHT, FindingKind.RACE, FindingKind.UNINITIALISED}, ""),
         (kernels.WGMMA, "BUG_EMPTY", {FindingKind.IN_FLIGHT, FindingKind.MBARRIER_MISUSE}, ""),
         (kernels.WGMMA, "BUG_BYTES", {FindingKind.DEADLOCK}, "`full[0]`"),
         (kernels.WGMMA, "BUG_GROUP", {FindingKind.IN_FLIGHT, FindingKind.ACCUMULATOR_IN_FLIGHT}, ""),

@@ -15,7 +15,7 @@ from kernels import DEVICE
 
 from workbench.emulator import Checks, Finding, FindingKind, KernelFault, Memory, execute
 
-SEEDS = range(6)
+SEEDS = range(10)
 
 SOURCE = (
     DEVICE
@@ -117,6 +117,88 @@ KERNEL handshake(float* out, int n) {
         while (*flag == 0) {}
         GUARD(__threadfence_block();)
         out[threadIdx.x - 32] = data[threadIdx.x - 32];  // handshake load
+    }
+}
+KERNEL one_lane_polls(float* out, int n) {
+    __shared__ float data[32];
+    __shared__ int flag_storage;
+    volatile int* flag = &flag_storage;
+    if (threadIdx.x == 0) *flag = 0;
+    __syncthreads();
+    if (threadIdx.x < 32) {
+        data[threadIdx.x] = threadIdx.x;
+        __syncwarp();
+        if (threadIdx.x == 0) { __threadfence_block(); *flag = 1; }
+    } else if (threadIdx.x < 64) {
+        if (threadIdx.x == 32) { while (*flag == 0) {} __threadfence_block(); }
+        GUARD(__syncwarp();)
+        out[threadIdx.x - 32] = data[threadIdx.x - 32];
+    }
+}
+KERNEL one_lane_waits(float* out, int n) {
+    __shared__ float ring[2][32];
+    __shared__ u64 full[2], empty[2];
+    if (threadIdx.x == 0)
+        for (int s = 0; s < 2; ++s) init(&full[s], 1), init(&empty[s], 1);
+    __syncthreads();
+    if (threadIdx.x < 32) {
+        for (int i = 0; i < 6; ++i) {
+            if (threadIdx.x == 5) wait(&empty[i % 2], i / 2 % 2 ^ 1);
+            __syncwarp();
+            ring[i % 2][threadIdx.x] = i + threadIdx.x;
+            __syncwarp();
+            if (threadIdx.x == 7) arrive(&full[i % 2]);
+        }
+    } else if (threadIdx.x < 64) {
+        float sum = 0;
+        for (int i = 0; i < 6; ++i) {
+            if (threadIdx.x == 32) wait(&full[i % 2], i / 2 % 2);
+            GUARD(__syncwarp();)
+            sum += ring[i % 2][63 - threadIdx.x];  // one_lane_waits load
+            __syncwarp();
+            if (threadIdx.x == 63) arrive(&empty[i % 2]);
+        }
+        out[threadIdx.x - 32] = sum;
+    }
+}
+KERNEL lanes_wait_in_turn(float* out, int n) {  // a warp that has come apart: all of its lanes wait for themselves
+    __shared__ float tile[32];
+    __shared__ u64 full;
+    if (threadIdx.x == 0) init(&full, 32);
+    __syncthreads();
+    if (threadIdx.x < 32) {
+        tile[threadIdx.x] = threadIdx.x;
+        arrive(&full);
+    } else if (threadIdx.x < 64) {
+        if (threadIdx.x < 40) { __nanosleep(100); wait(&full, 0); }
+        else if (threadIdx.x < 64) { GUARD(wait(&full, 0);) }
+        out[threadIdx.x - 32] = tile[63 - threadIdx.x];
+    }
+}
+KERNEL two_groups(float* out, int n) {  // hand a tile back and forth through flags, and wait busily
+    __shared__ float tile[64];
+    __shared__ int full_storage;
+    volatile int* full = &full_storage;
+    if (threadIdx.x == 0) *full = 0;
+    __syncthreads();
+    if (threadIdx.x < 64) {
+        for (int i = 0; i < 3; ++i) {
+            if (threadIdx.x == 0) { while (*full == 1) {} GUARD(__threadfence_block();) }
+            GUARD(sync_named(1, 64);)
+            tile[threadIdx.x] = i + threadIdx.x;  // two_groups store
+            GUARD(sync_named(1, 64);)
+            if (threadIdx.x == 0) { GUARD(__threadfence_block();) *full = 1; }
+        }
+    } else {
+        float sum = 0;
+        for (int i = 0; i < 3; ++i) {
+            if (threadIdx.x == 64) { while (*full == 0) {} GUARD(__threadfence_block();) }
+            GUARD(sync_named(2, 64);)
+            sum += tile[127 - threadIdx.x];       // two_groups load
+            GUARD(sync_named(2, 64);)
+            if (threadIdx.x == 64) { GUARD(__threadfence_block();) *full = 0; }
+        }
+        out[threadIdx.x - 64] = sum;
     }
 }
 KERNEL histogram(int* out, int n) {
@@ -300,6 +382,29 @@ KERNEL between_warps(float* out, float* part, unsigned* count) {
     GUARD(__syncthreads();)
     out[blockIdx.x * 128 + threadIdx.x] = mine[127 - threadIdx.x];
 }
+KERNEL global_within_warp(float* out, float* part, unsigned* count) {
+    int i = blockIdx.x * 128 + threadIdx.x;
+    part[i] = threadIdx.x;                       // global_within_warp store
+    GUARD(__syncwarp();)
+    out[i] = part[i ^ 1];                        // global_within_warp load
+}
+KERNEL lane_writes_for_warp(float* out, float* part, unsigned* count) {
+    float* mine = part + blockIdx.x * 4 + threadIdx.x / 32;
+    if (threadIdx.x % 32 == 3) *mine = 1;
+    asm volatile("" ::: "memory");
+    GUARD(__syncwarp();)
+    out[blockIdx.x * 128 + threadIdx.x] = *mine;
+}
+KERNEL compare_and_swap(float* out, float* part, unsigned* count) {
+    unsigned old = *count, assumed;
+    do {
+        assumed = old;
+        old = atomicCAS(count, assumed, assumed + 1);
+    } while (old != assumed);
+#ifdef BROKEN
+    out[blockIdx.x * 128 + threadIdx.x] = *(count + (old > 1u << 20));  // beside other blocks' swaps
+#endif
+}
 KERNEL in_place(float* out, float* part, unsigned* count) {
     int i = blockIdx.x * 128 + threadIdx.x;
 #ifdef BROKEN
@@ -320,6 +425,10 @@ ONE_BLOCK = [
     "same_instruction",
     "warp_reduction",
     "handshake",
+    "one_lane_polls",
+    "one_lane_waits",
+    "lanes_wait_in_turn",
+    "two_groups",
     "histogram",
     "spread_histogram",
     "named",
@@ -334,6 +443,9 @@ GRID = [
     "one_output",
     "zeroed_and_added",
     "between_warps",
+    "global_within_warp",
+    "lane_writes_for_warp",
+    "compare_and_swap",
     "in_place",
 ]
 # where the reader may come first, it reads what nobody has written yet, or what is still being copied
@@ -419,6 +531,25 @@ def test_lanes_of_a_warp_are_told_to_sync() -> None:
     finding = race_of("within_warp")
     assert "lane 1 of the same warp writes" in finding.message
     assert finding.advice.startswith("__syncwarp() is missing between")
+
+
+def test_groups_that_hand_over_through_flags_without_fences() -> None:
+    lines = {line_of(SOURCE, "// two_groups store"), line_of(SOURCE, "// two_groups load")}
+    for seed in SEEDS:
+        finding = race_of("two_groups", seed)
+        assert finding.array == "tile"
+        assert finding.location is not None
+        assert finding.location.line in lines
+
+
+def test_lanes_hand_over_through_global_memory() -> None:
+    lines = {line_of(SOURCE, "// global_within_warp store"), line_of(SOURCE, "// global_within_warp load")}
+    for seed in SEEDS:
+        finding = race_of("global_within_warp", seed)
+        assert finding.advice.startswith("__syncwarp() is missing between")
+        assert finding.location is not None
+        assert finding.other is not None
+        assert {finding.location.line, finding.other.line} == lines
 
 
 def test_one_instruction_that_stores_two_values() -> None:

@@ -69,7 +69,7 @@ def test_half_of_the_tile_never_loaded(verify):
 
 def test_no_wait_for_the_full_barrier(verify):
     failure = verify("gemm:tma_pipeline", "    mbarrier_wait(shared.full[s], step / STAGES % 2);\n", "")
-    assert failure.verdict in (Verdict.UNINITIALISED, Verdict.IN_FLIGHT)
+    assert failure.verdict in (Verdict.UNINITIALISED, Verdict.IN_FLIGHT, Verdict.RACE)
     assert "5_tma_pipeline.cu" in failure.message
 
 

@@ -395,6 +395,8 @@ class _Explainer:
         atomic = bool(seen.info & 1) and bool(seen.info & 2)
         if seen.other_block == seen.block and seen.other_warp == seen.warp:
             return f"__syncwarp() is missing {between}"
+        if self.instruction and "mbarrier::complete_tx" in self.instruction.opcode:
+            return "wait for the copy's mbarrier before its tile is read, and for its readers before the next copy"
         if seen.other_block == seen.block:
             opcode = self.other.opcode if self.other else ""
             if opcode.startswith(("cp.async.ca", "cp.async.cg")):

@@ -238,7 +238,7 @@ Flow cluster_wait(Warp& warp, const Instruction&, uint32_t lanes) {
   });
   if (lanes & ~through) warp.groups.push_back({lanes & ~through, warp.pc, Wait::cluster});
   if (warp.races && through) {
-    race_learn(warp, cluster.races->completed);
+    race_learn(warp, cluster.races->completed, through);
     race_lanes_joined(warp, through);
   }
   return {through};

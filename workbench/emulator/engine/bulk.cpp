@@ -392,8 +392,7 @@ void carry_out(const Warp& warp, const Transfer& transfer) {
     const auto offset = static_cast<uint32_t>(from - shared);
     if (warp.machine->check_initialised &&
         !all_written(transfer.block->shared_initialised.data() + offset, length))
-      undefined_matters(warp, transfer.lane, origin_in_shared(warp, *transfer.block, offset, length),
-                        Use::stored);
+      undefined_stored(warp, transfer.lane, origin_in_shared(warp, *transfer.block, offset, length));
     if (transfer.reduction < 0)
       std::memcpy(global, from, length);
     else if (!reduce_bytes(transfer.reduction, transfer.element_type, global, from, length))

@@ -202,8 +202,11 @@ void work(Machine& machine, Shared& shared, size_t resident, Poll& poll) {
     try {
       if (cluster->order <= shared.stop_at) ended = cluster->run(kBlockSlice);
       if (!ended) check_seconds(*machine.launch, shared, *cluster);
+      if (ended && cluster->suspected.kind != FaultKind::none) throw cluster->suspected;
     } catch (const Fault& fault) {
-      shared.failed(cluster->order, fault, *cluster);
+      const bool says_more = fault.kind == FaultKind::race || fault.kind == FaultKind::in_flight ||
+                             cluster->suspected.kind == FaultKind::none;
+      shared.failed(cluster->order, says_more ? fault : cluster->suspected, *cluster);
     }
     poll();
     if (!ended) {

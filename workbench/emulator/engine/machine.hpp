@@ -336,6 +336,7 @@ struct Cluster {
   std::shared_ptr<ClusterCounters> counters;
   std::shared_ptr<ClusterUndefined> undefined;
   std::shared_ptr<ClusterTrace> trace;
+  Fault suspected;  // a value of shared memory that nothing had written by then: perhaps a race
 
   void start(int64_t index);
   // Runs for about `fuel` warp instructions; true when every block has ended.

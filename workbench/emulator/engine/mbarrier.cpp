@@ -203,8 +203,10 @@ Flow wait(Warp& warp, const Instruction& instruction, uint32_t lanes) {
   if (warp.races && over) {
     for (uint32_t left = over; left;) {
       const uint64_t passed = address[__builtin_ctz(left)];
-      race_mbarrier_passed(warp, static_cast<uint32_t>(passed));
-      for_lanes(left, [&](int l) { left &= address[l] == passed ? ~(1u << l) : ~0u; });
+      uint32_t here = 0;
+      for_lanes(left, [&](int l) { here |= (address[l] == passed ? 1u : 0u) << l; });
+      race_mbarrier_passed(warp, static_cast<uint32_t>(passed), here);
+      left &= ~here;
     }
     race_lanes_joined(warp, over);
   }

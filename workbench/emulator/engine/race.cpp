@@ -54,6 +54,84 @@ bool ordered(const WarpRaces& warp, const Record& record) {
   return knows(warp.known.now, warp.cluster, record.cluster, record.agent, record.clock);
 }
 
+// The same for one lane, or for what a whole warp does together.
+bool ordered(const Warp& warp, const Record& record, uint32_t lane) {
+  const WarpRaces& own = *warp.races;
+  if (ordered(own, record)) return true;
+  uint32_t know = 0;
+  for (const LaneKnowledge& part : own.partly)
+    if (knows(part.known.now, own.cluster, record.cluster, record.agent, record.clock)) know |= part.lanes;
+  return lane < kLanes ? know >> lane & 1 : know && !(warp.alive & ~know);
+}
+
+// What every lane has learnt by itself, all know: lanes that have come apart wait one after the other.
+void settle(Warp& warp) {
+  WarpRaces& own = *warp.races;
+  uint32_t covered = 0;
+  for (const LaneKnowledge& part : own.partly) covered |= part.lanes;
+  if ((covered & warp.alive) != warp.alive) return;
+  Times common;
+  for_lanes(warp.alive, [&](int l) {
+    Times times;
+    for (const LaneKnowledge& part : own.partly)
+      if (part.lanes >> l & 1) join(times, part.known.now.near);
+    if (l == __builtin_ctz(warp.alive)) common = times;
+    common.resize(std::min(common.size(), times.size()));
+    for (size_t k = 0; k < common.size(); ++k) common[k] = std::min(common[k], times[k]);
+  });
+  join(own.known.now.near, common);
+  const auto known_to_all = [&](const LaneKnowledge& part) {
+    const Times &all = own.known.now.near, &some = part.known.now.near;
+    for (size_t k = 0; k < some.size(); ++k)
+      if (some[k] > all[k]) return false;
+    if (part.known.now.far && part.known.now.far != own.known.now.far) return false;
+    join(own.known.fenced_block, part.known.fenced_block);
+    join(own.known.fenced_device, part.known.fenced_device);
+    return true;
+  };
+  own.partly.erase(std::remove_if(own.partly.begin(), own.partly.end(), known_to_all), own.partly.end());
+}
+
+// What some lanes have learnt.
+void learn(Warp& warp, const Knowledge& from, uint32_t lanes) {
+  WarpRaces& own = *warp.races;
+  if ((lanes & warp.alive) == warp.alive) return join(own.known, from);
+  join(own.known.proxied, from.proxied);  // fences are followed by warp
+  join(own.known.initialised, from.initialised);
+  const auto same = std::find_if(own.partly.begin(), own.partly.end(),
+                                 [&](const LaneKnowledge& part) { return part.lanes == lanes; });
+  if (same == own.partly.end())
+    own.partly.push_back({lanes, from});
+  else
+    join(same->known, from);
+  settle(warp);
+}
+
+// Lanes tell each other what they know.
+void share(Warp& warp, uint32_t lanes) {
+  WarpRaces& own = *warp.races;
+  if (own.partly.empty()) return;
+  Knowledge shared;
+  for (size_t k = own.partly.size(); k-- > 0;) {
+    if (!(own.partly[k].lanes & lanes)) continue;
+    join(shared, own.partly[k].known);
+    if (!(own.partly[k].lanes & ~lanes & warp.alive))
+      own.partly.erase(own.partly.begin() + static_cast<std::ptrdiff_t>(k));
+  }
+  if (!shared.now.near.empty() || shared.now.far) learn(warp, shared, lanes);
+}
+
+// What some lane or other knows: what any of them may hand on.
+void tell(const Warp& warp, Knowledge& at) {
+  join(at, warp.races->known);
+  for (const LaneKnowledge& part : warp.races->partly) join(at, part.known);
+}
+Clock known_to_some(const Warp& warp) {
+  Clock all = warp.races->known.now;
+  for (const LaneKnowledge& part : warp.races->partly) join(all, part.known.now);
+  return all;
+}
+
 // Up to when a lane knows of another's accesses, or of all lanes'.
 uint32_t seen(const WarpRaces& warp, uint32_t lane, uint32_t other) {
   uint32_t clock = warp.joined;
@@ -69,13 +147,17 @@ uint32_t seen(const WarpRaces& warp, uint32_t lane, uint32_t other) {
   return clock;
 }
 
-void take_pending(WarpRaces& warp) {
-  if (!warp.has_pending) return;
-  join(warp.known.now, warp.pending);
-  warp.joined = std::max(warp.joined, warp.pending.near.empty() ? 0 : warp.pending.near[warp.agent]);
-  warp.pending = Clock{};
-  warp.has_pending = false;
-  warp.tick();
+// A fence, or what counts as one, in these lanes.
+void take_pending(Warp& warp, uint32_t lanes) {
+  WarpRaces& own = *warp.races;
+  if (!(own.pending_lanes & lanes)) return;
+  Knowledge from;
+  from.now = own.pending;
+  learn(warp, from, own.pending_lanes);
+  own.joined = std::max(own.joined, own.pending.near.empty() ? 0 : own.pending.near[own.agent]);
+  own.pending = Clock{};
+  own.pending_lanes = 0;
+  own.tick();
 }
 
 }  // namespace
@@ -110,15 +192,24 @@ class Touch {
         record_(record),
         flags_(table.records[record].flags) {}
 
+  // Lanes that access one element after the other; `lane` is the first one.
+  void access_in_turn(uint64_t offset, uint64_t bytes, uint32_t lane, uint32_t element_bytes) {
+    first_lane_ = lane;
+    element_bytes_ = element_bytes;
+    access(offset, bytes, kUnknownLane);
+    element_bytes_ = 0;
+  }
   void access(uint64_t offset, uint64_t bytes, uint32_t lane) {
+    if (!own_.partly.empty()) forget();  // what one lane knows, another may not
     start_ = offset;
     uint64_t cell = offset >> shift_;
     const uint64_t end = ((offset + bytes - 1) >> shift_) + 1;
     for (; end - cell >= kRun; cell += kRun)
-      if (alike(shadow_.since + cell) && (!shadow_.last_write || alike(shadow_.last_write + cell))) {
+      if (alike(shadow_.since + cell) && (!shadow_.last_write || alike(shadow_.last_write + cell)) &&
+          !depends_on_lane(cell)) {
         access_cell(cell, lane);  // what one instruction wrote is often read by one, too
         repeat(shadow_.since + cell);
-        if (flags_ == kWrite) repeat(shadow_.last_write + cell);
+        if (flags_ == kWrite) repeat_write(cell, lane);
       } else {
         for (uint64_t k = 0; k < kRun; ++k) access_cell(cell + k, lane);
       }
@@ -134,7 +225,7 @@ class Touch {
       different |= (shadow_.last_write[cell] ^ last) | (shadow_.since[cell] ^ since);
     });
     // All that is known of the granules is the same, and not of lanes of this warp: one check does for all.
-    if (different == 0 && flags_ == kWrite &&
+    if (different == 0 && flags_ == kWrite && own_.partly.empty() &&
         (last == 0 || (last >> 6 != record_ && (last & 63) >= kCollective)) &&
         (since == 0 || (since & kSet) || (since & 63) >= kCollective)) {
       start_ = offset[__builtin_ctz(lanes)];
@@ -149,6 +240,7 @@ class Touch {
       return;
     }
     for_lanes(lanes, [&](int l) {
+      if (!own_.partly.empty()) forget();
       start_ = offset[l];
       access_cell(offset[l] >> shift_, static_cast<uint32_t>(l));
     });
@@ -199,6 +291,22 @@ class Touch {
     const uint64_t pairs[kRun / 2] = {pair, pair, pair, pair};
     std::memcpy(entries, pairs, sizeof pairs);
   }
+  void repeat_write(uint64_t cell, uint32_t lane) {
+    if (!element_bytes_) return repeat(shadow_.last_write + cell);
+    for (uint64_t k = 0; k < kRun; ++k) shadow_.last_write[cell + k] = record_ << 6 | lane_at(cell + k, lane);
+  }
+  // Whether lanes that access one element after the other may fare differently.
+  bool depends_on_lane(uint64_t cell) const {
+    if (!element_bytes_) return false;
+    if (!own_.partly.empty()) return true;
+    const uint32_t last = shadow_.last_write ? shadow_.last_write[cell] : 0;
+    const Record& other = table_.records[last >> 6];
+    return last && other.cluster == own_.cluster && other.agent == own_.agent && other.clock > own_.joined;
+  }
+  void forget() {
+    std::fill_n(fine_, kFine, 0u);
+    fine_set_ = 0;
+  }
   void access_cell(uint64_t cell, uint32_t lane) {
     if (flags_ & kStrong)
       strong(cell, lane);
@@ -227,8 +335,9 @@ class Touch {
       check_set(since, cell, lane);
       since = 0;
     }
-    last = last >> 6 == record_ && last != (record_ << 6 | lane) ? record_ << 6 | kManyLanes
-                                                                 : record_ << 6 | lane;
+    const uint32_t by = lane_at(cell, lane);
+    last =
+        last >> 6 == record_ && last != (record_ << 6 | by) ? record_ << 6 | kManyLanes : record_ << 6 | by;
   }
   void strong(uint64_t cell, uint32_t lane) {
     if (const uint32_t last = shadow_.last_write ? shadow_.last_write[cell] : 0) check(last, cell, lane);
@@ -258,7 +367,7 @@ class Touch {
   }
   void check_since(uint32_t entry, uint64_t cell, uint32_t lane) {
     const uint16_t theirs = table_.records[entry >> 6].flags;
-    if (((flags_ & kCompareSwap) && !(theirs & kWrite)) || ((theirs & kCompareSwap) && !(flags_ & kWrite)))
+    if (((flags_ & kCompareSwap) && (theirs & kGuess)) || ((theirs & kCompareSwap) && (flags_ & kGuess)))
       return;
     if ((flags_ & kWrite) || writes(entry)) check(entry, cell, lane);
   }
@@ -272,21 +381,21 @@ class Touch {
     uint32_t& fine = fine_[index % kFine];
     const Record& other = table_.records[index];
     if (other.cluster == own_.cluster && other.agent == own_.agent) {
-      if constexpr (kShared) {
-        const uint32_t by = entry & 63;
-        if (other.clock <= own_.joined) {
-          fine = index;
-          return;
-        }
-        if ((by == lane && lane != kManyLanes) || by > kManyLanes || index == record_) return;
-        if ((other.flags & kWrite) && by == kManyLanes) return;
-        if ((other.flags & kStrong) && (flags_ & kStrong)) return;
-        if (lane == kUnknownLane || other.clock <= seen(own_, lane, by)) return;
-        conflict(other, by, cell, lane);
+      if (other.clock <= own_.joined) {
+        fine = index;
+        return;
       }
-      return;
+      const uint32_t by = entry & 63;
+      lane = lane_at(cell, lane);
+      if ((by == lane && lane != kManyLanes) || by > kManyLanes || index == record_ ||
+          (!kShared && lane > kManyLanes))
+        return;
+      if ((other.flags & kWrite) && by == kManyLanes) return;
+      if ((other.flags & kStrong) && (flags_ & kStrong)) return;
+      if (lane == kUnknownLane || other.clock <= seen(own_, lane, by)) return;
+      conflict(other, by, cell, lane);
     }
-    if (!((other.flags & kStrong) && (flags_ & kStrong)) && !ordered(own_, other))
+    if (!((other.flags & kStrong) && (flags_ & kStrong)) && !ordered(warp_, other, lane))
       conflict(other, entry & 63, cell, lane);
     fine = index;
   }
@@ -295,6 +404,12 @@ class Touch {
   void check_proxy(uint32_t entry, uint64_t cell, uint32_t lane) const {
     require_proxied(warp_, table_.records[entry >> 6], entry & 63, kShared ? Space::shared : Space::global,
                     base_ + std::max(cell << shift_, start_), lane < kLanes ? static_cast<int>(lane) : -1);
+  }
+
+  // Of lanes that access one element after the other, the one whose element this is.
+  uint32_t lane_at(uint64_t cell, uint32_t lane) const {
+    if (!element_bytes_) return lane;
+    return first_lane_ + static_cast<uint32_t>((std::max(cell << shift_, start_) - start_) / element_bytes_);
   }
 
   // Whether whoever is ordered after `mine` is ordered after `entry` as well, and conflicts no less.
@@ -406,6 +521,7 @@ class Touch {
   static constexpr uint32_t kFine = 8;
   uint32_t fine_[kFine] = {}, fine_set_ = 0;  // known to come before
   uint32_t from_ = 0, to_ = 0;                // the last transition
+  uint32_t first_lane_ = 0, element_bytes_ = 0;
 };
 
 uint32_t new_record(RecordTable& table, const Record& record) {
@@ -432,6 +548,8 @@ uint16_t flags_of(const Warp& warp, Access access) {
     return static_cast<uint16_t>(kWrite | kStrong | (swap ? kCompareSwap : 0));
   }
   const bool strong = (warp.machine->code[static_cast<size_t>(warp.pc)].flags & kOrderMask) != 0;
+  if (access == Access::read && warp.machine->races->guesses[static_cast<size_t>(warp.pc)])
+    return static_cast<uint16_t>(kGuess | (strong ? kStrong : 0));
   return static_cast<uint16_t>((access == Access::write ? kWrite : 0) | (strong ? kStrong : 0));
 }
 
@@ -478,6 +596,40 @@ uint32_t stored_bytes(const std::string& name, const char* space) {
   return 4;
 }
 
+// Loads of what a later compare-and-swap compares with, perhaps after a few moves. Cells are not told apart
+// by what they hold when: rather too many are found.
+std::vector<bool> find_guesses(const Machine& machine) {
+  std::vector<bool> compared(static_cast<size_t>(machine.program->register_bytes / 128)), guesses;
+  const auto compares = [&](const Operand& operand) -> bool {
+    if (operand.slot < 0 || compared[static_cast<size_t>(operand.slot / 128)]) return false;
+    return compared[static_cast<size_t>(operand.slot / 128)] = true;
+  };
+  const auto results_compared = [&](const Instruction& instruction) {
+    for (int k = 0; k < instruction.count && instruction.access[k] < 'a'; ++k)
+      if (instruction.operands[k].slot >= 0 &&
+          compared[static_cast<size_t>(instruction.operands[k].slot / 128)])
+        return true;
+    return false;
+  };
+  for (bool more = true; more;) {
+    more = false;
+    for (const Instruction& instruction : machine.code) {
+      const std::string& name = machine.name_of(instruction);
+      if (name.rfind("atom", 0) == 0 && name.find(".cas") != std::string::npos)
+        more |= compares(instruction.operands[2]);
+      if (name.rfind("mov.", 0) == 0 && results_compared(instruction))
+        for (int k = 0; k < instruction.count; ++k)
+          if (instruction.access[k] >= 'a') more |= compares(instruction.operands[k]);
+    }
+  }
+  for (const Instruction& instruction : machine.code)
+    guesses.push_back(machine.name_of(instruction).rfind("ld", 0) == 0 && results_compared(instruction));
+  for (size_t k = guesses.size();
+       k-- > 0 && machine.name_of(machine.code[k]).find(".cas") == std::string::npos;)
+    guesses[k] = false;
+  return guesses;
+}
+
 int shift_for(uint32_t bytes) { return bytes >= 4 ? 2 : bytes == 2 ? 1 : 0; }
 
 }  // namespace
@@ -504,6 +656,7 @@ void start_races(Machine& machine) {
       global = std::min(global, static_cast<uint32_t>(map.strides[0]));
   races.shared_shift = shift_for(machine.prepared->shared_granule);
   races.global_shift = shift_for(global);
+  races.guesses = find_guesses(machine);
   races.last_write.resize(machine.launch->allocations.size());
   races.since.resize(machine.launch->allocations.size());
 }
@@ -535,8 +688,9 @@ void start_races(Cluster& cluster, int64_t index) {
       if (!warp.races) warp.races = std::make_shared<WarpRaces>();
       WarpRaces& state = *warp.races;
       state.known = Knowledge{};
+      state.partly.clear();
       state.pending = Clock{};
-      state.has_pending = false;
+      state.pending_lanes = 0;
       for (auto& last : state.last_acquired) last = nullptr;
       state.last_proxied = nullptr;
       state.cluster = static_cast<uint32_t>(index);
@@ -560,7 +714,7 @@ void race_shared(Warp& warp, const uint64_t* offset, uint32_t bytes, Access acce
   if (!record) return;
   Touch<true> touch(warp, table, shadow_of(*warp.block), warp.machine->races->shared_shift, 0, record);
   const bool collective = warp.machine->code[static_cast<size_t>(warp.pc)].kind == Kind::aligned;
-  if (pattern == Pattern::uniform)
+  if (pattern == Pattern::uniform && warp.races->partly.empty())
     touch.access(offset[0], bytes, collective ? kCollective : kManyLanes);
   else if (!collective && bytes <= 1u << warp.machine->races->shared_shift)
     touch.access_each(offset, warp.active);
@@ -580,25 +734,34 @@ void race_global(Warp& warp, const Allocation& allocation, const uint64_t* offse
   if (!record) return;
   Touch<false> touch(warp, races.table, shadow_of(*warp.machine, allocation, flags), races.global_shift,
                      allocation.address, record);
-  if (pattern == Pattern::scattered && access == Access::read)
+  if (!warp.races->partly.empty())
+    for_lanes(warp.active, [&](int l) { touch.access(offset[l], bytes, static_cast<uint32_t>(l)); });
+  else if (pattern == Pattern::scattered && access == Access::read)
     for (uint32_t left = warp.active; left;) {  // neighbours that read neighbouring elements, as one
       const int first = __builtin_ctz(left);
       uint64_t end = offset[first] + bytes;
       left &= left - 1;
+      bool in_turn = true;
       while (left) {
         const int next = __builtin_ctz(left);
         if (offset[next] == end)
           end += bytes;
         else if (offset[next] + bytes != end)
           break;
+        in_turn &= end == offset[first] + static_cast<uint64_t>(next - first + 1) * bytes;
         left &= left - 1;
       }
-      touch.access(offset[first], end - offset[first], static_cast<uint32_t>(first));
+      if (in_turn)
+        touch.access_in_turn(offset[first], end - offset[first], static_cast<uint32_t>(first), bytes);
+      else
+        touch.access(offset[first], end - offset[first], kUnknownLane);
     }
   else if (pattern == Pattern::scattered)
     for_lanes(warp.active, [&](int l) { touch.access(offset[l], bytes, static_cast<uint32_t>(l)); });
+  else if (pattern == Pattern::contiguous)
+    touch.access_in_turn(offset[0], uint64_t{bytes} * kLanes, 0, bytes);
   else
-    touch.access(offset[0], pattern == Pattern::uniform ? bytes : bytes * kLanes, kUnknownLane);
+    touch.access(offset[0], bytes, kManyLanes);
 }
 
 void race_product(const Warp& warp, const std::vector<SharedRun>& runs, bool begins) {
@@ -712,7 +875,8 @@ void race_same_instruction(const Warp& warp, uint8_t* const* pointer, const uint
 void race_lanes_joined(Warp& warp, uint32_t lanes) {
   if (!warp.races) return;
   WarpRaces& own = *warp.races;
-  take_pending(own);
+  take_pending(warp, lanes);
+  share(warp, lanes);
   if ((lanes & warp.alive) == warp.alive) {
     own.joined = own.now();
     own.seen.clear();
@@ -732,15 +896,16 @@ void race_lanes_joined(Warp& warp, uint32_t lanes) {
 void race_fence(Warp& warp, int32_t flags) {
   if (!warp.races) return;
   WarpRaces& own = *warp.races;
-  take_pending(own);
-  own.known.fenced_block = own.known.now;
-  if ((flags & kScopeMask) >> kScopeShift != 1) own.known.fenced_device = own.known.now;
+  take_pending(warp, warp.active);
+  const Clock now = known_to_some(warp);
+  own.known.fenced_block = now;
+  if ((flags & kScopeMask) >> kScopeShift != 1) own.known.fenced_device = now;
   own.tick();
 }
 
 void race_arrive(Warp& warp, Knowledge& at) {
   if (!warp.races) return;
-  join(at, warp.races->known);
+  tell(warp, at);
   warp.races->tick();
 }
 
@@ -755,10 +920,10 @@ void race_arrive_relaxed(Warp& warp, Knowledge& at) {
   warp.races->tick();
 }
 
-void race_learn(Warp& warp, const Knowledge& from) {
+void race_learn(Warp& warp, const Knowledge& from, uint32_t lanes) {
   if (!warp.races) return;
-  take_pending(*warp.races);
-  join(warp.races->known, from);
+  take_pending(warp, lanes);
+  learn(warp, from, lanes);
   warp.races->tick();
 }
 
@@ -769,17 +934,21 @@ void race_barrier_completed(Block& block, int number, bool all) {
   const auto waits = [&](const Group& group) {
     return group.wait == Wait::barrier && group.key == static_cast<uint64_t>(number);
   };
-  for (Warp& warp : block.warps)
-    if (std::any_of(warp.groups.begin(), warp.groups.end(), waits)) {
-      take_pending(*warp.races);
-      join(sum, warp.races->known);
-    }
-  for (Warp& warp : block.warps) {
+  const auto waiting = [&](const Warp& warp) {
     uint32_t lanes = 0;
     for (const Group& group : warp.groups)
       if (waits(group)) lanes |= group.mask;
+    return lanes;
+  };
+  for (Warp& warp : block.warps)
+    if (const uint32_t lanes = waiting(warp)) {
+      take_pending(warp, lanes);
+      tell(warp, sum);
+    }
+  for (Warp& warp : block.warps) {
+    const uint32_t lanes = waiting(warp);
     if (!lanes) continue;
-    join(warp.races->known, sum);
+    learn(warp, sum, lanes);
     race_lanes_joined(warp, lanes);
   }
   sum = Knowledge{};
@@ -797,19 +966,18 @@ uint32_t race_lanes_seen(const WarpRaces& warp, uint32_t lane, uint32_t other) {
 void race_proxy_fence(Warp& warp) {
   if (!warp.races) return;
   WarpRaces& own = *warp.races;
-  take_pending(own);
-  join(own.known.proxied, own.known.now);
+  take_pending(warp, warp.active);
+  join(own.known.proxied, known_to_some(warp));
   own.tick();
 }
 
 void race_mbarrier_fence(Warp& warp) {
   if (!warp.races) return;
   WarpRaces& own = *warp.races;
-  join(own.known.initialised, own.known.now);
+  join(own.known.initialised, known_to_some(warp));
   own.tick();
 }
 
-// A relaxed arrival at the cluster's barrier tells of nothing but initialised mbarriers.
 void race_exit(Warp& warp) {
   if (!warp.races) return;
   race_arrive(warp, warp.block->races->exited);
@@ -851,8 +1019,8 @@ void race_mbarrier_completed(Block& block, uint32_t offset) {
   barrier.arriving = Knowledge{};
 }
 
-void race_mbarrier_passed(Warp& warp, uint32_t offset) {
-  if (warp.races) race_learn(warp, warp.block->races->mbarriers[offset].completed);
+void race_mbarrier_passed(Warp& warp, uint32_t offset, uint32_t lanes) {
+  if (warp.races) race_learn(warp, warp.block->races->mbarriers[offset].completed, lanes);
 }
 
 // ---- flags and atomics
@@ -869,7 +1037,7 @@ std::shared_ptr<const Far> published(const WarpRaces& warp, const Clock& clock) 
   return all;
 }
 
-// Calls f(map of releases, key, global) for each distinct address of the active lanes.
+// Calls f(map of releases, key, lanes) for each distinct address of the active lanes.
 template <class F>
 void each_flag(Warp& warp, Space space, const uint64_t* address, F f) {
   for (uint32_t left = warp.active; left;) {
@@ -883,27 +1051,32 @@ void each_flag(Warp& warp, Space space, const uint64_t* address, F f) {
     if (shared) {
       key &= 0xffffffffu;
       if (key >> kRankShift == 0) key |= uint64_t{warp.block->rank + 1} << kRankShift;
-      f(warp.block->cluster->races->releases, key, false);
+      f(warp.block->cluster->races->releases, key, same);
     } else {
-      f(warp.machine->races->releases, key, true);
+      f(warp.machine->races->releases, key, same);
     }
   }
 }
 
-void acquire(WarpRaces& own, const std::shared_ptr<const Far>& from, bool far, bool at_once) {
-  if (!from || own.last_acquired[far] == from) return;
+void acquire(Warp& warp, const std::shared_ptr<const Far>& from, uint32_t lanes, bool far, bool at_once) {
+  WarpRaces& own = *warp.races;
+  if (!from || (own.last_acquired[far] == from && !(lanes & ~own.last_acquired_lanes[far]))) return;
   own.last_acquired[far] = from;
-  Clock& to = at_once ? own.known.now : own.pending;
+  own.last_acquired_lanes[far] = lanes;
+  Knowledge learnt;
+  Clock& to = at_once ? learnt.now : own.pending;
   const auto near = from->find(own.cluster);
   if (near != from->end()) {
     join(to.near, *near->second);
     if (at_once) own.joined = std::max(own.joined, (*near->second)[own.agent]);
   }
   if (far) join(to.far, from);
-  if (at_once)
+  if (at_once) {
+    learn(warp, learnt, lanes);
     own.tick();
-  else
-    own.has_pending = true;
+  } else {
+    own.pending_lanes |= lanes;
+  }
 }
 
 void acquire_proxied(WarpRaces& own, const std::shared_ptr<const Far>& from) {
@@ -926,12 +1099,12 @@ void race_released(Warp& warp, Space space, const uint64_t* address, int32_t fla
   if (!releases && own.known.fenced_block.near.empty() && own.known.fenced_device.near.empty() &&
       (update || (warp.machine->races->releases.empty() && warp.block->cluster->races->releases.empty())))
     return;
-  if (releases) take_pending(own);
-  std::shared_ptr<const Far> block = published(own, releases ? own.known.now : own.known.fenced_block);
-  std::shared_ptr<const Far> device =
-      published(own, releases && device_wide ? own.known.now : own.known.fenced_device);
+  if (releases) take_pending(warp, warp.active);
+  const Clock now = releases ? known_to_some(warp) : Clock{};
+  std::shared_ptr<const Far> block = published(own, releases ? now : own.known.fenced_block);
+  std::shared_ptr<const Far> device = published(own, releases && device_wide ? now : own.known.fenced_device);
   std::shared_ptr<const Far> proxied = published(own, own.known.proxied);
-  each_flag(warp, space, address, [&](auto& all, uint64_t key, bool) {
+  each_flag(warp, space, address, [&](auto& all, uint64_t key, uint32_t) {
     Release& release = all[key];
     if (!update) release = Release{};
     join(release.block, block);
@@ -947,11 +1120,11 @@ void race_acquired(Warp& warp, Space space, const uint64_t* address, int32_t fla
   const bool at_once = order == kAcquires || order >= kBoth;
   const Lock lock(*warp.machine);
   if (warp.machine->races->releases.empty() && warp.block->cluster->races->releases.empty()) return;
-  each_flag(warp, space, address, [&](auto& all, uint64_t key, bool) {
+  each_flag(warp, space, address, [&](auto& all, uint64_t key, uint32_t lanes) {
     const auto found = all.find(key);
     if (found == all.end()) return;
-    acquire(*warp.races, found->second.block, false, at_once);
-    acquire(*warp.races, found->second.device, true, at_once);
+    acquire(warp, found->second.block, lanes, false, at_once);
+    acquire(warp, found->second.device, lanes, true, at_once);
     acquire_proxied(*warp.races, found->second.proxied);
   });
 }

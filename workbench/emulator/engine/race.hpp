@@ -7,8 +7,9 @@
 // memory. Memory keeps, for each granule (the smallest store of the program), the last write and what came
 // since: the reads, and the atomic or volatile ("strong") accesses, which do not race with one another.
 //
-// Lanes of a warp share its clock. Between lanes, in shared memory, order comes from bar.warp.sync and the
-// other collectives with a member mask, and from barriers.
+// Lanes of a warp share its clock. Between lanes order comes from bar.warp.sync and the other collectives
+// with a member mask, and from barriers. What only some lanes have waited for (an mbarrier, a flag), the
+// others know once these have joined them. What a lane hands on counts for its whole warp.
 #pragma once
 
 #include <cstdlib>
@@ -39,8 +40,9 @@ struct Release {  // what a flag or an atomic hands on
   std::shared_ptr<const Far> device, block, proxied;
 };
 
-// A plain read next to a compare-and-swap is how the swap's first guess is usually made, and not reported.
-enum RecordFlag : uint16_t { kWrite = 1, kStrong = 2, kCompareSwap = 4 };
+// A plain read next to a compare-and-swap is how the swap's first guess is usually made. Where what it reads
+// is compared with, it is not reported.
+enum RecordFlag : uint16_t { kWrite = 1, kStrong = 2, kCompareSwap = 4, kGuess = 8 };
 
 // How a tensor copy swizzles what it writes: the bytes / 32 + 1, in the upper byte of its record's flags.
 constexpr int kSwizzleShift = 8;
@@ -86,11 +88,18 @@ struct FreeShadow {
   void operator()(uint32_t* p) const { std::free(p); }
 };
 
-struct WarpRaces {
+struct LaneKnowledge {
+  uint32_t lanes;
   Knowledge known;
-  Clock pending;  // read from flags, but no fence has followed yet
-  bool has_pending = false;
+};
+
+struct WarpRaces {
+  Knowledge known;                    // to all lanes
+  std::vector<LaneKnowledge> partly;  // to some
+  Clock pending;                      // read from flags, but no fence has followed yet
+  uint32_t pending_lanes = 0;         // that read it
   std::shared_ptr<const Far> last_acquired[2], last_proxied;
+  uint32_t last_acquired_lanes[2] = {};
   uint32_t cluster = 0, agent = 0;
   uint32_t joined = 0;                                 // up to here all lanes know of each other
   std::vector<uint32_t> seen;                          // [lane][other]: and in part, up to there
@@ -137,6 +146,7 @@ struct MachineRaces {
   RecordTable table;
   std::unordered_map<uint64_t, Release> releases;
   std::vector<std::unique_ptr<uint32_t, FreeShadow>> last_write, since;  // of each allocation, when touched
+  std::vector<bool> guesses;  // instructions that load what a compare-and-swap compares with
 };
 
 void find_granules(const Program& program, Code& code);
@@ -177,7 +187,7 @@ void race_released(Warp& warp, Space space, const uint64_t* address, int32_t fla
 void race_acquired(Warp& warp, Space space, const uint64_t* address, int32_t flags);
 void race_arrive(Warp& warp, Knowledge& at);          // hands over what the warp knows
 void race_arrive_relaxed(Warp& warp, Knowledge& at);  // hands on what a fence of the cluster has ordered
-void race_learn(Warp& warp, const Knowledge& from);
+void race_learn(Warp& warp, const Knowledge& from, uint32_t lanes);
 void race_barrier_completed(Block& block, int number, bool all);
 void race_cluster_completed(ClusterRaces& races);
 void race_exit(Warp& warp);
@@ -185,7 +195,7 @@ void race_mbarrier_initialised(const Warp& warp, Block& block, uint32_t offset, 
 void race_mbarrier_arrive(Warp& warp, Block& block, uint32_t offset);
 void race_mbarrier_landed(const Warp& issuer, Block& block, uint32_t offset, uint64_t phase);
 void race_mbarrier_completed(Block& block, uint32_t offset);
-void race_mbarrier_passed(Warp& warp, uint32_t offset);
+void race_mbarrier_passed(Warp& warp, uint32_t offset, uint32_t lanes);
 
 // ---- what has to be visible, in visibility.cpp
 
@@ -195,6 +205,13 @@ inline bool knows(const Clock& clock, uint32_t own_cluster, uint32_t cluster, ui
   if (!clock.far) return false;
   const auto found = clock.far->find(cluster);
   return found != clock.far->end() && agent < found->second->size() && (*found->second)[agent] >= time;
+}
+// The same for the lanes of a warp: whether any of them knows.
+inline bool some_lane_knows(const WarpRaces& warp, uint32_t cluster, uint32_t agent, uint32_t time) {
+  if (knows(warp.known.now, warp.cluster, cluster, agent, time)) return true;
+  for (const LaneKnowledge& part : warp.partly)
+    if (knows(part.known.now, warp.cluster, cluster, agent, time)) return true;
+  return false;
 }
 // Up to when a lane knows of another's accesses in its warp.
 uint32_t race_lanes_seen(const WarpRaces& warp, uint32_t lane, uint32_t other);

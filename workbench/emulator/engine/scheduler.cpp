@@ -411,6 +411,7 @@ void Cluster::start(int64_t index) {
   }
   start_races(*this, index);
   undefined.reset();
+  suspected = Fault{};
   for (Warp* warp : warps) {
     warp->undefined.reset();
     warp->tracking = warp->read_unwritten = false;

@@ -499,8 +499,10 @@ void execute_store(Warp& warp, const Instruction& instruction, Space space, int 
         if (!(values[k].bits[l] >> byte * 8 & 0xff)) continue;
         const uint64_t at = address[l] + k * static_cast<size_t>(element_bytes) + static_cast<uint64_t>(byte);
         const Place place = place_of(warp, space, at, l);
-        if (place.space == Space::global) undefined_matters(warp, l, values[k].origin[l], Use::stored);
-        put_undefined(warp, place, values[k].origin[l]);
+        if (place.space == Space::global)
+          undefined_stored(warp, l, values[k].origin[l]);
+        else
+          put_undefined(warp, place, values[k].origin[l]);
       }
   });
 }
@@ -811,6 +813,18 @@ void copied_undefined(const Warp& warp, Block& block, uint32_t offset, uint32_t 
                                     : place_of(warp, Space::global, from + k, 0);
     if (const uint32_t origin = origin_at(warp, source))
       put_undefined(warp, place_in_shared(block, offset + k), origin);
+  }
+}
+
+void undefined_stored(const Warp& warp, int lane, uint32_t origin) {
+  if (!warp.races || of_cluster(warp).origins[origin].space != Space::shared)
+    undefined_matters(warp, lane, origin, Use::stored);
+  Fault& suspected = warp.block->cluster->suspected;
+  if (suspected.kind != FaultKind::none) return;
+  try {
+    undefined_matters(warp, lane, origin, Use::stored);
+  } catch (const Fault& fault) {
+    suspected = fault;
   }
 }
 

@@ -105,6 +105,10 @@ void stored_undefined(const Warp& warp, Space space, uint64_t address, int lane,
 void copied_undefined(const Warp& warp, Block& block, uint32_t offset, uint32_t bytes, uint64_t from,
                       const Block* from_block = nullptr);
 
+// A value that is stored to global memory. That of shared memory which nothing has written yet may be a race
+// with a write that is still to come, which says more: the launch then goes on, and ends with this fault
+// unless the race or copy in flight turns up.
+void undefined_stored(const Warp& warp, int lane, uint32_t origin);
 [[noreturn]] void undefined_matters(const Warp& warp, int lane, uint32_t origin, Use use);
 
 }  // namespace workbench::emulator::WORKBENCH_ISA

@@ -162,9 +162,9 @@ bool race_mbarrier_used(const Warp& warp, Block& block, uint32_t offset, int lan
   const bool same_warp = initialised.agent == own.agent;
   const bool told = known(own.known.initialised);
   const auto l = static_cast<uint32_t>(lane);
-  const bool ordered = !same_warp
-                           ? told || known(own.known.now)
-                           : l == barrier.lane || race_lanes_seen(own, l, barrier.lane) >= initialised.clock;
+  const bool ordered =
+      !same_warp ? told || some_lane_knows(own, initialised.cluster, initialised.agent, initialised.clock)
+                 : l == barrier.lane || race_lanes_seen(own, l, barrier.lane) >= initialised.clock;
   const bool fenced = told || known(own.known.proxied);
   if (!ordered || (by_copy && !fenced)) {
     Fault fault =
@@ -186,7 +186,7 @@ void race_mbarrier_gone(const Warp& warp, Block& block, uint32_t offset, int lan
   std::vector<LastUse>& uses = found->second.uses;
   for (uint32_t agent = 0; agent < uses.size(); ++agent) {
     const LastUse& use = uses[agent];
-    if (agent == own.agent || use.clock == 0 || own.known.now.near[agent] >= use.clock) continue;
+    if (agent == own.agent || use.clock == 0 || some_lane_knows(own, own.cluster, agent, use.clock)) continue;
     Fault fault;
     fault.kind = FaultKind::mbarrier_in_use;
     fault.pc = warp.pc;
