@@ -57,6 +57,7 @@ std::shared_ptr<const Code> prepare(const Program& program) {
                           instruction.access[0] == 'W' && instruction.operands[1].slot >= 0;
   }
   find_granules(program, *code);
+  find_guesses(program, *code);
   track_registers(program, *code);
   return code;
 }

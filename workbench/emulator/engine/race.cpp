@@ -548,7 +548,7 @@ uint16_t flags_of(const Warp& warp, Access access) {
     return static_cast<uint16_t>(kWrite | kStrong | (swap ? kCompareSwap : 0));
   }
   const bool strong = (warp.machine->code[static_cast<size_t>(warp.pc)].flags & kOrderMask) != 0;
-  if (access == Access::read && warp.machine->races->guesses[static_cast<size_t>(warp.pc)])
+  if (access == Access::read && warp.machine->prepared->guesses[static_cast<size_t>(warp.pc)])
     return static_cast<uint16_t>(kGuess | (strong ? kStrong : 0));
   return static_cast<uint16_t>((access == Access::write ? kWrite : 0) | (strong ? kStrong : 0));
 }
@@ -596,13 +596,24 @@ uint32_t stored_bytes(const std::string& name, const char* space) {
   return 4;
 }
 
+int shift_for(uint32_t bytes) { return bytes >= 4 ? 2 : bytes == 2 ? 1 : 0; }
+
+}  // namespace
+
 // Loads of what a later compare-and-swap compares with, perhaps after a few moves. Cells are not told apart
 // by what they hold when: rather too many are found.
-std::vector<bool> find_guesses(const Machine& machine) {
-  std::vector<bool> compared(static_cast<size_t>(machine.program->register_bytes / 128)), guesses;
+void find_guesses(const Program& program, Code& code) {
+  const auto is_swap = [](const std::string& name) {
+    return name.rfind("atom", 0) == 0 && name.find(".cas") != std::string::npos;
+  };
+  size_t last_swap = 0, swaps = 0;
+  std::vector<bool> compared(static_cast<size_t>(program.register_bytes / 128));
   const auto compares = [&](const Operand& operand) -> bool {
     if (operand.slot < 0 || compared[static_cast<size_t>(operand.slot / 128)]) return false;
     return compared[static_cast<size_t>(operand.slot / 128)] = true;
+  };
+  const auto name_of = [&](size_t row) -> const std::string& {
+    return operation_table()[static_cast<size_t>(program.rows[row].operation)].name;
   };
   const auto results_compared = [&](const Instruction& instruction) {
     for (int k = 0; k < instruction.count && instruction.access[k] < 'a'; ++k)
@@ -611,28 +622,30 @@ std::vector<bool> find_guesses(const Machine& machine) {
         return true;
     return false;
   };
+  std::vector<size_t> moves;
+  for (size_t row = 0; row < program.rows.size(); ++row) {
+    const std::string& name = name_of(row);
+    if (is_swap(name)) {
+      compares(code.instructions[row].operands[2]);
+      last_swap = row;
+      ++swaps;
+    }
+    if (name.rfind("mov.", 0) == 0) moves.push_back(row);
+  }
+  code.guesses.assign(program.rows.size(), false);
+  if (swaps == 0) return;
   for (bool more = true; more;) {
     more = false;
-    for (const Instruction& instruction : machine.code) {
-      const std::string& name = machine.name_of(instruction);
-      if (name.rfind("atom", 0) == 0 && name.find(".cas") != std::string::npos)
-        more |= compares(instruction.operands[2]);
-      if (name.rfind("mov.", 0) == 0 && results_compared(instruction))
-        for (int k = 0; k < instruction.count; ++k)
-          if (instruction.access[k] >= 'a') more |= compares(instruction.operands[k]);
+    for (const size_t row : moves) {
+      const Instruction& move = code.instructions[row];
+      if (!results_compared(move)) continue;
+      for (int k = 0; k < move.count; ++k)
+        if (move.access[k] >= 'a') more |= compares(move.operands[k]);
     }
   }
-  for (const Instruction& instruction : machine.code)
-    guesses.push_back(machine.name_of(instruction).rfind("ld", 0) == 0 && results_compared(instruction));
-  for (size_t k = guesses.size();
-       k-- > 0 && machine.name_of(machine.code[k]).find(".cas") == std::string::npos;)
-    guesses[k] = false;
-  return guesses;
+  for (size_t row = 0; row < last_swap; ++row)
+    code.guesses[row] = name_of(row).rfind("ld", 0) == 0 && results_compared(code.instructions[row]);
 }
-
-int shift_for(uint32_t bytes) { return bytes >= 4 ? 2 : bytes == 2 ? 1 : 0; }
-
-}  // namespace
 
 void find_granules(const Program& program, Code& code) {
   for (const Row& row : program.rows) {
@@ -656,7 +669,6 @@ void start_races(Machine& machine) {
       global = std::min(global, static_cast<uint32_t>(map.strides[0]));
   races.shared_shift = shift_for(machine.prepared->shared_granule);
   races.global_shift = shift_for(global);
-  races.guesses = find_guesses(machine);
   races.last_write.resize(machine.launch->allocations.size());
   races.since.resize(machine.launch->allocations.size());
 }

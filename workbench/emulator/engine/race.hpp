@@ -146,10 +146,10 @@ struct MachineRaces {
   RecordTable table;
   std::unordered_map<uint64_t, Release> releases;
   std::vector<std::unique_ptr<uint32_t, FreeShadow>> last_write, since;  // of each allocation, when touched
-  std::vector<bool> guesses;  // instructions that load what a compare-and-swap compares with
 };
 
 void find_granules(const Program& program, Code& code);
+void find_guesses(const Program& program, Code& code);
 void start_races(Machine& machine);
 void start_races(Cluster& cluster, int64_t index);
 
