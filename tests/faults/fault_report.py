@@ -100,6 +100,7 @@ _SHORT = (
     (re.compile(r"Potential (\S+) hazard.*"), r"race (\1)"),
     (re.compile(r"Uninitialized (\S+) memory read.*"), r"uninitialised read (\1)"),
     (re.compile(r"Barrier error detected\. (.*)"), r"barrier: \1"),
+    (re.compile(r"Host API memory access error.*"), "output never written"),
     (re.compile(r"Program hit .*"), "launch fails"),
 )
 
