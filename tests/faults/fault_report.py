@@ -281,9 +281,7 @@ def main() -> None:
     else:
         if options.file is None:
             parser.error("the file that on_gpu.py wrote is missing")
-        text = re.sub(
-            r"/[\w./-]*/(?=[\w.]+\.cuh?\b)", "", options.file.read_text()
-        )  # whose machine it was does not matter
+        text = re.sub(r"/[\w./-]*/planted/\w+/", "", options.file.read_text())  # whose machine it was does not matter
         record["device"] = json.loads(text)
     save()
 
