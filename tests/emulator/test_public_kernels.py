@@ -546,8 +546,8 @@ PLANTS = [
         "no wait for the data",
         "            wait(&full[state.index], state.phase);  // data\n",
         "",
-        (Kind.UNINITIALISED, Kind.IN_FLIGHT),
-        ("// multiply",),
+        (Kind.UNINITIALISED, Kind.IN_FLIGHT, Kind.RACE),
+        ("// multiply", "// load A", "// load B"),
     ),
     Plant(
         "specialised",
