@@ -124,7 +124,9 @@ def far(found: Array, exact: Array, near: Near, operand: Array) -> tuple[Array, 
     finite = np.isfinite(found) & np.isfinite(exact)
     inside = (np.abs(operand) >= near.low) & (np.abs(operand) <= near.high) | np.isnan(operand)
     largest = numbers_of(np.array([near.form.largest], f"u{near.form.bits // 8}"), near.form)[0]
-    overflown = (np.abs(found) == np.inf) & (np.abs(exact) > largest * (1 - 2.0**-20)) & (found * exact > 0)
+    overflown = (
+        (np.abs(found) == np.inf) & (np.abs(exact) > largest * (1 - 2.0**-20)) & (np.sign(found) == np.sign(exact))
+    )
     same_kind = (np.isnan(found) & np.isnan(exact)) | (found == exact) | overflown
     wrong = np.where(finite, error > allowed, ~same_kind) & inside
     counted = finite & inside
