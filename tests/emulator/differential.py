@@ -123,7 +123,11 @@ def far(found: Array, exact: Array, near: Near, operand: Array) -> tuple[Array, 
         error = np.abs(found - exact)
     finite = np.isfinite(found) & np.isfinite(exact)
     inside = (np.abs(operand) >= near.low) & (np.abs(operand) <= near.high) | np.isnan(operand)
-    same_kind = (np.isnan(found) & np.isnan(exact)) | (found == exact)
+    largest = numbers_of(np.array([near.form.largest], f"u{near.form.bits // 8}"), near.form)[0]
+    overflown = (
+        (np.abs(found) == np.inf) & (np.abs(exact) > largest * (1 - 2.0**-20)) & (np.sign(found) == np.sign(exact))
+    )
+    same_kind = (np.isnan(found) & np.isnan(exact)) | (found == exact) | overflown
     wrong = np.where(finite, error > allowed, ~same_kind) & inside
     counted = finite & inside
     worst = float((error[counted] / step[counted]).max()) if counted.any() else 0.0

@@ -392,7 +392,9 @@ void add_cvta(Table& table, const std::string& space) {
 
 template <uint64_t Window>
 struct InWindow {
-  bool operator()(uint64_t a) const { return Window ? a >> 32 == Window >> 32 : a >= kFirstGlobal; }
+  bool operator()(uint64_t a) const {  // parameters of kernels count as global
+    return Window ? a >> 32 == Window >> 32 : a >= kFirstGlobal || a >> 32 == kParamWindow >> 32;
+  }
 };
 
 }  // namespace

@@ -62,7 +62,7 @@ struct IsClass {
       case kNotANumber:
         return a != a;
       case kNormal:
-        return std::isnormal(a);
+        return a == 0 || std::isnormal(a);  // zeros count as normal
       default:
         return std::fpclassify(a) == FP_SUBNORMAL;
     }
