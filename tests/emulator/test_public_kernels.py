@@ -579,7 +579,7 @@ PLANTS = [
         "sizeof(As[0]) + sizeof(Bs[0])",
         "sizeof(As[0])",
         (Kind.DEADLOCK, Kind.MBARRIER_MISUSE, Kind.IN_FLIGHT),
-        ("// data", "// room", "// load B", "// multiply"),
+        ("// expect", "// data", "// room", "// load B", "// multiply"),
     ),
     Plant(
         "specialised",
