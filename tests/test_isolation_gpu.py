@@ -46,7 +46,7 @@ def planted(tmp_path: Path, statement: str) -> Any:
         ("for (;;) __nanosleep(100);", {Verdict.TIMEOUT}),
         ("*reinterpret_cast<volatile int*>(16) = 1;", {Verdict.ILLEGAL_ACCESS}),
         ("*reinterpret_cast<volatile int*>(reinterpret_cast<char*>(c) + 1) = 1;", {Verdict.MISALIGNED}),
-        ("__trap();", {Verdict.TRAP, Verdict.LAUNCH_ERROR}),
+        ("__trap();", {Verdict.TRAP, Verdict.CRASH}),
         (STATEMENT.replace("i < n", "i <= n"), {Verdict.OUT_OF_BOUNDS}),
         (STATEMENT.replace("i < n", "i < n - 1"), {Verdict.MISMATCH}),
     ],

@@ -9,8 +9,10 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import faulthandler
+import mmap
 import multiprocessing
 import os
+import pickle
 import signal
 import sys
 import tempfile
@@ -18,7 +20,7 @@ import threading
 import traceback
 from collections.abc import Callable
 from multiprocessing.connection import Connection, wait
-from multiprocessing.reduction import DupFd
+from multiprocessing.reduction import DupFd, recv_handle, send_handle
 from pathlib import Path
 from typing import IO, Any
 
@@ -27,6 +29,9 @@ START_SECONDS = 120.0
 
 END_SECONDS = 10.0
 """Longest wait for a killed process: the driver first has to stop what it was running."""
+
+SHARED_BYTES = 1 << 20
+"""Arrays of a message from which on they are handed over in shared memory."""
 
 LAST_WORDS = 2000
 """Characters of what a process wrote to stderr before it ended that are kept as evidence."""
@@ -112,10 +117,10 @@ class Worker:
         assert self._connection is not None
         try:
             if question is not None:
-                self._connection.send(question)
+                _send(self._connection, question)
             if not self._connection.poll(seconds):
                 raise Late(f"no answer within {seconds:.3g} s")
-            kind, answer = self._connection.recv()
+            kind, answer = _receive(self._connection)
         except (EOFError, OSError):  # also in the middle of a message
             raise self._end() from None
         except BaseException:  # also when the user interrupts: an answer to this question would be taken for another's
@@ -180,7 +185,7 @@ def _serve(
         except Exception:
             reply = "broken", traceback.format_exc()
         with contextlib.suppress(ConnectionError):
-            connection.send(reply)
+            _send(connection, reply)
 
     def begin() -> None:
         nonlocal subject
@@ -189,10 +194,47 @@ def _serve(
     answer(begin)
     while True:
         try:
-            function, arguments = connection.recv()
+            function, arguments = _receive(connection)
         except (EOFError, OSError):
             return
         answer(function, subject, *arguments)
+
+
+def _send(connection: Connection, message: Any) -> None:
+    """Send a message; large arrays in it travel in shared memory instead of through the pipe."""
+    buffers: list[pickle.PickleBuffer] = []
+    data = pickle.dumps(message, 5, buffer_callback=buffers.append)
+    views = [buffer.raw() for buffer in buffers]
+    total = sum(view.nbytes for view in views)
+    if total < SHARED_BYTES or not hasattr(os, "memfd_create"):
+        connection.send((pickle.dumps(message, 5), [], 0))
+        return
+    memory = os.memfd_create("workbench")  # without a name: it goes with the last process that has it open
+    try:
+        for view in views:
+            while view:  # one call writes 2 GiB at most
+                view = view[os.write(memory, view) :]
+        connection.send((data, [view.nbytes for view in views], total))
+        send_handle(connection, memory, None)
+    finally:
+        os.close(memory)
+
+
+def _receive(connection: Connection) -> Any:
+    """The message that `_send` sent. Arrays that came in shared memory lie there as long as they live."""
+    data, sizes, total = connection.recv()
+    if not total:
+        return pickle.loads(data)
+    memory = recv_handle(connection)
+    try:
+        shared = memoryview(mmap.mmap(memory, total, mmap.MAP_SHARED | getattr(mmap, "MAP_POPULATE", 0)))
+    finally:
+        os.close(memory)
+    parts, at = [], 0
+    for size in sizes:
+        parts.append(shared[at : at + size])
+        at += size
+    return pickle.loads(data, buffers=parts)
 
 
 def _end_with_parent() -> None:

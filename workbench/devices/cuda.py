@@ -31,12 +31,9 @@ VERDICTS = {
     716: Verdict.MISALIGNED,  # cudaErrorMisalignedAddress
     717: Verdict.ILLEGAL_ACCESS,  # cudaErrorInvalidAddressSpace
     718: Verdict.ILLEGAL_ACCESS,  # cudaErrorInvalidPc
+    719: Verdict.CRASH,  # cudaErrorLaunchFailure: in a way that has no error of its own, such as __trap()
 }
 """What the errors of a running kernel are called; any other is a LAUNCH_ERROR."""
-
-LAUNCH_FAILURE = 719
-"""cudaErrorLaunchFailure: a kernel failed in a way that has no error of its own."""
-
 
 def require_gpu() -> None:
     """Raises DeviceUnavailable where there is no CUDA device that CuPy can use. Creates no CUDA context."""
@@ -130,7 +127,7 @@ class CudaDevice:
     def fault(self, error: Exception, what: str) -> Fault:
         """An error of the runtime or the driver as a Fault; the context may be lost with it."""
         status = getattr(error, "status", 0)
-        if status in VERDICTS or status == LAUNCH_FAILURE:
+        if status in VERDICTS:
             self._lost = str(error)
         return Fault(VERDICTS.get(status, Verdict.LAUNCH_ERROR), f"{what}: {error}")
 
