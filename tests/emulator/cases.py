@@ -15,7 +15,10 @@ import ml_dtypes
 import numpy as np
 from batches import Kernel, Tensor
 from emulation import module
-from forms import Array, operands
+from forms import Array, bits_of, operands
+from memory_forms import update_of
+
+from workbench.emulator import _engine
 
 LANES = np.arange(32)
 
@@ -471,7 +474,13 @@ MMA = [
     ("m16n8k8", "f32", "tf32", "tf32"),
     ("m16n8k4", "f32", "tf32", "tf32"),
     *((f"m16n8k{k}", "s32", a, b) for k in (16, 32) for a in ("s8", "u8") for b in ("s8", "u8")),
-    *((f"m16n8k{k}", "f32", a, b) for k in (16, 32) for a in ("e4m3", "e5m2") for b in ("e4m3", "e5m2")),
+    *(
+        (f"m16n8k{k}", d, a, b)
+        for k in (16, 32)
+        for a in ("e4m3", "e5m2")
+        for b in ("e4m3", "e5m2")
+        for d in ("f32", "f16")
+    ),
 ]
 
 
@@ -986,6 +995,90 @@ def clusters(size: int, rng: np.random.Generator) -> Iterator[Case]:
         yield Case(f"{operations[0]}, {operations[1].removeprefix('barrier.')}", operations, kernel, expected)
 
 
+def messages(size: int, rng: np.random.Generator) -> Iterator[Case]:
+    """st.async, red.async and copies from shared memory: every block of a pair writes into the other's."""
+    for operation, _ in _engine.operations():
+        copies = "async.bulk.shared" in operation and ".shared.mbarrier" in operation
+        if copies or operation.startswith(("st.async.", "red.async.")):
+            yield _message(operation, 2 * size, rng)
+
+
+def _message(operation: str, blocks: int, rng: np.random.Generator) -> Case:
+    """Thread t of a block has a cell of its own in the other block, and may find a word of its own there before."""
+    threads, kind = 128, operation.rpartition(".")[2]
+    copies, reduces = operation.startswith("cp."), operation.startswith(("red.", "cp.reduce."))
+    kind = "b32" if kind.endswith("bytes") else kind
+    count = next((n for n in (2, 4) if f".v{n}." in operation), 1)
+    bits = max(bits_of(kind), 32)
+    columns = [_message_words(operation, kind, blocks * threads, rng) for _ in range(count + 1)]
+    names, sent = "abcd"[:count], columns[:-1]
+    there = [np.ascontiguousarray(c.reshape(-1, 2, threads)[:, ::-1]).ravel() for c in sent]
+    if reduces:
+        update, size = update_of(operation.split(".")[-2], kind, flush=False), bits_of(kind)
+        fields = range(0, bits, size)
+
+        def changed(old: int, new: int) -> int:
+            low = (1 << size) - 1
+            return sum(update(old >> at & low, new >> at & low) << at for at in fields)
+
+        pairs = zip(columns[-1].tolist(), there[0].tolist(), strict=True)
+        there = [np.array([changed(*pair) for pair in pairs], sent[0].dtype)]
+    cell = count * bits // 8
+    generic = operation.startswith(("st.", "red.")) and "shared" not in operation
+    target, bar = ("%wide", "%widebar") if generic else ("%there", "%farbar")
+    spelled = operation.replace("red.async", "red.async.relaxed.cluster").replace(".shared.mbar", ".shared::cta.mbar")
+    if copies:
+        send = f"@%first {spelled} [%theretile], [sent], {threads * cell}, [%farbar];"
+    else:
+        send = f"{spelled} [{target}], {_vector_of(names)}, [{bar}];"
+    body = f"""
+    mul.lo.u32 %s, %thread, {cell}; mov.u32 %t, sent; add.u32 %t, %t, %s;
+    st.shared.b{bits} [%t], %a; mov.u32 %t, tile; add.u32 %s, %s, %t;
+    {" ".join(f"st.shared.b{bits} [%s+{n * bits // 8}], %{'abcdefgh'[count]};" for n in range(count))}
+    setp.eq.u32 %first, %thread, 0;
+    @%first mbarrier.init.shared::cta.b64 [bar], 1;
+    @%first mbarrier.arrive.expect_tx.shared::cta.b64 _, [bar], {threads * cell};
+    fence.mbarrier_init.release.cluster; fence.proxy.async;
+    barrier.cluster.arrive.release.aligned; barrier.cluster.wait.acquire.aligned;
+    mov.u32 %r, %cluster_ctarank; xor.b32 %r, %r, 1; mov.u32 %farbar, bar;
+    mapa.shared::cluster.u32 %there, %s, %r; mapa.shared::cluster.u32 %farbar, %farbar, %r;
+    mapa.shared::cluster.u32 %theretile, %t, %r;
+    cvt.u64.u32 %wide, %there; cvta.shared::cluster.u64 %wide, %wide;
+    cvt.u64.u32 %widebar, %farbar; cvta.shared::cluster.u64 %widebar, %widebar;
+    {send}
+    $WAIT: mbarrier.try_wait.parity.shared::cta.b64 %done, [bar], 0; @!%done bra $WAIT;
+    {" ".join(f"ld.shared.b{bits} %{'xyzw'[n]}, [%s+{n * bits // 8}];" for n in range(count))}
+    barrier.cluster.arrive.release.aligned; barrier.cluster.wait.acquire.aligned;
+    """
+    kernel, expected = lanes(
+        body,
+        [(f"b{bits}", column) for column in columns],
+        [(f"b{bits}", column) for column in there],
+        registers=".reg .b32 %s; .reg .b32 %t; .reg .b32 %r; .reg .b32 %there; .reg .b32 %theretile; .reg .b32 %farbar;"
+        ".reg .b64 %wide; .reg .b64 %widebar; .reg .pred %first; .reg .pred %done; .shared .align 8 .b64 bar;"
+        f".shared .align 16 .b8 tile[{threads * cell}]; .shared .align 16 .b8 sent[{threads * cell}];",
+        block=threads,
+        directives=".explicitcluster .reqnctapercluster 2, 1, 1",
+    )
+    return Case(operation, [operation], kernel, expected)
+
+
+def _message_words(operation: str, kind: str, count: int, rng: np.random.Generator) -> Array:
+    """Words of at least 32 bits; sums of floats are exact, and limits that wrap are met."""
+    word = np.dtype(f"u{max(bits_of(kind), 32) // 8}")
+    if "f" in kind and not operation.startswith("st."):
+        values = rng.integers(-64, 65, count * word.itemsize * 8 // bits_of(kind)) / 8
+        return np.ascontiguousarray(values.astype(DTYPES[kind])).view(word)
+    if ".inc." in operation or ".dec." in operation:
+        return rng.integers(0, 4, count).astype(word)
+    return rng.integers(0, 2 ** (8 * word.itemsize), count, dtype=np.uint64).astype(word)
+
+
+def _vector_of(names: str) -> str:
+    joined = ", ".join(f"%{name}" for name in names)
+    return joined if len(names) == 1 else f"{{{joined}}}"
+
+
 def endings(size: int, rng: np.random.Generator) -> Iterator[Case]:
     """Threads that leave early in three ways, and warpgroups that trade registers."""
     count = 256 * size
@@ -1033,6 +1126,7 @@ GROUPS: dict[str, Callable[[int, np.random.Generator], Iterator[Case]]] = {
     "barriers": barriers,
     "contended atomics": contended_atomics,
     "clusters": clusters,
+    "messages": messages,
     "endings": endings,
     "tile moves": tile_moves,
     "mma": products,

@@ -191,6 +191,16 @@ def no_zero_divisor(type_name: str) -> Callable[[list[Array]], None]:
     return adjust
 
 
+def _bytes_from(first: int) -> Callable[[list[Array]], None]:
+    """Positions and lengths of fields are from 0 to 255; PTX says nothing of others."""
+
+    def adjust(arrays: list[Array]) -> None:
+        for array in arrays[first:]:
+            array &= array.dtype.type(255)
+
+    return adjust
+
+
 # ----------------------------------------------------------------------------------------------------------- integers
 
 
@@ -270,7 +280,7 @@ def _integer(operation: str) -> Form | None:
     if base == "shr":
         return form([kind, "u32"], kind, lambda a, n: a >> min(n, bits))
     if base == "bfe":
-        return form([kind, "u32", "u32"], kind, lambda a, p, n: _extract(kind, a, p, n))
+        return form([kind, "u32", "u32"], kind, lambda a, p, n: _extract(kind, a, p, n), adjust=_bytes_from(1))
     if base == "bfind":
         return form([kind], "u32", lambda a: _leading(a, bits, "shiftamt" in middle))
     return None
@@ -281,9 +291,12 @@ def _packed_integer(operation: str, base: str, kind: str) -> Form | None:
         return None
     half = f"{kind[0]}16"
 
+    def one(a: int, b: int) -> int:
+        result = _TWO[base](read(half, a), read(half, b))
+        return (max(result, 0) if ".relu" in operation else result) & 0xFFFF
+
     def define(a: int, b: int) -> int:
-        halves = [_TWO[base](read(half, a >> s & 0xFFFF), read(half, b >> s & 0xFFFF)) & 0xFFFF for s in (0, 16)]
-        return halves[0] | halves[1] << 16
+        return one(a & 0xFFFF, b & 0xFFFF) | one(a >> 16, b >> 16) << 16
 
     return Form(operation, f"{operation} %x, %a, %b;", ("b32", "b32"), ("b32",), define)
 
@@ -395,6 +408,36 @@ def _nth_set(mask: int, base: int, offset: int) -> int:
     return places[abs(offset) - 1] if abs(offset) <= len(places) else 0xFFFFFFFF
 
 
+def _masked(base: str, parts: Sequence[str]) -> Definition:
+    """``szext``: the low bits of a number, with its sign where the type has one; ``bmsk``: a field of ones."""
+
+    def limited(n: int) -> int:
+        return min(n, 32) if parts[0] == "clamp" else n & 31
+
+    def extend(a: int, length: int) -> int:
+        length = limited(length)
+        kept = a & ((1 << length) - 1)
+        return (signed(kept, length) if parts[1] == "s32" and length else kept) & 0xFFFFFFFF
+
+    def mask(first: int, length: int) -> int:
+        return ((1 << limited(length)) - 1) << limited(first) & 0xFFFFFFFF
+
+    return extend if base == "szext" else mask
+
+
+def _byte_differences(parts: Sequence[str]) -> Definition:
+    """The absolute difference of each byte of a and b, or their sum and c."""
+    kinds = ["s8" if kind == "s32" else "u8" for kind in parts[1:3]]
+
+    def define(a: int, b: int, c: int) -> int:
+        each = [abs(read(kinds[0], a >> s & 255) - read(kinds[1], b >> s & 255)) for s in (0, 8, 16, 24)]
+        if parts[-1] == "add":
+            return sum(each) + c & 0xFFFFFFFF
+        return sum(value << 8 * place for place, value in enumerate(each))
+
+    return define
+
+
 def _bits(operation: str) -> list[Form]:
     base, *parts = operation.split(".")
     kind = parts[-1] if parts else ""
@@ -433,7 +476,7 @@ def _bits(operation: str) -> list[Form]:
             field = ((1 << length) - 1) << position & mask
             return (b & ~field) | (a << position & field)
 
-        return form([kind, kind, "u32", "u32"], kind, insert)
+        return form([kind, kind, "u32", "u32"], kind, insert, adjust=_bytes_from(2))
     if base == "shf":
         wrap = "wrap" in parts
 
@@ -475,6 +518,10 @@ def _bits(operation: str) -> list[Form]:
             )
             for t in LOP3_TABLES
         ]
+    if base in ("szext", "bmsk"):
+        return form(["b32"] * 2, "b32", _masked(base, parts))
+    if base == "vabsdiff4":
+        return form(["b32"] * 3, "b32", _byte_differences(parts))
     if base == "fns":
 
         def few(arrays: list[Array]) -> None:  # offsets that can be found, a base inside the word
@@ -497,15 +544,21 @@ def _one(form: Format) -> int:
     return form.bias << form.fraction
 
 
-def _modified(form: Format, define: Definition, parts: Sequence[str]) -> Definition:
-    """With ``.ftz``, ``.sat`` and ``.relu`` around it."""
+def _modified(
+    form: Format, define: Definition, parts: Sequence[str], truncated: Definition | None = None
+) -> Definition:
+    """With ``.ftz``, ``.sat`` and ``.relu`` around it.
+
+    ``truncated``: the operation rounded towards zero; what is subnormal there was so before rounding, and is flushed.
+    """
 
     def apply(*o: int) -> int:
         if "ftz" in parts:
             o = tuple(form.flushed(v) for v in o)
         result: int = define(*o)
         if "ftz" in parts:
-            result = form.flushed(result)
+            small = (truncated or define)(*o) & ~form.sign < form.smallest_normal
+            result = result & form.sign if small else result
         if "sat" in parts:
             result = 0 if form.is_nan(result) or result & form.sign else min(result, _one(form))
         if "relu" in parts and not form.is_nan(result) and result & form.sign:
@@ -533,15 +586,10 @@ def _extreme(form: Format, base: str, parts: Sequence[str]) -> Definition:
 _ROUNDINGS = ("rn", "rz", "rm", "rp")
 
 
-def _float(operation: str) -> Form | None:
-    base, *parts = operation.split(".")
-    kind = parts[-1] if parts else ""
-    if (kind not in FORMATS and kind not in PAIRS) or base in ("cvt", "set", "setp", "selp", "slct", "mov"):
-        return None
-    form = FORMATS.get(kind) or PAIRS[kind]
-    mode = next((p for p in parts if p in _ROUNDINGS), "rn")
+def _arithmetic(base: str, form: Format, mode: str, parts: Sequence[str]) -> tuple[int, Definition] | None:
+    """Number of operands and definition of what is exact or rounded once."""
     one = _one(form)
-    exact: dict[str, tuple[int, Definition]] = {
+    known: dict[str, tuple[int, Definition]] = {
         "add": (2, lambda a, b: softfloat.add(form, a, b, mode)),
         "sub": (2, lambda a, b: softfloat.subtract(form, a, b, mode)),
         "mul": (2, lambda a, b: softfloat.multiply(form, a, b, mode)),
@@ -555,15 +603,26 @@ def _float(operation: str) -> Form | None:
         "abs": (1, lambda a: a & ~form.sign),
         "copysign": (2, lambda a, b: b & ~form.sign | a & form.sign),
     }
+    return known.get(base)
+
+
+def _float(operation: str) -> Form | None:
+    base, *parts = operation.split(".")
+    kind = parts[-1] if parts else ""
+    if (kind not in FORMATS and kind not in PAIRS) or base in ("cvt", "set", "setp", "selp", "slct", "mov"):
+        return None
+    form = FORMATS.get(kind) or PAIRS[kind]
+    mode = next((p for p in parts if p in _ROUNDINGS), "rn")
     number: Format | None = form
     near = None
     if "approx" in parts or "full" in parts:
         count, define, near = _approximation(base, form, parts)
     elif base == "testp":
         return Form(operation, f"{operation} %x, %a;", (kind,), ("pred",), _number_test(form, parts[0]))
-    elif base in exact:
-        count, define = exact[base]
-        define = _modified(form, define, parts)
+    elif found := _arithmetic(base, form, mode, parts):
+        count, define = found
+        truncated = _arithmetic(base, form, "rz", parts)
+        define = _modified(form, define, parts, truncated[1] if truncated else None)
     else:
         return None
     names = ", ".join(f"%{n}" for n in "abc"[:count])
@@ -579,7 +638,7 @@ def _number_test(form: Format, name: str) -> Definition:
         "number": lambda a: not form.is_nan(a),
         "notanumber": form.is_nan,
         "subnormal": form.is_subnormal,
-        "normal": lambda a: form.smallest_normal <= a & ~form.sign < form.infinity,
+        "normal": lambda a: not a & ~form.sign or form.smallest_normal <= a & ~form.sign < form.infinity,
     }
     return lambda a: int(tests[name](a))
 
@@ -875,6 +934,8 @@ def _between_floats(operation: str, target: str, source: str, modifiers: list[st
             result = form.round(Fraction(whole(a_form.value(a), integral)), "rn", a & a_form.sign)
         else:
             result = softfloat.convert(a_form, form, a, mode)
+        if "satfinite" in modifiers and form.is_infinite(result):
+            result = result & form.sign | form.largest
         return form.flushed(result) if "ftz" in modifiers and form == F32 else result
 
     finish = [m for m in modifiers if m in ("sat", "relu")]

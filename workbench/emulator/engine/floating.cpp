@@ -61,8 +61,8 @@ struct IsClass {
         return a == a;
       case kNotANumber:
         return a != a;
-      case kNormal:
-        return std::isnormal(a);
+      case kNormal:  // zeros count
+        return std::isnormal(a) || a == 0;
       default:
         return std::fpclassify(a) == FP_SUBNORMAL;
     }
