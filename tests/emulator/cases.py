@@ -824,10 +824,15 @@ def _tensor_text(rank: int, nbytes: int, opcode: str, load: bool) -> str:
     )
 
 
-def _corners(shape: tuple[int, ...], size: int, rng: np.random.Generator) -> list[tuple[int, ...]]:
+def _corners(
+    shape: tuple[int, ...], itemsize: int, size: int, rng: np.random.Generator, *, store: bool
+) -> list[tuple[int, ...]]:
+    """Where boxes begin: the hardware takes multiples of 16 bytes within a row, and nothing negative in a store."""
     fixed = [(0,) * len(shape), tuple(n - 2 for n in shape), (-3,) * len(shape), tuple(n // 2 for n in shape)]
     drawn = [tuple(int(rng.integers(-6, n + 4)) for n in shape) for _ in range(2 * (size - 1))]
-    return [*fixed, *drawn]
+    step = max(16 // itemsize, 1)
+    aligned = [(corner[0] // step * step, *corner[1:]) for corner in [*fixed, *drawn]]
+    return [tuple(max(place, 0) for place in corner) for corner in aligned] if store else aligned
 
 
 def _random_tensor(dtype: Any, shape: tuple[int, ...], rng: np.random.Generator) -> Array:
@@ -843,7 +848,7 @@ def boxes(size: int, rng: np.random.Generator) -> Iterator[Case]:
     ]
     for kind, shape, box, swizzle in BOXES:
         rank, dtype = len(shape), _dtype(kind)
-        corners = _corners(shape, size, rng)
+        corners = _corners(shape, dtype.itemsize, size, rng, store=False)
         for opcode, corner in itertools.islice(
             zip(itertools.cycle(spelled), itertools.cycle(corners), strict=False), max(len(spelled), len(corners))
         ):
@@ -856,7 +861,7 @@ def boxes(size: int, rng: np.random.Generator) -> Iterator[Case]:
             tensor = (kind, shape, array.strides[:-1][::-1], box, swizzle)
             name = f"load {opcode} {kind} {shape} {box} at {corner}, swizzle {swizzle}"
             yield _box_case(name, opcode, text, tensor, corner, (np.zeros_like(image), image), (array, array))
-        for number, corner in enumerate(_corners(shape, size, rng)):
+        for number, corner in enumerate(_corners(shape, dtype.itemsize, size, rng, store=True)):
             opcode = f"cp.async.bulk.tensor.{rank}d.global.shared::cta{'.tile' if number % 2 else ''}.bulk_group"
             array, tile = _random_tensor(dtype, shape, rng), _random_tensor(dtype, box, rng)
             after = array.copy()
@@ -918,7 +923,7 @@ def box_reductions(size: int, rng: np.random.Generator) -> Iterator[Case]:
             dtype = _dtype(element)
             across = 64 // dtype.itemsize
             shape, box = (across, 3, 4, 3, 3)[:rank], (across // 2, 2, 3, 2, 2)[:rank]
-            corner = (across * 3 // 4, -1, 2, 1, 2)[:rank]
+            corner = (across * 3 // 4, 2, 2, 1, 2)[:rank]
             if dtype.kind in "fV":
                 array, tile = (rng.integers(-8, 9, s[::-1]).astype(np.float32).astype(dtype) for s in (shape, box))
             elif name in ("inc", "dec"):
