@@ -621,6 +621,14 @@ def warpgroup_products(size: int, rng: np.random.Generator) -> Iterator[Case]:
             whole = turn % 8 >= 4
             yield _warpgroup_case(d, a, b, part, swizzle, registers, False, False, (1, 1), True, whole, rng)
             turn += 1
+    some = [n for n in widths if n % 16 == 0 or n < 32]  # of integers
+    for number, (a, b, finite, registers) in enumerate(
+        itertools.product(("s8", "u8"), ("s8", "u8"), (False, True), (False, True))
+    ):
+        for part in (some[::2], some[1::2]):
+            swizzle = (128, 64, 32, 0)[(number + len(part)) % 4]
+            d = "s32.satfinite" if finite else "s32"
+            yield _warpgroup_case(d, a, b, part, swizzle, registers, False, False, (1, 1), True, True, rng)
     for (d, a, b), swizzle in itertools.product(WGMMA[:3], (32, 64, 128)):
         for left, right in ((False, True), (True, False), (True, True)):
             yield _warpgroup_case(d, a, b, [64, 256], swizzle, False, left, right, (1, 1), True, swizzle == 64, rng)
@@ -643,7 +651,9 @@ def _warpgroup_case(
     whole: bool,
     rng: np.random.Generator,
 ) -> Case:
-    """One warpgroup: the first columns of one B by the same A, once for every width."""
+    """One warpgroup: the first columns of one B by the same A, once for every width. ``d`` may say satfinite."""
+    d, _, finite = d.partition(".")
+    whole |= d == "s32"
     depth, columns = 32 // np.dtype(DTYPES[a]).itemsize, max(widths)
     if right_transposed:
         columns = max(columns, swizzle // 2)
@@ -654,7 +664,9 @@ def _warpgroup_case(
     row = thread // 32 * 16 + thread % 32 // 4 + 8 * (register & 1) + 0 * element
     per = 4 // left.itemsize
     fragments = np.ascontiguousarray(left[row, thread % 4 * per + element + (register >> 1) * 4 * per]).view(np.uint32)
-    start = matrix_of("f16" if d == "f16" else "f32", (64, columns), rng, whole)
+    start = matrix_of(d, (64, columns), rng, whole)
+    if d == "s32":
+        start[::4] = rng.choice([2**31 - 1, -(2**31), 2**31 - 1000], start[::4].shape)
     product = (left.astype(np.float64) * signs[0]) @ (right.astype(np.float64).T * signs[1])
     scale = np.abs(left.astype(np.float64)) @ np.abs(right.astype(np.float64).T) + np.abs(start.astype(np.float64))
     exact = product + keep * start.astype(np.float64)
@@ -664,7 +676,7 @@ def _warpgroup_case(
     places = rows, number // 4 * 8 + thread % 4 * 2 + number % 2
     given = np.ascontiguousarray(start[places]).view(np.uint32).reshape(128, -1)
     kept = columns // (4 if half else 2)
-    tail = f", {signs[0]}, {signs[1]}"
+    tail = "" if d == "s32" else f", {signs[0]}, {signs[1]}"
     if a in ("f16", "bf16"):
         tail += f", {int(right_transposed)}" if registers else f", {int(left_transposed)}, {int(right_transposed)}"
     wide = 2 if half else 4  # registers loaded and stored at once
@@ -673,7 +685,7 @@ def _warpgroup_case(
     offset = 0
     for width in widths:
         count = width // (4 if half else 2)
-        name = f"wgmma.mma_async.sync.aligned.m64n{width}k{depth}.{d}.{a}.{b}"
+        name = f"wgmma.mma_async.sync.aligned.m64n{width}k{depth}.{d}.{a}.{b}{finite and '.satfinite'}"
         operations.append(name + (".rs" if registers else ""))
         vector = _vector("d", count)
         pieces.append(
@@ -723,15 +735,19 @@ def _warpgroup_case(
         f".reg .b64 %db; .reg .b32 %a<4>; .reg .b32 %d<{kept}>; .shared .align 1024 .b8 tile[{up + b_image.nbytes}];",
         directives=".maxntid 128",
     )
-    dtype = DTYPES["f16" if half else "f32"]
-    result = np.ascontiguousarray(np.concatenate(wanted, axis=1)).astype(dtype)
+    every = np.ascontiguousarray(np.concatenate(wanted, axis=1))
+    if d == "s32":
+        every = np.clip(every, -(2**31), 2**31 - 1) if finite else every
+        every = every.astype(np.int64).astype(np.uint32).view(np.int32)
+    result = every.astype(DTYPES[d])
     near = {}
     if not whole:
         bound = max(_SUM_ERROR[d], _SUM_ERROR.get(a, 0.0))
         near = {4: (np.concatenate(sizes, axis=1), bound)}
     arguments = [a_image, b_image, fragments.reshape(128, 4), given, np.zeros_like(result)]
     how = f"{'registers' if registers else 'A^T' if left_transposed else 'A'}{', B^T' if right_transposed else ''}"
-    name = f"wgmma k{depth} {d}.{a}.{b}, n {min(widths)} to {max(widths)}, swizzle {swizzle}, {how}, signs {signs}"
+    types = f"{d}{finite and '.satfinite'}.{a}.{b}"
+    name = f"wgmma k{depth} {types}, n {min(widths)} to {max(widths)}, swizzle {swizzle}, {how}, signs {signs}"
     name += (", keep" if keep else "") + (", whole numbers" if whole else "")
     operations += ["wgmma.fence.sync.aligned", "wgmma.commit_group.sync.aligned", "wgmma.wait_group.sync.aligned"]
     return Case(name, operations, Kernel(text, 1, 128, arguments), [None] * 4 + [result], near)
