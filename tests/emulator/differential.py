@@ -133,10 +133,11 @@ def far(found: Array, exact: Array, near: Near, operand: Array) -> tuple[Array, 
     with np.errstate(invalid="ignore", over="ignore"):
         same_kind |= beyond & (largest - np.abs(exact) + unit(largest, near.form) <= allowed)
     wrong = np.where(finite, error > allowed, ~same_kind) & inside
-    counted = finite & inside
+    counted = finite & inside & (error > 0)
     if not counted.any():
         return wrong, 0.0, 0.0
-    return wrong, float((error[counted] / step[counted]).max()), float((error[counted] / allowed[counted]).max())
+    with np.errstate(divide="ignore"):  # of the smallest doubles half a unit is zero
+        return wrong, *(float((error[counted] / of[counted]).max()) for of in (step, allowed))
 
 
 def examples(
