@@ -7,6 +7,7 @@ import json
 import os
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import cache, lru_cache
 from pathlib import Path
@@ -99,6 +100,20 @@ def cuda_headers() -> Path:
     return Path(found)
 
 
+@cache
+def more_cuda_headers() -> tuple[Path, ...]:
+    """The folders with `cuda/barrier`, `nv/target` and `crt/mma.h`, as far as they are installed."""
+    try:
+        from cuda.pathfinder import find_nvidia_header_directory
+    except ImportError:
+        return ()
+    found = []
+    for library in ("cccl", "nvcc"):
+        with suppress(Exception):  # of several kinds, for whatever is not installed as expected
+            found.append(find_nvidia_header_directory(library))
+    return tuple(dict.fromkeys(Path(folder) for folder in found if folder))
+
+
 def source_digest(path: Path) -> str:
     """SHA-256 of a source and of every header of ours that it includes."""
     digest = hashlib.sha256()
@@ -169,7 +184,8 @@ def _run_nvrtc(
 ) -> tuple[str, bytes, dict[str, KernelUsage]]:
     nvrtc = _nvrtc()
     text = path.read_text()
-    flags = [*options, *(f"-D{k}={v}" for k, v in defines), *(f"-I{p}" for p in (path.parent, INCLUDE, cuda_headers()))]
+    folders = (path.parent, INCLUDE, cuda_headers(), *more_cuda_headers())
+    flags = [*options, *(f"-D{k}={v}" for k, v in defines), *(f"-I{folder}" for folder in folders)]
     program = nvrtc.createProgram(text, str(path), [], [])
     try:
         try:

@@ -94,7 +94,8 @@ def _stores(operation: str, opcode: str) -> list[Form]:
     _, *parts = operation.split(".")
     kind, count = parts[-1], _vector(parts)
     bits = bits_of(kind)
-    space = parts[0] if parts[0] in _ADDRESS else ""
+    asynchronous = parts[0] == "async"
+    space = next((p for p in parts[:2] if p in _ADDRESS), "")
     names = _names("abcd", count)
 
     def define(*values: int) -> tuple[int, int]:
@@ -105,6 +106,14 @@ def _stores(operation: str, opcode: str) -> list[Form]:
         return whole & ((1 << 64) - 1), whole >> 64
 
     inputs = (f"b{max(bits, 32)}",) * count
+    if asynchronous:  # the bytes are counted at an mbarrier
+        cell, bar = ("%shared", "%bar") if space else ("%gshared", "%gbar")
+        body = f"""
+        {_fill("%shared", "-1", "-1")} {_BARRIER}
+        mbarrier.arrive.expect_tx.shared::cta.b64 _, [%bar], {bits * count // 8};
+        {opcode} [{cell}], {names}, [{bar}]; {_LANDED} {_drain("%shared")} {_DONE}
+        """
+        return [Form(operation, body, inputs, ("b64", "b64"), define, extra=".reg .pred %done;")]
     return [
         Form(
             operation,
@@ -460,9 +469,8 @@ def _addresses(operation: str) -> list[Form]:
         names = ("%gglobal", "%gshared", "%glocal", "%gblock")
         body = " ".join(f"{operation} %{n}, {where};" for n, where in zip("xyzw", names, strict=True))
         spaces = {"global": 0, "shared": 1, "shared::cluster": 1, "local": 2, "param": 3}
-        space = ".".join(parts)
-        # a kernel's parameters lie in global memory too
-        expected = tuple(int(n == spaces[space] or (space == "global" and n == 3)) for n in range(4))
+        own = spaces[".".join(parts)]
+        expected = tuple(int(n == own or (own == 0 and n == 3)) for n in range(4))  # parameters are global too
         extra = ".reg .b64 %gblock;"
         body = "mov.b64 %gblock, block; cvta.param.u64 %gblock, %gblock; " + body
         return [Form(operation, body, ("b32",), ("pred",) * 4, lambda a: expected, extra=extra)]

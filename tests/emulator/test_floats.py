@@ -295,7 +295,7 @@ def test_kinds_of_numbers() -> None:
         "number": lambda a: not F32.is_nan(a),
         "notanumber": F32.is_nan,
         "subnormal": F32.is_subnormal,
-        "normal": lambda a: not a & ~F32.sign or F32.smallest_normal <= a & ~F32.sign < F32.infinity,
+        "normal": lambda a: a & ~F32.sign < F32.infinity and not F32.is_subnormal(a),  # zeros are
     }
     for name, reference in tests.items():
         found = apply(f"testp.{name}.f32 %x, %a;", [("f32", array)], "pred")

@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 
 from workbench.emulator import (
     ArgumentError,
+    CompileError,
     KernelFault,
     LaunchError,
     Memory,
@@ -73,6 +74,23 @@ extern "C" __global__ void mixed(float* x, int n) {
 }
 """
 
+CALLS = """
+extern "C" __device__ int printf(const char*, ...);
+typedef int (*Step)(int, int*);
+__device__ __noinline__ int depth(int n, int* kept) {
+    int own[3] = {n, n + 1, n * 2};
+    if (n <= 0) return kept[0];
+    return depth(n - 1, own) + depth(n - 3, kept) * own[n % 3];
+}
+__device__ int twice(int n, int* kept) { return 2 * n + *kept; }
+__device__ Step steps[2] = {depth, twice};
+extern "C" __global__ void calls(float* x, int n) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    x[i] = steps[i & 1](n % 7, &n);
+    if (i == 5) printf("%d %s %f %*d%c", n, "text", x[i], 5, n, 10);
+}
+"""
+
 HAND_WRITTEN = module(
     """
     ld.param.u64 %p0, [x]; cvta.to.global.u64 %p0, %p0;
@@ -104,7 +122,7 @@ WORDS += [".align 0 ", ".align 3 ", "[1000000000000]", "<99999999999>", ".v4", "
 @cache
 def corpus() -> tuple[str, ...]:
     """PTX of all styles, without the sections for debuggers, which would take most of the mutations."""
-    cuda = (MIXED, kernels.TILED, kernels.MMA, kernels.WGMMA)
+    cuda = (MIXED, kernels.TILED, kernels.MMA, kernels.WGMMA, CALLS)
     return (HAND_WRITTEN, *(ptx_of(source).partition("\t.section")[0] for source in cuda))
 
 
@@ -167,7 +185,7 @@ def run_all(text: str, seed: int) -> None:
 
 
 @fuzzed
-@given(st.integers(0, 4), EDITS, st.integers(0, 2**64 - 1))
+@given(st.integers(0, 5), EDITS, st.integers(0, 2**64 - 1))
 def test_a_damaged_module_runs_or_is_refused(which: int, edits: list[tuple[str, int, int]], seed: int) -> None:
     try:
         run_all(mutate(corpus()[which], edits), seed)
@@ -175,7 +193,7 @@ def test_a_damaged_module_runs_or_is_refused(which: int, edits: list[tuple[str, 
         assert str(error).strip()
 
 
-@pytest.mark.parametrize("which", range(5))
+@pytest.mark.parametrize("which", range(6))
 def test_the_modules_are_right_before_they_are_damaged(which: int) -> None:
     try:
         run_all(corpus()[which], 0)
@@ -191,6 +209,16 @@ def test_any_text_is_refused_as_ptx(text: str) -> None:
             Program.from_ptx(candidate)
         except OWN as error:
             assert str(error).strip()
+
+
+@fuzzed
+@given(st.binary(max_size=400), st.integers(0, 64))
+def test_a_damaged_cubin_is_refused(tmp_path_factory: pytest.TempPathFactory, tail: bytes, kept: int) -> None:
+    header = b"\x7fELF\x02\x01\x01\x41\x08" + bytes(7) + b"\x02\0\xbe\0\x01\0\0\0" + bytes(40)
+    file = tmp_path_factory.getbasetemp() / "kernel.cubin"
+    file.write_bytes(header[: max(kept, 4)] + tail)
+    with pytest.raises(CompileError, match="cubin"):
+        launch(file, "k", 1, 1, [])
 
 
 @cache

@@ -272,10 +272,9 @@ NOT_FOR_HOPPER = "cvt.rna.relu.tf32.f32"  # which the emulator carries out, and 
 
 
 def test_what_ptxas_refuses_is_refused() -> None:
-    statement = f'asm volatile("{NOT_FOR_HOPPER} %0, 0f3F800000;" : "=r"(x[0]));'
-    source = f'extern "C" __global__ void k(int* x) {{ {statement} }}'
+    source = """extern "C" __global__ void k(int* x) { asm volatile(FORM " %0, 0f3F800000;" : "=r"(x[0])); }"""
     with pytest.raises(CompileError, match=r"relu"):
-        load(source)
+        load(source, defines={"FORM": f'"{NOT_FOR_HOPPER}"'})
     text = module(f"{NOT_FOR_HOPPER} %r, 0f3F800000; ret;", "", ".reg .b32 %r;")
     if _assembler() is None:
         pytest.skip("ptxas is not installed")

@@ -546,8 +546,8 @@ PLANTS = [
         "no wait for the data",
         "            wait(&full[state.index], state.phase);  // data\n",
         "",
-        (Kind.UNINITIALISED, Kind.IN_FLIGHT),
-        ("// multiply",),
+        (Kind.UNINITIALISED, Kind.IN_FLIGHT, Kind.RACE),
+        ("// multiply", "// load A", "// load B"),
     ),
     Plant(
         "specialised",
@@ -579,7 +579,7 @@ PLANTS = [
         "sizeof(As[0]) + sizeof(Bs[0])",
         "sizeof(As[0])",
         (Kind.DEADLOCK, Kind.MBARRIER_MISUSE, Kind.IN_FLIGHT),
-        ("// data", "// room", "// load B", "// multiply"),
+        ("// expect", "// data", "// room", "// load B", "// multiply"),
     ),
     Plant(
         "specialised",

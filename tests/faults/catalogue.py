@@ -450,7 +450,7 @@ HOPPER = (
         "no wait on the full barrier",
         tma_pipeline,
         (Change("    mbarrier_wait(shared.full[s], step / STAGES % 2);\n", ""),),
-        (Verdict.UNINITIALISED, Verdict.IN_FLIGHT),
+        (Verdict.UNINITIALISED, Verdict.IN_FLIGHT, Verdict.RACE),
         (RING_READS,),
     ),
     PlantedFault(

@@ -104,6 +104,7 @@ class _EmulatedPlan:
                 align=align,
                 element_size=array.dtype.itemsize,
                 shape=(array.storage_elements,),
+                writable=array.output,  # an input that is written to is named where it happens
             )
             self._allocations[name] = allocation
         self._fill(storage)
@@ -143,7 +144,9 @@ class _EmulatedPlan:
             except emulator.KernelFault as fault:
                 if fault.statistics is not None:
                     self.statistics.append(fault.statistics)
-                raise Fault(Verdict(fault.finding.kind), str(fault.finding)) from None
+                kind = fault.finding.kind
+                verdict = Verdict.INPUT_CHANGED if kind is emulator.FindingKind.READ_ONLY else Verdict(kind)
+                raise Fault(verdict, str(fault.finding)) from None
             except (emulator.LaunchError, emulator.ArgumentError) as error:
                 raise Fault(Verdict.LAUNCH_ERROR, str(error)) from None
             self.statistics.append(statistics)

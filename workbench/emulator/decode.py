@@ -121,6 +121,10 @@ def _is_hint(part: str, opcode: str) -> bool:
     return part.startswith(("L1::", "L2::")) and opcode.partition(".")[0] not in _CACHE_OPERATIONS
 
 
+_BY_LIBRARY = 1 << 6  # as in engine.hpp
+_LIBCUDACXX = "/cuda/__barrier/"
+
+
 @lru_cache(maxsize=8192)
 def normalise(opcode: str) -> tuple[str, int, bool]:
     """Canonical name of an opcode, its order and scope as flags, and whether its last operand is a cache policy."""
@@ -289,6 +293,8 @@ class _Decoder:
             name = "exit"
         elif name == "fence.proxy":
             operands = []  # the tensor map that it is about
+        elif base == "mbarrier" and _LIBCUDACXX in instruction.location.file:
+            flags |= _BY_LIBRARY
         elif "b128" in instruction.parts and base in ("ld", "st"):
             name = name.replace(".b128", ".v2.b64")
         elif base == "createpolicy" and operands:

@@ -74,7 +74,7 @@ class _Call:
         if kind in "diouxX":
             return self.integer(style, length, kind)
         if kind in "eEfFgGaA":
-            (value,) = struct.unpack("<d", self.take(8).to_bytes(8, "little"))
+            value: float = struct.unpack("<d", self.take(8).to_bytes(8, "little"))[0]
             if kind not in "aA":
                 return _applied(f"{style}{kind}", value)
             text = float(value).hex()
@@ -85,7 +85,7 @@ class _Call:
         elif kind == "p":
             text = f"{self.take(8):#x}"
         else:
-            return str(match[0])
+            return match[0]
         return text.ljust(width or 0) if "-" in flags else text.rjust(width or 0)
 
     def integer(self, style: str, length: str, kind: str) -> str:

@@ -45,8 +45,13 @@ class Entry:
     local_bytes: int
     constant_pool: tuple[tuple[object, ...], npt.NDArray[np.uint8]] | None = field(default=None, repr=False)
 
+    _specials: frozenset[str] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        self._specials = frozenset(c.name for c in self.decoded.constants if c.kind == "special")
+
     def _names_special(self, prefix: str) -> bool:
-        return any(c.kind == "special" and c.name.startswith(prefix) for c in self.decoded.constants)
+        return any(name.startswith(prefix) for name in self._specials)
 
     @property
     def cooperative(self) -> bool:

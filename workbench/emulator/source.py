@@ -54,6 +54,8 @@ def load(
     else:
         path = Path(source)
         text = path.read_text(errors="replace")
+    if text.startswith("\x7fELF"):
+        raise CompileError(f"{path or 'the text'} is a cubin, machine code of one device: give its PTX or its source")
     if _PTX.search(text) or (path is not None and path.suffix == ".ptx"):
         program = Program.from_ptx(text, str(path) if path else "kernel.ptx")
         _check_with_assembler(text, path.name if path else "kernel.ptx")

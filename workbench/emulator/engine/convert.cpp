@@ -392,10 +392,9 @@ void add_cvta(Table& table, const std::string& space) {
 
 template <uint64_t Window>
 struct InWindow {
-  bool operator()(uint64_t a) const { return Window ? a >> 32 == Window >> 32 : a >= kFirstGlobal; }
-};
-struct InGlobal {  // a kernel's parameters lie in global memory too
-  bool operator()(uint64_t a) const { return InWindow<0>()(a) || InWindow<kParamWindow>()(a); }
+  bool operator()(uint64_t a) const {  // parameters of kernels count as global
+    return Window ? a >> 32 == Window >> 32 : a >= kFirstGlobal || a >> 32 == kParamWindow >> 32;
+  }
 };
 
 }  // namespace
@@ -424,7 +423,7 @@ void add_convert_operations(Table& table) {
   add_cvta<kSharedWindow>(table, ".shared::cluster");
   add_cvta<kLocalWindow>(table, ".local");
   add_cvta<kParamWindow>(table, ".param");
-  add_lanewise<InGlobal, bool, uint64_t>(table, "isspacep.global");
+  add_lanewise<InWindow<0>, bool, uint64_t>(table, "isspacep.global");
   add_lanewise<InWindow<kSharedWindow>, bool, uint64_t>(table, "isspacep.shared");
   add_lanewise<InWindow<kSharedWindow>, bool, uint64_t>(table, "isspacep.shared::cluster");
   add_lanewise<InWindow<kLocalWindow>, bool, uint64_t>(table, "isspacep.local");

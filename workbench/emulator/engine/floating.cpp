@@ -61,8 +61,8 @@ struct IsClass {
         return a == a;
       case kNotANumber:
         return a != a;
-      case kNormal:  // zeros count
-        return std::isnormal(a) || a == 0;
+      case kNormal:
+        return a == 0 || std::isnormal(a);  // zeros count as normal
       default:
         return std::fpclassify(a) == FP_SUBNORMAL;
     }
