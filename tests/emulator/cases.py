@@ -15,7 +15,10 @@ import ml_dtypes
 import numpy as np
 from batches import Kernel, Tensor
 from emulation import module
-from forms import Array, operands
+from forms import Array, bits_of, operands
+from memory_forms import update_of
+
+from workbench.emulator import _engine
 
 LANES = np.arange(32)
 
@@ -471,7 +474,13 @@ MMA = [
     ("m16n8k8", "f32", "tf32", "tf32"),
     ("m16n8k4", "f32", "tf32", "tf32"),
     *((f"m16n8k{k}", "s32", a, b) for k in (16, 32) for a in ("s8", "u8") for b in ("s8", "u8")),
-    *((f"m16n8k{k}", "f32", a, b) for k in (16, 32) for a in ("e4m3", "e5m2") for b in ("e4m3", "e5m2")),
+    *(
+        (f"m16n8k{k}", d, a, b)
+        for k in (16, 32)
+        for a in ("e4m3", "e5m2")
+        for b in ("e4m3", "e5m2")
+        for d in ("f32", "f16")
+    ),
 ]
 
 
@@ -612,6 +621,14 @@ def warpgroup_products(size: int, rng: np.random.Generator) -> Iterator[Case]:
             whole = turn % 8 >= 4
             yield _warpgroup_case(d, a, b, part, swizzle, registers, False, False, (1, 1), True, whole, rng)
             turn += 1
+    some = [n for n in widths if n % 16 == 0 or n < 32]  # of integers
+    for number, (a, b, finite, registers) in enumerate(
+        itertools.product(("s8", "u8"), ("s8", "u8"), (False, True), (False, True))
+    ):
+        for part in (some[::2], some[1::2]):
+            swizzle = (128, 64, 32, 0)[(number + len(part)) % 4]
+            d = "s32.satfinite" if finite else "s32"
+            yield _warpgroup_case(d, a, b, part, swizzle, registers, False, False, (1, 1), True, True, rng)
     for (d, a, b), swizzle in itertools.product(WGMMA[:3], (32, 64, 128)):
         for left, right in ((False, True), (True, False), (True, True)):
             yield _warpgroup_case(d, a, b, [64, 256], swizzle, False, left, right, (1, 1), True, swizzle == 64, rng)
@@ -634,7 +651,9 @@ def _warpgroup_case(
     whole: bool,
     rng: np.random.Generator,
 ) -> Case:
-    """One warpgroup: the first columns of one B by the same A, once for every width."""
+    """One warpgroup: the first columns of one B by the same A, once for every width. ``d`` may say satfinite."""
+    d, _, finite = d.partition(".")
+    whole |= d == "s32"
     depth, columns = 32 // np.dtype(DTYPES[a]).itemsize, max(widths)
     if right_transposed:
         columns = max(columns, swizzle // 2)
@@ -645,7 +664,9 @@ def _warpgroup_case(
     row = thread // 32 * 16 + thread % 32 // 4 + 8 * (register & 1) + 0 * element
     per = 4 // left.itemsize
     fragments = np.ascontiguousarray(left[row, thread % 4 * per + element + (register >> 1) * 4 * per]).view(np.uint32)
-    start = matrix_of("f16" if d == "f16" else "f32", (64, columns), rng, whole)
+    start = matrix_of(d, (64, columns), rng, whole)
+    if d == "s32":
+        start[::4] = rng.choice([2**31 - 1, -(2**31), 2**31 - 1000], start[::4].shape)
     product = (left.astype(np.float64) * signs[0]) @ (right.astype(np.float64).T * signs[1])
     scale = np.abs(left.astype(np.float64)) @ np.abs(right.astype(np.float64).T) + np.abs(start.astype(np.float64))
     exact = product + keep * start.astype(np.float64)
@@ -655,7 +676,7 @@ def _warpgroup_case(
     places = rows, number // 4 * 8 + thread % 4 * 2 + number % 2
     given = np.ascontiguousarray(start[places]).view(np.uint32).reshape(128, -1)
     kept = columns // (4 if half else 2)
-    tail = f", {signs[0]}, {signs[1]}"
+    tail = "" if d == "s32" else f", {signs[0]}, {signs[1]}"
     if a in ("f16", "bf16"):
         tail += f", {int(right_transposed)}" if registers else f", {int(left_transposed)}, {int(right_transposed)}"
     wide = 2 if half else 4  # registers loaded and stored at once
@@ -664,7 +685,7 @@ def _warpgroup_case(
     offset = 0
     for width in widths:
         count = width // (4 if half else 2)
-        name = f"wgmma.mma_async.sync.aligned.m64n{width}k{depth}.{d}.{a}.{b}"
+        name = f"wgmma.mma_async.sync.aligned.m64n{width}k{depth}.{d}.{a}.{b}{finite and '.satfinite'}"
         operations.append(name + (".rs" if registers else ""))
         vector = _vector("d", count)
         pieces.append(
@@ -714,15 +735,19 @@ def _warpgroup_case(
         f".reg .b64 %db; .reg .b32 %a<4>; .reg .b32 %d<{kept}>; .shared .align 1024 .b8 tile[{up + b_image.nbytes}];",
         directives=".maxntid 128",
     )
-    dtype = DTYPES["f16" if half else "f32"]
-    result = np.ascontiguousarray(np.concatenate(wanted, axis=1)).astype(dtype)
+    every = np.ascontiguousarray(np.concatenate(wanted, axis=1))
+    if d == "s32":
+        every = np.clip(every, -(2**31), 2**31 - 1) if finite else every
+        every = every.astype(np.int64).astype(np.uint32).view(np.int32)
+    result = every.astype(DTYPES[d])
     near = {}
     if not whole:
         bound = max(_SUM_ERROR[d], _SUM_ERROR.get(a, 0.0))
         near = {4: (np.concatenate(sizes, axis=1), bound)}
     arguments = [a_image, b_image, fragments.reshape(128, 4), given, np.zeros_like(result)]
     how = f"{'registers' if registers else 'A^T' if left_transposed else 'A'}{', B^T' if right_transposed else ''}"
-    name = f"wgmma k{depth} {d}.{a}.{b}, n {min(widths)} to {max(widths)}, swizzle {swizzle}, {how}, signs {signs}"
+    types = f"{d}{finite and '.satfinite'}.{a}.{b}"
+    name = f"wgmma k{depth} {types}, n {min(widths)} to {max(widths)}, swizzle {swizzle}, {how}, signs {signs}"
     name += (", keep" if keep else "") + (", whole numbers" if whole else "")
     operations += ["wgmma.fence.sync.aligned", "wgmma.commit_group.sync.aligned", "wgmma.wait_group.sync.aligned"]
     return Case(name, operations, Kernel(text, 1, 128, arguments), [None] * 4 + [result], near)
@@ -815,10 +840,15 @@ def _tensor_text(rank: int, nbytes: int, opcode: str, load: bool) -> str:
     )
 
 
-def _corners(shape: tuple[int, ...], size: int, rng: np.random.Generator) -> list[tuple[int, ...]]:
+def _corners(
+    shape: tuple[int, ...], itemsize: int, size: int, rng: np.random.Generator, *, store: bool
+) -> list[tuple[int, ...]]:
+    """Where boxes begin: the hardware takes multiples of 16 bytes within a row, and nothing negative in a store."""
     fixed = [(0,) * len(shape), tuple(n - 2 for n in shape), (-3,) * len(shape), tuple(n // 2 for n in shape)]
     drawn = [tuple(int(rng.integers(-6, n + 4)) for n in shape) for _ in range(2 * (size - 1))]
-    return [*fixed, *drawn]
+    step = max(16 // itemsize, 1)
+    aligned = [(corner[0] // step * step, *corner[1:]) for corner in [*fixed, *drawn]]
+    return [tuple(max(place, 0) for place in corner) for corner in aligned] if store else aligned
 
 
 def _random_tensor(dtype: Any, shape: tuple[int, ...], rng: np.random.Generator) -> Array:
@@ -834,7 +864,7 @@ def boxes(size: int, rng: np.random.Generator) -> Iterator[Case]:
     ]
     for kind, shape, box, swizzle in BOXES:
         rank, dtype = len(shape), _dtype(kind)
-        corners = _corners(shape, size, rng)
+        corners = _corners(shape, dtype.itemsize, size, rng, store=False)
         for opcode, corner in itertools.islice(
             zip(itertools.cycle(spelled), itertools.cycle(corners), strict=False), max(len(spelled), len(corners))
         ):
@@ -847,7 +877,7 @@ def boxes(size: int, rng: np.random.Generator) -> Iterator[Case]:
             tensor = (kind, shape, array.strides[:-1][::-1], box, swizzle)
             name = f"load {opcode} {kind} {shape} {box} at {corner}, swizzle {swizzle}"
             yield _box_case(name, opcode, text, tensor, corner, (np.zeros_like(image), image), (array, array))
-        for number, corner in enumerate(_corners(shape, size, rng)):
+        for number, corner in enumerate(_corners(shape, dtype.itemsize, size, rng, store=True)):
             opcode = f"cp.async.bulk.tensor.{rank}d.global.shared::cta{'.tile' if number % 2 else ''}.bulk_group"
             array, tile = _random_tensor(dtype, shape, rng), _random_tensor(dtype, box, rng)
             after = array.copy()
@@ -909,7 +939,7 @@ def box_reductions(size: int, rng: np.random.Generator) -> Iterator[Case]:
             dtype = _dtype(element)
             across = 64 // dtype.itemsize
             shape, box = (across, 3, 4, 3, 3)[:rank], (across // 2, 2, 3, 2, 2)[:rank]
-            corner = (across * 3 // 4, -1, 2, 1, 2)[:rank]
+            corner = (across * 3 // 4, 2, 2, 1, 2)[:rank]
             if dtype.kind in "fV":
                 array, tile = (rng.integers(-8, 9, s[::-1]).astype(np.float32).astype(dtype) for s in (shape, box))
             elif name in ("inc", "dec"):
@@ -986,6 +1016,90 @@ def clusters(size: int, rng: np.random.Generator) -> Iterator[Case]:
         yield Case(f"{operations[0]}, {operations[1].removeprefix('barrier.')}", operations, kernel, expected)
 
 
+def messages(size: int, rng: np.random.Generator) -> Iterator[Case]:
+    """st.async, red.async and copies from shared memory: every block of a pair writes into the other's."""
+    for operation, _ in _engine.operations():
+        copies = "async.bulk.shared" in operation and ".shared.mbarrier" in operation
+        if copies or operation.startswith(("st.async.", "red.async.")):
+            yield _message(operation, 2 * size, rng)
+
+
+def _message(operation: str, blocks: int, rng: np.random.Generator) -> Case:
+    """Thread t of a block has a cell of its own in the other block, and may find a word of its own there before."""
+    threads, kind = 128, operation.rpartition(".")[2]
+    copies, reduces = operation.startswith("cp."), operation.startswith(("red.", "cp.reduce."))
+    kind = "b32" if kind.endswith("bytes") else kind
+    count = next((n for n in (2, 4) if f".v{n}." in operation), 1)
+    bits = max(bits_of(kind), 32)
+    columns = [_message_words(operation, kind, blocks * threads, rng) for _ in range(count + 1)]
+    names, sent = "abcd"[:count], columns[:-1]
+    there = [np.ascontiguousarray(c.reshape(-1, 2, threads)[:, ::-1]).ravel() for c in sent]
+    if reduces:
+        update, size = update_of(operation.split(".")[-2], kind, flush=False), bits_of(kind)
+        fields = range(0, bits, size)
+
+        def changed(old: int, new: int) -> int:
+            low = (1 << size) - 1
+            return sum(update(old >> at & low, new >> at & low) << at for at in fields)
+
+        pairs = zip(columns[-1].tolist(), there[0].tolist(), strict=True)
+        there = [np.array([changed(*pair) for pair in pairs], sent[0].dtype)]
+    cell = count * bits // 8
+    generic = operation.startswith(("st.", "red.")) and "shared" not in operation
+    target, bar = ("%wide", "%widebar") if generic else ("%there", "%farbar")
+    spelled = operation.replace("red.async", "red.async.relaxed.cluster").replace(".shared.mbar", ".shared::cta.mbar")
+    if copies:
+        send = f"@%first {spelled} [%theretile], [sent], {threads * cell}, [%farbar];"
+    else:
+        send = f"{spelled} [{target}], {_vector_of(names)}, [{bar}];"
+    body = f"""
+    mul.lo.u32 %s, %thread, {cell}; mov.u32 %t, sent; add.u32 %t, %t, %s;
+    st.shared.b{bits} [%t], %a; mov.u32 %t, tile; add.u32 %s, %s, %t;
+    {" ".join(f"st.shared.b{bits} [%s+{n * bits // 8}], %{'abcdefgh'[count]};" for n in range(count))}
+    setp.eq.u32 %first, %thread, 0;
+    @%first mbarrier.init.shared::cta.b64 [bar], 1;
+    @%first mbarrier.arrive.expect_tx.shared::cta.b64 _, [bar], {threads * cell};
+    fence.mbarrier_init.release.cluster; fence.proxy.async;
+    barrier.cluster.arrive.release.aligned; barrier.cluster.wait.acquire.aligned;
+    mov.u32 %r, %cluster_ctarank; xor.b32 %r, %r, 1; mov.u32 %farbar, bar;
+    mapa.shared::cluster.u32 %there, %s, %r; mapa.shared::cluster.u32 %farbar, %farbar, %r;
+    mapa.shared::cluster.u32 %theretile, %t, %r;
+    cvt.u64.u32 %wide, %there; cvta.shared::cluster.u64 %wide, %wide;
+    cvt.u64.u32 %widebar, %farbar; cvta.shared::cluster.u64 %widebar, %widebar;
+    {send}
+    $WAIT: mbarrier.try_wait.parity.shared::cta.b64 %done, [bar], 0; @!%done bra $WAIT;
+    {" ".join(f"ld.shared.b{bits} %{'xyzw'[n]}, [%s+{n * bits // 8}];" for n in range(count))}
+    barrier.cluster.arrive.release.aligned; barrier.cluster.wait.acquire.aligned;
+    """
+    kernel, expected = lanes(
+        body,
+        [(f"b{bits}", column) for column in columns],
+        [(f"b{bits}", column) for column in there],
+        registers=".reg .b32 %s; .reg .b32 %t; .reg .b32 %r; .reg .b32 %there; .reg .b32 %theretile; .reg .b32 %farbar;"
+        ".reg .b64 %wide; .reg .b64 %widebar; .reg .pred %first; .reg .pred %done; .shared .align 8 .b64 bar;"
+        f".shared .align 16 .b8 tile[{threads * cell}]; .shared .align 16 .b8 sent[{threads * cell}];",
+        block=threads,
+        directives=".explicitcluster .reqnctapercluster 2, 1, 1",
+    )
+    return Case(operation, [operation], kernel, expected)
+
+
+def _message_words(operation: str, kind: str, count: int, rng: np.random.Generator) -> Array:
+    """Words of at least 32 bits; sums of floats are exact, and limits that wrap are met."""
+    word = np.dtype(f"u{max(bits_of(kind), 32) // 8}")
+    if "f" in kind and not operation.startswith("st."):
+        values = rng.integers(-64, 65, count * word.itemsize * 8 // bits_of(kind)) / 8
+        return np.ascontiguousarray(values.astype(DTYPES[kind])).view(word)
+    if ".inc." in operation or ".dec." in operation:
+        return rng.integers(0, 4, count).astype(word)
+    return rng.integers(0, 2 ** (8 * word.itemsize), count, dtype=np.uint64).astype(word)
+
+
+def _vector_of(names: str) -> str:
+    joined = ", ".join(f"%{name}" for name in names)
+    return joined if len(names) == 1 else f"{{{joined}}}"
+
+
 def endings(size: int, rng: np.random.Generator) -> Iterator[Case]:
     """Threads that leave early in three ways, and warpgroups that trade registers."""
     count = 256 * size
@@ -1033,6 +1147,7 @@ GROUPS: dict[str, Callable[[int, np.random.Generator], Iterator[Case]]] = {
     "barriers": barriers,
     "contended atomics": contended_atomics,
     "clusters": clusters,
+    "messages": messages,
     "endings": endings,
     "tile moves": tile_moves,
     "mma": products,

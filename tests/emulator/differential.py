@@ -31,6 +31,7 @@ import memory_forms
 from batches import Batch, batch_of, grouped, operands_of
 from cases import GROUPS, Case, cases, unequal
 from forms import Array, Form, Near
+from known_differences import reason_of
 from machines import Assembled, Cuda, Emulated, Machine, Rejected
 from softfloat import BF16, F16, Format
 
@@ -115,23 +116,28 @@ def unit(values: Array, form: Format) -> Array:
     return np.asarray(2.0 ** (exponent - form.fraction))
 
 
-def far(found: Array, exact: Array, near: Near, operand: Array) -> tuple[Array, float]:
-    """Which results (doubles) are further from the exact ones than they may be, and the largest error in units."""
+def far(found: Array, exact: Array, near: Near, operand: Array) -> tuple[Array, float, float]:
+    """Which results (doubles) are further from the exact ones than they may be.
+
+    Also the largest error in units in the last place, and as a part of what is allowed.
+    """
     step = unit(exact, near.form)
     with np.errstate(invalid="ignore"):
         allowed = np.maximum(near.absolute, np.maximum(near.relative * np.abs(exact), near.ulp * step)) + step / 2
         error = np.abs(found - exact)
     finite = np.isfinite(found) & np.isfinite(exact)
     inside = (np.abs(operand) >= near.low) & (np.abs(operand) <= near.high) | np.isnan(operand)
-    largest = numbers_of(np.array([near.form.largest], f"u{near.form.bits // 8}"), near.form)[0]
-    overflown = (
-        (np.abs(found) == np.inf) & (np.abs(exact) > largest * (1 - 2.0**-20)) & (np.sign(found) == np.sign(exact))
-    )
-    same_kind = (np.isnan(found) & np.isnan(exact)) | (found == exact) | overflown
+    same_kind = (np.isnan(found) & np.isnan(exact)) | (found == exact)
+    largest = numbers_of(np.array([near.form.largest]), near.form)[0]  # an infinity counts as the number after it
+    beyond = np.isinf(found) & np.isfinite(exact) & (np.sign(found) == np.sign(exact))
+    with np.errstate(invalid="ignore", over="ignore"):
+        same_kind |= beyond & (largest - np.abs(exact) + unit(largest, near.form) <= allowed)
     wrong = np.where(finite, error > allowed, ~same_kind) & inside
-    counted = finite & inside
-    worst = float((error[counted] / step[counted]).max()) if counted.any() else 0.0
-    return wrong, worst
+    counted = finite & inside & (error > 0)
+    if not counted.any():
+        return wrong, 0.0, 0.0
+    with np.errstate(divide="ignore"):  # of the smallest doubles half a unit is zero
+        return wrong, *(float((error[counted] / of[counted]).max()) for of in (step, allowed))
 
 
 def examples(
@@ -167,7 +173,8 @@ def compare_form(form: Form, arrays: Sequence[Array], emulated: list[Array], dev
     true = numbers_of(elements(exact, near.form), near.form)
     wrong = np.zeros(count, bool)
     for name, found in values.items():
-        beyond, worst = far(found, true, near, operand)
+        beyond, worst, part = far(found, true, near, operand)
+        record[f"{name}_part"] = round(part, 3)
         record[f"{name}_ulp"] = round(worst, 3)
         record[f"{name}_beyond"] = int(beyond.sum())
         wrong |= beyond.any(1)
@@ -435,92 +442,128 @@ def device_name(machine: str) -> str:
 # -------------------------------------------------------------------------------------------------------------- report
 
 
-def error_text(record: dict[str, Any]) -> str:
-    """What a row of the report says of the result."""
-    status = record["status"]
-    if status == "equal":
-        return "bit-equal" + (f" ({record['nan_bits']} NaNs of other bits)" if record.get("nan_bits") else "")
-    if status == "within":
-        if "device_ulp" in record:
-            return f"{record['device_ulp']:g} / {record['emulator_ulp']:g} ulp, documented {record['bound']}"
-        errors = [record.get("device_error", 0.0), record.get("emulator_error", 0.0)]
-        texts = [f"2^{np.log2(e):.1f}" if e else "0" for e in errors]
-        return f"{texts[0]} / {texts[1]}, at most {record['bound']}"
-    if status == "rejected":
-        return "not PTX for this device"
-    return f"{status}: {record.get('mismatches', '')} {record.get('error', '')}".strip()
-
-
 def report(options: argparse.Namespace) -> int:
+    """A page of tables; 1 if a form differs for no reason that is known."""
     result = json.loads(Path(options.json).read_text())
     records = result["forms"]
     by_status: dict[str, int] = {}
     for record in records:
         by_status[record["status"]] = by_status.get(record["status"], 0) + 1
     compared = sum(record["count"] for record in records)
+    differing = [r for r in records if r["status"] not in AGREES]
+    unexplained = [r for r in differing if not reason_of(r)]
     lines = [
         "# The emulator against the device",
         "",
         f"Device: {result['device']}. {len(records)} forms, {compared:,} results compared in {result['seconds']:g} s",
         "by `tests/emulator/differential.py`. Operands are random, with zeros, subnormals, infinities, NaNs, limits of",
-        "integers and halves between numbers among them; for most forms all pairs of such values meet.",
+        "integers and halves between numbers among them; for most forms pairs of such values meet. Any NaN counts as",
+        "any other NaN.",
         "",
-        *(f"- {REPORT_STATUS.get(status, status)}: {count}" for status, count in sorted(by_status.items())),
-        "",
-        "Where two errors stand, the first is the device's and the second the emulator's, against the exact result.",
+        "| outcome | forms |",
+        "|---|---:|",
+        *(f"| {REPORT_STATUS.get(status, status)} | {count} |" for status, count in sorted(by_status.items())),
         "",
     ]
-    for title, chosen in report_sections(records):
-        lines += [f"## {title}", "", "| form | results | outcome |", "|---|---|---|"]
-        lines += [f"| `{shown(r)}` | {r['count']:,} | {error_text(r)} |" for r in chosen]
+    if differing:
+        lines += ["## What differs", ""]
+        lines += [f"{len(differing)} forms, {len(unexplained)} of them for no reason that is known.", ""]
+        lines += ["| form | differ | of | example | reason |", "|---|---:|---:|---|---|"]
+        lines += [difference_row(r) for r in differing]
         lines.append("")
+    lines += [
+        "## Instructions",
+        "",
+        "Errors of approximations are parts of the documented error (and half a unit in the last place, for the",
+        "rounding of the result), those of sums are relative to the sum of the magnitudes added; both are against the",
+        "exact result. Of all else every bit is compared. What the device's assembler refuses is only counted.",
+        "",
+        "| instruction | forms | results | outcome | error: device | emulator | documented | differ | refused |",
+        "|---|---:|---:|---|---:|---:|---|---:|---:|",
+        *family_rows(records),
+        "",
+    ]
+    Path(options.out).parent.mkdir(parents=True, exist_ok=True)
     Path(options.out).write_text("\n".join(lines))
-    return 0
+    print(f"{len(differing)} forms differ, {len(unexplained)} unexplained: {options.out}")
+    return 1 if unexplained else 0
 
 
+AGREES = ("equal", "within", "rejected")
 REPORT_STATUS = {
     "equal": "equal in every bit",
     "within": "approximations and sums within the documented error",
-    "different": "different",
+    "different": "different in some result",
+    "error": "the device ends the launch with an error",
+    "emulator failed": "the emulator cannot run it",
     "rejected": "refused by the device's assembler, known to the emulator alone",
 }
 
 
-def shown(record: dict[str, Any]) -> str:
-    """A form's text, short enough for a table and without its frame of loads and stores."""
-    text = record["body"].replace("|", "\\|")
-    return text if len(text) <= 140 else f"{text[:137]}..."
+def shown(text: str, length: int = 100) -> str:
+    """Text for a cell of a table."""
+    text = " ".join(text.replace("|", "\\|").split())
+    return text if len(text) <= length else f"{text[: length - 3]}..."
 
 
-def report_sections(records: list[dict[str, Any]]) -> Iterator[tuple[str, list[dict[str, Any]]]]:
-    """What differs first; then approximations and sums; then all that is equal, by opcode in one row each."""
-    picks: list[tuple[str, Callable[[dict[str, Any]], bool]]] = [
-        ("Different", lambda r: r["status"] not in ("equal", "within", "rejected")),
-        ("Approximations and sums", lambda r: r["status"] == "within"),
-        ("Equal in every bit", lambda r: r["status"] == "equal"),
-        ("Not PTX for this device", lambda r: r["status"] == "rejected"),
-    ]
-    for title, pick in picks:
-        chosen = [r for r in records if pick(r)]
-        if title in ("Equal in every bit", "Not PTX for this device"):
-            chosen = list(merged(chosen))
-        if chosen:
-            yield title, chosen
+def difference_row(record: dict[str, Any]) -> str:
+    example = record["examples"][0] if record.get("examples") else {}
+    words = [f"{key}: {', '.join(v) if isinstance(v, list) and key != 'place' else v}" for key, v in example.items()]
+    seen = shown("; ".join(words) or record.get("error", ""), 160)
+    name = shown(record["body"] if len(record["body"]) < 100 else f"{record['operation']} ({record['body'][:60]}...)")
+    reason = reason_of(record) or "not known"
+    return f"| `{name}` | {record.get('mismatches', '')} | {record['count']:,} | {seen} | {reason} |"
 
 
-def merged(records: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-    """One row for each operation: its forms together."""
-    by_operation: dict[str, list[dict[str, Any]]] = {}
+def family_of(operation: str) -> str:
+    """The instruction that a form belongs to; approximations by the type as well."""
+    operation = re.sub(r"^(load|store|reduce) ", "", operation)  # the name of a launch that ended with an error
+    pattern = r"mma\.sync|wgmma\.\w+|(cp\.(reduce\.)?|st\.|red\.)async(\.bulk(\.tensor)?)?"
+    if kept := re.match(pattern, operation):
+        return kept[0]
+    parts = operation.split(".")
+    approximate = next((p for p in parts if p in ("approx", "full")), "")
+    return f"{parts[0]}.{approximate} {parts[-1]}" if approximate else parts[0]
+
+
+def family_rows(records: list[dict[str, Any]]) -> Iterator[str]:
+    """One row for each instruction, and for each documented error of it."""
+    families: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    bounded = {}
     for record in records:
-        for operation in record.get("operations", [record["operation"]])[:1]:
-            by_operation.setdefault(operation, []).append(record)
-    for operation, group in by_operation.items():
-        yield {
-            **group[0],
-            "body": operation + (f" ({len(group)} forms)" if len(group) > 1 else ""),
-            "count": sum(r["count"] for r in group),
-            "nan_bits": sum(r.get("nan_bits", 0) for r in group),
-        }
+        bounded.setdefault(family_of(record["operation"]), record.get("bound", ""))
+    for record in records:
+        name = family_of(record["operation"])
+        aside = record["status"] in ("rejected", "error", "emulator failed")
+        families.setdefault((name, bounded[name] if aside else record.get("bound", "")), []).append(record)
+    for (name, bound), group in sorted(families.items()):
+        tally = {status: sum(r["status"] == status for r in group) for status in REPORT_STATUS}
+        inexact = [r for r in group if r["status"] == "within"]
+        errors = [largest_error(inexact, side) for side in ("device", "emulator")]
+        outcome = "within the bound" if inexact else "bit-equal" if tally["equal"] else ""
+        differ = tally["different"] + tally["error"] + tally["emulator failed"]
+        count = sum(r["count"] for r in group)
+        cells = [
+            f"`{name}`",
+            f"{len(group)}",
+            f"{count:,}",
+            outcome,
+            *errors,
+            bound,
+            f"{differ}",
+            f"{tally['rejected']}",
+        ]
+        yield f"| {' | '.join(cells)} |"
+
+
+def largest_error(records: list[dict[str, Any]], side: str) -> str:
+    """As a part of the documented error for approximations, as a power of two for sums."""
+    if parts := [r[f"{side}_part"] for r in records if f"{side}_part" in r]:
+        return f"{max(parts):.2f} of it"
+    if not records:
+        return ""
+    largest = max(r.get(f"{side}_error", 0.0) for r in records)
+    return f"2^{np.log2(largest):.1f}" if largest else "0"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

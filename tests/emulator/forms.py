@@ -291,9 +291,12 @@ def _packed_integer(operation: str, base: str, kind: str) -> Form | None:
         return None
     half = f"{kind[0]}16"
 
+    def one(a: int, b: int) -> int:
+        result = _TWO[base](read(half, a), read(half, b))
+        return (max(result, 0) if ".relu" in operation else result) & 0xFFFF
+
     def define(a: int, b: int) -> int:
-        halves = [_TWO[base](read(half, a >> s & 0xFFFF), read(half, b >> s & 0xFFFF)) & 0xFFFF for s in (0, 16)]
-        return halves[0] | halves[1] << 16
+        return one(a & 0xFFFF, b & 0xFFFF) | one(a >> 16, b >> 16) << 16
 
     return Form(operation, f"{operation} %x, %a, %b;", ("b32", "b32"), ("b32",), define)
 
@@ -405,6 +408,36 @@ def _nth_set(mask: int, base: int, offset: int) -> int:
     return places[abs(offset) - 1] if abs(offset) <= len(places) else 0xFFFFFFFF
 
 
+def _masked(base: str, parts: Sequence[str]) -> Definition:
+    """``szext``: the low bits of a number, with its sign where the type has one; ``bmsk``: a field of ones."""
+
+    def limited(n: int) -> int:
+        return min(n, 32) if parts[0] == "clamp" else n & 31
+
+    def extend(a: int, length: int) -> int:
+        length = limited(length)
+        kept = a & ((1 << length) - 1)
+        return (signed(kept, length) if parts[1] == "s32" and length else kept) & 0xFFFFFFFF
+
+    def mask(first: int, length: int) -> int:
+        return ((1 << limited(length)) - 1) << limited(first) & 0xFFFFFFFF
+
+    return extend if base == "szext" else mask
+
+
+def _byte_differences(parts: Sequence[str]) -> Definition:
+    """The absolute difference of each byte of a and b, or their sum and c."""
+    kinds = ["s8" if kind == "s32" else "u8" for kind in parts[1:3]]
+
+    def define(a: int, b: int, c: int) -> int:
+        each = [abs(read(kinds[0], a >> s & 255) - read(kinds[1], b >> s & 255)) for s in (0, 8, 16, 24)]
+        if parts[-1] == "add":
+            return sum(each) + c & 0xFFFFFFFF
+        return sum(value << 8 * place for place, value in enumerate(each))
+
+    return define
+
+
 def _bits(operation: str) -> list[Form]:
     base, *parts = operation.split(".")
     kind = parts[-1] if parts else ""
@@ -485,6 +518,10 @@ def _bits(operation: str) -> list[Form]:
             )
             for t in LOP3_TABLES
         ]
+    if base in ("szext", "bmsk"):
+        return form(["b32"] * 2, "b32", _masked(base, parts))
+    if base == "vabsdiff4":
+        return form(["b32"] * 3, "b32", _byte_differences(parts))
     if base == "fns":
 
         def few(arrays: list[Array]) -> None:  # offsets that can be found, a base inside the word
@@ -507,15 +544,21 @@ def _one(form: Format) -> int:
     return form.bias << form.fraction
 
 
-def _modified(form: Format, define: Definition, parts: Sequence[str]) -> Definition:
-    """With ``.ftz``, ``.sat`` and ``.relu`` around it."""
+def _modified(
+    form: Format, define: Definition, parts: Sequence[str], truncated: Definition | None = None
+) -> Definition:
+    """With ``.ftz``, ``.sat`` and ``.relu`` around it.
+
+    ``truncated``: the operation rounded towards zero; what is subnormal there was so before rounding, and is flushed.
+    """
 
     def apply(*o: int) -> int:
         if "ftz" in parts:
             o = tuple(form.flushed(v) for v in o)
         result: int = define(*o)
         if "ftz" in parts:
-            result = form.flushed(result)
+            small = (truncated or define)(*o) & ~form.sign < form.smallest_normal
+            result = result & form.sign if small else result
         if "sat" in parts:
             result = 0 if form.is_nan(result) or result & form.sign else min(result, _one(form))
         if "relu" in parts and not form.is_nan(result) and result & form.sign:
@@ -543,15 +586,10 @@ def _extreme(form: Format, base: str, parts: Sequence[str]) -> Definition:
 _ROUNDINGS = ("rn", "rz", "rm", "rp")
 
 
-def _float(operation: str) -> Form | None:
-    base, *parts = operation.split(".")
-    kind = parts[-1] if parts else ""
-    if (kind not in FORMATS and kind not in PAIRS) or base in ("cvt", "set", "setp", "selp", "slct", "mov"):
-        return None
-    form = FORMATS.get(kind) or PAIRS[kind]
-    mode = next((p for p in parts if p in _ROUNDINGS), "rn")
+def _arithmetic(base: str, form: Format, mode: str, parts: Sequence[str]) -> tuple[int, Definition] | None:
+    """Number of operands and definition of what is exact or rounded once."""
     one = _one(form)
-    exact: dict[str, tuple[int, Definition]] = {
+    known: dict[str, tuple[int, Definition]] = {
         "add": (2, lambda a, b: softfloat.add(form, a, b, mode)),
         "sub": (2, lambda a, b: softfloat.subtract(form, a, b, mode)),
         "mul": (2, lambda a, b: softfloat.multiply(form, a, b, mode)),
@@ -565,15 +603,26 @@ def _float(operation: str) -> Form | None:
         "abs": (1, lambda a: a & ~form.sign),
         "copysign": (2, lambda a, b: b & ~form.sign | a & form.sign),
     }
+    return known.get(base)
+
+
+def _float(operation: str) -> Form | None:
+    base, *parts = operation.split(".")
+    kind = parts[-1] if parts else ""
+    if (kind not in FORMATS and kind not in PAIRS) or base in ("cvt", "set", "setp", "selp", "slct", "mov"):
+        return None
+    form = FORMATS.get(kind) or PAIRS[kind]
+    mode = next((p for p in parts if p in _ROUNDINGS), "rn")
     number: Format | None = form
     near = None
     if "approx" in parts or "full" in parts:
         count, define, near = _approximation(base, form, parts)
     elif base == "testp":
         return Form(operation, f"{operation} %x, %a;", (kind,), ("pred",), _number_test(form, parts[0]))
-    elif base in exact:
-        count, define = exact[base]
-        define = _modified(form, define, parts)
+    elif found := _arithmetic(base, form, mode, parts):
+        count, define = found
+        truncated = _arithmetic(base, form, "rz", parts)
+        define = _modified(form, define, parts, truncated[1] if truncated else None)
     else:
         return None
     names = ", ".join(f"%{n}" for n in "abc"[:count])
@@ -885,6 +934,8 @@ def _between_floats(operation: str, target: str, source: str, modifiers: list[st
             result = form.round(Fraction(whole(a_form.value(a), integral)), "rn", a & a_form.sign)
         else:
             result = softfloat.convert(a_form, form, a, mode)
+        if "satfinite" in modifiers and form.is_infinite(result):
+            result = result & form.sign | form.largest
         return form.flushed(result) if "ftz" in modifiers and form == F32 else result
 
     finish = [m for m in modifiers if m in ("sat", "relu")]

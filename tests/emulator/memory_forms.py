@@ -51,7 +51,7 @@ def _extended(type_name: str, bits: int) -> int:
 
 
 def _vector(parts: Sequence[str]) -> int:
-    return next((int(p[1]) for p in parts if p in ("v2", "v4")), 1)
+    return next((int(p[1]) for p in parts if p in ("v2", "v4", "v8")), 1)
 
 
 def _names(letters: str, count: int) -> str:
@@ -177,11 +177,13 @@ _UPDATES = ("add", "min", "max", "and", "or", "xor", "exch", "cas", "inc", "dec"
 
 def _atomics(operation: str, opcode: str) -> list[Form]:
     base, *parts = operation.split(".")
-    kind, count = parts[-1] if parts[-1] not in _UPDATES else next(p for p in parts if p in _FLOATS), _vector(parts)
     space = parts[0] if parts[0] in _ADDRESS else ""
+    name, count = next(p for p in parts if p in _UPDATES), _vector(parts)
     if count > 1:
-        return _vector_atomics(operation, opcode, kind, count)
-    name = next(p for p in parts if p in _UPDATES)
+        return _vector_atomics(operation, opcode, name, next(p for p in parts if p in _FLOATS), count)
+    kind = parts[-1]
+    if kind == "b128":
+        return _wide_atomics(operation, opcode, name, space)
     bits = bits_of(kind)
     typed = kind if kind in _FLOATS else f"b{bits}"
     memory = f"b{bits}"
@@ -207,20 +209,70 @@ def _atomics(operation: str, opcode: str) -> list[Form]:
     return forms
 
 
-def _vector_atomics(operation: str, opcode: str, kind: str, count: int) -> list[Form]:
-    """The same operand in every element, each of which gets a value of its own before."""
-    bits, update = bits_of(kind), update_of("add", kind)
-    names = "{" + ", ".join(f"%{n}" for n in "abcd"[:count]) + "}"
-    fill = " ".join(f"st.global.b{bits} [%global+{bits // 8 * n}], %{'abcd'[(n + 1) % count]};" for n in range(count))
-    drain = " ".join(f"ld.global.b{bits} %{'xyzw'[n]}, [%global+{bits // 8 * n}];" for n in range(count))
-    old = "" if operation.startswith("red") else "{" + ", ".join(f"%old{n}" for n in range(count)) + "}, "
+def _wide_atomics(operation: str, opcode: str, name: str, space: str) -> list[Form]:
+    """Exchange and compare-and-swap of 128 bits; the comparison is with the old value where a is odd or c is even."""
+    swap = name == "cas"
+    unpack = "and.b64 %u, %c, 1; or.b64 %u, %u, %a; mov.b128 %key, {%u, %b}; mov.b128 %new, {%c, %d};"
 
-    def define(*o: int) -> Any:
-        return tuple(update(o[(n + 1) % count], o[n]) for n in range(count))
+    def define(a: int, b: int, c: int, d: int) -> tuple[int, int, int, int]:
+        replaced = not swap or (c & 1 | a) == a
+        return a, b, c if replaced else a, d if replaced else b
 
-    body = f"{fill} {opcode} {old}[%global], {names}; {drain}"
-    extra = f".reg .b{bits} %old<{count}>;" if old else ""
-    return [Form(operation, body, (kind,) * count, (kind,) * count, define, number=_FLOATS[kind], extra=extra)]
+    extra = ".reg .b64 %u; .reg .b128 %key; .reg .b128 %new; .reg .b128 %old;"
+    return [
+        Form(
+            operation,
+            f"{_fill(place)} {unpack} {opcode} %old, [{place}], {'%key, ' if swap else ''}%new;"
+            f" mov.b128 {{%x, %y}}, %old; {_drain(place, '%z', '%w')}",
+            ("b64",) * 4,
+            ("b64",) * 4,
+            define,
+            extra=extra,
+        )
+        for place in _ADDRESS[space][: 2 if not space else 1]
+    ]
+
+
+def _vector_atomics(operation: str, opcode: str, name: str, kind: str, count: int) -> list[Form]:
+    """A cell filled with a and b; the elements of the operand come from c and d, the old ones are given as z and w."""
+    bits, update = bits_of(kind), update_of(name, kind)
+    per = 64 // bits
+    returns = operation.startswith("atom")
+    unpack = " ".join(
+        f"mov.b64 {{{', '.join(f'%e{per * n + i}' for i in range(per))}}}, %{source};" for n, source in enumerate("cd")
+    )
+    pack = " ".join(
+        f"mov.b64 %{target}, {{{', '.join(f'%o{per * n + i}' for i in range(per))}}};" for n, target in enumerate("zw")
+    )
+    operand, old = ("{" + ", ".join(f"%{n}{i}" for i in range(count)) + "}" for n in "eo")
+    clear = " ".join(f"mov.b{bits} %o{i}, 0;" for i in range(2 * per))
+    change = f"{opcode} {old + ', ' if returns else ''}[%global], {operand};"
+    body = f"{_fill('%global')} {unpack} {clear} {change} {pack} {_drain('%global')}"
+    if not returns:
+        body = f"{_fill('%global')} {unpack} {change} {_drain('%global')}"
+
+    def define(a: int, b: int, c: int, d: int) -> tuple[int, ...]:
+        before = b << 64 | a
+        after = before
+        for n in range(count):
+            field = ((1 << bits) - 1) << bits * n
+            after = after & ~field | update(_element(a, b, bits, n), _element(c, d, bits, n)) << bits * n
+        taken = before & ((1 << bits * count) - 1)
+        words = (after, taken) if returns else (after,)
+        return tuple(word >> shift & ((1 << 64) - 1) for word in words for shift in (0, 64))
+
+    return [
+        Form(
+            operation,
+            body,
+            ("b64",) * 4,
+            ("b64",) * (4 if returns else 2),
+            define,
+            number=_FLOATS[kind],
+            adjust=_floats_in(kind),
+            extra=f".reg .b{bits} %e<{2 * per}>; .reg .b{bits} %o<{2 * per}>;",
+        )
+    ]
 
 
 # -------------------------------------------------------------------------------------------------------------- copies
@@ -284,14 +336,12 @@ def _arriving_copies(operation: str, opcode: str) -> list[Form]:
 
 
 def _bulk_loads(operation: str, opcode: str) -> list[Form]:
-    source = "%global" if ".global." in operation else "%shared"
-    target = "%shared2"
     last = ", %rank" if "multicast" in operation else ""
     body = f"""
-    {_fill(source)} {_BARRIER} fence.proxy.async;
+    {_fill("%global")} {_BARRIER} fence.proxy.async;
     mbarrier.arrive.expect_tx.shared::cta.b64 _, [%bar], 16;
     mov.b16 %rank, 1;
-    {opcode} [{target}], [{source}], 16, [%bar]{last};
+    {opcode} [%shared2], [%global], 16, [%bar]{last};
     {_LANDED} {_drain("%shared2").replace("ld.", "ld.shared.", 1)} {_DONE}
     """
     extra = ".reg .pred %done; .reg .b16 %rank;"
@@ -533,6 +583,8 @@ def forms_of(operation: str) -> list[Form]:
     """The forms of an operation on memory; none for one of another kind."""
     base = operation.partition(".")[0]
     opcode = _spelled(operation)
+    if operation.startswith(("st.async", "red.async")):
+        return []  # to another block: a matter of launches
     makers = {"ld": _loads, "ldu": _loads, "st": _stores, "atom": _atomics, "red": _atomics, "mbarrier": _mbarriers}
     if base in makers:
         return [form for text in [opcode, *_qualified(operation)] for form in makers[base](operation, text)]
@@ -548,7 +600,7 @@ def forms_of(operation: str) -> list[Form]:
         return _group_copies(operation)
     if operation.startswith("cp.async.mbarrier.arrive"):
         return _arriving_copies(operation, opcode)
-    if re.match(r"cp\.async\.bulk\.shared(::cluster)?\.(global|shared)", operation):
+    if re.match(r"cp\.async\.bulk\.shared(::cluster)?\.global", operation):
         return _bulk_loads(operation, opcode)
     if re.match(r"cp\.(reduce\.)?async\.bulk\.global\.shared", operation):
         return _bulk_stores(operation, opcode)

@@ -404,6 +404,7 @@ def test_outside_a_tensor_may_be_nan() -> None:
     found = memory.read(x, np.float32, (8, 16))
     assert (found[:4] == 1).all()
     assert np.isnan(found[4:]).all()
+    assert (found[4:].view(np.uint32) == 0x7FF77FF7).all()  # as an H200 fills
 
 
 def test_rows_may_be_padded() -> None:

@@ -89,7 +89,20 @@ def test_a_run_and_its_report(tmp_path: Path) -> None:
     assert main(["run", "--out", str(out), *arguments]) == 0
     assert {r["status"] for r in json.loads(out.read_text())["forms"]} == {"within"}
     assert main(["report", str(out), "--out", str(page)]) == 0
-    assert "mma.sync.aligned.m8n8k4.row.col.rn.f64.f64.f64.f64" in page.read_text()
+    (row,) = (line for line in page.read_text().splitlines() if line.startswith("| `mma.sync` |"))
+    assert "within the bound" in row and "2^-50 of the sum of magnitudes" in row
+
+
+def test_a_difference_is_listed_with_its_reason(tmp_path: Path) -> None:
+    found, page = tmp_path / "found.json", tmp_path / "found.md"
+    wrong = {"count": 8, "mismatches": 1, "status": "different", "examples": [{"emulator": ["0x1"], "device": ["0x0"]}]}
+    known = {**wrong, "operation": "ex2.approx.f16", "body": "ex2.approx.f16 %x, %a;"}
+    unknown = {**wrong, "operation": "add.f32", "body": "add.f32 %x, %a, %b;"}
+    for records, status in ([known], 0), ([known, unknown], 1):
+        found.write_text(json.dumps({"device": "one", "seconds": 1, "forms": records}))
+        assert main(["report", str(found), "--out", str(page)]) == status
+    rows = [line for line in page.read_text().splitlines() if "%x" in line]
+    assert "smallest subnormal" in rows[0] and rows[1].endswith("| not known |") and "device: 0x0" in rows[1]
 
 
 @pytest.mark.gpu

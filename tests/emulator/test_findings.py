@@ -8,9 +8,9 @@ import kernels
 import ml_dtypes
 import numpy as np
 import pytest
-from emulation import compile_cuda, fault_of, line_of
+from emulation import compile_cuda, fault_of, line_of, module
 
-from workbench.emulator import Checks, Finding, FindingKind, KernelFault, Memory, TensorMap, execute
+from workbench.emulator import Checks, Finding, FindingKind, KernelFault, Memory, Program, TensorMap, execute
 
 SOURCE = """
 __device__ __forceinline__ float at(const float* p, int i) {
@@ -198,6 +198,11 @@ def test_trap() -> None:
     finding = fault_of(FindingKind.TRAP, program_entry("stop"), 1, 64, [40], memory=Memory())
     check_place(finding, "// trap")
     assert finding.thread == (40, 0, 0)
+
+
+def test_breakpoint() -> None:
+    entry = Program.from_ptx(module("brkpt; ret;")).entries["k"]
+    assert fault_of(FindingKind.TRAP, entry, 1, 32, [], memory=Memory()).thread == (0, 0, 0)
 
 
 def test_assertion() -> None:

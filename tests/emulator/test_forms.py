@@ -5,9 +5,14 @@ The forms and their definitions are in ``forms.py``, ``memory_forms.py`` and ``c
 
 from __future__ import annotations
 
+import itertools
+import re
+from collections.abc import Iterator
 from functools import cache
-from pathlib import Path
+from importlib import import_module
+from typing import Any
 
+import emulation
 import numpy as np
 import pytest
 from batches import batch_of, grouped, operands_of
@@ -16,17 +21,28 @@ from differential import LANES, MEMORY, all_forms, differing, elements, far, num
 from forms import Array, Form, register_of
 from machines import Emulated
 
-from workbench.emulator import _engine
+from workbench.emulator import _engine, decode
 
 COUNT, STEP = 256, 2  # operands of a form, and of how many one is compared with the definition: that takes the time
-HERE = Path(__file__).parent
 
-# operations that end the launch with a finding, and the tests of that
-ELSEWHERE = {
-    "trap": "test_findings.py::test_trap",
-    "brkpt": "test_findings.py::test_trap",
-    "assertfail": "test_findings.py::test_assertion",
-}
+# operations without a form: those that end the launch or print, and what tests of their own define
+ELSEWHERE = [
+    (r"trap|brkpt", "test_findings", ["test_trap", "test_breakpoint"]),
+    (r"assertfail", "test_findings", ["test_assertion"]),
+    (r"printf", "test_language", ["test_printf_is_formatted_in_the_order_of_execution"]),
+    (r"wmma\..*", "test_wmma", ["test_sixteen_deep", "test_other_depths", "test_other_layouts"]),
+    (r"mma\.\S*\.m16\S*f64", "test_tensor_cores", ["test_double_precision_mma"]),
+    (r"mma\.\S*\.m8n8k4\.\S*f16\S*", "test_tensor_cores", ["test_four_small_products"]),
+    (r"mma\.\S*\.s32\.\S*", "test_tensor_cores", ["test_narrow_integers"]),
+    (r"wgmma\.\S*\.s32\.\S*", "test_wgmma", ["test_integers"]),
+    (r"cp\.(reduce\.)?async\.bulk\.tensor\S*im2col\S*", "test_transfers", ["test_im2col", "test_im2col_reductions"]),
+    (r"cp\.async\.bulk\.prefetch\.tensor\S*im2col", "test_transfers", ["test_prefetches_change_nothing"]),
+]
+# of operations that differ in nothing else, the tests there run some
+VARIED = re.compile(
+    r"(?<=\.m)\d+n\d+(?=k)|n\d+(?=k\d)|(?<=\.)\dd(?=\.)"
+    r"|\.(row|col|global|shared(::cluster)?|rn|rs|multicast::cluster)(?!\w)"
+)
 
 
 @cache
@@ -46,12 +62,47 @@ def test_every_operation_has_a_definition() -> None:
     defined = {form.operation for forms in forms_by_opcode().values() for form in forms}
     defined |= {name for group in GROUPS for case in cases_of(group) for name in case.operations}
     known = {name for name, _ in _engine.operations()}
-    missing = known - defined - set(ELSEWHERE)
+    elsewhere = {name for name in known for pattern, *_ in ELSEWHERE if re.fullmatch(pattern, name)}
+    missing = known - defined - elsewhere
     assert not missing, f"{len(missing)} operations without a form: {sorted(missing)[:20]}"
-    assert not set(ELSEWHERE) - known, "operations that the engine has no more"
-    for place in ELSEWHERE.values():
-        file, _, name = place.partition("::")
-        assert f"def {name}(" in (HERE / file).read_text(), place
+
+
+@pytest.mark.parametrize(("pattern", "place", "tests"), ELSEWHERE)
+def test_what_is_defined_elsewhere_runs_there(
+    pattern: str, place: str, tests: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    decoded: set[str] = set()
+
+    class Recorded(dict[str, Any]):
+        def __getitem__(self, name: str) -> Any:
+            decoded.add(name)
+            return super().__getitem__(name)
+
+    table = Recorded(decode._operations())
+    monkeypatch.setattr(decode, "_operations", lambda: table)
+    emulation.compile_cuda.cache_clear()
+    for name in tests:
+        test = getattr(import_module(place), name)
+        for arguments in parameters_of(test):
+            test(**arguments)
+    defined = {form.operation for forms in forms_by_opcode().values() for form in forms}
+    defined |= {name for group in GROUPS for case in cases_of(group) for name in case.operations}
+    wanted = {n for n, _ in _engine.operations() if re.fullmatch(pattern, n)} - defined
+    assert wanted, "operations that the engine has no more"
+    ran = {VARIED.sub("", name) for name in decoded}
+    left = {name for name in wanted if VARIED.sub("", name) not in ran}
+    assert not left, f"{len(left)} operations that do not run in {place}: {sorted(left)[:10]}"
+
+
+def parameters_of(test: Any) -> Iterator[dict[str, Any]]:
+    """The arguments of each of a parametrized test's runs."""
+    axes = []
+    for mark in getattr(test, "pytestmark", []):
+        names = mark.args[0].replace(" ", "").split(",") if isinstance(mark.args[0], str) else list(mark.args[0])
+        rows = [row if len(names) > 1 else (row,) for row in mark.args[1]]
+        axes.append([dict(zip(names, row, strict=True)) for row in rows])
+    for choice in itertools.product(*axes):
+        yield {name: value for part in choice for name, value in part.items()}
 
 
 def wrong_results(form: Form, arrays: list[Array], found: list[Array]) -> Array:

@@ -187,10 +187,12 @@ NARROW = [
     (rows, scale * 128 // bits, bits, a, b, end)
     for rows, scale in ((8, 1), (16, 1), (16, 2))
     for bits, a, b, end in (
-        (8, "s8", "u8", ""),
-        (4, "s4", "s4", ""),
-        (4, "u4", "s4", ".satfinite"),
-        (4, "u4", "u4", ""),
+        *(
+            (bits, f"{a}{bits}", f"{b}{bits}", end)
+            for bits in (8, 4)
+            for a, b in ("ss", "su", "us", "uu")
+            for end in ("", ".satfinite")
+        ),
         (1, "b1", "b1", ".and.popc"),
         (1, "b1", "b1", ".xor.popc"),
     )

@@ -94,6 +94,24 @@ def test_im2col(
         assert memory.read(a, np.uint8).tobytes() == stored.tobytes(), corner
 
 
+@pytest.mark.parametrize("op", ["add", "min", "max", "inc", "dec", "and", "or", "xor"])
+def test_im2col_reductions(op: str) -> None:
+    for _, shape, steps, lower, upper, _, pixels, _, _ in IM2COL:
+        array, tile = tensor("uint32", (8, *shape[1:])), tensor("uint32", (8, pixels))
+        box, rank = PixelBox(lower, upper, 8, pixels), len(shape)
+        corner = (0, *lower, 0)
+        expected = array.copy()
+        for row, place in enumerate(walk(shape, steps, box, corner, (0,) * (rank - 2))):
+            if all(0 <= p < n for p, n in zip(place, shape[1:], strict=True)):
+                expected[place[::-1]] = reduced(op, expected[place[::-1]], tile[row])
+        memory = Memory()
+        a, y = memory.upload(array, "a"), memory.upload(tile, "y")
+        tensor_map = TensorMap(a, 4, array.shape[::-1], strides(array), box, steps, element_type="uint32")
+        store = tensor_kernel(rank, tile.nbytes, load=False, reduce=op, mode="im2col_no_offs")
+        execute(store, 1, 64, [tensor_map, y, *corner], memory=memory)
+        assert memory.read(a, np.uint32).tobytes() == expected.tobytes()
+
+
 def test_a_map_is_of_the_mode_of_its_copy() -> None:
     array = tensor("float32", (8, 9, 3))
     for box, mode, offsets in (((8, 4, 1), "im2col", (0,)), (PixelBox((0,), (0,), 8, 4), "tile", ())):

@@ -170,10 +170,10 @@ def test_sixteen_deep(shape: str, types: tuple[str, str, str, str], layouts: tup
     ("shape", "types", "operation", "end"),
     [
         ("m16n16k16", ("s32", "s8", "s8", "s32"), "", ".satfinite"),
+        ("m16n16k16", ("s32", "u8", "u8", "s32"), "", ".satfinite"),
         ("m16n16k8", ("f32", "tf32", "tf32", "f32"), "", ""),
         ("m8n8k4", ("f64", "f64", "f64", "f64"), "", ""),
-        ("m8n8k32", ("s32", "s4", "s4", "s32"), "", ".satfinite"),
-        ("m8n8k32", ("s32", "u4", "u4", "s32"), "", ""),
+        *(("m8n8k32", ("s32", kind, kind, "s32"), "", end) for kind in ("s4", "u4") for end in ("", ".satfinite")),
         ("m8n8k128", ("s32", "b1", "b1", "s32"), ".xor.popc", ""),
         ("m8n8k128", ("s32", "b1", "b1", "s32"), ".and.popc", ""),
     ],

@@ -315,8 +315,11 @@ class AsIssuer {
   int32_t pc_;
 };
 
+// Elements outside: zero, or the NaN of the hardware, which is made of the same 16 bits in every float type.
 void fill(const TensorMap& map, uint8_t* bytes, size_t length) {
-  std::memset(bytes, map.nan_fill ? 0xff : 0, length);
+  std::memset(bytes, 0, length);
+  if (!map.nan_fill) return;
+  for (size_t i = 0; i + 1 < length; i += 2) bytes[i] = 0xf7, bytes[i + 1] = 0x7f;
 }
 
 bool has_unwritten(const Warp& warp, uint64_t address, uint64_t bytes) {

@@ -157,11 +157,41 @@ inline T flush(T a) {
   return a;
 }
 
+// Exact<Op>::below(smallest, a...): whether the exact result of rounded operations is nearer to zero.
+// Hardware asks that before it rounds, so that what rounds up to the smallest normal number is flushed too.
+// In double, products are exact, quotients no closer to a power of two than they were, and what is taken from
+// a sum is exact where the sum is that small. Of other operations the rounded result is asked.
+template <class Op>
+struct Exact {
+  static constexpr bool known = false;
+};
+template <>
+struct Exact<FloatMultiply> {
+  static constexpr bool known = true;
+  static bool below(double smallest, double a, double b) { return std::fabs(a * b) < smallest; }
+};
+template <>
+struct Exact<FloatDivide> {
+  static constexpr bool known = true;
+  static bool below(double smallest, double a, double b) { return std::fabs(a / b) < smallest; }
+};
+template <>
+struct Exact<Fused> {
+  static constexpr bool known = true;
+  static bool below(double smallest, double a, double b, double c) {
+    return (a * b < smallest - c) & (a * b > -smallest - c);
+  }
+};
+
 template <class Op>
 struct Ftz {
   template <class... A>
   auto operator()(A... a) const {
-    return flush(Op()(flush(a)...));
+    const auto result = Op()(flush(a)...);
+    if constexpr (Exact<Op>::known)
+      return Exact<Op>::below(0x1p-126, flush(a)...) ? std::copysign(0.0f, result) : result;
+    else
+      return flush(result);
   }
 };
 template <class Op>
@@ -182,6 +212,10 @@ struct ReluOf {
     return is_nan(r) ? canonical_nan<R>() : r > R(0.0f) ? r : R(0.0f);
   }
 };
+template <class Op>
+struct Exact<Sat<Op>> : Exact<Op> {};
+template <class Op>
+struct Exact<ReluOf<Op>> : Exact<Op> {};
 template <class Op>
 struct Both {  // on each half of a pair
   template <class H, class... A>

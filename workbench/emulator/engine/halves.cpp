@@ -47,7 +47,13 @@ struct FtzHalf {
   }
   template <class H, class... A>
   H operator()(H a, A... rest) const {
-    return flush16(Op()(flush16(a), flush16(rest)...));
+    const H result = Op()(flush16(a), flush16(rest)...);
+    if constexpr (Exact<Op>::known && std::is_same_v<H, f16>) {
+      const auto wide = [](H x) { return static_cast<double>(static_cast<float>(flush16(x))); };
+      if (Exact<Op>::below(0x1p-14, wide(a), wide(rest)...))
+        return bit_cast<H>(static_cast<uint16_t>(result.bits & 0x8000));
+    }
+    return flush16(result);
   }
 };
 

@@ -32,6 +32,16 @@ struct DirectedSquareRoot {
     return std::sqrt(a);
   }
 };
+}  // namespace
+template <>
+struct Exact<DirectedFused> : Exact<Fused> {};
+template <>
+struct Exact<DirectedReciprocal> {
+  static constexpr bool known = true;
+  static bool below(double smallest, double a) { return std::fabs(1 / a) < smallest; }
+};
+namespace {
+
 template <class T>
 struct ConvertTo {
   template <class S>
