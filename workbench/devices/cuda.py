@@ -35,6 +35,7 @@ VERDICTS = {
 }
 """What the errors of a running kernel are called; any other is a LAUNCH_ERROR."""
 
+
 def require_gpu() -> None:
     """Raises DeviceUnavailable where there is no CUDA device that CuPy can use. Creates no CUDA context."""
     try:
