@@ -110,7 +110,7 @@ void atomic_vector(Warp& warp, const Instruction& instruction) {
     Cell<T> old[kLanes] = {};
     for_lanes(warp.active, [&](int l) {
       old[l] = to_cell<T>(update<T>(pointer[l] + static_cast<size_t>(k) * sizeof(T), [&](T value) {
-        if constexpr (std::is_same_v<Op, AtomicAdd>)
+        if constexpr (std::is_same_v<T, float>)  // of which PTX has the sum alone
           return flushed_sum(value, b[l]);
         else
           return Op()(value, b[l]);
