@@ -20,11 +20,13 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+
+from workbench import environment
 
 HERE = Path(__file__).resolve().parent
 PATTERNS = HERE / "patterns.cu"
@@ -234,6 +236,7 @@ def measure(folder: Path, seconds: float) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     ncu, launches, names = find_ncu(), folder / "launches.json", []
     found: dict[str, Any] = {"ncu": run([ncu, "--version"], 30)[1].strip(), "groups": {}, "problems": []}
+    found["environment"] = asdict(environment.describe())
     for chips in (["--chips", "gh100"], []):
         text = run([ncu, "--query-metrics", *chips], 40)[1]
         (folder / "metrics.txt").write_text(text)
@@ -420,6 +423,18 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return "\n".join(f"| {' | '.join(line)} |" for line in lines) + "\n"
 
 
+def compared_alone(measured: Mapping[str, Any]) -> dict[str, Any]:
+    """What ncu measured, without the metrics that nothing is compared with."""
+    wanted = "|".join(quantity.metrics for quantity in {*STAGE_QUANTITIES, *PATTERN_QUANTITIES})
+    groups = {}
+    for group, kernels in measured["groups"].items():
+        groups[group] = [
+            {**k, "metrics": {name: value for name, value in k["metrics"].items() if re.fullmatch(wanted, name)}}
+            for k in kernels
+        ]
+    return {**measured, "groups": groups}
+
+
 def page(measured: Mapping[str, Any]) -> str:
     """The Markdown page."""
     theirs, ours = metrics_of(measured), dict(emulated())
@@ -448,11 +463,13 @@ def page(measured: Mapping[str, Any]) -> str:
             else:
                 patterns.append((f"`{launched.kernel}` {launched.case}", quantity.name, f"{counted:g}", f"{metric:g}"))
     agree = sum(not row[-1] for row in rows)
+    made = measured["environment"]
     version = measured["ncu"].splitlines()[-1] if measured["ncu"] else "unknown"
     return "\n".join(
         (
             "# Counters: the emulator and ncu on an H200\n",
-            f"Written by `docs/counters.py`. ncu: {version}.\n",
+            "Written by `docs/counters.py` from [the JSON beside it](counters.json). Measured at commit "
+            f"`{made['commit'][:12]}`, {made['date'][:10]}. ncu: {version}.\n",
             "## Stages\n",
             f"{agree} of {len(rows)} figures agree within {ALIKE:.0%}. The metric of ncu for all shared wavefronts is "
             "left out: it has shuffles and the polls of barriers in it.\n",
@@ -478,4 +495,6 @@ if __name__ == "__main__":
     elif given.command == "launch":
         launch_all(given.target)
     else:
-        PAGE.write_text(page(json.loads(given.target.read_text())))
+        all_of_it = json.loads(given.target.read_text())
+        PAGE.write_text(page(all_of_it))
+        PAGE.with_suffix(".json").write_text(json.dumps(compared_alone(all_of_it), separators=(",", ":")) + "\n")

@@ -65,13 +65,14 @@ def test_the_page_shows_both_counts_and_their_difference(script: ModuleType, mon
     load, store = (f"l1tex__t_requests_pipe_lsu_mem_global_op_{op}" for op in ("ld", "st"))
     measured = {
         "ncu": "Version 1",
+        "environment": {"commit": "0123456789abcdef", "date": "2026-01-02T03:04:05Z"},
         "launches": [vars(pattern), vars(naive)],
         "groups": {
             "memory": [{"kernel": "gemm_naive", "metrics": {load: 1000, store: 5}}],
             "patterns": [
                 {
                     "kernel": "shared_load_4",
-                    "metrics": {"l1tex__data_pipe_lsu_wavefronts_mem_shared": 3, load: 1},
+                    "metrics": {"l1tex__data_pipe_lsu_wavefronts_mem_shared_op_ld": 3, load: 1},
                 }
             ],
         },
@@ -79,7 +80,7 @@ def test_the_page_shows_both_counts_and_their_difference(script: ModuleType, mon
     page = script.page(measured)
     assert "| gemm:naive `gemm_naive` 8x8x8 | global load requests | 990 | 1,000 | -1.0 % |" in page
     assert "| global store requests | 5 | 5 | = |" in page
-    assert "| `shared_load_4` p | shared wavefronts | 2 | 3 |" in page
+    assert "| `shared_load_4` p | shared load wavefronts | 2 | 3 |" in page
     assert "1 quantities of patterns are the same" in page
     measured["groups"]["memory"][0]["kernel"] = "gemm_other"  # type: ignore[index]
     with pytest.raises(ValueError, match="memory"):

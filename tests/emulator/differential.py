@@ -19,6 +19,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,7 @@ from known_differences import reason_of
 from machines import Assembled, Cuda, Emulated, Machine, Rejected
 from softfloat import BF16, F16, Format
 
+from workbench import environment
 from workbench.emulator import _engine
 
 LANES, MEMORY = "lanes", "memory"
@@ -415,6 +417,7 @@ def run(options: argparse.Namespace) -> int:
         found = list(pool.map(lambda name: supervise(name, options, Path(folder)), names))
     records = [record for part in found for record in part]
     result = {
+        "environment": asdict(environment.describe()),
         "device": device_name(options.machine),
         "operands": options.count,
         "seconds": round(time.perf_counter() - begin, 1),
@@ -446,6 +449,10 @@ def report(options: argparse.Namespace) -> int:
     """A page of tables; 1 if a form differs for no reason that is known."""
     result = json.loads(Path(options.json).read_text())
     records = result["forms"]
+    kept = {**result, "forms": [[r["operation"], r["body"], r["count"], r["status"]] for r in records]}
+    kept["differing"] = [r for r in records if r["status"] not in AGREES]
+    Path(options.out).with_suffix(".json").write_text(json.dumps(kept, separators=(",", ":")) + "\n")
+    made = result["environment"]
     by_status: dict[str, int] = {}
     for record in records:
         by_status[record["status"]] = by_status.get(record["status"], 0) + 1
@@ -455,6 +462,7 @@ def report(options: argparse.Namespace) -> int:
     lines = [
         "# The emulator against the device",
         "",
+        f"Commit `{made['commit'][:12]}`, {made['date'][:10]}; [what it is made from](differential.json).",
         f"Device: {result['device']}. {len(records)} forms, {compared:,} results compared in {result['seconds']:g} s",
         "by `tests/emulator/differential.py`. Operands are random, with zeros, subnormals, infinities, NaNs, limits of",
         "integers and halves between numbers among them; for most forms pairs of such values meet. Any NaN counts as",

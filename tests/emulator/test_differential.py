@@ -99,7 +99,8 @@ def test_a_difference_is_listed_with_its_reason(tmp_path: Path) -> None:
     known = {**wrong, "operation": "ex2.approx.f16", "body": "ex2.approx.f16 %x, %a;"}
     unknown = {**wrong, "operation": "add.f32", "body": "add.f32 %x, %a, %b;"}
     for records, status in ([known], 0), ([known, unknown], 1):
-        found.write_text(json.dumps({"device": "one", "seconds": 1, "forms": records}))
+        made = {"commit": "0123456789abcdef", "date": "2026-01-02T03:04:05Z"}
+        found.write_text(json.dumps({"environment": made, "device": "one", "seconds": 1, "forms": records}))
         assert main(["report", str(found), "--out", str(page)]) == status
     rows = [line for line in page.read_text().splitlines() if "%x" in line]
     assert "smallest subnormal" in rows[0] and rows[1].endswith("| not known |") and "device: 0x0" in rows[1]
