@@ -84,7 +84,8 @@ enum Flag : int32_t {  // low bits: memory order; then scope
   kOrderMask = 7,      // 0 weak, 1 relaxed (volatile too), 2 acquire, 3 release, 4 acq_rel, 5 sc
   kScopeShift = 3,     // 0 none, 1 cta, 2 cluster, 3 gpu, 4 sys
   kScopeMask = 7 << kScopeShift,
-  kByLibrary = 1 << 6,  // mbarrier.init of libcu++, which goes without the fence that the async proxy asks for
+  kByLibrary = 1
+      << 6,  // mbarrier.init of libcu++, which goes without the fence that the async proxy asks for
 };
 
 struct Row {  // as Python writes it: an int32 array [n][7]
