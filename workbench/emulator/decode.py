@@ -125,6 +125,11 @@ _BY_LIBRARY = 1 << 6  # as in engine.hpp
 _LIBCUDACXX = "/cuda/__barrier/"
 
 
+def _is_of_libcudacxx(location: ptx.SourceLocation) -> bool:
+    """Whether an instruction was written in libcu++, or inlined into it."""
+    return any(_LIBCUDACXX in place.file for place in (location, *location.inlined_at))
+
+
 @lru_cache(maxsize=8192)
 def normalise(opcode: str) -> tuple[str, int, bool]:
     """Canonical name of an opcode, its order and scope as flags, and whether its last operand is a cache policy."""
@@ -293,7 +298,7 @@ class _Decoder:
             name = "exit"
         elif name == "fence.proxy":
             operands = []  # the tensor map that it is about
-        elif base == "mbarrier" and _LIBCUDACXX in instruction.location.file:
+        elif base == "mbarrier" and _is_of_libcudacxx(instruction.location):
             flags |= _BY_LIBRARY
         elif "b128" in instruction.parts and base in ("ld", "st"):
             name = name.replace(".b128", ".v2.b64")
