@@ -171,9 +171,13 @@ def run_problem(
     try:
         case = Case.of(problem)
     except BadBound as error:
-        replay = f"workbench verify {stage.spec} --device {device.name} --problem '{problem}'"
-        return Failure(Verdict.WEAK_CHECK, str(problem), str(error), replay), 0.0
+        return Failure(Verdict.WEAK_CHECK, str(problem), str(error), _again(stage, device, problem)), 0.0
     return run_case(stage, device, case, twice=twice)
+
+
+def _again(stage: Stage[Any], device: Device, problem: Problem) -> str:
+    """The command that solves the problem once more."""
+    return f"workbench verify {stage.spec} --device {device.name} --problem '{problem}'"
 
 
 def run_case(stage: Stage[Any], device: Device, case: Case, *, twice: bool = False) -> tuple[Failure | None, float]:
@@ -193,7 +197,7 @@ def run_case(stage: Stage[Any], device: Device, case: Case, *, twice: bool = Fal
         if failure is None and twice:
             failure = _repeat(stage, device, case, after)
     if failure:
-        failure.replay = f"workbench verify {stage.spec} --device {device.name} --problem '{problem}'"
+        failure.replay = _again(stage, device, problem)
     return failure, worst
 
 
@@ -259,8 +263,7 @@ def check_power(stage: Stage[Any], device: Device, problem: Problem) -> tuple[Fa
         )
     else:
         return None, rejected
-    replay = f"workbench verify {stage.spec} --device {device.name} --problem '{problem}'"
-    return Failure(Verdict.WEAK_CHECK, str(problem), message, replay), rejected
+    return Failure(Verdict.WEAK_CHECK, str(problem), message, _again(stage, device, problem)), rejected
 
 
 def _telling(problem: Problem) -> Problem:

@@ -207,7 +207,7 @@ def _send(connection: Connection, message: Any) -> None:
     views = [buffer.raw() for buffer in buffers]
     total = sum(view.nbytes for view in views)
     if total < SHARED_BYTES or not hasattr(os, "memfd_create"):
-        connection.send((pickle.dumps(message, 5), [], 0))
+        connection.send((data, [bytearray(view) for view in views], 0))  # bytearrays, so that arrays can be written to
         return
     memory = os.memfd_create("workbench")  # without a name: it goes with the last process that has it open
     try:
@@ -222,16 +222,16 @@ def _send(connection: Connection, message: Any) -> None:
 
 def _receive(connection: Connection) -> Any:
     """The message that `_send` sent. Arrays that came in shared memory lie there as long as they live."""
-    data, sizes, total = connection.recv()
+    data, buffers, total = connection.recv()  # of buffers in shared memory, their sizes
     if not total:
-        return pickle.loads(data)
+        return pickle.loads(data, buffers=buffers)
     memory = recv_handle(connection)
     try:
         shared = memoryview(mmap.mmap(memory, total, mmap.MAP_SHARED | getattr(mmap, "MAP_POPULATE", 0)))
     finally:
         os.close(memory)
     parts, at = [], 0
-    for size in sizes:
+    for size in buffers:
         parts.append(shared[at : at + size])
         at += size
     return pickle.loads(data, buffers=parts)
