@@ -47,6 +47,14 @@ def test_ptx_cubin_and_usage_come_out(source):
     assert compiled.variant == "FACTOR=2"
 
 
+def test_usage_comes_out_too_where_another_cache_was_lost(source, monkeypatch, tmp_path):
+    """NVRTC keeps a cache of its own where there is a driver, which does not know what ptxas said."""
+    first = compile_source(source, {"FACTOR": 2}).usage
+    monkeypatch.setenv("WORKBENCH_CACHE", str(tmp_path / "empty"))
+    compiler._compile.cache_clear()
+    assert compile_source(source, {"FACTOR": 2}).usage == first
+
+
 def test_the_same_source_compiles_once(source, runs):
     first = compile_source(source, {"FACTOR": 2})
     compiler._compile.cache_clear()

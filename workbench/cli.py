@@ -355,6 +355,7 @@ def mutate(specs: tuple[str, ...], examples: int, limit: int | None, jobs: int, 
     gets an entry that says why, or the problems or checks of the operation have a hole. Exit code 1 while one is
     unexplained.
     """
+    from . import environment
     from . import mutate as mutation
     from .console import StageProgress, console
 
@@ -378,7 +379,13 @@ def mutate(specs: tuple[str, ...], examples: int, limit: int | None, jobs: int, 
             on_mutant=judged,
         )
     if as_json:
-        _print_json(outcome.as_dict())
+        made = {
+            "environment": dataclasses.asdict(environment.describe()),
+            "specs": specs,
+            "examples": examples,
+            "seed": seed,
+        }
+        _print_json({**made, **outcome.as_dict()})
     else:
         out = console()
         for survivor in outcome.survivors:

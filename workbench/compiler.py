@@ -138,7 +138,9 @@ def with_headers(path: Path) -> list[Path]:
 
 @lru_cache(maxsize=4096)
 def _compile(path: Path, digest: str, defines: tuple[tuple[str, str], ...], architecture: str) -> Compiled:
-    options = (f"-arch={architecture}", "-std=c++17", "-lineinfo", "--ptxas-options=-v")
+    options: tuple[str, ...] = (f"-arch={architecture}", "-std=c++17", "-lineinfo", "--ptxas-options=-v")
+    if _nvrtc().getVersion() >= (12, 9):
+        options += ("--no-cache",)  # NVRTC's own cache gives the binary back, but not what ptxas said of it
     # the path is in the line information: findings in another checkout must not point to this one
     made_of = json.dumps([digest, str(path), str(INCLUDE), defines, options, nvrtc_version()])
     key = hashlib.sha256(made_of.encode()).hexdigest()

@@ -118,6 +118,7 @@ class Report:
         """The report for JSON."""
         verdicts = Counter(j.verdict for j in self.judged if j.outcome is Outcome.KILLED)
         return {
+            "summary": self.summary,
             "made": len(self.judged),
             "compiled": self.compiled,
             **{outcome.value: self.count(outcome) for outcome in Outcome},
@@ -129,6 +130,7 @@ class Report:
                     "operator": j.mutant.operator,
                     "old": j.mutant.old,
                     "new": j.mutant.new,
+                    "diff": j.mutant.diff if j.outcome in (Outcome.SURVIVED, Outcome.EXPLAINED) else "",
                     "outcome": j.outcome,
                     "verdict": j.verdict,
                     "problem": j.problem,

@@ -240,12 +240,34 @@ def test_generic_addresses_of_mbarriers() -> None:
             "mbarrier.arrive.shared.b64 %old, [bar];",
             "not init",
         ),
+        (
+            "mbarrier.init.shared.b64 [bar], 2; mbarrier.arrive.shared.b64 %old, [bar];"
+            "mbarrier.init.shared.b64 [bar], 2;",
+            "initialises mbarrier `bar` again, initialised at",
+        ),
+        (
+            "mbarrier.init.shared.b64 [bar], 1; mbarrier.test_wait.parity.shared.b64 %done, [bar], 2;",
+            "waits for parity 2 of mbarrier `bar`",
+        ),
     ],
 )
 def test_misused_mbarriers(body: str, words: str) -> None:
     text = module(f"{body} ret;", "", f"{REGISTERS} .reg .b64 %old; .shared .align 8 .b64 bar;")
     finding = fault_of(FindingKind.MBARRIER_MISUSE, Program.from_ptx(text).entries["k"], 1, 1, [], memory=Memory())
     assert words in str(finding)
+
+
+def test_a_block_waits_on_its_own_barriers_only() -> None:
+    body = """
+        mbarrier.init.shared.b64 [bar], 1; fence.mbarrier_init.release.cluster;
+        barrier.cluster.arrive; barrier.cluster.wait;
+        mov.u32 %s, bar; mov.u32 %t, %cluster_ctarank; xor.b32 %t, %t, 1; mapa.shared::cluster.u32 %s, %s, %t;
+        mbarrier.test_wait.parity.shared.b64 %done, [%s], 0; ret;
+    """
+    text = module(body, "", f"{REGISTERS} .shared .align 8 .b64 bar;")
+    entry = Program.from_ptx(text).entries["k"]
+    finding = fault_of(FindingKind.MBARRIER_MISUSE, entry, 2, 1, [], memory=Memory(), cluster=2)
+    assert "of another block" in str(finding)
 
 
 # -------------------------------------------------------------------------------------------------------- bulk copies

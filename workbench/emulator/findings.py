@@ -531,8 +531,25 @@ class _Explainer:
         return f"the assertion `{text}` at {Path(file).name}:{self.seen.info} failed", ""
 
     def explain_mbarrier_invalid(self) -> tuple[str, str]:
+        barrier = self.barrier_name(self.seen.address)
+        if self.seen.info == 1:
+            before = f", initialised at {_through(self.other.location)}" if self.other else ""
+            return (
+                f"initialises {barrier} again{before}, though arrivals or bytes have been counted there since",
+                "initialise a barrier once, or end its life with mbarrier.inval first",
+            )
+        if self.seen.info == 2:
+            return (
+                f"waits on {barrier} of another block",
+                "a block can arrive at the barriers of its cluster, but wait on its own only",
+            )
+        if self.seen.info == 3:
+            return (
+                f"waits for parity {self.seen.detail} of {barrier}",
+                "a parity is 0 or 1: toggle it with `^ 1`, or take the number of the phase modulo 2",
+            )
         return (
-            f"{self.barrier_name(self.seen.address)} is not initialised",
+            f"{barrier} is not initialised",
             "mbarrier.init by one thread, a fence, and a barrier must come before its first use",
         )
 

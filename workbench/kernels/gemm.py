@@ -188,6 +188,9 @@ _DEEP = (
 _TALL = GemmProblem(m=128 * 17 + 1, n=264, k=8)
 """More rows of tiles than are walked together, and two columns of them."""
 
+_WHOLE = GemmProblem(m=128 * 17, n=512, k=8)
+"""The same of whole tiles: nothing is left over at the edges."""
+
 
 def _scalars(p: GemmProblem) -> tuple[np.generic, ...]:
     return tuple(np.int32(x) for x in (p.m, p.n, p.k, p.lda, p.ldb, p.ldc))
@@ -273,7 +276,7 @@ def tensor_core(p: GemmProblem, size: Mapping[str, int]) -> Launch:
     idea="a producer has TMA fill a ring of slices, two consumer warpgroups have wgmma multiply them in place",
     supports=lambda p: _half_only(p) or _tensor_maps(p),
     parameters={"BLOCK_M": 128, "BLOCK_N": 256, "BLOCK_K": 64, "STAGES": 4, "GROUP_M": 16},
-    corners=(_ODD_C, _TALL, *_DEEP),
+    corners=(_ODD_C, _TALL, _WHOLE, *_DEEP),
     architecture=90,
 )
 def tma_pipeline(p: GemmProblem, size: Mapping[str, int]) -> Launch:

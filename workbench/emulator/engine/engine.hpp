@@ -226,7 +226,8 @@ enum class FaultKind : int32_t {
   deadlock,               // Result::waiting says who waits for what
   budget,                 // ran for longer than the launch allows; Result::waiting holds all warps;
                           // detail 1: in seconds, info: milliseconds
-  mbarrier_invalid,       // address is not an initialised mbarrier
+  mbarrier_invalid,       // address is not an initialised mbarrier. Or, info: initialised again while in use
+                          // (1; other_pc: where before), of another block (2), parity (detail) not 0 or 1 (3)
   mbarrier_overflow,      // address; more arrivals than pending; info: expected count
   mbarrier_transactions,  // address; transaction count out of range; info: the count
   mbarrier_count,         // mbarrier.init with a count out of range; info: the count

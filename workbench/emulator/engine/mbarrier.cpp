@@ -195,7 +195,9 @@ Flow wait(Warp& warp, const Instruction& instruction, uint32_t lanes) {
       visible = place.offset;
     const Operand& which = instruction.operands[2];
     awaited[l] =
-        parity ? source_cells<uint32_t>(warp, which)[l] & 1 : source_cells<uint64_t>(warp, which)[l] >> 20;
+        parity ? source_cells<uint32_t>(warp, which)[l] : source_cells<uint64_t>(warp, which)[l] >> 20;
+    if (parity && awaited[l] > 1)
+      warp.fault(FaultKind::mbarrier_invalid, l, place.offset, Space::shared, 3, awaited[l]);
     const bool ended = parity ? (barrier.phase & 1) != awaited[l] : barrier.phase != awaited[l];
     over |= (ended ? 1u : 0u) << l;
     address[l] = place.offset;
