@@ -58,6 +58,13 @@ def test_every_link_and_picture_exists(tmp_path: Path) -> None:
         assert [link for link in links if not (tmp_path / name).parent.joinpath(link).is_file()] == []
 
 
+def test_the_index_links_pages_that_others_have_put_beside_it(tmp_path: Path) -> None:
+    (tmp_path / "faults.md").write_text("# What was planted\n\ntext\n")
+    index = _write(tmp_path, ("nvidia-h200", timed_run("vector_add")))["README.md"]
+    assert index.endswith("Reports of their own:\n\n- [What was planted](faults.md)\n")
+    assert _write(tmp_path, ("nvidia-h200", timed_run("vector_add")))["README.md"] == index
+
+
 def _run_with(cold: dict[str, float], vendor_us: float, sustained: dict[str, float]) -> Run:
     """vector_add timed with constant samples on a problem of 12 MB and 1 MFLOP whose floor is 2 µs."""
     run = timed_run("vector_add")

@@ -37,7 +37,8 @@ def write(output: Path, only: str | None = None) -> list[Path]:
         if only in (None, folder.name):
             written += _write_folder(folder, runs)
     index = output / "README.md"
-    index.write_text(_index({folder.name: [run for _, run in runs] for folder, runs in loaded.items()}))
+    others = [page for page in sorted(output.glob("*.md")) if page != index]
+    index.write_text(_index({folder.name: [run for _, run in runs] for folder, runs in loaded.items()}, others))
     return [*written, index]
 
 
@@ -372,8 +373,8 @@ def _peak(value: float, unit: str, formula: str | None) -> str:
     return f"{three_digits(value)} {unit}" + (f" ({formula})" if formula else "")
 
 
-def _index(devices: dict[str, list[Run]]) -> str:
-    """The page over all devices and operations."""
+def _index(devices: dict[str, list[Run]], others: Sequence[Path]) -> str:
+    """The page over all devices and operations; `others` are pages beside it that are made elsewhere."""
     headers = ("operation", "device", "stages passed", "fastest stage", "best throughput", "of vendor", "run", "commit")
     rows = []
     for folder, runs in devices.items():
@@ -399,6 +400,10 @@ def _index(devices: dict[str, list[Run]]) -> str:
     ]
     if any(run.environment.dirty for runs in devices.values() for run in runs):
         parts.append("\\* with uncommitted changes")
+    if others:
+        titles = [page.read_text().partition("\n")[0].lstrip("# ") for page in others]
+        links = [f"- [{title}]({page.name})" for title, page in zip(titles, others, strict=True)]
+        parts += ["Reports of their own:", "\n".join(links)]
     return "\n\n".join(parts) + "\n"
 
 

@@ -21,7 +21,7 @@ from typing import Any
 
 from catalogue import CATALOGUE, SCENARIOS
 from on_gpu import TOOLS
-from planting import Outcome, PlantedFault, Scenario, judge
+from planting import MOST_WARP_INSTRUCTIONS, Outcome, PlantedFault, Scenario, judge
 from tabulate import tabulate
 
 from workbench import environment, registry
@@ -32,9 +32,6 @@ from workbench.results import Verdict
 REPORTS = Path(__file__).parents[2] / "reports"
 RECORD, PAGE = "emulator.json", "emulator.md"
 SEEDS = range(10)
-MOST_WARP_INSTRUCTIONS = 200_000
-"""Of a block of a planted kernel: ten times what the longest of them needs."""
-
 Record = dict[str, Any]
 
 

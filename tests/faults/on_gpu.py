@@ -80,8 +80,8 @@ def run_one(key: str) -> str:
         cupy.cuda.runtime.deviceSynchronize()
     except Exception as error:
         return f"error: {error}"
-    right = scenario.right(lambda name: buffers[name].get().view(scenario.arrays[name].dtype.numpy))
-    return "right" if right else "wrong"
+    wrong = scenario.wrong(lambda name: buffers[name].get().view(scenario.arrays[name].dtype.numpy))
+    return "wrong" if wrong else "right"
 
 
 # ------------------------------------------------------------------------------------------------ in the parent

@@ -7,7 +7,7 @@ import os
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from functools import cache, cached_property
+from functools import cache, cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,8 @@ import numpy as np
 
 from workbench import registry
 from workbench.compiler import Compiled, CompileError, cache_folder, compile_source, with_headers
-from workbench.devices import Device, Fault
+from workbench.devices import Device, Fault, IsolatedDevice
+from workbench.devices.emulated import EmulatedDevice
 from workbench.dtypes import DType
 from workbench.harness import Case
 from workbench.launch import Argument, Array, Launch, Plan
@@ -23,6 +24,12 @@ from workbench.operation import Arrays, Tier
 from workbench.results import Verdict
 
 KERNELS = Path(__file__).parent / "kernels"
+
+MOST_WARP_INSTRUCTIONS = 200_000
+"""Of a block of a planted kernel: ten times what the longest of them needs."""
+
+EMULATOR_SECONDS = 20.0
+"""Deadline of a launch of one of them in the emulator, which ends those without end itself."""
 
 Read = Callable[[str], np.ndarray[Any, Any]]
 Place = tuple[str, int]
@@ -33,7 +40,8 @@ Place = tuple[str, int]
 class Scenario:
     """A kernel, the problem it is given, and how its answer is judged.
 
-    `storage` holds the inputs by name, one-dimensional; `right` is given a function that reads an array back.
+    `storage` holds the inputs by name, one-dimensional; `wrong` is given a function that reads an array back, and says
+    what is wrong with the answer, '' where it is right.
     """
 
     name: str
@@ -42,7 +50,7 @@ class Scenario:
     plan: Plan
     arrays: Mapping[str, Array]
     storage: Arrays
-    right: Callable[[Read], bool]
+    wrong: Callable[[Read], str]
 
 
 def of_stage(spec: str, problem: str, **parameters: int) -> Scenario:
@@ -59,7 +67,7 @@ def of_stage(spec: str, problem: str, **parameters: int) -> Scenario:
         stage.plan(parsed),
         case.arrays,
         storage,
-        lambda read: case.judge(read)[0] is None,
+        lambda read: failure.message if (failure := case.judge(read)[0]) else "",
     )
 
 
@@ -92,7 +100,11 @@ def of_kernel(
         Plan((launch,)),
         arrays,
         {n: arrays[n].pack(v) for n, v in values.items()},
-        lambda read: all(np.array_equal(arrays[n].view(read(n)), v.astype(np.float32)) for n, v in expected.items()),
+        lambda read: ", ".join(
+            f"{count} of {right.size} elements of {name} are wrong"
+            for name, right in expected.items()
+            if (count := np.count_nonzero(arrays[name].view(read(name)) != right))
+        ),
     )
 
 
@@ -131,6 +143,11 @@ class PlantedFault:
         """`11-no-full-wait`: unique in the catalogue."""
         return f"{self.number}-{self.name}"
 
+    @property
+    def where(self) -> str:
+        """What the fault is planted in."""
+        return f"`{self.planted.name}`" if self.changes else f"launch of `{self.planted.name}`"
+
     @cached_property
     def planted(self) -> Scenario:
         """The scenario with the fault in it. Raises ValueError where a change does not fit its source once."""
@@ -151,9 +168,24 @@ class PlantedFault:
         """Whether the outcome names the lines that it has to."""
         return all(any(outcome.names(place) for place in places) for places in self.lines)
 
-    def found_by(self, outcome: Outcome) -> bool:
-        """Whether the outcome is the right verdict, at the right line."""
-        return outcome.verdict in self.verdicts and self.at_its_line(outcome)
+    def judge(self, device: Device) -> Outcome:
+        """What comes of it on a device; on a GPU a failure is followed by what the emulator says of the same launches,
+        as `harness.verify` does it."""
+        outcome = judge(self.planted, device, seed=0)
+        if device.name != "cuda" or outcome.verdict in (Verdict.PASS, Verdict.COMPILE_ERROR):
+            return outcome
+        emulator = emulated()
+        try:
+            closer = judge(self.planted, emulator, seed=0)
+        finally:
+            emulator.close()
+        again = f"the emulator, on the same problem: {closer.verdict}: {closer.message}"
+        return Outcome(outcome.verdict, f"{outcome.message.rstrip()}\n{again}")
+
+    def found_by(self, outcome: Outcome, on_gpu: bool = False) -> bool:
+        """Whether the outcome is the right verdict, at the right line; a GPU names no hazard, it only has to fail."""
+        right = outcome.verdict != Verdict.PASS if on_gpu else outcome.verdict in self.verdicts
+        return right and self.at_its_line(outcome)
 
 
 def plant(source: Path, changes: tuple[Change, ...]) -> Path:
@@ -181,11 +213,16 @@ def _only_place(texts: Mapping[str, str], text: str) -> Place:
     return name, texts[name][: texts[name].index(text)].count("\n") + 1
 
 
+def emulated() -> IsolatedDevice:
+    """The emulator for planted kernels, in a process of its own."""
+    return IsolatedDevice(partial(EmulatedDevice, MOST_WARP_INSTRUCTIONS), EMULATOR_SECONDS)
+
+
 @dataclass(frozen=True)
 class Outcome:
-    """What a device said of one launch."""
+    """What a device said of one launch, or the harness of one stage."""
 
-    verdict: Verdict
+    verdict: str
     message: str = ""
 
     def names(self, place: Place) -> bool:
@@ -210,7 +247,11 @@ def judge(scenario: Scenario, device: Device, seed: int) -> Outcome:
         return Outcome(Verdict.COMPILE_ERROR, str(compiled))
     try:
         bound = device.bind(compiled, scenario.plan, scenario.arrays, scenario.storage, seed)
-        bound.run()
+        try:
+            bound.run()
+            wrong = scenario.wrong(bound.read)
+        finally:
+            bound.close()
     except Fault as fault:
         return Outcome(fault.verdict, str(fault))
-    return Outcome(Verdict.PASS if scenario.right(bound.read) else Verdict.MISMATCH)
+    return Outcome(Verdict.MISMATCH if wrong else Verdict.PASS, wrong)

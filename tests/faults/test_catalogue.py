@@ -7,14 +7,12 @@ from collections.abc import Callable
 import fault_report
 import pytest
 from catalogue import CATALOGUE, SCENARIOS
-from planting import PlantedFault, Scenario, judge
+from planting import MOST_WARP_INSTRUCTIONS, PlantedFault, Scenario, judge
 
 from workbench.devices.emulated import EmulatedDevice
 from workbench.results import Verdict
 
 SEEDS = range(10)
-MOST_WARP_INSTRUCTIONS = 200_000
-"""Of a block: ten times what the longest of these kernels needs."""
 
 
 @pytest.fixture(scope="module")

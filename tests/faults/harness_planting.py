@@ -1,0 +1,79 @@
+"""A fault that a weak harness does not see: what is judged, and what ours has to say of it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from planting import Change, Outcome, plant
+
+from workbench import harness, registry
+from workbench.devices import Device
+from workbench.evidence import explain
+from workbench.operation import Problem, Stage
+
+EXAMPLES = 12
+"""Random problems of a fault that has no problem of its own."""
+
+Restage = Callable[[Stage[Any]], Stage[Any]]
+
+
+def planted_stage(spec: str, *changes: Change) -> Stage[Any]:
+    """A stage of the catalogue, its source changed."""
+    (stage,) = registry.select([spec])
+    return replace(stage, source=str(plant(stage.path, changes))) if changes else stage
+
+
+@dataclass(frozen=True)
+class Verified:
+    """A stage that has to fail, on `problem` or on random ones. `restage` changes its declaration."""
+
+    spec: str
+    changes: tuple[Change, ...] = ()
+    problem: Problem | None = None
+    restage: Restage = lambda stage: stage
+
+    @property
+    def stage(self) -> Stage[Any]:
+        return self.restage(planted_stage(self.spec, *self.changes))
+
+    def __call__(self, device: Device) -> Outcome:
+        result = harness.verify(self.stage, device, examples=EXAMPLES, seed=0, problem=self.problem)
+        if result.failure is None:
+            return Outcome(result.verdict)
+        _, problem, *evidence = explain(self.spec, result).splitlines()
+        return Outcome(result.verdict, "\n".join((*evidence, problem)))
+
+
+@dataclass(frozen=True)
+class HarnessFault:
+    """What deceives a weak harness, and what ours has to say of it.
+
+    `judge` tries it on a device; the verdict has to be `verdict`, on a GPU one of `on_gpu` where that is given, and
+    every pattern of `says` has to be in the message. `where` names what the fault is planted in.
+    """
+
+    number: int
+    name: str
+    title: str
+    where: str
+    judge: Callable[[Device], Outcome]
+    verdict: str
+    says: tuple[str, ...]
+    on_gpu: tuple[str, ...] = ()
+
+    @property
+    def key(self) -> str:
+        """`24-idle`: unique in the catalogue."""
+        return f"{self.number}-{self.name}"
+
+    def found_by(self, outcome: Outcome, on_gpu: bool = False) -> bool:
+        """Whether the outcome is the right verdict, for the fault's own reason."""
+        wanted = self.on_gpu if on_gpu and self.on_gpu else (self.verdict,)
+        return outcome.verdict in wanted and all(re.search(text, outcome.message) for text in self.says)
+
+
+HEAD = 'extern "C" __global__'
+ADD_SOURCE, GEMM_SOURCE, MATVEC_SOURCE = "`vector_add:naive`", "`gemm:naive`", "`matvec:naive`"

@@ -1,0 +1,134 @@
+"""A GPU whose clock is a number, so that what cheats does so by an exact amount: `timing.bench` without hardware."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+from unittest.mock import patch
+
+import numpy as np
+
+from workbench import registry, timing
+from workbench.kernels.vector_add import VectorAddProblem
+from workbench.launch import Array, Plan
+from workbench.results import DeviceInfo, Measurement
+
+COLD_US, WARM_US = 100.0, 40.0
+"""What a launch takes that finds the L2 flushed, and any other."""
+
+
+class Clock:
+    """The time in microseconds, whether the data are in the L2, and what is still to be done when a launch is over."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.in_cache = False
+        self.pending = 0.0
+
+
+class ClockWatch:
+    """A stopwatch that reads that clock."""
+
+    def __init__(self, clock: Clock) -> None:
+        self.clock = clock
+
+    def cold(self, work: Callable[[], None]) -> float:
+        self.clock.in_cache = False
+        return self.sustained(work, 1)
+
+    def sustained(self, work: Callable[[], None], count: int) -> float:
+        started = self.clock.now
+        for _ in range(count):
+            work()
+        return (self.clock.now - started) / count
+
+    def leftover(self, work: Callable[[], None]) -> float:
+        work()
+        left, self.clock.pending = self.clock.pending, 0.0
+        return left
+
+
+class ClockGpu:
+    """Adds vectors in NumPy and lets its clock run. `cheat` says how it deceives."""
+
+    name, architecture = "cuda", 90
+
+    def __init__(self, clock: Clock, cheat: str = "") -> None:
+        self.clock, self.cheat = clock, cheat
+
+    def info(self) -> DeviceInfo:
+        return DeviceInfo("cuda", "a synthetic clock", "sm_90", 132, peak_bytes_per_s=4.8e12)
+
+    def bind(self, compiled: Any, plan: Plan, arrays: Any, storage: Any, seed: int = 0) -> ClockPlan:
+        return ClockPlan(self, arrays, {name: values.copy() for name, values in storage.items()})
+
+
+class ClockPlan:
+    def __init__(self, gpu: ClockGpu, arrays: Mapping[str, Array], memory: dict[str, Any]) -> None:
+        self.gpu, self.arrays, self.memory = gpu, arrays, memory
+        self.buffers = memory
+        self.calls = 0
+        self.kept: dict[bytes, Any] = {}
+
+    def enqueue(self) -> None:
+        clock, cheat = self.gpu.clock, self.gpu.cheat
+        self.calls += 1
+        cost = WARM_US if clock.in_cache else COLD_US
+        clock.in_cache = True
+        if cheat == "throttled" and self.calls > 25:
+            cost *= 2
+        key = self.memory["a"].tobytes()
+        if cheat == "once" and self.calls > 1:
+            cost = 1.0
+        elif cheat == "content" and key in self.kept:
+            cost, self.memory["c"] = 1.0, self.kept[key].copy()
+        else:
+            total = self.memory["a"].astype(np.float64) + self.memory["b"].astype(np.float64)
+            self.memory["c"] = self.kept[key] = total.astype(self.memory["c"].dtype)
+        if cheat == "drift" and self.calls > 30:
+            self.memory["c"] = self.memory["c"] + 1
+        if cheat == "stream":
+            clock.pending, cost = cost - 2.0, 2.0
+        clock.now += cost if cheat != "impossible" else 0.1
+
+    def run(self) -> None:
+        self.enqueue()
+
+    def wait(self) -> None:
+        self.gpu.clock.pending = 0.0
+
+    def poison(self) -> None:
+        self.memory["c"] = self.arrays["c"].poisoned()
+
+    def roll(self, elements: int) -> None:
+        for name in ("a", "b"):
+            self.memory[name] = np.roll(self.memory[name], elements)
+
+    def apply(self, function: Callable[..., Any], *arguments: Any, seconds: float) -> Any:
+        return function(self, *arguments)
+
+    def read(self, name: str) -> np.ndarray[Any, Any]:
+        return self.memory[name]
+
+    def close(self) -> None:
+        pass
+
+
+@contextlib.contextmanager
+def synthetic(clock: Clock) -> Iterator[None]:
+    """Lets `timing` read this clock, and time nothing but the stage."""
+    with (
+        patch.object(timing, "Stopwatch", lambda l2_bytes: ClockWatch(clock)),
+        patch.object(timing, "baselines_for", lambda operation: []),
+    ):
+        yield
+
+
+def timed_by_clock(cheat: str = "") -> Measurement | str:
+    """What `timing.bench` says of vector_add:naive on 100,000 elements, on a device with that cheat."""
+    (stage,) = registry.select(["vector_add:naive"])
+    clock = Clock()
+    effort = timing.Effort(warm_up_seconds=0.0, seconds=60.0, enough=40, sustained_seconds=1e-3)
+    with synthetic(clock):
+        return timing.bench(stage, ClockGpu(clock, cheat), VectorAddProblem(n=100_000, dtype="fp32"), effort)  # type: ignore[arg-type]

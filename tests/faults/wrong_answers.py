@@ -1,0 +1,294 @@
+"""Wrong answers that a weak harness passes (24 to 40).
+
+Each is planted in a real stage, or in whatever would deceive: its launch, its declaration, the tolerance of its
+problem. A new one is one more entry; the tests and `harness_report.py` take all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from harness_planting import ADD_SOURCE, GEMM_SOURCE, HEAD, MATVEC_SOURCE, HarnessFault, Restage, Verified
+from planting import Change
+
+from workbench.kernels.gemm import GemmProblem
+from workbench.kernels.matvec import MatvecProblem
+from workbench.kernels.vector_add import VectorAddProblem
+from workbench.launch import Launch
+from workbench.operation import Problem, Stage, Tier
+from workbench.results import Verdict
+
+ADD = "from_float<IN>(to_float(a[i]) + to_float(b[i]))"
+SUM = "sum += to_float(a[k]) * to_float(b[k * b_step])"
+LINE = r"1_naive\.cu:\d+"
+FIFTY = VectorAddProblem(n=50, dtype="fp32", tier=Tier.BOUNDED)
+
+
+def add(*changes: tuple[str, str], restage: Restage = lambda stage: stage, problem: Problem = FIFTY) -> Verified:
+    """vector_add:naive with pieces of text replaced."""
+    return Verified("vector_add:naive", tuple(Change(*c) for c in changes), problem, restage)
+
+
+def gemm(*changes: tuple[str, str], problem: Problem | None) -> Verified:
+    return Verified("gemm:naive", tuple(Change(*c) for c in changes), problem)
+
+
+def relaunched(**changes: Any) -> Restage:
+    """The stage with other fields in its launch."""
+
+    def restage(stage: Stage[Any]) -> Stage[Any]:
+        def plan_for(problem: Any, size: Mapping[str, int]) -> Launch:
+            launch = stage.plan_for(problem, size)
+            assert isinstance(launch, Launch)
+            return replace(launch, **changes)
+
+        return replace(stage, plan_for=plan_for)
+
+    return restage
+
+
+def raises(stage: Stage[Any]) -> Stage[Any]:
+    def broken(problem: Any, size: Mapping[str, int]) -> Launch:
+        raise ZeroDivisionError("n // 0")
+
+    return replace(stage, plan_for=broken)
+
+
+def unchecked(stage: Stage[Any]) -> Stage[Any]:
+    return replace(stage, parameters={**stage.parameters, "NDEBUG": 1})
+
+
+def tolerant(bound: Callable[[np.ndarray[Any, Any]], Any]) -> VectorAddProblem:
+    """Fifty elements, whose tolerance is `bound(right answer)`."""
+    methods = {"bound": lambda problem, inputs, expected: bound(expected["c"])}
+    kind: type[VectorAddProblem] = type("Tolerant", (VectorAddProblem,), methods)
+    return kind(n=50, dtype="fp32")
+
+
+KEPT_SUM = """__device__ long long kept_n;
+__device__ float kept[4096];
+extern "C" __global__"""
+KEEP_SUM = (
+    "if (i < n) { if (kept_n != n) kept[i] = to_float(a[i]) + to_float(b[i]); c[i] = from_float<IN>(kept[i]); } "
+    "__syncthreads(); if (i == 0) kept_n = n;"
+)
+CLEAR = "if (blockIdx.x == 0 && threadIdx.x == 0) for (int i = 0; i < N; ++i) c[i] = OUT();\n  if (n >= N) return;"
+LATE = (
+    "if (sum != rintf(sum) && (atomicAdd(&arrived, 1u) & 32u)) sum = __int_as_float(__float_as_int(sum) ^ 1);\n"
+    "  c[n] = from_float<OUT>(sum);"
+)
+HALF = f"sum = __half2float(__float2half(sum + {SUM.removeprefix('sum += ')}))"
+NAN = "from_float<IN>(__int_as_float(0x7fc00000))"
+
+
+def tolerance(name: str, title: str, bound: Callable[[Any], Any], says: str) -> HarnessFault:
+    title, judge = f"a tolerance typed wrongly: {title}", add(problem=tolerant(bound))
+    return HarnessFault(40, name, title, "`bound` of vector_add", judge, Verdict.WEAK_CHECK, (says,))
+
+
+WRONG_ANSWERS = (
+    HarnessFault(
+        24,
+        "idle",
+        "does nothing, where memory may still hold the answer",
+        ADD_SOURCE,
+        add((f"if (i < n) c[i] = {ADD};", "")),
+        Verdict.MISMATCH,
+        ("50 of 50 elements", "written", r"c\[0\] +nan"),
+    ),
+    HarnessFault(
+        25,
+        "half",
+        "writes every second element, over what was right",
+        ADD_SOURCE,
+        add(("if (i < n) c[i]", "if (i < n && i % 2) c[i]")),
+        Verdict.MISMATCH,
+        ("25 of 50 elements", r"c\[0\] +nan"),
+    ),
+    *(
+        HarnessFault(
+            26,
+            f"zeros-{tier}",
+            f"zeros, judged in the {tier} tier",
+            GEMM_SOURCE,
+            gemm((SUM, "sum += 0.f"), problem=GemmProblem(m=9, n=7, k=40, tier=tier)),
+            Verdict.MISMATCH,
+            (r"(4[1-9]|5\d|6[0-3]) of 63 elements", r"C\[0, 0\] +0 "),
+        )
+        for tier in Tier
+    ),
+    HarnessFault(
+        27,
+        "nan",
+        "NaN, which compares as neither larger nor different",
+        ADD_SOURCE,
+        add((ADD, NAN)),
+        Verdict.MISMATCH,
+        ("50 of 50 elements", r"c\[0\] +nan"),
+    ),
+    HarnessFault(
+        28,
+        "input-changed",
+        "changes its inputs",
+        ADD_SOURCE,
+        add(
+            (f"c[i] = {ADD};", f"{{ c[i] = {ADD}; const_cast<IN*>(b)[i] = from_float<IN>(7.f); }}"),
+            ("const IN* __restrict__ b", "const IN* b"),
+        ),
+        Verdict.INPUT_CHANGED,
+        (LINE, r"writes b\[0\], which must not change"),
+    ),
+    HarnessFault(
+        29,
+        "write-past-end",
+        "writes past the end",
+        ADD_SOURCE,
+        add((f"if (i < n) c[i] = {ADD};", f"if (i <= n) c[i] = i < n ? {ADD} : IN();")),
+        Verdict.OUT_OF_BOUNDS,
+        (LINE, r"writes 4 bytes at c\[50\]: c\[50\] is one past the end of c"),
+    ),
+    HarnessFault(
+        29,
+        "read-past-end",
+        "reads past the end",
+        ADD_SOURCE,
+        add(("to_float(b[i])", "to_float(b[i + 1]) * 0.f + to_float(b[i])")),
+        Verdict.OUT_OF_BOUNDS,
+        (LINE, r"b\[50\] is one past the end of b"),
+        on_gpu=(Verdict.MISMATCH,),  # what lies there is NaN
+    ),
+    HarnessFault(
+        30,
+        "last-terms",
+        "drops the last two of 512 terms",
+        GEMM_SOURCE,
+        gemm(
+            ("k < K; ++k", "k < K - K / 256; ++k"),
+            problem=GemmProblem(m=16, n=16, k=512, dtype="bf16", out="fp32", tier=Tier.BOUNDED),
+        ),
+        Verdict.MISMATCH,
+        (r"looks like: .*\bk\b",),
+    ),
+    HarnessFault(
+        31,
+        "fp16-accumulator",
+        "an accumulator of half the width",
+        GEMM_SOURCE,
+        gemm((SUM, HALF), problem=GemmProblem(m=16, n=16, k=512, dtype="fp16", out="fp32", tier=Tier.BOUNDED)),
+        Verdict.MISMATCH,
+        ("looks like: .*(precision|fp16)",),
+    ),
+    HarnessFault(
+        32,
+        "one-tile",
+        "one wrong tile of 128 in a right matrix",
+        GEMM_SOURCE,
+        gemm(
+            ("from_float<OUT>(sum)", "from_float<OUT>(m / 8 == 3 && n / 8 == 2 ? -sum : sum)"),
+            problem=GemmProblem(m=128, n=64, k=8, tier=Tier.BOUNDED),
+        ),
+        Verdict.MISMATCH,
+        (r"(49|5\d|6[0-4]) of 8192 elements",),
+    ),
+    HarnessFault(
+        33,
+        "stale",
+        "keeps the answer by shape: right for the first inputs, stale for others",
+        ADD_SOURCE,
+        add((HEAD, KEPT_SUM), (f"if (i < n) c[i] = {ADD};", KEEP_SUM)),
+        Verdict.STALE,
+        ("keeps something from one launch to the next", r"(3\d|4\d|50) of 50 elements"),
+    ),
+    HarnessFault(
+        34,
+        "another-kernel",
+        "launches another kernel than that of its source",
+        "launch of `vector_add:vectorized`",
+        Verified("vector_add:vectorized", (), FIFTY, relaunched(kernel="vector_add_naive")),
+        Verdict.LAUNCH_ERROR,
+        ("no kernel vector_add_naive", "vector_add_vectorized"),
+    ),
+    HarnessFault(
+        35,
+        "refused",
+        "a launch that is refused, and leaves old data",
+        f"launch of {ADD_SOURCE}",
+        add(restage=relaunched(shared_bytes=300_000)),
+        Verdict.LAUNCH_ERROR,
+        ("300000", "232448"),
+    ),
+    HarnessFault(
+        35,
+        "raises",
+        "a declaration that raises, so that nothing is launched",
+        f"declaration of {ADD_SOURCE}",
+        add(restage=raises),
+        Verdict.LAUNCH_ERROR,
+        ("declaration of the stage", "n // 0"),
+    ),
+    HarnessFault(
+        36,
+        "cleared-while-added",
+        "cleared by one block while the others write",
+        MATVEC_SOURCE,
+        Verified(
+            "matvec:naive",
+            (Change("if (n >= N) return;", CLEAR),),
+            MatvecProblem(n=600, k=3, dtype="fp32", out="fp32"),
+        ),
+        Verdict.RACE,
+        (LINE,),
+        on_gpu=(Verdict.MISMATCH, Verdict.NOT_DETERMINISTIC),
+    ),
+    HarnessFault(
+        37,
+        "not-deterministic",
+        "the last bit depends on who comes first",
+        MATVEC_SOURCE,
+        Verified(
+            "matvec:naive",
+            (
+                Change(HEAD, f"__device__ unsigned arrived;\n{HEAD}"),
+                Change("c[n] = from_float<OUT>(sum);", LATE),
+            ),
+            MatvecProblem(n=2048, k=64, dtype="fp32", out="fp32", tier=Tier.BOUNDED),
+        ),
+        Verdict.NOT_DETERMINISTIC,
+        ("launched a second time",),
+    ),
+    HarnessFault(
+        38,
+        "16-bit-only",
+        "right in fp32, wrong in the 16-bit types",
+        GEMM_SOURCE,
+        gemm(("from_float<OUT>(sum)", "from_float<OUT>(sizeof(IN) == 2 ? sum + 1.f : sum)"), problem=None),
+        Verdict.MISMATCH,
+        ("problem: .*dtype=(bf16|fp16)",),
+    ),
+    HarnessFault(
+        38,
+        "nt-only",
+        "right in nn layout, wrong in nt",
+        GEMM_SOURCE,
+        gemm(("from_float<OUT>(sum)", "from_float<OUT>(TRANS_B ? sum + 1.f : sum)"), problem=None),
+        Verdict.MISMATCH,
+        ("problem: .*layout=nt",),
+    ),
+    HarnessFault(
+        39,
+        "ndebug",
+        "defines NDEBUG, which would remove a check by assert",
+        ADD_SOURCE,
+        add((ADD, "from_float<IN>(to_float(a[i]))"), restage=unchecked),
+        Verdict.MISMATCH,
+        (r"\d+ of 50 elements",),
+    ),
+    tolerance("set", "a set", lambda right: {"c": {1e-3}}, r"bound of c is \{0\.001\}"),
+    tolerance("number", "a number for an array", lambda right: {"c": 1e-3}, r"bound of c is 0\.001"),
+    tolerance("no-dict", "not one for each output", lambda right: {1e-3}, r"gives \{0\.001\}"),
+    tolerance("negative", "the sign", lambda right: {"c": -1.0 - abs(right)}, "negative"),
+    tolerance("inverted", "2^8 for 2^-8", lambda right: {"c": np.full(right.shape, 2.0**8)}, "all zeros"),
+)
