@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pytest
 
-from workbench import timing
+from workbench import derived, timing
 from workbench.kernels.gemm import GemmProblem
 from workbench.kernels.vector_add import VectorAddProblem
-from workbench.results import Conditions, DeviceInfo
+from workbench.results import Conditions, DeviceInfo, Measurement, Timing
 from workbench.timing import Effort, median_error
 
 H200 = DeviceInfo("cuda", "NVIDIA H200", "sm_90", 132, peak_bytes_per_s=4.9e12, peak_flops={"bf16": 1e15, "fp32": 6e13})
 
 
 class FakeStopwatch:
-    """Notes who was timed, and answers with scripted times."""
-
-    order: list[str]
+    """Answers with scripted times. A graph of so many launches takes half of their time."""
 
     def __init__(self, l2_bytes):
         pass
@@ -28,13 +28,20 @@ class FakeStopwatch:
     def sustained(self, work, count):
         return work()
 
+    def graph(self, work, count):
+        return lambda: count * work() / 2
+
+    def overhead(self):
+        return 2.0
+
 
 @pytest.fixture
 def timed(monkeypatch):
     monkeypatch.setattr(timing, "Stopwatch", FakeStopwatch)
     monkeypatch.setattr(timing.nvml, "sample", lambda conditions: None)
+    monkeypatch.setattr(timing.nvml, "sm_clock", lambda: None)
 
-    def run(effort, **times):
+    def run(effort, conditions=None, **times):
         order = []
 
         def contestant(name, draw):
@@ -44,7 +51,8 @@ def timed(monkeypatch):
 
             return work
 
-        result = timing.measure({n: contestant(n, d) for n, d in times.items()}, 1 << 20, effort, Conditions())
+        contestants = {n: contestant(n, d) for n, d in times.items()}
+        result = timing.measure(contestants, 1 << 20, effort, conditions or Conditions())
         return result, order
 
     return run
@@ -70,6 +78,63 @@ def test_noisy_samples_are_taken_up_to_the_cap(timed):
     rng = np.random.default_rng(0)
     result, _ = timed(Effort(warm_up_seconds=0, seconds=60, most=40), a=lambda: rng.uniform(5, 15))
     assert len(result["a"].cold_us) == 40
+
+
+def test_launches_too_short_for_the_host_are_repeated_in_a_graph(timed):
+    result, _ = timed(Effort(warm_up_seconds=0), short=lambda: 8.0, long=lambda: 50.0)
+    assert result["short"].replayed
+    assert set(result["short"].sustained_us) == {4.0}
+    assert not result["long"].replayed
+    assert set(result["long"].sustained_us) == {50.0}
+
+
+def test_what_a_graph_cannot_hold_is_launched_one_by_one(timed, monkeypatch):
+    monkeypatch.setattr(FakeStopwatch, "graph", lambda watch, work, count: None)
+    result, _ = timed(Effort(warm_up_seconds=0), short=lambda: 8.0)
+    assert not result["short"].replayed
+    assert set(result["short"].sustained_us) == {8.0}
+
+
+@pytest.mark.parametrize(
+    ("clocks", "launches", "steady"),
+    [((300, 900, 1500, 1980, 1970, 1980), 6, True), ((1980, 1500) * 20, 20, False)],
+)
+def test_the_device_is_warmed_up_until_its_clock_is_steady(timed, monkeypatch, clocks, launches, steady):
+    """A second passes with every launch, so that each of them is one of the rounds between readings of the clock."""
+    readings, seconds = iter(clocks), iter(range(1000))
+    monkeypatch.setattr(timing.nvml, "sm_clock", lambda: next(readings))
+    monkeypatch.setattr(timing.time, "monotonic", lambda: float(next(seconds)))
+    conditions = Conditions()
+    effort = Effort(warm_up_seconds=1, most_warm_up_seconds=100 if steady else 79, seconds=1e4)
+    watch = timing.Stopwatch(0)
+    count = []
+    timing._warm_up([lambda: count.append(1) or 10.0], watch, effort, conditions)
+    assert conditions.clock_steady is steady
+    assert len(count) >= launches
+    assert next(readings, None) is None or not steady
+
+
+def test_conditions_tell_what_a_launch_costs(timed):
+    conditions = Conditions()
+    timed(Effort(warm_up_seconds=0), conditions, a=lambda: 10.0)
+    assert conditions.launch_overhead_us == 2.0
+
+
+def test_bad_conditions_are_warnings():
+    def measured(**conditions):
+        timing = Timing("x", [10.0], sustained_us=[9.0])
+        return [Measurement("", "", 0, 100 << 20, 1.0, "memory", timing, conditions=Conditions(**conditions))]
+
+    device = dataclasses.replace(H200, l2_bytes=50 << 20)
+    assert derived.warnings(measured(sm_clock_mhz=[1980, 1965]), device) == []
+    (text,) = derived.warnings(measured(clock_steady=False), device)
+    assert "not settled" in text
+    (text,) = derived.warnings(measured(sm_clock_mhz=[1980, 1400]), device)
+    assert "fell from 1,980 MHz to as low as 1,400 MHz" in text
+    (text,) = derived.warnings(measured(throttle_reasons=["SwPowerCap"]), device)
+    assert "SwPowerCap" in text
+    (text,) = derived.warnings(measured(), dataclasses.replace(H200, l2_bytes=200 << 20))
+    assert "stay in the L2" in text
 
 
 def test_the_error_of_the_median_covers_the_truth():

@@ -111,6 +111,27 @@ class Rung:
         return median(samples) if samples else None
 
 
+HELD_BACK = 0.95
+"""A share of the highest SM clock seen; below it the clock fell while something was measured."""
+
+
+def warnings(measured: Sequence[Measurement], device: DeviceInfo) -> list[str]:
+    """What makes the figures of measurements of one problem worth less than they look, in words."""
+    seen, found = [m.conditions for m in measured], []
+    if not all(c.clock_steady for c in seen):
+        found.append("the SM clock had not settled when the first samples were taken")
+    if fell := [
+        c.sm_clock_mhz for c in seen if c.sm_clock_mhz and min(c.sm_clock_mhz) < HELD_BACK * max(c.sm_clock_mhz)
+    ]:
+        high, low = max(map(max, fell)), min(map(min, fell))
+        found.append(f"the SM clock fell from {high:,} MHz to as low as {low:,} MHz while samples were taken")
+    if reasons := sorted({reason for c in seen for reason in c.throttle_reasons}):
+        found.append(f"clocks were held back by {', '.join(reasons)}")
+    if (least := min(m.bytes for m in measured)) <= device.l2_bytes and any(m.timing.sustained_us for m in measured):
+        found.append(f"{least / 1e6:,.1f} MB stay in the L2: sustained times say nothing about device memory")
+    return found
+
+
 @dataclass
 class Ladder:
     """All stages timed on one problem size, in ladder order, and the baselines (samples of all stages' runs pooled)."""

@@ -49,6 +49,12 @@ def static_info() -> StaticInfo:
     )
 
 
+def sm_clock() -> int | None:
+    """The clock of the SMs right now, in MHz; None where NVML is missing."""
+    found = _handle()
+    return int(found[0].nvmlDeviceGetClockInfo(found[1], found[0].NVML_CLOCK_SM)) if found else None
+
+
 def sample(conditions: Conditions) -> None:
     """Append what the device is doing right now to `conditions`."""
     found = _handle()

@@ -223,6 +223,7 @@ class Page:
         ]
         for ladder in self.ladders:
             parts += [f"### {self.operation} {ladder.label}", self._ladder_table(ladder), self._floor(ladder)]
+            parts += self._warnings(ladder)
         return [*parts, *self._untimed()]
 
     def _conditions(self) -> str:
@@ -235,10 +236,17 @@ class Page:
             _range("temperature", [x for c in seen for x in c.temperature_c], "°C"),
         ]
         state = "; ".join(o for o in observed if o)
+        nothing = [c.launch_overhead_us for c in seen if c.launch_overhead_us]
+        launch = duration(derived.median(nothing)) if nothing else ""
+        overhead = (
+            f"Of every cold time {launch} are the launch: a kernel that does nothing takes as long. " if launch else ""
+        )
+        graph = any(t.replayed for m in measured for t in (m.timing, *m.baselines))
         reasons = sorted({reason for c in seen for reason in c.throttle_reasons})
         throttled = f"Clocks were held back by: {', '.join(reasons)}." if reasons else "No throttling was reported."
         return (
-            "Cold: the L2 is flushed before every sample. Sustained: launches back to back. Times are medians, with "
+            "Cold: the L2 is flushed before every sample. Sustained: launches back to back"
+            f"{', from a CUDA graph where they are short' if graph else ''}. {overhead}Times are medians, with "
             "the first and third quartile of the cold samples; throughput, shares and gain are of the cold median. "
             "Each stage and the baselines ran interleaved; *of vendor* compares with the fastest library in the "
             "stage's own samples, *of floor* with the time that the device's peaks allow at best, *gain* is the "
@@ -283,6 +291,11 @@ class Page:
             return f"{work}; the device's peaks are unknown, so there is no physical floor."
         speed = three_digits(derived.throughput(m, m.floor_us, self.metric))
         return f"{work}; physical floor {duration(m.floor_us)} ({speed} {self.metric}), set by {m.floor_by}."
+
+    @staticmethod
+    def _warnings(ladder: derived.Ladder) -> list[str]:
+        found = derived.warnings([rung.measurement for rung in ladder.rungs], ladder.rungs[0].run.device)
+        return [f"Mind: {'; '.join(found)}."] if found else []
 
     def _untimed(self) -> list[str]:
         lines = [f"- `{s.stage}`, {label}: {reason}" for s, _ in self.entries for label, reason in s.untimed.items()]

@@ -129,6 +129,7 @@ class Timing:
     """Samples of one contestant in microseconds: `cold` with the L2 flushed before each, `sustained` back to back.
 
     `version` is that of a library; `solves` is False for a yardstick, like a copy, that computes something else.
+    `replayed`: the sustained launches were too short for the host to keep up, and came from a CUDA graph.
     """
 
     name: str
@@ -136,17 +137,24 @@ class Timing:
     sustained_us: list[float] = field(default_factory=list)
     version: str = ""
     solves: bool = True
+    replayed: bool = False
 
 
 @dataclass
 class Conditions:
-    """What the device did while it was measured: SM and memory clock in MHz, power in W, temperature in C."""
+    """What the device did while it was measured: SM and memory clock in MHz, power in W, temperature in C.
+
+    `clock_steady`: the SM clock had settled before the first sample. `launch_overhead_us`: a cold sample of a kernel
+    that does nothing, 0 where that was not measured.
+    """
 
     sm_clock_mhz: list[int] = field(default_factory=list)
     memory_clock_mhz: list[int] = field(default_factory=list)
     power_w: list[float] = field(default_factory=list)
     temperature_c: list[int] = field(default_factory=list)
     throttle_reasons: list[str] = field(default_factory=list)
+    clock_steady: bool = True
+    launch_overhead_us: float = 0.0
 
 
 @dataclass

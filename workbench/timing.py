@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from . import integrity, nvml
-from .baselines import baselines_for
+from .baselines import baselines_for, current_stream
 from .compiler import CompileError, compile_source
 from .devices import Device, Fault
 from .devices.cuda import CudaPlan, forget
@@ -26,6 +26,8 @@ class Effort:
     """When to stop, in samples of a contestant.
 
     With `enough` of them at the relative error of the median; after `seconds` with the `least`; or with the `most`.
+    Before the first sample the device is kept busy for `warm_up_seconds`, and on until its clock is steady, but no
+    longer than `most_warm_up_seconds`.
     """
 
     relative_error: float = 0.005
@@ -34,6 +36,7 @@ class Effort:
     enough: int = 20
     most: int = 60
     warm_up_seconds: float = 0.15
+    most_warm_up_seconds: float = 1.0
     sustained_seconds: float = 0.3
 
 
@@ -65,6 +68,30 @@ class Stopwatch:
         """Microseconds a launch, over `count` launches back to back."""
         return self._time(work, count) / count
 
+    def graph(self, work: Enqueue, count: int) -> Enqueue | None:
+        """`count` launches as one CUDA graph, which the host enqueues at once; None where that cannot be."""
+        stream = self._cupy.cuda.Stream(non_blocking=True)
+        try:
+            with current_stream(stream):
+                work()  # what a library allocates at its first use of a stream cannot be captured
+                stream.synchronize()
+                stream.begin_capture()
+                try:
+                    for _ in range(count):
+                        work()
+                finally:
+                    captured = stream.end_capture()
+                captured.upload(stream)
+                stream.synchronize()
+        except Exception:  # of many kinds: whatever the work does that a graph cannot hold
+            return None
+        return lambda: captured.launch()
+
+    def overhead(self) -> float:
+        """Microseconds that a cold sample takes of a kernel which does nothing."""
+        nothing = self._cupy.RawKernel('extern "C" __global__ void nothing() {}', "nothing")
+        return float(np.median([self.cold(lambda: nothing((1,), (1,), ())) for _ in range(20)]))
+
     def leftover(self, work: Enqueue) -> float:
         """Microseconds for which the device is still busy when a launch is over on the current stream."""
         self._cupy.cuda.runtime.deviceSynchronize()
@@ -88,7 +115,7 @@ def measure(
     """Time the contestants against each other: each round runs them in order and then in reverse (A B B A)."""
     watch = Stopwatch(l2_bytes)
     timings = {name: Timing(name, []) for name in contestants}
-    _warm_up(list(contestants.values()), watch, effort.warm_up_seconds)
+    _warm_up(list(contestants.values()), watch, effort, conditions)
     until = time.monotonic() + effort.seconds * len(contestants)
     order = list(contestants)
     while True:
@@ -101,21 +128,46 @@ def measure(
         if counts >= (effort.least if late else effort.enough if settled else effort.most):
             break
     for name, work in contestants.items():
-        once = float(np.median(timings[name].cold_us)) * 1e-6
-        count = int(np.clip(effort.sustained_seconds / 5 / once, 1, 2000))
-        repeats = int(np.clip(effort.sustained_seconds / (count * once), 1, 5))
-        timings[name].sustained_us = [watch.sustained(work, count) for _ in range(repeats)]
+        timing = timings[name]
+        timing.sustained_us, timing.replayed = _sustained(work, float(np.median(timing.cold_us)), watch, effort)
         nvml.sample(conditions)
+    conditions.launch_overhead_us = watch.overhead()
     return timings
 
 
-def _warm_up(work: list[Enqueue], watch: Stopwatch, seconds: float) -> None:
-    """Run everything once, then keep the device busy until `seconds` have passed, so that its clock has risen."""
-    until = time.monotonic() + seconds
+SHORT_US = 20.0
+"""Launches of less are over before the host has enqueued the next: a graph enqueues many of them at once."""
+
+
+def _sustained(work: Enqueue, once_us: float, watch: Stopwatch, effort: Effort) -> tuple[list[float], bool]:
+    """Microseconds a launch, back to back; and whether the launches came from a CUDA graph."""
+    count = int(np.clip(1e6 * effort.sustained_seconds / 5 / once_us, 1, 2000))
+    repeats = int(np.clip(1e6 * effort.sustained_seconds / (count * once_us), 1, 5))
+    graph = watch.graph(work, count) if once_us < SHORT_US else None
+    if graph is None:
+        return [watch.sustained(work, count) for _ in range(repeats)], False
+    return [watch.sustained(graph, 1) / count for _ in range(repeats)], True
+
+
+STEADY = 0.01
+"""By so much at most the last three readings of a steady clock differ."""
+
+
+def _warm_up(work: list[Enqueue], watch: Stopwatch, effort: Effort, conditions: Conditions) -> None:
+    """Keep the device busy until its clock has risen and stays where it is; run everything once at least."""
+    started, clocks = time.monotonic(), list[int]()
     while True:
-        for enqueue in work:
-            watch.cold(enqueue)
-        if time.monotonic() > until:
+        until = time.monotonic() + effort.warm_up_seconds / 3
+        while True:
+            for enqueue in work:
+                watch.cold(enqueue)
+            if time.monotonic() >= until:
+                break
+        clock, passed = nvml.sm_clock(), time.monotonic() - started
+        clocks = [*clocks[-2:], clock] if clock else []
+        steady = clock is None or (len(clocks) == 3 and max(clocks) <= (1 + STEADY) * min(clocks))
+        if passed >= (effort.warm_up_seconds if steady else effort.most_warm_up_seconds):
+            conditions.clock_steady = steady
             return
 
 
@@ -270,7 +322,7 @@ LOADING_SECONDS = 30.0
 
 def _expected_seconds(effort: Effort, once: float) -> float:
     """How long a contest takes of a plan whose first launch took `once` seconds."""
-    return 3 * (effort.seconds + effort.warm_up_seconds + effort.sustained_seconds) + 3 * effort.least * once
+    return 3 * (effort.seconds + effort.most_warm_up_seconds + effort.sustained_seconds) + 3 * effort.least * once
 
 
 def _load_baselines(plan: CudaPlan, operation: str) -> None:

@@ -43,6 +43,12 @@ class ClockWatch:
             work()
         return (self.clock.now - started) / count
 
+    def graph(self, work: Callable[[], None], count: int) -> None:
+        """This device has none."""
+
+    def overhead(self) -> float:
+        return 2.0
+
     def leftover(self, work: Callable[[], None]) -> float:
         work()
         left, self.clock.pending = self.clock.pending, 0.0

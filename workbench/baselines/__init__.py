@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from .base import Baseline
+from .base import Baseline, current_stream
 from .vendor import VENDOR
 
-__all__ = ["Baseline", "baselines_for"]
+__all__ = ["Baseline", "baselines_for", "current_stream"]
 
 
 def baselines_for(operation: str) -> list[Baseline]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, Protocol
 
 from ..launch import Array
@@ -28,3 +30,15 @@ class Baseline(Protocol):
 
         `buffers` are CuPy arrays of bytes holding the storage of each array; the outputs are written.
         """
+
+
+@contextmanager
+def current_stream(stream: Any) -> Iterator[None]:
+    """Make a CuPy stream the current one, also for PyTorch where a baseline has loaded it."""
+    torch = sys.modules.get("torch")
+    with stream:
+        if torch is None:
+            yield
+        else:
+            with torch.cuda.stream(torch.cuda.ExternalStream(stream.ptr)):
+                yield
