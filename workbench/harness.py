@@ -438,7 +438,7 @@ def _look(stage: Stage[Any], device: Device, session: _Session) -> None:
     except (CompileError, Fault):
         return  # the mismatch stands without an explanation
     where = "" if failure.problem == smallest.problem else f" (seen in {failure.problem})"
-    smallest.looks_like, smallest.map = seen.looks_like + where, seen.map
+    smallest.looks_like, smallest.map, smallest.cells = seen.looks_like + where, seen.map, seen.cells
 
 
 def drawn(stage: Stage[Any], device: Device, *, examples: int, seed: int) -> list[Problem]:
