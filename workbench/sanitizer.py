@@ -49,7 +49,10 @@ class Report:
             ("Race reported", Verdict.RACE),
             ("Potential", Verdict.RACE),
             ("Uninitialized", Verdict.UNINITIALISED),
+            ("Barrier error detected. Divergent", Verdict.DIVERGENT_COLLECTIVE),
+            ("Barrier error detected. Missing wait", Verdict.MBARRIER_MISUSE),
             ("Barrier error", Verdict.BARRIER_MISUSE),
+            ("Illegal instruction", Verdict.TRAP),
             ("Invalid", Verdict.OUT_OF_BOUNDS),
         )
         return next((verdict for text, verdict in kinds if text in self.what), Verdict.ILLEGAL_ACCESS)
@@ -128,7 +131,7 @@ def look(stage: Stage[Any], problem: Problem) -> tuple[list[Report], list[str]]:
     executable = find()
     for tool in TOOLS:
         target = [sys.executable, "-m", __name__, stage.spec, str(problem)]
-        command = [str(executable), "--tool", tool, "--print-limit", "20", *target]
+        command = [str(executable), "--tool", tool, "--show-backtrace", "device", "--print-limit", "20", *target]
         try:
             done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False)
         except subprocess.TimeoutExpired:
