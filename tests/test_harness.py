@@ -256,6 +256,27 @@ def test_a_stage_may_declare_that_it_is_not_deterministic(stage):
     assert verify(declared, changing(), problem=GemmProblem(m=20, n=3, k=5)).verdict is Verdict.PASS
 
 
+def test_arrays_have_every_alignment_that_a_stage_claims_and_no_better_one(stage):
+    seen: dict[int, set[tuple[int, ...]]] = {}
+
+    class Watch(FakeDevice):
+        def bind(self, compiled, plan, arrays, storage, seed=0):
+            found = tuple(plan.alignment(name, array) for name, array in arrays.items())
+            seen.setdefault(seed % 2, set()).add(found)
+            return super().bind(compiled, plan, arrays, storage, seed)
+
+    for alignment in (1, 16, 256):
+        seen.clear()
+        claims = dataclasses.replace(stage, alignment=alignment)
+        for seed in range(200):
+            harness.solve(claims, Watch(), harness.Case.of(GemmProblem(m=1, n=1, k=1, dtype="fp16", seed=seed)))
+        least = (max(alignment, 2), max(alignment, 2), max(alignment, 4))  # an element of C has 4 bytes
+        assert seen[0] == {least}
+        every = {1 << i for i in range(1, 9) if 1 << i >= alignment}
+        assert {a for a, _, _ in seen[1]} == {b for _, b, _ in seen[1]} == every
+        assert len(seen[1]) > len(every) or alignment == 256  # they differ from array to array
+
+
 def test_the_first_problem_and_every_fifth_are_solved_twice(stage):
     device = FakeDevice()
     harness.verify(stage, device, examples=11, seed=0)

@@ -7,7 +7,7 @@ import dataclasses
 import time
 import traceback
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,7 +19,7 @@ from . import forensics, integrity, registry, replay
 from .comparison import Comparison, accepts, compare
 from .compiler import CompileError, CompilerUnavailable, compile_source
 from .devices import BoundPlan, Device, Fault
-from .launch import Array
+from .launch import BEST_ALIGNMENT, Array
 from .operation import Arrays, Operation, Problem, Stage, Tier
 from .results import Agreement, Failure, Verdict, Verification
 
@@ -131,19 +131,30 @@ def _written_padding(array: Array, storage: np.ndarray[Any, Any]) -> int:
 
 
 def _bind(stage: Stage[Any], device: Device, case: Case, order: int) -> BoundPlan:
-    """The stage's launches on fresh memory that is no better aligned than the stage asks for.
+    """The stage's launches on fresh memory, aligned as `_alignments` says.
 
     Raises CompileError, and Fault, also for what the stage's own Python code raises.
     """
     try:
         compiled = compile_source(stage.path, stage.defines(case.problem))
-        plan = dataclasses.replace(stage.plan(case.problem), alignment=stage.alignment)
+        plan = stage.plan(case.problem)
+        names = [*case.arrays, *plan.scratch]
+        plan = dataclasses.replace(plan, alignments=_alignments(stage.alignment, names, case.problem.seed))
     except (CompileError, CompilerUnavailable, OSError, MemoryError):
         raise
     except Exception:
         trace = traceback.format_exc(limit=-1).strip()
         raise Fault(Verdict.LAUNCH_ERROR, f"the declaration of the stage does not give a launch:\n{trace}") from None
     return device.bind(compiled, plan, case.arrays, case.storage(), case.problem.seed + order)
+
+
+def _alignments(least: int, names: Sequence[str], seed: int) -> dict[str, int]:
+    """What each array's address is a multiple of: for even seeds `least` bytes, and no more; for odd ones that or a
+    better alignment, not the same for all, since a kernel may take another path where it finds one.
+    """
+    levels = max(1, (BEST_ALIGNMENT // least).bit_length())
+    chosen = np.random.default_rng(seed).integers(levels, size=len(names)) if seed % 2 else np.zeros(len(names), int)
+    return {name: least << int(level) for name, level in zip(names, chosen, strict=True)}
 
 
 def solve(stage: Stage[Any], device: Device, case: Case, order: int = 0) -> Arrays:

@@ -230,6 +230,27 @@ def test_37_the_last_bit_depends_on_who_comes_first(planted: Any, verify: Verify
     assert verify(declared, problem).verdict is Verdict.PASS
 
 
+def test_37_the_last_bit_depends_on_where_the_arrays_lie(planted: Any, verify: Verify) -> None:
+    change = "if (reinterpret_cast<unsigned long long>(a) >> 20 & 1) sum = __int_as_float(__float_as_int(sum) ^ 1);"
+    changing = planted("matvec:naive", ("c[n] = from_float<OUT>(sum);", f"{change}\n  c[n] = from_float<OUT>(sum);"))
+    problem = MatvecProblem(n=256, k=64, dtype="fp32", out="fp32", tier=Tier.BOUNDED)
+    failure = failure_of(verify(changing, problem), Verdict.NOT_DETERMINISTIC)
+    assert "256 of 256 elements" in failure.message
+
+
+FAST_PATH = """const auto where = reinterpret_cast<unsigned long long>(a);
+  if (where % 64 == 0) { if (i < n) c[i] = a[i]; return; }
+  if (i < n) c[i] ="""
+
+
+def test_38_right_for_arrays_that_are_badly_aligned_only(planted: Any, verify: Verify) -> None:
+    partly = planted("vector_add:naive", ("if (i < n) c[i] =", FAST_PATH))
+    assert verify(partly, VectorAddProblem(n=50, seed=0)).verdict is Verdict.PASS
+    verdicts = {verify(partly, VectorAddProblem(n=50, seed=seed)).verdict for seed in (1, 3, 5, 7)}
+    assert verdicts == {Verdict.PASS, Verdict.MISMATCH}
+    assert verify(partly).verdict is not Verdict.PASS  # also when nobody knows what to look for
+
+
 @pytest.mark.parametrize(
     ("wrong_if", "part"), [("sizeof(IN) == 2", "dtype=bf16"), ("TRANS_B", "layout=nt")], ids=["bf16", "nt"]
 )

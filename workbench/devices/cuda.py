@@ -212,7 +212,7 @@ class CudaPlan:
         self._guarded: dict[str, Any] = {}
         for name, array in arrays.items():
             host = storage[name] if name in storage else array.poisoned()
-            shift = guards.shift(max(plan.alignment, array.dtype.itemsize), seed)
+            shift = guards.shift(plan.alignment(name, array), seed)
             memory = self._guarded[name] = cupy.empty(array.nbytes + 2 * guards.ZONE + shift, np.uint8)[shift:]
             self.buffers[name] = guards.guard(memory)
             self.buffers[name].set(host.view(np.uint8))
