@@ -224,7 +224,7 @@ def test_a_picture_has_elements_for_cells_while_they_are_few_and_powers_of_two_l
 
     seen = look(last_column_left_out, GemmProblem(m=128, n=129, k=5)).cells
     assert (seen.shape, seen.cell, seen.output) == ([128, 129], [1, 2], "C")
-    assert (seen.wrong_count, seen.nan_count) == (128, 128)
+    assert (seen.wrong_count, seen.unwritten_count) == (128, 128)
     assert seen.cells == ["." * 64 + "i"] * 128
 
 

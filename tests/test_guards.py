@@ -80,6 +80,12 @@ def test_a_write_outside_names_array_and_offset(launched, offset, says):
 
 
 @pytest.mark.parametrize("dtype", list(DTYPES.values()), ids=str)
+def test_what_nothing_is_written_to_is_not_a_number(dtype):
+    assert np.isnan(Array((3,), dtype).poisoned().astype(np.float64)).all()
+    assert dtype.unwritten(np.array([1, np.nan], dtype.numpy)).tolist() == [False, True]
+
+
+@pytest.mark.parametrize("dtype", list(DTYPES.values()), ids=str)
 def test_the_pattern_is_not_a_number_in_every_type_and_not_the_usual_one(dtype):
     values = PATTERN.view(dtype.numpy)
     assert np.isnan(values).all()

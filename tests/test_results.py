@@ -62,7 +62,7 @@ def test_a_damaged_record_names_the_place(change: Any, complaint: str, tmp_path:
 
 @pytest.mark.parametrize("change", [{"cells": [".9", "9"]}, {"cells": [".9", "9X"]}, {"cell": [4]}, {"shape": []}])
 def test_cells_that_do_not_cover_the_matrix_are_refused(change: Any) -> None:
-    right = {"shape": [8, 7], "cell": [4, 4], "cells": [".9", "9."], "wrong_count": 28, "nan_count": 0}
+    right = {"shape": [8, 7], "cell": [4, 4], "cells": [".9", "9."], "wrong_count": 28, "unwritten_count": 0}
     assert WrongCells("m=8", "C", **right)
     with pytest.raises(ResultsError, match="wrong elements of C"):
         WrongCells("m=8", "C", **{**right, **change})

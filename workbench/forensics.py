@@ -45,7 +45,8 @@ class Diagnosis:
 
 @dataclass(frozen=True)
 class Evidence:
-    """An output seen as a matrix: what was got, what is right and within which bound, and which elements are wrong."""
+    """An output seen as a matrix: what was got, what is right and within which bound, and which elements are wrong, or
+    as they are where nothing has been written."""
 
     case: Case
     name: str
@@ -54,6 +55,7 @@ class Evidence:
     expected: Values
     bound: Values
     bad: Values
+    unwritten: Values
     solve: Solve
 
     @classmethod
@@ -63,8 +65,9 @@ class Evidence:
         got, expected, bound = array.view(after[name]), case.expected[name], case.bound[name]
         bad = ~(errors(array, got, expected, bound, case.problem.tier) <= 1.0)
         shape = (-1, array.shape[-1])
+        unwritten = array.dtype.unwritten(got).reshape(shape)
         got, expected, bound = (v.astype(np.float64).reshape(shape) for v in (got, expected, bound))
-        return cls(case, name, array, got, expected, bound, bad.reshape(shape), solve)
+        return cls(case, name, array, got, expected, bound, bad.reshape(shape), unwritten, solve)
 
     @property
     def nouns(self) -> tuple[tuple[int, str], ...]:
@@ -94,13 +97,13 @@ def draw(bad: Values) -> str:
     return "\n".join("".join("#" if cell else "." for cell in row) for row in cells)
 
 
-def cells(bad: Values, nan: Values, size: Sequence[int]) -> list[str]:
-    """The cells of a matrix as `WrongCells` has them; `bad` and `nan` are masks, `size` rows and columns of a cell."""
+def cells(bad: Values, unwritten: Values, size: Sequence[int]) -> list[str]:
+    """The cells of a matrix as `WrongCells` has them, from two masks; `size` is that of a cell, in rows and columns."""
     starts = [np.arange(0, extent, step) for extent, step in zip(bad.shape, size, strict=True)]
     heights, widths = (np.diff(s, append=extent) for s, extent in zip(starts, bad.shape, strict=True))
     wrong, missing = (
         np.add.reduceat(np.add.reduceat(mask, starts[0], axis=0, dtype=np.int64), starts[1], axis=1)
-        for mask in (bad, bad & nan)
+        for mask in (bad, bad & unwritten)
     )
     ninths = -(-9 * wrong // np.outer(heights, widths))
     return ["".join(row) for row in np.array(list(CELL_CODES))[ninths + 9 * (missing > 0)]]
@@ -109,15 +112,14 @@ def cells(bad: Values, nan: Values, size: Sequence[int]) -> list[str]:
 def _wrong_cells(e: Evidence) -> WrongCells:
     """Powers of two are the sizes of cells, so that the edges of tiles are edges of cells too."""
     size = [1 << (-(-extent // MOST_CELLS) - 1).bit_length() for extent in e.bad.shape]
-    nan = np.isnan(e.got)
     return WrongCells(
         problem=str(e.case.problem),
         output=e.name,
         shape=list(e.array.shape),
         cell=size,
         wrong_count=int(e.bad.sum()),
-        nan_count=int((e.bad & nan).sum()),
-        cells=cells(e.bad, nan, size),
+        unwritten_count=int((e.bad & e.unwritten).sum()),
+        cells=cells(e.bad, e.unwritten, size),
     )
 
 
@@ -125,10 +127,11 @@ def _wrong_cells(e: Evidence) -> WrongCells:
 
 
 def _never_written(e: Evidence) -> str | None:
-    if np.isnan(e.got).all():
-        return "never written: every element still holds NaN"
-    if np.isnan(e.got[e.bad]).all():
-        return f"partly not written: NaN is left {_place(e.bad) or 'in the wrong elements'}"
+    held = "NaN" if np.isnan(e.got[e.bad]).any() else "what was there before"
+    if e.unwritten.all():
+        return f"never written: every element still holds {held}"
+    if e.unwritten[e.bad].all():
+        return f"partly not written: {held} is left {_place(e.bad) or 'in the wrong elements'}"
     return None
 
 

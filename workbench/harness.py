@@ -70,7 +70,7 @@ class Case:
         return cls(problem, problem.arrays(), inputs, expected, _checked(problem.bound(inputs, expected), expected))
 
     def storage(self) -> Arrays:
-        """Fresh storage for every array: inputs packed with NaN between the rows, outputs all NaN."""
+        """Fresh storage for every array: inputs with their padding unwritten, outputs unwritten."""
         return {
             name: array.poisoned() if array.output else array.pack(self.inputs[name])
             for name, array in self.arrays.items()
@@ -122,10 +122,10 @@ class Case:
 
 
 def _written_padding(array: Array, storage: np.ndarray[Any, Any]) -> int:
-    """How many elements between the rows no longer hold the NaN that was put there."""
+    """How many elements between the rows no longer hold what was put there."""
     if array.row_stride == array.shape[-1]:
         return 0
-    untouched = np.isnan(storage)
+    untouched = array.dtype.unwritten(storage)
     array.view(untouched)[...] = True
     return int((~untouched).sum())
 

@@ -61,11 +61,11 @@ class Array:
         return rows.reshape(self.shape)
 
     def poisoned(self) -> np.ndarray[Any, Any]:
-        """Fresh storage in which every element is NaN."""
-        return np.full(self.storage_elements, np.nan, self.dtype.numpy)
+        """Fresh storage in which nothing has been written: every element is NaN, or the filler of an integer type."""
+        return np.full(self.nbytes, self.dtype.filler, np.uint8).view(self.dtype.numpy)
 
     def pack(self, values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-        """Storage that holds `values` (shape `self.shape`), with NaN in the padding between rows."""
+        """Storage that holds `values` (shape `self.shape`), with the padding between rows unwritten."""
         storage = self.poisoned()
         self.view(storage)[...] = values
         return storage

@@ -26,7 +26,7 @@ from . import derived
 from .results import CELL_CODES, DeviceInfo, WrongCells
 
 NINTHS = len(CELL_CODES) // 2
-"""Codes of cells without NaN, that of a right one aside."""
+"""Codes of cells with wrong elements, all of them written."""
 
 WIDTH_INCHES = 8.0
 DPI = 200
@@ -187,7 +187,7 @@ def roofline(ladders: Sequence[derived.Ladder], device: DeviceInfo) -> Figure | 
 
 
 def wrong_elements(spec: str, wrong: WrongCells) -> Figure:
-    """Which elements of an output are wrong: the darker a cell, the more of it; hatched where NaN is among them.
+    """Which elements of an output are wrong: the darker a cell, the more of it; hatched where some are unwritten.
 
     The lines lie at multiples of a power of two, as the edges of tiles do.
     """
@@ -200,8 +200,8 @@ def wrong_elements(spec: str, wrong: WrongCells) -> Figure:
         figure = _figure(2.1 if vector else min(max(6.6 * extents[0] / extents[1], 1.5), 7.0) + 1.3)
         axes = figure.subplots()
         without = np.ma.masked_where((codes == 0) | (codes > NINTHS), shares)
-        with_nan = np.ma.masked_where(codes <= NINTHS, shares)
-        for shown, tints in ((without, (VENDOR_PALE, VENDOR)), (with_nan, (BAR, BEST))):
+        unwritten = np.ma.masked_where(codes <= NINTHS, shares)
+        for shown, tints in ((without, (VENDOR_PALE, VENDOR)), (unwritten, (BAR, BEST))):
             colours = LinearSegmentedColormap.from_list("tints", tints)
             axes.pcolormesh(edges[1], edges[0], shown, cmap=colours, vmin=0.0, vmax=1.0)
         if len(hatched := np.argwhere(codes > NINTHS)):
@@ -223,10 +223,11 @@ def wrong_elements(spec: str, wrong: WrongCells) -> Figure:
         total = math.prod(extents)
         axes.set_title(f"{spec}: {wrong.wrong_count:,} of {total:,} elements of {wrong.output} are wrong\n")
         axes.annotate(wrong.problem, (0, 1), (0, 5), "axes fraction", textcoords="offset points", color=GREY)
+        left = wrong.unwritten_count
         handles = [
             Patch(facecolor="white", edgecolor=GREY, label="right"),
-            Patch(facecolor=VENDOR, edgecolor=GREY, label=f"wrong ({wrong.wrong_count - wrong.nan_count:,})"),
-            Patch(facecolor=BEST, edgecolor="white", hatch="////", label=f"NaN: never written? ({wrong.nan_count:,})"),
+            Patch(facecolor=VENDOR, edgecolor=GREY, label=f"wrong ({wrong.wrong_count - left:,})"),
+            Patch(facecolor=BEST, edgecolor="white", hatch="////", label=f"never written, or NaN ({left:,})"),
         ]
         height, width = wrong.cell
         key = f"cells of {height} x {width}: the darker, the more is wrong" if height * width > 1 else ""

@@ -72,7 +72,7 @@ class WrongElement:
 
 
 CELL_CODES = ".123456789abcdefghi"
-"""How much of a cell is wrong: nothing; one to nine ninths; one to nine ninths with NaN among them."""
+"""How much of a cell is wrong: nothing; one to nine ninths; one to nine ninths with unwritten ones among them."""
 
 
 @dataclass
@@ -80,8 +80,8 @@ class WrongCells:
     """Where the wrong elements of an output are: a matrix cut into cells, with one of `CELL_CODES` for each.
 
     `shape` is that of the output; `cell` the rows and columns of a cell, fewer at the lower and right edge; `cells` has
-    a text for every row of cells. Shares are rounded up, so that one wrong element shows. Raises ResultsError for cells
-    that do not cover the matrix.
+    a text for every row of cells. Shares are rounded up, so that one wrong element shows. Unwritten is what is NaN, or
+    in an integer type what was there before. Raises ResultsError for cells that do not cover the matrix.
     """
 
     problem: str
@@ -89,7 +89,7 @@ class WrongCells:
     shape: list[int]
     cell: list[int]
     wrong_count: int
-    nan_count: int
+    unwritten_count: int
     cells: list[str]
 
     def __post_init__(self) -> None:

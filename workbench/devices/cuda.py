@@ -188,9 +188,9 @@ class CudaDevice:
         return argument
 
 
-def forget(memory: Any) -> None:
-    """Set every byte to 0xff, in the current stream: NaN in all floating-point types, -1 in the others."""
-    memory.data.memset_async(0xFF, memory.nbytes)
+def forget(memory: Any, filler: int = 0xFF) -> None:
+    """Set every byte, in the current stream, to what stands for unwritten memory: NaN in all floating-point types."""
+    memory.data.memset_async(filler, memory.nbytes)
 
 
 class CudaPlan:
@@ -243,10 +243,10 @@ class CudaPlan:
             buffer.set((storage[name] if name in storage else self.arrays[name].poisoned()).view(np.uint8))
 
     def poison(self) -> None:
-        """Forget every output: they hold NaN again."""
+        """Forget every output: they are unwritten again."""
         for name, buffer in self.buffers.items():
             if self.arrays[name].output:
-                forget(buffer)
+                forget(buffer, self.arrays[name].dtype.filler)
 
     def roll(self, elements: int) -> None:
         """Move the elements of every input along by so many: other inputs of the same kind."""

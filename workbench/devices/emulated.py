@@ -158,7 +158,7 @@ class _EmulatedPlan:
         array, allocation = self._arrays[name], self._allocations[name]
         values = self._memory.read(allocation, array.dtype.numpy, (array.storage_elements,))
         written = self._memory.initialised(allocation).reshape(-1, array.dtype.itemsize).all(axis=1)
-        values[~written] = np.nan
+        values[~written] = array.poisoned()[~written]
         return values
 
     def close(self) -> None:
