@@ -163,7 +163,7 @@ def add(stage: Stage[Any], verification: Verification, problems: Iterable[Proble
 
 
 def _solve(spec: str, text: str) -> None:
-    """Solve a problem once, every array in an allocation of its own."""
+    """Solve a problem once, every array in an allocation of its own that ends where the array does."""
     import cupy
 
     from . import harness, registry
@@ -172,7 +172,7 @@ def _solve(spec: str, text: str) -> None:
     cupy.cuda.set_allocator(None)
     (stage,) = registry.select([spec])
     problem = registry.operations()[stage.operation].problem.parse(text)
-    harness.solve(stage, CudaDevice(), harness.Case.of(problem))
+    harness.solve(stage, CudaDevice(bare=True), harness.Case.of(problem))
 
 
 if __name__ == "__main__":
