@@ -128,6 +128,14 @@ def test_29_past_the_end(planted: Any, verify: Verify, old: str, new: str, what:
     assert "1_naive.cu:" in failure.message
 
 
+def test_29_between_the_rows_of_an_input_too(planted: Any, verify: Verify) -> None:
+    padding = "float sum = m + 1 < M && lda > K ? 0.f * to_float(a[K]) : 0.f;"  # times zero, for all who find zeros
+    reads = planted("gemm:naive", ("float sum = 0.f;", padding))
+    assert verify(reads, GemmProblem(m=3, n=2, k=4)).verdict is Verdict.PASS
+    failure = failure_of(verify(reads, GemmProblem(m=3, n=2, k=4, pad_a=1)), Verdict.MISMATCH)
+    assert (failure.wrong_count, {e.got for e in failure.wrong}) == (4, {"nan"})
+
+
 def test_30_the_last_terms_are_missed_among_many(planted: Any, verify: Verify) -> None:
     drops = planted("gemm:naive", ("k < K; ++k", "k < K - K / 256; ++k"))
     problem = GemmProblem(m=16, n=16, k=512, dtype="bf16", out="fp32", tier=Tier.BOUNDED)
