@@ -98,6 +98,7 @@ def test_the_replay_command_fails_alike(workbench: Workbench, device: NumpyDevic
     for failure in (failed_again, first["failure"]):  # what it looks like is seen in the largest failing problem
         assert failure.pop("looks_like")
         assert "#" in failure.pop("map")
+        assert failure.pop("cells")["wrong_count"]
     assert failed_again == first["failure"]
 
 

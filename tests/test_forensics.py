@@ -211,6 +211,23 @@ def test_the_map_of_a_large_matrix_fits_and_loses_no_wrong_element():
     assert [i for i, line in enumerate(lines) if "#" in line] == [0, 15]
 
 
+def test_cells_say_which_share_is_wrong_and_where_nan_is():
+    bad, nan = np.zeros((2, 8, 8), bool)
+    bad[0, 0] = bad[:4, 4:] = bad[4:, 4:7] = True
+    nan[4, 4] = nan[7, 0] = True  # the second is where NaN is right
+    assert forensics.cells(bad, nan, (4, 4)) == ["19", ".g"]
+
+
+def test_a_picture_has_elements_for_cells_while_they_are_few_and_powers_of_two_later(look):
+    def last_column_left_out(problem, storage):
+        c_of(problem, storage)[:, -1] = np.nan
+
+    seen = look(last_column_left_out, GemmProblem(m=128, n=129, k=5)).cells
+    assert (seen.shape, seen.cell, seen.output) == ([128, 129], [1, 2], "C")
+    assert (seen.wrong_count, seen.unwritten_count) == (128, 128)
+    assert seen.cells == ["." * 64 + "i"] * 128
+
+
 def test_verification_explains_the_largest_failing_problem(tmp_path):
     source = tmp_path / "stage.cu"
     source.write_text('extern "C" __global__ void kernel() {}\n')
@@ -227,3 +244,4 @@ def test_verification_explains_the_largest_failing_problem(tmp_path):
     text = explain("gemm:fake", result)
     assert f"looks like: {result.failure.looks_like}" in text
     assert result.failure.map in text
+    assert f"(seen in {result.failure.cells.problem})" in result.failure.looks_like

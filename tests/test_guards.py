@@ -1,16 +1,20 @@
-"""Red zones around arrays on a GPU find writes outside of them; CuPy is stood in for by NumPy."""
+"""What arrays on a GPU lie in: red zones that find writes outside, and NaN wherever nobody has written.
+
+CuPy is stood in for by NumPy, but for the last test.
+"""
 
 from __future__ import annotations
 
-import sys
 import types
 
 import numpy as np
 import pytest
 
+from workbench import emulator
+from workbench.compiler import compile_source
 from workbench.devices import Fault, cuda
-from workbench.devices.guards import PATTERN, ZONE
-from workbench.dtypes import BF16, DTYPES
+from workbench.devices.guards import PATTERN, ZONE, shift
+from workbench.dtypes import BF16, DTYPES, FP32
 from workbench.launch import Array, Launch, Plan
 from workbench.results import Verdict
 
@@ -31,28 +35,72 @@ class HostArray(np.ndarray):
         return types.SimpleNamespace(ptr=self.ctypes.data)
 
 
-@pytest.fixture
-def launched(monkeypatch):
-    """Run a plan over C, 3 x 5 of bf16 in rows of 8, whose kernel is a Python function of C's address."""
-    cupy = types.SimpleNamespace(empty=lambda size, dtype: np.empty(size, dtype).view(HostArray))
-    monkeypatch.setitem(sys.modules, "cupy", cupy)
-    array = Array((3, 5), BF16, 8, output=True)
+class HostDevice:
+    """What a plan uses of the CUDA device; fresh memory is full of zeros, which it must not stay.
 
-    def launch_with(kernel):
-        device = types.SimpleNamespace(
-            prepare=lambda compiled, launch, arrays, pointers: lambda: kernel(pointers["C"]),
-            synchronize=lambda: None,
-        )
-        plan = Plan((Launch("kernel", (1, 1, 1), (1, 1, 1), ("C",)),))
-        bound = cuda.CudaPlan(device, None, plan, {"C": array}, {"C": array.poisoned()})
+    `kernel` is a function of the addresses of the arrays; `log` has what was launched.
+    """
+
+    lost = False
+
+    def __init__(self, kernel=lambda pointers: None, bare=False):
+        self.kernel, self.bare, self.log, self.allocated = kernel, bare, [], []
+
+    def empty(self, nbytes):
+        self.allocated.append(np.zeros(nbytes, np.uint8).view(HostArray))
+        return self.allocated[-1]
+
+    def filled(self, nbytes):
+        memory = self.empty(nbytes)
+        cuda.forget(memory)
+        return memory
+
+    def spoiler(self):
+        return lambda: self.log.append("spoil")
+
+    def prepare(self, compiled, launch, arrays, pointers):
+        def start():
+            self.log.append(launch.kernel)
+            self.kernel(pointers)
+
+        return start
+
+    def synchronize(self):
+        pass
+
+
+@pytest.fixture
+def bind(monkeypatch):
+    """A plan of two launches over A, 4 of fp32, and C, 3 x 5 of bf16 in rows of 8."""
+    monkeypatch.setattr(cuda, "forget", lambda memory, filler=0xFF: memory.fill(filler))
+    arrays = {"A": Array((4,), FP32), "C": Array((3, 5), BF16, 8, output=True)}
+    storage = {"A": np.arange(4, dtype=np.float32), "C": arrays["C"].poisoned()}
+
+    def bind_to(device, seed=0, alignments=None):
+        launches = tuple(Launch(name, (1, 1, 1), (1, 1, 1), ("A", "C")) for name in ("first", "second"))
+        return cuda.CudaPlan(device, None, Plan(launches, alignments=alignments or {}), arrays, storage, seed)
+
+    return bind_to
+
+
+@pytest.fixture
+def launched(bind):
+    """Run that plan; its kernel is a Python function of the address of one of the arrays."""
+
+    def launch_with(kernel, name="C"):
+        bound = bind(HostDevice(lambda pointers: kernel(pointers[name])))
         bound.run()
-        return bound.read("C")
+        return bound.read(name)
 
     return launch_with
 
 
+def at(address, count):
+    return np.ctypeslib.as_array((np.ctypeslib.ctypes.c_uint8 * count).from_address(address))
+
+
 def poke(address, values):
-    (np.ctypeslib.as_array((np.ctypeslib.ctypes.c_uint8 * len(values)).from_address(address)))[:] = values
+    at(address, len(values))[:] = values
 
 
 def test_what_is_written_inside_is_read_back_and_nothing_is_wrong(launched):
@@ -77,6 +125,96 @@ def test_a_write_outside_names_array_and_offset(launched, offset, says):
         launched(lambda c: poke(c + offset, np.zeros(1, np.uint8)))
     assert raised.value.verdict is Verdict.OUT_OF_BOUNDS
     assert says in str(raised.value)
+
+
+@pytest.mark.parametrize(("offset", "says"), [(16, "0 bytes after the end of"), (-1, "1 bytes before the start of")])
+def test_a_write_outside_of_an_input_is_found_too(launched, offset, says):
+    with pytest.raises(Fault, match=f"wrote outside of A: .*{says} A"):
+        launched(lambda a: poke(a + offset, np.zeros(1, np.uint8)), "A")
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_there_are_no_zeros_around_an_array_nor_in_an_output(bind, seed):
+    device = HostDevice()
+    bound = bind(device, seed, {"A": 16, "C": 8})
+    assert bound.read("A").tolist() == [0, 1, 2, 3]
+    assert np.isnan(bound.read("C").astype(np.float32)).all()
+    for memory, size in zip(device.allocated, (16, 42), strict=True):
+        start = len(memory) - ZONE - size
+        assert start > ZONE
+        assert (memory[:start] >= 0xFE).all()
+        assert (memory[-ZONE:] >= 0xFE).all()
+
+
+def test_memory_that_is_given_back_holds_no_answer(bind):
+    device = HostDevice(lambda pointers: poke(pointers["C"], np.zeros(42, np.uint8)))
+    bound = bind(device)
+    bound.run()
+    bound.close()
+    assert all((memory == 0xFF).all() for memory in device.allocated)
+
+
+def test_shared_memory_is_spoilt_before_each_launch_that_is_verified_and_none_that_is_timed(bind):
+    device = HostDevice()
+    bound = bind(device)
+    bound.run()
+    assert device.log == ["spoil", "first", "spoil", "second"]
+    device.log.clear()
+    bound.enqueue()
+    assert device.log == ["first", "second"]
+
+
+def test_a_tool_that_watches_memory_sees_where_arrays_end_and_who_writes_first(bind):
+    device = HostDevice(bare=True)
+    bound = bind(device)
+    bound.run()
+    assert [len(memory) for memory in device.allocated] == [16, 42]
+    assert bound.read("A").tolist() == [0, 1, 2, 3]
+    assert not device.allocated[1].any()  # as it was allocated
+    assert device.log == ["first", "second"]
+
+
+@pytest.mark.parametrize("alignment", [1, 2, 4, 8, 16, 32, 64, 128])
+def test_an_array_is_as_aligned_as_asked_for_and_no_better_and_moves_with_the_seed(alignment):
+    starts = [ZONE + shift(alignment, seed) for seed in range(4)]
+    assert len(set(starts)) == 4
+    assert all(start % (2 * alignment) == alignment for start in starts)
+
+
+def test_the_kernel_that_spoils_shared_memory_writes_all_of_it():
+    compiled = compile_source(cuda.SPOIL_SHARED, {})
+    program = emulator.Program.from_ptx(compiled.ptx, compiled.source)
+    most = emulator.H200.shared_per_block
+    (kernel,) = program.entries.values()
+    words, memory = np.int32(most // 4), emulator.Memory()
+    done = emulator.execute(kernel, (1, 1, 1), (256, 1, 1), [words], memory=memory, shared_bytes=most, counters=True)
+    assert done.counters.totals()["shared_store_bytes"] == most
+
+
+LOOK = """extern "C" __global__ void look(float* seen, int words) {
+  extern __shared__ float shared[];
+  for (int i = threadIdx.x; i < words; i += blockDim.x) seen[blockIdx.x * words + i] = shared[i];
+}
+"""
+
+
+@pytest.mark.gpu
+def test_a_kernel_finds_nan_in_shared_memory(tmp_path):
+    (tmp_path / "look.cu").write_text(LOOK)
+    device = cuda.CudaDevice()
+    blocks, words = device.properties["multiProcessorCount"], 8192
+    launch = Launch("look", (blocks, 1, 1), (256, 1, 1), ("seen", np.int32(words)), shared_bytes=4 * words)
+    array = Array((blocks, words), FP32, output=True)
+    bound = device.bind(compile_source(tmp_path / "look.cu", {}), Plan((launch,)), {"seen": array}, {})
+    bound.buffers["seen"].fill(0)
+    bound.run()
+    assert np.isnan(bound.read("seen")).all()
+
+
+@pytest.mark.parametrize("dtype", list(DTYPES.values()), ids=str)
+def test_what_nothing_is_written_to_is_not_a_number(dtype):
+    assert np.isnan(Array((3,), dtype).poisoned().astype(np.float64)).all()
+    assert dtype.unwritten(np.array([1, np.nan], dtype.numpy)).tolist() == [False, True]
 
 
 @pytest.mark.parametrize("dtype", list(DTYPES.values()), ids=str)

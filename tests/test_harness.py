@@ -8,10 +8,12 @@ import numpy as np
 import pytest
 from fake_device import FakeDevice
 
-from workbench import harness
-from workbench.devices import Fault
+from workbench import forensics, harness
+from workbench.devices import Fault, open_device
+from workbench.dtypes import DType
 from workbench.kernels.gemm import GEMM, GemmProblem
-from workbench.launch import Launch
+from workbench.kernels.vector_add import VectorAddProblem
+from workbench.launch import Array, Launch
 from workbench.operation import Stage, Tier
 from workbench.results import Verdict
 
@@ -73,7 +75,8 @@ def test_the_replayed_problem_fails_again_and_alone(stage):
     failure = verify(stage, spoil).failure
     again = verify(stage, spoil, problem=GemmProblem.parse(failure.problem))
     # what it looks like is seen in the largest failing problem, and here there is only one
-    assert again.failure == dataclasses.replace(failure, looks_like=again.failure.looks_like, map=again.failure.map)
+    seen = {name: getattr(again.failure, name) for name in ("looks_like", "map", "cells")}
+    assert again.failure == dataclasses.replace(failure, **seen)
     assert again.problems == 0
 
 
@@ -111,6 +114,47 @@ def test_writing_between_the_rows_is_found(stage):
     result = verify(stage, spoil)
     assert result.verdict is Verdict.OUT_OF_BOUNDS
     assert "between the rows of C" in result.failure.message
+
+
+INT32 = DType("int32", np.dtype(np.int32), "int", 0.0, 0.0)
+
+HALF = """extern "C" __global__ void half(const int* a, const int* b, int* c, long long n) {
+  const int i = threadIdx.x;
+  if (i < n && i % 2) c[i] = a[i] + b[i];
+}
+"""
+
+
+class IntegerSum(VectorAddProblem):
+    def arrays(self):
+        return {name: dataclasses.replace(array, dtype=INT32) for name, array in super().arrays().items()}
+
+
+def test_integers_that_were_not_written_are_wrong_and_known(tmp_path):
+    (tmp_path / "half.cu").write_text(HALF)
+    stage = Stage(
+        "vector_add",
+        "half",
+        str(tmp_path / "half.cu"),
+        "",
+        lambda p, s: Launch("half", (1, 1, 1), (32, 1, 1), ("a", "b", "c", np.int64(p.n))),
+    )
+    case = harness.Case.of(IntegerSum(n=7, tier=Tier.EXACT))
+    after = harness.solve(stage, open_device("emulator"), case)
+    failure, _ = case.judge(after.__getitem__)
+    assert [element.index for element in failure.wrong] == [[0], [2], [4], [6]]
+    assert {element.got for element in failure.wrong} == {f"{0x9D9D9D9D - 2**32:.9g}"}
+    seen = forensics.diagnose(case, "c", after, lambda other: harness.solve(stage, open_device("emulator"), other))
+    assert seen.looks_like.startswith("partly not written: what was there before is left")
+    assert seen.cells.unwritten_count == 4
+
+
+def test_integers_between_the_rows_are_not_the_kernels():
+    array = Array((2, 3), INT32, leading=5, output=True)
+    storage = array.pack(np.ones((2, 3)))
+    assert harness._written_padding(array, storage) == 0
+    storage[4] = -1
+    assert harness._written_padding(array, storage) == 1
 
 
 def test_changing_an_input_is_found(stage):
@@ -253,6 +297,27 @@ def test_an_answer_that_differs_from_launch_to_launch_is_not_deterministic(stage
 def test_a_stage_may_declare_that_it_is_not_deterministic(stage):
     declared = dataclasses.replace(stage, deterministic=False)
     assert verify(declared, changing(), problem=GemmProblem(m=20, n=3, k=5)).verdict is Verdict.PASS
+
+
+def test_arrays_have_every_alignment_that_a_stage_claims_and_no_better_one(stage):
+    seen: dict[int, set[tuple[int, ...]]] = {}
+
+    class Watch(FakeDevice):
+        def bind(self, compiled, plan, arrays, storage, seed=0):
+            found = tuple(plan.alignment(name, array) for name, array in arrays.items())
+            seen.setdefault(seed % 2, set()).add(found)
+            return super().bind(compiled, plan, arrays, storage, seed)
+
+    for alignment in (1, 16, 256):
+        seen.clear()
+        claims = dataclasses.replace(stage, alignment=alignment)
+        for seed in range(200):
+            harness.solve(claims, Watch(), harness.Case.of(GemmProblem(m=1, n=1, k=1, dtype="fp16", seed=seed)))
+        least = (max(alignment, 2), max(alignment, 2), max(alignment, 4))  # an element of C has 4 bytes
+        assert seen[0] == {least}
+        every = {1 << i for i in range(1, 9) if 1 << i >= alignment}
+        assert {a for a, _, _ in seen[1]} == {b for _, b, _ in seen[1]} == every
+        assert len(seen[1]) > len(every) or alignment == 256  # they differ from array to array
 
 
 def test_the_first_problem_and_every_fifth_are_solved_twice(stage):

@@ -7,12 +7,14 @@ import re
 import struct
 from pathlib import Path
 
+import numpy as np
 import pytest
+from matplotlib.colors import to_hex
 from synthetic import MISMATCH, emulated_run, environment, stage, timed_run, verification
 
-from workbench import derived, report, store
+from workbench import derived, plots, report, store
 from workbench import environment as environment_module
-from workbench.results import Measurement, ResultsError, Run, Timing, Verdict
+from workbench.results import Measurement, ResultsError, Run, Timing, Verdict, WrongCells
 
 
 def _write(tmp_path: Path, *runs: tuple[str, Run]) -> dict[str, str]:
@@ -133,6 +135,70 @@ def test_a_failure_is_reported_with_its_evidence(tmp_path: Path) -> None:
     assert _row(page, "failed: mismatch", "C[0, 1]") == ["C[0, 1]", "nan", "2", "equal"]
     assert _row(page, "## What was verified", "naive")[1:4] == ["mismatch", "50", "exact 50, bounded 49"]
     assert _row(page, "## What was verified", "smem_tiling")[-1] == "7"
+
+
+CELLS = WrongCells("m=4,n=6", "C", [4, 6], [1, 1], 3, 2, ["......", ".9....", "....ii", "......"])
+"""C[1, 1] is wrong, C[2, 4] and C[2, 5] hold NaN."""
+
+
+def _failed_with(cells: WrongCells | None) -> Run:
+    run = emulated_run("gemm")
+    run.stages[0].verification = verification(Verdict.MISMATCH, dataclasses.replace(MISMATCH, cells=cells))
+    return run
+
+
+def test_wrong_elements_are_shown_in_a_picture_while_there_are_some(tmp_path: Path) -> None:
+    pictures = []
+    for folder in (tmp_path / "a", tmp_path / "b"):
+        page = _write(folder, ("emulator", _failed_with(CELLS)))["emulator/gemm.md"]
+        picture = folder / "emulator" / "gemm-naive-wrong-elements.png"
+        assert page.count(f"]({picture.name})") == 1
+        assert page.index("failed: mismatch") < page.index(picture.name) < page.index("## What was timed")
+        pictures.append(picture.read_bytes())
+    assert pictures[0] == pictures[1]
+    assert struct.unpack(">I", pictures[0][16:20])[0] == 1600
+    page = _write(tmp_path / "a", ("emulator", _failed_with(None)))["emulator/gemm.md"]
+    assert "wrong-elements" not in page
+    assert not list((tmp_path / "a").rglob("*.png"))
+
+
+@pytest.mark.parametrize("shape", [[4, 6], [2, 2, 6]], ids=str)
+def test_the_picture_shows_each_element_in_its_place(shape: list[int]) -> None:
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+
+    figure = plots.wrong_elements("gemm:naive", dataclasses.replace(CELLS, shape=shape))
+    canvas = figure.canvas
+    assert isinstance(canvas, FigureCanvasAgg)
+    canvas.draw()
+    pixels = np.asarray(canvas.buffer_rgba())
+    (axes,) = figure.axes
+
+    def colours(m: int, n: int) -> set[str]:
+        """The colours inside an element's cell."""
+        left, right = (axes.transData.transform((n + x, m + y)) for x, y in ((0.2, 0.8), (0.8, 0.2)))
+        top, bottom = (pixels.shape[0] - int(y) for y in (right[1], left[1]))
+        inside = pixels[top:bottom, int(left[0]) : int(right[0]), :3].reshape(-1, 3)
+        assert len(inside) > 100
+        return {to_hex(tuple(c / 255)).upper() for c in np.unique(inside, axis=0)}
+
+    for m in range(4):
+        for n in range(6):
+            seen = colours(m, n)
+            if (m, n) == (1, 1):
+                assert seen == {plots.VENDOR}
+            elif (m, n) in ((2, 4), (2, 5)):
+                assert {plots.BEST, "#FFFFFF"} < seen  # hatched: known without the colour
+            else:
+                assert seen == {"#FFFFFF"}
+    assert (axes.get_xlabel(), axes.get_ylabel()) == ("column n of C", "row m of C")
+    assert "3 of 24 elements of C are wrong" in axes.get_title(loc="left")
+
+
+def test_the_picture_of_a_vector_is_a_strip_along_its_index() -> None:
+    wrong = WrongCells("n=5", "c", [5], [1, 1], 2, 0, ["..9.9"])
+    (axes,) = plots.wrong_elements("matvec:naive", wrong).axes
+    assert axes.get_xlabel() == "index in c"
+    assert len(axes.get_yticks()) == 0
 
 
 def test_many_reasons_for_leaving_problems_out_are_summed_up(tmp_path: Path) -> None:

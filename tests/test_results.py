@@ -11,7 +11,7 @@ import pytest
 from synthetic import emulated_run, timed_run
 
 from workbench import store
-from workbench.results import ResultsError, Run
+from workbench.results import ResultsError, Run, WrongCells
 
 
 @pytest.mark.parametrize("made", [timed_run, emulated_run])
@@ -58,6 +58,14 @@ def test_a_damaged_record_names_the_place(change: Any, complaint: str, tmp_path:
     path.write_text(json.dumps(data))
     with pytest.raises(ResultsError, match=complaint):
         Run.load(path)
+
+
+@pytest.mark.parametrize("change", [{"cells": [".9", "9"]}, {"cells": [".9", "9X"]}, {"cell": [4]}, {"shape": []}])
+def test_cells_that_do_not_cover_the_matrix_are_refused(change: Any) -> None:
+    right = {"shape": [8, 7], "cell": [4, 4], "cells": [".9", "9."], "wrong_count": 28, "unwritten_count": 0}
+    assert WrongCells("m=8", "C", **right)
+    with pytest.raises(ResultsError, match="wrong elements of C"):
+        WrongCells("m=8", "C", **{**right, **change})
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "null", '"schema"'])

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import json
+import re
 import stat
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -65,7 +69,7 @@ FAILED_CALL = """========= Program hit cudaErrorLaunchFailure (error 719) on CUD
         (OLDER, 75, Verdict.MISALIGNED),
         (RACE, 11, Verdict.RACE),
         (UNINITIALISED, 3, Verdict.UNINITIALISED),
-        (BARRIER, 9, Verdict.BARRIER_MISUSE),
+        (BARRIER, 9, Verdict.DIVERGENT_COLLECTIVE),
     ],
 )
 def test_a_report_has_its_line_and_its_name(output: str, line: int, verdict: Verdict) -> None:
@@ -73,6 +77,43 @@ def test_a_report_has_its_line_and_its_name(output: str, line: int, verdict: Ver
     assert (report.line, report.verdict) == (line, verdict)
     assert report.file.startswith("/src/add.cu")
     assert not any("Host Frame" in detail for detail in report.details)
+
+
+REAL = json.loads((Path(__file__).parents[1] / "reports" / "emulator.json").read_text())["device"]["runs"]
+"""What the tools of a real compute-sanitizer said of the planted faults on an H200, without the prefix of its lines."""
+
+NAMES = {
+    r"Invalid __\w+__ (read|write) of size": Verdict.OUT_OF_BOUNDS,
+    r"Illegal instruction": Verdict.TRAP,
+    r"Error: Race reported between": Verdict.RACE,
+    r"Uninitialized __\w+__ memory read": Verdict.UNINITIALISED,
+    r"Barrier error detected\. Divergent thread": Verdict.DIVERGENT_COLLECTIVE,
+    r"Barrier error detected\. Missing wait": Verdict.MBARRIER_MISUSE,
+}
+
+
+def _said(log: Iterable[str]) -> list[tuple[str, int, Verdict]]:
+    """File, line and verdict of everything in a log that begins with one of `NAMES`."""
+    found: list[tuple[str, int, Verdict]] = []
+    for part in re.split(r"\n(?= \S)", "\n" + "\n".join(log)):
+        verdict = next((verdict for name, verdict in NAMES.items() if re.match(rf" {name}", part)), None)
+        if verdict:
+            place = re.search(r"(\w+\.cuh?):(\d+)", part)
+            assert place, f"names no line: {part}"
+            found.append((place[1], int(place[2]), verdict))
+    return found
+
+
+@pytest.mark.parametrize("run", [pytest.param(r, id=f"{r['key']}-{r['tool']}") for r in REAL if r["log"]])
+def test_all_that_a_real_tool_says_of_a_line_is_read(run: dict[str, Any]) -> None:
+    reports = sanitizer.parse(run["tool"], "".join(f"========={line}\n" for line in run["log"]))
+    assert [(r.file, r.line, r.verdict) for r in reports] == _said(run["log"])
+
+
+def test_every_tool_and_every_kind_of_report_is_among_the_real_ones() -> None:
+    said = {run["tool"]: _said(run["log"]) for run in REAL if _said(run["log"])}
+    assert set(said) == set(sanitizer.TOOLS)
+    assert {verdict for run in REAL for *_, verdict in _said(run["log"])} == set(NAMES.values())
 
 
 def test_what_names_no_line_is_left_out() -> None:

@@ -28,6 +28,18 @@ class DType:
         """Bytes an element."""
         return self.numpy.itemsize
 
+    @property
+    def filler(self) -> int:
+        """The byte that memory is filled with before a kernel writes to it: NaN in every floating-point type, in
+        integers a value that hardly any kernel computes."""
+        return 0x9D if self.numpy.kind in "iu" else 0xFF
+
+    def unwritten(self, values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        """Which of `values`, of this type, are as they are where nothing has been written: a mask of the same shape."""
+        filler = np.full(self.itemsize, self.filler, np.uint8).view(self.numpy)
+        mask: np.ndarray[Any, Any] = values == filler if self.numpy.kind in "iu" else np.isnan(values)
+        return mask
+
     def __str__(self) -> str:
         return self.name
 

@@ -6,7 +6,7 @@ A diagnosis is a guess from the values and from a few more launches; what is cer
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +15,7 @@ import numpy as np
 from .comparison import errors
 from .launch import Array
 from .operation import Arrays, Tier
+from .results import CELL_CODES, WrongCells
 
 if TYPE_CHECKING:
     from .harness import Case
@@ -23,6 +24,9 @@ Values = np.ndarray[Any, Any]
 Solve = Callable[["Case"], Arrays]
 
 MAP_ROWS, MAP_COLUMNS = 16, 48
+MOST_CELLS = 128
+"""Cells along each axis of what a picture is made from."""
+
 MOST_PROBES = 16
 """Launches spent on finding out which terms of a sum are missing."""
 
@@ -32,15 +36,17 @@ MOSTLY = 0.5
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """What the wrong answer looks like, and a map of its wrong elements."""
+    """What the wrong answer looks like, and where its wrong elements are: a map, and cells for a picture."""
 
     looks_like: str
     map: str
+    cells: WrongCells
 
 
 @dataclass(frozen=True)
 class Evidence:
-    """An output seen as a matrix: what was got, what is right and within which bound, and which elements are wrong."""
+    """An output seen as a matrix: what was got, what is right and within which bound, and which elements are wrong, or
+    as they are where nothing has been written."""
 
     case: Case
     name: str
@@ -49,6 +55,7 @@ class Evidence:
     expected: Values
     bound: Values
     bad: Values
+    unwritten: Values
     solve: Solve
 
     @classmethod
@@ -58,8 +65,9 @@ class Evidence:
         got, expected, bound = array.view(after[name]), case.expected[name], case.bound[name]
         bad = ~(errors(array, got, expected, bound, case.problem.tier) <= 1.0)
         shape = (-1, array.shape[-1])
+        unwritten = array.dtype.unwritten(got).reshape(shape)
         got, expected, bound = (v.astype(np.float64).reshape(shape) for v in (got, expected, bound))
-        return cls(case, name, array, got, expected, bound, bad.reshape(shape), solve)
+        return cls(case, name, array, got, expected, bound, bad.reshape(shape), unwritten, solve)
 
     @property
     def nouns(self) -> tuple[tuple[int, str], ...]:
@@ -76,7 +84,7 @@ def diagnose(case: Case, name: str, after: Arrays, solve: Solve) -> Diagnosis:
     """Explain why output `name` of a case is wrong. `solve` may raise what the device raises."""
     evidence = Evidence.of(case, name, after, solve)
     found = next(filter(None, (look(evidence) for look in LOOKS)), None)
-    return Diagnosis(found or _scattered(evidence), draw(evidence.bad))
+    return Diagnosis(found or _scattered(evidence), draw(evidence.bad), _wrong_cells(evidence))
 
 
 def draw(bad: Values) -> str:
@@ -89,14 +97,41 @@ def draw(bad: Values) -> str:
     return "\n".join("".join("#" if cell else "." for cell in row) for row in cells)
 
 
+def cells(bad: Values, unwritten: Values, size: Sequence[int]) -> list[str]:
+    """The cells of a matrix as `WrongCells` has them, from two masks; `size` is that of a cell, in rows and columns."""
+    starts = [np.arange(0, extent, step) for extent, step in zip(bad.shape, size, strict=True)]
+    heights, widths = (np.diff(s, append=extent) for s, extent in zip(starts, bad.shape, strict=True))
+    wrong, missing = (
+        np.add.reduceat(np.add.reduceat(mask, starts[0], axis=0, dtype=np.int64), starts[1], axis=1)
+        for mask in (bad, bad & unwritten)
+    )
+    ninths = -(-9 * wrong // np.outer(heights, widths))
+    return ["".join(row) for row in np.array(list(CELL_CODES))[ninths + 9 * (missing > 0)]]
+
+
+def _wrong_cells(e: Evidence) -> WrongCells:
+    """Powers of two are the sizes of cells, so that the edges of tiles are edges of cells too."""
+    size = [1 << (-(-extent // MOST_CELLS) - 1).bit_length() for extent in e.bad.shape]
+    return WrongCells(
+        problem=str(e.case.problem),
+        output=e.name,
+        shape=list(e.array.shape),
+        cell=size,
+        wrong_count=int(e.bad.sum()),
+        unwritten_count=int((e.bad & e.unwritten).sum()),
+        cells=cells(e.bad, e.unwritten, size),
+    )
+
+
 # ---------------------------------------------------------------------------------------- what it may look like
 
 
 def _never_written(e: Evidence) -> str | None:
-    if np.isnan(e.got).all():
-        return "never written: every element still holds NaN"
-    if np.isnan(e.got[e.bad]).all():
-        return f"partly not written: NaN is left {_place(e.bad) or 'in the wrong elements'}"
+    held = "NaN" if np.isnan(e.got[e.bad]).any() else "what was there before"
+    if e.unwritten.all():
+        return f"never written: every element still holds {held}"
+    if e.unwritten[e.bad].all():
+        return f"partly not written: {held} is left {_place(e.bad) or 'in the wrong elements'}"
     return None
 
 

@@ -12,6 +12,9 @@ from .dtypes import DType
 
 Dim3 = tuple[int, int, int]
 
+BEST_ALIGNMENT = 256
+"""Bytes at a multiple of which fresh memory of a device starts."""
+
 
 @dataclass(frozen=True)
 class Array:
@@ -58,11 +61,11 @@ class Array:
         return rows.reshape(self.shape)
 
     def poisoned(self) -> np.ndarray[Any, Any]:
-        """Fresh storage in which every element is NaN."""
-        return np.full(self.storage_elements, np.nan, self.dtype.numpy)
+        """Fresh storage in which nothing has been written: every element is NaN, or the filler of an integer type."""
+        return np.full(self.nbytes, self.dtype.filler, np.uint8).view(self.dtype.numpy)
 
     def pack(self, values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-        """Storage that holds `values` (shape `self.shape`), with NaN in the padding between rows."""
+        """Storage that holds `values` (shape `self.shape`), with the padding between rows unwritten."""
         storage = self.poisoned()
         self.view(storage)[...] = values
         return storage
@@ -105,14 +108,19 @@ class Launch:
 class Plan:
     """The launches of a stage for one problem, in stream order, and the scratch arrays they hand data over in.
 
-    Even a slow stage is expected to be done after `expected_seconds`; a multiple of it is the deadline. Arrays start
-    at a multiple of `alignment` bytes, and while a stage is verified at no multiple of more.
+    Even a slow stage is expected to be done after `expected_seconds`; a multiple of it is the deadline. `alignments`
+    has the bytes of which an array's address is a multiple, and of no more; what it does not name starts at a multiple
+    of 256 bytes.
     """
 
     launches: tuple[Launch, ...]
     scratch: Mapping[str, Array] = field(default_factory=dict)
     expected_seconds: float = 0.0
-    alignment: int = 256
+    alignments: Mapping[str, int] = field(default_factory=dict)
+
+    def alignment(self, name: str, array: Array) -> int:
+        """The bytes at a multiple of which an array starts; never less than an element has."""
+        return max(self.alignments.get(name, BEST_ALIGNMENT), array.dtype.itemsize)
 
 
 def ceil_div(a: int, b: int) -> int:

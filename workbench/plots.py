@@ -2,30 +2,38 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
 import matplotlib
+import numpy as np
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
+from matplotlib.axis import Axis
 from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.lines import Line2D
-from matplotlib.patches import Patch
-from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
+from matplotlib.patches import Patch, PathPatch
+from matplotlib.path import Path as Outline
+from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
 from . import derived
-from .results import DeviceInfo
+from .results import CELL_CODES, DeviceInfo, WrongCells
+
+NINTHS = len(CELL_CODES) // 2
+"""Codes of cells with wrong elements, all of them written."""
 
 WIDTH_INCHES = 8.0
 DPI = 200
 """1,600 pixels: sharp when a page shows them 800 wide."""
 
 INK, GREY, GRID = "#222222", "#666666", "#dddddd"
-BAR, BEST, VENDOR = "#56B4E9", "#0072B2", "#D55E00"
+BAR, BEST, VENDOR, VENDOR_PALE = "#56B4E9", "#0072B2", "#D55E00", "#F4C29B"
 SERIES = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 MARKERS = "osD^vP*X<>"
 """Okabe and Ito's palette, distinct under colour blindness; every series has a marker of its own as well."""
@@ -176,6 +184,65 @@ def roofline(ladders: Sequence[derived.Ladder], device: DeviceInfo) -> Figure | 
                 handle.set_markerfacecolor(GREY if peak == highest else "white")
         figure.legend(handles=handles, loc="outside lower center", ncols=min(5, len(handles)), frameon=False)
     return figure
+
+
+def wrong_elements(spec: str, wrong: WrongCells) -> Figure:
+    """Which elements of an output are wrong: the darker a cell, the more of it; hatched where some are unwritten.
+
+    The lines lie at multiples of a power of two, as the edges of tiles do.
+    """
+    extents = (math.prod(wrong.shape[:-1]), wrong.shape[-1])
+    edges = [np.append(np.arange(0, n, step), n) for n, step in zip(extents, wrong.cell, strict=True)]
+    codes = np.array([[CELL_CODES.index(code) for code in row] for row in wrong.cells])
+    shares = np.where(codes > NINTHS, codes - NINTHS, codes) / NINTHS
+    with _style():
+        vector = len(wrong.shape) == 1
+        figure = _figure(2.1 if vector else min(max(6.6 * extents[0] / extents[1], 1.5), 7.0) + 1.3)
+        axes = figure.subplots()
+        without = np.ma.masked_where((codes == 0) | (codes > NINTHS), shares)
+        unwritten = np.ma.masked_where(codes <= NINTHS, shares)
+        for shown, tints in ((without, (VENDOR_PALE, VENDOR)), (unwritten, (BAR, BEST))):
+            colours = LinearSegmentedColormap.from_list("tints", tints)
+            axes.pcolormesh(edges[1], edges[0], shown, cmap=colours, vmin=0.0, vmax=1.0)
+        if len(hatched := np.argwhere(codes > NINTHS)):
+            corners = hatched[:, None] + ((0, 0), (0, 1), (1, 1), (1, 0))
+            outline = Outline.make_compound_path_from_polys(
+                np.stack([edges[1][corners[..., 1]], edges[0][corners[..., 0]]], axis=-1)
+            )
+            axes.add_patch(PathPatch(outline, facecolor="none", edgecolor="white", hatch="////", linewidth=0))
+        axes.set(xlim=(0, extents[1]), ylim=(extents[0], 0))
+        axes.spines[:].set_visible(True)
+        axes.set_axisbelow(False)
+        for axis, extent in ((axes.xaxis, extents[1]), (axes.yaxis, extents[0])):
+            _count_elements(axis, extent)
+        axes.set_xlabel(f"index in {wrong.output}" if vector else f"column n of {wrong.output}")
+        if vector:
+            axes.set_yticks([])
+        else:
+            axes.set_ylabel(f"row m of {wrong.output}")
+        total = math.prod(extents)
+        axes.set_title(f"{spec}: {wrong.wrong_count:,} of {total:,} elements of {wrong.output} are wrong\n")
+        axes.annotate(wrong.problem, (0, 1), (0, 5), "axes fraction", textcoords="offset points", color=GREY)
+        left = wrong.unwritten_count
+        handles = [
+            Patch(facecolor="white", edgecolor=GREY, label="right"),
+            Patch(facecolor=VENDOR, edgecolor=GREY, label=f"wrong ({wrong.wrong_count - left:,})"),
+            Patch(facecolor=BEST, edgecolor="white", hatch="////", label=f"never written, or NaN ({left:,})"),
+        ]
+        height, width = wrong.cell
+        key = f"cells of {height} x {width}: the darker, the more is wrong" if height * width > 1 else ""
+        figure.legend(handles=handles, title=key, loc="outside lower center", ncols=len(handles), frameon=False)
+    return figure
+
+
+def _count_elements(axis: Axis, extent: int) -> None:
+    """Lines before, and labels in the middle of, every so-manieth element."""
+    step = 1 << max(0, math.ceil(math.log2(extent / 10)))
+    axis.set_major_locator(FixedLocator([i + 0.5 for i in range(0, extent, step)]))
+    axis.set_major_formatter(FuncFormatter(lambda at, _: f"{int(at):,}"))
+    axis.set_minor_locator(FixedLocator(range(0, extent, step)))
+    axis.grid(True, which="minor", color=GREY, linewidth=0.5)
+    axis.set_tick_params(which="minor", length=0)
 
 
 def _flops(value: float) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 import os
 import types
 import typing
@@ -70,12 +71,42 @@ class WrongElement:
     bound: float
 
 
+CELL_CODES = ".123456789abcdefghi"
+"""How much of a cell is wrong: nothing; one to nine ninths; one to nine ninths with unwritten ones among them."""
+
+
+@dataclass
+class WrongCells:
+    """Where the wrong elements of an output are: a matrix cut into cells, with one of `CELL_CODES` for each.
+
+    `shape` is that of the output; `cell` the rows and columns of a cell, fewer at the lower and right edge; `cells` has
+    a text for every row of cells. Shares are rounded up, so that one wrong element shows. Unwritten is what is NaN, or
+    in an integer type what was there before. Raises ResultsError for cells that do not cover the matrix.
+    """
+
+    problem: str
+    output: str
+    shape: list[int]
+    cell: list[int]
+    wrong_count: int
+    unwritten_count: int
+    cells: list[str]
+
+    def __post_init__(self) -> None:
+        whole = (math.prod(self.shape[:-1]), self.shape[-1]) if self.shape else (0, 0)
+        if len(self.cell) != 2 or min(*self.cell, *whole) < 1:
+            raise ResultsError(f"wrong elements of {self.output}: no matrix of {self.shape} in cells of {self.cell}")
+        rows, columns = (-(-extent // step) for extent, step in zip(whole, self.cell, strict=True))
+        if [len(row) for row in self.cells] != [columns] * rows or not set("".join(self.cells)) <= set(CELL_CODES):
+            raise ResultsError(f"wrong elements of {self.output}: not {rows} rows of {columns} cells")
+
+
 @dataclass
 class Failure:
     """Why a stage failed, for the smallest problem found: evidence and how to see it again.
 
-    `looks_like` is what the wrong answer resembles, `map` shows its wrong elements as `#`; both may be of a larger
-    problem, which `looks_like` names.
+    `looks_like` is what the wrong answer resembles, `map` shows its wrong elements as `#`, and `cells` in more detail;
+    all three may be of a larger problem, which `looks_like` and `cells` name.
     """
 
     verdict: Verdict
@@ -87,6 +118,7 @@ class Failure:
     element_count: int = 0
     looks_like: str = ""
     map: str = ""
+    cells: WrongCells | None = None
 
 
 @dataclass

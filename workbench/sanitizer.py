@@ -49,7 +49,10 @@ class Report:
             ("Race reported", Verdict.RACE),
             ("Potential", Verdict.RACE),
             ("Uninitialized", Verdict.UNINITIALISED),
+            ("Barrier error detected. Divergent", Verdict.DIVERGENT_COLLECTIVE),
+            ("Barrier error detected. Missing wait", Verdict.MBARRIER_MISUSE),
             ("Barrier error", Verdict.BARRIER_MISUSE),
+            ("Illegal instruction", Verdict.TRAP),
             ("Invalid", Verdict.OUT_OF_BOUNDS),
         )
         return next((verdict for text, verdict in kinds if text in self.what), Verdict.ILLEGAL_ACCESS)
@@ -128,7 +131,7 @@ def look(stage: Stage[Any], problem: Problem) -> tuple[list[Report], list[str]]:
     executable = find()
     for tool in TOOLS:
         target = [sys.executable, "-m", __name__, stage.spec, str(problem)]
-        command = [str(executable), "--tool", tool, "--print-limit", "20", *target]
+        command = [str(executable), "--tool", tool, "--show-backtrace", "device", "--print-limit", "20", *target]
         try:
             done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False)
         except subprocess.TimeoutExpired:
@@ -160,7 +163,7 @@ def add(stage: Stage[Any], verification: Verification, problems: Iterable[Proble
 
 
 def _solve(spec: str, text: str) -> None:
-    """Solve a problem once, every array in an allocation of its own."""
+    """Solve a problem once, every array in an allocation of its own that ends where the array does."""
     import cupy
 
     from . import harness, registry
@@ -169,7 +172,7 @@ def _solve(spec: str, text: str) -> None:
     cupy.cuda.set_allocator(None)
     (stage,) = registry.select([spec])
     problem = registry.operations()[stage.operation].problem.parse(text)
-    harness.solve(stage, CudaDevice(), harness.Case.of(problem))
+    harness.solve(stage, CudaDevice(bare=True), harness.Case.of(problem))
 
 
 if __name__ == "__main__":

@@ -52,6 +52,12 @@ def test_small_alignments_are_not_better_than_asked_for() -> None:
         memory.allocate(64, align=24)
 
 
+def test_another_place_gives_other_addresses_that_are_as_aligned() -> None:
+    first, second = (Memory(place).allocate(64, align=16).address for place in (0, 1))
+    assert first != second
+    assert first % 256 == second % 256 == 16
+
+
 def test_freed_memory_is_gone() -> None:
     memory = Memory()
     allocation = memory.upload(np.zeros(4), "A")

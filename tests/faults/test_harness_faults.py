@@ -22,8 +22,9 @@ from wrong_times import TIMES
 
 from workbench import comparison, harness, registry, timing
 from workbench.devices import Device, open_device
+from workbench.kernels.matvec import MatvecProblem
 from workbench.launch import Launch
-from workbench.operation import Stage
+from workbench.operation import Stage, Tier
 from workbench.results import Conditions, Measurement, Verdict, Verification
 
 
@@ -82,6 +83,15 @@ def test_every_class_of_fault_is_there_and_told_apart() -> None:
 )
 def test_what_is_right_passes(right: Verified, emulator: Device) -> None:
     assert right(emulator).verdict is Verdict.PASS
+
+
+def test_37_the_last_bit_depends_on_where_the_arrays_lie(emulator: Device) -> None:
+    change = "if (reinterpret_cast<unsigned long long>(a) >> 20 & 1) sum = __int_as_float(__float_as_int(sum) ^ 1);"
+    store = "c[n] = from_float<OUT>(sum);"
+    problem = MatvecProblem(n=256, k=64, dtype="fp32", out="fp32", tier=Tier.BOUNDED)
+    outcome = Verified("matvec:naive", (Change(store, f"{change}\n  {store}"),), problem)(emulator)
+    assert outcome.verdict == Verdict.NOT_DETERMINISTIC
+    assert "256 of 256 elements" in outcome.message
 
 
 def verify(stage: Stage[Any], device: Device) -> Verification:

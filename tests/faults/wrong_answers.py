@@ -80,6 +80,10 @@ LATE = (
     "if (sum != rintf(sum) && (atomicAdd(&arrived, 1u) & 32u)) sum = __int_as_float(__float_as_int(sum) ^ 1);\n"
     "  c[n] = from_float<OUT>(sum);"
 )
+BETWEEN_ROWS = "float sum = m + 1 < M && lda > K ? 0.f * to_float(a[K]) : 0.f;"  # times zero, for all who find zeros
+FAST_PATH = """const auto where = reinterpret_cast<unsigned long long>(a);
+  if (where % 64 == 0) { if (i < n) c[i] = a[i]; return; }
+  if (i < n) c[i] ="""
 HALF = f"sum = __half2float(__float2half(sum + {SUM.removeprefix('sum += ')}))"
 NAN = "from_float<IN>(__int_as_float(0x7fc00000))"
 
@@ -159,6 +163,15 @@ WRONG_ANSWERS = (
         Verdict.OUT_OF_BOUNDS,
         (LINE, r"b\[50\] is one past the end of b"),
         on_gpu=(Verdict.MISMATCH,),  # what lies there is NaN
+    ),
+    HarnessFault(
+        29,
+        "read-between-rows",
+        "reads between the rows of an input, where zeros would hide it",
+        GEMM_SOURCE,
+        gemm(("float sum = 0.f;", BETWEEN_ROWS), problem=GemmProblem(m=3, n=2, k=4, pad_a=1)),
+        Verdict.MISMATCH,
+        ("4 of 6 elements", r"C\[0, 0\] +nan"),
     ),
     HarnessFault(
         30,
@@ -258,6 +271,15 @@ WRONG_ANSWERS = (
         ),
         Verdict.NOT_DETERMINISTIC,
         ("launched a second time",),
+    ),
+    HarnessFault(
+        38,
+        "badly-aligned-only",
+        "right for arrays that start at odd addresses, wrong where they are aligned",
+        ADD_SOURCE,
+        Verified("vector_add:naive", (Change("if (i < n) c[i] =", FAST_PATH),)),
+        Verdict.MISMATCH,
+        ("elements of c are wrong",),
     ),
     HarnessFault(
         38,

@@ -62,6 +62,6 @@ class Device(Protocol):
     ) -> BoundPlan:
         """Copy `storage` (one-dimensional, by array name) to fresh device memory and prepare the plan's launches.
 
-        Scratch arrays of the plan are allocated here and hold NaN. `seed` orders warps where the device can choose.
+        Scratch arrays of the plan are allocated here, unwritten. `seed` orders warps where the device can choose.
         Raises Fault for a launch that the device cannot take.
         """

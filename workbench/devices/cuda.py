@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import ctypes
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from ..compiler import Compiled
+from ..compiler import Compiled, compile_source
 from ..launch import Argument, Array, Launch, Plan, TensorMap
 from ..results import DeviceInfo, Verdict
 from . import guards, signature
@@ -54,13 +55,20 @@ def require_gpu() -> None:
         raise DeviceUnavailable("the CUDA driver sees no device; use --device emulator")
 
 
+SPOIL_SHARED = Path(__file__).with_name("spoil_shared.cu")
+
+
 class CudaDevice:
-    """The current CUDA device. Raises DeviceUnavailable where there is none that CuPy can use."""
+    """The current CUDA device. Raises DeviceUnavailable where there is none that CuPy can use.
+
+    A `bare` one leaves memory to a tool that watches it: no red zones, outputs not filled, shared memory not spoilt.
+    """
 
     name = "cuda"
 
-    def __init__(self) -> None:
+    def __init__(self, *, bare: bool = False) -> None:
         require_gpu()
+        self.bare = bare
         import cupy
 
         self._cupy = cupy
@@ -141,9 +149,13 @@ class CudaDevice:
         """A copy of device memory whose bytes have been moved along cyclically."""
         return self._cupy.roll(buffer, count)
 
+    def empty(self, nbytes: int) -> Any:
+        """Fresh device memory."""
+        return self._cupy.empty(nbytes, np.uint8)
+
     def filled(self, nbytes: int) -> Any:
         """Fresh device memory, every byte 0xff."""
-        memory = self._cupy.empty(nbytes, self._cupy.uint8)
+        memory = self.empty(nbytes)
         forget(memory)
         return memory
 
@@ -169,6 +181,13 @@ class CudaDevice:
             grid = (max(1, min(grid[0], self._resident(function, launch))), *grid[1:])
         return lambda: function(grid, launch.block, args, shared_mem=launch.shared_bytes)
 
+    def spoiler(self) -> Callable[[], None]:
+        """A function that leaves NaN in all shared memory, on the current stream. Raises Fault."""
+        most, blocks = self.properties["sharedMemPerBlockOptin"], 2 * self.properties["multiProcessorCount"]
+        launch = Launch("spoil_shared", (blocks, 1, 1), (1024, 1, 1), (np.int32(most // 4),), shared_bytes=most)
+        prepared: Callable[[], None] = self.prepare(compile_source(SPOIL_SHARED, {}), launch, {}, {})
+        return prepared
+
     def _resident(self, function: Any, launch: Launch) -> int:
         """Blocks of a launch that the device holds at once."""
         from cuda.bindings import driver
@@ -188,13 +207,16 @@ class CudaDevice:
         return argument
 
 
-def forget(memory: Any) -> None:
-    """Set every byte to 0xff, in the current stream: NaN in all floating-point types, -1 in the others."""
-    memory.data.memset_async(0xFF, memory.nbytes)
+def forget(memory: Any, filler: int = 0xFF) -> None:
+    """Set every byte, in the current stream, to what stands for unwritten memory: NaN in all floating-point types."""
+    memory.data.memset_async(filler, memory.nbytes)
 
 
 class CudaPlan:
-    """A plan bound to fresh device memory. Every array lies between red zones, which `run` checks."""
+    """A plan bound to fresh device memory. Every array lies between red zones, which `run` checks.
+
+    What a kernel finds where nobody has written is NaN: in outputs, around arrays and in shared memory.
+    """
 
     def __init__(
         self,
@@ -205,32 +227,38 @@ class CudaPlan:
         storage: Mapping[str, np.ndarray[Any, Any]],
         seed: int = 0,
     ) -> None:
-        import cupy
-
         self._device, self.arrays = device, arrays
         self.buffers: dict[str, Any] = {}
         self._guarded: dict[str, Any] = {}
         for name, array in arrays.items():
-            host = storage[name] if name in storage else array.poisoned()
-            shift = guards.shift(max(plan.alignment, array.dtype.itemsize), seed)
-            memory = self._guarded[name] = cupy.empty(array.nbytes + 2 * guards.ZONE + shift, np.uint8)[shift:]
-            self.buffers[name] = guards.guard(memory)
-            self.buffers[name].set(host.view(np.uint8))
+            if device.bare:
+                self.buffers[name] = device.empty(array.nbytes)
+            else:
+                shift = guards.shift(plan.alignment(name, array), seed)
+                memory = self._guarded[name] = device.filled(array.nbytes + 2 * guards.ZONE + shift)[shift:]
+                self.buffers[name] = guards.guard(memory)
+            if not (device.bare and array.output):
+                host = storage[name] if name in storage else array.poisoned()
+                self.buffers[name].set(host.view(np.uint8))
         pointers = {name: buffer.data.ptr for name, buffer in self.buffers.items()}
         self._launches = [device.prepare(compiled, launch, arrays, pointers) for launch in plan.launches]
+        self._between = [] if device.bare else [device.spoiler()]
 
     def enqueue(self) -> None:
         """Put the plan's launches on the current stream without waiting."""
+        self._start(self._launches)
+
+    def run(self) -> None:
+        self._start([step for launch in self._launches for step in (*self._between, launch)])
+        self.wait()
+
+    def _start(self, steps: Iterable[Callable[[], None]]) -> None:
         try:
-            for launch in self._launches:
-                launch()
+            for step in steps:
+                step()
         except Exception as error:
             # of several launches, a later one can be refused for what an earlier one did
             raise self._device.fault(error, "the launch was rejected") from None
-
-    def run(self) -> None:
-        self.enqueue()
-        self.wait()
 
     def wait(self) -> None:
         """Wait for what was enqueued and look at the red zones. Raises Fault."""
@@ -243,10 +271,10 @@ class CudaPlan:
             buffer.set((storage[name] if name in storage else self.arrays[name].poisoned()).view(np.uint8))
 
     def poison(self) -> None:
-        """Forget every output: they hold NaN again."""
+        """Forget every output: they are unwritten again."""
         for name, buffer in self.buffers.items():
             if self.arrays[name].output:
-                forget(buffer)
+                forget(buffer, self.arrays[name].dtype.filler)
 
     def roll(self, elements: int) -> None:
         """Move the elements of every input along by so many: other inputs of the same kind."""
@@ -272,11 +300,12 @@ class CudaPlan:
 
     def close(self) -> None:
         if not self._device.lost:
-            for memory in self._guarded.values():  # the next to get this memory finds no answer in it
+            for memory in (self.buffers | self._guarded).values():  # the next to get this memory finds no answer in it
                 forget(memory)
         self.buffers.clear()
         self._guarded.clear()
         self._launches.clear()
+        self._between.clear()
 
 
 def encode_tensor_map(spec: TensorMap, array: Array, pointer: int) -> np.ndarray[Any, Any]:

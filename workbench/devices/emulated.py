@@ -30,6 +30,10 @@ MOST_PERSISTENT_BLOCKS = 2
 """Blocks of a persistent launch: few, so that small problems already make every block work on several items."""
 
 
+ADDRESSES = 16
+"""Of so many places in memory, the seed chooses where the arrays of a plan lie."""
+
+
 @lru_cache(maxsize=256)
 def _program(key: str, ptx: str, source: str) -> emulator.Program:
     return emulator.Program.from_ptx(ptx, source)
@@ -93,15 +97,14 @@ class _EmulatedPlan:
         self._device = device
         self._program, self._usage, self._plan, self._arrays, self._seed = program, usage, plan, arrays, seed
         self.statistics: list[emulator.Statistics] = []  # of the launches of the last run
-        self._memory = emulator.Memory()
+        self._memory = emulator.Memory(seed % ADDRESSES)
         self._allocations: dict[str, emulator.Allocation] = {}
         for name, array in arrays.items():
-            align = max(plan.alignment, array.dtype.itemsize)
             # outputs stay uninitialised, so that a kernel which reads what it never wrote is found out
             allocation = self._memory.allocate(
                 array.nbytes,
                 name,
-                align=align,
+                align=plan.alignment(name, array),
                 element_size=array.dtype.itemsize,
                 shape=(array.storage_elements,),
                 writable=array.output,  # an input that is written to is named where it happens
@@ -155,7 +158,7 @@ class _EmulatedPlan:
         array, allocation = self._arrays[name], self._allocations[name]
         values = self._memory.read(allocation, array.dtype.numpy, (array.storage_elements,))
         written = self._memory.initialised(allocation).reshape(-1, array.dtype.itemsize).all(axis=1)
-        values[~written] = np.nan
+        values[~written] = array.poisoned()[~written]
         return values
 
     def close(self) -> None:

@@ -6,12 +6,12 @@ from typing import Any
 
 import numpy as np
 
-from ..launch import Array
+from ..launch import BEST_ALIGNMENT, Array
 from ..results import Verdict
 from .base import Fault
 
-ZONE = 256
-"""Bytes on either side of an array; what cudaMalloc aligns to, so that the array stays as aligned as it was."""
+ZONE = BEST_ALIGNMENT
+"""Bytes on either side of an array; so many that the array stays as aligned as it was."""
 
 PATTERN = np.tile(np.array([0xFE, 0xFF], np.uint8), ZONE // 2)
 """Not a number in bf16, fp16 and fp32, so that what is read there spoils the result, and not the usual one, so that a
@@ -23,7 +23,7 @@ def shift(alignment: int, seed: int) -> int:
 
     Different seeds move it differently. What needs all the alignment there is stays where it is.
     """
-    return alignment * (2 * (seed % 4) + 1) if alignment < ZONE else 0
+    return alignment * (2 * (seed % 4) + 1) if alignment < BEST_ALIGNMENT else 0
 
 
 def guard(memory: Any) -> Any:

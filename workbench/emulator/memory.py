@@ -61,13 +61,16 @@ class Allocation:
 
 
 class Memory:
-    """Emulated global memory. Allocations live until they are freed; launches read and write them in place."""
+    """Emulated global memory. Allocations live until they are freed; launches read and write them in place.
 
-    def __init__(self) -> None:
+    Memories with different ``place`` give different addresses to the same allocations.
+    """
+
+    def __init__(self, place: int = 0) -> None:
         self._addresses: list[int] = []
         self._allocations: list[Allocation] = []
         self._freed: list[Allocation] = []
-        self._next = _FIRST_ADDRESS
+        self._next = _FIRST_ADDRESS + place * _RED_ZONE
         self.tensor_maps: dict[int, TensorMap] = {}
         self.modules: dict[Any, dict[str, Allocation]] = {}  # variables of the programs that have been loaded
 
