@@ -18,13 +18,16 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import fakes
 import pytest
 
 from workbench import harness, registry, worker
+from workbench.compiler import Compiled, compile_source, with_headers
 from workbench.devices import DeviceUnavailable, IsolatedDevice, open_device
 from workbench.devices.base import Device
+from workbench.devices.emulated import EmulatedDevice
 from workbench.results import Run, Verdict, Verification
 from workbench.session import Session
 from workbench.store import Folder
@@ -124,6 +127,32 @@ def test_a_failure_on_a_gpu_is_replayed_in_the_emulator(
     right = harness.verify(stage, isolated(fakes.access_illegally, name="cuda"), examples=5, seed=0)
     assert right.failure is not None
     assert "the emulator finds nothing wrong with the same problem" in right.failure.message
+
+
+class Lucky(EmulatedDevice):
+    """A GPU on which a missing barrier does no harm: what it runs is the stage as it should be."""
+
+    name = "cuda"
+
+    def bind(self, compiled: Compiled, *arguments: Any, **options: Any) -> Any:
+        (stage,) = registry.select(["gemm:smem_tiling"])
+        right = compile_source(stage.path, dict(compiled.defines), compiled.architecture)
+        return super().bind(right, *arguments, **options)
+
+
+def test_a_hazard_behind_right_answers_fails_the_stage_all_the_same(tmp_path: Path) -> None:
+    (stage,) = registry.select(["gemm:smem_tiling"])
+    assert harness.verify(stage, Lucky(), examples=3, seed=0).verdict is Verdict.PASS
+    for path in with_headers(stage.path):
+        text = path.read_text()
+        (tmp_path / path.name).write_text(text.replace("__syncthreads();", "", 1) if path == stage.path else text)
+    planted = dataclasses.replace(stage, source=str(tmp_path / stage.path.name))
+    outcome = harness.verify(planted, Lucky(), examples=3, seed=0)
+    assert outcome.verdict is Verdict.RACE
+    assert outcome.failure is not None
+    assert outcome.failure.message.startswith("the GPU's answers are right")
+    assert "3_smem_tiling.cu:" in outcome.failure.message
+    assert "--device emulator" in outcome.failure.replay
 
 
 def test_the_deadline_grows_with_the_work(isolated: Open) -> None:

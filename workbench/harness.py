@@ -390,16 +390,20 @@ def verify(
     be enlarged, also serves to show that the comparison rejects wrong answers. A failure is shrunk to the smallest
     problem that still fails. `on_problem` is called with the number of problems done. Raises CompilerUnavailable.
 
-    On a GPU a failure is looked at in the emulator as well. A stage whose Python code changes what judges it has failed
-    whatever else it does (TAMPERING); what it has changed is put back.
+    On a GPU a failure is looked at in the emulator as well, and a stage that passes solves a few small problems there:
+    a hazard that is found fails it. A stage whose Python code changes what judges it has failed whatever else it does
+    (TAMPERING); what it has changed is put back.
     """
     watch = integrity.Watch()
     result = _verify(stage, device, examples, seed, problem, on_problem)
     if changed := watch.restore():
         result.verdict = Verdict.TAMPERING
         result.failure = tampering(stage, changed)
-    elif result.failure and device.name == "cuda":
+    elif device.name == "cuda" and result.failure:
         replay.look_closer(stage, result.failure)
+    elif device.name == "cuda" and result.verdict is Verdict.PASS:
+        result.failure = replay.look_for_hazards(stage, seed)
+        result.verdict = result.failure.verdict if result.failure else Verdict.PASS
     return result
 
 

@@ -1,4 +1,4 @@
-"""A failure on a GPU is looked at in the emulator: the same problem, and what it finds goes into the message."""
+"""What the emulator adds to a verdict of a GPU: a name for a failure, and the hazards that right answers hide."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import functools
 from typing import Any
 
 from .operation import Problem, ProblemError, Stage
-from .results import Failure, Verdict
+from .results import HAZARDS, Failure, Verdict
 
 SECONDS = 20.0
 """How long the emulator may take for the problem."""
@@ -16,6 +16,28 @@ AFTER_TIMEOUT = 2.0, 10_000_000
 
 NOT_OF_A_LAUNCH = (Verdict.COMPILE_ERROR, Verdict.WEAK_CHECK, Verdict.TAMPERING, Verdict.LAUNCH_ERROR)
 """Failures before anything has run: the emulator has nothing to add."""
+
+
+EXAMPLES = 4
+"""Problems that a stage which has passed on a GPU solves in the emulator as well; corners of the stage come first."""
+
+BY_LUCK = "the GPU's answers are right, by luck or because it does not need what is missing; the emulator finds: "
+
+
+def look_for_hazards(stage: Stage[Any], seed: int) -> Failure | None:
+    """A hazard that the emulator finds in a stage which has passed on a GPU: there it may show another day."""
+    from . import harness
+    from .devices import DeviceUnavailable, open_device
+
+    try:
+        emulator = open_device("emulator")
+    except DeviceUnavailable:
+        return None
+    failure = harness.verify(stage, emulator, examples=EXAMPLES, seed=seed).failure
+    if failure is None or failure.verdict not in HAZARDS:
+        return None
+    failure.message = BY_LUCK + failure.message
+    return failure
 
 
 def look_closer(stage: Stage[Any], failure: Failure) -> None:

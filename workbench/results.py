@@ -56,6 +56,13 @@ class Verdict(StrEnum):
     EXITED_WITH_WORK = "exited_with_work"
 
 
+NO_HAZARDS = (Verdict.LIVELOCK, Verdict.RESOURCES)
+"""Findings of the emulator that may speak of its own limits."""
+
+HAZARDS = frozenset(list(Verdict)[list(Verdict).index(Verdict.OUT_OF_BOUNDS) :]) - set(NO_HAZARDS)
+"""Verdicts that name what is wrong with a kernel, whatever its answers were."""
+
+
 class ResultsError(ValueError):
     """A results file that cannot be read; the message says which part is wrong."""
 

@@ -37,7 +37,7 @@ from wrong_times import ON_A_CLOCK, TIMES
 
 from workbench import environment, harness
 from workbench.devices import Device, open_device
-from workbench.results import Verdict
+from workbench.replay import BY_LUCK
 
 REPORTS = Path(__file__).parents[2] / "reports"
 RECORD, PAGE = "faults.json", "faults.md"
@@ -214,8 +214,8 @@ def page(record: Record) -> str:
         "and [`wrong_times.py`](../tests/faults/wrong_times.py) (41 to 49: those that it believes).\n\n"
         f"- Emulator: {_circumstances(emulator)}\n- GPU: {_circumstances(gpu) if gpu else 'not run yet.'}\n\n"
         "A fault is found where it gets its verdict for its own reason: its line, or the words that name it, are in "
-        "the message. A GPU names no hazard: there a failure is followed by the emulator's finding on the same "
-        "launches, which has to be that of the fault. Messages are the emulator's, for 41 to 47 the GPU's.\n\n"
+        "the message. A GPU names no hazard: there the emulator is asked as well, and its "
+        "finding has to be that of the fault. Messages are the emulator's, for 41 to 47 the GPU's.\n\n"
         + tabulate(rows, headers=headers, tablefmt="pipe", disable_numparse=True)
         + "\n\n"
         + "\n".join(f"- {note}" for note in _notes(*said))
@@ -231,8 +231,8 @@ def _circumstances(record: Record) -> str:
     ran, device, results = record["environment"], record["device"], record["results"]
     driver = f", driver {device['driver']}" if device["driver"] else ""
     found = sum(result["found"] for result in results)
-    lucky = sum(result["verdict"] == Verdict.PASS for result in results)
-    luck = f", {lucky} pass by luck" if lucky else ""
+    lucky = sum(map(_right, results))
+    luck = f", {lucky} of them behind right answers, by the emulator" if lucky else ""
     commit = f"commit `{ran['commit'][:12]}`, {ran['date'][:10]}"
     return f"{device['name']}{driver}, {commit}: {found} of {len(FAULTS)} found{luck}."
 
@@ -265,13 +265,18 @@ def _escaped(text: str) -> str:
     return "`".join(parts).replace("|", "\\|")
 
 
+def _right(result: Record) -> bool:
+    """Whether the answers were right, and only the emulator saw the fault."""
+    return bool(result["message"].startswith(BY_LUCK))
+
+
 def _cell(result: Record | None) -> str:
     if result is None:
         return "not run"
     verdict = result["verdict"].replace("_", " ")
-    if result["found"]:
-        return verdict
-    return "pass, by luck" if verdict == Verdict.PASS else f"{verdict}, **not for its reason**"
+    if _right(result):
+        verdict = f"right answers; in the emulator: {verdict}"
+    return verdict if result["found"] else f"{verdict}, **not for its reason**"
 
 
 def _notes(emulator: dict[str, Record], gpu: dict[str, Record]) -> list[str]:
@@ -283,11 +288,10 @@ def _notes(emulator: dict[str, Record], gpu: dict[str, Record]) -> list[str]:
         "46 on a GPU: its clock is not ours to slow down; the kernel does its work three times instead, from the "
         "nineteenth launch on.",
     ]
-    if lucky := sorted({FAULTS[key].number for key, r in gpu.items() if r["verdict"] == Verdict.PASS}):
-        numbers = ", ".join(map(str, lucky))
+    if any(map(_right, gpu.values())):
         notes.append(
-            f"{numbers} on the GPU, where it passes: the warps came in an order that hides the fault, or the hardware "
-            "does not need what is missing; the answer was right, and only the emulator can tell."
+            "Right answers on the GPU: the warps came in an order that hides the fault, or the hardware does not need "
+            "what is missing. Verification solves a few small problems in the emulator as well, and that names it."
         )
     return notes
 

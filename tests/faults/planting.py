@@ -21,7 +21,8 @@ from workbench.dtypes import DType
 from workbench.harness import Case
 from workbench.launch import Argument, Array, Launch, Plan
 from workbench.operation import Arrays, Tier
-from workbench.results import Verdict
+from workbench.replay import BY_LUCK
+from workbench.results import HAZARDS, Verdict
 
 KERNELS = Path(__file__).parent / "kernels"
 
@@ -169,16 +170,17 @@ class PlantedFault:
         return all(any(outcome.names(place) for place in places) for places in self.lines)
 
     def judge(self, device: Device) -> Outcome:
-        """What comes of it on a device; on a GPU a failure is followed by what the emulator says of the same launches,
-        as `harness.verify` does it."""
+        """What comes of it on a device; on a GPU the emulator is asked as well, as `harness.verify` does it."""
         outcome = judge(self.planted, device, seed=0)
-        if device.name != "cuda" or outcome.verdict in (Verdict.PASS, Verdict.COMPILE_ERROR):
+        if device.name != "cuda" or outcome.verdict == Verdict.COMPILE_ERROR:
             return outcome
         emulator = emulated()
         try:
             closer = judge(self.planted, emulator, seed=0)
         finally:
             emulator.close()
+        if outcome.verdict == Verdict.PASS:
+            return Outcome(closer.verdict, BY_LUCK + closer.message) if closer.verdict in HAZARDS else outcome
         again = f"the emulator, on the same problem: {closer.verdict}: {closer.message}"
         return Outcome(outcome.verdict, f"{outcome.message.rstrip()}\n{again}")
 

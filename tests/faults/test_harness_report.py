@@ -12,6 +12,7 @@ from harness_report import FAULTS, LOST, PAGE, RECORD, REPORTS, judge_in_childre
 from planting import MOST_WARP_INSTRUCTIONS, Outcome
 
 from workbench.devices.emulated import EmulatedDevice
+from workbench.replay import BY_LUCK
 
 
 def committed() -> dict[str, Any]:
@@ -46,7 +47,7 @@ def test_a_row_says_what_each_device_said() -> None:
         ("43-once", "not timed", True, "by the clock"),
     )
     gpu = of_device(
-        ("5-no-barrier-after-reads", "pass", False, ""),
+        ("5-no-barrier-after-reads", "race", True, f"{BY_LUCK}a.cu:7: race"),
         ("26-zeros-exact", "launch_error", False, "refused"),
         ("43-once", "not timed", True, "on the GPU"),
     )
@@ -55,14 +56,14 @@ def test_a_row_says_what_each_device_said() -> None:
     cells = {fault.title: row[3:] for row in rows for fault in FAULTS.values() if row[1:2] == [fault.title]}
     titles = [FAULTS[key].title for key in ("5-no-barrier-after-reads", "26-zeros-exact", "43-once", "44-drift")]
     assert [cells[title] for title in titles] == [
-        ["race", "pass, by luck", "a.cu:7: race: `x_y` ! x\\_y"],
+        ["race", "right answers; in the emulator: race", "a.cu:7: race: `x_y` ! x\\_y"],
         ["mismatch", "launch error, **not for its reason**", "all are wrong; looks like: all zeros"],
         ["not timed (by a clock)", "not timed", "on the GPU"],
         ["not run (by a clock)", "not run", ""],
     ]
     assert f"3 of {len(FAULTS)} found" in text
-    assert f"1 of {len(FAULTS)} found, 1 pass by luck" in text
-    assert "- 5 on the GPU, where it passes" in text
+    assert f"2 of {len(FAULTS)} found, 1 of them behind right answers" in text
+    assert "- Right answers on the GPU" in text
 
 
 def test_a_fault_that_takes_its_process_down_costs_no_other() -> None:
