@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import re
 import shlex
 import shutil
@@ -98,3 +99,14 @@ def test_the_page_of_the_emulator_runs_and_prints_what_it_says(capsys, monkeypat
     assert result.exit_code == 0, result.output
     assert "scale: no hazard found" in result.output
     assert "y[0:4] = " in result.output
+
+
+def test_the_page_of_mutants_is_what_its_json_says():
+    spec = importlib.util.spec_from_file_location("mutants", DOCS / "mutants.py")
+    script = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(script)
+    found = json.loads(script.PAGE.with_suffix(".json").read_text())
+    assert script.PAGE.read_text() == script.page(found)
+    assert found["compiled"] >= 150
+    assert found["killed"] / found["compiled"] >= 0.95
+    assert not found["survived"]

@@ -28,6 +28,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import unharmed
 from catalogue import CATALOGUE
 from harness_planting import HarnessFault
 from planting import Outcome, PlantedFault, emulated
@@ -220,6 +221,7 @@ def page(record: Record) -> str:
         + "\n\n"
         + "\n".join(f"- {note}" for note in _notes(*said))
         + "\n"
+        + "".join(f"\n{section}" for section in unharmed.sections(record))
     )
 
 

@@ -1,0 +1,67 @@
+"""Makes `reports/mutation.md` of what `workbench mutate ... --json` printed.
+
+workbench mutate gemm:naive ... --jobs 16 --json > mutation.json
+python docs/mutants.py mutation.json
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from tabulate import tabulate
+
+PAGE = Path(__file__).parent.parent / "reports/mutation.md"
+
+
+def by_file(mutants: list[dict[str, Any]]) -> str:
+    """A table with a row for each source."""
+    rows = []
+    for file in sorted({m["file"] for m in mutants}):
+        outcomes = Counter(m["outcome"] for m in mutants if m["file"] == file)
+        compiled = sum(outcomes[o] for o in ("killed", "explained", "survived"))
+        rows.append([f"`{file}`", compiled, outcomes["killed"], outcomes["explained"], outcomes["survived"]])
+    rows.append(["all", *(sum(row[i] for row in rows) for i in range(1, 5))])
+    header = ["source", "compiled, another program", "killed", "pass, explained", "survive"]
+    return tabulate(rows, header, tablefmt="pipe")
+
+
+def shown(mutant: Mapping[str, str]) -> str:
+    """A mutant that passed: where, its diff, and why it may pass."""
+    changed = "\n".join(line for line in mutant["diff"].splitlines() if not line.startswith(("---", "+++", "@@")))
+    title = f"`{mutant['file']}:{mutant['line']}`: {mutant['reason'] or 'not explained'}"
+    return f"{title}\n\n```diff\n{changed}\n```\n"
+
+
+def page(found: Mapping[str, Any]) -> str:
+    """The Markdown page."""
+    made, mutants = found["environment"], found["mutants"]
+    command = f"workbench mutate {' '.join(found['specs'])} --examples {found['examples']} --seed {found['seed']}"
+    commit = f"`{made['commit'][:12]}`{', changed' if made['dirty'] else ''}"
+    passed = [m for m in mutants if m["outcome"] in ("survived", "explained")]
+    verdicts = sorted(found["verdicts"].items(), key=lambda item: (-item[1], item[0]))
+    parts = (
+        "# Mutation: would verification notice?\n",
+        "Small changes to the CUDA sources, each verified in the emulator on problems that verification draws, until "
+        "one fails ([how](../docs/mutation.md)). Written by `docs/mutants.py` from [the JSON beside it]"
+        f"(mutation.json): `{command}`, commit {commit}, {made['date'][:10]}.\n",
+        f"{found['summary'][0].upper()}{found['summary'][1:]}.\n",
+        f"{by_file(mutants)}\n",
+        "## What killed them\n",
+        tabulate(verdicts, ["verdict", "mutants"], tablefmt="pipe") + "\n",
+        "## Those that pass\n",
+        *map(shown, passed),
+    )
+    return "\n".join(parts)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("results", type=Path, help="what `workbench mutate --json` printed")
+    found = json.loads(parser.parse_args().results.read_text())
+    PAGE.write_text(page(found))
+    PAGE.with_suffix(".json").write_text(json.dumps(found, separators=(",", ":")) + "\n")
