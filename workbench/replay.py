@@ -33,11 +33,14 @@ def look_for_hazards(stage: Stage[Any], seed: int) -> Failure | None:
         emulator = open_device("emulator")
     except DeviceUnavailable:
         return None
-    failure = harness.verify(stage, emulator, examples=EXAMPLES, seed=seed).failure
-    if failure is None or failure.verdict not in HAZARDS:
-        return None
-    failure.message = BY_LUCK + failure.message
-    return failure
+    for problem in harness.drawn(stage, emulator, examples=EXAMPLES, seed=seed):
+        failure, _ = harness.run_problem(stage, emulator, problem)
+        if failure and failure.verdict in HAZARDS:
+            smallest = harness.verify(stage, emulator, examples=EXAMPLES, seed=seed).failure
+            failure = smallest if smallest and smallest.verdict in HAZARDS else failure
+            failure.message = BY_LUCK + failure.message
+            return failure
+    return None
 
 
 def look_closer(stage: Stage[Any], failure: Failure) -> None:

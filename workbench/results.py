@@ -56,10 +56,7 @@ class Verdict(StrEnum):
     EXITED_WITH_WORK = "exited_with_work"
 
 
-NO_HAZARDS = (Verdict.LIVELOCK, Verdict.RESOURCES)
-"""Findings of the emulator that may speak of its own limits."""
-
-HAZARDS = frozenset(list(Verdict)[list(Verdict).index(Verdict.OUT_OF_BOUNDS) :]) - set(NO_HAZARDS)
+HAZARDS = frozenset(list(Verdict)[list(Verdict).index(Verdict.OUT_OF_BOUNDS) :]) - {Verdict.RESOURCES}
 """Verdicts that name what is wrong with a kernel, whatever its answers were."""
 
 
