@@ -115,6 +115,11 @@ def _options(*names: str) -> Callable[[F], F]:
             is_flag=True,
             help="Also run NVIDIA's compute-sanitizer, where it is installed, and show what it finds. Needs a GPU.",
         ),
+        "fresh": click.option(
+            "--fresh",
+            is_flag=True,
+            help="Make everything again, also what an interrupted run of the same code has done already.",
+        ),
         "output": click.option(
             "--output",
             type=click.Path(path_type=Path),
@@ -246,19 +251,21 @@ def verify(
 
 @main.command()
 @_specs
-@_options("device", "seed", "examples", "problem", "json", "output")
+@_options("device", "seed", "examples", "problem", "fresh", "json", "output")
 def bench(
     specs: tuple[str, ...],
     device_name: str,
     seed: int,
     examples: int,
     problem_text: str | None,
+    fresh: bool,
     as_json: bool,
     output: Path,
 ) -> None:
     """Verify stages on random problems, then time those that passed. Needs a GPU.
 
-    --problem replaces the suite of timed problems. Results are saved like those of `run`; no report is written.
+    --problem replaces the suite of timed problems. Results are saved like those of `run`; no report is written. After
+    an interruption the same command goes on where it was.
     """
     stages = registry.select(specs)
     problems = _problems(stages, problem_text)
@@ -267,14 +274,14 @@ def bench(
         raise Failed(
             "the emulator verifies and does not time: bench needs a GPU (workbench doctor says what is missing)"
         )
-    session = _session(device, examples, seed, problems, output)
+    session = _session(device, examples, seed, problems, output, fresh)
     with _finish(session, as_json):
         _work(session, stages, examples)
 
 
 @main.command()
 @_specs
-@_options("device", "seed", "examples", "problem", "isolate", "json", "output")
+@_options("device", "seed", "examples", "problem", "isolate", "fresh", "json", "output")
 def run(
     specs: tuple[str, ...],
     device_name: str,
@@ -282,6 +289,7 @@ def run(
     examples: int,
     problem_text: str | None,
     isolate: bool,
+    fresh: bool,
     as_json: bool,
     output: Path,
 ) -> None:
@@ -290,13 +298,14 @@ def run(
     Results are saved after every stage in OUTPUT/<device>/results.json. With SPEC only those stages are replaced: the
     others stay in the earlier record, renamed results-<date>.json, and the report says which run each figure is from.
 
-    --problem replaces the suite of timed problems; where nothing is timed, it replaces the random ones.
+    --problem replaces the suite of timed problems; where nothing is timed, it replaces the random ones. After an
+    interruption the same command goes on where it was.
     """
     from .report import write
 
     stages = registry.select(specs)
     problems = _problems(stages, problem_text)
-    session = _session(_open(device_name, isolate), examples, seed, problems, output)
+    session = _session(_open(device_name, isolate), examples, seed, problems, output, fresh)
     with _finish(session, as_json):
         _work(session, stages, 1 if problems and not session.timed else examples)
         if session.folder and not specs:
@@ -711,12 +720,17 @@ def _check_memory(problem: Problem) -> None:
 
 
 def _session(
-    device: Device, examples: int, seed: int, problems: dict[str, Problem], output: Path | None = None
+    device: Device,
+    examples: int,
+    seed: int,
+    problems: dict[str, Problem],
+    output: Path | None = None,
+    fresh: bool = False,
 ) -> Session:
     """A session on the device; with `output` it is saved in the device's folder there, and timed on a GPU."""
     folder = None if output is None else _folder(device, output)
     timed = folder is not None and device.name != "emulator"
-    return Session(device, examples, seed, timed, problems, folder)
+    return Session(device, examples, seed, timed, problems, folder, fresh=fresh)
 
 
 def _folder(device: Device, output: Path) -> Folder:
@@ -737,6 +751,12 @@ def _work(session: Session, stages: Sequence[Stage[Any]], examples: int) -> None
         for stage in stages:
             progress.begin(stage.spec)
             progress.end(session.stage(stage, progress))
+    session.finish()
+    if session.taken_over:
+        _notice(
+            f"{session.taken_over} verifications and measurements are those of a run of {session.run.environment.date} "
+            "that was interrupted (--fresh makes them again)"
+        )
 
 
 @contextmanager

@@ -361,7 +361,7 @@ def _environment_rows(run: Run) -> dict[str, str]:
         rows["peak bandwidth"] = _peak(d.peak_bytes_per_s / 1e9, derived.GBPS, d.peak_formulas.get("bytes_per_s"))
     for name, value in sorted(d.peak_flops.items()):
         rows[f"peak {name}"] = _peak(value / 1e12, derived.TFLOPS, d.peak_formulas.get(name))
-    rows |= {"host": e.host, "Python": e.python}
+    rows |= {"host": e.host, "Python": e.python} | ({"CUDA": e.cuda} if e.cuda else {})
     measured = [baseline for s in run.stages for m in s.measurements for baseline in m.baselines]
     if versions := sorted({f"{b.name}: {b.version}" for b in measured if b.version}):
         rows["baselines"] = "; ".join(versions)

@@ -2,7 +2,8 @@
 
 A run has one environment, and figures from two environments are never put into one record. So a run of some stages
 only leaves the others where they are: the earlier record becomes `results-<date>.json`, loses every stage that is run
-again, and disappears with its last one.
+again, and disappears with its last one. That holds for a run that was interrupted, too: until another one has made
+what it holds again, or taken it over, it is there.
 """
 
 from __future__ import annotations
@@ -79,6 +80,10 @@ class Folder:
                 replace(old, stages=kept).save(path)
         return latest
 
+    def interrupted(self, run: Run) -> list[Run]:
+        """The earlier runs that were not finished and that `run` may continue: all but their date has to be equal."""
+        return [old for _, old in load(self.path) if not old.finished and _circumstances(old) == _circumstances(run)]
+
     def discard_earlier(self) -> None:
         """Remove earlier records: after a run of every stage, what they still hold are stages that no longer exist."""
         for path, _ in load(self.path):
@@ -92,6 +97,11 @@ class Folder:
             count += 1
             path = self.path / f"results-{date}-{count}.json"
         return path
+
+
+def _circumstances(run: Run) -> tuple[object, ...]:
+    """What has to be equal for figures of two runs to be put into one record."""
+    return run.device, replace(run.environment, date=""), run.seed, run.examples
 
 
 def current(runs: Iterable[Run]) -> list[tuple[StageResult, Run]]:

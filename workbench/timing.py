@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -103,7 +103,7 @@ def measure(
     for name, work in contestants.items():
         once = float(np.median(timings[name].cold_us)) * 1e-6
         count = int(np.clip(effort.sustained_seconds / 5 / once, 1, 2000))
-        repeats = int(np.clip(effort.sustained_seconds / (count * once), 1, 5))
+        repeats = int(np.clip(effort.sustained_seconds / (count * once), 3, 5))  # of fewer nobody knows how steady
         timings[name].sustained_us = [watch.sustained(work, count) for _ in range(repeats)]
         nvml.sample(conditions)
     return timings
@@ -270,7 +270,7 @@ LOADING_SECONDS = 30.0
 
 def _expected_seconds(effort: Effort, once: float) -> float:
     """How long a contest takes of a plan whose first launch took `once` seconds."""
-    return 3 * (effort.seconds + effort.warm_up_seconds + effort.sustained_seconds) + 3 * effort.least * once
+    return 3 * (effort.seconds + effort.warm_up_seconds + effort.sustained_seconds) + 3 * (effort.least + 1) * once
 
 
 def _load_baselines(plan: CudaPlan, operation: str) -> None:
@@ -322,4 +322,6 @@ def _bench_problem(
         timing=timings.pop(stage.spec),
         baselines=list(timings.values()),
         conditions=conditions,
+        binary_sha256=compiled.binary_digest(),
+        effort=asdict(effort),
     )
