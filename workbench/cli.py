@@ -17,7 +17,8 @@ from typing import Any, TypeVar
 
 import click
 
-from . import __version__, registry
+from . import __version__, registry, store
+from .changes import By
 from .compiler import CompileError, CompilerUnavailable, compile_source
 from .devices import NAMES as DEVICE_NAMES
 from .devices import Device, DeviceUnavailable, Fault, open_device
@@ -404,6 +405,56 @@ def mutate(specs: tuple[str, ...], examples: int, limit: int | None, jobs: int, 
             out.print(f"{where} {explained.mutant.operator} passes: {explained.reason}", soft_wrap=True)
         out.print(outcome.summary, soft_wrap=True)
     if outcome.survivors or not outcome.compiled:
+        raise click.exceptions.Exit(1)
+
+
+COMPARE_VERDICTS = """\b
+SAME       within the tolerance, and a change of twice the tolerance is ruled out
+SLOWER     beyond the tolerance, and "no change" is ruled out
+FASTER     the same in the other direction
+AMBIGUOUS  anything else: measure again, or for longer"""
+
+
+@main.command(epilog=COMPARE_VERDICTS)
+@click.argument("before", metavar="A")
+@click.argument("after", metavar="B")
+@click.option(
+    "--tolerance",
+    type=click.FloatRange(0, 100, min_open=True),
+    default=2.0,
+    show_default=True,
+    metavar="PERCENT",
+    help="Which change matters.",
+)
+@click.option(
+    "--by",
+    type=click.Choice([by.value for by in By]),
+    default=By.DRIFT.value,
+    show_default=True,
+    help="What times are divided by: how far the vendor's library drifted from A to B in all its measurements, its own "
+    "time on the same problem, or nothing.",
+)
+@_options("json")
+def compare(before: str, after: str, tolerance: float, by: str, as_json: bool) -> None:
+    """Say of every stage and problem whether B is as fast as A, from their samples.
+
+    A and B are results: a JSON file, a folder of a report, or COMMIT:path for what git has of them.
+
+    Exit codes: 0 nothing is slower, 1 something is SLOWER, 2 wrong usage, or results that cannot be compared.
+    """
+    from . import changes
+    from .console import show_comparison
+
+    try:
+        runs = store.read(before), store.read(after)
+        found = changes.compare(*runs, tolerance=tolerance / 100, by=By(by))
+    except (ResultsError, changes.Incomparable, changes.StatisticsUnavailable) as error:
+        raise click.UsageError(str(error)) from None
+    if as_json:
+        _print_json({**dataclasses.asdict(found), "summary": found.summary, "slower": found.slower})
+    else:
+        show_comparison(found, runs)
+    if found.slower:
         raise click.exceptions.Exit(1)
 
 

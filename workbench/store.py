@@ -14,7 +14,8 @@ from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
-from .results import DeviceInfo, Run, StageResult
+from . import git
+from .results import DeviceInfo, ResultsError, Run, StageResult
 
 LATEST = "results.json"
 AGREEMENT = "agreement.json"
@@ -43,6 +44,45 @@ def load(folder: Path) -> list[tuple[Path, Run]]:
     """The runs in a folder, `results.json` first, then the newest. Raises ResultsError for a file that is no run."""
     paths = [p for p in [folder / LATEST, *sorted(folder.glob("results-*.json"), reverse=True)] if p.is_file()]
     return [(path, Run.load(path)) for path in paths]
+
+
+def read(where: str) -> list[Run]:
+    """The runs of one device in a file, in a folder (of a device, or of reports with one device), or in `COMMIT:path`.
+
+    `COMMIT:path` is a file or folder as git has it, from the top of the repository around the current folder. Raises
+    ResultsError.
+    """
+    path = Path(where)
+    if path.is_file():
+        return [Run.load(path)]
+    if path.is_dir():
+        folders = [path] if (path / LATEST).is_file() else sorted(p.parent for p in path.glob(f"*/{LATEST}"))
+        return [run for _, run in load(_only(folders, where))]
+    commit, colon, inside = where.partition(":")
+    if not colon or git.ask(Path.cwd(), "cat-file", "-e", where) is None:
+        raise ResultsError(f"{where} is no file, no folder, and no COMMIT:path that git knows here")
+    return committed(Path.cwd(), commit, inside.rstrip("/"))
+
+
+def committed(root: Path, commit: str, path: str) -> list[Run]:
+    """The same from a commit of the repository at `root`; `path` is from its top. Raises ResultsError."""
+    listed = git.ask(root, "ls-tree", "-r", "-z", "--name-only", "--full-tree", commit, "--", path) or ""
+    names = [name for name in listed.split("\0") if name]
+    if names == [path]:
+        found = names
+    else:
+        folder = _only(sorted({p.parent for name in names if (p := Path(name)).name == LATEST}), f"{commit}:{path}")
+        inside = [name for name in names if (p := Path(name)).parent == folder and p.match("results*.json")]
+        found = sorted(inside, reverse=True)  # `results.json` first, then the newest: "-" sorts before "."
+    return [Run.parse(git.ask(root, "show", f"{commit}:{name}") or "", f"{commit}:{name}") for name in found]
+
+
+def _only(folders: list[Path], where: str) -> Path:
+    if len(folders) == 1:
+        return folders[0]
+    if not folders:
+        raise ResultsError(f"there are no results in {where}")
+    raise ResultsError(f"{where} has results of several devices; choose one of {', '.join(map(str, folders))}")
 
 
 class Folder:
