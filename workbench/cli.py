@@ -459,6 +459,60 @@ def compare(before: str, after: str, tolerance: float, by: str, as_json: bool) -
 
 
 @main.command()
+@_specs
+@click.option(
+    "-o",
+    "target",
+    type=click.Path(path_type=Path),
+    metavar="FILE.md",
+    help="Also write it as Markdown, with a picture beside it.",
+)
+@click.option(
+    "--problem",
+    "problem_text",
+    metavar="TEXT",
+    help="Only this problem: `4096x4096x4096,dtype=bf16`.",
+)
+@_options("json", "output")
+def history(specs: tuple[str, ...], target: Path | None, problem_text: str | None, as_json: bool, output: Path) -> None:
+    """Show stages over commits, from the results that git has in the report folder, and those in it now.
+
+    --output may also be the folder of one device. A measurement is one line, named by the commit that was measured.
+    """
+    from . import history as past
+    from .changes import StatisticsUnavailable
+    from .console import show_history
+
+    stages = registry.select(specs)
+    names = {(s.operation, s.name) for s in stages}
+    labels = {name: problem.label for name, problem in _problems(stages, problem_text).items()}
+    states, unread = past.records(str(output))
+    try:
+        found = past.lines(
+            states,
+            lambda s, m: (not specs or (s.operation, s.stage) in names) and labels.get(s.operation, m.label) == m.label,
+        )
+    except StatisticsUnavailable as error:
+        raise Failed(str(error)) from None
+    for reason in unread:
+        _notice(f"left out: {reason}")
+    if not found:
+        raise Failed(f"no results in {output} or its history have a time of {' '.join(specs) or 'anything'}")
+    if as_json:
+        _print_json(
+            [
+                {"operation": x.operation, "stage": x.stage, "problem": x.label}
+                | {"points": [p.as_dict() for p in x.points]}
+                for x in found
+            ]
+        )
+    else:
+        show_history(found)
+    if target:
+        _notice(f"wrote {', '.join(map(str, past.write(found, target)))}")
+
+
+@main.command()
 @_options("json", "output")
 def report(as_json: bool, output: Path) -> None:
     """Write the report again from the results in OUTPUT, without running anything."""

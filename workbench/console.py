@@ -17,6 +17,7 @@ from rich.text import Text
 from . import derived
 from .changes import Comparison
 from .evidence import explain, failed, tiers
+from .history import HEADERS, Line
 from .results import Resources, Run, StageResult, Verdict
 
 UNWRAPPED = 180
@@ -142,6 +143,17 @@ def show_comparison(found: Comparison, runs: tuple[Sequence[Run], Sequence[Run]]
         for row in missing:
             out.print(f"only in {name}: {row}", soft_wrap=True)
     out.print(found.summary)
+
+
+def show_history(lines: Iterable[Line]) -> None:
+    """A table for each stage and problem, a line a measurement."""
+    out = console()
+    for line in lines:
+        out.print(f"\n{line.name}", style="bold")
+        rows = [
+            (*cells[:-1], Text(cells[-1], OUTCOMES.get(cells[-1], ""))) for cells in (p.cells() for p in line.points)
+        ]
+        out.print(table(HEADERS, rows, HEADERS[2:6], 2))
 
 
 OUTCOMES = {"SAME": "green", "FASTER": "bold green", "SLOWER": "bold red", "AMBIGUOUS": "yellow"}

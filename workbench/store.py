@@ -56,12 +56,17 @@ def read(where: str) -> list[Run]:
     if path.is_file():
         return [Run.load(path)]
     if path.is_dir():
-        folders = [path] if (path / LATEST).is_file() else sorted(p.parent for p in path.glob(f"*/{LATEST}"))
-        return [run for _, run in load(_only(folders, where))]
+        return [run for _, run in load(folder(path))]
     commit, colon, inside = where.partition(":")
     if not colon or git.ask(Path.cwd(), "cat-file", "-e", where) is None:
         raise ResultsError(f"{where} is no file, no folder, and no COMMIT:path that git knows here")
     return committed(Path.cwd(), commit, inside.rstrip("/"))
+
+
+def folder(path: Path) -> Path:
+    """The folder of a device: `path`, or the only one in it that has results. Raises ResultsError."""
+    found = [path] if (path / LATEST).is_file() else sorted(p.parent for p in path.glob(f"*/{LATEST}"))
+    return _only(found, str(path))
 
 
 def committed(root: Path, commit: str, path: str) -> list[Run]:
@@ -71,8 +76,9 @@ def committed(root: Path, commit: str, path: str) -> list[Run]:
     if names == [path]:
         found = names
     else:
-        folder = _only(sorted({p.parent for name in names if (p := Path(name)).name == LATEST}), f"{commit}:{path}")
-        inside = [name for name in names if (p := Path(name)).parent == folder and p.match("results*.json")]
+        folders = sorted({p.parent for name in names if (p := Path(name)).name == LATEST})
+        chosen = _only(folders, f"{commit}:{path}")
+        inside = [name for name in names if (p := Path(name)).parent == chosen and p.match("results*.json")]
         found = sorted(inside, reverse=True)  # `results.json` first, then the newest: "-" sorts before "."
     return [Run.parse(git.ask(root, "show", f"{commit}:{name}") or "", f"{commit}:{name}") for name in found]
 
