@@ -91,6 +91,17 @@ def test_a_run_that_drifted_as_a_whole_has_not_changed() -> None:
     assert {c.outcome for c in as_measured.changes if c.before_us > 20} == {Outcome.SLOWER}
 
 
+def test_every_two_runs_have_a_drift_of_their_own() -> None:
+    run = timed_run("gemm")
+    first, last = (dataclasses.replace(run, stages=stages) for stages in (run.stages[:3], run.stages[3:]))
+    earlier = _scaled(last, lambda stage, m, t: 1.05)  # those stages were run on another day
+    earlier.environment = dataclasses.replace(run.environment, date="2025-12-31T00:00:00Z")
+    found = changes.compare([first, earlier], [run])
+    assert _outcomes(found) == {Outcome.SAME}
+    drifts = {d.before[:10]: d.ratio.estimate for d in found.drifts if d.kind == changes.COLD}
+    assert drifts == {"2026-01-02": 1.0, "2025-12-31": pytest.approx(1 / 1.05)}
+
+
 def test_a_library_that_changed_on_one_problem_changes_no_stage() -> None:
     run = timed_run("gemm")
     label = run.stages[0].measurements[0].label

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from . import derived, store
-from .results import Measurement, Run, StageResult, Timing
+from .results import Measurement, Run, Timing
 
 COLD, SUSTAINED = "cold", "sustained"
 
@@ -130,10 +130,15 @@ class Change:
 
 @dataclass(frozen=True)
 class Drift:
-    """How far the second run drifted from the first: what times of an operation are divided by, and why."""
+    """How far one run drifted from another: what times of an operation are divided by, and why.
+
+    A record of stages that were run one by one is of several runs; the dates say which two these are.
+    """
 
     operation: str
     kind: str
+    before: str
+    after: str
     ratio: Ratio
     reason: str
 
@@ -216,9 +221,10 @@ def _interval(statistic: Any, samples: Sequence[Sequence[float]], paired: bool =
 
 @dataclass(frozen=True)
 class _Pair:
-    """One row of both records, in one kind of timing."""
+    """One row of both records, in one kind of timing; those of a `group` have the same drift."""
 
     key: Key
+    group: tuple[str, str, str, str]
     label: str
     kind: str
     before_us: float
@@ -236,27 +242,31 @@ def compare(before: Sequence[Run], after: Sequence[Run], tolerance: float = 0.02
     rows_before, rows_after = rows(before), rows(after)
     shared = [key for key in rows_after if key in rows_before]
     made = Comparison(
-        only_before=[_name(*rows_before[key]) for key in rows_before if key not in rows_after],
-        only_after=[_name(*rows_after[key]) for key in rows_after if key not in rows_before],
+        only_before=[_name(key, rows_before) for key in rows_before if key not in rows_after],
+        only_after=[_name(key, rows_after) for key in rows_after if key not in rows_before],
         notes=list(_differences(before, after)),
     )
-    pairs = [pair for key in shared for pair in _pairs(key, rows_before[key][1], rows_after[key][1])]
-    drifts = {group: _drift(*group, pairs, by) for group in dict.fromkeys((p.key[0], p.kind) for p in pairs)}
+    pairs = [pair for key in shared for pair in _pairs(key, rows_before[key], rows_after[key])]
+    drifts = {group: _drift(group, pairs, by) for group in dict.fromkeys(p.group for p in pairs)}
     made.drifts = list(drifts.values())
-    made.changes = [_change(pair, drifts[pair.key[0], pair.kind], tolerance, by) for pair in pairs]
+    made.changes = [_change(pair, drifts[pair.group], tolerance, by) for pair in pairs]
     return made
 
 
-def rows(runs: Iterable[Run]) -> dict[Key, tuple[StageResult, Measurement]]:
-    """What was measured, by operation, stage and problem."""
-    return {(s.operation, s.stage, m.problem): (s, m) for s, _ in store.current(runs) for m in s.measurements}
+Rows = dict[Key, tuple[Measurement, Run]]
 
 
-def _name(stage: StageResult, measurement: Measurement) -> str:
-    return f"{stage.operation}:{stage.stage} on {measurement.label}"
+def rows(runs: Iterable[Run]) -> Rows:
+    """What was measured, and in which run, by operation, stage and problem."""
+    return {(s.operation, s.stage, m.problem): (m, run) for s, run in store.current(runs) for m in s.measurements}
 
 
-def _pairs(key: Key, before: Measurement, after: Measurement) -> Iterator[_Pair]:
+def _name(key: Key, among: Rows) -> str:
+    return f"{key[0]}:{key[1]} on {among[key][0].label}"
+
+
+def _pairs(key: Key, one_row: tuple[Measurement, Run], other_row: tuple[Measurement, Run]) -> Iterator[_Pair]:
+    (before, run_before), (after, run_after) = one_row, other_row
     library, same = _library(before, after)
     for kind in (COLD, SUSTAINED):
         one, other = _samples(before.timing, kind), _samples(after.timing, kind)
@@ -268,6 +278,7 @@ def _pairs(key: Key, before: Measurement, after: Measurement) -> Iterator[_Pair]
             name = f"{library.name} ({library.version})" if library.version else library.name
         yield _Pair(
             key,
+            (key[0], kind, run_before.environment.date, run_after.environment.date),
             after.label,
             kind,
             typical(one, kind),
@@ -289,25 +300,24 @@ def _samples(timing: Timing, kind: str) -> list[float]:
     return timing.cold_us if kind == COLD else timing.sustained_us
 
 
-def _drift(operation: str, kind: str, pairs: Iterable[_Pair], by: By) -> Drift:
-    """What the vendor's library says of the two runs, in one operation and kind of timing."""
+def _drift(group: tuple[str, str, str, str], pairs: Iterable[_Pair], by: By) -> Drift:
+    """What the vendor's library says of two runs, in one operation and kind of timing."""
     none = Ratio(1.0, 1.0, 1.0)
     if by is By.TIME:
-        return Drift(operation, kind, none, "times are compared as measured, as asked for")
+        return Drift(*group, none, "times are compared as measured, as asked for")
     if by is By.VENDOR:
-        return Drift(operation, kind, none, "times are divided by the vendor's on the same problem, as asked for")
-    group = [p for p in pairs if (p.key[0], p.kind) == (operation, kind)]
-    seen = [(p.vendor.estimate, p.library) for p in group if p.vendor]
+        reason = "times are divided by the vendor's on the same problem, as asked for, where both runs have it"
+        return Drift(*group, none, reason)
+    seen = [(p.vendor.estimate, p.library) for p in pairs if p.group == group and p.vendor]
     if len(seen) < DRIFT_ROWS:
         found = f"{len(seen)} measurements in both runs" if seen else "no measurement in the same version in both runs"
-        return Drift(operation, kind, none, f"times are compared as measured: the vendor's library has {found}")
+        return Drift(*group, none, f"times are compared as measured: the vendor's library has {found}")
     logs = np.log([estimate for estimate, _ in seen])
     low, high = _interval(np.median, (logs.tolist(),))
     drift = Ratio(*(math.exp(x) for x in (float(np.median(logs)), low, high)))
     libraries = " and ".join(sorted({library for _, library in seen}))
     return Drift(
-        operation,
-        kind,
+        *group,
         drift,
         f"times are divided by {drift}, which {libraries} took in B of its time in A (median of {len(seen)})",
     )

@@ -120,8 +120,10 @@ def show_comparison(found: Comparison, runs: tuple[Sequence[Run], Sequence[Run]]
             out.print(f"{name}: {run.device.name}, {e.date}, commit {e.commit[:12]}{dirty}", soft_wrap=True)
     for note in found.notes:
         out.print(f"differs: {note}", soft_wrap=True)
+    several = len({(drift.before, drift.after) for drift in found.drifts}) > 1
     for drift in found.drifts:
-        out.print(f"{drift.operation}, {drift.kind}: {drift.reason}", soft_wrap=True)
+        dates = f" (A of {drift.before}, B of {drift.after})" if several else ""
+        out.print(f"{drift.operation}, {drift.kind}{dates}: {drift.reason}", soft_wrap=True)
     headers = ("stage", "problem", "", "A", "B", "B / A", "of vendor", "judged by", "")
     rows = [
         (
