@@ -308,6 +308,8 @@ def test_the_environment_names_no_machine_and_no_user() -> None:
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", described.date)
     assert re.search(r", \d+ cores$", described.host)
     assert described.packages["numpy"]
+    assert re.fullmatch(r"[0-9a-f]{64}", described.code_sha256)
+    assert re.fullmatch(r"NVRTC \d+\.\d+", described.cuda)
     assert getpass.getuser() not in described.host
 
 

@@ -17,7 +17,8 @@ from typing import Any, TypeVar
 
 import click
 
-from . import __version__, registry
+from . import __version__, registry, store
+from .changes import By
 from .compiler import CompileError, CompilerUnavailable, compile_source
 from .devices import NAMES as DEVICE_NAMES
 from .devices import Device, DeviceUnavailable, Fault, open_device
@@ -114,6 +115,11 @@ def _options(*names: str) -> Callable[[F], F]:
             "--sanitize",
             is_flag=True,
             help="Also run NVIDIA's compute-sanitizer, where it is installed, and show what it finds. Needs a GPU.",
+        ),
+        "fresh": click.option(
+            "--fresh",
+            is_flag=True,
+            help="Make everything again, also what an interrupted run of the same code has done already.",
         ),
         "output": click.option(
             "--output",
@@ -246,19 +252,21 @@ def verify(
 
 @main.command()
 @_specs
-@_options("device", "seed", "examples", "problem", "json", "output")
+@_options("device", "seed", "examples", "problem", "fresh", "json", "output")
 def bench(
     specs: tuple[str, ...],
     device_name: str,
     seed: int,
     examples: int,
     problem_text: str | None,
+    fresh: bool,
     as_json: bool,
     output: Path,
 ) -> None:
     """Verify stages on random problems, then time those that passed. Needs a GPU.
 
-    --problem replaces the suite of timed problems. Results are saved like those of `run`; no report is written.
+    --problem replaces the suite of timed problems. Results are saved like those of `run`; no report is written. After
+    an interruption the same command goes on where it was.
     """
     stages = registry.select(specs)
     problems = _problems(stages, problem_text)
@@ -267,14 +275,14 @@ def bench(
         raise Failed(
             "the emulator verifies and does not time: bench needs a GPU (workbench doctor says what is missing)"
         )
-    session = _session(device, examples, seed, problems, output)
+    session = _session(device, examples, seed, problems, output, fresh)
     with _finish(session, as_json):
         _work(session, stages, examples)
 
 
 @main.command()
 @_specs
-@_options("device", "seed", "examples", "problem", "isolate", "json", "output")
+@_options("device", "seed", "examples", "problem", "isolate", "fresh", "json", "output")
 def run(
     specs: tuple[str, ...],
     device_name: str,
@@ -282,6 +290,7 @@ def run(
     examples: int,
     problem_text: str | None,
     isolate: bool,
+    fresh: bool,
     as_json: bool,
     output: Path,
 ) -> None:
@@ -290,13 +299,14 @@ def run(
     Results are saved after every stage in OUTPUT/<device>/results.json. With SPEC only those stages are replaced: the
     others stay in the earlier record, renamed results-<date>.json, and the report says which run each figure is from.
 
-    --problem replaces the suite of timed problems; where nothing is timed, it replaces the random ones.
+    --problem replaces the suite of timed problems; where nothing is timed, it replaces the random ones. After an
+    interruption the same command goes on where it was.
     """
     from .report import write
 
     stages = registry.select(specs)
     problems = _problems(stages, problem_text)
-    session = _session(_open(device_name, isolate), examples, seed, problems, output)
+    session = _session(_open(device_name, isolate), examples, seed, problems, output, fresh)
     with _finish(session, as_json):
         _work(session, stages, 1 if problems and not session.timed else examples)
         if session.folder and not specs:
@@ -396,6 +406,110 @@ def mutate(specs: tuple[str, ...], examples: int, limit: int | None, jobs: int, 
         out.print(outcome.summary, soft_wrap=True)
     if outcome.survivors or not outcome.compiled:
         raise click.exceptions.Exit(1)
+
+
+COMPARE_VERDICTS = """\b
+SAME       within the tolerance, and a change of twice the tolerance is ruled out
+SLOWER     beyond the tolerance, and "no change" is ruled out
+FASTER     the same in the other direction
+AMBIGUOUS  anything else: measure again, or for longer"""
+
+
+@main.command(epilog=COMPARE_VERDICTS)
+@click.argument("before", metavar="A")
+@click.argument("after", metavar="B")
+@click.option(
+    "--tolerance",
+    type=click.FloatRange(0, 100, min_open=True),
+    default=2.0,
+    show_default=True,
+    metavar="PERCENT",
+    help="Which change matters.",
+)
+@click.option(
+    "--by",
+    type=click.Choice([by.value for by in By]),
+    default=By.DRIFT.value,
+    show_default=True,
+    help="What times are divided by: how far the vendor's library drifted from A to B in all its measurements, its own "
+    "time on the same problem, or nothing.",
+)
+@_options("json")
+def compare(before: str, after: str, tolerance: float, by: str, as_json: bool) -> None:
+    """Say of every stage and problem whether B is as fast as A, from their samples.
+
+    A and B are results: a JSON file, a folder of a report, or COMMIT:path for what git has of them.
+
+    Exit codes: 0 nothing is slower, 1 something is SLOWER, 2 wrong usage, or results that cannot be compared.
+    """
+    from . import changes
+    from .console import show_comparison
+
+    try:
+        runs = store.read(before), store.read(after)
+        found = changes.compare(*runs, tolerance=tolerance / 100, by=By(by))
+    except (ResultsError, changes.Incomparable, changes.StatisticsUnavailable) as error:
+        raise click.UsageError(str(error)) from None
+    if as_json:
+        _print_json({**dataclasses.asdict(found), "summary": found.summary, "slower": found.slower})
+    else:
+        show_comparison(found, runs)
+    if found.slower:
+        raise click.exceptions.Exit(1)
+
+
+@main.command()
+@_specs
+@click.option(
+    "-o",
+    "target",
+    type=click.Path(path_type=Path),
+    metavar="FILE.md",
+    help="Also write it as Markdown, with a picture beside it.",
+)
+@click.option(
+    "--problem",
+    "problem_text",
+    metavar="TEXT",
+    help="Only this problem: `4096x4096x4096,dtype=bf16`.",
+)
+@_options("json", "output")
+def history(specs: tuple[str, ...], target: Path | None, problem_text: str | None, as_json: bool, output: Path) -> None:
+    """Show stages over commits, from the results that git has in the report folder, and those in it now.
+
+    --output may also be the folder of one device. A measurement is one line, named by the commit that was measured.
+    """
+    from . import history as past
+    from .changes import StatisticsUnavailable
+    from .console import show_history
+
+    stages = registry.select(specs)
+    names = {(s.operation, s.name) for s in stages}
+    labels = {name: problem.label for name, problem in _problems(stages, problem_text).items()}
+    states, unread = past.records(str(output))
+    try:
+        found = past.lines(
+            states,
+            lambda s, m: (not specs or (s.operation, s.stage) in names) and labels.get(s.operation, m.label) == m.label,
+        )
+    except StatisticsUnavailable as error:
+        raise Failed(str(error)) from None
+    for reason in unread:
+        _notice(f"left out: {reason}")
+    if not found:
+        raise Failed(f"no results in {output} or its history have a time of {' '.join(specs) or 'anything'}")
+    if as_json:
+        _print_json(
+            [
+                {"operation": x.operation, "stage": x.stage, "problem": x.label}
+                | {"points": [p.as_dict() for p in x.points]}
+                for x in found
+            ]
+        )
+    else:
+        show_history(found)
+    if target:
+        _notice(f"wrote {', '.join(map(str, past.write(found, target)))}")
 
 
 @main.command()
@@ -711,12 +825,17 @@ def _check_memory(problem: Problem) -> None:
 
 
 def _session(
-    device: Device, examples: int, seed: int, problems: dict[str, Problem], output: Path | None = None
+    device: Device,
+    examples: int,
+    seed: int,
+    problems: dict[str, Problem],
+    output: Path | None = None,
+    fresh: bool = False,
 ) -> Session:
     """A session on the device; with `output` it is saved in the device's folder there, and timed on a GPU."""
     folder = None if output is None else _folder(device, output)
     timed = folder is not None and device.name != "emulator"
-    return Session(device, examples, seed, timed, problems, folder)
+    return Session(device, examples, seed, timed, problems, folder, fresh=fresh)
 
 
 def _folder(device: Device, output: Path) -> Folder:
@@ -737,6 +856,12 @@ def _work(session: Session, stages: Sequence[Stage[Any]], examples: int) -> None
         for stage in stages:
             progress.begin(stage.spec)
             progress.end(session.stage(stage, progress))
+    session.finish()
+    if session.taken_over:
+        _notice(
+            f"{session.taken_over} verifications and measurements are those of a run of {session.run.environment.date} "
+            "that was interrupted (--fresh makes them again)"
+        )
 
 
 @contextmanager

@@ -54,6 +54,10 @@ class Compiled:
         """The defines in one line, `IN=float TRANS_B=1`."""
         return " ".join(f"{k}={v}" for k, v in self.defines)
 
+    def binary_digest(self) -> str:
+        """SHA-256 of the cubin, which is what runs."""
+        return hashlib.sha256(self.cubin_path.read_bytes()).hexdigest()
+
 
 def cache_folder() -> Path:
     """Where compiled kernels are kept: `$WORKBENCH_CACHE`, else `workbench` in the user's cache folder."""

@@ -15,7 +15,9 @@ from rich.table import Table
 from rich.text import Text
 
 from . import derived
+from .changes import Comparison
 from .evidence import explain, failed, tiers
+from .history import HEADERS, Line
 from .results import Resources, Run, StageResult, Verdict
 
 UNWRAPPED = 180
@@ -106,6 +108,57 @@ def show_timing(run: Run, metrics: dict[str, str]) -> None:
         for s in stages:
             for label, reason in s.untimed.items():
                 out.print(f"{s.operation}:{s.stage} not timed on {label}: {reason}", soft_wrap=True)
+
+
+def show_comparison(found: Comparison, runs: tuple[Sequence[Run], Sequence[Run]]) -> None:
+    """What was compared, what differs besides the code, what times are divided by, a line a row, and a summary."""
+    out = console()
+    for name, side in zip("AB", runs, strict=True):
+        for run in side:
+            e = run.environment
+            dirty = " with uncommitted changes" if e.dirty else ""
+            out.print(f"{name}: {run.device.name}, {e.date}, commit {e.commit[:12]}{dirty}", soft_wrap=True)
+    for note in found.notes:
+        out.print(f"differs: {note}", soft_wrap=True)
+    several = len({(drift.before, drift.after) for drift in found.drifts}) > 1
+    for drift in found.drifts:
+        dates = f" (A of {drift.before}, B of {drift.after})" if several else ""
+        out.print(f"{drift.operation}, {drift.kind}{dates}: {drift.reason}", soft_wrap=True)
+    headers = ("stage", "problem", "", "A", "B", "B / A", "of vendor", "judged by", "")
+    rows = [
+        (
+            f"{c.operation}:{c.stage}",
+            c.label,
+            c.kind,
+            derived.duration(c.before_us),
+            derived.duration(c.after_us),
+            f"{c.time.estimate:.3f}",
+            f"{c.of_vendor.estimate:.3f}" if c.of_vendor else "-",
+            str(c.used),
+            Text(c.outcome, OUTCOMES[c.outcome]),
+        )
+        for c in found.changes
+    ]
+    if rows:
+        out.print(table(headers, rows, headers[3:7], 2))
+    for name, missing in (("A", found.only_before), ("B", found.only_after)):
+        for row in missing:
+            out.print(f"only in {name}: {row}", soft_wrap=True)
+    out.print(found.summary)
+
+
+def show_history(lines: Iterable[Line]) -> None:
+    """A table for each stage and problem, a line a measurement."""
+    out = console()
+    for line in lines:
+        out.print(f"\n{line.name}", style="bold")
+        rows = [
+            (*cells[:-1], Text(cells[-1], OUTCOMES.get(cells[-1], ""))) for cells in (p.cells() for p in line.points)
+        ]
+        out.print(table(HEADERS, rows, HEADERS[2:6], 2))
+
+
+OUTCOMES = {"SAME": "green", "FASTER": "bold green", "SLOWER": "bold red", "AMBIGUOUS": "yellow"}
 
 
 def resources_table(stages: Iterable[tuple[str, Sequence[Resources]]]) -> Table:

@@ -73,6 +73,7 @@ def examine(reports: Path) -> Diagnosis:
         _package("cuda-bindings", "cuda.bindings.driver", "cuda-bindings", "make TMA tensor maps on a GPU"),
         _nvml(),
         _package("PyTorch", "torch", "torch", "compare with the vendor's libraries", State.OPTIONAL),
+        _package("SciPy", "scipy", "scipy", "compare runs", State.OPTIONAL),
         _disassembler(),
         *writable,
     ]

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import platform
 import re
-import subprocess
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
 
+from . import git
+from .compiler import CompilerUnavailable, nvrtc_version
 from .operation import SOURCES
 from .results import Environment
 
@@ -41,7 +43,24 @@ def describe() -> Environment:
         host=f"{cpu_model()}, {core_count()} cores",
         python=platform.python_version(),
         packages={name: version for name in PACKAGES if (version := package_version(name))},
+        code_sha256=code_digest(),
+        cuda=_cuda(),
     )
+
+
+def code_digest() -> str:
+    """SHA-256 of the Python that launches and times kernels; of a dirty checkout the commit does not say that."""
+    root, digest = Path(__file__).parent, hashlib.sha256()
+    for path in sorted(root.rglob("*.py")):
+        digest.update(path.relative_to(root).as_posix().encode() + b"\0" + path.read_bytes() + b"\0")
+    return digest.hexdigest()
+
+
+def _cuda() -> str:
+    try:
+        return f"NVRTC {nvrtc_version()}"
+    except CompilerUnavailable:
+        return ""
 
 
 def package_version(name: str) -> str | None:
@@ -70,15 +89,7 @@ def _checkout(root: Path) -> tuple[str, bool]:
     """Commit and dirty state of the checkout at `root`; ("unknown", False) where `root` is not the top of one."""
     if not (root / ".git").exists():  # an installed package inside somebody else's repository is not that repository
         return os.environ.get(COMMIT, "unknown"), False
-    commit = _git(root, "rev-parse", "HEAD")
+    commit = git.ask(root, "rev-parse", "HEAD")
     # generated reports are outcome, not cause: writing them must not make the next run look dirty
-    changed = _git(root, "status", "--porcelain", "--", ".", ":(exclude)reports")
-    return commit or "unknown", bool(changed)
-
-
-def _git(root: Path, *arguments: str) -> str | None:
-    try:
-        done = subprocess.run(["git", "-C", str(root), *arguments], capture_output=True, text=True, timeout=10)
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    return done.stdout.strip() if done.returncode == 0 else None
+    changed = git.ask(root, "status", "--porcelain", "--", ".", ":(exclude)reports")
+    return (commit or "unknown").strip(), bool(changed)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -11,9 +12,13 @@ from .results import Conditions
 
 @dataclass(frozen=True)
 class StaticInfo:
-    """What does not change during a run: driver version, maximum clocks in MHz, power limit in W."""
+    """What does not change during a run: driver version, maximum clocks in MHz, power limit in W, and which chip it is.
+
+    `chip` is the beginning of the SHA-256 of the UUID: the same for the same chip, and no name of it.
+    """
 
     driver: str = ""
+    chip: str = ""
     sm_clock_mhz: int = 0
     memory_clock_mhz: int = 0
     power_limit_w: float = 0.0
@@ -36,13 +41,14 @@ def available() -> bool:
 
 
 def static_info() -> StaticInfo:
-    """Driver, maximum clocks and power limit; zeros where NVML is missing."""
+    """Driver, chip, maximum clocks and power limit; nothing and zeros where NVML is missing."""
     found = _handle()
     if not found:
         return StaticInfo()
     nvml, handle = found
     return StaticInfo(
         driver=str(nvml.nvmlSystemGetDriverVersion()),
+        chip=hashlib.sha256(str(nvml.nvmlDeviceGetUUID(handle)).encode()).hexdigest()[:12],
         sm_clock_mhz=nvml.nvmlDeviceGetMaxClockInfo(handle, nvml.NVML_CLOCK_SM),
         memory_clock_mhz=nvml.nvmlDeviceGetMaxClockInfo(handle, nvml.NVML_CLOCK_MEM),
         power_limit_w=nvml.nvmlDeviceGetPowerManagementLimit(handle) / 1000,

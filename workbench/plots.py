@@ -23,6 +23,7 @@ from matplotlib.path import Path as Outline
 from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
 from . import derived
+from .history import Line
 from .results import CELL_CODES, DeviceInfo, WrongCells
 
 NINTHS = len(CELL_CODES) // 2
@@ -125,6 +126,59 @@ def _panel(axes: Axes, item: derived.Ladder, metric: str) -> None:
     axes.xaxis.grid(True, color=GRID, linewidth=0.8)
     axes.set_axisbelow(True)
     axes.set_title(item.label)
+
+
+def history(lines: Sequence[Line]) -> Figure:
+    """Cold medians over the runs that measured them, with quartiles; a panel a problem, a series a stage."""
+    runs = sorted({(p.run.environment.date, p.commit) for line in lines for p in line.points})
+    labels = list(dict.fromkeys((line.operation, line.label) for line in lines))
+    stages = list(dict.fromkeys((line.operation, line.stage) for line in lines))
+    with _style():
+        columns = min(2, len(labels))
+        rows = -(-len(labels) // columns)
+        figure = _figure(2.5 * rows + 0.9)
+        panels = figure.subplots(rows, columns, squeeze=False)
+        for axes, panel in zip(panels.flat, labels, strict=False):
+            for line in (x for x in lines if (x.operation, x.label) == panel):
+                _line(axes, line, runs, stages.index((line.operation, line.stage)))
+            low, high = axes.dataLim.intervaly
+            margin = 1.07  # what is within the noise shall not look like a change
+            if high > 4 * low:
+                axes.set_yscale("log")
+                margin = 1.6
+            axes.set_ylim(low / margin, high * margin)
+            axes.set_xticks(range(len(runs)), [commit[:7] for _, commit in runs], rotation=60, fontsize=8)
+            axes.set_xlim(-0.5, len(runs) - 0.5)
+            axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: derived.duration(value)))
+            axes.yaxis.set_minor_formatter(NullFormatter())
+            axes.grid(True, color=GRID, linewidth=0.8)
+            axes.set_axisbelow(True)
+            axes.set_title(" ".join(panel))
+        for axes in list(panels.flat)[len(labels) :]:
+            axes.set_axis_off()
+        several = len({operation for operation, _ in stages}) > 1
+        handles = [_series(i, f"{name}:{stage}" if several else stage) for i, (name, stage) in enumerate(stages)]
+        figure.legend(handles=handles, loc="outside upper center", ncols=min(4, len(handles)), frameon=False)
+        figure.supxlabel("commit that was measured", fontsize=9.5)
+        figure.supylabel("cold median", fontsize=9.5)
+    return figure
+
+
+def _line(axes: Axes, line: Line, runs: Sequence[tuple[str, str]], number: int) -> None:
+    xs = [runs.index((p.run.environment.date, p.commit)) for p in line.points]
+    samples = [p.measurement.timing.cold_us for p in line.points]
+    middle = [derived.median(s) for s in samples]
+    quartiles = [derived.quartiles(s) for s in samples]
+    errors = [[m - q[0] for m, q in zip(middle, quartiles, strict=True)]]
+    errors.append([q[1] - m for m, q in zip(middle, quartiles, strict=True)])
+    axes.errorbar(xs, middle, errors, color=SERIES[number % len(SERIES)], marker=MARKERS[number % len(MARKERS)])
+
+
+def _series(number: int, name: str) -> Line2D:
+    """The key of a series."""
+    return Line2D(
+        [], [], marker=MARKERS[number % len(MARKERS)], color=SERIES[number % len(SERIES)], label=name, linewidth=1.5
+    )
 
 
 def roofline(ladders: Sequence[derived.Ladder], device: DeviceInfo) -> Figure | None:

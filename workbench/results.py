@@ -195,7 +195,11 @@ class Conditions:
 
 @dataclass
 class Measurement:
-    """One problem timed: the stage and the vendor's library interleaved. `floor_us` is the physical lower limit."""
+    """One problem timed: the stage and the vendor's library interleaved. `floor_us` is the physical lower limit.
+
+    `binary_sha256` is of the cubin that was launched, `effort` what decided how many samples were taken; records made
+    before these were kept have neither.
+    """
 
     problem: str
     label: str
@@ -206,6 +210,8 @@ class Measurement:
     timing: Timing
     baselines: list[Timing] = field(default_factory=list)
     conditions: Conditions = field(default_factory=Conditions)
+    binary_sha256: str = ""
+    effort: dict[str, float] = field(default_factory=dict)
 
 
 @dataclass
@@ -241,7 +247,10 @@ class Agreement:
 
 @dataclass
 class DeviceInfo:
-    """The device a run used. Peaks are queried or derived, with their formula in `peak_formulas`."""
+    """The device a run used. Peaks are queried or derived, with their formula in `peak_formulas`.
+
+    `chip` tells chips of one model apart without naming them: the beginning of the SHA-256 of the UUID.
+    """
 
     kind: str
     name: str
@@ -250,6 +259,7 @@ class DeviceInfo:
     memory_bytes: int = 0
     l2_bytes: int = 0
     driver: str = ""
+    chip: str = ""
     sm_clock_mhz: int = 0
     memory_clock_mhz: int = 0
     power_limit_w: float = 0.0
@@ -260,7 +270,10 @@ class DeviceInfo:
 
 @dataclass
 class Environment:
-    """Where and with what a run was made; `dirty` says that the checkout had uncommitted changes."""
+    """Where and with what a run was made; `dirty` says that the checkout had uncommitted changes.
+
+    `code_sha256` is of the workbench's own Python, `cuda` the version of the compiler of the kernels.
+    """
 
     date: str
     commit: str
@@ -268,6 +281,8 @@ class Environment:
     host: str
     python: str
     packages: dict[str, str]
+    code_sha256: str = ""
+    cuda: str = ""
 
 
 class Record:
@@ -287,28 +302,41 @@ class Record:
 
     @classmethod
     def load(cls, path: Path) -> Self:
-        """Read a record. Raises ResultsError for what is not JSON, another schema, or a missing or mistyped field."""
+        """Read a record from a file. Raises ResultsError as `parse` does, and where it cannot be read."""
         try:
-            data = json.loads(path.read_text())
+            text = path.read_text()
         except OSError as error:
             raise ResultsError(f"cannot read {path}: {error.strerror}") from None
         except ValueError as error:
             raise ResultsError(f"{path} is not JSON: {error}") from None
+        return cls.parse(text, str(path))
+
+    @classmethod
+    def parse(cls, text: str, name: str) -> Self:
+        """A record from JSON; `name` is what messages call it.
+
+        Raises ResultsError for what is not JSON, another schema, or a missing or mistyped field.
+        """
+        try:
+            data = json.loads(text)
+        except ValueError as error:
+            raise ResultsError(f"{name} is not JSON: {error}") from None
         schema = data.get("schema") if isinstance(data, dict) else None
         if schema != SCHEMA_VERSION:
-            raise ResultsError(f"{path} has results schema {schema}; this version reads schema {SCHEMA_VERSION}")
-        return _build(cls, data, path.name)
+            raise ResultsError(f"{name} has results schema {schema}; this version reads schema {SCHEMA_VERSION}")
+        return _build(cls, data, Path(name).name)
 
 
 @dataclass
 class Run(Record):
-    """One run of the workbench."""
+    """One run of the workbench; `finished` is False until it has been through all stages that it was asked for."""
 
     device: DeviceInfo
     environment: Environment
     seed: int
     examples: int
     stages: list[StageResult] = field(default_factory=list)
+    finished: bool = True
     schema: int = SCHEMA_VERSION
 
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
-from . import environment, harness, occupancy, registry
-from .compiler import CompileError, source_digest
+from . import environment, harness, occupancy, registry, store
+from .compiler import CompileError, compile_source, source_digest
 from .devices import Device
 from .evidence import failed
 from .operation import SOURCES, Problem, Stage
@@ -35,7 +35,10 @@ class Listener(Protocol):
 
 @dataclass
 class Session:
-    """One run in progress. `problems` holds the one problem asked for, by operation; none means the usual ones."""
+    """One run in progress. `problems` holds the one problem asked for, by operation; none means the usual ones.
+
+    What an interrupted run of the same code in the same environment left in the folder is taken over, unless `fresh`.
+    """
 
     device: Device
     examples: int
@@ -44,11 +47,16 @@ class Session:
     problems: Mapping[str, Problem] = field(default_factory=dict)
     folder: Folder | None = None
     sanitize: bool = False
+    fresh: bool = False
     trouble: dict[str, str] = field(default_factory=dict)
     """Stages that passed and could not be timed on a problem that they support, with the reason."""
 
     def __post_init__(self) -> None:
-        self.run = Run(self.device.info(), environment.describe(), self.seed, self.examples)
+        self.run = Run(self.device.info(), environment.describe(), self.seed, self.examples, finished=False)
+        earlier = self.folder.interrupted(self.run) if self.folder and self.timed and not self.fresh else []
+        self._earlier = {(s.operation, s.stage): (s, old) for s, old in store.current(earlier)}
+        self.taken_over = 0
+        """Verifications and measurements that were not made again."""
 
     @property
     def saved(self) -> Path | None:
@@ -72,6 +80,12 @@ class Session:
         if self.folder:
             self.folder.save(self.run, unfinished)
 
+    def finish(self) -> None:
+        """The run has been through all that it was asked for: there is nothing in it to continue."""
+        self.run.finished = True
+        if self.run.stages:
+            self._save()
+
     def ok(self) -> bool:
         """Whether something was verified, nothing failed, and all that should be timed was."""
         verdicts = [s.verification for s in self.run.stages]
@@ -86,7 +100,7 @@ class Session:
         except OSError as error:  # a source that is not there must not cost the other stages
             digest, verification = "", self._unreadable(stage, error)
         else:
-            verification = harness.verify(
+            verification = self._verified_before(stage, digest) or harness.verify(
                 stage,
                 self.device,
                 examples=self.examples,
@@ -105,6 +119,37 @@ class Session:
         elif self.timed:
             result.untimed[ALL] = f"verification ended with {verification.verdict}"
         return result
+
+    def _verified_before(self, stage: Stage[Any], digest: str) -> Verification | None:
+        """What an interrupted run found of this source. A failure is looked at again."""
+        before = self._earlier_result(stage, digest)
+        if before is None or before.verification.verdict is not Verdict.PASS:
+            return None
+        self._taken_over(stage)
+        return before.verification
+
+    def _measured_before(self, stage: Stage[Any], problem: Problem, result: StageResult) -> Measurement | None:
+        """The measurement of the same binary on this problem, with the effort of today, by an interrupted run."""
+        from .timing import Effort
+
+        before = self._earlier_result(stage, result.source_sha256)
+        for measurement in before.measurements if before else ():
+            if measurement.problem == str(problem) and measurement.effort == asdict(Effort()):
+                binary = compile_source(stage.path, stage.defines(problem)).binary_digest()
+                if measurement.binary_sha256 == binary:
+                    self._taken_over(stage)
+                    return measurement
+        return None
+
+    def _earlier_result(self, stage: Stage[Any], digest: str) -> StageResult | None:
+        result, _ = self._earlier.get((stage.operation, stage.name), (None, None))
+        return result if result and result.source_sha256 == digest else None
+
+    def _taken_over(self, stage: Stage[Any]) -> None:
+        """Count it; a record has one date, which is that of its oldest figure."""
+        _, old = self._earlier[stage.operation, stage.name]
+        self.run.environment.date = min(self.run.environment.date, old.environment.date)
+        self.taken_over += 1
 
     def _sanitize(self, stage: Stage[Any], verification: Verification) -> None:
         """Let compute-sanitizer look at what failed, else at what `verify` would try first."""
@@ -140,6 +185,9 @@ class Session:
             self._save(replace(result, untimed=result.untimed | later))
             listener.timing(problem.label)
             same = source_digest(stage.path) == result.source_sha256
+            if same and (before := self._measured_before(stage, problem, result)):
+                result.measurements.append(before)
+                continue
             outcome = timing.bench(stage, self.device, problem) if same else CHANGED
             if isinstance(outcome, Measurement):
                 result.measurements.append(outcome)

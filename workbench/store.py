@@ -2,7 +2,8 @@
 
 A run has one environment, and figures from two environments are never put into one record. So a run of some stages
 only leaves the others where they are: the earlier record becomes `results-<date>.json`, loses every stage that is run
-again, and disappears with its last one.
+again, and disappears with its last one. That holds for a run that was interrupted, too: until another one has made
+what it holds again, or taken it over, it is there.
 """
 
 from __future__ import annotations
@@ -13,7 +14,8 @@ from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
-from .results import DeviceInfo, Run, StageResult
+from . import git
+from .results import DeviceInfo, ResultsError, Run, StageResult
 
 LATEST = "results.json"
 AGREEMENT = "agreement.json"
@@ -42,6 +44,51 @@ def load(folder: Path) -> list[tuple[Path, Run]]:
     """The runs in a folder, `results.json` first, then the newest. Raises ResultsError for a file that is no run."""
     paths = [p for p in [folder / LATEST, *sorted(folder.glob("results-*.json"), reverse=True)] if p.is_file()]
     return [(path, Run.load(path)) for path in paths]
+
+
+def read(where: str) -> list[Run]:
+    """The runs of one device in a file, in a folder (of a device, or of reports with one device), or in `COMMIT:path`.
+
+    `COMMIT:path` is a file or folder as git has it, from the top of the repository around the current folder. Raises
+    ResultsError.
+    """
+    path = Path(where)
+    if path.is_file():
+        return [Run.load(path)]
+    if path.is_dir():
+        return [run for _, run in load(folder(path))]
+    commit, colon, inside = where.partition(":")
+    if not colon or git.ask(Path.cwd(), "cat-file", "-e", where) is None:
+        raise ResultsError(f"{where} is no file, no folder, and no COMMIT:path that git knows here")
+    return committed(Path.cwd(), commit, inside.rstrip("/"))
+
+
+def folder(path: Path) -> Path:
+    """The folder of a device: `path`, or the only one in it that has results. Raises ResultsError."""
+    found = [path] if (path / LATEST).is_file() else sorted(p.parent for p in path.glob(f"*/{LATEST}"))
+    return _only(found, str(path))
+
+
+def committed(root: Path, commit: str, path: str) -> list[Run]:
+    """The same from a commit of the repository at `root`; `path` is from its top. Raises ResultsError."""
+    listed = git.ask(root, "ls-tree", "-r", "-z", "--name-only", "--full-tree", commit, "--", path) or ""
+    names = [name for name in listed.split("\0") if name]
+    if names == [path]:
+        found = names
+    else:
+        folders = sorted({p.parent for name in names if (p := Path(name)).name == LATEST})
+        chosen = _only(folders, f"{commit}:{path}")
+        inside = [name for name in names if (p := Path(name)).parent == chosen and p.match("results*.json")]
+        found = sorted(inside, reverse=True)  # `results.json` first, then the newest: "-" sorts before "."
+    return [Run.parse(git.ask(root, "show", f"{commit}:{name}") or "", f"{commit}:{name}") for name in found]
+
+
+def _only(folders: list[Path], where: str) -> Path:
+    if len(folders) == 1:
+        return folders[0]
+    if not folders:
+        raise ResultsError(f"there are no results in {where}")
+    raise ResultsError(f"{where} has results of several devices; choose one of {', '.join(map(str, folders))}")
 
 
 class Folder:
@@ -79,6 +126,10 @@ class Folder:
                 replace(old, stages=kept).save(path)
         return latest
 
+    def interrupted(self, run: Run) -> list[Run]:
+        """The earlier runs that were not finished and that `run` may continue: all but their date has to be equal."""
+        return [old for _, old in load(self.path) if not old.finished and _circumstances(old) == _circumstances(run)]
+
     def discard_earlier(self) -> None:
         """Remove earlier records: after a run of every stage, what they still hold are stages that no longer exist."""
         for path, _ in load(self.path):
@@ -92,6 +143,11 @@ class Folder:
             count += 1
             path = self.path / f"results-{date}-{count}.json"
         return path
+
+
+def _circumstances(run: Run) -> tuple[object, ...]:
+    """What has to be equal for figures of two runs to be put into one record."""
+    return run.device, replace(run.environment, date=""), run.seed, run.examples
 
 
 def current(runs: Iterable[Run]) -> list[tuple[StageResult, Run]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -142,7 +142,7 @@ SHORT_US = 20.0
 def _sustained(work: Enqueue, once_us: float, watch: Stopwatch, effort: Effort) -> tuple[list[float], bool]:
     """Microseconds a launch, back to back; and whether the launches came from a CUDA graph."""
     count = int(np.clip(1e6 * effort.sustained_seconds / 5 / once_us, 1, 2000))
-    repeats = int(np.clip(1e6 * effort.sustained_seconds / (count * once_us), 1, 5))
+    repeats = int(np.clip(1e6 * effort.sustained_seconds / (count * once_us), 3, 5))  # of fewer nobody knows how steady
     graph = watch.graph(work, count) if once_us < SHORT_US else None
     if graph is None:
         return [watch.sustained(work, count) for _ in range(repeats)], False
@@ -322,7 +322,7 @@ LOADING_SECONDS = 30.0
 
 def _expected_seconds(effort: Effort, once: float) -> float:
     """How long a contest takes of a plan whose first launch took `once` seconds."""
-    return 3 * (effort.seconds + effort.most_warm_up_seconds + effort.sustained_seconds) + 3 * effort.least * once
+    return 3 * (effort.seconds + effort.most_warm_up_seconds + effort.sustained_seconds) + 3 * (effort.least + 1) * once
 
 
 def _load_baselines(plan: CudaPlan, operation: str) -> None:
@@ -374,4 +374,6 @@ def _bench_problem(
         timing=timings.pop(stage.spec),
         baselines=list(timings.values()),
         conditions=conditions,
+        binary_sha256=compiled.binary_digest(),
+        effort=asdict(effort),
     )

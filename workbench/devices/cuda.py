@@ -102,6 +102,7 @@ class CudaDevice:
             memory_bytes=p["totalGlobalMem"],
             l2_bytes=p["l2CacheSize"],
             driver=state.driver,
+            chip=state.chip,
             sm_clock_mhz=sm_mhz,
             memory_clock_mhz=memory_mhz,
             power_limit_w=state.power_limit_w,

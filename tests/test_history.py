@@ -1,0 +1,135 @@
+"""The history of a report folder in git: a point for every measurement, with what changed since the one before."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+from synthetic import H200, environment, timed_run
+
+from workbench import cli, store
+from workbench.results import Run
+
+FOLDER = Path("reports/nvidia-h200")
+LABELS = [m.label for m in timed_run("vector_add").stages[0].measurements]
+
+
+@pytest.fixture
+def history(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result]:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "200")
+
+    def run(*arguments: str) -> Result:
+        result = CliRunner().invoke(cli.main, ["history", *arguments])
+        if result.exception is not None and not isinstance(result.exception, SystemExit):
+            raise result.exception
+        return result
+
+    return run
+
+
+def _git(*arguments: str) -> None:
+    options = ["-c", "user.name=n", "-c", "user.email=e@example.org", "-c", "commit.gpgsign=false"]
+    subprocess.run(["git", *options, *arguments], check=True, capture_output=True)
+
+
+def _commit() -> None:
+    _git("add", ".")
+    _git("commit", "-m", "results")
+
+
+def _run(day: int, factor: float = 1.0, *stages: str, **changes: Any) -> Run:
+    """A run of a day in January, in which every stage takes `factor` times as long; with names, only these stages."""
+    made = timed_run("vector_add")
+    for m in (m for s in made.stages for m in s.measurements):
+        m.timing.cold_us = [factor * x for x in m.timing.cold_us]
+    made.stages = [s for s in made.stages if not stages or s.stage in stages]
+    made.environment = environment(date=f"2026-01-{day:02}T00:00:00Z", commit=f"{day:040}")
+    return dataclasses.replace(made, **changes)
+
+
+@pytest.fixture
+def repository(history: Any) -> None:
+    """Three commits and a working tree: everything, then `naive` again and 10 % slower, then damaged, then faster."""
+    _git("init")
+    store.Folder(FOLDER).save(_run(1))
+    _commit()
+    store.Folder(FOLDER).save(_run(2, 1.1, "naive"))
+    _commit()
+    healthy = (FOLDER / store.LATEST).read_text()
+    (FOLDER / store.LATEST).write_text("{")
+    _commit()
+    (FOLDER / store.LATEST).write_text(healthy)
+    store.Folder(FOLDER).save(_run(4, 0.9, "naive"))
+
+
+def _points(result: Result) -> dict[tuple[str, str], list[tuple[str, str | None]]]:
+    """Date and outcome of every point, by stage and problem."""
+    assert result.exit_code == 0, result.output
+    return {
+        (x["stage"], x["problem"]): [(p["date"][:10], p["outcome"]) for p in x["points"]]
+        for x in json.loads(result.stdout)
+    }
+
+
+@pytest.mark.usefixtures("repository")
+def test_every_measurement_is_one_point(history: Any) -> None:
+    result = history("vector_add", "--json")
+    found = _points(result)
+    assert set(found) == {(s, label) for s in ("naive", "vectorized", "grid_stride") for label in LABELS}
+    for label in LABELS[1:]:
+        assert found["naive", label] == [("2026-01-01", None), ("2026-01-02", "SLOWER"), ("2026-01-04", "FASTER")]
+        assert found["vectorized", label] == [("2026-01-01", None)]  # it was not measured again
+    assert result.stderr.count("left out: ") == 1
+    assert "results.json is not JSON" in result.stderr
+
+
+@pytest.mark.usefixtures("repository")
+def test_a_stage_and_a_problem_can_be_chosen(history: Any) -> None:
+    shown = _points(history("vector_add:naive", "--problem", "67108864,dtype=bf16", "--json"))
+    assert list(shown) == [("naive", "67108864 bf16")]
+    assert list(_points(history("naive", "--json", "--output", str(FOLDER)))) == [("naive", label) for label in LABELS]
+
+
+@pytest.mark.usefixtures("repository")
+def test_the_table_and_the_page_say_the_same(history: Any) -> None:
+    result = history("vector_add:naive", "-o", "page/history.md")
+    page = Path("page/history.md").read_text()
+    for text in (result.stdout, page):
+        assert f"vector_add:naive {LABELS[1]}" in text
+        for cell in ("2026-01-02 00:00", f"{2:040}"[:12], "SLOWER", "FASTER"):
+            assert cell in text
+    assert "![cold medians over commits](history.png)" in page
+    before = Path("page/history.png").read_bytes()
+    assert before.startswith(b"\x89PNG")
+    history("vector_add:naive", "-o", "page/history.md")
+    assert (Path("page/history.md").read_text(), Path("page/history.png").read_bytes()) == (page, before)
+
+
+def test_without_git_there_is_the_present(history: Any) -> None:
+    store.Folder(FOLDER).save(_run(1))
+    assert _points(history("naive", "--json")) == {("naive", label): [("2026-01-01", None)] for label in LABELS}
+
+
+def test_another_device_starts_anew(history: Any) -> None:
+    _git("init")
+    store.Folder(FOLDER).save(_run(1, device=dataclasses.replace(H200, name="NVIDIA B200")))
+    _commit()
+    (FOLDER / store.LATEST).unlink()
+    store.Folder(FOLDER).save(_run(2))
+    assert _points(history("naive", "--json"))["naive", LABELS[1]] == [("2026-01-01", None), ("2026-01-02", None)]
+
+
+def test_no_results_and_no_times_are_said(history: Any) -> None:
+    result = history()
+    assert (result.exit_code, "there are no results in reports" in result.stderr) == (1, True)
+    store.Folder(FOLDER).save(_run(1))
+    result = history("gemm")
+    assert result.exit_code == 1
+    assert "no results in reports or its history have a time of gemm" in result.stderr

@@ -1,0 +1,175 @@
+"""An interrupted bench goes on where it was, and only with figures of the same code in the same environment."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+from fakes import NumpyDevice
+from synthetic import timed_run
+
+from workbench import cli, compiler, environment, harness, registry, store, timing
+from workbench.results import Run, Verdict
+
+LADDER = registry.operations()["vector_add"]
+ALL = [f"{stage.spec} {problem.label}" for stage in LADDER.stages for problem in LADDER.suite]
+
+
+class Bench:
+    """`timing.bench` with synthetic samples. It remembers what it was asked for; Ctrl-C comes before call `stop`."""
+
+    def __init__(self) -> None:
+        self.calls: list[str] = []
+        self.stop: int | None = None
+        self._samples = {(s.stage, m.label): m for s in timed_run("vector_add").stages for m in s.measurements}
+
+    def __call__(self, stage: Any, device: Any, problem: Any) -> Any:
+        if len(self.calls) == self.stop:
+            raise KeyboardInterrupt
+        self.calls.append(f"{stage.spec} {problem.label}")
+        return dataclasses.replace(
+            self._samples[stage.name, problem.label],
+            problem=str(problem),
+            binary_sha256=compiler.compile_source(stage.path, stage.defines(problem)).binary_digest(),
+            effort=dataclasses.asdict(timing.Effort()),
+        )
+
+
+@pytest.fixture
+def bench(monkeypatch: pytest.MonkeyPatch) -> Bench:
+    made = Bench()
+    monkeypatch.setattr(timing, "bench", made)
+    return made
+
+
+@pytest.fixture
+def verified(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The stages that were verified, in order."""
+    real, calls = harness.verify, []
+
+    def verify(stage: Any, *arguments: Any, **options: Any) -> Any:
+        calls.append(stage.name)
+        return real(stage, *arguments, **options)
+
+    monkeypatch.setattr(harness, "verify", verify)
+    return calls
+
+
+@pytest.fixture
+def workbench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result]:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(cli, "open_device", lambda name: NumpyDevice("cuda"))
+
+    def run(*options: str) -> Result:
+        return CliRunner().invoke(cli.main, ["bench", "vector_add", "--examples", "2", *options])
+
+    return run
+
+
+def _interrupt(workbench: Callable[..., Result], bench: Bench, after: int) -> None:
+    """A bench that ends so many measurements after its start."""
+    bench.stop = after
+    assert workbench().exit_code == 130
+    bench.calls, bench.stop = [], None
+
+
+def _saved(folder: Path) -> Run:
+    (found,) = store.load(folder / "reports" / "nvidia-h200")
+    return found[1]
+
+
+@pytest.mark.parametrize("after", [0, 1, 4, len(ALL) - 1])
+def test_what_was_done_is_not_done_again(
+    after: int, workbench: Any, bench: Bench, verified: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _interrupt(workbench, bench, after)
+    first, described = _saved(tmp_path), environment.describe()
+    assert not first.finished
+    verified.clear()
+    later = dataclasses.replace(described, date="2999-01-01T00:00:00Z")
+    monkeypatch.setattr(environment, "describe", lambda: dataclasses.replace(later))
+    result = workbench()
+    assert result.exit_code == 0, result.output
+    assert bench.calls == ALL[after:]
+    assert verified == [s.name for s in LADDER.stages][after // len(LADDER.suite) + 1 :]
+    whole = _saved(tmp_path)
+    assert whole.finished
+    assert [f"{s.operation}:{s.stage} {m.label}" for s in whole.stages for m in s.measurements] == ALL
+    assert whole.stages[0].measurements[:after] == first.stages[0].measurements[:after]
+    assert not any(s.untimed for s in whole.stages)
+    assert whole.environment.date == first.environment.date
+    assert f"are those of a run of {first.environment.date} that was interrupted" in result.stderr
+
+
+def test_two_interruptions_lose_nothing(workbench: Any, bench: Bench, tmp_path: Path) -> None:
+    _interrupt(workbench, bench, 5)
+    _interrupt(workbench, bench, 0)
+    assert workbench().exit_code == 0
+    assert bench.calls == ALL[5:]
+    assert _saved(tmp_path).finished
+
+
+def test_a_finished_run_is_made_again(workbench: Any, bench: Bench) -> None:
+    assert workbench().exit_code == 0
+    bench.calls = []
+    assert workbench().exit_code == 0
+    assert bench.calls == ALL
+
+
+def _other_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    changed = dataclasses.replace(environment.describe(), code_sha256="another")
+    monkeypatch.setattr(environment, "describe", lambda: changed)
+
+
+def _other_driver(monkeypatch: pytest.MonkeyPatch) -> None:
+    info = dataclasses.replace(NumpyDevice("cuda").info(), driver="another")
+    monkeypatch.setattr(NumpyDevice, "info", lambda self: info)
+
+
+def _other_source(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("workbench.session.source_digest", lambda path: "another")
+
+
+@pytest.mark.parametrize("change", [_other_environment, _other_driver, _other_source])
+def test_what_was_done_under_other_circumstances_is_done_again(
+    change: Callable[[pytest.MonkeyPatch], None], workbench: Any, bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _interrupt(workbench, bench, 4)
+    change(monkeypatch)
+    assert workbench().exit_code == 0
+    assert bench.calls == ALL
+
+
+@pytest.mark.parametrize("options", [("--fresh",), ("--seed", "5"), ("--examples", "3")])
+def test_options_that_ask_for_something_else_start_anew(options: Any, workbench: Any, bench: Bench) -> None:
+    _interrupt(workbench, bench, 4)
+    assert workbench(*options).exit_code == 0
+    assert bench.calls == ALL
+
+
+@pytest.mark.parametrize("field", ["binary_sha256", "effort"])
+def test_a_measurement_of_another_binary_or_effort_is_made_again(
+    field: str, workbench: Any, bench: Bench, tmp_path: Path
+) -> None:
+    _interrupt(workbench, bench, 4)
+    saved = _saved(tmp_path)
+    setattr(saved.stages[0].measurements[1], field, {"effort": {}, "binary_sha256": "another"}[field])
+    saved.save(tmp_path / "reports" / "nvidia-h200" / store.LATEST)
+    assert workbench().exit_code == 0
+    assert bench.calls == [ALL[1], *ALL[4:]]
+
+
+def test_a_stage_that_failed_is_looked_at_again(
+    workbench: Any, bench: Bench, tmp_path: Path, verified: list[str]
+) -> None:
+    _interrupt(workbench, bench, 4)
+    saved = _saved(tmp_path)
+    saved.stages[0].verification.verdict = Verdict.MISMATCH
+    saved.save(tmp_path / "reports" / "nvidia-h200" / store.LATEST)
+    verified.clear()
+    assert workbench().exit_code == 0
+    assert verified[0] == "naive"
