@@ -245,6 +245,13 @@ bool check_shared_run(const Warp& warp, Block& block, uint32_t offset, uint32_t 
   return unwritten;
 }
 
+bool check_shared_reads(const Warp& warp, const std::vector<SharedRun>& runs) {
+  bool unwritten = false;
+  for (const SharedRun& run : runs)
+    unwritten |= check_shared_run(warp, *warp.block, run.offset, run.bytes, Access::read, -1);
+  return unwritten;
+}
+
 Pattern resolve_shared(Warp& warp, const uint64_t* address, uint32_t bytes, Access access,
                        uint8_t** pointer) {
   Block& block = *warp.block;
