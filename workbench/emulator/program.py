@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -88,6 +88,7 @@ class Program:
     sources: dict[str, str]
     registers_per_thread: dict[str, int] = field(default_factory=dict)
     functions: dict[str, int] = field(default_factory=dict, repr=False)
+    _named: tuple[str, ...] = field(default=(), repr=False)  # the variables that kernels name
 
     @classmethod
     def from_ptx(
@@ -107,27 +108,40 @@ class Program:
         for function in module.functions.values():
             if function.is_entry and function.defined:
                 program.entries[function.name] = _entry(program, module, function)
+        named = {c.name for e in program.entries.values() for c in e.decoded.constants if c.kind == "global"}
+        program._named = tuple(name for name in variables if name in named)
         return program
 
     def load(self, memory: Memory) -> dict[str, Allocation]:
-        """The module's variables in a memory, put there with their initial values by the first call."""
+        """The variables that kernels name in a memory, put there with their initial values by the first call."""
         loaded = memory.modules.get(self)
         if loaded is None:
-            loaded = memory.modules[self] = {name: _place(v, memory) for name, v in self.variables.items()}
-            for name, variable in self.variables.items():
-                for offset, symbol, addend, size in variable.relocations:
-                    address = loaded[symbol].address if symbol in loaded else self.functions[symbol]
-                    raw = ((address + addend) % 2**64).to_bytes(8, "little")[:size]
-                    loaded[name].data[offset : offset + size] = list(raw)
+            loaded = memory.modules[self] = {}
+            self._put(self._named, loaded, memory)
         return loaded
 
     def variable(self, name: str, memory: Memory) -> Allocation:
         """Where a ``__device__`` or ``__constant__`` variable lies; ``name`` is as in the source or in the PTX."""
-        loaded = self.load(memory)
-        found = [loaded[v.name] for v in self.variables.values() if name in (v.name, v.readable_name)]
+        found = [v.name for v in self.variables.values() if name in (v.name, v.readable_name)]
         if len(found) != 1:
             raise KeyError(f"{'no variable is' if not found else 'several variables are'} called {name}")
-        return found[0]
+        loaded = self.load(memory)
+        self._put(found, loaded, memory)
+        return loaded[found[0]]
+
+    def _put(self, names: Sequence[str], loaded: dict[str, Allocation], memory: Memory) -> None:
+        """Variables, and those whose addresses they hold."""
+        new = [name for name in names if name not in loaded]
+        for name in new:
+            loaded[name] = _place(self.variables[name], memory)
+            for _, symbol, _, _ in self.variables[name].relocations:
+                if symbol in self.variables and symbol not in loaded and symbol not in new:
+                    new.append(symbol)
+        for name in new:
+            for offset, symbol, addend, size in self.variables[name].relocations:
+                address = loaded[symbol].address if symbol in loaded else self.functions[symbol]
+                raw = ((address + addend) % 2**64).to_bytes(8, "little")[:size]
+                loaded[name].data[offset : offset + size] = list(raw)
 
 
 def _place(variable: ptx.Variable, memory: Memory) -> Allocation:
