@@ -361,26 +361,27 @@ void each_accumulator(const Form& form, F f) {
         f(j * 4 + h * 2, h * 8, j * 8);
 }
 
+// A row of 8 columns is spread over four lanes, two neighbours in each: pairs of cells, in order.
 void load_accumulators(const Warp& warp, const Form& form, const Operand* registers, Tile& tile) {
   each_accumulator(form, [&](int index, int row, int column) {
     if (form.half_result) {
       const Source<f16x2> cells(warp, registers[index]);
-      for (int l = 0; l < kLanes; ++l) {
-        tile.d[row + l / 4][column + l % 4 * 2] = cells[l].low;
-        tile.d[row + l / 4][column + l % 4 * 2 + 1] = cells[l].high;
+      for (int l = 0; l < kLanes; ++l) {  // what any product adds to -0 makes it +0
+        tile.d[row + l / 4][column + l % 4 * 2] = cells[l].low + 0.0f;
+        tile.d[row + l / 4][column + l % 4 * 2 + 1] = cells[l].high + 0.0f;
       }
     } else {
-      const int32_t *even = source_cells<int32_t>(warp, registers[index]),
-                    *odd = source_cells<int32_t>(warp, registers[index + 1]);
-      for (int l = 0; l < kLanes; ++l) {
-        tile.n[row + l / 4][column + l % 4 * 2] = even[l];
-        tile.n[row + l / 4][column + l % 4 * 2 + 1] = odd[l];
+      const uint32_t *even = source_cells<uint32_t>(warp, registers[index]),
+                     *odd = source_cells<uint32_t>(warp, registers[index + 1]);
+      uint64_t pairs[kLanes];
+      for (int l = 0; l < kLanes; ++l) pairs[l] = uint64_t{odd[l]} << 32 | even[l];
+      for (int r = 0; r < 8; ++r) {
+        std::memcpy(&tile.n[row + r][column], pairs + 4 * r, 4 * sizeof *pairs);
+        if (form.integer) continue;
+        for (int c = 0; c < 8; ++c) tile.d[row + r][column + c] += 0.0f;
       }
     }
   });
-  if (!form.integer)  // what any product adds to -0 makes it +0
-    for (int r = 0; r < kRows; ++r)
-      for (int c = 0; c < form.columns; ++c) tile.d[r][c] += 0.0f;
 }
 
 void store_accumulators(const Warp& warp, const Form& form, const Operand* registers, const Tile& tile) {
@@ -391,11 +392,13 @@ void store_accumulators(const Warp& warp, const Form& form, const Operand* regis
         cells[l] = to_cell(f16x2{f16(tile.d[row + l / 4][column + l % 4 * 2]),
                                  f16(tile.d[row + l / 4][column + l % 4 * 2 + 1])});
     } else {
-      int32_t *even = register_cells<int32_t>(warp, registers[index]),
-              *odd = register_cells<int32_t>(warp, registers[index + 1]);
+      uint32_t *even = register_cells<uint32_t>(warp, registers[index]),
+               *odd = register_cells<uint32_t>(warp, registers[index + 1]);
+      uint64_t pairs[kLanes];
+      for (int r = 0; r < 8; ++r) std::memcpy(pairs + 4 * r, &tile.n[row + r][column], 4 * sizeof *pairs);
       for (int l = 0; l < kLanes; ++l) {
-        even[l] = tile.n[row + l / 4][column + l % 4 * 2];
-        odd[l] = tile.n[row + l / 4][column + l % 4 * 2 + 1];
+        even[l] = static_cast<uint32_t>(pairs[l]);
+        odd[l] = static_cast<uint32_t>(pairs[l] >> 32);
       }
     }
   });
@@ -551,7 +554,8 @@ void add_product(const Warp& warp, const MatrixProduct& product, const Form& for
   if (form.a == Element::b1) return add_bit_product(warp, product, form, tile);
   alignas(64) float a[kRows][kMaxDepth] = {};
   alignas(64) static thread_local Columns b;
-  bool zero_b[kMaxColumns / kGroup], finite_b[kMaxColumns / kGroup];
+  // of columns: zeros only; finite; and to be skipped in rows that hold more than zeros
+  bool zero_b[kMaxColumns / kGroup], finite_b[kMaxColumns / kGroup], idle_b[kMaxColumns / kGroup];
   read_a(warp, product, form, a);
   read_b(warp, product, form, b, zero_b);
   bool zero_a[kRows / kShared], some_zero_a = false;
@@ -560,21 +564,25 @@ void add_product(const Warp& warp, const MatrixProduct& product, const Form& for
   const bool finite_a = all_finite(a[0], size_t{kRows} * kMaxDepth);
   for (int n = 0; n < form.columns; n += kGroup) {
     bool finite = some_zero_a;
-    for (int k = 0; k < form.depth && finite; ++k) finite = all_finite(&b[k][n], kGroup);
+    for (int k = 0; k < form.depth && finite && !zero_b[n / kGroup]; ++k)
+      finite = all_finite(&b[k][n], kGroup);
     finite_b[n / kGroup] = finite;
+    idle_b[n / kGroup] = zero_b[n / kGroup] && finite_a;
   }
   if (!product.accumulate)
     for (auto& row : tile.d) std::memset(row, 0, sizeof(float) * static_cast<size_t>(form.columns));
-  for (int r = 0; r < kRows; r += kShared)
+  for (int r = 0; r < kRows; r += kShared) {
+    const bool* skipped = zero_a[r / kShared] ? finite_b : idle_b;
     for (int n = 0; n < form.columns; n += kGroup) {
+      if (skipped[n / kGroup]) continue;
       Vector sum[kShared] = {};
-      if ((zero_a[r / kShared] && finite_b[n / kGroup]) || (zero_b[n / kGroup] && finite_a)) continue;
       for (int k = 0; k < form.depth; ++k) {
         const Vector row = read_vector(&b[k][n]);
         for (int i = 0; i < kShared; ++i) sum[i] += row * a[r + i][k];
       }
       add_sums(form, r, n, sum, tile);
     }
+  }
 }
 
 bool same_accumulators(const Form& f, const Operand* x, const Form& g, const Operand* y) {
