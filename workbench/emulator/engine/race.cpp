@@ -280,16 +280,21 @@ class Touch {
   // Most granules are as good as new, or hold what is known to come before.
   template <uint32_t N, bool kWrites>
   void access_plainly(const uint64_t* offset, uint32_t bytes, uint32_t lanes) {
+    const Shadow shadow =
+        shadow_;  // copies: what is stored here might be members, for all the compiler knows
+    const uint32_t *const before = fine_, record = record_;
+    const int shift = shift_;
+    const auto fine = [&](uint32_t entry) { return entry >> 6 == before[(entry >> 6) % kRecentlyBefore]; };
     for_lanes(lanes, [&](int l) {
-      const uint64_t cell = offset[l] >> shift_;
-      const uint32_t mine = record_ << 6 | static_cast<uint32_t>(l);
-      uint32_t *last = shadow_.last_write + cell, *since = shadow_.since + cell;
+      uint32_t *last = shadow.last_write + (offset[l] >> shift), *since = shadow.since + (offset[l] >> shift);
       uint32_t seen_before = 0;
       for (uint32_t k = 0; k < N; ++k) seen_before |= last[k] | since[k];
-      bool fine = true;
-      for (uint32_t k = 0; k < N && fine && seen_before; ++k)
-        fine = known_fine(last[k]) && (since[k] == 0 || (kWrites && known_fine_set(since[k])));
-      if (!fine) return access(offset[l], bytes, static_cast<uint32_t>(l));
+      if (seen_before)
+        for (uint32_t k = 0; k < N; ++k)
+          if (!fine(last[k]) ||
+              (since[k] && !(kWrites && (since[k] & kSet ? since[k] == fine_set_ : fine(since[k])))))
+            return access(offset[l], bytes, static_cast<uint32_t>(l));
+      const uint32_t mine = record << 6 | static_cast<uint32_t>(l);
       for (uint32_t k = 0; k < N; ++k) {
         since[k] = kWrites ? 0 : mine;
         if (kWrites) last[k] = mine;
@@ -399,7 +404,6 @@ class Touch {
   void is_fine(uint32_t index) {
     if (index % kRecentlyBefore) fine_[index % kRecentlyBefore] = index;  // the first place is that of "none"
   }
-  bool known_fine_set(uint32_t set) const { return set & kSet ? set == fine_set_ : known_fine(set); }
   void check(uint32_t entry, uint64_t cell, uint32_t lane) {
     if (!known_fine(entry)) check_record(entry, cell, lane);
   }
