@@ -197,6 +197,7 @@ class Touch {
     // what only some lanes know, or what only this access may disregard, is no good to others
     if (!own_.partly.empty() || (flags_ & kStrong) || proxied) {
       fine_ = own_fine_;
+      kept_ = kOwnKept;
       forget();
     }
   }
@@ -331,7 +332,7 @@ class Touch {
     return last && other.cluster == own_.cluster && other.agent == own_.agent && other.clock > own_.joined;
   }
   void forget() {
-    std::fill_n(own_fine_, kRecentlyBefore, 0u);
+    std::fill_n(own_fine_, kOwnKept, 0u);
     fine_set_ = 0;
   }
   void access_cell(uint64_t cell, uint32_t lane) {
@@ -400,9 +401,9 @@ class Touch {
     if ((flags_ & kWrite) || writes(entry)) check(entry, cell, lane);
   }
 
-  bool known_fine(uint32_t entry) const { return entry >> 6 == fine_[(entry >> 6) % kRecentlyBefore]; }
+  bool known_fine(uint32_t entry) const { return entry >> 6 == fine_[(entry >> 6) & (kept_ - 1)]; }
   void is_fine(uint32_t index) {
-    if (index % kRecentlyBefore) fine_[index % kRecentlyBefore] = index;  // the first place is that of "none"
+    if (index & (kept_ - 1)) fine_[index & (kept_ - 1)] = index;  // the first place is that of no record
   }
   void check(uint32_t entry, uint64_t cell, uint32_t lane) {
     if (!known_fine(entry)) check_record(entry, cell, lane);
@@ -545,8 +546,10 @@ class Touch {
   uint64_t base_, start_ = 0;
   uint32_t record_;
   uint16_t flags_;
-  uint32_t *fine_, own_fine_[kRecentlyBefore], fine_set_ = 0;  // known to come before
-  uint32_t from_ = 0, to_ = 0;                                 // the last transition
+  // known to come before: records, in places for so many of them, and a set
+  static constexpr uint32_t kOwnKept = 16;
+  uint32_t *fine_, own_fine_[kOwnKept], kept_ = kRecentlyBefore, fine_set_ = 0;
+  uint32_t from_ = 0, to_ = 0;  // the last transition
   uint32_t first_lane_ = 0, element_bytes_ = 0;
 };
 
@@ -917,7 +920,7 @@ void race_copy_issued(const Warp& warp, Block& block, uint32_t offset, uint32_t 
   const uint32_t record = record_of(table, warp.races->shared_record, *warp.races, warp.pc, kWrite);
   if (!record) return;
   Touch<true>(warp, table, shadow_of(*warp.machine, *block.races, offset, bytes),
-              warp.machine->races->shared_shift, 0, record, true)
+              warp.machine->races->shared_shift, 0, record)
       .check_write(offset, bytes, lane);
 }
 
