@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import gc
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -100,11 +102,16 @@ class Program:
         directories) to their text. Raises ``PtxSyntaxError`` with the line of the PTX, or ``UnsupportedInstruction``
         with the line of the CUDA source.
         """
+        with _nothing_collected():
+            return cls._from_ptx(text, source_name, dict(sources or {}))
+
+    @classmethod
+    def _from_ptx(cls, text: str, source_name: str | None, sources: dict[str, str]) -> Program:
         module = ptx.parse(text, source_name)
         variables = {v.name: v for v in module.variables.values() if v.space in ("global", "const")}
         if (total := sum(v.size for v in variables.values())) > _MOST_VARIABLE_BYTES:
             raise ptx.PtxSyntaxError(f"the variables have {total} bytes; {_MOST_VARIABLE_BYTES} are allowed", 1)
-        program = cls({}, variables, dict(sources or {}), functions=function_addresses(module))
+        program = cls({}, variables, sources, functions=function_addresses(module))
         for function in module.functions.values():
             if function.is_entry and function.defined:
                 program.entries[function.name] = _entry(program, module, function)
@@ -142,6 +149,18 @@ class Program:
                 address = loaded[symbol].address if symbol in loaded else self.functions[symbol]
                 raw = ((address + addend) % 2**64).to_bytes(8, "little")[:size]
                 loaded[name].data[offset : offset + size] = list(raw)
+
+
+@contextmanager
+def _nothing_collected() -> Iterator[None]:
+    """Without garbage collections, which would walk again and again through what is being built."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 def _place(variable: ptx.Variable, memory: Memory) -> Allocation:
