@@ -47,28 +47,18 @@ class Entry:
     local_bytes: int
     constant_pool: tuple[tuple[object, ...], npt.NDArray[np.uint8]] | None = field(default=None, repr=False)
 
-    _specials: frozenset[str] = field(init=False, repr=False)
+    cooperative: bool = field(init=False)
+    """Whether it may wait for its whole grid, as ``this_grid().sync()`` of cooperative groups does."""
+    uses_reserved_shared: bool = field(init=False)
+    """Whether it uses the shared memory reserved for the system, as cooperative groups do for large tiles."""
+    parameter_bytes: int = field(init=False)
+    """Size of the parameter buffer."""
 
     def __post_init__(self) -> None:
-        self._specials = frozenset(c.name for c in self.decoded.constants if c.kind == "special")
-
-    def _names_special(self, prefix: str) -> bool:
-        return any(name.startswith(prefix) for name in self._specials)
-
-    @property
-    def cooperative(self) -> bool:
-        """Whether it may wait for its whole grid, as ``this_grid().sync()`` of cooperative groups does."""
-        return self._names_special("%envreg")
-
-    @property
-    def uses_reserved_shared(self) -> bool:
-        """Whether it uses the shared memory reserved for the system, as cooperative groups do for large tiles."""
-        return self._names_special("%reserved_smem_offset_")
-
-    @property
-    def parameter_bytes(self) -> int:
-        """Size of the parameter buffer."""
-        return max((parameter.offset + parameter.size for parameter in self.parameters), default=0)
+        specials = [c.name for c in self.decoded.constants if c.kind == "special"]
+        self.cooperative = any(name.startswith("%envreg") for name in specials)
+        self.uses_reserved_shared = any(name.startswith("%reserved_smem_offset_") for name in specials)
+        self.parameter_bytes = max((p.offset + p.size for p in self.parameters), default=0)
 
     @property
     def dynamic_shared_offset(self) -> int:

@@ -225,15 +225,23 @@ class Touch {
       }
     for (; cell < end; ++cell) access_cell(cell, lane);
   }
-  // Every active lane's own N granules.
-  template <uint32_t N>
+  // Every active lane's own granules, in one line.
   void access_each(const uint64_t* offset, uint32_t bytes, uint32_t lanes) {
     if (!own_.partly.empty() || (flags_ & ~kWrite))
-      for_lanes(lanes, [&](int l) { access(offset[l], bytes, static_cast<uint32_t>(l)); });
-    else if (flags_ & kWrite)
-      access_plainly<N, true>(offset, bytes, lanes);
-    else
-      access_plainly<N, false>(offset, bytes, lanes);
+      return for_lanes(lanes, [&](int l) { access(offset[l], bytes, static_cast<uint32_t>(l)); });
+    switch (bytes >> shift_) {
+      case 0:
+      case 1:
+        return access_plainly<1>(offset, bytes, lanes);
+      case 2:
+        return access_plainly<2>(offset, bytes, lanes);
+      case 4:
+        return access_plainly<4>(offset, bytes, lanes);
+      case 8:
+        return access_plainly<8>(offset, bytes, lanes);
+      default:
+        return access_plainly<16>(offset, bytes, lanes);
+    }
   }
   void check_write(uint64_t offset, uint64_t bytes, uint32_t lane) {
     start_ = offset;
@@ -278,27 +286,29 @@ class Touch {
  private:
   static constexpr uint64_t kRun = 8;  // granules that are looked at together
 
-  // Most granules are as good as new, or hold what is known to come before.
-  template <uint32_t N, bool kWrites>
+  // N granules each. Most are as good as new, or hold what is known to come before.
+  template <uint32_t N>
   void access_plainly(const uint64_t* offset, uint32_t bytes, uint32_t lanes) {
-    const Shadow shadow =
-        shadow_;  // copies: what is stored here might be members, for all the compiler knows
+    // copies, since what is stored here might be members for all that the compiler knows
+    const Shadow shadow = shadow_;
     const uint32_t *const before = fine_, record = record_;
     const int shift = shift_;
+    const bool writes = flags_ & kWrite;
     const auto fine = [&](uint32_t entry) { return entry >> 6 == before[(entry >> 6) % kRecentlyBefore]; };
+    const auto fine_since = [&](uint32_t since) {
+      return since == 0 || (writes && (since & kSet ? since == fine_set_ : fine(since)));
+    };
     for_lanes(lanes, [&](int l) {
       uint32_t *last = shadow.last_write + (offset[l] >> shift), *since = shadow.since + (offset[l] >> shift);
-      uint32_t seen_before = 0;
-      for (uint32_t k = 0; k < N; ++k) seen_before |= last[k] | since[k];
-      if (seen_before)
-        for (uint32_t k = 0; k < N; ++k)
-          if (!fine(last[k]) ||
-              (since[k] && !(kWrites && (since[k] & kSet ? since[k] == fine_set_ : fine(since[k])))))
-            return access(offset[l], bytes, static_cast<uint32_t>(l));
+      uint32_t entries = 0;
+      for (uint32_t k = 0; k < N; ++k) entries |= last[k] | since[k];
+      for (uint32_t k = 0; k < N && entries; ++k)
+        if (!fine(last[k]) || !fine_since(since[k]))
+          return access(offset[l], bytes, static_cast<uint32_t>(l));
       const uint32_t mine = record << 6 | static_cast<uint32_t>(l);
       for (uint32_t k = 0; k < N; ++k) {
-        since[k] = kWrites ? 0 : mine;
-        if (kWrites) last[k] = mine;
+        since[k] = writes ? 0 : mine;
+        if (writes) last[k] = mine;
       }
     });
   }
@@ -810,19 +820,7 @@ void race_shared(Warp& warp, const uint64_t* offset, uint32_t bytes, Access acce
   else if (collective)
     for_lanes(warp.active, [&](int l) { touch.access(offset[l], bytes, kCollective); });
   else
-    switch (bytes >> warp.machine->races->shared_shift) {
-      case 0:
-      case 1:
-        return touch.access_each<1>(offset, bytes, warp.active);
-      case 2:
-        return touch.access_each<2>(offset, bytes, warp.active);
-      case 4:
-        return touch.access_each<4>(offset, bytes, warp.active);
-      case 8:
-        return touch.access_each<8>(offset, bytes, warp.active);
-      default:
-        return touch.access_each<16>(offset, bytes, warp.active);
-    }
+    touch.access_each(offset, bytes, warp.active);
 }
 
 void race_global(Warp& warp, const Allocation& allocation, const uint64_t* offset, uint32_t bytes,
