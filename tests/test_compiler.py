@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from workbench import compiler
@@ -113,6 +115,22 @@ def test_missing_headers_are_named_with_the_remedy(monkeypatch):
             compiler.cuda_headers()
     finally:
         compiler.cuda_headers.cache_clear()
+
+
+def test_headers_that_are_there_are_not_looked_for(monkeypatch, tmp_path):
+    import cuda.pathfinder
+
+    asked = []
+    monkeypatch.setattr(compiler, "cuda_headers", lambda: tmp_path)
+    monkeypatch.setattr(cuda.pathfinder, "find_nvidia_header_directory", lambda name: asked.append(name) or f"/{name}")
+    (tmp_path / "crt").mkdir()
+    (tmp_path / "crt" / "mma.h").touch()
+    compiler.more_cuda_headers.cache_clear()
+    try:
+        assert compiler.more_cuda_headers() == (Path("/cccl"),)
+    finally:
+        compiler.more_cuda_headers.cache_clear()
+    assert asked == ["cccl"]
 
 
 def test_a_cache_that_cannot_be_written_is_named_with_the_remedy(source, tmp_path, monkeypatch):

@@ -106,13 +106,15 @@ def cuda_headers() -> Path:
 
 @cache
 def more_cuda_headers() -> tuple[Path, ...]:
-    """The folders with `cuda/barrier`, `nv/target` and `crt/mma.h`, as far as they are installed."""
+    """The folders with `cuda/barrier`, `nv/target` and `crt/mma.h`, as far as they are installed elsewhere."""
     try:
         from cuda.pathfinder import find_nvidia_header_directory
     except ImportError:
         return ()
     found = []
-    for library in ("cccl", "nvcc"):
+    for library, header in (("cccl", "cuda/barrier"), ("nvcc", "crt/mma.h")):
+        if (cuda_headers() / header).exists():
+            continue  # a search beyond the installed packages starts a process
         with suppress(Exception):  # of several kinds, for whatever is not installed as expected
             found.append(find_nvidia_header_directory(library))
     return tuple(dict.fromkeys(Path(folder) for folder in found if folder))

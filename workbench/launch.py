@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -40,7 +41,7 @@ class Array:
     @property
     def rows(self) -> int:
         """Rows of the array seen as a matrix (all dimensions but the last, flattened)."""
-        return int(np.prod(self.shape[:-1], dtype=np.int64))
+        return prod(self.shape[:-1])
 
     @property
     def storage_elements(self) -> int:

@@ -12,7 +12,7 @@ import pytest
 from emulation import compile_cuda, fault_of, line_of
 from kernels import DEVICE
 
-from workbench.emulator import Finding, FindingKind, Memory, execute
+from workbench.emulator import Finding, FindingKind, KernelFault, Memory, execute
 from workbench.emulator.ptx import SourceLocation
 
 SEEDS = range(10)
@@ -469,3 +469,41 @@ extern "C" __global__ void k(const int* a, int* x) {
 
 def test_a_block_that_never_waits_for_its_load() -> None:
     check(LEAK, "BUG_LEAK", FindingKind.EXITED_WITH_WORK, "exit", "loaded", "never waited for", block=64)
+
+
+# --------------------------------------------------------------------------------------------------- parts of a copy
+
+PIECE = (
+    HEAD
+    + """
+extern "C" __global__ void k(const int* a, int* x) {
+    __shared__ __align__(128) int tile[64];
+    __shared__ __align__(8) u64 bar;
+    if (threadIdx.x == 0) { init(&bar, 1); FENCE_INIT; }
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        expect(&bar, 48);
+        LOAD(tile + 4, a, 48, &bar);
+        wait(&bar, 0);
+        x[0] = tile[4] + tile[15];
+    }
+    if (threadIdx.x == 32) {
+        tile[AT] = 1;
+        x[1] = tile[AT];
+    }
+}
+"""
+)
+
+
+@pytest.mark.parametrize("at", [3, 4, 7, 8, 15, 16])
+def test_a_store_beside_a_copy_is_none_into_it(at: int) -> None:
+    """A copy of 48 bytes from byte 16 on; another warp stores to an int before, in and behind it."""
+    kinds = set()
+    for seed in SEEDS:
+        try:
+            launch(PIECE, f"AT={at}", 1, 64, seed, None)
+        except KernelFault as fault:
+            kinds.add(fault.finding.kind)
+    assert kinds <= {FindingKind.RACE, FindingKind.IN_FLIGHT}
+    assert (FindingKind.RACE in kinds) == (4 <= at < 16)

@@ -165,6 +165,21 @@ def test_module_variables_keep_their_values_between_launches() -> None:
     assert fresh.read(program.variable("table", fresh), np.int32)[2] == -2
 
 
+def test_module_variables_are_placed_when_something_names_them() -> None:
+    source = """
+    __device__ int behind = 7, spare = 9;
+    __device__ int* link = &behind;
+    extern "C" __global__ void k(int* out) { out[0] = *link; }
+    """
+    program, memory = compile_cuda(source), Memory()
+    out = memory.allocate(4, "out")
+    execute(program.entries["k"], 1, 1, [out], memory=memory)
+    assert memory.read(out, np.int32)[0] == 7
+    assert {a.name for a in memory.allocations} == {"out", "behind", "link"}
+    assert memory.read(program.variable("spare", memory), np.int32)[0] == 9
+    assert program.variable("spare", memory) is program.variable("spare", memory)
+
+
 ATOMICS: dict[str, Any] = {
     "add": np.add,
     "min": np.minimum,

@@ -121,8 +121,10 @@ def random_matrix(name: str, shape: tuple[int, int]) -> Array:
     return matrix.astype(DTYPES[name])
 
 
-def check(
-    columns: int,
+def multiply(
+    a: Array,
+    b: Array,
+    start: Array,
     types: str,
     swizzle: int,
     *,
@@ -131,10 +133,10 @@ def check(
     b_transposed: bool = False,
     keep: bool = True,
     signs: tuple[int, int] = (1, 1),
-) -> None:
-    d, a_name, b_name, *end = types.split(".")
-    depth = 32 // np.dtype(DTYPES[a_name]).itemsize
-    a, b = random_matrix(a_name, (64, depth)), random_matrix(b_name, (columns, depth))
+) -> Array:
+    """What one wgmma makes of a [64][depth], b [columns][depth] and, to ``keep``, start [64][columns]."""
+    d, a_name, _, *_ = types.split(".")
+    columns, depth = b.shape
     a_image, a_descriptor = mn_major(a, swizzle) if a_transposed else k_major(a, swizzle)
     b_image, b_descriptor = mn_major(b, swizzle) if b_transposed else k_major(b, swizzle)
     if a_in_registers:
@@ -144,18 +146,13 @@ def check(
         a_image = np.ascontiguousarray(a[row, thread % 4 * per + element + (register >> 1) * 4 * per]).view(np.uint8)
     row, column = places(columns)
     half = d == "f16"
-    if d == "s32":
-        start = near_the_ends(RNG, (64, columns), 1 << 16)
-    else:
-        start = RNG.standard_normal((64, columns)).astype(np.float16 if half else np.float32)
     tail = "" if d == "s32" else f", {signs[0]}, {signs[1]}"
     if a_name in ("f16", "bf16"):
         tail += f", {int(b_transposed)}" if a_in_registers else f", {int(a_transposed)}, {int(b_transposed)}"
-    accumulators = columns // 4 if half else columns // 2
     entry = kernel(
         f"m64n{columns}k{256 if a_name == 'b1' else depth}",
         types,
-        accumulators,
+        columns // 4 if half else columns // 2,
         0 if a_in_registers else a_image.nbytes,
         b_image.nbytes,
         tail,
@@ -170,8 +167,23 @@ def check(
         [memory.upload(a_image, "a"), memory.upload(b_image, "b"), out, a_descriptor, b_descriptor, int(keep)],
         memory=memory,
     )
-    found = np.zeros((64, columns))
+    found = np.zeros((64, columns), start.dtype)
     found[row, column] = memory.read(out, start.dtype, (128, columns // 2))
+    return found
+
+
+def check(
+    columns: int, types: str, swizzle: int, *, keep: bool = True, signs: tuple[int, int] = (1, 1), **layout: bool
+) -> None:
+    d, a_name, b_name, *end = types.split(".")
+    depth = 32 // np.dtype(DTYPES[a_name]).itemsize
+    a, b = random_matrix(a_name, (64, depth)), random_matrix(b_name, (columns, depth))
+    half = d == "f16"
+    if d == "s32":
+        start = near_the_ends(RNG, (64, columns), 1 << 16)
+    else:
+        start = RNG.standard_normal((64, columns)).astype(np.float16 if half else np.float32)
+    found = multiply(a, b, start, types, swizzle, keep=keep, signs=signs, **layout)
     if a_name == "b1":
         a, b = np.unpackbits(a, axis=1), np.unpackbits(b, axis=1)
     left, right = a.astype(np.float64) * signs[0], b.astype(np.float64).T * signs[1]
@@ -235,6 +247,35 @@ def test_scales() -> None:
     check(16, "f32.bf16.bf16", 128, keep=False)
     check(16, "f32.bf16.bf16", 128, signs=(-1, 1))
     check(16, "f32.f16.f16", 128, signs=(-1, -1))
+
+
+@pytest.mark.parametrize(
+    ("types", "layout"),
+    [
+        *((types, "rows") for types in ("f32.bf16.bf16", "f16.f16.f16", "f32.tf32.tf32", "f32.e5m2.e5m2")),
+        ("f32.bf16.bf16", "transposed"),
+        ("f32.f16.f16", "registers"),
+    ],
+)
+@pytest.mark.parametrize("special", [0.0, np.inf, np.nan])
+@pytest.mark.parametrize("keep", [True, False])
+def test_zeros_beyond_the_edge_of_a_matrix(types: str, layout: str, special: float, keep: bool) -> None:
+    """Rows of A and columns of B of zeros, of either sign: what is special meets them, and so do sums of -0."""
+    d, name, _ = types.split(".")
+    depth = 32 // np.dtype(DTYPES[name]).itemsize
+    a, b = RNG.integers(-2, 3, (64, depth)), RNG.integers(-2, 3, (64, depth))
+    a, b = a.astype(DTYPES[name]), b.astype(DTYPES[name])
+    a[20:] = b[16:] = 0
+    a[40:] = b[:, 0] = -0.0
+    a[2, 1] = a[50, 3] = b[5, 2] = b[37, 0] = special
+    start = RNG.choice([-0.0, 0.0, 1.0, -3.0], (64, 64)).astype(np.float16 if d == "f16" else np.float32)
+    form = {"a_in_registers": layout == "registers", "b_transposed": layout == "transposed"}
+    found = multiply(a, b, start, types, 128, keep=keep, **form)
+    with np.errstate(invalid="ignore"):
+        product = (a.astype(np.float32)[:, None] * b.astype(np.float32)).sum(-1) + np.float32(0)
+    expected = (start if keep else np.zeros_like(start)) + product.astype(start.dtype)
+    assert np.array_equal(found, expected, equal_nan=True)
+    assert not np.any((np.signbit(found) != np.signbit(expected)) & ~np.isnan(expected))
 
 
 def pending(body: str, *, kind: FindingKind | None) -> None:

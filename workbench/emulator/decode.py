@@ -11,6 +11,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cache, lru_cache
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -160,36 +161,27 @@ def normalise(opcode: str) -> tuple[str, int, bool]:
 # --------------------------------------------------------------------------------------------------------- signatures
 
 
-@dataclass(frozen=True, slots=True)
-class _Letter:
+class _Letter(NamedTuple):
     letter: str
     optional: bool
-
-    @property
-    def writes(self) -> bool:
-        return self.letter in "WDPU"
-
-    @property
-    def reads(self) -> bool:
-        return self.letter in "Uwdpfea"
-
-    @property
-    def size(self) -> int:
-        return 8 if self.letter in "Dde" else 4
+    writes: bool
+    reads: bool
+    size: int  # bytes a lane
 
 
 @cache
 def _signature(text: str) -> tuple[_Letter, ...]:
     letters: list[_Letter] = []
     for letter, count, optional in re.findall(r"([A-Za-z])(\d*)(\??)", text):
-        letters += [_Letter(letter, bool(optional))] * int(count or 1)
+        size = 8 if letter in "Dde" else 4
+        letters += [_Letter(letter, bool(optional), letter in "WDPU", letter in "Uwdpfea", size)] * int(count or 1)
     return tuple(letters)
 
 
 @cache
-def _operations() -> dict[str, tuple[int, tuple[_Letter, ...]]]:
+def _operations() -> dict[str, tuple[int, str]]:
     """The engine's list: number and signature of each name."""
-    return {name: (number, _signature(signature)) for number, (name, signature) in enumerate(_engine.operations())}
+    return {name: (number, signature) for number, (name, signature) in enumerate(_engine.operations())}
 
 
 @cache
@@ -199,10 +191,10 @@ def _special_registers() -> dict[str, int]:
 
 def _fits(operand: ptx.Operand, letter: str) -> bool:
     """Whether an operand may stand where the signature has the letter, widths apart."""
-    if isinstance(operand, ptx.Negated):
-        return letter == "p"
     if isinstance(operand, ptx.Register):
         return (letter in "Pp") == (operand.type == "pred") and letter not in "al"
+    if isinstance(operand, ptx.Negated):
+        return letter == "p"
     if isinstance(operand, ptx.Sink):
         return letter in "WDP"
     if isinstance(operand, ptx.Address):
@@ -214,8 +206,12 @@ def _fits(operand: ptx.Operand, letter: str) -> bool:
 
 def _match(operands: Sequence[ptx.Operand], letters: Sequence[_Letter]) -> list[ptx.Operand | None] | None:
     """Operands by letter, None for an optional one left out; None altogether when they cannot be matched."""
-    if len(operands) == len(letters) and all(_fits(o, s.letter) for o, s in zip(operands, letters, strict=True)):
-        return list(operands)
+    if len(operands) == len(letters):
+        for operand, wanted in zip(operands, letters, strict=True):
+            if not _fits(operand, wanted.letter):
+                break
+        else:
+            return list(operands)
     if not letters:
         return None if operands else []
     first = letters[0]
@@ -316,7 +312,8 @@ class _Decoder:
         """Adds the row, with conversions before and after it where a register is wider than its operand."""
         if name not in _operations():
             raise UnsupportedInstruction(instruction, f"it does not know the operation {name}")
-        number, letters = _operations()[name]
+        number, signature = _operations()[name]
+        letters = _signature(signature)
         matched = _match(operands, letters)
         if matched is None:
             raise UnsupportedInstruction(instruction, f"the operands do not have the form it knows for {name}")
@@ -348,14 +345,14 @@ class _Decoder:
 
     def operand(self, operand: ptx.Operand | None, letter: _Letter, instruction: ptx.Instruction) -> _Operand:
         size = letter.size
+        if isinstance(operand, ptx.Register):
+            return _Operand(operand, letter, 0, size)
         if operand is None or isinstance(operand, ptx.Sink):
             return _Operand(None, letter)
         if isinstance(operand, ptx.Negated):
             inner = self.operand(operand.operand, letter, instruction)
             inner.offset ^= 1
             return inner
-        if isinstance(operand, ptx.Register):
-            return _Operand(operand, letter, 0, size)
         if isinstance(operand, ptx.Immediate):
             return _Operand(Constant("bits", self.bits(operand, letter), size), letter, 0, size)
         if isinstance(operand, ptx.Special):
@@ -509,9 +506,9 @@ class _Decoder:
         special_offset = top
         constants: dict[Constant, int] = {}
         pool = 0
-        table = np.zeros((len(self.rows), 7), np.int32)
+        table: list[tuple[int, ...]] = []
         operands: list[tuple[int, int, int]] = []
-        for index, row in enumerate(self.rows):
+        for row in self.rows:
             guard = ABSENT if row.guard is None else cells[row.guard.index]
             first = len(operands)
             for operand in row.operands:
@@ -529,21 +526,14 @@ class _Decoder:
                     slot = ~constants[value]
                 operands.append((slot, operand.size, operand.offset))
             target = self.target(row)
-            table[index] = (
-                row.operation,
-                guard,
-                row.guard_negated,
-                first,
-                len(row.operands),
-                -1 if target is None else target,
-                row.flags,
-            )
+            jump = -1 if target is None else target
+            table.append((row.operation, guard, row.guard_negated, first, len(row.operands), jump, row.flags))
         names: dict[int, list[str]] = {}
         for register, cell in zip(self.registers, cells, strict=True):
             if cell >= 0:
                 names.setdefault(cell, []).append(register.name)
         return DecodedEntry(
-            table,
+            np.array(table, np.int32),
             np.array(operands, np.int64).reshape(-1, 3),
             np.array([row.instruction for row in self.rows], np.int32),
             special_offset + CELL * len(_special_registers()),

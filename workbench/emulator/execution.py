@@ -208,8 +208,7 @@ def execute(
         block3[0] * block3[1] * block3[2], _shared_bytes(entry, shared_bytes), registers_per_thread
     )
     workspace = memory.upload(_GRID_WORKSPACE, "grid workspace") if entry.cooperative else None
-    specials = _uniform_specials(entry, grid3, block3, cluster3, shared_bytes, workspace)
-    pool = _constant_pool(entry, specials, variables)
+    pool = _constant_pool(entry, (grid3, block3, cluster3, shared_bytes, workspace), variables)
     tensor_maps += [(address, tensor) for address, tensor in memory.tensor_maps.items()]
     result = _engine.launch(
         entry.engine_program,
@@ -500,14 +499,16 @@ class _Argument:
 # --------------------------------------------------------------------------------------------- to the engine and back
 
 
-def _constant_pool(
-    entry: Entry, specials: Mapping[str, int], variables: Mapping[str, Allocation]
-) -> npt.NDArray[np.uint8]:
+_Triple = tuple[int, int, int]
+_Shape = tuple[_Triple, _Triple, _Triple, int, Allocation | None]  # grid, block, cluster, dynamic bytes, workspace
+
+
+def _constant_pool(entry: Entry, shape: _Shape, variables: Mapping[str, Allocation]) -> npt.NDArray[np.uint8]:
     """All constants of the entry, each repeated for the 32 lanes; kept for a launch of the same shape."""
-    key = (tuple(specials.items()), tuple(variable.address for variable in variables.values()))
+    key = (*shape[:-1], shape[-1] and shape[-1].address, tuple(variable.address for variable in variables.values()))
     if entry.constant_pool is not None and entry.constant_pool[0] == key:
         return entry.constant_pool[1]
-    decoded = entry.decoded
+    decoded, specials = entry.decoded, _uniform_specials(entry, *shape)
 
     def value(constant: Constant) -> int:
         if constant.kind == "special":
@@ -535,9 +536,9 @@ def _constant_pool(
 
 def _uniform_specials(
     entry: Entry,
-    grid: tuple[int, int, int],
-    block: tuple[int, int, int],
-    cluster: tuple[int, int, int],
+    grid: _Triple,
+    block: _Triple,
+    cluster: _Triple,
     dynamic: int,
     workspace: Allocation | None,
 ) -> dict[str, int]:

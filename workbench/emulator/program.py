@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import gc
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -45,28 +47,18 @@ class Entry:
     local_bytes: int
     constant_pool: tuple[tuple[object, ...], npt.NDArray[np.uint8]] | None = field(default=None, repr=False)
 
-    _specials: frozenset[str] = field(init=False, repr=False)
+    cooperative: bool = field(init=False)
+    """Whether it may wait for its whole grid, as ``this_grid().sync()`` of cooperative groups does."""
+    uses_reserved_shared: bool = field(init=False)
+    """Whether it uses the shared memory reserved for the system, as cooperative groups do for large tiles."""
+    parameter_bytes: int = field(init=False)
+    """Size of the parameter buffer."""
 
     def __post_init__(self) -> None:
-        self._specials = frozenset(c.name for c in self.decoded.constants if c.kind == "special")
-
-    def _names_special(self, prefix: str) -> bool:
-        return any(name.startswith(prefix) for name in self._specials)
-
-    @property
-    def cooperative(self) -> bool:
-        """Whether it may wait for its whole grid, as ``this_grid().sync()`` of cooperative groups does."""
-        return self._names_special("%envreg")
-
-    @property
-    def uses_reserved_shared(self) -> bool:
-        """Whether it uses the shared memory reserved for the system, as cooperative groups do for large tiles."""
-        return self._names_special("%reserved_smem_offset_")
-
-    @property
-    def parameter_bytes(self) -> int:
-        """Size of the parameter buffer."""
-        return max((parameter.offset + parameter.size for parameter in self.parameters), default=0)
+        specials = [c.name for c in self.decoded.constants if c.kind == "special"]
+        self.cooperative = any(name.startswith("%envreg") for name in specials)
+        self.uses_reserved_shared = any(name.startswith("%reserved_smem_offset_") for name in specials)
+        self.parameter_bytes = max((p.offset + p.size for p in self.parameters), default=0)
 
     @property
     def dynamic_shared_offset(self) -> int:
@@ -88,6 +80,7 @@ class Program:
     sources: dict[str, str]
     registers_per_thread: dict[str, int] = field(default_factory=dict)
     functions: dict[str, int] = field(default_factory=dict, repr=False)
+    _named: tuple[str, ...] = field(default=(), repr=False)  # the variables that kernels name
 
     @classmethod
     def from_ptx(
@@ -99,35 +92,65 @@ class Program:
         directories) to their text. Raises ``PtxSyntaxError`` with the line of the PTX, or ``UnsupportedInstruction``
         with the line of the CUDA source.
         """
+        with _nothing_collected():
+            return cls._from_ptx(text, source_name, dict(sources or {}))
+
+    @classmethod
+    def _from_ptx(cls, text: str, source_name: str | None, sources: dict[str, str]) -> Program:
         module = ptx.parse(text, source_name)
         variables = {v.name: v for v in module.variables.values() if v.space in ("global", "const")}
         if (total := sum(v.size for v in variables.values())) > _MOST_VARIABLE_BYTES:
             raise ptx.PtxSyntaxError(f"the variables have {total} bytes; {_MOST_VARIABLE_BYTES} are allowed", 1)
-        program = cls({}, variables, dict(sources or {}), functions=function_addresses(module))
+        program = cls({}, variables, sources, functions=function_addresses(module))
         for function in module.functions.values():
             if function.is_entry and function.defined:
                 program.entries[function.name] = _entry(program, module, function)
+        named = {c.name for e in program.entries.values() for c in e.decoded.constants if c.kind == "global"}
+        program._named = tuple(name for name in variables if name in named)
         return program
 
     def load(self, memory: Memory) -> dict[str, Allocation]:
-        """The module's variables in a memory, put there with their initial values by the first call."""
+        """The variables that kernels name in a memory, put there with their initial values by the first call."""
         loaded = memory.modules.get(self)
         if loaded is None:
-            loaded = memory.modules[self] = {name: _place(v, memory) for name, v in self.variables.items()}
-            for name, variable in self.variables.items():
-                for offset, symbol, addend, size in variable.relocations:
-                    address = loaded[symbol].address if symbol in loaded else self.functions[symbol]
-                    raw = ((address + addend) % 2**64).to_bytes(8, "little")[:size]
-                    loaded[name].data[offset : offset + size] = list(raw)
+            loaded = memory.modules[self] = {}
+            self._put(self._named, loaded, memory)
         return loaded
 
     def variable(self, name: str, memory: Memory) -> Allocation:
         """Where a ``__device__`` or ``__constant__`` variable lies; ``name`` is as in the source or in the PTX."""
-        loaded = self.load(memory)
-        found = [loaded[v.name] for v in self.variables.values() if name in (v.name, v.readable_name)]
+        found = [v.name for v in self.variables.values() if name in (v.name, v.readable_name)]
         if len(found) != 1:
             raise KeyError(f"{'no variable is' if not found else 'several variables are'} called {name}")
-        return found[0]
+        loaded = self.load(memory)
+        self._put(found, loaded, memory)
+        return loaded[found[0]]
+
+    def _put(self, names: Sequence[str], loaded: dict[str, Allocation], memory: Memory) -> None:
+        """Variables, and those whose addresses they hold."""
+        new = [name for name in names if name not in loaded]
+        for name in new:
+            loaded[name] = _place(self.variables[name], memory)
+            for _, symbol, _, _ in self.variables[name].relocations:
+                if symbol in self.variables and symbol not in loaded and symbol not in new:
+                    new.append(symbol)
+        for name in new:
+            for offset, symbol, addend, size in self.variables[name].relocations:
+                address = loaded[symbol].address if symbol in loaded else self.functions[symbol]
+                raw = ((address + addend) % 2**64).to_bytes(8, "little")[:size]
+                loaded[name].data[offset : offset + size] = list(raw)
+
+
+@contextmanager
+def _nothing_collected() -> Iterator[None]:
+    """Without garbage collections, which would walk again and again through what is being built."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 def _place(variable: ptx.Variable, memory: Memory) -> Allocation:

@@ -333,6 +333,7 @@ _LOC = re.compile(
 _FILE = re.compile(r'^[ \t]*\.file\s+(\d+)\s+"([^"\n]*)"', re.MULTILINE)
 _DEBUG_STRINGS = re.compile(r"\.section\s+\.debug_str\s*\{(.*?)\}", re.DOTALL)
 _OPERAND = re.compile(r"(?:[^,\[\{\(]|\[[^\]]*\]|\{[^}]*\}|\([^)]*\))+")
+_FIRST_OF_A_NUMBER = frozenset("+-.0123456789")
 _INTEGER = re.compile(r"[+-]?(?:0[xX][0-9a-fA-F]+|0[bB][01]+|\d+)[uU]?")
 _FLOAT_BITS = re.compile(r"([+-]?)0([fFdD])([0-9a-fA-F]+)")
 _DECIMAL = re.compile(r"[+-]?(?:\d+\.\d*|\.\d+|\d+(?=[eE]))(?:[eE][+-]?\d+)?")
@@ -897,7 +898,7 @@ def _debug_strings(text: str) -> dict[tuple[str, int], str]:
 
 def _number(text: str) -> Immediate | None:
     """The literal that the text is, or None when it is none."""
-    if len(text) > _MOST_DIGITS:
+    if text[:1] not in _FIRST_OF_A_NUMBER or len(text) > _MOST_DIGITS:
         return None
     if _INTEGER.fullmatch(text):
         digits = text.rstrip("uU").lstrip("+-")

@@ -34,12 +34,11 @@ void read_a(const Warp& warp, const Operand* operands, T (&a)[M][K]) {
   constexpr int P = E::kPacked, kTiles = M / 8;
   for (int q = 0; q < kFragmentRegisters<E, M, K>; ++q) {
     const auto* cells = source_cells<typename PackedCell<E>::type>(warp, operands[q]);
-    for (int i = 0; i < P; ++i) {
-      T values[kLanes];
-      for (int l = 0; l < kLanes; ++l) values[l] = E::unpack(cells[l], i);
-      for (int l = 0; l < kLanes; ++l)
-        a[q % kTiles * 8 + l / 4][q / kTiles * 4 * P + l % 4 * P + i] = values[l];
-    }
+    T values[kLanes * P];  // those of four lanes are neighbours in a row
+    for (int l = 0; l < kLanes; ++l)
+      for (int i = 0; i < P; ++i) values[l * P + i] = E::unpack(cells[l], i);
+    for (int r = 0; r < 8; ++r)
+      std::memcpy(&a[q % kTiles * 8 + r][q / kTiles * 4 * P], values + r * 4 * P, 4 * P * sizeof(T));
   }
 }
 

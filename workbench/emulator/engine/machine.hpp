@@ -351,6 +351,7 @@ struct Code : Prepared {
   std::vector<char> access;
   uint32_t shared_granule = 4, global_granule = 4;  // bytes: the smallest store of the program
   bool stores_tensors = false;                      // to global memory
+  bool loads_in_bulk = false;                       // to shared memory
   std::vector<bool> guesses;         // loads that may feed the comparison of a compare-and-swap
   std::vector<Following> following;  // of each instruction
   std::vector<Function>

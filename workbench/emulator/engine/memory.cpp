@@ -73,6 +73,27 @@ int first_unwritten(uint32_t active, const uint64_t* offset, const uint8_t* shad
   }
 }
 
+// Marks the shadow of every active lane's bytes.
+template <uint32_t Bytes>
+void mark_written(uint32_t active, const uint64_t* offset, uint8_t* shadow) {
+  for_lanes(active, [&](int l) { std::memset(shadow + offset[l], kWritten, Bytes); });
+}
+
+void mark_written(uint32_t active, const uint64_t* offset, uint8_t* shadow, uint32_t bytes) {
+  switch (bytes) {
+    case 1:
+      return mark_written<1>(active, offset, shadow);
+    case 2:
+      return mark_written<2>(active, offset, shadow);
+    case 4:
+      return mark_written<4>(active, offset, shadow);
+    case 8:
+      return mark_written<8>(active, offset, shadow);
+    default:
+      return mark_written<16>(active, offset, shadow);
+  }
+}
+
 // A load may read what was never written, see undefined.hpp; nothing else may.
 void read_unwritten(Warp& warp, Access access, int lane, uint64_t address, uint32_t bytes, Space space) {
   if (access == Access::read)
@@ -93,7 +114,7 @@ int use_shadow(const Warp& warp, Pattern pattern, const uint64_t* offset, uint8_
   }
   if (access != Access::read) {
     if (pattern == Pattern::scattered)
-      for_lanes(warp.active, [&](int l) { std::memset(shadow + offset[l], 1, bytes); });
+      mark_written(warp.active, offset, shadow, bytes);
     else
       std::memset(shadow + offset[0], 1, run);
   }
@@ -243,6 +264,17 @@ bool check_shared_run(const Warp& warp, Block& block, uint32_t offset, uint32_t 
   if (access != Access::read) std::memset(block.shared_initialised.data() + offset, 1, bytes);
   if (lane >= 0) race_shared_run(warp, block, offset, bytes, access, static_cast<uint32_t>(lane));
   return unwritten;
+}
+
+bool check_shared_reads(const Warp& warp, const std::vector<SharedRun>& runs) {
+  Block& block = *warp.block;
+  bool unwritten = false;
+  for (const SharedRun& run : runs)
+    if (block.words_in_flight || run.offset + run.bytes > block.shared.size())
+      unwritten |= check_shared_run(warp, block, run.offset, run.bytes, Access::read, -1);
+    else
+      unwritten |= !all_written(block.shared_initialised.data() + run.offset, run.bytes);
+  return unwritten && warp.machine->check_initialised;
 }
 
 Pattern resolve_shared(Warp& warp, const uint64_t* address, uint32_t bytes, Access access,

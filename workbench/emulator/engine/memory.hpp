@@ -39,6 +39,11 @@ Block& shared_block(const Warp& warp, uint32_t address, int lane, uint32_t& offs
 // is read and nothing has written a part of it.
 bool check_shared_run(const Warp& warp, Block& block, uint32_t offset, uint32_t bytes, Access access,
                       int lane);
+// The same for all that one warp's share of a matrix product reads.
+struct SharedRun {
+  uint32_t offset, bytes;  // multiples of 16
+};
+bool check_shared_reads(const Warp& warp, const std::vector<SharedRun>& runs);
 void check_shared_async(const Warp& warp, Block& block, uint32_t offset, uint32_t bytes, Access access,
                         int lane);
 

@@ -182,7 +182,9 @@ namespace {
 template <bool kShared>
 class Touch {
  public:
-  Touch(const Warp& warp, RecordTable& table, Shadow shadow, int shift, uint64_t base, uint32_t record)
+  // A `proxied` one also asks whether stores are visible to the async proxy.
+  Touch(const Warp& warp, RecordTable& table, Shadow shadow, int shift, uint64_t base, uint32_t record,
+        bool proxied = false)
       : warp_(warp),
         own_(*warp.races),
         table_(table),
@@ -190,7 +192,15 @@ class Touch {
         shift_(shift),
         base_(base),
         record_(record),
-        flags_(table.records[record].flags) {}
+        flags_(table.records[record].flags),
+        fine_(kShared ? warp.races->shared_before : warp.races->global_before) {
+    // what only some lanes know, or what only this access may disregard, is no good to others
+    if (!own_.partly.empty() || (flags_ & kStrong) || proxied) {
+      fine_ = own_fine_;
+      kept_ = kOwnKept;
+      forget();
+    }
+  }
 
   // Lanes that access one element after the other; `lane` is the first one.
   void access_in_turn(uint64_t offset, uint64_t bytes, uint32_t lane, uint32_t element_bytes) {
@@ -215,45 +225,30 @@ class Touch {
       }
     for (; cell < end; ++cell) access_cell(cell, lane);
   }
-  // Every active lane's own granule.
-  void access_each(const uint64_t* offset, uint32_t lanes) {
-    const uint64_t first = offset[__builtin_ctz(lanes)] >> shift_;
-    const uint32_t last = shadow_.last_write[first], since = shadow_.since[first];
-    uint32_t different = 0;
-    for_lanes(lanes, [&](int l) {
-      const uint64_t cell = offset[l] >> shift_;
-      different |= (shadow_.last_write[cell] ^ last) | (shadow_.since[cell] ^ since);
-    });
-    // All that is known of the granules is the same, and not of lanes of this warp: one check does for all.
-    if (different == 0 && flags_ == kWrite && own_.partly.empty() &&
-        (last == 0 || (last >> 6 != record_ && (last & 63) >= kCollective)) &&
-        (since == 0 || (since & kSet) || (since & 63) >= kCollective)) {
-      start_ = offset[__builtin_ctz(lanes)];
-      if (last) check(last, first, kCollective);
-      check_set(since, first, kCollective);
-      for_lanes(lanes, [&](int l) {
-        const uint64_t cell = offset[l] >> shift_;
-        uint32_t& entry = shadow_.last_write[cell];
-        entry = entry >> 6 == record_ ? record_ << 6 | kManyLanes : record_ << 6 | static_cast<uint32_t>(l);
-        shadow_.since[cell] = 0;
-      });
-      return;
+  // Every active lane's own granules, in one line.
+  void access_each(const uint64_t* offset, uint32_t bytes, uint32_t lanes) {
+    if (!own_.partly.empty() || (flags_ & ~kWrite))
+      return for_lanes(lanes, [&](int l) { access(offset[l], bytes, static_cast<uint32_t>(l)); });
+    switch (bytes >> shift_) {
+      case 0:
+      case 1:
+        return access_plainly<1>(offset, bytes, lanes);
+      case 2:
+        return access_plainly<2>(offset, bytes, lanes);
+      case 4:
+        return access_plainly<4>(offset, bytes, lanes);
+      case 8:
+        return access_plainly<8>(offset, bytes, lanes);
+      default:
+        return access_plainly<16>(offset, bytes, lanes);
     }
-    for_lanes(lanes, [&](int l) {
-      if (!own_.partly.empty()) forget();
-      start_ = offset[l];
-      access_cell(offset[l] >> shift_, static_cast<uint32_t>(l));
-    });
   }
   void check_write(uint64_t offset, uint64_t bytes, uint32_t lane) {
     start_ = offset;
     const uint64_t last = (offset + bytes - 1) >> shift_;
     for (uint64_t cell = offset >> shift_; cell <= last; ++cell) {
       const uint32_t written = shadow_.last_write[cell];
-      if (written && !known_fine(written)) {
-        check(written, cell, lane);
-        check_proxy(written, cell, lane);
-      }
+      check_proxied(written, cell, lane);
       check_set(shadow_.since[cell], cell, lane);
     }
   }
@@ -262,12 +257,23 @@ class Touch {
     const uint64_t end = ((offset + bytes - 1) >> shift_) + 1;
     for (uint64_t cell = offset >> shift_; cell < end;) {
       const uint32_t* written = shadow_.last_write + cell;
-      if (*written && !known_fine(*written)) {
-        check(*written, cell, lane);
-        check_proxy(*written, cell, lane);
-      }
+      check_proxied(*written, cell, lane);
       cell += end - cell >= kRun && alike(written) ? kRun : 1;
     }
+  }
+  // The same for a line of shared memory.
+  void check_write(const LineShadow& line, uint32_t offset, uint32_t lane) {
+    start_ = offset;
+    check_proxied(line.last_write, offset >> shift_, lane);
+    check_set(line.since, offset >> shift_, lane);
+  }
+  void check_read(const LineShadow& line, uint32_t offset, uint32_t lane) {
+    start_ = offset;
+    check_proxied(line.last_write, offset >> shift_, lane);
+  }
+  void read(LineShadow& line, uint32_t offset, uint32_t lane) {
+    start_ = offset;
+    line.since = after_read(line.last_write, line.since, offset >> shift_, lane);
   }
   void put_write(uint64_t offset, uint64_t bytes, uint32_t lane) {
     const uint64_t last = (offset + bytes - 1) >> shift_;
@@ -280,11 +286,43 @@ class Touch {
  private:
   static constexpr uint64_t kRun = 8;  // granules that are looked at together
 
+  // N granules each. Most are as good as new, or hold what is known to come before.
+  template <uint32_t N>
+  void access_plainly(const uint64_t* offset, uint32_t bytes, uint32_t lanes) {
+    // copies, since what is stored here might be members for all that the compiler knows
+    const Shadow shadow = shadow_;
+    const uint32_t *const before = fine_, record = record_;
+    const int shift = shift_;
+    const bool writes = flags_ & kWrite;
+    const auto fine = [&](uint32_t entry) { return entry >> 6 == before[(entry >> 6) % kRecentlyBefore]; };
+    const auto fine_since = [&](uint32_t since) {
+      return since == 0 || (writes && (since & kSet ? since == fine_set_ : fine(since)));
+    };
+    for_lanes(lanes, [&](int l) {
+      uint32_t *last = shadow.last_write + (offset[l] >> shift), *since = shadow.since + (offset[l] >> shift);
+      uint32_t entries = 0;
+      for (uint32_t k = 0; k < N; ++k) entries |= last[k] | since[k];
+      for (uint32_t k = 0; k < N && entries; ++k)
+        if (!fine(last[k]) || !fine_since(since[k]))
+          return access(offset[l], bytes, static_cast<uint32_t>(l));
+      const uint32_t mine = record << 6 | static_cast<uint32_t>(l);
+      for (uint32_t k = 0; k < N; ++k) {
+        since[k] = writes ? 0 : mine;
+        if (writes) last[k] = mine;
+      }
+    });
+  }
+
   static bool alike(const uint32_t* entries) {
     uint64_t pairs[kRun / 2];
     std::memcpy(pairs, entries, sizeof pairs);
     return pairs[0] == pairs[1] && pairs[0] == pairs[2] && pairs[0] == pairs[3] &&
            pairs[0] >> 32 == entries[0];
+  }
+  void check_proxied(uint32_t written, uint64_t cell, uint32_t lane) {
+    if (known_fine(written)) return;
+    check(written, cell, lane);
+    check_proxy(written, cell, lane);
   }
   static void repeat(uint32_t* entries) {  // the first of them
     const uint64_t pair = uint64_t{entries[0]} << 32 | entries[0];
@@ -304,7 +342,7 @@ class Touch {
     return last && other.cluster == own_.cluster && other.agent == own_.agent && other.clock > own_.joined;
   }
   void forget() {
-    std::fill_n(fine_, kFine, 0u);
+    std::fill_n(own_fine_, kOwnKept, 0u);
     fine_set_ = 0;
   }
   void access_cell(uint64_t cell, uint32_t lane) {
@@ -316,17 +354,18 @@ class Touch {
       read(cell, lane);
   }
   void read(uint64_t cell, uint32_t lane) {
-    if (const uint32_t last = shadow_.last_write ? shadow_.last_write[cell] : 0) check(last, cell, lane);
-    uint32_t& since = shadow_.since[cell];
+    shadow_.since[cell] =
+        after_read(shadow_.last_write ? shadow_.last_write[cell] : 0, shadow_.since[cell], cell, lane);
+  }
+  // What came since the last write, this read included.
+  uint32_t after_read(uint32_t last, uint32_t since, uint64_t cell, uint32_t lane) {
+    if (last) check(last, cell, lane);
     const uint32_t mine = record_ << 6 | (kShared ? lane : kUnknownLane);
-    if (since == mine || (since == to_ && to_)) return;
-    if (since == 0) {
-      since = mine;
-      return;
-    }
+    if (since == mine || (since == to_ && to_)) return since;
+    if (since == 0) return mine;
     if (since & kSet ? table_.nodes[since & ~kSet].strong_writes : writes(since))
       check_set(since, cell, lane);
-    since = with(since, mine);
+    return with(since, mine);
   }
   void write(uint64_t cell, uint32_t lane) {
     uint32_t &last = shadow_.last_write[cell], &since = shadow_.since[cell];
@@ -372,19 +411,18 @@ class Touch {
     if ((flags_ & kWrite) || writes(entry)) check(entry, cell, lane);
   }
 
-  bool known_fine(uint32_t entry) const { return entry >> 6 == fine_[(entry >> 6) % kFine]; }
+  bool known_fine(uint32_t entry) const { return entry >> 6 == fine_[(entry >> 6) & (kept_ - 1)]; }
+  void is_fine(uint32_t index) {
+    if (index & (kept_ - 1)) fine_[index & (kept_ - 1)] = index;  // the first place is that of no record
+  }
   void check(uint32_t entry, uint64_t cell, uint32_t lane) {
     if (!known_fine(entry)) check_record(entry, cell, lane);
   }
   __attribute__((noinline)) void check_record(uint32_t entry, uint64_t cell, uint32_t lane) {
     const uint32_t index = entry >> 6;
-    uint32_t& fine = fine_[index % kFine];
     const Record& other = table_.records[index];
     if (other.cluster == own_.cluster && other.agent == own_.agent) {
-      if (other.clock <= own_.joined) {
-        fine = index;
-        return;
-      }
+      if (other.clock <= own_.joined) return is_fine(index);
       const uint32_t by = entry & 63;
       lane = lane_at(cell, lane);
       if ((by == lane && lane != kManyLanes) || by > kManyLanes || index == record_ ||
@@ -397,7 +435,7 @@ class Touch {
     }
     if (!((other.flags & kStrong) && (flags_ & kStrong)) && !ordered(warp_, other, lane))
       conflict(other, entry & 63, cell, lane);
-    fine = index;
+    is_fine(index);
   }
 
   // Of an access by the async proxy.
@@ -518,9 +556,10 @@ class Touch {
   uint64_t base_, start_ = 0;
   uint32_t record_;
   uint16_t flags_;
-  static constexpr uint32_t kFine = 8;
-  uint32_t fine_[kFine] = {}, fine_set_ = 0;  // known to come before
-  uint32_t from_ = 0, to_ = 0;                // the last transition
+  // known to come before: records, in places for so many of them, and a set
+  static constexpr uint32_t kOwnKept = 16;
+  uint32_t *fine_, own_fine_[kOwnKept], kept_ = kRecentlyBefore, fine_set_ = 0;
+  uint32_t from_ = 0, to_ = 0;  // the last transition
   uint32_t first_lane_ = 0, element_bytes_ = 0;
 };
 
@@ -553,7 +592,31 @@ uint16_t flags_of(const Warp& warp, Access access) {
   return static_cast<uint16_t>((access == Access::write ? kWrite : 0) | (strong ? kStrong : 0));
 }
 
-Shadow shadow_of(Block& block) { return {block.races->last_write.data(), block.races->since.data()}; }
+Shadow shadow_of(BlockRaces& races) { return {races.last_write.data(), races.since.data()}; }
+
+void spread(LineShadow& line, BlockRaces& races, uint64_t index, int shift) {
+  if (line.last_write == kSpread) return;
+  const uint64_t cells = kLineBytes >> shift;
+  std::fill_n(races.last_write.data() + index * cells, cells, line.last_write);
+  std::fill_n(races.since.data() + index * cells, cells, line.since);
+  line.last_write = kSpread;
+}
+
+// Calls whole(line, offset) for whole lines that fare alike, and part(offset, bytes) for all else.
+template <class Whole, class Part>
+void each_line(BlockRaces& races, int shift, uint32_t offset, uint32_t bytes, Whole whole, Part part) {
+  if (races.lines.empty()) return part(offset, bytes);
+  for (uint32_t here; bytes; offset += here, bytes -= here) {
+    here = std::min(bytes, kLineBytes - offset % kLineBytes);
+    LineShadow& line = races.lines[offset / kLineBytes];
+    if (here == kLineBytes && line.last_write != kSpread) {
+      whole(line, offset);
+    } else {
+      spread(line, races, offset / kLineBytes, shift);
+      part(offset, here);
+    }
+  }
+}
 
 // Memory that the launch only reads needs no last write, and what is only written no reads.
 Shadow shadow_of(const Machine& machine, const Allocation& allocation, uint16_t flags) {
@@ -599,6 +662,13 @@ uint32_t stored_bytes(const std::string& name, const char* space) {
 int shift_for(uint32_t bytes) { return bytes >= 4 ? 2 : bytes == 2 ? 1 : 0; }
 
 }  // namespace
+
+Shadow shadow_of(const Machine& machine, BlockRaces& races, uint64_t offset, uint64_t bytes) {
+  if (!races.lines.empty())
+    for (uint64_t k = offset / kLineBytes; k <= (offset + bytes - 1) / kLineBytes; ++k)
+      spread(races.lines[k], races, k, machine.races->shared_shift);
+  return shadow_of(races);
+}
 
 // Loads of what a later compare-and-swap compares with, perhaps after a few moves. Cells are not told apart
 // by what they hold when: rather too many are found.
@@ -656,6 +726,7 @@ void find_granules(const Program& program, Code& code) {
       code.global_granule = std::min(code.global_granule, bytes);
     code.stores_tensors |=
         name.find(".global.shared") != std::string::npos && name.find("tensor") != std::string::npos;
+    code.loads_in_bulk |= name.rfind("cp.async.bulk", 0) == 0 && name.find(".mbarrier") != std::string::npos;
   }
 }
 
@@ -686,12 +757,19 @@ void start_races(Cluster& cluster, int64_t index) {
   races.releases.clear();
   races.arriving = races.completed = Knowledge{};
   races.next_slot = 0;
-  const size_t cells = (machine.launch->shared_bytes >> machine.races->shared_shift) + 1;
+  const size_t lines = machine.launch->shared_bytes / kLineBytes + 1;
+  const size_t cells = lines * (kLineBytes >> machine.races->shared_shift);
   for (Block& block : cluster.blocks) {
     if (!block.races) block.races = std::make_shared<BlockRaces>();
     BlockRaces& own = *block.races;
-    own.last_write.assign(cells, 0);
-    own.since.assign(cells, 0);
+    if (machine.prepared->loads_in_bulk) {  // granules are filled when their line is spread
+      own.last_write.resize(cells);
+      own.since.resize(cells);
+      own.lines.assign(lines, {0, 0});
+    } else {
+      own.last_write.assign(cells, 0);
+      own.since.assign(cells, 0);
+    }
     for (Knowledge& barrier : own.barriers) barrier = Knowledge{};
     own.exited = Knowledge{};
     own.mbarriers.clear();
@@ -709,6 +787,8 @@ void start_races(Cluster& cluster, int64_t index) {
       state.agent = block.rank * machine.warps_per_block + static_cast<uint32_t>(warp.id);
       state.joined = 0;
       state.seen.clear();
+      std::fill_n(state.shared_before, kRecentlyBefore, 0u);
+      std::fill_n(state.global_before, kRecentlyBefore, 0u);
       state.known.now.near.assign(races.agents + kSlots, 0);
       state.known.now.near[state.agent] = 1;
       state.shared_record.assign(machine.prepared->instructions.size(), 0);
@@ -724,16 +804,23 @@ void race_shared(Warp& warp, const uint64_t* offset, uint32_t bytes, Access acce
   RecordTable& table = warp.block->cluster->races->table;
   const uint32_t record = record_of(table, warp.races->shared_record, *warp.races, warp.pc, flags);
   if (!record) return;
-  Touch<true> touch(warp, table, shadow_of(*warp.block), warp.machine->races->shared_shift, 0, record);
+  BlockRaces& races = *warp.block->races;
+  if (!races.lines.empty()) {
+    uint64_t before = ~uint64_t{0};
+    for_lanes(warp.active, [&](int l) {  // an aligned access lies in one line
+      const uint64_t index = offset[l] / kLineBytes;
+      if (index != before)
+        spread(races.lines[before = index], races, index, warp.machine->races->shared_shift);
+    });
+  }
+  Touch<true> touch(warp, table, shadow_of(races), warp.machine->races->shared_shift, 0, record);
   const bool collective = warp.machine->code[static_cast<size_t>(warp.pc)].kind == Kind::aligned;
   if (pattern == Pattern::uniform && warp.races->partly.empty())
     touch.access(offset[0], bytes, collective ? kCollective : kManyLanes);
-  else if (!collective && bytes <= 1u << warp.machine->races->shared_shift)
-    touch.access_each(offset, warp.active);
+  else if (collective)
+    for_lanes(warp.active, [&](int l) { touch.access(offset[l], bytes, kCollective); });
   else
-    for_lanes(warp.active, [&](int l) {
-      touch.access(offset[l], bytes, collective ? kCollective : static_cast<uint32_t>(l));
-    });
+    touch.access_each(offset, bytes, warp.active);
 }
 
 void race_global(Warp& warp, const Allocation& allocation, const uint64_t* offset, uint32_t bytes,
@@ -780,12 +867,23 @@ void race_product(const Warp& warp, const std::vector<SharedRun>& runs, bool beg
   RecordTable& table = warp.block->cluster->races->table;
   const uint32_t record = record_of(table, warp.races->shared_record, *warp.races, warp.pc, 0);
   if (!record) return;
-  Touch<true> touch(warp, table, shadow_of(*warp.block), warp.machine->races->shared_shift, 0, record);
+  BlockRaces& races = *warp.block->races;
+  const int shift = warp.machine->races->shared_shift;
+  Touch<true> touch(warp, table, shadow_of(races), shift, 0, record, begins);
+  LineShadow before{kSpread, 0}, after{};  // the reading of the last line
   for (const SharedRun& run : runs)
-    if (begins)
-      touch.check_read(run.offset, run.bytes, kCollective);
-    else
-      touch.access(run.offset, run.bytes, kCollective);
+    each_line(
+        races, shift, run.offset, run.bytes,
+        [&](LineShadow& line, uint32_t offset) {
+          if (line.last_write != before.last_write || line.since != before.since) {
+            before = after = line;
+            begins ? touch.check_read(line, offset, kCollective) : touch.read(after, offset, kCollective);
+          }
+          line = after;
+        },
+        [&](uint32_t offset, uint32_t bytes) {
+          begins ? touch.check_read(offset, bytes, kCollective) : touch.access(offset, bytes, kCollective);
+        });
 }
 
 void race_shared_run(const Warp& warp, Block& block, uint32_t offset, uint32_t bytes, Access access,
@@ -796,7 +894,8 @@ void race_shared_run(const Warp& warp, Block& block, uint32_t offset, uint32_t b
       record_of(table, warp.races->shared_record, *warp.races, warp.pc, flags_of(warp, access));
   if (!record) return;
   const uint64_t base = &block == warp.block ? 0 : (uint64_t{block.rank} + 1) << kRankShift;
-  Touch<true>(warp, table, shadow_of(block), warp.machine->races->shared_shift, base, record)
+  Touch<true>(warp, table, shadow_of(*warp.machine, *block.races, offset, bytes),
+              warp.machine->races->shared_shift, base, record)
       .access(offset, bytes, lane);
 }
 
@@ -818,7 +917,8 @@ void race_copy_issued(const Warp& warp, Block& block, uint32_t offset, uint32_t 
   RecordTable& table = block.cluster->races->table;
   const uint32_t record = record_of(table, warp.races->shared_record, *warp.races, warp.pc, kWrite);
   if (!record) return;
-  Touch<true>(warp, table, shadow_of(block), warp.machine->races->shared_shift, 0, record)
+  Touch<true>(warp, table, shadow_of(*warp.machine, *block.races, offset, bytes),
+              warp.machine->races->shared_shift, 0, record)
       .check_write(offset, bytes, lane);
 }
 
@@ -828,7 +928,8 @@ void race_copy_landed(const Warp& warp, Block& block, uint32_t offset, uint32_t 
   RecordTable& table = block.cluster->races->table;
   const uint32_t record = record_of(table, warp.races->shared_record, *warp.races, pc, kWrite);
   if (!record) return;
-  Touch<true>(warp, table, shadow_of(block), warp.machine->races->shared_shift, 0, record)
+  Touch<true>(warp, table, shadow_of(*warp.machine, *block.races, offset, bytes),
+              warp.machine->races->shared_shift, 0, record)
       .put_write(offset, bytes, lane);
 }
 
@@ -842,9 +943,21 @@ void race_bulk_issued(const Warp& warp, Block& block, uint32_t offset, uint32_t 
       new_record(races.table, {warp.races->cluster, static_cast<uint16_t>(races.agents + slot), flags,
                                static_cast<uint32_t>(phase + 1), warp.pc});
   if (!record) return;
-  Touch<true> touch(warp, races.table, shadow_of(block), warp.machine->races->shared_shift, 0, record);
-  touch.check_write(offset, bytes, lane);
-  touch.put_write(offset, bytes, kCollective);
+  BlockRaces& own = *block.races;
+  const int shift = warp.machine->races->shared_shift;
+  Touch<true> touch(warp, races.table, shadow_of(own), shift, 0, record, true);
+  each_line(
+      own, shift, offset, bytes, [&](LineShadow& line, uint32_t at) { touch.check_write(line, at, lane); },
+      [&](uint32_t at, uint32_t length) { touch.check_write(at, length, lane); });
+  const LineShadow written{record << 6 | kCollective, 0};
+  each_line(
+      own, shift, offset, bytes, [&](LineShadow& line, uint32_t) { line = written; },
+      [&](uint32_t at, uint32_t length) {
+        if (!own.lines.empty() && length == kLineBytes)
+          own.lines[at / kLineBytes] = written;
+        else
+          touch.put_write(at, length, kCollective);
+      });
   race_guest_copy(warp, block, offset, static_cast<int>(lane), slot, phase);
 }
 

@@ -93,6 +93,8 @@ struct LaneKnowledge {
   Knowledge known;
 };
 
+constexpr uint32_t kRecentlyBefore = 128;
+
 struct WarpRaces {
   Knowledge known;                    // to all lanes
   std::vector<LaneKnowledge> partly;  // to some
@@ -104,6 +106,9 @@ struct WarpRaces {
   uint32_t joined = 0;                                 // up to here all lanes know of each other
   std::vector<uint32_t> seen;                          // [lane][other]: and in part, up to there
   std::vector<uint32_t> shared_record, global_record;  // the newest, by instruction
+
+  // Records known to come before whatever the warp does from now on, by their number modulo the size.
+  uint32_t shared_before[kRecentlyBefore], global_before[kRecentlyBefore];
 
   uint32_t now() const { return known.now.near[agent]; }
   void tick() { ++known.now.near[agent]; }
@@ -125,8 +130,16 @@ struct MbarrierKnowledge {
   std::vector<LastUse> uses;     // by every agent
 };
 
+// The shadow of 32 bytes of shared memory that all fare alike, as those do that bulk copies write and tensor
+// cores read; else kSpread, and their granules have one each.
+struct LineShadow {
+  uint32_t last_write, since;
+};
+constexpr uint32_t kLineBytes = 32, kSpread = ~0u;
+
 struct BlockRaces {
-  RecycledVector<uint32_t> last_write, since;  // the shadow of shared memory
+  RecycledVector<uint32_t> last_write, since;  // the shadow of shared memory, by granule
+  RecycledVector<LineShadow> lines;            // none where nothing is copied in bulk
   Knowledge barriers[16], exited;
   std::unordered_map<uint32_t, MbarrierKnowledge> mbarriers;
   std::vector<LastUse> guests;  // of this shared memory: agents of other blocks, and copy engines
@@ -155,15 +168,15 @@ void start_races(Cluster& cluster, int64_t index);
 
 int64_t block_id(const Machine& machine, uint32_t cluster, uint32_t rank);
 
+// The shadow of these bytes by granule, also if it was one of whole lines.
+Shadow shadow_of(const Machine& machine, BlockRaces& races, uint64_t offset, uint64_t bytes);
+
 // ---- accesses; each may fault
 
 void race_shared(Warp& warp, const uint64_t* offset, uint32_t bytes, Access access, Pattern pattern);
 void race_global(Warp& warp, const Allocation& allocation, const uint64_t* offset, uint32_t bytes,
                  Access access, Pattern pattern);
 // A tensor core's reads. They last from the instruction to its wait: `begins` or ends.
-struct SharedRun {
-  uint32_t offset, bytes;
-};
 void race_product(const Warp& warp, const std::vector<SharedRun>& runs, bool begins);
 void race_shared_run(const Warp& warp, Block& block, uint32_t offset, uint32_t bytes, Access access,
                      uint32_t lane);

@@ -91,7 +91,7 @@ class ProxyReader {
 void proxy_reads_shared(const Warp& warp, Block& block, uint32_t offset, uint32_t bytes, int lane) {
   if (!block.races || bytes == 0) return;
   const uint64_t base = &block == warp.block ? 0 : cluster_address(block, 0);
-  ProxyReader(warp, block.cluster->races->table, {block.races->last_write.data(), block.races->since.data()},
+  ProxyReader(warp, block.cluster->races->table, shadow_of(*warp.machine, *block.races, offset, bytes),
               warp.machine->races->shared_shift, base, Space::shared, lane)
       .read(offset, bytes);
 }
@@ -99,7 +99,9 @@ void proxy_reads_shared(const Warp& warp, Block& block, uint32_t offset, uint32_
 void require_swizzle(const Warp& warp, uint32_t address, int swizzle) {
   const Block& block = *warp.block;
   if (!block.races) return;
-  const uint32_t entry = block.races->last_write[address >> warp.machine->races->shared_shift];
+  const BlockRaces& races = *block.races;
+  uint32_t entry = races.lines.empty() ? kSpread : races.lines[address / kLineBytes].last_write;
+  if (entry == kSpread) entry = races.last_write[address >> warp.machine->races->shared_shift];
   const Record& written = block.cluster->races->table.records[entry >> 6];
   const int found = (written.flags >> kSwizzleShift) - 1;
   if (found < 0 || found * 32 == swizzle) return;

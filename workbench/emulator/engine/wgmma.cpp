@@ -327,8 +327,8 @@ void issue(Warp& warp, const Instruction& instruction) {
     for (const SharedRun& run : runs) {
       product.low = std::min(product.low, run.offset);
       product.high = std::max(product.high, run.offset + run.bytes);
-      unwritten |= check_shared_run(warp, *warp.block, run.offset, run.bytes, Access::read, -1);
     }
+    unwritten |= check_shared_reads(warp, runs);
   });
   if (unwritten || warp.tracking) follow_product(warp, product);
   if (warp.races) {
@@ -361,20 +361,24 @@ void each_accumulator(const Form& form, F f) {
         f(j * 4 + h * 2, h * 8, j * 8);
 }
 
+// A row of 8 columns is spread over four lanes, two neighbours in each: pairs of cells, in order.
 void load_accumulators(const Warp& warp, const Form& form, const Operand* registers, Tile& tile) {
   each_accumulator(form, [&](int index, int row, int column) {
     if (form.half_result) {
       const Source<f16x2> cells(warp, registers[index]);
-      for (int l = 0; l < kLanes; ++l) {
-        tile.d[row + l / 4][column + l % 4 * 2] = cells[l].low;
-        tile.d[row + l / 4][column + l % 4 * 2 + 1] = cells[l].high;
+      for (int l = 0; l < kLanes; ++l) {  // what any product adds to -0 makes it +0
+        tile.d[row + l / 4][column + l % 4 * 2] = cells[l].low + 0.0f;
+        tile.d[row + l / 4][column + l % 4 * 2 + 1] = cells[l].high + 0.0f;
       }
     } else {
-      const int32_t *even = source_cells<int32_t>(warp, registers[index]),
-                    *odd = source_cells<int32_t>(warp, registers[index + 1]);
-      for (int l = 0; l < kLanes; ++l) {
-        tile.n[row + l / 4][column + l % 4 * 2] = even[l];
-        tile.n[row + l / 4][column + l % 4 * 2 + 1] = odd[l];
+      const uint32_t *even = source_cells<uint32_t>(warp, registers[index]),
+                     *odd = source_cells<uint32_t>(warp, registers[index + 1]);
+      uint64_t pairs[kLanes];
+      for (int l = 0; l < kLanes; ++l) pairs[l] = uint64_t{odd[l]} << 32 | even[l];
+      for (int r = 0; r < 8; ++r) {
+        std::memcpy(&tile.n[row + r][column], pairs + 4 * r, 4 * sizeof *pairs);
+        if (form.integer) continue;
+        for (int c = 0; c < 8; ++c) tile.d[row + r][column + c] += 0.0f;
       }
     }
   });
@@ -388,11 +392,13 @@ void store_accumulators(const Warp& warp, const Form& form, const Operand* regis
         cells[l] = to_cell(f16x2{f16(tile.d[row + l / 4][column + l % 4 * 2]),
                                  f16(tile.d[row + l / 4][column + l % 4 * 2 + 1])});
     } else {
-      int32_t *even = register_cells<int32_t>(warp, registers[index]),
-              *odd = register_cells<int32_t>(warp, registers[index + 1]);
+      uint32_t *even = register_cells<uint32_t>(warp, registers[index]),
+               *odd = register_cells<uint32_t>(warp, registers[index + 1]);
+      uint64_t pairs[kLanes];
+      for (int r = 0; r < 8; ++r) std::memcpy(pairs + 4 * r, &tile.n[row + r][column], 4 * sizeof *pairs);
       for (int l = 0; l < kLanes; ++l) {
-        even[l] = tile.n[row + l / 4][column + l % 4 * 2];
-        odd[l] = tile.n[row + l / 4][column + l % 4 * 2 + 1];
+        even[l] = static_cast<uint32_t>(pairs[l]);
+        odd[l] = static_cast<uint32_t>(pairs[l] >> 32);
       }
     }
   });
@@ -494,26 +500,81 @@ void add_bit_product(const Warp& warp, const MatrixProduct& product, const Form&
     }
 }
 
+bool all_zero(const float* values, size_t count) {
+  uint32_t bits = 0;
+  for (size_t k = 0; k < count; ++k) bits |= bit_cast<uint32_t>(values[k]) << 1;
+  return bits == 0;
+}
+bool all_finite(const float* values, size_t count) {
+  uint32_t special = 0;
+  for (size_t k = 0; k < count; ++k)
+    special |= (bit_cast<uint32_t>(values[k]) & 0x7f800000u) == 0x7f800000u ? 1 : 0;
+  return special == 0;
+}
+
+constexpr int kGroup = 8;  // columns that are computed together
+using Columns = float[kMaxDepth][kMaxColumns + kGroup];
+
+// B, and which groups of its columns hold nothing but zeros.
+void read_b(const Warp& warp, const MatrixProduct& product, const Form& form, Columns& b,
+            bool (&zero)[kMaxColumns / kGroup]) {
+  const Layout layout = layout_b(product, form);
+  const auto depth = static_cast<uint32_t>(form.depth), row_bytes = layout.transposed ? 16 : kDepthBytes;
+  for (int n = 0; n < form.columns; n += kGroup) {
+    alignas(64) uint8_t raw[kGroup * kDepthBytes];  // by rows of the layout
+    uint64_t bits = 0;
+    each_chunk(layout, static_cast<uint32_t>(n), kGroup, depth,
+               [&](uint32_t row, uint32_t k, uint32_t address) {
+                 uint64_t words[2];
+                 std::memcpy(words, warp.block->shared.data() + address, sizeof words);
+                 bits |= words[0] | words[1];
+                 std::memcpy(raw + (layout.transposed ? k * row_bytes : row * row_bytes + k * layout.element),
+                             words, sizeof words);
+               });
+    zero[n / kGroup] = bits == 0;
+    if (bits == 0) {
+      for (uint32_t k = 0; k < depth; ++k) std::memset(&b[k][n], 0, kGroup * sizeof(float));
+    } else if (layout.transposed) {
+      for (uint32_t k = 0; k < depth; ++k) decode_chunk(form.b, raw + k * row_bytes, &b[k][n]);
+    } else {
+      const uint32_t count = 16 / layout.element;
+      for (uint32_t row = 0; row < kGroup; ++row)
+        for (uint32_t k = 0; k < depth; k += count) {
+          float values[16];
+          decode_chunk(form.b, raw + row * row_bytes + k * layout.element, values);
+          for (uint32_t i = 0; i < count; ++i) b[k + i][n + row] = values[i];
+        }
+    }
+  }
+}
+
+// Tiles at the edge of a matrix hold zeros beyond it: their products with finite values are not computed, and
+// would add +0 to sums none of which is -0.
 void add_product(const Warp& warp, const MatrixProduct& product, const Form& form, Tile& tile) {
   if (form.a == Element::b1) return add_bit_product(warp, product, form, tile);
-  alignas(64) float a[kRows][kMaxDepth];
-  alignas(64) static thread_local float b[kMaxDepth][kMaxColumns + 8];
+  alignas(64) float a[kRows][kMaxDepth] = {};
+  alignas(64) static thread_local Columns b;
+  // of columns: zeros only; finite; and to be skipped in rows that hold more than zeros
+  bool zero_b[kMaxColumns / kGroup], finite_b[kMaxColumns / kGroup], idle_b[kMaxColumns / kGroup];
   read_a(warp, product, form, a);
-  const Layout layout = layout_b(product, form);
-  each_chunk(layout, 0, static_cast<uint32_t>(form.columns), static_cast<uint32_t>(form.depth),
-             [&](uint32_t row, uint32_t k, uint32_t address) {
-               alignas(64) float values[16];
-               decode_chunk(form.b, warp.block->shared.data() + address, values);
-               const uint32_t count = 16 / layout.element;
-               if (layout.transposed)
-                 std::memcpy(&b[k][row], values, count * sizeof(float));
-               else
-                 for (uint32_t i = 0; i < count; ++i) b[k + i][row] = values[i];
-             });
+  read_b(warp, product, form, b, zero_b);
+  bool zero_a[kRows / kShared], some_zero_a = false;
+  for (int r = 0; r < kRows; r += kShared)
+    some_zero_a |= zero_a[r / kShared] = all_zero(a[r], size_t{kShared} * kMaxDepth);
+  const bool finite_a = all_finite(a[0], size_t{kRows} * kMaxDepth);
+  for (int n = 0; n < form.columns; n += kGroup) {
+    bool finite = some_zero_a;
+    for (int k = 0; k < form.depth && finite && !zero_b[n / kGroup]; ++k)
+      finite = all_finite(&b[k][n], kGroup);
+    finite_b[n / kGroup] = finite;
+    idle_b[n / kGroup] = zero_b[n / kGroup] && finite_a;
+  }
   if (!product.accumulate)
     for (auto& row : tile.d) std::memset(row, 0, sizeof(float) * static_cast<size_t>(form.columns));
-  for (int r = 0; r < kRows; r += kShared)
-    for (int n = 0; n < form.columns; n += 8) {
+  for (int r = 0; r < kRows; r += kShared) {
+    const bool* skipped = zero_a[r / kShared] ? finite_b : idle_b;
+    for (int n = 0; n < form.columns; n += kGroup) {
+      if (skipped[n / kGroup]) continue;
       Vector sum[kShared] = {};
       for (int k = 0; k < form.depth; ++k) {
         const Vector row = read_vector(&b[k][n]);
@@ -521,6 +582,7 @@ void add_product(const Warp& warp, const MatrixProduct& product, const Form& for
       }
       add_sums(form, r, n, sum, tile);
     }
+  }
 }
 
 bool same_accumulators(const Form& f, const Operand* x, const Form& g, const Operand* y) {
