@@ -130,18 +130,16 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     }
   }
 
+  const int m = m0 + warp_m + lane / 4, n = n0 + warp_n + lane % 4 * 2;
+  OUT* row = C + static_cast<long long>(m) * ldc + n;
 #pragma unroll
-  for (int i = 0; i < TILES_M; ++i)
+  for (int i = 0; i < TILES_M * 2; ++i, row += 8ll * ldc) {  // 8 rows at a time
+    if (m + i * 8 >= M) break;
 #pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      const int m = m0 + warp_m + i * MMA_M + half * 8 + lane / 4;
-      if (m >= M) continue;
-#pragma unroll
-      for (int j = 0; j < TILES_N; ++j) {
-        const int n = n0 + warp_n + j * MMA_N + lane % 4 * 2;
-        const Vector<OUT, 2> pair = {from_float<OUT>(sum[i][j][half * 2]),
-                                     from_float<OUT>(sum[i][j][half * 2 + 1])};
-        store_tail(C + static_cast<long long>(m) * ldc + n, pair, N - n, ldc % 2 == 0);
-      }
+    for (int j = 0; j < TILES_N; ++j) {
+      const float* s = &sum[i / 2][j][i % 2 * 2];
+      const Vector<OUT, 2> pair = {from_float<OUT>(s[0]), from_float<OUT>(s[1])};
+      store_tail(row + j * MMA_N, pair, N - n - j * MMA_N, ldc % 2 == 0);
     }
+  }
 }

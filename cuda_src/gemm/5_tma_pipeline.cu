@@ -110,7 +110,7 @@ __device__ void store(OUT* staged, const float (&sum)[BLOCK_N / 2], OUT* C, int 
       store_vector(chunk(row, column / CHUNK) + column % CHUNK, v);
     }
     __syncwarp();
-#pragma unroll
+#pragma unroll 2
     for (int i = lane; i < STAGED_ROWS * STAGED_CHUNKS; i += WARP) {
       const int m = m0 + i / STAGED_CHUNKS, n = n0 + done + i % STAGED_CHUNKS * CHUNK;
       const auto v = load_vector<CHUNK>(chunk(i / STAGED_CHUNKS, i % STAGED_CHUNKS));
