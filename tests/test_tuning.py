@@ -16,6 +16,7 @@ from synthetic import H200
 from workbench import compiler, registry, timing, tuning
 from workbench.compiler import Compiled, CompileError, KernelUsage
 from workbench.devices import open_device
+from workbench.harness import Case
 from workbench.kernels.vector_add import VECTOR_ADD, VectorAddProblem
 from workbench.launch import Array, Plan
 from workbench.operation import Size, Stage
@@ -270,6 +271,22 @@ def test_an_answer_wrong_only_for_the_tuned_problem_is_not_timed(search: Callabl
     assert not any(p["GROUP"] == 8 for p in gpu.timed)
 
 
+def test_an_answer_with_the_bits_of_a_right_one_is_not_compared_again(
+    search: Callable[..., Tuning], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compared = []
+    judge = Case.judge
+
+    def count(case: Case, read: Any) -> Any:
+        compared.append(case.problem)
+        return judge(case, read)
+
+    monkeypatch.setattr(Case, "judge", count)
+    found = search()
+    assert len(found.trials) > 5
+    assert compared.count(PROBLEM) == 2  # the first answer, and after the last round the winner's
+
+
 def test_what_the_constraint_rules_out_is_not_even_compiled(search: Callable[..., Tuning], stage: Stage[Any]) -> None:
     constrained = dataclasses.replace(
         stage, constraint=lambda p, size: "too many threads" if size["THREADS"] > 128 and size["UNROLL"] > 1 else None
@@ -285,6 +302,39 @@ def test_the_declared_parameters_stay_where_nothing_is_faster(search: Callable[.
     assert found.best is not None and found.best.settled
     assert found.best.parameters == best.parameters
     assert found.best.default_us == found.best.us
+
+
+def test_what_is_hardly_faster_does_not_replace_what_is_declared(
+    search: Callable[..., Tuning], gpu: Gpu, stage: Stage[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gpu.random, "gauss", lambda mean, deviation: mean)
+    monkeypatch.setattr(gpu, "microseconds", lambda p: 100.0 if _is(**stage.parameters)(p) else 99.8)
+    found = search()
+    assert found.best is not None and found.best.settled
+    assert found.best.parameters == stage.parameters
+
+
+def test_a_winner_that_cannot_be_believed_makes_room_for_the_next(
+    search: Callable[..., Tuning], table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench, doubted = timing.bench, set[int]()
+
+    def doubt(stage: Stage[Any], *arguments: Any) -> Any:
+        return "not steady" if stage.parameters["GROUP"] in doubted else bench(stage, *arguments)
+
+    monkeypatch.setattr(timing, "bench", doubt)
+    first = search().best
+    assert first is not None
+    doubted.add(first.parameters["GROUP"])
+    found = search()
+    assert found.ok and found.best is not None and found.best.settled
+    assert found.best.parameters["GROUP"] not in doubted
+    assert "in the last round: not steady" in [t.reason for t in found.trials]
+    doubted.update(SPACE["GROUP"])
+    found = search()
+    assert not found.ok
+    assert "not steady" in found.trouble
+    assert not table.entries(), "what was found before is of the same stage, which cannot be timed"
 
 
 def test_a_declared_configuration_that_is_wrong_ends_the_search(search: Callable[..., Tuning], gpu: Gpu) -> None:

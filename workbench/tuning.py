@@ -22,12 +22,14 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from . import derived, environment, harness, integrity, occupancy, registry, timing
 from .compiler import CompileError, compile_source
 from .devices import Device, Fault
 from .harness import Case
-from .operation import Problem, Stage, Tier
-from .results import Conditions, Measurement, Timing
+from .operation import Arrays, Problem, Stage, Tier
+from .results import Conditions, Failure, Measurement, Timing
 from .timing import Effort
 from .tuned import Entry, Key, Table, Trial, TuningError, problem_class
 
@@ -45,6 +47,9 @@ GAIN = 0.005
 
 SMALL_PROBLEMS = 6
 """Verified with every configuration, beside the problem that is tuned for."""
+
+KNOWN_ANSWERS = 4
+"""Most right answers that are kept for comparison."""
 
 BAD = 10.0
 """What the search is told of a configuration that cannot be used: so many times as slow as the declared one."""
@@ -227,6 +232,8 @@ class _Search:
     cases: list[Case]
     case: Case | None
     result: Tuning
+    answers: list[Arrays] = field(default_factory=list)
+    """Right ones to the problem that is tuned for."""
     rival: Any = None
     """The declared parameters on the device: everything is timed in turns with them."""
 
@@ -254,9 +261,7 @@ class _Search:
         keep = False
         try:
             plan.run()
-            assert self.case is not None
-            failure, _ = self.case.judge(plan.read)
-            if failure:
+            if failure := self._mismatch(plan):
                 return Trial(configuration, reason=f"{failure.verdict} on {self.problem}: {failure.message}")
             if self.rival is None:
                 self.rival, keep = plan, True
@@ -288,6 +293,18 @@ class _Search:
                     return f"{failure.verdict} on {case.problem}: {failure.message}"
         return ""
 
+    def _mismatch(self, plan: Any) -> Failure | None:
+        """What is wrong with the answer to the problem that is tuned for, after a run. Most configurations add up in
+        the same order: an answer with the bits of one that was right needs no comparison, which takes long."""
+        assert self.case is not None
+        after = {name: plan.read(name) for name, array in self.case.arrays.items() if array.output}
+        if any(all(_same_bits(after[name], known[name]) for name in after) for known in self.answers):
+            return None
+        failure, _ = self.case.judge(after.__getitem__)
+        if failure is None:
+            self.answers = [*self.answers[1 - KNOWN_ANSWERS :], after]
+        return failure
+
     def _bind(self, stage: Stage[Any]) -> Any:
         assert self.case is not None
         compiled = compile_source(stage.path, stage.defines(self.problem))
@@ -302,7 +319,7 @@ class _Search:
 
     def note(self, trial: Trial) -> None:
         """Keep a trial, and the best so far."""
-        self.result.trials.append(trial)
+        self.result.trials = [t for t in self.result.trials if t.parameters != trial.parameters] + [trial]
         self.table.add_trial(self.key, self.problem, trial, _now())
         timed = [t for t in self.result.trials if t.relative is not None]
         if trial.relative is not None and trial is min(timed, key=_score):
@@ -343,7 +360,9 @@ class _Search:
             if isinstance(outcome, Measurement):
                 self.keep(self._settled(trial, medians[0] / us, outcome))
                 return
-            self.result.trouble = f"{_text(trial.parameters)} in the last round: {outcome}"
+            self.note(Trial(trial.parameters, reason=f"in the last round: {outcome}"))
+        self.result.best, self.result.trouble = None, f"nothing of it can be believed: {outcome}"
+        self.table.forget(self.key)
 
     def _settled(self, trial: Trial, gain: float, outcome: Measurement) -> Entry:
         """The winner, `gain` times as fast as the declared parameters, with its time beside the library's."""
@@ -399,7 +418,7 @@ def tune(
     key = Key.of(device.info().name, stage, problem)
     result = Tuning(stage.spec, str(problem), key.problem_class, timed, len(configurations), excluded)
     on_start(len(configurations))
-    case = Case.of(problem) if timed or problem.cost.flops <= harness.POWER_FLOPS else None
+    case = timing.solved(problem) if timed or problem.cost.flops <= harness.POWER_FLOPS else None
     cases = [Case.of(p) for p in small_problems(stage, device, problem, seed)]
     if case and not timed:
         cases.append(case)
@@ -449,12 +468,12 @@ def tune(
     return result
 
 
+def _same_bits(one: np.ndarray[Any, Any], other: np.ndarray[Any, Any]) -> bool:
+    return np.array_equal(one.view(np.uint8), other.view(np.uint8))
+
+
 def _score(trial: Trial) -> float:
     return BAD if trial.relative is None else trial.relative
-
-
-def _text(parameters: Mapping[str, int]) -> str:
-    return " ".join(f"{name}={value}" for name, value in parameters.items())
 
 
 def _now() -> str:
