@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import random
+import signal
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, Future
 from pathlib import Path
@@ -179,6 +181,7 @@ def search(
     monkeypatch: pytest.MonkeyPatch, clock: Clock, gpu: Gpu, table: Table, stage: Stage[Any], compiled: Any
 ) -> Callable[..., Tuning]:
     """Tune the stage on the GPU with that clock."""
+    pytest.importorskip("optuna")
 
     class Watch:
         def __init__(self, l2_bytes: int) -> None:
@@ -364,6 +367,26 @@ def test_an_interrupted_search_keeps_what_it_found(search: Callable[..., Tuning]
     assert {**timed[0].parameters} == {n: entry.parameters[n] for n in SPACE}  # the fastest comes first
 
 
+def test_an_interrupt_whose_exception_is_lost_ends_the_search_all_the_same(
+    search: Callable[..., Tuning], gpu: Gpu, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before, run = signal.getsignal(signal.SIGINT), GpuPlan.run
+
+    def lose(plan: GpuPlan) -> None:
+        if len({tuple(p.values()) for p in gpu.timed}) == 3:
+            with contextlib.suppress(KeyboardInterrupt):  # as Python does in a callback of its garbage collector
+                signal.raise_signal(signal.SIGINT)
+        run(plan)
+
+    monkeypatch.setattr(GpuPlan, "run", lose)
+    with tuning.interrupts() as interrupted:
+        found = search(interrupted=interrupted)
+        signal.raise_signal(signal.SIGINT)  # once more, while things are tidied up
+    assert found.interrupted
+    assert 3 <= len(found.trials) <= 4
+    assert signal.getsignal(signal.SIGINT) is before
+
+
 def test_code_of_a_stage_that_changes_the_clock_is_found_out(
     search: Callable[..., Tuning], stage: Stage[Any], table: Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -426,6 +449,7 @@ def test_small_problems_are_solved_by_the_binary_that_is_tuned() -> None:
 
 
 def test_every_configuration_is_proposed_once_and_the_declared_one_first() -> None:
+    pytest.importorskip("optuna")
     configurations = [{"A": a, "B": b} for a in (2, 1, 3) for b in (5, 7, 6)]
     proposals = tuning.Proposals({"A": (1, 2, 3), "B": (5, 6, 7)}, configurations[:-1], seed=0, timed=True)
     order = []

@@ -469,7 +469,11 @@ def tune(
     _notice(f"searches to make: {len(searches)}, of about {budget:.0f} s each")
     found: list[tuning.Tuning] = []
     try:
-        with tuning.compilers(jobs) as (pool, ahead), StageProgress(len(searches), 0) as progress:
+        with (
+            tuning.interrupts() as interrupted,
+            tuning.compilers(jobs) as (pool, ahead),
+            StageProgress(len(searches), 0) as progress,
+        ):
             for stage, problem in searches:
                 progress.begin(stage.spec)
                 found.append(
@@ -484,6 +488,7 @@ def tune(
                         seed=seed,
                         on_start=lambda count: progress.count("configurations", count),
                         on_trial=progress.verified,
+                        interrupted=interrupted,
                     )
                 )
                 progress.end_with(found[-1].summary)
@@ -492,7 +497,7 @@ def tune(
     finally:
         if as_json:
             _print_json([dataclasses.asdict(f) | {"ok": f.ok} for f in found])
-        else:
+        elif found:
             show_tuning(found)
     if device.name == "emulator":
         _notice("the emulator verifies and does not time: nothing was timed, and nothing is used by workbench.ops")

@@ -12,7 +12,9 @@ import dataclasses
 import random
 import re
 import signal
+import threading
 import time
+import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, ProcessPoolExecutor, wait
@@ -140,7 +142,9 @@ class Proposals:
         self._study: Any = None
         if timed and self._left:
             optuna = _optuna()
-            sampler = optuna.samplers.TPESampler(seed=seed, multivariate=True, constant_liar=True)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)  # for years
+                sampler = optuna.samplers.TPESampler(seed=seed, multivariate=True, constant_liar=True)
             self._study = optuna.create_study(sampler=sampler)
             # places in the ordered values, not the values: neighbours are alike
             self._places = {n: optuna.distributions.IntDistribution(0, len(v) - 1) for n, v in space.items()}
@@ -182,6 +186,29 @@ def _optuna() -> Any:
         raise TuningError("optuna is not installed; install it with: pip install 'kernel-workbench[tune]'") from None
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     return optuna
+
+
+@contextlib.contextmanager
+def interrupts() -> Iterator[Callable[[], bool]]:
+    """Whether the user has pressed Ctrl-C, also where its exception is lost: in callbacks of the garbage collector
+    Python only prints it. The exception comes once, so that a second Ctrl-C does not disturb the tidying up."""
+    seen = False
+
+    def note(number: int, frame: Any) -> None:
+        nonlocal seen
+        first, seen = not seen, True
+        if first:
+            raise KeyboardInterrupt
+
+    before = signal.getsignal(signal.SIGINT)
+    main = threading.current_thread() is threading.main_thread()  # no other may set handlers
+    if main:
+        signal.signal(signal.SIGINT, note)
+    try:
+        yield lambda: seen
+    finally:
+        if main:
+            signal.signal(signal.SIGINT, before)
 
 
 @contextlib.contextmanager
@@ -401,14 +428,16 @@ def tune(
     seed: int = 0,
     on_start: Callable[[int], None] = lambda configurations: None,
     on_trial: Callable[[int], None] = lambda trials: None,
+    interrupted: Callable[[], bool] = lambda: False,
     clock: Callable[[], float] = time.monotonic,
 ) -> Tuning:
     """Search the space of a stage for the fastest configuration for a problem, for about so many seconds.
 
     `pool` compiles, `ahead` configurations at a time. What was tried and the best so far are in `table` at every
-    moment; Ctrl-C ends the search, and what was found stays. On the emulator nothing is timed: every configuration is
-    verified, as far as the time goes. `on_start` is told how many configurations there are, `on_trial` how many have
-    been tried. Raises TuningError where there is nothing to search, CompilerUnavailable, TableError.
+    moment; Ctrl-C ends the search (`interrupted` is of `interrupts`), and what was found stays. On the emulator nothing
+    is timed: every configuration is verified, as far as the time goes. `on_start` is told how many configurations there
+    are, `on_trial` how many have been tried. Raises TuningError where there is nothing to search, CompilerUnavailable,
+    TableError.
     """
     started, timed = clock(), device.name != "emulator"
     deadline = started + seconds * (SEARCH_SHARE if timed else 1.0)
@@ -446,17 +475,18 @@ def tune(
         judge(declared, compile_ahead(stage.path, stage.defines(problem)))
         if reason := result.trials[0].reason:
             result.trouble = f"it cannot be tuned before it is right as it is declared: {reason}"
-        while not result.trouble and clock() < deadline and compiling():
+        while not (result.trouble or interrupted()) and clock() < deadline and compiling():
             done, _ = wait(pending, return_when=FIRST_COMPLETED)
             for future in [f for f in pending if f in done]:
                 configuration = pending.pop(future)
-                if clock() < deadline:
+                if clock() < deadline and not interrupted():
                     judge(configuration, future.result())
-        if timed and not result.trouble:
+        if timed and not (result.trouble or interrupted()):
             search.finals()
     except KeyboardInterrupt:
         result.interrupted = True
     finally:
+        result.interrupted |= interrupted()
         for future in pending:
             future.cancel()
         if search.rival is not None:
