@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import json
 import random
 import signal
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -297,6 +298,7 @@ def test_what_the_constraint_rules_out_is_not_even_compiled(search: Callable[...
     found = search(stage=constrained, seconds=1000.0)
     assert found.allowed == len(found.trials) == 120 - 2 * 3 * 6
     assert found.excluded == {"too many threads": 2 * 3 * 6}
+    assert json.loads(json.dumps(dataclasses.asdict(found)))["excluded"] == found.excluded
 
 
 def test_the_declared_parameters_stay_where_nothing_is_faster(search: Callable[..., Tuning], stage: Stage[Any]) -> None:

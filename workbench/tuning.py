@@ -71,7 +71,7 @@ class Tuning:
     problem_class: str
     timed: bool
     allowed: int
-    excluded: Counter[str] = field(default_factory=Counter)
+    excluded: dict[str, int] = field(default_factory=dict)
     trials: list[Trial] = field(default_factory=list)
     best: Entry | None = None
     trouble: str = ""
@@ -445,7 +445,7 @@ def tune(
     configurations, excluded = allowed(stage, problem, device.architecture)
     proposals = Proposals(stage.space, configurations, seed, timed)
     key = Key.of(device.info().name, stage, problem)
-    result = Tuning(stage.spec, str(problem), key.problem_class, timed, len(configurations), excluded)
+    result = Tuning(stage.spec, str(problem), key.problem_class, timed, len(configurations), dict(excluded))
     on_start(len(configurations))
     case = timing.solved(problem) if timed or problem.cost.flops <= harness.POWER_FLOPS else None
     cases = [Case.of(p) for p in small_problems(stage, device, problem, seed)]
