@@ -14,7 +14,7 @@ from click.testing import CliRunner, Result
 from fakes import NumpyDevice
 from synthetic import emulated_run, timed_run
 
-from workbench import cli, compiler, disassembly, harness, registry, store, timing
+from workbench import cli, compiler, disassembly, harness, registry, store, timing, tuned, tuning
 from workbench.compiler import CompilerUnavailable
 from workbench.devices import DeviceUnavailable
 from workbench.results import AgreementRun, Run, Verdict
@@ -287,7 +287,93 @@ def test_doctor_is_content_with_an_engine_and_a_compiler(
 # what wrong input gets
 
 
-@pytest.mark.parametrize("command", ["list", "verify", "bench", "run", "inspect"])
+@pytest.fixture
+def empty_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuned.Table:
+    monkeypatch.setenv("WORKBENCH_CACHE", str(tmp_path / "cache"))
+    return tuned.Table()
+
+
+def test_tune_without_a_gpu_verifies_and_says_that_nothing_was_timed(
+    workbench: Workbench, device: NumpyDevice, empty_table: tuned.Table
+) -> None:
+    result = workbench("tune", "vector_add:vectorized", "--problem", "100", "--jobs", "1")
+    assert result.exit_code == 0
+    (row,) = [line.split() for line in result.stdout.splitlines() if "vector_add:vectorized" in line]
+    assert row[1:] == ["n=128,dtype=fp32", *"-----", "5", "of", "5", "0"]
+    assert "nothing was timed" in result.stderr
+    assert not empty_table.entries()
+
+
+def test_tune_fails_where_a_configuration_is_wrong(
+    workbench: Workbench, device: NumpyDevice, empty_table: tuned.Table
+) -> None:
+    device.wrong_after = 5
+    result = workbench("tune", "vector_add:vectorized", "--problem", "100", "--jobs", "1", "--json")
+    assert result.exit_code == 1
+    (found,) = json.loads(result.stdout)
+    assert not found["ok"]
+    assert "right as it is declared: mismatch" in found["trouble"]
+    assert "elements of c are wrong" in found["trials"][0]["reason"]
+
+
+def test_tune_shows_what_it_found_and_show_shows_it_again(
+    workbench: Workbench, device: NumpyDevice, empty_table: tuned.Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    device.name = "cuda"
+    interrupted = False
+
+    def tune(stage: Any, device: Any, problem: Any, table: tuned.Table, pool: Any, **options: Any) -> tuning.Tuning:
+        assert options["seconds"] == 300
+        key = tuned.Key.of(device.info().name, stage, problem)
+        parameters = {"THREADS": 512}
+        best = tuned.Entry(key, str(problem), parameters, 80.0, 100.0, 84.0, problem.cost.flops, True, "today")
+        trial = tuned.Trial({"THREADS": 1024}, reason="spills 4 bytes of registers")
+        table.add(best)
+        table.add_trial(key, problem, trial, "today")
+        return tuning.Tuning(
+            stage.spec, str(problem), key.problem_class, True, 5, trials=[trial], best=best, interrupted=interrupted
+        )
+
+    monkeypatch.setattr(tuning, "tune", tune)
+    command = ("tune", "vector_add:vectorized", "--problem", "100", "--budget", "5m", "--jobs", "1")
+    result = workbench(*command)
+    assert result.exit_code == 0
+    for part in ("THREADS=512", "80.0 µs", "100 µs", "1.25x", "105.0 %", "1 of 5"):
+        assert part in result.stdout
+    assert "vector_add:vectorized THREADS=1024: spills 4 bytes of registers" in result.stdout
+    shown = workbench("tune", "--show", "vector_add").stdout
+    (row,) = [line for line in shown.splitlines() if "THREADS=512" in line]
+    assert row.split()[-1] == "settled"
+    assert "n=1048576,dtype=fp32" in shown  # which ships
+    first = json.loads(workbench("tune", "--show", "vector_add", "--json").stdout)[0]
+    assert first["entry"]["us"] == 80.0
+    assert first["trials"][0]["reason"] == "spills 4 bytes of registers"
+    interrupted = True
+    _one_message(workbench(*command), 130, "what was found is in", str(empty_table.path))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "part"),
+    [
+        ([], 2, "name what is to be tuned"),
+        (["gemm", "--budget", "soon"], 2, "write 60s, 5m or 1h"),
+        (["vector_add:naive"], 1, "there is nothing to tune"),
+        (["gemm:tensor_core", "--problem", "64x64x64,dtype=fp32,out=fp32"], 1, "there is nothing to tune"),
+    ],
+)
+def test_what_cannot_be_tuned_is_said(
+    arguments: list[str], code: int, part: str, workbench: Workbench, device: NumpyDevice, empty_table: tuned.Table
+) -> None:
+    _one_message(workbench("tune", *arguments), code, part)
+
+
+def test_a_table_that_cannot_be_read(workbench: Workbench, empty_table: tuned.Table) -> None:
+    empty_table.path.parent.mkdir()
+    empty_table.path.write_text("no database at all" * 100)
+    _one_message(workbench("tune", "--show"), 1, "tuned.sqlite3 cannot be used", "remove it")
+
+
+@pytest.mark.parametrize("command", ["list", "verify", "bench", "run", "inspect", "tune"])
 def test_an_unknown_stage_gets_the_nearest(command: str, workbench: Workbench, device: NumpyDevice) -> None:
     _one_message(workbench(command, "gemm:niave"), 2, "'gemm:niave'", "did you mean gemm:naive")
 

@@ -25,9 +25,11 @@ import pytest
 
 from workbench import harness, registry, worker
 from workbench.compiler import Compiled, compile_source, with_headers
-from workbench.devices import DeviceUnavailable, IsolatedDevice, open_device
+from workbench.devices import DeviceUnavailable, Fault, IsolatedDevice, open_device
 from workbench.devices.base import Device
 from workbench.devices.emulated import EmulatedDevice
+from workbench.devices.isolated import IsolatedPlan
+from workbench.kernels.vector_add import VectorAddProblem
 from workbench.results import Run, Verdict, Verification
 from workbench.session import Session
 from workbench.store import Folder
@@ -202,6 +204,36 @@ def test_an_interrupt_leaves_no_answer_to_be_taken_for_the_next(isolated: Open) 
         verify(device)
     assert not device.worker.alive()
     assert verify(device, "vector_add:vectorized").verdict is Verdict.PASS
+
+
+def _bound(device: IsolatedDevice, n: int) -> IsolatedPlan:
+    (stage,) = registry.select(["vector_add:naive"])
+    problem = VectorAddProblem(n=n)
+    case = harness.Case.of(problem)
+    compiled = compile_source(stage.path, stage.defines(problem))
+    return device.bind(compiled, stage.plan(problem), case.arrays, case.storage())
+
+
+def _run_in_turns(plans: list[fakes.NumpyDevice], extra: int) -> tuple[int, int, int]:
+    for plan in plans:
+        plan.run()
+    return len(plans), extra, os.getpid()
+
+
+def test_plans_bound_on_one_device_work_together_there(isolated: Open) -> None:
+    device = isolated()
+    plans = [_bound(device, 5), _bound(device, 7)]
+    assert device.together(plans, _run_in_turns, 100, seconds=1) == (2, 100, device.worker.pid)
+    device.close()
+    assert device.together(plans, _run_in_turns, 0, seconds=1) == (2, 0, device.worker.pid)  # bound again
+    assert device.worker.pid != os.getpid()
+
+
+def test_plans_that_hang_together_are_stopped(isolated: Open) -> None:
+    device = isolated(fakes.hang)
+    with pytest.raises(Fault, match=r"was not over after 0\.5 s") as raised:
+        device.together([_bound(device, 5)], _run_in_turns, 0, seconds=0.01)
+    assert raised.value.verdict is Verdict.TIMEOUT
 
 
 def test_a_device_that_cannot_be_opened_says_why() -> None:

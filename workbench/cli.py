@@ -28,6 +28,7 @@ from .operation import Problem, ProblemError, Stage
 from .results import Resources, ResultsError, Run
 from .session import Session
 from .store import AGREEMENT, Folder, slug
+from .tuned import TableError, TuningError
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -44,6 +45,19 @@ class Interrupted(Failed):
     exit_code = 130
 
 
+FORESEEN = (
+    DeviceUnavailable,
+    CompilerUnavailable,
+    CompileError,
+    ResultsError,
+    BadExplanation,
+    TableError,
+    TuningError,
+    Fault,
+)
+"""What can go wrong on any machine; the messages say what to do."""
+
+
 class WorkbenchGroup(click.Group):
     """Turns what can foreseeably go wrong into one message and an exit code; anything else keeps its traceback."""
 
@@ -52,7 +66,7 @@ class WorkbenchGroup(click.Group):
             return super().invoke(ctx)
         except (registry.UnknownSpec, ProblemError) as error:
             raise click.UsageError(str(error)) from None
-        except (DeviceUnavailable, CompilerUnavailable, CompileError, ResultsError, BadExplanation, Fault) as error:
+        except FORESEEN as error:
             raise Failed(str(error)) from None
         except BrokenPipeError:
             raise  # click ends quietly when the reader of a pipe has gone
@@ -405,6 +419,101 @@ def mutate(specs: tuple[str, ...], examples: int, limit: int | None, jobs: int, 
             out.print(f"{where} {explained.mutant.operator} passes: {explained.reason}", soft_wrap=True)
         out.print(outcome.summary, soft_wrap=True)
     if outcome.survivors or not outcome.compiled:
+        raise click.exceptions.Exit(1)
+
+
+def _budget(_: click.Context, __: click.Parameter, text: str) -> float:
+    from .tuning import parse_budget
+
+    try:
+        return parse_budget(text)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from None
+
+
+@main.command()
+@_specs
+@click.option(
+    "--budget",
+    default="60s",
+    show_default=True,
+    metavar="TIME",
+    callback=_budget,
+    help="Time for each stage and class of problems: 60s, 5m, 1h.",
+)
+@click.option("--jobs", type=click.IntRange(1), help="Processes that compile; as many as there are cores by default.")
+@click.option("--show", is_flag=True, help="Show what was found so far, and tune nothing.")
+@_options("device", "seed", "problem", "json")
+def tune(
+    specs: tuple[str, ...],
+    budget: float,
+    jobs: int | None,
+    show: bool,
+    device_name: str,
+    seed: int,
+    problem_text: str | None,
+    as_json: bool,
+) -> None:
+    """Search for the parameters with which stages are fastest, for workbench.ops to use. Needs a GPU to time.
+
+    Every configuration is verified before it is timed. Without --problem, every class of the suite's problems is tuned
+    for. What was found stays, whatever ends the search. On the emulator configurations are compiled and verified and
+    nothing is timed; the exit code is 1 when one is rejected.
+    """
+    from . import tuned, tuning
+    from .console import StageProgress, show_tuned, show_tuning
+
+    stages = registry.select(specs)
+    table = tuned.Table()
+    if show:
+        if as_json:
+            _print_json(tuned.as_dict(table, stages))
+        else:
+            show_tuned(tuned.listing(table, stages))
+        return
+    if not specs:
+        raise click.UsageError("name what is to be tuned, for example: workbench tune gemm:fitted_tiles")
+    problems = _problems(stages, problem_text)
+    device = open_device(device_name)
+    searches = tuning.searches(stages, problems, device)
+    _notice(f"searches to make: {len(searches)}, of about {budget:.0f} s each")
+    found: list[tuning.Tuning] = []
+    try:
+        with (
+            tuning.interrupts() as interrupted,
+            tuning.compilers(jobs) as (pool, ahead),
+            StageProgress(len(searches), 0) as progress,
+        ):
+            for stage, problem in searches:
+                progress.begin(stage.spec)
+                found.append(
+                    tuning.tune(
+                        stage,
+                        device,
+                        problem,
+                        table,
+                        pool,
+                        seconds=budget,
+                        ahead=ahead,
+                        seed=seed,
+                        on_start=lambda count: progress.count("configurations", count),
+                        on_trial=progress.verified,
+                        interrupted=interrupted,
+                    )
+                )
+                progress.end_with(found[-1].summary)
+                if found[-1].interrupted:
+                    break
+    finally:
+        if as_json:
+            _print_json([dataclasses.asdict(f) | {"ok": f.ok} for f in found])
+        elif found:
+            show_tuning(found)
+    if device.name == "emulator":
+        _notice("the emulator verifies and does not time: nothing was timed, and nothing is used by workbench.ops")
+    if found[-1].interrupted:
+        raise Interrupted(f"interrupted; what was found is in {table.path}")
+    if not all(f.ok for f in found):
         raise click.exceptions.Exit(1)
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
 from rich import box
 from rich.console import Console
@@ -19,6 +19,10 @@ from .changes import Comparison
 from .evidence import explain, failed, tiers
 from .history import HEADERS, Line
 from .results import Resources, Run, StageResult, Verdict
+
+if TYPE_CHECKING:
+    from .tuned import Listed
+    from .tuning import Tuning
 
 UNWRAPPED = 180
 """Columns where the output is no terminal and nobody has set COLUMNS."""
@@ -183,6 +187,45 @@ def resources_table(stages: Iterable[tuple[str, Sequence[Resources]]]) -> Table:
         for r, variant in zip(resources, derived.variants(resources)[1], strict=True)
     ]
     return table((*headers, "occupancy", "limited by"), cells, numeric, 2)
+
+
+def show_tuning(searches: Iterable[Tuning]) -> None:
+    """What each search found, and why configurations were rejected."""
+    searches = list(searches)
+    headers = ("stage", "problems", "parameters", "cold", "declared", "gain", "of vendor", "tried", "rejected")
+    rows = []
+    for s in searches:
+        best = s.best
+        figures = ("-",) * 5
+        if best:
+            vendor = derived.percent(best.vendor_us / best.us if best.vendor_us else None)
+            times = (derived.duration(best.us), derived.duration(best.default_us))
+            figures = (_parameters(best.parameters), *times, f"{best.default_us / best.us:.2f}x", vendor)
+        rows.append((s.spec, s.problem_class, *figures, f"{len(s.trials)} of {s.allowed}", len(s.rejected)))
+    out = console()
+    out.print(table(headers, rows, headers[3:]))
+    for s in searches:
+        if s.trouble:
+            out.print(f"{s.spec} on {s.problem_class}: {s.trouble}", soft_wrap=True)
+        for trial in s.rejected:
+            out.print(f"{s.spec} {_parameters(trial.parameters)}: {trial.reason}", soft_wrap=True)
+
+
+def show_tuned(lines: Iterable[Listed]) -> None:
+    """The table of tuned parameters."""
+    headers = ("device", "stage", "problems", "parameters", "cold", "declared", "of vendor", "state")
+    rows = []
+    for line in lines:
+        entry, figures = line.entry, ("-",) * 3
+        if entry:
+            share = entry.vendor_us / entry.us if entry.vendor_us else None
+            figures = (derived.duration(entry.us), derived.duration(entry.default_us), derived.percent(share))
+        rows.append((line.device, line.spec, line.problem_class, _parameters(line.parameters), *figures, line.state))
+    console().print(table(headers, rows, headers[4:7], 2))
+
+
+def _parameters(parameters: Mapping[str, int]) -> str:
+    return " ".join(f"{name}={value}" for name, value in parameters.items())
 
 
 class StageProgress:

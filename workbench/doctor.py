@@ -74,6 +74,7 @@ def examine(reports: Path) -> Diagnosis:
         _nvml(),
         _package("PyTorch", "torch", "torch", "compare with the vendor's libraries", State.OPTIONAL),
         _package("SciPy", "scipy", "scipy", "compare runs", State.OPTIONAL),
+        _package("optuna", "optuna", "optuna", "search for the best parameters of a stage", State.OPTIONAL),
         _disassembler(),
         *writable,
     ]

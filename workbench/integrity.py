@@ -30,6 +30,7 @@ WATCHED = (
     "results",
     "session",
     "timing",
+    "tuning",
     "worker",
 )
 """Modules of the workbench whose functions, classes and constants have to stay what they are."""

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import itertools
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
@@ -219,6 +220,10 @@ class Stage(Generic[P]):
     cannot be taken, or None. `architecture` is the least compute capability times ten. Every array has to start at a
     multiple of `alignment` bytes. `corners` are problems that random ones would hardly hit and that are always tried.
     Two launches on the same inputs have to give the same bits unless the stage is declared not `deterministic`.
+
+    `space` holds the values that tuning may give to some of the parameters, their declared ones among them;
+    `constraint` returns why the stage cannot solve a problem with these parameters, or None. It says what the
+    static_asserts of the source say, and what would not fit on the device.
     """
 
     operation: str
@@ -233,6 +238,8 @@ class Stage(Generic[P]):
     alignment: int = 16
     corners: tuple[P, ...] = ()
     deterministic: bool = True
+    space: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    constraint: Callable[[P, Mapping[str, int]], str | None] = lambda problem, size: None
 
     @property
     def spec(self) -> str:
@@ -248,7 +255,18 @@ class Stage(Generic[P]):
         """Why the stage cannot take `problem` on a device of this compute capability, or None where it can."""
         if architecture < self.architecture:
             return f"needs compute capability {self.architecture / 10:.1f}, the device has {architecture / 10:.1f}"
-        return self.accepts(problem)
+        return self.accepts(problem) or self.constraint(problem, self.parameters)
+
+    def with_parameters(self, parameters: Mapping[str, int]) -> Self:
+        """The same stage with other values for some of its parameters. Raises ValueError for one it does not have."""
+        if unknown := set(parameters) - set(self.parameters):
+            raise ValueError(f"{self.spec} has no parameter {', '.join(sorted(unknown))}")
+        return dataclasses.replace(self, parameters={**self.parameters, **parameters})
+
+    def configurations(self) -> Iterator[dict[str, int]]:
+        """Every combination of the values in `space`, also those that `constraint` rules out."""
+        for values in itertools.product(*self.space.values()):
+            yield dict(zip(self.space, values, strict=True))
 
     def defines(self, problem: P) -> dict[str, str | int]:
         """The `-D` defines with which the source is compiled for `problem`."""
@@ -295,15 +313,21 @@ class Operation(Generic[P]):
         alignment: int = 16,
         corners: tuple[P, ...] = (),
         deterministic: bool = True,
+        space: Mapping[str, tuple[int, ...]] | None = None,
+        constraint: Callable[[P, Mapping[str, int]], str | None] = lambda problem, size: None,
     ) -> Callable[[Callable[[P, Mapping[str, int]], Launch | Plan]], Stage[P]]:
         """Declare the next stage of the ladder; the decorated function returns its launch for a problem.
 
-        The function gets the problem and the stage's `parameters`. Raises ValueError for a name that is taken.
+        The function gets the problem and the stage's `parameters`. Raises ValueError for a name that is taken, and for
+        a `space` without the declared value of each of its parameters.
         """
 
         def declare(plan_for: Callable[[P, Mapping[str, int]], Launch | Plan]) -> Stage[P]:
             if any(s.name == name for s in self.stages):
                 raise ValueError(f"{self.name} already has a stage {name!r}")
+            for parameter, values in (space or {}).items():
+                if (parameters or {}).get(parameter) not in values:
+                    raise ValueError(f"{self.name}:{name}: the space of {parameter} lacks its declared value")
             stage = Stage(
                 operation=self.name,
                 name=name,
@@ -317,6 +341,8 @@ class Operation(Generic[P]):
                 alignment=alignment,
                 corners=corners,
                 deterministic=deterministic,
+                space=space or {},
+                constraint=constraint,
             )
             self.stages.append(stage)
             return stage

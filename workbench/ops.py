@@ -1,4 +1,8 @@
-"""The operations as functions on CuPy arrays, each solved by the fastest stage that supports the problem."""
+"""The operations as functions on CuPy arrays, each solved by the fastest stage that supports the problem.
+
+Stage and parameters come from what `workbench tune` has found on this device, else from the table that ships, else from
+the ladder.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from . import registry
+from . import registry, tuned
 from .compiler import compile_source
 from .devices.cuda import CudaDevice
 from .dtypes import DTYPES, DType, from_numpy
@@ -93,18 +97,27 @@ def vector_add(a: Any, b: Any) -> Any:
     return _solve(VectorAddProblem(n=a.shape[0], dtype=dtype.name), "vector_add", {"a": a, "b": b}, "c")
 
 
-def choose(operation: str, problem: Problem, architecture: int, alignment: int = 256) -> Stage[Any]:
-    """The fastest stage that supports `problem`: a preferred one, else the last such one of the ladder.
+def choose(operation: str, problem: Problem, architecture: int, alignment: int = 256, device: str = "") -> Stage[Any]:
+    """The fastest stage that supports `problem`, with the parameters for its class of problems on the device named.
 
-    `alignment` in bytes divides the address of every array. Raises ValueError where no stage supports the problem.
+    Usually that is the stage of the table that ships, else one that the operation prefers, else the last one of the
+    ladder. Where it has been tuned on this device, it gets the parameters found, or makes room for another stage that
+    was tuned as well and is faster. `alignment` in bytes divides the address of every array. Raises ValueError where no
+    stage supports the problem.
     """
     found = registry.operations()[operation]
+
+    def takes(stage: Stage[Any]) -> bool:
+        return stage.supports(problem, architecture) is None and alignment % stage.alignment == 0
+
+    picked = tuned.hand_picked(device, operation, problem)
     preferred = [s for s in found.stages if s.name in found.fastest]
-    candidates: list[Stage[Any]] = [*preferred, *reversed(found.stages)]
-    for stage in candidates:
-        if stage.supports(problem, architecture) is None and alignment % stage.alignment == 0:
-            return stage
-    raise ValueError(f"no stage of {operation} supports {problem.label} on this device")
+    usual = next(filter(takes, [*([picked] if picked else []), *preferred, *reversed(found.stages)]), None)
+    if usual is None:
+        raise ValueError(f"no stage of {operation} supports {problem.label} on this device")
+    measured = [stage for _, stage in tuned.found(device, operation, tuned.problem_class(problem)) if takes(stage)]
+    # a time of some other stage alone does not say that it is faster than the usual one
+    return measured[0] if usual.name in {stage.name for stage in measured} else usual
 
 
 def _common_dtype(function: str, **arrays: Any) -> DType:
@@ -170,7 +183,7 @@ def _solve(problem: Problem, operation: str, inputs: dict[str, Any], output: str
     device = _device(cupy.cuda.Device().id)
     # the lowest set bit of all addresses together is what every one of them is a multiple of
     addresses = functools.reduce(operator.or_, (array.data.ptr for array in inputs.values()))
-    stage = choose(operation, problem, device.architecture, addresses & -addresses)
+    stage = choose(operation, problem, device.architecture, addresses & -addresses, device.properties["name"].decode())
     compiled = compile_source(stage.path, stage.defines(problem))
     plan = stage.plan(problem)
     arrays = {**problem.arrays(), **plan.scratch}

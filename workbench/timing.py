@@ -197,6 +197,11 @@ class _Cases:
 _case = _Cases()
 
 
+def solved(problem: Problem) -> Case:
+    """The problem with its inputs and reference, from memory where it was timed lately."""
+    return _case(problem)
+
+
 def bench(stage: Stage[Any], device: Device, problem: Problem, effort: Effort | None = None) -> Measurement | str:
     """Time a stage on a problem, interleaved with the baselines; a text says why there is no measurement.
 
@@ -334,7 +339,7 @@ def _bench_problem(
     stage: Stage[Any], device: Device, info: DeviceInfo, problem: Problem, effort: Effort
 ) -> Measurement | str:
     """One measurement, or why there is none."""
-    case = _case(problem)
+    case = solved(problem)
     if constant := constant_inputs(case):
         return (
             f"every element of {', '.join(constant)} has the same value: such inputs are multiplied faster than others"

@@ -7,7 +7,7 @@ never runs Python code of a stage, and whatever a stage does to this process doe
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -74,6 +74,10 @@ def _apply(host: _Host, key: int, function: Callable[..., Any], arguments: tuple
     return function(host.bound[key], *arguments)
 
 
+def _together(host: _Host, keys: tuple[int, ...], function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
+    return function([host.bound[key] for key in keys], *arguments)
+
+
 def _lost(host: _Host) -> bool:
     return bool(getattr(host.device, "lost", False))
 
@@ -89,7 +93,7 @@ class IsolatedDevice:
     def __init__(self, open_there: Callable[[], Device], least_seconds: float = LEAST_SECONDS) -> None:
         self.worker = Worker(_Start(open_there), expected=(Fault, DeviceUnavailable, MemoryError))
         self.least_seconds = least_seconds
-        self._keys = itertools.count()
+        self.keys = itertools.count()
         self._info: DeviceInfo
         try:
             self.name, self.architecture, self._info = self.worker.ask(_describe, seconds=MOVE_SECONDS)
@@ -107,9 +111,21 @@ class IsolatedDevice:
         storage: Mapping[str, np.ndarray[Any, Any]],
         seed: int = 0,
     ) -> IsolatedPlan:
-        bound = IsolatedPlan(self, next(self._keys), plan, (compiled, plan, dict(arrays), dict(storage), seed))
+        bound = IsolatedPlan(self, next(self.keys), plan, (compiled, plan, dict(arrays), dict(storage), seed))
         bound.prepare()
         return bound
+
+    def together(
+        self, plans: Sequence[IsolatedPlan], function: Callable[..., Any], *arguments: Any, seconds: float
+    ) -> Any:
+        """`function(bound plans, *arguments)` in the process; it is expected to take so many seconds. Raises Fault."""
+        keys, limit = tuple(plan.key for plan in plans), max(self.least_seconds, DEADLINE_FACTOR * seconds)
+        for plan in plans:
+            plan.prepare()
+        try:
+            return self.ask(_together, keys, function, arguments, seconds=limit)
+        except Ended as ended:
+            raise Fault(Verdict.CRASH, f"the process that ran it is gone: {ended}") from None
 
     def close(self) -> None:
         """End the process."""
@@ -151,7 +167,7 @@ class IsolatedPlan:
     """A plan bound in the process of a device, and bound again where somebody has killed that process."""
 
     def __init__(self, device: IsolatedDevice, key: int, plan: Plan, binding: tuple[Any, ...]) -> None:
-        self._device, self._key, self._binding = device, key, binding
+        self._device, self.key, self._binding = device, key, binding
         self._seconds = max(device.least_seconds, DEADLINE_FACTOR * plan.expected_seconds)
         self._generation = 0
         self._has_run = False
@@ -161,12 +177,12 @@ class IsolatedPlan:
         self._ask(lambda: None)
 
     def run(self) -> None:
-        self._ask(lambda: self._device.ask(_run, self._key, seconds=self._seconds))
+        self._ask(lambda: self._device.ask(_run, self.key, seconds=self._seconds))
         self._has_run = True
 
     def read(self, name: str) -> np.ndarray[Any, Any]:
         values: np.ndarray[Any, Any] = self._ask(
-            lambda: self._device.ask(_read, self._key, name, seconds=MOVE_SECONDS), as_it_was=True
+            lambda: self._device.ask(_read, self.key, name, seconds=MOVE_SECONDS), as_it_was=True
         )
         return values
 
@@ -174,17 +190,17 @@ class IsolatedPlan:
         compiled, plan, arrays, _, seed = self._binding
         self._binding = (compiled, plan, arrays, dict(storage), seed)
         self._has_run = False
-        self._ask(lambda: self._device.ask(_refill, self._key, storage, seconds=MOVE_SECONDS))
+        self._ask(lambda: self._device.ask(_refill, self.key, storage, seconds=MOVE_SECONDS))
 
     def apply(self, function: Callable[..., Any], *arguments: Any, seconds: float) -> Any:
         """`function(bound plan, *arguments)` in the process; it is expected to take so many seconds. Raises Fault."""
         limit = max(self._device.least_seconds, DEADLINE_FACTOR * seconds)
-        return self._ask(lambda: self._device.ask(_apply, self._key, function, arguments, seconds=limit))
+        return self._ask(lambda: self._device.ask(_apply, self.key, function, arguments, seconds=limit))
 
     def close(self) -> None:
         if self._device.worker.alive() and self._generation == self._device.worker.generation:
             try:
-                self._device.ask(_close, self._key, seconds=MOVE_SECONDS)
+                self._device.ask(_close, self.key, seconds=MOVE_SECONDS)
             except (Fault, Ended):
                 self._device.close()  # what could not be freed goes with the process
 
@@ -207,7 +223,7 @@ class IsolatedPlan:
         worker = self._device.worker
         if worker.alive() and self._generation == worker.generation:
             return
-        self._device.ask(_bind, self._key, *self._binding, seconds=MOVE_SECONDS)
+        self._device.ask(_bind, self.key, *self._binding, seconds=MOVE_SECONDS)
         self._generation = worker.generation
         if as_it_was and self._has_run:
-            self._device.ask(_run, self._key, seconds=self._seconds)
+            self._device.ask(_run, self.key, seconds=self._seconds)

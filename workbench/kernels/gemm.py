@@ -14,6 +14,9 @@ from ..dtypes import BF16, FP16, FP32
 from ..launch import Array, Launch, TensorMap, ceil_div
 from ..operation import Arrays, Cost, Operation, Problem, Size, Tier, dtype_of, extents
 
+SHARED_BYTES = 227 * 1024
+"""The most shared memory that a block may have."""
+
 
 @dataclass(frozen=True)
 class GemmProblem(Problem):
@@ -237,11 +240,29 @@ def warp_parallel(p: GemmProblem, size: Mapping[str, int]) -> Launch:
     return Launch("gemm_warp_parallel", grid, (threads, 1, 1), ("A", "B", "C", *_scalars(p)))
 
 
+def _smem_tiling_constraint(p: GemmProblem, size: Mapping[str, int]) -> str | None:
+    m, n, k = size["BLOCK_M"], size["BLOCK_N"], size["BLOCK_K"]
+    threads = (m // size["THREAD_M"]) * (n // size["THREAD_N"])
+    if not 64 <= threads <= 512:
+        return "a block has 64 to 512 threads"
+    if m * k % (threads * 4) or n * k % (threads * 4):
+        return "every thread copies the same number of quads of A, and of B"
+    return None
+
+
 @GEMM.stage(
     "smem_tiling",
     source="gemm/3_smem_tiling.cu",
     idea="a block shares tiles of A and B in shared memory, a thread keeps a tile of C in registers",
     parameters={"BLOCK_M": 64, "BLOCK_N": 128, "BLOCK_K": 16, "THREAD_M": 8, "THREAD_N": 4},
+    space={
+        "BLOCK_M": (32, 64, 128),
+        "BLOCK_N": (32, 64, 128),
+        "BLOCK_K": (8, 16, 32),
+        "THREAD_M": (4, 8),
+        "THREAD_N": (4, 8),
+    },
+    constraint=_smem_tiling_constraint,
     corners=(_ODD_C,),
 )
 def smem_tiling(p: GemmProblem, size: Mapping[str, int]) -> Launch:
@@ -250,24 +271,60 @@ def smem_tiling(p: GemmProblem, size: Mapping[str, int]) -> Launch:
     return Launch("gemm_smem_tiling", grid, (threads, 1, 1), ("A", "B", "C", *_scalars(p)))
 
 
+def _tensor_core_shared(p: GemmProblem, size: Mapping[str, int]) -> int:
+    """Bytes of the ring."""
+    slices = (size["BLOCK_M"] + size["BLOCK_N"]) * size["BLOCK_K"] * dtype_of(p.dtype).itemsize
+    return size["STAGES"] * slices
+
+
+def _tensor_core_constraint(p: GemmProblem, size: Mapping[str, int]) -> str | None:
+    m, n, warps = size["BLOCK_M"], size["BLOCK_N"], size["WARPS_M"] * size["WARPS_N"]
+    if not 2 <= warps <= 8:
+        return "a block has 2 to 8 warps: one copies too few rows at once, 16 have too few registers"
+    if m * n > 128 * 32 * warps:
+        return "a thread has registers for 128 sums"
+    if p.layout == "nn" and 32 * warps < n:
+        return "a thread's rows of a slice share one permutation: a slice as wide needs more threads"
+    if _tensor_core_shared(p, size) > SHARED_BYTES:
+        return "the ring does not fit into shared memory"
+    return None
+
+
 @GEMM.stage(
     "tensor_core",
     source="gemm/4_tensor_core.cu",
     idea="tensor cores (mma.sync) fed by ldmatrix, from slices that cp.async brings ahead of time",
     supports=_half_only,
     parameters={"BLOCK_M": 128, "BLOCK_N": 128, "BLOCK_K": 64, "WARPS_M": 2, "WARPS_N": 2, "STAGES": 3},
+    space={
+        "BLOCK_M": (64, 128, 256),
+        "BLOCK_N": (64, 128, 256),
+        "WARPS_M": (1, 2, 4),
+        "WARPS_N": (1, 2, 4),
+        "STAGES": (2, 3, 4, 5),
+    },
+    constraint=_tensor_core_constraint,
     corners=(_ODD_C, *_DEEP),
     architecture=80,
 )
 def tensor_core(p: GemmProblem, size: Mapping[str, int]) -> Launch:
-    slices = (size["BLOCK_M"] + size["BLOCK_N"]) * size["BLOCK_K"] * dtype_of(p.dtype).itemsize
     return Launch(
         "gemm_tensor_core",
         _tiles(p, size["BLOCK_M"], size["BLOCK_N"]),
         (32 * size["WARPS_M"] * size["WARPS_N"], 1, 1),
         ("A", "B", "C", *_scalars(p)),
-        shared_bytes=size["STAGES"] * slices,
+        shared_bytes=_tensor_core_shared(p, size),
     )
+
+
+def _tma_pipeline_shared(p: GemmProblem, size: Mapping[str, int]) -> int:
+    """Bytes of the ring, of C on its way out (256 of every row), and of two barriers a slice."""
+    slices = (size["BLOCK_M"] + size["BLOCK_N"]) * size["BLOCK_K"] * dtype_of(p.dtype).itemsize
+    return size["STAGES"] * (slices + 2 * 8) + size["BLOCK_M"] * 256
+
+
+GROUPS = (1, 2, 4, 8, 16, 32)
+"""Rows of tiles that may be walked together."""
 
 
 @GEMM.stage(
@@ -276,15 +333,16 @@ def tensor_core(p: GemmProblem, size: Mapping[str, int]) -> Launch:
     idea="a producer has TMA fill a ring of slices, two consumer warpgroups have wgmma multiply them in place",
     supports=lambda p: _half_only(p) or _tensor_maps(p),
     parameters={"BLOCK_M": 128, "BLOCK_N": 256, "BLOCK_K": 64, "STAGES": 4, "GROUP_M": 16},
+    space={"BLOCK_N": (128, 256), "STAGES": (2, 3, 4, 5, 6), "GROUP_M": GROUPS},
+    constraint=lambda p, size: (
+        None if _tma_pipeline_shared(p, size) <= SHARED_BYTES else "the ring does not fit into shared memory"
+    ),
     corners=(_ODD_C, _TALL, _WHOLE, *_DEEP),
     architecture=90,
 )
 def tma_pipeline(p: GemmProblem, size: Mapping[str, int]) -> Launch:
-    m, n, k, stages = size["BLOCK_M"], size["BLOCK_N"], size["BLOCK_K"], size["STAGES"]
+    m, n, k = size["BLOCK_M"], size["BLOCK_N"], size["BLOCK_K"]
     consumers, panel = 2, 128 // dtype_of(p.dtype).itemsize  # warpgroups; columns in the width of the swizzle
-    slices = (m + n) * k * dtype_of(p.dtype).itemsize
-    staged = m * 256  # bytes of C that are collected before they are stored: 256 of every row
-    barriers = 2 * 8 * stages
     return Launch(
         "gemm_tma_pipeline",
         (ceil_div(p.m, m) * ceil_div(p.n, n), 1, 1),
@@ -295,12 +353,9 @@ def tma_pipeline(p: GemmProblem, size: Mapping[str, int]) -> Launch:
             "C",
             *(np.int32(x) for x in (p.m, p.n, p.k, p.ldc)),
         ),
-        shared_bytes=stages * slices + staged + barriers,
+        shared_bytes=_tma_pipeline_shared(p, size),
     )
 
-
-SHARED_BYTES = 227 * 1024
-"""All the shared memory of a block: kernels on `lcsf.cuh` make of it a ring as deep as it goes."""
 
 PADDED_C = GemmProblem(m=130, n=257, k=72, dtype="bf16", out="bf16", pad_c=7)
 """A TMA store would write beyond the columns of this C, up to the next 16 bytes."""
@@ -322,10 +377,16 @@ def _lcsf_launch(p: GemmProblem, size: Mapping[str, int], kernel: str, split: in
             "C",
             *(np.int32(x) for x in (p.m, p.n, p.k, p.ldc)),
         ),
-        shared_bytes=SHARED_BYTES,
+        shared_bytes=SHARED_BYTES,  # the kernels make of it a ring as deep as it goes
         cluster=(split, 1, 1),
         persistent=split == 1,
     )
+
+
+def _lcsf_constraint(p: GemmProblem, size: Mapping[str, int]) -> str | None:
+    if size["BLOCK_M"] == 192 and size["BLOCK_N"] == 256:
+        return "three consumers have registers for tiles of 128 columns, not for 256"
+    return None
 
 
 @GEMM.stage(
@@ -334,6 +395,8 @@ def _lcsf_launch(p: GemmProblem, size: Mapping[str, int], kernel: str, split: in
     idea="blocks that stay take one tile after the other; loads and stores of neighbouring tiles overlap",
     supports=lambda p: _half_only(p) or _tensor_maps(p),
     parameters={"BLOCK_M": 128, "BLOCK_N": 256, "BLOCK_K": 64, "GROUP_M": 16},
+    space={"BLOCK_M": (128, 192), "BLOCK_N": (128, 256), "GROUP_M": GROUPS},
+    constraint=_lcsf_constraint,
     architecture=90,
     corners=(PADDED_C,),
 )
@@ -357,6 +420,8 @@ def _blocks(p: GemmProblem, size: Mapping[str, int], width: int, split: int) -> 
     idea="where tiles are few, clusters of two blocks split k and add up through distributed shared memory",
     supports=lambda p: _half_only(p) or _tensor_maps(p),
     parameters={"BLOCK_M": 128, "BLOCK_N": 256, "BLOCK_K": 64, "GROUP_M": 16, "BLOCKS": 128},
+    space={"BLOCK_M": (128, 192), "BLOCK_N": (128, 256), "GROUP_M": GROUPS, "BLOCKS": (64, 128, 256)},
+    constraint=_lcsf_constraint,
     architecture=90,
     corners=(PADDED_C,),
 )
@@ -371,6 +436,7 @@ def split_k(p: GemmProblem, size: Mapping[str, int]) -> Launch:
     idea="tiles are as wide as leaves enough of them for the device, k split or not",
     supports=lambda p: _half_only(p) or _tensor_maps(p),
     parameters={"BLOCK_M": 128, "BLOCK_K": 64, "GROUP_M": 16, "BLOCKS": 128},
+    space={"GROUP_M": GROUPS, "BLOCKS": (64, 128, 256, 512)},
     architecture=90,
     corners=(PADDED_C, *_MANY_TILES),
 )

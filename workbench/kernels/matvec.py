@@ -128,6 +128,10 @@ _CORNERS = (
 that do not start at multiples of 16 bytes."""
 
 
+THREADS, UNROLL = (64, 128, 256, 512, 1024), (1, 2, 4, 8)
+"""Of a block; vectors that a lane has in flight. What tuning may choose."""
+
+
 def _scalars(p: MatvecProblem) -> tuple[np.generic, ...]:
     return tuple(np.int32(x) for x in (p.n, p.k, p.ldb))
 
@@ -152,6 +156,7 @@ def naive(p: MatvecProblem, size: Mapping[str, int]) -> Launch:
     source="matvec/2_warp_parallel.cu",
     idea="a warp shares a row: its lanes split k",
     parameters={"THREADS": 256},
+    space={"THREADS": THREADS},
     alignment=1,
 )
 def warp_parallel(p: MatvecProblem, size: Mapping[str, int]) -> Launch:
@@ -163,6 +168,7 @@ def warp_parallel(p: MatvecProblem, size: Mapping[str, int]) -> Launch:
     source="matvec/3_vectorized.cu",
     idea="16 bytes a load, several loads in flight",
     parameters={"THREADS": 256, "UNROLL": 4},
+    space={"THREADS": THREADS, "UNROLL": UNROLL},
     corners=_CORNERS,
 )
 def vectorized(p: MatvecProblem, size: Mapping[str, int]) -> Launch:
@@ -174,6 +180,8 @@ def vectorized(p: MatvecProblem, size: Mapping[str, int]) -> Launch:
     source="matvec/4_split_k.cu",
     idea="where rows are few, several warps share one; a second kernel adds up their sums",
     parameters={"THREADS": 256, "UNROLL": 4, "WARPS": 4096},
+    # 1024 threads have 64 registers each: too few for fp32
+    space={"THREADS": THREADS[:-1], "UNROLL": UNROLL, "WARPS": (1024, 2048, 4096, 8192, 16384)},
     corners=_CORNERS,
 )
 def split_k(p: MatvecProblem, size: Mapping[str, int]) -> Plan:

@@ -112,6 +112,7 @@ def naive(p: VectorAddProblem, size: Mapping[str, int]) -> Launch:
     source="vector_add/2_vectorized.cu",
     idea="one thread adds 16 bytes",
     parameters={"THREADS": 256},
+    space={"THREADS": (64, 128, 256, 512, 1024)},
 )
 def vectorized(p: VectorAddProblem, size: Mapping[str, int]) -> Launch:
     blocks = ceil_div(p.n, size["THREADS"] * _width(p))
