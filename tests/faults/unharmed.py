@@ -99,12 +99,11 @@ def sections(record: Mapping[str, Any]) -> list[str]:
         for stage in registry.stages():
             cells = [_verified(verified[name].get(stage.spec)) for name in names]
             rows.append([f"`{stage.spec}`", *cells])
-        commits = sorted({row["commit"][:12] for rows in verified.values() for row in rows.values()})
+        titles = [f"{name}, commit {_commits(verified[name])}" for name in names]
         parts += [
             "## What is right passes\n",
-            "Random problems, each in both tiers (`workbench verify`), at commit "
-            f"{', '.join(f'`{commit}`' for commit in commits)}; beside the verdict the largest error / bound.\n",
-            tabulate(rows, ["stage", *names], tablefmt="pipe") + "\n",
+            "Random problems, each in both tiers (`workbench verify`); beside the verdict the largest error / bound.\n",
+            tabulate(rows, ["stage", *titles], tablefmt="pipe") + "\n",
         ]
     if beside := record.get("neighbours"):
         hangs = beside["hangs"]
@@ -125,6 +124,10 @@ def sections(record: Mapping[str, Any]) -> list[str]:
             tabulate(rows, headers, tablefmt="pipe") + "\n",
         ]
     return parts
+
+
+def _commits(rows: Mapping[str, Record]) -> str:
+    return ", ".join(f"`{commit}`" for commit in sorted({row["commit"][:12] for row in rows.values()}))
 
 
 def _verified(row: Mapping[str, Any] | None) -> str:
