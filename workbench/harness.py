@@ -214,41 +214,41 @@ def run_case(stage: Stage[Any], device: Device, case: Case, *, twice: bool = Fal
 
 def _repeat(stage: Stage[Any], device: Device, case: Case, first: Arrays) -> Failure | None:
     """Solve a case once more on fresh memory, and then another one with its inputs in the same memory."""
-    when = "when launched a second time"
+    other = Case.of(dataclasses.replace(case.problem, seed=case.problem.seed + 1))
     try:
-        bound = _bind(stage, device, case, order=1)
-        try:
-            bound.run()
-            second = {name: bound.read(name) for name in case.arrays}
-            if stage.deterministic and (failure := _difference(case, first, second)):
-                return failure
-            when = "when launched on other inputs in the same memory"
-            other = Case.of(dataclasses.replace(case.problem, seed=case.problem.seed + 1))
-            bound.refill(other.storage())
-            bound.run()
-            third = {name: bound.read(name) for name in case.arrays}
-        finally:
-            bound.close()
+        second, third = _in_one_memory(stage, device, case, (case, other))
+        if stage.deterministic and (failure := _difference(case, first, second)):
+            return failure
         stale, _ = other.judge(third.__getitem__)
-        if stale and not _kept(case, third):
-            bound = _bind(stage, device, case, order=1)
-            try:
-                bound.refill(other.storage())
-                bound.run()
-                first_of_all, _ = other.judge(bound.read)
-            finally:
-                bound.close()
-            if first_of_all:  # wrong without a launch before it, too
-                return dataclasses.replace(first_of_all, problem=str(case.problem))
+        if stale is None:
+            return None
+        if not _kept(case, third):
+            (alone,) = _in_one_memory(stage, device, case, (other,))
+            wrong, _ = other.judge(alone.__getitem__)
+            if wrong:  # without a launch before it, too
+                return dataclasses.replace(wrong, problem=str(case.problem))
     except Fault as fault:
-        return Failure(fault.verdict, str(case.problem), f"{when}: {fault}", "")
-    if stale:
-        message = (
-            f"{stale.message} {when}, though the launch before was right: the kernel keeps something from one launch "
-            "to the next (by address or by shape, or it does its work once); let a launch depend on its arguments only"
-        )
-        return dataclasses.replace(stale, verdict=Verdict.STALE, problem=str(case.problem), message=message)
-    return None
+        return Failure(fault.verdict, str(case.problem), f"when launched again, on these inputs or others: {fault}", "")
+    message = (
+        f"{stale.message} when launched on other inputs in the same memory, though the launch before was right: the "
+        "kernel keeps something from one launch to the next (by address or by shape, or it does its work once); let a "
+        "launch depend on its arguments only"
+    )
+    return dataclasses.replace(stale, verdict=Verdict.STALE, problem=str(case.problem), message=message)
+
+
+def _in_one_memory(stage: Stage[Any], device: Device, case: Case, inputs: Sequence[Case]) -> list[Arrays]:
+    """The storage of every array after each of several launches, in memory that was made for `case`. Raises Fault."""
+    bound = _bind(stage, device, case, order=1)
+    after = []
+    try:
+        for each in inputs:
+            bound.refill(each.storage())
+            bound.run()
+            after.append({name: bound.read(name) for name in case.arrays})
+    finally:
+        bound.close()
+    return after
 
 
 def _kept(case: Case, after: Arrays) -> bool:
