@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import math
 from collections.abc import Callable, Iterable, Mapping
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -182,6 +183,7 @@ class CudaDevice:
             grid = (max(1, min(grid[0], self._resident(function, launch))), *grid[1:])
         return lambda: function(grid, launch.block, args, shared_mem=launch.shared_bytes)
 
+    @cached_property
     def spoiler(self) -> Callable[[], None]:
         """A function that leaves NaN in all shared memory, on the current stream. Raises Fault."""
         most, blocks = self.properties["sharedMemPerBlockOptin"], 2 * self.properties["multiProcessorCount"]
@@ -243,7 +245,7 @@ class CudaPlan:
                 self.buffers[name].set(host.view(np.uint8))
         pointers = {name: buffer.data.ptr for name, buffer in self.buffers.items()}
         self._launches = [device.prepare(compiled, launch, arrays, pointers) for launch in plan.launches]
-        self._between = [] if device.bare else [device.spoiler()]
+        self._between = [] if device.bare else [device.spoiler]
 
     def enqueue(self) -> None:
         """Put the plan's launches on the current stream without waiting."""

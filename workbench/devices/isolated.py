@@ -115,15 +115,19 @@ class IsolatedDevice:
         bound.prepare()
         return bound
 
+    def deadline(self, expected: float) -> float:
+        """The seconds after which something is stopped that is expected to take so many."""
+        return max(self.least_seconds, DEADLINE_FACTOR * expected)
+
     def together(
         self, plans: Sequence[IsolatedPlan], function: Callable[..., Any], *arguments: Any, seconds: float
     ) -> Any:
         """`function(bound plans, *arguments)` in the process; it is expected to take so many seconds. Raises Fault."""
-        keys, limit = tuple(plan.key for plan in plans), max(self.least_seconds, DEADLINE_FACTOR * seconds)
+        keys = tuple(plan.key for plan in plans)
         for plan in plans:
             plan.prepare()
         try:
-            return self.ask(_together, keys, function, arguments, seconds=limit)
+            return self.ask(_together, keys, function, arguments, seconds=self.deadline(seconds))
         except Ended as ended:
             raise Fault(Verdict.CRASH, f"the process that ran it is gone: {ended}") from None
 
@@ -168,7 +172,7 @@ class IsolatedPlan:
 
     def __init__(self, device: IsolatedDevice, key: int, plan: Plan, binding: tuple[Any, ...]) -> None:
         self._device, self.key, self._binding = device, key, binding
-        self._seconds = max(device.least_seconds, DEADLINE_FACTOR * plan.expected_seconds)
+        self._seconds = device.deadline(plan.expected_seconds)
         self._generation = 0
         self._has_run = False
 
@@ -194,7 +198,7 @@ class IsolatedPlan:
 
     def apply(self, function: Callable[..., Any], *arguments: Any, seconds: float) -> Any:
         """`function(bound plan, *arguments)` in the process; it is expected to take so many seconds. Raises Fault."""
-        limit = max(self._device.least_seconds, DEADLINE_FACTOR * seconds)
+        limit = self._device.deadline(seconds)
         return self._ask(lambda: self._device.ask(_apply, self.key, function, arguments, seconds=limit))
 
     def close(self) -> None:
