@@ -38,7 +38,16 @@ from .tuned import Entry, Key, Table, Trial, TuningError, problem_class
 SEARCH_SHARE = 0.75
 """Part of the budget after which nothing new is tried: the rest is for the last round."""
 
-SHORT = Effort(0.01, seconds=0.05, least=4, enough=8, most=16, warm_up_seconds=0.02, sustained_seconds=0.0)
+SHORT = Effort(
+    0.01,
+    seconds=0.05,
+    least=4,
+    enough=8,
+    most=16,
+    warm_up_seconds=0.02,
+    most_warm_up_seconds=0.02,  # in turns, so that a clock that is not steady does no harm
+    sustained_seconds=0.0,
+)
 """How long a configuration is timed at first."""
 
 FINALISTS, NEAR = 3, 1.05
@@ -338,7 +347,7 @@ class _Search:
         return self.device.bind(compiled, stage.plan(self.problem), self.case.arrays, self.storage, self.problem.seed)
 
     def _race(self, plans: Sequence[Any], effort: Effort) -> list[list[float]]:
-        seconds = len(plans) * (effort.seconds + effort.warm_up_seconds + effort.sustained_seconds)
+        seconds = len(plans) * (effort.seconds + effort.most_warm_up_seconds + effort.sustained_seconds)
         seconds += 4 * effort.least * len(plans) * self.problem.cost.slow_seconds
         device: Any = self.device
         samples: list[list[float]] = device.together(plans, race, effort, self.l2_bytes, seconds=seconds)
