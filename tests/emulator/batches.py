@@ -14,6 +14,8 @@ from emulation import module
 from forms import Form, bits_of, operands, register_of
 from memory_forms import CONSTANT, PARAMETER
 
+from workbench.emulator import PixelBox
+
 Array = npt.NDArray[Any]
 BLOCK = 256
 
@@ -26,7 +28,7 @@ class Tensor:
     element_type: str
     shape: tuple[int, ...]
     strides: tuple[int, ...]
-    box: tuple[int, ...]
+    box: tuple[int, ...] | PixelBox
     swizzle: int = 0
     element_strides: tuple[int, ...] | None = None
     nan_fill: bool = False

@@ -18,7 +18,7 @@ from emulation import module
 from forms import Array, bits_of, operands
 from memory_forms import update_of
 
-from workbench.emulator import _engine
+from workbench.emulator import PixelBox, _engine
 
 LANES = np.arange(32)
 
@@ -421,13 +421,21 @@ DTYPES: dict[str, Any] = {
     "s32": np.int32,
     "e4m3": ml_dtypes.float8_e4m3fn,
     "e5m2": ml_dtypes.float8_e5m2,
+    "s4": np.int8,  # of what is smaller than a byte, one element in each until it is stored
+    "u4": np.uint8,
+    "b1": np.uint8,
 }
+NARROW = {"s4": (-8, 7, 4), "u4": (0, 15, 4), "b1": (0, 1, 1)}
+"""Smallest and largest number and bits of the types that are smaller than a byte."""
 # largest error of a sum, relative to the sum of magnitudes: by the type of the result, or of the factors
 _SUM_ERROR = {"f32": 2.0**-20, "f16": 2.0**-10, "f64": 2.0**-50, "e4m3": 2.0**-11, "e5m2": 2.0**-11}
 
 
 def matrix_of(name: str, shape: tuple[int, ...], rng: np.random.Generator, whole: bool) -> Array:
     """Random elements: whole numbers whose sums are exact, or floats of zero mean and several magnitudes."""
+    if name in NARROW:
+        low, high, _ = NARROW[name]
+        return rng.integers(low, high, shape, endpoint=True).astype(DTYPES[name])
     if name in ("s8", "u8", "s32"):
         info = np.iinfo(DTYPES[name])
         low, high = (info.min, info.max) if name != "s32" else (-(2**20), 2**20)
@@ -443,15 +451,29 @@ def matrix_of(name: str, shape: tuple[int, ...], rng: np.random.Generator, whole
     return single.astype(DTYPES[name])
 
 
-def _pack(matrices: Array, rows: Array, columns: Array) -> Array:
+def _bits(name: str) -> int:
+    return NARROW[name][2] if name in NARROW else 8 * np.dtype(DTYPES[name]).itemsize
+
+
+def packed(elements: Array, name: str) -> Array:
+    """Bytes of elements, whose last axis is contiguous; what is smaller than a byte from its low bits on."""
+    bits = _bits(name)
+    if bits < 8:
+        apart = elements.reshape(*elements.shape[:-1], -1, 8 // bits).astype(np.int64) & ((1 << bits) - 1)
+        elements = (apart << bits * np.arange(8 // bits)).sum(-1).astype(np.uint8)
+    return np.ascontiguousarray(elements).view(np.uint8)
+
+
+def _pack(matrices: Array, rows: Array, columns: Array, name: str) -> Array:
     """Registers [warp * 32 + lane][register] of fragments of matrices [warp][row][column]."""
-    taken = np.ascontiguousarray(matrices[:, rows, columns])
+    taken = packed(matrices[:, rows, columns], name)
     return taken.view(np.uint64 if matrices.itemsize == 8 else np.uint32).reshape(len(matrices) * 32, -1)
 
 
-def _places_a(depth: int, per: int) -> tuple[Array, Array]:
-    lane, register, element = np.ogrid[:32, : 16 * depth // (32 * per), :per]
-    return lane // 4 + 8 * (register & 1) + 0 * element, lane % 4 * per + element + (register >> 1) * 4 * per
+def _places_a(rows: int, depth: int, per: int) -> tuple[Array, Array]:
+    lane, register, element = np.ogrid[:32, : rows * depth // (32 * per), :per]
+    below, beyond = register % (rows // 8), register // (rows // 8)
+    return lane // 4 + 8 * below + 0 * element, lane % 4 * per + element + beyond * 4 * per
 
 
 def _places_b(depth: int, per: int) -> tuple[Array, Array]:
@@ -459,8 +481,8 @@ def _places_b(depth: int, per: int) -> tuple[Array, Array]:
     return lane % 4 * per + element + register * 4 * per, lane // 4 + 0 * register + 0 * element
 
 
-def _places_c() -> tuple[Array, Array]:
-    lane, number = np.ogrid[:32, :4]
+def _places_c(rows: int) -> tuple[Array, Array]:
+    lane, number = np.ogrid[:32, : rows // 4]
     return lane // 4 + 8 * (number >> 1), lane % 4 * 2 + (number & 1)
 
 
@@ -484,87 +506,283 @@ MMA = [
 ]
 
 
+# shapes that have fewer rows, or elements smaller than a byte; what follows the types
+NARROW_MMA = [
+    *(("m8n8k16", f"{a}8", f"{b}8", "") for a in "su" for b in "su"),
+    *((shape, f"{a}4", f"{b}4", "") for shape in ("m8n8k32", "m16n8k32", "m16n8k64") for a in "su" for b in "su"),
+    *((f"m{m}n8k{k}", "b1", "b1", f".{f}.popc") for m, k in ((8, 128), (16, 128), (16, 256)) for f in ("and", "xor")),
+]
+
+
+def _near_the_ends(sums: Array, rng: np.random.Generator) -> None:
+    """Makes some of the numbers to which products are added such that they wrap or saturate."""
+    some = sums[: max(len(sums) // 4, 1)]
+    some[:] = rng.choice([2**31 - 1, -(2**31), 2**31 - 1000], some.shape)
+
+
+def _product(left: Array, right: Array, operation: str = "") -> Array:
+    """Of whole numbers or floats [..., row, depth] and [..., depth, column], exact where its type can be."""
+    if "xor" in operation:
+        return np.asarray((left[..., :, :, None] ^ right[..., None, :, :]).sum(-2, dtype=np.int64))
+    wide: Any = np.int64 if left.dtype.kind in "iu" else np.float64
+    return np.asarray(left.astype(wide) @ right.astype(wide))
+
+
+def _as_integers(exact: Array, saturate: bool) -> Array:
+    exact = np.clip(exact, -(2**31), 2**31 - 1) if saturate else exact
+    return exact.astype(np.int64).astype(np.uint32).view(np.int32)
+
+
 def products(size: int, rng: np.random.Generator) -> Iterator[Case]:
     """mma.sync on exact whole numbers and on floats, with the result beside C and in C's place."""
-    warps = 16 * size
     for (shape, d, a, b), whole in itertools.product(MMA, (True, False)):
-        if whole and d == "s32":
-            continue
-        depth = int(shape.partition("k")[2])
-        per = 4 // np.dtype(DTYPES[a]).itemsize
-        left = matrix_of(a, (warps, 16, depth), rng, whole)
-        right = matrix_of(b, (warps, depth, 8), rng, whole)
-        addend = matrix_of(d, (warps, 16, 8), rng, whole)
-        if d == "s32":
-            addend[: warps // 4] = rng.choice([2**31 - 1, -(2**31), 2**31 - 1000], (warps // 4, 16, 8)).astype(np.int32)
-        wide: Any = np.int64 if d == "s32" else np.float64
-        exact = left.astype(wide) @ right.astype(wide) + addend.astype(wide)
-        scale = np.abs(left.astype(np.float64)) @ np.abs(right.astype(np.float64)) + np.abs(addend.astype(np.float64))
-        rows, columns = _places_c()
-        fragments = [_pack(left, *_places_a(depth, per)), _pack(right, *_places_b(depth, per))]
-        fragments.append(np.ascontiguousarray(addend[:, rows, columns]).view(np.uint32).reshape(warps * 32, -1))
-        for finite in ("", ".satfinite") if d == "s32" else ("",):
-            opcode = f"mma.sync.aligned.{shape}.row.col{finite}.{d}.{a}.{b}.{d}"
-            result = exact[:, rows, columns].reshape(warps * 32, 4)
-            if d == "s32":
-                result = np.clip(result, -(2**31), 2**31 - 1) if finite else result
-                result = result.astype(np.uint64).astype(np.uint32).view(np.int32)
-            result = result.astype(DTYPES[d])
-            kernel = _mma_kernel(opcode, fragments, result)
-            near = {}
-            if not whole and d != "s32":
-                bound = max(_SUM_ERROR[d], _SUM_ERROR.get(a, 0.0))
-                near = {3: (scale[:, rows, columns].reshape(warps * 32, 4), bound)}
-                near[4] = near[3]
-            yield Case(
-                f"{opcode}{', whole numbers' if whole else ''}", [opcode], kernel, [None] * 3 + [result, result], near
-            )
+        if not (whole and d == "s32"):
+            yield from _mma_cases(16 * size, shape, d, a, b, "", whole, rng)
 
 
-def _mma_kernel(opcode: str, fragments: list[Array], result: Array, kind: str = "b32") -> Kernel:
-    counts = [f.shape[1] for f in fragments]
-    width = fragments[0].itemsize
-    loads = " ".join(
-        f"ld.param.u64 %p, [p{n}]; mul.wide.u32 %o, %i, {width * count}; add.u64 %p, %p, %o;"
-        + " ".join(f"ld.global.{kind} %{name}{r}, [%p+{width * r}];" for r in range(count))
-        for n, (name, count) in enumerate(zip("abc", counts, strict=True))
-    )
-    stores = " ".join(
-        f"ld.param.u64 %p, [p{n}]; mul.wide.u32 %o, %i, {width * counts[2]}; add.u64 %p, %p, %o;"
-        + " ".join(f"st.global.{kind} [%p+{width * r}], %{name}{r};" for r in range(counts[2]))
-        for n, name in ((3, "d"), (4, "c"))
-    )
-    a, b, c, d = (_vector(n, k) for n, k in zip("abcd", [*counts, counts[2]], strict=True))
-    text = _module(
-        f"""
-        mov.u32 %i, %ctaid.x; mov.u32 %t, %ntid.x; mov.u32 %o32, %tid.x; mad.lo.u32 %i, %i, %t, %o32;
-        {loads} {opcode} {d}, {a}, {b}, {c}; {opcode} {c}, {a}, {b}, {c}; {stores} ret;
-        """,
-        ", ".join(f".param .u64 p{n}" for n in range(5)),
-        ".reg .b32 %i; .reg .b32 %t; .reg .b32 %o32; .reg .b64 %p; .reg .b64 %o;"
-        + " ".join(f".reg .{kind} %{n}<4>;" for n in "abcd"),
-    )
-    count = len(fragments[0])
-    block = min(count, 128)
-    return Kernel(text, count // block, block, [*fragments, np.zeros_like(result), np.zeros_like(result)])
+def narrow_products(size: int, rng: np.random.Generator) -> Iterator[Case]:
+    """mma.sync of fewer rows, and of elements smaller than a byte."""
+    for shape, a, b, end in NARROW_MMA:
+        yield from _mma_cases(16 * size, shape, "s32", a, b, end, False, rng)
 
 
 def double_products(size: int, rng: np.random.Generator) -> Iterator[Case]:
-    warps = 32 * size
-    left, right, addend = (rng.standard_normal((warps, *shape)) for shape in ((8, 4), (4, 8), (8, 8)))
-    rows, columns = LANES[:, None] // 4, LANES[:, None] % 4 * 2 + np.arange(2)
-    fragments = [
-        left[:, LANES // 4, LANES % 4].reshape(-1, 1),
-        right[:, LANES % 4, LANES // 4].reshape(-1, 1),
-        np.ascontiguousarray(addend[:, rows, columns]).reshape(-1, 2),
-    ]
-    result = (left @ right + addend)[:, rows, columns].reshape(-1, 2)
-    scale = (np.abs(left) @ np.abs(right) + np.abs(addend))[:, rows, columns].reshape(-1, 2)
-    for mode in ("", ".rn"):
-        opcode = f"mma.sync.aligned.m8n8k4.row.col{mode}.f64.f64.f64.f64"
-        kernel = _mma_kernel(opcode, fragments, result, "b64")
-        near = dict.fromkeys((3, 4), (scale, _SUM_ERROR["f64"]))
-        yield Case(opcode, [opcode], kernel, [None] * 3 + [result, result], near)
+    for shape, whole in itertools.product(("m8n8k4", "m16n8k4", "m16n8k8", "m16n8k16"), (True, False)):
+        yield from _mma_cases(16 * size, shape, "f64", "f64", "f64", "", whole, rng)
+
+
+def _mma_cases(
+    warps: int, shape: str, d: str, a: str, b: str, end: str, whole: bool, rng: np.random.Generator
+) -> Iterator[Case]:
+    """One shape and its types, in the variants of rounding or saturation that there are; ``end`` follows the types."""
+    rows, _, depth = (int(n) for n in shape[1:].replace("n", "k").split("k"))
+    per = max(32 // _bits(a), 1)
+    left = matrix_of(a, (warps, rows, depth), rng, whole)
+    right = matrix_of(b, (warps, depth, 8), rng, whole)
+    addend = matrix_of(d, (warps, rows, 8), rng, whole)
+    if d == "s32":
+        _near_the_ends(addend, rng)
+    exact = _product(left, right, end) + addend.astype(np.int64 if d == "s32" else np.float64)
+    scale = np.abs(left.astype(np.float64)) @ np.abs(right.astype(np.float64)) + np.abs(addend.astype(np.float64))
+    places = (slice(None), *_places_c(rows))
+    fragments = [_pack(left, *_places_a(rows, depth, per), a), _pack(right, *_places_b(depth, per), b)]
+    fragments.append(_pack(addend, *_places_c(rows), d))
+    variants = ("", ".rn") if d == "f64" else ("", ".satfinite") if d == "s32" and not end else ("",)
+    for variant in variants:
+        opcode = f"mma.sync.aligned.{shape}.row.col{variant}.{d}.{a}.{b}.{d}{end}"
+        result = exact[places].reshape(warps * 32, -1)
+        result = _as_integers(result, variant == ".satfinite") if d == "s32" else result.astype(DTYPES[d])
+        kernel = _mma_kernel(opcode, fragments, [result, result])
+        near = {}
+        if not whole and d != "s32":
+            bound = max(_SUM_ERROR[d], _SUM_ERROR.get(a, 0.0))
+            near = dict.fromkeys((3, 4), (scale[places].reshape(warps * 32, -1), bound))
+        name = f"{opcode}{', whole numbers' if whole else ''}"
+        yield Case(name, [opcode], kernel, [None] * 3 + [result, result], near)
+
+
+def _mma_kernel(opcode: str, fragments: list[Array], results: list[Array]) -> Kernel:
+    """Registers of A, B and C to those of D and, as a second result, to those of C."""
+    width = fragments[0].itemsize
+    kind = f"b{8 * width}"
+    counts = [f.shape[1] for f in fragments] + [results[0][0].nbytes // width]
+    loads = " ".join(
+        f"ld.param.u64 %p, [p{n}]; mul.wide.u32 %o, %i, {width * count}; add.u64 %p, %p, %o;"
+        + " ".join(f"ld.global.{kind} %{name}{r}, [%p+{width * r}];" for r in range(count))
+        for n, (name, count) in enumerate(zip("abc", counts, strict=False))
+    )
+    stores = " ".join(
+        f"ld.param.u64 %p, [p{n}]; mul.wide.u32 %o, %i, {width * counts[3]}; add.u64 %p, %p, %o;"
+        + " ".join(f"st.global.{kind} [%p+{width * r}], %{name}{r};" for r in range(counts[3]))
+        for n, name in enumerate("dc"[: len(results)], 3)
+    )
+    a, b, c, d = (_vector(n, k) for n, k in zip("abcd", counts, strict=True))
+    multiply = " ".join(f"{opcode} {to}, {a}, {b}, {c};" for to in (d, c)[: len(results)])
+    text = _module(
+        f"""
+        mov.u32 %i, %ctaid.x; mov.u32 %t, %ntid.x; mov.u32 %o32, %tid.x; mad.lo.u32 %i, %i, %t, %o32;
+        {loads} {multiply} {stores} ret;
+        """,
+        ", ".join(f".param .u64 p{n}" for n in range(3 + len(results))),
+        ".reg .b32 %i; .reg .b32 %t; .reg .b32 %o32; .reg .b64 %p; .reg .b64 %o;"
+        + " ".join(f".reg .{kind} %{n}<8>;" for n in "abcd"),
+    )
+    count = len(fragments[0])
+    block = min(count, 128)
+    return Kernel(text, count // block, block, [*fragments, *(np.zeros_like(result) for result in results)])
+
+
+def quad_products(size: int, rng: np.random.Generator) -> Iterator[Case]:
+    """mma.m8n8k4 of halves: four products, each of four lanes and of the four that are 16 further on."""
+    warps = 16 * size
+    lane, number = np.ogrid[:32, :8]
+    quad, at, beyond = lane // 4 % 4, lane % 4, 4 * (lane // 16)
+    step = number[:, :4]
+    accumulators = {
+        "f16": (slice(None), quad, at + beyond, number),
+        "f32": (slice(None), quad, (lane & 1) + (number & 2) + beyond, (number & 4) + (lane & 2) + (number & 1)),
+    }
+    types = (("f16", "f16"), ("f32", "f16"), ("f32", "f32"))
+    for layout_a, layout_b, (d, c), whole in itertools.product(("row", "col"), ("row", "col"), types, (True, False)):
+        left, right = (matrix_of("f16", (warps, 4, *shape), rng, whole) for shape in ((8, 4), (4, 8)))
+        addend = matrix_of(c, (warps, 4, 8, 8), rng, whole)
+        fragments = [
+            left[:, quad, at + beyond, step] if layout_a == "row" else left[:, quad, step + beyond, at],
+            right[:, quad, at, step + beyond] if layout_b == "row" else right[:, quad, step, at + beyond],
+            addend[accumulators[c]],
+        ]
+        fragments = [np.ascontiguousarray(f).view(np.uint32).reshape(warps * 32, -1) for f in fragments]
+        exact = _product(left, right) + addend.astype(np.float64)
+        scale = _product(np.abs(left), np.abs(right)) + np.abs(addend.astype(np.float64))
+        result = exact[accumulators[d]].reshape(warps * 32, 8).astype(DTYPES[d])
+        results = [result, result] if d == c else [result]
+        opcode = f"mma.sync.aligned.m8n8k4.{layout_a}.{layout_b}.{d}.f16.f16.{c}"
+        near = {}
+        if not whole:
+            near = dict.fromkeys(range(3, 3 + len(results)), (scale[accumulators[d]].reshape(-1, 8), _SUM_ERROR[d]))
+        kernel = _mma_kernel(opcode, fragments, results)
+        yield Case(f"{opcode}{', whole numbers' if whole else ''}", [opcode], kernel, [None] * 3 + results, near)
+
+
+# ---------------------------------------------------------------------------------------------------------------- wmma
+
+_DEEP = ("m16n16k16", "m32n8k16", "m8n32k16")
+# shape; types of D, A, B and C; what stands after "mma", after the shape and after the types
+WMMA = [
+    *((shape, (d, "f16", "f16", c), "", "", "") for shape in _DEEP for d in ("f16", "f32") for c in ("f16", "f32")),
+    *((shape, ("f32", "bf16", "bf16", "f32"), "", "", "") for shape in _DEEP),
+    *(
+        (shape, ("s32", kind, kind, "s32"), "", "", end)
+        for shape, kinds in (*((shape, ("s8", "u8")) for shape in _DEEP), ("m8n8k32", ("s4", "u4")))
+        for kind in kinds
+        for end in ("", ".satfinite")
+    ),
+    ("m16n16k8", ("f32", "tf32", "tf32", "f32"), "", "", ""),
+    *(("m8n8k4", ("f64",) * 4, "", rounding, end) for rounding, end in (("", ""), (".rn", ""), ("", ".rn"))),
+    *(("m8n8k128", ("s32", "b1", "b1", "s32"), f".{f}.popc", "", "") for f in ("and", "xor")),
+]
+
+
+def fragments(size: int, rng: np.random.Generator) -> Iterator[Case]:
+    """wmma: products of matrices in memory, in all layouts and spaces, on whole numbers and on floats."""
+    for (shape, types, *words), space, whole in itertools.product(WMMA, (".global", ".shared", ""), (True, False)):
+        if not (whole and types[0] == "s32"):
+            yield _wmma_case(2 * size, shape, types, words, space, whole, rng)
+
+
+def _wmma_case(
+    warps: int,
+    shape: str,
+    types: tuple[str, ...],
+    words: list[str],
+    space: str,
+    whole: bool,
+    rng: np.random.Generator,
+) -> Case:
+    """A warp a block multiplies its matrices once for each pair of layouts, into a D of its own and into C's."""
+    d, a, b, c = types
+    m, n, k = (int(x) for x in shape[1:].replace("n", "k").split("k"))
+    matrices = {
+        role: matrix_of(name, (warps, *lengths), rng, whole)
+        for role, name, lengths in zip("abc", (a, b, c), ((m, k), (k, n), (m, n)), strict=True)
+    }
+    if c == "s32":
+        _near_the_ends(matrices["c"], rng)
+    exact = _product(matrices["a"], matrices["b"], words[0])
+    exact = exact + matrices["c"].astype(exact.dtype)
+    magnitudes = [np.abs(matrices[role].astype(np.float64)) for role in "abc"]
+    scale = magnitudes[0] @ magnitudes[1] + magnitudes[2]
+    result = _as_integers(exact, words[2] == ".satfinite") if d == "s32" else exact.astype(DTYPES[d])
+
+    def lines(matrix: Array, layout: str, name: str) -> Array:  # dense, or with 16 bytes after each row or column
+        across = matrix if layout == "row" else matrix.transpose(0, 2, 1)
+        return np.pad(across, ((0, 0), (0, 0), (0, 128 // _bits(name) if space else 0)))
+
+    every = list(itertools.product(("row", "col"), repeat=2))
+    pairs = [("row", "col")] * 4 if a in NARROW else every  # of what is narrow PTX has one layout alone
+    layouts = [(*pair, *more) for pair, more in zip(pairs, every[::-1], strict=True)]
+    places: dict[tuple[str, str], tuple[int, int]] = {}  # where a matrix lies in memory, and its stride
+    images, end = [], 0
+    for role, name, place in zip("abc", (a, b, c), range(3), strict=True):
+        for layout in sorted({each[place] for each in layouts}):
+            padded = lines(matrices[role], layout, name)
+            image = packed(padded, name).reshape(warps, -1)
+            image = np.pad(image, ((0, 0), (0, -image.shape[1] % 32)))
+            places[role, layout] = end, padded.shape[2]
+            images.append(image)
+            end += image.shape[1]
+    given = np.concatenate(images, axis=1)
+    sizes = zip("abcd", types[1:] + types[:1], (m * k, k * n, m * n, m * n), strict=True)
+    count = {role: size * _bits(name) // 32 // max(_bits(name), 32) for role, name, size in sizes}
+    if a == "f16":
+        count.update(a=8, b=8)  # in all shapes
+    kind = "f64" if d == "f64" else "b32"
+    product = f"{d}.{c}" if a == "f16" else f"{d}.{a}.{b}.{c}"
+    operations, steps, at = [], [], 0
+    targets = "dc" if d == c else "d"
+    outputs, scales = [], []
+    for layout_a, layout_b, layout_c, layout_d in layouts:
+        for role, name, layout in zip("abc", (a, b, c), (layout_a, layout_b, layout_c), strict=True):
+            operations.append(f"wmma.load.{role}.sync.aligned.{layout}.{shape}{space}.{name}")
+            place, length = places[role, layout]
+            stride = f", {length}" if space else ""
+            steps.append(f"{operations[-1]} {_vector(role, count[role])}, [%in+{place}]{stride};")
+        operations.append(
+            f"wmma.mma{words[0]}.sync.aligned.{layout_a}.{layout_b}.{shape}{words[1]}.{product}{words[2]}"
+        )
+        factors = ", ".join(_vector(role, count[role]) for role in "abc")
+        steps += [f"{operations[-1]} {_vector(target, count['d'])}, {factors};" for target in targets]
+        operations.append(f"wmma.store.d.sync.aligned.{layout_d}.{shape}{space}.{d}")
+        for target in targets:
+            outputs.append(lines(result, layout_d, d))
+            scales.append(lines(scale, layout_d, d))
+            stride = f", {outputs[-1].shape[2]}" if space else ""
+            steps.append(f"{operations[-1]} [%out+{at}], {_vector(target, count['d'])}{stride};")
+            at += outputs[-1][0].nbytes
+    expected = np.concatenate([o.reshape(warps, -1) for o in outputs], axis=1)
+    magnitude = np.concatenate([o.reshape(warps, -1) for o in scales], axis=1)
+    text = _wmma_text(" ".join(steps), given.shape[1], expected[0].nbytes, space, kind)
+    near = {} if whole or d == "s32" else {1: (magnitude, _SUM_ERROR[d])}
+    name = f"wmma{words[0]} {shape}{words[1]}.{product}{words[2]}, {space[1:] or 'generic'}"
+    kernel = Kernel(text, warps, 32, [given, np.zeros_like(expected)])
+    names = list(dict.fromkeys(operations))
+    return Case(f"{name}{', whole numbers' if whole else ''}", names, kernel, [None, expected], near)
+
+
+def _wmma_text(steps: str, given: int, found: int, space: str, kind: str) -> str:
+    """``steps`` from %in to %out: the block's bytes in global memory, or copies of them in shared memory."""
+
+    def copied(name: str, nbytes: int, load: str, store: str) -> str:
+        return f"""
+        mov.u32 %s, %tid.x; shl.b32 %s, %s, 2;
+        {name}: setp.ge.u32 %p, %s, {nbytes}; @%p bra {name}_DONE; cvt.u64.u32 %o, %s;
+        add.u64 %from, {load}, %o; add.u64 %to, {store}, %o; ld.b32 %v, [%from]; st.b32 [%to], %v;
+        add.u32 %s, %s, 128; bra {name};
+        {name}_DONE: bar.warp.sync -1;
+        """
+
+    begin = f"""
+    mov.u32 %i, %ctaid.x;
+    ld.param.u64 %in, [given]; mul.wide.u32 %o, %i, {given}; add.u64 %in, %in, %o; cvta.to.global.u64 %in, %in;
+    ld.param.u64 %out, [found]; mul.wide.u32 %o, %i, {found}; add.u64 %out, %out, %o; cvta.to.global.u64 %out, %out;
+    """
+    if space == ".shared":
+        begin += f"""
+        mov.u64 %gin, %in; mov.u64 %gout, %out; mov.u64 %in, tile; cvta.shared.u64 %sin, %in;
+        add.u64 %out, %in, {given}; add.u64 %sout, %sin, {given};
+        {copied("GIVEN", given, "%gin", "%sin")} {copied("FOUND", found, "%gout", "%sout")}
+        """
+        steps += f" bar.warp.sync -1; {copied('BACK', found, '%sout', '%gout')}"
+    elif not space:
+        begin += "cvta.global.u64 %in, %in; cvta.global.u64 %out, %out;"
+    return _module(
+        f"{begin} {steps} ret;",
+        ".param .u64 given, .param .u64 found",
+        ".reg .b32 %i; .reg .b32 %s; .reg .b32 %v; .reg .pred %p; .reg .b64 %o; .reg .b64 %in; .reg .b64 %out;"
+        ".reg .b64 %gin; .reg .b64 %gout; .reg .b64 %sin; .reg .b64 %sout; .reg .b64 %from; .reg .b64 %to;"
+        + " ".join(f".reg .{kind} %{n}<8>;" for n in "abcd")
+        + (f".shared .align 32 .b8 tile[{given + found}];" if space == ".shared" else ""),
+    )
 
 
 # --------------------------------------------------------------------------------------------------------- warpgroups
@@ -622,12 +840,11 @@ def warpgroup_products(size: int, rng: np.random.Generator) -> Iterator[Case]:
             yield _warpgroup_case(d, a, b, part, swizzle, registers, False, False, (1, 1), True, whole, rng)
             turn += 1
     some = [n for n in widths if n % 16 == 0 or n < 32]  # of integers
-    for number, (a, b, finite, registers) in enumerate(
-        itertools.product(("s8", "u8"), ("s8", "u8"), (False, True), (False, True))
-    ):
+    integers = [(a, b, d) for a in ("s8", "u8") for b in ("s8", "u8") for d in ("s32", "s32.satfinite")]
+    integers += [("b1", "b1", "s32.and.popc")] * 2
+    for number, ((a, b, d), registers) in enumerate(itertools.product(integers, (False, True))):
         for part in (some[::2], some[1::2]):
             swizzle = (128, 64, 32, 0)[(number + len(part)) % 4]
-            d = "s32.satfinite" if finite else "s32"
             yield _warpgroup_case(d, a, b, part, swizzle, registers, False, False, (1, 1), True, True, rng)
     for (d, a, b), swizzle in itertools.product(WGMMA[:3], (32, 64, 128)):
         for left, right in ((False, True), (True, False), (True, True)):
@@ -651,13 +868,18 @@ def _warpgroup_case(
     whole: bool,
     rng: np.random.Generator,
 ) -> Case:
-    """One warpgroup: the first columns of one B by the same A, once for every width. ``d`` may say satfinite."""
-    d, _, finite = d.partition(".")
+    """One warpgroup: the first columns of one B by the same A, once for every width.
+
+    ``d`` may say what follows the types. Elements of A and B here are at least bytes: those are eight of single bits.
+    """
+    d, dot, end = d.partition(".")
+    end = dot + end
     whole |= d == "s32"
-    depth, columns = 32 // np.dtype(DTYPES[a]).itemsize, max(widths)
+    depth, columns = 256 // _bits(a), max(widths)
     if right_transposed:
         columns = max(columns, swizzle // 2)
-    left, right = matrix_of(a, (64, depth), rng, whole), matrix_of(b, (columns, depth), rng, whole)
+    factors = matrix_of(a, (64, depth), rng, whole), matrix_of(b, (columns, depth), rng, whole)
+    left, right = (packed(x, a) if a in NARROW else x for x in factors)
     a_image, a_descriptor = _image(left, swizzle, left_transposed)
     b_image, b_descriptor = _image(right, swizzle, right_transposed)
     thread, register, element = np.ogrid[:128, :4, : 4 // left.itemsize]
@@ -667,8 +889,9 @@ def _warpgroup_case(
     start = matrix_of(d, (64, columns), rng, whole)
     if d == "s32":
         start[::4] = rng.choice([2**31 - 1, -(2**31), 2**31 - 1000], start[::4].shape)
-    product = (left.astype(np.float64) * signs[0]) @ (right.astype(np.float64).T * signs[1])
-    scale = np.abs(left.astype(np.float64)) @ np.abs(right.astype(np.float64).T) + np.abs(start.astype(np.float64))
+    wide = [x.astype(np.float64) for x in factors]
+    product = (wide[0] * signs[0]) @ (wide[1].T * signs[1])
+    scale = np.abs(wide[0]) @ np.abs(wide[1].T) + np.abs(start.astype(np.float64))
     exact = product + keep * start.astype(np.float64)
     half = d == "f16"
     thread, number = np.ogrid[:128, : columns // 2]
@@ -679,22 +902,25 @@ def _warpgroup_case(
     tail = "" if d == "s32" else f", {signs[0]}, {signs[1]}"
     if a in ("f16", "bf16"):
         tail += f", {int(right_transposed)}" if registers else f", {int(left_transposed)}, {int(right_transposed)}"
-    wide = 2 if half else 4  # registers loaded and stored at once
-    step = f"v{wide}"
+    at_once = 2 if half else 4  # registers loaded and stored
+    step = f"v{at_once}"
     pieces, operations, wanted, sizes = [], [], [], []
     offset = 0
     for width in widths:
         count = width // (4 if half else 2)
-        name = f"wgmma.mma_async.sync.aligned.m64n{width}k{depth}.{d}.{a}.{b}{finite and '.satfinite'}"
+        name = f"wgmma.mma_async.sync.aligned.m64n{width}k{depth}.{d}.{a}.{b}{end}"
         operations.append(name + (".rs" if registers else ""))
         vector = _vector("d", count)
         pieces.append(
-            " ".join(f"ld.global.{step}.b32 {_vector('d', wide, n)}, [%pd+{4 * n}];" for n in range(0, count, wide))
+            " ".join(
+                f"ld.global.{step}.b32 {_vector('d', at_once, n)}, [%pd+{4 * n}];" for n in range(0, count, at_once)
+            )
             + "wgmma.fence.sync.aligned;"
             + f"{name} {vector}, {_vector('a', 4) if registers else '%da'}, %db, {'%keep'}{tail};"
             + "wgmma.commit_group.sync.aligned; wgmma.wait_group.sync.aligned 0;"
             + " ".join(
-                f"st.global.{step}.b32 [%px+{offset + 4 * n}], {_vector('d', wide, n)};" for n in range(0, count, wide)
+                f"st.global.{step}.b32 [%px+{offset + 4 * n}], {_vector('d', at_once, n)};"
+                for n in range(0, count, at_once)
             )
         )
         wanted.append(exact[places][:, : width // 2])
@@ -737,8 +963,7 @@ def _warpgroup_case(
     )
     every = np.ascontiguousarray(np.concatenate(wanted, axis=1))
     if d == "s32":
-        every = np.clip(every, -(2**31), 2**31 - 1) if finite else every
-        every = every.astype(np.int64).astype(np.uint32).view(np.int32)
+        every = _as_integers(every, end == ".satfinite")
     result = every.astype(DTYPES[d])
     near = {}
     if not whole:
@@ -746,7 +971,7 @@ def _warpgroup_case(
         near = {4: (np.concatenate(sizes, axis=1), bound)}
     arguments = [a_image, b_image, fragments.reshape(128, 4), given, np.zeros_like(result)]
     how = f"{'registers' if registers else 'A^T' if left_transposed else 'A'}{', B^T' if right_transposed else ''}"
-    types = f"{d}{finite and '.satfinite'}.{a}.{b}"
+    types = f"{d}.{a}.{b}{end}"
     name = f"wgmma k{depth} {types}, n {min(widths)} to {max(widths)}, swizzle {swizzle}, {how}, signs {signs}"
     name += (", keep" if keep else "") + (", whole numbers" if whole else "")
     operations += ["wgmma.fence.sync.aligned", "wgmma.commit_group.sync.aligned", "wgmma.wait_group.sync.aligned"]
@@ -785,8 +1010,11 @@ def _inside(box: tuple[int, ...], corner: tuple[int, ...], shape: tuple[int, ...
             yield place[::-1], position[::-1]
 
 
-def _tensor_text(rank: int, nbytes: int, opcode: str, load: bool) -> str:
-    """One block moves one box between the tensor and ``x``, whose bytes are those of shared memory."""
+def _tensor_text(rank: int, nbytes: int, opcode: str, load: bool, offsets: tuple[int, ...] = ()) -> str:
+    """One block moves one box between the tensor and ``x``, whose bytes are those of shared memory.
+
+    ``offsets`` are those of the pixels in a load of the mode ``im2col``.
+    """
     coordinates = ", ".join(f"%c{n}" for n in range(rank))
     coordinate_parameters = "".join(f", .param .s32 c{n}" for n in range(rank))
     head = f"""
@@ -795,17 +1023,20 @@ def _tensor_text(rank: int, nbytes: int, opcode: str, load: bool) -> str:
     """
     if load:
         multicast = ", %rank" if "multicast" in opcode else ""
+        shifts = f", {_vector('h', len(offsets))}" if offsets else ""
+        prefetch = " ".join(
+            f"{name} [%m, {{{coordinates}}}]{shifts};" for name in _prefetches(rank, "im2col" if offsets else "tile")
+        )
         body = f"""
         @%first mbarrier.init.shared::cta.b64 [bar], 1;
         @%first fence.mbarrier_init.release.cluster;
         bar.sync 0;
         @!%first bra GO;
         prefetch.param.tensormap [map]; prefetch.tensormap [%m];
-        cp.async.bulk.prefetch.tensor.{rank}d.L2.global.tile [%m, {{{coordinates}}}];
-        cp.async.bulk.prefetch.tensor.{rank}d.L2.global [%m, {{{coordinates}}}];
+        {" ".join(f"mov.b16 %h{n}, {offset};" for n, offset in enumerate(offsets))} {prefetch}
         mbarrier.arrive.expect_tx.shared::cta.b64 _, [bar], {nbytes};
         mov.b16 %rank, 1;
-        {opcode} [tile], [%m, {{{coordinates}}}], [bar]{multicast};
+        {opcode} [tile], [%m, {{{coordinates}}}], [bar]{shifts}{multicast};
         GO: mbarrier.try_wait.parity.shared::cta.b64 %done, [bar], 0; @!%done bra GO;
         mov.u32 %s, %i;
         LOOP: setp.ge.u32 %p, %s, {nbytes}; @%p bra END;
@@ -836,8 +1067,14 @@ def _tensor_text(rank: int, nbytes: int, opcode: str, load: bool) -> str:
         f".param .align 64 .b8 map[128], .param .u64 x{coordinate_parameters}, .param .u64 whole",
         ".reg .b32 %i; .reg .b32 %s; .reg .b32 %t; .reg .b32 %v; .reg .b64 %a; .reg .b64 %x; .reg .b64 %o;"
         ".reg .b64 %m; .reg .pred %done; .reg .pred %first; .reg .pred %p; .reg .b16 %rank;"
-        f".reg .b32 %c<5>; .shared .align 1024 .b8 tile[{nbytes}]; .shared .align 8 .b64 bar;",
+        f".reg .b32 %c<5>; .reg .b16 %h<3>; .shared .align 1024 .b8 tile[{nbytes}]; .shared .align 8 .b64 bar;",
     )
+
+
+def _prefetches(rank: int, mode: str) -> list[str]:
+    """Of tiles the mode need not be said."""
+    name = f"cp.async.bulk.prefetch.tensor.{rank}d.L2.global"
+    return [f"{name}.im2col"] if mode == "im2col" else [f"{name}.tile", name]
 
 
 def _corners(
@@ -905,34 +1142,46 @@ def _box_case(
     operations = [opcode.replace("shared::cta", "shared")]
     rank = len(corner)
     if name.startswith("load"):
-        operations += [
-            f"cp.async.bulk.prefetch.tensor.{rank}d.L2.global.tile",
-            f"cp.async.bulk.prefetch.tensor.{rank}d.L2.global",
-            "prefetch.param.tensormap",
-            "prefetch.tensormap",
-        ]
+        mode = "im2col" if ".im2col" in opcode else "tile"
+        operations += [*_prefetches(rank, mode), "prefetch.param.tensormap", "prefetch.tensormap"]
     else:
         operations += ["cp.async.bulk.commit_group", "cp.async.bulk.wait_group", "cp.async.bulk.wait_group.read"]
     return Case(name, operations, Kernel(text, 1, 64, arguments), [images[1], arrays[1]])
 
 
+TENSOR_REDUCTIONS = {
+    "add": ("uint32", "int32", "uint64", "float16", "bfloat16", "float32", "float64"),
+    "min": ("uint32", "int32", "uint64", "int64", "float16", "bfloat16"),
+    "max": ("uint32", "int32", "uint64", "int64", "float16", "bfloat16"),
+    "inc": ("uint32",),
+    "dec": ("uint32",),
+    "and": ("uint32", "uint64", "int32"),
+    "or": ("uint32", "uint64", "int64"),
+    "xor": ("uint32", "uint64"),
+}
+
+
+def _reduced_tensor(name: str, dtype: Any, shape: tuple[int, ...], rng: np.random.Generator) -> Array:
+    """Random elements, such that sums of floats are exact and limits are met."""
+    if dtype.kind in "fV":
+        return np.asarray(rng.integers(-8, 9, shape[::-1]).astype(np.float32).astype(dtype))
+    if name in ("inc", "dec"):
+        return rng.integers(0, 4, shape[::-1]).astype(dtype)
+    return _random_tensor(dtype, shape, rng)
+
+
+def _reduced(name: str, old: Array, new: Array) -> Array:
+    with np.errstate(over="ignore"):
+        if name == "inc":
+            return np.where(old >= new, 0, old + 1).astype(old.dtype)
+        if name == "dec":
+            return np.where((old == 0) | (old > new), new, old - 1).astype(old.dtype)
+        return np.asarray(REDUCTIONS[name](old, new))
+
+
 def box_reductions(size: int, rng: np.random.Generator) -> Iterator[Case]:
     """cp.reduce on boxes partly outside, for the types of elements that each reduction knows."""
-    kinds = {
-        "add": ("uint32", "int32", "uint64", "float16", "bfloat16", "float32", "float64"),
-        "min": ("uint32", "int32", "uint64", "int64", "float16", "bfloat16"),
-        "max": ("uint32", "int32", "uint64", "int64", "float16", "bfloat16"),
-        "inc": ("uint32",),
-        "dec": ("uint32",),
-        "and": ("uint32", "uint64", "int32"),
-        "or": ("uint32", "uint64", "int64"),
-        "xor": ("uint32", "uint64"),
-    }
-    extra: dict[str, Callable[[Array, Array], Array]] = {
-        "inc": lambda old, limit: np.where(old >= limit, 0, old + 1).astype(old.dtype),
-        "dec": lambda old, limit: np.where((old == 0) | (old > limit), limit, old - 1).astype(old.dtype),
-    }
-    for rank, (name, types) in itertools.product((1, 2, 3, 4, 5), kinds.items()):
+    for rank, (name, types) in itertools.product((1, 2, 3, 4, 5), TENSOR_REDUCTIONS.items()):
         drawn = rng.permutation(types)[:2] if size == 1 and len(types) > 2 else types
         elements = [str(t) for t in drawn] * (3 - len(drawn) if len(drawn) < 3 else 1)
         for number, element in enumerate(elements):
@@ -940,17 +1189,10 @@ def box_reductions(size: int, rng: np.random.Generator) -> Iterator[Case]:
             across = 64 // dtype.itemsize
             shape, box = (across, 3, 4, 3, 3)[:rank], (across // 2, 2, 3, 2, 2)[:rank]
             corner = (across * 3 // 4, 2, 2, 1, 2)[:rank]
-            if dtype.kind in "fV":
-                array, tile = (rng.integers(-8, 9, s[::-1]).astype(np.float32).astype(dtype) for s in (shape, box))
-            elif name in ("inc", "dec"):
-                array, tile = (rng.integers(0, 4, s[::-1]).astype(dtype) for s in (shape, box))
-            else:
-                array, tile = _random_tensor(dtype, shape, rng), _random_tensor(dtype, box, rng)
+            array, tile = (_reduced_tensor(name, dtype, s, rng) for s in (shape, box))
             after = array.copy()
-            function = extra.get(name) or REDUCTIONS[name]
-            with np.errstate(over="ignore"):
-                for place, position in _inside(box, corner, shape):
-                    after[position] = function(array[position], tile[place])
+            for place, position in _inside(box, corner, shape):
+                after[position] = _reduced(name, array[position], tile[place])
             tiled = ".tile" if number % 2 else ""
             opcode = f"cp.reduce.async.bulk.tensor.{rank}d.global.shared::cta.{name}{tiled}.bulk_group"
             map_ = (element, shape, array.strides[:-1][::-1], box)
@@ -958,6 +1200,93 @@ def box_reductions(size: int, rng: np.random.Generator) -> Iterator[Case]:
             title = f"reduce {opcode} {element} {shape} {box} at {corner}"
             image = tile.view(np.uint8).ravel()
             yield _box_case(title, opcode, text, map_, corner, (image, image), (array, after))
+
+
+# element; shape and steps of the walk innermost first; corners of the pixels' bounding box; channels, pixels, swizzle;
+# offsets
+PIXELS = [
+    ("float32", (8, 9, 3), (1, 1, 1), (-1,), (-1,), 8, 20, 0, (2,)),
+    ("uint16", (64, 11, 4), (1, 2, 1), (-3,), (2,), 32, 12, 64, (5,)),
+    ("uint16", (16, 7, 5, 3), (1, 1, 1, 1), (-1, -1), (-1, -1), 16, 30, 32, (1, 2)),
+    ("uint16", (64, 6, 5, 2), (1, 2, 3, 1), (0, -2), (1, 0), 64, 9, 128, (0, 1)),
+    ("uint8", (32, 4, 3, 3, 2), (1, 1, 2, 1, 1), (-1, 0, -1), (0, 0, 1), 16, 40, 0, (1, 0, 2)),
+]
+
+
+def walk(
+    shape: tuple[int, ...], steps: tuple[int, ...], box: PixelBox, corner: tuple[int, ...], offsets: tuple[int, ...]
+) -> list[tuple[int, ...]]:
+    """Positions of the pixels of a tile, without channels: an odometer whose digits run from corner to corner."""
+    digits = list(corner[1:])
+    pixels = []
+    for _ in range(box.pixels):
+        pixels.append(tuple(d + o for d, o in zip(digits, (*offsets, 0), strict=True)))
+        for place in range(len(digits)):
+            digits[place] += steps[place + 1]
+            if place == len(digits) - 1 or digits[place] <= shape[place + 1] - 1 + box.upper[place]:
+                break
+            digits[place] = box.lower[place]
+    return pixels
+
+
+def _pixels_inside(
+    shape: tuple[int, ...], steps: tuple[int, ...], box: PixelBox, corner: tuple[int, ...], offsets: tuple[int, ...]
+) -> Iterator[tuple[Any, Any]]:
+    """Places in a tile [pixel][channel] and in the tensor of the channels that are in the tensor."""
+    first = corner[0]
+    channels = slice(first, min(first + box.channels, shape[0]))
+    for row, place in enumerate(walk(shape, steps, box, corner, offsets)):
+        if all(0 <= p < n for p, n in zip(place, shape[1:], strict=True)):
+            yield (row, slice(0, channels.stop - first)), (*place[::-1], channels)
+
+
+def pixels(size: int, rng: np.random.Generator) -> Iterator[Case]:
+    """Tensor copies and reductions in the mode im2col: tiles of pixels partly outside."""
+    spelled = [
+        f"cp.async.bulk.tensor.{{}}d.shared::{space}.global.im2col.mbarrier::complete_tx::bytes{multicast}"
+        for space, multicast in (("cluster", ""), ("cluster", ".multicast::cluster"), ("cta", ""))
+    ]
+    for kind, shape, steps, lower, upper, channels, count, swizzle, offsets in PIXELS:
+        rank, dtype = len(shape), _dtype(kind)
+        box = PixelBox(lower, upper, channels, count)
+        across = 16 // dtype.itemsize
+        starts = [(0, *lower, 0), (shape[0] - across, *lower, 1), (0, *(low + 1 for low in lower), 0)]
+        for _ in range(2 * size - 2):
+            inner = [int(rng.integers(low, n + up)) for low, up, n in zip(lower, upper, shape[1:-1], strict=True)]
+            starts.append((int(rng.integers(0, shape[0] // across)) * across, *inner, int(rng.integers(0, shape[-1]))))
+        for number, corner in enumerate(starts):
+            shifts = tuple(int(rng.integers(0, 4)) for _ in offsets) if number > 2 else offsets
+            opcode = spelled[number % 3].format(rank)
+            array, tile = _random_tensor(dtype, shape, rng), np.zeros((count, channels), dtype)
+            for place, position in _pixels_inside(shape, steps, box, corner, shifts):
+                tile[place] = array[position]
+            image = swizzled(tile.view(np.uint8).ravel(), swizzle)
+            text = _tensor_text(rank, tile.nbytes, opcode, load=True, offsets=shifts)
+            tensor = (kind, shape, array.strides[:-1][::-1], box, swizzle, steps)
+            name = f"load {opcode} {kind} {shape} {box} at {corner}, steps {steps}, offsets {shifts}, swizzle {swizzle}"
+            yield _box_case(name, opcode, text, tensor, corner, (np.zeros_like(image), image), (array, array))
+    reductions = [(name, types[: 1 + size // 4]) for name, types in TENSOR_REDUCTIONS.items()]
+    for (kind, shape, steps, _, upper, channels, count, swizzle, _), (name, types) in itertools.product(
+        PIXELS, [("", ("",)), *reductions]
+    ):
+        for element in types:
+            dtype, rank = _dtype(element or kind), len(shape)
+            # nothing begins at a negative place in a store
+            box = PixelBox((0,) * (rank - 2), upper, channels if not name else 16 // dtype.itemsize, count)
+            sizes = (shape[0], *shape[1:]) if not name else (32 // dtype.itemsize, *shape[1:])
+            for corner in ((0,) * rank, (16 // dtype.itemsize, *(1,) * (rank - 2), 1)):
+                array, tile = (_reduced_tensor(name, dtype, s, rng) for s in (sizes, (box.channels, count)))
+                after = array.copy()
+                for place, position in _pixels_inside(sizes, steps, box, corner, (0,) * (rank - 2)):
+                    after[position] = _reduced(name, after[position], tile[place]) if name else tile[place]
+                tiled = swizzle if not name else 0
+                image = swizzled(tile.view(np.uint8).ravel(), tiled)
+                base = f"cp.reduce.async.bulk.tensor.{rank}d" if name else f"cp.async.bulk.tensor.{rank}d"
+                opcode = f"{base}.global.shared::cta{name and '.' + name}.im2col_no_offs.bulk_group"
+                text = _tensor_text(rank, tile.nbytes, opcode, load=False)
+                tensor = (element or kind, sizes, array.strides[:-1][::-1], box, tiled, steps)
+                title = f"{'reduce' if name else 'store'} {opcode} {element or kind} {sizes} {box} at {corner}"
+                yield _box_case(title, opcode, text, tensor, corner, (image, image), (array, after))
 
 
 def box_options(size: int, rng: np.random.Generator) -> Iterator[Case]:
@@ -1151,11 +1480,15 @@ GROUPS: dict[str, Callable[[int, np.random.Generator], Iterator[Case]]] = {
     "endings": endings,
     "tile moves": tile_moves,
     "mma": products,
+    "narrow mma": narrow_products,
     "mma of doubles": double_products,
+    "mma of quads": quad_products,
+    "wmma": fragments,
     "wgmma": warpgroup_products,
     "boxes": boxes,
     "box reductions": box_reductions,
     "box options": box_options,
+    "pixels": pixels,
 }
 
 

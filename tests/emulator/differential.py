@@ -45,6 +45,8 @@ BATCH = 32
 MACHINES: dict[str, Callable[[], Machine]] = {"cuda": Cuda, "emulator": Emulated, "assembled": Assembled}
 EXACT = 4096
 """Operands for which an approximation is also compared with the exact result."""
+FLUSHED = 512
+"""Operands for which the rules of what ``.ftz`` flushes are compared with the device."""
 
 
 def all_forms(kind: str) -> list[Form]:
@@ -157,6 +159,8 @@ def compare_form(form: Form, arrays: Sequence[Array], emulated: list[Array], dev
     """The record of one form."""
     record: dict[str, Any] = {"operation": form.operation, "body": " ".join(form.body.split()), "count": len(arrays[0])}
     both = {"emulator": emulated, "device": device}
+    if form.flushes:
+        record["flushes"] = rules_followed(form, arrays, device[0])
     if form.near is None:
         wrong, nans = np.zeros(len(arrays[0]), bool), 0
         for a, b in zip(emulated, device, strict=True):
@@ -191,6 +195,31 @@ def compare_form(form: Form, arrays: Sequence[Array], emulated: list[Array], dev
     if wrong.any():
         record["examples"] = examples(form, [a[:count] for a in arrays], wrong, {**both, "exact": [exact]})
     return record
+
+
+def rules_followed(form: Form, arrays: Sequence[Array], device: Array) -> dict[str, int]:
+    """How many of the device's results follow each rule of what ``.ftz`` flushes, among those that tell."""
+    drawn = np.r_[: min(FLUSHED, len(device)), -min(FLUSHED, len(device) // 8) : 0]  # special or drawn for it
+    rows = zip(*(a[drawn].tolist() for a in arrays), strict=True)
+    by_rule = [[define(*row) for define in form.flushes.values()] for row in rows]
+    telling = [(r, d) for r, d in zip(by_rule, device[drawn].tolist(), strict=True) if len(set(r)) > 1]
+    return {rule: sum(r[n] == d for r, d in telling) for n, rule in enumerate(form.flushes)} if telling else {}
+
+
+def flushed_by(records: list[dict[str, Any]]) -> list[str]:
+    """For each type that ``.ftz`` flushes, a sentence on the rule that the device follows."""
+    kinds: dict[str, dict[str, int]] = {}
+    for record in records:
+        for rule, count in record.get("flushes", {}).items():
+            types = record["operation"].removeprefix("cvt.").split(".")
+            kind = kinds.setdefault(f"conversions to {types[-2]}" if types[-1] == "f64" else types[-1], {})
+            kind[rule] = kind.get(rule, 0) + count
+    return [
+        f"`.ftz` of {kind} flushes what is subnormal "
+        + ", ".join(f"{rule} in {count:,}" for rule, count in rules.items())
+        + " of the device's results that tell."
+        for kind, rules in sorted(kinds.items())
+    ]
 
 
 def bound_text(near: Near) -> str:
@@ -427,7 +456,7 @@ def run(options: argparse.Namespace) -> int:
     tally: dict[str, int] = {}
     for record in records:
         tally[record["status"]] = tally.get(record["status"], 0) + 1
-    print(f"{len(records)} forms in {result['seconds']} s: {tally}")
+    print(f"{len(records)} forms in {result['seconds']} s: {tally}", *flushed_by(records), sep="\n")
     for record in [r for r in records if r["status"] not in ("equal", "within", "rejected")][:60]:
         print(record["status"], record["body"][:100], record.get("mismatches", ""), str(record.get("error", ""))[:120])
     return 0 if set(tally) <= {"equal", "within", "rejected"} else 1
@@ -479,6 +508,8 @@ def report(options: argparse.Namespace) -> int:
         lines += ["| form | differ | of | example | reason |", "|---|---:|---:|---|---|"]
         lines += [difference_row(r) for r in differing]
         lines.append("")
+    if rules := flushed_by(records):
+        lines += ["## What is flushed", "", *rules, ""]
     lines += [
         "## Instructions",
         "",

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import softfloat
-from softfloat import BF16, F16, F32, FORMATS, Format
+from softfloat import BF16, F16, F32, F64, FORMATS, Format
 
 Array = npt.NDArray[Any]
 Definition = Callable[..., Any]
@@ -24,6 +24,9 @@ Definition = Callable[..., Any]
 TF32 = Format(32, 8, 23)  # in a register: an f32 whose last 13 bits do not count
 E5M2 = Format(8, 5, 2)
 PAIRS = {"f16x2": F16, "bf16x2": BF16}
+FLUSHED = {"f16": F16, "f16x2": F16, "f32": F32}
+TINY = {F16: "after rounding", F32: "before rounding"}
+"""Whether ``.ftz`` flushes what is subnormal before it is rounded, or after it was as if exponents had no limit."""
 
 
 def bits_of(type_name: str) -> int:
@@ -73,7 +76,8 @@ class Form:
 
     ``define`` takes the inputs' bit patterns and gives the result's, or a tuple of them. ``number``: the format of
     results for which any NaN is as good as another; ``near``: results are approximations. ``adjust`` moves operands for
-    which PTX defines nothing. ``plain``: the body is one instruction with registers only.
+    which PTX defines nothing. ``flushes``: of ``.ftz``, the definition by each rule of what it flushes (``TINY``).
+    ``plain``: the body is one instruction with registers only.
     """
 
     operation: str
@@ -84,6 +88,7 @@ class Form:
     number: Format | None = None
     near: Near | None = None
     adjust: Callable[[list[Array]], None] | None = None
+    flushes: dict[str, Definition] = field(default_factory=dict)
     extra: str = ""
 
     @property
@@ -123,6 +128,11 @@ def special_floats(form: Format) -> list[int]:
     for power in (7, 8, 15, 16, 23, 31, 32, 52, 63, 64):
         exact = form.round(Fraction(2**power))
         found += [exact, exact - 1, exact + 1] if not form.is_infinite(exact) else []
+    if form == F64:  # about to become the smallest normal f32
+        for power in (24, 25):
+            exact = form.round(Fraction(2**power - 1, 2 ** (power + 126)))
+            found += [exact - 1, exact, exact + 1]
+        found.append(form.round(Fraction(1, 2**126)) - 1)
     return sorted({*found, *(bits | form.sign for bits in found)})
 
 
@@ -161,8 +171,41 @@ def _column(type_name: str, count: int, rng: np.random.Generator) -> tuple[list[
     return special_integers(bits), _integers(bits, count, rng)
 
 
+def _near_the_smallest(form: Format, sources: int, count: int, rng: np.random.Generator) -> list[Array]:
+    """Normal numbers whose product, or product and sum, is just below the smallest normal number."""
+    one, low = 1 << form.fraction, 1 - form.bias
+
+    def encoded(exponent: Array, significand: Array, negative: Array) -> Array:
+        bits = (exponent + form.bias << form.fraction) | (significand - one) | negative * form.sign
+        return np.asarray(bits.astype(np.uint64))
+
+    def parts_of(total: Array) -> tuple[Array, Array]:  # of an exponent, both normal
+        first = rng.integers(low, total - low, endpoint=True)
+        return first, total - first
+
+    signs = rng.integers(0, 2, (2, count))
+    a = rng.integers(one, 2 * one, count)
+    b = (2 * one * one - 1) // a  # the largest for which the product stays below
+    exponents = parts_of(np.full(count, low - 1))
+    arrays = [encoded(e, s, n) for e, s, n in zip(exponents, (a, b), signs, strict=True)]
+    if sources == 2:
+        return arrays
+    addend = ((signs[0] ^ signs[1]) * form.sign).astype(np.uint64)  # a zero that changes nothing
+    # and for half of them the smallest normal number, from which a product is taken: some powers of two, for ties
+    total = low - form.fraction - 2 + rng.integers(-2, 3, count)
+    few = np.where(rng.random(count) < 0.5, one, a)
+    exponents = parts_of(total)
+    products = [encoded(e, s, n) for e, s, n in zip(exponents, (few, np.full(count, one)), signs, strict=True)]
+    taken = encoded(np.full(count, low), np.full(count, one), 1 - (signs[0] ^ signs[1]))
+    half = rng.integers(0, 2, count) == 0
+    return [np.where(half, x, y) for x, y in zip((*products, taken), (*arrays, addend), strict=True)]
+
+
 def operands(types: Sequence[str], count: int, seed: int) -> list[Array]:
-    """Arrays of bit patterns: in the first half (at most) pairs of special values meet, the rest is random."""
+    """Arrays of bit patterns: in the first half (at most) pairs of special values meet, the rest is random.
+
+    Of two or three numbers of a format that ``.ftz`` flushes, results of the last eighth are about to be flushed.
+    """
     rng = np.random.default_rng([seed, *(ord(c) for c in ",".join(types))])
     columns = [_column(t, count, rng) for t in types]
     arrays = [random for _, random in columns]
@@ -178,6 +221,11 @@ def operands(types: Sequence[str], count: int, seed: int) -> list[Array]:
     if len(types) > 1 and types[0] == types[1] != "pred":  # neighbours: sums that cancel, equal keys
         close = (arrays[0] + rng.integers(0, 2, count, dtype=np.uint64)) & np.uint64((1 << bits_of(types[0])) - 1)
         arrays[1] = np.where(third & (np.arange(count) >= len(pairs)), close, arrays[1])
+    if len(types) in (2, 3) and len(set(types)) == 1 and types[0] in FLUSHED:
+        form = FLUSHED[types[0]]
+        last = [_near_the_smallest(form, len(types), count // 8, rng) for _ in range(bits_of(types[0]) // form.bits)]
+        for array, parts in zip(arrays, zip(*last, strict=True), strict=True):
+            array[count - count // 8 :] = sum(part << np.uint64(form.bits * n) for n, part in enumerate(parts))
     return [a.astype(f"u{bits_of(t) // 8}") for a, t in zip(arrays, types, strict=True)]
 
 
@@ -544,21 +592,15 @@ def _one(form: Format) -> int:
     return form.bias << form.fraction
 
 
-def _modified(
-    form: Format, define: Definition, parts: Sequence[str], truncated: Definition | None = None
-) -> Definition:
-    """With ``.ftz``, ``.sat`` and ``.relu`` around it.
-
-    ``truncated``: the operation rounded towards zero; what is subnormal there was so before rounding, and is flushed.
-    """
+def _modified(form: Format, define: Definition, parts: Sequence[str], tiny: Definition | None = None) -> Definition:
+    """With ``.ftz``, ``.sat`` and ``.relu`` around it; ``tiny``: what is flushed, if that is not the result alone."""
 
     def apply(*o: int) -> int:
         if "ftz" in parts:
             o = tuple(form.flushed(v) for v in o)
         result: int = define(*o)
         if "ftz" in parts:
-            small = (truncated or define)(*o) & ~form.sign < form.smallest_normal
-            result = result & form.sign if small else result
+            result = result & form.sign if tiny and tiny(*o) else form.flushed(result)
         if "sat" in parts:
             result = 0 if form.is_nan(result) or result & form.sign else min(result, _one(form))
         if "relu" in parts and not form.is_nan(result) and result & form.sign:
@@ -566,6 +608,30 @@ def _modified(
         return result
 
     return apply
+
+
+def _tiny(form: Format, operation: Callable[[Format], Definition]) -> Definition:
+    """Whether a result is below the smallest normal number, in a format whose exponents reach further down."""
+    wide = Format(form.bits + 4, form.exponent + 4, form.fraction)
+    smallest, define = wide.round(form.value(form.smallest_normal)), operation(wide)
+    return lambda *o: define(*o) & ~wide.sign < smallest
+
+
+def _flushing(base: str, form: Format, mode: str, parts: Sequence[str]) -> dict[str, Definition]:
+    """What ``.ftz`` makes of an operation, by each rule of what is flushed."""
+
+    def operation(asked: str) -> Callable[[Format], Definition]:
+        def define(wide: Format) -> Definition:
+            found = _arithmetic(base, wide, asked, parts)
+            assert found
+            return lambda *o: found[1](*(softfloat.convert(form, wide, v) for v in o))
+
+        return define
+
+    found = _arithmetic(base, form, mode, parts)
+    assert found
+    asked = {"before rounding": "rz", "after rounding": mode}
+    return {rule: _modified(form, found[1], parts, _tiny(form, operation(m))) for rule, m in asked.items()}
 
 
 def _extreme(form: Format, base: str, parts: Sequence[str]) -> Definition:
@@ -615,20 +681,26 @@ def _float(operation: str) -> Form | None:
     mode = next((p for p in parts if p in _ROUNDINGS), "rn")
     number: Format | None = form
     near = None
+    flushes: dict[str, Definition] = {}
     if "approx" in parts or "full" in parts:
         count, define, near = _approximation(base, form, parts)
     elif base == "testp":
         return Form(operation, f"{operation} %x, %a;", (kind,), ("pred",), _number_test(form, parts[0]))
     elif found := _arithmetic(base, form, mode, parts):
         count, define = found
-        truncated = _arithmetic(base, form, "rz", parts)
-        define = _modified(form, define, parts, truncated[1] if truncated else None)
+        if "ftz" in parts and kind in FLUSHED:
+            flushes = _flushing(base, form, mode, parts)
+            define = flushes[TINY[form]]
+        else:
+            define = _modified(form, define, parts)
     else:
         return None
     names = ", ".join(f"%{n}" for n in "abc"[:count])
     if kind in PAIRS:
         define = _halves(form, define)
-    return Form(operation, f"{operation} %x, {names};", (kind,) * count, (kind,), define, number=number, near=near)
+        flushes = {rule: _halves(form, by_rule) for rule, by_rule in flushes.items()}
+    body = f"{operation} %x, {names};"
+    return Form(operation, body, (kind,) * count, (kind,), define, number=number, near=near, flushes=flushes)
 
 
 def _number_test(form: Format, name: str) -> Definition:
@@ -939,7 +1011,18 @@ def _between_floats(operation: str, target: str, source: str, modifiers: list[st
         return form.flushed(result) if "ftz" in modifiers and form == F32 else result
 
     finish = [m for m in modifiers if m in ("sat", "relu")]
-    return Form(operation, f"{operation} %x, %a;", (source,), (target,), _modified(form, define, finish), number=form)
+    flushes: dict[str, Definition] = {}
+    if "ftz" in modifiers and source == "f64":
+
+        def flushed(asked: str) -> Definition:
+            tiny = _tiny(form, lambda wide: lambda a: softfloat.convert(a_form, wide, a, asked))
+            return lambda a: softfloat.convert(a_form, form, a, mode) & form.sign if tiny(a) else define(a)
+
+        rules = {"before rounding": flushed("rz"), "after rounding": flushed(mode)}
+        rules["after rounding among subnormals"] = define
+        flushes = {rule: _modified(form, by_rule, finish) for rule, by_rule in rules.items()}
+    modified = _modified(form, define, finish)
+    return Form(operation, f"{operation} %x, %a;", (source,), (target,), modified, number=form, flushes=flushes)
 
 
 def _round_tf32(a: int, mode: str, satfinite: bool) -> int:

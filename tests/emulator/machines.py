@@ -11,7 +11,7 @@ from typing import Any, Protocol
 import numpy as np
 from batches import Array, Kernel, Tensor
 
-from workbench.emulator import Memory, Program, TensorMap, execute
+from workbench.emulator import Memory, PixelBox, Program, TensorMap, execute
 from workbench.emulator.tensor_map import ELEMENT_TYPES
 
 
@@ -137,20 +137,26 @@ def _encode(tensor: Tensor, address: int) -> Array:
     """The 128-byte tensor map, as an array of one element that CuPy passes by value."""
     from cuda.bindings import driver
 
-    rank = len(tensor.shape)
-    error, encoded = driver.cuTensorMapEncodeTiled(
+    rank, box = len(tensor.shape), tensor.box
+    tensor_of: list[Any] = [
         driver.CUtensorMapDataType(ELEMENT_TYPES[tensor.element_type][0]),
         rank,
         address,
         [driver.cuuint64_t(n) for n in tensor.shape],
         [driver.cuuint64_t(n) for n in tensor.strides or (16,)],  # of one dimension nothing is read
-        [driver.cuuint32_t(n) for n in tensor.box],
+    ]
+    options = [
         [driver.cuuint32_t(n) for n in tensor.element_strides or (1,) * rank],
         driver.CUtensorMapInterleave(0),
         driver.CUtensorMapSwizzle({0: 0, 32: 1, 64: 2, 128: 3}[tensor.swizzle]),
         driver.CUtensorMapL2promotion(0),
         driver.CUtensorMapFloatOOBfill(int(tensor.nan_fill)),
-    )
+    ]
+    if isinstance(box, PixelBox):
+        pixels = [list(box.lower), list(box.upper), box.channels, box.pixels]
+        error, encoded = driver.cuTensorMapEncodeIm2col(*tensor_of, *pixels, *options)
+    else:
+        error, encoded = driver.cuTensorMapEncodeTiled(*tensor_of, [driver.cuuint32_t(n) for n in box], *options)
     if int(error):
-        raise RuntimeError(f"cuTensorMapEncodeTiled: {error}")
+        raise RuntimeError(f"the driver refuses a tensor map: {error}")
     return np.frombuffer(ctypes.string_at(int(encoded.getPtr()), 128), np.dtype("V128")).copy()

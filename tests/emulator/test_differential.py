@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from batches import Array, Kernel
+from batches import Array, Kernel, operands_of
 from cases import cases
-from differential import compare_case, main, run_batch
+from differential import compare_case, flushed_by, main, rules_followed, run_batch
 from forms import Form, forms_of
 from machines import Emulated, Rejected
 
@@ -87,10 +87,10 @@ def test_a_run_and_its_report(tmp_path: Path) -> None:
         "mma of doubles",
     ]
     assert main(["run", "--out", str(out), *arguments]) == 0
-    assert {r["status"] for r in json.loads(out.read_text())["forms"]} == {"within"}
+    assert {r["status"] for r in json.loads(out.read_text())["forms"]} == {"equal", "within"}
     assert main(["report", str(out), "--out", str(page)]) == 0
-    (row,) = (line for line in page.read_text().splitlines() if line.startswith("| `mma.sync` |"))
-    assert "within the bound" in row and "2^-50 of the sum of magnitudes" in row
+    whole, floats = (line for line in page.read_text().splitlines() if line.startswith("| `mma.sync` |"))
+    assert "bit-equal" in whole and "within the bound" in floats and "2^-50 of the sum of magnitudes" in floats
 
 
 def test_a_difference_is_listed_with_its_reason(tmp_path: Path) -> None:
@@ -104,6 +104,18 @@ def test_a_difference_is_listed_with_its_reason(tmp_path: Path) -> None:
         assert main(["report", str(found), "--out", str(page)]) == status
     rows = [line for line in page.read_text().splitlines() if "%x" in line]
     assert "smallest subnormal" in rows[0] and rows[1].endswith("| not known |") and "device: 0x0" in rows[1]
+
+
+@pytest.mark.parametrize("operation", ["mul.rp.ftz.f32", "fma.rn.ftz.f16x2", "cvt.rn.ftz.f32.f64"])
+def test_what_a_device_flushes_tells_its_rule(operation: str) -> None:
+    (form,) = forms_of(operation)
+    arrays = operands_of(form, COUNT, 1)
+    for rule, define in form.flushes.items():
+        device = np.array([define(*row) for row in zip(*(a.tolist() for a in arrays), strict=True)])
+        followed = rules_followed(form, arrays, device)
+        assert followed[rule] > max(count for other, count in followed.items() if other != rule)
+    (sentence,) = flushed_by([{"operation": operation, "flushes": {"before rounding": 2, "after rounding": 0}}])
+    assert "before rounding in 2, after rounding in 0" in sentence
 
 
 @pytest.mark.gpu

@@ -7,6 +7,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
+from cases import PIXELS, walk
 from emulation import Array, compile_cuda, fault_of, module, ptx_of
 from kernels import DEVICE
 from test_asynchronous import REGISTERS, strides, swizzled, tensor, tensor_kernel
@@ -27,32 +28,9 @@ RNG = np.random.default_rng(23)
 
 # -------------------------------------------------------------------------------------------------------------- im2col
 
-IM2COL = [  # dtype; shape and its walk innermost first; lower and upper corner; channels, pixels, swizzle; offsets
-    ("float32", (8, 9, 3), (1, 1, 1), (-1,), (-1,), 8, 20, 0, (2,)),
-    ("uint16", (16, 7, 5, 3), (1, 1, 1, 1), (-1, -1), (-1, -1), 16, 30, 32, (1, 2)),
-    ("uint16", (64, 6, 5, 2), (1, 2, 3, 1), (0, -2), (1, 0), 64, 9, 128, (0, 1)),
-    ("uint8", (32, 4, 3, 3, 2), (1, 1, 2, 1, 1), (-1, 0, -1), (0, 0, 1), 16, 40, 0, (1, 0, 2)),
-]
-
-
-def walk(
-    shape: tuple[int, ...], steps: tuple[int, ...], box: PixelBox, corner: tuple[int, ...], offsets: tuple[int, ...]
-) -> list[tuple[int, ...]]:
-    """Positions of the pixels of a tile, without channels: an odometer whose digits run from corner to corner."""
-    digits = list(corner[1:])
-    pixels = []
-    for _ in range(box.pixels):
-        pixels.append(tuple(d + o for d, o in zip(digits, (*offsets, 0), strict=True)))
-        for place in range(len(digits)):
-            digits[place] += steps[place + 1]
-            if place == len(digits) - 1 or digits[place] <= shape[place + 1] - 1 + box.upper[place]:
-                break
-            digits[place] = box.lower[place]
-    return pixels
-
 
 @pytest.mark.parametrize(
-    ("dtype", "shape", "steps", "lower", "upper", "channels", "pixels", "swizzle", "offsets"), IM2COL
+    ("dtype", "shape", "steps", "lower", "upper", "channels", "pixels", "swizzle", "offsets"), PIXELS
 )
 def test_im2col(
     dtype: str,
@@ -92,24 +70,6 @@ def test_im2col(
         y = memory.upload(swizzled(tile.view(np.uint8).ravel(), swizzle), "y")
         execute(store, 1, 64, [tensor_map, y, *corner], memory=memory)
         assert memory.read(a, np.uint8).tobytes() == stored.tobytes(), corner
-
-
-@pytest.mark.parametrize("op", ["add", "min", "max", "inc", "dec", "and", "or", "xor"])
-def test_im2col_reductions(op: str) -> None:
-    for _, shape, steps, lower, upper, _, pixels, _, _ in IM2COL:
-        array, tile = tensor("uint32", (8, *shape[1:])), tensor("uint32", (8, pixels))
-        box, rank = PixelBox(lower, upper, 8, pixels), len(shape)
-        corner = (0, *lower, 0)
-        expected = array.copy()
-        for row, place in enumerate(walk(shape, steps, box, corner, (0,) * (rank - 2))):
-            if all(0 <= p < n for p, n in zip(place, shape[1:], strict=True)):
-                expected[place[::-1]] = reduced(op, expected[place[::-1]], tile[row])
-        memory = Memory()
-        a, y = memory.upload(array, "a"), memory.upload(tile, "y")
-        tensor_map = TensorMap(a, 4, array.shape[::-1], strides(array), box, steps, element_type="uint32")
-        store = tensor_kernel(rank, tile.nbytes, load=False, reduce=op, mode="im2col_no_offs")
-        execute(store, 1, 64, [tensor_map, y, *corner], memory=memory)
-        assert memory.read(a, np.uint32).tobytes() == expected.tobytes()
 
 
 def test_a_map_is_of_the_mode_of_its_copy() -> None:

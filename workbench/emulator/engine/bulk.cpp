@@ -516,7 +516,8 @@ void add_bulk_operations(Table& table) {
       if (rank < 3) continue;
       const std::string operands = "aaw" + n + "aw" + std::to_string(rank - 2);
       table.add(tensor + ".im2col" + end, operands, load_tile, rank | kIm2col);
-      table.add(tensor + ".im2col" + end + multicast, operands + "w", load_tile, rank | kIm2col);
+      if (to_cluster)
+        table.add(tensor + ".im2col" + end + multicast, operands + "w", load_tile, rank | kIm2col);
     }
   }
   table.add("cp.async.bulk.global.shared.bulk_group", "aaw", store_run);

@@ -157,10 +157,16 @@ inline T flush(T a) {
   return a;
 }
 
-// Exact<Op>::below(smallest, a...): whether the exact result of rounded operations is nearer to zero.
-// Hardware asks that before it rounds, so that what rounds up to the smallest normal number is flushed too.
-// In double, products are exact, quotients no closer to a power of two than they were, and what is taken from
-// a sum is exact where the sum is that small. Of other operations the rounded result is asked.
+// What .ftz flushes: results below the smallest normal number before they are rounded, or after they were
+// rounded as if exponents had no limit. The two differ in what rounds up to the smallest normal number.
+enum class Tiny { before_rounding, after_rounding };
+constexpr Tiny kTinySingle = Tiny::before_rounding;  // not known of the device
+constexpr Tiny kTinyHalf = Tiny::after_rounding;     // as the device
+
+// Of rounded operations on operands as doubles: below(smallest, a...), whether the exact result is nearer to
+// zero, and value(a...), which rounds as the exact result does. In double, products are exact, quotients no
+// closer to a power of two than they were, and what is taken from a sum is exact where the sum is that small.
+// Of other operations the rounded result is asked.
 template <class Op>
 struct Exact {
   static constexpr bool known = false;
@@ -168,20 +174,37 @@ struct Exact {
 template <>
 struct Exact<FloatMultiply> {
   static constexpr bool known = true;
-  static bool below(double smallest, double a, double b) { return std::fabs(a * b) < smallest; }
+  static double value(double a, double b) { return a * b; }
+  static bool below(double smallest, double a, double b) { return std::fabs(value(a, b)) < smallest; }
 };
 template <>
 struct Exact<FloatDivide> {
   static constexpr bool known = true;
-  static bool below(double smallest, double a, double b) { return std::fabs(a / b) < smallest; }
+  static double value(double a, double b) { return a / b; }
+  static bool below(double smallest, double a, double b) { return std::fabs(value(a, b)) < smallest; }
 };
 template <>
 struct Exact<Fused> {
   static constexpr bool known = true;
+  static double value(double a, double b, double c) { return add_to_odd(a * b, c); }
   static bool below(double smallest, double a, double b, double c) {
     return (a * b < smallest - c) & (a * b > -smallest - c);
   }
 };
+
+inline float rounded(double a, float) { return static_cast<float>(a); }
+inline float rounded(double a, f16) { return static_cast<float>(f16(round_to_odd(a))); }
+
+// Whether .ftz flushes the result of Op, a T, for operands as doubles.
+template <class Op, class T, class... A>
+bool is_tiny(A... a) {
+  constexpr bool half = std::is_same_v<T, f16>;
+  constexpr double smallest = half ? 0x1p-14 : 0x1p-126;
+  if constexpr ((half ? kTinyHalf : kTinySingle) == Tiny::before_rounding)
+    return Exact<Op>::below(smallest, a...);
+  else  // far from where exponents end
+    return std::fabs(rounded(Exact<Op>::value(a...) / smallest, T())) < 1;
+}
 
 template <class Op>
 struct Ftz {
@@ -189,7 +212,7 @@ struct Ftz {
   auto operator()(A... a) const {
     const auto result = Op()(flush(a)...);
     if constexpr (Exact<Op>::known)
-      return Exact<Op>::below(0x1p-126, flush(a)...) ? std::copysign(0.0f, result) : result;
+      return is_tiny<Op, float>(static_cast<double>(flush(a))...) ? std::copysign(0.0f, result) : result;
     else
       return flush(result);
   }

@@ -50,7 +50,7 @@ struct FtzHalf {
     const H result = Op()(flush16(a), flush16(rest)...);
     if constexpr (Exact<Op>::known && std::is_same_v<H, f16>) {
       const auto wide = [](H x) { return static_cast<double>(static_cast<float>(flush16(x))); };
-      if (Exact<Op>::below(0x1p-14, wide(a), wide(rest)...))
+      if (is_tiny<Op, f16>(wide(a), wide(rest)...))
         return bit_cast<H>(static_cast<uint16_t>(result.bits & 0x8000));
     }
     return flush16(result);

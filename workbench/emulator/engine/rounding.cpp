@@ -34,11 +34,14 @@ struct DirectedSquareRoot {
 };
 }  // namespace
 template <>
-struct Exact<DirectedFused> : Exact<Fused> {};
+struct Exact<DirectedFused> : Exact<Fused> {  // rounding twice in one direction is rounding once
+  static double value(double a, double b, double c) { return a * b + c; }
+};
 template <>
 struct Exact<DirectedReciprocal> {
   static constexpr bool known = true;
-  static bool below(double smallest, double a) { return std::fabs(1 / a) < smallest; }
+  static double value(double a) { return 1 / a; }
+  static bool below(double smallest, double a) { return std::fabs(value(a)) < smallest; }
 };
 namespace {
 
