@@ -427,7 +427,8 @@ DTYPES: dict[str, Any] = {
 }
 NARROW = {"s4": (-8, 7, 4), "u4": (0, 15, 4), "b1": (0, 1, 1)}
 """Smallest and largest number and bits of the types that are smaller than a byte."""
-# largest error of a sum, relative to the sum of magnitudes: by the type of the result, or of the factors
+# largest error of a sum, relative to the sum of magnitudes: by the type of the result, or of the factors; of doubles
+# that of four products, each of which may be rounded, here and in NumPy
 _SUM_ERROR = {"f32": 2.0**-20, "f16": 2.0**-10, "f64": 2.0**-50, "e4m3": 2.0**-11, "e5m2": 2.0**-11}
 
 
@@ -575,7 +576,7 @@ def _mma_cases(
         kernel = _mma_kernel(opcode, fragments, [result, result])
         near = {}
         if not whole and d != "s32":
-            bound = max(_SUM_ERROR[d], _SUM_ERROR.get(a, 0.0))
+            bound = depth * 2.0**-52 if d == "f64" else max(_SUM_ERROR[d], _SUM_ERROR.get(a, 0.0))
             near = dict.fromkeys((3, 4), (scale[places].reshape(warps * 32, -1), bound))
         name = f"{opcode}{', whole numbers' if whole else ''}"
         yield Case(name, [opcode], kernel, [None] * 3 + [result, result], near)
