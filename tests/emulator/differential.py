@@ -45,7 +45,7 @@ BATCH = 32
 MACHINES: dict[str, Callable[[], Machine]] = {"cuda": Cuda, "emulator": Emulated, "assembled": Assembled}
 EXACT = 4096
 """Operands for which an approximation is also compared with the exact result."""
-FLUSHED = 512
+TELLING = 512
 """Operands for which the rules of what ``.ftz`` flushes are compared with the device."""
 
 
@@ -199,7 +199,7 @@ def compare_form(form: Form, arrays: Sequence[Array], emulated: list[Array], dev
 
 def rules_followed(form: Form, arrays: Sequence[Array], device: Array) -> dict[str, int]:
     """How many of the device's results follow each rule of what ``.ftz`` flushes, among those that tell."""
-    drawn = np.r_[: min(FLUSHED, len(device)), -min(FLUSHED, len(device) // 8) : 0]  # special or drawn for it
+    drawn = np.r_[: min(TELLING, len(device)), -min(TELLING, len(device) // 8) : 0]  # special or drawn for it
     rows = zip(*(a[drawn].tolist() for a in arrays), strict=True)
     by_rule = [[define(*row) for define in form.flushes.values()] for row in rows]
     telling = [(r, d) for r, d in zip(by_rule, device[drawn].tolist(), strict=True) if len(set(r)) > 1]
@@ -211,12 +211,12 @@ def flushed_by(records: list[dict[str, Any]]) -> list[str]:
     kinds: dict[str, dict[str, int]] = {}
     for record in records:
         for rule, count in record.get("flushes", {}).items():
-            types = record["operation"].removeprefix("cvt.").split(".")
-            kind = kinds.setdefault(f"conversions to {types[-2]}" if types[-1] == "f64" else types[-1], {})
+            types = re.findall(r"\.(f\d\w*)", record["operation"])
+            kind = kinds.setdefault(" to ".join(types[::-1]), {})
             kind[rule] = kind.get(rule, 0) + count
     return [
         f"`.ftz` of {kind} flushes what is subnormal "
-        + ", ".join(f"{rule} in {count:,}" for rule, count in rules.items())
+        + ", ".join(f"{rule}: {count:,}" for rule, count in rules.items())
         + " of the device's results that tell."
         for kind, rules in sorted(kinds.items())
     ]

@@ -162,12 +162,6 @@ template <class H>
 struct ToPair {  // the first source becomes the high half
   Pair<H> operator()(float high, float low) const { return {H(low), H(high)}; }
 };
-struct ToFloatFtz {
-  template <class T>
-  float operator()(T a) const {
-    return flush(static_cast<float>(a));
-  }
-};
 
 // ---- into any small format with any rounding; the variant holds all of it
 
@@ -363,7 +357,7 @@ void add_float_to_float(Table& table) {
   add_lanewise<Sat<Same>, double, double>(table, "cvt.sat.f64.f64");
   add_lanewise<ToDouble, double, float>(table, "cvt.f64.f32");
   add_lanewise<ToFloat, float, double>(table, "cvt.rn.f32.f64");
-  add_lanewise<ToFloatFtz, float, double>(table, "cvt.rn.ftz.f32.f64");
+  add_lanewise<Ftz<Narrow>, float, double>(table, "cvt.rn.ftz.f32.f64");
   for (const char* rounding : {".rna", ".rn", ".rz"})
     for (const char* relu : {"", ".relu"})
       for (const char* satfinite : {"", ".satfinite"}) {

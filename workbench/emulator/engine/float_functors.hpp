@@ -116,6 +116,9 @@ struct FloatAbsolute {
     return bit_cast<T>(static_cast<Bits<T>>(bit_cast<Bits<T>>(a) & ~kSign<T>));
   }
 };
+struct Narrow {
+  float operator()(double a) const { return static_cast<float>(a); }
+};
 struct CopySign {  // the sign of a on b
   template <class T>
   T operator()(T a, T b) const {
@@ -157,11 +160,13 @@ inline T flush(T a) {
   return a;
 }
 
-// What .ftz flushes: results below the smallest normal number before they are rounded, or after they were
-// rounded as if exponents had no limit. The two differ in what rounds up to the smallest normal number.
-enum class Tiny { before_rounding, after_rounding };
-constexpr Tiny kTinySingle = Tiny::before_rounding;  // not known of the device
-constexpr Tiny kTinyHalf = Tiny::after_rounding;     // as the device
+// What .ftz flushes: results that are below the smallest normal number before they are rounded, after they
+// were rounded as if exponents had no limit, or after they were rounded as a subnormal number is. The three
+// differ in what rounds up to the smallest normal number.
+enum class Tiny { before_rounding, after_rounding, rounded_as_subnormal };
+constexpr Tiny kTinyHalf = Tiny::after_rounding;  // as an H200 has it
+constexpr Tiny kTinySingle = Tiny::before_rounding;
+constexpr Tiny kTinyConverted = Tiny::rounded_as_subnormal;  // f64 to f32
 
 // Of rounded operations on operands as doubles: below(smallest, a...), whether the exact result is nearer to
 // zero, and value(a...), which rounds as the exact result does. In double, products are exact, quotients no
@@ -192,6 +197,13 @@ struct Exact<Fused> {
   }
 };
 
+template <>
+struct Exact<Narrow> {
+  static constexpr bool known = true;
+  static double value(double a) { return a; }
+  static bool below(double smallest, double a) { return std::fabs(a) < smallest; }
+};
+
 inline float rounded(double a, float) { return static_cast<float>(a); }
 inline float rounded(double a, f16) { return static_cast<float>(f16(round_to_odd(a))); }
 
@@ -199,11 +211,14 @@ inline float rounded(double a, f16) { return static_cast<float>(f16(round_to_odd
 template <class Op, class T, class... A>
 bool is_tiny(A... a) {
   constexpr bool half = std::is_same_v<T, f16>;
+  constexpr Tiny rule = half ? kTinyHalf : std::is_same_v<Op, Narrow> ? kTinyConverted : kTinySingle;
   constexpr double smallest = half ? 0x1p-14 : 0x1p-126;
-  if constexpr ((half ? kTinyHalf : kTinySingle) == Tiny::before_rounding)
+  if constexpr (rule == Tiny::before_rounding)
     return Exact<Op>::below(smallest, a...);
-  else  // far from where exponents end
+  else if constexpr (rule == Tiny::after_rounding)  // far from where exponents end
     return std::fabs(rounded(Exact<Op>::value(a...) / smallest, T())) < 1;
+  else
+    return std::fabs(rounded(Exact<Op>::value(a...), T())) < smallest;
 }
 
 template <class Op>

@@ -53,10 +53,6 @@ struct ConvertTo {
   }
 };
 
-struct ToFloatFlushed {
-  float operator()(double a) const { return flush(static_cast<float>(a)); }
-};
-
 template <int Mode, class Op, class R, class... A>
 void directed(Warp& warp, const Instruction& instruction) {
   const RoundingMode mode(Mode);
@@ -100,7 +96,7 @@ void add_mode(Table& table, const std::string& rounding) {
   add_directed<Mode, DirectedReciprocal, D, D>(table, "rcp" + rounding + ".f64");
   add_directed<Mode, DirectedSquareRoot, D, D>(table, "sqrt" + rounding + ".f64");
   add_directed<Mode, ConvertTo<float>, float, D>(table, "cvt" + rounding + ".f32.f64");
-  add_directed<Mode, ToFloatFlushed, float, D>(table, "cvt" + rounding + ".ftz.f32.f64");
+  add_directed<Mode, Ftz<Narrow>, float, D>(table, "cvt" + rounding + ".ftz.f32.f64");
   add_from_integer<Mode, uint8_t>(table, rounding, ".u8");
   add_from_integer<Mode, int8_t>(table, rounding, ".s8");
   add_from_integer<Mode, uint16_t>(table, rounding, ".u16");
