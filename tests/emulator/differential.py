@@ -480,6 +480,7 @@ def report(options: argparse.Namespace) -> int:
     records = result["forms"]
     kept = {**result, "forms": [[r["operation"], r["body"], r["count"], r["status"]] for r in records]}
     kept["differing"] = [r for r in records if r["status"] not in AGREES]
+    kept["flushes"] = {r["body"]: r["flushes"] for r in records if r.get("flushes")}
     Path(options.out).with_suffix(".json").write_text(json.dumps(kept, separators=(",", ":")) + "\n")
     made = result["environment"]
     by_status: dict[str, int] = {}
