@@ -510,7 +510,7 @@ def report(options: argparse.Namespace) -> int:
         lines += [difference_row(r) for r in differing]
         lines.append("")
     if rules := flushed_by(records):
-        lines += ["## What is flushed", "", *rules, ""]
+        lines += ["## What is flushed", "", *(f"- {rule}" for rule in rules), ""]
     lines += [
         "## Instructions",
         "",
