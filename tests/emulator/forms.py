@@ -25,8 +25,8 @@ TF32 = Format(32, 8, 23)  # in a register: an f32 whose last 13 bits do not coun
 E5M2 = Format(8, 5, 2)
 PAIRS = {"f16x2": F16, "bf16x2": BF16}
 FLUSHED = {"f16": F16, "f16x2": F16, "f32": F32}
-TINY = {"f16": "after rounding", "f32": "before rounding", "f64 to f32": "after rounding as a subnormal number"}
-"""When a result has to be subnormal for ``.ftz`` to flush it. ``after rounding``: as if exponents had no limit."""
+TINY = "after rounding"
+"""When a result has to be subnormal for ``.ftz`` to flush it: rounded as if exponents had no limit."""
 
 
 def bits_of(type_name: str) -> int:
@@ -690,7 +690,7 @@ def _float(operation: str) -> Form | None:
         count, define = found
         if "ftz" in parts and kind in FLUSHED:
             flushes = _flushing(base, form, mode, parts)
-            define = flushes[TINY[kind.removesuffix("x2")]]
+            define = flushes[TINY]
         else:
             define = _modified(form, define, parts)
     else:
@@ -1021,7 +1021,7 @@ def _between_floats(operation: str, target: str, source: str, modifiers: list[st
         rules = {"before rounding": flushed("rz"), "after rounding": flushed(mode)}
         rules["after rounding as a subnormal number"] = define
         flushes = {rule: _modified(form, by_rule, finish) for rule, by_rule in rules.items()}
-    modified = flushes[TINY["f64 to f32"]] if flushes else _modified(form, define, finish)
+    modified = flushes[TINY] if flushes else _modified(form, define, finish)
     return Form(operation, f"{operation} %x, %a;", (source,), (target,), modified, number=form, flushes=flushes)
 
 

@@ -160,18 +160,12 @@ inline T flush(T a) {
   return a;
 }
 
-// What .ftz flushes: results that are below the smallest normal number before they are rounded, after they
-// were rounded as if exponents had no limit, or after they were rounded as a subnormal number is. The three
-// differ in what rounds up to the smallest normal number.
-enum class Tiny { before_rounding, after_rounding, rounded_as_subnormal };
-constexpr Tiny kTinyHalf = Tiny::after_rounding;  // as an H200 has it
-constexpr Tiny kTinySingle = Tiny::before_rounding;
-constexpr Tiny kTinyConverted = Tiny::rounded_as_subnormal;  // f64 to f32
+// What .ftz flushes, as an H200 has it: results that are below the smallest normal number after they were
+// rounded as if exponents had no limit.
 
-// Of rounded operations on operands as doubles: below(smallest, a...), whether the exact result is nearer to
-// zero, and value(a...), which rounds as the exact result does. In double, products are exact, quotients no
-// closer to a power of two than they were, and what is taken from a sum is exact where the sum is that small.
-// Of other operations the rounded result is asked.
+// Of rounded operations on operands as doubles, value(a...), which rounds as the exact result does: in
+// double, products are exact, and quotients no closer to a power of two than they were. Of other operations
+// the rounded result is asked.
 template <class Op>
 struct Exact {
   static constexpr bool known = false;
@@ -180,28 +174,21 @@ template <>
 struct Exact<FloatMultiply> {
   static constexpr bool known = true;
   static double value(double a, double b) { return a * b; }
-  static bool below(double smallest, double a, double b) { return std::fabs(value(a, b)) < smallest; }
 };
 template <>
 struct Exact<FloatDivide> {
   static constexpr bool known = true;
   static double value(double a, double b) { return a / b; }
-  static bool below(double smallest, double a, double b) { return std::fabs(value(a, b)) < smallest; }
 };
 template <>
 struct Exact<Fused> {
   static constexpr bool known = true;
   static double value(double a, double b, double c) { return add_to_odd(a * b, c); }
-  static bool below(double smallest, double a, double b, double c) {
-    return (a * b < smallest - c) & (a * b > -smallest - c);
-  }
 };
-
 template <>
 struct Exact<Narrow> {
   static constexpr bool known = true;
   static double value(double a) { return a; }
-  static bool below(double smallest, double a) { return std::fabs(a) < smallest; }
 };
 
 inline float rounded(double a, float) { return static_cast<float>(a); }
@@ -210,15 +197,8 @@ inline float rounded(double a, f16) { return static_cast<float>(f16(round_to_odd
 // Whether .ftz flushes the result of Op, a T, for operands as doubles.
 template <class Op, class T, class... A>
 bool is_tiny(A... a) {
-  constexpr bool half = std::is_same_v<T, f16>;
-  constexpr Tiny rule = half ? kTinyHalf : std::is_same_v<Op, Narrow> ? kTinyConverted : kTinySingle;
-  constexpr double smallest = half ? 0x1p-14 : 0x1p-126;
-  if constexpr (rule == Tiny::before_rounding)
-    return Exact<Op>::below(smallest, a...);
-  else if constexpr (rule == Tiny::after_rounding)  // far from where exponents end
-    return std::fabs(rounded(Exact<Op>::value(a...) / smallest, T())) < 1;
-  else
-    return std::fabs(rounded(Exact<Op>::value(a...), T())) < smallest;
+  constexpr double smallest = std::is_same_v<T, f16> ? 0x1p-14 : 0x1p-126;
+  return std::fabs(rounded(Exact<Op>::value(a...) / smallest, T())) < 1;  // far from where exponents end
 }
 
 template <class Op>
