@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent))  # for fake_device
+sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parent / "faults")]  # for fake_device, synthetic_clock
 
 
 @cache

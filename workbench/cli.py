@@ -130,6 +130,14 @@ def _options(*names: str) -> Callable[[F], F]:
             is_flag=True,
             help="Also run NVIDIA's compute-sanitizer, where it is installed, and show what it finds. Needs a GPU.",
         ),
+        "baselines": click.option(
+            "--baselines",
+            type=click.Choice(("vendor", "all")),
+            default="vendor",
+            show_default=True,
+            help="The vendor's library is timed in turns with each stage; all adds those of cuBLASLt, cuDNN, "
+            "torch.compile, Triton and NumPy that are found, once a problem.",
+        ),
         "fresh": click.option(
             "--fresh",
             is_flag=True,
@@ -266,13 +274,14 @@ def verify(
 
 @main.command()
 @_specs
-@_options("device", "seed", "examples", "problem", "fresh", "json", "output")
+@_options("device", "seed", "examples", "problem", "baselines", "fresh", "json", "output")
 def bench(
     specs: tuple[str, ...],
     device_name: str,
     seed: int,
     examples: int,
     problem_text: str | None,
+    baselines: str,
     fresh: bool,
     as_json: bool,
     output: Path,
@@ -291,18 +300,19 @@ def bench(
         )
     session = _session(device, examples, seed, problems, output, fresh)
     with _finish(session, as_json):
-        _work(session, stages, examples)
+        _work(session, stages, examples, peers=baselines == "all")
 
 
 @main.command()
 @_specs
-@_options("device", "seed", "examples", "problem", "isolate", "fresh", "json", "output")
+@_options("device", "seed", "examples", "problem", "baselines", "isolate", "fresh", "json", "output")
 def run(
     specs: tuple[str, ...],
     device_name: str,
     seed: int,
     examples: int,
     problem_text: str | None,
+    baselines: str,
     isolate: bool,
     fresh: bool,
     as_json: bool,
@@ -322,7 +332,7 @@ def run(
     problems = _problems(stages, problem_text)
     session = _session(_open(device_name, isolate), examples, seed, problems, output, fresh)
     with _finish(session, as_json):
-        _work(session, stages, 1 if problems and not session.timed else examples)
+        _work(session, stages, 1 if problems and not session.timed else examples, peers=baselines == "all")
         if session.folder and not specs:
             session.folder.discard_earlier()
         _notice(f"wrote {', '.join(str(p) for p in write(output, slug(session.run.device)) if p.suffix == '.md')}")
@@ -958,13 +968,19 @@ def _folder(device: Device, output: Path) -> Folder:
         ) from None
 
 
-def _work(session: Session, stages: Sequence[Stage[Any]], examples: int) -> None:
+def _work(session: Session, stages: Sequence[Stage[Any]], examples: int, peers: bool = False) -> None:
     from .console import StageProgress
 
-    with StageProgress(len(stages), examples) as progress:
+    operations = list(dict.fromkeys(stage.operation for stage in stages)) if peers and session.timed else []
+    with StageProgress(len(stages) + len(operations), examples) as progress:
         for stage in stages:
             progress.begin(stage.spec)
             progress.end(session.stage(stage, progress))
+        for operation in operations:
+            progress.begin(f"{operation}, other implementations")
+            session.peers(operation, progress)
+            found = ", ".join(f"{p.name} {len(p.measurements)}" for p in session.run.peers if p.operation == operation)
+            progress.end_with(f"problems timed: {found or 'none was found'}")
     session.finish()
     if session.taken_over:
         _notice(

@@ -91,11 +91,11 @@ def show_timing(run: Run, metrics: dict[str, str]) -> None:
     for operation in dict.fromkeys(s.operation for s in run.stages):
         metric = metrics.get(operation, derived.TFLOPS)
         stages = [s for s in run.stages if s.operation == operation]
-        for ladder in derived.ladders((s, run) for s in stages):
+        for ladder in derived.ladders([(s, run) for s in stages], runs=[run]):
             out.print(f"\n{operation} {ladder.label}")
             headers = ("stage", "cold", "sustained", metric, "of vendor", "of floor", "gain")
             rows = []
-            for rung in ladder.rungs:
+            for rung in (*ladder.rungs, *ladder.peers):
                 m = rung.measurement
                 rows.append(
                     (
@@ -109,9 +109,14 @@ def show_timing(run: Run, metrics: dict[str, str]) -> None:
                     )
                 )
             out.print(table(headers, rows, headers[1:]))
+            for timing, _ in ladder.host:
+                out.print(f"{timing.name} on the CPU: {derived.duration(derived.median(timing.samples_us))}")
         for s in stages:
             for label, reason in s.untimed.items():
                 out.print(f"{s.operation}:{s.stage} not timed on {label}: {reason}", soft_wrap=True)
+        for peer in (p for p in run.peers if p.operation == operation):
+            for label, reason in peer.untimed.items():
+                out.print(f"{peer.name} not timed on {label}: {reason}", soft_wrap=True)
 
 
 def show_comparison(found: Comparison, runs: tuple[Sequence[Run], Sequence[Run]]) -> None:

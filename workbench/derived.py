@@ -7,7 +7,7 @@ import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from .results import DeviceInfo, Measurement, Resources, Run, StageResult, Timing
+from .results import DeviceInfo, HostTiming, Measurement, Resources, Run, StageResult, Timing
 
 TFLOPS, GBPS = "TFLOP/s", "GB/s"
 
@@ -25,7 +25,7 @@ def quartiles(samples: Sequence[float]) -> tuple[float, float]:
     return low, high
 
 
-def throughput(measurement: Measurement, microseconds: float, metric: str) -> float:
+def throughput(measurement: Measurement | HostTiming, microseconds: float, metric: str) -> float:
     """TFLOP/s or GB/s (1e9 bytes) of the measured problem when it takes this long."""
     work = measurement.bytes / 1e9 if metric == GBPS else measurement.flops / 1e12
     return work / (microseconds * 1e-6)
@@ -92,7 +92,10 @@ def percent(share: float | None) -> str:
 
 @dataclass(frozen=True)
 class Rung:
-    """One stage on one problem. `gain` is the speed-up over the stage before that was timed on it in the same run."""
+    """One stage, or another implementation, on one problem.
+
+    `gain` is the speed-up over the stage before that was timed on it in the same run.
+    """
 
     stage: str
     measurement: Measurement
@@ -127,6 +130,8 @@ def warnings(measured: Sequence[Measurement], device: DeviceInfo) -> list[str]:
         found.append(f"the SM clock fell from {high:,} MHz to as low as {low:,} MHz while samples were taken")
     if reasons := sorted({reason for c in seen for reason in c.throttle_reasons}):
         found.append(f"clocks were held back by {', '.join(reasons)}")
+    for name, reason in sorted({pair for m in measured for pair in m.rejected.items()}):
+        found.append(f"{name} was left out: {reason}")
     if (least := min(m.bytes for m in measured)) <= device.l2_bytes and any(m.timing.sustained_us for m in measured):
         found.append(f"{least / 1e6:,.1f} MB stay in the L2: sustained times say nothing about device memory")
     return found
@@ -134,11 +139,16 @@ def warnings(measured: Sequence[Measurement], device: DeviceInfo) -> list[str]:
 
 @dataclass
 class Ladder:
-    """All stages timed on one problem size, in ladder order, and the baselines (samples of all stages' runs pooled)."""
+    """All stages timed on one problem size, in ladder order, and the baselines (samples of all stages' runs pooled).
+
+    `peers` are other implementations, each timed in turns with the vendor's library alone; `host` is of the CPU.
+    """
 
     label: str
     rungs: list[Rung] = field(default_factory=list)
     baselines: dict[str, Timing] = field(default_factory=dict)
+    peers: list[Rung] = field(default_factory=list)
+    host: list[tuple[HostTiming, Run]] = field(default_factory=list)
 
     @property
     def best(self) -> Rung:
@@ -146,8 +156,14 @@ class Ladder:
         return min(self.rungs, key=lambda r: r.cold_us)
 
 
-def ladders(stages: Iterable[tuple[StageResult, Run]], order: Sequence[str] = ()) -> list[Ladder]:
-    """One ladder a problem label; `stages` are of one operation, in ladder order. Labels in `order` come first."""
+def ladders(
+    stages: Iterable[tuple[StageResult, Run]], order: Sequence[str] = (), runs: Sequence[Run] = ()
+) -> list[Ladder]:
+    """One ladder a problem label; `stages` are of one operation, in ladder order. Labels in `order` come first.
+
+    What else was timed is taken from the first of `runs` that has it.
+    """
+    stages = list(stages)
     found: dict[str, Ladder] = {label: Ladder(label) for label in order}
     for stage, run in stages:
         for m in stage.measurements:
@@ -159,4 +175,13 @@ def ladders(stages: Iterable[tuple[StageResult, Run]], order: Sequence[str] = ()
                 pooled = ladder.baselines.setdefault(b.name, Timing(b.name, []))
                 pooled.cold_us += b.cold_us
                 pooled.sustained_us += b.sustained_us
+    operations = {stage.operation for stage, _ in stages}
+    for run in runs:
+        for peer in (p for p in run.peers if p.operation in operations):
+            for m in peer.measurements:
+                if m.label in found and all(p.stage != peer.name for p in found[m.label].peers):
+                    found[m.label].peers.append(Rung(peer.name, m, run, None))
+        for timing in (t for t in run.host if t.operation in operations and t.label in found):
+            if all(t.name != timing.name for t, _ in found[timing.label].host):
+                found[timing.label].host.append((timing, run))
     return [ladder for ladder in found.values() if ladder.rungs]

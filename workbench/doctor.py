@@ -73,6 +73,7 @@ def examine(reports: Path) -> Diagnosis:
         _package("cuda-bindings", "cuda.bindings.driver", "cuda-bindings", "make TMA tensor maps on a GPU"),
         _nvml(),
         _package("PyTorch", "torch", "torch", "compare with the vendor's libraries", State.OPTIONAL),
+        _package("Triton", "triton", "triton", "compare with our own Triton kernels", State.OPTIONAL),
         _package("SciPy", "scipy", "scipy", "compare runs", State.OPTIONAL),
         _package("optuna", "optuna", "optuna", "search for the best parameters of a stage", State.OPTIONAL),
         _disassembler(),

@@ -78,7 +78,7 @@ def ladder(ladders: Sequence[derived.Ladder], metric: str) -> Figure:
     with _style():
         columns = min(2, len(ladders))
         rows = -(-len(ladders) // columns)
-        bars = max(len(x.rungs) + len(x.baselines) for x in ladders)
+        bars = max(len(x.rungs) + len(x.baselines) + len(x.peers) for x in ladders)
         figure = _figure(rows * (0.75 + 0.26 * bars) + 0.7)
         panels = figure.subplots(rows, columns, squeeze=False)
         for axes, item in zip(panels.flat, ladders, strict=False):
@@ -90,6 +90,8 @@ def ladder(ladders: Sequence[derived.Ladder], metric: str) -> Figure:
         key = [Patch(color=BEST, label="fastest stage"), Patch(color=BAR, label="other stages")]
         if any(x.baselines for x in ladders):
             key.append(Patch(facecolor="white", edgecolor=VENDOR, hatch="////", label="baseline"))
+        if any(x.peers for x in ladders):
+            key.append(Patch(facecolor="white", edgecolor=GREY, hatch="....", label="other implementation"))
         handles: list[Artist] = [*key]
         if any(x.rungs[0].measurement.floor_us > 0 for x in ladders):
             handles.append(Line2D([], [], color=INK, linestyle="--", linewidth=1.6, label="physical limit"))
@@ -99,14 +101,17 @@ def ladder(ladders: Sequence[derived.Ladder], metric: str) -> Figure:
 
 def _panel(axes: Axes, item: derived.Ladder, metric: str) -> None:
     m = item.rungs[0].measurement
-    names = [r.stage for r in item.rungs] + list(item.baselines)
+    names = [*(r.stage for r in item.rungs), *item.baselines, *(p.stage for p in item.peers)]
     times = [r.cold_us for r in item.rungs] + [derived.median(b.cold_us) for b in item.baselines.values()]
+    times += [p.cold_us for p in item.peers]
     values = [derived.throughput(m, us, metric) for us in times]
     limit = derived.throughput(m, m.floor_us, metric) if m.floor_us > 0 else 0.0
-    own = len(item.rungs)
+    own, others = len(item.rungs), len(item.rungs) + len(item.baselines)
     colours = [BEST if r is item.best else BAR for r in item.rungs]
     axes.barh(range(own), values[:own], color=colours, height=0.7)
-    axes.barh(range(own, len(values)), values[own:], facecolor="white", edgecolor=VENDOR, hatch="////", height=0.62)
+    outlined: dict[str, Any] = {"facecolor": "white", "height": 0.62}
+    axes.barh(range(own, others), values[own:others], edgecolor=VENDOR, hatch="////", **outlined)
+    axes.barh(range(others, len(values)), values[others:], edgecolor=GREY, hatch="....", **outlined)
     if limit:
         axes.axvline(limit, color=INK, linestyle="--", linewidth=1.6)
     for position, value in enumerate(values):

@@ -15,7 +15,7 @@ from tabulate import tabulate
 from . import derived, registry, store
 from .derived import duration, percent, three_digits
 from .evidence import explain, failed, tiers, wrong_elements
-from .results import AgreementRun, Resources, ResultsError, Run, StageResult, Verdict
+from .results import AgreementRun, HostTiming, PeerResult, Resources, ResultsError, Run, StageResult, Timing, Verdict
 
 Entry = tuple[StageResult, Run]
 
@@ -82,15 +82,15 @@ class Page:
         operation = registry.operations().get(name)
         order = [s.name for s in operation.stages] if operation else []
         entries = sorted(entries, key=lambda e: order.index(e[0].stage) if e[0].stage in order else len(order))
-        used = [(path.name, run) for path, run in runs if any(r is run for _, r in entries)]
         labels = [p.label for p in operation.suite] if operation else []
+        used = [(path.name, run) for path, run in runs if any(r is run for _, r in entries)]
         return cls(
             name,
             operation.summary if operation else "",
             operation.metric if operation else derived.TFLOPS,
             entries,
             used,
-            derived.ladders(entries, labels),
+            derived.ladders(entries, labels, [run for _, run in runs]),
             agreement,
         )
 
@@ -240,7 +240,7 @@ class Page:
         ]
         for ladder in self.ladders:
             parts += [f"### {self.operation} {ladder.label}", self._ladder_table(ladder), self._floor(ladder)]
-            parts += self._warnings(ladder)
+            parts += [*self._host(ladder), *self._warnings(ladder)]
         return [*parts, *self._untimed()]
 
     def _conditions(self) -> str:
@@ -265,11 +265,16 @@ class Page:
             "Cold: the L2 is flushed before every sample. Sustained: launches back to back"
             f"{', from a CUDA graph where they are short' if graph else ''}. {overhead}Times are medians, with "
             "the first and third quartile of the cold samples; throughput, shares and gain are of the cold median. "
-            "Each stage and the baselines ran interleaved; *of vendor* compares with the fastest library in the "
+            "Each stage and the baselines ran interleaved"
+            f"{self._of_peers()}; *of vendor* compares with the fastest library in the "
             "stage's own samples, *of floor* with the time that the device's peaks allow at best, *gain* is the "
             "speed-up over the stage before. "
             + (f"During timing: {state}. {throttled}" if state else "Clocks and power could not be read.")
         )
+
+    def _of_peers(self) -> str:
+        names = dict.fromkeys(peer.stage for ladder in self.ladders for peer in ladder.peers)
+        return f", and {', '.join(names)} with the vendor's library alone" if names else ""
 
     def _ladder_table(self, ladder: derived.Ladder) -> str:
         headers = ("", "cold", "quartiles", "sustained", self.metric, "of vendor", "of floor", "gain", "samples")
@@ -293,7 +298,25 @@ class Page:
             speed = three_digits(derived.throughput(m, cold, self.metric))
             times = self._times(baseline.cold_us, baseline.sustained_us)
             rows.append((baseline.name, *times, speed, "-", percent(floor), "-", str(len(baseline.cold_us))))
+        for peer in ladder.peers:
+            m, samples = peer.measurement, peer.measurement.timing.cold_us
+            speed = three_digits(derived.throughput(m, peer.cold_us, self.metric))
+            times = self._times(samples, m.timing.sustained_us)
+            shares = percent(derived.share_of_vendor(m)), percent(derived.share_of_floor(m))
+            rows.append((peer.stage, *times, speed, *shares, "-", str(len(samples))))
         return table(headers, rows, headers[1:])
+
+    def _host(self, ladder: derived.Ladder) -> list[str]:
+        """Times of the CPU, which nothing else is compared with."""
+        lines = []
+        for timing, run in ladder.host:
+            took = derived.median(timing.samples_us)
+            speed = f"{three_digits(derived.throughput(timing, took, self.metric))} {self.metric}"
+            lines.append(
+                f"On the CPU ({run.environment.host}), by the host's clock and in fp32, {timing.name} takes "
+                f"{duration(took)} ({speed}; {timing.version}, {len(timing.samples_us)} samples)."
+            )
+        return lines
 
     @staticmethod
     def _times(cold: Sequence[float], sustained: Sequence[float]) -> tuple[str, str, str]:
@@ -311,11 +334,19 @@ class Page:
 
     @staticmethod
     def _warnings(ladder: derived.Ladder) -> list[str]:
-        found = derived.warnings([rung.measurement for rung in ladder.rungs], ladder.rungs[0].run.device)
+        measured = [rung.measurement for rung in (*ladder.rungs, *ladder.peers)]
+        found = derived.warnings(measured, ladder.rungs[0].run.device)
         return [f"Mind: {'; '.join(found)}."] if found else []
 
     def _untimed(self) -> list[str]:
         lines = [f"- `{s.stage}`, {label}: {reason}" for s, _ in self.entries for label, reason in s.untimed.items()]
+        lines += [
+            f"- {p.name}, {label}: {reason}"
+            for _, run in self.files
+            for p in run.peers
+            if p.operation == self.operation
+            for label, reason in p.untimed.items()
+        ]
         return ["### Not timed", "\n".join(_one_line(line) for line in lines)] if lines else []
 
     def _resources(self) -> list[str]:
@@ -394,7 +425,8 @@ def _environment_rows(run: Run) -> dict[str, str]:
         rows[f"peak {name}"] = _peak(value / 1e12, derived.TFLOPS, d.peak_formulas.get(name))
     rows |= {"host": e.host, "Python": e.python} | ({"CUDA": e.cuda} if e.cuda else {})
     measured = [baseline for s in run.stages for m in s.measurements for baseline in m.baselines]
-    if versions := sorted({f"{b.name}: {b.version}" for b in measured if b.version}):
+    named: list[Timing | PeerResult | HostTiming] = [*measured, *run.peers, *run.host]
+    if versions := sorted({f"{b.name}: {b.version}" for b in named if b.version}):
         rows["baselines"] = "; ".join(versions)
     return rows | dict(sorted(e.packages.items()))
 

@@ -198,7 +198,7 @@ class Measurement:
     """One problem timed: the stage and the vendor's library interleaved. `floor_us` is the physical lower limit.
 
     `binary_sha256` is of the cubin that was launched, `effort` what decided how many samples were taken; records made
-    before these were kept have neither.
+    before these were kept have neither. `rejected` says of baselines, by name, why they were left out.
     """
 
     problem: str
@@ -212,6 +212,7 @@ class Measurement:
     conditions: Conditions = field(default_factory=Conditions)
     binary_sha256: str = ""
     effort: dict[str, float] = field(default_factory=dict)
+    rejected: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass
@@ -227,6 +228,32 @@ class StageResult:
     resources: list[Resources] = field(default_factory=list)
     measurements: list[Measurement] = field(default_factory=list)
     untimed: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass
+class PeerResult:
+    """Another implementation of an operation than its stages, timed like one, once a problem: `timing` of each
+    measurement is its own. Its answer to each was verified. `untimed` is as in StageResult."""
+
+    operation: str
+    name: str
+    version: str
+    measurements: list[Measurement] = field(default_factory=list)
+    untimed: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass
+class HostTiming:
+    """A library on the CPU on one problem: microseconds by the host's clock, to be compared with no time of a GPU."""
+
+    operation: str
+    name: str
+    version: str
+    problem: str
+    label: str
+    flops: int
+    bytes: int
+    samples_us: list[float]
 
 
 @dataclass
@@ -336,6 +363,8 @@ class Run(Record):
     seed: int
     examples: int
     stages: list[StageResult] = field(default_factory=list)
+    peers: list[PeerResult] = field(default_factory=list)
+    host: list[HostTiming] = field(default_factory=list)
     finished: bool = True
     schema: int = SCHEMA_VERSION
 

@@ -13,7 +13,7 @@ from .compiler import CompileError, compile_source, source_digest
 from .devices import Device
 from .evidence import failed
 from .operation import SOURCES, Problem, Stage
-from .results import Failure, Measurement, Resources, Run, StageResult, Verdict, Verification
+from .results import Failure, HostTiming, Measurement, PeerResult, Resources, Run, StageResult, Verdict, Verification
 from .store import Folder
 
 ALL = "every problem"
@@ -55,6 +55,8 @@ class Session:
         self.run = Run(self.device.info(), environment.describe(), self.seed, self.examples, finished=False)
         earlier = self.folder.interrupted(self.run) if self.folder and self.timed and not self.fresh else []
         self._earlier = {(s.operation, s.stage): (s, old) for s, old in store.current(earlier)}
+        self._earlier_peers = [peer for old in earlier for peer in old.peers]
+        self._earlier_host = [timing for old in earlier for timing in old.host]
         self.taken_over = 0
         """Verifications and measurements that were not made again."""
 
@@ -166,20 +168,20 @@ class Session:
             problems = harness.drawn(stage, self.device, examples=sanitizer.PROBLEMS, seed=self.seed)
         sanitizer.add(stage, verification, problems)
 
-    def _suite(self, stage: Stage[Any]) -> tuple[Problem, ...]:
-        chosen = self.problems.get(stage.operation)
-        return (chosen,) if chosen else registry.operations()[stage.operation].suite
+    def _problems(self, operation: str) -> tuple[Problem, ...]:
+        chosen = self.problems.get(operation)
+        return (chosen,) if chosen else registry.operations()[operation].suite
 
     def _resources(self, stage: Stage[Any]) -> list[Resources]:
         try:
-            return occupancy.suite_resources(stage, self._suite(stage))
+            return occupancy.suite_resources(stage, self._problems(stage.operation))
         except (CompileError, KeyError):
             return []  # a variant that no verified problem needed; timing it says what is wrong
 
     def _time(self, stage: Stage[Any], result: StageResult, listener: Listener) -> None:
         from . import timing
 
-        suite = self._suite(stage)
+        suite = self._problems(stage.operation)
         for number, problem in enumerate(suite):
             later = dict.fromkeys((p.label for p in suite[number:]), "the run ended before it was timed")
             self._save(replace(result, untimed=result.untimed | later))
@@ -195,6 +197,50 @@ class Session:
             result.untimed[problem.label] = outcome
             if stage.supports(problem, self.device.architecture) is None:
                 self.trouble.setdefault(stage.spec, f"{problem.label}: {outcome}")
+
+    def peers(self, operation: str, listener: Listener) -> None:
+        """Time the other implementations of an operation, and NumPy on the CPU, on its problems, and save.
+
+        None of them is needed: why one has no time is kept with the results, and is no trouble. Raises Fault where
+        the device cannot be asked.
+        """
+        from . import timing
+
+        found = timing.peers_found(operation, self.device)
+        results = [PeerResult(operation, name, version) for name, version in found.items()]
+        self.run.peers += results
+        for problem in self._problems(operation):
+            for peer in results:
+                listener.timing(f"{problem.label}, {peer.name}")
+                outcome = self._peer_before(peer, problem) or timing.bench_peer(
+                    peer.name, operation, self.device, problem
+                )
+                if isinstance(outcome, Measurement):
+                    peer.measurements.append(outcome)
+                else:
+                    peer.untimed[problem.label] = outcome
+            listener.timing(f"{problem.label}, NumPy")
+            on_host = self._host_before(operation, problem) or timing.time_host(operation, problem)
+            if isinstance(on_host, HostTiming):
+                self.run.host.append(on_host)
+            if self.run.stages:
+                self._save()
+
+    def _peer_before(self, peer: PeerResult, problem: Problem) -> Measurement | None:
+        """The measurement of the same version with the effort of today, by an interrupted run."""
+        from .timing import Effort
+
+        alike = (
+            p
+            for p in self._earlier_peers
+            if (p.operation, p.name, p.version) == (peer.operation, peer.name, peer.version)
+        )
+        made = (m for p in alike for m in p.measurements)
+        return next((m for m in made if m.problem == str(problem) and m.effort == asdict(Effort())), None)
+
+    def _host_before(self, operation: str, problem: Problem) -> HostTiming | None:
+        made = (t for t in self._earlier_host if (t.operation, t.problem) == (operation, str(problem)))
+        return next(made, None)
 
     def _unreadable(self, stage: Stage[Any], error: OSError) -> Verification:
         message = f"cannot read the source {stage.path}: {error.strerror or error}"

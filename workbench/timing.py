@@ -10,13 +10,14 @@ from typing import Any
 import numpy as np
 
 from . import integrity, nvml
-from .baselines import baselines_for, current_stream
+from .baselines import Baseline, Prepared, baselines_for, current_stream, host, peer_versions, peers_of
 from .compiler import CompileError, compile_source
 from .devices import Device, Fault
 from .devices.cuda import CudaPlan, forget
 from .harness import Case, tampering
+from .launch import Plan
 from .operation import Problem, Stage
-from .results import Conditions, DeviceInfo, Measurement, Timing
+from .results import Conditions, DeviceInfo, HostTiming, Measurement, Timing, Verdict
 
 Enqueue = Callable[[], None]
 
@@ -233,49 +234,67 @@ class Contest:
     unseen_us: float
 
 
-def contest(plan: CudaPlan, spec: str, operation: str, problem: Problem, effort: Effort, l2_bytes: int) -> Contest:
+def contest(
+    plan: CudaPlan, name: str, operation: str, problem: Problem, effort: Effort, l2_bytes: int, peer: bool = False
+) -> Contest:
     """Time a bound plan, interleaved with the baselines, in the process that has the device.
 
-    The plan's outputs are forgotten afterwards and computed once more, so that what is read then is the answer of a
-    launch that came after those that were timed: one that is skipped, or that copies an earlier answer or another's,
-    leaves NaN.
+    With `peer` it is the implementation of that name that is timed, and the plan has nothing but the arrays. The
+    plan's outputs are forgotten afterwards and computed once more, so that what is read then is the answer of a launch
+    that came after those that were timed: one that is skipped, or that copies an earlier answer or another's, leaves
+    NaN. Raises Fault.
     """
-    contestants: dict[str, Enqueue] = {spec: plan.enqueue}
+    work = _first(peers_of(operation)[name], plan, problem) if peer else Prepared(plan.enqueue)
+    contestants: dict[str, Enqueue] = {name: work.enqueue}
     answers: dict[str, dict[str, np.ndarray[Any, Any]]] = {}
     theirs: list[Any] = []
     baselines = {b.name: b for b in baselines_for(operation)}
     arrays = problem.arrays()
     for baseline in baselines.values():
-        # outputs of its own, so that no contestant can pass with another's answer
-        outputs = {name: plan.filled_like(name) for name, array in arrays.items() if array.output}
-        enqueue = baseline.prepare(problem, arrays, {**plan.buffers, **outputs})
-        if enqueue is None:
+        if baseline.refuses(problem):
             continue
-        enqueue()
+        # outputs of its own, so that no contestant can pass with another's answer
+        outputs = {array: plan.filled_like(array) for array in arrays if arrays[array].output}
+        prepared = baseline.prepare(problem, arrays, {**plan.buffers, **outputs})
+        prepared.enqueue()
         plan.wait()
         if baseline.solves:
-            answers[baseline.name] = {name: plan.host(name, buffer) for name, buffer in outputs.items()}
-        contestants[baseline.name] = enqueue
+            answers[baseline.name] = {array: plan.host(array, buffer) for array, buffer in outputs.items()}
+        contestants[baseline.name] = prepared.enqueue
         theirs += outputs.values()
     conditions = Conditions()
     timings = measure(contestants, l2_bytes, effort, conditions)
-    for name, baseline in baselines.items():
-        if name in timings:
-            timings[name].version, timings[name].solves = baseline.version() or "", baseline.solves
+    for baseline in (*baselines.values(), *([peers_of(operation)[name]] if peer else [])):
+        if baseline.name in timings:
+            timing = timings[baseline.name]
+            timing.version, timing.solves = baseline.version() or "", baseline.solves
     watch = Stopwatch(l2_bytes)
-    leftover = min(watch.leftover(plan.enqueue) for _ in range(UNSEEN))  # the host, too, is late at times
+    leftover = min(watch.leftover(work.enqueue) for _ in range(UNSEEN))  # the host, too, is late at times
     unseen = []
     for _ in range(UNSEEN):
         plan.roll(1)
-        unseen.append(watch.cold(plan.enqueue))
+        unseen.append(watch.cold(work.enqueue))
     plan.roll(-UNSEEN)
     plan.wait()
     for buffer in theirs:
         forget(buffer)
     plan.poison()
-    plan.enqueue()
+    work.enqueue()
+    work.deliver()
     plan.wait()
     return Contest(timings, conditions, answers, leftover, min(unseen))
+
+
+def _first(baseline: Baseline, plan: CudaPlan, problem: Problem) -> Prepared:
+    """Prepare and launch an implementation once, which may compile it. Raises Fault for whatever it raises."""
+    try:
+        prepared = baseline.prepare(problem, problem.arrays(), plan.buffers)
+        prepared.enqueue()
+    except Exception as error:
+        first_line = (str(error).strip() or repr(error)).splitlines()[0]
+        raise Fault(Verdict.LAUNCH_ERROR, f"{baseline.name} cannot be used: {first_line}") from None
+    plan.wait()
+    return prepared
 
 
 UNSEEN = 3
@@ -353,20 +372,28 @@ def _bench_problem(
         plan.apply(_load_baselines, stage.operation, seconds=LOADING_SECONDS)
         arguments = (stage.spec, stage.operation, problem, effort, info.l2_bytes)
         outcome: Contest = plan.apply(contest, *arguments, seconds=expected)
-        for name, outputs in outcome.answers.items():
-            failure, _ = case.judge(outputs.__getitem__)
-            if failure:
-                return f"{name} gives a wrong answer: {failure.message}"
-        failure, _ = case.judge(plan.read)
-        if failure:
-            return f"wrong after timing: {failure.message}"
+        return _measurement(stage.spec, case, plan, outcome, info, effort, compiled.binary_digest())
     finally:
         plan.close()
-    if reason := doubtful(stage.spec, outcome):
+
+
+def _measurement(
+    name: str, case: Case, plan: Any, outcome: Contest, info: DeviceInfo, effort: Effort, digest: str = ""
+) -> Measurement | str:
+    """The record of a contest, or why its samples are not believed. A baseline with a wrong answer is left out."""
+    problem, timings, rejected = case.problem, dict(outcome.timings), {}
+    for library, outputs in outcome.answers.items():
+        failure, _ = case.judge(outputs.__getitem__)
+        if failure:
+            rejected[library] = f"it gives a wrong answer: {failure.message}"
+            del timings[library]
+    failure, _ = case.judge(plan.read)
+    if failure:
+        return f"wrong after timing: {failure.message}"
+    if reason := doubtful(name, outcome):
         return reason
-    timings, conditions = outcome.timings, outcome.conditions
     limit, by = floor(problem, info)
-    fastest = min(timings[stage.spec].cold_us)
+    fastest = min(timings[name].cold_us)
     if fastest < limit:
         return f"measured {fastest:.2f} us, below the physical floor of {limit:.2f} us: the measurement is wrong"
     return Measurement(
@@ -376,9 +403,70 @@ def _bench_problem(
         bytes=problem.cost.bytes,
         floor_us=limit,
         floor_by=by,
-        timing=timings.pop(stage.spec),
+        timing=timings.pop(name),
         baselines=list(timings.values()),
-        conditions=conditions,
-        binary_sha256=compiled.binary_digest(),
+        conditions=outcome.conditions,
+        binary_sha256=digest,
         effort=asdict(effort),
+        rejected=rejected,
     )
+
+
+COMPILING_SECONDS = 10.0
+"""How long an implementation may well compile for a problem."""
+
+
+def peers_found(operation: str, device: Device) -> dict[str, str]:
+    """The versions, by name, of the other implementations of an operation that the device can run. Raises Fault."""
+    plan = _arrays_only(device, {}, {})
+    try:
+        found: dict[str, str] = plan.apply(_peer_versions, operation, seconds=LOADING_SECONDS)
+    finally:
+        plan.close()
+    return found
+
+
+def _peer_versions(plan: CudaPlan, operation: str) -> dict[str, str]:
+    return peer_versions(operation)
+
+
+def _arrays_only(device: Device, *storage: Any) -> Any:
+    """A bound plan that launches nothing."""
+    nothing: Any = None
+    return device.bind(nothing, Plan(()), *storage)
+
+
+def bench_peer(
+    name: str, operation: str, device: Device, problem: Problem, effort: Effort | None = None
+) -> Measurement | str:
+    """Time another implementation like a stage; a text says why there is no measurement.
+
+    Its answer, computed after it was timed, has to be within the bounds that the stages are held to.
+    """
+    if reason := peers_of(operation)[name].refuses(problem):
+        return reason
+    case, effort, info = solved(problem), effort or Effort(), device.info()
+    try:
+        plan = _arrays_only(device, case.arrays, case.storage())
+        try:
+            seconds = _expected_seconds(effort, problem.cost.slow_seconds) + COMPILING_SECONDS
+            arguments = (name, operation, problem, effort, info.l2_bytes, True)
+            return _measurement(name, case, plan, plan.apply(contest, *arguments, seconds=seconds), info, effort)
+        finally:
+            plan.close()
+    except Fault as fault:
+        return str(fault)
+
+
+def time_host(operation: str, problem: Problem) -> HostTiming | str:
+    """Time NumPy on the CPU, by the host's clock; a text says why there is no time."""
+    if reason := host.refuses(operation, problem):
+        return reason
+    case = solved(problem)
+    answer, samples = host.timed(operation, problem, case.inputs)
+    storage = {name: case.arrays[name].pack(values) for name, values in answer.items()}
+    failure, _ = case.judge(storage.__getitem__)
+    if failure:
+        return f"NumPy gives a wrong answer: {failure.message}"
+    cost, version = problem.cost, f"numpy {np.__version__}"
+    return HostTiming(operation, "NumPy", version, str(problem), problem.label, cost.flops, cost.bytes, samples)

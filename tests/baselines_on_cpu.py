@@ -1,0 +1,163 @@
+"""Solves random problems with our Triton kernels, as Triton's interpreter executes them, or with PyTorch's calls.
+
+    TRITON_INTERPRET=1 python tests/baselines_on_cpu.py triton|pytorch
+
+A process of its own, since PyTorch and that interpreter would change others' modules. Fails at the first wrong answer.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import hypothesis
+import ml_dtypes
+import numpy as np
+from hypothesis import strategies as st
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from workbench import registry
+from workbench.baselines import pytorch
+from workbench.baselines.peers import PEERS
+from workbench.baselines.pytorch import Cudnn
+from workbench.baselines.vendor import VENDOR
+from workbench.harness import Case
+from workbench.launch import Array
+from workbench.operation import Problem, Size, Tier
+
+Solve = Callable[[Problem, Mapping[str, Array], Mapping[str, Any]], None]
+
+
+def judge(problem: Problem, solve: Solve) -> None:
+    """Solve a problem in host memory and compare the answer as a stage's."""
+    case = Case.of(problem)
+    storage = case.storage()
+    solve(problem, case.arrays, {name: values.view(np.uint8) for name, values in storage.items()})
+    failure, _ = case.judge(storage.__getitem__)
+    assert failure is None, f"{problem}: {failure.message}: {failure.wrong[:3]}"
+    assert not case.changed_inputs(storage), problem
+
+
+def judge_many(operation: str, size: Size, solve_for: Callable[[int], Solve], refuses: Any = None) -> None:
+    """Judge random problems in both tiers; `solve_for` gets a number of multiprocessors."""
+
+    @hypothesis.settings(max_examples=25, deadline=None, database=None, derandomize=True)
+    @hypothesis.given(registry.operations()[operation].problems(size, (64, 128)), st.sampled_from([1, 4, 132]))
+    def run(problem: Problem, multiprocessors: int) -> None:
+        hypothesis.assume(refuses is None or refuses(problem) is None)
+        for tier in Tier:
+            judge(problem.with_tier(tier), solve_for(multiprocessors))
+
+    run()
+
+
+def triton() -> None:
+    """Every Triton kernel."""
+    import triton.language as tl
+    from triton.runtime import interpreter
+
+    from workbench.baselines import triton_kernels
+
+    # the interpreter cuts bf16 off where the device rounds it, and multiplies its bits as integers
+    builder, handle = interpreter.InterpreterBuilder, interpreter.TensorHandle
+    truncate, dot = builder.create_fp_trunc, builder.create_dot
+
+    def rounded(self: Any, source: Any, kind: Any) -> Any:
+        if (source.dtype.scalar, kind.scalar) != (tl.float32, tl.bfloat16):
+            return truncate(self, source, kind)
+        return handle(source.data.astype(ml_dtypes.bfloat16).view(np.uint16), kind.scalar)
+
+    def widened(x: Any) -> Any:
+        if x.dtype.scalar != tl.bfloat16:
+            return x
+        return handle(x.data.view(ml_dtypes.bfloat16).astype(np.float32), tl.float32)
+
+    builder.create_fp_trunc = rounded
+    builder.create_dot = lambda self, a, b, *more: dot(self, widened(a), widened(b), *more)
+
+    def solve_for(operation: str) -> Callable[[int], Solve]:
+        return lambda multiprocessors: (
+            lambda problem, arrays, buffers: triton_kernels.work(
+                operation, problem, pytorch.tensors(arrays, buffers), multiprocessors
+            )()
+        )
+
+    for operation, size in {
+        "vector_add": Size(5000, 5000),
+        "matvec": Size(3000, 200_000),
+        "gemm": Size(300, 150**3),
+    }.items():
+        judge_many(operation, size, solve_for(operation))
+
+
+def calls() -> None:
+    """PyTorch's calls, and what its compiler makes of them. cuBLASLt is what PyTorch has on a CPU."""
+    pytorch._preferred = lambda torch, library: contextlib.nullcontext()  # type: ignore[assignment]
+    torch: Any = pytorch.load()
+    for operation, found in ((name, [*VENDOR[name], *PEERS[name]]) for name in VENDOR):
+        for baseline in (b for b in found if b.name not in ("Triton", "copy")):
+            few = {"gemm": Size(100, 64**3), "matvec": Size(300, 20_000), "vector_add": Size(2000, 2000)}[operation]
+
+            def solve(problem: Any, arrays: Any, buffers: Any, baseline: Any = baseline) -> None:
+                prepared = baseline.prepare(problem, arrays, buffers)
+                prepared.enqueue()
+                prepared.enqueue()
+                prepared.deliver()
+
+            def refuses(problem: Any, baseline: Any = baseline) -> str | None:
+                padded = any(array.row_stride != array.shape[-1] for array in problem.arrays().values())
+                if padded and problem.dtype != "fp32":
+                    return "a processor's product in bf16 and fp16 reads what lies between the rows"
+                return baseline.refuses(problem)
+
+            if baseline.name == "torch.compile":  # a few seconds each
+                for problem in COMPILED[operation]:
+                    judge(problem, solve)
+            elif isinstance(baseline, Cudnn):
+                with patch.object(torch.ops.aten, "cudnn_convolution", Convolution(torch)):
+                    for problem in CONVOLVED:
+                        judge(problem, solve)
+            else:
+                judge_many(operation, few, lambda _, solve=solve: solve, refuses)
+
+
+def _problem(operation: str, text: str) -> Problem:
+    return registry.operations()[operation].problem.parse(text)
+
+
+COMPILED = {
+    "gemm": [_problem("gemm", "64x48x40,dtype=fp32,out=fp32,pad_a=8"), _problem("gemm", "33x17x9,out=bf16,layout=nn")],
+    "matvec": [_problem("matvec", "33x170,dtype=fp32,out=fp32,pad_b=3")],
+    "vector_add": [_problem("vector_add", "1000,dtype=bf16")],
+}
+CONVOLVED = [_problem("gemm", "33x17x9,dtype=fp32,out=fp32"), _problem("gemm", "1x1x1,dtype=fp32,out=fp32")]
+
+
+class Convolution:
+    """cuDNN's convolution, computed by the CPU's; it takes what is laid out as cuDNN is told."""
+
+    def __init__(self, torch: Any) -> None:
+        self.torch = torch
+
+    def out(self, image: Any, weights: Any, *, out: Any, **how: Any) -> None:
+        for tensor in (image, weights, out):
+            assert tensor.is_contiguous(memory_format=self.torch.channels_last)
+        del how["benchmark"], how["deterministic"], how["allow_tf32"]
+        out.copy_(self.torch.nn.functional.conv2d(image, weights, **how))
+
+
+def main() -> None:
+    import torch
+
+    pytorch.load = lambda: torch  # type: ignore[assignment]
+    pytorch.DEVICE = "cpu"
+    {"triton": triton, "pytorch": calls}[sys.argv[1]]()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,264 @@
+"""Other implementations are found, judged and timed like stages, and none of them costs a run.
+
+Where PyTorch and Triton are installed, without a GPU too, their calls and our Triton kernels solve random problems.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.util
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from click.testing import CliRunner, Result
+from fakes import NumpyDevice
+from synthetic import timed_run
+from synthetic_clock import COLD_US, Clock, ClockGpu, ClockPlan, synthetic
+
+from workbench import baselines, cli, registry, timing
+from workbench.baselines import Prepared, host, peers
+from workbench.kernels.gemm import GemmProblem
+from workbench.kernels.matvec import MatvecProblem
+from workbench.kernels.vector_add import VectorAddProblem
+from workbench.launch import Array
+from workbench.operation import Problem
+from workbench.results import HostTiming, Measurement, Run
+
+ADD = VectorAddProblem(n=100_000, dtype="fp32")
+
+
+class Peer:
+    """Adds vectors in NumPy by the rules of a synthetic clock, `error` too much, after `refusal` was asked for."""
+
+    name, solves = "peer", True
+
+    def __init__(self, clock: Clock, error: float = 0.0, refusal: str | None = None, found: bool = True) -> None:
+        self.clock, self.error, self.refusal, self.found = clock, error, refusal, found
+
+    def version(self) -> str | None:
+        return "1.2" if self.found else None
+
+    def refuses(self, problem: Problem) -> str | None:
+        return self.refusal
+
+    def prepare(self, problem: Problem, arrays: Mapping[str, Array], buffers: Any) -> Prepared:
+        answer: list[np.ndarray[Any, Any]] = []
+
+        def enqueue() -> None:
+            self.clock.now += COLD_US / 2
+            answer[:] = [buffers["a"] + buffers["b"] + np.float32(self.error)]
+
+        def deliver() -> None:
+            buffers["c"] = answer[0]
+
+        return Prepared(enqueue, deliver)
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+def _bench(monkeypatch: pytest.MonkeyPatch, clock: Clock, peer: Any) -> Measurement | str:
+    monkeypatch.setitem(peers.PEERS, "vector_add", [peer])
+    effort = timing.Effort(warm_up_seconds=0.0, seconds=60.0, sustained_seconds=1e-3)
+    with synthetic(clock):
+        return timing.bench_peer("peer", "vector_add", ClockGpu(clock), ADD, effort)  # type: ignore[arg-type]
+
+
+def test_a_peer_is_timed_like_a_stage_and_its_version_kept(monkeypatch: pytest.MonkeyPatch, clock: Clock) -> None:
+    measured = _bench(monkeypatch, clock, Peer(clock))
+    assert isinstance(measured, Measurement)
+    assert set(measured.timing.cold_us) == {COLD_US / 2}
+    assert (measured.timing.name, measured.timing.version) == ("peer", "1.2")
+    assert measured.problem == str(ADD)
+
+
+def test_a_peer_with_a_wrong_answer_has_no_time(monkeypatch: pytest.MonkeyPatch, clock: Clock) -> None:
+    reason = _bench(monkeypatch, clock, Peer(clock, error=1.0))
+    assert reason == "wrong after timing: 100000 of 100000 elements of c are wrong"
+
+
+def test_a_peer_says_what_it_does_not_take(monkeypatch: pytest.MonkeyPatch, clock: Clock) -> None:
+    assert _bench(monkeypatch, clock, Peer(clock, refusal="only even sizes")) == "only even sizes"
+
+
+def test_a_peer_that_breaks_is_a_reason_and_no_crash(monkeypatch: pytest.MonkeyPatch, clock: Clock) -> None:
+    peer = Peer(clock)
+
+    def prepare(*arguments: Any) -> Prepared:
+        raise RuntimeError("no C compiler\nand more lines")
+
+    monkeypatch.setattr(peer, "prepare", prepare)
+    assert _bench(monkeypatch, clock, peer) == "peer cannot be used: no C compiler"
+
+
+def test_only_what_is_found_is_asked(monkeypatch: pytest.MonkeyPatch, clock: Clock) -> None:
+    monkeypatch.setitem(peers.PEERS, "vector_add", [Peer(clock, found=False)])
+    assert timing.peers_found("vector_add", ClockGpu(clock)) == {}  # type: ignore[arg-type]
+    monkeypatch.setitem(peers.PEERS, "vector_add", [Peer(clock)])
+    assert timing.peers_found("vector_add", ClockGpu(clock)) == {"peer": "1.2"}  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("error", "rejected"), [(0.0, []), (1.0, ["vendor"])])
+def test_a_vendors_library_with_a_wrong_answer_is_left_out(
+    monkeypatch: pytest.MonkeyPatch, clock: Clock, error: float, rejected: list[str]
+) -> None:
+    class Vendor(Peer):
+        name = "vendor"
+
+        def prepare(self, problem: Problem, arrays: Mapping[str, Array], buffers: Any) -> Prepared:
+            def enqueue() -> None:
+                clock.now += COLD_US / 2
+                buffers["c"][:] = buffers["a"] + buffers["b"] + np.float32(error)
+
+            return Prepared(enqueue)
+
+    monkeypatch.setattr(ClockPlan, "filled_like", lambda plan, name: np.empty_like(plan.memory[name]), raising=False)
+    monkeypatch.setattr(ClockPlan, "host", lambda plan, name, buffer: buffer, raising=False)
+    monkeypatch.setattr(timing, "forget", lambda buffer: None)
+    (stage,) = registry.select(["vector_add:naive"])
+    with synthetic(clock):
+        monkeypatch.setattr(timing, "baselines_for", lambda operation: [Vendor(clock)])
+        measured = timing.bench(stage, ClockGpu(clock), ADD, timing.Effort(seconds=60.0, sustained_seconds=1e-3))  # type: ignore[arg-type]
+    assert isinstance(measured, Measurement)
+    assert list(measured.rejected) == rejected
+    assert [b.name for b in measured.baselines] == ([] if rejected else ["vendor"])
+
+
+# NumPy on the CPU
+
+
+@pytest.mark.parametrize(
+    "problem",
+    [
+        GemmProblem(m=40, n=30, k=20, dtype="bf16", out="bf16", layout="nn", pad_a=3, pad_b=1, pad_c=5),
+        GemmProblem(m=40, n=30, k=20, dtype="fp16", out="fp32", layout="nt"),
+        MatvecProblem(n=30, k=70, dtype="bf16", out="fp32", pad_b=2),
+        VectorAddProblem(n=1000, dtype="fp16"),
+    ],
+    ids=str,
+)
+def test_numpy_is_timed_and_judged(problem: Problem, monkeypatch: pytest.MonkeyPatch) -> None:
+    operation = next(name for name, o in registry.operations().items() if isinstance(problem, o.problem))
+    monkeypatch.setattr(host, "SECONDS", 0.0)
+    timed = timing.time_host(operation, problem)
+    assert isinstance(timed, HostTiming)
+    assert len(timed.samples_us) == host.LEAST
+    assert timed.version == f"numpy {np.__version__}"
+    right = host.SOLVERS[operation]
+    monkeypatch.setitem(host.SOLVERS, operation, lambda p, x: right(p, x) * 1.1)
+    wrong = timing.time_host(operation, problem)
+    assert isinstance(wrong, str)
+    assert wrong.startswith("NumPy gives a wrong answer: ")
+
+
+def test_numpy_is_not_asked_for_what_takes_it_minutes() -> None:
+    assert timing.time_host("gemm", GemmProblem(m=8192, n=8192, k=8192)) == "NumPy is not asked for more than 300 GFLOP"
+
+
+# in a session
+
+
+@pytest.fixture
+def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result]:
+    """`workbench bench vector_add` on a device that adds vectors; times are synthetic."""
+    samples = {(s.stage, m.label): m for s in timed_run("vector_add").stages for m in s.measurements}
+
+    def stage_time(stage: Any, device: Any, problem: Any) -> Measurement:
+        return samples[stage.name, problem.label]
+
+    def peer_time(name: str, operation: str, device: Any, problem: Any) -> Measurement | str:
+        if problem.dtype == "bf16":
+            return "it takes no bf16"
+        made = samples["naive", problem.label]
+        effort = dataclasses.asdict(timing.Effort())
+        return dataclasses.replace(made, problem=str(problem), effort=effort, timing=dataclasses.replace(made.timing))
+
+    def host_time(operation: str, problem: Any) -> HostTiming | str:
+        return HostTiming(operation, "NumPy", "numpy 2", str(problem), problem.label, 1, 1, [1e6])
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(cli, "open_device", lambda name: NumpyDevice("cuda"))
+    monkeypatch.setattr(timing, "bench", stage_time)
+    monkeypatch.setattr(timing, "bench_peer", peer_time)
+    monkeypatch.setattr(timing, "time_host", host_time)
+    monkeypatch.setattr(timing, "peers_found", lambda operation, device: {"Triton": "triton 3.6"})
+
+    def run(*options: str) -> Result:
+        return CliRunner().invoke(cli.main, ["bench", "vector_add", "--examples", "2", *options])
+
+    return run
+
+
+def _saved() -> Run:
+    return Run.load(Path("reports/nvidia-h200/results.json"))
+
+
+def test_other_implementations_are_timed_once_a_problem_when_asked_for(bench: Callable[..., Result]) -> None:
+    assert bench().exit_code == 0
+    assert (_saved().peers, _saved().host) == ([], [])
+    result = bench("--baselines", "all")
+    assert result.exit_code == 0, result.output
+    (peer,) = _saved().peers
+    assert (peer.name, peer.version) == ("Triton", "triton 3.6")
+    assert [m.label for m in peer.measurements] == ["1048576 fp32", "268435456 fp32"]
+    assert peer.untimed == {"67108864 bf16": "it takes no bf16"}
+    assert len(_saved().host) == 3
+    assert "Triton not timed on 67108864 bf16: it takes no bf16" in result.stdout
+    assert "NumPy on the CPU: 1.00 s" in result.stdout
+
+
+def test_an_interrupted_run_keeps_what_was_timed_of_them(
+    bench: Callable[..., Result], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, calls = timing.bench_peer, []
+
+    def counted(name: str, operation: str, device: Any, problem: Any) -> Any:
+        calls.append(problem.label)
+        if len(calls) == 3:
+            raise KeyboardInterrupt
+        return real(name, operation, device, problem)
+
+    monkeypatch.setattr(timing, "bench_peer", counted)
+    assert bench("--baselines", "all").exit_code == 130
+    assert bench("--baselines", "all").exit_code == 0
+    # the first was timed, the second is refused again, at the third Ctrl-C came
+    assert calls == ["1048576 fp32", "67108864 bf16", "268435456 fp32", "67108864 bf16", "268435456 fp32"]
+    (peer,) = _saved().peers
+    assert [m.label for m in peer.measurements] == ["1048576 fp32", "268435456 fp32"]
+
+
+# the kernels and the calls themselves, on a CPU
+
+SOLVE = Path(__file__).parent / "baselines_on_cpu.py"
+
+
+@pytest.mark.parametrize("what", ["triton", "pytorch"])
+def test_they_solve_random_problems(what: str) -> None:
+    needed = ("torch", "triton") if what == "triton" else ("torch",)
+    if any(importlib.util.find_spec(name) is None for name in needed):
+        pytest.skip(f"needs {' and '.join(needed)}")
+    environment = {**os.environ, "TRITON_INTERPRET": "1", "CUDA_VISIBLE_DEVICES": ""}
+    ran = subprocess.run([sys.executable, SOLVE, what], capture_output=True, text=True, env=environment, check=False)
+    assert ran.returncode == 0, ran.stderr[-3000:]
+
+
+def test_cudnn_takes_products_that_are_convolutions() -> None:
+    cudnn = next(peer for peer in peers.PEERS["gemm"] if peer.name == "cuDNN")
+    assert cudnn.refuses(GemmProblem(m=8, n=8, k=8, out="bf16")) is None
+    assert "layout nt" in str(cudnn.refuses(GemmProblem(m=8, n=8, k=8, out="bf16", layout="nn")))
+    assert "padding" in str(cudnn.refuses(GemmProblem(m=8, n=8, k=8, out="bf16", pad_a=1)))
+    assert "one type" in str(cudnn.refuses(GemmProblem(m=8, n=8, k=8, out="fp32")))
+
+
+def test_every_operation_has_a_triton_kernel_and_numpy() -> None:
+    for operation in registry.operations():
+        assert "Triton" in baselines.peers_of(operation)
+        assert host.refuses(operation, registry.operations()[operation].problem()) is None

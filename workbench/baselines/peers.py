@@ -1,0 +1,60 @@
+"""Other implementations, each timed once a problem, in turns with the vendor's library: other libraries, PyTorch's
+compiler, our own Triton kernels. cuDNN multiplies matrices; it has nothing for a product with a vector or a sum."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ..launch import Array
+from ..operation import Problem
+from . import pytorch
+from .base import Baseline, Prepared
+from .pytorch import Compiled, CublasLt, Cudnn
+from .vendor import matrix_b
+
+
+class _Triton:
+    """The operation's kernel in `triton_kernels`, through PyTorch's tensors and stream."""
+
+    name = "Triton"
+    solves = True
+
+    def __init__(self, operation: str) -> None:
+        self._operation = operation
+
+    def version(self) -> str | None:
+        try:
+            import triton
+        except ImportError:
+            return None
+        return f"triton {triton.__version__}" if pytorch.load() else None
+
+    def refuses(self, problem: Problem) -> str | None:
+        return None
+
+    def prepare(self, problem: Problem, arrays: Mapping[str, Array], buffers: Mapping[str, Any]) -> Prepared:
+        from . import triton_kernels
+
+        torch: Any = pytorch.load()
+        multiprocessors = torch.cuda.get_device_properties(0).multi_processor_count
+        return Prepared(
+            triton_kernels.work(self._operation, problem, pytorch.tensors(arrays, buffers), multiprocessors)
+        )
+
+
+PEERS: dict[str, list[Baseline]] = {
+    "gemm": [
+        CublasLt(lambda torch, p, t: torch.mm(t["A"], matrix_b(p, t), out=t["C"])),
+        Cudnn(),
+        Compiled(lambda torch, p, t: torch.mm(t["A"], matrix_b(p, t))),
+        _Triton("gemm"),
+    ],
+    "matvec": [
+        # cuBLASLt has matrix products only: the vector is a matrix with one column
+        CublasLt(lambda torch, p, t: torch.mm(t["B"], t["a"].unsqueeze(1), out=t["c"].unsqueeze(1))),
+        Compiled(lambda torch, p, t: torch.mv(t["B"], t["a"])),
+        _Triton("matvec"),
+    ],
+    "vector_add": [Compiled(lambda torch, p, t: torch.add(t["a"], t["b"])), _Triton("vector_add")],
+}
