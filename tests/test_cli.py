@@ -185,8 +185,7 @@ def test_run_on_a_gpu_times_what_passed(
     assert {p.name for p in folder.iterdir()} == {
         "results.json",
         "vector_add.md",
-        "vector_add-ladder.png",
-        "vector_add-roofline.png",
+        *(f"vector_add-{chart}.png" for chart in ("ladder", "heat-map", "roofline", "spread")),
     }
 
 

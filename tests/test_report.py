@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
+import shutil
 import struct
 from pathlib import Path
 
@@ -12,9 +13,18 @@ import pytest
 from matplotlib.colors import to_hex
 from synthetic import MISMATCH, emulated_run, environment, stage, timed_run, verification
 
-from workbench import derived, plots, report, store
+from workbench import derived, plots, registry, report, store
 from workbench import environment as environment_module
-from workbench.results import Measurement, ResultsError, Run, Timing, Verdict, WrongCells
+from workbench.results import (
+    HostTiming,
+    Measurement,
+    PeerResult,
+    ResultsError,
+    Run,
+    Timing,
+    Verdict,
+    WrongCells,
+)
 
 
 def _write(tmp_path: Path, *runs: tuple[str, Run]) -> dict[str, str]:
@@ -45,7 +55,7 @@ def test_charts_are_independent_of_the_users_matplotlib_settings(tmp_path: Path)
     _write(tmp_path / "a", ("nvidia-h200", timed_run("vector_add")))
     with matplotlib.rc_context({"font.size": 30, "axes.facecolor": "black", "savefig.dpi": 10}):
         _write(tmp_path / "b", ("nvidia-h200", timed_run("vector_add")))
-    for name in ("vector_add-ladder.png", "vector_add-roofline.png"):
+    for name in (f"vector_add-{chart}.png" for chart in ("ladder", "heat-map", "roofline", "spread")):
         first, second = (tmp_path / side / "nvidia-h200" / name for side in "ab")
         assert first.read_bytes() == second.read_bytes()
         assert struct.unpack(">I", first.read_bytes()[16:20])[0] == 1600
@@ -72,7 +82,8 @@ def _run_with(cold: dict[str, float], vendor_us: float, sustained: dict[str, flo
     run = timed_run("vector_add")
     for s in run.stages:
         if s.stage in cold:
-            timing = Timing(s.stage, [cold[s.stage]] * 5, [sustained[s.stage]] * 5)
+            back_to_back = [sustained[s.stage]] * 5 if s.stage in sustained else []
+            timing = Timing(s.stage, [cold[s.stage]] * 5, back_to_back)
             library = Timing("PyTorch", [vendor_us] * 5, [vendor_us] * 5)
             s.measurements = [
                 Measurement("n=1000000,dtype=fp32", "1000000 fp32", 10**6, 12 * 10**6, 2.0, "memory", timing, [library])
@@ -101,6 +112,107 @@ def test_every_figure_of_a_row_follows_from_the_samples(tmp_path: Path) -> None:
     assert "physical floor 2.00 µs (6,000 GB/s), set by memory" in page
     index = (tmp_path / "README.md").read_text()
     assert "3,000 GB/s (1000000 fp32)" in index
+
+
+COMMITTED = Path(__file__).parents[1] / "reports"
+DRAWN_WITH = "3.11.2"
+"""Version of matplotlib that drew the committed pictures; another may draw them otherwise, of the same data."""
+
+
+def test_the_committed_reports_are_what_their_results_give(tmp_path: Path) -> None:
+    import matplotlib
+
+    shutil.copytree(COMMITTED, tmp_path / "reports", ignore=shutil.ignore_patterns("*.png"))
+    written = report.write(tmp_path / "reports")
+    pages = [p for p in written if p.suffix == ".md"]
+    devices = {p.parent.name for p in pages if p.name != "README.md"}
+    assert devices == {"nvidia-h200", "emulator"}
+    assert len(pages) == 1 + len(devices) * len(registry.operations())
+    compared = [p for p in written if p.suffix == ".md" or matplotlib.__version__ == DRAWN_WITH]
+    stale = [
+        p.name for p in compared if p.read_bytes() != (COMMITTED / p.relative_to(tmp_path / "reports")).read_bytes()
+    ]
+    assert stale == [], "write them again: workbench report"
+    left = {p.relative_to(COMMITTED) for p in COMMITTED.glob("*/*.png")}
+    assert left == {p.relative_to(tmp_path / "reports") for p in written if p.suffix == ".png"}
+
+
+def test_a_stage_has_what_it_gained_over_the_one_before(tmp_path: Path) -> None:
+    run = _run_with({"naive": 16.0, "vectorized": 8.0, "grid_stride": 2.0}, 3.0, {})
+    again = _run_with({"naive": 16.0, "vectorized": 1.0, "grid_stride": 1.0}, 3.0, {})
+    for s, other in zip(run.stages, again.stages, strict=True):
+        s.measurements.append(dataclasses.replace(other.measurements[0], label="2000000 fp32"))
+    page = _write(tmp_path, ("nvidia-h200", run))["nvidia-h200/vector_add.md"]
+    assert _row(page, "## Stages", "naive")[2] == "-"
+    assert _row(page, "## Stages", "vectorized")[2] == "5.66x (2.00x to 16.00x)"
+    assert _row(page, "## Stages", "grid_stride")[2] == "2.00x (1.00x to 4.00x)"
+    assert "0.0833 FLOP a byte" in page
+
+
+def _with_peers() -> Run:
+    """Triton takes 6 µs where PyTorch, in turns with it, takes 4; NumPy, on the CPU, a second."""
+    run = _run_with({"naive": 16.0, "vectorized": 8.0, "grid_stride": 4.0}, 3.0, {})
+    m = run.stages[0].measurements[0]
+    own = dataclasses.replace(m, timing=Timing("Triton", [6.0] * 7), baselines=[Timing("PyTorch", [4.0] * 7)])
+    run.peers = [
+        PeerResult("vector_add", "Triton", "triton 3.6", [own], {"1 bf16": "no bf16"}),
+        PeerResult("gemm", "cuDNN", "9", [own]),
+    ]
+    run.host = [HostTiming("vector_add", "NumPy", "numpy 2.4", m.problem, m.label, m.flops, m.bytes, [1e6] * 3)]
+    return run
+
+
+def test_other_implementations_have_rows_of_their_own(tmp_path: Path) -> None:
+    page = _write(tmp_path, ("nvidia-h200", _with_peers()))["nvidia-h200/vector_add.md"]
+    heading = "### vector_add 1000000 fp32"
+    row = ["Triton", "6.00 µs", "6.00 µs to 6.00 µs", "-", "2,000", "66.7 %", "33.3 %", "-", "7"]
+    assert _row(page, heading, "Triton") == row
+    assert _row(page, heading, "grid_stride")[5] == "75.0 %"  # its own library, as without them
+    assert "**Triton**" not in page
+    assert "| cuDNN" not in page
+    assert "and Triton with the vendor's library alone" in page
+    assert "- Triton, 1 bf16: no bf16" in page
+    assert "Triton: triton 3.6" in _row(page, "## Environment", "baselines")[1]
+    assert "On the CPU (AMD EPYC 9554, 16 cores), by the host's clock and in fp32, NumPy takes 1.00 s" in page
+    assert not any(line.startswith("| NumPy") for line in page.splitlines())
+
+
+def test_a_baseline_with_a_wrong_answer_is_a_warning(tmp_path: Path) -> None:
+    run = _with_peers()
+    run.stages[0].measurements[0].rejected = {"cuBLAS": "it gives a wrong answer: 1 of 6 elements of C are wrong"}
+    page = _write(tmp_path, ("nvidia-h200", run))["nvidia-h200/vector_add.md"]
+    assert "cuBLAS was left out: it gives a wrong answer: 1 of 6 elements of C are wrong" in page
+
+
+def test_the_heat_map_has_the_share_of_every_stage_on_every_problem() -> None:
+    run = _with_peers()
+    run.stages[1].measurements = []
+    ladders = derived.ladders([(s, run) for s in run.stages], runs=[run])
+    figure = plots.heat_map(ladders)
+    assert figure is not None
+    (axes,) = figure.axes
+    columns = [label.get_text() for label in axes.get_xticklabels()]
+    shown = {columns[int(t.get_position()[0])]: t.get_text() for t in axes.texts}
+    assert shown == {"naive": "18.8 %", "grid_stride": "75.0 %", "Triton": "66.7 %"}
+    for ladder in ladders:
+        for rung in (*ladder.rungs, *ladder.peers):
+            rung.measurement.baselines.clear()
+    assert plots.heat_map(ladders) is None
+
+
+def test_the_spread_shows_every_sample_in_its_row() -> None:
+    run = timed_run("vector_add")
+    ladders = derived.ladders((s, run) for s in run.stages)
+    axes = plots.spread(ladders).axes[0]
+    shown = {name.get_text(): [] for name in axes.get_yticklabels()}
+    for line in axes.lines:
+        if line.get_marker() == "|":
+            shown[list(shown)[int(line.get_ydata()[0])]] += list(line.get_xdata())
+    naive = ladders[0].rungs[0].measurement.timing.cold_us
+    limit = axes.get_xlim()[1] / 1.05
+    expected = [min(max(100 * (us / derived.median(naive) - 1), -limit), limit) for us in naive]
+    assert shown["naive"] == pytest.approx(expected)
+    assert len(shown["copy"]) == 3 * len(naive)
 
 
 def test_gain_skips_a_stage_that_was_not_timed(tmp_path: Path) -> None:

@@ -133,6 +133,97 @@ def _panel(axes: Axes, item: derived.Ladder, metric: str) -> None:
     axes.set_title(item.label)
 
 
+def heat_map(ladders: Sequence[derived.Ladder]) -> Figure | None:
+    """The share of the vendor's throughput that every stage and other implementation reaches on every problem.
+
+    The share stands in its cell; the darker the cell, the higher it is. None where no library was timed.
+    """
+    shares = {
+        (rung.stage, ladder.label): share
+        for ladder in ladders
+        for rung in (*ladder.rungs, *ladder.peers)
+        if (share := derived.share_of_vendor(rung.measurement)) is not None
+    }
+    if not shares:
+        return None
+    named = [*(r.stage for x in ladders for r in x.rungs), *(p.stage for x in ladders for p in x.peers)]
+    rows = [name for name in dict.fromkeys(named) if any(stage == name for stage, _ in shares)]
+    labels = [x.label for x in ladders if any(label == x.label for _, label in shares)]
+    with _style():
+        figure = _figure(0.36 * len(labels) + 1.6)
+        axes = figure.subplots()
+        values = np.array([[shares.get((row, label), math.nan) for row in rows] for label in labels])
+        colours = LinearSegmentedColormap.from_list("shares", ("#ffffff", BAR, BEST, "#003355"))
+        axes.pcolormesh(np.ma.masked_invalid(values), cmap=colours, vmin=0.0, vmax=1.2, edgecolors="white", linewidth=2)
+        for y, x in np.ndindex(values.shape):
+            share = shares.get((rows[x], labels[y]))
+            colour = "white" if share and share > 0.7 else INK
+            axes.text(x + 0.5, y + 0.5, derived.percent(share), ha="center", va="center", color=colour, fontsize=8.5)
+        axes.set_xticks(np.arange(len(rows)) + 0.5, rows, rotation=30, ha="left", rotation_mode="anchor")
+        axes.xaxis.tick_top()
+        axes.set_yticks(np.arange(len(labels)) + 0.5, labels)
+        axes.set_ylim(len(labels), 0)
+        axes.tick_params(length=0)
+        axes.spines[:].set_visible(False)
+        figure.supxlabel("throughput as a share of the vendor's library, cold medians", fontsize=9.5)
+    return figure
+
+
+SPREAD = 0.99
+"""Share of all samples that a chart of their spread has room for; the others lie at its edge."""
+
+
+def spread(ladders: Sequence[derived.Ladder]) -> Figure:
+    """Every cold sample as its distance from the median of its row, with the quartiles; a panel a problem."""
+    with _style():
+        columns = min(2, len(ladders))
+        rows = -(-len(ladders) // columns)
+        bars = max(len(x.rungs) + len(x.baselines) + len(x.peers) for x in ladders)
+        figure = _figure(rows * (0.75 + 0.2 * bars) + 0.7)
+        panels = figure.subplots(rows, columns, squeeze=False, sharex=True)
+        away = [abs(d) for x in ladders for _, samples in _contestants(x) for d in _deviations(samples)]
+        limit = max(float(np.quantile(away, SPREAD)), 0.5)
+        for axes, item in zip(panels.flat, ladders, strict=False):
+            for position, (_, samples) in enumerate(_contestants(item)):
+                found = np.clip(_deviations(samples), -limit, limit)
+                low, high = np.clip(np.percentile(_deviations(samples), [25, 75]), -limit, limit)
+                axes.plot([low, high], [position] * 2, color=BAR, linewidth=7, solid_capstyle="butt")
+                axes.plot(
+                    found, [position] * len(found), linestyle="none", marker="|", markersize=6, color=INK, alpha=0.5
+                )
+            axes.set_yticks(range(bars), [n for n, _ in _contestants(item)] + [""] * (bars - len(_contestants(item))))
+            axes.set_ylim(bars - 0.4, -0.6)
+            axes.set_xlim(-1.05 * limit, 1.05 * limit)
+            axes.tick_params(axis="y", length=0)
+            axes.tick_params(axis="x", labelbottom=True)
+            axes.xaxis.set_major_locator(MaxNLocator(5))
+            axes.xaxis.grid(True, color=GRID, linewidth=0.8)
+            axes.set_axisbelow(True)
+            axes.set_title(item.label)
+        for axes in list(panels.flat)[len(ladders) :]:
+            axes.set_axis_off()
+        figure.supxlabel("cold samples: distance from the median in %", fontsize=9.5)
+        handles = [
+            Line2D([], [], linestyle="none", marker="|", color=INK, label="sample (beyond the edge: at it)"),
+            Line2D([], [], color=BAR, linewidth=7, label="first to third quartile"),
+        ]
+        figure.legend(handles=handles, loc="outside upper center", ncols=2, frameon=False)
+    return figure
+
+
+def _contestants(item: derived.Ladder) -> list[tuple[str, list[float]]]:
+    """Names and cold samples, stages first."""
+    own = [(r.stage, r.measurement.timing.cold_us) for r in item.rungs]
+    others = [(p.stage, p.measurement.timing.cold_us) for p in item.peers]
+    return [*own, *((b.name, b.cold_us) for b in item.baselines.values()), *others]
+
+
+def _deviations(samples: Sequence[float]) -> list[float]:
+    """Distances from the median, in per cent of it."""
+    middle = derived.median(samples)
+    return [100 * (sample / middle - 1) for sample in samples]
+
+
 def history(lines: Sequence[Line]) -> Figure:
     """Cold medians over the runs that measured them, with quartiles; a panel a problem, a series a stage."""
     runs = sorted({(p.run.environment.date, p.commit) for line in lines for p in line.points})

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import geometric_mean
 from string import ascii_uppercase
 
 from tabulate import tabulate
@@ -108,7 +109,7 @@ class Page:
         return f"`{stage}`" + (f" ({self.mark(run)})" if len(self.files) > 1 else "")
 
     def write_charts(self, folder: Path) -> list[Path]:
-        """The ladder chart and the roofline, where something was timed."""
+        """The charts, where something was timed: ladder, heat map, roofline, spread of samples."""
         if not self.ladders:
             return []
         try:
@@ -116,11 +117,17 @@ class Page:
         except ImportError:
             return []  # the page says so
 
-        written = [plots.save(plots.ladder(self.ladders, self.metric), folder / f"{self.operation}-ladder.png")]
-        roofline = plots.roofline(self.ladders, self.newest.device)
-        if roofline is not None:
-            written.append(plots.save(roofline, folder / f"{self.operation}-roofline.png"))
-        return written
+        charts = {
+            "ladder": plots.ladder(self.ladders, self.metric),
+            "heat-map": plots.heat_map(self.ladders),
+            "roofline": plots.roofline(self.ladders, self.newest.device),
+            "spread": plots.spread(self.ladders),
+        }
+        return [
+            plots.save(figure, folder / f"{self.operation}-{name}.png")
+            for name, figure in charts.items()
+            if figure is not None
+        ]
 
     def write_pictures(self, folder: Path) -> list[Path]:
         """A picture of each stage's wrong elements; those of stages that no longer have any are removed."""
@@ -152,11 +159,24 @@ class Page:
         return "\n\n".join(parts) + "\n"
 
     def _ladder(self) -> list[str]:
+        gains = {s.stage: _gain(s.stage, self.ladders) for s, _ in self.entries} if self.ladders else {}
         rows = [
-            (self.name(s.stage, run), s.idea, f"`cuda_src/{s.source}`", f"`{s.source_sha256[:12]}`")
+            (
+                self.name(s.stage, run),
+                s.idea,
+                *([gains[s.stage]] if gains else []),
+                f"`cuda_src/{s.source}`",
+                f"`{s.source_sha256[:12]}`",
+            )
             for s, run in self.entries
         ]
-        return ["## Stages", table(("stage", "idea", "source", "SHA-256"), rows)]
+        headers = ("stage", "what it adds", *(["what it gained"] if gains else []), "source", "SHA-256")
+        parts = ["## Stages", table(headers, rows)]
+        if gains:
+            parts.append(
+                "Gained: the speed-up over the stage before, the geometric mean over all problems (and range)."
+            )
+        return parts
 
     def _verified(self, pictures: Collection[str]) -> list[str]:
         worst_seed = ("worst error / bound", "seed")
@@ -326,7 +346,8 @@ class Page:
 
     def _floor(self, ladder: derived.Ladder) -> str:
         m = ladder.rungs[0].measurement
-        work = f"{m.flops / 1e9:,.3f} GFLOP, {m.bytes / 1e6:,.1f} MB at least"
+        intensity = f"{three_digits(m.flops / m.bytes)} FLOP a byte"
+        work = f"{m.flops / 1e9:,.3f} GFLOP, {m.bytes / 1e6:,.1f} MB at least, {intensity}"
         if m.floor_us <= 0:
             return f"{work}; the device's peaks are unknown, so there is no physical floor."
         speed = three_digits(derived.throughput(m, m.floor_us, self.metric))
@@ -377,6 +398,14 @@ class Page:
                 1, "The stages were not all run at once; the letter behind a stage says which run its figures are from."
             )
         return parts
+
+
+def _gain(stage: str, ladders: Sequence[derived.Ladder]) -> str:
+    """What a stage gained over the one before, on the problems that both were timed on in one run."""
+    gains = [rung.gain for ladder in ladders for rung in ladder.rungs if rung.stage == stage and rung.gain]
+    if not gains:
+        return "-"
+    return f"{geometric_mean(gains):.2f}x ({min(gains):.2f}x to {max(gains):.2f}x)"
 
 
 def _refused(s: StageResult) -> list[str]:
