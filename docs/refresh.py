@@ -1,4 +1,4 @@
-"""Rewrites what README.md quotes: a table of the H200 report, and what a planted fault looks like in the emulator.
+"""Rewrites what README.md quotes: figures of the H200 report, and what a planted fault looks like in the emulator.
 
     python docs/refresh.py
 
@@ -30,6 +30,18 @@ def excerpt() -> str:
     return f"**{TABLE.removeprefix('### ')}**, one NVIDIA H200, against cuBLAS:\n\n{found[1]}"
 
 
+def operations() -> str:
+    """Every operation with its stages, and what the index of the reports says of the fastest on an H200."""
+    index = (ROOT / "reports/README.md").read_text()
+    rows = ["| operation | stages | fastest on an H200 | of the vendor's library |", "|---|---|---|---|"]
+    for name, declared in registry.operations().items():
+        line = next(line for line in index.splitlines() if line.startswith(f"| [{name}](nvidia-h200/{name}.md)"))
+        stage, best, share = (cell.strip() for cell in line.split("|")[4:7])
+        stages = ", ".join(s.name for s in declared.stages)
+        rows.append(f"| [`{name}`](reports/nvidia-h200/{name}.md) | {stages} | {stage}: {best} | {share} |")
+    return "\n".join(rows) + "\n"
+
+
 def failure() -> str:
     """What `workbench verify gemm:tma_pipeline` prints about the planted fault."""
     kept = operation.SOURCES
@@ -51,8 +63,8 @@ def failure() -> str:
 
 
 def refreshed(readme: str) -> str:
-    """The README with both quotations as they are now."""
-    for name, text in (("excerpt", excerpt()), ("failure", failure())):
+    """The README with all quotations as they are now."""
+    for name, text in (("excerpt", excerpt()), ("failure", failure()), ("operations", operations())):
         pattern = rf"(<!-- {name} -->\n).*?(<!-- end of {name} -->)"
         readme, count = re.subn(pattern, lambda m, text=text: f"{m[1]}{text}{m[2]}", readme, flags=re.DOTALL)
         assert count == 1, name
