@@ -287,8 +287,9 @@ def _notes(emulator: dict[str, Record], gpu: dict[str, Record]) -> list[str]:
         "41 to 47 in the emulator: it times nothing. What `timing.bench` refuses there are the samples of a device "
         "whose clock is a number and which cheats by an exact amount "
         "([`synthetic_clock.py`](../tests/faults/synthetic_clock.py)).",
-        "46 on a GPU: its clock is not ours to slow down; the kernel does its work three times instead, from the "
-        "nineteenth launch on.",
+        "46 on a GPU: its clock is not ours to slow down. One kernel does its work three times instead, from the "
+        "nineteenth launch on; for the others the GPU is left idle, or given more work than its power limit allows: "
+        "what NVML says of its clock has to reach the record.",
     ]
     if any(map(_right, gpu.values())):
         notes.append(

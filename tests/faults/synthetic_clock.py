@@ -12,17 +12,22 @@ import numpy as np
 from workbench import registry, timing
 from workbench.kernels.vector_add import VectorAddProblem
 from workbench.launch import Array, Plan
-from workbench.results import DeviceInfo, Measurement
+from workbench.results import Conditions, DeviceInfo, Measurement
 
 COLD_US, WARM_US = 100.0, 40.0
-"""What a launch takes that finds the L2 flushed, and any other."""
+"""What a launch takes that finds the L2 flushed, and any other, at the full clock."""
+
+FULL_MHZ, IDLE_MHZ, CAPPED_MHZ = 1980, 300, 1400
+"""The clock of a busy device, of one that was idle, and of one whose power is capped."""
 
 
 class Clock:
-    """The time in microseconds, whether the data are in the L2, and what is still to be done when a launch is over."""
+    """The time in microseconds, the device's clock in MHz, whether the data are in the L2, and what is still to be done
+    when a launch is over."""
 
     def __init__(self) -> None:
         self.now = 0.0
+        self.mhz = FULL_MHZ
         self.in_cache = False
         self.pending = 0.0
 
@@ -80,7 +85,9 @@ class ClockPlan:
     def enqueue(self) -> None:
         clock, cheat = self.gpu.clock, self.gpu.cheat
         self.calls += 1
-        cost = WARM_US if clock.in_cache else COLD_US
+        cost = (WARM_US if clock.in_cache else COLD_US) * FULL_MHZ / clock.mhz
+        if cheat == "idle":  # its clock rises with every launch
+            clock.mhz = min(FULL_MHZ, clock.mhz + 120)
         clock.in_cache = True
         if cheat == "throttled" and self.calls > 25:
             cost *= 2
@@ -131,10 +138,30 @@ def synthetic(clock: Clock) -> Iterator[None]:
         yield
 
 
-def timed_by_clock(cheat: str = "") -> Measurement | str:
-    """What `timing.bench` says of vector_add:naive on 100,000 elements, on a device with that cheat."""
+def timed_by_clock(cheat: str = "", most_warm_up_seconds: float = 1.0) -> Measurement | str:
+    """What `timing.bench` says of vector_add:naive on 100,000 elements, on a device with that cheat.
+
+    NVML tells the clock of one that was idle (`idle`), or whose power is capped after the first sample (`capped`).
+    """
     (stage,) = registry.select(["vector_add:naive"])
     clock = Clock()
-    effort = timing.Effort(warm_up_seconds=0.0, seconds=60.0, enough=40, sustained_seconds=1e-3)
-    with synthetic(clock):
+    effort = timing.Effort(
+        seconds=60.0,
+        enough=40,
+        warm_up_seconds=0.0,
+        most_warm_up_seconds=most_warm_up_seconds,
+        sustained_seconds=1e-3,
+    )
+
+    def sample(conditions: Conditions) -> None:
+        conditions.sm_clock_mhz.append(CAPPED_MHZ if conditions.sm_clock_mhz else FULL_MHZ)
+        conditions.throttle_reasons[:] = ["SwPowerCap"]
+
+    told = contextlib.ExitStack()
+    if cheat == "idle":
+        clock.mhz = IDLE_MHZ
+        told.enter_context(patch.object(timing.nvml, "sm_clock", lambda: clock.mhz))
+    if cheat == "capped":
+        told.enter_context(patch.object(timing.nvml, "sample", sample))
+    with synthetic(clock), told:
         return timing.bench(stage, ClockGpu(clock, cheat), VectorAddProblem(n=100_000, dtype="fp32"), effort)  # type: ignore[arg-type]

@@ -7,6 +7,7 @@ samples of a device whose clock is a number. A new one is one more entry; the te
 from __future__ import annotations
 
 import tempfile
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,11 +17,12 @@ from typing import Any
 import numpy as np
 from harness_planting import ADD_SOURCE, HEAD, MATVEC_SOURCE, HarnessFault, planted_stage
 from planting import Change, Outcome
-from synthetic_clock import timed_by_clock
+from synthetic_clock import IDLE_MHZ, timed_by_clock
 
-from workbench import registry, timing
+from workbench import derived, nvml, registry, timing
 from workbench.devices import Device, Fault, IsolatedDevice
 from workbench.devices.cuda import CudaDevice, CudaPlan
+from workbench.kernels.gemm import GemmProblem
 from workbench.kernels.matvec import MatvecProblem
 from workbench.kernels.vector_add import VectorAddProblem
 from workbench.operation import Problem
@@ -142,6 +144,46 @@ def in_the_l2(device: Device) -> Outcome:
     return Outcome(TIMED, f"{sustained:.1f} us out of the L2 {apart} from {cold:.1f} us, cold: it is flushed each time")
 
 
+IDLE_SECONDS = 4.0
+"""How long a GPU is left alone for its clock to fall."""
+
+
+def cold_clocks(device: Device) -> Outcome:
+    """A GPU that was idle, timed with the usual warm-up and without any."""
+    outcomes = []
+    usual = timing.Effort(seconds=0.1, sustained_seconds=0.01)
+    for effort in (replace(usual, warm_up_seconds=0.0, most_warm_up_seconds=0.0), usual):
+        if device.name != "cuda":
+            outcomes.append((IDLE_MHZ, timed_by_clock("idle", effort.most_warm_up_seconds)))
+            continue
+        (stage,) = registry.select(["matvec:naive"])
+        time.sleep(IDLE_SECONDS)
+        clock = nvml.sm_clock()
+        outcomes.append((clock, timing.bench(stage, device, LONG, effort)))
+    said = []
+    for (clock, outcome), when in zip(outcomes, ("without a warm-up", "with it"), strict=True):
+        if isinstance(outcome, str):
+            said.append(f"{when}: not timed: {outcome}")
+            continue
+        settled = "had" if outcome.conditions.clock_steady else "had not"
+        samples = f"samples of {min(outcome.timing.cold_us):.1f} to {max(outcome.timing.cold_us):.1f} us"
+        said.append(f"{when}: the clock, {clock} MHz before, {settled} settled; {samples}")
+    return Outcome(TIMED, "; ".join(said))
+
+
+def power_cap(device: Device) -> Outcome:
+    """The heaviest work there is, which the GPU cannot do at its highest clock."""
+    if device.name != "cuda":
+        outcome = timed_by_clock("capped")
+    else:
+        (stage,) = registry.select(["gemm:tma_pipeline"])
+        effort = timing.Effort(relative_error=0.0, seconds=2.0, enough=200, most=200, sustained_seconds=1.0)
+        outcome = timing.bench(stage, device, GemmProblem(m=8192, n=8192, k=8192, dtype="bf16", out="bf16"), effort)
+    if isinstance(outcome, str):
+        return Outcome(NOT_TIMED, outcome)
+    return Outcome(TIMED, "; ".join(derived.warnings([outcome], device.info())))
+
+
 class ConstantInputs(VectorAddProblem):
     """Vectors of zeros."""
 
@@ -235,6 +277,24 @@ TIMES = (
         Timed("matvec:naive", "throttled", SLOWER),
         NOT_TIMED,
         ("not steady",),
+    ),
+    HarnessFault(
+        46,
+        "cold-clocks",
+        "clocks that are still rising after idleness",
+        "nothing: the device was idle",
+        cold_clocks,
+        TIMED,
+        ("without a warm-up: .*(had not settled|not steady).*; with it: .*had settled",),
+    ),
+    HarnessFault(
+        46,
+        "power-cap",
+        "clocks held back by the power limit",
+        "nothing: a product of 8192 x 8192 x 8192 draws more than the device may",
+        power_cap,
+        TIMED,
+        (r"clocks were held back by .*(Power|Thermal|Slowdown)",),
     ),
     HarnessFault(
         47,
