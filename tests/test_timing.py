@@ -120,6 +120,29 @@ def test_conditions_tell_what_a_launch_costs(timed):
     assert conditions.launch_overhead_us == 2.0
 
 
+def test_the_same_answer_of_a_library_is_judged_once(monkeypatch):
+    problem = VectorAddProblem(n=1000, dtype="fp32", seed=123)
+    case, asked, judge = timing.solved(problem), [], timing.Case.judge
+    monkeypatch.setattr(timing.Case, "judge", lambda case, read: asked.append(1) or judge(case, read))
+    right = case.expected["c"].astype(np.float32)
+    wrong = right.copy()
+    wrong[7] += 1
+    said = [timing._judged(case, {"c": answer.copy()}) for answer in (right, right, wrong, wrong, right)]
+    assert said == ["", "", *["1 of 1000 elements of c are wrong"] * 2, ""]
+    assert len(asked) == 2
+
+
+def test_what_is_within_the_limit_is_asked_once_and_the_rest_three_times():
+    for answers, limit, least, left in (
+        ([5.0, 1.0], 5.0, 5.0, 1),
+        ([9.0, 5.0, 1.0], 5.0, 5.0, 1),
+        ([9.0] * 4, 5.0, 9.0, 1),
+    ):
+        tries = list(answers)
+        assert timing._least(lambda tries=tries: tries.pop(0), limit) == least
+        assert len(tries) == left
+
+
 def test_bad_conditions_are_warnings():
     def measured(**conditions):
         timing = Timing("x", [10.0], sustained_us=[9.0])

@@ -72,13 +72,16 @@ def sample(conditions: Conditions) -> None:
     conditions.power_w.append(nvml.nvmlDeviceGetPowerUsage(handle) / 1000)
     conditions.temperature_c.append(nvml.nvmlDeviceGetTemperature(handle, nvml.NVML_TEMPERATURE_GPU))
     reasons = nvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle)
-    for name, bit in sorted(vars(nvml).items()):
-        if (
-            name.startswith("nvmlClocksThrottleReason")
-            and isinstance(bit, int)
-            and bit & reasons
-            and bit & (bit - 1) == 0
-        ):
-            text = name.removeprefix("nvmlClocksThrottleReason")
-            if text not in ("GpuIdle", "None", "All") and text not in conditions.throttle_reasons:
-                conditions.throttle_reasons.append(text)
+    for text, bit in _throttle_reasons().items():
+        if bit & reasons and text not in conditions.throttle_reasons:
+            conditions.throttle_reasons.append(text)
+
+
+@cache
+def _throttle_reasons() -> dict[str, int]:
+    """The bits of what holds clocks back, by name."""
+    found = _handle()
+    prefix = "nvmlClocksThrottleReason"
+    named = {n.removeprefix(prefix): bit for n, bit in sorted(vars(found[0]).items()) if prefix in n} if found else {}
+    idle = ("GpuIdle", "None", "All")
+    return {n: bit for n, bit in named.items() if n not in idle and isinstance(bit, int) and bit & (bit - 1) == 0}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
@@ -268,13 +269,17 @@ def contest(
         if baseline.name in timings:
             timing = timings[baseline.name]
             timing.version, timing.solves = baseline.version() or "", baseline.solves
-    watch = Stopwatch(l2_bytes)
-    leftover = min(watch.leftover(work.enqueue) for _ in range(UNSEEN))  # the host, too, is late at times
-    unseen = []
-    for _ in range(UNSEEN):
+    watch, median = Stopwatch(l2_bytes), float(np.median(timings[name].cold_us))
+    leftover = _least(lambda: watch.leftover(work.enqueue), most_leftover(median))
+    rolls: list[int] = []
+
+    def unseen_us() -> float:
         plan.roll(1)
-        unseen.append(watch.cold(work.enqueue))
-    plan.roll(-UNSEEN)
+        rolls.append(1)
+        return watch.cold(work.enqueue)
+
+    unseen = _least(unseen_us, most_unseen(median))
+    plan.roll(-sum(rolls))
     plan.wait()
     for buffer in theirs:
         forget(buffer)
@@ -282,7 +287,17 @@ def contest(
     work.enqueue()
     work.deliver()
     plan.wait()
-    return Contest(timings, conditions, answers, leftover, min(unseen))
+    return Contest(timings, conditions, answers, leftover, unseen)
+
+
+def _least(measured: Callable[[], float], limit: float) -> float:
+    """The least of some tries, the last one that is within the limit: the host, too, is late at times."""
+    least = measured()
+    for _ in range(TRIES - 1):
+        if least <= limit:
+            break
+        least = min(least, measured())
+    return least
 
 
 def _first(baseline: Baseline, plan: CudaPlan, problem: Problem) -> Prepared:
@@ -297,14 +312,25 @@ def _first(baseline: Baseline, plan: CudaPlan, problem: Problem) -> Prepared:
     return prepared
 
 
-UNSEEN = 3
-"""Tries of what is asked of a contestant after it was timed."""
+TRIES = 3
+"""How often is asked at most, of a contestant that was timed, what makes it suspicious."""
 
 LEFTOVER_US, LEFTOVER_SHARE = 20.0, 0.1
 """How long waiting for an idle device may take, and how much of the median more; beyond is work that was not timed."""
 
 UNSEEN_FACTOR, UNSEEN_US = 2.0, 20.0
 """So many times the median, and so much more, a launch may take on inputs that it has not seen."""
+
+
+def most_leftover(median_us: float) -> float:
+    """Beyond so many microseconds there is work that was not timed."""
+    return LEFTOVER_US + LEFTOVER_SHARE * median_us
+
+
+def most_unseen(median_us: float) -> float:
+    """Beyond so many microseconds answers are kept."""
+    return UNSEEN_FACTOR * median_us + UNSEEN_US
+
 
 UNSTEADY = 1.25
 """Largest ratio of the median of the last third of the samples to that of the first, either way."""
@@ -314,12 +340,12 @@ def doubtful(spec: str, outcome: Contest) -> str | None:
     """Why the samples of a contest are not believed, None where they are."""
     samples = outcome.timings[spec].cold_us
     median = float(np.median(samples))
-    if outcome.leftover_us > LEFTOVER_US + LEFTOVER_SHARE * median:
+    if outcome.leftover_us > most_leftover(median):
         return (
             f"the device still worked for {outcome.leftover_us:.0f} us after the launch had ended on its stream: "
             "there is work that was not timed"
         )
-    if outcome.unseen_us > UNSEEN_FACTOR * median + UNSEEN_US:
+    if outcome.unseen_us > most_unseen(median):
         return (
             f"a launch on inputs that it had not seen takes {outcome.unseen_us:.1f} us, and the timed ones "
             f"{median:.1f} us: answers are kept and given again"
@@ -383,9 +409,8 @@ def _measurement(
     """The record of a contest, or why its samples are not believed. A baseline with a wrong answer is left out."""
     problem, timings, rejected = case.problem, dict(outcome.timings), {}
     for library, outputs in outcome.answers.items():
-        failure, _ = case.judge(outputs.__getitem__)
-        if failure:
-            rejected[library] = f"it gives a wrong answer: {failure.message}"
+        if wrong := _judged(case, outputs):
+            rejected[library] = f"it gives a wrong answer: {wrong}"
             del timings[library]
     failure, _ = case.judge(plan.read)
     if failure:
@@ -410,6 +435,22 @@ def _measurement(
         effort=asdict(effort),
         rejected=rejected,
     )
+
+
+def _judged(case: Case, outputs: dict[str, np.ndarray[Any, Any]]) -> str:
+    """What is wrong with a library's answer, or nothing. It gives the same one beside every stage of a ladder."""
+    digest = hashlib.sha256()
+    for name in sorted(outputs):
+        digest.update(outputs[name].view(np.uint8).data)
+    said, key = _answers.setdefault(case.problem, {}), digest.digest()
+    if key not in said:
+        failure, _ = case.judge(outputs.__getitem__)
+        said[key] = failure.message if failure else ""
+    return said[key]
+
+
+_answers: dict[Problem, dict[bytes, str]] = {}
+"""What was said of the answers of libraries to a problem, by their digests."""
 
 
 COMPILING_SECONDS = 10.0
