@@ -146,10 +146,13 @@ class Compiled:
         assert torch is not None
         (output,) = (held.pop(name) for name, array in arrays.items() if array.output)
         torch.compiler.reset()  # it compiles a function for a few shapes, and then no more
-        compiled = torch.compile(lambda given: self._call(torch, problem, given), fullgraph=True, dynamic=False)
+        # in this process: for one kernel others need not be started
+        how = {"fullgraph": True, "dynamic": False, "options": {"compile_threads": 1}}
+        compiled = torch.compile(lambda given: self._call(torch, problem, given), **how)
         answer: list[Any] = []
 
         def enqueue() -> None:
-            answer[:] = [compiled(held)]
+            answer.clear()  # its memory serves for the next
+            answer.append(compiled(held))
 
         return Prepared(enqueue, lambda: output.copy_(answer[0]))
