@@ -75,14 +75,14 @@ def test_an_operation_takes_one_module_one_reference_and_its_source(sources, mon
     folder.mkdir()
     (folder / "axpy.py").write_text(blocks(page, "python")[1])
     monkeypatch.setattr(kernels, "__path__", [*kernels.__path__, str(folder)])
-    registry.operations.cache_clear()
+    registry.reload()
     try:
         (stage,) = registry.select(["axpy"])
         result = harness.verify(stage, open_device("emulator"), examples=15, seed=0)
         assert result.verdict is Verdict.PASS, result.failure
     finally:
         monkeypatch.undo()
-        registry.operations.cache_clear()
+        registry.reload()
         del reference.axpy
 
 

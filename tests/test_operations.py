@@ -145,6 +145,12 @@ def test_an_overflow_that_the_rounded_reference_shares_is_right():
     assert result.wrong_count == 0
 
 
+def test_a_bound_of_zero_is_met_by_the_reference_alone():
+    array, right = Array((2,), FP32, output=True), np.array([0.0, -1.5])
+    for got, wrong in ((right, 0), (right + 2**-20, 2)):
+        assert compare("c", array, got.astype(np.float32), right, np.zeros(2), Tier.BOUNDED).wrong_count == wrong
+
+
 def test_storage_has_nan_between_rows_and_nothing_behind_the_last():
     array = Array((3, 2), FP32, leading=5)
     storage = array.pack(np.arange(6.0).reshape(3, 2))

@@ -25,6 +25,8 @@ from .devices import Device, DeviceUnavailable, Fault, open_device
 from .evidence import tiers
 from .mutate import BadExplanation
 from .operation import Problem, ProblemError, Stage
+from .project import BadProject
+from .project import reports as reports_folder
 from .results import Resources, ResultsError, Run
 from .session import Session
 from .store import AGREEMENT, Folder, slug
@@ -64,7 +66,7 @@ class WorkbenchGroup(click.Group):
     def invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
-        except (registry.UnknownSpec, ProblemError) as error:
+        except (registry.UnknownSpec, BadProject, ProblemError) as error:
             raise click.UsageError(str(error)) from None
         except FORESEEN as error:
             raise Failed(str(error)) from None
@@ -146,8 +148,8 @@ def _options(*names: str) -> Callable[[F], F]:
         "output": click.option(
             "--output",
             type=click.Path(path_type=Path),
-            default=Path("reports"),
-            show_default=True,
+            default=reports_folder,
+            show_default="reports",
             help="Folder of the reports.",
         ),
     }
@@ -204,7 +206,15 @@ def _trace_options(prefix: str) -> Callable[[F], F]:
     return decorate
 
 
-_specs = click.argument("specs", nargs=-1, metavar="[SPEC]...")
+def _named(_: click.Context, __: click.Parameter, specs: tuple[str, ...]) -> tuple[str, ...]:
+    """The specs; what of the project cannot be used is said, and keeps nobody from what is named."""
+    if specs:
+        for trouble in registry.troubles():
+            _notice(trouble)
+    return specs
+
+
+_specs = click.argument("specs", nargs=-1, metavar="[SPEC]...", callback=_named)
 
 
 @click.group(cls=WorkbenchGroup, context_settings={"help_option_names": ["-h", "--help"]})
@@ -213,7 +223,8 @@ def main() -> None:
     """Develop CUDA kernels in stages: verified against NumPy on random problems, then timed, then reported.
 
     SPEC names what to work on: an operation (`gemm`), a stage (`gemm:tma_pipeline`), or a stage of every operation
-    that has it (`naive`). Without SPEC it is every stage.
+    that has it (`naive`). Without SPEC it is every stage; in a project with a `[tool.workbench]` in its pyproject.toml,
+    every stage of its own.
 
     Exit codes: 0 all pass, 1 something failed, 2 wrong usage, 130 interrupted.
     """
@@ -223,27 +234,31 @@ def main() -> None:
 @_specs
 @_options("json")
 def list_stages(specs: tuple[str, ...], as_json: bool) -> None:
-    """List operations and their stages in ladder order."""
-    stages = registry.select(specs)
+    """List operations and their stages in ladder order, with where they come from."""
+    stages = registry.select(specs) if specs else registry.stages()
+    origins = {name: operation.origin for name, operation in registry.operations().items()}
     if as_json:
         _print_json(
             [
                 {"spec": s.spec, "idea": s.idea, "source": s.source, "architecture": s.architecture}
-                | {"parameters": dict(s.parameters)}
+                | {"parameters": dict(s.parameters), "origin": origins[s.operation]}
                 for s in stages
             ]
         )
-        return
-    from .console import console, table
+    else:
+        from .console import console, table
 
-    out = console()
-    for operation in registry.operations().values():
-        chosen = [s for s in stages if s.operation == operation.name]
-        if chosen:
-            out.print(f"{operation.name}: {operation.summary}", style="bold")
-            out.print(table(("stage", "idea", "source"), [(s.name, s.idea, s.source) for s in chosen]))
-        elif not specs:
-            out.print(f"{operation.name}: {operation.summary} (no stages yet)", style="bold")
+        out = console()
+        for operation in registry.operations().values():
+            chosen = [s for s in stages if s.operation == operation.name]
+            head = f"{operation.name}: {operation.summary} ({operation.origin}"
+            if chosen:
+                out.print(f"{head})", style="bold")
+                out.print(table(("stage", "idea", "source"), [(s.name, s.idea, s.source) for s in chosen]))
+            elif not specs:
+                out.print(f"{head}; no stages yet)", style="bold")
+    if not specs and registry.troubles():
+        raise BadProject("\n".join(registry.troubles()))
 
 
 @main.command()
@@ -665,7 +680,7 @@ def inspect(specs: tuple[str, ...], show_ptx: bool, show_sass: bool, problem_tex
     compiled_variants = {}
     for stage in stages:
         chosen = problems.get(stage.operation)
-        suite = (chosen,) if chosen else registry.operations()[stage.operation].suite
+        suite = (chosen,) if chosen else registry.operation_of(stage).suite
         if chosen and (reason := stage.supports(chosen)):
             notice(f"{stage.spec} does not take {chosen}: {reason}")
             continue

@@ -42,7 +42,7 @@ def errors(
         ratio = values  # of large outputs every array more takes longer than the arithmetic
         np.subtract(values, expected, out=ratio, where=finite)
         np.abs(ratio, out=ratio)
-        np.divide(ratio, bound, out=ratio, where=finite)
+        np.divide(ratio, bound, out=ratio, where=finite & (ratio != 0))  # a bound may be zero
     if not finite.all():
         agree = got.astype(np.float64) == _rounded(array, expected)
         ratio = np.where(finite, ratio, np.where(agree, 0.0, np.inf))

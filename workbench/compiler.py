@@ -16,6 +16,7 @@ from typing import Any
 from .operation import SOURCES
 
 INCLUDE = SOURCES / "include"
+"""Headers that every source may include."""
 
 
 class CompilerUnavailable(RuntimeError):
@@ -121,7 +122,7 @@ def more_cuda_headers() -> tuple[Path, ...]:
 
 
 def source_digest(path: Path) -> str:
-    """SHA-256 of a source and of every header of ours that it includes."""
+    """SHA-256 of a source and of every header that it includes, those of CUDA excepted."""
     digest = hashlib.sha256()
     for part in with_headers(path):
         digest.update(part.read_bytes())
@@ -129,17 +130,24 @@ def source_digest(path: Path) -> str:
 
 
 def with_headers(path: Path) -> list[Path]:
-    """The source and, depth first, the headers it includes from its own folder or from `cuda_src/include`."""
+    """The source and, depth first, the headers it includes from `header_folders`."""
     found: list[Path] = []
     todo = [path]
     while todo:
         part = todo.pop()
         found.append(part)
         for name in re.findall(r'^\s*#\s*include\s*[<"]([^>"]+)[>"]', part.read_text(), re.MULTILINE):
-            for folder in (part.parent, INCLUDE):
-                if (header := folder / name).is_file() and header not in found and header not in todo:
-                    todo.append(header)
+            folders = dict.fromkeys((part.parent, *header_folders(path)))
+            header = next((h for folder in folders if (h := folder / name).is_file()), None)
+            if header and header not in found and header not in todo:
+                todo.append(header)
     return found
+
+
+def header_folders(path: Path) -> tuple[Path, ...]:
+    """Where the headers of a source are looked for: beside it, in `include` there or one folder up, then in ours."""
+    beside = (folder for folder in (path.parent / "include", path.parent.parent / "include") if folder.is_dir())
+    return tuple(dict.fromkeys((path.parent, *beside, INCLUDE)))
 
 
 @lru_cache(maxsize=4096)
@@ -148,7 +156,7 @@ def _compile(path: Path, digest: str, defines: tuple[tuple[str, str], ...], arch
     if _nvrtc().getVersion() >= (12, 9):
         options += ("--no-cache",)  # NVRTC's own cache gives the binary back, but not what ptxas said of it
     # the path is in the line information: findings in another checkout must not point to this one
-    made_of = json.dumps([digest, str(path), str(INCLUDE), defines, options, nvrtc_version()])
+    made_of = json.dumps([digest, str(path), [str(f) for f in header_folders(path)], defines, options, nvrtc_version()])
     key = hashlib.sha256(made_of.encode()).hexdigest()
     stem = cache_folder() / f"{path.stem}-{key[:32]}"
     ptx_path, cubin_path, usage_path = (stem.with_name(stem.name + s) for s in (".ptx", ".cubin", ".json"))
@@ -192,7 +200,7 @@ def _run_nvrtc(
 ) -> tuple[str, bytes, dict[str, KernelUsage]]:
     nvrtc = _nvrtc()
     text = path.read_text()
-    folders = (path.parent, INCLUDE, cuda_headers(), *more_cuda_headers())
+    folders = (*header_folders(path), cuda_headers(), *more_cuda_headers())
     flags = [*options, *(f"-D{k}={v}" for k, v in defines), *(f"-I{folder}" for folder in folders)]
     program = nvrtc.createProgram(text, str(path), [], [])
     try:

@@ -10,9 +10,10 @@ from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
 
-from . import git
+from . import git, registry
 from .compiler import CompilerUnavailable, nvrtc_version
 from .operation import SOURCES
+from .project import Project
 from .results import Environment
 
 PACKAGES = (
@@ -35,7 +36,8 @@ COMMIT = "WORKBENCH_COMMIT"
 
 def describe() -> Environment:
     """The environment of this process, now: date in UTC, commit, CPU and versions. Never fails."""
-    commit, dirty = _checkout(SOURCES.parent)
+    project = registry.loaded().project
+    commit, dirty = _checkout_around(project) if project else _checkout(SOURCES.parent)
     return Environment(
         date=datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
         commit=commit,
@@ -49,10 +51,15 @@ def describe() -> Environment:
 
 
 def code_digest() -> str:
-    """SHA-256 of the Python that launches and times kernels; of a dirty checkout the commit does not say that."""
+    """SHA-256 of the Python that launches and times kernels, and of that which declares those of the project; of a
+    dirty checkout the commit does not say that."""
     root, digest = Path(__file__).parent, hashlib.sha256()
-    for path in sorted(root.rglob("*.py")):
-        digest.update(path.relative_to(root).as_posix().encode() + b"\0" + path.read_bytes() + b"\0")
+    found = registry.loaded()
+    folders = {Path(file).parent for name in found.own if (file := found.modules[name].__file__)}
+    declared = {path for folder in folders for path in folder.glob("*.py")}
+    for path in [*sorted(root.rglob("*.py")), *sorted(declared)]:
+        name = path.relative_to(root).as_posix() if path.is_relative_to(root) else path.name
+        digest.update(name.encode() + b"\0" + path.read_bytes() + b"\0")
     return digest.hexdigest()
 
 
@@ -89,7 +96,17 @@ def _checkout(root: Path) -> tuple[str, bool]:
     """Commit and dirty state of the checkout at `root`; ("unknown", False) where `root` is not the top of one."""
     if not (root / ".git").exists():  # an installed package inside somebody else's repository is not that repository
         return os.environ.get(COMMIT, "unknown"), False
-    commit = git.ask(root, "rev-parse", "HEAD")
+    return _state(root, "reports")
+
+
+def _checkout_around(project: Project) -> tuple[str, bool]:
+    """The same of the repository that a project is in; what is outside the project's folder does not count."""
+    reports = project.reports.relative_to(project.root) if project.reports.is_relative_to(project.root) else "reports"
+    return _state(project.root, str(reports))
+
+
+def _state(folder: Path, reports: str) -> tuple[str, bool]:
+    commit = git.ask(folder, "rev-parse", "HEAD")
     # generated reports are outcome, not cause: writing them must not make the next run look dirty
-    changed = git.ask(root, "status", "--porcelain", "--", ".", ":(exclude)reports")
+    changed = git.ask(folder, "status", "--porcelain", "--", ".", f":(exclude){reports}")
     return (commit or "unknown").strip(), bool(changed)

@@ -424,7 +424,7 @@ def _verify(
     problem: Problem | None,
     on_problem: Callable[[int], None] | None,
 ) -> Verification:
-    operation: Operation[Any] = registry.operations()[stage.operation]
+    operation: Operation[Any] = registry.operation_of(stage)
     session = _Session(stage, device, examples, on_problem)
     started = time.monotonic()
     try:
@@ -548,7 +548,7 @@ def _disagreement(stage: Stage[Any], first: Device, second: Device, problem: Pro
 
 def _problems(stage: Stage[Any], device: str) -> hypothesis.strategies.SearchStrategy[Any]:
     """Problems of a size that suits the device, many of them near multiples of the stage's tiles."""
-    operation: Operation[Any] = registry.operations()[stage.operation]
+    operation: Operation[Any] = registry.operation_of(stage)
     size = operation.emulator_size if device == "emulator" else operation.cuda_size
     return operation.problems(size, tuple(sorted(set(stage.parameters.values()))))
 

@@ -50,7 +50,8 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True)
 class Mutant:
-    """A source with one change. `file` is relative to `cuda_src/`; `line` counts from 1."""
+    """A source with one change. `file` is relative to `root`, the folder of its CUDA sources; None are the workbench's
+    own. `line` counts from 1."""
 
     file: str
     line: int
@@ -58,11 +59,17 @@ class Mutant:
     old: str
     new: str
     text: str = field(repr=False)
+    root: Path | None = field(default=None, repr=False)
+
+    @property
+    def path(self) -> Path:
+        """The source that is changed."""
+        return (self.root or SOURCES) / self.file
 
     @property
     def diff(self) -> str:
         """The change as a unified diff without context."""
-        before = (SOURCES / self.file).read_text().splitlines()
+        before = self.path.read_text().splitlines()
         lines = difflib.unified_diff(before, self.text.splitlines(), self.file, self.file, lineterm="", n=0)
         return "\n".join(lines)
 
@@ -272,27 +279,28 @@ OPERATORS: tuple[Callable[[str], Iterator[tuple[str, Edit]]], ...] = (
 )
 
 
-def mutants_of(file: str) -> list[Mutant]:
-    """Every mutant of a source or header, `file` relative to `cuda_src/`, in the order of the text."""
-    text = (SOURCES / file).read_text()
+def mutants_of(file: str, root: Path | None = None) -> list[Mutant]:
+    """Every mutant of a source or header, `file` relative to `root`, in the order of the text."""
+    text = ((root or SOURCES) / file).read_text()
     code = code_of(text)
     found: dict[str, Mutant] = {}
     for operator in OPERATORS:
         for name, (start, end, new) in operator(code):
             changed = text[:start] + new + text[end:]
             line = text.count("\n", 0, start) + 1
-            found.setdefault(changed, Mutant(file, line, name, text[start:end].strip(), new.strip(), changed))
+            found.setdefault(changed, Mutant(file, line, name, text[start:end].strip(), new.strip(), changed, root))
     return sorted(found.values(), key=lambda m: (m.line, m.operator, m.new))
 
 
 def mutants(stages: Sequence[Stage[Any]]) -> list[Mutant]:
-    """Every mutant of the stages' sources and of the headers of ours that they use."""
-    files = dict.fromkeys(_relative(path) for stage in stages for path in with_headers(stage.path))
-    return [mutant for file in files for mutant in mutants_of(file)]
-
-
-def _relative(path: Path) -> str:
-    return str(path.relative_to(SOURCES))
+    """Every mutant of the stages' sources and of the headers that lie in the same folder of CUDA sources."""
+    files = {
+        path: stage.sources
+        for stage in stages
+        for path in with_headers(stage.path)
+        if path.is_relative_to(stage.sources)
+    }
+    return [m for path, root in files.items() for m in mutants_of(str(path.relative_to(root)), root)]
 
 
 # ------------------------------------------------------------------------------------------------ judging them
@@ -322,7 +330,7 @@ class _Trial:
 
         sources = with_headers(self.stage.path)
         for path in sources:  # all in one folder, so that headers find the changed one
-            (folder / path.name).write_text(mutant.text if _relative(path) == mutant.file else path.read_text())
+            (folder / path.name).write_text(mutant.text if path == mutant.path else path.read_text())
         changed = dataclasses.replace(self.stage, source=str(folder / self.stage.path.name))
         same: dict[Any, bool] = {}
         for problem in self.problems:
@@ -400,8 +408,8 @@ def mutate(
     if limit is not None and limit < len(chosen):
         chosen = random.Random(seed).sample(chosen, limit)
         chosen.sort(key=lambda m: (m.file, m.line))
-    users = {m.file: [s.spec for s in stages if SOURCES / m.file in with_headers(s.path)] for m in chosen}
-    known = _explanations({Path(m.file).parent for m in chosen})
+    users = {m.path: [s.spec for s in stages if m.path in with_headers(s.path)] for m in chosen}
+    known = _explanations({m.path.parent for m in chosen})
     report = Report()
     if on_start:
         on_start(len(chosen))
@@ -409,7 +417,7 @@ def mutate(
         tempfile.TemporaryDirectory() as cache,
         ProcessPoolExecutor(jobs, get_context("spawn"), _use_cache, (cache,)) as pool,
     ):
-        pending = [pool.submit(_judge, m, users[m.file], examples, seed) for m in chosen]
+        pending = [pool.submit(_judge, m, users[m.path], examples, seed) for m in chosen]
         try:
             for future in pending:
                 judged = _explained(future.result(), known)
@@ -425,11 +433,11 @@ def mutate(
 # ------------------------------------------------------------------------------------------------ equivalent mutants
 
 
-def _explanations(folders: Iterable[Path]) -> dict[tuple[str, str], str]:
+def _explanations(folders: Iterable[Path]) -> dict[tuple[Path, str], str]:
     """Reasons by the file of the mutant and its changed lines, from `equivalent.toml` in each folder."""
     found = {}
     for folder in folders:
-        path = SOURCES / folder / EQUIVALENT
+        path = folder / EQUIVALENT
         if not path.is_file():
             continue
         try:
@@ -440,7 +448,7 @@ def _explanations(folders: Iterable[Path]) -> dict[tuple[str, str], str]:
             if set(entry) != {"file", "old", "new", "reason"} or not entry["reason"].strip():
                 raise BadExplanation(f"{path}: every [[mutant]] has to have file, old, new and a reason, not {entry}")
             change = _change(entry["old"].splitlines(), entry["new"].splitlines())
-            found[str(folder / entry["file"]), change] = entry["reason"]
+            found[folder / entry["file"], change] = entry["reason"]
     return found
 
 
@@ -450,15 +458,15 @@ def _change(old: Sequence[str], new: Sequence[str]) -> str:
 
 def change_of(mutant: Mutant) -> tuple[list[str], list[str]]:
     """The lines that a mutant takes away and those that it puts in their place."""
-    before, after = (SOURCES / mutant.file).read_text().splitlines(), mutant.text.splitlines()
+    before, after = mutant.path.read_text().splitlines(), mutant.text.splitlines()
     shorter = min(len(before), len(after))
     head = next((i for i in range(shorter) if before[i] != after[i]), shorter)
     tail = next((i for i in range(shorter - head) if before[-1 - i] != after[-1 - i]), shorter - head)
     return before[head : len(before) - tail], after[head : len(after) - tail]
 
 
-def _explained(judged: Judged, known: dict[tuple[str, str], str]) -> Judged:
+def _explained(judged: Judged, known: dict[tuple[Path, str], str]) -> Judged:
     if judged.outcome is not Outcome.SURVIVED:
         return judged
-    reason = known.get((judged.mutant.file, _change(*change_of(judged.mutant))))
+    reason = known.get((judged.mutant.path, _change(*change_of(judged.mutant))))
     return dataclasses.replace(judged, outcome=Outcome.EXPLAINED, reason=reason) if reason else judged

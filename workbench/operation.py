@@ -23,7 +23,10 @@ Arrays = dict[str, np.ndarray[Any, Any]]
 
 _HERE = Path(__file__).parent
 SOURCES = next(p for p in (_HERE / "cuda_src", _HERE.parent / "cuda_src") if p.is_dir() or p.parent != _HERE)
-"""The CUDA sources: inside the installed package, or beside it in a checkout."""
+"""The workbench's own CUDA sources: inside the installed package, or beside it in a checkout."""
+
+BUILT_IN = "workbench"
+"""Where the workbench's own operations come from."""
 
 
 class Tier(StrEnum):
@@ -215,10 +218,11 @@ def draw_values(rng: np.random.Generator, tier: Tier, shape: tuple[int, ...], dt
 class Stage(Generic[P]):
     """One CUDA source that computes an operation, with the idea it adds over the stage before it.
 
-    `source` is relative to `cuda_src/`. `parameters` are compile-time sizes: they become `-D` defines, `plan` gets
-    them through the stage, and problems near their multiples are drawn on purpose. `accepts` returns why a problem
-    cannot be taken, or None. `architecture` is the least compute capability times ten. Every array has to start at a
-    multiple of `alignment` bytes. `corners` are problems that random ones would hardly hit and that are always tried.
+    `source` is relative to the folder of the operation's sources. `parameters` are compile-time sizes: they become
+    `-D` defines, `plan` gets them through the stage, and problems near their multiples are drawn on purpose. `accepts`
+    returns why a problem cannot be taken, or None. `architecture` is the least compute capability times ten. Every
+    array has to start at a multiple of `alignment` bytes. `corners` are problems that random ones would hardly hit and
+    that are always tried.
     Two launches on the same inputs have to give the same bits unless the stage is declared not `deterministic`.
 
     `space` holds the values that tuning may give to some of the parameters, their declared ones among them;
@@ -240,6 +244,7 @@ class Stage(Generic[P]):
     deterministic: bool = True
     space: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     constraint: Callable[[P, Mapping[str, int]], str | None] = lambda problem, size: None
+    owner: Operation[P] | None = field(default=None, repr=False, compare=False)
 
     @property
     def spec(self) -> str:
@@ -249,7 +254,12 @@ class Stage(Generic[P]):
     @property
     def path(self) -> Path:
         """Absolute path of the CUDA source."""
-        return SOURCES / self.source
+        return self.sources / self.source
+
+    @property
+    def sources(self) -> Path:
+        """The folder of the operation's CUDA sources."""
+        return (self.owner.sources if self.owner else None) or SOURCES
 
     def supports(self, problem: P, architecture: int = 90) -> str | None:
         """Why the stage cannot take `problem` on a device of this compute capability, or None where it can."""
@@ -287,6 +297,9 @@ class Operation(Generic[P]):
     their multiples and one off are drawn often. `suite` holds the problems that are timed. `defines` are the defines
     that all stages share. `fastest` names the stages that `workbench.ops` prefers, best first, where a later stage of
     the ladder was not measured to be faster.
+
+    `sources` is the folder of the CUDA sources and `origin` says where the operation comes from; who finds it sets
+    them. None are the workbench's own sources.
     """
 
     name: str
@@ -300,6 +313,8 @@ class Operation(Generic[P]):
     metric: str = "TFLOP/s"
     fastest: tuple[str, ...] = ()
     stages: list[Stage[P]] = field(default_factory=list)
+    sources: Path | None = None
+    origin: str = BUILT_IN
 
     def stage(
         self,
@@ -343,6 +358,7 @@ class Operation(Generic[P]):
                 deterministic=deterministic,
                 space=space or {},
                 constraint=constraint,
+                owner=self,
             )
             self.stages.append(stage)
             return stage

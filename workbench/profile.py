@@ -27,7 +27,7 @@ SHORT = dict(
 
 def default_problem(stage: Stage[Any]) -> Problem:
     """The first problem of the timed suite, its sizes halved until it is one for the emulator."""
-    operation = registry.operations()[stage.operation]
+    operation = registry.operation_of(stage)
     problem: Problem = operation.suite[0]
     while math.prod(getattr(problem, name) for name in problem.extents) > operation.emulator_size.work:
         halved = {name: max(1, getattr(problem, name) // 2) for name in problem.extents}
@@ -52,7 +52,7 @@ def profile_stage(stage: Stage[Any], problem: Problem) -> Profile:
 def _here(file: str) -> str:
     """A source of ours where it lies now: compiled code that is kept may come from another copy of this checkout."""
     parts = Path(file).parts
-    if SOURCES.name in parts:
+    if SOURCES.name in parts and not Path(file).is_file():
         after = parts[len(parts) - parts[::-1].index(SOURCES.name) :]
         if (SOURCES.joinpath(*after)).is_file():
             return str(SOURCES.joinpath(*after))

@@ -3,8 +3,9 @@
     def test_stage(workbench_stage):
         workbench_stage.verify()
 
-The ids read `gemm-tma_pipeline-emulator`, so that `pytest -k tma_pipeline` verifies one stage. A project whose tests do
-not take the fixture is left alone: nothing of the workbench is imported there.
+The ids read `gemm-tma_pipeline-emulator`, so that `pytest -k tma_pipeline` verifies one stage. In a project with
+kernels of its own it is those stages; `@pytest.mark.workbench("gemm")` chooses others, named as on the command line.
+A project whose tests do not take the fixture is left alone: nothing of the workbench is imported there.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from .operation import Stage
 
 FIXTURE = "workbench_stage"
+MARKER = "workbench"
 DEVICE = pytest.StashKey["Device"]()
 
 
@@ -45,7 +47,7 @@ class StageUnderTest:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """The options of the plugin."""
+    """The options of the plugin, and its marker."""
     group = parser.getgroup("workbench", "CUDA kernel stages")
     group.addoption(
         "--workbench-device",
@@ -57,6 +59,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--workbench-examples", type=_positive, default=20, help="random problems for each stage (default: 20)"
     )
     group.addoption("--workbench-seed", type=int, default=0, help="which random problems are drawn (default: 0)")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Make the marker known."""
+    config.addinivalue_line("markers", f"{MARKER}(*specs): the operations or stages that {FIXTURE} stands for")
 
 
 def _positive(text: str) -> int:
@@ -71,12 +78,18 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if FIXTURE not in metafunc.fixturenames:
         return
     from . import registry
+    from .project import BadProject
 
     config = metafunc.config
+    marker = metafunc.definition.get_closest_marker(MARKER)
+    try:
+        stages = registry.select(marker.args if marker else ())
+    except (registry.UnknownSpec, BadProject) as error:
+        raise pytest.Collector.CollectError(str(error)) from None
     device = _device(config)
     under_test = [
         StageUnderTest(stage, device, config.option.workbench_examples, config.option.workbench_seed)
-        for stage in registry.stages()
+        for stage in stages
     ]
     ids = [f"{item.stage.operation}-{item.stage.name}-{device.name}" for item in under_test]
     metafunc.parametrize(FIXTURE, under_test, ids=ids)

@@ -50,7 +50,7 @@ def look_closer(stage: Stage[Any], failure: Failure) -> None:
     if failure.verdict in NOT_OF_A_LAUNCH:
         return
     try:
-        problem = registry.operations()[stage.operation].problem.parse(failure.problem)
+        problem = registry.operation_of(stage).problem.parse(failure.problem)
     except ProblemError:
         return  # the failure is not of one problem
     limits = AFTER_TIMEOUT if failure.verdict is Verdict.TIMEOUT else (SECONDS, None)

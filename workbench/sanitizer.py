@@ -171,7 +171,7 @@ def _solve(spec: str, text: str) -> None:
 
     cupy.cuda.set_allocator(None)
     (stage,) = registry.select([spec])
-    problem = registry.operations()[stage.operation].problem.parse(text)
+    problem = registry.operation_of(stage).problem.parse(text)
     harness.solve(stage, CudaDevice(bare=True), harness.Case.of(problem))
 
 

@@ -12,7 +12,7 @@ from . import environment, harness, occupancy, registry, store
 from .compiler import CompileError, compile_source, source_digest
 from .devices import Device
 from .evidence import failed
-from .operation import SOURCES, Problem, Stage
+from .operation import SOURCES, Operation, Problem, Stage
 from .results import Failure, HostTiming, Measurement, PeerResult, Resources, Run, StageResult, Verdict, Verification
 from .store import Folder
 
@@ -114,7 +114,8 @@ class Session:
             self._sanitize(stage, verification)
         if verification.failure:
             # records are published: where the checkout lies on this machine is nobody's business
-            verification.failure.message = verification.failure.message.replace(f"{SOURCES.parent}{os.sep}", "")
+            for folder in {stage.sources.parent, SOURCES.parent}:
+                verification.failure.message = verification.failure.message.replace(f"{folder}{os.sep}", "")
         result = StageResult(stage.operation, stage.name, stage.idea, stage.source, digest, verification)
         if verification.verdict is Verdict.PASS:
             result.resources = self._resources(stage)
@@ -160,7 +161,7 @@ class Session:
         if verification.verdict in (Verdict.COMPILE_ERROR, Verdict.UNSUPPORTED, Verdict.TAMPERING):
             return
         if verification.failure:
-            kind = registry.operations()[stage.operation].problem
+            kind = registry.operation_of(stage).problem
             problems: list[Problem] = [kind.parse(verification.failure.problem)]
         elif chosen := self.problems.get(stage.operation):
             problems = [chosen]
@@ -168,20 +169,20 @@ class Session:
             problems = harness.drawn(stage, self.device, examples=sanitizer.PROBLEMS, seed=self.seed)
         sanitizer.add(stage, verification, problems)
 
-    def _problems(self, operation: str) -> tuple[Problem, ...]:
-        chosen = self.problems.get(operation)
-        return (chosen,) if chosen else registry.operations()[operation].suite
+    def _problems(self, operation: Operation[Any]) -> tuple[Problem, ...]:
+        chosen = self.problems.get(operation.name)
+        return (chosen,) if chosen else operation.suite
 
     def _resources(self, stage: Stage[Any]) -> list[Resources]:
         try:
-            return occupancy.suite_resources(stage, self._problems(stage.operation))
+            return occupancy.suite_resources(stage, self._problems(registry.operation_of(stage)))
         except (CompileError, KeyError):
             return []  # a variant that no verified problem needed; timing it says what is wrong
 
     def _time(self, stage: Stage[Any], result: StageResult, listener: Listener) -> None:
         from . import timing
 
-        suite = self._problems(stage.operation)
+        suite = self._problems(registry.operation_of(stage))
         for number, problem in enumerate(suite):
             later = dict.fromkeys((p.label for p in suite[number:]), "the run ended before it was timed")
             self._save(replace(result, untimed=result.untimed | later))
@@ -209,7 +210,7 @@ class Session:
         found = timing.peers_found(operation, self.device)
         results = [PeerResult(operation, name, version) for name, version in found.items()]
         self.run.peers += results
-        for problem in self._problems(operation):
+        for problem in self._problems(registry.operations()[operation]):
             for peer in results:
                 listener.timing(f"{problem.label}, {peer.name}")
                 outcome = self._peer_before(peer, problem) or timing.bench_peer(

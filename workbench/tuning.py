@@ -415,7 +415,7 @@ def searches(
     found: dict[tuple[Any, ...], tuple[Stage[Any], Problem]] = {}
     for stage in (s for s in stages if s.space):
         chosen = problems.get(stage.operation)
-        for problem in (chosen,) if chosen else registry.operations()[stage.operation].suite:
+        for problem in (chosen,) if chosen else registry.operation_of(stage).suite:
             if stage.supports(problem, device.architecture) is None:
                 variant = tuple(stage.defines(problem).items())
                 kind = variant if device.name == "emulator" else problem_class(problem)

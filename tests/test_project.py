@@ -1,0 +1,320 @@
+"""Kernels in somebody's own project: found from its pyproject.toml, used like ours, and what is wrong there said."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from importlib import metadata
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from workbench import cli, environment, registry, tuned
+
+pytest_plugins = ["pytester"]
+
+DECLARATION = """
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+from hypothesis import strategies as st
+
+from workbench.dtypes import FP32
+from workbench.launch import Array, Launch, ceil_div
+from workbench.operation import Arrays, Cost, Operation, Problem, Size, extents
+
+
+@dataclass(frozen=True)
+class NegationProblem(Problem):
+    n: int = 1
+    extents: ClassVar[tuple[str, ...]] = ("n",)
+
+    @property
+    def label(self) -> str:
+        return str(self.n)
+
+    def arrays(self):
+        return {"x": Array((self.n,), FP32), "y": Array((self.n,), FP32, output=True)}
+
+    def reference(self, inputs: Arrays) -> Arrays:
+        return {"y": -inputs["x"].astype(np.float64)}
+
+    def bound(self, inputs: Arrays, expected: Arrays) -> Arrays:
+        return {"y": np.zeros(self.n)}
+
+    def wrong_answers(self, inputs: Arrays, expected: Arrays):
+        return {"not negated": {"y": -expected["y"]}}
+
+    @property
+    def cost(self) -> Cost:
+        return Cost(self.n, 8 * self.n)
+
+
+NEGATION = Operation(
+    name="negation",
+    summary="y = -x",
+    problem=NegationProblem,
+    problems=lambda size, edges: st.builds(NegationProblem, n=extents(size, edges), seed=st.integers(0, 99)),
+    suite=(NegationProblem(n=4096),),
+    defines=lambda p: {},
+    emulator_size=Size(2000, 2000),
+    cuda_size=Size(2000, 2000),
+)
+
+
+@NEGATION.stage(
+    "naive",
+    source="negation/1_naive.cu",
+    idea="a thread an element",
+    parameters={"THREADS": 128},
+    space={"THREADS": (64, 128)},
+)
+def naive(p: NegationProblem, size: Mapping[str, int]) -> Launch:
+    return Launch("negate", (ceil_div(p.n, size["THREADS"]), 1, 1), (size["THREADS"], 1, 1), ("x", "y", np.int32(p.n)))
+"""
+
+HEADER = "#pragma once\n__device__ float negated(float x) { return 0 - x; }\n"
+
+SOURCE = """#include "negated.cuh"
+#include "warp.cuh"  // the workbench's
+
+extern "C" __global__ void negate(const float* x, float* y, int n) {
+  int i = blockIdx.x * THREADS + threadIdx.x;
+  if (i < n) y[i] = negated(x[i]);
+}
+"""
+
+PROJECT = '[project]\nname = "signs"\n\n[tool.workbench]\nkernels = ["signs"]\ncuda = "device"\n'
+
+Workbench = Callable[..., Result]
+
+
+@pytest.fixture(autouse=True)
+def _forgotten() -> Iterator[None]:
+    """Nothing of a test's project is left for another one."""
+    path, modules = list(sys.path), set(sys.modules)
+    yield
+    sys.path[:] = path
+    for name in set(sys.modules) - modules:
+        if Path(getattr(sys.modules[name], "__file__", None) or "/").is_relative_to("/tmp"):
+            del sys.modules[name]
+    registry.reload()
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A project with one operation of one stage; the working directory."""
+    root = tmp_path / "project"
+    (root / "device/negation").mkdir(parents=True)
+    (root / "device/include").mkdir()
+    (root / "pyproject.toml").write_text(PROJECT)
+    (root / "signs.py").write_text(DECLARATION)
+    (root / "device/negation/1_naive.cu").write_text(SOURCE)
+    (root / "device/include/negated.cuh").write_text(HEADER)
+    monkeypatch.chdir(root)
+    return root
+
+
+def workbench(*arguments: str) -> Result:
+    result = CliRunner().invoke(cli.main, arguments)
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    return result
+
+
+def listed(*arguments: str) -> dict[str, str]:
+    return {entry["spec"]: entry["origin"] for entry in json.loads(workbench("list", "--json", *arguments).stdout)}
+
+
+def test_list_shows_the_projects_kernels_beside_ours_and_whose_they_are(project: Path) -> None:
+    assert listed("naive") == {
+        "gemm:naive": "workbench",
+        "matvec:naive": "workbench",
+        "vector_add:naive": "workbench",
+        "negation:naive": "signs",
+    }
+    assert "negation: y = -x (signs)" in workbench("list").stdout
+
+
+def test_without_a_spec_it_is_the_projects_own_stages(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert [s.spec for s in registry.select(())] == ["negation:naive"]
+    monkeypatch.chdir(project / "device" / "negation")
+    assert [s.spec for s in registry.select(())] == ["negation:naive"]
+    monkeypatch.chdir(project.parent)
+    assert "negation:naive" not in [s.spec for s in registry.select(())]
+
+
+def test_a_run_verifies_them_with_their_headers_and_ours_and_reports_in_the_project(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(project / "device")
+    result = workbench("run", "--device", "emulator", "--examples", "5")
+    assert result.exit_code == 0, result.output
+    page = (project / "reports/emulator/negation.md").read_text()
+    assert "`naive`" in page
+    record = (project / "reports/emulator/results.json").read_text()
+    assert '"source": "negation/1_naive.cu"' in record
+    assert workbench("report").exit_code == 0
+
+
+def test_a_failure_names_the_line_in_the_project_and_no_machine(project: Path) -> None:
+    source = project / "device/negation/1_naive.cu"
+    source.write_text(SOURCE.replace("i < n", "i <= n"))
+    result = workbench("run", "--device", "emulator", "--examples", "5")
+    assert result.exit_code == 1
+    assert "device/negation/1_naive.cu:6" in result.stdout
+    assert str(project) not in (project / "reports/emulator/results.json").read_text()
+
+
+def test_the_commands_for_one_stage_work_there(project: Path) -> None:
+    assert "registers" in workbench("inspect", "negation").stdout
+    assert "y[i] = negated(x[i]);" in workbench("profile", "negation:naive").stdout
+    assert workbench("trace", "negation:naive", "-o", "t.json").exit_code == 0
+    assert json.loads(Path("t.json").read_text())["traceEvents"]
+
+
+def test_mutants_are_of_the_projects_sources_and_explained_beside_them(project: Path) -> None:
+    arguments = ("mutate", "--examples", "6", "--json")
+    found = json.loads(workbench(*arguments).stdout)
+    assert {m["file"] for m in found["mutants"]} == {"negation/1_naive.cu", "include/negated.cuh"}
+    assert found["killed"] >= 5
+    # one that changes nothing that matters, for example a condition that never differs
+    (project / "device/negation/1_naive.cu").write_text(SOURCE.replace("i < n", "i < n && n < 100000"))
+    survivors = [m for m in json.loads(workbench(*arguments).stdout)["mutants"] if m["outcome"] == "survived"]
+    assert survivors
+    entries = []
+    for mutant in survivors:
+        old, new = (next(line[1:] for line in mutant["diff"].splitlines()[3:] if line[0] == sign) for sign in "-+")
+        entries.append(f"[[mutant]]\nfile = '1_naive.cu'\nold = '{old}'\nnew = '{new}'\nreason = 'n is small'\n")
+    (project / "device/negation/equivalent.toml").write_text("\n".join(entries))
+    assert workbench(*arguments).exit_code == 0
+
+
+def test_tuning_verifies_every_configuration_of_the_project(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    result = workbench("tune", "negation:naive", "--device", "emulator", "--json")
+    assert result.exit_code == 0, result.output
+    (found,) = json.loads(result.stdout)
+    assert [t["parameters"] for t in found["trials"]] == [{"THREADS": 128}, {"THREADS": 64}]
+    assert tuned.Key.of("any", registry.select(["negation:naive"])[0], registry.operations()["negation"].suite[0])
+
+
+def test_pytest_makes_an_item_of_every_stage_of_the_project(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (project / "test_signs.py").write_text(
+        "import pytest\n\n"
+        "def test_stage(workbench_stage):\n    workbench_stage.verify()\n\n"
+        "@pytest.mark.workbench('vector_add:naive')\n"
+        "def test_chosen(workbench_stage):\n    workbench_stage.verify()\n"
+    )
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent.parent))
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--workbench-examples=3", "-v", "-rA"]
+    if not any(e.value == "workbench.pytest_plugin" for e in metadata.entry_points(group="pytest11")):
+        command += ["-p", "workbench.pytest_plugin"]
+    found = subprocess.run([*command, "--workbench-device=emulator"], capture_output=True, text=True)
+    assert "test_stage[negation-naive-emulator] PASSED" in found.stdout, found.stdout
+    assert "test_chosen[vector_add-naive-emulator] PASSED" in found.stdout
+    assert "2 passed" in found.stdout
+    Path("signs.py").write_text("1 / 0\n")
+    found = subprocess.run([*command, "--workbench-device=emulator"], capture_output=True, text=True)
+    assert "signs cannot be imported" in found.stdout
+    assert "ZeroDivisionError" in found.stdout
+
+
+def test_the_record_has_the_commit_of_the_project_and_its_code(project: Path) -> None:
+    def git(*arguments: str) -> str:
+        identity = ("-c", "user.name=x", "-c", "user.email=x@example.com")
+        return subprocess.run(["git", *identity, *arguments], check=True, capture_output=True, text=True).stdout.strip()
+
+    before = environment.code_digest()
+    git("init", "-q")
+    git("add", ".")
+    git("commit", "-q", "-m", "start")
+    assert (environment.describe().commit, environment.describe().dirty) == (git("rev-parse", "HEAD"), False)
+    (project / "reports").mkdir()
+    (project / "reports/x").touch()
+    assert not environment.describe().dirty
+    with (project / "signs.py").open("a") as file:
+        file.write("# changed\n")
+    assert environment.describe().dirty
+    assert environment.code_digest() != before
+
+
+def test_an_installed_package_names_its_kernels_as_an_entry_point(
+    project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site = tmp_path / "site"
+    (site / "cuda_src/negation").mkdir(parents=True)
+    (site / "cuda_src/negation/1_naive.cu").write_text(SOURCE.replace("negated(x[i])", "-x[i]").split("\n", 1)[1])
+    (site / "other_signs.py").write_text(DECLARATION)
+    (site / "other-1.dist-info").mkdir()
+    (site / "other-1.dist-info/METADATA").write_text("Metadata-Version: 2.1\nName: other\nVersion: 1\n")
+    (site / "other-1.dist-info/entry_points.txt").write_text("[workbench.kernels]\nany = other_signs\n")
+    monkeypatch.syspath_prepend(site)
+    monkeypatch.chdir(tmp_path)
+    registry.reload()
+    assert listed("negation") == {"negation:naive": "other"}
+    assert workbench("verify", "negation", "--device", "emulator", "--examples", "3").exit_code == 0
+    monkeypatch.chdir(project)  # where the name exists twice
+    assert listed("negation") == {"negation:naive": "signs"}
+    result = workbench("list")
+    assert result.exit_code == 2
+    assert "'negation' of other_signs has the name of one in signs" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"pyproject.toml": "[tool.workbench]\nkernels = ["}, ["pyproject.toml is not TOML"]),
+        ({"pyproject.toml": "[tool.workbench]\n"}, ["lacks the modules", 'kernels = ["kernels"]']),
+        ({"pyproject.toml": "[tool.workbench]\nkernels = 'signs'\n"}, ["kernels is 'signs'", "a list of modules"]),
+        ({"pyproject.toml": PROJECT + "report = 'x'\n"}, ["'report'", "did you mean reports?"]),
+        ({"pyproject.toml": PROJECT.replace("device", "devices")}, ["there is no folder", "devices", "cuda names"]),
+        ({"pyproject.toml": PROJECT.replace('"signs"]', '"sings"]')}, ["there is no module sings"]),
+        ({"signs.py": "import nothing_like_it\n"}, ["signs.py:1: ModuleNotFoundError", "nothing_like_it"]),
+        ({"signs.py": "x = 1\ndef f(:\n"}, ["signs.py:2: SyntaxError"]),
+        ({"signs.py": "raise SystemExit(3)\n"}, ["signs.py:1: SystemExit"]),
+        ({"signs.py": DECLARATION + "\nNEGATION.stage('naive', source='x', idea='')(naive)"}, ["already has a stage"]),
+        (
+            {"signs.py": DECLARATION.replace('name="negation"', 'name="gemm"')},
+            ["'gemm' of signs has the name of one in workbench.kernels.gemm"],
+        ),
+    ],
+)
+def test_what_is_wrong_is_one_message_and_the_rest_can_be_used(
+    change: dict[str, str], said: list[str], project: Path
+) -> None:
+    for name, text in change.items():
+        (project / name).write_text(text)
+    for command in (["list"], ["verify", "--device", "emulator"], ["verify", "negation"]):
+        result = workbench(*command)
+        assert result.exit_code == 2, result.output
+        assert [line.startswith("Error: ") for line in result.stderr.splitlines()].count(True) == 1
+        for part in said:
+            assert part in result.stderr
+    assert "vector_add:naive" in listed("vector_add")
+    result = workbench("verify", "vector_add:naive", "--device", "emulator", "--examples", "2")
+    assert result.exit_code == 0
+    assert said[0] in result.stderr
+
+
+def test_a_project_without_stages_says_how_to_make_some(project: Path) -> None:
+    (project / "signs.py").write_text("")
+    result = workbench("verify")
+    assert result.exit_code == 2
+    assert "workbench new" in result.stderr
+
+
+def test_a_pyproject_without_our_section_is_no_project(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    inner = project / "inner"
+    inner.mkdir()
+    (inner / "pyproject.toml").write_text("[project]\nname = 'inner'\n")
+    monkeypatch.chdir(inner)
+    found = registry.loaded().project
+    assert found is not None and found.name == "signs"
+    (inner / "pyproject.toml").write_text("this is no TOML")
+    registry.reload()
+    assert registry.loaded().project == found
