@@ -1,3 +1,84 @@
-"""Develop raw CUDA kernels in stages: property-tested against NumPy, then timed, with a GPU or without one."""
+"""Develop raw CUDA kernels in stages: property-tested against NumPy, then timed, with a GPU or without one.
+
+What `__all__` lists is the public interface and follows semantic versioning, and so do `workbench.ops`,
+`workbench.emulator`, the operations in `workbench.kernels` (`GEMM`, `MATVEC`, `VECTOR_ADD`), the command line and the
+headers in `cuda_src/include`. Everything else may change with any release. Names are imported when they are first used.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .api import Outcome, bench, verify
+    from .bounds import dot_products
+    from .devices import DeviceUnavailable
+    from .dtypes import BF16, DTYPES, FP16, FP32, DType, dtype_of
+    from .launch import Array, Launch, Plan, TensorMap, ceil_div
+    from .operation import Cost, Operation, Problem, ProblemError, Size, Stage, Tier, draw_values, extents
+    from .project import BadProject
+    from .registry import UnknownSpec, operations
 
 __version__ = "0.1.0"
+
+_WHERE = {
+    "api": ("Outcome", "bench", "verify"),
+    "bounds": ("dot_products",),
+    "devices": ("DeviceUnavailable",),
+    "dtypes": ("BF16", "DTYPES", "FP16", "FP32", "DType", "dtype_of"),
+    "launch": ("Array", "Launch", "Plan", "TensorMap", "ceil_div"),
+    "operation": (
+        "Cost",
+        "Operation",
+        "Problem",
+        "ProblemError",
+        "Size",
+        "Stage",
+        "Tier",
+        "draw_values",
+        "extents",
+    ),
+    "project": ("BadProject",),
+    "registry": ("UnknownSpec", "operations"),
+}
+
+__all__ = [
+    "BF16",
+    "DTYPES",
+    "FP16",
+    "FP32",
+    "Array",
+    "BadProject",
+    "Cost",
+    "DType",
+    "DeviceUnavailable",
+    "Launch",
+    "Operation",
+    "Outcome",
+    "Plan",
+    "Problem",
+    "ProblemError",
+    "Size",
+    "Stage",
+    "TensorMap",
+    "Tier",
+    "UnknownSpec",
+    "bench",
+    "ceil_div",
+    "dot_products",
+    "draw_values",
+    "dtype_of",
+    "extents",
+    "operations",
+    "verify",
+]
+
+
+def __getattr__(name: str) -> Any:
+    for module, names in _WHERE.items():
+        if name in names:
+            return getattr(import_module(f".{module}", __name__), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return [*globals(), *__all__]

@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 import click
 
 from . import __version__, registry, store
+from .api import NO_TIMES
 from .changes import By
 from .compiler import CompileError, CompilerUnavailable, compile_source
 from .devices import NAMES as DEVICE_NAMES
@@ -310,9 +311,7 @@ def bench(
     problems = _problems(stages, problem_text)
     device = open_device(device_name)
     if device.name == "emulator":
-        raise Failed(
-            "the emulator verifies and does not time: bench needs a GPU (workbench doctor says what is missing)"
-        )
+        raise Failed(NO_TIMES)
     session = _session(device, examples, seed, problems, output, fresh)
     with _finish(session, as_json):
         _work(session, stages, examples, peers=baselines == "all")

@@ -67,6 +67,17 @@ def cache_folder() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "workbench"
 
 
+def kept_source(code: str, name: str) -> Path:
+    """The folder in which CUDA code that came as a string lies as the file `name`, for its content alone.
+
+    Raises CompilerUnavailable where the cache cannot be written.
+    """
+    folder = cache_folder() / "sources" / hashlib.sha256(code.encode()).hexdigest()[:32]
+    if not (folder / name).is_file():
+        _write(folder / name, code.encode())
+    return folder
+
+
 @cache
 def _nvrtc() -> Any:
     try:

@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     from .tuned import Listed
     from .tuning import Tuning
 
+Cells = tuple[tuple[str, ...], Sequence[tuple[str, ...]]]
+"""Headers and rows of a table, as text."""
+
 UNWRAPPED = 180
 """Columns where the output is no terminal and nobody has set COLUMNS."""
 
@@ -55,22 +58,29 @@ def verdict_text(verdict: Verdict) -> Text:
     return Text(verdict, style)
 
 
-def verification_table(run: Run) -> Table:
-    """One line a stage."""
+def verification_cells(run: Run) -> Cells:
+    """Headers, and one line a stage, its verdict second."""
     headers = ("stage", "verdict", "problems", "comparisons", "not supported", "worst error / bound", "seconds")
     rows = [
         (
             f"{s.operation}:{s.stage}",
-            verdict_text(s.verification.verdict),
-            s.verification.problems,
+            str(s.verification.verdict),
+            str(s.verification.problems),
             tiers(s.verification.tiers),
-            sum(s.verification.unsupported.values()),
+            str(sum(s.verification.unsupported.values())),
             f"{s.verification.worst_error:.3f}",
             f"{s.verification.seconds:.1f}",
         )
         for s in run.stages
     ]
-    return table(headers, rows, headers[2:3] + headers[4:])
+    return headers, rows
+
+
+def verification_table(run: Run) -> Table:
+    """`verification_cells` with coloured verdicts."""
+    headers, rows = verification_cells(run)
+    coloured = [(spec, verdict_text(Verdict(verdict)), *others) for spec, verdict, *others in rows]
+    return table(headers, coloured, headers[2:3] + headers[4:])
 
 
 def show_verification(run: Run) -> None:
@@ -85,6 +95,23 @@ def show_verification(run: Run) -> None:
             out.print(explain(f"{s.operation}:{s.stage}", s.verification), soft_wrap=True)
 
 
+def timing_cells(ladder: derived.Ladder, metric: str) -> Cells:
+    """Headers, and one line a stage or other implementation that was timed on this problem."""
+    rows = [
+        (
+            rung.stage,
+            derived.duration(rung.cold_us),
+            derived.duration(rung.sustained_us) if rung.sustained_us else "-",
+            derived.three_digits(derived.throughput(rung.measurement, rung.cold_us, metric)),
+            derived.percent(derived.share_of_vendor(rung.measurement)),
+            derived.percent(derived.share_of_floor(rung.measurement)),
+            f"{rung.gain:.2f}x" if rung.gain else "-",
+        )
+        for rung in (*ladder.rungs, *ladder.peers)
+    ]
+    return ("stage", "cold", "sustained", metric, "of vendor", "of floor", "gain"), rows
+
+
 def show_timing(run: Run, metrics: dict[str, str]) -> None:
     """A table a problem size, and what was not timed."""
     out = console()
@@ -93,21 +120,7 @@ def show_timing(run: Run, metrics: dict[str, str]) -> None:
         stages = [s for s in run.stages if s.operation == operation]
         for ladder in derived.ladders([(s, run) for s in stages], runs=[run]):
             out.print(f"\n{operation} {ladder.label}")
-            headers = ("stage", "cold", "sustained", metric, "of vendor", "of floor", "gain")
-            rows = []
-            for rung in (*ladder.rungs, *ladder.peers):
-                m = rung.measurement
-                rows.append(
-                    (
-                        rung.stage,
-                        derived.duration(rung.cold_us),
-                        derived.duration(rung.sustained_us) if rung.sustained_us else "-",
-                        derived.three_digits(derived.throughput(m, rung.cold_us, metric)),
-                        derived.percent(derived.share_of_vendor(m)),
-                        derived.percent(derived.share_of_floor(m)),
-                        f"{rung.gain:.2f}x" if rung.gain else "-",
-                    )
-                )
+            headers, rows = timing_cells(ladder, metric)
             out.print(table(headers, rows, headers[1:]))
             for timing, _ in ladder.host:
                 out.print(f"{timing.name} on the CPU: {derived.duration(derived.median(timing.samples_us))}")

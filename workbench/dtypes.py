@@ -45,10 +45,21 @@ class DType:
 
 
 BF16 = DType("bf16", np.dtype(ml_dtypes.bfloat16), "__nv_bfloat16", 2.0**-8, 2.0**-133)
+"""bfloat16: 8 bits of significand."""
+
 FP16 = DType("fp16", np.dtype(np.float16), "__half", 2.0**-11, 2.0**-24)
+"""IEEE half precision: 11 bits of significand."""
+
 FP32 = DType("fp32", np.dtype(np.float32), "float", 2.0**-24, 2.0**-149)
+"""IEEE single precision: 24 bits of significand."""
 
 DTYPES: dict[str, DType] = {t.name: t for t in (BF16, FP16, FP32)}
+"""The element types that problems have, by name."""
+
+
+def dtype_of(problem_field: str) -> DType:
+    """The element type named by a problem field: `bf16`, `fp16` or `fp32`."""
+    return DTYPES[problem_field]
 
 
 def from_numpy(dtype: np.dtype[Any]) -> DType | None:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from tabulate import tabulate
 
-from .results import Failure, Verdict, Verification
+from .results import Failure, Run, Verdict, Verification
 
 
 def failed(verification: Verification) -> bool:
@@ -14,6 +14,12 @@ def failed(verification: Verification) -> bool:
     return verification.verdict is not Verdict.PASS and not (
         verification.verdict is Verdict.UNSUPPORTED and verification.failure is None
     )
+
+
+def passed(run: Run) -> bool:
+    """Whether something was verified, and nothing failed."""
+    verdicts = [s.verification for s in run.stages]
+    return any(v.verdict is Verdict.PASS for v in verdicts) and not any(failed(v) for v in verdicts)
 
 
 def unsupported_reasons(verification: Verification) -> str:

@@ -16,7 +16,7 @@ from typing import Any, ClassVar, Generic, Self, TypeVar
 import numpy as np
 from hypothesis import strategies as st
 
-from .dtypes import DTYPES, FP32, DType
+from .dtypes import FP32, DType
 from .launch import Array, Launch, Plan
 
 Arrays = dict[str, np.ndarray[Any, Any]]
@@ -227,7 +227,8 @@ class Stage(Generic[P]):
 
     `space` holds the values that tuning may give to some of the parameters, their declared ones among them;
     `constraint` returns why the stage cannot solve a problem with these parameters, or None. It says what the
-    static_asserts of the source say, and what would not fit on the device.
+    static_asserts of the source say, and what would not fit on the device. `owner` is the operation, and `code` the
+    source where that is no file.
     """
 
     operation: str
@@ -245,6 +246,7 @@ class Stage(Generic[P]):
     space: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     constraint: Callable[[P, Mapping[str, int]], str | None] = lambda problem, size: None
     owner: Operation[P] | None = field(default=None, repr=False, compare=False)
+    code: str | None = field(default=None, repr=False)
 
     @property
     def spec(self) -> str:
@@ -258,7 +260,11 @@ class Stage(Generic[P]):
 
     @property
     def sources(self) -> Path:
-        """The folder of the operation's CUDA sources."""
+        """The folder of the operation's CUDA sources, or the one in which `code` is kept."""
+        if self.code is not None:
+            from .compiler import kept_source
+
+            return kept_source(self.code, self.source)
         return (self.owner.sources if self.owner else None) or SOURCES
 
     def supports(self, problem: P, architecture: int = 90) -> str | None:
@@ -266,6 +272,10 @@ class Stage(Generic[P]):
         if architecture < self.architecture:
             return f"needs compute capability {self.architecture / 10:.1f}, the device has {architecture / 10:.1f}"
         return self.accepts(problem) or self.constraint(problem, self.parameters)
+
+    def with_code(self, code: str) -> Self:
+        """The same stage with other CUDA C++, given as a string, in the place of its source."""
+        return dataclasses.replace(self, code=code)
 
     def with_parameters(self, parameters: Mapping[str, int]) -> Self:
         """The same stage with other values for some of its parameters. Raises ValueError for one it does not have."""
@@ -291,12 +301,14 @@ class Stage(Generic[P]):
 
 @dataclass
 class Operation(Generic[P]):
-    """What is computed, and the ladder of stages that compute it.
+    """What is computed, and the ladder of stages that compute it. One at module level in a module of a project's
+    `[tool.workbench]` is found by its `name`.
 
-    `problems(size, edges)` is the Hypothesis strategy: `edges` are the sizes of the stage's tiles, so that extents at
-    their multiples and one off are drawn often. `suite` holds the problems that are timed. `defines` are the defines
-    that all stages share. `fastest` names the stages that `workbench.ops` prefers, best first, where a later stage of
-    the ladder was not measured to be faster.
+    `problem` is the class of its problems. `problems(size, edges)` is the Hypothesis strategy: `edges` are the sizes
+    of the stage's tiles, so that extents at their multiples and one off are drawn often. `suite` holds the problems
+    that are timed. `defines` are the defines that all stages share. `emulator_size` and `cuda_size` bound random
+    problems. `metric` is the unit in which throughput is reported, `TFLOP/s` or `GB/s`. `fastest` names the stages that
+    `workbench.ops` prefers, best first, where a later stage of the ladder was not measured to be faster.
 
     `sources` is the folder of the CUDA sources and `origin` says where the operation comes from; who finds it sets
     them. None are the workbench's own sources.
@@ -320,8 +332,9 @@ class Operation(Generic[P]):
         self,
         name: str,
         *,
-        source: str,
+        source: str = "",
         idea: str,
+        code: str | None = None,
         supports: Callable[[P], str | None] = lambda problem: None,
         parameters: Mapping[str, int] | None = None,
         architecture: int = 70,
@@ -333,9 +346,12 @@ class Operation(Generic[P]):
     ) -> Callable[[Callable[[P, Mapping[str, int]], Launch | Plan]], Stage[P]]:
         """Declare the next stage of the ladder; the decorated function returns its launch for a problem.
 
-        The function gets the problem and the stage's `parameters`. Raises ValueError for a name that is taken, and for
-        a `space` without the declared value of each of its parameters.
+        The function gets the problem and the stage's `parameters`. The CUDA C++ is the file `source`, relative to the
+        folder of the operation's sources, or the string `code`. Raises ValueError for a name that is taken, for neither
+        or both of `source` and `code`, and for a `space` without the declared value of each of its parameters.
         """
+        if bool(source) == (code is not None):
+            raise ValueError(f"{self.name}:{name} has to have either a source, which is a file, or code, a string")
 
         def declare(plan_for: Callable[[P, Mapping[str, int]], Launch | Plan]) -> Stage[P]:
             if any(s.name == name for s in self.stages):
@@ -346,8 +362,9 @@ class Operation(Generic[P]):
             stage = Stage(
                 operation=self.name,
                 name=name,
-                source=source,
+                source=source or f"{name}.cu",
                 idea=idea,
+                code=code,
                 plan_for=plan_for,
                 accepts=supports,
                 defines_for=self.defines,
@@ -374,8 +391,3 @@ def extents(size: Size, edges: tuple[int, ...]) -> st.SearchStrategy[int]:
         st.sampled_from([e for e in near if 1 <= e <= size.extent]),
         st.integers(1, size.extent),
     )
-
-
-def dtype_of(problem_field: str) -> DType:
-    """The element type named by a problem field."""
-    return DTYPES[problem_field]

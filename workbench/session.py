@@ -11,7 +11,7 @@ from typing import Any, Protocol
 from . import environment, harness, occupancy, registry, store
 from .compiler import CompileError, compile_source, source_digest
 from .devices import Device
-from .evidence import failed
+from .evidence import passed
 from .operation import SOURCES, Operation, Problem, Stage
 from .results import Failure, HostTiming, Measurement, PeerResult, Resources, Run, StageResult, Verdict, Verification
 from .store import Folder
@@ -90,9 +90,7 @@ class Session:
 
     def ok(self) -> bool:
         """Whether something was verified, nothing failed, and all that should be timed was."""
-        verdicts = [s.verification for s in self.run.stages]
-        passed = any(v.verdict is Verdict.PASS for v in verdicts)
-        return passed and not self.trouble and not any(failed(v) for v in verdicts)
+        return passed(self.run) and not self.trouble
 
     def _verified(self, stage: Stage[Any], listener: Listener) -> StageResult:
         # where times follow, random problems come first even when only one problem is timed

@@ -10,9 +10,9 @@ import numpy as np
 from hypothesis import strategies as st
 
 from .. import bounds, reference
-from ..dtypes import BF16, FP16, FP32
+from ..dtypes import BF16, FP16, FP32, dtype_of
 from ..launch import Array, Launch, TensorMap, ceil_div
-from ..operation import Arrays, Cost, Operation, Problem, Size, Tier, dtype_of, extents
+from ..operation import Arrays, Cost, Operation, Problem, Size, Tier, extents
 
 SHARED_BYTES = 227 * 1024
 """The most shared memory that a block may have."""

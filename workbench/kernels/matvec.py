@@ -10,9 +10,9 @@ import numpy as np
 from hypothesis import strategies as st
 
 from .. import bounds, reference
-from ..dtypes import BF16, FP16, FP32
+from ..dtypes import BF16, FP16, FP32, dtype_of
 from ..launch import Array, Launch, Plan, ceil_div
-from ..operation import Arrays, Cost, Operation, Problem, Size, dtype_of, extents
+from ..operation import Arrays, Cost, Operation, Problem, Size, extents
 
 
 @dataclass(frozen=True)

@@ -10,9 +10,9 @@ import numpy as np
 from hypothesis import strategies as st
 
 from .. import reference
-from ..dtypes import DTYPES
+from ..dtypes import DTYPES, dtype_of
 from ..launch import Array, Launch, ceil_div
-from ..operation import Arrays, Cost, Operation, Problem, Size, dtype_of, extents
+from ..operation import Arrays, Cost, Operation, Problem, Size, extents
 
 
 @dataclass(frozen=True)

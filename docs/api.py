@@ -1,0 +1,46 @@
+"""Writes docs/api.md from the docstrings of all that `workbench.__all__` lists: python docs/api.py"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import griffe2md
+
+import workbench
+
+PAGE = Path(__file__).with_suffix(".md")
+
+HEAD = """# The public interface
+
+<!-- made by docs/api.py from the docstrings; change those -->
+
+"""
+
+CONFIG: Any = {
+    **griffe2md.default_config,
+    "docstring_style": None,
+    "filters": ["!^_"],
+    "heading_level": 2,
+    "inherited_members": False,
+    "line_length": 100,
+    "load_external_modules": False,
+    "members": workbench.__all__,
+    "members_order": "alphabetical",
+    "show_bases": False,
+    "show_if_no_docstring": False,
+    "show_object_full_path": False,
+    "show_root_full_path": False,
+    "show_signature_annotations": True,
+    "show_submodules": False,
+    "summary": False,
+}
+
+
+def page() -> str:
+    """The page as it should be."""
+    return HEAD + griffe2md.render_package_docs("workbench", CONFIG).rstrip() + "\n"
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page())
