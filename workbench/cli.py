@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 
 import click
 
-from . import __version__, registry, store
+from . import __version__, new, registry, store
 from .api import NO_TIMES
 from .changes import By
 from .compiler import CompileError, CompilerUnavailable, compile_source
@@ -67,7 +67,7 @@ class WorkbenchGroup(click.Group):
     def invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
-        except (registry.UnknownSpec, BadProject, ProblemError) as error:
+        except (registry.UnknownSpec, BadProject, ProblemError, new.CannotMake) as error:
             raise click.UsageError(str(error)) from None
         except FORESEEN as error:
             raise Failed(str(error)) from None
@@ -870,6 +870,32 @@ def trace(spec: str, target: Path, blocks: tuple[int, ...], events: int, seed: i
     click.echo(tracing.save(found, target))
     if fault is not None:
         raise fault
+
+
+@main.command("new")
+@click.argument("name", metavar="OPERATION[:STAGE]")
+@click.option("--from", "previous", metavar="NAME", help="The operation, or the stage of it, to begin with.")
+@click.option("--like", type=click.Choice(new.KINDS), help="What a new operation is like.  [default: elementwise]")
+def new_(name: str, previous: str | None, like: str | None) -> None:
+    """Write the files of a new operation, or of the next stage of one, for you to fill in. Nothing is overwritten.
+
+    OPERATION gets a folder with a declaration, a NumPy reference, a first CUDA source without its kernel, and a test
+    that fails until that is written. OPERATION:STAGE --from STAGE copies the source and the declaration of a stage.
+    """
+    if ":" in name:
+        if not previous or like:
+            raise click.UsageError(f"a stage begins as a copy of another: workbench new {name} --from STAGE")
+        made = new.stage(name, previous)
+    else:
+        if previous and like:
+            raise click.UsageError("give either --from or --like")
+        made = new.operation(name, like=like or new.KINDS[0], base=previous)
+    for path in made.written:
+        click.echo(f"wrote {path}")
+    for path in made.added:
+        click.echo(f"added to {path}")
+    for number, step in enumerate(made.next, 1):
+        click.echo(f"{number}. {step}")
 
 
 @main.command()

@@ -68,10 +68,10 @@ def _load(start: Path) -> Loaded:
         for module in _modules(origin, troubles):
             for operation in [value for value in vars(module).values() if isinstance(value, Operation)]:
                 other = operations.setdefault(operation.name, operation)
-                if other is operation:
-                    modules.setdefault(operation.name, module)
+                if operation.name not in modules:
+                    modules[operation.name] = module
                     _place(operation, module, origin)
-                else:
+                elif other is not operation:  # a module may well import what another one has
                     first = modules[operation.name].__name__
                     troubles.append(
                         f"the operation {operation.name!r} of {module.__name__} has the name of one in {first}: "

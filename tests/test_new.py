@@ -1,0 +1,180 @@
+"""`workbench new`: what it writes is found, fails until its kernel is written, and overwrites nothing."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+import workbench
+from workbench import cli, new, registry
+from workbench.operation import Tier
+from workbench.results import Verdict
+
+KERNELS = {
+    "elementwise": "int i = blockIdx.x * THREADS + threadIdx.x;\n"
+    "if (i < n) y[i] = from_float<IN>(to_float(x[i]) * to_float(x[i]));",
+    "reduction": "int r = blockIdx.x * THREADS + threadIdx.x;\nif (r >= rows) return;\nfloat sum = 0;\n"
+    "for (int c = 0; c < columns; ++c) sum += to_float(x[(long long)r * columns + c]);\ny[r] = sum;",
+    "matmul": "int n = blockIdx.x * BLOCK_X + threadIdx.x, m = blockIdx.y * BLOCK_Y + threadIdx.y;\n"
+    "if (m >= M || n >= N) return;\nfloat sum = 0;\n"
+    "for (int k = 0; k < K; ++k) sum += to_float(A[m * K + k]) * to_float(B[k * N + n]);\n"
+    "C[m * N + n] = from_float<IN>(sum);",
+}
+"""What fills the kernel of each template."""
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """An empty working directory; nothing of its modules is left for another test."""
+    path = list(sys.path)
+    monkeypatch.chdir(tmp_path)
+    yield tmp_path
+    sys.path[:] = path
+    forget()
+
+
+def forget() -> None:
+    for name in [n for n in sys.modules if n.split(".")[0] in ("kernels", "mine")]:
+        del sys.modules[name]
+    registry.reload()
+
+
+def run(*arguments: str) -> Result:
+    result = CliRunner().invoke(cli.main, ["new", *arguments])
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    forget()
+    return result
+
+
+def verdict(spec: str) -> Verdict:
+    (stage,) = workbench.verify(spec, device="emulator", examples=8).run.stages
+    return stage.verification.verdict
+
+
+def fill(source: Path, body: str) -> None:
+    text = source.read_text()
+    (line,) = [line for line in text.splitlines() if line.startswith("  // FILL IN")]
+    source.write_text(text.replace(line, body))
+
+
+@pytest.mark.parametrize("kind", new.KINDS)
+def test_an_operation_fails_until_its_kernel_is_written_and_then_passes(kind: str, folder: Path) -> None:
+    result = run("my_own", "--like", kind)
+    assert result.exit_code == 0, result.output
+    written = [line.removeprefix("wrote ") for line in result.stdout.splitlines() if line.startswith("wrote ")]
+    assert sorted(written) == sorted(str(p.relative_to(folder)) for p in folder.rglob("*") if p.is_file())
+    assert "workbench verify my_own" in result.stdout
+    assert verdict("my_own") is Verdict.MISMATCH
+    fill(folder / "kernels/my_own/1_naive.cu", KERNELS[kind])
+    assert verdict("my_own") is Verdict.PASS
+    problem = registry.operations()["my_own"].suite[0].parse("").with_tier(Tier.EXACT)
+    assert problem.wrong_answers(problem.inputs(), problem.reference(problem.inputs()))
+
+
+@pytest.mark.parametrize("kind", new.KINDS)
+def test_nothing_of_the_templates_name_is_left(kind: str, folder: Path) -> None:
+    run("shift_right", "--like", kind)
+    for path in (folder / "kernels").rglob("*.*"):
+        assert kind not in path.read_text().lower().replace("element by element", "")
+        assert kind not in path.name
+
+
+def test_an_operation_from_another_one_has_its_problems_and_an_empty_kernel(folder: Path) -> None:
+    assert run("my_gemm", "--from", "gemm").exit_code == 0
+    assert verdict("my_gemm") is Verdict.MISMATCH
+    source = folder / "kernels/my_gemm/1_naive.cu"
+    assert "k < K" not in source.read_text()
+    source.write_text((registry.select(["gemm:naive"])[0]).path.read_text())
+    assert verdict("my_gemm") is Verdict.PASS
+    assert [o.origin for n, o in registry.operations().items() if n.endswith("gemm")] == ["workbench", folder.name]
+    # and what becomes of its answer is the reference's business
+    reference = folder / "kernels/my_gemm/reference.py"
+    reference.write_text(reference.read_text().replace("return outputs", "return {'C': 2 * outputs['C']}"))
+    forget()
+    assert verdict("my_gemm") is Verdict.MISMATCH
+
+
+def test_a_stage_is_the_one_before_renamed_with_a_head_to_fill_in(folder: Path) -> None:
+    run("square", "--like", "elementwise")
+    fill(folder / "kernels/square/1_naive.cu", KERNELS["elementwise"])
+    result = run("square:wide", "--from", "naive")
+    assert result.exit_code == 0, result.output
+    assert result.stdout.splitlines()[:2] == ["wrote kernels/square/2_wide.cu", "added to kernels/square/__init__.py"]
+    text = (folder / "kernels/square/2_wide.cu").read_text()
+    assert text.startswith("// y[i] = x[i]^2. x, y: (n).\n//\n// stage 2, wide: FILL IN")
+    assert "square_wide(const IN* x" in text
+    naive, wide = registry.operations()["square"].stages
+    assert (wide.name, wide.source, wide.parameters) == ("wide", "square/2_wide.cu", naive.parameters)
+    assert "FILL IN" in wide.idea
+    assert verdict("square:wide") is Verdict.PASS
+    assert verdict("square:naive") is Verdict.PASS
+    run("square:wider", "--from", "square:wide")
+    assert registry.operations()["square"].stages[2].source == "square/3_wider.cu"
+
+
+def test_a_project_with_its_own_layout_gets_the_files_where_it_has_them(folder: Path) -> None:
+    (folder / "pyproject.toml").write_text('[tool.workbench]\nkernels = ["mine"]\ncuda = "device"\n')
+    for name in ("src/mine", "device"):
+        (folder / name).mkdir(parents=True)
+    (folder / "src/mine/__init__.py").write_text("")
+    assert run("square").exit_code == 0
+    assert (folder / "device/square/1_naive.cu").is_file()
+    assert (folder / "src/mine/square/reference.py").is_file()
+    assert verdict("square") is Verdict.MISMATCH
+
+
+def test_sources_lie_beside_the_module_where_no_folder_is_named(folder: Path) -> None:
+    (folder / "pyproject.toml").write_text('[tool.workbench]\nkernels = ["kernels"]\n')
+    assert run("square").exit_code == 0
+    assert registry.operations()["square"].stages[0].source == "1_naive.cu"
+    assert verdict("square") is Verdict.MISMATCH
+
+
+def test_a_pyproject_that_is_there_is_left_as_it_is_and_what_to_add_is_said(folder: Path) -> None:
+    (folder / "pyproject.toml").write_text("[project]\nname = 'x'\n")
+    result = run("square")
+    assert (folder / "pyproject.toml").read_text() == "[project]\nname = 'x'\n"
+    assert "1. add to pyproject.toml" in result.stdout
+    assert 'kernels = ["kernels"]' in result.stdout
+    with (folder / "pyproject.toml").open("a") as file:
+        file.write(new.PROJECT)
+    registry.reload()
+    assert verdict("square") is Verdict.MISMATCH
+
+
+def test_nothing_is_overwritten(folder: Path) -> None:
+    (folder / "kernels/square").mkdir(parents=True)
+    (folder / "kernels/square/1_naive.cu").write_text("mine")
+    result = run("square")
+    assert result.exit_code == 2
+    assert "1_naive.cu is there already; nothing was written" in result.stderr
+    assert [p.name for p in folder.rglob("*") if p.is_file()] == ["1_naive.cu"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["gemm"], "there is an operation 'gemm' already"),
+        (["My-Op"], "small letters"),
+        (["class"], "small letters"),
+        (["x", "--from", "gem"], "did you mean gemm?"),
+        (["x", "--from", "gemm", "--like", "matmul"], "either --from or --like"),
+        (["x", "--like", "stencil"], "'elementwise', 'reduction', 'matmul'"),
+        (["gemm:mine"], "workbench new gemm:mine --from STAGE"),
+        (["gemm:mine", "--from", "naiv"], "did you mean naive?"),
+        (["gemm:naive", "--from", "naive"], "has a stage 'naive' already"),
+        (["gemm:mine", "--from", "naive"], "workbench new my_gemm --from gemm"),
+        (["gemn:mine", "--from", "naive"], "did you mean gemm?"),
+        (["gemm:2nd", "--from", "naive"], "small letters"),
+    ],
+)
+def test_what_cannot_be_made_is_one_message(arguments: list[str], said: str, folder: Path) -> None:
+    result = run(*arguments)
+    assert result.exit_code == 2
+    assert said in result.stderr
+    assert not list(folder.iterdir())

@@ -1,0 +1,55 @@
+"""derived: what gemm computes, until `reference.py` says what becomes of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+
+import numpy as np
+
+from workbench import Launch, Plan
+from workbench.kernels.gemm import GEMM, GemmProblem
+
+from . import reference
+
+Arrays = dict[str, np.ndarray]
+
+
+@dataclass(frozen=True)
+class DerivedProblem(GemmProblem):
+    """A problem of gemm, solved in another way or followed by something else."""
+
+    def reference(self, inputs: Arrays) -> Arrays:
+        return reference.derived(super().reference(inputs))
+
+
+def _own(problem: GemmProblem) -> DerivedProblem:
+    return DerivedProblem(**{f.name: getattr(problem, f.name) for f in fields(problem)})
+
+
+DERIVED = replace(
+    GEMM,
+    name="derived",
+    summary="as gemm",
+    problem=DerivedProblem,
+    problems=lambda size, edges: GEMM.problems(size, edges).map(_own),
+    suite=tuple(map(_own, GEMM.suite)),
+    fastest=(),
+    stages=[],
+    sources=None,
+)
+
+FIRST = GEMM.stages[0]
+
+
+@DERIVED.stage(
+    "naive",
+    source="derived/1_naive.cu",
+    idea="FILL IN",
+    supports=FIRST.accepts,
+    parameters=FIRST.parameters,
+    alignment=FIRST.alignment,
+    architecture=FIRST.architecture,
+)
+def naive(p: DerivedProblem, size: Mapping[str, int]) -> Launch | Plan:
+    return FIRST.plan_for(p, size)
