@@ -1,0 +1,31 @@
+// y[r, c] = exp(x[r, c]) / sum_j exp(x[r, j]). x, y: (rows, columns).
+//
+// stage 2, warp: a warp takes one row. its lanes take every 32nd column, so that a load reads neighbours, and agree on
+// the maximum and on the sum by shuffles.
+//
+// what it gains: every line that is loaded is used whole, and 32 times as many threads have loads in flight.
+//
+// what limits it: the row is read three times and exp computed twice, of which all but one read and one exp could be
+// spared for rows that fit into registers.
+
+#include "convert.cuh"  // to_float, from_float
+#include "warp.cuh"     // warp_sum, WARP, ALL_LANES
+
+extern "C" __global__ void __launch_bounds__(THREADS)
+    softmax_warp(const IN* x, IN* y, int rows, int columns) {
+  const int lane = threadIdx.x % WARP;
+  const int r = blockIdx.x * (THREADS / WARP) + threadIdx.x / WARP;
+  if (r >= rows) return;
+  x += static_cast<long long>(r) * columns;
+  y += static_cast<long long>(r) * columns;
+
+  float top = to_float(x[0]);
+  for (int c = lane; c < columns; c += WARP) top = fmaxf(top, to_float(x[c]));
+#pragma unroll
+  for (int distance = WARP / 2; distance > 0; distance /= 2)
+    top = fmaxf(top, __shfl_xor_sync(ALL_LANES, top, distance));
+  float sum = 0.f;
+  for (int c = lane; c < columns; c += WARP) sum += expf(to_float(x[c]) - top);
+  sum = warp_sum(sum);
+  for (int c = lane; c < columns; c += WARP) y[c] = from_float<IN>(expf(to_float(x[c]) - top) / sum);
+}
