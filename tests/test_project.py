@@ -195,12 +195,18 @@ def test_mutants_are_of_the_projects_sources_and_explained_beside_them(project: 
     assert workbench(*arguments).exit_code == 0
 
 
-def test_tuning_verifies_every_configuration_of_the_project(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tuning_verifies_every_configuration_and_keeps_it_in_the_project(project: Path) -> None:
     result = workbench("tune", "negation:naive", "--device", "emulator", "--json")
     assert result.exit_code == 0, result.output
     (found,) = json.loads(result.stdout)
     assert [t["parameters"] for t in found["trials"]] == [{"THREADS": 128}, {"THREADS": 64}]
-    assert tuned.Key.of("any", registry.select(["negation:naive"])[0], registry.operations()["negation"].suite[0])
+    trials = tuned.Table(project / "reports" / tuned.FILE).trials(
+        tuned.Key.of(
+            "emulated NVIDIA H200", *registry.select(["negation:naive"]), registry.operations()["negation"].suite[0]
+        )
+    )
+    assert len(trials) == 2
+    assert tuned.table_for(registry.select(["vector_add"])).path == tuned.Table().path
 
 
 def test_pytest_makes_an_item_of_every_stage_of_the_project(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -299,6 +305,20 @@ def test_what_is_wrong_is_one_message_and_the_rest_can_be_used(
     result = workbench("verify", "vector_add:naive", "--device", "emulator", "--examples", "2")
     assert result.exit_code == 0
     assert said[0] in result.stderr
+
+
+def test_doctor_says_which_project_it_is(project: Path) -> None:
+    def row() -> tuple[str, str]:
+        checks = json.loads(workbench("doctor", "--json").stdout)["checks"]
+        (found,) = [c for c in checks if c["name"] == "project"]
+        return found["state"], found["found"]
+
+    assert row() == ("ok", "signs, with negation")
+    (project / "signs.py").write_text("1 / 0\n")
+    registry.reload()
+    del sys.modules["signs"]
+    assert row()[0] == "missing"
+    assert "ZeroDivisionError" in row()[1]
 
 
 def test_a_project_without_stages_says_how_to_make_some(project: Path) -> None:

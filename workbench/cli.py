@@ -488,7 +488,7 @@ def tune(
     from .console import StageProgress, show_tuned, show_tuning
 
     stages = registry.select(specs)
-    table = tuned.Table()
+    table = tuned.table_for(stages)
     if show:
         if as_json:
             _print_json(tuned.as_dict(table, stages))

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
-from . import compiler, disassembly, nvml, store
+from . import compiler, disassembly, nvml, registry, store
 from .devices import DeviceUnavailable
 from .environment import core_count, cpu_model, package_version
 
@@ -77,6 +77,7 @@ def examine(reports: Path) -> Diagnosis:
         _package("SciPy", "scipy", "scipy", "compare runs", State.OPTIONAL),
         _package("optuna", "optuna", "optuna", "search for the best parameters of a stage", State.OPTIONAL),
         _disassembler(),
+        _project(),
         *writable,
     ]
     compiles = all(c.state is State.OK for c in (*compile_checks, writable[0]))
@@ -145,6 +146,19 @@ def _disassembler() -> Check:
         return Check("disassembler", State.OK, str(tool))
     found, _, remedy = disassembly.REMEDY.partition("; ")
     return Check("disassembler", State.OPTIONAL, found, f"for `inspect --sass`: {remedy}")
+
+
+def _project() -> Check:
+    found = registry.loaded()
+    if found.troubles:
+        return Check(
+            "project", State.MISSING, "; ".join(found.troubles), "correct it: the other operations can be used"
+        )
+    if found.project is None:
+        return Check(
+            "project", State.OPTIONAL, "no [tool.workbench] here", "for kernels of your own: workbench new NAME"
+        )
+    return Check("project", State.OK, f"{found.project.name}, with {', '.join(found.own) or 'no operations yet'}")
 
 
 def _writable(name: str, folder: Path, remedy: str) -> Check:

@@ -1,4 +1,5 @@
-"""What tuning has found, by device, stage and class of problem: a database of this user's, and a table that ships.
+"""What tuning has found, by device, stage and class of problem: a database of this user's or a project's, and a table
+that ships.
 
 A class holds the problems of an operation that agree in everything but padding, tier, seed and the exact extents: these
 are rounded up to powers of two. Up, because tiles are counted up: 65 to 128 rows are one tile of 128, and 129 are two.
@@ -23,6 +24,9 @@ from .operation import Problem, Stage
 
 SHIPPED = Path(__file__).parent / "tuned.json"
 """The hand-picked table: device -> operation -> class of problems -> stage and the parameters that it is to have."""
+
+FILE = "tuned.sqlite3"
+"""The database: in this user's cache, or beside the reports of a project."""
 
 VERSION = 1
 """Of the database's tables."""
@@ -105,7 +109,7 @@ class Table:
     is lost when a process is killed. Raises TableError."""
 
     def __init__(self, path: Path | None = None) -> None:
-        self.path = path or cache_folder() / "tuned.sqlite3"
+        self.path = path or cache_folder() / FILE
 
     @contextlib.contextmanager
     def _open(self) -> Iterator[sqlite3.Connection]:
@@ -177,6 +181,14 @@ class Table:
                 dataclasses.astuple(key),
             ).fetchall()
         return [Trial(json.loads(row[0]), *row[1:]) for row in rows]
+
+
+def table_for(stages: Sequence[Stage[Any]]) -> Table:
+    """The table of the project where all of the stages are its own, else this user's, which `workbench.ops` reads."""
+    found = registry.loaded()
+    if found.project and all(s.operation in found.own for s in stages):
+        return Table(found.project.reports / FILE)
+    return Table()
 
 
 def _text(parameters: Mapping[str, int]) -> str:
