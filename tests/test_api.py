@@ -11,9 +11,11 @@ import sys
 from pathlib import Path
 
 import pytest
+from fakes import NumpyDevice
 from synthetic import timed_run
 
 import workbench
+from workbench import api, timing
 from workbench.kernels.vector_add import VECTOR_ADD, VectorAddProblem
 
 DOCS = Path(__file__).parent.parent / "docs"
@@ -110,6 +112,20 @@ def test_an_outcome_is_a_table_as_text_in_markdown_and_in_html():
     assert "too &lt;slow&gt;" in page
     assert "of vendor" in text
     assert outcome.plot().axes
+
+
+def test_bench_times_what_has_passed(monkeypatch):
+    timed = {s.stage: s.measurements[0] for s in timed_run("vector_add").stages}
+    monkeypatch.setattr(api, "open_device", lambda name: NumpyDevice("cuda"))
+    monkeypatch.setattr(timing, "bench", lambda stage, device, problem: timed[stage.name])
+    outcome = workbench.bench(VECTOR_ADD, examples=3, problem="n=64,dtype=fp32")
+    assert outcome.ok
+    assert [len(s.measurements) for s in outcome.run.stages] == [1, 1, 1]
+    assert "GB/s" in str(outcome)
+    monkeypatch.setattr(timing, "bench", lambda stage, device, problem: "the clock was unsteady")
+    refused = workbench.bench("vector_add:naive", examples=3, problem="n=64")
+    assert not refused.ok
+    assert "the clock was unsteady" in str(refused)
 
 
 def test_nothing_to_plot_is_said():

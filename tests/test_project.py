@@ -224,6 +224,8 @@ def test_pytest_makes_an_item_of_every_stage_of_the_project(project: Path, monke
     assert "test_stage[negation-naive-emulator] PASSED" in found.stdout, found.stdout
     assert "test_chosen[vector_add-naive-emulator] PASSED" in found.stdout
     assert "2 passed" in found.stdout
+    found = subprocess.run([*command, str(project)], cwd=project.parent, capture_output=True, text=True)
+    assert "2 passed" in found.stdout, found.stdout
     Path("signs.py").write_text("1 / 0\n")
     found = subprocess.run([*command, "--workbench-device=emulator"], capture_output=True, text=True)
     assert "signs cannot be imported" in found.stdout

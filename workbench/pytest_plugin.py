@@ -10,7 +10,9 @@ A project whose tests do not take the fixture is left alone: nothing of the work
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -82,8 +84,11 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
     config = metafunc.config
     marker = metafunc.definition.get_closest_marker(MARKER)
+    # the project of the working directory, else the one in which the test is
+    folder = Path.cwd() if registry.loaded().project else metafunc.definition.path.parent
     try:
-        stages = registry.select(marker.args if marker else ())
+        with contextlib.chdir(folder):
+            stages = registry.select(marker.args if marker else ())
     except (registry.UnknownSpec, BadProject) as error:
         raise pytest.Collector.CollectError(str(error)) from None
     device = _device(config)

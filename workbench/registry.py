@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 import importlib
+import os
 import pkgutil
 import sys
 import traceback
@@ -55,11 +56,11 @@ class _Origin:
 
 
 @cache
-def _load(start: Path) -> Loaded:
+def _load(start: str) -> Loaded:
     troubles: list[str] = []
     project = None
     try:
-        project = find(start)
+        project = find(Path(start))
     except BadProject as error:
         troubles.append(str(error))
     operations: dict[str, Operation[Any]] = {}
@@ -139,9 +140,9 @@ def _place(operation: Operation[Any], module: ModuleType, origin: _Origin) -> No
 def loaded() -> Loaded:
     """What there is from the working directory, made once for each."""
     try:
-        return _load(Path.cwd())
+        return _load(os.getcwd())  # noqa: PTH109  # asked at every call of an operation: no Path is made
     except FileNotFoundError:  # the working directory has been removed
-        return _load(Path("/"))
+        return _load(os.sep)
 
 
 def reload() -> None:

@@ -112,7 +112,7 @@ class Session:
             self._sanitize(stage, verification)
         if verification.failure:
             # records are published: where the checkout lies on this machine is nobody's business
-            for folder in {stage.sources.parent, SOURCES.parent}:
+            for folder in sorted((str(stage.sources.parent), str(SOURCES.parent)), key=len, reverse=True):
                 verification.failure.message = verification.failure.message.replace(f"{folder}{os.sep}", "")
         result = StageResult(stage.operation, stage.name, stage.idea, stage.source, digest, verification)
         if verification.verdict is Verdict.PASS:
