@@ -99,6 +99,24 @@ def test_an_operation_from_another_one_has_its_problems_and_an_empty_kernel(fold
     assert verdict("my_gemm") is Verdict.MISMATCH
 
 
+def test_an_operation_from_one_of_the_projects_own(folder: Path) -> None:
+    run("square", "--like", "elementwise")
+    assert run("gemm_square", "--from", "square").exit_code == 0
+    text = (folder / "kernels/gemm_square/__init__.py").read_text()
+    assert "from kernels.square import SQUARE, SquareProblem" in text
+    assert "class GemmSquareProblem(SquareProblem)" in text
+    assert "gemm" not in text.replace("gemm_square", "")
+    assert verdict("gemm_square") is Verdict.MISMATCH
+    fill(folder / "kernels/gemm_square/1_naive.cu", KERNELS["elementwise"])
+    assert verdict("gemm_square") is Verdict.PASS
+
+
+@pytest.mark.parametrize("base", ["matvec", "vector_add"])
+def test_an_operation_from_any_other_of_ours(base: str) -> None:
+    assert run("fused", "--from", base).exit_code == 0
+    assert verdict("fused") is Verdict.MISMATCH
+
+
 def test_a_stage_is_the_one_before_renamed_with_a_head_to_fill_in(folder: Path) -> None:
     run("square", "--like", "elementwise")
     fill(folder / "kernels/square/1_naive.cu", KERNELS["elementwise"])

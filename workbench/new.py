@@ -153,8 +153,11 @@ def _package(root: Path, found: project.Project | None) -> tuple[Path, bool]:
 
 
 def _like(kind: str, name: str) -> dict[str, str]:
-    texts = {p.name: p.read_text() for p in (TEMPLATES / kind).iterdir() if p.is_file()}
-    return {_renamed(file, kind, name): _renamed(text, kind, name) for file, text in texts.items()}
+    return {_renamed(file, kind, name): _renamed(text, kind, name) for file, text in _texts(kind).items()}
+
+
+def _texts(template: str) -> dict[str, str]:
+    return {p.name: p.read_text() for p in (TEMPLATES / template).iterdir() if p.is_file()}
 
 
 def _renamed(text: str, old: str, new: str) -> str:
@@ -179,11 +182,15 @@ def _from(base: str, name: str) -> dict[str, str]:
         raise CannotMake(f"{base} has no stage whose launch could be used")
     module = registry.loaded().modules[base]
     constant = next(key for key, value in vars(module).items() if value is old)
-    files = _like(DERIVED, name)
-    for file, text in files.items():
-        text = text.replace("workbench.kernels.gemm", module.__name__).replace("GemmProblem", old.problem.__name__)
-        text = text.replace("GEMM", constant)
-        files[file] = re.sub(r"\bgemm\b(?!\.)", base, text) if base != "gemm" else text
+    names = {
+        "workbench.kernels.gemm": module.__name__,
+        "GemmProblem": old.problem.__name__,
+        "GEMM": constant,
+        "gemm": base,
+    }
+    words = re.compile("|".join(rf"\b{re.escape(word)}\b" for word in names))
+    files = {file: words.sub(lambda m: names[m[0]], text) for file, text in _texts(DERIVED).items()}
+    files = {_renamed(file, DERIVED, name): _renamed(text, DERIVED, name) for file, text in files.items()}
     first = old.stages[0]
     files["1_naive.cu"] = _headed(_emptied(first.path.read_text()), "naive", "1")
     return files
