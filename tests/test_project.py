@@ -162,12 +162,17 @@ def test_a_run_verifies_them_with_their_headers_and_ours_and_reports_in_the_proj
     assert workbench("report").exit_code == 0
 
 
-def test_a_failure_names_the_line_in_the_project_and_no_machine(project: Path) -> None:
-    source = project / "device/negation/1_naive.cu"
-    source.write_text(SOURCE.replace("i < n", "i <= n"))
+@pytest.mark.parametrize(
+    ("change", "line"), [(("i < n", "i <= n"), "1_naive.cu:6"), (("int i", "integer i"), "1_naive.cu(5)")]
+)
+def test_a_failure_names_the_line_in_the_project_and_no_machine(
+    project: Path, change: tuple[str, str], line: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (project / "device/negation/1_naive.cu").write_text(SOURCE.replace(*change))
+    monkeypatch.chdir(project / "device/include")
     result = workbench("run", "--device", "emulator", "--examples", "5")
     assert result.exit_code == 1
-    assert "device/negation/1_naive.cu:6" in result.stdout
+    assert f"device/negation/{line}" in result.stdout
     assert str(project) not in (project / "reports/emulator/results.json").read_text()
 
 
