@@ -1,4 +1,4 @@
-"""Writes docs/api.md from the docstrings of all that `workbench.__all__` lists: python docs/api.py"""
+"""Writes docs/api.md from the docstrings of all that is public: python docs/api.py"""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from typing import Any
 
 import griffe2md
 
-import workbench
+PUBLIC = ("workbench", "workbench.ops", "workbench.emulator")
+"""What their `__all__` lists is public."""
 
 PAGE = Path(__file__).with_suffix(".md")
 
@@ -25,12 +26,10 @@ CONFIG: Any = {
     "inherited_members": False,
     "line_length": 100,
     "load_external_modules": False,
-    "members": workbench.__all__,
     "members_order": "alphabetical",
     "show_bases": False,
     "show_if_no_docstring": False,
     "show_object_full_path": False,
-    "show_root_full_path": False,
     "show_signature_annotations": True,
     "show_submodules": False,
     "summary": False,
@@ -39,7 +38,7 @@ CONFIG: Any = {
 
 def page() -> str:
     """The page as it should be."""
-    return HEAD + griffe2md.render_package_docs("workbench", CONFIG).rstrip() + "\n"
+    return HEAD + "\n\n".join(griffe2md.render_package_docs(name, CONFIG).strip() for name in PUBLIC) + "\n"
 
 
 if __name__ == "__main__":

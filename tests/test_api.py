@@ -6,6 +6,7 @@ import dataclasses
 import doctest
 import importlib.util
 import inspect
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -15,7 +16,7 @@ from fakes import NumpyDevice
 from synthetic import timed_run
 
 import workbench
-from workbench import api, timing
+from workbench import api, emulator, ops, timing
 from workbench.kernels.vector_add import VECTOR_ADD, VectorAddProblem
 
 DOCS = Path(__file__).parent.parent / "docs"
@@ -36,11 +37,13 @@ def test_the_page_is_made_of_the_docstrings_as_they_are():
     assert script.PAGE.read_text() == script.page()
 
 
-def test_everything_public_is_on_the_page_and_explained():
+@pytest.mark.parametrize("package", [workbench, ops, emulator])
+def test_everything_public_is_on_the_page_and_explained(package):
     page = (DOCS / "api.md").read_text()
-    for name in workbench.__all__:
-        assert f"### `workbench.{name}`\n" in page
-        value = getattr(workbench, name)
+    shown = re.findall(rf"^### `{re.escape(package.__name__)}\.(\w+)`$", page, re.MULTILINE)
+    assert sorted(shown) == sorted(package.__all__)
+    for name in package.__all__:
+        value = getattr(package, name)
         assert not callable(value) or inspect.getdoc(value), name
         functions = inspect.getmembers(value, inspect.isfunction) if inspect.isclass(value) else []
         for member, function in functions:

@@ -22,6 +22,8 @@ from .kernels.matvec import MatvecProblem
 from .kernels.vector_add import VectorAddProblem
 from .operation import Problem, Stage
 
+__all__ = ["gemm", "matvec", "vector_add"]
+
 
 @cache
 def _device(number: int) -> CudaDevice:

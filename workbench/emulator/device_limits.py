@@ -45,3 +45,4 @@ class DeviceLimits:
 
 
 H200 = DeviceLimits("NVIDIA H200", "sm_90a", 132)
+"""What an NVIDIA H200 holds."""
