@@ -314,6 +314,13 @@ def test_what_is_wrong_is_one_message_and_the_rest_can_be_used(
     assert said[0] in result.stderr
 
 
+def test_ours_are_there_where_the_working_directory_is_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    assert "gemm" in registry.operations()
+
+
 def test_doctor_says_which_project_it_is(project: Path) -> None:
     def row() -> tuple[str, str]:
         checks = json.loads(workbench("doctor", "--json").stdout)["checks"]

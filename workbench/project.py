@@ -38,10 +38,7 @@ def find(start: Path | None = None) -> Project | None:
 
     Raises BadProject.
     """
-    try:
-        start = start or Path.cwd()
-    except FileNotFoundError:  # the working directory has been removed
-        return None
+    start = start or Path.cwd()
     for folder in (start, *start.parents):
         path = folder / FILE
         if path.is_file() and (project := _read(path)):
