@@ -1276,8 +1276,9 @@ def pixels(size: int, rng: np.random.Generator) -> Iterator[Case]:
     ):
         for element in types:
             dtype, rank = _dtype(element or kind), len(shape)
-            # nothing begins at a negative place in a store
-            box = PixelBox((0,) * (rank - 2), upper, 16 // dtype.itemsize if name else channels, count)
+            # a device ends stores whose bounding box begins at a negative place or reaches beyond the tensor
+            within = tuple(min(up, 0) for up in upper)
+            box = PixelBox((0,) * (rank - 2), within, 16 // dtype.itemsize if name else channels, count)
             sizes = (32 // dtype.itemsize if name else shape[0], *shape[1:])
             for corner in ((0,) * rank, (16 // dtype.itemsize, *(1,) * (rank - 2), 1)):
                 array, tile = (_reduced_tensor(name, dtype, s, rng) for s in (sizes, (box.channels, count)))

@@ -30,11 +30,6 @@ REASONS = [
         r"reduce cp\.reduce\.async\.bulk\.tensor\S*\.(and|or|xor)\.\S* int64 ",
         "The device refuses bitwise reductions of tensors whose elements are signed numbers of 64 bits.",
     ),
-    (
-        "error",
-        r"(store|reduce) cp\.(reduce\.)?async\.bulk\.tensor\S*\.im2col_no_offs\S* .*upper=\((\d+, )*[1-9]",
-        "The device ends a store through a map of pixels whose bounding box reaches beyond the tensor.",
-    ),
 ]
 
 
