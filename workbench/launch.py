@@ -92,8 +92,8 @@ Argument = str | np.generic | TensorMap
 class Launch:
     """One kernel launch: `kernel` is the `extern "C"` entry point; sizes in blocks, threads, bytes and blocks.
 
-    A `persistent` kernel is right for any number of blocks along x: the device launches no more of them than it can
-    hold at once. It forms no clusters.
+    A `persistent` kernel is right for any number of blocks along x, in clusters for any number of those: the device
+    launches no more of them than it can hold at once.
     """
 
     kernel: str
@@ -103,6 +103,11 @@ class Launch:
     shared_bytes: int = 0
     cluster: Dim3 = (1, 1, 1)
     persistent: bool = False
+
+    def persistent_blocks(self, resident: int) -> int:
+        """How many blocks along x a device launches that holds `resident` of them at once: whole clusters."""
+        most = max(self.cluster[0], resident - resident % self.cluster[0])
+        return min(self.grid[0], most) if self.persistent else self.grid[0]
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,12 @@ __device__ __forceinline__ void cluster_sync() {
   asm volatile("barrier.cluster.arrive.release;\nbarrier.cluster.wait.acquire;" ::: "memory");
 }
 
+// barrier.cluster without memory order: until every block of the cluster has started and initialised its
+// mbarriers, when mbarrier_init_fence and __syncthreads came before
+__device__ __forceinline__ void cluster_started() {
+  asm volatile("barrier.cluster.arrive.relaxed;\nbarrier.cluster.wait;" ::: "memory");
+}
+
 // mapa and st.shared::cluster.v4: stores 16 bytes where `to` lies in block `rank`. that block must have
 // started, and must not have ended
 __device__ __forceinline__ void cluster_store(float4* to, int rank, float4 v) {

@@ -27,13 +27,20 @@
 //
 // a constant CONSUMERS says how many warpgroups consume.
 //
+// SHARING blocks of a cluster may load for each other: each asks for its part of an input_block with
+// tma_load_to, and a block has all of it when all parts have come. they go through the same steps of the same
+// number of items. with TURNS the two consumers do not work on every item together: they take turns, so that
+// one finishes an item while the other computes the next.
+//
 // the template owns the rest: the loop, the ring and its barriers, its depth, registers, and the waiting for
 // stores in flight before the block ends.
 #pragma once
+#include "cluster.cuh"
+#include "named_barrier.cuh"
 #include "tma.cuh"
 #include "wgmma.cuh"
 
-template <class Kernel>
+template <class Kernel, int SHARING = 1, bool TURNS = false>
 struct Lcsf {
   using globals = typename Kernel::globals;
   using input_block = typename Kernel::input_block;
@@ -73,9 +80,20 @@ struct Lcsf {
   };
   static_assert(sizeof(Shared) <= SHARED_BYTES, "the ring is too deep");
 
+  // barriers 1 and 2: whose turn it is to compute
+  static constexpr int TURN = 1, TURN_THREADS = 2 * WARPGROUP;
+  static_assert(!TURNS || CONSUMERS == 2, "two consumers take turns");
+  static constexpr int RELEASES = (TURNS ? WARPGROUP / LANES : CONSUMER_WARPS) * SHARING;  // of a slot
+
   // a place in the ring, and the parity of the round
   struct Place {
     int slot = 0, parity = 0;
+
+    __device__ __forceinline__ void skip(int steps) {
+      slot += steps;
+      parity ^= slot / DEPTH & 1;
+      slot %= DEPTH;
+    }
 
     __device__ __forceinline__ void advance() {
       if (++slot == DEPTH) slot = 0, parity ^= 1;
@@ -91,6 +109,9 @@ struct Lcsf {
         mbarrier_arrive_expect(shared.full[to.slot], sizeof(input_block));
         producer::load(g, common, shared.ring[to.slot], shared.full[to.slot], step);
       }
+    if constexpr (SHARING > 1)  // other blocks still have to release slots here: this one must not end before
+      for (int slot = 0; slot < DEPTH; ++slot, to.advance())
+        mbarrier_wait(shared.empty[to.slot], to.parity ^ 1);
   }
 
   static __device__ __forceinline__ void consume(const globals& g, Shared& shared) {
@@ -98,9 +119,23 @@ struct Lcsf {
     common_state common;
     const auto release = [&](int slot) {
       __syncwarp();
-      if (threadIdx.x % LANES == 0) mbarrier_arrive(shared.empty[slot]);
+      const int lane = threadIdx.x % LANES;
+      if constexpr (SHARING > 1) {
+        if (lane < SHARING) mbarrier_arrive_at(shared.empty[slot], lane);
+      } else if (lane == 0) {
+        mbarrier_arrive(shared.empty[slot]);
+      }
     };
+    if constexpr (TURNS)
+      if (warpgroup() == 1) named_arrive<TURN_THREADS>(TURN);  // the first turn is the other's
     for (int item = 0; Kernel::common_setup(g, common, item); ++item) {
+      if constexpr (TURNS) {
+        if (item % 2 != warpgroup()) {
+          from.skip(common.steps);
+          continue;
+        }
+        named_sync<TURN_THREADS>(TURN + warpgroup());
+      }
       consumer_state state;
       consumer::setup(common, state);
       int before = -1;  // the slot of the step before
@@ -109,6 +144,10 @@ struct Lcsf {
         consumer::compute(common, state, shared.ring[from.slot]);
         if (before >= 0) release(before);
         before = from.slot;
+      }
+      if constexpr (TURNS) {
+        common_state next;
+        if (Kernel::common_setup(g, next, item + 1)) named_arrive<TURN_THREADS>(TURN + 1 - warpgroup());
       }
       consumer::drain();
       if (before >= 0) release(before);
@@ -126,11 +165,12 @@ struct Lcsf {
     if (threadIdx.x == 0) {
       for (int s = 0; s < DEPTH; ++s) {
         mbarrier_init(shared.full[s], 1);
-        mbarrier_init(shared.empty[s], CONSUMER_WARPS);
+        mbarrier_init(shared.empty[s], RELEASES);
       }
       mbarrier_init_fence();
     }
     __syncthreads();
+    if constexpr (SHARING > 1) cluster_started();
     if (threadIdx.x < WARPGROUP) {
       keep_registers<PRODUCER_REGISTERS>();
       if (threadIdx.x == 0) produce(g, shared);

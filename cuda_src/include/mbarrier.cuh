@@ -23,6 +23,19 @@ __device__ __forceinline__ void mbarrier_arrive(Barrier& barrier) {
   asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(shared_address(&barrier)) : "memory");
 }
 
+// mapa and mbarrier.arrive: the same on the barrier that lies there in block `rank` of the cluster, which
+// must not have ended
+__device__ __forceinline__ void mbarrier_arrive_at(Barrier& barrier, int rank) {
+  asm volatile(
+      "{\n"
+      ".reg .u32 there;\n"
+      "mapa.shared::cluster.u32 there, %0, %1;\n"
+      "mbarrier.arrive.shared::cluster.b64 _, [there];\n"
+      "}" ::"r"(shared_address(&barrier)),
+      "r"(rank)
+      : "memory");
+}
+
 // mbarrier.arrive.expect_tx: one arrival that announces `bytes` of asynchronous copies in this phase
 __device__ __forceinline__ void mbarrier_arrive_expect(Barrier& barrier, int bytes) {
   asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(&barrier)),

@@ -19,6 +19,36 @@ __device__ __forceinline__ void tma_load(void* to, const TensorMap& map, Barrier
       : "memory");
 }
 
+// the same into every block of the cluster whose bit is set in `blocks`: to the same place of its shared
+// memory, and reported to its `full`
+__device__ __forceinline__ void tma_load_to(unsigned blocks, void* to, const TensorMap& map, Barrier& full,
+                                            int row, int column) {
+  asm volatile(
+      "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.multicast::cluster "
+      "[%0], [%1, {%2, %3}], [%4], %5;" ::"r"(shared_address(to)),
+      "l"(&map), "r"(column), "r"(row), "r"(shared_address(&full)), "h"(static_cast<unsigned short>(blocks))
+      : "memory");
+}
+
+// createpolicy: what the L2 does with lines that a copy brings. `once`: they are the first to make room
+// again; else as usual
+__device__ __forceinline__ u64 l2_policy(bool once) {
+  u64 first, normal;
+  asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(first));
+  asm("createpolicy.fractional.L2::evict_normal.b64 %0, 1.0;" : "=l"(normal));
+  return once ? first : normal;
+}
+
+// tma_load with such a policy
+__device__ __forceinline__ void tma_load(void* to, const TensorMap& map, Barrier& full, int row, int column,
+                                         u64 policy) {
+  asm volatile(
+      "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.L2::cache_hint [%0], "
+      "[%1, {%2, %3}], [%4], %5;" ::"r"(shared_address(to)),
+      "l"(&map), "r"(column), "r"(row), "r"(shared_address(&full)), "l"(policy)
+      : "memory");
+}
+
 // cp.async.bulk.tensor.2d to global memory: copies a box of shared memory to where its first element is (row,
 // column) of the array; what lies outside of the array is left out, but only in whole 16 bytes: a row that
 // ends within 16 bytes is written up to their end. by one thread, after every thread that wrote the box has

@@ -180,7 +180,7 @@ class CudaDevice:
         args = tuple(self._argument(a, arrays, pointers) for a in launch.args)
         grid = launch.grid
         if launch.persistent:
-            grid = (max(1, min(grid[0], self._resident(function, launch))), *grid[1:])
+            grid = (launch.persistent_blocks(self._resident(function, launch)), *grid[1:])
         return lambda: function(grid, launch.block, args, shared_mem=launch.shared_bytes)
 
     @cached_property
@@ -200,7 +200,28 @@ class CudaDevice:
         )
         if int(error):
             raise Fault(Verdict.LAUNCH_ERROR, f"{launch.kernel}: the driver does not say how many blocks fit: {error}")
-        return int(most) * int(self.properties["multiProcessorCount"])
+        most = int(most) * int(self.properties["multiProcessorCount"])
+        return self._resident_in_clusters(function, launch, most) if math.prod(launch.cluster) > 1 else most
+
+    def _resident_in_clusters(self, function: Any, launch: Launch, most: int) -> int:
+        """The same of a launch in clusters, each of which lies within one group of multiprocessors."""
+        from cuda.bindings import driver
+
+        cluster = driver.CUlaunchAttribute()
+        cluster.id = driver.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
+        shape = cluster.value.clusterDim
+        shape.x, shape.y, shape.z = launch.cluster
+        config = driver.CUlaunchConfig()
+        config.gridDimX, config.gridDimY, config.gridDimZ = launch.persistent_blocks(most), *launch.grid[1:]
+        config.blockDimX, config.blockDimY, config.blockDimZ = launch.block
+        config.sharedMemBytes = launch.shared_bytes
+        config.attrs, config.numAttrs = [cluster], 1
+        error, clusters = driver.cuOccupancyMaxActiveClusters(driver.CUfunction(function.kernel.ptr), config)
+        if int(error):
+            raise Fault(
+                Verdict.LAUNCH_ERROR, f"{launch.kernel}: the driver does not say how many clusters fit: {error}"
+            )
+        return int(clusters) * math.prod(launch.cluster)
 
     def _argument(self, argument: Argument, arrays: Mapping[str, Array], pointers: Mapping[str, int]) -> Any:
         if isinstance(argument, str):

@@ -128,11 +128,10 @@ class _EmulatedPlan:
             if launch.kernel not in self._program.entries:
                 names = ", ".join(self._program.entries)
                 raise Fault(Verdict.LAUNCH_ERROR, f"there is no kernel {launch.kernel}; the source has {names}")
-            most = self._device.persistent_blocks if launch.persistent else launch.grid[0]
             try:
                 statistics = emulator.execute(
                     self._program.entries[launch.kernel],
-                    (min(launch.grid[0], most), *launch.grid[1:]),
+                    (launch.persistent_blocks(self._device.persistent_blocks), *launch.grid[1:]),
                     launch.block,
                     [argument_of(a, self._arrays, self._allocations) for a in launch.args],
                     memory=self._memory,

@@ -176,6 +176,7 @@ GEMM = Operation(
     },
     emulator_size=Size(extent=300, work=96**3),
     cuda_size=Size(extent=1100, work=512**3),
+    fastest=("fitted_tiles",),
 )
 
 
@@ -361,24 +362,29 @@ PADDED_C = GemmProblem(m=130, n=257, k=72, dtype="bf16", out="bf16", pad_c=7)
 """A TMA store would write beyond the columns of this C, up to the next 16 bytes."""
 
 
-def _lcsf_launch(p: GemmProblem, size: Mapping[str, int], kernel: str, split: int = 1) -> Launch:
-    """A cluster of `split` blocks for every tile of C. Where C can have no tensor map, one of A stands in, unused."""
+def _lcsf_launch(
+    p: GemmProblem, size: Mapping[str, int], kernel: str, split: int = 1, sharing: int = 1, consumers: int = 0
+) -> Launch:
+    """A cluster of `split` blocks for every tile of C, or of `sharing` blocks for as many tiles one above the other.
+
+    Where C can have no tensor map, one of A stands in, unused. A consumer has 64 rows where their number is not given.
+    """
     m, n, k = size["BLOCK_M"], size["BLOCK_N"], size["BLOCK_K"]
     out = dtype_of(p.out).itemsize
     panel, warp_rows = 128 // dtype_of(p.dtype).itemsize, 16
     return Launch(
         kernel,
-        (ceil_div(p.m, m) * ceil_div(p.n, n) * split, 1, 1),
-        (128 * (1 + m // 64), 1, 1),
+        (ceil_div(p.m, m * sharing) * sharing * ceil_div(p.n, n) * split, 1, 1),
+        (128 * (1 + (consumers or m // 64)), 1, 1),
         (
             TensorMap("A", box=(m, k)),
-            TensorMap("B", box=(n, k) if p.layout == "nt" else (k, panel)),
+            TensorMap("B", box=(n // sharing, k) if p.layout == "nt" else (k, panel)),
             TensorMap("C", box=(warp_rows, 128 // out)) if p.ldc * out % 16 == 0 else TensorMap("A", box=(m, k)),
             "C",
             *(np.int32(x) for x in (p.m, p.n, p.k, p.ldc)),
         ),
         shared_bytes=SHARED_BYTES,  # the kernels make of it a ring as deep as it goes
-        cluster=(split, 1, 1),
+        cluster=(split * sharing, 1, 1),
         persistent=split == 1,
     )
 
@@ -444,3 +450,62 @@ def fitted_tiles(p: GemmProblem, size: Mapping[str, int]) -> Launch:
     choices = ((256, 1), (256, 2), (128, 1), (128, 2))
     width, split = max(choices, key=lambda c: _blocks(p, size, *c))  # the first of equals
     return _lcsf_launch(p, {**size, "BLOCK_N": width}, f"gemm_fitted_tiles_{width}_{split}", split)
+
+
+@GEMM.stage(
+    "multicast",
+    source="gemm/9_multicast.cu",
+    idea="two blocks of a cluster, one above the other, load half of their slices of B each, for both",
+    supports=lambda p: _half_only(p) or _tensor_maps(p),
+    parameters={"BLOCK_M": 128, "BLOCK_N": 256, "BLOCK_K": 64, "GROUP_M": 8},
+    space={"GROUP_M": GROUPS[:-1]},
+    architecture=90,
+    corners=(PADDED_C, _TALL, *_DEEP),
+)
+def multicast(p: GemmProblem, size: Mapping[str, int]) -> Launch:
+    return _lcsf_launch(p, size, "gemm_multicast", sharing=2)
+
+
+@GEMM.stage(
+    "ping_pong",
+    source="gemm/10_ping_pong.cu",
+    idea="consumers take turns on tiles of their own: while one stores, the other multiplies",
+    supports=lambda p: _half_only(p) or _tensor_maps(p),
+    parameters={"BLOCK_M": 128, "BLOCK_N": 128, "BLOCK_K": 64, "GROUP_M": 16},
+    space={"GROUP_M": GROUPS},
+    architecture=90,
+    corners=(PADDED_C, _TALL, *_DEEP),
+)
+def ping_pong(p: GemmProblem, size: Mapping[str, int]) -> Launch:
+    return _lcsf_launch(p, size, "gemm_ping_pong", consumers=2)
+
+
+@GEMM.stage(
+    "streamed",
+    source="gemm/11_streamed.cu",
+    idea="for few rows: tiles of 64 or 128 of them, B read past the L2, k shared by consumers and by blocks",
+    supports=lambda p: _half_only(p) or _tensor_maps(p),
+    parameters={"BLOCK_K": 64, "BLOCKS": 128},
+    space={"BLOCKS": (64, 128, 256)},
+    architecture=90,
+    corners=(PADDED_C, *_DEEP, GemmProblem(m=70, n=40, k=64), GemmProblem(m=70, n=128 * 65 + 1, k=136, out="bf16")),
+)
+def streamed(p: GemmProblem, size: Mapping[str, int]) -> Launch:
+    heights = (64,) if p.m <= 64 else (128,) if p.m <= 128 else (128, 64)  # one row of tiles reads B once
+    choices = [(height, split) for split in (1, 2) for height in heights]
+    height, split = max(choices, key=lambda c: _blocks(p, {**size, "BLOCK_M": c[0]}, 128, c[1]))  # the first of equals
+    m, n, k = height, 128, size["BLOCK_K"]
+    panel = 128 // dtype_of(p.dtype).itemsize
+    return Launch(
+        f"gemm_streamed_{height}_{split}",
+        (ceil_div(p.m, m) * ceil_div(p.n, n) * split, 1, 1),
+        (128 * 3, 1, 1),
+        (
+            TensorMap("A", box=(m, k)),
+            TensorMap("B", box=(n, k) if p.layout == "nt" else (k, panel)),
+            "C",
+            *(np.int32(x) for x in (p.m, p.n, p.k, p.ldc)),
+        ),
+        shared_bytes=SHARED_BYTES,
+        cluster=(split, 1, 1),
+    )

@@ -1,0 +1,137 @@
+"""`workbench.ops.gemm` against cuBLAS on the sizes that people multiply: makes `reports/gemm-suite.md`.
+
+    python benchmarks/gemm_suite.py measure OUTPUT.json [--only 1024 ...]   # on a machine with a GPU
+    python benchmarks/gemm_suite.py write [OUTPUT.json]                     # the page, of that file and nothing else
+
+Each problem is solved by the stage that `workbench.ops` chooses for it on that device, timed cold and in turns with
+cuBLAS as in every bench, and its answer is compared with NumPy's again afterwards. What has been measured is saved at
+once, so that a run that is cut off leaves the problems before it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import statistics
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from tabulate import tabulate
+
+from workbench import environment, ops, timing
+from workbench.devices import open_device
+from workbench.kernels.gemm import GemmProblem
+from workbench.results import Measurement
+
+RECORD = Path(__file__).parents[1] / "reports/gemm-suite.json"
+
+SHAPES = (
+    *((s, s, s) for s in (1024, 2048, 4096, 6144, 8192)),
+    (4608, 14336, 4096),
+    (5120, 4096, 14336),
+    (512, 8192, 8192),
+    (128, 8192, 8192),
+    (64, 8192, 8192),
+    (4096, 4096, 512),
+    (16384, 16384, 16384),  # last: NumPy takes longest for it
+)
+"""m, n, k."""
+
+
+def suite() -> list[GemmProblem]:
+    """Every shape in both layouts, of bf16."""
+    return [
+        GemmProblem(m=m, n=n, k=k, dtype="bf16", out="bf16", layout=layout)
+        for m, n, k in SHAPES
+        for layout in ("nt", "nn")
+    ]
+
+
+def measure(output: Path, only: list[int]) -> None:
+    """Times each problem of the suite, of those alone that have an extent of `only` where it names some."""
+    device = open_device("cuda")
+    info = device.info()
+    record: dict[str, Any] = {"environment": asdict(environment.describe()), "device": asdict(info), "rows": []}
+    for problem in suite():
+        if only and not {problem.m, problem.n, problem.k} & set(only):
+            continue
+        stage = ops.choose("gemm", problem, device.architecture, device=info.name)
+        found = timing.bench(stage, device, problem, timing.Effort())
+        row: dict[str, Any] = {"problem": str(problem), "label": problem.label, "stage": stage.name}
+        row["parameters"] = dict(stage.parameters)
+        if isinstance(found, Measurement):
+            row["measurement"] = asdict(found)
+        else:
+            row["reason"] = str(found)
+        record["rows"].append(row)
+        output.write_text(json.dumps(record, separators=(",", ":")) + "\n")
+        print(problem.label, stage.name, row.get("reason", ""), flush=True)
+
+
+def page(record: dict[str, Any]) -> str:
+    """The Markdown page."""
+    made, device = record["environment"], record["device"]
+    rows, ratios, sustained_ratios = [], [], []
+    for row in record["rows"]:
+        if "measurement" not in row:
+            rows.append([row["label"], f"`{row['stage']}`", "-", "-", "-", f"not timed: {row['reason']}", "-"])
+            continue
+        ours, vendor = row["measurement"]["timing"], row["measurement"]["baselines"][0]
+        cold, theirs = (statistics.median(t["cold_us"]) for t in (ours, vendor))
+        sustained, their_sustained = (statistics.median(t["sustained_us"]) for t in (ours, vendor))
+        ratios.append(theirs / cold)
+        sustained_ratios.append(their_sustained / sustained)
+        problem = GemmProblem.parse(row["problem"])
+        flops = 2 * problem.m * problem.n * problem.k
+        rows.append(
+            [
+                row["label"],
+                f"`{row['stage']}`",
+                f"{cold:,.1f}",
+                f"{theirs:,.1f}",
+                f"{flops / cold / 1e6:,.0f}",
+                f"{theirs / cold:.3f}",
+                f"{their_sustained / sustained:.3f}",
+            ]
+        )
+    headers = ["problem", "stage", "cold, us", "cuBLAS, us", "TFLOP/s", "cuBLAS / ours, cold", "sustained"]
+    parts = [
+        "# GEMM beside cuBLAS\n",
+        "Written by `benchmarks/gemm_suite.py` from [the JSON beside it](gemm-suite.json). Each product is computed by "
+        "the stage that `workbench.ops.gemm` takes for it and timed in turns with cuBLAS; above 1 ours is faster. "
+        "Cold: the L2 is flushed before each sample, medians; sustained: launches back to back.\n",
+        f"{device['name']}, driver {device['driver']}, commit `{made['commit'][:12]}`, {made['date'][:10]}.\n",
+        tabulate(rows, headers, tablefmt="pipe", disable_numparse=True, colalign=("left", "left", *["right"] * 5))
+        + "\n",
+    ]
+    if ratios:
+        parts.append(
+            f"Geometric mean over {len(ratios)} problems: {_mean(ratios):.3f} cold, {_mean(sustained_ratios):.3f} "
+            f"sustained. Lowest: {min(ratios):.3f} cold.\n"
+        )
+    return "\n".join(parts)
+
+
+def _mean(ratios: list[float]) -> float:
+    return math.exp(statistics.fmean(map(math.log, ratios)))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("step", choices=("measure", "write"))
+    parser.add_argument("file", type=Path, nargs="?", default=RECORD)
+    parser.add_argument("--only", type=int, nargs="*", default=[])
+    options = parser.parse_args()
+    if options.step == "measure":
+        measure(options.file, options.only)
+        return
+    record = json.loads(options.file.read_text())
+    if options.file != RECORD:
+        RECORD.write_text(json.dumps(record, separators=(",", ":")) + "\n")
+    RECORD.with_suffix(".md").write_text(page(record))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,163 @@
+// C[m, n] = sum_k A[m, k] B[k, n], with TRANS_B: B[n, k]. A: (M, K), C: (M, N), rows ldc elements apart. A
+// and B come as tensor maps, so their rows are multiples of 16 bytes; C too, where its rows are. bf16 and
+// fp16, sm_90a.
+//
+// stage 10, ping-pong: a consumer has a tile of 128 columns to itself, all of its 128 rows, and the two take
+// turns: while one writes its sums to C the other multiplies.
+//
+// what it gains: tensor cores no longer wait for the end of a tile. most where K is short.
+//
+// what limits it: a tile of half the size needs a third more of the slices for the same work, and at large K
+// the L2 cannot deliver them: there the wide tiles that two consumers share are faster.
+
+#include "convert.cuh"
+#include "lcsf.cuh"
+#include "vector.cuh"
+
+constexpr int WARP = 32, WGMMA_M = 64, WGMMA_K = 16;
+constexpr int ROW_BYTES = 128;                 // of a slice: the width of the swizzle
+constexpr int ATOM_BYTES = 8 * ROW_BYTES;      // the swizzle repeats every 8 rows
+constexpr int PANEL = ROW_BYTES / sizeof(IN);  // columns of B in one box where they lie along its rows
+constexpr int WARP_ROWS = 16;                  // of C: a warp holds 16 rows of 64
+constexpr int STAGED = ROW_BYTES / sizeof(OUT), CHUNK = VECTOR_BYTES / sizeof(OUT);
+constexpr int STAGED_CHUNKS = STAGED / CHUNK, STAGED_BUFFERS = 2;
+
+static_assert(sizeof(IN) == 2, "wgmma takes bf16 and fp16 here");
+static_assert(BLOCK_M % WGMMA_M == 0, "a wgmma multiplies 64 rows: BLOCK_M has to be 64 or 128");
+static_assert(BLOCK_N == 128 || BLOCK_N == 256, "BLOCK_N is the n of a wgmma: 128 or 256");
+static_assert(BLOCK_M * BLOCK_N <= 128 * 128,
+              "a thread has registers for 128 sums: take 128 x 128 or 64 x 256");
+static_assert(BLOCK_K * sizeof(IN) == ROW_BYTES,
+              "BLOCK_K has to be 64: a row of a slice is as wide as the swizzle");
+
+struct Gemm {
+  static constexpr int CONSUMERS = 2, BANDS = BLOCK_M / WGMMA_M;  // bands of 64 rows of a tile
+
+  struct globals {
+    const TensorMap &A, &B, &C_boxes;
+    OUT* C;
+    int M, N, K, ldc;
+  };
+  struct input_block {
+    IN a[BLOCK_M * BLOCK_K];  // rows of k
+    IN b[BLOCK_N * BLOCK_K];  // rows of k, too. without TRANS_B: panels of 64 columns, in rows of n
+  };
+  struct finish_block {  // columns of C that a warp collects before it stores, swizzled
+    OUT c[WARPGROUP / WARP][STAGED_BUFFERS][WARP_ROWS * STAGED];
+  };
+  struct common_state {
+    int steps, m, n;  // of k; where the tile starts
+  };
+  struct consumer_state {
+    float sum[BANDS][BLOCK_N / 2];
+  };
+
+  // GROUP_M rows of tiles are walked together, column by column
+  static __device__ __forceinline__ bool common_setup(const globals& g, common_state& common, int item) {
+    const int tiles_m = (g.M + BLOCK_M - 1) / BLOCK_M, tiles_n = (g.N + BLOCK_N - 1) / BLOCK_N;
+    const int tile = blockIdx.x + item * gridDim.x;
+    if (tile >= tiles_m * tiles_n) return false;
+    const int group = tile / (GROUP_M * tiles_n), within = tile % (GROUP_M * tiles_n);
+    const int height = min(GROUP_M, tiles_m - group * GROUP_M);
+    common.m = (group * GROUP_M + within % height) * BLOCK_M;
+    common.n = within / height * BLOCK_N;
+    common.steps = (g.K + BLOCK_K - 1) / BLOCK_K;
+    return true;
+  }
+
+  struct producer {
+    static __device__ __forceinline__ void load(const globals& g, const common_state& tile,
+                                                input_block& input, Barrier& full, int step) {
+      const int k = step * BLOCK_K;
+      tma_load(input.a, g.A, full, tile.m, k);
+      if constexpr (TRANS_B)
+        tma_load(input.b, g.B, full, tile.n, k);
+      else
+        for (int n = 0; n < BLOCK_N; n += PANEL) tma_load(&input.b[n * BLOCK_K], g.B, full, k, tile.n + n);
+    }
+  };
+
+  struct consumer {
+    static __device__ __forceinline__ void setup(const common_state&, consumer_state& state) {
+#pragma unroll
+      for (auto& band : state.sum)
+#pragma unroll
+        for (float& x : band) x = 0.f;
+    }
+
+    // a warpgroup, the whole tile
+    static __device__ __forceinline__ void compute(const common_state&, consumer_state& state,
+                                                   const input_block& input) {
+      constexpr int A_STEP = WGMMA_K * sizeof(IN);  // bytes to the next 16 of k
+      constexpr int B_STEP = TRANS_B ? A_STEP : WGMMA_K * ROW_BYTES;
+      constexpr int PANEL_BYTES = BLOCK_K * ROW_BYTES;
+      const u32 a = shared_address(input.a), b = shared_address(input.b);
+      constexpr int BAND_BYTES = WGMMA_M * ROW_BYTES;
+      wgmma_fence();
+#pragma unroll
+      for (int k = 0; k < BLOCK_K / WGMMA_K; ++k)
+#pragma unroll
+        for (int band = 0; band < BANDS; ++band)
+          wgmma<!TRANS_B>(state.sum[band],
+                          swizzled_operand(a + band * BAND_BYTES + k * A_STEP, 0, ATOM_BYTES),
+                          swizzled_operand(b + k * B_STEP, TRANS_B ? 0 : PANEL_BYTES, ATOM_BYTES), IN());
+      wgmma_commit();
+      wgmma_wait<1>();
+    }
+
+    static __device__ __forceinline__ void drain() { wgmma_wait<0>(); }
+
+    static __device__ __forceinline__ void finish(const globals& g, const common_state& tile,
+                                                  consumer_state& state, finish_block& staged, input_block*) {
+      const int warp = threadIdx.x / WARP % (WARPGROUP / WARP);
+      auto& buffers = staged.c[warp];
+#pragma unroll
+      for (int band = 0; band < BANDS; ++band)
+#pragma unroll
+        for (int n = 0; n < BLOCK_N; n += STAGED)
+          store(g, buffers[n / STAGED % STAGED_BUFFERS], &state.sum[band][n / 2],
+                tile.m + band * WGMMA_M + warp * WARP_ROWS, tile.n + n);
+    }
+
+    // a warp, 16 rows and STAGED columns of C. accumulators lie in pairs; shared memory collects them, and
+    // while the copy engine stores one buffer the other is written
+    static __device__ __forceinline__ void store(const globals& g, OUT* staged, const float* sum, int m,
+                                                 int n) {
+      const int lane = threadIdx.x % WARP;
+      const auto chunk = [&](int row, int chunk) {
+        return staged + row * STAGED + (chunk ^ row % 8) * CHUNK;
+      };
+      tma_store_wait_read<STAGED_BUFFERS - 1>();
+      __syncwarp();
+#pragma unroll
+      for (int i = 0; i < STAGED / 4; ++i) {  // pairs: 8 columns at a time, in rows lane / 4 and lane / 4 + 8
+        const int row = lane / 4 + i % 2 * 8, column = i / 2 * 8 + lane % 4 * 2;
+        const Vector<OUT, 2> v = {from_float<OUT>(sum[i * 2]), from_float<OUT>(sum[i * 2 + 1])};
+        store_vector(chunk(row, column / CHUNK) + column % CHUNK, v);
+      }
+      async_fence();
+      __syncwarp();
+      if (g.ldc % CHUNK == 0 && g.N % CHUNK == 0) {
+        if (lane == 0) {
+          tma_store(g.C_boxes, staged, m, n);
+          tma_store_commit();
+        }
+      } else {  // no tensor map has such rows, or the engine would store 16 bytes beyond N
+        for (int i = lane; i < WARP_ROWS * STAGED_CHUNKS; i += WARP) {
+          const int row = i / STAGED_CHUNKS, column = n + i % STAGED_CHUNKS * CHUNK;
+          const auto v = load_vector<CHUNK>(chunk(row, i % STAGED_CHUNKS));
+          if (m + row < g.M)
+            store_tail(g.C + static_cast<long long>(m + row) * g.ldc + column, v, g.N - column,
+                       g.ldc % CHUNK == 0);
+        }
+      }
+    }
+  };
+};
+
+extern "C" __global__ void __launch_bounds__(Lcsf<Gemm, 1, true>::THREADS, 1)
+    gemm_ping_pong(const __grid_constant__ TensorMap A, const __grid_constant__ TensorMap B,
+                   const __grid_constant__ TensorMap C_boxes, OUT* C, int M, int N, int K, int ldc) {
+  extern __shared__ __align__(ATOM_BYTES) unsigned char memory[];
+  Lcsf<Gemm, 1, true>::run({A, B, C_boxes, C, M, N, K, ldc}, memory);
+}

@@ -1,0 +1,214 @@
+// C[m, n] = sum_k A[m, k] B[k, n], with TRANS_B: B[n, k]. A: (M, K), C: (M, N), rows ldc elements apart. A
+// and B come as tensor maps, so their rows are multiples of 16 bytes. bf16 and fp16, sm_90a.
+//
+// stage 11, streamed: for an A of few rows, where the time is that of reading B. what of B no other block
+// will read is the first to leave the L2 again, so that it does not push out, and have written back, what
+// others left there. tiles are 128 columns wide and 128 or 64 rows high; of 64 rows the two consumers take
+// half of k each. clusters of two blocks split k where tiles are few.
+//
+// what it gains: bandwidth where it is short, and at 64 rows or 1024 cubed no multiplication of rows that
+// are not there.
+//
+// what limits it: memory, and the launch. a block has one tile: for more of them there are wider tiles.
+
+#include "convert.cuh"
+#include "lcsf.cuh"
+#include "vector.cuh"
+
+constexpr int WARP = 32, WGMMA_M = 64, WGMMA_K = 16, BLOCK_N = 128;
+constexpr int ROW_BYTES = 128;                 // of a slice: the width of the swizzle
+constexpr int ATOM_BYTES = 8 * ROW_BYTES;      // the swizzle repeats every 8 rows
+constexpr int PANEL = ROW_BYTES / sizeof(IN);  // columns of B in one box where they lie along its rows
+constexpr int WARP_ROWS = 16;                  // of C: a warp holds 16 rows of 64
+constexpr int CHUNK = VECTOR_BYTES / sizeof(OUT);
+
+static_assert(sizeof(IN) == 2, "wgmma takes bf16 and fp16 here");
+static_assert(BLOCK_K * sizeof(IN) == ROW_BYTES,
+              "BLOCK_K has to be 64: a row of a slice is as wide as the swizzle");
+
+template <int BLOCK_M, int SPLIT>
+struct Gemm {
+  static_assert(BLOCK_M == 64 || BLOCK_M == 128, "BLOCK_M has to be 64 or 128");
+  static constexpr int CONSUMERS = 2, THREADS = CONSUMERS * WARPGROUP;
+  static constexpr int BANDS = BLOCK_M / WGMMA_M;   // of rows, a consumer each
+  static constexpr int SHARES = CONSUMERS / BANDS;  // of k, a consumer each
+  static constexpr int WIDTH = BLOCK_N / SHARES;    // columns that a consumer finishes
+  static constexpr int PART = WIDTH / SPLIT;        // those of them that this block of the cluster stores
+  static constexpr int STAGED = PART * sizeof(OUT) < ROW_BYTES ? PART : ROW_BYTES / sizeof(OUT);
+  static constexpr int STAGED_CHUNKS = STAGED / CHUNK;
+
+  struct globals {
+    const TensorMap &A, &B;
+    OUT* C;
+    int M, N, K, ldc;
+  };
+  struct input_block {
+    IN a[BLOCK_M * BLOCK_K];  // rows of k
+    IN b[BLOCK_N * BLOCK_K];  // rows of k, too. without TRANS_B: panels of 64 columns, in rows of n
+  };
+  struct finish_block {  // columns of C that a warp collects before it stores, swizzled
+    OUT c[WARPGROUP / WARP][WARP_ROWS * STAGED];
+  };
+  struct common_state {
+    int steps, first, m, n;  // of k: how many, from which on; where the tile starts
+  };
+  struct consumer_state {
+    float sum[BLOCK_N / 2];
+  };
+
+  static __device__ __forceinline__ int rank() { return SPLIT > 1 ? cluster_rank() : 0; }
+
+  static __device__ __forceinline__ bool common_setup(const globals& g, common_state& common, int item) {
+    const int tiles_m = (g.M + BLOCK_M - 1) / BLOCK_M, tile = blockIdx.x / SPLIT;
+    if (item > 0) return false;
+    common.m = tile % tiles_m * BLOCK_M;
+    common.n = tile / tiles_m * BLOCK_N;
+    const int steps = (g.K + BLOCK_K - 1) / BLOCK_K;
+    common.first = steps * rank() / SPLIT;
+    common.steps = steps * (rank() + 1) / SPLIT - common.first;
+    return true;
+  }
+
+  struct producer {
+    static __device__ __forceinline__ void load(const globals& g, const common_state& tile,
+                                                input_block& input, Barrier& full, int step) {
+      const int k = (tile.first + step) * BLOCK_K;
+      const u64 policy = l2_policy(g.M <= BLOCK_M);  // there is no other row of tiles
+      tma_load(input.a, g.A, full, tile.m, k);
+      if constexpr (TRANS_B)
+        tma_load(input.b, g.B, full, tile.n, k, policy);
+      else
+        for (int n = 0; n < BLOCK_N; n += PANEL)
+          tma_load(&input.b[n * BLOCK_K], g.B, full, k, tile.n + n, policy);
+    }
+  };
+
+  struct consumer {
+    static __device__ __forceinline__ int band() { return Lcsf<Gemm>::warpgroup() % BANDS; }
+    static __device__ __forceinline__ int share() { return Lcsf<Gemm>::warpgroup() / BANDS; }
+
+    static __device__ __forceinline__ void setup(const common_state&, consumer_state& state) {
+#pragma unroll
+      for (float& x : state.sum) x = 0.f;
+    }
+
+    // a warpgroup: 64 rows of the tile, all of k or half of it
+    static __device__ __forceinline__ void compute(const common_state&, consumer_state& state,
+                                                   const input_block& input) {
+      constexpr int A_STEP = WGMMA_K * sizeof(IN);  // bytes to the next 16 of k
+      constexpr int B_STEP = TRANS_B ? A_STEP : WGMMA_K * ROW_BYTES;
+      constexpr int PANEL_BYTES = BLOCK_K * ROW_BYTES, STEPS = BLOCK_K / WGMMA_K / SHARES;
+      const u32 a = shared_address(&input.a[band() * WGMMA_M * BLOCK_K]) + share() * STEPS * A_STEP;
+      const u32 b = shared_address(input.b) + share() * STEPS * B_STEP;
+      wgmma_fence();
+#pragma unroll
+      for (int k = 0; k < STEPS; ++k)
+        wgmma<!TRANS_B>(state.sum, swizzled_operand(a + k * A_STEP, 0, ATOM_BYTES),
+                        swizzled_operand(b + k * B_STEP, TRANS_B ? 0 : PANEL_BYTES, ATOM_BYTES), IN());
+      wgmma_commit();
+      wgmma_wait<1>();
+    }
+
+    static __device__ __forceinline__ void drain() { wgmma_wait<0>(); }
+
+    // consumers that shared k exchange sums, then blocks do, each time all but the columns they keep; the
+    // ring is free for that once everybody is here
+    static __device__ __forceinline__ void finish(const globals& g, const common_state& tile,
+                                                  consumer_state& state, finish_block& staged,
+                                                  input_block* ring) {
+      constexpr int ALL = 3;  // the named barrier of all consumers
+      if constexpr (SPLIT > 1)
+        cluster_sync();
+      else if constexpr (SHARES > 1)
+        named_sync<THREADS>(ALL);
+      float* sum = state.sum;
+      if constexpr (SHARES > 1) {
+        float4* inbox = reinterpret_cast<float4*>(ring) + share() * WIDTH / 8 * WARPGROUP;
+        float4* outbox = reinterpret_cast<float4*>(ring) + (1 - share()) * WIDTH / 8 * WARPGROUP;
+        keep_part<SHARES, WIDTH>(sum, share(), [&](int, int four, float4 v) {
+          outbox[four * WARPGROUP + threadIdx.x % WARPGROUP] = v;
+        });
+        named_sync<THREADS>(ALL);
+        add<WIDTH>(sum, inbox + threadIdx.x % WARPGROUP, WARPGROUP);
+      }
+      if constexpr (SPLIT > 1) {
+        // behind what consumers exchange
+        float4* inbox = reinterpret_cast<float4*>(ring) + BLOCK_N / 8 * WARPGROUP + threadIdx.x - WARPGROUP;
+        keep_part<SPLIT, PART>(sum, rank(), [&](int part, int four, float4 v) {
+          cluster_store(inbox + four * THREADS, part, v);
+        });
+        cluster_sync();
+        add<PART>(sum, inbox, THREADS);
+      }
+      const int warp = threadIdx.x / WARP % (WARPGROUP / WARP);
+      const int m = tile.m + band() * WGMMA_M + warp * WARP_ROWS;
+      const int n = tile.n + (SHARES > 1 ? share() * WIDTH : 0) + rank() * PART;
+#pragma unroll
+      for (int i = 0; i < PART; i += STAGED) store(g, staged.c[warp], &sum[i / 2], m, n + i);
+    }
+
+    // of two parts of COLUMNS columns: hands the one that is not `mine` to `give(part, number of four,
+    // four)`, and moves mine to the front. registers have no run-time index, so both cases are written out
+    template <int PARTS, int COLUMNS, class Give>
+    static __device__ __forceinline__ void keep_part(float* sum, int mine, const Give& give) {
+      static_assert(PARTS == 2, "there are two parts");
+#pragma unroll
+      for (int i = 0; i < COLUMNS / 2; i += 4) {
+        float *low = &sum[i], *high = &sum[COLUMNS / 2 + i];
+        const float4 a = make_float4(low[0], low[1], low[2], low[3]);
+        const float4 b = make_float4(high[0], high[1], high[2], high[3]);
+        give(1 - mine, i / 4, mine == 0 ? b : a);
+        if (mine != 0) low[0] = b.x, low[1] = b.y, low[2] = b.z, low[3] = b.w;
+      }
+    }
+
+    template <int COLUMNS>
+    static __device__ __forceinline__ void add(float* sum, const float4* inbox, int stride) {
+#pragma unroll
+      for (int i = 0; i < COLUMNS / 2; i += 4) {
+        const float4 v = inbox[i / 4 * stride];
+        sum[i] += v.x, sum[i + 1] += v.y, sum[i + 2] += v.z, sum[i + 3] += v.w;
+      }
+    }
+
+    // a warp, 16 rows and STAGED columns of C. accumulators lie in pairs; shared memory collects them for
+    // stores of whole lines
+    static __device__ __forceinline__ void store(const globals& g, OUT* staged, const float* sum, int m,
+                                                 int n) {
+      const int lane = threadIdx.x % WARP;
+      const auto chunk = [&](int row, int chunk) {
+        return staged + row * STAGED + (chunk ^ row % STAGED_CHUNKS) * CHUNK;
+      };
+      __syncwarp();
+#pragma unroll
+      for (int i = 0; i < STAGED / 4; ++i) {  // pairs: 8 columns at a time, in rows lane / 4 and lane / 4 + 8
+        const int row = lane / 4 + i % 2 * 8, column = i / 2 * 8 + lane % 4 * 2;
+        const Vector<OUT, 2> v = {from_float<OUT>(sum[i * 2]), from_float<OUT>(sum[i * 2 + 1])};
+        store_vector(chunk(row, column / CHUNK) + column % CHUNK, v);
+      }
+      __syncwarp();
+#pragma unroll
+      for (int i = lane; i < WARP_ROWS * STAGED_CHUNKS; i += WARP) {
+        const int row = i / STAGED_CHUNKS, column = n + i % STAGED_CHUNKS * CHUNK;
+        const auto v = load_vector<CHUNK>(chunk(row, i % STAGED_CHUNKS));
+        if (m + row < g.M)
+          store_tail(g.C + static_cast<long long>(m + row) * g.ldc + column, v, g.N - column,
+                     g.ldc % CHUNK == 0);
+      }
+    }
+  };
+};
+
+#define GEMM_STREAMED(BLOCK_M, SPLIT, CLUSTER)                                                            \
+  extern "C" __global__ void CLUSTER __launch_bounds__(Lcsf<Gemm<BLOCK_M, SPLIT>>::THREADS, 1)            \
+      gemm_streamed_##BLOCK_M##_##SPLIT(const __grid_constant__ TensorMap A,                              \
+                                        const __grid_constant__ TensorMap B, OUT* C, int M, int N, int K, \
+                                        int ldc) {                                                        \
+    extern __shared__ __align__(ATOM_BYTES) unsigned char memory[];                                       \
+    Lcsf<Gemm<BLOCK_M, SPLIT>>::run({A, B, C, M, N, K, ldc}, memory);                                     \
+  }
+
+GEMM_STREAMED(64, 1, )
+GEMM_STREAMED(64, 2, __cluster_dims__(2, 1, 1))
+GEMM_STREAMED(128, 1, )
+GEMM_STREAMED(128, 2, __cluster_dims__(2, 1, 1))

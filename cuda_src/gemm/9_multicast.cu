@@ -1,0 +1,159 @@
+// C[m, n] = sum_k A[m, k] B[k, n], with TRANS_B: B[n, k]. A: (M, K), C: (M, N), rows ldc elements apart. A
+// and B come as tensor maps, so their rows are multiples of 16 bytes; C too, where its rows are. bf16 and
+// fp16, sm_90a.
+//
+// stage 9, multicast: two blocks one above the other need the same slices of B. as a cluster they load half
+// of each and the copy engine delivers it to both; slices of A they load for themselves.
+//
+// what it gains: a third less is read from the L2, which at large sizes delivers all that it can: less
+// waiting, and less power, which there decides the clock.
+//
+// what limits it: shared memory of a block receives as much as before, and it takes two blocks to free a
+// slot. where C has one row of tiles the second block of a cluster has nothing to do.
+
+#include "convert.cuh"
+#include "lcsf.cuh"
+#include "vector.cuh"
+
+constexpr int WARP = 32, WGMMA_M = 64, WGMMA_K = 16;
+constexpr int ROW_BYTES = 128;                 // of a slice: the width of the swizzle
+constexpr int ATOM_BYTES = 8 * ROW_BYTES;      // the swizzle repeats every 8 rows
+constexpr int PANEL = ROW_BYTES / sizeof(IN);  // columns of B in one box where they lie along its rows
+constexpr int WARP_ROWS = 16;                  // of C: a warp holds 16 rows of 64
+constexpr int STAGED = ROW_BYTES / sizeof(OUT), CHUNK = VECTOR_BYTES / sizeof(OUT);
+constexpr int SHARING = 2,
+              SHARE = BLOCK_N / SHARING;  // blocks of a cluster; the columns that each loads of B
+constexpr int STAGED_CHUNKS = STAGED / CHUNK, STAGED_BUFFERS = 2;
+
+static_assert(sizeof(IN) == 2, "wgmma takes bf16 and fp16 here");
+static_assert(BLOCK_M % WGMMA_M == 0, "each consumer multiplies 64 rows: BLOCK_M has to be 128 or 192");
+static_assert(BLOCK_N == 128 || BLOCK_N == 256, "BLOCK_N is the n of a wgmma: 128 or 256");
+static_assert(BLOCK_K * sizeof(IN) == ROW_BYTES,
+              "BLOCK_K has to be 64: a row of a slice is as wide as the swizzle");
+
+struct Gemm {
+  static constexpr int CONSUMERS = BLOCK_M / WGMMA_M;
+
+  struct globals {
+    const TensorMap &A, &B, &C_boxes;
+    OUT* C;
+    int M, N, K, ldc;
+  };
+  struct input_block {
+    IN a[BLOCK_M * BLOCK_K];  // rows of k
+    IN b[BLOCK_N * BLOCK_K];  // rows of k, too. without TRANS_B: panels of 64 columns, in rows of n
+  };
+  struct finish_block {  // columns of C that a warp collects before it stores, swizzled
+    OUT c[WARPGROUP / WARP][STAGED_BUFFERS][WARP_ROWS * STAGED];
+  };
+  struct common_state {
+    int steps, m, n;  // of k; where the tile starts
+  };
+  struct consumer_state {
+    float sum[BLOCK_N / 2];
+  };
+
+  // pairs of tiles, GROUP_M rows of them walked together, column by column
+  static __device__ __forceinline__ bool common_setup(const globals& g, common_state& common, int item) {
+    constexpr int PAIR_M = SHARING * BLOCK_M;
+    const int pairs_m = (g.M + PAIR_M - 1) / PAIR_M, tiles_n = (g.N + BLOCK_N - 1) / BLOCK_N;
+    const int pair = (blockIdx.x + item * gridDim.x) / SHARING;
+    if (pair >= pairs_m * tiles_n) return false;
+    const int group = pair / (GROUP_M * tiles_n), within = pair % (GROUP_M * tiles_n);
+    const int height = min(GROUP_M, pairs_m - group * GROUP_M);
+    common.m = (group * GROUP_M + within % height) * PAIR_M + cluster_rank() * BLOCK_M;
+    common.n = within / height * BLOCK_N;
+    common.steps = (g.K + BLOCK_K - 1) / BLOCK_K;
+    return true;
+  }
+
+  struct producer {
+    static __device__ __forceinline__ void load(const globals& g, const common_state& tile,
+                                                input_block& input, Barrier& full, int step) {
+      constexpr unsigned ALL = (1 << SHARING) - 1;
+      const int k = step * BLOCK_K, mine = cluster_rank() * SHARE;
+      tma_load(input.a, g.A, full, tile.m, k);
+      if constexpr (TRANS_B)
+        tma_load_to(ALL, &input.b[mine * BLOCK_K], g.B, full, tile.n + mine, k);
+      else
+        for (int n = mine; n < mine + SHARE; n += PANEL)
+          tma_load_to(ALL, &input.b[n * BLOCK_K], g.B, full, k, tile.n + n);
+    }
+  };
+
+  struct consumer {
+    static __device__ __forceinline__ void setup(const common_state&, consumer_state& state) {
+#pragma unroll
+      for (float& x : state.sum) x = 0.f;
+    }
+
+    // a warpgroup, 64 rows of the tile
+    static __device__ __forceinline__ void compute(const common_state&, consumer_state& state,
+                                                   const input_block& input) {
+      constexpr int A_STEP = WGMMA_K * sizeof(IN);  // bytes to the next 16 of k
+      constexpr int B_STEP = TRANS_B ? A_STEP : WGMMA_K * ROW_BYTES;
+      constexpr int PANEL_BYTES = BLOCK_K * ROW_BYTES;
+      const u32 a = shared_address(&input.a[Lcsf<Gemm, SHARING>::warpgroup() * WGMMA_M * BLOCK_K]);
+      const u32 b = shared_address(input.b);
+      wgmma_fence();
+#pragma unroll
+      for (int k = 0; k < BLOCK_K / WGMMA_K; ++k)
+        wgmma<!TRANS_B>(state.sum, swizzled_operand(a + k * A_STEP, 0, ATOM_BYTES),
+                        swizzled_operand(b + k * B_STEP, TRANS_B ? 0 : PANEL_BYTES, ATOM_BYTES), IN());
+      wgmma_commit();
+      wgmma_wait<1>();
+    }
+
+    static __device__ __forceinline__ void drain() { wgmma_wait<0>(); }
+
+    static __device__ __forceinline__ void finish(const globals& g, const common_state& tile,
+                                                  consumer_state& state, finish_block& staged, input_block*) {
+      const int warp = threadIdx.x / WARP - WARPGROUP / WARP, m = tile.m + warp * WARP_ROWS;
+      auto& buffers = staged.c[warp % (WARPGROUP / WARP)];
+#pragma unroll
+      for (int n = 0; n < BLOCK_N; n += STAGED)
+        store(g, buffers[n / STAGED % STAGED_BUFFERS], &state.sum[n / 2], m, tile.n + n);
+    }
+
+    // a warp, 16 rows and STAGED columns of C. accumulators lie in pairs; shared memory collects them, and
+    // while the copy engine stores one buffer the other is written
+    static __device__ __forceinline__ void store(const globals& g, OUT* staged, const float* sum, int m,
+                                                 int n) {
+      const int lane = threadIdx.x % WARP;
+      const auto chunk = [&](int row, int chunk) {
+        return staged + row * STAGED + (chunk ^ row % 8) * CHUNK;
+      };
+      tma_store_wait_read<STAGED_BUFFERS - 1>();
+      __syncwarp();
+#pragma unroll
+      for (int i = 0; i < STAGED / 4; ++i) {  // pairs: 8 columns at a time, in rows lane / 4 and lane / 4 + 8
+        const int row = lane / 4 + i % 2 * 8, column = i / 2 * 8 + lane % 4 * 2;
+        const Vector<OUT, 2> v = {from_float<OUT>(sum[i * 2]), from_float<OUT>(sum[i * 2 + 1])};
+        store_vector(chunk(row, column / CHUNK) + column % CHUNK, v);
+      }
+      async_fence();
+      __syncwarp();
+      if (g.ldc % CHUNK == 0 && g.N % CHUNK == 0) {
+        if (lane == 0) {
+          tma_store(g.C_boxes, staged, m, n);
+          tma_store_commit();
+        }
+      } else {  // no tensor map has such rows, or the engine would store 16 bytes beyond N
+        for (int i = lane; i < WARP_ROWS * STAGED_CHUNKS; i += WARP) {
+          const int row = i / STAGED_CHUNKS, column = n + i % STAGED_CHUNKS * CHUNK;
+          const auto v = load_vector<CHUNK>(chunk(row, i % STAGED_CHUNKS));
+          if (m + row < g.M)
+            store_tail(g.C + static_cast<long long>(m + row) * g.ldc + column, v, g.N - column,
+                       g.ldc % CHUNK == 0);
+        }
+      }
+    }
+  };
+};
+
+extern "C" __global__ void __cluster_dims__(SHARING, 1, 1) __launch_bounds__(Lcsf<Gemm, SHARING>::THREADS, 1)
+    gemm_multicast(const __grid_constant__ TensorMap A, const __grid_constant__ TensorMap B,
+                   const __grid_constant__ TensorMap C_boxes, OUT* C, int M, int N, int K, int ldc) {
+  extern __shared__ __align__(ATOM_BYTES) unsigned char memory[];
+  Lcsf<Gemm, SHARING>::run({A, B, C_boxes, C, M, N, K, ldc}, memory);
+}
