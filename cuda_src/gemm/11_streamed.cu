@@ -73,13 +73,18 @@ struct Gemm {
     static __device__ __forceinline__ void load(const globals& g, const common_state& tile,
                                                 input_block& input, Barrier& full, int step) {
       const int k = (tile.first + step) * BLOCK_K;
-      const u64 policy = l2_policy(g.M <= BLOCK_M);  // there is no other row of tiles
+      const bool once = g.M <= BLOCK_M;  // there is no other row of tiles
+      const auto load_b = [&](IN* to, int row, int column) {
+        if (once)
+          tma_load_once(to, g.B, full, row, column);
+        else
+          tma_load(to, g.B, full, row, column);
+      };
       tma_load(input.a, g.A, full, tile.m, k);
       if constexpr (TRANS_B)
-        tma_load(input.b, g.B, full, tile.n, k, policy);
+        load_b(input.b, tile.n, k);
       else
-        for (int n = 0; n < BLOCK_N; n += PANEL)
-          tma_load(&input.b[n * BLOCK_K], g.B, full, k, tile.n + n, policy);
+        for (int n = 0; n < BLOCK_N; n += PANEL) load_b(&input.b[n * BLOCK_K], k, tile.n + n);
     }
   };
 
@@ -205,6 +210,7 @@ struct Gemm {
                                         const __grid_constant__ TensorMap B, OUT* C, int M, int N, int K, \
                                         int ldc) {                                                        \
     extern __shared__ __align__(ATOM_BYTES) unsigned char memory[];                                       \
+    if (threadIdx.x == 0) tma_prefetch_map(A), tma_prefetch_map(B);                                       \
     Lcsf<Gemm<BLOCK_M, SPLIT>>::run({A, B, C, M, N, K, ldc}, memory);                                     \
   }
 

@@ -30,23 +30,22 @@ __device__ __forceinline__ void tma_load_to(unsigned blocks, void* to, const Ten
       : "memory");
 }
 
-// createpolicy: what the L2 does with lines that a copy brings. `once`: they are the first to make room
-// again; else as usual
-__device__ __forceinline__ u64 l2_policy(bool once) {
-  u64 first, normal;
+// createpolicy, and tma_load with it: for what is read once. its lines are the first to leave the L2 again
+__device__ __forceinline__ void tma_load_once(void* to, const TensorMap& map, Barrier& full, int row,
+                                              int column) {
+  u64 first;
   asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(first));
-  asm("createpolicy.fractional.L2::evict_normal.b64 %0, 1.0;" : "=l"(normal));
-  return once ? first : normal;
-}
-
-// tma_load with such a policy
-__device__ __forceinline__ void tma_load(void* to, const TensorMap& map, Barrier& full, int row, int column,
-                                         u64 policy) {
   asm volatile(
       "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.L2::cache_hint [%0], "
       "[%1, {%2, %3}], [%4], %5;" ::"r"(shared_address(to)),
-      "l"(&map), "r"(column), "r"(row), "r"(shared_address(&full)), "l"(policy)
+      "l"(&map), "r"(column), "r"(row), "r"(shared_address(&full)), "l"(first)
       : "memory");
+}
+
+// prefetch.tensormap: has the copy engine fetch the map itself, ahead of the first copy with it. by one
+// thread
+__device__ __forceinline__ void tma_prefetch_map(const TensorMap& map) {
+  asm volatile("prefetch.tensormap [%0];" ::"l"(&map) : "memory");
 }
 
 // cp.async.bulk.tensor.2d to global memory: copies a box of shared memory to where its first element is (row,
