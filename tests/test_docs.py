@@ -8,11 +8,14 @@ import re
 import shlex
 import shutil
 from pathlib import Path
+from typing import Any
 
+import ml_dtypes
+import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from workbench import cli, harness, kernels, operation, reference, registry, tuning
+from workbench import cli, emulator, harness, kernels, operation, reference, registry, tuning
 from workbench.devices import open_device
 from workbench.kernels import gemm
 from workbench.results import Verdict
@@ -125,3 +128,45 @@ def test_the_page_of_mutants_is_what_its_json_says():
     assert found["compiled"] >= 150
     assert found["killed"] / found["compiled"] >= 0.95
     assert not found["survived"]
+
+
+@pytest.fixture(scope="module")
+def swiglu():
+    """The kernel of docs/template.md as a function of two matrices, and its source."""
+    page = "template.md"
+    names: dict[str, Any] = {}
+    exec(blocks(page, "python")[0], names)
+    source = "\n".join(blocks(page, "cuda"))
+    return lambda gate, up, source=source: names["swiglu"](source, gate, up, operation.SOURCES / "include"), source
+
+
+@pytest.mark.parametrize("shape", [(128, 64), (1, 8), (300, 136), (127, 640)])
+def test_the_kernel_of_the_page_on_the_template_computes_what_numpy_does(swiglu, shape):
+    solve, _ = swiglu
+    rng = np.random.default_rng(0)
+    gate, up = (rng.uniform(-4, 4, shape).astype(ml_dtypes.bfloat16) for _ in range(2))
+    out, report = solve(gate, up)
+    assert report.ok, report
+    x, y = gate.astype(np.float64), up.astype(np.float64)
+    expected = y * x / (1 + np.exp(-x))
+    # half a unit in the last place of bf16, and what the approximated exponential adds
+    np.testing.assert_allclose(out.astype(np.float64), expected, rtol=2.0**-8, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("left_out", "kind"),
+    [("async_fence();", "proxy fence"), ("tma_store_commit();", "in flight")],
+)
+def test_the_emulator_names_what_is_left_out_of_it(swiglu, left_out, kind):
+    solve, source = swiglu
+    assert left_out in source
+    ones = np.ones((300, 136), ml_dtypes.bfloat16)
+    _, report = solve(ones, ones, source=source.replace(left_out, ""))
+    assert kind in str(report)
+
+
+def test_the_template_says_what_does_not_fit(swiglu):
+    solve, source = swiglu
+    ones = np.ones((8, 8), ml_dtypes.bfloat16)
+    with pytest.raises(emulator.CompileError, match="make one of them smaller"):
+        solve(ones, ones, source=source.replace("ROWS = 128, COLUMNS", "ROWS = 512, COLUMNS"))
