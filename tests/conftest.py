@@ -22,6 +22,12 @@ def missing_gpu() -> str | None:
     return None
 
 
+@pytest.fixture(autouse=True)
+def _versions_of_the_test(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What passes or fails in a test is kept for that test alone."""
+    monkeypatch.setenv("WORKBENCH_VERSIONS", str(tmp_path_factory.mktemp("versions")))
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.get_closest_marker("gpu") and (reason := missing_gpu()):

@@ -74,7 +74,7 @@ def _points(result: Result) -> dict[tuple[str, str], list[tuple[str, str | None]
     assert result.exit_code == 0, result.output
     return {
         (x["stage"], x["problem"]): [(p["date"][:10], p["outcome"]) for p in x["points"]]
-        for x in json.loads(result.stdout)
+        for x in json.loads(result.stdout)["times"]
     }
 
 

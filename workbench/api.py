@@ -87,7 +87,7 @@ class Outcome:
     def _explanations(self) -> Iterator[str]:
         for s in self.run.stages:
             if failed(s.verification):
-                yield explain(f"{s.operation}:{s.stage}", s.verification)
+                yield explain(f"{s.operation}:{s.stage}", s.verification, kept=True)
         for spec, reason in self.trouble.items():
             yield f"{spec} passed and could not be timed: {reason}"
 
@@ -172,7 +172,7 @@ def _session(
     opened = open_device(device)
     if timed and opened.name == "emulator":
         raise DeviceUnavailable(NO_TIMES)
-    session = Session(opened, examples, seed, timed, problems)
+    session = Session(opened, examples, seed, timed, problems, keep=True)
     for stage in stages:
         session.stage(stage, _Silent())
     session.finish()

@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 
 import click
 
-from . import __version__, new, registry, store
+from . import __version__, new, registry, store, versions
 from .api import NO_TIMES
 from .changes import By
 from .compiler import CompileError, CompilerUnavailable, compile_source
@@ -32,6 +32,7 @@ from .results import Resources, ResultsError, Run
 from .session import Session
 from .store import AGREEMENT, Folder, slug
 from .tuned import TableError, TuningError
+from .versions import VersionsError
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -56,6 +57,7 @@ FORESEEN = (
     BadExplanation,
     TableError,
     TuningError,
+    VersionsError,
     Fault,
 )
 """What can go wrong on any machine; the messages say what to do."""
@@ -608,18 +610,26 @@ def compare(before: str, after: str, tolerance: float, by: str, as_json: bool) -
 )
 @_options("json", "output")
 def history(specs: tuple[str, ...], target: Path | None, problem_text: str | None, as_json: bool, output: Path) -> None:
-    """Show stages over commits, from the results that git has in the report folder, and those in it now.
+    """Show the versions of stages that are kept here, and their times over commits.
 
-    --output may also be the folder of one device. A measurement is one line, named by the commit that was measured.
+    Every version that passed is kept; `workbench restore SPEC@N` brings one back. Times over commits are those of the
+    results that git has in the report folder, and those in it now; --output may also be the folder of one device. A
+    measurement is one line, named by the commit that was measured.
     """
     from . import history as past
     from .changes import StatisticsUnavailable
-    from .console import show_history
+    from .console import show_history, show_versions
 
     stages = registry.select(specs)
+    kept = {s.spec: known for s in stages if (known := versions.listed(s))}
     names = {(s.operation, s.name) for s in stages}
     labels = {name: problem.label for name, problem in _problems(stages, problem_text).items()}
-    states, unread = past.records(str(output))
+    try:
+        states, unread = past.records(str(output))
+    except ResultsError:
+        if not kept:
+            raise
+        states, unread = [], []
     try:
         found = past.lines(
             states,
@@ -629,20 +639,42 @@ def history(specs: tuple[str, ...], target: Path | None, problem_text: str | Non
         raise Failed(str(error)) from None
     for reason in unread:
         _notice(f"left out: {reason}")
-    if not found:
+    if not found and not kept:
         raise Failed(f"no results in {output} or its history have a time of {' '.join(specs) or 'anything'}")
     if as_json:
-        _print_json(
-            [
-                {"operation": x.operation, "stage": x.stage, "problem": x.label}
-                | {"points": [p.as_dict() for p in x.points]}
-                for x in found
-            ]
-        )
+        times = [
+            {"operation": x.operation, "stage": x.stage, "problem": x.label}
+            | {"points": [p.as_dict() for p in x.points]}
+            for x in found
+        ]
+        _print_json({"versions": [past.version_dict(v) for known in kept.values() for v in known], "times": times})
     else:
+        for spec, known in kept.items():
+            show_versions(spec, past.version_cells(known, labels.get(spec.partition(":")[0])))
         show_history(found)
     if target:
         _notice(f"wrote {', '.join(map(str, past.write(found, target)))}")
+
+
+@main.command()
+@click.argument("name", metavar="SPEC@N")
+def restore(name: str) -> None:
+    """Bring back version N of a stage, as `workbench history SPEC` lists them, byte for byte.
+
+    What is there now is kept as a version first, so that nothing is lost.
+    """
+    stage, version = versions.named(name)
+    if version is None:
+        raise click.UsageError(f"which version? {stage.spec}@N, as workbench history {stage.spec} lists them")
+    made = versions.restore(stage, version)
+    if made.before and made.written:
+        click.echo(f"what was there is {made.before.spec}")
+    for path in made.written:
+        click.echo(f"wrote {path}")
+    if not made.written:
+        click.echo(f"{version.spec} is what is there")
+    for note in made.notes:
+        _notice(note)
 
 
 @main.command()
@@ -994,7 +1026,7 @@ def _session(
     """A session on the device; with `output` it is saved in the device's folder there, and timed on a GPU."""
     folder = None if output is None else _folder(device, output)
     timed = folder is not None and device.name != "emulator"
-    return Session(device, examples, seed, timed, problems, folder, fresh=fresh)
+    return Session(device, examples, seed, timed, problems, folder, fresh=fresh, keep=True)
 
 
 def _folder(device: Device, output: Path) -> Folder:

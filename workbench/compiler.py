@@ -147,7 +147,7 @@ def with_headers(path: Path) -> list[Path]:
     while todo:
         part = todo.pop()
         found.append(part)
-        for name in re.findall(r'^\s*#\s*include\s*[<"]([^>"]+)[>"]', part.read_text(), re.MULTILINE):
+        for name in re.findall(r'^\s*#\s*include\s*[<"]([^>"]+)[>"]', part.read_text(errors="replace"), re.MULTILINE):
             folders = dict.fromkeys((part.parent, *header_folders(path)))
             header = next((h for folder in folders if (h := folder / name).is_file()), None)
             if header and header not in found and header not in todo:
@@ -210,7 +210,7 @@ def _run_nvrtc(
     path: Path, defines: tuple[tuple[str, str], ...], options: tuple[str, ...]
 ) -> tuple[str, bytes, dict[str, KernelUsage]]:
     nvrtc = _nvrtc()
-    text = path.read_text()
+    text = path.read_text(errors="replace")
     folders = (*header_folders(path), cuda_headers(), *more_cuda_headers())
     flags = [*options, *(f"-D{k}={v}" for k, v in defines), *(f"-I{folder}" for folder in folders)]
     program = nvrtc.createProgram(text, str(path), [], [])

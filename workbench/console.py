@@ -17,7 +17,7 @@ from rich.text import Text
 from . import derived
 from .changes import Comparison
 from .evidence import explain, failed, tiers
-from .history import HEADERS, Line
+from .history import HEADERS, VERSIONS, Line
 from .results import Resources, Run, StageResult, Verdict
 
 if TYPE_CHECKING:
@@ -90,9 +90,9 @@ def show_verification(run: Run) -> None:
     for s in run.stages:
         if failed(s.verification):
             out.rule(characters="─", style="red")
-            out.print(explain(f"{s.operation}:{s.stage}", s.verification), soft_wrap=True)
+            out.print(explain(f"{s.operation}:{s.stage}", s.verification, kept=True), soft_wrap=True)
         elif s.verification.verdict is Verdict.UNSUPPORTED:
-            out.print(explain(f"{s.operation}:{s.stage}", s.verification), soft_wrap=True)
+            out.print(explain(f"{s.operation}:{s.stage}", s.verification, kept=True), soft_wrap=True)
 
 
 def timing_cells(ladder: derived.Ladder, metric: str) -> Cells:
@@ -167,6 +167,13 @@ def show_comparison(found: Comparison, runs: tuple[Sequence[Run], Sequence[Run]]
         for row in missing:
             out.print(f"only in {name}: {row}", soft_wrap=True)
     out.print(found.summary)
+
+
+def show_versions(spec: str, rows: Iterable[Sequence[str]]) -> None:
+    """A table of the versions of a stage that are kept."""
+    out = console()
+    out.print(f"\n{spec}: kept versions", style="bold")
+    out.print(table(VERSIONS, rows, ("registers", *VERSIONS[7:]), 2))
 
 
 def show_history(lines: Iterable[Line]) -> None:

@@ -43,6 +43,15 @@ def share_of_vendor(measurement: Measurement) -> float | None:
     return median(best.cold_us) / median(measurement.timing.cold_us) if best else None
 
 
+def gain(before: Measurement, now: Measurement) -> float:
+    """How many times as fast a stage has become on a problem, cold: beside the vendor's library where both were timed
+    in turns with it, since clocks differ from one run to the next; else from time to time."""
+    shares = share_of_vendor(before), share_of_vendor(now)
+    if shares[0] and shares[1]:
+        return shares[1] / shares[0]
+    return median(before.timing.cold_us) / median(now.timing.cold_us)
+
+
 def share_of_floor(measurement: Measurement) -> float | None:
     """The physical floor as a fraction of the cold median: 1 would be perfect; None where the floor is unknown."""
     return measurement.floor_us / median(measurement.timing.cold_us) if measurement.floor_us > 0 else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 
 from tabulate import tabulate
@@ -33,8 +34,20 @@ def tiers(counts: Mapping[str, int]) -> str:
     return ", ".join(f"{name} {count}" for name, count in sorted(counts.items(), reverse=True)) or "-"
 
 
-def explain(spec: str, verification: Verification) -> str:
-    """Everything known about a failure: verdict, smallest problem, message, wrong elements, how to see it again."""
+NOT_OF_A_PROBLEM = (Verdict.COMPILE_ERROR, Verdict.WEAK_CHECK, Verdict.TAMPERING, Verdict.UNSUPPORTED)
+"""Failures that another verification finds whatever it tries first; the problems of others are kept."""
+
+
+def failure_id(spec: str, problem: str) -> str:
+    """What a failure of a stage on a problem is called, on every machine."""
+    return hashlib.sha256(f"{spec} {problem}".encode()).hexdigest()[:8]
+
+
+def explain(spec: str, verification: Verification, kept: bool = False) -> str:
+    """Everything known about a failure: verdict, smallest problem, message, wrong elements, how to see it again.
+
+    `kept`: its problem is kept, and can be asked for by its id.
+    """
     failure = verification.failure
     if failure is None:
         return f"{spec}: {verification.verdict} ({unsupported_reasons(verification) or 'no problem was tried'})"
@@ -51,6 +64,8 @@ def explain(spec: str, verification: Verification) -> str:
             parts.append(f"... and {failure.wrong_count - len(failure.wrong):,} more wrong elements")
     if failure.replay:
         parts.append(f"replay: {failure.replay}")
+    if kept and failure.verdict not in NOT_OF_A_PROBLEM:
+        parts.append(f"kept as {(name := failure_id(spec, failure.problem))}: workbench replay {name}")
     return "\n".join(parts)
 
 

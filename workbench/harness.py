@@ -349,6 +349,11 @@ class _Session:
         if self.on_problem:
             self.on_problem(len(self.seen))
 
+    def try_again(self, problem: Problem) -> None:
+        """Judge a problem in its own tier that has failed before, where it can be taken. Raises _Failed."""
+        if self.stage.supports(problem, self.device.architecture) is None:
+            self._try_tier(problem)
+
     def repeats(self) -> bool:
         """Whether the next problem is solved twice: the first is, every few after it, and all while such a failure is
         made smaller."""
@@ -382,26 +387,30 @@ def verify(
     examples: int = 50,
     seed: int = 0,
     problem: Problem | None = None,
+    problems: Sequence[Problem] | None = None,
+    again: Sequence[Problem] = (),
     on_problem: Callable[[int], None] | None = None,
 ) -> Verification:
-    """Verify a stage on `examples` random problems that it supports, or on one given `problem`.
+    """Verify a stage on `examples` random problems that it supports, on these `problems`, or on one given `problem`.
 
-    Every random problem is judged in both tiers; a given one in its own. The first one of each tier, if need
+    Every problem is judged in both tiers; one given alone in its own. The first one of each tier, if need
     be enlarged, also serves to show that the comparison rejects wrong answers. A failure is shrunk to the smallest
-    problem that still fails. `on_problem` is called with the number of problems done. Raises CompilerUnavailable.
+    problem that still fails. Those of `again`, which have failed before, come first, each in its own tier; they do not
+    count. `on_problem` is called with the number of problems done. Raises CompilerUnavailable.
 
     On a GPU a failure is looked at in the emulator as well, and a stage that passes solves a few small problems there:
     a hazard that is found fails it. A stage whose Python code changes what judges it has failed whatever else it does
     (TAMPERING); what it has changed is put back.
     """
     watch = integrity.Watch()
-    result = _verify(stage, device, examples, seed, problem, on_problem)
+    session = _Session(stage, device, examples if problems is None else len(problems), on_problem)
+    result = _verify(session, seed, problem, problems, again)
     if changed := watch.restore():
         result.verdict = Verdict.TAMPERING
         result.failure = tampering(stage, changed)
     elif device.name == "cuda" and result.failure:
         replay.look_closer(stage, result.failure)
-    elif device.name == "cuda" and result.verdict is Verdict.PASS:
+    elif device.name == "cuda" and result.verdict is Verdict.PASS and problems is None:
         result.failure = replay.look_for_hazards(stage, seed)
         result.verdict = result.failure.verdict if result.failure else Verdict.PASS
     return result
@@ -417,28 +426,32 @@ def tampering(stage: Stage[Any], changed: list[str]) -> Failure:
 
 
 def _verify(
-    stage: Stage[Any],
-    device: Device,
-    examples: int,
+    session: _Session,
     seed: int,
     problem: Problem | None,
-    on_problem: Callable[[int], None] | None,
+    problems: Sequence[Problem] | None,
+    again: Sequence[Problem],
 ) -> Verification:
+    stage, device = session.stage, session.device
     operation: Operation[Any] = registry.operation_of(stage)
-    session = _Session(stage, device, examples, on_problem)
     started = time.monotonic()
     try:
+        for failed_before in again:
+            session.try_again(failed_before)
         if problem is not None:
             session.try_problem(problem, (problem.tier,))
+        elif problems is not None:
+            for given in problems:
+                session.try_problem(given)
         else:
-            for corner in stage.corners[:examples]:
+            for corner in stage.corners[: session.wanted]:
                 session.try_problem(corner)
             _draw(_problems(stage, device.name), session.try_problem, 2 * session.wanted, seed)
     except (_Failed, _Unsupported):
         pass  # the session knows
     if session.last and session.last.verdict not in UNSHRINKABLE:
-        again, _ = run_problem(stage, device, operation.problem.parse(session.last.problem), twice=True)
-        if again is None:
+        repeated, _ = run_problem(stage, device, operation.problem.parse(session.last.problem), twice=True)
+        if repeated is None:
             session.last.message += " (not every time: the same problem then passed)"
         elif session.last.verdict is Verdict.MISMATCH:
             _look(stage, device, session)

@@ -1,9 +1,9 @@
-"""A stage over commits: what git has of the results in a report folder, and what is in the folder now."""
+"""A stage over time: its versions that are kept, and over commits: what git has of the results in a report folder."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -12,8 +12,81 @@ from . import changes, derived, git, store
 from .derived import duration, percent
 from .report import table
 from .results import Measurement, ResultsError, Run, StageResult
+from .versions import Version
 
 HEADERS = ("date", "commit", "cold", "sustained", "of vendor", "change", "")
+
+
+VERSIONS = (
+    "version",
+    "date",
+    "commit",
+    "verified",
+    "on",
+    "registers",
+    "problem",
+    "cold",
+    "sustained",
+    "of vendor",
+    "gain",
+)
+"""Of the table of versions; gain is over the version before that was timed on the problem on the same device."""
+
+
+def version_cells(versions: Sequence[Version], label: str | None = None) -> list[tuple[str, ...]]:
+    """The versions of a stage as rows under `VERSIONS`: one for each problem timed, or only for that with `label`."""
+    rows: list[tuple[str, ...]] = []
+    before: dict[tuple[str, str], Measurement] = {}
+    for version in sorted(versions, key=lambda v: v.used):
+        if not version.passed:
+            rows.append((f"@{version.number}", version.date[:16].replace("T", " "), "", "not verified", *[""] * 7))
+        for run in version.runs:
+            result = run.stages[0]
+            head = (
+                f"@{version.number}",
+                run.environment.date[:16].replace("T", " "),
+                commit_of(run),
+                f"{result.verification.problems} problems",
+                run.device.name,
+                " ".join(dict.fromkeys(str(r.registers) for r in result.resources)) or "-",
+            )
+            for m in result.measurements:
+                if label in (None, m.label):
+                    earlier = before.get((run.device.name, m.problem))
+                    gain = f"{derived.gain(earlier, m):.2f}x" if earlier else "-"
+                    rows.append((*head, m.label, *times(m), gain))
+                    head = ("",) * 6
+            if any(head):
+                rows.append((*head, *["-"] * 5))
+        before |= {(run.device.name, m.problem): m for run in version.runs for m in run.stages[0].measurements}
+    return rows
+
+
+def version_dict(version: Version) -> dict[str, Any]:
+    """A version for JSON, with the records of what was found of it."""
+    return {
+        "version": version.spec,
+        "date": version.date,
+        "digest": version.digest,
+        "parameters": dict(version.parameters),
+        "passed": version.passed,
+        "runs": [asdict(run) for run in version.runs],
+    }
+
+
+def commit_of(run: Run) -> str:
+    """The commit of a run, shortened; a star stands for uncommitted changes."""
+    return run.environment.commit[:12] + ("*" if run.environment.dirty else "")
+
+
+def times(measurement: Measurement) -> tuple[str, str, str]:
+    """Cold and sustained median, and the share of the vendor's."""
+    timing = measurement.timing
+    return (
+        duration(derived.median(timing.cold_us)),
+        duration(derived.median(timing.sustained_us)) if timing.sustained_us else "-",
+        percent(derived.share_of_vendor(measurement)),
+    )
 
 
 @dataclass(frozen=True)
@@ -27,18 +100,14 @@ class Point:
     @property
     def commit(self) -> str:
         """The commit that was measured, shortened; a star stands for uncommitted changes."""
-        made = self.run.environment
-        return made.commit[:12] + ("*" if made.dirty else "")
+        return commit_of(self.run)
 
     def cells(self) -> tuple[str, ...]:
         """The point as a row under `HEADERS`."""
-        timing = self.measurement.timing
         return (
             self.run.environment.date[:16].replace("T", " "),
             self.commit,
-            duration(derived.median(timing.cold_us)),
-            duration(derived.median(timing.sustained_us)) if timing.sustained_us else "-",
-            percent(derived.share_of_vendor(self.measurement)),
+            *times(self.measurement),
             str(self.change.used) if self.change else "-",
             self.change.outcome if self.change else "-",
         )

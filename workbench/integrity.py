@@ -31,6 +31,7 @@ WATCHED = (
     "session",
     "timing",
     "tuning",
+    "versions",
     "worker",
 )
 """Modules of the workbench whose functions, classes and constants have to stay what they are."""

@@ -38,12 +38,12 @@ class StageUnderTest:
     def verify(self) -> None:
         """Verify the stage on random problems. Fails with the whole evidence, skips where no problem is supported."""
         from .evidence import explain, failed
-        from .harness import verify
         from .results import Verdict
+        from .versions import verify
 
         outcome = verify(self.stage, self.device, examples=self.examples, seed=self.seed)
         if failed(outcome):
-            pytest.fail(explain(self.stage.spec, outcome), pytrace=False)
+            pytest.fail(explain(self.stage.spec, outcome, kept=True), pytrace=False)
         if outcome.verdict is Verdict.UNSUPPORTED:
             pytest.skip(explain(self.stage.spec, outcome))
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
-from . import environment, harness, occupancy, registry, store
+from . import environment, harness, occupancy, registry, store, versions
 from .compiler import CompileError, compile_source, source_digest
 from .devices import Device
 from .evidence import passed
@@ -38,6 +39,7 @@ class Session:
     """One run in progress. `problems` holds the one problem asked for, by operation; none means the usual ones.
 
     What an interrupted run of the same code in the same environment left in the folder is taken over, unless `fresh`.
+    With `keep`, versions of stages that pass are kept, and what fails is tried first the next time.
     """
 
     device: Device
@@ -48,6 +50,7 @@ class Session:
     folder: Folder | None = None
     sanitize: bool = False
     fresh: bool = False
+    keep: bool = False
     trouble: dict[str, str] = field(default_factory=dict)
     """Stages that passed and could not be timed on a problem that they support, with the reason."""
 
@@ -57,6 +60,8 @@ class Session:
         self._earlier = {(s.operation, s.stage): (s, old) for s, old in store.current(earlier)}
         self._earlier_peers = [peer for old in earlier for peer in old.peers]
         self._earlier_host = [timing for old in earlier for timing in old.host]
+        self.kept: versions.Version | None = None
+        """The version of the last stage that passed, where it was kept."""
         self.taken_over = 0
         """Verifications and measurements that were not made again."""
 
@@ -67,16 +72,31 @@ class Session:
 
     def stage(self, stage: Stage[Any], listener: Listener) -> StageResult:
         """Verify a stage, time it where that was asked for and it passed, and save. Raises CompilerUnavailable."""
+        before = self._snapshot(stage)
         result = self._verified(stage, listener)
         self.run.stages.append(result)
+        self._keep(stage, before, result)
         if self.timed and result.verification.verdict is Verdict.PASS:
             try:
                 self._time(stage, result, listener)
+                self._keep(stage, before, result)
             except BaseException:  # on disk it stays with what has been timed
                 self.run.stages.pop()
                 raise
         self._save()
         return result
+
+    def _snapshot(self, stage: Stage[Any]) -> versions.Snapshot | None:
+        """What is to be kept if it passes: not one that has solved a single problem."""
+        if not self.keep or (not self.timed and stage.operation in self.problems):
+            return None
+        with suppress(OSError):  # verification says so
+            return versions.Snapshot.of(stage)
+        return None
+
+    def _keep(self, stage: Stage[Any], before: versions.Snapshot | None, result: StageResult) -> None:
+        if before and result.verification.verdict is Verdict.PASS:
+            self.kept = versions.keep(stage, before, result, self.run)
 
     def _save(self, unfinished: StageResult | None = None) -> None:
         if self.folder:
@@ -95,12 +115,13 @@ class Session:
     def _verified(self, stage: Stage[Any], listener: Listener) -> StageResult:
         # where times follow, random problems come first even when only one problem is timed
         problem = None if self.timed else self.problems.get(stage.operation)
+        verify = versions.verify if self.keep else harness.verify
         try:
             digest = source_digest(stage.path)
         except OSError as error:  # a source that is not there must not cost the other stages
             digest, verification = "", self._unreadable(stage, error)
         else:
-            verification = self._verified_before(stage, digest) or harness.verify(
+            verification = self._verified_before(stage, digest) or verify(
                 stage,
                 self.device,
                 examples=self.examples,

@@ -20,6 +20,7 @@ from typing import Any
 
 from . import registry
 from .compiler import cache_folder, source_digest
+from .database import DatabaseError, OtherVersion, marks, transaction
 from .operation import Problem, Stage
 
 SHIPPED = Path(__file__).parent / "tuned.json"
@@ -114,19 +115,11 @@ class Table:
     @contextlib.contextmanager
     def _open(self) -> Iterator[sqlite3.Connection]:
         try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            connection = sqlite3.connect(self.path, timeout=30)
-            try:
-                (version,) = connection.execute("PRAGMA user_version").fetchone()
-                if version not in (0, VERSION):
-                    raise TableError(f"{self.path} was written by another version of the workbench: remove it")
-                with connection:  # commits, or rolls back
-                    if version == 0:
-                        connection.executescript(f"{TABLES} PRAGMA user_version = {VERSION};")
-                    yield connection
-            finally:
-                connection.close()
-        except (sqlite3.Error, OSError) as error:
+            with transaction(self.path, TABLES, VERSION) as connection:
+                yield connection
+        except OtherVersion as error:
+            raise TableError(f"{error}: remove it") from None
+        except DatabaseError as error:
             raise TableError(
                 f"the table of tuned parameters {self.path} cannot be used ({error}); remove it, or set "
                 "WORKBENCH_CACHE to a folder that can be written"
@@ -136,14 +129,14 @@ class Table:
         """Record a configuration that was tried, instead of an earlier try of it."""
         values = (*dataclasses.astuple(key), str(problem), _text(trial.parameters), trial.us, trial.relative)
         with self._open() as connection:
-            connection.execute(f"INSERT OR REPLACE INTO trials VALUES ({_marks(11)})", (*values, trial.reason, date))
+            connection.execute(f"INSERT OR REPLACE INTO trials VALUES ({marks(11)})", (*values, trial.reason, date))
 
     def add(self, entry: Entry) -> None:
         """Record a best configuration, unless that would put a provisional one in the place of a settled one."""
         values = (*dataclasses.astuple(entry.key), entry.problem, _text(entry.parameters), entry.us, entry.default_us)
         with self._open() as connection:
             connection.execute(
-                f"INSERT INTO entries VALUES ({_marks(13)}) ON CONFLICT DO UPDATE SET problem = excluded.problem, "
+                f"INSERT INTO entries VALUES ({marks(13)}) ON CONFLICT DO UPDATE SET problem = excluded.problem, "
                 "parameters = excluded.parameters, us = excluded.us, default_us = excluded.default_us, "
                 "vendor_us = excluded.vendor_us, flops = excluded.flops, settled = excluded.settled, "
                 "date = excluded.date WHERE excluded.settled >= entries.settled",
@@ -155,7 +148,7 @@ class Table:
         with self._open() as connection:
             for table in ("entries", "trials"):
                 connection.execute(
-                    f"DELETE FROM {table} WHERE (device, operation, stage, source, class) = ({_marks(5)})",
+                    f"DELETE FROM {table} WHERE (device, operation, stage, source, class) = ({marks(5)})",
                     dataclasses.astuple(key),
                 )
 
@@ -177,7 +170,7 @@ class Table:
         with self._open() as connection:
             rows = connection.execute(
                 "SELECT parameters, us, relative, reason FROM trials WHERE (device, operation, stage, source, class) "
-                f"= ({_marks(5)}) ORDER BY relative IS NULL, relative",
+                f"= ({marks(5)}) ORDER BY relative IS NULL, relative",
                 dataclasses.astuple(key),
             ).fetchall()
         return [Trial(json.loads(row[0]), *row[1:]) for row in rows]
@@ -193,10 +186,6 @@ def table_for(stages: Sequence[Stage[Any]]) -> Table:
 
 def _text(parameters: Mapping[str, int]) -> str:
     return json.dumps(dict(sorted(parameters.items())))
-
-
-def _marks(count: int) -> str:
-    return ", ".join("?" * count)
 
 
 @cache
