@@ -108,6 +108,7 @@ def test_a_failure_is_its_evidence_without_traceback(project: pytest.Pytester) -
             "smallest failing problem: n=6,*",
             "1 of 6 elements of c are wrong",
             "replay: workbench verify vector_add:naive --device emulator --problem 'n=6,*",
+            "kept as *: workbench replay *",
         ]
     )
     text = result.stdout.str()

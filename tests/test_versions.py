@@ -144,7 +144,7 @@ def test_a_timed_record_stays_when_the_version_is_only_verified_again(store: Ver
     store.keep(snapshot(b"a"), timed)
     kept = store.keep(snapshot(b"a"), untimed)
     assert kept.runs == (timed,)
-    assert set(kept.measured(H200.name)) == {m.problem for m in timed.stages[0].measurements}
+    assert set(kept.measured()) == {(H200.name, m.problem) for m in timed.stages[0].measurements}
     again = record(environment=environment(date="2026-02-02T00:00:00Z"))
     assert store.keep(snapshot(b"a"), again).runs == (again,)
     one = record()

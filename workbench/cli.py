@@ -678,6 +678,56 @@ def restore(name: str) -> None:
 
 
 @main.command()
+@click.argument("before", metavar="A")
+@click.argument("after", metavar="B")
+@_options("problem", "json")
+def diff(before: str, after: str, problem_text: str | None, as_json: bool) -> None:
+    """Show two stages, or versions of them, side by side: sources, instructions, resources, times.
+
+    A and B are SPEC, which is the stage as it is now, or SPEC@N. Instructions are SASS where nvdisasm or cuobjdump is
+    installed, else PTX, of the variant for --problem, or for the first timed problem that both take. Times are those
+    of the versions that are kept.
+    """
+    from . import differences
+    from .console import show_difference
+
+    sides = differences.Side.of(before), differences.Side.of(after)
+    problem = _problems([sides[0].stage], problem_text).get(sides[0].stage.operation)
+    try:
+        found = differences.compare(*sides, problem)
+    except differences.NothingInCommon as error:
+        raise click.UsageError(str(error)) from None
+    if as_json:
+        _print_json(dataclasses.asdict(found))
+    else:
+        show_difference(found)
+
+
+@main.command()
+@click.argument("identity", required=False, metavar="[ID]")
+@_options("device", "isolate", "json")
+def replay(identity: str | None, device_name: str, isolate: bool, as_json: bool) -> None:
+    """Solve a problem again that a stage has failed on, on either device; without ID, list those that are kept.
+
+    What fails is kept and tried first whenever the stage is verified. The exit code is 1 while it still fails.
+    """
+    if identity is None:
+        kept = versions.every_failure()
+        if as_json:
+            _print_json([dataclasses.asdict(failure) for failure in kept])
+        else:
+            from .console import show_failures
+
+            show_failures(kept)
+        return
+    failure = versions.remembered(identity)
+    stages = registry.select((failure.spec,))
+    session = _session(_open(device_name, isolate), 1, 0, _problems(stages, failure.problem))
+    with _finish(session, as_json):
+        _work(session, stages, 1)
+
+
+@main.command()
 @_options("json", "output")
 def report(as_json: bool, output: Path) -> None:
     """Write the report again from the results in OUTPUT, without running anything."""

@@ -21,8 +21,10 @@ from .history import HEADERS, VERSIONS, Line
 from .results import Resources, Run, StageResult, Verdict
 
 if TYPE_CHECKING:
+    from .differences import Difference, Row
     from .tuned import Listed
     from .tuning import Tuning
+    from .versions import Remembered
 
 Cells = tuple[tuple[str, ...], Sequence[tuple[str, ...]]]
 """Headers and rows of a table, as text."""
@@ -174,6 +176,60 @@ def show_versions(spec: str, rows: Iterable[Sequence[str]]) -> None:
     out = console()
     out.print(f"\n{spec}: kept versions", style="bold")
     out.print(table(VERSIONS, rows, ("registers", *VERSIONS[7:]), 2))
+
+
+def show_difference(found: Difference) -> None:
+    """The diff of the sources, then what differs of parameters, instructions, resources and times."""
+    out = console()
+    for line in found.source:
+        out.print(Text(line, DIFF.get(line[:1], "")), soft_wrap=True)
+    if not found.source:
+        out.print("the sources and declarations are the same")
+    sides = (found.before, found.after)
+    compiled = f", compiled for {found.problem}"
+    for title, rows in (
+        ("parameters", found.parameters),
+        (f"{found.instructions_of} instructions that differ{compiled}", found.instructions),
+        (f"resources{compiled}", found.resources),
+    ):
+        if rows:
+            cells = [(r.name, _shown(r.before), _shown(r.after), _change(r)) for r in rows]
+            out.print(f"\n{title}", style="bold", soft_wrap=True)
+            out.print(table(("", *sides, "change"), cells, (*sides, "change")))
+    if found.times:
+        out.print("\ncold times", style="bold")
+        times = [
+            (
+                t.device,
+                t.problem,
+                *(derived.duration(us) if us else "-" for us in (t.before_us, t.after_us)),
+                f"{t.gain:.2f}x" if t.gain else "-",
+            )
+            for t in found.times
+        ]
+        out.print(table(("on", "problem", *sides, "gain"), times, (*sides, "gain"), 2))
+    else:
+        out.print("neither has been timed since it is what it is")
+
+
+DIFF = {"+": "green", "-": "red", "@": "cyan"}
+
+
+def _shown(value: float | str | None) -> str:
+    return "-" if value is None else f"{value:,}" if isinstance(value, int) else str(value)
+
+
+def _change(row: Row) -> str:
+    if isinstance(row.before, int) and isinstance(row.after, int):
+        return f"{row.after - row.before:+,}" if row.after != row.before else ""
+    return "" if row.before == row.after else "differs"
+
+
+def show_failures(kept: Sequence[Remembered]) -> None:
+    """A table of the problems that stages have failed on."""
+    headers = ("id", "stage", "verdict", "on", "date", "problem")
+    rows = [(f.id, f.spec, f.verdict, f.device, f.date[:16].replace("T", " "), f.problem) for f in kept]
+    console().print(table(headers, rows, (), 2) if rows else "no failure is kept")
 
 
 def show_history(lines: Iterable[Line]) -> None:

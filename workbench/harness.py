@@ -350,9 +350,15 @@ class _Session:
             self.on_problem(len(self.seen))
 
     def try_again(self, problem: Problem) -> None:
-        """Judge a problem in its own tier that has failed before, where it can be taken. Raises _Failed."""
+        """Judge a problem in its own tier that has failed before, where it can be taken. Raises _Failed.
+
+        It leaves no trace where it passes: a record does not depend on what was remembered where it was made.
+        """
         if self.stage.supports(problem, self.device.architecture) is None:
-            self._try_tier(problem)
+            failure, _ = run_problem(self.stage, self.device, problem, twice=True)
+            if failure:
+                self.failures[problem] = self.last = failure
+                raise _Failed
 
     def repeats(self) -> bool:
         """Whether the next problem is solved twice: the first is, every few after it, and all while such a failure is

@@ -144,13 +144,12 @@ class Version:
         """Whether it was verified."""
         return bool(self.runs)
 
-    def measured(self, device: str | None = None) -> dict[str, Measurement]:
-        """The newest measurement of each problem, on the device of this name or on any."""
-        found: dict[str, Measurement] = {}
+    def measured(self) -> dict[tuple[str, str], Measurement]:
+        """The newest measurement of each problem, by the name of the device and the problem."""
+        found: dict[tuple[str, str], Measurement] = {}
         for run in self.runs:
-            if device in (None, run.device.name):
-                for m in run.stages[0].measurements:
-                    found.setdefault(m.problem, m)
+            for m in run.stages[0].measurements:
+                found.setdefault((run.device.name, m.problem), m)
         return found
 
 
