@@ -10,6 +10,7 @@ import difflib
 import json
 import math
 import os
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -33,6 +34,7 @@ from .session import Session
 from .store import AGREEMENT, Folder, slug
 from .tuned import TableError, TuningError
 from .versions import VersionsError
+from .watch import WatchUnavailable
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -58,6 +60,7 @@ FORESEEN = (
     TableError,
     TuningError,
     VersionsError,
+    WatchUnavailable,
     Fault,
 )
 """What can go wrong on any machine; the messages say what to do."""
@@ -725,6 +728,35 @@ def replay(identity: str | None, device_name: str, isolate: bool, as_json: bool)
     session = _session(_open(device_name, isolate), 1, 0, _problems(stages, failure.problem))
     with _finish(session, as_json):
         _work(session, stages, 1)
+
+
+@main.command()
+@click.argument("spec")
+@_options("device", "seed", "examples", "problem", "isolate", "json")
+def watch(
+    spec: str, device_name: str, seed: int, examples: int, problem_text: str | None, isolate: bool, as_json: bool
+) -> None:
+    """Verify a stage whenever its source, a header or its declaration is saved; on a GPU time it, too.
+
+    The smallest problems come first, then --examples random ones, then times, set beside those of the last good version
+    and of the stage before. Every version that passes is kept. A save in the middle of a run begins it again; Ctrl-C
+    ends it. With --json every event is a line of its own.
+    """
+    from . import watch as watching
+
+    sys.dont_write_bytecode = True  # it is told from its source by the second, and there may be two saves in one
+    saves = watching.Saves()
+    stage, _ = _one_stage(spec, problem_text)
+    job = watching.Job(stage.spec, device_name, examples, seed, problem_text, isolate)
+
+    def show(event: watching.Event) -> None:
+        if as_json:
+            click.echo(json.dumps(watching.as_dict(event), default=os.fspath))
+        else:
+            for line in watching.lines(event):
+                click.echo(line)
+
+    watching.Watch(job, saves, show).follow()
 
 
 @main.command()

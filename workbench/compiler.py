@@ -11,6 +11,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import cache, lru_cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from .operation import SOURCES
@@ -161,11 +162,24 @@ def header_folders(path: Path) -> tuple[Path, ...]:
     return tuple(dict.fromkeys((path.parent, *beside, INCLUDE)))
 
 
-@lru_cache(maxsize=4096)
-def _compile(path: Path, digest: str, defines: tuple[tuple[str, str], ...], architecture: str) -> Compiled:
+def _options(architecture: str) -> tuple[str, ...]:
     options: tuple[str, ...] = (f"-arch={architecture}", "-std=c++17", "-lineinfo", "--ptxas-options=-v")
     if _nvrtc().getVersion() >= (12, 9):
         options += ("--no-cache",)  # NVRTC's own cache gives the binary back, but not what ptxas said of it
+    return options
+
+
+def load() -> None:
+    """Load the compiler, by compiling nothing: the first time takes longer. Raises CompilerUnavailable."""
+    with TemporaryDirectory() as folder:
+        source = Path(folder) / "nothing.cu"
+        source.write_text("")
+        _run_nvrtc(source, (), _options("sm_90a"))
+
+
+@lru_cache(maxsize=4096)
+def _compile(path: Path, digest: str, defines: tuple[tuple[str, str], ...], architecture: str) -> Compiled:
+    options = _options(architecture)
     # the path is in the line information: findings in another checkout must not point to this one
     made_of = json.dumps([digest, str(path), [str(f) for f in header_folders(path)], defines, options, nvrtc_version()])
     key = hashlib.sha256(made_of.encode()).hexdigest()
