@@ -760,12 +760,64 @@ def watch(
 
 
 @main.command()
+@click.argument("names", nargs=-1, metavar="[NAME]...")
+@click.option(
+    "--examples", type=click.IntRange(1), default=10, show_default=True, help="Random problems a point, in both tiers."
+)
+@_options("device", "seed", "json", "output")
+def experiment(names: tuple[str, ...], examples: int, device_name: str, seed: int, as_json: bool, output: Path) -> None:
+    """Show one effect each with short kernels: coalescing, bank conflicts, swizzles, divergence, occupancy ...
+
+    Every point of an experiment is verified, then counted in the emulator, then timed where there is a GPU. Results and
+    their page are in OUTPUT/experiments/<device>. With NAME only those are made again.
+    """
+    from . import experiments
+    from .console import StageProgress, console, table
+    from .evidence import explain, failed
+    from .experiments import page, study
+
+    open_device("emulator")  # says what is missing where the engine is not built
+    chosen, device = experiments.select(names), open_device(device_name)
+    _check_writable(page.folder(output, slug(device.info())))
+    found = []
+    try:
+        with StageProgress(len(chosen), 0) as progress:
+            for each in chosen:
+                progress.begin(each.name)
+                points = len(each.operation.stages) * len(each.values(device.info().sm_count))
+                progress.count(each.name, points)
+                made = study.study(each, device, examples=examples, seed=seed, on_point=progress.verified)
+                page.save(output, made)
+                found.append((each, made))
+                progress.end_with("ok" if study.ok(made) else "failed")
+    finally:
+        written = page.write(output) if found else []
+    if as_json:
+        _print_json([dataclasses.asdict(made) for _, made in found])
+    else:
+        out = console()
+        for each, made in found:
+            out.print(each.operation.summary, style="bold")
+            out.print(table(*page.rows(each, made)))
+    for _, made in found:
+        for point in made.points:
+            if failed(point.verification):
+                _notice(explain(f"{made.name}, {point.series}, {point.value}", point.verification))
+            elif point.untimed and device.name != "emulator":
+                _notice(f"{made.name}, {point.series}, {point.value} was not timed: {point.untimed}")
+    _notice(f"wrote {', '.join(str(path) for path in written if path.suffix == '.md')}")
+    if not all(study.ok(made) for _, made in found):
+        raise click.exceptions.Exit(1)
+
+
+@main.command()
 @_options("json", "output")
 def report(as_json: bool, output: Path) -> None:
     """Write the report again from the results in OUTPUT, without running anything."""
+    from .experiments import page
     from .report import write
 
-    written = write(output)
+    written = [*page.write(output), *write(output)]
     if as_json:
         _print_json([str(path) for path in written])
     else:
@@ -1114,8 +1166,14 @@ def _session(
 def _folder(device: Device, output: Path) -> Folder:
     """The folder of a device's results. Raises Failed where it cannot be written."""
     path = output / slug(device.info())
+    _check_writable(path)
+    return Folder(path)
+
+
+def _check_writable(path: Path) -> None:
+    """Raises Failed where reports cannot be written in a folder."""
     try:
-        return Folder(path)
+        store.check_writable(path)
     except OSError as error:
         raise Failed(
             f"reports cannot be written in {path} ({error.strerror or error}); choose another folder with --output"

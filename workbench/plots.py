@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -275,6 +276,68 @@ def _series(number: int, name: str) -> Line2D:
     return Line2D(
         [], [], marker=MARKERS[number % len(MARKERS)], color=SERIES[number % len(SERIES)], label=name, linewidth=1.5
     )
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One quantity over a swept parameter: lines by name, each of (x, y). Of a throughput that is cold, and `hollow`
+    sustained."""
+
+    title: str
+    lines: Mapping[str, Sequence[tuple[int, float]]]
+    hollow: Mapping[str, Sequence[tuple[int, float]]] = field(default_factory=dict)
+    log: bool = False
+
+
+def sweep(panels: Sequence[Panel], axis: str, even: bool) -> Figure:
+    """What depends on a parameter, a panel a quantity; `even` has its values side by side, whatever they are.
+
+    Lines of the same name look alike in all panels.
+    """
+    names = list(dict.fromkeys(name for panel in panels for name in panel.lines))
+    values = sorted({x for panel in panels for line in panel.lines.values() for x, _ in line})
+    with _style():
+        columns = min(2, len(panels))
+        rows = -(-len(panels) // columns)
+        several = len(names) > 1 or any(panel.hollow for panel in panels)
+        figure = _figure(2.6 * rows + (0.6 if several else 0.3))
+        drawn = figure.subplots(rows, columns, squeeze=False)
+        for axes, panel in zip(drawn.flat, panels, strict=False):
+            for lines, hollow in ((panel.lines, False), (panel.hollow, True)):
+                for name, line in lines.items():
+                    at = [values.index(x) if even else x for x, _ in line]
+                    number = names.index(name)
+                    axes.plot(
+                        at,
+                        [y for _, y in line],
+                        color=SERIES[number % len(SERIES)],
+                        marker=MARKERS[number % len(MARKERS)],
+                        markerfacecolor="white" if hollow else None,
+                        linestyle="--" if hollow else "-",
+                    )
+            if even:
+                axes.set_xticks(range(len(values)), [f"{x:,}" for x in values])
+            else:
+                axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
+            if panel.log:
+                axes.set_yscale("log", base=2)
+            else:
+                axes.set_ylim(0, axes.get_ylim()[1] * 1.05)
+                axes.yaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 2.5, 5, 10]))
+            axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}"))
+            axes.grid(True, color=GRID, linewidth=0.8)
+            axes.set_axisbelow(True)
+            axes.set_title(panel.title)
+        for axes in list(drawn.flat)[len(panels) :]:
+            axes.set_axis_off()
+        if several:
+            handles = [_series(i, name) for i, name in enumerate(names)]
+            if any(panel.hollow for panel in panels):
+                handles.append(Line2D([], [], color=GREY, linestyle="-", label="cold"))
+                handles.append(Line2D([], [], color=GREY, linestyle="--", label="sustained"))
+            figure.legend(handles=handles, loc="outside upper center", ncols=min(5, len(handles)), frameon=False)
+        figure.supxlabel(axis, fontsize=9.5)
+    return figure
 
 
 def roofline(ladders: Sequence[derived.Ladder], device: DeviceInfo) -> Figure | None:

@@ -23,3 +23,13 @@ def matvec(a: Array, b: Array) -> Array:
 def vector_add(a: Array, b: Array) -> Array:
     """Elementwise sum. a, b: (n,); returns (n,) float64."""
     return a.astype(np.float64) + b.astype(np.float64)
+
+
+def scale(x: Array, factor: float) -> Array:
+    """Elementwise product with a number. Any shape; returns the same, float64."""
+    return factor * x.astype(np.float64)
+
+
+def transpose(x: Array) -> Array:
+    """Rows become columns. x: (m, n); returns (n, m) float64."""
+    return x.astype(np.float64).T

@@ -5,7 +5,7 @@ Every figure is read from the JSON beside the page. The same JSON gives the same
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import geometric_mean
@@ -38,7 +38,8 @@ def write(output: Path, only: str | None = None) -> list[Path]:
         if only in (None, folder.name):
             written += _write_folder(folder, runs)
     index = output / "README.md"
-    others = [page for page in sorted(output.glob("*.md")) if page != index]
+    pages = [page for pattern in ("*.md", "experiments/*/*.md") for page in sorted(output.glob(pattern))]
+    others = {page.relative_to(output).as_posix(): page.read_text() for page in pages if page != index}
     index.write_text(_index({folder.name: [run for _, run in runs] for folder, runs in loaded.items()}, others))
     return [*written, index]
 
@@ -464,8 +465,8 @@ def _peak(value: float, unit: str, formula: str | None) -> str:
     return f"{three_digits(value)} {unit}" + (f" ({formula})" if formula else "")
 
 
-def _index(devices: dict[str, list[Run]], others: Sequence[Path]) -> str:
-    """The page over all devices and operations; `others` are pages beside it that are made elsewhere."""
+def _index(devices: dict[str, list[Run]], others: Mapping[str, str]) -> str:
+    """The page over all devices and operations; `others` are the texts, by path, of pages that are made elsewhere."""
     headers = ("operation", "device", "stages passed", "fastest stage", "best throughput", "of vendor", "run", "commit")
     rows = []
     for folder, runs in devices.items():
@@ -492,8 +493,8 @@ def _index(devices: dict[str, list[Run]], others: Sequence[Path]) -> str:
     if any(run.environment.dirty for runs in devices.values() for run in runs):
         parts.append("\\* with uncommitted changes")
     if others:
-        titles = [page.read_text().partition("\n")[0].lstrip("# ") for page in others]
-        links = [f"- [{title}]({page.name})" for title, page in zip(titles, others, strict=True)]
+        titles = [text.partition("\n")[0].lstrip("# ") for text in others.values()]
+        links = [f"- [{title}]({path})" for title, path in zip(titles, others, strict=True)]
         parts += ["Reports of their own:", "\n".join(links)]
     return "\n\n".join(parts) + "\n"
 

@@ -1,0 +1,243 @@
+"""Experiments: what is counted is what theory says, nothing wrong is counted, and the page says what the JSON does."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+import pytest
+from click.testing import CliRunner, Result
+from synthetic import H200, environment, verification
+
+from workbench import cli, experiments
+from workbench.devices import open_device
+from workbench.experiments import EXPERIMENTS, Experiment, Outcome, Point, page, study
+from workbench.experiments.base import Counts
+from workbench.results import Measurement, ResultsError, Timing, Verdict
+
+NAMES = [experiment.name for experiment in EXPERIMENTS]
+SMS = 132
+
+
+def _wave_rows(group: int, wave: int, side: int = 256) -> int:
+    """Different rows of A and B behind the first `wave` elements of C, walked `group` rows at a time."""
+    elements = [(b // (group * side) * group + b % group, b % (group * side) // group) for b in range(wave)]
+    return len({i for i, _ in elements}) + len({j for _, j in elements})
+
+
+WIDTHS = {"4 bytes a thread": 4, "16 bytes": 16, "4 x 16 bytes": 64}
+TILES = {"tiles of 64": 64, "tiles of 256": 256}
+
+THEORY: dict[str, Callable[[str, int, Counts], tuple[float | None, ...]]] = {
+    "coalescing": lambda _, stride, c: (min(4 * stride, 32), 32 / min(stride, 8)),
+    "bank_conflicts": lambda _, pitch, c: (math.gcd(pitch, 32), 1),
+    "swizzles": lambda _, span, c: (32 * 16 / span, 1 - span / 128),
+    "divergence": lambda _, ways, c: (32 if ways == 1 else None, None, 0 if ways == 1 else None),
+    "occupancy": lambda series, blocks, c: (8 * blocks, 256 * blocks * WIDTHS[series] / 1024),
+    "arithmetic_intensity": lambda _, terms, c: (terms / 4, None),
+    "tile_quantisation": lambda series, n, c: (-(-n // TILES[series]), n / TILES[series] / -(-n // TILES[series])),
+    "wave_quantisation": lambda _, blocks, c: (-(-blocks // SMS), blocks / SMS / -(-blocks // SMS)),
+    "raster_order": lambda _, group, c: (
+        _wave_rows(group, SMS * c["resident_blocks"]),
+        2 * SMS * c["resident_blocks"] / _wave_rows(group, SMS * c["resident_blocks"]),
+    ),
+}
+"""The quantities of a point by series, value and counts, of which only resources are used; None where the compiler
+has a say."""
+
+
+def counted(experiment: Experiment) -> Iterator[tuple[str, int, Counts, tuple[float, ...]]]:
+    """Series, value, counts and quantities of every point."""
+    for declared in experiment.operation.stages:
+        for value in experiment.values(SMS):
+            stage, problem, _ = experiment.at(declared, value)
+            counts = study.count(experiment, stage, problem, SMS)
+            yield declared.name, value, counts, tuple(quantity.of(counts) for quantity in experiment.quantities)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_emulator_counts_what_theory_says(name: str) -> None:
+    (experiment,) = experiments.select([name])
+    for series, value, counts, found in counted(experiment):
+        expected = THEORY[name](series, value, counts)
+        wanted = tuple(f if e is None else e for e, f in zip(expected, found, strict=True))
+        assert found == pytest.approx(wanted), (series, value)
+
+
+def test_a_warp_executes_every_way_that_a_lane_goes() -> None:
+    (experiment,) = experiments.select(["divergence"])
+    found = {ways: quantities for _, ways, _, quantities in counted(experiment)}
+    for ways, (lanes, instructions, divergent) in found.items():
+        assert instructions / found[1][1] == pytest.approx(ways, rel=0.2)
+        assert 32 / ways <= lanes <= 32 / ways + 3
+        assert (divergent > 0) == (ways > 1)
+
+
+def test_arithmetic_crowds_out_everything_else() -> None:
+    (experiment,) = experiments.select(["arithmetic_intensity"])
+    shares = [share for *_, (_, share) in counted(experiment)]
+    assert shares == sorted(shares)
+    assert shares[0] < 0.2 < 0.8 < shares[-1] < 1
+
+
+def few(experiment: Experiment, values: tuple[int, ...]) -> Experiment:
+    return dataclasses.replace(experiment, values=lambda multiprocessors: values)
+
+
+def studied(experiment: Experiment) -> Outcome:
+    return study.study(experiment, open_device("emulator"), examples=3, seed=0, on_point=lambda done: None)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_experiment_is_right(name: str) -> None:
+    (experiment,) = experiments.select([name])
+    made = studied(few(experiment, experiment.values(SMS)[-1:]))
+    assert study.ok(made), made
+    for point in made.points:
+        assert point.verification.problems == 3
+        assert point.verification.wrong_rejected > 0
+        assert point.counts
+        assert point.untimed == study.NO_GPU
+
+
+def wrong(experiment: Experiment, old: str, new: str) -> Experiment:
+    """The experiment with one thing of its first stage's source replaced."""
+    stage = experiment.operation.stages[0]
+    text = stage.path.read_text()
+    assert text.count(old) == 1
+    return dataclasses.replace(
+        experiment,
+        operation=dataclasses.replace(experiment.operation, stages=[stage.with_code(text.replace(old, new))]),
+    )
+
+
+@pytest.fixture
+def workbench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result]:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "200")
+    return lambda *arguments: CliRunner().invoke(cli.main, ["experiment", "--device", "emulator", *arguments])
+
+
+def replaced(monkeypatch: pytest.MonkeyPatch, experiment: Experiment) -> None:
+    for module in (experiments, page):
+        monkeypatch.setattr(module, "EXPERIMENTS", (experiment,))
+
+
+def test_what_is_wrong_is_not_counted(
+    workbench: Callable[..., Result], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (experiment,) = experiments.select(["coalescing"])
+    replaced(monkeypatch, wrong(few(experiment, (1, 2)), "factor * x[i]", "factor + x[i]"))
+    result = workbench("--examples", "2")
+    assert result.exit_code == 1, result.output
+    assert "coalescing, strided, 2: mismatch" in result.stderr
+    assert "workbench experiment coalescing --device emulator" in result.stderr
+    outcome = Outcome.load(tmp_path / "reports/experiments/emulator/coalescing.json")
+    assert [p.verification.verdict for p in outcome.points] == [Verdict.MISMATCH] * 2
+    assert [p.counts for p in outcome.points] == [{}, {}]
+    text = (tmp_path / "reports/experiments/emulator/README.md").read_text()
+    assert "0 of 2 points are right" in text
+    assert "- **strided, 2**: coalescing: mismatch" in text
+
+
+def test_named_experiments_are_made_again_and_the_page_has_all(
+    workbench: Callable[..., Result], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "reports/experiments/emulator"
+    assert workbench("bank_conflicts", "--examples", "1").exit_code == 0
+    before = (folder / "bank_conflicts.json").read_bytes()
+    result = workbench("swizzles", "--examples", "1", "--json")
+    assert result.exit_code == 0, result.output
+    (made,) = json.loads(result.stdout)
+    assert [point["value"] for point in made["points"]] == [16, 32, 64, 128]
+    assert (folder / "bank_conflicts.json").read_bytes() == before
+    text = (folder / "README.md").read_text()
+    assert text.index("bank_conflicts.png") < text.index("swizzles.png")
+    assert re.search(r"\| +33 \| +1.00 \| +1.00 \|", text)
+    assert [link for link in re.findall(r"\]\(([^)]+)\)", text) if not (folder / link).is_file()] == []
+
+
+def test_an_unknown_experiment_gets_the_nearest(workbench: Callable[..., Result]) -> None:
+    result = workbench("coalesing")
+    assert result.exit_code == 2
+    assert "there is no experiment 'coalesing'; did you mean coalescing?" in result.stderr
+
+
+def test_a_folder_that_cannot_be_written_is_found_before_the_work(
+    workbench: Callable[..., Result], tmp_path: Path
+) -> None:
+    (tmp_path / "file").touch()
+    result = workbench("--output", "file")
+    assert result.exit_code == 1
+    assert "reports cannot be written in file" in result.stderr
+    assert "--output" in result.stderr
+
+
+def timed_outcome(experiment: Experiment) -> Outcome:
+    """Made up: every point takes 10 µs more than the one before, sustained half of that; the last has no time."""
+    made = Outcome(experiment.name, H200, environment(), 0, 3)
+    counts: dict[str, int] = {"shared_load_requests": 2, "shared_store_requests": 2, "shared_store_wavefronts": 2}
+    for i, value in enumerate(experiment.values(SMS), 1):
+        point = Point("transpose", value, "p", verification(), {**counts, "shared_load_wavefronts": 2 * i})
+        timing = Timing("t", [10.0 * i] * 5, [5.0 * i] * 5)
+        point.timed = Measurement("n", "n", 0, 10**6 * i, 1.0, "memory", timing)
+        made.points.append(point)
+    made.points[-1].timed, made.points[-1].untimed = None, "it was not steady"
+    return made
+
+
+def test_a_page_with_times_says_what_was_timed_and_what_not(tmp_path: Path) -> None:
+    (experiment,) = experiments.select(["bank_conflicts"])
+    page.save(tmp_path, timed_outcome(experiment))
+    written = page.write(tmp_path)
+    text = written[0].read_text()
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in text.splitlines() if line[:1] == "|"]
+    assert rows[0][3:] == ["cold", "sustained", "GB/s, cold"]
+    assert rows[3] == ["33", "2.00", "1.00", "20.0 µs", "10.0 µs", "100"]
+    assert rows[-1][3:] == ["-", "-", "-"]
+    assert "- transpose, 64 was not timed: it was not steady" in text
+    assert "Nothing was timed" not in text
+
+
+def test_the_same_outcomes_give_the_same_bytes(tmp_path: Path) -> None:
+    (experiment,) = experiments.select(["bank_conflicts"])
+    for side in ("a", "b"):
+        page.save(tmp_path / side, timed_outcome(experiment))
+        with matplotlib.rc_context({"font.size": 30 if side == "a" else 5}):
+            page.write(tmp_path / side)
+    files = sorted(p.relative_to(tmp_path / "a") for p in (tmp_path / "a").rglob("*.*"))
+    assert {p.suffix for p in files} == {".json", ".md", ".png"}
+    assert [p for p in files if (tmp_path / "a" / p).read_bytes() != (tmp_path / "b" / p).read_bytes()] == []
+
+
+def test_an_outcome_comes_back_as_it_was_saved(tmp_path: Path) -> None:
+    (experiment,) = experiments.select(["bank_conflicts"])
+    made = timed_outcome(experiment)
+    assert Outcome.load(page.save(tmp_path, made)) == made
+
+
+def test_results_of_no_experiment_are_refused(tmp_path: Path) -> None:
+    (experiment,) = experiments.select(["bank_conflicts"])
+    page.save(tmp_path, dataclasses.replace(timed_outcome(experiment), name="gone"))
+    with pytest.raises(ResultsError, match="gone, which is no experiment"):
+        page.write(tmp_path)
+
+
+def test_titles_fit_above_their_panels() -> None:
+    titles = [quantity.name for experiment in EXPERIMENTS for quantity in experiment.quantities]
+    assert [title for title in titles if len(title) > 40] == []
+
+
+@pytest.mark.gpu
+def test_every_experiment_is_verified_and_timed_on_the_gpu() -> None:
+    device: Any = open_device("cuda")
+    for experiment in EXPERIMENTS:
+        chosen = few(experiment, experiment.values(device.info().sm_count)[-1:])
+        made = study.study(chosen, device, examples=10, seed=0, on_point=lambda done: None)
+        assert study.ok(made), [(p.series, p.value, p.verification.failure, p.untimed) for p in made.points]
