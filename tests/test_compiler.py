@@ -49,6 +49,23 @@ def test_ptx_cubin_and_usage_come_out(source):
     assert compiled.variant == "FACTOR=2"
 
 
+def test_spills_are_counted(source):
+    """128 sums a thread do not fit into the 64 registers that a thread of 1,024 can have."""
+    source.write_text("""
+extern "C" __global__ void __launch_bounds__(1024) sums(const float* x, float* y, int n) {
+  float sum[128] = {};
+  for (int i = 0; i < n; ++i)
+#pragma unroll
+    for (int j = 0; j < 128; ++j) sum[j] += x[i * 128 + j] * x[j * 1024 + threadIdx.x];
+#pragma unroll
+  for (int j = 0; j < 128; ++j) y[j * 1024 + threadIdx.x] = sum[j];
+}
+""")
+    usage = compile_source(source, {}).usage["sums"]
+    assert usage.registers <= 64
+    assert usage.spill_bytes > 0
+
+
 def test_usage_comes_out_too_where_another_cache_was_lost(source, monkeypatch, tmp_path):
     """NVRTC keeps a cache of its own where there is a driver, which does not know what ptxas said."""
     first = compile_source(source, {"FACTOR": 2}).usage

@@ -17,7 +17,7 @@ from click.testing import CliRunner, Result
 from synthetic import H200, environment, verification
 from test_report import COMMITTED, DRAWN_WITH
 
-from workbench import cli, experiments
+from workbench import cli, experiments, occupancy
 from workbench.devices import open_device
 from workbench.experiments import EXPERIMENTS, Experiment, Outcome, Point, page, study
 from workbench.experiments.base import Counts
@@ -86,6 +86,13 @@ def test_arithmetic_crowds_out_everything_else() -> None:
     shares = [share for *_, (_, share) in counted(experiment)]
     assert shares == sorted(shares)
     assert shares[0] < 0.2 < 0.8 < shares[-1] < 1
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_no_experiment_spills_registers(name: str) -> None:
+    (experiment,) = experiments.select([name])
+    points = [experiment.at(stage, value) for stage in experiment.operation.stages for value in experiment.values(SMS)]
+    assert [r for stage, problem, _ in points for r in occupancy.resources(stage, problem) if r.spill_bytes] == []
 
 
 def few(experiment: Experiment, values: tuple[int, ...]) -> Experiment:

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
+import json
+from collections.abc import Iterator
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workbench import registry
+from workbench import registry, tuned
 from workbench.compiler import compile_source
 from workbench.devices.cuda import CudaDevice
 from workbench.kernels.gemm import GemmProblem
 from workbench.occupancy import KIB, LIMITS, occupancy, resources, suite_resources
-from workbench.operation import Stage
+from workbench.operation import Problem, ProblemError, Stage
 
 
 @pytest.mark.parametrize(
@@ -89,6 +94,33 @@ def test_each_variant_of_the_suite_comes_once() -> None:
     variants = [r.variant for r in suite_resources(gemm.stages[0], gemm.suite)]
     assert sorted(variants) == sorted(set(variants))
     assert {v.split()[-1] for v in variants} == {"TRANS_B=0", "TRANS_B=1"}
+
+
+def _problems(stage: Stage) -> Iterator[Problem]:
+    """The suite, and a problem of every type and layout."""
+    operation = registry.operation_of(stage)
+    yield from operation.suite
+    sizes = dict.fromkeys(operation.problem.extents, 256)
+    for words in itertools.product(*operation.problem.choices.values()):
+        with contextlib.suppress(ProblemError):  # of types that do not go together
+            yield operation.problem(**sizes, **dict(zip(operation.problem.choices, words, strict=True)))
+
+
+def _configured(stage: Stage) -> list[Stage]:
+    """The stage as it is declared, and with all parameters that the shipped table gives it."""
+    rows = [
+        row
+        for device in json.loads(tuned.SHIPPED.read_text()).values()
+        for row in device.get(stage.operation, {}).values()
+    ]
+    return [stage, *(stage.with_parameters(row["parameters"]) for row in rows if row["stage"] == stage.name)]
+
+
+@pytest.mark.parametrize("stage", registry.stages(), ids=lambda s: s.spec)
+def test_no_stage_spills_registers(stage: Stage) -> None:
+    found = [r for each in _configured(stage) for r in suite_resources(each, tuple(_problems(stage)))]
+    assert found
+    assert [f"{r.kernel} {r.variant}: {r.spill_bytes} bytes" for r in found if r.spill_bytes] == []
 
 
 @pytest.mark.gpu
