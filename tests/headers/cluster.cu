@@ -1,0 +1,13 @@
+// y[r] = x[r - 1], and ranks[r] = r: each block of a cluster stores into the next one. x, y: (BLOCKS,
+// THREADS) of 16 bytes, ranks: (BLOCKS)
+#include "cluster.cuh"
+
+extern "C" __global__ void __cluster_dims__(BLOCKS, 1, 1) push(const float4* x, float4* y, u32* ranks) {
+  __shared__ float4 inbox[THREADS];
+  const int i = blockIdx.x * THREADS + threadIdx.x, rank = cluster_rank();
+  cluster_sync();  // the next has started
+  cluster_store(&inbox[threadIdx.x], (rank + 1) % BLOCKS, x[i]);
+  cluster_sync();  // all has come; nobody has left
+  y[i] = inbox[threadIdx.x];
+  if (threadIdx.x == 0) ranks[blockIdx.x] = rank;
+}

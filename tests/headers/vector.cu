@@ -1,0 +1,16 @@
+// TYPE and N are given
+#include "convert.cuh"
+#include "vector.cuh"
+
+// y[t] = x[t], N elements at once. x, y: (threads, N)
+extern "C" __global__ void whole(const TYPE* x, TYPE* y) {
+  store_vector(y + threadIdx.x * N, load_vector<N>(x + threadIdx.x * N));
+}
+
+// the first `valid` elements from x + offset on: what load_tail makes of them, N, in `loaded`; what
+// store_tail stores of them at y + offset. by one thread
+extern "C" __global__ void tail(const TYPE* x, TYPE* loaded, TYPE* y, int valid, int offset) {
+  const auto v = load_tail<N>(x + offset, valid, offset == 0);
+  store_vector(loaded, v);
+  store_tail(y + offset, v, valid, offset == 0);
+}

@@ -1,0 +1,286 @@
+"""Every wrapper of the device headers in a kernel of its own, against NumPy: in the emulator, and on a GPU."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from workbench.compiler import INCLUDE, compile_source
+from workbench.devices import Device, open_device
+from workbench.dtypes import BF16, FP16, FP32, DType
+from workbench.launch import Argument, Array, Launch, Plan, TensorMap
+
+SOURCES = Path(__file__).parent / "headers"
+U32 = DType("u32", np.dtype(np.uint32), "unsigned", 0, 0)
+TYPES = (BF16, FP16, FP32)
+HALVES = (BF16, FP16)
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One launch of a kernel in `SOURCES`, what it is given, and what it has to store: NaN (or, in integers, what was
+    there before) where nothing is to be."""
+
+    source: str
+    launch: Launch
+    inputs: Mapping[str, np.ndarray[Any, Any]]
+    expected: Mapping[str, np.ndarray[Any, Any]]
+    defines: Mapping[str, str | int] = field(default_factory=dict)
+
+    def run(self, device: Device) -> None:
+        compiled = compile_source(SOURCES / self.source, self.defines)
+        arrays = {name: Array(values.shape, _dtype(values)) for name, values in self.inputs.items()}
+        arrays |= {name: Array(values.shape, _dtype(values), output=True) for name, values in self.expected.items()}
+        storage = {name: array.poisoned() for name, array in arrays.items()}
+        storage |= {name: np.ascontiguousarray(values).reshape(-1) for name, values in self.inputs.items()}
+        bound = device.bind(compiled, Plan((self.launch,), expected_seconds=1), arrays, storage)
+        try:
+            bound.run()
+            for name, values in self.expected.items():
+                found = arrays[name].view(bound.read(name))
+                np.testing.assert_array_equal(_comparable(found), _comparable(values), err_msg=f"{self.source} {name}")
+        finally:
+            bound.close()
+
+
+def _comparable(values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Floating-point numbers of a type of which NumPy knows what NaN is."""
+    return values if values.dtype == U32.numpy else values.astype(np.float32)
+
+
+def _dtype(values: np.ndarray[Any, Any]) -> DType:
+    return next(dtype for dtype in (*TYPES, U32) if dtype.numpy == values.dtype)
+
+
+def launch(kernel: str, threads: int, *args: Argument, blocks: int = 1, cluster: int = 1) -> Launch:
+    return Launch(kernel, (blocks, 1, 1), (threads, 1, 1), args, cluster=(cluster, 1, 1))
+
+
+def whole(shape: tuple[int, ...], dtype: DType = FP32, seed: int = 0) -> np.ndarray[Any, Any]:
+    """Small whole numbers, whose products and sums are exact in any order."""
+    return np.random.default_rng(seed).integers(-2, 3, shape).astype(dtype.numpy)
+
+
+def distinct(shape: tuple[int, ...], dtype: DType) -> np.ndarray[Any, Any]:
+    """Values that are all different (up to 256 of them in bf16), and not in order."""
+    count = int(np.prod(shape))
+    bits = {2: np.uint16, 4: np.uint32}[dtype.itemsize]
+    one = np.ones(1, dtype.numpy).view(bits)[0]
+    return (
+        (one + np.random.default_rng(1).permutation(count).astype(bits)).astype(bits).view(dtype.numpy).reshape(shape)
+    )
+
+
+def nothing(shape: tuple[int, ...], dtype: DType) -> np.ndarray[Any, Any]:
+    """An array in which nothing has been stored."""
+    return Array(shape, dtype).poisoned().reshape(shape)
+
+
+# --------------------------------------------------------------------------------------------------------------- trials
+
+
+def shared() -> Iterator[Trial]:
+    yield Trial(
+        "shared.cu",
+        launch("addresses", 96, "y"),
+        {},
+        {"y": 3 * np.arange(96, dtype=np.uint32) + 1},
+        {"THREADS": 96},
+    )
+
+
+def warp() -> Iterator[Trial]:
+    x = whole((3, 32))
+    sums = np.repeat(x.sum(axis=1), 32)
+    yield Trial("warp.cu", launch("sum", 96, "x", "y"), {"x": x}, {"y": sums})
+    x = whole((2, 32, 32))
+    yield Trial("warp.cu", launch("sums", 64, "x", "y"), {"x": x}, {"y": x.sum(axis=1)})
+
+
+def convert() -> Iterator[Trial]:
+    for dtype in TYPES:
+        narrow = distinct((64,), dtype)
+        # between two neighbours, and half way between them: to nearest, ties to even
+        wide = narrow.astype(np.float32)
+        x = wide * np.resize(np.array([1, -1, 1 + 2.0**-12, 1 - 2.0**-11, 1 + 2.0**-8], np.float32), 64)
+        x[:6] = [0.0, -0.0, np.inf, -np.inf, 3e38, 1e-7]
+        with np.errstate(over="ignore"):
+            narrowed = x.astype(dtype.numpy)
+        given = {"narrow": narrow, "x": x}
+        threads = launch("convert", 64, "narrow", "wide", "x", "narrowed")
+        yield Trial("convert.cu", threads, given, {"wide": wide, "narrowed": narrowed}, {"TYPE": dtype.cuda})
+
+
+def vector() -> Iterator[Trial]:
+    for dtype, count in ((FP32, 4), (FP32, 2), (FP16, 8), (BF16, 8), (BF16, 4)):
+        defines = {"TYPE": dtype.cuda, "N": count}
+        x = distinct((32, count), dtype)
+        yield Trial("vector.cu", launch("whole", 32, "x", "y"), {"x": x}, {"y": x}, defines)
+        for offset in (0, 1):
+            for valid in (-1, 0, 1, count - 1, count, count + 1):
+                held = max(0, min(valid, count))
+                x = distinct((max(offset + held, 1),), dtype)  # ends where nothing more may be read
+                loaded = np.zeros(count, dtype.numpy)
+                loaded[:held] = x[offset : offset + held]
+                y = nothing((offset + count + 1,), dtype)
+                y[offset : offset + held] = x[offset : offset + held]
+                given = launch("tail", 1, "x", "loaded", "y", np.int32(valid), np.int32(offset))
+                yield Trial("vector.cu", given, {"x": x}, {"loaded": loaded, "y": y}, defines)
+
+
+def dot() -> Iterator[Trial]:
+    for dtype in TYPES:
+        for loads, offset in ((1, 0), (4, 0), (4, 1)):
+            for length in (0, 1, 31, 33, 1024, 4 * 32 * 8 * 2 + 32 * 8 + 9):
+                a, b = (whole((max(length, 1) + offset,), dtype, seed) for seed in (2, 3))
+                products = a.astype(np.float32) * b.astype(np.float32)
+                y = np.full(32, products[offset : offset + length].sum(), np.float32)
+                given = launch("dot", 32, "a", "b", "y", np.int32(length), np.int32(offset))
+                yield Trial("dot.cu", given, {"a": a, "b": b}, {"y": y}, {"TYPE": dtype.cuda, "IN_FLIGHT": loads})
+
+
+def cp_async() -> Iterator[Trial]:
+    x = distinct((2, 64, 4), FP32)
+    y = np.stack([x[0], x[1][::-1]])
+    yield Trial("cp_async.cu", launch("copies", 64, "x", "y"), {"x": x}, {"y": y}, {"THREADS": 64})
+
+
+def mma() -> Iterator[Trial]:
+    for dtype in HALVES:
+        defines = {"TYPE": dtype.cuda}
+        x = distinct((4, 8, 8), dtype)
+        plain = x.view(np.uint32).reshape(4, 32)
+        transposed = np.ascontiguousarray(x.transpose(0, 2, 1)).view(np.uint32).reshape(4, 32)
+        registers = {"plain": plain, "transposed": transposed}
+        yield Trial("mma.cu", launch("matrices", 32, "x", "plain", "transposed"), {"x": x}, registers, defines)
+        a, b, c = whole((16, 16), dtype, 4), whole((8, 16), dtype, 5), whole((16, 8), FP32, 6)
+        d = c + a.astype(np.float32) @ b.astype(np.float32).T
+        given = {"a": a, "b": b, "c": c}
+        yield Trial("mma.cu", launch("product", 32, "a", "b", "c", "d"), given, {"d": d}, defines)
+
+
+def mbarrier() -> Iterator[Trial]:
+    defines = {"PHASES": 5, "BLOCKS": 3}
+    y = (100 * np.arange(5)[:, None] + np.arange(32)).astype(np.uint32)
+    yield Trial("mbarrier.cu", launch("handoff", 64, "y"), {}, {"y": y}, defines)
+    everywhere = launch("arrive_everywhere", 32, "y", blocks=3, cluster=3)
+    yield Trial("mbarrier.cu", everywhere, {}, {"y": np.arange(1, 4, dtype=np.uint32)}, defines)
+
+
+def named_barrier() -> Iterator[Trial]:
+    x = whole((32,))
+    yield Trial("named_barrier.cu", launch("turns", 64, "x", "y"), {"x": x}, {"y": np.stack([x + 1, x + 2])})
+
+
+def cluster() -> Iterator[Trial]:
+    x = distinct((4, 32, 4), FP32)
+    expected = {"y": np.roll(x, 1, axis=0), "ranks": np.arange(4, dtype=np.uint32)}
+    given = launch("push", 32, "x", "y", "ranks", blocks=4, cluster=4)
+    yield Trial("cluster.cu", given, {"x": x}, expected, {"THREADS": 32, "BLOCKS": 4})
+
+
+ROWS, COLUMNS = 16, 64
+
+
+def _box(x: np.ndarray[Any, Any], row: int, column: int, swizzle: int) -> np.ndarray[Any, Any]:
+    """A box of 16-bit elements as it lies in shared memory, (ROWS, 32) words: 0 outside, 16-byte chunks permuted."""
+    padded = np.zeros((x.shape[0] + 2 * ROWS, x.shape[1] + 2 * COLUMNS), x.dtype)
+    padded[ROWS:-ROWS, COLUMNS:-COLUMNS] = x
+    box = padded[ROWS + row :, COLUMNS + column :][:ROWS, :COLUMNS]
+    chunks = box.reshape(ROWS, 8, 8)
+    r, c = np.arange(ROWS)[:, None], np.arange(8)
+    chunks = chunks[r, c ^ r % (swizzle // 16)] if swizzle else chunks
+    return np.ascontiguousarray(chunks).view(np.uint32).reshape(ROWS, 32)
+
+
+def tma() -> Iterator[Trial]:
+    defines = {"ROWS": ROWS}
+    x = whole((40, 136), BF16, 7)
+    for swizzle, kernel, (row, column) in (
+        (128, "boxes", (8, 64)),
+        (128, "boxes", (-3, -8)),
+        (128, "boxes", (30, 96)),
+        (0, "boxes", (30, 96)),
+        (128, "boxes_once", (8, 64)),
+    ):
+        to = nothing(x.shape, BF16)
+        rows, columns = slice(max(row, 0), row + ROWS), slice(max(column, 0), column + COLUMNS)
+        to[rows, columns] = -x[rows, columns]
+        maps = TensorMap("from", (ROWS, COLUMNS), swizzle), TensorMap("to", (ROWS, COLUMNS), swizzle)
+        given = launch(kernel, 128, *maps, "image", np.int32(row), np.int32(column))
+        expected = {"to": to, "image": _box(x, row, column, swizzle)}
+        yield Trial("tma.cu", given, {"from": x}, expected, defines)
+    image = nothing((3, ROWS, 32), U32)
+    image[0] = image[2] = _box(x, 8, 64, 128)
+    source = TensorMap("from", (ROWS, COLUMNS), 128)
+    given = launch("multicast", 128, source, "image", np.int32(8), np.int32(64), blocks=3, cluster=3)
+    yield Trial("tma.cu", given, {"from": x}, {"image": image}, defines)
+
+
+def wgmma() -> Iterator[Trial]:
+    for dtype in HALVES:
+        for columns in (128, 256):
+            for transposed in (0, 1):
+                a, c = whole((64, 64), dtype, 8), whole((64, columns), FP32, 9)
+                b = whole((64, columns) if transposed else (columns, 64), dtype, 10)
+                wide = b.astype(np.float32)
+                d = c + a.astype(np.float32) @ (wide if transposed else wide.T)
+                defines = {"TYPE": dtype.cuda, "COLUMNS": columns, "TRANSPOSED": transposed}
+                given = {"a": a, "b": b, "c": c}
+                yield Trial("wgmma.cu", launch("product", 128, "a", "b", "c", "d"), given, {"d": d}, defines)
+    defines = {"TYPE": BF16.cuda, "COLUMNS": 128, "TRANSPOSED": 0}
+    yield Trial("wgmma.cu", launch("registers", 384, "y"), {}, {"y": np.arange(384, dtype=np.uint32)}, defines)
+
+
+HEADERS: tuple[Callable[[], Iterator[Trial]], ...] = (
+    shared,
+    warp,
+    convert,
+    vector,
+    dot,
+    cp_async,
+    mma,
+    mbarrier,
+    named_barrier,
+    cluster,
+    tma,
+    wgmma,
+)
+
+TEMPLATES = {"lcsf"}
+"""What is no wrapper, and is tested by the stages that are built on it."""
+
+
+# --------------------------------------------------------------------------------------------------------------- tests
+
+
+@pytest.fixture(params=["emulator", pytest.param("cuda", marks=pytest.mark.gpu)])
+def device(request: pytest.FixtureRequest) -> Device:
+    return open_device(request.param)
+
+
+@pytest.mark.parametrize("header", HEADERS, ids=lambda header: header.__name__)
+def test_the_wrappers_of_a_header_do_what_they_say(header: Callable[[], Iterator[Trial]], device: Device) -> None:
+    for trial in header():
+        trial.run(device)
+
+
+def test_every_wrapper_has_a_trial() -> None:
+    assert {path.stem for path in INCLUDE.glob("*.cuh")} == {header.__name__ for header in HEADERS} | TEMPLATES
+    used = "".join(path.read_text() for path in SOURCES.glob("*.cu"))
+    wrappers = {
+        name
+        for header in HEADERS
+        for name in re.findall(
+            r"__device__ __forceinline__ [\w<>, ]+?[ &](\w+)(?:<\w+>)?\(",
+            (INCLUDE / f"{header.__name__}.cuh").read_text(),
+        )
+    }
+    assert len(wrappers) > 30
+    assert [name for name in sorted(wrappers) if not re.search(rf"\b{name}\b", used)] == []
