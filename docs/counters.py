@@ -9,14 +9,9 @@ Measured is every stage on one or two problems, and single accesses of one warp 
 from __future__ import annotations
 
 import argparse
-import csv
 import json
-import os
 import random
 import re
-import shutil
-import signal
-import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -26,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from workbench import environment
+from workbench import environment, ncu
 
 HERE = Path(__file__).resolve().parent
 PATTERNS = HERE / "patterns.cu"
@@ -210,39 +205,23 @@ FALLBACK: dict[str, tuple[str, ...]] = {
 MOST_METRICS = 48  # of a group
 
 
-def find_ncu() -> str:
-    found = shutil.which("ncu")
-    others = [*Path("/usr/local").glob("cuda*/bin/ncu"), *Path("/opt/nvidia/nsight-compute").glob("*/ncu")]
-    if found is None and not others:
-        raise SystemExit("there is no ncu: put Nsight Compute on the PATH")
-    return found or str(sorted(others)[-1])
-
-
-def run(command: Sequence[str], seconds: float) -> tuple[int, str]:
-    """Exit code and all output of a command; 124 where it, and what it has started, had to be ended after `seconds`."""
-    streams: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
-    process = subprocess.Popen(command, text=True, start_new_session=True, **streams)
-    try:
-        said = process.communicate(timeout=seconds)[0]
-    except subprocess.TimeoutExpired:
-        os.killpg(process.pid, signal.SIGKILL)
-        return 124, process.communicate()[0]
-    return process.returncode, said
-
-
 def measure(folder: Path, seconds: float) -> None:
     """Runs ncu for each group of metrics, as far as the time goes; ncu.json is written anew after every group."""
     end = time.monotonic() + seconds
     folder.mkdir(parents=True, exist_ok=True)
-    ncu, launches, names = find_ncu(), folder / "launches.json", []
-    found: dict[str, Any] = {"ncu": run([ncu, "--version"], 30)[1].strip(), "groups": {}, "problems": []}
+    try:
+        path = ncu.find()
+    except ncu.NcuUnavailable as error:
+        raise SystemExit(str(error)) from None
+    launches, names = folder / "launches.json", []
+    found: dict[str, Any] = {"ncu": ncu.run([path, "--version"], 30)[1].strip(), "groups": {}, "problems": []}
     found["environment"] = asdict(environment.describe())
     for chips in (["--chips", "gh100"], []):
-        text = run([ncu, "--query-metrics", *chips], 40)[1]
+        text = ncu.run([path, "--query-metrics", *chips], 40)[1]
         (folder / "metrics.txt").write_text(text)
         if names := sorted({m[1] for m in re.finditer(r"^([a-z0-9_]+__\w+)\s", text, re.M)}):
             break
-    code, said = run([sys.executable, __file__, "launch", str(launches)], 120)  # compiles, and shows that it works
+    code, said = ncu.run([sys.executable, __file__, "launch", str(launches)], 120)  # compiles, and shows that it works
     if code:
         raise SystemExit(f"the kernels do not run:\n{said[-3000:]}")
     found["launches"] = json.loads(launches.read_text())
@@ -257,7 +236,7 @@ def measure(folder: Path, seconds: float) -> None:
         else:
             kernels = PATTERN_KERNELS if group == "patterns" else STAGE_KERNELS
             chosen = [f"{name}.sum" for name in every[:MOST_METRICS]]
-            measured, trouble = collect(ncu, chosen, kernels, folder / f"{group}.csv", launches, min(left, 80))
+            measured, trouble = collect(path, chosen, kernels, folder / f"{group}.csv", launches, min(left, 80))
             found["groups"][group] = measured
             found["problems"] += trouble
             print(
@@ -269,38 +248,14 @@ def measure(folder: Path, seconds: float) -> None:
 
 
 def collect(
-    ncu: str, metrics: list[str], kernels: str, log: Path, launches: Path, seconds: float
+    path: str, metrics: list[str], kernels: str, log: Path, launches: Path, seconds: float
 ) -> tuple[list[dict[str, Any]], list[str]]:
     """The metrics of the kernels, in order of their launches, and what went wrong."""
     if not metrics:
         return [], [f"{log.stem}: ncu has none of its metrics"]
-    command = [ncu, "--csv", "--page", "raw", "--print-units", "base", "--log-file", str(log)]
-    command += ["--cache-control", "none", "--clock-control", "none"]
-    command += ["--kernel-name-base", "function", "--kernel-name", f"regex:{kernels}", "--metrics", ",".join(metrics)]
-    code, said = run([*command, sys.executable, __file__, "launch", str(launches)], seconds)
-    text = log.read_text() if log.exists() else ""
-    if "ERR_NVGPUCTRPERM" in said + text:
-        return [], [f"{log.stem}: this user may not read the GPU's counters (ERR_NVGPUCTRPERM); ask for it, or be root"]
-    return parse(text), [f"{log.stem}: ncu ended with {code}: {(said + text)[-600:]}"] if code else []
-
-
-def parse(text: str) -> list[dict[str, Any]]:
-    """Kernels of ncu's raw page as CSV: name, grid and metrics. What is not a number is left out."""
-    lines = text.splitlines()
-    start = next((k for k, line in enumerate(lines) if line.startswith('"ID"')), len(lines))
-    kernels = []
-    for row in csv.DictReader(lines[start:]):
-        if not (row["ID"] or "").isdigit():
-            continue  # the row of units
-        metrics = {}
-        for name, value in row.items():
-            if isinstance(name, str) and "__" in name and isinstance(value, str):
-                try:
-                    metrics[name.removesuffix(".sum")] = float(value.replace(",", ""))
-                except ValueError:
-                    continue
-        kernels.append({"kernel": row["Kernel Name"], "grid": row.get("Grid Size"), "metrics": metrics})
-    return kernels
+    command = [sys.executable, __file__, "launch", str(launches)]
+    found, trouble = ncu.collect(path, metrics, kernels, command, log, seconds)
+    return found, [f"{log.stem}: {trouble}"] if trouble else []
 
 
 # --------------------------------------------------------------------------------------------------------------- report

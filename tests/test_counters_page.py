@@ -32,7 +32,7 @@ def script() -> ModuleType:
 
 
 def test_the_raw_page_of_ncu_is_read(script: ModuleType) -> None:
-    assert script.parse(RAW) == [
+    assert script.ncu.parse(RAW) == [
         {
             "kernel": "gemm_naive",
             "grid": "(16, 16, 1)",
@@ -44,7 +44,7 @@ def test_the_raw_page_of_ncu_is_read(script: ModuleType) -> None:
             "metrics": {"l1tex__t_requests_pipe_lsu_mem_global_op_ld": 1.0, "smsp__inst_executed": 20.0},
         },
     ]
-    assert script.parse("==ERROR== something else") == []
+    assert script.ncu.parse("==ERROR== something else") == []
 
 
 def test_the_page_shows_both_counts_and_their_difference(script: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -98,7 +98,7 @@ def test_every_pattern_lies_in_memory_and_has_a_kernel(script: ModuleType) -> No
 
 
 def test_a_missing_permission_is_said(script: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(script, "run", lambda command, seconds: (1, "==ERROR== ERR_NVGPUCTRPERM - no permission"))
+    monkeypatch.setattr(script.ncu, "run", lambda command, seconds: (1, "==ERROR== ERR_NVGPUCTRPERM - no permission"))
     kernels, trouble = script.collect("ncu", ["m.sum"], "^gemm", tmp_path / "memory.csv", tmp_path / "l.json", 1)
     assert kernels == []
     assert "ERR_NVGPUCTRPERM" in trouble[0]

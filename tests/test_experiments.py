@@ -17,10 +17,11 @@ from click.testing import CliRunner, Result
 from synthetic import H200, environment, verification
 from test_report import COMMITTED, DRAWN_WITH
 
-from workbench import cli, experiments, occupancy
+from workbench import cli, experiments, ncu, occupancy
 from workbench.devices import open_device
-from workbench.experiments import EXPERIMENTS, Experiment, Outcome, Point, page, study
+from workbench.experiments import EXPERIMENTS, Experiment, Outcome, Point, hardware, page, study
 from workbench.experiments.base import Counts
+from workbench.operation import Problem, Stage
 from workbench.results import Measurement, ResultsError, Timing, Verdict
 
 NAMES = [experiment.name for experiment in EXPERIMENTS]
@@ -223,6 +224,63 @@ def test_the_same_outcomes_give_the_same_bytes(tmp_path: Path) -> None:
     files = sorted(p.relative_to(tmp_path / "a") for p in (tmp_path / "a").rglob("*.*"))
     assert {p.suffix for p in files} == {".json", ".md", ".png"}
     assert [p for p in files if (tmp_path / "a" / p).read_bytes() != (tmp_path / "b" / p).read_bytes()] == []
+
+
+@pytest.fixture
+def raster() -> tuple[Experiment, Stage[Any], Problem]:
+    """The experiment on hits in the L2, and a point of it."""
+    (experiment,) = experiments.select(["raster_order"])
+    stage, _, timed = experiment.at(experiment.operation.stages[0], 16)
+    return experiment, stage, timed
+
+
+def test_hits_in_the_l2_are_counted_by_ncu_and_shown(
+    raster: tuple[Experiment, Stage[Any], Problem], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    experiment, stage, timed = raster
+    hit, miss = experiment.metrics
+    asked: list[Any] = []
+
+    def collect(*arguments: Any, flush: bool) -> tuple[list[dict[str, Any]], str]:
+        asked.append((*arguments, flush))
+        return [{"kernel": "raster", "metrics": {hit: 30.0, miss: 10.0}}], ""
+
+    monkeypatch.setattr(ncu, "find", lambda: "/bin/ncu")
+    monkeypatch.setattr(ncu, "collect", collect)
+    found = hardware.count(experiment, stage, timed, 16)
+    assert found == {hit: 30, miss: 10}
+    path, metrics, kernels, command, *_, flush = asked[0]
+    assert (path, metrics, kernels, flush) == ("/bin/ncu", [f"{hit}.sum", f"{miss}.sum"], "^raster$", True)
+    assert command[1:] == ["-m", "workbench.experiments.hardware", "raster_order", "grouped", "16"]
+
+    counts = {"wave_blocks": 8, "wave_rows": 2, "wave_columns": 4}
+    points = [Point("grouped", 16, "p", verification(), counts, hardware=found)]
+    points.append(Point("grouped", 32, "p", verification(), counts, uncounted="ncu ended with 1"))
+    page.save(tmp_path, Outcome("raster_order", H200, environment(), 0, 3, points))
+    text = page.write(tmp_path)[0].read_text()
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in text.splitlines() if line[:1] == "|"]
+    assert [row[-1] for row in rows] == ["share of sectors that the L2 has", rows[1][-1], "0.75", "-"]
+    assert "- ncu counted nothing: ncu ended with 1" in text
+
+
+def test_without_ncu_nothing_of_the_hardware_is_said(
+    raster: tuple[Experiment, Stage[Any], Problem], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def missing() -> str:
+        raise ncu.NcuUnavailable("there is no ncu: put it on the PATH")
+
+    monkeypatch.setattr(ncu, "find", missing)
+    assert hardware.count(*raster, 16) == "there is no ncu: put it on the PATH"
+    monkeypatch.setattr(ncu, "find", lambda: "/bin/ncu")
+    monkeypatch.setattr(
+        ncu, "collect", lambda *arguments, flush: ([], "ncu ended with 1: cannot open /home/somebody/x")
+    )
+    assert hardware.count(*raster, 16) == "ncu ended with 1"
+
+
+@pytest.mark.gpu
+def test_what_ncu_watches_runs() -> None:
+    hardware.launch_point("raster_order", "grouped", "16")
 
 
 def test_an_outcome_comes_back_as_it_was_saved(tmp_path: Path) -> None:

@@ -21,7 +21,8 @@ class Point:
     """One value of the swept parameter, for one stage (`series`).
 
     `counts` are of `problem` in the emulator, made after `verification` passed. `timed` is a measurement of a larger
-    problem on a GPU; without one `untimed` says why.
+    problem on a GPU; without one `untimed` says why. `hardware` is what ncu counts of that; without it `uncounted` says
+    why, where it was asked.
     """
 
     series: str
@@ -31,6 +32,8 @@ class Point:
     counts: dict[str, int] = field(default_factory=dict)
     timed: Measurement | None = None
     untimed: str = ""
+    hardware: dict[str, int] = field(default_factory=dict)
+    uncounted: str = ""
 
 
 @dataclass
@@ -67,7 +70,8 @@ class Experiment:
     `swept` is a parameter of every stage, or a field of the problem; it takes `values`, which may depend on the number
     of multiprocessors, and `axis` names it. `counted` is what the emulator counts; the operation's suite has what a GPU
     is timed on. `idea` says what changes with the parameter, `see` what to look for. `look` counts something more.
-    Charts have the values side by side, or, where they are not `even`, as far apart as they are.
+    `metrics` are what ncu is asked for on a GPU, and `measured` what follows from them. Charts have the values side by
+    side, or, where they are not `even`, as far apart as they are.
     """
 
     operation: Operation[Any]
@@ -79,6 +83,8 @@ class Experiment:
     idea: str
     see: str
     look: Callable[[Stage[Any], Problem, Resources], dict[str, int]] = lambda stage, problem, resources: {}
+    metrics: tuple[str, ...] = ()
+    measured: tuple[Quantity, ...] = ()
     even: bool = True
 
     @property

@@ -259,7 +259,18 @@ raster_order = Experiment(
     idea="All blocks read as much in any order; the order decides what those that run at the same time share.",
     see="A wave of blocks that is about square in C needs the fewest different rows, and uses each most often. "
     "Whether that is time depends on the L2: it has to hold what the wave shares, and the memory behind it has to be "
-    "slower than what the blocks ask for. Hits in the L2 need a GPU: the emulator has no caches, and counts the same "
-    "sectors for every order. What it does show is the share of them that can be hits at all.",
+    "slower than what the blocks ask for. Hits in the L2 need a GPU, and ncu to count them: the emulator has no "
+    "caches, and counts the same sectors for every order. What it shows is how many blocks read the same row, which is "
+    "what can be a hit at all.",
     look=first_wave,
+    metrics=("lts__t_sectors_srcunit_tex_lookup_hit", "lts__t_sectors_srcunit_tex_lookup_miss"),
+    measured=(
+        Quantity(
+            "share of sectors that the L2 has",
+            lambda c: (
+                c["lts__t_sectors_srcunit_tex_lookup_hit"]
+                / (c["lts__t_sectors_srcunit_tex_lookup_hit"] + c["lts__t_sectors_srcunit_tex_lookup_miss"])
+            ),
+        ),
+    ),
 )

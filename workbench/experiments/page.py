@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
@@ -57,7 +58,8 @@ def _write_charts(where: Path, pairs: Sequence[tuple[Experiment, Outcome]]) -> l
         return []  # the page says so
     written = []
     for experiment, outcome in pairs:
-        panels = [plots.Panel(q.name, _lines(outcome, partial(_counted, q)), log=q.log) for q in experiment.quantities]
+        shown = _shown(experiment, outcome)
+        panels = [plots.Panel(q.name, _lines(outcome, partial(_value, q)), log=q.log) for q in shown]
         if any(point.timed for point in outcome.points):
             metric = experiment.operation.metric
             cold, warm = (_lines(outcome, partial(_throughput, pick, metric)) for pick in (_cold, _sustained))
@@ -78,8 +80,17 @@ def _lines(outcome: Outcome, value: Callable[[Point], float | None]) -> dict[str
     return lines
 
 
-def _counted(quantity: Quantity, point: Point) -> float | None:
-    return quantity.of(point.counts) if point.counts else None
+def _shown(experiment: Experiment, outcome: Outcome) -> tuple[Quantity, ...]:
+    """What the emulator counted, and what the hardware did, where it was asked."""
+    return experiment.quantities + (experiment.measured if any(p.hardware for p in outcome.points) else ())
+
+
+def _value(quantity: Quantity, point: Point) -> float | None:
+    """None where the point has not the counts."""
+    for counts in (point.counts, point.hardware):
+        with suppress(KeyError):
+            return quantity.of(counts)
+    return None
 
 
 def _cold(measurement: Measurement) -> Sequence[float]:
@@ -100,14 +111,14 @@ def rows(experiment: Experiment, outcome: Outcome) -> tuple[tuple[str, ...], lis
     """Headers, and a row for every point: the swept value, the quantities, and times where there are some."""
     several = len({point.series for point in outcome.points}) > 1
     timed = any(point.timed for point in outcome.points)
-    headers = (experiment.axis, *(["series"] if several else []), *(q.name for q in experiment.quantities))
+    headers = (experiment.axis, *(["series"] if several else []), *(q.name for q in _shown(experiment, outcome)))
     if timed:
         headers += ("cold", "sustained", f"{experiment.operation.metric}, cold")
     found = []
     for point in outcome.points:
         cells = [f"{point.value:,}", *([point.series] if several else [])]
-        for quantity in experiment.quantities:
-            value = _counted(quantity, point)
+        for quantity in _shown(experiment, outcome):
+            value = _value(quantity, point)
             cells.append("-" if value is None else three_digits(value))
         if timed:
             cells += _times(point, experiment.operation.metric)
@@ -185,7 +196,7 @@ def _provenance(experiment: Experiment, outcome: Outcome) -> str:
 
 
 def _troubles(outcome: Outcome) -> list[str]:
-    """What failed, and what could not be timed on a GPU."""
+    """What failed, and what could not be timed or counted on a GPU."""
     lines = [
         f"- **{point.series}, {point.value:,}**: {' '.join(explain(outcome.name, point.verification).split())}"
         for point in outcome.points
@@ -197,6 +208,9 @@ def _troubles(outcome: Outcome) -> list[str]:
             for point in outcome.points
             if point.untimed
         ]
+    lines += [
+        f"- ncu counted nothing: {reason}" for reason in dict.fromkeys(p.uncounted for p in outcome.points) if reason
+    ]
     return ["\n".join(lines)] if lines else []
 
 

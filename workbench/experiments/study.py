@@ -14,6 +14,7 @@ from ..evidence import failed
 from ..launch import ceil_div
 from ..operation import Problem, Stage
 from ..results import Measurement, Verdict
+from . import hardware
 from .base import Experiment, Outcome, Point
 
 WARP = 32
@@ -41,6 +42,7 @@ def study(
         if verification.verdict is Verdict.PASS:
             point.counts = count(experiment, stage, counted, info.sm_count)
             _time(point, stage, device, timed)
+            _ask_hardware(point, experiment, stage, device, timed)
         outcome.points.append(point)
         on_point(done)
     return outcome
@@ -88,3 +90,13 @@ def _time(point: Point, stage: Stage[Any], device: Device, problem: Problem) -> 
         point.timed = outcome
     else:
         point.untimed = outcome
+
+
+def _ask_hardware(point: Point, experiment: Experiment, stage: Stage[Any], device: Device, problem: Problem) -> None:
+    if device.name == "emulator" or not experiment.metrics:
+        return
+    found = hardware.count(experiment, stage, problem, point.value)
+    if isinstance(found, str):
+        point.uncounted = found
+    else:
+        point.hardware = found

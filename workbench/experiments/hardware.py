@@ -1,0 +1,60 @@
+"""What the hardware counts of a point, by ncu: what the emulator does not have, such as hits in the L2.
+
+    python -m workbench.experiments.hardware EXPERIMENT SERIES VALUE
+
+launches one point once. This is what ncu watches.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from .. import ncu
+from ..compiler import compile_source
+from ..operation import Problem, Stage
+from .base import Experiment
+
+SECONDS = 120.0
+"""How long ncu may take for a point."""
+
+
+def count(experiment: Experiment, stage: Stage[Any], problem: Problem, value: int) -> dict[str, int] | str:
+    """The experiment's metrics of one cold launch on a GPU, by name; a text says why there are none."""
+    (launch,) = stage.plan(problem).launches
+    command = [sys.executable, "-m", __name__, experiment.name, stage.name, str(value)]
+    metrics = [f"{name}.sum" for name in experiment.metrics]
+    try:
+        path = ncu.find()
+    except ncu.NcuUnavailable as error:
+        return str(error)
+    with tempfile.TemporaryDirectory() as folder:
+        log = Path(folder) / "ncu.csv"
+        kernels, trouble = ncu.collect(path, metrics, f"^{launch.kernel}$", command, log, SECONDS, flush=True)
+    if len(kernels) != 1 or set(kernels[0]["metrics"]) != set(experiment.metrics):
+        # what ncu says is full of paths, and records are published
+        return trouble.partition(":")[0] or f"ncu saw {len(kernels)} launches, and not one with all metrics"
+    return {name: int(found) for name, found in kernels[0]["metrics"].items()}
+
+
+def launch_point(name: str, series: str, value: str) -> None:
+    """Launch one point once, on the problem that is timed. Raises what a device raises."""
+    from ..devices.cuda import CudaDevice
+    from . import select
+
+    (experiment,) = select([name])
+    (declared,) = (stage for stage in experiment.operation.stages if stage.name == series)
+    stage, _, problem = experiment.at(declared, int(value))
+    arrays, inputs = problem.arrays(), problem.inputs()
+    storage = {array: arrays[array].pack(values) for array, values in inputs.items()}
+    bound = CudaDevice(bare=True).bind(
+        compile_source(stage.path, stage.defines(problem)), stage.plan(problem), arrays, storage
+    )
+    bound.run()
+    bound.close()
+
+
+if __name__ == "__main__":
+    launch_point(*sys.argv[1:])
