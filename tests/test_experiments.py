@@ -17,8 +17,9 @@ from click.testing import CliRunner, Result
 from synthetic import H200, environment, verification
 from test_report import COMMITTED, DRAWN_WITH
 
-from workbench import cli, experiments, ncu, occupancy
-from workbench.devices import open_device
+from workbench import cli, experiments, ncu, occupancy, timing
+from workbench.devices import Device, open_device
+from workbench.devices.emulated import EmulatedDevice
 from workbench.experiments import EXPERIMENTS, Experiment, Outcome, Point, hardware, page, study
 from workbench.experiments.base import Counts
 from workbench.operation import Problem, Stage
@@ -169,7 +170,7 @@ def test_named_experiments_are_made_again_and_the_page_has_all(
     assert (folder / "bank_conflicts.json").read_bytes() == before
     text = (folder / "README.md").read_text()
     assert text.index("bank_conflicts.png") < text.index("swizzles.png")
-    assert re.search(r"\| +33 \| +1.00 \| +1.00 \|", text)
+    assert re.search(r"\| +33 \| +1 \| +1 \|", text)
     assert [link for link in re.findall(r"\]\(([^)]+)\)", text) if not (folder / link).is_file()] == []
 
 
@@ -195,8 +196,8 @@ def timed_outcome(experiment: Experiment) -> Outcome:
     counts: dict[str, int] = {"shared_load_requests": 2, "shared_store_requests": 2, "shared_store_wavefronts": 2}
     for i, value in enumerate(experiment.values(SMS), 1):
         point = Point("transpose", value, "p", verification(), {**counts, "shared_load_wavefronts": 2 * i})
-        timing = Timing("t", [10.0 * i] * 5, [5.0 * i] * 5)
-        point.timed = Measurement("n", "n", 0, 10**6 * i, 1.0, "memory", timing)
+        samples = Timing("t", [10.0 * i] * 5, [5.0 * i] * 5)
+        point.timed = Measurement("n", "n", 0, 10**6 * i, 1.0, "memory", samples)
         made.points.append(point)
     made.points[-1].timed, made.points[-1].untimed = None, "it was not steady"
     return made
@@ -209,7 +210,7 @@ def test_a_page_with_times_says_what_was_timed_and_what_not(tmp_path: Path) -> N
     text = written[0].read_text()
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in text.splitlines() if line[:1] == "|"]
     assert rows[0][3:] == ["cold", "sustained", "GB/s, cold"]
-    assert rows[3] == ["33", "2.00", "1.00", "20.0 µs", "10.0 µs", "100"]
+    assert rows[3] == ["33", "2", "1", "20.0 µs", "10.0 µs", "100"]
     assert rows[-1][3:] == ["-", "-", "-"]
     assert "- transpose, 64 was not timed: it was not steady" in text
     assert "Nothing was timed" not in text
@@ -224,6 +225,32 @@ def test_the_same_outcomes_give_the_same_bytes(tmp_path: Path) -> None:
     files = sorted(p.relative_to(tmp_path / "a") for p in (tmp_path / "a").rglob("*.*"))
     assert {p.suffix for p in files} == {".json", ".md", ".png"}
     assert [p for p in files if (tmp_path / "a" / p).read_bytes() != (tmp_path / "b" / p).read_bytes()] == []
+
+
+class LikeGpu(EmulatedDevice):
+    """The emulator, which says that it is a GPU."""
+
+    name = "cuda"
+
+
+def test_on_a_gpu_every_point_is_timed_and_what_is_not_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    (experiment,) = experiments.select(["wave_quantisation"])
+    asked: list[Problem] = []
+
+    def bench(stage: Stage[Any], device: Device, problem: Problem) -> Measurement | str:
+        asked.append(problem)
+        made = Measurement(str(problem), "l", 1, 1, 0.0, "", Timing(stage.spec, [1.0]))
+        return made if len(asked) == 1 else "it was not steady"
+
+    monkeypatch.setattr(timing, "bench", bench)
+    made = study.study(few(experiment, (3, 5)), LikeGpu(), examples=2, seed=0, on_point=lambda done: None)
+    assert asked == [dataclasses.replace(experiment.operation.suite[0], m=blocks) for blocks in (3, 5)]
+    assert [bool(point.timed) for point in made.points] == [True, False]
+    assert [point.untimed for point in made.points] == ["", "it was not steady"]
+    made.device = H200
+    assert not study.ok(made)
+    made.points.pop()
+    assert study.ok(made)
 
 
 @pytest.fixture
@@ -259,7 +286,7 @@ def test_hits_in_the_l2_are_counted_by_ncu_and_shown(
     page.save(tmp_path, Outcome("raster_order", H200, environment(), 0, 3, points))
     text = page.write(tmp_path)[0].read_text()
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in text.splitlines() if line[:1] == "|"]
-    assert [row[-1] for row in rows] == ["share of sectors that the L2 has", rows[1][-1], "0.75", "-"]
+    assert [row[-1] for row in rows] == ["share of sectors that hit in the L2", rows[1][-1], "0.75", "-"]
     assert "- ncu counted nothing: ncu ended with 1" in text
 
 

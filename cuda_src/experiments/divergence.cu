@@ -1,8 +1,8 @@
 // y[i] = factor x[i], as a sum of `terms` (which is factor) equal ones. x, y: (n), float.
 //
-// swept: PATHS, over how many ways through the code the lanes of a warp spread. all ways do the same work,
-// and a thread goes only one of them; but a warp goes each that one of its lanes takes, with the others
-// switched off.
+// swept: PATHS, over how many paths the lanes of a warp spread. all paths do the same work, and a thread
+// takes one of them only; but a warp executes each that one of its lanes takes, with the other lanes switched
+// off.
 
 extern "C" __global__ void __launch_bounds__(THREADS)
     divergence(const float* __restrict__ x, float* __restrict__ y, long long n, int terms) {

@@ -25,7 +25,7 @@ def _flat(kernel: str, p: Scale, threads: int, per_block: int, *scalars: np.gene
 
 DIVERGENCE = Operation(
     name="divergence",
-    summary="divergence: the ways that the lanes of a warp go",
+    summary="divergence: the paths that the lanes of a warp take",
     problem=Scale,
     problems=scales,
     suite=(Scale(n=2**24, factor=512),),
@@ -38,7 +38,7 @@ DIVERGENCE = Operation(
 @DIVERGENCE.stage(
     "branches",
     source="experiments/divergence.cu",
-    idea="lane i goes way i modulo PATHS",
+    idea="lane i takes path i modulo PATHS",
     parameters={"PATHS": 1, "THREADS": 256},
 )
 def branches(p: Scale, size: Mapping[str, int]) -> Launch:
@@ -48,7 +48,7 @@ def branches(p: Scale, size: Mapping[str, int]) -> Launch:
 divergence = Experiment(
     DIVERGENCE,
     swept="PATHS",
-    axis="ways that the lanes of a warp go",
+    axis="paths that the lanes of a warp take",
     values=lambda multiprocessors: (1, 2, 4, 8, 16, 32),
     counted=Scale(n=2**12, factor=64),
     quantities=(
@@ -59,8 +59,8 @@ divergence = Experiment(
         ),
         ratio("share of branches that diverge", "divergent_branches", "branches"),
     ),
-    idea="Every thread does the same number of additions and takes one way only.",
-    see="A warp executes each way that one of its lanes takes: instructions grow with the number of ways, and the "
+    idea="Every thread does the same number of additions and takes one path only.",
+    see="A warp executes each path that one of its lanes takes: instructions grow with the number of paths, and the "
     "lanes at work in each shrink as much. The share of branches that diverge says little: most branches are those of "
     "the loops, in which the lanes that are left agree.",
 )
@@ -162,7 +162,7 @@ arithmetic_intensity = Experiment(
     idea="The same bytes move; what is computed with each element grows.",
     see="FLOP a byte is the x of a roofline. Up to the ridge (peak FLOP/s over bandwidth) more arithmetic is free: "
     "the time stays that of the copy and TFLOP/s grow in proportion. Beyond it TFLOP/s stay and the time grows. How "
-    "close to the peak they stay is bounded by the share of instructions: multiply-adds at all.",
+    "close to the peak they stay is bounded by the share of instructions that are multiply-adds at all.",
 )
 
 # --------------------------------------------------------------------------------------------------------- quantisation

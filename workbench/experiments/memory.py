@@ -266,7 +266,7 @@ raster_order = Experiment(
     metrics=("lts__t_sectors_srcunit_tex_lookup_hit", "lts__t_sectors_srcunit_tex_lookup_miss"),
     measured=(
         Quantity(
-            "share of sectors that the L2 has",
+            "share of sectors that hit in the L2",
             lambda c: (
                 c["lts__t_sectors_srcunit_tex_lookup_hit"]
                 / (c["lts__t_sectors_srcunit_tex_lookup_hit"] + c["lts__t_sectors_srcunit_tex_lookup_miss"])
