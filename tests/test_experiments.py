@@ -18,6 +18,7 @@ from synthetic import H200, environment, verification
 from test_report import COMMITTED, DRAWN_WITH
 
 from workbench import cli, experiments, ncu, occupancy, timing
+from workbench.compiler import cache_folder
 from workbench.devices import Device, open_device
 from workbench.devices.emulated import EmulatedDevice
 from workbench.experiments import EXPERIMENTS, Experiment, Outcome, Point, hardware, page, study
@@ -155,6 +156,16 @@ def test_what_is_wrong_is_not_counted(
     text = (tmp_path / "reports/experiments/emulator/README.md").read_text()
     assert "0 of 2 points are right" in text
     assert "- **strided, 2**: coalescing: mismatch" in text
+
+
+def test_a_record_does_not_tell_where_the_checkout_lies() -> None:
+    (experiment,) = experiments.select(["coalescing"])
+    made = studied(wrong(few(experiment, (1,)), "factor * x[i]", "nonsense"))
+    failure = made.points[0].verification.failure
+    assert failure is not None
+    assert failure.verdict is Verdict.COMPILE_ERROR
+    assert 'identifier "nonsense" is undefined' in failure.message
+    assert str(cache_folder()) not in failure.message
 
 
 def test_named_experiments_are_made_again_and_the_page_has_all(

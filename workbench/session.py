@@ -24,6 +24,13 @@ ALL = "every problem"
 CHANGED = "the source has changed since it was verified: what would be timed is not what is right"
 
 
+def published(stage: Stage[Any], message: str) -> str:
+    """The message as a record has it: where the checkout lies on this machine is nobody's business."""
+    for folder in sorted((str(stage.sources.parent), str(SOURCES.parent)), key=len, reverse=True):
+        message = message.replace(f"{folder}{os.sep}", "")
+    return message
+
+
 class Listener(Protocol):
     """Is told how far a stage has come."""
 
@@ -132,9 +139,7 @@ class Session:
         if self.sanitize:
             self._sanitize(stage, verification)
         if verification.failure:
-            # records are published: where the checkout lies on this machine is nobody's business
-            for folder in sorted((str(stage.sources.parent), str(SOURCES.parent)), key=len, reverse=True):
-                verification.failure.message = verification.failure.message.replace(f"{folder}{os.sep}", "")
+            verification.failure.message = published(stage, verification.failure.message)
         result = StageResult(stage.operation, stage.name, stage.idea, stage.source, digest, verification)
         if verification.verdict is Verdict.PASS:
             result.resources = self._resources(stage)

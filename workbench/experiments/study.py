@@ -14,6 +14,7 @@ from ..evidence import failed
 from ..launch import ceil_div
 from ..operation import Problem, Stage
 from ..results import Measurement, Verdict
+from ..session import published
 from . import hardware
 from .base import Experiment, Outcome, Point
 
@@ -37,6 +38,7 @@ def study(
         stage = dataclasses.replace(stage, corners=(counted,))
         verification = harness.verify(stage, device, examples=examples, seed=seed)
         if verification.failure:
+            verification.failure.message = published(stage, verification.failure.message)
             verification.failure.replay = f"workbench experiment {experiment.name} --device {device.name}"
         point = Point(stage.name, value, str(counted), verification)
         if verification.verdict is Verdict.PASS:
@@ -89,7 +91,7 @@ def _time(point: Point, stage: Stage[Any], device: Device, problem: Problem) -> 
     if isinstance(outcome, Measurement):
         point.timed = outcome
     else:
-        point.untimed = outcome
+        point.untimed = published(stage, outcome)
 
 
 def _ask_hardware(point: Point, experiment: Experiment, stage: Stage[Any], device: Device, problem: Problem) -> None:
