@@ -321,9 +321,9 @@ def test_tune_shows_what_it_found_and_show_shows_it_again(
     device.name = "cuda"
     interrupted = False
 
-    def tune(stage: Any, device: Any, problem: Any, table: tuned.Table, pool: Any, **options: Any) -> tuning.Tuning:
+    def tune(stage: Any, place: Any, problem: Any, table: tuned.Table, **options: Any) -> tuning.Tuning:
         assert options["seconds"] == 300
-        key = tuned.Key.of(device.info().name, stage, problem)
+        key = tuned.Key.of(place.device.info().name, stage, problem)
         parameters = {"THREADS": 512}
         best = tuned.Entry(key, str(problem), parameters, 80.0, 100.0, 84.0, problem.cost.flops, True, "today")
         trial = tuned.Trial({"THREADS": 1024}, reason="spills 4 bytes of registers")

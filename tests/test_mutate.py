@@ -86,6 +86,11 @@ def test_no_mutant_is_made_twice_and_each_changes_something(sources):
     assert SOURCE not in texts
 
 
+def judge(mutant: Mutant, spec: str) -> mutate.Judged:
+    stages = registry.select([spec])
+    return mutate._judge(mutant, mutate._uses(mutant, stages, {spec: mutate._problems(stages[0], 12, 0)}))
+
+
 def naive_mutant(old: str, new: str) -> Mutant:
     text = (operation.SOURCES / "vector_add/1_naive.cu").read_text()
     assert text.count(old) == 1
@@ -104,13 +109,13 @@ def naive_mutant(old: str, new: str) -> Mutant:
     ],
 )
 def test_what_becomes_of_a_mutant(old, new, outcome, verdict):
-    judged = mutate._judge(naive_mutant(old, new), ["vector_add:naive"], 12, 0)
+    judged = judge(naive_mutant(old, new), "vector_add:naive")
     assert (judged.outcome, verdict in judged.verdict) == (outcome, True)
 
 
 def test_a_mutant_of_a_header_is_seen_by_the_stages_that_include_it():
     (mutant,) = [m for m in mutants_of("include/vector.cuh") if (m.line, m.operator) == (43, "< to <=")]
-    judged = mutate._judge(mutant, ["vector_add:vectorized"], 12, 0)
+    judged = judge(mutant, "vector_add:vectorized")
     assert (judged.outcome, judged.verdict) == (Outcome.KILLED, "out_of_bounds")
 
 

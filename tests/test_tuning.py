@@ -25,7 +25,7 @@ from workbench.launch import Array, Plan
 from workbench.operation import Size, Stage
 from workbench.results import DeviceInfo
 from workbench.tuned import Table, Trial
-from workbench.tuning import Tuning, allowed, tune
+from workbench.tuning import Here, There, Tuning, allowed, tune
 
 Parameters = Mapping[str, int]
 
@@ -177,11 +177,32 @@ def compiled(monkeypatch: pytest.MonkeyPatch, clock: Clock) -> dict[str, Callabl
     return faults
 
 
+class OneWorker:
+    """A cluster of one worker, which is this process."""
+
+    count = slots = 1
+
+    def __init__(self, device: Any) -> None:
+        self.device = device
+
+    def submit_prepared(self, prepare: Callable[[], Any], function: Callable[..., Any], *arguments: Any) -> Future[Any]:
+        prepare()
+        return Inline().submit(function, *arguments)
+
+    def call(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        return function(*arguments)
+
+
 @pytest.fixture
 def search(
-    monkeypatch: pytest.MonkeyPatch, clock: Clock, gpu: Gpu, table: Table, stage: Stage[Any], compiled: Any
-) -> Callable[..., Tuning]:
-    """Tune the stage on the GPU with that clock."""
+    monkeypatch: pytest.MonkeyPatch,
+    clock: Clock,
+    gpu: Gpu,
+    table: Table,
+    stage: Stage[Any],
+    compiled: Any,
+) -> Iterator[Callable[..., Tuning]]:
+    """Tune the stage on the GPU with that clock; as a cluster's worker does where `there`."""
     pytest.importorskip("optuna")
 
     class Watch:
@@ -215,10 +236,14 @@ def search(
     monkeypatch.setattr(VECTOR_ADD, "cuda_size", Size(300, 300))
 
     def run(**options: Any) -> Tuning:
-        settings = {"seconds": 60.0, "ahead": 4, "clock": clock, **options}
-        return tune(settings.pop("stage", stage), gpu, PROBLEM, table, Inline(), **settings)  # type: ignore[arg-type]
+        settings = {"seconds": 60.0, "clock": clock, **options}
+        here = Here(gpu, Inline(), ahead=settings.pop("ahead", 4))  # type: ignore[arg-type]
+        place = here if not settings.pop("there", False) else There(OneWorker(gpu))  # type: ignore[arg-type]
+        return tune(settings.pop("stage", stage), place, PROBLEM, table, **settings)  # type: ignore[arg-type]
 
-    return run
+    yield run
+    while tuning._judges:
+        tuning._judges.pop().close()
 
 
 def _is(**wanted: int) -> Callable[[Parameters], bool]:
@@ -236,6 +261,33 @@ def test_a_minute_finds_within_3_percent_of_what_an_exhaustive_search_finds(
     assert gpu.microseconds(found.best.parameters) <= 1.03 * best
     assert found.seconds <= 60
     assert len(found.trials) < 0.8 * found.allowed, "the space is so small that any search finds the best"
+
+
+def test_workers_of_a_cluster_find_the_same_and_one_that_comes_late_takes_part(
+    search: Callable[..., Tuning], gpu: Gpu, stage: Stage[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gpu.wrong = _is(THREADS=32, UNROLL=1)
+
+    def by_a_new_worker(function: Callable[..., Any]) -> Callable[..., Any]:
+        def there(*arguments: Any) -> Any:
+            while tuning._judges:
+                tuning._judges.pop().close()
+            return function(*arguments)
+
+        return there
+
+    for task in ("_judged", "_at_length"):
+        monkeypatch.setattr(tuning, task, by_a_new_worker(getattr(tuning, task)))
+    narrow = dataclasses.replace(stage, space={**SPACE, "THREADS": (32, 256), "GROUP": (1, 8)})
+    found = search(there=True, stage=narrow, seconds=1000.0)
+    assert found.best is not None and found.best.settled
+    assert found.best.parameters == min(narrow.configurations(), key=gpu.microseconds)
+    assert len(found.trials) == 16
+    for trial in found.trials:  # each in turns with the declared one, on its worker
+        gain = gpu.microseconds(trial.parameters) / gpu.microseconds(stage.parameters)
+        assert trial.reason or trial.relative == pytest.approx(gain, rel=0.05)
+    rejected = [t.parameters for t in found.trials if t.reason]
+    assert sorted(rejected, key=str) == [{"THREADS": 32, "UNROLL": 1, "GROUP": group} for group in (1, 8)]
 
 
 def test_what_cannot_be_used_is_recorded_with_its_reason_and_never_timed(
@@ -411,7 +463,7 @@ def test_code_of_a_stage_that_changes_the_clock_is_found_out(
 
 def test_in_the_emulator_every_configuration_is_verified_and_nothing_is_timed(table: Table) -> None:
     (stage,) = registry.select(["vector_add:vectorized"])
-    found = tune(stage, open_device("emulator"), PROBLEM, table, Inline(), seconds=600, ahead=1)
+    found = tune(stage, Here(open_device("emulator"), Inline(), 1), PROBLEM, table, seconds=600)
     assert found.ok and not found.timed
     assert [t.reason for t in found.trials] == [""] * found.allowed
     assert found.best is None and not table.entries()
@@ -423,7 +475,7 @@ def test_a_constraint_that_lets_a_wrong_configuration_through_is_found_in_the_em
         stage, plan_for=lambda p, size: stage.plan_for(p, {"THREADS": max(size["THREADS"], 256)})
     )
     narrow = dataclasses.replace(half, space={"THREADS": (128, 256)})
-    found = tune(narrow, open_device("emulator"), PROBLEM, table, Inline(), seconds=600, ahead=1)
+    found = tune(narrow, Here(open_device("emulator"), Inline(), 1), PROBLEM, table, seconds=600)
     assert not found.ok
     (rejected,) = found.rejected
     assert rejected.parameters == {"THREADS": 128}

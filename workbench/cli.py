@@ -13,14 +13,16 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from . import __version__, new, registry, store, versions
 from .api import NO_TIMES
 from .changes import By
+from .cluster import LOCAL, Cluster, ClusterUnavailable, Lost, Processes, connect
 from .compiler import CompileError, CompilerUnavailable, compile_source
 from .devices import NAMES as DEVICE_NAMES
 from .devices import Device, DeviceUnavailable, Fault, open_device
@@ -35,6 +37,9 @@ from .store import AGREEMENT, Folder, slug
 from .tuned import TableError, TuningError
 from .versions import VersionsError
 from .watch import WatchUnavailable
+
+if TYPE_CHECKING:
+    from .tuning import Here, There
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -61,6 +66,8 @@ FORESEEN = (
     TuningError,
     VersionsError,
     WatchUnavailable,
+    ClusterUnavailable,
+    Lost,
     Fault,
 )
 """What can go wrong on any machine; the messages say what to do."""
@@ -145,6 +152,12 @@ def _options(*names: str) -> Callable[[F], F]:
             show_default=True,
             help="The vendor's library is timed in turns with each stage; all adds those of cuBLASLt, cuDNN, "
             "torch.compile, Triton and NumPy that are found, once a problem.",
+        ),
+        "cluster": click.option(
+            "--cluster",
+            metavar="ADDRESS",
+            help="Spread the work over the workers of the Dask scheduler at ADDRESS; local starts one here, with a "
+            "worker for each GPU, or for each core where there is none.",
         ),
         "fresh": click.option(
             "--fresh",
@@ -269,7 +282,7 @@ def list_stages(specs: tuple[str, ...], as_json: bool) -> None:
 
 @main.command()
 @_specs
-@_options("device", "seed", "examples", "problem", "isolate", "sanitize", "json")
+@_options("device", "seed", "examples", "problem", "isolate", "sanitize", "cluster", "json")
 def verify(
     specs: tuple[str, ...],
     device_name: str,
@@ -278,6 +291,7 @@ def verify(
     problem_text: str | None,
     isolate: bool,
     sanitize: bool,
+    cluster: str | None,
     as_json: bool,
 ) -> None:
     """Check stages against NumPy on random problems, or on the one given by --problem.
@@ -286,16 +300,19 @@ def verify(
     """
     stages = registry.select(specs)
     problems = _problems(stages, problem_text)
-    session = _session(_open(device_name, isolate), examples, seed, problems)
-    if sanitize:
-        _check_sanitizer(session)
-    with _finish(session, as_json):
-        _work(session, stages, 1 if problems else examples)
+    if sanitize and cluster:
+        raise click.UsageError("compute-sanitizer looks at kernels on this machine; leave out --cluster or --sanitize")
+    with _device(device_name, isolate, cluster) as (device, workers):
+        session = _session(device, examples, seed, problems, cluster=workers)
+        if sanitize:
+            _check_sanitizer(session)
+        with _finish(session, as_json):
+            _work(session, stages, 1 if problems else examples)
 
 
 @main.command()
 @_specs
-@_options("device", "seed", "examples", "problem", "baselines", "fresh", "json", "output")
+@_options("device", "seed", "examples", "problem", "baselines", "fresh", "cluster", "json", "output")
 def bench(
     specs: tuple[str, ...],
     device_name: str,
@@ -304,6 +321,7 @@ def bench(
     problem_text: str | None,
     baselines: str,
     fresh: bool,
+    cluster: str | None,
     as_json: bool,
     output: Path,
 ) -> None:
@@ -314,12 +332,12 @@ def bench(
     """
     stages = registry.select(specs)
     problems = _problems(stages, problem_text)
-    device = open_device(device_name)
-    if device.name == "emulator":
-        raise Failed(NO_TIMES)
-    session = _session(device, examples, seed, problems, output, fresh)
-    with _finish(session, as_json):
-        _work(session, stages, examples, peers=baselines == "all")
+    with _device(device_name, False, cluster) as (device, workers):
+        if device.name == "emulator":
+            raise Failed(NO_TIMES)
+        session = _session(device, examples, seed, problems, output, fresh, workers)
+        with _finish(session, as_json):
+            _work(session, stages, examples, peers=baselines == "all")
 
 
 @main.command()
@@ -399,9 +417,21 @@ def agree(specs: tuple[str, ...], seed: int, examples: int, as_json: bool, outpu
     "--examples", type=click.IntRange(1), default=30, show_default=True, help="Problems that a mutant is tried on."
 )
 @click.option("--limit", type=click.IntRange(1), help="Try so many mutants, drawn from the seed, instead of all.")
-@click.option("--jobs", type=click.IntRange(1), default=1, show_default=True, help="Processes that try mutants.")
-@_options("seed", "json")
-def mutate(specs: tuple[str, ...], examples: int, limit: int | None, jobs: int, seed: int, as_json: bool) -> None:
+@click.option(
+    "--jobs",
+    type=click.IntRange(1),
+    help="Processes that try mutants, one by default; workers of --cluster local, one a core by default.",
+)
+@_options("cluster", "seed", "json")
+def mutate(
+    specs: tuple[str, ...],
+    examples: int,
+    limit: int | None,
+    jobs: int | None,
+    cluster: str | None,
+    seed: int,
+    as_json: bool,
+) -> None:
     """Change the CUDA sources in small ways and see whether verification notices, in the emulator.
 
     Every mutant that passes is shown: either it changes nothing that matters, and equivalent.toml beside the source
@@ -414,7 +444,10 @@ def mutate(specs: tuple[str, ...], examples: int, limit: int | None, jobs: int, 
 
     stages = registry.select(specs)
     open_device("emulator")  # says what is missing, before any process is started
-    with StageProgress(1, 0) as progress:
+    with (
+        _connect(cluster, "emulator", jobs=jobs) if cluster else Processes(jobs or 1) as pool,
+        StageProgress(1, 0) as progress,
+    ):
         done = 0
 
         def judged(_: mutation.Judged) -> None:
@@ -424,10 +457,10 @@ def mutate(specs: tuple[str, ...], examples: int, limit: int | None, jobs: int, 
 
         outcome = mutation.mutate(
             stages,
+            pool,
             examples=examples,
             seed=seed,
             limit=limit,
-            jobs=jobs,
             on_start=lambda mutants: progress.count("mutants", mutants),
             on_mutant=judged,
         )
@@ -443,11 +476,13 @@ def mutate(specs: tuple[str, ...], examples: int, limit: int | None, jobs: int, 
         out = console()
         for survivor in outcome.survivors:
             out.print(f"survived: {survivor.mutant.operator}\n{survivor.mutant.diff}\n", soft_wrap=True)
+        for lost in (j for j in outcome.judged if j.outcome is mutation.Outcome.LOST):
+            out.print(f"{lost.mutant.file}:{lost.mutant.line} {lost.mutant.operator}: {lost.reason}", soft_wrap=True)
         for explained in outcome.explained:
             where = f"{explained.mutant.file}:{explained.mutant.line}"
             out.print(f"{where} {explained.mutant.operator} passes: {explained.reason}", soft_wrap=True)
         out.print(outcome.summary, soft_wrap=True)
-    if outcome.survivors or not outcome.compiled:
+    if outcome.survivors or outcome.count(mutation.Outcome.LOST) or not outcome.compiled:
         raise click.exceptions.Exit(1)
 
 
@@ -470,15 +505,20 @@ def _budget(_: click.Context, __: click.Parameter, text: str) -> float:
     callback=_budget,
     help="Time for each stage and class of problems: 60s, 5m, 1h.",
 )
-@click.option("--jobs", type=click.IntRange(1), help="Processes that compile; as many as there are cores by default.")
+@click.option(
+    "--jobs",
+    type=click.IntRange(1),
+    help="Processes that compile, one a core by default; workers of --cluster local, one a GPU by default.",
+)
 @click.option("--show", is_flag=True, help="Show what was found so far, and tune nothing.")
-@_options("device", "seed", "problem", "json")
+@_options("device", "cluster", "seed", "problem", "json")
 def tune(
     specs: tuple[str, ...],
     budget: float,
     jobs: int | None,
     show: bool,
     device_name: str,
+    cluster: str | None,
     seed: int,
     problem_text: str | None,
     as_json: bool,
@@ -503,42 +543,28 @@ def tune(
     if not specs:
         raise click.UsageError("name what is to be tuned, for example: workbench tune gemm:fitted_tiles")
     problems = _problems(stages, problem_text)
-    device = open_device(device_name)
-    searches = tuning.searches(stages, problems, device)
-    _notice(f"searches to make: {len(searches)}, of about {budget:.0f} s each")
     found: list[tuning.Tuning] = []
-    try:
-        with (
-            tuning.interrupts() as interrupted,
-            tuning.compilers(jobs) as (pool, ahead),
-            StageProgress(len(searches), 0) as progress,
-        ):
-            for stage, problem in searches:
-                progress.begin(stage.spec)
-                found.append(
-                    tuning.tune(
-                        stage,
-                        device,
-                        problem,
-                        table,
-                        pool,
-                        seconds=budget,
-                        ahead=ahead,
-                        seed=seed,
-                        on_start=lambda count: progress.count("configurations", count),
-                        on_trial=progress.verified,
-                        interrupted=interrupted,
-                    )
-                )
-                progress.end_with(found[-1].summary)
-                if found[-1].interrupted:
-                    break
-    finally:
-        if as_json:
-            _print_json([dataclasses.asdict(f) | {"ok": f.ok} for f in found])
-        elif found:
-            show_tuning(found)
-    if device.name == "emulator":
+    with _place(device_name, cluster, jobs) as place:
+        searches = tuning.searches(stages, problems, place.device)
+        _notice(f"searches to make: {len(searches)}, of about {budget:.0f} s each")
+        try:
+            with tuning.interrupts() as interrupted, StageProgress(len(searches), 0) as progress:
+                options: dict[str, Any] = {"seconds": budget, "seed": seed, "interrupted": interrupted}
+                if place.at_once == 1:
+                    options["on_trial"] = progress.verified
+                    options["on_start"] = lambda count: progress.count("configurations", count)
+                for outcome in tuning.tune_each(searches, place, table, **options):
+                    progress.begin(outcome.spec)
+                    progress.end_with(outcome.summary)
+                    found.append(outcome)
+                    if outcome.interrupted:
+                        break
+        finally:
+            if as_json:
+                _print_json([dataclasses.asdict(f) | {"ok": f.ok} for f in found])
+            elif found:
+                show_tuning(found)
+    if place.device.name == "emulator":
         _notice("the emulator verifies and does not time: nothing was timed, and nothing is used by workbench.ops")
     if found[-1].interrupted:
         raise Interrupted(f"interrupted; what was found is in {table.path}")
@@ -1140,6 +1166,42 @@ def _open(name: str, isolate: bool) -> Device:
     return open_device(name, isolate=True) if isolate else open_device(name)
 
 
+@contextmanager
+def _connect(address: str, device: str, isolate: bool = False, jobs: int | None = None) -> Iterator[Cluster]:
+    """The cluster at this address; what it is made of is said."""
+    if jobs and address != LOCAL:
+        raise click.UsageError(f"--jobs is how many workers --cluster {LOCAL} starts; those of {address} are there")
+    with connect(address, device, isolate=isolate, workers=jobs) as cluster:
+        dashboard = f"; dashboard: {cluster.client.dashboard_link}" if find_spec("bokeh") else ""
+        _notice(f"workers: {cluster.count} x {cluster.device.info().name}{dashboard}")
+        yield cluster
+
+
+@contextmanager
+def _device(name: str, isolate: bool, address: str | None) -> Iterator[tuple[Device, Cluster | None]]:
+    """The device to run on: of this machine, or of a cluster's workers."""
+    if address is None:
+        yield _open(name, isolate), None
+        return
+    with _connect(address, name, isolate) as cluster:
+        yield cluster.device, cluster
+
+
+@contextmanager
+def _place(name: str, address: str | None, jobs: int | None) -> Iterator[Here | There]:
+    """Where configurations are judged."""
+    from . import environment
+    from .tuning import Here, There
+
+    if address:
+        with _connect(address, name, jobs=jobs) as cluster:
+            yield There(cluster)
+        return
+    count = jobs or environment.core_count()
+    with Processes(count) as pool:
+        yield Here(open_device(name), pool, count)
+
+
 def _check_memory(problem: Problem) -> None:
     """Refuse a problem whose float64 reference alone is larger than the machine's memory. Raises Failed."""
     needed = sum(8 * math.prod(array.shape) for array in problem.arrays().values())
@@ -1156,11 +1218,12 @@ def _session(
     problems: dict[str, Problem],
     output: Path | None = None,
     fresh: bool = False,
+    cluster: Cluster | None = None,
 ) -> Session:
     """A session on the device; with `output` it is saved in the device's folder there, and timed on a GPU."""
     folder = None if output is None else _folder(device, output)
     timed = folder is not None and device.name != "emulator"
-    return Session(device, examples, seed, timed, problems, folder, fresh=fresh, keep=True)
+    return Session(device, examples, seed, timed, problems, folder, fresh=fresh, keep=True, cluster=cluster)
 
 
 def _folder(device: Device, output: Path) -> Folder:
@@ -1184,6 +1247,7 @@ def _work(session: Session, stages: Sequence[Stage[Any]], examples: int, peers: 
     from .console import StageProgress
 
     operations = list(dict.fromkeys(stage.operation for stage in stages)) if peers and session.timed else []
+    session.expect(stages)
     with StageProgress(len(stages) + len(operations), examples) as progress:
         for stage in stages:
             progress.begin(stage.spec)

@@ -6,8 +6,10 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Mapping
-from contextlib import suppress
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from dataclasses import asdict, dataclass
 from functools import cache, lru_cache
 from pathlib import Path
@@ -61,8 +63,23 @@ class Compiled:
         return hashlib.sha256(self.cubin_path.read_bytes()).hexdigest()
 
 
+_elsewhere: ContextVar[Path | None] = ContextVar("cache folder", default=None)
+
+
+@contextmanager
+def cached_in(folder: Path) -> Iterator[None]:
+    """Keep what is compiled in this context in another folder, so that it does not fill the user's cache."""
+    token = _elsewhere.set(folder)
+    try:
+        yield
+    finally:
+        _elsewhere.reset(token)
+
+
 def cache_folder() -> Path:
     """Where compiled kernels are kept: `$WORKBENCH_CACHE`, else `workbench` in the user's cache folder."""
+    if folder := _elsewhere.get():
+        return folder
     if chosen := os.environ.get("WORKBENCH_CACHE"):
         return Path(chosen)
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "workbench"
@@ -75,7 +92,7 @@ def kept_source(code: str, name: str) -> Path:
     """
     folder = cache_folder() / "sources" / hashlib.sha256(code.encode()).hexdigest()[:32]
     if not (folder / name).is_file():
-        _write(folder / name, code.encode())
+        write(folder / name, code.encode())
     return folder
 
 
@@ -192,16 +209,16 @@ def _compile(path: Path, digest: str, defines: tuple[tuple[str, str], ...], arch
             (cubin_path, cubin),
             (usage_path, json.dumps({k: asdict(v) for k, v in usage.items()}).encode()),
         ):
-            _write(target, content)
+            write(target, content)
     usage = {k: KernelUsage(**v) for k, v in json.loads(usage_path.read_text()).items()}
     return Compiled(key, path.name, str(path), defines, architecture, ptx_path.read_text(), cubin_path, usage)
 
 
-def _write(target: Path, content: bytes) -> None:
+def write(target: Path, content: bytes) -> None:
     """Write in one step, so that two processes can fill the cache at once. Raises CompilerUnavailable."""
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        temporary = target.with_name(f"{target.name}.{os.getpid()}")
+        temporary = target.with_name(f"{target.name}.{os.getpid()}.{threading.get_ident()}")
         temporary.write_bytes(content)
         temporary.replace(target)
     except OSError as error:

@@ -77,6 +77,7 @@ def examine(reports: Path) -> Diagnosis:
         _package("SciPy", "scipy", "scipy", "compare runs", State.OPTIONAL),
         _package("optuna", "optuna", "optuna", "search for the best parameters of a stage", State.OPTIONAL),
         _package("watchfiles", "watchfiles", "watchfiles", "verify a stage on every save", State.OPTIONAL),
+        _package("Dask", "distributed", "distributed", "spread work over several machines", State.OPTIONAL),
         _disassembler(),
         _project(),
         *writable,

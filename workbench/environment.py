@@ -7,6 +7,7 @@ import os
 import platform
 import re
 from datetime import UTC, datetime
+from functools import cache
 from importlib import metadata
 from pathlib import Path
 
@@ -53,11 +54,20 @@ def describe() -> Environment:
 def code_digest() -> str:
     """SHA-256 of the Python that launches and times kernels, and of that which declares those of the project; of a
     dirty checkout the commit does not say that."""
-    root, digest = Path(__file__).parent, hashlib.sha256()
     found = registry.loaded()
     folders = {Path(file).parent for name in found.own if (file := found.modules[name].__file__)}
-    declared = {path for folder in folders for path in folder.glob("*.py")}
-    for path in [*sorted(root.rglob("*.py")), *sorted(declared)]:
+    return _digest(sorted({path for folder in folders for path in folder.glob("*.py")}))
+
+
+@cache
+def package_digest() -> str:
+    """SHA-256 of the workbench's own Python, as it was when somebody first asked."""
+    return _digest([])
+
+
+def _digest(declared: list[Path]) -> str:
+    root, digest = Path(__file__).parent, hashlib.sha256()
+    for path in [*sorted(root.rglob("*.py")), *declared]:
         name = path.relative_to(root).as_posix() if path.is_relative_to(root) else path.name
         digest.update(name.encode() + b"\0" + path.read_bytes() + b"\0")
     return digest.hexdigest()

@@ -6,10 +6,12 @@ import contextlib
 import dataclasses
 import time
 import traceback
+import warnings
 from collections import Counter
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import hypothesis
 import numpy as np
@@ -23,11 +25,20 @@ from .launch import BEST_ALIGNMENT, Array
 from .operation import Arrays, Operation, Problem, Stage, Tier
 from .results import Agreement, Failure, Verdict, Verification
 
+if TYPE_CHECKING:
+    from .cluster import Cluster
+
 SHRINK_SECONDS = 30.0
 """Longest search for a smaller failing problem, after the first failure was found."""
 
 REPEAT_EVERY = 5
 """Of so many problems one is solved twice, to see whether the answer is the same."""
+
+TOGETHER = 2 * REPEAT_EVERY
+"""So many problems make a task for a cluster: one of few milliseconds would not be worth sending."""
+
+Judgement = tuple[Failure | None, float]
+"""What is wrong with the answer to a problem, and the worst error / bound."""
 
 POWER_EXTENT, POWER_FLOPS = 16, 2**25
 """The power check enlarges extents below the first (a wrong answer to a tiny problem may be right by chance) and takes
@@ -170,9 +181,7 @@ def solve(stage: Stage[Any], device: Device, case: Case, order: int = 0) -> Arra
         bound.close()
 
 
-def run_problem(
-    stage: Stage[Any], device: Device, problem: Problem, *, twice: bool = False
-) -> tuple[Failure | None, float]:
+def run_problem(stage: Stage[Any], device: Device, problem: Problem, *, twice: bool = False) -> Judgement:
     """Solve one problem and judge the outcome: the failure or None, and the worst error / bound.
 
     `twice`: a right answer is asked for again, on fresh memory, and has to be the same (unless the stage says it is not
@@ -191,7 +200,7 @@ def _again(stage: Stage[Any], device: Device, problem: str) -> str:
     return f"workbench verify {stage.spec} --device {device.name} --problem '{problem}'"
 
 
-def run_case(stage: Stage[Any], device: Device, case: Case, *, twice: bool = False) -> tuple[Failure | None, float]:
+def run_case(stage: Stage[Any], device: Device, case: Case, *, twice: bool = False) -> Judgement:
     """`run_problem` for a problem whose inputs and reference are there already."""
     problem, worst = case.problem, 0.0
     try:
@@ -328,6 +337,7 @@ class _Session:
     worst: float = 0.0
     powered: set[Tier] = field(default_factory=set)
     wrong_rejected: int = 0
+    ahead: Ahead | None = None
     failures: dict[Problem, Failure] = field(default_factory=dict)
     last: Failure | None = None
     give_up: float = float("inf")
@@ -349,13 +359,19 @@ class _Session:
         if self.on_problem:
             self.on_problem(len(self.seen))
 
+    def judge(self, problem: Problem, twice: bool) -> Judgement:
+        """`run_problem`, here or where work is done ahead."""
+        if self.ahead:
+            return self.ahead.judge(problem, twice)
+        return run_problem(self.stage, self.device, problem, twice=twice)
+
     def try_again(self, problem: Problem) -> None:
         """Judge a problem in its own tier that has failed before, where it can be taken. Raises _Failed.
 
         It leaves no trace where it passes: a record does not depend on what was remembered where it was made.
         """
         if self.stage.supports(problem, self.device.architecture) is None:
-            failure, _ = run_problem(self.stage, self.device, problem, twice=True)
+            failure, _ = self.judge(problem, twice=True)
             if failure:
                 self.failures[problem] = self.last = failure
                 raise _Failed
@@ -371,7 +387,7 @@ class _Session:
         if failure is None:
             if time.monotonic() > self.give_up:
                 return  # enough shrinking: Hypothesis keeps the smallest failure known so far
-            failure, worst = run_problem(self.stage, self.device, problem, twice=self.repeats())
+            failure, worst = self.judge(problem, twice=self.repeats())
             self.tiers[problem.tier] += 1
             self.worst = max(self.worst, 0.0 if failure else worst)
             if failure is None and problem.tier not in self.powered and _telling(problem).cost.flops <= POWER_FLOPS:
@@ -386,6 +402,59 @@ class _Session:
             raise _Failed
 
 
+@dataclass
+class Ahead:
+    """Has a cluster solve the problems of a stage before its verification asks for them."""
+
+    cluster: Cluster
+    stage: Stage[Any]
+    pending: dict[tuple[Problem, bool], tuple[Future[list[Judgement]], int]]
+
+    @classmethod
+    def of(cls, cluster: Cluster, stage: Stage[Any], *, examples: int, seed: int, problem: Problem | None) -> Ahead:
+        """What `verify` with the same arguments asks of a stage that is right. Raises OSError, ClusterUnavailable."""
+        made = cls(cluster, stage, {})
+        if problem is not None:
+            supported = stage.supports(problem, cluster.device.architecture) is None
+            wanted = [(problem, True)] if supported else []
+        else:
+            found = drawn(stage, cluster.device, examples=examples, seed=seed)
+            wanted = [(p.with_tier(tier), i % REPEAT_EVERY == 0) for i, p in enumerate(found) for tier in Tier]
+        for first in range(0, len(wanted), TOGETHER):
+            part = wanted[first : first + TOGETHER]
+            future = cluster.submit(_run_problems, stage, cluster.device, part)
+            made.pending |= {which: (future, place) for place, which in enumerate(part)}
+        return made
+
+    def judge(self, problem: Problem, twice: bool) -> Judgement:
+        """`run_problem` on a worker, at once where it was not foreseen: while a failure is made smaller."""
+        future, place = self.pending.get((problem, twice), (None, 0))
+        if future and len(judged := future.result()) > place:
+            return judged[place]
+        judgement: Judgement = self.call(run_problem, self.stage, self.cluster.device, problem, twice=twice)
+        return judgement
+
+    def call(self, function: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
+        """What is to be done on a worker now; nothing else of this stage is needed any more."""
+        self.cancel()
+        return self.cluster.call(function, *arguments, **named)
+
+    def cancel(self) -> None:
+        """Give up what has not been asked for."""
+        while self.pending:
+            self.pending.popitem()[1][0].cancel()
+
+
+def _run_problems(stage: Stage[Any], device: Device, problems: Sequence[tuple[Problem, bool]]) -> list[Judgement]:
+    """`run_problem` of each, up to the first that fails."""
+    judged: list[Judgement] = []
+    for problem, twice in problems:
+        judged.append(run_problem(stage, device, problem, twice=twice))
+        if judged[-1][0]:
+            break
+    return judged
+
+
 def verify(
     stage: Stage[Any],
     device: Device,
@@ -396,22 +465,31 @@ def verify(
     problems: Sequence[Problem] | None = None,
     again: Sequence[Problem] = (),
     on_problem: Callable[[int], None] | None = None,
+    ahead: Ahead | None = None,
 ) -> Verification:
     """Verify a stage on `examples` random problems that it supports, on these `problems`, or on one given `problem`.
 
     Every problem is judged in both tiers; one given alone in its own. The first one of each tier, if need
     be enlarged, also serves to show that the comparison rejects wrong answers. A failure is shrunk to the smallest
     problem that still fails. Those of `again`, which have failed before, come first, each in its own tier; they do not
-    count. `on_problem` is called with the number of problems done. Raises CompilerUnavailable.
+    count. `on_problem` is called with the number of problems done. Where work is done `ahead`, the device is that of a
+    cluster's workers, and the outcome the same. Raises CompilerUnavailable.
 
     On a GPU a failure is looked at in the emulator as well, and a stage that passes solves a few small problems there:
     a hazard that is found fails it. A stage whose Python code changes what judges it has failed whatever else it does
     (TAMPERING); what it has changed is put back.
     """
     watch = integrity.Watch()
-    session = _Session(stage, device, examples if problems is None else len(problems), on_problem)
-    result = _verify(session, seed, problem, problems, again)
-    if changed := watch.restore():
+    session = _Session(stage, device, examples if problems is None else len(problems), on_problem, ahead=ahead)
+    there: list[str] = []
+    try:
+        result = _verify(session, seed, problem, problems, again)
+    except integrity.Tampered as error:
+        there, result = list(error.args), Verification(Verdict.TAMPERING, seed)
+    finally:
+        if ahead:
+            ahead.cancel()
+    if changed := there + watch.restore():
         result.verdict = Verdict.TAMPERING
         result.failure = tampering(stage, changed)
     elif device.name == "cuda" and result.failure:
@@ -456,11 +534,11 @@ def _verify(
     except (_Failed, _Unsupported):
         pass  # the session knows
     if session.last and session.last.verdict not in UNSHRINKABLE:
-        repeated, _ = run_problem(stage, device, operation.problem.parse(session.last.problem), twice=True)
+        repeated, _ = session.judge(operation.problem.parse(session.last.problem), twice=True)
         if repeated is None:
             session.last.message += " (not every time: the same problem then passed)"
         elif session.last.verdict is Verdict.MISMATCH:
-            _look(stage, device, session)
+            _look(session)
     return Verification(
         verdict=session.last.verdict if session.last else Verdict.PASS if session.seen else Verdict.UNSUPPORTED,
         seed=seed,
@@ -475,21 +553,32 @@ def _verify(
     )
 
 
-def _look(stage: Stage[Any], device: Device, session: _Session) -> None:
+def _look(session: _Session) -> None:
     """Say what the mismatch looks like, on the largest failing problem: on the smallest, many look the same."""
     smallest = session.last
     mismatches = {p: f for p, f in session.failures.items() if f.verdict is Verdict.MISMATCH}
     if smallest is None or not mismatches:
         return
     problem, failure = max(mismatches.items(), key=lambda item: item[1].element_count)
-    case = Case.of(problem)
-    try:
-        after = solve(stage, device, case)
-        seen = forensics.diagnose(case, failure.wrong[0].output, after, lambda other: solve(stage, device, other))
-    except (CompileError, Fault):
+    call = session.ahead.call if session.ahead else _here
+    seen = call(_diagnose, session.stage, session.device, problem, failure.wrong[0].output)
+    if seen is None:
         return  # the mismatch stands without an explanation
     where = "" if failure.problem == smallest.problem else f" (seen in {failure.problem})"
     smallest.looks_like, smallest.map, smallest.cells = seen.looks_like + where, seen.map, seen.cells
+
+
+def _here(function: Callable[..., Any], *arguments: Any) -> Any:
+    return function(*arguments)
+
+
+def _diagnose(stage: Stage[Any], device: Device, problem: Problem, output: str) -> forensics.Diagnosis | None:
+    case = Case.of(problem)
+    try:
+        after = solve(stage, device, case)
+        return forensics.diagnose(case, output, after, lambda other: solve(stage, device, other))
+    except (CompileError, Fault):
+        return None
 
 
 def drawn(stage: Stage[Any], device: Device, *, examples: int, seed: int) -> list[Problem]:
@@ -594,5 +683,7 @@ def _draw(
         phases=(Phase.generate, Phase.shrink),
         suppress_health_check=list(HealthCheck),
     )(test)
-    with contextlib.suppress(hypothesis.errors.Unsatisfiable):  # not one problem was supported
+    with contextlib.suppress(hypothesis.errors.Unsatisfiable), warnings.catch_warnings():
+        # not one problem was supported; and Dask's threads use `random` while strategies are drawn from
+        warnings.filterwarnings("ignore", "Do not use the `random` module")
         hypothesis.seed(seed)(test)()

@@ -16,6 +16,7 @@ from typing import Any
 
 WATCHED = (
     "bounds",
+    "cluster",
     "comparison",
     "compiler",
     "devices.cuda",
@@ -41,6 +42,10 @@ CLOCKS = ("time", "monotonic", "monotonic_ns", "perf_counter", "perf_counter_ns"
 NUMPY = ("abs", "allclose", "argwhere", "array_equal", "isfinite", "isnan", "percentile", "median")
 
 Place = tuple[Any, str]
+
+
+class Tampered(RuntimeError):
+    """In another process the Python code of a stage has changed what judges it; the arguments are the names of it."""
 
 
 @cache

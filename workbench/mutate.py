@@ -9,22 +9,20 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
-import os
 import random
 import re
 import tempfile
 import tomllib
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Executor, Future
 from dataclasses import dataclass, field
 from enum import StrEnum
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
-from . import registry
-from .compiler import CompileError, compile_source, with_headers
+from .cluster import Lost
+from .compiler import CompileError, cached_in, compile_source, with_headers
 from .operation import SOURCES, Problem, Stage, Tier
 
 EQUIVALENT = "equivalent.toml"
@@ -46,6 +44,8 @@ class Outcome(StrEnum):
     EXPLAINED = "explained"
     UNCHANGED = "unchanged"
     UNCOMPILED = "uncompiled"
+    LOST = "lost"
+    """Nobody knows: worker after worker of a cluster ended while it had this mutant."""
 
 
 @dataclass(frozen=True)
@@ -98,7 +98,7 @@ class Report:
     @property
     def compiled(self) -> int:
         """Mutants that compiled and are another program than the original."""
-        return sum(j.outcome not in (Outcome.UNCOMPILED, Outcome.UNCHANGED) for j in self.judged)
+        return sum(j.outcome not in (Outcome.UNCOMPILED, Outcome.UNCHANGED, Outcome.LOST) for j in self.judged)
 
     @property
     def survivors(self) -> list[Judged]:
@@ -113,12 +113,13 @@ class Report:
     @property
     def summary(self) -> str:
         """One sentence: how many were made, compiled, killed, are explained, survived."""
+        lost = f"; {self.count(Outcome.LOST)} were lost with their workers" if self.count(Outcome.LOST) else ""
         killed, compiled = self.count(Outcome.KILLED), self.compiled
         share = f" ({100 * killed / compiled:.1f} %)" if compiled else ""
         return (
             f"{len(self.judged)} mutants: {self.count(Outcome.UNCOMPILED)} do not compile, "
             f"{self.count(Outcome.UNCHANGED)} are the same program; of the other {compiled}, {killed} killed{share}, "
-            f"{self.count(Outcome.EXPLAINED)} pass and are explained, {len(self.survivors)} survive"
+            f"{self.count(Outcome.EXPLAINED)} pass and are explained, {len(self.survivors)} survive{lost}"
         )
 
     def as_dict(self) -> dict[str, Any]:
@@ -306,31 +307,28 @@ def mutants(stages: Sequence[Stage[Any]]) -> list[Mutant]:
 # ------------------------------------------------------------------------------------------------ judging them
 
 
+def _emulator() -> Any:
+    from .devices.emulated import EmulatedDevice
+
+    return EmulatedDevice(MOST_WARP_INSTRUCTIONS)
+
+
 @dataclass
 class _Trial:
-    """A stage with the problems that its mutants are tried on, the deadliest first."""
+    """A stage with the problems that its mutants are tried on."""
 
     stage: Stage[Any]
-    device: Any
-    problems: list[Problem]
+    problems: tuple[Problem, ...]
+    device: Any = field(default_factory=_emulator)
     cases: dict[Problem, Any] = field(default_factory=dict)
 
-    @classmethod
-    def of(cls, spec: str, examples: int, seed: int) -> _Trial:
-        from . import harness
-        from .devices.emulated import EmulatedDevice
-
-        (stage,) = registry.select([spec])
-        device = EmulatedDevice(MOST_WARP_INSTRUCTIONS)
-        drawn = harness.drawn(stage, device, examples=examples, seed=seed)
-        return cls(stage, device, [p.with_tier(tier) for p in drawn for tier in Tier])
-
-    def judge(self, mutant: Mutant, folder: Path) -> Judged:
+    def judge(self, mutant: Mutant, number: int, folder: Path) -> Judged:
+        """The mutant in the place of the file that has this number among the source and its headers."""
         from . import harness
 
-        sources = with_headers(self.stage.path)
-        for path in sources:  # all in one folder, so that headers find the changed one
-            (folder / path.name).write_text(mutant.text if path == mutant.path else path.read_text())
+        for i, path in enumerate(with_headers(self.stage.path)):
+            # all in one folder, so that headers find the changed one
+            (folder / path.name).write_text(mutant.text if i == number else path.read_text())
         changed = dataclasses.replace(self.stage, source=str(folder / self.stage.path.name))
         same: dict[Any, bool] = {}
         for problem in self.problems:
@@ -338,9 +336,9 @@ class _Trial:
             variant = tuple(sorted(defines.items()))
             if variant not in same:
                 try:
-                    same[variant] = _program(compile_source(changed.path, defines).ptx) == _program(
-                        compile_source(self.stage.path, defines).ptx
-                    )
+                    original = compile_source(self.stage.path, defines)
+                    with cached_in(folder):
+                        same[variant] = _program(compile_source(changed.path, defines).ptx) == _program(original.ptx)
                 except CompileError:
                     return Judged(mutant, Outcome.UNCOMPILED)
             if same[variant]:
@@ -349,10 +347,9 @@ class _Trial:
             if case is None:
                 case = self.cases[problem] = harness.Case.of(problem)
             twice = problem.seed % harness.REPEAT_EVERY == 0
-            failure, _ = harness.run_case(changed, self.device, case, twice=twice)
+            with cached_in(folder):
+                failure, _ = harness.run_case(changed, self.device, case, twice=twice)
             if failure:
-                self.problems.remove(problem)
-                self.problems.insert(0, problem)
                 return Judged(mutant, Outcome.KILLED, failure.verdict, f"{self.stage.spec} {problem}")
         return Judged(mutant, Outcome.UNCHANGED if all(same.values()) else Outcome.SURVIVED)
 
@@ -367,17 +364,31 @@ def _program(ptx: str) -> str:
     return kept
 
 
-_trials: dict[tuple[str, int, int], _Trial] = {}
+_trials: dict[str, _Trial] = {}
 
 
-def _judge(mutant: Mutant, specs: Sequence[str], examples: int, seed: int) -> Judged:
-    """What becomes of a mutant under the stages that use its file; runs in a process of its own."""
+@dataclass(frozen=True)
+class _Use:
+    """A stage that uses the file of a mutant: the file's number among its source and headers, the problems to try."""
+
+    stage: Stage[Any]
+    number: int
+    problems: tuple[Problem, ...]
+
+    def trial(self) -> _Trial:
+        """The one that was made for an earlier mutant, where there is one."""
+        known = _trials.get(self.stage.spec)
+        if known is None or known.stage is not self.stage or known.problems != self.problems:
+            known = _trials[self.stage.spec] = _Trial(self.stage, self.problems)
+        return known
+
+
+def _judge(mutant: Mutant, uses: Sequence[_Use]) -> Judged:
+    """What becomes of a mutant under the stages that use its file."""
     ended = Judged(mutant, Outcome.UNCHANGED)
-    for spec in specs:
-        if (spec, examples, seed) not in _trials:
-            _trials[spec, examples, seed] = _Trial.of(spec, examples, seed)
+    for use in uses:
         with tempfile.TemporaryDirectory() as folder:
-            judged = _trials[spec, examples, seed].judge(mutant, Path(folder))
+            judged = use.trial().judge(mutant, use.number, Path(folder))
         if judged.outcome is Outcome.KILLED:
             return judged
         if judged.outcome is Outcome.SURVIVED or ended.outcome is Outcome.UNCHANGED:
@@ -385,22 +396,34 @@ def _judge(mutant: Mutant, specs: Sequence[str], examples: int, seed: int) -> Ju
     return ended
 
 
-def _use_cache(folder: str) -> None:
-    os.environ["WORKBENCH_CACHE"] = folder  # mutants must not fill the user's cache
+def _uses(mutant: Mutant, stages: Sequence[Stage[Any]], problems: Mapping[str, tuple[Problem, ...]]) -> list[_Use]:
+    files = [(stage, with_headers(stage.path)) for stage in stages]
+    return [
+        _Use(stage, paths.index(mutant.path), problems[stage.spec]) for stage, paths in files if mutant.path in paths
+    ]
+
+
+def _problems(stage: Stage[Any], examples: int, seed: int) -> tuple[Problem, ...]:
+    """Drawn here and not where they are solved: what Hypothesis draws depends on what else a process has imported."""
+    from . import harness
+
+    drawn = harness.drawn(stage, _emulator(), examples=examples, seed=seed)
+    return tuple(p.with_tier(tier) for p in drawn for tier in Tier)
 
 
 def mutate(
     stages: Sequence[Stage[Any]],
+    pool: Executor,
     *,
     examples: int = 30,
     seed: int = 0,
     limit: int | None = None,
-    jobs: int = 1,
     on_start: Callable[[int], None] | None = None,
     on_mutant: Callable[[Judged], None] | None = None,
 ) -> Report:
     """Judge the mutants of the stages in the emulator, or `limit` of them drawn from the seed.
 
+    `pool` are `Processes` or a `Cluster`; the outcome does not depend on how many workers it has, or on their order.
     `on_start` is told how many there are, `on_mutant` each outcome. Raises CompilerUnavailable, and BadExplanation
     for a malformed `equivalent.toml`.
     """
@@ -408,26 +431,31 @@ def mutate(
     if limit is not None and limit < len(chosen):
         chosen = random.Random(seed).sample(chosen, limit)
         chosen.sort(key=lambda m: (m.file, m.line))
-    users = {m.path: [s.spec for s in stages if m.path in with_headers(s.path)] for m in chosen}
+    problems = {stage.spec: _problems(stage, examples, seed) for stage in stages}
+    uses = {m.path: m for m in chosen}
+    users = {path: _uses(mutant, stages, problems) for path, mutant in uses.items()}
     known = _explanations({m.path.parent for m in chosen})
     report = Report()
     if on_start:
         on_start(len(chosen))
-    with (
-        tempfile.TemporaryDirectory() as cache,
-        ProcessPoolExecutor(jobs, get_context("spawn"), _use_cache, (cache,)) as pool,
-    ):
-        pending = [pool.submit(_judge, m, users[m.path], examples, seed) for m in chosen]
-        try:
-            for future in pending:
-                judged = _explained(future.result(), known)
-                report.judged.append(judged)
-                if on_mutant:
-                    on_mutant(judged)
-        finally:
-            for future in pending:
-                future.cancel()
+    pending = [pool.submit(_judge, m, users[m.path]) for m in chosen]
+    try:
+        for mutant, future in zip(chosen, pending, strict=True):
+            judged = _explained(_outcome(mutant, future), known)
+            report.judged.append(judged)
+            if on_mutant:
+                on_mutant(judged)
+    finally:
+        for future in pending:
+            future.cancel()
     return report
+
+
+def _outcome(mutant: Mutant, future: Future[Judged]) -> Judged:
+    try:
+        return future.result()
+    except Lost as error:
+        return Judged(mutant, Outcome.LOST, reason=str(error))
 
 
 # ------------------------------------------------------------------------------------------------ equivalent mutants

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -24,13 +25,33 @@ class StaticInfo:
     power_limit_w: float = 0.0
 
 
+def visible() -> list[str]:
+    """The GPUs that CUDA programs may use here, by index or UUID as CUDA_VISIBLE_DEVICES has them, else by UUID.
+
+    None where neither that nor NVML says which.
+    """
+    if (chosen := os.environ.get("CUDA_VISIBLE_DEVICES")) is not None:
+        return [name.strip() for name in chosen.split(",") if name.strip()]
+    try:
+        import pynvml
+
+        pynvml.nvmlInit()
+        handles = [pynvml.nvmlDeviceGetHandleByIndex(i) for i in range(pynvml.nvmlDeviceGetCount())]
+        return [str(pynvml.nvmlDeviceGetUUID(handle)) for handle in handles]
+    except Exception:  # neither the module nor the library is needed to run
+        return []
+
+
 @cache
 def _handle() -> tuple[Any, Any] | None:
     try:
         import pynvml
 
         pynvml.nvmlInit()
-        return pynvml, pynvml.nvmlDeviceGetHandleByIndex(0)
+        first = visible()[0]  # the GPU with index 0 here, which is not the machine's where this process sees another
+        if first.startswith("GPU-"):
+            return pynvml, pynvml.nvmlDeviceGetHandleByUUID(first)
+        return pynvml, pynvml.nvmlDeviceGetHandleByIndex(int(first) if first.isdecimal() else 0)
     except Exception:  # neither the module nor the library is needed to run
         return None
 

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import os
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
 from . import environment, harness, occupancy, registry, store, versions
+from .cluster import Cluster
 from .compiler import CompileError, compile_source, source_digest
 from .devices import Device
 from .evidence import passed
@@ -45,6 +47,7 @@ class Listener(Protocol):
 class Session:
     """One run in progress. `problems` holds the one problem asked for, by operation; none means the usual ones.
 
+    With a `cluster` its workers solve problems and time: the device is theirs, and what comes out is the same.
     What an interrupted run of the same code in the same environment left in the folder is taken over, unless `fresh`.
     With `keep`, versions of stages that pass are kept, and what fails is tried first the next time.
     """
@@ -57,6 +60,7 @@ class Session:
     folder: Folder | None = None
     sanitize: bool = False
     fresh: bool = False
+    cluster: Cluster | None = None
     keep: bool = False
     trouble: dict[str, str] = field(default_factory=dict)
     """Stages that passed and could not be timed on a problem that they support, with the reason."""
@@ -67,6 +71,7 @@ class Session:
         self._earlier = {(s.operation, s.stage): (s, old) for s, old in store.current(earlier)}
         self._earlier_peers = [peer for old in earlier for peer in old.peers]
         self._earlier_host = [timing for old in earlier for timing in old.host]
+        self._ahead: dict[tuple[str, str], harness.Ahead] = {}
         self.kept: versions.Version | None = None
         """The version of the last stage that passed, where it was kept."""
         self.taken_over = 0
@@ -76,6 +81,14 @@ class Session:
     def saved(self) -> Path | None:
         """Where the finished stages are, None where nothing is saved."""
         return self.folder.latest if self.folder and self.run.stages else None
+
+    def expect(self, stages: Iterable[Stage[Any]]) -> None:
+        """These stages will be asked for, in this order: a cluster may begin. Raises ClusterUnavailable."""
+        for stage in stages if self.cluster else ():
+            with contextlib.suppress(OSError):  # what is wrong with the source is said in its turn
+                digest = source_digest(stage.path)
+                if not self._passed_before(stage, digest) and (ahead := self._solving(stage, digest)):
+                    self._ahead[stage.spec, digest] = ahead
 
     def stage(self, stage: Stage[Any], listener: Listener) -> StageResult:
         """Verify a stage, time it where that was asked for and it passed, and save. Raises CompilerUnavailable."""
@@ -97,7 +110,7 @@ class Session:
         """What is to be kept if it passes: not one that has solved a single problem."""
         if not self.keep or (not self.timed and stage.operation in self.problems):
             return None
-        with suppress(OSError):  # verification says so
+        with contextlib.suppress(OSError):  # verification says so
             return versions.Snapshot.of(stage)
         return None
 
@@ -120,8 +133,6 @@ class Session:
         return passed(self.run) and not self.trouble
 
     def _verified(self, stage: Stage[Any], listener: Listener) -> StageResult:
-        # where times follow, random problems come first even when only one problem is timed
-        problem = None if self.timed else self.problems.get(stage.operation)
         verify = versions.verify if self.keep else harness.verify
         try:
             digest = source_digest(stage.path)
@@ -133,8 +144,9 @@ class Session:
                 self.device,
                 examples=self.examples,
                 seed=self.seed,
-                problem=problem,
+                problem=self._only_problem(stage),
                 on_problem=listener.verified,
+                ahead=self._solving(stage, digest),
             )
         if self.sanitize:
             self._sanitize(stage, verification)
@@ -147,13 +159,26 @@ class Session:
             result.untimed[ALL] = f"verification ended with {verification.verdict}"
         return result
 
+    def _solving(self, stage: Stage[Any], digest: str) -> harness.Ahead | None:
+        """The workers' answers for a stage with this source, begun before or now."""
+        if self.cluster is None or (stage.spec, digest) in self._ahead:
+            return self._ahead.pop((stage.spec, digest), None)
+        problem = self._only_problem(stage)
+        return harness.Ahead.of(self.cluster, stage, examples=self.examples, seed=self.seed, problem=problem)
+
+    def _only_problem(self, stage: Stage[Any]) -> Problem | None:
+        """Where times follow, random problems come first even when only one problem is timed."""
+        return None if self.timed else self.problems.get(stage.operation)
+
     def _verified_before(self, stage: Stage[Any], digest: str) -> Verification | None:
         """What an interrupted run found of this source. A failure is looked at again."""
+        if before := self._passed_before(stage, digest):
+            self._taken_over(stage)
+        return before
+
+    def _passed_before(self, stage: Stage[Any], digest: str) -> Verification | None:
         before = self._earlier_result(stage, digest)
-        if before is None or before.verification.verdict is not Verdict.PASS:
-            return None
-        self._taken_over(stage)
-        return before.verification
+        return before.verification if before and before.verification.verdict is Verdict.PASS else None
 
     def _measured_before(self, stage: Stage[Any], problem: Problem, result: StageResult) -> Measurement | None:
         """The measurement of the same binary on this problem, with the effort of today, by an interrupted run."""
@@ -161,11 +186,10 @@ class Session:
 
         before = self._earlier_result(stage, result.source_sha256)
         for measurement in before.measurements if before else ():
-            if measurement.problem == str(problem) and measurement.effort == asdict(Effort()):
-                binary = compile_source(stage.path, stage.defines(problem)).binary_digest()
-                if measurement.binary_sha256 == binary:
-                    self._taken_over(stage)
-                    return measurement
+            alike = measurement.problem == str(problem) and measurement.effort == asdict(Effort())
+            if alike and measurement.binary_sha256 == self._call(_binary_digest, stage, problem):
+                self._taken_over(stage)
+                return measurement
         return None
 
     def _earlier_result(self, stage: Stage[Any], digest: str) -> StageResult | None:
@@ -204,24 +228,32 @@ class Session:
             return []  # a variant that no verified problem needed; timing it says what is wrong
 
     def _time(self, stage: Stage[Any], result: StageResult, listener: Listener) -> None:
-        from . import timing
-
         suite = self._problems(registry.operation_of(stage))
+        same = source_digest(stage.path) == result.source_sha256
+        before = {p: m for p in suite if same and (m := self._measured_before(stage, p, result))}
+        outcomes = self._each(_bench, [(stage, self.device, p, result.source_sha256) for p in suite if p not in before])
         for number, problem in enumerate(suite):
             later = dict.fromkeys((p.label for p in suite[number:]), "the run ended before it was timed")
             self._save(replace(result, untimed=result.untimed | later))
             listener.timing(problem.label)
-            same = source_digest(stage.path) == result.source_sha256
-            if same and (before := self._measured_before(stage, problem, result)):
-                result.measurements.append(before)
-                continue
-            outcome = timing.bench(stage, self.device, problem) if same else CHANGED
+            outcome = before.get(problem) or next(outcomes)
             if isinstance(outcome, Measurement):
                 result.measurements.append(outcome)
                 continue
             result.untimed[problem.label] = outcome
             if stage.supports(problem, self.device.architecture) is None:
                 self.trouble.setdefault(stage.spec, f"{problem.label}: {outcome}")
+
+    def _call(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        """`function(*arguments)`, on a worker where there are some."""
+        return self.cluster.call(function, *arguments) if self.cluster else function(*arguments)
+
+    def _each(self, function: Callable[..., Any], arguments: Sequence[tuple[Any, ...]]) -> Iterator[Any]:
+        """`function(*a)` for each of the arguments, in their order: here when asked for, on workers all at once."""
+        if self.cluster is None:
+            return itertools.starmap(function, arguments)
+        futures = [self.cluster.submit(function, *a) for a in arguments]
+        return (future.result() for future in futures)
 
     def peers(self, operation: str, listener: Listener) -> None:
         """Time the other implementations of an operation, and NumPy on the CPU, on its problems, and save.
@@ -231,21 +263,21 @@ class Session:
         """
         from . import timing
 
-        found = timing.peers_found(operation, self.device)
+        found = self._call(timing.peers_found, operation, self.device)
         results = [PeerResult(operation, name, version) for name, version in found.items()]
         self.run.peers += results
         for problem in self._problems(registry.operations()[operation]):
             for peer in results:
                 listener.timing(f"{problem.label}, {peer.name}")
-                outcome = self._peer_before(peer, problem) or timing.bench_peer(
-                    peer.name, operation, self.device, problem
+                outcome = self._peer_before(peer, problem) or self._call(
+                    timing.bench_peer, peer.name, operation, self.device, problem
                 )
                 if isinstance(outcome, Measurement):
                     peer.measurements.append(outcome)
                 else:
                     peer.untimed[problem.label] = outcome
             listener.timing(f"{problem.label}, NumPy")
-            on_host = self._host_before(operation, problem) or timing.time_host(operation, problem)
+            on_host = self._host_before(operation, problem) or self._call(timing.time_host, operation, problem)
             if isinstance(on_host, HostTiming):
                 self.run.host.append(on_host)
             if self.run.stages:
@@ -272,3 +304,14 @@ class Session:
         replay = f"workbench verify {stage.spec} --device {self.device.name}"
         failure = Failure(Verdict.COMPILE_ERROR, "any", message, replay)
         return Verification(Verdict.COMPILE_ERROR, self.seed, failure=failure)
+
+
+def _bench(stage: Stage[Any], device: Device, problem: Problem, digest: str) -> Measurement | str:
+    """Time a stage as long as its source is what was verified, or say why not."""
+    from . import timing
+
+    return timing.bench(stage, device, problem) if source_digest(stage.path) == digest else CHANGED
+
+
+def _binary_digest(stage: Stage[Any], problem: Problem) -> str:
+    return compile_source(stage.path, stage.defines(problem)).binary_digest()

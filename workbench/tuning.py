@@ -17,21 +17,21 @@ import time
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, Executor, Future, ProcessPoolExecutor, wait
+from concurrent.futures import FIRST_COMPLETED, Executor, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from multiprocessing import get_context
-from pathlib import Path
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from . import derived, environment, harness, integrity, occupancy, registry, timing
+from . import derived, harness, integrity, occupancy, registry, timing
+from .cluster import Cluster, Lost
 from .compiler import CompileError, compile_source
 from .devices import Device, Fault
 from .harness import Case
 from .operation import Arrays, Problem, Stage, Tier
-from .results import Conditions, Failure, Measurement, Timing
+from .results import Conditions, Failure, Measurement, Timing, Verdict
 from .timing import Effort
 from .tuned import Entry, Key, Table, Trial, TuningError, problem_class
 
@@ -115,11 +115,6 @@ def parse_budget(text: str) -> float:
     if not found or not float(found[1]):
         raise ValueError(f"{text!r} is no time; write 60s, 5m or 1h")
     return float(found[1]) * {"": 1, "s": 1, "m": 60, "h": 3600}[found[2]]
-
-
-def ignore_interrupts() -> None:
-    """For processes that compile: Ctrl-C reaches the whole group, and who started them decides."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def allowed(stage: Stage[Any], problem: Problem, architecture: int = 90) -> tuple[list[dict[str, int]], Counter[str]]:
@@ -220,18 +215,10 @@ def interrupts() -> Iterator[Callable[[], bool]]:
             signal.signal(signal.SIGINT, before)
 
 
-@contextlib.contextmanager
-def compilers(jobs: int | None = None) -> Iterator[tuple[Executor, int]]:
-    """Processes that compile, and how many they are."""
-    count = jobs or environment.core_count()
-    with ProcessPoolExecutor(count, get_context("spawn"), ignore_interrupts) as pool:
-        yield pool, count
-
-
-def compile_ahead(path: Path, defines: Mapping[str, str | int]) -> str:
+def compile_ahead(stage: Stage[Any], configuration: Mapping[str, int], problem: Problem) -> str:
     """Put a compiled source into the cache, in a process of the pool; what the compiler says against it."""
     try:
-        compile_source(path, defines)
+        compile_source(stage.path, stage.with_parameters(configuration).defines(problem))
     except CompileError as error:
         return str(error)
     return ""
@@ -257,17 +244,16 @@ def small_problems(stage: Stage[Any], device: Device, problem: Problem, seed: in
 
 
 @dataclass
-class _Search:
-    """One search under way."""
+class Judge:
+    """Verifies configurations of a stage on the `problems`, and times them on one, on a device.
+
+    Raises TuningError where there is nothing to verify them with.
+    """
 
     stage: Stage[Any]
     device: Device
     problem: Problem
-    table: Table
-    key: Key
-    cases: list[Case]
-    case: Case | None
-    result: Tuning
+    problems: Sequence[Problem]
     answers: list[Arrays] = field(default_factory=list)
     """Right ones to the problem that is tuned for."""
     rival: Any = None
@@ -275,16 +261,29 @@ class _Search:
 
     def __post_init__(self) -> None:
         info = self.device.info()
+        self.timed = self.device.name != "emulator"
         self.l2_bytes, self.floor_us = info.l2_bytes, timing.floor(self.problem, info)[0]
+        small = self.problem.cost.flops <= harness.POWER_FLOPS
+        self.case = timing.solved(self.problem) if self.timed or small else None
         self.storage = self.case.storage() if self.case else {}
+        self.cases = [Case.of(p) for p in self.problems]
+        if self.case and not self.timed:
+            self.cases.append(self.case)
+        if not self.cases:
+            raise TuningError(
+                f"{self.stage.spec} takes no small problem like {self.problem}: nothing could be verified"
+            )
 
-    @property
-    def timed(self) -> bool:
-        """Whether this device is one that is timed."""
-        return self.device.name != "emulator"
+    def try_(self, configuration: dict[str, int]) -> Trial:
+        """Compile a configuration unless that is done, and judge it."""
+        return self.judge(configuration, compile_ahead(self.stage, configuration, self.problem))
 
     def judge(self, configuration: dict[str, int], complaint: str) -> Trial:
         """Verify a configuration that has been compiled, then time it. `complaint` is the compiler's."""
+        declared = {name: self.stage.parameters[name] for name in configuration}
+        unready = self.timed and self.rival is None and configuration != declared
+        if unready and (reason := self.try_(declared).reason):
+            return Trial(configuration, reason=f"with the declared parameters: {reason}")
         stage = self.stage.with_parameters(configuration)
         if reason := complaint or self._unfit(stage) or self._wrong(stage):
             return Trial(configuration, reason=reason)
@@ -353,6 +352,152 @@ class _Search:
         samples: list[list[float]] = device.together(plans, race, effort, self.l2_bytes, seconds=seconds)
         return samples
 
+    def at_length(self, configurations: Sequence[Mapping[str, int]]) -> list[float]:
+        """Cold medians in microseconds of the declared parameters and of these, timed in turns. Raises Fault."""
+        plans = [self.rival]
+        try:
+            for configuration in configurations:
+                plans.append(self._bind(self.stage.with_parameters(configuration)))
+            return [derived.median(samples) for samples in self._race(plans, Effort())]
+        finally:
+            for plan in plans[1:]:
+                plan.close()
+
+    def close(self) -> None:
+        """Free what is on the device."""
+        if self.rival is not None:
+            self.rival.close()
+
+
+About = tuple[Stage[Any], Device, Problem, Sequence[Problem]]
+"""What a Judge is made of."""
+
+
+@dataclass(frozen=True)
+class Here:
+    """Configurations are compiled by a pool, so many `ahead`, and judged on a device of this machine."""
+
+    device: Device
+    pool: Executor
+    ahead: int
+    judge: Any = None
+    at_once = 1
+    """How many searches go on at the same time."""
+
+    def about(self, stage: Stage[Any], problem: Problem, problems: Sequence[Problem]) -> Here:
+        """The same for one search, with what belongs to it. Raises TuningError."""
+        return dataclasses.replace(self, judge=Judge(stage, self.device, problem, problems))
+
+    def begin(self, configuration: dict[str, int]) -> Future[str]:
+        """Let the pool compile it."""
+        return self.pool.submit(compile_ahead, self.judge.stage, configuration, self.judge.problem)
+
+    def end(self, configuration: dict[str, int], future: Future[str]) -> Trial:
+        """Judge what has been compiled."""
+        trial: Trial = self.judge.judge(configuration, future.result())
+        return trial
+
+    def at_length(self, configurations: Sequence[Mapping[str, int]]) -> list[float]:
+        """See Judge."""
+        medians: list[float] = self.judge.at_length(configurations)
+        return medians
+
+    def bench(self, stage: Stage[Any], problem: Problem) -> Measurement | str:
+        """See timing."""
+        return timing.bench(stage, self.device, problem)
+
+    def close(self) -> None:
+        """Free what is on the device."""
+        self.judge.close()
+
+
+@dataclass(frozen=True)
+class There:
+    """Configurations are compiled and judged by the workers of a cluster, each by whichever is free."""
+
+    cluster: Cluster
+    what: About | None = None
+
+    @property
+    def device(self) -> Any:
+        return self.cluster.device
+
+    @property
+    def ahead(self) -> int:
+        return int(self.cluster.slots + self.cluster.count)
+
+    @property
+    def at_once(self) -> int:
+        return min(self.cluster.count, MOST_JUDGES)
+
+    def about(self, stage: Stage[Any], problem: Problem, problems: Sequence[Problem]) -> There:
+        return dataclasses.replace(self, what=(stage, self.device, problem, problems))
+
+    def begin(self, configuration: dict[str, int]) -> Future[Trial]:
+        assert self.what is not None
+        stage, _, problem, _ = self.what
+        compiling = partial(compile_ahead, stage, configuration, problem)
+        return self.cluster.submit_prepared(compiling, _judged, self.what, configuration)
+
+    def end(self, configuration: dict[str, int], future: Future[Trial]) -> Trial:
+        try:
+            return future.result()
+        except Lost as error:
+            return Trial(configuration, reason=f"{Verdict.CRASH}: {error}")
+
+    def at_length(self, configurations: Sequence[Mapping[str, int]]) -> list[float]:
+        medians: list[float] = self.cluster.call(_at_length, self.what, configurations)
+        return medians
+
+    def bench(self, stage: Stage[Any], problem: Problem) -> Measurement | str:
+        outcome: Measurement | str = self.cluster.call(timing.bench, stage, self.device, problem)
+        return outcome
+
+    def close(self) -> None:
+        """Workers keep what they have for the next search."""
+
+
+MOST_JUDGES = 4
+"""So many searches at most go on at once on a cluster; a worker keeps what belongs to each on its device."""
+
+_judges: list[Judge] = []
+"""On a worker: of the searches that it has lately worked for."""
+
+
+def _judge_of(about: About) -> Judge:
+    stage, _, *problems = about
+    for judge in _judges:
+        if judge.stage is stage and [judge.problem, judge.problems] == problems:
+            return judge
+    while len(_judges) >= MOST_JUDGES:
+        _judges.pop(0).close()
+    _judges.append(Judge(*about))
+    return _judges[-1]
+
+
+def _judged(about: About, configuration: dict[str, int]) -> Trial:
+    return _judge_of(about).try_(configuration)
+
+
+def _at_length(about: About, configurations: Sequence[Mapping[str, int]]) -> list[float]:
+    judge = _judge_of(about)
+    if judge.rival is None:  # this worker has not taken part in the search, or was started again
+        declared = judge.try_({name: judge.stage.parameters[name] for name in judge.stage.space})
+        if declared.reason:
+            raise Fault(Verdict.MISMATCH, f"with the declared parameters: {declared.reason}")
+    return judge.at_length(configurations)
+
+
+@dataclass
+class _Search:
+    """What one search has found."""
+
+    stage: Stage[Any]
+    problem: Problem
+    table: Table
+    key: Key
+    result: Tuning
+
     def note(self, trial: Trial) -> None:
         """Keep a trial, and the best so far."""
         self.result.trials = [t for t in self.result.trials if t.parameters != trial.parameters] + [trial]
@@ -372,27 +517,22 @@ class _Search:
         flops = self.problem.cost.flops
         return Entry(self.key, str(self.problem), parameters, us, default_us, None, flops, settled=False, date=_now())
 
-    def finals(self) -> None:
+    def finals(self, place: Here | There) -> None:
         """Time the best configurations and the declared one at length, in turns; have the winner benched like any
         stage, beside the vendor's library and with its answer verified afterwards."""
         declared, *others = self.result.trials
         near = sorted((t for t in others if _score(t) <= 1.0), key=_score)
         near = [t for t in near if _score(t) <= NEAR * _score(near[0])][:FINALISTS]
-        plans = [self.rival]
         try:
-            for trial in near:
-                plans.append(self._bind(self.stage.with_parameters(trial.parameters)))
-            medians = [derived.median(samples) for samples in self._race(plans, Effort())]
-        except Fault as fault:
-            self.result.trouble = f"the last round ended with {fault.verdict}: {fault}"
+            medians = place.at_length([trial.parameters for trial in near])
+        except (Fault, Lost) as error:
+            verdict = error.verdict if isinstance(error, Fault) else Verdict.CRASH
+            self.result.trouble = f"the last round ended with {verdict}: {error}"
             return
-        finally:
-            for plan in plans[1:]:
-                plan.close()
         ranked = sorted(zip(medians[1:], near, strict=True), key=lambda pair: pair[0])
         faster = [(us, trial) for us, trial in ranked if us < (1 - GAIN) * medians[0]]
         for us, trial in [*faster, (medians[0], declared)]:
-            outcome = timing.bench(self.stage.with_parameters(trial.parameters), self.device, self.problem)
+            outcome = place.bench(self.stage.with_parameters(trial.parameters), self.problem)
             if isinstance(outcome, Measurement):
                 self.keep(self._settled(trial, medians[0] / us, outcome))
                 return
@@ -427,13 +567,11 @@ def searches(
 
 def tune(
     stage: Stage[Any],
-    device: Device,
+    place: Here | There,
     problem: Problem,
     table: Table,
-    pool: Executor,
     *,
     seconds: float,
-    ahead: int,
     seed: int = 0,
     on_start: Callable[[int], None] = lambda configurations: None,
     on_trial: Callable[[int], None] = lambda trials: None,
@@ -442,12 +580,13 @@ def tune(
 ) -> Tuning:
     """Search the space of a stage for the fastest configuration for a problem, for about so many seconds.
 
-    `pool` compiles, `ahead` configurations at a time. What was tried and the best so far are in `table` at every
+    What was tried and the best so far are in `table` at every
     moment; Ctrl-C ends the search (`interrupted` is of `interrupts`), and what was found stays. On the emulator nothing
     is timed: every configuration is verified, as far as the time goes. `on_start` is told how many configurations there
     are, `on_trial` how many have been tried. Raises TuningError where there is nothing to search, CompilerUnavailable,
     TableError.
     """
+    device = place.device
     started, timed = clock(), device.name != "emulator"
     deadline = started + seconds * (SEARCH_SHARE if timed else 1.0)
     watch = integrity.Watch()
@@ -456,55 +595,84 @@ def tune(
     key = Key.of(device.info().name, stage, problem)
     result = Tuning(stage.spec, str(problem), key.problem_class, timed, len(configurations), dict(excluded))
     on_start(len(configurations))
-    case = timing.solved(problem) if timed or problem.cost.flops <= harness.POWER_FLOPS else None
-    cases = [Case.of(p) for p in small_problems(stage, device, problem, seed)]
-    if case and not timed:
-        cases.append(case)
-    if not cases:
-        raise TuningError(f"{stage.spec} takes no small problem like {problem}: nothing could be verified")
-    search = _Search(stage, device, problem, table, key, cases, case, result)
-    pending: dict[Future[str], dict[str, int]] = {}
+    place = place.about(stage, problem, small_problems(stage, device, problem, seed))
+    search = _Search(stage, problem, table, key, result)
+    pending: dict[Future[Any], dict[str, int]] = {}
+    begun: list[dict[str, int]] = []
 
-    def compiling() -> bool:
-        while len(pending) < ahead and (configuration := proposals.next()) is not None:
-            defines = stage.with_parameters(configuration).defines(problem)
-            pending[pool.submit(compile_ahead, stage.path, defines)] = configuration
+    def begin(configuration: dict[str, int]) -> Future[Any]:
+        begun.append(configuration)
+        return place.begin(configuration)
+
+    def beginning() -> bool:
+        while len(pending) < place.ahead and (configuration := proposals.next()) is not None:
+            pending[begin(configuration)] = configuration
         return bool(pending)
 
-    def judge(configuration: dict[str, int], complaint: str) -> None:
-        trial = search.judge(configuration, complaint)
+    def end(configuration: dict[str, int], future: Future[Any]) -> None:
+        trial = place.end(configuration, future)
         proposals.tell(trial)
         search.note(trial)
         on_trial(len(result.trials))
 
     declared = proposals.next()
     assert declared is not None
+    there: list[str] = []
     try:
-        compiling()
-        judge(declared, compile_ahead(stage.path, stage.defines(problem)))
+        first = begin(declared)
+        beginning()
+        end(declared, first)
         if reason := result.trials[0].reason:
             result.trouble = f"it cannot be tuned before it is right as it is declared: {reason}"
-        while not (result.trouble or interrupted()) and clock() < deadline and compiling():
+        while not (result.trouble or interrupted()) and clock() < deadline and beginning():
             done, _ = wait(pending, return_when=FIRST_COMPLETED)
             for future in [f for f in pending if f in done]:
                 configuration = pending.pop(future)
                 if clock() < deadline and not interrupted():
-                    judge(configuration, future.result())
+                    end(configuration, future)
         if timed and not (result.trouble or interrupted()):
-            search.finals()
+            search.finals(place)
     except KeyboardInterrupt:
         result.interrupted = True
+    except integrity.Tampered as error:
+        there = list(error.args)
     finally:
         result.interrupted |= interrupted()
         for future in pending:
             future.cancel()
-        if search.rival is not None:
-            search.rival.close()
-    if changed := watch.restore():
+        place.close()
+    result.trials.sort(
+        key=lambda trial: begun.index(dict(trial.parameters))
+    )  # as they were proposed, whoever was quick
+    if changed := there + watch.restore():
         table.forget(key)
         result.best, result.trouble = None, harness.tampering(stage, changed).message
     result.seconds = round(clock() - started, 3)
     return result
+
+
+def tune_each(
+    searches: Sequence[tuple[Stage[Any], Problem]], place: Here | There, table: Table, **options: Any
+) -> Iterator[Tuning]:
+    """What `tune` with these options finds in each search, in their order. A cluster makes as many searches at once as
+    it has workers, so that all are busy while one has its last round."""
+
+    def one(search: tuple[Stage[Any], Problem]) -> Tuning:
+        stage, problem = search
+        return tune(stage, place, problem, table, **options)
+
+    if place.at_once == 1:
+        yield from map(one, searches)
+        return
+    threads = ThreadPoolExecutor(place.at_once)
+    try:
+        for future in [threads.submit(one, search) for search in searches]:
+            try:
+                yield future.result()
+            except KeyboardInterrupt:  # of which the search is told as well, and ends
+                yield future.result()
+    finally:
+        threads.shutdown(cancel_futures=True)
 
 
 def _same_bits(one: np.ndarray[Any, Any], other: np.ndarray[Any, Any]) -> bool:
