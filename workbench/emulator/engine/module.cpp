@@ -159,6 +159,7 @@ const std::string& name_of(const std::vector<std::string>& names, E value) {
 }  // namespace
 
 NB_MODULE(_engine, m) {
+  nb::set_leak_warnings(false);  // programs that a cache holds when Python exits are not lost
   m.attr("LANES") = kLanes;
   m.attr("ABSENT") = kAbsent;
   m.attr("SHARED_WINDOW") = kSharedWindow;
