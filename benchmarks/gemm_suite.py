@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
 import statistics
 from dataclasses import asdict
 from pathlib import Path
@@ -108,14 +107,10 @@ def page(record: dict[str, Any]) -> str:
     ]
     if ratios:
         parts.append(
-            f"Geometric mean over {len(ratios)} problems: {_mean(ratios):.3f} cold, {_mean(sustained_ratios):.3f} "
-            f"sustained. Lowest: {min(ratios):.3f} cold.\n"
+            f"Geometric mean over {len(ratios)} problems: {statistics.geometric_mean(ratios):.3f} cold, "
+            f"{statistics.geometric_mean(sustained_ratios):.3f} sustained. Lowest: {min(ratios):.3f} cold.\n"
         )
     return "\n".join(parts)
-
-
-def _mean(ratios: list[float]) -> float:
-    return math.exp(statistics.fmean(map(math.log, ratios)))
 
 
 def main() -> None:

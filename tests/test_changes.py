@@ -14,10 +14,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import Result
+from command_line import invoke
 from synthetic import emulated_run, timed_run
 
-from workbench import changes, cli, store
+from workbench import changes, store
 from workbench.changes import By, Outcome, Ratio
 from workbench.results import Measurement, Run, Timing
 
@@ -225,10 +226,7 @@ def compare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Re
     monkeypatch.chdir(tmp_path)
 
     def run(*arguments: object) -> Result:
-        result = CliRunner().invoke(cli.main, ["compare", *map(str, arguments)])
-        if result.exception is not None and not isinstance(result.exception, SystemExit):
-            raise result.exception
-        return result
+        return invoke("compare", *arguments)
 
     return run
 

@@ -10,7 +10,8 @@ from typing import Any
 
 import click
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import Result
+from command_line import invoke
 from fakes import NumpyDevice
 from synthetic import emulated_run, timed_run
 
@@ -36,13 +37,7 @@ def workbench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Workbench:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "200")
 
-    def run(*arguments: str) -> Result:
-        result = CliRunner().invoke(cli.main, [str(a) for a in arguments])
-        if result.exception is not None and not isinstance(result.exception, SystemExit):
-            raise result.exception
-        return result
-
-    return run
+    return invoke
 
 
 def _one_message(result: Result, code: int, *parts: str) -> None:

@@ -9,11 +9,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import Result
+from command_line import invoke
 from synthetic import H200
 from test_versions import record
 
-from workbench import cli, disassembly, registry, versions
+from workbench import disassembly, registry, versions
 from workbench.differences import ptx_counts, sass_counts
 from workbench.operation import Stage
 from workbench.versions import Snapshot
@@ -92,10 +93,7 @@ def diff(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Diff:
     monkeypatch.setattr(disassembly, "find", lambda: None)
 
     def run(*arguments: str) -> Result:
-        result = CliRunner().invoke(cli.main, ["diff", *arguments])
-        if result.exception is not None and not isinstance(result.exception, SystemExit):
-            raise result.exception
-        return result
+        return invoke("diff", *arguments)
 
     return run
 

@@ -9,9 +9,10 @@ from pathlib import Path
 import ml_dtypes
 import numpy as np
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import Result
+from command_line import invoke
 
-from workbench import cli, emulate
+from workbench import emulate
 
 SCALE = """
 extern "C" __global__ void scale(const float* x, float* y, float f, int n) {
@@ -42,10 +43,7 @@ def workbench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Workbench:
     Path("copy.cu").write_text(COPY)
 
     def run(*arguments: str) -> Result:
-        result = CliRunner().invoke(cli.main, ["emulate", *arguments])
-        if result.exception is not None and not isinstance(result.exception, SystemExit):
-            raise result.exception
-        return result
+        return invoke("emulate", *arguments)
 
     return run
 

@@ -9,7 +9,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import Result
+from command_line import invoke
 from fakes import NumpyDevice
 
 from workbench import api, cli, harness, registry, versions
@@ -37,13 +38,7 @@ def workbench(tmp_path: Path, device: NumpyDevice, monkeypatch: pytest.MonkeyPat
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "200")
 
-    def run(*arguments: str) -> Result:
-        result = CliRunner().invoke(cli.main, list(arguments))
-        if result.exception is not None and not isinstance(result.exception, SystemExit):
-            raise result.exception
-        return result
-
-    return run
+    return invoke
 
 
 def stage() -> Stage:

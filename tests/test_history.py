@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import Result
+from command_line import invoke
 from synthetic import H200, environment, timed_run
 
-from workbench import cli, store
+from workbench import store
 from workbench.results import Run
 
 FOLDER = Path("reports/nvidia-h200")
@@ -26,10 +27,7 @@ def history(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Re
     monkeypatch.setenv("COLUMNS", "200")
 
     def run(*arguments: str) -> Result:
-        result = CliRunner().invoke(cli.main, ["history", *arguments])
-        if result.exception is not None and not isinstance(result.exception, SystemExit):
-            raise result.exception
-        return result
+        return invoke("history", *arguments)
 
     return run
 

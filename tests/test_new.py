@@ -7,10 +7,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import Result
+from command_line import invoke
 
 import workbench
-from workbench import cli, new, registry
+from workbench import new, registry
 from workbench.operation import Tier
 from workbench.results import Verdict
 
@@ -44,9 +45,7 @@ def forget() -> None:
 
 
 def run(*arguments: str) -> Result:
-    result = CliRunner().invoke(cli.main, ["new", *arguments])
-    if result.exception is not None and not isinstance(result.exception, SystemExit):
-        raise result.exception
+    result = invoke("new", *arguments)
     forget()
     return result
 

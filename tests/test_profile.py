@@ -7,9 +7,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import Result
+from command_line import invoke
 
-from workbench import cli, registry
+from workbench import registry
 from workbench.emulator import Output, launch
 from workbench.emulator.profile import KINDS, instruction_kind, profile
 from workbench.profile import short
@@ -39,10 +40,7 @@ def line(marker: str) -> int:
 
 
 def workbench(*arguments: str) -> Result:
-    result = CliRunner().invoke(cli.main, ["profile", *arguments])
-    if result.exception is not None and not isinstance(result.exception, SystemExit):
-        raise result.exception
-    return result
+    return invoke("profile", *arguments)
 
 
 def test_inlined_instructions_count_once_as_own_and_in_the_total_of_each_caller() -> None:

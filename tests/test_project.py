@@ -10,9 +10,10 @@ from importlib import metadata
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import Result
+from command_line import invoke as workbench
 
-from workbench import cli, environment, registry, tuned
+from workbench import environment, registry, tuned
 
 pytest_plugins = ["pytester"]
 
@@ -118,13 +119,6 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (root / "device/include/negated.cuh").write_text(HEADER)
     monkeypatch.chdir(root)
     return root
-
-
-def workbench(*arguments: str) -> Result:
-    result = CliRunner().invoke(cli.main, arguments)
-    if result.exception is not None and not isinstance(result.exception, SystemExit):
-        raise result.exception
-    return result
 
 
 def listed(*arguments: str) -> dict[str, str]:

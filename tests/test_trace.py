@@ -10,20 +10,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from click.testing import CliRunner, Result
+from command_line import invoke as workbench
 
-from workbench import cli
 from workbench.emulator import Output, Report, Traced, chrome_trace, launch
 
 Json = dict[str, Any]
 PROBLEM = "128x256x512,dtype=bf16"  # one block of tma_pipeline, eight slices
-
-
-def workbench(*arguments: str) -> Result:
-    result = CliRunner().invoke(cli.main, arguments)
-    if result.exception is not None and not isinstance(result.exception, SystemExit):
-        raise result.exception
-    return result
 
 
 def stage_trace(folder: Path, *arguments: str) -> Json:

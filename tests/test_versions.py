@@ -14,7 +14,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import Result
+from command_line import invoke
 from fakes import NumpyDevice
 from synthetic import EMULATOR, H200, environment, timed_run
 
@@ -54,13 +55,7 @@ def workbench(tmp_path: Path, device: NumpyDevice, sources: Path, monkeypatch: p
     monkeypatch.chdir(tmp_path / "empty")
     monkeypatch.setenv("COLUMNS", "200")
 
-    def run(*arguments: str) -> Result:
-        result = CliRunner().invoke(cli.main, list(arguments))
-        if result.exception is not None and not isinstance(result.exception, SystemExit):
-            raise result.exception
-        return result
-
-    return run
+    return invoke
 
 
 def stage() -> Stage:

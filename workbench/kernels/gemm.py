@@ -216,6 +216,10 @@ def _tensor_maps(p: GemmProblem) -> str | None:
     return None
 
 
+def _tma_and_wgmma(p: GemmProblem) -> str | None:
+    return _half_only(p) or _tensor_maps(p)
+
+
 @GEMM.stage(
     "naive",
     source="gemm/1_naive.cu",
@@ -332,7 +336,7 @@ GROUPS = (1, 2, 4, 8, 16, 32)
     "tma_pipeline",
     source="gemm/5_tma_pipeline.cu",
     idea="a producer has TMA fill a ring of slices, two consumer warpgroups have wgmma multiply them in place",
-    supports=lambda p: _half_only(p) or _tensor_maps(p),
+    supports=_tma_and_wgmma,
     parameters={"BLOCK_M": 128, "BLOCK_N": 256, "BLOCK_K": 64, "STAGES": 4, "GROUP_M": 16},
     space={"BLOCK_N": (128, 256), "STAGES": (2, 3, 4, 5, 6), "GROUP_M": GROUPS},
     constraint=lambda p, size: (
@@ -399,7 +403,7 @@ def _lcsf_constraint(p: GemmProblem, size: Mapping[str, int]) -> str | None:
     "persistent",
     source="gemm/6_persistent.cu",
     idea="blocks that stay take one tile after the other; loads and stores of neighbouring tiles overlap",
-    supports=lambda p: _half_only(p) or _tensor_maps(p),
+    supports=_tma_and_wgmma,
     parameters={"BLOCK_M": 128, "BLOCK_N": 256, "BLOCK_K": 64, "GROUP_M": 16},
     space={"BLOCK_M": (128, 192), "BLOCK_N": (128, 256), "GROUP_M": GROUPS},
     constraint=_lcsf_constraint,
@@ -424,7 +428,7 @@ def _blocks(p: GemmProblem, size: Mapping[str, int], width: int, split: int) -> 
     "split_k",
     source="gemm/7_split_k.cu",
     idea="where tiles are few, clusters of two blocks split k and add up through distributed shared memory",
-    supports=lambda p: _half_only(p) or _tensor_maps(p),
+    supports=_tma_and_wgmma,
     parameters={"BLOCK_M": 128, "BLOCK_N": 256, "BLOCK_K": 64, "GROUP_M": 16, "BLOCKS": 128},
     space={"BLOCK_M": (128, 192), "BLOCK_N": (128, 256), "GROUP_M": GROUPS, "BLOCKS": (64, 128, 256)},
     constraint=_lcsf_constraint,
@@ -440,7 +444,7 @@ def split_k(p: GemmProblem, size: Mapping[str, int]) -> Launch:
     "fitted_tiles",
     source="gemm/8_fitted_tiles.cu",
     idea="tiles are as wide as leaves enough of them for the device, k split or not",
-    supports=lambda p: _half_only(p) or _tensor_maps(p),
+    supports=_tma_and_wgmma,
     parameters={"BLOCK_M": 128, "BLOCK_K": 64, "GROUP_M": 16, "BLOCKS": 128},
     space={"GROUP_M": GROUPS, "BLOCKS": (64, 128, 256, 512)},
     architecture=90,
@@ -456,7 +460,7 @@ def fitted_tiles(p: GemmProblem, size: Mapping[str, int]) -> Launch:
     "multicast",
     source="gemm/9_multicast.cu",
     idea="two blocks of a cluster, one above the other, load half of their slices of B each, for both",
-    supports=lambda p: _half_only(p) or _tensor_maps(p),
+    supports=_tma_and_wgmma,
     parameters={"BLOCK_M": 128, "BLOCK_N": 256, "BLOCK_K": 64, "GROUP_M": 8},
     space={"GROUP_M": GROUPS[:-1]},
     architecture=90,
@@ -470,7 +474,7 @@ def multicast(p: GemmProblem, size: Mapping[str, int]) -> Launch:
     "ping_pong",
     source="gemm/10_ping_pong.cu",
     idea="consumers take turns on tiles of their own: while one stores, the other multiplies",
-    supports=lambda p: _half_only(p) or _tensor_maps(p),
+    supports=_tma_and_wgmma,
     parameters={"BLOCK_M": 128, "BLOCK_N": 128, "BLOCK_K": 64, "GROUP_M": 16},
     space={"GROUP_M": GROUPS},
     architecture=90,
@@ -484,7 +488,7 @@ def ping_pong(p: GemmProblem, size: Mapping[str, int]) -> Launch:
     "streamed",
     source="gemm/11_streamed.cu",
     idea="for few rows: tiles of 64 or 128 of them, B read past the L2, k shared by consumers and by blocks",
-    supports=lambda p: _half_only(p) or _tensor_maps(p),
+    supports=_tma_and_wgmma,
     parameters={"BLOCK_K": 64, "BLOCKS": 128},
     space={"BLOCKS": (64, 128, 256)},
     architecture=90,
