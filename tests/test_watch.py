@@ -313,7 +313,6 @@ def test_times_are_set_beside_those_of_the_last_good_version_and_of_the_stage_be
 
     measured = {m.problem: m for m in record("vectorized", 1.0).stages[0].measurements}
     monkeypatch.setattr(timing, "bench", lambda stage, device, problem: measured[str(problem)])
-    monkeypatch.setattr("workbench.replay.look_for_hazards", lambda stage, seed: None)
     before, stage, _ = registry.operations()["vector_add"].stages
     store = versions.of(stage)
     store.keep(Snapshot.of(before), record("naive", 3.0))

@@ -475,28 +475,35 @@ def verify(
     count. `on_problem` is called with the number of problems done. Where work is done `ahead`, the device is that of a
     cluster's workers, and the outcome the same. Raises CompilerUnavailable.
 
-    On a GPU a failure is looked at in the emulator as well, and a stage that passes solves a few small problems there:
+    On a GPU a failure is looked at in the emulator as well, and meanwhile the stage solves a few small problems there:
     a hazard that is found fails it. A stage whose Python code changes what judges it has failed whatever else it does
     (TAMPERING); what it has changed is put back.
     """
     watch = integrity.Watch()
     session = _Session(stage, device, examples if problems is None else len(problems), on_problem, ahead=ahead)
     there: list[str] = []
+    search: replay.HazardSearch | None = None
+    hazard: Failure | None = None
     try:
+        if device.name == "cuda" and problems is None:
+            search = replay.HazardSearch(stage, seed)
         result = _verify(session, seed, problem, problems, again)
+        if search and result.verdict is Verdict.PASS:
+            hazard = search.found()
     except integrity.Tampered as error:
         there, result = list(error.args), Verification(Verdict.TAMPERING, seed)
     finally:
         if ahead:
             ahead.cancel()
+        if search:
+            search.close()
     if changed := there + watch.restore():
         result.verdict = Verdict.TAMPERING
         result.failure = tampering(stage, changed)
+    elif hazard:
+        result.verdict, result.failure = hazard.verdict, hazard
     elif device.name == "cuda" and result.failure:
         replay.look_closer(stage, result.failure)
-    elif device.name == "cuda" and result.verdict is Verdict.PASS and problems is None:
-        result.failure = replay.look_for_hazards(stage, seed)
-        result.verdict = result.failure.verdict if result.failure else Verdict.PASS
     return result
 
 

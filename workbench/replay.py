@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 from .operation import Problem, ProblemError, Stage
@@ -24,23 +25,42 @@ EXAMPLES = 4
 BY_LUCK = "the GPU's answers are right, by luck or because it does not need what is missing; the emulator finds: "
 
 
-def look_for_hazards(stage: Stage[Any], seed: int) -> Failure | None:
-    """A hazard that the emulator finds in a stage which has passed on a GPU: there it may show another day."""
-    from . import harness
-    from .devices import DeviceUnavailable, open_device
+class HazardSearch:
+    """Looks for hazards in a stage, in the emulator, while a GPU verifies it: there they may show another day.
 
-    try:
-        emulator = open_device("emulator")
-    except DeviceUnavailable:
+    What the emulator does beside the GPU costs no time of its own. The problems are drawn when the search is made.
+    """
+
+    def __init__(self, stage: Stage[Any], seed: int) -> None:
+        from . import harness
+        from .devices import DeviceUnavailable, open_device
+
+        self._stage, self._seed = stage, seed
+        self._executor = ThreadPoolExecutor(max_workers=1)
+        self._solved: list[Future[tuple[Failure | None, float]]] = []
+        try:
+            self._emulator = open_device("emulator")
+        except DeviceUnavailable:
+            return
+        problems = harness.drawn(stage, self._emulator, examples=EXAMPLES, seed=seed)
+        self._solved += [self._executor.submit(harness.run_problem, stage, self._emulator, p) for p in problems]
+
+    def found(self) -> Failure | None:
+        """The smallest failure by a hazard that was found, after the rest of the search."""
+        from . import harness
+
+        for solved in self._solved:
+            failure, _ = solved.result()
+            if failure and failure.verdict in HAZARDS:
+                smallest = harness.verify(self._stage, self._emulator, examples=EXAMPLES, seed=self._seed).failure
+                failure = smallest if smallest and smallest.verdict in HAZARDS else failure
+                failure.message = BY_LUCK + failure.message
+                return failure
         return None
-    for problem in harness.drawn(stage, emulator, examples=EXAMPLES, seed=seed):
-        failure, _ = harness.run_problem(stage, emulator, problem)
-        if failure and failure.verdict in HAZARDS:
-            smallest = harness.verify(stage, emulator, examples=EXAMPLES, seed=seed).failure
-            failure = smallest if smallest and smallest.verdict in HAZARDS else failure
-            failure.message = BY_LUCK + failure.message
-            return failure
-    return None
+
+    def close(self) -> None:
+        """Begin nothing more. A problem that is being solved ends by itself, at the latest at the emulator's limit."""
+        self._executor.shutdown(wait=False, cancel_futures=True)
 
 
 def look_closer(stage: Stage[Any], failure: Failure) -> None:

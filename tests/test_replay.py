@@ -1,0 +1,59 @@
+"""While a GPU verifies a stage, the emulator looks for hazards that right answers hide."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+from fakes import NumpyDevice
+
+from workbench import harness, registry, replay
+from workbench.kernels.vector_add import VectorAddProblem
+from workbench.operation import Stage
+from workbench.results import Verdict
+
+RACES = """
+#include "convert.cuh"
+extern "C" __global__ void vector_add_naive(const IN* a, const IN* b, IN* c, long long n) {
+  __shared__ float zeros[THREADS];
+  zeros[threadIdx.x] = 0;
+  const long long i = blockIdx.x * (long long)THREADS + threadIdx.x;
+  if (i < n) c[i] = from_float<IN>(to_float(a[i]) + to_float(b[i]) + zeros[threadIdx.x ^ 32]);
+}
+"""
+"""On a device whose shared memory holds zeros its answers are right."""
+
+
+def naive() -> Stage[VectorAddProblem]:
+    found: Stage[VectorAddProblem] = registry.operations()["vector_add"].stages[0]
+    return found
+
+
+def test_a_hazard_behind_right_answers_of_a_gpu_fails_the_stage() -> None:
+    result = harness.verify(naive().with_code(RACES), NumpyDevice("cuda"), examples=5)
+    assert (result.verdict, result.problems) == (Verdict.RACE, 5), result.failure
+    assert result.failure
+    assert result.failure.message.startswith(replay.BY_LUCK)
+    assert "naive.cu:7 and" in result.failure.message
+
+
+def test_a_wrong_answer_of_the_gpu_is_the_verdict_whatever_the_emulator_found() -> None:
+    result = harness.verify(naive().with_code(RACES), NumpyDevice("cuda", wrong_after=0), examples=5)
+    assert result.verdict is Verdict.MISMATCH
+
+
+def test_the_emulator_looks_while_the_gpu_is_still_at_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    looked = threading.Event()
+    run_problem = harness.run_problem
+
+    class Waiting(NumpyDevice):
+        def run(self) -> None:
+            assert looked.wait(60)
+
+    def noted(stage: Stage[VectorAddProblem], device: object, *arguments: object, **named: object) -> object:
+        if not isinstance(device, Waiting):
+            looked.set()
+        return run_problem(stage, device, *arguments, **named)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(harness, "run_problem", noted)
+    assert harness.verify(naive(), Waiting("cuda"), examples=3).verdict is Verdict.PASS
