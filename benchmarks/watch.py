@@ -23,18 +23,20 @@ from typing import Any
 from tabulate import tabulate
 
 from workbench import environment, watch
+from workbench.emulator import _engine
 
 ROOT = Path(__file__).parent.parent
 BAR_S = {"emulator": 1.5, "cuda": 2.0}
 SAVES = 20
 
 STAGES = {
-    "softmax:naive": ("examples/softmax", "kernels/softmax/1_naive.cu"),
-    "vector_add:naive": ("", "cuda_src/vector_add/1_naive.cu"),
-    "gemm:smem_tiling": ("", "cuda_src/gemm/3_smem_tiling.cu"),
-    "gemm:tma_pipeline": ("", "cuda_src/gemm/5_tma_pipeline.cu"),
+    "softmax:naive": ("examples/softmax", "kernels/softmax/1_naive.cu", "64x64,dtype=fp32"),
+    "vector_add:naive": ("", "cuda_src/vector_add/1_naive.cu", "1024,dtype=fp32"),
+    "gemm:smem_tiling": ("", "cuda_src/gemm/3_smem_tiling.cu", "64x64x64,dtype=fp32,out=fp32"),
+    "gemm:tma_pipeline": ("", "cuda_src/gemm/5_tma_pipeline.cu", "64x64x64,dtype=bf16,out=bf16"),
 }
-"""Where the project of a stage lies in this checkout, empty for the workbench itself, and its source in there."""
+"""Where the project of a stage lies in this checkout, empty for the workbench itself, its source in there, and a small
+problem: on a GPU that is timed after the verdict, so that the watch soon has nothing to do."""
 
 
 @dataclass
@@ -44,10 +46,12 @@ class Watched:
     process: subprocess.Popen[str]
 
     def until(self, kind: str) -> dict[str, Any]:
-        """The next event of a kind. Raises RuntimeError where the watch ends instead."""
+        """The next event of a kind. Raises RuntimeError where there is trouble instead."""
         assert self.process.stdout is not None
         for line in self.process.stdout:
             event: dict[str, Any] = json.loads(line)
+            if event["event"] == "trouble":
+                raise RuntimeError(event["message"])
             if event["event"] == kind:
                 return event
         raise RuntimeError(f"the watch has ended with exit code {self.process.wait()}")
@@ -55,15 +59,20 @@ class Watched:
 
 def seconds(spec: str, device: str, folder: Path) -> list[float]:
     """From each save to the verdict. Raises RuntimeError where that is not `pass`."""
-    project, source = STAGES[spec]
-    home = folder / "project"
-    if project:
-        shutil.copytree(ROOT / project, home)
-    else:  # an installed workbench is not written to: a copy of it is watched
-        for part in ("workbench", "cuda_src"):
-            shutil.copytree(ROOT / part, home / part, ignore=shutil.ignore_patterns("__pycache__", "engine"))
-    environ = {**os.environ, "PYTHONPATH": str(ROOT if project else home), "WORKBENCH_VERSIONS": str(folder / "kept")}
+    project, source, problem = STAGES[spec]
+    copy = folder / "workbench"  # the one that is installed is not written to
+    for part in ("workbench", "cuda_src"):
+        shutil.copytree(ROOT / part, copy / part, ignore=shutil.ignore_patterns("__pycache__", "engine", "*.so"))
+    shutil.copy(_engine.__file__, copy / "workbench/emulator")
+    home = shutil.copytree(ROOT / project, folder / "project") if project else copy
+    paths = os.pathsep.join(filter(None, (str(copy), os.environ.get("PYTHONPATH"))))
+    environ = {**os.environ, "PYTHONPATH": paths, "WORKBENCH_VERSIONS": str(folder / "kept")}
+    where = [sys.executable, "-c", "import workbench; print(workbench.__file__)"]
+    found_there = subprocess.run(where, cwd=home, env=environ, capture_output=True, text=True).stdout
+    if not Path(found_there).is_relative_to(copy):
+        raise SystemExit("the workbench is installed to be edited (pip install -e): no copy of it can be watched")
     command = [sys.executable, "-m", "workbench", "watch", spec, "--device", device, "--examples", "1", "--json"]
+    command += ["--problem", problem] if device == "cuda" else []
     path, found = home / source, []
     text = path.read_text()
     with subprocess.Popen(command, cwd=home, env=environ, stdout=subprocess.PIPE, text=True) as process:
@@ -88,9 +97,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", choices=sorted(BAR_S), default="emulator")
     parser.add_argument("-o", "--output", type=Path, help="write the table there as Markdown too")
+    parser.add_argument("stage", nargs="*", help=f"of these: {', '.join(STAGES)}; all by default")
     chosen = parser.parse_args()
     bar, rows, busy = BAR_S[chosen.device], [], os.getloadavg()[2]
-    for spec in STAGES:
+    for spec in chosen.stage or STAGES:
         with tempfile.TemporaryDirectory() as folder:
             found = seconds(spec, chosen.device, Path(folder))
         median = statistics.median(found)

@@ -162,12 +162,16 @@ def with_headers(path: Path) -> list[Path]:
     """The source and, depth first, the headers it includes from `header_folders`."""
     found: list[Path] = []
     todo = [path]
+    folders = header_folders(path)
+    places: dict[tuple[Path, str], Path | None] = {}
     while todo:
         part = todo.pop()
         found.append(part)
         for name in re.findall(r'^\s*#\s*include\s*[<"]([^>"]+)[>"]', part.read_text(errors="replace"), re.MULTILINE):
-            folders = dict.fromkeys((part.parent, *header_folders(path)))
-            header = next((h for folder in folders if (h := folder / name).is_file()), None)
+            place = part.parent, name
+            if place not in places:
+                places[place] = next((h for folder in (part.parent, *folders) if (h := folder / name).is_file()), None)
+            header = places[place]
             if header and header not in found and header not in todo:
                 todo.append(header)
     return found

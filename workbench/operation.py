@@ -10,6 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, ClassVar, Generic, Self, TypeVar
 
@@ -383,6 +384,7 @@ class Operation(Generic[P]):
         return declare
 
 
+@lru_cache  # drawing takes far less time from a strategy that is there already
 def extents(size: Size, edges: tuple[int, ...]) -> st.SearchStrategy[int]:
     """Extents of a dimension: tiny ones, one off multiples of `edges`, powers of two, anything up to the limit."""
     near = sorted({e * f + d for e in edges for f in (1, 2, 3) for d in (-1, 0, 1)} | {2**i for i in range(11)})

@@ -132,6 +132,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
 
   const int m = m0 + warp_m + lane / 4, n = n0 + warp_n + lane % 4 * 2;
   OUT* row = C + static_cast<long long>(m) * ldc + n;
+  const bool whole = n0 + BLOCK_N <= N && ldc % 2 == 0;  // a pair of elements moves at once
 #pragma unroll
   for (int i = 0; i < TILES_M * 2; ++i, row += 8ll * ldc) {  // 8 rows at a time
     if (m + i * 8 >= M) break;
@@ -139,7 +140,12 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     for (int j = 0; j < TILES_N; ++j) {
       const float* s = &sum[i / 2][j][i % 2 * 2];
       const Vector<OUT, 2> pair = {from_float<OUT>(s[0]), from_float<OUT>(s[1])};
-      store_tail(row + j * MMA_N, pair, N - n - j * MMA_N, ldc % 2 == 0);
+      if (whole)
+        store_vector(row + j * MMA_N, pair);
+      else
+#pragma unroll
+        for (int e = 0; e < 2; ++e)
+          if (n + j * MMA_N + e < N) row[j * MMA_N + e] = pair.x[e];
     }
   }
 }
