@@ -402,8 +402,11 @@ def connect(
     with contextlib.ExitStack() as stack:
         if address == LOCAL:
             made: Any = distributed.SpecCluster
-            stack.enter_context(dask.config.set(SETTINGS))
-            where = stack.enter_context(made(**_local(device, workers), silence_logs=logging.ERROR))
+            local = _local(device, workers)
+            threads = max(1, environment.core_count() // len(local["workers"]))  # of BLAS; Dask's own choice is one
+            named = (f"distributed.nanny.pre-spawn-environ.{name}_NUM_THREADS" for name in ("OMP", "OPENBLAS", "MKL"))
+            stack.enter_context(dask.config.set({**SETTINGS, **dict.fromkeys(named, threads)}))
+            where = stack.enter_context(made(**local, silence_logs=logging.ERROR))
         else:
             where = _checked(address)
         try:

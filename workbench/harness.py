@@ -17,7 +17,7 @@ import hypothesis
 import numpy as np
 from hypothesis import HealthCheck, Phase
 
-from . import forensics, integrity, registry, replay
+from . import forensics, integrity, reference, registry, replay
 from .comparison import Comparison, accepts, compare
 from .compiler import CompileError, CompilerUnavailable, compile_source
 from .devices import BoundPlan, Device, Fault
@@ -485,11 +485,12 @@ def verify(
     search: replay.HazardSearch | None = None
     hazard: Failure | None = None
     try:
-        if device.name == "cuda" and problems is None:
-            search = replay.HazardSearch(stage, seed)
-        result = _verify(session, seed, problem, problems, again)
-        if search and result.verdict is Verdict.PASS:
-            hazard = search.found()
+        with reference.few_threads():
+            if device.name == "cuda" and problems is None:
+                search = replay.HazardSearch(stage, seed)
+            result = _verify(session, seed, problem, problems, again)
+            if search and result.verdict is Verdict.PASS:
+                hazard = search.found()
     except integrity.Tampered as error:
         there, result = list(error.args), Verification(Verdict.TAMPERING, seed)
     finally:
