@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import platform
 import re
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from functools import cache
 from importlib import metadata
 from pathlib import Path
+
+import threadpoolctl
 
 from . import git, registry
 from .compiler import CompilerUnavailable, nvrtc_version
@@ -100,6 +104,19 @@ def cpu_model() -> str:
 def core_count() -> int:
     """Cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+FEW_THREADS = 4
+"""Threads of BLAS that are enough for random problems: more of them mostly wait for each other, and with them all else
+that has work to do meanwhile, the process that has the GPU among them."""
+
+
+@contextlib.contextmanager
+def few_threads() -> Iterator[None]:
+    """Let NumPy's BLAS use `FEW_THREADS` at most."""
+    blas = threadpoolctl.ThreadpoolController().select(user_api="blas")
+    with blas.limit(limits=min([FEW_THREADS, *(library.num_threads for library in blas.lib_controllers)])):
+        yield
 
 
 def _checkout(root: Path) -> tuple[str, bool]:

@@ -17,7 +17,7 @@ import hypothesis
 import numpy as np
 from hypothesis import HealthCheck, Phase
 
-from . import forensics, integrity, reference, registry, replay
+from . import environment, forensics, integrity, registry, replay
 from .comparison import Comparison, accepts, compare
 from .compiler import CompileError, CompilerUnavailable, compile_source
 from .devices import BoundPlan, Device, Fault
@@ -485,7 +485,7 @@ def verify(
     search: replay.HazardSearch | None = None
     hazard: Failure | None = None
     try:
-        with reference.few_threads():
+        with environment.few_threads():
             if device.name == "cuda" and problems is None:
                 search = replay.HazardSearch(stage, seed)
             result = _verify(session, seed, problem, problems, again)

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-import threadpoolctl
 
 Array = np.ndarray[Any, Any]
 
@@ -36,16 +33,3 @@ def scale(x: Array, factor: float) -> Array:
 def transpose(x: Array) -> Array:
     """Rows become columns. x: (m, n); returns (n, m) float64."""
     return x.astype(np.float64).T
-
-
-FEW_THREADS = 4
-"""Threads of BLAS that are enough for random problems: more of them mostly wait for each other, and with them all else
-that has work to do meanwhile, the process that has the GPU among them."""
-
-
-@contextlib.contextmanager
-def few_threads() -> Iterator[None]:
-    """Let NumPy's BLAS use `FEW_THREADS` at most."""
-    blas = threadpoolctl.ThreadpoolController().select(user_api="blas")
-    with blas.limit(limits=min([FEW_THREADS, *(library.num_threads for library in blas.lib_controllers)])):
-        yield

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import threading
+from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
@@ -28,7 +31,7 @@ BY_LUCK = "the GPU's answers are right, by luck or because it does not need what
 class HazardSearch:
     """Looks for hazards in a stage, in the emulator, while a GPU verifies it: there they may show another day.
 
-    What the emulator does beside the GPU costs no time of its own. The problems are drawn when the search is made.
+    The emulator has a process of its own for it, so that the search takes no time of the verification's.
     """
 
     def __init__(self, stage: Stage[Any], seed: int) -> None:
@@ -36,31 +39,46 @@ class HazardSearch:
         from .devices import DeviceUnavailable, open_device
 
         self._stage, self._seed = stage, seed
+        self._given_up = threading.Event()
         self._executor = ThreadPoolExecutor(max_workers=1)
-        self._solved: list[Future[tuple[Failure | None, float]]] = []
-        try:
+        self._hazard: Future[Failure | None] | None = None
+        with contextlib.suppress(DeviceUnavailable):
             self._emulator = open_device("emulator")
-        except DeviceUnavailable:
-            return
-        problems = harness.drawn(stage, self._emulator, examples=EXAMPLES, seed=seed)
-        self._solved += [self._executor.submit(harness.run_problem, stage, self._emulator, p) for p in problems]
+            problems = harness.drawn(stage, self._emulator, examples=EXAMPLES, seed=seed)
+            self._hazard = self._executor.submit(self._first, problems)
 
-    def found(self) -> Failure | None:
-        """The smallest failure by a hazard that was found, after the rest of the search."""
+    def _first(self, problems: Sequence[Problem]) -> Failure | None:
         from . import harness
+        from .devices import IsolatedDevice
+        from .devices.emulated import EmulatedDevice
 
-        for solved in self._solved:
-            failure, _ = solved.result()
-            if failure and failure.verdict in HAZARDS:
-                smallest = harness.verify(self._stage, self._emulator, examples=EXAMPLES, seed=self._seed).failure
-                failure = smallest if smallest and smallest.verdict in HAZARDS else failure
-                failure.message = BY_LUCK + failure.message
-                return failure
+        beside = IsolatedDevice(EmulatedDevice, SECONDS)
+        try:
+            for problem in problems:
+                if self._given_up.is_set():
+                    break
+                failure, _ = harness.run_problem(self._stage, beside, problem)
+                if failure and failure.verdict in HAZARDS:
+                    return failure
+        finally:
+            beside.close()
         return None
 
+    def found(self) -> Failure | None:
+        """The hazard that was found, made smaller, after the rest of the search."""
+        from . import harness
+
+        failure = self._hazard.result() if self._hazard else None
+        if failure:
+            smallest = harness.verify(self._stage, self._emulator, examples=EXAMPLES, seed=self._seed).failure
+            failure = smallest if smallest and smallest.verdict in HAZARDS else failure
+            failure.message = BY_LUCK + failure.message
+        return failure
+
     def close(self) -> None:
-        """Begin nothing more. A problem that is being solved ends by itself, at the latest at the emulator's limit."""
-        self._executor.shutdown(wait=False, cancel_futures=True)
+        """Begin nothing more. A problem that is being solved ends by itself, at the latest after `SECONDS`."""
+        self._given_up.set()
+        self._executor.shutdown(wait=False)
 
 
 def look_closer(stage: Stage[Any], failure: Failure) -> None:
