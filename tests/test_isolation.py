@@ -229,6 +229,25 @@ def test_plans_bound_on_one_device_work_together_there(isolated: Open) -> None:
     assert device.worker.pid != os.getpid()
 
 
+def test_what_is_read_is_what_is_there_now(isolated: Open) -> None:
+    (stage,) = registry.select(["vector_add:naive"])
+    case = harness.Case.of(VectorAddProblem(n=4))
+    other = harness.Case.of(VectorAddProblem(n=4, seed=1))
+    plan = isolated().bind(
+        compile_source(stage.path, stage.defines(case.problem)), stage.plan(case.problem), case.arrays, case.storage()
+    )
+    for each in (case, other):
+        plan.refill(each.storage())
+        plan.run()
+        assert each.judge(plan.read)[0] is None
+    plan.apply(_refill, case.storage(), seconds=1.0)
+    assert case.judge(plan.read)[0] is None
+
+
+def _refill(plan: Any, storage: Any) -> None:
+    plan.refill(storage)
+
+
 def test_plans_that_hang_together_are_stopped(isolated: Open) -> None:
     device = isolated(fakes.hang)
     with pytest.raises(Fault, match=r"was not over after 0\.5 s") as raised:

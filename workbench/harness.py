@@ -318,10 +318,6 @@ UNSHRINKABLE = (Verdict.COMPILE_ERROR, Verdict.WEAK_CHECK, Verdict.TIMEOUT)
 problem, and every try of the third would last until the deadline."""
 
 
-class _Unsupported(Exception):
-    """The stage does not take the problem; Hypothesis is to draw another one."""
-
-
 @dataclass
 class _Session:
     """What one verification has seen so far."""
@@ -342,15 +338,21 @@ class _Session:
     last: Failure | None = None
     give_up: float = float("inf")
 
-    def try_problem(self, problem: Problem, tiers: tuple[Tier, ...] = tuple(Tier)) -> None:
-        """Judge a problem in the given tiers. Raises _Failed and _Unsupported."""
-        if len(self.seen) >= self.wanted and not self.failures:
-            return  # more were drawn than asked for, so that duplicates and rejected problems do not count
-        if reason := self.stage.supports(problem, self.device.architecture):
+    def wants_more(self) -> bool:
+        """Whether there were too few problems so far, or a failure is being made smaller."""
+        return len(self.seen) < self.wanted or bool(self.failures)
+
+    def supported(self, problem: Problem) -> bool:
+        """Whether the stage takes the problem; why not is counted."""
+        reason = self.stage.supports(problem, self.device.architecture)
+        if reason:
             self.unsupported[reason] += 1
-            raise _Unsupported
+        return reason is None
+
+    def try_problem(self, problem: Problem, tiers: tuple[Tier, ...] = tuple(Tier)) -> bool:
+        """Judge a supported problem in the given tiers; whether there should be more. Raises _Failed."""
         if problem in self.seen:
-            return
+            return self.wants_more()
         for tier in tiers:
             self._try_tier(problem.with_tier(tier))
         self.seen.add(problem)
@@ -358,6 +360,7 @@ class _Session:
             self.covered.setdefault(name, Counter())[getattr(problem, name)] += 1
         if self.on_problem:
             self.on_problem(len(self.seen))
+        return self.wants_more()
 
     def judge(self, problem: Problem, twice: bool) -> Judgement:
         """`run_problem`, here or where work is done ahead."""
@@ -531,15 +534,17 @@ def _verify(
         for failed_before in again:
             session.try_again(failed_before)
         if problem is not None:
-            session.try_problem(problem, (problem.tier,))
+            if session.supported(problem):
+                session.try_problem(problem, (problem.tier,))
         elif problems is not None:
-            for given in problems:
+            for given in filter(session.supported, problems):
                 session.try_problem(given)
         else:
-            for corner in stage.corners[: session.wanted]:
+            for corner in filter(session.supported, stage.corners[: session.wanted]):
                 session.try_problem(corner)
-            _draw(_problems(stage, device.name), session.try_problem, 2 * session.wanted, seed)
-    except (_Failed, _Unsupported):
+            if session.wants_more():
+                _draw(_problems(stage, device.name), session.supported, session.try_problem, session.wanted, seed)
+    except _Failed:
         pass  # the session knows
     if session.last and session.last.verdict not in UNSHRINKABLE:
         repeated, _ = session.judge(operation.problem.parse(session.last.problem), twice=True)
@@ -591,18 +596,17 @@ def _diagnose(stage: Stage[Any], device: Device, problem: Problem, output: str) 
 
 def drawn(stage: Stage[Any], device: Device, *, examples: int, seed: int) -> list[Problem]:
     """The problems that `verify` would try of a stage that is right, in order: its corners, then random ones."""
-    found: dict[Problem, None] = {}
 
-    def take(problem: Problem) -> None:
-        if len(found) < examples:
-            if stage.supports(problem, device.architecture):
-                raise _Unsupported
-            found[problem] = None
+    def supported(problem: Problem) -> bool:
+        return stage.supports(problem, device.architecture) is None
 
-    for corner in stage.corners[:examples]:
-        with contextlib.suppress(_Unsupported):
-            take(corner)
-    _draw(_problems(stage, device.name), take, 2 * examples, seed)
+    def take(problem: Problem) -> bool:
+        found[problem] = None
+        return len(found) < examples
+
+    found: dict[Problem, None] = dict.fromkeys(filter(supported, stage.corners[:examples]))
+    if len(found) < examples:
+        _draw(_problems(stage, device.name), supported, take, examples, seed)
     return list(found)
 
 
@@ -622,22 +626,24 @@ def agree(
     result = Agreement(stage.operation, stage.name, [first.name, second.name], seed)
     seen: set[Problem] = set()
 
-    def property_(problem: Problem) -> None:
-        if result.disagreement or len(seen) >= examples or problem in seen:
-            return
-        if any(stage.supports(problem, device.architecture) for device in (first, second)):
-            raise _Unsupported
+    def supported(problem: Problem) -> bool:
+        return not any(stage.supports(problem, device.architecture) for device in (first, second))
+
+    def property_(problem: Problem) -> bool:
+        if problem in seen:
+            return True
         for tier in Tier:
             result.disagreement = _disagreement(stage, first, second, problem.with_tier(tier))
             if result.disagreement:
-                return
+                return False
             result.tiers[tier] = result.tiers.get(tier, 0) + 1
         seen.add(problem)
         result.problems = len(seen)
         if on_problem:
             on_problem(len(seen))
+        return len(seen) < examples
 
-    _draw(_problems(stage, "emulator"), property_, 2 * examples, seed)
+    _draw(_problems(stage, "emulator"), supported, property_, examples, seed)
     return result
 
 
@@ -669,20 +675,27 @@ def _problems(stage: Stage[Any], device: str) -> hypothesis.strategies.SearchStr
     return operation.problems(size, tuple(sorted(set(stage.parameters.values()))))
 
 
+class _Enough(BaseException):
+    """Leaves Hypothesis, which takes every Exception for a failure of the test."""
+
+
 def _draw(
-    strategy: hypothesis.strategies.SearchStrategy[Any], property_: Callable[[Any], None], most: int, seed: int
+    strategy: hypothesis.strategies.SearchStrategy[Any],
+    supported: Callable[[Any], bool],
+    property_: Callable[[Any], bool],
+    wanted: int,
+    seed: int,
 ) -> None:
-    """Run a property on at most `most` problems that Hypothesis draws from the seed."""
+    """Run a property on supported problems that Hypothesis draws from the seed until it wants no more, which is after
+    `wanted` of them if no two are the same."""
 
     def test_one(problem: Any) -> None:
-        try:
-            property_(problem)
-        except _Unsupported:
-            hypothesis.reject()
+        if not property_(problem):
+            raise _Enough
 
-    test = hypothesis.given(strategy)(test_one)
+    test = hypothesis.given(strategy.filter(supported))(test_one)
     test = hypothesis.settings(
-        max_examples=most,
+        max_examples=2 * wanted,  # duplicates do not count
         database=None,
         deadline=None,
         verbosity=hypothesis.Verbosity.quiet,
@@ -691,7 +704,7 @@ def _draw(
         phases=(Phase.generate, Phase.shrink),
         suppress_health_check=list(HealthCheck),
     )(test)
-    with contextlib.suppress(hypothesis.errors.Unsatisfiable), warnings.catch_warnings():
+    with contextlib.suppress(hypothesis.errors.Unsatisfiable, _Enough), warnings.catch_warnings():
         # not one problem was supported; and Dask's threads use `random` while strategies are drawn from
         warnings.filterwarnings("ignore", "Do not use the `random` module")
         hypothesis.seed(seed)(test)()

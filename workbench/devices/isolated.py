@@ -25,6 +25,10 @@ MOVE_SECONDS = 60.0
 """Deadline of what launches nothing: loading a module, copying arrays."""
 
 
+TOGETHER_BYTES = 4 << 20
+"""Arrays of no more than this are read all at once: an exchange takes longer than they do."""
+
+
 class _Host:
     """In the process: the device and what is bound on it."""
 
@@ -58,8 +62,8 @@ def _run(host: _Host, key: int) -> None:
     host.bound[key].run()
 
 
-def _read(host: _Host, key: int, name: str) -> np.ndarray[Any, Any]:
-    return host.bound[key].read(name)
+def _read_all(host: _Host, key: int, names: Sequence[str]) -> dict[str, np.ndarray[Any, Any]]:
+    return {name: host.bound[key].read(name) for name in names}
 
 
 def _refill(host: _Host, key: int, storage: Mapping[str, np.ndarray[Any, Any]]) -> None:
@@ -126,6 +130,7 @@ class IsolatedDevice:
         keys = tuple(plan.key for plan in plans)
         for plan in plans:
             plan.prepare()
+            plan.changed()
         try:
             return self.ask(_together, keys, function, arguments, seconds=self.deadline(seconds))
         except Ended as ended:
@@ -175,30 +180,48 @@ class IsolatedPlan:
         self._seconds = device.deadline(plan.expected_seconds)
         self._generation = 0
         self._has_run = False
+        arrays: Mapping[str, Array] = binding[2]
+        self._together = tuple(arrays) if sum(a.nbytes for a in arrays.values()) <= TOGETHER_BYTES else ()
+        self._values: dict[str, np.ndarray[Any, Any]] = {}
+        """What has been read since anything ran."""
 
     def prepare(self) -> None:
         """Bind the plan. Raises Fault."""
         self._ask(lambda: None)
 
     def run(self) -> None:
+        self.changed()
         self._ask(lambda: self._device.ask(_run, self.key, seconds=self._seconds))
         self._has_run = True
 
     def read(self, name: str) -> np.ndarray[Any, Any]:
-        values: np.ndarray[Any, Any] = self._ask(
-            lambda: self._device.ask(_read, self.key, name, seconds=MOVE_SECONDS), as_it_was=True
+        if name not in self._together:
+            return self._read((name,))[name]
+        if not self._values:
+            self._values = self._read(self._together)
+        return self._values[name]
+
+    def _read(self, names: Sequence[str]) -> dict[str, np.ndarray[Any, Any]]:
+        values: dict[str, np.ndarray[Any, Any]] = self._ask(
+            lambda: self._device.ask(_read_all, self.key, names, seconds=MOVE_SECONDS), as_it_was=True
         )
         return values
+
+    def changed(self) -> None:
+        """What has been read may no longer be what is there."""
+        self._values = {}
 
     def refill(self, storage: Mapping[str, np.ndarray[Any, Any]]) -> None:
         compiled, plan, arrays, _, seed = self._binding
         self._binding = (compiled, plan, arrays, dict(storage), seed)
         self._has_run = False
+        self.changed()
         self._ask(lambda: self._device.ask(_refill, self.key, storage, seconds=MOVE_SECONDS))
 
     def apply(self, function: Callable[..., Any], *arguments: Any, seconds: float) -> Any:
         """`function(bound plan, *arguments)` in the process; it is expected to take so many seconds. Raises Fault."""
         limit = self._device.deadline(seconds)
+        self.changed()
         return self._ask(lambda: self._device.ask(_apply, self.key, function, arguments, seconds=limit))
 
     def close(self) -> None:
