@@ -155,7 +155,7 @@ _COMPILE = """
 import sys, time
 from workbench import compiler, emulator, registry
 (stage,) = registry.select([sys.argv[1]])
-problem = registry.operations()[stage.operation].suite[0]
+problem = max(registry.operations()[stage.operation].suite, key=lambda p: p.cost.flops)
 compiler.nvrtc_version()
 start = time.perf_counter()
 compiled = compiler.compile_source(stage.path, stage.defines(problem))
@@ -168,7 +168,7 @@ print(time.perf_counter() - start)
 def compilation() -> Table:
     """Compiling and parsing a stage for the first time, and finding it in the cache, each time in a new process."""
     rows = []
-    for name in (*CUDA_CORE, *TENSOR):
+    for name in (stage.name for stage in registry.operations()["gemm"].stages):
         found: dict[str, list[float]] = {"cold": [], "cached": []}
         for _ in range(PROCESSES):
             with tempfile.TemporaryDirectory() as folder:

@@ -220,10 +220,11 @@ class Stage(Generic[P]):
     """One CUDA source that computes an operation, with the idea it adds over the stage before it.
 
     `source` is relative to the folder of the operation's sources. `parameters` are compile-time sizes: they become
-    `-D` defines, `plan` gets them through the stage, and problems near their multiples are drawn on purpose. `accepts`
-    returns why a problem cannot be taken, or None. `architecture` is the least compute capability times ten. Every
-    array has to start at a multiple of `alignment` bytes. `corners` are problems that random ones would hardly hit and
-    that are always tried.
+    `-D` defines, `plan` gets them through the stage, and problems near their multiples are drawn on purpose.
+    `sizes_for` gives those that depend on the problem: each choice is a variant compiled by itself. `accepts` returns
+    why a problem cannot be taken, or None. `architecture` is the least compute capability times ten. Every array has to
+    start at a multiple of `alignment` bytes. `corners` are problems that random ones would hardly hit and that are
+    always tried.
     Two launches on the same inputs have to give the same bits unless the stage is declared not `deterministic`.
 
     `space` holds the values that tuning may give to some of the parameters, their declared ones among them;
@@ -240,6 +241,7 @@ class Stage(Generic[P]):
     accepts: Callable[[P], str | None] = lambda problem: None
     defines_for: Callable[[P], Mapping[str, str | int]] = lambda problem: {}
     parameters: Mapping[str, int] = field(default_factory=dict)
+    sizes_for: Callable[[P, Mapping[str, int]], Mapping[str, int]] = lambda problem, size: {}
     architecture: int = 70
     alignment: int = 16
     corners: tuple[P, ...] = ()
@@ -289,13 +291,17 @@ class Stage(Generic[P]):
         for values in itertools.product(*self.space.values()):
             yield dict(zip(self.space, values, strict=True))
 
+    def sizes(self, problem: P) -> dict[str, int]:
+        """The parameters, and the sizes that depend on `problem`."""
+        return {**self.parameters, **self.sizes_for(problem, self.parameters)}
+
     def defines(self, problem: P) -> dict[str, str | int]:
         """The `-D` defines with which the source is compiled for `problem`."""
-        return {**self.defines_for(problem), **self.parameters}
+        return {**self.defines_for(problem), **self.sizes(problem)}
 
     def plan(self, problem: P) -> Plan:
         """The launches that solve `problem`."""
-        made = self.plan_for(problem, self.parameters)
+        made = self.plan_for(problem, self.sizes(problem))
         plan = Plan((made,)) if isinstance(made, Launch) else made
         return dataclasses.replace(plan, expected_seconds=problem.cost.slow_seconds)
 
@@ -338,6 +344,7 @@ class Operation(Generic[P]):
         code: str | None = None,
         supports: Callable[[P], str | None] = lambda problem: None,
         parameters: Mapping[str, int] | None = None,
+        sizes: Callable[[P, Mapping[str, int]], Mapping[str, int]] = lambda problem, size: {},
         architecture: int = 70,
         alignment: int = 16,
         corners: tuple[P, ...] = (),
@@ -347,9 +354,10 @@ class Operation(Generic[P]):
     ) -> Callable[[Callable[[P, Mapping[str, int]], Launch | Plan]], Stage[P]]:
         """Declare the next stage of the ladder; the decorated function returns its launch for a problem.
 
-        The function gets the problem and the stage's `parameters`. The CUDA C++ is the file `source`, relative to the
-        folder of the operation's sources, or the string `code`. Raises ValueError for a name that is taken, for neither
-        or both of `source` and `code`, and for a `space` without the declared value of each of its parameters.
+        The function gets the problem and the stage's `parameters`, and the `sizes` that depend on both. The CUDA C++ is
+        the file `source`, relative to the folder of the operation's sources, or the string `code`. Raises ValueError
+        for a name that is taken, for neither or both of `source` and `code`, and for a `space` without the declared
+        value of each of its parameters.
         """
         if bool(source) == (code is not None):
             raise ValueError(f"{self.name}:{name} has to have either a source, which is a file, or code, a string")
@@ -370,6 +378,7 @@ class Operation(Generic[P]):
                 accepts=supports,
                 defines_for=self.defines,
                 parameters=parameters or {},
+                sizes_for=sizes,
                 architecture=architecture,
                 alignment=alignment,
                 corners=corners,

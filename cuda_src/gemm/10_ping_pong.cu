@@ -143,6 +143,7 @@ struct Gemm {
           tma_store_commit();
         }
       } else {  // no tensor map has such rows, or the engine would store 16 bytes beyond N
+#pragma unroll 1
         for (int i = lane; i < WARP_ROWS * STAGED_CHUNKS; i += WARP) {
           const int row = i / STAGED_CHUNKS, column = n + i % STAGED_CHUNKS * CHUNK;
           const auto v = load_vector<CHUNK>(chunk(row, i % STAGED_CHUNKS));

@@ -26,7 +26,6 @@ static_assert(sizeof(IN) == 2, "wgmma takes bf16 and fp16 here");
 static_assert(BLOCK_K * sizeof(IN) == ROW_BYTES,
               "BLOCK_K has to be 64: a row of a slice is as wide as the swizzle");
 
-template <int BLOCK_M, int SPLIT>
 struct Gemm {
   static_assert(BLOCK_M == 64 || BLOCK_M == 128, "BLOCK_M has to be 64 or 128");
   static constexpr int CONSUMERS = 2, THREADS = CONSUMERS * WARPGROUP;
@@ -204,17 +203,16 @@ struct Gemm {
   };
 };
 
-#define GEMM_STREAMED(BLOCK_M, SPLIT, CLUSTER)                                                            \
-  extern "C" __global__ void CLUSTER __launch_bounds__(Lcsf<Gemm<BLOCK_M, SPLIT>>::THREADS, 1)            \
-      gemm_streamed_##BLOCK_M##_##SPLIT(const __grid_constant__ TensorMap A,                              \
-                                        const __grid_constant__ TensorMap B, OUT* C, int M, int N, int K, \
-                                        int ldc) {                                                        \
-    extern __shared__ __align__(ATOM_BYTES) unsigned char memory[];                                       \
-    if (threadIdx.x == 0) tma_prefetch_map(A), tma_prefetch_map(B);                                       \
-    Lcsf<Gemm<BLOCK_M, SPLIT>>::run({A, B, C, M, N, K, ldc}, memory);                                     \
-  }
+#if SPLIT > 1
+#define CLUSTER __cluster_dims__(SPLIT, 1, 1)
+#else
+#define CLUSTER
+#endif
 
-GEMM_STREAMED(64, 1, )
-GEMM_STREAMED(64, 2, __cluster_dims__(2, 1, 1))
-GEMM_STREAMED(128, 1, )
-GEMM_STREAMED(128, 2, __cluster_dims__(2, 1, 1))
+extern "C" __global__ void CLUSTER __launch_bounds__(Lcsf<Gemm>::THREADS, 1)
+    gemm_streamed(const __grid_constant__ TensorMap A, const __grid_constant__ TensorMap B, OUT* C, int M,
+                  int N, int K, int ldc) {
+  extern __shared__ __align__(ATOM_BYTES) unsigned char memory[];
+  if (threadIdx.x == 0) tma_prefetch_map(A), tma_prefetch_map(B);
+  Lcsf<Gemm>::run({A, B, C, M, N, K, ldc}, memory);
+}

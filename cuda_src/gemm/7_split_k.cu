@@ -31,7 +31,6 @@ static_assert(BLOCK_N == 128 || BLOCK_N == 256, "BLOCK_N is the n of a wgmma: 12
 static_assert(BLOCK_K * sizeof(IN) == ROW_BYTES,
               "BLOCK_K has to be 64: a row of a slice is as wide as the swizzle");
 
-template <int SPLIT>
 struct Gemm {
   static constexpr int CONSUMERS = BLOCK_M / WGMMA_M;
   static constexpr int PART = BLOCK_N / SPLIT;  // columns a block of the cluster stores
@@ -182,6 +181,7 @@ struct Gemm {
           tma_store_commit();
         }
       } else {  // no tensor map has such rows, or the engine would store 16 bytes beyond N
+#pragma unroll 1
         for (int i = lane; i < WARP_ROWS * STAGED_CHUNKS; i += WARP) {
           const int row = i / STAGED_CHUNKS, column = n + i % STAGED_CHUNKS * CHUNK;
           const auto v = load_vector<CHUNK>(chunk(row, i % STAGED_CHUNKS));
@@ -194,13 +194,15 @@ struct Gemm {
   };
 };
 
-#define GEMM_SPLIT_K(SPLIT, CLUSTER)                                                                        \
-  extern "C" __global__ void CLUSTER __launch_bounds__(Lcsf<Gemm<SPLIT>>::THREADS, 1) gemm_split_k_##SPLIT( \
-      const __grid_constant__ TensorMap A, const __grid_constant__ TensorMap B,                             \
-      const __grid_constant__ TensorMap C_boxes, OUT* C, int M, int N, int K, int ldc) {                    \
-    extern __shared__ __align__(ATOM_BYTES) unsigned char memory[];                                         \
-    Lcsf<Gemm<SPLIT>>::run({A, B, C_boxes, C, M, N, K, ldc}, memory);                                       \
-  }
+#if SPLIT > 1
+#define CLUSTER __cluster_dims__(SPLIT, 1, 1)
+#else
+#define CLUSTER
+#endif
 
-GEMM_SPLIT_K(1, )
-GEMM_SPLIT_K(2, __cluster_dims__(2, 1, 1))
+extern "C" __global__ void CLUSTER __launch_bounds__(Lcsf<Gemm>::THREADS, 1)
+    gemm_split_k(const __grid_constant__ TensorMap A, const __grid_constant__ TensorMap B,
+                 const __grid_constant__ TensorMap C_boxes, OUT* C, int M, int N, int K, int ldc) {
+  extern __shared__ __align__(ATOM_BYTES) unsigned char memory[];
+  Lcsf<Gemm>::run({A, B, C_boxes, C, M, N, K, ldc}, memory);
+}

@@ -29,7 +29,6 @@ static_assert(BLOCK_M % WGMMA_M == 0, "each consumer multiplies 64 rows: BLOCK_M
 static_assert(BLOCK_K * sizeof(IN) == ROW_BYTES,
               "BLOCK_K has to be 64: a row of a slice is as wide as the swizzle");
 
-template <int BLOCK_N, int SPLIT>
 struct Gemm {
   static_assert(BLOCK_N == 128 || BLOCK_N == 256, "BLOCK_N is the n of a wgmma: 128 or 256");
   static constexpr int CONSUMERS = BLOCK_M / WGMMA_M;
@@ -181,6 +180,7 @@ struct Gemm {
           tma_store_commit();
         }
       } else {  // no tensor map has such rows, or the engine would store 16 bytes beyond N
+#pragma unroll 1
         for (int i = lane; i < WARP_ROWS * STAGED_CHUNKS; i += WARP) {
           const int row = i / STAGED_CHUNKS, column = n + i % STAGED_CHUNKS * CHUNK;
           const auto v = load_vector<CHUNK>(chunk(row, i % STAGED_CHUNKS));
@@ -193,16 +193,15 @@ struct Gemm {
   };
 };
 
-#define GEMM_FITTED_TILES(BLOCK_N, SPLIT, CLUSTER)                                             \
-  extern "C" __global__ void CLUSTER __launch_bounds__(Lcsf<Gemm<BLOCK_N, SPLIT>>::THREADS, 1) \
-      gemm_fitted_tiles_##BLOCK_N##_##SPLIT(                                                   \
-          const __grid_constant__ TensorMap A, const __grid_constant__ TensorMap B,            \
-          const __grid_constant__ TensorMap C_boxes, OUT* C, int M, int N, int K, int ldc) {   \
-    extern __shared__ __align__(ATOM_BYTES) unsigned char memory[];                            \
-    Lcsf<Gemm<BLOCK_N, SPLIT>>::run({A, B, C_boxes, C, M, N, K, ldc}, memory);                 \
-  }
+#if SPLIT > 1
+#define CLUSTER __cluster_dims__(SPLIT, 1, 1)
+#else
+#define CLUSTER
+#endif
 
-GEMM_FITTED_TILES(256, 1, )
-GEMM_FITTED_TILES(256, 2, __cluster_dims__(2, 1, 1))
-GEMM_FITTED_TILES(128, 1, )
-GEMM_FITTED_TILES(128, 2, __cluster_dims__(2, 1, 1))
+extern "C" __global__ void CLUSTER __launch_bounds__(Lcsf<Gemm>::THREADS, 1)
+    gemm_fitted_tiles(const __grid_constant__ TensorMap A, const __grid_constant__ TensorMap B,
+                      const __grid_constant__ TensorMap C_boxes, OUT* C, int M, int N, int K, int ldc) {
+  extern __shared__ __align__(ATOM_BYTES) unsigned char memory[];
+  Lcsf<Gemm>::run({A, B, C_boxes, C, M, N, K, ldc}, memory);
+}

@@ -434,10 +434,16 @@ def _blocks(p: GemmProblem, size: Mapping[str, int], width: int, split: int) -> 
     constraint=_lcsf_constraint,
     architecture=90,
     corners=(PADDED_C,),
+    sizes=lambda p, size: {"SPLIT": 2 if _blocks(p, size, size["BLOCK_N"], 2) else 1},
 )
 def split_k(p: GemmProblem, size: Mapping[str, int]) -> Launch:
-    split = 2 if _blocks(p, size, size["BLOCK_N"], 2) else 1
-    return _lcsf_launch(p, size, f"gemm_split_k_{split}", split)
+    return _lcsf_launch(p, size, "gemm_split_k", size["SPLIT"])
+
+
+def _fitted(p: GemmProblem, size: Mapping[str, int]) -> dict[str, int]:
+    choices = ((256, 1), (256, 2), (128, 1), (128, 2))
+    width, split = max(choices, key=lambda c: _blocks(p, size, *c))  # the first of equals
+    return {"BLOCK_N": width, "SPLIT": split}
 
 
 @GEMM.stage(
@@ -449,11 +455,10 @@ def split_k(p: GemmProblem, size: Mapping[str, int]) -> Launch:
     space={"GROUP_M": GROUPS, "BLOCKS": (64, 128, 256, 512)},
     architecture=90,
     corners=(PADDED_C, *_MANY_TILES),
+    sizes=_fitted,
 )
 def fitted_tiles(p: GemmProblem, size: Mapping[str, int]) -> Launch:
-    choices = ((256, 1), (256, 2), (128, 1), (128, 2))
-    width, split = max(choices, key=lambda c: _blocks(p, size, *c))  # the first of equals
-    return _lcsf_launch(p, {**size, "BLOCK_N": width}, f"gemm_fitted_tiles_{width}_{split}", split)
+    return _lcsf_launch(p, size, "gemm_fitted_tiles", size["SPLIT"])
 
 
 @GEMM.stage(
@@ -484,6 +489,13 @@ def ping_pong(p: GemmProblem, size: Mapping[str, int]) -> Launch:
     return _lcsf_launch(p, size, "gemm_ping_pong", consumers=2)
 
 
+def _streamed(p: GemmProblem, size: Mapping[str, int]) -> dict[str, int]:
+    heights = (64,) if p.m <= 64 else (128,) if p.m <= 128 else (128, 64)  # one row of tiles reads B once
+    choices = [(height, split) for split in (1, 2) for height in heights]
+    height, split = max(choices, key=lambda c: _blocks(p, {**size, "BLOCK_M": c[0]}, 128, c[1]))  # the first of equals
+    return {"BLOCK_M": height, "SPLIT": split}
+
+
 @GEMM.stage(
     "streamed",
     source="gemm/11_streamed.cu",
@@ -493,15 +505,13 @@ def ping_pong(p: GemmProblem, size: Mapping[str, int]) -> Launch:
     space={"BLOCKS": (64, 128, 256)},
     architecture=90,
     corners=(PADDED_C, *_DEEP, GemmProblem(m=70, n=40, k=64), GemmProblem(m=70, n=128 * 65 + 1, k=136, out="bf16")),
+    sizes=_streamed,
 )
 def streamed(p: GemmProblem, size: Mapping[str, int]) -> Launch:
-    heights = (64,) if p.m <= 64 else (128,) if p.m <= 128 else (128, 64)  # one row of tiles reads B once
-    choices = [(height, split) for split in (1, 2) for height in heights]
-    height, split = max(choices, key=lambda c: _blocks(p, {**size, "BLOCK_M": c[0]}, 128, c[1]))  # the first of equals
-    m, n, k = height, 128, size["BLOCK_K"]
+    m, n, k, split = size["BLOCK_M"], 128, size["BLOCK_K"], size["SPLIT"]
     panel = 128 // dtype_of(p.dtype).itemsize
     return Launch(
-        f"gemm_streamed_{height}_{split}",
+        "gemm_streamed",
         (ceil_div(p.m, m) * ceil_div(p.n, n) * split, 1, 1),
         (128 * 3, 1, 1),
         (
