@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 import math
 import os
@@ -382,21 +383,30 @@ class AgreementRun(Record):
 T = TypeVar("T")
 
 
+@functools.cache
+def _fields(kind: Any) -> tuple[dict[str, Any], frozenset[str]]:
+    """The types of a dataclass's fields, and those without a default."""
+    fields = dataclasses.fields(kind)
+    required = (f.name for f in fields if f.default is f.default_factory is dataclasses.MISSING)
+    return typing.get_type_hints(kind), frozenset(required)
+
+
 def _build(kind: type[T], data: Any, where: str) -> T:
     """`data` (parsed JSON) as an instance of a dataclass, container or scalar type; checks every field."""
     origin, args = typing.get_origin(kind), typing.get_args(kind)
     if origin in (types.UnionType, typing.Union):
         return typing.cast(T, None if data is None else _build(args[0], data, where))
     if origin is list and isinstance(data, list):
+        if args[0] in (float, str, int) and all(type(item) is args[0] for item in data):
+            return typing.cast(T, data)  # thousands of samples
         return typing.cast(T, [_build(args[0], item, f"{where}[{i}]") for i, item in enumerate(data)])
     if origin is dict and isinstance(data, dict):
         return typing.cast(T, {key: _build(args[1], value, f"{where}.{key}") for key, value in data.items()})
     if dataclasses.is_dataclass(kind) and isinstance(data, dict):
-        hints = typing.get_type_hints(kind)
+        hints, required = _fields(kind)
         unknown = set(data) - set(hints)
         if unknown:
             raise ResultsError(f"{where} has unknown fields: {', '.join(sorted(unknown))}")
-        required = {f.name for f in dataclasses.fields(kind) if f.default is f.default_factory is dataclasses.MISSING}
         missing = required - set(data)
         if missing:
             raise ResultsError(f"{where} lacks {', '.join(sorted(missing))}")
