@@ -195,6 +195,9 @@ _TALL = GemmProblem(m=128 * 17 + 1, n=264, k=8)
 _WHOLE = GemmProblem(m=128 * 17, n=512, k=8)
 """The same of whole tiles: nothing is left over at the edges."""
 
+_ODD_ROWS = GemmProblem(m=8, n=256, k=8, pad_c=5)
+"""Whole tiles of C, in rows that are an odd number of elements apart, 261: no pair of them may be stored at once."""
+
 
 def _scalars(p: GemmProblem) -> tuple[np.generic, ...]:
     return tuple(np.int32(x) for x in (p.m, p.n, p.k, p.lda, p.ldb, p.ldc))
@@ -309,7 +312,7 @@ def _tensor_core_constraint(p: GemmProblem, size: Mapping[str, int]) -> str | No
         "STAGES": (2, 3, 4, 5),
     },
     constraint=_tensor_core_constraint,
-    corners=(_ODD_C, *_DEEP),
+    corners=(_ODD_C, _ODD_ROWS, *_DEEP),
     architecture=80,
 )
 def tensor_core(p: GemmProblem, size: Mapping[str, int]) -> Launch:
