@@ -23,7 +23,7 @@ NOT_OF_A_LAUNCH = (Verdict.COMPILE_ERROR, Verdict.WEAK_CHECK, Verdict.TAMPERING,
 
 
 EXAMPLES = 4
-"""Problems that a stage which has passed on a GPU solves in the emulator as well; corners of the stage come first."""
+"""Problems that a stage solves in the emulator while a GPU verifies it; corners of the stage come first."""
 
 BY_LUCK = "the GPU's answers are right, by luck or because it does not need what is missing; the emulator finds: "
 
