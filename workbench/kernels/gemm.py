@@ -184,10 +184,11 @@ _ODD_C = GemmProblem(m=5, n=9, k=16, dtype="bf16", out="bf16")
 """Rows of A and B start at multiples of 16 bytes, those of C do not."""
 
 _DEEP = (
-    GemmProblem(m=70, n=136, k=64 * 13 + 8, dtype="bf16"),
+    GemmProblem(m=70, n=136, k=64 * 13 + 1, dtype="bf16", pad_a=7, pad_b=7),
     GemmProblem(m=130, n=40, k=64 * 13, dtype="fp16", layout="nn"),
 )
-"""So many slices that a ring of them goes round three times: parities of its barriers come back."""
+"""So many slices that a ring of them goes round three times: parities of its barriers come back. The last slice of the
+first holds one element of a row."""
 
 _TALL = GemmProblem(m=128 * 17 + 1, n=264, k=8)
 """More rows of tiles than are walked together, and two columns of them."""
