@@ -100,7 +100,7 @@ def calls() -> None:
     pytorch._preferred = lambda torch, library: contextlib.nullcontext()  # type: ignore[assignment]
     torch: Any = pytorch.load()
     for operation, found in ((name, [*VENDOR[name], *PEERS[name]]) for name in VENDOR):
-        for baseline in (b for b in found if b.name not in ("Triton", "copy")):
+        for baseline in (b for b in found if b.name not in ("Triton", "copy", "cuBLAS")):
             few = {"gemm": Size(100, 64**3), "matvec": Size(300, 20_000), "vector_add": Size(2000, 2000)}[operation]
 
             def solve(problem: Any, arrays: Any, buffers: Any, baseline: Any = baseline) -> None:

@@ -12,8 +12,8 @@ from click.testing import CliRunner, Result
 from fakes import NumpyDevice
 from synthetic import timed_run
 
-from workbench import cli, compiler, environment, harness, registry, store, timing
-from workbench.results import Run, Verdict
+from workbench import cli, compiler, environment, harness, registry, store, timing, versions
+from workbench.results import Failure, Run, Verdict
 
 LADDER = registry.operations()["vector_add"]
 ALL = [f"{stage.spec} {problem.label}" for stage in LADDER.stages for problem in LADDER.suite]
@@ -120,6 +120,59 @@ def test_a_finished_run_is_made_again(workbench: Any, bench: Bench) -> None:
     assert bench.calls == ALL
 
 
+def test_a_bench_verifies_nothing_again_that_passed_as_it_is(
+    workbench: Any, bench: Bench, verified: list[str], tmp_path: Path
+) -> None:
+    assert workbench().exit_code == 0
+    first = _saved(tmp_path)
+    for _ in range(2):
+        verified.clear()
+        result = workbench()
+        assert result.exit_code == 0, result.output
+        assert verified == []
+        assert f"{len(LADDER.stages)} stages had passed before" in result.stderr
+        again = [s.verification for s in _saved(tmp_path).stages]
+        assert {v.date for v in again} == {first.environment.date}
+        assert [dataclasses.replace(v, date="") for v in again] == [s.verification for s in first.stages]
+
+
+@pytest.mark.parametrize("options", [("--fresh",), ("--seed", "5"), ("--examples", "3")])
+def test_a_bench_that_asks_for_something_else_verifies_again(
+    options: Any, workbench: Any, bench: Bench, verified: list[str]
+) -> None:
+    assert workbench().exit_code == 0
+    verified.clear()
+    assert workbench(*options).exit_code == 0
+    assert verified == [s.name for s in LADDER.stages]
+
+
+def test_a_stage_that_failed_since_it_passed_is_verified_again(
+    workbench: Any, bench: Bench, verified: list[str]
+) -> None:
+    assert workbench().exit_code == 0
+    failed = Failure(Verdict.MISMATCH, "n=7", "wrong", "replay")
+    versions.of(LADDER.stages[1]).remember(LADDER.stages[1], "cuda", failed)
+    verified.clear()
+    assert workbench().exit_code == 0
+    assert verified == [LADDER.stages[1].name]
+
+
+def test_what_passed_is_verified_again_when_a_header_has_changed(
+    workbench: Any, bench: Bench, verified: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert workbench().exit_code == 0
+    real = versions.Snapshot.of
+
+    def changed(stage: Any) -> versions.Snapshot:
+        found = real(stage)
+        return dataclasses.replace(found, files={name: content + b"\n" for name, content in found.files.items()})
+
+    monkeypatch.setattr(versions.Snapshot, "of", changed)
+    verified.clear()
+    assert workbench().exit_code == 0
+    assert verified == [s.name for s in LADDER.stages]
+
+
 def _other_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     changed = dataclasses.replace(environment.describe(), code_sha256="another")
     monkeypatch.setattr(environment, "describe", lambda: changed)
@@ -132,6 +185,21 @@ def _other_driver(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def _other_source(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("workbench.session.source_digest", lambda path: "another")
+
+
+@pytest.mark.parametrize("change", [_other_environment, _other_driver])
+def test_what_passed_under_other_circumstances_is_verified_again(
+    change: Callable[[pytest.MonkeyPatch], None],
+    workbench: Any,
+    bench: Bench,
+    verified: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert workbench().exit_code == 0
+    change(monkeypatch)
+    verified.clear()
+    assert workbench().exit_code == 0
+    assert verified == [s.name for s in LADDER.stages]
 
 
 @pytest.mark.parametrize("change", [_other_environment, _other_driver, _other_source])

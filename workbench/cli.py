@@ -162,7 +162,7 @@ def _options(*names: str) -> Callable[[F], F]:
         "fresh": click.option(
             "--fresh",
             is_flag=True,
-            help="Make everything again, also what an interrupted run of the same code has done already.",
+            help="Make everything again, also what an earlier run of the same code has done already.",
         ),
         "output": click.option(
             "--output",
@@ -327,6 +327,8 @@ def bench(
 ) -> None:
     """Verify stages on random problems, then time those that passed. Needs a GPU.
 
+    A stage that has passed before exactly as it is now, by the same code on the same device, is not verified again.
+
     --problem replaces the suite of timed problems. Results are saved like those of `run`; no report is written. After
     an interruption the same command goes on where it was.
     """
@@ -336,6 +338,7 @@ def bench(
         if device.name == "emulator":
             raise Failed(NO_TIMES)
         session = _session(device, examples, seed, problems, output, fresh, workers)
+        session.rely = True
         with _finish(session, as_json):
             _work(session, stages, examples, peers=baselines == "all")
 
@@ -1263,6 +1266,8 @@ def _work(session: Session, stages: Sequence[Stage[Any]], examples: int, peers: 
             f"{session.taken_over} verifications and measurements are those of a run of {session.run.environment.date} "
             "that was interrupted (--fresh makes them again)"
         )
+    if session.relied_on:
+        _notice(f"{session.relied_on} stages had passed before, as they are now (--fresh verifies them again)")
 
 
 @contextmanager

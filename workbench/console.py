@@ -71,7 +71,7 @@ def verification_cells(run: Run) -> Cells:
             tiers(s.verification.tiers),
             str(sum(s.verification.unsupported.values())),
             f"{s.verification.worst_error:.3f}",
-            f"{s.verification.seconds:.1f}",
+            f"on {s.verification.date[:10]}" if s.verification.date else f"{s.verification.seconds:.1f}",
         )
         for s in run.stages
     ]
@@ -356,7 +356,8 @@ class StageProgress:
         """A stage is done."""
         v = result.verification
         timed = f", {len(result.measurements)} timed" if result.measurements else ""
-        self.end_with(f"{v.verdict}: {v.problems} problems{timed}, {v.seconds:.1f} s")
+        when = f"verified {v.date[:10]}" if v.date else f"{v.seconds:.1f} s"
+        self.end_with(f"{v.verdict}: {v.problems} problems{timed}, {when}")
 
     def end_with(self, outcome: str) -> None:
         """A stage is done, with this outcome."""

@@ -97,7 +97,8 @@ class Problem(ABC):
                     raise ProblemError(f"{f.name} is {value}; it has to be at least {least}")
         out, dtype = getattr(self, "out", None), getattr(self, "dtype", None)
         if out not in (None, dtype, FP32.name):
-            raise ProblemError(f"out is {out!r}; for dtype {dtype} it has to be {dtype} or fp32")
+            allowed_out = " or ".join(dict.fromkeys((str(dtype), FP32.name)))
+            raise ProblemError(f"out is {out!r}; for dtype {dtype} it has to be {allowed_out}")
 
     @classmethod
     def parse(cls, text: str) -> Self:

@@ -202,6 +202,8 @@ class Page:
             "(all zeros, a dropped term, the last row missing ...) had to be rejected by it.",
             table(headers, rows, headers[2:3] + headers[5:]),
         ]
+        if earlier := [f"`{s.stage}` on {s.verification.date}" for s, _ in self.entries if s.verification.date]:
+            parts.append(f"Verified by an earlier run, of exactly this code on this device: {', '.join(earlier)}.")
         refused = [line for s, _ in self.entries for line in _refused(s)]
         if refused:
             parts += ["Problems that a stage does not take were drawn too and left out:", "\n".join(refused)]

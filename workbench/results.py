@@ -130,7 +130,8 @@ class Failure:
 class Verification:
     """What was tried before anything was timed. Counts are of problems; `worst_error` is the largest error / bound.
 
-    `wrong_rejected` is how many answers of broken kernels the comparison was given and rejected, as it has to.
+    `wrong_rejected` is how many answers of broken kernels the comparison was given and rejected, as it has to. `date`
+    is when that was, where it was before the run: exactly this code had passed then, on this device.
     """
 
     verdict: Verdict
@@ -143,6 +144,7 @@ class Verification:
     wrong_rejected: int = 0
     seconds: float = 0.0
     failure: Failure | None = None
+    date: str = ""
 
 
 @dataclass

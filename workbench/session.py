@@ -49,7 +49,8 @@ class Session:
 
     With a `cluster` its workers solve problems and time: the device is theirs, and what comes out is the same.
     What an interrupted run of the same code in the same environment left in the folder is taken over, unless `fresh`.
-    With `keep`, versions of stages that pass are kept, and what fails is tried first the next time.
+    With `keep`, versions of stages that pass are kept, and what fails is tried first the next time. With `rely`, too,
+    what passed before just as it is now is not verified again, unless `fresh`.
     """
 
     device: Device
@@ -62,6 +63,7 @@ class Session:
     fresh: bool = False
     cluster: Cluster | None = None
     keep: bool = False
+    rely: bool = False
     trouble: dict[str, str] = field(default_factory=dict)
     """Stages that passed and could not be timed on a problem that they support, with the reason."""
 
@@ -75,7 +77,9 @@ class Session:
         self.kept: versions.Version | None = None
         """The version of the last stage that passed, where it was kept."""
         self.taken_over = 0
-        """Verifications and measurements that were not made again."""
+        """Verifications and measurements of an interrupted run that were not made again."""
+        self.relied_on = 0
+        """Verifications of earlier runs that were not made again."""
 
     @property
     def saved(self) -> Path | None:
@@ -87,7 +91,7 @@ class Session:
         for stage in stages if self.cluster else ():
             with contextlib.suppress(OSError):  # what is wrong with the source is said in its turn
                 digest = source_digest(stage.path)
-                if not self._passed_before(stage, digest) and (ahead := self._solving(stage, digest)):
+                if not self._passed_before(stage, digest)[0] and (ahead := self._solving(stage, digest)):
                     self._ahead[stage.spec, digest] = ahead
 
     def stage(self, stage: Stage[Any], listener: Listener) -> StageResult:
@@ -171,14 +175,20 @@ class Session:
         return None if self.timed else self.problems.get(stage.operation)
 
     def _verified_before(self, stage: Stage[Any], digest: str) -> Verification | None:
-        """What an interrupted run found of this source. A failure is looked at again."""
-        if before := self._passed_before(stage, digest):
+        """What an earlier run found of this source. A failure is looked at again."""
+        before, interrupted = self._passed_before(stage, digest)
+        if before and interrupted:
             self._taken_over(stage)
+        elif before:
+            self.relied_on += 1
         return before
 
-    def _passed_before(self, stage: Stage[Any], digest: str) -> Verification | None:
-        before = self._earlier_result(stage, digest)
-        return before.verification if before and before.verification.verdict is Verdict.PASS else None
+    def _passed_before(self, stage: Stage[Any], digest: str) -> tuple[Verification | None, bool]:
+        """How it has passed, and whether that was in the run that is continued."""
+        if before := self._earlier_result(stage, digest):
+            return (before.verification if before.verification.verdict is Verdict.PASS else None), True
+        snapshot = self._snapshot(stage) if self.rely and not self.fresh and not self.sanitize else None
+        return (versions.passed_before(stage, snapshot, self.run) if snapshot else None), False
 
     def _measured_before(self, stage: Stage[Any], problem: Problem, result: StageResult) -> Measurement | None:
         """The measurement of the same binary on this problem, with the effort of today, by an interrupted run."""

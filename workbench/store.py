@@ -127,8 +127,8 @@ class Folder:
         return latest
 
     def interrupted(self, run: Run) -> list[Run]:
-        """The earlier runs that were not finished and that `run` may continue: all but their date has to be equal."""
-        return [old for _, old in load(self.path) if not old.finished and _circumstances(old) == _circumstances(run)]
+        """The earlier runs that were not finished and that `run` may continue."""
+        return [old for _, old in load(self.path) if not old.finished and comparable(old, run)]
 
     def discard_earlier(self) -> None:
         """Remove earlier records: after a run of every stage, what they still hold are stages that no longer exist."""
@@ -145,9 +145,13 @@ class Folder:
         return path
 
 
-def _circumstances(run: Run) -> tuple[object, ...]:
-    """What has to be equal for figures of two runs to be put into one record."""
-    return run.device, replace(run.environment, date=""), run.seed, run.examples
+def comparable(run: Run, other: Run) -> bool:
+    """Whether what was found by two runs may be put into one record: all but their date has to be equal."""
+
+    def circumstances(run: Run) -> tuple[object, ...]:
+        return run.device, replace(run.environment, date=""), run.seed, run.examples
+
+    return circumstances(run) == circumstances(other)
 
 
 def current(runs: Iterable[Run]) -> list[tuple[StageResult, Run]]:

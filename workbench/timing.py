@@ -39,7 +39,7 @@ class Effort:
     most: int = 60
     warm_up_seconds: float = 0.15
     most_warm_up_seconds: float = 1.0
-    sustained_seconds: float = 0.3
+    sustained_seconds: float = 0.2
 
 
 def median_error(samples: Sequence[float]) -> float:

@@ -18,7 +18,7 @@ import shutil
 import sqlite3
 import tempfile
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -31,6 +31,7 @@ from .devices import Device
 from .evidence import NOT_OF_A_PROBLEM, failure_id
 from .operation import Problem, ProblemError, Size, Stage
 from .results import Failure, Measurement, ResultsError, Run, StageResult, Verification
+from .store import comparable
 
 FOLDER, FILE = ".workbench", "versions.sqlite3"
 """Where the database is in a project, and what it is called."""
@@ -263,6 +264,18 @@ class Versions:
             ).fetchall()
             return [_version(c, row) for row in rows]
 
+    def found(self, snapshot: Snapshot) -> list[Run]:
+        """The records of what was found of exactly this, the newest first."""
+        if not self.path.exists():
+            return []
+        with self._open() as c:
+            records = c.execute(
+                "SELECT record FROM runs JOIN versions ON versions.id = runs.version "
+                "WHERE (operation, stage, digest) = (?, ?, ?) ORDER BY runs.id DESC",
+                (snapshot.operation, snapshot.stage, snapshot.digest),
+            ).fetchall()
+        return _runs((record for (record,) in records), snapshot.digest)
+
     def files(self, version: Version) -> dict[str, bytes]:
         """The files of a version, as `Snapshot` has them."""
         with self._open() as c:
@@ -353,11 +366,17 @@ def _add_run(c: sqlite3.Connection, identity: int, run: Run) -> None:
 
 def _version(c: sqlite3.Connection, row: Sequence[Any]) -> Version:
     identity, operation, stage, number, digest, source, parameters, text, date, used = row
-    runs = []
-    for (record,) in c.execute("SELECT record FROM runs WHERE version = ? ORDER BY id DESC", (identity,)):
-        with contextlib.suppress(ResultsError):  # of another schema: the version itself is what matters
-            runs.append(Run.parse(record, f"{operation}:{stage}@{number}"))
+    records = c.execute("SELECT record FROM runs WHERE version = ? ORDER BY id DESC", (identity,))
+    runs = _runs((record for (record,) in records), f"{operation}:{stage}@{number}")
     return Version(operation, stage, number, digest, source, json.loads(parameters), text, date, used, tuple(runs))
+
+
+def _runs(records: Iterable[str], of_what: str) -> list[Run]:
+    runs = []
+    for record in records:
+        with contextlib.suppress(ResultsError):  # of another schema: the version itself is what matters
+            runs.append(Run.parse(record, of_what))
+    return runs
 
 
 # ------------------------------------------------------------------------------------------------ for who verifies
@@ -384,6 +403,23 @@ def keep(stage: Stage[Any], before: Snapshot, result: StageResult, run: Run) -> 
             return of(stage).keep(before, replace(run, stages=[result], peers=[], host=[]))
     except (OSError, VersionsError) as error:
         warnings.warn(f"this version was not kept: {error}", stacklevel=2)
+    return None
+
+
+def passed_before(stage: Stage[Any], snapshot: Snapshot, run: Run) -> Verification | None:
+    """The verification that exactly this has passed, by the same code, on the same device, as `run` would verify it.
+
+    None as well where the stage has failed on any problem since. `date` of what is returned is when it was made.
+    """
+    try:
+        for old in of(stage).found(snapshot):
+            if comparable(old, run):
+                made = old.stages[0].verification
+                made.date = made.date or old.environment.date
+                later = (f for f in of(stage).failures() if f.spec == stage.spec and f.date >= made.date)
+                return made if not any(later) else None
+    except VersionsError as error:
+        warnings.warn(f"whether this version has passed before is not known: {error}", stacklevel=2)
     return None
 
 

@@ -1,5 +1,5 @@
-"""Other implementations, each timed once a problem, in turns with the vendor's library: other libraries, PyTorch's
-compiler, our own Triton kernels. cuDNN multiplies matrices; it has nothing for a product with a vector or a sum."""
+"""Other implementations, each timed once a problem, in turns with the vendor's library: other libraries, PyTorch and
+its compiler, our own Triton kernels. cuDNN multiplies matrices; it has nothing for a product with a vector or a sum."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ from ..launch import Array
 from ..operation import Problem
 from . import pytorch
 from .base import Baseline, Prepared
-from .pytorch import Compiled, CublasLt, Cudnn
-from .vendor import matrix_b
+from .pytorch import Compiled, CublasLt, Cudnn, Eager, Tensors
 
 
 class _Triton:
@@ -43,14 +42,21 @@ class _Triton:
         )
 
 
+def _b(problem: Problem, held: Tensors) -> Any:
+    """B of a matrix product as (k, n), however it is stored."""
+    return held["B"] if getattr(problem, "layout", "") == "nn" else held["B"].T
+
+
 PEERS: dict[str, list[Baseline]] = {
     "gemm": [
-        CublasLt(lambda torch, p, t: torch.mm(t["A"], matrix_b(p, t), out=t["C"])),
+        Eager("PyTorch", lambda torch, p, t: torch.mm(t["A"], _b(p, t), out=t["C"])),
+        CublasLt(lambda torch, p, t: torch.mm(t["A"], _b(p, t), out=t["C"])),
         Cudnn(),
-        Compiled(lambda torch, p, t: torch.mm(t["A"], matrix_b(p, t))),
+        Compiled(lambda torch, p, t: torch.mm(t["A"], _b(p, t))),
         _Triton("gemm"),
     ],
     "matvec": [
+        Eager("PyTorch", lambda torch, p, t: torch.mv(t["B"], t["a"], out=t["c"])),
         # cuBLASLt has matrix products only: the vector is a matrix with one column
         CublasLt(lambda torch, p, t: torch.mm(t["B"], t["a"].unsqueeze(1), out=t["c"].unsqueeze(1))),
         Compiled(lambda torch, p, t: torch.mv(t["B"], t["a"])),
