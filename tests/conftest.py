@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import sys
 from functools import cache
 from pathlib import Path
@@ -7,6 +8,8 @@ from pathlib import Path
 import pytest
 
 sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parent / "faults")]  # for fake_device, synthetic_clock
+
+os.environ.pop("COLUMNS", None)  # readline, which pytest loads, sets it for the processes of pytest-xdist
 
 
 @cache

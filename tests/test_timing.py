@@ -64,6 +64,16 @@ def test_contestants_are_interleaved_a_b_b_a(timed):
     assert order[2:10] == list("abbaabba")  # after one warm-up launch of each
 
 
+def test_sustained_samples_too_are_interleaved_once_the_device_has_been_busy(timed, monkeypatch):
+    """A second passes each time somebody looks at the clock: three rounds keep the device busy."""
+    seconds = iter(range(1000))
+    monkeypatch.setattr(timing.time, "monotonic", lambda: float(next(seconds)))
+    effort = Effort(warm_up_seconds=0, seconds=1e4, enough=4, heat_seconds=4)
+    result, order = timed(effort, a=lambda: 1e6, b=lambda: 2e6)
+    assert order[-18:] == list("ababab" + "abba" * 3)
+    assert (result["a"].sustained_us, result["b"].sustained_us) == ([1e6] * 6, [2e6] * 6)
+
+
 def test_sampling_stops_when_the_median_is_known(timed):
     result, _ = timed(Effort(warm_up_seconds=0, seconds=60), a=lambda: 10.0)
     assert len(result["a"].cold_us) == 20

@@ -282,11 +282,12 @@ class Page:
             f"Of every cold time {launch} are the launch: a kernel that does nothing takes as long. " if launch else ""
         )
         graph = any(t.replayed for m in measured for t in (m.timing, *m.baselines))
+        heated = ", once the device has been kept busy" if all(m.effort.get("heat_seconds") for m in measured) else ""
         reasons = sorted({reason for c in seen for reason in c.throttle_reasons})
         throttled = f"Clocks were held back by: {', '.join(reasons)}." if reasons else "No throttling was reported."
         return (
             "Cold: the L2 is flushed before every sample. Sustained: launches back to back"
-            f"{', from a CUDA graph where they are short' if graph else ''}. {overhead}Times are medians, with "
+            f"{', from a CUDA graph where they are short' if graph else ''}{heated}. {overhead}Times are medians, with "
             "the first and third quartile of the cold samples; throughput, shares and gain are of the cold median. "
             "Each stage and the baselines ran interleaved"
             f"{self._of_peers()}; *of vendor* compares with the fastest library in the "

@@ -6,6 +6,7 @@ import hashlib
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -29,7 +30,8 @@ class Effort:
 
     With `enough` of them at the relative error of the median; after `seconds` with the `least`; or with the `most`.
     Before the first sample the device is kept busy for `warm_up_seconds`, and on until its clock is steady, but no
-    longer than `most_warm_up_seconds`.
+    longer than `most_warm_up_seconds`. Sustained samples take `sustained_seconds` of each contestant, after all of them
+    have kept the device busy for `heat_seconds`.
     """
 
     relative_error: float = 0.005
@@ -39,7 +41,8 @@ class Effort:
     most: int = 60
     warm_up_seconds: float = 0.15
     most_warm_up_seconds: float = 1.0
-    sustained_seconds: float = 0.2
+    heat_seconds: float = 0.12
+    sustained_seconds: float = 0.15
 
 
 def median_error(samples: Sequence[float]) -> float:
@@ -129,10 +132,7 @@ def measure(
         late = time.monotonic() > until
         if counts >= (effort.least if late else effort.enough if settled else effort.most):
             break
-    for name, work in contestants.items():
-        timing = timings[name]
-        timing.sustained_us, timing.replayed = _sustained(work, float(np.median(timing.cold_us)), watch, effort)
-        nvml.sample(conditions)
+    _sustained(contestants, timings, watch, effort, conditions)
     conditions.launch_overhead_us = watch.overhead()
     return timings
 
@@ -141,14 +141,46 @@ SHORT_US = 20.0
 """Launches of less are over before the host has enqueued the next: a graph enqueues many of them at once."""
 
 
-def _sustained(work: Enqueue, once_us: float, watch: Stopwatch, effort: Effort) -> tuple[list[float], bool]:
-    """Microseconds a launch, back to back; and whether the launches came from a CUDA graph."""
-    count = int(np.clip(1e6 * effort.sustained_seconds / 5 / once_us, 1, 2000))
-    repeats = int(np.clip(1e6 * effort.sustained_seconds / (count * once_us), 3, 5))  # of fewer nobody knows how steady
-    graph = watch.graph(work, count) if once_us < SHORT_US else None
-    if graph is None:
-        return [watch.sustained(work, count) for _ in range(repeats)], False
-    return [watch.sustained(graph, 1) / count for _ in range(repeats)], True
+ROUNDS = 3
+"""Of sustained samples (A B B A), so that there are six of each contestant."""
+
+MOST_LAUNCHES = 2000
+"""In a sustained sample."""
+
+
+def _sustained(
+    contestants: dict[str, Enqueue],
+    timings: dict[str, Timing],
+    watch: Stopwatch,
+    effort: Effort,
+    conditions: Conditions,
+) -> None:
+    """Add the samples back to back, in rounds as the cold ones.
+
+    What draws much power is fast for a tenth of a second and slower from then on: whoever comes first must not be
+    timed on a cooler chip than who comes after.
+    """
+    blocks: dict[str, Callable[[], float]] = {}
+    for name, work in contestants.items():
+        once = float(np.median(timings[name].cold_us))
+        count = int(np.clip(1e6 * effort.sustained_seconds / (2 * ROUNDS) / once, 1, MOST_LAUNCHES))
+        graph = watch.graph(work, count) if once < SHORT_US else None
+        timings[name].replayed = graph is not None
+        blocks[name] = partial(_back_to_back, watch, graph or work, count, graph is not None)
+    until, order = time.monotonic() + effort.heat_seconds, list(contestants)
+    while time.monotonic() < until:
+        for block in blocks.values():
+            block()
+    for _ in range(ROUNDS):
+        nvml.sample(conditions)
+        for name in (*order, *reversed(order)):
+            timings[name].sustained_us.append(blocks[name]())
+    nvml.sample(conditions)
+
+
+def _back_to_back(watch: Stopwatch, work: Enqueue, count: int, captured: bool) -> float:
+    """Microseconds a launch; `captured` work is that many launches at once."""
+    return watch.sustained(work, 1) / count if captured else watch.sustained(work, count)
 
 
 STEADY = 0.01
@@ -372,7 +404,8 @@ LOADING_SECONDS = 30.0
 
 def _expected_seconds(effort: Effort, once: float) -> float:
     """How long a contest takes of a plan whose first launch took `once` seconds."""
-    return 3 * (effort.seconds + effort.most_warm_up_seconds + effort.sustained_seconds) + 3 * (effort.least + 1) * once
+    sustained = effort.heat_seconds + effort.sustained_seconds
+    return 3 * (effort.seconds + effort.most_warm_up_seconds + sustained) + 5 * (effort.least + 1) * once
 
 
 def _load_baselines(plan: CudaPlan, operation: str) -> None:

@@ -46,6 +46,7 @@ SHORT = Effort(
     most=16,
     warm_up_seconds=0.02,
     most_warm_up_seconds=0.02,  # in turns, so that a clock that is not steady does no harm
+    heat_seconds=0.0,
     sustained_seconds=0.0,
 )
 """How long a configuration is timed at first."""
