@@ -251,6 +251,41 @@ def test_configurations_are_tried_by_all_workers_with_the_outcome_of_one(local: 
     assert len(there.trials) == there.allowed > 2
 
 
+def test_each_search_has_workers_of_its_own_and_the_last_one_all_of_them(local: Cluster) -> None:
+    shares = tuning.Shares()
+    first, second = shares.take(), shares.take()
+
+    def done_by(place: int) -> set[int]:
+        share = local.among(*shares.of(place))
+        return {share.submit(os.getpid).result() for _ in range(6)}
+
+    one, other = done_by(first), done_by(second)
+    assert len(one) == len(other) == 1
+    assert one != other
+    shares.free(first)
+    assert shares.of(second) == (0, 1)
+    third = shares.take()
+    assert (done_by(third), done_by(second)) == (one, other), "the second one keeps the worker that it has prepared"
+
+
+def test_who_has_lost_its_workers_is_served_by_others(local: Cluster) -> None:
+    share = local.among(0, 2)
+    share._preferred = ["tcp://127.0.0.1:9"]
+    assert share.call(os.getpid) in pids(local).values()
+
+
+def test_searches_that_go_on_at_once_find_what_they_find_alone(local: Cluster, tmp_path: Path) -> None:
+    (stage,) = registry.select(["vector_add:vectorized"])
+    texts = ("n=5000,dtype=fp32", "n=3000,dtype=bf16", "n=700,dtype=fp16")
+    searches = [(stage, registry.operations()["vector_add"].problem.parse(text)) for text in texts]
+    places = tuning.Here(harness_device(), Inline(), 1), tuning.There(local)
+    here, there = (
+        list(tuning.tune_each(searches, place, Table(tmp_path / "t.sqlite3"), seconds=600)) for place in places
+    )
+    assert all(t.ok for t in here)
+    assert [(t.problem, t.trials) for t in there] == [(t.problem, t.trials) for t in here]
+
+
 def test_times_are_made_by_workers_and_come_in_the_order_of_the_suite(
     local: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:

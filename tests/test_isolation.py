@@ -332,11 +332,11 @@ class _Unending:
                 (self.folder / "new").replace(self.folder / "finished")
             session.stage(stage, listener)  # type: ignore[arg-type]
 
-    def kill(self, delay: float) -> tuple[int, int]:
-        """Kill it so many seconds after its first result; how many stages it had finished, and how many are saved."""
+    def kill(self, after: int, delay: float) -> tuple[int, int]:
+        """Kill it so many results and seconds later; how many stages it had finished, and how many are saved."""
         finished = self.folder / "finished"
         until = time.monotonic() + 60
-        while not finished.exists():
+        while not finished.exists() or int(finished.read_text()) <= after:
             assert time.monotonic() < until
             time.sleep(0.01)
         time.sleep(delay)
@@ -356,8 +356,8 @@ def test_kill_9_at_any_moment_leaves_whole_results_and_no_process(tmp_path: Path
     for number in range(20):
         running.append(_Unending(tmp_path / str(number), isolated=number % 4 == 0))
         if len(running) == 2:
-            counts.append(running.pop(0).kill(rng.uniform(0.0, 0.1)))
-    counts += [last.kill(0.0) for last in running]
+            counts.append(running.pop(0).kill(rng.randrange(4), rng.uniform(0.0, 0.1)))
+    counts += [last.kill(0, 0.0) for last in running]
     assert len(counts) == 20
     # the stage in flight is lost at most: `finished` is written when one begins that all before it are saved for
     assert all(saved - begun in (-1, 0) for begun, saved in counts), counts

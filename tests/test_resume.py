@@ -12,7 +12,7 @@ from click.testing import CliRunner, Result
 from fakes import NumpyDevice
 from synthetic import timed_run
 
-from workbench import cli, compiler, environment, harness, registry, store, timing, versions
+from workbench import cli, compiler, environment, harness, registry, replay, store, timing, versions
 from workbench.results import Failure, Run, Verdict
 
 LADDER = registry.operations()["vector_add"]
@@ -59,9 +59,20 @@ def verified(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return calls
 
 
+class NoSearch:
+    """Looks for no hazards in the emulator, which would take longer than all else here."""
+
+    def __init__(self, stage: Any, seed: int) -> None: ...
+
+    def found(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
 @pytest.fixture
 def workbench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result]:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(replay, "HazardSearch", NoSearch)
     monkeypatch.setattr(cli, "open_device", lambda name: NumpyDevice("cuda"))
 
     def run(*options: str) -> Result:

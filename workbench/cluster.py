@@ -8,6 +8,7 @@ dashboard are Dask's.
 from __future__ import annotations
 
 import contextlib
+import copy
 import copyreg
 import functools
 import hashlib
@@ -282,9 +283,17 @@ class Cluster(Executor):
     def __init__(self, client: Any, device: str, isolate: bool) -> None:
         self.client = client
         self._cargo: dict[int, tuple[Stage[Any], _Cargo]] = {}
+        self._preferred: list[str] = []
         workers = client.nthreads()
         self.count, self.slots = len(workers), sum(workers.values())
         self.device = self._common_device((device, isolate), sorted(workers))
+
+    def among(self, position: int, of: int) -> Cluster:
+        """The same cluster, which gives tasks to every `of`-th of the workers that are there now, beginning with the
+        one at `position`, as long as one of them is there."""
+        made = copy.copy(self)
+        made._preferred = sorted(self.client.nthreads())[position::of]
+        return made
 
     def submit(self, function: Callable[..., Any], /, *arguments: Any, **named: Any) -> Future[Any]:
         """Raises OSError and ClusterUnavailable where a stage cannot be sent."""
@@ -304,6 +313,8 @@ class Cluster(Executor):
         from distributed import KilledWorker
         from distributed.scheduler import NoWorkerError
 
+        if self._preferred:
+            options = {"workers": self._preferred, "allow_other_workers": True, **options}
         inner = self.client.submit(_run, self._packed(task), pure=False, **options)
         outer: Future[Any] = Future()
 

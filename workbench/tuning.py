@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import itertools
 import random
 import re
 import signal
@@ -412,12 +413,41 @@ class Here:
         self.judge.close()
 
 
+class Shares:
+    """Which of the workers each of the searches has that go on at once: all of them together have all."""
+
+    def __init__(self) -> None:
+        self._taken: set[int] = set()
+        self._lock = threading.Lock()
+
+    def take(self) -> int:
+        """A place among the searches, for one that begins."""
+        with self._lock:
+            place = next(p for p in itertools.count() if p not in self._taken)
+            self._taken.add(place)
+            return place
+
+    def free(self, place: int) -> None:
+        """The search that has this place is over."""
+        with self._lock:
+            self._taken.discard(place)
+
+    def of(self, place: int) -> tuple[int, int]:
+        """Its position among those that go on, and how many they are."""
+        with self._lock:
+            there = sorted(self._taken | {place})
+            return there.index(place), len(there)
+
+
 @dataclass(frozen=True)
 class There:
-    """Configurations are compiled and judged by the workers of a cluster, each by whichever is free."""
+    """Configurations are compiled and judged by the workers of a cluster. Each search that goes on has workers of its
+    own, which need not prepare for the others, and what the last one has is all of them."""
 
     cluster: Cluster
     what: About | None = None
+    shares: Shares = field(default_factory=Shares)
+    place: int = 0
 
     @property
     def device(self) -> Any:
@@ -425,20 +455,20 @@ class There:
 
     @property
     def ahead(self) -> int:
-        return int(self.cluster.slots + self.cluster.count)
+        return int(self.cluster.slots + self.cluster.count) // self.shares.of(self.place)[1]
 
     @property
     def at_once(self) -> int:
         return min(self.cluster.count, MOST_JUDGES)
 
     def about(self, stage: Stage[Any], problem: Problem, problems: Sequence[Problem]) -> There:
-        return dataclasses.replace(self, what=(stage, self.device, problem, problems))
+        return dataclasses.replace(self, what=(stage, self.device, problem, problems), place=self.shares.take())
 
     def begin(self, configuration: dict[str, int]) -> Future[Trial]:
         assert self.what is not None
         stage, _, problem, _ = self.what
         compiling = partial(compile_ahead, stage, configuration, problem)
-        return self.cluster.submit_prepared(compiling, _judged, self.what, configuration)
+        return self._share().submit_prepared(compiling, _judged, self.what, configuration)
 
     def end(self, configuration: dict[str, int], future: Future[Trial]) -> Trial:
         try:
@@ -447,15 +477,19 @@ class There:
             return Trial(configuration, reason=f"{Verdict.CRASH}: {error}")
 
     def at_length(self, configurations: Sequence[Mapping[str, int]]) -> list[float]:
-        medians: list[float] = self.cluster.call(_at_length, self.what, configurations)
+        medians: list[float] = self._share().call(_at_length, self.what, configurations)
         return medians
 
     def bench(self, stage: Stage[Any], problem: Problem) -> Measurement | str:
-        outcome: Measurement | str = self.cluster.call(timing.bench, stage, self.device, problem)
+        outcome: Measurement | str = self._share().call(timing.bench, stage, self.device, problem)
         return outcome
 
     def close(self) -> None:
         """Workers keep what they have for the next search."""
+        self.shares.free(self.place)
+
+    def _share(self) -> Cluster:
+        return self.cluster.among(*self.shares.of(self.place))
 
 
 MOST_JUDGES = 4
