@@ -111,8 +111,9 @@ def main() -> None:
     if chosen.output:
         made = environment.describe()
         where = f"commit {made.commit}{' with changes' if made.dirty else ''}, {made.date}, {made.host}"
+        title = f"How soon a save has a verdict{' on a GPU' if chosen.device == 'cuda' else ''}"
         chosen.output.write_text(
-            f"# How soon a save has a verdict\n\nWritten by `benchmarks/watch.py`: {where}, Python {made.python}. From "
+            f"# {title}\n\nWritten by `benchmarks/watch.py`: {where}, Python {made.python}. From "
             f"saving a source to the verdict of its smallest {watch.FIRST} problems on the {chosen.device}, each in "
             f"two tiers, over {SAVES} saves; nothing was compiled before. Other work on the machine: a "
             f"load of {busy:.1f}.\n\n{table}\n"
