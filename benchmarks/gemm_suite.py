@@ -10,13 +10,12 @@ once, so that a run that is cut off leaves the problems before it.
 
 from __future__ import annotations
 
-import argparse
-import json
 import statistics
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import recorded
 from tabulate import tabulate
 
 from workbench import environment, ops, timing
@@ -65,7 +64,7 @@ def measure(output: Path, only: list[int]) -> None:
         else:
             row["reason"] = str(found)
         record["rows"].append(row)
-        output.write_text(json.dumps(record, separators=(",", ":")) + "\n")
+        recorded.save(record, output)
         print(problem.label, stage.name, row.get("reason", ""), flush=True)
 
 
@@ -113,20 +112,7 @@ def page(record: dict[str, Any]) -> str:
     return "\n".join(parts)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("step", choices=("measure", "write"))
-    parser.add_argument("file", type=Path, nargs="?", default=RECORD)
-    parser.add_argument("--only", type=int, nargs="*", default=[])
-    options = parser.parse_args()
-    if options.step == "measure":
-        measure(options.file, options.only)
-        return
-    record = json.loads(options.file.read_text())
-    if options.file != RECORD:
-        RECORD.write_text(json.dumps(record, separators=(",", ":")) + "\n")
-    RECORD.with_suffix(".md").write_text(page(record))
-
-
 if __name__ == "__main__":
-    main()
+    recorded.main(
+        __doc__, RECORD, lambda o: measure(o.file, o.only), page, only={"type": int, "nargs": "*", "default": []}
+    )

@@ -10,8 +10,6 @@ at once, for 3 % of what the first run took. Each run is compared with the uncha
 
 from __future__ import annotations
 
-import argparse
-import json
 import tempfile
 from collections import Counter
 from dataclasses import asdict, replace
@@ -19,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import recorded
 from tabulate import tabulate
 
 from workbench import changes, derived, environment, registry
@@ -102,7 +101,7 @@ def measure(output: Path, runs: int) -> None:
                 for name, after in (("slowed", slower), ("unchanged", again)):
                     record["rows"].append({"spec": spec, "problem": problem, "which": name, **outcomes(before, after)})
                 before = again
-                output.write_text(json.dumps(record, separators=(",", ":")) + "\n")
+                recorded.save(record, output)
             print(spec, runs, "runs", flush=True)
 
 
@@ -138,20 +137,5 @@ def page(record: dict[str, Any]) -> str:
     )
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("step", choices=("measure", "write"))
-    parser.add_argument("file", type=Path, nargs="?", default=RECORD)
-    parser.add_argument("--runs", type=int, default=20)
-    options = parser.parse_args()
-    if options.step == "measure":
-        measure(options.file, options.runs)
-        return
-    record = json.loads(options.file.read_text())
-    if options.file != RECORD:
-        RECORD.write_text(json.dumps(record, separators=(",", ":")) + "\n")
-    RECORD.with_suffix(".md").write_text(page(record))
-
-
 if __name__ == "__main__":
-    main()
+    recorded.main(__doc__, RECORD, lambda o: measure(o.file, o.runs), page, runs={"type": int, "default": 20})
