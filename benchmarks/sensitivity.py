@@ -21,6 +21,7 @@ import recorded
 from tabulate import tabulate
 
 from workbench import changes, derived, environment, registry
+from workbench.api import _Silent
 from workbench.devices import open_device
 from workbench.operation import Stage
 from workbench.results import Run
@@ -43,12 +44,6 @@ WAIT = """
     if (now >= end) break;
   }}
 """
-
-
-class _Silent:
-    def verified(self, problems: int) -> None: ...
-
-    def timing(self, label: str) -> None: ...
 
 
 def slowed(stage: Stage[Any], folder: Path, microseconds: float) -> Stage[Any]:
