@@ -3,7 +3,7 @@
     python docs/counters.py measure FOLDER           on a machine with a GPU and ncu: FOLDER/ncu.json, in 4 minutes
     python docs/counters.py report FOLDER/ncu.json   anywhere: counts the same in the emulator and writes the page
 
-Measured is every stage on one or two problems, and single accesses of one warp (patterns.cu), which show the rules.
+Measured is every stage on one to three problems, and single accesses of one warp (patterns.cu), which show the rules.
 """
 
 from __future__ import annotations
@@ -31,7 +31,11 @@ STAGE_KERNELS = "^(gemm|matvec|vector_add)_"
 PATTERN_KERNELS = "^(shared|global|matrix|copy)_"
 
 PROBLEMS = {
-    "gemm": ("256x256x256,dtype=bf16,out=bf16,layout=nt", "200x136x72,dtype=fp16,out=fp32,layout=nn"),
+    "gemm": (
+        "256x256x256,dtype=bf16,out=bf16,layout=nt",
+        "200x136x72,dtype=fp16,out=fp32,layout=nn",
+        "136x200x72,dtype=fp32,out=fp32,layout=nn",
+    ),
     "matvec": ("512x2048,dtype=bf16,out=bf16", "77x1000,dtype=fp32,out=fp32"),
     "vector_add": ("65536,dtype=fp32", "100001,dtype=bf16"),
 }

@@ -149,6 +149,13 @@ def cp_async() -> Iterator[Trial]:
     x = distinct((2, 64, 4), FP32)
     y = np.stack([x[0], x[1][::-1]])
     yield Trial("cp_async.cu", launch("copies", 64, "x", "y"), {"x": x}, {"y": y}, {"THREADS": 64})
+    x = distinct((3, 64, 4), FP32)
+    y = np.full_like(x, -1)
+    for row, (copied, wanted) in enumerate(((1, 2), (2, 3), (4, 5))):
+        for thread in range(64):
+            y[row, thread, :copied] = 0
+            y[row, thread, : thread % wanted] = x[row, thread, : thread % wanted]
+    yield Trial("cp_async.cu", launch("parts", 64, "x", "y"), {"x": x}, {"y": y}, {"THREADS": 64})
 
 
 def mma() -> Iterator[Trial]:

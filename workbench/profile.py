@@ -26,13 +26,18 @@ SHORT = dict(
 
 
 def default_problem(stage: Stage[Any]) -> Problem:
-    """The first problem of the timed suite, its sizes halved until it is one for the emulator."""
+    """The first problem of the timed suite that the stage takes when its sizes are halved until it is one for the
+    emulator."""
     operation = registry.operation_of(stage)
-    problem: Problem = operation.suite[0]
-    while math.prod(getattr(problem, name) for name in problem.extents) > operation.emulator_size.work:
-        halved = {name: max(1, getattr(problem, name) // 2) for name in problem.extents}
-        problem = dataclasses.replace(problem, **halved)
-    return problem
+
+    def shrunk(problem: Problem) -> Problem:
+        while math.prod(getattr(problem, name) for name in problem.extents) > operation.emulator_size.work:
+            halved = {name: max(1, getattr(problem, name) // 2) for name in problem.extents}
+            problem = dataclasses.replace(problem, **halved)
+        return problem
+
+    problems: list[Problem] = [shrunk(problem) for problem in operation.suite]
+    return next((problem for problem in problems if stage.supports(problem) is None), problems[0])
 
 
 def profile_stage(stage: Stage[Any], problem: Problem) -> Profile:

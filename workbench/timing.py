@@ -31,7 +31,7 @@ class Effort:
     With `enough` of them at the relative error of the median; after `seconds` with the `least`; or with the `most`.
     Before the first sample the device is kept busy for `warm_up_seconds`, and on until its clock is steady, but no
     longer than `most_warm_up_seconds`. Sustained samples take `sustained_seconds` of each contestant, after all of them
-    have kept the device busy for `heat_seconds`.
+    have kept the device busy for `heat_seconds`; none are taken where that is 0.
     """
 
     relative_error: float = 0.005
@@ -132,7 +132,8 @@ def measure(
         late = time.monotonic() > until
         if counts >= (effort.least if late else effort.enough if settled else effort.most):
             break
-    _sustained(contestants, timings, watch, effort, conditions)
+    if effort.sustained_seconds:
+        _sustained(contestants, timings, watch, effort, conditions)
     conditions.launch_overhead_us = watch.overhead()
     return timings
 

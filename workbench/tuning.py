@@ -489,7 +489,8 @@ class There:
         self.shares.free(self.place)
 
     def _share(self) -> Cluster:
-        return self.cluster.among(*self.shares.of(self.place))
+        position, of = self.shares.of(self.place)
+        return self.cluster.among(position, of) if of > 1 else self.cluster
 
 
 MOST_JUDGES = 4

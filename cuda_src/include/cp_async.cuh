@@ -7,6 +7,15 @@ __device__ __forceinline__ void cp_async_16(void* to, const void* from) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(shared_address(to)), "l"(from) : "memory");
 }
 
+// cp.async.ca: 4, 8 or 16 bytes, both addresses multiples of that. only the first `valid` are read: the
+// others become zero
+template <int BYTES>
+__device__ __forceinline__ void cp_async(void* to, const void* from, int valid = BYTES) {
+  asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;" ::"r"(shared_address(to)), "l"(from),
+               "n"(BYTES), "r"(valid)
+               : "memory");
+}
+
 // cp.async.commit_group: the copies this thread issued since the last commit become one group (an empty one
 // too)
 __device__ __forceinline__ void cp_async_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }

@@ -527,3 +527,62 @@ def streamed(p: GemmProblem, size: Mapping[str, int]) -> Launch:
         shared_bytes=SHARED_BYTES,
         cluster=(split, 1, 1),
     )
+
+
+def _fp32_only(p: GemmProblem) -> str | None:
+    return None if p.dtype == "fp32" else f"{p.dtype} is multiplied by tensor cores, in the stages before"
+
+
+def _warp_tiles_threads(size: Mapping[str, int]) -> int:
+    """8 x 4 threads make a warp's tile."""
+    return size["BLOCK_M"] // (8 * size["THREAD_M"]) * (size["BLOCK_N"] // (4 * size["THREAD_N"])) * 32
+
+
+def _warp_tiles_shared(p: GemmProblem, size: Mapping[str, int]) -> int:
+    """Bytes of the ring, whose rows are 4 elements apart."""
+    return size["STAGES"] * size["BLOCK_K"] * (size["BLOCK_M"] + size["BLOCK_N"] + 2 * 4) * dtype_of(p.dtype).itemsize
+
+
+def _warp_tiles_constraint(p: GemmProblem, size: Mapping[str, int]) -> str | None:
+    m, n, threads = size["BLOCK_M"], size["BLOCK_N"], _warp_tiles_threads(size)
+    if m * n > 128 * 128:
+        return "two blocks share a multiprocessor, whose registers hold 128 x 128 sums of each"
+    if threads < 64:
+        return "a block has 64 threads or more: fewer do not hide how long anything takes"
+    if threads // size["BLOCK_K"] > min(m, n):
+        return "a thread copies at least one element of each slice"
+    if _warp_tiles_shared(p, size) > SHARED_BYTES:
+        return "the ring does not fit into shared memory"
+    return None
+
+
+@GEMM.stage(
+    "warp_tiles",
+    source="gemm/12_warp_tiles.cu",
+    idea="fp32 on CUDA cores: a warp has a tile of its own, from slices that cp.async brings ahead of time",
+    supports=_fp32_only,
+    parameters={"BLOCK_M": 128, "BLOCK_N": 128, "BLOCK_K": 8, "THREAD_M": 8, "THREAD_N": 8, "STAGES": 4},
+    space={
+        "BLOCK_M": (64, 128, 256),
+        "BLOCK_N": (64, 128, 256),
+        "BLOCK_K": (8, 16),
+        "THREAD_M": (4, 8),
+        "THREAD_N": (8, 16),
+        "STAGES": (2, 3, 4),
+    },
+    constraint=_warp_tiles_constraint,
+    corners=(
+        GemmProblem(m=5, n=9, k=16, dtype="fp32"),
+        GemmProblem(m=70, n=136, k=8 * 13 + 1, dtype="fp32"),
+        GemmProblem(m=5, n=3, k=9, dtype="fp32", layout="nn"),  # rows of B of less than 16 bytes
+    ),
+    architecture=80,
+)
+def warp_tiles(p: GemmProblem, size: Mapping[str, int]) -> Launch:
+    return Launch(
+        "gemm_warp_tiles",
+        _tiles(p, size["BLOCK_M"], size["BLOCK_N"]),
+        (_warp_tiles_threads(size), 1, 1),
+        ("A", "B", "C", *_scalars(p)),
+        shared_bytes=_warp_tiles_shared(p, size),
+    )

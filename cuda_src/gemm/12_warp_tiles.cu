@@ -1,0 +1,139 @@
+// C[m, n] = sum_k A[m, k] B[k, n], with TRANS_B: B[n, k]. A: (M, K), C: (M, N); rows are lda, ldb, ldc
+// elements apart. fp32.
+//
+// stage 12, warp tiles: back to the CUDA cores, for products that have to be fp32 throughout. as in stage 3 a
+// thread keeps THREAD_M x THREAD_N elements of C in registers; here the threads of a warp have neighbouring
+// tiles, and a ring of STAGES slices is in flight: cp.async fills the ones to come, k-major, while the
+// present one is multiplied.
+//
+// what it gains: of what a warp reads from shared memory at once most is shared by several of its lanes, no
+// slice passes through registers, nobody waits for global memory, and one barrier a slice is left of two.
+//
+// what limits it: the fp32 units; of 560 instructions for a slice of 8 k's 512 multiply, copies come on top.
+
+#include "cp_async.cuh"
+#include "vector.cuh"
+
+constexpr int WARP = 32, QUAD = 4;       // floats in 16 bytes
+constexpr int LANES_M = 8, LANES_N = 4;  // how the threads of a warp lie over its tile
+constexpr int WARP_M = LANES_M * THREAD_M, WARP_N = LANES_N * THREAD_N;
+constexpr int WARPS_N = BLOCK_N / WARP_N, THREADS = BLOCK_M / WARP_M * WARPS_N * WARP;
+constexpr int QUADS_M = THREAD_M / QUAD, QUADS_N = THREAD_N / QUAD;
+constexpr int PAD = 4;  // spreads the transposing copies over the banks, and keeps rows multiples of 16 bytes
+
+static_assert(THREAD_M % QUAD == 0 && THREAD_N % QUAD == 0,
+              "THREAD_M and THREAD_N have to be multiples of 4");
+static_assert(BLOCK_M % WARP_M == 0 && BLOCK_N % WARP_N == 0, "a block is made of whole warp tiles");
+static_assert(STAGES >= 2, "one slice is multiplied while at least one is loaded");
+
+struct Slice {
+  float a[BLOCK_K][BLOCK_M + PAD], b[BLOCK_K][BLOCK_N + PAD];
+};
+
+// starts to copy ROWS x BLOCK_K floats of a matrix whose rows lie along k: each becomes a column. what lies
+// outside becomes zero
+template <int ROWS>
+__device__ __forceinline__ void copy_transposed(float (*tile)[ROWS + PAD], const float* from, int ld,
+                                                int row0, int k0, int rows, int depth) {
+  constexpr int ROW_STEP = THREADS / BLOCK_K;
+  static_assert(THREADS % BLOCK_K == 0 && ROWS % ROW_STEP == 0, "threads have to copy whole rows of k");
+  const int row = threadIdx.x / BLOCK_K, k = threadIdx.x % BLOCK_K;
+  const float* source = from + static_cast<long long>(row0 + row) * ld + k0 + k;
+  const long long step = static_cast<long long>(ROW_STEP) * ld;
+  float* target = &tile[k][row];
+  if (row0 + ROWS <= rows && k0 + BLOCK_K <= depth) {
+#pragma unroll
+    for (int i = 0; i < ROWS; i += ROW_STEP, source += step) cp_async<4>(target + i, source);
+  } else {
+#pragma unroll
+    for (int i = 0; i < ROWS; i += ROW_STEP, source += step) {
+      const bool inside = row0 + row + i < rows && k0 + k < depth;
+      cp_async<4>(target + i, inside ? source : from, inside ? sizeof(float) : 0);
+    }
+  }
+}
+
+// starts to copy BLOCK_K x COLUMNS floats of a matrix whose rows lie along n, as they are
+template <int COLUMNS>
+__device__ __forceinline__ void copy(float (*tile)[COLUMNS + PAD], const float* from, int ld, int k0,
+                                     int column0, int depth, int columns) {
+  constexpr int ROW_QUADS = COLUMNS / QUAD;
+#pragma unroll
+  for (int i = threadIdx.x; i < BLOCK_K * ROW_QUADS; i += THREADS) {
+    const int k = i / ROW_QUADS, column = i % ROW_QUADS * QUAD;
+    const float* source = from + static_cast<long long>(k0 + k) * ld + column0 + column;
+    const int valid = k0 + k < depth ? min(max(columns - column0 - column, 0), QUAD) : 0;
+    if (ld % QUAD == 0) {
+      cp_async<VECTOR_BYTES>(&tile[k][column], valid > 0 ? source : from, valid * sizeof(float));
+    } else {
+#pragma unroll 1
+      for (int j = 0; j < QUAD; ++j)
+        cp_async<4>(&tile[k][column + j], j < valid ? source + j : from, j < valid ? sizeof(float) : 0);
+    }
+  }
+}
+
+// two blocks share a multiprocessor: while one waits at its barrier, the other multiplies
+extern "C" __global__ void __launch_bounds__(THREADS, 2)
+    gemm_warp_tiles(const float* __restrict__ A, const float* __restrict__ B, float* __restrict__ C, int M,
+                    int N, int K, int lda, int ldb, int ldc) {
+  extern __shared__ __align__(VECTOR_BYTES) unsigned char memory[];
+  Slice* ring = reinterpret_cast<Slice*>(memory);
+  const int m0 = blockIdx.y * BLOCK_M, n0 = blockIdx.x * BLOCK_N;
+  const int steps = (K + BLOCK_K - 1) / BLOCK_K;
+
+  // a group of copies for every step, empty behind the last slice
+  const auto load = [&](int step) {
+    if (step < steps) {
+      Slice& slice = ring[step % STAGES];
+      copy_transposed<BLOCK_M>(slice.a, A, lda, m0, step * BLOCK_K, M, K);
+#if TRANS_B
+      copy_transposed<BLOCK_N>(slice.b, B, ldb, n0, step * BLOCK_K, N, K);
+#else
+      copy<BLOCK_N>(slice.b, B, ldb, step * BLOCK_K, n0, K, N);
+#endif
+    }
+    cp_async_commit();
+  };
+  for (int step = 0; step < STAGES - 1; ++step) load(step);
+
+  // a thread has QUADS_M x QUADS_N quads, far apart: so neighbours read neighbouring quads. lanes are
+  // numbered 0 2 4 6 / 1 3 5 7 / 8 ...: whether they read A or B, quads that several want take two
+  // wavefronts, not four
+  const int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
+  const int tm = warp / WARPS_N * WARP_M + (lane / 8 * 2 + lane % 2) * QUAD;
+  const int tn = warp % WARPS_N * WARP_N + lane / 2 % LANES_N * QUAD;
+  float sum[THREAD_M][THREAD_N] = {};
+  for (int step = 0; step < steps; ++step) {
+    cp_async_wait<STAGES - 2>();
+    __syncthreads();  // this slice is there for all, and all have read the one before it
+    load(step + STAGES - 1);
+    const Slice& slice = ring[step % STAGES];
+#pragma unroll
+    for (int k = 0; k < BLOCK_K; ++k) {
+      Vector<float, QUAD> a[QUADS_M], b[QUADS_N];
+#pragma unroll
+      for (int i = 0; i < QUADS_M; ++i) a[i] = load_vector<QUAD>(&slice.a[k][tm + i * LANES_M * QUAD]);
+#pragma unroll
+      for (int j = 0; j < QUADS_N; ++j) b[j] = load_vector<QUAD>(&slice.b[k][tn + j * LANES_N * QUAD]);
+#pragma unroll
+      for (int i = 0; i < THREAD_M; ++i)
+#pragma unroll
+        for (int j = 0; j < THREAD_N; ++j) sum[i][j] += a[i / QUAD].x[i % QUAD] * b[j / QUAD].x[j % QUAD];
+    }
+  }
+
+#pragma unroll
+  for (int i = 0; i < THREAD_M; ++i) {
+    const int m = m0 + tm + i / QUAD * LANES_M * QUAD + i % QUAD;
+    if (m >= M) continue;
+#pragma unroll
+    for (int j = 0; j < QUADS_N; ++j) {
+      const int n = n0 + tn + j * LANES_N * QUAD;
+      Vector<float, QUAD> out;
+#pragma unroll
+      for (int x = 0; x < QUAD; ++x) out.x[x] = sum[i][j * QUAD + x];
+      store_tail(C + static_cast<long long>(m) * ldc + n, out, N - n, ldc % QUAD == 0);
+    }
+  }
+}
