@@ -137,7 +137,7 @@ def _panel(axes: Axes, item: derived.Ladder, metric: str) -> None:
 def heat_map(ladders: Sequence[derived.Ladder]) -> Figure | None:
     """The share of the vendor's throughput that every stage and other implementation reaches on every problem.
 
-    The share stands in its cell; the darker the cell, the higher it is. None where no library was timed.
+    The share stands in its cell, in percent; the darker the cell, the higher it is. None where no library was timed.
     """
     shares = {
         (rung.stage, ladder.label): share
@@ -159,14 +159,15 @@ def heat_map(ladders: Sequence[derived.Ladder]) -> Figure | None:
         for y, x in np.ndindex(values.shape):
             share = shares.get((rows[x], labels[y]))
             colour = "white" if share and share > 0.7 else INK
-            axes.text(x + 0.5, y + 0.5, derived.percent(share), ha="center", va="center", color=colour, fontsize=8.5)
+            text = "-" if share is None else f"{100 * share:.{1 if share < 0.0995 else 0}f}"  # many stages, small cells
+            axes.text(x + 0.5, y + 0.5, text, ha="center", va="center", color=colour, fontsize=8.5)
         axes.set_xticks(np.arange(len(rows)) + 0.5, rows, rotation=30, ha="left", rotation_mode="anchor")
         axes.xaxis.tick_top()
         axes.set_yticks(np.arange(len(labels)) + 0.5, labels)
         axes.set_ylim(len(labels), 0)
         axes.tick_params(length=0)
         axes.spines[:].set_visible(False)
-        figure.supxlabel("throughput as a share of the vendor's library, cold medians", fontsize=9.5)
+        figure.supxlabel("throughput in percent of the vendor's library, cold medians", fontsize=9.5)
     return figure
 
 
