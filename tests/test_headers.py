@@ -243,6 +243,8 @@ def wgmma() -> Iterator[Trial]:
                 yield Trial("wgmma.cu", launch("product", 128, "a", "b", "c", "d"), given, {"d": d}, defines)
     defines = {"TYPE": BF16.cuda, "COLUMNS": 128, "TRANSPOSED": 0}
     yield Trial("wgmma.cu", launch("registers", 384, "y"), {}, {"y": np.arange(384, dtype=np.uint32)}, defines)
+    x = np.arange(64, dtype=np.uint32)
+    yield Trial("wgmma.cu", launch("first_lane", 64, "x", "y"), {"x": x}, {"y": x // 32 * 32}, defines)
 
 
 HEADERS: tuple[Callable[[], Iterator[Trial]], ...] = (

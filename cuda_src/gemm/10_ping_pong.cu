@@ -91,16 +91,16 @@ struct Gemm {
       constexpr int A_STEP = WGMMA_K * sizeof(IN);  // bytes to the next 16 of k
       constexpr int B_STEP = TRANS_B ? A_STEP : WGMMA_K * ROW_BYTES;
       constexpr int PANEL_BYTES = BLOCK_K * ROW_BYTES;
-      const u32 a = shared_address(input.a), b = shared_address(input.b);
       constexpr int BAND_BYTES = WGMMA_M * ROW_BYTES;
+      const u64 a = swizzled_operand(shared_address(input.a), 0, ATOM_BYTES);
+      const u64 b = swizzled_operand(shared_address(input.b), TRANS_B ? 0 : PANEL_BYTES, ATOM_BYTES);
       wgmma_fence();
 #pragma unroll
       for (int k = 0; k < BLOCK_K / WGMMA_K; ++k)
 #pragma unroll
         for (int band = 0; band < BANDS; ++band)
-          wgmma<!TRANS_B>(state.sum[band],
-                          swizzled_operand(a + band * BAND_BYTES + k * A_STEP, 0, ATOM_BYTES),
-                          swizzled_operand(b + k * B_STEP, TRANS_B ? 0 : PANEL_BYTES, ATOM_BYTES), IN());
+          wgmma<!TRANS_B>(state.sum[band], operand_at(a, band * BAND_BYTES + k * A_STEP),
+                          operand_at(b, k * B_STEP), IN());
       wgmma_commit();
       wgmma_wait<1>();
     }

@@ -53,6 +53,7 @@ struct Gemm {
   };
   struct consumer_state {
     float sum[BLOCK_N / 2];
+    int band, share;
   };
 
   static __device__ __forceinline__ int rank() { return SPLIT > 1 ? cluster_rank() : 0; }
@@ -92,6 +93,7 @@ struct Gemm {
     static __device__ __forceinline__ int share() { return Lcsf<Gemm>::warpgroup() / BANDS; }
 
     static __device__ __forceinline__ void setup(const common_state&, consumer_state& state) {
+      state.band = uniform(band()), state.share = uniform(share());
 #pragma unroll
       for (float& x : state.sum) x = 0.f;
     }
@@ -102,13 +104,15 @@ struct Gemm {
       constexpr int A_STEP = WGMMA_K * sizeof(IN);  // bytes to the next 16 of k
       constexpr int B_STEP = TRANS_B ? A_STEP : WGMMA_K * ROW_BYTES;
       constexpr int PANEL_BYTES = BLOCK_K * ROW_BYTES, STEPS = BLOCK_K / WGMMA_K / SHARES;
-      const u32 a = shared_address(&input.a[band() * WGMMA_M * BLOCK_K]) + share() * STEPS * A_STEP;
-      const u32 b = shared_address(input.b) + share() * STEPS * B_STEP;
+      const u64 a = swizzled_operand(
+          shared_address(&input.a[state.band * WGMMA_M * BLOCK_K]) + state.share * STEPS * A_STEP, 0,
+          ATOM_BYTES);
+      const u64 b = swizzled_operand(shared_address(input.b) + state.share * STEPS * B_STEP,
+                                     TRANS_B ? 0 : PANEL_BYTES, ATOM_BYTES);
       wgmma_fence();
 #pragma unroll
       for (int k = 0; k < STEPS; ++k)
-        wgmma<!TRANS_B>(state.sum, swizzled_operand(a + k * A_STEP, 0, ATOM_BYTES),
-                        swizzled_operand(b + k * B_STEP, TRANS_B ? 0 : PANEL_BYTES, ATOM_BYTES), IN());
+        wgmma<!TRANS_B>(state.sum, operand_at(a, k * A_STEP), operand_at(b, k * B_STEP), IN());
       wgmma_commit();
       wgmma_wait<1>();
     }

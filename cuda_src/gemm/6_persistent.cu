@@ -50,6 +50,7 @@ struct Gemm {
   };
   struct consumer_state {
     float sum[BLOCK_N / 2];
+    int first;  // row of the tile
   };
 
   // GROUP_M rows of tiles are walked together, column by column
@@ -79,6 +80,7 @@ struct Gemm {
 
   struct consumer {
     static __device__ __forceinline__ void setup(const common_state&, consumer_state& state) {
+      state.first = uniform(Lcsf<Gemm>::warpgroup()) * WGMMA_M;
 #pragma unroll
       for (float& x : state.sum) x = 0.f;
     }
@@ -89,13 +91,12 @@ struct Gemm {
       constexpr int A_STEP = WGMMA_K * sizeof(IN);  // bytes to the next 16 of k
       constexpr int B_STEP = TRANS_B ? A_STEP : WGMMA_K * ROW_BYTES;
       constexpr int PANEL_BYTES = BLOCK_K * ROW_BYTES;
-      const u32 a = shared_address(&input.a[Lcsf<Gemm>::warpgroup() * WGMMA_M * BLOCK_K]);
-      const u32 b = shared_address(input.b);
+      const u64 a = swizzled_operand(shared_address(&input.a[state.first * BLOCK_K]), 0, ATOM_BYTES);
+      const u64 b = swizzled_operand(shared_address(input.b), TRANS_B ? 0 : PANEL_BYTES, ATOM_BYTES);
       wgmma_fence();
 #pragma unroll
       for (int k = 0; k < BLOCK_K / WGMMA_K; ++k)
-        wgmma<!TRANS_B>(state.sum, swizzled_operand(a + k * A_STEP, 0, ATOM_BYTES),
-                        swizzled_operand(b + k * B_STEP, TRANS_B ? 0 : PANEL_BYTES, ATOM_BYTES), IN());
+        wgmma<!TRANS_B>(state.sum, operand_at(a, k * A_STEP), operand_at(b, k * B_STEP), IN());
       wgmma_commit();
       wgmma_wait<1>();
     }

@@ -5,6 +5,9 @@
 // stage 8, fitted tiles: the width of a tile is chosen for the problem, 128 columns where tiles of 256 leave
 // the device idle even with k split. the ring is then half as deep again.
 //
+// with B_ONCE, B is the first to leave the L2: where the blocks that need a slice run at the same time, it is
+// not missed, and what others have written need not go to memory to make room for it.
+//
 // what it gains: twice the blocks at work where C is small.
 //
 // what limits it: narrow tiles fetch more for the same work, so wide ones stay where they suffice. at 1024
@@ -52,6 +55,7 @@ struct Gemm {
   };
   struct consumer_state {
     float sum[BLOCK_N / 2];
+    int first;  // row of the tile
   };
 
   // GROUP_M rows of tiles are walked together, column by column
@@ -73,16 +77,23 @@ struct Gemm {
     static __device__ __forceinline__ void load(const globals& g, const common_state& tile,
                                                 input_block& input, Barrier& full, int step) {
       const int k = (tile.first + step) * BLOCK_K;
+      const auto load_b = [&](IN* to, int row, int column) {
+        if constexpr (B_ONCE)
+          tma_load_once(to, g.B, full, row, column);
+        else
+          tma_load(to, g.B, full, row, column);
+      };
       tma_load(input.a, g.A, full, tile.m, k);
       if constexpr (TRANS_B)
-        tma_load(input.b, g.B, full, tile.n, k);
+        load_b(input.b, tile.n, k);
       else
-        for (int n = 0; n < BLOCK_N; n += PANEL) tma_load(&input.b[n * BLOCK_K], g.B, full, k, tile.n + n);
+        for (int n = 0; n < BLOCK_N; n += PANEL) load_b(&input.b[n * BLOCK_K], k, tile.n + n);
     }
   };
 
   struct consumer {
     static __device__ __forceinline__ void setup(const common_state&, consumer_state& state) {
+      state.first = uniform(Lcsf<Gemm>::warpgroup()) * WGMMA_M;
 #pragma unroll
       for (float& x : state.sum) x = 0.f;
     }
@@ -93,13 +104,12 @@ struct Gemm {
       constexpr int A_STEP = WGMMA_K * sizeof(IN);  // bytes to the next 16 of k
       constexpr int B_STEP = TRANS_B ? A_STEP : WGMMA_K * ROW_BYTES;
       constexpr int PANEL_BYTES = BLOCK_K * ROW_BYTES;
-      const u32 a = shared_address(&input.a[Lcsf<Gemm>::warpgroup() * WGMMA_M * BLOCK_K]);
-      const u32 b = shared_address(input.b);
+      const u64 a = swizzled_operand(shared_address(&input.a[state.first * BLOCK_K]), 0, ATOM_BYTES);
+      const u64 b = swizzled_operand(shared_address(input.b), TRANS_B ? 0 : PANEL_BYTES, ATOM_BYTES);
       wgmma_fence();
 #pragma unroll
       for (int k = 0; k < BLOCK_K / WGMMA_K; ++k)
-        wgmma<!TRANS_B>(state.sum, swizzled_operand(a + k * A_STEP, 0, ATOM_BYTES),
-                        swizzled_operand(b + k * B_STEP, TRANS_B ? 0 : PANEL_BYTES, ATOM_BYTES), IN());
+        wgmma<!TRANS_B>(state.sum, operand_at(a, k * A_STEP), operand_at(b, k * B_STEP), IN());
       wgmma_commit();
       wgmma_wait<1>();
     }

@@ -115,6 +115,7 @@ struct Lcsf {
   }
 
   static __device__ __forceinline__ void consume(const globals& g, Shared& shared) {
+    const int mine = uniform(warpgroup());
     Place from;
     common_state common;
     const auto release = [&](int slot) {
@@ -127,14 +128,14 @@ struct Lcsf {
       }
     };
     if constexpr (TURNS)
-      if (warpgroup() == 1) named_arrive<TURN_THREADS>(TURN);  // the first turn is the other's
+      if (mine == 1) named_arrive<TURN_THREADS>(TURN);  // the first turn is the other's
     for (int item = 0; Kernel::common_setup(g, common, item); ++item) {
       if constexpr (TURNS) {
-        if (item % 2 != warpgroup()) {
+        if (item % 2 != mine) {
           from.skip(common.steps);
           continue;
         }
-        named_sync<TURN_THREADS>(TURN + warpgroup());
+        named_sync<TURN_THREADS>(TURN + mine);
       }
       consumer_state state;
       consumer::setup(common, state);
@@ -147,11 +148,11 @@ struct Lcsf {
       }
       if constexpr (TURNS) {
         common_state next;
-        if (Kernel::common_setup(g, next, item + 1)) named_arrive<TURN_THREADS>(TURN + 1 - warpgroup());
+        if (Kernel::common_setup(g, next, item + 1)) named_arrive<TURN_THREADS>(TURN + 1 - mine);
       }
       consumer::drain();
       if (before >= 0) release(before);
-      consumer::finish(g, common, state, shared.finish[warpgroup()], shared.ring);
+      consumer::finish(g, common, state, shared.finish[mine], shared.ring);
     }
     tma_store_wait_read<0>();
   }

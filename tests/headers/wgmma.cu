@@ -32,14 +32,14 @@ extern "C" __global__ void __launch_bounds__(WARPGROUP)
   };
 #pragma unroll
   for (int i = 0; i < COLUMNS / 2; ++i) sum[i] = c[place(i)];
+  constexpr int LEADING = TRANSPOSED ? SPAN * DEPTH * sizeof(TYPE) : 0;
+  const u64 from = swizzled_operand(shared_address(a_tile), 0, ATOM_BYTES);
+  const u64 with = swizzled_operand(shared_address(b_tile), LEADING, ATOM_BYTES);
   wgmma_fence();
 #pragma unroll
   for (int k = 0; k < DEPTH; k += STEP) {
-    const u32 from = shared_address(a_tile) + k * sizeof(TYPE);
-    const u32 with = shared_address(b_tile) + k * (TRANSPOSED ? SPAN : 1) * sizeof(TYPE);
-    const int leading = TRANSPOSED ? SPAN * DEPTH * sizeof(TYPE) : 0;
-    wgmma<TRANSPOSED>(sum, swizzled_operand(from, 0, ATOM_BYTES), swizzled_operand(with, leading, ATOM_BYTES),
-                      TYPE());
+    wgmma<TRANSPOSED>(sum, operand_at(from, k * sizeof(TYPE)),
+                      operand_at(with, k * (TRANSPOSED ? SPAN : 1) * sizeof(TYPE)), TYPE());
     wgmma_commit();
   }
   wgmma_wait<1>();
@@ -47,6 +47,9 @@ extern "C" __global__ void __launch_bounds__(WARPGROUP)
 #pragma unroll
   for (int i = 0; i < COLUMNS / 2; ++i) d[place(i)] = sum[i];
 }
+
+// y[t] = x[32 (t / 32)]: what the first lane of a warp has. x, y: (64)
+extern "C" __global__ void first_lane(const u32* x, u32* y) { y[threadIdx.x] = uniform(x[threadIdx.x]); }
 
 // y[t] = t, by a warpgroup that gives registers back, and by two that take them: 40 + 2 * 232 are three times
 // the 168 that each had. y: (384)
