@@ -666,6 +666,8 @@ def tune(
                 configuration = pending.pop(future)
                 if clock() < deadline and not interrupted():
                     end(configuration, future)
+        for future in pending:  # workers are to have their last round at once
+            future.cancel()
         if timed and not (result.trouble or interrupted()):
             search.finals(place)
     except KeyboardInterrupt:
