@@ -122,6 +122,9 @@ def vector() -> Iterator[Trial]:
         defines = {"TYPE": dtype.cuda, "N": count}
         x = distinct((32, count), dtype)
         yield Trial("vector.cu", launch("whole", 32, "x", "y"), {"x": x}, {"y": x}, defines)
+        if x[0].nbytes == 16:
+            given = launch("whole_once", 32, "x", "y")
+            yield Trial("vector.cu", given, {"x": x}, {"y": x}, defines | {"WHOLE_ONCE": 1})
         for offset in (0, 1):
             for valid in (-1, 0, 1, count - 1, count, count + 1):
                 held = max(0, min(valid, count))
@@ -140,9 +143,11 @@ def dot() -> Iterator[Trial]:
             for length in (0, 1, 31, 33, 1024, 4 * 32 * 8 * 2 + 32 * 8 + 9):
                 a, b = (whole((max(length, 1) + offset,), dtype, seed) for seed in (2, 3))
                 products = a.astype(np.float32) * b.astype(np.float32)
-                y = np.full(32, products[offset : offset + length].sum(), np.float32)
-                given = launch("dot", 32, "a", "b", "y", np.int32(length), np.int32(offset))
-                yield Trial("dot.cu", given, {"a": a, "b": b}, {"y": y}, {"TYPE": dtype.cuda, "IN_FLIGHT": loads})
+                for turns, once in ((1, 0), (3, 1)):
+                    y = np.full(32 * turns, products[offset : offset + length].sum(), np.float32)
+                    given = launch("dot", 32 * turns, "a", "b", "y", np.int32(length), np.int32(offset))
+                    defines = {"TYPE": dtype.cuda, "IN_FLIGHT": loads, "TURNS": turns, "READ_ONCE": once}
+                    yield Trial("dot.cu", given, {"a": a, "b": b}, {"y": y}, defines)
 
 
 def cp_async() -> Iterator[Trial]:

@@ -114,7 +114,9 @@ def test_what_becomes_of_a_mutant(old, new, outcome, verdict):
 
 
 def test_a_mutant_of_a_header_is_seen_by_the_stages_that_include_it():
-    (mutant,) = [m for m in mutants_of("include/vector.cuh") if (m.line, m.operator) == (43, "< to <=")]
+    lines = (operation.SOURCES / "include/vector.cuh").read_text().splitlines()
+    store = next(number for number, line in enumerate(lines, 1) if "to[i] = " in line)
+    (mutant,) = [m for m in mutants_of("include/vector.cuh") if (m.line, m.operator) == (store, "< to <=")]
     judged = judge(mutant, "vector_add:vectorized")
     assert (judged.outcome, judged.verdict) == (Outcome.KILLED, "out_of_bounds")
 

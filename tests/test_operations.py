@@ -7,14 +7,17 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from workbench import registry
+from workbench import harness, registry
 from workbench.comparison import compare
+from workbench.devices import open_device
 from workbench.dtypes import FP16, FP32
 from workbench.harness import Case
+from workbench.kernels import matvec
 from workbench.kernels.gemm import GemmProblem
 from workbench.kernels.matvec import MatvecProblem
 from workbench.launch import Array
 from workbench.operation import ProblemError, Size, Tier
+from workbench.results import Verdict
 
 OPERATIONS = sorted(registry.operations())
 
@@ -162,3 +165,11 @@ def test_storage_has_nan_between_rows_and_nothing_behind_the_last():
 def test_costs_count_each_operand_once():
     assert GemmProblem(m=2, n=3, k=4, dtype="bf16", out="fp32", pad_a=9).cost.bytes == 2 * (8 + 12) + 4 * 6
     assert MatvecProblem(n=3, k=4, dtype="fp32", out="fp32").cost.flops == 24
+
+
+def test_a_large_matrix_is_read_as_right_as_a_small_one_by_the_streamed_matvec(monkeypatch):
+    """Where B is large it is read in another way: of sizes that no emulator gets through, so the limit is lowered."""
+    monkeypatch.setattr(matvec, "SMALL", 0)
+    (stage,) = registry.select(["matvec:streamed"])
+    assert stage.plan(MatvecProblem(n=3, k=5)).launches[0].args[-1] == 0
+    assert harness.verify(stage, open_device("emulator"), examples=10, seed=0).verdict is Verdict.PASS

@@ -1,6 +1,14 @@
-// y[lane] = sum_i a[offset + i] b[offset + i], i < length, in every lane. y: (32)
+// y[t] = sum_i a[offset + i] b[offset + i], i < length, in every lane: the parts of all warps together, of
+// which each takes its turn. y: (threads)
 #include "dot.cuh"
 
 extern "C" __global__ void dot(const TYPE* a, const TYPE* b, float* y, int length, int offset) {
-  y[threadIdx.x] = warp_dot<IN_FLIGHT>(a + offset, b + offset, length, offset == 0, threadIdx.x);
+  __shared__ float parts[TURNS];
+  const int lane = threadIdx.x % WARP, turn = threadIdx.x / WARP;
+  parts[turn] =
+      warp_dot<IN_FLIGHT, READ_ONCE>(a + offset, b + offset, length, offset == 0, lane, turn, TURNS);
+  __syncthreads();
+  float sum = 0.f;
+  for (float part : parts) sum += part;
+  y[threadIdx.x] = sum;
 }

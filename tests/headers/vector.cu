@@ -7,6 +7,13 @@ extern "C" __global__ void whole(const TYPE* x, TYPE* y) {
   store_vector(y + threadIdx.x * N, load_vector<N>(x + threadIdx.x * N));
 }
 
+#if WHOLE_ONCE
+// the same, of what is read only once
+extern "C" __global__ void whole_once(const TYPE* x, TYPE* y) {
+  store_vector(y + threadIdx.x * N, load_vector_once<N>(x + threadIdx.x * N));
+}
+#endif
+
 // the first `valid` elements from x + offset on: what load_tail makes of them, N, in `loaded`; what
 // store_tail stores of them at y + offset. by one thread
 extern "C" __global__ void tail(const TYPE* x, TYPE* loaded, TYPE* y, int valid, int offset) {

@@ -545,8 +545,8 @@ def _warp_tiles_shared(p: GemmProblem, size: Mapping[str, int]) -> int:
 
 def _warp_tiles_constraint(p: GemmProblem, size: Mapping[str, int]) -> str | None:
     m, n, threads = size["BLOCK_M"], size["BLOCK_N"], _warp_tiles_threads(size)
-    if m * n > 128 * 128:
-        return "two blocks share a multiprocessor, whose registers hold 128 x 128 sums of each"
+    if m * n > 128 * 256 or size["THREAD_M"] * size["THREAD_N"] > 128 or threads > 512:
+        return "the registers of a multiprocessor hold 128 x 256 sums, those of a thread 128"
     if threads < 64:
         return "a block has 64 threads or more: fewer do not hide how long anything takes"
     if threads // size["BLOCK_K"] > min(m, n):
@@ -561,19 +561,19 @@ def _warp_tiles_constraint(p: GemmProblem, size: Mapping[str, int]) -> str | Non
     source="gemm/12_warp_tiles.cu",
     idea="fp32 on CUDA cores: a warp has a tile of its own, from slices that cp.async brings ahead of time",
     supports=_fp32_only,
-    parameters={"BLOCK_M": 128, "BLOCK_N": 128, "BLOCK_K": 8, "THREAD_M": 8, "THREAD_N": 8, "STAGES": 4},
+    parameters={"BLOCK_M": 128, "BLOCK_N": 128, "BLOCK_K": 32, "THREAD_M": 8, "THREAD_N": 8, "STAGES": 3},
     space={
         "BLOCK_M": (64, 128, 256),
         "BLOCK_N": (64, 128, 256),
-        "BLOCK_K": (8, 16),
-        "THREAD_M": (4, 8),
+        "BLOCK_K": (8, 16, 32),
+        "THREAD_M": (4, 8, 16),
         "THREAD_N": (8, 16),
         "STAGES": (2, 3, 4),
     },
     constraint=_warp_tiles_constraint,
     corners=(
         GemmProblem(m=5, n=9, k=16, dtype="fp32"),
-        GemmProblem(m=70, n=136, k=8 * 13 + 1, dtype="fp32"),
+        GemmProblem(m=70, n=136, k=32 * 5 + 1, dtype="fp32"),
         GemmProblem(m=5, n=3, k=9, dtype="fp32", layout="nn"),  # rows of B of less than 16 bytes
     ),
     architecture=80,

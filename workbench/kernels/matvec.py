@@ -136,8 +136,8 @@ def _scalars(p: MatvecProblem) -> tuple[np.generic, ...]:
     return tuple(np.int32(x) for x in (p.n, p.k, p.ldb))
 
 
-def _launch(kernel: str, p: MatvecProblem, rows_a_block: int, threads: int) -> Launch:
-    return Launch(kernel, (ceil_div(p.n, rows_a_block), 1, 1), (threads, 1, 1), ("a", "B", "c", *_scalars(p)))
+def _launch(kernel: str, p: MatvecProblem, rows_a_block: int, threads: int, *more: np.generic) -> Launch:
+    return Launch(kernel, (ceil_div(p.n, rows_a_block), 1, 1), (threads, 1, 1), ("a", "B", "c", *_scalars(p), *more))
 
 
 @MATVEC.stage(
@@ -198,3 +198,30 @@ def split_k(p: MatvecProblem, size: Mapping[str, int]) -> Plan:
             Launch("matvec_finish", blocks, (threads, 1, 1), ("partial", "c", np.int32(p.n), np.int32(splits)))
         )
     return Plan(tuple(launches), scratch={"partial": Array((splits, p.n), FP32, output=True)})
+
+
+SMALL = 320 << 20
+"""Bytes of B up to which it pays to have it leave the L2 first: some six times what an H200's L2 holds."""
+
+
+def _streamed(p: MatvecProblem, size: Mapping[str, int]) -> dict[str, int]:
+    """As many warps share a row as have something to do."""
+    stretches = ceil_div(p.k * dtype_of(p.dtype).itemsize, 32 * 16 * size["UNROLL"])
+    share = 1
+    while 2 * share <= min(stretches, size["MOST"], size["THREADS"] // 32):
+        share *= 2
+    return {"SHARE": share}
+
+
+@MATVEC.stage(
+    "streamed",
+    source="matvec/5_streamed.cu",
+    idea="the warps of a block take a row in turns; what is read only once leaves the L2 first",
+    parameters={"THREADS": 256, "UNROLL": 2, "MOST": 8},
+    space={"THREADS": (64, 128, 256, 512), "UNROLL": (1, 2, 4), "MOST": (1, 2, 4, 8, 16)},
+    sizes=_streamed,
+    corners=_CORNERS,
+)
+def streamed(p: MatvecProblem, size: Mapping[str, int]) -> Launch:
+    once = p.arrays()["B"].nbytes <= SMALL
+    return _launch("matvec_streamed", p, size["THREADS"] // 32 // size["SHARE"], size["THREADS"], np.int32(once))

@@ -1,0 +1,47 @@
+// c[n] = sum_k a[k] B[n, k]. a: (K), B: (N, K), rows ldb elements apart, c: (N).
+//
+// stage 5, streamed: SHARE warps of a block take a row in turns, stretch by stretch, and add up in shared
+// memory: a block reads side by side, and one launch is enough. with `once`, B is the first to leave the L2
+// again, as nobody reads it twice.
+//
+// what it gains: longer runs in each page of the memory, and no second kernel. what others have written and
+// is still in the L2 need not go to memory to make room for a small B. a large B drives it out anyway, and
+// bit by bit, between its own reads, that costs more than at once.
+//
+// what limits it: device memory.
+
+#include "dot.cuh"
+
+constexpr int WARPS = THREADS / WARP, ROWS = WARPS / SHARE;
+
+static_assert(THREADS % (WARP * SHARE) == 0, "THREADS has to be a multiple of 32 SHARE: rows are not split");
+
+template <bool VALUE>
+struct Bool {
+  static constexpr bool value = VALUE;
+};
+
+extern "C" __global__ void __launch_bounds__(THREADS)
+    matvec_streamed(const IN* __restrict__ a, const IN* __restrict__ B, OUT* __restrict__ c, int N, int K,
+                    int ldb, int once) {
+  __shared__ float sums[WARPS];
+  const int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
+  const int n = blockIdx.x * ROWS + warp / SHARE;
+  const IN* row = B + static_cast<long long>(min(n, N - 1)) * ldb;  // nobody may miss the barrier
+
+  const auto part = [&](auto read_once) {
+    constexpr bool ONCE = decltype(read_once)::value;
+    const bool aligned = ldb * sizeof(IN) % VECTOR_BYTES == 0;
+    return warp_dot<UNROLL, ONCE>(a, row, K, aligned, lane, warp % SHARE, SHARE);
+  };
+
+  float sum = once ? part(Bool<true>()) : part(Bool<false>());
+  if constexpr (SHARE > 1) {
+    if (lane == 0) sums[warp] = sum;
+    __syncthreads();
+    if (warp % SHARE != 0) return;
+#pragma unroll
+    for (int w = 1; w < SHARE; ++w) sum += sums[warp + w];
+  }
+  if (lane == 0 && n < N) c[n] = from_float<OUT>(sum);
+}
