@@ -251,21 +251,22 @@ def test_configurations_are_tried_by_all_workers_with_the_outcome_of_one(local: 
     assert len(there.trials) == there.allowed > 2
 
 
-def test_each_search_has_workers_of_its_own_and_the_last_one_all_of_them(local: Cluster) -> None:
-    shares = tuning.Shares()
-    first, second = shares.take(), shares.take()
+def test_each_search_has_workers_of_its_own_and_one_alone_has_all_of_them(local: Cluster) -> None:
+    stage, problem = registry.select(["vector_add:naive"])[0], registry.operations()["vector_add"].suite[0]
 
-    def done_by(place: int) -> set[int]:
-        share = local.among(*shares.of(place))
-        return {share.submit(os.getpid).result() for _ in range(6)}
+    def done_by(place: tuning.There) -> set[int]:
+        share = place._share()
+        return {future.result() for future in [share.submit(os.getpid) for _ in range(6)]}
 
+    both = tuning.There(local).shared_by(2)
+    first, second = both.about(stage, problem, ()), both.about(stage, problem, ())
     one, other = done_by(first), done_by(second)
     assert len(one) == len(other) == 1
     assert one != other
-    shares.free(first)
-    assert shares.of(second) == (0, 1)
-    third = shares.take()
-    assert (done_by(third), done_by(second)) == (one, other), "the second one keeps the worker that it has prepared"
+    first.close()
+    assert done_by(second) == other, "it keeps the worker that it has prepared"
+    assert done_by(both.about(stage, problem, ())) == one
+    assert done_by(tuning.There(local).shared_by(1).about(stage, problem, ())) == one | other
 
 
 def test_who_has_lost_its_workers_is_served_by_others(local: Cluster) -> None:

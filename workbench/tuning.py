@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import itertools
 import random
 import re
 import signal
@@ -414,35 +413,30 @@ class Here:
 
 
 class Shares:
-    """Which of the workers each of the searches has that go on at once: all of them together have all."""
+    """The places of so many searches that go on at once. Each has the workers of its place and keeps them: another
+    worker would first have to prepare for it, and be late for its own search."""
 
-    def __init__(self) -> None:
-        self._taken: set[int] = set()
+    def __init__(self, count: int = 1) -> None:
+        self.count = count
+        self._free = set(range(count))
         self._lock = threading.Lock()
 
     def take(self) -> int:
-        """A place among the searches, for one that begins."""
+        """A place for a search that begins."""
         with self._lock:
-            place = next(p for p in itertools.count() if p not in self._taken)
-            self._taken.add(place)
+            place = min(self._free)
+            self._free.remove(place)
             return place
 
     def free(self, place: int) -> None:
         """The search that has this place is over."""
         with self._lock:
-            self._taken.discard(place)
-
-    def of(self, place: int) -> tuple[int, int]:
-        """Its position among those that go on, and how many they are."""
-        with self._lock:
-            there = sorted(self._taken | {place})
-            return there.index(place), len(there)
+            self._free.add(place)
 
 
 @dataclass(frozen=True)
 class There:
-    """Configurations are compiled and judged by the workers of a cluster. Each search that goes on has workers of its
-    own, which need not prepare for the others, and what the last one has is all of them."""
+    """Configurations are compiled and judged by the workers of a cluster, of which each search has its share."""
 
     cluster: Cluster
     what: About | None = None
@@ -455,11 +449,15 @@ class There:
 
     @property
     def ahead(self) -> int:
-        return int(self.cluster.slots + self.cluster.count) // self.shares.of(self.place)[1]
+        return int(self.cluster.slots + self.cluster.count) // self.shares.count
 
     @property
     def at_once(self) -> int:
         return min(self.cluster.count, MOST_JUDGES)
+
+    def shared_by(self, searches: int) -> There:
+        """The same for so many searches at once."""
+        return dataclasses.replace(self, shares=Shares(searches))
 
     def about(self, stage: Stage[Any], problem: Problem, problems: Sequence[Problem]) -> There:
         return dataclasses.replace(self, what=(stage, self.device, problem, problems), place=self.shares.take())
@@ -489,8 +487,8 @@ class There:
         self.shares.free(self.place)
 
     def _share(self) -> Cluster:
-        position, of = self.shares.of(self.place)
-        return self.cluster.among(position, of) if of > 1 else self.cluster
+        count = self.shares.count
+        return self.cluster.among(self.place, count) if count > 1 else self.cluster
 
 
 MOST_JUDGES = 4
@@ -699,10 +697,13 @@ def tune_each(
         stage, problem = search
         return tune(stage, place, problem, table, **options)
 
-    if place.at_once == 1:
+    at_once = min(place.at_once, len(searches))
+    if isinstance(place, There):
+        place = place.shared_by(at_once)
+    if at_once == 1:
         yield from map(one, searches)
         return
-    threads = ThreadPoolExecutor(place.at_once)
+    threads = ThreadPoolExecutor(at_once)
     try:
         for future in [threads.submit(one, search) for search in searches]:
             try:

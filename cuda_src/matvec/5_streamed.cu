@@ -16,9 +16,17 @@ constexpr int WARPS = THREADS / WARP, ROWS = WARPS / SHARE;
 
 static_assert(THREADS % (WARP * SHARE) == 0, "THREADS has to be a multiple of 32 SHARE: rows are not split");
 
-template <bool VALUE>
-struct Bool {
-  static constexpr bool value = VALUE;
+// this warp's part of a row
+struct Part {
+  const IN *a, *row;
+  int K, ldb;
+
+  template <bool ONCE>
+  __device__ __forceinline__ float dot() const {
+    const int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
+    const bool aligned = ldb * sizeof(IN) % VECTOR_BYTES == 0;
+    return warp_dot<UNROLL, ONCE>(a, row, K, aligned, lane, warp % SHARE, SHARE);
+  }
 };
 
 extern "C" __global__ void __launch_bounds__(THREADS)
@@ -27,15 +35,11 @@ extern "C" __global__ void __launch_bounds__(THREADS)
   __shared__ float sums[WARPS];
   const int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
   const int n = blockIdx.x * ROWS + warp / SHARE;
-  const IN* row = B + static_cast<long long>(min(n, N - 1)) * ldb;  // nobody may miss the barrier
+  const int there =
+      min(n, N - 1);  // without a row of its own a warp reads the last: nobody may miss the barrier
+  const Part part = {a, B + static_cast<long long>(there) * ldb, K, ldb};
 
-  const auto part = [&](auto read_once) {
-    constexpr bool ONCE = decltype(read_once)::value;
-    const bool aligned = ldb * sizeof(IN) % VECTOR_BYTES == 0;
-    return warp_dot<UNROLL, ONCE>(a, row, K, aligned, lane, warp % SHARE, SHARE);
-  };
-
-  float sum = once ? part(Bool<true>()) : part(Bool<false>());
+  float sum = once ? part.dot<true>() : part.dot<false>();
   if constexpr (SHARE > 1) {
     if (lane == 0) sums[warp] = sum;
     __syncthreads();
