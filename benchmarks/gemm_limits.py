@@ -1,0 +1,152 @@
+"""What limits large products of bf16: times on other data, and counters, beside cuBLAS: `reports/gemm-limits.md`.
+
+    python benchmarks/gemm_limits.py measure OUTPUT.json   # on a machine with a GPU and ncu
+    python benchmarks/gemm_limits.py write [OUTPUT.json]   # the page, of that file and nothing else
+
+The same launches on random numbers, on small whole ones and on zeros differ in nothing but the power that they draw.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import recorded
+from tabulate import tabulate
+
+from workbench import derived, environment, ncu, ops, registry
+from workbench.baselines import baselines_for
+from workbench.compiler import compile_source
+from workbench.devices.cuda import CudaDevice
+from workbench.operation import Arrays, Problem
+from workbench.results import Conditions
+from workbench.timing import Effort
+from workbench.timing import measure as race
+
+RECORD = Path(__file__).parents[1] / "reports/gemm-limits.json"
+
+PROBLEMS = [f"{size},dtype=bf16,out=bf16,layout=nt" for size in ("512x8192x8192", "4096x4096x4096", "8192x8192x8192")]
+
+DATA = ("random", "whole", "zero")
+"""Normal random numbers; the same rounded to whole numbers; zeros."""
+
+KERNELS = "gemm|nvjet|cutlass|xmma"
+"""Ours, and what cuBLAS calls its own."""
+
+PEAK = ".avg.pct_of_peak_sustained_elapsed"
+METRICS = {
+    "time, us": "gpu__time_duration.sum",
+    "cycles": "sm__cycles_elapsed.max",
+    "SM clock, GHz": "smsp__cycles_elapsed.avg.per_second",
+    "tensor cores busy, %": f"sm__pipe_tensor_cycles_active{PEAK}",
+    "issue slots, %": f"sm__issue_active{PEAK}",
+    "shared memory read, %": f"l1tex__data_bank_reads{PEAK}",
+    "shared memory written, %": f"l1tex__data_bank_writes{PEAK}",
+    "L2, %": f"lts__t_sectors{PEAK}",
+    "device memory, %": f"dram__bytes{PEAK}",
+}
+UNITS = {"time, us": 1e-3, "SM clock, GHz": 1e-9}
+"""What ncu's nanoseconds and hertz are multiplied by."""
+
+
+def storage(problem: Problem, data: str) -> Arrays:
+    """The arrays of a problem, its inputs of such data."""
+    inputs = problem.inputs()
+    if data == "whole":
+        inputs = {name: np.round(x.astype(np.float32)).astype(x.dtype) for name, x in inputs.items()}
+    elif data == "zero":
+        inputs = {name: np.zeros_like(x) for name, x in inputs.items()}
+    arrays = problem.arrays()
+    return {name: a.poisoned() if a.output else a.pack(inputs[name]) for name, a in arrays.items()}
+
+
+def contestants(problem: Problem, data: str) -> Iterator[tuple[str, Any, Any]]:
+    """Name, what enqueues a launch, and what has to live as long: the stage that `workbench.ops` takes, and cuBLAS."""
+    device = CudaDevice()
+    stage = ops.choose("gemm", problem, device.architecture, device=device.info().name)
+    arrays = problem.arrays()
+    compiled = compile_source(stage.path, stage.defines(problem))
+    plan = device.bind(compiled, stage.plan(problem), arrays, storage(problem, data))
+    plan.run()
+    yield stage.name, plan.enqueue, plan
+    for baseline in baselines_for("gemm"):
+        outputs = {name: plan.filled_like(name) for name, array in arrays.items() if array.output}
+        prepared = baseline.prepare(problem, arrays, {**plan.buffers, **outputs})
+        prepared.enqueue()
+        plan.wait()
+        yield baseline.name, prepared.enqueue, outputs
+
+
+def launch_all() -> None:
+    """Launches everything on each kind of data. This is what ncu watches."""
+    kind = registry.operations()["gemm"].problem
+    for text in PROBLEMS:
+        for data in DATA:
+            for _, enqueue, plan in contestants(kind.parse(text), data):
+                del enqueue, plan
+
+
+def measure(output: Path) -> None:
+    """Makes the record; what has been measured is saved at once."""
+    info, kind = CudaDevice().info(), registry.operations()["gemm"].problem
+    record: dict[str, Any] = {
+        "environment": asdict(environment.describe()),
+        "device": asdict(info),
+        "times": [],
+        "counters": [],
+    }
+    for text in PROBLEMS:
+        problem = kind.parse(text)
+        for data in DATA:
+            found = list(contestants(problem, data))
+            timings = race({name: enqueue for name, enqueue, _ in found}, info.l2_bytes, Effort(), Conditions())
+            for name, timing in timings.items():
+                row = {"problem": text, "data": data, "name": name, "cold_us": timing.cold_us}
+                record["times"].append({**row, "sustained_us": timing.sustained_us})
+            recorded.save(record, output)
+    with tempfile.TemporaryDirectory() as folder:
+        command, log = [sys.executable, __file__, "launch"], Path(folder) / "ncu.csv"
+        rows, trouble = ncu.collect(ncu.find(), list(METRICS.values()), KERNELS, command, log, 200.0)
+    record["counters"], record["trouble"] = rows, trouble
+    recorded.save(record, output)
+    print(len(record["times"]), "times,", len(rows), "launches counted", trouble, flush=True)
+
+
+def page(record: dict[str, Any]) -> str:
+    """The Markdown page."""
+    made, device = record["environment"], record["device"]
+    medians = {(r["problem"], r["name"], r["data"]): derived.median(r["cold_us"]) for r in record["times"]}
+    names = dict.fromkeys((problem, name) for problem, name, _ in medians)
+    times = [[p, f"`{name}`", *(f"{medians[p, name, data]:,.1f}" for data in DATA)] for p, name in names]
+    launches = [(p, data) for p in PROBLEMS for data in DATA for _ in range(2)]  # ours, then cuBLAS
+    counted = []
+    for (problem, data), row in zip(launches, record["counters"], strict=False):
+        values = []
+        for name, metric in METRICS.items():
+            value = row["metrics"].get(metric, row["metrics"].get(metric.removesuffix(".sum")))
+            values.append("-" if value is None else derived.three_digits(value * UNITS.get(name, 1.0)))
+        counted.append([problem.split(",")[0], data, f"`{row['kernel'][:40]}`", *values])
+    return "\n".join(
+        (
+            "# What limits large products\n",
+            "Written by `benchmarks/gemm_limits.py` from [the JSON beside it](gemm-limits.json): the stage that "
+            "`workbench.ops.gemm` takes, and cuBLAS, on the same arrays.\n",
+            f"{device['name']}, driver {device['driver']}, commit `{made['commit'][:12]}`, {made['date'][:10]}.\n",
+            "## Cold medians in microseconds, on data that draw less and less power\n",
+            tabulate(times, ["problem", "", *DATA], tablefmt="pipe", disable_numparse=True) + "\n",
+            "## Counters of one launch\n",
+            tabulate(counted, ["problem", "data", "kernel", *METRICS], tablefmt="pipe", disable_numparse=True) + "\n",
+        )
+    )
+
+
+if __name__ == "__main__":
+    if sys.argv[1:] == ["launch"]:
+        launch_all()
+    else:
+        recorded.main(__doc__, RECORD, lambda o: measure(o.file), page)
