@@ -66,7 +66,7 @@ KNOWN_ANSWERS = 4
 BAD = 10.0
 """What the search is told of a configuration that cannot be used: so many times as slow as the declared one."""
 
-PROPOSALS = 20
+PROPOSALS = 5
 """Tries to have optuna propose a configuration that is new and allowed, before one is drawn."""
 
 
