@@ -11,7 +11,6 @@ from __future__ import annotations
 import sys
 import tempfile
 from collections.abc import Iterator
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +18,11 @@ import numpy as np
 import recorded
 from tabulate import tabulate
 
-from workbench import derived, environment, ncu, ops, registry
+from workbench import derived, ncu, ops, registry
 from workbench.baselines import baselines_for
 from workbench.compiler import compile_source
 from workbench.devices.cuda import CudaDevice
+from workbench.harness import Case
 from workbench.operation import Arrays, Problem
 from workbench.results import Conditions
 from workbench.timing import Effort
@@ -61,8 +61,7 @@ def storage(problem: Problem, data: str) -> Arrays:
         inputs = {name: np.round(x.astype(np.float32)).astype(x.dtype) for name, x in inputs.items()}
     elif data == "zero":
         inputs = {name: np.zeros_like(x) for name, x in inputs.items()}
-    arrays = problem.arrays()
-    return {name: a.poisoned() if a.output else a.pack(inputs[name]) for name, a in arrays.items()}
+    return Case(problem, problem.arrays(), inputs, {}, {}).storage()
 
 
 def contestants(problem: Problem, data: str) -> Iterator[tuple[str, Any, Any]]:
@@ -94,12 +93,7 @@ def launch_all() -> None:
 def measure(output: Path) -> None:
     """Makes the record; what has been measured is saved at once."""
     info, kind = CudaDevice().info(), registry.operations()["gemm"].problem
-    record: dict[str, Any] = {
-        "environment": asdict(environment.describe()),
-        "device": asdict(info),
-        "times": [],
-        "counters": [],
-    }
+    record = recorded.begin(info, "times", "counters")
     for text in PROBLEMS:
         problem = kind.parse(text)
         for data in DATA:
@@ -119,7 +113,6 @@ def measure(output: Path) -> None:
 
 def page(record: dict[str, Any]) -> str:
     """The Markdown page."""
-    made, device = record["environment"], record["device"]
     medians = {(r["problem"], r["name"], r["data"]): derived.median(r["cold_us"]) for r in record["times"]}
     names = dict.fromkeys((problem, name) for problem, name, _ in medians)
     times = [[p, f"`{name}`", *(f"{medians[p, name, data]:,.1f}" for data in DATA)] for p, name in names]
@@ -128,7 +121,7 @@ def page(record: dict[str, Any]) -> str:
     for (problem, data), row in zip(launches, record["counters"], strict=False):
         values = []
         for name, metric in METRICS.items():
-            value = row["metrics"].get(metric, row["metrics"].get(metric.removesuffix(".sum")))
+            value = row["metrics"].get(metric.removesuffix(".sum"))  # as workbench.ncu names it
             values.append("-" if value is None else derived.three_digits(value * UNITS.get(name, 1.0)))
         counted.append([problem.split(",")[0], data, f"`{row['kernel'][:40]}`", *values])
     return "\n".join(
@@ -136,7 +129,7 @@ def page(record: dict[str, Any]) -> str:
             "# What limits large products\n",
             "Written by `benchmarks/gemm_limits.py` from [the JSON beside it](gemm-limits.json): the stage that "
             "`workbench.ops.gemm` takes, and cuBLAS, on the same arrays.\n",
-            f"{device['name']}, driver {device['driver']}, commit `{made['commit'][:12]}`, {made['date'][:10]}.\n",
+            recorded.made_on(record),
             "## Cold medians in microseconds, on data that draw less and less power\n",
             tabulate(times, ["problem", "", *DATA], tablefmt="pipe", disable_numparse=True) + "\n",
             "## Counters of one launch\n",

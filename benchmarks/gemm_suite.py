@@ -18,7 +18,7 @@ from typing import Any
 import recorded
 from tabulate import tabulate
 
-from workbench import environment, ops, timing
+from workbench import ops, timing
 from workbench.devices import open_device
 from workbench.kernels.gemm import GemmProblem
 from workbench.results import Measurement
@@ -51,7 +51,7 @@ def measure(output: Path, only: list[int]) -> None:
     """Times each problem of the suite, of those alone that have an extent of `only` where it names some."""
     device = open_device("cuda")
     info = device.info()
-    record: dict[str, Any] = {"environment": asdict(environment.describe()), "device": asdict(info), "rows": []}
+    record = recorded.begin(info, "rows")
     for problem in suite():
         if only and not {problem.m, problem.n, problem.k} & set(only):
             continue
@@ -70,7 +70,6 @@ def measure(output: Path, only: list[int]) -> None:
 
 def page(record: dict[str, Any]) -> str:
     """The Markdown page."""
-    made, device = record["environment"], record["device"]
     rows, ratios, sustained_ratios = [], [], []
     for row in record["rows"]:
         if "measurement" not in row:
@@ -100,7 +99,7 @@ def page(record: dict[str, Any]) -> str:
         "Written by `benchmarks/gemm_suite.py` from [the JSON beside it](gemm-suite.json). Each product is computed by "
         "the stage that `workbench.ops.gemm` takes for it and timed in turns with cuBLAS; above 1 ours is faster. "
         "Cold: the L2 is flushed before each sample, medians; sustained: launches back to back.\n",
-        f"{device['name']}, driver {device['driver']}, commit `{made['commit'][:12]}`, {made['date'][:10]}.\n",
+        recorded.made_on(record),
         tabulate(rows, headers, tablefmt="pipe", disable_numparse=True, colalign=("left", "left", *["right"] * 5))
         + "\n",
     ]

@@ -5,10 +5,26 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from workbench import environment
+from workbench.results import DeviceInfo
+
 Record = dict[str, Any]
+
+
+def begin(device: DeviceInfo, *lists: str) -> Record:
+    """A record of this code on a device, with lists that are still empty."""
+    made: Record = {"environment": asdict(environment.describe()), "device": asdict(device)}
+    return made | {name: [] for name in lists}
+
+
+def made_on(record: Record) -> str:
+    """The line of a page that says where, when and of which commit its figures are."""
+    made, device = record["environment"], record["device"]
+    return f"{device['name']}, driver {device['driver']}, commit `{made['commit'][:12]}`, {made['date'][:10]}.\n"
 
 
 def save(record: Record, path: Path) -> None:

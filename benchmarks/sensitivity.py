@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import tempfile
 from collections import Counter
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ import numpy as np
 import recorded
 from tabulate import tabulate
 
-from workbench import changes, derived, environment, registry
+from workbench import changes, derived, registry
 from workbench.api import _Silent
 from workbench.devices import open_device
 from workbench.operation import Stage
@@ -79,11 +79,7 @@ def outcomes(before: Run, after: Run) -> dict[str, Any]:
 def measure(output: Path, runs: int) -> None:
     """Makes the record; what has been measured is saved at once."""
     device = open_device("cuda")
-    record: dict[str, Any] = {
-        "environment": asdict(environment.describe()),
-        "device": asdict(device.info()),
-        "rows": [],
-    }
+    record = recorded.begin(device.info(), "rows")
     device.close()
     with tempfile.TemporaryDirectory() as folder:
         for spec, problem in STAGES.items():
@@ -102,7 +98,7 @@ def measure(output: Path, runs: int) -> None:
 
 def page(record: dict[str, Any]) -> str:
     """The Markdown page."""
-    made, device, lines = record["environment"], record["device"], []
+    lines = []
     for spec in dict.fromkeys(row["spec"] for row in record["rows"]):
         for which in ("slowed", "unchanged"):
             rows = [r for r in record["rows"] if (r["spec"], r["which"]) == (spec, which)]
@@ -126,7 +122,7 @@ def page(record: dict[str, Any]) -> str:
             "Written by `benchmarks/sensitivity.py` from [the JSON beside it](compare.json). A stage as it is and the "
             f"same with a delay of {100 * SLOWER_BY:.0f} % planted take turns, each run in a process of its own and "
             "compared with the unchanged run before it.\n",
-            f"{device['name']}, driver {device['driver']}, commit `{made['commit'][:12]}`, {made['date'][:10]}.\n",
+            recorded.made_on(record),
             tabulate(lines, headers, tablefmt="pipe", disable_numparse=True) + "\n",
         )
     )

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -65,7 +64,7 @@ def raced(device: Any, problem: Problem, stages: Sequence[Stage[Any]]) -> list[f
             plans.append(device.bind(compiled, stage.plan(problem), case.arrays, storage, problem.seed))
             plans[-1].run()
         l2_bytes = device.info().l2_bytes
-        samples = device.together(plans, tuning.race, Effort(sustained_seconds=0.0), l2_bytes, seconds=60.0)
+        samples = device.together(plans, tuning.race, Effort(), l2_bytes, seconds=60.0)
         return [derived.median(one) for one in samples]
     finally:
         for plan in plans:
@@ -83,12 +82,7 @@ def measure(output: Path) -> None:
     """Makes the record; what has been measured is saved at once."""
     device = open_device("cuda")
     gemm = registry.operations()["gemm"]
-    record: dict[str, Any] = {
-        "environment": asdict(environment.describe()),
-        "device": asdict(device.info()),
-        "spaces": [],
-        "picked": [],
-    }
+    record = recorded.begin(device.info(), "spaces", "picked")
     with Processes(environment.core_count()) as pool:
         place = tuning.Here(device, pool, environment.core_count())
         for text in PICKED:
@@ -136,7 +130,6 @@ def parameters(of: dict[str, int]) -> str:
 
 def page(record: dict[str, Any]) -> str:
     """The Markdown page."""
-    made, device = record["environment"], record["device"]
     spaces = [
         [
             f"`{row['spec']}`",
@@ -184,7 +177,7 @@ def page(record: dict[str, Any]) -> str:
         "# What tuning finds\n",
         "Written by `benchmarks/tuned.py` from [the JSON beside it](tuning.json). Cold medians; those of a row were "
         "taken in turns.\n",
-        f"{device['name']}, driver {device['driver']}, commit `{made['commit'][:12]}`, {made['date'][:10]}.\n",
+        recorded.made_on(record),
     ]
     for title, rows, headers in tables:
         if rows:

@@ -46,8 +46,6 @@ SHORT = Effort(
     most=16,
     warm_up_seconds=0.02,
     most_warm_up_seconds=0.02,  # in turns, so that a clock that is not steady does no harm
-    heat_seconds=0.0,
-    sustained_seconds=0.0,
 )
 """How long a configuration is timed at first."""
 
@@ -227,6 +225,7 @@ def compile_ahead(stage: Stage[Any], configuration: Mapping[str, int], problem: 
 
 def race(plans: Sequence[Any], effort: Effort, l2_bytes: int) -> list[list[float]]:
     """Cold samples in microseconds of bound plans that are timed in turns, in the process that has the device."""
+    effort = dataclasses.replace(effort, sustained_seconds=0.0)  # nobody would read those
     contestants = {str(number): plan.enqueue for number, plan in enumerate(plans)}
     timings: dict[str, Timing] = timing.measure(contestants, l2_bytes, effort, Conditions())
     for plan in plans:
@@ -347,7 +346,7 @@ class Judge:
         return self.device.bind(compiled, stage.plan(self.problem), self.case.arrays, self.storage, self.problem.seed)
 
     def _race(self, plans: Sequence[Any], effort: Effort) -> list[list[float]]:
-        seconds = len(plans) * (effort.seconds + effort.most_warm_up_seconds + effort.sustained_seconds)
+        seconds = len(plans) * (effort.seconds + effort.most_warm_up_seconds)
         seconds += 4 * effort.least * len(plans) * self.problem.cost.slow_seconds
         device: Any = self.device
         samples: list[list[float]] = device.together(plans, race, effort, self.l2_bytes, seconds=seconds)

@@ -11,7 +11,7 @@
 // each multiplication has a factor in common with the one before, which is not read again: three reads a
 // clock are more than the banks of the registers give.
 //
-// what limits it: the fp32 units, of which one multiplication in ten finds both of its other operands in one
+// what limits it: the fp32 units. as declared one multiplication in seven finds its other operands in one
 // bank: which registers are used is the compiler's choice.
 
 #include "cp_async.cuh"
@@ -22,7 +22,8 @@ constexpr int LANES_M = 8, LANES_N = 4;  // how the threads of a warp lie over i
 constexpr int WARP_M = LANES_M * THREAD_M, WARP_N = LANES_N * THREAD_N;
 constexpr int WARPS_N = BLOCK_N / WARP_N, THREADS = BLOCK_M / WARP_M * WARPS_N * WARP;
 constexpr int QUADS_M = THREAD_M / QUAD, QUADS_N = THREAD_N / QUAD;
-constexpr int MOST_THREADS = THREADS < 256 ? 256 : THREADS;  // of a multiprocessor, with 255 registers each
+// resident on a multiprocessor at least: 256 have 255 registers each
+constexpr int MOST_THREADS = THREADS < 256 ? 256 : THREADS;
 constexpr int PAD = 4;  // spreads the transposing copies over the banks, and keeps rows multiples of 16 bytes
 
 static_assert(THREAD_M % QUAD == 0 && THREAD_N % QUAD == 0,

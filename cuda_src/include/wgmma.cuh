@@ -45,16 +45,16 @@ __device__ __forceinline__ u64 swizzled_operand(u32 address, int leading, int st
   return field(address) | field(leading) << 16 | field(stride) << 32 | SWIZZLE_128_BYTES;
 }
 
-// shfl: what is the same in every lane, so that the compiler knows it and keeps it, and what is computed of
-// it, once for the warp: where a wgmma takes its operands' descriptors from. all lanes have to call
-__device__ __forceinline__ int uniform(int x) { return __shfl_sync(0xffffffffu, x, 0); }
-
 // the same `bytes`, a multiple of 16, further on. a tile ends in shared memory, so nothing is carried out of
 // the address: adding to the lower half alone takes one instruction
 __device__ __forceinline__ u64 operand_at(u64 operand, u32 bytes) {
   const u32 low = static_cast<u32>(operand) + (bytes >> 4);
   return operand >> 32 << 32 | low;
 }
+
+// shfl: what is the same in every lane, so that the compiler knows it and keeps it, and what is computed of
+// it, once for the warp: where a wgmma takes its operands' descriptors from. all lanes have to call
+__device__ __forceinline__ int uniform(int x) { return __shfl_sync(0xffffffffu, x, 0); }
 
 #define FLOATS_8(d, i)                                                                        \
   "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3]), "+f"(d[i + 4]), "+f"(d[i + 5]), \

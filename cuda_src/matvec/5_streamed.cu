@@ -35,8 +35,8 @@ extern "C" __global__ void __launch_bounds__(THREADS)
   __shared__ float sums[WARPS];
   const int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
   const int n = blockIdx.x * ROWS + warp / SHARE;
-  const int there =
-      min(n, N - 1);  // without a row of its own a warp reads the last: nobody may miss the barrier
+  // without a row of its own a warp reads the last one: nobody may miss the barrier
+  const int there = min(n, N - 1);
   const Part part = {a, B + static_cast<long long>(there) * ldb, K, ldb};
 
   float sum = once ? part.dot<true>() : part.dot<false>();

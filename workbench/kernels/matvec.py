@@ -208,10 +208,8 @@ SMALL = 320 << 20
 def _streamed(p: MatvecProblem, size: Mapping[str, int]) -> dict[str, int]:
     """As many warps share a row as have something to do."""
     stretches = ceil_div(p.k * dtype_of(p.dtype).itemsize, 32 * 16 * size["UNROLL"])
-    share = 1
-    while 2 * share <= min(stretches, size["MOST"], size["THREADS"] // 32):
-        share *= 2
-    return {"SHARE": share}
+    most = min(stretches, size["MOST"], size["THREADS"] // 32)
+    return {"SHARE": 1 << (most.bit_length() - 1)}  # a power of two, as the warps of a block are
 
 
 @MATVEC.stage(
