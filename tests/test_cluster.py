@@ -10,6 +10,7 @@ import signal
 import sys
 from collections.abc import Iterator
 from concurrent.futures import Executor, Future
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -90,6 +91,35 @@ def test_a_worker_that_is_killed_costs_no_verdict(local: Cluster, right_mutants:
     assert mutants(local, on_mutant=kill).as_dict() == right_mutants
     local.client.wait_for_workers(2, timeout=cluster.SECONDS)  # Dask has put another one in its place
     assert not set(killed.values()) & set(pids(local).values())
+
+
+def test_what_is_cancelled_while_it_waits_for_the_device_is_not_done(tmp_path: Path) -> None:
+    """On one worker of three threads a task is given up that is ready, while another has the device."""
+    distributed = pytest.importorskip("distributed")
+
+    def meet(reached: str, *awaited: str) -> None:
+        distributed.Event(reached).set()
+        for name in awaited:
+            distributed.Event(name).wait()
+
+    with (
+        distributed.LocalCluster(n_workers=1, threads_per_worker=3, dashboard_address=":0") as made,
+        connect(made.scheduler_address, "emulator") as few,
+    ):
+        event = partial(distributed.Event, client=few.client)
+        first = few.submit(meet, "begun", "go on")
+        event("begun").wait()
+        second = few.submit_prepared(partial(meet, "ready"), (tmp_path / "done").touch)
+        event("ready").wait()
+        assert second.cancel()
+        third = few.submit_prepared(partial(meet, "told"), abs, -1)  # the worker hears of one after the other
+        event("told").wait()
+        event("go on").set()
+        assert (first.result(), third.result()) == (None, 1)
+        names = ["a", "b", "c"]
+        all_threads = [few.submit_prepared(partial(meet, name, *names), abs, -1) for name in names]
+        assert [future.result() for future in all_threads] == [1, 1, 1]
+    assert not (tmp_path / "done").exists()
 
 
 def end_the_worker() -> None:

@@ -30,8 +30,8 @@ class Effort:
 
     With `enough` of them at the relative error of the median; after `seconds` with the `least`; or with the `most`.
     Before the first sample the device is kept busy for `warm_up_seconds`, and on until its clock is steady, but no
-    longer than `most_warm_up_seconds`. Sustained samples take `sustained_seconds` of each contestant, after all of them
-    have kept the device busy for `heat_seconds`; none are taken where that is 0.
+    longer than `most_warm_up_seconds`. Sustained samples take `sustained_seconds` of each contestant, longer where they
+    differ, after all of them have kept the device busy for `heat_seconds`; none are taken where that is 0.
     """
 
     relative_error: float = 0.005
@@ -142,8 +142,12 @@ SHORT_US = 20.0
 """Launches of less are over before the host has enqueued the next: a graph enqueues many of them at once."""
 
 
-ROUNDS = 3
-"""Of sustained samples (A B B A), so that there are six of each contestant."""
+ROUNDS, LONGER = 3, 4
+"""Rounds of sustained samples (A B B A), so that there are six of each contestant; where those differ more rounds
+follow, in up to so many times the time."""
+
+SUSTAINED_ERROR = 0.015
+"""Relative error of the median, as `median_error` has it, at which sustained samples are enough."""
 
 MOST_LAUNCHES = 2000
 """In a sustained sample."""
@@ -172,10 +176,14 @@ def _sustained(
     while time.monotonic() < until:
         for block in blocks.values():
             block()
-    for _ in range(ROUNDS):
+    until = time.monotonic() + LONGER * effort.sustained_seconds * len(order)
+    for number in range(1, LONGER * ROUNDS + 1):
         nvml.sample(conditions)
         for name in (*order, *reversed(order)):
             timings[name].sustained_us.append(blocks[name]())
+        settled = all(median_error(timings[name].sustained_us) <= SUSTAINED_ERROR for name in order)
+        if number >= ROUNDS and (settled or time.monotonic() > until):
+            break
     nvml.sample(conditions)
 
 
@@ -405,7 +413,7 @@ LOADING_SECONDS = 30.0
 
 def _expected_seconds(effort: Effort, once: float) -> float:
     """How long a contest takes of a plan whose first launch took `once` seconds."""
-    sustained = effort.heat_seconds + effort.sustained_seconds
+    sustained = effort.heat_seconds + LONGER * effort.sustained_seconds
     return 3 * (effort.seconds + effort.most_warm_up_seconds + sustained) + 5 * (effort.least + 1) * once
 
 
