@@ -115,7 +115,6 @@ MATVEC = Operation(
     emulator_size=Size(extent=3000, work=100_000),
     cuda_size=Size(extent=20_000, work=4_000_000),
     metric="GB/s",
-    fastest=("split_k",),
 )
 
 
