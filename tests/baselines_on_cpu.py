@@ -99,7 +99,7 @@ def calls() -> None:
     """PyTorch's calls, and what its compiler makes of them. cuBLASLt is what PyTorch has on a CPU."""
     pytorch._preferred = lambda torch, library: contextlib.nullcontext()  # type: ignore[assignment]
     torch: Any = pytorch.load()
-    for operation, found in ((name, [*VENDOR[name], *PEERS[name]]) for name in VENDOR):
+    for operation, found in ((name, [*VENDOR[name], *PEERS[name]]) for name in COMPILED):
         for baseline in (b for b in found if b.name not in ("Triton", "copy", "cuBLAS")):
             few = {"gemm": Size(100, 64**3), "matvec": Size(300, 20_000), "vector_add": Size(2000, 2000)}[operation]
 

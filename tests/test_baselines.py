@@ -258,7 +258,7 @@ def test_cudnn_takes_products_that_are_convolutions() -> None:
     assert "one type" in str(cudnn.refuses(GemmProblem(m=8, n=8, k=8, out="fp32")))
 
 
-def test_every_operation_has_a_triton_kernel_and_numpy() -> None:
+def test_operations_have_a_triton_kernel_and_numpy() -> None:
+    assert [o for o in registry.operations() if "Triton" not in baselines.peers_of(o)] == ["gemm_fp8"]
     for operation in registry.operations():
-        assert "Triton" in baselines.peers_of(operation)
         assert host.refuses(operation, registry.operations()[operation].problem()) is None

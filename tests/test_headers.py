@@ -13,7 +13,7 @@ import pytest
 
 from workbench.compiler import INCLUDE, compile_source
 from workbench.devices import Device, open_device
-from workbench.dtypes import BF16, FP16, FP32, DType
+from workbench.dtypes import BF16, E4M3, FP16, FP32, DType
 from workbench.launch import Argument, Array, Launch, Plan, TensorMap
 
 SOURCES = Path(__file__).parent / "headers"
@@ -55,7 +55,7 @@ def _comparable(values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
 
 
 def _dtype(values: np.ndarray[Any, Any]) -> DType:
-    return next(dtype for dtype in (*TYPES, U32) if dtype.numpy == values.dtype)
+    return next(dtype for dtype in (*TYPES, E4M3, U32) if dtype.numpy == values.dtype)
 
 
 def launch(kernel: str, threads: int, *args: Argument, blocks: int = 1, cluster: int = 1) -> Launch:
@@ -246,6 +246,11 @@ def wgmma() -> Iterator[Trial]:
                 defines = {"TYPE": dtype.cuda, "COLUMNS": columns, "TRANSPOSED": transposed}
                 given = {"a": a, "b": b, "c": c}
                 yield Trial("wgmma.cu", launch("product", 128, "a", "b", "c", "d"), given, {"d": d}, defines)
+    for columns in (128, 192):
+        a, b = whole((64, 128), E4M3, 8), whole((columns, 128), E4M3, 9)
+        d = a.astype(np.float32) @ b.astype(np.float32).T
+        product = launch("product", 128, "a", "b", "d")
+        yield Trial("wgmma_e4m3.cu", product, {"a": a, "b": b}, {"d": d}, {"COLUMNS": columns})
     defines = {"TYPE": BF16.cuda, "COLUMNS": 128, "TRANSPOSED": 0}
     yield Trial("wgmma.cu", launch("registers", 384, "y"), {}, {"y": np.arange(384, dtype=np.uint32)}, defines)
     x = np.arange(64, dtype=np.uint32)

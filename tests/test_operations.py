@@ -28,7 +28,7 @@ def operation(request):
 
 
 def test_every_operation_is_registered():
-    assert OPERATIONS == ["gemm", "matvec", "vector_add"]
+    assert OPERATIONS == ["gemm", "gemm_fp8", "matvec", "vector_add"]
 
 
 @settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
@@ -105,10 +105,13 @@ def accepted(case: Case, answer: dict[str, np.ndarray]) -> bool:
 
 
 @pytest.mark.parametrize("tier", list(Tier))
-@pytest.mark.parametrize("dtype", ["bf16", "fp16", "fp32"])
-def test_every_wrong_answer_is_rejected_and_the_right_one_accepted(operation, dtype, tier):
+@pytest.mark.parametrize("types", ["bf16", "fp16", "fp32"])
+def test_every_wrong_answer_is_rejected_and_the_right_one_accepted(operation, types, tier):
+    field = "dtype" if "dtype" in operation.problem.choices else "out"
+    if types not in operation.problem.choices[field]:
+        pytest.skip(f"{operation.name} has no {types}")
     sizes = dict.fromkeys(operation.problem.extents, 300)
-    case = Case.of(operation.problem(dtype=dtype, tier=tier, seed=1, **sizes))
+    case = Case.of(operation.problem(**{field: types}, tier=tier, seed=1, **sizes))
     assert accepted(case, case.expected)
     wrong = case.problem.wrong_answers(case.inputs, case.expected)
     assert len(wrong) >= 4

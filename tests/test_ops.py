@@ -51,6 +51,12 @@ def download(array):
     return array.view(np.uint8).get().view(array.dtype)
 
 
+def _fp8(cupy, **other):
+    arrays = {"a": cupy.ones((2, 3), "u1"), "b": cupy.ones((4, 3), "u1")}
+    scales = {"a_scale": cupy.ones(2, "f4"), "b_scale": cupy.ones(4, "f4")}
+    return ops.gemm_fp8(**{**arrays, **scales, **other})
+
+
 @pytest.mark.gpu
 @pytest.mark.parametrize("dtype", [BFLOAT16, np.dtype(np.float16), np.dtype(np.float32)])
 @pytest.mark.parametrize(("m", "n", "k"), [(64, 96, 128), (33, 17, 65), (1, 1, 1), (1, 300, 7)])
@@ -87,6 +93,17 @@ def test_matvec_and_vector_add_are_what_they_say(cupy, rng):
 
 
 @pytest.mark.gpu
+@pytest.mark.parametrize(("m", "n", "k"), [(130, 264, 272), (5, 7, 33)])
+def test_gemm_fp8_is_the_scaled_product_of_what_the_bytes_stand_for(cupy, rng, m, n, k):
+    a, b = (rng.integers(-2, 3, shape).astype(ml_dtypes.float8_e4m3fn) for shape in ((m, k), (n, k)))
+    a_scale, b_scale = (np.exp2(rng.integers(-1, 2, rows)).astype(np.float32) for rows in (m, n))
+    given = [cupy.asarray(x) for x in (a.view(np.uint8), b.view(np.uint8), a_scale, b_scale)]
+    c = ops.gemm_fp8(*given, out_dtype=np.float32)
+    assert np.array_equal(c.get(), reference.scaled_gemm(a, b, a_scale, b_scale))
+    assert ops.gemm_fp8(*given).dtype == BFLOAT16
+
+
+@pytest.mark.gpu
 @pytest.mark.parametrize(
     ("call", "error", "says"),
     [
@@ -97,6 +114,11 @@ def test_matvec_and_vector_add_are_what_they_say(cupy, rng):
         (lambda c: ops.gemm(c.ones(3, "f4"), c.ones((3, 2), "f4")), ValueError, "two dimensions"),
         (lambda c: ops.gemm(c.ones((0, 3), "f4"), c.ones((3, 2), "f4")), ValueError, "at least one element"),
         (lambda c: ops.gemm(c.ones((2, 3), "f2"), c.ones((3, 2), "f2"), out_dtype="f8"), TypeError, "out_dtype"),
+        (lambda c: _fp8(c, a=c.ones((2, 3), "f2")), TypeError, "a has dtype float16; it has to be uint8"),
+        (lambda c: _fp8(c, b=c.ones((4, 5), "u1")), ValueError, r"\(m, k\) and \(n, k\)"),
+        (lambda c: _fp8(c, b_scale=c.ones(2, "f4")), ValueError, r"has to be \(4,\), a scale a row"),
+        (lambda c: _fp8(c, a_scale=c.ones(2, "f8")), TypeError, "a_scale has dtype float64; it has to be float32"),
+        (lambda c: _fp8(c, out_dtype="f2"), TypeError, "bfloat16 or float32"),
         (lambda c: ops.matvec(c.ones(4, "f4"), c.ones((2, 3), "f4")), ValueError, r"\(k,\) and \(n, k\)"),
         (lambda c: ops.vector_add(c.ones(8, "f4")[::2], c.ones(4, "f4")), ValueError, "not contiguous"),
     ],

@@ -128,6 +128,7 @@ def listed(*arguments: str) -> dict[str, str]:
 def test_list_shows_the_projects_kernels_beside_ours_and_whose_they_are(project: Path) -> None:
     assert listed("naive") == {
         "gemm:naive": "workbench",
+        "gemm_fp8:naive": "workbench",
         "matvec:naive": "workbench",
         "vector_add:naive": "workbench",
         "negation:naive": "signs",

@@ -24,3 +24,24 @@ def dot_products(reference: Array, magnitude: Array, terms: int, out: DType, acc
     accumulation = ACCUMULATION * accumulator.unit_roundoff * np.sqrt(terms) * magnitude
     bound: Array = out.unit_roundoff * (np.abs(reference) + accumulation) + accumulation + out.smallest
     return bound
+
+
+FP8_SUM = 2.0**-13
+"""Unit roundoff of the sums that the tensor cores of Hopper make of 8-bit products: they keep about 14 bits.
+
+Source: DeepSeek-V3 Technical Report (2024), section 3.3.2.
+"""
+
+
+def scaled_fp8_products(reference: Array, magnitude: Array, terms: int, run: int, out: DType) -> Array:
+    """Bound for sums of `terms` 8-bit products, multiplied by two scales: tensor cores add up runs of `run` terms, 32
+    an instruction, and fp32 adds up the runs.
+
+    Shapes as for `dot_products`; the scales are in `reference` and `magnitude`. The errors within runs do not grow with
+    their number: each is relative to the magnitude of its own run.
+    """
+    within = FP8_SUM * np.sqrt(max(1.0, min(terms, run) / 32))
+    across = FP32.unit_roundoff * (np.sqrt(terms / run) + 2)
+    accumulation = ACCUMULATION * (within + across) * magnitude
+    bound: Array = out.unit_roundoff * (np.abs(reference) + accumulation) + accumulation + out.smallest
+    return bound

@@ -53,6 +53,9 @@ FP16 = DType("fp16", np.dtype(np.float16), "__half", 2.0**-11, 2.0**-24)
 FP32 = DType("fp32", np.dtype(np.float32), "float", 2.0**-24, 2.0**-149)
 """IEEE single precision: 24 bits of significand."""
 
+E4M3 = DType("e4m3", np.dtype(ml_dtypes.float8_e4m3fn), "__nv_fp8_e4m3", 2.0**-4, 2.0**-9)
+"""8-bit floating point with 4 bits of significand: of inputs that come with scales, not of whole problems."""
+
 DTYPES: dict[str, DType] = {t.name: t for t in (BF16, FP16, FP32)}
 """The element types that problems have, by name."""
 

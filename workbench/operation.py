@@ -96,7 +96,7 @@ class Problem(ABC):
                 if value < least:
                     raise ProblemError(f"{f.name} is {value}; it has to be at least {least}")
         out, dtype = getattr(self, "out", None), getattr(self, "dtype", None)
-        if out not in (None, dtype, FP32.name):
+        if "dtype" in self.choices and out not in (None, dtype, FP32.name):
             allowed_out = " or ".join(dict.fromkeys((str(dtype), FP32.name)))
             raise ProblemError(f"out is {out!r}; for dtype {dtype} it has to be {allowed_out}")
 

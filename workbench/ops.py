@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import operator
+from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
@@ -16,13 +17,14 @@ import numpy as np
 from . import registry, tuned
 from .compiler import compile_source
 from .devices.cuda import CudaDevice
-from .dtypes import DTYPES, DType, from_numpy
+from .dtypes import BF16, DTYPES, FP32, DType, from_numpy
 from .kernels.gemm import GemmProblem
+from .kernels.gemm_fp8 import ScaledGemmProblem
 from .kernels.matvec import MatvecProblem
 from .kernels.vector_add import VectorAddProblem
 from .operation import Problem, Stage
 
-__all__ = ["gemm", "matvec", "vector_add"]
+__all__ = ["gemm", "gemm_fp8", "matvec", "vector_add"]
 
 
 @cache
@@ -62,6 +64,37 @@ def gemm(a: Any, b: Any, *, trans_b: bool = False, out_dtype: Any = None) -> Any
         pad_b=_row_stride("gemm", "b", stored) - stored.shape[1],
     )
     return _solve(problem, "gemm", {"A": a, "B": stored}, "C")
+
+
+def gemm_fp8(a: Any, b: Any, a_scale: Any, b_scale: Any, *, out_dtype: Any = None) -> Any:
+    """Matrix product of 8-bit numbers on the GPU: c[m, n] = a_scale[m] b_scale[n] sum_k a[m, k] b[n, k].
+
+    a: (m, k), b: (n, k), CuPy arrays of uint8 that hold the bits of `ml_dtypes.float8_e4m3fn`, of which CuPy knows
+    nothing; rows contiguous, any distance between them. a_scale: (m,), b_scale: (n,), float32 and contiguous. Returns
+    (m, n) of `out_dtype`: bfloat16 (default) or float32. Raises TypeError and ValueError like `gemm`.
+    """
+    _check_arrays("gemm_fp8", [np.dtype(np.uint8)], a=a, b=b)
+    _check_arrays("gemm_fp8", [FP32.numpy], a_scale=a_scale, b_scale=b_scale)
+    if a.ndim != 2 or b.ndim != 2 or a.shape[1] != b.shape[1] or 0 in a.shape or 0 in b.shape:
+        raise ValueError(
+            f"gemm_fp8: a has shape {a.shape} and b {b.shape}; they have to be (m, k) and (n, k), none of them 0"
+        )
+    for name, scales, rows in (("a_scale", a_scale, a.shape[0]), ("b_scale", b_scale, b.shape[0])):
+        if scales.shape != (rows,):
+            raise ValueError(f"gemm_fp8: {name} has shape {scales.shape}; it has to be ({rows},), a scale a row")
+        _contiguous("gemm_fp8", name, scales)
+    out = BF16 if out_dtype is None else from_numpy(np.dtype(out_dtype))
+    if out not in (BF16, FP32):
+        raise TypeError(f"gemm_fp8: out_dtype is {out_dtype}; it has to be bfloat16 or float32")
+    problem = ScaledGemmProblem(
+        m=a.shape[0],
+        n=b.shape[0],
+        k=a.shape[1],
+        out=out.name,
+        pad_a=_row_stride("gemm_fp8", "a", a) - a.shape[1],
+        pad_b=_row_stride("gemm_fp8", "b", b) - b.shape[1],
+    )
+    return _solve(problem, "gemm_fp8", {"A": a, "B": b, "a_scale": a_scale, "b_scale": b_scale}, "C")
 
 
 def matvec(a: Any, b: Any, *, out_dtype: Any = None) -> Any:
@@ -122,16 +155,17 @@ def choose(operation: str, problem: Problem, architecture: int, alignment: int =
     return measured[0] if usual.name in {stage.name for stage in measured} else usual
 
 
-def _common_dtype(function: str, **arrays: Any) -> DType:
+def _check_arrays(function: str, allowed: Sequence[np.dtype[Any]], **arrays: Any) -> None:
     import cupy
 
     for name, array in arrays.items():
         if not isinstance(array, cupy.ndarray):
             kind = type(array)
             raise TypeError(f"{function}: {name} is a {kind.__module__}.{kind.__name__}; it has to be a cupy.ndarray")
-        if from_numpy(array.dtype) is None:
-            allowed = ", ".join(str(t.numpy) for t in DTYPES.values())
-            raise TypeError(f"{function}: {name} has dtype {array.dtype}; it has to be one of {allowed}")
+        if array.dtype not in allowed:
+            choice = "one of " if len(allowed) > 1 else ""
+            names = ", ".join(map(str, allowed))
+            raise TypeError(f"{function}: {name} has dtype {array.dtype}; it has to be {choice}{names}")
     current = cupy.cuda.Device().id
     for name, array in arrays.items():
         if array.device.id != current:
@@ -139,6 +173,10 @@ def _common_dtype(function: str, **arrays: Any) -> DType:
                 f"{function}: {name} is on device {array.device.id} and the current one is {current}; "
                 "use cupy.cuda.Device(n) as a context, or copy the array"
             )
+
+
+def _common_dtype(function: str, **arrays: Any) -> DType:
+    _check_arrays(function, [t.numpy for t in DTYPES.values()], **arrays)
     dtypes = {str(array.dtype) for array in arrays.values()}
     if len(dtypes) > 1:
         raise TypeError(f"{function}: the arrays have dtypes {', '.join(sorted(dtypes))}; they have to have the same")

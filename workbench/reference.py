@@ -15,6 +15,12 @@ def gemm(a: Array, b: Array, *, trans_b: bool = False) -> Array:
     return a.astype(np.float64) @ (b64.T if trans_b else b64)
 
 
+def scaled_gemm(a: Array, b: Array, a_scale: Array, b_scale: Array) -> Array:
+    """Matrix product A B^T with a factor for each row of both. a: (m, k); b: (n, k); a_scale: (m,); b_scale: (n,);
+    returns (m, n) float64."""
+    return a_scale.astype(np.float64)[:, None] * gemm(a, b, trans_b=True) * b_scale.astype(np.float64)
+
+
 def matvec(a: Array, b: Array) -> Array:
     """Matrix-vector product. a: (k,); b: (n, k); returns (n,) float64."""
     return b.astype(np.float64) @ a.astype(np.float64)

@@ -25,7 +25,14 @@
 //   consumer::finish(globals, common, state, finish_block, ring)
 //       the end of an item: the producer is already loading the next. if there is none the ring may be used
 //
-// a constant CONSUMERS says how many warpgroups consume.
+// a constant CONSUMERS says how many warpgroups consume. what a consumer needs once an item, and not in
+// registers, is a further type
+//
+//   scratch_block   shared memory of one consumer warpgroup, from setup to finish
+//
+// with which the two are consumer::setup(globals, common, state, scratch_block) and
+// consumer::finish(globals, common, state, scratch_block, finish_block). with a constant IN_FLIGHT = 0
+// compute leaves no reads in flight, there is no drain, and inputs are released a step earlier.
 //
 // SHARING blocks of a cluster may load for each other: each asks for its part of an input_block with
 // tma_load_to, and a block has all of it when all parts have come. they go through the same steps of the same
@@ -40,6 +47,31 @@
 #include "tma.cuh"
 #include "wgmma.cuh"
 
+template <class...>
+using Exists = void;
+
+// what a kernel may say and need not: its scratch_block, and its IN_FLIGHT
+struct NoScratch {};
+template <class Kernel, class = void>
+struct ScratchOf {
+  using type = NoScratch;
+  static constexpr int BYTES = 0;
+};
+template <class Kernel>
+struct ScratchOf<Kernel, Exists<typename Kernel::scratch_block>> {
+  using type = typename Kernel::scratch_block;
+  static constexpr int BYTES = sizeof(type);
+};
+
+template <class Kernel, class = void>
+struct InFlightOf {
+  static constexpr int STEPS = 1;
+};
+template <class Kernel>
+struct InFlightOf<Kernel, Exists<decltype(Kernel::IN_FLIGHT)>> {
+  static constexpr int STEPS = Kernel::IN_FLIGHT;
+};
+
 template <class Kernel, int SHARING = 1, bool TURNS = false>
 struct Lcsf {
   using globals = typename Kernel::globals;
@@ -47,6 +79,7 @@ struct Lcsf {
   using finish_block = typename Kernel::finish_block;
   using common_state = typename Kernel::common_state;
   using consumer_state = typename Kernel::consumer_state;
+  using scratch_block = typename ScratchOf<Kernel>::type;
   using producer = typename Kernel::producer;
   using consumer = typename Kernel::consumer;
 
@@ -55,13 +88,19 @@ struct Lcsf {
   static constexpr int CONSUMER_WARPS = CONSUMERS * WARPGROUP / LANES;
   static constexpr int SHARED_BYTES = 227 * 1024;  // all that a block may have: ask for it at launch
 
-  // what remains of shared memory beside the finish blocks is the ring
-  static constexpr int ALIGNMENT = 1024;  // of the 128-byte swizzle
-  static constexpr int FIXED = CONSUMERS * sizeof(finish_block) + ALIGNMENT;
+  // what remains of shared memory beside the finish and scratch blocks is the ring
+  static constexpr int ALIGNMENT = 1024;                       // of the 128-byte swizzle
+  static constexpr int IN_FLIGHT = InFlightOf<Kernel>::STEPS;  // steps that compute may leave
+  static_assert(IN_FLIGHT == 0 || IN_FLIGHT == 1,
+                "compute may leave reads of one step in flight, or of none");
+  static constexpr bool SCRATCH = ScratchOf<Kernel>::BYTES > 0;
+  static constexpr int FIXED =
+      CONSUMERS * (static_cast<int>(sizeof(finish_block)) + ScratchOf<Kernel>::BYTES) + ALIGNMENT;
   static constexpr int DEPTH =
       (SHARED_BYTES - FIXED) / static_cast<int>(sizeof(input_block) + 2 * sizeof(Barrier));
-  static_assert(DEPTH >= 2,
-                "not even two input blocks fit beside the finish blocks: make one of them smaller");
+  static_assert(
+      DEPTH >= 2,
+      "not even two input blocks fit beside the finish and scratch blocks: make one of them smaller");
   static_assert(sizeof(input_block) % ALIGNMENT == 0 && sizeof(finish_block) % ALIGNMENT == 0,
                 "input_block and finish_block have to be multiples of 1024 bytes: pad them");
 
@@ -77,6 +116,7 @@ struct Lcsf {
     alignas(ALIGNMENT) input_block ring[DEPTH];
     finish_block finish[CONSUMERS];
     Barrier full[DEPTH], empty[DEPTH];  // all bytes have come; all consumer warps are done
+    scratch_block scratch[CONSUMERS];
   };
   static_assert(sizeof(Shared) <= SHARED_BYTES, "the ring is too deep");
 
@@ -138,21 +178,33 @@ struct Lcsf {
         named_sync<TURN_THREADS>(TURN + mine);
       }
       consumer_state state;
-      consumer::setup(common, state);
+      if constexpr (SCRATCH)
+        consumer::setup(g, common, state, shared.scratch[mine]);
+      else
+        consumer::setup(common, state);
       int before = -1;  // the slot of the step before
       for (int step = 0; step < common.steps; ++step, from.advance()) {
         mbarrier_wait(shared.full[from.slot], from.parity);
         consumer::compute(common, state, shared.ring[from.slot]);
-        if (before >= 0) release(before);
-        before = from.slot;
+        if constexpr (IN_FLIGHT == 0) {
+          release(from.slot);
+        } else {
+          if (before >= 0) release(before);
+          before = from.slot;
+        }
       }
       if constexpr (TURNS) {
         common_state next;
         if (Kernel::common_setup(g, next, item + 1)) named_arrive<TURN_THREADS>(TURN + 1 - mine);
       }
-      consumer::drain();
-      if (before >= 0) release(before);
-      consumer::finish(g, common, state, shared.finish[mine], shared.ring);
+      if constexpr (IN_FLIGHT > 0) {
+        consumer::drain();
+        if (before >= 0) release(before);
+      }
+      if constexpr (SCRATCH)
+        consumer::finish(g, common, state, shared.scratch[mine], shared.finish[mine]);
+      else
+        consumer::finish(g, common, state, shared.finish[mine], shared.ring);
     }
     tma_store_wait_read<0>();
   }

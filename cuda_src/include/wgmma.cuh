@@ -67,10 +67,12 @@ __device__ __forceinline__ int uniform(int x) { return __shfl_sync(0xffffffffu, 
   "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, " \
   "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, " \
   "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
-#define NAMES_64_127                                                                             \
-  "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, "             \
-  "%80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95, "             \
-  "%96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111, " \
+#define NAMES_64_95                                                        \
+  "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, " \
+  "%78, %79, %80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95"
+#define NAMES_64_127                                                                               \
+  NAMES_64_95                                                                                      \
+  ", %96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111, " \
   "%112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127"
 
 #define WGMMA_N128(TYPE)                                                           \
@@ -109,9 +111,30 @@ __device__ __forceinline__ void wgmma(float (&d)[128], u64 a, u64 b, __nv_bfloat
   WGMMA_N256("bf16");
 }
 
+// wgmma m64nNk32 of e4m3: d (64 x N, float) = a (64 x 32) b (32 x N), added to d where `add`. d lies as
+// above; a and b, as n rows, are stored with k along their rows: 8-bit types know no other way. the tensor
+// cores keep about 14 bits of such sums: let them add up a few steps of k, and the rest in float
+#define WGMMA_E4M3(SHAPE, NAMES, A, B, ADD)    \
+  "{\n.reg .pred add;\nsetp.ne.b32 add, %" ADD \
+  ", 0;\n"                                     \
+  "wgmma.mma_async.sync.aligned." SHAPE "k32.f32.e4m3.e4m3 {" NAMES "}, %" A ", %" B ", add, 1, 1;\n}"
+
+__device__ __forceinline__ void wgmma_e4m3(float (&d)[64], u64 a, u64 b, bool add) {
+  asm volatile(WGMMA_E4M3("m64n128", NAMES_0_63, "64", "65", "66")
+               : FLOATS_64(d, 0)
+               : "l"(a), "l"(b), "r"(static_cast<int>(add)));
+}
+__device__ __forceinline__ void wgmma_e4m3(float (&d)[96], u64 a, u64 b, bool add) {
+  asm volatile(WGMMA_E4M3("m64n192", NAMES_0_63 ", " NAMES_64_95, "96", "97", "98")
+               : FLOATS_64(d, 0), FLOATS_8(d, 64), FLOATS_8(d, 72), FLOATS_8(d, 80), FLOATS_8(d, 88)
+               : "l"(a), "l"(b), "r"(static_cast<int>(add)));
+}
+
+#undef WGMMA_E4M3
 #undef WGMMA_N128
 #undef WGMMA_N256
 #undef NAMES_0_63
+#undef NAMES_64_95
 #undef NAMES_64_127
 #undef FLOATS_8
 #undef FLOATS_64

@@ -12,6 +12,7 @@ from ..operation import Arrays, Problem
 
 SOLVERS: dict[str, Callable[[Any, Arrays], np.ndarray[Any, Any]]] = {
     "gemm": lambda p, x: x["A"] @ (x["B"] if p.layout == "nn" else x["B"].T),
+    "gemm_fp8": lambda p, x: x["a_scale"][:, None] * (x["A"] @ x["B"].T) * x["b_scale"],
     "matvec": lambda p, x: x["B"] @ x["a"],
     "vector_add": lambda p, x: x["a"] + x["b"],
 }

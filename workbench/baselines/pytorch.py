@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
+from ..dtypes import BF16
 from ..launch import Array
 from ..operation import Problem
 from .base import Prepared, one_type
@@ -36,6 +37,7 @@ def tensors(arrays: Mapping[str, Array], buffers: Mapping[str, Any]) -> dict[str
     torch = load()
     assert torch is not None
     kinds = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
+    kinds["e4m3"] = torch.float8_e4m3fn
     made = {}
     for name, array in arrays.items():
         flat = torch.as_tensor(buffers[name], device=DEVICE).view(kinds[array.dtype.name])
@@ -90,6 +92,27 @@ def _preferred(torch: Any, library: str) -> Iterator[None]:
         yield
     finally:
         torch.backends.cuda.preferred_blas_library(before)
+
+
+class ScaledProduct(Eager):
+    """PyTorch's product of 8-bit numbers with a scale a row: with sums as the tensor cores make them, `fast`, or
+    promoted to fp32 on the way."""
+
+    def __init__(self, *, fast: bool) -> None:
+        def call(torch: Any, problem: Problem, held: Tensors) -> None:
+            scales = {"scale_a": held["a_scale"][:, None], "scale_b": held["b_scale"][None, :]}
+            how = {"out_dtype": held["C"].dtype, "use_fast_accum": fast}
+            torch._scaled_mm(held["A"], held["B"].t(), **scales, **how, out=held["C"])
+
+        super().__init__("PyTorch, fast sums" if fast else "PyTorch", call)
+
+    def refuses(self, problem: Problem) -> str | None:
+        a, b, *_, c = problem.arrays().values()
+        if c.dtype is not BF16:
+            return f"its scales a row come with C of bf16, not {c.dtype}"
+        if any(extent % 16 for array in (a, b) for extent in (*array.shape[1:], array.row_stride)) or c.shape[1] % 16:
+            return "its extents n and k and the distances of rows have to be multiples of 16"
+        return None
 
 
 class Cudnn(Eager):

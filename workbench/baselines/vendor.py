@@ -9,7 +9,7 @@ from ..launch import Array
 from ..operation import Problem
 from .base import Baseline, Prepared
 from .cublas import Cublas
-from .pytorch import Eager
+from .pytorch import Eager, ScaledProduct
 
 
 class _Copy:
@@ -34,6 +34,7 @@ class _Copy:
 
 VENDOR: dict[str, list[Baseline]] = {
     "gemm": [Cublas()],
+    "gemm_fp8": [ScaledProduct(fast=False), ScaledProduct(fast=True)],
     "matvec": [Cublas()],
     "vector_add": [Eager("PyTorch", lambda torch, p, t: torch.add(t["a"], t["b"], out=t["c"])), _Copy()],
 }

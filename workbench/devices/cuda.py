@@ -17,7 +17,7 @@ from ..results import DeviceInfo, Verdict
 from . import guards, signature
 from .base import DeviceUnavailable, Fault
 
-FLOPS_PER_CLOCK = {90: {"fp32": 256, "bf16": 4096, "fp16": 4096}}
+FLOPS_PER_CLOCK = {90: {"fp32": 256, "bf16": 4096, "fp16": 4096, "e4m3": 8192}}
 """Floating-point operations a clock and multiprocessor (a multiply-add counts two), dense, by compute capability.
 
 Source: NVIDIA H100 Tensor Core GPU Architecture whitepaper, table of throughputs per SM.
@@ -341,6 +341,7 @@ def encode_tensor_map(spec: TensorMap, array: Array, pointer: int) -> np.ndarray
         "bf16": kinds.CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
         "fp16": kinds.CU_TENSOR_MAP_DATA_TYPE_FLOAT16,
         "fp32": kinds.CU_TENSOR_MAP_DATA_TYPE_FLOAT32,
+        "e4m3": kinds.CU_TENSOR_MAP_DATA_TYPE_UINT8,
     }[array.dtype.name]
     swizzles = driver.CUtensorMapSwizzle
     swizzle = {

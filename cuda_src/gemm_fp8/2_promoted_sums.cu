@@ -1,0 +1,176 @@
+// C[m, n] = a_scale[m] b_scale[n] sum_k A[m, k] B[n, k]. A: (M, K), B: (N, K), of e4m3, C: (M, N), rows ldc
+// elements apart. A and B come as tensor maps, so their rows are multiples of 16 bytes; C too, where its rows
+// are. sm_90a.
+//
+// stage 2, promoted sums: wgmma of e4m3, fed by TMA, on the template. the tensor cores keep about 14 bits of
+// a sum, too few for a long k: they add up one slice, and float adds up the slices. while one consumer adds,
+// the other multiplies. scales wait in the scratch block for the end of a tile. two blocks of a cluster share
+// B.
+//
+// what it gains: twice the multiplications of bf16 a clock, from half the bytes, as exact as the inputs are.
+//
+// what limits it: a sum needs two registers, so tiles are narrower than those of bf16, and more is read for
+// the same work.
+
+#include <cuda_fp8.h>
+
+#include "convert.cuh"
+#include "lcsf.cuh"
+#include "vector.cuh"
+
+constexpr int WARP = 32, WGMMA_M = 64, WGMMA_K = 32;
+constexpr int ATOM_BYTES = 8 * BLOCK_K;  // the swizzle repeats every 8 rows
+constexpr int WARP_ROWS = 16;            // of C: a warp holds 16 rows of 64
+constexpr int STAGED = 128 / sizeof(OUT), CHUNK = VECTOR_BYTES / sizeof(OUT);
+constexpr int STAGED_CHUNKS = STAGED / CHUNK;
+constexpr int SHARING = 2, SHARE = BLOCK_N / SHARING;  // blocks of a cluster; the rows that each loads of B
+
+static_assert(sizeof(IN) == 1, "wgmma_e4m3 takes e4m3");
+static_assert(BLOCK_M == 2 * WGMMA_M, "two consumers multiply 64 rows each: BLOCK_M has to be 128");
+static_assert(BLOCK_N == 128 || BLOCK_N == 192, "a thread has registers for two sums of 128 or 192 columns");
+static_assert(BLOCK_K == 128, "BLOCK_K has to be 128: a row of a slice is as wide as the swizzle");
+
+struct Gemm {
+  static constexpr int CONSUMERS = BLOCK_M / WGMMA_M, IN_FLIGHT = 0;
+
+  struct globals {
+    const TensorMap &A, &B, &C_boxes;
+    const float *a_scale, *b_scale;
+    OUT* C;
+    int M, N, K, ldc;
+  };
+  struct input_block {
+    IN a[BLOCK_M * BLOCK_K], b[BLOCK_N * BLOCK_K];  // rows of k
+  };
+  struct finish_block {  // columns of C that a warp collects before it stores, swizzled
+    OUT c[WARPGROUP / WARP][BUFFERS][WARP_ROWS * STAGED];
+  };
+  struct scratch_block {  // a copy for each warp, which then need not wait for others
+    float a_scale[WARPGROUP / WARP][WARP_ROWS], b_scale[WARPGROUP / WARP][BLOCK_N];
+  };
+  struct common_state {
+    int steps, m, n;  // of k; where the tile starts
+  };
+  struct consumer_state {
+    float sum[BLOCK_N / 2];
+    int first;  // row of the tile
+  };
+
+  // pairs of tiles, GROUP_M rows of them walked together, column by column
+  static __device__ __forceinline__ bool common_setup(const globals& g, common_state& common, int item) {
+    constexpr int PAIR_M = SHARING * BLOCK_M;
+    const int pairs_m = (g.M + PAIR_M - 1) / PAIR_M, tiles_n = (g.N + BLOCK_N - 1) / BLOCK_N;
+    const int pair = (blockIdx.x + item * gridDim.x) / SHARING;
+    if (pair >= pairs_m * tiles_n) return false;
+    const int group = pair / (GROUP_M * tiles_n), within = pair % (GROUP_M * tiles_n);
+    const int height = min(GROUP_M, pairs_m - group * GROUP_M);
+    common.m = (group * GROUP_M + within % height) * PAIR_M + cluster_rank() * BLOCK_M;
+    common.n = within / height * BLOCK_N;
+    common.steps = (g.K + BLOCK_K - 1) / BLOCK_K;
+    return true;
+  }
+
+  struct producer {
+    static __device__ __forceinline__ void load(const globals& g, const common_state& tile,
+                                                input_block& input, Barrier& full, int step) {
+      constexpr unsigned ALL = (1 << SHARING) - 1;
+      const int k = step * BLOCK_K, mine = cluster_rank() * SHARE;
+      tma_load(input.a, g.A, full, tile.m, k);
+      tma_load_to(ALL, &input.b[mine * BLOCK_K], g.B, full, tile.n + mine, k);
+    }
+  };
+
+  struct consumer {
+    // which 16 rows of the tile are this warp's
+    static __device__ __forceinline__ int warp() { return threadIdx.x / WARP - WARPGROUP / WARP; }
+
+    static __device__ __forceinline__ void setup(const globals& g, const common_state& tile,
+                                                 consumer_state& state, scratch_block& scratch) {
+      state.first = uniform(Lcsf<Gemm, SHARING>::warpgroup()) * WGMMA_M;
+#pragma unroll
+      for (float& x : state.sum) x = 0.f;
+      const int lane = threadIdx.x % WARP, mine = warp() % (WARPGROUP / WARP);
+      const auto scale = [](const float* scales, int i, int count) { return i < count ? scales[i] : 0.f; };
+      __syncwarp();  // nobody reads those of the tile before
+      if (lane < WARP_ROWS)
+        scratch.a_scale[mine][lane] = scale(g.a_scale, tile.m + warp() * WARP_ROWS + lane, g.M);
+      for (int n = lane; n < BLOCK_N; n += WARP) scratch.b_scale[mine][n] = scale(g.b_scale, tile.n + n, g.N);
+      __syncwarp();
+    }
+
+    // a warpgroup, 64 rows of the tile
+    static __device__ __forceinline__ void compute(const common_state&, consumer_state& state,
+                                                   const input_block& input) {
+      const u64 a = swizzled_operand(shared_address(&input.a[state.first * BLOCK_K]), 0, ATOM_BYTES);
+      const u64 b = swizzled_operand(shared_address(input.b), 0, ATOM_BYTES);
+      float slice[BLOCK_N / 2];
+      wgmma_fence();
+#pragma unroll
+      for (int k = 0; k < BLOCK_K; k += WGMMA_K) wgmma_e4m3(slice, operand_at(a, k), operand_at(b, k), k > 0);
+      wgmma_commit();
+      wgmma_wait<0>();
+#pragma unroll
+      for (int i = 0; i < BLOCK_N / 2; ++i) state.sum[i] += slice[i];
+    }
+
+    static __device__ __forceinline__ void finish(const globals& g, const common_state& tile,
+                                                  consumer_state& state, const scratch_block& scratch,
+                                                  finish_block& staged) {
+      const int mine = warp() % (WARPGROUP / WARP), row = threadIdx.x % WARP / 4;
+      const float* a_scale = scratch.a_scale[mine];
+      const float upper = a_scale[row], lower = a_scale[row + WARP_ROWS / 2];
+#pragma unroll
+      for (int i = 0; i < BLOCK_N / 2; ++i) {  // in pairs: row lane / 4, then the one 8 further down
+        const int column = i / 4 * 8 + threadIdx.x % 4 * 2 + i % 2;
+        state.sum[i] *= (i / 2 % 2 ? lower : upper) * scratch.b_scale[mine][column];
+      }
+#pragma unroll
+      for (int n = 0; n < BLOCK_N; n += STAGED)
+        store(g, staged.c[mine][n / STAGED % BUFFERS], &state.sum[n / 2], tile.m + warp() * WARP_ROWS,
+              tile.n + n);
+    }
+
+    // a warp, 16 rows and STAGED columns of C. accumulators lie in pairs; shared memory collects them, and
+    // while the copy engine stores one buffer the other is written
+    static __device__ __forceinline__ void store(const globals& g, OUT* staged, const float* sum, int m,
+                                                 int n) {
+      const int lane = threadIdx.x % WARP;
+      const auto chunk = [&](int row, int chunk) {
+        return staged + row * STAGED + (chunk ^ row % 8) * CHUNK;
+      };
+      tma_store_wait_read<BUFFERS - 1>();
+      __syncwarp();
+#pragma unroll
+      for (int i = 0; i < STAGED / 4; ++i) {  // pairs: 8 columns at a time, in rows lane / 4 and lane / 4 + 8
+        const int row = lane / 4 + i % 2 * 8, column = i / 2 * 8 + lane % 4 * 2;
+        const Vector<OUT, 2> v = {from_float<OUT>(sum[i * 2]), from_float<OUT>(sum[i * 2 + 1])};
+        store_vector(chunk(row, column / CHUNK) + column % CHUNK, v);
+      }
+      async_fence();
+      __syncwarp();
+      if (g.ldc % CHUNK == 0 && g.N % CHUNK == 0) {
+        if (lane == 0) {
+          tma_store(g.C_boxes, staged, m, n);
+          tma_store_commit();
+        }
+      } else {  // no tensor map has such rows, or the engine would store 16 bytes beyond N
+#pragma unroll 1
+        for (int i = lane; i < WARP_ROWS * STAGED_CHUNKS; i += WARP) {
+          const int row = i / STAGED_CHUNKS, column = n + i % STAGED_CHUNKS * CHUNK;
+          const auto v = load_vector<CHUNK>(chunk(row, i % STAGED_CHUNKS));
+          if (m + row < g.M)
+            store_tail(g.C + static_cast<long long>(m + row) * g.ldc + column, v, g.N - column,
+                       g.ldc % CHUNK == 0);
+        }
+      }
+    }
+  };
+};
+
+extern "C" __global__ void __cluster_dims__(SHARING, 1, 1) __launch_bounds__(Lcsf<Gemm, SHARING>::THREADS, 1)
+    gemm_fp8_promoted_sums(const __grid_constant__ TensorMap A, const __grid_constant__ TensorMap B,
+                           const __grid_constant__ TensorMap C_boxes, const float* a_scale,
+                           const float* b_scale, OUT* C, int M, int N, int K, int ldc) {
+  extern __shared__ __align__(ATOM_BYTES) unsigned char memory[];
+  Lcsf<Gemm, SHARING>::run({A, B, C_boxes, a_scale, b_scale, C, M, N, K, ldc}, memory);
+}

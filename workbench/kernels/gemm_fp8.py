@@ -1,0 +1,214 @@
+"""Matrix product of 8-bit numbers with scales: C[m, n] = a_scale[m] b_scale[n] sum_k A[m, k] B[n, k]."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+from hypothesis import strategies as st
+
+from .. import bounds, reference
+from ..dtypes import BF16, E4M3, FP32, dtype_of
+from ..launch import Array, Launch, TensorMap, ceil_div
+from ..operation import Arrays, Cost, Operation, Problem, Size, Tier, extents
+from .gemm import GROUPS, SHARED_BYTES
+
+RUN = 128
+"""Terms that stages let the tensor cores add up at most."""
+
+
+@dataclass(frozen=True)
+class ScaledGemmProblem(Problem):
+    """A: (m, k) and B: (n, k) of e4m3, a_scale: (m,) and b_scale: (n,) fp32, C: (m, n) of type `out`: bf16 or fp32.
+
+    `pad_*` elements lie between the rows of A, B and C.
+    """
+
+    m: int = 1
+    n: int = 1
+    k: int = 1
+    out: str = "bf16"
+    pad_a: int = 0
+    pad_b: int = 0
+    pad_c: int = 0
+
+    extents: ClassVar[tuple[str, ...]] = ("m", "n", "k")
+    choices: ClassVar[Mapping[str, tuple[str, ...]]] = {"out": (BF16.name, FP32.name)}
+    dtype: ClassVar[str] = E4M3.name
+
+    @property
+    def label(self) -> str:
+        return f"{self.m}x{self.n}x{self.k} {self.dtype}->{self.out}"
+
+    @property
+    def lda(self) -> int:
+        """Elements from one row of A to the next."""
+        return self.k + self.pad_a
+
+    @property
+    def ldb(self) -> int:
+        """Elements from one row of B to the next."""
+        return self.k + self.pad_b
+
+    @property
+    def ldc(self) -> int:
+        """Elements from one row of C to the next."""
+        return self.n + self.pad_c
+
+    def arrays(self) -> dict[str, Array]:
+        return {
+            "A": Array((self.m, self.k), E4M3, self.lda),
+            "B": Array((self.n, self.k), E4M3, self.ldb),
+            "a_scale": Array((self.m,), FP32),
+            "b_scale": Array((self.n,), FP32),
+            "C": Array((self.m, self.n), dtype_of(self.out), self.ldc, output=True),
+        }
+
+    def inputs(self) -> Arrays:
+        """Scales are positive: powers of two in the exact tier, else between 1/2 and 2."""
+        rng, drawn = self.rng(), super().inputs()
+        for name in ("a_scale", "b_scale"):
+            count = drawn[name].shape
+            powers = rng.integers(-1, 2, count) if self.tier is Tier.EXACT else rng.uniform(-1, 1, count)
+            drawn[name] = np.exp2(powers).astype(np.float32)
+        return drawn
+
+    def reference(self, inputs: Arrays) -> Arrays:
+        return {"C": reference.scaled_gemm(**_lower(inputs))}
+
+    def bound(self, inputs: Arrays, expected: Arrays) -> Arrays:
+        magnitude = reference.scaled_gemm(**_lower({name: np.abs(values) for name, values in inputs.items()}))
+        return {"C": bounds.scaled_fp8_products(expected["C"], magnitude, self.k, RUN, dtype_of(self.out))}
+
+    def wrong_answers(self, inputs: Arrays, expected: Arrays) -> dict[str, Arrays]:
+        given, c = _lower(inputs), expected["C"]
+        shorter = {**given, "a": given["a"][:, :-1], "b": given["b"][:, :-1]}
+        wrong = {
+            "all zeros": np.zeros_like(c),
+            "last k-term dropped": reference.scaled_gemm(**shorter),
+            "shifted by one column": np.roll(c, 1, axis=1),
+            "last row missing": np.concatenate([c[:-1], np.zeros_like(c[-1:])]),
+            "rows not scaled": reference.scaled_gemm(**{**given, "a_scale": np.ones(self.m)}),
+            "columns not scaled": reference.scaled_gemm(**{**given, "b_scale": np.ones(self.n)}),
+        }
+        if self.m == self.n:
+            wrong["transposed"] = c.T
+        return {name: {"C": value} for name, value in wrong.items()}
+
+    @property
+    def terms(self) -> int:
+        return self.k
+
+    def probe(self, order: np.ndarray) -> Arrays:
+        element = np.flatnonzero(order >= 0)
+        a, b = np.zeros((self.m, self.k)), np.zeros((self.n, self.k))
+        a[element // self.n, order[element]] = 1
+        b[element % self.n, order[element]] = 1
+        ones = {"a_scale": np.ones(self.m, np.float32), "b_scale": np.ones(self.n, np.float32)}
+        return {"A": a.astype(E4M3.numpy), "B": b.astype(E4M3.numpy), **ones}
+
+    @property
+    def cost(self) -> Cost:
+        arrays = self.arrays().values()
+        return Cost(2 * self.m * self.n * self.k, sum(int(np.prod(a.shape)) * a.dtype.itemsize for a in arrays))
+
+
+def _lower(inputs: Arrays) -> dict[str, np.ndarray]:
+    """The arrays as the reference names them."""
+    return {name.lower(): values for name, values in inputs.items()}
+
+
+def problems(size: Size, edges: tuple[int, ...]) -> st.SearchStrategy[ScaledGemmProblem]:
+    """Problems within `size`; half of them with all leading dimensions a multiple of 16 elements, as TMA needs."""
+
+    @st.composite
+    def draw(d: st.DrawFn) -> ScaledGemmProblem:
+        m, n, k = (d(extents(size, edges)) for _ in range(3))
+        while m * n * k > size.work:  # halve the largest extent: keeps small problems small and shrinks well
+            m, n, k = (max(1, x // 2) if x == max(m, n, k) else x for x in (m, n, k))
+        aligned = d(st.booleans())
+        pads = [-row % 16 + 16 * d(st.integers(0, 2)) if aligned else d(st.integers(0, 5)) for row in (k, k, n)]
+        return ScaledGemmProblem(
+            m=m,
+            n=n,
+            k=k,
+            out=d(st.sampled_from([BF16.name, FP32.name])),
+            pad_a=pads[0],
+            pad_b=pads[1],
+            pad_c=pads[2],
+            seed=d(st.integers(0, 2**16)),
+        )
+
+    return draw()
+
+
+GEMM_FP8 = Operation(
+    name="gemm_fp8",
+    summary="matrix product C = A B^T of 8-bit numbers, with a scale for each row of A and of B",
+    problem=ScaledGemmProblem,
+    problems=problems,
+    suite=tuple(ScaledGemmProblem(m=s, n=s, k=s) for s in (1024, 2048, 4096, 8192)),
+    defines=lambda p: {"IN": E4M3.cuda, "OUT": dtype_of(p.out).cuda},
+    emulator_size=Size(extent=300, work=96**3),
+    cuda_size=Size(extent=1100, work=512**3),
+)
+
+
+@GEMM_FP8.stage(
+    "naive",
+    source="gemm_fp8/1_naive.cu",
+    idea="one thread computes one element of C",
+    parameters={"BLOCK_X": 32, "BLOCK_Y": 8},
+    alignment=1,
+    architecture=89,
+)
+def naive(p: ScaledGemmProblem, size: Mapping[str, int]) -> Launch:
+    x, y = size["BLOCK_X"], size["BLOCK_Y"]
+    numbers = (np.int32(v) for v in (p.m, p.n, p.k, p.lda, p.ldb, p.ldc))
+    grid = (ceil_div(p.n, x), ceil_div(p.m, y), 1)
+    return Launch("gemm_fp8_naive", grid, (x, y, 1), ("A", "B", "a_scale", "b_scale", "C", *numbers))
+
+
+def _tma(p: ScaledGemmProblem) -> str | None:
+    odd = [name for name, stride in (("A", p.lda), ("B", p.ldb)) if stride % 16]
+    return f"TMA needs rows that are multiples of 16 bytes apart; those of {' and '.join(odd)} are not" if odd else None
+
+
+@GEMM_FP8.stage(
+    "promoted_sums",
+    source="gemm_fp8/2_promoted_sums.cu",
+    idea="wgmma of e4m3 adds up slices of k, fp32 adds up the slices; scales wait in the scratch block",
+    supports=_tma,
+    parameters={"BLOCK_M": 128, "BLOCK_N": 192, "BLOCK_K": RUN, "GROUP_M": 8, "BUFFERS": 1},
+    space={"BLOCK_N": (128, 192), "GROUP_M": GROUPS[:-1], "BUFFERS": (1, 2)},
+    architecture=90,
+    corners=(
+        ScaledGemmProblem(m=130, n=257, k=80, pad_c=7),  # a TMA store would write beyond the columns of this C
+        ScaledGemmProblem(m=70, n=136, k=128 * 13 + 1, pad_a=15, pad_b=15),  # a ring of slices goes round three times
+        ScaledGemmProblem(m=128 * 17 + 1, n=264, k=16, out="fp32"),  # more rows of tiles than are walked together
+    ),
+)
+def promoted_sums(p: ScaledGemmProblem, size: Mapping[str, int]) -> Launch:
+    m, n, k = size["BLOCK_M"], size["BLOCK_N"], size["BLOCK_K"]
+    out, sharing, warp_rows, consumers = dtype_of(p.out).itemsize, 2, 16, 2
+    a_boxes = TensorMap("A", box=(m, k))
+    return Launch(
+        "gemm_fp8_promoted_sums",
+        (ceil_div(p.m, m * sharing) * sharing * ceil_div(p.n, n), 1, 1),
+        (128 * (1 + consumers), 1, 1),
+        (
+            a_boxes,
+            TensorMap("B", box=(n // sharing, k)),
+            # where C can have no tensor map, one of A stands in, unused
+            TensorMap("C", box=(warp_rows, 128 // out)) if p.ldc * out % 16 == 0 else a_boxes,
+            "a_scale",
+            "b_scale",
+            "C",
+            *(np.int32(x) for x in (p.m, p.n, p.k, p.ldc)),
+        ),
+        shared_bytes=SHARED_BYTES,
+        cluster=(sharing, 1, 1),
+        persistent=True,
+    )
