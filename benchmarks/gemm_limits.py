@@ -18,7 +18,7 @@ import numpy as np
 import recorded
 from tabulate import tabulate
 
-from workbench import derived, ncu, ops, registry
+from workbench import derived, ncu, ops, registry, store
 from workbench.baselines import baselines_for
 from workbench.compiler import compile_source
 from workbench.devices.cuda import CudaDevice
@@ -50,6 +50,12 @@ METRICS = {
     "L2, %": f"lts__t_sectors{PEAK}",
     "device memory, %": f"dram__bytes{PEAK}",
 }
+LAUNCHES = [(problem, data) for problem in PROBLEMS for data in DATA for _ in range(2)]
+"""In the order of the counters: ours, then cuBLAS."""
+
+TRIED = ("4096x4096x4096 bf16 nt", "8192x8192x8192 bf16 nt")
+"""Labels of problems of the bench."""
+
 UNITS = {"time, us": 1e-3, "SM clock, GHz": 1e-9}
 """What ncu's nanoseconds and hertz are multiplied by."""
 
@@ -111,14 +117,58 @@ def measure(output: Path) -> None:
     print(len(record["times"]), "times,", len(rows), "launches counted", trouble, flush=True)
 
 
+def spread(values: list[float], unit: str) -> str:
+    """From the least to the most."""
+    low, high = (derived.three_digits(value) for value in (min(values), max(values)))
+    return f"{low} {unit}" if low == high else f"{low} to {high} {unit}"
+
+
+def reading(record: dict[str, Any], medians: dict[tuple[str, str, str], float]) -> str:
+    """What the tables say, in words."""
+    counted: dict[str, dict[str, list[float]]] = {}
+    for (_, data), row in zip(LAUNCHES, record["counters"], strict=False):
+        for name in ("SM clock, GHz", "tensor cores busy, %", "L2, %", "device memory, %"):
+            value = row["metrics"].get(METRICS[name].removesuffix(".sum"))
+            if value is not None:
+                counted.setdefault(data, {}).setdefault(name, []).append(value * UNITS.get(name, 1.0))
+    names = {(problem, name) for problem, name, _ in medians}
+    faster = [1 - medians[p, name, "zero"] / medians[p, name, "random"] for p, name in names]
+    drawn, nothing = counted["random"], counted["zero"]
+    return (
+        f"On random numbers the tensor cores are busy {spread(drawn['tensor cores busy, %'], '%')} of the time, while "
+        f"the L2 delivers {spread(drawn['L2, %'], '%')} and memory {spread(drawn['device memory, %'], '%')} of what "
+        f"they can. The clock is {spread(drawn['SM clock, GHz'], 'GHz')}; on zeros, where the same instructions draw "
+        f"less power, it is {spread(nothing['SM clock, GHz'], 'GHz')}, and the times are {100 * min(faster):.0f} to "
+        f"{100 * max(faster):.0f} % shorter, ours and cuBLAS's alike. So it is power that limits both: what is left to "
+        "gain is the time in which the tensor cores are not busy, and energy that a product does not need.\n"
+    )
+
+
+def tried() -> str:
+    """What each stage on tensor cores gave, from the committed bench of the same device."""
+    runs = [run for _, run in store.load(RECORD.parent / "nvidia-h200")]
+    times: dict[str, list[str]] = {}
+    for result, run in store.current(runs):
+        if result.operation != "gemm":
+            continue
+        found = {m.label: m for m in result.measurements}
+        for label in TRIED:
+            if (m := found.get(label)) and (library := derived.vendor(m)):
+                ours, theirs = derived.median(m.timing.cold_us), derived.median(library.cold_us)
+                cells = times.setdefault(f"| `{result.stage}` | {result.idea} | `{run.environment.commit[:12]}` |", [])
+                cells.append(f" {ours:,.0f} | {theirs / ours:.3f} |")
+    columns = "".join(f" {label.removesuffix(' bf16 nt')}, us | cuBLAS / ours |" for label in TRIED)
+    head = f"| stage | what was tried | commit |{columns}\n|---|---|---|{'---|---|' * len(TRIED)}"
+    return "\n".join([head, *(row + "".join(cells) for row, cells in times.items())]) + "\n"
+
+
 def page(record: dict[str, Any]) -> str:
     """The Markdown page."""
     medians = {(r["problem"], r["name"], r["data"]): derived.median(r["cold_us"]) for r in record["times"]}
     names = dict.fromkeys((problem, name) for problem, name, _ in medians)
     times = [[p, f"`{name}`", *(f"{medians[p, name, data]:,.1f}" for data in DATA)] for p, name in names]
-    launches = [(p, data) for p in PROBLEMS for data in DATA for _ in range(2)]  # ours, then cuBLAS
     counted = []
-    for (problem, data), row in zip(launches, record["counters"], strict=False):
+    for (problem, data), row in zip(LAUNCHES, record["counters"], strict=False):
         values = []
         for name, metric in METRICS.items():
             value = row["metrics"].get(metric.removesuffix(".sum"))  # as workbench.ncu names it
@@ -130,10 +180,15 @@ def page(record: dict[str, Any]) -> str:
             "Written by `benchmarks/gemm_limits.py` from [the JSON beside it](gemm-limits.json): the stage that "
             "`workbench.ops.gemm` takes, and cuBLAS, on the same arrays.\n",
             recorded.made_on(record),
+            reading(record, medians),
             "## Cold medians in microseconds, on data that draw less and less power\n",
             tabulate(times, ["problem", "", *DATA], tablefmt="pipe", disable_numparse=True) + "\n",
             "## Counters of one launch\n",
             tabulate(counted, ["problem", "data", "kernel", *METRICS], tablefmt="pipe", disable_numparse=True) + "\n",
+            "## What was tried\n",
+            "Each stage with its declared parameters, in the [bench](nvidia-h200/gemm.md), in turns with cuBLAS. What "
+            "a search over the parameters adds is in [tuning](tuning.md).\n",
+            tried(),
         )
     )
 
