@@ -146,7 +146,7 @@ def choose(operation: str, problem: Problem, architecture: int, alignment: int =
         return stage.supports(problem, architecture) is None and alignment % stage.alignment == 0
 
     picked = tuned.hand_picked(device, operation, problem)
-    preferred = [s for s in found.stages if s.name in found.fastest]
+    preferred = [stage for name in found.fastest for stage in found.stages if stage.name == name]
     usual = next(filter(takes, [*([picked] if picked else []), *preferred, *reversed(found.stages)]), None)
     if usual is None:
         raise ValueError(f"no stage of {operation} supports {problem.label} on this device")

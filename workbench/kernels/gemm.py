@@ -176,7 +176,7 @@ GEMM = Operation(
     },
     emulator_size=Size(extent=300, work=96**3),
     cuda_size=Size(extent=1100, work=512**3),
-    fastest=("fitted_tiles",),
+    fastest=("fitted_tiles", "tensor_core"),
 )
 
 
@@ -323,6 +323,40 @@ def tensor_core(p: GemmProblem, size: Mapping[str, int]) -> Launch:
         (32 * size["WARPS_M"] * size["WARPS_N"], 1, 1),
         ("A", "B", "C", *_scalars(p)),
         shared_bytes=_tensor_core_shared(p, size),
+    )
+
+
+def _nt_halves(p: GemmProblem) -> str | None:
+    return _half_only(p) or (None if p.layout == "nt" else "B is read along k: layout nt")
+
+
+def _register_prefetch_constraint(p: GemmProblem, size: Mapping[str, int]) -> str | None:
+    if size["WARPS_M"] * size["WARPS_N"] != 8:
+        return "a block has eight warps"
+    if size["BLOCK_M"] * size["BLOCK_N"] > 128 * 256:
+        return "a thread has registers for 128 sums, and for what it loads ahead"
+    return None
+
+
+@GEMM.stage(
+    "register_prefetch",
+    source="gemm/13_register_prefetch.cu",
+    idea="eight warps, and the next slice on its way through registers while the present one is multiplied",
+    supports=_nt_halves,
+    parameters={"BLOCK_M": 128, "BLOCK_N": 256, "BLOCK_K": 64, "WARPS_M": 2, "WARPS_N": 4},
+    space={"BLOCK_M": (128, 256), "BLOCK_N": (128, 256), "WARPS_M": (2, 4), "WARPS_N": (2, 4)},
+    constraint=_register_prefetch_constraint,
+    corners=(_ODD_C, _ODD_ROWS, *_DEEP[:1]),
+    architecture=80,
+)
+def register_prefetch(p: GemmProblem, size: Mapping[str, int]) -> Launch:
+    slices = (size["BLOCK_M"] + size["BLOCK_N"]) * size["BLOCK_K"] * dtype_of(p.dtype).itemsize
+    return Launch(
+        "gemm_register_prefetch",
+        _tiles(p, size["BLOCK_M"], size["BLOCK_N"]),
+        (32 * size["WARPS_M"] * size["WARPS_N"], 1, 1),
+        ("A", "B", "C", *_scalars(p)),
+        shared_bytes=2 * slices,
     )
 
 
