@@ -446,6 +446,15 @@ def test_a_multicast_into_a_block_that_does_not_wait_for_it() -> None:
     assert found == {frozenset({multicast, left})}
 
 
+@pytest.mark.parametrize(("mask", "says"), [(0b111, "blocks 0b111 of a cluster of 2 blocks"), (0, "blocks 0b0 of")])
+def test_a_multicast_to_blocks_that_the_cluster_does_not_have(mask: int, says: str) -> None:
+    source = MULTICAST.replace("(short)3", f"(short){mask}")
+    finding = launch(source, "RIGHT", 2, 32, 0, FindingKind.BAD_OPERAND)
+    assert finding is not None
+    assert outer(finding.location) == line_of(source, "// multicast")
+    assert says in finding.message and "none beyond its last" in str(finding)
+
+
 LEAK = (
     HEAD
     + """

@@ -666,6 +666,12 @@ class _Explainer:
         )
 
     def explain_bad_operand(self) -> tuple[str, str]:
+        if self.seen.detail:
+            blocks = f"{self.seen.detail} block{'s' if self.seen.detail > 1 else ''}"
+            return (
+                f"`{_shortened(self.opcode)}` copies to blocks {self.seen.info:#b} of a cluster of {blocks}",
+                "set a bit for each block of the cluster that is to receive, at least one and none beyond its last",
+            )
         return f"`{_shortened(self.opcode)}` does not accept the value {self.seen.info}", ""
 
     def explain_resources(self) -> tuple[str, str]:

@@ -400,8 +400,12 @@ def tma_pipeline(p: GemmProblem, size: Mapping[str, int]) -> Launch:
     )
 
 
-PADDED_C = GemmProblem(m=130, n=257, k=72, dtype="bf16", out="bf16", pad_c=7)
-"""A TMA store would write beyond the columns of this C, up to the next 16 bytes."""
+PADDED_C = (
+    GemmProblem(m=130, n=257, k=72, dtype="bf16", out="bf16", pad_c=7),
+    GemmProblem(m=70, n=200, k=72, dtype="bf16", out="bf16", pad_c=1),
+)
+"""A TMA store would write beyond the columns of the first C, up to the next 16 bytes; of the second no tensor map can
+be made, though its columns end at such a multiple."""
 
 
 def _lcsf_launch(
@@ -446,7 +450,7 @@ def _lcsf_constraint(p: GemmProblem, size: Mapping[str, int]) -> str | None:
     space={"BLOCK_M": (128, 192), "BLOCK_N": (128, 256), "GROUP_M": GROUPS},
     constraint=_lcsf_constraint,
     architecture=90,
-    corners=(PADDED_C,),
+    corners=PADDED_C,
 )
 def persistent(p: GemmProblem, size: Mapping[str, int]) -> Launch:
     return _lcsf_launch(p, size, "gemm_persistent")
@@ -471,7 +475,7 @@ def _blocks(p: GemmProblem, size: Mapping[str, int], width: int, split: int) -> 
     space={"BLOCK_M": (128, 192), "BLOCK_N": (128, 256), "GROUP_M": GROUPS, "BLOCKS": (64, 128, 256)},
     constraint=_lcsf_constraint,
     architecture=90,
-    corners=(PADDED_C,),
+    corners=PADDED_C,
     sizes=lambda p, size: {"SPLIT": 2 if _blocks(p, size, size["BLOCK_N"], 2) else 1},
 )
 def split_k(p: GemmProblem, size: Mapping[str, int]) -> Launch:
@@ -492,7 +496,7 @@ def _fitted(p: GemmProblem, size: Mapping[str, int]) -> dict[str, int]:
     parameters={"BLOCK_M": 128, "BLOCK_K": 64, "GROUP_M": 16, "BLOCKS": 128, "B_ONCE": 0},
     space={"GROUP_M": GROUPS, "BLOCKS": (64, 128, 256, 512), "B_ONCE": (0, 1)},
     architecture=90,
-    corners=(PADDED_C, *_MANY_TILES),
+    corners=(*PADDED_C, *_MANY_TILES),
     sizes=_fitted,
 )
 def fitted_tiles(p: GemmProblem, size: Mapping[str, int]) -> Launch:
@@ -507,7 +511,7 @@ def fitted_tiles(p: GemmProblem, size: Mapping[str, int]) -> Launch:
     parameters={"BLOCK_M": 128, "BLOCK_N": 256, "BLOCK_K": 64, "GROUP_M": 8},
     space={"GROUP_M": GROUPS[:-1]},
     architecture=90,
-    corners=(PADDED_C, _TALL, *_DEEP),
+    corners=(*PADDED_C, _TALL, *_DEEP),
 )
 def multicast(p: GemmProblem, size: Mapping[str, int]) -> Launch:
     return _lcsf_launch(p, size, "gemm_multicast", sharing=2)
@@ -521,7 +525,7 @@ def multicast(p: GemmProblem, size: Mapping[str, int]) -> Launch:
     parameters={"BLOCK_M": 128, "BLOCK_N": 128, "BLOCK_K": 64, "GROUP_M": 16},
     space={"GROUP_M": GROUPS},
     architecture=90,
-    corners=(PADDED_C, _TALL, *_DEEP),
+    corners=(*PADDED_C, _TALL, *_DEEP),
 )
 def ping_pong(p: GemmProblem, size: Mapping[str, int]) -> Launch:
     return _lcsf_launch(p, size, "gemm_ping_pong", consumers=2)
@@ -542,7 +546,7 @@ def _streamed(p: GemmProblem, size: Mapping[str, int]) -> dict[str, int]:
     parameters={"BLOCK_K": 64, "BLOCKS": 128},
     space={"BLOCKS": (64, 128, 256)},
     architecture=90,
-    corners=(PADDED_C, *_DEEP, GemmProblem(m=70, n=40, k=64), GemmProblem(m=70, n=128 * 65 + 1, k=136, out="bf16")),
+    corners=(*PADDED_C, *_DEEP, GemmProblem(m=70, n=40, k=64), GemmProblem(m=70, n=128 * 65 + 1, k=136, out="bf16")),
     sizes=_streamed,
 )
 def streamed(p: GemmProblem, size: Mapping[str, int]) -> Launch:

@@ -186,6 +186,7 @@ def _tma(p: ScaledGemmProblem) -> str | None:
     architecture=90,
     corners=(
         ScaledGemmProblem(m=130, n=257, k=80, pad_c=7),  # a TMA store would write beyond the columns of this C
+        ScaledGemmProblem(m=70, n=200, k=80, pad_c=1),  # of this C no tensor map can be made
         ScaledGemmProblem(m=70, n=136, k=128 * 13 + 1, pad_a=15, pad_b=15),  # a ring of slices goes round three times
         ScaledGemmProblem(m=128 * 17 + 1, n=264, k=16, out="fp32"),  # more rows of tiles than are walked together
     ),

@@ -147,9 +147,11 @@ void require_multiple(const Warp& warp, int lane, uint64_t address, Space space,
 
 // ---- issue of loads
 
+constexpr int32_t kNoMulticast = -1;
+
 // Puts a load on its way: into the block that `destination` names or, multicast, to the same offset in
-// several.
-void send(Warp& warp, Transfer transfer, uint32_t destination, uint64_t barrier, uint32_t multicast,
+// several: `multicast` has a bit for each of them, or is kNoMulticast.
+void send(Warp& warp, Transfer transfer, uint32_t destination, uint64_t barrier, int32_t multicast,
           int lane) {
   uint32_t offset;
   Block& named = shared_block(warp, destination, lane, offset);
@@ -167,7 +169,10 @@ void send(Warp& warp, Transfer transfer, uint32_t destination, uint64_t barrier,
     transfer.phase = phase;
     warp.block->cluster->loads.push_back(transfer);
   };
-  if (!multicast) return to(named, *place.block);
+  if (multicast == kNoMulticast) return to(named, *place.block);
+  const auto blocks = static_cast<int64_t>(warp.block->cluster->blocks.size());
+  if (multicast == 0 || multicast >> blocks)
+    warp.fault(FaultKind::bad_operand, lane, 0, Space::none, multicast, blocks);
   for (Block& block : warp.block->cluster->blocks)
     if (multicast >> block.rank & 1) {
       if (block.alive == 0)
@@ -177,10 +182,10 @@ void send(Warp& warp, Transfer transfer, uint32_t destination, uint64_t barrier,
     }
 }
 
-uint32_t multicast_mask(const Warp& warp, const Instruction& instruction, int operand, int lane) {
+int32_t multicast_mask(const Warp& warp, const Instruction& instruction, int operand, int lane) {
   return operand < instruction.count
-             ? source_cells<uint32_t>(warp, instruction.operands[operand])[lane] & 0xffff
-             : 0;
+             ? source_cells<int32_t>(warp, instruction.operands[operand])[lane] & 0xffff
+             : kNoMulticast;
 }
 
 // [dst], [map, coordinates], [mbarrier]{, offsets}{, blocks}

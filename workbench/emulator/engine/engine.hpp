@@ -242,7 +242,8 @@ enum class FaultKind : int32_t {
   assertion,    // address: of the message; info: line; detail: address of the file name
   descriptor,   // a matrix descriptor or tensor map that is malformed or unknown; address: the descriptor;
                 // info: why
-  bad_operand,  // a value an instruction does not accept; info: the value
+  bad_operand,  // a value an instruction does not accept; info: the value. detail, of a multicast: how many
+                // blocks there are
   resources,    // the launch asks for more than fits; info: how much
   exited_with_work,  // a warp exited with asynchronous work not waited for; other_pc: its instruction. Or,
                      // detail: a peer uses the shared memory (address) of a block that has exited (1) or may

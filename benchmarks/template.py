@@ -1,0 +1,151 @@
+"""The kernel that `docs/template.md` builds, beside plain ones of the same result: makes `reports/template.md`.
+
+    python benchmarks/template.py measure OUTPUT.json   # on a machine with a GPU
+    python benchmarks/template.py write [OUTPUT.json]   # the page, of that file and nothing else
+
+Every answer is compared with NumPy's before it is timed. All kernels are timed in turns, cold and sustained.
+"""
+
+from __future__ import annotations
+
+import re
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import recorded
+from tabulate import tabulate
+
+from workbench import derived, timing
+from workbench.compiler import compile_source
+from workbench.devices import open_device
+from workbench.dtypes import BF16
+from workbench.launch import Array, Launch, Plan, TensorMap, ceil_div
+from workbench.results import Conditions
+
+ROOT = Path(__file__).parents[1]
+RECORD = ROOT / "reports/template.json"
+PAGE = ROOT / "docs/template.md"
+
+SHAPES = ((4096, 4096), (16384, 8192), (20000, 13704))
+"""Rows and columns of bf16 matrices."""
+
+PLAIN = """
+#include "convert.cuh"
+#include "vector.cuh"
+using Element = __nv_bfloat16;
+
+__device__ __forceinline__ Element swiglu(Element gate, Element up) {
+  const float x = to_float(gate);
+  return from_float<Element>(to_float(up) * x / (1.f + __expf(-x)));
+}
+
+// out = up * silu(gate), an element a thread
+extern "C" __global__ void plain(const Element* gate, const Element* up, Element* out, long long n) {
+  const long long i = blockIdx.x * 256ll + threadIdx.x;
+  if (i < n) out[i] = swiglu(gate[i], up[i]);
+}
+
+// the same, 16 bytes a thread. n is a multiple of 8
+extern "C" __global__ void vectorized(const Element* gate, const Element* up, Element* out, long long n) {
+  constexpr int COUNT = VECTOR_BYTES / sizeof(Element);
+  const long long i = (blockIdx.x * 256ll + threadIdx.x) * COUNT;
+  if (i >= n) return;
+  const auto x = load_vector<COUNT>(gate + i), y = load_vector<COUNT>(up + i);
+  Vector<Element, COUNT> v;
+#pragma unroll
+  for (int j = 0; j < COUNT; ++j) v.x[j] = swiglu(x.x[j], y.x[j]);
+  store_vector(out + i, v);
+}
+"""
+
+
+def launches(rows: int, columns: int) -> dict[str, tuple[str, Launch]]:
+    """Sources and launches by name: the plain kernel, its vectorised form, and the one on the template."""
+    template = "\n".join(re.findall(r"^```cuda\n(.*?)^```", PAGE.read_text(), re.DOTALL | re.MULTILINE))
+    count = np.int64(rows * columns)
+
+    def flat(kernel: str, elements: int) -> Launch:
+        grid = (ceil_div(rows * columns, 256 * elements), 1, 1)
+        return Launch(kernel, grid, (256, 1, 1), ("gate", "up", "out", count))
+
+    boxes = (TensorMap("gate", (128, 64)), TensorMap("up", (128, 64)), TensorMap("out", (16, 64)))
+    on_template = Launch(
+        "swiglu",
+        (ceil_div(rows, 128) * ceil_div(columns, 64), 1, 1),
+        (384, 1, 1),
+        (*boxes, np.int32(rows), np.int32(columns)),
+        shared_bytes=227 * 1024,
+        persistent=True,
+    )
+    return {
+        "plain": (PLAIN, flat("plain", 1)),
+        "vectorized": (PLAIN, flat("vectorized", 8)),
+        "on the template": (template, on_template),
+    }
+
+
+def worst(out: np.ndarray[Any, Any], gate: np.ndarray[Any, Any], up: np.ndarray[Any, Any]) -> float:
+    """The largest error / bound: half a unit in the last place of bf16, and what the approximated exponential adds."""
+    x, y = gate.astype(np.float64), up.astype(np.float64)
+    expected = y * x / (1 + np.exp(-x))
+    return float(np.max(np.abs(out.astype(np.float64) - expected) / (2.0**-8 * np.abs(expected) + 1e-6)))
+
+
+def measure(output: Path, device_name: str = "cuda") -> None:
+    """Makes the record; what has been measured is saved at once."""
+    device = open_device(device_name)
+    info, rng = device.info(), np.random.default_rng(0)
+    record = recorded.begin(info, "rows")
+    for rows, columns in SHAPES:
+        arrays = {name: Array((rows, columns), BF16, output=name == "out") for name in ("gate", "up", "out")}
+        drawn = rng.standard_normal((2, rows * columns), dtype=np.float32).astype(ml_dtypes.bfloat16)
+        storage = {"gate": drawn[0], "up": drawn[1], "out": arrays["out"].poisoned()}
+        plans: dict[str, Any] = {}
+        for name, (source, launch) in launches(rows, columns).items():
+            with tempfile.TemporaryDirectory() as folder:
+                path = Path(folder) / f"{launch.kernel}.cu"
+                path.write_text(source)
+                plans[name] = device.bind(compile_source(path, {}), Plan((launch,)), arrays, storage)
+            plans[name].run()
+            error = worst(plans[name].read("out"), *drawn)
+            if not error <= 1:
+                raise SystemExit(f"{name} is wrong on {rows}x{columns}: {error:.3g} times the bound")
+        timings = timing.measure({n: p.enqueue for n, p in plans.items()}, info.l2_bytes, timing.Effort(), Conditions())
+        for name, found in timings.items():
+            row = {"rows": rows, "columns": columns, "name": name, "cold_us": found.cold_us}
+            record["rows"].append({**row, "sustained_us": found.sustained_us})
+            print(rows, columns, name, derived.median(found.cold_us), derived.median(found.sustained_us), flush=True)
+        recorded.save(record, output)
+        for plan in plans.values():
+            plan.close()
+
+
+def page(record: dict[str, Any]) -> str:
+    """The Markdown page."""
+    medians = {(r["rows"], r["columns"], r["name"]): derived.median(r["cold_us"]) for r in record["rows"]}
+    table = []
+    for row in record["rows"]:
+        shape, us = (row["rows"], row["columns"]), derived.median(row["cold_us"])
+        moved = 3 * 2 * shape[0] * shape[1] / us / 1e3
+        gain = medians[*shape, "plain"] / us
+        sustained = derived.median(row["sustained_us"])
+        cells = [f"{us:,.1f}", f"{moved:,.0f}", f"{gain:.2f}x", f"{sustained:,.1f}"]
+        table.append([f"{shape[0]}x{shape[1]}", row["name"], *cells])
+    headers = ["bf16", "kernel", "cold, us", "GB/s", "plain / this", "sustained, us"]
+    return "\n".join(
+        (
+            "# A kernel on the template that is no GEMM\n",
+            "out = up silu(gate), the kernel that [the page on the template](../docs/template.md) builds, beside plain "
+            "ones. Written by `benchmarks/template.py` from [the JSON beside it](template.json): medians of samples "
+            "taken in turns.\n",
+            recorded.made_on(record),
+            tabulate(table, headers, tablefmt="pipe", disable_numparse=True) + "\n",
+        )
+    )
+
+
+if __name__ == "__main__":
+    recorded.main(__doc__, RECORD, lambda o: measure(o.file), page)
