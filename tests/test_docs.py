@@ -137,15 +137,27 @@ def swiglu():
     names: dict[str, Any] = {}
     exec(blocks(page, "python")[0], names)
     source = "\n".join(blocks(page, "cuda"))
-    return lambda gate, up, source=source: names["swiglu"](source, gate, up, operation.SOURCES / "include"), source
+
+    def solve(gate, up, source=source, include=operation.SOURCES / "include", **more):
+        return names["swiglu"](source, gate, up, include, **more)
+
+    return solve, source
 
 
+def stored() -> dict[str, Any]:
+    """The page's other kernel, which has the template store, with the box of its output."""
+    first, *_, last = blocks("template.md", "cuda")
+    (struct,) = blocks("template.md", "cuda stored")
+    return {"source": f"{first}{struct}{last}", "out_box": (128, 64)}
+
+
+@pytest.mark.parametrize("kernel", [dict, stored])
 @pytest.mark.parametrize("shape", [(128, 64), (1, 8), (300, 136), (127, 640)])
-def test_the_kernel_of_the_page_on_the_template_computes_what_numpy_does(swiglu, shape):
+def test_the_kernels_of_the_page_on_the_template_compute_what_numpy_does(swiglu, shape, kernel):
     solve, _ = swiglu
     rng = np.random.default_rng(0)
     gate, up = (rng.uniform(-4, 4, shape).astype(ml_dtypes.bfloat16) for _ in range(2))
-    out, report = solve(gate, up)
+    out, report = solve(gate, up, **kernel())
     assert report.ok, report
     x, y = gate.astype(np.float64), up.astype(np.float64)
     expected = y * x / (1 + np.exp(-x))
@@ -162,6 +174,26 @@ def test_the_emulator_names_what_is_left_out_of_it(swiglu, left_out, kind):
     assert left_out in source
     ones = np.ones((300, 136), ml_dtypes.bfloat16)
     _, report = solve(ones, ones, source=source.replace(left_out, ""))
+    assert kind in str(report)
+
+
+@pytest.mark.parametrize(
+    ("line", "kind"),
+    [
+        ("async_fence();", "proxy fence"),
+        ("mbarrier_wait(shared.outputs.empty[to.slot], to.parity ^ 1);", "race"),
+        ("mbarrier_wait(shared.outputs.full[from.slot], from.parity);", "uninitialised"),
+        ("tma_store_wait_read<1>();", "in flight"),
+    ],
+)
+def test_the_emulator_names_what_is_left_out_of_the_stores_of_the_template(swiglu, tmp_path, line, kind):
+    solve, _ = swiglu
+    include = Path(shutil.copytree(operation.SOURCES / "include", tmp_path / "include"))
+    template = (include / "lcsf.cuh").read_text()
+    assert template.count(line) == 1
+    (include / "lcsf.cuh").write_text(template.replace(line, ""))
+    ones = np.ones((700, 640), ml_dtypes.bfloat16)
+    _, report = solve(ones, ones, **stored(), include=include)
     assert kind in str(report)
 
 

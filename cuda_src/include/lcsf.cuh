@@ -6,7 +6,6 @@
 //
 //   globals         what the kernel was given
 //   input_block     what one step loads; as many as fit into shared memory form the ring
-//   finish_block    shared memory of one consumer warpgroup, for its results on their way out
 //   common_state    what producer and consumers know of an item. its `steps` says how often to load
 //   consumer_state  what a consumer carries from step to step, in registers
 //
@@ -22,17 +21,27 @@
 //       a step. its own reads of `input` may still be in flight, those of the step before may not
 //   consumer::drain()
 //       waits for all reads in flight
+//
+// a constant CONSUMERS says how many warpgroups consume. with a constant IN_FLIGHT = 0 compute leaves no
+// reads in flight, there is no drain, and inputs are released a step earlier.
+//
+// results leave at the end of an item, or with every step, or both: the kernel has one of these or both
+//
+//   finish_block    shared memory of one consumer warpgroup, and
 //   consumer::finish(globals, common, state, finish_block, ring)
 //       the end of an item: the producer is already loading the next. if there is none the ring may be used
 //
-// a constant CONSUMERS says how many warpgroups consume. what a consumer needs once an item, and not in
-// registers, is a further type
+//   output_block    what one step stores; two of them form a ring, and IN_FLIGHT is 0
+//   consumer::compute(common, state, input, output)
+//       instead of the one above. all consumers together write the block
+//   producer::store(globals, common, output, step)
+//       by one thread, another one than that of load: asks the copy engine to store what is in the block
 //
-//   scratch_block   shared memory of one consumer warpgroup, from setup to finish
+// what a consumer needs once an item, and not in registers, is
 //
-// with which the two are consumer::setup(globals, common, state, scratch_block) and
-// consumer::finish(globals, common, state, scratch_block, finish_block). with a constant IN_FLIGHT = 0
-// compute leaves no reads in flight, there is no drain, and inputs are released a step earlier.
+//   scratch_block   shared memory of one consumer warpgroup, from setup to finish, with
+//   consumer::setup(globals, common, state, scratch_block) and
+//   consumer::finish(globals, common, state, scratch_block, finish_block)
 //
 // SHARING blocks of a cluster may load for each other: each asks for its part of an input_block with
 // tma_load_to, and a block has all of it when all parts have come. they go through the same steps of the same
@@ -50,19 +59,25 @@
 template <class...>
 using Exists = void;
 
-// what a kernel may say and need not: its scratch_block, and its IN_FLIGHT
-struct NoScratch {};
-template <class Kernel, class = void>
-struct ScratchOf {
-  using type = NoScratch;
-  static constexpr int BYTES = 0;
-};
-template <class Kernel>
-struct ScratchOf<Kernel, Exists<typename Kernel::scratch_block>> {
-  using type = typename Kernel::scratch_block;
-  static constexpr int BYTES = sizeof(type);
-};
+// a block of memory that a kernel may name and need not
+struct Nothing {};
+#define OPTIONAL(BLOCK)                                       \
+  template <class Kernel, class = void>                       \
+  struct Of_##BLOCK {                                         \
+    using type = Nothing;                                     \
+    static constexpr int BYTES = 0;                           \
+  };                                                          \
+  template <class Kernel>                                     \
+  struct Of_##BLOCK<Kernel, Exists<typename Kernel::BLOCK>> { \
+    using type = typename Kernel::BLOCK;                      \
+    static constexpr int BYTES = sizeof(type);                \
+  };
+OPTIONAL(output_block)
+OPTIONAL(finish_block)
+OPTIONAL(scratch_block)
+#undef OPTIONAL
 
+// IN_FLIGHT of a kernel, 1 where it has none
 template <class Kernel, class = void>
 struct InFlightOf {
   static constexpr int STEPS = 1;
@@ -76,10 +91,11 @@ template <class Kernel, int SHARING = 1, bool TURNS = false>
 struct Lcsf {
   using globals = typename Kernel::globals;
   using input_block = typename Kernel::input_block;
-  using finish_block = typename Kernel::finish_block;
+  using output_block = typename Of_output_block<Kernel>::type;
+  using finish_block = typename Of_finish_block<Kernel>::type;
   using common_state = typename Kernel::common_state;
   using consumer_state = typename Kernel::consumer_state;
-  using scratch_block = typename ScratchOf<Kernel>::type;
+  using scratch_block = typename Of_scratch_block<Kernel>::type;
   using producer = typename Kernel::producer;
   using consumer = typename Kernel::consumer;
 
@@ -88,21 +104,30 @@ struct Lcsf {
   static constexpr int CONSUMER_WARPS = CONSUMERS * WARPGROUP / LANES;
   static constexpr int SHARED_BYTES = 227 * 1024;  // all that a block may have: ask for it at launch
 
-  // what remains of shared memory beside the finish and scratch blocks is the ring
+  // what remains of shared memory beside the other blocks is the ring
   static constexpr int ALIGNMENT = 1024;                       // of the 128-byte swizzle
   static constexpr int IN_FLIGHT = InFlightOf<Kernel>::STEPS;  // steps that compute may leave
   static_assert(IN_FLIGHT == 0 || IN_FLIGHT == 1,
                 "compute may leave reads of one step in flight, or of none");
-  static constexpr bool SCRATCH = ScratchOf<Kernel>::BYTES > 0;
+  static constexpr bool SCRATCH = Of_scratch_block<Kernel>::BYTES > 0;
+  static constexpr bool FINISH = Of_finish_block<Kernel>::BYTES > 0;
+  static constexpr int OUTPUTS = Of_output_block<Kernel>::BYTES > 0 ? 2 : 0;  // of their ring
+  static_assert(
+      OUTPUTS == 0 || (IN_FLIGHT == 0 && !TURNS),
+      "an output_block is full when compute returns: IN_FLIGHT has to be 0, and no turns are taken");
+  static_assert(FINISH || !SCRATCH, "a scratch_block is read in finish: name a finish_block");
+  static_assert(FINISH || OUTPUTS, "results need a way out: name a finish_block or an output_block");
   static constexpr int FIXED =
-      CONSUMERS * (static_cast<int>(sizeof(finish_block)) + ScratchOf<Kernel>::BYTES) + ALIGNMENT;
+      CONSUMERS * (Of_finish_block<Kernel>::BYTES + Of_scratch_block<Kernel>::BYTES) +
+      OUTPUTS * (Of_output_block<Kernel>::BYTES + 2 * static_cast<int>(sizeof(Barrier))) +
+      ALIGNMENT * (OUTPUTS ? 2 : 1);
   static constexpr int DEPTH =
       (SHARED_BYTES - FIXED) / static_cast<int>(sizeof(input_block) + 2 * sizeof(Barrier));
-  static_assert(
-      DEPTH >= 2,
-      "not even two input blocks fit beside the finish and scratch blocks: make one of them smaller");
-  static_assert(sizeof(input_block) % ALIGNMENT == 0 && sizeof(finish_block) % ALIGNMENT == 0,
-                "input_block and finish_block have to be multiples of 1024 bytes: pad them");
+  static_assert(DEPTH >= 2,
+                "not even two input blocks fit beside the other blocks: make one of them smaller");
+  static_assert(sizeof(input_block) % ALIGNMENT == 0 && Of_finish_block<Kernel>::BYTES % ALIGNMENT == 0 &&
+                    Of_output_block<Kernel>::BYTES % ALIGNMENT == 0,
+                "input, output and finish blocks have to be multiples of 1024 bytes: pad them");
 
   // a thread starts with an equal share of the registers. the producer keeps few, the consumers take the rest
   static constexpr int UNIT = 8, REGISTER_FILE = 64 * 1024;
@@ -117,6 +142,10 @@ struct Lcsf {
     finish_block finish[CONSUMERS];
     Barrier full[DEPTH], empty[DEPTH];  // all bytes have come; all consumer warps are done
     scratch_block scratch[CONSUMERS];
+    struct alignas(OUTPUTS ? ALIGNMENT : alignof(Barrier)) {  // a ring of its own
+      output_block block[OUTPUTS ? OUTPUTS : 1];
+      Barrier full[OUTPUTS ? OUTPUTS : 1], empty[OUTPUTS ? OUTPUTS : 1];
+    } outputs;
   };
   static_assert(sizeof(Shared) <= SHARED_BYTES, "the ring is too deep");
 
@@ -125,23 +154,24 @@ struct Lcsf {
   static_assert(!TURNS || CONSUMERS == 2, "two consumers take turns");
   static constexpr int RELEASES = (TURNS ? WARPGROUP / LANES : CONSUMER_WARPS) * SHARING;  // of a slot
 
-  // a place in the ring, and the parity of the round
+  // a place in a ring, and the parity of the round
+  template <int SLOTS>
   struct Place {
     int slot = 0, parity = 0;
 
     __device__ __forceinline__ void skip(int steps) {
       slot += steps;
-      parity ^= slot / DEPTH & 1;
-      slot %= DEPTH;
+      parity ^= slot / SLOTS & 1;
+      slot %= SLOTS;
     }
 
     __device__ __forceinline__ void advance() {
-      if (++slot == DEPTH) slot = 0, parity ^= 1;
+      if (++slot == SLOTS) slot = 0, parity ^= 1;
     }
   };
 
   static __device__ __forceinline__ void produce(const globals& g, Shared& shared) {
-    Place to;
+    Place<DEPTH> to;
     common_state common;
     for (int item = 0; Kernel::common_setup(g, common, item); ++item)
       for (int step = 0; step < common.steps; ++step, to.advance()) {
@@ -154,9 +184,27 @@ struct Lcsf {
         mbarrier_wait(shared.empty[to.slot], to.parity ^ 1);
   }
 
+  // an output block may be written again when the copy engine has read it. meanwhile the next one is stored
+  static __device__ __forceinline__ void store(const globals& g, Shared& shared) {
+    Place<OUTPUTS> from;
+    common_state common;
+    int before = -1;  // the slot of the step before
+    for (int item = 0; Kernel::common_setup(g, common, item); ++item)
+      for (int step = 0; step < common.steps; ++step, from.advance()) {
+        mbarrier_wait(shared.outputs.full[from.slot], from.parity);
+        producer::store(g, common, shared.outputs.block[from.slot], step);
+        tma_store_commit();
+        tma_store_wait_read<1>();
+        if (before >= 0) mbarrier_arrive(shared.outputs.empty[before]);
+        before = from.slot;
+      }
+    tma_store_wait_read<0>();
+  }
+
   static __device__ __forceinline__ void consume(const globals& g, Shared& shared) {
     const int mine = uniform(warpgroup());
-    Place from;
+    Place<DEPTH> from;
+    Place<OUTPUTS ? OUTPUTS : 1> to;
     common_state common;
     const auto release = [&](int slot) {
       __syncwarp();
@@ -185,12 +233,22 @@ struct Lcsf {
       int before = -1;  // the slot of the step before
       for (int step = 0; step < common.steps; ++step, from.advance()) {
         mbarrier_wait(shared.full[from.slot], from.parity);
-        consumer::compute(common, state, shared.ring[from.slot]);
+        if constexpr (OUTPUTS) {
+          mbarrier_wait(shared.outputs.empty[to.slot], to.parity ^ 1);
+          consumer::compute(common, state, shared.ring[from.slot], shared.outputs.block[to.slot]);
+          async_fence();
+        } else {
+          consumer::compute(common, state, shared.ring[from.slot]);
+        }
         if constexpr (IN_FLIGHT == 0) {
           release(from.slot);
         } else {
           if (before >= 0) release(before);
           before = from.slot;
+        }
+        if constexpr (OUTPUTS) {  // the warp has met in release
+          if (threadIdx.x % LANES == 0) mbarrier_arrive(shared.outputs.full[to.slot]);
+          to.advance();
         }
       }
       if constexpr (TURNS) {
@@ -203,7 +261,7 @@ struct Lcsf {
       }
       if constexpr (SCRATCH)
         consumer::finish(g, common, state, shared.scratch[mine], shared.finish[mine]);
-      else
+      else if constexpr (FINISH)
         consumer::finish(g, common, state, shared.finish[mine], shared.ring);
     }
     tma_store_wait_read<0>();
@@ -220,6 +278,10 @@ struct Lcsf {
         mbarrier_init(shared.full[s], 1);
         mbarrier_init(shared.empty[s], RELEASES);
       }
+      for (int s = 0; s < OUTPUTS; ++s) {
+        mbarrier_init(shared.outputs.full[s], CONSUMER_WARPS);
+        mbarrier_init(shared.outputs.empty[s], 1);
+      }
       mbarrier_init_fence();
     }
     __syncthreads();
@@ -227,6 +289,8 @@ struct Lcsf {
     if (threadIdx.x < WARPGROUP) {
       keep_registers<PRODUCER_REGISTERS>();
       if (threadIdx.x == 0) produce(g, shared);
+      if constexpr (OUTPUTS)
+        if (threadIdx.x == LANES) store(g, shared);
     } else {
       take_registers<CONSUMER_REGISTERS>();
       consume(g, shared);

@@ -470,7 +470,7 @@ Transfer new_remote_write(Warp& warp, int lane, uint32_t bytes) {
 
 void send_remote_write(Warp& warp, const Transfer& transfer, uint32_t destination, uint64_t barrier) {
   if (transfer.reduction < 0)
-    send(warp, transfer, destination, barrier, 0, transfer.lane);
+    send(warp, transfer, destination, barrier, kNoMulticast, transfer.lane);
   else
     send_reduction(warp, transfer, destination, barrier, transfer.lane);
 }
