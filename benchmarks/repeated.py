@@ -1,0 +1,95 @@
+"""Two full benches of the same code, an hour or more apart: makes `reports/repeated.md` of what `compare` says of them.
+
+workbench bench gemm matvec vector_add --fresh --output FOLDER   # twice, on a machine with a GPU
+python benchmarks/repeated.py keep first RESULTS.json ...        # takes over the record of a bench, or of its parts
+python benchmarks/repeated.py keep second RESULTS.json ...
+python benchmarks/repeated.py write                              # the page, of what was taken over
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+from pathlib import Path
+
+from tabulate import tabulate
+
+from workbench import changes, derived, store
+from workbench.changes import Outcome
+from workbench.results import Run
+
+KEPT = Path(__file__).parents[1] / "reports/repeated"
+BENCHES = ("first", "second")
+
+
+def keep(bench: str, files: list[Path]) -> None:
+    """Take over the records of a bench, in the place of what is there."""
+    runs = [(path, Run.load(path)) for path in files]
+    folder = KEPT / bench
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    for number, (path, _) in enumerate(runs):
+        shutil.copy(path, folder / (f"results-{number}.json" if number else store.LATEST))
+
+
+def _interval(ratio: changes.Ratio) -> str:
+    between = "" if ratio.low is None or ratio.high is None else f" ({ratio.low:.3f} to {ratio.high:.3f})"
+    return f"{ratio.estimate:.3f}{between}"
+
+
+def page() -> str:
+    """The Markdown page."""
+    first, second = (store.read(str(KEPT / bench)) for bench in BENCHES)
+    found = changes.compare(first, second)
+    same = sum(c.outcome is Outcome.SAME for c in found.changes)
+    made = [
+        [bench, run.environment.date, f"`{run.environment.commit[:12]}`", run.device.name, run.device.driver]
+        for bench, runs in zip(BENCHES, (first, second), strict=True)
+        for run in runs
+    ]
+    others = [
+        [
+            f"`{c.operation}:{c.stage}` {c.label}",
+            c.kind,
+            derived.duration(c.before_us),
+            derived.duration(c.after_us),
+            _interval(c.used),
+            str(c.outcome),
+        ]
+        for c in found.changes
+        if c.outcome is not Outcome.SAME
+    ]
+    return "\n".join(
+        (
+            "# Two benches of the same code\n",
+            "What `workbench compare reports/repeated/first reports/repeated/second` says. Written by "
+            "`benchmarks/repeated.py`. Parts of a bench were made on several GPUs at once.\n",
+            tabulate(made, ["bench", "begun", "commit", "device", "driver"], tablefmt="pipe") + "\n",
+            f"**{found.summary}: {100 * same / len(found.changes):.1f} % the same.**\n",
+            *(f"- {note}" for note in found.notes),
+            "",
+            *(["All that is not:\n"] if others else []),
+            tabulate(others, ["row", "timing", "first", "second", "second / first", ""], tablefmt="pipe") + "\n"
+            if others
+            else "",
+        )
+    )
+
+
+def main() -> None:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    steps = parser.add_subparsers(dest="step", required=True)
+    kept = steps.add_parser("keep")
+    kept.add_argument("bench", choices=BENCHES)
+    kept.add_argument("files", type=Path, nargs="+")
+    steps.add_parser("write")
+    chosen = parser.parse_args()
+    if chosen.step == "keep":
+        keep(chosen.bench, chosen.files)
+    else:
+        KEPT.with_suffix(".md").write_text(page())
+
+
+if __name__ == "__main__":
+    main()
