@@ -59,6 +59,7 @@ def page() -> str:
         for c in found.changes
         if c.outcome is not Outcome.SAME
     ]
+    alone = zip(BENCHES, (found.only_before, found.only_after), strict=True)
     return "\n".join(
         (
             "# Two benches of the same code\n",
@@ -67,6 +68,7 @@ def page() -> str:
             tabulate(made, ["bench", "begun", "commit", "device", "driver"], tablefmt="pipe") + "\n",
             f"**{found.summary}: {100 * same / len(found.changes):.1f} % the same.**\n",
             *(f"- {note}" for note in found.notes),
+            *(f"- only in the {bench}: {len(missing)} problems of stages" for bench, missing in alone if missing),
             "",
             *(["All that is not:\n"] if others else []),
             tabulate(others, ["row", "timing", "first", "second", "second / first", ""], tablefmt="pipe") + "\n"

@@ -156,25 +156,28 @@ def test_launches_of_few_microseconds_are_given_their_resolution() -> None:
 
 
 @pytest.mark.parametrize(
-    ("factor", "here", "elsewhere"),
+    ("factor", "here", "cold", "sustained"),
     [
-        (1.04, Outcome.SLOWER, Outcome.SAME),
-        (0.96, Outcome.FASTER, Outcome.SAME),
-        (1.08, Outcome.SLOWER, Outcome.SLOWER),
+        (1.04, Outcome.SLOWER, Outcome.SAME, Outcome.SAME),
+        (0.96, Outcome.FASTER, Outcome.SAME, Outcome.SAME),
+        (1.08, Outcome.SLOWER, Outcome.SLOWER, Outcome.SAME),
+        (1.15, Outcome.SLOWER, Outcome.SLOWER, Outcome.SLOWER),
     ],
 )
-def test_on_another_chip_small_differences_are_no_changes(factor: float, here: Outcome, elsewhere: Outcome) -> None:
+def test_on_another_chip_small_differences_are_no_changes(
+    factor: float, here: Outcome, cold: Outcome, sustained: Outcome
+) -> None:
     run = timed_run("vector_add")
     other = _scaled(run, lambda stage, measurement, timing: factor if timing.name.startswith("vector_add:") else 1.0)
 
-    def outcomes(found: changes.Comparison) -> set[Outcome]:
-        return {c.outcome for c in found.changes if c.before_us > changes.RESOLUTION_US / 0.02}
+    def outcomes(found: changes.Comparison) -> set[tuple[str, Outcome]]:
+        return {(c.kind, c.outcome) for c in found.changes if c.before_us > changes.RESOLUTION_US / 0.02}
 
-    assert outcomes(changes.compare([run], [other])) == {here}
+    assert outcomes(changes.compare([run], [other])) == {("cold", here), ("sustained", here)}
     other.device = dataclasses.replace(other.device, chip="another")
     found = changes.compare([run], [other])
-    assert outcomes(found) == {elsewhere}
-    assert any("nothing below 5 % is called a change" in note for note in found.notes)
+    assert outcomes(found) == {("cold", cold), ("sustained", sustained)}
+    assert any("nothing below 5 % (cold) and 10 % (sustained) is called a change" in note for note in found.notes)
 
 
 def test_a_single_sample_says_nothing_of_its_spread() -> None:
