@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from .api import Outcome, bench, verify
     from .bounds import dot_products
     from .devices import DeviceUnavailable
-    from .dtypes import BF16, DTYPES, FP16, FP32, DType, dtype_of
+    from .dtypes import BF16, DTYPES, E4M3, FP16, FP32, DType, dtype_of
     from .launch import Array, Launch, Plan, TensorMap, ceil_div
     from .operation import Cost, Operation, Problem, ProblemError, Size, Stage, Tier, draw_values, extents
     from .project import BadProject
@@ -24,7 +24,7 @@ _WHERE = {
     "api": ("Outcome", "bench", "verify"),
     "bounds": ("dot_products",),
     "devices": ("DeviceUnavailable",),
-    "dtypes": ("BF16", "DTYPES", "FP16", "FP32", "DType", "dtype_of"),
+    "dtypes": ("BF16", "DTYPES", "E4M3", "FP16", "FP32", "DType", "dtype_of"),
     "launch": ("Array", "Launch", "Plan", "TensorMap", "ceil_div"),
     "operation": (
         "Cost",
@@ -44,6 +44,7 @@ _WHERE = {
 __all__ = [
     "BF16",
     "DTYPES",
+    "E4M3",
     "FP16",
     "FP32",
     "Array",
