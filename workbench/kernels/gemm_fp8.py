@@ -67,8 +67,11 @@ class ScaledGemmProblem(Problem):
         }
 
     def inputs(self) -> Arrays:
-        """Scales are positive: powers of two in the exact tier, else between 1/2 and 2."""
+        """Scales are positive: powers of two in the exact tier, else between 1/2 and 2. Numbers of the exact tier are
+        mostly positive too: long sums then need more bits than half precision has, and those of a run 12 at most."""
         rng, drawn = self.rng(), super().inputs()
+        if self.tier is Tier.EXACT:
+            drawn |= {name: rng.integers(-1, 5, drawn[name].shape).astype(E4M3.numpy) for name in "AB"}
         for name in ("a_scale", "b_scale"):
             count = drawn[name].shape
             powers = rng.integers(-1, 2, count) if self.tier is Tier.EXACT else rng.uniform(-1, 1, count)
@@ -176,6 +179,10 @@ def _tma(p: ScaledGemmProblem) -> str | None:
     return f"TMA needs rows that are multiples of 16 bytes apart; those of {' and '.join(odd)} are not" if odd else None
 
 
+_DEEP = ScaledGemmProblem(m=70, n=136, k=128 * 13 + 1, out="fp32", pad_a=15, pad_b=15)
+"""So many slices that a ring of them goes round, and sums too long for fewer bits than fp32 has."""
+
+
 @GEMM_FP8.stage(
     "promoted_sums",
     source="gemm_fp8/2_promoted_sums.cu",
@@ -187,7 +194,7 @@ def _tma(p: ScaledGemmProblem) -> str | None:
     corners=(
         ScaledGemmProblem(m=130, n=257, k=80, pad_c=7),  # a TMA store would write beyond the columns of this C
         ScaledGemmProblem(m=70, n=200, k=80, pad_c=1),  # of this C no tensor map can be made
-        ScaledGemmProblem(m=70, n=136, k=128 * 13 + 1, pad_a=15, pad_b=15),  # a ring of slices goes round three times
+        _DEEP,
         ScaledGemmProblem(m=128 * 17 + 1, n=264, k=16, out="fp32"),  # more rows of tiles than are walked together
     ),
 )
