@@ -21,7 +21,11 @@ def dot_products(reference: Array, magnitude: Array, terms: int, out: DType, acc
     The sqrt(K) growth is the probabilistic one of Higham and Mary, A New Approach to Probabilistic Rounding Error
     Analysis (2019): zero-mean inputs make rounding errors a random walk.
     """
-    accumulation = ACCUMULATION * accumulator.unit_roundoff * np.sqrt(terms) * magnitude
+    return _rounded(reference, ACCUMULATION * accumulator.unit_roundoff * np.sqrt(terms) * magnitude, out)
+
+
+def _rounded(reference: Array, accumulation: Array, out: DType) -> Array:
+    """The bound of a result with that error of accumulation, after it is rounded to `out`."""
     bound: Array = out.unit_roundoff * (np.abs(reference) + accumulation) + accumulation + out.smallest
     return bound
 
@@ -42,6 +46,4 @@ def scaled_fp8_products(reference: Array, magnitude: Array, terms: int, run: int
     """
     within = FP8_SUM * np.sqrt(max(1.0, min(terms, run) / 32))
     across = FP32.unit_roundoff * (np.sqrt(terms / run) + 2)
-    accumulation = ACCUMULATION * (within + across) * magnitude
-    bound: Array = out.unit_roundoff * (np.abs(reference) + accumulation) + accumulation + out.smallest
-    return bound
+    return _rounded(reference, ACCUMULATION * (within + across) * magnitude, out)

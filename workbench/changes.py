@@ -354,12 +354,12 @@ def _differences(before: Sequence[Run], after: Sequence[Run]) -> Iterator[str]:
     if one != other:
         raise Incomparable(f"A was measured on {one} and B on {other}: times of different devices cannot be compared")
     described = [_circumstances(runs) for runs in (before, after)]
+    parts = " and ".join(f"{100 * part:.0f} % ({kind})" for kind, part in OTHER_CHIP.items())
+    least = f": nothing below {parts} is called a change"
     for what in dict.fromkeys(key for side in described for key in side):
         one, other = (", ".join(sorted(side.get(what, set()))) or "not recorded" for side in described)
         if one != other:
-            least = " and ".join(f"{100 * part:.0f} % ({kind})" for kind, part in OTHER_CHIP.items())
-            said = f": nothing below {least} is called a change" if what == "chip" else ""
-            yield f"{what}: A {one}, B {other}{said}"
+            yield f"{what}: A {one}, B {other}{least if what == 'chip' else ''}"
     for name, runs in (("A", before), ("B", after)):
         if not all(run.finished for run in runs):
             yield f"{name} was interrupted and is not complete"

@@ -7,7 +7,7 @@ import difflib
 import itertools
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import lru_cache
@@ -64,6 +64,11 @@ class Size:
 
     extent: int
     work: int
+
+
+def element_bytes(arrays: Iterable[Array]) -> int:
+    """What the elements of all arrays take, without the padding between rows."""
+    return sum(math.prod(array.shape) * array.dtype.itemsize for array in arrays)
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Protocol
 
 import numpy as np
 from hypothesis import strategies as st
@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from .. import bounds, reference
 from ..dtypes import BF16, FP16, FP32, dtype_of
 from ..launch import Array, Launch, TensorMap, ceil_div
-from ..operation import Arrays, Cost, Operation, Problem, Size, Tier, extents
+from ..operation import Arrays, Cost, Operation, Problem, Size, Tier, element_bytes, extents
 
 SHARED_BYTES = 227 * 1024
 """The most shared memory that a block may have."""
@@ -107,8 +107,7 @@ class GemmProblem(Problem):
 
     @property
     def cost(self) -> Cost:
-        arrays = self.arrays().values()
-        return Cost(2 * self.m * self.n * self.k, sum(int(np.prod(a.shape)) * a.dtype.itemsize for a in arrays))
+        return Cost(2 * self.m * self.n * self.k, element_bytes(self.arrays().values()))
 
 
 def _fp16_accumulated(a: np.ndarray, b: np.ndarray) -> np.ndarray:
@@ -118,14 +117,20 @@ def _fp16_accumulated(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     return total.astype(np.float64)
 
 
+def drawn_extents(d: st.DrawFn, size: Size, edges: tuple[int, ...]) -> tuple[int, int, int]:
+    """m, n and k of a random product within `size`."""
+    m, n, k = (d(extents(size, edges)) for _ in range(3))
+    while m * n * k > size.work:  # halve the largest extent: keeps small problems small and shrinks well
+        m, n, k = (max(1, x // 2) if x == max(m, n, k) else x for x in (m, n, k))
+    return m, n, k
+
+
 def problems(size: Size, edges: tuple[int, ...]) -> st.SearchStrategy[GemmProblem]:
     """GEMM problems within `size`; half of them with all leading dimensions a multiple of 8 elements, as TMA needs."""
 
     @st.composite
     def draw(d: st.DrawFn) -> GemmProblem:
-        m, n, k = (d(extents(size, edges)) for _ in range(3))
-        while m * n * k > size.work:  # halve the largest extent: keeps small problems small and shrinks well
-            m, n, k = (max(1, x // 2) if x == max(m, n, k) else x for x in (m, n, k))
+        m, n, k = drawn_extents(d, size, edges)
         dtype = d(st.sampled_from([BF16.name, FP16.name, FP32.name]))
         layout = d(st.sampled_from(["nn", "nt"]))
         aligned = d(st.booleans())
@@ -408,24 +413,51 @@ PADDED_C = (
 be made, though its columns end at such a multiple."""
 
 
-def _lcsf_launch(
-    p: GemmProblem, size: Mapping[str, int], kernel: str, split: int = 1, sharing: int = 1, consumers: int = 0
+class Product(Protocol):
+    """What `lcsf_launch` asks of a problem: C = A B of this layout."""
+
+    @property
+    def m(self) -> int: ...
+    @property
+    def n(self) -> int: ...
+    @property
+    def k(self) -> int: ...
+    @property
+    def ldc(self) -> int: ...
+    @property
+    def dtype(self) -> str: ...
+    @property
+    def out(self) -> str: ...
+    @property
+    def layout(self) -> str: ...
+
+
+def lcsf_launch(
+    p: Product,
+    size: Mapping[str, int],
+    kernel: str,
+    split: int = 1,
+    sharing: int = 1,
+    consumers: int = 0,
+    more: tuple[str, ...] = (),
 ) -> Launch:
     """A cluster of `split` blocks for every tile of C, or of `sharing` blocks for as many tiles one above the other.
 
     Where C can have no tensor map, one of A stands in, unused. A consumer has 64 rows where their number is not given.
+    `more` are arrays that the kernel is given before C.
     """
     m, n, k = size["BLOCK_M"], size["BLOCK_N"], size["BLOCK_K"]
-    out = dtype_of(p.out).itemsize
-    panel, warp_rows = 128 // dtype_of(p.dtype).itemsize, 16
+    out, warp_rows = dtype_of(p.out).itemsize, 16
+    b_box = (n // sharing, k) if p.layout == "nt" else (k, 128 // dtype_of(p.dtype).itemsize)
     return Launch(
         kernel,
         (ceil_div(p.m, m * sharing) * sharing * ceil_div(p.n, n) * split, 1, 1),
         (128 * (1 + (consumers or m // 64)), 1, 1),
         (
             TensorMap("A", box=(m, k)),
-            TensorMap("B", box=(n // sharing, k) if p.layout == "nt" else (k, panel)),
+            TensorMap("B", box=b_box),
             TensorMap("C", box=(warp_rows, 128 // out)) if p.ldc * out % 16 == 0 else TensorMap("A", box=(m, k)),
+            *more,
             "C",
             *(np.int32(x) for x in (p.m, p.n, p.k, p.ldc)),
         ),
@@ -453,7 +485,7 @@ def _lcsf_constraint(p: GemmProblem, size: Mapping[str, int]) -> str | None:
     corners=PADDED_C,
 )
 def persistent(p: GemmProblem, size: Mapping[str, int]) -> Launch:
-    return _lcsf_launch(p, size, "gemm_persistent")
+    return lcsf_launch(p, size, "gemm_persistent")
 
 
 _MANY_TILES = (GemmProblem(m=8, n=128 * 129, k=72), GemmProblem(m=8, n=128 * 65 + 1, k=136, out="bf16"))
@@ -479,7 +511,7 @@ def _blocks(p: GemmProblem, size: Mapping[str, int], width: int, split: int) -> 
     sizes=lambda p, size: {"SPLIT": 2 if _blocks(p, size, size["BLOCK_N"], 2) else 1},
 )
 def split_k(p: GemmProblem, size: Mapping[str, int]) -> Launch:
-    return _lcsf_launch(p, size, "gemm_split_k", size["SPLIT"])
+    return lcsf_launch(p, size, "gemm_split_k", size["SPLIT"])
 
 
 def _fitted(p: GemmProblem, size: Mapping[str, int]) -> dict[str, int]:
@@ -500,7 +532,7 @@ def _fitted(p: GemmProblem, size: Mapping[str, int]) -> dict[str, int]:
     sizes=_fitted,
 )
 def fitted_tiles(p: GemmProblem, size: Mapping[str, int]) -> Launch:
-    return _lcsf_launch(p, size, "gemm_fitted_tiles", size["SPLIT"])
+    return lcsf_launch(p, size, "gemm_fitted_tiles", size["SPLIT"])
 
 
 @GEMM.stage(
@@ -514,7 +546,7 @@ def fitted_tiles(p: GemmProblem, size: Mapping[str, int]) -> Launch:
     corners=(*PADDED_C, _TALL, *_DEEP),
 )
 def multicast(p: GemmProblem, size: Mapping[str, int]) -> Launch:
-    return _lcsf_launch(p, size, "gemm_multicast", sharing=2)
+    return lcsf_launch(p, size, "gemm_multicast", sharing=2)
 
 
 @GEMM.stage(
@@ -528,7 +560,7 @@ def multicast(p: GemmProblem, size: Mapping[str, int]) -> Launch:
     corners=(*PADDED_C, _TALL, *_DEEP),
 )
 def ping_pong(p: GemmProblem, size: Mapping[str, int]) -> Launch:
-    return _lcsf_launch(p, size, "gemm_ping_pong", consumers=2)
+    return lcsf_launch(p, size, "gemm_ping_pong", consumers=2)
 
 
 def _streamed(p: GemmProblem, size: Mapping[str, int]) -> dict[str, int]:

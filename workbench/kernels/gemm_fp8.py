@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from .. import bounds, reference
 from ..dtypes import BF16, E4M3, FP32, dtype_of
-from ..launch import Array, Launch, TensorMap, ceil_div
-from ..operation import Arrays, Cost, Operation, Problem, Size, Tier, extents
-from .gemm import GROUPS, SHARED_BYTES
+from ..launch import Array, Launch, ceil_div
+from ..operation import Arrays, Cost, Operation, Problem, Size, Tier, element_bytes
+from .gemm import GROUPS, drawn_extents, lcsf_launch
 
 RUN = 128
 """Terms that stages let the tensor cores add up at most."""
@@ -37,6 +37,7 @@ class ScaledGemmProblem(Problem):
     extents: ClassVar[tuple[str, ...]] = ("m", "n", "k")
     choices: ClassVar[Mapping[str, tuple[str, ...]]] = {"out": (BF16.name, FP32.name)}
     dtype: ClassVar[str] = E4M3.name
+    layout: ClassVar[str] = "nt"
 
     @property
     def label(self) -> str:
@@ -114,8 +115,7 @@ class ScaledGemmProblem(Problem):
 
     @property
     def cost(self) -> Cost:
-        arrays = self.arrays().values()
-        return Cost(2 * self.m * self.n * self.k, sum(int(np.prod(a.shape)) * a.dtype.itemsize for a in arrays))
+        return Cost(2 * self.m * self.n * self.k, element_bytes(self.arrays().values()))
 
 
 def _lower(inputs: Arrays) -> dict[str, np.ndarray]:
@@ -128,9 +128,7 @@ def problems(size: Size, edges: tuple[int, ...]) -> st.SearchStrategy[ScaledGemm
 
     @st.composite
     def draw(d: st.DrawFn) -> ScaledGemmProblem:
-        m, n, k = (d(extents(size, edges)) for _ in range(3))
-        while m * n * k > size.work:  # halve the largest extent: keeps small problems small and shrinks well
-            m, n, k = (max(1, x // 2) if x == max(m, n, k) else x for x in (m, n, k))
+        m, n, k = drawn_extents(d, size, edges)
         aligned = d(st.booleans())
         pads = [-row % 16 + 16 * d(st.integers(0, 2)) if aligned else d(st.integers(0, 5)) for row in (k, k, n)]
         return ScaledGemmProblem(
@@ -199,24 +197,4 @@ _DEEP = ScaledGemmProblem(m=70, n=136, k=128 * 13 + 1, out="fp32", pad_a=15, pad
     ),
 )
 def promoted_sums(p: ScaledGemmProblem, size: Mapping[str, int]) -> Launch:
-    m, n, k = size["BLOCK_M"], size["BLOCK_N"], size["BLOCK_K"]
-    out, sharing, warp_rows, consumers = dtype_of(p.out).itemsize, 2, 16, 2
-    a_boxes = TensorMap("A", box=(m, k))
-    return Launch(
-        "gemm_fp8_promoted_sums",
-        (ceil_div(p.m, m * sharing) * sharing * ceil_div(p.n, n), 1, 1),
-        (128 * (1 + consumers), 1, 1),
-        (
-            a_boxes,
-            TensorMap("B", box=(n // sharing, k)),
-            # where C can have no tensor map, one of A stands in, unused
-            TensorMap("C", box=(warp_rows, 128 // out)) if p.ldc * out % 16 == 0 else a_boxes,
-            "a_scale",
-            "b_scale",
-            "C",
-            *(np.int32(x) for x in (p.m, p.n, p.k, p.ldc)),
-        ),
-        shared_bytes=SHARED_BYTES,
-        cluster=(sharing, 1, 1),
-        persistent=True,
-    )
+    return lcsf_launch(p, size, "gemm_fp8_promoted_sums", sharing=2, more=("a_scale", "b_scale"))

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from .. import bounds, reference
 from ..dtypes import BF16, FP16, FP32, dtype_of
 from ..launch import Array, Launch, Plan, ceil_div
-from ..operation import Arrays, Cost, Operation, Problem, Size, extents
+from ..operation import Arrays, Cost, Operation, Problem, Size, element_bytes, extents
 
 
 @dataclass(frozen=True)
@@ -79,8 +79,7 @@ class MatvecProblem(Problem):
 
     @property
     def cost(self) -> Cost:
-        arrays = self.arrays().values()
-        return Cost(2 * self.n * self.k, sum(int(np.prod(a.shape)) * a.dtype.itemsize for a in arrays))
+        return Cost(2 * self.n * self.k, element_bytes(self.arrays().values()))
 
 
 def problems(size: Size, edges: tuple[int, ...]) -> st.SearchStrategy[MatvecProblem]:
