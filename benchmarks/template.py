@@ -20,7 +20,7 @@ from tabulate import tabulate
 
 from workbench import derived, timing
 from workbench.compiler import compile_source
-from workbench.devices import open_device
+from workbench.devices.cuda import CudaDevice
 from workbench.dtypes import BF16
 from workbench.launch import Array, Launch, Plan, TensorMap, ceil_div
 from workbench.results import Conditions
@@ -99,9 +99,9 @@ def worst(out: np.ndarray[Any, Any], gate: np.ndarray[Any, Any], up: np.ndarray[
     return float(np.max(np.abs(out.astype(np.float64) - expected) / (2.0**-8 * np.abs(expected) + 1e-6)))
 
 
-def measure(output: Path, device_name: str = "cuda") -> None:
+def measure(output: Path) -> None:
     """Makes the record; what has been measured is saved at once."""
-    device = open_device(device_name)
+    device = CudaDevice()
     info, rng = device.info(), np.random.default_rng(0)
     record = recorded.begin(info, "rows")
     for rows, columns in SHAPES:

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from concurrent.futures import Executor, Future
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -329,6 +330,16 @@ def test_times_are_made_by_workers_and_come_in_the_order_of_the_suite(
     for stage in stages:
         result = session.stage(stage, _Silent())
         assert list(result.untimed.items()) == [(p.label, f"{p} {stage.name}") for p in suite]
+
+
+@pytest.mark.parametrize(
+    ("workers", "threads", "searches", "ahead"), [(2, 8, 2, 7), (2, 8, 1, 14), (2, 1, 2, 2), (1, 2, 1, 2)]
+)
+def test_a_search_keeps_workers_busy_and_leaves_a_thread_of_each_to_the_last_round(
+    workers: int, threads: int, searches: int, ahead: int
+) -> None:
+    machines: Any = SimpleNamespace(count=workers, slots=workers * threads)
+    assert tuning.There(machines).shared_by(searches).ahead == ahead
 
 
 def test_local_workers_have_one_gpu_each_and_tasks_that_compile_beside(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -39,8 +39,8 @@ LOCAL = "local"
 SECONDS = 30.0
 """How long a scheduler and its first worker may take to answer."""
 
-BESIDE = 4
-"""Most tasks at once on a worker with a GPU: one has the GPU, the others are being compiled."""
+BESIDE = 8
+"""Most tasks at once on a worker with a GPU: one has the GPU, the others are being compiled or wait for it."""
 
 SETTINGS = {
     "distributed.scheduler.worker-saturation": 1.0,  # a worker has no tasks but those at work: no other is blamed

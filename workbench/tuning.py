@@ -448,7 +448,8 @@ class There:
 
     @property
     def ahead(self) -> int:
-        return int(self.cluster.slots + self.cluster.count) // self.shares.count
+        slots, count = self.cluster.slots, self.cluster.count
+        return int(max(slots - count, 2 * count)) // self.shares.count  # the last round is to find a slot free
 
     @property
     def at_once(self) -> int:
