@@ -11,7 +11,8 @@ once, so that a run that is cut off leaves the problems before it.
 from __future__ import annotations
 
 import statistics
-from dataclasses import asdict
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,11 @@ from tabulate import tabulate
 from workbench import ops, timing
 from workbench.devices import open_device
 from workbench.kernels.gemm import GemmProblem
+from workbench.operation import Problem
 from workbench.results import Measurement
+
+Product = tuple[str, Problem]
+"""An operation by its name, and what it is asked."""
 
 RECORD = Path(__file__).parents[1] / "reports/gemm-suite.json"
 
@@ -38,24 +43,21 @@ SHAPES = (
 """m, n, k."""
 
 
-def suite() -> list[GemmProblem]:
-    """Every shape in both layouts, of bf16."""
-    return [
-        GemmProblem(m=m, n=n, k=k, dtype="bf16", out="bf16", layout=layout)
-        for m, n, k in SHAPES
-        for layout in ("nt", "nn")
-    ]
+def suite(only: list[int]) -> Iterator[Product]:
+    """Every shape in both layouts, of bf16; those with an extent of `only` where it names some."""
+    for m, n, k in SHAPES:
+        for layout in ("nt", "nn"):
+            if not only or {m, n, k} & set(only):
+                yield "gemm", GemmProblem(m=m, n=n, k=k, dtype="bf16", out="bf16", layout=layout)
 
 
-def measure(output: Path, only: list[int]) -> None:
-    """Times each problem of the suite, of those alone that have an extent of `only` where it names some."""
+def measure(output: Path, products: Iterable[Product]) -> None:
+    """Times problems, each with the stage that `workbench.ops` takes for it."""
     device = open_device("cuda")
     info = device.info()
     record = recorded.begin(info, "rows")
-    for problem in suite():
-        if only and not {problem.m, problem.n, problem.k} & set(only):
-            continue
-        stage = ops.choose("gemm", problem, device.architecture, device=info.name)
+    for operation, problem in products:
+        stage = ops.choose(operation, problem, device.architecture, device=info.name)
         found = timing.bench(stage, device, problem, timing.Effort())
         row: dict[str, Any] = {"problem": str(problem), "label": problem.label, "stage": stage.name}
         row["parameters"] = dict(stage.parameters)
@@ -68,50 +70,63 @@ def measure(output: Path, only: list[int]) -> None:
         print(problem.label, stage.name, row.get("reason", ""), flush=True)
 
 
-def page(record: dict[str, Any]) -> str:
-    """The Markdown page."""
-    rows, ratios, sustained_ratios = [], [], []
-    for row in record["rows"]:
+@dataclass
+class Comparison:
+    """A table of products beside the library that was timed in turns with them, and library / ours of each row."""
+
+    table: str
+    cold: list[float]
+    sustained: list[float]
+
+
+def compared(rows: list[dict[str, Any]], library: str) -> Comparison:
+    """Products that were measured."""
+    cells, ratios, sustained_ratios = [], [], []
+    for row in rows:
         if "measurement" not in row:
-            rows.append([row["label"], f"`{row['stage']}`", "-", "-", "-", f"not timed: {row['reason']}", "-"])
+            cells.append([row["label"], f"`{row['stage']}`", "-", "-", "-", f"not timed: {row['reason']}", "-"])
             continue
         ours, vendor = row["measurement"]["timing"], row["measurement"]["baselines"][0]
         cold, theirs = (statistics.median(t["cold_us"]) for t in (ours, vendor))
         sustained, their_sustained = (statistics.median(t["sustained_us"]) for t in (ours, vendor))
         ratios.append(theirs / cold)
         sustained_ratios.append(their_sustained / sustained)
-        problem = GemmProblem.parse(row["problem"])
-        flops = 2 * problem.m * problem.n * problem.k
-        rows.append(
+        cells.append(
             [
                 row["label"],
                 f"`{row['stage']}`",
                 f"{cold:,.1f}",
                 f"{theirs:,.1f}",
-                f"{flops / cold / 1e6:,.0f}",
+                f"{row['measurement']['flops'] / cold / 1e6:,.0f}",
                 f"{theirs / cold:.3f}",
                 f"{their_sustained / sustained:.3f}",
             ]
         )
-    headers = ["problem", "stage", "cold, us", "cuBLAS, us", "TFLOP/s", "cuBLAS / ours, cold", "sustained"]
+    headers = ["problem", "stage", "cold, us", f"{library}, us", "TFLOP/s", f"{library} / ours, cold", "sustained"]
+    align = ("left", "left", *["right"] * 5)
+    table = tabulate(cells, headers, tablefmt="pipe", disable_numparse=True, colalign=align) + "\n"
+    return Comparison(table, ratios, sustained_ratios)
+
+
+def page(record: dict[str, Any]) -> str:
+    """The Markdown page."""
+    found = compared(record["rows"], "cuBLAS")
     parts = [
         "# GEMM beside cuBLAS\n",
         "Written by `benchmarks/gemm_suite.py` from [the JSON beside it](gemm-suite.json). Each product is computed by "
         "the stage that `workbench.ops.gemm` takes for it and timed in turns with cuBLAS; above 1 ours is faster. "
         "Cold: the L2 is flushed before each sample, medians; sustained: launches back to back.\n",
         recorded.made_on(record),
-        tabulate(rows, headers, tablefmt="pipe", disable_numparse=True, colalign=("left", "left", *["right"] * 5))
-        + "\n",
+        found.table,
     ]
-    if ratios:
+    if found.cold:
         parts.append(
-            f"Geometric mean over {len(ratios)} problems: {statistics.geometric_mean(ratios):.3f} cold, "
-            f"{statistics.geometric_mean(sustained_ratios):.3f} sustained. Lowest: {min(ratios):.3f} cold.\n"
+            f"Geometric mean over {len(found.cold)} problems: {statistics.geometric_mean(found.cold):.3f} cold, "
+            f"{statistics.geometric_mean(found.sustained):.3f} sustained. Lowest: {min(found.cold):.3f} cold.\n"
         )
     return "\n".join(parts)
 
 
 if __name__ == "__main__":
-    recorded.main(
-        __doc__, RECORD, lambda o: measure(o.file, o.only), page, only={"type": int, "nargs": "*", "default": []}
-    )
+    only = {"type": int, "nargs": "*", "default": []}
+    recorded.main(__doc__, RECORD, lambda o: measure(o.file, suite(o.only)), page, only=only)

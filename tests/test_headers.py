@@ -161,6 +161,8 @@ def cp_async() -> Iterator[Trial]:
             y[row, thread, :copied] = 0
             y[row, thread, : thread % wanted] = x[row, thread, : thread % wanted]
     yield Trial("cp_async.cu", launch("parts", 64, "x", "y"), {"x": x}, {"y": y}, {"THREADS": 64})
+    x = distinct((3, 32), FP32)
+    yield Trial("cp_async.cu", launch("handed_over", 64, "x", "y"), {"x": x}, {"y": x[:, ::-1]}, {"THREADS": 64})
 
 
 def mma() -> Iterator[Trial]:

@@ -42,7 +42,7 @@ class Effort:
     warm_up_seconds: float = 0.15
     most_warm_up_seconds: float = 1.0
     heat_seconds: float = 0.12
-    sustained_seconds: float = 0.15
+    sustained_seconds: float = 0.1
 
 
 def median_error(samples: Sequence[float]) -> float:
@@ -142,7 +142,7 @@ SHORT_US = 20.0
 """Launches of less are over before the host has enqueued the next: a graph enqueues many of them at once."""
 
 
-ROUNDS, LONGER = 3, 4
+ROUNDS, LONGER = 3, 6
 """Rounds of sustained samples (A B B A), so that there are six of each contestant; where those differ more rounds
 follow, in up to so many times the time."""
 

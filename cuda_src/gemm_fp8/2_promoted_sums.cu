@@ -4,13 +4,16 @@
 //
 // stage 2, promoted sums: wgmma of e4m3, fed by TMA, on the template. the tensor cores keep about 14 bits of
 // a sum, too few for a long k: they add up one slice, and float adds up the slices. while one consumer adds,
-// the other multiplies. scales wait in the scratch block for the end of a tile. two blocks of a cluster share
-// B.
+// the other multiplies. scales come into the scratch block meanwhile and wait there for the end of a tile.
+//
+// tiles are 192 columns wide, and two blocks of a cluster share B; or 128 where that leaves less of the
+// device idle at the end. then there are registers for the sums of two slices, of which one is added while
+// the other is multiplied.
 //
 // what it gains: twice the multiplications of bf16 a clock, from half the bytes, as exact as the inputs are.
 //
-// what limits it: a sum needs two registers, so tiles are narrower than those of bf16, and more is read for
-// the same work.
+// what limits it: a sum needs two registers or three, so tiles are narrower than those of bf16, and more is
+// read for the same work.
 
 #include <cuda_fp8.h>
 
@@ -23,7 +26,7 @@ constexpr int ATOM_BYTES = 8 * BLOCK_K;  // the swizzle repeats every 8 rows
 constexpr int WARP_ROWS = 16;            // of C: a warp holds 16 rows of 64
 constexpr int STAGED = 128 / sizeof(OUT), CHUNK = VECTOR_BYTES / sizeof(OUT);
 constexpr int STAGED_CHUNKS = STAGED / CHUNK;
-constexpr int SHARING = 2, SHARE = BLOCK_N / SHARING;  // blocks of a cluster; the rows that each loads of B
+constexpr int SHARE = BLOCK_N / CLUSTER;  // rows of B that each block of a cluster loads
 
 static_assert(sizeof(IN) == 1, "wgmma_e4m3 takes e4m3");
 static_assert(BLOCK_M == 2 * WGMMA_M, "two consumers multiply 64 rows each: BLOCK_M has to be 128");
@@ -32,6 +35,7 @@ static_assert(BLOCK_K == 128, "BLOCK_K has to be 128: a row of a slice is as wid
 
 struct Gemm {
   static constexpr int CONSUMERS = BLOCK_M / WGMMA_M, IN_FLIGHT = 0;
+  static constexpr int SLICES = BLOCK_N == 128 ? 2 : 1;  // a step: as many as there are registers for
 
   struct globals {
     const TensorMap &A, &B, &C_boxes;
@@ -40,7 +44,7 @@ struct Gemm {
     int M, N, K, ldc;
   };
   struct input_block {
-    IN a[BLOCK_M * BLOCK_K], b[BLOCK_N * BLOCK_K];  // rows of k
+    IN a[SLICES][BLOCK_M * BLOCK_K], b[SLICES][BLOCK_N * BLOCK_K];  // rows of k
   };
   struct finish_block {  // columns of C that a warp collects before it stores, swizzled
     OUT c[WARPGROUP / WARP][BUFFERS][WARP_ROWS * STAGED];
@@ -56,27 +60,36 @@ struct Gemm {
     int first;  // row of the tile
   };
 
-  // pairs of tiles, GROUP_M rows of them walked together, column by column
+  static __device__ __forceinline__ int rank() { return CLUSTER > 1 ? cluster_rank() : 0; }
+
+  // as many tiles as blocks share B, GROUP_M rows of them walked together, column by column
   static __device__ __forceinline__ bool common_setup(const globals& g, common_state& common, int item) {
-    constexpr int PAIR_M = SHARING * BLOCK_M;
-    const int pairs_m = (g.M + PAIR_M - 1) / PAIR_M, tiles_n = (g.N + BLOCK_N - 1) / BLOCK_N;
-    const int pair = (blockIdx.x + item * gridDim.x) / SHARING;
-    if (pair >= pairs_m * tiles_n) return false;
-    const int group = pair / (GROUP_M * tiles_n), within = pair % (GROUP_M * tiles_n);
-    const int height = min(GROUP_M, pairs_m - group * GROUP_M);
-    common.m = (group * GROUP_M + within % height) * PAIR_M + cluster_rank() * BLOCK_M;
+    constexpr int SHARED_M = CLUSTER * BLOCK_M;
+    const int rows = (g.M + SHARED_M - 1) / SHARED_M, tiles_n = (g.N + BLOCK_N - 1) / BLOCK_N;
+    const int number = (blockIdx.x + item * gridDim.x) / CLUSTER;
+    if (number >= rows * tiles_n) return false;
+    const int group = number / (GROUP_M * tiles_n), within = number % (GROUP_M * tiles_n);
+    const int height = min(GROUP_M, rows - group * GROUP_M);
+    common.m = (group * GROUP_M + within % height) * SHARED_M + rank() * BLOCK_M;
     common.n = within / height * BLOCK_N;
-    common.steps = (g.K + BLOCK_K - 1) / BLOCK_K;
+    common.steps = (g.K + SLICES * BLOCK_K - 1) / (SLICES * BLOCK_K);  // beyond K zeros come
     return true;
   }
 
   struct producer {
     static __device__ __forceinline__ void load(const globals& g, const common_state& tile,
                                                 input_block& input, Barrier& full, int step) {
-      constexpr unsigned ALL = (1 << SHARING) - 1;
-      const int k = step * BLOCK_K, mine = cluster_rank() * SHARE;
-      tma_load(input.a, g.A, full, tile.m, k);
-      tma_load_to(ALL, &input.b[mine * BLOCK_K], g.B, full, tile.n + mine, k);
+      constexpr unsigned ALL = (1 << CLUSTER) - 1;
+      const int mine = rank() * SHARE;
+#pragma unroll
+      for (int slice = 0; slice < SLICES; ++slice) {
+        const int k = (step * SLICES + slice) * BLOCK_K;
+        tma_load(input.a[slice], g.A, full, tile.m, k);
+        if constexpr (CLUSTER > 1)
+          tma_load_to(ALL, &input.b[slice][mine * BLOCK_K], g.B, full, tile.n + mine, k);
+        else
+          tma_load(input.b[slice], g.B, full, tile.n, k);
+      }
     }
   };
 
@@ -86,37 +99,53 @@ struct Gemm {
 
     static __device__ __forceinline__ void setup(const globals& g, const common_state& tile,
                                                  consumer_state& state, scratch_block& scratch) {
-      state.first = uniform(Lcsf<Gemm, SHARING>::warpgroup()) * WGMMA_M;
+      state.first = uniform(Lcsf<Gemm, CLUSTER>::warpgroup()) * WGMMA_M;
 #pragma unroll
       for (float& x : state.sum) x = 0.f;
       const int lane = threadIdx.x % WARP, mine = warp() % (WARPGROUP / WARP);
-      const auto scale = [](const float* scales, int i, int count) { return i < count ? scales[i] : 0.f; };
+      const auto copy = [](float* to, const float* scales, int i, int count) {
+        cp_async<4>(to, i < count ? scales + i : scales, i < count ? sizeof(float) : 0);
+      };
       __syncwarp();  // nobody reads those of the tile before
       if (lane < WARP_ROWS)
-        scratch.a_scale[mine][lane] = scale(g.a_scale, tile.m + warp() * WARP_ROWS + lane, g.M);
-      for (int n = lane; n < BLOCK_N; n += WARP) scratch.b_scale[mine][n] = scale(g.b_scale, tile.n + n, g.N);
-      __syncwarp();
+        copy(&scratch.a_scale[mine][lane], g.a_scale, tile.m + warp() * WARP_ROWS + lane, g.M);
+      for (int n = lane; n < BLOCK_N; n += WARP) copy(&scratch.b_scale[mine][n], g.b_scale, tile.n + n, g.N);
+      cp_async_commit();
     }
 
-    // a warpgroup, 64 rows of the tile
+    // a warpgroup, 64 rows of the tile. of two slices one is added to the sum while the other is multiplied
     static __device__ __forceinline__ void compute(const common_state&, consumer_state& state,
                                                    const input_block& input) {
-      const u64 a = swizzled_operand(shared_address(&input.a[state.first * BLOCK_K]), 0, ATOM_BYTES);
-      const u64 b = swizzled_operand(shared_address(input.b), 0, ATOM_BYTES);
-      float slice[BLOCK_N / 2];
+      float sums[SLICES][BLOCK_N / 2];
       wgmma_fence();
 #pragma unroll
-      for (int k = 0; k < BLOCK_K; k += WGMMA_K) wgmma_e4m3(slice, operand_at(a, k), operand_at(b, k), k > 0);
-      wgmma_commit();
-      wgmma_wait<0>();
+      for (int slice = 0; slice < SLICES; ++slice) {
+        const u64 a = swizzled_operand(shared_address(&input.a[slice][state.first * BLOCK_K]), 0, ATOM_BYTES);
+        const u64 b = swizzled_operand(shared_address(input.b[slice]), 0, ATOM_BYTES);
 #pragma unroll
-      for (int i = 0; i < BLOCK_N / 2; ++i) state.sum[i] += slice[i];
+        for (int k = 0; k < BLOCK_K; k += WGMMA_K)
+          wgmma_e4m3(sums[slice], operand_at(a, k), operand_at(b, k), k > 0);
+        wgmma_commit();
+      }
+      wgmma_wait<SLICES - 1>();
+      add(state.sum, sums[0]);
+      if constexpr (SLICES > 1) {
+        wgmma_wait<0>();
+        add(state.sum, sums[1]);
+      }
+    }
+
+    static __device__ __forceinline__ void add(float (&sum)[BLOCK_N / 2], const float (&slice)[BLOCK_N / 2]) {
+#pragma unroll
+      for (int i = 0; i < BLOCK_N / 2; ++i) sum[i] += slice[i];
     }
 
     static __device__ __forceinline__ void finish(const globals& g, const common_state& tile,
                                                   consumer_state& state, const scratch_block& scratch,
                                                   finish_block& staged) {
       const int mine = warp() % (WARPGROUP / WARP), row = threadIdx.x % WARP / 4;
+      cp_async_wait<0>();
+      __syncwarp();
       const float* a_scale = scratch.a_scale[mine];
       const float upper = a_scale[row], lower = a_scale[row + WARP_ROWS / 2];
 #pragma unroll
@@ -167,10 +196,16 @@ struct Gemm {
   };
 };
 
-extern "C" __global__ void __cluster_dims__(SHARING, 1, 1) __launch_bounds__(Lcsf<Gemm, SHARING>::THREADS, 1)
+#if CLUSTER > 1
+#define CLUSTERED __cluster_dims__(CLUSTER, 1, 1)
+#else
+#define CLUSTERED
+#endif
+
+extern "C" __global__ void CLUSTERED __launch_bounds__(Lcsf<Gemm, CLUSTER>::THREADS, 1)
     gemm_fp8_promoted_sums(const __grid_constant__ TensorMap A, const __grid_constant__ TensorMap B,
                            const __grid_constant__ TensorMap C_boxes, const float* a_scale,
                            const float* b_scale, OUT* C, int M, int N, int K, int ldc) {
   extern __shared__ __align__(ATOM_BYTES) unsigned char memory[];
-  Lcsf<Gemm, SHARING>::run({A, B, C_boxes, a_scale, b_scale, C, M, N, K, ldc}, memory);
+  Lcsf<Gemm, CLUSTER>::run({A, B, C_boxes, a_scale, b_scale, C, M, N, K, ldc}, memory);
 }

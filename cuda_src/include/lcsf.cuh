@@ -14,7 +14,8 @@
 //   common_setup(globals, common, item)
 //       describes the block's item 0, 1, ...; false where there is none
 //   producer::load(globals, common, input, full, step)
-//       by one thread: asks for the bytes of one input_block, all of them, and has them reported to `full`
+//       by one thread: asks for the bytes of one input_block, all of them, and has them reported to `full`.
+//       with a constant LOADERS = 128 by a warpgroup, with cp_async, which the template has reported
 //   consumer::setup(common, state)
 //       before the first step of an item
 //   consumer::compute(common, state, input)
@@ -43,6 +44,12 @@
 //   consumer::setup(globals, common, state, scratch_block) and
 //   consumer::finish(globals, common, state, scratch_block, finish_block)
 //
+// what a producer carries from step to step of an item is
+//
+//   producer_state  in registers, with
+//   producer::setup(globals, common, state) and
+//   producer::load(globals, common, state, input, full, step)
+//
 // SHARING blocks of a cluster may load for each other: each asks for its part of an input_block with
 // tma_load_to, and a block has all of it when all parts have come. they go through the same steps of the same
 // number of items. with TURNS the two consumers do not work on every item together: they take turns, so that
@@ -52,6 +59,7 @@
 // stores in flight before the block ends.
 #pragma once
 #include "cluster.cuh"
+#include "cp_async.cuh"
 #include "named_barrier.cuh"
 #include "tma.cuh"
 #include "wgmma.cuh"
@@ -75,17 +83,22 @@ struct Nothing {};
 OPTIONAL(output_block)
 OPTIONAL(finish_block)
 OPTIONAL(scratch_block)
+OPTIONAL(producer_state)
 #undef OPTIONAL
 
-// IN_FLIGHT of a kernel, 1 where it has none
-template <class Kernel, class = void>
-struct InFlightOf {
-  static constexpr int STEPS = 1;
-};
-template <class Kernel>
-struct InFlightOf<Kernel, Exists<decltype(Kernel::IN_FLIGHT)>> {
-  static constexpr int STEPS = Kernel::IN_FLIGHT;
-};
+// a constant of a kernel, 1 where it has none
+#define OPTIONAL(CONSTANT)                                           \
+  template <class Kernel, class = void>                              \
+  struct Of_##CONSTANT {                                             \
+    static constexpr int VALUE = 1;                                  \
+  };                                                                 \
+  template <class Kernel>                                            \
+  struct Of_##CONSTANT<Kernel, Exists<decltype(Kernel::CONSTANT)>> { \
+    static constexpr int VALUE = Kernel::CONSTANT;                   \
+  };
+OPTIONAL(IN_FLIGHT)
+OPTIONAL(LOADERS)
+#undef OPTIONAL
 
 template <class Kernel, int SHARING = 1, bool TURNS = false>
 struct Lcsf {
@@ -96,6 +109,7 @@ struct Lcsf {
   using common_state = typename Kernel::common_state;
   using consumer_state = typename Kernel::consumer_state;
   using scratch_block = typename Of_scratch_block<Kernel>::type;
+  using producer_state = typename Of_producer_state<Kernel>::type;
   using producer = typename Kernel::producer;
   using consumer = typename Kernel::consumer;
 
@@ -105,10 +119,15 @@ struct Lcsf {
   static constexpr int SHARED_BYTES = 227 * 1024;  // all that a block may have: ask for it at launch
 
   // what remains of shared memory beside the other blocks is the ring
-  static constexpr int ALIGNMENT = 1024;                       // of the 128-byte swizzle
-  static constexpr int IN_FLIGHT = InFlightOf<Kernel>::STEPS;  // steps that compute may leave
+  static constexpr int ALIGNMENT = 1024;                         // of the 128-byte swizzle
+  static constexpr int IN_FLIGHT = Of_IN_FLIGHT<Kernel>::VALUE;  // steps that compute may leave
   static_assert(IN_FLIGHT == 0 || IN_FLIGHT == 1,
                 "compute may leave reads of one step in flight, or of none");
+  static constexpr int LOADERS = Of_LOADERS<Kernel>::VALUE;
+  static_assert(LOADERS == 1 || LOADERS == WARPGROUP, "one thread loads, or the 128 of a warpgroup");
+  static_assert(LOADERS == 1 || (SHARING == 1 && Of_output_block<Kernel>::BYTES == 0),
+                "a warpgroup that loads does so for its own block alone, and has nobody to store: name a "
+                "finish_block");
   static constexpr bool SCRATCH = Of_scratch_block<Kernel>::BYTES > 0;
   static constexpr bool FINISH = Of_finish_block<Kernel>::BYTES > 0;
   static constexpr int OUTPUTS = Of_output_block<Kernel>::BYTES > 0 ? 2 : 0;  // of their ring
@@ -171,14 +190,23 @@ struct Lcsf {
   };
 
   static __device__ __forceinline__ void produce(const globals& g, Shared& shared) {
+    constexpr bool STATE = Of_producer_state<Kernel>::BYTES > 0;
     Place<DEPTH> to;
     common_state common;
-    for (int item = 0; Kernel::common_setup(g, common, item); ++item)
+    producer_state state;
+    for (int item = 0; Kernel::common_setup(g, common, item); ++item) {
+      if constexpr (STATE) producer::setup(g, common, state);
       for (int step = 0; step < common.steps; ++step, to.advance()) {
+        Barrier& full = shared.full[to.slot];
         mbarrier_wait(shared.empty[to.slot], to.parity ^ 1);
-        mbarrier_arrive_expect(shared.full[to.slot], sizeof(input_block));
-        producer::load(g, common, shared.ring[to.slot], shared.full[to.slot], step);
+        if constexpr (LOADERS == 1) mbarrier_arrive_expect(full, sizeof(input_block));
+        if constexpr (STATE)
+          producer::load(g, common, state, shared.ring[to.slot], full, step);
+        else
+          producer::load(g, common, shared.ring[to.slot], full, step);
+        if constexpr (LOADERS > 1) cp_async_arrive(full);
       }
+    }
     if constexpr (SHARING > 1)  // other blocks still have to release slots here: this one must not end before
       for (int slot = 0; slot < DEPTH; ++slot, to.advance())
         mbarrier_wait(shared.empty[to.slot], to.parity ^ 1);
@@ -275,7 +303,7 @@ struct Lcsf {
     Shared& shared = *reinterpret_cast<Shared*>(memory);
     if (threadIdx.x == 0) {
       for (int s = 0; s < DEPTH; ++s) {
-        mbarrier_init(shared.full[s], 1);
+        mbarrier_init(shared.full[s], LOADERS);
         mbarrier_init(shared.empty[s], RELEASES);
       }
       for (int s = 0; s < OUTPUTS; ++s) {
@@ -288,7 +316,7 @@ struct Lcsf {
     if constexpr (SHARING > 1) cluster_started();
     if (threadIdx.x < WARPGROUP) {
       keep_registers<PRODUCER_REGISTERS>();
-      if (threadIdx.x == 0) produce(g, shared);
+      if (threadIdx.x < LOADERS) produce(g, shared);
       if constexpr (OUTPUTS)
         if (threadIdx.x == LANES) store(g, shared);
     } else {

@@ -10,7 +10,7 @@ from ..launch import Array
 from ..operation import Problem
 from . import pytorch
 from .base import Baseline, Prepared
-from .pytorch import Compiled, CublasLt, Cudnn, Eager, Tensors
+from .pytorch import Compiled, CublasLt, Cudnn, Eager, ScaledProduct, Tensors
 
 
 class _Triton:
@@ -55,6 +55,7 @@ PEERS: dict[str, list[Baseline]] = {
         Compiled(lambda torch, p, t: torch.mm(t["A"], _b(p, t))),
         _Triton("gemm"),
     ],
+    "gemm_fp8": [ScaledProduct(fast=True)],  # fewer bits of a sum than a stage keeps
     "matvec": [
         Eager("PyTorch", lambda torch, p, t: torch.mv(t["B"], t["a"], out=t["c"])),
         # cuBLASLt has matrix products only: the vector is a matrix with one column

@@ -656,3 +656,29 @@ def warp_tiles(p: GemmProblem, size: Mapping[str, int]) -> Launch:
         ("A", "B", "C", *_scalars(p)),
         shared_bytes=_warp_tiles_shared(p, size),
     )
+
+
+@GEMM.stage(
+    "fp32_pipeline",
+    source="gemm/14_fp32_pipeline.cu",
+    idea="fp32 on the template: four warps copy, eight multiply out of banks that do not collide",
+    supports=_fp32_only,
+    parameters={"UNROLL": 8, "GROUP_M": 8},
+    space={"UNROLL": (4, 8, 16), "GROUP_M": GROUPS},
+    corners=(
+        GemmProblem(m=5, n=9, k=16, dtype="fp32"),
+        GemmProblem(m=130, n=264, k=32 * 9 + 1, dtype="fp32"),
+        GemmProblem(m=5, n=3, k=9, dtype="fp32", layout="nn"),  # rows of B of less than 16 bytes
+        GemmProblem(m=128 * 9 + 1, n=264, k=8, dtype="fp32", layout="nn"),  # more rows of tiles than walked together
+    ),
+    architecture=90,
+)
+def fp32_pipeline(p: GemmProblem, size: Mapping[str, int]) -> Launch:
+    return Launch(
+        "gemm_fp32_pipeline",
+        (ceil_div(p.m, 128) * ceil_div(p.n, 256), 1, 1),
+        (128 * 3, 1, 1),
+        ("A", "B", "C", *_scalars(p)),
+        shared_bytes=SHARED_BYTES,
+        persistent=True,
+    )

@@ -181,20 +181,39 @@ _DEEP = ScaledGemmProblem(m=70, n=136, k=128 * 13 + 1, out="fp32", pad_a=15, pad
 """So many slices that a ring of them goes round, and sums too long for fewer bits than fp32 has."""
 
 
+_WIDE = (
+    ScaledGemmProblem(m=8, n=128 * 133, k=RUN * 5 + 16, out="fp32"),
+    ScaledGemmProblem(m=129, n=128 * 67 - 3, k=16, pad_c=3),
+)
+"""So many narrow tiles that wide ones are taken. Slices of the first go round the ring and begin again."""
+
+
+def _fitted(p: ScaledGemmProblem, size: Mapping[str, int]) -> dict[str, int]:
+    """Columns of a tile: those of which BLOCKS blocks at once compute the fewest, one after the other."""
+
+    def columns(width: int) -> int:
+        return ceil_div(ceil_div(p.m, size["BLOCK_M"]) * ceil_div(p.n, width), size["BLOCKS"]) * width
+
+    width = min((192, 128), key=columns)  # the first of equals
+    return {"BLOCK_N": width, "CLUSTER": 2 if width == 192 else 1}
+
+
 @GEMM_FP8.stage(
     "promoted_sums",
     source="gemm_fp8/2_promoted_sums.cu",
     idea="wgmma of e4m3 adds up slices of k, fp32 adds up the slices; scales wait in the scratch block",
     supports=_tma,
-    parameters={"BLOCK_M": 128, "BLOCK_N": 192, "BLOCK_K": RUN, "GROUP_M": 8, "BUFFERS": 1},
-    space={"BLOCK_N": (128, 192), "GROUP_M": GROUPS[:-1], "BUFFERS": (1, 2)},
+    parameters={"BLOCK_M": 128, "BLOCK_K": RUN, "GROUP_M": 8, "BUFFERS": 1, "BLOCKS": 132},
+    space={"GROUP_M": GROUPS[:-1], "BUFFERS": (1, 2), "BLOCKS": (1, 132, 264)},
     architecture=90,
+    sizes=_fitted,
     corners=(
         ScaledGemmProblem(m=130, n=257, k=80, pad_c=7),  # a TMA store would write beyond the columns of this C
         ScaledGemmProblem(m=70, n=200, k=80, pad_c=1),  # of this C no tensor map can be made
         _DEEP,
         ScaledGemmProblem(m=128 * 17 + 1, n=264, k=16, out="fp32"),  # more rows of tiles than are walked together
+        *_WIDE,
     ),
 )
 def promoted_sums(p: ScaledGemmProblem, size: Mapping[str, int]) -> Launch:
-    return lcsf_launch(p, size, "gemm_fp8_promoted_sums", sharing=2, more=("a_scale", "b_scale"))
+    return lcsf_launch(p, size, "gemm_fp8_promoted_sums", sharing=size["CLUSTER"], more=("a_scale", "b_scale"))
