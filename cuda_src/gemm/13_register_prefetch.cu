@@ -42,10 +42,12 @@ struct Slice {
   }
 };
 
-// a thread's part of a slice on its way: the same chunk of every ROW_STEP-th row
+// a thread's part of a slice on its way: the same chunk of every ROW_STEP-th row. as words: elements would be
+// taken apart as soon as they come, and that would have to wait for them
 template <int ROWS>
 struct Part {
-  Vector<IN, CHUNK> chunks[ROWS / ROW_STEP];
+  using Words = Vector<u32, VECTOR_BYTES / sizeof(u32)>;
+  Words chunks[ROWS / ROW_STEP];
 
   // what lies outside of the matrix is zero
   __device__ void load(const IN* from, int ld, int row0, int k0, int rows, int depth) {
@@ -55,18 +57,21 @@ struct Part {
     const bool aligned = ld % CHUNK == 0;
     if (aligned && row0 + ROWS <= rows && k0 + BLOCK_K <= depth) {
 #pragma unroll
-      for (auto& chunk : chunks) chunk = load_vector<CHUNK>(source), source += step;
+      for (Words& chunk : chunks) chunk = *reinterpret_cast<const Words*>(source), source += step;
     } else {
 #pragma unroll
-      for (int i = 0; i < ROWS / ROW_STEP; ++i, source += step)
-        chunks[i] = load_tail<CHUNK>(source, row + i * ROW_STEP < rows ? depth - k : 0, aligned);
+      for (int i = 0; i < ROWS / ROW_STEP; ++i, source += step) {
+        const auto tail = load_tail<CHUNK>(source, row + i * ROW_STEP < rows ? depth - k : 0, aligned);
+        chunks[i] = reinterpret_cast<const Words&>(tail);
+      }
     }
   }
 
   __device__ void store(Slice<ROWS>& slice) const {
     IN* target = slice.chunk(threadIdx.x / ROW_CHUNKS, threadIdx.x % ROW_CHUNKS);
 #pragma unroll
-    for (int i = 0; i < ROWS / ROW_STEP; ++i) store_vector(target + i * ROW_STEP * BLOCK_K, chunks[i]);
+    for (int i = 0; i < ROWS / ROW_STEP; ++i)
+      *reinterpret_cast<Words*>(target + i * ROW_STEP * BLOCK_K) = chunks[i];
   }
 };
 
