@@ -39,7 +39,7 @@ using Element = __nv_bfloat16;
 
 __device__ __forceinline__ Element swiglu(Element gate, Element up) {
   const float x = to_float(gate);
-  return from_float<Element>(to_float(up) * x / (1.f + __expf(-x)));
+  return from_float<Element>(to_float(up) * __fdividef(x, 1.f + __expf(-x)));
 }
 
 // out = up * silu(gate), an element a thread
