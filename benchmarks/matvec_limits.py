@@ -79,18 +79,15 @@ def contestants(problem: Problem, variants: Mapping[str, Mapping[str, int]]) -> 
         for once in ONCE:
             told = dataclasses.replace(launch, args=(*launch.args[:-1], np.int32(once)))
             bound = device.bind(compiled, dataclasses.replace(plan, launches=(told,)), arrays, storage)
-            bound.run()
             yield f"{name}, B leaves first" if once else name, bound.enqueue, bound
     for baseline in baselines_for("matvec"):
         outputs = {name: bound.filled_like(name) for name, array in arrays.items() if array.output}
         prepared = baseline.prepare(problem, arrays, {**bound.buffers, **outputs})
-        prepared.enqueue()
-        bound.wait()
         yield baseline.name, prepared.enqueue, outputs
 
 
 def launch_all() -> None:
-    """Launches everything once on a flushed L2. This is what ncu watches."""
+    """Launches everything once, on a flushed L2. This is what ncu watches."""
     watch = Stopwatch(CudaDevice().info().l2_bytes)
     for text in PROBLEMS:
         for _, enqueue, plan in contestants(registry.operations()["matvec"].problem.parse(text), {"as declared": {}}):
@@ -124,6 +121,10 @@ def measure(output: Path) -> None:
     print(len(record["times"]), "times,", len(rows), "launches counted", trouble, flush=True)
 
 
+def _short(problem: str) -> str:
+    return problem.split(",out")[0].replace(",dtype=", " ")
+
+
 def page(record: dict[str, Any]) -> str:
     """The Markdown page."""
     medians = {(r["problem"], r["name"], r["flush"]): derived.median(r["cold_us"]) for r in record["times"]}
@@ -131,31 +132,35 @@ def page(record: dict[str, Any]) -> str:
     library = record["times"][-1]["name"]
     times = []
     for problem, name in dict.fromkeys((p, n) for p, n, _ in medians):
-        cells = [problem.split(",out")[0].replace(",dtype=", " "), name]
+        cells = [_short(problem), name]
         for flush in FLUSHES:
             us = medians[problem, name, flush]
             theirs = medians[problem, library, flush]
             cells += [f"{us:,.1f}", f"{moved[problem] / us / 1e3:,.0f}", f"{theirs / us:.3f}"]
         times.append(cells)
-    counted = []
+    counted, problems, ours_before = [], iter(PROBLEMS), False
     for row in record["counters"]:
+        ours = "streamed" in row["kernel"]
+        if ours and not ours_before:  # ours come first with each problem
+            problem = next(problems)
+        ours_before = ours
         values = (row["metrics"].get(metric.removesuffix(".sum")) for metric in METRICS.values())
         cells = ["-" if v is None else derived.three_digits(v * u) for v, u in zip(values, UNITS.values(), strict=True)]
-        counted.append([f"`{row['kernel'][:40]}`", row["grid"], *cells])
+        counted.append([_short(problem), f"`{row['kernel'][:40]}`", *cells])
     figures = ("us", "GB/s", f"{library} / this")
     headers = ["problem", "", *(f"{figure}, L2 {flush}" for flush in FLUSHES for figure in figures)]
     return "\n".join(
         (
             "# What limits matrix-vector products\n",
             "Written by `benchmarks/matvec_limits.py` from [the JSON beside it](matvec-limits.json): `matvec:streamed` "
-            f"with other parameters and policies, and {library}, on the same arrays, in turns.\n",
+            f"with other parameters and policies, and {library}, on copies of the same arrays, in turns.\n",
             recorded.made_on(record),
             "## Cold medians\n",
             "Before each launch twice as much as the L2 holds is written, as in every bench here, or only read. What "
             "was written has to go to memory while B comes from there: the difference is what that costs.\n",
             tabulate(times, headers, tablefmt="pipe", disable_numparse=True) + "\n",
             "## What goes to and from memory in one launch after the flush that writes\n",
-            tabulate(counted, ["kernel", "grid", *METRICS], tablefmt="pipe", disable_numparse=True) + "\n",
+            tabulate(counted, ["problem", "kernel", *METRICS], tablefmt="pipe", disable_numparse=True) + "\n",
         )
     )
 

@@ -333,13 +333,20 @@ def test_times_are_made_by_workers_and_come_in_the_order_of_the_suite(
 
 
 @pytest.mark.parametrize(
-    ("workers", "threads", "searches", "ahead"), [(2, 8, 2, 7), (2, 8, 1, 14), (2, 1, 2, 2), (1, 2, 1, 2)]
+    ("workers", "threads", "searches", "ahead"), [(2, 8, 2, [7, 7]), (2, 8, 1, [14]), (3, 8, 2, [14, 7])]
 )
-def test_a_search_keeps_workers_busy_and_leaves_a_thread_of_each_to_the_last_round(
-    workers: int, threads: int, searches: int, ahead: int
+def test_a_search_leaves_a_thread_of_each_of_its_workers_to_the_last_round(
+    workers: int, threads: int, searches: int, ahead: list[int]
 ) -> None:
     machines: Any = SimpleNamespace(count=workers, slots=workers * threads)
-    assert tuning.There(machines).shared_by(searches).ahead == ahead
+    there = tuning.There(machines).shared_by(searches)
+    assert [dataclasses.replace(there, place=place).ahead for place in range(searches)] == ahead
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_a_worker_with_few_threads_has_its_next_task_waiting(threads: int) -> None:
+    machines: Any = SimpleNamespace(count=2, slots=2 * threads)
+    assert tuning.There(machines).shared_by(2).ahead == 2
 
 
 def test_local_workers_have_one_gpu_each_and_tasks_that_compile_beside(monkeypatch: pytest.MonkeyPatch) -> None:

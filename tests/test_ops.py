@@ -20,7 +20,7 @@ def test_the_fastest_stage_that_supports_the_problem_is_chosen():
     assert ops.choose("gemm", aligned, 90).name == "fitted_tiles"
     assert ops.choose("gemm", odd, 90).name == "tensor_core"
     assert ops.choose("gemm", aligned, 80).name == "tensor_core"
-    assert ops.choose("gemm", single, 90).name == "fp32_pipeline"
+    assert ops.choose("gemm", single, 90).name == "warp_tiles"
     assert ops.choose("vector_add", VectorAddProblem(n=5), 90).name == "vectorized"
 
 

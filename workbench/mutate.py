@@ -166,7 +166,7 @@ def code_of(text: str) -> str:
 
 
 SYNCHRONISATION = (
-    r"__syncthreads|__syncwarp|cp_async_commit|cp_async_wait<[^;]*?>|mbarrier_wait|mbarrier_arrive|"
+    r"__syncthreads|__syncwarp|cp_async_commit|cp_async_arrive|cp_async_wait<[^;]*?>|mbarrier_wait|mbarrier_arrive|"
     r"mbarrier_init_fence|wgmma_fence|wgmma_commit|wgmma_wait<[^;]*?>|__threadfence|tma_store_commit|tma_store_wait<[^;]*?>"
 )
 
@@ -205,7 +205,8 @@ NAMES = {
 
 
 def _synchronisation(code: str) -> Iterator[tuple[str, Edit]]:
-    for match in re.finditer(rf"^([ \t]*(?:if \([^\n]*\) )?)((?:{SYNCHRONISATION})\([^;]*\);)", code, re.MULTILINE):
+    condition = r"(?:if (?:constexpr )?\([^\n]*\) )?"
+    for match in re.finditer(rf"^([ \t]*{condition})((?:{SYNCHRONISATION})\([^;]*\);)", code, re.MULTILINE):
         start, end = match.span(2)
         yield "synchronisation dropped", (start, end, ";")
         following = re.compile(r"\n[ \t]*(?!for|if|else|\}|do|while)[^\n;{}]+(?:\n[^\n;{}]*)*;").match(code, end)

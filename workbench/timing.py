@@ -39,7 +39,7 @@ class Effort:
     least: int = 6
     enough: int = 20
     most: int = 60
-    warm_up_seconds: float = 0.09
+    warm_up_seconds: float = 0.12
     most_warm_up_seconds: float = 1.0
     heat_seconds: float = 0.12
     sustained_seconds: float = 0.1

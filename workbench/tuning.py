@@ -448,8 +448,9 @@ class There:
 
     @property
     def ahead(self) -> int:
-        slots, count = self.cluster.slots, self.cluster.count
-        return int(max(slots - count, 2 * count)) // self.shares.count  # the last round is to find a slot free
+        workers = len(range(self.place, self.cluster.count, self.shares.count))
+        slots: int = self.cluster.slots * workers // self.cluster.count
+        return max(slots - workers, 2 * workers)  # the last round is to find a slot free, where there are some
 
     @property
     def at_once(self) -> int:

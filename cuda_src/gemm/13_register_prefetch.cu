@@ -46,7 +46,8 @@ struct Slice {
 // taken apart as soon as they come, and that would have to wait for them
 template <int ROWS>
 struct Part {
-  using Words = Vector<u32, VECTOR_BYTES / sizeof(u32)>;
+  static constexpr int WORDS = VECTOR_BYTES / sizeof(u32);
+  using Words = Vector<u32, WORDS>;
   Words chunks[ROWS / ROW_STEP];
 
   // what lies outside of the matrix is zero
@@ -57,7 +58,8 @@ struct Part {
     const bool aligned = ld % CHUNK == 0;
     if (aligned && row0 + ROWS <= rows && k0 + BLOCK_K <= depth) {
 #pragma unroll
-      for (Words& chunk : chunks) chunk = *reinterpret_cast<const Words*>(source), source += step;
+      for (Words& chunk : chunks)
+        chunk = load_vector<WORDS>(reinterpret_cast<const u32*>(source)), source += step;
     } else {
 #pragma unroll
       for (int i = 0; i < ROWS / ROW_STEP; ++i, source += step) {
@@ -71,7 +73,7 @@ struct Part {
     IN* target = slice.chunk(threadIdx.x / ROW_CHUNKS, threadIdx.x % ROW_CHUNKS);
 #pragma unroll
     for (int i = 0; i < ROWS / ROW_STEP; ++i)
-      *reinterpret_cast<Words*>(target + i * ROW_STEP * BLOCK_K) = chunks[i];
+      store_vector(reinterpret_cast<u32*>(target + i * ROW_STEP * BLOCK_K), chunks[i]);
   }
 };
 

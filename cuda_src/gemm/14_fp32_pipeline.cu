@@ -10,9 +10,8 @@
 // leaves in pairs of rows, the odd one first: so its even rows are in odd registers, and no two reads meet in
 // a bank.
 //
-// what limits it: the fp32 units. of 100 instructions of the loop 95 multiply; written out for more than
-// UNROLL = 8 of k, they would be too many for the cache that holds them. a B along k costs its copies, 4
-// bytes each.
+// what limits it: the fp32 units. of 100 instructions of the loop 95 multiply; written out for 32 of k they
+// would be too many for the cache that holds them. a B along k costs its copies, 4 bytes each.
 
 #include "lcsf.cuh"
 #include "vector.cuh"
@@ -43,7 +42,7 @@ struct Transposing {
     target = k * (ROWS + PAD) + lane / LANES_K;
   }
 
-  __device__ __forceinline__ void copy(float* tile, int k0) const {
+  __device__ __forceinline__ void copy(float* tile, const float* matrix, int k0) const {
     const float* source = from + k0;
     if (rows > ROWS - ROW_STEP && k0 < depth) {
 #pragma unroll 8
@@ -52,7 +51,7 @@ struct Transposing {
 #pragma unroll 1
       for (int i = 0; i < ROWS; i += ROW_STEP, source += step) {
         const bool inside = i < rows && k0 < depth;
-        cp_async<4>(tile + target + i, inside ? source : from, inside ? sizeof(float) : 0);
+        cp_async<4>(tile + target + i, inside ? source : matrix, inside ? sizeof(float) : 0);
       }
     }
   }
@@ -75,7 +74,7 @@ struct Straight {
     target = k * (COLUMNS + PAD) + column;
   }
 
-  __device__ __forceinline__ void copy(float* tile, int k0) const {
+  __device__ __forceinline__ void copy(float* tile, const float* matrix, int k0) const {
     const float* source = from + k0 * ld;
     tile += target;
     if (ld % QUAD == 0 && columns == QUAD && k0 + BLOCK_K - ROW_STEP < depth) {
@@ -86,14 +85,15 @@ struct Straight {
 #pragma unroll 1
       for (int k = 0; k < BLOCK_K; k += ROW_STEP, source += ROW_STEP * ld) {
         const int valid = k0 + k < depth ? columns : 0;
-        cp_async<VECTOR_BYTES>(tile + k * (COLUMNS + PAD), valid > 0 ? source : from, valid * sizeof(float));
+        cp_async<VECTOR_BYTES>(tile + k * (COLUMNS + PAD), valid > 0 ? source : matrix,
+                               valid * sizeof(float));
       }
     } else {
 #pragma unroll 1
       for (int i = 0; i < BLOCK_K / ROW_STEP * QUAD; ++i) {
         const int k = i / QUAD * ROW_STEP, column = i % QUAD;
         const bool inside = k0 + k < depth && column < columns;
-        cp_async<4>(tile + k * (COLUMNS + PAD) + column, inside ? source + k * ld + column : from,
+        cp_async<4>(tile + k * (COLUMNS + PAD) + column, inside ? source + k * ld + column : matrix,
                     inside ? sizeof(float) : 0);
       }
     }
@@ -152,11 +152,11 @@ struct Gemm {
       state.b.setup(g.B, g.ldb, tile.n, g.N, g.K);
     }
 
-    static __device__ __forceinline__ void load(const globals&, const common_state&,
+    static __device__ __forceinline__ void load(const globals& g, const common_state&,
                                                 const producer_state& state, input_block& input, Barrier&,
                                                 int step) {
-      state.a.copy(input.a[0], step * BLOCK_K);
-      state.b.copy(input.b[0], step * BLOCK_K);
+      state.a.copy(input.a[0], g.A, step * BLOCK_K);
+      state.b.copy(input.b[0], g.B, step * BLOCK_K);
     }
   };
 

@@ -28,7 +28,7 @@ __device__ __forceinline__ void cp_async_wait() {
 }
 
 // cp.async.mbarrier.arrive.noinc: one arrival of this thread, as soon as all copies that it has issued are
-// there. who then waits for the phase sees them. sm_90: of all in this header that alone
+// there. who then waits for the phase sees them
 __device__ __forceinline__ void cp_async_arrive(Barrier& barrier) {
   asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(shared_address(&barrier))
                : "memory");

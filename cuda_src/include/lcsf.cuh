@@ -1,6 +1,6 @@
 // load, compute, store, finish: the frame of a kernel whose warps specialise. persistent blocks work through
-// items; one thread, the producer, loads the inputs of an item step by step, ahead of time and across items;
-// warpgroups of consumers compute on them and finish the item. sm_90a.
+// items; the producer, one thread or a warpgroup, loads the inputs of an item step by step, ahead of time and
+// across items; warpgroups of consumers compute on them and finish the item. sm_90a.
 //
 // the author writes a struct, here Kernel, of types
 //

@@ -181,7 +181,7 @@ GEMM = Operation(
     },
     emulator_size=Size(extent=300, work=96**3),
     cuda_size=Size(extent=1100, work=512**3),
-    fastest=("fitted_tiles", "tensor_core"),
+    fastest=("fitted_tiles", "tensor_core", "warp_tiles"),
 )
 
 

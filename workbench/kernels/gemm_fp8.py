@@ -182,20 +182,25 @@ _DEEP = ScaledGemmProblem(m=70, n=136, k=128 * 13 + 1, out="fp32", pad_a=15, pad
 
 
 _WIDE = (
-    ScaledGemmProblem(m=8, n=128 * 133, k=RUN * 5 + 16, out="fp32"),
+    ScaledGemmProblem(m=136, n=128 * 67, k=RUN * 5 + 16, out="fp32", pad_a=15, pad_b=15),
     ScaledGemmProblem(m=129, n=128 * 67 - 3, k=16, pad_c=3),
+    ScaledGemmProblem(m=128 * 17 + 1, n=1000, k=16),
 )
-"""So many narrow tiles that wide ones are taken. Slices of the first go round the ring and begin again."""
+"""So many narrow tiles that wide ones are taken. Slices of the first go round the ring and begin again; the last has
+more rows of pairs of tiles than are walked together."""
 
 
 def _fitted(p: ScaledGemmProblem, size: Mapping[str, int]) -> dict[str, int]:
-    """Columns of a tile: those of which BLOCKS blocks at once compute the fewest, one after the other."""
+    """Columns of a tile, and blocks of a cluster one above the other: so that BLOCKS blocks at once have the fewest
+    columns to compute, one after the other."""
 
-    def columns(width: int) -> int:
-        return ceil_div(ceil_div(p.m, size["BLOCK_M"]) * ceil_div(p.n, width), size["BLOCKS"]) * width
+    def columns(choice: tuple[int, int]) -> int:
+        width, cluster = choice
+        tiles = ceil_div(p.m, size["BLOCK_M"] * cluster) * cluster * ceil_div(p.n, width)
+        return ceil_div(tiles, size["BLOCKS"]) * width
 
-    width = min((192, 128), key=columns)  # the first of equals
-    return {"BLOCK_N": width, "CLUSTER": 2 if width == 192 else 1}
+    width, cluster = min(((192, 2), (128, 1)), key=columns)  # the first of equals
+    return {"BLOCK_N": width, "CLUSTER": cluster}
 
 
 @GEMM_FP8.stage(
