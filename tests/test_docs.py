@@ -78,6 +78,7 @@ def test_an_operation_takes_one_module_one_reference_and_its_source(sources, mon
     folder.mkdir()
     (folder / "axpy.py").write_text(blocks(page, "python")[1])
     monkeypatch.setattr(kernels, "__path__", [*kernels.__path__, str(folder)])
+    monkeypatch.setattr(registry, "OURS", [*registry.OURS, str(folder)])
     registry.reload()
     try:
         (stage,) = registry.select(["axpy"])

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from workbench import registry
+from workbench import kernels, registry
 from workbench.registry import UnknownSpec, select
 
 
@@ -42,3 +44,16 @@ def test_an_unknown_name_gets_the_nearest_right_ones(wrong: str, nearest: str) -
 
 def test_every_source_of_a_stage_exists() -> None:
     assert [s.spec for s in registry.stages() if not s.path.is_file()] == []
+
+
+def test_a_folder_kernels_beside_an_editable_install_is_not_the_workbenchs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "another.py").write_text("raise RuntimeError('this is not ours to import')\n")
+    monkeypatch.setattr(kernels, "__path__", [str(tmp_path), *kernels.__path__])
+    registry.reload()
+    try:
+        assert registry.troubles() == ()
+        assert "gemm" in registry.operations()
+    finally:
+        registry.reload()

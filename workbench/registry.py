@@ -27,6 +27,10 @@ from .project import BadProject, Project, find
 GROUP = "workbench.kernels"
 """Entry points whose values are modules with operations."""
 
+OURS = [str(Path(__file__).parent / "kernels")]
+"""Where our own modules lie. In an editable install a folder `kernels` at the root of the repository would count as
+part of the package as well."""
+
 CUDA = "cuda_src"
 """The folder of CUDA sources beside a module; where there is none, they are in the module's own folder."""
 
@@ -104,7 +108,12 @@ def _modules(origin: _Origin, troubles: list[str]) -> Iterator[ModuleType]:
             troubles.append(_import_trouble(origin, name, error))
             continue
         yield module
-        names += [f"{name}.{m.name}" for m in pkgutil.iter_modules(getattr(module, "__path__", ())) if _wanted(m.name)]
+        names += [f"{name}.{m.name}" for m in pkgutil.iter_modules(_folders(module)) if _wanted(m.name)]
+
+
+def _folders(module: ModuleType) -> list[str]:
+    """Where the modules of a package lie."""
+    return OURS if module is kernels else list(getattr(module, "__path__", ()))
 
 
 def _wanted(name: str) -> bool:
