@@ -20,12 +20,13 @@ import numpy as np
 import recorded
 from tabulate import tabulate
 
-from workbench import derived, ncu, registry
+from workbench import derived, ncu, registry, store
 from workbench.baselines import baselines_for
 from workbench.compiler import compile_source
 from workbench.devices.cuda import CudaDevice
 from workbench.harness import Case
 from workbench.operation import Problem
+from workbench.results import Measurement
 from workbench.timing import Stopwatch
 
 RECORD = Path(__file__).parents[1] / "reports/matvec-limits.json"
@@ -47,7 +48,7 @@ VARIANTS: dict[str, dict[str, int]] = {
 }
 
 SAMPLES = 24
-KERNELS = "matvec|gemv|gemm|dot|reduce_1Block|splitK"
+KERNELS = "matvec|gemv|gemm|nvjet|dot|reduce_1Block|splitK"
 METRICS = {
     "read, MB": "dram__bytes_read.sum",
     "written, MB": "dram__bytes_write.sum",
@@ -121,8 +122,41 @@ def measure(output: Path) -> None:
     print(len(record["times"]), "times,", len(rows), "launches counted", trouble, flush=True)
 
 
+def _bench() -> list[Measurement]:
+    """What the committed bench of the same device measured."""
+    runs = [run for _, run in store.load(RECORD.parent / "nvidia-h200")]
+    results = [result for result, _ in store.current(runs) if result.operation == "matvec"]
+    return [measurement for result in results for measurement in result.measurements]
+
+
 def _short(problem: str) -> str:
     return problem.split(",out")[0].replace(",dtype=", " ")
+
+
+def reading(record: dict[str, Any], medians: dict[tuple[str, str, str], float], moved: dict[str, int]) -> str:
+    """What the tables say, in words."""
+    rates: dict[str, list[float]] = {flush: [] for flush in FLUSHES}
+    for (problem, name, flush), us in medians.items():
+        if name == "as declared":
+            rates[flush].append(moved[problem] / us / 1e3)
+    metrics = [row["metrics"] for row in record["counters"] if "streamed" in row["kernel"]][:: len(ONCE)]
+    read, written, time = (metric.removesuffix(".sum") for metric in METRICS.values())
+    beside = [m[written] / 1e6 for m in metrics]
+    total = [(m[read] + m[written]) / m[time] for m in metrics]
+    smallest = min(moved, key=lambda problem: moved[problem])
+    launch = derived.median([run.conditions.launch_overhead_us for run in _bench()])
+    best = (moved[smallest] / 1e6 + min(beside)) / max(total) * 1e3 + launch
+    return (
+        f"Each byte of B is read once, and memory is what limits it. The launches write {min(beside):.0f} to "
+        f"{max(beside):.0f} MB that are not theirs: what the flush left in the L2, which has to leave before B finds "
+        f"room. With those, memory moves {min(total):,.0f} to {max(total):,.0f} GB/s of the "
+        f"{record['device']['peak_bytes_per_s'] / 1e9:,.0f} that its clock and width make; of B alone "
+        f"{min(rates['written']):,.0f} to {max(rates['written']):,.0f} GB/s arrive, and {min(rates['read']):,.0f} to "
+        f"{max(rates['read']):,.0f} after a flush that only reads. The smaller the product, the more what is not B "
+        f"weighs, and the {launch:.1f} us that a launch of nothing takes in the [bench](nvidia-h200/matvec.md): the "
+        f"smallest here, {_short(smallest)}, would take {best:.0f} us at the highest of these rates, and "
+        f"{moved[smallest] / best / 1e3:,.0f} GB/s of B would arrive.\n"
+    )
 
 
 def page(record: dict[str, Any]) -> str:
@@ -138,12 +172,10 @@ def page(record: dict[str, Any]) -> str:
             theirs = medians[problem, library, flush]
             cells += [f"{us:,.1f}", f"{moved[problem] / us / 1e3:,.0f}", f"{theirs / us:.3f}"]
         times.append(cells)
-    counted, problems, ours_before = [], iter(PROBLEMS), False
+    counted, ours = [], 0
     for row in record["counters"]:
-        ours = "streamed" in row["kernel"]
-        if ours and not ours_before:  # ours come first with each problem
-            problem = next(problems)
-        ours_before = ours
+        ours += "streamed" in row["kernel"]
+        problem = PROBLEMS[(ours - 1) // len(ONCE)]  # ours come first with each problem
         values = (row["metrics"].get(metric.removesuffix(".sum")) for metric in METRICS.values())
         cells = ["-" if v is None else derived.three_digits(v * u) for v, u in zip(values, UNITS.values(), strict=True)]
         counted.append([_short(problem), f"`{row['kernel'][:40]}`", *cells])
@@ -155,6 +187,7 @@ def page(record: dict[str, Any]) -> str:
             "Written by `benchmarks/matvec_limits.py` from [the JSON beside it](matvec-limits.json): `matvec:streamed` "
             f"with other parameters and policies, and {library}, on copies of the same arrays, in turns.\n",
             recorded.made_on(record),
+            reading(record, medians, moved),
             "## Cold medians\n",
             "Before each launch twice as much as the L2 holds is written, as in every bench here, or only read. What "
             "was written has to go to memory while B comes from there: the difference is what that costs.\n",
