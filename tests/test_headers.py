@@ -24,14 +24,15 @@ HALVES = (BF16, FP16)
 
 @dataclass(frozen=True)
 class Trial:
-    """One launch of a kernel in `SOURCES`, what it is given, and what it has to store: NaN (or, in integers, what was
-    there before) where nothing is to be."""
+    """One launch of a kernel in `SOURCES`, after those `before`, what it is given, and what it has to store: NaN (in
+    integers, what was there before) where nothing is to be."""
 
     source: str
     launch: Launch
     inputs: Mapping[str, np.ndarray[Any, Any]]
     expected: Mapping[str, np.ndarray[Any, Any]]
     defines: Mapping[str, str | int] = field(default_factory=dict)
+    before: tuple[Launch, ...] = ()
 
     def run(self, device: Device) -> None:
         compiled = compile_source(SOURCES / self.source, self.defines)
@@ -39,7 +40,7 @@ class Trial:
         arrays |= {name: Array(values.shape, _dtype(values), output=True) for name, values in self.expected.items()}
         storage = {name: array.poisoned() for name, array in arrays.items()}
         storage |= {name: np.ascontiguousarray(values).reshape(-1) for name, values in self.inputs.items()}
-        bound = device.bind(compiled, Plan((self.launch,), expected_seconds=1), arrays, storage)
+        bound = device.bind(compiled, Plan((*self.before, self.launch), expected_seconds=1), arrays, storage)
         try:
             bound.run()
             for name, values in self.expected.items():
@@ -192,6 +193,16 @@ def named_barrier() -> Iterator[Trial]:
     yield Trial("named_barrier.cu", launch("turns", 64, "x", "y"), {"x": x}, {"y": np.stack([x + 1, x + 2])})
 
 
+def flag() -> Iterator[Trial]:
+    x = whole((8, 32))
+    y = x.copy()
+    for block in range(1, 8):
+        y[block] += y[block - 1, ::-1]
+    expected = {"y": y, "flags": np.full(8, 32, np.uint32)}
+    lower = launch("lower", 8, "flags")
+    yield Trial("flag.cu", launch("sums", 32, "x", "y", "flags", blocks=8), {"x": x}, expected, before=(lower,))
+
+
 def cluster() -> Iterator[Trial]:
     x = distinct((4, 32, 4), FP32)
     expected = {"y": np.roll(x, 1, axis=0), "ranks": np.arange(4, dtype=np.uint32)}
@@ -239,7 +250,7 @@ def tma() -> Iterator[Trial]:
 
 def wgmma() -> Iterator[Trial]:
     for dtype in HALVES:
-        for columns in (128, 256):
+        for columns in (64, 128, 256):
             for transposed in (0, 1):
                 a, c = whole((64, 64), dtype, 8), whole((64, columns), FP32, 9)
                 b = whole((64, columns) if transposed else (columns, 64), dtype, 10)
@@ -269,13 +280,14 @@ HEADERS: tuple[Callable[[], Iterator[Trial]], ...] = (
     mma,
     mbarrier,
     named_barrier,
+    flag,
     cluster,
     tma,
     wgmma,
 )
 
-TEMPLATES = {"lcsf"}
-"""What is no wrapper, and is tested by the stages that are built on it."""
+TEMPLATES = {"lcsf", "tiles"}
+"""What wraps no instruction, and is tested by the stages that are built on it."""
 
 
 # --------------------------------------------------------------------------------------------------------------- tests

@@ -156,7 +156,7 @@ def _bind(stage: Stage[Any], device: Device, case: Case, order: int) -> BoundPla
     except Exception:
         trace = traceback.format_exc(limit=-1).strip()
         raise Fault(Verdict.LAUNCH_ERROR, f"the declaration of the stage does not give a launch:\n{trace}") from None
-    return device.bind(compiled, plan, case.arrays, case.storage(), case.problem.seed + order)
+    return device.bind(compiled, plan, case.arrays, case.storage(), case.problem.seed ^ order)
 
 
 def _alignments(least: int, names: Sequence[str], seed: int) -> dict[str, int]:

@@ -3,11 +3,11 @@
 //
 // stage 11, streamed: for an A of few rows, where the time is that of reading B. what of B no other block
 // will read is the first to leave the L2 again, so that it does not push out, and have written back, what
-// others left there. tiles are 128 columns wide and 128 or 64 rows high; of 64 rows the two consumers take
-// half of k each. clusters of two blocks split k where tiles are few.
+// others left there. tiles are 64 columns wide and 128 or 64 rows high; of 64 rows a step takes two slices of
+// k, one for each consumer. clusters of two blocks split k where tiles are few.
 //
-// what it gains: bandwidth where it is short, and at 64 rows or 1024 cubed no multiplication of rows that
-// are not there.
+// what it gains: bandwidth where it is short, and at 1024 cubed twice as many tiles as of 128 columns, which
+// need not split k then.
 //
 // what limits it: memory, and the launch. a block has one tile: for more of them there are wider tiles.
 
@@ -15,24 +15,24 @@
 #include "lcsf.cuh"
 #include "vector.cuh"
 
-constexpr int WARP = 32, WGMMA_M = 64, WGMMA_K = 16, BLOCK_N = 128;
-constexpr int ROW_BYTES = 128;                 // of a slice: the width of the swizzle
-constexpr int ATOM_BYTES = 8 * ROW_BYTES;      // the swizzle repeats every 8 rows
-constexpr int PANEL = ROW_BYTES / sizeof(IN);  // columns of B in one box where they lie along its rows
-constexpr int WARP_ROWS = 16;                  // of C: a warp holds 16 rows of 64
+constexpr int WARP = 32, WGMMA_M = 64, WGMMA_K = 16, BLOCK_N = 64;
+constexpr int ROW_BYTES = 128;             // of a slice: the width of the swizzle
+constexpr int ATOM_BYTES = 8 * ROW_BYTES;  // the swizzle repeats every 8 rows
+constexpr int WARP_ROWS = 16;              // of C: a warp holds 16 rows of 64
 constexpr int CHUNK = VECTOR_BYTES / sizeof(OUT);
 
 static_assert(sizeof(IN) == 2, "wgmma takes bf16 and fp16 here");
-static_assert(BLOCK_K * sizeof(IN) == ROW_BYTES,
-              "BLOCK_K has to be 64: a row of a slice is as wide as the swizzle");
+static_assert(BLOCK_N * sizeof(IN) == ROW_BYTES && BLOCK_K == BLOCK_N,
+              "BLOCK_K has to be 64: a row of a slice is as wide as the swizzle, along k or n");
 
 struct Gemm {
   static_assert(BLOCK_M == 64 || BLOCK_M == 128, "BLOCK_M has to be 64 or 128");
   static constexpr int CONSUMERS = 2, THREADS = CONSUMERS * WARPGROUP;
   static constexpr int BANDS = BLOCK_M / WGMMA_M;   // of rows, a consumer each
-  static constexpr int SHARES = CONSUMERS / BANDS;  // of k, a consumer each
-  static constexpr int WIDTH = BLOCK_N / SHARES;    // columns that a consumer finishes
-  static constexpr int PART = WIDTH / SPLIT;        // those of them that this block of the cluster stores
+  static constexpr int SHARES = CONSUMERS / BANDS;  // of k, a consumer each: slices of a step
+  static constexpr int STEP_K = SHARES * BLOCK_K;
+  static constexpr int WIDTH = BLOCK_N / SHARES;  // columns that a consumer finishes
+  static constexpr int PART = WIDTH / SPLIT;      // those of them that this block of the cluster stores
   static constexpr int STAGED = PART * sizeof(OUT) < ROW_BYTES ? PART : ROW_BYTES / sizeof(OUT);
   static constexpr int STAGED_CHUNKS = STAGED / CHUNK;
 
@@ -42,8 +42,8 @@ struct Gemm {
     int M, N, K, ldc;
   };
   struct input_block {
-    IN a[BLOCK_M * BLOCK_K];  // rows of k
-    IN b[BLOCK_N * BLOCK_K];  // rows of k, too. without TRANS_B: panels of 64 columns, in rows of n
+    IN a[SHARES][BLOCK_M * BLOCK_K];  // rows of k
+    IN b[SHARES][BLOCK_N * BLOCK_K];  // rows of k, too. without TRANS_B: rows of n
   };
   struct finish_block {  // columns of C that a warp collects before it stores, swizzled
     OUT c[WARPGROUP / WARP][WARP_ROWS * STAGED];
@@ -63,7 +63,7 @@ struct Gemm {
     if (item > 0) return false;
     common.m = tile % tiles_m * BLOCK_M;
     common.n = tile / tiles_m * BLOCK_N;
-    const int steps = (g.K + BLOCK_K - 1) / BLOCK_K;
+    const int steps = (g.K + STEP_K - 1) / STEP_K;  // beyond K zeros come
     common.first = steps * rank() / SPLIT;
     common.steps = steps * (rank() + 1) / SPLIT - common.first;
     return true;
@@ -72,7 +72,7 @@ struct Gemm {
   struct producer {
     static __device__ __forceinline__ void load(const globals& g, const common_state& tile,
                                                 input_block& input, Barrier& full, int step) {
-      const int k = (tile.first + step) * BLOCK_K;
+      const int first = (tile.first + step) * STEP_K;
       const bool once = g.M <= BLOCK_M;  // there is no other row of tiles
       const auto load_b = [&](IN* to, int row, int column) {
         if (once)
@@ -80,11 +80,15 @@ struct Gemm {
         else
           tma_load(to, g.B, full, row, column);
       };
-      tma_load(input.a, g.A, full, tile.m, k);
-      if constexpr (TRANS_B)
-        load_b(input.b, tile.n, k);
-      else
-        for (int n = 0; n < BLOCK_N; n += PANEL) load_b(&input.b[n * BLOCK_K], k, tile.n + n);
+#pragma unroll
+      for (int s = 0; s < SHARES; ++s) {
+        const int k = first + s * BLOCK_K;
+        tma_load(input.a[s], g.A, full, tile.m, k);
+        if constexpr (TRANS_B)
+          load_b(input.b[s], tile.n, k);
+        else
+          load_b(input.b[s], k, tile.n);
+      }
     }
   };
 
@@ -98,20 +102,17 @@ struct Gemm {
       for (float& x : state.sum) x = 0.f;
     }
 
-    // a warpgroup: 64 rows of the tile, all of k or half of it
+    // a warpgroup: 64 rows of the tile, a slice of k
     static __device__ __forceinline__ void compute(const common_state&, consumer_state& state,
                                                    const input_block& input) {
       constexpr int A_STEP = WGMMA_K * sizeof(IN);  // bytes to the next 16 of k
       constexpr int B_STEP = TRANS_B ? A_STEP : WGMMA_K * ROW_BYTES;
-      constexpr int PANEL_BYTES = BLOCK_K * ROW_BYTES, STEPS = BLOCK_K / WGMMA_K / SHARES;
-      const u64 a = swizzled_operand(
-          shared_address(&input.a[state.band * WGMMA_M * BLOCK_K]) + state.share * STEPS * A_STEP, 0,
-          ATOM_BYTES);
-      const u64 b = swizzled_operand(shared_address(input.b) + state.share * STEPS * B_STEP,
-                                     TRANS_B ? 0 : PANEL_BYTES, ATOM_BYTES);
+      const u64 a = swizzled_operand(shared_address(&input.a[state.share][state.band * WGMMA_M * BLOCK_K]), 0,
+                                     ATOM_BYTES);
+      const u64 b = swizzled_operand(shared_address(input.b[state.share]), 0, ATOM_BYTES);
       wgmma_fence();
 #pragma unroll
-      for (int k = 0; k < STEPS; ++k)
+      for (int k = 0; k < BLOCK_K / WGMMA_K; ++k)
         wgmma<!TRANS_B>(state.sum, operand_at(a, k * A_STEP), operand_at(b, k * B_STEP), IN());
       wgmma_commit();
       wgmma_wait<1>();

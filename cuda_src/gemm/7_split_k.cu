@@ -13,17 +13,15 @@
 // four: 32 tiles then take turns. with two, 32 tiles leave half of the device idle.
 
 #include "cluster.cuh"
-#include "convert.cuh"
 #include "lcsf.cuh"
-#include "vector.cuh"
+#include "tiles.cuh"
 
 constexpr int WARP = 32, WGMMA_M = 64, WGMMA_K = 16;
 constexpr int ROW_BYTES = 128;                 // of a slice: the width of the swizzle
 constexpr int ATOM_BYTES = 8 * ROW_BYTES;      // the swizzle repeats every 8 rows
 constexpr int PANEL = ROW_BYTES / sizeof(IN);  // columns of B in one box where they lie along its rows
-constexpr int WARP_ROWS = 16;                  // of C: a warp holds 16 rows of 64
-constexpr int STAGED = ROW_BYTES / sizeof(OUT), CHUNK = VECTOR_BYTES / sizeof(OUT);
-constexpr int STAGED_CHUNKS = STAGED / CHUNK, STAGED_BUFFERS = 2;
+constexpr int WARP_ROWS = Staged<OUT>::ROWS;   // of C: a warp holds 16 rows of 64
+constexpr int STAGED = Staged<OUT>::COLUMNS, STAGED_BUFFERS = 2;
 
 static_assert(sizeof(IN) == 2, "wgmma takes bf16 and fp16 here");
 static_assert(BLOCK_M % WGMMA_M == 0, "each consumer multiplies 64 rows: BLOCK_M has to be 128 or 192");
@@ -46,7 +44,7 @@ struct Gemm {
     IN b[BLOCK_N * BLOCK_K];  // rows of k, too. without TRANS_B: panels of 64 columns, in rows of n
   };
   struct finish_block {  // columns of C that a warp collects before it stores, swizzled
-    OUT c[WARPGROUP / WARP][STAGED_BUFFERS][WARP_ROWS * STAGED];
+    OUT c[WARPGROUP / WARP][STAGED_BUFFERS][Staged<OUT>::ELEMENTS];
   };
   struct common_state {
     int steps, first, m, n;  // of k: how many, from which on; where the tile starts
@@ -61,10 +59,9 @@ struct Gemm {
     const int tiles_m = (g.M + BLOCK_M - 1) / BLOCK_M, tiles_n = (g.N + BLOCK_N - 1) / BLOCK_N;
     const int tile = (blockIdx.x + item * gridDim.x) / SPLIT;
     if (tile >= tiles_m * tiles_n) return false;
-    const int group = tile / (GROUP_M * tiles_n), within = tile % (GROUP_M * tiles_n);
-    const int height = min(GROUP_M, tiles_m - group * GROUP_M);
-    common.m = (group * GROUP_M + within % height) * BLOCK_M;
-    common.n = within / height * BLOCK_N;
+    const Tile place = grouped_tile<GROUP_M>(tile, tiles_m, tiles_n);
+    common.m = place.row * BLOCK_M;
+    common.n = place.column * BLOCK_N;
     const int steps = (g.K + BLOCK_K - 1) / BLOCK_K, rank = SPLIT > 1 ? cluster_rank() : 0;
     common.first = steps * rank / SPLIT;
     common.steps = steps * (rank + 1) / SPLIT - common.first;
@@ -122,7 +119,8 @@ struct Gemm {
         if constexpr (SPLIT > 1) gather(sum, ring);
 #pragma unroll
         for (int n = 0; n < PART; n += STAGED)
-          store(g, buffers[n / STAGED % STAGED_BUFFERS], &sum[n / 2], m, tile.n + part * PART + n);
+          Staged<OUT>::store<STAGED_BUFFERS>(g, buffers[n / STAGED % STAGED_BUFFERS], &sum[n / 2], m,
+                                             tile.n + part * PART + n);
       }
     }
 
@@ -156,41 +154,6 @@ struct Gemm {
           const float4 v = *inbox(ring, from, i / 4);
           sum[i] += v.x, sum[i + 1] += v.y, sum[i + 2] += v.z, sum[i + 3] += v.w;
         }
-    }
-
-    // a warp, 16 rows and STAGED columns of C. accumulators lie in pairs; shared memory collects them, and
-    // while the copy engine stores one buffer the other is written
-    static __device__ __forceinline__ void store(const globals& g, OUT* staged, const float* sum, int m,
-                                                 int n) {
-      const int lane = threadIdx.x % WARP;
-      const auto chunk = [&](int row, int chunk) {
-        return staged + row * STAGED + (chunk ^ row % 8) * CHUNK;
-      };
-      tma_store_wait_read<STAGED_BUFFERS - 1>();
-      __syncwarp();
-#pragma unroll
-      for (int i = 0; i < STAGED / 4; ++i) {  // pairs: 8 columns at a time, in rows lane / 4 and lane / 4 + 8
-        const int row = lane / 4 + i % 2 * 8, column = i / 2 * 8 + lane % 4 * 2;
-        const Vector<OUT, 2> v = {from_float<OUT>(sum[i * 2]), from_float<OUT>(sum[i * 2 + 1])};
-        store_vector(chunk(row, column / CHUNK) + column % CHUNK, v);
-      }
-      async_fence();
-      __syncwarp();
-      if (g.ldc % CHUNK == 0 && g.N % CHUNK == 0) {
-        if (lane == 0) {
-          tma_store(g.C_boxes, staged, m, n);
-          tma_store_commit();
-        }
-      } else {  // no tensor map has such rows, or the engine would store 16 bytes beyond N
-#pragma unroll 1
-        for (int i = lane; i < WARP_ROWS * STAGED_CHUNKS; i += WARP) {
-          const int row = i / STAGED_CHUNKS, column = n + i % STAGED_CHUNKS * CHUNK;
-          const auto v = load_vector<CHUNK>(chunk(row, i % STAGED_CHUNKS));
-          if (m + row < g.M)
-            store_tail(g.C + static_cast<long long>(m + row) * g.ldc + column, v, g.N - column,
-                       g.ldc % CHUNK == 0);
-        }
-      }
     }
   };
 };

@@ -11,19 +11,17 @@
 // what limits it: shared memory of a block receives as much as before, and it takes two blocks to free a
 // slot. where C has one row of tiles the second block of a cluster has nothing to do.
 
-#include "convert.cuh"
 #include "lcsf.cuh"
-#include "vector.cuh"
+#include "tiles.cuh"
 
 constexpr int WARP = 32, WGMMA_M = 64, WGMMA_K = 16;
 constexpr int ROW_BYTES = 128;                 // of a slice: the width of the swizzle
 constexpr int ATOM_BYTES = 8 * ROW_BYTES;      // the swizzle repeats every 8 rows
 constexpr int PANEL = ROW_BYTES / sizeof(IN);  // columns of B in one box where they lie along its rows
-constexpr int WARP_ROWS = 16;                  // of C: a warp holds 16 rows of 64
-constexpr int STAGED = ROW_BYTES / sizeof(OUT), CHUNK = VECTOR_BYTES / sizeof(OUT);
+constexpr int WARP_ROWS = Staged<OUT>::ROWS;   // of C: a warp holds 16 rows of 64
+constexpr int STAGED = Staged<OUT>::COLUMNS, STAGED_BUFFERS = 2;
 constexpr int SHARING = 2,
               SHARE = BLOCK_N / SHARING;  // blocks of a cluster; the columns that each loads of B
-constexpr int STAGED_CHUNKS = STAGED / CHUNK, STAGED_BUFFERS = 2;
 
 static_assert(sizeof(IN) == 2, "wgmma takes bf16 and fp16 here");
 static_assert(BLOCK_M % WGMMA_M == 0, "each consumer multiplies 64 rows: BLOCK_M has to be 128 or 192");
@@ -44,7 +42,7 @@ struct Gemm {
     IN b[BLOCK_N * BLOCK_K];  // rows of k, too. without TRANS_B: panels of 64 columns, in rows of n
   };
   struct finish_block {  // columns of C that a warp collects before it stores, swizzled
-    OUT c[WARPGROUP / WARP][STAGED_BUFFERS][WARP_ROWS * STAGED];
+    OUT c[WARPGROUP / WARP][STAGED_BUFFERS][Staged<OUT>::ELEMENTS];
   };
   struct common_state {
     int steps, m, n;  // of k; where the tile starts
@@ -60,10 +58,9 @@ struct Gemm {
     const int pairs_m = (g.M + PAIR_M - 1) / PAIR_M, tiles_n = (g.N + BLOCK_N - 1) / BLOCK_N;
     const int pair = (blockIdx.x + item * gridDim.x) / SHARING;
     if (pair >= pairs_m * tiles_n) return false;
-    const int group = pair / (GROUP_M * tiles_n), within = pair % (GROUP_M * tiles_n);
-    const int height = min(GROUP_M, pairs_m - group * GROUP_M);
-    common.m = (group * GROUP_M + within % height) * PAIR_M + cluster_rank() * BLOCK_M;
-    common.n = within / height * BLOCK_N;
+    const Tile place = grouped_tile<GROUP_M>(pair, pairs_m, tiles_n);
+    common.m = place.row * PAIR_M + cluster_rank() * BLOCK_M;
+    common.n = place.column * BLOCK_N;
     common.steps = (g.K + BLOCK_K - 1) / BLOCK_K;
     return true;
   }
@@ -113,42 +110,8 @@ struct Gemm {
       auto& buffers = staged.c[warp % (WARPGROUP / WARP)];
 #pragma unroll
       for (int n = 0; n < BLOCK_N; n += STAGED)
-        store(g, buffers[n / STAGED % STAGED_BUFFERS], &state.sum[n / 2], m, tile.n + n);
-    }
-
-    // a warp, 16 rows and STAGED columns of C. accumulators lie in pairs; shared memory collects them, and
-    // while the copy engine stores one buffer the other is written
-    static __device__ __forceinline__ void store(const globals& g, OUT* staged, const float* sum, int m,
-                                                 int n) {
-      const int lane = threadIdx.x % WARP;
-      const auto chunk = [&](int row, int chunk) {
-        return staged + row * STAGED + (chunk ^ row % 8) * CHUNK;
-      };
-      tma_store_wait_read<STAGED_BUFFERS - 1>();
-      __syncwarp();
-#pragma unroll
-      for (int i = 0; i < STAGED / 4; ++i) {  // pairs: 8 columns at a time, in rows lane / 4 and lane / 4 + 8
-        const int row = lane / 4 + i % 2 * 8, column = i / 2 * 8 + lane % 4 * 2;
-        const Vector<OUT, 2> v = {from_float<OUT>(sum[i * 2]), from_float<OUT>(sum[i * 2 + 1])};
-        store_vector(chunk(row, column / CHUNK) + column % CHUNK, v);
-      }
-      async_fence();
-      __syncwarp();
-      if (g.ldc % CHUNK == 0 && g.N % CHUNK == 0) {
-        if (lane == 0) {
-          tma_store(g.C_boxes, staged, m, n);
-          tma_store_commit();
-        }
-      } else {  // no tensor map has such rows, or the engine would store 16 bytes beyond N
-#pragma unroll 1
-        for (int i = lane; i < WARP_ROWS * STAGED_CHUNKS; i += WARP) {
-          const int row = i / STAGED_CHUNKS, column = n + i % STAGED_CHUNKS * CHUNK;
-          const auto v = load_vector<CHUNK>(chunk(row, i % STAGED_CHUNKS));
-          if (m + row < g.M)
-            store_tail(g.C + static_cast<long long>(m + row) * g.ldc + column, v, g.N - column,
-                       g.ldc % CHUNK == 0);
-        }
-      }
+        Staged<OUT>::store<STAGED_BUFFERS>(g, buffers[n / STAGED % STAGED_BUFFERS], &state.sum[n / 2], m,
+                                           tile.n + n);
     }
   };
 };

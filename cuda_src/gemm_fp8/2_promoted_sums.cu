@@ -17,16 +17,14 @@
 
 #include <cuda_fp8.h>
 
-#include "convert.cuh"
 #include "lcsf.cuh"
-#include "vector.cuh"
+#include "tiles.cuh"
 
 constexpr int WARP = 32, WGMMA_M = 64, WGMMA_K = 32;
 constexpr int ATOM_BYTES = 8 * BLOCK_K;  // the swizzle repeats every 8 rows
-constexpr int WARP_ROWS = 16;            // of C: a warp holds 16 rows of 64
-constexpr int STAGED = 128 / sizeof(OUT), CHUNK = VECTOR_BYTES / sizeof(OUT);
-constexpr int STAGED_CHUNKS = STAGED / CHUNK;
-constexpr int SHARE = BLOCK_N / CLUSTER;  // rows of B that each block of a cluster loads
+constexpr int WARP_ROWS = Staged<OUT>::ROWS,
+              STAGED = Staged<OUT>::COLUMNS;  // of C: a warp holds 16 rows of 64
+constexpr int SHARE = BLOCK_N / CLUSTER;      // rows of B that each block of a cluster loads
 
 static_assert(sizeof(IN) == 1, "wgmma_e4m3 takes e4m3");
 static_assert(BLOCK_M == 2 * WGMMA_M, "two consumers multiply 64 rows each: BLOCK_M has to be 128");
@@ -47,7 +45,7 @@ struct Gemm {
     IN a[SLICES][BLOCK_M * BLOCK_K], b[SLICES][BLOCK_N * BLOCK_K];  // rows of k
   };
   struct finish_block {  // columns of C that a warp collects before it stores, swizzled
-    OUT c[WARPGROUP / WARP][BUFFERS][WARP_ROWS * STAGED];
+    OUT c[WARPGROUP / WARP][BUFFERS][Staged<OUT>::ELEMENTS];
   };
   struct scratch_block {  // a copy for each warp, which then need not wait for others
     float a_scale[WARPGROUP / WARP][WARP_ROWS], b_scale[WARPGROUP / WARP][BLOCK_N];
@@ -68,10 +66,9 @@ struct Gemm {
     const int rows = (g.M + SHARED_M - 1) / SHARED_M, tiles_n = (g.N + BLOCK_N - 1) / BLOCK_N;
     const int number = (blockIdx.x + item * gridDim.x) / CLUSTER;
     if (number >= rows * tiles_n) return false;
-    const int group = number / (GROUP_M * tiles_n), within = number % (GROUP_M * tiles_n);
-    const int height = min(GROUP_M, rows - group * GROUP_M);
-    common.m = (group * GROUP_M + within % height) * SHARED_M + rank() * BLOCK_M;
-    common.n = within / height * BLOCK_N;
+    const Tile place = grouped_tile<GROUP_M>(number, rows, tiles_n);
+    common.m = place.row * SHARED_M + rank() * BLOCK_M;
+    common.n = place.column * BLOCK_N;
     common.steps = (g.K + SLICES * BLOCK_K - 1) / (SLICES * BLOCK_K);  // beyond K zeros come
     return true;
   }
@@ -155,43 +152,8 @@ struct Gemm {
       }
 #pragma unroll
       for (int n = 0; n < BLOCK_N; n += STAGED)
-        store(g, staged.c[mine][n / STAGED % BUFFERS], &state.sum[n / 2], tile.m + warp() * WARP_ROWS,
-              tile.n + n);
-    }
-
-    // a warp, 16 rows and STAGED columns of C. accumulators lie in pairs; shared memory collects them, and
-    // while the copy engine stores one buffer the other is written
-    static __device__ __forceinline__ void store(const globals& g, OUT* staged, const float* sum, int m,
-                                                 int n) {
-      const int lane = threadIdx.x % WARP;
-      const auto chunk = [&](int row, int chunk) {
-        return staged + row * STAGED + (chunk ^ row % 8) * CHUNK;
-      };
-      tma_store_wait_read<BUFFERS - 1>();
-      __syncwarp();
-#pragma unroll
-      for (int i = 0; i < STAGED / 4; ++i) {  // pairs: 8 columns at a time, in rows lane / 4 and lane / 4 + 8
-        const int row = lane / 4 + i % 2 * 8, column = i / 2 * 8 + lane % 4 * 2;
-        const Vector<OUT, 2> v = {from_float<OUT>(sum[i * 2]), from_float<OUT>(sum[i * 2 + 1])};
-        store_vector(chunk(row, column / CHUNK) + column % CHUNK, v);
-      }
-      async_fence();
-      __syncwarp();
-      if (g.ldc % CHUNK == 0 && g.N % CHUNK == 0) {
-        if (lane == 0) {
-          tma_store(g.C_boxes, staged, m, n);
-          tma_store_commit();
-        }
-      } else {  // no tensor map has such rows, or the engine would store 16 bytes beyond N
-#pragma unroll 1
-        for (int i = lane; i < WARP_ROWS * STAGED_CHUNKS; i += WARP) {
-          const int row = i / STAGED_CHUNKS, column = n + i % STAGED_CHUNKS * CHUNK;
-          const auto v = load_vector<CHUNK>(chunk(row, i % STAGED_CHUNKS));
-          if (m + row < g.M)
-            store_tail(g.C + static_cast<long long>(m + row) * g.ldc + column, v, g.N - column,
-                       g.ldc % CHUNK == 0);
-        }
-      }
+        Staged<OUT>::store<BUFFERS>(g, staged.c[mine][n / STAGED % BUFFERS], &state.sum[n / 2],
+                                    tile.m + warp() * WARP_ROWS, tile.n + n);
     }
   };
 };

@@ -59,9 +59,13 @@ __device__ __forceinline__ int uniform(int x) { return __shfl_sync(0xffffffffu, 
 #define FLOATS_8(d, i)                                                                        \
   "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3]), "+f"(d[i + 4]), "+f"(d[i + 5]), \
       "+f"(d[i + 6]), "+f"(d[i + 7])
+#define FLOATS_32(d, i) FLOATS_8(d, i), FLOATS_8(d, i + 8), FLOATS_8(d, i + 16), FLOATS_8(d, i + 24)
 #define FLOATS_64(d, i)                                                                              \
   FLOATS_8(d, i), FLOATS_8(d, i + 8), FLOATS_8(d, i + 16), FLOATS_8(d, i + 24), FLOATS_8(d, i + 32), \
       FLOATS_8(d, i + 40), FLOATS_8(d, i + 48), FLOATS_8(d, i + 56)
+#define NAMES_0_31                                                         \
+  "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, " \
+  "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
 #define NAMES_0_63                                                                   \
   "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "           \
   "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, " \
@@ -75,6 +79,13 @@ __device__ __forceinline__ int uniform(int x) { return __shfl_sync(0xffffffffu, 
   ", %96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111, " \
   "%112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127"
 
+#define WGMMA_N64(TYPE)                                                           \
+  asm volatile(                                                                   \
+      "{\n.reg .pred accumulate;\nsetp.ne.b32 accumulate, %35, 0;\n"              \
+      "wgmma.mma_async.sync.aligned.m64n64k16.f32." TYPE "." TYPE " {" NAMES_0_31 \
+      "}, %32, %33, accumulate, 1, 1, 0, %34;\n}"                                 \
+      : FLOATS_32(d, 0)                                                           \
+      : "l"(a), "l"(b), "n"(B_TRANSPOSED), "r"(1))
 #define WGMMA_N128(TYPE)                                                           \
   asm volatile(                                                                    \
       "{\n.reg .pred accumulate;\nsetp.ne.b32 accumulate, %67, 0;\n"               \
@@ -94,6 +105,14 @@ __device__ __forceinline__ int uniform(int x) { return __shfl_sync(0xffffffffu, 
 // 8 columns j: row 16 (t / 32) + t % 32 / 4, columns 8 j + 2 (t % 4) and the next in d[4 j], d[4 j + 1]; 8
 // rows further down in d[4 j + 2], d[4 j + 3]. a is stored with k along its rows; so is b (as n rows), unless
 // B_TRANSPOSED: n along its rows
+template <int B_TRANSPOSED>
+__device__ __forceinline__ void wgmma(float (&d)[32], u64 a, u64 b, __half) {
+  WGMMA_N64("f16");
+}
+template <int B_TRANSPOSED>
+__device__ __forceinline__ void wgmma(float (&d)[32], u64 a, u64 b, __nv_bfloat16) {
+  WGMMA_N64("bf16");
+}
 template <int B_TRANSPOSED>
 __device__ __forceinline__ void wgmma(float (&d)[64], u64 a, u64 b, __half) {
   WGMMA_N128("f16");
@@ -131,10 +150,13 @@ __device__ __forceinline__ void wgmma_e4m3(float (&d)[96], u64 a, u64 b, bool ad
 }
 
 #undef WGMMA_E4M3
+#undef WGMMA_N64
 #undef WGMMA_N128
 #undef WGMMA_N256
+#undef NAMES_0_31
 #undef NAMES_0_63
 #undef NAMES_64_95
 #undef NAMES_64_127
 #undef FLOATS_8
+#undef FLOATS_32
 #undef FLOATS_64

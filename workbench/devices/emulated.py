@@ -26,9 +26,9 @@ except ImportError as error:  # the C++ core was not built
 MOST_WARP_INSTRUCTIONS = 100_000_000
 """Of one block, before it counts as hung: some seconds. A kernel that waits in a loop for ever ends here."""
 
-MOST_PERSISTENT_BLOCKS = 2
-"""Blocks of a persistent launch: few, so that small problems already make every block work on several items."""
-
+PERSISTENT_BLOCKS = (2, 4, 6, 10)
+"""Blocks of a persistent launch, of which the seed chooses one: few, so that small problems already make every block
+work on several items, and not always as few, so that blocks have others to wait for or to share work with."""
 
 ADDRESSES = 16
 """Of so many places in memory, the seed chooses where the arrays of a plan lie."""
@@ -44,7 +44,7 @@ class EmulatedDevice:
 
     A block that executes more than `most_warp_instructions` counts as hung. With `counters` the statistics of a plan's
     launches have them, with `trace` a timeline, also that of a launch that ended with a hazard. `persistent_blocks` is
-    how many blocks of a persistent launch there are at most.
+    how many blocks of a persistent launch there are at most; without it the seed of a plan chooses.
     """
 
     name = "emulator"
@@ -56,7 +56,7 @@ class EmulatedDevice:
         *,
         counters: bool = False,
         trace: emulator.Traced | None = None,
-        persistent_blocks: int = MOST_PERSISTENT_BLOCKS,
+        persistent_blocks: int | None = None,
     ) -> None:
         self.most_warp_instructions = most_warp_instructions
         self.counters, self.trace, self.persistent_blocks = counters, trace, persistent_blocks
@@ -124,6 +124,8 @@ class _EmulatedPlan:
 
     def run(self) -> None:
         self.statistics.clear()
+        chosen = PERSISTENT_BLOCKS[self._seed // ADDRESSES % len(PERSISTENT_BLOCKS)]
+        resident = self._device.persistent_blocks or chosen
         for launch in self._plan.launches:
             if launch.kernel not in self._program.entries:
                 names = ", ".join(self._program.entries)
@@ -131,7 +133,7 @@ class _EmulatedPlan:
             try:
                 statistics = emulator.execute(
                     self._program.entries[launch.kernel],
-                    (launch.persistent_blocks(self._device.persistent_blocks), *launch.grid[1:]),
+                    (launch.persistent_blocks(resident), *launch.grid[1:]),
                     launch.block,
                     [argument_of(a, self._arrays, self._allocations) for a in launch.args],
                     memory=self._memory,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar, Protocol
 
 import numpy as np
@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from .. import bounds, reference
 from ..dtypes import BF16, FP16, FP32, dtype_of
-from ..launch import Array, Launch, TensorMap, ceil_div
+from ..launch import Array, Launch, Plan, TensorMap, ceil_div
 from ..operation import Arrays, Cost, Operation, Problem, Size, Tier, element_bytes, extents
 
 SHARED_BYTES = 227 * 1024
@@ -200,6 +200,10 @@ _TALL = GemmProblem(m=128 * 17 + 1, n=264, k=8)
 
 _WHOLE = GemmProblem(m=128 * 17, n=512, k=8)
 """The same of whole tiles: nothing is left over at the edges."""
+
+_LEFT_OVER = tuple(GemmProblem(m=8, n=256 * tiles, k=64 * 5 + 8, seed=48) for tiles in (6, 8, 9))
+"""For the five pairs of blocks that the emulator has with this seed, few tiles are left over when each had as many,
+then more, then so many that they make a round of their own."""
 
 _ODD_ROWS = GemmProblem(m=8, n=256, k=8, pad_c=5)
 """Whole tiles of C, in rows that are an odd number of elements apart, 261: no pair of them may be stored at once."""
@@ -550,6 +554,26 @@ def multicast(p: GemmProblem, size: Mapping[str, int]) -> Launch:
 
 
 @GEMM.stage(
+    "stream_k",
+    source="gemm/15_stream_k.cu",
+    idea="tiles that do not come out even are computed in parts: blocks share their slices of k evenly",
+    supports=_tma_and_wgmma,
+    parameters={"BLOCK_M": 128, "BLOCK_N": 256, "BLOCK_K": 64, "GROUP_M": 8, "BLOCKS": 132},
+    space={"GROUP_M": GROUPS[:-1], "BLOCKS": (128, 130, 132)},
+    architecture=90,
+    corners=(*PADDED_C, _TALL, *_DEEP, *_LEFT_OVER),
+)
+def stream_k(p: GemmProblem, size: Mapping[str, int]) -> Plan:
+    threads, most = 2 * size["BLOCK_M"], size["BLOCKS"]
+    whole = lcsf_launch(p, size, "gemm_stream_k", sharing=2, more=("partial", "flags"))
+    blocks = min(whole.grid[0], most)
+    flags = Array((blocks, threads // 32), FP32, output=True)  # 4 bytes each
+    begin = Launch("gemm_stream_k_begin", (1, 1, 1), (1024, 1, 1), ("flags", np.int32(blocks * threads // 32)))
+    partial = Array((blocks, size["BLOCK_M"] * size["BLOCK_N"]), FP32, output=True)
+    return Plan((begin, replace(whole, grid=(blocks, 1, 1))), scratch={"partial": partial, "flags": flags})
+
+
+@GEMM.stage(
     "ping_pong",
     source="gemm/10_ping_pong.cu",
     idea="consumers take turns on tiles of their own: while one stores, the other multiplies",
@@ -563,34 +587,48 @@ def ping_pong(p: GemmProblem, size: Mapping[str, int]) -> Launch:
     return lcsf_launch(p, size, "gemm_ping_pong", consumers=2)
 
 
+STREAMED_N = 64
+"""Columns of the tiles of `streamed`."""
+
+
 def _streamed(p: GemmProblem, size: Mapping[str, int]) -> dict[str, int]:
     heights = (64,) if p.m <= 64 else (128,) if p.m <= 128 else (128, 64)  # one row of tiles reads B once
     choices = [(height, split) for split in (1, 2) for height in heights]
-    height, split = max(choices, key=lambda c: _blocks(p, {**size, "BLOCK_M": c[0]}, 128, c[1]))  # the first of equals
+
+    def blocks(choice: tuple[int, int]) -> int:
+        slices = 128 // choice[0]  # of a step
+        return _blocks(p, {**size, "BLOCK_M": choice[0], "BLOCK_K": slices * size["BLOCK_K"]}, STREAMED_N, choice[1])
+
+    height, split = max(choices, key=blocks)  # the first of equals
     return {"BLOCK_M": height, "SPLIT": split}
 
 
 @GEMM.stage(
     "streamed",
     source="gemm/11_streamed.cu",
-    idea="for few rows: tiles of 64 or 128 of them, B read past the L2, k shared by consumers and by blocks",
+    idea="for few rows: tiles of 64 or 128 of them, 64 columns wide, B read past the L2",
     supports=_tma_and_wgmma,
     parameters={"BLOCK_K": 64, "BLOCKS": 128},
     space={"BLOCKS": (64, 128, 256)},
     architecture=90,
-    corners=(*PADDED_C, *_DEEP, GemmProblem(m=70, n=40, k=64), GemmProblem(m=70, n=128 * 65 + 1, k=136, out="bf16")),
+    corners=(
+        *PADDED_C,
+        *_DEEP,
+        GemmProblem(m=70, n=40, k=64),
+        GemmProblem(m=8, n=STREAMED_N * 65 + 1, k=136, out="bf16"),
+        GemmProblem(m=70, n=STREAMED_N * 130 + 1, k=136, out="bf16"),
+    ),
     sizes=_streamed,
 )
 def streamed(p: GemmProblem, size: Mapping[str, int]) -> Launch:
-    m, n, k, split = size["BLOCK_M"], 128, size["BLOCK_K"], size["SPLIT"]
-    panel = 128 // dtype_of(p.dtype).itemsize
+    m, n, k, split = size["BLOCK_M"], STREAMED_N, size["BLOCK_K"], size["SPLIT"]
     return Launch(
         "gemm_streamed",
         (ceil_div(p.m, m) * ceil_div(p.n, n) * split, 1, 1),
         (128 * 3, 1, 1),
         (
             TensorMap("A", box=(m, k)),
-            TensorMap("B", box=(n, k) if p.layout == "nt" else (k, panel)),
+            TensorMap("B", box=(n, k)),  # BLOCK_K is 64, too
             "C",
             *(np.int32(x) for x in (p.m, p.n, p.k, p.ldc)),
         ),

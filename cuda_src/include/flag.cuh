@@ -1,0 +1,16 @@
+// flags in global memory, by which threads of one block tell those of another that their data are there.
+// sm_70.
+#pragma once
+
+// red.release.gpu: counts this thread. what it wrote before is there for whoever finds it counted
+__device__ __forceinline__ void flag_raise(int* flag) {
+  asm volatile("red.release.gpu.global.add.s32 [%0], 1;" ::"l"(flag) : "memory");
+}
+
+// ld.acquire.gpu until `threads` have raised the flag. their block must have started: blocks start in the
+// order of their numbers, so wait for lower ones alone
+__device__ __forceinline__ void flag_wait(const int* flag, int threads) {
+  int raised;
+  do asm volatile("ld.acquire.gpu.global.s32 %0, [%1];" : "=r"(raised) : "l"(flag) : "memory");
+  while (raised < threads);
+}

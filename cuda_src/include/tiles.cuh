@@ -1,0 +1,63 @@
+// tiles of a matrix C of which the warps of a wgmma hold 16 rows each: in which order blocks take them, and
+// how they leave. sm_90a.
+#pragma once
+#include "convert.cuh"
+#include "shared.cuh"
+#include "tma.cuh"
+#include "vector.cuh"
+
+struct Tile {
+  int row, column;
+};
+
+// tile `number` of so many rows and columns of tiles. GROUP rows are walked together, column by column, so
+// that blocks that work at the same time find each other's A and B in the L2
+template <int GROUP>
+__device__ __forceinline__ Tile grouped_tile(int number, int rows, int columns) {
+  const int group = number / (GROUP * columns), within = number % (GROUP * columns);
+  const int height = min(GROUP, rows - group * GROUP);
+  return {group * GROUP + within % height, within / height};
+}
+
+// columns of C in shared memory, on the way from the registers of a warp to memory: 16 rows of 128 bytes,
+// swizzled as a tensor map's
+template <class Out>
+struct Staged {
+  static constexpr int ROWS = 16, COLUMNS = 128 / sizeof(Out), ELEMENTS = ROWS * COLUMNS;
+  static constexpr int CHUNK = VECTOR_BYTES / sizeof(Out), CHUNKS = COLUMNS / CHUNK, WARP = 32;
+
+  // by a warp: `sum` is what it holds of a wgmma in COLUMNS columns, and goes to C from row m and column n
+  // on. the copy engine stores it while the warp writes the next of its SLOTS buffers. `g` names C, its
+  // extents M and N, ldc, and C_boxes, a tensor map with boxes of this size, wherever C can have one
+  template <int SLOTS, class Globals>
+  static __device__ __forceinline__ void store(const Globals& g, Out* staged, const float* sum, int m,
+                                               int n) {
+    const int lane = threadIdx.x % WARP;
+    const auto chunk = [&](int row, int chunk) { return staged + row * COLUMNS + (chunk ^ row % 8) * CHUNK; };
+    tma_store_wait_read<SLOTS - 1>();
+    __syncwarp();
+#pragma unroll
+    for (int i = 0; i < COLUMNS / 4; ++i) {  // pairs: 8 columns at a time, in rows lane / 4 and lane / 4 + 8
+      const int row = lane / 4 + i % 2 * 8, column = i / 2 * 8 + lane % 4 * 2;
+      const Vector<Out, 2> v = {from_float<Out>(sum[i * 2]), from_float<Out>(sum[i * 2 + 1])};
+      store_vector(chunk(row, column / CHUNK) + column % CHUNK, v);
+    }
+    async_fence();
+    __syncwarp();
+    if (g.ldc % CHUNK == 0 && g.N % CHUNK == 0) {
+      if (lane == 0) {
+        tma_store(g.C_boxes, staged, m, n);
+        tma_store_commit();
+      }
+    } else {  // no tensor map has such rows, or the engine would store 16 bytes beyond N
+#pragma unroll 1
+      for (int i = lane; i < ROWS * CHUNKS; i += WARP) {
+        const int row = i / CHUNKS, column = n + i % CHUNKS * CHUNK;
+        const auto v = load_vector<CHUNK>(chunk(row, i % CHUNKS));
+        if (m + row < g.M)
+          store_tail(g.C + static_cast<long long>(m + row) * g.ldc + column, v, g.N - column,
+                     g.ldc % CHUNK == 0);
+      }
+    }
+  }
+};
