@@ -38,6 +38,7 @@ class FakeStopwatch:
 @pytest.fixture
 def timed(monkeypatch):
     monkeypatch.setattr(timing, "Stopwatch", FakeStopwatch)
+    monkeypatch.setattr(timing, "_device", timing._Device())
     monkeypatch.setattr(timing.nvml, "sample", lambda conditions: None)
     monkeypatch.setattr(timing.nvml, "sm_clock", lambda: None)
 
@@ -139,6 +140,26 @@ def test_the_device_is_warmed_up_until_its_clock_is_steady(timed, monkeypatch, c
     assert conditions.clock_steady is steady
     assert len(count) >= launches
     assert next(readings, None) is None or not steady
+
+
+@pytest.mark.parametrize(("pause", "launches"), [(0.0, [9, 3]), (timing.STAYS_WARM, [9, 9])])
+def test_a_device_that_worked_until_a_moment_ago_is_warmed_up_for_a_third_of_the_time(
+    timed, monkeypatch, pause, launches
+):
+    """A tenth of a second passes with every warm-up launch, and `pause` seconds between the two measurements."""
+    now = 0.0
+
+    def work():
+        nonlocal now
+        now += 0.1
+        return 10.0
+
+    monkeypatch.setattr(timing.time, "monotonic", lambda: now)
+    effort = Effort(warm_up_seconds=0.89, enough=4, most=4, sustained_seconds=0)
+    for expected in launches:
+        _, order = timed(effort, a=work)
+        assert len(order) == expected + 4
+        now += pause
 
 
 def test_conditions_tell_what_a_launch_costs(timed):

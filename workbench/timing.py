@@ -29,9 +29,10 @@ class Effort:
     """When to stop, in samples of a contestant.
 
     With `enough` of them at the relative error of the median; after `seconds` with the `least`; or with the `most`.
-    Before the first sample the device is kept busy for `warm_up_seconds`, and on until its clock is steady, but no
-    longer than `most_warm_up_seconds`. Sustained samples take `sustained_seconds` of each contestant, longer where they
-    differ, after all of them have kept the device busy for `heat_seconds`; none are taken where that is 0.
+    Before the first sample the device is kept busy for `warm_up_seconds`, or a third of them where it worked until a
+    moment ago, and on until its clock is steady, but no longer than `most_warm_up_seconds`. Sustained samples take
+    `sustained_seconds` of each contestant, longer where they differ, after all of them have kept the device busy for
+    `heat_seconds`; none are taken where that is 0.
     """
 
     relative_error: float = 0.005
@@ -135,6 +136,7 @@ def measure(
     if effort.sustained_seconds:
         _sustained(contestants, timings, watch, effort, conditions)
     conditions.launch_overhead_us = watch.overhead()
+    _device.worked = time.monotonic()
     return timings
 
 
@@ -195,12 +197,26 @@ def _back_to_back(watch: Stopwatch, work: Enqueue, count: int, captured: bool) -
 STEADY = 0.01
 """By so much at most the last three readings of a steady clock differ."""
 
+STAYS_WARM = 0.5
+"""Seconds for which a device that has worked is as good as busy: its clock takes longer to fall."""
+
+
+@dataclass
+class _Device:
+    """What is known of the device of this process: when it was last seen working."""
+
+    worked: float = float("-inf")
+
+
+_device = _Device()
+
 
 def _warm_up(work: list[Enqueue], watch: Stopwatch, effort: Effort, conditions: Conditions) -> None:
     """Keep the device busy until its clock has risen and stays where it is; run everything once at least."""
     started, clocks = time.monotonic(), list[int]()
+    seconds = effort.warm_up_seconds / (3 if started - _device.worked < STAYS_WARM else 1)
     while True:
-        until = time.monotonic() + effort.warm_up_seconds / 3
+        until = time.monotonic() + seconds / 3
         while True:
             for enqueue in work:
                 watch.cold(enqueue)
@@ -209,7 +225,7 @@ def _warm_up(work: list[Enqueue], watch: Stopwatch, effort: Effort, conditions: 
         clock, passed = nvml.sm_clock(), time.monotonic() - started
         clocks = [*clocks[-2:], clock] if clock else []
         steady = clock is None or (len(clocks) == 3 and max(clocks) <= (1 + STEADY) * min(clocks))
-        if passed >= (effort.warm_up_seconds if steady else effort.most_warm_up_seconds):
+        if passed >= (seconds if steady else effort.most_warm_up_seconds):
             conditions.clock_steady = steady
             return
 
