@@ -17,7 +17,7 @@ from .compiler import CompileError, compile_source
 from .devices import Device, Fault
 from .devices.cuda import CudaPlan, forget
 from .harness import Case, tampering
-from .launch import Plan
+from .launch import Plan, ceil_div
 from .operation import Problem, Stage
 from .results import Conditions, DeviceInfo, HostTiming, Measurement, Timing, Verdict
 
@@ -151,8 +151,8 @@ follow, in up to so many times the time."""
 SUSTAINED_ERROR = 0.015
 """Relative error of the median, as `median_error` has it, at which sustained samples are enough."""
 
-MOST_LAUNCHES = 2000
-"""In a sustained sample."""
+MOST_LAUNCHES, MOST_IN_GRAPH = 2000, 500
+"""In a sustained sample; and in a graph, which takes the host a while to make: a sample launches it several times."""
 
 
 def _sustained(
@@ -171,9 +171,12 @@ def _sustained(
     for name, work in contestants.items():
         once = float(np.median(timings[name].cold_us))
         count = int(np.clip(1e6 * effort.sustained_seconds / (2 * ROUNDS) / once, 1, MOST_LAUNCHES))
-        graph = watch.graph(work, count) if once < SHORT_US else None
+        graph = watch.graph(work, held := min(count, MOST_IN_GRAPH)) if once < SHORT_US else None
         timings[name].replayed = graph is not None
-        blocks[name] = partial(_back_to_back, watch, graph or work, count, graph is not None)
+        if graph:
+            blocks[name] = partial(_back_to_back, watch, graph, ceil_div(count, held), held)
+        else:
+            blocks[name] = partial(_back_to_back, watch, work, count)
     until, order = time.monotonic() + effort.heat_seconds, list(contestants)
     while time.monotonic() < until:
         for block in blocks.values():
@@ -189,9 +192,9 @@ def _sustained(
     nvml.sample(conditions)
 
 
-def _back_to_back(watch: Stopwatch, work: Enqueue, count: int, captured: bool) -> float:
-    """Microseconds a launch; `captured` work is that many launches at once."""
-    return watch.sustained(work, 1) / count if captured else watch.sustained(work, count)
+def _back_to_back(watch: Stopwatch, work: Enqueue, count: int, launches: int = 1) -> float:
+    """Microseconds a launch, where `work` is so many `launches`."""
+    return watch.sustained(work, count) / launches
 
 
 STEADY = 0.01
