@@ -13,6 +13,7 @@ import pytest
 
 from workbench.compiler import INCLUDE, compile_source
 from workbench.devices import Device, open_device
+from workbench.devices.base import Fault
 from workbench.dtypes import BF16, E4M3, FP16, FP32, DType
 from workbench.launch import Argument, Array, Launch, Plan, TensorMap
 
@@ -224,28 +225,40 @@ def _box(x: np.ndarray[Any, Any], row: int, column: int, swizzle: int) -> np.nda
     return np.ascontiguousarray(chunks).view(np.uint32).reshape(ROWS, 32)
 
 
+def _copied(
+    kernel: str,
+    swizzle: int,
+    place: tuple[int, int],
+    to_place: tuple[int, int],
+    x: np.ndarray[Any, Any],
+    expected: Mapping[str, np.ndarray[Any, Any]],
+) -> Trial:
+    """A box of `x` at `place`, stored at `to_place`."""
+    maps = TensorMap("from", (ROWS, COLUMNS), swizzle), TensorMap("to", (ROWS, COLUMNS), swizzle)
+    given = launch(kernel, 128, *maps, "image", *(np.int32(n) for n in (*place, *to_place)))
+    return Trial("tma.cu", given, {"from": x}, expected, {"ROWS": ROWS})
+
+
 def tma() -> Iterator[Trial]:
-    defines = {"ROWS": ROWS}
     x = whole((40, 136), BF16, 7)
-    for swizzle, kernel, (row, column) in (
-        (128, "boxes", (8, 64)),
-        (128, "boxes", (-3, -8)),
-        (128, "boxes", (30, 96)),
-        (0, "boxes", (30, 96)),
-        (128, "boxes_once", (8, 64)),
+    for swizzle, kernel, place, to_place in (
+        (128, "boxes", (8, 64), (8, 64)),
+        (128, "boxes", (-3, -8), (24, 72)),
+        (128, "boxes", (30, 96), (30, 96)),
+        (128, "boxes", (8, 64), (40, 136)),
+        (0, "boxes", (30, 96), (30, 96)),
+        (128, "boxes_once", (8, 64), (8, 64)),
     ):
         to = nothing(x.shape, BF16)
-        rows, columns = slice(max(row, 0), row + ROWS), slice(max(column, 0), column + COLUMNS)
-        to[rows, columns] = -x[rows, columns]
-        maps = TensorMap("from", (ROWS, COLUMNS), swizzle), TensorMap("to", (ROWS, COLUMNS), swizzle)
-        given = launch(kernel, 128, *maps, "image", np.int32(row), np.int32(column))
-        expected = {"to": to, "image": _box(x, row, column, swizzle)}
-        yield Trial("tma.cu", given, {"from": x}, expected, defines)
+        image = _box(x, *place, swizzle)
+        part = to[to_place[0] :, to_place[1] :][:ROWS, :COLUMNS]
+        part[...] = -_box(x, *place, 0).view(BF16.numpy)[: part.shape[0], : part.shape[1]]
+        yield _copied(kernel, swizzle, place, to_place, x, {"to": to, "image": image})
     image = nothing((3, ROWS, 32), U32)
     image[0] = image[2] = _box(x, 8, 64, 128)
     source = TensorMap("from", (ROWS, COLUMNS), 128)
     given = launch("multicast", 128, source, "image", np.int32(8), np.int32(64), blocks=3, cluster=3)
-    yield Trial("tma.cu", given, {"from": x}, {"image": image}, defines)
+    yield Trial("tma.cu", given, {"from": x}, {"image": image}, {"ROWS": ROWS})
 
 
 def wgmma() -> Iterator[Trial]:
@@ -302,6 +315,25 @@ def device(request: pytest.FixtureRequest) -> Device:
 def test_the_wrappers_of_a_header_do_what_they_say(header: Callable[[], Iterator[Trial]], device: Device) -> None:
     for trial in header():
         trial.run(device)
+
+
+@pytest.mark.parametrize(
+    ("place", "to_place", "says"),
+    [
+        ((8, 4), (8, 64), "copies a box that begins at element 4 of a row"),
+        ((8, 64), (8, 4), "copies a box that begins at element 4 of a row"),
+        ((8, 64), (-3, 64), "stores a box that begins at -3 in dimension 1"),
+        ((8, 64), (-16, 64), "stores a box that begins at -16 in dimension 1"),
+        ((8, 64), (8, -8), "stores a box that begins at -8 in dimension 0"),
+    ],
+)
+def test_what_the_copy_engine_refuses_is_refused_in_the_emulator_too(
+    place: tuple[int, int], to_place: tuple[int, int], says: str, device: Device
+) -> None:
+    x = whole((40, 136), BF16, 7)
+    expected = {"to": nothing(x.shape, BF16), "image": nothing((ROWS, 32), U32)}
+    with pytest.raises(Fault, match=says if device.name == "emulator" else "illegal instruction"):
+        _copied("boxes", 128, place, to_place, x, expected).run(device)
 
 
 def test_every_wrapper_has_a_trial() -> None:

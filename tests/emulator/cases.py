@@ -1078,10 +1078,10 @@ def _prefetches(rank: int, mode: str) -> list[str]:
     return [f"{name}.im2col"] if mode == "im2col" else [f"{name}.tile", name]
 
 
-def _corners(
+def box_corners(
     shape: tuple[int, ...], itemsize: int, size: int, rng: np.random.Generator, *, store: bool
 ) -> list[tuple[int, ...]]:
-    """Where boxes begin: the hardware takes multiples of 16 bytes within a row, and nothing negative in a store."""
+    """Where boxes begin: at multiples of 16 bytes within a row, and nowhere negative in a store."""
     fixed = [(0,) * len(shape), tuple(n - 2 for n in shape), (-3,) * len(shape), tuple(n // 2 for n in shape)]
     drawn = [tuple(int(rng.integers(-6, n + 4)) for n in shape) for _ in range(2 * (size - 1))]
     step = max(16 // itemsize, 1)
@@ -1102,7 +1102,7 @@ def boxes(size: int, rng: np.random.Generator) -> Iterator[Case]:
     ]
     for kind, shape, box, swizzle in BOXES:
         rank, dtype = len(shape), _dtype(kind)
-        corners = _corners(shape, dtype.itemsize, size, rng, store=False)
+        corners = box_corners(shape, dtype.itemsize, size, rng, store=False)
         for opcode, corner in itertools.islice(
             zip(itertools.cycle(spelled), itertools.cycle(corners), strict=False), max(len(spelled), len(corners))
         ):
@@ -1115,7 +1115,7 @@ def boxes(size: int, rng: np.random.Generator) -> Iterator[Case]:
             tensor = (kind, shape, array.strides[:-1][::-1], box, swizzle)
             name = f"load {opcode} {kind} {shape} {box} at {corner}, swizzle {swizzle}"
             yield _box_case(name, opcode, text, tensor, corner, (np.zeros_like(image), image), (array, array))
-        for number, corner in enumerate(_corners(shape, dtype.itemsize, size, rng, store=True)):
+        for number, corner in enumerate(box_corners(shape, dtype.itemsize, size, rng, store=True)):
             opcode = f"cp.async.bulk.tensor.{rank}d.global.shared::cta{'.tile' if number % 2 else ''}.bulk_group"
             array, tile = _random_tensor(dtype, shape, rng), _random_tensor(dtype, box, rng)
             after = array.copy()

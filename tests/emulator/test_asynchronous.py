@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from cases import box_corners
 from emulation import Array, compile_cuda, fault_of, module
 from kernels import DEVICE
 
@@ -374,8 +375,7 @@ def strides(array: Array) -> tuple[int, ...]:
 def test_tensor_loads(dtype: str, shape: tuple[int, ...], box: tuple[int, ...], swizzle: int) -> None:
     array = tensor(dtype, shape)
     entry = tensor_kernel(len(shape), int(np.prod(box)) * array.itemsize, load=True)
-    corners = [(0,) * len(shape), tuple(n - 2 for n in shape), (-3,) * len(shape), tuple(n // 2 for n in shape)]
-    for corner in corners:
+    for corner in box_corners(shape, array.itemsize, 1, RNG, store=False):
         memory = Memory()
         a = memory.upload(array, "a")
         tile = box_of(array, box, corner)
@@ -391,7 +391,7 @@ def test_tensor_stores_leave_what_is_outside(
 ) -> None:
     array = tensor(dtype, shape)
     entry = tensor_kernel(len(shape), int(np.prod(box)) * array.itemsize, load=False)
-    for corner in [(0,) * len(shape), tuple(n - 2 for n in shape), (-3,) * len(shape)]:
+    for corner in box_corners(shape, array.itemsize, 1, RNG, store=True):
         memory = Memory()
         a = memory.upload(array, "a")
         tile = tensor(dtype, box)

@@ -4,9 +4,10 @@
 
 constexpr int WORDS = ROWS * 32;
 
-// the box at (row, column) of `from`; with all signs changed it is stored at the same place of `to`
+// the box at (row, column) of `from`; with all signs changed it is stored at (to_row, to_column) of `to`
 template <class Load>
-__device__ __forceinline__ void through(Load load, const TensorMap& to, u32* image, int row, int column) {
+__device__ __forceinline__ void through(Load load, const TensorMap& to, u32* image, int to_row,
+                                        int to_column) {
   __shared__ alignas(1024) u32 tile[WORDS];
   __shared__ Barrier full;
   if (threadIdx.x == 0) {
@@ -24,25 +25,26 @@ __device__ __forceinline__ void through(Load load, const TensorMap& to, u32* ima
   async_fence();
   __syncthreads();
   if (threadIdx.x == 0) {
-    tma_store(to, tile, row, column);
+    tma_store(to, tile, to_row, to_column);
     tma_store_commit();
     tma_store_wait_read<0>();
   }
 }
 
 extern "C" __global__ void boxes(const __grid_constant__ TensorMap from, const __grid_constant__ TensorMap to,
-                                 u32* image, int row, int column) {
+                                 u32* image, int row, int column, int to_row, int to_column) {
   const auto load = [&](void* tile, Barrier& full) {
     tma_prefetch_map(from);
     tma_load(tile, from, full, row, column);
   };
-  through(load, to, image, row, column);
+  through(load, to, image, to_row, to_column);
 }
 
 extern "C" __global__ void boxes_once(const __grid_constant__ TensorMap from,
-                                      const __grid_constant__ TensorMap to, u32* image, int row, int column) {
-  through([&](void* tile, Barrier& full) { tma_load_once(tile, from, full, row, column); }, to, image, row,
-          column);
+                                      const __grid_constant__ TensorMap to, u32* image, int row, int column,
+                                      int to_row, int to_column) {
+  through([&](void* tile, Barrier& full) { tma_load_once(tile, from, full, row, column); }, to, image, to_row,
+          to_column);
 }
 
 // blocks 0 and 2 of a cluster of three get the same box, asked for by block 1. image: (3, WORDS)

@@ -666,6 +666,17 @@ class _Explainer:
         )
 
     def explain_bad_operand(self) -> tuple[str, str]:
+        if self.seen.detail < 0:  # where a box begins, in dimension -1 - detail; the address is the size of an element
+            place, multiple = self.seen.info, 16 // self.seen.address
+            if place % multiple and self.seen.detail == -1:
+                return (
+                    f"`{_shortened(self.opcode)}` copies a box that begins at element {place} of a row",
+                    f"begin boxes at multiples of {multiple} elements, which are 16 bytes: a device refuses others",
+                )
+            return (
+                f"`{_shortened(self.opcode)}` stores a box that begins at {place} in dimension {-1 - self.seen.detail}",
+                "begin stores at 0 or behind: loads may begin before the array, stores may not",
+            )
         if self.seen.detail:
             blocks = f"{self.seen.detail} block{'s' if self.seen.detail > 1 else ''}"
             return (

@@ -188,6 +188,18 @@ int32_t multicast_mask(const Warp& warp, const Instruction& instruction, int ope
              : kNoMulticast;
 }
 
+// Where a box may begin, as an H200 has it: at a multiple of 16 bytes along a row, and a store nowhere below
+// 0. Beyond the last element it may.
+void require_place(Warp& warp, const Transfer& transfer, int lane, bool store) {
+  if (transfer.map->im2col) return;
+  const auto element = static_cast<int64_t>(transfer.map->strides[0]);
+  for (int d = 0; d < transfer.map->rank; ++d) {
+    const int32_t place = transfer.coordinates[d];
+    if ((d == 0 && place * element % 16) || (store && place < 0))
+      warp.fault(FaultKind::bad_operand, lane, static_cast<uint64_t>(element), Space::none, place, -1 - d);
+  }
+}
+
 // [dst], [map, coordinates], [mbarrier]{, offsets}{, blocks}
 void load_tile(Warp& warp, const Instruction& instruction) {
   const int rank = instruction.variant & kRank;
@@ -205,6 +217,7 @@ void load_tile(Warp& warp, const Instruction& instruction) {
       transfer.offsets[d] =
           static_cast<uint16_t>(source_cells<uint32_t>(warp, instruction.operands[3 + rank + d])[l]);
     transfer.bytes = box_bytes(*transfer.map);
+    require_place(warp, transfer, l, false);
     check_proxy(warp, transfer);
     require_multiple(warp, l, destination[l], Space::shared, 128);
     send(warp, transfer, static_cast<uint32_t>(destination[l]), barrier[l],
@@ -281,6 +294,7 @@ void store_tile(Warp& warp, const Instruction& instruction) {  // [map, coordina
     for (int d = 0; d < rank; ++d)
       transfer.coordinates[d] = source_cells<int32_t>(warp, instruction.operands[1 + d])[l];
     transfer.bytes = box_bytes(*transfer.map);
+    require_place(warp, transfer, l, true);
     transfer.reduction = (instruction.variant >> kReductionShift) - 1;
     transfer.element_type = transfer.map->element_type;
     note_store(warp, transfer, static_cast<uint32_t>(source[l]), 128, l);
