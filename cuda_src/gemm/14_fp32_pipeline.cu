@@ -14,6 +14,7 @@
 // would be too many for the cache that holds them. a B along k costs its copies, 4 bytes each.
 
 #include "lcsf.cuh"
+#include "tiles.cuh"
 #include "vector.cuh"
 
 constexpr int WARP = 32, QUAD = 4;          // floats in 16 bytes
@@ -137,10 +138,9 @@ struct Gemm {
     const int tiles_m = (g.M + BLOCK_M - 1) / BLOCK_M, tiles_n = (g.N + BLOCK_N - 1) / BLOCK_N;
     const int tile = blockIdx.x + item * gridDim.x;
     if (tile >= tiles_m * tiles_n) return false;
-    const int group = tile / (GROUP_M * tiles_n), within = tile % (GROUP_M * tiles_n);
-    const int height = min(GROUP_M, tiles_m - group * GROUP_M);
-    common.m = (group * GROUP_M + within % height) * BLOCK_M;
-    common.n = within / height * BLOCK_N;
+    const Tile place = grouped_tile<GROUP_M>(tile, tiles_m, tiles_n);
+    common.m = place.row * BLOCK_M;
+    common.n = place.column * BLOCK_N;
     common.steps = (g.K + BLOCK_K - 1) / BLOCK_K;
     return true;
   }
