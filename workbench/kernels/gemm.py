@@ -195,13 +195,19 @@ _DEEP = (
 """So many slices that a ring of them goes round three times: parities of its barriers come back. The last slice of the
 first holds one element of a row."""
 
+_DEEPER = (
+    GemmProblem(m=70, n=136, k=64 * 56 + 1, dtype="bf16", pad_a=7, pad_b=7),
+    GemmProblem(m=40, n=40, k=64 * 76, dtype="fp16", layout="nn"),
+)
+"""The same for a ring of smaller slices, of which a step takes two, and which two blocks share."""
+
 _TALL = GemmProblem(m=128 * 17 + 1, n=264, k=8)
 """More rows of tiles than are walked together, and two columns of them."""
 
 _WHOLE = GemmProblem(m=128 * 17, n=512, k=8)
 """The same of whole tiles: nothing is left over at the edges."""
 
-_LEFT_OVER = tuple(GemmProblem(m=8, n=256 * tiles, k=64 * 5 + 8, seed=48) for tiles in (6, 8, 9))
+_LEFT_OVER = tuple(GemmProblem(m=136, n=256 * tiles, k=64 * 5 + 8, seed=48) for tiles in (6, 8, 9))
 """For the five pairs of blocks that the emulator has with this seed, few tiles are left over when each had as many,
 then more, then so many that they make a round of their own."""
 
@@ -613,7 +619,7 @@ def _streamed(p: GemmProblem, size: Mapping[str, int]) -> dict[str, int]:
     architecture=90,
     corners=(
         *PADDED_C,
-        *_DEEP,
+        *_DEEPER,
         GemmProblem(m=70, n=40, k=64),
         GemmProblem(m=8, n=STREAMED_N * 65 + 1, k=136, out="bf16"),
         GemmProblem(m=70, n=STREAMED_N * 130 + 1, k=136, out="bf16"),
