@@ -117,6 +117,10 @@ def convert() -> Iterator[Trial]:
         given = {"narrow": narrow, "x": x}
         threads = launch("convert", 64, "narrow", "wide", "x", "narrowed")
         yield Trial("convert.cu", threads, given, {"wide": wide, "narrowed": narrowed}, {"TYPE": dtype.cuda})
+        if dtype in HALVES:
+            pairs = launch("convert_pairs", 32, "x", "pairs")
+            held = {"pairs": narrowed.view(np.uint32)}
+            yield Trial("convert.cu", pairs, {"x": x}, held, {"TYPE": dtype.cuda, "PAIRS": 1})
 
 
 def vector() -> Iterator[Trial]:
@@ -175,6 +179,7 @@ def mma() -> Iterator[Trial]:
         transposed = np.ascontiguousarray(x.transpose(0, 2, 1)).view(np.uint32).reshape(4, 32)
         registers = {"plain": plain, "transposed": transposed}
         yield Trial("mma.cu", launch("matrices", 32, "x", "plain", "transposed"), {"x": x}, registers, defines)
+        yield Trial("mma.cu", launch("stored", 32, "x", "stored"), {"x": x}, {"stored": x}, defines)
         a, b, c = whole((16, 16), dtype, 4), whole((8, 16), dtype, 5), whole((16, 8), FP32, 6)
         d = c + a.astype(np.float32) @ b.astype(np.float32).T
         given = {"a": a, "b": b, "c": c}

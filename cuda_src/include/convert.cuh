@@ -21,3 +21,17 @@ template <>
 __device__ __forceinline__ __nv_bfloat16 from_float<__nv_bfloat16>(float x) {
   return __float2bfloat16_rn(x);
 }
+
+// two of 16 bits in one register, as tensor cores and stmatrix take them: the first in the lower half
+template <class Element>
+__device__ __forceinline__ unsigned pair_from_float(float first, float second);
+template <>
+__device__ __forceinline__ unsigned pair_from_float<__half>(float first, float second) {
+  const __half2 pair = __floats2half2_rn(first, second);
+  return *reinterpret_cast<const unsigned*>(&pair);
+}
+template <>
+__device__ __forceinline__ unsigned pair_from_float<__nv_bfloat16>(float first, float second) {
+  const __nv_bfloat162 pair = __floats2bfloat162_rn(first, second);
+  return *reinterpret_cast<const unsigned*>(&pair);
+}

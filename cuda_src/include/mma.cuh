@@ -23,6 +23,13 @@ __device__ __forceinline__ void ldmatrix_x4_trans(u32 (&r)[4], const void* row) 
                : "memory");
 }
 
+// stmatrix.x4: stores four 8x8 matrices from the registers into which ldmatrix_x4 would load them. sm_90
+__device__ __forceinline__ void stmatrix_x4(void* row, const u32 (&r)[4]) {
+  asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(shared_address(row)),
+               "r"(r[0]), "r"(r[1]), "r"(r[2]), "r"(r[3])
+               : "memory");
+}
+
 #define MMA_M16N8K16(TYPE)                                                   \
   asm("mma.sync.aligned.m16n8k16.row.col.f32." TYPE "." TYPE                 \
       ".f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};" \

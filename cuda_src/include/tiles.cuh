@@ -2,6 +2,7 @@
 // how they leave. sm_90a.
 #pragma once
 #include "convert.cuh"
+#include "mma.cuh"
 #include "shared.cuh"
 #include "tma.cuh"
 #include "vector.cuh"
@@ -36,11 +37,21 @@ struct Staged {
     const auto chunk = [&](int row, int chunk) { return staged + row * COLUMNS + (chunk ^ row % 8) * CHUNK; };
     tma_store_wait_read<SLOTS - 1>();
     __syncwarp();
+    if constexpr (sizeof(Out) == 2) {
 #pragma unroll
-    for (int i = 0; i < COLUMNS / 4; ++i) {  // pairs: 8 columns at a time, in rows lane / 4 and lane / 4 + 8
-      const int row = lane / 4 + i % 2 * 8, column = i / 2 * 8 + lane % 4 * 2;
-      const Vector<Out, 2> v = {from_float<Out>(sum[i * 2]), from_float<Out>(sum[i * 2 + 1])};
-      store_vector(chunk(row, column / CHUNK) + column % CHUNK, v);
+      for (int i = 0; i < CHUNKS; i += 2) {  // two chunks, the upper and the lower 8 rows of each
+        const float* s = sum + i * 4;
+        const u32 pairs[4] = {pair_from_float<Out>(s[0], s[1]), pair_from_float<Out>(s[2], s[3]),
+                              pair_from_float<Out>(s[4], s[5]), pair_from_float<Out>(s[6], s[7])};
+        stmatrix_x4(chunk(lane % 16, i + lane / 16), pairs);
+      }
+    } else {
+#pragma unroll
+      for (int i = 0; i < COLUMNS / 4; ++i) {  // pairs: 8 columns, in rows lane / 4 and lane / 4 + 8
+        const int row = lane / 4 + i % 2 * 8, column = i / 2 * 8 + lane % 4 * 2;
+        const Vector<Out, 2> v = {sum[i * 2], sum[i * 2 + 1]};
+        store_vector(chunk(row, column / CHUNK) + column % CHUNK, v);
+      }
     }
     async_fence();
     __syncwarp();

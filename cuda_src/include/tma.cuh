@@ -10,7 +10,8 @@ struct alignas(64) TensorMap {
 
 // cp.async.bulk.tensor.2d: copies the map's box whose first element is (row, column) to shared memory and
 // reports its bytes to `full`. by one thread. `to` is a multiple of 1024 bytes where the swizzle is 128
-// bytes; the part of the box outside of the array becomes zero and counts as bytes all the same
+// bytes. the box may begin before the array or beyond it, along a row at multiples of 16 bytes; the part of
+// it that is outside becomes zero and counts as bytes all the same
 __device__ __forceinline__ void tma_load(void* to, const TensorMap& map, Barrier& full, int row, int column) {
   asm volatile(
       "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%2, "
@@ -49,9 +50,9 @@ __device__ __forceinline__ void tma_prefetch_map(const TensorMap& map) {
 }
 
 // cp.async.bulk.tensor.2d to global memory: copies a box of shared memory to where its first element is (row,
-// column) of the array; what lies outside of the array is left out, but only in whole 16 bytes: a row that
-// ends within 16 bytes is written up to their end. by one thread, after every thread that wrote the box has
-// called async_fence and met this one at a barrier. part of a bulk group
+// column) of the array, neither of them below 0; what lies outside of the array is left out, but only in
+// whole 16 bytes: a row that ends within 16 bytes is written up to their end. by one thread, after every
+// thread that wrote the box has called async_fence and met this one at a barrier. part of a bulk group
 __device__ __forceinline__ void tma_store(const TensorMap& map, const void* from, int row, int column) {
   asm volatile("cp.async.bulk.tensor.2d.global.shared::cta.tile.bulk_group [%0, {%2, %3}], [%1];" ::"l"(&map),
                "r"(shared_address(from)), "r"(column), "r"(row)

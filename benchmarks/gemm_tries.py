@@ -1,0 +1,372 @@
+"""What was tried to make products of bf16 faster, and what each try gave: makes `reports/gemm-tries.md`.
+
+    python benchmarks/gemm_tries.py measure OUTPUT.json   # on a machine with a GPU
+    python benchmarks/gemm_tries.py write [OUTPUT.json]   # the page, of that file and nothing else
+
+A try is a change to the sources of a stage, to its parameters or to its clusters. It is timed in turns with the stage
+as it is and with cuBLAS, so that nothing but the change is between them.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import recorded
+from tabulate import tabulate
+
+from workbench import derived, registry, tuned
+from workbench.baselines import baselines_for
+from workbench.compiler import Compiled, compile_source
+from workbench.devices.cuda import CudaDevice
+from workbench.harness import Case
+from workbench.kernels.gemm import GemmProblem, lcsf_launch
+from workbench.launch import Plan, TensorMap
+from workbench.operation import SOURCES, Stage
+from workbench.results import Conditions
+from workbench.timing import Effort
+from workbench.timing import measure as race
+
+RECORD = Path(__file__).parents[1] / "reports/gemm-tries.json"
+
+
+@dataclass(frozen=True)
+class Change:
+    """Of a file below `cuda_src`: what stands in it, once, and what is tried instead."""
+
+    file: str
+    old: str
+    new: str
+
+
+@dataclass(frozen=True)
+class Try:
+    """`idea`: what differs from the stage. `sharing`: blocks of a cluster, where it has other clusters.
+
+    `problems` are those to time it on, of bf16, `small` one to check its answer on.
+    """
+
+    idea: str
+    stage: str
+    problems: tuple[str, ...]
+    changes: tuple[Change, ...] = ()
+    parameters: Mapping[str, int] = field(default_factory=dict)
+    sharing: int = 0
+    small: str = "200x520x320"
+
+
+TEMPLATE = "include/lcsf.cuh"
+
+AHEAD = (
+    Change(
+        TEMPLATE,
+        "    Shared& shared = *reinterpret_cast<Shared*>(memory);\n",
+        "    Shared& shared = *reinterpret_cast<Shared*>(memory);\n"
+        "    common_state first;\n"
+        "    const bool any = Kernel::common_setup(g, first, 0);\n",
+    ),
+    Change(
+        TEMPLATE,
+        "    __syncthreads();\n    if constexpr (SHARING > 1) cluster_started();\n",
+        "    if (threadIdx.x < LANES) {\n"
+        "      __syncwarp();\n"
+        "      named_arrive<THREADS>(0);\n"
+        "    } else {\n"
+        "      named_sync<THREADS>(0);\n"
+        "    }\n",
+    ),
+    *(
+        Change(TEMPLATE, f"void {role}(const globals& g, Shared& shared) {{\n", f"void {role}({new}) {{\n")
+        for new in ("const globals& g, Shared& shared, common_state common, bool any",)
+        for role in ("produce", "consume")
+    ),
+    Change(TEMPLATE, "produce(g, shared);", "produce(g, shared, first, any);"),
+    Change(TEMPLATE, "consume(g, shared);", "consume(g, shared, first, any);"),
+    Change(
+        TEMPLATE,
+        "    Place<DEPTH> to;\n"
+        "    common_state common;\n"
+        "    producer_state state;\n"
+        "    for (int item = 0; Kernel::common_setup(g, common, item); ++item) {\n",
+        "    Place<DEPTH> to;\n"
+        "    producer_state state;\n"
+        "    int item = 0;\n"
+        "    for (bool more = any; more; more = Kernel::common_setup(g, common, ++item)) {\n",
+    ),
+    Change(
+        TEMPLATE,
+        "    Place<OUTPUTS ? OUTPUTS : 1> to;\n    common_state common;\n",
+        "    Place<OUTPUTS ? OUTPUTS : 1> to;\n",
+    ),
+    Change(
+        TEMPLATE,
+        "    for (int item = 0; Kernel::common_setup(g, common, item); ++item) {\n      if constexpr (TURNS) {\n",
+        "    int item = 0;\n"
+        "    for (bool more = any; more; more = Kernel::common_setup(g, common, ++item)) {\n"
+        "      if constexpr (TURNS) {\n",
+    ),
+)
+"""The first item is set up, and loaded, while the other warps still wait for the barriers."""
+
+
+def _prefetched(file: str, run: str, *maps: str) -> Change:
+    fetch = ", ".join(f"tma_prefetch_map({name})" for name in maps)
+    return Change(file, run, f"  if (threadIdx.x == 32) {fetch};\n{run}")
+
+
+PING_PONG_RUN = "  Lcsf<Gemm, 1, true>::run({A, B, C_boxes, C, M, N, K, ldc}, memory);\n"
+
+SHARED_A = (
+    Change(
+        "gemm/11_streamed.cu",
+        "    common.m = tile % tiles_m * BLOCK_M;\n    common.n = tile / tiles_m * BLOCK_N;\n",
+        "    common.m = tile / 2 % tiles_m * BLOCK_M;\n    common.n = (tile / 2 / tiles_m * 2 + tile % 2) * BLOCK_N;\n",
+    ),
+    Change(
+        "gemm/11_streamed.cu",
+        "        tma_load(input.a[s], g.A, full, tile.m, k);\n",
+        "        const int mine = cluster_rank() * BLOCK_M / 2;\n"
+        "        tma_load_to(3, &input.a[s][mine * BLOCK_K], g.A, full, tile.m + mine, k);\n",
+    ),
+    Change(
+        "gemm/11_streamed.cu",
+        "return Lcsf<Gemm>::warpgroup() % BANDS",
+        "return Lcsf<Gemm, 2>::warpgroup() % BANDS",
+    ),
+    Change(
+        "gemm/11_streamed.cu",
+        "return Lcsf<Gemm>::warpgroup() / BANDS",
+        "return Lcsf<Gemm, 2>::warpgroup() / BANDS",
+    ),
+    Change(
+        "gemm/11_streamed.cu",
+        "void CLUSTER __launch_bounds__(Lcsf<Gemm>::THREADS, 1)",
+        "void __cluster_dims__(2, 1, 1) __launch_bounds__(Lcsf<Gemm, 2>::THREADS, 1)",
+    ),
+    Change("gemm/11_streamed.cu", "  Lcsf<Gemm>::run(", "  Lcsf<Gemm, 2>::run("),
+)
+
+
+def _depth(slots: int) -> Change:
+    return Change(
+        TEMPLATE,
+        "      (SHARED_BYTES - FIXED) / static_cast<int>(sizeof(input_block) + 2 * sizeof(Barrier));\n",
+        f"      {slots};\n",
+    )
+
+
+def _pause(nanoseconds: int) -> Change:
+    return Change(
+        TEMPLATE,
+        "        if constexpr (LOADERS > 1) cp_async_arrive(full);\n",
+        f"        if (item == 0 && step == 0) __nanosleep({nanoseconds});\n",
+    )
+
+
+TRIES = (
+    Try(
+        "sums leave registers in pairs of columns, not as whole matrices with stmatrix",
+        "stream_k",
+        ("8192x8192x8192",),
+        (Change("include/tiles.cuh", "    if constexpr (sizeof(Out) == 2) {\n", "    if constexpr (false) {\n"),),
+    ),
+    Try(
+        "clusters of four, one above the other, share B",
+        "multicast",
+        ("4096x4096x4096", "8192x8192x8192"),
+        (Change("gemm/9_multicast.cu", "SHARING = 2", "SHARING = 4"),),
+        sharing=4,
+    ),
+    Try("4 rows of tiles are walked together", "multicast", ("4096x4096x4096",), parameters={"GROUP_M": 4}),
+    Try("16 rows of tiles are walked together", "multicast", ("4096x4096x4096",), parameters={"GROUP_M": 16}),
+    Try(
+        "a last round is shared out even if nearly all blocks have a tile in it",
+        "stream_k",
+        ("6144x6144x6144", "5120x4096x14336"),
+        (Change("gemm/15_stream_k.cu", "    if (left * 3 > blocks * 2) return 0;\n", ""),),
+    ),
+    Try(
+        "only the tiles that are left over are shared out, no whole round with them",
+        "stream_k",
+        ("8192x8192x8192",),
+        (
+            Change(
+                "gemm/15_stream_k.cu",
+                "    return left > 0 && left * 2 < blocks ? left + blocks : left;\n",
+                "    return left;\n",
+            ),
+        ),
+    ),
+    Try(
+        "the first item is set up and loaded before the barriers are met, and maps are prefetched",
+        "ping_pong",
+        ("2048x2048x2048", "4096x4096x512"),
+        (*AHEAD, _prefetched("gemm/10_ping_pong.cu", PING_PONG_RUN, "A", "B", "C_boxes")),
+    ),
+    Try(
+        "tiles of 64 x 256",
+        "ping_pong",
+        ("2048x2048x2048", "4096x4096x512"),
+        parameters={"BLOCK_M": 64, "BLOCK_N": 256},
+    ),
+    Try(
+        "the first item is set up and loaded before the barriers are met",
+        "streamed",
+        ("1024x1024x1024", "128x8192x8192"),
+        AHEAD,
+    ),
+    Try(
+        "pairs of blocks load half of A each, for both",
+        "streamed",
+        ("1024x1024x1024", "128x8192x8192", "64x8192x8192"),
+        SHARED_A,
+        sharing=2,
+        small="128x8192x256",
+    ),
+    Try("5 slices in flight instead of 8", "streamed", ("128x8192x8192",), (_depth(5),)),
+    Try(
+        "B stays in the L2 like any other array",
+        "streamed",
+        ("128x8192x8192", "64x8192x8192"),
+        (Change("gemm/11_streamed.cu", "const bool once = g.M <= BLOCK_M;", "const bool once = false;"),),
+    ),
+    Try(
+        "a pause of 1 us behind the first step, so that all first slices come before the second ones",
+        "fitted_tiles",
+        ("512x8192x8192", "2048x2048x2048"),
+        (_pause(1000),),
+    ),
+)
+
+
+def parsed(shape: str) -> GemmProblem:
+    """A product of this shape, of bf16 with B transposed."""
+    return GemmProblem.parse(f"{shape},dtype=bf16,out=bf16,layout=nt")
+
+
+def source(attempt: Try, stage: Stage[Any], folder: Path) -> Path:
+    """The stage's source in a copy of all sources below `folder`, changed. Raises ValueError where a change has no
+    place."""
+    shutil.copytree(SOURCES, folder, dirs_exist_ok=True)
+    for change in attempt.changes:
+        text = (folder / change.file).read_text()
+        if text.count(change.old) != 1:
+            raise ValueError(f"{change.file} has {text.count(change.old)} times, not once:\n{change.old}")
+        (folder / change.file).write_text(text.replace(change.old, change.new))
+    return folder / stage.path.relative_to(SOURCES)
+
+
+def plan(attempt: Try, stage: Stage[Any], problem: GemmProblem) -> Plan:
+    """The launches of the stage, in the clusters of the try."""
+    found = stage.plan(problem)
+    if not attempt.sharing:
+        return found
+    if attempt.stage == "multicast":
+        return Plan((lcsf_launch(problem, stage.parameters, "gemm_multicast", sharing=attempt.sharing),))
+    (launch,) = found.launches
+    a, *others = launch.args
+    assert isinstance(a, TensorMap)
+    part = replace(a, box=(a.box[0] // attempt.sharing, a.box[1]))
+    return Plan((replace(launch, args=(part, *others), cluster=(attempt.sharing, 1, 1)),))
+
+
+def compiled(attempt: Try, stage: Stage[Any], problem: GemmProblem) -> Compiled:
+    """The changed source for a problem."""
+    with tempfile.TemporaryDirectory() as folder:
+        return compile_source(source(attempt, stage, Path(folder)), stage.defines(problem))
+
+
+def stages(attempt: Try, problem: GemmProblem, device: str) -> tuple[Stage[Any], Stage[Any]]:
+    """The stage with the parameters that the shipped table has for it, and with those of the try."""
+    usual = next(s for s in registry.operations()["gemm"].stages if s.name == attempt.stage)
+    picked = tuned.hand_picked(device, "gemm", problem)
+    if picked and picked.name == usual.name:
+        usual = picked
+    return usual, usual.with_parameters({**usual.parameters, **attempt.parameters})
+
+
+def contest(attempt: Try, shape: str, device: CudaDevice) -> dict[str, Any]:
+    """Cold and sustained samples of the stage, of the try and of cuBLAS, in turns."""
+    problem, info = parsed(shape), device.info()
+    arrays, storage = problem.arrays(), Case(problem, problem.arrays(), problem.inputs(), {}, {}).storage()
+    usual, changed = stages(attempt, problem, info.name)
+    shipped = device.bind(
+        compile_source(usual.path, usual.defines(problem)), usual.plan(problem), arrays, storage, problem.seed
+    )
+    tried = device.bind(
+        compiled(attempt, changed, problem), plan(attempt, changed, problem), arrays, storage, problem.seed
+    )
+    for bound in (shipped, tried):
+        bound.run()
+    right, found = (bound.read("C").astype(np.float32) for bound in (shipped, tried))
+    if not np.allclose(right, found, rtol=0.02, atol=0.5):
+        raise ValueError(f"{attempt.stage}, {attempt.idea}: not what the stage as it is computes")
+    enqueue = {"shipped": shipped.enqueue, "tried": tried.enqueue}
+    kept = []
+    for baseline in baselines_for("gemm"):
+        outputs = {name: shipped.filled_like(name) for name, array in arrays.items() if array.output}
+        enqueue[baseline.name] = baseline.prepare(problem, arrays, {**shipped.buffers, **outputs}).enqueue
+        kept.append(outputs)
+    timings = race(enqueue, info.l2_bytes, EFFORT, Conditions())
+    shipped.close()
+    tried.close()
+    row = {"idea": attempt.idea, "stage": attempt.stage, "problem": shape}
+    return row | {name: {"cold_us": t.cold_us, "sustained_us": t.sustained_us} for name, t in timings.items()}
+
+
+EFFORT = Effort(seconds=0.3, enough=60, most=60)
+"""More samples than a bench takes: what a try changes is small."""
+
+
+def measure(output: Path) -> None:
+    """Makes the record; what has been measured is saved at once. Sources are compiled ahead, side by side."""
+    device = CudaDevice()
+    info = device.info()
+    record = recorded.begin(info, "rows")
+    todo = [(attempt, shape) for attempt in TRIES for shape in attempt.problems]
+    ahead = [(a, stages(a, parsed(shape), info.name)[1], parsed(shape)) for a, shape in todo]
+    with ThreadPoolExecutor() as pool:
+        list(pool.map(lambda arguments: compiled(*arguments), ahead))
+    for attempt, shape in todo:
+        record["rows"].append(contest(attempt, shape, device))
+        recorded.save(record, output)
+        print(attempt.stage, shape, attempt.idea, flush=True)
+
+
+def page(record: dict[str, Any]) -> str:
+    """The Markdown page."""
+    cells = []
+    for row in record["rows"]:
+        cold = {name: derived.median(row[name]["cold_us"]) for name in ("shipped", "tried", "cuBLAS")}
+        long = {name: derived.median(row[name]["sustained_us"]) for name in cold}
+        figures = (
+            f"{cold['shipped']:,.1f}",
+            f"{cold['tried']:,.1f}",
+            f"{cold['shipped'] / cold['tried']:.3f}",
+            f"{long['shipped'] / long['tried']:.3f}",
+            f"{cold['cuBLAS'] / cold['tried']:.3f}",
+        )
+        cells.append([row["idea"], f"`{row['stage']}`", row["problem"], *figures])
+    headers = ["tried", "stage", "problem", "as it is, us", "tried, us", "gain", "gain, sustained", "cuBLAS / tried"]
+    align = (*["left"] * 3, *["right"] * 5)
+    return "\n".join(
+        (
+            "# What was tried on products of bf16\n",
+            "Written by `benchmarks/gemm_tries.py`, which has the changes, from [the JSON beside it](gemm-tries.json). "
+            "Each try is one change to a stage as it is, timed in turns with it and with cuBLAS: above 1 the try is "
+            "faster. Medians; cold unless it says sustained. B is transposed. What limits these products is on "
+            "[a page of its own](gemm-limits.md).\n",
+            recorded.made_on(record),
+            tabulate(cells, headers, tablefmt="pipe", disable_numparse=True, colalign=align) + "\n",
+        )
+    )
+
+
+if __name__ == "__main__":
+    recorded.main(__doc__, RECORD, lambda o: measure(o.file), page)

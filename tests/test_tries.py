@@ -1,0 +1,35 @@
+"""What `benchmarks/gemm_tries.py` times is a kernel that computes a product."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import gemm_tries
+import pytest
+
+from workbench.compiler import compile_source
+from workbench.devices import open_device
+from workbench.harness import Case
+
+
+@pytest.mark.parametrize("attempt", gemm_tries.TRIES, ids=lambda a: f"{a.stage}, {a.idea}")
+def test_a_try_changes_the_stage_and_still_solves_a_problem(attempt: gemm_tries.Try, tmp_path: Path) -> None:
+    problem = gemm_tries.parsed(attempt.small)
+    usual, changed = gemm_tries.stages(attempt, problem, "NVIDIA H200")
+    compiled = compile_source(gemm_tries.source(attempt, changed, tmp_path), changed.defines(problem))
+    before = compile_source(usual.path, usual.defines(problem))
+    assert attempt.sharing or compiled.ptx != before.ptx
+    case = Case.of(problem)
+    plan = gemm_tries.plan(attempt, changed, problem)
+    bound = open_device("emulator").bind(compiled, plan, case.arrays, case.storage(), problem.seed)
+    bound.run()
+    failure, _ = case.judge(bound.read)
+    assert failure is None, failure
+
+
+def test_a_change_without_a_place_is_an_error(tmp_path: Path) -> None:
+    first = gemm_tries.TRIES[0]
+    stage = gemm_tries.stages(first, gemm_tries.parsed(first.small), "NVIDIA H200")[0]
+    lost = gemm_tries.Try("nothing", stage.name, (), (gemm_tries.Change("include/tiles.cuh", "not there", ""),))
+    with pytest.raises(ValueError, match="0 times"):
+        gemm_tries.source(lost, stage, tmp_path)
