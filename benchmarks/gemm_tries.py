@@ -186,10 +186,16 @@ TRIES = (
     Try("4 rows of tiles are walked together", "multicast", ("4096x4096x4096",), parameters={"GROUP_M": 4}),
     Try("16 rows of tiles are walked together", "multicast", ("4096x4096x4096",), parameters={"GROUP_M": 16}),
     Try(
-        "a last round is shared out even if nearly all blocks have a tile in it",
+        "a last round in which two thirds of the blocks or more have a tile is left as it is",
         "stream_k",
-        ("6144x6144x6144", "5120x4096x14336"),
-        (Change("gemm/15_stream_k.cu", "    if (left * 3 > blocks * 2) return 0;\n", ""),),
+        ("6144x6144x6144", "5120x4096x14336", "4096x4096x4096"),
+        (
+            Change(
+                "gemm/15_stream_k.cu",
+                "    const int left = tiles % blocks;\n",
+                "    const int left = tiles % blocks;\n    if (left * 3 > blocks * 2) return 0;\n",
+            ),
+        ),
     ),
     Try(
         "only the tiles that are left over are shared out, no whole round with them",

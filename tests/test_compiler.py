@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import os
 from pathlib import Path
 
 import pytest
@@ -98,6 +100,38 @@ def test_whatever_changes_the_binary_compiles_again(source, runs, monkeypatch, w
         compiler._compile.cache_clear()
     assert compile_source(source, defines, architecture).key != first.key
     assert len(runs) == 2
+
+
+@pytest.mark.parametrize("part", ["scale.cu", "helper.cuh", "deeper.cuh"])
+def test_sources_are_read_as_they_are_now(source, part):
+    """Also where nothing but the content of a file tells that it has changed."""
+    (source.parent / "helper.cuh").write_text('#include "deeper.cuh"\n')
+    (source.parent / "deeper.cuh").write_text("// deeper\n")
+    changed = source.parent / part
+    before, status, digest = changed.read_bytes(), changed.stat(), compiler.source_digest(source)
+    with changed.open("r+b") as file:
+        file.write(before[:-2] + b"?\n")
+    os.utime(changed, ns=(status.st_atime_ns, status.st_mtime_ns))
+    assert compiler.contents(source)[changed] == before[:-2] + b"?\n"
+    assert compiler.source_digest(source) != digest
+    changed.write_bytes(before)
+    assert compiler.source_digest(source) == digest
+
+
+def test_headers_are_looked_for_every_time(source):
+    helper, nearer = source.parent / "include" / "helper.cuh", source.parent / "helper.cuh"
+    helper.parent.mkdir()
+    helper.write_text('#include "missing.cuh"\n')
+    assert compiler.with_headers(source) == [source, nearer]
+    nearer.unlink()
+    assert compiler.with_headers(source) == [source, helper]
+    (source.parent / "missing.cuh").touch()
+    assert compiler.with_headers(source) == [source, helper, source.parent / "missing.cuh"]
+
+
+def test_the_digest_is_that_of_all_parts_in_their_order(source):
+    parts = [source, source.parent / "helper.cuh"]
+    assert compiler.source_digest(source) == hashlib.sha256(b"".join(p.read_bytes() for p in parts)).hexdigest()
 
 
 def test_an_error_shows_the_line_and_the_defines(source):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ import pytest
 from workbench import emulator, registry
 from workbench.compiler import compile_source
 from workbench.devices import Fault, open_device, signature
+from workbench.emulator.program import Signature
 from workbench.launch import Launch, Plan, TensorMap
 from workbench.results import Verdict
 
@@ -110,3 +112,88 @@ def test_limits_are_those_of_the_device() -> None:
 def test_without_the_engine_the_driver_is_left_to_check(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(signature, "emulator", None)
     assert signature.limits_of("any", 90, {}) is None
+
+
+OF_ALL_KINDS = """
+#include <cooperative_groups.h>
+namespace cg = cooperative_groups;
+__noinline__ __device__ float turned(float x) {
+  __shared__ float own[64];
+  own[threadIdx.x] = x;
+  __syncthreads();
+  return own[63 - threadIdx.x];
+}
+__noinline__ __device__ float turned_twice(float x) { return turned(turned(x)); }
+extern "C" __global__ void __launch_bounds__(64) turn(float* x) {
+  extern __shared__ __align__(128) float tile[];
+  __shared__ double sums[3];
+  tile[threadIdx.x] = turned_twice(x[threadIdx.x]);
+  sums[threadIdx.x % 3] = 0;
+  x[threadIdx.x] = tile[threadIdx.x] + sums[0];
+}
+extern "C" __global__ void __cluster_dims__(2, 1, 1) __block_size__((32, 2, 1)) wait(float* x, char y, int n) {
+  x[n] += y;
+  cg::this_grid().sync();
+}
+extern "C" __global__ void sum(int* x) {
+  __shared__ cg::block_tile_memory<128> scratch;
+  auto tile = cg::tiled_partition<64>(cg::this_thread_block(scratch));
+  x[threadIdx.x] = tile.any(x[threadIdx.x]);
+}
+"""
+
+
+def ptx_of_all_kinds(folder: Path) -> str:
+    source = folder / "all_kinds.cu"
+    source.write_text(OF_ALL_KINDS)
+    return compile_source(source, {}).ptx
+
+
+SAMPLE = ["gemm:smem_tiling", "gemm:multicast", "gemm:stream_k", "matvec:naive"]
+
+
+@pytest.mark.parametrize("spec", ["of all kinds", *SAMPLE])
+def test_signatures_are_those_of_the_decoded_program(spec: str, tmp_path: Path) -> None:
+    if spec in SAMPLE:
+        (stage,) = registry.select([spec])
+        ptx = compile_source(stage.path, stage.defines(registry.operation_of(stage).suite[0])).ptx
+    else:
+        ptx = ptx_of_all_kinds(tmp_path)
+    entries, signatures = emulator.Program.from_ptx(ptx).entries, emulator.Program.signatures(ptx)
+    names = [field.name for field in dataclasses.fields(Signature)] + ["parameter_bytes", "dynamic_shared_offset"]
+    asked = {
+        kernel: [(name, getattr(entries[kernel], name), getattr(signatures[kernel], name)) for name in names]
+        for kernel in entries
+    }
+    assert list(signatures) == list(entries)
+    assert [differs for rows in asked.values() for differs in rows if differs[1] != differs[2]] == []
+
+
+def test_signatures_have_what_functions_and_special_registers_ask_for(tmp_path: Path) -> None:
+    kernels = emulator.Program.signatures(ptx_of_all_kinds(tmp_path))
+    assert (kernels["turn"].static_shared_bytes, kernels["turn"].dynamic_shared_align) == (64 * 4 + 3 * 8, 128)
+    assert (kernels["turn"].max_threads, kernels["wait"].required_block) == (64, (32, 2, 1))
+    assert kernels["wait"].cluster == (2, 1, 1)
+    assert [k for k, v in kernels.items() if v.cooperative] == ["wait"]
+    assert [k for k, v in kernels.items() if v.uses_reserved_shared] == ["sum"]
+
+
+MODULE = '.version 8.5\n.target sm_90a\n.entry k(.param .u64 x)\n{\n.pragma "}";\n// }\n%s\n}\n'
+
+
+@pytest.mark.parametrize(
+    ("ptx", "known"),
+    [
+        (MODULE % "ret;", True),
+        (MODULE % "{ frobnicate.u32 {a, b}; }", True),  # what it does is of no interest
+        (MODULE % "{ ret;", False),
+        (MODULE % "ret;" + "hello", False),
+        ((MODULE % "ret;").replace(".u64", ".what"), False),
+        (MODULE % ".shared .align 3 .b8 x[4];", False),
+        ("", False),
+    ],
+)
+def test_a_module_that_cannot_be_read_is_left_to_the_driver(ptx: str, known: bool) -> None:
+    kernels = signature._kernels(ptx, ptx)
+    assert (kernels is not None) is known
+    assert not known or list(kernels) == ["k"]

@@ -75,8 +75,8 @@ def test_sustained_samples_too_are_interleaved_once_the_device_has_been_busy(tim
     assert (result["a"].sustained_us, result["b"].sustained_us) == ([1e6] * 6, [2e6] * 6)
 
 
-@pytest.mark.parametrize(("spread", "samples"), [(0.01, 6), (0.3, 36)])
-def test_sustained_samples_that_differ_are_taken_up_to_six_times_as_long(timed, spread, samples):
+@pytest.mark.parametrize(("spread", "samples"), [(0.01, 6), (0.3, 60)])
+def test_sustained_samples_that_differ_are_taken_up_to_ten_times_as_long(timed, spread, samples):
     rng = np.random.default_rng(0)
     effort = Effort(warm_up_seconds=0, enough=4, most=4, heat_seconds=0, sustained_seconds=60)
     result, _ = timed(effort, a=lambda: 1e6, b=lambda: 1e6 * rng.uniform(1 - spread, 1 + spread))
@@ -87,7 +87,7 @@ def test_long_sustained_samples_that_differ_are_not_repeated_without_end(timed, 
     seconds = iter(range(1000))  # one passes each time somebody looks at the clock
     monkeypatch.setattr(timing.time, "monotonic", lambda: float(next(seconds)))
     rng = np.random.default_rng(0)
-    effort = Effort(warm_up_seconds=0, enough=4, most=4, heat_seconds=0, sustained_seconds=0.5)
+    effort = Effort(warm_up_seconds=0, enough=4, most=4, heat_seconds=0, sustained_seconds=0.3)
     result, _ = timed(effort, a=lambda: 1e6 * rng.uniform(0.5, 1.5))
     assert len(result["a"].sustained_us) == 2 * (timing.ROUNDS + 3)
 

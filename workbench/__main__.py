@@ -1,5 +1,12 @@
-"""`python -m workbench`."""
+"""The command `workbench`, also as `python -m workbench`."""
 
-from .cli import main
 
-main()
+def main() -> None:
+    # imported here: every worker process imports anew what the script of the command imports
+    from .cli import main as command_line
+
+    command_line()
+
+
+if __name__ == "__main__":
+    main()

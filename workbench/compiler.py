@@ -152,22 +152,24 @@ def more_cuda_headers() -> tuple[Path, ...]:
 
 def source_digest(path: Path) -> str:
     """SHA-256 of a source and of every header that it includes, those of CUDA excepted."""
-    digest = hashlib.sha256()
-    for part in with_headers(path):
-        digest.update(part.read_bytes())
-    return digest.hexdigest()
+    return hashlib.sha256(b"".join(contents(path).values())).hexdigest()
 
 
 def with_headers(path: Path) -> list[Path]:
     """The source and, depth first, the headers it includes from `header_folders`."""
-    found: list[Path] = []
+    return list(contents(path))
+
+
+def contents(path: Path) -> dict[Path, bytes]:
+    """The source and, depth first, the headers it includes from `header_folders`, as they are now. Raises OSError."""
+    found: dict[Path, bytes] = {}
     todo = [path]
     folders = header_folders(path)
     places: dict[tuple[Path, str], Path | None] = {}
     while todo:
         part = todo.pop()
-        found.append(part)
-        for name in re.findall(r'^\s*#\s*include\s*[<"]([^>"]+)[>"]', part.read_text(errors="replace"), re.MULTILINE):
+        found[part] = part.read_bytes()
+        for name in _included(found[part]):
             place = part.parent, name
             if place not in places:
                 places[place] = next((h for folder in (part.parent, *folders) if (h := folder / name).is_file()), None)
@@ -175,6 +177,12 @@ def with_headers(path: Path) -> list[Path]:
             if header and header not in found and header not in todo:
                 todo.append(header)
     return found
+
+
+@lru_cache(maxsize=1024)
+def _included(code: bytes) -> tuple[str, ...]:
+    """What it includes: looked for once in what is read many times."""
+    return tuple(re.findall(r'^\s*#\s*include\s*[<"]([^>"]+)[>"]', code.decode(errors="replace"), re.MULTILINE))
 
 
 def header_folders(path: Path) -> tuple[Path, ...]:

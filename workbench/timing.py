@@ -6,7 +6,7 @@ import hashlib
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -43,7 +43,7 @@ class Effort:
     warm_up_seconds: float = 0.12
     most_warm_up_seconds: float = 1.0
     heat_seconds: float = 0.12
-    sustained_seconds: float = 0.1
+    sustained_seconds: float = 0.06
 
 
 def median_error(samples: Sequence[float]) -> float:
@@ -95,8 +95,8 @@ class Stopwatch:
 
     def overhead(self) -> float:
         """Microseconds that a cold sample takes of a kernel which does nothing."""
-        nothing = self._cupy.RawKernel('extern "C" __global__ void nothing() {}', "nothing")
-        return float(np.median([self.cold(lambda: nothing((1,), (1,), ())) for _ in range(20)]))
+        nothing = _nothing()
+        return float(np.median([self.cold(lambda: nothing((1,), (1,), ())) for _ in range(9)]))
 
     def leftover(self, work: Enqueue) -> float:
         """Microseconds for which the device is still busy when a launch is over on the current stream."""
@@ -113,6 +113,14 @@ class Stopwatch:
         self._stop.record()
         self._stop.synchronize()
         return 1e3 * float(self._cupy.cuda.get_elapsed_time(self._start, self._stop))
+
+
+@cache
+def _nothing() -> Any:
+    """A kernel which does nothing, made once."""
+    import cupy
+
+    return cupy.RawKernel('extern "C" __global__ void nothing() {}', "nothing")
 
 
 def measure(
@@ -144,7 +152,7 @@ SHORT_US = 20.0
 """Launches of less are over before the host has enqueued the next: a graph enqueues many of them at once."""
 
 
-ROUNDS, LONGER = 3, 6
+ROUNDS, LONGER = 3, 10
 """Rounds of sustained samples (A B B A), so that there are six of each contestant; where those differ more rounds
 follow, in up to so many times the time."""
 

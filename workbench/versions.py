@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from . import harness, registry
-from .compiler import INCLUDE, cache_folder, with_headers
+from .compiler import INCLUDE, cache_folder, contents
 from .database import DatabaseError, OtherVersion, marks, transaction
 from .devices import Device
 from .evidence import NOT_OF_A_PROBLEM, failure_id
@@ -94,7 +94,7 @@ class Snapshot:
     @classmethod
     def of(cls, stage: Stage[Any]) -> Snapshot:
         """Read the files of a stage. Raises OSError."""
-        files = {_name(path, stage): path.read_bytes() for path in with_headers(stage.path)}
+        files = {_name(path, stage): content for path, content in contents(stage.path).items()}
         return cls(stage.operation, stage.name, stage.path.name, files, dict(stage.parameters), declaration(stage))
 
     @property

@@ -11,8 +11,7 @@
 // what it gains: up to the last round of tiles, of 16 at 8192 cubed; and blocks that finish tiles one after
 // the other, not all at once, draw power and ask the L2 for slices more evenly.
 //
-// what limits it: sums of a part are 128 KB, written and read while no tensor core is busy. a round that
-// nearly all blocks have a tile in is left as it is.
+// what limits it: sums of a part are 128 KB, written and read while no tensor core is busy.
 //
 // source: Osama et al., Stream-K: work-centric parallel decomposition for dense matrix-matrix multiplication
 // on the GPU, 2023: the hybrid of two rounds.
@@ -102,7 +101,6 @@ struct Gemm {
   // blocks have a part is slow to add up
   static __device__ __forceinline__ int to_share(int tiles, int blocks) {
     const int left = tiles % blocks;
-    if (left * 3 > blocks * 2) return 0;
     return left > 0 && left * 2 < blocks ? left + blocks : left;
   }
 

@@ -44,12 +44,12 @@ def check(
     compiled: Compiled, launch: Launch, arrays: Mapping[str, Array], pointers: Mapping[str, int], limits: Any
 ) -> None:
     """Raises Fault (LAUNCH_ERROR) for arguments that the kernel does not take, and for what the device has not."""
-    program = _program(compiled.key, compiled.ptx) if limits is not None else None
-    if program is None:
+    kernels = _kernels(compiled.key, compiled.ptx) if limits is not None else None
+    if kernels is None:
         return
-    entry = program.entries.get(launch.kernel)
+    entry = kernels.get(launch.kernel)
     if entry is None:
-        names = ", ".join(program.entries)
+        names = ", ".join(kernels)
         raise Fault(Verdict.LAUNCH_ERROR, f"there is no kernel {launch.kernel} in {compiled.name}; it has {names}")
     memory = _Memory(arrays, pointers)
     cluster = entry.cluster if launch.cluster == (1, 1, 1) and entry.cluster else launch.cluster
@@ -62,11 +62,11 @@ def check(
 
 
 @lru_cache(maxsize=256)
-def _program(key: str, ptx: str) -> Any:
-    """The parsed PTX, None where the emulator does not know all of it."""
+def _kernels(key: str, ptx: str) -> Any:
+    """The signatures of the kernels in the PTX, by name; None where the emulator cannot read it."""
     try:
-        return emulator.Program.from_ptx(ptx)
-    except (emulator.UnsupportedInstruction, emulator.PtxSyntaxError):
+        return emulator.Program.signatures(ptx)
+    except emulator.PtxSyntaxError:
         return None
 
 

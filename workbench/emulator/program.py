@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -15,27 +16,51 @@ from .decode import DecodedEntry, Layout, decode
 from .inline import function_addresses, inline_calls
 from .memory import Allocation, Memory
 
-__all__ = ["Entry", "Program"]
+__all__ = ["Entry", "Program", "Signature"]
 
 _MOST_VARIABLE_BYTES = 1 << 30
 
 
 @dataclass(eq=False, slots=True)
-class Entry:
-    """A kernel of a program.
+class Signature:
+    """What a launch of a kernel is checked against.
 
     ``static_shared_bytes``: shared memory that it declares; ``max_threads``: what ``__launch_bounds__`` promises, or
     None; ``required_block``: the block it must be launched with, or None; ``cluster``: the cluster it is compiled
-    for, or None; ``register_limit``: registers of a thread that ``.maxnreg`` or launch bounds allow, or None where
-    neither is declared; ``register_count``: virtual registers, more than a GPU would need.
+    for, or None; ``cooperative``: whether it may wait for its whole grid, as ``this_grid().sync()`` of cooperative
+    groups does; ``uses_reserved_shared``: whether it uses the shared memory reserved for the system, as cooperative
+    groups do for large tiles.
     """
 
     name: str
     parameters: tuple[ptx.Parameter, ...]
     static_shared_bytes: int
+    dynamic_shared_align: int
     max_threads: int | None
     required_block: tuple[int, int, int] | None
     cluster: tuple[int, int, int] | None
+    cooperative: bool
+    uses_reserved_shared: bool
+
+    @property
+    def parameter_bytes(self) -> int:
+        """Size of the parameter buffer."""
+        return max((p.offset + p.size for p in self.parameters), default=0)
+
+    @property
+    def dynamic_shared_offset(self) -> int:
+        """Where dynamic shared memory begins in a block's shared memory."""
+        return _align(self.static_shared_bytes, self.dynamic_shared_align)
+
+
+@dataclass(eq=False, slots=True)
+class Entry(Signature):
+    """A kernel of a program.
+
+    ``register_limit``: registers of a thread that ``.maxnreg`` or launch bounds allow, or None where neither is
+    declared; ``register_count``: virtual registers, more than a GPU would need.
+    """
+
     register_limit: int | None
     register_count: int
     program: Program = field(repr=False)
@@ -43,27 +68,8 @@ class Entry:
     decoded: DecodedEntry = field(repr=False)
     shared_variables: tuple[tuple[ptx.Variable, int], ...] = field(repr=False)
     engine_program: _engine.Program = field(repr=False)  # the decoded rows as the engine keeps them
-    dynamic_shared_align: int
     local_bytes: int
     constant_pool: tuple[tuple[object, ...], npt.NDArray[np.uint8]] | None = field(default=None, repr=False)
-
-    cooperative: bool = field(init=False)
-    """Whether it may wait for its whole grid, as ``this_grid().sync()`` of cooperative groups does."""
-    uses_reserved_shared: bool = field(init=False)
-    """Whether it uses the shared memory reserved for the system, as cooperative groups do for large tiles."""
-    parameter_bytes: int = field(init=False)
-    """Size of the parameter buffer."""
-
-    def __post_init__(self) -> None:
-        specials = [c.name for c in self.decoded.constants if c.kind == "special"]
-        self.cooperative = any(name.startswith("%envreg") for name in specials)
-        self.uses_reserved_shared = any(name.startswith("%reserved_smem_offset_") for name in specials)
-        self.parameter_bytes = max((p.offset + p.size for p in self.parameters), default=0)
-
-    @property
-    def dynamic_shared_offset(self) -> int:
-        """Where dynamic shared memory begins in a block's shared memory."""
-        return _align(self.static_shared_bytes, self.dynamic_shared_align)
 
 
 @dataclass(eq=False, slots=True)
@@ -108,6 +114,16 @@ class Program:
         named = {c.name for e in program.entries.values() for c in e.decoded.constants if c.kind == "global"}
         program._named = tuple(name for name in variables if name in named)
         return program
+
+    @staticmethod
+    def signatures(text: str) -> dict[str, Signature]:
+        """What launches of a module's kernels are checked against, by name, without decoding what the kernels do.
+
+        Raises ``PtxSyntaxError`` for what is wrong outside of their bodies.
+        """
+        module = ptx.parse(text, bodies=False)
+        kernels = [function for function in module.functions.values() if function.is_entry and function.defined]
+        return {kernel.name: _signature(kernel, module) for kernel in kernels}
 
     def load(self, memory: Memory) -> dict[str, Allocation]:
         """The variables that kernels name in a memory, put there with their initial values by the first call."""
@@ -170,9 +186,8 @@ def _place(variable: ptx.Variable, memory: Memory) -> Allocation:
 
 def _entry(program: Program, module: ptx.Module, function: ptx.Function) -> Entry:
     function = inline_calls(function, module)
-    in_shared = [v for v in (*module.variables.values(), *function.variables.values()) if v.space == "shared"]
-    dynamic = [variable for variable in in_shared if variable.external or not variable.size]
-    shared, shared_bytes = _offsets([variable for variable in in_shared if variable not in dynamic])
+    static, dynamic = _in_shared(module, function.variables.values())
+    shared, shared_bytes = _offsets(static)
     local, local_bytes = _offsets([v for v in function.variables.values() if v.space == "local"])
     layout = Layout(
         {variable.name: offset for variable, offset in shared},
@@ -182,26 +197,76 @@ def _entry(program: Program, module: ptx.Module, function: ptx.Function) -> Entr
         {parameter.name: parameter.offset for parameter in function.parameters},
         program.functions,
     )
-    directives = function.directives
     decoded = decode(function, layout)
-    threads = _triple(directives.get("maxntid"))
+    specials = " ".join(c.name for c in decoded.constants if c.kind == "special")
     return Entry(
         function.name,
         function.parameters,
         shared_bytes,
-        threads[0] * threads[1] * threads[2] if threads else None,
-        _triple(directives.get("reqntid")),
-        _triple(directives.get("reqnctapercluster")),
-        _register_limit(directives),
+        _largest_align(dynamic),
+        *_bounds(function),
+        *_of_cooperative_groups(specials),
+        _register_limit(function.directives),
         len(function.registers),
         program,
         function.instructions,
         decoded,
         tuple(shared),
         _engine.Program(decoded.rows, decoded.operands, decoded.register_bytes, decoded.special_offset, decoded.unset),
-        max((variable.align for variable in dynamic), default=16),
         local_bytes,
     )
+
+
+def _signature(kernel: ptx.Function, module: ptx.Module) -> Signature:
+    """From functions whose bodies have been passed over."""
+    reached = _reached(kernel, module)
+    static, dynamic = _in_shared(module, [variable for f in reached for variable in f.variables.values()])
+    return Signature(
+        kernel.name,
+        kernel.parameters,
+        _offsets(static)[1],
+        _largest_align(dynamic),
+        *_bounds(kernel),
+        *_of_cooperative_groups("".join(f.body for f in reached)),
+    )
+
+
+def _reached(kernel: ptx.Function, module: ptx.Module) -> list[ptx.Function]:
+    """The kernel, and the functions that are named in its body or in that of one of them."""
+    reached = [kernel]
+    others = [function for function in module.functions.values() if function.defined and not function.is_entry]
+    for function in reached:  # which grows
+        named = [f for f in others if re.search(rf"(?<![\w$]){re.escape(f.name)}(?![\w$])", function.body)]
+        others = [f for f in others if all(f is not n for n in named)]
+        reached += named
+    return reached
+
+
+def _in_shared(module: ptx.Module, variables: Iterable[ptx.Variable]) -> tuple[list[ptx.Variable], list[ptx.Variable]]:
+    """The variables of a module and of a kernel that lie in static and in dynamic shared memory."""
+    in_shared = [v for v in (*module.variables.values(), *variables) if v.space == "shared"]
+    dynamic = [variable for variable in in_shared if variable.external or not variable.size]
+    return [variable for variable in in_shared if variable not in dynamic], dynamic
+
+
+def _largest_align(dynamic: list[ptx.Variable]) -> int:
+    return max((variable.align for variable in dynamic), default=16)
+
+
+_Triple = tuple[int, int, int]
+
+
+def _bounds(function: ptx.Function) -> tuple[int | None, _Triple | None, _Triple | None]:
+    """Threads of a block at most, the block and the cluster that a kernel is compiled for."""
+    directives = function.directives
+    threads = _triple(directives.get("maxntid"))
+    most = threads[0] * threads[1] * threads[2] if threads else None
+    return most, _triple(directives.get("reqntid")), _triple(directives.get("reqnctapercluster"))
+
+
+def _of_cooperative_groups(text: str) -> tuple[bool, bool]:
+    """Whether a kernel that names these special registers is cooperative, and uses reserved shared memory."""
+    return "%envreg" in text, "%reserved_smem_offset_" in text
 
 
 _REGISTERS_OF_A_MULTIPROCESSOR, _MOST_REGISTERS = 65536, 255

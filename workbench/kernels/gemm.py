@@ -209,7 +209,7 @@ _WHOLE = GemmProblem(m=128 * 17, n=512, k=8)
 
 _LEFT_OVER = tuple(GemmProblem(m=136, n=256 * tiles, k=64 * 5 + 8, seed=48) for tiles in (6, 8, 9))
 """For the five pairs of blocks that the emulator has with this seed, few tiles are left over when each had as many,
-then more, then so many that they make a round of their own."""
+then more, then nearly a tile for each."""
 
 _ODD_ROWS = GemmProblem(m=8, n=256, k=8, pad_c=5)
 """Whole tiles of C, in rows that are an odd number of elements apart, 261: no pair of them may be stored at once."""
