@@ -9,7 +9,6 @@ The same launches on random numbers, on small whole ones and on zeros differ in 
 from __future__ import annotations
 
 import sys
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,7 @@ import numpy as np
 import recorded
 from tabulate import tabulate
 
-from workbench import derived, ncu, ops, registry, store
+from workbench import derived, ops, registry
 from workbench.baselines import baselines_for
 from workbench.compiler import compile_source
 from workbench.devices.cuda import CudaDevice
@@ -109,12 +108,7 @@ def measure(output: Path) -> None:
                 row = {"problem": text, "data": data, "name": name, "cold_us": timing.cold_us}
                 record["times"].append({**row, "sustained_us": timing.sustained_us})
             recorded.save(record, output)
-    with tempfile.TemporaryDirectory() as folder:
-        command, log = [sys.executable, __file__, "launch"], Path(folder) / "ncu.csv"
-        rows, trouble = ncu.collect(ncu.find(), list(METRICS.values()), KERNELS, command, log, 200.0)
-    record["counters"], record["trouble"] = rows, trouble
-    recorded.save(record, output)
-    print(len(record["times"]), "times,", len(rows), "launches counted", trouble, flush=True)
+    recorded.count(record, output, __file__, METRICS.values(), KERNELS, seconds=200.0)
 
 
 def counted_launches(record: dict[str, Any]) -> list[dict[str, Any]]:
@@ -153,11 +147,8 @@ def reading(record: dict[str, Any], medians: dict[tuple[str, str, str], float]) 
 
 def tried() -> str:
     """What each stage on tensor cores gave, from the committed bench of the same device."""
-    runs = [run for _, run in store.load(RECORD.parent / "nvidia-h200")]
     times: dict[str, list[str]] = {}
-    for result, run in store.current(runs):
-        if result.operation != "gemm":
-            continue
+    for result, run in recorded.bench("gemm"):
         found = {m.label: m for m in result.measurements}
         for label in TRIED:
             if (m := found.get(label)) and (library := derived.vendor(m)):
@@ -194,7 +185,8 @@ def page(record: dict[str, Any]) -> str:
             tabulate(counted, ["problem", "data", "kernel", *METRICS], tablefmt="pipe", disable_numparse=True) + "\n",
             "## What was tried\n",
             "Each stage with its declared parameters, in the [bench](nvidia-h200/gemm.md), in turns with cuBLAS. What "
-            "a search over the parameters adds is in [tuning](tuning.md).\n",
+            "a search over the parameters adds is in [tuning](tuning.md), and what was tried on single stages [on a "
+            "page of its own](gemm-tries.md).\n",
             tried(),
         )
     )

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import dataclasses
 import sys
-import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -20,13 +19,12 @@ import numpy as np
 import recorded
 from tabulate import tabulate
 
-from workbench import derived, ncu, registry, store
+from workbench import derived, registry
 from workbench.baselines import baselines_for
 from workbench.compiler import compile_source
 from workbench.devices.cuda import CudaDevice
 from workbench.harness import Case
 from workbench.operation import Problem
-from workbench.results import Measurement
 from workbench.timing import Stopwatch
 
 RECORD = Path(__file__).parents[1] / "reports/matvec-limits.json"
@@ -114,19 +112,7 @@ def measure(output: Path) -> None:
                 record["times"].append({**row, "cold_us": times[2:]})
         recorded.save(record, output)
         del found
-    with tempfile.TemporaryDirectory() as folder:
-        command, log = [sys.executable, __file__, "launch"], Path(folder) / "ncu.csv"
-        rows, trouble = ncu.collect(ncu.find(), list(METRICS.values()), KERNELS, command, log, 100.0)
-    record["counters"], record["trouble"] = rows, trouble
-    recorded.save(record, output)
-    print(len(record["times"]), "times,", len(rows), "launches counted", trouble, flush=True)
-
-
-def _bench() -> list[Measurement]:
-    """What the committed bench of the same device measured."""
-    runs = [run for _, run in store.load(RECORD.parent / "nvidia-h200")]
-    results = [result for result, _ in store.current(runs) if result.operation == "matvec"]
-    return [measurement for result in results for measurement in result.measurements]
+    recorded.count(record, output, __file__, METRICS.values(), KERNELS, seconds=100.0)
 
 
 def _short(problem: str) -> str:
@@ -144,7 +130,8 @@ def reading(record: dict[str, Any], medians: dict[tuple[str, str, str], float], 
     beside = [m[written] / 1e6 for m in metrics]
     total = [(m[read] + m[written]) / m[time] for m in metrics]
     smallest = min(moved, key=lambda problem: moved[problem])
-    launch = derived.median([run.conditions.launch_overhead_us for run in _bench()])
+    benched = (measurement for result, _ in recorded.bench("matvec") for measurement in result.measurements)
+    launch = derived.median([measurement.conditions.launch_overhead_us for measurement in benched])
     best = (moved[smallest] / 1e6 + min(beside)) / max(total) * 1e3 + launch
     return (
         f"Each byte of B is read once, and memory is what limits it. The launches write {min(beside):.0f} to "

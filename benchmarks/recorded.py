@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Callable
+import sys
+import tempfile
+from collections.abc import Callable, Iterable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from workbench import environment
-from workbench.results import DeviceInfo
+from workbench import environment, ncu, store
+from workbench.results import DeviceInfo, Run, StageResult
 
 Record = dict[str, Any]
+
+REPORTS = Path(__file__).parents[1] / "reports"
 
 
 def begin(device: DeviceInfo, *lists: str) -> Record:
@@ -30,6 +34,22 @@ def made_on(record: Record) -> str:
 def save(record: Record, path: Path) -> None:
     """Write a record as it is now, in one line."""
     path.write_text(json.dumps(record, separators=(",", ":")) + "\n")
+
+
+def count(record: Record, output: Path, script: str, metrics: Iterable[str], kernels: str, *, seconds: float) -> None:
+    """Have ncu count what `python script launch` launches, of kernels whose names match, and save it in the record."""
+    with tempfile.TemporaryDirectory() as folder:
+        command, log = [sys.executable, script, "launch"], Path(folder) / "ncu.csv"
+        rows, trouble = ncu.collect(ncu.find(), list(metrics), kernels, command, log, seconds)
+    record["counters"], record["trouble"] = rows, trouble
+    save(record, output)
+    print(len(record["times"]), "times,", len(rows), "launches counted", trouble, flush=True)
+
+
+def bench(operation: str) -> list[tuple[StageResult, Run]]:
+    """What the committed bench of an H200 found of an operation's stages, and the run that each is from."""
+    runs = [run for _, run in store.load(REPORTS / "nvidia-h200")]
+    return [(result, run) for result, run in store.current(runs) if result.operation == operation]
 
 
 def main(

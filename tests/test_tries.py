@@ -1,7 +1,8 @@
-"""What `benchmarks/gemm_tries.py` times is a kernel that computes a product."""
+"""What `benchmarks/gemm_tries.py` times is a kernel that computes a product, and its page is made of its record."""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import gemm_tries
@@ -25,6 +26,11 @@ def test_a_try_changes_the_stage_and_still_solves_a_problem(attempt: gemm_tries.
     bound.run()
     failure, _ = case.judge(bound.read)
     assert failure is None, failure
+
+
+def test_the_page_is_made_of_its_record() -> None:
+    record = json.loads(gemm_tries.RECORD.read_text())
+    assert gemm_tries.page(record) == gemm_tries.RECORD.with_suffix(".md").read_text()
 
 
 def test_a_change_without_a_place_is_an_error(tmp_path: Path) -> None:

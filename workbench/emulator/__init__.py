@@ -20,7 +20,7 @@ from .device_limits import H200, DeviceLimits
 from .execution import ArgumentError, Checks, LaunchError, Statistics, check_arguments, check_launch, execute
 from .findings import Finding, FindingKind, KernelFault
 from .memory import Allocation, Memory
-from .program import Entry, Program
+from .program import Entry, Program, Signature
 from .ptx import Parameter, PtxSyntaxError, SourceLocation
 from .source import CompileError, CompilerUnavailable, load
 from .standalone import Output, Report, TensorMapOf, launch
@@ -48,6 +48,7 @@ __all__ = [
     "Program",
     "PtxSyntaxError",
     "Report",
+    "Signature",
     "SourceLocation",
     "Statistics",
     "TensorMap",

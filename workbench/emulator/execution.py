@@ -20,7 +20,7 @@ from .device_limits import H200, DeviceLimits
 from .findings import KernelFault, explain
 from .memory import Allocation, Memory
 from .printing import printed_text
-from .program import Entry
+from .program import Entry, Signature
 from .registers import CELL
 from .tensor_map import ELEMENT_TYPES, TensorMap
 from .trace import Timeline, Traced, line_numbers
@@ -294,7 +294,7 @@ def _seconds(value: float) -> float:
 
 
 def check_launch(
-    entry: Entry,
+    entry: Signature,
     grid: tuple[int, int, int],
     block: tuple[int, int, int],
     cluster: tuple[int, int, int],
@@ -381,19 +381,19 @@ def _check_size(
         )
 
 
-def _shared_bytes(entry: Entry, dynamic: int, *, reserved: bool = False) -> int:
+def _shared_bytes(entry: Signature, dynamic: int, *, reserved: bool = False) -> int:
     """Shared memory of a block, static and dynamic, and what is reserved for the system where the kernel uses it."""
     own = entry.dynamic_shared_offset + dynamic if dynamic else entry.static_shared_bytes
     return -(-own // 16) * 16 + H200.shared_reserved_per_block if reserved and entry.uses_reserved_shared else own
 
 
-def check_arguments(entry: Entry, args: Sequence[Argument], memory: Memory) -> None:
+def check_arguments(entry: Signature, args: Sequence[Argument], memory: Memory) -> None:
     """Raises ``ArgumentError`` for arguments that the kernel's signature does not ask for."""
     _parameter_buffer(entry, args, memory)
 
 
 def _parameter_buffer(
-    entry: Entry, args: Sequence[Argument], memory: Memory
+    entry: Signature, args: Sequence[Argument], memory: Memory
 ) -> tuple[npt.NDArray[np.uint8], list[tuple[int, TensorMap]]]:
     """The parameters' bytes, and the tensor maps among them with their addresses."""
     if len(args) != len(entry.parameters):
@@ -415,7 +415,7 @@ def _parameter_buffer(
 class _Argument:
     """One argument on its way into the parameter buffer."""
 
-    entry: Entry
+    entry: Signature
     number: int
     parameter: ptx.Parameter
 
