@@ -186,16 +186,16 @@ TRIES = (
     Try("4 rows of tiles are walked together", "multicast", ("4096x4096x4096",), parameters={"GROUP_M": 4}),
     Try("16 rows of tiles are walked together", "multicast", ("4096x4096x4096",), parameters={"GROUP_M": 16}),
     Try(
-        "a last round in which two thirds of the blocks or more have a tile is left as it is",
+        "every last round is shared out, however little that gains",
         "stream_k",
-        ("6144x6144x6144", "5120x4096x14336", "4096x4096x4096"),
-        (
-            Change(
-                "gemm/15_stream_k.cu",
-                "    const int left = tiles % blocks;\n",
-                "    const int left = tiles % blocks;\n    if (left * 3 > blocks * 2) return 0;\n",
-            ),
-        ),
+        ("4096x4096x4096", "4096x4096x512"),
+        (Change("gemm/15_stream_k.cu", "gain < LEAST_GAIN", "gain < 0"),),
+    ),
+    Try(
+        "a last round is shared out where that gains 32 steps, instead of 16",
+        "stream_k",
+        ("6144x6144x6144", "5120x4096x14336"),
+        (Change("gemm/15_stream_k.cu", "gain < LEAST_GAIN", "gain < 2 * LEAST_GAIN"),),
     ),
     Try(
         "only the tiles that are left over are shared out, no whole round with them",
@@ -204,7 +204,7 @@ TRIES = (
         (
             Change(
                 "gemm/15_stream_k.cu",
-                "    return left > 0 && left * 2 < blocks ? left + blocks : left;\n",
+                "    return left * 2 < blocks ? left + blocks : left;\n",
                 "    return left;\n",
             ),
         ),

@@ -70,7 +70,7 @@ struct Gemm {
     const int pairs_m = (g.M + PAIR_M - 1) / PAIR_M, tiles_n = (g.N + BLOCK_N - 1) / BLOCK_N;
     const int pairs = pairs_m * tiles_n, steps = (g.K + BLOCK_K - 1) / BLOCK_K;
     const int clusters = gridDim.x / SHARING, cluster = blockIdx.x / SHARING;
-    const int shared_out = to_share(pairs, clusters);
+    const int shared_out = to_share(pairs, clusters, steps);
     const long long all = static_cast<long long>(shared_out) * steps;
     const auto share_of = [&](int cluster) { return static_cast<int>(all * cluster / clusters); };
     const int from = share_of(cluster), to = share_of(cluster + 1), last = (to - 1) / steps;
@@ -97,11 +97,12 @@ struct Gemm {
     return true;
   }
 
-  // how many tiles. few that are left over are shared out together with a whole round: a tile of which many
-  // blocks have a part is slow to add up
-  static __device__ __forceinline__ int to_share(int tiles, int blocks) {
-    const int left = tiles % blocks;
-    return left > 0 && left * 2 < blocks ? left + blocks : left;
+  // how many tiles. none where blocks would not gain enough steps for what handing over parts costs; few that
+  // are left over together with a whole round: a tile of which many blocks have a part is slow to add up
+  static __device__ __forceinline__ int to_share(int tiles, int blocks, int steps) {
+    const int left = tiles % blocks, gain = (blocks - left) * steps / blocks;
+    if (left == 0 || gain < LEAST_GAIN) return 0;
+    return left * 2 < blocks ? left + blocks : left;
   }
 
   struct producer {

@@ -559,6 +559,13 @@ def multicast(p: GemmProblem, size: Mapping[str, int]) -> Launch:
     return lcsf_launch(p, size, "gemm_multicast", sharing=2)
 
 
+def _worth_sharing(p: GemmProblem, size: Mapping[str, int]) -> dict[str, int]:
+    """To hand over parts of tiles takes as long as some 16 steps. Fewer tiles than any device has multiprocessors are
+    never shared out there, and always by the few blocks of the emulator."""
+    few = _blocks(p, {**size, "BLOCKS": 64}, size["BLOCK_N"], 1) > 0
+    return {"LEAST_GAIN": 0 if few else 16}
+
+
 @GEMM.stage(
     "stream_k",
     source="gemm/15_stream_k.cu",
@@ -568,6 +575,7 @@ def multicast(p: GemmProblem, size: Mapping[str, int]) -> Launch:
     space={"GROUP_M": GROUPS[:-1], "BLOCKS": (128, 130, 132)},
     architecture=90,
     corners=(*PADDED_C, _TALL, *_DEEP, *_LEFT_OVER),
+    sizes=_worth_sharing,
 )
 def stream_k(p: GemmProblem, size: Mapping[str, int]) -> Plan:
     threads, most = 2 * size["BLOCK_M"], size["BLOCKS"]
