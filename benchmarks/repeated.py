@@ -2,13 +2,14 @@
 
 workbench bench gemm matvec vector_add --fresh --output FOLDER   # twice, on a machine with a GPU
 python benchmarks/repeated.py keep first RESULTS.json ...        # takes over the record of a bench, or of its parts
-python benchmarks/repeated.py keep second RESULTS.json ...
-python benchmarks/repeated.py write                              # the page, of what was taken over
+python benchmarks/repeated.py keep second RESULTS.json ...       # beside the newest first one
+python benchmarks/repeated.py write                              # the page, of all pairs that were taken over
 """
 
 from __future__ import annotations
 
 import argparse
+import re
 import shutil
 from pathlib import Path
 
@@ -22,10 +23,16 @@ KEPT = Path(__file__).parents[1] / "reports/repeated"
 BENCHES = ("first", "second")
 
 
+def pairs() -> list[Path]:
+    """Their folders, the newest first: the name is when the first bench was begun."""
+    return sorted((path for path in KEPT.iterdir() if path.is_dir()), reverse=True)
+
+
 def keep(bench: str, files: list[Path]) -> None:
-    """Take over the records of a bench, in the place of what is there."""
+    """Take over the records of a bench: of a first one as a new pair, of a second one into the newest."""
     runs = [(path, Run.load(path)) for path in files]
-    folder = KEPT / bench
+    begun = re.sub(r"[-:]", "", min(run.environment.date for _, run in runs))
+    folder = (KEPT / begun if bench == BENCHES[0] else pairs()[0]) / bench
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     for number, (path, _) in enumerate(runs):
@@ -39,7 +46,19 @@ def _interval(ratio: changes.Ratio) -> str:
 
 def page() -> str:
     """The Markdown page."""
-    first, second = (store.read(str(KEPT / bench)) for bench in BENCHES)
+    return "\n".join(
+        (
+            "# Two benches of the same code\n",
+            "What `workbench compare` says of the first and the second bench in each folder of `reports/repeated`. "
+            "Written by `benchmarks/repeated.py`. Parts of a bench were made on several GPUs at once.\n",
+            *(part for pair in pairs() for part in section(pair)),
+        )
+    )
+
+
+def section(pair: Path) -> list[str]:
+    """What the page says of a pair."""
+    first, second = (store.read(str(pair / bench)) for bench in BENCHES)
     found = changes.compare(first, second)
     same = sum(c.outcome is Outcome.SAME for c in found.changes)
     made = [
@@ -60,22 +79,16 @@ def page() -> str:
         if c.outcome is not Outcome.SAME
     ]
     alone = zip(BENCHES, (found.only_before, found.only_after), strict=True)
-    return "\n".join(
-        (
-            "# Two benches of the same code\n",
-            "What `workbench compare reports/repeated/first reports/repeated/second` says. Written by "
-            "`benchmarks/repeated.py`. Parts of a bench were made on several GPUs at once.\n",
-            tabulate(made, ["bench", "begun", "commit", "device", "driver"], tablefmt="pipe") + "\n",
-            f"**{found.summary}: {100 * same / len(found.changes):.1f} % the same.**\n",
-            *(f"- {note}" for note in found.notes),
-            *(f"- only in the {bench}: {len(missing)} problems of stages" for bench, missing in alone if missing),
-            "",
-            *(["All that is not:\n"] if others else []),
-            tabulate(others, ["row", "timing", "first", "second", "second / first", ""], tablefmt="pipe") + "\n"
-            if others
-            else "",
-        )
-    )
+    headers = ["row", "timing", "first", "second", "second / first", ""]
+    return [
+        f"## {pair.name}\n",
+        tabulate(made, ["bench", "begun", "commit", "device", "driver"], tablefmt="pipe") + "\n",
+        f"**{found.summary}: {100 * same / len(found.changes):.1f} % the same.**\n",
+        *(f"- {note}" for note in found.notes),
+        *(f"- only in the {bench}: {len(missing)} problems of stages" for bench, missing in alone if missing),
+        "",
+        *(["All that is not:\n", tabulate(others, headers, tablefmt="pipe") + "\n"] if others else []),
+    ]
 
 
 def main() -> None:

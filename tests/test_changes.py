@@ -155,6 +155,17 @@ def test_launches_of_few_microseconds_are_given_their_resolution() -> None:
     assert {c.outcome for c in found if c.before_us > 20} == {Outcome.SLOWER}
 
 
+def test_on_another_chip_a_launch_of_few_microseconds_is_given_both_tolerances() -> None:
+    run = timed_run("vector_add")
+    other = _scaled(run, lambda stage, m, t: 1.082 if t is m.timing else 1.0)
+    other.device = dataclasses.replace(other.device, chip="another")
+    cold = [c for c in changes.compare([run], [other]).changes if c.kind == changes.COLD]
+    quick = [c for c in cold if c.before_us < 7]
+    assert quick and all(5.2 < c.before_us < 6.1 for c in quick)  # 0.4 us are 7.7 % or less, with 5 % 8.2 % or more
+    assert {c.outcome for c in quick} == {Outcome.SAME}
+    assert {c.outcome for c in cold if c.before_us > 20} == {Outcome.SLOWER}
+
+
 @pytest.mark.parametrize(
     ("factor", "here", "cold", "sustained"),
     [

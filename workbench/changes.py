@@ -333,7 +333,8 @@ def _drift(group: tuple[str, str, str, str], pairs: Iterable[_Pair], by: By) -> 
 def _change(pair: _Pair, drift: Drift, tolerance: float, by: By) -> Change:
     of_vendor = pair.time / pair.vendor if pair.vendor else None
     used = of_vendor if by is By.VENDOR and of_vendor else pair.time / drift.ratio
-    tolerance = max(tolerance, RESOLUTION_US / pair.before_us, 0.0 if pair.one_chip else OTHER_CHIP[pair.kind])
+    chip = 0.0 if pair.one_chip else OTHER_CHIP[pair.kind]
+    tolerance = max(tolerance, math.hypot(RESOLUTION_US / pair.before_us, chip))  # independent of each other
     return Change(
         *pair.key,
         pair.label,
