@@ -18,7 +18,6 @@ import recorded
 from tabulate import tabulate
 
 from workbench import derived, ops, registry
-from workbench.baselines import baselines_for
 from workbench.compiler import compile_source
 from workbench.devices.cuda import CudaDevice
 from workbench.harness import Case
@@ -73,17 +72,14 @@ def contestants(problem: Problem, data: str) -> Iterator[tuple[str, Any, Any]]:
     """Name, what enqueues a launch, and what has to live as long: the stage that `workbench.ops` takes, and cuBLAS."""
     device = CudaDevice()
     stage = ops.choose("gemm", problem, device.architecture, device=device.info().name)
-    arrays = problem.arrays()
     compiled = compile_source(stage.path, stage.defines(problem))
-    plan = device.bind(compiled, stage.plan(problem), arrays, storage(problem, data))
+    plan = device.bind(compiled, stage.plan(problem), problem.arrays(), storage(problem, data))
     plan.run()
     yield stage.name, plan.enqueue, plan
-    for baseline in baselines_for("gemm"):
-        outputs = {name: plan.filled_like(name) for name, array in arrays.items() if array.output}
-        prepared = baseline.prepare(problem, arrays, {**plan.buffers, **outputs})
-        prepared.enqueue()
+    for name, enqueue, outputs in recorded.libraries("gemm", plan, problem):
+        enqueue()
         plan.wait()
-        yield baseline.name, prepared.enqueue, outputs
+        yield name, enqueue, outputs
 
 
 def launch_all() -> None:

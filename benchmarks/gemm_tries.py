@@ -22,7 +22,6 @@ import recorded
 from tabulate import tabulate
 
 from workbench import derived, registry, tuned
-from workbench.baselines import baselines_for
 from workbench.compiler import Compiled, compile_source
 from workbench.devices.cuda import CudaDevice
 from workbench.harness import Case
@@ -290,35 +289,28 @@ def compiled(attempt: Try, stage: Stage[Any], problem: GemmProblem) -> Compiled:
 
 def stages(attempt: Try, problem: GemmProblem, device: str) -> tuple[Stage[Any], Stage[Any]]:
     """The stage with the parameters that the shipped table has for it, and with those of the try."""
-    usual = next(s for s in registry.operations()["gemm"].stages if s.name == attempt.stage)
+    (usual,) = registry.select([f"gemm:{attempt.stage}"])
     picked = tuned.hand_picked(device, "gemm", problem)
     if picked and picked.name == usual.name:
         usual = picked
     return usual, usual.with_parameters({**usual.parameters, **attempt.parameters})
 
 
-def contest(attempt: Try, shape: str, device: CudaDevice) -> dict[str, Any]:
-    """Cold and sustained samples of the stage, of the try and of cuBLAS, in turns."""
+def contest(attempt: Try, shape: str, code: Compiled, device: CudaDevice) -> dict[str, Any]:
+    """Cold and sustained samples of the stage, of the try, which is this code, and of cuBLAS, in turns."""
     problem, info = parsed(shape), device.info()
     arrays, storage = problem.arrays(), Case(problem, problem.arrays(), problem.inputs(), {}, {}).storage()
     usual, changed = stages(attempt, problem, info.name)
-    shipped = device.bind(
-        compile_source(usual.path, usual.defines(problem)), usual.plan(problem), arrays, storage, problem.seed
-    )
-    tried = device.bind(
-        compiled(attempt, changed, problem), plan(attempt, changed, problem), arrays, storage, problem.seed
-    )
+    own = compile_source(usual.path, usual.defines(problem))
+    shipped = device.bind(own, usual.plan(problem), arrays, storage, problem.seed)
+    tried = device.bind(code, plan(attempt, changed, problem), arrays, storage, problem.seed)
     for bound in (shipped, tried):
         bound.run()
     right, found = (bound.read("C").astype(np.float32) for bound in (shipped, tried))
     if not np.allclose(right, found, rtol=0.02, atol=0.5):
         raise ValueError(f"{attempt.stage}, {attempt.idea}: not what the stage as it is computes")
-    enqueue = {"shipped": shipped.enqueue, "tried": tried.enqueue}
-    kept = []
-    for baseline in baselines_for("gemm"):
-        outputs = {name: shipped.filled_like(name) for name, array in arrays.items() if array.output}
-        enqueue[baseline.name] = baseline.prepare(problem, arrays, {**shipped.buffers, **outputs}).enqueue
-        kept.append(outputs)
+    libraries = list(recorded.libraries("gemm", shipped, problem))
+    enqueue = {"shipped": shipped.enqueue, "tried": tried.enqueue} | {name: launch for name, launch, _ in libraries}
     timings = race(enqueue, info.l2_bytes, EFFORT, Conditions())
     shipped.close()
     tried.close()
@@ -338,9 +330,9 @@ def measure(output: Path) -> None:
     todo = [(attempt, shape) for attempt in TRIES for shape in attempt.problems]
     ahead = [(a, stages(a, parsed(shape), info.name)[1], parsed(shape)) for a, shape in todo]
     with ThreadPoolExecutor() as pool:
-        list(pool.map(lambda arguments: compiled(*arguments), ahead))
-    for attempt, shape in todo:
-        record["rows"].append(contest(attempt, shape, device))
+        codes = list(pool.map(lambda arguments: compiled(*arguments), ahead))
+    for (attempt, shape), code in zip(todo, codes, strict=True):
+        record["rows"].append(contest(attempt, shape, code, device))
         recorded.save(record, output)
         print(attempt.stage, shape, attempt.idea, flush=True)
 

@@ -20,7 +20,6 @@ import recorded
 from tabulate import tabulate
 
 from workbench import derived, registry
-from workbench.baselines import baselines_for
 from workbench.compiler import compile_source
 from workbench.devices.cuda import CudaDevice
 from workbench.harness import Case
@@ -79,10 +78,7 @@ def contestants(problem: Problem, variants: Mapping[str, Mapping[str, int]]) -> 
             told = dataclasses.replace(launch, args=(*launch.args[:-1], np.int32(once)))
             bound = device.bind(compiled, dataclasses.replace(plan, launches=(told,)), arrays, storage)
             yield f"{name}, B leaves first" if once else name, bound.enqueue, bound
-    for baseline in baselines_for("matvec"):
-        outputs = {name: bound.filled_like(name) for name, array in arrays.items() if array.output}
-        prepared = baseline.prepare(problem, arrays, {**bound.buffers, **outputs})
-        yield baseline.name, prepared.enqueue, outputs
+    yield from recorded.libraries("matvec", bound, problem)
 
 
 def launch_all() -> None:

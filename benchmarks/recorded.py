@@ -6,13 +6,17 @@ import argparse
 import json
 import sys
 import tempfile
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from workbench import environment, ncu, store
+from workbench.baselines import baselines_for
+from workbench.devices.cuda import CudaPlan
+from workbench.operation import Problem
 from workbench.results import DeviceInfo, Run, StageResult
+from workbench.timing import Enqueue
 
 Record = dict[str, Any]
 
@@ -34,6 +38,15 @@ def made_on(record: Record) -> str:
 def save(record: Record, path: Path) -> None:
     """Write a record as it is now, in one line."""
     path.write_text(json.dumps(record, separators=(",", ":")) + "\n")
+
+
+def libraries(operation: str, plan: CudaPlan, problem: Problem) -> Iterator[tuple[str, Enqueue, Any]]:
+    """The vendor's libraries on the inputs of a bound plan: name, what enqueues a launch, and the outputs of their own,
+    which have to live as long."""
+    arrays = problem.arrays()
+    for baseline in baselines_for(operation):
+        outputs = {name: plan.filled_like(name) for name, array in arrays.items() if array.output}
+        yield baseline.name, baseline.prepare(problem, arrays, {**plan.buffers, **outputs}).enqueue, outputs
 
 
 def count(record: Record, output: Path, script: str, metrics: Iterable[str], kernels: str, *, seconds: float) -> None:

@@ -209,10 +209,14 @@ def _shipped_stages() -> dict[str, Stage[Any]]:
         assert picked is not None
         if picked not in registry.stages():
             found[f"{picked.spec} {picked.parameters}"] = picked
+    assert found
     return found
 
 
-@pytest.mark.parametrize("picked", _shipped_stages().values(), ids=list(_shipped_stages()))
+SHIPPED_STAGES = _shipped_stages()
+
+
+@pytest.mark.parametrize("picked", SHIPPED_STAGES.values(), ids=list(SHIPPED_STAGES))
 def test_what_ships_and_differs_from_the_declaration_is_right(picked: Stage[Any]) -> None:
     result = harness.verify(picked, open_device("emulator"), examples=8)
     assert result.verdict is Verdict.PASS, result.failure

@@ -28,7 +28,7 @@ from types import ModuleType
 from typing import Any
 
 from . import environment, integrity, nvml, registry
-from .compiler import cache_folder, source_digest, with_headers, write
+from .compiler import cache_folder, contents, source_digest, write
 from .devices import Device, DeviceUnavailable, open_device
 from .operation import BUILT_IN, Operation, Stage
 from .results import DeviceInfo
@@ -118,7 +118,7 @@ class _Cargo:
     @classmethod
     def of(cls, stage: Stage[Any]) -> _Cargo:
         """Raises OSError for sources that cannot be read, ClusterUnavailable for a declaration that cannot travel."""
-        paths = with_headers(stage.path)
+        files = contents(stage.path)
         file = io.BytesIO()
         try:
             _by_value()(file).dump(stage)
@@ -127,7 +127,7 @@ class _Cargo:
                 f"the declaration of {stage.spec} cannot be sent to other machines ({error}); what it uses may hold no "
                 "open files, locks or modules that were written in C"
             ) from None
-        return cls(file.getvalue(), tuple((str(p), p.read_bytes()) for p in paths), source_digest(stage.path))
+        return cls(file.getvalue(), tuple((str(p), content) for p, content in files.items()), source_digest(stage.path))
 
     def unpack(self) -> Stage[Any]:
         """The stage on this machine, with its sources in the cache. Raises ClusterUnavailable, CompilerUnavailable."""

@@ -562,8 +562,8 @@ def multicast(p: GemmProblem, size: Mapping[str, int]) -> Launch:
 def _worth_sharing(p: GemmProblem, size: Mapping[str, int]) -> dict[str, int]:
     """To hand over parts of tiles takes as long as some 16 steps. Fewer tiles than any device has multiprocessors are
     never shared out there, and always by the few blocks of the emulator."""
-    few = _blocks(p, {**size, "BLOCKS": 64}, size["BLOCK_N"], 1) > 0
-    return {"LEAST_GAIN": 0 if few else 16}
+    tiles = ceil_div(p.m, size["BLOCK_M"]) * ceil_div(p.n, size["BLOCK_N"])
+    return {"LEAST_GAIN": 0 if tiles <= 64 else 16}
 
 
 @GEMM.stage(
