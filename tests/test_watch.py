@@ -434,6 +434,7 @@ def test_where_saves_cannot_be_seen_it_ends_and_says_so(tmp_path: Path, monkeypa
     ],
 )
 def test_wrong_usage(arguments: tuple[str, ...], code: int, message: str) -> None:
+    pytest.importorskip("watchfiles")
     result = CliRunner().invoke(cli.main, ["watch", *arguments])
     assert (result.exit_code, result.stderr.count("Error: ")) == (code, 1)
     assert message in result.stderr
