@@ -9,7 +9,7 @@ The same launches on random numbers, on small whole ones and on zeros differ in 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ from workbench import derived, ops, registry
 from workbench.compiler import compile_source
 from workbench.devices.cuda import CudaDevice
 from workbench.harness import Case
-from workbench.operation import Arrays, Problem
+from workbench.operation import Arrays, Problem, Stage
 from workbench.results import Conditions
 from workbench.timing import Effort
 from workbench.timing import measure as race
@@ -48,6 +48,14 @@ METRICS = {
     "L2, %": f"lts__t_sectors{PEAK}",
     "device memory, %": f"dram__bytes{PEAK}",
 }
+WARPS = ("tensor_core", "register_prefetch")
+"""The stages on mma.sync."""
+
+LARGEST = PROBLEMS[-1]
+
+THROUGH_L1 = {"L1 and shared memory move data, %": f"l1tex__data_pipe_lsu_wavefronts{PEAK}"}
+"""Counted of these besides: how busy the way is that loads, stores and ldmatrix share."""
+
 LAUNCHES = [(problem, data) for problem in PROBLEMS for data in DATA for _ in range(2)]
 """In the order of the counters: ours, then cuBLAS."""
 
@@ -68,12 +76,17 @@ def storage(problem: Problem, data: str) -> Arrays:
     return Case(problem, problem.arrays(), inputs, {}, {}).storage()
 
 
+def bound(stage: Stage[Any], problem: Problem, data: str) -> Any:
+    """The stage, ready to be launched on such data."""
+    compiled = compile_source(stage.path, stage.defines(problem))
+    return CudaDevice().bind(compiled, stage.plan(problem), problem.arrays(), storage(problem, data))
+
+
 def contestants(problem: Problem, data: str) -> Iterator[tuple[str, Any, Any]]:
     """Name, what enqueues a launch, and what has to live as long: the stage that `workbench.ops` takes, and cuBLAS."""
     device = CudaDevice()
     stage = ops.choose("gemm", problem, device.architecture, device=device.info().name)
-    compiled = compile_source(stage.path, stage.defines(problem))
-    plan = device.bind(compiled, stage.plan(problem), problem.arrays(), storage(problem, data))
+    plan = bound(stage, problem, data)
     plan.run()
     yield stage.name, plan.enqueue, plan
     for name, enqueue, outputs in recorded.libraries("gemm", plan, problem):
@@ -89,6 +102,8 @@ def launch_all() -> None:
         for data in DATA:
             for _, enqueue, plan in contestants(kind.parse(text), data):
                 del enqueue, plan
+    for stage in registry.select([f"gemm:{name}" for name in WARPS]):
+        bound(stage, kind.parse(LARGEST), "random").run()
 
 
 def measure(output: Path) -> None:
@@ -104,12 +119,17 @@ def measure(output: Path) -> None:
                 row = {"problem": text, "data": data, "name": name, "cold_us": timing.cold_us}
                 record["times"].append({**row, "sustained_us": timing.sustained_us})
             recorded.save(record, output)
-    recorded.count(record, output, __file__, METRICS.values(), KERNELS, seconds=200.0)
+    recorded.count(record, output, __file__, {**METRICS, **THROUGH_L1}.values(), KERNELS, seconds=200.0)
+
+
+def of_warps(row: dict[str, Any]) -> bool:
+    """Whether the launch is of a stage on mma.sync."""
+    return row["kernel"] in [f"gemm_{name}" for name in WARPS]
 
 
 def counted_launches(record: dict[str, Any]) -> list[dict[str, Any]]:
     """One of each contestant, in the order of `LAUNCHES`: of several launches of ours the last, which multiplies."""
-    rows = record["counters"]
+    rows = [row for row in record["counters"] if not of_warps(row)]
     ours = [row["kernel"].startswith("gemm_") for row in rows]
     return [row for row, own, own_next in zip(rows, ours, [*ours[1:], False], strict=True) if not (own and own_next)]
 
@@ -156,18 +176,26 @@ def tried() -> str:
     return "\n".join([head, *(row + "".join(cells) for row, cells in times.items())]) + "\n"
 
 
+def cells(row: dict[str, Any], columns: Mapping[str, str]) -> list[str]:
+    """The kernel and its counters."""
+    found = [f"`{row['kernel'][:40]}`"]
+    for name, metric in columns.items():
+        value = row["metrics"].get(metric.removesuffix(".sum"))  # as workbench.ncu names it
+        found.append("-" if value is None else derived.three_digits(value * UNITS.get(name, 1.0)))
+    return found
+
+
 def page(record: dict[str, Any]) -> str:
     """The Markdown page."""
     medians = {(r["problem"], r["name"], r["data"]): derived.median(r["cold_us"]) for r in record["times"]}
     names = dict.fromkeys((problem, name) for problem, name, _ in medians)
     times = [[p, f"`{name}`", *(f"{medians[p, name, data]:,.1f}" for data in DATA)] for p, name in names]
-    counted = []
-    for (problem, data), row in zip(LAUNCHES, counted_launches(record), strict=False):
-        values = []
-        for name, metric in METRICS.items():
-            value = row["metrics"].get(metric.removesuffix(".sum"))  # as workbench.ncu names it
-            values.append("-" if value is None else derived.three_digits(value * UNITS.get(name, 1.0)))
-        counted.append([problem.split(",")[0], data, f"`{row['kernel'][:40]}`", *values])
+    counted = [
+        [problem.split(",")[0], data, *cells(row, METRICS)]
+        for (problem, data), row in zip(LAUNCHES, counted_launches(record), strict=False)
+    ]
+    columns = {**METRICS, **THROUGH_L1}
+    warps = [cells(row, columns) for row in record["counters"] if of_warps(row)]
     return "\n".join(
         (
             "# What limits large products\n",
@@ -179,6 +207,11 @@ def page(record: dict[str, Any]) -> str:
             tabulate(times, ["problem", "", *DATA], tablefmt="pipe", disable_numparse=True) + "\n",
             "## Counters of one launch\n",
             tabulate(counted, ["problem", "data", "kernel", *METRICS], tablefmt="pipe", disable_numparse=True) + "\n",
+            "## Stages on mma.sync\n",
+            f"{LARGEST.split(',')[0]} on random numbers. Operands come to their tensor cores through registers, and to "
+            "registers through the one data path that L1 and shared memory have. `register_prefetch` takes it three "
+            "times with every byte that it copies, where cp.async takes it once.\n",
+            tabulate(warps, ["kernel", *columns], tablefmt="pipe", disable_numparse=True) + "\n",
             "## What was tried\n",
             "Each stage with its declared parameters, in the [bench](nvidia-h200/gemm.md), in turns with cuBLAS. What "
             "a search over the parameters adds is in [tuning](tuning.md), and what was tried on single stages [on a "

@@ -168,7 +168,57 @@ def _pause(nanoseconds: int) -> Change:
     )
 
 
+PRODUCTS = """\
+#pragma unroll
+      for (int i = 0; i < TILES_M; ++i)
+#pragma unroll
+        for (int j = 0; j < TILES_N; ++j)
+          mma("""
+
+
+def _in_parts(parts: int) -> tuple[Change, ...]:
+    """A step stores what came during the last one, in so many parts, each ahead of products, and asks for the next."""
+    changes = {
+        "void store(Slice<ROWS>& slice) const {\n": "void store(Slice<ROWS>& slice, int part) const {\n",
+        "    for (int i = 0; i < ROWS / ROW_STEP; ++i)\n      store_vector": (
+            f"    for (int i = part * ROWS / ROW_STEP / {parts}; i < (part + 1) * ROWS / ROW_STEP / {parts}; ++i)\n"
+            "      store_vector"
+        ),
+        "  const auto store = [&](Buffer& to) {\n": "  const auto store = [&](Buffer& to, int part) {\n",
+        "    next_a.store(to.a);\n": "    next_a.store(to.a, part);\n",
+        "    next_b.store(to.b);\n    __syncthreads();": "    next_b.store(to.b, part);",
+        "  store(buffers[0]);\n": (
+            f"  for (int part = 0; part < {parts}; ++part) store(buffers[0], part);\n  if (steps > 1) load(1);\n"
+        ),
+        "    if (more) load(step + 1);\n": "    __syncthreads();\n",
+        "    if (more) store(buffers[(step + 1) % 2]);\n": "",
+        PRODUCTS: (
+            f"      if (k / MMA_K < {parts} && more) store(buffers[(step + 1) % 2], k / MMA_K);\n"
+            f"      if (k / MMA_K == {parts - 1} && step + 2 < steps) load(step + 2);\n{PRODUCTS}"
+        ),
+    }
+    return tuple(Change("gemm/13_register_prefetch.cu", old, new) for old, new in changes.items())
+
+
 TRIES = (
+    Try(
+        "what was loaded during a step is stored with the first products of the next, and the next slice asked for",
+        "register_prefetch",
+        ("8192x8192x8192",),
+        _in_parts(1),
+    ),
+    Try(
+        "the same in two parts, with the first two sixteens of k",
+        "register_prefetch",
+        ("8192x8192x8192",),
+        _in_parts(2),
+    ),
+    Try(
+        "tiles of 256 x 128",
+        "register_prefetch",
+        ("8192x8192x8192",),
+        parameters={"BLOCK_M": 256, "BLOCK_N": 128, "WARPS_M": 4, "WARPS_N": 2},
+    ),
     Try(
         "sums leave registers in pairs of columns, not as whole matrices with stmatrix",
         "stream_k",

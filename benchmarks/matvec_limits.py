@@ -9,13 +9,11 @@ timed after such a flush, which is how everything is timed here, and after one t
 
 from __future__ import annotations
 
-import dataclasses
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import recorded
 from tabulate import tabulate
 
@@ -23,8 +21,9 @@ from workbench import derived, registry
 from workbench.compiler import compile_source
 from workbench.devices.cuda import CudaDevice
 from workbench.harness import Case
+from workbench.kernels.matvec import SMALL
 from workbench.operation import Problem
-from workbench.timing import Stopwatch
+from workbench.timing import Enqueue, Stopwatch
 
 RECORD = Path(__file__).parents[1] / "reports/matvec-limits.json"
 
@@ -33,14 +32,14 @@ PROBLEMS = [f"{size},dtype={t},out={t}" for t in ("bf16", "fp32") for size in ("
 FLUSHES = ("written", "read")
 """What is in the L2 before a launch: lines that were written, or that were only read."""
 
-ONCE = (False, True)
-"""Whether B is the first to leave the L2."""
+ONCE = {"": 0, ", B leaves first": 1}
+"""Whether B is the first to leave the L2, and what the names of such rows end with."""
 
 VARIANTS: dict[str, dict[str, int]] = {
     "as declared": {},
-    "4 loads in flight": {"UNROLL": 4},
-    "1 load in flight": {"UNROLL": 1},
-    "512 threads": {"THREADS": 512},
+    "2 loads in flight, twice as many threads": {"UNROLL": 2, "RESIDENT": 2048},
+    "256 threads": {"THREADS": 256},
+    "8 warps a row": {"MOST": 8},
     "a warp a row": {"MOST": 1},
 }
 
@@ -52,8 +51,6 @@ METRICS = {
     "time, us": "gpu__time_duration.sum",
 }
 UNITS = {"read, MB": 1e-6, "written, MB": 1e-6, "time, us": 1e-3}
-
-Enqueue = Callable[[], object]
 
 
 class AfterReading(Stopwatch):
@@ -72,12 +69,10 @@ def contestants(problem: Problem, variants: Mapping[str, Mapping[str, int]]) -> 
     storage = Case(problem, arrays, problem.inputs(), {}, {}).storage()
     for name, parameters in variants.items():
         chosen = stage.with_parameters({**stage.parameters, **parameters})
-        compiled, plan = compile_source(chosen.path, chosen.defines(problem)), chosen.plan(problem)
-        (launch,) = plan.launches
-        for once in ONCE:
-            told = dataclasses.replace(launch, args=(*launch.args[:-1], np.int32(once)))
-            bound = device.bind(compiled, dataclasses.replace(plan, launches=(told,)), arrays, storage)
-            yield f"{name}, B leaves first" if once else name, bound.enqueue, bound
+        for suffix, once in ONCE.items():
+            compiled = compile_source(chosen.path, {**chosen.defines(problem), "READ_ONCE": once})
+            bound = device.bind(compiled, chosen.plan(problem), arrays, storage)
+            yield name + suffix, bound.enqueue, bound
     yield from recorded.libraries("matvec", bound, problem)
 
 
@@ -117,28 +112,33 @@ def _short(problem: str) -> str:
 
 def reading(record: dict[str, Any], medians: dict[tuple[str, str, str], float], moved: dict[str, int]) -> str:
     """What the tables say, in words."""
-    rates: dict[str, list[float]] = {flush: [] for flush in FLUSHES}
-    for (problem, name, flush), us in medians.items():
-        if name == "as declared":
-            rates[flush].append(moved[problem] / us / 1e3)
-    metrics = [row["metrics"] for row in record["counters"] if "streamed" in row["kernel"]][:: len(ONCE)]
+
+    stays, leaves = ONCE
+
+    def rates(suffix: str, flush: str) -> str:
+        wanted = (f"as declared{suffix}", flush)
+        found = [moved[p] / us / 1e3 for (p, name, f), us in medians.items() if (name, f) == wanted]
+        return f"{min(found):,.0f} to {max(found):,.0f} GB/s"
+
     read, written, time = (metric.removesuffix(".sum") for metric in METRICS.values())
-    beside = [m[written] / 1e6 for m in metrics]
-    total = [(m[read] + m[written]) / m[time] for m in metrics]
-    smallest = min(moved, key=lambda problem: moved[problem])
-    benched = (measurement for result, _ in recorded.bench("matvec") for measurement in result.measurements)
-    launch = derived.median([measurement.conditions.launch_overhead_us for measurement in benched])
-    best = (moved[smallest] / 1e6 + min(beside)) / max(total) * 1e3 + launch
+    counted = [row["metrics"] for row in record["counters"] if "streamed" in row["kernel"]]
+    counts = {suffix: counted[once :: len(ONCE)] for suffix, once in ONCE.items()}
+
+    def beside(suffix: str) -> str:
+        found = [m[written] / 1e6 for m in counts[suffix]]
+        return f"{min(found):.0f} to {max(found):.0f} MB"
+
+    total = [(m[read] + m[written]) / m[time] for m in counts[stays]]
+    dirty, clean = FLUSHES
     return (
-        f"Each byte of B is read once, and memory is what limits it. The launches write {min(beside):.0f} to "
-        f"{max(beside):.0f} MB that are not theirs: what the flush left in the L2, which has to leave before B finds "
-        f"room. With those, memory moves {min(total):,.0f} to {max(total):,.0f} GB/s of the "
+        "Each byte of B is read once, and memory is what limits it. Where B takes its place in the L2 like any other "
+        f"array, the launches write {beside(stays)} that are not theirs: what the flush left in the L2 has to leave "
+        f"before B finds room. With those, memory moves {min(total):,.0f} to {max(total):,.0f} GB/s of the "
         f"{record['device']['peak_bytes_per_s'] / 1e9:,.0f} that its clock and width make; of B alone "
-        f"{min(rates['written']):,.0f} to {max(rates['written']):,.0f} GB/s arrive, and {min(rates['read']):,.0f} to "
-        f"{max(rates['read']):,.0f} after a flush that only reads. The smaller the product, the more what is not B "
-        f"weighs, and the {launch:.1f} us that a launch of nothing takes in the [bench](nvidia-h200/matvec.md): the "
-        f"smallest here, {_short(smallest)}, would take {best:.0f} us at the highest of these rates, and "
-        f"{moved[smallest] / best / 1e3:,.0f} GB/s of B would arrive.\n"
+        f"{rates(stays, dirty)} arrive, and {rates(stays, clean)} after a flush that only reads. Where B is the first "
+        f"to leave, {beside(leaves)} are written, and {rates(leaves, dirty)} of B arrive: a smaller B gains by that, a "
+        f"larger one loses, as the little that is written comes between its own reads. `streamed` lets a B of up to "
+        f"{SMALL >> 20} MiB leave first.\n"
     )
 
 

@@ -145,6 +145,11 @@ def vector() -> Iterator[Trial]:
 
 def dot() -> Iterator[Trial]:
     for dtype in TYPES:
+        count = 16 // dtype.itemsize
+        a, b = (whole((32, count), dtype, seed) for seed in (4, 5))
+        sums = np.arange(32, dtype=np.float32) + (a.astype(np.float32) * b.astype(np.float32)).sum(axis=1)
+        defines = {"TYPE": dtype.cuda, "IN_FLIGHT": 1, "TURNS": 1, "READ_ONCE": 0}
+        yield Trial("dot.cu", launch("chunks", 32, "a", "b", "y"), {"a": a, "b": b}, {"y": sums}, defines)
         for loads, offset in ((1, 0), (4, 0), (4, 1)):
             for length in (0, 1, 31, 33, 1024, 4 * 32 * 8 * 2 + 32 * 8 + 9):
                 a, b = (whole((max(length, 1) + offset,), dtype, seed) for seed in (2, 3))

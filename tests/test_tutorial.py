@@ -87,10 +87,12 @@ def shell(tmp_path: Path) -> Shell:
         script = bin_folder / name
         script.write_text(f'#!/bin/sh\nexec "{sys.executable}" {arguments} "$@"\n')
         script.chmod(0o755)
-    plugin = "" if _plugin_installed() else "-p workbench.pytest_plugin"
+    # who has installed the workbench so that it can be edited sees a warning that the tutorial does not show
+    editable = "-W 'ignore:Module already imported so cannot be rewritten:pytest.PytestAssertRewriteWarning'"
+    options = editable if _plugin_installed() else "-p workbench.pytest_plugin"
     return Shell(
         folder,
-        {**kept, "PATH": f"{bin_folder}:{kept['PATH']}", "PYTHONPATH": str(ROOT), "PYTEST_ADDOPTS": plugin},
+        {**kept, "PATH": f"{bin_folder}:{kept['PATH']}", "PYTHONPATH": str(ROOT), "PYTEST_ADDOPTS": options},
     )
 
 

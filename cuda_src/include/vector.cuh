@@ -15,17 +15,15 @@ __device__ __forceinline__ Vector<Element, COUNT> load_vector(const Element* fro
   return *reinterpret_cast<const Vector<Element, COUNT>*>(from);
 }
 
-// createpolicy and ld.global with it: the same, 16 bytes of what is read only once. they are the first to
-// leave the L2 again
+// ld.global.nc.L1::no_allocate: the same, 16 bytes of what nobody writes and is read only once. it takes no
+// room in the L1, and is the first to leave the L2 again
 template <int COUNT, class Element>
 __device__ __forceinline__ Vector<Element, COUNT> load_vector_once(const Element* from) {
   static_assert(COUNT * sizeof(Element) == VECTOR_BYTES, "what is read only once is read 16 bytes at a time");
-  unsigned long long first;
-  asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(first));
   uint4 bits;
-  asm volatile("ld.global.nc.L2::cache_hint.v4.b32 {%0, %1, %2, %3}, [%4], %5;"
+  asm volatile("ld.global.nc.L1::no_allocate.v4.b32 {%0, %1, %2, %3}, [%4];"
                : "=r"(bits.x), "=r"(bits.y), "=r"(bits.z), "=r"(bits.w)
-               : "l"(from), "l"(first));
+               : "l"(from));
   return reinterpret_cast<const Vector<Element, COUNT>&>(bits);
 }
 

@@ -1,8 +1,9 @@
 // c[n] = sum_k a[k] B[n, k]. a: (K), B: (N, K), rows ldb elements apart, c: (N).
 //
 // stage 5, streamed: SHARE warps of a block take a row in turns, stretch by stretch, and add up in shared
-// memory: a block reads side by side, and one launch is enough. with `once`, B is the first to leave the L2
-// again, as nobody reads it twice.
+// memory: a block reads side by side, and one launch is enough. registers are held down to where RESIDENT
+// threads fit a multiprocessor: how much is in flight has an optimum. with READ_ONCE, B is the first to leave
+// the L2 again, as nobody reads it twice.
 //
 // what it gains: longer runs in each page of the memory, and no second kernel. what others have written and
 // is still in the L2 need not go to memory to make room for a small B. a large B drives it out anyway, and
@@ -16,30 +17,17 @@ constexpr int WARPS = THREADS / WARP, ROWS = WARPS / SHARE;
 
 static_assert(THREADS % (WARP * SHARE) == 0, "THREADS has to be a multiple of 32 SHARE: rows are not split");
 
-// this warp's part of a row
-struct Part {
-  const IN *a, *row;
-  int K, ldb;
-
-  template <bool ONCE>
-  __device__ __forceinline__ float dot() const {
-    const int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
-    const bool aligned = ldb * sizeof(IN) % VECTOR_BYTES == 0;
-    return warp_dot<UNROLL, ONCE>(a, row, K, aligned, lane, warp % SHARE, SHARE);
-  }
-};
-
-extern "C" __global__ void __launch_bounds__(THREADS)
+extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT / THREADS)
     matvec_streamed(const IN* __restrict__ a, const IN* __restrict__ B, OUT* __restrict__ c, int N, int K,
-                    int ldb, int once) {
+                    int ldb) {
   __shared__ float sums[WARPS];
   const int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
   const int n = blockIdx.x * ROWS + warp / SHARE;
   // without a row of its own a warp reads the last one: nobody may miss the barrier
-  const int there = min(n, N - 1);
-  const Part part = {a, B + static_cast<long long>(there) * ldb, K, ldb};
+  const IN* row = B + static_cast<long long>(min(n, N - 1)) * ldb;
 
-  float sum = once ? part.dot<true>() : part.dot<false>();
+  const bool aligned = ldb * sizeof(IN) % VECTOR_BYTES == 0;
+  float sum = warp_dot<UNROLL, READ_ONCE>(a, row, K, aligned, lane, warp % SHARE, SHARE);
   if constexpr (SHARE > 1) {
     if (lane == 0) sums[warp] = sum;
     __syncthreads();

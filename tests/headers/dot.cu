@@ -12,3 +12,11 @@ extern "C" __global__ void dot(const TYPE* a, const TYPE* b, float* y, int lengt
   for (float part : parts) sum += part;
   y[threadIdx.x] = sum;
 }
+
+// y[t] = t + sum_i a[t, i] b[t, i], of 16 bytes of each. a, b: (threads, N), y: (threads)
+extern "C" __global__ void chunks(const TYPE* a, const TYPE* b, float* y) {
+  constexpr int N = VECTOR_BYTES / sizeof(TYPE);
+  float sum = threadIdx.x;
+  add_products(sum, load_vector<N>(a + threadIdx.x * N), load_vector<N>(b + threadIdx.x * N));
+  y[threadIdx.x] = sum;
+}

@@ -214,6 +214,12 @@ then more, then nearly a tile for each."""
 _ODD_ROWS = GemmProblem(m=8, n=256, k=8, pad_c=5)
 """Whole tiles of C, in rows that are an odd number of elements apart, 261: no pair of them may be stored at once."""
 
+_INNER = GemmProblem(m=256, n=256, k=64 * 3 + 8, seed=3)
+"""A tile of which most slices reach no edge of A or B."""
+
+_NARROW = GemmProblem(m=260, n=34, k=8)
+"""More rows than a tile is wide, and fewer columns."""
+
 
 def _scalars(p: GemmProblem) -> tuple[np.generic, ...]:
     return tuple(np.int32(x) for x in (p.m, p.n, p.k, p.lda, p.ldb, p.ldc))
@@ -328,7 +334,7 @@ def _tensor_core_constraint(p: GemmProblem, size: Mapping[str, int]) -> str | No
         "STAGES": (2, 3, 4, 5),
     },
     constraint=_tensor_core_constraint,
-    corners=(_ODD_C, _ODD_ROWS, *_DEEP),
+    corners=(_ODD_C, _ODD_ROWS, _INNER, _NARROW, *_DEEP),
     architecture=80,
 )
 def tensor_core(p: GemmProblem, size: Mapping[str, int]) -> Launch:
@@ -361,7 +367,7 @@ def _register_prefetch_constraint(p: GemmProblem, size: Mapping[str, int]) -> st
     parameters={"BLOCK_M": 128, "BLOCK_N": 256, "BLOCK_K": 64, "WARPS_M": 2, "WARPS_N": 4},
     space={"BLOCK_M": (128, 256), "BLOCK_N": (128, 256), "WARPS_M": (2, 4), "WARPS_N": (2, 4)},
     constraint=_register_prefetch_constraint,
-    corners=(_ODD_C, _ODD_ROWS, *_DEEP[:1]),
+    corners=(_ODD_C, _ODD_ROWS, _INNER, _NARROW, *_DEEP[:1]),
     architecture=80,
 )
 def register_prefetch(p: GemmProblem, size: Mapping[str, int]) -> Launch:

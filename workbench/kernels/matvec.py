@@ -117,6 +117,12 @@ MATVEC = Operation(
 )
 
 
+_LONG = (
+    MatvecProblem(n=2, k=2 * 16384 + 200, dtype="bf16"),
+    MatvecProblem(n=1, k=2 * 8192 + 100, dtype="fp32", out="fp32"),
+)
+"""Rows of more than twice what all warps of a block load at once."""
+
 _CORNERS = (
     MatvecProblem(n=9, k=3 * 1024 + 200, dtype="bf16"),
     MatvecProblem(n=5, k=3 * 512 + 100, dtype="fp32", out="fp32"),
@@ -199,26 +205,34 @@ def split_k(p: MatvecProblem, size: Mapping[str, int]) -> Plan:
     return Plan(tuple(launches), scratch={"partial": Array((splits, p.n), FP32, output=True)})
 
 
-SMALL = 320 << 20
-"""Bytes of B up to which it pays to have it leave the L2 first: some six times what an H200's L2 holds."""
+SMALL = 640 << 20
+"""Bytes of B up to which it pays to have it leave the L2 first: some twelve times what an H200's L2 holds."""
 
 
 def _streamed(p: MatvecProblem, size: Mapping[str, int]) -> dict[str, int]:
     """As many warps share a row as have something to do."""
     stretches = ceil_div(p.k * dtype_of(p.dtype).itemsize, 32 * 16 * size["UNROLL"])
     most = min(stretches, size["MOST"], size["THREADS"] // 32)
-    return {"SHARE": 1 << (most.bit_length() - 1)}  # a power of two, as the warps of a block are
+    share = 1 << (most.bit_length() - 1)  # a power of two, as the warps of a block are
+    return {"SHARE": share, "READ_ONCE": int(p.arrays()["B"].nbytes <= SMALL)}
+
+
+def _streamed_constraint(p: MatvecProblem, size: Mapping[str, int]) -> str | None:
+    if size["THREADS"] > size["RESIDENT"]:
+        return "a block is to have more threads than a multiprocessor"
+    # 65,536 registers; a load of each operand takes 8 of a thread's, everything else some 14
+    return "loads take more registers than that many threads have" if size["UNROLL"] * size["RESIDENT"] > 4096 else None
 
 
 @MATVEC.stage(
     "streamed",
     source="matvec/5_streamed.cu",
     idea="the warps of a block take a row in turns; what is read only once leaves the L2 first",
-    parameters={"THREADS": 256, "UNROLL": 2, "MOST": 8},
-    space={"THREADS": (64, 128, 256, 512), "UNROLL": (1, 2, 4), "MOST": (1, 2, 4, 8, 16)},
+    parameters={"THREADS": 512, "UNROLL": 4, "MOST": 16, "RESIDENT": 1024},
+    space={"THREADS": THREADS[1:], "UNROLL": (1, 2, 4), "MOST": (1, 2, 4, 8, 16, 32), "RESIDENT": (1024, 2048)},
+    constraint=_streamed_constraint,
     sizes=_streamed,
-    corners=_CORNERS,
+    corners=(*_CORNERS, *_LONG),
 )
 def streamed(p: MatvecProblem, size: Mapping[str, int]) -> Launch:
-    once = p.arrays()["B"].nbytes <= SMALL
-    return _launch("matvec_streamed", p, size["THREADS"] // 32 // size["SHARE"], size["THREADS"], np.int32(once))
+    return _launch("matvec_streamed", p, size["THREADS"] // 32 // size["SHARE"], size["THREADS"])
