@@ -14,7 +14,7 @@
 
 static_assert(THREADS % WARP == 0, "THREADS has to be a multiple of 32: a warp takes a part of a row");
 
-extern "C" __global__ void __launch_bounds__(THREADS)
+extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT / THREADS)
     matvec_parts(const IN* __restrict__ a, const IN* __restrict__ B, float* __restrict__ partial,
                  OUT* __restrict__ c, int N, int K, int ldb, int part) {
   const int lane = threadIdx.x % WARP;

@@ -133,8 +133,16 @@ _CORNERS = (
 that do not start at multiples of 16 bytes."""
 
 
-THREADS, UNROLL = (64, 128, 256, 512, 1024), (1, 2, 4, 8)
-"""Of a block; vectors that a lane has in flight. What tuning may choose."""
+THREADS, UNROLL, RESIDENT = (64, 128, 256, 512, 1024), (1, 2, 4, 8), (512, 1024, 2048)
+"""Of a block; vectors that a lane has in flight; threads for which a multiprocessor is to have registers. What tuning
+may choose."""
+
+
+def _constraint(p: MatvecProblem, size: Mapping[str, int]) -> str | None:
+    if size["THREADS"] > size["RESIDENT"]:
+        return "a block is to have more threads than a multiprocessor"
+    # 65,536 registers; a load of each operand takes 8 of a thread's, everything else some 14
+    return "loads take more registers than that many threads have" if size["UNROLL"] * size["RESIDENT"] > 4096 else None
 
 
 def _scalars(p: MatvecProblem) -> tuple[np.generic, ...]:
@@ -172,8 +180,9 @@ def warp_parallel(p: MatvecProblem, size: Mapping[str, int]) -> Launch:
     "vectorized",
     source="matvec/3_vectorized.cu",
     idea="16 bytes a load, several loads in flight",
-    parameters={"THREADS": 256, "UNROLL": 4},
-    space={"THREADS": THREADS, "UNROLL": UNROLL},
+    parameters={"THREADS": 256, "UNROLL": 4, "RESIDENT": 1024},
+    space={"THREADS": THREADS, "UNROLL": UNROLL, "RESIDENT": RESIDENT},
+    constraint=_constraint,
     corners=_CORNERS,
 )
 def vectorized(p: MatvecProblem, size: Mapping[str, int]) -> Launch:
@@ -184,9 +193,9 @@ def vectorized(p: MatvecProblem, size: Mapping[str, int]) -> Launch:
     "split_k",
     source="matvec/4_split_k.cu",
     idea="where rows are few, several warps share one; a second kernel adds up their sums",
-    parameters={"THREADS": 256, "UNROLL": 4, "WARPS": 4096},
-    # 1024 threads have 64 registers each: too few for fp32
-    space={"THREADS": THREADS[:-1], "UNROLL": UNROLL, "WARPS": (1024, 2048, 4096, 8192, 16384)},
+    parameters={"THREADS": 256, "UNROLL": 4, "RESIDENT": 1024, "WARPS": 4096},
+    space={"THREADS": THREADS, "UNROLL": UNROLL, "RESIDENT": RESIDENT, "WARPS": (1024, 2048, 4096, 8192, 16384)},
+    constraint=_constraint,
     corners=_CORNERS,
 )
 def split_k(p: MatvecProblem, size: Mapping[str, int]) -> Plan:
@@ -217,20 +226,13 @@ def _streamed(p: MatvecProblem, size: Mapping[str, int]) -> dict[str, int]:
     return {"SHARE": share, "READ_ONCE": int(p.arrays()["B"].nbytes <= SMALL)}
 
 
-def _streamed_constraint(p: MatvecProblem, size: Mapping[str, int]) -> str | None:
-    if size["THREADS"] > size["RESIDENT"]:
-        return "a block is to have more threads than a multiprocessor"
-    # 65,536 registers; a load of each operand takes 8 of a thread's, everything else some 14
-    return "loads take more registers than that many threads have" if size["UNROLL"] * size["RESIDENT"] > 4096 else None
-
-
 @MATVEC.stage(
     "streamed",
     source="matvec/5_streamed.cu",
     idea="the warps of a block take a row in turns; what is read only once leaves the L2 first",
     parameters={"THREADS": 512, "UNROLL": 4, "MOST": 16, "RESIDENT": 1024},
-    space={"THREADS": THREADS[1:], "UNROLL": (1, 2, 4), "MOST": (1, 2, 4, 8, 16, 32), "RESIDENT": (1024, 2048)},
-    constraint=_streamed_constraint,
+    space={"THREADS": THREADS[1:], "UNROLL": (1, 2, 4), "MOST": (1, 2, 4, 8, 16, 32), "RESIDENT": RESIDENT},
+    constraint=_constraint,
     sizes=_streamed,
     corners=(*_CORNERS, *_LONG),
 )
