@@ -168,6 +168,28 @@ def _pause(nanoseconds: int) -> Change:
     )
 
 
+def _slices(count: int) -> tuple[Change, ...]:
+    """A step of `streamed` has so many slices for each consumer: as many more bytes of a row are asked for at once."""
+    step = f"wgmma_fence();\n#pragma unroll\n      for (int i = 0; i < {count}; ++i) {{\n      const u64 a = "
+    own = f"[state.share * {count} + i]"
+    changes = {
+        "STEP_K = SHARES * BLOCK_K;": f"STEP_K = {count} * SHARES * BLOCK_K;",
+        "    IN a[SHARES]": f"    IN a[{count} * SHARES]",
+        "    IN b[SHARES]": f"    IN b[{count} * SHARES]",
+        "for (int s = 0; s < SHARES; ++s) {": f"for (int s = 0; s < {count} * SHARES; ++s) {{",
+        "const u64 a = swizzled_operand(shared_address(&input.a[state.share]": (
+            f"{step}swizzled_operand(shared_address(&input.a{own}"
+        ),
+        "input.b[state.share]), 0, ATOM_BYTES);\n      wgmma_fence();\n": f"input.b{own}), 0, ATOM_BYTES);\n",
+        "operand_at(b, k * B_STEP), IN());\n": "operand_at(b, k * B_STEP), IN());\n      }\n",
+    }
+    return tuple(Change("gemm/11_streamed.cu", old, new) for old, new in changes.items())
+
+
+LEAVES_FIRST = tuple(
+    Change("gemm/10_ping_pong.cu", f"tma_load(input.{name},", f"tma_load_once(input.{name},") for name in "ab"
+)
+
 PRODUCTS = """\
 #pragma unroll
       for (int i = 0; i < TILES_M; ++i)
@@ -283,6 +305,18 @@ TRIES = (
         SHARED_A,
         sharing=2,
         small="128x8192x256",
+    ),
+    Try(
+        "steps of two slices: 256 bytes of each row at once",
+        "streamed",
+        ("1024x1024x1024", "128x8192x8192", "64x8192x8192"),
+        _slices(2),
+    ),
+    Try(
+        "A and B are the first to leave the L2",
+        "ping_pong",
+        ("2048x2048x2048", "4096x4096x512"),
+        LEAVES_FIRST,
     ),
     Try("5 slices in flight instead of 8", "streamed", ("128x8192x8192",), (_depth(5),)),
     Try(
