@@ -33,10 +33,11 @@ def count(experiment: Experiment, stage: Stage[Any], problem: Problem, value: in
     with tempfile.TemporaryDirectory() as folder:
         log = Path(folder) / "ncu.csv"
         kernels, trouble = ncu.collect(path, metrics, f"^{launch.kernel}$", command, log, SECONDS, flush=True)
-    if len(kernels) != 1 or set(kernels[0]["metrics"]) != set(experiment.metrics):
+    found = kernels[0]["metrics"] if len(kernels) == 1 else {}  # and more than it was asked for
+    if missing := [name for name in experiment.metrics if name not in found]:
         # what ncu says is full of paths, and records are published
-        return trouble.partition(":")[0] or f"ncu saw {len(kernels)} launches, and not one with all metrics"
-    return {name: int(found) for name, found in kernels[0]["metrics"].items()}
+        return trouble.partition(":")[0] or f"ncu saw {len(kernels)} launches, and counted no {missing[0]}"
+    return {name: int(found[name]) for name in experiment.metrics}
 
 
 def launch_point(name: str, series: str, value: str) -> None:
