@@ -276,19 +276,20 @@ def test_hits_in_the_l2_are_counted_by_ncu_and_shown(
     raster: tuple[Experiment, Stage[Any], Problem], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     experiment, stage, timed = raster
-    hit, miss = experiment.metrics
+    l1_hit, l1_read, hit, miss = experiment.metrics
+    counted = {l1_hit: 60.0, l1_read: 100.0, hit: 30.0, miss: 10.0}
     asked: list[Any] = []
 
     def collect(*arguments: Any, flush: bool) -> tuple[list[dict[str, Any]], str]:
         asked.append((*arguments, flush))
-        return [{"kernel": "raster", "metrics": {hit: 30.0, miss: 10.0}}], ""
+        return [{"kernel": "raster", "metrics": counted | {"launch__waves": 1.0}}], ""
 
     monkeypatch.setattr(ncu, "find", lambda: "/bin/ncu")
     monkeypatch.setattr(ncu, "collect", collect)
     found = hardware.count(experiment, stage, timed, 16)
-    assert found == {hit: 30, miss: 10}
+    assert found == counted
     path, metrics, kernels, command, *_, flush = asked[0]
-    assert (path, metrics, kernels, flush) == ("/bin/ncu", [f"{hit}.sum", f"{miss}.sum"], "^raster$", True)
+    assert (path, metrics, kernels, flush) == ("/bin/ncu", [f"{m}.sum" for m in experiment.metrics], "^raster$", True)
     assert command[1:] == ["-m", "workbench.experiments.hardware", "raster_order", "grouped", "16"]
 
     counts = {"wave_blocks": 8, "wave_rows": 2, "wave_columns": 4}
@@ -297,7 +298,8 @@ def test_hits_in_the_l2_are_counted_by_ncu_and_shown(
     page.save(tmp_path, Outcome("raster_order", H200, environment(), 0, 3, points))
     text = page.write(tmp_path)[0].read_text()
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in text.splitlines() if line[:1] == "|"]
-    assert [row[-1] for row in rows] == ["share of sectors that hit in the L2", rows[1][-1], "0.75", "-"]
+    assert [row[-1] for row in rows] == ["share of the others that hit in the L2", rows[1][-1], "0.75", "-"]
+    assert [row[-2] for row in rows[2:]] == ["0.6", "-"]
     assert "- ncu counted nothing: ncu ended with 1" in text
 
 

@@ -57,10 +57,12 @@ coalescing = Experiment(
         ratio("bytes used of a sector (of 32)", "global_load_bytes", "global_load_sectors"),
     ),
     idea="Every element is read and written once, whatever the stride; only which lanes share a request changes.",
-    see="Sectors grow with the stride until every lane needs one of its own, and beyond that nothing gets worse: what "
-    "counts is how many sectors a request touches, not how far apart they are. The same bytes cost that much more "
-    "traffic, because a sector comes again for each request that wants a part of it and is gone from the caches by "
-    "then.",
+    see="Sectors grow with the stride until every lane needs one of its own: what a request costs is how many sectors "
+    "it touches, not how far apart they are. The same bytes cost that much more traffic, because a sector comes again "
+    "for each request that wants a part of it and is gone from the L1 by then; the further apart those requests are, "
+    "the less is left of it in the L2 as well, and then it comes from device memory.",
+    metrics=("dram__bytes_read",),
+    measured=(Quantity("MB read from device memory", lambda c: c["dram__bytes_read"] / 1e6),),
 )
 
 # ------------------------------------------------------------------------------------------------------- bank conflicts
@@ -243,6 +245,10 @@ def first_wave(stage: Stage[Any], problem: Problem, resources: Resources) -> dic
     return {"wave_blocks": wave, "wave_rows": rows, "wave_columns": columns}
 
 
+L1_READ = "l1tex__t_sectors_pipe_lsu_mem_global_op_ld"
+L1_HIT = f"{L1_READ}_lookup_hit"
+L2_HIT, L2_MISS = (f"lts__t_sectors_srcunit_tex_lookup_{outcome}" for outcome in ("hit", "miss"))
+
 raster_order = Experiment(
     RASTER,
     swept="GROUP",
@@ -257,20 +263,15 @@ raster_order = Experiment(
         ),
     ),
     idea="All blocks read as much in any order; the order decides what those that run at the same time share.",
-    see="A wave of blocks that is about square in C needs the fewest different rows, and uses each most often. "
-    "Whether that is time depends on the L2: it has to hold what the wave shares, and the memory behind it has to be "
-    "slower than what the blocks ask for. Hits in the L2 need a GPU, and ncu to count them: the emulator has no "
-    "caches, and counts the same sectors for every order. What it shows is how many blocks read the same row, which is "
-    "what can be a hit at all.",
+    see="A wave of blocks that is about square in C needs the fewest different rows, and uses each most often. That "
+    "saves time where the memory behind the L2 is slower than what the blocks ask for. Where it is not, the L1 "
+    "decides: the blocks of a multiprocessor share one, and what they have in common does not even reach the L2. Hits "
+    "need a GPU, and ncu to count them: the emulator has no caches, and counts the same sectors for every order. What "
+    "it shows is how many blocks read the same row, which is what can be a hit at all.",
     look=first_wave,
-    metrics=("lts__t_sectors_srcunit_tex_lookup_hit", "lts__t_sectors_srcunit_tex_lookup_miss"),
+    metrics=(L1_HIT, L1_READ, L2_HIT, L2_MISS),
     measured=(
-        Quantity(
-            "share of sectors that hit in the L2",
-            lambda c: (
-                c["lts__t_sectors_srcunit_tex_lookup_hit"]
-                / (c["lts__t_sectors_srcunit_tex_lookup_hit"] + c["lts__t_sectors_srcunit_tex_lookup_miss"])
-            ),
-        ),
+        ratio("share of sectors that hit in the L1", L1_HIT, L1_READ),
+        Quantity("share of the others that hit in the L2", lambda c: c[L2_HIT] / (c[L2_HIT] + c[L2_MISS])),
     ),
 )
