@@ -58,9 +58,10 @@ coalescing = Experiment(
     ),
     idea="Every element is read and written once, whatever the stride; only which lanes share a request changes.",
     see="Sectors grow with the stride until every lane needs one of its own: what a request costs is how many sectors "
-    "it touches, not how far apart they are. The same bytes cost that much more traffic, because a sector comes again "
-    "for each request that wants a part of it and is gone from the L1 by then; the further apart those requests are, "
-    "the less is left of it in the L2 as well, and then it comes from device memory.",
+    "it touches. The same bytes cost that much more traffic, because a sector comes again for each request that wants "
+    "a part of it and is gone from the caches by then; one that is written in part has to be read, too. Neighbouring "
+    "sectors come from device memory together, so that it reads still more where only every other one is wanted, and "
+    "addresses that lie far apart take it longer than their bytes say.",
     metrics=("dram__bytes_read",),
     measured=(Quantity("MB read from device memory", lambda c: c["dram__bytes_read"] / 1e6),),
 )
