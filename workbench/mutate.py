@@ -167,7 +167,7 @@ def code_of(text: str) -> str:
 
 SYNCHRONISATION = (
     r"__syncthreads|__syncwarp|cp_async_commit|cp_async_arrive|cp_async_wait<[^;]*?>|mbarrier_wait|mbarrier_arrive|"
-    r"mbarrier_init_fence|wgmma_fence|wgmma_commit|wgmma_wait<[^;]*?>|__threadfence|tma_store_commit|tma_store_wait<[^;]*?>"
+    r"mbarrier_init_fence|wgmma_fence|wgmma_commit|wgmma_wait<[^;]*?>|__threadfence|tma_store_commit|tma_store_wait_read<[^;]*?>"
 )
 
 SWAPS = {
