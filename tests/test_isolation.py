@@ -196,6 +196,7 @@ def test_a_worker_killed_at_random_moments_changes_no_verdict(isolated: Open) ->
     assert {o.problems for o in outcomes} == {30}
 
 
+@pytest.mark.usefixtures("interruptible")
 def test_an_interrupt_leaves_no_answer_to_be_taken_for_the_next(isolated: Open) -> None:
     device = isolated(fakes.hang, least_seconds=30)
     timer = threading.Timer(0.3, lambda: os.kill(os.getpid(), signal.SIGINT))

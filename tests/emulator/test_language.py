@@ -129,6 +129,7 @@ def test_the_limit_in_seconds_is_a_positive_number() -> None:
             launch(ENDLESS, "k", 1, 1, [np.zeros(1, np.int32)], max_seconds=wrong)  # type: ignore[arg-type]
 
 
+@pytest.mark.usefixtures("interruptible")
 def test_ctrl_c_ends_a_launch() -> None:
     program = load(ENDLESS)
     timer = threading.Timer(0.3, signal.raise_signal, [signal.SIGINT])
