@@ -9,7 +9,7 @@ The same launches on random numbers, on small whole ones and on zeros differ in 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ from tabulate import tabulate
 
 from workbench import derived, ops, registry
 from workbench.compiler import compile_source
-from workbench.devices.cuda import CudaDevice
+from workbench.devices.cuda import CudaDevice, CudaPlan
 from workbench.harness import Case
 from workbench.operation import Arrays, Problem, Stage
 from workbench.results import Conditions
@@ -53,8 +53,8 @@ WARPS = ("tensor_core", "register_prefetch")
 
 LARGEST = PROBLEMS[-1]
 
-THROUGH_L1 = {"L1 and shared memory move data, %": f"l1tex__data_pipe_lsu_wavefronts{PEAK}"}
-"""Counted of these besides: how busy the way is that loads, stores and ldmatrix share."""
+OF_WARPS = {**METRICS, "L1 and shared memory move data, %": f"l1tex__data_pipe_lsu_wavefronts{PEAK}"}
+"""What is shown of these: besides, how busy the way is that loads, stores and ldmatrix share."""
 
 LAUNCHES = [(problem, data) for problem in PROBLEMS for data in DATA for _ in range(2)]
 """In the order of the counters: ours, then cuBLAS."""
@@ -76,17 +76,17 @@ def storage(problem: Problem, data: str) -> Arrays:
     return Case(problem, problem.arrays(), inputs, {}, {}).storage()
 
 
-def bound(stage: Stage[Any], problem: Problem, data: str) -> Any:
+def bound(device: CudaDevice, stage: Stage[Any], problem: Problem, data: str) -> CudaPlan:
     """The stage, ready to be launched on such data."""
     compiled = compile_source(stage.path, stage.defines(problem))
-    return CudaDevice().bind(compiled, stage.plan(problem), problem.arrays(), storage(problem, data))
+    return device.bind(compiled, stage.plan(problem), problem.arrays(), storage(problem, data))
 
 
 def contestants(problem: Problem, data: str) -> Iterator[tuple[str, Any, Any]]:
     """Name, what enqueues a launch, and what has to live as long: the stage that `workbench.ops` takes, and cuBLAS."""
     device = CudaDevice()
     stage = ops.choose("gemm", problem, device.architecture, device=device.info().name)
-    plan = bound(stage, problem, data)
+    plan = bound(device, stage, problem, data)
     plan.run()
     yield stage.name, plan.enqueue, plan
     for name, enqueue, outputs in recorded.libraries("gemm", plan, problem):
@@ -103,7 +103,7 @@ def launch_all() -> None:
             for _, enqueue, plan in contestants(kind.parse(text), data):
                 del enqueue, plan
     for stage in registry.select([f"gemm:{name}" for name in WARPS]):
-        bound(stage, kind.parse(LARGEST), "random").run()
+        bound(CudaDevice(), stage, kind.parse(LARGEST), "random").run()
 
 
 def measure(output: Path) -> None:
@@ -119,7 +119,7 @@ def measure(output: Path) -> None:
                 row = {"problem": text, "data": data, "name": name, "cold_us": timing.cold_us}
                 record["times"].append({**row, "sustained_us": timing.sustained_us})
             recorded.save(record, output)
-    recorded.count(record, output, __file__, {**METRICS, **THROUGH_L1}.values(), KERNELS, seconds=200.0)
+    recorded.count(record, output, __file__, OF_WARPS.values(), KERNELS, seconds=200.0)
 
 
 def of_warps(row: dict[str, Any]) -> bool:
@@ -176,26 +176,16 @@ def tried() -> str:
     return "\n".join([head, *(row + "".join(cells) for row, cells in times.items())]) + "\n"
 
 
-def cells(row: dict[str, Any], columns: Mapping[str, str]) -> list[str]:
-    """The kernel and its counters."""
-    found = [f"`{row['kernel'][:40]}`"]
-    for name, metric in columns.items():
-        value = row["metrics"].get(metric.removesuffix(".sum"))  # as workbench.ncu names it
-        found.append("-" if value is None else derived.three_digits(value * UNITS.get(name, 1.0)))
-    return found
-
-
 def page(record: dict[str, Any]) -> str:
     """The Markdown page."""
     medians = {(r["problem"], r["name"], r["data"]): derived.median(r["cold_us"]) for r in record["times"]}
     names = dict.fromkeys((problem, name) for problem, name, _ in medians)
     times = [[p, f"`{name}`", *(f"{medians[p, name, data]:,.1f}" for data in DATA)] for p, name in names]
     counted = [
-        [problem.split(",")[0], data, *cells(row, METRICS)]
+        [problem.split(",")[0], data, *recorded.counted(row, METRICS, UNITS)]
         for (problem, data), row in zip(LAUNCHES, counted_launches(record), strict=False)
     ]
-    columns = {**METRICS, **THROUGH_L1}
-    warps = [cells(row, columns) for row in record["counters"] if of_warps(row)]
+    warps = [recorded.counted(row, OF_WARPS, UNITS) for row in record["counters"] if of_warps(row)]
     return "\n".join(
         (
             "# What limits large products\n",
@@ -211,7 +201,7 @@ def page(record: dict[str, Any]) -> str:
             f"{LARGEST.split(',')[0]} on random numbers. Operands come to their tensor cores through registers, and to "
             "registers through the one data path that L1 and shared memory have. `register_prefetch` takes it three "
             "times with every byte that it copies, where cp.async takes it once.\n",
-            tabulate(warps, ["kernel", *columns], tablefmt="pipe", disable_numparse=True) + "\n",
+            tabulate(warps, ["kernel", *OF_WARPS], tablefmt="pipe", disable_numparse=True) + "\n",
             "## What was tried\n",
             "Each stage with its declared parameters, in the [bench](nvidia-h200/gemm.md), in turns with cuBLAS. What "
             "a search over the parameters adds is in [tuning](tuning.md), and what was tried on single stages [on a "

@@ -21,7 +21,6 @@ from workbench import derived, registry
 from workbench.compiler import compile_source
 from workbench.devices.cuda import CudaDevice
 from workbench.harness import Case
-from workbench.kernels.matvec import SMALL
 from workbench.operation import Problem
 from workbench.timing import Enqueue, Stopwatch
 
@@ -112,7 +111,6 @@ def _short(problem: str) -> str:
 
 def reading(record: dict[str, Any], medians: dict[tuple[str, str, str], float], moved: dict[str, int]) -> str:
     """What the tables say, in words."""
-
     stays, leaves = ONCE
 
     def rates(suffix: str, flush: str) -> str:
@@ -137,8 +135,7 @@ def reading(record: dict[str, Any], medians: dict[tuple[str, str, str], float], 
         f"{record['device']['peak_bytes_per_s'] / 1e9:,.0f} that its clock and width make; of B alone "
         f"{rates(stays, dirty)} arrive, and {rates(stays, clean)} after a flush that only reads. Where B is the first "
         f"to leave, {beside(leaves)} are written, and {rates(leaves, dirty)} of B arrive: a smaller B gains by that, a "
-        f"larger one loses, as the little that is written comes between its own reads. `streamed` lets a B of up to "
-        f"{SMALL >> 20} MiB leave first.\n"
+        f"larger one loses, as the little that is written comes between its own reads.\n"
     )
 
 
@@ -159,9 +156,7 @@ def page(record: dict[str, Any]) -> str:
     for row in record["counters"]:
         ours += "streamed" in row["kernel"]
         problem = PROBLEMS[(ours - 1) // len(ONCE)]  # ours come first with each problem
-        values = (row["metrics"].get(metric.removesuffix(".sum")) for metric in METRICS.values())
-        cells = ["-" if v is None else derived.three_digits(v * u) for v, u in zip(values, UNITS.values(), strict=True)]
-        counted.append([_short(problem), f"`{row['kernel'][:40]}`", *cells])
+        counted.append([_short(problem), *recorded.counted(row, METRICS, UNITS)])
     figures = ("us", "GB/s", f"{library} / this")
     headers = ["problem", "", *(f"{figure}, L2 {flush}" for flush in FLUSHES for figure in figures)]
     return "\n".join(

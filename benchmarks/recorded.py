@@ -6,12 +6,12 @@ import argparse
 import json
 import sys
 import tempfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from workbench import environment, ncu, store
+from workbench import derived, environment, ncu, store
 from workbench.baselines import baselines_for
 from workbench.devices.cuda import CudaPlan
 from workbench.operation import Problem
@@ -47,6 +47,15 @@ def libraries(operation: str, plan: CudaPlan, problem: Problem) -> Iterator[tupl
     for baseline in baselines_for(operation):
         outputs = {name: plan.filled_like(name) for name, array in arrays.items() if array.output}
         yield baseline.name, baseline.prepare(problem, arrays, {**plan.buffers, **outputs}).enqueue, outputs
+
+
+def counted(row: Record, columns: Mapping[str, str], units: Mapping[str, float]) -> list[str]:
+    """A launch that ncu counted, as cells of a table: its kernel and metrics, in these units, 1 where none is named."""
+    found = [f"`{row['kernel'][:40]}`"]
+    for name, metric in columns.items():
+        value = row["metrics"].get(metric.removesuffix(".sum"))  # as workbench.ncu names it
+        found.append("-" if value is None else derived.three_digits(value * units.get(name, 1.0)))
+    return found
 
 
 def count(record: Record, output: Path, script: str, metrics: Iterable[str], kernels: str, *, seconds: float) -> None:

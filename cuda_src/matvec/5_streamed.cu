@@ -1,9 +1,8 @@
 // c[n] = sum_k a[k] B[n, k]. a: (K), B: (N, K), rows ldb elements apart, c: (N).
 //
 // stage 5, streamed: SHARE warps of a block take a row in turns, stretch by stretch, and add up in shared
-// memory: a block reads side by side, and one launch is enough. registers are held down to where RESIDENT
-// threads fit a multiprocessor: how much is in flight has an optimum. with READ_ONCE, B is the first to leave
-// the L2 again, as nobody reads it twice.
+// memory: a block reads side by side, and one launch is enough. RESIDENT is as in stage 3: how much is in
+// flight has an optimum. with READ_ONCE, B is the first to leave the L2 again, as nobody reads it twice.
 //
 // what it gains: longer runs in each page of the memory, and no second kernel. what others have written and
 // is still in the L2 need not go to memory to make room for a small B. a large B drives it out anyway, and
