@@ -89,14 +89,12 @@ AHEAD = (
     Change(TEMPLATE, "consume(g, shared);", "consume(g, shared, first, any);"),
     Change(
         TEMPLATE,
-        "    Place<DEPTH> to;\n"
+        "    Place<RAW ? 1 : DEPTH> to;\n"
         "    common_state common;\n"
-        "    producer_state state;\n"
-        "    for (int item = 0; Kernel::common_setup(g, common, item); ++item) {\n",
-        "    Place<DEPTH> to;\n"
-        "    producer_state state;\n"
+        "    for (int item = 0; Kernel::common_setup(g, common, item); ++item)\n",
+        "    Place<RAW ? 1 : DEPTH> to;\n"
         "    int item = 0;\n"
-        "    for (bool more = any; more; more = Kernel::common_setup(g, common, ++item)) {\n",
+        "    for (bool more = any; more; more = Kernel::common_setup(g, common, ++item))\n",
     ),
     Change(
         TEMPLATE,
@@ -163,7 +161,8 @@ def _depth(slots: int) -> Change:
 def _pause(nanoseconds: int) -> Change:
     return Change(
         TEMPLATE,
-        "        if constexpr (LOADERS > 1) cp_async_arrive(full);\n",
+        "          producer::load(g, common, shared.ring[to.slot], full, step);\n",
+        "          producer::load(g, common, shared.ring[to.slot], full, step);\n"
         f"        if (item == 0 && step == 0) __nanosleep({nanoseconds});\n",
     )
 

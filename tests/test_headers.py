@@ -172,8 +172,6 @@ def cp_async() -> Iterator[Trial]:
             y[row, thread, :copied] = 0
             y[row, thread, : thread % wanted] = x[row, thread, : thread % wanted]
     yield Trial("cp_async.cu", launch("parts", 64, "x", "y"), {"x": x}, {"y": y}, {"THREADS": 64})
-    x = distinct((3, 32), FP32)
-    yield Trial("cp_async.cu", launch("handed_over", 64, "x", "y"), {"x": x}, {"y": x[:, ::-1]}, {"THREADS": 64})
 
 
 def mma() -> Iterator[Trial]:
@@ -258,6 +256,7 @@ def tma() -> Iterator[Trial]:
         (128, "boxes", (8, 64), (40, 136)),
         (0, "boxes", (30, 96), (30, 96)),
         (128, "boxes_once", (8, 64), (8, 64)),
+        (128, "boxes_announced", (8, 64), (8, 64)),
     ):
         to = nothing(x.shape, BF16)
         image = _box(x, *place, swizzle)

@@ -166,7 +166,7 @@ def code_of(text: str) -> str:
 
 
 SYNCHRONISATION = (
-    r"__syncthreads|__syncwarp|cp_async_commit|cp_async_arrive|cp_async_wait<[^;]*?>|mbarrier_wait|mbarrier_arrive|"
+    r"__syncthreads|__syncwarp|cp_async_commit|cp_async_wait<[^;]*?>|mbarrier_wait|mbarrier_arrive|"
     r"mbarrier_init_fence|wgmma_fence|wgmma_commit|wgmma_wait<[^;]*?>|__threadfence|tma_store_commit|tma_store_wait_read<[^;]*?>"
 )
 
@@ -239,7 +239,7 @@ def _counts(code: str) -> Iterator[tuple[str, Edit]]:
     for match in re.finditer(r"mbarrier_wait\([^;]*, ([^;]+)\);", code):
         yield "other parity", (*match.span(1), f"({match[1]}) ^ 1")
         yield "parity always 0", (*match.span(1), "0")
-    for match in re.finditer(r"mbarrier_arrive_expect\([^,;]+, ([^;]+)\);", code):
+    for match in re.finditer(r"mbarrier_(?:arrive_)?expect\([^,;]+, ([^;]+)\);", code):
         yield "16 bytes too many", (*match.span(1), f"{match[1]} + 16")
         yield "16 bytes too few", (*match.span(1), f"{match[1]} - 16")
     for match in re.finditer(r"mbarrier_init\([^,;]+, ([^;]+)\);", code):

@@ -1,17 +1,18 @@
 // C[m, n] = sum_k A[m, k] B[k, n], with TRANS_B: B[n, k]. A: (M, K), C: (M, N); rows are lda, ldb, ldc
 // elements apart. fp32, sm_90a.
 //
-// stage 14, fp32 pipeline: the warp tiles of stage 12 on the template, whose warps specialise: four only
-// copy, eight only multiply, each of them at its own pace.
+// stage 14, fp32 pipeline: the warp tiles of stage 12 on the template, whose warps specialise. the copy
+// engine brings slices of A, and of a B along k, with rows along k; three warps turn them, so that k is
+// slowest, and eight only multiply.
 //
 // what it gains: the warps that multiply no longer count addresses, ask where the edges are, or wait for one
 // another. and banks: neighbouring multiplications have an element of B in common, so two registers are read
 // for each, of A and of C. those of A come from memory by fours, row by row from an even register on. C
 // leaves in pairs of rows, the odd one first: so its even rows are in odd registers, and no two reads meet in
-// a bank.
+// a bank. this needs k slowest: elements of A with neighbouring k would be in neighbouring banks.
 //
-// what limits it: the fp32 units. of 100 instructions of the loop 95 multiply; written out for 32 of k they
-// would be too many for the cache that holds them. a B along k costs its copies, 4 bytes each.
+// what limits it: the fp32 units. of 100 instructions of the loop 94 multiply, and one in ten of these still
+// reads two registers of a bank. written out for 16 of k they are too many for the cache that holds them.
 
 #include "lcsf.cuh"
 #include "tiles.cuh"
@@ -23,110 +24,82 @@ constexpr int THREAD_M = 8, THREAD_N = 16;  // of C, a thread
 constexpr int QUADS_M = THREAD_M / QUAD, QUADS_N = THREAD_N / QUAD;
 constexpr int WARP_M = LANES_M * THREAD_M, WARP_N = LANES_N * THREAD_N;
 constexpr int BLOCK_M = 128, BLOCK_N = 256, BLOCK_K = 32;
-constexpr int PAD = 4;  // spreads the transposing copies over the banks, and keeps rows multiples of 16 bytes
+constexpr int TURNERS = WARPGROUP / WARP - 1;  // warps: the first one loads
 
-// what a thread copies of a slice of ROWS rows along k, which become columns: every ROW_STEP-th row, of one k
-template <int ROWS>
-struct Transposing {
-  static constexpr int LANES_K = 8, ROW_STEP = WARP / LANES_K;
-  static_assert(BLOCK_K == WARPGROUP / WARP * LANES_K, "a warp copies 8 of k, four warps all of them");
-  const float* from;
-  long long step;
-  int rows, depth, target;  // that there are; where the first goes
+// rows of a slice that become columns, of COUNT elements. of 32 rows and four of k a thread has the rows r,
+// r + 8, r + 16 and r + 24 and one k, as it would have 16-bit elements of four matrices: they become
+// neighbours
+template <int COUNT>
+struct Turned {
+  static constexpr int PITCH = COUNT + 8;  // two rows and four columns, 16 bytes each, are in all banks
 
-  __device__ __forceinline__ void setup(const float* matrix, int ld, int row0, int rows_there, int k_there) {
-    const int lane = threadIdx.x % WARP, k = threadIdx.x / WARP * LANES_K + lane % LANES_K;
-    const int row = row0 + lane / LANES_K;
-    from = matrix + static_cast<long long>(row) * ld + k;
-    step = static_cast<long long>(ROW_STEP) * ld;
-    rows = rows_there - row, depth = k_there - k;
-    target = k * (ROWS + PAD) + lane / LANES_K;
+  // which row of the slice becomes this column
+  static __device__ __forceinline__ int row(int column) {
+    return column / WARP * WARP + column % WARP / QUAD + column % QUAD * (WARP / QUAD);
   }
 
-  __device__ __forceinline__ void copy(float* tile, const float* matrix, int k0) const {
-    const float* source = from + k0;
-    if (rows > ROWS - ROW_STEP && k0 < depth) {
-#pragma unroll 8
-      for (int i = 0; i < ROWS; i += ROW_STEP, source += step) cp_async<4>(tile + target + i, source);
-    } else {
+  // by a warp, from this block of 32 rows on. `slice` has rows of 128 bytes, swizzled as a tensor map's
+  static __device__ __forceinline__ void turn(const float* slice, float* tile, int block) {
+    const int lane = threadIdx.x % WARP;
+    const float* from = slice + (block * WARP + lane) * BLOCK_K;
+    float* to = tile + block * WARP + lane / QUAD * QUAD + lane % QUAD * PITCH;
 #pragma unroll 1
-      for (int i = 0; i < ROWS; i += ROW_STEP, source += step) {
-        const bool inside = i < rows && k0 < depth;
-        cp_async<4>(tile + target + i, inside ? source : matrix, inside ? sizeof(float) : 0);
+    for (; block < COUNT / WARP; block += TURNERS) {
+#pragma unroll
+      for (int first = 0; first < BLOCK_K / QUAD; first += QUAD) {
+        u32 x[QUAD][QUAD];
+#pragma unroll
+        for (int i = 0; i < QUAD; ++i) ldmatrix_x4(x[i], from + ((first + i) ^ lane % 8) * QUAD);
+#pragma unroll
+        for (int i = 0; i < QUAD; ++i)
+          store_vector<QUAD>(to + (first + i) * QUAD * PITCH,
+                             {__uint_as_float(x[i][0]), __uint_as_float(x[i][1]), __uint_as_float(x[i][2]),
+                              __uint_as_float(x[i][3])});
       }
+      from += TURNERS * WARP * BLOCK_K, to += TURNERS * WARP;
     }
   }
 };
 
-// the same where rows lie along n: quads of COLUMNS columns as they are
-template <int COLUMNS>
+// rows of a slice that are columns already
+template <int COUNT>
 struct Straight {
-  static constexpr int ROW_QUADS = COLUMNS / QUAD, ROW_STEP = WARPGROUP / ROW_QUADS;
-  const float* from;
-  long long ld;
-  int columns, depth, target;
-
-  __device__ __forceinline__ void setup(const float* matrix, int ldb, int column0, int columns_there,
-                                        int k_there) {
-    const int column = threadIdx.x % ROW_QUADS * QUAD, k = threadIdx.x / ROW_QUADS;
-    ld = ldb;
-    from = matrix + k * ld + column0 + column;
-    columns = min(max(columns_there - column0 - column, 0), QUAD), depth = k_there - k;
-    target = k * (COLUMNS + PAD) + column;
-  }
-
-  __device__ __forceinline__ void copy(float* tile, const float* matrix, int k0) const {
-    const float* source = from + k0 * ld;
-    tile += target;
-    if (ld % QUAD == 0 && columns == QUAD && k0 + BLOCK_K - ROW_STEP < depth) {
-#pragma unroll 8
-      for (int k = 0; k < BLOCK_K; k += ROW_STEP, source += ROW_STEP * ld)
-        cp_async_16(tile + k * (COLUMNS + PAD), source);
-    } else if (ld % QUAD == 0) {
-#pragma unroll 1
-      for (int k = 0; k < BLOCK_K; k += ROW_STEP, source += ROW_STEP * ld) {
-        const int valid = k0 + k < depth ? columns : 0;
-        cp_async<VECTOR_BYTES>(tile + k * (COLUMNS + PAD), valid > 0 ? source : matrix,
-                               valid * sizeof(float));
-      }
-    } else {
-#pragma unroll 1
-      for (int i = 0; i < BLOCK_K / ROW_STEP * QUAD; ++i) {
-        const int k = i / QUAD * ROW_STEP, column = i % QUAD;
-        const bool inside = k0 + k < depth && column < columns;
-        cp_async<4>(tile + k * (COLUMNS + PAD) + column, inside ? source + k * ld + column : matrix,
-                    inside ? sizeof(float) : 0);
-      }
-    }
-  }
+  static constexpr int PITCH = COUNT;
+  static __device__ __forceinline__ int row(int column) { return column; }
 };
 
 struct Gemm {
-  static constexpr int CONSUMERS = 2, LOADERS = WARPGROUP, IN_FLIGHT = 0, WARPS_N = BLOCK_N / WARP_N;
+  static constexpr int CONSUMERS = 2, IN_FLIGHT = 0, WARPS_N = BLOCK_N / WARP_N;
   static_assert(BLOCK_M / WARP_M * WARPS_N * WARP == CONSUMERS * WARPGROUP, "warp tiles cover the tile");
 
+  using SliceA = Turned<BLOCK_M>;
+#if TRANS_B
+  using SliceB = Turned<BLOCK_N>;
+#else
+  using SliceB = Straight<BLOCK_N>;
+#endif
+
   struct globals {
-    const float *A, *B;
+    const TensorMap &A, &B;
     float* C;
-    int M, N, K, lda, ldb, ldc;
+    int M, N, K, ldc;
   };
-  struct input_block {
-    float a[BLOCK_K][BLOCK_M + PAD], b[BLOCK_K][BLOCK_N + PAD];
+  struct raw_block {
+    float a[BLOCK_M * BLOCK_K];
+#if TRANS_B
+    float b[BLOCK_N * BLOCK_K];
+#endif
   };
-  struct finish_block {                       // pairs of rows of C that a warp collects before it stores
-    static constexpr int PITCH = WARP_N + 8;  // neighbours in other banks
+  struct alignas(1024) input_block {
+    float a[BLOCK_K * SliceA::PITCH];
+    alignas(128) float b[BLOCK_K * SliceB::PITCH];  // of a copy of TMA
+  };
+  struct finish_block {  // pairs of rows of C, half as wide as a warp's tile, that it collects to store them
+    static constexpr int COLUMNS = WARP_N / 2, PITCH = COLUMNS + 8;  // neighbours in other banks
     Vector<float, 2> c[WARPGROUP / WARP][LANES_M][PITCH];
   };
   struct common_state {
     int steps, m, n;
-  };
-  struct producer_state {
-    Transposing<BLOCK_M> a;
-#if TRANS_B
-    Transposing<BLOCK_N> b;
-#else
-    Straight<BLOCK_N> b;
-#endif
   };
   struct consumer_state {
     float sum[THREAD_M][THREAD_N];
@@ -146,17 +119,27 @@ struct Gemm {
   }
 
   struct producer {
-    static __device__ __forceinline__ void setup(const globals& g, const common_state& tile,
-                                                 producer_state& state) {
-      state.a.setup(g.A, g.lda, tile.m, g.M, g.K);
-      state.b.setup(g.B, g.ldb, tile.n, g.N, g.K);
+    static __device__ __forceinline__ void load(const globals& g, const common_state& tile, raw_block& raw,
+                                                Barrier& full, int step) {
+      tma_load(raw.a, g.A, full, tile.m, step * BLOCK_K);
+#if TRANS_B
+      tma_load(raw.b, g.B, full, tile.n, step * BLOCK_K);
+#endif
     }
 
-    static __device__ __forceinline__ void load(const globals& g, const common_state&,
-                                                const producer_state& state, input_block& input, Barrier&,
-                                                int step) {
-      state.a.copy(input.a[0], g.A, step * BLOCK_K);
-      state.b.copy(input.b[0], g.B, step * BLOCK_K);
+    static __device__ __forceinline__ void arrange(const globals& g, const common_state& tile,
+                                                   const raw_block& raw, input_block& input, Barrier& full,
+                                                   int step) {
+      const int warp = threadIdx.x / WARP - 1;
+#if TRANS_B
+      SliceB::turn(raw.b, input.b, TURNERS - 1 - warp);  // who has more of A has less of B
+#else
+      if (threadIdx.x == WARP) {
+        mbarrier_expect(full, sizeof(input.b));
+        tma_load(input.b, g.B, full, step * BLOCK_K, tile.n);
+      }
+#endif
+      SliceA::turn(raw.a, input.a, warp);
     }
   };
 
@@ -183,9 +166,11 @@ struct Gemm {
       for (int k = 0; k < BLOCK_K; ++k) {
         Vector<float, QUAD> a[QUADS_M], b[QUADS_N];
 #pragma unroll
-        for (int i = 0; i < QUADS_M; ++i) a[i] = load_vector<QUAD>(&input.a[k][state.m + i * LANES_M * QUAD]);
+        for (int i = 0; i < QUADS_M; ++i)
+          a[i] = load_vector<QUAD>(&input.a[k * SliceA::PITCH + state.m + i * LANES_M * QUAD]);
 #pragma unroll
-        for (int j = 0; j < QUADS_N; ++j) b[j] = load_vector<QUAD>(&input.b[k][state.n + j * LANES_N * QUAD]);
+        for (int j = 0; j < QUADS_N; ++j)
+          b[j] = load_vector<QUAD>(&input.b[k * SliceB::PITCH + state.n + j * LANES_N * QUAD]);
 #pragma unroll
         for (int j = 0; j < THREAD_N; ++j)
 #pragma unroll
@@ -196,31 +181,33 @@ struct Gemm {
       }
     }
 
-    // a warp, two rows of each thread at a time
+    // a warp, one half of two rows of each thread at a time
     static __device__ __forceinline__ void finish(const globals& g, const common_state& tile,
                                                   consumer_state& state, finish_block& staged, input_block*) {
-      constexpr int ROW_QUADS = WARP_N / QUAD;
+      constexpr int COLUMNS = finish_block::COLUMNS, ROW_QUADS = COLUMNS / QUAD, HALF = THREAD_N / 2;
       auto& pairs = staged.c[warp() % (WARPGROUP / WARP)];
       const int m0 = tile.m + warp() / WARPS_N * WARP_M, n0 = tile.n + warp() % WARPS_N * WARP_N;
       const auto store = [&](int m, int n, const Vector<float, QUAD>& row) {
         if (m < g.M) store_tail(g.C + static_cast<long long>(m) * g.ldc + n, row, g.N - n, g.ldc % QUAD == 0);
       };
 #pragma unroll
-      for (int i = 0; i < THREAD_M; i += 2) {
+      for (int part = 0; part < THREAD_M; ++part) {
+        const int i = part / 2 * 2, first = part % 2 * HALF;
         __syncwarp();
 #pragma unroll
-        for (int j = 0; j < THREAD_N; ++j)
-          pairs[lane_m()][(j / QUAD * LANES_N + lane_n()) * QUAD + j % QUAD] = {state.sum[i + 1][j],
-                                                                                state.sum[i][j]};
+        for (int j = first; j < first + HALF; ++j) {
+          const int column = SliceB::row((j / QUAD * LANES_N + lane_n()) * QUAD + j % QUAD);
+          pairs[lane_m()][column % COLUMNS] = {state.sum[i + 1][j], state.sum[i][j]};
+        }
         __syncwarp();
 #pragma unroll
         for (int quad = threadIdx.x % WARP; quad < LANES_M * ROW_QUADS; quad += WARP) {
           const int row = quad / ROW_QUADS, column = quad % ROW_QUADS * QUAD;
           const float* pair = pairs[row][column].x;
           const auto x = load_vector<QUAD>(pair), y = load_vector<QUAD>(pair + QUAD);
-          const int m = m0 + (i / QUAD * LANES_M + row) * QUAD + i % QUAD, n = n0 + column;
-          store(m, n, {x.x[1], x.x[3], y.x[1], y.x[3]});
-          store(m + 1, n, {x.x[0], x.x[2], y.x[0], y.x[2]});
+          const int m = (i / QUAD * LANES_M + row) * QUAD + i % QUAD, n = n0 + part % 2 * COLUMNS + column;
+          store(m0 + SliceA::row(m), n, {x.x[1], x.x[3], y.x[1], y.x[3]});
+          store(m0 + SliceA::row(m + 1), n, {x.x[0], x.x[2], y.x[0], y.x[2]});
         }
       }
     }
@@ -228,8 +215,8 @@ struct Gemm {
 };
 
 extern "C" __global__ void __launch_bounds__(Lcsf<Gemm>::THREADS, 1)
-    gemm_fp32_pipeline(const float* __restrict__ A, const float* __restrict__ B, float* __restrict__ C, int M,
-                       int N, int K, int lda, int ldb, int ldc) {
+    gemm_fp32_pipeline(const __grid_constant__ TensorMap A, const __grid_constant__ TensorMap B,
+                       float* __restrict__ C, int M, int N, int K, int ldc) {
   extern __shared__ __align__(1024) unsigned char memory[];
-  Lcsf<Gemm>::run({A, B, C, M, N, K, lda, ldb, ldc}, memory);
+  Lcsf<Gemm>::run({A, B, C, M, N, K, ldc}, memory);
 }

@@ -17,6 +17,7 @@
 
 #include <cuda_fp8.h>
 
+#include "cp_async.cuh"
 #include "lcsf.cuh"
 #include "tiles.cuh"
 

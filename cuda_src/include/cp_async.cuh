@@ -1,6 +1,6 @@
 // cp.async: copies from global to shared memory that run while the thread computes. sm_80 and later.
 #pragma once
-#include "mbarrier.cuh"
+#include "shared.cuh"
 
 // cp.async.cg: 16 bytes, past L1. both addresses are multiples of 16
 __device__ __forceinline__ void cp_async_16(void* to, const void* from) {
@@ -25,11 +25,4 @@ __device__ __forceinline__ void cp_async_commit() { asm volatile("cp.async.commi
 template <int PENDING>
 __device__ __forceinline__ void cp_async_wait() {
   asm volatile("cp.async.wait_group %0;" ::"n"(PENDING) : "memory");
-}
-
-// cp.async.mbarrier.arrive.noinc: one arrival of this thread, as soon as all copies that it has issued are
-// there. who then waits for the phase sees them
-__device__ __forceinline__ void cp_async_arrive(Barrier& barrier) {
-  asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(shared_address(&barrier))
-               : "memory");
 }

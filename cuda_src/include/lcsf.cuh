@@ -14,8 +14,7 @@
 //   common_setup(globals, common, item)
 //       describes the block's item 0, 1, ...; false where there is none
 //   producer::load(globals, common, input, full, step)
-//       by one thread: asks for the bytes of one input_block, all of them, and has them reported to `full`.
-//       with a constant LOADERS = 128 by a warpgroup, with cp_async, which the template has reported
+//       by one thread: asks for the bytes of one input_block, all of them, and has them reported to `full`
 //   consumer::setup(common, state)
 //       before the first step of an item
 //   consumer::compute(common, state, input)
@@ -44,11 +43,12 @@
 //   consumer::setup(globals, common, state, scratch_block) and
 //   consumer::finish(globals, common, state, scratch_block, finish_block)
 //
-// what a producer carries from step to step of an item is
+// what the copy engine brings may have to lie otherwise for the consumers, rows as columns for instance. then
 //
-//   producer_state  in registers, with
-//   producer::setup(globals, common, state) and
-//   producer::load(globals, common, state, input, full, step)
+//   raw_block       is what one step loads: there is one of them, and load is given it instead of `input`
+//   producer::arrange(globals, common, raw, input, full, step)
+//       by ARRANGERS threads, from thread 32 on: writes the input_block. parts that need no change one of
+//       the threads can ask for, with mbarrier_expect and tma_load
 //
 // SHARING blocks of a cluster may load for each other: each asks for its part of an input_block with
 // tma_load_to, and a block has all of it when all parts have come. they go through the same steps of the same
@@ -59,7 +59,6 @@
 // stores in flight before the block ends.
 #pragma once
 #include "cluster.cuh"
-#include "cp_async.cuh"
 #include "named_barrier.cuh"
 #include "tma.cuh"
 #include "wgmma.cuh"
@@ -83,22 +82,18 @@ struct Nothing {};
 OPTIONAL(output_block)
 OPTIONAL(finish_block)
 OPTIONAL(scratch_block)
-OPTIONAL(producer_state)
+OPTIONAL(raw_block)
 #undef OPTIONAL
 
-// a constant of a kernel, 1 where it has none
-#define OPTIONAL(CONSTANT)                                           \
-  template <class Kernel, class = void>                              \
-  struct Of_##CONSTANT {                                             \
-    static constexpr int VALUE = 1;                                  \
-  };                                                                 \
-  template <class Kernel>                                            \
-  struct Of_##CONSTANT<Kernel, Exists<decltype(Kernel::CONSTANT)>> { \
-    static constexpr int VALUE = Kernel::CONSTANT;                   \
-  };
-OPTIONAL(IN_FLIGHT)
-OPTIONAL(LOADERS)
-#undef OPTIONAL
+// how many steps compute may leave in flight, 1 where the kernel does not say
+template <class Kernel, class = void>
+struct Of_IN_FLIGHT {
+  static constexpr int VALUE = 1;
+};
+template <class Kernel>
+struct Of_IN_FLIGHT<Kernel, Exists<decltype(Kernel::IN_FLIGHT)>> {
+  static constexpr int VALUE = Kernel::IN_FLIGHT;
+};
 
 template <class Kernel, int SHARING = 1, bool TURNS = false>
 struct Lcsf {
@@ -109,7 +104,7 @@ struct Lcsf {
   using common_state = typename Kernel::common_state;
   using consumer_state = typename Kernel::consumer_state;
   using scratch_block = typename Of_scratch_block<Kernel>::type;
-  using producer_state = typename Of_producer_state<Kernel>::type;
+  using raw_block = typename Of_raw_block<Kernel>::type;
   using producer = typename Kernel::producer;
   using consumer = typename Kernel::consumer;
 
@@ -123,11 +118,10 @@ struct Lcsf {
   static constexpr int IN_FLIGHT = Of_IN_FLIGHT<Kernel>::VALUE;  // steps that compute may leave
   static_assert(IN_FLIGHT == 0 || IN_FLIGHT == 1,
                 "compute may leave reads of one step in flight, or of none");
-  static constexpr int LOADERS = Of_LOADERS<Kernel>::VALUE;
-  static_assert(LOADERS == 1 || LOADERS == WARPGROUP, "one thread loads, or the 128 of a warpgroup");
-  static_assert(LOADERS == 1 || (SHARING == 1 && Of_output_block<Kernel>::BYTES == 0),
-                "a warpgroup that loads does so for its own block alone, and has nobody to store: name a "
-                "finish_block");
+  static constexpr bool RAW = Of_raw_block<Kernel>::BYTES > 0;
+  static constexpr int ARRANGERS = WARPGROUP - LANES;  // the first warp loads
+  static_assert(!RAW || (SHARING == 1 && Of_output_block<Kernel>::BYTES == 0),
+                "who arranges does so for the block alone, and has nobody to store: name a finish_block");
   static constexpr bool SCRATCH = Of_scratch_block<Kernel>::BYTES > 0;
   static constexpr bool FINISH = Of_finish_block<Kernel>::BYTES > 0;
   static constexpr int OUTPUTS = Of_output_block<Kernel>::BYTES > 0 ? 2 : 0;  // of their ring
@@ -139,7 +133,7 @@ struct Lcsf {
   static constexpr int FIXED =
       CONSUMERS * (Of_finish_block<Kernel>::BYTES + Of_scratch_block<Kernel>::BYTES) +
       OUTPUTS * (Of_output_block<Kernel>::BYTES + 2 * static_cast<int>(sizeof(Barrier))) +
-      ALIGNMENT * (OUTPUTS ? 2 : 1);
+      Of_raw_block<Kernel>::BYTES + ALIGNMENT * (OUTPUTS || RAW ? 2 : 1);
   static constexpr int DEPTH =
       (SHARED_BYTES - FIXED) / static_cast<int>(sizeof(input_block) + 2 * sizeof(Barrier));
   static_assert(DEPTH >= 2,
@@ -148,9 +142,10 @@ struct Lcsf {
                     Of_output_block<Kernel>::BYTES % ALIGNMENT == 0,
                 "input, output and finish blocks have to be multiples of 1024 bytes: pad them");
 
-  // a thread starts with an equal share of the registers. the producer keeps few, the consumers take the rest
+  // a thread starts with an equal share of the registers. producers keep few, more where they arrange;
+  // consumers take the rest
   static constexpr int UNIT = 8, REGISTER_FILE = 64 * 1024;
-  static constexpr int SHARE = REGISTER_FILE / THREADS / UNIT * UNIT, PRODUCER_REGISTERS = 40;
+  static constexpr int SHARE = REGISTER_FILE / THREADS / UNIT * UNIT, PRODUCER_REGISTERS = RAW ? 72 : 40;
   static constexpr int LEFT = (SHARE * (1 + CONSUMERS) - PRODUCER_REGISTERS) / CONSUMERS / UNIT * UNIT;
   static constexpr int CONSUMER_REGISTERS = LEFT < 240 ? LEFT : 240;
   static_assert(CONSUMERS >= 2 && CONSUMERS <= 3,
@@ -165,6 +160,10 @@ struct Lcsf {
       output_block block[OUTPUTS ? OUTPUTS : 1];
       Barrier full[OUTPUTS ? OUTPUTS : 1], empty[OUTPUTS ? OUTPUTS : 1];
     } outputs;
+    struct alignas(RAW ? ALIGNMENT : alignof(Barrier)) {
+      raw_block block;
+      Barrier full, empty;
+    } raw;
   };
   static_assert(sizeof(Shared) <= SHARED_BYTES, "the ring is too deep");
 
@@ -190,26 +189,39 @@ struct Lcsf {
   };
 
   static __device__ __forceinline__ void produce(const globals& g, Shared& shared) {
-    constexpr bool STATE = Of_producer_state<Kernel>::BYTES > 0;
-    Place<DEPTH> to;
+    Place<RAW ? 1 : DEPTH> to;
     common_state common;
-    producer_state state;
-    for (int item = 0; Kernel::common_setup(g, common, item); ++item) {
-      if constexpr (STATE) producer::setup(g, common, state);
+    for (int item = 0; Kernel::common_setup(g, common, item); ++item)
       for (int step = 0; step < common.steps; ++step, to.advance()) {
-        Barrier& full = shared.full[to.slot];
-        mbarrier_wait(shared.empty[to.slot], to.parity ^ 1);
-        if constexpr (LOADERS == 1) mbarrier_arrive_expect(full, sizeof(input_block));
-        if constexpr (STATE)
-          producer::load(g, common, state, shared.ring[to.slot], full, step);
+        Barrier& full = RAW ? shared.raw.full : shared.full[to.slot];
+        mbarrier_wait(RAW ? shared.raw.empty : shared.empty[to.slot], to.parity ^ 1);
+        mbarrier_arrive_expect(full, RAW ? sizeof(raw_block) : sizeof(input_block));
+        if constexpr (RAW)
+          producer::load(g, common, shared.raw.block, full, step);
         else
           producer::load(g, common, shared.ring[to.slot], full, step);
-        if constexpr (LOADERS > 1) cp_async_arrive(full);
       }
-    }
     if constexpr (SHARING > 1)  // other blocks still have to release slots here: this one must not end before
       for (int slot = 0; slot < DEPTH; ++slot, to.advance())
         mbarrier_wait(shared.empty[to.slot], to.parity ^ 1);
+  }
+
+  static __device__ __forceinline__ void arrange(const globals& g, Shared& shared) {
+    Place<1> from;
+    Place<DEPTH> to;
+    common_state common;
+    for (int item = 0; Kernel::common_setup(g, common, item); ++item)
+      for (int step = 0; step < common.steps; ++step, from.advance(), to.advance()) {
+        Barrier& full = shared.full[to.slot];
+        mbarrier_wait(shared.empty[to.slot], to.parity ^ 1);
+        mbarrier_wait(shared.raw.full, from.parity);
+        producer::arrange(g, common, shared.raw.block, shared.ring[to.slot], full, step);
+        __syncwarp();
+        if (threadIdx.x % LANES == 0) {
+          mbarrier_arrive(shared.raw.empty);
+          mbarrier_arrive(full);
+        }
+      }
   }
 
   // an output block may be written again when the copy engine has read it. meanwhile the next one is stored
@@ -303,12 +315,16 @@ struct Lcsf {
     Shared& shared = *reinterpret_cast<Shared*>(memory);
     if (threadIdx.x == 0) {
       for (int s = 0; s < DEPTH; ++s) {
-        mbarrier_init(shared.full[s], LOADERS);
+        mbarrier_init(shared.full[s], RAW ? ARRANGERS / LANES : 1);
         mbarrier_init(shared.empty[s], RELEASES);
       }
       for (int s = 0; s < OUTPUTS; ++s) {
         mbarrier_init(shared.outputs.full[s], CONSUMER_WARPS);
         mbarrier_init(shared.outputs.empty[s], 1);
+      }
+      if constexpr (RAW) {
+        mbarrier_init(shared.raw.full, 1);
+        mbarrier_init(shared.raw.empty, ARRANGERS / LANES);
       }
       mbarrier_init_fence();
     }
@@ -316,7 +332,9 @@ struct Lcsf {
     if constexpr (SHARING > 1) cluster_started();
     if (threadIdx.x < WARPGROUP) {
       keep_registers<PRODUCER_REGISTERS>();
-      if (threadIdx.x < LOADERS) produce(g, shared);
+      if (threadIdx.x == 0) produce(g, shared);
+      if constexpr (RAW)
+        if (threadIdx.x >= LANES) arrange(g, shared);
       if constexpr (OUTPUTS)
         if (threadIdx.x == LANES) store(g, shared);
     } else {

@@ -43,6 +43,14 @@ __device__ __forceinline__ void mbarrier_arrive_expect(Barrier& barrier, int byt
                : "memory");
 }
 
+// mbarrier.expect_tx: announces `bytes` of asynchronous copies in this phase, without an arrival. by a thread
+// that has still to arrive
+__device__ __forceinline__ void mbarrier_expect(Barrier& barrier, int bytes) {
+  asm volatile("mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [%0], %1;" ::"r"(shared_address(&barrier)),
+               "r"(bytes)
+               : "memory");
+}
+
 // mbarrier.try_wait.parity in a loop: until the phase of this parity is complete. on a fresh barrier a wait
 // for parity 1 returns at once (the phase before the first counts as complete), which is what a producer
 // wants

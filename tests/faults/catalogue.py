@@ -12,7 +12,7 @@ from functools import cache
 from planting import Change, PlantedFault, Scenario, of_kernel, of_stage
 
 from workbench.dtypes import BF16, FP32
-from workbench.launch import Launch, TensorMap
+from workbench.launch import Launch, Plan, TensorMap
 from workbench.results import Verdict
 
 # ------------------------------------------------------------------------------------- kernels and their problems
@@ -55,6 +55,21 @@ def persistent() -> Scenario:
 @cache
 def split_k() -> Scenario:
     return of_stage("gemm:split_k", "m=128,n=128,k=128,dtype=bf16,out=fp32,layout=nt", BLOCK_N=128)
+
+
+@cache
+def stream_k() -> Scenario:
+    """Two pairs of blocks share out the third pair of tiles."""
+    scenario = of_stage("gemm:stream_k", "m=136,n=768,k=328,dtype=bf16,out=bf16,layout=nt")
+    begin, whole = scenario.plan.launches
+    four = replace(whole, grid=(4, 1, 1), persistent=False)
+    return replace(scenario, plan=Plan((begin, four), scenario.plan.scratch))
+
+
+@cache
+def fp32_pipeline() -> Scenario:
+    """Four slices go through a ring of three, and one after the other through the memory in which they are turned."""
+    return of_stage("gemm:fp32_pipeline", "m=128,n=256,k=128,dtype=fp32,out=fp32,layout=nn")
 
 
 @cache
@@ -137,6 +152,8 @@ SCENARIOS = (
     tma_pipeline,
     persistent,
     split_k,
+    stream_k,
+    fp32_pipeline,
     k_split,
     handoff,
     register_buffer,
@@ -352,6 +369,24 @@ HAND_WRITTEN = (
         ("__syncthreads();\n      if (c == 0) *taken",),
     ),
     PlantedFault(
+        6,
+        "flag-not-awaited",
+        "sums that another block leaves are read without waiting for its flag",
+        stream_k,
+        (Change("      flag_wait(&g.flags[block * WARPS + warp], WARP);\n", ""),),
+        (Verdict.RACE, Verdict.UNINITIALISED),
+        ("const float4 v = from[i * THREADS];",),
+    ),
+    PlantedFault(
+        6,
+        "flag-relaxed",
+        "a flag between blocks that is raised without a release",
+        stream_k,
+        (Change("red.release.gpu.global", "red.relaxed.gpu.global"),),
+        (Verdict.RACE,),
+        ("to[i * THREADS] = make_float4", "const float4 v = from[i * THREADS];"),
+    ),
+    PlantedFault(
         7,
         "array-of-two",
         "an array of two accumulators, initialised in a loop to four",
@@ -454,6 +489,15 @@ HOPPER = (
         (RING_READS,),
     ),
     PlantedFault(
+        11,
+        "raw-not-awaited",
+        "slices are turned before they have come",
+        fp32_pipeline,
+        (Change("        mbarrier_wait(shared.raw.full, from.parity);\n", ""),),
+        (Verdict.IN_FLIGHT, Verdict.RACE, Verdict.UNINITIALISED),
+        (("ldmatrix_x4(x[i]", "tma_load(raw.a"),),
+    ),
+    PlantedFault(
         12,
         "no-empty-wait",
         "no wait on the empty barrier",
@@ -461,6 +505,22 @@ HOPPER = (
         (Change("    mbarrier_wait(shared.empty[s], step / STAGES % 2 ^ 1);\n", ""),),
         (Verdict.MBARRIER_MISUSE, Verdict.IN_FLIGHT),
         (("mbarrier_arrive_expect(shared.full[s]", *RING_COPIES),),
+    ),
+    PlantedFault(
+        12,
+        "raw-reused",
+        "a slice is given back before it has been turned",
+        fp32_pipeline,
+        (
+            Change("          mbarrier_arrive(shared.raw.empty);\n", ""),
+            Change(
+                "        producer::arrange(g, common, shared.raw",
+                "        if (threadIdx.x % LANES == 0) mbarrier_arrive(shared.raw.empty);\n"
+                "        producer::arrange(g, common, shared.raw",
+            ),
+        ),
+        (Verdict.IN_FLIGHT, Verdict.RACE),
+        (("ldmatrix_x4(x[i]", "tma_load(raw.a"),),
     ),
     PlantedFault(
         13,
@@ -479,6 +539,23 @@ HOPPER = (
         (Change("sizeof(shared.a[s]) + sizeof(shared.b[s])", "sizeof(shared.a[s]) + sizeof(shared.b[s]) - 16"),),
         (Verdict.MBARRIER_MISUSE,),
         (RING_COPIES, "mbarrier_arrive_expect(shared.full[s]"),
+    ),
+    PlantedFault(
+        13,
+        "announced-too-late",
+        "bytes of a copy are announced after the last arrival",
+        fp32_pipeline,
+        (
+            Change("        mbarrier_expect(full, sizeof(input.b));\n", ""),
+            Change(
+                "          mbarrier_arrive(full);\n        }\n      }\n  }\n",
+                "          mbarrier_arrive(full);\n"
+                "          if (threadIdx.x == LANES) mbarrier_expect(full, sizeof(shared.ring[0].b));\n"
+                "        }\n      }\n  }\n",
+            ),
+        ),
+        (Verdict.MBARRIER_MISUSE, Verdict.IN_FLIGHT, Verdict.RACE, Verdict.DEADLOCK),
+        (("mbarrier_expect(full", "tma_load(input.b, g.B", "b[j] = load_vector"),),
     ),
     PlantedFault(
         14,

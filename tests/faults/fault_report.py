@@ -2,7 +2,7 @@
 
     python tests/faults/fault_report.py emulate             # the catalogue under ten seeds
     python tests/faults/fault_report.py verify              # every stage, 200 random problems
-    python tests/faults/fault_report.py device OUTPUT.json  # takes over what on_gpu.py wrote on a GPU
+    python tests/faults/fault_report.py device OUTPUT.json  # takes over what on_gpu.py wrote, of all or some of them
     python tests/faults/fault_report.py write               # the page
 
 The first three put what they saw into `reports/emulator.json`; the page is made of nothing else.
@@ -85,6 +85,16 @@ def verify_stages(record: Record, examples: int, save: Callable[[], None]) -> No
         record["stages"].append({**entry, "seconds": round(result.seconds, 1)})
         save()
         print(f"{stage.spec}: {result.verdict}, {result.problems} problems, {result.seconds:.0f} s", flush=True)
+
+
+def taken(before: Record, device: Record) -> Record:
+    """What ran on a GPU, with what of `before` was not run again. Raises ValueError for another GPU, driver or tool."""
+    if before and (differ := [k for k in device if k != "runs" and device[k] != before[k]]):
+        told = "; ".join(f"{key}: {before[key]!r}, now {device[key]!r}" for key in differ)
+        raise ValueError(f"these runs were made under other conditions, run the whole catalogue again: {told}")
+    again = {(run["key"], run["tool"]) for run in device["runs"]}
+    kept = [run for run in before.get("runs", []) if (run["key"], run["tool"]) not in again]
+    return {**device, "runs": kept + device["runs"]}
 
 
 # ----------------------------------------------------------------------------------------- what a tool has said
@@ -279,7 +289,7 @@ def main() -> None:
         if options.file is None:
             parser.error("the file that on_gpu.py wrote is missing")
         text = re.sub(r"/[\w./-]*/planted/\w+/", "", options.file.read_text())  # whose machine it was does not matter
-        record["device"] = json.loads(text)
+        record["device"] = taken(record.get("device", {}), json.loads(text))
     save()
 
 

@@ -59,7 +59,8 @@ def run_one(key: str) -> str:
         return f"does not compile: {error}"
     cupy.cuda.set_allocator(None)  # no pool: every array is an allocation that memcheck knows the end of
     buffers: dict[str, Any] = {}
-    for name, array in scenario.arrays.items():
+    arrays = {**scenario.arrays, **scenario.plan.scratch}
+    for name, array in arrays.items():
         buffers[name] = cupy.empty(array.nbytes, np.uint8)  # outputs stay uninitialised, for initcheck
         if name in scenario.storage:
             buffers[name].set(scenario.storage[name].view(np.uint8))
@@ -72,7 +73,7 @@ def run_one(key: str) -> str:
             arguments = []
             for argument in launch.args:
                 if isinstance(argument, TensorMap):
-                    array, pointer = scenario.arrays[argument.array], buffers[argument.array].data.ptr
+                    array, pointer = arrays[argument.array], buffers[argument.array].data.ptr
                     arguments.append(encode_tensor_map(argument, array, pointer))
                 else:
                     arguments.append(np.uintp(buffers[argument].data.ptr) if isinstance(argument, str) else argument)

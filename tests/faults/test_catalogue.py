@@ -111,3 +111,15 @@ def test_the_page_counts_what_the_record_holds() -> None:
     (row,) = [row for row in cells if row[:2] == ["5", "no barrier"]]
     assert row[3:] == ["race, pass", "yes", "9/10", "wrong", "-", "race, its line, hangs", "not run", "not run"]
     assert "- 5, no barrier: the order may hide it." in text
+
+
+def test_runs_of_some_faults_replace_those_of_the_same_and_leave_the_others() -> None:
+    def device(driver: str, **answers: str) -> dict[str, object]:
+        runs = [{"key": key, "tool": "none", "answer": answer} for key, answer in answers.items()]
+        return {"gpu": "a GPU", "driver": driver, "runs": runs}
+
+    before = device("1", a="right", b="right")
+    assert fault_report.taken({}, before) == before
+    assert fault_report.taken(before, device("1", b="wrong", c="wrong")) == device("1", a="right", b="wrong", c="wrong")
+    with pytest.raises(ValueError, match="'1', now '2'"):
+        fault_report.taken(before, device("2", b="wrong"))

@@ -29,26 +29,3 @@ extern "C" __global__ void parts(const float4* x, float4* y) {
   cp_async_wait<0>();
   for (int b = 0; b < 3; ++b) y[b * THREADS + t] = tile[b][t];
 }
-
-// y[p] = x[p] in reverse: warp 0 has it copied, warp 1 waits for that alone. x, y: (3, 32)
-extern "C" __global__ void handed_over(const float* x, float* y) {
-  __shared__ Barrier full, empty;
-  __shared__ float place[32];
-  const int lane = threadIdx.x % 32;
-  if (threadIdx.x == 0) {
-    mbarrier_init(full, 32);
-    mbarrier_init(empty, 32);
-    mbarrier_init_fence();
-  }
-  __syncthreads();
-  for (int phase = 0; phase < 3; ++phase)
-    if (threadIdx.x < 32) {
-      mbarrier_wait(empty, phase % 2 ^ 1);
-      cp_async<4>(&place[lane], x + phase * 32 + lane);
-      cp_async_arrive(full);
-    } else {
-      mbarrier_wait(full, phase % 2);
-      y[phase * 32 + lane] = place[31 - lane];
-      mbarrier_arrive(empty);
-    }
-}

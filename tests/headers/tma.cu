@@ -13,7 +13,6 @@ __device__ __forceinline__ void through(Load load, const TensorMap& to, u32* ima
   if (threadIdx.x == 0) {
     mbarrier_init(full, 1);
     mbarrier_init_fence();
-    mbarrier_arrive_expect(full, sizeof(tile));
     load(tile, full);
   }
   __syncthreads();
@@ -33,7 +32,8 @@ __device__ __forceinline__ void through(Load load, const TensorMap& to, u32* ima
 
 extern "C" __global__ void boxes(const __grid_constant__ TensorMap from, const __grid_constant__ TensorMap to,
                                  u32* image, int row, int column, int to_row, int to_column) {
-  const auto load = [&](void* tile, Barrier& full) {
+  const auto load = [&](auto& tile, Barrier& full) {
+    mbarrier_arrive_expect(full, sizeof(tile));
     tma_prefetch_map(from);
     tma_load(tile, from, full, row, column);
   };
@@ -43,8 +43,23 @@ extern "C" __global__ void boxes(const __grid_constant__ TensorMap from, const _
 extern "C" __global__ void boxes_once(const __grid_constant__ TensorMap from,
                                       const __grid_constant__ TensorMap to, u32* image, int row, int column,
                                       int to_row, int to_column) {
-  through([&](void* tile, Barrier& full) { tma_load_once(tile, from, full, row, column); }, to, image, to_row,
-          to_column);
+  const auto load = [&](auto& tile, Barrier& full) {
+    mbarrier_arrive_expect(full, sizeof(tile));
+    tma_load_once(tile, from, full, row, column);
+  };
+  through(load, to, image, to_row, to_column);
+}
+
+// the arrival comes after the copy has been asked for
+extern "C" __global__ void boxes_announced(const __grid_constant__ TensorMap from,
+                                           const __grid_constant__ TensorMap to, u32* image, int row,
+                                           int column, int to_row, int to_column) {
+  const auto load = [&](auto& tile, Barrier& full) {
+    mbarrier_expect(full, sizeof(tile));
+    tma_load(tile, from, full, row, column);
+    mbarrier_arrive(full);
+  };
+  through(load, to, image, to_row, to_column);
 }
 
 // blocks 0 and 2 of a cluster of three get the same box, asked for by block 1. image: (3, WORDS)

@@ -719,14 +719,14 @@ def warp_tiles(p: GemmProblem, size: Mapping[str, int]) -> Launch:
 @GEMM.stage(
     "fp32_pipeline",
     source="gemm/14_fp32_pipeline.cu",
-    idea="fp32 on the template: four warps copy, eight multiply out of banks that do not collide",
-    supports=_fp32_only,
-    parameters={"UNROLL": 8, "GROUP_M": 8},
+    idea="fp32 on the template: three warps turn what TMA brings, eight multiply out of banks that do not collide",
+    supports=lambda p: _fp32_only(p) or _tensor_maps(p),
+    parameters={"UNROLL": 4, "GROUP_M": 8},
     space={"UNROLL": (4, 8, 16), "GROUP_M": GROUPS},
     corners=(
         GemmProblem(m=5, n=9, k=16, dtype="fp32"),
-        GemmProblem(m=130, n=264, k=32 * 9 + 1, dtype="fp32"),
-        GemmProblem(m=5, n=3, k=9, dtype="fp32", layout="nn"),  # rows of B of less than 16 bytes
+        GemmProblem(m=130, n=264, k=32 * 9 + 1, dtype="fp32", pad_a=3, pad_b=3),
+        GemmProblem(m=5, n=3, k=12, dtype="fp32", layout="nn", pad_b=1),  # rows of B of less than 16 bytes
         GemmProblem(m=128 * 9 + 1, n=264, k=8, dtype="fp32", layout="nn"),  # more rows of tiles than walked together
     ),
     architecture=90,
@@ -736,7 +736,12 @@ def fp32_pipeline(p: GemmProblem, size: Mapping[str, int]) -> Launch:
         "gemm_fp32_pipeline",
         (ceil_div(p.m, 128) * ceil_div(p.n, 256), 1, 1),
         (128 * 3, 1, 1),
-        ("A", "B", "C", *_scalars(p)),
+        (
+            TensorMap("A", box=(128, 32)),
+            TensorMap("B", box=(256, 32)) if p.layout == "nt" else TensorMap("B", box=(32, 256), swizzle=0),
+            "C",
+            *(np.int32(x) for x in (p.m, p.n, p.k, p.ldc)),
+        ),
         shared_bytes=SHARED_BYTES,
         persistent=True,
     )
