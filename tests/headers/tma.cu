@@ -32,7 +32,7 @@ __device__ __forceinline__ void through(Load load, const TensorMap& to, u32* ima
 
 extern "C" __global__ void boxes(const __grid_constant__ TensorMap from, const __grid_constant__ TensorMap to,
                                  u32* image, int row, int column, int to_row, int to_column) {
-  const auto load = [&](auto& tile, Barrier& full) {
+  const auto load = [&](u32(&tile)[WORDS], Barrier& full) {
     mbarrier_arrive_expect(full, sizeof(tile));
     tma_prefetch_map(from);
     tma_load(tile, from, full, row, column);
@@ -43,7 +43,7 @@ extern "C" __global__ void boxes(const __grid_constant__ TensorMap from, const _
 extern "C" __global__ void boxes_once(const __grid_constant__ TensorMap from,
                                       const __grid_constant__ TensorMap to, u32* image, int row, int column,
                                       int to_row, int to_column) {
-  const auto load = [&](auto& tile, Barrier& full) {
+  const auto load = [&](u32(&tile)[WORDS], Barrier& full) {
     mbarrier_arrive_expect(full, sizeof(tile));
     tma_load_once(tile, from, full, row, column);
   };
@@ -54,7 +54,7 @@ extern "C" __global__ void boxes_once(const __grid_constant__ TensorMap from,
 extern "C" __global__ void boxes_announced(const __grid_constant__ TensorMap from,
                                            const __grid_constant__ TensorMap to, u32* image, int row,
                                            int column, int to_row, int to_column) {
-  const auto load = [&](auto& tile, Barrier& full) {
+  const auto load = [&](u32(&tile)[WORDS], Barrier& full) {
     mbarrier_expect(full, sizeof(tile));
     tma_load(tile, from, full, row, column);
     mbarrier_arrive(full);
