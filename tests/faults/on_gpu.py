@@ -156,7 +156,7 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=8)
     parser.add_argument("--seconds", type=float, default=15)
     parser.add_argument("--budget", type=float, default=330)
-    options = parser.parse_args()
+    options = parser.parse_intermixed_args()  # keys may follow options
     if options.one:
         print("ANSWER", " ".join(run_one(options.one).split()), flush=True)
         return

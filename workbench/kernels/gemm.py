@@ -727,7 +727,7 @@ def warp_tiles(p: GemmProblem, size: Mapping[str, int]) -> Launch:
         GemmProblem(m=5, n=9, k=16, dtype="fp32"),
         GemmProblem(m=130, n=264, k=32 * 9 + 1, dtype="fp32", pad_a=3, pad_b=3),
         GemmProblem(m=5, n=3, k=12, dtype="fp32", layout="nn", pad_b=1),  # rows of B of less than 16 bytes
-        GemmProblem(m=128 * 9 + 1, n=264, k=8, dtype="fp32", layout="nn"),  # more rows of tiles than walked together
+        GemmProblem(m=128 * 9 + 1, n=257, k=8, dtype="fp32", layout="nn", pad_b=7),  # more rows than walked together
     ),
     architecture=90,
 )
