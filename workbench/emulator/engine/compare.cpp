@@ -61,23 +61,6 @@ struct EitherNan {
     return is_nan(a) || is_nan(b);
   }
 };
-template <class Compare>
-struct Flushed {
-  template <class T>
-  bool operator()(T a, T b) const {
-    return Compare()(flush(a), flush(b));
-  }
-};
-
-template <class Compare>
-struct FlushedHalf {  // a subnormal f16 is zero
-  static f16 flush16(f16 a) {
-    return (a.bits & 0x7c00) ? a : bit_cast<f16>(static_cast<uint16_t>(a.bits & 0x8000));
-  }
-  bool operator()(f16 a, f16 b) const { return Compare()(flush16(a), flush16(b)); }
-  bool operator()(bf16 a, bf16 b) const { return Compare()(a, b); }
-};
-
 enum class Combine { none, and_, or_, xor_ };
 
 inline bool combine(int how, bool a, bool b) {
@@ -94,19 +77,71 @@ inline bool combine(int how, bool a, bool b) {
 }
 
 template <class T, class Compare>
-void compare_lanes(const Warp& warp, const Operand* operands, int32_t* result) {
+[[gnu::noinline]] void compare_cells(const T* a, const T* b, int32_t* result) {
+  for (int l = 0; l < kLanes; ++l) result[l] = to_cell<bool>(Compare()(a[l], b[l]));
+}
+
+// Halves are compared as floats, which hold them exactly. `Flush` makes subnormals zero first: those of f16,
+// since bf16 has no .ftz.
+struct Floats {
+  alignas(64) float x[kLanes];
+};
+
+inline f16 flushed(f16 a) {
+  return (a.bits & 0x7c00) ? a : bit_cast<f16>(static_cast<uint16_t>(a.bits & 0x8000));
+}
+inline bf16 flushed(bf16 a) { return a; }
+
+template <class T, bool Flush>
+[[gnu::noinline]] Floats widened(const Warp& warp, const Operand& operand) {
+  const Source<T> a(warp, operand);
+  Floats wide;
+  for (int l = 0; l < kLanes; ++l) {
+    if constexpr (!Flush)
+      wide.x[l] = static_cast<float>(a[l]);
+    else if constexpr (is_half<T>)
+      wide.x[l] = static_cast<float>(flushed(a[l]));
+    else
+      wide.x[l] = flush(a[l]);
+  }
+  return wide;
+}
+
+template <class H, bool Flush>
+[[gnu::noinline]] void widen_pairs(const Warp& warp, const Operand& operand, Floats& low, Floats& high) {
+  const Source<Pair<H>> a(warp, operand);
+  for (int l = 0; l < kLanes; ++l) {
+    const Pair<H> pair = a[l];
+    low.x[l] = static_cast<float>(Flush ? flushed(pair.low) : pair.low);
+    high.x[l] = static_cast<float>(Flush ? flushed(pair.high) : pair.high);
+  }
+}
+
+template <class T, class Compare>
+[[gnu::noinline]] void compare_low_halves(const Warp& warp, const Operand* operands, int32_t* result) {
   const Source<T> a(warp, operands[0]), b(warp, operands[1]);
   for (int l = 0; l < kLanes; ++l) result[l] = to_cell<bool>(Compare()(a[l], b[l]));
 }
 
-template <class H, class Compare>
-void compare_pairs(const Warp& warp, const Operand* operands, int32_t* low, int32_t* high) {
-  const Source<Pair<H>> a(warp, operands[0]), b(warp, operands[1]);
-  for (int l = 0; l < kLanes; ++l) {
-    const Pair<H> x = a[l], y = b[l];
-    low[l] = to_cell<bool>(Compare()(x.low, y.low));
-    high[l] = to_cell<bool>(Compare()(x.high, y.high));
+template <class T, class Compare, bool Flush>
+void compare_lanes(const Warp& warp, const Operand* operands, int32_t* result) {
+  if constexpr (is_half<T> || Flush) {
+    const Floats a = widened<T, Flush>(warp, operands[0]), b = widened<T, Flush>(warp, operands[1]);
+    compare_cells<float, Compare>(a.x, b.x, result);
+  } else if constexpr (sizeof(T) == 2) {  // integers, in the low half of their cells
+    compare_low_halves<T, Compare>(warp, operands, result);
+  } else {
+    compare_cells<T, Compare>(source_cells<T>(warp, operands[0]), source_cells<T>(warp, operands[1]), result);
   }
+}
+
+template <class H, class Compare, bool Flush>
+void compare_pairs(const Warp& warp, const Operand* operands, int32_t* low, int32_t* high) {
+  Floats a_low, a_high, b_low, b_high;
+  widen_pairs<H, Flush>(warp, operands[0], a_low, a_high);
+  widen_pairs<H, Flush>(warp, operands[1], b_low, b_high);
+  compare_cells<float, Compare>(a_low.x, b_low.x, low);
+  compare_cells<float, Compare>(a_high.x, b_high.x, high);
 }
 
 // result = result op c, when the instruction has a c
@@ -116,7 +151,9 @@ void combine_with(const Warp& warp, int how, const Operand& operand, int32_t* re
 }
 
 // setp p|q, a, b{, c}: p = compare op c, q = !compare op c. The variant is the operation.
-void finish_predicates(const Warp& warp, const Instruction& instruction, int32_t* result) {
+[[gnu::noinline]] void write_predicates(const Warp& warp, const Instruction& instruction, int32_t* result) {
+  if (instruction.variant == 0 && instruction.operands[1].slot == kAbsent)
+    return write_cells(warp, instruction.operands[0], result);
   const Operand &p = instruction.operands[0], &q = instruction.operands[1];
   alignas(64) int32_t opposite[kLanes];
   for (int l = 0; l < kLanes; ++l) opposite[l] = ~result[l];
@@ -128,13 +165,11 @@ void finish_predicates(const Warp& warp, const Instruction& instruction, int32_t
   write_cells(warp, q, opposite);
 }
 
-template <class T, class Compare>
+template <class T, class Compare, bool Flush>
 void set_predicate(Warp& warp, const Instruction& instruction) {
   alignas(64) int32_t result[kLanes];
-  compare_lanes<T, Compare>(warp, instruction.operands + 2, result);
-  if (instruction.variant == 0 && instruction.operands[1].slot == kAbsent)
-    return write_cells(warp, instruction.operands[0], result);
-  finish_predicates(warp, instruction, result);
+  compare_lanes<T, Compare, Flush>(warp, instruction.operands + 2, result);
+  write_predicates(warp, instruction, result);
 }
 
 // variant of set: the operation, and 1.0 of a type instead of all ones
@@ -148,10 +183,7 @@ int32_t when_true(int variant) {
 }
 
 // set d, a, b{, c}
-template <class T, class Compare>
-void set_register(Warp& warp, const Instruction& instruction) {
-  alignas(64) int32_t result[kLanes];
-  compare_lanes<T, Compare>(warp, instruction.operands + 1, result);
+[[gnu::noinline]] void write_register(const Warp& warp, const Instruction& instruction, int32_t* result) {
   const int how = instruction.variant & kOperationBits;
   if (how) combine_with(warp, how, instruction.operands[3], result);
   const int32_t yes = when_true(instruction.variant);
@@ -159,11 +191,16 @@ void set_register(Warp& warp, const Instruction& instruction) {
   write_cells(warp, instruction.operands[0], result);
 }
 
+template <class T, class Compare, bool Flush>
+void set_register(Warp& warp, const Instruction& instruction) {
+  alignas(64) int32_t result[kLanes];
+  compare_lanes<T, Compare, Flush>(warp, instruction.operands + 1, result);
+  write_register(warp, instruction, result);
+}
+
 // Comparisons of pairs of halves: two predicates, or two halves of 1.0 or all ones.
-template <class H, class Compare>
-void set_predicates_of_pair(Warp& warp, const Instruction& instruction) {
-  int32_t low[kLanes], high[kLanes];
-  compare_pairs<H, Compare>(warp, instruction.operands + 2, low, high);
+[[gnu::noinline]] void write_pair_of_predicates(const Warp& warp, const Instruction& instruction,
+                                                int32_t* low, int32_t* high) {
   if (instruction.variant) {
     combine_with(warp, instruction.variant, instruction.operands[4], low);
     combine_with(warp, instruction.variant, instruction.operands[4], high);
@@ -172,37 +209,53 @@ void set_predicates_of_pair(Warp& warp, const Instruction& instruction) {
   write_cells(warp, instruction.operands[1], high);
 }
 
-template <class H, class Compare>
-void set_pair(Warp& warp, const Instruction& instruction) {
-  int32_t low[kLanes], high[kLanes];
-  compare_pairs<H, Compare>(warp, instruction.operands + 1, low, high);
+template <class H, class Compare, bool Flush>
+void set_predicates_of_pair(Warp& warp, const Instruction& instruction) {
+  alignas(64) int32_t low[kLanes], high[kLanes];
+  compare_pairs<H, Compare, Flush>(warp, instruction.operands + 2, low, high);
+  write_pair_of_predicates(warp, instruction, low, high);
+}
+
+[[gnu::noinline]] void write_pair(const Warp& warp, const Instruction& instruction, const int32_t* low,
+                                  const int32_t* high) {
   const uint32_t yes = static_cast<uint32_t>(when_true(instruction.variant)) & 0xffffu;
   write_lanes<uint32_t>(warp, instruction.operands[0], [&](int l) {
     return (static_cast<uint32_t>(low[l]) & yes) | (static_cast<uint32_t>(high[l]) & yes) << 16;
   });
 }
 
+template <class H, class Compare, bool Flush>
+void set_pair(Warp& warp, const Instruction& instruction) {
+  alignas(64) int32_t low[kLanes], high[kLanes];
+  compare_pairs<H, Compare, Flush>(warp, instruction.operands + 1, low, high);
+  write_pair(warp, instruction, low, high);
+}
+
 // ---- table
 
 const std::pair<const char*, int> kCombinations[] = {{"", 0}, {".and", 1}, {".or", 2}, {".xor", 3}};
 
-template <class T, class Compare>
-void add_compare(Table& table, const std::string& compare, const std::string& type,
-                 const std::string& ftz = "") {
-  const std::string pair(2, source_letter<T>());
+// Names are put together outside of templates: that is what takes a compiler longest.
+void add_setp_and_set(Table& table, const char* compare, const char* ftz, const char* type, char letter,
+                      Function setp, Function set) {
+  const std::string name = compare, pair(2, letter);
   for (const auto& [boolean, variant] : kCombinations) {
     const std::string c = variant ? "p" : "";
-    table.add("setp." + compare + boolean + ftz + type, "PP?" + pair + c, set_predicate<T, Compare>, variant);
+    table.add("setp." + name + boolean + ftz + type, "PP?" + pair + c, setp, variant);
     for (const char* result : {".u32", ".s32"})
-      table.add("set." + compare + boolean + ftz + result + type, "W" + pair + c, set_register<T, Compare>,
-                variant);
-    table.add("set." + compare + boolean + ftz + ".f32" + type, "W" + pair + c, set_register<T, Compare>,
-              variant | kOne);
+      table.add("set." + name + boolean + ftz + result + type, "W" + pair + c, set, variant);
+    table.add("set." + name + boolean + ftz + ".f32" + type, "W" + pair + c, set, variant | kOne);
   }
 }
 
+template <class T, class Compare, bool Flush = false>
+void add_compare(Table& table, const char* compare, const char* type) {
+  add_setp_and_set(table, compare, Flush ? ".ftz" : "", type, source_letter<T>(),
+                   set_predicate<T, Compare, Flush>, set_register<T, Compare, Flush>);
+}
+
 template <class T>
-void add_integer(Table& table, const std::string& type, bool is_signed) {
+void add_integer(Table& table, const char* type, bool is_signed) {
   using S = std::make_signed_t<T>;
   add_compare<T, Equal>(table, "eq", type);
   add_compare<T, NotEqual>(table, "ne", type);
@@ -229,34 +282,37 @@ void each_float_compare(F f) {
   f(OrNan<Greater>(), "gtu"), f(OrNan<GreaterEqual>(), "geu"), f(BothNumbers(), "num"), f(EitherNan(), "nan");
 }
 
-template <class H, class Compare>
-void add_pair_compare(Table& table, const std::string& name, const std::string& ftz,
-                      const std::string& type) {
+void add_pair_setp_and_set(Table& table, const char* compare, const char* ftz, const char* type, int one,
+                           Function setp, Function set) {
+  const std::string name = compare;
   for (const auto& [boolean, variant] : kCombinations)
-    table.add("setp." + name + boolean + ftz + type, std::string("PPww") + (variant ? "p" : ""),
-              set_predicates_of_pair<H, Compare>, variant);
-  table.add("set." + name + ftz + type + type, "Www", set_pair<H, Compare>, kOneOf<H>);
-  for (const char* result : {".u32", ".s32"})
-    table.add("set." + name + ftz + result + type, "Www", set_pair<H, Compare>, 0);
+    table.add("setp." + name + boolean + ftz + type, variant ? "PPwwp" : "PPww", setp, variant);
+  table.add("set." + name + ftz + type + type, "Www", set, one);
+  for (const char* result : {".u32", ".s32"}) table.add("set." + name + ftz + result + type, "Www", set);
 }
 
-template <class H>
-void add_pairs(Table& table, const std::string& type) {
-  each_float_compare([&](auto op, const std::string& name) {
-    add_pair_compare<H, decltype(op)>(table, name, "", type);
-    if (std::is_same_v<H, f16>) add_pair_compare<H, FlushedHalf<decltype(op)>>(table, name, ".ftz", type);
-  });
+template <class H, class Compare, bool Flush = false>
+void add_pair_compare(Table& table, const char* compare, const char* type) {
+  add_pair_setp_and_set(table, compare, Flush ? ".ftz" : "", type, kOneOf<H>,
+                        set_predicates_of_pair<H, Compare, Flush>, set_pair<H, Compare, Flush>);
 }
 
 // set of one half: a half's 1.0, or all ones in 16 bits
-template <class H, class Compare>
-void add_half_results(Table& table, const std::string& name, const std::string& type) {
+void add_half_results(Table& table, const char* compare, const char* type, int one, Function set) {
+  const std::string name = compare;
   for (const auto& [boolean, variant] : kCombinations) {
-    const std::string operands = variant ? "Wwwp" : "Www";
-    table.add("set." + name + boolean + type + type, operands, set_register<H, Compare>, variant | kOneOf<H>);
+    const char* operands = variant ? "Wwwp" : "Www";
+    table.add("set." + name + boolean + type + type, operands, set, variant | one);
     for (const char* result : {".u16", ".s16"})
-      table.add("set." + name + boolean + result + type, operands, set_register<H, Compare>, variant);
+      table.add("set." + name + boolean + result + type, operands, set, variant);
   }
+}
+
+template <class H, class Compare>
+void add_half_compare(Table& table, const char* compare, const char* type, const char* pair) {
+  add_compare<H, Compare>(table, compare, type);
+  add_half_results(table, compare, type, kOneOf<H>, set_register<H, Compare, false>);
+  add_pair_compare<H, Compare>(table, compare, pair);
 }
 
 }  // namespace
@@ -268,19 +324,16 @@ void add_compare_operations(Table& table) {
   add_integer<uint16_t>(table, ".s16", true);
   add_integer<uint32_t>(table, ".s32", true);
   add_integer<uint64_t>(table, ".s64", true);
-  each_float_compare([&](auto op, const std::string& name) {
+  each_float_compare([&](auto op, const char* name) {
     using Compare = decltype(op);
     add_compare<float, Compare>(table, name, ".f32");
-    add_compare<float, Flushed<Compare>>(table, name, ".f32", ".ftz");
+    add_compare<float, Compare, true>(table, name, ".f32");
     add_compare<double, Compare>(table, name, ".f64");
-    add_compare<f16, Compare>(table, name, ".f16");
-    add_compare<bf16, Compare>(table, name, ".bf16");
-    add_compare<f16, FlushedHalf<Compare>>(table, name, ".f16", ".ftz");
-    add_half_results<f16, Compare>(table, name, ".f16");
-    add_half_results<bf16, Compare>(table, name, ".bf16");
+    add_half_compare<f16, Compare>(table, name, ".f16", ".f16x2");
+    add_half_compare<bf16, Compare>(table, name, ".bf16", ".bf16x2");
+    add_compare<f16, Compare, true>(table, name, ".f16");
+    add_pair_compare<f16, Compare, true>(table, name, ".f16x2");
   });
-  add_pairs<f16>(table, ".f16x2");
-  add_pairs<bf16>(table, ".bf16x2");
 }
 
 }  // namespace workbench::emulator::WORKBENCH_ISA

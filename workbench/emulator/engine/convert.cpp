@@ -15,21 +15,40 @@ struct Truncate {
   }
 };
 
-template <class To>
-struct Clamp {  // integer to integer, .sat
-  template <class From>
-  To operator()(From a) const {
-    if constexpr (std::is_signed_v<From>) {
-      const int64_t low = std::is_signed_v<To> ? static_cast<int64_t>(std::numeric_limits<To>::min()) : 0;
-      if (a < low) return static_cast<To>(low);
-      if (a > 0 && static_cast<uint64_t>(a) > static_cast<uint64_t>(std::numeric_limits<To>::max()))
-        return std::numeric_limits<To>::max();
-    } else if (a > static_cast<std::make_unsigned_t<To>>(std::numeric_limits<To>::max())) {
+// Integer to integer, .sat: by way of 64 bits, so that there is one loop for each type, not for each pair.
+template <class From>
+using Widest = std::conditional_t<std::is_signed_v<From>, int64_t, uint64_t>;
+
+template <class From>
+[[gnu::noinline]] void widen(const Warp& warp, const Operand& operand, Widest<From>* wide) {
+  const Source<From> a(warp, operand);
+  for (int l = 0; l < kLanes; ++l) wide[l] = a[l];
+}
+
+template <class To, class Wide>
+To clamp(Wide a) {
+  if constexpr (std::is_signed_v<Wide>) {
+    const int64_t low = std::is_signed_v<To> ? static_cast<int64_t>(std::numeric_limits<To>::min()) : 0;
+    if (a < low) return static_cast<To>(low);
+    if (a > 0 && static_cast<uint64_t>(a) > static_cast<uint64_t>(std::numeric_limits<To>::max()))
       return std::numeric_limits<To>::max();
-    }
-    return static_cast<To>(a);
+  } else if (a > static_cast<std::make_unsigned_t<To>>(std::numeric_limits<To>::max())) {
+    return std::numeric_limits<To>::max();
   }
-};
+  return static_cast<To>(a);
+}
+
+template <class To, class Wide>
+[[gnu::noinline]] void write_clamped(const Warp& warp, const Operand& operand, const Wide* wide) {
+  write_lanes<To>(warp, operand, [&](int l) { return clamp<To>(wide[l]); });
+}
+
+template <class To, class From>
+void clamp_lanes(Warp& warp, const Instruction& instruction) {
+  Widest<From> wide[kLanes];
+  widen<From>(warp, instruction.operands[1], wide);
+  write_clamped<To>(warp, instruction.operands[0], wide);
+}
 
 // ---- float to integer: rounds, then clamps; the variant is the rounding
 
@@ -66,35 +85,50 @@ using Computed = std::conditional_t<std::is_same_v<From, double>, double, float>
 
 constexpr int kFlush = 16;  // variant of a conversion to an integer: the rounding, and .ftz
 
-template <class To, class From, Rounding Mode>
-void convert_to_integer_by(Warp& warp, const Instruction& instruction) {
-  const Source<From> a(warp, instruction.operands[1]);
-  write_lanes<To>(warp, instruction.operands[0], [&](int l) {
-    return to_integer<To>(round_to_integral(static_cast<Computed<From>>(a[l]), Mode));
-  });
+// One loop that rounds for each type and rounding, and one that clamps for each pair of types.
+template <class From, Rounding Mode>
+[[gnu::noinline]] void round_lanes(const Source<From>& a, Computed<From>* rounded) {
+  for (int l = 0; l < kLanes; ++l) rounded[l] = round_to_integral(static_cast<Computed<From>>(a[l]), Mode);
 }
 
-template <class To>
-void convert_flushed_to_integer(Warp& warp, const Instruction& instruction) {
+template <class From>
+void round_lanes(const Warp& warp, const Instruction& instruction, Computed<From>* rounded) {
+  const Source<From> a(warp, instruction.operands[1]);
+  switch (static_cast<Rounding>(instruction.variant & ~kFlush)) {
+    case Rounding::zero:
+      return round_lanes<From, Rounding::zero>(a, rounded);
+    case Rounding::down:
+      return round_lanes<From, Rounding::down>(a, rounded);
+    case Rounding::up:
+      return round_lanes<From, Rounding::up>(a, rounded);
+    default:
+      return round_lanes<From, Rounding::nearest>(a, rounded);
+  }
+}
+
+[[gnu::noinline]] void round_flushed(const Warp& warp, const Instruction& instruction, float* rounded) {
   const Source<float> a(warp, instruction.operands[1]);
   const auto mode = static_cast<Rounding>(instruction.variant & ~kFlush);
-  write_lanes<To>(warp, instruction.operands[0],
-                  [&](int l) { return to_integer<To>(round_to_integral(flush(a[l]), mode)); });
+  for (int l = 0; l < kLanes; ++l) rounded[l] = round_to_integral(flush(a[l]), mode);
+}
+
+template <class To, class Rounded>
+[[gnu::noinline]] void write_integers(const Warp& warp, const Operand& operand, const Rounded* rounded) {
+  write_lanes<To>(warp, operand, [&](int l) { return to_integer<To>(rounded[l]); });
 }
 
 template <class To, class From>
 void convert_to_integer(Warp& warp, const Instruction& instruction) {
-  if (instruction.variant & kFlush) return convert_flushed_to_integer<To>(warp, instruction);
-  switch (static_cast<Rounding>(instruction.variant)) {
-    case Rounding::zero:
-      return convert_to_integer_by<To, From, Rounding::zero>(warp, instruction);
-    case Rounding::down:
-      return convert_to_integer_by<To, From, Rounding::down>(warp, instruction);
-    case Rounding::up:
-      return convert_to_integer_by<To, From, Rounding::up>(warp, instruction);
-    default:
-      return convert_to_integer_by<To, From, Rounding::nearest>(warp, instruction);
+  alignas(64) Computed<From> rounded[kLanes];
+  if constexpr (std::is_same_v<From, float>) {
+    if (instruction.variant & kFlush)
+      round_flushed(warp, instruction, rounded);
+    else
+      round_lanes<From>(warp, instruction, rounded);
+  } else {
+    round_lanes<From>(warp, instruction, rounded);
   }
+  write_integers<To>(warp, instruction.operands[0], rounded);
 }
 
 const std::pair<const char*, Rounding> kIntegralRoundings[] = {
@@ -234,8 +268,8 @@ void pack_clamped(Warp& warp, const Instruction& instruction) {
   const Source<int32_t> a(warp, instruction.operands[1]), b(warp, instruction.operands[2]);
   using U = std::make_unsigned_t<To>;
   write_lanes<uint32_t>(warp, instruction.operands[0], [&](int l) {
-    const uint32_t both =
-        static_cast<uint32_t>(static_cast<U>(Clamp<To>()(a[l]))) << bits | static_cast<U>(Clamp<To>()(b[l]));
+    const uint32_t both = static_cast<uint32_t>(static_cast<U>(clamp<To>(int64_t(a[l])))) << bits |
+                          static_cast<U>(clamp<To>(int64_t(b[l])));
     if constexpr (bits == 16)
       return both;
     else
@@ -252,20 +286,20 @@ void each_integer(F f) {
 }
 
 template <class To>
-void add_to_integer(Table& table, const std::string& to) {
-  each_integer([&](auto from, const std::string& name) {
+void add_to_integer(Table& table, const char* to) {
+  each_integer([&](auto from, const char* name) {
     using From = decltype(from);
-    add_lanewise<Truncate<To>, To, From>(table, "cvt" + to + name);
-    add_lanewise<Clamp<To>, To, From>(table, "cvt.sat" + to + name);
+    add_lanewise<Truncate<To>, To, From>(table, {"cvt", to, name});
+    table.add({"cvt.sat", to, name}, kSignature<To, From>, clamp_lanes<To, From>);
   });
-  const auto from_float = [&](auto from, const std::string& name, bool ftz) {
+  const auto from_float = [&](auto from, const char* name, bool ftz) {
     using From = decltype(from);
     for (const auto& [rounding, mode] : kIntegralRoundings)
       for (const char* f : {"", ".ftz"})
         for (const char* sat : {"", ".sat"})
           if (ftz || !*f)
-            table.add("cvt" + std::string(rounding) + f + sat + to + name, signature_of<To, From>(),
-                      convert_to_integer<To, From>, static_cast<int>(mode) | (*f ? kFlush : 0));
+            table.add({"cvt", rounding, f, sat, to, name}, kSignature<To, From>, convert_to_integer<To, From>,
+                      static_cast<int>(mode) | (*f ? kFlush : 0));
   };
   from_float(float(), ".f32", true);
   from_float(double(), ".f64", false);
@@ -277,22 +311,22 @@ const std::pair<const char*, Rounding> kDirectedRoundings[] = {
     {".rz", Rounding::zero}, {".rm", Rounding::down}, {".rp", Rounding::up}};
 
 template <class H>
-void add_to_half(Table& table, const std::string& type, const Format& format) {
-  const auto from = [&](auto source, const std::string& name) {
+void add_to_half(Table& table, const char* type, const Format& format) {
+  const auto from = [&](auto source, const char* name) {
     using From = decltype(source);
-    add_lanewise<ToHalf<H>, H, From>(table, "cvt.rn" + type + name);
-    add_lanewise<Sat<ToHalf<H>>, H, From>(table, "cvt.rn.sat" + type + name);
+    add_lanewise<ToHalf<H>, H, From>(table, {"cvt.rn", type, name});
+    add_lanewise<Sat<ToHalf<H>>, H, From>(table, {"cvt.rn.sat", type, name});
     if constexpr (!is_half<From>)
-      add_lanewise<ReluOf<ToHalf<H>>, H, From>(table, "cvt.rn.relu" + type + name);
+      add_lanewise<ReluOf<ToHalf<H>>, H, From>(table, {"cvt.rn.relu", type, name});
     if constexpr (std::is_same_v<From, float>)
       for (const char* relu : {"", ".relu"})
-        table.add("cvt.rn" + std::string(relu) + ".satfinite" + type + name, signature_of<H, From>(),
-                  encode_one<From>, encoding_variant({&format, Rounding::nearest, true, *relu != 0}));
+        table.add({"cvt.rn", relu, ".satfinite", type, name}, kSignature<H, From>, encode_one<From>,
+                  encoding_variant({&format, Rounding::nearest, true, *relu != 0}));
     for (const auto& [rounding, mode] : kDirectedRoundings) {
-      const std::string signature = signature_of<H, From>();
-      table.add("cvt" + std::string(rounding) + type + name, signature, encode_one<From>,
+      const char* signature = kSignature<H, From>;
+      table.add({"cvt", rounding, type, name}, signature, encode_one<From>,
                 encoding_variant({&format, mode, false, false}));
-      table.add("cvt" + std::string(rounding) + ".relu" + type + name, signature, encode_one<From>,
+      table.add({"cvt", rounding, ".relu", type, name}, signature, encode_one<From>,
                 encoding_variant({&format, mode, false, true}));
     }
   };
@@ -300,48 +334,46 @@ void add_to_half(Table& table, const std::string& type, const Format& format) {
   from(double(), ".f64");
   from(f16(), ".f16");
   from(bf16(), ".bf16");
-  each_integer([&](auto source, const std::string& name) {
+  each_integer([&](auto source, const char* name) {
     using From = decltype(source);
-    add_lanewise<ToHalf<H>, H, From>(table, "cvt.rn" + type + name);
+    add_lanewise<ToHalf<H>, H, From>(table, {"cvt.rn", type, name});
     for (const auto& [rounding, mode] : kDirectedRoundings)
-      table.add("cvt" + std::string(rounding) + type + name, "W" + std::string(sizeof(From) == 8 ? "d" : "w"),
-                encode_one<From>, encoding_variant({&format, mode, false, false}));
+      table.add({"cvt", rounding, type, name}, sizeof(From) == 8 ? "Wd" : "Ww", encode_one<From>,
+                encoding_variant({&format, mode, false, false}));
   });
-  add_lanewise<ToFloat, float, H>(table, "cvt.f32" + type);
-  add_lanewise<Ftz<ToFloat>, float, H>(table, "cvt.ftz.f32" + type);
-  add_lanewise<Sat<ToFloat>, float, H>(table, "cvt.sat.f32" + type);
-  add_lanewise<ToDouble, double, H>(table, "cvt.f64" + type);
+  add_lanewise<ToFloat, float, H>(table, {"cvt.f32", type});
+  add_lanewise<Ftz<ToFloat>, float, H>(table, {"cvt.ftz.f32", type});
+  add_lanewise<Sat<ToFloat>, float, H>(table, {"cvt.sat.f32", type});
+  add_lanewise<ToDouble, double, H>(table, {"cvt.f64", type});
 
   // two floats into a pair
-  add_lanewise<ToPair<H>, Pair<H>, float, float>(table, "cvt.rn" + type + "x2.f32");
+  add_lanewise<ToPair<H>, Pair<H>, float, float>(table, {"cvt.rn", type, "x2.f32"});
   for (const char* rounding : {".rn", ".rz"})
     for (const char* relu : {"", ".relu"})
       for (const char* satfinite : {"", ".satfinite"})
         if (*relu || *satfinite || rounding[2] == 'z')
-          table.add("cvt" + std::string(rounding) + relu + satfinite + type + "x2.f32", "Wff", encode_two,
+          table.add({"cvt", rounding, relu, satfinite, type, "x2.f32"}, "Wff", encode_two,
                     encoding_variant({&format, rounding[2] == 'z' ? Rounding::zero : Rounding::nearest,
                                       *satfinite != 0, *relu != 0}));
 }
 
-void add_tiny(Table& table, const std::string& type, const Format& format, int which) {
+void add_tiny(Table& table, const char* type, const Format& format, int which) {
   for (const char* relu : {"", ".relu"}) {
     const Encoding encoding{&format, Rounding::nearest, true, *relu != 0};
-    table.add("cvt.rn.satfinite" + std::string(relu) + type + ".f32", "Wff", encode_two,
-              encoding_variant(encoding));
-    table.add("cvt.rn.satfinite" + std::string(relu) + type + ".f16x2", "Ww", encode_pair,
-              encoding_variant(encoding));
-    table.add("cvt.rn" + std::string(relu) + ".f16x2" + type, "Ww", decode_pair, which | (*relu ? 2 : 0));
+    table.add({"cvt.rn.satfinite", relu, type, ".f32"}, "Wff", encode_two, encoding_variant(encoding));
+    table.add({"cvt.rn.satfinite", relu, type, ".f16x2"}, "Ww", encode_pair, encoding_variant(encoding));
+    table.add({"cvt.rn", relu, ".f16x2", type}, "Ww", decode_pair, which | (*relu ? 2 : 0));
   }
 }
 
 template <Rounding Mode>
-void add_integral(Table& table, const std::string& rounding) {
-  add_lanewise<Integral<Mode>, float, float>(table, "cvt" + rounding + ".f32.f32");
-  add_lanewise<Ftz<Integral<Mode>>, float, float>(table, "cvt" + rounding + ".ftz.f32.f32");
-  add_lanewise<Sat<Integral<Mode>>, float, float>(table, "cvt" + rounding + ".sat.f32.f32");
-  add_lanewise<Integral<Mode>, double, double>(table, "cvt" + rounding + ".f64.f64");
-  add_lanewise<Integral<Mode>, f16, f16>(table, "cvt" + rounding + ".f16.f16");
-  add_lanewise<Integral<Mode>, bf16, bf16>(table, "cvt" + rounding + ".bf16.bf16");
+void add_integral(Table& table, const char* rounding) {
+  add_lanewise<Integral<Mode>, float, float>(table, {"cvt", rounding, ".f32.f32"});
+  add_lanewise<Ftz<Integral<Mode>>, float, float>(table, {"cvt", rounding, ".ftz.f32.f32"});
+  add_lanewise<Sat<Integral<Mode>>, float, float>(table, {"cvt", rounding, ".sat.f32.f32"});
+  add_lanewise<Integral<Mode>, double, double>(table, {"cvt", rounding, ".f64.f64"});
+  add_lanewise<Integral<Mode>, f16, f16>(table, {"cvt", rounding, ".f16.f16"});
+  add_lanewise<Integral<Mode>, bf16, bf16>(table, {"cvt", rounding, ".bf16.bf16"});
 }
 
 void add_float_to_float(Table& table) {
@@ -364,7 +396,7 @@ void add_float_to_float(Table& table) {
         const Rounding mode = rounding[2] == 'z'   ? Rounding::zero
                               : rounding[3] == 'a' ? Rounding::away
                                                    : Rounding::nearest;
-        table.add("cvt" + std::string(rounding) + relu + satfinite + ".tf32.f32", "Wf", encode_one<float>,
+        table.add({"cvt", rounding, relu, satfinite, ".tf32.f32"}, "Wf", encode_one<float>,
                   encoding_variant({&kTf32, mode, *satfinite != 0, *relu != 0}));
       }
 }
@@ -377,10 +409,10 @@ struct MoveWindow {
 };
 
 template <uint64_t Window>
-void add_cvta(Table& table, const std::string& space) {
+void add_cvta(Table& table, const char* space) {
   for (const char* type : {".u64", ".s64", ".b64"}) {
-    add_lanewise<MoveWindow<Window, true>, uint64_t, uint64_t>(table, "cvta" + space + type);
-    add_lanewise<MoveWindow<Window, false>, uint64_t, uint64_t>(table, "cvta.to" + space + type);
+    add_lanewise<MoveWindow<Window, true>, uint64_t, uint64_t>(table, {"cvta", space, type});
+    add_lanewise<MoveWindow<Window, false>, uint64_t, uint64_t>(table, {"cvta.to", space, type});
   }
 }
 
@@ -395,11 +427,11 @@ struct InWindow {
 
 void add_convert_operations(Table& table) {
   encodings().clear();
-  each_integer([&](auto to, const std::string& name) {
+  each_integer([&](auto to, const char* name) {
     using To = decltype(to);
     add_to_integer<To>(table, name);
-    add_lanewise<Truncate<float>, float, To>(table, "cvt.rn.f32" + name);
-    add_lanewise<Truncate<double>, double, To>(table, "cvt.rn.f64" + name);
+    add_lanewise<Truncate<float>, float, To>(table, {"cvt.rn.f32", name});
+    add_lanewise<Truncate<double>, double, To>(table, {"cvt.rn.f64", name});
   });
   add_to_half<f16>(table, ".f16", kHalf);
   add_to_half<bf16>(table, ".bf16", kBfloat);

@@ -118,13 +118,24 @@ constexpr char source_letter() {
 }
 
 template <class R, class... A>
+constexpr char kSignature[] = {std::is_same_v<R, bool> ? 'P'
+                               : sizeof(R) == 8        ? 'D'
+                                                       : 'W',
+                               source_letter<A>()..., '\0'};
+
+template <class R, class... A>
 std::string signature_of() {
-  return std::string{std::is_same_v<R, bool> ? 'P' : sizeof(R) == 8 ? 'D' : 'W', source_letter<A>()...};
+  return kSignature<R, A...>;
 }
 
 template <class Op, class R, class... A>
 void add_lanewise(Table& table, const std::string& name) {
   table.add(name, signature_of<R, A...>(), lanewise<Op, R, A...>);
+}
+
+template <class Op, class R, class... A>
+void add_lanewise(Table& table, std::initializer_list<const char*> name) {
+  table.add(name, kSignature<R, A...>, lanewise<Op, R, A...>);
 }
 
 template <class F>

@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cstdint>
 #include <deque>
+#include <initializer_list>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -78,6 +79,9 @@ struct Operation {
 class Table {
  public:
   void add(std::string name, std::string signature, Function function, int variant = 0);
+  // The same for a name in parts: strings that templates put together take a compiler longer than all else.
+  void add(std::initializer_list<const char*> name, const char* signature, Function function,
+           int variant = 0);
   void add_member(std::string name, std::string signature, Function function, int member_operand,
                   int variant = 0);
   void add_aligned(std::string name, std::string signature, Function function, int variant = 0);

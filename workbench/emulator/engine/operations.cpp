@@ -20,6 +20,13 @@ void Table::add(std::string name, std::string signature, Function function, int 
   operations_.push_back(std::move(operation));
 }
 
+void Table::add(std::initializer_list<const char*> name, const char* signature, Function function,
+                int variant) {
+  std::string whole;
+  for (const char* part : name) whole += part;
+  add(std::move(whole), signature, function, variant);
+}
+
 void Table::add_member(std::string name, std::string signature, Function function, int member_operand,
                        int variant) {
   add(std::move(name), std::move(signature), function, variant);
