@@ -104,14 +104,14 @@ class Order {
 
 // ---- host threads
 
-using Clock = std::chrono::steady_clock;
+using SteadyClock = std::chrono::steady_clock;
 constexpr auto kPollInterval = std::chrono::milliseconds(50);
 
 struct Shared {  // what the host threads of a launch share
   std::mutex mutex;
   std::condition_variable ended;
   int64_t running = 0;  // of the other threads
-  Clock::time_point start = Clock::now();
+  SteadyClock::time_point start = SteadyClock::now();
   Order order;
   int64_t next = 0, count;
   std::atomic<int64_t> stop_at;  // position of the earliest cluster that failed: later ones need not run
@@ -151,8 +151,8 @@ class Poll {
         shared_(shared),
         next_(shared.start + kPollInterval) {}
   void operator()() {
-    if (!asks_ || Clock::now() < next_) return;
-    next_ = Clock::now() + kPollInterval;
+    if (!asks_ || SteadyClock::now() < next_) return;
+    next_ = SteadyClock::now() + kPollInterval;
     if (!launch_.interrupted()) return;
     asks_ = false;
     std::lock_guard<std::mutex> lock(shared_.mutex);
@@ -164,12 +164,12 @@ class Poll {
   bool asks_;
   const Launch& launch_;
   Shared& shared_;
-  Clock::time_point next_;
+  SteadyClock::time_point next_;
 };
 
 // A launch has so many seconds; past them, the cluster that is running is what hangs.
 void check_seconds(const Launch& launch, const Shared& shared, const Cluster& cluster) {
-  const std::chrono::duration<double> passed = Clock::now() - shared.start;
+  const std::chrono::duration<double> passed = SteadyClock::now() - shared.start;
   if (launch.seconds > 0 && passed.count() > launch.seconds)
     throw cluster.hung(static_cast<int64_t>(launch.seconds * 1000), true);
 }
