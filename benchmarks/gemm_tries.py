@@ -25,8 +25,8 @@ from workbench import derived, registry, tuned
 from workbench.compiler import Compiled, compile_source
 from workbench.devices.cuda import CudaDevice
 from workbench.harness import Case
-from workbench.kernels.gemm import GemmProblem, lcsf_launch
-from workbench.launch import Plan, TensorMap
+from workbench.kernels.gemm import GemmProblem
+from workbench.launch import Launch, Plan, TensorMap, ceil_div
 from workbench.operation import SOURCES, Stage
 from workbench.results import Conditions
 from workbench.timing import Effort
@@ -46,7 +46,8 @@ class Change:
 
 @dataclass(frozen=True)
 class Try:
-    """`idea`: what differs from the stage. `sharing`: blocks of a cluster, where it has other clusters.
+    """`idea`: what differs from the stage. `sharing`: blocks of a cluster, where it has other clusters. `promotion`: of
+    its tensor maps, where they have another.
 
     `problems` are those to time it on, of bf16, `small` one to check its answer on.
     """
@@ -57,6 +58,7 @@ class Try:
     changes: tuple[Change, ...] = ()
     parameters: Mapping[str, int] = field(default_factory=dict)
     sharing: int = 0
+    promotion: int | None = None
     small: str = "200x520x320"
 
 
@@ -147,6 +149,16 @@ SHARED_A = (
         "void __cluster_dims__(2, 1, 1) __launch_bounds__(Lcsf<Gemm, 2>::THREADS, 1)",
     ),
     Change("gemm/11_streamed.cu", "  Lcsf<Gemm>::run(", "  Lcsf<Gemm, 2>::run("),
+)
+
+ALONE = tuple(
+    Change("gemm/15_stream_k.cu", old, new)
+    for old, new in (
+        ("SHARING = 2,", "SHARING = 1,"),
+        ("      constexpr unsigned ALL = (1 << SHARING) - 1;\n", ""),
+        ("tma_load_to(ALL, &input.b[mine", "tma_load(&input.b[mine"),
+        ("tma_load_to(ALL, &input.b[n *", "tma_load(&input.b[n *"),
+    )
 )
 
 
@@ -253,6 +265,24 @@ TRIES = (
         (Change("gemm/9_multicast.cu", "SHARING = 2", "SHARING = 4"),),
         sharing=4,
     ),
+    Try(
+        "no clusters: each block loads all of its B",
+        "stream_k",
+        ("4096x4096x4096", "6144x6144x6144", "8192x8192x8192"),
+        ALONE,
+        sharing=1,
+    ),
+    *(
+        Try(f"the L2 fetches {size} bytes from memory, not 256", stage, problems, promotion=size)
+        for size in (128, 0)
+        for stage, problems in (
+            ("stream_k", ("6144x6144x6144", "8192x8192x8192")),
+            ("multicast", ("4096x4096x4096",)),
+            ("ping_pong", ("2048x2048x2048",)),
+            ("fitted_tiles", ("512x8192x8192",)),
+            ("streamed", ("1024x1024x1024", "128x8192x8192", "64x8192x8192")),
+        )
+    ),
     Try("4 rows of tiles are walked together", "multicast", ("4096x4096x4096",), parameters={"GROUP_M": 4}),
     Try("16 rows of tiles are walked together", "multicast", ("4096x4096x4096",), parameters={"GROUP_M": 16}),
     Try(
@@ -351,17 +381,24 @@ def source(attempt: Try, stage: Stage[Any], folder: Path) -> Path:
 
 
 def plan(attempt: Try, stage: Stage[Any], problem: GemmProblem) -> Plan:
-    """The launches of the stage, in the clusters of the try."""
+    """The launches of the stage, in the clusters and with the tensor maps of the try."""
     found = stage.plan(problem)
-    if not attempt.sharing:
-        return found
-    if attempt.stage == "multicast":
-        return Plan((lcsf_launch(problem, stage.parameters, "gemm_multicast", sharing=attempt.sharing),))
-    (launch,) = found.launches
-    a, *others = launch.args
-    assert isinstance(a, TensorMap)
-    part = replace(a, box=(a.box[0] // attempt.sharing, a.box[1]))
-    return Plan((replace(launch, args=(part, *others), cluster=(attempt.sharing, 1, 1)),))
+    return replace(found, launches=tuple(_launch(attempt, launch) for launch in found.launches))
+
+
+def _launch(attempt: Try, launch: Launch) -> Launch:
+    maps = {a.array: a for a in launch.args if isinstance(a, TensorMap)}
+    if attempt.promotion is not None:
+        maps = {name: replace(a, promotion=attempt.promotion) for name, a in maps.items()}
+    if attempt.sharing and maps:
+        before, blocks = launch.cluster[0], attempt.sharing
+        shared = "A" if before == 1 else "B"  # the matrix of which each block loads a part for all
+        rows, columns = maps[shared].box
+        maps[shared] = replace(maps[shared], box=(rows * before // blocks, columns))
+        whole = ceil_div(launch.grid[0], blocks) * blocks
+        launch = replace(launch, cluster=(blocks, 1, 1), grid=(whole, 1, 1))
+    args = tuple(maps[a.array] if isinstance(a, TensorMap) else a for a in launch.args)
+    return replace(launch, args=args)
 
 
 def compiled(attempt: Try, stage: Stage[Any], problem: GemmProblem) -> Compiled:

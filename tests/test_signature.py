@@ -59,6 +59,7 @@ def test_the_right_launch_is_taken(refused: Any) -> None:
         (("a", "b", "d", N), ["there is no array 'd'", "a, b, c"]),
         ((TensorMap("a", (1, 32)), "b", "c", N), ["parameter 0", "a tensor map has 128 bytes"]),
         ((TensorMap("a", (1, 4096)), "b", "c", N), ["the tensor map of a", "256"]),
+        ((TensorMap("a", (1, 32), promotion=512), "b", "c", N), ["the tensor map of a", "128 or 256 bytes, not 512"]),
     ],
 )
 def test_wrong_arguments_name_the_parameter(refused: Any, args: tuple[Any, ...], parts: list[str]) -> None:

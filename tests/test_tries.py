@@ -19,9 +19,9 @@ def test_a_try_changes_the_stage_and_still_solves_a_problem(attempt: gemm_tries.
     usual, changed = gemm_tries.stages(attempt, problem, "NVIDIA H200")
     compiled = compile_source(gemm_tries.source(attempt, changed, tmp_path), changed.defines(problem))
     before = compile_source(usual.path, usual.defines(problem))
-    assert attempt.sharing or compiled.ptx != before.ptx
-    case = Case.of(problem)
     plan = gemm_tries.plan(attempt, changed, problem)
+    assert compiled.ptx != before.ptx or plan != usual.plan(problem)
+    case = Case.of(problem)
     bound = open_device("emulator").bind(compiled, plan, case.arrays, case.storage(), problem.seed)
     bound.run()
     failure, _ = case.judge(bound.read)

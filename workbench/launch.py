@@ -76,12 +76,14 @@ class Array:
 class TensorMap:
     """A TMA descriptor over a two-dimensional array argument (`cuTensorMapEncodeTiled`).
 
-    `box` is (rows, columns) of a tile in elements; `swizzle` the bytes of the swizzle pattern (0, 32, 64 or 128).
+    `box` is (rows, columns) of a tile in elements; `swizzle` the bytes of the swizzle pattern (0, 32, 64 or 128);
+    `promotion` the bytes that a GPU's L2 fetches from memory at least (0, 64, 128 or 256): answers do not depend on it.
     """
 
     array: str
     box: tuple[int, int]
     swizzle: int = 128
+    promotion: int = 256
 
 
 Argument = str | np.generic | TensorMap

@@ -350,6 +350,13 @@ def encode_tensor_map(spec: TensorMap, array: Array, pointer: int) -> np.ndarray
         64: swizzles.CU_TENSOR_MAP_SWIZZLE_64B,
         128: swizzles.CU_TENSOR_MAP_SWIZZLE_128B,
     }[spec.swizzle]
+    promotions = driver.CUtensorMapL2promotion
+    promotion = {
+        0: promotions.CU_TENSOR_MAP_L2_PROMOTION_NONE,
+        64: promotions.CU_TENSOR_MAP_L2_PROMOTION_L2_64B,
+        128: promotions.CU_TENSOR_MAP_L2_PROMOTION_L2_128B,
+        256: promotions.CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+    }[spec.promotion]
     error, tensor_map = driver.cuTensorMapEncodeTiled(
         kind,
         2,
@@ -360,7 +367,7 @@ def encode_tensor_map(spec: TensorMap, array: Array, pointer: int) -> np.ndarray
         [driver.cuuint32_t(1)] * 2,
         driver.CUtensorMapInterleave.CU_TENSOR_MAP_INTERLEAVE_NONE,
         swizzle,
-        driver.CUtensorMapL2promotion.CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+        promotion,
         driver.CUtensorMapFloatOOBfill.CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE,
     )
     if int(error):

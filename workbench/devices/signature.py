@@ -84,6 +84,8 @@ def argument_of(argument: Argument, arrays: Mapping[str, Array], placed: Mapping
         return placed[name]
     array = arrays[name]
     try:
+        if argument.promotion not in (0, 64, 128, 256):
+            raise ValueError(f"the L2 is promoted to fetch 0, 64, 128 or 256 bytes, not {argument.promotion}")
         return emulator.TensorMap(
             placed[name].address,
             array.dtype.itemsize,
