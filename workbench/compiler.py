@@ -206,7 +206,7 @@ def load() -> None:
         _run_nvrtc(source, (), _options("sm_90a"))
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=512)
 def _compile(path: Path, digest: str, defines: tuple[tuple[str, str], ...], architecture: str) -> Compiled:
     options = _options(architecture)
     # the path is in the line information: findings in another checkout must not point to this one

@@ -34,7 +34,7 @@ ADDRESSES = 16
 """Of so many places in memory, the seed chooses where the arrays of a plan lie."""
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=64)
 def _program(key: str, ptx: str, source: str) -> emulator.Program:
     return emulator.Program.from_ptx(ptx, source)
 
