@@ -270,7 +270,7 @@ def tma() -> Iterator[Trial]:
     yield Trial("tma.cu", given, {"from": x}, {"image": image}, {"ROWS": ROWS})
 
 
-def wgmma() -> Iterator[Trial]:
+def _products(slice_at_once: int) -> Iterator[Trial]:
     for dtype in HALVES:
         for columns in (64, 128, 256):
             for transposed in (0, 1):
@@ -278,15 +278,23 @@ def wgmma() -> Iterator[Trial]:
                 b = whole((64, columns) if transposed else (columns, 64), dtype, 10)
                 wide = b.astype(np.float32)
                 d = c + a.astype(np.float32) @ (wide if transposed else wide.T)
-                defines = {"TYPE": dtype.cuda, "COLUMNS": columns, "TRANSPOSED": transposed}
+                defines = {"TYPE": dtype.cuda, "COLUMNS": columns, "TRANSPOSED": transposed, "WHOLE": slice_at_once}
                 given = {"a": a, "b": b, "c": c}
                 yield Trial("wgmma.cu", launch("product", 128, "a", "b", "c", "d"), given, {"d": d}, defines)
+
+
+def slices() -> Iterator[Trial]:
+    yield from _products(1)
+
+
+def wgmma() -> Iterator[Trial]:
+    yield from _products(0)
     for columns in (128, 192):
         a, b = whole((64, 128), E4M3, 8), whole((columns, 128), E4M3, 9)
         d = a.astype(np.float32) @ b.astype(np.float32).T
         product = launch("product", 128, "a", "b", "d")
         yield Trial("wgmma_e4m3.cu", product, {"a": a, "b": b}, {"d": d}, {"COLUMNS": columns})
-    defines = {"TYPE": BF16.cuda, "COLUMNS": 128, "TRANSPOSED": 0}
+    defines = {"TYPE": BF16.cuda, "COLUMNS": 128, "TRANSPOSED": 0, "WHOLE": 0}
     yield Trial("wgmma.cu", launch("registers", 384, "y"), {}, {"y": np.arange(384, dtype=np.uint32)}, defines)
     x = np.arange(64, dtype=np.uint32)
     yield Trial("wgmma.cu", launch("first_lane", 64, "x", "y"), {"x": x}, {"y": x // 32 * 32}, defines)
@@ -306,6 +314,7 @@ HEADERS: tuple[Callable[[], Iterator[Trial]], ...] = (
     cluster,
     tma,
     wgmma,
+    slices,
 )
 
 TEMPLATES = {"lcsf", "tiles"}

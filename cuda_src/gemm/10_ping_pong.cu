@@ -11,21 +11,19 @@
 // the L2 cannot deliver them: there the wide tiles that two consumers share are faster.
 
 #include "lcsf.cuh"
+#include "slices.cuh"
 #include "tiles.cuh"
 
-constexpr int WARP = 32, WGMMA_M = 64, WGMMA_K = 16;
-constexpr int ROW_BYTES = 128;                 // of a slice: the width of the swizzle
-constexpr int ATOM_BYTES = 8 * ROW_BYTES;      // the swizzle repeats every 8 rows
-constexpr int PANEL = ROW_BYTES / sizeof(IN);  // columns of B in one box where they lie along its rows
-constexpr int WARP_ROWS = Staged<OUT>::ROWS;   // of C: a warp holds 16 rows of 64
+constexpr int WARP = 32;
+constexpr int PANEL = Slice<IN>::DEPTH;       // columns of B in one box where they lie along its rows
+constexpr int WARP_ROWS = Staged<OUT>::ROWS;  // of C: a warp holds 16 rows of 64
 constexpr int STAGED = Staged<OUT>::COLUMNS, STAGED_BUFFERS = 2;
 
-static_assert(sizeof(IN) == 2, "wgmma takes bf16 and fp16 here");
 static_assert(BLOCK_M % WGMMA_M == 0, "a wgmma multiplies 64 rows: BLOCK_M has to be 64 or 128");
 static_assert(BLOCK_N == 128 || BLOCK_N == 256, "BLOCK_N is the n of a wgmma: 128 or 256");
 static_assert(BLOCK_M * BLOCK_N <= 128 * 128,
               "a thread has registers for 128 sums: take 128 x 128 or 64 x 256");
-static_assert(BLOCK_K * sizeof(IN) == ROW_BYTES,
+static_assert(BLOCK_K == Slice<IN>::DEPTH,
               "BLOCK_K has to be 64: a row of a slice is as wide as the swizzle");
 
 struct Gemm {

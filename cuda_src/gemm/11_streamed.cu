@@ -13,16 +13,14 @@
 
 #include "convert.cuh"
 #include "lcsf.cuh"
+#include "slices.cuh"
 #include "vector.cuh"
 
-constexpr int WARP = 32, WGMMA_M = 64, WGMMA_K = 16, BLOCK_N = 64;
-constexpr int ROW_BYTES = 128;             // of a slice: the width of the swizzle
-constexpr int ATOM_BYTES = 8 * ROW_BYTES;  // the swizzle repeats every 8 rows
-constexpr int WARP_ROWS = 16;              // of C: a warp holds 16 rows of 64
+constexpr int WARP = 32, BLOCK_N = Slice<IN>::DEPTH;
+constexpr int WARP_ROWS = 16;  // of C: a warp holds 16 rows of 64
 constexpr int CHUNK = VECTOR_BYTES / sizeof(OUT);
 
-static_assert(sizeof(IN) == 2, "wgmma takes bf16 and fp16 here");
-static_assert(BLOCK_N * sizeof(IN) == ROW_BYTES && BLOCK_K == BLOCK_N,
+static_assert(BLOCK_K == BLOCK_N,
               "BLOCK_K has to be 64: a row of a slice is as wide as the swizzle, along k or n");
 
 struct Gemm {

@@ -14,19 +14,17 @@
 
 #include "cluster.cuh"
 #include "lcsf.cuh"
+#include "slices.cuh"
 #include "tiles.cuh"
 
-constexpr int WARP = 32, WGMMA_M = 64, WGMMA_K = 16;
-constexpr int ROW_BYTES = 128;                 // of a slice: the width of the swizzle
-constexpr int ATOM_BYTES = 8 * ROW_BYTES;      // the swizzle repeats every 8 rows
-constexpr int PANEL = ROW_BYTES / sizeof(IN);  // columns of B in one box where they lie along its rows
-constexpr int WARP_ROWS = Staged<OUT>::ROWS;   // of C: a warp holds 16 rows of 64
+constexpr int WARP = 32;
+constexpr int PANEL = Slice<IN>::DEPTH;       // columns of B in one box where they lie along its rows
+constexpr int WARP_ROWS = Staged<OUT>::ROWS;  // of C: a warp holds 16 rows of 64
 constexpr int STAGED = Staged<OUT>::COLUMNS, STAGED_BUFFERS = 2;
 
-static_assert(sizeof(IN) == 2, "wgmma takes bf16 and fp16 here");
 static_assert(BLOCK_M % WGMMA_M == 0, "each consumer multiplies 64 rows: BLOCK_M has to be 128 or 192");
 static_assert(BLOCK_N == 128 || BLOCK_N == 256, "BLOCK_N is the n of a wgmma: 128 or 256");
-static_assert(BLOCK_K * sizeof(IN) == ROW_BYTES,
+static_assert(BLOCK_K == Slice<IN>::DEPTH,
               "BLOCK_K has to be 64: a row of a slice is as wide as the swizzle");
 
 struct Gemm {
@@ -90,17 +88,7 @@ struct Gemm {
     // a warpgroup, 64 rows of the tile
     static __device__ __forceinline__ void compute(const common_state&, consumer_state& state,
                                                    const input_block& input) {
-      constexpr int A_STEP = WGMMA_K * sizeof(IN);  // bytes to the next 16 of k
-      constexpr int B_STEP = TRANS_B ? A_STEP : WGMMA_K * ROW_BYTES;
-      constexpr int PANEL_BYTES = BLOCK_K * ROW_BYTES;
-      const u64 a = swizzled_operand(shared_address(&input.a[state.first * BLOCK_K]), 0, ATOM_BYTES);
-      const u64 b = swizzled_operand(shared_address(input.b), TRANS_B ? 0 : PANEL_BYTES, ATOM_BYTES);
-      wgmma_fence();
-#pragma unroll
-      for (int k = 0; k < BLOCK_K / WGMMA_K; ++k)
-        wgmma<!TRANS_B>(state.sum, operand_at(a, k * A_STEP), operand_at(b, k * B_STEP), IN());
-      wgmma_commit();
-      wgmma_wait<1>();
+      Slice<IN>::multiply<TRANS_B>(state.sum, &input.a[state.first * BLOCK_K], input.b);
     }
 
     static __device__ __forceinline__ void drain() { wgmma_wait<0>(); }

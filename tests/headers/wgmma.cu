@@ -1,17 +1,16 @@
-// TYPE, COLUMNS and TRANSPOSED are given
-#include "tma.cuh"
-#include "wgmma.cuh"
+// TYPE, COLUMNS, TRANSPOSED and WHOLE are given
+#include "slices.cuh"
 
-constexpr int ROWS = 64, DEPTH = 64, STEP = 16;         // of a, of k, of k in one wgmma
-constexpr int SPAN = 64, CHUNK = 8, ATOM_BYTES = 1024;  // elements of a swizzled row, of a chunk; 8 rows
+constexpr int ROWS = 64, DEPTH = 64;  // of a, of k
+constexpr int SPAN = 64, CHUNK = 8;   // elements of a swizzled row, of a chunk
 
 // element (row, column) of a tile whose rows are 128 bytes, with the 128-byte swizzle
 __device__ TYPE* swizzled(TYPE* tile, int row, int column) {
   return tile + row * SPAN + (column / CHUNK ^ row % 8) * CHUNK + column % CHUNK;
 }
 
-// d = c + a b^T, with TRANSPOSED: c + a b. a: (64, 64), b: (COLUMNS, 64) or (64, COLUMNS), c, d: (64,
-// COLUMNS)
+// d = c + a b^T, with TRANSPOSED: c + a b. with WHOLE the slice is multiplied at once. a: (64, 64), b:
+// (COLUMNS, 64) or (64, COLUMNS), c, d: (64, COLUMNS)
 extern "C" __global__ void __launch_bounds__(WARPGROUP)
     product(const TYPE* a, const TYPE* b, const float* c, float* d) {
   __shared__ alignas(ATOM_BYTES) TYPE a_tile[ROWS * DEPTH], b_tile[COLUMNS * DEPTH];
@@ -32,17 +31,21 @@ extern "C" __global__ void __launch_bounds__(WARPGROUP)
   };
 #pragma unroll
   for (int i = 0; i < COLUMNS / 2; ++i) sum[i] = c[place(i)];
-  constexpr int LEADING = TRANSPOSED ? SPAN * DEPTH * sizeof(TYPE) : 0;
-  const u64 from = swizzled_operand(shared_address(a_tile), 0, ATOM_BYTES);
-  const u64 with = swizzled_operand(shared_address(b_tile), LEADING, ATOM_BYTES);
-  wgmma_fence();
+  if constexpr (WHOLE) {
+    Slice<TYPE>::multiply<!TRANSPOSED>(sum, a_tile, b_tile);
+  } else {
+    constexpr int LEADING = TRANSPOSED ? SPAN * DEPTH * sizeof(TYPE) : 0;
+    const u64 from = swizzled_operand(shared_address(a_tile), 0, ATOM_BYTES);
+    const u64 with = swizzled_operand(shared_address(b_tile), LEADING, ATOM_BYTES);
+    wgmma_fence();
 #pragma unroll
-  for (int k = 0; k < DEPTH; k += STEP) {
-    wgmma<TRANSPOSED>(sum, operand_at(from, k * sizeof(TYPE)),
-                      operand_at(with, k * (TRANSPOSED ? SPAN : 1) * sizeof(TYPE)), TYPE());
-    wgmma_commit();
+    for (int k = 0; k < DEPTH; k += WGMMA_K) {
+      wgmma<TRANSPOSED>(sum, operand_at(from, k * sizeof(TYPE)),
+                        operand_at(with, k * (TRANSPOSED ? SPAN : 1) * sizeof(TYPE)), TYPE());
+      wgmma_commit();
+    }
+    wgmma_wait<1>();
   }
-  wgmma_wait<1>();
   wgmma_wait<0>();
 #pragma unroll
   for (int i = 0; i < COLUMNS / 2; ++i) d[place(i)] = sum[i];

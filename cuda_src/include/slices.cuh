@@ -1,0 +1,32 @@
+// slices of k of A and B in 16 bits, as tensor maps bring them to shared memory: rows of 128 bytes, as wide
+// as the swizzle, along k. of B, unless it has ROWS_OF_K too, panels of 128 bytes along n. sm_90a.
+#pragma once
+#include "tma.cuh"
+#include "wgmma.cuh"
+
+constexpr int WGMMA_M = 64, WGMMA_K = 16;
+constexpr int ROW_BYTES = 128;
+constexpr int ATOM_BYTES = 8 * ROW_BYTES;  // the swizzle repeats every 8 rows
+
+template <class In>
+struct Slice {
+  static_assert(sizeof(In) == 2, "wgmma takes bf16 and fp16 here");
+  static constexpr int DEPTH = ROW_BYTES / sizeof(In);  // along k, and of a panel along n
+
+  // by a warpgroup: has the product of 64 rows of A and the columns of B added to `sum`, what it holds of C,
+  // and returns when only that is in flight
+  template <bool ROWS_OF_K, int SUMS>
+  static __device__ __forceinline__ void multiply(float (&sum)[SUMS], const In* a, const In* b) {
+    constexpr int A_STEP = WGMMA_K * sizeof(In);  // bytes to the next 16 of k
+    constexpr int B_STEP = ROWS_OF_K ? A_STEP : WGMMA_K * ROW_BYTES;
+    constexpr int PANEL_BYTES = DEPTH * ROW_BYTES;
+    const u64 rows = swizzled_operand(shared_address(a), 0, ATOM_BYTES);
+    const u64 columns = swizzled_operand(shared_address(b), ROWS_OF_K ? 0 : PANEL_BYTES, ATOM_BYTES);
+    wgmma_fence();
+#pragma unroll
+    for (int k = 0; k < DEPTH / WGMMA_K; ++k)
+      wgmma<!ROWS_OF_K>(sum, operand_at(rows, k * A_STEP), operand_at(columns, k * B_STEP), In());
+    wgmma_commit();
+    wgmma_wait<1>();
+  }
+};
