@@ -91,12 +91,12 @@ AHEAD = (
     Change(TEMPLATE, "consume(g, shared);", "consume(g, shared, first, any);"),
     Change(
         TEMPLATE,
-        "    Place<RAW ? 1 : DEPTH> to;\n"
         "    common_state common;\n"
-        "    for (int item = 0; Kernel::common_setup(g, common, item); ++item)\n",
-        "    Place<RAW ? 1 : DEPTH> to;\n"
+        "    producer_state state;\n"
+        "    for (int item = 0; Kernel::common_setup(g, common, item); ++item) {\n",
+        "    producer_state state;\n"
         "    int item = 0;\n"
-        "    for (bool more = any; more; more = Kernel::common_setup(g, common, ++item))\n",
+        "    for (bool more = any; more; more = Kernel::common_setup(g, common, ++item)) {\n",
     ),
     Change(
         TEMPLATE,
@@ -165,8 +165,8 @@ ALONE = tuple(
 def _depth(slots: int) -> Change:
     return Change(
         TEMPLATE,
-        "      (SHARED_BYTES - FIXED) / static_cast<int>(sizeof(input_block) + 2 * sizeof(Barrier));\n",
-        f"      {slots};\n",
+        "DEPTH = ASKED > 0 ? ASKED : FITTING;\n",
+        f"DEPTH = {slots};\n",
     )
 
 

@@ -43,6 +43,12 @@
 //   consumer::setup(globals, common, state, scratch_block) and
 //   consumer::finish(globals, common, state, scratch_block, finish_block)
 //
+// what a producer carries from step to step of an item is
+//
+//   producer_state  in registers, with
+//   producer::setup(globals, common, state) and
+//   producer::load(globals, common, state, input, full, step)
+//
 // what the copy engine brings may have to lie otherwise for the consumers, rows as columns for instance. then
 //
 //   raw_block       is what one step loads: there is one of them, and load is given it instead of `input`
@@ -50,13 +56,19 @@
 //       by ARRANGERS threads, from thread 32 on: writes the input_block. parts that need no change one of
 //       the threads can ask for, with mbarrier_expect and tma_load
 //
+// a kernel may have two more constants:
+//
+//   RING_DEPTH      so many input blocks form the ring, where all that fit are more than it needs
+//   BLOCKS_PER_SM   so many blocks are to fit on a multiprocessor at once, instead of one: each has its part
+//                   of the shared memory and of the registers
+//
 // SHARING blocks of a cluster may load for each other: each asks for its part of an input_block with
 // tma_load_to, and a block has all of it when all parts have come. they go through the same steps of the same
 // number of items. with TURNS the two consumers do not work on every item together: they take turns, so that
 // one finishes an item while the other computes the next.
 //
 // the template owns the rest: the loop, the ring and its barriers, its depth, registers, and the waiting for
-// stores in flight before the block ends.
+// stores in flight before the block ends. the first warpgroup produces: registers move between warpgroups.
 #pragma once
 #include "cluster.cuh"
 #include "named_barrier.cuh"
@@ -83,17 +95,23 @@ OPTIONAL(output_block)
 OPTIONAL(finish_block)
 OPTIONAL(scratch_block)
 OPTIONAL(raw_block)
+OPTIONAL(producer_state)
 #undef OPTIONAL
 
-// how many steps compute may leave in flight, 1 where the kernel does not say
-template <class Kernel, class = void>
-struct Of_IN_FLIGHT {
-  static constexpr int VALUE = 1;
-};
-template <class Kernel>
-struct Of_IN_FLIGHT<Kernel, Exists<decltype(Kernel::IN_FLIGHT)>> {
-  static constexpr int VALUE = Kernel::IN_FLIGHT;
-};
+// a constant of a kernel, or what it is where the kernel does not say
+#define OPTIONAL(CONSTANT, OTHERWISE)                                \
+  template <class Kernel, class = void>                              \
+  struct Of_##CONSTANT {                                             \
+    static constexpr int VALUE = OTHERWISE;                          \
+  };                                                                 \
+  template <class Kernel>                                            \
+  struct Of_##CONSTANT<Kernel, Exists<decltype(Kernel::CONSTANT)>> { \
+    static constexpr int VALUE = Kernel::CONSTANT;                   \
+  };
+OPTIONAL(IN_FLIGHT, 1)   // steps that compute leaves
+OPTIONAL(RING_DEPTH, 0)  // 0: what fits
+OPTIONAL(BLOCKS_PER_SM, 1)
+#undef OPTIONAL
 
 template <class Kernel, int SHARING = 1, bool TURNS = false>
 struct Lcsf {
@@ -105,13 +123,16 @@ struct Lcsf {
   using consumer_state = typename Kernel::consumer_state;
   using scratch_block = typename Of_scratch_block<Kernel>::type;
   using raw_block = typename Of_raw_block<Kernel>::type;
+  using producer_state = typename Of_producer_state<Kernel>::type;
   using producer = typename Kernel::producer;
   using consumer = typename Kernel::consumer;
 
   static constexpr int LANES = 32, CONSUMERS = Kernel::CONSUMERS;
   static constexpr int THREADS = (1 + CONSUMERS) * WARPGROUP;
   static constexpr int CONSUMER_WARPS = CONSUMERS * WARPGROUP / LANES;
-  static constexpr int SHARED_BYTES = 227 * 1024;  // all that a block may have: ask for it at launch
+  // all that a block may have: ask for it at launch. of what a multiprocessor has each block takes 1 KB more
+  static constexpr int BLOCKS_PER_SM = Of_BLOCKS_PER_SM<Kernel>::VALUE;
+  static constexpr int SHARED_BYTES = (228 / BLOCKS_PER_SM - 1) * 1024;
 
   // what remains of shared memory beside the other blocks is the ring
   static constexpr int ALIGNMENT = 1024;                         // of the 128-byte swizzle
@@ -122,6 +143,8 @@ struct Lcsf {
   static constexpr int ARRANGERS = WARPGROUP - LANES;  // the first warp loads
   static_assert(!RAW || (SHARING == 1 && Of_output_block<Kernel>::BYTES == 0),
                 "who arranges does so for the block alone, and has nobody to store: name a finish_block");
+  static_assert(!RAW || Of_producer_state<Kernel>::BYTES == 0,
+                "with a raw_block load is given no producer_state: compute it from the step");
   static constexpr bool SCRATCH = Of_scratch_block<Kernel>::BYTES > 0;
   static constexpr bool FINISH = Of_finish_block<Kernel>::BYTES > 0;
   static constexpr int OUTPUTS = Of_output_block<Kernel>::BYTES > 0 ? 2 : 0;  // of their ring
@@ -134,10 +157,13 @@ struct Lcsf {
       CONSUMERS * (Of_finish_block<Kernel>::BYTES + Of_scratch_block<Kernel>::BYTES) +
       OUTPUTS * (Of_output_block<Kernel>::BYTES + 2 * static_cast<int>(sizeof(Barrier))) +
       Of_raw_block<Kernel>::BYTES + ALIGNMENT * (OUTPUTS || RAW ? 2 : 1);
-  static constexpr int DEPTH =
+  static constexpr int FITTING =
       (SHARED_BYTES - FIXED) / static_cast<int>(sizeof(input_block) + 2 * sizeof(Barrier));
-  static_assert(DEPTH >= 2,
+  static_assert(FITTING >= 2,
                 "not even two input blocks fit beside the other blocks: make one of them smaller");
+  static constexpr int ASKED = Of_RING_DEPTH<Kernel>::VALUE, DEPTH = ASKED > 0 ? ASKED : FITTING;
+  static_assert(DEPTH >= 2 && DEPTH <= FITTING,
+                "RING_DEPTH has to be 2 at least, and no more than fit beside the other blocks");
   static_assert(sizeof(input_block) % ALIGNMENT == 0 && Of_finish_block<Kernel>::BYTES % ALIGNMENT == 0 &&
                     Of_output_block<Kernel>::BYTES % ALIGNMENT == 0,
                 "input, output and finish blocks have to be multiples of 1024 bytes: pad them");
@@ -145,7 +171,9 @@ struct Lcsf {
   // a thread starts with an equal share of the registers. producers keep few, more where they arrange;
   // consumers take the rest
   static constexpr int UNIT = 8, REGISTER_FILE = 64 * 1024;
-  static constexpr int SHARE = REGISTER_FILE / THREADS / UNIT * UNIT, PRODUCER_REGISTERS = RAW ? 72 : 40;
+  static constexpr int SHARE = REGISTER_FILE / (BLOCKS_PER_SM * THREADS) / UNIT * UNIT;
+  static constexpr int PRODUCER_REGISTERS = RAW ? 72 : 40;
+  static_assert(PRODUCER_REGISTERS <= SHARE, "a thread starts with too few registers: lower BLOCKS_PER_SM");
   static constexpr int LEFT = (SHARE * (1 + CONSUMERS) - PRODUCER_REGISTERS) / CONSUMERS / UNIT * UNIT;
   static constexpr int CONSUMER_REGISTERS = LEFT < 240 ? LEFT : 240;
   static_assert(CONSUMERS >= 2 && CONSUMERS <= 3,
@@ -189,18 +217,24 @@ struct Lcsf {
   };
 
   static __device__ __forceinline__ void produce(const globals& g, Shared& shared) {
+    constexpr bool STATE = Of_producer_state<Kernel>::BYTES > 0;
     Place<RAW ? 1 : DEPTH> to;
     common_state common;
-    for (int item = 0; Kernel::common_setup(g, common, item); ++item)
+    producer_state state;
+    for (int item = 0; Kernel::common_setup(g, common, item); ++item) {
+      if constexpr (STATE) producer::setup(g, common, state);
       for (int step = 0; step < common.steps; ++step, to.advance()) {
         Barrier& full = RAW ? shared.raw.full : shared.full[to.slot];
         mbarrier_wait(RAW ? shared.raw.empty : shared.empty[to.slot], to.parity ^ 1);
         mbarrier_arrive_expect(full, RAW ? sizeof(raw_block) : sizeof(input_block));
         if constexpr (RAW)
           producer::load(g, common, shared.raw.block, full, step);
+        else if constexpr (STATE)
+          producer::load(g, common, state, shared.ring[to.slot], full, step);
         else
           producer::load(g, common, shared.ring[to.slot], full, step);
       }
+    }
     if constexpr (SHARING > 1)  // other blocks still have to release slots here: this one must not end before
       for (int slot = 0; slot < DEPTH; ++slot, to.advance())
         mbarrier_wait(shared.empty[to.slot], to.parity ^ 1);
@@ -310,7 +344,8 @@ struct Lcsf {
   // which consumer this thread belongs to
   static __device__ __forceinline__ int warpgroup() { return threadIdx.x / WARPGROUP - 1; }
 
-  // the kernel: THREADS threads, SHARED_BYTES bytes at `memory`
+  // the kernel, by THREADS threads and compiled with __launch_bounds__(THREADS, BLOCKS_PER_SM), without which
+  // registers cannot move. `memory` has SHARED_BYTES bytes, aligned to ALIGNMENT
   static __device__ __forceinline__ void run(const globals& g, unsigned char* memory) {
     Shared& shared = *reinterpret_cast<Shared*>(memory);
     if (threadIdx.x == 0) {
