@@ -11,7 +11,8 @@
 // was slower. a block of 128 x 128 with 8 x 8 a thread is a tenth faster at 4096^3 and leaves half of the
 // device idle at 1024^3, where it loses to stage 2.
 //
-// what limits it: the fp32 units, whatever the input type. only tensor cores are faster.
+// what limits it: what comes between the multiplications, whatever the input type: warp_tiles and
+// fp32_pipeline keep the same fp32 units busier. tensor cores are faster by far.
 
 #include "convert.cuh"
 #include "vector.cuh"

@@ -21,8 +21,8 @@ __device__ __forceinline__ void cluster_started() {
   asm volatile("barrier.cluster.arrive.relaxed;\nbarrier.cluster.wait;" ::: "memory");
 }
 
-// mapa and st.shared::cluster.v4: stores 16 bytes where `to` lies in block `rank`. that block must have
-// started, and must not have ended
+// mapa and st.shared::cluster.v4: stores 16 bytes where `to`, a multiple of 16 bytes, lies in block `rank`.
+// that block must have started, and must not have ended
 __device__ __forceinline__ void cluster_store(float4* to, int rank, float4 v) {
   asm volatile(
       "{\n"

@@ -7,8 +7,8 @@ __device__ __forceinline__ void flag_raise(int* flag) {
   asm volatile("red.release.gpu.global.add.s32 [%0], 1;" ::"l"(flag) : "memory");
 }
 
-// ld.acquire.gpu until `threads` have raised the flag. their block must have started: blocks start in the
-// order of their numbers, so wait for lower ones alone
+// ld.acquire.gpu until `threads` have raised the flag. their block must run already, or be able to start:
+// wait only in kernels all of whose blocks fit on the device at once
 __device__ __forceinline__ void flag_wait(const int* flag, int threads) {
   int raised;
   do asm volatile("ld.acquire.gpu.global.s32 %0, [%1];" : "=r"(raised) : "l"(flag) : "memory");

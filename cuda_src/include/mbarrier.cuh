@@ -23,8 +23,9 @@ __device__ __forceinline__ void mbarrier_arrive(Barrier& barrier) {
   asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(shared_address(&barrier)) : "memory");
 }
 
-// mapa and mbarrier.arrive: the same on the barrier that lies there in block `rank` of the cluster, which
-// must not have ended
+// mapa and mbarrier.arrive: the same on the barrier that lies there in block `rank` of the cluster, which has
+// initialised it (see cluster_started) and must not have ended. without a scope
+// it orders memory within a block: hand back with it what has been read, do not hand over what was written
 __device__ __forceinline__ void mbarrier_arrive_at(Barrier& barrier, int rank) {
   asm volatile(
       "{\n"

@@ -9,9 +9,9 @@ struct alignas(64) TensorMap {
 };
 
 // cp.async.bulk.tensor.2d: copies the map's box whose first element is (row, column) to shared memory and
-// reports its bytes to `full`. by one thread. `to` is a multiple of 1024 bytes where the swizzle is 128
-// bytes. the box may begin before the array or beyond it, along a row at multiples of 16 bytes; the part of
-// it that is outside becomes zero and counts as bytes all the same
+// reports its bytes to `full`. by one thread. `to` is a multiple of 128 bytes, of 1024 where the swizzle is
+// 128 bytes. the box may begin before the array or beyond it, along a row at multiples of 16 bytes; the part
+// of it that is outside becomes zero and counts as bytes all the same
 __device__ __forceinline__ void tma_load(void* to, const TensorMap& map, Barrier& full, int row, int column) {
   asm volatile(
       "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%2, "
@@ -21,7 +21,7 @@ __device__ __forceinline__ void tma_load(void* to, const TensorMap& map, Barrier
 }
 
 // the same into every block of the cluster whose bit is set in `blocks`: to the same place of its shared
-// memory, and reported to its `full`
+// memory, and reported to its `full`, which it has initialised (see cluster_started)
 __device__ __forceinline__ void tma_load_to(unsigned blocks, void* to, const TensorMap& map, Barrier& full,
                                             int row, int column) {
   asm volatile(

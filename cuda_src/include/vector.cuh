@@ -16,7 +16,7 @@ __device__ __forceinline__ Vector<Element, COUNT> load_vector(const Element* fro
 }
 
 // ld.global.nc.L1::no_allocate: the same, 16 bytes of what nobody writes and is read only once. it takes no
-// room in the L1, and is the first to leave the L2 again
+// room in the L1, and, as measured on an H200, is the first to leave the L2 again
 template <int COUNT, class Element>
 __device__ __forceinline__ Vector<Element, COUNT> load_vector_once(const Element* from) {
   static_assert(COUNT * sizeof(Element) == VECTOR_BYTES, "what is read only once is read 16 bytes at a time");

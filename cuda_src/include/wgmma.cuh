@@ -27,18 +27,22 @@ __device__ __forceinline__ void wgmma_wait() {
 // setmaxnreg: hands registers back to the block, or waits for ones that others gave back. every warp of the
 // warpgroup, and only with a register limit at launch (__launch_bounds__ with its second argument)
 template <int REGISTERS>
+constexpr bool POSSIBLE = REGISTERS % 8 == 0 && REGISTERS >= 24 && REGISTERS <= 256;
+template <int REGISTERS>
 __device__ __forceinline__ void keep_registers() {
+  static_assert(POSSIBLE<REGISTERS>, "a thread has 24 to 256 registers, a multiple of 8");
   asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(REGISTERS));
 }
 template <int REGISTERS>
 __device__ __forceinline__ void take_registers() {
+  static_assert(POSSIBLE<REGISTERS>, "a thread has 24 to 256 registers, a multiple of 8");
   asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(REGISTERS));
 }
 
 // the matrix descriptor of a tile stored with the 128-byte swizzle, as TMA writes it: rows of 128 bytes, 8
-// rows an atom of 1024 bytes. `address` is where the slice to multiply starts, `stride` the bytes from one
-// 8-row atom to the next. `leading` matters only where a transposed tile is wider than 128 bytes: bytes from
-// one 64-column panel to the next
+// rows an atom of 1024 bytes, which starts at a multiple of them. `address` is where the slice to multiply
+// starts, `stride` the bytes from one 8-row atom to the next. `leading` matters only where a transposed tile
+// is wider than 128 bytes: bytes from one 64-column panel to the next
 __device__ __forceinline__ u64 swizzled_operand(u32 address, int leading, int stride) {
   constexpr u64 SWIZZLE_128_BYTES = 1ull << 62;
   const auto field = [](u32 bytes) { return static_cast<u64>((bytes & 0x3ffff) >> 4); };
