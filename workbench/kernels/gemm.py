@@ -498,7 +498,7 @@ def _lcsf_constraint(p: GemmProblem, size: Mapping[str, int]) -> str | None:
     space={"BLOCK_M": (128, 192), "BLOCK_N": (128, 256), "GROUP_M": GROUPS},
     constraint=_lcsf_constraint,
     architecture=90,
-    corners=PADDED_C,
+    corners=(*PADDED_C, _TALL, *_DEEP),
 )
 def persistent(p: GemmProblem, size: Mapping[str, int]) -> Launch:
     return lcsf_launch(p, size, "gemm_persistent")
@@ -523,7 +523,7 @@ def _blocks(p: GemmProblem, size: Mapping[str, int], width: int, split: int) -> 
     space={"BLOCK_M": (128, 192), "BLOCK_N": (128, 256), "GROUP_M": GROUPS, "BLOCKS": (64, 128, 256)},
     constraint=_lcsf_constraint,
     architecture=90,
-    corners=PADDED_C,
+    corners=(*PADDED_C, _TALL, *_DEEP),
     sizes=lambda p, size: {"SPLIT": 2 if _blocks(p, size, size["BLOCK_N"], 2) else 1},
 )
 def split_k(p: GemmProblem, size: Mapping[str, int]) -> Launch:
@@ -544,7 +544,7 @@ def _fitted(p: GemmProblem, size: Mapping[str, int]) -> dict[str, int]:
     parameters={"BLOCK_M": 128, "BLOCK_K": 64, "GROUP_M": 16, "BLOCKS": 128, "B_ONCE": 0},
     space={"GROUP_M": GROUPS, "BLOCKS": (64, 128, 256, 512), "B_ONCE": (0, 1)},
     architecture=90,
-    corners=(*PADDED_C, *_MANY_TILES),
+    corners=(*PADDED_C, _TALL, *_DEEP, *_MANY_TILES),
     sizes=_fitted,
 )
 def fitted_tiles(p: GemmProblem, size: Mapping[str, int]) -> Launch:
