@@ -123,36 +123,36 @@ PING_PONG_RUN = "  Lcsf<Gemm, 1, true>::run({A, B, C_boxes, C, M, N, K, ldc}, me
 
 SHARED_A = (
     Change(
-        "gemm/11_streamed.cu",
+        "gemm/13_streamed.cu",
         "    common.m = tile % tiles_m * BLOCK_M;\n    common.n = tile / tiles_m * BLOCK_N;\n",
         "    common.m = tile / 2 % tiles_m * BLOCK_M;\n    common.n = (tile / 2 / tiles_m * 2 + tile % 2) * BLOCK_N;\n",
     ),
     Change(
-        "gemm/11_streamed.cu",
+        "gemm/13_streamed.cu",
         "        tma_load(input.a[s], g.A, full, tile.m, k);\n",
         "        const int mine = cluster_rank() * BLOCK_M / 2;\n"
         "        tma_load_to(3, &input.a[s][mine * BLOCK_K], g.A, full, tile.m + mine, k);\n",
     ),
     Change(
-        "gemm/11_streamed.cu",
+        "gemm/13_streamed.cu",
         "return Lcsf<Gemm>::warpgroup() % BANDS",
         "return Lcsf<Gemm, 2>::warpgroup() % BANDS",
     ),
     Change(
-        "gemm/11_streamed.cu",
+        "gemm/13_streamed.cu",
         "return Lcsf<Gemm>::warpgroup() / BANDS",
         "return Lcsf<Gemm, 2>::warpgroup() / BANDS",
     ),
     Change(
-        "gemm/11_streamed.cu",
+        "gemm/13_streamed.cu",
         "void CLUSTER __launch_bounds__(Lcsf<Gemm>::THREADS, 1)",
         "void __cluster_dims__(2, 1, 1) __launch_bounds__(Lcsf<Gemm, 2>::THREADS, 1)",
     ),
-    Change("gemm/11_streamed.cu", "  Lcsf<Gemm>::run(", "  Lcsf<Gemm, 2>::run("),
+    Change("gemm/13_streamed.cu", "  Lcsf<Gemm>::run(", "  Lcsf<Gemm, 2>::run("),
 )
 
 ALONE = tuple(
-    Change("gemm/15_stream_k.cu", old, new)
+    Change("gemm/11_stream_k.cu", old, new)
     for old, new in (
         ("SHARING = 2,", "SHARING = 1,"),
         ("      constexpr unsigned ALL = (1 << SHARING) - 1;\n", ""),
@@ -194,11 +194,11 @@ def _slices(count: int) -> tuple[Change, ...]:
         "input.b[state.share]), 0, ATOM_BYTES);\n      wgmma_fence();\n": f"input.b{own}), 0, ATOM_BYTES);\n",
         "operand_at(b, k * B_STEP), IN());\n": "operand_at(b, k * B_STEP), IN());\n      }\n",
     }
-    return tuple(Change("gemm/11_streamed.cu", old, new) for old, new in changes.items())
+    return tuple(Change("gemm/13_streamed.cu", old, new) for old, new in changes.items())
 
 
 LEAVES_FIRST = tuple(
-    Change("gemm/10_ping_pong.cu", f"tma_load(input.{name},", f"tma_load_once(input.{name},") for name in "ab"
+    Change("gemm/12_ping_pong.cu", f"tma_load(input.{name},", f"tma_load_once(input.{name},") for name in "ab"
 )
 
 PRODUCTS = """\
@@ -230,7 +230,7 @@ def _in_parts(parts: int) -> tuple[Change, ...]:
             f"      if (k / MMA_K == {parts - 1} && step + 2 < steps) load(step + 2);\n{PRODUCTS}"
         ),
     }
-    return tuple(Change("gemm/13_register_prefetch.cu", old, new) for old, new in changes.items())
+    return tuple(Change("gemm/5_register_prefetch.cu", old, new) for old, new in changes.items())
 
 
 TRIES = (
@@ -262,7 +262,7 @@ TRIES = (
         "clusters of four, one above the other, share B",
         "multicast",
         ("4096x4096x4096", "8192x8192x8192"),
-        (Change("gemm/9_multicast.cu", "SHARING = 2", "SHARING = 4"),),
+        (Change("gemm/10_multicast.cu", "SHARING = 2", "SHARING = 4"),),
         sharing=4,
     ),
     Try(
@@ -289,13 +289,13 @@ TRIES = (
         "every last round is shared out, however little that gains",
         "stream_k",
         ("4096x4096x4096", "4096x4096x512"),
-        (Change("gemm/15_stream_k.cu", "gain < LEAST_GAIN", "gain < 0"),),
+        (Change("gemm/11_stream_k.cu", "gain < LEAST_GAIN", "gain < 0"),),
     ),
     Try(
         "a last round is shared out where that gains 32 steps, instead of 16",
         "stream_k",
         ("6144x6144x6144", "5120x4096x14336"),
-        (Change("gemm/15_stream_k.cu", "gain < LEAST_GAIN", "gain < 2 * LEAST_GAIN"),),
+        (Change("gemm/11_stream_k.cu", "gain < LEAST_GAIN", "gain < 2 * LEAST_GAIN"),),
     ),
     Try(
         "only the tiles that are left over are shared out, no whole round with them",
@@ -303,7 +303,7 @@ TRIES = (
         ("8192x8192x8192",),
         (
             Change(
-                "gemm/15_stream_k.cu",
+                "gemm/11_stream_k.cu",
                 "    return left * 2 < blocks ? left + blocks : left;\n",
                 "    return left;\n",
             ),
@@ -313,7 +313,7 @@ TRIES = (
         "the first item is set up and loaded before the barriers are met, and maps are prefetched",
         "ping_pong",
         ("2048x2048x2048", "4096x4096x512"),
-        (*AHEAD, _prefetched("gemm/10_ping_pong.cu", PING_PONG_RUN, "A", "B", "C_boxes")),
+        (*AHEAD, _prefetched("gemm/12_ping_pong.cu", PING_PONG_RUN, "A", "B", "C_boxes")),
     ),
     Try(
         "tiles of 64 x 256",
@@ -352,7 +352,7 @@ TRIES = (
         "B stays in the L2 like any other array",
         "streamed",
         ("128x8192x8192", "64x8192x8192"),
-        (Change("gemm/11_streamed.cu", "const bool once = g.M <= BLOCK_M;", "const bool once = false;"),),
+        (Change("gemm/13_streamed.cu", "const bool once = g.M <= BLOCK_M;", "const bool once = false;"),),
     ),
     Try(
         "a pause of 1 us behind the first step, so that all first slices come before the second ones",

@@ -42,6 +42,12 @@ def test_an_unknown_name_gets_the_nearest_right_ones(wrong: str, nearest: str) -
         select([wrong])
 
 
+@pytest.mark.parametrize("name", ["gemm", "gemm_fp8", "matvec", "vector_add"])
+def test_sources_are_numbered_in_ladder_order(name: str) -> None:
+    stages = registry.operations()[name].stages
+    assert [s.source for s in stages] == [f"{name}/{n}_{s.name}.cu" for n, s in enumerate(stages, start=1)]
+
+
 def test_every_source_of_a_stage_exists() -> None:
     assert [s.spec for s in registry.stages() if not s.path.is_file()] == []
 

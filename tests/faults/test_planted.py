@@ -14,7 +14,7 @@ from workbench import harness, operation, registry
 from workbench.devices import open_device
 from workbench.results import Failure, Verdict
 
-SMEM, TENSOR, TMA = "gemm/3_smem_tiling.cu", "gemm/4_tensor_core.cu", "gemm/5_tma_pipeline.cu"
+SMEM, TENSOR, TMA = "gemm/3_smem_tiling.cu", "gemm/4_tensor_core.cu", "gemm/6_tma_pipeline.cu"
 
 
 @pytest.fixture
@@ -70,7 +70,7 @@ def test_half_of_the_tile_never_loaded(verify):
 def test_no_wait_for_the_full_barrier(verify):
     failure = verify("gemm:tma_pipeline", "    mbarrier_wait(shared.full[s], step / STAGES % 2);\n", "")
     assert failure.verdict in (Verdict.UNINITIALISED, Verdict.IN_FLIGHT, Verdict.RACE)
-    assert "5_tma_pipeline.cu" in failure.message
+    assert "6_tma_pipeline.cu" in failure.message
 
 
 def test_no_wait_for_the_empty_barrier(verify):

@@ -361,7 +361,7 @@ def _register_prefetch_constraint(p: GemmProblem, size: Mapping[str, int]) -> st
 
 @GEMM.stage(
     "register_prefetch",
-    source="gemm/13_register_prefetch.cu",
+    source="gemm/5_register_prefetch.cu",
     idea="eight warps, and the next slice on its way through registers while the present one is multiplied",
     supports=_nt_halves,
     parameters={"BLOCK_M": 128, "BLOCK_N": 256, "BLOCK_K": 64, "WARPS_M": 2, "WARPS_N": 4},
@@ -393,7 +393,7 @@ GROUPS = (1, 2, 4, 8, 16, 32)
 
 @GEMM.stage(
     "tma_pipeline",
-    source="gemm/5_tma_pipeline.cu",
+    source="gemm/6_tma_pipeline.cu",
     idea="a producer has TMA fill a ring of slices, two consumer warpgroups have wgmma multiply them in place",
     supports=_tma_and_wgmma,
     parameters={"BLOCK_M": 128, "BLOCK_N": 256, "BLOCK_K": 64, "STAGES": 4, "GROUP_M": 16},
@@ -491,7 +491,7 @@ def _lcsf_constraint(p: GemmProblem, size: Mapping[str, int]) -> str | None:
 
 @GEMM.stage(
     "persistent",
-    source="gemm/6_persistent.cu",
+    source="gemm/7_persistent.cu",
     idea="blocks that stay take one tile after the other; loads and stores of neighbouring tiles overlap",
     supports=_tma_and_wgmma,
     parameters={"BLOCK_M": 128, "BLOCK_N": 256, "BLOCK_K": 64, "GROUP_M": 16},
@@ -516,7 +516,7 @@ def _blocks(p: GemmProblem, size: Mapping[str, int], width: int, split: int) -> 
 
 @GEMM.stage(
     "split_k",
-    source="gemm/7_split_k.cu",
+    source="gemm/8_split_k.cu",
     idea="where tiles are few, clusters of two blocks split k and add up through distributed shared memory",
     supports=_tma_and_wgmma,
     parameters={"BLOCK_M": 128, "BLOCK_N": 256, "BLOCK_K": 64, "GROUP_M": 16, "BLOCKS": 128},
@@ -538,7 +538,7 @@ def _fitted(p: GemmProblem, size: Mapping[str, int]) -> dict[str, int]:
 
 @GEMM.stage(
     "fitted_tiles",
-    source="gemm/8_fitted_tiles.cu",
+    source="gemm/9_fitted_tiles.cu",
     idea="tiles are as wide as leaves enough of them for the device, k split or not",
     supports=_tma_and_wgmma,
     parameters={"BLOCK_M": 128, "BLOCK_K": 64, "GROUP_M": 16, "BLOCKS": 128, "B_ONCE": 0},
@@ -553,7 +553,7 @@ def fitted_tiles(p: GemmProblem, size: Mapping[str, int]) -> Launch:
 
 @GEMM.stage(
     "multicast",
-    source="gemm/9_multicast.cu",
+    source="gemm/10_multicast.cu",
     idea="two blocks of a cluster, one above the other, load half of their slices of B each, for both",
     supports=_tma_and_wgmma,
     parameters={"BLOCK_M": 128, "BLOCK_N": 256, "BLOCK_K": 64, "GROUP_M": 8},
@@ -574,7 +574,7 @@ def _worth_sharing(p: GemmProblem, size: Mapping[str, int]) -> dict[str, int]:
 
 @GEMM.stage(
     "stream_k",
-    source="gemm/15_stream_k.cu",
+    source="gemm/11_stream_k.cu",
     idea="tiles that do not come out even are computed in parts: blocks share their slices of k evenly",
     supports=_tma_and_wgmma,
     parameters={"BLOCK_M": 128, "BLOCK_N": 256, "BLOCK_K": 64, "GROUP_M": 8, "BLOCKS": 132},
@@ -595,7 +595,7 @@ def stream_k(p: GemmProblem, size: Mapping[str, int]) -> Plan:
 
 @GEMM.stage(
     "ping_pong",
-    source="gemm/10_ping_pong.cu",
+    source="gemm/12_ping_pong.cu",
     idea="consumers take turns on tiles of their own: while one stores, the other multiplies",
     supports=_tma_and_wgmma,
     parameters={"BLOCK_M": 128, "BLOCK_N": 128, "BLOCK_K": 64, "GROUP_M": 16},
@@ -625,7 +625,7 @@ def _streamed(p: GemmProblem, size: Mapping[str, int]) -> dict[str, int]:
 
 @GEMM.stage(
     "streamed",
-    source="gemm/11_streamed.cu",
+    source="gemm/13_streamed.cu",
     idea="for few rows: tiles of 64 or 128 of them, 64 columns wide, B read past the L2",
     supports=_tma_and_wgmma,
     parameters={"BLOCK_K": 64, "BLOCKS": 128},
@@ -686,7 +686,7 @@ def _warp_tiles_constraint(p: GemmProblem, size: Mapping[str, int]) -> str | Non
 
 @GEMM.stage(
     "warp_tiles",
-    source="gemm/12_warp_tiles.cu",
+    source="gemm/14_warp_tiles.cu",
     idea="fp32 on CUDA cores: a warp has a tile of its own, from slices that cp.async brings ahead of time",
     supports=_fp32_only,
     parameters={"BLOCK_M": 128, "BLOCK_N": 128, "BLOCK_K": 32, "THREAD_M": 8, "THREAD_N": 8, "STAGES": 3},
@@ -718,7 +718,7 @@ def warp_tiles(p: GemmProblem, size: Mapping[str, int]) -> Launch:
 
 @GEMM.stage(
     "fp32_pipeline",
-    source="gemm/14_fp32_pipeline.cu",
+    source="gemm/15_fp32_pipeline.cu",
     idea="fp32 on the template: three warps turn what TMA brings, eight multiply out of banks that do not collide",
     supports=lambda p: _fp32_only(p) or _tensor_maps(p),
     parameters={"UNROLL": 4, "GROUP_M": 8},

@@ -2,7 +2,7 @@
 // and B come as tensor maps, so their rows are multiples of 16 bytes; C too, where its rows are. bf16 and
 // fp16, sm_90a.
 //
-// stage 6, persistent: as many blocks as fit on the device stay there and take one tile of C after the other.
+// stage 7, persistent: as many blocks as fit on the device stay there and take one tile of C after the other.
 // while the consumers store a tile, the producer already fills the ring for the next one, and the copy engine
 // does the storing, too. what is not GEMM in that lives in lcsf.cuh: here are load, compute and finish.
 //

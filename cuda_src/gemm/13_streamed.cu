@@ -1,7 +1,7 @@
 // C[m, n] = sum_k A[m, k] B[k, n], with TRANS_B: B[n, k]. A: (M, K), C: (M, N), rows ldc elements apart. A
 // and B come as tensor maps, so their rows are multiples of 16 bytes. bf16 and fp16, sm_90a.
 //
-// stage 11, streamed: for an A of few rows, where the time is that of reading B. what of B no other block
+// stage 13, streamed: for an A of few rows, where the time is that of reading B. what of B no other block
 // will read is the first to leave the L2 again, so that it does not push out, and have written back, what
 // others left there. tiles are 64 columns wide and 128 or 64 rows high; of 64 rows a step takes two slices of
 // k, one for each consumer. clusters of two blocks split k where tiles are few.

@@ -1,7 +1,7 @@
 // C[m, n] = sum_k A[m, k] B[k, n], with TRANS_B: B[n, k]. A: (M, K), C: (M, N); rows are lda, ldb, ldc
 // elements apart. fp32.
 //
-// stage 12, warp tiles: back to the CUDA cores, for products that have to be fp32 throughout. as in stage 3 a
+// stage 14, warp tiles: back to the CUDA cores, for products that have to be fp32 throughout. as in stage 3 a
 // thread keeps THREAD_M x THREAD_N elements of C in registers; here the threads of a warp have neighbouring
 // tiles, and a ring of STAGES slices is in flight: cp.async fills the ones to come, k-major, while the
 // present one is multiplied.

@@ -2,7 +2,7 @@
 // and B come as tensor maps, so their rows are multiples of 16 bytes; C too, where its rows are. bf16 and
 // fp16, sm_90a.
 //
-// stage 8, fitted tiles: the width of a tile is chosen for the problem, 128 columns where tiles of 256 leave
+// stage 9, fitted tiles: the width of a tile is chosen for the problem, 128 columns where tiles of 256 leave
 // the device idle even with k split. the ring is then half as deep again.
 //
 // with B_ONCE, B is the first to leave the L2: where the blocks that need a slice run at the same time, it is

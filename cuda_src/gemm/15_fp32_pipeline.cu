@@ -1,7 +1,7 @@
 // C[m, n] = sum_k A[m, k] B[k, n], with TRANS_B: B[n, k]. A: (M, K), C: (M, N), rows ldc elements apart. A
 // and B come as tensor maps, so their rows are multiples of 16 bytes. fp32, sm_90a.
 //
-// stage 14, fp32 pipeline: the warp tiles of stage 12 on the template, whose warps specialise. the copy
+// stage 15, fp32 pipeline: the warp tiles of stage 14 on the template, whose warps specialise. the copy
 // engine brings slices of A, and of a B along k, with rows along k; three warps turn them, so that k is
 // slowest, and eight only multiply.
 //

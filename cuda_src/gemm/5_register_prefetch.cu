@@ -1,7 +1,7 @@
 // C[m, n] = sum_k A[m, k] B[n, k]. A: (M, K), B: (N, K), C: (M, N); rows are lda, ldb, ldc elements apart.
 // bf16 and fp16.
 //
-// stage 13, register prefetch: what stage 4 does where there is no cp.async. eight warps load the next slice
+// stage 5, register prefetch: what stage 4 does where there is no cp.async. eight warps load the next slice
 // into registers, multiply the present one, and only then write what has come to the other of two buffers:
 // the time that memory takes passes with multiplications.
 //

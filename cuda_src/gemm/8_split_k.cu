@@ -2,7 +2,7 @@
 // and B come as tensor maps, so their rows are multiples of 16 bytes; C too, where its rows are. bf16 and
 // fp16, sm_90a.
 //
-// stage 7, split k: where tiles are too few for the device, SPLIT blocks, a cluster, share one. each
+// stage 8, split k: where tiles are too few for the device, SPLIT blocks, a cluster, share one. each
 // multiplies its part of k; then each gathers the others' sums for its own columns, through distributed
 // shared memory, and stores these. the memory it gathers in is the ring, which by then nobody needs.
 //

@@ -2,7 +2,7 @@
 // and B come as tensor maps, so their rows are multiples of 16 bytes; C too, where its rows are. bf16 and
 // fp16, sm_90a.
 //
-// stage 15, stream_k: where the tiles do not come out even, blocks would wait for the few that have one more.
+// stage 11, stream_k: where the tiles do not come out even, blocks would wait for the few that have one more.
 // here they share the steps of the tiles that are left over instead, evenly, wherever a tile ends: then a
 // tile may be computed in parts. the block with its last slices of k adds to its own sums those of the
 // others, which leave theirs in memory and raise a flag. multicast is kept: blocks are pairs, and so are

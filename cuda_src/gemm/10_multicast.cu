@@ -2,7 +2,7 @@
 // and B come as tensor maps, so their rows are multiples of 16 bytes; C too, where its rows are. bf16 and
 // fp16, sm_90a.
 //
-// stage 9, multicast: two blocks one above the other need the same slices of B. as a cluster they load half
+// stage 10, multicast: two blocks one above the other need the same slices of B. as a cluster they load half
 // of each and the copy engine delivers it to both; slices of A they load for themselves.
 //
 // what it gains: a third less is read from the L2, which at large sizes delivers all that it can: less

@@ -2,7 +2,7 @@
 // and B come as tensor maps, so their rows are multiples of 16 bytes; C too, where its rows are. bf16 and
 // fp16, sm_90a.
 //
-// stage 10, ping-pong: a consumer has a tile of 128 columns to itself, all of its 128 rows, and the two take
+// stage 12, ping-pong: a consumer has a tile of 128 columns to itself, all of its 128 rows, and the two take
 // turns: while one writes its sums to C the other multiplies.
 //
 // what it gains: tensor cores no longer wait for the end of a tile. most where K is short.

@@ -1,7 +1,7 @@
 // C[m, n] = sum_k A[m, k] B[k, n], with TRANS_B: B[n, k]. A: (M, K), C: (M, N), rows ldc elements apart. A
 // and B come as tensor maps, so their rows are multiples of 16 bytes. bf16 and fp16, sm_90a.
 //
-// stage 5, TMA pipeline: the warps specialise. one thread of the first warpgroup, the producer, asks the
+// stage 6, TMA pipeline: the warps specialise. one thread of the first warpgroup, the producer, asks the
 // copy engine (TMA) for whole slices of A and B; two warpgroups, the consumers, have the tensor cores
 // multiply them where they lie (wgmma). a ring of STAGES slices is handed back and forth through barriers:
 // full[s] completes when the bytes of slice s have come, empty[s] when every consumer warp is done with it.
