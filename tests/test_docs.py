@@ -198,8 +198,57 @@ def test_the_emulator_names_what_is_left_out_of_the_stores_of_the_template(swigl
     assert kind in str(report)
 
 
-def test_the_template_says_what_does_not_fit(swiglu):
+@pytest.mark.parametrize(
+    ("kernel", "change", "says"),
+    [
+        (dict, {"CONSUMERS = 2": "CONSUMERS = 1"}, "take 2 or 3"),
+        (dict, {"CONSUMERS = 2": "CONSUMERS = 4"}, "take 2 or 3"),
+        (dict, {"CONSUMERS = 2": "CONSUMERS = 2, IN_FLIGHT = 2"}, "reads of one step in flight, or of none"),
+        (dict, {"ROWS = 128": "ROWS = 512"}, "not even two input blocks fit .* make one of them smaller"),
+        (dict, {"Element gate[": "Element more[8], gate["}, "multiples of 1024 bytes: pad them"),
+        (dict, {"Element out[": "Element more[8], out["}, "multiples of 1024 bytes: pad them"),
+        (stored, {"Element out[": "Element more[8], out["}, "multiples of 1024 bytes: pad them"),
+        (dict, {"finish_block": "done_block"}, "results need a way out: name a finish_block or an output_block"),
+        (
+            stored,
+            {"struct input": "struct scratch_block { float x; }; struct input"},
+            "scratch_block is read in finish",
+        ),
+        (stored, {", IN_FLIGHT = 0": ""}, "IN_FLIGHT has to be 0"),
+        (stored, {"Lcsf<SwiGlu>": "Lcsf<SwiGlu, 1, true>"}, "no turns are taken"),
+        (stored, {"struct input": "struct raw_block { float x; }; struct input"}, "has nobody to store"),
+        (
+            dict,
+            {"struct input": "struct raw_block { float x; }; struct input", "Lcsf<SwiGlu>": "Lcsf<SwiGlu, 2>"},
+            "who arranges does so for the block alone",
+        ),
+        (dict, {"CONSUMERS = 2": "CONSUMERS = 3", "Lcsf<SwiGlu>": "Lcsf<SwiGlu, 1, true>"}, "two consumers take turns"),
+    ],
+)
+def test_the_template_says_what_does_not_fit_and_which_line_asks_for_it(swiglu, kernel, change, says):
     solve, source = swiglu
+    source = kernel().get("source", source)
+    for before, after in change.items():
+        assert before in source
+        source = source.replace(before, after)
     ones = np.ones((8, 8), ml_dtypes.bfloat16)
-    with pytest.raises(emulator.CompileError, match="make one of them smaller"):
-        solve(ones, ones, source=source.replace("ROWS = 128, COLUMNS", "ROWS = 512, COLUMNS"))
+    with pytest.raises(emulator.CompileError) as raised:
+        solve(ones, ones, source=source)
+    message = (
+        rf'lcsf\.cuh\((\d+)\): error: static assertion failed with ".*{says}.*"\n(?s:.*?) at line (\d+) of kernel\.cu'
+    )
+    failed = re.search(message, str(raised.value))
+    assert failed, raised.value
+    template = (operation.SOURCES / "include" / "lcsf.cuh").read_text()
+    assert template.splitlines()[int(failed[1]) - 1].lstrip().startswith("static_assert(")
+    assert "Lcsf<SwiGlu" in source.splitlines()[int(failed[2]) - 1]
+
+
+@pytest.mark.parametrize("stage", ["multicast", "ping_pong"])
+def test_a_gemm_on_the_template_takes_less_than_120_lines(stage):
+    (path,) = (operation.SOURCES / "gemm").glob(f"*_{stage}.cu")
+    code = [line for line in path.read_text().splitlines() if line.strip() and not line.strip().startswith("//")]
+    assert len(code) < 120, (
+        f"{path.name} has {len(code)} lines of code: what every GEMM on the template needs belongs into a header, such "
+        "as tiles.cuh, and what every kernel on it needs into lcsf.cuh"
+    )

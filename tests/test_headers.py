@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from bisect import bisect
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from workbench.compiler import INCLUDE, compile_source
+from workbench.compiler import INCLUDE, Compiled, compile_source
 from workbench.devices import Device, open_device
 from workbench.devices.base import Fault
 from workbench.dtypes import BF16, E4M3, FP16, FP32, DType
@@ -26,7 +29,8 @@ HALVES = (BF16, FP16)
 @dataclass(frozen=True)
 class Trial:
     """One launch of a kernel in `SOURCES`, after those `before`, what it is given, and what it has to store: NaN (in
-    integers, what was there before) where nothing is to be."""
+    integers, what was there before) where nothing is to be. Rows of what it stores are `leading` elements apart, where
+    that is more than their length, and nothing is to be stored between them."""
 
     source: str
     launch: Launch
@@ -34,19 +38,24 @@ class Trial:
     expected: Mapping[str, np.ndarray[Any, Any]]
     defines: Mapping[str, str | int] = field(default_factory=dict)
     before: tuple[Launch, ...] = ()
+    leading: int | None = None
+
+    def compiled(self) -> Compiled:
+        return compile_source(SOURCES / self.source, self.defines)
 
     def run(self, device: Device) -> None:
-        compiled = compile_source(SOURCES / self.source, self.defines)
         arrays = {name: Array(values.shape, _dtype(values)) for name, values in self.inputs.items()}
-        arrays |= {name: Array(values.shape, _dtype(values), output=True) for name, values in self.expected.items()}
+        stored = {name: Array(v.shape, _dtype(v), self.leading, output=True) for name, v in self.expected.items()}
+        arrays |= stored
         storage = {name: array.poisoned() for name, array in arrays.items()}
         storage |= {name: np.ascontiguousarray(values).reshape(-1) for name, values in self.inputs.items()}
-        bound = device.bind(compiled, Plan((*self.before, self.launch), expected_seconds=1), arrays, storage)
+        bound = device.bind(self.compiled(), Plan((*self.before, self.launch), expected_seconds=1), arrays, storage)
         try:
             bound.run()
             for name, values in self.expected.items():
-                found = arrays[name].view(bound.read(name))
-                np.testing.assert_array_equal(_comparable(found), _comparable(values), err_msg=f"{self.source} {name}")
+                found, array, where = bound.read(name), stored[name], f"{self.source} {self.launch} {name}"
+                for part, wanted in ((array.view(found), values), (found, array.pack(values))):  # and between rows
+                    np.testing.assert_array_equal(_comparable(part), _comparable(wanted), err_msg=where)
         finally:
             bound.close()
 
@@ -311,6 +320,46 @@ def lcsf() -> Iterator[Trial]:
         yield Trial("lcsf.cu", given, {"x": x.reshape(-1, 64)}, {"y": y}, {"ITEMS": items, "STEPS": steps})
 
 
+def _order(rows: int, columns: int, group: int) -> Iterator[tuple[int, int]]:
+    """Tiles as they are walked: bands of `group` rows from the first on, in each of them one column after the other."""
+    for first in range(0, rows, group):
+        for column in range(columns):
+            for row in range(first, min(first + group, rows)):
+                yield row, column
+
+
+def tiles() -> Iterator[Trial]:
+    for group, (rows, columns) in product((1, 3, 16), ((1, 1), (3, 5), (7, 4), (16, 2), (19, 3))):
+        places = np.array(list(_order(rows, columns, group)), np.uint32)
+        expected = {"row": places[:, 0].copy(), "column": places[:, 1].copy()}
+        given = launch("order", rows * columns, "row", "column", np.int32(rows), np.int32(columns))
+        yield Trial("grouped_tile.cu", given, {}, expected, {"GROUP_M": group})
+
+    panels, warps = 3, 3
+    for dtype, slots in product((FP32, BF16), (1, 2)):
+        panel, chunk = 128 // dtype.itemsize, 16 // dtype.itemsize
+        sums = np.random.default_rng(11).standard_normal((16 * warps, panel * panels), np.float32)
+        for m, n, ldc in (
+            (16 * warps, panel * panels, panel * panels),
+            (37, panel * panels, panel * panels + chunk),
+            (37, panel + chunk, panel + 3 * chunk),
+            (21, panel + 3, panel + 2 * chunk),  # no whole 16 bytes at the end of a row
+            (37, panel + chunk, panel + chunk + 1),  # rows that do not start at such a multiple
+            (45, 2 * panel - 1, 2 * panel - 1),
+            (1, 1, 1),
+        ):
+            values, untouched = sums[:m, :n].astype(dtype.numpy), nothing((m, n), dtype)
+            mapped = ldc % chunk == 0
+            by_engine = mapped and n % chunk == 0
+            # the map and the pointer are of two arrays, to see which way it goes
+            expected = {"C": untouched if by_engine else values}
+            expected |= {"boxes": values if by_engine else untouched} if mapped else {}
+            boxes = TensorMap("boxes", (16, panel)) if mapped else TensorMap("sums", (16, 32))
+            given = launch("stored", 32 * warps, "sums", boxes, "C", *(np.int32(x) for x in (m, n, ldc)))
+            defines = {"OUT": dtype.cuda, "BUFFERS": slots, "PANELS": panels, "WARPS": warps}
+            yield Trial("tiles.cu", given, {"sums": sums}, expected, defines, leading=ldc)
+
+
 HEADERS: tuple[Callable[[], Iterator[Trial]], ...] = (
     shared,
     warp,
@@ -326,11 +375,65 @@ HEADERS: tuple[Callable[[], Iterator[Trial]], ...] = (
     tma,
     wgmma,
     slices,
+    tiles,
     lcsf,
 )
 
-TEMPLATES = {"lcsf", "tiles"}
+TEMPLATES = {"lcsf"}
 """What wraps no instruction, and is tested by the stages that are built on it; what they do not use by a trial."""
+
+_BOX = "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
+_WGMMA = "wgmma.mma_async.sync.aligned"
+_HALF_TYPES = "f16", "bf16"
+
+INSTRUCTIONS: Mapping[str, Sequence[str]] = {
+    "async_fence": ["fence.proxy.async.shared::cta"],
+    "cluster_rank": ["mov.u32"],
+    "cluster_started": ["barrier.cluster.arrive.relaxed", "barrier.cluster.wait"],
+    "cluster_store": ["mapa.shared::cluster.u32", "st.shared::cluster.v4.f32"],
+    "cluster_sync": ["barrier.cluster.arrive.release", "barrier.cluster.wait.acquire"],
+    "cp_async": [f"cp.async.ca.shared.global {size}" for size in (4, 8, 16)],
+    "cp_async_16": ["cp.async.cg.shared.global 16"],
+    "cp_async_commit": ["cp.async.commit_group"],
+    "cp_async_wait": [f"cp.async.wait_group {pending}" for pending in (0, 1)],
+    "flag_raise": ["red.release.gpu.global.add.s32 1"],
+    "flag_wait": ["ld.acquire.gpu.global.s32"],
+    "keep_registers": ["setmaxnreg.dec.sync.aligned.u32 40"],
+    "ldmatrix_x4": ["ldmatrix.sync.aligned.m8n8.x4.shared.b16"],
+    "ldmatrix_x4_trans": ["ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16"],
+    "load_vector_once": ["ld.global.nc.L1::no_allocate.v4.b32"],
+    "mbarrier_arrive": ["mbarrier.arrive.shared::cta.b64"],
+    "mbarrier_arrive_at": ["mapa.shared::cluster.u32", "mbarrier.arrive.shared::cluster.b64"],
+    "mbarrier_arrive_expect": ["mbarrier.arrive.expect_tx.shared::cta.b64"],
+    "mbarrier_expect": ["mbarrier.expect_tx.relaxed.cta.shared::cta.b64"],
+    "mbarrier_init": ["mbarrier.init.shared::cta.b64"],
+    "mbarrier_init_fence": ["fence.mbarrier_init.release.cluster", "fence.proxy.async.shared::cta"],
+    "mbarrier_wait": ["mbarrier.try_wait.parity.shared::cta.b64", "selp.u32 1 0"],
+    "mma": [f"mma.sync.aligned.m16n8k16.row.col.f32.{half}.{half}.f32" for half in _HALF_TYPES],
+    "named_arrive": ["bar.arrive 64"],
+    "named_sync": ["bar.sync 64"],
+    "stmatrix_x4": ["stmatrix.sync.aligned.m8n8.x4.shared.b16"],
+    "take_registers": ["setmaxnreg.inc.sync.aligned.u32 232"],
+    "tma_load": [_BOX],
+    "tma_load_once": ["createpolicy.fractional.L2::evict_first.b64 1.0", f"{_BOX}.L2::cache_hint"],
+    "tma_load_to": [f"{_BOX}.multicast::cluster"],
+    "tma_prefetch_map": ["prefetch.tensormap"],
+    "tma_store": ["cp.async.bulk.tensor.2d.global.shared::cta.tile.bulk_group"],
+    "tma_store_commit": ["cp.async.bulk.commit_group"],
+    "tma_store_wait_read": [f"cp.async.bulk.wait_group.read {pending}" for pending in (0, 1)],
+    "wgmma": [
+        "setp.ne.b32 0",
+        *(
+            f"{_WGMMA}.m64n{n}k16.f32.{half}.{half} 1 1 0 {transposed}"
+            for half, n, transposed in product(_HALF_TYPES, (64, 128, 256), (0, 1))
+        ),
+    ],
+    "wgmma_commit": ["wgmma.commit_group.sync.aligned"],
+    "wgmma_e4m3": ["setp.ne.b32 0", *(f"{_WGMMA}.m64n{n}k32.f32.e4m3.e4m3 1 1" for n in (128, 192))],
+    "wgmma_fence": ["wgmma.fence.sync.aligned"],
+    "wgmma_wait": [f"wgmma.wait_group.sync.aligned {pending}" for pending in (0, 1)],
+}
+"""What the wrappers are in the trials' kernels: all of their inline assembly, with its constants but no registers."""
 
 
 # --------------------------------------------------------------------------------------------------------------- tests
@@ -366,6 +469,9 @@ def test_what_the_copy_engine_refuses_is_refused_in_the_emulator_too(
         _copied("boxes", 128, place, to_place, x, expected).run(device)
 
 
+WRAPPER = re.compile(r"__device__ __forceinline__ [\w<>, ]+?[ &](\w+)(?:<\w+>)?\(")
+
+
 def test_every_wrapper_has_a_trial() -> None:
     assert {path.stem for path in INCLUDE.glob("*.cuh")} == {header.__name__ for header in HEADERS} | TEMPLATES
     used = "".join(path.read_text() for path in SOURCES.glob("*.cu"))
@@ -373,10 +479,41 @@ def test_every_wrapper_has_a_trial() -> None:
         name
         for header in HEADERS
         if header.__name__ not in TEMPLATES
-        for name in re.findall(
-            r"__device__ __forceinline__ [\w<>, ]+?[ &](\w+)(?:<\w+>)?\(",
-            (INCLUDE / f"{header.__name__}.cuh").read_text(),
-        )
+        for name in WRAPPER.findall((INCLUDE / f"{header.__name__}.cuh").read_text())
     }
     assert len(wrappers) > 30
     assert [name for name in sorted(wrappers) if not re.search(rf"\b{name}\b", used)] == []
+
+
+def _wrapper(header: Path, line: int) -> str:
+    """The wrapper to which a line of a header belongs."""
+    code = header.read_text()
+    found = list(WRAPPER.finditer(code))
+    return found[bisect([code.count("\n", 0, match.start()) + 1 for match in found], line) - 1][1]
+
+
+def _instructions(ptx: str, kernel: str) -> Iterator[tuple[str, str]]:
+    """The inline assembly of a kernel: whose line it comes from, and an instruction as it is in `INSTRUCTIONS`."""
+    files = {number: Path(name) for number, name in re.findall(r'\.file\s+(\d+) "(.*)"', ptx)}
+    body = re.search(rf"\.entry {kernel}\(.*?(?=\.entry|\.file)", ptx, re.DOTALL)
+    assert body is not None
+    for part in re.split(r"\n\s*\.loc\s+", body[0])[1:]:
+        number, line, *_ = part.split()
+        if files[number].parent != INCLUDE or "asm" not in files[number].read_text():
+            continue  # CUDA's own conversions are assembly, too
+        for code in re.findall(r"// begin inline asm\n(.*?)// end inline asm", part, re.DOTALL):
+            for statement in (s.strip("{} \n\t") for s in code.split(";")):
+                if statement and not statement.startswith(".reg"):
+                    opcode, _, operands = statement.partition(" ")
+                    constants = re.findall(r"(?<![\w.])\d[\d.]*", operands)
+                    yield _wrapper(files[number], int(line)), " ".join((opcode, *constants))
+
+
+def test_every_wrapper_is_the_instructions_that_it_should_be() -> None:
+    """Of some nothing else can be seen: a kernel stores the same without them, or with what waits for longer."""
+    found = defaultdict(set)
+    trials = (trial for header in HEADERS if header.__name__ not in TEMPLATES for trial in header())
+    for trial in {(t.source, *t.defines.items(), t.launch.kernel): t for t in trials}.values():
+        for wrapper, instruction in _instructions(trial.compiled().ptx, trial.launch.kernel):
+            found[wrapper].add(instruction)
+    assert found == {wrapper: set(instructions) for wrapper, instructions in INSTRUCTIONS.items()}
