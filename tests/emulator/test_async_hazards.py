@@ -12,7 +12,7 @@ import pytest
 from emulation import compile_cuda, fault_of, line_of
 from kernels import DEVICE
 
-from workbench.emulator import Finding, FindingKind, KernelFault, Memory, execute
+from workbench.emulator import Checks, Finding, FindingKind, KernelFault, Memory, execute
 from workbench.emulator.ptx import SourceLocation
 
 SEEDS = range(10)
@@ -21,9 +21,12 @@ HEAD = (
     DEVICE
     + """
 #define FENCE_PROXY asm volatile("fence.proxy.async.shared::cta;" ::: "memory")
+#define FENCE asm volatile("fence.acq_rel.cta;" ::: "memory")
 #define FENCE_INIT asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory")
 #define COMMIT asm volatile("cp.async.bulk.commit_group;" ::: "memory")
 #define WAIT_STORES asm volatile("cp.async.bulk.wait_group 0;" ::: "memory")
+#define ON(b) :: "r"(address(b)) : "memory"
+#define INVALIDATE(b) asm volatile("mbarrier.inval.shared.b64 [%0];" ON(b))
 #define ARRIVE(b) asm volatile("mbarrier.arrive.shared.b64 _, [%0];" :: "r"(address(b)) : "memory")
 #define LOAD(to, from, bytes, b) asm volatile( \\
     "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" \\
@@ -355,6 +358,389 @@ extern "C" __global__ void __cluster_dims__(2, 1, 1) k(const int* a, int* x) {
 def test_a_relaxed_cluster_barrier_needs_the_fence_for_mbarriers() -> None:
     kind = FindingKind.MBARRIER_MISUSE
     check(CLUSTER_BARRIER, "BUG_RELAXED", kind, "arrived", "initialised", "of the cluster", grid=2, block=32)
+
+
+# ------------------------------------------------------------------------------------------------ overwritten mbarriers
+
+RING = (
+    HEAD
+    + """
+struct Ring { int tile[64]; u64 bars[2]; };
+extern "C" __global__ void __cluster_dims__(2, 1, 1) k(const int* a, int* x) {
+    __shared__ __align__(128) Ring ring;
+    __shared__ __align__(8) u64 full;
+    int* tile = ring.tile;
+    const int t = threadIdx.x;
+    if (t == 0) { init(ring.bars, 64); init(ring.bars + 1, 1); init(&full, 1); FENCE_INIT; }  // initialised
+    CLUSTER_ARRIVE;
+    CLUSTER_WAIT;
+#if defined(RIGHT)
+    tile[t] = a[t];
+#elif defined(BUG_STORE)
+    tile[t + 2] = a[t];  // written by STORE
+#elif defined(BUG_BYTE)
+    if (t == 0) ((char*)tile)[263] = 1;  // written by BYTE
+#elif defined(BUG_VOLATILE)
+    if (t == 0) *(volatile int*)(tile + 64) = 1;  // written by VOLATILE
+#elif defined(BUG_ATOMIC)
+    atomicAdd(tile + 65, 1);  // written by ATOMIC
+#elif defined(BUG_ASYNC)
+    if (t == 0) {
+        copy4(tile + 64, a);  // written by ASYNC
+        asm volatile("cp.async.wait_all;" ::: "memory");
+    }
+#elif defined(BUG_BULK)
+    if (t == 0) {
+        FENCE_PROXY;
+        expect(&full, 272);
+        LOAD(tile, a, 272, &full);  // written by BULK
+    }
+    wait(&full, 0);
+#elif defined(BUG_REMOTE)
+    if (rank() == 0 && t == 0)
+        asm volatile("st.shared::cluster.u32 [%0], %1;"  // written by REMOTE
+            :: "r"(at(tile + 64, 1)), "r"(1) : "memory");
+#endif
+    CLUSTER_ARRIVE;
+    CLUSTER_WAIT;
+    ARRIVE(ring.bars);  // used
+    wait(ring.bars, 0);
+    x[64 * rank() + t] = 1;
+}
+"""
+)
+
+
+@pytest.mark.parametrize("by", ["STORE", "BYTE", "VOLATILE", "ATOMIC", "ASYNC", "BULK", "REMOTE"])
+def test_what_overwrites_an_mbarrier_is_found_at_its_next_use(by: str) -> None:
+    check(RING, f"BUG_{by}", FindingKind.MBARRIER_MISUSE, f"written by {by}", "used", "overwrites", grid=2, block=64)
+
+
+def test_an_overwritten_mbarrier_is_named_with_its_initialisation_and_its_use() -> None:
+    finding = launch(RING, "BUG_STORE", 2, 64, 0, FindingKind.MBARRIER_MISUSE)
+    assert finding is not None
+    assert (finding.warp, finding.lane) == (1, 30)
+    assert "overwrites mbarrier `ring" in finding.message
+    assert f"initialised at kernel.cu:{line_of(DEVICE, 'mbarrier.init')} (from kernel.cu:" in finding.message
+    assert f"(from kernel.cu:{line_of(RING, '// initialised')})" in finding.message
+    assert f"which lane 0 of the same warp then uses at kernel.cu:{line_of(RING, '// used')}" in finding.message
+
+
+def test_an_overwritten_mbarrier_is_found_at_its_use_where_races_are_not_looked_for() -> None:
+    memory = Memory()
+    args = [memory.upload(np.zeros(1024, np.int32), name) for name in ("a", "x")]
+    entry = compile_cuda(RING, "BUG_STORE").entries["k"]
+    checks = Checks.ALL & ~Checks.RACES
+    finding = fault_of(FindingKind.MBARRIER_MISUSE, entry, 2, 64, args, memory=memory, checks=checks)
+    assert finding.location.line == line_of(RING, "// used")
+    assert f"(from kernel.cu:{line_of(RING, '// initialised')})" in finding.message
+    assert "has been overwritten since" in finding.message
+
+
+USED = (
+    HEAD
+    + """
+extern "C" __global__ void k(const int* a, int* x) {
+    __shared__ __align__(128) int tile[64];
+    __shared__ __align__(8) u64 bar;
+    int* behind = (int*)&bar;
+    if (threadIdx.x == 0) { init(&bar, 64); FENCE_INIT; }
+    __syncthreads();
+#ifndef RIGHT
+    if (threadIdx.x == 0) *behind = 0;  // overwritten
+    __syncthreads();
+#endif
+#if defined(BUG_ARRIVE)
+    ARRIVE(&bar);  // ARRIVE used
+#elif defined(BUG_EXPECT)
+    expect(&bar, 16);  // EXPECT used
+#elif defined(BUG_EXPECT_ONLY)
+    asm volatile("mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [%0], 16;" ON(&bar));  // EXPECT_ONLY used
+#elif defined(BUG_COMPLETE)
+    asm volatile("mbarrier.complete_tx.relaxed.cta.shared::cta.b64 [%0], 16;" ON(&bar));  // COMPLETE used
+#elif defined(BUG_TEST)
+    asm volatile("{ .reg .pred p; mbarrier.test_wait.parity.shared.b64 p, [%0], 0; }" ON(&bar));  // TEST used
+#elif defined(BUG_WAIT)
+    wait(&bar, 0);  // WAIT used
+#elif defined(BUG_LOAD)
+    if (threadIdx.x == 0) LOAD(tile, a, 256, &bar);  // LOAD used
+#elif defined(BUG_ASYNC)
+    asm volatile("cp.async.mbarrier.arrive.noinc.shared.b64 [%0];" ON(&bar));  // ASYNC used
+#elif defined(BUG_INVALIDATE)
+    if (threadIdx.x == 0) INVALIDATE(&bar);  // INVALIDATE used
+#endif
+    x[threadIdx.x] = 1;
+}
+"""
+)
+
+
+@pytest.mark.parametrize(
+    "use", ["ARRIVE", "EXPECT", "EXPECT_ONLY", "COMPLETE", "TEST", "WAIT", "LOAD", "ASYNC", "INVALIDATE"]
+)
+def test_every_use_of_an_overwritten_mbarrier_is_a_hazard(use: str) -> None:
+    check(USED, f"BUG_{use}", FindingKind.MBARRIER_MISUSE, "overwritten", f"{use} used", "overwrites", block=64)
+
+
+LANDING = (
+    HEAD
+    + """
+extern "C" __global__ void k(const int* a, int* x) {
+    __shared__ __align__(128) int tile[64];
+    __shared__ __align__(8) u64 bar;
+    if (threadIdx.x == 0) {
+        init(&bar, 1); FENCE_INIT;
+        expect(&bar, 256);
+        LOAD(tile, a, 256, &bar);  // loaded
+#ifdef BUG_LANDING
+        *(u64*)&bar = 0;  // overwritten
+#endif
+        __nanosleep(1);
+        wait(&bar, 0);  // awaited
+        x[0] = tile[0];
+    }
+}
+"""
+)
+
+
+def test_a_copy_that_completes_on_an_overwritten_mbarrier() -> None:
+    """Where it lands before the store, the wait is the next use."""
+    launch(LANDING, "RIGHT", 1, 32, 0, None)
+    used = set()
+    for seed in SEEDS:
+        finding = launch(LANDING, "BUG_LANDING", 1, 32, seed, FindingKind.MBARRIER_MISUSE)
+        assert finding is not None
+        assert outer(finding.location) == line_of(LANDING, "// overwritten"), str(finding)
+        used.add(outer(finding.other))
+    assert line_of(LANDING, "// loaded") in used
+    assert used <= {line_of(LANDING, "// loaded"), line_of(LANDING, "// awaited")}
+
+
+REUSED = (
+    HEAD
+    + """
+extern "C" __global__ void k(const int* a, int* x) {
+    __shared__ __align__(128) u64 memory[32];
+    u64* bar = memory + 3;
+    int* tile = (int*)memory;
+    tile[threadIdx.x] = -1;  // what was stored before counts for nothing
+    __syncthreads();
+    for (int round = 0; round < 3; ++round) {
+        if (threadIdx.x == 0) init(bar, 64);
+        __syncthreads();
+        ARRIVE(bar);
+        wait(bar, 0);
+        if (threadIdx.x == 0) x[100 + round] = tile[6] == tile[7];  // a barrier's bytes can be read
+        __syncthreads();
+        if (threadIdx.x == 0 && round < 2) INVALIDATE(bar);
+        __syncthreads();
+        tile[threadIdx.x] = a[threadIdx.x] + round;  // after inval, in the last round after the last use
+        __syncthreads();
+        x[threadIdx.x] = tile[threadIdx.x ^ 1];
+        __syncthreads();
+    }
+}
+"""
+)
+
+
+def test_memory_of_an_mbarrier_is_free_after_inval_and_after_the_last_use() -> None:
+    memory = Memory()
+    a, x = memory.upload(np.arange(1024, dtype=np.int32), "a"), memory.upload(np.zeros(1024, np.int32), "x")
+    for seed in SEEDS:
+        execute(compile_cuda(REUSED).entries["k"], 1, 64, [a, x], memory=memory, seed=seed)
+        assert np.array_equal(memory.read(x, np.int32)[:64], (np.arange(64) ^ 1) + 2)
+
+
+# --------------------------------------------------------------------------------------------- order of mbarriers
+
+ORDER = (
+    HEAD
+    + """
+extern "C" __global__ void k(const int* a, int* x) {
+    __shared__ __align__(8) u64 bar;
+    __shared__ int value;
+    if (threadIdx.x == 0) init(&bar, 1);
+    __syncthreads();
+    if (threadIdx.x == 32) {
+        value = a[1];  // written
+#ifdef FENCE_BEFORE
+        FENCE;
+#endif
+        asm volatile("mbarrier." ARRIVE_FORM ON(&bar));
+    } else if (threadIdx.x < 32) {
+        asm volatile("{ .reg .pred p; L: mbarrier." WAIT_FORM " p, [%0], 0; @!p bra L; }" ON(&bar));
+#ifdef FENCE_AFTER
+        FENCE;
+#endif
+        x[threadIdx.x] = value;  // read
+    }
+}
+"""
+)
+
+
+def outcomes(source: str, defines: tuple[str, ...], block: int) -> set[tuple[FindingKind, int, int] | None]:
+    """What launches of ``k`` end with under several seeds: the finding's kind and lines, or None."""
+    found: set[tuple[FindingKind, int, int] | None] = set()
+    for seed in SEEDS:
+        memory = Memory()
+        args = [memory.upload(np.arange(1024, dtype=np.int32), name) for name in ("a", "x")]
+        try:
+            execute(compile_cuda(source, *defines).entries["k"], 1, block, args, memory=memory, seed=seed)
+            found.add(None)
+        except KernelFault as fault:
+            finding = fault.finding
+            found.add((finding.kind, outer(finding.location), outer(finding.other)))
+    return found
+
+
+def handed_over(arrive: str, wait: str, *fences: str) -> bool:
+    """Whether data is handed over by these, under every seed; if not, it is a race at the reader under each."""
+    forms = f'ARRIVE_FORM="{arrive}"', f'WAIT_FORM="{wait}"'
+    found = outcomes(ORDER, (*forms, *fences), 64)
+    race = (FindingKind.RACE, line_of(ORDER, "// read"), line_of(ORDER, "// written"))
+    assert found in ({None}, {race}), found
+    return found == {None}
+
+
+ARRIVES = [
+    "arrive{}.shared::cta.b64 _, [%0];",
+    "arrive_drop{}.shared::cta.b64 _, [%0];",
+    "arrive{}.shared::cluster.b64 _, [%0], 1;",
+]
+WAITS = ["test_wait.parity{}.shared::cta.b64", "try_wait.parity{}.shared::cta.b64"]
+
+
+@pytest.mark.parametrize("arrive", ARRIVES)
+@pytest.mark.parametrize("wait", WAITS)
+def test_relaxed_mbarrier_operations_hand_nothing_over(arrive: str, wait: str) -> None:
+    assert handed_over(arrive.format(""), wait.format(""))
+    assert handed_over(arrive.format(".release.cta"), wait.format(".acquire.cta"))
+    assert not handed_over(arrive.format(".relaxed.cta"), wait.format(""))
+    assert not handed_over(arrive.format(".release.cluster"), wait.format(".relaxed.cluster"))
+
+
+@pytest.mark.parametrize("fenced", [(), ("FENCE_BEFORE",), ("FENCE_AFTER",), ("FENCE_BEFORE", "FENCE_AFTER")])
+@pytest.mark.parametrize("releases", [True, False])
+@pytest.mark.parametrize("acquires", [True, False])
+def test_a_fence_makes_up_for_a_relaxed_mbarrier_operation(
+    fenced: tuple[str, ...], releases: bool, acquires: bool
+) -> None:
+    arrive = ARRIVES[0].format(".release.cta" if releases else ".relaxed.cta")
+    wait = WAITS[1].format(".acquire.cta" if acquires else ".relaxed.cta")
+    wanted = (releases or "FENCE_BEFORE" in fenced) and (acquires or "FENCE_AFTER" in fenced)
+    assert handed_over(arrive, wait, *fenced) == wanted
+
+
+FENCED_STORE = (
+    HEAD
+    + """
+extern "C" __global__ void k(const int* a, int* x) {
+    __shared__ __align__(128) int tile[32];
+    __shared__ __align__(8) u64 bar;
+    if (threadIdx.x == 0) init(&bar, 32);
+    __syncthreads();
+    if (threadIdx.x >= 32) {
+        tile[threadIdx.x - 32] = a[threadIdx.x];  // stored
+#ifndef BUG_PROXY
+        FENCE_PROXY;
+#endif
+        FENCE;
+        asm volatile("mbarrier.arrive.relaxed.cta.shared::cta.b64 _, [%0];" ON(&bar));
+    } else if (threadIdx.x == 0) {
+        wait(&bar, 0);
+        STORE(x, tile, 128);  // copied
+        COMMIT;
+        WAIT_STORES;
+    }
+}
+"""
+)
+
+
+def test_a_proxy_fence_is_handed_over_by_a_fenced_relaxed_arrival() -> None:
+    check(FENCED_STORE, "BUG_PROXY", FindingKind.PROXY_FENCE, "copied", "stored", block=64)
+
+
+def test_a_race_names_the_relaxed_mbarrier_operation() -> None:
+    defines = 'ARRIVE_FORM="arrive.relaxed.cta.shared::cta.b64 _, [%0];"', f'WAIT_FORM="{WAITS[0].format("")}"'
+    memory = Memory()
+    args = [memory.upload(np.zeros(1024, np.int32), name) for name in ("a", "x")]
+    finding = fault_of(FindingKind.RACE, compile_cuda(ORDER, *defines).entries["k"], 1, 64, args, memory=memory)
+    line = line_of(ORDER, "ARRIVE_FORM")
+    named = f"nothing is ordered by `mbarrier.arrive.relaxed.cta.shared::cta.b64` at kernel.cu:{line}"
+    assert finding.advice.endswith(named)
+
+
+RELAXED_COPY = (
+    HEAD
+    + """
+extern "C" __global__ void k(const int* a, int* x) {
+    __shared__ __align__(128) int tile[64];
+    __shared__ __align__(8) u64 bar;
+    if (threadIdx.x == 0) {
+        init(&bar, 1); FENCE_INIT;
+    }
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        asm volatile("mbarrier.arrive.expect_tx.relaxed.cta.shared::cta.b64 _, [%0], 256;" ON(&bar));
+        LOAD(tile, a, 256, &bar);  // loaded
+    }
+#ifdef ACQUIRE
+    wait(&bar, 0);
+#else
+    asm volatile("{ .reg .pred p; L: mbarrier.try_wait.parity.relaxed.cta.shared::cta.b64 p, [%0], 0; @!p bra L; }"
+        ON(&bar));
+#endif
+#ifdef FENCED
+    FENCE;
+#endif
+    x[threadIdx.x] = tile[threadIdx.x];  // read
+}
+"""
+)
+
+
+def test_a_relaxed_wait_does_not_make_a_copy_visible() -> None:
+    """The copy itself releases what it wrote, however relaxed the arrival that announced it."""
+    race = (FindingKind.RACE, line_of(RELAXED_COPY, "// read"), line_of(RELAXED_COPY, "// loaded"))
+    assert outcomes(RELAXED_COPY, ("RELAXED",), 64) == {race}
+    assert outcomes(RELAXED_COPY, ("ACQUIRE",), 64) == {None}
+    assert outcomes(RELAXED_COPY, ("FENCED",), 64) == {None}
+
+
+EMPTY_SLOT = (
+    HEAD
+    + """
+extern "C" __global__ void k(const int* a, int* x) {
+    __shared__ __align__(128) int tile[64];
+    __shared__ __align__(8) u64 full, empty;
+    if (threadIdx.x == 0) { init(&full, 1); init(&empty, 64); FENCE_INIT; }
+    __syncthreads();
+    for (int slice = 0; slice < 2; ++slice) {
+        if (threadIdx.x == 64) {
+            wait(&empty, slice + 1 & 1);
+            expect(&full, 256);
+            LOAD(tile, a, 256, &full);  // loaded
+        } else if (threadIdx.x < 64) {
+            wait(&full, slice);
+            x[threadIdx.x] = tile[threadIdx.x];  // read
+            asm volatile("mbarrier.arrive" FREED ".shared::cta.b64 _, [%0];" ON(&empty));
+        }
+    }
+}
+"""
+)
+
+
+def test_a_relaxed_arrival_does_not_free_a_slot() -> None:
+    """That of the loads with one another is noticed first."""
+    race = (FindingKind.RACE, line_of(EMPTY_SLOT, "// loaded"), line_of(EMPTY_SLOT, "// loaded"))
+    assert outcomes(EMPTY_SLOT, ('FREED=".relaxed.cta"',), 96) == {race}
+    assert outcomes(EMPTY_SLOT, ('FREED=".release.cta"',), 96) == {None}
+    assert outcomes(EMPTY_SLOT, ('FREED=""',), 96) == {None}
 
 
 # ------------------------------------------------------------------------------------------------- peers of a cluster

@@ -291,6 +291,31 @@ TEST(an_mbarrier_may_not_be_used_uninitialised_or_too_often) {
   }
 }
 
+TEST(a_store_over_an_mbarrier_is_blamed_once_it_is_used) {
+  for (const uint32_t checks : {0u, uint32_t{emu::kCheckRaces}})
+    for (const uint32_t offset : {4u, 8u, 15u, 16u}) {
+      Assembler a;
+      const emu::Operand barrier = a.constant(8u);
+      const int first = a.row("mbarrier.init.shared.b64", {barrier, a.constant(2u)});
+      const int store = a.row("st.shared.b8", {a.constant(offset), a.constant(1u)});
+      const int use =
+          a.row("mbarrier.arrive.shared.b64", {Assembler::absent(), barrier, Assembler::absent()});
+      a.row("mbarrier.inval.shared.b64", {barrier});
+      a.row("st.shared.b64", {barrier, a.constant(uint64_t{1})});
+      a.row("exit");
+      Device device;
+      device.launch.block[0] = 1;
+      device.launch.shared_bytes = 64;
+      device.launch.checks = checks;
+      const emu::Fault fault = device.run(a).fault;
+      const bool over = offset / 8 == 1;
+      CHECK(fault.kind == (over ? FaultKind::mbarrier_overwritten : FaultKind::none));
+      if (!over) continue;
+      CHECK(fault.pc == (checks ? store : use) && fault.other_pc == (checks ? use : -1));
+      CHECK(fault.info == first && fault.address == 8);
+    }
+}
+
 TEST(collectives_wait_for_the_lanes_they_name) {
   Assembler a;
   const emu::Operand odd = a.cell(), votes = a.cell(), bit = a.cell();

@@ -135,6 +135,7 @@ _KINDS = {
     "mbarrier_count": FindingKind.MBARRIER_MISUSE,
     "mbarrier_not_visible": FindingKind.MBARRIER_MISUSE,
     "mbarrier_in_use": FindingKind.MBARRIER_MISUSE,
+    "mbarrier_overwritten": FindingKind.MBARRIER_MISUSE,
     "mbarrier_bytes": FindingKind.MBARRIER_MISUSE,
     "swizzle_mismatch": FindingKind.DESCRIPTOR,
     "warpgroup_diverged": FindingKind.DIVERGENT_COLLECTIVE,
@@ -146,6 +147,7 @@ _KINDS = {
     "inactive_source": FindingKind.DIVERGENT_COLLECTIVE,
 }
 _LINES_OF_WAITS = 12
+_ORDERING_MBARRIER = ("mbarrier.arrive", "mbarrier.test_wait", "mbarrier.try_wait")
 _USES = (  # what makes an undefined value matter, in the order of the engine's `Use`
     "",
     "computes an address from",
@@ -370,13 +372,14 @@ class _Explainer:
         before = "writes" if wrote else "reads"
         if copied:
             message = f"{here} {element}, which the copy at {_through(other) if other else line} writes"
-            return f"{message}: nothing puts this after it", "wait for the phase of its mbarrier first"
+            advice = "wait for the phase of its mbarrier first"
+            return f"{message}: nothing puts this after it", advice + self.relaxed_advice()
         if self.other and self.other.opcode.startswith(("atom", "red")):
             before = "updates"
         who = self.other_access()
         message = f"{here} {element}, which {who} {before} at {_through(other) if other else line}"
         message += ", and nothing puts one before the other"
-        return message, self.race_advice(line)
+        return message, self.race_advice(line) + self.relaxed_advice()
 
     def other_access(self) -> str:
         """Who made the other access of a race: a lane of this warp, another warp, another block."""
@@ -409,6 +412,15 @@ class _Explainer:
             + (", make both accesses atomic" if atomic else "")
             + ", hand over with __threadfence() and an atomic flag on both sides, or use two launches"
         )
+
+    def relaxed_advice(self) -> str:
+        """The relaxed mbarrier operations of a kernel, from which the order may have been meant to come."""
+        relaxed = dict.fromkeys(
+            f"`{_shortened(instruction.opcode)}` at {_through(instruction.location)}"
+            for instruction in self.context.entry.instructions
+            if instruction.opcode.startswith(_ORDERING_MBARRIER) and "relaxed" in instruction.parts
+        )
+        return f"; without fence.acq_rel, nothing is ordered by {' and '.join(relaxed)}" if relaxed else ""
 
     def explain_proxy_fence(self) -> tuple[str, str]:
         """An access of the async proxy to what an ordinary store wrote."""
@@ -574,6 +586,20 @@ class _Explainer:
             f"{ends} {self.barrier_name(self.seen.address)}, which {self.other_access()} may still be using at {used}",
             "a barrier of all threads that use it must come between",
         )
+
+    def explain_mbarrier_overwritten(self) -> tuple[str, str]:
+        """Something else was stored where an mbarrier lies, which is used after that."""
+        init = self.context.instruction(self.seen.info)
+        initialised = f", initialised at {_through(init.location)}" if init else ""
+        barrier = self.barrier_name(self.seen.address) + initialised
+        advice = (
+            "compare the index of the store with the size of its array; the memory of an mbarrier is free for other "
+            "things after mbarrier.inval, or after its last use"
+        )
+        if self.other is None:
+            return f"uses {barrier}, which has been overwritten since", advice
+        who, used = self.other_access(), _through(self.other.location)
+        return f"overwrites {barrier}, which {who} then uses at {used}", advice
 
     def explain_mbarrier_overflow(self) -> tuple[str, str]:
         return (

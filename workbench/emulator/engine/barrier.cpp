@@ -222,7 +222,8 @@ Flow cluster_arrive(Warp& warp, const Instruction& instruction, uint32_t lanes) 
     warp.cluster_phase[l] = cluster.barrier_phase + 1;
   });
   if (warp.races && instruction.variant != kRelaxed) race_arrive(warp, cluster.races->arriving);
-  if (warp.races && instruction.variant == kRelaxed) race_arrive_relaxed(warp, cluster.races->arriving);
+  if (warp.races && instruction.variant == kRelaxed)
+    race_arrive_relaxed(warp, cluster.races->arriving, warp.races->known.fenced_device);
   cluster.barrier_arrived += static_cast<uint32_t>(__builtin_popcount(lanes));
   check_cluster_barrier(cluster);
   return {lanes};

@@ -88,7 +88,8 @@ const std::vector<std::string>& fault_names() {
                                                  "wgmma_fence",
                                                  "warpgroup_diverged",
                                                  "register_misuse",
-                                                 "mbarrier_in_use"};
+                                                 "mbarrier_in_use",
+                                                 "mbarrier_overwritten"};
   return names;
 }
 

@@ -258,10 +258,12 @@ enum class FaultKind : int32_t {
                      // the tensor map
   wgmma_fence,  // other_pc: a write to a register (address: its slot) since the last wgmma.fence; -1: there
                 // was none
-  warpgroup_diverged,  // pc: what only some warps of a warpgroup execute, other_pc: what another does
-                       // instead; info: warps in the group, where they are fewer than 4
-  register_misuse,     // setmaxnreg; address: its count; info: why; detail: registers held
-  mbarrier_in_use,     // address: initialised again or invalidated; other_*: a use that may come later
+  warpgroup_diverged,    // pc: what only some warps of a warpgroup execute, other_pc: what another does
+                         // instead; info: warps in the group, where they are fewer than 4
+  register_misuse,       // setmaxnreg; address: its count; info: why; detail: registers held
+  mbarrier_in_use,       // address: initialised again or invalidated; other_*: a use that may come later
+  mbarrier_overwritten,  // address; other_*: a use that came later (none: the writer is unknown, and this is
+                         // the use); info: row of the initialisation
   count
 };
 const std::vector<std::string>& fault_names();

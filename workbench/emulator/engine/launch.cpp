@@ -273,6 +273,7 @@ void reset(Block& block, const uint32_t* cluster_position, const uint32_t* withi
   std::fill(block.local_initialised.begin(), block.local_initialised.end(), uint8_t{0});
   block.words_in_flight = 0;
   block.mbarriers.clear();
+  block.initialisations = 0;
   block.stores.clear();
   block.products_in_flight = 0;
   block.warpgroups.clear();

@@ -198,8 +198,9 @@ struct Mbarrier {
   int32_t expected, pending;  // arrivals
   int64_t transactions;       // bytes announced and not yet arrived
   uint64_t phase;
-  int32_t pc;         // of its initialisation
-  int32_t expect_pc;  // of the newest expect_tx
+  int32_t pc;          // of its initialisation
+  int32_t expect_pc;   // of the newest expect_tx
+  uint64_t signature;  // what its bytes hold until something else is stored there
 };
 
 struct NamedBarrier {
@@ -301,6 +302,7 @@ struct Block {
   RecycledVector<int32_t> in_flight;  // for each 4 bytes: pc + 1 of the copy on its way there
   int64_t words_in_flight = 0;
   std::vector<Mbarrier> mbarriers;
+  uint32_t initialisations = 0;  // of mbarriers
   NamedBarrier barriers[16];
   std::vector<Transfer> stores;  // bulk stores issued here that have not read their source yet
   int products_in_flight = 0;    // over all warps

@@ -29,6 +29,19 @@ Mbarrier* find(Block& block, uint32_t offset) {
   return nullptr;
 }
 
+// Bytes that a store writes over an mbarrier by mistake are not these.
+uint64_t new_signature(Block& block, uint32_t offset) {
+  return Random{uint64_t{++block.initialisations} << 32 | offset}.next();
+}
+
+void check_intact(const Warp& warp, MbarrierPlace place, const Mbarrier& barrier, int lane) {
+  uint64_t bytes;
+  std::memcpy(&bytes, place.block->shared.data() + place.offset, sizeof bytes);
+  if (bytes == barrier.signature) return;
+  const auto changed = static_cast<uint32_t>(__builtin_ctzll(bytes ^ barrier.signature) / 8);
+  race_mbarrier_overwritten(warp, *place.block, place.offset, place.offset + changed, barrier.pc, lane);
+}
+
 // No copy of a phase may still be on its way when the phase ends.
 void check_nothing_left(const Warp& warp, MbarrierPlace place, const Mbarrier& barrier) {
   for (const Transfer& load : place.block->cluster->loads) {
@@ -64,6 +77,7 @@ void complete_phase(Block& block, Mbarrier& barrier) {
 Mbarrier& require_mbarrier(const Warp& warp, MbarrierPlace place, int lane) {
   Mbarrier* barrier = find(*place.block, place.offset);
   if (!barrier) warp.fault(FaultKind::mbarrier_invalid, lane, place.offset, Space::shared);
+  check_intact(warp, place, *barrier, lane);
   return *barrier;
 }
 
@@ -117,7 +131,9 @@ void initialise(Warp& warp, const Instruction& instruction) {
       barrier = &place.block->mbarriers.emplace_back();
     else
       race_mbarrier_gone(warp, *place.block, place.offset, l);
-    *barrier = {place.offset, true, count[l], count[l], 0, 0, warp.pc, -1};
+    const uint64_t signature = new_signature(*place.block, place.offset);
+    *barrier = {place.offset, true, count[l], count[l], 0, 0, warp.pc, -1, signature};
+    std::memcpy(place.block->shared.data() + place.offset, &signature, sizeof signature);
     race_mbarrier_initialised(warp, *place.block, place.offset, l);
   });
 }
@@ -151,7 +167,7 @@ void arrive(Warp& warp, const Instruction& instruction) {  // state, [barrier]{,
     if (arrivals < 1) warp.fault(FaultKind::mbarrier_count, l, place.offset, Space::shared, arrivals);
     race_mbarrier_used(warp, *place.block, place.offset, l, false);
     if (instruction.variant & kDrop) barrier.expected -= arrivals;
-    race_mbarrier_arrive(warp, *place.block, place.offset);
+    race_mbarrier_arrive(warp, *place.block, place.offset, instruction.flags);
     if (instruction.variant & kExpect) barrier.expect_pc = warp.pc;
     mbarrier_update(warp, place, l, arrivals,
                     instruction.variant & kExpect ? static_cast<uint32_t>(value) : 0);
@@ -207,10 +223,10 @@ Flow wait(Warp& warp, const Instruction& instruction, uint32_t lanes) {
       const uint64_t passed = address[__builtin_ctz(left)];
       uint32_t here = 0;
       for_lanes(left, [&](int l) { here |= (address[l] == passed ? 1u : 0u) << l; });
-      race_mbarrier_passed(warp, static_cast<uint32_t>(passed), here);
+      race_mbarrier_passed(warp, static_cast<uint32_t>(passed), here, instruction.flags);
       left &= ~here;
     }
-    race_lanes_joined(warp, over);
+    if (!is_relaxed(instruction.flags)) race_lanes_joined(warp, over);
   }
   const bool blocking = (instruction.variant & kBlocking) != 0;
   warp.set_active(blocking ? over : lanes);

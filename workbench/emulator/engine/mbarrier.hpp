@@ -12,7 +12,7 @@ struct MbarrierPlace {
 
 // The place that a shared address (or a generic one) of a lane means.
 MbarrierPlace mbarrier_place(const Warp& warp, uint64_t address, int lane, bool generic);
-// The object there; faults unless it has been initialised.
+// The object there; faults unless it has been initialised, and not been overwritten since.
 Mbarrier& require_mbarrier(const Warp& warp, MbarrierPlace place, int lane);
 // Arrivals take away from what is pending, transactions add to the bytes that are awaited (negative: they
 // came). Ends the phase when neither is left.

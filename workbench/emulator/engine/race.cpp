@@ -151,11 +151,10 @@ uint32_t seen(const WarpRaces& warp, uint32_t lane, uint32_t other) {
 void take_pending(Warp& warp, uint32_t lanes) {
   WarpRaces& own = *warp.races;
   if (!(own.pending_lanes & lanes)) return;
-  Knowledge from;
-  from.now = own.pending;
-  learn(warp, from, own.pending_lanes);
-  own.joined = std::max(own.joined, own.pending.near.empty() ? 0 : own.pending.near[own.agent]);
-  own.pending = Clock{};
+  learn(warp, own.pending, own.pending_lanes);
+  const Times& times = own.pending.now.near;
+  own.joined = std::max(own.joined, times.empty() ? 0 : times[own.agent]);
+  own.pending = Knowledge{};
   own.pending_lanes = 0;
   own.tick();
 }
@@ -779,7 +778,7 @@ void start_races(Cluster& cluster, int64_t index) {
       WarpRaces& state = *warp.races;
       state.known = Knowledge{};
       state.partly.clear();
-      state.pending = Clock{};
+      state.pending = Knowledge{};
       state.pending_lanes = 0;
       for (auto& last : state.last_acquired) last = nullptr;
       state.last_proxied = nullptr;
@@ -1034,12 +1033,14 @@ void race_arrive(Warp& warp, Knowledge& at) {
   warp.races->tick();
 }
 
-void race_arrive_relaxed(Warp& warp, Knowledge& at) {
+void race_arrive_relaxed(Warp& warp, Knowledge& at, const Clock& fenced) {
   if (!warp.races) return;
   const Knowledge& known = warp.races->known;
   Knowledge told;
-  told.now = told.fenced_device = known.fenced_device;
+  told.now = fenced;
   told.fenced_block = known.fenced_block;
+  told.fenced_device = known.fenced_device;
+  told.proxied = known.proxied;
   told.initialised = known.initialised;
   join(at, told);
   warp.races->tick();
@@ -1121,8 +1122,13 @@ void race_mbarrier_initialised(const Warp& warp, Block& block, uint32_t offset, 
   barrier.lane = static_cast<uint32_t>(lane);
 }
 
-void race_mbarrier_arrive(Warp& warp, Block& block, uint32_t offset) {
-  if (block.races) race_arrive(warp, block.races->mbarriers[offset].arriving);
+void race_mbarrier_arrive(Warp& warp, Block& block, uint32_t offset, int32_t flags) {
+  if (!block.races) return;
+  Knowledge& arriving = block.races->mbarriers[offset].arriving;
+  if (is_relaxed(flags))
+    race_arrive_relaxed(warp, arriving, warp.races->known.fenced_block);
+  else
+    race_arrive(warp, arriving);
 }
 
 void race_mbarrier_landed(const Warp& issuer, Block& block, uint32_t offset, uint64_t phase) {
@@ -1144,8 +1150,12 @@ void race_mbarrier_completed(Block& block, uint32_t offset) {
   barrier.arriving = Knowledge{};
 }
 
-void race_mbarrier_passed(Warp& warp, uint32_t offset, uint32_t lanes) {
-  if (warp.races) race_learn(warp, warp.block->races->mbarriers[offset].completed, lanes);
+void race_mbarrier_passed(Warp& warp, uint32_t offset, uint32_t lanes, int32_t flags) {
+  if (!warp.races) return;
+  const Knowledge& completed = warp.block->races->mbarriers[offset].completed;
+  if (!is_relaxed(flags)) return race_learn(warp, completed, lanes);
+  join(warp.races->pending, completed);
+  warp.races->pending_lanes |= lanes;
 }
 
 // ---- flags and atomics
@@ -1189,7 +1199,7 @@ void acquire(Warp& warp, const std::shared_ptr<const Far>& from, uint32_t lanes,
   own.last_acquired[far] = from;
   own.last_acquired_lanes[far] = lanes;
   Knowledge learnt;
-  Clock& to = at_once ? learnt.now : own.pending;
+  Clock& to = at_once ? learnt.now : own.pending.now;
   const auto near = from->find(own.cluster);
   if (near != from->end()) {
     join(to.near, *near->second);

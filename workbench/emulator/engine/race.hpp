@@ -98,7 +98,7 @@ constexpr uint32_t kRecentlyBefore = 128;
 struct WarpRaces {
   Knowledge known;                    // to all lanes
   std::vector<LaneKnowledge> partly;  // to some
-  Clock pending;                      // read from flags, but no fence has followed yet
+  Knowledge pending;                  // read from flags or mbarriers, but no fence has followed yet
   uint32_t pending_lanes = 0;         // that read it
   std::shared_ptr<const Far> last_acquired[2], last_proxied;
   uint32_t last_acquired_lanes[2] = {};
@@ -198,17 +198,19 @@ void race_fence(Warp& warp, int32_t flags);
 void race_lanes_joined(Warp& warp, uint32_t lanes);
 void race_released(Warp& warp, Space space, const uint64_t* address, int32_t flags, bool update);
 void race_acquired(Warp& warp, Space space, const uint64_t* address, int32_t flags);
-void race_arrive(Warp& warp, Knowledge& at);          // hands over what the warp knows
-void race_arrive_relaxed(Warp& warp, Knowledge& at);  // hands on what a fence of the cluster has ordered
+void race_arrive(Warp& warp, Knowledge& at);  // hands over what the warp knows
+// Hands on what fences of a scope have ordered.
+void race_arrive_relaxed(Warp& warp, Knowledge& at, const Clock& fenced);
 void race_learn(Warp& warp, const Knowledge& from, uint32_t lanes);
 void race_barrier_completed(Block& block, int number, bool all);
 void race_cluster_completed(ClusterRaces& races);
 void race_exit(Warp& warp);
 void race_mbarrier_initialised(const Warp& warp, Block& block, uint32_t offset, int lane);
-void race_mbarrier_arrive(Warp& warp, Block& block, uint32_t offset);
+inline bool is_relaxed(int32_t flags) { return (flags & kOrderMask) == 1; }
+void race_mbarrier_arrive(Warp& warp, Block& block, uint32_t offset, int32_t flags);
 void race_mbarrier_landed(const Warp& issuer, Block& block, uint32_t offset, uint64_t phase);
 void race_mbarrier_completed(Block& block, uint32_t offset);
-void race_mbarrier_passed(Warp& warp, uint32_t offset, uint32_t lanes);
+void race_mbarrier_passed(Warp& warp, uint32_t offset, uint32_t lanes, int32_t flags);
 
 // ---- what has to be visible, in visibility.cpp
 
@@ -243,6 +245,9 @@ bool proxy_reads_global(const Warp& warp, uint64_t address, uint64_t bytes, int 
 // A use of an mbarrier, by a thread or by a copy that it asks for: faults unless its initialisation is
 // visible. True when the warp's other lanes need not be asked.
 bool race_mbarrier_used(const Warp& warp, Block& block, uint32_t offset, int lane, bool by_copy);
+// A use of an mbarrier whose byte `changed` has been overwritten: blames the write, where it is known.
+[[noreturn]] void race_mbarrier_overwritten(const Warp& warp, Block& block, uint32_t offset, uint32_t changed,
+                                            int32_t initialised, int lane);
 // The barrier goes away: every use must come before.
 void race_mbarrier_gone(const Warp& warp, Block& block, uint32_t offset, int lane);
 // Another block's shared memory is used, or a copy on its way into a block's: its end must come later.

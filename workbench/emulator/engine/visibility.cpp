@@ -181,6 +181,40 @@ bool race_mbarrier_used(const Warp& warp, Block& block, uint32_t offset, int lan
   return true;
 }
 
+namespace {
+
+// The newest write to a granule, of those that the shadow keeps.
+uint32_t newest_write(const RecordTable& table, Shadow shadow, uint64_t cell) {
+  const auto writes = [&](uint32_t entry) { return (table.records[entry >> 6].flags & kWrite) != 0; };
+  uint32_t set = shadow.since[cell];
+  for (; set & kSet; set = table.nodes[set & ~kSet].parent)
+    if (writes(table.nodes[set & ~kSet].entry)) return table.nodes[set & ~kSet].entry;
+  return writes(set) ? set : shadow.last_write[cell];
+}
+
+}  // namespace
+
+void race_mbarrier_overwritten(const Warp& warp, Block& block, uint32_t offset, uint32_t changed,
+                               int32_t initialised, int lane) {
+  const RecordTable* table = block.races ? &block.cluster->races->table : nullptr;
+  const uint32_t entry = table ? newest_write(*table, shadow_of(*warp.machine, *block.races, changed, 1),
+                                              changed >> warp.machine->races->shared_shift)
+                               : 0;
+  if (entry == 0 || table->records[entry >> 6].pc == initialised)
+    warp.fault(FaultKind::mbarrier_overwritten, lane,
+               &block == warp.block ? offset : cluster_address(block, offset), Space::shared, initialised);
+  Fault fault = blamed(warp, FaultKind::mbarrier_overwritten, lane, offset, Space::shared,
+                       table->records[entry >> 6], entry & 63);
+  std::swap(fault.pc, fault.other_pc);
+  std::swap(fault.block, fault.other_block);
+  std::swap(fault.warp, fault.other_warp);
+  std::swap(fault.lane, fault.other_lane);
+  if (fault.block < 0) fault.block = block.id;  // the copy engine's, which is nobody's
+  if (fault.block != block.id) fault.address = cluster_address(block, offset);
+  fault.info = initialised;
+  throw fault;
+}
+
 void race_mbarrier_gone(const Warp& warp, Block& block, uint32_t offset, int lane) {
   if (!block.races) return;
   const auto found = block.races->mbarriers.find(offset);
