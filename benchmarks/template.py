@@ -128,6 +128,39 @@ def measure(output: Path) -> None:
             plan.close()
 
 
+WITHOUT = {"plain": "which has an element a thread", "vectorized": "which has 16 bytes a thread"}
+"""The kernels that are not on the template."""
+
+
+def reading(record: dict[str, Any]) -> str:
+    """What the table says, in words: beside which kernel those on the template are faster, and by how much."""
+    times: dict[str, dict[tuple[str, str], float]] = {"cold": {}, "sustained": {}}
+    for row in record["rows"]:
+        for how, medians in times.items():
+            medians[f"{row['rows']}x{row['columns']}", row["name"]] = derived.median(row[f"{how}_us"])
+    sentences = []
+    for other, what in WITHOUT.items():
+        found, every = [], []
+        for how, medians in times.items():
+            parts = []
+            for shape in dict.fromkeys(shape for shape, _ in medians):
+                ratios = [
+                    us / medians[shape, other]
+                    for (s, name), us in medians.items()
+                    if s == shape and name not in WITHOUT
+                ]
+                every += ratios
+                span = dict.fromkeys((f"{min(ratios):.2f}", f"{max(ratios):.2f}"))
+                parts.append(f"{' to '.join(span)} on {shape}")
+            found.append(f"{how}, {'; '.join(parts)}")
+        verdict = "faster than" if max(every) < 1 else "slower than" if min(every) > 1 else "not always slower than"
+        sentences.append(
+            f"- They are **{verdict}** `{other}`, {what}. Of its time they take:\n"
+            + "".join(f"    - {one}\n" for one in found)
+        )
+    return "The two kernels on the template beside those that are not:\n\n" + "".join(sentences)
+
+
 def page(record: dict[str, Any]) -> str:
     """The Markdown page."""
     medians = {(r["rows"], r["columns"], r["name"]): derived.median(r["cold_us"]) for r in record["rows"]}
@@ -147,6 +180,7 @@ def page(record: dict[str, Any]) -> str:
             "ones. Written by `benchmarks/template.py` from [the JSON beside it](template.json): medians of samples "
             "taken in turns.\n",
             recorded.made_on(record),
+            reading(record),
             tabulate(table, headers, tablefmt="pipe", disable_numparse=True) + "\n",
         )
     )

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from workbench import cli, emulator, harness, kernels, operation, reference, registry, tuning
+from workbench import cli, emulator, harness, kernels, operation, reference, registry
 from workbench.devices import open_device
 from workbench.kernels import gemm
 from workbench.results import Verdict
@@ -59,15 +59,9 @@ def test_another_gemm_stage_takes_one_source_and_one_declaration(sources, monkey
     assert result.verdict is Verdict.PASS, result.failure
 
 
-def test_the_page_on_tuning_declares_a_stage_as_it_is(monkeypatch):
-    (real,) = registry.select(["gemm:persistent"])
-    monkeypatch.setattr(gemm.GEMM, "stages", [])
-    monkeypatch.setattr(gemm, "persistent", gemm.persistent)
-    exec(blocks("tuning.md", "python")[0], vars(gemm))
-    (shown,) = gemm.GEMM.stages
-    problem = gemm.GemmProblem(m=4096, n=4096, k=4096)
-    assert (shown.idea, shown.parameters, shown.space) == (real.idea, real.parameters, real.space)
-    assert tuning.allowed(shown, problem)[0] == tuning.allowed(real, problem)[0]
+def test_the_page_on_tuning_shows_a_stage_as_it_is_declared():
+    (shown,) = blocks("tuning.md", "python")
+    assert shown in Path(gemm.__file__).read_text()
 
 
 def test_an_operation_takes_one_module_one_reference_and_its_source(sources, monkeypatch, tmp_path):

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
+from pathlib import Path
+
 import ml_dtypes
 import numpy as np
 import pytest
 
-from workbench import ops, reference
+from workbench import derived, emulator, ops, reference, registry, store
 from workbench.kernels.gemm import GemmProblem
+from workbench.kernels.gemm_fp8 import ScaledGemmProblem
 from workbench.kernels.vector_add import VectorAddProblem
+from workbench.launch import MOST_BLOCKS
 
 BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
+
+BENCH = Path(__file__).parents[1] / "reports/nvidia-h200"
+"""The committed bench of an H200."""
 
 
 def test_the_fastest_stage_that_supports_the_problem_is_chosen():
@@ -22,6 +30,126 @@ def test_the_fastest_stage_that_supports_the_problem_is_chosen():
     assert ops.choose("gemm", aligned, 80).name == "tensor_core"
     assert ops.choose("gemm", single, 90).name == "warp_tiles"
     assert ops.choose("vector_add", VectorAddProblem(n=5), 90).name == "vectorized"
+
+
+def _measured() -> dict[tuple[str, str], dict[str, float]]:
+    """Throughput in the committed bench as a share of the vendor's, which was timed in turns with each, by problem and
+    stage."""
+    found: dict[tuple[str, str], dict[str, float]] = defaultdict(dict)
+    for result, run in store.current(run for _, run in store.load(BENCH)):
+        assert run.device.name == "NVIDIA H200"
+        for measurement in result.measurements:
+            found[result.operation, measurement.problem][result.stage] = derived.share_of_vendor(measurement)
+    return found
+
+
+MEASURED = _measured()
+
+SLACK = 1.03
+"""How much slower than the best of a bench a stage may be: what stages differ by that were timed in other runs."""
+
+
+def test_the_bench_has_every_operation_and_several_stages_of_gemm_for_each_problem():
+    assert {operation for operation, _ in MEASURED} == set(registry.operations())
+    assert min(len(stages) for (operation, _), stages in MEASURED.items() if operation == "gemm") >= 5
+
+
+@pytest.mark.parametrize("device", ["NVIDIA H200", "a device that no table knows"])
+@pytest.mark.parametrize(("operation", "text"), MEASURED, ids=lambda v: str(v)[:60])
+def test_the_stage_that_is_chosen_is_as_fast_as_the_fastest_that_was_measured(operation, text, device):
+    stages, problem = MEASURED[operation, text], registry.operations()[operation].problem.parse(text)
+    chosen = ops.choose(operation, problem, 90, device=device)
+    assert stages[chosen.name] * SLACK >= max(stages.values()), (chosen.name, stages)
+
+
+@pytest.mark.parametrize(
+    ("problem", "neighbour"),
+    [
+        ("16384x8192x8192,dtype=bf16,out=bf16", "8192x8192x8192,dtype=bf16,out=bf16"),
+        ("8192x8192x4096,dtype=fp16,out=fp16,layout=nn", "8192x8192x8192,dtype=bf16,out=bf16,layout=nn"),
+        ("1x8192x8192,dtype=bf16,out=bf16", "128x8192x8192,dtype=bf16,out=bf16"),
+        ("32x8192x8192,dtype=bf16,out=bf16", "128x8192x8192,dtype=bf16,out=bf16"),
+        ("512x2048x1024,dtype=bf16,out=bf16", "1024x1024x1024,dtype=bf16,out=bf16"),
+        ("8192x8192x512,dtype=bf16,out=bf16", "4096x4096x512,dtype=bf16,out=bf16"),
+        ("16384x16384x16384,dtype=fp32,out=fp32", "4096x4096x4096,dtype=fp32,out=fp32,layout=nn"),
+        ("8192x8192x4096,dtype=fp32,out=fp32,layout=nn", "4096x4096x4096,dtype=fp32,out=fp32,layout=nn"),
+    ],
+)
+def test_a_problem_in_no_table_gets_the_stage_of_the_measured_one_it_is_like(problem, neighbour):
+    parsed, like = GemmProblem.parse(problem), GemmProblem.parse(neighbour)
+    stages = MEASURED["gemm", str(like)]
+    assert ops.choose("gemm", parsed, 90, device="NVIDIA H200").name == max(stages, key=stages.get)
+
+
+@pytest.mark.parametrize(
+    ("problem", "expected"),
+    [
+        ("2048x2048x2048", "fp32_pipeline"),  # a tile for each multiprocessor, instead of two of warp_tiles
+        ("32768x128x2048", "warp_tiles"),  # two tiles of either: those of fp32_pipeline are half empty
+        ("2560x2048x2048", "warp_tiles"),  # three tiles, instead of two of fp32_pipeline: 3 x 3 < 2 x 5
+        ("2048x2048x2047", "warp_tiles"),  # rows that no tensor map takes
+        ("1024x1024x1024", "smem_tiling"),
+        ("1024x1024x512", "warp_tiles"),
+    ],
+)
+def test_products_of_fp32_get_the_stage_whose_tiles_take_the_least_time(problem, expected):
+    single = GemmProblem.parse(f"{problem},dtype=fp32,out=fp32")
+    assert ops.choose("gemm", single, 90).name == expected
+
+
+def test_what_was_not_timed_gets_what_it_always_got():
+    for text in (
+        "8192x8192x8192,out=fp32",
+        "1024x1024x512,out=bf16",
+        "8192x8192x2048,out=bf16",
+        "512x512x512,out=bf16",
+    ):
+        assert ops.choose("gemm", GemmProblem.parse(f"{text},dtype=bf16"), 90).name == "fitted_tiles"
+
+
+def test_the_limits_of_a_grid_are_those_that_a_launch_is_checked_against():
+    assert emulator.H200.max_grid == MOST_BLOCKS
+
+
+@pytest.mark.parametrize(
+    ("problem", "refused", "chosen"),
+    [
+        (GemmProblem(m=9_000_000, n=8, k=7), "tensor_core", "naive"),
+        (GemmProblem(m=9_000_000, n=8, k=7, dtype="fp32"), "warp_tiles", "naive"),
+        (GemmProblem(m=8, n=9_000_000, k=7), "naive", "tensor_core"),
+        (GemmProblem(m=9_000_000, n=8, k=8), "tensor_core", "fitted_tiles"),
+        (ScaledGemmProblem(m=9_000_000, n=8, k=16), "naive", "promoted_sums"),
+    ],
+    ids=str,
+)
+def test_a_stage_whose_grid_no_device_takes_is_not_chosen(problem, refused, chosen):
+    operation = "gemm" if isinstance(problem, GemmProblem) else "gemm_fp8"
+    (beyond,) = registry.select([f"{operation}:{refused}"])
+    assert beyond.supports(problem) is None
+    assert "blocks in y; a device takes 65,535" in beyond.beyond_limits(problem)
+    stage = ops.choose(operation, problem, 90)
+    assert stage.name == chosen
+    assert all(n <= most for n, most in zip(stage.plan(problem).launches[0].grid, MOST_BLOCKS, strict=True))
+
+
+def test_a_grid_may_be_as_large_as_the_limit():
+    (stage,) = registry.select(["gemm_fp8:naive"])
+    rows = stage.parameters["BLOCK_Y"] * 65_535
+    assert stage.beyond_limits(ScaledGemmProblem(m=rows, n=1, k=7)) is None
+    assert stage.beyond_limits(ScaledGemmProblem(m=rows + 1, n=1, k=7)) == (
+        "the grid of gemm_fp8_naive has 65,536 blocks in y; a device takes 65,535"
+    )
+
+
+def test_where_no_stage_can_be_launched_the_limits_are_said():
+    with pytest.raises(
+        ValueError, match=r"naive: the grid of gemm_naive has 562,500 blocks in y; a device takes 65,535"
+    ):
+        ops.choose("gemm", GemmProblem(m=9_000_000, n=9_000_000, k=7), 90)
+    with pytest.raises(ValueError, match=r"an argument does not hold its number: .* 3000000000 .* int32"):
+        ops.choose("gemm", GemmProblem(m=3_000_000_000, n=8, k=7), 90)
+    with pytest.raises(ValueError, match=r"on this device$"):
+        ops.choose("gemm_fp8", ScaledGemmProblem(m=8, n=8, k=8), 80)
 
 
 def test_arrays_of_another_library_are_refused():

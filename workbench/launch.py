@@ -16,6 +16,9 @@ Dim3 = tuple[int, int, int]
 BEST_ALIGNMENT = 256
 """Bytes at a multiple of which fresh memory of a device starts."""
 
+MOST_BLOCKS: Dim3 = (2**31 - 1, 65_535, 65_535)
+"""Blocks that a grid may have along x, y and z, on every device that there is."""
+
 
 @dataclass(frozen=True)
 class Array:
@@ -105,6 +108,13 @@ class Launch:
     shared_bytes: int = 0
     cluster: Dim3 = (1, 1, 1)
     persistent: bool = False
+
+    def beyond_limits(self) -> str | None:
+        """Why no device takes a grid of this size, or None where it is not too large."""
+        for axis, blocks, most in zip("xyz", self.grid, MOST_BLOCKS, strict=True):
+            if blocks > most:
+                return f"the grid of {self.kernel} has {blocks:,} blocks in {axis}; a device takes {most:,}"
+        return None
 
     def persistent_blocks(self, resident: int) -> int:
         """How many blocks along x a device launches that holds `resident` of them at once: whole clusters."""

@@ -282,6 +282,19 @@ class Stage(Generic[P]):
             return f"needs compute capability {self.architecture / 10:.1f}, the device has {architecture / 10:.1f}"
         return self.accepts(problem) or self.constraint(problem, self.parameters)
 
+    def beyond_limits(self, problem: P) -> str | None:
+        """Why no device can launch the stage for a problem that it supports, or None: a grid that is too large, or
+        numbers too large for the kernel's arguments.
+
+        `supports` does not ask: that makes a plan, which may raise anything where the stage is wrong. A stage that is
+        judged is to fail with what it does, not to be excused.
+        """
+        try:
+            launches = self.plan(problem).launches
+        except OverflowError as error:  # NumPy's, of a scalar
+            return f"an argument does not hold its number: {error}"
+        return next(filter(None, (launch.beyond_limits() for launch in launches)), None)
+
     def with_code(self, code: str) -> Self:
         """The same stage with other CUDA C++, given as a string, in the place of its source."""
         return dataclasses.replace(self, code=code)
@@ -321,7 +334,8 @@ class Operation(Generic[P]):
     of the stage's tiles, so that extents at their multiples and one off are drawn often. `suite` holds the problems
     that are timed. `defines` are the defines that all stages share. `emulator_size` and `cuda_size` bound random
     problems. `metric` is the unit in which throughput is reported, `TFLOP/s` or `GB/s`. `fastest` names the stages that
-    `workbench.ops` prefers, best first, where a later stage of the ladder was not measured to be faster.
+    `workbench.ops` prefers, best first, where a later stage of the ladder was not measured to be faster: the same ones
+    always, or a function that names those for a problem.
 
     `sources` is the folder of the CUDA sources and `origin` says where the operation comes from; who finds it sets
     them. None are the workbench's own sources.
@@ -336,7 +350,7 @@ class Operation(Generic[P]):
     emulator_size: Size
     cuda_size: Size
     metric: str = "TFLOP/s"
-    fastest: tuple[str, ...] = ()
+    fastest: tuple[str, ...] | Callable[[P], tuple[str, ...]] = ()
     stages: list[Stage[P]] = field(default_factory=list)
     sources: Path | None = None
     origin: str = BUILT_IN

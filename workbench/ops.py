@@ -138,18 +138,25 @@ def choose(operation: str, problem: Problem, architecture: int, alignment: int =
     Usually that is the stage of the table that ships, else one that the operation prefers, else the last one of the
     ladder. Where it has been tuned on this device, it gets the parameters found, or makes room for another stage that
     was tuned as well and is faster. `alignment` in bytes divides the address of every array. Raises ValueError where no
-    stage supports the problem.
+    stage supports the problem, or those that do cannot be launched for it; the message has the limits.
     """
     found = registry.operations()[operation]
+    beyond: dict[str, str] = {}  # what could not be launched, and why
 
     def takes(stage: Stage[Any]) -> bool:
-        return stage.supports(problem, architecture) is None and alignment % stage.alignment == 0
+        if stage.supports(problem, architecture) is not None or alignment % stage.alignment:
+            return False
+        if reason := stage.beyond_limits(problem):
+            beyond[stage.name] = reason
+        return reason is None
 
     picked = tuned.hand_picked(device, operation, problem)
-    preferred = [stage for name in found.fastest for stage in found.stages if stage.name == name]
+    names = found.fastest(problem) if callable(found.fastest) else found.fastest
+    preferred = [stage for name in names for stage in found.stages if stage.name == name]
     usual = next(filter(takes, [*([picked] if picked else []), *preferred, *reversed(found.stages)]), None)
     if usual is None:
-        raise ValueError(f"no stage of {operation} supports {problem.label} on this device")
+        limits = "".join(f"; {name}: {reason}" for name, reason in beyond.items())
+        raise ValueError(f"no stage of {operation} supports {problem.label} on this device{limits}")
     measured = [stage for _, stage in tuned.found(device, operation, tuned.problem_class(problem)) if takes(stage)]
     # a time of some other stage alone does not say that it is faster than the usual one
     return measured[0] if usual.name in {stage.name for stage in measured} else usual
