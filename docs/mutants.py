@@ -2,6 +2,8 @@
 
 workbench mutate gemm:naive ... --jobs 16 --json > mutation.json
 python docs/mutants.py mutation.json
+
+Reasons that were written down since then are taken in, as long as the sources are those that were changed.
 """
 
 from __future__ import annotations
@@ -14,6 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from tabulate import tabulate
+
+from workbench import mutate, registry
 
 PAGE = Path(__file__).parent.parent / "reports/mutation.md"
 
@@ -35,6 +39,21 @@ def shown(mutant: Mapping[str, str]) -> str:
     changed = "\n".join(line for line in mutant["diff"].splitlines() if not line.startswith(("---", "+++", "@@")))
     title = f"`{mutant['file']}:{mutant['line']}`: {mutant['reason'] or 'not explained'}"
     return f"{title}\n\n```diff\n{changed}\n```\n"
+
+
+def with_reasons(found: Mapping[str, Any]) -> dict[str, Any]:
+    """The same, with the reasons that `equivalent.toml` has by now.
+
+    Raises ValueError where the sources are no longer those of the run.
+    """
+    made, entries = mutate.mutants(registry.select(found["specs"])), found["mutants"]
+    if [(m.file, m.line, m.old, m.new) for m in made] != [(e["file"], e["line"], e["old"], e["new"]) for e in entries]:
+        raise ValueError("the sources have changed since these mutants were made: make them again")
+    judged = [
+        mutate.Judged(m, mutate.Outcome(e["outcome"]), e["verdict"], e["problem"], e["reason"])
+        for m, e in zip(made, entries, strict=True)
+    ]
+    return {**found, **mutate.Report(mutate.explained(judged)).as_dict()}
 
 
 def page(found: Mapping[str, Any]) -> str:
@@ -62,6 +81,6 @@ def page(found: Mapping[str, Any]) -> str:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("results", type=Path, help="what `workbench mutate --json` printed")
-    found = json.loads(parser.parse_args().results.read_text())
+    found = with_reasons(json.loads(parser.parse_args().results.read_text()))
     PAGE.write_text(page(found))
     PAGE.with_suffix(".json").write_text(json.dumps(found, separators=(",", ":")) + "\n")

@@ -7,6 +7,7 @@ import json
 import re
 import shlex
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from workbench import cli, emulator, harness, kernels, operation, reference, registry
+from workbench import cli, emulator, harness, kernels, mutate, operation, reference, registry
 from workbench.devices import open_device
 from workbench.kernels import gemm
 from workbench.results import Verdict
@@ -114,10 +115,35 @@ def test_the_page_of_the_emulator_runs_and_prints_what_it_says(capsys, monkeypat
     assert "y[0:4] = " in result.output
 
 
-def test_the_page_of_mutants_is_what_its_json_says():
+@pytest.fixture
+def mutants_page() -> Any:
+    """The script that makes the page of mutants."""
     spec = importlib.util.spec_from_file_location("mutants", DOCS / "mutants.py")
     script = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(script)
+    return script
+
+
+def test_reasons_written_down_after_a_run_are_on_the_page_of_mutants(mutants_page, tmp_path):
+    shutil.copytree(operation.SOURCES / "vector_add", tmp_path / "vector_add")
+    made = [replace(m, root=tmp_path) for m in mutate.mutants(registry.select(["vector_add:naive"]))]
+    passed = [mutate.Judged(m, mutate.Outcome.SURVIVED) for m in made]
+    old, new = mutate.change_of(made[0])
+    entry = f"file = {made[0].path.name!r}\nold = {old[0]!r}\nnew = {new[0]!r}\nreason = 'it is the same'"
+    (tmp_path / "vector_add" / mutate.EQUIVALENT).write_text(f"[[mutant]]\n{entry}\n")
+    found = {"specs": ["vector_add:naive"], **mutate.Report(passed).as_dict()}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(mutate, "mutants", lambda stages: made)
+        now = mutants_page.with_reasons(found)
+        assert (now["explained"], now["survived"]) == (1, len(made) - 1)
+        assert now["mutants"][0]["reason"] == "it is the same"
+        patch.setattr(mutate, "mutants", lambda stages: made[1:])
+        with pytest.raises(ValueError, match="make them again"):
+            mutants_page.with_reasons(found)
+
+
+def test_the_page_of_mutants_is_what_its_json_says(mutants_page):
+    script = mutants_page
     found = json.loads(script.PAGE.with_suffix(".json").read_text())
     assert script.PAGE.read_text() == script.page(found)
     assert found["compiled"] >= 150

@@ -494,6 +494,12 @@ def change_of(mutant: Mutant) -> tuple[list[str], list[str]]:
     return before[head : len(before) - tail], after[head : len(after) - tail]
 
 
+def explained(judged: Sequence[Judged]) -> list[Judged]:
+    """The same, those that passed with the reasons that `equivalent.toml` has for them now. Raises BadExplanation."""
+    known = _explanations({j.mutant.path.parent for j in judged})
+    return [_explained(j, known) for j in judged]
+
+
 def _explained(judged: Judged, known: dict[tuple[Path, str], str]) -> Judged:
     if judged.outcome is not Outcome.SURVIVED:
         return judged
