@@ -638,7 +638,7 @@ def compare(before: str, after: str, tolerance: float, by: str, as_json: bool) -
     "--problem",
     "problem_text",
     metavar="TEXT",
-    help="Only this problem: `4096x4096x4096,dtype=bf16`.",
+    help="Only this problem: `4096x4096x4096,dtype=bf16,out=bf16`.",
 )
 @_options("json", "output")
 def history(specs: tuple[str, ...], target: Path | None, problem_text: str | None, as_json: bool, output: Path) -> None:
@@ -656,12 +656,13 @@ def history(specs: tuple[str, ...], target: Path | None, problem_text: str | Non
     kept = {s.spec: known for s in stages if (known := versions.listed(s))}
     names = {(s.operation, s.name) for s in stages}
     labels = {name: problem.label for name, problem in _problems(stages, problem_text).items()}
+    states, unread, missing = [], [], ""
     try:
         states, unread = past.records(str(output))
-    except ResultsError:
-        if not kept:
-            raise
-        states, unread = [], []
+    except store.SeveralDevices as error:
+        missing = f"{error}, with --output"
+    except ResultsError as error:
+        missing = str(error)
     try:
         found = past.lines(
             states,
@@ -671,8 +672,15 @@ def history(specs: tuple[str, ...], target: Path | None, problem_text: str | Non
         raise Failed(str(error)) from None
     for reason in unread:
         _notice(f"left out: {reason}")
-    if not found and not kept:
-        raise Failed(f"no results in {output} or its history have a time of {' '.join(specs) or 'anything'}")
+    if not found:
+        missing = missing or f"no results in {output} or its history have a time of {' '.join(specs) or 'anything'}"
+        if states and labels:
+            near = past.near_labels(states, names, list(labels.values()))
+            missing += f" on {' or '.join(dict.fromkeys(labels.values()))}"
+            missing += f"; they have times on {', '.join(near)}" if near else ""
+        if not kept:
+            raise Failed(missing)
+        _notice(f"no times are shown: {missing}")
     if as_json:
         times = [
             {"operation": x.operation, "stage": x.stage, "problem": x.label}

@@ -21,6 +21,10 @@ LATEST = "results.json"
 AGREEMENT = "agreement.json"
 
 
+class SeveralDevices(ResultsError):
+    """Results of one device were asked for where several have some; the message names their folders."""
+
+
 def slug(device: DeviceInfo) -> str:
     """Name of the device's folder: `emulator`, `nvidia-h200`."""
     name = device.name if device.kind != "emulator" else device.kind
@@ -88,7 +92,7 @@ def _only(folders: list[Path], where: str) -> Path:
         return folders[0]
     if not folders:
         raise ResultsError(f"there are no results in {where}")
-    raise ResultsError(f"{where} has results of several devices; choose one of {', '.join(map(str, folders))}")
+    raise SeveralDevices(f"{where} has results of several devices; choose one of {', '.join(map(str, folders))}")
 
 
 class Folder:
