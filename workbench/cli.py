@@ -24,6 +24,7 @@ from .api import NO_TIMES
 from .changes import By
 from .cluster import LOCAL, Cluster, ClusterUnavailable, Lost, Processes, connect
 from .compiler import CompileError, CompilerUnavailable, compile_source
+from .declared import BadOperation, declared, trouble
 from .devices import NAMES as DEVICE_NAMES
 from .devices import Device, DeviceUnavailable, Fault, open_device
 from .evidence import tiers
@@ -60,6 +61,7 @@ FORESEEN = (
     DeviceUnavailable,
     CompilerUnavailable,
     CompileError,
+    BadOperation,
     ResultsError,
     BadExplanation,
     TableError,
@@ -74,7 +76,8 @@ FORESEEN = (
 
 
 class WorkbenchGroup(click.Group):
-    """Turns what can foreseeably go wrong into one message and an exit code; anything else keeps its traceback."""
+    """Turns what can foreseeably go wrong into one message and an exit code; what is wrong in the code of
+    an operation is shown as far as it is in that code; anything else keeps its traceback."""
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
@@ -93,6 +96,10 @@ class WorkbenchGroup(click.Group):
             raise Failed(f"there is not enough memory for this problem ({error})") from None
         except KeyboardInterrupt:
             raise Interrupted("interrupted") from None
+        except Exception as error:
+            if said := trouble(error):
+                raise Failed(said) from None
+            raise
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -656,7 +663,9 @@ def history(specs: tuple[str, ...], target: Path | None, problem_text: str | Non
     kept = {s.spec: known for s in stages if (known := versions.listed(s))}
     names = {(s.operation, s.name) for s in stages}
     labels = {name: problem.label for name, problem in _problems(stages, problem_text).items()}
-    states, unread, missing = [], [], ""
+    states: list[list[Run]] = []
+    unread: list[str] = []
+    missing = ""
     try:
         states, unread = past.records(str(output))
     except store.SeveralDevices as error:
@@ -1215,7 +1224,8 @@ def _place(name: str, address: str | None, jobs: int | None) -> Iterator[Here | 
 
 def _check_memory(problem: Problem) -> None:
     """Refuse a problem whose float64 reference alone is larger than the machine's memory. Raises Failed."""
-    needed = sum(8 * math.prod(array.shape) for array in problem.arrays().values())
+    with declared("arrays of the operation"):
+        needed = sum(8 * math.prod(array.shape) for array in problem.arrays().values())
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     if needed > memory:
         gib = f"{needed / 2**30:,.0f} GiB for its NumPy reference and this machine has {memory / 2**30:,.0f}"

@@ -17,6 +17,7 @@ from typing import Any, ClassVar, Generic, Self, TypeVar
 import numpy as np
 from hypothesis import strategies as st
 
+from .declared import declared
 from .dtypes import FP32, DType
 from .launch import Array, Launch, Plan
 
@@ -277,10 +278,17 @@ class Stage(Generic[P]):
         return (self.owner.sources if self.owner else None) or SOURCES
 
     def supports(self, problem: P, architecture: int = 90) -> str | None:
-        """Why the stage cannot take `problem` on a device of this compute capability, or None where it can."""
+        """Why the stage cannot take `problem` on a device of this compute capability, or None where it can.
+
+        Raises BadOperation for what its functions raise.
+        """
         if architecture < self.architecture:
             return f"needs compute capability {self.architecture / 10:.1f}, the device has {architecture / 10:.1f}"
-        return self.accepts(problem) or self.constraint(problem, self.parameters)
+        try:
+            return self.accepts(problem) or self.constraint(problem, self.parameters)
+        except Exception:
+            with declared(f"supports of {self.spec}"):
+                raise
 
     def beyond_limits(self, problem: P) -> str | None:
         """Why no device can launch the stage for a problem that it supports, or None: a grid that is too large, or
