@@ -537,7 +537,7 @@ def tune(
 
     Every configuration is verified before it is timed. Without --problem, every class of the suite's problems is tuned
     for. What was found stays, whatever ends the search. On the emulator configurations are compiled and verified and
-    nothing is timed; the exit code is 1 when one is rejected.
+    nothing is timed; the exit code is 1 when one is rejected, or the time is up before all were verified.
     """
     from . import tuned, tuning
     from .console import StageProgress, show_tuned, show_tuning
@@ -577,7 +577,14 @@ def tune(
     if place.device.name == "emulator":
         _notice("the emulator verifies and does not time: nothing was timed, and nothing is used by workbench.ops")
     if found[-1].interrupted:
-        raise Interrupted(f"interrupted; what was found is in {table.path}")
+        kept = f"what was found is in {table.path}" if found[-1].timed else "the configurations were not all verified"
+        raise Interrupted(f"interrupted; {kept}")
+    for f in found:
+        if not f.timed and f.left and not f.trouble:
+            _notice(
+                f"{f.spec} on {f.problem_class}: the time was up before {f.left} of {f.allowed} configurations were "
+                "verified; give it more with --budget"
+            )
     if not all(f.ok for f in found):
         raise click.exceptions.Exit(1)
 
