@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -522,7 +523,13 @@ def test_a_damaged_record_is_not_overwritten(workbench: Workbench, device: Numpy
     path.write_text("{ broken")
     _one_message(workbench("run", "vector_add:naive"), 1, "results.json is not JSON")
     _one_message(workbench("report"), 1, "results.json is not JSON")
+    result = workbench("run", "vector_add:naive", "--fresh")
+    _one_message(result, 1, "it was left as it is: bring it back (git checkout -- ")
+    (remedy,) = re.findall(r"put it aside \(mv (\S+) (\S+)\)", result.stderr)
     assert path.read_text() == "{ broken"
+    Path(remedy[0]).rename(remedy[1])
+    assert workbench("run", "vector_add:naive").exit_code == 0
+    assert Path(remedy[1]).read_text() == "{ broken"
 
 
 def test_report_without_results(workbench: Workbench) -> None:

@@ -47,7 +47,17 @@ def check_writable(folder: Path) -> None:
 def load(folder: Path) -> list[tuple[Path, Run]]:
     """The runs in a folder, `results.json` first, then the newest. Raises ResultsError for a file that is no run."""
     paths = [p for p in [folder / LATEST, *sorted(folder.glob("results-*.json"), reverse=True)] if p.is_file()]
-    return [(path, Run.load(path)) for path in paths]
+    return [(path, _loaded(path)) for path in paths]
+
+
+def _loaded(path: Path) -> Run:
+    try:
+        return Run.load(path)
+    except ResultsError as error:
+        raise ResultsError(
+            f"{error}; it was left as it is: bring it back (git checkout -- {path}, where git has it) or put it aside "
+            f"(mv {path} {path}.damaged), and repeat the command"
+        ) from None
 
 
 def read(where: str) -> list[Run]:
