@@ -987,10 +987,13 @@ def emulate(
 
     from . import emulate as shell
     from . import emulator
+    from .trace import NoSuchBlock, check_blocks, save
+    from .trace import as_json as timeline
 
     rng = np.random.default_rng(seed)
     try:
         chosen = None if printed is None else shell.parse_slice(printed)
+        check_blocks(blocks, math.prod(shell.parse_dimensions(grid, "--grid")))
         job = shell.Emulation(
             file,
             entry,
@@ -1007,7 +1010,7 @@ def emulate(
             max_seconds,
         )
         report = job.run()
-    except (shell.UsageError, emulator.ArgumentError, emulator.LaunchError) as error:
+    except (shell.UsageError, NoSuchBlock, emulator.ArgumentError, emulator.LaunchError) as error:
         raise click.UsageError(str(error)) from None
     except (
         emulator.CompileError,
@@ -1017,9 +1020,6 @@ def emulate(
     ) as error:
         raise Failed(str(error)) from None
     if trace_file is not None:
-        from .trace import as_json as timeline
-        from .trace import save
-
         _notice(save(timeline([report.statistics], report.kernel), trace_file))
     shown = {a.name: a.array.reshape(-1)[chosen] for a in job.arguments if chosen is not None and a.array is not None}
     if as_json:
@@ -1085,7 +1085,10 @@ def trace(spec: str, target: Path, blocks: tuple[int, ...], events: int, seed: i
     from .emulator import Traced
 
     stage, problem = _one_stage(spec, problem_text)
-    found, fault = tracing.trace_stage(stage, problem, Traced(blocks or (0,), events), seed)
+    try:
+        found, fault = tracing.trace_stage(stage, problem, Traced(blocks or (0,), events), seed)
+    except tracing.NoSuchBlock as error:
+        raise click.UsageError(f"{error} for {problem}") from None
     click.echo(tracing.save(found, target))
     if fault is not None:
         raise fault

@@ -110,24 +110,31 @@ class Problem(ABC):
     def parse(cls, text: str) -> Self:
         """The problem that `text` describes, for example `m=64,n=32,k=7,dtype=bf16` or `64x32x7,dtype=bf16`.
 
-        Raises ProblemError for an unknown field or a value that is not allowed.
+        Raises ProblemError for an empty text, an unknown field, one that is given twice or a value that is not allowed.
         """
         types = {f.name: f.default.__class__ for f in dataclasses.fields(cls)}
         values: dict[str, Any] = {}
-        for part in filter(None, (p.strip() for p in text.split(","))):
+        given: dict[str, Any]
+        parts = list(filter(None, (p.strip() for p in text.split(","))))
+        if not parts:
+            raise ProblemError(f"there is no problem in {text!r}; write one like {cls()}")
+        for part in parts:
             name, equals, value = (s.strip() for s in part.partition("="))
             if not equals:
                 sizes = part.split("x")
                 if len(sizes) != len(cls.extents):
                     short = "x".join(cls.extents)
                     raise ProblemError(f"{part!r} is neither field=value nor sizes written {short}")
-                values |= {n: cls._whole(n, s) for n, s in zip(cls.extents, sizes, strict=True)}
+                given = {n: cls._whole(n, s) for n, s in zip(cls.extents, sizes, strict=True)}
             elif name not in types:
                 near = difflib.get_close_matches(name, types, 1)
                 hint = f" (did you mean {near[0]}?)" if near else ""
                 raise ProblemError(f"unknown field {name!r}{hint}; the fields are {', '.join(types)}")
             else:
-                values[name] = cls._whole(name, value) if types[name] is int else value
+                given = {name: cls._whole(name, value) if types[name] is int else value}
+            if twice := given.keys() & values.keys():
+                raise ProblemError(f"{' and '.join(sorted(twice))} is given twice; once is enough")
+            values |= given
         if "tier" in values and values["tier"] in tuple(Tier):
             values["tier"] = Tier(values["tier"])
         return cls(**values)
