@@ -11,8 +11,11 @@ from typing import Any
 
 import numpy as np
 
+OURS = ("workbench.kernels.", "workbench.experiments.")
+"""Modules with declarations of our own."""
+
 LIBRARIES = {"workbench", "hypothesis", "numpy"} | sys.stdlib_module_names
-"""Code that runs on behalf of a declaration; our own declarations in `workbench.kernels` are no part of it."""
+"""All other code that runs on behalf of a declaration."""
 
 
 class BadOperation(ValueError):
@@ -47,7 +50,7 @@ def _tail(part: TracebackType | None) -> TracebackType | None:
     while part:
         name = part.tb_frame.f_globals.get("__name__", "")
         library = name.partition(".")[0] in LIBRARIES or name.startswith("hypothesis_temporary_module")
-        if name.startswith("workbench.kernels.") or not library:
+        if name.startswith(OURS) or not library:
             return part
         part = part.tb_next
     return None

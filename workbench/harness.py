@@ -453,12 +453,14 @@ class Ahead:
     def of(cls, cluster: Cluster, stage: Stage[Any], *, examples: int, seed: int, problem: Problem | None) -> Ahead:
         """What `verify` with the same arguments asks of a stage that is right. Raises OSError, ClusterUnavailable."""
         made = cls(cluster, stage, {})
-        if problem is not None:
-            supported = stage.supports(problem, cluster.device.architecture) is None
-            wanted = [(problem, True)] if supported else []
-        else:
-            found = drawn(stage, cluster.device, examples=examples, seed=seed)
-            wanted = [(p.with_tier(tier), i % REPEAT_EVERY == 0) for i, p in enumerate(found) for tier in Tier]
+        wanted: list[tuple[Problem, bool]] = []
+        with contextlib.suppress(BadOperation):  # the verification comes to it, too, and says so
+            if problem is not None:
+                supported = stage.supports(problem, cluster.device.architecture) is None
+                wanted = [(problem, True)] if supported else []
+            else:
+                found = drawn(stage, cluster.device, examples=examples, seed=seed)
+                wanted = [(p.with_tier(tier), i % REPEAT_EVERY == 0) for i, p in enumerate(found) for tier in Tier]
         for first in range(0, len(wanted), TOGETHER):
             part = wanted[first : first + TOGETHER]
             future = cluster.submit(_run_problems, stage, cluster.device, part)
