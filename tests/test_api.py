@@ -37,6 +37,12 @@ def test_the_page_is_made_of_the_docstrings_as_they_are():
     assert script.PAGE.read_text() == script.page()
 
 
+@pytest.mark.parametrize("function", [api.verify, api.bench])
+def test_not_one_example_is_refused(function):
+    with pytest.raises(ValueError, match="examples is 0; it has to be at least 1"):
+        function("vector_add:naive", device="emulator", examples=0)
+
+
 @pytest.mark.parametrize("package", [workbench, ops, emulator])
 def test_everything_public_is_on_the_page_and_explained(package):
     page = (DOCS / "api.md").read_text()

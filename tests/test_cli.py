@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -310,6 +311,27 @@ def test_tune_fails_where_a_configuration_is_wrong(
     assert "elements of c are wrong" in found["trials"][0]["reason"]
 
 
+@pytest.mark.parametrize("json_option", [(), ("--json",)])
+def test_tune_without_a_gpu_fails_where_the_time_is_up_before_all_is_verified(
+    json_option: tuple[str, ...], workbench: Workbench, device: NumpyDevice, empty_table: tuned.Table
+) -> None:
+    arguments = ("vector_add:vectorized", "--problem", "100", "--jobs", "1", "--budget", "0.000001")
+    result = workbench("tune", *arguments, *json_option)
+    assert result.exit_code == 1
+    said = "vector_add:vectorized on n=128,dtype=fp32: the time was up before 4 of 5 configurations were verified"
+    assert f"{said}; give it more with --budget" in result.stderr
+
+
+def test_an_interrupted_tune_without_a_gpu_promises_nothing(
+    workbench: Workbench, device: NumpyDevice, empty_table: tuned.Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stopped = tuning.Tuning("vector_add:vectorized", "n=100", "n=128", False, 5, interrupted=True)
+    monkeypatch.setattr(tuning, "tune", lambda *_, **__: stopped)
+    result = workbench("tune", "vector_add:vectorized", "--problem", "100", "--jobs", "1")
+    assert (result.exit_code, "what was found is in" in result.stderr) == (130, False)
+    assert "Error: interrupted; the configurations were not all verified" in result.stderr
+
+
 def test_tune_shows_what_it_found_and_show_shows_it_again(
     workbench: Workbench, device: NumpyDevice, empty_table: tuned.Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -501,7 +523,13 @@ def test_a_damaged_record_is_not_overwritten(workbench: Workbench, device: Numpy
     path.write_text("{ broken")
     _one_message(workbench("run", "vector_add:naive"), 1, "results.json is not JSON")
     _one_message(workbench("report"), 1, "results.json is not JSON")
+    result = workbench("run", "vector_add:naive", "--fresh")
+    _one_message(result, 1, "it was left as it is: bring it back (git checkout -- ")
+    (remedy,) = re.findall(r"put it aside \(mv (\S+) (\S+)\)", result.stderr)
     assert path.read_text() == "{ broken"
+    Path(remedy[0]).rename(remedy[1])
+    assert workbench("run", "vector_add:naive").exit_code == 0
+    assert Path(remedy[1]).read_text() == "{ broken"
 
 
 def test_report_without_results(workbench: Workbench) -> None:

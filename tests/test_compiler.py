@@ -83,6 +83,28 @@ def test_the_same_source_compiles_once(source, runs):
     assert len(runs) == 1
 
 
+@pytest.mark.parametrize("part", [".ptx", ".cubin", ".json"])
+@pytest.mark.parametrize("left", [0.0, 0.5, None])
+def test_a_damaged_entry_of_the_cache_is_made_again(source, runs, part, left):
+    first = compile_source(source, {"FACTOR": 2})
+    damaged = first.cubin_path.with_suffix(part)
+    content = damaged.read_bytes()
+    damaged.unlink()
+    if left is not None:
+        damaged.write_bytes(content[: int(len(content) * left)])
+    for _ in range(2):
+        compiler._compile.cache_clear()
+        assert compile_source(source, {"FACTOR": 2}) == first
+    assert damaged.read_bytes() == content
+    assert len(runs) == 2
+
+
+def test_damaged_code_that_came_as_a_string_is_written_again(source):
+    folder = compiler.kept_source(SOURCE, "scale.cu")
+    (folder / "scale.cu").write_text("")
+    assert (compiler.kept_source(SOURCE, "scale.cu") / "scale.cu").read_text() == SOURCE
+
+
 @pytest.mark.parametrize("what", ["source", "header", "define", "architecture", "compiler"])
 def test_whatever_changes_the_binary_compiles_again(source, runs, monkeypatch, what):
     first = compile_source(source, {"FACTOR": 2})

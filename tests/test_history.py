@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -12,9 +13,10 @@ from typing import Any
 import pytest
 from click.testing import Result
 from command_line import invoke
+from fakes import NumpyDevice
 from synthetic import H200, environment, timed_run
 
-from workbench import store
+from workbench import cli, registry, store
 from workbench.results import Run
 
 FOLDER = Path("reports/nvidia-h200")
@@ -131,3 +133,60 @@ def test_no_results_and_no_times_are_said(history: Any) -> None:
     result = history("gemm")
     assert result.exit_code == 1
     assert "no results in reports or its history have a time of gemm" in result.stderr
+
+
+def test_versions_without_times_give_a_page_without_a_picture(history: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    _keep_a_version(monkeypatch)
+    result = history("vector_add:naive", "-o", "history.md")
+    assert result.exit_code == 0, result.output
+    assert "vector_add:naive: kept versions" in result.stdout
+    assert "no times are shown: there are no results in reports" in result.stderr
+    assert "Nothing was timed." in Path("history.md").read_text()
+    assert not Path("history.png").exists()
+
+
+def test_several_devices_are_named_with_the_option_that_chooses_one(
+    history: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store.Folder(FOLDER).save(_run(1))
+    store.Folder(FOLDER.with_name("nvidia-b200")).save(_run(1))
+    said = "choose one of reports/nvidia-b200, reports/nvidia-h200, with --output"
+    result = history("vector_add:naive")
+    assert (result.exit_code, said in result.stderr) == (1, True)
+    _keep_a_version(monkeypatch)
+    result = history("vector_add:naive")
+    assert (
+        result.exit_code,
+        f"no times are shown: reports has results of several devices; {said}" in result.stderr,
+    ) == (
+        0,
+        True,
+    )
+    assert history("vector_add:naive", "--output", str(FOLDER)).stdout.count("2026-01-01") == len(LABELS)
+
+
+def test_a_problem_without_times_is_named_with_those_that_have_some(
+    history: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store.Folder(FOLDER).save(_run(1))
+    said = f"have a time of vector_add:naive on 67108863 bf16; they have times on {LABELS[1]}"
+    result = history("vector_add:naive", "--problem", "67108863,dtype=bf16")
+    assert (result.exit_code, said in result.stderr) == (1, True), result.stderr
+    _keep_a_version(monkeypatch)
+    result = history("vector_add:naive", "--problem", "67108863,dtype=bf16")
+    assert (result.exit_code, said in result.stderr) == (0, True), result.stderr
+
+
+def test_the_problems_of_the_examples_are_timed_ones() -> None:
+    page = (Path(__file__).parent.parent / "docs" / "comparing.md").read_text()
+    told = re.findall(r"history gemm\S* .*--problem (\S+)", page)
+    told += re.findall(r"Only this\s+problem:\s+`(\S+)`", invoke("history", "--help").stdout)
+    assert len(told) == 2
+    gemm = registry.operations()["gemm"]
+    assert {gemm.problem.parse(text).label for text in told} <= {problem.label for problem in gemm.suite}
+
+
+def _keep_a_version(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of `vector_add:naive`, which has passed and was not timed."""
+    monkeypatch.setattr(cli, "open_device", lambda name: NumpyDevice())
+    assert invoke("verify", "vector_add:naive", "--examples", "1").exit_code == 0

@@ -9,6 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from workbench import cli, mutate, operation, registry
+from workbench.compiler import CompileError
 from workbench.mutate import Mutant, Outcome, code_of, mutants_of
 
 SOURCE = """// a < b
@@ -156,6 +157,19 @@ def test_every_explanation_in_the_repository_is_of_a_mutant_that_is_still_made()
     }
     made = {(m.path, mutate._change(*mutate.change_of(m))) for f in files for m in mutants_of(f)}
     assert set(mutate._explanations({path.parent for path, _ in made})) - made == set()
+
+
+def test_a_source_that_does_not_compile_as_it_is_gets_the_error_of_the_compiler(tmp_path, monkeypatch):
+    copy = tmp_path / "cuda_src"
+    shutil.copytree(operation.SOURCES, copy)
+    for module in (operation, mutate):
+        monkeypatch.setattr(module, "SOURCES", copy)
+    source = copy / "vector_add/1_naive.cu"
+    source.write_text(source.read_text().replace("i < n", "i < nonsense"))
+    with pytest.raises(CompileError) as caught:
+        judge(naive_mutant("i < nonsense", "i <= nonsense"), "vector_add:naive")
+    assert str(caught.value).startswith("vector_add:naive has to compile before it can be mutated: 1_naive.cu does not")
+    assert 'error: identifier "nonsense" is undefined' in str(caught.value)
 
 
 def test_the_command_shows_survivors_and_ends_with_one():

@@ -54,6 +54,11 @@ def test_the_short_text_form_gives_the_sizes():
     ("text", "says"),
     [
         ("m=0", "m is 0; it has to be at least 1"),
+        ("", "there is no problem in ''; write one like m=1,n=1,k=1,dtype=bf16,"),
+        (" , ", "there is no problem in ' , '; write one like "),
+        ("64x32x7,m=3", "m is given twice"),
+        ("m=3,64x32x7,n=4", "m is given twice"),
+        ("dtype=fp16,dtype=fp16", "dtype is given twice"),
         ("m=two", "m is 'two'; it has to be a whole number"),
         ("4x4", "neither field=value nor sizes written mxnxk"),
         ("dtpe=bf16", r"unknown field 'dtpe' \(did you mean dtype\?\)"),

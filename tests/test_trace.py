@@ -97,7 +97,9 @@ def test_a_pipeline_shows_its_warps_barriers_copies_and_products(tmp_path: Path)
 
 @pytest.mark.parametrize("spec", ["gemm:tensor_core", "gemm:split_k", "gemm:persistent", "matvec:split_k"])
 def test_every_kind_of_stage_can_be_traced(tmp_path: Path, spec: str) -> None:
-    trace = stage_trace(tmp_path, spec, "--block", "0", "--block", "1", "--seed", "3")
+    two_blocks = "256x64" if spec.startswith("matvec") else "256x256x64"
+    problem = f"{two_blocks},dtype=bf16,out=bf16"
+    trace = stage_trace(tmp_path, spec, "--problem", problem, "--block", "0", "--block", "1", "--seed", "3")
     assert trace["otherData"]["seeds"] == [3]
     kinds = {e["cat"] for e in slices(trace)}
     assert "run" in kinds
@@ -173,6 +175,18 @@ def test_a_deadlock_ends_in_the_wait_that_never_ends(tmp_path: Path) -> None:
 def test_no_timeline_is_recorded_unless_asked_for() -> None:
     x, y = np.ones(64, np.float32), np.empty(32, np.float32)
     assert launch(SUM, "k", 2, 64, [x, Output(y), 64]).statistics.timeline is None
+
+
+@pytest.mark.parametrize("command", ["trace", "emulate"])
+def test_a_block_that_is_not_in_the_grid_is_wrong_usage(command: str, tmp_path: Path) -> None:
+    source, target = tmp_path / "k.cu", tmp_path / "t.json"
+    source.write_text('extern "C" __global__ void k() {}')
+    arguments = ["vector_add:naive", "--problem", "n=600", "-o", target, "--block", "0", "--block", "3"]
+    if command == "emulate":
+        arguments = [source, "--grid", "3", "--block", "32", "--trace", target, "--trace-block", "3"]
+    result = workbench(command, *map(str, arguments))
+    assert (result.exit_code, "Error: there is no block 3: the last one is 2" in result.stderr) == (2, True)
+    assert not target.exists()
 
 
 def test_wrong_usage_ends_with_2() -> None:

@@ -110,8 +110,8 @@ def verify(
     every stage of the project. `code` is CUDA C++ that is verified in the place of the one stage's source; its entry
     point has the same name and parameters. `device` is `cuda`, `emulator` or `auto`. A `problem` may be text.
 
-    Raises UnknownSpec, BadProject, ProblemError, DeviceUnavailable, and ValueError for `code` and several stages. What
-    is wrong with a stage is in the outcome.
+    Raises UnknownSpec, BadProject, ProblemError, DeviceUnavailable, and ValueError for `code` and several stages, and
+    for fewer than one example. What is wrong with a stage is in the outcome.
 
     >>> import workbench
     >>> outcome = workbench.verify("vector_add:naive", device="emulator", examples=5)
@@ -167,6 +167,8 @@ def _of(item: str | Stage[Any]) -> list[Stage[Any]]:
 def _session(
     stages: Sequence[Stage[Any]], device: str, examples: int, seed: int, problem: str | Problem | None, *, timed: bool
 ) -> Outcome:
+    if examples < 1:
+        raise ValueError(f"examples is {examples}; it has to be at least 1")
     known = {s.operation: registry.operation_of(s) for s in stages}
     problems = {} if problem is None else {name: _parsed(o.problem, problem) for name, o in known.items()}
     opened = open_device(device)

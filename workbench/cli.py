@@ -24,6 +24,7 @@ from .api import NO_TIMES
 from .changes import By
 from .cluster import LOCAL, Cluster, ClusterUnavailable, Lost, Processes, connect
 from .compiler import CompileError, CompilerUnavailable, compile_source
+from .declared import BadOperation, declared, trouble
 from .devices import NAMES as DEVICE_NAMES
 from .devices import Device, DeviceUnavailable, Fault, open_device
 from .evidence import tiers
@@ -60,6 +61,7 @@ FORESEEN = (
     DeviceUnavailable,
     CompilerUnavailable,
     CompileError,
+    BadOperation,
     ResultsError,
     BadExplanation,
     TableError,
@@ -74,7 +76,8 @@ FORESEEN = (
 
 
 class WorkbenchGroup(click.Group):
-    """Turns what can foreseeably go wrong into one message and an exit code; anything else keeps its traceback."""
+    """Turns what can foreseeably go wrong into one message and an exit code; what is wrong in the code of
+    an operation is shown as far as it is in that code; anything else keeps its traceback."""
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
@@ -93,6 +96,10 @@ class WorkbenchGroup(click.Group):
             raise Failed(f"there is not enough memory for this problem ({error})") from None
         except KeyboardInterrupt:
             raise Interrupted("interrupted") from None
+        except Exception as error:
+            if said := trouble(error):
+                raise Failed(said) from None
+            raise
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -530,7 +537,7 @@ def tune(
 
     Every configuration is verified before it is timed. Without --problem, every class of the suite's problems is tuned
     for. What was found stays, whatever ends the search. On the emulator configurations are compiled and verified and
-    nothing is timed; the exit code is 1 when one is rejected.
+    nothing is timed; the exit code is 1 when one is rejected, or the time is up before all were verified.
     """
     from . import tuned, tuning
     from .console import StageProgress, show_tuned, show_tuning
@@ -570,7 +577,14 @@ def tune(
     if place.device.name == "emulator":
         _notice("the emulator verifies and does not time: nothing was timed, and nothing is used by workbench.ops")
     if found[-1].interrupted:
-        raise Interrupted(f"interrupted; what was found is in {table.path}")
+        kept = f"what was found is in {table.path}" if found[-1].timed else "the configurations were not all verified"
+        raise Interrupted(f"interrupted; {kept}")
+    for f in found:
+        if not f.timed and f.left and not f.trouble:
+            _notice(
+                f"{f.spec} on {f.problem_class}: the time was up before {f.left} of {f.allowed} configurations were "
+                "verified; give it more with --budget"
+            )
     if not all(f.ok for f in found):
         raise click.exceptions.Exit(1)
 
@@ -638,7 +652,7 @@ def compare(before: str, after: str, tolerance: float, by: str, as_json: bool) -
     "--problem",
     "problem_text",
     metavar="TEXT",
-    help="Only this problem: `4096x4096x4096,dtype=bf16`.",
+    help="Only this problem: `4096x4096x4096,dtype=bf16,out=bf16`.",
 )
 @_options("json", "output")
 def history(specs: tuple[str, ...], target: Path | None, problem_text: str | None, as_json: bool, output: Path) -> None:
@@ -656,12 +670,15 @@ def history(specs: tuple[str, ...], target: Path | None, problem_text: str | Non
     kept = {s.spec: known for s in stages if (known := versions.listed(s))}
     names = {(s.operation, s.name) for s in stages}
     labels = {name: problem.label for name, problem in _problems(stages, problem_text).items()}
+    states: list[list[Run]] = []
+    unread: list[str] = []
+    missing = ""
     try:
         states, unread = past.records(str(output))
-    except ResultsError:
-        if not kept:
-            raise
-        states, unread = [], []
+    except store.SeveralDevices as error:
+        missing = f"{error}, with --output"
+    except ResultsError as error:
+        missing = str(error)
     try:
         found = past.lines(
             states,
@@ -671,8 +688,15 @@ def history(specs: tuple[str, ...], target: Path | None, problem_text: str | Non
         raise Failed(str(error)) from None
     for reason in unread:
         _notice(f"left out: {reason}")
-    if not found and not kept:
-        raise Failed(f"no results in {output} or its history have a time of {' '.join(specs) or 'anything'}")
+    if not found:
+        missing = missing or f"no results in {output} or its history have a time of {' '.join(specs) or 'anything'}"
+        if states and labels:
+            near = past.near_labels(states, names, list(labels.values()))
+            missing += f" on {' or '.join(dict.fromkeys(labels.values()))}"
+            missing += f"; they have times on {', '.join(near)}" if near else ""
+        if not kept:
+            raise Failed(missing)
+        _notice(f"no times are shown: {missing}")
     if as_json:
         times = [
             {"operation": x.operation, "stage": x.stage, "problem": x.label}
@@ -963,10 +987,13 @@ def emulate(
 
     from . import emulate as shell
     from . import emulator
+    from .trace import NoSuchBlock, check_blocks, save
+    from .trace import as_json as timeline
 
     rng = np.random.default_rng(seed)
     try:
         chosen = None if printed is None else shell.parse_slice(printed)
+        check_blocks(blocks, math.prod(shell.parse_dimensions(grid, "--grid")))
         job = shell.Emulation(
             file,
             entry,
@@ -983,7 +1010,7 @@ def emulate(
             max_seconds,
         )
         report = job.run()
-    except (shell.UsageError, emulator.ArgumentError, emulator.LaunchError) as error:
+    except (shell.UsageError, NoSuchBlock, emulator.ArgumentError, emulator.LaunchError) as error:
         raise click.UsageError(str(error)) from None
     except (
         emulator.CompileError,
@@ -993,9 +1020,6 @@ def emulate(
     ) as error:
         raise Failed(str(error)) from None
     if trace_file is not None:
-        from .trace import as_json as timeline
-        from .trace import save
-
         _notice(save(timeline([report.statistics], report.kernel), trace_file))
     shown = {a.name: a.array.reshape(-1)[chosen] for a in job.arguments if chosen is not None and a.array is not None}
     if as_json:
@@ -1061,7 +1085,10 @@ def trace(spec: str, target: Path, blocks: tuple[int, ...], events: int, seed: i
     from .emulator import Traced
 
     stage, problem = _one_stage(spec, problem_text)
-    found, fault = tracing.trace_stage(stage, problem, Traced(blocks or (0,), events), seed)
+    try:
+        found, fault = tracing.trace_stage(stage, problem, Traced(blocks or (0,), events), seed)
+    except tracing.NoSuchBlock as error:
+        raise click.UsageError(f"{error} for {problem}") from None
     click.echo(tracing.save(found, target))
     if fault is not None:
         raise fault
@@ -1207,7 +1234,8 @@ def _place(name: str, address: str | None, jobs: int | None) -> Iterator[Here | 
 
 def _check_memory(problem: Problem) -> None:
     """Refuse a problem whose float64 reference alone is larger than the machine's memory. Raises Failed."""
-    needed = sum(8 * math.prod(array.shape) for array in problem.arrays().values())
+    with declared("arrays of the operation"):
+        needed = sum(8 * math.prod(array.shape) for array in problem.arrays().values())
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     if needed > memory:
         gib = f"{needed / 2**30:,.0f} GiB for its NumPy reference and this machine has {memory / 2**30:,.0f}"

@@ -22,6 +22,10 @@ INCLUDE = SOURCES / "include"
 """Headers that every source may include."""
 
 
+FORMAT = 2
+"""Of the entries of the cache: another one has other names, so that versions of the workbench can share a cache."""
+
+
 class CompilerUnavailable(RuntimeError):
     """NVRTC or the CUDA headers are missing, or the cache cannot be written; the message says what to do."""
 
@@ -91,8 +95,9 @@ def kept_source(code: str, name: str) -> Path:
     Raises CompilerUnavailable where the cache cannot be written.
     """
     folder = cache_folder() / "sources" / hashlib.sha256(code.encode()).hexdigest()[:32]
-    if not (folder / name).is_file():
-        write(folder / name, code.encode())
+    target, content = folder / name, code.encode()
+    if not target.is_file() or target.read_bytes() != content:
+        write(target, content)
     return folder
 
 
@@ -210,20 +215,35 @@ def load() -> None:
 def _compile(path: Path, digest: str, defines: tuple[tuple[str, str], ...], architecture: str) -> Compiled:
     options = _options(architecture)
     # the path is in the line information: findings in another checkout must not point to this one
-    made_of = json.dumps([digest, str(path), [str(f) for f in header_folders(path)], defines, options, nvrtc_version()])
+    made_of = json.dumps(
+        [FORMAT, digest, str(path), [str(f) for f in header_folders(path)], defines, options, nvrtc_version()]
+    )
     key = hashlib.sha256(made_of.encode()).hexdigest()
     stem = cache_folder() / f"{path.stem}-{key[:32]}"
     ptx_path, cubin_path, usage_path = (stem.with_name(stem.name + s) for s in (".ptx", ".cubin", ".json"))
-    if not (ptx_path.exists() and cubin_path.exists() and usage_path.exists()):
+    if kept := _kept(ptx_path, cubin_path, usage_path):
+        ptx, usage = kept
+    else:
         ptx, cubin, usage = _run_nvrtc(path, defines, options)
-        for target, content in (
-            (ptx_path, ptx.encode()),
-            (cubin_path, cubin),
-            (usage_path, json.dumps({k: asdict(v) for k, v in usage.items()}).encode()),
-        ):
-            write(target, content)
-    usage = {k: KernelUsage(**v) for k, v in json.loads(usage_path.read_text()).items()}
-    return Compiled(key, path.name, str(path), defines, architecture, ptx_path.read_text(), cubin_path, usage)
+        kernels = {k: asdict(v) for k, v in usage.items()}
+        write(ptx_path, ptx.encode())
+        write(cubin_path, cubin)
+        write(usage_path, json.dumps({"sha256": _digest(ptx.encode(), cubin), "kernels": kernels}).encode())
+    return Compiled(key, path.name, str(path), defines, architecture, ptx, cubin_path, usage)
+
+
+def _kept(ptx_path: Path, cubin_path: Path, usage_path: Path) -> tuple[str, dict[str, KernelUsage]] | None:
+    """What an entry of the cache holds, or None: where it is not there as a whole, as after a crash of the machine or
+    on a disk that was full, it is made again."""
+    with suppress(OSError, ValueError, LookupError, TypeError):
+        ptx, about = ptx_path.read_bytes(), json.loads(usage_path.read_bytes())
+        if about["sha256"] == _digest(ptx, cubin_path.read_bytes()):
+            return ptx.decode(), {k: KernelUsage(**v) for k, v in about["kernels"].items()}
+    return None
+
+
+def _digest(ptx: bytes, cubin: bytes) -> str:
+    return hashlib.sha256(ptx + cubin).hexdigest()
 
 
 def write(target: Path, content: bytes) -> None:

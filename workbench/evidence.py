@@ -34,7 +34,13 @@ def tiers(counts: Mapping[str, int]) -> str:
     return ", ".join(f"{name} {count}" for name, count in sorted(counts.items(), reverse=True)) or "-"
 
 
-NOT_OF_A_PROBLEM = (Verdict.COMPILE_ERROR, Verdict.WEAK_CHECK, Verdict.TAMPERING, Verdict.UNSUPPORTED)
+NOT_OF_A_PROBLEM = (
+    Verdict.COMPILE_ERROR,
+    Verdict.WEAK_CHECK,
+    Verdict.OPERATION_ERROR,
+    Verdict.TAMPERING,
+    Verdict.UNSUPPORTED,
+)
 """Failures that another verification finds whatever it tries first; the problems of others are kept."""
 
 

@@ -20,6 +20,7 @@ from hypothesis import HealthCheck, Phase
 from . import environment, forensics, integrity, registry, replay
 from .comparison import Comparison, accepts, compare
 from .compiler import CompileError, CompilerUnavailable, compile_source
+from .declared import BadOperation, arrays_like, declared, where
 from .devices import BoundPlan, Device, Fault
 from .launch import BEST_ALIGNMENT, Array
 from .operation import Arrays, Operation, Problem, Stage, Tier
@@ -45,7 +46,11 @@ POWER_EXTENT, POWER_FLOPS = 16, 2**25
 no problem with more work than the second."""
 
 
-class BadBound(ValueError):
+ANY = "any"
+"""In the place of the problem of a failure that is not of one."""
+
+
+class BadBound(BadOperation):
     """The error bound of an operation is none; the message says what it has to be."""
 
 
@@ -75,10 +80,15 @@ class Case:
 
     @classmethod
     def of(cls, problem: Problem) -> Case:
-        """Make the inputs of a problem and solve it by the reference. Raises BadBound."""
-        inputs = problem.inputs()
-        expected = problem.reference(inputs)
-        return cls(problem, problem.arrays(), inputs, expected, _checked(problem.bound(inputs, expected), expected))
+        """Make the inputs of a problem and solve it by the reference. Raises BadOperation."""
+        with declared("the operation"):
+            arrays, _, _ = problem.arrays(), problem.label, problem.cost
+            shapes = {name: array.shape for name, array in arrays.items()}
+            outputs = {name: shape for name, shape in shapes.items() if arrays[name].output}
+            inputs = problem.inputs()
+            arrays_like("inputs of the operation", inputs, {n: s for n, s in shapes.items() if n not in outputs})
+            expected = arrays_like("reference of the operation", problem.reference(inputs), outputs)
+            return cls(problem, arrays, inputs, expected, _checked(problem.bound(inputs, expected), expected))
 
     def storage(self) -> Arrays:
         """Fresh storage for every array: inputs with their padding unwritten, outputs unwritten."""
@@ -106,11 +116,17 @@ class Case:
     def power(self) -> tuple[int, list[str]]:
         """How many of the problem's wrong answers the comparison rejects, and the names of those that it accepts.
 
-        Wrong answers that round to the right one are neither.
+        Wrong answers that round to the right one are neither. Raises BadOperation.
         """
+        shapes = {name: array.shape for name, array in self.arrays.items() if array.output}
+        with declared("wrong_answers of the operation"):
+            answers = {
+                name: arrays_like(f"wrong_answers, for `{name}`,", answer, shapes)
+                for name, answer in self.problem.wrong_answers(self.inputs, self.expected).items()
+            }
         verdicts = {
             name: accepts(self.arrays, answer, self.expected, self.bound, self.problem.tier)
-            for name, answer in self.problem.wrong_answers(self.inputs, self.expected).items()
+            for name, answer in answers.items()
         }
         return sum(v is False for v in verdicts.values()), [name for name, v in verdicts.items() if v]
 
@@ -189,15 +205,21 @@ def run_problem(stage: Stage[Any], device: Device, problem: Problem, *, twice: b
     stage's fault is in the failure.
     """
     try:
-        case = Case.of(problem)
-    except BadBound as error:
-        return Failure(Verdict.WEAK_CHECK, str(problem), str(error), _again(stage, device, str(problem))), 0.0
-    return run_case(stage, device, case, twice=twice)
+        return run_case(stage, device, Case.of(problem), twice=twice)
+    except BadOperation as error:
+        return _unusable(stage, device, str(problem), error), 0.0
+
+
+def _unusable(stage: Stage[Any], device: Device, problem: str, error: BadOperation) -> Failure:
+    """The failure of an operation whose Python code cannot be used."""
+    verdict = Verdict.WEAK_CHECK if isinstance(error, BadBound) else Verdict.OPERATION_ERROR
+    return Failure(verdict, problem, str(error), _again(stage, device, problem))
 
 
 def _again(stage: Stage[Any], device: Device, problem: str) -> str:
-    """The command that solves a problem once more."""
-    return f"workbench verify {stage.spec} --device {device.name} --problem '{problem}'"
+    """The command that solves a problem once more, or, where it is `any`, all of them."""
+    chosen = "" if problem == ANY else f" --problem '{problem}'"
+    return f"workbench verify {stage.spec} --device {device.name}{chosen}"
 
 
 def run_case(stage: Stage[Any], device: Device, case: Case, *, twice: bool = False) -> Judgement:
@@ -286,8 +308,11 @@ def _difference(case: Case, first: Arrays, second: Arrays) -> Failure | None:
 
 def check_power(stage: Stage[Any], device: Device, problem: Problem) -> tuple[Failure | None, int]:
     """Would the comparison notice a broken kernel? A failure where it would not, and how many answers it rejected."""
-    asked = _telling(problem)
-    rejected, accepted = Case.of(asked).power()
+    try:
+        asked = _telling(problem)
+        rejected, accepted = Case.of(asked).power()
+    except BadOperation as error:
+        return _unusable(stage, device, str(problem), error), 0
     if accepted:
         message = (
             f"the comparison takes the wrong answer `{'`, `'.join(accepted)}` to {asked} for right; "
@@ -306,16 +331,17 @@ def check_power(stage: Stage[Any], device: Device, problem: Problem) -> tuple[Fa
 def _telling(problem: Problem) -> Problem:
     """The problem, its extents enlarged until wrong answers to it are certain to be wrong."""
     enlarged: dict[str, Any] = {name: max(getattr(problem, name), POWER_EXTENT) for name in problem.extents}
-    return dataclasses.replace(problem, **enlarged)
+    with declared(f"{problem} with extents of {POWER_EXTENT} at least, on which wrong answers are tried,"):
+        return dataclasses.replace(problem, **enlarged)
 
 
 class _Failed(Exception):
     """Tells Hypothesis that a problem failed; the evidence is in the session."""
 
 
-UNSHRINKABLE = (Verdict.COMPILE_ERROR, Verdict.WEAK_CHECK, Verdict.TIMEOUT)
-"""Verdicts for which neither a smaller problem is sought nor the same one tried again: the first two are not about one
-problem, and every try of the third would last until the deadline."""
+UNSHRINKABLE = (Verdict.COMPILE_ERROR, Verdict.WEAK_CHECK, Verdict.OPERATION_ERROR, Verdict.TIMEOUT)
+"""Verdicts for which neither a smaller problem is sought nor the same one tried again: the first three are not about
+one problem, and every try of the last would last until the deadline."""
 
 
 @dataclass
@@ -385,6 +411,18 @@ class _Session:
         sought = self.last is not None and self.last.verdict in (Verdict.NOT_DETERMINISTIC, Verdict.STALE)
         return sought or len(self.seen) % REPEAT_EVERY == 0
 
+    def _check_power(self, problem: Problem) -> Failure | None:
+        """`check_power`, once a tier, on a problem that is no large one."""
+        try:
+            if _telling(problem).cost.flops > POWER_FLOPS:
+                return None
+        except BadOperation as error:
+            return _unusable(self.stage, self.device, str(problem), error)
+        self.powered.add(problem.tier)
+        failure, rejected = check_power(self.stage, self.device, problem)
+        self.wrong_rejected += rejected
+        return failure
+
     def _try_tier(self, problem: Problem) -> None:
         failure = self.failures.get(problem)
         if failure is None:
@@ -393,10 +431,8 @@ class _Session:
             failure, worst = self.judge(problem, twice=self.repeats())
             self.tiers[problem.tier] += 1
             self.worst = max(self.worst, 0.0 if failure else worst)
-            if failure is None and problem.tier not in self.powered and _telling(problem).cost.flops <= POWER_FLOPS:
-                self.powered.add(problem.tier)
-                failure, rejected = check_power(self.stage, self.device, problem)
-                self.wrong_rejected += rejected
+            if failure is None and problem.tier not in self.powered:
+                failure = self._check_power(problem)
         if failure:
             self.failures[problem] = self.last = failure
             self.give_up = min(self.give_up, time.monotonic() + SHRINK_SECONDS)
@@ -417,12 +453,14 @@ class Ahead:
     def of(cls, cluster: Cluster, stage: Stage[Any], *, examples: int, seed: int, problem: Problem | None) -> Ahead:
         """What `verify` with the same arguments asks of a stage that is right. Raises OSError, ClusterUnavailable."""
         made = cls(cluster, stage, {})
-        if problem is not None:
-            supported = stage.supports(problem, cluster.device.architecture) is None
-            wanted = [(problem, True)] if supported else []
-        else:
-            found = drawn(stage, cluster.device, examples=examples, seed=seed)
-            wanted = [(p.with_tier(tier), i % REPEAT_EVERY == 0) for i, p in enumerate(found) for tier in Tier]
+        wanted: list[tuple[Problem, bool]] = []
+        with contextlib.suppress(BadOperation):  # the verification comes to it, too, and says so
+            if problem is not None:
+                supported = stage.supports(problem, cluster.device.architecture) is None
+                wanted = [(problem, True)] if supported else []
+            else:
+                found = drawn(stage, cluster.device, examples=examples, seed=seed)
+                wanted = [(p.with_tier(tier), i % REPEAT_EVERY == 0) for i, p in enumerate(found) for tier in Tier]
         for first in range(0, len(wanted), TOGETHER):
             part = wanted[first : first + TOGETHER]
             future = cluster.submit(_run_problems, stage, cluster.device, part)
@@ -543,9 +581,11 @@ def _verify(
             for corner in filter(session.supported, stage.corners[: session.wanted]):
                 session.try_problem(corner)
             if session.wants_more():
-                _draw(_problems(stage, device.name), session.supported, session.try_problem, session.wanted, seed)
+                _draw(stage, device.name, session.supported, session.try_problem, session.wanted, seed)
     except _Failed:
         pass  # the session knows
+    except BadOperation as error:
+        session.last = _unusable(stage, device, ANY, error)
     if session.last and session.last.verdict not in UNSHRINKABLE:
         repeated, _ = session.judge(operation.problem.parse(session.last.problem), twice=True)
         if repeated is None:
@@ -586,11 +626,11 @@ def _here(function: Callable[..., Any], *arguments: Any) -> Any:
 
 
 def _diagnose(stage: Stage[Any], device: Device, problem: Problem, output: str) -> forensics.Diagnosis | None:
-    case = Case.of(problem)
     try:
+        case = Case.of(problem)
         after = solve(stage, device, case)
         return forensics.diagnose(case, output, after, lambda other: solve(stage, device, other))
-    except (CompileError, Fault):
+    except (CompileError, Fault, BadOperation):
         return None
 
 
@@ -606,7 +646,7 @@ def drawn(stage: Stage[Any], device: Device, *, examples: int, seed: int) -> lis
 
     found: dict[Problem, None] = dict.fromkeys(filter(supported, stage.corners[:examples]))
     if len(found) < examples:
-        _draw(_problems(stage, device.name), supported, take, examples, seed)
+        _draw(stage, device.name, supported, take, examples, seed)
     return list(found)
 
 
@@ -643,7 +683,7 @@ def agree(
             on_problem(len(seen))
         return len(seen) < examples
 
-    _draw(_problems(stage, "emulator"), supported, property_, examples, seed)
+    _draw(stage, "emulator", supported, property_, examples, seed)
     return result
 
 
@@ -680,20 +720,41 @@ class _Enough(BaseException):
 
 
 def _draw(
-    strategy: hypothesis.strategies.SearchStrategy[Any],
+    stage: Stage[Any],
+    device: str,
     supported: Callable[[Any], bool],
     property_: Callable[[Any], bool],
     wanted: int,
     seed: int,
 ) -> None:
-    """Run a property on supported problems that Hypothesis draws from the seed until it wants no more, which is after
-    `wanted` of them if no two are the same."""
+    """Run a property on supported problems for a device that Hypothesis draws from the seed until it wants no more,
+    which is after `wanted` of them if no two are the same. Raises BadOperation where the operation's strategy fails."""
+    what = f"problems of the operation, {where(registry.operation_of(stage).problems)},"
+    with declared(what):
+        strategy = _problems(stage, device)
+    raised: list[Exception] = []
+
+    def ended(function: Callable[[Any], bool]) -> Callable[[Any], bool]:
+        """The function, which ends the drawing by whatever it raises: Hypothesis would try again, and say more."""
+
+        def called(problem: Any) -> bool:
+            try:
+                return function(problem)
+            except _Failed:
+                raise
+            except Exception as error:
+                raised.append(error)
+                raise _Enough from None
+
+        return called
+
+    wants_more = ended(property_)
 
     def test_one(problem: Any) -> None:
-        if not property_(problem):
+        if not wants_more(problem):
             raise _Enough
 
-    test = hypothesis.given(strategy.filter(supported))(test_one)
+    test = hypothesis.given(strategy.filter(ended(supported)))(test_one)
     test = hypothesis.settings(
         max_examples=2 * wanted,  # duplicates do not count
         database=None,
@@ -707,4 +768,12 @@ def _draw(
     with contextlib.suppress(hypothesis.errors.Unsatisfiable, _Enough), warnings.catch_warnings():
         # not one problem was supported; and Dask's threads use `random` while strategies are drawn from
         warnings.filterwarnings("ignore", "Do not use the `random` module")
-        hypothesis.seed(seed)(test)()
+        try:
+            hypothesis.seed(seed)(test)()
+        except (_Failed, hypothesis.errors.Unsatisfiable):
+            raise
+        except Exception as error:
+            with declared(what):
+                raise error
+    if raised:
+        raise raised[0]

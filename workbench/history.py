@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from functools import cache
 from pathlib import Path
@@ -193,6 +195,20 @@ def lines(states: Sequence[Sequence[Run]], wanted: Callable[[StageResult, Measur
     return sorted(made.values(), key=lambda x: (_first(order, x.operation), order.index((x.operation, x.stage))))
 
 
+def near_labels(states: Sequence[Sequence[Run]], stages: set[tuple[str, str]], labels: Sequence[str]) -> list[str]:
+    """The problems with times of these stages (operation and name), those most like `labels` first, three at most."""
+    timed = dict.fromkeys(
+        m.label
+        for runs in states
+        for run in runs
+        for s in run.stages
+        if (s.operation, s.stage) in stages
+        for m in s.measurements
+    )
+    near = (x for label in labels for x in difflib.get_close_matches(label, timed, 3))
+    return list(dict.fromkeys([*near, *timed]))[:3]
+
+
 def _first(order: Sequence[tuple[str, str]], operation: str) -> int:
     return next(i for i, (name, _) in enumerate(order) if name == operation)
 
@@ -213,6 +229,7 @@ def page(found: Sequence[Line], chart: str | None) -> str:
         "Cold and sustained medians by the commit that was measured (star: with uncommitted changes). *Change* is the "
         "ratio to the measurement before, cold, with its 95 % confidence interval, as `workbench compare` judges it.",
         *([f"![cold medians over commits]({chart})"] if chart else []),
+        *([] if found else ["Nothing was timed."]),
     ]
     for line in found:
         rows = [(date, f"`{commit}`", *rest) for date, commit, *rest in (p.cells() for p in line.points)]
@@ -221,13 +238,14 @@ def page(found: Sequence[Line], chart: str | None) -> str:
 
 
 def write(found: Sequence[Line], target: Path) -> list[Path]:
-    """Write the page, and its picture beside it where matplotlib is installed. Returns their paths; raises OSError."""
+    """Write the page, and its picture beside it where there are times and matplotlib is installed. Returns their paths;
+    raises OSError."""
     target.parent.mkdir(parents=True, exist_ok=True)
-    try:
-        from . import plots
-    except ImportError:
-        chart = None
-    else:
-        chart = plots.save(plots.history(found), target.with_suffix(".png"))
+    chart = None
+    if found:
+        with suppress(ImportError):
+            from . import plots
+
+            chart = plots.save(plots.history(found), target.with_suffix(".png"))
     target.write_text(page(found, chart.name if chart else None))
     return [target, *([chart] if chart else [])]

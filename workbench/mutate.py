@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from .cluster import Lost
-from .compiler import CompileError, cached_in, compile_source, with_headers
+from .compiler import Compiled, CompileError, cached_in, compile_source, with_headers
 from .operation import SOURCES, Problem, Stage, Tier
 
 EQUIVALENT = "equivalent.toml"
@@ -323,8 +323,17 @@ class _Trial:
     device: Any = field(default_factory=_emulator)
     cases: dict[Problem, Any] = field(default_factory=dict)
 
+    def _original(self, defines: Mapping[str, str | int]) -> Compiled:
+        try:
+            return compile_source(self.stage.path, defines)
+        except CompileError as error:
+            raise CompileError(f"{self.stage.spec} has to compile before it can be mutated: {error}") from None
+
     def judge(self, mutant: Mutant, number: int, folder: Path) -> Judged:
-        """The mutant in the place of the file that has this number among the source and its headers."""
+        """The mutant in the place of the file that has this number among the source and its headers.
+
+        Raises CompileError where it is the source as it is that does not compile.
+        """
         from . import harness
 
         for i, path in enumerate(with_headers(self.stage.path)):
@@ -336,8 +345,8 @@ class _Trial:
             defines = self.stage.defines(problem)
             variant = tuple(sorted(defines.items()))
             if variant not in same:
+                original = self._original(defines)
                 try:
-                    original = compile_source(self.stage.path, defines)
                     with cached_in(folder):
                         same[variant] = _program(compile_source(changed.path, defines).ptx) == _program(original.ptx)
                 except CompileError:
@@ -425,8 +434,8 @@ def mutate(
     """Judge the mutants of the stages in the emulator, or `limit` of them drawn from the seed.
 
     `pool` are `Processes` or a `Cluster`; the outcome does not depend on how many workers it has, or on their order.
-    `on_start` is told how many there are, `on_mutant` each outcome. Raises CompilerUnavailable, and BadExplanation
-    for a malformed `equivalent.toml`.
+    `on_start` is told how many there are, `on_mutant` each outcome. Raises CompilerUnavailable, CompileError where a
+    source does not compile as it is, and BadExplanation for a malformed `equivalent.toml`.
     """
     chosen = mutants(stages)
     if limit is not None and limit < len(chosen):

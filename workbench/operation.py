@@ -17,6 +17,7 @@ from typing import Any, ClassVar, Generic, Self, TypeVar
 import numpy as np
 from hypothesis import strategies as st
 
+from .declared import declared
 from .dtypes import FP32, DType
 from .launch import Array, Launch, Plan
 
@@ -109,24 +110,31 @@ class Problem(ABC):
     def parse(cls, text: str) -> Self:
         """The problem that `text` describes, for example `m=64,n=32,k=7,dtype=bf16` or `64x32x7,dtype=bf16`.
 
-        Raises ProblemError for an unknown field or a value that is not allowed.
+        Raises ProblemError for an empty text, an unknown field, one that is given twice or a value that is not allowed.
         """
         types = {f.name: f.default.__class__ for f in dataclasses.fields(cls)}
         values: dict[str, Any] = {}
-        for part in filter(None, (p.strip() for p in text.split(","))):
+        given: dict[str, Any]
+        parts = list(filter(None, (p.strip() for p in text.split(","))))
+        if not parts:
+            raise ProblemError(f"there is no problem in {text!r}; write one like {cls()}")
+        for part in parts:
             name, equals, value = (s.strip() for s in part.partition("="))
             if not equals:
                 sizes = part.split("x")
                 if len(sizes) != len(cls.extents):
                     short = "x".join(cls.extents)
                     raise ProblemError(f"{part!r} is neither field=value nor sizes written {short}")
-                values |= {n: cls._whole(n, s) for n, s in zip(cls.extents, sizes, strict=True)}
+                given = {n: cls._whole(n, s) for n, s in zip(cls.extents, sizes, strict=True)}
             elif name not in types:
                 near = difflib.get_close_matches(name, types, 1)
                 hint = f" (did you mean {near[0]}?)" if near else ""
                 raise ProblemError(f"unknown field {name!r}{hint}; the fields are {', '.join(types)}")
             else:
-                values[name] = cls._whole(name, value) if types[name] is int else value
+                given = {name: cls._whole(name, value) if types[name] is int else value}
+            if twice := given.keys() & values.keys():
+                raise ProblemError(f"{' and '.join(sorted(twice))} is given twice; once is enough")
+            values |= given
         if "tier" in values and values["tier"] in tuple(Tier):
             values["tier"] = Tier(values["tier"])
         return cls(**values)
@@ -277,10 +285,17 @@ class Stage(Generic[P]):
         return (self.owner.sources if self.owner else None) or SOURCES
 
     def supports(self, problem: P, architecture: int = 90) -> str | None:
-        """Why the stage cannot take `problem` on a device of this compute capability, or None where it can."""
+        """Why the stage cannot take `problem` on a device of this compute capability, or None where it can.
+
+        Raises BadOperation for what its functions raise.
+        """
         if architecture < self.architecture:
             return f"needs compute capability {self.architecture / 10:.1f}, the device has {architecture / 10:.1f}"
-        return self.accepts(problem) or self.constraint(problem, self.parameters)
+        try:
+            return self.accepts(problem) or self.constraint(problem, self.parameters)
+        except Exception:
+            with declared(f"supports of {self.spec}"):
+                raise
 
     def beyond_limits(self, problem: P) -> str | None:
         """Why no device can launch the stage for a problem that it supports, or None: a grid that is too large, or

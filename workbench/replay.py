@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
+from .declared import BadOperation
 from .operation import Problem, ProblemError, Stage
 from .results import HAZARDS, Failure, Verdict
 
@@ -18,7 +19,13 @@ SECONDS = 20.0
 AFTER_TIMEOUT = 2.0, 10_000_000
 """Seconds, and warp instructions of a block, after a hang: that is to be reported soon after its deadline."""
 
-NOT_OF_A_LAUNCH = (Verdict.COMPILE_ERROR, Verdict.WEAK_CHECK, Verdict.TAMPERING, Verdict.LAUNCH_ERROR)
+NOT_OF_A_LAUNCH = (
+    Verdict.COMPILE_ERROR,
+    Verdict.WEAK_CHECK,
+    Verdict.OPERATION_ERROR,
+    Verdict.TAMPERING,
+    Verdict.LAUNCH_ERROR,
+)
 """Failures before anything has run: the emulator has nothing to add."""
 
 
@@ -42,7 +49,9 @@ class HazardSearch:
         self._given_up = threading.Event()
         self._executor = ThreadPoolExecutor(max_workers=1)
         self._hazard: Future[Failure | None] | None = None
-        with contextlib.suppress(DeviceUnavailable):
+        with contextlib.suppress(
+            DeviceUnavailable, BadOperation
+        ):  # the second is what the verification itself ends with
             self._emulator = open_device("emulator")
             problems = harness.drawn(stage, self._emulator, examples=EXAMPLES, seed=seed)
             self._hazard = self._executor.submit(self._first, problems)

@@ -27,6 +27,7 @@ class Verdict(StrEnum):
     WEAK_CHECK = "weak_check"
     NOT_DETERMINISTIC = "not_deterministic"
     STALE = "stale"
+    OPERATION_ERROR = "operation_error"
     COMPILE_ERROR = "compile_error"
     LAUNCH_ERROR = "launch_error"
     ILLEGAL_ACCESS = "illegal_access"

@@ -13,6 +13,7 @@ from typing import Any, Protocol
 from . import environment, harness, occupancy, registry, store, versions
 from .cluster import Cluster
 from .compiler import CompileError, compile_source, source_digest
+from .declared import trouble
 from .devices import Device
 from .evidence import passed
 from .operation import SOURCES, Operation, Problem, Stage
@@ -216,7 +217,8 @@ class Session:
         """Let compute-sanitizer look at what failed, else at what `verify` would try first."""
         from . import sanitizer
 
-        if verification.verdict in (Verdict.COMPILE_ERROR, Verdict.UNSUPPORTED, Verdict.TAMPERING):
+        untried = (Verdict.COMPILE_ERROR, Verdict.OPERATION_ERROR, Verdict.UNSUPPORTED, Verdict.TAMPERING)
+        if verification.verdict in untried:
             return
         if verification.failure:
             kind = registry.operation_of(stage).problem
@@ -236,6 +238,10 @@ class Session:
             return occupancy.suite_resources(stage, self._problems(registry.operation_of(stage)))
         except (CompileError, KeyError):
             return []  # a variant that no verified problem needed; timing it says what is wrong
+        except Exception as error:
+            if not trouble(error):
+                raise
+            return []
 
     def _time(self, stage: Stage[Any], result: StageResult, listener: Listener) -> None:
         suite = self._problems(registry.operation_of(stage))

@@ -21,6 +21,10 @@ LATEST = "results.json"
 AGREEMENT = "agreement.json"
 
 
+class SeveralDevices(ResultsError):
+    """Results of one device were asked for where several have some; the message names their folders."""
+
+
 def slug(device: DeviceInfo) -> str:
     """Name of the device's folder: `emulator`, `nvidia-h200`."""
     name = device.name if device.kind != "emulator" else device.kind
@@ -43,7 +47,17 @@ def check_writable(folder: Path) -> None:
 def load(folder: Path) -> list[tuple[Path, Run]]:
     """The runs in a folder, `results.json` first, then the newest. Raises ResultsError for a file that is no run."""
     paths = [p for p in [folder / LATEST, *sorted(folder.glob("results-*.json"), reverse=True)] if p.is_file()]
-    return [(path, Run.load(path)) for path in paths]
+    return [(path, _loaded(path)) for path in paths]
+
+
+def _loaded(path: Path) -> Run:
+    try:
+        return Run.load(path)
+    except ResultsError as error:
+        raise ResultsError(
+            f"{error}; it was left as it is: bring it back (git checkout -- {path}, where git has it) or put it aside "
+            f"(mv {path} {path}.damaged), and repeat the command"
+        ) from None
 
 
 def read(where: str) -> list[Run]:
@@ -88,7 +102,7 @@ def _only(folders: list[Path], where: str) -> Path:
         return folders[0]
     if not folders:
         raise ResultsError(f"there are no results in {where}")
-    raise ResultsError(f"{where} has results of several devices; choose one of {', '.join(map(str, folders))}")
+    raise SeveralDevices(f"{where} has results of several devices; choose one of {', '.join(map(str, folders))}")
 
 
 class Folder:

@@ -14,6 +14,7 @@ import numpy as np
 from . import integrity, nvml
 from .baselines import Baseline, Prepared, baselines_for, current_stream, host, peer_versions, peers_of
 from .compiler import CompileError, compile_source
+from .declared import BadOperation
 from .devices import Device, Fault
 from .devices.cuda import CudaPlan, forget
 from .harness import Case, tampering
@@ -282,7 +283,7 @@ def bench(stage: Stage[Any], device: Device, problem: Problem, effort: Effort | 
     watch = integrity.Watch()
     try:
         outcome = _bench_problem(stage, device, device.info(), problem, effort or Effort())
-    except (Fault, CompileError) as error:
+    except (Fault, CompileError, BadOperation) as error:
         outcome = str(error)
     changed = watch.restore()
     return tampering(stage, changed).message if changed else outcome

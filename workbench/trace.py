@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -15,10 +16,20 @@ from .harness import Case
 from .operation import Problem, Stage
 
 
+class NoSuchBlock(ValueError):
+    """A block that was to be traced is not in the grid; the message says how many there are."""
+
+
+def check_blocks(blocks: Sequence[int], count: int) -> None:
+    """Raises NoSuchBlock unless a grid of so many blocks has these."""
+    if absent := [str(block) for block in blocks if block >= count]:
+        raise NoSuchBlock(f"there is no block {' and no block '.join(absent)}: the last one is {count - 1}")
+
+
 def trace_stage(stage: Stage[Any], problem: Problem, traced: Traced, seed: int) -> tuple[dict[str, Any], Fault | None]:
     """The timeline as a JSON object, and the hazard that ended it.
 
-    Raises CompileError, CompilerUnavailable, and Fault where nothing ran.
+    Raises CompileError, CompilerUnavailable, NoSuchBlock, and Fault where nothing ran.
     """
     compiled = compile_source(stage.path, stage.defines(problem))
     case = Case.of(problem)
@@ -33,6 +44,8 @@ def trace_stage(stage: Stage[Any], problem: Problem, traced: Traced, seed: int) 
         fault = hazard
     finally:
         bound.close()
+    if fault is None:
+        check_blocks(traced.blocks, max(math.prod(s.timeline.grid) for s in bound.statistics if s.timeline))
     return as_json(bound.statistics, f"{stage.spec} on {problem}"), fault
 
 

@@ -92,16 +92,21 @@ class Tuning:
         return [t for t in self.trials if t.reason]
 
     @property
+    def left(self) -> int:
+        """How many configurations were not tried."""
+        return self.allowed - len(self.trials)
+
+    @property
     def ok(self) -> bool:
-        """Whether a best configuration was found; where nothing is timed, whether none was rejected."""
-        return not self.trouble and (self.best is not None if self.timed else bool(self.trials) and not self.rejected)
+        """Whether a best configuration was found; where nothing is timed, whether all were tried and none rejected."""
+        return not self.trouble and (self.best is not None if self.timed else not self.left and not self.rejected)
 
     @property
     def summary(self) -> str:
         """How far it came, in one line."""
         tried = f"{len(self.trials)} of {self.allowed} configurations, {len(self.rejected)} rejected"
         if self.best is None:
-            outcome = self.trouble if self.timed else "verified; nothing was timed"
+            outcome = self.trouble or "verified; nothing was timed"
         else:
             gain = self.best.default_us / self.best.us
             outcome = f"{derived.duration(self.best.us)}, {gain:.2f}x the declared parameters"
