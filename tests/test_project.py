@@ -151,7 +151,8 @@ def test_a_run_verifies_them_with_their_headers_and_ours_and_reports_in_the_proj
     result = workbench("run", "--device", "emulator", "--examples", "5")
     assert result.exit_code == 0, result.output
     page = (project / "reports/emulator/negation.md").read_text()
-    assert "`naive`" in page
+    assert "| `device/negation/1_naive.cu` |" in page
+    assert (project / "device/negation/1_naive.cu").is_file()
     record = (project / "reports/emulator/results.json").read_text()
     assert '"source": "negation/1_naive.cu"' in record
     assert workbench("report").exit_code == 0
