@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
+import math
 import re
 import shutil
 import struct
@@ -226,6 +228,27 @@ def test_the_heat_map_has_the_share_of_every_stage_on_every_problem() -> None:
         for rung in (*ladder.rungs, *ladder.peers):
             rung.measurement.baselines.clear()
     assert plots.heat_map(ladders) is None
+
+
+@pytest.mark.parametrize("share", [0.5, 0.7, 0.76, 0.8, 0.99])
+def test_no_number_of_the_ladder_stands_on_the_limit(share: float) -> None:
+    run = _run_with({"naive": 2.0 / share}, 3.0, {})  # the limit is 2 µs
+    ladders = derived.ladders([(s, run) for s in run.stages]) * 2  # panels as narrow as they get
+    figure = plots.ladder(ladders, derived.GBPS)
+    figure.draw_without_rendering()
+    axes = figure.axes[0]
+    (limit, _) = axes.transData.transform((6000, 0))
+    boxes = [text.get_window_extent() for text in axes.texts]
+    assert len(boxes) == 2
+    assert [box for box in boxes if box.x0 - 2 < limit < box.x1 + 2 or box.x1 > axes.bbox.x1] == []
+
+
+def test_no_point_of_the_roofline_covers_another_and_none_comes_nearer_to_a_roof() -> None:
+    points = [(x, y) for x in (10.0, 50.0, 55.0) for y in (0.0, 1.0, 1.5, 2.0, 20.0)]
+    placed = plots._apart(points, 8.0)
+    assert [y for _, y in placed] == [y for _, y in points]
+    assert all(now[0] >= before[0] for now, before in zip(placed, points, strict=True))
+    assert all(math.dist(p, q) >= 8.0 for p, q in itertools.combinations(placed, 2))
 
 
 def test_the_spread_shows_every_sample_in_its_row() -> None:

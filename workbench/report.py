@@ -192,8 +192,8 @@ class Page:
                 "Gained: the speed-up over the stage before, the geometric mean over all problems (and range)."
             )
         parts.append(
-            "The SHA-256 is of the source and the headers that it includes. Both, and the source's name, are as they were "
-            "when the stage was run, at the commit under Environment."
+            "The SHA-256 is of the source and the headers that it includes. Both, and the source's name, are as they "
+            "were when the stage was run, at the commit under Environment."
         )
         if missing := self.missing():
             parts.append(f"Never run here: {', '.join(f'`{name}`' for name in missing)}.")
