@@ -15,7 +15,7 @@ from tabulate import tabulate
 
 from . import derived, registry, store
 from .derived import duration, percent, three_digits
-from .evidence import explain, failed, tiers, wrong_elements
+from .evidence import explain, failed, is_shrunk, tiers, wrong_elements
 from .operation import BUILT_IN
 from .results import AgreementRun, HostTiming, PeerResult, Resources, ResultsError, Run, StageResult, Timing, Verdict
 
@@ -261,7 +261,9 @@ class Page:
         failure = s.verification.failure
         if failure is None:
             return [*parts, _fenced(explain(f"{s.operation}:{s.stage}", s.verification))]
-        parts += [f"Smallest failing problem: `{failure.problem}`", _fenced(failure.message.rstrip())]
+        if is_shrunk(failure):
+            parts.append(f"Smallest failing problem: `{failure.problem}`")
+        parts.append(_fenced(failure.message.rstrip()))
         if failure.looks_like:
             parts += [f"Looks like: {_one_line(failure.looks_like)}", _fenced(failure.map)]
         if _picture(s) in pictures:

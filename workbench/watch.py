@@ -502,9 +502,9 @@ def lines(event: Event) -> Iterator[str]:
         case Began(saved=[], cancelled=False):
             yield "looking at it as it is"
         case Began(saved, cancelled):
-            yield f"{time.strftime('%H:%M:%S')} {', '.join(Path(p).name for p in saved)} saved" + (
-                "; the run before was stopped" if cancelled else ""
-            )
+            named = [f"{Path(p).name} {'saved' if Path(p).exists() else 'deleted'}" for p in saved]
+            stopped = "; the run before was stopped" if cancelled else ""
+            yield f"{time.strftime('%H:%M:%S')} {', '.join(named)}{stopped}"
         case First(spec, outcome, seconds):
             if outcome.verdict is Verdict.PASS:
                 yield f"{spec}: pass, the smallest {outcome.problems} problems, {seconds:.2f} s"
