@@ -478,8 +478,9 @@ def page(record: dict[str, Any]) -> str:
             "# What was tried on products of bf16\n",
             "Written by `benchmarks/gemm_tries.py`, which has the changes, from [the JSON beside it](gemm-tries.json). "
             "Each try is one change to a stage as it is, timed in turns with it and with cuBLAS: above 1 the try is "
-            "faster. Medians; cold unless it says sustained. B is transposed. A try that gained is taken over, and is "
-            "no longer among the changes. What limits these products is on [a page of its own](gemm-limits.md).\n",
+            "faster. Medians; cold unless it says sustained. B is transposed. What was taken over is no longer among "
+            "the changes: here is what gained nothing, or gained on one problem and lost on another, or cold and not "
+            "sustained. What limits these products is on [a page of its own](gemm-limits.md).\n",
             recorded.made_on(record),
             tabulate(cells, headers, tablefmt="pipe", disable_numparse=True, colalign=align) + "\n",
         )

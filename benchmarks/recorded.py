@@ -11,7 +11,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from workbench import derived, environment, ncu, store
+from workbench import derived, environment, ncu, registry, store
 from workbench.baselines import baselines_for
 from workbench.devices.cuda import CudaPlan
 from workbench.operation import Problem
@@ -50,8 +50,9 @@ def libraries(operation: str, plan: CudaPlan, problem: Problem) -> Iterator[tupl
 
 
 def counted(row: Record, columns: Mapping[str, str], units: Mapping[str, float]) -> list[str]:
-    """A launch that ncu counted, as cells of a table: its kernel and metrics, in these units, 1 where none is named."""
-    found = [f"`{row['kernel'][:40]}`"]
+    """A launch that ncu counted, as cells of a table: its kernel, without what a template was made with, and metrics,
+    in these units, 1 where none is named."""
+    found = [f"`{row['kernel'].removeprefix('void ').partition('<')[0]}`"]
     for name, metric in columns.items():
         value = row["metrics"].get(metric.removesuffix(".sum"))  # as workbench.ncu names it
         found.append("-" if value is None else derived.three_digits(value * units.get(name, 1.0)))
@@ -69,9 +70,11 @@ def count(record: Record, output: Path, script: str, metrics: Iterable[str], ker
 
 
 def bench(operation: str) -> list[tuple[StageResult, Run]]:
-    """What the committed bench of an H200 found of an operation's stages, and the run that each is from."""
+    """What the committed bench of an H200 found of an operation's stages, in ladder order, and the run each is from."""
     runs = [run for _, run in store.load(REPORTS / "nvidia-h200")]
-    return [(result, run) for result, run in store.current(runs) if result.operation == operation]
+    found = [(result, run) for result, run in store.current(runs) if result.operation == operation]
+    ladder = [stage.name for stage in registry.operations()[operation].stages]
+    return sorted(found, key=lambda each: ladder.index(each[0].stage) if each[0].stage in ladder else len(ladder))
 
 
 def main(

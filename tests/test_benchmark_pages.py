@@ -8,6 +8,7 @@ from typing import Any
 
 import matvec_limits
 import pytest
+import recorded
 import template
 
 from workbench import registry
@@ -64,3 +65,10 @@ def test_the_page_on_the_template_says_beside_which_kernel_it_is_slower() -> Non
 def _record(script: ModuleType) -> dict[str, Any]:
     found: dict[str, Any] = json.loads(script.RECORD.read_text())
     return found
+
+
+@pytest.mark.parametrize("operation", registry.operations())
+def test_the_stages_of_the_bench_are_in_ladder_order(operation: str) -> None:
+    ladder = [stage.name for stage in registry.operations()[operation].stages]
+    found = [result.stage for result, _ in recorded.bench(operation)]
+    assert found == [name for name in ladder if name in found]

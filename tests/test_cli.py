@@ -631,3 +631,21 @@ def test_devices_that_disagree_fail(workbench: Workbench, device: NumpyDevice) -
     result = workbench("agree", "vector_add:naive", "--examples", "20")
     assert result.exit_code == 1
     assert "elements of c are wrong" in result.stdout
+
+
+@pytest.mark.parametrize("columns", ["60", "80", "100", "180"])
+def test_a_narrow_terminal_breaks_no_word_into_pieces(
+    columns: str, workbench: Workbench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", columns)
+    shown = workbench("inspect", "gemm:tma_pipeline").stdout + workbench("tune", "--show", "gemm").stdout
+    words = shown.split()
+    for word in ("gemm_tma_pipeline", "TRANS_B=1", "229,440", "occupancy", "memory", "shipped"):
+        assert word in words
+
+
+def test_what_was_not_judged_has_no_figure(workbench: Workbench, device: NumpyDevice) -> None:
+    device.wrong_after = 0
+    result = workbench("verify", "vector_add:naive", "--problem", "n=6,tier=exact")
+    assert "0.000" not in result.stdout
+    assert "0 problems" not in result.stderr

@@ -11,6 +11,7 @@ from fake_device import FakeDevice
 from workbench import forensics, harness
 from workbench.devices import Fault, open_device
 from workbench.dtypes import DType
+from workbench.evidence import explain
 from workbench.kernels.gemm import GEMM, GemmProblem
 from workbench.kernels.vector_add import VectorAddProblem
 from workbench.launch import Array, Launch
@@ -264,6 +265,7 @@ def test_a_bound_that_lets_a_wrong_answer_pass_is_a_weak_check(stage, monkeypatc
     result = verify(stage, lambda problem, storage: None)
     assert result.verdict is Verdict.WEAK_CHECK
     assert "`all zeros`" in result.failure.message
+    assert "smallest failing problem" not in explain(stage.spec, result)  # it was tried on a larger one
     again = verify(stage, lambda problem, storage: None, problem=GemmProblem.parse(result.failure.problem))
     assert again.verdict is Verdict.WEAK_CHECK
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
+import math
 import re
 import shutil
 import struct
@@ -16,6 +18,8 @@ from synthetic import MISMATCH, emulated_run, environment, stage, timed_run, ver
 from workbench import derived, plots, registry, report, store
 from workbench import environment as environment_module
 from workbench.results import (
+    Agreement,
+    AgreementRun,
     HostTiming,
     Measurement,
     PeerResult,
@@ -173,10 +177,34 @@ def test_other_implementations_have_rows_of_their_own(tmp_path: Path) -> None:
     assert "**Triton**" not in page
     assert "| cuDNN" not in page
     assert "and Triton with the vendor's library alone" in page
-    assert "- Triton, 1 bf16: no bf16" in page
+    assert page.count("- Triton, 1 bf16: no bf16") == 1
     assert "Triton: triton 3.6" in _row(page, "## Environment", "baselines")[1]
     assert "On the CPU (AMD EPYC 9554, 16 cores), by the host's clock and in fp32, NumPy takes 1.00 s" in page
     assert not any(line.startswith("| NumPy") for line in page.splitlines())
+
+
+def test_what_several_runs_left_untimed_is_said_once_and_not_where_one_timed_it(tmp_path: Path) -> None:
+    folder = tmp_path / "nvidia-h200"
+    old, new = _with_peers(), _with_peers()
+    old.peers[0].untimed["1000000 fp32"] = "no fp32"
+    new.stages, new.environment = new.stages[2:], environment(date="2026-05-06T07:08:09Z")
+    store.Folder(folder).save(old)
+    store.Folder(folder).save(new)
+    page = next(p for p in report.write(tmp_path) if p.name == "vector_add.md").read_text()
+    assert page.count("- Triton, 1 bf16: no bf16") == 1
+    assert "no fp32" not in page
+
+
+def test_a_page_says_which_stages_were_not_run_and_not_compared_with_the_emulator(tmp_path: Path) -> None:
+    run = timed_run("vector_add")
+    run.stages = run.stages[:2]
+    compared = [Agreement("vector_add", "naive", ["cuda", "emulator"], 0, 200, {"exact": 200})]
+    AgreementRun(run.device, run.environment, compared).save(tmp_path / "nvidia-h200" / store.AGREEMENT)
+    pages = _write(tmp_path, ("nvidia-h200", run))
+    page = pages["nvidia-h200/vector_add.md"]
+    assert "Never run here: `grid_stride`." in page
+    assert "Not compared in this way yet: `vectorized`." in page
+    assert "| 2 of 2, 1 not run |" in pages["README.md"]
 
 
 def test_a_baseline_with_a_wrong_answer_is_a_warning(tmp_path: Path) -> None:
@@ -200,6 +228,27 @@ def test_the_heat_map_has_the_share_of_every_stage_on_every_problem() -> None:
         for rung in (*ladder.rungs, *ladder.peers):
             rung.measurement.baselines.clear()
     assert plots.heat_map(ladders) is None
+
+
+@pytest.mark.parametrize("share", [0.5, 0.7, 0.76, 0.8, 0.99])
+def test_no_number_of_the_ladder_stands_on_the_limit(share: float) -> None:
+    run = _run_with({"naive": 2.0 / share}, 3.0, {})  # the limit is 2 µs
+    ladders = derived.ladders([(s, run) for s in run.stages]) * 2  # panels as narrow as they get
+    figure = plots.ladder(ladders, derived.GBPS)
+    figure.draw_without_rendering()
+    axes = figure.axes[0]
+    (limit, _) = axes.transData.transform((6000, 0))
+    boxes = [text.get_window_extent() for text in axes.texts]
+    assert len(boxes) == 2
+    assert [box for box in boxes if box.x0 - 2 < limit < box.x1 + 2 or box.x1 > axes.bbox.x1] == []
+
+
+def test_no_point_of_the_roofline_covers_another_and_none_comes_nearer_to_a_roof() -> None:
+    points = [(x, y) for x in (10.0, 50.0, 55.0) for y in (0.0, 1.0, 1.5, 2.0, 20.0)]
+    placed = plots._apart(points, 8.0)
+    assert [y for _, y in placed] == [y for _, y in points]
+    assert all(now[0] >= before[0] for now, before in zip(placed, points, strict=True))
+    assert all(math.dist(p, q) >= 8.0 for p, q in itertools.combinations(placed, 2))
 
 
 def test_the_spread_shows_every_sample_in_its_row() -> None:
@@ -372,6 +421,10 @@ def test_figures_of_two_runs_are_told_apart(tmp_path: Path) -> None:
     label = second.stages[0].measurements[0].label
     assert _row(page, f"### vector_add {label}", "vectorized` (A)")[7] == "-"  # no gain over another run's figure
     assert _row(page, f"### vector_add {label}", "naive` (B)")
+    below = page.split(f"### vector_add {label}", 1)[1].split("\n\n")[2]
+    assert below.startswith(
+        "The letter behind a stage is its run: A of 2026-05-06T07:08:09Z, B of 2026-01-02T03:04:05Z."
+    )
     assert _row(page, "## Environment", "date") == ["date", "2026-05-06T07:08:09Z", "2026-01-02T03:04:05Z"]
     assert "`ffffffffffff` with uncommitted changes" in page
 

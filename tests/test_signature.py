@@ -198,3 +198,15 @@ def test_a_module_that_cannot_be_read_is_left_to_the_driver(ptx: str, known: boo
     kernels = signature._kernels(ptx, ptx)
     assert (kernels is not None) is known
     assert not known or list(kernels) == ["k"]
+
+
+@pytest.mark.parametrize(
+    ("there", "said"),
+    [
+        ([], 'the source has none: it begins as extern "C" __global__ void negate('),
+        (["_Z6negatePKfPfi"], 'the source has _Z6negatePKfPfi: declare it extern "C", so that it keeps its name'),
+        (["other"], "the source has other"),
+    ],
+)
+def test_a_kernel_that_is_not_there_is_said_with_what_to_write(there: list[str], said: str) -> None:
+    assert str(signature.no_kernel("negate", there)) == f"there is no kernel negate; {said}"

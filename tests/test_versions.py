@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import random
 import shutil
 import signal
@@ -21,6 +22,7 @@ from synthetic import EMULATOR, H200, environment, timed_run
 
 from workbench import cli, operation, registry, versions
 from workbench.compiler import compile_source
+from workbench.notices import Notice
 from workbench.operation import Stage
 from workbench.results import Run, Verdict
 from workbench.versions import Snapshot, Versions, VersionsError
@@ -377,14 +379,41 @@ def test_a_database_that_cannot_be_used_costs_a_warning_and_no_verdict(
 ) -> None:
     path = versions.database("vector_add")
     path.write_text("this is no database, whatever its name says" * 40)
-    with pytest.warns(UserWarning, match="not kept: the versions kept in .* cannot be used: file is not a database"):
+    said = "versions and failures are not kept: .* is damaged .file is not a database.; move it away"
+    with pytest.warns(Notice, match=said):
         assert workbench("verify", SPEC, "--examples", "2").exit_code == 0
     device.wrong_after = 0
-    with pytest.warns(UserWarning, match="this failure was not kept"):
+    with pytest.warns(Notice, match=said):
         result = workbench("verify", SPEC, "--examples", "2", "--json")
     assert json.loads(result.stdout)["stages"][0]["verification"]["verdict"] == Verdict.MISMATCH
-    result = workbench("history", SPEC)
-    assert (result.exit_code, "file is not a database" in result.stderr) == (1, True)
+    for command in (("history", SPEC), ("replay",), ("restore", f"{SPEC}@1")):
+        result = workbench(*command)
+        assert (result.exit_code, "is damaged (file is not a database); move it away" in result.stderr) == (1, True)
+
+
+DAMAGED = "is damaged (file is not a database); move it away, and a new one is begun"
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({}, DAMAGED),
+        ({"WORKBENCH_VERSIONS": "/dev/null/x"}, "set WORKBENCH_VERSIONS to a folder that can be written"),
+        ({"WORKBENCH_VERSIONS_MB": "abc"}, "has to be a number of megabytes, for example 64"),
+    ],
+)
+def test_what_cannot_be_kept_is_one_short_message_with_a_remedy(
+    changes: dict[str, str], said: str, tmp_path: Path
+) -> None:
+    if said == DAMAGED:
+        (tmp_path / versions.FILE).write_text("this is no database, whatever its name says" * 40)
+    command = [sys.executable, "-m", "workbench", "verify", SPEC, "--device", "emulator", "--examples", "2"]
+    places = {"WORKBENCH_VERSIONS": str(tmp_path), "PYTHONPATH": str(HERE.parent)}
+    done = subprocess.run(command, env=os.environ | places | changes, capture_output=True, text=True)
+    warned = [line for line in done.stderr.splitlines() if not line.startswith(SPEC)]
+    assert (done.returncode, len(warned)) == (0, 1), done.stderr
+    assert warned[0].startswith("warning: versions and failures are not kept: ")
+    assert warned[0].endswith(said)
 
 
 def test_a_damaged_version_is_not_restored(workbench: Workbench, sources: Path) -> None:

@@ -454,3 +454,9 @@ def test_without_a_gpu_the_gpu_cannot_be_watched() -> None:
     environ = {**os.environ, "PYTHONPATH": str(ROOT)}
     done = subprocess.run(command, env=environ, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr.count("Error: "), "Traceback" in done.stderr) == (1, 1, False)
+
+
+def test_what_was_deleted_is_not_called_saved(tmp_path: Path) -> None:
+    (tmp_path / "there.cu").touch()
+    (said,) = watch.lines(watch.Began([str(tmp_path / name) for name in ("there.cu", "gone.cu")], cancelled=False))
+    assert said.endswith(" there.cu saved, gone.cu deleted")

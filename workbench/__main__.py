@@ -3,8 +3,10 @@
 
 def main() -> None:
     # imported here: every worker process imports anew what the script of the command imports
+    from . import notices
     from .cli import main as command_line
 
+    notices.plain()
     command_line()
 
 

@@ -234,7 +234,7 @@ def _trace_options(prefix: str) -> Callable[[F], F]:
 
 def _named(_: click.Context, __: click.Parameter, specs: tuple[str, ...]) -> tuple[str, ...]:
     """The specs; what of the project cannot be used is said, and keeps nobody from what is named."""
-    if specs:
+    if specs and registry.known(specs):  # a name that is unknown is said with them
         for trouble in registry.troubles():
             _notice(trouble)
     return specs

@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from types import TracebackType
 from typing import IO, TYPE_CHECKING, Any
 
 from rich import box
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, RenderResult
+from rich.measure import Measurement
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 from rich.text import Text
@@ -40,18 +42,51 @@ def console(stream: IO[str] | None = None) -> Console:
     return Console(file=stream, width=width, highlight=False, markup=False, emoji=False)
 
 
+@dataclass(frozen=True)
+class Fitting:
+    """A table; a list of its rows, a line a cell, where it is too narrow for the words of the table."""
+
+    table: Table
+    headers: Sequence[str]
+    rows: Sequence[Sequence[Text]]
+    named: int
+    """So many cells of a row say which row it is."""
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        for self.table.collapse_padding in (False, True):
+            least = Measurement.get(console, options.update(max_width=WIDE), self.table).minimum
+            if least <= options.max_width + BROKEN * self.table.collapse_padding:
+                yield self.table
+                return
+        headers = self.headers[self.named :]
+        width = max(map(len, headers), default=0)
+        for row in self.rows:
+            yield Text("\n" + "  ".join(cell.plain for cell in row[: self.named]), "bold")
+            for header, cell in zip(headers, row[self.named :], strict=True):
+                if cell.plain not in ("", "-"):
+                    yield Text.assemble(f"  {header:<{width}}  ", cell)
+
+
+WIDE = 100_000
+"""Columns that everything fits into."""
+
+BROKEN = 4
+"""So many columns may be missing: a word is broken, not each of them."""
+
+
 def table(
     headers: Sequence[str], rows: Iterable[Sequence[object]], numeric: Sequence[str] = (), unwrapped: int = 1
-) -> Table:
+) -> Fitting:
     """A table; columns named in `numeric` are right-aligned, the first `unwrapped` never wrap. Cells may be rich."""
-    made = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    made, cells = Table(box=box.SIMPLE_HEAD, pad_edge=False), []
     for i, header in enumerate(headers):
         made.add_column(
             header, justify="right" if header in numeric else "left", overflow="fold", no_wrap=i < unwrapped
         )
     for row in rows:
-        made.add_row(*(cell if isinstance(cell, Text) else Text(str(cell)) for cell in row))
-    return made
+        cells.append([cell if isinstance(cell, Text) else Text(str(cell)) for cell in row])
+        made.add_row(*cells[-1])
+    return Fitting(made, headers, cells, unwrapped)
 
 
 def verdict_text(verdict: Verdict) -> Text:
@@ -67,10 +102,10 @@ def verification_cells(run: Run) -> Cells:
         (
             f"{s.operation}:{s.stage}",
             str(s.verification.verdict),
-            str(s.verification.problems),
+            str(s.verification.problems or "-"),
             tiers(s.verification.tiers),
             str(sum(s.verification.unsupported.values())),
-            f"{s.verification.worst_error:.3f}",
+            f"{s.verification.worst_error:.3f}" if s.verification.tiers.get("bounded") else "-",
             f"on {s.verification.date[:10]}" if s.verification.date else f"{s.verification.seconds:.1f}",
         )
         for s in run.stages
@@ -78,7 +113,7 @@ def verification_cells(run: Run) -> Cells:
     return headers, rows
 
 
-def verification_table(run: Run) -> Table:
+def verification_table(run: Run) -> Fitting:
     """`verification_cells` with coloured verdicts."""
     headers, rows = verification_cells(run)
     coloured = [(spec, verdict_text(Verdict(verdict)), *others) for spec, verdict, *others in rows]
@@ -186,16 +221,19 @@ def show_difference(found: Difference) -> None:
     if not found.source:
         out.print("the sources and declarations are the same")
     sides = (found.before, found.after)
+    instructions = found.instructions if any(r.before != r.after for r in found.instructions) else []
     compiled = f", compiled for {found.problem}"
     for title, rows in (
         ("parameters", found.parameters),
-        (f"{found.instructions_of} instructions that differ{compiled}", found.instructions),
+        (f"{found.instructions_of} instructions that differ{compiled}", instructions),
         (f"resources{compiled}", found.resources),
     ):
         if rows:
             cells = [(r.name, _shown(r.before), _shown(r.after), _change(r)) for r in rows]
             out.print(f"\n{title}", style="bold", soft_wrap=True)
             out.print(table(("", *sides, "change"), cells, (*sides, "change")))
+    if not instructions:
+        out.print(f"the {found.instructions_of} instructions are as many of each{compiled}", soft_wrap=True)
     if found.times:
         out.print("\ncold times", style="bold")
         times = [
@@ -246,7 +284,7 @@ def show_history(lines: Iterable[Line]) -> None:
 OUTCOMES = {"SAME": "green", "FASTER": "bold green", "SLOWER": "bold red", "AMBIGUOUS": "yellow"}
 
 
-def resources_table(stages: Iterable[tuple[str, Sequence[Resources]]]) -> Table:
+def resources_table(stages: Iterable[tuple[str, Sequence[Resources]]]) -> Fitting:
     """Registers, shared memory, spills and occupancy of each stage's variants, named by what they do not share."""
     headers = ("stage", "kernel", "variant", "registers", "static", "dynamic", "spills", "threads", "blocks / SM")
     numeric = (*headers[3:], "occupancy")
@@ -357,7 +395,8 @@ class StageProgress:
         v = result.verification
         timed = f", {len(result.measurements)} timed" if result.measurements else ""
         when = f"verified {v.date[:10]}" if v.date else f"{v.seconds:.1f} s"
-        self.end_with(f"{v.verdict}: {v.problems} problems{timed}, {when}")
+        solved = f": {v.problems} problem{'s' if v.problems > 1 else ''}" if v.problems else ""
+        self.end_with(f"{v.verdict}{solved}{timed}, {when}")
 
     def end_with(self, outcome: str) -> None:
         """A stage is done, with this outcome."""

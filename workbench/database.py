@@ -12,6 +12,10 @@ class DatabaseError(RuntimeError):
     """The file cannot be read or written; the message says why."""
 
 
+class Damaged(DatabaseError):
+    """The file is no database, or no longer one."""
+
+
 class OtherVersion(DatabaseError):
     """The file was written by another version of the workbench."""
 
@@ -39,8 +43,10 @@ def transaction(path: Path, tables: str, version: int, *, alone: bool = False) -
             connection.execute("COMMIT")  # without it, to close is to roll back
         finally:
             connection.close()
-    except (sqlite3.Error, OSError) as error:
+    except (sqlite3.OperationalError, OSError) as error:
         raise DatabaseError(str(error)) from None
+    except sqlite3.Error as error:
+        raise Damaged(str(error)) from None
 
 
 def _version(connection: sqlite3.Connection) -> int:

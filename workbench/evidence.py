@@ -49,6 +49,11 @@ def failure_id(spec: str, problem: str) -> str:
     return hashlib.sha256(f"{spec} {problem}".encode()).hexdigest()[:8]
 
 
+def is_shrunk(failure: Failure) -> bool:
+    """Whether its problem is what it fails on; a check that is too weak names in its message what it was tried on."""
+    return failure.verdict is not Verdict.WEAK_CHECK
+
+
 def explain(spec: str, verification: Verification, kept: bool = False) -> str:
     """Everything known about a failure: verdict, smallest problem, message, wrong elements, how to see it again.
 
@@ -59,7 +64,7 @@ def explain(spec: str, verification: Verification, kept: bool = False) -> str:
         return f"{spec}: {verification.verdict} ({unsupported_reasons(verification) or 'no problem was tried'})"
     parts = [
         f"{spec}: {failure.verdict}",
-        f"smallest failing problem: {failure.problem}",
+        *([f"smallest failing problem: {failure.problem}"] if is_shrunk(failure) else []),
         failure.message.rstrip(),
     ]
     if failure.looks_like:

@@ -56,7 +56,10 @@ def operation(name: str, *, like: str = KINDS[0], base: str | None = None) -> Ma
     """
     _check_name(name, "an operation")
     if name in registry.operations():
-        raise CannotMake(f"there is an operation {name!r} already, of {registry.operations()[name].origin}")
+        first = next((s.name for s in registry.operations()[name].stages), None)
+        next_stage = f"; its next stage: workbench new {name}:STAGE --from {first}" if first else ""
+        whose = "" if name in registry.loaded().own else f", of {registry.operations()[name].origin}"
+        raise CannotMake(f"there is an operation {name!r} already{whose or next_stage}")
     found = project.find()
     made = Made(found.root if found else Path.cwd())
     folder, package = _package(made.root, found)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -77,17 +78,9 @@ def _figure(height: float) -> Figure:
 def ladder(ladders: Sequence[derived.Ladder], metric: str) -> Figure:
     """Throughput of every stage and baseline, a panel a problem size, with the physical limit as a line."""
     with _style():
-        columns = min(2, len(ladders))
-        rows = -(-len(ladders) // columns)
-        bars = max(len(x.rungs) + len(x.baselines) + len(x.peers) for x in ladders)
-        figure = _figure(rows * (0.75 + 0.26 * bars) + 0.7)
-        panels = figure.subplots(rows, columns, squeeze=False)
-        for axes, item in zip(panels.flat, ladders, strict=False):
+        figure, panels = _panels(ladders, 0.22)
+        for axes, item in zip(panels, ladders, strict=True):
             _panel(axes, item, metric)
-            axes.set_ylim(bars - 0.4, -0.6)
-        for axes in list(panels.flat)[len(ladders) :]:
-            axes.set_axis_off()
-        figure.supxlabel(f"{metric}, cold median", fontsize=9.5)
         key = [Patch(color=BEST, label="fastest stage"), Patch(color=BAR, label="other stages")]
         if any(x.baselines for x in ladders):
             key.append(Patch(facecolor="white", edgecolor=VENDOR, hatch="////", label="baseline"))
@@ -98,6 +91,21 @@ def ladder(ladders: Sequence[derived.Ladder], metric: str) -> Figure:
             handles.append(Line2D([], [], color=INK, linestyle="--", linewidth=1.6, label="physical limit"))
         figure.legend(handles=handles, loc="outside upper center", ncols=len(handles), frameon=False)
     return figure
+
+
+def _panels(ladders: Sequence[derived.Ladder], pitch: float) -> tuple[Figure, list[Axes]]:
+    """A figure with room for the bars of every ladder, two ladders side by side, and `pitch` inches a bar."""
+    columns = min(2, len(ladders))
+    counts = [len(_contestants(x)) for x in ladders]
+    bars = [max(counts[i : i + columns]) for i in range(0, len(counts), columns)]
+    heights = [0.9 + pitch * b for b in bars]
+    figure = _figure(sum(heights) + 0.4)
+    panels = figure.subplots(len(bars), columns, squeeze=False, height_ratios=heights)
+    for axes in panels.flat[len(ladders) :]:
+        axes.set_axis_off()
+    for axes, most in zip(panels.flat, np.repeat(bars, columns), strict=True):
+        axes.set_ylim(most - 0.4, -0.6)
+    return figure, list(panels.flat[: len(ladders)])
 
 
 def _panel(axes: Axes, item: derived.Ladder, metric: str) -> None:
@@ -116,16 +124,12 @@ def _panel(axes: Axes, item: derived.Ladder, metric: str) -> None:
     if limit:
         axes.axvline(limit, color=INK, linestyle="--", linewidth=1.6)
     for position, value in enumerate(values):
-        axes.annotate(
-            derived.three_digits(value),
-            (value, position),
-            (5, 0),
-            textcoords="offset points",
-            va="center",
-            bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.8},  # keeps the limit's line out of the digits
-        )
+        beside = limit if 0.76 * limit < value < limit else value  # no number stands on the limit's line
+        text = derived.three_digits(value)
+        axes.annotate(text, (beside, position), (5, 0), textcoords="offset points", va="center")
     axes.set_yticks(range(len(names)), names)
-    axes.set_xlim(0, max([*values, limit]) * 1.2)
+    axes.set_xlim(0, max([*values, limit]) * 1.25)
+    axes.set_xlabel(f"{metric}, cold median")
     axes.xaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 2.5, 5, 10]))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}"))
     axes.tick_params(axis="y", length=0)
@@ -151,7 +155,7 @@ def heat_map(ladders: Sequence[derived.Ladder]) -> Figure | None:
     rows = [name for name in dict.fromkeys(named) if any(stage == name for stage, _ in shares)]
     labels = [x.label for x in ladders if any(label == x.label for _, label in shares)]
     with _style():
-        figure = _figure(0.36 * len(labels) + 1.6)
+        figure = _figure(0.36 * len(labels) + 2.0)
         axes = figure.subplots()
         values = np.array([[shares.get((row, label), math.nan) for row in rows] for label in labels])
         colours = LinearSegmentedColormap.from_list("shares", ("#ffffff", BAR, BEST, "#003355"))
@@ -161,7 +165,7 @@ def heat_map(ladders: Sequence[derived.Ladder]) -> Figure | None:
             colour = "white" if share and share > 0.7 else INK
             text = "-" if share is None else f"{100 * share:.{1 if share < 0.0995 else 0}f}"  # many stages, small cells
             axes.text(x + 0.5, y + 0.5, text, ha="center", va="center", color=colour, fontsize=8.5)
-        axes.set_xticks(np.arange(len(rows)) + 0.5, rows, rotation=30, ha="left", rotation_mode="anchor")
+        axes.set_xticks(np.arange(len(rows)) + 0.5, rows, rotation=60, ha="left", rotation_mode="anchor")
         axes.xaxis.tick_top()
         axes.set_yticks(np.arange(len(labels)) + 0.5, labels)
         axes.set_ylim(len(labels), 0)
@@ -178,14 +182,10 @@ SPREAD = 0.99
 def spread(ladders: Sequence[derived.Ladder]) -> Figure:
     """Every cold sample as its distance from the median of its row, with the quartiles; a panel a problem."""
     with _style():
-        columns = min(2, len(ladders))
-        rows = -(-len(ladders) // columns)
-        bars = max(len(x.rungs) + len(x.baselines) + len(x.peers) for x in ladders)
-        figure = _figure(rows * (0.75 + 0.2 * bars) + 0.7)
-        panels = figure.subplots(rows, columns, squeeze=False, sharex=True)
+        figure, panels = _panels(ladders, 0.2)
         away = [abs(d) for x in ladders for _, samples in _contestants(x) for d in _deviations(samples)]
         limit = max(float(np.quantile(away, SPREAD)), 0.5)
-        for axes, item in zip(panels.flat, ladders, strict=False):
+        for axes, item in zip(panels, ladders, strict=True):
             for position, (_, samples) in enumerate(_contestants(item)):
                 found = np.clip(_deviations(samples), -limit, limit)
                 low, high = np.clip(np.percentile(_deviations(samples), [25, 75]), -limit, limit)
@@ -193,18 +193,14 @@ def spread(ladders: Sequence[derived.Ladder]) -> Figure:
                 axes.plot(
                     found, [position] * len(found), linestyle="none", marker="|", markersize=6, color=INK, alpha=0.5
                 )
-            axes.set_yticks(range(bars), [n for n, _ in _contestants(item)] + [""] * (bars - len(_contestants(item))))
-            axes.set_ylim(bars - 0.4, -0.6)
+            axes.set_yticks(range(len(_contestants(item))), [name for name, _ in _contestants(item)])
             axes.set_xlim(-1.05 * limit, 1.05 * limit)
+            axes.set_xlabel("distance from the median in %, cold")
             axes.tick_params(axis="y", length=0)
-            axes.tick_params(axis="x", labelbottom=True)
             axes.xaxis.set_major_locator(MaxNLocator(5))
             axes.xaxis.grid(True, color=GRID, linewidth=0.8)
             axes.set_axisbelow(True)
             axes.set_title(item.label)
-        for axes in list(panels.flat)[len(ladders) :]:
-            axes.set_axis_off()
-        figure.supxlabel("cold samples: distance from the median in %", fontsize=9.5)
         handles = [
             Line2D([], [], linestyle="none", marker="|", color=INK, label="sample (beyond the edge: at it)"),
             Line2D([], [], color=BAR, linewidth=7, label="first to third quartile"),
@@ -344,7 +340,8 @@ def sweep(panels: Sequence[Panel], axis: str, even: bool) -> Figure:
 def roofline(ladders: Sequence[derived.Ladder], device: DeviceInfo) -> Figure | None:
     """Attained against attainable FLOP/s over arithmetic intensity; None where the device's peaks are unknown.
 
-    Points of the input type with the highest peak are filled, those of other types hollow.
+    Points of the input type with the highest peak are filled, those of other types hollow. Of problems with much the
+    same intensity a stage has its best; what would cover another point stands to its right.
     """
     measured = [r for x in ladders for r in x.rungs]
     types = {derived.dtype(r.measurement) for r in measured}
@@ -356,10 +353,15 @@ def roofline(ladders: Sequence[derived.Ladder], device: DeviceInfo) -> Figure | 
     with _style():
         figure = _figure(5.4)
         axes = figure.subplots()
-        points = [(r.measurement.flops / r.measurement.bytes, r) for r in measured]
-        xs = [x for x, _ in points]
+        fastest: dict[tuple[str, str, str], tuple[float, float]] = {}
+        for r in measured:
+            m = r.measurement
+            speed, intensity = derived.throughput(m, r.cold_us, derived.TFLOPS), m.flops / m.bytes
+            of = (r.stage, derived.dtype(m), f"{intensity:.2g}")
+            fastest[of] = max(fastest.get(of, (0.0, 0.0)), (speed, intensity))
+        ys, xs = zip(*fastest.values(), strict=True)
         # a ridge far from every point would only squeeze the points into a corner
-        near = [ridge for p in peaks.values() if min(xs) / 20 < (ridge := p / bandwidth) < max(xs) * 8]
+        near = [ridge for p in peaks.values() if min(xs) / 5 < (ridge := p / bandwidth) < max(xs) * 8]
         left, right = min([*xs, *near]) / 2.5, max([x * 2.5 for x in xs] + [ridge * 6 for ridge in near])
         groups: dict[float, list[str]] = {}
         for name, peak in peaks.items():
@@ -368,22 +370,12 @@ def roofline(ladders: Sequence[derived.Ladder], device: DeviceInfo) -> Figure | 
             _roof(axes, f"{' and '.join(names)} {_flops(peak)}", peak, bandwidth, (left, right))
         _slope(axes, min(highest, right * bandwidth), bandwidth, left)
         stages = list(dict.fromkeys(r.stage for r in measured))
-        for x, rung in points:
-            i = stages.index(rung.stage)
-            filled = peaks.get(derived.dtype(rung.measurement), highest) == highest
-            axes.plot(
-                [x],
-                [derived.throughput(rung.measurement, rung.cold_us, derived.TFLOPS)],
-                linestyle="none",
-                marker=MARKERS[i % len(MARKERS)],
-                markersize=7,
-                markeredgewidth=1.4,
-                markeredgecolor=SERIES[i % len(SERIES)],
-                markerfacecolor=SERIES[i % len(SERIES)] if filled else "white",
-                zorder=3,
-            )
+        axes.plot(xs, ys, linestyle="none")
         _log_axes(axes, (left, right))
-        axes.set_xlabel("arithmetic intensity: FLOP for each byte that has to be moved")
+        axes.set_xlabel(
+            "arithmetic intensity: FLOP for each byte that has to be moved\n"
+            "(a stage's best of problems with much the same; what would cover a point stands to its right)"
+        )
         axes.set_ylabel("TFLOP/s, cold median")
         handles = [
             Line2D([], [], linestyle="none", marker=MARKERS[i % len(MARKERS)], color=SERIES[i % len(SERIES)], label=s)
@@ -397,7 +389,33 @@ def roofline(ladders: Sequence[derived.Ladder], device: DeviceInfo) -> Figure | 
             for (peak, _), handle in zip(groups.items(), handles[len(stages) :], strict=True):
                 handle.set_markerfacecolor(GREY if peak == highest else "white")
         figure.legend(handles=handles, loc="outside lower center", ncols=min(5, len(handles)), frameon=False)
+        figure.draw_without_rendering()  # from here on it is known where the points lie
+        points = axes.transData.transform(list(zip(xs, ys, strict=True)))
+        shown = axes.transData.inverted().transform(_apart(points, 8 * figure.dpi / 72))
+        for (x, y), (stage, dtype, _) in zip(shown, fastest, strict=True):
+            i = stages.index(stage)
+            filled = peaks.get(dtype, highest) == highest
+            axes.plot(
+                [x],
+                [y],
+                linestyle="none",
+                marker=MARKERS[i % len(MARKERS)],
+                markersize=6.5,
+                markeredgewidth=1.2,
+                markeredgecolor=SERIES[i % len(SERIES)],
+                markerfacecolor=SERIES[i % len(SERIES)] if filled else "white",
+                zorder=3,
+            )
     return figure
+
+
+def _apart(points: Iterable[tuple[float, float]], distance: float) -> list[tuple[float, float]]:
+    """The points, each moved to the right, away from a roof, until it is `distance` from those before it."""
+    placed: list[tuple[float, float]] = []
+    for x, y in points:
+        places = ((x + n * distance / 4, y) for n in itertools.count())
+        placed.append(next(p for p in places if all(math.dist(p, other) >= distance for other in placed)))
+    return placed
 
 
 def wrong_elements(spec: str, wrong: WrongCells) -> Figure:

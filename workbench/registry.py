@@ -128,9 +128,10 @@ def _import_trouble(origin: _Origin, name: str, error: BaseException) -> str:
         and (name == error.name or name.startswith(error.name + "."))
     ):
         return f"{origin.label}: there is no module {name}, which kernels names"
-    what = f"{type(error).__name__}: {error}".splitlines()[0]
     if isinstance(error, SyntaxError) and error.filename:
-        return f"{origin.label}: {name} cannot be imported: {Path(error.filename).name}:{error.lineno}: {what}"
+        what = f"{type(error).__name__}: {error.msg}"
+        return f"{origin.label}: {name} cannot be imported: {error.filename}:{error.lineno}: {what}"
+    what = f"{type(error).__name__}: {error}".splitlines()[0]
     frames = [f for f in traceback.extract_tb(error.__traceback__) if "importlib" not in f.filename]
     ours = [f for f in frames if Path(f.filename).parent != Path(__file__).parent]
     where = f"{ours[-1].filename}:{ours[-1].lineno}: " if ours else ""
@@ -177,6 +178,12 @@ def troubles() -> tuple[str, ...]:
 def stages() -> list[Stage[Any]]:
     """Every stage of every operation, in ladder order."""
     return [stage for operation in operations().values() for stage in operation.stages]
+
+
+def known(specs: Iterable[str]) -> bool:
+    """Whether each of the specs names a stage."""
+    names = {name for s in stages() for name in (s.operation, s.name, s.spec)}
+    return names.issuperset(specs)
 
 
 def select(specs: Iterable[str]) -> list[Stage[Any]]:

@@ -15,7 +15,8 @@ from tabulate import tabulate
 
 from . import derived, registry, store
 from .derived import duration, percent, three_digits
-from .evidence import explain, failed, tiers, wrong_elements
+from .evidence import explain, failed, is_shrunk, tiers, wrong_elements
+from .operation import BUILT_IN
 from .results import AgreementRun, HostTiming, PeerResult, Resources, ResultsError, Run, StageResult, Timing, Verdict
 
 Entry = tuple[StageResult, Run]
@@ -101,9 +102,22 @@ class Page:
         """The run whose device the page describes."""
         return self.files[0][1]
 
+    def missing(self) -> list[str]:
+        """Stages that are declared and that no run has."""
+        operation = registry.operations().get(self.operation)
+        found = {s.stage for s, _ in self.entries}
+        return [s.name for s in operation.stages if s.name not in found] if operation else []
+
     def mark(self, run: Run) -> str:
         """`A`, `B` ... for the run, where there are several."""
         return next(ascii_uppercase[i % 26] for i, (_, r) in enumerate(self.files) if r is run)
+
+    def key(self, runs: Iterable[Run]) -> list[str]:
+        """What the marks of these runs in a table stand for, as a line below it; nothing where there is one run."""
+        if len(self.files) == 1:
+            return []
+        marks = sorted({(self.mark(run), run.environment.date) for run in runs})
+        return [f"The letter behind a stage is its run: {', '.join(f'{mark} of {date}' for mark, date in marks)}."]
 
     def name(self, stage: str, run: Run) -> str:
         """A stage's name in a table, with the mark of its run where there are several."""
@@ -166,17 +180,23 @@ class Page:
                 self.name(s.stage, run),
                 s.idea,
                 *([gains[s.stage]] if gains else []),
-                f"`cuda_src/{s.source}`",
+                _source(s),
                 f"`{s.source_sha256[:12]}`",
             )
             for s, run in self.entries
         ]
-        headers = ("stage", "what it adds", *(["what it gained"] if gains else []), "source", "SHA-256")
-        parts = ["## Stages", table(headers, rows)]
+        headers = ("stage", "what it adds", *(["what it gained"] if gains else []), "source", "SHA-256 with headers")
+        parts = ["## Stages", table(headers, rows), *self.key(run for _, run in self.entries)]
         if gains:
             parts.append(
                 "Gained: the speed-up over the stage before, the geometric mean over all problems (and range)."
             )
+        parts.append(
+            "The SHA-256 is of the source and the headers that it includes. Both, and the source's name, are as they "
+            "were when the stage was run, at the commit under Environment."
+        )
+        if missing := self.missing():
+            parts.append(f"Never run here: {', '.join(f'`{name}`' for name in missing)}.")
         return parts
 
     def _verified(self, pictures: Collection[str]) -> list[str]:
@@ -201,6 +221,7 @@ class Page:
             "element's error within its a-priori bound (1 in the column of errors). Answers of broken kernels "
             "(all zeros, a dropped term, the last row missing ...) had to be rejected by it.",
             table(headers, rows, headers[2:3] + headers[5:]),
+            *self.key(run for _, run in self.entries),
         ]
         if earlier := [f"`{s.stage}` on {s.verification.date}" for s, _ in self.entries if s.verification.date]:
             parts.append(f"Verified by an earlier run, of exactly this code on this device: {', '.join(earlier)}.")
@@ -223,13 +244,16 @@ class Page:
         if not rows:
             return []
         made = self.agreement.environment
-        return [
+        compared = {s.stage for s in self.agreement.stages if s.operation == self.operation}
+        others = [f"`{s.stage}`" for s, _ in self.entries if s.stage not in compared]
+        parts = [
             "### The device and the emulator",
             "The same random problems were solved on this device and in the emulator: bit-equal results in the exact "
             f"tier, both within the bound in the other ([{store.AGREEMENT}]({store.AGREEMENT}), {made.date}, commit "
             f"`{made.commit[:12]}`" + (" with uncommitted changes)." if made.dirty else ")."),
             table(("stage", "problems", "agreeing comparisons", "seed", "outcome"), rows, ("problems", "seed")),
         ]
+        return [*parts, f"Not compared in this way yet: {', '.join(others)}."] if others else parts
 
     @staticmethod
     def _failure(s: StageResult, pictures: Collection[str]) -> list[str]:
@@ -237,7 +261,9 @@ class Page:
         failure = s.verification.failure
         if failure is None:
             return [*parts, _fenced(explain(f"{s.operation}:{s.stage}", s.verification))]
-        parts += [f"Smallest failing problem: `{failure.problem}`", _fenced(failure.message.rstrip())]
+        if is_shrunk(failure):
+            parts.append(f"Smallest failing problem: `{failure.problem}`")
+        parts.append(_fenced(failure.message.rstrip()))
         if failure.looks_like:
             parts += [f"Looks like: {_one_line(failure.looks_like)}", _fenced(failure.map)]
         if _picture(s) in pictures:
@@ -262,7 +288,8 @@ class Page:
             "There are no charts: matplotlib was not installed (`pip install 'kernel-workbench[plots]'`)."
         ]
         for ladder in self.ladders:
-            parts += [f"### {self.operation} {ladder.label}", self._ladder_table(ladder), self._floor(ladder)]
+            parts += [f"### {self.operation} {ladder.label}", self._ladder_table(ladder)]
+            parts += [*self._ladder_key(ladder), self._floor(ladder)]
             parts += [*self._host(ladder), *self._warnings(ladder)]
         return [*parts, *self._untimed()]
 
@@ -330,6 +357,16 @@ class Page:
             rows.append((peer.stage, *times, speed, *shares, "-", str(len(samples))))
         return table(headers, rows, headers[1:])
 
+    def _ladder_key(self, ladder: derived.Ladder) -> list[str]:
+        """What letters and shares mean in a table of several runs."""
+        key = self.key(rung.run for rung in ladder.rungs)
+        if key and ladder.baselines:
+            key.append(
+                "A share is of the vendor's library in the same run, and the library's row is of all these runs: equal "
+                "throughput may have different shares."
+            )
+        return [" ".join(key)] if key else []
+
     def _host(self, ladder: derived.Ladder) -> list[str]:
         """Times of the CPU, which nothing else is compared with."""
         lines = []
@@ -365,13 +402,10 @@ class Page:
 
     def _untimed(self) -> list[str]:
         lines = [f"- `{s.stage}`, {label}: {reason}" for s, _ in self.entries for label, reason in s.untimed.items()]
-        lines += [
-            f"- {p.name}, {label}: {reason}"
-            for _, run in self.files
-            for p in run.peers
-            if p.operation == self.operation
-            for label, reason in p.untimed.items()
-        ]
+        told = {(peer.stage, ladder.label) for ladder in self.ladders for peer in ladder.peers}
+        for p in (p for _, run in self.files for p in run.peers if p.operation == self.operation):
+            lines += [f"- {p.name}, {label}: {why}" for label, why in p.untimed.items() if (p.name, label) not in told]
+            told |= {(p.name, label) for label in p.untimed}
         return ["### Not timed", "\n".join(_one_line(line) for line in lines)] if lines else []
 
     def _resources(self) -> list[str]:
@@ -388,7 +422,7 @@ class Page:
         if not rows:
             return []
         note = "Registers a thread, bytes of shared memory a block; occupancy is theoretical and leaves clusters out."
-        parts = ["## Resources", note, table(headers, rows, numeric)]
+        parts = ["## Resources", note, table(headers, rows, numeric), *self.key(run for _, run in self.entries)]
         return [*parts, "In every variant of a stage:", "\n".join(shared)] if shared else parts
 
     def _environment(self) -> list[str]:
@@ -402,6 +436,21 @@ class Page:
                 1, "The stages were not all run at once; the letter behind a stage says which run its figures are from."
             )
         return parts
+
+
+def _source(s: StageResult) -> str:
+    """Where a stage's source is, from the top of the workbench or of the project that its operation belongs to."""
+    operation, project = registry.operations().get(s.operation), registry.loaded().project
+    if operation is None:
+        return f"`{s.source}`"
+    if operation.origin == BUILT_IN:
+        return f"`cuda_src/{s.source}`"
+    if any(known.name == s.stage and known.code is not None for known in operation.stages):
+        return "in its declaration"
+    path = (operation.sources or Path()).resolve() / s.source
+    if project and path.is_relative_to(root := project.root.resolve()):
+        return f"`{path.relative_to(root)}`"
+    return f"`{s.source}`"
 
 
 def _gain(stage: str, ladders: Sequence[derived.Ladder]) -> str:
@@ -475,12 +524,12 @@ def _index(devices: dict[str, list[Run]], others: Mapping[str, str]) -> str:
     for folder, runs in devices.items():
         for page in _pages([(Path(store.LATEST), run) for run in runs]):
             passed = sum(s.verification.verdict is Verdict.PASS for s, _ in page.entries)
-            newest = page.newest.environment
+            newest, missing = page.newest.environment, page.missing()
             rows.append(
                 (
                     f"[{page.operation}]({folder}/{page.operation}.md)",
                     page.newest.device.name,
-                    f"{passed} of {len(page.entries)}",
+                    f"{passed} of {len(page.entries)}" + (f", {len(missing)} not run" if missing else ""),
                     *_best(page),
                     newest.date[:10],
                     f"`{newest.commit[:12]}`" + (" *" if newest.dirty else ""),

@@ -11,14 +11,13 @@ import contextlib
 import dataclasses
 import json
 import sqlite3
-import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
-from . import registry
+from . import notices, registry
 from .compiler import cache_folder, source_digest
 from .database import DatabaseError, OtherVersion, marks, transaction
 from .operation import Problem, Stage
@@ -209,7 +208,7 @@ def found(device: str, operation: str, of_class: str) -> tuple[tuple[float, Stag
     try:
         entries = Table().entries()
     except TableError as error:
-        warnings.warn(str(error), stacklevel=2)
+        notices.warn(str(error))
         return ()
     stages = []
     for entry in entries:

@@ -17,16 +17,15 @@ import os
 import shutil
 import sqlite3
 import tempfile
-import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from . import harness, registry
+from . import harness, notices, registry
 from .compiler import INCLUDE, cache_folder, contents
-from .database import DatabaseError, OtherVersion, marks, transaction
+from .database import Damaged, DatabaseError, OtherVersion, marks, transaction
 from .devices import Device
 from .evidence import NOT_OF_A_PROBLEM, failure_id
 from .operation import Problem, ProblemError, Size, Stage
@@ -212,8 +211,12 @@ class Versions:
                 yield connection
         except OtherVersion as error:
             raise VersionsError(f"{error}: move it away") from None
+        except Damaged as error:
+            raise VersionsError(f"{self.path} is damaged ({error}); move it away, and a new one is begun") from None
         except DatabaseError as error:
-            raise VersionsError(f"the versions kept in {self.path} cannot be used: {error}") from None
+            raise VersionsError(
+                f"{self.path} cannot be used ({error}); set {ELSEWHERE} to a folder that can be written"
+            ) from None
 
     # versions
 
@@ -382,6 +385,10 @@ def _runs(records: Iterable[str], of_what: str) -> list[Run]:
 # ------------------------------------------------------------------------------------------------ for who verifies
 
 
+UNKEPT = "versions and failures are not kept: {}"
+"""All that is said, once, where the database cannot be used."""
+
+
 def of(stage: Stage[Any]) -> Versions:
     """The database that a stage belongs to."""
     return Versions(database(stage.operation))
@@ -401,8 +408,10 @@ def keep(stage: Stage[Any], before: Snapshot, result: StageResult, run: Run) -> 
     try:
         if stage.code is None and Snapshot.of(stage).digest == before.digest:
             return of(stage).keep(before, replace(run, stages=[result], peers=[], host=[]))
-    except (OSError, VersionsError) as error:
-        warnings.warn(f"this version was not kept: {error}", stacklevel=2)
+    except OSError as error:
+        notices.warn(f"this version was not kept: {error}")
+    except VersionsError as error:
+        notices.warn(UNKEPT.format(error))
     return None
 
 
@@ -411,15 +420,13 @@ def passed_before(stage: Stage[Any], snapshot: Snapshot, run: Run) -> Verificati
 
     None as well where the stage has failed on any problem since. `date` of what is returned is when it was made.
     """
-    try:
+    with _warned():
         for old in of(stage).found(snapshot):
             if comparable(old, run):
                 made = old.stages[0].verification
                 made.date = made.date or old.environment.date
                 later = (f for f in of(stage).failures() if f.spec == stage.spec and f.date >= made.date)
                 return made if not any(later) else None
-    except VersionsError as error:
-        warnings.warn(f"whether this version has passed before is not known: {error}", stacklevel=2)
     return None
 
 
@@ -431,23 +438,23 @@ def verify(stage: Stage[Any], device: Device, **how: Any) -> Verification:
     outcome = harness.verify(stage, device, again=again, **how)
     failure = outcome.failure
     if failure and failure.verdict not in NOT_OF_A_PROBLEM:
-        with _warned("this failure was not kept"):
+        with _warned():
             of(stage).remember(stage, device.name, failure)
     return outcome
 
 
 @contextlib.contextmanager
-def _warned(what: str) -> Iterator[None]:
+def _warned() -> Iterator[None]:
     try:
         yield
     except VersionsError as error:
-        warnings.warn(f"{what}: {error}", stacklevel=3)
+        notices.warn(UNKEPT.format(error))
 
 
 def failed_before(stage: Stage[Any], device: Device) -> list[Problem]:
     """The problems that a stage has failed on, the last one first; for the emulator those of its size."""
     operation, found = registry.operation_of(stage), []
-    with _warned("what failed before is not known"):
+    with _warned():
         for failure in of(stage).failures():
             if failure.spec != stage.spec:
                 continue

@@ -24,7 +24,7 @@ from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
 
-from . import derived, harness, registry, versions
+from . import derived, harness, notices, registry, versions
 from .compiler import CompileError, CompilerUnavailable, compile_source, header_folders, with_headers
 from .devices import Device, DeviceUnavailable, open_device
 from .operation import Problem, ProblemError, Stage
@@ -272,6 +272,7 @@ def _against(name: str, other: Version, result: StageResult, device: str) -> Aga
 
 def _serve(connection: Connection, job: Job) -> None:
     """What the process does: open the device, wait for the word, and make one run."""
+    notices.plain()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the parent ends this one
     os.dup2(2, 1)  # what kernels print must not get into the JSON on stdout
     sys.dont_write_bytecode = True  # it is told from its source by the second, and there may be two saves in one
@@ -501,9 +502,9 @@ def lines(event: Event) -> Iterator[str]:
         case Began(saved=[], cancelled=False):
             yield "looking at it as it is"
         case Began(saved, cancelled):
-            yield f"{time.strftime('%H:%M:%S')} {', '.join(Path(p).name for p in saved)} saved" + (
-                "; the run before was stopped" if cancelled else ""
-            )
+            named = [f"{Path(p).name} {'saved' if Path(p).exists() else 'deleted'}" for p in saved]
+            stopped = "; the run before was stopped" if cancelled else ""
+            yield f"{time.strftime('%H:%M:%S')} {', '.join(named)}{stopped}"
         case First(spec, outcome, seconds):
             if outcome.verdict is Verdict.PASS:
                 yield f"{spec}: pass, the smallest {outcome.problems} problems, {seconds:.2f} s"

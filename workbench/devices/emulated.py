@@ -12,7 +12,7 @@ from ..compiler import Compiled, KernelUsage
 from ..launch import Array, Plan
 from ..results import DeviceInfo, Verdict
 from .base import DeviceUnavailable, Fault
-from .signature import argument_of
+from .signature import argument_of, no_kernel
 
 try:
     from .. import emulator
@@ -128,8 +128,7 @@ class _EmulatedPlan:
         resident = self._device.persistent_blocks or chosen
         for launch in self._plan.launches:
             if launch.kernel not in self._program.entries:
-                names = ", ".join(self._program.entries)
-                raise Fault(Verdict.LAUNCH_ERROR, f"there is no kernel {launch.kernel}; the source has {names}")
+                raise no_kernel(launch.kernel, self._program.entries)
             try:
                 statistics = emulator.execute(
                     self._program.entries[launch.kernel],

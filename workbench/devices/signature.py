@@ -5,7 +5,7 @@ The emulator asks the same questions before it executes a launch; they are asked
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import Any
 
@@ -49,8 +49,7 @@ def check(
         return
     entry = kernels.get(launch.kernel)
     if entry is None:
-        names = ", ".join(kernels)
-        raise Fault(Verdict.LAUNCH_ERROR, f"there is no kernel {launch.kernel} in {compiled.name}; it has {names}")
+        raise no_kernel(launch.kernel, kernels)
     memory = _Memory(arrays, pointers)
     cluster = entry.cluster if launch.cluster == (1, 1, 1) and entry.cluster else launch.cluster
     registers = compiled.usage[launch.kernel].registers
@@ -59,6 +58,17 @@ def check(
         emulator.check_launch(entry, launch.grid, launch.block, cluster, launch.shared_bytes, registers, limits)
     except (emulator.ArgumentError, emulator.LaunchError) as error:
         raise Fault(Verdict.LAUNCH_ERROR, str(error)) from None
+
+
+def no_kernel(wanted: str, there: Iterable[str]) -> Fault:
+    """That a source has no kernel of this name, which it has, and what to write."""
+    names = list(there)
+    said = f"there is no kernel {wanted}; the source has {', '.join(names) or 'none'}"
+    if not names:
+        said += f': it begins as extern "C" __global__ void {wanted}('
+    elif any(name.startswith("_Z") and wanted in name for name in names):
+        said += ': declare it extern "C", so that it keeps its name'
+    return Fault(Verdict.LAUNCH_ERROR, said)
 
 
 @lru_cache(maxsize=256)
