@@ -46,7 +46,8 @@ def with_reasons(found: Mapping[str, Any]) -> dict[str, Any]:
 
     Raises ValueError where the sources are no longer those of the run.
     """
-    made, entries = mutate.mutants(registry.select(found["specs"])), found["mutants"]
+    made = mutate.sample(registry.select(found["specs"]), found.get("limit"), found["seed"])
+    entries = found["mutants"]
     if [(m.file, m.line, m.old, m.new) for m in made] != [(e["file"], e["line"], e["old"], e["new"]) for e in entries]:
         raise ValueError("the sources have changed since these mutants were made: make them again")
     judged = [
@@ -59,7 +60,10 @@ def with_reasons(found: Mapping[str, Any]) -> dict[str, Any]:
 def page(found: Mapping[str, Any]) -> str:
     """The Markdown page."""
     made, mutants = found["environment"], found["mutants"]
-    command = f"workbench mutate {' '.join(found['specs'])} --examples {found['examples']} --seed {found['seed']}"
+    limit = f" --limit {found['limit']}" if found.get("limit") else ""
+    command = (
+        f"workbench mutate {' '.join(found['specs'])} --examples {found['examples']}{limit} --seed {found['seed']}"
+    )
     commit = f"`{made['commit'][:12]}`{', changed' if made['dirty'] else ''}"
     passed = [m for m in mutants if m["outcome"] in ("survived", "explained")]
     verdicts = sorted(found["verdicts"].items(), key=lambda item: (-item[1], item[0]))

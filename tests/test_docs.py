@@ -131,7 +131,7 @@ def test_reasons_written_down_after_a_run_are_on_the_page_of_mutants(mutants_pag
     old, new = mutate.change_of(made[0])
     entry = f"file = {made[0].path.name!r}\nold = {old[0]!r}\nnew = {new[0]!r}\nreason = 'it is the same'"
     (tmp_path / "vector_add" / mutate.EQUIVALENT).write_text(f"[[mutant]]\n{entry}\n")
-    found = {"specs": ["vector_add:naive"], **mutate.Report(passed).as_dict()}
+    found = {"specs": ["vector_add:naive"], "limit": None, "seed": 0, **mutate.Report(passed).as_dict()}
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(mutate, "mutants", lambda stages: made)
         now = mutants_page.with_reasons(found)

@@ -479,6 +479,7 @@ def mutate(
             "environment": dataclasses.asdict(environment.describe()),
             "specs": specs,
             "examples": examples,
+            "limit": limit,
             "seed": seed,
         }
         _print_json({**made, **outcome.as_dict()})

@@ -421,6 +421,14 @@ def _problems(stage: Stage[Any], examples: int, seed: int) -> tuple[Problem, ...
     return tuple(p.with_tier(tier) for p in drawn for tier in Tier)
 
 
+def sample(stages: Sequence[Stage[Any]], limit: int | None, seed: int) -> list[Mutant]:
+    """The mutants of the stages, or `limit` of them drawn from the seed."""
+    every = mutants(stages)
+    if limit is None or limit >= len(every):
+        return every
+    return sorted(random.Random(seed).sample(every, limit), key=lambda m: (m.file, m.line))
+
+
 def mutate(
     stages: Sequence[Stage[Any]],
     pool: Executor,
@@ -437,10 +445,7 @@ def mutate(
     `on_start` is told how many there are, `on_mutant` each outcome. Raises CompilerUnavailable, CompileError where a
     source does not compile as it is, and BadExplanation for a malformed `equivalent.toml`.
     """
-    chosen = mutants(stages)
-    if limit is not None and limit < len(chosen):
-        chosen = random.Random(seed).sample(chosen, limit)
-        chosen.sort(key=lambda m: (m.file, m.line))
+    chosen = sample(stages, limit, seed)
     problems = {stage.spec: _problems(stage, examples, seed) for stage in stages}
     uses = {m.path: m for m in chosen}
     users = {path: _uses(mutant, stages, problems) for path, mutant in uses.items()}
