@@ -28,7 +28,11 @@ from workbench.timing import measure as race
 
 RECORD = Path(__file__).parents[1] / "reports/gemm-limits.json"
 
-PROBLEMS = [f"{size},dtype=bf16,out=bf16,layout=nt" for size in ("512x8192x8192", "4096x4096x4096", "8192x8192x8192")]
+SIZES = (
+    *("64x8192x8192", "128x8192x8192", "512x8192x8192", "4608x14336x4096", "5120x4096x14336"),
+    *(f"{size}x{size}x{size}" for size in (1024, 2048, 4096, 6144, 8192)),
+)
+PROBLEMS = [f"{size},dtype=bf16,out=bf16,layout=nt" for size in SIZES]
 
 DATA = ("random", "whole", "zero")
 """Normal random numbers; the same rounded to whole numbers; zeros."""
@@ -56,11 +60,11 @@ LARGEST = PROBLEMS[-1]
 OF_WARPS = {**METRICS, "L1 and shared memory move data, %": f"l1tex__data_pipe_lsu_wavefronts{PEAK}"}
 """What is shown of these: besides, how busy the way is that loads, stores and ldmatrix share."""
 
-LAUNCHES = [(problem, data) for problem in PROBLEMS for data in DATA for _ in range(2)]
-"""In the order of the counters: ours, then cuBLAS."""
-
 TRIED = ("4096x4096x4096 bf16 nt", "8192x8192x8192 bf16 nt")
 """Labels of problems of the bench."""
+
+HELD_BACK = 0.95
+"""Of the clock on zeros: where that on random numbers is lower, power holds it back."""
 
 UNITS = {"time, us": 1e-3, "SM clock, GHz": 1e-9}
 """What ncu's nanoseconds and hertz are multiplied by."""
@@ -128,10 +132,16 @@ def of_warps(row: dict[str, Any]) -> bool:
 
 
 def counted_launches(record: dict[str, Any]) -> list[dict[str, Any]]:
-    """One of each contestant, in the order of `LAUNCHES`: of several launches of ours the last, which multiplies."""
+    """One of each contestant, in the order of `launches`: of several launches of ours the last, which multiplies."""
     rows = [row for row in record["counters"] if not of_warps(row)]
     ours = [row["kernel"].startswith("gemm_") for row in rows]
     return [row for row, own, own_next in zip(rows, ours, [*ours[1:], False], strict=True) if not (own and own_next)]
+
+
+def launches(record: dict[str, Any]) -> list[tuple[str, str]]:
+    """Problem and data of each launch in the order of the counters: ours, then cuBLAS."""
+    problems = dict.fromkeys(row["problem"] for row in record["times"])
+    return [(problem, data) for problem in problems for data in DATA for _ in range(2)]
 
 
 def spread(values: list[float], unit: str) -> str:
@@ -141,24 +151,46 @@ def spread(values: list[float], unit: str) -> str:
 
 
 def reading(record: dict[str, Any], medians: dict[tuple[str, str, str], float]) -> str:
-    """What the tables say, in words."""
-    counted: dict[str, dict[str, list[float]]] = {}
-    for (_, data), row in zip(LAUNCHES, counted_launches(record), strict=False):
+    """What the tables say, in words: of problems whose clock power holds back, and of the others."""
+    counted: dict[tuple[str, str, str], list[float]] = {}
+    for (problem, data), row in zip(launches(record), counted_launches(record), strict=False):
         for name in ("SM clock, GHz", "tensor cores busy, %", "L2, %", "device memory, %"):
             value = row["metrics"].get(METRICS[name].removesuffix(".sum"))
             if value is not None:
-                counted.setdefault(data, {}).setdefault(name, []).append(value * UNITS.get(name, 1.0))
-    names = {(problem, name) for problem, name, _ in medians}
-    faster = [1 - medians[p, name, "zero"] / medians[p, name, "random"] for p, name in names]
-    drawn, nothing = counted["random"], counted["zero"]
-    return (
-        f"On random numbers the tensor cores are busy {spread(drawn['tensor cores busy, %'], '%')} of the time, while "
-        f"the L2 delivers {spread(drawn['L2, %'], '%')} and memory {spread(drawn['device memory, %'], '%')} of what "
-        f"they can. The clock is {spread(drawn['SM clock, GHz'], 'GHz')}; on zeros, where the same instructions draw "
-        f"less power, it is {spread(nothing['SM clock, GHz'], 'GHz')}, and the times are {100 * min(faster):.0f} to "
-        f"{100 * max(faster):.0f} % shorter, ours and cuBLAS's alike. So it is power that limits both: what is left to "
-        "gain is the time in which the tensor cores are not busy, and energy that a product does not need.\n"
-    )
+                counted.setdefault((problem, data, name), []).append(value * UNITS.get(name, 1.0))
+
+    def found(problems: list[str], data: str, name: str) -> str:
+        unit = "GHz" if name == "SM clock" else "%"
+        return spread([value for p in problems for value in counted[p, data, f"{name}, {unit}"]], unit)
+
+    def shorter(problems: list[str]) -> str:
+        shares = [1 - medians[p, name, "zero"] / medians[p, name, "random"] for p, name, _ in medians if p in problems]
+        return f"{100 * min(shares):.0f} to {100 * max(shares):.0f} % shorter"
+
+    held, free = [], []
+    for problem in dict.fromkeys(problem for problem, _, _ in counted):
+        drawn, nothing = (max(counted[problem, data, "SM clock, GHz"]) for data in ("random", "zero"))
+        (held if drawn < HELD_BACK * nothing else free).append(problem)
+    said = []
+    if held:
+        said.append(
+            f"On random numbers the tensor cores are busy {found(held, 'random', 'tensor cores busy')} of the time, "
+            f"while the L2 delivers {found(held, 'random', 'L2')} and memory "
+            f"{found(held, 'random', 'device memory')} of what they can. The clock is "
+            f"{found(held, 'random', 'SM clock')}; on zeros, where the same instructions draw less power, it is "
+            f"{found(held, 'zero', 'SM clock')}, and the times are {shorter(held)}, ours and cuBLAS's alike. So it is "
+            "power that limits both: what is left to gain is the time in which the tensor cores are not busy, and "
+            "energy that a product does not need."
+        )
+    if free:
+        said.append(
+            f"Power does not hold back {', '.join(p.split(',')[0] for p in free)}: the clock is "
+            f"{found(free, 'random', 'SM clock')}, on zeros {found(free, 'zero', 'SM clock')}, and the times are "
+            f"{shorter(free)} there. The tensor cores are busy {found(free, 'random', 'tensor cores busy')} of the "
+            f"time, the L2 delivers {found(free, 'random', 'L2')} and memory "
+            f"{found(free, 'random', 'device memory')} of what they can."
+        )
+    return "\n\n".join(said) + "\n"
 
 
 def tried() -> str:
@@ -183,7 +215,7 @@ def page(record: dict[str, Any]) -> str:
     times = [[p, f"`{name}`", *(f"{medians[p, name, data]:,.1f}" for data in DATA)] for p, name in names]
     counted = [
         [problem.split(",")[0], data, *recorded.counted(row, METRICS, UNITS)]
-        for (problem, data), row in zip(LAUNCHES, counted_launches(record), strict=False)
+        for (problem, data), row in zip(launches(record), counted_launches(record), strict=False)
     ]
     warps = [recorded.counted(row, OF_WARPS, UNITS) for row in record["counters"] if of_warps(row)]
     return "\n".join(

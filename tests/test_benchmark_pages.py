@@ -6,6 +6,7 @@ import json
 from types import ModuleType
 from typing import Any
 
+import gemm_limits
 import matvec_limits
 import pytest
 import recorded
@@ -14,7 +15,7 @@ import template
 from workbench import registry
 
 
-@pytest.mark.parametrize("script", [matvec_limits, template], ids=lambda script: script.__name__)
+@pytest.mark.parametrize("script", [gemm_limits, matvec_limits, template], ids=lambda script: script.__name__)
 def test_the_page_is_made_of_its_record(script: ModuleType) -> None:
     record = json.loads(script.RECORD.read_text())
     assert script.page(record) == script.RECORD.with_suffix(".md").read_text()
@@ -72,3 +73,16 @@ def test_the_stages_of_the_bench_are_in_ladder_order(operation: str) -> None:
     ladder = [stage.name for stage in registry.operations()[operation].stages]
     found = [result.stage for result, _ in recorded.bench(operation)]
     assert found == [name for name in ladder if name in found]
+
+
+def test_a_product_whose_clock_is_the_same_on_zeros_is_not_said_to_be_held_back_by_power() -> None:
+    record = json.loads(gemm_limits.RECORD.read_text())
+    clock = gemm_limits.METRICS["SM clock, GHz"]
+    rows = list(zip(gemm_limits.launches(record), gemm_limits.counted_launches(record), strict=True))
+    first = record["times"][0]["problem"]
+    for (problem, data), row in rows:
+        if problem == first and data == "random":
+            row["metrics"][clock] = 1.8e9
+    page = gemm_limits.page(record)
+    assert f"Power does not hold back {first.split(',')[0]}: the clock is 1.80 GHz" in page
+    assert "Power does not" not in gemm_limits.RECORD.with_suffix(".md").read_text()
