@@ -1,7 +1,7 @@
-"""Makes `reports/mutation.md` of what `workbench mutate ... --json` printed.
+"""Makes `reports/mutation.md`, or another page, of what `workbench mutate ... --json` printed.
 
 workbench mutate gemm:naive ... --jobs 16 --json > mutation.json
-python docs/mutants.py mutation.json
+python docs/mutants.py mutation.json [reports/mutation-sample.md]
 
 Reasons that were written down since then are taken in, as long as the sources are those that were changed.
 """
@@ -57,8 +57,8 @@ def with_reasons(found: Mapping[str, Any]) -> dict[str, Any]:
     return {**found, **mutate.Report(mutate.explained(judged)).as_dict()}
 
 
-def page(found: Mapping[str, Any]) -> str:
-    """The Markdown page."""
+def page(found: Mapping[str, Any], record: str = "mutation.json") -> str:
+    """The Markdown page, which has its record beside it."""
     made, mutants = found["environment"], found["mutants"]
     limit = f" --limit {found['limit']}" if found.get("limit") else ""
     command = (
@@ -68,10 +68,10 @@ def page(found: Mapping[str, Any]) -> str:
     passed = [m for m in mutants if m["outcome"] in ("survived", "explained")]
     verdicts = sorted(found["verdicts"].items(), key=lambda item: (-item[1], item[0]))
     parts = (
-        "# Mutation: would verification notice?\n",
+        f"# Mutation: would verification notice?{' A sample' if limit else ''}\n",
         "Small changes to the CUDA sources, each verified in the emulator on problems that verification draws, until "
         "one fails ([how](../docs/mutation.md)). Written by `docs/mutants.py` from [the JSON beside it]"
-        f"(mutation.json): `{command}`, commit {commit}, {made['date'][:10]}.\n",
+        f"({record}): `{command}`, commit {commit}, {made['date'][:10]}.\n",
         f"{found['summary'][0].upper()}{found['summary'][1:]}.\n",
         f"{by_file(mutants)}\n",
         "## What killed them\n",
@@ -85,6 +85,9 @@ def page(found: Mapping[str, Any]) -> str:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("results", type=Path, help="what `workbench mutate --json` printed")
-    found = with_reasons(json.loads(parser.parse_args().results.read_text()))
-    PAGE.write_text(page(found))
-    PAGE.with_suffix(".json").write_text(json.dumps(found, separators=(",", ":")) + "\n")
+    parser.add_argument("page", type=Path, nargs="?", default=PAGE, help="what is written, with a record beside it")
+    arguments = parser.parse_args()
+    found = with_reasons(json.loads(arguments.results.read_text()))
+    record = arguments.page.with_suffix(".json")
+    record.write_text(json.dumps(found, separators=(",", ":")) + "\n")
+    arguments.page.write_text(page(found, record.name))
