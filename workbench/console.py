@@ -53,9 +53,10 @@ class Fitting:
     """So many cells of a row say which row it is."""
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        for self.table.collapse_padding in (False, True):
+        for narrow in (False, True):
+            self.table.collapse_padding = narrow
             least = Measurement.get(console, options.update(max_width=WIDE), self.table).minimum
-            if least <= options.max_width + BROKEN * self.table.collapse_padding:
+            if least <= options.max_width + (BROKEN if narrow else 0):
                 yield self.table
                 return
         headers = self.headers[self.named :]

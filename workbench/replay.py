@@ -49,9 +49,7 @@ class HazardSearch:
         self._given_up = threading.Event()
         self._executor = ThreadPoolExecutor(max_workers=1)
         self._hazard: Future[Failure | None] | None = None
-        with contextlib.suppress(
-            DeviceUnavailable, BadOperation
-        ):  # the second is what the verification itself ends with
+        with contextlib.suppress(DeviceUnavailable, BadOperation):  # verification ends with the second, and says so
             self._emulator = open_device("emulator")
             problems = harness.drawn(stage, self._emulator, examples=EXAMPLES, seed=seed)
             self._hazard = self._executor.submit(self._first, problems)
