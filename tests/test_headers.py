@@ -228,6 +228,16 @@ def cluster() -> Iterator[Trial]:
     yield Trial("cluster.cu", given, {"x": x}, expected, {"THREADS": 32, "BLOCKS": 4})
 
 
+def cluster_sums() -> Iterator[Trial]:
+    threads = 64
+    for ranks, columns in ((2, 8 * 2), (2, 8 * 6), (3, 8 * 3), (4, 8 * 8)):
+        x = whole((ranks, threads, columns // 2), FP32, 12)
+        y = x.sum(axis=0).reshape(threads, ranks, -1).swapaxes(0, 1).copy()
+        given = launch("sums", 32 + threads, "x", "y", blocks=ranks, cluster=ranks)
+        defines = {"BLOCKS": ranks, "COLUMNS": columns, "HOLDERS": threads}
+        yield Trial("cluster_sums.cu", given, {"x": x}, {"y": y}, defines)
+
+
 ROWS, COLUMNS = 16, 64
 
 
@@ -372,6 +382,7 @@ HEADERS: tuple[Callable[[], Iterator[Trial]], ...] = (
     named_barrier,
     flag,
     cluster,
+    cluster_sums,
     tma,
     wgmma,
     slices,

@@ -12,7 +12,7 @@
 // what limits it: more than two blocks a cluster do not pay. an H200 holds 66 clusters of two, but only 30 of
 // four: 32 tiles then take turns. with two, 32 tiles leave half of the device idle.
 
-#include "cluster.cuh"
+#include "cluster_sums.cuh"
 #include "lcsf.cuh"
 #include "slices.cuh"
 #include "tiles.cuh"
@@ -29,7 +29,8 @@ static_assert(BLOCK_K == Slice<IN>::DEPTH,
 
 struct Gemm {
   static constexpr int CONSUMERS = BLOCK_M / WGMMA_M;
-  static constexpr int PART = BLOCK_N / SPLIT;  // columns a block of the cluster stores
+  using Sums = ClusterSums<SPLIT, BLOCK_N, WARPGROUP, CONSUMERS * WARPGROUP>;
+  static constexpr int PART = Sums::PART;  // columns a block of the cluster stores
   static_assert(PART % STAGED == 0, "a block has to store whole rows of staged columns: SPLIT is too large");
 
   struct globals {
@@ -99,49 +100,19 @@ struct Gemm {
       const int warp = threadIdx.x / WARP - WARPGROUP / WARP, m = tile.m + warp * WARP_ROWS;
       const int rank = SPLIT > 1 ? cluster_rank() : 0;
       auto& buffers = staged.c[warp % (WARPGROUP / WARP)];
-      if constexpr (SPLIT > 1) send(state, rank, ring);
+      static_assert(Sums::BYTES <= Lcsf<Gemm>::DEPTH * sizeof(input_block),
+                    "the sums of the other blocks do not fit into the ring");
+      if constexpr (SPLIT > 1) Sums::send(state.sum, rank, ring);
 #pragma unroll
       for (int part = 0; part < SPLIT; ++part) {
         if (part != rank) continue;  // registers have no run-time index: all parts are written out
         float* sum = &state.sum[part * PART / 2];
-        if constexpr (SPLIT > 1) gather(sum, ring);
+        if constexpr (SPLIT > 1) Sums::gather(sum, ring);
 #pragma unroll
         for (int n = 0; n < PART; n += STAGED)
           Staged<OUT>::store<STAGED_BUFFERS>(g, buffers[n / STAGED % STAGED_BUFFERS], &sum[n / 2], m,
                                              tile.n + part * PART + n);
       }
-    }
-
-    // where block `from` of the SPLIT - 1 others leaves four sums for this thread
-    static __device__ __forceinline__ float4* inbox(input_block* ring, int from, int four) {
-      constexpr int THREADS = CONSUMERS * WARPGROUP, FOURS = PART / 2 / 4;
-      static_assert((SPLIT - 1) * FOURS * THREADS * sizeof(float4) <= Lcsf<Gemm>::DEPTH * sizeof(input_block),
-                    "the sums of the other blocks do not fit into the ring");
-      return reinterpret_cast<float4*>(ring) + (from * FOURS + four) * THREADS + threadIdx.x - WARPGROUP;
-    }
-
-    static __device__ __forceinline__ void send(const consumer_state& state, int rank, input_block* ring) {
-      cluster_sync();  // nobody needs its ring any more
-#pragma unroll
-      for (int part = 0; part < SPLIT; ++part) {
-        if (part == rank) continue;
-        const float* sum = &state.sum[part * PART / 2];
-#pragma unroll
-        for (int i = 0; i < PART / 2; i += 4)
-          cluster_store(inbox(ring, rank - (rank > part), i / 4), part,
-                        make_float4(sum[i], sum[i + 1], sum[i + 2], sum[i + 3]));
-      }
-      cluster_sync();  // all have come
-    }
-
-    static __device__ __forceinline__ void gather(float* sum, input_block* ring) {
-#pragma unroll
-      for (int from = 0; from < SPLIT - 1; ++from)
-#pragma unroll
-        for (int i = 0; i < PART / 2; i += 4) {
-          const float4 v = *inbox(ring, from, i / 4);
-          sum[i] += v.x, sum[i + 1] += v.y, sum[i + 2] += v.z, sum[i + 3] += v.w;
-        }
     }
   };
 };

@@ -732,7 +732,7 @@ HOPPER = (
         "read-too-early",
         "a block of a cluster reads before what the others send has come",
         split_k,
-        (Change("      cluster_sync();  // all have come\n", ""),),
+        (Change("    cluster_sync();  // all have come\n", ""),),
         (Verdict.RACE,),
         ("cluster_store(inbox(", "const float4 v = *inbox("),
     ),
