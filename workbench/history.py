@@ -48,7 +48,7 @@ def version_cells(versions: Sequence[Version], label: str | None = None) -> list
                 f"@{version.number}",
                 run.environment.date[:16].replace("T", " "),
                 commit_of(run),
-                f"{result.verification.problems} problems",
+                f"{(n := result.verification.problems)} problem{'' if n == 1 else 's'}",
                 run.device.name,
                 " ".join(dict.fromkeys(str(r.registers) for r in result.resources)) or "-",
             )

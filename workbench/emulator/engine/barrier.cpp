@@ -157,6 +157,12 @@ Flow wait_at_barrier(Warp& warp, const Instruction& instruction, uint32_t lanes)
 }
 
 Flow arrive_at_barrier(Warp& warp, const Instruction& instruction, uint32_t lanes) {
+  if ((instruction.variant & kAligned) && lanes != warp.alive) {  // a warp arrives once, as a whole
+    const uint32_t* numbers = source_cells<uint32_t>(warp, number_operand(instruction));
+    park_for_collective(warp, lanes, Wait::aligned, numbers[__builtin_ctz(lanes)], warp.alive,
+                        lanes_elsewhere(warp));
+    return {0};
+  }
   int count;
   const int number = enter_barrier(warp, instruction, lanes, count);
   if (warp.races) race_arrive(warp, warp.block->races->barriers[number]);
@@ -182,13 +188,15 @@ uint32_t join_warp_barrier(Warp& warp, uint32_t members, uint32_t lanes) {
     warp.groups.push_back({lanes, warp.pc, Wait::warp_barrier, members});
     return 0;
   }
+  race_lanes_joined(warp, here);
+  if (here == lanes) return lanes;
   for (Group& group : warp.groups)
     if (group.wait == Wait::warp_barrier && group.key == members) {
       group.wait = Wait::none;
       ++group.pc;
     }
-  race_lanes_joined(warp, here);
-  return lanes;
+  warp.groups.push_back({lanes, warp.pc + 1});  // to go on with the others
+  return 0;
 }
 
 Flow warp_barrier(Warp& warp, const Instruction& instruction, uint32_t lanes) {
@@ -250,7 +258,7 @@ Flow cluster_wait(Warp& warp, const Instruction&, uint32_t lanes) {
 Flow exit_lanes(Warp& warp, const Instruction&, uint32_t lanes) {
   Block& block = *warp.block;
   for (const Group& group : warp.groups)
-    if (group.wait == Wait::barrier && (group.expected & lanes)) {
+    if ((group.wait == Wait::barrier || group.wait == Wait::aligned) && (group.expected & lanes)) {
       const int32_t exit_pc = std::exchange(warp.pc, group.pc);
       warp.fault(FaultKind::barrier_diverged, __builtin_ctz(group.mask), group.key, Space::none, group.mask,
                  0, exit_pc);

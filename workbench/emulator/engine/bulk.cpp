@@ -158,6 +158,7 @@ void send(Warp& warp, Transfer transfer, uint32_t destination, uint64_t barrier,
   const MbarrierPlace place = mbarrier_place(warp, static_cast<uint32_t>(barrier), lane, false);
   transfer.shared = offset;
   transfer.barrier = place.offset;
+  transfer.issued = race_issued(warp, static_cast<uint32_t>(lane));
   const auto to = [&](Block& block, Block& barrier_block) {
     const uint64_t phase = require_mbarrier(warp, {&barrier_block, place.offset}, lane).phase;
     race_mbarrier_used(warp, barrier_block, place.offset, lane, true);
@@ -234,6 +235,7 @@ void send_reduction(Warp& warp, Transfer transfer, uint32_t destination, uint64_
   transfer.barrier_block = place.block;
   transfer.barrier = place.offset;
   check_shared_run(warp, *transfer.block, transfer.shared, transfer.bytes, Access::atomic, lane);
+  transfer.issued = race_issued(warp, static_cast<uint32_t>(lane));
   warp.block->cluster->loads.push_back(transfer);
 }
 
@@ -320,18 +322,38 @@ void store_run(Warp& warp, const Instruction& instruction) {  // [dst], [src], s
 
 // ---- carrying them out
 
-// While a transfer is carried out, faults are those of the instruction that issued it.
+// While a transfer is carried out, faults are those of the instruction that issued it, and a load knows what
+// its warp knew then.
 class AsIssuer {
  public:
   explicit AsIssuer(const Transfer& transfer)
       : warp_(transfer.issuer->warps[static_cast<size_t>(transfer.warp)]),
-        pc_(std::exchange(warp_.pc, transfer.pc)) {}
-  ~AsIssuer() { warp_.pc = pc_; }
+        pc_(std::exchange(warp_.pc, transfer.pc)) {
+    if (transfer.issued) {
+      known_ = *transfer.issued;
+      exchange();
+    }
+  }
+  ~AsIssuer() {
+    warp_.pc = pc_;
+    if (exchanged_) exchange();
+  }
+  AsIssuer(const AsIssuer&) = delete;
   const Warp& warp() const { return warp_; }
 
  private:
+  void exchange() {
+    WarpRaces& races = *warp_.races;
+    std::swap(races.known.now, known_);
+    std::swap(races.partly, partly_);
+    races.as_issued = exchanged_ = !exchanged_;
+  }
+
   Warp& warp_;
   int32_t pc_;
+  Clock known_;
+  std::vector<LaneKnowledge> partly_;
+  bool exchanged_ = false;
 };
 
 // Elements outside: zero, or the NaN of the hardware, which is made of the same 16 bits in every float type.

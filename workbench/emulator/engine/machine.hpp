@@ -24,6 +24,7 @@ struct Machine;
 struct Instruction;
 
 // What race.hpp keeps; null where races are not looked for.
+struct Clock;
 struct WarpRaces;
 struct BlockRaces;
 struct ClusterRaces;
@@ -187,6 +188,7 @@ struct Transfer {        // a bulk copy: TMA tile or plain run of bytes
   int32_t reduction, element_type;  // -1: none
   uint32_t group;                   // of the lane, for stores
   Block* issuer;
+  std::shared_ptr<const Clock> issued;  // what was known then, for loads; see race.hpp
   int32_t warp, lane, pc;
 };
 

@@ -226,7 +226,6 @@ Flow wait(Warp& warp, const Instruction& instruction, uint32_t lanes) {
       race_mbarrier_passed(warp, static_cast<uint32_t>(passed), here, instruction.flags);
       left &= ~here;
     }
-    if (!is_relaxed(instruction.flags)) race_lanes_joined(warp, over);
   }
   const bool blocking = (instruction.variant & kBlocking) != 0;
   warp.set_active(blocking ? over : lanes);

@@ -92,9 +92,26 @@ void settle(Warp& warp) {
   own.partly.erase(std::remove_if(own.partly.begin(), own.partly.end(), known_to_all), own.partly.end());
 }
 
+// Lanes hear what their own warp had done when it told others.
+void hear_back(const Warp& warp, WarpRaces& own, uint32_t clock, uint32_t lanes) {
+  if (clock <= own.joined) return;
+  if ((lanes & warp.alive) == warp.alive) {
+    own.joined = clock;
+    return;
+  }
+  if (own.seen.empty()) own.seen.assign(kLanes * kLanes, 0);
+  for_lanes(lanes, [&](int l) {
+    for (size_t other = 0; other < kLanes; ++other) {
+      uint32_t& seen = own.seen[static_cast<size_t>(l) * kLanes + other];
+      seen = std::max(seen, clock);
+    }
+  });
+}
+
 // What some lanes have learnt.
 void learn(Warp& warp, const Knowledge& from, uint32_t lanes) {
   WarpRaces& own = *warp.races;
+  if (own.agent < from.now.near.size()) hear_back(warp, own, from.now.near[own.agent], lanes);
   if ((lanes & warp.alive) == warp.alive) return join(own.known, from);
   join(own.known.proxied, from.proxied);  // fences are followed by warp
   join(own.known.initialised, from.initialised);
@@ -152,8 +169,6 @@ void take_pending(Warp& warp, uint32_t lanes) {
   WarpRaces& own = *warp.races;
   if (!(own.pending_lanes & lanes)) return;
   learn(warp, own.pending, own.pending_lanes);
-  const Times& times = own.pending.now.near;
-  own.joined = std::max(own.joined, times.empty() ? 0 : times[own.agent]);
   own.pending = Knowledge{};
   own.pending_lanes = 0;
   own.tick();
@@ -178,6 +193,12 @@ namespace {
 
 // ---- one access, to any number of granules
 
+uint32_t new_record(RecordTable& table, const Record& record) {
+  if (table.records.size() >= kMostRecords) return 0;
+  table.records.push_back(record);
+  return static_cast<uint32_t>(table.records.size() - 1);
+}
+
 template <bool kShared>
 class Touch {
  public:
@@ -194,7 +215,7 @@ class Touch {
         flags_(table.records[record].flags),
         fine_(kShared ? warp.races->shared_before : warp.races->global_before) {
     // what only some lanes know, or what only this access may disregard, is no good to others
-    if (!own_.partly.empty() || (flags_ & kStrong) || proxied) {
+    if (!own_.partly.empty() || own_.as_issued || (flags_ & kStrong) || proxied) {
       fine_ = own_fine_;
       kept_ = kOwnKept;
       forget();
@@ -427,14 +448,25 @@ class Touch {
       if ((by == lane && lane != kManyLanes) || by > kManyLanes || index == record_ ||
           (!kShared && lane > kManyLanes))
         return;
-      if ((other.flags & kWrite) && by == kManyLanes) return;
       if ((other.flags & kStrong) && (flags_ & kStrong)) return;
-      if (lane == kUnknownLane || other.clock <= seen(own_, lane, by)) return;
+      if (writes(entry) && !(other.flags & kStrong) && by == kManyLanes) return;
+      if (lane == kUnknownLane || all_seen(other, by, lane)) return;
       conflict(other, by, cell, lane);
     }
     if (!((other.flags & kStrong) && (flags_ & kStrong)) && !ordered(warp_, other, lane))
       conflict(other, entry & 63, cell, lane);
     is_fine(index);
+  }
+
+  // Whether a lane knows of another's access in its warp, or of those of several.
+  bool all_seen(const Record& other, uint32_t by, uint32_t lane) const {
+    if (by != kManyLanes) return other.clock <= seen(own_, lane, by);
+    bool all = true;
+    for_lanes(other.lanes, [&](int l) { all &= other.clock <= seen(own_, lane, static_cast<uint32_t>(l)); });
+    return all;
+  }
+  uint32_t lanes_of(uint32_t entry) const {
+    return (entry & 63) < kLanes ? 1u << (entry & 63) : table_.records[entry >> 6].lanes;
   }
 
   // Of an access by the async proxy.
@@ -455,8 +487,8 @@ class Touch {
     if (((old.flags & kWrite) && !(flags_ & kWrite)) || (!(old.flags & kStrong) && (flags_ & kStrong)))
       return false;
     if (old.cluster == own_.cluster && old.agent == own_.agent) {
-      const uint32_t by = entry & 63, lane = mine & 63;
-      return !kShared || by == lane || by > kManyLanes || lane > kManyLanes || old.clock <= own_.joined;
+      if (!kShared || (entry & 63) > kManyLanes || old.clock <= own_.joined) return true;
+      return (mine & 63) != kUnknownLane && !(lanes_of(entry) & ~lanes_of(mine));
     }
     return ordered(own_, old);
   }
@@ -466,10 +498,9 @@ class Touch {
       const Record& old = table_.records[since >> 6];
       if (kShared && old.cluster == own_.cluster && old.agent == own_.agent && old.clock == own_.now() &&
           old.flags == flags_) {
-        const uint32_t by = since & 63, lane = mine & 63;
-        if (by == lane || by > kManyLanes) return mine;
-        if (lane > kManyLanes) return since;
-        return (mine & ~63u) | kManyLanes;
+        if ((since & 63) > kManyLanes) return mine;
+        if ((mine & 63) > kManyLanes) return since;
+        return by_many(since, mine);
       }
       if (replaces(since, mine)) return mine;
     }
@@ -484,6 +515,20 @@ class Touch {
       recent = {key, place->second};
     }
     return to_ = recent.to;
+  }
+  // Two entries between the same ticks: as the newer one, by the lanes of both.
+  uint32_t by_many(uint32_t since, uint32_t mine) {
+    const uint32_t lanes = lanes_of(since) | lanes_of(mine);
+    if (lanes == lanes_of(mine)) return mine;
+    const uint32_t all = (mine & ~63u) | kManyLanes;
+    if (lanes == ~0u) return all;
+    const auto [place, is_new] = table_.by_many.try_emplace(uint64_t{mine} << 32 | lanes, all);
+    if (is_new) {
+      Record several = table_.records[mine >> 6];
+      several.lanes = lanes;
+      if (const uint32_t index = new_record(table_, several)) place->second = index << 6 | kManyLanes;
+    }
+    return place->second;
   }
   uint32_t extended(uint32_t since, uint32_t mine) {
     const uint32_t length = since & kSet ? table_.nodes[since & ~kSet].length : 1;
@@ -561,12 +606,6 @@ class Touch {
   uint32_t from_ = 0, to_ = 0;  // the last transition
   uint32_t first_lane_ = 0, element_bytes_ = 0;
 };
-
-uint32_t new_record(RecordTable& table, const Record& record) {
-  if (table.records.size() >= kMostRecords) return 0;
-  table.records.push_back(record);
-  return static_cast<uint32_t>(table.records.size() - 1);
-}
 
 // The record of what the warp is executing; 0 when there is no room for more.
 uint32_t record_of(RecordTable& table, std::vector<uint32_t>& newest, const WarpRaces& warp, int pc,
@@ -752,6 +791,7 @@ void start_races(Cluster& cluster, int64_t index) {
   races.table.records.resize(1);
   races.table.nodes.resize(1);
   races.table.transitions.clear();
+  races.table.by_many.clear();
   std::fill(races.table.recent.begin(), races.table.recent.end(), RecordTable::Recent{});
   races.releases.clear();
   races.arriving = races.completed = Knowledge{};
@@ -1001,7 +1041,7 @@ void race_lanes_joined(Warp& warp, uint32_t lanes) {
   WarpRaces& own = *warp.races;
   take_pending(warp, lanes);
   share(warp, lanes);
-  if ((lanes & warp.alive) == warp.alive) {
+  if ((lanes & warp.exists) == warp.exists) {
     own.joined = own.now();
     own.seen.clear();
   } else {
@@ -1131,6 +1171,16 @@ void race_mbarrier_arrive(Warp& warp, Block& block, uint32_t offset, int32_t fla
     race_arrive(warp, arriving);
 }
 
+std::shared_ptr<const Clock> race_issued(Warp& warp, uint32_t lane) {
+  if (!warp.races) return nullptr;
+  WarpRaces& own = *warp.races;
+  auto known = std::make_shared<Clock>(own.known.now);
+  for (const LaneKnowledge& part : own.partly)
+    if (part.lanes >> lane & 1) join(*known, part.known.now);
+  own.tick();
+  return known;
+}
+
 void race_mbarrier_landed(const Warp& issuer, Block& block, uint32_t offset, uint64_t phase) {
   if (!block.races) return;
   MbarrierKnowledge& barrier = block.races->mbarriers[offset];
@@ -1201,10 +1251,7 @@ void acquire(Warp& warp, const std::shared_ptr<const Far>& from, uint32_t lanes,
   Knowledge learnt;
   Clock& to = at_once ? learnt.now : own.pending.now;
   const auto near = from->find(own.cluster);
-  if (near != from->end()) {
-    join(to.near, *near->second);
-    if (at_once) own.joined = std::max(own.joined, (*near->second)[own.agent]);
-  }
+  if (near != from->end()) join(to.near, *near->second);
   if (far) join(to.far, from);
   if (at_once) {
     learn(warp, learnt, lanes);

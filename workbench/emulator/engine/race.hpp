@@ -55,6 +55,7 @@ struct Record {  // an instruction that a warp executed, between two ticks of it
   uint16_t agent, flags;
   uint32_t clock;
   int32_t pc;
+  uint32_t lanes = ~0u;  // that read, where an entry says that they are many
 };
 struct Node {  // a set of accesses to a granule: one more than the parent
   uint32_t parent, entry;
@@ -70,6 +71,7 @@ struct RecordTable {
   std::vector<Record> records{Record{}};
   std::vector<Node> nodes{Node{}};
   std::unordered_map<uint64_t, uint32_t> transitions;  // (set, entry) to the set with both
+  std::unordered_map<uint64_t, uint32_t> by_many;      // (entry, lanes) to the entry of these lanes
 
   struct Recent {
     uint64_t key = 0;
@@ -102,6 +104,7 @@ struct WarpRaces {
   uint32_t pending_lanes = 0;         // that read it
   std::shared_ptr<const Far> last_acquired[2], last_proxied;
   uint32_t last_acquired_lanes[2] = {};
+  bool as_issued = false;  // a copy goes on in the warp's name: known is what was known when it began
   uint32_t cluster = 0, agent = 0;
   uint32_t joined = 0;                                 // up to here all lanes know of each other
   std::vector<uint32_t> seen;                          // [lane][other]: and in part, up to there
@@ -191,6 +194,10 @@ void race_bulk_issued(const Warp& warp, Block& block, uint32_t offset, uint32_t 
 // Two lanes of one store that write different values to one place.
 void race_same_instruction(const Warp& warp, uint8_t* const* pointer, const uint64_t* value,
                            const uint64_t* address, Space space, uint32_t bytes);
+
+// A copy is issued: what it does comes after what the lane knows now, whatever the warp does meanwhile. Null
+// where races are not looked for.
+std::shared_ptr<const Clock> race_issued(Warp& warp, uint32_t lane);
 
 // ---- order
 

@@ -86,18 +86,18 @@ bool watch(Warp& warp, const Instruction& instruction, uint32_t mask) {
   return true;
 }
 
-// Parks lanes in front of a collective, and lets them run once they are all the lanes it is waiting for.
-void park_for_collective(Warp& warp, uint32_t lanes, Wait wait, uint64_t key, uint32_t needed) {
+}  // namespace
+
+void park_for_collective(Warp& warp, uint32_t lanes, Wait wait, uint64_t key, uint32_t needed,
+                         uint64_t expected) {
   for (Group& group : warp.groups) {
     if (group.wait != wait || group.pc != warp.pc || group.key != key) continue;
     group.mask |= lanes;
     if ((group.mask & needed) == needed) group.wait = Wait::none;
     return;
   }
-  warp.groups.push_back({lanes, warp.pc, wait, key});
+  warp.groups.push_back({lanes, warp.pc, wait, key, expected});
 }
-
-}  // namespace
 
 bool gather(Warp& warp, uint32_t lanes) {
   if (warp.alive != ~0u)

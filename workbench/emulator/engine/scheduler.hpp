@@ -9,7 +9,10 @@ namespace workbench::emulator::WORKBENCH_ISA {
 void allocate(Block& block);
 void reset(Block& block, const uint32_t* cluster_position, const uint32_t* within_cluster);
 
-// scheduler.cpp: whether all lanes of the warp are at this instruction; if not, these wait for the others
+// scheduler.cpp: parks lanes in front of a collective, and lets them run once they are all that it needs
+void park_for_collective(Warp& warp, uint32_t lanes, Wait wait, uint64_t key, uint32_t needed,
+                         uint64_t expected = 0);
+// whether all lanes of the warp are at this instruction; if not, these wait for the others
 bool gather(Warp& warp, uint32_t lanes);
 
 // barrier.cpp
