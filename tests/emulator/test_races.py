@@ -341,6 +341,18 @@ KERNEL look_back(float* out, float* part, unsigned* flag_storage) {
         out[blockIdx.x] = before;
     }
 }
+KERNEL polled_then_acquired(float* out, float* part, unsigned* flag) {
+    if (blockIdx.x == 0) {
+        part[threadIdx.x] = threadIdx.x;
+        __syncthreads();
+        if (threadIdx.x == 0) asm volatile("st.release.gpu.u32 [%0], 1;" :: "l"(flag) : "memory");
+    } else {
+        unsigned seen;
+        do asm volatile("ld.relaxed.gpu.u32 %0, [%1];" : "=r"(seen) : "l"(flag) : "memory"); while (!seen);
+        GUARD(asm volatile("ld.acquire.gpu.u32 %0, [%1];" : "=r"(seen) : "l"(flag) : "memory");)
+        out[blockIdx.x * 128 + threadIdx.x] = part[threadIdx.x];
+    }
+}
 KERNEL grid_barrier(float* out, float* part, unsigned* count) {
     part[blockIdx.x * 128 + threadIdx.x] = blockIdx.x;
     __syncthreads();
@@ -439,6 +451,7 @@ GRID = [
     "last_block",
     "last_block_by_one_thread",
     "look_back",
+    "polled_then_acquired",
     "grid_barrier",
     "one_output",
     "zeroed_and_added",

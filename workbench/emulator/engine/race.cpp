@@ -820,7 +820,8 @@ void start_races(Cluster& cluster, int64_t index) {
       state.partly.clear();
       state.pending = Knowledge{};
       state.pending_lanes = 0;
-      for (auto& last : state.last_acquired) last = nullptr;
+      for (auto& both : state.last_acquired)
+        for (auto& last : both) last = nullptr;
       state.last_proxied = nullptr;
       state.cluster = static_cast<uint32_t>(index);
       state.agent = block.rank * machine.warps_per_block + static_cast<uint32_t>(warp.id);
@@ -1245,9 +1246,11 @@ void each_flag(Warp& warp, Space space, const uint64_t* address, F f) {
 
 void acquire(Warp& warp, const std::shared_ptr<const Far>& from, uint32_t lanes, bool far, bool at_once) {
   WarpRaces& own = *warp.races;
-  if (!from || (own.last_acquired[far] == from && !(lanes & ~own.last_acquired_lanes[far]))) return;
-  own.last_acquired[far] = from;
-  own.last_acquired_lanes[far] = lanes;
+  auto& last = own.last_acquired[at_once][far];
+  uint32_t& last_lanes = own.last_acquired_lanes[at_once][far];
+  if (!from || (last == from && !(lanes & ~last_lanes))) return;
+  last = from;
+  last_lanes = lanes;
   Knowledge learnt;
   Clock& to = at_once ? learnt.now : own.pending.now;
   const auto near = from->find(own.cluster);

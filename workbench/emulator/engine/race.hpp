@@ -102,8 +102,8 @@ struct WarpRaces {
   std::vector<LaneKnowledge> partly;  // to some
   Knowledge pending;                  // read from flags or mbarriers, but no fence has followed yet
   uint32_t pending_lanes = 0;         // that read it
-  std::shared_ptr<const Far> last_acquired[2], last_proxied;
-  uint32_t last_acquired_lanes[2] = {};
+  std::shared_ptr<const Far> last_acquired[2][2], last_proxied;  // of [pending or at once][block or device]
+  uint32_t last_acquired_lanes[2][2] = {};
   bool as_issued = false;  // a copy goes on in the warp's name: known is what was known when it began
   uint32_t cluster = 0, agent = 0;
   uint32_t joined = 0;                                 // up to here all lanes know of each other
