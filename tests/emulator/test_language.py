@@ -100,6 +100,11 @@ def test_formats_are_those_of_c() -> None:
     assert (
         text("%*d|%-*d|%.*f", np.int32(4), np.int32(7), np.int32(3), np.int32(8), np.int32(1), 2.25) == "   7|8  |2.2"
     )
+    assert text("%#o|%#o|%#x|%#X", *map(np.int32, (8, 0, 0, 255))) == "010|0|0|0XFF"
+    assert text("%+u|% u|%+x|%+d", *[np.int32(7)] * 4) == "7|7|7|+7"
+    assert text("%05.3d|%.0d|%.4x|%#06x|%-#6o|%05d", *map(np.int32, (42, 0, 10, 10, 8, -7))) == (
+        "  042||000a|0x000a|010   |-0007"
+    )
     assert text("%s", np.uint64(0)) == "(null)"
     assert printed_text([], 3, Memory()) == "[3 more calls of printf are not shown]\n"
 

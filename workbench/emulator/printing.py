@@ -68,18 +68,18 @@ class _Call:
         precision = self.number(match[3] or "0") if match[3] is not None else None
         if width is not None and width < 0:
             flags, width = flags + "-", -width
-        style = f"%{flags}{width or ''}"
-        if precision is not None and precision >= 0:
-            style += f".{min(precision, _MOST_WIDTH)}"
+        precision = min(precision, _MOST_WIDTH) if precision is not None and precision >= 0 else None
         if kind in "diouxX":
-            return self.integer(style, length, kind)
+            return self.integer(flags, width or 0, precision, length, kind)
+        style = f"%{flags}{width or ''}" + (f".{precision}" if precision is not None else "")
         if kind in "eEfFgGaA":
             value: float = struct.unpack("<d", self.take(8).to_bytes(8, "little"))[0]
             if kind not in "aA":
-                return _applied(f"{style}{kind}", value)
+                converted: str = f"{style}{kind}" % value
+                return converted
             text = float(value).hex()
         elif kind == "s":
-            text = _string(self.memory, self.take(8))[: precision if precision is not None and precision >= 0 else None]
+            text = _string(self.memory, self.take(8))[:precision]
         elif kind == "c":
             text = chr(self.take(4) & 255)
         elif kind == "p":
@@ -88,15 +88,22 @@ class _Call:
             return match[0]
         return text.ljust(width or 0) if "-" in flags else text.rjust(width or 0)
 
-    def integer(self, style: str, length: str, kind: str) -> str:
+    def integer(self, flags: str, width: int, precision: int | None, length: str, kind: str) -> str:
         size = 8 if length in ("l", "ll", "j", "z", "t") else 4
         bits = {"h": 16, "hh": 8}.get(length, 8 * size)
         value = self.take(size) & ((1 << bits) - 1)
         if kind in "di":
             value -= value >> (bits - 1) << bits
-        return _applied(f"{style}{'d' if kind in 'diu' else kind}", value)
-
-
-def _applied(conversion: str, value: float) -> str:
-    text: str = conversion % value
-    return text
+        # not left to Python's %, which differs in what flags do to unsigned numbers, to octal ones and to zeros
+        digits = format(abs(value), kind if kind in "oxX" else "d")
+        if precision is not None:
+            digits = digits.rjust(precision, "0") if precision or value else ""
+        sign = "-" if value < 0 else "" if kind not in "di" else "+" if "+" in flags else " " if " " in flags else ""
+        if "#" in flags and kind == "o" and not digits.startswith("0"):
+            digits = f"0{digits}"
+        elif "#" in flags and kind in "xX" and value:
+            sign = f"0{kind}"
+        if "0" in flags and "-" not in flags and precision is None:
+            digits = digits.rjust(width - len(sign), "0")
+        text = sign + digits
+        return text.ljust(width) if "-" in flags else text.rjust(width)
