@@ -167,6 +167,14 @@ def test_fields_of_bits() -> None:
         assert apply(body, [("b32", c), ("b32", b)], "b32").tolist() == mask
 
 
+def test_relu_may_stand_behind_the_type_as_in_the_headers() -> None:
+    a, b = (RNG.integers(0, 2**32, 200, dtype=np.uint32) for _ in range(2))
+    for name, pick in (("min", np.minimum), ("max", np.maximum)):
+        for kind, dtype in (("s32", np.int32), ("s16x2", np.int16)):
+            found = apply(f"{name}.{kind}.relu %x, %a, %b;", [("b32", a), ("b32", b)], "b32")
+            assert np.array_equal(found.view(dtype), pick(a.view(dtype), b.view(dtype)).clip(0))
+
+
 def test_comparisons_that_give_a_half() -> None:
     a = RNG.standard_normal(200).astype(np.float16)
     b = np.where(RNG.random(200) < 0.5, a, RNG.standard_normal(200).astype(np.float16))

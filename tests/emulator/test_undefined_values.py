@@ -50,6 +50,15 @@ K voted(const int* x, u32* y) {
     int v = x[threadIdx.x];              // voted: load
     y[threadIdx.x] = __ballot_sync(~0u, v != 0);  // voted: vote
 }
+K transposed(const u32* x, u32* y) {     // lane l of the result has rows l % 4 * 2 and the next of column l / 4
+    u32 v = x[threadIdx.x], w;           // transposed: load
+    asm("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(w) : "r"(v));
+#ifdef USED
+    y[threadIdx.x] = w & 0xffff;         // transposed: store
+#else
+    if (threadIdx.x % 4 < 3 || threadIdx.x < 8) y[threadIdx.x] = w & 0xffff;
+#endif
+}
 K shuffled(const int* x, int* y) {       // 25 is the first that is not written
     int v = x[threadIdx.x];              // shuffled: load
     int w = __shfl_down_sync(~0u, v, 5);
@@ -218,6 +227,7 @@ def test_operands_of_barriers_matter() -> None:
 
 # A value that does not get anywhere is nobody's business: (kernel, lines of the store and the load, lane and index)
 TRAVELS = [
+    ("transposed", "transposed: store", "transposed: load", 11, 25),
     ("shuffled", "shuffled: store", "shuffled: load", 20, 25),
     ("through_shared", "through shared: store", "through shared: load", 0, 31),
     ("copied", "copied: store", "copied: copy", 6, 25),

@@ -155,6 +155,8 @@ def normalise(opcode: str) -> tuple[str, int, bool]:
         kept[0] = "ld"
     if base == "mad" and kept[-1] in ("f32", "f64"):
         kept[0] = "fma"
+    if base in ("min", "max") and kept[-1] == "relu":  # as CUDA's headers write it
+        kept.insert(1, kept.pop())
     return ".".join(kept), flags, policy
 
 

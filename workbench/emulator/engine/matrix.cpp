@@ -1,5 +1,5 @@
-// ldmatrix, stmatrix and mma.sync. A fragment is spread over the lanes: lane l holds, of row l / 4 of an 8x8
-// tile, the elements that fit into 32 bits from column l % 4 on.
+// ldmatrix, stmatrix, movmatrix and mma.sync. A fragment is spread over the lanes: lane l holds, of row l / 4
+// of an 8x8 tile, the elements that fit into 32 bits from column l % 4 on.
 #include "fragment.hpp"
 #include "memory.hpp"
 #include "undefined.hpp"
@@ -64,6 +64,17 @@ void store_tiles(Warp& warp, const Instruction& instruction) {
       }
     }
   }
+}
+
+void transpose_tile(Warp& warp, const Instruction& instruction) {
+  const uint32_t* values = source_cells<uint32_t>(warp, instruction.operands[1]);
+  write_lanes<uint32_t>(warp, instruction.operands[0], [&](int l) {
+    const auto half = [&](int h) {
+      const TileHalf from = transposed(l, h);
+      return values[from.lane] >> 16 * from.half & 0xffff;
+    };
+    return half(0) | half(1) << 16;
+  });
 }
 
 // ---- mma.sync.m8n8k4 of halves: four products, each by 8 lanes, of which 4 hold the upper rows of A and C
@@ -205,6 +216,7 @@ void add_matrix_operations(Table& table) {
         table.add_aligned("ldmatrix" + end, count('W', n) + "a", load_tiles, variant);
         table.add_aligned("stmatrix" + end, "a" + count('w', n), store_tiles, variant);
       }
+  table.add_aligned("movmatrix.sync.aligned.m8n8.trans.b16", "Ww", transpose_tile);
   using Single = Accumulator<float>;
   add_floats<Bf16Element, Bf16Element, 16, Single>(table, ".f32.bf16.bf16.f32");
   add_floats<Bf16Element, Bf16Element, 8, Single>(table, ".f32.bf16.bf16.f32");

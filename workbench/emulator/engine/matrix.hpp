@@ -1,4 +1,5 @@
-// The elements that tensor cores multiply: how they are packed into 32 bits, and their value.
+// The elements that tensor cores multiply: how they are packed into 32 bits, and their value; and where those
+// of an 8x8 tile are.
 #pragma once
 
 #include "lanes.hpp"
@@ -45,5 +46,15 @@ struct IntegerElement {
     return Signed ? static_cast<int32_t>(top) >> (32 - Bits) : static_cast<int32_t>(top >> (32 - Bits));
   }
 };
+
+// Where the transposed 8x8 tile of 16 bits, of which lane l holds two columns of row l / 4, has its elements
+// from.
+struct TileHalf {
+  int lane, half;
+};
+inline TileHalf transposed(int lane, int half) {
+  const int row = lane % 4 * 2 + half, column = lane / 4;
+  return {row * 4 + column / 2, column % 2};
+}
 
 }  // namespace workbench::emulator::WORKBENCH_ISA

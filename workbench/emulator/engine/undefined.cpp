@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstdio>
 
+#include "matrix.hpp"
+
 namespace workbench::emulator::WORKBENCH_ISA {
 namespace {
 
@@ -383,6 +385,20 @@ void follow_shuffle(Warp& warp, const Instruction& instruction) {  // d|p, a, b,
   set_lanes(warp, instruction.operands[1], instruction.access[1], Lanes{});
 }
 
+void follow_transpose(Warp& warp, const Instruction& instruction) {
+  const Lanes source = lanes_of(warp, instruction.operands[1], instruction.access[1]);
+  Lanes result;
+  for (int l = 0; l < kLanes; ++l)
+    for (int half = 0; half < 2; ++half) {
+      const TileHalf from = transposed(l, half);
+      const uint64_t bits = source.bits[from.lane] >> 16 * from.half & 0xffff;
+      if (!bits) continue;
+      result.bits[l] |= bits << 16 * half;
+      if (!result.origin[l]) result.origin[l] = source.origin[from.lane];
+    }
+  set_lanes(warp, instruction.operands[0], instruction.access[0], result);
+}
+
 void follow_collective(Warp& warp, const Instruction& instruction) {
   Lanes result;
   for (int k = 0; k < instruction.count; ++k) {
@@ -603,6 +619,8 @@ Following following(const Operation& operation, int operands) {
     result.use = Use::collective;
   } else if (base == "shfl") {
     result.how = Follow::shuffle;
+  } else if (base == "movmatrix") {
+    result.how = Follow::transpose;
   } else if (starts(name, "wgmma.mma_async")) {
     result.how = Follow::group_product;
   } else if (base == "mma" &&
@@ -704,6 +722,9 @@ void execute_tracked(Warp& warp, const Instruction& instruction) {
       break;
     case Follow::shuffle:
       follow_shuffle(warp, instruction);
+      break;
+    case Follow::transpose:
+      follow_transpose(warp, instruction);
       break;
     case Follow::collective:
       follow_collective(warp, instruction);

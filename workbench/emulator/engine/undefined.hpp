@@ -53,6 +53,7 @@ enum class Follow : uint8_t {
   moves,        // bits go where the operation puts them
   logic,        // and, or, xor, not, lop3: bits that are known whatever the undefined ones are stay known
   shuffle,
+  transpose,   // movmatrix
   collective,  // all results in all lanes
   matrix,      // mma and wmma: what depends on it
   load,
