@@ -304,6 +304,17 @@ def test_carries_link_words() -> None:
     assert (((b << 32 | a) - (d << 32 | c)) % 2**64 == (high << 32 | low)).all()
 
 
+def test_the_carry_of_a_difference_is_set_where_nothing_is_borrowed() -> None:
+    """So it is on the device, and compilers add with it, as in their division of 128-bit integers."""
+    arrays = operands("u32", "u32")
+    a, b = (array.astype(object) for array in arrays)
+    inputs = [("u32", array) for array in arrays]
+    carry, borrow = apply(
+        "sub.cc.u32 %x, %a, %b; addc.u32 %x, 0, 0; add.cc.u32 %y, %a, %b; subc.u32 %y, 0, 0;", inputs, ["u32", "u32"]
+    )
+    assert np.array_equal(carry, a >= b) and np.array_equal(borrow, np.where(a + b < 2**32, 2**32 - 1, 0))
+
+
 @pytest.mark.parametrize("type_name", ["u16x2", "s16x2"])
 def test_packed_halves(type_name: str) -> None:
     read = (lambda v: signed(v, 16)) if type_name[0] == "s" else (lambda v: v)

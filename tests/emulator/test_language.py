@@ -233,6 +233,33 @@ def test_values_of_128_bits() -> None:
     assert np.array_equal(old, kept) and np.array_equal(stored, kept + 1) and np.array_equal(read, kept + 1)
 
 
+def test_integers_of_128_bits_are_divided() -> None:
+    """NVRTC divides by 64-bit steps that add with the carry of a subtraction."""
+    source = """
+    extern "C" __global__ void k(const long long* a, const long long* b, long long* q, long long* r) {
+        int i = threadIdx.x;
+        __int128 wide = (__int128)a[2 * i] << 64 | (unsigned long long)a[2 * i + 1];
+        q[i] = wide / b[i];
+        r[i] = wide % b[i];
+    }
+    """
+    numbers = [int(x) for x in RNG.integers(-(2**63), 2**63, 256)]
+    wide = [
+        (high << 64 | abs(low)) >> 7 * i % 100 for i, (high, low) in enumerate(zip(numbers, numbers[::-1], strict=True))
+    ]
+    by = [x >> 5 * i % 60 or 1 for i, x in enumerate(numbers)]
+    halves = np.array([[x >> 64, signed_64(x)] for x in wide], np.int64)
+    q, r = np.zeros(256, np.int64), np.zeros(256, np.int64)
+    assert launch(source, "k", 1, 256, [halves.reshape(-1), np.array(by, np.int64), q, r]).ok
+    for x, y, quotient, rest in zip(wide, by, q.tolist(), r.tolist(), strict=True):
+        whole = abs(x) // abs(y) * (1 if (x < 0) == (y < 0) else -1)
+        assert (quotient, rest) == (signed_64(whole), x - whole * y)
+
+
+def signed_64(x: int) -> int:
+    return (x + 2**63) % 2**64 - 2**63
+
+
 def test_vectors_are_reduced_in_global_memory() -> None:
     source = r"""
     extern "C" __global__ void k(unsigned* pairs, float* x, const unsigned* with) {

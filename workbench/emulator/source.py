@@ -77,7 +77,7 @@ def _compile(
 ) -> tuple[str, dict[str, int], str]:
     """PTX, registers a thread by entry as ptxas reports them, and the mangled name of the instance."""
     nvrtc = _nvrtc()
-    options = ["-arch=sm_90a", "-std=c++17", "-lineinfo", "--ptxas-options=-v"]
+    options = ["-arch=sm_90a", "-std=c++17", "-lineinfo", "-device-int128", "--ptxas-options=-v"]
     options += [f"-D{key}={value}" for key, value in defines.items()]
     options += [f"-I{folder}" for folder in (*folders, *_cuda_headers())]
     if "\0" in text:

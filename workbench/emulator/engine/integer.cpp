@@ -237,12 +237,12 @@ void add_carry(Warp& warp, const Instruction& instruction) {
 }
 
 template <class T>
-void subtract_borrow(Warp& warp, const Instruction& instruction) {  // the carry is then a borrow
+void subtract_borrow(Warp& warp, const Instruction& instruction) {
+  // a + ~b + 1: the carry is set where nothing is borrowed, and an addc may be what takes it
   const Source<T> a(warp, instruction.operands[1]), b(warp, instruction.operands[2]);
+  const bool first = !(instruction.variant & kCarryIn);
   with_carry<T>(warp, instruction, [&](int l, unsigned in, bool& out) {
-    const T partial = static_cast<T>(a[l] - b[l]);
-    out = a[l] < b[l] || partial < in;
-    return static_cast<T>(partial - in);
+    return add_with_carry(a[l], static_cast<T>(~b[l]), first ? 1u : in, out);
   });
 }
 
