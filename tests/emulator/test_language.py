@@ -477,7 +477,38 @@ extern "C" __global__ void k(const float* x, float* y) {
 """
 
 
-HEADERS = {"cluster": CLUSTER, "barrier": BARRIER, "pipeline": PIPELINE, "halves": HALVES}
+STANDARD = r"""
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cassert>
+#include <cmath>
+#include <cstdio>
+#include <cstring>
+#include <cuda_runtime.h>
+#include <float.h>
+#include <functional>
+#include <limits.h>
+#include <limits>
+#include <numeric>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <tuple>
+#include <type_traits>
+#include <utility>
+#include <cub/block/block_reduce.cuh>
+extern "C" __global__ void k(const float* x, float* y) {
+    uint32_t i = threadIdx.x;
+    static_assert(std::is_same_v<std::uint32_t, uint32_t> && sizeof(std::size_t) == sizeof(int64_t));
+    assert(i < INT_MAX);
+    float copy;
+    std::memcpy(&copy, x + (i ^ 32), sizeof copy);
+    y[i] = std::max(copy, std::numeric_limits<float>::lowest()) * float(M_PI / M_PI_2);
+}
+"""
+
+HEADERS = {"cluster": CLUSTER, "barrier": BARRIER, "pipeline": PIPELINE, "halves": HALVES, "standard": STANDARD}
 
 
 @needs_cccl
@@ -493,3 +524,12 @@ def test_the_headers_of_cuda_compile_and_run(which: str) -> None:
             raise AssertionError(str(fault)) from None
         assert report.ok
         assert np.array_equal(y, 2 * np.roll(x, 32))
+
+
+@needs_cccl
+def test_work_that_a_library_started_is_named_at_the_call_of_it() -> None:
+    source = PIPELINE.replace("        pipe.consumer_wait();\n", "")
+    x, y = np.zeros(64, np.float32), np.zeros(64, np.float32)
+    (finding,) = launch(source, "k", 1, 64, [x, y]).findings
+    assert finding.kind is FindingKind.IN_FLIGHT
+    assert f"(from kernel.cu:{line_of(source, 'cuda::memcpy_async')})" in finding.message

@@ -87,7 +87,11 @@ def test_headers_are_found_beside_the_source_and_in_the_given_folders(tmp_path: 
     (tmp_path / "one.cuh").write_text("#define ONE 1\n")
     (tmp_path / "more" / "two.cuh").write_text("#define TWO 2\n")
     path = tmp_path / "k.cu"
-    path.write_text('#include "one.cuh"\n#include <two.cuh>\n__global__ void k(int* x) { *x = ONE + TWO; }\n')
+    (tmp_path / "limits.h").write_text("#define LIMIT 0\n")  # in place of C's
+    path.write_text(
+        '#include "one.cuh"\n#include <two.cuh>\n#include "limits.h"\n'
+        "__global__ void k(int* x) { *x = ONE + TWO + LIMIT; }\n"
+    )
     x = np.zeros(1, np.int32)
     assert launch(path, "k", 1, 1, [x], include=[tmp_path / "more"]).ok
     assert x[0] == 3

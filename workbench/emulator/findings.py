@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from . import _engine
+from .headers import is_of_cuda
 from .ptx import SourceLocation
 from .stack import STACK_BYTES
 
@@ -786,12 +787,14 @@ class _Explainer:
 def _through(location: SourceLocation) -> str:
     """``tma.cuh:17 (from gemm.cu:71)``: a line, and the one that it was inlined into.
 
-    That is the first in another file, which says more than the call in the kernel's body; else the outermost.
+    That is the first in another file, which says more than the call in the kernel's body; else the outermost. Of
+    headers of CUDA, which call one another, it is the first that is none.
     """
     if not location.inlined_at:
         return str(location)
     elsewhere = [caller for caller in location.inlined_at if caller.file != location.file]
-    return f"{location} (from {(elsewhere or location.inlined_at[-1:])[0]})"
+    own = [caller for caller in elsewhere if not is_of_cuda(caller.file)]
+    return f"{location} (from {(own or elsewhere or location.inlined_at[-1:])[0]})"
 
 
 def source_line(location: SourceLocation, sources: Mapping[str, str]) -> str:

@@ -13,6 +13,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from .headers import cuda_headers, standard_headers
 from .program import Program
 
 __all__ = ["CompileError", "CompilerUnavailable", "load"]
@@ -79,10 +80,11 @@ def _compile(
     nvrtc = _nvrtc()
     options = ["-arch=sm_90a", "-std=c++17", "-lineinfo", "-device-int128", "--ptxas-options=-v"]
     options += [f"-D{key}={value}" for key, value in defines.items()]
-    options += [f"-I{folder}" for folder in (*folders, *_cuda_headers())]
+    options += [f"-I{folder}" for folder in (*folders, *cuda_headers())]
     if "\0" in text:
         raise CompileError(f"{name} holds a zero byte: it is not CUDA C++")
-    program = nvrtc.createProgram(text, name, (), ())
+    standard = standard_headers(folders)
+    program = nvrtc.createProgram(text, name, [*standard.values()], [*standard])
     try:
         try:
             if instantiate is not None:
@@ -146,20 +148,6 @@ def _nvrtc() -> Any:
             "pip install cupy-cuda13x nvidia-cuda-nvrtc, or give PTX, which needs no compiler"
         ) from None
     return nvrtc
-
-
-@cache
-def _cuda_headers() -> tuple[str, ...]:
-    """The folders with ``cuda_bf16.h``, ``cuda/barrier`` and ``crt/mma.h`` and their siblings, as far as installed."""
-    try:
-        from cuda.pathfinder import find_nvidia_header_directory
-    except ImportError:  # a source that includes none of them compiles all the same
-        return ()
-    found = []
-    for library in ("cudart", "cccl", "nvcc"):
-        with suppress(Exception):  # of several kinds, for whatever is not installed as expected
-            found.append(find_nvidia_header_directory(library))
-    return tuple(dict.fromkeys(folder for folder in found if folder))
 
 
 def kernel_name(program: Program, wanted: str) -> str | None:

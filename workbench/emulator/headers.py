@@ -1,0 +1,63 @@
+"""The headers that kernels include: CUDA's own, where they are installed, and those of C and C++."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
+
+__all__ = ["cuda_headers", "is_of_cuda", "standard_headers"]
+
+_STANDARD = (
+    *("algorithm", "array", "bit", "functional", "limits", "numeric", "tuple", "type_traits", "utility"),
+    *("cassert", "cfloat", "climits", "cmath", "cstddef", "cstdint", "cstdlib", "cstring"),
+)
+
+_MATHEMATICAL = {  # of POSIX, and in every host's <math.h>
+    "M_E": "2.7182818284590452354",
+    "M_LN2": "0.69314718055994530942",
+    "M_LOG2E": "1.4426950408889634074",
+    "M_PI": "3.14159265358979323846",
+    "M_PI_2": "1.57079632679489661923",
+    "M_SQRT1_2": "0.70710678118654752440",
+    "M_SQRT2": "1.41421356237309504880",
+}
+
+
+@cache
+def cuda_headers() -> tuple[str, ...]:
+    """The folders with ``cuda_bf16.h``, ``cuda/barrier`` and ``crt/mma.h`` and their siblings, as far as installed."""
+    try:
+        from cuda.pathfinder import find_nvidia_header_directory
+    except ImportError:  # a source that includes none of them compiles all the same
+        return ()
+    found = []
+    for library in ("cudart", "cccl", "nvcc"):
+        with suppress(Exception):  # of several kinds, for whatever is not installed as expected
+            found.append(find_nvidia_header_directory(library))
+    return tuple(dict.fromkeys(folder for folder in found if folder))
+
+
+def standard_headers(folders: Sequence[str]) -> dict[bytes, bytes]:
+    """Headers of C and C++ by name, but for those that these folders have; made of libcu++ where that is installed.
+
+    nvcc takes them from the host's compiler; NVRTC has none, and kernels written for nvcc include them.
+    """
+    if not any(Path(folder, "cuda", "std").is_dir() for folder in cuda_headers()):
+        return {}
+    headers = {"cstdio": ""}  # printf is the compiler's own
+    for name in _STANDARD:
+        headers[name] = f"#include <cuda/std/{name}>\n"
+        headers[name] += "namespace cuda { namespace std {} }\nnamespace std { using namespace ::cuda::std; }\n"
+    for macro, value in _MATHEMATICAL.items():
+        headers["cmath"] += f"#ifndef {macro}\n#define {macro} {value}\n#endif\n"
+    for name in [name for name in headers if name[0] == "c"]:
+        headers[f"{name[1:]}.h"] = f"#include <{name}>\n"
+    own = {name for name in headers if any(Path(folder, name).is_file() for folder in folders)}
+    return {name.encode(): text.encode() for name, text in headers.items() if name not in own}
+
+
+def is_of_cuda(file: str) -> bool:
+    """Whether a file is one of CUDA's headers."""
+    return any(Path(file).is_relative_to(folder) for folder in cuda_headers())
