@@ -343,7 +343,7 @@ def _vector(name: str, count: int, first: int = 0) -> str:
 
 
 def tile_moves(size: int, rng: np.random.Generator) -> Iterator[Case]:
-    """ldmatrix and stmatrix: the rows of every warp's tile lie in an order of its own."""
+    """ldmatrix and stmatrix: the rows of every warp's tile lie in an order of its own; and movmatrix."""
     warps = 8 * size
     for count, transposed, generic, store in itertools.product((1, 2, 4), (False, True), (False, True), (False, True)):
         tiles = rng.integers(0, 2**16, (warps, count, 8, 8)).astype(np.uint16)
@@ -406,6 +406,11 @@ def tile_moves(size: int, rng: np.random.Generator) -> Iterator[Case]:
             arguments = [rows, np.zeros_like(fragments), places.ravel()]
             expected = [None, fragments, None]
         yield Case(operation, [operation], Kernel(text, warps * 32 // block, block, arguments), expected)
+    (values,) = operands(["b32"], warps * 32, 17)
+    turned = np.ascontiguousarray(values.view(np.uint16).reshape(warps, 8, 8).swapaxes(1, 2)).view(np.uint32)
+    operation = "movmatrix.sync.aligned.m8n8.trans.b16"
+    kernel, expected = lanes(f"{operation} %x, %a;", [("b32", values)], [("b32", turned.ravel())])
+    yield Case(operation, [operation], kernel, expected)
 
 
 # ------------------------------------------------------------------------------------------------------------ products

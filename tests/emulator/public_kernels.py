@@ -388,3 +388,132 @@ extern "C" __global__ void __launch_bounds__(160) gemm(const __grid_constant__ M
     if (threadIdx.x == 0) asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");  // last
 }
 """
+
+HASH_TABLE = """
+// how often each of n keys occurs, in an open hash table that all threads fill at once. keys start at -1, counts at 0
+extern "C" __global__ void insert(const int* x, int n, int* keys, int* counts, int capacity) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i >= n) return;
+    int slot = capacity - 1 - x[i] % 4;  // crowded, so that it wraps around
+    while (true) {
+        int there = atomicCAS(&keys[slot], -1, x[i]);  // claim
+        if (there == -1 || there == x[i]) break;
+        slot = (slot + 1) % capacity;
+    }
+    atomicAdd(&counts[slot], 1);
+}
+"""
+
+RADIX_SORT = """
+// n keys in order, by one block of 4 warps and 4 bits at a time; a warp takes a run of keys and keeps their order
+extern "C" __global__ void sort(unsigned* x, unsigned* other, int n) {
+    __shared__ unsigned places[4][16];
+    int lane = threadIdx.x % 32, warp = threadIdx.x / 32, run = (n + 127) / 128 * 32;
+    int first = warp * run, end = min(n, first + run);
+    for (int shift = 0; shift < 32; shift += 4) {
+        if (threadIdx.x < 64) places[threadIdx.x / 16][threadIdx.x % 16] = 0;  // clear
+        __syncthreads();  // all cleared
+        for (int i = first + lane; i < end; i += 32) atomicAdd(&places[warp][x[i] >> shift & 15], 1u);  // count
+        __syncthreads();  // all counted
+        if (threadIdx.x == 0)
+            for (unsigned digit = 0, before = 0; digit < 16; ++digit)
+                for (int w = 0; w < 4; ++w) {
+                    unsigned count = places[w][digit];
+                    places[w][digit] = before;
+                    before += count;  // sum
+                }
+        __syncthreads();  // all summed
+        for (int i = first + lane; i - lane < end; i += 32) {
+            unsigned key = i < end ? x[i] : 0, digit = i < end ? key >> shift & 15 : 16;
+            unsigned same = __match_any_sync(~0u, digit), rank = __popc(same & ((1u << lane) - 1));
+            unsigned place = digit < 16 ? places[warp][digit] : 0;  // place
+            __syncwarp();  // all have read
+            if (digit < 16 && rank == 0) places[warp][digit] = place + __popc(same);  // advance
+            __syncwarp();  // all may read
+            if (digit < 16) other[place + rank] = key;  // put
+        }
+        __syncthreads();  // sorted by this digit
+        unsigned* now = other;
+        other = x, x = now;
+    }
+}
+"""
+
+TURNS = """
+// each block adds its part of n numbers to 32 sums, one block after the other, in the order in which they ask.
+// lock is the next ticket and whose turn it is, both start at 0
+extern "C" __global__ void add(const float* x, float* sums, unsigned* lock, int n) {
+    __shared__ unsigned ticket;
+    float sum = 0;
+    for (int i = blockIdx.x * 32 + threadIdx.x; i < n; i += gridDim.x * 32) sum += x[i];
+    if (threadIdx.x == 0) ticket = atomicAdd(&lock[0], 1u);
+    __syncthreads();  // ticket
+    unsigned turn;
+    do asm volatile("ld.relaxed.gpu.u32 %0, [%1];" : "=r"(turn) : "l"(lock + 1) : "memory");
+    while (turn != ticket);  // poll
+    asm volatile("ld.acquire.gpu.u32 %0, [%1];" : "=r"(turn) : "l"(lock + 1) : "memory");
+    sums[threadIdx.x] = sums[threadIdx.x] * 0.5f + sum;  // add
+    __syncthreads();  // sums are there
+    if (threadIdx.x == 0) asm volatile("st.release.gpu.u32 [%0], %1;" :: "l"(lock + 1), "r"(ticket + 1) : "memory");
+}
+"""
+
+RING = """
+// a cluster of 4 blocks passes 32 numbers on around a ring, with st.async into the next block's shared memory
+__device__ unsigned smem(const void* p) { return __cvta_generic_to_shared(p); }
+__device__ unsigned next(const void* p, unsigned rank) {
+    unsigned there;
+    asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(smem(p)), "r"((rank + 1) % 4));
+    return there;
+}
+__device__ void expect(unsigned long long* b) {
+    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], 128;" :: "r"(smem(b)) : "memory");
+}
+__device__ void sync_cluster() {
+    asm volatile("barrier.cluster.arrive.release.aligned;\\n barrier.cluster.wait.acquire.aligned;" ::: "memory");
+}
+extern "C" __global__ void __cluster_dims__(4) pass(const int* x, int* y, int rounds) {
+    __shared__ int in[2][32];
+    __shared__ unsigned long long full[2];
+    unsigned rank;
+    asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
+    if (threadIdx.x == 0) {
+        for (int s = 0; s < 2; ++s) asm volatile("mbarrier.init.shared.b64 [%0], 1;" :: "r"(smem(&full[s])) : "memory");
+        asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+        for (int s = 0; s < 2; ++s) expect(&full[s]);
+    }
+    sync_cluster();  // mbarriers
+    int value = x[blockIdx.x * 32 + threadIdx.x];
+    for (int round = 0; round < rounds; ++round) {
+        int s = round % 2;
+        asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.s32 [%0], %1, [%2];"  // send
+            :: "r"(next(&in[s][threadIdx.x], rank)), "r"(value + 1), "r"(next(&full[s], rank)) : "memory");
+        asm volatile("{\\n.reg .pred done;\\nretry:\\n"  // wait
+            "mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 done, [%0], %1, 1000;\\n@!done bra retry;\\n}"
+            :: "r"(smem(&full[s])), "r"(round / 2 % 2) : "memory");
+        value = in[s][threadIdx.x];  // receive
+        __syncwarp();
+        if (threadIdx.x == 0 && round + 2 < rounds) expect(&full[s]);  // again
+        sync_cluster();  // all have received
+    }
+    y[blockIdx.x * 32 + threadIdx.x] = value;
+}
+"""
+
+BULK_HISTOGRAM = """
+// how often each value below 64 occurs: blocks count in shared memory, and one bulk reduction adds that to the counts
+extern "C" __global__ void histogram(const unsigned char* x, unsigned* counts, int n) {
+    __shared__ __align__(16) unsigned bins[64];
+    unsigned from = __cvta_generic_to_shared(bins);
+    bins[threadIdx.x] = 0;
+    __syncthreads();  // zeroed
+    for (int i = blockIdx.x * 64 + threadIdx.x; i < n; i += gridDim.x * 64) atomicAdd(&bins[x[i]], 1u);  // count
+    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");  // to the async proxy
+    __syncthreads();  // all counted
+    if (threadIdx.x == 0) {
+        asm volatile("cp.reduce.async.bulk.global.shared::cta.bulk_group.add.u32 [%0], [%1], %2;"  // reduce
+            :: "l"(counts), "r"(from), "n"(256) : "memory");
+        asm volatile("cp.async.bulk.commit_group;\\n cp.async.bulk.wait_group.read 0;" ::: "memory");  // read
+    }
+}
+"""

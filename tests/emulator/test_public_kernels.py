@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from importlib.util import find_spec
+from itertools import permutations
 from pathlib import Path
 from typing import Any
 
@@ -202,6 +203,59 @@ def specialised(n: int, seed: int, change: Change | None = None) -> Report:
     return judge(report, change, lambda: np.array_equal(c.array, a.astype(np.float32) @ b.astype(np.float32).T))
 
 
+def hash_table(n: int, seed: int, change: Change | None = None) -> Report:
+    x = np.random.default_rng(n).integers(0, n, n, np.int32)
+    keys, counts = np.full(n + 3, -1, np.int32), np.zeros(n + 3, np.int32)
+    kernel = program(public_kernels.HASH_TABLE, change)
+    arguments = {"x": x, "n": n, "keys": keys, "counts": counts, "capacity": n + 3}
+    report = launch(kernel, "insert", -(-n // 64), 64, arguments, seed=seed, max_warp_instructions=200_000)
+    wanted = dict(zip(*np.unique(x, return_counts=True), strict=True))
+    return judge(report, change, lambda: dict(zip(keys[keys >= 0], counts[keys >= 0], strict=True)) == wanted)
+
+
+def radix_sort(n: int, seed: int, change: Change | None = None) -> Report:
+    x = np.random.default_rng(n).integers(0, 2**32, n, np.uint32)
+    wanted = np.sort(x)
+    kernel = program(public_kernels.RADIX_SORT, change)
+    arguments = {"x": x, "other": Output(np.empty_like(x)), "n": n}
+    report = launch(kernel, "sort", 1, 128, arguments, seed=seed)
+    return judge(report, change, lambda: np.array_equal(x, wanted))
+
+
+def turns(n: int, seed: int, change: Change | None = None) -> Report:
+    x = np.random.default_rng(n).integers(-9, 9, n).astype(np.float32)
+    sums, lock = np.zeros(32, np.float32), np.zeros(2, np.uint32)
+    kernel = program(public_kernels.TURNS, change)
+    arguments = {"x": x, "sums": sums, "lock": lock, "n": n}
+    report = launch(kernel, "add", 5, 32, arguments, seed=seed, max_warp_instructions=500_000)
+    parts = np.pad(x, (0, -n % 160)).reshape(-1, 5, 32).sum(axis=0)
+
+    def right() -> bool:  # for one of the orders
+        orders = np.array(list(permutations(range(5))))
+        weights = np.float32(0.5) ** np.arange(4, -1, -1, dtype=np.float32)
+        return bool((np.tensordot(weights, parts[orders], (0, 1)) == sums).all(axis=1).any())
+
+    return judge(report, change, right)
+
+
+def ring(n: int, seed: int, change: Change | None = None) -> Report:
+    x = np.random.default_rng(n).integers(-9, 9, (8, 32)).astype(np.int32)
+    y, rounds = np.empty_like(x), n % 7
+    kernel = program(public_kernels.RING, change)
+    arguments = {"x": x, "y": Output(y), "rounds": rounds}
+    report = launch(kernel, "pass", 8, 32, arguments, cluster=4, seed=seed, max_warp_instructions=200_000)
+    wanted = np.roll(x.reshape(2, 4, 32), rounds, axis=1) + rounds
+    return judge(report, change, lambda: np.array_equal(y.reshape(2, 4, 32), wanted))
+
+
+def bulk_histogram(n: int, seed: int, change: Change | None = None) -> Report:
+    x = np.random.default_rng(n).integers(0, 64, n, np.uint8)
+    counts = np.zeros(64, np.uint32)
+    kernel = program(public_kernels.BULK_HISTOGRAM, change)
+    report = launch(kernel, "histogram", 3, 64, {"x": x, "counts": counts, "n": n}, seed=seed)
+    return judge(report, change, lambda: np.array_equal(counts, np.bincount(x, minlength=64)))
+
+
 KERNELS = {
     "scan": (scan, public_kernels.SCAN),
     "last_block": (last_block, public_kernels.LAST_BLOCK),
@@ -214,6 +268,11 @@ KERNELS = {
     "groups": (groups, public_kernels.GROUPS),
     "cluster_groups": (cluster_groups, public_kernels.CLUSTER_GROUPS),
     "specialised": (specialised, public_kernels.SPECIALISED),
+    "hash_table": (hash_table, public_kernels.HASH_TABLE),
+    "radix_sort": (radix_sort, public_kernels.RADIX_SORT),
+    "turns": (turns, public_kernels.TURNS),
+    "ring": (ring, public_kernels.RING),
+    "bulk_histogram": (bulk_histogram, public_kernels.BULK_HISTOGRAM),
 }
 LARGEST = {"attention": 83, "split_k": 83, "specialised": 65}
 
@@ -648,6 +707,123 @@ PLANTS = [
         "",
         (Kind.MBARRIER_MISUSE,),
         ("// room", "// data"),
+    ),
+    Plant(
+        "hash_table", "no way around the end", "(slot + 1) % capacity", "slot + 1", (Kind.OUT_OF_BOUNDS,), ("// claim",)
+    ),
+    Plant("hash_table", "one slot for all", "(slot + 1) % capacity", "slot", (Kind.LIVELOCK,), ("// claim",)),
+    Plant(
+        "hash_table",
+        "a slot claimed without an atomic",
+        "atomicCAS(&keys[slot], -1, x[i]);  // claim",
+        "keys[slot]; if (there == -1) keys[slot] = x[i];  // claim",
+        (Kind.RACE,),
+        ("// claim",),
+        "keys",
+    ),
+    Plant(
+        "radix_sort",
+        "no barrier after clearing",
+        "__syncthreads();  // all cleared",
+        "",
+        EARLY,
+        ("// count",),
+        "places",
+    ),
+    Plant(
+        "radix_sort",
+        "no barrier after counting",
+        "__syncthreads();  // all counted",
+        "",
+        EARLY,
+        ("= places[w]",),
+    ),
+    Plant("radix_sort", "one not cleared", "x < 64) p", "x < 64 && lane) p", EARLY, ("// count",), "places"),
+    Plant(
+        "radix_sort",
+        "places advanced while others read them",
+        "__syncwarp();  // all have read",
+        "",
+        (Kind.RACE,),
+        ("// advance",),
+        "places",
+    ),
+    Plant(
+        "radix_sort",
+        "no barrier between digits",
+        "__syncthreads();  // sorted by this digit",
+        "",
+        EARLY,
+        ("// count", "// clear", "// place", "// advance"),
+    ),
+    Plant("turns", "a turn that never ends", '"r"(ticket + 1)', '"r"(ticket)', HUNG, ("// poll",)),
+    Plant("turns", "no release", "st.release.gpu", "st.relaxed.gpu", (Kind.RACE,), ("// add",), "sums"),
+    Plant(
+        "turns",
+        "no acquire",
+        'asm volatile("ld.acquire.gpu.u32 %0, [%1];" : "=r"(turn) : "l"(lock + 1) : "memory");',
+        "",
+        (Kind.RACE,),
+        ("// add",),
+        "sums",
+    ),
+    Plant("turns", "no barrier after the ticket", "__syncthreads();  // ticket", "", EARLY, ("// poll",), "ticket"),
+    Plant(
+        "ring",
+        "no wait for the numbers",
+        '"mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 done, [%0], %1, 1000;\\n@!done bra retry;\\n}"',
+        '"}"',
+        (Kind.RACE, Kind.UNINITIALISED, Kind.IN_FLIGHT, Kind.MBARRIER_MISUSE),
+        ("// send", "// receive", "// again"),
+    ),
+    Plant(
+        "ring",
+        "bytes of half the numbers",
+        "_, [%0], 128;",
+        "_, [%0], 64;",
+        (Kind.MBARRIER_MISUSE,),
+        ("// send",),
+        "full",
+    ),
+    Plant("ring", "a phase not begun again", " && round + 2 < rounds) expect(&full[s]);", ") {}", HUNG, ("// wait",)),
+    Plant("ring", "a slot overwritten", "sync_cluster();  // all have received", "", (Kind.RACE,), ("// send",), "in"),
+    Plant(
+        "ring",
+        "mbarriers not initialised yet",
+        "sync_cluster();  // mbarriers",
+        "",
+        (Kind.MBARRIER_MISUSE,),
+        ("// send",),
+        "full",
+    ),
+    Plant(
+        "bulk_histogram", "no barrier after zeroing", "__syncthreads();  // zeroed", "", EARLY, ("// count",), "bins"
+    ),
+    Plant(
+        "bulk_histogram",
+        "no proxy fence",
+        'asm volatile("fence.proxy.async.shared::cta;" ::: "memory");  // to the async proxy',
+        "",
+        (Kind.PROXY_FENCE,),
+        ("// reduce",),
+        "bins",
+    ),
+    Plant(
+        "bulk_histogram",
+        "no barrier after counting",
+        "__syncthreads();  // all counted",
+        "",
+        EARLY,
+        ("// reduce", "// count"),
+    ),
+    Plant("bulk_histogram", "too many bytes", '"n"(256)', '"n"(272)', (Kind.OUT_OF_BOUNDS,), ("// reduce",)),
+    Plant(
+        "bulk_histogram",
+        "an exit before the bins are read",
+        'asm volatile("cp.async.bulk.commit_group;\\n cp.async.bulk.wait_group.read 0;" ::: "memory");  // read',
+        "",
+        (Kind.EXITED_WITH_WORK,),
+        ("// reduce",),
     ),
 ]
 

@@ -201,14 +201,6 @@ def test_ldmatrix(count: int, transposed: bool) -> None:
     assert np.array_equal(halves, expected)
 
 
-def test_movmatrix() -> None:
-    (tile,) = matrices(1)
-    body = f"{load('d', 1, 0)} movmatrix.sync.aligned.m8n8.trans.b16 %d0, %d0; st.global.b32 [%p1], %d0;"
-    packed = np.ascontiguousarray(tile.astype(np.uint16)).view(np.uint32).reshape(32, 1)
-    found = run(body, ".reg .b32 %d<1>;", [packed], np.zeros((32, 1), np.uint32))
-    assert np.array_equal(found.view(np.uint16).reshape(8, 8), tile.T)
-
-
 @pytest.mark.parametrize("count", [1, 2, 4])
 @pytest.mark.parametrize("transposed", [False, True])
 def test_stmatrix(count: int, transposed: bool) -> None:
