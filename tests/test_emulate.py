@@ -59,6 +59,8 @@ def test_a_clean_run_prints_saves_and_ends_with_0(workbench: Workbench) -> None:
     assert found["arrays"]["y"] == [2, 3, 4]
     assert found["ok"] is True
     assert sum(line["warp_instructions"] for line in found["by_line"]) == found["warp_instructions"]
+    result = workbench(*LAUNCH, *RIGHT, "--option", "-DTWICE", "--option", "-use_fast_math", "--json")
+    assert json.loads(result.stdout)["arrays"] == {} and result.exit_code == 0
 
 
 def test_counters_stand_beside_the_source(workbench: Workbench) -> None:

@@ -951,6 +951,7 @@ def inspect(specs: tuple[str, ...], show_ptx: bool, show_sass: bool, problem_tex
 @click.option("--shared", type=click.IntRange(0), default=0, metavar="BYTES", help="Dynamic shared memory.")
 @click.option("--define", "defines", multiple=True, metavar="X=1", help="A macro for the compiler.")
 @click.option("--include", multiple=True, type=click.Path(path_type=Path), help="A folder of headers.")
+@click.option("--option", "flags", multiple=True, metavar="FLAG", help="A flag of NVRTC, such as -use_fast_math.")
 @click.option("--print", "printed", metavar="0:8", help="Print these elements of every array afterwards.")
 @click.option("--max-seconds", type=click.FloatRange(0, min_open=True), help="When a kernel counts as hung.")
 @click.option(
@@ -970,6 +971,7 @@ def emulate(
     shared: int,
     defines: tuple[str, ...],
     include: tuple[Path, ...],
+    flags: tuple[str, ...],
     printed: str | None,
     max_seconds: float | None,
     seed: int,
@@ -1005,6 +1007,7 @@ def emulate(
             shell.parse_dimensions(cluster, "--cluster"),
             shell.parse_defines(defines),
             include,
+            flags,
             seed,
             counters,
             None if trace_file is None else emulator.Traced(blocks or (0,), events),

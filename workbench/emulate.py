@@ -161,6 +161,7 @@ class Emulation:
     cluster: tuple[int, ...] = (1, 1, 1)
     defines: dict[str, str] = field(default_factory=dict)
     include: Sequence[Path] = ()
+    options: Sequence[str] = ()
     seed: int = 0
     counters: bool = False
     trace: emulator.Traced | None = None
@@ -181,6 +182,7 @@ class Emulation:
             cluster=self.cluster,
             defines=self.defines,
             include=self.include,
+            options=self.options,
             seed=self.seed,
             counters=self.counters,
             trace=self.trace,

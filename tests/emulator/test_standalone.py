@@ -97,6 +97,16 @@ def test_headers_are_found_beside_the_source_and_in_the_given_folders(tmp_path: 
     assert x[0] == 3
 
 
+def test_options_are_handed_to_the_compiler() -> None:
+    source = 'extern "C" __global__ void k(float* x) { *x += *x; }'
+    for options, flushed in (([], False), (["-use_fast_math"], True), (["--std=c++20", "-ftz=true"], True)):
+        x = np.full(1, 1e-40, np.float32)
+        assert launch(source, "k", 1, 1, [x], options=options).ok
+        assert x[0] == (0 if flushed else np.float32(1e-40) * 2)
+    with pytest.raises(CompileError, match="unrecognized option"):
+        load(source, options=["-no-such-flag"])
+
+
 def test_a_template_is_instantiated_and_a_program_is_run_again_without_compiling() -> None:
     source = "template <class T> __global__ void twice(T* x) { x[threadIdx.x] *= 2; }\n"
     for dtype, name in ((np.float32, "twice<float>"), (np.int64, "twice<long long>")):

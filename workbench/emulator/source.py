@@ -36,6 +36,7 @@ def load(
     *,
     defines: Mapping[str, str | int] | None = None,
     include: Sequence[str | PathLike[str]] = (),
+    options: Sequence[str] = (),
     instantiate: str | None = None,
 ) -> Program:
     """Compiles CUDA C++ for sm_90a, or takes PTX as it is, and decodes it.
@@ -45,6 +46,7 @@ def load(
 
     ``source`` is the text, or the path of a ``.cu`` or ``.ptx`` file: a string of several lines, or with a brace, is
     text. ``defines`` are macros and ``include`` folders for CUDA C++; a file's own folder is searched too.
+    ``options`` are further flags of NVRTC, such as ``-use_fast_math``.
     ``instantiate`` is a template to be compiled, such as ``scale<float>``.
 
     Raises ``CompileError``, ``CompilerUnavailable``, ``PtxSyntaxError``, ``UnsupportedInstruction``, and ``OSError``
@@ -65,7 +67,7 @@ def load(
     if path is not None:
         folders.insert(0, str(path.parent))
     name = str(path) if path else _NAME_OF_TEXT
-    ptx, registers, lowered = _compile(text, name, dict(defines or {}), folders, instantiate)
+    ptx, registers, lowered = _compile(text, name, dict(defines or {}), folders, options, instantiate)
     program = Program.from_ptx(ptx, name, sources={name: text})
     program.registers_per_thread.update(registers)
     if instantiate is not None and lowered in program.entries:
@@ -74,11 +76,18 @@ def load(
 
 
 def _compile(
-    text: str, name: str, defines: Mapping[str, str | int], folders: Sequence[str], instantiate: str | None
+    text: str,
+    name: str,
+    defines: Mapping[str, str | int],
+    folders: Sequence[str],
+    more: Sequence[str],
+    instantiate: str | None,
 ) -> tuple[str, dict[str, int], str]:
     """PTX, registers a thread by entry as ptxas reports them, and the mangled name of the instance."""
     nvrtc = _nvrtc()
-    options = ["-arch=sm_90a", "-std=c++17", "-lineinfo", "-device-int128", "--ptxas-options=-v"]
+    options = ["-arch=sm_90a", "-lineinfo", "-device-int128", "--ptxas-options=-v", *more]
+    if not any(option.lstrip("-").startswith("std=") for option in more):
+        options.append("-std=c++17")
     options += [f"-D{key}={value}" for key, value in defines.items()]
     options += [f"-I{folder}" for folder in (*folders, *cuda_headers())]
     if "\0" in text:

@@ -149,6 +149,7 @@ def launch(
     cluster: Dimensions = (1, 1, 1),
     defines: Mapping[str, str | int] | None = None,
     include: Sequence[str | PathLike[str]] = (),
+    options: Sequence[str] = (),
     seed: int = 0,
     checks: Checks = Checks.ALL,
     raise_on_hazard: bool = False,
@@ -161,12 +162,12 @@ def launch(
 
     ``source`` is CUDA C++ or PTX as text, the path of a ``.cu`` or ``.ptx`` file, or a ``Program`` that ``load`` made
     (which saves compiling it again). ``entry`` names the kernel, also a template's instance such as ``scale<float>``;
-    None stands for the only one. ``grid``, ``block`` and ``cluster`` are up to three numbers, x first;
-    ``shared`` bytes of dynamic shared memory; ``defines`` and ``include`` are for the compiler. ``seed`` draws the
-    order in which warps run: the same seed gives the same run. A block that executes more than
-    ``max_warp_instructions``, or a launch that takes longer than ``max_seconds``, counts as hung. ``counters`` fills
-    ``Report.counters``, and ``trace`` records ``Report.statistics.timeline``, which ``chrome_trace`` makes into what a
-    viewer opens.
+    None stands for the only one. ``grid``, ``block`` and ``cluster`` are up to three numbers, x first; ``shared``
+    bytes of dynamic shared memory; ``defines``, ``include`` and ``options``, such as ``-use_fast_math``, are for the
+    compiler. ``seed`` draws the order in which warps run: the same seed gives the same run. A block that executes
+    more than ``max_warp_instructions``, or a launch that takes longer than ``max_seconds``, counts as hung.
+    ``counters`` fills ``Report.counters``, and ``trace`` records ``Report.statistics.timeline``, which
+    ``chrome_trace`` makes into what a viewer opens.
 
     ``args``, one for each parameter and in their order, are
 
@@ -187,7 +188,7 @@ def launch(
         program = source
     else:
         instance = entry if entry is not None and "<" in entry else None
-        program = load(source, defines=defines, include=include, instantiate=instance)
+        program = load(source, defines=defines, include=include, options=options, instantiate=instance)
     kernel = _find_entry(program, entry)
     given = dict(args) if isinstance(args, Mapping) else {f"a{number}": value for number, value in enumerate(args)}
     memory = Memory()
