@@ -272,6 +272,10 @@ def test_vectors_are_reduced_in_global_memory() -> None:
     given_ = RNG.integers(-8, 8, (2, 32, 2)).astype(np.float16)
     pairs, x = np.zeros(4, np.uint32), np.zeros(2, np.float32)
     assert launch(source, "k", 1, 32, [pairs, x, given_.view(np.uint32).reshape(-1)]).ok
+    generic = source.replace("red.global", "red")
+    again, sums = np.zeros_like(pairs), np.zeros_like(x)
+    assert launch(generic, "k", 1, 32, [again, sums, given_.view(np.uint32).reshape(-1)]).ok
+    assert np.array_equal(again, pairs) and np.array_equal(sums, x)
     halves = pairs.view(np.float16).reshape(2, 2, 2)
     assert np.array_equal(halves[0], given_.sum(axis=1)) and np.array_equal(halves[1], given_.max(axis=1).clip(0))
     assert x.tolist() == [32, 32]

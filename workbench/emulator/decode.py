@@ -97,6 +97,7 @@ _SCOPES = {"cta": 1 << 3, "cluster": 2 << 3, "gpu": 3 << 3, "sys": 4 << 3}
 _MEMBAR_SCOPES = {"cta": "cta", "gl": "gpu", "sys": "sys"}
 _ORDERED = {"ld", "ldu", "st", "atom", "red", "mbarrier", "fence"}
 _HINTS = {"ca", "cg", "cs", "lu", "cv", "wb", "wt", "nc", "unified"}
+_VECTORS = {"v2", "v4", "v8"}
 _CACHE_OPERATIONS = {"prefetch", "prefetchu", "applypriority", "discard"}  # of these, a hint is the operation itself
 UNIFORM_SPECIALS = frozenset(
     re.findall(
@@ -155,6 +156,8 @@ def normalise(opcode: str) -> tuple[str, int, bool]:
         kept[0] = "ld"
     if base == "mad" and kept[-1] in ("f32", "f64"):
         kept[0] = "fma"
+    if base in ("atom", "red") and "global" not in kept and not _VECTORS.isdisjoint(kept):
+        kept.insert(1, "global")  # the only space that a generic address may mean here
     if base in ("min", "max") and kept[-1] == "relu":  # as CUDA's headers write it
         kept.insert(1, kept.pop())
     return ".".join(kept), flags, policy
