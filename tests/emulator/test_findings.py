@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from emulation import compile_cuda, fault_of, line_of, module
 
-from workbench.emulator import Checks, Finding, FindingKind, KernelFault, Memory, Program, TensorMap, execute
+from workbench.emulator import Checks, Finding, FindingKind, KernelFault, Memory, Program, TensorMap, execute, launch
 
 SOURCE = """
 __device__ __forceinline__ float at(const float* p, int i) {
@@ -434,3 +434,13 @@ def test_planted_faults_of_the_plain_products() -> None:
     assert finding.other is not None
     assert finding.other.line == line_of(kernels.TILED, "// product")
     assert finding.array == "Bs"
+
+
+def test_a_constant_array_has_elements_and_not_bytes() -> None:
+    source = """
+    __constant__ int table[4] = {1, 2, 3, 4};
+    extern "C" __global__ void k(int* x) { x[0] = table[x[1]]; }
+    """
+    (finding,) = launch(source, "k", 1, 1, [np.array([0, 5], np.int32)]).findings
+    assert (finding.kind, finding.array, finding.index) == (FindingKind.OUT_OF_BOUNDS, "table", 5)
+    assert "table (4 elements of 4 bytes)" in finding.message

@@ -170,11 +170,13 @@ def _nothing_collected() -> Iterator[None]:
 
 
 def _place(variable: ptx.Variable, memory: Memory) -> Allocation:
+    # of an array with initial values PTX knows bytes alone; what they are aligned to is the best guess at an element
+    guessed = variable.type == "b8" and variable.align in (2, 4, 8) and variable.size % variable.align == 0
     allocation = memory.allocate(
         variable.size,
         variable.readable_name,
         align=max(variable.align, 16),
-        element_size=ptx.type_size(variable.type),
+        element_size=variable.align if guessed else ptx.type_size(variable.type),
         writable=variable.space != "const",
     )
     allocation.data[:] = 0
