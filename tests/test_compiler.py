@@ -156,6 +156,22 @@ def test_the_digest_is_that_of_all_parts_in_their_order(source):
     assert compiler.source_digest(source) == hashlib.sha256(b"".join(p.read_bytes() for p in parts)).hexdigest()
 
 
+def test_kernels_that_were_written_for_nvcc_compile(source):
+    source.write_text("""
+#include <cassert>
+#include <cmath>
+#include <cstdint>
+#include "limits.h"
+extern "C" __global__ void k(std::uint64_t* x) {
+    assert(x[0] != MINE);
+    x[0] = static_cast<unsigned __int128>(x[0]) * x[1] >> 64;
+    x[1] = static_cast<std::uint64_t>(M_PI);
+}
+""")
+    (source.parent / "limits.h").write_text("#define MINE 3\n")  # before the one that nvcc would find
+    assert compile_source(source, {}).usage["k"].registers > 0
+
+
 def test_an_error_shows_the_line_and_the_defines(source):
     source.write_text(SOURCE.replace("x[threadIdx.x] * FACTOR", "y * FACTOR"))
     with pytest.raises(CompileError) as caught:

@@ -16,6 +16,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from .emulator.headers import standard_headers
 from .operation import SOURCES
 
 INCLUDE = SOURCES / "include"
@@ -197,7 +198,8 @@ def header_folders(path: Path) -> tuple[Path, ...]:
 
 
 def _options(architecture: str) -> tuple[str, ...]:
-    options: tuple[str, ...] = (f"-arch={architecture}", "-std=c++17", "-lineinfo", "--ptxas-options=-v")
+    options: tuple[str, ...] = (f"-arch={architecture}", "-std=c++17", "-device-int128")
+    options += ("-lineinfo", "--ptxas-options=-v")
     if _nvrtc().getVersion() >= (12, 9):
         options += ("--no-cache",)  # NVRTC's own cache gives the binary back, but not what ptxas said of it
     return options
@@ -276,7 +278,8 @@ def _run_nvrtc(
     text = path.read_text(errors="replace")
     folders = (*header_folders(path), cuda_headers(), *more_cuda_headers())
     flags = [*options, *(f"-D{k}={v}" for k, v in defines), *(f"-I{folder}" for folder in folders)]
-    program = nvrtc.createProgram(text, str(path), [], [])
+    standard = standard_headers(folders)
+    program = nvrtc.createProgram(text, str(path), [*standard.values()], [*standard])
     try:
         try:
             nvrtc.compileProgram(program, flags)

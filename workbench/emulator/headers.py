@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import suppress
 from functools import cache
+from os import PathLike
 from pathlib import Path
 
 __all__ = ["cuda_headers", "is_of_cuda", "standard_headers"]
@@ -39,12 +40,12 @@ def cuda_headers() -> tuple[str, ...]:
     return tuple(dict.fromkeys(folder for folder in found if folder))
 
 
-def standard_headers(folders: Sequence[str]) -> dict[bytes, bytes]:
-    """Headers of C and C++ by name, but for those that these folders have; made of libcu++ where that is installed.
+def standard_headers(folders: Sequence[str | PathLike[str]]) -> dict[bytes, bytes]:
+    """Headers of C and C++ by name, but for those that these folders have; made of libcu++, where they have that.
 
     nvcc takes them from the host's compiler; NVRTC has none, and kernels written for nvcc include them.
     """
-    if not any(Path(folder, "cuda", "std").is_dir() for folder in cuda_headers()):
+    if not any(Path(folder, "cuda", "std").is_dir() for folder in folders):
         return {}
     headers = {"cstdio": ""}  # printf is the compiler's own
     for name in _STANDARD:

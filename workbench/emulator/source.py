@@ -89,10 +89,11 @@ def _compile(
     if not any(option.lstrip("-").startswith("std=") for option in more):
         options.append("-std=c++17")
     options += [f"-D{key}={value}" for key, value in defines.items()]
-    options += [f"-I{folder}" for folder in (*folders, *cuda_headers())]
+    searched = (*folders, *cuda_headers())
+    options += [f"-I{folder}" for folder in searched]
     if "\0" in text:
         raise CompileError(f"{name} holds a zero byte: it is not CUDA C++")
-    standard = standard_headers(folders)
+    standard = standard_headers(searched)
     program = nvrtc.createProgram(text, name, [*standard.values()], [*standard])
     try:
         try:
