@@ -297,9 +297,9 @@ class Clocks:
                     self._together(self.threads(operation.warp))
                 self._access(number, operation)
             case CopyWait(warp, pending):
-                self._wait(warp, "copy", pending)
+                self.wait(warp, "copy", pending)
             case DrainWait(warp, pending):
-                self._wait(warp, "drain", pending)
+                self.wait(warp, "drain", pending)
             case Drain(access):
                 self._access(number, access)
             case Fetch(access, _, target, waiting):
@@ -345,7 +345,7 @@ class Clocks:
         if access.copies:
             self.copies.setdefault((access.warp, access.kind), []).append(group)
 
-    def _wait(self, warp: int, kind: str, pending: int) -> None:
+    def wait(self, warp: int, kind: str, pending: int) -> None:
         groups = self.copies.get((warp, kind), [])
         # a group of bulk copies is of one lane; another lane's are not waited for by this one
         for lane in range(LANES):
@@ -415,6 +415,8 @@ def by_warp(program: Program) -> Clocks:
         clocks = Clocks(program, by_warp=True, ahead=ahead)
         for number, operation in enumerate(program.operations):
             clocks.perform(number, operation)
+        for warp, kind in clocks.copies:  # at its end it waits for them all
+            clocks.wait(warp, kind, 0)
         before = [*clocks.before, clocks.of_warps()]
         if ahead and all(np.array_equal(a, b) for a, b in zip(ahead, before, strict=True)):
             return Clocks(program, by_warp=True, ahead=ahead)

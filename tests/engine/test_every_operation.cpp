@@ -134,7 +134,8 @@ TEST(every_operation_alone_in_place_and_guarded) {
     Lanes<uint32_t> odd_lanes;
     for (size_t l = 0; l < odd_lanes.size(); ++l) odd_lanes[l] = l & 1 ? ~0u : 0u;
     assembler.row("mov.b32", {odd, assembler.constant(odd_lanes)});
-    const bool whole_warp = operation.name.find("mma") != std::string::npos;
+    const bool whole_warp = operation.name.find("mma") != std::string::npos ||
+                            operation.name.find("movmatrix") != std::string::npos;
 
     assembler.row(operation.name, alone);
     assembler.row(operation.name, in_place);

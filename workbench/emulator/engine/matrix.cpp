@@ -1,5 +1,7 @@
 // ldmatrix, stmatrix, movmatrix and mma.sync. A fragment is spread over the lanes: lane l holds, of row l / 4
 // of an 8x8 tile, the elements that fit into 32 bits from column l % 4 on.
+#include <algorithm>
+
 #include "fragment.hpp"
 #include "memory.hpp"
 #include "undefined.hpp"
@@ -67,7 +69,8 @@ void store_tiles(Warp& warp, const Instruction& instruction) {
 }
 
 void transpose_tile(Warp& warp, const Instruction& instruction) {
-  const uint32_t* values = source_cells<uint32_t>(warp, instruction.operands[1]);
+  uint32_t values[kLanes];  // copied: the result may lie where they are
+  std::copy_n(source_cells<uint32_t>(warp, instruction.operands[1]), kLanes, values);
   write_lanes<uint32_t>(warp, instruction.operands[0], [&](int l) {
     const auto half = [&](int h) {
       const TileHalf from = transposed(l, h);
