@@ -25,10 +25,18 @@ def lanes_of(mask: int) -> list[int]:
 
 
 @dataclass(frozen=True)
-class Access:
+class ByOneWarp:
+    warp: int
+
+    @property
+    def warps(self) -> tuple[int, ...]:
+        return (self.warp,)
+
+
+@dataclass(frozen=True)
+class Access(ByOneWarp):
     """Lane l of `lanes` accesses `words` words of 4 bytes at ``base + (l + turn) % 32 * stride``."""
 
-    warp: int
     kind: str  # load, store, atomic; of copies to and from shared memory: copy (cp.async), fetch and drain (in bulk)
     space: str
     lanes: int
@@ -36,10 +44,6 @@ class Access:
     words: int
     stride: int
     turn: int
-
-    @property
-    def warps(self) -> tuple[int, ...]:
-        return (self.warp,)
 
     @property
     def copies(self) -> bool:
@@ -57,15 +61,10 @@ class Access:
 
 
 @dataclass(frozen=True)
-class CopyWait:
+class CopyWait(ByOneWarp):
     """cp.async.wait_group, by all lanes."""
 
-    warp: int
     pending: int
-
-    @property
-    def warps(self) -> tuple[int, ...]:
-        return (self.warp,)
 
 
 @dataclass(frozen=True)
@@ -95,36 +94,21 @@ class Drain:
 
 
 @dataclass(frozen=True)
-class DrainWait:
+class DrainWait(ByOneWarp):
     """cp.async.bulk.wait_group.read, by all lanes."""
 
-    warp: int
     pending: int
 
-    @property
-    def warps(self) -> tuple[int, ...]:
-        return (self.warp,)
-
 
 @dataclass(frozen=True)
-class WarpSync:
-    warp: int
+class WarpSync(ByOneWarp):
     lanes: int
 
-    @property
-    def warps(self) -> tuple[int, ...]:
-        return (self.warp,)
-
 
 @dataclass(frozen=True)
-class Fence:
-    warp: int
+class Fence(ByOneWarp):
     lanes: int
     scope: str
-
-    @property
-    def warps(self) -> tuple[int, ...]:
-        return (self.warp,)
 
 
 @dataclass(frozen=True)
