@@ -83,6 +83,45 @@ def check(
         assert f"seed {seed}" in str(finding)
 
 
+# ------------------------------------------------------------------------------------------------- what a copy reads
+
+IN_PLACE = (
+    HEAD
+    + """
+extern "C" __global__ void k(int* a, int* x) {
+    __shared__ __align__(128) int tile[64];
+    __shared__ __align__(8) u64 full;
+    const int t = threadIdx.x;
+    if (t == 0) {
+        init(&full, 1);
+        FENCE_INIT;
+        FENCE_PROXY;
+        expect(&full, 256);
+        LOAD(tile, a, 256, &full);  // issued
+    }
+    __syncthreads();
+#ifdef RIGHT
+    wait(&full, 0);
+#endif
+    if (t == 63) a[5] = 7;  // overwritten
+    __syncthreads();
+    wait(&full, 0);
+    x[t] = tile[t];
+}
+"""
+)
+
+
+def test_what_a_copy_reads_stays_until_it_has_landed() -> None:
+    """Not only until it was issued: even where its warp knows of the store by the time of the landing."""
+    launch(IN_PLACE, "RIGHT", 1, 64, 0, None)
+    for seed in range(20):
+        finding = launch(IN_PLACE, "BUG", 1, 64, seed, FindingKind.RACE)
+        assert finding is not None
+        lines = {outer(finding.location), outer(finding.other)}
+        assert lines == {line_of(IN_PLACE, "// issued"), line_of(IN_PLACE, "// overwritten")}
+
+
 # --------------------------------------------------------------------------------------------------------- proxy fence
 
 BULK_STORE = (

@@ -329,10 +329,11 @@ class AsIssuer {
   explicit AsIssuer(const Transfer& transfer)
       : warp_(transfer.issuer->warps[static_cast<size_t>(transfer.warp)]),
         pc_(std::exchange(warp_.pc, transfer.pc)) {
-    if (transfer.issued) {
-      known_ = *transfer.issued;
-      exchange();
-    }
+    if (!transfer.issued) return;
+    known_ = *transfer.issued;
+    exchange();
+    warp_.races->copier = race_copier(*transfer.barrier_block, transfer.barrier);
+    warp_.races->copied = static_cast<uint32_t>(transfer.phase + 1);
   }
   ~AsIssuer() {
     warp_.pc = pc_;

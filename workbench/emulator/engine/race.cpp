@@ -496,8 +496,8 @@ class Touch {
   __attribute__((noinline)) uint32_t with(uint32_t since, uint32_t mine) {
     if (!(since & kSet)) {
       const Record& old = table_.records[since >> 6];
-      if (kShared && old.cluster == own_.cluster && old.agent == own_.agent && old.clock == own_.now() &&
-          old.flags == flags_) {
+      if (kShared && !own_.as_issued && old.cluster == own_.cluster && old.agent == own_.agent &&
+          old.clock == own_.now() && old.flags == flags_) {
         if ((since & 63) > kManyLanes) return mine;
         if ((mine & 63) > kManyLanes) return since;
         return by_many(since, mine);
@@ -610,12 +610,15 @@ class Touch {
 // The record of what the warp is executing; 0 when there is no room for more.
 uint32_t record_of(RecordTable& table, std::vector<uint32_t>& newest, const WarpRaces& warp, int pc,
                    uint16_t flags) {
+  const auto agent = static_cast<uint16_t>(warp.as_issued ? warp.copier : warp.agent);
+  const uint32_t clock = warp.as_issued ? warp.copied : warp.now();
   uint32_t& index = newest[static_cast<size_t>(pc)];
   if (index) {
     const Record& known = table.records[index];
-    if (known.clock == warp.now() && known.cluster == warp.cluster && known.flags == flags) return index;
+    if (known.clock == clock && known.agent == agent && known.cluster == warp.cluster && known.flags == flags)
+      return index;
   }
-  return index = new_record(table, {warp.cluster, static_cast<uint16_t>(warp.agent), flags, warp.now(), pc});
+  return index = new_record(table, {warp.cluster, agent, flags, clock, pc});
 }
 
 uint16_t flags_of(const Warp& warp, Access access) {
@@ -1170,6 +1173,10 @@ void race_mbarrier_arrive(Warp& warp, Block& block, uint32_t offset, int32_t fla
     race_arrive_relaxed(warp, arriving, warp.races->known.fenced_block);
   else
     race_arrive(warp, arriving);
+}
+
+uint32_t race_copier(const Block& block, uint32_t barrier) {
+  return block.cluster->races->agents + block.races->mbarriers.at(barrier).slot;
 }
 
 std::shared_ptr<const Clock> race_issued(Warp& warp, uint32_t lane) {

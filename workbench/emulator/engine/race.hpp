@@ -104,7 +104,8 @@ struct WarpRaces {
   uint32_t pending_lanes = 0;         // that read it
   std::shared_ptr<const Far> last_acquired[2][2], last_proxied;  // of [pending or at once][block or device]
   uint32_t last_acquired_lanes[2][2] = {};
-  bool as_issued = false;  // a copy goes on in the warp's name: known is what was known when it began
+  bool as_issued = false;  // a copy goes on in the warp's name: known is what was known when it began,
+  uint32_t copier = 0, copied = 0;  // and it reads as this agent, at this time
   uint32_t cluster = 0, agent = 0;
   uint32_t joined = 0;                                 // up to here all lanes know of each other
   std::vector<uint32_t> seen;                          // [lane][other]: and in part, up to there
@@ -198,6 +199,8 @@ void race_same_instruction(const Warp& warp, uint8_t* const* pointer, const uint
 // A copy is issued: what it does comes after what the lane knows now, whatever the warp does meanwhile. Null
 // where races are not looked for.
 std::shared_ptr<const Clock> race_issued(Warp& warp, uint32_t lane);
+// The copy engine that it is for those who wait at an mbarrier for it.
+uint32_t race_copier(const Block& block, uint32_t barrier);
 
 // ---- order
 
