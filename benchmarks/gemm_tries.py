@@ -162,6 +162,60 @@ ALONE = tuple(
 )
 
 
+AHEAD_OF_THE_OTHER = (
+    Change(
+        TEMPLATE,
+        "      if (mine == 1) named_arrive<TURN_THREADS>(TURN);  // the first turn is the other's\n",
+        "      if (mine == 1) named_arrive<TURN_THREADS>(TURN);\n"
+        "    if constexpr (!TURNS)\n"
+        "      if (mine == 1) named_sync<TURN_THREADS>(TURN);\n",
+    ),
+    Change(
+        TEMPLATE,
+        "        mbarrier_wait(shared.full[from.slot], from.parity);\n        if constexpr (OUTPUTS) {\n",
+        "        if constexpr (!TURNS)\n"
+        "          if (mine == 0 && item == 0 && step == 2) named_arrive<TURN_THREADS>(TURN);\n"
+        "        mbarrier_wait(shared.full[from.slot], from.parity);\n        if constexpr (OUTPUTS) {\n",
+    ),
+)
+"""So that one multiplies while the other stores. The first item has more than two steps."""
+
+BY_THREADS = (
+    Change(
+        "include/tiles.cuh",
+        "    async_fence();\n    __syncwarp();\n    if (g.ldc % CHUNK == 0 && g.N % CHUNK == 0) {\n"
+        "      if (lane == 0) {\n"
+        "        tma_store(g.C_boxes, staged, m, n);\n"
+        "        tma_store_commit();\n"
+        "      }\n",
+        "    __syncwarp();\n    if (m + ROWS <= g.M && n + COLUMNS <= g.N && g.ldc % CHUNK == 0) {\n"
+        "      const int first = lane / CHUNKS, own = lane % CHUNKS;\n"
+        "      Out* const c = g.C + static_cast<long long>(m + first) * g.ldc + n + own * CHUNK;\n"
+        "#pragma unroll\n"
+        "      for (int row = 0; row < ROWS; row += WARP / CHUNKS)\n"
+        "        store_vector(c + static_cast<long long>(row) * g.ldc, load_vector<CHUNK>(chunk(first + row, own)));\n",
+    ),
+)
+"""In whole lines, out of the same shared memory; nobody waits until it has been read."""
+
+STAGGERED = (
+    Change("gemm/13_streamed.cu", "    int steps, first, m, n;  // of k", "    int steps, first, turn, m, n;  // of k"),
+    Change(
+        "gemm/13_streamed.cu",
+        "    common.steps = steps * (rank() + 1) / SPLIT - common.first;\n",
+        "    common.steps = steps * (rank() + 1) / SPLIT - common.first;\n"
+        "    common.turn = common.steps * tile / (static_cast<int>(gridDim.x) / SPLIT);\n",
+    ),
+    Change(
+        "gemm/13_streamed.cu",
+        "      const int first = (tile.first + step) * STEP_K;\n",
+        "      const int at = step + tile.turn;\n"
+        "      const int first = (tile.first + (at < tile.steps ? at : at - tile.steps)) * STEP_K;\n",
+    ),
+)
+"""Rows of B are 16 KB apart: so the addresses that are read at once differ in more bits."""
+
+
 def _depth(slots: int) -> Change:
     return Change(
         TEMPLATE,
@@ -273,15 +327,36 @@ TRIES = (
         sharing=1,
     ),
     *(
-        Try(f"the L2 fetches {size} bytes from memory, not 256", stage, problems, promotion=size)
-        for size in (128, 0)
+        Try("the L2 fetches 128 bytes from memory, not 256", stage, problems, promotion=128)
         for stage, problems in (
             ("stream_k", ("6144x6144x6144", "8192x8192x8192")),
             ("multicast", ("4096x4096x4096",)),
-            ("ping_pong", ("2048x2048x2048",)),
-            ("fitted_tiles", ("512x8192x8192",)),
-            ("streamed", ("1024x1024x1024", "128x8192x8192", "64x8192x8192")),
+            ("streamed", ("128x8192x8192", "64x8192x8192")),
         )
+    ),
+    Try(
+        "A is the first to leave the L2",
+        "stream_k",
+        ("8192x8192x8192",),
+        (Change("gemm/11_stream_k.cu", "tma_load(input.a, g.A", "tma_load_once(input.a, g.A"),),
+    ),
+    *(
+        Try(idea, stage, problems, changes)
+        for idea, changes in (
+            ("one consumer is two steps ahead of the other", AHEAD_OF_THE_OTHER),
+            ("threads store C themselves, not the copy engine", BY_THREADS),
+        )
+        for stage, problems in (
+            ("multicast", ("4096x4096x4096",)),
+            ("stream_k", ("4608x14336x4096", "8192x8192x8192")),
+        )
+    ),
+    Try("128 blocks, in whole rounds", "stream_k", ("6144x6144x6144", "8192x8192x8192"), parameters={"BLOCKS": 128}),
+    Try(
+        "each block begins at another slice of k",
+        "streamed",
+        ("1024x1024x1024", "128x8192x8192", "64x8192x8192"),
+        STAGGERED,
     ),
     Try("4 rows of tiles are walked together", "multicast", ("4096x4096x4096",), parameters={"GROUP_M": 4}),
     Try("16 rows of tiles are walked together", "multicast", ("4096x4096x4096",), parameters={"GROUP_M": 16}),

@@ -304,6 +304,11 @@ def _products(slice_at_once: int) -> Iterator[Trial]:
 
 def slices() -> Iterator[Trial]:
     yield from _products(1)
+    for item, steps in product((0, 1, 4, 7), (1, 6)):
+        walked = np.arange(steps, dtype=np.uint32)[:: -1 if item % 2 else 1].copy()
+        yield Trial(
+            "slices.cu", launch("order", steps, "slice", np.int32(item), np.int32(steps)), {}, {"slice": walked}
+        )
 
 
 def wgmma() -> Iterator[Trial]:
@@ -330,20 +335,22 @@ def lcsf() -> Iterator[Trial]:
         yield Trial("lcsf.cu", given, {"x": x.reshape(-1, 64)}, {"y": y}, {"ITEMS": items, "STEPS": steps})
 
 
-def _order(rows: int, columns: int, group: int) -> Iterator[tuple[int, int]]:
-    """Tiles as they are walked: bands of `group` rows from the first on, in each of them one column after the other."""
-    for first in range(0, rows, group):
-        for column in range(columns):
+def _order(rows: int, columns: int, group: int, winding: bool) -> Iterator[tuple[int, int]]:
+    """Tiles as they are walked: bands of `group` rows from the first on, in each of them one column after the other,
+    `winding` ones to and fro."""
+    for number, first in enumerate(range(0, rows, group)):
+        for column in range(columns)[:: -1 if winding and number % 2 else 1]:
             for row in range(first, min(first + group, rows)):
                 yield row, column
 
 
 def tiles() -> Iterator[Trial]:
-    for group, (rows, columns) in product((1, 3, 16), ((1, 1), (3, 5), (7, 4), (16, 2), (19, 3))):
-        places = np.array(list(_order(rows, columns, group)), np.uint32)
+    shapes = ((1, 1), (3, 5), (7, 4), (16, 2), (19, 3))
+    for winding, group, (rows, columns) in product((False, True), (1, 3, 16), shapes):
+        places = np.array(list(_order(rows, columns, group, winding)), np.uint32)
         expected = {"row": places[:, 0].copy(), "column": places[:, 1].copy()}
         given = launch("order", rows * columns, "row", "column", np.int32(rows), np.int32(columns))
-        yield Trial("grouped_tile.cu", given, {}, expected, {"GROUP_M": group})
+        yield Trial("grouped_tile.cu", given, {}, expected, {"GROUP_M": group, "WINDING": int(winding)})
 
     panels, warps = 3, 3
     for dtype, slots in product((FP32, BF16), (1, 2)):

@@ -15,6 +15,7 @@ from workbench import registry, tuned
 from workbench.compiler import compile_source
 from workbench.devices.cuda import CudaDevice
 from workbench.kernels.gemm import GemmProblem
+from workbench.launch import Launch, ceil_div
 from workbench.occupancy import KIB, LIMITS, occupancy, resources, suite_resources
 from workbench.operation import Problem, ProblemError, Stage
 
@@ -137,3 +138,13 @@ def test_the_driver_counts_as_many_resident_blocks(stage: Stage) -> None:
         error, blocks = driver.cuOccupancyMaxActiveBlocksPerMultiprocessor(function, threads, launch.shared_bytes)
         assert int(error) == 0
         assert found.blocks_per_sm == blocks
+
+
+@given(st.integers(1, 400), st.sampled_from((1, 2, 4)), st.integers(1, 150))
+def test_a_persistent_launch_has_no_more_blocks_than_its_rounds_need(items: int, cluster: int, resident: int) -> None:
+    launch = Launch("k", (items * cluster, 2, 1), (32, 1, 1), (), cluster=(cluster, 1, 1), persistent=True)
+    most, blocks = launch.persistent_blocks(resident), launch.even_blocks(resident)
+    rounds = ceil_div(launch.grid[0], most)
+    assert blocks % cluster == 0 and blocks <= most and ceil_div(launch.grid[0], blocks) == rounds
+    assert blocks == cluster or ceil_div(launch.grid[0], blocks - cluster) > rounds
+    assert most == min(launch.grid[0], max(cluster, resident // cluster * cluster))

@@ -97,8 +97,9 @@ Argument = str | np.generic | TensorMap
 class Launch:
     """One kernel launch: `kernel` is the `extern "C"` entry point; sizes in blocks, threads, bytes and blocks.
 
-    A `persistent` kernel is right for any number of blocks along x, in clusters for any number of those: the device
-    launches no more of them than it can hold at once.
+    A `persistent` kernel is right for any number of blocks along x, in clusters for any number of those, and the more
+    of them the grid has, the less each has to do: the device launches no more than it can hold at once, and of these
+    no more than its rounds of work need.
     """
 
     kernel: str
@@ -120,6 +121,12 @@ class Launch:
         """How many blocks along x a device launches that holds `resident` of them at once: whole clusters."""
         most = max(self.cluster[0], resident - resident % self.cluster[0])
         return min(self.grid[0], most) if self.persistent else self.grid[0]
+
+    def even_blocks(self, resident: int) -> int:
+        """How many of them it takes for as few rounds, in which each then works on as many items as the others."""
+        blocks = self.persistent_blocks(resident)
+        each = ceil_div(self.grid[0], ceil_div(self.grid[0], blocks))
+        return ceil_div(each, self.cluster[0]) * self.cluster[0]
 
 
 @dataclass(frozen=True)

@@ -5,8 +5,11 @@
 // stage 10, multicast: two blocks one above the other need the same slices of B. as a cluster they load half
 // of each and the copy engine delivers it to both; slices of A they load for themselves.
 //
-// what it gains: a third less is read from the L2, which at large sizes delivers all that it can: less
-// waiting, and less power, which there decides the clock.
+// every other tile of a block takes its slices of k backwards, and every other group of rows is walked from
+// right to left: so what was read last is read next.
+//
+// what it gains: a third less is read from the L2, which at large sizes delivers all that it can, and less
+// from memory: less waiting, and less power, which there decides the clock.
 //
 // what limits it: shared memory of a block receives as much as before, and it takes two blocks to free a
 // slot. where C has one row of tiles the second block of a cluster has nothing to do.
@@ -44,6 +47,7 @@ struct Gemm {
   };
   struct common_state {
     int steps, m, n;  // of k; where the tile starts
+    SliceOrder order;
   };
   struct consumer_state {
     float sum[BLOCK_N / 2];
@@ -56,10 +60,11 @@ struct Gemm {
     const int pairs_m = (g.M + PAIR_M - 1) / PAIR_M, tiles_n = (g.N + BLOCK_N - 1) / BLOCK_N;
     const int pair = (blockIdx.x + item * gridDim.x) / SHARING;
     if (pair >= pairs_m * tiles_n) return false;
-    const Tile place = grouped_tile<GROUP_M>(pair, pairs_m, tiles_n);
+    const Tile place = winding_tile<GROUP_M>(pair, pairs_m, tiles_n);
     common.m = place.row * PAIR_M + cluster_rank() * BLOCK_M;
     common.n = place.column * BLOCK_N;
     common.steps = (g.K + BLOCK_K - 1) / BLOCK_K;
+    common.order = there_and_back(item, common.steps);
     return true;
   }
 
@@ -67,7 +72,7 @@ struct Gemm {
     static __device__ __forceinline__ void load(const globals& g, const common_state& tile,
                                                 input_block& input, Barrier& full, int step) {
       constexpr unsigned ALL = (1 << SHARING) - 1;
-      const int k = step * BLOCK_K, mine = cluster_rank() * SHARE;
+      const int k = tile.order.slice(step) * BLOCK_K, mine = cluster_rank() * SHARE;
       tma_load(input.a, g.A, full, tile.m, k);
       if constexpr (TRANS_B)
         tma_load_to(ALL, &input.b[mine * BLOCK_K], g.B, full, tile.n + mine, k);

@@ -6,7 +6,7 @@
 // here they share the steps of the tiles that are left over instead, evenly, wherever a tile ends: then a
 // tile may be computed in parts. the block with its last slices of k adds to its own sums those of the
 // others, which leave theirs in memory and raise a flag. multicast is kept: blocks are pairs, and so are
-// tiles.
+// tiles, in its order.
 //
 // what it gains: up to the last round of tiles, of 16 at 8192 cubed; and blocks that finish tiles one after
 // the other, not all at once, draw power and ask the L2 for slices more evenly.
@@ -52,8 +52,9 @@ struct Gemm {
     OUT c[WARPGROUP / WARP][STAGED_BUFFERS][Staged<OUT>::ELEMENTS];
   };
   struct common_state {
-    int steps, first, m, n;  // of k: how many, from which on; where the tile starts
-    int others;              // blocks of which the parts are to be added; -1: this is such a part
+    int steps, m, n;  // of k; where the tile starts
+    SliceOrder order;
+    int others;  // blocks of which the parts are to be added; -1: this is such a part
   };
   struct consumer_state {
     float sum[BLOCK_N / 2];
@@ -78,7 +79,7 @@ struct Gemm {
     if (item < parts) {
       pair = last - item;
       const int begin = pair * steps, end = begin + steps;
-      common.first = max(from - begin, 0);
+      common.order = {max(from - begin, 0), 1};
       common.steps = min(to, end) - max(from, begin);
       if (to < end)
         common.others = -1;
@@ -87,9 +88,10 @@ struct Gemm {
     } else {
       pair = shared_out + (item - parts) * clusters + cluster;
       if (pair >= pairs) return false;
-      common.first = 0, common.steps = steps;
+      common.steps = steps;
+      common.order = there_and_back(item - parts, steps);
     }
-    const Tile place = grouped_tile<GROUP_M>(pair, pairs_m, tiles_n);
+    const Tile place = winding_tile<GROUP_M>(pair, pairs_m, tiles_n);
     common.m = place.row * PAIR_M + cluster_rank() * BLOCK_M;
     common.n = place.column * BLOCK_N;
     return true;
@@ -107,7 +109,7 @@ struct Gemm {
     static __device__ __forceinline__ void load(const globals& g, const common_state& tile,
                                                 input_block& input, Barrier& full, int step) {
       constexpr unsigned ALL = (1 << SHARING) - 1;
-      const int k = (tile.first + step) * BLOCK_K, mine = cluster_rank() * SHARE;
+      const int k = tile.order.slice(step) * BLOCK_K, mine = cluster_rank() * SHARE;
       tma_load(input.a, g.A, full, tile.m, k);
       if constexpr (TRANS_B)
         tma_load_to(ALL, &input.b[mine * BLOCK_K], g.B, full, tile.n + mine, k);

@@ -8,6 +8,20 @@ constexpr int WGMMA_M = 64, WGMMA_K = 16;
 constexpr int ROW_BYTES = 128;
 constexpr int ATOM_BYTES = 8 * ROW_BYTES;  // the swizzle repeats every 8 rows
 
+// which slice of k a step takes
+struct SliceOrder {
+  int first, by;
+
+  __device__ __forceinline__ int slice(int step) const { return first + step * by; }
+};
+
+// of the `steps` of a block's tile number `item`: every other tile goes back from the last slice to the
+// first. those of the rows or columns that it shares with the tile before are then the last that were read,
+// and still in the L2
+__device__ __forceinline__ SliceOrder there_and_back(int item, int steps) {
+  return item % 2 ? SliceOrder{steps - 1, -1} : SliceOrder{0, 1};
+}
+
 template <class In>
 struct Slice {
   static_assert(sizeof(In) == 2, "wgmma takes bf16 and fp16 here");

@@ -20,6 +20,14 @@ __device__ __forceinline__ Tile grouped_tile(int number, int rows, int columns) 
   return {group * GROUP + within % height, within / height};
 }
 
+// the same, every other group from right to left: it begins with the columns of B that the group before ended
+// with, and has left in the L2
+template <int GROUP>
+__device__ __forceinline__ Tile winding_tile(int number, int rows, int columns) {
+  const Tile place = grouped_tile<GROUP>(number, rows, columns);
+  return {place.row, place.row / GROUP % 2 ? columns - 1 - place.column : place.column};
+}
+
 // columns of C in shared memory, on the way from the registers of a warp to memory: 16 rows of 128 bytes,
 // swizzled as a tensor map's
 template <class Out>

@@ -180,7 +180,7 @@ class CudaDevice:
         args = tuple(self._argument(a, arrays, pointers) for a in launch.args)
         grid = launch.grid
         if launch.persistent:
-            grid = (launch.persistent_blocks(self._resident(function, launch)), *grid[1:])
+            grid = (launch.even_blocks(self._resident(function, launch)), *grid[1:])
         return lambda: function(grid, launch.block, args, shared_mem=launch.shared_bytes)
 
     @cached_property

@@ -44,7 +44,7 @@ class EmulatedDevice:
 
     A block that executes more than `most_warp_instructions` counts as hung. With `counters` the statistics of a plan's
     launches have them, with `trace` a timeline, also that of a launch that ended with a hazard. `persistent_blocks` is
-    how many blocks of a persistent launch there are at most; without it the seed of a plan chooses.
+    how many blocks of a persistent launch it holds at once, as a GPU would; without it the seed of a plan chooses.
     """
 
     name = "emulator"
@@ -125,14 +125,14 @@ class _EmulatedPlan:
     def run(self) -> None:
         self.statistics.clear()
         chosen = PERSISTENT_BLOCKS[self._seed // ADDRESSES % len(PERSISTENT_BLOCKS)]
-        resident = self._device.persistent_blocks or chosen
+        resident = self._device.persistent_blocks
         for launch in self._plan.launches:
             if launch.kernel not in self._program.entries:
                 raise no_kernel(launch.kernel, self._program.entries)
             try:
                 statistics = emulator.execute(
                     self._program.entries[launch.kernel],
-                    (launch.persistent_blocks(resident), *launch.grid[1:]),
+                    (launch.even_blocks(resident) if resident else launch.persistent_blocks(chosen), *launch.grid[1:]),
                     launch.block,
                     [argument_of(a, self._arrays, self._allocations) for a in launch.args],
                     memory=self._memory,

@@ -514,11 +514,13 @@ def lcsf_launch(
     sharing: int = 1,
     consumers: int = 0,
     more: tuple[str, ...] = (),
+    promotion: int = 256,
 ) -> Launch:
     """A cluster of `split` blocks for every tile of C, or of `sharing` blocks for as many tiles one above the other.
 
     Where C can have no tensor map, one of A stands in, unused. A consumer has 64 rows where their number is not given.
-    `more` are arrays that the kernel is given before C.
+    `more` are arrays that the kernel is given before C. `promotion` is that of the tensor maps of A and B: a row of a
+    box is 128 bytes, and what the L2 fetches beyond them is of the next slice, early for it and in the way of this one.
     """
     m, n, k = size["BLOCK_M"], size["BLOCK_N"], size["BLOCK_K"]
     out, warp_rows = dtype_of(p.out).itemsize, 16
@@ -528,8 +530,8 @@ def lcsf_launch(
         (ceil_div(p.m, m * sharing) * sharing * ceil_div(p.n, n) * split, 1, 1),
         (128 * (1 + (consumers or m // 64)), 1, 1),
         (
-            TensorMap("A", box=(m, k)),
-            TensorMap("B", box=b_box),
+            TensorMap("A", box=(m, k), promotion=promotion),
+            TensorMap("B", box=b_box, promotion=promotion),
             TensorMap("C", box=(warp_rows, 128 // out)) if p.ldc * out % 16 == 0 else TensorMap("A", box=(m, k)),
             *more,
             "C",
@@ -606,7 +608,7 @@ def _fitted(p: GemmProblem, size: Mapping[str, int]) -> dict[str, int]:
     sizes=_fitted,
 )
 def fitted_tiles(p: GemmProblem, size: Mapping[str, int]) -> Launch:
-    return lcsf_launch(p, size, "gemm_fitted_tiles", size["SPLIT"])
+    return lcsf_launch(p, size, "gemm_fitted_tiles", size["SPLIT"], promotion=128)
 
 
 @GEMM.stage(
@@ -662,7 +664,7 @@ def stream_k(p: GemmProblem, size: Mapping[str, int]) -> Plan:
     corners=(*PADDED_C, _TALL, *_DEEP),
 )
 def ping_pong(p: GemmProblem, size: Mapping[str, int]) -> Launch:
-    return lcsf_launch(p, size, "gemm_ping_pong", consumers=2)
+    return lcsf_launch(p, size, "gemm_ping_pong", consumers=2, promotion=128)
 
 
 STREAMED_N = 64
@@ -700,13 +702,14 @@ def _streamed(p: GemmProblem, size: Mapping[str, int]) -> dict[str, int]:
 )
 def streamed(p: GemmProblem, size: Mapping[str, int]) -> Launch:
     m, n, k, split = size["BLOCK_M"], STREAMED_N, size["BLOCK_K"], size["SPLIT"]
+    promotion = 256 if p.m <= m else 128  # B is read once, and from memory all the time
     return Launch(
         "gemm_streamed",
         (ceil_div(p.m, m) * ceil_div(p.n, n) * split, 1, 1),
         (128 * 3, 1, 1),
         (
-            TensorMap("A", box=(m, k)),
-            TensorMap("B", box=(n, k)),  # BLOCK_K is 64, too
+            TensorMap("A", box=(m, k), promotion=promotion),
+            TensorMap("B", box=(n, k), promotion=promotion),  # BLOCK_K is 64, too
             "C",
             *(np.int32(x) for x in (p.m, p.n, p.k, p.ldc)),
         ),
