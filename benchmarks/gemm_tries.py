@@ -198,6 +198,149 @@ BY_THREADS = (
 )
 """In whole lines, out of the same shared memory; nobody waits until it has been read."""
 
+HALVES = (
+    Change(
+        "include/slices.cuh",
+        "    wgmma_commit();\n    wgmma_wait<1>();\n  }\n};\n",
+        "    wgmma_commit();\n    wgmma_wait<1>();\n  }\n\n"
+        "  template <bool ROWS_OF_K, int SUMS>\n"
+        "  static __device__ __forceinline__ void multiply_last(float (&sum)[SUMS], const In* a0, const In* b0,\n"
+        "                                                       const In* a1, const In* b1) {\n"
+        "    constexpr int HALF = SUMS / 2;\n"
+        "    constexpr int A_STEP = WGMMA_K * sizeof(In);\n"
+        "    constexpr int B_STEP = ROWS_OF_K ? A_STEP : WGMMA_K * ROW_BYTES;\n"
+        "    constexpr int PANEL_BYTES = DEPTH * ROW_BYTES;\n"
+        "    wgmma_wait<0>();\n"
+        "    wgmma_fence();\n"
+        "#pragma unroll\n"
+        "    for (int half = 0; half < 2; ++half) {\n"
+        "      float (&part)[HALF] = reinterpret_cast<float (&)[HALF]>(sum[half * HALF]);\n"
+        "#pragma unroll\n"
+        "      for (int slice = 0; slice < 2; ++slice) {\n"
+        "        const u64 rows = swizzled_operand(shared_address(slice ? a1 : a0), 0, ATOM_BYTES);\n"
+        "        const u64 columns = swizzled_operand(shared_address((slice ? b1 : b0) + half * SUMS * DEPTH),\n"
+        "                                             ROWS_OF_K ? 0 : PANEL_BYTES, ATOM_BYTES);\n"
+        "#pragma unroll\n"
+        "        for (int k = 0; k < DEPTH / WGMMA_K; ++k)\n"
+        "          wgmma<!ROWS_OF_K>(part, operand_at(rows, k * A_STEP), operand_at(columns, k * B_STEP), In());\n"
+        "      }\n"
+        "      wgmma_commit();\n"
+        "    }\n"
+        "    wgmma_wait<1>();\n"
+        "  }\n"
+        "};\n",
+    ),
+    Change(
+        TEMPLATE,
+        "      for (int step = 0; step < common.steps; ++step, from.advance()) {\n"
+        "        mbarrier_wait(shared.full[from.slot], from.parity);\n",
+        "      for (int step = 0; step < common.steps - 2; ++step, from.advance()) {\n"
+        "        mbarrier_wait(shared.full[from.slot], from.parity);\n",
+    ),
+    Change(
+        TEMPLATE,
+        "        consumer::drain();\n        if (before >= 0) release(before);\n      }\n",
+        "      }\n"
+        "      const int first = from.slot;\n"
+        "      mbarrier_wait(shared.full[first], from.parity);\n"
+        "      from.advance();\n"
+        "      const int second = from.slot;\n"
+        "      mbarrier_wait(shared.full[second], from.parity);\n"
+        "      from.advance();\n"
+        "      consumer::compute_last(state, shared.ring[first], shared.ring[second]);\n"
+        "      if (before >= 0) release(before);\n"
+        "      const auto drained = [&] {\n"
+        "        consumer::drain();\n"
+        "        release(first);\n"
+        "        release(second);\n"
+        "      };\n",
+    ),
+    Change(
+        TEMPLATE,
+        "consumer::finish(g, common, state, shared.finish[mine], shared.ring);",
+        "consumer::finish(g, common, state, shared.finish[mine], drained);",
+    ),
+    Change(
+        "include/tiles.cuh",
+        "  template <int SLOTS, class Globals>\n",
+        "  template <int SLOTS, bool BY_ENGINE = false, class Globals>\n",
+    ),
+    Change(
+        "include/tiles.cuh",
+        "    if (g.ldc % CHUNK == 0 && g.N % CHUNK == 0) {\n      if (lane == 0) {\n",
+        "    if (BY_ENGINE || (g.ldc % CHUNK == 0 && g.N % CHUNK == 0)) {\n      if (lane == 0) {\n",
+    ),
+)
+"""What the template and its headers need for it. Sums stay in place, and nothing else is in flight: else the compiler
+waits for each product before the next."""
+
+
+def _in_halves(file: str, overlapped: str, changes: Mapping[str, str]) -> tuple[Change, ...]:
+    """The first half of the columns is done, and stored, while the second half of the last two slices is multiplied,
+    where `overlapped`. There are always two: a second one beyond K is zeros."""
+    last = (
+        "    static __device__ __forceinline__ void compute_last(consumer_state& state, const input_block& a,\n"
+        "                                                        const input_block& b) {\n"
+        "      Slice<IN>::multiply_last<TRANS_B>(state.sum, &a.a[state.first * BLOCK_K], a.b,\n"
+        "                                        &b.a[state.first * BLOCK_K], b.b);\n"
+        "    }\n\n"
+    )
+    drain = "    static __device__ __forceinline__ void drain() { wgmma_wait<0>(); }\n\n"
+    finish = "    static __device__ __forceinline__ void finish("
+    head = "      const int warp = threadIdx.x / WARP - WARPGROUP / WARP, m = tile.m + warp * WARP_ROWS;\n"
+    buffers = "      auto& buffers = staged.c[warp % (WARPGROUP / WARP)];\n"
+    changes = {
+        f"{drain}{finish}": f"{last}{drain}    template <class Drained>\n{finish}",
+        "finish_block& staged, input_block*) {": "finish_block& staged, const Drained& drained) {",
+        buffers: "",
+        head: f"{head}{buffers}"
+        "      constexpr int CHUNK = Staged<OUT>::CHUNK;\n"
+        f"      if (g.ldc % CHUNK == 0 && g.N % CHUNK == 0{overlapped}) {{\n"
+        "#pragma unroll\n"
+        "        for (int n = 0; n < BLOCK_N; n += STAGED) {\n"
+        "          if (n == BLOCK_N / 2) drained();\n"
+        "          Staged<OUT>::template store<STAGED_BUFFERS, true>(\n"
+        "              g, buffers[n / STAGED % STAGED_BUFFERS], &state.sum[n / 2], m, tile.n + n);\n"
+        "        }\n"
+        "        return;\n"
+        "      }\n"
+        "      drained();\n",
+        **changes,
+    }
+    return (*HALVES, *(Change(file, old, new) for old, new in changes.items()))
+
+
+MULTICAST_IN_HALVES = _in_halves(
+    "gemm/10_multicast.cu",
+    "",
+    {"common.steps = (g.K + BLOCK_K - 1) / BLOCK_K;": "common.steps = max(2, (g.K + BLOCK_K - 1) / BLOCK_K);"},
+)
+
+STREAM_K_IN_HALVES = _in_halves(
+    "gemm/11_stream_k.cu",
+    " && tile.others == 0",
+    {
+        "      common.order = {max(from - begin, 0), 1};\n      common.steps = min(to, end) - max(from, begin);\n": (
+            "      common.steps = min(to, end) - max(from, begin);\n"
+            "      common.order = {max(from - begin, 0), common.steps > 1 ? 1 : steps};\n"
+            "      common.steps = max(2, common.steps);\n"
+        ),
+        "      common.steps = steps;\n": "      common.steps = max(2, steps);\n",
+    },
+)
+
+EVEN_GROUPS = (
+    Change(
+        "include/tiles.cuh",
+        "  const Tile place = grouped_tile<GROUP>(number, rows, columns);\n"
+        "  return {place.row, place.row / GROUP % 2 ? columns - 1 - place.column : place.column};\n",
+        "  const int groups = max(1, (rows + GROUP / 2) / GROUP), most = (rows + groups - 1) / groups;\n"
+        "  const int group = number / (most * columns), within = number % (most * columns);\n"
+        "  const int height = min(most, rows - group * most), column = within / height;\n"
+        "  return {group * most + within % height, group % 2 ? columns - 1 - column : column};\n",
+    ),
+)
+
 STAGGERED = (
     Change("gemm/13_streamed.cu", "    int steps, first, m, n;  // of k", "    int steps, first, turn, m, n;  // of k"),
     Change(
@@ -350,6 +493,21 @@ TRIES = (
             ("multicast", ("4096x4096x4096",)),
             ("stream_k", ("4608x14336x4096", "8192x8192x8192")),
         )
+    ),
+    *(
+        Try(
+            "half of the columns leave while the others are multiplied by the last two slices", stage, problems, changes
+        )
+        for stage, changes, problems in (
+            ("multicast", MULTICAST_IN_HALVES, ("4096x4096x4096",)),
+            ("stream_k", STREAM_K_IN_HALVES, ("4608x14336x4096", "6144x6144x6144", "8192x8192x8192")),
+        )
+    ),
+    Try(
+        "rows that are walked together are about 8, everywhere as many",
+        "stream_k",
+        ("4608x14336x4096", "5120x4096x14336"),
+        EVEN_GROUPS,
     ),
     Try("128 blocks, in whole rounds", "stream_k", ("6144x6144x6144", "8192x8192x8192"), parameters={"BLOCKS": 128}),
     Try(
