@@ -7,7 +7,7 @@ so that no program hangs, and which access is ordered before which does not depe
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -35,7 +35,8 @@ class ByOneWarp:
 
 @dataclass(frozen=True)
 class Access(ByOneWarp):
-    """Lane l of `lanes` accesses `words` words of 4 bytes at ``base + (l + turn) % 32 * stride``."""
+    """Lane l of `lanes` accesses `words` words of 4 bytes at ``base + (l + turn) % 32 * stride``, of shared memory that
+    of the other block of the cluster with `peer`."""
 
     kind: str  # load, store, atomic; of copies to and from shared memory: copy (cp.async), fetch and drain (in bulk)
     space: str
@@ -44,6 +45,7 @@ class Access(ByOneWarp):
     words: int
     stride: int
     turn: int
+    peer: bool = False
 
     @property
     def copies(self) -> bool:
@@ -125,6 +127,14 @@ class Barrier:
 
 
 @dataclass(frozen=True)
+class ClusterSync:
+    """barrier.cluster of all `warps` of the cluster."""
+
+    warps: tuple[int, ...]
+    release: bool  # or relaxed
+
+
+@dataclass(frozen=True)
 class Flag:
     """`raising` lanes of warp `source` add 1 to flag `number`, and `waiting` lanes of `target` wait for all of them."""
 
@@ -144,7 +154,7 @@ class Flag:
 
 @dataclass(frozen=True)
 class Mbarrier:
-    """Arrivals of `arriving` lanes of some warps, for which lanes `waiting` of `target` wait."""
+    """Arrivals of `arriving` lanes of some warps, for which lanes `waiting` of `target` wait, in whose block it is."""
 
     number: int
     sources: tuple[int, ...]
@@ -163,7 +173,31 @@ class Mbarrier:
         return (*self.sources, self.target)
 
 
-Operation = Access | CopyWait | Fetch | Drain | DrainWait | WarpSync | Fence | Barrier | Flag | Mbarrier
+Operation = Access | CopyWait | Fetch | Drain | DrainWait | WarpSync | Fence | Barrier | ClusterSync | Flag | Mbarrier
+
+
+def meets(operation: Operation, warp: int) -> bool:
+    """Whether all lanes of a warp are together there."""
+    match operation:
+        case Barrier() | ClusterSync():
+            return warp in operation.warps
+        case WarpSync(lanes=lanes):
+            return operation.warp == warp and lanes == WARP_MASK
+        case Access():
+            return operation.warp == warp and operation.together
+    return False
+
+
+def takes_apart(operation: Operation, warp: int) -> bool:
+    """Whether some lanes of a warp go on while others are there."""
+    match operation:
+        case Fence(lanes=lanes) | WarpSync(lanes=lanes):
+            return lanes != WARP_MASK
+        case Fetch(waiting=lanes, target=target):
+            return warp == operation.access.warp or (warp == target and lanes != WARP_MASK)
+        case Flag(raising=sent, waiting=lanes, target=target) | Mbarrier(arriving=sent, waiting=lanes, target=target):
+            return (lanes if warp == target else sent) != WARP_MASK
+    return isinstance(operation, Drain)
 
 
 def access_of(operation: Operation) -> Access | None:
@@ -180,6 +214,7 @@ class Program:
     blocks: int
     warps: int  # of a block
     operations: tuple[Operation, ...]
+    cluster: bool = False  # of two blocks
 
     def ptx(self) -> str:
         """A kernel ``k`` of the source p.cu, in which operation i is line i + 1."""
@@ -199,13 +234,14 @@ class Program:
 
 @dataclass(frozen=True)
 class Done:
-    """An access that has been made: by whom (a thread, or a copy on its way), and when."""
+    """An access that has been made: by whom (a thread, or a copy on its way), when, and what its thread knew."""
 
     number: int
     access: Access
     lane: int
     agent: int
     time: int
+    knew: Times
 
 
 @dataclass
@@ -213,8 +249,8 @@ class Clocks:
     """Vector clocks of all threads, and of every copy: what each knows of what the others have done.
 
     With `by_warp` a lane hands on what all lanes of its warp know, and a fence of one lane is one of them all, as is a
-    barrier. Lanes may be ahead of the one that hands on: `ahead` holds what warps know before each operation, and at
-    the end.
+    barrier. Of a warp that is `apart` lanes may be ahead of the one that hands on, and what they have done counts as
+    told, too: `ahead` holds what warps know before each operation, and at the end.
     """
 
     program: Program
@@ -237,6 +273,7 @@ class Clocks:
         self.number = 0
         self.time = [1] * (self.program.blocks * self.program.warps)
         self.before: list[Times] = []
+        self.apart: set[int] = set()
 
     def of_warps(self) -> Times:
         """What some lane or other of each warp knows."""
@@ -260,11 +297,20 @@ class Clocks:
             for cell in access.cells(lane)
             for before in self.done.get(self.place(access, cell), ())
             if before.number != number and self._conflict(before.access, access)
-            if known[lane, before.agent] < before.time
+            if known[lane, before.agent] < before.time and not self._told_ahead(before, access, lane)
         ]
 
+    def _told_ahead(self, before: Done, access: Access, lane: int) -> bool:
+        """Whether a lane is so far ahead of others of its warp that these have told of its access before it was due."""
+        if not self.by_warp:
+            return False
+        if access.copies:
+            return bool(before.knew[self.next_copy + lanes_of(access.lanes).index(lane)])
+        return bool(before.knew[access.warp * LANES + lane] >= self.time[access.warp])
+
     def place(self, access: Access, cell: int) -> Place:
-        return access.space, 0 if access.space == "global" else self.program.block_of(access.warp), cell
+        block = self.program.block_of(access.warp)
+        return access.space, 0 if access.space == "global" else 1 - block if access.peer else block, cell
 
     def _conflict(self, a: Access, b: Access) -> bool:
         reads = "load", "drain"
@@ -303,13 +349,25 @@ class Clocks:
                 told = self.known[everyone].max(axis=0)
                 for warp in syncing:
                     self._learn(self.threads(warp), told)
+            case ClusterSync(warps, release):
+                told = np.zeros_like(self.known[0])
+                for warp in warps:
+                    np.maximum(told, self._told(warp, WARP_MASK, release, "gpu"), out=told)
+                for warp in warps:
+                    self._hear(warp, WARP_MASK, told, True)
             case Flag():
                 self._flag(operation)
             case Mbarrier():
                 told = np.zeros_like(self.known[0])
                 for source in operation.sources:
-                    np.maximum(told, self._told(source, operation.arriving, operation.release, "cta"), out=told)
+                    scope = self._scope(source, operation.target)
+                    np.maximum(told, self._told(source, operation.arriving, operation.release, scope), out=told)
                 self._hear(operation.target, operation.waiting, told, operation.acquire)
+        for warp in operation.warps:
+            if meets(operation, warp):
+                self.apart.discard(warp)
+            elif takes_apart(operation, warp):
+                self.apart.add(warp)
         for warp in operation.warps:  # what lanes ahead have told is not yet their own time
             self.time[warp] += 1
             threads = self.threads(warp)
@@ -319,13 +377,14 @@ class Clocks:
         group: dict[int, int] = {}
         for lane in lanes_of(access.lanes):
             thread = access.warp * LANES + lane
-            agent, time = thread, self.time[access.warp]
+            agent, time, knew = thread, self.time[access.warp], self.known[thread].copy()
             if access.copies:
                 agent, time = self.next_copy, 1
                 self.next_copy += 1
                 group[lane] = agent
             for cell in access.cells(lane):
-                self.done.setdefault(self.place(access, cell), []).append(Done(number, access, lane, agent, time))
+                done = Done(number, access, lane, agent, time, knew)
+                self.done.setdefault(self.place(access, cell), []).append(done)
         if access.copies:
             self.copies.setdefault((access.warp, access.kind), []).append(group)
 
@@ -365,18 +424,15 @@ class Clocks:
         if release and self.by_warp:
             self._take_unfenced(threads)
         told: Times = (self.known if release else self.fenced[scope])[threads].max(axis=0)
-        if self.ahead and told.any():
+        if self.ahead and told.any() and (lanes != WARP_MASK or warp in self.apart):
             told = np.maximum(told, self.ahead[self._together_again(warp)][warp])
         return told
 
     def _together_again(self, warp: int) -> int:
         """The operation before which the quickest lanes of a warp wait for the others."""
         for number, operation in enumerate(self.program.operations[self.number + 1 :], self.number + 1):
-            match operation:
-                case WarpSync(lanes=lanes) if operation.warp == warp and lanes == WARP_MASK:
-                    return number
-                case Barrier() if warp in operation.warps:
-                    return number
+            if meets(operation, warp):
+                return number
         return len(self.program.operations)
 
     def _hear(self, warp: int, lanes: int, told: Times, acquire: bool) -> None:
@@ -386,9 +442,11 @@ class Clocks:
         else:
             self.unfenced[threads] = np.maximum(self.unfenced[threads], told)
 
+    def _scope(self, source: int, target: int) -> str:
+        return "cta" if self.program.block_of(source) == self.program.block_of(target) else "gpu"
+
     def _flag(self, flag: Flag) -> None:
-        same_block = self.program.block_of(flag.source) == self.program.block_of(flag.target)
-        scope = "cta" if same_block else "gpu"
+        scope = self._scope(flag.source, flag.target)
         self._hear(flag.target, flag.waiting, self._told(flag.source, flag.raising, flag.release, scope), flag.acquire)
 
 
@@ -417,7 +475,7 @@ def without_races(program: Program) -> tuple[Program, list[int]]:
             continue
         clocks.perform(number, operation)
         kept.append(operation)
-    return Program(program.blocks, program.warps, tuple(kept)), left_out
+    return replace(program, operations=tuple(kept)), left_out
 
 
 # ------------------------------------------------------------------------------------------------------------------ PTX
@@ -441,6 +499,7 @@ class _Writer:
                     self.add(f".loc 1 {number + 1} 1")
                     self.write(operation, warp)
             self.add("cp.async.wait_all;", "cp.async.bulk.wait_group 0;", f"after_{warp}:")
+        together = "barrier.cluster.arrive;\nbarrier.cluster.wait;" if self.program.cluster else ""
         prologue = [f"st.shared.u32 [flags + {4 * o.number}], 0;" for o in flags if o.space == "shared"]
         prologue += [
             f"mbarrier.init.shared.b64 [mbarriers + {8 * number}], {arrivals};" for number, arrivals in mbarriers
@@ -454,7 +513,7 @@ class _Writer:
 .visible .entry k(.param .u64 words, .param .u64 flags_far, .param .u64 source)
 {{
 .reg .pred %other, %mine, %p, %first;
-.reg .u32 %lane, %warp, %thread, %block, %t, %a, %r<4>;
+.reg .u32 %lane, %warp, %thread, %block, %peer, %t, %a, %r<4>;
 .reg .u64 %g, %words, %flags, %source;
 .shared .align 16 .b8 shared[{4 * WORDS}];
 .shared .align 4 .b32 flags[{self.program.rooms}];
@@ -465,6 +524,7 @@ ld.param.u64 %flags, [flags_far];
 ld.param.u64 %source, [source];
 mov.u32 %thread, %tid.x;
 mov.u32 %block, %ctaid.x;
+xor.b32 %peer, %block, 1;
 and.b32 %lane, %thread, 31;
 shr.u32 %warp, %thread, 5;
 mad.lo.u32 %warp, %block, {self.program.warps}, %warp;
@@ -481,8 +541,9 @@ add.u32 %t, %t, {LANES * self.program.warps};
 bra clear;
 cleared:
 {first}
-bar.sync 0;
+{together or "bar.sync 0;"}
 {body}
+{together}
 ret;
 }}
 .file 1 "p.cu"
@@ -518,6 +579,8 @@ ret;
             case Barrier(number, arriving):
                 verb = "arrive" if warp in arriving else "sync"
                 self.add(f"bar.{verb} {number}, {LANES * len(operation.warps)};")
+            case ClusterSync(_, release):
+                self.add(f"barrier.cluster.arrive{'' if release else '.relaxed'};", "barrier.cluster.wait;")
             case Flag():
                 self.flag(operation, warp)
             case Mbarrier():
@@ -546,20 +609,23 @@ ret;
         self.add(f"mad.lo.u32 %t, %t, {4 * access.stride}, {4 * access.base};")
         if access.space == "shared":
             self.add("mov.u32 %a, shared;", "add.u32 %a, %a, %t;")
+            if access.peer:
+                self.add("mapa.shared::cluster.u32 %a, %a, %peer;")
         else:
             self.add("cvt.u64.u32 %g, %t;", "add.u64 %g, %g, %words;")
         place = "[%a]" if access.space == "shared" else "[%g]"
         vector = "" if access.words == 1 else f".v{access.words}"
         values = "%r0" if access.words == 1 else f"{{{', '.join(f'%r{k}' for k in range(access.words))}}}"
-        scope = "cta" if access.space == "shared" else "gpu"
+        scope = "gpu" if access.space == "global" else "cluster" if self.program.cluster else "cta"
+        space = f"{access.space}::cluster" if access.peer else access.space
         match access.kind:
             case "load":
-                self.add(f"{predicate}ld.{access.space}{vector}.u32 {values}, {place};")
+                self.add(f"{predicate}ld.{space}{vector}.u32 {values}, {place};")
             case "store":
                 self.add(*(f"mov.u32 %r{k}, 7;" for k in range(access.words)))
-                self.add(f"{predicate}st.{access.space}{vector}.u32 {place}, {values};")
+                self.add(f"{predicate}st.{space}{vector}.u32 {place}, {values};")
             case "atomic":
-                self.add(f"{predicate}red.relaxed.{scope}.{access.space}.add.u32 {place}, 7;")
+                self.add(f"{predicate}red.relaxed.{scope}.{space}.add.u32 {place}, 7;")
             case "copy":
                 self.add(f"{predicate}cp.async.ca.shared.global {place}, [%source], {4 * access.words};")
                 self.add("cp.async.commit_group;")
@@ -595,11 +661,16 @@ ret;
 
     def mbarrier(self, mbarrier: Mbarrier, warp: int) -> None:
         place = f"[mbarriers + {8 * mbarrier.number}]"
+        scope = "cluster" if self.program.cluster else "cta"
         if warp in mbarrier.sources:
-            order = "" if mbarrier.release else ".relaxed.cta"
-            self.by(mbarrier.arriving, f"mbarrier.arrive{order}.shared::cta.b64 _, {place};")
+            order = f".{'release' if mbarrier.release else 'relaxed'}.{scope}"
+            if self.program.block_of(warp) == self.program.block_of(mbarrier.target):
+                self.by(mbarrier.arriving, f"mbarrier.arrive{order}.shared::cta.b64 _, {place};")
+            else:
+                self.add(f"mov.u32 %a, mbarriers + {8 * mbarrier.number};", "mapa.shared::cluster.u32 %a, %a, %peer;")
+                self.by(mbarrier.arriving, f"mbarrier.arrive{order}.shared::cluster.b64 _, [%a];")
         else:
-            order = "" if mbarrier.acquire else ".relaxed.cta"
+            order = f".{'acquire' if mbarrier.acquire else 'relaxed'}.{scope}"
             self.wait(mbarrier.waiting, f"mbarrier.try_wait.parity{order}.shared::cta.b64 %p, {place}, 0;")
 
     def wait(self, lanes: int, *until: str) -> None:

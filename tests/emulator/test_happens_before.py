@@ -15,6 +15,7 @@ from happens_before import (
     WORDS,
     Access,
     Barrier,
+    ClusterSync,
     CopyWait,
     Done,
     Drain,
@@ -45,13 +46,14 @@ mostly = st.sampled_from((True, True, False))
 
 
 @st.composite
-def accesses(draw: st.DrawFn, warps: int) -> Access:
+def accesses(draw: st.DrawFn, warps: int, cluster: bool) -> Access:
     kind = draw(st.sampled_from(("load", "store", "load", "store", "atomic", "copy")))
     space = "shared" if kind == "copy" else draw(st.sampled_from(("shared", "shared", "global")))
     words = 1 if kind == "atomic" else draw(st.sampled_from((1, 1, 1, 2, 4)))
     stride = words if kind == "copy" else draw(st.sampled_from((words, words, 0)))
     base, turn = draw(st.sampled_from((0, 0, 4, 16, 32))), draw(st.sampled_from((0, 0, 1, 16)))
-    return Access(draw(st.integers(0, warps - 1)), kind, space, draw(masks), base, words, stride, turn)
+    peer = cluster and space == "shared" and kind != "copy" and draw(st.booleans())
+    return Access(draw(st.integers(0, warps - 1)), kind, space, draw(masks), base, words, stride, turn, peer)
 
 
 @st.composite
@@ -66,15 +68,15 @@ def bulk_copies(draw: st.DrawFn, warps: tuple[int, ...], mbarrier: int) -> Fetch
 @st.composite
 def programs(draw: st.DrawFn) -> Drawn:
     blocks, size = draw(st.sampled_from(((1, 2), (1, 3), (2, 1), (2, 2))))
-    warps = blocks * size
+    warps, cluster = blocks * size, blocks == 2 and draw(st.booleans())
     operations: list[Operation] = []
-    kinds = ("access", "access", "access", "bulk", "wait", "warp", "fence", "barrier", "flag", "mbarrier")
+    kinds = ("access", "access", "access", "bulk", "wait", "warp", "fence", "barrier", "flag", "mbarrier", "cluster")
     for number in range(draw(st.integers(2, 24))):
         block, warp = draw(st.integers(0, blocks - 1)), draw(st.integers(0, warps - 1))
         inside = tuple(range(block * size, (block + 1) * size))
         match draw(st.sampled_from(kinds)):
             case "access":
-                operations.append(draw(accesses(warps)))
+                operations.append(draw(accesses(warps, cluster)))
             case "bulk":
                 operations.append(draw(bulk_copies(inside, number)))
             case "wait":
@@ -95,12 +97,15 @@ def programs(draw: st.DrawFn) -> Drawn:
                 operations.append(
                     Flag(number, space, source, draw(masks), target, draw(masks), draw(mostly), draw(mostly))
                 )
-            case "mbarrier" if size > 1:
-                target, *sources = draw(st.permutations(inside))[: draw(st.integers(2, size))]
+            case "cluster" if cluster:
+                operations.append(ClusterSync(tuple(range(warps)), draw(mostly)))
+            case "mbarrier" if size > 1 or cluster:
+                among = tuple(range(warps)) if cluster else inside
+                target, *sources = draw(st.permutations(among))[: draw(st.integers(2, len(among)))]
                 operations.append(
                     Mbarrier(number, tuple(sources), draw(masks), target, draw(masks), draw(mostly), draw(mostly))
                 )
-    return Drawn(blocks, size, tuple(operations))
+    return Drawn(blocks, size, tuple(operations), cluster)
 
 
 def drawn(examples: int) -> settings:
@@ -121,7 +126,8 @@ def hazard_of(program: Drawn, seed: int) -> Finding | None:
     arguments = [memory.upload(np.zeros(size, np.uint32), name) for name, size in sizes.items()]
     grid, block = program.blocks, program.warps * LANES
     try:
-        execute(entry, grid, block, arguments, memory=memory, seed=seed, max_warp_instructions=400_000)
+        cluster = 2 if program.cluster else 1
+        execute(entry, grid, block, arguments, memory=memory, seed=seed, max_warp_instructions=400_000, cluster=cluster)
     except KernelFault as fault:
         return fault.finding
     return None
@@ -197,6 +203,21 @@ def test_a_program_without_races_has_no_finding(program: Drawn) -> None:
 @example(Drawn(1, 1, (shared("atomic", 0, WARP_MASK), shared("store", 0, 1 << 5))))
 @example(  # to wait for others is not to meet
     Drawn(1, 2, (shared("store", 0, 1), Mbarrier(0, (1,), 1, 0, WARP_MASK, True, True), shared("load", 0, 2)))
+)
+@example(  # a relaxed arrival at the cluster's barrier says nothing, not to lanes of the same warp either
+    Drawn(
+        2,
+        1,
+        (
+            Fetch(bulk("fetch", 0, 0, 4), 0, 0, 1 << 5),
+            ClusterSync((0, 1), False),
+            Drain(bulk("drain", 0, 0, 4)),
+        ),
+        cluster=True,
+    )
+)
+@example(  # shared memory of the other block
+    Drawn(2, 1, (shared("load", 1, WARP_MASK), replace(shared("store", 0, 1), peer=True)), cluster=True)
 )
 @example(  # lanes that have exited have not met those that come later
     Drawn(1, 2, (shared("load", 1, 1), Mbarrier(0, (0,), 1, 1, UPPER, True, True), shared("store", 1, 1 << 27)))

@@ -1040,6 +1040,13 @@ void race_same_instruction(const Warp& warp, uint8_t* const* pointer, const uint
 
 // ---- order within a warp and a block
 
+void race_initialised_joined(Warp& warp) {
+  if (!warp.races) return;
+  WarpRaces& own = *warp.races;
+  const Times& told = own.known.initialised.near;
+  if (own.agent < told.size()) own.joined_initialised = std::max(own.joined_initialised, told[own.agent]);
+}
+
 void race_lanes_joined(Warp& warp, uint32_t lanes) {
   if (!warp.races) return;
   WarpRaces& own = *warp.races;

@@ -108,6 +108,7 @@ struct WarpRaces {
   uint32_t copier = 0, copied = 0;  // and it reads as this agent, at this time
   uint32_t cluster = 0, agent = 0;
   uint32_t joined = 0;                                 // up to here all lanes know of each other
+  uint32_t joined_initialised = 0;                     // and of each other's mbarriers
   std::vector<uint32_t> seen;                          // [lane][other]: and in part, up to there
   std::vector<uint32_t> shared_record, global_record;  // the newest, by instruction
 
@@ -206,6 +207,7 @@ uint32_t race_copier(const Block& block, uint32_t barrier);
 
 void race_fence(Warp& warp, int32_t flags);
 void race_lanes_joined(Warp& warp, uint32_t lanes);
+void race_initialised_joined(Warp& warp);  // of what their fences for mbarriers have told
 void race_released(Warp& warp, Space space, const uint64_t* address, int32_t flags, bool update);
 void race_acquired(Warp& warp, Space space, const uint64_t* address, int32_t flags);
 void race_arrive(Warp& warp, Knowledge& at);  // hands over what the warp knows

@@ -166,7 +166,8 @@ bool race_mbarrier_used(const Warp& warp, Block& block, uint32_t offset, int lan
   const auto l = static_cast<uint32_t>(lane);
   const bool ordered =
       !same_warp ? told || some_lane_knows(own, initialised.cluster, initialised.agent, initialised.clock)
-                 : l == barrier.lane || race_lanes_seen(own, l, barrier.lane) >= initialised.clock;
+                 : l == barrier.lane || initialised.clock <= own.joined_initialised ||
+                       race_lanes_seen(own, l, barrier.lane) >= initialised.clock;
   const bool by_library = (warp.machine->code[initialised.pc].flags & kByLibrary) != 0;
   const bool fenced = told || known(own.known.proxied) || by_library;
   if (!ordered || (by_copy && !fenced)) {
