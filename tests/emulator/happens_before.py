@@ -127,11 +127,18 @@ class Barrier:
 
 
 @dataclass(frozen=True)
-class ClusterSync:
-    """barrier.cluster of all `warps` of the cluster."""
+class ClusterArrive:
+    """barrier.cluster.arrive of all `warps` of the cluster."""
 
     warps: tuple[int, ...]
     release: bool  # or relaxed
+
+
+@dataclass(frozen=True)
+class ClusterWait:
+    """barrier.cluster.wait, some time after they have arrived."""
+
+    warps: tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -173,13 +180,14 @@ class Mbarrier:
         return (*self.sources, self.target)
 
 
-Operation = Access | CopyWait | Fetch | Drain | DrainWait | WarpSync | Fence | Barrier | ClusterSync | Flag | Mbarrier
+ByCluster = ClusterArrive | ClusterWait
+Operation = Access | CopyWait | Fetch | Drain | DrainWait | WarpSync | Fence | Barrier | ByCluster | Flag | Mbarrier
 
 
 def meets(operation: Operation, warp: int) -> bool:
     """Whether all lanes of a warp are together there."""
     match operation:
-        case Barrier() | ClusterSync():
+        case Barrier():
             return warp in operation.warps
         case WarpSync(lanes=lanes):
             return operation.warp == warp and lanes == WARP_MASK
@@ -274,6 +282,7 @@ class Clocks:
         self.time = [1] * (self.program.blocks * self.program.warps)
         self.before: list[Times] = []
         self.apart: set[int] = set()
+        self.arrived: Times = np.zeros_like(self.known[0])
 
     def of_warps(self) -> Times:
         """What some lane or other of each warp knows."""
@@ -349,12 +358,13 @@ class Clocks:
                 told = self.known[everyone].max(axis=0)
                 for warp in syncing:
                     self._learn(self.threads(warp), told)
-            case ClusterSync(warps, release):
-                told = np.zeros_like(self.known[0])
+            case ClusterArrive(warps, release):
+                self.arrived = np.zeros_like(self.known[0])
                 for warp in warps:
-                    np.maximum(told, self._told(warp, WARP_MASK, release, "gpu"), out=told)
+                    np.maximum(self.arrived, self._told(warp, WARP_MASK, release, "gpu"), out=self.arrived)
+            case ClusterWait(warps):
                 for warp in warps:
-                    self._hear(warp, WARP_MASK, told, True)
+                    self._hear(warp, WARP_MASK, self.arrived, True)
             case Flag():
                 self._flag(operation)
             case Mbarrier():
@@ -430,9 +440,11 @@ class Clocks:
 
     def _together_again(self, warp: int) -> int:
         """The operation before which the quickest lanes of a warp wait for the others."""
+        arrived = True  # all of them, as far as this one knows
         for number, operation in enumerate(self.program.operations[self.number + 1 :], self.number + 1):
-            if meets(operation, warp):
+            if meets(operation, warp) or (isinstance(operation, ClusterWait) and not arrived):
                 return number
+            arrived &= not isinstance(operation, ClusterArrive)
         return len(self.program.operations)
 
     def _hear(self, warp: int, lanes: int, told: Times, acquire: bool) -> None:
@@ -579,8 +591,10 @@ ret;
             case Barrier(number, arriving):
                 verb = "arrive" if warp in arriving else "sync"
                 self.add(f"bar.{verb} {number}, {LANES * len(operation.warps)};")
-            case ClusterSync(_, release):
-                self.add(f"barrier.cluster.arrive{'' if release else '.relaxed'};", "barrier.cluster.wait;")
+            case ClusterArrive(_, release):
+                self.add(f"barrier.cluster.arrive{'' if release else '.relaxed'};")
+            case ClusterWait():
+                self.add("barrier.cluster.wait;")
             case Flag():
                 self.flag(operation, warp)
             case Mbarrier():

@@ -15,7 +15,8 @@ from happens_before import (
     WORDS,
     Access,
     Barrier,
-    ClusterSync,
+    ClusterArrive,
+    ClusterWait,
     CopyWait,
     Done,
     Drain,
@@ -69,8 +70,21 @@ def bulk_copies(draw: st.DrawFn, warps: tuple[int, ...], mbarrier: int) -> Fetch
 def programs(draw: st.DrawFn) -> Drawn:
     blocks, size = draw(st.sampled_from(((1, 2), (1, 3), (2, 1), (2, 2))))
     warps, cluster = blocks * size, blocks == 2 and draw(st.booleans())
+    arrived = False
     operations: list[Operation] = []
-    kinds = ("access", "access", "access", "bulk", "wait", "warp", "fence", "barrier", "flag", "mbarrier", "cluster")
+    kinds = (
+        "access",
+        "access",
+        "access",
+        "bulk",
+        "wait",
+        "warp",
+        "fence",
+        "barrier",
+        "flag",
+        "mbarrier",
+        *["cluster"] * 2,
+    )
     for number in range(draw(st.integers(2, 24))):
         block, warp = draw(st.integers(0, blocks - 1)), draw(st.integers(0, warps - 1))
         inside = tuple(range(block * size, (block + 1) * size))
@@ -98,13 +112,17 @@ def programs(draw: st.DrawFn) -> Drawn:
                     Flag(number, space, source, draw(masks), target, draw(masks), draw(mostly), draw(mostly))
                 )
             case "cluster" if cluster:
-                operations.append(ClusterSync(tuple(range(warps)), draw(mostly)))
+                everyone = tuple(range(warps))
+                operations.append(ClusterWait(everyone) if arrived else ClusterArrive(everyone, draw(mostly)))
+                arrived = not arrived
             case "mbarrier" if size > 1 or cluster:
                 among = tuple(range(warps)) if cluster else inside
                 target, *sources = draw(st.permutations(among))[: draw(st.integers(2, len(among)))]
                 operations.append(
                     Mbarrier(number, tuple(sources), draw(masks), target, draw(masks), draw(mostly), draw(mostly))
                 )
+    if arrived:
+        operations.append(ClusterWait(tuple(range(warps))))
     return Drawn(blocks, size, tuple(operations), cluster)
 
 
@@ -158,6 +176,8 @@ def counts(before: Done, access: Access, lane: int, readers: int) -> bool:
         return True
     if before.access.together or access.together:
         return False
+    if before.access.kind == "load" and access.kind == "copy":
+        return readers == 1
     if before.access.kind == "copy" or access.kind == "copy":
         return before.access.kind != "copy" or before.lane != lane
     if before.access.kind == access.kind == "store":
@@ -210,7 +230,8 @@ def test_a_program_without_races_has_no_finding(program: Drawn) -> None:
         1,
         (
             Fetch(bulk("fetch", 0, 0, 4), 0, 0, 1 << 5),
-            ClusterSync((0, 1), False),
+            ClusterArrive((0, 1), False),
+            ClusterWait((0, 1)),
             Drain(bulk("drain", 0, 0, 4)),
         ),
         cluster=True,

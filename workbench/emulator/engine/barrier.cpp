@@ -229,10 +229,8 @@ Flow cluster_arrive(Warp& warp, const Instruction& instruction, uint32_t lanes) 
       warp.fault(FaultKind::barrier_mismatch, l, 0, Space::none, 1, 1);  // arrived twice without waiting
     warp.cluster_phase[l] = cluster.barrier_phase + 1;
   });
-  const bool relaxed = instruction.variant == kRelaxed;
-  warp.cluster_released = relaxed ? warp.cluster_released & ~lanes : warp.cluster_released | lanes;
-  if (warp.races && !relaxed) race_arrive(warp, cluster.races->arriving);
-  if (warp.races && relaxed)
+  if (warp.races && instruction.variant != kRelaxed) race_arrive(warp, cluster.races->arriving);
+  if (warp.races && instruction.variant == kRelaxed)
     race_arrive_relaxed(warp, cluster.races->arriving, warp.races->known.fenced_device);
   cluster.barrier_arrived += static_cast<uint32_t>(__builtin_popcount(lanes));
   check_cluster_barrier(cluster);
@@ -249,9 +247,8 @@ Flow cluster_wait(Warp& warp, const Instruction&, uint32_t lanes) {
   });
   if (lanes & ~through) warp.groups.push_back({lanes & ~through, warp.pc, Wait::cluster});
   if (warp.races && through) {
-    race_learn(warp, cluster.races->completed, through);
-    if (const uint32_t met = through & warp.cluster_released) race_lanes_joined(warp, met);
-    if (through & ~warp.cluster_released) race_initialised_joined(warp);
+    race_learn(warp, cluster.races->completed, through);  // what its own lanes told, too
+    race_initialised_joined(warp);
   }
   return {through};
 }

@@ -269,7 +269,6 @@ struct alignas(64) Warp {
   uint32_t thread_registers = 0;       // that each thread holds
   uint32_t bulk_group[kLanes] = {};
   uint32_t cluster_phase[kLanes] = {};
-  uint32_t cluster_released = 0;  // lanes whose last arrival there was not a relaxed one
   std::shared_ptr<WarpRaces> races;
   bool tracking = false;        // some register holds an undefined value
   bool read_unwritten = false;  // the load being executed found bytes that nothing has written
