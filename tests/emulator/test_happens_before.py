@@ -237,6 +237,14 @@ def test_a_program_without_races_has_no_finding(program: Drawn) -> None:
         cluster=True,
     )
 )
+@example(  # what is done between the arrival and the wait is not told there
+    Drawn(
+        2,
+        1,
+        (ClusterArrive((0, 1), True), shared("store", 0, 1), ClusterWait((0, 1)), shared("load", 0, 2)),
+        cluster=True,
+    )
+)
 @example(  # shared memory of the other block
     Drawn(2, 1, (shared("load", 1, WARP_MASK), replace(shared("store", 0, 1), peer=True)), cluster=True)
 )
