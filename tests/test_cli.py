@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import re
+import shutil
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import click
+import numpy as np
 import pytest
 from click.testing import Result
 from command_line import invoke
@@ -267,7 +272,6 @@ def test_doctor_says_what_is_missing_and_the_remedy(workbench: Workbench, monkey
 def test_doctor_is_content_with_an_engine_and_a_compiler(
     workbench: Workbench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import sys
     import types
 
     engine = types.SimpleNamespace(best_isa=lambda: "x86-64-v3")
@@ -280,6 +284,18 @@ def test_doctor_is_content_with_an_engine_and_a_compiler(
 
 
 # what wrong input gets
+
+
+def test_sources_that_hide_the_installed_package_say_so(tmp_path: Path) -> None:
+    sources = Path(cli.__file__).parent
+    shutil.copytree(sources, tmp_path / "workbench", ignore=shutil.ignore_patterns("*.so", "*.pyd", "__pycache__"))
+    packages = [str(Path(package.__file__).parents[1]) for package in (np, click)]  # of which no .pth is read
+    alone = {**os.environ, "PYTHONPATH": os.pathsep.join(packages)}
+    command = [sys.executable, "-S", "-m", "workbench", "list"]
+    done = subprocess.run(command, capture_output=True, text=True, env=alone, cwd=tmp_path)
+    assert done.returncode == 1 and done.stdout == ""
+    (line,) = done.stderr.splitlines()
+    assert f"`pip install -e .` in {tmp_path}, or start Python in another folder" in line
 
 
 @pytest.fixture

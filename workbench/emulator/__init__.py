@@ -14,6 +14,17 @@ or, with memory that outlives a launch:
 It needs NumPy and nothing else of the package that it lives in; CUDA C++, unlike PTX, needs NVRTC.
 """
 
+from importlib.util import find_spec
+from pathlib import Path
+
+if find_spec(f"{__name__}._engine") is None:
+    raise ImportError(
+        f"the emulator's engine is not built in {Path(__file__).parent}; build it with `pip install -e .` in "
+        f"{Path(__file__).parents[2]}, or start Python in another folder, if the workbench is installed and these "
+        "sources only hide it",
+        name=f"{__name__}._engine",
+    )
+
 from .counters import Counters
 from .decode import UnsupportedInstruction
 from .device_limits import H200, DeviceLimits
