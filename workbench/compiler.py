@@ -16,7 +16,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from .emulator.headers import standard_headers
+from .emulator.headers import header_folder, standard_headers
 from .operation import SOURCES
 
 INCLUDE = SOURCES / "include"
@@ -127,12 +127,7 @@ def nvrtc_version() -> str:
 @cache
 def cuda_headers() -> Path:
     """The folder with `cuda_bf16.h` and its siblings. Raises CompilerUnavailable."""
-    try:
-        from cuda.pathfinder import find_nvidia_header_directory
-
-        found = find_nvidia_header_directory("cudart")
-    except Exception:
-        found = None
+    found = header_folder("cudart")
     if not found or not (Path(found) / "cuda_bf16.h").exists():
         raise CompilerUnavailable(
             "the CUDA headers (cuda_bf16.h) were not found; install them with: pip install 'kernel-workbench[cuda13]'"
@@ -143,16 +138,9 @@ def cuda_headers() -> Path:
 @cache
 def more_cuda_headers() -> tuple[Path, ...]:
     """The folders with `cuda/barrier`, `nv/target` and `crt/mma.h`, as far as they are installed elsewhere."""
-    try:
-        from cuda.pathfinder import find_nvidia_header_directory
-    except ImportError:
-        return ()
-    found = []
-    for library, header in (("cccl", "cuda/barrier"), ("nvcc", "crt/mma.h")):
-        if (cuda_headers() / header).exists():
-            continue  # a search beyond the installed packages starts a process
-        with suppress(Exception):  # of several kinds, for whatever is not installed as expected
-            found.append(find_nvidia_header_directory(library))
+    wanted = (("cccl", "cuda/barrier"), ("nvcc", "crt/mma.h"))
+    # a search beyond the installed packages starts a process
+    found = [header_folder(library) for library, header in wanted if not (cuda_headers() / header).exists()]
     return tuple(dict.fromkeys(Path(folder) for folder in found if folder))
 
 

@@ -103,12 +103,15 @@ def last_block(n: int, seed: int, change: Change | None = None) -> Report:
     return judge(report, change, lambda: result[0] == x.sum() and count[0] == 5)
 
 
+def counted(source: str, bins: int, block: int, n: int, seed: int, change: Change | None) -> Report:
+    x = np.random.default_rng(n).integers(0, bins, n, np.uint8)
+    counts = np.zeros(bins, np.uint32)
+    report = launch(program(source, change), "histogram", 3, block, {"x": x, "counts": counts, "n": n}, seed=seed)
+    return judge(report, change, lambda: np.array_equal(counts, np.bincount(x, minlength=bins)))
+
+
 def histogram(n: int, seed: int, change: Change | None = None) -> Report:
-    x = np.random.default_rng(n).integers(0, 256, n, np.uint8)
-    counts = np.zeros(256, np.uint32)
-    kernel = program(public_kernels.HISTOGRAM, change)
-    report = launch(kernel, "histogram", 3, 96, {"x": x, "counts": counts, "n": n}, seed=seed)
-    return judge(report, change, lambda: np.array_equal(counts, np.bincount(x, minlength=256)))
+    return counted(public_kernels.HISTOGRAM, 256, 96, n, seed, change)
 
 
 def softmax(n: int, seed: int, change: Change | None = None) -> Report:
@@ -249,11 +252,7 @@ def ring(n: int, seed: int, change: Change | None = None) -> Report:
 
 
 def bulk_histogram(n: int, seed: int, change: Change | None = None) -> Report:
-    x = np.random.default_rng(n).integers(0, 64, n, np.uint8)
-    counts = np.zeros(64, np.uint32)
-    kernel = program(public_kernels.BULK_HISTOGRAM, change)
-    report = launch(kernel, "histogram", 3, 64, {"x": x, "counts": counts, "n": n}, seed=seed)
-    return judge(report, change, lambda: np.array_equal(counts, np.bincount(x, minlength=64)))
+    return counted(public_kernels.BULK_HISTOGRAM, 64, 64, n, seed, change)
 
 
 KERNELS = {

@@ -8,7 +8,7 @@ from functools import cache
 from os import PathLike
 from pathlib import Path
 
-__all__ = ["cuda_headers", "is_of_cuda", "standard_headers"]
+__all__ = ["cuda_headers", "header_folder", "is_of_cuda", "standard_headers"]
 
 _STANDARD = (
     *("algorithm", "array", "bit", "functional", "limits", "numeric", "tuple", "type_traits", "utility"),
@@ -26,17 +26,19 @@ _MATHEMATICAL = {  # of POSIX, and in every host's <math.h>
 }
 
 
+def header_folder(library: str) -> str | None:
+    """The folder of the headers of a library of CUDA, such as ``cudart``; None where it is not installed."""
+    with suppress(Exception):  # of several kinds, for whatever is not installed as expected
+        from cuda.pathfinder import find_nvidia_header_directory
+
+        return find_nvidia_header_directory(library) or None
+    return None
+
+
 @cache
 def cuda_headers() -> tuple[str, ...]:
     """The folders with ``cuda_bf16.h``, ``cuda/barrier`` and ``crt/mma.h`` and their siblings, as far as installed."""
-    try:
-        from cuda.pathfinder import find_nvidia_header_directory
-    except ImportError:  # a source that includes none of them compiles all the same
-        return ()
-    found = []
-    for library in ("cudart", "cccl", "nvcc"):
-        with suppress(Exception):  # of several kinds, for whatever is not installed as expected
-            found.append(find_nvidia_header_directory(library))
+    found = map(header_folder, ("cudart", "cccl", "nvcc"))  # a source that includes none compiles all the same
     return tuple(dict.fromkeys(folder for folder in found if folder))
 
 
