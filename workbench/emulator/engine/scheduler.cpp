@@ -83,6 +83,7 @@ bool watch(Warp& warp, const Instruction& instruction, uint32_t mask) {
       execute_tracked(warp, instruction);
     warp.set_active(mask);
   }
+  if constexpr (Observed) observe_end(warp, instruction);
   return true;
 }
 
