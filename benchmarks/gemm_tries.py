@@ -64,93 +64,6 @@ class Try:
 
 TEMPLATE = "include/lcsf.cuh"
 
-AHEAD = (
-    Change(
-        TEMPLATE,
-        "    Shared& shared = *reinterpret_cast<Shared*>(memory);\n",
-        "    Shared& shared = *reinterpret_cast<Shared*>(memory);\n"
-        "    common_state first;\n"
-        "    const bool any = Kernel::common_setup(g, first, 0);\n",
-    ),
-    Change(
-        TEMPLATE,
-        "    __syncthreads();\n    if constexpr (SHARING > 1) cluster_started();\n",
-        "    if (threadIdx.x < LANES) {\n"
-        "      __syncwarp();\n"
-        "      named_arrive<THREADS>(0);\n"
-        "    } else {\n"
-        "      named_sync<THREADS>(0);\n"
-        "    }\n",
-    ),
-    *(
-        Change(TEMPLATE, f"void {role}(const globals& g, Shared& shared) {{\n", f"void {role}({new}) {{\n")
-        for new in ("const globals& g, Shared& shared, common_state common, bool any",)
-        for role in ("produce", "consume")
-    ),
-    Change(TEMPLATE, "produce(g, shared);", "produce(g, shared, first, any);"),
-    Change(TEMPLATE, "consume(g, shared);", "consume(g, shared, first, any);"),
-    Change(
-        TEMPLATE,
-        "    common_state common;\n"
-        "    producer_state state;\n"
-        "    for (int item = 0; Kernel::common_setup(g, common, item); ++item) {\n",
-        "    producer_state state;\n"
-        "    int item = 0;\n"
-        "    for (bool more = any; more; more = Kernel::common_setup(g, common, ++item)) {\n",
-    ),
-    Change(
-        TEMPLATE,
-        "    Place<OUTPUTS ? OUTPUTS : 1> to;\n    common_state common;\n",
-        "    Place<OUTPUTS ? OUTPUTS : 1> to;\n",
-    ),
-    Change(
-        TEMPLATE,
-        "    for (int item = 0; Kernel::common_setup(g, common, item); ++item) {\n      if constexpr (TURNS) {\n",
-        "    int item = 0;\n"
-        "    for (bool more = any; more; more = Kernel::common_setup(g, common, ++item)) {\n"
-        "      if constexpr (TURNS) {\n",
-    ),
-)
-"""The first item is set up, and loaded, while the other warps still wait for the barriers."""
-
-
-def _prefetched(file: str, run: str, *maps: str) -> Change:
-    fetch = ", ".join(f"tma_prefetch_map({name})" for name in maps)
-    return Change(file, run, f"  if (threadIdx.x == 32) {fetch};\n{run}")
-
-
-PING_PONG_RUN = "  Lcsf<Gemm, 1, true>::run({A, B, C_boxes, C, M, N, K, ldc}, memory);\n"
-
-SHARED_A = (
-    Change(
-        "gemm/13_streamed.cu",
-        "    common.m = tile % tiles_m * BLOCK_M;\n    common.n = tile / tiles_m * BLOCK_N;\n",
-        "    common.m = tile / 2 % tiles_m * BLOCK_M;\n    common.n = (tile / 2 / tiles_m * 2 + tile % 2) * BLOCK_N;\n",
-    ),
-    Change(
-        "gemm/13_streamed.cu",
-        "        tma_load(input.a[s], g.A, full, tile.m, k);\n",
-        "        const int mine = cluster_rank() * BLOCK_M / 2;\n"
-        "        tma_load_to(3, &input.a[s][mine * BLOCK_K], g.A, full, tile.m + mine, k);\n",
-    ),
-    Change(
-        "gemm/13_streamed.cu",
-        "return Lcsf<Gemm>::warpgroup() % BANDS",
-        "return Lcsf<Gemm, 2>::warpgroup() % BANDS",
-    ),
-    Change(
-        "gemm/13_streamed.cu",
-        "return Lcsf<Gemm>::warpgroup() / BANDS",
-        "return Lcsf<Gemm, 2>::warpgroup() / BANDS",
-    ),
-    Change(
-        "gemm/13_streamed.cu",
-        "void CLUSTER __launch_bounds__(Lcsf<Gemm>::THREADS, 1)",
-        "void __cluster_dims__(2, 1, 1) __launch_bounds__(Lcsf<Gemm, 2>::THREADS, 1)",
-    ),
-    Change("gemm/13_streamed.cu", "  Lcsf<Gemm>::run(", "  Lcsf<Gemm, 2>::run("),
-)
-
 ALONE = tuple(
     Change("gemm/11_stream_k.cu", old, new)
     for old, new in (
@@ -172,10 +85,10 @@ AHEAD_OF_THE_OTHER = (
     ),
     Change(
         TEMPLATE,
-        "        mbarrier_wait(shared.full[from.slot], from.parity);\n        if constexpr (OUTPUTS) {\n",
+        "        mbarrier_wait(shared.full[from.slot], from.parity);\n        if constexpr (FAR) {\n",
         "        if constexpr (!TURNS)\n"
         "          if (mine == 0 && item == 0 && step == 2) named_arrive<TURN_THREADS>(TURN);\n"
-        "        mbarrier_wait(shared.full[from.slot], from.parity);\n        if constexpr (OUTPUTS) {\n",
+        "        mbarrier_wait(shared.full[from.slot], from.parity);\n        if constexpr (FAR) {\n",
     ),
 )
 """So that one multiplies while the other stores. The first item has more than two steps."""
@@ -193,141 +106,11 @@ BY_THREADS = (
         "      Out* const c = g.C + static_cast<long long>(m + first) * g.ldc + n + own * CHUNK;\n"
         "#pragma unroll\n"
         "      for (int row = 0; row < ROWS; row += WARP / CHUNKS)\n"
-        "        store_vector(c + static_cast<long long>(row) * g.ldc, load_vector<CHUNK>(chunk(first + row, own)));\n",
+        "        store_vector(c + static_cast<long long>(row) * g.ldc,\n"
+        "                     load_vector<CHUNK>(chunk(staged, first + row, own)));\n",
     ),
 )
 """In whole lines, out of the same shared memory; nobody waits until it has been read."""
-
-HALVES = (
-    Change(
-        "include/slices.cuh",
-        "    wgmma_commit();\n    wgmma_wait<1>();\n  }\n};\n",
-        "    wgmma_commit();\n    wgmma_wait<1>();\n  }\n\n"
-        "  template <bool ROWS_OF_K, int SUMS>\n"
-        "  static __device__ __forceinline__ void multiply_last(float (&sum)[SUMS], const In* a0, const In* b0,\n"
-        "                                                       const In* a1, const In* b1) {\n"
-        "    constexpr int HALF = SUMS / 2;\n"
-        "    constexpr int A_STEP = WGMMA_K * sizeof(In);\n"
-        "    constexpr int B_STEP = ROWS_OF_K ? A_STEP : WGMMA_K * ROW_BYTES;\n"
-        "    constexpr int PANEL_BYTES = DEPTH * ROW_BYTES;\n"
-        "    wgmma_wait<0>();\n"
-        "    wgmma_fence();\n"
-        "#pragma unroll\n"
-        "    for (int half = 0; half < 2; ++half) {\n"
-        "      float (&part)[HALF] = reinterpret_cast<float (&)[HALF]>(sum[half * HALF]);\n"
-        "#pragma unroll\n"
-        "      for (int slice = 0; slice < 2; ++slice) {\n"
-        "        const u64 rows = swizzled_operand(shared_address(slice ? a1 : a0), 0, ATOM_BYTES);\n"
-        "        const u64 columns = swizzled_operand(shared_address((slice ? b1 : b0) + half * SUMS * DEPTH),\n"
-        "                                             ROWS_OF_K ? 0 : PANEL_BYTES, ATOM_BYTES);\n"
-        "#pragma unroll\n"
-        "        for (int k = 0; k < DEPTH / WGMMA_K; ++k)\n"
-        "          wgmma<!ROWS_OF_K>(part, operand_at(rows, k * A_STEP), operand_at(columns, k * B_STEP), In());\n"
-        "      }\n"
-        "      wgmma_commit();\n"
-        "    }\n"
-        "    wgmma_wait<1>();\n"
-        "  }\n"
-        "};\n",
-    ),
-    Change(
-        TEMPLATE,
-        "      for (int step = 0; step < common.steps; ++step, from.advance()) {\n"
-        "        mbarrier_wait(shared.full[from.slot], from.parity);\n",
-        "      for (int step = 0; step < common.steps - 2; ++step, from.advance()) {\n"
-        "        mbarrier_wait(shared.full[from.slot], from.parity);\n",
-    ),
-    Change(
-        TEMPLATE,
-        "        consumer::drain();\n        if (before >= 0) release(before);\n      }\n",
-        "      }\n"
-        "      const int first = from.slot;\n"
-        "      mbarrier_wait(shared.full[first], from.parity);\n"
-        "      from.advance();\n"
-        "      const int second = from.slot;\n"
-        "      mbarrier_wait(shared.full[second], from.parity);\n"
-        "      from.advance();\n"
-        "      consumer::compute_last(state, shared.ring[first], shared.ring[second]);\n"
-        "      if (before >= 0) release(before);\n"
-        "      const auto drained = [&] {\n"
-        "        consumer::drain();\n"
-        "        release(first);\n"
-        "        release(second);\n"
-        "      };\n",
-    ),
-    Change(
-        TEMPLATE,
-        "consumer::finish(g, common, state, shared.finish[mine], shared.ring);",
-        "consumer::finish(g, common, state, shared.finish[mine], drained);",
-    ),
-    Change(
-        "include/tiles.cuh",
-        "  template <int SLOTS, class Globals>\n",
-        "  template <int SLOTS, bool BY_ENGINE = false, class Globals>\n",
-    ),
-    Change(
-        "include/tiles.cuh",
-        "    if (g.ldc % CHUNK == 0 && g.N % CHUNK == 0) {\n      if (lane == 0) {\n",
-        "    if (BY_ENGINE || (g.ldc % CHUNK == 0 && g.N % CHUNK == 0)) {\n      if (lane == 0) {\n",
-    ),
-)
-"""What the template and its headers need for it. Sums stay in place, and nothing else is in flight: else the compiler
-waits for each product before the next."""
-
-
-def _in_halves(file: str, overlapped: str, changes: Mapping[str, str]) -> tuple[Change, ...]:
-    """The first half of the columns is done, and stored, while the second half of the last two slices is multiplied,
-    where `overlapped`. There are always two: a second one beyond K is zeros."""
-    last = (
-        "    static __device__ __forceinline__ void compute_last(consumer_state& state, const input_block& a,\n"
-        "                                                        const input_block& b) {\n"
-        "      Slice<IN>::multiply_last<TRANS_B>(state.sum, &a.a[state.first * BLOCK_K], a.b,\n"
-        "                                        &b.a[state.first * BLOCK_K], b.b);\n"
-        "    }\n\n"
-    )
-    drain = "    static __device__ __forceinline__ void drain() { wgmma_wait<0>(); }\n\n"
-    finish = "    static __device__ __forceinline__ void finish("
-    head = "      const int warp = threadIdx.x / WARP - WARPGROUP / WARP, m = tile.m + warp * WARP_ROWS;\n"
-    buffers = "      auto& buffers = staged.c[warp % (WARPGROUP / WARP)];\n"
-    changes = {
-        f"{drain}{finish}": f"{last}{drain}    template <class Drained>\n{finish}",
-        "finish_block& staged, input_block*) {": "finish_block& staged, const Drained& drained) {",
-        buffers: "",
-        head: f"{head}{buffers}"
-        "      constexpr int CHUNK = Staged<OUT>::CHUNK;\n"
-        f"      if (g.ldc % CHUNK == 0 && g.N % CHUNK == 0{overlapped}) {{\n"
-        "#pragma unroll\n"
-        "        for (int n = 0; n < BLOCK_N; n += STAGED) {\n"
-        "          if (n == BLOCK_N / 2) drained();\n"
-        "          Staged<OUT>::template store<STAGED_BUFFERS, true>(\n"
-        "              g, buffers[n / STAGED % STAGED_BUFFERS], &state.sum[n / 2], m, tile.n + n);\n"
-        "        }\n"
-        "        return;\n"
-        "      }\n"
-        "      drained();\n",
-        **changes,
-    }
-    return (*HALVES, *(Change(file, old, new) for old, new in changes.items()))
-
-
-MULTICAST_IN_HALVES = _in_halves(
-    "gemm/10_multicast.cu",
-    "",
-    {"common.steps = (g.K + BLOCK_K - 1) / BLOCK_K;": "common.steps = max(2, (g.K + BLOCK_K - 1) / BLOCK_K);"},
-)
-
-STREAM_K_IN_HALVES = _in_halves(
-    "gemm/11_stream_k.cu",
-    " && tile.others == 0",
-    {
-        "      common.order = {max(from - begin, 0), 1};\n      common.steps = min(to, end) - max(from, begin);\n": (
-            "      common.steps = min(to, end) - max(from, begin);\n"
-            "      common.order = {max(from - begin, 0), common.steps > 1 ? 1 : steps};\n"
-            "      common.steps = max(2, common.steps);\n"
-        ),
-        "      common.steps = steps;\n": "      common.steps = max(2, steps);\n",
-    },
-)
 
 EVEN_GROUPS = (
     Change(
@@ -347,52 +130,78 @@ STAGGERED = (
         "gemm/13_streamed.cu",
         "    common.steps = steps * (rank() + 1) / SPLIT - common.first;\n",
         "    common.steps = steps * (rank() + 1) / SPLIT - common.first;\n"
-        "    common.turn = common.steps * tile / (static_cast<int>(gridDim.x) / SPLIT);\n",
+        "    common.turn = common.steps * blockIdx.y / gridDim.y;\n",
     ),
     Change(
         "gemm/13_streamed.cu",
-        "      const int first = (tile.first + step) * STEP_K;\n",
-        "      const int at = step + tile.turn;\n"
-        "      const int first = (tile.first + (at < tile.steps ? at : at - tile.steps)) * STEP_K;\n",
+        "    return (tile.first + step) * STEP_K;\n",
+        "    const int at = step + tile.turn;\n"
+        "    return (tile.first + (at < tile.steps ? at : at - tile.steps)) * STEP_K;\n",
     ),
 )
 """Rows of B are 16 KB apart: so the addresses that are read at once differ in more bits."""
 
 
-def _depth(slots: int) -> Change:
-    return Change(
-        TEMPLATE,
-        "DEPTH = ASKED > 0 ? ASKED : FITTING;\n",
-        f"DEPTH = {slots};\n",
-    )
+ALL_AHEAD = (
+    Change(
+        "gemm/12_ping_pong.cu",
+        "  Lcsf<Gemm, 1, true>::run(",
+        "  if (threadIdx.x == 2 * WARP) {\n"
+        "    const int slices = (K + BLOCK_K - 1) / BLOCK_K, down = (M + BLOCK_M - 1) / BLOCK_M;\n"
+        "    const int wide = TRANS_B ? BLOCK_N : PANEL, across = (N + wide - 1) / wide;\n"
+        "    for (int i = blockIdx.x; i < slices * down; i += gridDim.x)\n"
+        "      tma_prefetch(A, i % down * BLOCK_M, i / down * BLOCK_K);\n"
+        "    for (int i = blockIdx.x; i < slices * across; i += gridDim.x)\n"
+        "      tma_prefetch(B, i % across * wide, i / across * BLOCK_K);\n"
+        "  }\n"
+        "  Lcsf<Gemm, 1, true>::run(",
+    ),
+)
+"""Each block has its part of A and B fetched into the L2 before it loads anything."""
 
+ONE_RING = (
+    Change("gemm/13_streamed.cu", "Either<B_ONCE, only_a, both>", "both"),
+    Change("gemm/13_streamed.cu", "Either<B_ONCE, only_b, Nothing>", "Nothing"),
+    Change("gemm/13_streamed.cu", "B_ONCE ? A_SLOTS : 0, BURST = B_AT_ONCE", "0, BURST = 1"),
+)
 
-def _pause(nanoseconds: int) -> Change:
-    return Change(
-        TEMPLATE,
-        "          producer::load(g, common, shared.ring[to.slot], full, step);\n",
-        "          producer::load(g, common, shared.ring[to.slot], full, step);\n"
-        f"        if (item == 0 && step == 0) __nanosleep({nanoseconds});\n",
-    )
+_SUMS = ", ".join(f'"+f"(d[{i}])' for i in range(128))
+_NAMES = ", ".join(f"%{i}" for i in range(128))
 
-
-def _slices(count: int) -> tuple[Change, ...]:
-    """A step of `streamed` has so many slices for each consumer: as many more bytes of a row are asked for at once."""
-    step = f"wgmma_fence();\n#pragma unroll\n      for (int i = 0; i < {count}; ++i) {{\n      const u64 a = "
-    own = f"[state.share * {count} + i]"
-    changes = {
-        "STEP_K = SHARES * BLOCK_K;": f"STEP_K = {count} * SHARES * BLOCK_K;",
-        "    IN a[SHARES]": f"    IN a[{count} * SHARES]",
-        "    IN b[SHARES]": f"    IN b[{count} * SHARES]",
-        "for (int s = 0; s < SHARES; ++s) {": f"for (int s = 0; s < {count} * SHARES; ++s) {{",
-        "const u64 a = swizzled_operand(shared_address(&input.a[state.share]": (
-            f"{step}swizzled_operand(shared_address(&input.a{own}"
-        ),
-        "input.b[state.share]), 0, ATOM_BYTES);\n      wgmma_fence();\n": f"input.b{own}), 0, ATOM_BYTES);\n",
-        "operand_at(b, k * B_STEP), IN());\n": "operand_at(b, k * B_STEP), IN());\n      }\n",
-    }
-    return tuple(Change("gemm/13_streamed.cu", old, new) for old, new in changes.items())
-
+A_IN_REGISTERS = (
+    Change(
+        "include/slices.cuh",
+        "template <class In>\nstruct Slice {\n",
+        "template <int B_TRANSPOSED>\n"
+        "__device__ __forceinline__ void wgmma(float (&d)[128], const u32 (&a)[4], u64 b, __nv_bfloat16, bool add) {\n"
+        "  asm volatile(\n"
+        '      "{\\n.reg .pred accumulate;\\nsetp.ne.b32 accumulate, %134, 0;\\n"\n'
+        f'      "wgmma.mma_async.sync.aligned.m64n256k16.f32.bf16.bf16 {{{_NAMES}}}, "\n'
+        '      "{%128, %129, %130, %131}, %132, accumulate, 1, 1, %133;\\n}"\n'
+        f"      : {_SUMS}\n"
+        '      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "n"(B_TRANSPOSED), "r"(static_cast<int>(add)));\n'
+        "}\n\n"
+        "template <class In>\nstruct Slice {\n",
+    ),
+    Change("include/slices.cuh", '#include "tma.cuh"\n', '#include "mma.cuh"\n#include "tma.cuh"\n'),
+    Change(
+        "include/slices.cuh",
+        "    const u64 rows = swizzled_operand(shared_address(a), 0, ATOM_BYTES);\n",
+        "    const int lane = threadIdx.x % 32, row = threadIdx.x % WARPGROUP / 32 * 16 + lane % 16;\n"
+        "    u32 rows[DEPTH / WGMMA_K][4];\n"
+        "#pragma unroll\n"
+        "    for (int k = 0; k < DEPTH / WGMMA_K; ++k)\n"
+        "      ldmatrix_x4(rows[k], a + row * DEPTH + ((2 * k + lane / 16) ^ lane % 8) * 8);\n",
+    ),
+    Change("include/slices.cuh", "operand_at(rows, k * A_STEP)", "rows[k]"),
+    Change("include/slices.cuh", "    wgmma_wait<1>();\n", "    wgmma_wait<0>();\n"),
+    Change(
+        "gemm/10_multicast.cu",
+        "  static constexpr int CONSUMERS = ",
+        "  static constexpr int IN_FLIGHT = 0, CONSUMERS = ",
+    ),
+)
+"""Of one step only: while one consumer loads its A, the other multiplies."""
 
 LEAVES_FIRST = tuple(
     Change("gemm/12_ping_pong.cu", f"tma_load(input.{name},", f"tma_load_once(input.{name},") for name in "ab"
@@ -496,13 +305,17 @@ TRIES = (
     ),
     *(
         Try(
-            "half of the columns leave while the others are multiplied by the last two slices", stage, problems, changes
+            "a tile leaves at once, not while the next one is multiplied",
+            stage,
+            problems,
+            (Change(file, "LATER = result_state::PARTS;", "LATER = 0;"),),
         )
-        for stage, changes, problems in (
-            ("multicast", MULTICAST_IN_HALVES, ("4096x4096x4096",)),
-            ("stream_k", STREAM_K_IN_HALVES, ("4608x14336x4096", "6144x6144x6144", "8192x8192x8192")),
+        for stage, file, problems in (
+            ("multicast", "gemm/10_multicast.cu", ("4096x4096x4096",)),
+            ("stream_k", "gemm/11_stream_k.cu", ("4608x14336x4096", "6144x6144x6144", "8192x8192x8192")),
         )
     ),
+    Try("A comes to the tensor cores through registers", "multicast", ("4096x4096x4096",), A_IN_REGISTERS),
     Try(
         "rows that are walked together are about 8, everywhere as many",
         "stream_k",
@@ -543,36 +356,10 @@ TRIES = (
         ),
     ),
     Try(
-        "the first item is set up and loaded before the barriers are met, and maps are prefetched",
-        "ping_pong",
-        ("2048x2048x2048", "4096x4096x512"),
-        (*AHEAD, _prefetched("gemm/12_ping_pong.cu", PING_PONG_RUN, "A", "B", "C_boxes")),
-    ),
-    Try(
         "tiles of 64 x 256",
         "ping_pong",
         ("2048x2048x2048", "4096x4096x512"),
         parameters={"BLOCK_M": 64, "BLOCK_N": 256},
-    ),
-    Try(
-        "the first item is set up and loaded before the barriers are met",
-        "streamed",
-        ("1024x1024x1024", "128x8192x8192"),
-        AHEAD,
-    ),
-    Try(
-        "pairs of blocks load half of A each, for both",
-        "streamed",
-        ("1024x1024x1024", "128x8192x8192", "64x8192x8192"),
-        SHARED_A,
-        sharing=2,
-        small="128x8192x256",
-    ),
-    Try(
-        "steps of two slices: 256 bytes of each row at once",
-        "streamed",
-        ("1024x1024x1024", "128x8192x8192", "64x8192x8192"),
-        _slices(2),
     ),
     Try(
         "A and B are the first to leave the L2",
@@ -580,18 +367,46 @@ TRIES = (
         ("2048x2048x2048", "4096x4096x512"),
         LEAVES_FIRST,
     ),
-    Try("5 slices in flight instead of 8", "streamed", ("128x8192x8192",), (_depth(5),)),
+    Try(
+        "all of A and B is fetched into the L2 ahead of time",
+        "ping_pong",
+        ("2048x2048x2048", "4096x4096x512"),
+        ALL_AHEAD,
+    ),
+    Try(
+        "A and B share a ring",
+        "streamed",
+        ("128x8192x8192", "64x8192x8192"),
+        ONE_RING,
+        small="100x520x1400",
+    ),
+    Try(
+        "the ring of A has 4 slots, and that of B the rest",
+        "streamed",
+        ("128x8192x8192", "64x8192x8192"),
+        (Change("gemm/13_streamed.cu", "B_ONCE ? A_SLOTS : 0", "B_ONCE ? 4 : 0"),),
+        small="100x520x1400",
+    ),
+    Try(
+        "512 bytes of each row of B are asked for at once",
+        "streamed",
+        ("128x8192x8192", "64x8192x8192"),
+        (Change("gemm/13_streamed.cu", "BURST = B_AT_ONCE;", "BURST = 4 / SHARES;"),),
+        small="100x520x1400",
+    ),
+    Try(
+        "A is not fetched into the L2 ahead of time",
+        "streamed",
+        ("128x8192x8192", "64x8192x8192"),
+        (Change("gemm/13_streamed.cu", "if (A_AHEAD && ", "if (false && "),),
+        small="100x520x1400",
+    ),
     Try(
         "B stays in the L2 like any other array",
         "streamed",
         ("128x8192x8192", "64x8192x8192"),
-        (Change("gemm/13_streamed.cu", "const bool once = g.M <= BLOCK_M;", "const bool once = false;"),),
-    ),
-    Try(
-        "a pause of 1 us behind the first step, so that all first slices come before the second ones",
-        "fitted_tiles",
-        ("512x8192x8192", "2048x2048x2048"),
-        (_pause(1000),),
+        (Change("gemm/13_streamed.cu", "if constexpr (B_ONCE)", "if constexpr (false)"),),
+        small="100x520x1400",
     ),
 )
 

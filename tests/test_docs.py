@@ -203,7 +203,7 @@ def test_the_emulator_names_what_is_left_out_of_it(swiglu, left_out, kind):
     ("line", "kind"),
     [
         ("async_fence();", "proxy fence"),
-        ("mbarrier_wait(shared.outputs.empty[to.slot], to.parity ^ 1);", "race"),
+        ("mbarrier_wait(shared.outputs.empty[to.slot], to.parity ^ 1);", "in flight"),
         ("mbarrier_wait(shared.outputs.full[from.slot], from.parity);", "uninitialised"),
         ("tma_store_wait_read<1>();", "in flight"),
     ],
@@ -217,6 +217,9 @@ def test_the_emulator_names_what_is_left_out_of_the_stores_of_the_template(swigl
     ones = np.ones((700, 640), ml_dtypes.bfloat16)
     _, report = solve(ones, ones, **stored(), include=include)
     assert kind in str(report)
+
+
+FAR = {"struct input_block {": "struct far_block { float far[256]; }; struct input_block {"}
 
 
 @pytest.mark.parametrize(
@@ -244,6 +247,21 @@ def test_the_emulator_names_what_is_left_out_of_the_stores_of_the_template(swigl
             "who arranges does so for the block alone",
         ),
         (dict, {"CONSUMERS = 2": "CONSUMERS = 3", "Lcsf<SwiGlu>": "Lcsf<SwiGlu, 1, true>"}, "two consumers take turns"),
+        (
+            dict,
+            {"CONSUMERS = 2": "CONSUMERS = 2, LATER = 1", "Lcsf<SwiGlu>": "Lcsf<SwiGlu, 1, true>"},
+            "taking no turns",
+        ),
+        (
+            stored,
+            {"CONSUMERS = 2": "CONSUMERS = 2, LATER = 1"},
+            "results that leave later do so through a finish_block",
+        ),
+        (dict, {"CONSUMERS = 2": "CONSUMERS = 2, BURST = 2"}, "BURST is of a far_block"),
+        (dict, FAR, "name a RING_DEPTH: what it leaves is the ring of the far_block"),
+        (dict, {**FAR, "CONSUMERS = 2": "CONSUMERS = 2, RING_DEPTH = 2, BURST = 900"}, "lower RING_DEPTH"),
+        (dict, {**FAR, "float far[256]": "float far[8]"}, "multiples of 1024 bytes: pad them"),
+        (dict, {**FAR, "Lcsf<SwiGlu>": "Lcsf<SwiGlu, 2>"}, "for the block alone"),
     ],
 )
 def test_the_template_says_what_does_not_fit_and_which_line_asks_for_it(swiglu, kernel, change, says):

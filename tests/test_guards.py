@@ -5,16 +5,21 @@ CuPy is stood in for by NumPy, but for the last test.
 
 from __future__ import annotations
 
+import dataclasses
+import shutil
 import types
 
 import numpy as np
 import pytest
 
-from workbench import emulator
-from workbench.compiler import compile_source
-from workbench.devices import Fault, cuda
+from workbench import emulator, registry
+from workbench.compiler import INCLUDE, compile_source
+from workbench.devices import Fault, cuda, open_device
+from workbench.devices.emulated import EmulatedDevice
 from workbench.devices.guards import PATTERN, ZONE, shift
 from workbench.dtypes import BF16, DTYPES, FP32
+from workbench.harness import run_problem
+from workbench.kernels.gemm import GemmProblem
 from workbench.launch import Array, Launch, Plan
 from workbench.results import Verdict
 
@@ -132,6 +137,63 @@ def test_a_write_outside_names_array_and_offset(launched, offset, says):
 def test_a_write_outside_of_an_input_is_found_too(launched, offset, says):
     with pytest.raises(Fault, match=f"wrote outside of A: .*{says} A"):
         launched(lambda a: poke(a + offset, np.zeros(1, np.uint8)), "A")
+
+
+@pytest.mark.parametrize("bare", [False, True])
+def test_scratch_that_is_zero_begins_so_and_has_to_be_left_so(monkeypatch, bare):
+    monkeypatch.setattr(cuda, "forget", lambda memory, filler=0xFF: memory.fill(filler))
+    found = []
+    flags = Array((3,), FP32, output=True, zero=True)
+    device = HostDevice(lambda pointers: found.append(at(pointers["flags"], 12).copy()), bare)
+    bound = cuda.CudaPlan(
+        device, None, Plan((Launch("kernel", (1, 1, 1), (1, 1, 1), ("flags",)),)), {"flags": flags}, {}
+    )
+    for again in (bound.poison, lambda: bound.refill({}), lambda: None):
+        bound.run()
+        assert not found.pop().any()
+        again()
+    device.kernel = lambda pointers: poke(pointers["flags"] + 7, np.ones(1, np.uint8))
+    with pytest.raises(
+        Fault, match=r"has to be zero when it ends.*: 1 of its 3 elements are not, the first is flags\[1\]"
+    ) as raised:
+        bound.run()
+    assert raised.value.verdict is Verdict.STALE
+
+
+def test_a_flag_between_blocks_that_is_not_lowered_again_is_found(tmp_path):
+    (stage,), lowered = registry.select(["gemm:stream_k"]), "if (threadIdx.x % WARP == 0) *flag = 0;"
+    source = tmp_path / "stream_k.cu"
+    shutil.copytree(INCLUDE, tmp_path, dirs_exist_ok=True)
+    source.write_text(stage.path.read_text().replace(lowered, ""))
+    assert source.read_text() != stage.path.read_text()
+    problem, device = (
+        GemmProblem.parse("m=136,n=768,k=328,dtype=bf16,out=bf16,layout=nt"),
+        EmulatedDevice(persistent_blocks=4),
+    )
+    failure, _ = run_problem(dataclasses.replace(stage, source=str(source)), device, problem)
+    assert failure is not None
+    assert failure.verdict is Verdict.STALE
+    assert "flags is zero when the plan begins and has to be zero when it ends" in failure.message
+
+
+@pytest.mark.parametrize("left", [0, 5])
+def test_scratch_that_is_not_left_zero_is_found_in_the_emulator_too(tmp_path, left):
+    source = tmp_path / "count.cu"
+    source.write_text(
+        f'extern "C" __global__ void count(int* flags) {{\n  flags[1] += 5;\n  flags[1] -= {5 - left};\n}}\n'
+    )
+    plan = Plan(
+        (Launch("count", (1, 1, 1), (1, 1, 1), ("flags",)),), {"flags": Array((3,), FP32, output=True, zero=True)}
+    )
+    bound = open_device("emulator").bind(compile_source(source, {}), plan, {}, {})
+    if not left:
+        bound.run()
+        bound.refill({})
+        bound.run()
+        return
+    with pytest.raises(Fault, match=r"1 of its 3 elements are not, the first is flags\[1\]") as raised:
+        bound.run()
+    assert raised.value.verdict is Verdict.STALE
 
 
 @pytest.mark.parametrize("seed", range(4))

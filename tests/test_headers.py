@@ -296,10 +296,12 @@ def _products(slice_at_once: int) -> Iterator[Trial]:
                 a, c = whole((64, 64), dtype, 8), whole((64, columns), FP32, 9)
                 b = whole((64, columns) if transposed else (columns, 64), dtype, 10)
                 wide = b.astype(np.float32)
-                d = c + a.astype(np.float32) @ (wide if transposed else wide.T)
+                d = a.astype(np.float32) @ (wide if transposed else wide.T)
                 defines = {"TYPE": dtype.cuda, "COLUMNS": columns, "TRANSPOSED": transposed, "WHOLE": slice_at_once}
                 given = {"a": a, "b": b, "c": c}
-                yield Trial("wgmma.cu", launch("product", 128, "a", "b", "c", "d"), given, {"d": d}, defines)
+                for add in (0, 1):
+                    product = launch("product", 128, "a", "b", "c", "d", np.int32(add))
+                    yield Trial("wgmma.cu", product, given, {"d": d + add * c}, defines)
 
 
 def slices() -> Iterator[Trial]:
@@ -325,7 +327,8 @@ def wgmma() -> Iterator[Trial]:
 
 
 def lcsf() -> Iterator[Trial]:
-    """What no stage uses: a producer that keeps something, a shorter ring, two blocks on a multiprocessor."""
+    """What no stage uses: a producer that keeps something, a shorter ring, two blocks on a multiprocessor. What leaves
+    later, with items of fewer steps than parts, and such as leave nothing; a far block on rings that go round."""
     items, steps = 7, 5
     x = whole((items, steps, 16, 64), FP32, 11)
     y = np.stack([x[item, : item % steps + 1].sum(axis=0) for item in range(items)]).reshape(-1, 64)
@@ -333,6 +336,14 @@ def lcsf() -> Iterator[Trial]:
     for blocks in (1, 2):
         given = replace(launch("sum_of_boxes", 384, source, "y", blocks=blocks), shared_bytes=113 * 1024)
         yield Trial("lcsf.cu", given, {"x": x.reshape(-1, 64)}, {"y": y}, {"ITEMS": items, "STEPS": steps})
+    for items, steps, blocks in product((1, 11), (1, 13), (1, 3)):
+        x, w = (whole((items, steps, 16, 64), FP32, seed) for seed in (12, 13))
+        y = np.stack([(x * w)[item, : item % steps + 1].sum(axis=0) for item in range(items)])
+        y[2::4] = np.nan
+        maps = (TensorMap(name, (16, 64), 0) for name in "xw")
+        given = replace(launch("weighted_sum", 384, *maps, "y", blocks=blocks), shared_bytes=113 * 1024)
+        inputs = {"x": x.reshape(-1, 64), "w": w.reshape(-1, 64)}
+        yield Trial("lcsf_later.cu", given, inputs, {"y": y.reshape(-1, 64)}, {"ITEMS": items, "STEPS": steps})
 
 
 def _order(rows: int, columns: int, group: int, winding: bool) -> Iterator[tuple[int, int]]:
@@ -372,9 +383,10 @@ def tiles() -> Iterator[Trial]:
             expected = {"C": untouched if by_engine else values}
             expected |= {"boxes": values if by_engine else untouched} if mapped else {}
             boxes = TensorMap("boxes", (16, panel)) if mapped else TensorMap("sums", (16, 32))
-            given = launch("stored", 32 * warps, "sums", boxes, "C", *(np.int32(x) for x in (m, n, ldc)))
             defines = {"OUT": dtype.cuda, "BUFFERS": slots, "PANELS": panels, "WARPS": warps}
-            yield Trial("tiles.cu", given, {"sums": sums}, expected, defines, leading=ldc)
+            for kernel in ("stored", "kept") if dtype.itemsize == 2 else ("stored",):
+                given = launch(kernel, 32 * warps, "sums", boxes, "C", *(np.int32(x) for x in (m, n, ldc)))
+                yield Trial("tiles.cu", given, {"sums": sums}, expected, defines, leading=ldc)
 
 
 HEADERS: tuple[Callable[[], Iterator[Trial]], ...] = (
@@ -435,6 +447,7 @@ INSTRUCTIONS: Mapping[str, Sequence[str]] = {
     "tma_load": [_BOX],
     "tma_load_once": ["createpolicy.fractional.L2::evict_first.b64 1.0", f"{_BOX}.L2::cache_hint"],
     "tma_load_to": [f"{_BOX}.multicast::cluster"],
+    "tma_prefetch": ["cp.async.bulk.prefetch.tensor.2d.L2.global.tile"],
     "tma_prefetch_map": ["prefetch.tensormap"],
     "tma_store": ["cp.async.bulk.tensor.2d.global.shared::cta.tile.bulk_group"],
     "tma_store_commit": ["cp.async.bulk.commit_group"],

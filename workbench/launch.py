@@ -24,13 +24,15 @@ MOST_BLOCKS: Dim3 = (2**31 - 1, 65_535, 65_535)
 class Array:
     """An array in device memory: logical `shape`, its rows `leading` elements apart (the leading dimension).
 
-    The storage ends with the last element of the last row: nothing behind it may be touched.
+    The storage ends with the last element of the last row: nothing behind it may be touched. A plan finds scratch that
+    is `zero` all zero, and leaves it so: then nobody has to clear it between two launches.
     """
 
     shape: tuple[int, ...]
     dtype: DType
     leading: int | None = None
     output: bool = False
+    zero: bool = False
 
     def __post_init__(self) -> None:
         if self.leading is not None and self.leading < self.shape[-1]:
@@ -65,8 +67,9 @@ class Array:
         return rows.reshape(self.shape)
 
     def poisoned(self) -> np.ndarray[Any, Any]:
-        """Fresh storage in which nothing has been written: every element is NaN, or the filler of an integer type."""
-        return np.full(self.nbytes, self.dtype.filler, np.uint8).view(self.dtype.numpy)
+        """Fresh storage in which nothing has been written: every element is NaN, or the filler of an integer type;
+        zero where it has to be."""
+        return np.full(self.nbytes, 0 if self.zero else self.dtype.filler, np.uint8).view(self.dtype.numpy)
 
     def pack(self, values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
         """Storage that holds `values` (shape `self.shape`), with the padding between rows unwritten."""

@@ -22,6 +22,7 @@ from .kernels.gemm import GemmProblem
 from .kernels.gemm_fp8 import ScaledGemmProblem
 from .kernels.matvec import MatvecProblem
 from .kernels.vector_add import VectorAddProblem
+from .launch import Array
 from .operation import Problem, Stage
 
 __all__ = ["gemm", "gemm_fp8", "matvec", "vector_add"]
@@ -224,6 +225,28 @@ def _contiguous(function: str, name: str, array: Any) -> None:
         )
 
 
+_zero: dict[tuple[int, int, str], tuple[Any, Any]] = {}
+"""By device, stream and name: scratch that plans find zero and leave zero, and the stream, which must live as long."""
+
+
+def _scratch(name: str, array: Array) -> Any:
+    """Memory for a scratch array of a plan on the current stream: fresh, or, where it has to be zero, kept.
+
+    What is captured into a graph may run beside the stream it was captured from: it has its own, cleared there.
+    """
+    import cupy
+
+    if not array.zero:
+        return cupy.empty(array.nbytes, cupy.uint8)
+    stream = cupy.cuda.get_current_stream()
+    if stream.is_capturing():
+        return cupy.zeros(array.nbytes, cupy.uint8)
+    key = (cupy.cuda.Device().id, stream.ptr, name)
+    if key not in _zero or _zero[key][0].nbytes < array.nbytes:
+        _zero[key] = cupy.zeros(array.nbytes, cupy.uint8), stream
+    return _zero[key][0]
+
+
 def _solve(problem: Problem, operation: str, inputs: dict[str, Any], output: str) -> Any:
     import cupy
 
@@ -235,7 +258,7 @@ def _solve(problem: Problem, operation: str, inputs: dict[str, Any], output: str
     plan = stage.plan(problem)
     arrays = {**problem.arrays(), **plan.scratch}
     result = cupy.empty(arrays[output].shape, arrays[output].dtype.numpy)
-    scratch = {name: cupy.empty(array.nbytes, cupy.uint8) for name, array in plan.scratch.items()}
+    scratch = {name: _scratch(name, array) for name, array in plan.scratch.items()}
     pointers = {name: array.data.ptr for name, array in {**inputs, **scratch, output: result}.items()}
     for launch in plan.launches:
         device.prepare(compiled, launch, arrays, pointers)()

@@ -8,8 +8,12 @@
 // every other tile of a block takes its slices of k backwards, and every other group of rows is walked from
 // right to left: so what was read last is read next.
 //
+// a finished tile stays in registers, rounded, and leaves in parts while the next one is multiplied. of fp32
+// there is no room for it: that leaves at once.
+//
 // what it gains: a third less is read from the L2, which at large sizes delivers all that it can, and less
-// from memory: less waiting, and less power, which there decides the clock.
+// from memory: less waiting, and less power, which there decides the clock. tensor cores hardly pause between
+// tiles.
 //
 // what limits it: shared memory of a block receives as much as before, and it takes two blocks to free a
 // slot. where C has one row of tiles the second block of a cluster has nothing to do.
@@ -32,6 +36,9 @@ static_assert(BLOCK_K == Slice<IN>::DEPTH,
 
 struct Gemm {
   static constexpr int CONSUMERS = BLOCK_M / WGMMA_M;
+  // a finished tile leaves during the first steps of the next where it fits into registers beside it
+  using result_state = Kept<OUT, BLOCK_N>;
+  static constexpr int LATER = result_state::PARTS;
 
   struct globals {
     const TensorMap &A, &B, &C_boxes;
@@ -52,6 +59,7 @@ struct Gemm {
   struct consumer_state {
     float sum[BLOCK_N / 2];
     int first;  // row of the tile
+    bool add;   // there are sums already
   };
 
   // pairs of tiles, GROUP_M rows of them walked together, column by column
@@ -85,17 +93,29 @@ struct Gemm {
   struct consumer {
     static __device__ __forceinline__ void setup(const common_state&, consumer_state& state) {
       state.first = uniform(Lcsf<Gemm, SHARING>::warpgroup()) * WGMMA_M;
-#pragma unroll
-      for (float& x : state.sum) x = 0.f;
+      state.add = false;
     }
 
     // a warpgroup, 64 rows of the tile
     static __device__ __forceinline__ void compute(const common_state&, consumer_state& state,
                                                    const input_block& input) {
-      Slice<IN>::multiply<TRANS_B>(state.sum, &input.a[state.first * BLOCK_K], input.b);
+      Slice<IN>::multiply<TRANS_B>(state.sum, &input.a[state.first * BLOCK_K], input.b, state.add);
+      state.add = true;
     }
 
     static __device__ __forceinline__ void drain() { wgmma_wait<0>(); }
+
+    static __device__ __forceinline__ bool keep(const globals&, const common_state& tile,
+                                                const consumer_state& state, result_state& result) {
+      result.keep(state.sum, tile.m + (threadIdx.x / WARP - WARPGROUP / WARP) * WARP_ROWS, tile.n);
+      return true;
+    }
+
+    template <int PART>
+    static __device__ __forceinline__ void leave(const globals& g, const result_state& result,
+                                                 finish_block& staged) {
+      result.store<PART>(g, staged.c[threadIdx.x / WARP % (WARPGROUP / WARP)]);
+    }
 
     static __device__ __forceinline__ void finish(const globals& g, const common_state& tile,
                                                   consumer_state& state, finish_block& staged, input_block*) {

@@ -5,8 +5,8 @@
 // stage 11, stream_k: where the tiles do not come out even, blocks would wait for the few that have one more.
 // here they share the steps of the tiles that are left over instead, evenly, wherever a tile ends: then a
 // tile may be computed in parts. the block with its last slices of k adds to its own sums those of the
-// others, which leave theirs in memory and raise a flag. multicast is kept: blocks are pairs, and so are
-// tiles, in its order.
+// others, which leave theirs in memory and raise a flag, and lowers the flag again: the next launch finds all
+// of them down. multicast is kept: blocks are pairs, and so are tiles, in its order.
 //
 // what it gains: up to the last round of tiles, of 16 at 8192 cubed; and blocks that finish tiles one after
 // the other, not all at once, draw power and ask the L2 for slices more evenly.
@@ -35,13 +35,16 @@ static_assert(BLOCK_K == Slice<IN>::DEPTH,
 
 struct Gemm {
   static constexpr int CONSUMERS = BLOCK_M / WGMMA_M;
+  // a finished tile leaves during the first steps of the next where it fits into registers beside it
+  using result_state = Kept<OUT, BLOCK_N>;
+  static constexpr int LATER = result_state::PARTS;
   static constexpr int THREADS = CONSUMERS * WARPGROUP, WARPS = THREADS / WARP;  // that consume
 
   struct globals {
     const TensorMap &A, &B, &C_boxes;
     OUT* C;
     float4* partial;  // sums of a part of a tile, of each block
-    int* flags;       // of each warp that consumes: they are there
+    int* flags;       // of each warp that consumes: they are there. zero at the beginning, and at the end
     int M, N, K, ldc;
   };
   struct input_block {
@@ -59,6 +62,7 @@ struct Gemm {
   struct consumer_state {
     float sum[BLOCK_N / 2];
     int first;  // row of the tile
+    bool add;   // there are sums already
   };
 
   // first this block's share of the steps of tiles that are shared out, its last tile first: other blocks
@@ -122,27 +126,36 @@ struct Gemm {
   struct consumer {
     static __device__ __forceinline__ void setup(const common_state&, consumer_state& state) {
       state.first = uniform(Lcsf<Gemm, SHARING>::warpgroup()) * WGMMA_M;
-#pragma unroll
-      for (float& x : state.sum) x = 0.f;
+      state.add = false;
     }
 
     // a warpgroup, 64 rows of the tile
     static __device__ __forceinline__ void compute(const common_state&, consumer_state& state,
                                                    const input_block& input) {
-      Slice<IN>::multiply<TRANS_B>(state.sum, &input.a[state.first * BLOCK_K], input.b);
+      Slice<IN>::multiply<TRANS_B>(state.sum, &input.a[state.first * BLOCK_K], input.b, state.add);
+      state.add = true;
     }
 
     static __device__ __forceinline__ void drain() { wgmma_wait<0>(); }
 
+    static __device__ __forceinline__ bool keep(const globals& g, const common_state& tile,
+                                                consumer_state& state, result_state& result) {
+      const int warp = threadIdx.x / WARP - WARPGROUP / WARP;
+      if (!complete(g, tile, state.sum, warp)) return false;
+      result.keep(state.sum, tile.m + warp * WARP_ROWS, tile.n);
+      return true;
+    }
+
+    template <int PART>
+    static __device__ __forceinline__ void leave(const globals& g, const result_state& result,
+                                                 finish_block& staged) {
+      result.store<PART>(g, staged.c[threadIdx.x / WARP % (WARPGROUP / WARP)]);
+    }
+
     static __device__ __forceinline__ void finish(const globals& g, const common_state& tile,
                                                   consumer_state& state, finish_block& staged, input_block*) {
       const int warp = threadIdx.x / WARP - WARPGROUP / WARP, m = tile.m + warp * WARP_ROWS;
-      if (tile.others < 0) {
-        leave(g, state.sum, warp);
-        return;
-      }
-      for (int other = 1; other <= tile.others; ++other)
-        add(g, state.sum, warp, blockIdx.x - other * SHARING);
+      if (!complete(g, tile, state.sum, warp)) return;
       auto& buffers = staged.c[warp % (WARPGROUP / WARP)];
 #pragma unroll
       for (int n = 0; n < BLOCK_N; n += STAGED)
@@ -155,7 +168,18 @@ struct Gemm {
       return g.partial + block * (BLOCK_N / 8) * THREADS + threadIdx.x - WARPGROUP;
     }
 
-    static __device__ __forceinline__ void leave(const globals& g, const float* sum, int warp) {
+    // a tile has the parts of other blocks added; a part is left to another block, and there is no tile
+    static __device__ __forceinline__ bool complete(const globals& g, const common_state& tile, float* sum,
+                                                    int warp) {
+      if (tile.others < 0) {
+        leave_part(g, sum, warp);
+        return false;
+      }
+      for (int other = 1; other <= tile.others; ++other) add(g, sum, warp, blockIdx.x - other * SHARING);
+      return true;
+    }
+
+    static __device__ __forceinline__ void leave_part(const globals& g, const float* sum, int warp) {
       float4* to = partial(g, blockIdx.x);
 #pragma unroll
       for (int i = 0; i < BLOCK_N / 8; ++i)
@@ -164,21 +188,18 @@ struct Gemm {
     }
 
     static __device__ __forceinline__ void add(const globals& g, float* sum, int warp, int block) {
-      flag_wait(&g.flags[block * WARPS + warp], WARP);
+      int* flag = &g.flags[block * WARPS + warp];
+      flag_wait(flag, WARP);
       const float4* from = partial(g, block);
 #pragma unroll
       for (int i = 0; i < BLOCK_N / 8; ++i) {
         const float4 v = from[i * THREADS];
         sum[4 * i] += v.x, sum[4 * i + 1] += v.y, sum[4 * i + 2] += v.z, sum[4 * i + 3] += v.w;
       }
+      if (threadIdx.x % WARP == 0) *flag = 0;  // for the next launch: nobody else waits for it in this one
     }
   };
 };
-
-// no block has left anything yet. one block
-extern "C" __global__ void gemm_stream_k_begin(int* flags, int count) {
-  for (int i = threadIdx.x; i < count; i += blockDim.x) flags[i] = 0;
-}
 
 extern "C" __global__ void __cluster_dims__(SHARING, 1, 1) __launch_bounds__(Lcsf<Gemm, SHARING>::THREADS, 1)
     gemm_stream_k(const __grid_constant__ TensorMap A, const __grid_constant__ TensorMap B,

@@ -46,6 +46,7 @@ struct Gemm {
   };
   struct consumer_state {
     float sum[BANDS][BLOCK_N / 2];
+    bool add;  // there are sums already
   };
 
   // GROUP_M rows of tiles are walked together, column by column
@@ -74,10 +75,7 @@ struct Gemm {
 
   struct consumer {
     static __device__ __forceinline__ void setup(const common_state&, consumer_state& state) {
-#pragma unroll
-      for (auto& band : state.sum)
-#pragma unroll
-        for (float& x : band) x = 0.f;
+      state.add = false;
     }
 
     // a warpgroup, the whole tile
@@ -95,9 +93,10 @@ struct Gemm {
 #pragma unroll
         for (int band = 0; band < BANDS; ++band)
           wgmma<!TRANS_B>(state.sum[band], operand_at(a, band * BAND_BYTES + k * A_STEP),
-                          operand_at(b, k * B_STEP), IN());
+                          operand_at(b, k * B_STEP), IN(), k > 0 || state.add);
       wgmma_commit();
       wgmma_wait<1>();
+      state.add = true;
     }
 
     static __device__ __forceinline__ void drain() { wgmma_wait<0>(); }

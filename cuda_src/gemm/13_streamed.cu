@@ -1,10 +1,13 @@
 // C[m, n] = sum_k A[m, k] B[k, n], with TRANS_B: B[n, k]. A: (M, K), C: (M, N), rows ldc elements apart. A
 // and B come as tensor maps, so their rows are multiples of 16 bytes. bf16 and fp16, sm_90a.
 //
-// stage 13, streamed: for an A of few rows, where the time is that of reading B. what of B no other block
-// will read is the first to leave the L2 again, so that it does not push out, and have written back, what
-// others left there. tiles are 64 columns wide and 128 or 64 rows high; of 64 rows a step takes two slices of
-// k, one for each consumer. clusters of two blocks split k where tiles are few.
+// stage 13, streamed: for an A of few rows, where the time is that of reading B. tiles are 64 columns wide
+// and 128 or 64 rows high; of 64 rows a step takes two slices of k, one for each consumer. clusters of two
+// blocks split k where tiles are few. with B_ONCE there is one row of tiles, and no other block reads the
+// same B. it is then the first to leave the L2 again, so that it does not push out, and have written back,
+// what others left there; and it has a ring of its own beside that of A, and so more of it is on its way.
+// with A_AHEAD each block has some slices of A fetched into the L2: all blocks ask for the same one at the
+// same time, and would wait for memory.
 //
 // what it gains: bandwidth where it is short, and at 1024 cubed twice as many tiles as of 128 columns, which
 // need not split k then.
@@ -39,10 +42,21 @@ struct Gemm {
     OUT* C;
     int M, N, K, ldc;
   };
-  struct input_block {
-    IN a[SHARES][BLOCK_M * BLOCK_K];  // rows of k
-    IN b[SHARES][BLOCK_N * BLOCK_K];  // rows of k, too. without TRANS_B: rows of n
+  using slices_of_a = IN[SHARES][BLOCK_M * BLOCK_K];  // rows of k
+  using slices_of_b = IN[SHARES][BLOCK_N * BLOCK_K];  // rows of k, too. without TRANS_B: rows of n
+  struct only_a {
+    slices_of_a a;
   };
+  struct only_b {
+    slices_of_b b;
+  };
+  struct both {
+    slices_of_a a;
+    slices_of_b b;
+  };
+  using input_block = Either<B_ONCE, only_a, both>;
+  using far_block = Either<B_ONCE, only_b, Nothing>;
+  static constexpr int RING_DEPTH = B_ONCE ? A_SLOTS : 0, BURST = B_AT_ONCE;
   struct finish_block {  // columns of C that a warp collects before it stores, swizzled
     OUT c[WARPGROUP / WARP][WARP_ROWS * STAGED];
   };
@@ -54,13 +68,17 @@ struct Gemm {
     int band, share;
   };
 
+  // where the slices of a step begin
+  static __device__ __forceinline__ int k_of(const common_state& tile, int step) {
+    return (tile.first + step) * STEP_K;
+  }
+
   static __device__ __forceinline__ int rank() { return SPLIT > 1 ? cluster_rank() : 0; }
 
   static __device__ __forceinline__ bool common_setup(const globals& g, common_state& common, int item) {
-    const int tiles_m = (g.M + BLOCK_M - 1) / BLOCK_M, tile = blockIdx.x / SPLIT;
     if (item > 0) return false;
-    common.m = tile % tiles_m * BLOCK_M;
-    common.n = tile / tiles_m * BLOCK_N;
+    common.m = blockIdx.x / SPLIT * BLOCK_M;
+    common.n = blockIdx.y * BLOCK_N;
     const int steps = (g.K + STEP_K - 1) / STEP_K;  // beyond K zeros come
     common.first = steps * rank() / SPLIT;
     common.steps = steps * (rank() + 1) / SPLIT - common.first;
@@ -68,24 +86,43 @@ struct Gemm {
   }
 
   struct producer {
-    static __device__ __forceinline__ void load(const globals& g, const common_state& tile,
-                                                input_block& input, Barrier& full, int step) {
-      const int first = (tile.first + step) * STEP_K;
-      const bool once = g.M <= BLOCK_M;  // there is no other row of tiles
-      const auto load_b = [&](IN* to, int row, int column) {
-        if (once)
+    static __device__ __forceinline__ void load(const globals& g, const common_state& tile, both& input,
+                                                Barrier& full, int step) {
+      load_a(g, tile, input.a, full, step);
+      load_b(g, tile, input.b, full, step);
+    }
+
+    static __device__ __forceinline__ void load(const globals& g, const common_state& tile, only_a& input,
+                                                Barrier& full, int step) {
+      load_a(g, tile, input.a, full, step);
+    }
+
+    static __device__ __forceinline__ void load_far(const globals& g, const common_state& tile, only_b& far,
+                                                    Barrier& full, int step) {
+      load_b(g, tile, far.b, full, step);
+    }
+
+    static __device__ __forceinline__ void load_a(const globals& g, const common_state& tile, slices_of_a& a,
+                                                  Barrier& full, int step) {
+#pragma unroll
+      for (int s = 0; s < SHARES; ++s) tma_load(a[s], g.A, full, tile.m, k_of(tile, step) + s * BLOCK_K);
+    }
+
+    static __device__ __forceinline__ void load_b(const globals& g, const common_state& tile, slices_of_b& b,
+                                                  Barrier& full, int step) {
+      const auto box = [&](IN* to, int row, int column) {
+        if constexpr (B_ONCE)
           tma_load_once(to, g.B, full, row, column);
         else
           tma_load(to, g.B, full, row, column);
       };
 #pragma unroll
       for (int s = 0; s < SHARES; ++s) {
-        const int k = first + s * BLOCK_K;
-        tma_load(input.a[s], g.A, full, tile.m, k);
+        const int k = k_of(tile, step) + s * BLOCK_K;
         if constexpr (TRANS_B)
-          load_b(input.b[s], tile.n, k);
+          box(b[s], tile.n, k);
         else
-          load_b(input.b[s], k, tile.n);
+          box(b[s], k, tile.n);
       }
     }
   };
@@ -100,14 +137,24 @@ struct Gemm {
       for (float& x : state.sum) x = 0.f;
     }
 
-    // a warpgroup: 64 rows of the tile, a slice of k
     static __device__ __forceinline__ void compute(const common_state&, consumer_state& state,
-                                                   const input_block& input) {
+                                                   const both& input) {
+      multiply(state, input.a, input.b);
+    }
+
+    static __device__ __forceinline__ void compute(const common_state&, consumer_state& state,
+                                                   const only_a& input, const only_b& far) {
+      multiply(state, input.a, far.b);
+    }
+
+    // a warpgroup: 64 rows of the tile, a slice of k
+    static __device__ __forceinline__ void multiply(consumer_state& state, const slices_of_a& all_a,
+                                                    const slices_of_b& all_b) {
       constexpr int A_STEP = WGMMA_K * sizeof(IN);  // bytes to the next 16 of k
       constexpr int B_STEP = TRANS_B ? A_STEP : WGMMA_K * ROW_BYTES;
-      const u64 a = swizzled_operand(shared_address(&input.a[state.share][state.band * WGMMA_M * BLOCK_K]), 0,
+      const u64 a = swizzled_operand(shared_address(&all_a[state.share][state.band * WGMMA_M * BLOCK_K]), 0,
                                      ATOM_BYTES);
-      const u64 b = swizzled_operand(shared_address(input.b[state.share]), 0, ATOM_BYTES);
+      const u64 b = swizzled_operand(shared_address(all_b[state.share]), 0, ATOM_BYTES);
       wgmma_fence();
 #pragma unroll
       for (int k = 0; k < BLOCK_K / WGMMA_K; ++k)
@@ -216,6 +263,8 @@ extern "C" __global__ void CLUSTER __launch_bounds__(Lcsf<Gemm>::THREADS, 1)
     gemm_streamed(const __grid_constant__ TensorMap A, const __grid_constant__ TensorMap B, OUT* C, int M,
                   int N, int K, int ldc) {
   extern __shared__ __align__(ATOM_BYTES) unsigned char memory[];
-  if (threadIdx.x == 0) tma_prefetch_map(A), tma_prefetch_map(B);
+  if (A_AHEAD && threadIdx.x == 2 * WARP)
+    for (int k = blockIdx.y * BLOCK_K; k < K; k += gridDim.y * BLOCK_K)
+      tma_prefetch(A, blockIdx.x / SPLIT * BLOCK_M, k);
   Lcsf<Gemm>::run({A, B, C, M, N, K, ldc}, memory);
 }

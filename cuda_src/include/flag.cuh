@@ -7,10 +7,11 @@ __device__ __forceinline__ void flag_raise(int* flag) {
   asm volatile("red.release.gpu.global.add.s32 [%0], 1;" ::"l"(flag) : "memory");
 }
 
-// ld.acquire.gpu until `threads` have raised the flag. their block must run already, or be able to start:
-// wait only in kernels all of whose blocks fit on the device at once
+// ld.acquire.gpu until `threads` have raised the flag. by a warp, which leaves together: what is the same for
+// all its lanes stays so for the compiler. their block must run already, or be able to start: wait only in
+// kernels all of whose blocks fit on the device at once
 __device__ __forceinline__ void flag_wait(const int* flag, int threads) {
   int raised;
   do asm volatile("ld.acquire.gpu.global.s32 %0, [%1];" : "=r"(raised) : "l"(flag) : "memory");
-  while (raised < threads);
+  while (__any_sync(0xffffffffu, raised < threads));
 }

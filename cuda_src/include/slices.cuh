@@ -27,10 +27,11 @@ struct Slice {
   static_assert(sizeof(In) == 2, "wgmma takes bf16 and fp16 here");
   static constexpr int DEPTH = ROW_BYTES / sizeof(In);  // along k, and of a panel along n
 
-  // by a warpgroup: has the product of 64 rows of A and the columns of B added to `sum`, what it holds of C,
-  // and returns when only that is in flight
+  // by a warpgroup: has the product of 64 rows of A and the columns of B put into `sum`, what it holds of C,
+  // or added to it where `add`, and returns when only that is in flight
   template <bool ROWS_OF_K, int SUMS>
-  static __device__ __forceinline__ void multiply(float (&sum)[SUMS], const In* a, const In* b) {
+  static __device__ __forceinline__ void multiply(float (&sum)[SUMS], const In* a, const In* b,
+                                                  bool add = true) {
     constexpr int A_STEP = WGMMA_K * sizeof(In);  // bytes to the next 16 of k
     constexpr int B_STEP = ROWS_OF_K ? A_STEP : WGMMA_K * ROW_BYTES;
     constexpr int PANEL_BYTES = DEPTH * ROW_BYTES;
@@ -39,7 +40,8 @@ struct Slice {
     wgmma_fence();
 #pragma unroll
     for (int k = 0; k < DEPTH / WGMMA_K; ++k)
-      wgmma<!ROWS_OF_K>(sum, operand_at(rows, k * A_STEP), operand_at(columns, k * B_STEP), In());
+      wgmma<!ROWS_OF_K>(sum, operand_at(rows, k * A_STEP), operand_at(columns, k * B_STEP), In(),
+                        k > 0 || add);
     wgmma_commit();
     wgmma_wait<1>();
   }

@@ -15,8 +15,10 @@ struct Tile {
 // that blocks that work at the same time find each other's A and B in the L2
 template <int GROUP>
 __device__ __forceinline__ Tile grouped_tile(int number, int rows, int columns) {
-  const int group = number / (GROUP * columns), within = number % (GROUP * columns);
-  const int height = min(GROUP, rows - group * GROUP);
+  const int whole = GROUP * columns;
+  const int group = number < whole ? 0 : number / whole;  // the first tile of a block is waited for
+  const int within = number - group * whole, height = min(GROUP, rows - group * GROUP);
+  if (height == GROUP) return {group * GROUP + within % GROUP, within / GROUP};
   return {group * GROUP + within % height, within / height};
 }
 
@@ -35,32 +37,58 @@ struct Staged {
   static constexpr int ROWS = 16, COLUMNS = 128 / sizeof(Out), ELEMENTS = ROWS * COLUMNS;
   static constexpr int CHUNK = VECTOR_BYTES / sizeof(Out), CHUNKS = COLUMNS / CHUNK, WARP = 32;
 
+  static constexpr int PAIRS = COLUMNS / 4;  // a thread's part
+
   // by a warp: `sum` is what it holds of a wgmma in COLUMNS columns, and goes to C from row m and column n
   // on. the copy engine stores it while the warp writes the next of its SLOTS buffers. `g` names C, its
   // extents M and N, ldc, and C_boxes, a tensor map with boxes of this size, wherever C can have one
   template <int SLOTS, class Globals>
   static __device__ __forceinline__ void store(const Globals& g, Out* staged, const float* sum, int m,
                                                int n) {
-    const int lane = threadIdx.x % WARP;
-    const auto chunk = [&](int row, int chunk) { return staged + row * COLUMNS + (chunk ^ row % 8) * CHUNK; };
-    tma_store_wait_read<SLOTS - 1>();
-    __syncwarp();
     if constexpr (sizeof(Out) == 2) {
+      u32 pairs[PAIRS];
 #pragma unroll
-      for (int i = 0; i < CHUNKS; i += 2) {  // two chunks, the upper and the lower 8 rows of each
-        const float* s = sum + i * 4;
-        const u32 pairs[4] = {pair_from_float<Out>(s[0], s[1]), pair_from_float<Out>(s[2], s[3]),
-                              pair_from_float<Out>(s[4], s[5]), pair_from_float<Out>(s[6], s[7])};
-        stmatrix_x4(chunk(lane % 16, i + lane / 16), pairs);
-      }
+      for (int i = 0; i < PAIRS; ++i) pairs[i] = pair_from_float<Out>(sum[2 * i], sum[2 * i + 1]);
+      store<SLOTS>(g, staged, pairs, m, n);
     } else {
+      const int lane = threadIdx.x % WARP;
+      tma_store_wait_read<SLOTS - 1>();
+      __syncwarp();
 #pragma unroll
-      for (int i = 0; i < COLUMNS / 4; ++i) {  // pairs: 8 columns, in rows lane / 4 and lane / 4 + 8
+      for (int i = 0; i < PAIRS; ++i) {  // 8 columns, in rows lane / 4 and lane / 4 + 8
         const int row = lane / 4 + i % 2 * 8, column = i / 2 * 8 + lane % 4 * 2;
         const Vector<Out, 2> v = {sum[i * 2], sum[i * 2 + 1]};
-        store_vector(chunk(row, column / CHUNK) + column % CHUNK, v);
+        store_vector(chunk(staged, row, column / CHUNK) + column % CHUNK, v);
       }
+      send(g, staged, m, n);
     }
+  }
+
+  // the same of sums that are rounded already, two in a register
+  template <int SLOTS, class Globals>
+  static __device__ __forceinline__ void store(const Globals& g, Out* staged, const u32* pairs, int m,
+                                               int n) {
+    static_assert(sizeof(Out) == 2, "a register holds two of 16 bits");
+    const int lane = threadIdx.x % WARP;
+    tma_store_wait_read<SLOTS - 1>();
+    __syncwarp();
+#pragma unroll
+    for (int i = 0; i < CHUNKS; i += 2) {  // two chunks, the upper and the lower 8 rows of each
+      const u32 four[4] = {pairs[2 * i], pairs[2 * i + 1], pairs[2 * i + 2], pairs[2 * i + 3]};
+      stmatrix_x4(chunk(staged, lane % 16, i + lane / 16), four);
+    }
+    send(g, staged, m, n);
+  }
+
+ private:
+  static __device__ __forceinline__ Out* chunk(Out* staged, int row, int chunk) {
+    return staged + row * COLUMNS + (chunk ^ row % 8) * CHUNK;
+  }
+
+  // what the warp has written goes to C
+  template <class Globals>
+  static __device__ __forceinline__ void send(const Globals& g, Out* staged, int m, int n) {
+    const int lane = threadIdx.x % WARP;
     async_fence();
     __syncwarp();
     if (g.ldc % CHUNK == 0 && g.N % CHUNK == 0) {
@@ -72,11 +100,36 @@ struct Staged {
 #pragma unroll 1
       for (int i = lane; i < ROWS * CHUNKS; i += WARP) {
         const int row = i / CHUNKS, column = n + i % CHUNKS * CHUNK;
-        const auto v = load_vector<CHUNK>(chunk(row, i % CHUNKS));
+        const auto v = load_vector<CHUNK>(chunk(staged, row, i % CHUNKS));
         if (m + row < g.M)
           store_tail(g.C + static_cast<long long>(m + row) * g.ldc + column, v, g.N - column,
                      g.ldc % CHUNK == 0);
       }
     }
+  }
+};
+
+// a finished tile in registers: what a warp holds of COLUMNS columns of sums, rounded, until it is stored
+template <class Out, int COLUMNS>
+struct Kept {
+  static constexpr int PARTS = sizeof(Out) == 2 ? COLUMNS / Staged<Out>::COLUMNS : 0;  // 32 bits do not fit
+  u32 pairs[COLUMNS / 4];
+  int m, n;  // where they belong
+
+  __device__ __forceinline__ void keep(const float* sum, int row, int column) {
+    if constexpr (PARTS > 0) {
+#pragma unroll
+      for (int i = 0; i < COLUMNS / 4; ++i) pairs[i] = pair_from_float<Out>(sum[2 * i], sum[2 * i + 1]);
+    }
+    m = row, n = column;
+  }
+
+  // has one part stored, as Staged does
+  template <int PART, int SLOTS, class Globals>
+  __device__ __forceinline__ void store(const Globals& g,
+                                        Out (&buffers)[SLOTS][Staged<Out>::ELEMENTS]) const {
+    if constexpr (PARTS > 0)
+      Staged<Out>::template store<SLOTS>(g, buffers[PART % SLOTS], &pairs[PART * Staged<Out>::PAIRS], m,
+                                         n + PART * Staged<Out>::COLUMNS);
   }
 };

@@ -43,6 +43,14 @@ __device__ __forceinline__ void tma_load_once(void* to, const TensorMap& map, Ba
       : "memory");
 }
 
+// cp.async.bulk.prefetch.tensor.2d: has the L2 fetch the map's box whose first element is (row, column), so
+// that a later copy of it waits less. by one thread
+__device__ __forceinline__ void tma_prefetch(const TensorMap& map, int row, int column) {
+  asm volatile("cp.async.bulk.prefetch.tensor.2d.L2.global.tile [%0, {%1, %2}];" ::"l"(&map), "r"(column),
+               "r"(row)
+               : "memory");
+}
+
 // prefetch.tensormap: has the copy engine fetch the map itself, ahead of the first copy with it. by one
 // thread
 __device__ __forceinline__ void tma_prefetch_map(const TensorMap& map) {

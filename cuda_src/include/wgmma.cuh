@@ -89,48 +89,48 @@ __device__ __forceinline__ int uniform(int x) { return __shfl_sync(0xffffffffu, 
       "wgmma.mma_async.sync.aligned.m64n64k16.f32." TYPE "." TYPE " {" NAMES_0_31 \
       "}, %32, %33, accumulate, 1, 1, 0, %34;\n}"                                 \
       : FLOATS_32(d, 0)                                                           \
-      : "l"(a), "l"(b), "n"(B_TRANSPOSED), "r"(1))
+      : "l"(a), "l"(b), "n"(B_TRANSPOSED), "r"(static_cast<int>(add)))
 #define WGMMA_N128(TYPE)                                                           \
   asm volatile(                                                                    \
       "{\n.reg .pred accumulate;\nsetp.ne.b32 accumulate, %67, 0;\n"               \
       "wgmma.mma_async.sync.aligned.m64n128k16.f32." TYPE "." TYPE " {" NAMES_0_63 \
       "}, %64, %65, accumulate, 1, 1, 0, %66;\n}"                                  \
       : FLOATS_64(d, 0)                                                            \
-      : "l"(a), "l"(b), "n"(B_TRANSPOSED), "r"(1))
+      : "l"(a), "l"(b), "n"(B_TRANSPOSED), "r"(static_cast<int>(add)))
 #define WGMMA_N256(TYPE)                                                                             \
   asm volatile(                                                                                      \
       "{\n.reg .pred accumulate;\nsetp.ne.b32 accumulate, %131, 0;\n"                                \
       "wgmma.mma_async.sync.aligned.m64n256k16.f32." TYPE "." TYPE " {" NAMES_0_63 ", " NAMES_64_127 \
       "}, %128, %129, accumulate, 1, 1, 0, %130;\n}"                                                 \
       : FLOATS_64(d, 0), FLOATS_64(d, 64)                                                            \
-      : "l"(a), "l"(b), "n"(B_TRANSPOSED), "r"(1))
+      : "l"(a), "l"(b), "n"(B_TRANSPOSED), "r"(static_cast<int>(add)))
 
-// wgmma m64nNk16: d (64 x N, float) += a (64 x 16) b (16 x N). thread t of the warpgroup holds of d, for each
-// 8 columns j: row 16 (t / 32) + t % 32 / 4, columns 8 j + 2 (t % 4) and the next in d[4 j], d[4 j + 1]; 8
-// rows further down in d[4 j + 2], d[4 j + 3]. a is stored with k along its rows; so is b (as n rows), unless
-// B_TRANSPOSED: n along its rows
+// wgmma m64nNk16: d (64 x N, float) = a (64 x 16) b (16 x N), added to d where `add`. thread t of the
+// warpgroup holds of d, for each 8 columns j: row 16 (t / 32) + t % 32 / 4, columns 8 j + 2 (t % 4) and the
+// next in d[4 j], d[4 j + 1]; 8 rows further down in d[4 j + 2], d[4 j + 3]. a is stored with k along its
+// rows; so is b (as n rows), unless B_TRANSPOSED: n along its rows
 template <int B_TRANSPOSED>
-__device__ __forceinline__ void wgmma(float (&d)[32], u64 a, u64 b, __half) {
+__device__ __forceinline__ void wgmma(float (&d)[32], u64 a, u64 b, __half, bool add = true) {
   WGMMA_N64("f16");
 }
 template <int B_TRANSPOSED>
-__device__ __forceinline__ void wgmma(float (&d)[32], u64 a, u64 b, __nv_bfloat16) {
+__device__ __forceinline__ void wgmma(float (&d)[32], u64 a, u64 b, __nv_bfloat16, bool add = true) {
   WGMMA_N64("bf16");
 }
 template <int B_TRANSPOSED>
-__device__ __forceinline__ void wgmma(float (&d)[64], u64 a, u64 b, __half) {
+__device__ __forceinline__ void wgmma(float (&d)[64], u64 a, u64 b, __half, bool add = true) {
   WGMMA_N128("f16");
 }
 template <int B_TRANSPOSED>
-__device__ __forceinline__ void wgmma(float (&d)[64], u64 a, u64 b, __nv_bfloat16) {
+__device__ __forceinline__ void wgmma(float (&d)[64], u64 a, u64 b, __nv_bfloat16, bool add = true) {
   WGMMA_N128("bf16");
 }
 template <int B_TRANSPOSED>
-__device__ __forceinline__ void wgmma(float (&d)[128], u64 a, u64 b, __half) {
+__device__ __forceinline__ void wgmma(float (&d)[128], u64 a, u64 b, __half, bool add = true) {
   WGMMA_N256("f16");
 }
 template <int B_TRANSPOSED>
-__device__ __forceinline__ void wgmma(float (&d)[128], u64 a, u64 b, __nv_bfloat16) {
+__device__ __forceinline__ void wgmma(float (&d)[128], u64 a, u64 b, __nv_bfloat16, bool add = true) {
   WGMMA_N256("bf16");
 }
 

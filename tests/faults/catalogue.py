@@ -61,9 +61,9 @@ def split_k() -> Scenario:
 def stream_k() -> Scenario:
     """Two pairs of blocks share out the third pair of tiles."""
     scenario = of_stage("gemm:stream_k", "m=136,n=768,k=328,dtype=bf16,out=bf16,layout=nt")
-    begin, whole = scenario.plan.launches
+    (whole,) = scenario.plan.launches
     four = replace(whole, grid=(4, 1, 1), persistent=False)
-    return replace(scenario, plan=Plan((begin, four), scenario.plan.scratch))
+    return replace(scenario, plan=Plan((four,), scenario.plan.scratch))
 
 
 @cache
@@ -373,7 +373,7 @@ HAND_WRITTEN = (
         "flag-not-awaited",
         "sums that another block leaves are read without waiting for its flag",
         stream_k,
-        (Change("      flag_wait(&g.flags[block * WARPS + warp], WARP);\n", ""),),
+        (Change("      flag_wait(flag, WARP);\n", ""),),
         (Verdict.RACE, Verdict.UNINITIALISED),
         ("const float4 v = from[i * THREADS];",),
     ),
@@ -714,7 +714,7 @@ HOPPER = (
         "exit-before-read",
         "a block that exits while a TMA store still reads its shared memory",
         persistent,
-        (Change("shared.ring);\n    }\n    tma_store_wait_read<0>();\n", "shared.ring);\n    }\n"),),
+        (Change("finish[mine], part++);\n    tma_store_wait_read<0>();\n", "finish[mine], part++);\n"),),
         (Verdict.EXITED_WITH_WORK,),
         ("tma_store(g.C_boxes, staged, m, n)",),
     ),

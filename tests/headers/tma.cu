@@ -45,6 +45,7 @@ extern "C" __global__ void boxes_once(const __grid_constant__ TensorMap from,
                                       int to_row, int to_column) {
   const auto load = [&](u32(&tile)[WORDS], Barrier& full) {
     mbarrier_arrive_expect(full, sizeof(tile));
+    tma_prefetch(from, row, column);
     tma_load_once(tile, from, full, row, column);
   };
   through(load, to, image, to_row, to_column);

@@ -9,10 +9,10 @@ __device__ TYPE* swizzled(TYPE* tile, int row, int column) {
   return tile + row * SPAN + (column / CHUNK ^ row % 8) * CHUNK + column % CHUNK;
 }
 
-// d = c + a b^T, with TRANSPOSED: c + a b. with WHOLE the slice is multiplied at once. a: (64, 64), b:
-// (COLUMNS, 64) or (64, COLUMNS), c, d: (64, COLUMNS)
+// d = a b^T, with TRANSPOSED: a b; where `add` c is added. with WHOLE the slice is multiplied at once. a:
+// (64, 64), b: (COLUMNS, 64) or (64, COLUMNS), c, d: (64, COLUMNS)
 extern "C" __global__ void __launch_bounds__(WARPGROUP)
-    product(const TYPE* a, const TYPE* b, const float* c, float* d) {
+    product(const TYPE* a, const TYPE* b, const float* c, float* d, int add) {
   __shared__ alignas(ATOM_BYTES) TYPE a_tile[ROWS * DEPTH], b_tile[COLUMNS * DEPTH];
   const int t = threadIdx.x;
   for (int i = t; i < ROWS * DEPTH; i += WARPGROUP) *swizzled(a_tile, i / DEPTH, i % DEPTH) = a[i];
@@ -32,7 +32,7 @@ extern "C" __global__ void __launch_bounds__(WARPGROUP)
 #pragma unroll
   for (int i = 0; i < COLUMNS / 2; ++i) sum[i] = c[place(i)];
   if constexpr (WHOLE) {
-    Slice<TYPE>::multiply<!TRANSPOSED>(sum, a_tile, b_tile);
+    Slice<TYPE>::multiply<!TRANSPOSED>(sum, a_tile, b_tile, add);
   } else {
     constexpr int LEADING = TRANSPOSED ? SPAN * DEPTH * sizeof(TYPE) : 0;
     const u64 from = swizzled_operand(shared_address(a_tile), 0, ATOM_BYTES);
@@ -41,7 +41,7 @@ extern "C" __global__ void __launch_bounds__(WARPGROUP)
 #pragma unroll
     for (int k = 0; k < DEPTH; k += WGMMA_K) {
       wgmma<TRANSPOSED>(sum, operand_at(from, k * sizeof(TYPE)),
-                        operand_at(with, k * (TRANSPOSED ? SPAN : 1) * sizeof(TYPE)), TYPE());
+                        operand_at(with, k * (TRANSPOSED ? SPAN : 1) * sizeof(TYPE)), TYPE(), k > 0 || add);
       wgmma_commit();
     }
     wgmma_wait<1>();

@@ -261,7 +261,7 @@ class CudaPlan:
                 shift = guards.shift(plan.alignment(name, array), seed)
                 memory = self._guarded[name] = device.filled(array.nbytes + 2 * guards.ZONE + shift)[shift:]
                 self.buffers[name] = guards.guard(memory)
-            if not (device.bare and array.output):
+            if array.zero or not (device.bare and array.output):
                 host = storage[name] if name in storage else array.poisoned()
                 self.buffers[name].set(host.view(np.uint8))
         pointers = {name: buffer.data.ptr for name, buffer in self.buffers.items()}
@@ -285,10 +285,13 @@ class CudaPlan:
             raise self._device.fault(error, "the launch was rejected") from None
 
     def wait(self) -> None:
-        """Wait for what was enqueued and look at the red zones. Raises Fault."""
+        """Wait for what was enqueued and look at the red zones, and at what has to be zero again. Raises Fault."""
         self._device.synchronize()
         for name, memory in self._guarded.items():
             guards.check(name, self.arrays[name], memory)
+        for name, array in self.arrays.items():
+            if array.zero:
+                guards.check_zero(name, array, self.buffers[name].get())
 
     def refill(self, storage: Mapping[str, np.ndarray[Any, Any]]) -> None:
         for name, buffer in self.buffers.items():
@@ -297,7 +300,7 @@ class CudaPlan:
     def poison(self) -> None:
         """Forget every output: they are unwritten again."""
         for name, buffer in self.buffers.items():
-            if self.arrays[name].output:
+            if self.arrays[name].output and not self.arrays[name].zero:
                 forget(buffer, self.arrays[name].dtype.filler)
 
     def roll(self, elements: int) -> None:

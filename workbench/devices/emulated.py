@@ -11,6 +11,7 @@ import numpy as np
 from ..compiler import Compiled, KernelUsage
 from ..launch import Array, Plan
 from ..results import DeviceInfo, Verdict
+from . import guards
 from .base import DeviceUnavailable, Fault
 from .signature import argument_of, no_kernel
 
@@ -114,7 +115,9 @@ class _EmulatedPlan:
 
     def _fill(self, storage: Mapping[str, np.ndarray[Any, Any]]) -> None:
         for name, array in self._arrays.items():
-            if not array.output:
+            if array.zero:
+                self._memory.write(self._allocations[name], array.poisoned())
+            elif not array.output:
                 self._memory.write(self._allocations[name], storage[name])
 
     def refill(self, storage: Mapping[str, np.ndarray[Any, Any]]) -> None:
@@ -153,6 +156,9 @@ class _EmulatedPlan:
             except (emulator.LaunchError, emulator.ArgumentError) as error:
                 raise Fault(Verdict.LAUNCH_ERROR, str(error)) from None
             self.statistics.append(statistics)
+        for name, array in self._arrays.items():
+            if array.zero:
+                guards.check_zero(name, array, self.read(name))
 
     def read(self, name: str) -> np.ndarray[Any, Any]:
         array, allocation = self._arrays[name], self._allocations[name]

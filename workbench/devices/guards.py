@@ -33,6 +33,18 @@ def guard(memory: Any) -> Any:
     return memory[ZONE:-ZONE]
 
 
+def check_zero(name: str, array: Array, storage: np.ndarray[Any, Any]) -> None:
+    """Raise Fault where scratch that a plan has to leave zero, here on the host, is not, with the first such place."""
+    element = storage.view(np.uint8).reshape(array.storage_elements, -1).any(axis=1)
+    if element.any():
+        raise Fault(
+            Verdict.STALE,
+            f"{name} is zero when the plan begins and has to be zero when it ends, for the next launch to begin with: "
+            f"{element.sum()} of its {array.storage_elements} elements are not, the first is "
+            f"{name}[{np.flatnonzero(element)[0]}]",
+        )
+
+
 def check(name: str, array: Array, memory: Any) -> None:
     """Raise Fault where a zone of the array has changed, with the first place outside of the array."""
     before, after = memory[:ZONE].get(), memory[-ZONE:].get()

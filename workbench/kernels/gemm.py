@@ -647,10 +647,9 @@ def stream_k(p: GemmProblem, size: Mapping[str, int]) -> Plan:
     threads, most = 2 * size["BLOCK_M"], size["BLOCKS"]
     whole = lcsf_launch(p, size, "gemm_stream_k", sharing=2, more=("partial", "flags"))
     blocks = min(whole.grid[0], most)
-    flags = Array((blocks, threads // 32), FP32, output=True)  # 4 bytes each
-    begin = Launch("gemm_stream_k_begin", (1, 1, 1), (1024, 1, 1), ("flags", np.int32(blocks * threads // 32)))
+    flags = Array((blocks, threads // 32), FP32, output=True, zero=True)  # 4 bytes each
     partial = Array((blocks, size["BLOCK_M"] * size["BLOCK_N"]), FP32, output=True)
-    return Plan((begin, replace(whole, grid=(blocks, 1, 1))), scratch={"partial": partial, "flags": flags})
+    return Plan((replace(whole, grid=(blocks, 1, 1)),), scratch={"partial": partial, "flags": flags})
 
 
 @GEMM.stage(
@@ -680,13 +679,22 @@ def _streamed(p: GemmProblem, size: Mapping[str, int]) -> dict[str, int]:
         return _blocks(p, {**size, "BLOCK_M": choice[0], "BLOCK_K": slices * size["BLOCK_K"]}, STREAMED_N, choice[1])
 
     height, split = max(choices, key=blocks)  # the first of equals
-    return {"BLOCK_M": height, "SPLIT": split}
+    along_k = p.layout == "nt"
+    return {
+        "BLOCK_M": height,
+        "SPLIT": split,
+        "B_ONCE": int(p.m <= height),
+        "A_SLOTS": 5 if height == 64 else 7 if along_k else 8,
+        "B_AT_ONCE": 2 if along_k and height == 128 and p.m <= height else 1,  # 256 bytes of a row of B
+        # where B is read row by row, blocks that wait for A together read what lies side by side
+        "A_AHEAD": int(along_k and p.m <= height),
+    }
 
 
 @GEMM.stage(
     "streamed",
     source="gemm/13_streamed.cu",
-    idea="for few rows: tiles of 64 or 128 of them, 64 columns wide, B read past the L2",
+    idea="for few rows: tiles of 64 or 128 of them, 64 columns wide, B read past the L2, through a ring of its own",
     supports=_tma_and_wgmma,
     parameters={"BLOCK_K": 64, "BLOCKS": 128},
     space={"BLOCKS": (64, 128, 256)},
@@ -702,14 +710,13 @@ def _streamed(p: GemmProblem, size: Mapping[str, int]) -> dict[str, int]:
 )
 def streamed(p: GemmProblem, size: Mapping[str, int]) -> Launch:
     m, n, k, split = size["BLOCK_M"], STREAMED_N, size["BLOCK_K"], size["SPLIT"]
-    promotion = 256 if p.m <= m else 128  # B is read once, and from memory all the time
     return Launch(
         "gemm_streamed",
-        (ceil_div(p.m, m) * ceil_div(p.n, n) * split, 1, 1),
+        (ceil_div(p.m, m) * split, ceil_div(p.n, n), 1),
         (128 * 3, 1, 1),
         (
-            TensorMap("A", box=(m, k), promotion=promotion),
-            TensorMap("B", box=(n, k), promotion=promotion),  # BLOCK_K is 64, too
+            TensorMap("A", box=(m, k), promotion=128),
+            TensorMap("B", box=(n, k), promotion=128),  # BLOCK_K is 64, too
             "C",
             *(np.int32(x) for x in (p.m, p.n, p.k, p.ldc)),
         ),
