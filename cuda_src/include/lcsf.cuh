@@ -418,7 +418,9 @@ struct Lcsf {
     };
     if constexpr (TURNS)
       if (mine == 1) named_arrive<TURN_THREADS>(TURN);  // the first turn is the other's
-    result_state result;
+    // initialised, though nothing is read of it before something is kept: without that ptxas 13.0 takes the
+    // place of the present item for that of the one before, where both are computed ahead of the steps
+    result_state result = {};
     int part = LATER;  // of the item before, that leaves next
     bool more = Kernel::common_setup(g, common, 0);
     for (int item = 0; more; ++item) {
