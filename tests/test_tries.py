@@ -33,6 +33,13 @@ def test_the_page_is_made_of_its_record() -> None:
     assert gemm_tries.page(record) == gemm_tries.RECORD.with_suffix(".md").read_text()
 
 
+def test_a_try_that_computes_something_else_is_on_the_page_without_times() -> None:
+    record = json.loads(gemm_tries.RECORD.read_text())
+    wrong = {"idea": "a mistake", "stage": "multicast", "problem": "4096x4096x4096"}
+    (line,) = [x for x in gemm_tries.page({**record, "rows": [wrong]}).splitlines() if "a mistake" in x]
+    assert [cell.strip() for cell in line.strip("|").split("|")][3:] == ["-", "wrong", "-", "-", "-"]
+
+
 def test_a_change_without_a_place_is_an_error(tmp_path: Path) -> None:
     first = gemm_tries.TRIES[0]
     stage = gemm_tries.stages(first, gemm_tries.parsed(first.small), "NVIDIA H200")[0]

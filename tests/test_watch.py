@@ -102,7 +102,7 @@ class Watching:
 
 
 @pytest.fixture
-def watching(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Watching]:
+def watching(tmp_path: Path, interruptible: None, request: pytest.FixtureRequest) -> Iterator[Watching]:
     pytest.importorskip("watchfiles")
     made = Watching(tmp_path / "project", *getattr(request, "param", ()))
     yield made

@@ -300,6 +300,7 @@ struct Lcsf {
       producer::load(g, common, shared.ring[slot], full, step);
   }
 
+  // asks for a step's far block
   static __device__ __forceinline__ void ask_far(const globals& g, Shared& shared, const common_state& common,
                                                  int slot, int step) {
     if constexpr (FAR) {
