@@ -162,7 +162,7 @@ ALL_AHEAD = (
 ONE_RING = (
     Change("gemm/13_streamed.cu", "Either<B_ONCE, only_a, both>", "both"),
     Change("gemm/13_streamed.cu", "Either<B_ONCE, only_b, Nothing>", "Nothing"),
-    Change("gemm/13_streamed.cu", "B_ONCE ? A_SLOTS : 0, BURST = B_AT_ONCE", "0, BURST = 1"),
+    Change("gemm/13_streamed.cu", "RING_DEPTH = A_SLOTS, BURST = B_AT_ONCE", "RING_DEPTH = 0, BURST = 1"),
 )
 
 _SUMS = ", ".join(f'"+f"(d[{i}])' for i in range(128))
@@ -384,7 +384,7 @@ TRIES = (
         "the ring of A has 4 slots, and that of B the rest",
         "streamed",
         ("128x8192x8192", "64x8192x8192"),
-        (Change("gemm/13_streamed.cu", "B_ONCE ? A_SLOTS : 0", "B_ONCE ? 4 : 0"),),
+        (Change("gemm/13_streamed.cu", "RING_DEPTH = A_SLOTS", "RING_DEPTH = 4"),),
         small="100x520x1400",
     ),
     Try(

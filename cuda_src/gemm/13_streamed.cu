@@ -56,7 +56,7 @@ struct Gemm {
   };
   using input_block = Either<B_ONCE, only_a, both>;
   using far_block = Either<B_ONCE, only_b, Nothing>;
-  static constexpr int RING_DEPTH = B_ONCE ? A_SLOTS : 0, BURST = B_AT_ONCE;
+  static constexpr int RING_DEPTH = A_SLOTS, BURST = B_AT_ONCE;
   struct finish_block {  // columns of C that a warp collects before it stores, swizzled
     OUT c[WARPGROUP / WARP][WARP_ROWS * STAGED];
   };

@@ -679,15 +679,15 @@ def _streamed(p: GemmProblem, size: Mapping[str, int]) -> dict[str, int]:
         return _blocks(p, {**size, "BLOCK_M": choice[0], "BLOCK_K": slices * size["BLOCK_K"]}, STREAMED_N, choice[1])
 
     height, split = max(choices, key=blocks)  # the first of equals
-    along_k = p.layout == "nt"
+    once, along_k = p.m <= height, p.layout == "nt"
     return {
         "BLOCK_M": height,
         "SPLIT": split,
-        "B_ONCE": int(p.m <= height),
-        "A_SLOTS": 5 if height == 64 else 7 if along_k else 8,
-        "B_AT_ONCE": 2 if along_k and height == 128 and p.m <= height else 1,  # 256 bytes of a row of B
+        "B_ONCE": int(once),
+        "A_SLOTS": (5 if height == 64 else 7 if along_k else 8) if once else 0,  # 0: A and B share a ring
+        "B_AT_ONCE": 2 if once and along_k and height == 128 else 1,  # 256 bytes of a row of B
         # where B is read row by row, blocks that wait for A together read what lies side by side
-        "A_AHEAD": int(along_k and p.m <= height),
+        "A_AHEAD": int(once and along_k),
     }
 
 
