@@ -121,7 +121,7 @@ def page(record: dict[str, Any]) -> str:
     ]
     measured = {row["problem"] for row in record["rows"]}
     if missing := [problem.label for _, problem in suite([]) if str(problem) not in measured]:
-        parts.append(f"Not measured, as the run had no time left: {', '.join(missing)}.\n")
+        parts.append(f"Not measured in this run: {', '.join(missing)}.\n")
     if found.cold:
         parts.append(
             f"Geometric mean over {len(found.cold)} problems: {statistics.geometric_mean(found.cold):.3f} cold, "

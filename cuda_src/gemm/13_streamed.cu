@@ -148,19 +148,10 @@ struct Gemm {
     }
 
     // a warpgroup: 64 rows of the tile, a slice of k
-    static __device__ __forceinline__ void multiply(consumer_state& state, const slices_of_a& all_a,
-                                                    const slices_of_b& all_b) {
-      constexpr int A_STEP = WGMMA_K * sizeof(IN);  // bytes to the next 16 of k
-      constexpr int B_STEP = TRANS_B ? A_STEP : WGMMA_K * ROW_BYTES;
-      const u64 a = swizzled_operand(shared_address(&all_a[state.share][state.band * WGMMA_M * BLOCK_K]), 0,
-                                     ATOM_BYTES);
-      const u64 b = swizzled_operand(shared_address(all_b[state.share]), 0, ATOM_BYTES);
-      wgmma_fence();
-#pragma unroll
-      for (int k = 0; k < BLOCK_K / WGMMA_K; ++k)
-        wgmma<!TRANS_B>(state.sum, operand_at(a, k * A_STEP), operand_at(b, k * B_STEP), IN());
-      wgmma_commit();
-      wgmma_wait<1>();
+    static __device__ __forceinline__ void multiply(consumer_state& state, const slices_of_a& a,
+                                                    const slices_of_b& b) {
+      Slice<IN>::multiply<TRANS_B>(state.sum, &a[state.share][state.band * WGMMA_M * BLOCK_K],
+                                   b[state.share]);
     }
 
     static __device__ __forceinline__ void drain() { wgmma_wait<0>(); }

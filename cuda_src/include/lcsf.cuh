@@ -261,8 +261,7 @@ struct Lcsf {
   // steps of its first item that the producer asks for while the block starts. few: the rest of its warps
   // wait for it meanwhile. none where a state would have to be set up twice
   static constexpr bool STATE = Of_producer_state<Kernel>::BYTES > 0;
-  static constexpr int EARLY_BYTES = 48 * 1024, BYTES = static_cast<int>(sizeof(input_block));
-  static constexpr int EARLY = STATE ? 0 : RAW || BYTES > EARLY_BYTES / 2 ? 1 : 2;
+  static constexpr int EARLY = STATE ? 0 : RAW || sizeof(input_block) > 24 * 1024 ? 1 : 2;
 
   // a place in a ring, and the parity of the round
   template <int SLOTS>
@@ -303,10 +302,8 @@ struct Lcsf {
   // asks for a step's far block
   static __device__ __forceinline__ void ask_far(const globals& g, Shared& shared, const common_state& common,
                                                  int slot, int step) {
-    if constexpr (FAR) {
-      mbarrier_arrive_expect(shared.far.full[slot], FAR_BYTES);
-      producer::load_far(g, common, shared.far.block[slot], shared.far.full[slot], step);
-    }
+    mbarrier_arrive_expect(shared.far.full[slot], FAR_BYTES);
+    producer::load_far(g, common, shared.far.block[slot], shared.far.full[slot], step);
   }
 
   // by the producer, when its barriers are initialised: no slot is taken yet

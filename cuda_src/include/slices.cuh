@@ -34,9 +34,9 @@ struct Slice {
                                                   bool add = true) {
     constexpr int A_STEP = WGMMA_K * sizeof(In);  // bytes to the next 16 of k
     constexpr int B_STEP = ROWS_OF_K ? A_STEP : WGMMA_K * ROW_BYTES;
-    constexpr int PANEL_BYTES = DEPTH * ROW_BYTES;
+    constexpr bool PANELS = !ROWS_OF_K && SUMS * 2 > DEPTH;  // more than one
     const u64 rows = swizzled_operand(shared_address(a), 0, ATOM_BYTES);
-    const u64 columns = swizzled_operand(shared_address(b), ROWS_OF_K ? 0 : PANEL_BYTES, ATOM_BYTES);
+    const u64 columns = swizzled_operand(shared_address(b), PANELS ? DEPTH * ROW_BYTES : 0, ATOM_BYTES);
     wgmma_fence();
 #pragma unroll
     for (int k = 0; k < DEPTH / WGMMA_K; ++k)
