@@ -112,18 +112,6 @@ BY_THREADS = (
 )
 """In whole lines, out of the same shared memory; nobody waits until it has been read."""
 
-EVEN_GROUPS = (
-    Change(
-        "include/tiles.cuh",
-        "  const Tile place = grouped_tile<GROUP>(number, rows, columns);\n"
-        "  return {place.row, place.row / GROUP % 2 ? columns - 1 - place.column : place.column};\n",
-        "  const int groups = max(1, (rows + GROUP / 2) / GROUP), most = (rows + groups - 1) / groups;\n"
-        "  const int group = number / (most * columns), within = number % (most * columns);\n"
-        "  const int height = min(most, rows - group * most), column = within / height;\n"
-        "  return {group * most + within % height, group % 2 ? columns - 1 - column : column};\n",
-    ),
-)
-
 STAGGERED = (
     Change("gemm/13_streamed.cu", "    int steps, first, m, n;  // of k", "    int steps, first, turn, m, n;  // of k"),
     Change(
@@ -202,6 +190,46 @@ A_IN_REGISTERS = (
     ),
 )
 """Of one step only: while one consumer loads its A, the other multiplies."""
+
+FREE_AT_ONCE = (
+    Change(
+        "gemm/13_streamed.cu",
+        "static constexpr int RING_DEPTH = A_SLOTS",
+        "static constexpr int IN_FLIGHT = 0, RING_DEPTH = A_SLOTS",
+    ),
+    Change(
+        "gemm/13_streamed.cu",
+        "                                   b[state.share]);\n",
+        "                                   b[state.share]);\n      wgmma_wait<0>();\n",
+    ),
+)
+"""A slot is asked for again a step earlier; tensor cores pause meanwhile."""
+
+FIRST_ALONE = (
+    Change(
+        TEMPLATE,
+        "        mbarrier_wait(RAW ? shared.raw.empty : shared.empty[to.slot], to.parity ^ 1);\n        ask(g",
+        "        if (!RAW && item == 0 && step == start.steps) mbarrier_wait(shared.full[0], 0);\n"
+        "        mbarrier_wait(RAW ? shared.raw.empty : shared.empty[to.slot], to.parity ^ 1);\n        ask(g",
+    ),
+)
+"""So that it does not share memory with others that nobody needs yet."""
+
+INITIALISED_BY_TWO = (
+    Change(
+        TEMPLATE,
+        "        mbarrier_init(shared.full[s], RAW ? ARRANGERS / LANES : 1);\n"
+        "        mbarrier_init(shared.empty[s], RELEASES);\n      }\n",
+        "        mbarrier_init(shared.full[s], RAW ? ARRANGERS / LANES : 1);\n      }\n",
+    ),
+    Change(
+        TEMPLATE,
+        "      if constexpr (SHARING == 1) begin(g, shared, start);\n    }\n    __syncthreads();\n",
+        "      if constexpr (SHARING == 1) begin(g, shared, start);\n    } else if (threadIdx.x == LANES) {\n"
+        "      for (int s = 0; s < DEPTH; ++s) mbarrier_init(shared.empty[s], RELEASES);\n"
+        "      mbarrier_init_fence();\n    }\n    __syncthreads();\n",
+    ),
+)
 
 LEAVES_FIRST = tuple(
     Change("gemm/12_ping_pong.cu", f"tma_load(input.{name},", f"tma_load_once(input.{name},") for name in "ab"
@@ -317,10 +345,30 @@ TRIES = (
     ),
     Try("A comes to the tensor cores through registers", "multicast", ("4096x4096x4096",), A_IN_REGISTERS),
     Try(
-        "rows that are walked together are about 8, everywhere as many",
-        "stream_k",
-        ("4608x14336x4096", "5120x4096x14336"),
-        EVEN_GROUPS,
+        "one consumer is two steps ahead of the other",
+        "fitted_tiles",
+        ("2048x2048x2048", "512x8192x8192"),
+        AHEAD_OF_THE_OTHER,
+        small="200x520x1400",
+    ),
+    *(
+        Try("nothing else is asked for before the first slices have come", stage, problems, FIRST_ALONE)
+        for stage, problems in (
+            ("streamed", ("1024x1024x1024",)),
+            ("ping_pong", ("2048x2048x2048",)),
+            ("fitted_tiles", ("512x8192x8192",)),
+        )
+    ),
+    *(
+        Try("a second warp initialises half of the barriers", stage, problems, INITIALISED_BY_TWO)
+        for stage, problems in (("streamed", ("1024x1024x1024",)), ("ping_pong", ("2048x2048x2048",)))
+    ),
+    Try(
+        "a slot is free when it has been multiplied, not a step later",
+        "streamed",
+        ("1024x1024x1024", "128x8192x8192", "64x8192x8192"),
+        FREE_AT_ONCE,
+        small="100x520x1400",
     ),
     Try("128 blocks, in whole rounds", "stream_k", ("6144x6144x6144", "8192x8192x8192"), parameters={"BLOCKS": 128}),
     Try(
@@ -388,6 +436,13 @@ TRIES = (
         small="100x520x1400",
     ),
     Try(
+        "the ring of A has a slot less, and that of B more",
+        "streamed",
+        ("128x8192x8192", "64x8192x8192"),
+        (Change("gemm/13_streamed.cu", "RING_DEPTH = A_SLOTS", "RING_DEPTH = A_SLOTS - 1"),),
+        small="100x520x1400",
+    ),
+    Try(
         "512 bytes of each row of B are asked for at once",
         "streamed",
         ("128x8192x8192", "64x8192x8192"),
@@ -408,6 +463,7 @@ TRIES = (
         (Change("gemm/13_streamed.cu", "if constexpr (B_ONCE)", "if constexpr (false)"),),
         small="100x520x1400",
     ),
+    Try("8 rows of tiles are walked together, not 16", "stream_k", ("16384x16384x16384",), parameters={"GROUP_M": 8}),
 )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from bisect import bisect
 from collections import defaultdict
@@ -347,8 +348,10 @@ def lcsf() -> Iterator[Trial]:
 
 
 def _order(rows: int, columns: int, group: int, winding: bool) -> Iterator[tuple[int, int]]:
-    """Tiles as they are walked: bands of `group` rows from the first on, in each of them one column after the other,
-    `winding` ones to and fro."""
+    """Tiles as they are walked: bands of `group` rows from the first on, in each of them one column after the other.
+    `winding` ones are walked to and fro, and nearly as high as one another."""
+    if winding:
+        group = math.ceil(rows / max(1, math.floor(rows / group + 0.5)))
     for number, first in enumerate(range(0, rows, group)):
         for column in range(columns)[:: -1 if winding and number % 2 else 1]:
             for row in range(first, min(first + group, rows)):
@@ -356,7 +359,7 @@ def _order(rows: int, columns: int, group: int, winding: bool) -> Iterator[tuple
 
 
 def tiles() -> Iterator[Trial]:
-    shapes = ((1, 1), (3, 5), (7, 4), (16, 2), (19, 3))
+    shapes = ((1, 1), (3, 5), (7, 4), (16, 2), (19, 3), (27, 2))
     for winding, group, (rows, columns) in product((False, True), (1, 3, 16), shapes):
         places = np.array(list(_order(rows, columns, group, winding)), np.uint32)
         expected = {"row": places[:, 0].copy(), "column": places[:, 1].copy()}

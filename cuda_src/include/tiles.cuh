@@ -22,12 +22,15 @@ __device__ __forceinline__ Tile grouped_tile(int number, int rows, int columns) 
   return {group * GROUP + within % height, within / height};
 }
 
-// the same, every other group from right to left: it begins with the columns of B that the group before ended
-// with, and has left in the L2
+// the same, in groups of about GROUP rows, as equal as can be: of a low one blocks have little in common. every
+// other group is walked from right to left: it begins with the columns of B that the group before ended with,
+// and has left in the L2
 template <int GROUP>
 __device__ __forceinline__ Tile winding_tile(int number, int rows, int columns) {
-  const Tile place = grouped_tile<GROUP>(number, rows, columns);
-  return {place.row, place.row / GROUP % 2 ? columns - 1 - place.column : place.column};
+  const int groups = max(1, (rows + GROUP / 2) / GROUP), most = (rows + groups - 1) / groups;
+  const int group = number / (most * columns), within = number % (most * columns);
+  const int height = min(most, rows - group * most), column = within / height;
+  return {group * most + within % height, group % 2 ? columns - 1 - column : column};
 }
 
 // columns of C in shared memory, on the way from the registers of a warp to memory: 16 rows of 128 bytes,
