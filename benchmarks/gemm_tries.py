@@ -199,8 +199,8 @@ FREE_AT_ONCE = (
     ),
     Change(
         "gemm/13_streamed.cu",
-        "                                   b[state.share]);\n",
-        "                                   b[state.share]);\n      wgmma_wait<0>();\n",
+        "                                   state.add);\n",
+        "                                   state.add);\n      wgmma_wait<0>();\n",
     ),
 )
 """A slot is asked for again a step earlier; tensor cores pause meanwhile."""

@@ -366,6 +366,11 @@ def tiles() -> Iterator[Trial]:
         given = launch("order", rows * columns, "row", "column", np.int32(rows), np.int32(columns))
         yield Trial("grouped_tile.cu", given, {}, expected, {"GROUP_M": group, "WINDING": int(winding)})
 
+    for dtype, columns in ((FP32, 8), (FP32, 32), (BF16, 16), (BF16, 32), (BF16, 64)):
+        x = np.random.default_rng(12).standard_normal((16, columns), np.float32)
+        defines = {"OUT": dtype.cuda, "WIDE": columns}
+        yield Trial("staged.cu", launch("put", 32, "x", "y"), {"x": x}, {"y": x.astype(dtype.numpy)}, defines)
+
     panels, warps = 3, 3
     for dtype, slots in product((FP32, BF16), (1, 2)):
         panel, chunk = 128 // dtype.itemsize, 16 // dtype.itemsize

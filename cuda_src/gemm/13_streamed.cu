@@ -14,13 +14,12 @@
 //
 // what limits it: memory, and the launch. a block has one tile: for more of them there are wider tiles.
 
-#include "convert.cuh"
 #include "lcsf.cuh"
 #include "slices.cuh"
-#include "vector.cuh"
+#include "tiles.cuh"
 
 constexpr int WARP = 32, BLOCK_N = Slice<IN>::DEPTH;
-constexpr int WARP_ROWS = 16;  // of C: a warp holds 16 rows of 64
+constexpr int WARP_ROWS = Staged<OUT>::ROWS;  // of C: a warp holds 16 rows of 64
 constexpr int CHUNK = VECTOR_BYTES / sizeof(OUT);
 
 static_assert(BLOCK_K == BLOCK_N,
@@ -35,7 +34,6 @@ struct Gemm {
   static constexpr int WIDTH = BLOCK_N / SHARES;  // columns that a consumer finishes
   static constexpr int PART = WIDTH / SPLIT;      // those of them that this block of the cluster stores
   static constexpr int STAGED = PART * sizeof(OUT) < ROW_BYTES ? PART : ROW_BYTES / sizeof(OUT);
-  static constexpr int STAGED_CHUNKS = STAGED / CHUNK;
 
   struct globals {
     const TensorMap &A, &B;
@@ -66,6 +64,7 @@ struct Gemm {
   struct consumer_state {
     float sum[BLOCK_N / 2];
     int band, share;
+    bool add;  // there are sums already
   };
 
   // where the slices of a step begin
@@ -132,9 +131,7 @@ struct Gemm {
     static __device__ __forceinline__ int share() { return Lcsf<Gemm>::warpgroup() / BANDS; }
 
     static __device__ __forceinline__ void setup(const common_state&, consumer_state& state) {
-      state.band = uniform(band()), state.share = uniform(share());
-#pragma unroll
-      for (float& x : state.sum) x = 0.f;
+      state.band = uniform(band()), state.share = uniform(share()), state.add = false;
     }
 
     static __device__ __forceinline__ void compute(const common_state&, consumer_state& state,
@@ -150,8 +147,9 @@ struct Gemm {
     // a warpgroup: 64 rows of the tile, a slice of k
     static __device__ __forceinline__ void multiply(consumer_state& state, const slices_of_a& a,
                                                     const slices_of_b& b) {
-      Slice<IN>::multiply<TRANS_B>(state.sum, &a[state.share][state.band * WGMMA_M * BLOCK_K],
-                                   b[state.share]);
+      Slice<IN>::multiply<TRANS_B>(state.sum, &a[state.share][state.band * WGMMA_M * BLOCK_K], b[state.share],
+                                   state.add);
+      state.add = true;
     }
 
     static __device__ __forceinline__ void drain() { wgmma_wait<0>(); }
@@ -216,29 +214,35 @@ struct Gemm {
       }
     }
 
+    using Columns = Staged<OUT, STAGED>;
+
     // a warp, 16 rows and STAGED columns of C. accumulators lie in pairs; shared memory collects them for
     // stores of whole lines
     static __device__ __forceinline__ void store(const globals& g, OUT* staged, const float* sum, int m,
                                                  int n) {
-      const int lane = threadIdx.x % WARP;
-      const auto chunk = [&](int row, int chunk) {
-        return staged + row * STAGED + (chunk ^ row % STAGED_CHUNKS) * CHUNK;
-      };
       __syncwarp();
-#pragma unroll
-      for (int i = 0; i < STAGED / 4; ++i) {  // pairs: 8 columns at a time, in rows lane / 4 and lane / 4 + 8
-        const int row = lane / 4 + i % 2 * 8, column = i / 2 * 8 + lane % 4 * 2;
-        const Vector<OUT, 2> v = {from_float<OUT>(sum[i * 2]), from_float<OUT>(sum[i * 2 + 1])};
-        store_vector(chunk(row, column / CHUNK) + column % CHUNK, v);
-      }
+      Columns::put(staged, sum);
       __syncwarp();
+      if (g.ldc % CHUNK == 0 && (g.N % CHUNK == 0 || n + STAGED <= g.N))
+        send<true>(g, staged, m, n);
+      else
+        send<false>(g, staged, m, n);
+    }
+
+    // in WHOLE chunks, where rows have no others
+    template <bool WHOLE>
+    static __device__ __forceinline__ void send(const globals& g, OUT* staged, int m, int n) {
 #pragma unroll
-      for (int i = lane; i < WARP_ROWS * STAGED_CHUNKS; i += WARP) {
-        const int row = i / STAGED_CHUNKS, column = n + i % STAGED_CHUNKS * CHUNK;
-        const auto v = load_vector<CHUNK>(chunk(row, i % STAGED_CHUNKS));
-        if (m + row < g.M)
-          store_tail(g.C + static_cast<long long>(m + row) * g.ldc + column, v, g.N - column,
-                     g.ldc % CHUNK == 0);
+      for (int i = 0; i < WARP_ROWS * Columns::CHUNKS; i += WARP) {
+        const int number = i + threadIdx.x % WARP, row = number / Columns::CHUNKS;
+        const int chunk = number % Columns::CHUNKS, column = n + chunk * CHUNK;
+        if (m + row >= g.M || column >= g.N) continue;
+        OUT* const to = g.C + static_cast<long long>(m + row) * g.ldc + column;
+        const auto v = load_vector<CHUNK>(Columns::chunk(staged, row, chunk));
+        if constexpr (WHOLE)
+          store_vector(to, v);
+        else
+          store_tail(to, v, g.N - column, false);
       }
     }
   };

@@ -22,9 +22,9 @@ __device__ __forceinline__ Tile grouped_tile(int number, int rows, int columns) 
   return {group * GROUP + within % height, within / height};
 }
 
-// the same, in groups of about GROUP rows, as equal as can be: of a low one blocks have little in common. every
-// other group is walked from right to left: it begins with the columns of B that the group before ended with,
-// and has left in the L2
+// the same, in groups of about GROUP rows, as equal as can be: of a low one blocks have little in common.
+// every other group is walked from right to left: it begins with the columns of B that the group before ended
+// with, and has left in the L2
 template <int GROUP>
 __device__ __forceinline__ Tile winding_tile(int number, int rows, int columns) {
   const int groups = max(1, (rows + GROUP / 2) / GROUP), most = (rows + groups - 1) / groups;
@@ -34,10 +34,10 @@ __device__ __forceinline__ Tile winding_tile(int number, int rows, int columns) 
 }
 
 // columns of C in shared memory, on the way from the registers of a warp to memory: 16 rows of 128 bytes,
-// swizzled as a tensor map's
-template <class Out>
+// swizzled as a tensor map's. who stores them without one may have fewer columns, in whole pairs of chunks
+template <class Out, int WIDTH = 128 / sizeof(Out)>
 struct Staged {
-  static constexpr int ROWS = 16, COLUMNS = 128 / sizeof(Out), ELEMENTS = ROWS * COLUMNS;
+  static constexpr int ROWS = 16, COLUMNS = WIDTH, ELEMENTS = ROWS * COLUMNS;
   static constexpr int CHUNK = VECTOR_BYTES / sizeof(Out), CHUNKS = COLUMNS / CHUNK, WARP = 32;
 
   static constexpr int PAIRS = COLUMNS / 4;  // a thread's part
@@ -48,46 +48,56 @@ struct Staged {
   template <int SLOTS, class Globals>
   static __device__ __forceinline__ void store(const Globals& g, Out* staged, const float* sum, int m,
                                                int n) {
-    if constexpr (sizeof(Out) == 2) {
-      u32 pairs[PAIRS];
-#pragma unroll
-      for (int i = 0; i < PAIRS; ++i) pairs[i] = pair_from_float<Out>(sum[2 * i], sum[2 * i + 1]);
-      store<SLOTS>(g, staged, pairs, m, n);
-    } else {
-      const int lane = threadIdx.x % WARP;
-      tma_store_wait_read<SLOTS - 1>();
-      __syncwarp();
-#pragma unroll
-      for (int i = 0; i < PAIRS; ++i) {  // 8 columns, in rows lane / 4 and lane / 4 + 8
-        const int row = lane / 4 + i % 2 * 8, column = i / 2 * 8 + lane % 4 * 2;
-        const Vector<Out, 2> v = {sum[i * 2], sum[i * 2 + 1]};
-        store_vector(chunk(staged, row, column / CHUNK) + column % CHUNK, v);
-      }
-      send(g, staged, m, n);
-    }
+    tma_store_wait_read<SLOTS - 1>();
+    __syncwarp();
+    put(staged, sum);
+    send(g, staged, m, n);
   }
 
   // the same of sums that are rounded already, two in a register
   template <int SLOTS, class Globals>
   static __device__ __forceinline__ void store(const Globals& g, Out* staged, const u32* pairs, int m,
                                                int n) {
-    static_assert(sizeof(Out) == 2, "a register holds two of 16 bits");
-    const int lane = threadIdx.x % WARP;
     tma_store_wait_read<SLOTS - 1>();
     __syncwarp();
+    put(staged, pairs);
+    send(g, staged, m, n);
+  }
+
+  // by a warp: writes sums to shared memory, and those that are rounded already
+  static __device__ __forceinline__ void put(Out* staged, const float* sum) {
+    if constexpr (sizeof(Out) == 2) {
+      u32 pairs[PAIRS];
+#pragma unroll
+      for (int i = 0; i < PAIRS; ++i) pairs[i] = pair_from_float<Out>(sum[2 * i], sum[2 * i + 1]);
+      put(staged, pairs);
+    } else {
+      const int lane = threadIdx.x % WARP;
+#pragma unroll
+      for (int i = 0; i < PAIRS; ++i) {  // 8 columns, in rows lane / 4 and lane / 4 + 8
+        const int row = lane / 4 + i % 2 * 8, column = i / 2 * 8 + lane % 4 * 2;
+        const Vector<Out, 2> v = {sum[i * 2], sum[i * 2 + 1]};
+        store_vector(chunk(staged, row, column / CHUNK) + column % CHUNK, v);
+      }
+    }
+  }
+
+  static __device__ __forceinline__ void put(Out* staged, const u32* pairs) {
+    static_assert(sizeof(Out) == 2, "a register holds two of 16 bits");
+    const int lane = threadIdx.x % WARP;
 #pragma unroll
     for (int i = 0; i < CHUNKS; i += 2) {  // two chunks, the upper and the lower 8 rows of each
       const u32 four[4] = {pairs[2 * i], pairs[2 * i + 1], pairs[2 * i + 2], pairs[2 * i + 3]};
       stmatrix_x4(chunk(staged, lane % 16, i + lane / 16), four);
     }
-    send(g, staged, m, n);
+  }
+
+  // where they are
+  static __device__ __forceinline__ Out* chunk(Out* staged, int row, int chunk) {
+    return staged + row * COLUMNS + (chunk ^ row % CHUNKS) * CHUNK;
   }
 
  private:
-  static __device__ __forceinline__ Out* chunk(Out* staged, int row, int chunk) {
-    return staged + row * COLUMNS + (chunk ^ row % 8) * CHUNK;
-  }
-
   // what the warp has written goes to C
   template <class Globals>
   static __device__ __forceinline__ void send(const Globals& g, Out* staged, int m, int n) {

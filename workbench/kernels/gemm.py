@@ -684,7 +684,7 @@ def _streamed(p: GemmProblem, size: Mapping[str, int]) -> dict[str, int]:
         "BLOCK_M": height,
         "SPLIT": split,
         "B_ONCE": int(once),
-        "A_SLOTS": (5 if height == 64 else 7 if along_k else 8) if once else 0,  # 0: A and B share a ring
+        "A_SLOTS": (5 if height == 64 else 6 if along_k else 8) if once else 0,  # 0: A and B share a ring
         "B_AT_ONCE": 2 if once and along_k and height == 128 else 1,  # 256 bytes of a row of B
         # where B is read row by row, blocks that wait for A together read what lies side by side
         "A_AHEAD": int(once and along_k),
