@@ -62,7 +62,7 @@ struct Gemm {
     bool add;   // there are sums already
   };
 
-  // pairs of tiles, GROUP_M rows of them walked together, column by column
+  // pairs of tiles, about GROUP_M rows of them walked together, column by column
   static __device__ __forceinline__ bool common_setup(const globals& g, common_state& common, int item) {
     constexpr int PAIR_M = SHARING * BLOCK_M;
     const int pairs_m = (g.M + PAIR_M - 1) / PAIR_M, tiles_n = (g.N + BLOCK_N - 1) / BLOCK_N;

@@ -67,7 +67,7 @@ struct Gemm {
 
   // first this block's share of the steps of tiles that are shared out, its last tile first: other blocks
   // wait for the beginning of that one, and no block waits before it has left what others wait for. then
-  // whole tiles, in rounds. pairs of tiles, GROUP_M rows of them walked together, column by column
+  // whole tiles, in rounds. pairs of tiles, about GROUP_M rows of them walked together, column by column
   static __device__ __forceinline__ bool common_setup(const globals& g, common_state& common, int item) {
     constexpr int PAIR_M = SHARING * BLOCK_M;
     const int pairs_m = (g.M + PAIR_M - 1) / PAIR_M, tiles_n = (g.N + BLOCK_N - 1) / BLOCK_N;
