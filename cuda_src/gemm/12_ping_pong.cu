@@ -5,8 +5,8 @@
 // stage 12, ping-pong: a consumer has a tile of 128 columns to itself, all of its 128 rows, and the two take
 // turns: while one writes its sums to C the other multiplies.
 //
-// with A_STAYS a block has tiles of one row alone, and k is so short that all slices of A fit into shared
-// memory: they are loaded once, and stay for all of its tiles. so many of them there may be.
+// with A_STAYS k is so short, no more than so many slices, that all of A's fit into shared memory: they are
+// loaded once, and stay while the block walks along a row of tiles. the grid is a multiple of these rows.
 //
 // what it gains: tensor cores no longer wait for the end of a tile. most where K is short.
 //
@@ -64,7 +64,7 @@ struct Gemm {
   // GROUP_M rows of tiles are walked together, column by column. where A stays, blocks of a row walk abreast
   static __device__ __forceinline__ bool common_setup(const globals& g, common_state& common, int item) {
     const int tiles_m = (g.M + BLOCK_M - 1) / BLOCK_M, tiles_n = (g.N + BLOCK_N - 1) / BLOCK_N;
-    const int tile = blockIdx.x + item * gridDim.x;  // where A stays, rows share blocks evenly
+    const int tile = blockIdx.x + item * gridDim.x;  // where A stays, always in the same row
     if (tile >= tiles_m * tiles_n) return false;
     const Tile place =
         A_STAYS ? Tile{tile % tiles_m, tile / tiles_m} : grouped_tile<GROUP_M>(tile, tiles_m, tiles_n);
