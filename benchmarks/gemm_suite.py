@@ -42,7 +42,6 @@ SHAPES = (
 )
 """m, n, k."""
 
-
 EFFORT = timing.Effort(most=400)
 """Small products take one of two times, 0.8 us apart, theirs and ours: medians need more samples than a bench has."""
 

@@ -232,6 +232,10 @@ INITIALISED_BY_TWO = (
 )
 
 
+def _in_streamed(old: str, new: str) -> tuple[Change, ...]:
+    return (Change("gemm/13_streamed.cu", old, new),)
+
+
 def _paced(every: int) -> tuple[Change, ...]:
     """Who is so many steps ahead of the others waits, for a while, so that all end together: of blocks that read B row
     by row some are an eighth faster. They count their looks in one place; a look returns what was counted before."""
@@ -453,57 +457,21 @@ TRIES = (
         ("2048x2048x2048", "4096x4096x512"),
         ALL_AHEAD,
     ),
-    Try(
-        "A and B share a ring",
-        "streamed",
-        ("128x8192x8192", "64x8192x8192"),
-        ONE_RING,
-        small="100x520x1400",
-    ),
-    Try(
-        "the ring of A has 4 slots, and that of B the rest",
-        "streamed",
-        ("128x8192x8192", "64x8192x8192"),
-        (Change("gemm/13_streamed.cu", "RING_DEPTH = A_SLOTS", "RING_DEPTH = 4"),),
-        small="100x520x1400",
-    ),
     *(
-        Try(
-            f"blocks that are {steps} steps ahead wait for the others",
-            "streamed",
-            ("128x8192x8192", "64x8192x8192"),
-            _paced(steps),
-            small="100x520x1400",
+        Try(idea, "streamed", ("128x8192x8192", "64x8192x8192"), changes, small="100x520x1400")
+        for idea, changes in (
+            ("A and B share a ring", ONE_RING),
+            ("the ring of A has 4 slots, and that of B the rest", _in_streamed("= A_SLOTS", "= 4")),
+            ("the ring of A has a slot less, and that of B more", _in_streamed("= A_SLOTS", "= A_SLOTS - 1")),
+            ("blocks that are 2 steps ahead wait for the others", _paced(2)),
+            ("blocks that are 4 steps ahead wait for the others", _paced(4)),
+            (
+                "512 bytes of each row of B are asked for at once",
+                _in_streamed("BURST = B_AT_ONCE;", "BURST = 4 / SHARES;"),
+            ),
+            ("A is not fetched into the L2 ahead of time", _in_streamed("if (A_AHEAD && ", "if (false && ")),
+            ("B stays in the L2 like any other array", _in_streamed("if constexpr (B_ONCE)", "if constexpr (false)")),
         )
-        for steps in (2, 4)
-    ),
-    Try(
-        "the ring of A has a slot less, and that of B more",
-        "streamed",
-        ("128x8192x8192", "64x8192x8192"),
-        (Change("gemm/13_streamed.cu", "RING_DEPTH = A_SLOTS", "RING_DEPTH = A_SLOTS - 1"),),
-        small="100x520x1400",
-    ),
-    Try(
-        "512 bytes of each row of B are asked for at once",
-        "streamed",
-        ("128x8192x8192", "64x8192x8192"),
-        (Change("gemm/13_streamed.cu", "BURST = B_AT_ONCE;", "BURST = 4 / SHARES;"),),
-        small="100x520x1400",
-    ),
-    Try(
-        "A is not fetched into the L2 ahead of time",
-        "streamed",
-        ("128x8192x8192", "64x8192x8192"),
-        (Change("gemm/13_streamed.cu", "if (A_AHEAD && ", "if (false && "),),
-        small="100x520x1400",
-    ),
-    Try(
-        "B stays in the L2 like any other array",
-        "streamed",
-        ("128x8192x8192", "64x8192x8192"),
-        (Change("gemm/13_streamed.cu", "if constexpr (B_ONCE)", "if constexpr (false)"),),
-        small="100x520x1400",
     ),
     Try("8 rows of tiles are walked together, not 16", "stream_k", ("16384x16384x16384",), parameters={"GROUP_M": 8}),
 )

@@ -45,26 +45,15 @@ struct Staged {
   // by a warp: `sum` is what it holds of a wgmma in COLUMNS columns, and goes to C from row m and column n
   // on. the copy engine stores it while the warp writes the next of its SLOTS buffers. `g` names C, its
   // extents M and N, ldc, and C_boxes, a tensor map with boxes of this size, wherever C can have one
-  template <int SLOTS, class Globals>
-  static __device__ __forceinline__ void store(const Globals& g, Out* staged, const float* sum, int m,
-                                               int n) {
+  template <int SLOTS, class Globals, class Held>
+  static __device__ __forceinline__ void store(const Globals& g, Out* staged, const Held* sum, int m, int n) {
     tma_store_wait_read<SLOTS - 1>();
     __syncwarp();
     put(staged, sum);
     send(g, staged, m, n);
   }
 
-  // the same of sums that are rounded already, two in a register
-  template <int SLOTS, class Globals>
-  static __device__ __forceinline__ void store(const Globals& g, Out* staged, const u32* pairs, int m,
-                                               int n) {
-    tma_store_wait_read<SLOTS - 1>();
-    __syncwarp();
-    put(staged, pairs);
-    send(g, staged, m, n);
-  }
-
-  // by a warp: writes sums to shared memory, and those that are rounded already
+  // by a warp: writes sums to shared memory, and those that are rounded already, two in a register
   static __device__ __forceinline__ void put(Out* staged, const float* sum) {
     if constexpr (sizeof(Out) == 2) {
       u32 pairs[PAIRS];
