@@ -220,10 +220,6 @@ def test_the_emulator_names_what_is_left_out_of_the_stores_of_the_template(swigl
 
 
 FAR = {"struct input_block {": "struct far_block { float far[256]; }; struct input_block {"}
-ONCE = {
-    "struct input_block {": "struct once_block { float once[256]; }; struct input_block {",
-    "CONSUMERS = 2": "CONSUMERS = 2, ONCE = 2",
-}
 
 
 @pytest.mark.parametrize(
@@ -266,10 +262,6 @@ ONCE = {
         (dict, {**FAR, "CONSUMERS = 2": "CONSUMERS = 2, RING_DEPTH = 2, BURST = 900"}, "lower RING_DEPTH"),
         (dict, {**FAR, "float far[256]": "float far[8]"}, "multiples of 1024 bytes: pad them"),
         (dict, {**FAR, "Lcsf<SwiGlu>": "Lcsf<SwiGlu, 2>"}, "for the block alone"),
-        (dict, {"CONSUMERS = 2": "CONSUMERS = 2, ONCE = 2"}, "a once_block and ONCE, how many of them, go together"),
-        (dict, {**ONCE, "CONSUMERS = 2": "CONSUMERS = 2"}, "a once_block and ONCE, how many of them, go together"),
-        (dict, {**ONCE, "float once[256]": "float once[8]"}, "multiples of 1024 bytes: pad them"),
-        (dict, {**ONCE, "Lcsf<SwiGlu>": "Lcsf<SwiGlu, 2>"}, "a once_block stands beside an input_block"),
     ],
 )
 def test_the_template_says_what_does_not_fit_and_which_line_asks_for_it(swiglu, kernel, change, says):

@@ -181,18 +181,3 @@ def test_a_large_matrix_is_read_as_right_as_a_small_one_by_the_streamed_matvec(m
     (stage,) = registry.select(["matvec:streamed"])
     assert stage.sizes(MatvecProblem(n=3, k=5))["READ_ONCE"] == 0
     assert harness.verify(stage, open_device("emulator"), examples=10, seed=0).verdict is Verdict.PASS
-
-
-@pytest.mark.parametrize(
-    ("shape", "slices"),
-    [
-        ("4096x4096x512", 8),
-        ("4096x4096x256", 4),
-        ("4096x4096x576", 0),  # more than fit into shared memory
-        ("2048x1024x512", 0),  # blocks have a tile each
-        ("12800x12800x512", 0),  # 100 rows of tiles would leave a quarter of the device idle
-    ],
-)
-def test_slices_of_a_stay_where_that_leaves_no_block_idle(shape: str, slices: int) -> None:
-    (stage,) = registry.select(["gemm:ping_pong"])
-    assert stage.defines(GemmProblem.parse(f"{shape},dtype=bf16,out=bf16,layout=nt"))["A_STAYS"] == slices

@@ -5,9 +5,6 @@
 // stage 12, ping-pong: a consumer has a tile of 128 columns to itself, all of its 128 rows, and the two take
 // turns: while one writes its sums to C the other multiplies.
 //
-// with A_STAYS k is so short, no more than so many slices, that all of A's fit into shared memory: they are
-// loaded once, and stay while the block walks along a row of tiles. the grid is a multiple of these rows.
-//
 // what it gains: tensor cores no longer wait for the end of a tile. most where K is short.
 //
 // what limits it: a tile of half the size needs a third more of the slices for the same work, and at large K
@@ -20,7 +17,7 @@
 constexpr int WARP = 32;
 constexpr int PANEL = Slice<IN>::DEPTH;       // columns of B in one box where they lie along its rows
 constexpr int WARP_ROWS = Staged<OUT>::ROWS;  // of C: a warp holds 16 rows of 64
-constexpr int STAGED = Staged<OUT>::COLUMNS, STAGED_BUFFERS = A_STAYS ? 1 : 2;
+constexpr int STAGED = Staged<OUT>::COLUMNS, STAGED_BUFFERS = 2;
 
 static_assert(BLOCK_M % WGMMA_M == 0, "a wgmma multiplies 64 rows: BLOCK_M has to be 64 or 128");
 static_assert(BLOCK_N == 128 || BLOCK_N == 256, "BLOCK_N is the n of a wgmma: 128 or 256");
@@ -37,19 +34,10 @@ struct Gemm {
     OUT* C;
     int M, N, K, ldc;
   };
-  struct slice_of_a {
+  struct input_block {
     IN a[BLOCK_M * BLOCK_K];  // rows of k
-  };
-  struct slice_of_b {
     IN b[BLOCK_N * BLOCK_K];  // rows of k, too. without TRANS_B: panels of 64 columns, in rows of n
   };
-  struct slices {
-    slice_of_a of_a;
-    slice_of_b of_b;
-  };
-  using input_block = Either<(A_STAYS > 0), slice_of_b, slices>;
-  using once_block = Either<(A_STAYS > 0), slice_of_a, Nothing>;
-  static constexpr int ONCE = A_STAYS;
   struct finish_block {  // columns of C that a warp collects before it stores, swizzled
     OUT c[WARPGROUP / WARP][STAGED_BUFFERS][Staged<OUT>::ELEMENTS];
   };
@@ -61,13 +49,12 @@ struct Gemm {
     bool add;  // there are sums already
   };
 
-  // GROUP_M rows of tiles are walked together, column by column. where A stays, blocks of a row walk abreast
+  // GROUP_M rows of tiles are walked together, column by column
   static __device__ __forceinline__ bool common_setup(const globals& g, common_state& common, int item) {
     const int tiles_m = (g.M + BLOCK_M - 1) / BLOCK_M, tiles_n = (g.N + BLOCK_N - 1) / BLOCK_N;
-    const int tile = blockIdx.x + item * gridDim.x;  // where A stays, always in the same row
+    const int tile = blockIdx.x + item * gridDim.x;
     if (tile >= tiles_m * tiles_n) return false;
-    const Tile place =
-        A_STAYS ? Tile{tile % tiles_m, tile / tiles_m} : grouped_tile<GROUP_M>(tile, tiles_m, tiles_n);
+    const Tile place = grouped_tile<GROUP_M>(tile, tiles_m, tiles_n);
     common.m = place.row * BLOCK_M;
     common.n = place.column * BLOCK_N;
     common.steps = (g.K + BLOCK_K - 1) / BLOCK_K;
@@ -75,20 +62,10 @@ struct Gemm {
   }
 
   struct producer {
-    static __device__ __forceinline__ void load(const globals& g, const common_state& tile, slices& input,
-                                                Barrier& full, int step) {
-      load_once(g, tile, input.of_a, full, step);
-      load(g, tile, input.of_b, full, step);
-    }
-
-    static __device__ __forceinline__ void load_once(const globals& g, const common_state& tile,
-                                                     slice_of_a& once, Barrier& full, int step) {
-      tma_load(once.a, g.A, full, tile.m, step * BLOCK_K);
-    }
-
-    static __device__ __forceinline__ void load(const globals& g, const common_state& tile, slice_of_b& input,
-                                                Barrier& full, int step) {
+    static __device__ __forceinline__ void load(const globals& g, const common_state& tile,
+                                                input_block& input, Barrier& full, int step) {
       const int k = step * BLOCK_K;
+      tma_load(input.a, g.A, full, tile.m, k);
       if constexpr (TRANS_B)
         tma_load(input.b, g.B, full, tile.n, k);
       else
@@ -101,18 +78,14 @@ struct Gemm {
       state.add = false;
     }
 
-    static __device__ __forceinline__ void compute(const common_state& tile, consumer_state& state,
-                                                   const slices& input) {
-      compute(tile, state, input.of_b, input.of_a);
-    }
-
     // a warpgroup, the whole tile
     static __device__ __forceinline__ void compute(const common_state&, consumer_state& state,
-                                                   const slice_of_b& input, const slice_of_a& once) {
+                                                   const input_block& input) {
       constexpr int A_STEP = WGMMA_K * sizeof(IN);  // bytes to the next 16 of k
       constexpr int B_STEP = TRANS_B ? A_STEP : WGMMA_K * ROW_BYTES;
-      constexpr int PANEL_BYTES = BLOCK_K * ROW_BYTES, BAND_BYTES = WGMMA_M * ROW_BYTES;
-      const u64 a = swizzled_operand(shared_address(once.a), 0, ATOM_BYTES);
+      constexpr int PANEL_BYTES = BLOCK_K * ROW_BYTES;
+      constexpr int BAND_BYTES = WGMMA_M * ROW_BYTES;
+      const u64 a = swizzled_operand(shared_address(input.a), 0, ATOM_BYTES);
       const u64 b = swizzled_operand(shared_address(input.b), TRANS_B ? 0 : PANEL_BYTES, ATOM_BYTES);
       wgmma_fence();
 #pragma unroll

@@ -74,15 +74,6 @@
 //   consumer::compute(common, state, input, far)
 //       instead of the one above
 //
-// of what a step loads, a part may be the same for all items of a block. then
-//
-//   once_block      is that part of one step, and stays where it is. ONCE, a constant, says how many of them
-//                   there are: no item has more steps
-//   producer::load_once(globals, common, once, full, step)
-//       as load, with the block's first item alone
-//   consumer::compute(common, state, input, once)
-//       instead of the first one above
-//
 // a kernel may have two more constants:
 //
 //   RING_DEPTH      so many input blocks form the ring, where all that fit are more than it needs
@@ -139,7 +130,6 @@ OPTIONAL(finish_block)
 OPTIONAL(scratch_block)
 OPTIONAL(raw_block)
 OPTIONAL(far_block)
-OPTIONAL(once_block)
 OPTIONAL(producer_state)
 OPTIONAL(result_state)
 #undef OPTIONAL
@@ -158,7 +148,6 @@ OPTIONAL(IN_FLIGHT, 1)   // steps that compute leaves
 OPTIONAL(RING_DEPTH, 0)  // 0: what fits
 OPTIONAL(BURST, 1)       // steps of a far_block
 OPTIONAL(LATER, 0)       // parts of an item's results that leave during the next
-OPTIONAL(ONCE, 0)        // steps of which a part is loaded once
 OPTIONAL(BLOCKS_PER_SM, 1)
 #undef OPTIONAL
 
@@ -173,7 +162,6 @@ struct Lcsf {
   using scratch_block = typename Of_scratch_block<Kernel>::type;
   using raw_block = typename Of_raw_block<Kernel>::type;
   using far_block = typename Of_far_block<Kernel>::type;
-  using once_block = typename Of_once_block<Kernel>::type;
   using producer_state = typename Of_producer_state<Kernel>::type;
   using result_state = typename Of_result_state<Kernel>::type;
   using producer = typename Kernel::producer;
@@ -212,16 +200,10 @@ struct Lcsf {
   static constexpr bool FAR = FAR_BYTES > 0;
   static_assert(!FAR || (!RAW && OUTPUTS == 0 && SHARING == 1),
                 "a far_block is loaded by who would arrange or store, and for the block alone");
-  static constexpr int ONCE = Of_ONCE<Kernel>::VALUE, ONCE_BYTES = Of_once_block<Kernel>::BYTES;
-  static constexpr bool STAYS = ONCE > 0;
-  static_assert(STAYS == (ONCE_BYTES > 0), "a once_block and ONCE, how many of them, go together");
-  static_assert(!STAYS || (!RAW && !FAR && OUTPUTS == 0 && SHARING == 1),
-                "a once_block stands beside an input_block and a finish_block, and for the block alone");
   static constexpr int FIXED =
       CONSUMERS * (Of_finish_block<Kernel>::BYTES + Of_scratch_block<Kernel>::BYTES) +
       OUTPUTS * (Of_output_block<Kernel>::BYTES + 2 * static_cast<int>(sizeof(Barrier))) +
-      Of_raw_block<Kernel>::BYTES + ONCE * (ONCE_BYTES + static_cast<int>(sizeof(Barrier))) +
-      ALIGNMENT * (OUTPUTS || RAW || FAR || STAYS ? 2 : 1);
+      Of_raw_block<Kernel>::BYTES + ALIGNMENT * (OUTPUTS || RAW || FAR ? 2 : 1);
   static constexpr int SLOT_BYTES = sizeof(input_block) + 2 * sizeof(Barrier);
   static constexpr int FAR_SLOT_BYTES = FAR ? FAR_BYTES + 2 * sizeof(Barrier) : 1;
   static constexpr int FITTING = (SHARED_BYTES - FIXED - (FAR ? 2 * FAR_SLOT_BYTES : 0)) / SLOT_BYTES;
@@ -236,9 +218,9 @@ struct Lcsf {
   static_assert(BURST == 1 || (FAR && BURST > 1 && BURST < FAR_DEPTH),
                 "BURST is of a far_block, and less than the depth of its ring: lower RING_DEPTH");
   static_assert(sizeof(input_block) % ALIGNMENT == 0 && FAR_BYTES % ALIGNMENT == 0 &&
-                    ONCE_BYTES % ALIGNMENT == 0 && Of_finish_block<Kernel>::BYTES % ALIGNMENT == 0 &&
+                    Of_finish_block<Kernel>::BYTES % ALIGNMENT == 0 &&
                     Of_output_block<Kernel>::BYTES % ALIGNMENT == 0,
-                "input, far, once, output and finish blocks have to be multiples of 1024 bytes: pad them");
+                "input, far, output and finish blocks have to be multiples of 1024 bytes: pad them");
 
   // a thread starts with an equal share of the registers. producers keep few, more where they arrange;
   // consumers take the rest
@@ -268,10 +250,6 @@ struct Lcsf {
       far_block block[FAR_DEPTH];
       Barrier full[FAR_DEPTH], empty[FAR_DEPTH];
     } far;
-    struct alignas(STAYS ? ALIGNMENT : alignof(Barrier)) {
-      once_block block[STAYS ? ONCE : 1];
-      Barrier full[STAYS ? ONCE : 1];
-    } once;
   };
   static_assert(sizeof(Shared) <= SHARED_BYTES, "the ring is too deep");
 
@@ -308,14 +286,9 @@ struct Lcsf {
     int steps = 0;
   };
 
-  // by the producer: asks for a step, with what stays of it where this is the first item
+  // by the producer: asks for a step
   static __device__ __forceinline__ void ask(const globals& g, Shared& shared, const common_state& common,
-                                             producer_state& state, int slot, int step, bool first) {
-    if constexpr (STAYS)
-      if (first) {
-        mbarrier_arrive_expect(shared.once.full[step], ONCE_BYTES);
-        producer::load_once(g, common, shared.once.block[step], shared.once.full[step], step);
-      }
+                                             producer_state& state, int slot, int step) {
     Barrier& full = RAW ? shared.raw.full : shared.full[slot];
     mbarrier_arrive_expect(full, RAW ? sizeof(raw_block) : sizeof(input_block));
     if constexpr (RAW)
@@ -341,7 +314,7 @@ struct Lcsf {
       for (int step = 0; step < min(BURST, start.common.steps); ++step)
         ask_far(g, shared, start.common, step, step);
     for (; start.steps < min(EARLY, start.common.steps); ++start.steps)
-      ask(g, shared, start.common, none, start.steps, start.steps, true);
+      ask(g, shared, start.common, none, start.steps, start.steps);
   }
 
   static __device__ __forceinline__ void produce(const globals& g, Shared& shared, const Start& start) {
@@ -354,7 +327,7 @@ struct Lcsf {
       if constexpr (STATE) producer::setup(g, common, state);
       for (; step < common.steps; ++step, to.advance()) {
         mbarrier_wait(RAW ? shared.raw.empty : shared.empty[to.slot], to.parity ^ 1);
-        ask(g, shared, common, state, to.slot, step, item == 0);
+        ask(g, shared, common, state, to.slot, step);
       }
     }
     if constexpr (SHARING > 1)  // other blocks still have to release slots here: this one must not end before
@@ -468,9 +441,6 @@ struct Lcsf {
         if constexpr (FAR) {
           mbarrier_wait(shared.far.full[from_far.slot], from_far.parity);
           consumer::compute(common, state, shared.ring[from.slot], shared.far.block[from_far.slot]);
-        } else if constexpr (STAYS) {
-          mbarrier_wait(shared.once.full[step], 0);  // for all items
-          consumer::compute(common, state, shared.ring[from.slot], shared.once.block[step]);
         } else if constexpr (OUTPUTS) {
           mbarrier_wait(shared.outputs.empty[to.slot], to.parity ^ 1);
           consumer::compute(common, state, shared.ring[from.slot], shared.outputs.block[to.slot]);
@@ -544,7 +514,6 @@ struct Lcsf {
           mbarrier_init(shared.far.full[s], 1);
           mbarrier_init(shared.far.empty[s], RELEASES);
         }
-      for (int s = 0; s < ONCE; ++s) mbarrier_init(shared.once.full[s], 1);
       mbarrier_init_fence();
       start.any = Kernel::common_setup(g, start.common, 0);
       if constexpr (SHARING == 1) begin(g, shared, start);

@@ -272,12 +272,6 @@ _LEFT_OVER = tuple(GemmProblem(m=136, n=256 * tiles, k=64 * 5 + 8, seed=48) for 
 """For the five pairs of blocks that the emulator has with this seed, few tiles are left over when each had as many,
 then more, then nearly a tile for each."""
 
-_LONG_ROWS = (
-    GemmProblem(m=136, n=128 * 64 + 8, k=64 * 2 + 8, dtype="bf16", out="bf16"),
-    GemmProblem(m=8, n=128 * 128 + 8, k=64 * 4 + 8, dtype="fp16", out="fp16", layout="nn"),
-)
-"""Rows of so many tiles that blocks have more than one, with slices of A that fit into shared memory beside them."""
-
 _ODD_ROWS = GemmProblem(m=8, n=256, k=8, pad_c=5)
 """Whole tiles of C, in rows that are an odd number of elements apart, 261: no pair of them may be stored at once."""
 
@@ -661,38 +655,18 @@ def stream_k(p: GemmProblem, size: Mapping[str, int]) -> Plan:
     return Plan((replace(whole, grid=(blocks, 1, 1)),), scratch={"partial": partial, "flags": flags})
 
 
-def _abreast(p: GemmProblem, size: Mapping[str, int]) -> int:
-    """Blocks that share a row of tiles, where each has tiles of one row alone."""
-    return max(1, size["BLOCKS"] // ceil_div(p.m, size["BLOCK_M"]))
-
-
-def _stays(p: GemmProblem, size: Mapping[str, int]) -> dict[str, int]:
-    """How many slices of A stay in shared memory: none where they are too many, where a block has a single tile, or
-    where blocks that keep to a row have over a twentieth more tiles to do than others."""
-    rows, columns = ceil_div(p.m, size["BLOCK_M"]), ceil_div(p.n, size["BLOCK_N"])
-    slices, abreast, blocks = ceil_div(p.k, size["BLOCK_K"]), _abreast(p, size), size["BLOCKS"]
-    most = 4 if slices <= 4 else 8
-    in_rows, in_any = ceil_div(columns, abreast) * ceil_div(rows * abreast, blocks), ceil_div(rows * columns, blocks)
-    worth = slices <= most and size["BLOCK_M"] == 128 and columns > abreast and 20 * in_rows <= 21 * in_any
-    return {"A_STAYS": most if worth else 0}
-
-
 @GEMM.stage(
     "ping_pong",
     source="gemm/12_ping_pong.cu",
     idea="consumers take turns on tiles of their own: while one stores, the other multiplies",
     supports=_tma_and_wgmma,
-    parameters={"BLOCK_M": 128, "BLOCK_N": 128, "BLOCK_K": 64, "GROUP_M": 16, "BLOCKS": 128},
+    parameters={"BLOCK_M": 128, "BLOCK_N": 128, "BLOCK_K": 64, "GROUP_M": 16},
     space={"GROUP_M": GROUPS},
     architecture=90,
-    corners=(*PADDED_C, _TALL, *_DEEP, *_LONG_ROWS),
-    sizes=_stays,
+    corners=(*PADDED_C, _TALL, *_DEEP),
 )
 def ping_pong(p: GemmProblem, size: Mapping[str, int]) -> Launch:
-    launch = lcsf_launch(p, size, "gemm_ping_pong", consumers=2, promotion=128)
-    if not size["A_STAYS"]:
-        return launch
-    return replace(launch, grid=(ceil_div(p.m, size["BLOCK_M"]) * _abreast(p, size), 1, 1), persistent=False)
+    return lcsf_launch(p, size, "gemm_ping_pong", consumers=2, promotion=128)
 
 
 STREAMED_N = 64
