@@ -168,8 +168,11 @@ class CudaDevice:
         arrays: Mapping[str, Array],
         storage: Mapping[str, np.ndarray[Any, Any]],
         seed: int = 0,
+        beside: CudaPlan | None = None,
     ) -> CudaPlan:
-        return CudaPlan(self, compiled, plan, {**arrays, **plan.scratch}, storage, seed)
+        """See `Device`. What `beside` has of these arrays serves this plan, too: how fast a kernel is depends on where
+        its arrays lie, by up to 10 % of small ones."""
+        return CudaPlan(self, compiled, plan, {**arrays, **plan.scratch}, storage, seed, beside)
 
     def prepare(
         self, compiled: Compiled, launch: Launch, arrays: Mapping[str, Array], pointers: Mapping[str, int]
@@ -250,11 +253,15 @@ class CudaPlan:
         arrays: Mapping[str, Array],
         storage: Mapping[str, np.ndarray[Any, Any]],
         seed: int = 0,
+        beside: CudaPlan | None = None,
     ) -> None:
         self._device, self.arrays = device, arrays
         self.buffers: dict[str, Any] = {}
         self._guarded: dict[str, Any] = {}
         for name, array in arrays.items():
+            if beside and not array.zero and beside.arrays.get(name) == array:
+                self.buffers[name] = beside.buffers[name]
+                continue
             if device.bare:
                 self.buffers[name] = device.empty(array.nbytes)
             else:
