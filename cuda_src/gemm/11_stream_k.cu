@@ -74,8 +74,8 @@ struct Gemm {
     const int pairs = pairs_m * tiles_n, steps = (g.K + BLOCK_K - 1) / BLOCK_K;
     const int clusters = gridDim.x / SHARING, cluster = blockIdx.x / SHARING;
     const int shared_out = to_share(pairs, clusters, steps);
-    const long long all = static_cast<long long>(shared_out) * steps;
-    const auto share_of = [&](int cluster) { return static_cast<int>(all * cluster / clusters); };
+    const int all = shared_out * steps, each = all / clusters, more = all % clusters;
+    const auto share_of = [&](int cluster) { return each * cluster + more * cluster / clusters; };
     const int from = share_of(cluster), to = share_of(cluster + 1), last = (to - 1) / steps;
     const int parts = to > from ? last - from / steps + 1 : 0;
     int pair;

@@ -18,7 +18,11 @@ __device__ __forceinline__ Tile grouped_tile(int number, int rows, int columns) 
   const int whole = GROUP * columns;
   const int group = number < whole ? 0 : number / whole;  // the first tile of a block is waited for
   const int within = number - group * whole, height = min(GROUP, rows - group * GROUP);
-  if (height == GROUP) return {group * GROUP + within % GROUP, within / GROUP};
+  // of a whole group without a division at run time: unsigned, or compilers make it one with that below
+  const unsigned in_all = number;
+  if (height == GROUP)
+    return {group * GROUP + static_cast<int>(in_all % GROUP),
+            static_cast<int>(in_all / GROUP) - group * columns};
   return {group * GROUP + within % height, within / height};
 }
 
@@ -28,7 +32,8 @@ __device__ __forceinline__ Tile grouped_tile(int number, int rows, int columns) 
 template <int GROUP>
 __device__ __forceinline__ Tile winding_tile(int number, int rows, int columns) {
   const int groups = max(1, (rows + GROUP / 2) / GROUP), most = (rows + groups - 1) / groups;
-  const int group = number / (most * columns), within = number % (most * columns);
+  const int whole = most * columns, group = number < whole ? 0 : number / whole;
+  const int within = number - group * whole;
   const int height = min(most, rows - group * most), column = within / height;
   return {group * most + within % height, group % 2 ? columns - 1 - column : column};
 }
