@@ -232,6 +232,103 @@ INITIALISED_BY_TWO = (
 )
 
 
+TURN_BY_TURN = (
+    Change(
+        TEMPLATE,
+        "    if constexpr (TURNS)\n      if (mine == 1) named_arrive<TURN_THREADS>(TURN);  // the first",
+        "    if (mine == 1) named_arrive<TURN_THREADS>(TURN);  // the first",
+    ),
+    Change(
+        TEMPLATE,
+        "        mbarrier_wait(shared.full[from.slot], from.parity);\n        if constexpr (FAR) {\n",
+        "        mbarrier_wait(shared.full[from.slot], from.parity);\n"
+        "        if constexpr (!TURNS) named_sync<TURN_THREADS>(TURN + mine);\n        if constexpr (FAR) {\n",
+    ),
+    Change(
+        TEMPLATE,
+        "        if constexpr (IN_FLIGHT == 0) {\n          release(",
+        "        if constexpr (!TURNS) named_arrive<TURN_THREADS>(TURN + 1 - mine);\n"
+        "        if constexpr (IN_FLIGHT == 0) {\n          release(",
+    ),
+)
+"""So that tensor cores have the products of a step of one warpgroup, with the same sums, one after the other."""
+
+HANDED_OVER_EARLY = (
+    Change(
+        TEMPLATE,
+        "        named_sync<TURN_THREADS>(TURN + mine);\n      }\n",
+        "      }\n      common_state next;\n      more = Kernel::common_setup(g, next, item + 1);\n"
+        "      if constexpr (TURNS) named_sync<TURN_THREADS>(TURN + mine);\n",
+    ),
+    Change(
+        TEMPLATE,
+        "        mbarrier_wait(shared.full[from.slot], from.parity);\n        if constexpr (FAR) {\n",
+        "        if constexpr (TURNS)\n"
+        "          if (more && step == common.steps - 1) named_arrive<TURN_THREADS>(TURN + 1 - mine);\n"
+        "        mbarrier_wait(shared.full[from.slot], from.parity);\n        if constexpr (FAR) {\n",
+    ),
+    Change(
+        TEMPLATE,
+        "      common_state next;  // set up while the last step is computed\n"
+        "      more = Kernel::common_setup(g, next, item + 1);\n"
+        "      if constexpr (TURNS)\n        if (more) named_arrive<TURN_THREADS>(TURN + 1 - mine);\n",
+        "",
+    ),
+    Change(
+        TEMPLATE,
+        "      if constexpr (TURNS)\n"
+        "        Kernel::common_setup(g, common, item + 1);  // not before the turn was handed over\n"
+        "      else\n        common = next;\n",
+        "      common = next;\n",
+    ),
+)
+
+SET_UP_AHEAD = (
+    Change(
+        TEMPLATE,
+        "    for (bool more = start.any; more; more = Kernel::common_setup(g, common, ++item), step = 0) {\n",
+        "    for (bool more = start.any; more; ++item, step = 0) {\n      common_state next;\n",
+    ),
+    Change(
+        TEMPLATE,
+        "      for (; step < common.steps; ++step, to.advance()) {\n        mbarrier_wait(RAW",
+        "      for (; step < common.steps; ++step, to.advance()) {\n"
+        "        if (step == common.steps - 1) more = Kernel::common_setup(g, next, item + 1);\n"
+        "        mbarrier_wait(RAW",
+    ),
+    Change(
+        TEMPLATE,
+        "        ask(g, shared, common, state, to.slot, step);\n      }\n    }\n    if constexpr (SHARING > 1)",
+        "        ask(g, shared, common, state, to.slot, step);\n      }\n      common = next;\n    }\n"
+        "    if constexpr (SHARING > 1)",
+    ),
+)
+"""The ring is full then. At the beginning the producer has asked for fewer steps than an item has."""
+
+
+def _fetched_before_the_cluster_starts(file: str, globals_of: str) -> tuple[Change, ...]:
+    return (
+        Change(
+            file,
+            "  Lcsf<Gemm, SHARING>::run(",
+            "  if (threadIdx.x == 2 * WARP) {\n"
+            "    Gemm::common_state first;\n"
+            f"    const Gemm::globals all{{{globals_of}}};\n"
+            "    if (Gemm::common_setup(all, first, 0))\n"
+            "      for (int step = 0; step < min(2, first.steps); ++step) {\n"
+            "        const int k = first.order.slice(step) * BLOCK_K, mine = cluster_rank() * SHARE;\n"
+            "        tma_prefetch(A, first.m, k);\n"
+            "        if constexpr (TRANS_B)\n"
+            "          tma_prefetch(B, first.n + mine, k);\n"
+            "        else\n"
+            "          for (int n = mine; n < mine + SHARE; n += PANEL) tma_prefetch(B, k, first.n + n);\n"
+            "      }\n"
+            "  }\n"
+            "  Lcsf<Gemm, SHARING>::run(",
+        ),
+    )
+
+
 def _in_streamed(old: str, new: str) -> tuple[Change, ...]:
     return (Change("gemm/13_streamed.cu", old, new),)
 
@@ -411,6 +508,50 @@ TRIES = (
         "streamed",
         ("1024x1024x1024", "128x8192x8192", "64x8192x8192"),
         STAGGERED,
+    ),
+    *(
+        Try("consumers take turns step by step", stage, (problem,), TURN_BY_TURN)
+        for stage, problem in (
+            ("multicast", "4096x4096x4096"),
+            ("stream_k", "6144x6144x6144"),
+            ("fitted_tiles", "512x8192x8192"),
+        )
+    ),
+    Try(
+        "a consumer hands its turn over a step earlier",
+        "ping_pong",
+        ("2048x2048x2048", "4096x4096x512"),
+        HANDED_OVER_EARLY,
+    ),
+    *(
+        Try(
+            "the producer sets up its next tile before it waits for the last slot of this one",
+            stage,
+            problems,
+            SET_UP_AHEAD,
+        )
+        for stage, problems in (
+            ("ping_pong", ("2048x2048x2048", "4096x4096x512")),
+            ("multicast", ("4096x4096x4096",)),
+            ("stream_k", ("6144x6144x6144", "5120x4096x14336")),
+        )
+    ),
+    *(
+        Try("the first slices are fetched into the L2 while the cluster starts", stage, (problem,), changes)
+        for stage, problem, changes in (
+            (
+                "multicast",
+                "4096x4096x4096",
+                _fetched_before_the_cluster_starts("gemm/10_multicast.cu", "A, B, C_boxes, C, M, N, K, ldc"),
+            ),
+            (
+                "stream_k",
+                "6144x6144x6144",
+                _fetched_before_the_cluster_starts(
+                    "gemm/11_stream_k.cu", "A, B, C_boxes, C, partial, flags, M, N, K, ldc"
+                ),
+            ),
+        )
     ),
     Try("4 rows of tiles are walked together", "multicast", ("4096x4096x4096",), parameters={"GROUP_M": 4}),
     Try("16 rows of tiles are walked together", "multicast", ("4096x4096x4096",), parameters={"GROUP_M": 16}),
