@@ -306,6 +306,37 @@ SET_UP_AHEAD = (
 """The ring is full then. At the beginning the producer has asked for fewer steps than an item has."""
 
 
+LAST_THROUGH_THE_RING = (
+    Change(TEMPLATE, "shared.finish[mine], shared.ring);", "shared.finish[mine], more ? nullptr : shared.ring);"),
+    Change(
+        "gemm/12_ping_pong.cu",
+        "finish_block& staged, input_block*) {\n",
+        "finish_block& staged, input_block* ring) {\n"
+        "      constexpr int PARTS = BANDS * BLOCK_N / STAGED;\n"
+        "      using whole = OUT[PARTS][Staged<OUT>::ELEMENTS];\n"
+        "      if (ring) named_sync<WARPGROUP>(3);\n",
+    ),
+    Change(
+        "gemm/12_ping_pong.cu",
+        "          Staged<OUT>::store<STAGED_BUFFERS>("
+        "g, buffers[n / STAGED % STAGED_BUFFERS], &state.sum[band][n / 2],\n"
+        "                                             tile.m",
+        "        {\n"
+        "          const int part = (band * BLOCK_N + n) / STAGED;\n"
+        "          OUT* const free = reinterpret_cast<whole*>(ring)[warp][part];\n"
+        "          if (!ring) tma_store_wait_read<STAGED_BUFFERS - 1>();\n"
+        "          Staged<OUT>::store<PARTS + STAGED_BUFFERS>(\n"
+        "              g, ring ? free : buffers[part % STAGED_BUFFERS], &state.sum[band][n / 2], tile.m",
+    ),
+    Change(
+        "gemm/12_ping_pong.cu",
+        "band * WGMMA_M + warp * WARP_ROWS, tile.n + n);\n",
+        "band * WGMMA_M + warp * WARP_ROWS, tile.n + n);\n        }\n",
+    ),
+)
+"""Nobody loads into it any more, and no part of the tile waits until another has been read."""
+
+
 def _fetched_before_the_cluster_starts(file: str, globals_of: str) -> tuple[Change, ...]:
     return (
         Change(
@@ -516,6 +547,12 @@ TRIES = (
             ("stream_k", "6144x6144x6144"),
             ("fitted_tiles", "512x8192x8192"),
         )
+    ),
+    Try(
+        "a block's last tile leaves through the ring",
+        "ping_pong",
+        ("2048x2048x2048", "4096x4096x512"),
+        LAST_THROUGH_THE_RING,
     ),
     Try(
         "a consumer hands its turn over a step earlier",
