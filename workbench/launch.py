@@ -100,6 +100,8 @@ Argument = str | np.generic | TensorMap
 class Launch:
     """One kernel launch: `kernel` is the `extern "C"` entry point; sizes in blocks, threads, bytes and blocks.
 
+    `cluster` is what the kernel is compiled for, with `__cluster_dims__`.
+
     A `persistent` kernel is right for any number of blocks along x, in clusters for any number of those, and the more
     of them the grid has, the less each has to do: the device launches no more than it can hold at once, and of these
     no more than its rounds of work need.

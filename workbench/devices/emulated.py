@@ -13,7 +13,7 @@ from ..launch import Array, Plan
 from ..results import DeviceInfo, Verdict
 from . import guards
 from .base import DeviceUnavailable, Fault
-from .signature import argument_of, no_kernel
+from .signature import argument_of, check_cluster, no_kernel
 
 try:
     from .. import emulator
@@ -132,6 +132,7 @@ class _EmulatedPlan:
         for launch in self._plan.launches:
             if launch.kernel not in self._program.entries:
                 raise no_kernel(launch.kernel, self._program.entries)
+            check_cluster(self._program.entries[launch.kernel], launch)
             try:
                 statistics = emulator.execute(
                     self._program.entries[launch.kernel],

@@ -50,6 +50,7 @@ def check(
     entry = kernels.get(launch.kernel)
     if entry is None:
         raise no_kernel(launch.kernel, kernels)
+    check_cluster(entry, launch)
     memory = _Memory(arrays, pointers)
     cluster = entry.cluster if launch.cluster == (1, 1, 1) and entry.cluster else launch.cluster
     registers = compiled.usage[launch.kernel].registers
@@ -58,6 +59,18 @@ def check(
         emulator.check_launch(entry, launch.grid, launch.block, cluster, launch.shared_bytes, registers, limits)
     except (emulator.ArgumentError, emulator.LaunchError) as error:
         raise Fault(Verdict.LAUNCH_ERROR, str(error)) from None
+
+
+def check_cluster(entry: Any, launch: Launch) -> None:
+    """Raises Fault (LAUNCH_ERROR) for clusters of which the kernel says nothing: devices launch those it is compiled
+    for, and here none."""
+    if launch.cluster != (1, 1, 1) and entry.cluster is None:
+        x, y, z = launch.cluster
+        raise Fault(
+            Verdict.LAUNCH_ERROR,
+            f"the launch of {launch.kernel} asks for clusters of {launch.cluster}, and the kernel is compiled for "
+            f"none: declare it __cluster_dims__({x}, {y}, {z})",
+        )
 
 
 def no_kernel(wanted: str, there: Iterable[str]) -> Fault:
