@@ -337,6 +337,38 @@ LAST_THROUGH_THE_RING = (
 """Nobody loads into it any more, and no part of the tile waits until another has been read."""
 
 
+PAIRS_SHARE_B = (
+    Change(
+        "gemm/12_ping_pong.cu",
+        "  static constexpr int CONSUMERS = 2, BANDS",
+        "  static constexpr int SHARING = 2, SHARE = BLOCK_N / SHARING;\n  static constexpr int CONSUMERS = 2, BANDS",
+    ),
+    Change(
+        "gemm/12_ping_pong.cu",
+        "        tma_load(input.b, g.B, full, tile.n, k);\n",
+        "        tma_load_to(3, &input.b[cluster_rank() * SHARE * BLOCK_K], g.B, full,\n"
+        "                    tile.n + cluster_rank() * SHARE, k);\n",
+    ),
+    Change(
+        "gemm/12_ping_pong.cu",
+        "__launch_bounds__(Lcsf<Gemm, 1, true>::THREADS, 1)",
+        "__cluster_dims__(2, 1, 1) __launch_bounds__(Lcsf<Gemm, 2, true>::THREADS, 1)",
+    ),
+    Change("gemm/12_ping_pong.cu", "  Lcsf<Gemm, 1, true>::run(", "  Lcsf<Gemm, 2, true>::run("),
+)
+
+PAIRS_SHARE_B_STREAMED = (
+    Change(
+        "gemm/13_streamed.cu",
+        "          box(b[s], tile.n, k);\n",
+        "          tma_load_to(3, &b[s][cluster_rank() * 32 * BLOCK_K], g.B, full, tile.n + cluster_rank() * 32, k);\n",
+    ),
+    Change("gemm/13_streamed.cu", "#define CLUSTER\n", "#define CLUSTER __cluster_dims__(2, 1, 1)\n"),
+    Change("gemm/13_streamed.cu", "Lcsf<Gemm>::THREADS", "Lcsf<Gemm, 2>::THREADS"),
+    Change("gemm/13_streamed.cu", "Lcsf<Gemm>::run(", "Lcsf<Gemm, 2>::run("),
+)
+
+
 def _fetched_before_the_cluster_starts(file: str, globals_of: str) -> tuple[Change, ...]:
     return (
         Change(
@@ -549,6 +581,21 @@ TRIES = (
         )
     ),
     Try(
+        "two blocks, one above the other, share B",
+        "ping_pong",
+        ("2048x2048x2048", "4096x4096x512"),
+        PAIRS_SHARE_B,
+        sharing=2,
+    ),
+    Try(
+        "two blocks, one above the other, share B",
+        "streamed",
+        ("1024x1024x1024",),
+        PAIRS_SHARE_B_STREAMED,
+        sharing=2,
+        small="1024x1024x128",
+    ),
+    Try(
         "a block's last tile leaves through the ring",
         "ping_pong",
         ("2048x2048x2048", "4096x4096x512"),
@@ -683,11 +730,10 @@ def _launch(attempt: Try, launch: Launch) -> Launch:
         maps = {name: replace(a, promotion=attempt.promotion) for name, a in maps.items()}
     if attempt.sharing and maps:
         before, blocks = launch.cluster[0], attempt.sharing
-        shared = "A" if before == 1 else "B"  # the matrix of which each block loads a part for all
-        rows, columns = maps[shared].box
-        maps[shared] = replace(maps[shared], box=(rows * before // blocks, columns))
+        rows, columns = maps["B"].box  # each block loads a part of B for all
+        maps["B"] = replace(maps["B"], box=(rows * before // blocks, columns))
         whole = ceil_div(launch.grid[0], blocks) * blocks
-        launch = replace(launch, cluster=(blocks, 1, 1), grid=(whole, 1, 1))
+        launch = replace(launch, cluster=(blocks, 1, 1), grid=(whole, *launch.grid[1:]))
     args = tuple(maps[a.array] if isinstance(a, TensorMap) else a for a in launch.args)
     return replace(launch, args=args)
 
