@@ -368,8 +368,13 @@ def tiles() -> Iterator[Trial]:
 
     for dtype, columns in ((FP32, 8), (FP32, 32), (BF16, 16), (BF16, 32), (BF16, 64)):
         x = np.random.default_rng(12).standard_normal((16, columns), np.float32)
-        defines = {"OUT": dtype.cuda, "WIDE": columns}
-        yield Trial("staged.cu", launch("put", 32, "x", "y"), {"x": x}, {"y": x.astype(dtype.numpy)}, defines)
+        defines, chunk = {"OUT": dtype.cuda, "WIDE": columns, "IN_CHUNKS": 0}, 16 // dtype.itemsize
+        y = x.astype(dtype.numpy)
+        yield Trial("staged.cu", launch("put_and_read", 32, "x", "y"), {"x": x}, {"y": y}, defines)
+        for whole, m, n in ((1, 16, columns), (1, 13, columns - chunk), (0, 13, columns - 3), (0, 16, columns - chunk)):
+            given = launch("put_and_store", 32, "x", "y", np.int32(m), np.int32(n))
+            stored = np.ascontiguousarray(y[:m, :n])
+            yield Trial("staged.cu", given, {"x": x}, {"y": stored}, defines | {"IN_CHUNKS": whole})
 
     panels, warps = 3, 3
     for dtype, slots in product((FP32, BF16), (1, 2)):

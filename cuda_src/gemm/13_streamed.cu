@@ -224,26 +224,9 @@ struct Gemm {
       Columns::put(staged, sum);
       __syncwarp();
       if (g.ldc % CHUNK == 0 && (g.N % CHUNK == 0 || n + STAGED <= g.N))
-        send<true>(g, staged, m, n);
+        Columns::template by_threads<true>(g, staged, m, n);
       else
-        send<false>(g, staged, m, n);
-    }
-
-    // in WHOLE chunks, where rows have no others
-    template <bool WHOLE>
-    static __device__ __forceinline__ void send(const globals& g, OUT* staged, int m, int n) {
-#pragma unroll
-      for (int i = 0; i < WARP_ROWS * Columns::CHUNKS; i += WARP) {
-        const int number = i + threadIdx.x % WARP, row = number / Columns::CHUNKS;
-        const int chunk = number % Columns::CHUNKS, column = n + chunk * CHUNK;
-        if (m + row >= g.M || column >= g.N) continue;
-        OUT* const to = g.C + static_cast<long long>(m + row) * g.ldc + column;
-        const auto v = load_vector<CHUNK>(Columns::chunk(staged, row, chunk));
-        if constexpr (WHOLE)
-          store_vector(to, v);
-        else
-          store_tail(to, v, g.N - column, false);
-      }
+        Columns::template by_threads<false>(g, staged, m, n);
     }
   };
 };

@@ -86,6 +86,24 @@ struct Staged {
     }
   }
 
+  // by a warp, which has met since it wrote them: stores them without a tensor map. in WHOLE chunks, where
+  // those begin at multiples of 16 bytes and none reaches beyond N
+  template <bool WHOLE, class Globals>
+  static __device__ __forceinline__ void by_threads(const Globals& g, Out* staged, int m, int n) {
+    constexpr int ROUNDS = ROWS * CHUNKS / WARP;
+#pragma unroll(WHOLE ? ROUNDS : 1)
+    for (int round = 0; round < ROUNDS; ++round) {
+      const int i = round * WARP + threadIdx.x % WARP, row = i / CHUNKS, column = n + i % CHUNKS * CHUNK;
+      if (m + row >= g.M || (WHOLE && column >= g.N)) continue;
+      Out* const to = g.C + static_cast<long long>(m + row) * g.ldc + column;
+      const auto v = load_vector<CHUNK>(chunk(staged, row, i % CHUNKS));
+      if constexpr (WHOLE)
+        store_vector(to, v);
+      else
+        store_tail(to, v, g.N - column, g.ldc % CHUNK == 0);
+    }
+  }
+
   // where they are
   static __device__ __forceinline__ Out* chunk(Out* staged, int row, int chunk) {
     return staged + row * COLUMNS + (chunk ^ row % CHUNKS) * CHUNK;
@@ -104,14 +122,7 @@ struct Staged {
         tma_store_commit();
       }
     } else {  // no tensor map has such rows, or the engine would store 16 bytes beyond N
-#pragma unroll 1
-      for (int i = lane; i < ROWS * CHUNKS; i += WARP) {
-        const int row = i / CHUNKS, column = n + i % CHUNKS * CHUNK;
-        const auto v = load_vector<CHUNK>(chunk(staged, row, i % CHUNKS));
-        if (m + row < g.M)
-          store_tail(g.C + static_cast<long long>(m + row) * g.ldc + column, v, g.N - column,
-                     g.ldc % CHUNK == 0);
-      }
+      by_threads<false>(g, staged, m, n);
     }
   }
 };

@@ -1,10 +1,15 @@
-// OUT and WIDE are given
+// OUT, WIDE and IN_CHUNKS are given
 #include "tiles.cuh"
 
-// y = what a warp holds as one of a wgmma does, 16 rows of WIDE, by way of shared memory
-extern "C" __global__ void put(const float* sums, OUT* y) {
-  using Columns = Staged<OUT, WIDE>;
-  __shared__ alignas(128) OUT staged[Columns::ELEMENTS];
+using Columns = Staged<OUT, WIDE>;
+
+struct Globals {
+  OUT* C;
+  int M, N, ldc;
+};
+
+// what a warp holds as one of a wgmma does, 16 rows of WIDE, goes to shared memory
+__device__ void put(const float* sums, OUT* staged) {
   const int lane = threadIdx.x;
   float sum[WIDE / 2];
   for (int i = 0; i < WIDE / 2; ++i) {
@@ -13,8 +18,21 @@ extern "C" __global__ void put(const float* sums, OUT* y) {
   }
   Columns::put(staged, sum);
   __syncwarp();
-  for (int i = lane; i < Columns::ROWS * Columns::CHUNKS; i += 32) {
+}
+
+// y = that, as it lies there
+extern "C" __global__ void put_and_read(const float* sums, OUT* y) {
+  __shared__ alignas(128) OUT staged[Columns::ELEMENTS];
+  put(sums, staged);
+  for (int i = threadIdx.x; i < Columns::ROWS * Columns::CHUNKS; i += 32) {
     const OUT* from = Columns::chunk(staged, i / Columns::CHUNKS, i % Columns::CHUNKS);
     store_vector(y + i * Columns::CHUNK, load_vector<Columns::CHUNK>(from));
   }
+}
+
+// y = the first M rows and N columns of it
+extern "C" __global__ void put_and_store(const float* sums, OUT* y, int M, int N) {
+  __shared__ alignas(128) OUT staged[Columns::ELEMENTS];
+  put(sums, staged);
+  Columns::by_threads<IN_CHUNKS>(Globals{y, M, N, N}, staged, 0, 0);
 }
