@@ -430,6 +430,16 @@ LEAVES_FIRST = tuple(
     Change("gemm/12_ping_pong.cu", f"tma_load(input.{name},", f"tma_load_once(input.{name},") for name in "ab"
 )
 
+C_LEAVES_FIRST = (
+    Change(
+        "include/tma.cuh",
+        '"cp.async.bulk.tensor.2d.global.shared::cta.tile.bulk_group [%0, {%2, %3}], [%1];" ::"l"(&map),',
+        '"{\\n.reg .b64 first;\\ncreatepolicy.fractional.L2::evict_first.b64 first, 1.0;\\n"\n'
+        '               "cp.async.bulk.tensor.2d.global.shared::cta.tile.bulk_group.L2::cache_hint "\n'
+        '               "[%0, {%2, %3}], [%1], first;\\n}" ::"l"(&map),',
+    ),
+)
+
 PRODUCTS = """\
 #pragma unroll
       for (int i = 0; i < TILES_M; ++i)
@@ -514,6 +524,14 @@ TRIES = (
         "stream_k",
         ("8192x8192x8192",),
         (Change("gemm/11_stream_k.cu", "tma_load(input.a, g.A", "tma_load_once(input.a, g.A"),),
+    ),
+    *(
+        Try("C is the first to leave the L2", stage, problems, C_LEAVES_FIRST)
+        for stage, problems in (
+            ("ping_pong", ("2048x2048x2048", "4096x4096x512")),
+            ("multicast", ("4096x4096x4096",)),
+            ("stream_k", ("6144x6144x6144", "5120x4096x14336", "8192x8192x8192")),
+        )
     ),
     *(
         Try(idea, stage, problems, changes)
