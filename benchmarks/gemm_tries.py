@@ -1,7 +1,9 @@
 """What was tried to make products of bf16 faster, and what each try gave: makes `reports/gemm-tries.md`.
 
-    python benchmarks/gemm_tries.py measure OUTPUT.json   # on a machine with a GPU
-    python benchmarks/gemm_tries.py write [OUTPUT.json]   # the page, of that file and nothing else
+    python benchmarks/gemm_tries.py measure OUTPUT.json [--only WORDS ...]   # on a machine with a GPU
+    python benchmarks/gemm_tries.py write [OUTPUT.json]                      # the page, of that file and nothing else
+
+With `--only`, tries whose ideas contain one of these words are timed, to be looked at.
 
 A try is a change to the sources of a stage, to its parameters or to its clusters. It is timed in turns with the stage
 as it is and with cuBLAS, so that nothing but the change is between them.
@@ -11,7 +13,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -803,38 +805,49 @@ EFFORT = Effort(seconds=0.3, enough=60, most=60)
 """More samples than a bench takes: what a try changes is small."""
 
 
-def measure(output: Path) -> None:
-    """Makes the record; what has been measured is saved at once. Sources are compiled ahead, side by side."""
+def measure(output: Path, tries: Iterable[Try]) -> None:
+    """Makes the record; what has been measured is saved and printed at once. Sources are compiled ahead, side by
+    side."""
     device = CudaDevice()
     info = device.info()
     record = recorded.begin(info, "rows")
-    todo = [(attempt, shape) for attempt in TRIES for shape in attempt.problems]
+    todo = [(attempt, shape) for attempt in tries for shape in attempt.problems]
     ahead = [(a, stages(a, parsed(shape), info.name)[1], parsed(shape)) for a, shape in todo]
     with ThreadPoolExecutor() as pool:
         codes = list(pool.map(lambda arguments: compiled(*arguments), ahead))
     for (attempt, shape), code in zip(todo, codes, strict=True):
         record["rows"].append(contest(attempt, shape, code, device))
         recorded.save(record, output)
-        print(attempt.stage, shape, attempt.idea, flush=True)
+        print(*cells(record["rows"][-1]), sep=" | ", flush=True)
+
+
+def chosen(words: Sequence[str]) -> list[Try]:
+    """The tries whose ideas contain one of `words`, or all for no words. Exits where there is none."""
+    found = [attempt for attempt in TRIES if not words or any(word in attempt.idea for word in words)]
+    if not found:
+        raise SystemExit(f"no try's idea contains {' or '.join(words)}; there are: {'; '.join(t.idea for t in TRIES)}")
+    return found
+
+
+def cells(row: Mapping[str, Any]) -> list[str]:
+    """A row of the page's table."""
+    what = [row["idea"], f"`{row['stage']}`", row["problem"]]
+    if "tried" not in row:
+        return [*what, "-", "wrong", *"---"]
+    cold = {name: derived.median(row[name]["cold_us"]) for name in ("shipped", "tried", "cuBLAS")}
+    long = {name: derived.median(row[name]["sustained_us"]) for name in cold}
+    return [
+        *what,
+        f"{cold['shipped']:,.1f}",
+        f"{cold['tried']:,.1f}",
+        f"{cold['shipped'] / cold['tried']:.3f}",
+        f"{long['shipped'] / long['tried']:.3f}",
+        f"{cold['cuBLAS'] / cold['tried']:.3f}",
+    ]
 
 
 def page(record: dict[str, Any]) -> str:
     """The Markdown page."""
-    cells = []
-    for row in record["rows"]:
-        if "tried" not in row:
-            cells.append([row["idea"], f"`{row['stage']}`", row["problem"], "-", "wrong", *"---"])
-            continue
-        cold = {name: derived.median(row[name]["cold_us"]) for name in ("shipped", "tried", "cuBLAS")}
-        long = {name: derived.median(row[name]["sustained_us"]) for name in cold}
-        figures = (
-            f"{cold['shipped']:,.1f}",
-            f"{cold['tried']:,.1f}",
-            f"{cold['shipped'] / cold['tried']:.3f}",
-            f"{long['shipped'] / long['tried']:.3f}",
-            f"{cold['cuBLAS'] / cold['tried']:.3f}",
-        )
-        cells.append([row["idea"], f"`{row['stage']}`", row["problem"], *figures])
     headers = ["tried", "stage", "problem", "as it is, us", "tried, us", "gain", "gain, sustained", "cuBLAS / tried"]
     align = (*["left"] * 3, *["right"] * 5)
     return "\n".join(
@@ -846,10 +859,12 @@ def page(record: dict[str, Any]) -> str:
             "the changes: here is what gained nothing, or gained on one problem and lost on another, or cold and not "
             "sustained. What limits these products is on [a page of its own](gemm-limits.md).\n",
             recorded.made_on(record),
-            tabulate(cells, headers, tablefmt="pipe", disable_numparse=True, colalign=align) + "\n",
+            tabulate(map(cells, record["rows"]), headers, tablefmt="pipe", disable_numparse=True, colalign=align)
+            + "\n",
         )
     )
 
 
 if __name__ == "__main__":
-    recorded.main(__doc__, RECORD, lambda o: measure(o.file), page)
+    only = {"nargs": "*", "default": []}
+    recorded.main(__doc__, RECORD, lambda o: measure(o.file, chosen(o.only)), page, only=only)

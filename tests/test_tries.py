@@ -46,3 +46,11 @@ def test_a_change_without_a_place_is_an_error(tmp_path: Path) -> None:
     lost = gemm_tries.Try("nothing", stage.name, (), (gemm_tries.Change("include/tiles.cuh", "not there", ""),))
     with pytest.raises(ValueError, match="0 times"):
         gemm_tries.source(lost, stage, tmp_path)
+
+
+def test_tries_are_chosen_by_words_of_their_ideas() -> None:
+    both = {t.idea for t in gemm_tries.chosen(["tiles of 64 x 256", "tiles of 256 x 128"])}
+    assert both == {"tiles of 64 x 256", "tiles of 256 x 128"}
+    assert gemm_tries.chosen([]) == list(gemm_tries.TRIES)
+    with pytest.raises(SystemExit, match=r"no try's idea contains nonsense; there are: .*tiles of 64 x 256"):
+        gemm_tries.chosen(["nonsense"])
