@@ -66,6 +66,9 @@ class Try:
 
 TEMPLATE = "include/lcsf.cuh"
 
+OF_PING_PONG = ("2048x2048x2048", "4096x4096x512")
+"""The products for which `workbench.ops` takes that stage."""
+
 ALONE = tuple(
     Change("gemm/11_stream_k.cu", old, new)
     for old, new in (
@@ -77,6 +80,12 @@ ALONE = tuple(
 )
 
 
+def _at_a_step(before: str = "", after: str = "") -> Change:
+    """What a consumer does before or after it waits for a step's slices."""
+    wait, then = "        mbarrier_wait(shared.full[from.slot], from.parity);\n", "        if constexpr (FAR) {\n"
+    return Change(TEMPLATE, wait + then, before + wait + after + then)
+
+
 AHEAD_OF_THE_OTHER = (
     Change(
         TEMPLATE,
@@ -85,12 +94,9 @@ AHEAD_OF_THE_OTHER = (
         "    if constexpr (!TURNS)\n"
         "      if (mine == 1) named_sync<TURN_THREADS>(TURN);\n",
     ),
-    Change(
-        TEMPLATE,
-        "        mbarrier_wait(shared.full[from.slot], from.parity);\n        if constexpr (FAR) {\n",
+    _at_a_step(
         "        if constexpr (!TURNS)\n"
         "          if (mine == 0 && item == 0 && step == 2) named_arrive<TURN_THREADS>(TURN);\n"
-        "        mbarrier_wait(shared.full[from.slot], from.parity);\n        if constexpr (FAR) {\n",
     ),
 )
 """So that one multiplies while the other stores. The first item has more than two steps."""
@@ -233,19 +239,13 @@ INITIALISED_BY_TWO = (
     ),
 )
 
-
 TURN_BY_TURN = (
     Change(
         TEMPLATE,
         "    if constexpr (TURNS)\n      if (mine == 1) named_arrive<TURN_THREADS>(TURN);  // the first",
         "    if (mine == 1) named_arrive<TURN_THREADS>(TURN);  // the first",
     ),
-    Change(
-        TEMPLATE,
-        "        mbarrier_wait(shared.full[from.slot], from.parity);\n        if constexpr (FAR) {\n",
-        "        mbarrier_wait(shared.full[from.slot], from.parity);\n"
-        "        if constexpr (!TURNS) named_sync<TURN_THREADS>(TURN + mine);\n        if constexpr (FAR) {\n",
-    ),
+    _at_a_step(after="        if constexpr (!TURNS) named_sync<TURN_THREADS>(TURN + mine);\n"),
     Change(
         TEMPLATE,
         "        if constexpr (IN_FLIGHT == 0) {\n          release(",
@@ -262,12 +262,9 @@ HANDED_OVER_EARLY = (
         "      }\n      common_state next;\n      more = Kernel::common_setup(g, next, item + 1);\n"
         "      if constexpr (TURNS) named_sync<TURN_THREADS>(TURN + mine);\n",
     ),
-    Change(
-        TEMPLATE,
-        "        mbarrier_wait(shared.full[from.slot], from.parity);\n        if constexpr (FAR) {\n",
+    _at_a_step(
         "        if constexpr (TURNS)\n"
         "          if (more && step == common.steps - 1) named_arrive<TURN_THREADS>(TURN + 1 - mine);\n"
-        "        mbarrier_wait(shared.full[from.slot], from.parity);\n        if constexpr (FAR) {\n",
     ),
     Change(
         TEMPLATE,
@@ -307,7 +304,6 @@ SET_UP_AHEAD = (
 )
 """The ring is full then. At the beginning the producer has asked for fewer steps than an item has."""
 
-
 LAST_THROUGH_THE_RING = (
     Change(TEMPLATE, "shared.finish[mine], shared.ring);", "shared.finish[mine], more ? nullptr : shared.ring);"),
     Change(
@@ -337,7 +333,6 @@ LAST_THROUGH_THE_RING = (
     ),
 )
 """Nobody loads into it any more, and no part of the tile waits until another has been read."""
-
 
 PAIRS_SHARE_B = (
     Change(
@@ -530,7 +525,7 @@ TRIES = (
     *(
         Try("C is the first to leave the L2", stage, problems, C_LEAVES_FIRST)
         for stage, problems in (
-            ("ping_pong", ("2048x2048x2048", "4096x4096x512")),
+            ("ping_pong", OF_PING_PONG),
             ("multicast", ("4096x4096x4096",)),
             ("stream_k", ("6144x6144x6144", "5120x4096x14336", "8192x8192x8192")),
         )
@@ -603,7 +598,7 @@ TRIES = (
     Try(
         "two blocks, one above the other, share B",
         "ping_pong",
-        ("2048x2048x2048", "4096x4096x512"),
+        OF_PING_PONG,
         PAIRS_SHARE_B,
         sharing=2,
     ),
@@ -618,13 +613,13 @@ TRIES = (
     Try(
         "a block's last tile leaves through the ring",
         "ping_pong",
-        ("2048x2048x2048", "4096x4096x512"),
+        OF_PING_PONG,
         LAST_THROUGH_THE_RING,
     ),
     Try(
         "a consumer hands its turn over a step earlier",
         "ping_pong",
-        ("2048x2048x2048", "4096x4096x512"),
+        OF_PING_PONG,
         HANDED_OVER_EARLY,
     ),
     *(
@@ -635,7 +630,7 @@ TRIES = (
             SET_UP_AHEAD,
         )
         for stage, problems in (
-            ("ping_pong", ("2048x2048x2048", "4096x4096x512")),
+            ("ping_pong", OF_PING_PONG),
             ("multicast", ("4096x4096x4096",)),
             ("stream_k", ("6144x6144x6144", "5120x4096x14336")),
         )
@@ -686,19 +681,19 @@ TRIES = (
     Try(
         "tiles of 64 x 256",
         "ping_pong",
-        ("2048x2048x2048", "4096x4096x512"),
+        OF_PING_PONG,
         parameters={"BLOCK_M": 64, "BLOCK_N": 256},
     ),
     Try(
         "A and B are the first to leave the L2",
         "ping_pong",
-        ("2048x2048x2048", "4096x4096x512"),
+        OF_PING_PONG,
         LEAVES_FIRST,
     ),
     Try(
         "all of A and B is fetched into the L2 ahead of time",
         "ping_pong",
-        ("2048x2048x2048", "4096x4096x512"),
+        OF_PING_PONG,
         ALL_AHEAD,
     ),
     *(
@@ -825,7 +820,9 @@ def chosen(words: Sequence[str]) -> list[Try]:
     """The tries whose ideas contain one of `words`, or all for no words. Exits where there is none."""
     found = [attempt for attempt in TRIES if not words or any(word in attempt.idea for word in words)]
     if not found:
-        raise SystemExit(f"no try's idea contains {' or '.join(words)}; there are: {'; '.join(t.idea for t in TRIES)}")
+        raise SystemExit(
+            f"no try's idea contains {' or '.join(words)}; there are: {'; '.join(dict.fromkeys(t.idea for t in TRIES))}"
+        )
     return found
 
 

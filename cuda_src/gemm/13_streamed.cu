@@ -20,7 +20,6 @@
 
 constexpr int WARP = 32, BLOCK_N = Slice<IN>::DEPTH;
 constexpr int WARP_ROWS = Staged<OUT>::ROWS;  // of C: a warp holds 16 rows of 64
-constexpr int CHUNK = VECTOR_BYTES / sizeof(OUT);
 
 static_assert(BLOCK_K == BLOCK_N,
               "BLOCK_K has to be 64: a row of a slice is as wide as the swizzle, along k or n");
@@ -223,10 +222,10 @@ struct Gemm {
       __syncwarp();
       Columns::put(staged, sum);
       __syncwarp();
-      if (g.ldc % CHUNK == 0 && (g.N % CHUNK == 0 || n + STAGED <= g.N))
-        Columns::template by_threads<true>(g, staged, m, n);
+      if (g.ldc % Columns::CHUNK == 0 && (g.N % Columns::CHUNK == 0 || n + STAGED <= g.N))
+        Columns::by_threads<true>(g, staged, m, n);
       else
-        Columns::template by_threads<false>(g, staged, m, n);
+        Columns::by_threads<false>(g, staged, m, n);
     }
   };
 };

@@ -5,6 +5,7 @@ The emulator asks the same questions before it executes a launch; they are asked
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import Any
@@ -63,8 +64,8 @@ def check(
 
 def check_cluster(entry: Any, launch: Launch) -> None:
     """Raises Fault (LAUNCH_ERROR) for clusters of which the kernel says nothing: devices launch those it is compiled
-    for, and here none."""
-    if launch.cluster != (1, 1, 1) and entry.cluster is None:
+    for, and here none. Clusters that no kernel can have are left to `emulator.check_launch`."""
+    if entry.cluster is None and 1 < math.prod(launch.cluster) <= emulator.H200.max_cluster_blocks:
         x, y, z = launch.cluster
         raise Fault(
             Verdict.LAUNCH_ERROR,
