@@ -155,6 +155,20 @@ ALL_AHEAD = (
 )
 """Each block has its part of A and B fetched into the L2 before it loads anything."""
 
+SHARED_AHEAD = (
+    Change(
+        "gemm/12_ping_pong.cu",
+        "      const int k = step * BLOCK_K;\n",
+        "      const int k = step * BLOCK_K, ahead = step + 8;\n"
+        "      if (ahead < tile.steps && ahead % 8 == tile.n / BLOCK_N % 8)\n"
+        "        tma_prefetch(g.A, tile.m, ahead * BLOCK_K);\n"
+        "      if (ahead < tile.steps && ahead % GROUP_M == tile.m / BLOCK_M % GROUP_M)\n"
+        "        for (int n = 0; n < BLOCK_N; n += TRANS_B ? BLOCK_N : PANEL)\n"
+        "          tma_prefetch(g.B, TRANS_B ? tile.n : ahead * BLOCK_K, TRANS_B ? ahead * BLOCK_K : tile.n + n);\n",
+    ),
+)
+"""Of the blocks that need a slice one fetches it, as far as they are all at work."""
+
 ONE_RING = (
     Change("gemm/13_streamed.cu", "Either<B_ONCE, only_a, both>", "both"),
     Change("gemm/13_streamed.cu", "Either<B_ONCE, only_b, Nothing>", "Nothing"),
@@ -553,6 +567,24 @@ TRIES = (
             ("stream_k", "gemm/11_stream_k.cu", ("4608x14336x4096", "6144x6144x6144", "8192x8192x8192")),
         )
     ),
+    *(
+        Try(
+            "a tile leaves with the first steps of the next one, not over half of them",
+            stage,
+            problems,
+            (Change(TEMPLATE, "max(common.steps / (2 * LATER), 1)", "1"),),
+        )
+        for stage, problems in (
+            ("multicast", ("4096x4096x4096",)),
+            ("stream_k", ("4608x14336x4096", "6144x6144x6144", "8192x8192x8192")),
+        )
+    ),
+    Try(
+        "no pauses between the parts of a tile that leaves",
+        "ping_pong",
+        OF_PING_PONG,
+        (Change("gemm/12_ping_pong.cu", "!tile.last) __nanosleep(PAUSE * tile.steps);", "false) {}"),),
+    ),
     Try("A comes to the tensor cores through registers", "multicast", ("4096x4096x4096",), A_IN_REGISTERS),
     Try(
         "one consumer is two steps ahead of the other",
@@ -695,6 +727,13 @@ TRIES = (
         "ping_pong",
         OF_PING_PONG,
         ALL_AHEAD,
+    ),
+    Try(
+        "a slice is fetched into the L2 8 steps ahead by one of the blocks that need it",
+        "ping_pong",
+        OF_PING_PONG,
+        SHARED_AHEAD,
+        small="200x520x1400",
     ),
     *(
         Try(idea, "streamed", ("128x8192x8192", "64x8192x8192"), changes, small="100x520x1400")

@@ -35,7 +35,7 @@ static_assert(BLOCK_K == Slice<IN>::DEPTH,
 
 struct Gemm {
   static constexpr int CONSUMERS = BLOCK_M / WGMMA_M;
-  // a finished tile leaves during the first steps of the next where it fits into registers beside it
+  // a finished tile leaves while the next is multiplied where it fits into registers beside it
   using result_state = Kept<OUT, BLOCK_N>;
   static constexpr int LATER = result_state::PARTS;
   static constexpr int THREADS = CONSUMERS * WARPGROUP, WARPS = THREADS / WARP;  // that consume

@@ -3,7 +3,8 @@
 // fp16, sm_90a.
 //
 // stage 12, ping-pong: a consumer has a tile of 128 columns to itself, all of its 128 rows, and the two take
-// turns: while one writes its sums to C the other multiplies.
+// turns: while one writes its sums to C the other multiplies. it does so with pauses, as there is time: all
+// blocks together would push more out of the L2 than memory can take, and slices would have to wait.
 //
 // what it gains: tensor cores no longer wait for the end of a tile. most where K is short.
 //
@@ -18,6 +19,7 @@ constexpr int WARP = 32;
 constexpr int PANEL = Slice<IN>::DEPTH;       // columns of B in one box where they lie along its rows
 constexpr int WARP_ROWS = Staged<OUT>::ROWS;  // of C: a warp holds 16 rows of 64
 constexpr int STAGED = Staged<OUT>::COLUMNS, STAGED_BUFFERS = 2;
+constexpr unsigned PAUSE = 8;  // between parts of a tile that leave, for each step of k: ns
 
 static_assert(BLOCK_M % WGMMA_M == 0, "a wgmma multiplies 64 rows: BLOCK_M has to be 64 or 128");
 static_assert(BLOCK_N == 128 || BLOCK_N == 256, "BLOCK_N is the n of a wgmma: 128 or 256");
@@ -43,6 +45,7 @@ struct Gemm {
   };
   struct common_state {
     int steps, m, n;  // of k; where the tile starts
+    bool last;        // there is no other to be multiplied meanwhile
   };
   struct consumer_state {
     float sum[BANDS][BLOCK_N / 2];
@@ -58,6 +61,7 @@ struct Gemm {
     common.m = place.row * BLOCK_M;
     common.n = place.column * BLOCK_N;
     common.steps = (g.K + BLOCK_K - 1) / BLOCK_K;
+    common.last = tile + gridDim.x >= tiles_m * tiles_n;
     return true;
   }
 
@@ -108,9 +112,11 @@ struct Gemm {
 #pragma unroll
       for (int band = 0; band < BANDS; ++band)
 #pragma unroll
-        for (int n = 0; n < BLOCK_N; n += STAGED)
+        for (int n = 0; n < BLOCK_N; n += STAGED) {
+          if (band + n > 0 && !tile.last) __nanosleep(PAUSE * tile.steps);
           Staged<OUT>::store<STAGED_BUFFERS>(g, buffers[n / STAGED % STAGED_BUFFERS], &state.sum[band][n / 2],
                                              tile.m + band * WGMMA_M + warp * WARP_ROWS, tile.n + n);
+        }
     }
   };
 };

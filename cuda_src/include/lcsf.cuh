@@ -56,8 +56,8 @@
 //       by ARRANGERS threads, from thread 32 on: writes the input_block. parts that need no change one of
 //       the threads can ask for, with mbarrier_expect and tma_load
 //
-// the results of an item may leave while the next one is computed, in parts, one with each of its first
-// steps. then there are, instead of finish,
+// the results of an item may leave while the next one is computed, in parts, with some of the steps of its
+// first half. then there are, instead of finish,
 //
 //   result_state    what is kept of them, in registers, and LATER, a constant: in how many parts they leave
 //   consumer::keep(globals, common, state, result)
@@ -398,6 +398,12 @@ struct Lcsf {
       leave<PART + 1>(g, result, finish, part);
   }
 
+  // parts leave evenly over half of an item's steps. in a row they would push more out of the L2 than memory
+  // can take meanwhile, and what is loaded would have to wait
+  static __device__ __forceinline__ int steps_apart(const common_state& common) {
+    return max(common.steps / (2 * LATER), 1);
+  }
+
   static __device__ __forceinline__ void consume(const globals& g, Shared& shared) {
     const int mine = uniform(warpgroup());
     Place<DEPTH> from;
@@ -436,6 +442,8 @@ struct Lcsf {
       else
         consumer::setup(common, state);
       int before = -1, far_before = 0;  // the slots of the step before
+      int due = 0;                      // the step with which the next part leaves
+      if constexpr (LATER > 0) due = steps_apart(common) - 1;
       for (int step = 0; step < common.steps; ++step, from.advance()) {
         mbarrier_wait(shared.full[from.slot], from.parity);
         if constexpr (FAR) {
@@ -460,7 +468,8 @@ struct Lcsf {
           to.advance();
         }
         if constexpr (LATER > 0)
-          if (part < LATER) leave(g, result, shared.finish[mine], part++);
+          if (part < LATER && step == due)
+            leave(g, result, shared.finish[mine], part++), due += steps_apart(common);
       }
       if constexpr (LATER > 0)
         while (part < LATER) leave(g, result, shared.finish[mine], part++);
