@@ -893,7 +893,8 @@ def page(record: dict[str, Any]) -> str:
             "Each try is one change to a stage as it is, timed in turns with it and with cuBLAS: above 1 the try is "
             "faster. Medians; cold unless it says sustained. B is transposed. What was taken over is no longer among "
             "the changes: here is what gained nothing, or gained on one problem and lost on another, or cold and not "
-            "sustained. What limits these products is on [a page of its own](gemm-limits.md).\n",
+            "sustained, and what it costs to do without some of what was taken over. What limits these products is on "
+            "[a page of its own](gemm-limits.md).\n",
             recorded.made_on(record),
             tabulate(map(cells, record["rows"]), headers, tablefmt="pipe", disable_numparse=True, colalign=align)
             + "\n",
