@@ -333,17 +333,11 @@ LAST_THROUGH_THE_RING = (
         "          Staged<OUT>::store<STAGED_BUFFERS>("
         "g, buffers[n / STAGED % STAGED_BUFFERS], &state.sum[band][n / 2],\n"
         "                                             tile.m",
-        "        {\n"
         "          const int part = (band * BLOCK_N + n) / STAGED;\n"
         "          OUT* const free = reinterpret_cast<whole*>(ring)[warp][part];\n"
         "          if (!ring) tma_store_wait_read<STAGED_BUFFERS - 1>();\n"
         "          Staged<OUT>::store<PARTS + STAGED_BUFFERS>(\n"
         "              g, ring ? free : buffers[part % STAGED_BUFFERS], &state.sum[band][n / 2], tile.m",
-    ),
-    Change(
-        "gemm/12_ping_pong.cu",
-        "band * WGMMA_M + warp * WARP_ROWS, tile.n + n);\n",
-        "band * WGMMA_M + warp * WARP_ROWS, tile.n + n);\n        }\n",
     ),
 )
 """Nobody loads into it any more, and no part of the tile waits until another has been read."""
@@ -556,27 +550,20 @@ TRIES = (
         )
     ),
     *(
-        Try(
-            "a tile leaves at once, not while the next one is multiplied",
-            stage,
-            problems,
-            (Change(file, "LATER = result_state::PARTS;", "LATER = 0;"),),
-        )
+        Try(idea, stage, problems, (change,))
         for stage, file, problems in (
             ("multicast", "gemm/10_multicast.cu", ("4096x4096x4096",)),
             ("stream_k", "gemm/11_stream_k.cu", ("4608x14336x4096", "6144x6144x6144", "8192x8192x8192")),
         )
-    ),
-    *(
-        Try(
-            "a tile leaves with the first steps of the next one, not over half of them",
-            stage,
-            problems,
-            (Change(TEMPLATE, "max(common.steps / (2 * LATER), 1)", "1"),),
-        )
-        for stage, problems in (
-            ("multicast", ("4096x4096x4096",)),
-            ("stream_k", ("4608x14336x4096", "6144x6144x6144", "8192x8192x8192")),
+        for idea, change in (
+            (
+                "a tile leaves at once, not while the next one is multiplied",
+                Change(file, "LATER = result_state::PARTS;", "LATER = 0;"),
+            ),
+            (
+                "a tile leaves with the first steps of the next one, not over half of them",
+                Change(TEMPLATE, "max(common.steps / (2 * LATER), 1)", "1"),
+            ),
         )
     ),
     Try(

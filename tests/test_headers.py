@@ -329,7 +329,8 @@ def wgmma() -> Iterator[Trial]:
 
 def lcsf() -> Iterator[Trial]:
     """What no stage uses: a producer that keeps something, a shorter ring, two blocks on a multiprocessor. What leaves
-    later, with items of fewer steps than parts, and such as leave nothing; a far block on rings that go round."""
+    later, with items of fewer steps than parts, of so many that parts leave with every other one, and such as leave
+    nothing; a far block on rings that go round."""
     items, steps = 7, 5
     x = whole((items, steps, 16, 64), FP32, 11)
     y = np.stack([x[item, : item % steps + 1].sum(axis=0) for item in range(items)]).reshape(-1, 64)
