@@ -1,6 +1,6 @@
 """What arrays on a GPU lie in: red zones that find writes outside, and NaN wherever nobody has written.
 
-CuPy is stood in for by NumPy, but for the last test.
+CuPy is stood in for by NumPy, but in tests of the GPU.
 """
 
 from __future__ import annotations
@@ -270,6 +270,27 @@ def test_a_kernel_finds_nan_in_shared_memory(tmp_path):
     bound.buffers["seen"].fill(0)
     bound.run()
     assert np.isnan(bound.read("seen")).all()
+
+
+BOTH = """extern "C" __global__ void both(float* sums) {
+  extern __shared__ float given[];
+  __shared__ float own[OWN];
+  for (int i = threadIdx.x; i < OWN; i += blockDim.x) own[i] = i, given[i] = 2 * i;
+  __syncthreads();
+  for (int i = threadIdx.x; i < OWN; i += blockDim.x) sums[i] = own[OWN - 1 - i] + given[OWN - 1 - i];
+}
+"""
+
+
+@pytest.mark.parametrize("where", ["emulator", pytest.param("cuda", marks=pytest.mark.gpu)])
+def test_static_and_dynamic_shared_memory_may_together_be_more_than_48_kb(where, tmp_path):
+    (tmp_path / "both.cu").write_text(BOTH)
+    words = 8192  # of each, 32 KB: neither is more
+    launch = Launch("both", (1, 1, 1), (256, 1, 1), ("sums",), shared_bytes=4 * words)
+    compiled = compile_source(tmp_path / "both.cu", {"OWN": words})
+    bound = open_device(where).bind(compiled, Plan((launch,)), {"sums": Array((words,), FP32, output=True)}, {})
+    bound.run()
+    assert bound.read("sums").tolist() == [3.0 * i for i in reversed(range(words))]
 
 
 @pytest.mark.parametrize("dtype", list(DTYPES.values()), ids=str)

@@ -121,7 +121,7 @@ class CudaDevice:
             if module is None:
                 module = self._modules[compiled.key] = self._cupy.RawModule(path=str(compiled.cubin_path))
             function = module.get_function(launch.kernel)
-            if launch.shared_bytes > 48 * 1024:
+            if function.shared_size_bytes + launch.shared_bytes > 48 * 1024:  # more has to be asked for
                 function.max_dynamic_shared_size_bytes = launch.shared_bytes
         except Exception as error:
             raise Fault(Verdict.LAUNCH_ERROR, f"{launch.kernel} cannot be loaded: {error}") from None
