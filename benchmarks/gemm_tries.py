@@ -11,7 +11,6 @@ as it is and with cuBLAS, so that nothing but the change is between them.
 
 from __future__ import annotations
 
-import shutil
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -21,6 +20,7 @@ from typing import Any
 
 import numpy as np
 import recorded
+from changed import Change, source
 from tabulate import tabulate
 
 from workbench import derived, registry, tuned
@@ -29,21 +29,12 @@ from workbench.devices.cuda import CudaDevice
 from workbench.harness import Case
 from workbench.kernels.gemm import GemmProblem
 from workbench.launch import Launch, Plan, TensorMap, ceil_div
-from workbench.operation import SOURCES, Stage
+from workbench.operation import Stage
 from workbench.results import Conditions
 from workbench.timing import Effort
 from workbench.timing import measure as race
 
 RECORD = Path(__file__).parents[1] / "reports/gemm-tries.json"
-
-
-@dataclass(frozen=True)
-class Change:
-    """Of a file below `cuda_src`: what stands in it, once, and what is tried instead."""
-
-    file: str
-    old: str
-    new: str
 
 
 @dataclass(frozen=True)
@@ -747,18 +738,6 @@ def parsed(shape: str) -> GemmProblem:
     return GemmProblem.parse(f"{shape},dtype=bf16,out=bf16,layout=nt")
 
 
-def source(attempt: Try, stage: Stage[Any], folder: Path) -> Path:
-    """The stage's source in a copy of all sources below `folder`, changed. Raises ValueError where a change has no
-    place."""
-    shutil.copytree(SOURCES, folder, dirs_exist_ok=True)
-    for change in attempt.changes:
-        text = (folder / change.file).read_text()
-        if text.count(change.old) != 1:
-            raise ValueError(f"{change.file} has {text.count(change.old)} times, not once:\n{change.old}")
-        (folder / change.file).write_text(text.replace(change.old, change.new))
-    return folder / stage.path.relative_to(SOURCES)
-
-
 def plan(attempt: Try, stage: Stage[Any], problem: GemmProblem) -> Plan:
     """The launches of the stage, in the clusters and with the tensor maps of the try."""
     found = stage.plan(problem)
@@ -782,7 +761,7 @@ def _launch(attempt: Try, launch: Launch) -> Launch:
 def compiled(attempt: Try, stage: Stage[Any], problem: GemmProblem) -> Compiled:
     """The changed source for a problem."""
     with tempfile.TemporaryDirectory() as folder:
-        return compile_source(source(attempt, stage, Path(folder)), stage.defines(problem))
+        return compile_source(source(attempt.changes, stage, Path(folder)), stage.defines(problem))
 
 
 def stages(attempt: Try, problem: GemmProblem, device: str) -> tuple[Stage[Any], Stage[Any]]:

@@ -4,22 +4,28 @@
     python benchmarks/matvec_limits.py write [OUTPUT.json]   # the page, of that file and nothing else
 
 A flush that writes leaves the L2 full of what has to go to memory before anything else finds room. So each product is
-timed after such a flush, which is how everything is timed here, and after one that only reads.
+timed after such a flush, which is how everything is timed here, and after one that only reads. When each row was done
+is found by a kernel that stores the time in place of the sum.
 """
 
 from __future__ import annotations
 
 import sys
+import tempfile
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import recorded
+from changed import Change, source
 from tabulate import tabulate
 
 from workbench import derived, registry
-from workbench.compiler import compile_source
-from workbench.devices.cuda import CudaDevice
+from workbench.compiler import Compiled, compile_source
+from workbench.devices.cuda import CudaDevice, CudaPlan
 from workbench.harness import Case
 from workbench.operation import Problem, Stage
 from workbench.timing import Enqueue, Stopwatch
@@ -37,13 +43,86 @@ ONCE = {"B stays in the L2": 0, "B leaves first": 1}
 DECLARED = ""
 """The variant with the parameters that the stage declares. What it declares of B, it declares by the size of B."""
 
-VARIANTS: dict[str, dict[str, int]] = {
-    DECLARED: {},
-    "2 loads in flight, twice as many threads": {"UNROLL": 2, "RESIDENT": 2048},
-    "256 threads": {"THREADS": 256},
-    "8 warps a row": {"MOST": 8},
-    "a warp a row": {"MOST": 1},
+
+@dataclass(frozen=True)
+class Variant:
+    """The stage with other parameters or other sources, timed with B treated in these ways."""
+
+    parameters: Mapping[str, int] = field(default_factory=dict)
+    changes: tuple[Change, ...] = ()
+    of_b: tuple[str, ...] = tuple(ONCE)
+
+
+KERNEL, STAYS, LEAVES = "matvec/5_streamed.cu", *ONCE
+
+_PLACE = "  const int n = blockIdx.x * ROWS + warp / SHARE;\n"
+
+
+def _once(old: str, new: str) -> Variant:
+    """Another instruction for what is read once."""
+    return Variant(changes=(Change("include/vector.cuh", old, new),), of_b=(LEAVES,))
+
+
+VARIANTS: dict[str, Variant] = {
+    DECLARED: Variant(),
+    "2 loads in flight, twice as many threads": Variant({"UNROLL": 2, "RESIDENT": 2048}),
+    "256 threads": Variant({"THREADS": 256}),
+    "8 warps a row": Variant({"MOST": 8}),
+    "a warp a row": Variant({"MOST": 1}),
+    "by a policy, L2::evict_first": _once(
+        '  asm volatile("ld.global.nc.L1::no_allocate.v4.b32 {%0, %1, %2, %3}, [%4];"\n'
+        '               : "=r"(bits.x), "=r"(bits.y), "=r"(bits.z), "=r"(bits.w)\n'
+        '               : "l"(from));\n',
+        '  unsigned long long first;\n  asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(first));\n'
+        '  asm volatile("ld.global.nc.L1::no_allocate.L2::cache_hint.v4.b32 {%0, %1, %2, %3}, [%4], %5;"\n'
+        '               : "=r"(bits.x), "=r"(bits.y), "=r"(bits.z), "=r"(bits.w)\n'
+        '               : "l"(from), "l"(first));\n',
+    ),
+    "the L2 fetches 256 bytes": _once("L1::no_allocate.v4.b32", "L1::no_allocate.L2::256B.v4.b32"),
+    "132 stretches of B at once": Variant(
+        changes=(
+            Change(
+                KERNEL,
+                _PLACE,
+                "  const int each = gridDim.x / 132, whole = 132 * each;\n"
+                "  const int block = blockIdx.x < whole ? blockIdx.x % 132 * each + blockIdx.x / 132 : blockIdx.x;\n"
+                + _PLACE.replace("blockIdx.x", "block"),
+            ),
+        ),
+        of_b=(LEAVES,),
+    ),
+    "the L2 asked for rows 264 blocks ahead": Variant(
+        changes=(
+            Change(
+                KERNEL,
+                _PLACE,
+                _PLACE + "  const long long ahead = (blockIdx.x + 264ll) * ROWS;\n"
+                "  if (threadIdx.x == 0 && ahead + ROWS <= N && ldb == K && K * sizeof(IN) % VECTOR_BYTES == 0)\n"
+                '    asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(B + ahead * ldb),\n'
+                '                 "r"(static_cast<int>(ROWS * K * sizeof(IN))));\n',
+            ),
+        ),
+        of_b=(LEAVES,),
+    ),
 }
+
+_STORE = "  if (lane == 0 && n < N) c[n] = "
+
+CLOCK = Variant(
+    changes=(
+        Change(
+            KERNEL,
+            _STORE + "from_float<OUT>(sum);\n",
+            '  unsigned long long now;\n  asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now)::"memory");\n'
+            + _STORE
+            + "sum < 1e30f ? static_cast<float>(now & 0xffffff) : 0.f;\n",
+        ),
+    )
+)
+"""Stores the nanosecond in which a sum was done, modulo 2**24, which fp32 holds, in place of the sum."""
+
+CLOCKED, EACH_US, ROUNDS = "16384x16384,dtype=bf16,out=fp32", 10, 5
+"""What it is launched for; microseconds that are counted together; launches."""
 
 SAMPLES = 24
 KERNELS = "matvec|gemv|gemm|nvjet|dot|reduce_1Block|splitK"
@@ -81,43 +160,72 @@ def declared(problem: str) -> str:
     return titled(DECLARED, next(name for name, value in ONCE.items() if value == once))
 
 
-def renamed(name: str) -> str:
-    """The name of a row of a record, where those of 2026-11-23 have `as declared` for the variant of that name, also
-    where B is treated otherwise than declared, and do not say where it stays in the L2."""
-    stays, leaves = ONCE
-    variant = name.removesuffix(f", {leaves}")
-    if variant != "as declared" and variant not in VARIANTS:
-        return name  # it says what happens to B, or is the library's
-    return titled(DECLARED if variant == "as declared" else variant, stays if variant == name else leaves)
+def compiled(variant: Variant, of_b: str, problem: Problem) -> Compiled:
+    """The code of a variant for a problem, with B treated as named."""
+    stage = streamed()
+    stage = stage.with_parameters({**stage.parameters, **variant.parameters})
+    defines = {**stage.defines(problem), "READ_ONCE": ONCE[of_b]}
+    with tempfile.TemporaryDirectory() as folder:
+        return compile_source(source(variant.changes, stage, Path(folder)) if variant.changes else stage.path, defines)
 
 
-def contestants(problem: Problem, variants: Mapping[str, Mapping[str, int]]) -> Iterator[tuple[str, Enqueue, Any]]:
-    """Name, what enqueues a launch, and what has to live as long: our stage, each way of it, and cuBLAS."""
+def bound(problem: Problem, variants: Mapping[str, Variant]) -> Iterator[tuple[str, CudaPlan]]:
+    """Each variant in each of its ways, bound to the same arrays; their sources are compiled side by side."""
     device, stage = CudaDevice(), streamed()
     arrays = problem.arrays()
     storage = Case(problem, arrays, problem.inputs(), {}, {}).storage()
-    for name, parameters in variants.items():
-        chosen = stage.with_parameters({**stage.parameters, **parameters})
-        for of_b, once in ONCE.items():
-            compiled = compile_source(chosen.path, {**chosen.defines(problem), "READ_ONCE": once})
-            bound = device.bind(compiled, chosen.plan(problem), arrays, storage)
-            yield titled(name, of_b), bound.enqueue, bound
-    yield from recorded.libraries("matvec", bound, problem)
+    todo = [(name, variant, of_b) for name, variant in variants.items() for of_b in variant.of_b]
+    with ThreadPoolExecutor() as pool:
+        codes = list(pool.map(lambda each: compiled(each[1], each[2], problem), todo))
+    first = None
+    for (name, variant, of_b), code in zip(todo, codes, strict=True):
+        plan = stage.with_parameters({**stage.parameters, **variant.parameters}).plan(problem)
+        found = device.bind(code, plan, arrays, storage, beside=first)
+        first = first or found
+        yield titled(name, of_b), found
+
+
+def contestants(problem: Problem, variants: Mapping[str, Variant]) -> Iterator[tuple[str, Enqueue, Any]]:
+    """Name, what enqueues a launch, and what has to live as long: our stage, each way of it, and cuBLAS."""
+    for name, plan in bound(problem, variants):
+        yield name, plan.enqueue, plan
+    yield from recorded.libraries("matvec", plan, problem)
 
 
 def launch_all() -> None:
     """Launches everything once, on a flushed L2. This is what ncu watches."""
     watch = Stopwatch(CudaDevice().info().l2_bytes)
     for text in PROBLEMS:
-        for _, enqueue, plan in contestants(registry.operations()["matvec"].problem.parse(text), {DECLARED: {}}):
+        for _, enqueue, plan in contestants(registry.operations()["matvec"].problem.parse(text), {DECLARED: Variant()}):
             watch.cold(enqueue)
             del plan
+
+
+def done(clocks: np.ndarray[Any, Any]) -> list[int]:
+    """How many rows were done in each whole microsecond from that on in which the first was; of nanoseconds, modulo
+    2**24, that are less than half of that apart."""
+    half = 1 << 23
+    since = (clocks.astype(np.int64) - int(clocks[0]) + half) % (2 * half) - half
+    return [int(n) for n in np.bincount((since - since.min()) // 1000)]
+
+
+def progress(watches: Mapping[str, Stopwatch]) -> Iterator[dict[str, Any]]:
+    """When rows were done, by what happens to B and what is in the L2 before."""
+    problem = registry.operations()["matvec"].problem.parse(CLOCKED)
+    for name, plan in bound(problem, {DECLARED: CLOCK}):
+        for flush, watch in watches.items():
+            rows = []
+            for _ in range(ROUNDS):
+                watch.cold(plan.enqueue)
+                rows.append(done(plan.read("c")))
+            row = {"problem": CLOCKED, "row_bytes": problem.arrays()["B"].nbytes // problem.arrays()["B"].rows}
+            yield {**row, "name": name, "flush": flush, "rows_each_us": rows}
 
 
 def measure(output: Path) -> None:
     """Makes the record; what has been measured is saved at once."""
     info = CudaDevice().info()
-    record = recorded.begin(info, "times", "counters")
+    record = recorded.begin(info, "times", "progress", "counters")
     watches = dict(zip(FLUSHES, (Stopwatch(info.l2_bytes), AfterReading(info.l2_bytes)), strict=True))
     for text in PROBLEMS:
         problem = registry.operations()["matvec"].problem.parse(text)
@@ -133,11 +241,51 @@ def measure(output: Path) -> None:
                 record["times"].append({**row, "cold_us": times[2:]})
         recorded.save(record, output)
         del found
+    record["progress"] = list(progress(watches))
     recorded.count(record, output, __file__, METRICS.values(), KERNELS, seconds=100.0)
 
 
 def _short(problem: str) -> str:
     return problem.split(",out")[0].replace(",dtype=", " ")
+
+
+def arriving(row: Mapping[str, Any]) -> list[float]:
+    """GB/s at which B arrived, in each stretch of EACH_US that all launches were busy for to its end, by the median
+    launch."""
+    rates = []
+    for start in range(0, min(map(len, row["rows_each_us"])) - EACH_US, EACH_US):
+        found = [sum(launch[start : start + EACH_US]) * row["row_bytes"] for launch in row["rows_each_us"]]
+        rates.append(derived.median(found) / EACH_US / 1e3)
+    return rates
+
+
+def over_time(record: dict[str, Any]) -> list[str]:
+    """When B arrives, as a section of the page."""
+    if "progress" not in record:
+        return []
+    rates = {(row["name"], row["flush"]): arriving(row) for row in record["progress"]}
+    dirty, clean = FLUSHES
+
+    def span(of_b: str, flush: str) -> str:
+        return f"{min(rates[of_b, flush]):,.0f} to {max(rates[of_b, flush]):,.0f} GB/s"
+
+    latest = rates[STAYS, dirty][-1]
+    share = latest * 1e9 / record["device"]["peak_bytes_per_s"]
+    most = max(map(len, rates.values()))
+    table = [
+        [name, f"L2 {flush}", *(f"{rate:,.0f}" for rate in found), *[""] * (most - len(found))]
+        for (name, flush), found in rates.items()
+    ]
+    headers = ["", "before", *(f"{i * EACH_US} to {(i + 1) * EACH_US} us" for i in range(most))]
+    slow = sum(rate < 0.97 * latest for rate in rates[STAYS, dirty]) * EACH_US
+    return [
+        "## When B arrives\n",
+        f"GB/s of B in a launch of {_short(CLOCKED)}, from when its first row is done; median of {ROUNDS} launches. "
+        f"Where B stays in the L2, what was written leaves in the first {slow} us; then B arrives at {latest:,.0f} "
+        f"GB/s, {share:.0%} of what the memory's clock and width make. Where B leaves first, little is written, but "
+        f"all the time: {span(LEAVES, dirty)} to the end. After a flush that only reads it is {span(LEAVES, clean)}.\n",
+        tabulate(table, headers, tablefmt="pipe", disable_numparse=True) + "\n",
+    ]
 
 
 def reading(
@@ -147,7 +295,6 @@ def reading(
     as_declared: list[tuple[str, str]],
 ) -> str:
     """What the tables say, in words."""
-    stays, leaves = ONCE
 
     def rates(of_b: str, flush: str) -> str:
         wanted = (titled(DECLARED, of_b), flush)
@@ -165,27 +312,31 @@ def reading(
     def for_which(name: str) -> str:
         return " and ".join(dict.fromkeys(_short(p) for p, n in as_declared if n == name)) or "none"
 
-    total = [(m[read] + m[written]) / m[time] for m in counts[stays]]
+    def gains(wanted: bool) -> str:
+        ways = [{p: us for (p, name, f), us in medians.items() if (name, f) == (way, dirty)} for way in ONCE]
+        return " and ".join(_short(p) for p in moved if (ways[1][p] < ways[0][p]) == wanted) or "none"
+
     dirty, clean = FLUSHES
+    total = [(m[read] + m[written]) / m[time] for m in counts[STAYS]]
     return (
         "Each byte of B is read once, and memory is what limits it. Where B takes its place in the L2 like any other "
-        f"array, the launches write {beside(stays)} that are not theirs: what the flush left in the L2 has to leave "
+        f"array, the launches write {beside(STAYS)} that are not theirs: what the flush left in the L2 has to leave "
         f"before B finds room. With those, memory moves {min(total):,.0f} to {max(total):,.0f} GB/s of the "
         f"{record['device']['peak_bytes_per_s'] / 1e9:,.0f} that its clock and width make; of B alone "
-        f"{rates(stays, dirty)} arrive, and {rates(stays, clean)} after a flush that only reads. Where B is the first "
-        f"to leave, {beside(leaves)} are written, and {rates(leaves, dirty)} of B arrive: with the parameters of the "
-        "stage a smaller B gains by that, a larger one loses, as the little that is written comes between its own "
-        "reads.\n\n"
-        f"As declared, B leaves first for {for_which(titled(DECLARED, leaves))}, and stays in the L2 for "
-        f"{for_which(titled(DECLARED, stays))}; each was timed both ways.\n"
+        f"{rates(STAYS, dirty)} arrive, and {rates(STAYS, clean)} after a flush that only reads. Where B is the first "
+        f"to leave, {beside(LEAVES)} are written, and {rates(LEAVES, dirty)} of B arrive: the little that is written "
+        f"comes between its own reads. With the parameters of the stage that makes {gains(True)} faster, "
+        f"{gains(False)} slower.\n\n"
+        f"As declared, B leaves first for {for_which(titled(DECLARED, LEAVES))}, and stays in the L2 for "
+        f"{for_which(titled(DECLARED, STAYS))}; each was timed both ways.\n"
     )
 
 
 def page(record: dict[str, Any]) -> str:
     """The Markdown page."""
-    rows = [{**row, "name": renamed(row["name"])} for row in record["times"]]
+    rows = record["times"]
     medians = {(r["problem"], r["name"], r["flush"]): derived.median(r["cold_us"]) for r in rows}
-    as_declared = [(r["problem"], r["name"]) for r in rows if r.get("declared", r["name"] == declared(r["problem"]))]
+    as_declared = [(r["problem"], r["name"]) for r in rows if r["declared"]]
     moved = {row["problem"]: row["bytes"] for row in rows}
     library = rows[-1]["name"]
     times = []
@@ -207,14 +358,16 @@ def page(record: dict[str, Any]) -> str:
     return "\n".join(
         (
             "# What limits matrix-vector products\n",
-            "Written by `benchmarks/matvec_limits.py` from [the JSON beside it](matvec-limits.json): `matvec:streamed` "
-            f"with other parameters and policies, and {library}, on copies of the same arrays, in turns.\n",
+            "Written by `benchmarks/matvec_limits.py`, which has the changes to sources, from [the JSON beside it]"
+            f"(matvec-limits.json): `matvec:streamed` with other parameters, policies and sources, and {library}, on "
+            "the same arrays, in turns.\n",
             recorded.made_on(record),
             reading(record, medians, moved, as_declared),
             "## Cold medians\n",
             "Before each launch twice as much as the L2 holds is written, as in every bench here, or only read. What "
             "was written has to go to memory while B comes from there: the difference is what that costs.\n",
             tabulate(times, headers, tablefmt="pipe", disable_numparse=True) + "\n",
+            *over_time(record),
             "## What goes to and from memory in one launch after the flush that writes\n",
             tabulate(counted, ["problem", "kernel", *METRICS], tablefmt="pipe", disable_numparse=True) + "\n",
         )

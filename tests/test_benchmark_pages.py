@@ -9,11 +9,14 @@ from typing import Any
 
 import gemm_limits
 import matvec_limits
+import numpy as np
 import pytest
 import recorded
 import template
 
 from workbench import registry
+from workbench.devices import open_device
+from workbench.harness import Case
 
 
 @pytest.mark.parametrize("script", [gemm_limits, matvec_limits, template], ids=lambda script: script.__name__)
@@ -32,24 +35,47 @@ def test_one_row_of_a_product_is_marked_as_declared_and_is_compiled_so(text: str
     assert marked.split("|")[2].strip() == ("B leaves first", "B stays in the L2")[once == 0] + " (as declared)"
 
 
-def test_rows_of_old_and_new_records_have_the_same_names() -> None:
-    old = {
-        "as declared": "B stays in the L2",
-        "as declared, B leaves first": "B leaves first",
-        "256 threads": "256 threads, B stays in the L2",
-        "2 loads in flight, twice as many threads": "2 loads in flight, twice as many threads, B stays in the L2",
-        "cuBLAS": "cuBLAS",
-    }
-    assert [matvec_limits.renamed(name) for name in old] == list(old.values())
-    new = {matvec_limits.titled(variant, of_b) for variant in matvec_limits.VARIANTS for of_b in matvec_limits.ONCE}
-    assert {matvec_limits.renamed(name) for name in new} == new
-    assert {matvec_limits.renamed(row["name"]) for row in _record(matvec_limits)["times"]} == new | {"cuBLAS"}
+CHANGED = {name: variant for name, variant in matvec_limits.VARIANTS.items() if variant.changes}
+
+
+@pytest.mark.parametrize("name", CHANGED)
+def test_a_changed_matvec_is_another_kernel_and_solves_a_problem(name: str) -> None:
+    problem = registry.operations()["matvec"].problem.parse("300x16384,dtype=bf16,out=bf16")
+    code = matvec_limits.compiled(CHANGED[name], matvec_limits.LEAVES, problem)
+    assert code.ptx != matvec_limits.compiled(matvec_limits.Variant(), matvec_limits.LEAVES, problem).ptx
+    case = Case.of(problem)
+    bound = open_device("emulator").bind(code, matvec_limits.streamed().plan(problem), case.arrays, case.storage())
+    bound.run()
+    failure, _ = case.judge(bound.read)
+    assert failure is None, failure
+
+
+def test_a_clocked_matvec_stores_when_each_row_was_done() -> None:
+    problem = registry.operations()["matvec"].problem.parse("40x4096,dtype=bf16,out=fp32")
+    case = Case.of(problem)
+    code = matvec_limits.compiled(matvec_limits.CLOCK, matvec_limits.STAYS, problem)
+    bound = open_device("emulator").bind(code, matvec_limits.streamed().plan(problem), case.arrays, case.storage())
+    bound.run()
+    clocks = bound.read("c")
+    assert (clocks == clocks.astype(np.int64)).all()
+    assert clocks.max() > clocks.min() >= 0
+    assert sum(matvec_limits.done(clocks)) == 40
+
+
+def test_rows_are_counted_by_microsecond_where_the_clock_begins_again() -> None:
+    clocks = np.array([(1 << 24) - 500, (1 << 24) - 700, 300, 1400, 3350], np.float32)
+    assert matvec_limits.done(clocks) == [2, 1, 1, 0, 1]
+
+
+def test_rates_are_of_whole_stretches_and_of_the_median_launch() -> None:
+    rows = [[1] * 25, [3] * 26, [2] * 21]
+    assert matvec_limits.arriving({"rows_each_us": rows, "row_bytes": 500_000}) == [1000.0, 1000.0]
 
 
 def test_what_a_record_says_is_declared_is_marked_whatever_is_declared_now() -> None:
     record = _record(matvec_limits)
     for row in record["times"]:
-        row["declared"] = row["name"] == "256 threads"
+        row["declared"] = row["name"] == "256 threads, B stays in the L2"
     page = matvec_limits.page(record)
     assert page.count("(as declared)") == page.count("256 threads, B stays in the L2 (as declared)") == 4
 
@@ -58,7 +84,9 @@ def test_the_page_on_the_template_says_beside_which_kernel_it_is_slower() -> Non
     record = _record(template)
     assert "**faster than** `plain`" in template.reading(record)
     assert "**slower than** `vectorized`" in template.reading(record)
-    assert "- cold, 1.06 to 1.07 on 4096x4096; 1.07 to 1.08 on 16384x8192; 1.49 to 1.51" in template.reading(record)
+    for row in record["rows"]:
+        row["cold_us"] = [{"plain": 20.0, "vectorized": 10.0}.get(row["name"], 11.0)]
+    assert "- cold, 1.10 on 4096x4096; 1.10 on 16384x8192; 1.10 on 20000x13704" in template.reading(record)
     first = next(row for row in record["rows"] if row["name"].startswith("template"))
     first["cold_us"] = [1.0]
     assert "**not always slower than** `vectorized`" in template.reading(record)

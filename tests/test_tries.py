@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import changed
 import gemm_tries
 import pytest
 
@@ -16,10 +17,10 @@ from workbench.harness import Case
 @pytest.mark.parametrize("attempt", gemm_tries.TRIES, ids=lambda a: f"{a.stage}, {a.idea}")
 def test_a_try_changes_the_stage_and_still_solves_a_problem(attempt: gemm_tries.Try, tmp_path: Path) -> None:
     problem = gemm_tries.parsed(attempt.small)
-    usual, changed = gemm_tries.stages(attempt, problem, "NVIDIA H200")
-    compiled = compile_source(gemm_tries.source(attempt, changed, tmp_path), changed.defines(problem))
+    usual, tried = gemm_tries.stages(attempt, problem, "NVIDIA H200")
+    compiled = compile_source(changed.source(attempt.changes, tried, tmp_path), tried.defines(problem))
     before = compile_source(usual.path, usual.defines(problem))
-    plan = gemm_tries.plan(attempt, changed, problem)
+    plan = gemm_tries.plan(attempt, tried, problem)
     assert compiled.ptx != before.ptx or plan != usual.plan(problem)
     case = Case.of(problem)
     bound = open_device("emulator").bind(compiled, plan, case.arrays, case.storage(), problem.seed)
@@ -43,9 +44,8 @@ def test_a_try_that_computes_something_else_is_on_the_page_without_times() -> No
 def test_a_change_without_a_place_is_an_error(tmp_path: Path) -> None:
     first = gemm_tries.TRIES[0]
     stage = gemm_tries.stages(first, gemm_tries.parsed(first.small), "NVIDIA H200")[0]
-    lost = gemm_tries.Try("nothing", stage.name, (), (gemm_tries.Change("include/tiles.cuh", "not there", ""),))
     with pytest.raises(ValueError, match="0 times"):
-        gemm_tries.source(lost, stage, tmp_path)
+        changed.source([changed.Change("include/tiles.cuh", "not there", "")], stage, tmp_path)
 
 
 def test_tries_are_chosen_by_words_of_their_ideas() -> None:
