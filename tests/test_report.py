@@ -183,11 +183,26 @@ def test_other_implementations_have_rows_of_their_own(tmp_path: Path) -> None:
     assert not any(line.startswith("| NumPy") for line in page.splitlines())
 
 
+def test_other_implementations_stay_when_all_stages_are_run_again_without_them(tmp_path: Path) -> None:
+    folder = tmp_path / "nvidia-h200"
+    old, new = _with_peers(), _with_peers()
+    new.peers, new.host, new.environment = [], [], environment(date="2026-05-06T07:08:09Z")
+    store.Folder(folder).save(old)
+    store.Folder(folder).save(new)
+    page = next(p for p in report.write(tmp_path) if p.name == "vector_add.md").read_text()
+    assert _row(page, "### vector_add 1000000 fp32", "Triton")[0] == "Triton"
+    assert "NumPy takes 1.00 s" in page
+    assert "Triton: triton 3.6" in _row(page, "## Environment", "baselines")[2]  # B: the old run
+    assert "`grid_stride` (A)" in page
+    assert "(B)" not in page
+
+
 def test_what_several_runs_left_untimed_is_said_once_and_not_where_one_timed_it(tmp_path: Path) -> None:
     folder = tmp_path / "nvidia-h200"
     old, new = _with_peers(), _with_peers()
     old.peers[0].untimed["1000000 fp32"] = "no fp32"
     new.stages, new.environment = new.stages[2:], environment(date="2026-05-06T07:08:09Z")
+    new.finished = False  # until then those of the old one are kept
     store.Folder(folder).save(old)
     store.Folder(folder).save(new)
     page = next(p for p in report.write(tmp_path) if p.name == "vector_add.md").read_text()

@@ -11,7 +11,7 @@ import pytest
 from synthetic import emulated_run, timed_run
 
 from workbench import store
-from workbench.results import ResultsError, Run, WrongCells
+from workbench.results import HostTiming, PeerResult, ResultsError, Run, WrongCells
 
 
 @pytest.mark.parametrize("made", [timed_run, emulated_run])
@@ -127,6 +127,26 @@ def test_an_earlier_record_disappears_with_its_last_stage(tmp_path: Path) -> Non
     assert store.load(tmp_path)[0][1] == run
 
 
+def test_other_implementations_are_kept_until_a_finished_run_has_timed_them_again(tmp_path: Path) -> None:
+    host = HostTiming("vector_add", "NumPy", "numpy 2", "n=1", "1 fp32", 1, 12, [1.0])
+    peers = [PeerResult("vector_add", "Triton", "3"), PeerResult("gemm", "cuDNN", "9")]
+    store.Folder(tmp_path).save(dataclasses.replace(timed_run("vector_add"), peers=peers, host=[host]))
+    folder = store.Folder(tmp_path)
+    folder.save(dataclasses.replace(_some(timed_run("vector_add"), "naive", "vectorized", "grid_stride")))
+    folder.discard_earlier_stages()
+    (_, latest), (_, kept) = store.load(tmp_path)
+    assert (latest.peers, latest.host) == ([], [])
+    assert (kept.stages, kept.peers, kept.host) == ([], peers, [host])
+
+    again = dataclasses.replace(_some(timed_run("vector_add")), peers=peers[:1], finished=False)
+    folder = store.Folder(tmp_path)
+    folder.save(again)
+    assert store.load(tmp_path)[-1][1] == kept
+    again.finished = True
+    folder.save(again)
+    assert (store.load(tmp_path)[-1][1].peers, store.load(tmp_path)[-1][1].host) == (peers[1:], [])
+
+
 def test_two_runs_in_one_second_do_not_overwrite_each_other(tmp_path: Path) -> None:
     for name in ("naive", "smem_tiling", "warp_parallel"):
         store.Folder(tmp_path).save(_some(emulated_run(), name))
@@ -143,7 +163,7 @@ def test_a_full_run_forgets_stages_that_no_longer_exist(tmp_path: Path) -> None:
     store.Folder(tmp_path).save(old)
     folder = store.Folder(tmp_path)
     folder.save(emulated_run("vector_add"))
-    folder.discard_earlier()
+    folder.discard_earlier_stages()
     assert {s.stage for s, _ in store.current(run for _, run in store.load(tmp_path))} == {
         "naive",
         "vectorized",

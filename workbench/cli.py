@@ -381,7 +381,7 @@ def run(
     with _finish(session, as_json):
         _work(session, stages, 1 if problems and not session.timed else examples, peers=baselines == "all")
         if session.folder and not specs:
-            session.folder.discard_earlier()
+            session.folder.discard_earlier_stages()
         _notice(f"wrote {', '.join(str(p) for p in write(output, slug(session.run.device)) if p.suffix == '.md')}")
 
 

@@ -86,14 +86,17 @@ class Page:
         order = [s.name for s in operation.stages] if operation else []
         entries = sorted(entries, key=lambda e: order.index(e[0].stage) if e[0].stage in order else len(order))
         labels = [p.label for p in operation.suite] if operation else []
-        used = [(path.name, run) for path, run in runs if any(r is run for _, r in entries)]
+        ladders = derived.ladders(entries, labels, [run for _, run in runs])
+        others = [run for x in ladders for run in (*(p.run for p in x.peers), *(run for _, run in x.host))]
+        shown = [*(run for _, run in entries), *others]
+        used = [(path.name, run) for path, run in runs if any(r is run for r in shown)]
         return cls(
             name,
             operation.summary if operation else "",
             operation.metric if operation else derived.TFLOPS,
             entries,
             used,
-            derived.ladders(entries, labels, [run for _, run in runs]),
+            ladders,
             agreement,
         )
 

@@ -2,8 +2,9 @@
 
 A run has one environment, and figures from two environments are never put into one record. So a run of some stages
 only leaves the others where they are: the earlier record becomes `results-<date>.json`, loses every stage that is run
-again, and disappears with its last one. That holds for a run that was interrupted, too: until another one has made
-what it holds again, or taken it over, it is there.
+again, and the times of other implementations once a later run has timed those of that operation, and disappears with
+the last of both. That holds for a run that was interrupted, too: until another one has made what it holds again, or
+taken it over, it is there.
 """
 
 from __future__ import annotations
@@ -130,25 +131,29 @@ class Folder:
         run.save(latest)  # before the earlier records lose anything
         self._started = True
         done = {(s.operation, s.stage) for s in run.stages if s is not unfinished}
+        others = {p.operation for p in run.peers} | {t.operation for t in run.host} if run.finished else set()
         for path, old in load(self.path):
             if path == latest:
                 continue
-            kept = [s for s in old.stages if (s.operation, s.stage) not in done]
-            if not kept:
-                path.unlink()
-            elif len(kept) < len(old.stages):
-                replace(old, stages=kept).save(path)
+            kept = replace(
+                old,
+                stages=[s for s in old.stages if (s.operation, s.stage) not in done],
+                peers=[p for p in old.peers if p.operation not in others],
+                host=[t for t in old.host if t.operation not in others],
+            )
+            if kept != old:
+                _keep(kept, path)
         return latest
 
     def interrupted(self, run: Run) -> list[Run]:
         """The earlier runs that were not finished and that `run` may continue."""
         return [old for _, old in load(self.path) if not old.finished and comparable(old, run)]
 
-    def discard_earlier(self) -> None:
-        """Remove earlier records: after a run of every stage, what they still hold are stages that no longer exist."""
-        for path, _ in load(self.path):
+    def discard_earlier_stages(self) -> None:
+        """Remove the stages of earlier records: after a run of every stage, they no longer exist."""
+        for path, old in load(self.path):
             if path.name != LATEST:
-                path.unlink()
+                _keep(replace(old, stages=[]), path)
 
     def _dated(self, run: Run) -> Path:
         date = re.sub(r"[^0-9TZ]", "", run.environment.date)
@@ -157,6 +162,14 @@ class Folder:
             count += 1
             path = self.path / f"results-{date}-{count}.json"
         return path
+
+
+def _keep(run: Run, path: Path) -> None:
+    """Save what is left of a record, or remove its file where nothing is."""
+    if run.stages or run.peers or run.host:
+        run.save(path)
+    else:
+        path.unlink()
 
 
 def comparable(run: Run, other: Run) -> bool:
