@@ -261,8 +261,6 @@ def arriving(row: Mapping[str, Any]) -> list[float]:
 
 def over_time(record: dict[str, Any]) -> list[str]:
     """When B arrives, as a section of the page."""
-    if "progress" not in record:
-        return []
     rates = {(row["name"], row["flush"]): arriving(row) for row in record["progress"]}
     dirty, clean = FLUSHES
 

@@ -35,6 +35,13 @@ def test_one_row_of_a_product_is_marked_as_declared_and_is_compiled_so(text: str
     assert marked.split("|")[2].strip() == ("B leaves first", "B stays in the L2")[once == 0] + " (as declared)"
 
 
+def test_every_variant_is_on_the_page_of_matvec() -> None:
+    names = {
+        matvec_limits.titled(name, of_b) for name, variant in matvec_limits.VARIANTS.items() for of_b in variant.of_b
+    }
+    assert {row["name"] for row in _record(matvec_limits)["times"]} == names | {"cuBLAS"}
+
+
 CHANGED = {name: variant for name, variant in matvec_limits.VARIANTS.items() if variant.changes}
 
 
