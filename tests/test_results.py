@@ -127,12 +127,18 @@ def test_an_earlier_record_disappears_with_its_last_stage(tmp_path: Path) -> Non
     assert store.load(tmp_path)[0][1] == run
 
 
+def test_a_record_of_nothing_is_not_kept(tmp_path: Path) -> None:
+    store.Folder(tmp_path).save(_some(emulated_run()))
+    store.Folder(tmp_path).save(_some(emulated_run(), "naive"))
+    assert [path.name for path in tmp_path.iterdir()] == ["results.json"]
+
+
 def test_other_implementations_are_kept_until_a_finished_run_has_timed_them_again(tmp_path: Path) -> None:
     host = HostTiming("vector_add", "NumPy", "numpy 2", "n=1", "1 fp32", 1, 12, [1.0])
     peers = [PeerResult("vector_add", "Triton", "3"), PeerResult("gemm", "cuDNN", "9")]
     store.Folder(tmp_path).save(dataclasses.replace(timed_run("vector_add"), peers=peers, host=[host]))
     folder = store.Folder(tmp_path)
-    folder.save(dataclasses.replace(_some(timed_run("vector_add"), "naive", "vectorized", "grid_stride")))
+    folder.save(_some(timed_run("vector_add"), "naive", "vectorized", "grid_stride"))
     folder.discard_earlier_stages()
     (_, latest), (_, kept) = store.load(tmp_path)
     assert (latest.peers, latest.host) == ([], [])

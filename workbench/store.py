@@ -141,8 +141,7 @@ class Folder:
                 peers=[p for p in old.peers if p.operation not in others],
                 host=[t for t in old.host if t.operation not in others],
             )
-            if kept != old:
-                _keep(kept, path)
+            _reduce(path, old, kept)
         return latest
 
     def interrupted(self, run: Run) -> list[Run]:
@@ -153,7 +152,7 @@ class Folder:
         """Remove the stages of earlier records: after a run of every stage, they no longer exist."""
         for path, old in load(self.path):
             if path.name != LATEST:
-                _keep(replace(old, stages=[]), path)
+                _reduce(path, old, replace(old, stages=[]))
 
     def _dated(self, run: Run) -> Path:
         date = re.sub(r"[^0-9TZ]", "", run.environment.date)
@@ -164,12 +163,12 @@ class Folder:
         return path
 
 
-def _keep(run: Run, path: Path) -> None:
-    """Save what is left of a record, or remove its file where nothing is."""
-    if run.stages or run.peers or run.host:
-        run.save(path)
-    else:
+def _reduce(path: Path, old: Run, kept: Run) -> None:
+    """Save what is kept of an old record, or remove its file where nothing is."""
+    if not (kept.stages or kept.peers or kept.host):
         path.unlink()
+    elif kept != old:
+        kept.save(path)
 
 
 def comparable(run: Run, other: Run) -> bool:
