@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterable
+import tempfile
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from workbench.compiler import Compiled, compile_source
 from workbench.operation import SOURCES, Stage
 
 
@@ -20,7 +22,7 @@ class Change:
     new: str
 
 
-def source(changes: Iterable[Change], stage: Stage[Any], folder: Path) -> Path:
+def source(changes: Sequence[Change], stage: Stage[Any], folder: Path) -> Path:
     """The stage's source in a copy of all sources below `folder`, changed. Raises ValueError where a change has no
     place."""
     shutil.copytree(SOURCES, folder, dirs_exist_ok=True)
@@ -30,3 +32,11 @@ def source(changes: Iterable[Change], stage: Stage[Any], folder: Path) -> Path:
             raise ValueError(f"{change.file} has {text.count(change.old)} times, not once:\n{change.old}")
         (folder / change.file).write_text(text.replace(change.old, change.new))
     return folder / stage.path.relative_to(SOURCES)
+
+
+def compiled(changes: Sequence[Change], stage: Stage[Any], defines: Mapping[str, str | int]) -> Compiled:
+    """The stage's source with these changes, compiled. Raises what `source` and compile_source raise."""
+    if not changes:
+        return compile_source(stage.path, defines)
+    with tempfile.TemporaryDirectory() as folder:
+        return compile_source(source(changes, stage, Path(folder)), defines)

@@ -20,7 +20,6 @@ from tabulate import tabulate
 from workbench import derived, ops, registry
 from workbench.compiler import compile_source
 from workbench.devices.cuda import CudaDevice, CudaPlan
-from workbench.harness import Case
 from workbench.operation import Arrays, Problem, Stage
 from workbench.results import Conditions
 from workbench.timing import Effort
@@ -77,7 +76,7 @@ def storage(problem: Problem, data: str) -> Arrays:
         inputs = {name: np.round(x.astype(np.float32)).astype(x.dtype) for name, x in inputs.items()}
     elif data == "zero":
         inputs = {name: np.zeros_like(x) for name, x in inputs.items()}
-    return Case(problem, problem.arrays(), inputs, {}, {}).storage()
+    return recorded.storage(problem, inputs)
 
 
 def bound(device: CudaDevice, stage: Stage[Any], problem: Problem, data: str) -> CudaPlan:

@@ -11,22 +11,21 @@ as it is and with cuBLAS, so that nothing but the change is between them.
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import changed
 import numpy as np
 import recorded
-from changed import Change, source
+from changed import Change
 from tabulate import tabulate
 
 from workbench import derived, registry, tuned
 from workbench.compiler import Compiled, compile_source
 from workbench.devices.cuda import CudaDevice
-from workbench.harness import Case
 from workbench.kernels.gemm import GemmProblem
 from workbench.launch import Launch, Plan, TensorMap, ceil_div
 from workbench.operation import Stage
@@ -760,8 +759,7 @@ def _launch(attempt: Try, launch: Launch) -> Launch:
 
 def compiled(attempt: Try, stage: Stage[Any], problem: GemmProblem) -> Compiled:
     """The changed source for a problem."""
-    with tempfile.TemporaryDirectory() as folder:
-        return compile_source(source(attempt.changes, stage, Path(folder)), stage.defines(problem))
+    return changed.compiled(attempt.changes, stage, stage.defines(problem))
 
 
 def stages(attempt: Try, problem: GemmProblem, device: str) -> tuple[Stage[Any], Stage[Any]]:
@@ -777,11 +775,11 @@ def contest(attempt: Try, shape: str, code: Compiled, device: CudaDevice) -> dic
     """Cold and sustained samples of the stage, of the try, which is this code, and of cuBLAS, in turns; none where the
     try does not compute what the stage does."""
     problem, info = parsed(shape), device.info()
-    arrays, storage = problem.arrays(), Case(problem, problem.arrays(), problem.inputs(), {}, {}).storage()
-    usual, changed = stages(attempt, problem, info.name)
+    arrays, storage = problem.arrays(), recorded.storage(problem, problem.inputs())
+    usual, other = stages(attempt, problem, info.name)
     own = compile_source(usual.path, usual.defines(problem))
     shipped = device.bind(own, usual.plan(problem), arrays, storage, problem.seed)
-    tried = device.bind(code, plan(attempt, changed, problem), arrays, storage, problem.seed, beside=shipped)
+    tried = device.bind(code, plan(attempt, other, problem), arrays, storage, problem.seed, beside=shipped)
     answers = []
     for bound in (shipped, tried):
         bound.poison()

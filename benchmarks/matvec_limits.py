@@ -11,22 +11,21 @@ is found by a kernel that stores the time in place of the sum.
 from __future__ import annotations
 
 import sys
-import tempfile
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import changed
 import numpy as np
 import recorded
-from changed import Change, source
+from changed import Change
 from tabulate import tabulate
 
 from workbench import derived, registry
-from workbench.compiler import Compiled, compile_source
+from workbench.compiler import Compiled
 from workbench.devices.cuda import CudaDevice, CudaPlan
-from workbench.harness import Case
 from workbench.operation import Problem, Stage
 from workbench.timing import Enqueue, Stopwatch
 
@@ -53,14 +52,16 @@ class Variant:
     of_b: tuple[str, ...] = tuple(ONCE)
 
 
-KERNEL, STAYS, LEAVES = "matvec/5_streamed.cu", *ONCE
+STAYS, LEAVES = ONCE
+
+KERNEL, LOADS = "matvec/5_streamed.cu", "include/vector.cuh"
 
 _PLACE = "  const int n = blockIdx.x * ROWS + warp / SHARE;\n"
 
 
-def _once(old: str, new: str) -> Variant:
-    """Another instruction for what is read once."""
-    return Variant(changes=(Change("include/vector.cuh", old, new),), of_b=(LEAVES,))
+def _with(file: str, old: str, new: str) -> Variant:
+    """Another source, where B leaves first."""
+    return Variant(changes=(Change(file, old, new),), of_b=(LEAVES,))
 
 
 VARIANTS: dict[str, Variant] = {
@@ -69,7 +70,8 @@ VARIANTS: dict[str, Variant] = {
     "256 threads": Variant({"THREADS": 256}),
     "8 warps a row": Variant({"MOST": 8}),
     "a warp a row": Variant({"MOST": 1}),
-    "by a policy, L2::evict_first": _once(
+    "by a policy, L2::evict_first": _with(
+        LOADS,
         '  asm volatile("ld.global.nc.L1::no_allocate.v4.b32 {%0, %1, %2, %3}, [%4];"\n'
         '               : "=r"(bits.x), "=r"(bits.y), "=r"(bits.z), "=r"(bits.w)\n'
         '               : "l"(from));\n',
@@ -78,31 +80,21 @@ VARIANTS: dict[str, Variant] = {
         '               : "=r"(bits.x), "=r"(bits.y), "=r"(bits.z), "=r"(bits.w)\n'
         '               : "l"(from), "l"(first));\n',
     ),
-    "the L2 fetches 256 bytes": _once("L1::no_allocate.v4.b32", "L1::no_allocate.L2::256B.v4.b32"),
-    "132 stretches of B at once": Variant(
-        changes=(
-            Change(
-                KERNEL,
-                _PLACE,
-                "  const int each = gridDim.x / 132, whole = 132 * each;\n"
-                "  const int block = blockIdx.x < whole ? blockIdx.x % 132 * each + blockIdx.x / 132 : blockIdx.x;\n"
-                + _PLACE.replace("blockIdx.x", "block"),
-            ),
-        ),
-        of_b=(LEAVES,),
+    "the L2 fetches 256 bytes": _with(LOADS, "L1::no_allocate.v4.b32", "L1::no_allocate.L2::256B.v4.b32"),
+    "132 stretches of B at once": _with(
+        KERNEL,
+        _PLACE,
+        "  const int each = gridDim.x / 132, whole = 132 * each;\n"
+        "  const int block = blockIdx.x < whole ? blockIdx.x % 132 * each + blockIdx.x / 132 : blockIdx.x;\n"
+        + _PLACE.replace("blockIdx.x", "block"),
     ),
-    "the L2 asked for rows 264 blocks ahead": Variant(
-        changes=(
-            Change(
-                KERNEL,
-                _PLACE,
-                _PLACE + "  const long long ahead = (blockIdx.x + 264ll) * ROWS;\n"
-                "  if (threadIdx.x == 0 && ahead + ROWS <= N && ldb == K && K * sizeof(IN) % VECTOR_BYTES == 0)\n"
-                '    asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(B + ahead * ldb),\n'
-                '                 "r"(static_cast<int>(ROWS * K * sizeof(IN))));\n',
-            ),
-        ),
-        of_b=(LEAVES,),
+    "the L2 asked for rows 264 blocks ahead": _with(
+        KERNEL,
+        _PLACE,
+        _PLACE + "  const long long ahead = (blockIdx.x + 264ll) * ROWS;\n"
+        "  if (threadIdx.x == 0 && ahead + ROWS <= N && ldb == K && K * sizeof(IN) % VECTOR_BYTES == 0)\n"
+        '    asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(B + ahead * ldb),\n'
+        '                 "r"(static_cast<int>(ROWS * K * sizeof(IN))));\n',
     ),
 }
 
@@ -143,9 +135,16 @@ class AfterReading(Stopwatch):
         return self._time(work, 1)
 
 
-def streamed() -> Stage[Any]:
-    """The stage that is looked at."""
-    return next(s for s in registry.operations()["matvec"].stages if s.name == "streamed")
+def streamed(parameters: Mapping[str, int] | None = None) -> Stage[Any]:
+    """The stage that is looked at, with other parameters where some are given."""
+    (stage,) = registry.select(["matvec:streamed"])
+    return stage.with_parameters({**stage.parameters, **(parameters or {})})
+
+
+def parsed(problem: str) -> Problem:
+    """The product of this name."""
+    found: Problem = registry.operations()["matvec"].problem.parse(problem)
+    return found
 
 
 def titled(variant: str, of_b: str) -> str:
@@ -155,32 +154,26 @@ def titled(variant: str, of_b: str) -> str:
 
 def declared(problem: str) -> str:
     """The name of the row that is as the stage declares it for a problem."""
-    parsed = registry.operations()["matvec"].problem.parse(problem)
-    once = streamed().sizes(parsed)["READ_ONCE"]
+    once = streamed().sizes(parsed(problem))["READ_ONCE"]
     return titled(DECLARED, next(name for name, value in ONCE.items() if value == once))
 
 
 def compiled(variant: Variant, of_b: str, problem: Problem) -> Compiled:
     """The code of a variant for a problem, with B treated as named."""
-    stage = streamed()
-    stage = stage.with_parameters({**stage.parameters, **variant.parameters})
-    defines = {**stage.defines(problem), "READ_ONCE": ONCE[of_b]}
-    with tempfile.TemporaryDirectory() as folder:
-        return compile_source(source(variant.changes, stage, Path(folder)) if variant.changes else stage.path, defines)
+    stage = streamed(variant.parameters)
+    return changed.compiled(variant.changes, stage, {**stage.defines(problem), "READ_ONCE": ONCE[of_b]})
 
 
 def bound(problem: Problem, variants: Mapping[str, Variant]) -> Iterator[tuple[str, CudaPlan]]:
     """Each variant in each of its ways, bound to the same arrays; their sources are compiled side by side."""
-    device, stage = CudaDevice(), streamed()
-    arrays = problem.arrays()
-    storage = Case(problem, arrays, problem.inputs(), {}, {}).storage()
+    device, arrays = CudaDevice(), problem.arrays()
+    storage = recorded.storage(problem, problem.inputs())
     todo = [(name, variant, of_b) for name, variant in variants.items() for of_b in variant.of_b]
     with ThreadPoolExecutor() as pool:
         codes = list(pool.map(lambda each: compiled(each[1], each[2], problem), todo))
     first = None
     for (name, variant, of_b), code in zip(todo, codes, strict=True):
-        plan = stage.with_parameters({**stage.parameters, **variant.parameters}).plan(problem)
-        found = device.bind(code, plan, arrays, storage, beside=first)
+        found = device.bind(code, streamed(variant.parameters).plan(problem), arrays, storage, beside=first)
         first = first or found
         yield titled(name, of_b), found
 
@@ -196,7 +189,7 @@ def launch_all() -> None:
     """Launches everything once, on a flushed L2. This is what ncu watches."""
     watch = Stopwatch(CudaDevice().info().l2_bytes)
     for text in PROBLEMS:
-        for _, enqueue, plan in contestants(registry.operations()["matvec"].problem.parse(text), {DECLARED: Variant()}):
+        for _, enqueue, plan in contestants(parsed(text), {DECLARED: VARIANTS[DECLARED]}):
             watch.cold(enqueue)
             del plan
 
@@ -211,15 +204,16 @@ def done(clocks: np.ndarray[Any, Any]) -> list[int]:
 
 def progress(watches: Mapping[str, Stopwatch]) -> Iterator[dict[str, Any]]:
     """When rows were done, by what happens to B and what is in the L2 before."""
-    problem = registry.operations()["matvec"].problem.parse(CLOCKED)
+    problem = parsed(CLOCKED)
+    b = problem.arrays()["B"]
     for name, plan in bound(problem, {DECLARED: CLOCK}):
         for flush, watch in watches.items():
             rows = []
             for _ in range(ROUNDS):
                 watch.cold(plan.enqueue)
                 rows.append(done(plan.read("c")))
-            row = {"problem": CLOCKED, "row_bytes": problem.arrays()["B"].nbytes // problem.arrays()["B"].rows}
-            yield {**row, "name": name, "flush": flush, "rows_each_us": rows}
+            row = {"problem": CLOCKED, "row_bytes": b.nbytes // b.rows, "name": name, "flush": flush}
+            yield {**row, "rows_each_us": rows}
 
 
 def measure(output: Path) -> None:
@@ -228,7 +222,7 @@ def measure(output: Path) -> None:
     record = recorded.begin(info, "times", "progress", "counters")
     watches = dict(zip(FLUSHES, (Stopwatch(info.l2_bytes), AfterReading(info.l2_bytes)), strict=True))
     for text in PROBLEMS:
-        problem = registry.operations()["matvec"].problem.parse(text)
+        problem, as_declared = parsed(text), declared(text)
         found = list(contestants(problem, VARIANTS))
         for flush, watch in watches.items():
             samples: dict[str, list[float]] = {name: [] for name, *_ in found}
@@ -237,8 +231,7 @@ def measure(output: Path) -> None:
                     samples[name].append(watch.cold(enqueue))
             for name, times in samples.items():  # the first round warms up
                 row = {"problem": text, "bytes": problem.cost.bytes, "flush": flush, "name": name}
-                row["declared"] = name == declared(text)
-                record["times"].append({**row, "cold_us": times[2:]})
+                record["times"].append({**row, "declared": name == as_declared, "cold_us": times[2:]})
         recorded.save(record, output)
         del found
     record["progress"] = list(progress(watches))
@@ -311,8 +304,8 @@ def reading(
         return " and ".join(dict.fromkeys(_short(p) for p, n in as_declared if n == name)) or "none"
 
     def gains(wanted: bool) -> str:
-        ways = [{p: us for (p, name, f), us in medians.items() if (name, f) == (way, dirty)} for way in ONCE]
-        return " and ".join(_short(p) for p in moved if (ways[1][p] < ways[0][p]) == wanted) or "none"
+        found = (p for p in moved if (medians[p, LEAVES, dirty] < medians[p, STAYS, dirty]) == wanted)
+        return " and ".join(map(_short, found)) or "none"
 
     dirty, clean = FLUSHES
     total = [(m[read] + m[written]) / m[time] for m in counts[STAYS]]

@@ -14,7 +14,8 @@ from typing import Any
 from workbench import derived, environment, ncu, registry, store
 from workbench.baselines import baselines_for
 from workbench.devices.cuda import CudaPlan
-from workbench.operation import Problem
+from workbench.harness import Case
+from workbench.operation import Arrays, Problem
 from workbench.results import DeviceInfo, Run, StageResult
 from workbench.timing import Enqueue
 
@@ -38,6 +39,11 @@ def made_on(record: Record) -> str:
 def save(record: Record, path: Path) -> None:
     """Write a record as it is now, in one line."""
     path.write_text(json.dumps(record, separators=(",", ":")) + "\n")
+
+
+def storage(problem: Problem, inputs: Arrays) -> Arrays:
+    """Fresh storage for every array of a problem, of these inputs, without a reference: nothing is judged."""
+    return Case(problem, problem.arrays(), inputs, {}, {}).storage()
 
 
 def libraries(operation: str, plan: CudaPlan, problem: Problem) -> Iterator[tuple[str, Enqueue, Any]]:

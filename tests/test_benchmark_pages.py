@@ -15,7 +15,8 @@ import recorded
 import template
 
 from workbench import registry
-from workbench.devices import open_device
+from workbench.compiler import Compiled
+from workbench.devices import BoundPlan, open_device
 from workbench.harness import Case
 
 
@@ -30,8 +31,7 @@ def test_one_row_of_a_product_is_marked_as_declared_and_is_compiled_so(text: str
     page = matvec_limits.RECORD.with_suffix(".md").read_text()
     rows = [line for line in page.splitlines() if line.startswith(f"| {matvec_limits._short(text)} ")]
     (marked,) = (line for line in rows if "(as declared)" in line)
-    problem = registry.operations()["matvec"].problem.parse(text)
-    once = matvec_limits.streamed().defines(problem)["READ_ONCE"]
+    once = matvec_limits.streamed().defines(matvec_limits.parsed(text))["READ_ONCE"]
     assert marked.split("|")[2].strip() == ("B leaves first", "B stays in the L2")[once == 0] + " (as declared)"
 
 
@@ -45,25 +45,28 @@ def test_every_variant_is_on_the_page_of_matvec() -> None:
 CHANGED = {name: variant for name, variant in matvec_limits.VARIANTS.items() if variant.changes}
 
 
+def _launched(code: Compiled, case: Case) -> BoundPlan:
+    """A variant with the parameters that are declared, after it ran in the emulator."""
+    plan = matvec_limits.streamed().plan(case.problem)
+    bound = open_device("emulator").bind(code, plan, case.arrays, case.storage())
+    bound.run()
+    return bound
+
+
 @pytest.mark.parametrize("name", CHANGED)
 def test_a_changed_matvec_is_another_kernel_and_solves_a_problem(name: str) -> None:
-    problem = registry.operations()["matvec"].problem.parse("300x16384,dtype=bf16,out=bf16")
+    problem = matvec_limits.parsed("300x16384,dtype=bf16,out=bf16")
     code = matvec_limits.compiled(CHANGED[name], matvec_limits.LEAVES, problem)
     assert code.ptx != matvec_limits.compiled(matvec_limits.Variant(), matvec_limits.LEAVES, problem).ptx
     case = Case.of(problem)
-    bound = open_device("emulator").bind(code, matvec_limits.streamed().plan(problem), case.arrays, case.storage())
-    bound.run()
-    failure, _ = case.judge(bound.read)
+    failure, _ = case.judge(_launched(code, case).read)
     assert failure is None, failure
 
 
 def test_a_clocked_matvec_stores_when_each_row_was_done() -> None:
-    problem = registry.operations()["matvec"].problem.parse("40x4096,dtype=bf16,out=fp32")
-    case = Case.of(problem)
+    problem = matvec_limits.parsed("40x4096,dtype=bf16,out=fp32")
     code = matvec_limits.compiled(matvec_limits.CLOCK, matvec_limits.STAYS, problem)
-    bound = open_device("emulator").bind(code, matvec_limits.streamed().plan(problem), case.arrays, case.storage())
-    bound.run()
-    clocks = bound.read("c")
+    clocks = _launched(code, Case.of(problem)).read("c")
     assert (clocks == clocks.astype(np.int64)).all()
     assert clocks.max() > clocks.min() >= 0
     assert sum(matvec_limits.done(clocks)) == 40
