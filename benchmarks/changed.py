@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from workbench.compiler import Compiled, compile_source
-from workbench.operation import SOURCES, Stage
+from workbench.model.operation import SOURCES, Stage
+from workbench.toolchain.compiler import Compiled, compile_source
 
 
 @dataclass(frozen=True)

@@ -23,10 +23,11 @@ from pathlib import Path
 
 from tabulate import tabulate
 
-from workbench import environment, registry
+from workbench.catalogue import registry
 from workbench.devices.emulated import EmulatedDevice
 from workbench.harness import Case
-from workbench.operation import Problem, Stage
+from workbench.model.operation import Problem, Stage
+from workbench.records import environment
 
 TENSOR, CUDA_CORE = ("tensor_core", "tma_pipeline"), ("naive", "warp_parallel", "smem_tiling")
 BARS_MS: dict[tuple[str, int], float] = {
@@ -49,7 +50,7 @@ def stage_and_problem(name: str, size: int) -> tuple[Stage[Problem], Problem]:
 
 def launcher(name: str, size: int) -> Callable[[], float]:
     """A function that runs the stage once on new memory and returns the seconds that the launch took."""
-    from workbench.compiler import compile_source
+    from workbench.toolchain.compiler import compile_source
 
     stage, problem = stage_and_problem(name, size)
     compiled, case = compile_source(stage.path, stage.defines(problem)), Case.of(problem)
@@ -117,7 +118,7 @@ def two_threads() -> list[str]:
 
 def _memory_growth(size: int) -> float:
     """MB by which the process grows while a launch runs: shadows of races and the engine's own."""
-    from workbench.compiler import compile_source
+    from workbench.toolchain.compiler import compile_source
 
     stage, problem = stage_and_problem("tma_pipeline", size)
     compiled, case = compile_source(stage.path, stage.defines(problem)), Case.of(problem)

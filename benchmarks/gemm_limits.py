@@ -17,13 +17,15 @@ import numpy as np
 import recorded
 from tabulate import tabulate
 
-from workbench import derived, ops, registry
-from workbench.compiler import compile_source
+from workbench import ops
+from workbench.catalogue import registry
 from workbench.devices.cuda import CudaDevice, CudaPlan
-from workbench.operation import Arrays, Problem, Stage
-from workbench.results import Conditions
-from workbench.timing import Effort
-from workbench.timing import measure as race
+from workbench.measure.timing import Effort
+from workbench.measure.timing import measure as race
+from workbench.model.operation import Arrays, Problem, Stage
+from workbench.model.results import Conditions
+from workbench.report import derived
+from workbench.toolchain.compiler import compile_source
 
 RECORD = Path(__file__).parents[1] / "reports/gemm-limits.json"
 

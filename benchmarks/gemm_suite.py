@@ -19,11 +19,12 @@ from typing import Any
 import recorded
 from tabulate import tabulate
 
-from workbench import ops, timing
+from workbench import ops
 from workbench.devices import open_device
 from workbench.kernels.gemm import GemmProblem
-from workbench.operation import Problem
-from workbench.results import Measurement
+from workbench.measure import timing
+from workbench.model.operation import Problem
+from workbench.model.results import Measurement
 
 Product = tuple[str, Problem]
 """An operation by its name, and what it is asked."""

@@ -23,15 +23,17 @@ import recorded
 from changed import Change
 from tabulate import tabulate
 
-from workbench import derived, registry, tuned
-from workbench.compiler import Compiled, compile_source
+from workbench.catalogue import registry
 from workbench.devices.cuda import CudaDevice
 from workbench.kernels.gemm import GemmProblem
-from workbench.launch import Launch, Plan, TensorMap, ceil_div
-from workbench.operation import Stage
-from workbench.results import Conditions
-from workbench.timing import Effort
-from workbench.timing import measure as race
+from workbench.measure.timing import Effort
+from workbench.measure.timing import measure as race
+from workbench.model.launch import Launch, Plan, TensorMap, ceil_div
+from workbench.model.operation import Stage
+from workbench.model.results import Conditions
+from workbench.records import tuned
+from workbench.report import derived
+from workbench.toolchain.compiler import Compiled, compile_source
 
 RECORD = Path(__file__).parents[1] / "reports/gemm-tries.json"
 

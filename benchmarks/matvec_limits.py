@@ -23,11 +23,12 @@ import recorded
 from changed import Change
 from tabulate import tabulate
 
-from workbench import derived, registry
-from workbench.compiler import Compiled
+from workbench.catalogue import registry
 from workbench.devices.cuda import CudaDevice, CudaPlan
-from workbench.operation import Problem, Stage
-from workbench.timing import Enqueue, Stopwatch
+from workbench.measure.timing import Enqueue, Stopwatch
+from workbench.model.operation import Problem, Stage
+from workbench.report import derived
+from workbench.toolchain.compiler import Compiled
 
 RECORD = Path(__file__).parents[1] / "reports/matvec-limits.json"
 

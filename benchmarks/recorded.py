@@ -11,13 +11,16 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from workbench import derived, environment, ncu, registry, store
-from workbench.baselines import baselines_for
+from workbench.catalogue import registry
 from workbench.devices.cuda import CudaPlan
 from workbench.harness import Case
-from workbench.operation import Arrays, Problem
-from workbench.results import DeviceInfo, Run, StageResult
-from workbench.timing import Enqueue
+from workbench.measure.baselines import baselines_for
+from workbench.measure.timing import Enqueue
+from workbench.model.operation import Arrays, Problem
+from workbench.model.results import DeviceInfo, Run, StageResult
+from workbench.records import environment, store
+from workbench.report import derived
+from workbench.toolchain import ncu
 
 Record = dict[str, Any]
 
@@ -60,7 +63,7 @@ def counted(row: Record, columns: Mapping[str, str], units: Mapping[str, float])
     in these units, 1 where none is named."""
     found = [f"`{row['kernel'].removeprefix('void ').partition('<')[0]}`"]
     for name, metric in columns.items():
-        value = row["metrics"].get(metric.removesuffix(".sum"))  # as workbench.ncu names it
+        value = row["metrics"].get(metric.removesuffix(".sum"))  # as workbench.toolchain.ncu names it
         found.append("-" if value is None else derived.three_digits(value * units.get(name, 1.0)))
     return found
 

@@ -15,9 +15,10 @@ from pathlib import Path
 
 from tabulate import tabulate
 
-from workbench import changes, derived, store
-from workbench.changes import Outcome
-from workbench.results import Run
+from workbench.model.results import Run
+from workbench.records import store
+from workbench.report import changes, derived
+from workbench.report.changes import Outcome
 
 KEPT = Path(__file__).parents[1] / "reports/repeated"
 BENCHES = ("first", "second")

@@ -20,12 +20,13 @@ import numpy as np
 import recorded
 from tabulate import tabulate
 
-from workbench import changes, derived, registry
-from workbench.api import _Silent
+from workbench.catalogue import registry
 from workbench.devices import open_device
-from workbench.operation import Stage
-from workbench.results import Run
-from workbench.session import Session
+from workbench.model.operation import Stage
+from workbench.model.results import Run
+from workbench.report import changes, derived
+from workbench.run.api import _Silent
+from workbench.run.session import Session
 
 RECORD = Path(__file__).parents[1] / "reports/compare.json"
 

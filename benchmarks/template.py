@@ -18,12 +18,13 @@ import numpy as np
 import recorded
 from tabulate import tabulate
 
-from workbench import derived, timing
-from workbench.compiler import compile_source
 from workbench.devices.cuda import CudaDevice
-from workbench.dtypes import BF16
-from workbench.launch import Array, Launch, Plan, TensorMap, ceil_div
-from workbench.results import Conditions
+from workbench.measure import timing
+from workbench.model.dtypes import BF16
+from workbench.model.launch import Array, Launch, Plan, TensorMap, ceil_div
+from workbench.model.results import Conditions
+from workbench.report import derived
+from workbench.toolchain.compiler import compile_source
 
 ROOT = Path(__file__).parents[1]
 RECORD = ROOT / "reports/template.json"

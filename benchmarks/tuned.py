@@ -17,12 +17,15 @@ from typing import Any
 import recorded
 from tabulate import tabulate
 
-from workbench import derived, environment, registry, tuned, tuning
-from workbench.cluster import Processes
-from workbench.compiler import compile_source
+from workbench.catalogue import registry
 from workbench.devices import open_device
-from workbench.operation import Problem, Stage
-from workbench.timing import Effort, solved
+from workbench.measure import tuning
+from workbench.measure.timing import Effort, solved
+from workbench.model.operation import Problem, Stage
+from workbench.records import environment, tuned
+from workbench.report import derived
+from workbench.toolchain.compiler import compile_source
+from workbench.workers.cluster import Processes
 
 RECORD = Path(__file__).parents[1] / "reports/tuning.json"
 

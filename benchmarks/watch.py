@@ -22,8 +22,9 @@ from typing import Any
 
 from tabulate import tabulate
 
-from workbench import environment, watch
 from workbench.emulator import _engine
+from workbench.records import environment
+from workbench.run import watch
 
 ROOT = Path(__file__).parent.parent
 BAR_S = {"emulator": 1.5, "cuda": 2.0}

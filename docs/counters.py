@@ -21,7 +21,8 @@ from typing import Any
 
 import numpy as np
 
-from workbench import environment, ncu
+from workbench.records import environment
+from workbench.toolchain import ncu
 
 HERE = Path(__file__).resolve().parent
 PATTERNS = HERE / "patterns.cu"
@@ -116,7 +117,7 @@ class Launched:
 
 def stages() -> Iterator[tuple[Any, Any]]:
     """Every stage with each problem that it takes."""
-    from workbench import registry
+    from workbench.catalogue import registry
 
     for stage in registry.stages():
         for text in PROBLEMS[stage.operation]:
@@ -127,8 +128,8 @@ def stages() -> Iterator[tuple[Any, Any]]:
 
 def bound_stages(device: Any) -> Iterator[tuple[list[Launched], Any]]:
     """What each launch of every stage is, and the plan bound to the device."""
-    from workbench.compiler import compile_source
     from workbench.harness import Case
+    from workbench.toolchain.compiler import compile_source
 
     for stage, problem in stages():
         case, plan = Case.of(problem), stage.plan(problem)
@@ -140,8 +141,8 @@ def launch_all(target: Path) -> None:
     """Launches everything once, in order, on the GPU. This is what ncu watches."""
     import cupy
 
-    from workbench.compiler import compile_source
     from workbench.devices.cuda import CudaDevice
+    from workbench.toolchain.compiler import compile_source
 
     log: list[Launched] = []
     module = cupy.RawModule(path=str(compile_source(PATTERNS, {}).cubin_path))

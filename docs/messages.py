@@ -18,10 +18,12 @@ from typing import Any
 
 import numpy as np
 
-from workbench import harness, operation, registry
+from workbench import harness
+from workbench.catalogue import registry
 from workbench.devices.emulated import EmulatedDevice
-from workbench.evidence import explain
-from workbench.operation import Stage
+from workbench.model import operation
+from workbench.model.operation import Stage
+from workbench.report.evidence import explain
 
 PAGE = Path(__file__).parent / "messages.md"
 

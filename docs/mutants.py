@@ -17,7 +17,8 @@ from typing import Any
 
 from tabulate import tabulate
 
-from workbench import mutate, registry
+from workbench.catalogue import registry
+from workbench.checks import mutate
 
 PAGE = Path(__file__).parent.parent / "reports/mutation.md"
 

@@ -12,9 +12,11 @@ import shutil
 import tempfile
 from pathlib import Path
 
-from workbench import harness, operation, registry
+from workbench import harness
+from workbench.catalogue import registry
 from workbench.devices import open_device
-from workbench.evidence import explain
+from workbench.model import operation
+from workbench.report.evidence import explain
 
 ROOT = Path(__file__).parent.parent
 TABLE = "### gemm 8192x8192x8192 bf16 nt"

@@ -21,14 +21,14 @@ from hypothesis import strategies as st
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from workbench import registry
-from workbench.baselines import pytorch
-from workbench.baselines.peers import PEERS
-from workbench.baselines.pytorch import Cudnn
-from workbench.baselines.vendor import VENDOR
+from workbench.catalogue import registry
 from workbench.harness import Case
-from workbench.launch import Array
-from workbench.operation import Problem, Size, Tier
+from workbench.measure.baselines import pytorch
+from workbench.measure.baselines.peers import PEERS
+from workbench.measure.baselines.pytorch import Cudnn
+from workbench.measure.baselines.vendor import VENDOR
+from workbench.model.launch import Array
+from workbench.model.operation import Problem, Size, Tier
 
 Solve = Callable[[Problem, Mapping[str, Array], Mapping[str, Any]], None]
 
@@ -61,7 +61,7 @@ def triton() -> None:
     import triton.language as tl
     from triton.runtime import interpreter
 
-    from workbench.baselines import triton_kernels
+    from workbench.measure.baselines import triton_kernels
 
     # the interpreter cuts bf16 off where the device rounds it, and multiplies its bits as integers
     builder, handle = interpreter.InterpreterBuilder, interpreter.TensorHandle

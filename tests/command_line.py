@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from click.testing import CliRunner, Result
 
-from workbench import cli
+from workbench.cli import main as cli
 
 
 def invoke(*arguments: object) -> Result:

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from workbench.compiler import Compiled
-from workbench.launch import Array, Plan
-from workbench.operation import Problem
-from workbench.results import DeviceInfo
+from workbench.model.launch import Array, Plan
+from workbench.model.operation import Problem
+from workbench.model.results import DeviceInfo
+from workbench.toolchain.compiler import Compiled
 
 Spoil = Callable[[Problem, dict[str, np.ndarray[Any, Any]]], None]
 

@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 from synthetic import EMULATOR, H200
 
-from workbench.compiler import Compiled
 from workbench.devices import Fault
-from workbench.launch import Array, Plan
-from workbench.results import DeviceInfo, Verdict
+from workbench.model.launch import Array, Plan
+from workbench.model.results import DeviceInfo, Verdict
+from workbench.toolchain.compiler import Compiled
 
 
 class NumpyDevice:

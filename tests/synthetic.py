@@ -5,8 +5,8 @@ from __future__ import annotations
 import random
 from dataclasses import replace
 
-from workbench import registry
-from workbench.results import (
+from workbench.catalogue import registry
+from workbench.model.results import (
     Conditions,
     DeviceInfo,
     Environment,

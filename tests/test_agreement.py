@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from workbench import harness, registry
+from workbench import harness
+from workbench.catalogue import registry
 from workbench.devices import open_device
 
 

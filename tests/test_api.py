@@ -16,8 +16,10 @@ from fakes import NumpyDevice
 from synthetic import timed_run
 
 import workbench
-from workbench import api, emulator, ops, timing
+from workbench import emulator, ops
 from workbench.kernels.vector_add import VECTOR_ADD, VectorAddProblem
+from workbench.measure import timing
+from workbench.run import api
 
 DOCS = Path(__file__).parent.parent / "docs"
 

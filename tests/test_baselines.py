@@ -21,14 +21,16 @@ from fakes import NumpyDevice
 from synthetic import timed_run
 from synthetic_clock import COLD_US, Clock, ClockGpu, ClockPlan, synthetic
 
-from workbench import baselines, cli, registry, timing
-from workbench.baselines import Prepared, host, peers
+from workbench.catalogue import registry
+from workbench.cli import main as cli
 from workbench.kernels.gemm import GemmProblem
 from workbench.kernels.matvec import MatvecProblem
 from workbench.kernels.vector_add import VectorAddProblem
-from workbench.launch import Array
-from workbench.operation import Problem
-from workbench.results import HostTiming, Measurement, Run
+from workbench.measure import baselines, timing
+from workbench.measure.baselines import Prepared, host, peers
+from workbench.model.launch import Array
+from workbench.model.operation import Problem
+from workbench.model.results import HostTiming, Measurement, Run
 
 ADD = VectorAddProblem(n=100_000, dtype="fp32")
 

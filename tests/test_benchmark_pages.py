@@ -14,10 +14,10 @@ import pytest
 import recorded
 import template
 
-from workbench import registry
-from workbench.compiler import Compiled
+from workbench.catalogue import registry
 from workbench.devices import BoundPlan, open_device
 from workbench.harness import Case
+from workbench.toolchain.compiler import Compiled
 
 
 @pytest.mark.parametrize("script", [gemm_limits, matvec_limits, template], ids=lambda script: script.__name__)

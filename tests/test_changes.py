@@ -18,9 +18,10 @@ from click.testing import Result
 from command_line import invoke
 from synthetic import emulated_run, timed_run
 
-from workbench import changes, store
-from workbench.changes import By, Outcome, Ratio
-from workbench.results import Measurement, Run, Timing
+from workbench.model.results import Measurement, Run, Timing
+from workbench.records import store
+from workbench.report import changes
+from workbench.report.changes import By, Outcome, Ratio
 
 REPORT = Path(__file__).parent.parent / "reports" / "nvidia-h200"
 

@@ -21,10 +21,15 @@ from command_line import invoke
 from fakes import NumpyDevice
 from synthetic import emulated_run, timed_run
 
-from workbench import cli, compiler, disassembly, harness, registry, store, timing, tuned, tuning
-from workbench.compiler import CompilerUnavailable
+from workbench import harness
+from workbench.catalogue import registry
+from workbench.cli import main as cli
 from workbench.devices import DeviceUnavailable
-from workbench.results import AgreementRun, Run, Verdict
+from workbench.measure import timing, tuning
+from workbench.model.results import AgreementRun, Run, Verdict
+from workbench.records import store, tuned
+from workbench.toolchain import compiler, disassembly
+from workbench.toolchain.compiler import CompilerUnavailable
 
 Workbench = Callable[..., Result]
 
@@ -287,7 +292,7 @@ def test_doctor_is_content_with_an_engine_and_a_compiler(
 
 
 def test_sources_that_hide_the_installed_package_say_so(tmp_path: Path) -> None:
-    sources = Path(cli.__file__).parent
+    sources = Path(cli.__file__).parents[1]
     shutil.copytree(sources, tmp_path / "workbench", ignore=shutil.ignore_patterns("*.so", "*.pyd", "__pycache__"))
     packages = [str(Path(package.__file__).parents[1]) for package in (np, click)]  # of which no .pth is read
     alone = {**os.environ, "PYTHONPATH": os.pathsep.join(packages)}
@@ -480,7 +485,7 @@ def test_a_missing_compiler(workbench: Workbench, device: NumpyDevice, monkeypat
 
     monkeypatch.setattr(harness, "compile_source", unavailable)
     monkeypatch.setattr(cli, "compile_source", unavailable)
-    monkeypatch.setattr("workbench.occupancy.compile_source", unavailable)
+    monkeypatch.setattr("workbench.toolchain.occupancy.compile_source", unavailable)
     for command in ("verify", "run", "inspect"):
         _one_message(workbench(command, "vector_add:naive"), 1, "pip install nvidia-cuda-nvrtc")
 

@@ -19,12 +19,18 @@ import pytest
 from click.testing import CliRunner
 from test_project import DECLARATION, HEADER, SOURCE
 
-from workbench import cli, cluster, harness, mutate, operation, registry, tuning
-from workbench.api import _Silent
-from workbench.cluster import Cluster, ClusterUnavailable, Lost, Processes, connect
-from workbench.results import Verdict
-from workbench.session import Session
-from workbench.tuned import Table
+from workbench import harness
+from workbench.catalogue import registry
+from workbench.checks import mutate
+from workbench.cli import main as cli
+from workbench.measure import tuning
+from workbench.model import operation
+from workbench.model.results import Verdict
+from workbench.records.tuned import Table
+from workbench.run.api import _Silent
+from workbench.run.session import Session
+from workbench.workers import cluster
+from workbench.workers.cluster import Cluster, ClusterUnavailable, Lost, Processes, connect
 
 pytest.importorskip("distributed")
 
@@ -324,7 +330,7 @@ def test_times_are_made_by_workers_and_come_in_the_order_of_the_suite(
     stages = registry.select(["vector_add:naive", "vector_add:grid_stride"])
     suite, here = registry.operations()["vector_add"].suite, os.getpid()
     bench = lambda stage, device, problem, digest: f"{problem} {stage.name}" if os.getpid() != here else "here"  # noqa: E731
-    monkeypatch.setattr("workbench.session._bench", bench)  # emulators have no clock
+    monkeypatch.setattr("workbench.run.session._bench", bench)  # emulators have no clock
     session = Session(local.device, 3, 0, timed=True, cluster=local)
     session.expect(stages)
     for stage in stages:
@@ -352,7 +358,7 @@ def test_a_worker_with_few_threads_has_its_next_task_waiting(threads: int) -> No
 def test_local_workers_have_one_gpu_each_and_tasks_that_compile_beside(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("workbench.devices.cuda.require_gpu", lambda: None)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3, GPU-abc")
-    monkeypatch.setattr("workbench.environment.core_count", lambda: 32)
+    monkeypatch.setattr("workbench.records.environment.core_count", lambda: 32)
     for device in ("auto", "cuda"):
         workers = cluster._local(device, None)["workers"]
         seen = [w["options"]["env"]["CUDA_VISIBLE_DEVICES"] for w in workers.values()]
@@ -392,7 +398,7 @@ def test_what_is_no_address_is_refused(address: str) -> None:
 
 
 def test_workers_with_another_workbench_are_refused(local: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("workbench.environment.package_digest", lambda: "another")
+    monkeypatch.setattr("workbench.records.environment.package_digest", lambda: "another")
     with (
         pytest.raises(ClusterUnavailable, match="another version of the workbench"),
         connect(local.client.scheduler.address, "emulator"),

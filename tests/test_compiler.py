@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from workbench import compiler
-from workbench.compiler import CompileError, compile_source
+from workbench.toolchain import compiler
+from workbench.toolchain.compiler import CompileError, compile_source
 
 SOURCE = """
 #include "helper.cuh"

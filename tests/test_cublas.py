@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 from baselines_on_cpu import judge, judge_many
 
-from workbench.baselines import cublas
 from workbench.kernels.gemm import GemmProblem
-from workbench.launch import Array
-from workbench.operation import Problem, Size
+from workbench.measure.baselines import cublas
+from workbench.model.launch import Array
+from workbench.model.operation import Problem, Size
 
 TYPES = {0: np.dtype(np.float32), 2: np.dtype(np.float16), 14: np.dtype(ml_dtypes.bfloat16)}
 

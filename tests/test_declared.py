@@ -16,11 +16,12 @@ from command_line import invoke
 from fakes import NumpyDevice
 from hypothesis import strategies as st
 
-from workbench import harness, registry
-from workbench.declared import BadOperation
+from workbench import harness
+from workbench.catalogue import registry
 from workbench.kernels.vector_add import VectorAddProblem
-from workbench.operation import Operation, Size, Stage
-from workbench.results import Failure, Verdict
+from workbench.model.declared import BadOperation
+from workbench.model.operation import Operation, Size, Stage
+from workbench.model.results import Failure, Verdict
 
 
 def fail(*_: Any, **__: Any) -> Any:

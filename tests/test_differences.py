@@ -14,10 +14,12 @@ from command_line import invoke
 from synthetic import H200
 from test_versions import record
 
-from workbench import disassembly, registry, versions
-from workbench.differences import ptx_counts, sass_counts
-from workbench.operation import Stage
-from workbench.versions import Snapshot
+from workbench.catalogue import registry
+from workbench.model.operation import Stage
+from workbench.records import versions
+from workbench.records.versions import Snapshot
+from workbench.report.differences import ptx_counts, sass_counts
+from workbench.toolchain import disassembly
 
 Diff = Callable[..., Result]
 

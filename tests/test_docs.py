@@ -16,10 +16,14 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from workbench import cli, emulator, harness, kernels, mutate, operation, reference, registry
+from workbench import emulator, harness, kernels, reference
+from workbench.catalogue import registry
+from workbench.checks import mutate
+from workbench.cli import main as cli
 from workbench.devices import open_device
 from workbench.kernels import gemm
-from workbench.results import Verdict
+from workbench.model import operation
+from workbench.model.results import Verdict
 
 DOCS = Path(__file__).parent.parent / "docs"
 

@@ -12,7 +12,7 @@ import pytest
 from click.testing import Result
 from command_line import invoke
 
-from workbench import emulate
+from workbench.inspect import emulate
 
 SCALE = """
 extern "C" __global__ void scale(const float* x, float* y, float f, int n) {

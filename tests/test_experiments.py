@@ -17,14 +17,17 @@ from click.testing import CliRunner, Result
 from synthetic import H200, environment, verification
 from test_report import COMMITTED, DRAWN_WITH
 
-from workbench import cli, experiments, ncu, occupancy, timing
-from workbench.compiler import cache_folder
+from workbench import experiments
+from workbench.cli import main as cli
 from workbench.devices import Device, open_device
 from workbench.devices.emulated import EmulatedDevice
 from workbench.experiments import EXPERIMENTS, Experiment, Outcome, Point, hardware, page, study
 from workbench.experiments.base import Counts
-from workbench.operation import Problem, Stage
-from workbench.results import Measurement, ResultsError, Timing, Verdict
+from workbench.measure import timing
+from workbench.model.operation import Problem, Stage
+from workbench.model.results import Measurement, ResultsError, Timing, Verdict
+from workbench.toolchain import ncu, occupancy
+from workbench.toolchain.compiler import cache_folder
 
 NAMES = [experiment.name for experiment in EXPERIMENTS]
 SMS = 132

@@ -13,11 +13,15 @@ from click.testing import Result
 from command_line import invoke
 from fakes import NumpyDevice
 
-from workbench import api, cli, harness, registry, versions
-from workbench.evidence import failure_id
+from workbench import harness
+from workbench.catalogue import registry
+from workbench.cli import main as cli
 from workbench.kernels.vector_add import VectorAddProblem
-from workbench.operation import Stage, Tier
-from workbench.results import Failure, Verdict
+from workbench.model.operation import Stage, Tier
+from workbench.model.results import Failure, Verdict
+from workbench.records import versions
+from workbench.report.evidence import failure_id
+from workbench.run import api
 
 SPEC = "vector_add:naive"
 FAILED = "n=6,dtype=fp32,tier=exact,seed=0"

@@ -10,13 +10,14 @@ import numpy as np
 import pytest
 from fake_device import FakeDevice
 
-from workbench import forensics, harness
-from workbench.evidence import explain
+from workbench import harness
+from workbench.judge import forensics
 from workbench.kernels.gemm import GemmProblem
 from workbench.kernels.matvec import MatvecProblem
-from workbench.launch import Launch
-from workbench.operation import Problem, Stage, Tier
-from workbench.results import Verdict
+from workbench.model.launch import Launch
+from workbench.model.operation import Problem, Stage, Tier
+from workbench.model.results import Verdict
+from workbench.report.evidence import explain
 
 Storage = dict[str, np.ndarray[Any, Any]]
 Mistake = Callable[[Problem, Storage], None]

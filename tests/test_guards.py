@@ -12,16 +12,17 @@ import types
 import numpy as np
 import pytest
 
-from workbench import emulator, registry
-from workbench.compiler import INCLUDE, compile_source
+from workbench import emulator
+from workbench.catalogue import registry
 from workbench.devices import Fault, cuda, open_device
 from workbench.devices.emulated import EmulatedDevice
 from workbench.devices.guards import PATTERN, ZONE, shift
-from workbench.dtypes import BF16, DTYPES, FP32
 from workbench.harness import run_problem
 from workbench.kernels.gemm import GemmProblem
-from workbench.launch import Array, Launch, Plan
-from workbench.results import Verdict
+from workbench.model.dtypes import BF16, DTYPES, FP32
+from workbench.model.launch import Array, Launch, Plan
+from workbench.model.results import Verdict
+from workbench.toolchain.compiler import INCLUDE, compile_source
 
 
 class HostArray(np.ndarray):

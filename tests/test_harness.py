@@ -8,15 +8,16 @@ import numpy as np
 import pytest
 from fake_device import FakeDevice
 
-from workbench import forensics, harness
+from workbench import harness
 from workbench.devices import Fault, open_device
-from workbench.dtypes import DType
-from workbench.evidence import explain
+from workbench.judge import forensics
 from workbench.kernels.gemm import GEMM, GemmProblem
 from workbench.kernels.vector_add import VectorAddProblem
-from workbench.launch import Array, Launch
-from workbench.operation import Stage, Tier
-from workbench.results import Verdict
+from workbench.model.dtypes import DType
+from workbench.model.launch import Array, Launch
+from workbench.model.operation import Stage, Tier
+from workbench.model.results import Verdict
+from workbench.report.evidence import explain
 
 
 @pytest.fixture

@@ -15,11 +15,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from workbench.compiler import INCLUDE, Compiled, compile_source
 from workbench.devices import Device, open_device
 from workbench.devices.base import Fault
-from workbench.dtypes import BF16, E4M3, FP16, FP32, DType
-from workbench.launch import Argument, Array, Launch, Plan, TensorMap
+from workbench.model.dtypes import BF16, E4M3, FP16, FP32, DType
+from workbench.model.launch import Argument, Array, Launch, Plan, TensorMap
+from workbench.toolchain.compiler import INCLUDE, Compiled, compile_source
 
 SOURCES = Path(__file__).parent / "headers"
 U32 = DType("u32", np.dtype(np.uint32), "unsigned", 0, 0)

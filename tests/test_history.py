@@ -16,8 +16,10 @@ from command_line import invoke
 from fakes import NumpyDevice
 from synthetic import H200, environment, timed_run
 
-from workbench import cli, registry, store
-from workbench.results import Run
+from workbench.catalogue import registry
+from workbench.cli import main as cli
+from workbench.model.results import Run
+from workbench.records import store
 
 FOLDER = Path("reports/nvidia-h200")
 LABELS = [m.label for m in timed_run("vector_add").stages[0].measurements]

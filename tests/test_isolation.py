@@ -23,16 +23,18 @@ from typing import Any
 import fakes
 import pytest
 
-from workbench import harness, registry, worker
-from workbench.compiler import Compiled, compile_source, with_headers
+from workbench import harness
+from workbench.catalogue import registry
 from workbench.devices import DeviceUnavailable, Fault, IsolatedDevice, open_device
 from workbench.devices.base import Device
 from workbench.devices.emulated import EmulatedDevice
 from workbench.devices.isolated import IsolatedPlan
 from workbench.kernels.vector_add import VectorAddProblem
-from workbench.results import Run, Verdict, Verification
-from workbench.session import Session
-from workbench.store import Folder
+from workbench.model.results import Run, Verdict, Verification
+from workbench.records.store import Folder
+from workbench.run.session import Session
+from workbench.toolchain.compiler import Compiled, compile_source, with_headers
+from workbench.workers import worker
 
 Open = Callable[..., IsolatedDevice]
 HERE = Path(__file__).parent
@@ -381,7 +383,7 @@ def test_a_worker_that_hangs_ends_with_its_parent(tmp_path: Path) -> None:
 def test_a_full_disk_keeps_what_was_saved(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     script = (
         "import resource, signal, sys; from pathlib import Path; sys.path.insert(0, sys.argv[2])\n"
-        "from synthetic import emulated_run, timed_run; from workbench.results import Run\n"
+        "from synthetic import emulated_run, timed_run; from workbench.model.results import Run\n"
         "path = Path(sys.argv[1]); emulated_run('vector_add').save(path)\n"
         "signal.signal(signal.SIGXFSZ, signal.SIG_IGN); resource.setrlimit(resource.RLIMIT_FSIZE, (9000, 9000))\n"
         "try: timed_run('gemm').save(path)\n"

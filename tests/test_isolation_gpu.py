@@ -10,10 +10,12 @@ from typing import Any
 
 import pytest
 
-from workbench import harness, registry, timing
+from workbench import harness
+from workbench.catalogue import registry
 from workbench.devices import Device, open_device
 from workbench.kernels.vector_add import VectorAddProblem
-from workbench.results import Measurement, Verdict
+from workbench.measure import timing
+from workbench.model.results import Measurement, Verdict
 
 pytestmark = pytest.mark.gpu
 

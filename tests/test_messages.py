@@ -10,7 +10,7 @@ from types import ModuleType
 
 import pytest
 
-from workbench.results import Verdict
+from workbench.model.results import Verdict
 
 DOCS = Path(__file__).parent.parent / "docs"
 

@@ -8,9 +8,12 @@ import shutil
 import pytest
 from click.testing import CliRunner
 
-from workbench import cli, mutate, operation, registry
-from workbench.compiler import CompileError
-from workbench.mutate import Mutant, Outcome, code_of, mutants_of
+from workbench.catalogue import registry
+from workbench.checks import mutate
+from workbench.checks.mutate import Mutant, Outcome, code_of, mutants_of
+from workbench.cli import main as cli
+from workbench.model import operation
+from workbench.toolchain.compiler import CompileError
 
 SOURCE = """// a < b
 #include "warp.cuh"

@@ -11,9 +11,10 @@ from click.testing import Result
 from command_line import invoke
 
 import workbench
-from workbench import new, registry
-from workbench.operation import Tier
-from workbench.results import Verdict
+from workbench.catalogue import registry
+from workbench.cli import new
+from workbench.model.operation import Tier
+from workbench.model.results import Verdict
 
 KERNELS = {
     "elementwise": "int i = blockIdx.x * THREADS + threadIdx.x;\n"

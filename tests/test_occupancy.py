@@ -11,13 +11,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workbench import registry, tuned
-from workbench.compiler import compile_source
+from workbench.catalogue import registry
 from workbench.devices.cuda import CudaDevice
 from workbench.kernels.gemm import GemmProblem
-from workbench.launch import Launch, ceil_div
-from workbench.occupancy import KIB, LIMITS, occupancy, resources, suite_resources
-from workbench.operation import Problem, ProblemError, Stage
+from workbench.model.launch import Launch, ceil_div
+from workbench.model.operation import Problem, ProblemError, Stage
+from workbench.records import tuned
+from workbench.toolchain.compiler import compile_source
+from workbench.toolchain.occupancy import KIB, LIMITS, occupancy, resources, suite_resources
 
 
 @pytest.mark.parametrize(

@@ -7,17 +7,18 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from workbench import harness, registry
-from workbench.comparison import compare
+from workbench import harness
+from workbench.catalogue import registry
 from workbench.devices import open_device
-from workbench.dtypes import FP16, FP32
 from workbench.harness import Case
+from workbench.judge.comparison import compare
 from workbench.kernels import matvec
 from workbench.kernels.gemm import GemmProblem
 from workbench.kernels.matvec import MatvecProblem
-from workbench.launch import Array
-from workbench.operation import ProblemError, Size, Tier
-from workbench.results import Verdict
+from workbench.model.dtypes import FP16, FP32
+from workbench.model.launch import Array
+from workbench.model.operation import ProblemError, Size, Tier
+from workbench.model.results import Verdict
 
 OPERATIONS = sorted(registry.operations())
 

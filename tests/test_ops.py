@@ -11,12 +11,15 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from workbench import derived, emulator, ops, reference, registry, store
-from workbench.dtypes import FP32
+from workbench import emulator, ops, reference
+from workbench.catalogue import registry
 from workbench.kernels.gemm import GemmProblem
 from workbench.kernels.gemm_fp8 import ScaledGemmProblem
 from workbench.kernels.vector_add import VectorAddProblem
-from workbench.launch import MOST_BLOCKS, Array
+from workbench.model.dtypes import FP32
+from workbench.model.launch import MOST_BLOCKS, Array
+from workbench.records import store
+from workbench.report import derived
 
 BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
 

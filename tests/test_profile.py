@@ -10,10 +10,10 @@ import pytest
 from click.testing import Result
 from command_line import invoke
 
-from workbench import registry
+from workbench.catalogue import registry
 from workbench.emulator import Output, launch
 from workbench.emulator.profile import KINDS, instruction_kind, profile
-from workbench.profile import short
+from workbench.inspect.profile import short
 
 SOURCE = """
 __device__ __forceinline__ float square(float x) {

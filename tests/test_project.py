@@ -13,7 +13,8 @@ import pytest
 from click.testing import Result
 from command_line import invoke as workbench
 
-from workbench import environment, registry, tuned
+from workbench.catalogue import registry
+from workbench.records import environment, tuned
 
 pytest_plugins = ["pytester"]
 
@@ -25,9 +26,9 @@ from typing import ClassVar
 import numpy as np
 from hypothesis import strategies as st
 
-from workbench.dtypes import FP32
-from workbench.launch import Array, Launch, ceil_div
-from workbench.operation import Arrays, Cost, Operation, Problem, Size, extents
+from workbench.model.dtypes import FP32
+from workbench.model.launch import Array, Launch, ceil_div
+from workbench.model.operation import Arrays, Cost, Operation, Problem, Size, extents
 
 
 @dataclass(frozen=True)

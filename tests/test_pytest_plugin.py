@@ -20,7 +20,8 @@ sys.path.insert(0, {tests!r})
 
 import pytest
 from fakes import NumpyDevice
-from workbench import devices, registry
+from workbench import devices
+from workbench.catalogue import registry
 
 device = NumpyDevice({device!r}, wrong_after={wrong_after!r})
 

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from workbench import kernels, registry
-from workbench.registry import UnknownSpec, select
+from workbench import kernels
+from workbench.catalogue import registry
+from workbench.catalogue.registry import UnknownSpec, select
 
 
 def _specs(*specs: str) -> list[str]:

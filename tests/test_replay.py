@@ -7,10 +7,11 @@ import threading
 import pytest
 from fakes import NumpyDevice
 
-from workbench import harness, registry
+from workbench import harness
+from workbench.catalogue import registry
 from workbench.kernels.vector_add import VectorAddProblem
-from workbench.operation import Stage
-from workbench.results import Verdict
+from workbench.model.operation import Stage
+from workbench.model.results import Verdict
 
 RACES = """
 #include "convert.cuh"

@@ -15,9 +15,8 @@ import pytest
 from matplotlib.colors import to_hex
 from synthetic import MISMATCH, emulated_run, environment, stage, timed_run, verification
 
-from workbench import derived, plots, registry, report, store
-from workbench import environment as environment_module
-from workbench.results import (
+from workbench.catalogue import registry
+from workbench.model.results import (
     Agreement,
     AgreementRun,
     HostTiming,
@@ -29,6 +28,10 @@ from workbench.results import (
     Verdict,
     WrongCells,
 )
+from workbench.records import environment as environment_module
+from workbench.records import store
+from workbench.report import derived, plots
+from workbench.report import pages as report
 
 
 def _write(tmp_path: Path, *runs: tuple[str, Run]) -> dict[str, str]:

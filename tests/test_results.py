@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from synthetic import emulated_run, timed_run
 
-from workbench import store
-from workbench.results import HostTiming, PeerResult, ResultsError, Run, WrongCells
+from workbench.model.results import HostTiming, PeerResult, ResultsError, Run, WrongCells
+from workbench.records import store
 
 
 @pytest.mark.parametrize("made", [timed_run, emulated_run])

@@ -12,8 +12,14 @@ from click.testing import CliRunner, Result
 from fakes import NumpyDevice
 from synthetic import timed_run
 
-from workbench import cli, compiler, environment, harness, registry, replay, store, timing, versions
-from workbench.results import Failure, Run, Verdict
+from workbench import harness
+from workbench.catalogue import registry
+from workbench.checks import replay
+from workbench.cli import main as cli
+from workbench.measure import timing
+from workbench.model.results import Failure, Run, Verdict
+from workbench.records import environment, store, versions
+from workbench.toolchain import compiler
 
 LADDER = registry.operations()["vector_add"]
 ALL = [f"{stage.spec} {problem.label}" for stage in LADDER.stages for problem in LADDER.suite]
@@ -195,7 +201,7 @@ def _other_driver(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _other_source(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("workbench.session.source_digest", lambda path: "another")
+    monkeypatch.setattr("workbench.run.session.source_digest", lambda path: "another")
 
 
 @pytest.mark.parametrize("change", [_other_environment, _other_driver])

@@ -11,9 +11,10 @@ from typing import Any
 
 import pytest
 
-from workbench import registry, sanitizer
+from workbench.catalogue import registry
+from workbench.checks import sanitizer
 from workbench.kernels.vector_add import VectorAddProblem
-from workbench.results import Verdict, Verification
+from workbench.model.results import Verdict, Verification
 
 WRITE = """========= COMPUTE-SANITIZER
 ========= Invalid __global__ write of size 4 bytes
@@ -159,7 +160,7 @@ def test_what_is_found_fails_a_stage_that_passed_and_is_told_with_one_that_faile
     assert "and Read access at add+0x280 in /src/add.cu:14 [2016 hazards]" in passed.failure.message
     calls = (tool.parent / "calls").read_text().splitlines()
     assert [call.split()[1] for call in calls] == list(sanitizer.TOOLS)
-    assert all("workbench.sanitizer vector_add:naive n=4," in call for call in calls)
+    assert all("workbench.checks.sanitizer vector_add:naive n=4," in call for call in calls)
     before = passed.failure.message
     sanitizer.add(stage, passed, [VectorAddProblem(n=4)])
     assert passed.failure.message.startswith(before)

@@ -9,12 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from workbench import emulator, registry
-from workbench.compiler import compile_source
+from workbench import emulator
+from workbench.catalogue import registry
 from workbench.devices import Fault, open_device, signature
 from workbench.emulator.program import Signature
-from workbench.launch import Launch, Plan, TensorMap
-from workbench.results import Verdict
+from workbench.model.launch import Launch, Plan, TensorMap
+from workbench.model.results import Verdict
+from workbench.toolchain.compiler import compile_source
 
 (STAGE,) = registry.select(["vector_add:naive"])
 PROBLEM = registry.operations()["vector_add"].problem.parse("n=100,dtype=fp32")

@@ -7,11 +7,12 @@ import dataclasses
 import numpy as np
 import pytest
 
-from workbench import derived, timing
 from workbench.kernels.gemm import GemmProblem
 from workbench.kernels.vector_add import VectorAddProblem
-from workbench.results import Conditions, DeviceInfo, Measurement, Timing
-from workbench.timing import Effort, median_error
+from workbench.measure import timing
+from workbench.measure.timing import Effort, median_error
+from workbench.model.results import Conditions, DeviceInfo, Measurement, Timing
+from workbench.report import derived
 
 H200 = DeviceInfo("cuda", "NVIDIA H200", "sm_90", 132, peak_bytes_per_s=4.9e12, peak_flops={"bf16": 1e15, "fp32": 6e13})
 

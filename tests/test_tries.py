@@ -9,9 +9,9 @@ import changed
 import gemm_tries
 import pytest
 
-from workbench.compiler import compile_source
 from workbench.devices import open_device
 from workbench.harness import Case
+from workbench.toolchain.compiler import compile_source
 
 
 @pytest.mark.parametrize("attempt", gemm_tries.TRIES, ids=lambda a: f"{a.stage}, {a.idea}")

@@ -13,13 +13,15 @@ from typing import Any
 
 import pytest
 
-from workbench import harness, ops, registry, tuned
-from workbench.compiler import source_digest
+from workbench import harness, ops
+from workbench.catalogue import registry
 from workbench.devices import open_device
 from workbench.kernels.gemm import GemmProblem
-from workbench.operation import Stage
-from workbench.results import Verdict
-from workbench.tuned import Entry, Key, Table, TableError, Trial, problem_class
+from workbench.model.operation import Stage
+from workbench.model.results import Verdict
+from workbench.records import tuned
+from workbench.records.tuned import Entry, Key, Table, TableError, Trial, problem_class
+from workbench.toolchain.compiler import source_digest
 
 DEVICE = "NVIDIA Imaginary"
 PROBLEM = GemmProblem(m=4096, n=4096, k=4096, dtype="bf16", out="bf16")

@@ -16,16 +16,18 @@ import numpy as np
 import pytest
 from synthetic import H200
 
-from workbench import compiler, registry, timing, tuning
-from workbench.compiler import Compiled, CompileError, KernelUsage
+from workbench.catalogue import registry
 from workbench.devices import open_device
 from workbench.harness import Case
 from workbench.kernels.vector_add import VECTOR_ADD, VectorAddProblem
-from workbench.launch import Array, Plan
-from workbench.operation import Size, Stage
-from workbench.results import DeviceInfo
-from workbench.tuned import Table, Trial
-from workbench.tuning import Here, There, Tuning, allowed, tune
+from workbench.measure import timing, tuning
+from workbench.measure.tuning import Here, There, Tuning, allowed, tune
+from workbench.model.launch import Array, Plan
+from workbench.model.operation import Size, Stage
+from workbench.model.results import DeviceInfo
+from workbench.records.tuned import Table, Trial
+from workbench.toolchain import compiler
+from workbench.toolchain.compiler import Compiled, CompileError, KernelUsage
 
 Parameters = Mapping[str, int]
 
@@ -461,7 +463,7 @@ def test_code_of_a_stage_that_changes_the_clock_is_found_out(
 
     found = search(stage=dataclasses.replace(stage, constraint=tampering))
     assert not found.ok
-    assert "workbench.timing.median_error" in found.trouble
+    assert "workbench.measure.timing.median_error" in found.trouble
     assert not table.entries()
 
 

@@ -20,12 +20,15 @@ from command_line import invoke
 from fakes import NumpyDevice
 from synthetic import EMULATOR, H200, environment, timed_run
 
-from workbench import cli, operation, registry, versions
-from workbench.compiler import compile_source
-from workbench.notices import Notice
-from workbench.operation import Stage
-from workbench.results import Run, Verdict
-from workbench.versions import Snapshot, Versions, VersionsError
+from workbench.catalogue import registry
+from workbench.cli import main as cli
+from workbench.model import operation
+from workbench.model.notices import Notice
+from workbench.model.operation import Stage
+from workbench.model.results import Run, Verdict
+from workbench.records import versions
+from workbench.records.versions import Snapshot, Versions, VersionsError
+from workbench.toolchain.compiler import compile_source
 
 HERE = Path(__file__).parent
 SPEC = "vector_add:naive"
@@ -47,7 +50,7 @@ def sources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     shutil.copytree(operation.SOURCES, copy)
     monkeypatch.setattr(operation, "SOURCES", copy)
     monkeypatch.setattr(versions, "INCLUDE", copy / "include")
-    monkeypatch.setattr("workbench.compiler.INCLUDE", copy / "include")
+    monkeypatch.setattr("workbench.toolchain.compiler.INCLUDE", copy / "include")
     return copy / "vector_add"
 
 
@@ -324,7 +327,7 @@ import itertools, os, random, sys
 from pathlib import Path
 sys.path.insert(0, sys.argv[3])
 from test_versions import record, snapshot
-from workbench.versions import Versions
+from workbench.records.versions import Versions
 store, start, run = Versions(Path(sys.argv[1])), int(sys.argv[2]), record()
 for n in itertools.count(start):
     kept = store.keep(snapshot(random.Random(n).randbytes(20_000), header=b"shared"), run)

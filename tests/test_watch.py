@@ -22,10 +22,15 @@ from fakes import NumpyDevice
 from synthetic import timed_run
 from test_project import DECLARATION, HEADER, PROJECT, SOURCE
 
-from workbench import cli, harness, registry, timing, versions, watch
+from workbench import harness
+from workbench.catalogue import registry
+from workbench.cli import main as cli
 from workbench.devices.emulated import EmulatedDevice
-from workbench.results import Verdict
-from workbench.versions import Snapshot
+from workbench.measure import timing
+from workbench.model.results import Verdict
+from workbench.records import versions
+from workbench.records.versions import Snapshot
+from workbench.run import watch
 
 ROOT = Path(__file__).parent.parent
 
@@ -359,7 +364,7 @@ def test_one_problem_can_be_watched(tmp_path: Path) -> None:
 
 def test_nothing_that_is_declared_is_loaded_before_a_run() -> None:
     program = (
-        "import sys, workbench.warm; print([m for m in sys.modules "
+        "import sys, workbench.run.warm; print([m for m in sys.modules "
         "if m.startswith('workbench.kernels.') or m in ('workbench.reference', 'workbench.ops')])"
     )
     environ = {**os.environ, "PYTHONPATH": str(ROOT)}

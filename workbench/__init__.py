@@ -9,24 +9,24 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .api import Outcome, bench, verify
-    from .bounds import dot_products
+    from .catalogue.project import BadProject
+    from .catalogue.registry import UnknownSpec, operations
     from .devices import DeviceUnavailable
-    from .dtypes import BF16, DTYPES, E4M3, FP16, FP32, DType, dtype_of
-    from .launch import Array, Launch, Plan, TensorMap, ceil_div
-    from .operation import Cost, Operation, Problem, ProblemError, Size, Stage, Tier, draw_values, extents
-    from .project import BadProject
-    from .registry import UnknownSpec, operations
+    from .judge.bounds import dot_products
+    from .model.dtypes import BF16, DTYPES, E4M3, FP16, FP32, DType, dtype_of
+    from .model.launch import Array, Launch, Plan, TensorMap, ceil_div
+    from .model.operation import Cost, Operation, Problem, ProblemError, Size, Stage, Tier, draw_values, extents
+    from .run.api import Outcome, bench, verify
 
 __version__ = "0.1.0"
 
 _WHERE = {
-    "api": ("Outcome", "bench", "verify"),
-    "bounds": ("dot_products",),
+    "run.api": ("Outcome", "bench", "verify"),
+    "judge.bounds": ("dot_products",),
     "devices": ("DeviceUnavailable",),
-    "dtypes": ("BF16", "DTYPES", "E4M3", "FP16", "FP32", "DType", "dtype_of"),
-    "launch": ("Array", "Launch", "Plan", "TensorMap", "ceil_div"),
-    "operation": (
+    "model.dtypes": ("BF16", "DTYPES", "E4M3", "FP16", "FP32", "DType", "dtype_of"),
+    "model.launch": ("Array", "Launch", "Plan", "TensorMap", "ceil_div"),
+    "model.operation": (
         "Cost",
         "Operation",
         "Problem",
@@ -37,8 +37,8 @@ _WHERE = {
         "draw_values",
         "extents",
     ),
-    "project": ("BadProject",),
-    "registry": ("UnknownSpec", "operations"),
+    "catalogue.project": ("BadProject",),
+    "catalogue.registry": ("UnknownSpec", "operations"),
 }
 
 __all__ = [

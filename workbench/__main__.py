@@ -5,10 +5,10 @@ import sys
 
 def main() -> None:
     # imported here: every worker process imports anew what the script of the command imports
-    from . import notices
+    from .model import notices
 
     try:
-        from .cli import main as command_line
+        from .cli.main import main as command_line
     except ImportError as error:
         if error.name != "workbench.emulator._engine":
             raise

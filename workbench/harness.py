@@ -17,17 +17,20 @@ import hypothesis
 import numpy as np
 from hypothesis import HealthCheck, Phase
 
-from . import environment, forensics, integrity, registry, replay
-from .comparison import Comparison, accepts, compare
-from .compiler import CompileError, CompilerUnavailable, compile_source
-from .declared import BadOperation, arrays_like, declared, where
+from .catalogue import registry
+from .checks import replay
 from .devices import BoundPlan, Device, Fault
-from .launch import BEST_ALIGNMENT, Array
-from .operation import Arrays, Operation, Problem, Stage, Tier
-from .results import Agreement, Failure, Verdict, Verification
+from .judge import forensics, integrity
+from .judge.comparison import Comparison, accepts, compare
+from .model.declared import BadOperation, arrays_like, declared, where
+from .model.launch import BEST_ALIGNMENT, Array
+from .model.operation import Arrays, Operation, Problem, Stage, Tier
+from .model.results import Agreement, Failure, Verdict, Verification
+from .records import environment
+from .toolchain.compiler import CompileError, CompilerUnavailable, compile_source
 
 if TYPE_CHECKING:
-    from .cluster import Cluster
+    from .workers.cluster import Cluster
 
 SHRINK_SECONDS = 30.0
 """Longest search for a smaller failing problem, after the first failure was found."""

@@ -14,16 +14,17 @@ from typing import Any
 
 import numpy as np
 
-from . import registry, tuned
-from .compiler import compile_source
+from .catalogue import registry
 from .devices.cuda import CudaDevice
-from .dtypes import BF16, DTYPES, FP32, DType, from_numpy
 from .kernels.gemm import GemmProblem
 from .kernels.gemm_fp8 import ScaledGemmProblem
 from .kernels.matvec import MatvecProblem
 from .kernels.vector_add import VectorAddProblem
-from .launch import Array
-from .operation import Problem, Stage
+from .model.dtypes import BF16, DTYPES, FP32, DType, from_numpy
+from .model.launch import Array
+from .model.operation import Problem, Stage
+from .records import tuned
+from .toolchain.compiler import compile_source
 
 __all__ = ["gemm", "gemm_fp8", "matvec", "vector_add"]
 

@@ -19,7 +19,7 @@ import pytest
 
 if TYPE_CHECKING:
     from .devices import Device
-    from .operation import Stage
+    from .model.operation import Stage
 
 FIXTURE = "workbench_stage"
 MARKER = "workbench"
@@ -37,9 +37,9 @@ class StageUnderTest:
 
     def verify(self) -> None:
         """Verify the stage on random problems. Fails with the whole evidence, skips where no problem is supported."""
-        from .evidence import explain, failed
-        from .results import Verdict
-        from .versions import verify
+        from .model.results import Verdict
+        from .records.versions import verify
+        from .report.evidence import explain, failed
 
         outcome = verify(self.stage, self.device, examples=self.examples, seed=self.seed)
         if failed(outcome):
@@ -79,8 +79,8 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """One item a stage for every test that takes the fixture."""
     if FIXTURE not in metafunc.fixturenames:
         return
-    from . import registry
-    from .project import BadProject
+    from .catalogue import registry
+    from .catalogue.project import BadProject
 
     config = metafunc.config
     marker = metafunc.definition.get_closest_marker(MARKER)

@@ -36,8 +36,8 @@ from known_differences import reason_of
 from machines import Assembled, Cuda, Emulated, Machine, Rejected
 from softfloat import BF16, F16, Format
 
-from workbench import environment
 from workbench.emulator import _engine
+from workbench.records import environment
 
 LANES, MEMORY = "lanes", "memory"
 LANE_PARTS, MEMORY_PARTS = 24, 6

@@ -11,9 +11,9 @@ from functools import cache
 
 from planting import Change, PlantedFault, Scenario, of_kernel, of_stage
 
-from workbench.dtypes import BF16, FP32
-from workbench.launch import Launch, Plan, TensorMap
-from workbench.results import Verdict
+from workbench.model.dtypes import BF16, FP32
+from workbench.model.launch import Launch, Plan, TensorMap
+from workbench.model.results import Verdict
 
 # ------------------------------------------------------------------------------------- kernels and their problems
 

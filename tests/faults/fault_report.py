@@ -24,10 +24,11 @@ from on_gpu import TOOLS
 from planting import MOST_WARP_INSTRUCTIONS, Outcome, PlantedFault, Scenario, judge
 from tabulate import tabulate
 
-from workbench import environment, registry
+from workbench.catalogue import registry
 from workbench.devices.emulated import EmulatedDevice
 from workbench.harness import verify
-from workbench.results import Verdict
+from workbench.model.results import Verdict
+from workbench.records import environment
 
 REPORTS = Path(__file__).parents[2] / "reports"
 RECORD, PAGE = "emulator.json", "emulator.md"

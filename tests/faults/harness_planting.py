@@ -9,10 +9,11 @@ from typing import Any
 
 from planting import Change, Outcome, plant
 
-from workbench import harness, registry
+from workbench import harness
+from workbench.catalogue import registry
 from workbench.devices import Device
-from workbench.evidence import explain
-from workbench.operation import Problem, Stage
+from workbench.model.operation import Problem, Stage
+from workbench.report.evidence import explain
 
 EXAMPLES = 12
 """Random problems of a fault that has no problem of its own."""

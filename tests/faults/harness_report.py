@@ -36,9 +36,10 @@ from tabulate import tabulate
 from wrong_answers import WRONG_ANSWERS
 from wrong_times import ON_A_CLOCK, TIMES
 
-from workbench import environment, harness
+from workbench import harness
+from workbench.checks.replay import BY_LUCK
 from workbench.devices import Device, open_device
-from workbench.replay import BY_LUCK
+from workbench.records import environment
 
 REPORTS = Path(__file__).parents[2] / "reports"
 RECORD, PAGE = "faults.json", "faults.md"

@@ -27,7 +27,7 @@ from typing import Any
 from catalogue import CATALOGUE, SCENARIOS
 from planting import Scenario
 
-from workbench.sanitizer import SanitizerUnavailable, find
+from workbench.checks.sanitizer import SanitizerUnavailable, find
 
 TOOLS = ("none", "memcheck", "racecheck", "synccheck", "initcheck")
 LOG_LINES, LOG_WIDTH = 14, 240
@@ -48,9 +48,9 @@ def run_one(key: str) -> str:
     import cupy
     import numpy as np
 
-    from workbench.compiler import CompileError, compile_source
     from workbench.devices.cuda import encode_tensor_map
-    from workbench.launch import TensorMap
+    from workbench.model.launch import TensorMap
+    from workbench.toolchain.compiler import CompileError, compile_source
 
     scenario = scenarios()[key]()
     try:

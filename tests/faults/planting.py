@@ -13,16 +13,16 @@ from typing import Any
 
 import numpy as np
 
-from workbench import registry
-from workbench.compiler import Compiled, CompileError, cache_folder, compile_source, with_headers
+from workbench.catalogue import registry
+from workbench.checks.replay import BY_LUCK
 from workbench.devices import Device, Fault, IsolatedDevice
 from workbench.devices.emulated import EmulatedDevice
-from workbench.dtypes import DType
 from workbench.harness import Case
-from workbench.launch import Argument, Array, Launch, Plan
-from workbench.operation import Arrays, Tier
-from workbench.replay import BY_LUCK
-from workbench.results import HAZARDS, Verdict
+from workbench.model.dtypes import DType
+from workbench.model.launch import Argument, Array, Launch, Plan
+from workbench.model.operation import Arrays, Tier
+from workbench.model.results import HAZARDS, Verdict
+from workbench.toolchain.compiler import Compiled, CompileError, cache_folder, compile_source, with_headers
 
 KERNELS = Path(__file__).parent / "kernels"
 

@@ -9,10 +9,11 @@ from unittest.mock import patch
 
 import numpy as np
 
-from workbench import registry, timing
+from workbench.catalogue import registry
 from workbench.kernels.vector_add import VectorAddProblem
-from workbench.launch import Array, Plan
-from workbench.results import Conditions, DeviceInfo, Measurement
+from workbench.measure import timing
+from workbench.model.launch import Array, Plan
+from workbench.model.results import Conditions, DeviceInfo, Measurement
 
 COLD_US, WARM_US = 100.0, 40.0
 """What a launch takes that finds the L2 flushed, and any other, at the full clock."""

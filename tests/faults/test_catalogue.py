@@ -10,7 +10,7 @@ from catalogue import CATALOGUE, SCENARIOS
 from planting import MOST_WARP_INSTRUCTIONS, PlantedFault, Scenario, judge
 
 from workbench.devices.emulated import EmulatedDevice
-from workbench.results import Verdict
+from workbench.model.results import Verdict
 
 SEEDS = range(10)
 

@@ -20,12 +20,15 @@ from synthetic_clock import COLD_US, WARM_US, timed_by_clock
 from wrong_answers import ADD, KEPT_SUM, WRONG_ANSWERS, add
 from wrong_times import TIMES
 
-from workbench import comparison, harness, registry, timing
+from workbench import harness
+from workbench.catalogue import registry
 from workbench.devices import Device, open_device
+from workbench.judge import comparison
 from workbench.kernels.matvec import MatvecProblem
-from workbench.launch import Launch
-from workbench.operation import Stage, Tier
-from workbench.results import Conditions, Measurement, Verdict, Verification
+from workbench.measure import timing
+from workbench.model.launch import Launch
+from workbench.model.operation import Stage, Tier
+from workbench.model.results import Conditions, Measurement, Verdict, Verification
 
 
 @pytest.fixture(scope="module")
@@ -136,9 +139,9 @@ def _instant() -> None:
     ("tamper", "name"),
     [
         (_accept_everything, "workbench.harness.Case.judge"),
-        (_no_error, "workbench.comparison.errors"),
+        (_no_error, "workbench.judge.comparison.errors"),
         (_stop_the_clock, "time.perf_counter"),
-        (_instant, "workbench.timing.Stopwatch.cold"),
+        (_instant, "workbench.measure.timing.Stopwatch.cold"),
     ],
 )
 def test_changing_what_judges_is_found_out_and_put_back(

@@ -10,9 +10,11 @@ import shutil
 
 import pytest
 
-from workbench import harness, operation, registry
+from workbench import harness
+from workbench.catalogue import registry
 from workbench.devices import open_device
-from workbench.results import Failure, Verdict
+from workbench.model import operation
+from workbench.model.results import Failure, Verdict
 
 SMEM, TENSOR, TMA = "gemm/3_smem_tiling.cu", "gemm/4_tensor_core.cu", "gemm/6_tma_pipeline.cu"
 

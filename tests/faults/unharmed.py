@@ -23,10 +23,13 @@ from planting import Change
 from tabulate import tabulate
 from wrong_answers import ADD
 
-from workbench import environment, harness, registry, timing
+from workbench import harness
+from workbench.catalogue import registry
 from workbench.devices import Device, open_device
-from workbench.operation import Stage
-from workbench.results import Measurement
+from workbench.measure import timing
+from workbench.model.operation import Stage
+from workbench.model.results import Measurement
+from workbench.records import environment
 
 RECORD = Path(__file__).parents[2] / "reports/faults.json"
 EXAMPLES = 5

@@ -19,15 +19,18 @@ from harness_planting import ADD_SOURCE, HEAD, MATVEC_SOURCE, HarnessFault, plan
 from planting import Change, Outcome
 from synthetic_clock import IDLE_MHZ, timed_by_clock
 
-from workbench import derived, nvml, registry, timing
+from workbench.catalogue import registry
 from workbench.devices import Device, Fault, IsolatedDevice
 from workbench.devices.cuda import CudaDevice, CudaPlan
 from workbench.kernels.gemm import GemmProblem
 from workbench.kernels.matvec import MatvecProblem
 from workbench.kernels.vector_add import VectorAddProblem
-from workbench.operation import Problem
-from workbench.results import Measurement
-from workbench.session import Session
+from workbench.measure import timing
+from workbench.model.operation import Problem
+from workbench.model.results import Measurement
+from workbench.report import derived
+from workbench.run.session import Session
+from workbench.toolchain import nvml
 
 LONG = MatvecProblem(n=4096, k=4096, dtype="fp32", out="fp32")
 """Takes matvec:naive some 400 us on an H200, on 32 blocks."""

@@ -7,9 +7,9 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from ..compiler import Compiled
-from ..launch import Array, Plan
-from ..results import DeviceInfo, Verdict
+from ..model.launch import Array, Plan
+from ..model.results import DeviceInfo, Verdict
+from ..toolchain.compiler import Compiled
 
 
 class DeviceUnavailable(RuntimeError):

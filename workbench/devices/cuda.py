@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from ..compiler import Compiled, compile_source
-from ..launch import Argument, Array, Launch, Plan, TensorMap
-from ..results import DeviceInfo, Verdict
+from ..model.launch import Argument, Array, Launch, Plan, TensorMap
+from ..model.results import DeviceInfo, Verdict
+from ..toolchain.compiler import Compiled, compile_source
 from . import guards, signature
 from .base import DeviceUnavailable, Fault
 
@@ -81,7 +81,7 @@ class CudaDevice:
         self.limits = signature.limits_of(properties["name"].decode(), self.architecture, properties)
 
     def info(self) -> DeviceInfo:
-        from .. import nvml
+        from ..toolchain import nvml
 
         p, state = self.properties, nvml.static_info()
         sms, sm_mhz, memory_mhz, bus = (

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from ..compiler import Compiled, KernelUsage
-from ..launch import Array, Plan
-from ..results import DeviceInfo, Verdict
+from ..model.launch import Array, Plan
+from ..model.results import DeviceInfo, Verdict
+from ..toolchain.compiler import Compiled, KernelUsage
 from . import guards
 from .base import DeviceUnavailable, Fault
 from .signature import argument_of, check_cluster, no_kernel

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from ..launch import BEST_ALIGNMENT, Array
-from ..results import Verdict
+from ..model.launch import BEST_ALIGNMENT, Array
+from ..model.results import Verdict
 from .base import Fault
 
 ZONE = BEST_ALIGNMENT

@@ -12,10 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from ..compiler import Compiled
-from ..launch import Array, Plan
-from ..results import DeviceInfo, Verdict
-from ..worker import Broken, Ended, Late, Worker
+from ..model.launch import Array, Plan
+from ..model.results import DeviceInfo, Verdict
+from ..toolchain.compiler import Compiled
+from ..workers.worker import Broken, Ended, Late, Worker
 from .base import BoundPlan, Device, DeviceUnavailable, Fault
 
 DEADLINE_FACTOR, LEAST_SECONDS = 10.0, 5.0

@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from ..compiler import Compiled
-from ..launch import Argument, Array, Launch, TensorMap
-from ..results import Verdict
+from ..model.launch import Argument, Array, Launch, TensorMap
+from ..model.results import Verdict
+from ..toolchain.compiler import Compiled
 from .base import Fault
 
 try:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
-from ..registry import UnknownSpec
+from ..catalogue.registry import UnknownSpec
 from . import execution, memory
 from .base import Experiment, Outcome, Point, Quantity
 

@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..operation import Operation, Problem, Stage
-from ..results import SCHEMA_VERSION, DeviceInfo, Environment, Measurement, Record, Resources, Verification
+from ..model.operation import Operation, Problem, Stage
+from ..model.results import SCHEMA_VERSION, DeviceInfo, Environment, Measurement, Record, Resources, Verification
 
 Counts = Mapping[str, int]
 """What is known of a launch in the emulator, in whole numbers: its counters (`workbench.emulator.counters` has their

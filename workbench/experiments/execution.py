@@ -6,9 +6,9 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from ..launch import Launch, ceil_div
-from ..occupancy import LIMITS
-from ..operation import Operation, Size
+from ..model.launch import Launch, ceil_div
+from ..model.operation import Operation, Size
+from ..toolchain.occupancy import LIMITS
 from .base import Counts, Experiment, Quantity, ratio
 from .problems import Scale, scales
 

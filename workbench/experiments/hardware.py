@@ -12,9 +12,9 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from .. import ncu
-from ..compiler import compile_source
-from ..operation import Problem, Stage
+from ..model.operation import Problem, Stage
+from ..toolchain import ncu
+from ..toolchain.compiler import compile_source
 from .base import Experiment
 
 SECONDS = 120.0

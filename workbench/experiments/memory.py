@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 from hypothesis import strategies as st
 
-from ..compiler import compile_source
-from ..dtypes import BF16, FP32
 from ..harness import Case
 from ..kernels.gemm import GemmProblem
-from ..launch import Launch, ceil_div
-from ..operation import Operation, Problem, Size, Stage, extents
-from ..results import Resources
+from ..model.dtypes import BF16, FP32
+from ..model.launch import Launch, ceil_div
+from ..model.operation import Operation, Problem, Size, Stage, extents
+from ..model.results import Resources
+from ..toolchain.compiler import compile_source
 from .base import Experiment, Quantity, ratio
 from .problems import Scale, Transpose, scales, transposes
 

@@ -8,11 +8,12 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
-from .. import derived, store
-from ..derived import duration, three_digits
-from ..evidence import explain, failed, tiers
-from ..report import table
-from ..results import Measurement, ResultsError
+from ..model.results import Measurement, ResultsError
+from ..records import store
+from ..report import derived
+from ..report.derived import duration, three_digits
+from ..report.evidence import explain, failed, tiers
+from ..report.pages import table
 from . import EXPERIMENTS
 from .base import Experiment, Outcome, Point, Quantity
 
@@ -53,7 +54,7 @@ def _write_folder(where: Path) -> list[Path]:
 
 def _write_charts(where: Path, pairs: Sequence[tuple[Experiment, Outcome]]) -> list[Path]:
     try:
-        from .. import plots
+        from ..report import plots
     except ImportError:
         return []  # the page says so
     written = []

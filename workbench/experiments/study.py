@@ -6,15 +6,17 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any
 
-from .. import environment, harness, occupancy
-from ..compiler import compile_source
+from .. import harness
 from ..devices import Device
 from ..devices.emulated import EmulatedDevice
-from ..evidence import failed
-from ..launch import ceil_div
-from ..operation import Problem, Stage
-from ..results import Measurement, Verdict
-from ..session import published
+from ..model.launch import ceil_div
+from ..model.operation import Problem, Stage
+from ..model.results import Measurement, Verdict
+from ..records import environment
+from ..report.evidence import failed
+from ..run.session import published
+from ..toolchain import occupancy
+from ..toolchain.compiler import compile_source
 from . import hardware
 from .base import Experiment, Outcome, Point
 
@@ -85,7 +87,7 @@ def _time(point: Point, stage: Stage[Any], device: Device, problem: Problem) -> 
     if device.name == "emulator":
         point.untimed = NO_GPU
         return
-    from .. import timing
+    from ..measure import timing
 
     outcome = timing.bench(stage, device, problem)
     if isinstance(outcome, Measurement):

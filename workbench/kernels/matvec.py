@@ -9,10 +9,11 @@ from typing import ClassVar
 import numpy as np
 from hypothesis import strategies as st
 
-from .. import bounds, reference
-from ..dtypes import BF16, FP16, FP32, dtype_of
-from ..launch import Array, Launch, Plan, ceil_div
-from ..operation import Arrays, Cost, Operation, Problem, Size, element_bytes, extents
+from .. import reference
+from ..judge import bounds
+from ..model.dtypes import BF16, FP16, FP32, dtype_of
+from ..model.launch import Array, Launch, Plan, ceil_div
+from ..model.operation import Arrays, Cost, Operation, Problem, Size, element_bytes, extents
 
 
 @dataclass(frozen=True)

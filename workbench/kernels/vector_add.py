@@ -10,9 +10,9 @@ import numpy as np
 from hypothesis import strategies as st
 
 from .. import reference
-from ..dtypes import DTYPES, dtype_of
-from ..launch import Array, Launch, ceil_div
-from ..operation import Arrays, Cost, Operation, Problem, Size, extents
+from ..model.dtypes import DTYPES, dtype_of
+from ..model.launch import Array, Launch, ceil_div
+from ..model.operation import Arrays, Cost, Operation, Problem, Size, extents
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,212 @@
+"""Finds operations and stages, and what a SPEC on the command line means.
+
+Operations come from three places, all declared in the same way: the workbench's own modules, those that installed
+packages name as entry points of the group `workbench.kernels`, and those of the project around the working directory.
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import os
+import pkgutil
+import sys
+import traceback
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import cache
+from importlib import metadata
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from .. import kernels
+from ..model.operation import BUILT_IN, Operation, Stage
+from .project import BadProject, Project, find
+
+GROUP = "workbench.kernels"
+"""Entry points whose values are modules with operations."""
+
+OURS = [str(Path(__file__).parents[1] / "kernels")]
+"""Where our own modules lie. In an editable install a folder `kernels` at the root of the repository would count as
+part of the package as well."""
+
+CUDA = "cuda_src"
+"""The folder of CUDA sources beside a module; where there is none, they are in the module's own folder."""
+
+
+class UnknownSpec(ValueError):
+    """A SPEC that names no stage; the message lists the nearest right ones."""
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """What was found from one working directory. `own` are the names of the project's operations."""
+
+    operations: dict[str, Operation[Any]]
+    modules: dict[str, ModuleType]
+    project: Project | None
+    own: tuple[str, ...]
+    troubles: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class _Origin:
+    """Modules that belong together: a label for where they come from, and their CUDA folder where it is stated."""
+
+    label: str
+    modules: tuple[str, ...]
+    cuda: Path | None = None
+
+
+@cache
+def _load(start: str) -> Loaded:
+    troubles: list[str] = []
+    project = None
+    try:
+        project = find(Path(start))
+    except BadProject as error:
+        troubles.append(str(error))
+    operations: dict[str, Operation[Any]] = {}
+    modules: dict[str, ModuleType] = {}
+    for origin in _origins(project):
+        for module in _modules(origin, troubles):
+            for operation in [value for value in vars(module).values() if isinstance(value, Operation)]:
+                other = operations.setdefault(operation.name, operation)
+                if operation.name not in modules:
+                    modules[operation.name] = module
+                    _place(operation, module, origin)
+                elif other is not operation:  # a module may well import what another one has
+                    first = modules[operation.name].__name__
+                    troubles.append(
+                        f"the operation {operation.name!r} of {module.__name__} has the name of one in {first}: "
+                        "rename it"
+                    )
+    own = tuple(name for name, o in operations.items() if project and o.origin == project.name)
+    return Loaded(operations, modules, project, own, tuple(dict.fromkeys(troubles)))
+
+
+def _origins(project: Project | None) -> Iterator[_Origin]:
+    yield _Origin(BUILT_IN, (kernels.__name__,))
+    if project:  # before the packages, one of which the project may be
+        for folder in (project.root / "src", project.root):
+            if folder.is_dir() and str(folder) not in sys.path:
+                sys.path.insert(0, str(folder))
+        yield _Origin(project.name, project.kernels, project.cuda)
+    for entry in metadata.entry_points(group=GROUP):
+        if not (project and entry.module in project.kernels):
+            yield _Origin(entry.dist.name if entry.dist else entry.name, (entry.module,))
+
+
+def _modules(origin: _Origin, troubles: list[str]) -> Iterator[ModuleType]:
+    """The modules of an origin, those inside of a package too; what cannot be imported is in `troubles`."""
+    names = list(origin.modules)
+    for name in names:
+        try:
+            module = importlib.import_module(name)
+        except (Exception, SystemExit) as error:
+            troubles.append(_import_trouble(origin, name, error))
+            continue
+        yield module
+        names += [f"{name}.{m.name}" for m in pkgutil.iter_modules(_folders(module)) if _wanted(m.name)]
+
+
+def _folders(module: ModuleType) -> list[str]:
+    """Where the modules of a package lie."""
+    return OURS if module is kernels else list(getattr(module, "__path__", ()))
+
+
+def _wanted(name: str) -> bool:
+    return not name.startswith(("_", "test_")) and not name.endswith("_test") and name != "conftest"
+
+
+def _import_trouble(origin: _Origin, name: str, error: BaseException) -> str:
+    """Why a module cannot be imported, with the line of the outermost code of its own that failed."""
+    if (
+        isinstance(error, ModuleNotFoundError)
+        and error.name
+        and (name == error.name or name.startswith(error.name + "."))
+    ):
+        return f"{origin.label}: there is no module {name}, which kernels names"
+    if isinstance(error, SyntaxError) and error.filename:
+        what = f"{type(error).__name__}: {error.msg}"
+        return f"{origin.label}: {name} cannot be imported: {error.filename}:{error.lineno}: {what}"
+    what = f"{type(error).__name__}: {error}".splitlines()[0]
+    frames = [f for f in traceback.extract_tb(error.__traceback__) if "importlib" not in f.filename]
+    ours = [f for f in frames if Path(f.filename).parent != Path(__file__).parent]
+    where = f"{ours[-1].filename}:{ours[-1].lineno}: " if ours else ""
+    return f"{origin.label}: {name} cannot be imported: {where}{what}"
+
+
+def _place(operation: Operation[Any], module: ModuleType, origin: _Origin) -> None:
+    """Tell an operation where it comes from and where its sources are."""
+    operation.origin = origin.label
+    if origin.label == BUILT_IN or operation.sources is not None:
+        return
+    beside = Path(module.__file__ or ".").resolve().parent
+    operation.sources = origin.cuda or (beside / CUDA if (beside / CUDA).is_dir() else beside)
+
+
+def loaded() -> Loaded:
+    """What there is from the working directory, made once for each."""
+    try:
+        return _load(os.getcwd())  # noqa: PTH109  # asked at every call of an operation: no Path is made
+    except FileNotFoundError:  # the working directory has been removed
+        return _load(os.sep)
+
+
+def reload() -> None:
+    """Look again at the next question; modules that are imported already stay what they are."""
+    _load.cache_clear()
+
+
+def operations() -> dict[str, Operation[Any]]:
+    """All operations by name: every `Operation` at module level in a module that is named."""
+    return loaded().operations
+
+
+def operation_of(stage: Stage[Any]) -> Operation[Any]:
+    """The operation that a stage belongs to."""
+    return stage.owner or operations()[stage.operation]
+
+
+def troubles() -> tuple[str, ...]:
+    """What of the project or of installed packages cannot be used, one message each; the rest can."""
+    return loaded().troubles
+
+
+def stages() -> list[Stage[Any]]:
+    """Every stage of every operation, in ladder order."""
+    return [stage for operation in operations().values() for stage in operation.stages]
+
+
+def known(specs: Iterable[str]) -> bool:
+    """Whether each of the specs names a stage."""
+    names = {name for s in stages() for name in (s.operation, s.name, s.spec)}
+    return names.issuperset(specs)
+
+
+def select(specs: Iterable[str]) -> list[Stage[Any]]:
+    """The stages that the specs name: `gemm` (an operation), `gemm:naive`, or `naive` (in every operation that has it).
+
+    No spec at all means every stage: of the project's own operations in a project, else of all. Raises UnknownSpec,
+    and BadProject where something that might have been meant cannot be used.
+    """
+    wanted = list(specs)
+    every, found = stages(), loaded()
+    if not wanted:
+        if found.troubles:
+            raise BadProject("\n".join(found.troubles))
+        if found.project and not any(s.operation in found.own for s in every):
+            raise BadProject(f"{found.project.name} has no stages yet; to make some: workbench new OPERATION")
+        return [s for s in every if not found.project or s.operation in found.own]
+    chosen: list[Stage[Any]] = []
+    for spec in wanted:
+        matches = [s for s in every if spec in (s.operation, s.name, s.spec)]
+        if not matches:
+            names = dict.fromkeys(n for s in every for n in (s.operation, s.name, s.spec))
+            near = difflib.get_close_matches(spec, names, 3) or list(operations())
+            why = "".join(f"\n{trouble}" for trouble in found.troubles)
+            raise UnknownSpec(f"no stage or operation is called {spec!r}; did you mean {' or '.join(near)}?{why}")
+        chosen += [s for s in matches if s not in chosen]
+    return chosen

@@ -1,0 +1,1 @@
+"""Further checks of a stage: replay of a failure, compute-sanitizer, mutants."""

@@ -1,0 +1,125 @@
+"""What the emulator adds to a verdict of a GPU: a name for a failure, and the hazards that right answers hide."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import threading
+from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
+
+from ..model.declared import BadOperation
+from ..model.operation import Problem, ProblemError, Stage
+from ..model.results import HAZARDS, Failure, Verdict
+
+SECONDS = 20.0
+"""How long the emulator may take for the problem."""
+
+AFTER_TIMEOUT = 2.0, 10_000_000
+"""Seconds, and warp instructions of a block, after a hang: that is to be reported soon after its deadline."""
+
+NOT_OF_A_LAUNCH = (
+    Verdict.COMPILE_ERROR,
+    Verdict.WEAK_CHECK,
+    Verdict.OPERATION_ERROR,
+    Verdict.TAMPERING,
+    Verdict.LAUNCH_ERROR,
+)
+"""Failures before anything has run: the emulator has nothing to add."""
+
+
+EXAMPLES = 4
+"""Problems that a stage solves in the emulator while a GPU verifies it; corners of the stage come first."""
+
+BY_LUCK = "the GPU's answers are right, by luck or because it does not need what is missing; the emulator finds: "
+
+
+class HazardSearch:
+    """Looks for hazards in a stage, in the emulator, while a GPU verifies it: there they may show another day.
+
+    The emulator has a process of its own for it, so that the search takes no time of the verification's.
+    """
+
+    def __init__(self, stage: Stage[Any], seed: int) -> None:
+        from .. import harness
+        from ..devices import DeviceUnavailable, open_device
+
+        self._stage, self._seed = stage, seed
+        self._given_up = threading.Event()
+        self._executor = ThreadPoolExecutor(max_workers=1)
+        self._hazard: Future[Failure | None] | None = None
+        with contextlib.suppress(DeviceUnavailable, BadOperation):  # verification ends with the second, and says so
+            self._emulator = open_device("emulator")
+            problems = harness.drawn(stage, self._emulator, examples=EXAMPLES, seed=seed)
+            self._hazard = self._executor.submit(self._first, problems)
+
+    def _first(self, problems: Sequence[Problem]) -> Failure | None:
+        from .. import harness
+        from ..devices import IsolatedDevice
+        from ..devices.emulated import EmulatedDevice
+
+        beside = IsolatedDevice(EmulatedDevice, SECONDS)
+        try:
+            for problem in problems:
+                if self._given_up.is_set():
+                    break
+                failure, _ = harness.run_problem(self._stage, beside, problem)
+                if failure and failure.verdict in HAZARDS:
+                    return failure
+        finally:
+            beside.close()
+        return None
+
+    def found(self) -> Failure | None:
+        """The hazard that was found, made smaller, after the rest of the search."""
+        from .. import harness
+
+        failure = self._hazard.result() if self._hazard else None
+        if failure:
+            smallest = harness.verify(self._stage, self._emulator, examples=EXAMPLES, seed=self._seed).failure
+            failure = smallest if smallest and smallest.verdict in HAZARDS else failure
+            failure.message = BY_LUCK + failure.message
+        return failure
+
+    def close(self) -> None:
+        """Begin nothing more. A problem that is being solved ends by itself, at the latest after `SECONDS`."""
+        self._given_up.set()
+        self._executor.shutdown(wait=False)
+
+
+def look_closer(stage: Stage[Any], failure: Failure) -> None:
+    """Add to the message of a failure what the emulator says of the same problem."""
+    from ..catalogue import registry
+
+    if failure.verdict in NOT_OF_A_LAUNCH:
+        return
+    try:
+        problem = registry.operation_of(stage).problem.parse(failure.problem)
+    except ProblemError:
+        return  # the failure is not of one problem
+    limits = AFTER_TIMEOUT if failure.verdict is Verdict.TIMEOUT else (SECONDS, None)
+    failure.message = f"{failure.message.rstrip()}\n{in_emulator(stage, problem, *limits)}"
+
+
+def in_emulator(stage: Stage[Any], problem: Problem, seconds: float, instructions: int | None = None) -> str:
+    """What the emulator finds when it solves the problem, in at most about so many seconds and warp instructions."""
+    from .. import harness
+    from ..devices import DeviceUnavailable, IsolatedDevice
+
+    try:
+        from ..devices.emulated import EmulatedDevice
+
+        start = functools.partial(EmulatedDevice, instructions) if instructions else EmulatedDevice
+        device = IsolatedDevice(start, seconds)
+    except DeviceUnavailable as error:
+        return f"the emulator could not be asked: {error}"
+    try:
+        found, _ = harness.run_problem(stage, device, problem, twice=True)
+    finally:
+        device.close()
+    if found is None:
+        return "the emulator finds nothing wrong with the same problem"
+    if found.verdict is Verdict.TIMEOUT:
+        return f"the emulator did not get through the same problem in {seconds:.3g} s"
+    return f"the emulator, on the same problem: {found.verdict}: {found.message}"

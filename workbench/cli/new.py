@@ -1,0 +1,300 @@
+"""`workbench new`: the files of a new operation, or of the next stage of one. Nothing that is there is overwritten."""
+
+from __future__ import annotations
+
+import ast
+import difflib
+import inspect
+import keyword
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ..catalogue import project, registry
+from ..checks.mutate import code_of
+from ..model.operation import BUILT_IN, Operation, Stage
+
+TEMPLATES = Path(__file__).parents[1] / "templates"
+
+KINDS = ("elementwise", "reduction", "matmul")
+"""What an operation may be like."""
+
+DERIVED = "derived"
+"""The template of an operation that is made from another one, which is gemm in it."""
+
+PACKAGE = "kernels"
+"""The package, and folder, of the operations of a project that has said nothing else."""
+
+PROJECT = f"""[tool.workbench]
+kernels = ["{PACKAGE}"]
+cuda = "{PACKAGE}"
+"""
+
+FILL_IN = "FILL IN"
+
+
+class CannotMake(ValueError):
+    """What was asked for cannot be made; the message says why and what would be right."""
+
+
+@dataclass
+class Made:
+    """Files that were written and added to, relative to the project, and what is to be done next."""
+
+    root: Path
+    written: list[Path] = field(default_factory=list)
+    added: list[Path] = field(default_factory=list)
+    next: list[str] = field(default_factory=list)
+
+
+def operation(name: str, *, like: str = KINDS[0], base: str | None = None) -> Made:
+    """Write a folder with a declaration, a NumPy reference, an empty first kernel and a test that fails for it.
+
+    `like` is one of KINDS; `base` instead an operation whose problems, inputs and first launch are used. Where there is
+    no pyproject.toml yet, one is written as well. Raises CannotMake, BadProject.
+    """
+    _check_name(name, "an operation")
+    if name in registry.operations():
+        first = next((s.name for s in registry.operations()[name].stages), None)
+        next_stage = f"; its next stage: workbench new {name}:STAGE --from {first}" if first else ""
+        whose = "" if name in registry.loaded().own else f", of {registry.operations()[name].origin}"
+        raise CannotMake(f"there is an operation {name!r} already{whose or next_stage}")
+    found = project.find()
+    made = Made(found.root if found else Path.cwd())
+    folder, package = _package(made.root, found)
+    cuda = (found.cuda if found and found.cuda else folder) / name
+    files = _from(base, name) if base else _like(like, name)
+    prefix = "" if found and found.cuda is None else f"{name}/"
+    targets: dict[Path, str] = {}
+    if package and not (folder / "__init__.py").exists():
+        targets[folder / "__init__.py"] = '"""One folder an operation."""\n'
+    for file, text in files.items():
+        if file.endswith(".cu"):
+            targets[cuda / file] = text
+        else:
+            targets[folder / name / file] = text.replace(f'source="{name}/', f'source="{prefix}')
+    if not found:
+        if (made.root / project.FILE).exists():
+            lines = PROJECT.replace("\n", "\n    ").rstrip()
+            made.next.append(f"add to {project.FILE}, so that it is found:\n    {lines}")
+        else:
+            targets[made.root / project.FILE] = PROJECT
+    elif not package:
+        made.next.append(f"add {name!r} to kernels in {project.FILE}, so that it is found")
+    _write(targets, made)
+    reference = _shown(folder / name / "reference.py", made.root)
+    made.next += [
+        f"say what it computes, in {reference}, and what its arrays are, in the __init__.py beside it",
+        f"write the kernel, in {_shown(cuda / '1_naive.cu', made.root)}",
+        f"workbench verify {name}",
+    ]
+    return made
+
+
+def stage(spec: str, previous: str) -> Made:
+    """Copy the source and the declaration of the stage `previous` for the new stage `spec`, `operation:stage`.
+
+    The kernel is renamed, and the head of the source is to be filled in. The declaration is added at the end of the
+    module. Raises CannotMake, UnknownSpec.
+    """
+    operation_name, _, name = spec.partition(":")
+    _check_name(name, "a stage")
+    known = registry.operations()
+    if operation_name not in known:
+        near = difflib.get_close_matches(operation_name, known, 1)
+        hint = f"; did you mean {near[0]}?" if near else f"; to make it: workbench new {operation_name}"
+        raise CannotMake(f"there is no operation {operation_name!r}{hint}")
+    ladder = known[operation_name]
+    before = _stage_of(ladder, previous.removeprefix(f"{operation_name}:"))
+    if any(s.name == name for s in ladder.stages):
+        raise CannotMake(f"{operation_name} has a stage {name!r} already")
+    module = Path(registry.loaded().modules[operation_name].__file__ or "")
+    found = project.find()
+    made = Made(found.root if found else Path.cwd())
+    if not module.resolve().is_relative_to(made.root.resolve()):
+        whose = "the workbench's" if ladder.origin == BUILT_IN else f"{ladder.origin}'s"
+        raise CannotMake(
+            f"{operation_name} is {whose}; make an operation of your own first: "
+            f"workbench new my_{operation_name} --from {operation_name}"
+        )
+    source = before.path.with_name(f"{_next_number(before.path.parent)}_{name}.cu")
+    declaration, kernels = _declaration(before, name, str(source.relative_to(before.sources)))
+    text = _headed(before.path.read_text(), name, source.name.partition("_")[0])
+    for old, new in kernels.items():
+        text = re.sub(rf"\b{old}\b", new, text)
+    _write({source: text}, made)
+    with module.open("a") as file:
+        file.write(f"\n\n{declaration}")
+    made.added.append(Path(_shown(module, made.root)))
+    made.next = [
+        f"fill in the head of {_shown(source, made.root)}, and the idea at the end of {_shown(module, made.root)}",
+        "change the kernel, and nothing but that idea",
+        f"workbench verify {spec}",
+    ]
+    return made
+
+
+def _check_name(name: str, what: str) -> None:
+    if not re.fullmatch(r"[a-z][a-z0-9_]*", name) or keyword.iskeyword(name):
+        raise CannotMake(
+            f"{name!r} cannot be the name of {what}: small letters, digits and _ it may have, a letter first, and no "
+            "word of Python's"
+        )
+
+
+def _package(root: Path, found: project.Project | None) -> tuple[Path, bool]:
+    """The folder in which the folders of operations are, and whether all in it are found: in a package they are."""
+    if found is None:
+        return root / PACKAGE, True
+    for name in found.kernels:
+        for start in (root / "src", root):
+            folder = start.joinpath(*name.split("."))
+            if folder.is_dir() or (name == PACKAGE and start == root):
+                return folder, True
+    return root, False
+
+
+def _like(kind: str, name: str) -> dict[str, str]:
+    return {_renamed(file, kind, name): _renamed(text, kind, name) for file, text in _texts(kind).items()}
+
+
+def _texts(template: str) -> dict[str, str]:
+    return {p.name: p.read_text() for p in (TEMPLATES / template).iterdir() if p.is_file()}
+
+
+def _renamed(text: str, old: str, new: str) -> str:
+    """The text with another name for the operation, as it is written in modules, classes and constants."""
+    for spelling in (str, str.upper, _camel):
+        text = re.sub(rf"(?<![A-Za-z]){spelling(old)}(?=[^a-z]|$)", spelling(new), text)
+    return text
+
+
+def _camel(name: str) -> str:
+    return "".join(part.capitalize() for part in name.split("_"))
+
+
+def _from(base: str, name: str) -> dict[str, str]:
+    """The files of an operation that has another one's problems, and the first source of that, its kernels empty."""
+    known = registry.operations()
+    if base not in known:
+        near = difflib.get_close_matches(base, known, 1) or list(known)
+        raise CannotMake(f"there is no operation {base!r} to begin with; did you mean {' or '.join(near)}?")
+    old = known[base]
+    if not old.stages:
+        raise CannotMake(f"{base} has no stage whose launch could be used")
+    module = registry.loaded().modules[base]
+    constant = next(key for key, value in vars(module).items() if value is old)
+    names = {
+        "workbench.kernels.gemm": module.__name__,
+        "GemmProblem": old.problem.__name__,
+        "GEMM": constant,
+        "gemm": base,
+    }
+    words = re.compile("|".join(rf"\b{re.escape(word)}\b" for word in names))
+    files = {file: words.sub(lambda m: names[m[0]], text) for file, text in _texts(DERIVED).items()}
+    files = {_renamed(file, DERIVED, name): _renamed(text, DERIVED, name) for file, text in files.items()}
+    first = old.stages[0]
+    files["1_naive.cu"] = _headed(_emptied(first.path.read_text()), "naive", "1")
+    return files
+
+
+def _emptied(text: str) -> str:
+    """A source whose kernels do nothing."""
+    code, at = code_of(text), 0
+    for match in list(re.finditer(r"__global__[^;{]*\{", code))[::-1]:
+        start, depth = match.end(), 1
+        at = start
+        while depth:
+            depth += {"{": 1, "}": -1}.get(code[at], 0)
+            at += 1
+        text = f"{text[:start]}\n  // {FILL_IN}\n{text[at - 1 :]}"
+    return text
+
+
+def _headed(text: str, name: str, number: str) -> str:
+    """A source whose head comment keeps what is computed, and has the rest to be filled in."""
+    head = re.match(r"(?://[^\n]*\n)*", text)
+    lines = head[0].splitlines() if head else []
+    first = lines[: lines.index("//")] if "//" in lines else lines
+    new = [
+        *(first or [f"// {FILL_IN}: what is computed, and the shapes."]),
+        "//",
+        f"// stage {number}, {name.replace('_', ' ')}: {FILL_IN}, the idea in two or three sentences.",
+        "//",
+        f"// what it gains: {FILL_IN}, and why.",
+        "//",
+        f"// what limits it: {FILL_IN}.",
+    ]
+    return "\n".join(new) + "\n" + text[head.end() if head else 0 :]
+
+
+def _stage_of(ladder: Operation[Any], name: str) -> Stage[Any]:
+    for one in ladder.stages:
+        if one.name == name:
+            return one
+    near = difflib.get_close_matches(name, [s.name for s in ladder.stages]) or [s.name for s in ladder.stages]
+    raise CannotMake(f"{ladder.name} has no stage {name!r} to begin with; did you mean {' or '.join(near)}?")
+
+
+def _next_number(folder: Path) -> int:
+    numbers = [int(match[1]) for path in folder.glob("*.cu") if (match := re.match(r"(\d+)_", path.name))]
+    return max(numbers, default=0) + 1
+
+
+def _declaration(before: Stage[Any], name: str, source: str) -> tuple[str, dict[str, str]]:
+    """The declaration of a stage under another name, and the kernels that it names with the new names of them."""
+    try:
+        text = inspect.getsource(before.plan_for)
+        function = ast.parse(text).body[0]
+    except (OSError, SyntaxError):
+        function = None
+    call = function.decorator_list[0] if isinstance(function, ast.FunctionDef) and function.decorator_list else None
+    if not isinstance(function, ast.FunctionDef) or not isinstance(call, ast.Call):
+        raise CannotMake(f"{before.spec} is not declared by a decorated function, which could be copied")
+    entries = re.findall(
+        r"__global__[^;{(]*(?:__launch_bounds__\s*\([^;{]*?\)\s*)?\b(\w+)\s*\(", before.path.read_text()
+    )
+    kernels = {entry: _kernel(entry, before.name, name) for entry in entries}
+    changes = {before.name: name, before.source: source, **kernels}
+    constants = [n for n in ast.walk(function) if isinstance(n, ast.Constant) and isinstance(n.value, str)]
+    edits: list[tuple[ast.expr, str]] = [(node, changes[node.value]) for node in constants if node.value in changes]
+    edits += [(k.value, f"{FILL_IN}: what it adds to {before.name}") for k in call.keywords if k.arg == "idea"]
+    for node, value in sorted(edits, key=lambda edit: (edit[0].lineno, edit[0].col_offset), reverse=True):
+        start, end = _place_of(text, node.lineno, node.col_offset), _place_of(text, *_end(node))
+        text = f'{text[:start]}"{value}"{text[end:]}'
+    text = re.sub(rf"^def {function.name}\(", f"def {name}(", text, flags=re.MULTILINE)
+    named = {node.value for node in constants}
+    return text, {old: new for old, new in kernels.items() if old in named}
+
+
+def _end(node: ast.expr) -> tuple[int, int]:
+    assert node.end_lineno is not None and node.end_col_offset is not None
+    return node.end_lineno, node.end_col_offset
+
+
+def _place_of(text: str, line: int, column: int) -> int:
+    """Where a line, counted from 1, and a column of it, in bytes, are in a text."""
+    lines = text.splitlines(keepends=True)
+    return sum(map(len, lines[: line - 1])) + len(lines[line - 1].encode()[:column].decode())
+
+
+def _kernel(entry: str, old: str, new: str) -> str:
+    return entry.replace(old, new) if old in entry else f"{entry}_{new}"
+
+
+def _write(targets: dict[Path, str], made: Made) -> None:
+    """Write all of the files, or none. Raises CannotMake where one is there already."""
+    for path in targets:
+        if path.exists():
+            raise CannotMake(f"{path} is there already; nothing was written")
+    for path, text in sorted(targets.items()):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("x") as file:
+            file.write(text)
+        made.written.append(Path(_shown(path, made.root)))
+    registry.reload()
+
+
+def _shown(path: Path, root: Path) -> str:
+    return str(path.relative_to(root)) if path.is_relative_to(root) else str(path)

@@ -1,0 +1,1 @@
+"""What a kernel does, looked at closely: profiles, traces, files of PTX."""

@@ -1,0 +1,49 @@
+"""A-priori error bounds: how far a correctly rounded kernel may be from the float64 reference, element by element."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ..model.dtypes import FP32, DType
+
+Array = np.ndarray[Any, Any]
+
+ACCUMULATION = 4.0
+"""Constant of the statistical accumulation bound; correct fp32 accumulation stays below 1."""
+
+
+def dot_products(reference: Array, magnitude: Array, terms: int, out: DType, accumulator: DType = FP32) -> Array:
+    """Bound for sums of `terms` products: rounding of the result plus c u sqrt(K) sum |a||b| of the accumulation.
+
+    `reference` and `magnitude` (the same sums over absolute values) are float64 of one shape; so is the result.
+    The sqrt(K) growth is the probabilistic one of Higham and Mary, A New Approach to Probabilistic Rounding Error
+    Analysis (2019): zero-mean inputs make rounding errors a random walk.
+    """
+    return _rounded(reference, ACCUMULATION * accumulator.unit_roundoff * np.sqrt(terms) * magnitude, out)
+
+
+def _rounded(reference: Array, accumulation: Array, out: DType) -> Array:
+    """The bound of a result with that error of accumulation, after it is rounded to `out`."""
+    bound: Array = out.unit_roundoff * (np.abs(reference) + accumulation) + accumulation + out.smallest
+    return bound
+
+
+FP8_SUM = 2.0**-13
+"""Unit roundoff of the sums that the tensor cores of Hopper make of 8-bit products: they keep about 14 bits.
+
+Source: DeepSeek-V3 Technical Report (2024), section 3.3.2.
+"""
+
+
+def scaled_fp8_products(reference: Array, magnitude: Array, terms: int, run: int, out: DType) -> Array:
+    """Bound for sums of `terms` 8-bit products, multiplied by two scales: tensor cores add up runs of `run` terms, 32
+    an instruction, and fp32 adds up the runs.
+
+    Shapes as for `dot_products`; the scales are in `reference` and `magnitude`. The errors within runs do not grow with
+    their number: each is relative to the magnitude of its own run.
+    """
+    within = FP8_SUM * np.sqrt(max(1.0, min(terms, run) / 32))
+    across = FP32.unit_roundoff * (np.sqrt(terms / run) + 2)
+    return _rounded(reference, ACCUMULATION * (within + across) * magnitude, out)

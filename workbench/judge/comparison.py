@@ -1,0 +1,96 @@
+"""Is an answer right? Element by element, finite first, against the float64 reference."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ..model.launch import Array
+from ..model.operation import Arrays, Tier
+from ..model.results import WrongElement
+
+SHOWN = 8
+"""Wrong elements that are kept as evidence."""
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """`worst` is the largest error / bound over all elements (infinite where one is not finite or not written)."""
+
+    worst: float
+    wrong_count: int
+    element_count: int
+    wrong: list[WrongElement]
+
+
+def errors(
+    array: Array,
+    got: np.ndarray[Any, Any],
+    expected: np.ndarray[Any, Any],
+    bound: np.ndarray[Any, Any],
+    tier: Tier,
+) -> np.ndarray[Any, Any]:
+    """Error / bound of every element: above 1, infinite or NaN where it is wrong (see `compare`)."""
+    values = got.astype(np.float64)
+    if tier is Tier.EXACT:
+        return np.where(values == _rounded(array, expected), 0.0, np.inf)
+    finite = np.isfinite(values)
+    with np.errstate(invalid="ignore", over="ignore", divide="ignore"):
+        ratio = values  # of large outputs every array more takes longer than the arithmetic
+        np.subtract(values, expected, out=ratio, where=finite)
+        np.abs(ratio, out=ratio)
+        np.divide(ratio, bound, out=ratio, where=finite & (ratio != 0))  # a bound may be zero
+    if not finite.all():
+        agree = got.astype(np.float64) == _rounded(array, expected)
+        ratio = np.where(finite, ratio, np.where(agree, 0.0, np.inf))
+    return ratio
+
+
+def _rounded(array: Array, expected: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    with np.errstate(over="ignore"):
+        rounded: np.ndarray[Any, Any] = expected.astype(array.dtype.numpy).astype(np.float64)
+    return rounded
+
+
+def compare(
+    name: str,
+    array: Array,
+    got: np.ndarray[Any, Any],
+    expected: np.ndarray[Any, Any],
+    bound: np.ndarray[Any, Any],
+    tier: Tier,
+) -> Comparison:
+    """Compare an output with its reference.
+
+    got: shape of the array, in its dtype; expected, bound: the same shape, float64. In the exact tier the result has
+    to equal the reference rounded once to the output's dtype (signed zeros are equal); in the bounded tier
+    |got - expected| <= bound. An element that is not finite is wrong wherever the rounded reference is finite.
+    """
+    ratio = errors(array, got, expected, bound, tier)
+    worst = float(ratio.max(initial=0.0))
+    if worst <= 1.0:  # which a NaN is not
+        return Comparison(worst, 0, ratio.size, [])
+    bad = ~(ratio <= 1.0)
+    wrong = []
+    for index in np.argwhere(bad)[:SHOWN]:
+        at = tuple(int(i) for i in index)
+        right = _rounded(array, expected[at]) if tier is Tier.EXACT else expected[at]
+        allowed = 0.0 if tier is Tier.EXACT else float(bound[at])
+        wrong.append(WrongElement(name, list(at), f"{float(got[at]):.9g}", f"{float(right):.9g}", allowed))
+    return Comparison(worst, int(bad.sum()), bad.size, wrong)
+
+
+def accepts(arrays: Mapping[str, Array], answer: Arrays, expected: Arrays, bound: Arrays, tier: Tier) -> bool | None:
+    """Whether an answer, rounded to the outputs' types, would pass for right; None where it is the right one then."""
+    same, wrong = True, 0
+    for name, array in arrays.items():
+        if not array.output:
+            continue
+        with np.errstate(over="ignore"):
+            got, right = (values[name].astype(array.dtype.numpy) for values in (answer, expected))
+        same = same and np.array_equal(got, right, equal_nan=True)
+        wrong += compare(name, array, got, expected[name], bound[name], tier).wrong_count
+    return None if same else wrong == 0

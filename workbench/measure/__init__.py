@@ -1,0 +1,1 @@
+"""Timing, tuning, and the implementations to compare with."""

@@ -1,0 +1,584 @@
+"""How a launch is timed: interleaved with the vendor's library, L2 flushed, clocks watched, verified again after."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from functools import cache, partial
+from typing import Any
+
+import numpy as np
+
+from ..devices import Device, Fault
+from ..devices.cuda import CudaPlan, forget
+from ..harness import Case, tampering
+from ..judge import integrity
+from ..model.declared import BadOperation
+from ..model.launch import Plan, ceil_div
+from ..model.operation import Problem, Stage
+from ..model.results import Conditions, DeviceInfo, HostTiming, Measurement, Timing, Verdict
+from ..toolchain import nvml
+from ..toolchain.compiler import CompileError, compile_source
+from .baselines import Baseline, Prepared, baselines_for, current_stream, host, peer_versions, peers_of
+
+Enqueue = Callable[[], None]
+
+
+@dataclass(frozen=True)
+class Effort:
+    """When to stop, in samples of a contestant.
+
+    With `enough` of them at the relative error of the median; after `seconds` with the `least`; or with the `most`.
+    Before the first sample the device is kept busy for `warm_up_seconds`, or a third of them where it worked until a
+    moment ago, and on until its clock is steady, but no longer than `most_warm_up_seconds`. Sustained samples take
+    `sustained_seconds` of each contestant, longer where they differ, after all of them have kept the device busy for
+    `heat_seconds`; none are taken where that is 0.
+    """
+
+    relative_error: float = 0.005
+    seconds: float = 0.6
+    least: int = 6
+    enough: int = 20
+    most: int = 60
+    warm_up_seconds: float = 0.12
+    most_warm_up_seconds: float = 1.0
+    heat_seconds: float = 0.12
+    sustained_seconds: float = 0.06
+
+
+def median_error(samples: Sequence[float]) -> float:
+    """Half width of the 95 % confidence interval of the median, relative to it.
+
+    From the interquartile range, as the notches of a box plot: 1.57 IQR / sqrt(n) (McGill, Tukey, Larsen 1978).
+    """
+    low, middle, high = np.percentile(samples, [25, 50, 75])
+    return float(1.57 * (high - low) / np.sqrt(len(samples)) / middle)
+
+
+class Stopwatch:
+    """Times enqueued work with CUDA events on the current stream, the L2 flushed before each cold sample."""
+
+    def __init__(self, l2_bytes: int) -> None:
+        import cupy
+
+        self._cupy = cupy
+        self._flush = cupy.empty(max(2 * l2_bytes, 1 << 20), cupy.uint8)
+        self._start, self._stop = cupy.cuda.Event(), cupy.cuda.Event()
+
+    def cold(self, work: Enqueue) -> float:
+        """Microseconds of one launch that finds none of its data in the L2."""
+        self._flush.fill(1)
+        return self._time(work, 1)
+
+    def sustained(self, work: Enqueue, count: int) -> float:
+        """Microseconds a launch, over `count` launches back to back."""
+        return self._time(work, count) / count
+
+    def graph(self, work: Enqueue, count: int) -> Enqueue | None:
+        """`count` launches as one CUDA graph, which the host enqueues at once; None where that cannot be."""
+        stream = self._cupy.cuda.Stream(non_blocking=True)
+        try:
+            with current_stream(stream):
+                work()  # what a library allocates at its first use of a stream cannot be captured
+                stream.synchronize()
+                stream.begin_capture()
+                try:
+                    for _ in range(count):
+                        work()
+                finally:
+                    captured = stream.end_capture()
+                captured.upload(stream)
+                stream.synchronize()
+        except Exception:  # of many kinds: whatever the work does that a graph cannot hold
+            return None
+        return lambda: captured.launch()
+
+    def overhead(self) -> float:
+        """Microseconds that a cold sample takes of a kernel which does nothing."""
+        nothing = _nothing()
+        return float(np.median([self.cold(lambda: nothing((1,), (1,), ())) for _ in range(9)]))
+
+    def leftover(self, work: Enqueue) -> float:
+        """Microseconds for which the device is still busy when a launch is over on the current stream."""
+        self._cupy.cuda.runtime.deviceSynchronize()
+        self._time(work, 1)
+        started = time.perf_counter()
+        self._cupy.cuda.runtime.deviceSynchronize()
+        return 1e6 * (time.perf_counter() - started)
+
+    def _time(self, work: Enqueue, count: int) -> float:
+        self._start.record()
+        for _ in range(count):
+            work()
+        self._stop.record()
+        self._stop.synchronize()
+        return 1e3 * float(self._cupy.cuda.get_elapsed_time(self._start, self._stop))
+
+
+@cache
+def _nothing() -> Any:
+    """A kernel which does nothing, made once."""
+    import cupy
+
+    return cupy.RawKernel('extern "C" __global__ void nothing() {}', "nothing")
+
+
+def measure(
+    contestants: dict[str, Enqueue], l2_bytes: int, effort: Effort, conditions: Conditions
+) -> dict[str, Timing]:
+    """Time the contestants against each other: each round runs them in order and then in reverse (A B B A)."""
+    watch = Stopwatch(l2_bytes)
+    timings = {name: Timing(name, []) for name in contestants}
+    _warm_up(list(contestants.values()), watch, effort, conditions)
+    until = time.monotonic() + effort.seconds * len(contestants)
+    order = list(contestants)
+    while True:
+        nvml.sample(conditions)
+        for name in (*order, *reversed(order)):
+            timings[name].cold_us.append(watch.cold(contestants[name]))
+        counts = len(timings[order[0]].cold_us)
+        settled = all(median_error(t.cold_us) <= effort.relative_error for t in timings.values())
+        late = time.monotonic() > until
+        if counts >= (effort.least if late else effort.enough if settled else effort.most):
+            break
+    if effort.sustained_seconds:
+        _sustained(contestants, timings, watch, effort, conditions)
+    conditions.launch_overhead_us = watch.overhead()
+    _device.worked = time.monotonic()
+    return timings
+
+
+SHORT_US = 20.0
+"""Launches of less are over before the host has enqueued the next: a graph enqueues many of them at once."""
+
+
+ROUNDS, LONGER = 3, 10
+"""Rounds of sustained samples (A B B A), so that there are six of each contestant; where those differ more rounds
+follow, in up to so many times the time."""
+
+SUSTAINED_ERROR = 0.015
+"""Relative error of the median, as `median_error` has it, at which sustained samples are enough."""
+
+MOST_LAUNCHES, MOST_IN_GRAPH = 2000, 500
+"""In a sustained sample; and in a graph, which takes the host a while to make: a sample launches it several times."""
+
+
+def _sustained(
+    contestants: dict[str, Enqueue],
+    timings: dict[str, Timing],
+    watch: Stopwatch,
+    effort: Effort,
+    conditions: Conditions,
+) -> None:
+    """Add the samples back to back, in rounds as the cold ones.
+
+    What draws much power is fast for a tenth of a second and slower from then on: whoever comes first must not be
+    timed on a cooler chip than who comes after.
+    """
+    blocks: dict[str, Callable[[], float]] = {}
+    for name, work in contestants.items():
+        once = float(np.median(timings[name].cold_us))
+        count = int(np.clip(1e6 * effort.sustained_seconds / (2 * ROUNDS) / once, 1, MOST_LAUNCHES))
+        graph = watch.graph(work, held := min(count, MOST_IN_GRAPH)) if once < SHORT_US else None
+        timings[name].replayed = graph is not None
+        if graph:
+            blocks[name] = partial(_back_to_back, watch, graph, ceil_div(count, held), held)
+        else:
+            blocks[name] = partial(_back_to_back, watch, work, count)
+    until, order = time.monotonic() + effort.heat_seconds, list(contestants)
+    while time.monotonic() < until:
+        for block in blocks.values():
+            block()
+    until = time.monotonic() + LONGER * effort.sustained_seconds * len(order)
+    for number in range(1, LONGER * ROUNDS + 1):
+        nvml.sample(conditions)
+        for name in (*order, *reversed(order)):
+            timings[name].sustained_us.append(blocks[name]())
+        settled = all(median_error(timings[name].sustained_us) <= SUSTAINED_ERROR for name in order)
+        if number >= ROUNDS and (settled or time.monotonic() > until):
+            break
+    nvml.sample(conditions)
+
+
+def _back_to_back(watch: Stopwatch, work: Enqueue, count: int, launches: int = 1) -> float:
+    """Microseconds a launch, where `work` is so many `launches`."""
+    return watch.sustained(work, count) / launches
+
+
+STEADY = 0.01
+"""By so much at most the last three readings of a steady clock differ."""
+
+STAYS_WARM = 0.5
+"""Seconds for which a device that has worked is as good as busy: its clock takes longer to fall."""
+
+
+@dataclass
+class _Device:
+    """What is known of the device of this process: when it was last seen working."""
+
+    worked: float = float("-inf")
+
+
+_device = _Device()
+
+
+def _warm_up(work: list[Enqueue], watch: Stopwatch, effort: Effort, conditions: Conditions) -> None:
+    """Keep the device busy until its clock has risen and stays where it is; run everything once at least."""
+    started, clocks = time.monotonic(), list[int]()
+    seconds = effort.warm_up_seconds / (3 if started - _device.worked < STAYS_WARM else 1)
+    while True:
+        until = time.monotonic() + seconds / 3
+        while True:
+            for enqueue in work:
+                watch.cold(enqueue)
+            if time.monotonic() >= until:
+                break
+        clock, passed = nvml.sm_clock(), time.monotonic() - started
+        clocks = [*clocks[-2:], clock] if clock else []
+        steady = clock is None or (len(clocks) == 3 and max(clocks) <= (1 + STEADY) * min(clocks))
+        if passed >= (seconds if steady else effort.most_warm_up_seconds):
+            conditions.clock_steady = steady
+            return
+
+
+def floor(problem: Problem, device: DeviceInfo) -> tuple[float, str]:
+    """The physical lower limit in microseconds, and what sets it: `memory` or `compute`; 0 where peaks are unknown."""
+    cost = problem.cost
+    peak_flops = device.peak_flops.get(getattr(problem, "dtype", ""), 0.0)
+    memory = 1e6 * cost.bytes / device.peak_bytes_per_s if device.peak_bytes_per_s else 0.0
+    compute = 1e6 * cost.flops / peak_flops if peak_flops else 0.0
+    return (memory, "memory") if memory >= compute else (compute, "compute")
+
+
+class _Cases:
+    """Remembers the last problem with its reference: all stages of a ladder are timed on the same ones."""
+
+    def __init__(self) -> None:
+        self._cases: dict[Problem, Case] = {}
+
+    def __call__(self, problem: Problem) -> Case:
+        if problem not in self._cases:
+            if len(self._cases) >= 16:
+                self._cases.pop(next(iter(self._cases)))
+            self._cases[problem] = Case.of(problem)
+        return self._cases[problem]
+
+
+_case = _Cases()
+
+
+def solved(problem: Problem) -> Case:
+    """The problem with its inputs and reference, from memory where it was timed lately."""
+    return _case(problem)
+
+
+def bench(stage: Stage[Any], device: Device, problem: Problem, effort: Effort | None = None) -> Measurement | str:
+    """Time a stage on a problem, interleaved with the baselines; a text says why there is no measurement.
+
+    The output is compared with the reference again after timing: what is wrong has no time.
+    """
+    if reason := stage.supports(problem, device.architecture):
+        return reason
+    watch = integrity.Watch()
+    try:
+        outcome = _bench_problem(stage, device, device.info(), problem, effort or Effort())
+    except (Fault, CompileError, BadOperation) as error:
+        outcome = str(error)
+    changed = watch.restore()
+    return tampering(stage, changed).message if changed else outcome
+
+
+@dataclass
+class Contest:
+    """What came out of one problem: samples by contestant, the answers of libraries by output, and two suspicions.
+
+    `leftover_us`: how long the device still worked after the launch was over as far as its stream could tell.
+    `unseen_us`: a launch on inputs that no launch before had, which finds nothing to replay.
+    """
+
+    timings: dict[str, Timing]
+    conditions: Conditions
+    answers: dict[str, dict[str, np.ndarray[Any, Any]]]
+    leftover_us: float
+    unseen_us: float
+
+
+def contest(
+    plan: CudaPlan, name: str, operation: str, problem: Problem, effort: Effort, l2_bytes: int, peer: bool = False
+) -> Contest:
+    """Time a bound plan, interleaved with the baselines, in the process that has the device.
+
+    With `peer` it is the implementation of that name that is timed, and the plan has nothing but the arrays. The
+    plan's outputs are forgotten afterwards and computed once more, so that what is read then is the answer of a launch
+    that came after those that were timed: one that is skipped, or that copies an earlier answer or another's, leaves
+    NaN. Raises Fault.
+    """
+    work = _first(peers_of(operation)[name], plan, problem) if peer else Prepared(plan.enqueue)
+    contestants: dict[str, Enqueue] = {name: work.enqueue}
+    answers: dict[str, dict[str, np.ndarray[Any, Any]]] = {}
+    theirs: list[Any] = []
+    baselines = {b.name: b for b in baselines_for(operation)}
+    arrays = problem.arrays()
+    for baseline in baselines.values():
+        if baseline.refuses(problem):
+            continue
+        # outputs of its own, so that no contestant can pass with another's answer
+        outputs = {array: plan.filled_like(array) for array in arrays if arrays[array].output}
+        prepared = baseline.prepare(problem, arrays, {**plan.buffers, **outputs})
+        prepared.enqueue()
+        plan.wait()
+        if baseline.solves:
+            answers[baseline.name] = {array: plan.host(array, buffer) for array, buffer in outputs.items()}
+        contestants[baseline.name] = prepared.enqueue
+        theirs += outputs.values()
+    conditions = Conditions()
+    timings = measure(contestants, l2_bytes, effort, conditions)
+    for baseline in (*baselines.values(), *([peers_of(operation)[name]] if peer else [])):
+        if baseline.name in timings:
+            timing = timings[baseline.name]
+            timing.version, timing.solves = baseline.version() or "", baseline.solves
+    watch, median = Stopwatch(l2_bytes), float(np.median(timings[name].cold_us))
+    leftover = _least(lambda: watch.leftover(work.enqueue), most_leftover(median))
+    rolls: list[int] = []
+
+    def unseen_us() -> float:
+        plan.roll(1)
+        rolls.append(1)
+        return watch.cold(work.enqueue)
+
+    unseen = _least(unseen_us, most_unseen(median))
+    plan.roll(-sum(rolls))
+    plan.wait()
+    for buffer in theirs:
+        forget(buffer)
+    plan.poison()
+    work.enqueue()
+    work.deliver()
+    plan.wait()
+    return Contest(timings, conditions, answers, leftover, unseen)
+
+
+def _least(measured: Callable[[], float], limit: float) -> float:
+    """The least of some tries, the last one that is within the limit: the host, too, is late at times."""
+    least = measured()
+    for _ in range(TRIES - 1):
+        if least <= limit:
+            break
+        least = min(least, measured())
+    return least
+
+
+def _first(baseline: Baseline, plan: CudaPlan, problem: Problem) -> Prepared:
+    """Prepare and launch an implementation once, which may compile it. Raises Fault for whatever it raises."""
+    try:
+        prepared = baseline.prepare(problem, problem.arrays(), plan.buffers)
+        prepared.enqueue()
+    except Exception as error:
+        first_line = (str(error).strip() or repr(error)).splitlines()[0]
+        raise Fault(Verdict.LAUNCH_ERROR, f"{baseline.name} cannot be used: {first_line}") from None
+    plan.wait()
+    return prepared
+
+
+TRIES = 3
+"""How often is asked at most, of a contestant that was timed, what makes it suspicious."""
+
+LEFTOVER_US, LEFTOVER_SHARE = 20.0, 0.1
+"""How long waiting for an idle device may take, and how much of the median more; beyond is work that was not timed."""
+
+UNSEEN_FACTOR, UNSEEN_US = 2.0, 20.0
+"""So many times the median, and so much more, a launch may take on inputs that it has not seen."""
+
+
+def most_leftover(median_us: float) -> float:
+    """Beyond so many microseconds there is work that was not timed."""
+    return LEFTOVER_US + LEFTOVER_SHARE * median_us
+
+
+def most_unseen(median_us: float) -> float:
+    """Beyond so many microseconds answers are kept."""
+    return UNSEEN_FACTOR * median_us + UNSEEN_US
+
+
+UNSTEADY = 1.25
+"""Largest ratio of the median of the last third of the samples to that of the first, either way."""
+
+
+def doubtful(spec: str, outcome: Contest) -> str | None:
+    """Why the samples of a contest are not believed, None where they are."""
+    samples = outcome.timings[spec].cold_us
+    median = float(np.median(samples))
+    if outcome.leftover_us > most_leftover(median):
+        return (
+            f"the device still worked for {outcome.leftover_us:.0f} us after the launch had ended on its stream: "
+            "there is work that was not timed"
+        )
+    if outcome.unseen_us > most_unseen(median):
+        return (
+            f"a launch on inputs that it had not seen takes {outcome.unseen_us:.1f} us, and the timed ones "
+            f"{median:.1f} us: answers are kept and given again"
+        )
+    third = len(samples) // 3
+    if third >= 3:
+        first, last = (float(np.median(part)) for part in (samples[:third], samples[-third:]))
+        if max(first, last) > UNSTEADY * min(first, last):
+            return (
+                f"the first third of the samples has a median of {first:.1f} us and the last {last:.1f} us: not steady"
+            )
+    return None
+
+
+def constant_inputs(case: Case) -> list[str]:
+    """Inputs that hold one value only: arithmetic on them draws less power and is faster."""
+    some = {name: values.reshape(-1)[:4096] for name, values in case.inputs.items()}
+    return [name for name, values in some.items() if values.size > 16 and (values == values[0]).all()]
+
+
+LOADING_SECONDS = 30.0
+"""How long it takes to load the libraries behind the baselines."""
+
+
+def _expected_seconds(effort: Effort, once: float) -> float:
+    """How long a contest takes of a plan whose first launch took `once` seconds."""
+    sustained = effort.heat_seconds + LONGER * effort.sustained_seconds
+    return 3 * (effort.seconds + effort.most_warm_up_seconds + sustained) + 5 * (effort.least + 1) * once
+
+
+def _load_baselines(plan: CudaPlan, operation: str) -> None:
+    """Ahead of the contest, whose deadline can then be one for kernels."""
+    baselines_for(operation)
+
+
+def _bench_problem(
+    stage: Stage[Any], device: Device, info: DeviceInfo, problem: Problem, effort: Effort
+) -> Measurement | str:
+    """One measurement, or why there is none."""
+    case = solved(problem)
+    if constant := constant_inputs(case):
+        return (
+            f"every element of {', '.join(constant)} has the same value: such inputs are multiplied faster than others"
+        )
+    compiled = compile_source(stage.path, stage.defines(problem))
+    plan: Any = device.bind(compiled, stage.plan(problem), case.arrays, case.storage(), problem.seed)
+    try:
+        started = time.monotonic()
+        plan.run()
+        expected = _expected_seconds(effort, time.monotonic() - started)
+        plan.apply(_load_baselines, stage.operation, seconds=LOADING_SECONDS)
+        arguments = (stage.spec, stage.operation, problem, effort, info.l2_bytes)
+        outcome: Contest = plan.apply(contest, *arguments, seconds=expected)
+        return _measurement(stage.spec, case, plan, outcome, info, effort, compiled.binary_digest())
+    finally:
+        plan.close()
+
+
+def _measurement(
+    name: str, case: Case, plan: Any, outcome: Contest, info: DeviceInfo, effort: Effort, digest: str = ""
+) -> Measurement | str:
+    """The record of a contest, or why its samples are not believed. A baseline with a wrong answer is left out."""
+    problem, timings, rejected = case.problem, dict(outcome.timings), {}
+    for library, outputs in outcome.answers.items():
+        if wrong := _judged(case, outputs):
+            rejected[library] = f"it gives a wrong answer: {wrong}"
+            del timings[library]
+    failure, _ = case.judge(plan.read)
+    if failure:
+        return f"wrong after timing: {failure.message}"
+    if reason := doubtful(name, outcome):
+        return reason
+    limit, by = floor(problem, info)
+    fastest = min(timings[name].cold_us)
+    if fastest < limit:
+        return f"measured {fastest:.2f} us, below the physical floor of {limit:.2f} us: the measurement is wrong"
+    return Measurement(
+        problem=str(problem),
+        label=problem.label,
+        flops=problem.cost.flops,
+        bytes=problem.cost.bytes,
+        floor_us=limit,
+        floor_by=by,
+        timing=timings.pop(name),
+        baselines=list(timings.values()),
+        conditions=outcome.conditions,
+        binary_sha256=digest,
+        effort=asdict(effort),
+        rejected=rejected,
+    )
+
+
+def _judged(case: Case, outputs: dict[str, np.ndarray[Any, Any]]) -> str:
+    """What is wrong with a library's answer, or nothing. It gives the same one beside every stage of a ladder."""
+    digest = hashlib.sha256()
+    for name in sorted(outputs):
+        digest.update(outputs[name].view(np.uint8).data)
+    said, key = _answers.setdefault(case.problem, {}), digest.digest()
+    if key not in said:
+        failure, _ = case.judge(outputs.__getitem__)
+        said[key] = failure.message if failure else ""
+    return said[key]
+
+
+_answers: dict[Problem, dict[bytes, str]] = {}
+"""What was said of the answers of libraries to a problem, by their digests."""
+
+
+COMPILING_SECONDS = 10.0
+"""How long an implementation may well compile for a problem."""
+
+
+def peers_found(operation: str, device: Device) -> dict[str, str]:
+    """The versions, by name, of the other implementations of an operation that the device can run. Raises Fault."""
+    plan = _arrays_only(device, {}, {})
+    try:
+        found: dict[str, str] = plan.apply(_peer_versions, operation, seconds=LOADING_SECONDS)
+    finally:
+        plan.close()
+    return found
+
+
+def _peer_versions(plan: CudaPlan, operation: str) -> dict[str, str]:
+    return peer_versions(operation)
+
+
+def _arrays_only(device: Device, *storage: Any) -> Any:
+    """A bound plan that launches nothing."""
+    nothing: Any = None
+    return device.bind(nothing, Plan(()), *storage)
+
+
+def bench_peer(
+    name: str, operation: str, device: Device, problem: Problem, effort: Effort | None = None
+) -> Measurement | str:
+    """Time another implementation like a stage; a text says why there is no measurement.
+
+    Its answer, computed after it was timed, has to be within the bounds that the stages are held to.
+    """
+    if reason := peers_of(operation)[name].refuses(problem):
+        return reason
+    case, effort, info = solved(problem), effort or Effort(), device.info()
+    try:
+        plan = _arrays_only(device, case.arrays, case.storage())
+        try:
+            seconds = _expected_seconds(effort, problem.cost.slow_seconds) + COMPILING_SECONDS
+            arguments = (name, operation, problem, effort, info.l2_bytes, True)
+            return _measurement(name, case, plan, plan.apply(contest, *arguments, seconds=seconds), info, effort)
+        finally:
+            plan.close()
+    except Fault as fault:
+        return str(fault)
+
+
+def time_host(operation: str, problem: Problem) -> HostTiming | str:
+    """Time NumPy on the CPU, by the host's clock; a text says why there is no time."""
+    if reason := host.refuses(operation, problem):
+        return reason
+    case = solved(problem)
+    answer, samples = host.timed(operation, problem, case.inputs)
+    storage = {name: case.arrays[name].pack(values) for name, values in answer.items()}
+    failure, _ = case.judge(storage.__getitem__)
+    if failure:
+        return f"NumPy gives a wrong answer: {failure.message}"
+    cost, version = problem.cost, f"numpy {np.__version__}"
+    return HostTiming(operation, "NumPy", version, str(problem), problem.label, cost.flops, cost.bytes, samples)

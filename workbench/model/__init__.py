@@ -1,0 +1,1 @@
+"""What everything else speaks of, as plain data: types, arrays, launches, problems, stages, operations, results."""

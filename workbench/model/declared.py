@@ -1,0 +1,81 @@
+"""Mistakes in the Python code that declares an operation: its problems, inputs, reference, bound and wrong answers."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import traceback
+from collections.abc import Iterator, Mapping
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+
+OURS = ("workbench.kernels.", "workbench.experiments.")
+"""Modules with declarations of our own."""
+
+LIBRARIES = {"workbench", "hypothesis", "numpy"} | sys.stdlib_module_names
+"""All other code that runs on behalf of a declaration."""
+
+
+class BadOperation(ValueError):
+    """The Python code of an operation raises, or gives what cannot be used; the message says where, or what it has to
+    give."""
+
+
+@contextlib.contextmanager
+def declared(what: str) -> Iterator[None]:
+    """Whatever `what`, which is code of an operation, raises becomes BadOperation, with the lines that raised it."""
+    try:
+        yield
+    except (BadOperation, MemoryError):
+        raise
+    except Exception as error:
+        raise BadOperation(f"{what} cannot be used:\n{_shown(error, _tail(error.__traceback__))}") from None
+
+
+def trouble(error: BaseException) -> str:
+    """What is wrong with the code of an operation where that has raised the error; nothing where it was other code."""
+    from ..catalogue import registry
+
+    own = {m.__name__ for m in registry.loaded().modules.values()} - {"__main__"}
+    part = error.__traceback__
+    while part and part.tb_frame.f_globals.get("__name__") not in own:
+        part = part.tb_next
+    return f"the Python code of an operation fails:\n{_shown(error, part)}" if part else ""
+
+
+def _tail(part: TracebackType | None) -> TracebackType | None:
+    """The traceback from where the code of a declaration begins; None where no line of it is there."""
+    while part:
+        name = part.tb_frame.f_globals.get("__name__", "")
+        library = name.partition(".")[0] in LIBRARIES or name.startswith("hypothesis_temporary_module")
+        if name.startswith(OURS) or not library:
+            return part
+        part = part.tb_next
+    return None
+
+
+def _shown(error: BaseException, part: TracebackType | None) -> str:
+    shown = traceback.TracebackException(type(error), error, part, limit=3)
+    shown.__notes__ = None  # Hypothesis's, of many lines
+    return "".join(shown.format(chain=False)).strip()
+
+
+def where(function: Any) -> str:
+    """The file and line of a function."""
+    code = getattr(function, "__code__", None)
+    return f"{code.co_filename}:{code.co_firstlineno}" if code else repr(function)
+
+
+def arrays_like(what: str, given: Any, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, np.ndarray[Any, Any]]:
+    """What an operation gives, which has an array of each of these names and shapes. Raises BadOperation."""
+    if not isinstance(given, dict) or not set(shapes) <= set(given):
+        names = f"a dict with {', '.join(map(str, given)) or 'nothing'}" if isinstance(given, dict) else repr(given)
+        raise BadOperation(f"{what} gives {names}; it has to give a dict with {', '.join(shapes)}")
+    for name, shape in shapes.items():
+        array = given[name]
+        if not isinstance(array, np.ndarray) or array.shape != shape:
+            found = f"of shape {array.shape}" if isinstance(array, np.ndarray) else repr(array)
+            raise BadOperation(f"{what} gives {name} {found}; it has to be an array of shape {shape}")
+    return given

@@ -1,0 +1,140 @@
+"""Where and with what a run is made, for the record. Nothing in it identifies the machine or its user."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import platform
+import re
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from functools import cache
+from importlib import metadata
+from pathlib import Path
+
+import threadpoolctl
+
+from ..catalogue import registry
+from ..catalogue.project import Project
+from ..model.operation import SOURCES
+from ..model.results import Environment
+from ..toolchain.compiler import CompilerUnavailable, nvrtc_version
+from . import git
+
+PACKAGES = (
+    "kernel-workbench",
+    "cuda-bindings",
+    "cupy-cuda13x",
+    "hypothesis",
+    "ml-dtypes",
+    "numpy",
+    "nvidia-cuda-nvrtc",
+    "nvidia-cuda-runtime",
+    "torch",
+)
+"""Distributions that can change a result; the installed ones are recorded."""
+
+
+COMMIT = "WORKBENCH_COMMIT"
+"""Environment variable that names the commit of an installed copy, which has no history of its own to ask."""
+
+
+def describe() -> Environment:
+    """The environment of this process, now: date in UTC, commit, CPU and versions. Never fails."""
+    project = registry.loaded().project
+    commit, dirty = _checkout_around(project) if project else _checkout(SOURCES.parent)
+    return Environment(
+        date=datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        commit=commit,
+        dirty=dirty,
+        host=f"{cpu_model()}, {core_count()} cores",
+        python=platform.python_version(),
+        packages={name: version for name in PACKAGES if (version := package_version(name))},
+        code_sha256=code_digest(),
+        cuda=_cuda(),
+    )
+
+
+def code_digest() -> str:
+    """SHA-256 of the Python that launches and times kernels, and of that which declares those of the project; of a
+    dirty checkout the commit does not say that."""
+    found = registry.loaded()
+    folders = {Path(file).parent for name in found.own if (file := found.modules[name].__file__)}
+    return _digest(sorted({path for folder in folders for path in folder.glob("*.py")}))
+
+
+@cache
+def package_digest() -> str:
+    """SHA-256 of the workbench's own Python, as it was when somebody first asked."""
+    return _digest([])
+
+
+def _digest(declared: list[Path]) -> str:
+    root, digest = Path(__file__).parents[1], hashlib.sha256()
+    for path in [*sorted(root.rglob("*.py")), *declared]:
+        name = path.relative_to(root).as_posix() if path.is_relative_to(root) else path.name
+        digest.update(name.encode() + b"\0" + path.read_bytes() + b"\0")
+    return digest.hexdigest()
+
+
+def _cuda() -> str:
+    try:
+        return f"NVRTC {nvrtc_version()}"
+    except CompilerUnavailable:
+        return ""
+
+
+def package_version(name: str) -> str | None:
+    """Version of an installed distribution, or None."""
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def cpu_model() -> str:
+    """The processor's marketing name where the system tells it, else its architecture."""
+    try:
+        found = re.search(r"^model name\s*:\s*(.+)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
+    except OSError:
+        found = None
+    return found[1].strip() if found else platform.processor() or platform.machine() or "unknown CPU"
+
+
+def core_count() -> int:
+    """Cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+FEW_THREADS = 4
+"""Threads of BLAS that are enough for random problems: more of them mostly wait for each other, and with them all else
+that has work to do meanwhile, the process that has the GPU among them."""
+
+
+@contextlib.contextmanager
+def few_threads() -> Iterator[None]:
+    """Let NumPy's BLAS use `FEW_THREADS` at most."""
+    blas = threadpoolctl.ThreadpoolController().select(user_api="blas")
+    with blas.limit(limits=min([FEW_THREADS, *(library.num_threads for library in blas.lib_controllers)])):
+        yield
+
+
+def _checkout(root: Path) -> tuple[str, bool]:
+    """Commit and dirty state of the checkout at `root`; ("unknown", False) where `root` is not the top of one."""
+    if not (root / ".git").exists():  # an installed package inside somebody else's repository is not that repository
+        return os.environ.get(COMMIT, "unknown"), False
+    return _state(root, "reports")
+
+
+def _checkout_around(project: Project) -> tuple[str, bool]:
+    """The same of the repository that a project is in; what is outside the project's folder does not count."""
+    reports = project.reports.relative_to(project.root) if project.reports.is_relative_to(project.root) else "reports"
+    return _state(project.root, str(reports))
+
+
+def _state(folder: Path, reports: str) -> tuple[str, bool]:
+    commit = git.ask(folder, "rev-parse", "HEAD")
+    # generated reports are outcome, not cause: writing them must not make the next run look dirty
+    changed = git.ask(folder, "status", "--porcelain", "--", ".", f":(exclude){reports}")
+    return (commit or "unknown").strip(), bool(changed)

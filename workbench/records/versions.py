@@ -1,0 +1,614 @@
+"""Every version of a stage that passed, and every problem that a stage ever failed on.
+
+A version is the source with the headers it includes, the parameters, and the text of the declaration, known by the
+digest of all that; what was found of it, with times where there are any, is kept beside it as the record of a run. All
+of it is in one database, of the project or of this user: a change is made as a whole or not at all, whatever ends the
+process that makes it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import inspect
+import json
+import math
+import os
+import shutil
+import sqlite3
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from .. import harness
+from ..catalogue import registry
+from ..devices import Device
+from ..model import notices
+from ..model.operation import Problem, ProblemError, Size, Stage
+from ..model.results import Failure, Measurement, ResultsError, Run, StageResult, Verification
+from ..report.evidence import NOT_OF_A_PROBLEM, failure_id
+from ..toolchain.compiler import INCLUDE, cache_folder, contents
+from .database import Damaged, DatabaseError, OtherVersion, marks, transaction
+from .store import comparable
+
+FOLDER, FILE = ".workbench", "versions.sqlite3"
+"""Where the database is in a project, and what it is called."""
+
+ELSEWHERE = "WORKBENCH_VERSIONS"
+"""Environment variable for another folder of the database, of every project's."""
+
+SIZE, DEFAULT_MB = "WORKBENCH_VERSIONS_MB", 64.0
+"""Environment variable for the most megabytes that the database may take, and what holds without it."""
+
+MOST_FAILURES = 20
+"""Problems that are remembered of a stage; the ones that failed last stay."""
+
+OURS = "<workbench>/"
+"""Begins the names of headers that belong to the workbench and not to the stage's project."""
+
+VERSION = 1
+"""Of the database's tables."""
+
+TABLES = """
+CREATE TABLE IF NOT EXISTS versions (
+    id INTEGER PRIMARY KEY, operation TEXT, stage TEXT, number INTEGER, digest TEXT, source TEXT, parameters TEXT,
+    declaration TEXT, date TEXT, used INTEGER, UNIQUE (operation, stage, number), UNIQUE (operation, stage, digest));
+CREATE TABLE IF NOT EXISTS numbers (operation TEXT, stage TEXT, last INTEGER, PRIMARY KEY (operation, stage));
+CREATE TABLE IF NOT EXISTS files (version INTEGER, name TEXT, object TEXT, PRIMARY KEY (version, name));
+CREATE TABLE IF NOT EXISTS objects (digest TEXT PRIMARY KEY, content BLOB);
+CREATE TABLE IF NOT EXISTS runs (id INTEGER PRIMARY KEY, version INTEGER, device TEXT, record TEXT);
+CREATE INDEX IF NOT EXISTS runs_of ON runs (version);
+CREATE INDEX IF NOT EXISTS users_of ON files (object);
+CREATE TABLE IF NOT EXISTS failures (
+    id TEXT PRIMARY KEY, operation TEXT, stage TEXT, problem TEXT, device TEXT, verdict TEXT, message TEXT, date TEXT,
+    used INTEGER);
+"""
+
+EVICTABLE = """
+SELECT id FROM versions v WHERE used < (
+    SELECT MAX(used) FROM versions w WHERE (w.operation, w.stage) = (v.operation, v.stage)) AND used IS NOT (
+    SELECT MAX(used) FROM versions w WHERE (w.operation, w.stage) = (v.operation, v.stage)
+    AND EXISTS (SELECT 1 FROM runs r WHERE r.version = w.id))
+ORDER BY used
+"""
+"""The oldest first; never the newest of a stage, nor its newest that passed."""
+
+
+class VersionsError(RuntimeError):
+    """The database cannot be used, or does not have what is asked for; the message says which and what to do."""
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """A stage as it is at one moment. `files` has the source first; names are relative to the source's folder."""
+
+    operation: str
+    stage: str
+    source: str
+    files: Mapping[str, bytes]
+    parameters: Mapping[str, int]
+    declaration: str
+
+    @classmethod
+    def of(cls, stage: Stage[Any]) -> Snapshot:
+        """Read the files of a stage. Raises OSError."""
+        files = {_name(path, stage): content for path, content in contents(stage.path).items()}
+        return cls(stage.operation, stage.name, stage.path.name, files, dict(stage.parameters), declaration(stage))
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of everything."""
+        contents = {name: hashlib.sha256(content).hexdigest() for name, content in self.files.items()}
+        made_of = [self.source, contents, dict(self.parameters), self.declaration]
+        return hashlib.sha256(json.dumps(made_of, sort_keys=True).encode()).hexdigest()
+
+
+def declaration(stage: Stage[Any]) -> str:
+    """The text of the function that makes the stage's launches, its decorator included; empty where there is none."""
+    try:
+        return inspect.getsource(stage.plan_for)
+    except (OSError, TypeError):  # declared in a string, or no function
+        return ""
+
+
+def _name(path: Path, stage: Stage[Any]) -> str:
+    if path.is_relative_to(INCLUDE) and not INCLUDE.is_relative_to(stage.sources):
+        return f"{OURS}{path.relative_to(INCLUDE)}"
+    return os.path.relpath(path, stage.path.parent)
+
+
+@dataclass(frozen=True)
+class Version:
+    """A version that is kept. `runs` are the records of what was found of it, newest first, each of this stage alone;
+    one without any was kept when another one was put in its place. `date` is when it was first kept."""
+
+    operation: str
+    stage: str
+    number: int
+    digest: str
+    source: str
+    parameters: Mapping[str, int]
+    declaration: str
+    date: str
+    used: int = field(compare=False)
+    runs: tuple[Run, ...] = field(compare=False)
+
+    @property
+    def spec(self) -> str:
+        """`operation:stage@number`, as the command line takes it."""
+        return f"{self.operation}:{self.stage}@{self.number}"
+
+    @property
+    def passed(self) -> bool:
+        """Whether it was verified."""
+        return bool(self.runs)
+
+    def measured(self) -> dict[tuple[str, str], Measurement]:
+        """The newest measurement of each problem, by the name of the device and the problem."""
+        found: dict[tuple[str, str], Measurement] = {}
+        for run in self.runs:
+            for m in run.stages[0].measurements:
+                found.setdefault((run.device.name, m.problem), m)
+        return found
+
+
+@dataclass(frozen=True)
+class Remembered:
+    """A problem on which a stage failed; `id` is the same wherever that happens."""
+
+    id: str
+    operation: str
+    stage: str
+    problem: str
+    device: str
+    verdict: str
+    message: str
+    date: str
+
+    @property
+    def spec(self) -> str:
+        """`operation:stage`."""
+        return f"{self.operation}:{self.stage}"
+
+
+def database(operation: str) -> Path:
+    """Where the versions of an operation's stages are kept: in the project that it belongs to, else in the cache."""
+    if chosen := os.environ.get(ELSEWHERE):
+        return Path(chosen) / FILE
+    found = registry.loaded()
+    if found.project and operation in found.own:
+        return found.project.root / FOLDER / FILE
+    return cache_folder() / FILE
+
+
+def size_limit() -> int:
+    """Bytes that a database may take. Raises VersionsError."""
+    text = os.environ.get(SIZE, str(DEFAULT_MB))
+    try:
+        limit = int(float(text) * 1e6)
+    except (ValueError, OverflowError):
+        limit = 0
+    if limit <= 0:
+        raise VersionsError(f"{SIZE} is {text!r}; it has to be a number of megabytes, for example {DEFAULT_MB:g}")
+    return limit
+
+
+class Versions:
+    """The database. Each call is one transaction. Raises VersionsError."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    @contextlib.contextmanager
+    def _open(self) -> Iterator[sqlite3.Connection]:
+        if self.path.parent.name == FOLDER and not self.path.parent.exists():
+            with contextlib.suppress(OSError):  # whoever cannot write there learns it from the database
+                self.path.parent.mkdir(parents=True)
+                (self.path.parent / ".gitignore").write_text("*\n")
+        try:
+            with transaction(self.path, TABLES, VERSION, alone=True) as connection:
+                yield connection
+        except OtherVersion as error:
+            raise VersionsError(f"{error}: move it away") from None
+        except Damaged as error:
+            raise VersionsError(f"{self.path} is damaged ({error}); move it away, and a new one is begun") from None
+        except DatabaseError as error:
+            raise VersionsError(
+                f"{self.path} cannot be used ({error}); set {ELSEWHERE} to a folder that can be written"
+            ) from None
+
+    # versions
+
+    def keep(self, snapshot: Snapshot, run: Run | None = None) -> Version:
+        """Keep a version, or that one is in use again; `run` is the record of what was found, of this stage alone.
+
+        Evicts the oldest versions as long as the database is larger than it may be.
+        """
+        limit, key = size_limit(), (snapshot.operation, snapshot.stage)
+        with self._open() as c:
+            identity = _one(
+                c, "SELECT id FROM versions WHERE (operation, stage, digest) = (?, ?, ?)", *key, snapshot.digest
+            )
+            used = _one(c, "SELECT COALESCE(MAX(used), 0) + 1 FROM versions")
+            if identity is None:
+                identity = self._insert(c, snapshot, used)
+            else:
+                c.execute("UPDATE versions SET used = ? WHERE id = ?", (used, identity))
+            if run is not None:
+                _add_run(c, identity, run)
+            for (oldest,) in c.execute(EVICTABLE).fetchall():
+                if _bytes(c) <= limit:
+                    break
+                _evict(c, oldest)
+            return _version(c, c.execute("SELECT * FROM versions WHERE id = ?", (identity,)).fetchone())
+
+    def _insert(self, c: sqlite3.Connection, snapshot: Snapshot, used: int) -> int:
+        key = (snapshot.operation, snapshot.stage)
+        c.execute("INSERT INTO numbers VALUES (?, ?, 1) ON CONFLICT DO UPDATE SET last = last + 1", key)
+        number = _one(c, "SELECT last FROM numbers WHERE (operation, stage) = (?, ?)", *key)
+        parameters = json.dumps(dict(snapshot.parameters))
+        row = (*key, number, snapshot.digest, snapshot.source, parameters, snapshot.declaration, _now(), used)
+        identity = c.execute(f"INSERT INTO versions VALUES (NULL, {marks(9)})", row).lastrowid
+        assert identity is not None
+        for name, content in snapshot.files.items():
+            digest = hashlib.sha256(content).hexdigest()
+            c.execute("INSERT OR IGNORE INTO objects VALUES (?, ?)", (digest, content))
+            c.execute("INSERT INTO files VALUES (?, ?, ?)", (identity, name, digest))
+        return identity
+
+    def of(self, operation: str, stage: str) -> list[Version]:
+        """The versions of a stage, by number."""
+        if not self.path.exists():
+            return []
+        with self._open() as c:
+            rows = c.execute(
+                "SELECT * FROM versions WHERE (operation, stage) = (?, ?) ORDER BY number", (operation, stage)
+            ).fetchall()
+            return [_version(c, row) for row in rows]
+
+    def found(self, snapshot: Snapshot) -> list[Run]:
+        """The records of what was found of exactly this, the newest first."""
+        if not self.path.exists():
+            return []
+        with self._open() as c:
+            records = c.execute(
+                "SELECT record FROM runs JOIN versions ON versions.id = runs.version "
+                "WHERE (operation, stage, digest) = (?, ?, ?) ORDER BY runs.id DESC",
+                (snapshot.operation, snapshot.stage, snapshot.digest),
+            ).fetchall()
+        return _runs((record for (record,) in records), snapshot.digest)
+
+    def files(self, version: Version) -> dict[str, bytes]:
+        """The files of a version, as `Snapshot` has them."""
+        with self._open() as c:
+            rows = c.execute(
+                "SELECT name, object, content FROM files JOIN objects ON objects.digest = files.object "
+                "JOIN versions ON versions.id = files.version WHERE (operation, stage, number) = (?, ?, ?)",
+                (version.operation, version.stage, version.number),
+            ).fetchall()
+        if not rows or any(hashlib.sha256(content).hexdigest() != digest for _, digest, content in rows):
+            raise VersionsError(f"{version.spec} is damaged in {self.path}")
+        found = {name: content for name, _, content in rows}
+        return {version.source: found.pop(version.source), **found}
+
+    # failures
+
+    def remember(self, stage: Stage[Any], device: str, failure: Failure) -> Remembered:
+        """Keep the problem of a failure."""
+        made = Remembered(
+            failure_id(stage.spec, failure.problem),
+            stage.operation,
+            stage.name,
+            failure.problem,
+            device,
+            failure.verdict,
+            failure.message[:2000],
+            _now(),
+        )
+        with self._open() as c:
+            used = _one(c, "SELECT COALESCE(MAX(used), 0) + 1 FROM failures")
+            c.execute(f"INSERT OR REPLACE INTO failures VALUES ({marks(9)})", (*asdict(made).values(), used))
+            c.execute(
+                "DELETE FROM failures WHERE (operation, stage) = (?, ?) AND id NOT IN (SELECT id FROM failures WHERE "
+                "(operation, stage) = (?, ?) ORDER BY used DESC LIMIT ?)",
+                (*(stage.operation, stage.name) * 2, MOST_FAILURES),
+            )
+        return made
+
+    def failures(self) -> list[Remembered]:
+        """What is remembered of all stages, the last failure first."""
+        if not self.path.exists():
+            return []
+        with self._open() as c:
+            rows = c.execute("SELECT * FROM failures ORDER BY used DESC").fetchall()
+        return [Remembered(*row[:-1]) for row in rows]
+
+
+def _now() -> str:
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _one(c: sqlite3.Connection, question: str, *arguments: Any) -> Any:
+    row = c.execute(question, arguments).fetchone()
+    return row[0] if row else None
+
+
+def _bytes(c: sqlite3.Connection) -> int:
+    """What the file takes when this transaction is over."""
+    pages = _one(c, "PRAGMA page_count") - _one(c, "PRAGMA freelist_count")
+    return int(pages * _one(c, "PRAGMA page_size"))
+
+
+def _evict(c: sqlite3.Connection, identity: int) -> None:
+    c.execute("DELETE FROM versions WHERE id = ?", (identity,))
+    for table in ("files", "runs"):
+        c.execute(f"DELETE FROM {table} WHERE version = ?", (identity,))
+    c.execute("DELETE FROM objects WHERE NOT EXISTS (SELECT 1 FROM files WHERE files.object = objects.digest)")
+
+
+def _problems(record: str) -> set[str]:
+    return {m["problem"] for m in json.loads(record)["stages"][0]["measurements"]}
+
+
+def _add_run(c: sqlite3.Connection, identity: int, run: Run) -> None:
+    """Add a record; it takes the place of older ones of the device that have no other times, and one without times is
+    not put beside one with."""
+    before = c.execute(
+        "SELECT id, record FROM runs WHERE (version, device) = (?, ?)", (identity, run.device.name)
+    ).fetchall()
+    record = json.dumps(asdict(run), sort_keys=True)
+    new = _problems(record)
+    for number, old in before:
+        if _problems(old) <= new:
+            c.execute("DELETE FROM runs WHERE id = ?", (number,))
+        elif not new:
+            return
+    c.execute("INSERT INTO runs VALUES (NULL, ?, ?, ?)", (identity, run.device.name, record))
+
+
+def _version(c: sqlite3.Connection, row: Sequence[Any]) -> Version:
+    identity, operation, stage, number, digest, source, parameters, text, date, used = row
+    records = c.execute("SELECT record FROM runs WHERE version = ? ORDER BY id DESC", (identity,))
+    runs = _runs((record for (record,) in records), f"{operation}:{stage}@{number}")
+    return Version(operation, stage, number, digest, source, json.loads(parameters), text, date, used, tuple(runs))
+
+
+def _runs(records: Iterable[str], of_what: str) -> list[Run]:
+    runs = []
+    for record in records:
+        with contextlib.suppress(ResultsError):  # of another schema: the version itself is what matters
+            runs.append(Run.parse(record, of_what))
+    return runs
+
+
+# ------------------------------------------------------------------------------------------------ for who verifies
+
+
+UNKEPT = "versions and failures are not kept: {}"
+"""All that is said, once, where the database cannot be used."""
+
+
+def of(stage: Stage[Any]) -> Versions:
+    """The database that a stage belongs to."""
+    return Versions(database(stage.operation))
+
+
+def listed(stage: Stage[Any]) -> list[Version]:
+    """The versions of a stage that are kept, by number. Raises VersionsError."""
+    return of(stage).of(stage.operation, stage.name)
+
+
+def keep(stage: Stage[Any], before: Snapshot, result: StageResult, run: Run) -> Version | None:
+    """Keep a version that has passed; `before` is what it was when it began to be verified.
+
+    None where it has changed since: nobody can tell which of the two passed. A database that cannot be used is a
+    warning: what was verified does not depend on it.
+    """
+    try:
+        if stage.code is None and Snapshot.of(stage).digest == before.digest:
+            return of(stage).keep(before, replace(run, stages=[result], peers=[], host=[]))
+    except OSError as error:
+        notices.warn(f"this version was not kept: {error}")
+    except VersionsError as error:
+        notices.warn(UNKEPT.format(error))
+    return None
+
+
+def passed_before(stage: Stage[Any], snapshot: Snapshot, run: Run) -> Verification | None:
+    """The verification that exactly this has passed, by the same code, on the same device, as `run` would verify it.
+
+    None as well where the stage has failed on any problem since. `date` of what is returned is when it was made.
+    """
+    with _warned():
+        for old in of(stage).found(snapshot):
+            if comparable(old, run):
+                made = old.stages[0].verification
+                made.date = made.date or old.environment.date
+                later = (f for f in of(stage).failures() if f.spec == stage.spec and f.date >= made.date)
+                return made if not any(later) else None
+    return None
+
+
+def verify(stage: Stage[Any], device: Device, **how: Any) -> Verification:
+    """`harness.verify`, which first tries the problems that the stage has failed on before; a new one is kept."""
+    if stage.code is not None:
+        return harness.verify(stage, device, **how)
+    again = [] if how.get("problem") else failed_before(stage, device)
+    outcome = harness.verify(stage, device, again=again, **how)
+    failure = outcome.failure
+    if failure and failure.verdict not in NOT_OF_A_PROBLEM:
+        with _warned():
+            of(stage).remember(stage, device.name, failure)
+    return outcome
+
+
+@contextlib.contextmanager
+def _warned() -> Iterator[None]:
+    try:
+        yield
+    except VersionsError as error:
+        notices.warn(UNKEPT.format(error))
+
+
+def failed_before(stage: Stage[Any], device: Device) -> list[Problem]:
+    """The problems that a stage has failed on, the last one first; for the emulator those of its size."""
+    operation, found = registry.operation_of(stage), []
+    with _warned():
+        for failure in of(stage).failures():
+            if failure.spec != stage.spec:
+                continue
+            try:
+                problem = operation.problem.parse(failure.problem)
+            except ProblemError:  # problems of the operation are not what they were
+                continue
+            if failure.device == device.name or device.name != "emulator" or _small(problem, operation.emulator_size):
+                found.append(problem)
+    return found
+
+
+def _small(problem: Problem, size: Size) -> bool:
+    work: int = math.prod(getattr(problem, name) for name in problem.extents)
+    return work <= size.work
+
+
+def remembered(identity: str) -> Remembered:
+    """The failure of this id, or of the only one that begins so. Raises VersionsError."""
+    known = {f.id: f for f in every_failure()}
+    found = [f for name, f in known.items() if name.startswith(identity)]
+    if len(found) == 1:
+        return found[0]
+    if found:
+        raise VersionsError(f"{identity} may be any of {', '.join(f.id for f in found)}")
+    raise VersionsError(f"no failure {identity} is kept; workbench replay lists those that are")
+
+
+def every_failure() -> list[Remembered]:
+    """What is remembered of the project's stages, then of others. Raises VersionsError."""
+    paths = dict.fromkeys(database(name) for name in (*registry.loaded().own, *registry.operations()))
+    return [failure for path in paths for failure in Versions(path).failures()]
+
+
+# ------------------------------------------------------------------------------------------------ by name
+
+
+def named(text: str) -> tuple[Stage[Any], Version | None]:
+    """The stage that `SPEC` names, or a version of it that `SPEC@N` names. Raises UnknownSpec and VersionsError."""
+    spec, at, number = text.partition("@")
+    stages = registry.select((spec,))
+    if len(stages) != 1:
+        raise registry.UnknownSpec(
+            f"{spec} names {len(stages)} stages ({', '.join(s.spec for s in stages)}); choose one"
+        )
+    if not at:
+        return stages[0], None
+    known = listed(stages[0])
+    for version in known:
+        if str(version.number) == number:
+            return stages[0], version
+    kept = f"kept are {', '.join(f'@{v.number}' for v in known)}" if known else "none is kept yet: verify it first"
+    raise VersionsError(f"{stages[0].spec} has no version {number or '(a number is missing)'}; {kept}")
+
+
+@dataclass
+class Restored:
+    """Files that were written, the version that what was there before is now, and what is to be known besides."""
+
+    written: list[Path] = field(default_factory=list)
+    before: Version | None = None
+    notes: list[str] = field(default_factory=list)
+
+
+def unpacked(stage: Stage[Any], version: Version) -> Stage[Any]:
+    """The stage with the source, headers and parameters of a version, in a folder of the cache; the launches are those
+    that are declared now. Raises VersionsError, OSError."""
+    files = of(stage).files(version)
+    folder = cache_folder() / "versions" / version.digest[:32]
+    for _ in range(max(name.split("/").count("..") for name in (*files, ".."))):
+        folder /= "in"  # so that what is above the source is inside, too
+    for name, content in files.items():
+        path = folder / (f"../include/{name.removeprefix(OURS)}" if name.startswith(OURS) else name)
+        if _content(path.resolve()) != content:
+            _write(path.resolve(), content)
+    return replace(stage, source=str(folder / version.source), parameters=version.parameters)
+
+
+def restore(stage: Stage[Any], version: Version) -> Restored:
+    """Put the files of a version where the stage's are, byte for byte; what is there is kept as a version first.
+
+    Headers of the workbench itself are left alone, and the declaration is text that its author changes. Raises
+    VersionsError, before anything is written, where something cannot be kept; OSError.
+    """
+    if stage.code is not None:
+        raise VersionsError(f"the source of {stage.spec} is a string in its declaration, which cannot be restored")
+    store, folder, made = of(stage), stage.path.parent, Restored()
+    theirs = store.files(version)
+    targets = {
+        (stage.path if name == version.source else (folder / name)).resolve(): content
+        for name, content in theirs.items()
+        if not name.startswith(OURS)
+    }
+    changed = {path: content for path, content in targets.items() if _content(path) != content}
+    if changed:
+        made.before = _keep_present(stage, store, changed)
+    for path, content in changed.items():
+        _write(path, content)
+        made.written.append(path)
+    made.notes = _differences(stage, version, theirs)
+    return made
+
+
+def _keep_present(stage: Stage[Any], store: Versions, replaced: Mapping[Path, bytes]) -> Version | None:
+    """Keep the stage as it is, with everything that is about to be replaced; None where there is nothing."""
+    folder = stage.path.parent
+    present = {os.path.relpath(p, folder.resolve()): c for p in replaced if (c := _content(p)) is not None}
+    if not present:
+        return None
+    try:
+        now = Snapshot.of(stage)
+    except FileNotFoundError:  # the source is gone; headers may be there
+        now = Snapshot(stage.operation, stage.name, next(iter(present)), {}, dict(stage.parameters), declaration(stage))
+    return store.keep(replace(now, files={**now.files, **present}))
+
+
+def _content(path: Path) -> bytes | None:
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        return None
+
+
+def _write(path: Path, content: bytes) -> None:
+    """Replace a file in one step, so that it is never seen half written. Raises OSError."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.", delete=False) as file:
+        temporary = Path(file.name)
+        try:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+            if path.exists():
+                shutil.copymode(path, temporary)
+            else:
+                temporary.chmod(0o644)
+            temporary.replace(path)
+        except BaseException:
+            temporary.unlink(missing_ok=True)
+            raise
+
+
+def _differences(stage: Stage[Any], version: Version, files: Mapping[str, bytes]) -> list[str]:
+    """What of the version is not in its files, and is another one now."""
+    notes = []
+    for name, value in version.parameters.items():
+        now = stage.parameters.get(name)
+        if now != value:
+            notes.append(f"the version has {name}={value}, the declaration {f'{name}={now}' if now else f'no {name}'}")
+    if version.declaration and (text := declaration(stage)) and text != version.declaration:
+        notes.append(f"its declaration was another one, too; it is not put back:\n{version.declaration.rstrip()}")
+    for name, content in files.items():
+        if name.startswith(OURS) and _content(INCLUDE / name.removeprefix(OURS)) != content:
+            notes.append(f"the workbench's own {name.removeprefix(OURS)} is another one now")
+    return notes

@@ -1,0 +1,1 @@
+"""Records for readers: tables, plots, pages, comparisons."""

@@ -1,0 +1,91 @@
+"""A verification in words: one line when it went well, the whole evidence when it did not."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+
+from tabulate import tabulate
+
+from ..model.results import Failure, Run, Verdict, Verification
+
+
+def failed(verification: Verification) -> bool:
+    """Whether something is wrong. A stage that merely does not support what was asked has not failed."""
+    return verification.verdict is not Verdict.PASS and not (
+        verification.verdict is Verdict.UNSUPPORTED and verification.failure is None
+    )
+
+
+def passed(run: Run) -> bool:
+    """Whether something was verified, and nothing failed."""
+    verdicts = [s.verification for s in run.stages]
+    return any(v.verdict is Verdict.PASS for v in verdicts) and not any(failed(v) for v in verdicts)
+
+
+def unsupported_reasons(verification: Verification) -> str:
+    """Why problems were not taken, most frequent reason first."""
+    ordered = sorted(verification.unsupported.items(), key=lambda item: (-item[1], item[0]))
+    return "; ".join(reason for reason, _ in ordered)
+
+
+def tiers(counts: Mapping[str, int]) -> str:
+    """Comparisons in each tier: `exact 50, bounded 50`."""
+    return ", ".join(f"{name} {count}" for name, count in sorted(counts.items(), reverse=True)) or "-"
+
+
+NOT_OF_A_PROBLEM = (
+    Verdict.COMPILE_ERROR,
+    Verdict.WEAK_CHECK,
+    Verdict.OPERATION_ERROR,
+    Verdict.TAMPERING,
+    Verdict.UNSUPPORTED,
+)
+"""Failures that another verification finds whatever it tries first; the problems of others are kept."""
+
+
+def failure_id(spec: str, problem: str) -> str:
+    """What a failure of a stage on a problem is called, on every machine."""
+    return hashlib.sha256(f"{spec} {problem}".encode()).hexdigest()[:8]
+
+
+def is_shrunk(failure: Failure) -> bool:
+    """Whether its problem is what it fails on; a check that is too weak names in its message what it was tried on."""
+    return failure.verdict is not Verdict.WEAK_CHECK
+
+
+def explain(spec: str, verification: Verification, kept: bool = False) -> str:
+    """Everything known about a failure: verdict, smallest problem, message, wrong elements, how to see it again.
+
+    `kept`: its problem is kept, and can be asked for by its id.
+    """
+    failure = verification.failure
+    if failure is None:
+        return f"{spec}: {verification.verdict} ({unsupported_reasons(verification) or 'no problem was tried'})"
+    parts = [
+        f"{spec}: {failure.verdict}",
+        *([f"smallest failing problem: {failure.problem}"] if is_shrunk(failure) else []),
+        failure.message.rstrip(),
+    ]
+    if failure.looks_like:
+        parts += [f"looks like: {failure.looks_like}", failure.map]
+    if failure.wrong:
+        parts.append(wrong_elements(failure, "simple"))
+        if failure.wrong_count > len(failure.wrong):
+            parts.append(f"... and {failure.wrong_count - len(failure.wrong):,} more wrong elements")
+    if failure.replay:
+        parts.append(f"replay: {failure.replay}")
+    if kept and failure.verdict not in NOT_OF_A_PROBLEM:
+        parts.append(f"kept as {(name := failure_id(spec, failure.problem))}: workbench replay {name}")
+    return "\n".join(parts)
+
+
+def wrong_elements(failure: Failure, table_format: str) -> str:
+    """The first wrong elements as a table in one of tabulate's formats."""
+    rows = [
+        (f"{e.output}[{', '.join(map(str, e.index))}]", e.got, e.expected, f"{e.bound:.3g}" if e.bound else "equal")
+        for e in failure.wrong
+    ]
+    headers = ("element", "got", "expected", "permitted error")
+    align = ("left", "right", "right", "right")
+    return str(tabulate(rows, headers, tablefmt=table_format, disable_numparse=True, colalign=align))

@@ -1,0 +1,514 @@
+"""The charts of a report, legible at 800 pixels and without telling colours apart. Same data, same bytes."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+import numpy as np
+from matplotlib.artist import Artist
+from matplotlib.axes import Axes
+from matplotlib.axis import Axis
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.colors import LinearSegmentedColormap
+from matplotlib.figure import Figure
+from matplotlib.layout_engine import ConstrainedLayoutEngine
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch, PathPatch
+from matplotlib.path import Path as Outline
+from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, MaxNLocator, NullFormatter
+
+from ..model.results import CELL_CODES, DeviceInfo, WrongCells
+from . import derived
+from .history import Line
+
+NINTHS = len(CELL_CODES) // 2
+"""Codes of cells with wrong elements, all of them written."""
+
+WIDTH_INCHES = 8.0
+DPI = 200
+"""1,600 pixels: sharp when a page shows them 800 wide."""
+
+INK, GREY, GRID = "#222222", "#666666", "#dddddd"
+BAR, BEST, VENDOR, VENDOR_PALE = "#56B4E9", "#0072B2", "#D55E00", "#F4C29B"
+SERIES = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+MARKERS = "osD^vP*X<>"
+"""Okabe and Ito's palette, distinct under colour blindness; every series has a marker of its own as well."""
+
+STYLE = {
+    "font.family": "DejaVu Sans",
+    "font.size": 9.5,
+    "axes.edgecolor": GREY,
+    "axes.labelcolor": INK,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.titlesize": 10.5,
+    "axes.titleweight": "bold",
+    "axes.titlelocation": "left",
+    "text.color": INK,
+    "xtick.color": INK,
+    "ytick.color": INK,
+}
+
+
+def save(figure: Figure, path: Path) -> Path:
+    """Write a PNG without anything in it that depends on when or by which version it was made."""
+    figure.savefig(path, dpi=DPI, metadata={"Software": None})
+    return path
+
+
+def _style() -> AbstractContextManager[None]:
+    """Matplotlib's defaults and `STYLE`, whatever the user's own configuration says."""
+    rc: Any = {**matplotlib.rcParamsDefault, "backend": "agg", **STYLE}
+    return matplotlib.rc_context(rc)
+
+
+def _figure(height: float) -> Figure:
+    figure = Figure(figsize=(WIDTH_INCHES, height), layout=ConstrainedLayoutEngine(w_pad=0.08, h_pad=0.08))
+    FigureCanvasAgg(figure)
+    return figure
+
+
+def ladder(ladders: Sequence[derived.Ladder], metric: str) -> Figure:
+    """Throughput of every stage and baseline, a panel a problem size, with the physical limit as a line."""
+    with _style():
+        figure, panels = _panels(ladders, 0.22)
+        for axes, item in zip(panels, ladders, strict=True):
+            _panel(axes, item, metric)
+        key = [Patch(color=BEST, label="fastest stage"), Patch(color=BAR, label="other stages")]
+        if any(x.baselines for x in ladders):
+            key.append(Patch(facecolor="white", edgecolor=VENDOR, hatch="////", label="baseline"))
+        if any(x.peers for x in ladders):
+            key.append(Patch(facecolor="white", edgecolor=GREY, hatch="....", label="other implementation"))
+        handles: list[Artist] = [*key]
+        if any(x.rungs[0].measurement.floor_us > 0 for x in ladders):
+            handles.append(Line2D([], [], color=INK, linestyle="--", linewidth=1.6, label="physical limit"))
+        figure.legend(handles=handles, loc="outside upper center", ncols=len(handles), frameon=False)
+    return figure
+
+
+def _panels(ladders: Sequence[derived.Ladder], pitch: float) -> tuple[Figure, list[Axes]]:
+    """A figure with room for the bars of every ladder, two ladders side by side, and `pitch` inches a bar."""
+    columns = min(2, len(ladders))
+    counts = [len(_contestants(x)) for x in ladders]
+    bars = [max(counts[i : i + columns]) for i in range(0, len(counts), columns)]
+    heights = [0.9 + pitch * b for b in bars]
+    figure = _figure(sum(heights) + 0.4)
+    panels = figure.subplots(len(bars), columns, squeeze=False, height_ratios=heights)
+    for axes in panels.flat[len(ladders) :]:
+        axes.set_axis_off()
+    for axes, most in zip(panels.flat, np.repeat(bars, columns), strict=True):
+        axes.set_ylim(most - 0.4, -0.6)
+    return figure, list(panels.flat[: len(ladders)])
+
+
+def _panel(axes: Axes, item: derived.Ladder, metric: str) -> None:
+    m = item.rungs[0].measurement
+    names = [*(r.stage for r in item.rungs), *item.baselines, *(p.stage for p in item.peers)]
+    times = [r.cold_us for r in item.rungs] + [derived.median(b.cold_us) for b in item.baselines.values()]
+    times += [p.cold_us for p in item.peers]
+    values = [derived.throughput(m, us, metric) for us in times]
+    limit = derived.throughput(m, m.floor_us, metric) if m.floor_us > 0 else 0.0
+    own, others = len(item.rungs), len(item.rungs) + len(item.baselines)
+    colours = [BEST if r is item.best else BAR for r in item.rungs]
+    axes.barh(range(own), values[:own], color=colours, height=0.7)
+    outlined: dict[str, Any] = {"facecolor": "white", "height": 0.62}
+    axes.barh(range(own, others), values[own:others], edgecolor=VENDOR, hatch="////", **outlined)
+    axes.barh(range(others, len(values)), values[others:], edgecolor=GREY, hatch="....", **outlined)
+    if limit:
+        axes.axvline(limit, color=INK, linestyle="--", linewidth=1.6)
+    for position, value in enumerate(values):
+        beside = limit if 0.76 * limit < value < limit else value  # no number stands on the limit's line
+        text = derived.three_digits(value)
+        axes.annotate(text, (beside, position), (5, 0), textcoords="offset points", va="center")
+    axes.set_yticks(range(len(names)), names)
+    axes.set_xlim(0, max([*values, limit]) * 1.25)
+    axes.set_xlabel(f"{metric}, cold median")
+    axes.xaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 2.5, 5, 10]))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}"))
+    axes.tick_params(axis="y", length=0)
+    axes.xaxis.grid(True, color=GRID, linewidth=0.8)
+    axes.set_axisbelow(True)
+    axes.set_title(item.label)
+
+
+def heat_map(ladders: Sequence[derived.Ladder]) -> Figure | None:
+    """The share of the vendor's throughput that every stage and other implementation reaches on every problem.
+
+    The share stands in its cell, in percent; the darker the cell, the higher it is. None where no library was timed.
+    """
+    shares = {
+        (rung.stage, ladder.label): share
+        for ladder in ladders
+        for rung in (*ladder.rungs, *ladder.peers)
+        if (share := derived.share_of_vendor(rung.measurement)) is not None
+    }
+    if not shares:
+        return None
+    named = [*(r.stage for x in ladders for r in x.rungs), *(p.stage for x in ladders for p in x.peers)]
+    rows = [name for name in dict.fromkeys(named) if any(stage == name for stage, _ in shares)]
+    labels = [x.label for x in ladders if any(label == x.label for _, label in shares)]
+    with _style():
+        figure = _figure(0.36 * len(labels) + 2.0)
+        axes = figure.subplots()
+        values = np.array([[shares.get((row, label), math.nan) for row in rows] for label in labels])
+        colours = LinearSegmentedColormap.from_list("shares", ("#ffffff", BAR, BEST, "#003355"))
+        axes.pcolormesh(np.ma.masked_invalid(values), cmap=colours, vmin=0.0, vmax=1.2, edgecolors="white", linewidth=2)
+        for y, x in np.ndindex(values.shape):
+            share = shares.get((rows[x], labels[y]))
+            colour = "white" if share and share > 0.7 else INK
+            text = "-" if share is None else f"{100 * share:.{1 if share < 0.0995 else 0}f}"  # many stages, small cells
+            axes.text(x + 0.5, y + 0.5, text, ha="center", va="center", color=colour, fontsize=8.5)
+        axes.set_xticks(np.arange(len(rows)) + 0.5, rows, rotation=60, ha="left", rotation_mode="anchor")
+        axes.xaxis.tick_top()
+        axes.set_yticks(np.arange(len(labels)) + 0.5, labels)
+        axes.set_ylim(len(labels), 0)
+        axes.tick_params(length=0)
+        axes.spines[:].set_visible(False)
+        figure.supxlabel("throughput in percent of the vendor's library, cold medians", fontsize=9.5)
+    return figure
+
+
+SPREAD = 0.99
+"""Share of all samples that a chart of their spread has room for; the others lie at its edge."""
+
+
+def spread(ladders: Sequence[derived.Ladder]) -> Figure:
+    """Every cold sample as its distance from the median of its row, with the quartiles; a panel a problem."""
+    with _style():
+        figure, panels = _panels(ladders, 0.2)
+        away = [abs(d) for x in ladders for _, samples in _contestants(x) for d in _deviations(samples)]
+        limit = max(float(np.quantile(away, SPREAD)), 0.5)
+        for axes, item in zip(panels, ladders, strict=True):
+            for position, (_, samples) in enumerate(_contestants(item)):
+                found = np.clip(_deviations(samples), -limit, limit)
+                low, high = np.clip(np.percentile(_deviations(samples), [25, 75]), -limit, limit)
+                axes.plot([low, high], [position] * 2, color=BAR, linewidth=7, solid_capstyle="butt")
+                axes.plot(
+                    found, [position] * len(found), linestyle="none", marker="|", markersize=6, color=INK, alpha=0.5
+                )
+            axes.set_yticks(range(len(_contestants(item))), [name for name, _ in _contestants(item)])
+            axes.set_xlim(-1.05 * limit, 1.05 * limit)
+            axes.set_xlabel("distance from the median in %, cold")
+            axes.tick_params(axis="y", length=0)
+            axes.xaxis.set_major_locator(MaxNLocator(5))
+            axes.xaxis.grid(True, color=GRID, linewidth=0.8)
+            axes.set_axisbelow(True)
+            axes.set_title(item.label)
+        handles = [
+            Line2D([], [], linestyle="none", marker="|", color=INK, label="sample (beyond the edge: at it)"),
+            Line2D([], [], color=BAR, linewidth=7, label="first to third quartile"),
+        ]
+        figure.legend(handles=handles, loc="outside upper center", ncols=2, frameon=False)
+    return figure
+
+
+def _contestants(item: derived.Ladder) -> list[tuple[str, list[float]]]:
+    """Names and cold samples, stages first."""
+    own = [(r.stage, r.measurement.timing.cold_us) for r in item.rungs]
+    others = [(p.stage, p.measurement.timing.cold_us) for p in item.peers]
+    return [*own, *((b.name, b.cold_us) for b in item.baselines.values()), *others]
+
+
+def _deviations(samples: Sequence[float]) -> list[float]:
+    """Distances from the median, in per cent of it."""
+    middle = derived.median(samples)
+    return [100 * (sample / middle - 1) for sample in samples]
+
+
+def history(lines: Sequence[Line]) -> Figure:
+    """Cold medians over the runs that measured them, with quartiles; a panel a problem, a series a stage."""
+    runs = sorted({(p.run.environment.date, p.commit) for line in lines for p in line.points})
+    labels = list(dict.fromkeys((line.operation, line.label) for line in lines))
+    stages = list(dict.fromkeys((line.operation, line.stage) for line in lines))
+    with _style():
+        columns = min(2, len(labels))
+        rows = -(-len(labels) // columns)
+        figure = _figure(2.5 * rows + 0.9)
+        panels = figure.subplots(rows, columns, squeeze=False)
+        for axes, panel in zip(panels.flat, labels, strict=False):
+            for line in (x for x in lines if (x.operation, x.label) == panel):
+                _line(axes, line, runs, stages.index((line.operation, line.stage)))
+            low, high = axes.dataLim.intervaly
+            margin = 1.07  # what is within the noise shall not look like a change
+            if high > 4 * low:
+                axes.set_yscale("log")
+                margin = 1.6
+            axes.set_ylim(low / margin, high * margin)
+            axes.set_xticks(range(len(runs)), [commit[:7] for _, commit in runs], rotation=60, fontsize=8)
+            axes.set_xlim(-0.5, len(runs) - 0.5)
+            axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: derived.duration(value)))
+            axes.yaxis.set_minor_formatter(NullFormatter())
+            axes.grid(True, color=GRID, linewidth=0.8)
+            axes.set_axisbelow(True)
+            axes.set_title(" ".join(panel))
+        for axes in list(panels.flat)[len(labels) :]:
+            axes.set_axis_off()
+        several = len({operation for operation, _ in stages}) > 1
+        handles = [_series(i, f"{name}:{stage}" if several else stage) for i, (name, stage) in enumerate(stages)]
+        figure.legend(handles=handles, loc="outside upper center", ncols=min(4, len(handles)), frameon=False)
+        figure.supxlabel("commit that was measured", fontsize=9.5)
+        figure.supylabel("cold median", fontsize=9.5)
+    return figure
+
+
+def _line(axes: Axes, line: Line, runs: Sequence[tuple[str, str]], number: int) -> None:
+    xs = [runs.index((p.run.environment.date, p.commit)) for p in line.points]
+    samples = [p.measurement.timing.cold_us for p in line.points]
+    middle = [derived.median(s) for s in samples]
+    quartiles = [derived.quartiles(s) for s in samples]
+    errors = [[m - q[0] for m, q in zip(middle, quartiles, strict=True)]]
+    errors.append([q[1] - m for m, q in zip(middle, quartiles, strict=True)])
+    axes.errorbar(xs, middle, errors, color=SERIES[number % len(SERIES)], marker=MARKERS[number % len(MARKERS)])
+
+
+def _series(number: int, name: str) -> Line2D:
+    """The key of a series."""
+    return Line2D(
+        [], [], marker=MARKERS[number % len(MARKERS)], color=SERIES[number % len(SERIES)], label=name, linewidth=1.5
+    )
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One quantity over a swept parameter: lines by name, each of (x, y). Of a throughput that is cold, and `hollow`
+    sustained."""
+
+    title: str
+    lines: Mapping[str, Sequence[tuple[int, float]]]
+    hollow: Mapping[str, Sequence[tuple[int, float]]] = field(default_factory=dict)
+    log: bool = False
+
+
+def sweep(panels: Sequence[Panel], axis: str, even: bool) -> Figure:
+    """What depends on a parameter, a panel a quantity; `even` has its values side by side, whatever they are.
+
+    Lines of the same name look alike in all panels.
+    """
+    names = list(dict.fromkeys(name for panel in panels for name in panel.lines))
+    values = sorted({x for panel in panels for line in panel.lines.values() for x, _ in line})
+    with _style():
+        columns = min(2, len(panels))
+        rows = -(-len(panels) // columns)
+        several = len(names) > 1 or any(panel.hollow for panel in panels)
+        figure = _figure(2.6 * rows + (0.6 if several else 0.3))
+        drawn = figure.subplots(rows, columns, squeeze=False)
+        for axes, panel in zip(drawn.flat, panels, strict=False):
+            for lines, hollow in ((panel.lines, False), (panel.hollow, True)):
+                for name, line in lines.items():
+                    at = [values.index(x) if even else x for x, _ in line]
+                    number = names.index(name)
+                    axes.plot(
+                        at,
+                        [y for _, y in line],
+                        color=SERIES[number % len(SERIES)],
+                        marker=MARKERS[number % len(MARKERS)],
+                        markerfacecolor="white" if hollow else None,
+                        linestyle="--" if hollow else "-",
+                    )
+            if even:
+                axes.set_xticks(range(len(values)), [f"{x:,}" for x in values])
+            else:
+                axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
+            if panel.log:
+                axes.set_yscale("log", base=2)
+            else:
+                axes.set_ylim(0, axes.get_ylim()[1] * 1.05)
+                axes.yaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 2.5, 5, 10]))
+            axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}"))
+            axes.grid(True, color=GRID, linewidth=0.8)
+            axes.set_axisbelow(True)
+            axes.set_title(panel.title)
+        for axes in list(drawn.flat)[len(panels) :]:
+            axes.set_axis_off()
+        if several:
+            handles = [_series(i, name) for i, name in enumerate(names)]
+            if any(panel.hollow for panel in panels):
+                handles.append(Line2D([], [], color=GREY, linestyle="-", label="cold"))
+                handles.append(Line2D([], [], color=GREY, linestyle="--", label="sustained"))
+            figure.legend(handles=handles, loc="outside upper center", ncols=min(5, len(handles)), frameon=False)
+        figure.supxlabel(axis, fontsize=9.5)
+    return figure
+
+
+def roofline(ladders: Sequence[derived.Ladder], device: DeviceInfo) -> Figure | None:
+    """Attained against attainable FLOP/s over arithmetic intensity; None where the device's peaks are unknown.
+
+    Points of the input type with the highest peak are filled, those of other types hollow. Of problems with much the
+    same intensity a stage has its best; what would cover another point stands to its right.
+    """
+    measured = [r for x in ladders for r in x.rungs]
+    types = {derived.dtype(r.measurement) for r in measured}
+    peaks = {t: device.peak_flops[t] for t in sorted(types) if device.peak_flops.get(t)}
+    bandwidth = device.peak_bytes_per_s
+    if not peaks or not bandwidth:
+        return None
+    highest = max(peaks.values())
+    with _style():
+        figure = _figure(5.4)
+        axes = figure.subplots()
+        fastest: dict[tuple[str, str, str], tuple[float, float]] = {}
+        for r in measured:
+            m = r.measurement
+            speed, intensity = derived.throughput(m, r.cold_us, derived.TFLOPS), m.flops / m.bytes
+            of = (r.stage, derived.dtype(m), f"{intensity:.2g}")
+            fastest[of] = max(fastest.get(of, (0.0, 0.0)), (speed, intensity))
+        ys, xs = zip(*fastest.values(), strict=True)
+        # a ridge far from every point would only squeeze the points into a corner
+        near = [ridge for p in peaks.values() if min(xs) / 5 < (ridge := p / bandwidth) < max(xs) * 8]
+        left, right = min([*xs, *near]) / 2.5, max([x * 2.5 for x in xs] + [ridge * 6 for ridge in near])
+        groups: dict[float, list[str]] = {}
+        for name, peak in peaks.items():
+            groups.setdefault(peak, []).append(name)
+        for peak, names in groups.items():
+            _roof(axes, f"{' and '.join(names)} {_flops(peak)}", peak, bandwidth, (left, right))
+        _slope(axes, min(highest, right * bandwidth), bandwidth, left)
+        stages = list(dict.fromkeys(r.stage for r in measured))
+        axes.plot(xs, ys, linestyle="none")
+        _log_axes(axes, (left, right))
+        axes.set_xlabel(
+            "arithmetic intensity: FLOP for each byte that has to be moved\n"
+            "(a stage's best of problems with much the same; what would cover a point stands to its right)"
+        )
+        axes.set_ylabel("TFLOP/s, cold median")
+        handles = [
+            Line2D([], [], linestyle="none", marker=MARKERS[i % len(MARKERS)], color=SERIES[i % len(SERIES)], label=s)
+            for i, s in enumerate(stages)
+        ]
+        if len(groups) > 1:
+            handles += [
+                Line2D([], [], linestyle="none", marker="o", color=GREY, label=", ".join(names))
+                for peak, names in groups.items()
+            ]
+            for (peak, _), handle in zip(groups.items(), handles[len(stages) :], strict=True):
+                handle.set_markerfacecolor(GREY if peak == highest else "white")
+        figure.legend(handles=handles, loc="outside lower center", ncols=min(5, len(handles)), frameon=False)
+        figure.draw_without_rendering()  # from here on it is known where the points lie
+        points = axes.transData.transform(list(zip(xs, ys, strict=True)))
+        shown = axes.transData.inverted().transform(_apart(points, 8 * figure.dpi / 72))
+        for (x, y), (stage, dtype, _) in zip(shown, fastest, strict=True):
+            i = stages.index(stage)
+            filled = peaks.get(dtype, highest) == highest
+            axes.plot(
+                [x],
+                [y],
+                linestyle="none",
+                marker=MARKERS[i % len(MARKERS)],
+                markersize=6.5,
+                markeredgewidth=1.2,
+                markeredgecolor=SERIES[i % len(SERIES)],
+                markerfacecolor=SERIES[i % len(SERIES)] if filled else "white",
+                zorder=3,
+            )
+    return figure
+
+
+def _apart(points: Iterable[tuple[float, float]], distance: float) -> list[tuple[float, float]]:
+    """The points, each moved to the right, away from a roof, until it is `distance` from those before it."""
+    placed: list[tuple[float, float]] = []
+    for x, y in points:
+        places = ((x + n * distance / 4, y) for n in itertools.count())
+        placed.append(next(p for p in places if all(math.dist(p, other) >= distance for other in placed)))
+    return placed
+
+
+def wrong_elements(spec: str, wrong: WrongCells) -> Figure:
+    """Which elements of an output are wrong: the darker a cell, the more of it; hatched where some are unwritten.
+
+    The lines lie at multiples of a power of two, as the edges of tiles do.
+    """
+    extents = (math.prod(wrong.shape[:-1]), wrong.shape[-1])
+    edges = [np.append(np.arange(0, n, step), n) for n, step in zip(extents, wrong.cell, strict=True)]
+    codes = np.array([[CELL_CODES.index(code) for code in row] for row in wrong.cells])
+    shares = np.where(codes > NINTHS, codes - NINTHS, codes) / NINTHS
+    with _style():
+        vector = len(wrong.shape) == 1
+        figure = _figure(2.1 if vector else min(max(6.6 * extents[0] / extents[1], 1.5), 7.0) + 1.3)
+        axes = figure.subplots()
+        without = np.ma.masked_where((codes == 0) | (codes > NINTHS), shares)
+        unwritten = np.ma.masked_where(codes <= NINTHS, shares)
+        for shown, tints in ((without, (VENDOR_PALE, VENDOR)), (unwritten, (BAR, BEST))):
+            colours = LinearSegmentedColormap.from_list("tints", tints)
+            axes.pcolormesh(edges[1], edges[0], shown, cmap=colours, vmin=0.0, vmax=1.0)
+        if len(hatched := np.argwhere(codes > NINTHS)):
+            corners = hatched[:, None] + ((0, 0), (0, 1), (1, 1), (1, 0))
+            outline = Outline.make_compound_path_from_polys(
+                np.stack([edges[1][corners[..., 1]], edges[0][corners[..., 0]]], axis=-1)
+            )
+            axes.add_patch(PathPatch(outline, facecolor="none", edgecolor="white", hatch="////", linewidth=0))
+        axes.set(xlim=(0, extents[1]), ylim=(extents[0], 0))
+        axes.spines[:].set_visible(True)
+        axes.set_axisbelow(False)
+        for axis, extent in ((axes.xaxis, extents[1]), (axes.yaxis, extents[0])):
+            _count_elements(axis, extent)
+        axes.set_xlabel(f"index in {wrong.output}" if vector else f"column n of {wrong.output}")
+        if vector:
+            axes.set_yticks([])
+        else:
+            axes.set_ylabel(f"row m of {wrong.output}")
+        total = math.prod(extents)
+        axes.set_title(f"{spec}: {wrong.wrong_count:,} of {total:,} elements of {wrong.output} are wrong\n")
+        axes.annotate(wrong.problem, (0, 1), (0, 5), "axes fraction", textcoords="offset points", color=GREY)
+        left = wrong.unwritten_count
+        handles = [
+            Patch(facecolor="white", edgecolor=GREY, label="right"),
+            Patch(facecolor=VENDOR, edgecolor=GREY, label=f"wrong ({wrong.wrong_count - left:,})"),
+            Patch(facecolor=BEST, edgecolor="white", hatch="////", label=f"never written, or NaN ({left:,})"),
+        ]
+        height, width = wrong.cell
+        key = f"cells of {height} x {width}: the darker, the more is wrong" if height * width > 1 else ""
+        figure.legend(handles=handles, title=key, loc="outside lower center", ncols=len(handles), frameon=False)
+    return figure
+
+
+def _count_elements(axis: Axis, extent: int) -> None:
+    """Lines before, and labels in the middle of, every so-manieth element."""
+    step = 1 << max(0, math.ceil(math.log2(extent / 10)))
+    axis.set_major_locator(FixedLocator([i + 0.5 for i in range(0, extent, step)]))
+    axis.set_major_formatter(FuncFormatter(lambda at, _: f"{int(at):,}"))
+    axis.set_minor_locator(FixedLocator(range(0, extent, step)))
+    axis.grid(True, which="minor", color=GREY, linewidth=0.5)
+    axis.set_tick_params(which="minor", length=0)
+
+
+def _flops(value: float) -> str:
+    return f"{derived.three_digits(value / 1e12)} TFLOP/s"
+
+
+def _roof(axes: Axes, text: str, peak: float, bandwidth: float, span: tuple[float, float]) -> None:
+    """The flat part of a roof, named at its right end; nothing where it begins outside the chart."""
+    ridge = peak / bandwidth
+    if ridge < span[1]:
+        axes.plot([max(ridge, span[0]), span[1]], [peak / 1e12] * 2, color=GREY, linewidth=1.6)
+        axes.annotate(text, (span[1], peak / 1e12), (-4, 4), textcoords="offset points", ha="right", fontsize=9)
+
+
+def _slope(axes: Axes, top: float, bandwidth: float, left: float) -> None:
+    """The slanted part of all roofs, up to the highest one in FLOP/s."""
+    xs = [left, top / bandwidth]
+    axes.plot(xs, [x * bandwidth / 1e12 for x in xs], color=GREY, linewidth=1.6)
+    text = f"{derived.three_digits(bandwidth / 1e9)} GB/s"
+    middle = (xs[0] * xs[1]) ** 0.5
+    axes.annotate(
+        text, (middle, middle * bandwidth / 1e12), (-8, 6), textcoords="offset points", ha="right", fontsize=9
+    )
+
+
+def _log_axes(axes: Axes, span: tuple[float, float]) -> None:
+    axes.set_xscale("log")
+    axes.set_yscale("log")
+    axes.set_xlim(*span)
+    low, high = axes.get_ylim()
+    axes.set_ylim(low, high * 1.3)
+    for axis, (least, most) in ((axes.xaxis, span), (axes.yaxis, (low, high))):
+        axis.set_major_locator(LogLocator(10, subs=(1, 2, 5) if most / least < 300 else (1,)))
+        axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}"))
+        axis.set_minor_formatter(NullFormatter())
+    axes.grid(True, color=GRID, linewidth=0.8)
+    axes.set_axisbelow(True)

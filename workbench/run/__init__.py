@@ -1,0 +1,1 @@
+"""Verifying and timing stages from end to end, from Python and while files are edited."""

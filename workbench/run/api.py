@@ -1,0 +1,196 @@
+"""Verify and bench from Python; what comes back shows itself as a table, in a notebook too."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from tabulate import tabulate
+
+from ..catalogue import registry
+from ..devices import DeviceUnavailable, open_device
+from ..model.operation import Operation, Problem, Stage
+from ..model.results import Run
+from ..report import derived
+from ..report.console import timing_cells, verification_cells
+from ..report.evidence import explain, failed, passed
+from .session import Session
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+NO_TIMES = "the emulator verifies and does not time: bench needs a GPU (workbench doctor says what is missing)"
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What `verify` or `bench` found. `print` shows it as text, a notebook as tables; `run` has every figure.
+
+    `trouble` has the stages that passed and could not be timed, with the reason. Times in `run` are microseconds.
+    """
+
+    run: Run
+    trouble: dict[str, str]
+    _metrics: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def ok(self) -> bool:
+        """Whether a stage passed, none failed, and all that should be timed was."""
+        return passed(self.run) and not self.trouble
+
+    def plot(self) -> Figure:
+        """A chart of the times, stage by stage; where there are none, a picture of the first wrong answer's elements.
+
+        Raises ValueError where there is neither, ImportError without matplotlib (`kernel-workbench[plots]`).
+        """
+        from ..report import plots
+
+        for operation in dict.fromkeys(s.operation for s in self.run.stages):
+            if ladders := self._ladders(operation):
+                return plots.ladder(ladders, self._metric(operation))
+        for s in self.run.stages:
+            if s.verification.failure and s.verification.failure.cells:
+                return plots.wrong_elements(f"{s.operation}:{s.stage}", s.verification.failure.cells)
+        raise ValueError("there is nothing to plot: nothing was timed, and no answer was wrong")
+
+    def __str__(self) -> str:
+        return self._text("simple")
+
+    __repr__ = __str__
+
+    def _repr_markdown_(self) -> str:
+        return self._text("github")
+
+    def _repr_html_(self) -> str:
+        tables = (f"<p>{html.escape(title)}</p>{table}" for title, table in self._tables("html"))
+        return "".join([*tables, *(f"<pre>{html.escape(said)}</pre>" for said in self._explanations())])
+
+    def _text(self, kind: str) -> str:
+        fence = "```" if kind == "github" else ""
+        tables = (f"{title}\n\n{table}".strip() for title, table in self._tables(kind))
+        return "\n\n".join([*tables, *(f"{fence}\n{said}\n{fence}".strip() for said in self._explanations())])
+
+    def _tables(self, kind: str) -> Iterator[tuple[str, str]]:
+        headers, rows = verification_cells(self.run)
+        yield self.run.device.name, _table(headers, rows, kind)
+        for operation in dict.fromkeys(s.operation for s in self.run.stages):
+            for ladder in self._ladders(operation):
+                yield f"{operation} {ladder.label}", _table(*timing_cells(ladder, self._metric(operation)), kind)
+
+    def _ladders(self, operation: str) -> list[derived.Ladder]:
+        return derived.ladders((s, self.run) for s in self.run.stages if s.operation == operation)
+
+    def _metric(self, operation: str) -> str:
+        return self._metrics.get(operation, derived.TFLOPS)
+
+    def _explanations(self) -> Iterator[str]:
+        for s in self.run.stages:
+            if failed(s.verification):
+                yield explain(f"{s.operation}:{s.stage}", s.verification, kept=True)
+        for spec, reason in self.trouble.items():
+            yield f"{spec} passed and could not be timed: {reason}"
+
+
+def _table(headers: Sequence[str], rows: Sequence[Sequence[str]], kind: str) -> str:
+    return str(tabulate(rows, headers, tablefmt=kind, disable_numparse=True))
+
+
+def verify(
+    *what: str | Stage[Any] | Operation[Any],
+    code: str | None = None,
+    device: str = "auto",
+    examples: int = 50,
+    seed: int = 0,
+    problem: str | Problem | None = None,
+) -> Outcome:
+    """Check stages against NumPy on `examples` random problems each, drawn from the seed, or on the one given.
+
+    `what` are stages, operations, or their names as on the command line (`gemm`, `gemm:naive`); without any it is
+    every stage of the project. `code` is CUDA C++ that is verified in the place of the one stage's source; its entry
+    point has the same name and parameters. `device` is `cuda`, `emulator` or `auto`. A `problem` may be text.
+
+    Raises UnknownSpec, BadProject, ProblemError, DeviceUnavailable, and ValueError for `code` and several stages, and
+    for fewer than one example. What is wrong with a stage is in the outcome.
+
+    >>> import workbench
+    >>> outcome = workbench.verify("vector_add:naive", device="emulator", examples=5)
+    >>> outcome.ok
+    True
+    >>> nothing = 'extern "C" __global__ void vector_add_naive(const IN*, const IN*, IN*, long long) {}'
+    >>> workbench.verify("vector_add:naive", code=nothing, device="emulator", problem="n=3").ok
+    False
+    """
+    return _session(_stages(what, code), device, examples, seed, problem, timed=False)
+
+
+def bench(
+    *what: str | Stage[Any] | Operation[Any],
+    code: str | None = None,
+    device: str = "auto",
+    examples: int = 50,
+    seed: int = 0,
+    problem: str | Problem | None = None,
+) -> Outcome:
+    """Verify stages as `verify` does, then time those that passed, on a GPU, in turns with the vendor's library.
+
+    `problem` takes the place of the suite of timed problems. Nothing is saved. Raises what `verify` raises, and
+    DeviceUnavailable where there is no GPU.
+
+    >>> import workbench
+    >>> workbench.bench("vector_add", device="emulator")
+    Traceback (most recent call last):
+        ...
+    workbench.devices.base.DeviceUnavailable: the emulator verifies and does not time: bench needs a GPU ...
+    """
+    return _session(_stages(what, code), device, examples, seed, problem, timed=True)
+
+
+def _stages(what: Sequence[str | Stage[Any] | Operation[Any]], code: str | None) -> list[Stage[Any]]:
+    if not what:
+        stages = registry.select(())
+    else:
+        stages = []
+        for item in what:
+            stages += item.stages if isinstance(item, Operation) else _of(item)
+    if code is None:
+        return stages
+    if len(stages) != 1:
+        raise ValueError(f"code takes the place of one stage's source, and {len(stages)} stages are named")
+    return [stages[0].with_code(code)]
+
+
+def _of(item: str | Stage[Any]) -> list[Stage[Any]]:
+    return [item] if isinstance(item, Stage) else registry.select([item])
+
+
+def _session(
+    stages: Sequence[Stage[Any]], device: str, examples: int, seed: int, problem: str | Problem | None, *, timed: bool
+) -> Outcome:
+    if examples < 1:
+        raise ValueError(f"examples is {examples}; it has to be at least 1")
+    known = {s.operation: registry.operation_of(s) for s in stages}
+    problems = {} if problem is None else {name: _parsed(o.problem, problem) for name, o in known.items()}
+    opened = open_device(device)
+    if timed and opened.name == "emulator":
+        raise DeviceUnavailable(NO_TIMES)
+    session = Session(opened, examples, seed, timed, problems, keep=True)
+    for stage in stages:
+        session.stage(stage, _Silent())
+    session.finish()
+    return Outcome(session.run, session.trouble, {name: o.metric for name, o in known.items()})
+
+
+def _parsed(kind: type[Problem], problem: str | Problem) -> Problem:
+    return kind.parse(problem) if isinstance(problem, str) else problem
+
+
+class _Silent:
+    """Is told how far a stage has come, and says nothing."""
+
+    def verified(self, problems: int) -> None:
+        pass
+
+    def timing(self, label: str) -> None:
+        pass

@@ -1,0 +1,306 @@
+"""NVRTC: a CUDA source and its defines become PTX and a cubin, with resource usage, cached on disk by content."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
+from dataclasses import asdict, dataclass
+from functools import cache, lru_cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from ..emulator.headers import header_folder, standard_headers
+from ..model.operation import SOURCES
+
+INCLUDE = SOURCES / "include"
+"""Headers that every source may include."""
+
+
+FORMAT = 2
+"""Of the entries of the cache: another one has other names, so that versions of the workbench can share a cache."""
+
+
+class CompilerUnavailable(RuntimeError):
+    """NVRTC or the CUDA headers are missing, or the cache cannot be written; the message says what to do."""
+
+
+class CompileError(Exception):
+    """NVRTC rejected the source; the message holds its diagnostics with the source lines they speak of."""
+
+
+@dataclass(frozen=True)
+class KernelUsage:
+    """Resources of one entry point, as ptxas reports them: registers a thread, bytes of shared memory and spills."""
+
+    registers: int
+    static_shared: int
+    spill_bytes: int
+    stack_bytes: int
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """One source compiled for one set of defines. `key` is the digest of everything that went into it."""
+
+    key: str
+    name: str
+    source: str
+    defines: tuple[tuple[str, str], ...]
+    architecture: str
+    ptx: str
+    cubin_path: Path
+    usage: Mapping[str, KernelUsage]
+
+    @property
+    def variant(self) -> str:
+        """The defines in one line, `IN=float TRANS_B=1`."""
+        return " ".join(f"{k}={v}" for k, v in self.defines)
+
+    def binary_digest(self) -> str:
+        """SHA-256 of the cubin, which is what runs."""
+        return hashlib.sha256(self.cubin_path.read_bytes()).hexdigest()
+
+
+_elsewhere: ContextVar[Path | None] = ContextVar("cache folder", default=None)
+
+
+@contextmanager
+def cached_in(folder: Path) -> Iterator[None]:
+    """Keep what is compiled in this context in another folder, so that it does not fill the user's cache."""
+    token = _elsewhere.set(folder)
+    try:
+        yield
+    finally:
+        _elsewhere.reset(token)
+
+
+def cache_folder() -> Path:
+    """Where compiled kernels are kept: `$WORKBENCH_CACHE`, else `workbench` in the user's cache folder."""
+    if folder := _elsewhere.get():
+        return folder
+    if chosen := os.environ.get("WORKBENCH_CACHE"):
+        return Path(chosen)
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "workbench"
+
+
+def kept_source(code: str, name: str) -> Path:
+    """The folder in which CUDA code that came as a string lies as the file `name`, for its content alone.
+
+    Raises CompilerUnavailable where the cache cannot be written.
+    """
+    folder = cache_folder() / "sources" / hashlib.sha256(code.encode()).hexdigest()[:32]
+    target, content = folder / name, code.encode()
+    if not target.is_file() or target.read_bytes() != content:
+        write(target, content)
+    return folder
+
+
+@cache
+def _nvrtc() -> Any:
+    try:
+        from cupy.cuda import nvrtc
+
+        nvrtc.getVersion()
+    except Exception as error:
+        reason = str(error).splitlines()[0] if str(error) else repr(error)
+        raise CompilerUnavailable(
+            f"NVRTC, the CUDA run-time compiler, cannot be loaded ({reason}); "
+            "install it with: pip install 'kernel-workbench[cuda13]'"
+        ) from None
+    return nvrtc
+
+
+@cache
+def nvrtc_version() -> str:
+    """Version of NVRTC, `13.4`. Raises CompilerUnavailable."""
+    major, minor = _nvrtc().getVersion()
+    return f"{major}.{minor}"
+
+
+@cache
+def cuda_headers() -> Path:
+    """The folder with `cuda_bf16.h` and its siblings. Raises CompilerUnavailable."""
+    found = header_folder("cudart")
+    if not found or not (Path(found) / "cuda_bf16.h").exists():
+        raise CompilerUnavailable(
+            "the CUDA headers (cuda_bf16.h) were not found; install them with: pip install 'kernel-workbench[cuda13]'"
+        )
+    return Path(found)
+
+
+@cache
+def more_cuda_headers() -> tuple[Path, ...]:
+    """The folders with `cuda/barrier`, `nv/target` and `crt/mma.h`, as far as they are installed elsewhere."""
+    wanted = (("cccl", "cuda/barrier"), ("nvcc", "crt/mma.h"))
+    # a search beyond the installed packages starts a process
+    found = [header_folder(library) for library, header in wanted if not (cuda_headers() / header).exists()]
+    return tuple(dict.fromkeys(Path(folder) for folder in found if folder))
+
+
+def source_digest(path: Path) -> str:
+    """SHA-256 of a source and of every header that it includes, those of CUDA excepted."""
+    return hashlib.sha256(b"".join(contents(path).values())).hexdigest()
+
+
+def with_headers(path: Path) -> list[Path]:
+    """The source and, depth first, the headers it includes from `header_folders`."""
+    return list(contents(path))
+
+
+def contents(path: Path) -> dict[Path, bytes]:
+    """The source and, depth first, the headers it includes from `header_folders`, as they are now. Raises OSError."""
+    found: dict[Path, bytes] = {}
+    todo = [path]
+    folders = header_folders(path)
+    places: dict[tuple[Path, str], Path | None] = {}
+    while todo:
+        part = todo.pop()
+        found[part] = part.read_bytes()
+        for name in _included(found[part]):
+            place = part.parent, name
+            if place not in places:
+                places[place] = next((h for folder in (part.parent, *folders) if (h := folder / name).is_file()), None)
+            header = places[place]
+            if header and header not in found and header not in todo:
+                todo.append(header)
+    return found
+
+
+@lru_cache(maxsize=1024)
+def _included(code: bytes) -> tuple[str, ...]:
+    """What it includes: looked for once in what is read many times."""
+    return tuple(re.findall(r'^\s*#\s*include\s*[<"]([^>"]+)[>"]', code.decode(errors="replace"), re.MULTILINE))
+
+
+def header_folders(path: Path) -> tuple[Path, ...]:
+    """Where the headers of a source are looked for: beside it, in `include` there or one folder up, then in ours."""
+    beside = (folder for folder in (path.parent / "include", path.parent.parent / "include") if folder.is_dir())
+    return tuple(dict.fromkeys((path.parent, *beside, INCLUDE)))
+
+
+def _options(architecture: str) -> tuple[str, ...]:
+    options: tuple[str, ...] = (f"-arch={architecture}", "-std=c++17", "-device-int128")
+    options += ("-lineinfo", "--ptxas-options=-v")
+    if _nvrtc().getVersion() >= (12, 9):
+        options += ("--no-cache",)  # NVRTC's own cache gives the binary back, but not what ptxas said of it
+    return options
+
+
+def load() -> None:
+    """Load the compiler, by compiling nothing: the first time takes longer. Raises CompilerUnavailable."""
+    with TemporaryDirectory() as folder:
+        source = Path(folder) / "nothing.cu"
+        source.write_text("")
+        _run_nvrtc(source, (), _options("sm_90a"))
+
+
+@lru_cache(maxsize=512)
+def _compile(path: Path, digest: str, defines: tuple[tuple[str, str], ...], architecture: str) -> Compiled:
+    options = _options(architecture)
+    # the path is in the line information: findings in another checkout must not point to this one
+    made_of = json.dumps(
+        [FORMAT, digest, str(path), [str(f) for f in header_folders(path)], defines, options, nvrtc_version()]
+    )
+    key = hashlib.sha256(made_of.encode()).hexdigest()
+    stem = cache_folder() / f"{path.stem}-{key[:32]}"
+    ptx_path, cubin_path, usage_path = (stem.with_name(stem.name + s) for s in (".ptx", ".cubin", ".json"))
+    if kept := _kept(ptx_path, cubin_path, usage_path):
+        ptx, usage = kept
+    else:
+        ptx, cubin, usage = _run_nvrtc(path, defines, options)
+        kernels = {k: asdict(v) for k, v in usage.items()}
+        write(ptx_path, ptx.encode())
+        write(cubin_path, cubin)
+        write(usage_path, json.dumps({"sha256": _digest(ptx.encode(), cubin), "kernels": kernels}).encode())
+    return Compiled(key, path.name, str(path), defines, architecture, ptx, cubin_path, usage)
+
+
+def _kept(ptx_path: Path, cubin_path: Path, usage_path: Path) -> tuple[str, dict[str, KernelUsage]] | None:
+    """What an entry of the cache holds, or None: where it is not there as a whole, as after a crash of the machine or
+    on a disk that was full, it is made again."""
+    with suppress(OSError, ValueError, LookupError, TypeError):
+        ptx, about = ptx_path.read_bytes(), json.loads(usage_path.read_bytes())
+        if about["sha256"] == _digest(ptx, cubin_path.read_bytes()):
+            return ptx.decode(), {k: KernelUsage(**v) for k, v in about["kernels"].items()}
+    return None
+
+
+def _digest(ptx: bytes, cubin: bytes) -> str:
+    return hashlib.sha256(ptx + cubin).hexdigest()
+
+
+def write(target: Path, content: bytes) -> None:
+    """Write in one step, so that two processes can fill the cache at once. Raises CompilerUnavailable."""
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        temporary = target.with_name(f"{target.name}.{os.getpid()}.{threading.get_ident()}")
+        temporary.write_bytes(content)
+        temporary.replace(target)
+    except OSError as error:
+        raise CompilerUnavailable(
+            f"the kernel cache {target.parent} cannot be written ({error.strerror}); "
+            "set WORKBENCH_CACHE to a folder that can"
+        ) from None
+
+
+def compile_source(path: Path, defines: Mapping[str, str | int], architecture: str = "sm_90a") -> Compiled:
+    """Compile a CUDA source for a real architecture (`sm_90a`) to PTX and a cubin.
+
+    Raises CompileError when the source does not compile, CompilerUnavailable without NVRTC or a cache that can be
+    written, OSError when the source cannot be read.
+    """
+    return _compile(path, source_digest(path), tuple((k, str(v)) for k, v in sorted(defines.items())), architecture)
+
+
+def _run_nvrtc(
+    path: Path, defines: tuple[tuple[str, str], ...], options: tuple[str, ...]
+) -> tuple[str, bytes, dict[str, KernelUsage]]:
+    nvrtc = _nvrtc()
+    text = path.read_text(errors="replace")
+    folders = (*header_folders(path), cuda_headers(), *more_cuda_headers())
+    flags = [*options, *(f"-D{k}={v}" for k, v in defines), *(f"-I{folder}" for folder in folders)]
+    standard = standard_headers(folders)
+    program = nvrtc.createProgram(text, str(path), [*standard.values()], [*standard])
+    try:
+        try:
+            nvrtc.compileProgram(program, flags)
+        except nvrtc.NVRTCError:
+            raise CompileError(_diagnostics(nvrtc.getProgramLog(program), path, defines)) from None
+        ptx = nvrtc.getPTX(program)
+        text = (ptx.decode() if isinstance(ptx, bytes) else ptx).rstrip("\0")
+        # CuPy takes the cubin for a string and drops its last byte; the driver does not mind, nvdisasm does
+        return text, nvrtc.getCUBIN(program) + b"\0", _usage(nvrtc.getProgramLog(program))
+    finally:
+        nvrtc.destroyProgram(program)
+
+
+def _diagnostics(log: str, path: Path, defines: tuple[tuple[str, str], ...]) -> str:
+    """The compiler's log; NVRTC already quotes the source line under each message."""
+    where = " ".join(f"{k}={v}" for k, v in defines)
+    return f"{path.name} does not compile ({where}):\n{log.strip(chr(0)).strip()}"
+
+
+def _usage(log: str) -> dict[str, KernelUsage]:
+    """Resource usage by entry point, from what `ptxas -v` printed into the log."""
+    usage: dict[str, KernelUsage] = {}
+    for chunk in log.split("Compiling entry function '")[1:]:
+        name = chunk.split("'", 1)[0]
+
+        def number(pattern: str, chunk: str = chunk) -> int:
+            match = re.search(pattern, chunk)
+            return int(match[1]) if match else 0
+
+        usage[name] = KernelUsage(
+            registers=number(r"Used (\d+) registers"),
+            static_shared=number(r"(\d+) bytes smem"),
+            spill_bytes=number(r"(\d+) bytes spill stores"),
+            stack_bytes=number(r"(\d+) bytes stack frame"),
+        )
+    return usage

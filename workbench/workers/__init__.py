@@ -1,0 +1,1 @@
+"""Processes with deadlines, and clusters of them."""
