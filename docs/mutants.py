@@ -43,7 +43,7 @@ def shown(mutant: Mapping[str, str]) -> str:
 
 
 def with_reasons(found: Mapping[str, Any]) -> dict[str, Any]:
-    """The same, with the reasons that `equivalent.toml` has by now.
+    """The same, with the reasons that are written down by now.
 
     Raises ValueError where the sources are no longer those of the run.
     """

@@ -133,8 +133,8 @@ def test_reasons_written_down_after_a_run_are_on_the_page_of_mutants(mutants_pag
     made = [replace(m, root=tmp_path) for m in mutate.mutants(registry.select(["vector_add:naive"]))]
     passed = [mutate.Judged(m, mutate.Outcome.SURVIVED) for m in made]
     old, new = mutate.change_of(made[0])
-    entry = f"file = {made[0].path.name!r}\nold = {old[0]!r}\nnew = {new[0]!r}\nreason = 'it is the same'"
-    (tmp_path / "vector_add" / mutate.EQUIVALENT).write_text(f"[[mutant]]\n{entry}\n")
+    entry = f"old = {old[0]!r}\nnew = {new[0]!r}\nreason = 'it is the same'"
+    mutate.explanations_of(made[0].path).write_text(f"[[mutant]]\n{entry}\n")
     found = {"specs": ["vector_add:naive"], "limit": None, "seed": 0, **mutate.Report(passed).as_dict()}
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(mutate, "mutants", lambda stages: made)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 
 import pytest
@@ -127,16 +128,22 @@ def test_a_mutant_of_a_header_is_seen_by_the_stages_that_include_it():
 
 def explanation(mutant: Mutant, reason: str) -> str:
     old, new = ("\n".join(lines) for lines in mutate.change_of(mutant))
-    return f"[[mutant]]\nfile = '1_naive.cu'\nold = '''{old}'''\nnew = '''{new}'''\nreason = '{reason}'\n"
+    return f"[[mutant]]\nold = '''{old}'''\nnew = '''{new}'''\nreason = '{reason}'\n"
 
 
-def test_a_survivor_with_a_reason_is_explained_and_another_is_not(tmp_path, monkeypatch):
+@pytest.mark.parametrize("whole", [False, True], ids=["a file a source", "one file for the folder"])
+def test_a_survivor_with_a_reason_is_explained_and_another_is_not(tmp_path, monkeypatch, whole):
     shutil.copytree(operation.SOURCES, tmp_path / "src")
     monkeypatch.setattr(mutate, "SOURCES", tmp_path / "src")
     mutant, other = naive_mutant("i < n) c", "i < n && n >= 0) c"), naive_mutant("i < n) c", "i < n && n > -1) c")
-    path = tmp_path / "src" / "vector_add" / mutate.EQUIVALENT
-    path.write_text(explanation(mutant, "n is never negative"))
-    known = mutate._explanations([path.parent])
+    folder = tmp_path / "src" / "vector_add"
+    entry = explanation(mutant, "n is never negative")
+    if whole:
+        shutil.rmtree(folder / "equivalent")
+        (folder / "equivalent.toml").write_text(entry + "file = '1_naive.cu'\n")
+    else:
+        mutate.explanations_of(folder / "1_naive.cu").write_text(entry)
+    known = mutate._explanations([folder])
     seen = [mutate._explained(mutate.Judged(m, Outcome.SURVIVED), known) for m in (mutant, other)]
     assert [(j.outcome, j.reason) for j in seen] == [
         (Outcome.EXPLAINED, "n is never negative"),
@@ -144,11 +151,33 @@ def test_a_survivor_with_a_reason_is_explained_and_another_is_not(tmp_path, monk
     ]
 
 
-@pytest.mark.parametrize("text", ["[[mutant]]\nfile = '1_naive.cu'\n", "[[mutant", "[[mutant]]\nreason = ' '\n"])
-def test_an_explanation_that_lacks_something_is_refused(tmp_path, monkeypatch, text):
+@pytest.mark.parametrize("name", ["equivalent/1_naive.cu.toml", "equivalent.toml"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[[mutant]]\nold = 'a'\nnew = 'b'\n",
+        "[[mutant",
+        "[[mutant]]\nreason = ' '\n",
+        "[[mutant]]\nfile = '1_naive.cu'\nold = 'a'\nnew = 'b'\nreason = ' '\n",
+    ],
+)
+def test_an_explanation_that_lacks_something_is_refused(tmp_path, monkeypatch, name, text):
     monkeypatch.setattr(mutate, "SOURCES", tmp_path)
-    (tmp_path / mutate.EQUIVALENT).write_text(text)
-    with pytest.raises(mutate.BadExplanation, match=r"equivalent\.toml"):
+    (tmp_path / "equivalent").mkdir()
+    (tmp_path / name).write_text(text)
+    with pytest.raises(mutate.BadExplanation, match=re.escape(name)):
+        mutate._explanations([tmp_path])
+
+
+@pytest.mark.parametrize(
+    ("name", "names_it", "needed"),
+    [("equivalent/1_naive.cu.toml", True, "old, new and"), ("equivalent.toml", False, "file, old, new and")],
+)
+def test_an_entry_names_its_source_where_the_file_does_not(tmp_path, name, names_it, needed):
+    (tmp_path / "equivalent").mkdir()
+    entry = "[[mutant]]\nold = 'a'\nnew = 'b'\nreason = 'the same'\n" + ("file = '1_naive.cu'\n" if names_it else "")
+    (tmp_path / name).write_text(entry)
+    with pytest.raises(mutate.BadExplanation, match=f"has to have {needed} a reason"):
         mutate._explanations([tmp_path])
 
 
@@ -159,7 +188,9 @@ def test_every_explanation_in_the_repository_is_of_a_mutant_that_is_still_made()
         for path in mutate.with_headers(stage.path)
     }
     made = {(m.path, mutate._change(*mutate.change_of(m))) for f in files for m in mutants_of(f)}
-    assert set(mutate._explanations({path.parent for path, _ in made})) - made == set()
+    explained = set(mutate._explanations({path.parent for path, _ in made}))
+    assert explained - made == set()
+    assert explained
 
 
 def test_a_source_that_does_not_compile_as_it_is_gets_the_error_of_the_compiler(tmp_path, monkeypatch):

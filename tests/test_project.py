@@ -192,8 +192,9 @@ def test_mutants_are_of_the_projects_sources_and_explained_beside_them(project: 
     entries = []
     for mutant in survivors:
         old, new = (next(line[1:] for line in mutant["diff"].splitlines()[3:] if line[0] == sign) for sign in "-+")
-        entries.append(f"[[mutant]]\nfile = '1_naive.cu'\nold = '{old}'\nnew = '{new}'\nreason = 'n is small'\n")
-    (project / "device/negation/equivalent.toml").write_text("\n".join(entries))
+        entries.append(f"[[mutant]]\nold = '{old}'\nnew = '{new}'\nreason = 'n is small'\n")
+    (project / "device/negation/equivalent").mkdir()
+    (project / "device/negation/equivalent/1_naive.cu.toml").write_text("\n".join(entries))
     assert workbench(*arguments).exit_code == 0
 
 

@@ -1,8 +1,8 @@
 """Would the harness notice? Small changes to the CUDA sources, each of which verification has to reject.
 
 A mutant is one token of a source changed: a barrier left out, an index one too large, a `<` become `<=`. A mutant that
-passes shows a hole in the problems or in the checks, or changes nothing that matters: then `equivalent.toml` beside the
-source says why.
+passes shows a hole in the problems or in the checks, or changes nothing that matters: then the source's file in the
+folder `equivalent` beside it says why.
 """
 
 from __future__ import annotations
@@ -25,15 +25,16 @@ from ..model.operation import SOURCES, Problem, Stage, Tier
 from ..toolchain.compiler import Compiled, CompileError, cached_in, compile_source, with_headers
 from ..workers.cluster import Lost
 
-EQUIVALENT = "equivalent.toml"
-"""Beside the sources: mutants that pass and may, each with its reason."""
+EQUIVALENT = "equivalent"
+"""A folder beside the sources, with a file for each of them: mutants that pass and may, each with its reason. One file
+`equivalent.toml`, whose entries name their sources, is read too."""
 
 MOST_WARP_INSTRUCTIONS = 5_000_000
 """Of one block of a mutant, before it counts as hung."""
 
 
 class BadExplanation(ValueError):
-    """An `equivalent.toml` that cannot be used; the message says what an entry has to have."""
+    """A file of equivalent mutants that cannot be used; the message says what an entry has to have."""
 
 
 class Outcome(StrEnum):
@@ -443,7 +444,7 @@ def mutate(
 
     `pool` are `Processes` or a `Cluster`; the outcome does not depend on how many workers it has, or on their order.
     `on_start` is told how many there are, `on_mutant` each outcome. Raises CompilerUnavailable, CompileError where a
-    source does not compile as it is, and BadExplanation for a malformed `equivalent.toml`.
+    source does not compile as it is, and BadExplanation for a malformed file of equivalent mutants.
     """
     chosen = sample(stages, limit, seed)
     problems = {stage.spec: _problems(stage, examples, seed) for stage in stages}
@@ -476,22 +477,36 @@ def _outcome(mutant: Mutant, future: Future[Judged]) -> Judged:
 # ------------------------------------------------------------------------------------------------ equivalent mutants
 
 
+def explanations_of(source: Path) -> Path:
+    """The file with the mutants of this source, or header, that pass and may."""
+    return source.parent / EQUIVALENT / f"{source.name}.toml"
+
+
 def _explanations(folders: Iterable[Path]) -> dict[tuple[Path, str], str]:
-    """Reasons by the file of the mutant and its changed lines, from `equivalent.toml` in each folder."""
+    """Reasons by the file of the mutant and its changed lines, from the files of each folder of sources."""
     found = {}
     for folder in folders:
-        path = folder / EQUIVALENT
-        if not path.is_file():
-            continue
-        try:
-            entries = tomllib.loads(path.read_text()).get("mutant", [])
-        except tomllib.TOMLDecodeError as error:
-            raise BadExplanation(f"{path} is not TOML: {error}") from None
-        for entry in entries:
-            if set(entry) != {"file", "old", "new", "reason"} or not entry["reason"].strip():
-                raise BadExplanation(f"{path}: every [[mutant]] has to have file, old, new and a reason, not {entry}")
-            change = _change(entry["old"].splitlines(), entry["new"].splitlines())
-            found[folder / entry["file"], change] = entry["reason"]
+        for path in sorted((folder / EQUIVALENT).glob("*.toml")):
+            found.update(_reasons(path, folder / path.stem))
+        if (whole := folder / f"{EQUIVALENT}.toml").is_file():
+            found.update(_reasons(whole, None))
+    return found
+
+
+def _reasons(path: Path, source: Path | None) -> dict[tuple[Path, str], str]:
+    """Those of one file: of one source, or of the sources that its entries name."""
+    try:
+        entries = tomllib.loads(path.read_text()).get("mutant", [])
+    except tomllib.TOMLDecodeError as error:
+        raise BadExplanation(f"{path} is not TOML: {error}") from None
+    needed = [*([] if source else ["file"]), "old", "new", "reason"]
+    found = {}
+    for entry in entries:
+        if set(entry) != set(needed) or not entry["reason"].strip():
+            names = f"{', '.join(needed[:-1])} and a reason"
+            raise BadExplanation(f"{path}: every [[mutant]] has to have {names}, not {entry}")
+        change = _change(entry["old"].splitlines(), entry["new"].splitlines())
+        found[source or path.parent / entry["file"], change] = entry["reason"]
     return found
 
 
@@ -509,7 +524,7 @@ def change_of(mutant: Mutant) -> tuple[list[str], list[str]]:
 
 
 def explained(judged: Sequence[Judged]) -> list[Judged]:
-    """The same, those that passed with the reasons that `equivalent.toml` has for them now. Raises BadExplanation."""
+    """The same, those that passed with the reasons that are written down for them now. Raises BadExplanation."""
     known = _explanations({j.mutant.path.parent for j in judged})
     return [_explained(j, known) for j in judged]
 

@@ -448,9 +448,9 @@ def mutate(
 ) -> None:
     """Change the CUDA sources in small ways and see whether verification notices, in the emulator.
 
-    Every mutant that passes is shown: either it changes nothing that matters, and equivalent.toml beside the source
-    gets an entry that says why, or the problems or checks of the operation have a hole. Exit code 1 while one is
-    unexplained.
+    Every mutant that passes is shown: either it changes nothing that matters, and equivalent/NAME.toml beside the
+    source NAME gets an entry that says why, or the problems or checks of the operation have a hole. Exit code 1 while
+    one is unexplained.
     """
     from ..checks import mutate as mutation
     from ..records import environment
