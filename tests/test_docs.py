@@ -55,8 +55,8 @@ def test_another_gemm_stage_takes_one_source_and_one_declaration(sources, monkey
     page = "adding-a-stage.md"
     monkeypatch.setattr(gemm.GEMM, "stages", list(gemm.GEMM.stages))
     write(sources, page)
-    exec(blocks(page, "python")[0], vars(gemm))
-    monkeypatch.delattr(gemm, "thread_tile")
+    exec(blocks(page, "python")[0], vars(gemm.simt))
+    monkeypatch.delattr(gemm.simt, "thread_tile")
 
     assert registry.operations()["gemm"].stages[-1].name == "thread_tile"
     (stage,) = registry.select(["thread_tile"])
@@ -66,7 +66,7 @@ def test_another_gemm_stage_takes_one_source_and_one_declaration(sources, monkey
 
 def test_the_page_on_tuning_shows_a_stage_as_it_is_declared():
     (shown,) = blocks("tuning.md", "python")
-    assert shown in Path(gemm.__file__).read_text()
+    assert shown in Path(gemm.wgmma.__file__).read_text()
 
 
 def test_an_operation_takes_one_module_one_reference_and_its_source(sources, monkeypatch, tmp_path):

@@ -1,0 +1,68 @@
+"""Which stage of GEMM is preferred for a problem."""
+
+from __future__ import annotations
+
+from ...model.dtypes import FP32
+from ...model.launch import ceil_div
+from .problem import GemmProblem, tensor_maps
+
+MULTIPROCESSORS = 132
+"""Of the H200 whose times say which stage is preferred."""
+
+
+def _tiles_each(p: GemmProblem, block_m: int, block_n: int) -> int:
+    """Tiles of C that the busiest multiprocessor computes."""
+    return ceil_div(ceil_div(p.m, block_m) * ceil_div(p.n, block_n), MULTIPROCESSORS)
+
+
+def _fastest_single(p: GemmProblem) -> str:
+    """The fastest stage for fp32, of cold medians in microseconds (`reports/nvidia-h200/gemm.md`, `gemm-types.md`).
+
+    At 4096^3 a multiprocessor has 4 tiles of `fp32_pipeline`, in 2,600, or 8 of `warp_tiles`, in 3,096: 5/3 as long a
+    tile. So 16 of them should take 20,800 at 8192^3, where 20,689 were measured. At 1024^3 it has one of either: 170
+    against 110, and 96 of `smem_tiling`, whose tiles are half as large and still no more than one for each.
+
+    All of these had rows that are multiples of 16 bytes apart, and k from 1024.
+    """
+    if 5 * _tiles_each(p, 128, 256) < 3 * _tiles_each(p, 128, 128):
+        return "fp32_pipeline"
+    small = _tiles_each(p, 64, 128) == 1 and p.k >= 1024 and not tensor_maps(p)
+    return "smem_tiling" if small else "warp_tiles"
+
+
+def _fastest_half(p: GemmProblem) -> str:
+    """The fastest stage for bf16, and for fp16 as in the table that ships, of cold medians in microseconds, nt and nn
+    (`reports/nvidia-h200/gemm.md`, `gemm-suite.md`). Only C of the same type was timed.
+
+    `streamed`, where more than 64 multiprocessors have one of its tiles and none has two: 10.2 and 10.0 against 12.1
+    and 12.2 of `fitted_tiles` at 1024^3, 45.6 against 48.6 at 128x8192x8192; with fewer rows than these 128 there are
+    as many tiles, of either stage. At 2048^3, with four tiles for each, 45.0 and 45.3 against 28.9 and 28.7.
+
+    `stream_k`, where some have nine tiles or more, and k from 4096: 1,367 and 1,359 against 1,394 and 1,402 at 8192^3;
+    1.00 to 1.04 times as fast as cuBLAS at 6144^3, 4608x14336x4096 and 16384^3, where `multicast`, which the suite had
+    before (bc544d2), was 0.98 to 1.02 times as fast. With four tiles it gains nothing: 181.2 and 181.4 against 180.7
+    and 181.0 at 4096^3.
+
+    `ping_pong`, which computes one tile while it stores another, for a k that is short: 30.7 against 34.1 at
+    4096x4096x512.
+    """
+    if p.out != p.dtype:
+        return "fitted_tiles"
+    narrow = ceil_div(p.m, 64 if p.m <= 64 else 128) * ceil_div(p.n, STREAMED_N)
+    if 64 < narrow <= 128 and p.k >= 1024:
+        return "streamed"
+    if _tiles_each(p, 128, 256) >= 9 and p.k >= 4096:
+        return "stream_k"
+    if ceil_div(p.m, 128) * ceil_div(p.n, 128) >= 1024 and 256 < p.k <= 512:
+        return "ping_pong"
+    return "fitted_tiles"
+
+
+def fastest(p: GemmProblem) -> tuple[str, ...]:
+    """The stages that are preferred for a problem that is in no table of what is fastest, best first."""
+    found = _fastest_single(p) if p.dtype == FP32.name else _fastest_half(p)
+    return found, "fitted_tiles", "tensor_core", "warp_tiles"
+
+
+STREAMED_N = 64
+"""Columns of the tiles of `streamed`."""

@@ -1,0 +1,52 @@
+"""The operation GEMM, and what the declarations of its stages share."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ...model.dtypes import dtype_of
+from ...model.launch import ceil_div
+from ...model.operation import Operation, Size
+from .fastest import fastest
+from .problem import GemmProblem, problems, suite
+
+GEMM = Operation(
+    name="gemm",
+    summary="matrix product C = A B, or A B^T",
+    problem=GemmProblem,
+    problems=problems,
+    suite=suite(),
+    defines=lambda p: {
+        "IN": dtype_of(p.dtype).cuda,
+        "OUT": dtype_of(p.out).cuda,
+        "TRANS_B": int(p.layout == "nt"),
+    },
+    emulator_size=Size(extent=300, work=96**3),
+    cuda_size=Size(extent=1100, work=512**3),
+    fastest=fastest,
+)
+
+
+ODD_C = GemmProblem(m=5, n=9, k=16, dtype="bf16", out="bf16")
+"""Rows of A and B start at multiples of 16 bytes, those of C do not."""
+
+
+DEEP = (
+    GemmProblem(m=70, n=136, k=64 * 13 + 1, dtype="bf16", pad_a=7, pad_b=7),
+    GemmProblem(m=130, n=40, k=64 * 13, dtype="fp16", layout="nn"),
+)
+"""So many slices that a ring of them goes round three times: parities of its barriers come back. The last slice of the
+first holds one element of a row."""
+
+
+def scalars(p: GemmProblem) -> tuple[np.generic, ...]:
+    return tuple(np.int32(x) for x in (p.m, p.n, p.k, p.lda, p.ldb, p.ldc))
+
+
+def tiles(p: GemmProblem, block_m: int, block_n: int) -> tuple[int, int, int]:
+    """A grid with columns of C along x and rows along y."""
+    return (ceil_div(p.n, block_n), ceil_div(p.m, block_m), 1)
+
+
+GROUPS = (1, 2, 4, 8, 16, 32)
+"""Rows of tiles that may be walked together."""
