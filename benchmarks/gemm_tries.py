@@ -56,7 +56,7 @@ class Try:
     small: str = "200x520x320"
 
 
-TEMPLATE = "include/lcsf.cuh"
+TEMPLATE = "include/pipeline/lcsf.cuh"
 
 OF_PING_PONG = ("2048x2048x2048", "4096x4096x512")
 """The products for which `workbench.ops` takes that stage."""
@@ -95,7 +95,7 @@ AHEAD_OF_THE_OTHER = (
 
 BY_THREADS = (
     Change(
-        "include/tiles.cuh",
+        "include/epilogue/tiles.cuh",
         "    async_fence();\n    __syncwarp();\n    if (g.ldc % CHUNK == 0 && g.N % CHUNK == 0) {\n"
         "      if (lane == 0) {\n"
         "        tma_store(g.C_boxes, staged, m, n);\n"
@@ -172,7 +172,7 @@ _NAMES = ", ".join(f"%{i}" for i in range(128))
 
 A_IN_REGISTERS = (
     Change(
-        "include/slices.cuh",
+        "include/tile/slices.cuh",
         "template <class In>\nstruct Slice {\n",
         "template <int B_TRANSPOSED>\n"
         "__device__ __forceinline__ void wgmma(float (&d)[128], const u32 (&a)[4], u64 b, __nv_bfloat16, bool add) {\n"
@@ -185,9 +185,9 @@ A_IN_REGISTERS = (
         "}\n\n"
         "template <class In>\nstruct Slice {\n",
     ),
-    Change("include/slices.cuh", '#include "tma.cuh"\n', '#include "mma.cuh"\n#include "tma.cuh"\n'),
+    Change("include/tile/slices.cuh", '#include "ptx/tma.cuh"\n', '#include "ptx/mma.cuh"\n#include "ptx/tma.cuh"\n'),
     Change(
-        "include/slices.cuh",
+        "include/tile/slices.cuh",
         "    const u64 rows = swizzled_operand(shared_address(a), 0, ATOM_BYTES);\n",
         "    const int lane = threadIdx.x % 32, row = threadIdx.x % WARPGROUP / 32 * 16 + lane % 16;\n"
         "    u32 rows[DEPTH / WGMMA_K][4];\n"
@@ -195,8 +195,8 @@ A_IN_REGISTERS = (
         "    for (int k = 0; k < DEPTH / WGMMA_K; ++k)\n"
         "      ldmatrix_x4(rows[k], a + row * DEPTH + ((2 * k + lane / 16) ^ lane % 8) * 8);\n",
     ),
-    Change("include/slices.cuh", "operand_at(rows, k * A_STEP)", "rows[k]"),
-    Change("include/slices.cuh", "    wgmma_wait<1>();\n", "    wgmma_wait<0>();\n"),
+    Change("include/tile/slices.cuh", "operand_at(rows, k * A_STEP)", "rows[k]"),
+    Change("include/tile/slices.cuh", "    wgmma_wait<1>();\n", "    wgmma_wait<0>();\n"),
     Change(
         "gemm/10_multicast.cu",
         "  static constexpr int CONSUMERS = ",
@@ -429,7 +429,7 @@ LEAVES_FIRST = tuple(
 
 C_LEAVES_FIRST = (
     Change(
-        "include/tma.cuh",
+        "include/ptx/tma.cuh",
         '"cp.async.bulk.tensor.2d.global.shared::cta.tile.bulk_group [%0, {%2, %3}], [%1];" ::"l"(&map),',
         '"{\\n.reg .b64 first;\\ncreatepolicy.fractional.L2::evict_first.b64 first, 1.0;\\n"\n'
         '               "cp.async.bulk.tensor.2d.global.shared::cta.tile.bulk_group.L2::cache_hint "\n'
@@ -492,7 +492,11 @@ TRIES = (
         "sums leave registers in pairs of columns, not as whole matrices with stmatrix",
         "stream_k",
         ("8192x8192x8192",),
-        (Change("include/tiles.cuh", "    if constexpr (sizeof(Out) == 2) {\n", "    if constexpr (false) {\n"),),
+        (
+            Change(
+                "include/epilogue/tiles.cuh", "    if constexpr (sizeof(Out) == 2) {\n", "    if constexpr (false) {\n"
+            ),
+        ),
     ),
     Try(
         "clusters of four, one above the other, share B",

@@ -55,7 +55,7 @@ class Variant:
 
 STAYS, LEAVES = ONCE
 
-KERNEL, LOADS = "matvec/5_streamed.cu", "include/vector.cuh"
+KERNEL, LOADS = "matvec/5_streamed.cu", "include/tile/vector.cuh"
 
 _PLACE = "  const int n = blockIdx.x * ROWS + warp / SHARE;\n"
 

@@ -34,8 +34,8 @@ SHAPES = ((4096, 4096), (16384, 8192), (20000, 13704))
 """Rows and columns of bf16 matrices."""
 
 PLAIN = """
-#include "convert.cuh"
-#include "vector.cuh"
+#include "tile/convert.cuh"
+#include "tile/vector.cuh"
 using Element = __nv_bfloat16;
 
 __device__ __forceinline__ Element swiglu(Element gate, Element up) {

@@ -182,7 +182,7 @@ def without_seconds(result: Any) -> dict[str, Any]:
     return record
 
 
-BROKEN = """#include "convert.cuh"
+BROKEN = """#include "tile/convert.cuh"
 extern "C" __global__ void vector_add_naive(const IN* a, const IN* b, IN* c, long long n) {
   const long long i = blockIdx.x * THREADS + threadIdx.x;
   BODY
@@ -234,7 +234,7 @@ def test_the_source_as_it_is_now_travels_with_its_headers_and_messages_name_it(
     result = Session(local.device, 2, 0, cluster=local).stage(stage, _Silent())
     assert result.verification.failure
     message = result.verification.failure.message
-    assert "cuda_src/include/vector.cuh" in message and "seen on a worker" in message
+    assert "cuda_src/include/tile/vector.cuh" in message and "seen on a worker" in message
     assert cluster.HOUSED not in message and str(tmp_path) not in message
 
 

@@ -151,6 +151,17 @@ def test_headers_are_looked_for_every_time(source):
     assert compiler.with_headers(source) == [source, helper, source.parent / "missing.cuh"]
 
 
+def test_headers_keep_their_folders_where_copies_are_made_of_all_of_them(source, tmp_path):
+    beside = source.parent / "include"
+    beside.mkdir()
+    (beside / "near.cuh").touch()
+    source.write_text('#include "near.cuh"\n#include "ptx/mbarrier.cuh"\n')
+    ours = compiler.INCLUDE / "ptx"
+    expected = {source: source.name, beside / "near.cuh": "near.cuh"}
+    expected |= {ours / "mbarrier.cuh": "ptx/mbarrier.cuh", ours / "shared.cuh": "ptx/shared.cuh"}
+    assert compiler.names(source) == expected
+
+
 def test_the_digest_is_that_of_all_parts_in_their_order(source):
     parts = [source, source.parent / "helper.cuh"]
     assert compiler.source_digest(source) == hashlib.sha256(b"".join(p.read_bytes() for p in parts)).hexdigest()

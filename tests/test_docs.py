@@ -215,9 +215,9 @@ def test_the_emulator_names_what_is_left_out_of_it(swiglu, left_out, kind):
 def test_the_emulator_names_what_is_left_out_of_the_stores_of_the_template(swiglu, tmp_path, line, kind):
     solve, _ = swiglu
     include = Path(shutil.copytree(operation.SOURCES / "include", tmp_path / "include"))
-    template = (include / "lcsf.cuh").read_text()
+    template = (include / "pipeline/lcsf.cuh").read_text()
     assert template.count(line) == 1
-    (include / "lcsf.cuh").write_text(template.replace(line, ""))
+    (include / "pipeline/lcsf.cuh").write_text(template.replace(line, ""))
     ones = np.ones((700, 640), ml_dtypes.bfloat16)
     _, report = solve(ones, ones, **stored(), include=include)
     assert kind in str(report)
@@ -282,7 +282,7 @@ def test_the_template_says_what_does_not_fit_and_which_line_asks_for_it(swiglu, 
     )
     failed = re.search(message, str(raised.value))
     assert failed, raised.value
-    template = (operation.SOURCES / "include" / "lcsf.cuh").read_text()
+    template = (operation.SOURCES / "include" / "pipeline/lcsf.cuh").read_text()
     assert template.splitlines()[int(failed[1]) - 1].lstrip().startswith("static_assert(")
     assert "Lcsf<SwiGlu" in source.splitlines()[int(failed[2]) - 1]
 

@@ -518,13 +518,13 @@ WRAPPER = re.compile(r"__device__ __forceinline__ [\w<>, ]+?[ &](\w+)(?:<\w+>)?\
 
 
 def test_every_wrapper_has_a_trial() -> None:
-    assert {path.stem for path in INCLUDE.glob("*.cuh")} == {header.__name__ for header in HEADERS} | TEMPLATES
+    assert {path.stem for path in INCLUDE.rglob("*.cuh")} == {header.__name__ for header in HEADERS} | TEMPLATES
     used = "".join(path.read_text() for path in SOURCES.glob("*.cu"))
     wrappers = {
         name
         for header in HEADERS
         if header.__name__ not in TEMPLATES
-        for name in WRAPPER.findall((INCLUDE / f"{header.__name__}.cuh").read_text())
+        for name in WRAPPER.findall(next(INCLUDE.rglob(f"{header.__name__}.cuh")).read_text())
     }
     assert len(wrappers) > 30
     assert [name for name in sorted(wrappers) if not re.search(rf"\b{name}\b", used)] == []
@@ -544,7 +544,7 @@ def _instructions(ptx: str, kernel: str) -> Iterator[tuple[str, str]]:
     assert body is not None
     for part in re.split(r"\n\s*\.loc\s+", body[0])[1:]:
         number, line, *_ = part.split()
-        if files[number].parent != INCLUDE or "asm" not in files[number].read_text():
+        if not files[number].is_relative_to(INCLUDE) or "asm" not in files[number].read_text():
             continue  # CUDA's own conversions are assembly, too
         for code in re.findall(r"// begin inline asm\n(.*?)// end inline asm", part, re.DOTALL):
             for statement in (s.strip("{} \n\t") for s in code.split(";")):

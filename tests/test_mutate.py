@@ -17,7 +17,7 @@ from workbench.model import operation
 from workbench.toolchain.compiler import CompileError
 
 SOURCE = """// a < b
-#include "warp.cuh"
+#include "tile/warp.cuh"
 static_assert(A % B == 0, "A");
 __global__ void kernel(float* c, int M, int N) {  // M + N
   __shared__ float tile[8];
@@ -119,9 +119,9 @@ def test_what_becomes_of_a_mutant(old, new, outcome, verdict):
 
 
 def test_a_mutant_of_a_header_is_seen_by_the_stages_that_include_it():
-    lines = (operation.SOURCES / "include/vector.cuh").read_text().splitlines()
+    lines = (operation.SOURCES / "include/tile/vector.cuh").read_text().splitlines()
     store = next(number for number, line in enumerate(lines, 1) if "to[i] = " in line)
-    (mutant,) = [m for m in mutants_of("include/vector.cuh") if (m.line, m.operator) == (store, "< to <=")]
+    (mutant,) = [m for m in mutants_of("include/tile/vector.cuh") if (m.line, m.operator) == (store, "< to <=")]
     judged = judge(mutant, "vector_add:vectorized")
     assert (judged.outcome, judged.verdict) == (Outcome.KILLED, "out_of_bounds")
 

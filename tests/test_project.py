@@ -83,7 +83,7 @@ def naive(p: NegationProblem, size: Mapping[str, int]) -> Launch:
 HEADER = "#pragma once\n__device__ float negated(float x) { return 0 - x; }\n"
 
 SOURCE = """#include "negated.cuh"
-#include "warp.cuh"  // the workbench's
+#include "tile/warp.cuh"  // the workbench's
 
 extern "C" __global__ void negate(const float* x, float* y, int n) {
   int i = blockIdx.x * THREADS + threadIdx.x;

@@ -14,7 +14,7 @@ from workbench.model.operation import Stage
 from workbench.model.results import Verdict
 
 RACES = """
-#include "convert.cuh"
+#include "tile/convert.cuh"
 extern "C" __global__ void vector_add_naive(const IN* a, const IN* b, IN* c, long long n) {
   __shared__ float zeros[THREADS];
   zeros[threadIdx.x] = 0;

@@ -45,7 +45,7 @@ def test_a_change_without_a_place_is_an_error(tmp_path: Path) -> None:
     first = gemm_tries.TRIES[0]
     stage = gemm_tries.stages(first, gemm_tries.parsed(first.small), "NVIDIA H200")[0]
     with pytest.raises(ValueError, match="0 times"):
-        changed.source([changed.Change("include/tiles.cuh", "not there", "")], stage, tmp_path)
+        changed.source([changed.Change("include/epilogue/tiles.cuh", "not there", "")], stage, tmp_path)
 
 
 def test_tries_are_chosen_by_words_of_their_ideas() -> None:

@@ -111,7 +111,7 @@ def test_the_same_again_is_the_same_version_and_a_change_of_source_header_or_par
     assert verified() == verified() == [1]
     (sources / "1_naive.cu").open("a").write("// changed\n")
     assert verified() == [1, 2]
-    (sources.parent / "include/convert.cuh").open("a").write("// changed\n")
+    (sources.parent / "include/tile/convert.cuh").open("a").write("// changed\n")
     assert verified() == [1, 2, 3]
     monkeypatch.setitem(stage().parameters, "THREADS", 128)  # type: ignore[arg-type]
     assert verified() == [1, 2, 3, 4]
@@ -213,7 +213,7 @@ def test_any_version_comes_back_byte_for_byte(workbench: Workbench, sources: Pat
 
 
 def test_what_is_replaced_is_a_version_first(workbench: Workbench, sources: Path) -> None:
-    source, header = sources / "1_naive.cu", sources.parent / "include/convert.cuh"
+    source, header = sources / "1_naive.cu", sources.parent / "include/tile/convert.cuh"
     versions.of(stage()).keep(Snapshot.of(stage()), record())
     good = source.read_bytes(), header.read_bytes()
     source.write_bytes(b"weeks of work that does not compile")

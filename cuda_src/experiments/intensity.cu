@@ -3,7 +3,7 @@
 // swept: the terms, each of them a fused multiply-add: how much is computed with what was loaded. `one` is 1,
 // which the compiler does not know.
 
-#include "vector.cuh"
+#include "tile/vector.cuh"
 
 constexpr int WIDTH = VECTOR_BYTES / sizeof(float);
 

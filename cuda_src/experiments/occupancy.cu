@@ -4,7 +4,7 @@
 // which it does not use, that no more fit. what has to be in flight to keep the memory busy is bytes, not
 // warps: a thread asks for LOADS times WIDTH elements before it uses the first.
 
-#include "vector.cuh"
+#include "tile/vector.cuh"
 
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
     occupancy(const float* __restrict__ x, float* __restrict__ y, long long n, float factor) {

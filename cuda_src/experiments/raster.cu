@@ -6,7 +6,7 @@
 // amount in any order; how much of it is different is not, and only that has to come from device memory if
 // the L2 holds it.
 
-#include "dot.cuh"
+#include "tile/dot.cuh"
 
 constexpr int LOADS = 4;
 

@@ -5,8 +5,8 @@
 // or with the number of the row: 128 (the whole row), 64, 32, or 16, which leaves them where they are. an
 // ldmatrix reads the same chunk of 8 rows, 128 bytes apart: without a swizzle all 8 lie in the same banks.
 
-#include "cp_async.cuh"
-#include "mma.cuh"
+#include "ptx/cp_async.cuh"
+#include "ptx/mma.cuh"
 
 using Element = __nv_bfloat16;
 

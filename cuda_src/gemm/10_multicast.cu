@@ -18,9 +18,9 @@
 // what limits it: shared memory of a block receives as much as before, and it takes two blocks to free a
 // slot. where C has one row of tiles the second block of a cluster has nothing to do.
 
-#include "lcsf.cuh"
-#include "slices.cuh"
-#include "tiles.cuh"
+#include "pipeline/lcsf.cuh"
+#include "tile/slices.cuh"
+#include "epilogue/tiles.cuh"
 
 constexpr int WARP = 32;
 constexpr int PANEL = Slice<IN>::DEPTH;       // columns of B in one box where they lie along its rows

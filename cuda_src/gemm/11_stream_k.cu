@@ -16,10 +16,10 @@
 // source: Osama et al., Stream-K: work-centric parallel decomposition for dense matrix-matrix multiplication
 // on the GPU, 2023: the hybrid of two rounds.
 
-#include "flag.cuh"
-#include "lcsf.cuh"
-#include "slices.cuh"
-#include "tiles.cuh"
+#include "ptx/flag.cuh"
+#include "pipeline/lcsf.cuh"
+#include "tile/slices.cuh"
+#include "epilogue/tiles.cuh"
 
 constexpr int WARP = 32;
 constexpr int PANEL = Slice<IN>::DEPTH;       // columns of B in one box where they lie along its rows

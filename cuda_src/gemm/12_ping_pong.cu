@@ -11,9 +11,9 @@
 // what limits it: a tile of half the size needs a third more of the slices for the same work, and at large K
 // the L2 cannot deliver them: there the wide tiles that two consumers share are faster.
 
-#include "lcsf.cuh"
-#include "slices.cuh"
-#include "tiles.cuh"
+#include "pipeline/lcsf.cuh"
+#include "tile/slices.cuh"
+#include "epilogue/tiles.cuh"
 
 constexpr int WARP = 32;
 constexpr int PANEL = Slice<IN>::DEPTH;       // columns of B in one box where they lie along its rows

@@ -14,9 +14,9 @@
 //
 // what limits it: memory, and the launch. a block has one tile: for more of them there are wider tiles.
 
-#include "lcsf.cuh"
-#include "slices.cuh"
-#include "tiles.cuh"
+#include "pipeline/lcsf.cuh"
+#include "tile/slices.cuh"
+#include "epilogue/tiles.cuh"
 
 constexpr int WARP = 32, BLOCK_N = Slice<IN>::DEPTH;
 constexpr int WARP_ROWS = Staged<OUT>::ROWS;  // of C: a warp holds 16 rows of 64

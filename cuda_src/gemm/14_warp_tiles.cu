@@ -14,8 +14,8 @@
 // what limits it: the fp32 units. as declared one multiplication in seven finds its other operands in one
 // bank: which registers are used is the compiler's choice.
 
-#include "cp_async.cuh"
-#include "vector.cuh"
+#include "ptx/cp_async.cuh"
+#include "tile/vector.cuh"
 
 constexpr int WARP = 32, QUAD = 4;       // floats in 16 bytes
 constexpr int LANES_M = 8, LANES_N = 4;  // how the threads of a warp lie over its tile

@@ -14,9 +14,9 @@
 // what limits it: the fp32 units. of 100 instructions of the loop 94 multiply, and one in ten of these still
 // reads two registers of a bank. written out for 16 of k they are too many for the cache that holds them.
 
-#include "lcsf.cuh"
-#include "tiles.cuh"
-#include "vector.cuh"
+#include "pipeline/lcsf.cuh"
+#include "epilogue/tiles.cuh"
+#include "tile/vector.cuh"
 
 constexpr int WARP = 32, QUAD = 4;          // floats in 16 bytes
 constexpr int LANES_M = 8, LANES_N = 4;     // how the threads of a warp lie over its tile

@@ -8,7 +8,7 @@
 // what limits it: each lane of a warp reads another row of A, so a load touches 16 lines of 128 bytes to use
 // 2 or 4 bytes of each, and there are two loads for every multiplication.
 
-#include "convert.cuh"
+#include "tile/convert.cuh"
 
 extern "C" __global__ void __launch_bounds__(BLOCK_X* BLOCK_Y)
     gemm_naive(const IN* A, const IN* B, OUT* C, int M, int N, int K, int lda, int ldb, int ldc) {

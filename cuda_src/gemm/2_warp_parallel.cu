@@ -13,8 +13,8 @@
 // brings neighbouring columns together. otherwise loads, conversions and addresses: more instructions than
 // the arithmetic.
 
-#include "convert.cuh"
-#include "warp.cuh"
+#include "tile/convert.cuh"
+#include "tile/warp.cuh"
 
 constexpr int THREADS = WARPS_M * WARPS_N * WARP;
 

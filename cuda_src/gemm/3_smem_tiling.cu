@@ -14,8 +14,8 @@
 // what limits it: what comes between the multiplications, whatever the input type: warp_tiles and
 // fp32_pipeline keep the same fp32 units busier. tensor cores are faster by far.
 
-#include "convert.cuh"
-#include "vector.cuh"
+#include "tile/convert.cuh"
+#include "tile/vector.cuh"
 
 constexpr int QUAD = 4;  // floats in 16 bytes
 constexpr int QUADS_M = THREAD_M / QUAD, QUADS_N = THREAD_N / QUAD;

@@ -11,10 +11,10 @@
 // what limits it: every operand passes through registers, and threads compute the addresses of all of them;
 // mma.sync alone cannot fill the tensor cores of Hopper anyway.
 
-#include "convert.cuh"
-#include "cp_async.cuh"
-#include "mma.cuh"
-#include "vector.cuh"
+#include "tile/convert.cuh"
+#include "ptx/cp_async.cuh"
+#include "ptx/mma.cuh"
+#include "tile/vector.cuh"
 
 constexpr int WARP = 32, THREADS = WARPS_M * WARPS_N * WARP;
 constexpr int CHUNK = VECTOR_BYTES / sizeof(IN);  // elements that move together

@@ -11,9 +11,9 @@
 // what limits it: what is loaded ahead costs registers, so one slice is all that can be in flight, and every
 // byte takes two instructions more than with cp.async.
 
-#include "convert.cuh"
-#include "mma.cuh"
-#include "vector.cuh"
+#include "tile/convert.cuh"
+#include "ptx/mma.cuh"
+#include "tile/vector.cuh"
 
 constexpr int WARP = 32, THREADS = WARPS_M * WARPS_N * WARP;
 constexpr int CHUNK = VECTOR_BYTES / sizeof(IN);  // elements that move together

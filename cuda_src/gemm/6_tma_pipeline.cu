@@ -13,10 +13,10 @@
 // what limits it: for large products, what limits the vendor's library too. small ones have too few tiles of
 // 128 x 256 for the device, whose tensor cores idle while a block fills its ring and while it stores C.
 
-#include "convert.cuh"
-#include "tma.cuh"
-#include "vector.cuh"
-#include "wgmma.cuh"
+#include "tile/convert.cuh"
+#include "ptx/tma.cuh"
+#include "tile/vector.cuh"
+#include "ptx/wgmma.cuh"
 
 constexpr int WARP = 32, CONSUMERS = 2, CONSUMER_WARPS = CONSUMERS * WARPGROUP / WARP;
 constexpr int THREADS = (1 + CONSUMERS) * WARPGROUP;

@@ -12,10 +12,10 @@
 // what limits it: tensor cores still idle while accumulators are written to shared memory, and products of
 // few tiles keep only few blocks busy.
 
-#include "convert.cuh"
-#include "lcsf.cuh"
-#include "slices.cuh"
-#include "vector.cuh"
+#include "tile/convert.cuh"
+#include "pipeline/lcsf.cuh"
+#include "tile/slices.cuh"
+#include "tile/vector.cuh"
 
 constexpr int WARP = 32;
 constexpr int PANEL = Slice<IN>::DEPTH;  // columns of B in one box where they lie along its rows

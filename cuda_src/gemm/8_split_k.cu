@@ -12,10 +12,10 @@
 // what limits it: more than two blocks a cluster do not pay. an H200 holds 66 clusters of two, but only 30 of
 // four: 32 tiles then take turns. with two, 32 tiles leave half of the device idle.
 
-#include "cluster_sums.cuh"
-#include "lcsf.cuh"
-#include "slices.cuh"
-#include "tiles.cuh"
+#include "epilogue/cluster_sums.cuh"
+#include "pipeline/lcsf.cuh"
+#include "tile/slices.cuh"
+#include "epilogue/tiles.cuh"
 
 constexpr int WARP = 32;
 constexpr int PANEL = Slice<IN>::DEPTH;       // columns of B in one box where they lie along its rows

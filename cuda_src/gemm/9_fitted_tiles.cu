@@ -14,10 +14,10 @@
 // cubed a block has 8 slices to multiply, hardly more than the pipeline is deep: filling it, handing sums
 // over and storing C take longer than that.
 
-#include "cluster_sums.cuh"
-#include "lcsf.cuh"
-#include "slices.cuh"
-#include "tiles.cuh"
+#include "epilogue/cluster_sums.cuh"
+#include "pipeline/lcsf.cuh"
+#include "tile/slices.cuh"
+#include "epilogue/tiles.cuh"
 
 constexpr int WARP = 32;
 constexpr int PANEL = Slice<IN>::DEPTH;       // columns of B in one box where they lie along its rows

@@ -7,7 +7,7 @@
 
 #include <cuda_fp8.h>
 
-#include "convert.cuh"
+#include "tile/convert.cuh"
 
 __device__ __forceinline__ float to_float(__nv_fp8_e4m3 x) { return static_cast<float>(x); }
 

@@ -17,9 +17,9 @@
 
 #include <cuda_fp8.h>
 
-#include "cp_async.cuh"
-#include "lcsf.cuh"
-#include "tiles.cuh"
+#include "ptx/cp_async.cuh"
+#include "pipeline/lcsf.cuh"
+#include "epilogue/tiles.cuh"
 
 constexpr int WARP = 32, WGMMA_M = 64, WGMMA_K = 32;
 constexpr int ATOM_BYTES = 8 * BLOCK_K;  // the swizzle repeats every 8 rows

@@ -5,7 +5,7 @@
 // what limits it: the lanes of a warp walk down 32 rows side by side, so each load touches 32 lines to use 2
 // or 4 bytes of each; and N threads are few for a whole device.
 
-#include "convert.cuh"
+#include "tile/convert.cuh"
 
 extern "C" __global__ void __launch_bounds__(THREADS)
     matvec_naive(const IN* a, const IN* B, OUT* c, int N, int K, int ldb) {

@@ -8,8 +8,8 @@
 // what limits it: 2 bytes a load for bf16 and fp16, too few to keep the memory busy. with 4 bytes, fp32 is
 // close to its limit already.
 
-#include "convert.cuh"
-#include "warp.cuh"
+#include "tile/convert.cuh"
+#include "tile/warp.cuh"
 
 static_assert(THREADS % WARP == 0, "THREADS has to be a multiple of 32: a warp takes a row");
 

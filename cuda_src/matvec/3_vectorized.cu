@@ -11,7 +11,7 @@
 // what limits it: device memory, for many rows. with fewer rows than the device has room for warps, it is
 // half empty.
 
-#include "dot.cuh"
+#include "tile/dot.cuh"
 
 static_assert(THREADS % WARP == 0, "THREADS has to be a multiple of 32: a warp takes a row");
 

@@ -10,7 +10,7 @@
 //
 // what limits it: device memory; for small B the second launch, some 3 us.
 
-#include "dot.cuh"
+#include "tile/dot.cuh"
 
 static_assert(THREADS % WARP == 0, "THREADS has to be a multiple of 32: a warp takes a part of a row");
 

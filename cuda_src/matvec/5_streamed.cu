@@ -10,7 +10,7 @@
 //
 // what limits it: device memory.
 
-#include "dot.cuh"
+#include "tile/dot.cuh"
 
 constexpr int WARPS = THREADS / WARP, ROWS = WARPS / SHARE;
 

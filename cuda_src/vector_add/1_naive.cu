@@ -5,7 +5,7 @@
 // what limits it: a thread has 2 x 4 bytes in flight (2 x 2 for bf16 and fp16), too few to keep the memory
 // busy.
 
-#include "convert.cuh"
+#include "tile/convert.cuh"
 
 extern "C" __global__ void __launch_bounds__(THREADS)
     vector_add_naive(const IN* __restrict__ a, const IN* __restrict__ b, IN* __restrict__ c, long long n) {

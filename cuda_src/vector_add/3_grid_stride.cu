@@ -10,8 +10,8 @@
 //
 // what limits it: device memory.
 
-#include "convert.cuh"
-#include "vector.cuh"
+#include "tile/convert.cuh"
+#include "tile/vector.cuh"
 
 constexpr int WIDTH = VECTOR_BYTES / sizeof(IN);
 

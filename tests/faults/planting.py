@@ -22,7 +22,7 @@ from workbench.model.dtypes import DType
 from workbench.model.launch import Argument, Array, Launch, Plan
 from workbench.model.operation import Arrays, Tier
 from workbench.model.results import HAZARDS, Verdict
-from workbench.toolchain.compiler import Compiled, CompileError, cache_folder, compile_source, with_headers
+from workbench.toolchain.compiler import Compiled, CompileError, cache_folder, compile_source, names
 
 KERNELS = Path(__file__).parent / "kernels"
 
@@ -162,7 +162,7 @@ class PlantedFault:
     @cached_property
     def lines(self) -> list[list[Place]]:
         """The places that the finding has to name, one of each list. Raises ValueError for text that is not there."""
-        texts = {path.name: path.read_text() for path in with_headers(self.planted.source)}
+        texts = {name: path.read_text() for path, name in names(self.planted.source).items()}
         return [[_only_place(texts, t) for t in ((text,) if isinstance(text, str) else text)] for text in self.at]
 
     def at_its_line(self, outcome: Outcome) -> bool:
@@ -192,7 +192,7 @@ class PlantedFault:
 
 def plant(source: Path, changes: tuple[Change, ...]) -> Path:
     """A copy of the source and its headers with the changes made, in a folder named after their contents."""
-    texts = {path.name: path.read_text() for path in with_headers(source)}
+    texts = {name: path.read_text() for path, name in names(source).items()}
     for change in changes:
         name, _ = _only_place(texts, change.old)
         texts[name] = texts[name].replace(change.old, change.new)
@@ -201,6 +201,7 @@ def plant(source: Path, changes: tuple[Change, ...]) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     for name, text in texts.items():
         temporary = folder / f"{name}.{os.getpid()}"  # another process may be planting the same
+        temporary.parent.mkdir(parents=True, exist_ok=True)
         temporary.write_text(text)
         temporary.replace(folder / name)
     return folder / source.name

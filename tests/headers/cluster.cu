@@ -1,6 +1,6 @@
 // y[r] = x[r - 1], and ranks[r] = r: each block of a cluster stores into the next one. x, y: (BLOCKS,
 // THREADS) of 16 bytes, ranks: (BLOCKS)
-#include "cluster.cuh"
+#include "ptx/cluster.cuh"
 
 extern "C" __global__ void __cluster_dims__(BLOCKS, 1, 1) push(const float4* x, float4* y, u32* ranks) {
   __shared__ float4 inbox[THREADS];

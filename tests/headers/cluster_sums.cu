@@ -1,6 +1,6 @@
 // y[r, t, i] = sum over s of x[s, t, r * PART / 2 + i]: block r of a cluster gathers its part of what thread
 // t of every block holds. x: (BLOCKS, HOLDERS, COLUMNS / 2), y: (BLOCKS, HOLDERS, PART / 2)
-#include "cluster_sums.cuh"
+#include "epilogue/cluster_sums.cuh"
 
 constexpr int FIRST = 32;  // the threads before have no sums
 

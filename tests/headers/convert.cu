@@ -1,4 +1,4 @@
-#include "convert.cuh"
+#include "tile/convert.cuh"
 
 // wide = narrow as float, narrowed = x as TYPE. all: (THREADS)
 extern "C" __global__ void convert(const TYPE* narrow, float* wide, const float* x, TYPE* narrowed) {

@@ -1,6 +1,6 @@
 // y[0] = x[0], each thread what it has copied itself; y[1] = x[1] in reverse, what others have. x, y: (2,
 // THREADS) of 16 bytes
-#include "cp_async.cuh"
+#include "ptx/cp_async.cuh"
 
 extern "C" __global__ void copies(const float4* x, float4* y) {
   __shared__ float4 tile[2][THREADS];

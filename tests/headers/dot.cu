@@ -1,6 +1,6 @@
 // y[t] = sum_i a[offset + i] b[offset + i], i < length, in every lane: the parts of all warps together, of
 // which each takes its turn. y: (threads)
-#include "dot.cuh"
+#include "tile/dot.cuh"
 
 extern "C" __global__ void dot(const TYPE* a, const TYPE* b, float* y, int length, int offset) {
   __shared__ float parts[TURNS];

@@ -1,5 +1,5 @@
 // y[b] = x[b] + y[b - 1] backwards: a block waits for all threads of the one before. x, y: (BLOCKS, 32)
-#include "flag.cuh"
+#include "ptx/flag.cuh"
 
 constexpr int WARP = 32;
 

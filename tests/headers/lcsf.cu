@@ -1,5 +1,5 @@
 // ITEMS and STEPS are given
-#include "lcsf.cuh"
+#include "pipeline/lcsf.cuh"
 
 constexpr int ROWS = 16, COLUMNS = 64, ELEMENTS = ROWS * COLUMNS;  // of a box of x
 constexpr int THREADS = 2 * WARPGROUP;                             // that consume

@@ -1,5 +1,5 @@
-#include "cluster.cuh"
-#include "mbarrier.cuh"
+#include "ptx/cluster.cuh"
+#include "ptx/mbarrier.cuh"
 
 constexpr int WARP = 32;
 

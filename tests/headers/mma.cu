@@ -1,5 +1,5 @@
 // TYPE is given; one warp
-#include "mma.cuh"
+#include "ptx/mma.cuh"
 
 // the registers of four 8x8 matrices, and of these transposed. x: (4, 8, 8), plain, transposed: (4, 32)
 extern "C" __global__ void matrices(const TYPE* x, u32* plain, u32* transposed) {

@@ -1,6 +1,6 @@
 // y[0] = x + 1 by warp 1, which waits for warp 0; y[1] = x + 2 by warp 0, which waits for warp 1. x: (32), y:
 // (2, 32)
-#include "named_barrier.cuh"
+#include "ptx/named_barrier.cuh"
 
 constexpr int WARP = 32, THERE = 1, TOO = 2, BACK = 3, BOTH = 2 * WARP;
 

@@ -1,5 +1,5 @@
 // y[t] = 3 t + 1, stored through a 32-bit address and loaded through a pointer. y: (THREADS)
-#include "shared.cuh"
+#include "ptx/shared.cuh"
 
 extern "C" __global__ void addresses(u32* y) {
   __shared__ u32 window[THREADS];

@@ -1,5 +1,5 @@
 // OUT, WIDE and IN_CHUNKS are given
-#include "tiles.cuh"
+#include "epilogue/tiles.cuh"
 
 using Columns = Staged<OUT, WIDE>;
 

@@ -1,5 +1,5 @@
 // OUT, BUFFERS, PANELS and WARPS are given
-#include "tiles.cuh"
+#include "epilogue/tiles.cuh"
 
 using Panel = Staged<OUT>;
 constexpr int WIDTH = PANELS * Panel::COLUMNS;

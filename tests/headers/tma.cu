@@ -1,6 +1,6 @@
 // a box of ROWS rows of 128 bytes. `image` is how it lies in shared memory, in 32-bit words.
-#include "cluster.cuh"
-#include "tma.cuh"
+#include "ptx/cluster.cuh"
+#include "ptx/tma.cuh"
 
 constexpr int WORDS = ROWS * 32;
 

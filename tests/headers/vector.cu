@@ -1,6 +1,6 @@
 // TYPE and N are given
-#include "convert.cuh"
-#include "vector.cuh"
+#include "tile/convert.cuh"
+#include "tile/vector.cuh"
 
 // y[t] = x[t], N elements at once. x, y: (threads, N)
 extern "C" __global__ void whole(const TYPE* x, TYPE* y) {

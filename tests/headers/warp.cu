@@ -1,4 +1,4 @@
-#include "warp.cuh"
+#include "tile/warp.cuh"
 
 // y[t] = the sum of x over the warp of t. x, y: (THREADS)
 extern "C" __global__ void sum(const float* x, float* y) { y[threadIdx.x] = warp_sum(x[threadIdx.x]); }

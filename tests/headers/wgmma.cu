@@ -1,5 +1,5 @@
 // TYPE, COLUMNS, TRANSPOSED and WHOLE are given
-#include "slices.cuh"
+#include "tile/slices.cuh"
 
 constexpr int ROWS = 64, DEPTH = 64;  // of a, of k
 constexpr int SPAN = 64, CHUNK = 8;   // elements of a swizzled row, of a chunk

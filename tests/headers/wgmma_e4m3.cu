@@ -1,6 +1,6 @@
 // COLUMNS is given
-#include "tma.cuh"
-#include "wgmma.cuh"
+#include "ptx/tma.cuh"
+#include "ptx/wgmma.cuh"
 
 constexpr int ROWS = 64, DEPTH = 128, STEP = 32;  // of a, of k, of k in one wgmma
 constexpr int CHUNK = 16, ATOM_BYTES = 1024;      // bytes of a chunk of a swizzled row; 8 rows

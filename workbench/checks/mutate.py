@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from ..model.operation import SOURCES, Problem, Stage, Tier
-from ..toolchain.compiler import Compiled, CompileError, cached_in, compile_source, with_headers
+from ..toolchain.compiler import Compiled, CompileError, cached_in, compile_source, names, with_headers
 from ..workers.cluster import Lost
 
 EQUIVALENT = "equivalent"
@@ -337,9 +337,11 @@ class _Trial:
         """
         from .. import harness
 
-        for i, path in enumerate(with_headers(self.stage.path)):
-            # all in one folder, so that headers find the changed one
-            (folder / path.name).write_text(mutant.text if i == number else path.read_text())
+        for i, (path, name) in enumerate(names(self.stage.path).items()):
+            # all below one folder, so that headers find the changed one
+            copy = folder / name
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            copy.write_text(mutant.text if i == number else path.read_text())
         changed = dataclasses.replace(self.stage, source=str(folder / self.stage.path.name))
         same: dict[Any, bool] = {}
         for problem in self.problems:

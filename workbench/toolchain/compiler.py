@@ -173,6 +173,17 @@ def contents(path: Path) -> dict[Path, bytes]:
     return found
 
 
+def names(path: Path) -> dict[Path, str]:
+    """The source and the headers it includes, as `with_headers` lists them, and by which name each can be included from
+    a folder that holds copies of all of them, the source at its top."""
+    folders = header_folders(path)
+    found = {}
+    for part in with_headers(path):
+        within = [str(part.relative_to(folder)) for folder in folders if part.is_relative_to(folder)]
+        found[part] = min(within, key=len, default=part.name)
+    return found
+
+
 @lru_cache(maxsize=1024)
 def _included(code: bytes) -> tuple[str, ...]:
     """What it includes: looked for once in what is read many times."""
@@ -180,8 +191,8 @@ def _included(code: bytes) -> tuple[str, ...]:
 
 
 def header_folders(path: Path) -> tuple[Path, ...]:
-    """Where the headers of a source are looked for: beside it, in `include` there or one folder up, then in ours."""
-    beside = (folder for folder in (path.parent / "include", path.parent.parent / "include") if folder.is_dir())
+    """Where headers are looked for: beside the source, in `include` there, one or two folders up, then in ours."""
+    beside = (folder for parent in path.parents[:3] if (folder := parent / "include").is_dir())
     return tuple(dict.fromkeys((path.parent, *beside, INCLUDE)))
 
 

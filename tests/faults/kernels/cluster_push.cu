@@ -1,6 +1,6 @@
 // y = x with halves exchanged: each block of a cluster of two stores its 4 THREADS elements into the other's
 // shared memory, and that one stores them to y. x, y: (2, 4 THREADS)
-#include "cluster.cuh"
+#include "ptx/cluster.cuh"
 
 extern "C" __global__ void __cluster_dims__(2, 1, 1) cluster_push(const float4* x, float4* y) {
   __shared__ float4 inbox[THREADS];

@@ -1,7 +1,7 @@
 // products[t] = sum of x[s][t] x[s][THREADS - 1 - t] over the steps s. x: (steps, THREADS). cp.async brings a
 // step ahead of time into one of two buffers, and the values to be multiplied are double-buffered in
 // registers.
-#include "cp_async.cuh"
+#include "ptx/cp_async.cuh"
 
 struct alignas(16) Four {
   float x[4];

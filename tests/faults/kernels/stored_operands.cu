@@ -1,8 +1,8 @@
 // C = A B' in fp32. A: (64, 64 steps), B: (128, 64 steps), bf16, row-major. one warpgroup; its threads store
 // the slices of A and B that wgmma reads, in the layout of the 128-byte swizzle.
-#include "tma.cuh"
-#include "vector.cuh"
-#include "wgmma.cuh"
+#include "ptx/tma.cuh"
+#include "tile/vector.cuh"
+#include "ptx/wgmma.cuh"
 
 using bf16 = __nv_bfloat16;
 constexpr int M = 64, N = 128, DEPTH = 64, WGMMA_K = 16;

@@ -4,7 +4,7 @@
 //
 // what limits it: FILL IN.
 
-#include "convert.cuh"  // to_float, from_float
+#include "tile/convert.cuh"  // to_float, from_float
 
 extern "C" __global__ void __launch_bounds__(BLOCK_X* BLOCK_Y)
     matmul_naive(const IN* A, const IN* B, IN* C, int M, int N, int K) {

@@ -4,7 +4,7 @@
 //
 // what limits it: FILL IN.
 
-#include "convert.cuh"  // to_float, from_float
+#include "tile/convert.cuh"  // to_float, from_float
 
 extern "C" __global__ void __launch_bounds__(THREADS)
     reduction_naive(const IN* x, float* y, int rows, int columns) {

@@ -6,7 +6,7 @@
 // what limits it: the lanes of a warp walk down 32 rows side by side, so each load touches 32 lines to use 2 or 4
 // bytes of each; and rows are few for a whole device.
 
-#include "convert.cuh"  // to_float, from_float
+#include "tile/convert.cuh"  // to_float, from_float
 
 extern "C" __global__ void __launch_bounds__(THREADS)
     softmax_naive(const IN* x, IN* y, int rows, int columns) {

@@ -8,8 +8,8 @@
 // what limits it: the row is read three times and exp computed twice, of which all but one read and one exp could be
 // spared for rows that fit into registers.
 
-#include "convert.cuh"  // to_float, from_float
-#include "warp.cuh"     // warp_sum, WARP, ALL_LANES
+#include "tile/convert.cuh"  // to_float, from_float
+#include "tile/warp.cuh"     // warp_sum, WARP, ALL_LANES
 
 extern "C" __global__ void __launch_bounds__(THREADS)
     softmax_warp(const IN* x, IN* y, int rows, int columns) {

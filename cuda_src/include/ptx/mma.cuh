@@ -3,7 +3,7 @@
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
-#include "shared.cuh"
+#include "ptx/shared.cuh"
 
 // ldmatrix.x4: four 8x8 matrices of 16-bit elements. lane l gives the address of row l % 8 of matrix l / 8
 // (16 bytes, aligned); register i receives, in lane l, elements 2 (l % 4) and 2 (l % 4) + 1 of row l / 4 of

@@ -1,6 +1,6 @@
 // the tensor memory accelerator: one thread asks for a whole tile. sm_90.
 #pragma once
-#include "mbarrier.cuh"
+#include "ptx/mbarrier.cuh"
 
 // what cuTensorMapEncodeTiled filled in on the host: array, strides, box, swizzle. pass it as a
 // `const __grid_constant__` parameter, so that its address is one the copy engine can read

@@ -1,7 +1,7 @@
 // mbarrier: a barrier in shared memory that counts arrivals and bytes. it goes through phases, whose parity
 // is 0, 1, 0, ...; a phase is complete when all arrivals and all expected bytes have come. sm_90.
 #pragma once
-#include "shared.cuh"
+#include "ptx/shared.cuh"
 
 using Barrier = u64;  // 8 bytes, aligned to 8
 

@@ -1,11 +1,11 @@
 // tiles of a matrix C of which the warps of a wgmma hold 16 rows each: in which order blocks take them, and
 // how they leave. sm_90a.
 #pragma once
-#include "convert.cuh"
-#include "mma.cuh"
-#include "shared.cuh"
-#include "tma.cuh"
-#include "vector.cuh"
+#include "tile/convert.cuh"
+#include "ptx/mma.cuh"
+#include "ptx/shared.cuh"
+#include "ptx/tma.cuh"
+#include "tile/vector.cuh"
 
 struct Tile {
   int row, column;

@@ -4,7 +4,7 @@
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
-#include "shared.cuh"
+#include "ptx/shared.cuh"
 
 constexpr int WARPGROUP = 128;
 

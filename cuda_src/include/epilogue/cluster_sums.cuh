@@ -1,7 +1,7 @@
 // a tile of C whose k is split over the blocks of a cluster: each block gathers the others' sums for its own
 // columns, through distributed shared memory. sm_90a.
 #pragma once
-#include "cluster.cuh"
+#include "ptx/cluster.cuh"
 
 // the THREADS from FIRST on of each of RANKS blocks hold sums of the same N columns, N / 2 a thread
 template <int RANKS, int N, int FIRST, int THREADS>

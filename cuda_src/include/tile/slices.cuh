@@ -1,8 +1,8 @@
 // slices of k of A and B in 16 bits, as tensor maps bring them to shared memory: rows of 128 bytes, as wide
 // as the swizzle, along k. of B, unless it has ROWS_OF_K too, panels of 128 bytes along n. sm_90a.
 #pragma once
-#include "tma.cuh"
-#include "wgmma.cuh"
+#include "ptx/tma.cuh"
+#include "ptx/wgmma.cuh"
 
 constexpr int WGMMA_M = 64, WGMMA_K = 16;
 constexpr int ROW_BYTES = 128;

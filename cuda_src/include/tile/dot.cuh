@@ -1,8 +1,8 @@
 // the dot product of two vectors by one warp or by several, 16 bytes a load.
 #pragma once
-#include "convert.cuh"
-#include "vector.cuh"
-#include "warp.cuh"
+#include "tile/convert.cuh"
+#include "tile/vector.cuh"
+#include "tile/warp.cuh"
 
 template <class Element>
 using Chunk = Vector<Element, VECTOR_BYTES / sizeof(Element)>;

@@ -1,6 +1,6 @@
 // clusters: blocks that run at the same time and can write into each other's shared memory. sm_90.
 #pragma once
-#include "shared.cuh"
+#include "ptx/shared.cuh"
 
 // %cluster_ctarank: which block of its cluster this is
 __device__ __forceinline__ int cluster_rank() {

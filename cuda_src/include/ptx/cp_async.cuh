@@ -1,6 +1,6 @@
 // cp.async: copies from global to shared memory that run while the thread computes. sm_80 and later.
 #pragma once
-#include "shared.cuh"
+#include "ptx/shared.cuh"
 
 // cp.async.cg: 16 bytes, past L1. both addresses are multiples of 16
 __device__ __forceinline__ void cp_async_16(void* to, const void* from) {

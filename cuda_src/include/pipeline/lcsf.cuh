@@ -88,10 +88,10 @@
 // the template owns the rest: the loop, the ring and its barriers, its depth, registers, and the waiting for
 // stores in flight before the block ends. the first warpgroup produces: registers move between warpgroups.
 #pragma once
-#include "cluster.cuh"
-#include "named_barrier.cuh"
-#include "tma.cuh"
-#include "wgmma.cuh"
+#include "ptx/cluster.cuh"
+#include "ptx/named_barrier.cuh"
+#include "ptx/tma.cuh"
+#include "ptx/wgmma.cuh"
 
 template <class...>
 using Exists = void;
