@@ -80,7 +80,7 @@ def count(record: Record, output: Path, script: str, metrics: Iterable[str], ker
 
 def bench(operation: str) -> list[tuple[StageResult, Run]]:
     """What the committed bench of an H200 found of an operation's stages, in ladder order, and the run each is from."""
-    runs = [run for _, run in store.load(REPORTS / "nvidia-h200")]
+    runs = store.load(REPORTS / "nvidia-h200")
     found = [(result, run) for result, run in store.current(runs) if result.operation == operation]
     ladder = [stage.name for stage in registry.operations()[operation].stages]
     return sorted(found, key=lambda each: ladder.index(each[0].stage) if each[0].stage in ladder else len(ladder))

@@ -31,6 +31,7 @@ from workbench.measure.baselines import Prepared, host, peers
 from workbench.model.launch import Array
 from workbench.model.operation import Problem
 from workbench.model.results import HostTiming, Measurement, Run
+from workbench.records import store
 
 ADD = VectorAddProblem(n=100_000, dtype="fp32")
 
@@ -200,7 +201,8 @@ def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Resu
 
 
 def _saved() -> Run:
-    return Run.load(Path("reports/nvidia-h200/results.json"))
+    (run,) = store.load(Path("reports/nvidia-h200"))
+    return run
 
 
 def test_other_implementations_are_timed_once_a_problem_when_asked_for(bench: Callable[..., Result]) -> None:

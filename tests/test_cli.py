@@ -137,9 +137,9 @@ def test_run_in_the_emulator_writes_a_report_without_times(
     page = (tmp_path / "out" / "emulator" / "vector_add.md").read_text()
     assert "says nothing about speed" in page
     assert (tmp_path / "out" / "README.md").is_file()
-    run = Run.load(tmp_path / "out" / "emulator" / "results.json")
+    (run,) = store.load(tmp_path / "out" / "emulator")
     assert [len(s.resources) > 0 for s in run.stages] == [True] * 3
-    assert "results.json" in result.stderr
+    assert "out/emulator/results" in result.stderr
     assert "vector_add.md" in result.stderr
 
 
@@ -160,7 +160,7 @@ def test_run_of_one_stage_keeps_the_results_of_the_others(
 ) -> None:
     assert workbench("run", "vector_add", "--examples", "2", "--seed", "1").exit_code == 0
     assert workbench("run", "vector_add:naive", "--examples", "2", "--seed", "2").exit_code == 0
-    runs = [run for _, run in store.load(tmp_path / "reports" / "emulator")]
+    runs = store.load(tmp_path / "reports" / "emulator")
     seeds = {stage.stage: run.seed for stage, run in store.current(runs)}
     assert seeds == {"naive": 2, "vectorized": 1, "grid_stride": 1}
     assert "| `vectorized` (B)" in (tmp_path / "reports" / "emulator" / "vector_add.md").read_text()
@@ -173,8 +173,8 @@ def test_run_of_everything_forgets_stages_that_are_gone(
     assert workbench("run", "vector_add", "--examples", "2").exit_code == 0
     monkeypatch.setattr(registry, "stages", lambda: operation.stages[:1])
     assert workbench("run", "--examples", "2").exit_code == 0
-    ((path, run),) = store.load(tmp_path / "reports" / "emulator")
-    assert (path.name, [s.stage for s in run.stages]) == ("results.json", ["naive"])
+    (run,) = store.load(tmp_path / "reports" / "emulator")
+    assert [s.stage for s in run.stages] == ["naive"]
 
 
 def test_run_on_a_gpu_times_what_passed(
@@ -188,8 +188,8 @@ def test_run_on_a_gpu_times_what_passed(
     assert calls == [f"{stage.spec} {problem.label}" for stage in ladder.stages for problem in ladder.suite]
     assert "GB/s" in result.stdout
     folder = tmp_path / "reports" / "nvidia-h200"
-    assert {p.name for p in folder.iterdir()} == {
-        "results.json",
+    assert {p.relative_to(folder).as_posix() for p in folder.rglob("*.*")} == {
+        "results/vector_add.json",
         "vector_add.md",
         *(f"vector_add-{chart}.png" for chart in ("ladder", "heat-map", "roofline", "spread")),
     }
@@ -204,7 +204,7 @@ def test_bench_does_not_time_a_stage_that_fails(
     assert result.exit_code == 1
     assert calls == []
     assert "not timed on every problem: verification ended with mismatch" in result.stdout
-    saved = Run.load(tmp_path / "reports" / "nvidia-h200" / "results.json")
+    (saved,) = store.load(tmp_path / "reports" / "nvidia-h200")
     assert saved.stages[0].verification.verdict is Verdict.MISMATCH
 
 
@@ -230,7 +230,7 @@ def test_a_stage_that_cannot_be_timed_is_a_failure(
 
 
 def test_report_is_made_again_from_results(workbench: Workbench, tmp_path: Path) -> None:
-    emulated_run().save(tmp_path / "reports" / "emulator" / store.LATEST)
+    emulated_run().save(tmp_path / "reports" / "emulator" / "results.json")
     result = workbench("report")
     assert result.exit_code == 0
     assert result.stdout.split() == ["reports/emulator/gemm.md", "reports/README.md"]
@@ -538,12 +538,15 @@ def test_a_report_folder_that_cannot_be_written_is_found_before_the_work(
         _one_message(workbench("run", "--output", output), 1, f"reports cannot be written in {output}", "--output")
 
 
-def test_a_damaged_record_is_not_overwritten(workbench: Workbench, device: NumpyDevice, tmp_path: Path) -> None:
-    path = tmp_path / "reports" / "emulator" / "results.json"
+@pytest.mark.parametrize("name", ["results/vector_add.json", "results.json"])
+def test_a_damaged_record_is_not_overwritten(
+    name: str, workbench: Workbench, device: NumpyDevice, tmp_path: Path
+) -> None:
+    path = tmp_path / "reports" / "emulator" / name
     path.parent.mkdir(parents=True)
     path.write_text("{ broken")
-    _one_message(workbench("run", "vector_add:naive"), 1, "results.json is not JSON")
-    _one_message(workbench("report"), 1, "results.json is not JSON")
+    _one_message(workbench("run", "vector_add:naive"), 1, f"{name} is not JSON")
+    _one_message(workbench("report"), 1, f"{name} is not JSON")
     result = workbench("run", "vector_add:naive", "--fresh")
     _one_message(result, 1, "it was left as it is: bring it back (git checkout -- ")
     (remedy,) = re.findall(r"put it aside \(mv (\S+) (\S+)\)", result.stderr)
@@ -593,8 +596,8 @@ def test_an_interrupted_run_keeps_what_is_done(
     _one_message(result, 130, "interrupted after 2 finished stages")
     assert "vector_add:vectorized" in result.stdout
     if command == "run":
-        assert "reports/emulator/results.json" in result.stderr
-        saved = Run.load(tmp_path / "reports" / "emulator" / "results.json")
+        assert "their results are in reports/emulator/results" in result.stderr
+        (saved,) = store.load(tmp_path / "reports" / "emulator")
         assert [s.stage for s in saved.stages] == ["naive", "vectorized"]
 
 
@@ -605,7 +608,7 @@ def test_an_interrupt_keeps_the_earlier_results_of_stages_not_reached(
     monkeypatch.setattr(harness, "verify", _interrupt)
     assert workbench("run", "vector_add", "--examples", "2").exit_code == 130
     runs = store.load(tmp_path / "reports" / "emulator")
-    assert [s.stage for s, _ in store.current(run for _, run in runs)] == ["naive", "vectorized", "grid_stride"]
+    assert [s.stage for s, _ in store.current(runs)] == ["naive", "vectorized", "grid_stride"]
 
 
 def _interrupt(*arguments: Any, **options: Any) -> None:
@@ -636,7 +639,7 @@ def test_agree_compares_two_devices_and_the_report_quotes_it(
     workbench: Workbench, device: NumpyDevice, tmp_path: Path
 ) -> None:
     device.name = "cuda"
-    emulated_run("vector_add").save(tmp_path / "reports" / store.slug(device.info()) / store.LATEST)
+    emulated_run("vector_add").save(tmp_path / "reports" / store.slug(device.info()) / "results.json")
     result = workbench("agree", "vector_add:naive", "--examples", "7")
     assert result.exit_code == 0, result.output
     assert "they agree" in result.stdout

@@ -116,7 +116,8 @@ def test_the_other_stages_go_on_and_the_results_are_saved(tmp_path: Path, monkey
     arguments = ["vector_add:naive", "matvec:naive", "--device", "emulator", "--examples", "1", "--output", tmp_path]
     result = invoke("run", *arguments, "--json")
     assert result.exit_code == 1
-    saved = json.loads((tmp_path / "emulator" / "results.json").read_text())["stages"]
+    files = [tmp_path / "emulator" / "results" / f"{name}.json" for name in ("vector_add", "matvec")]
+    saved = [stage for file in files for stage in json.loads(file.read_text())["runs"][0]["stages"]]
     for stages in (saved, json.loads(result.stdout)["stages"]):
         assert [s["verification"]["verdict"] for s in stages] == ["operation_error", "pass"]
     assert "operation_error" in (tmp_path / "emulator" / "vector_add.md").read_text()

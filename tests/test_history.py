@@ -64,10 +64,11 @@ def repository(history: Any) -> None:
     _commit()
     store.Folder(FOLDER).save(_run(2, 1.1, "naive"))
     _commit()
-    healthy = (FOLDER / store.LATEST).read_text()
-    (FOLDER / store.LATEST).write_text("{")
+    (record,) = store.files(FOLDER)
+    healthy = record.read_text()
+    record.write_text("{")
     _commit()
-    (FOLDER / store.LATEST).write_text(healthy)
+    record.write_text(healthy)
     store.Folder(FOLDER).save(_run(4, 0.9, "naive"))
 
 
@@ -89,7 +90,7 @@ def test_every_measurement_is_one_point(history: Any) -> None:
         assert found["naive", label] == [("2026-01-01", None), ("2026-01-02", "SLOWER"), ("2026-01-04", "FASTER")]
         assert found["vectorized", label] == [("2026-01-01", None)]  # it was not measured again
     assert result.stderr.count("left out: ") == 1
-    assert "results.json is not JSON" in result.stderr
+    assert "results/vector_add.json is not JSON" in result.stderr
 
 
 @pytest.mark.usefixtures("repository")
@@ -123,7 +124,8 @@ def test_another_device_starts_anew(history: Any) -> None:
     _git("init")
     store.Folder(FOLDER).save(_run(1, device=dataclasses.replace(H200, name="NVIDIA B200")))
     _commit()
-    (FOLDER / store.LATEST).unlink()
+    for record in store.files(FOLDER):
+        record.unlink()
     store.Folder(FOLDER).save(_run(2))
     assert _points(history("naive", "--json"))["naive", LABELS[1]] == [("2026-01-01", None), ("2026-01-02", None)]
 

@@ -31,6 +31,7 @@ from workbench.devices.emulated import EmulatedDevice
 from workbench.devices.isolated import IsolatedPlan
 from workbench.kernels.vector_add import VectorAddProblem
 from workbench.model.results import Run, Verdict, Verification
+from workbench.records import store
 from workbench.records.store import Folder
 from workbench.run.session import Session
 from workbench.toolchain.compiler import Compiled, compile_source, with_headers
@@ -346,7 +347,7 @@ class _Unending:
         os.kill(self.pid, signal.SIGKILL)
         os.waitpid(self.pid, 0)
         assert _gone(self.mark), "a worker outlived the process that started it"
-        run = Run.load(self.folder / "results.json")  # raises where it is damaged
+        (run,) = store.load(self.folder)  # raises where it is damaged
         assert all(s.verification.problems == 2 for s in run.stages)
         return int(finished.read_text()), len(run.stages)
 

@@ -42,7 +42,7 @@ def _measured() -> dict[tuple[str, str], dict[str, float]]:
     """Throughput in the committed bench as a share of the vendor's, which was timed in turns with each, by problem and
     stage."""
     found: dict[tuple[str, str], dict[str, float]] = defaultdict(dict)
-    for result, run in store.current(run for _, run in store.load(BENCH)):
+    for result, run in store.current(store.load(BENCH)):
         assert run.device.name == "NVIDIA H200"
         for measurement in result.measurements:
             found[result.operation, measurement.problem][result.stage] = derived.share_of_vendor(measurement)

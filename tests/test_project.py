@@ -154,7 +154,7 @@ def test_a_run_verifies_them_with_their_headers_and_ours_and_reports_in_the_proj
     page = (project / "reports/emulator/negation.md").read_text()
     assert "| `device/negation/1_naive.cu` |" in page
     assert (project / "device/negation/1_naive.cu").is_file()
-    record = (project / "reports/emulator/results.json").read_text()
+    record = (project / "reports/emulator/results/negation.json").read_text()
     assert '"source": "negation/1_naive.cu"' in record
     assert workbench("report").exit_code == 0
 
@@ -170,7 +170,7 @@ def test_a_failure_names_the_line_in_the_project_and_no_machine(
     result = workbench("run", "--device", "emulator", "--examples", "5")
     assert result.exit_code == 1
     assert f"device/negation/{line}" in result.stdout
-    assert str(project) not in (project / "reports/emulator/results.json").read_text()
+    assert str(project) not in (project / "reports/emulator/results/negation.json").read_text()
 
 
 def test_the_commands_for_one_stage_work_there(project: Path) -> None:

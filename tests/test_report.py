@@ -37,7 +37,7 @@ from workbench.report import pages as report
 def _write(tmp_path: Path, *runs: tuple[str, Run]) -> dict[str, str]:
     """The Markdown of every page by path, written from these runs by device folder."""
     for folder, run in runs:
-        run.save(tmp_path / folder / store.LATEST)
+        store.Folder(tmp_path / folder).save(run)
     return {str(p.relative_to(tmp_path)): p.read_text() for p in report.write(tmp_path) if p.suffix == ".md"}
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from synthetic import emulated_run, timed_run
 
-from workbench.model.results import HostTiming, PeerResult, ResultsError, Run, WrongCells
+from workbench.model.results import HostTiming, PeerResult, ResultsError, Run, Runs, WrongCells
 from workbench.records import store
 
 
@@ -87,7 +87,7 @@ def test_a_save_that_fails_leaves_the_old_record(tmp_path: Path, monkeypatch: py
         self.touch()
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(Path, "write_text", full)
+    monkeypatch.setattr(Path, "write_bytes", full)
     with pytest.raises(OSError, match="No space left"):
         timed_run().save(path)
     assert path.read_bytes() == before
@@ -105,9 +105,9 @@ def test_running_one_stage_again_keeps_the_others_in_the_earlier_record(tmp_path
     second = _some(emulated_run("vector_add"), "vectorized")
     store.Folder(tmp_path).save(second)
     loaded = store.load(tmp_path)
-    assert [path.name for path, _ in loaded] == ["results.json", "results-20260102T030405Z.json"]
-    assert [[s.stage for s in run.stages] for _, run in loaded] == [["vectorized"], ["naive", "grid_stride"]]
-    dates = {s.stage: run.environment.date for s, run in store.current(run for _, run in loaded)}
+    assert [path.name for path in store.files(tmp_path)] == ["vector_add.json"]
+    assert [[s.stage for s in run.stages] for run in loaded] == [["vectorized"], ["naive", "grid_stride"]]
+    dates = {s.stage: run.environment.date for s, run in store.current(loaded)}
     assert dates == {
         "vectorized": second.environment.date,
         "naive": first.environment.date,
@@ -122,15 +122,17 @@ def test_an_earlier_record_disappears_with_its_last_stage(tmp_path: Path) -> Non
     for name in ("naive", "smem_tiling"):
         run.stages.append(next(s for s in everything if s.stage == name))
         folder.save(run)
-        names = sorted(p.name for p in tmp_path.iterdir())
-        assert names == (["results-20260203T040506Z.json", "results.json"] if name == "naive" else ["results.json"])
-    assert store.load(tmp_path)[0][1] == run
+        dates = [r.environment.date for r in Runs.load(tmp_path / "results" / "gemm.json").runs]
+        assert dates == ["2026-03-01T00:00:00Z", *(["2026-02-03T04:05:06Z"] if name == "naive" else [])]
+    assert store.load(tmp_path) == [run]
 
 
 def test_a_record_of_nothing_is_not_kept(tmp_path: Path) -> None:
     store.Folder(tmp_path).save(_some(emulated_run()))
+    assert store.files(tmp_path) == []
     store.Folder(tmp_path).save(_some(emulated_run(), "naive"))
-    assert [path.name for path in tmp_path.iterdir()] == ["results.json"]
+    store.Folder(tmp_path).save(_some(emulated_run(), "naive"))
+    assert len(Runs.load(tmp_path / "results" / "gemm.json").runs) == 1
 
 
 def test_other_implementations_are_kept_until_a_finished_run_has_timed_them_again(tmp_path: Path) -> None:
@@ -140,23 +142,23 @@ def test_other_implementations_are_kept_until_a_finished_run_has_timed_them_agai
     folder = store.Folder(tmp_path)
     folder.save(_some(timed_run("vector_add"), "naive", "vectorized", "grid_stride"))
     folder.discard_earlier_stages()
-    (_, latest), (_, kept) = store.load(tmp_path)
+    latest, kept = store.load(tmp_path)
     assert (latest.peers, latest.host) == ([], [])
-    assert (kept.stages, kept.peers, kept.host) == ([], peers, [host])
+    assert (kept.stages, kept.peers, kept.host) == ([], peers[::-1], [host])
 
     again = dataclasses.replace(_some(timed_run("vector_add")), peers=peers[:1], finished=False)
     folder = store.Folder(tmp_path)
     folder.save(again)
-    assert store.load(tmp_path)[-1][1] == kept
+    assert store.load(tmp_path)[-1] == kept
     again.finished = True
     folder.save(again)
-    assert (store.load(tmp_path)[-1][1].peers, store.load(tmp_path)[-1][1].host) == (peers[1:], [])
+    assert (store.load(tmp_path)[-1].peers, store.load(tmp_path)[-1].host) == (peers[1:], [])
 
 
 def test_two_runs_in_one_second_do_not_overwrite_each_other(tmp_path: Path) -> None:
     for name in ("naive", "smem_tiling", "warp_parallel"):
         store.Folder(tmp_path).save(_some(emulated_run(), name))
-    assert {s.stage for s, _ in store.current(run for _, run in store.load(tmp_path))} == {
+    assert {s.stage for s, _ in store.current(store.load(tmp_path))} == {
         "naive",
         "smem_tiling",
         "warp_parallel",
@@ -170,11 +172,64 @@ def test_a_full_run_forgets_stages_that_no_longer_exist(tmp_path: Path) -> None:
     folder = store.Folder(tmp_path)
     folder.save(emulated_run("vector_add"))
     folder.discard_earlier_stages()
-    assert {s.stage for s, _ in store.current(run for _, run in store.load(tmp_path))} == {
+    assert {s.stage for s, _ in store.current(store.load(tmp_path))} == {
         "naive",
         "vectorized",
         "grid_stride",
     }
+
+
+def _before(folder: Path) -> tuple[Run, Run]:
+    """A folder as it was written before: a file a run, of several operations, some of them in both."""
+    peers = [PeerResult("gemm", "cuDNN", "9")]
+    new, old = timed_run("vector_add"), timed_run("gemm")
+    new.environment = dataclasses.replace(new.environment, date="2026-05-06T07:08:09Z")
+    new.stages += _some(timed_run("gemm"), "naive").stages
+    old.stages = [s for s in old.stages if s.stage != "naive"]
+    old.peers = peers
+    new.save(folder / "results.json")
+    old.save(folder / "results-20260102T030405Z.json")
+    return new, old
+
+
+def test_a_folder_of_before_is_read_and_the_next_run_brings_it_up_to_date(tmp_path: Path) -> None:
+    new, old = _before(tmp_path)
+    assert store.load(tmp_path) == [new, old]
+    run = _some(timed_run("gemm"), "naive", date="2026-06-01T00:00:00Z")
+    store.Folder(tmp_path).save(run)
+    assert sorted(p.relative_to(tmp_path).as_posix() for p in tmp_path.rglob("*.json")) == [
+        "results/gemm.json",
+        "results/vector_add.json",
+    ]
+    rest = dataclasses.replace(new, stages=[s for s in new.stages if s.operation == "vector_add"])
+    assert store.load(tmp_path) == [run, rest, old]
+
+
+def test_a_folder_that_was_half_brought_up_to_date_loses_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    new, old = _before(tmp_path)
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "unlink", lambda path, **_: pytest.fail("gone") if path.name == "results.json" else None)
+        with pytest.raises(pytest.fail.Exception, match="gone"):
+            store.Folder(tmp_path).discard_earlier_stages()
+    assert (tmp_path / "results.json").is_file()
+    store.Folder(tmp_path).save(_some(emulated_run()))  # of nothing
+    assert [path.parent.name for path in store.files(tmp_path)] == ["results", "results"]
+    found = {(s.operation, s.stage): (s, run.environment) for s, run in store.current(store.load(tmp_path))}
+    assert found == {(s.operation, s.stage): (s, run.environment) for run in (new, old) for s in run.stages}
+    assert [len(Runs.load(path).runs) for path in store.files(tmp_path)] == [2, 1]
+
+
+def test_runs_of_one_date_and_different_circumstances_are_told_apart(tmp_path: Path) -> None:
+    one, other = _some(emulated_run("gemm"), "naive"), _some(emulated_run("vector_add"), "naive")
+    other.seed = one.seed + 1
+    for run in (one, other):
+        store.Folder(tmp_path).save(run)
+    assert store.load(tmp_path) == [one, other]
+    other.seed = one.seed
+    store.Folder(tmp_path).save(other)
+    assert store.load(tmp_path) == [dataclasses.replace(one, stages=[*one.stages, *other.stages])]
 
 
 @pytest.mark.parametrize(

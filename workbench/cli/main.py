@@ -370,8 +370,8 @@ def run(
 ) -> None:
     """Verify, then time where there is a GPU, then write the report: the main job.
 
-    Results are saved after every stage in OUTPUT/<device>/results.json. With SPEC only those stages are replaced: the
-    others stay in the earlier record, renamed results-<date>.json, and the report says which run each figure is from.
+    Results are saved after every stage in OUTPUT/<device>/results/<operation>.json. With SPEC only those stages are
+    replaced: the others stay as the earlier run found them, and the report says which run each figure is from.
 
     --problem replaces the suite of timed problems; where nothing is timed, it replaces the random ones. After an
     interruption the same command goes on where it was.

@@ -14,6 +14,8 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
+from . import compact
+
 SCHEMA_VERSION = 1
 
 
@@ -324,7 +326,7 @@ class Record:
         path.parent.mkdir(parents=True, exist_ok=True)
         temporary = path.with_name(f".{path.name}.{os.getpid()}")
         try:
-            temporary.write_text(json.dumps(dataclasses.asdict(self), indent=1, sort_keys=True) + "\n")  # type: ignore[call-overload]
+            temporary.write_bytes(compact.encoded(dataclasses.asdict(self), path, sort_keys=True))  # type: ignore[call-overload]
             temporary.replace(path)
         except OSError as error:  # a full disk is no error of a file that anybody could look up
             raise type(error)(error.errno, error.strerror, str(path)) from None
@@ -334,13 +336,7 @@ class Record:
     @classmethod
     def load(cls, path: Path) -> Self:
         """Read a record from a file. Raises ResultsError as `parse` does, and where it cannot be read."""
-        try:
-            text = path.read_text()
-        except OSError as error:
-            raise ResultsError(f"cannot read {path}: {error.strerror}") from None
-        except ValueError as error:
-            raise ResultsError(f"{path} is not JSON: {error}") from None
-        return cls.parse(text, str(path))
+        return cls.parse(_text(path), str(path))
 
     @classmethod
     def parse(cls, text: str, name: str) -> Self:
@@ -348,14 +344,27 @@ class Record:
 
         Raises ResultsError for what is not JSON, another schema, or a missing or mistyped field.
         """
-        try:
-            data = json.loads(text)
-        except ValueError as error:
-            raise ResultsError(f"{name} is not JSON: {error}") from None
-        schema = data.get("schema") if isinstance(data, dict) else None
-        if schema != SCHEMA_VERSION:
-            raise ResultsError(f"{name} has results schema {schema}; this version reads schema {SCHEMA_VERSION}")
-        return _build(cls, data, Path(name).name)
+        return _build(cls, _data(text, name), Path(name).name)
+
+
+def _text(path: Path) -> str:
+    try:
+        return compact.read_text(path)
+    except OSError as error:
+        raise ResultsError(f"cannot read {path}: {error.strerror}") from None
+    except ValueError as error:
+        raise ResultsError(f"{path} is not JSON: {error}") from None
+
+
+def _data(text: str, name: str) -> dict[str, Any]:
+    try:
+        data = json.loads(text)
+    except ValueError as error:
+        raise ResultsError(f"{name} is not JSON: {error}") from None
+    schema = data.get("schema") if isinstance(data, dict) else None
+    if schema != SCHEMA_VERSION:
+        raise ResultsError(f"{name} has results schema {schema}; this version reads schema {SCHEMA_VERSION}")
+    return typing.cast(dict[str, Any], data)
 
 
 @dataclass
@@ -371,6 +380,23 @@ class Run(Record):
     host: list[HostTiming] = field(default_factory=list)
     finished: bool = True
     schema: int = SCHEMA_VERSION
+
+
+@dataclass
+class Runs(Record):
+    """What several runs found, the newest first: of one operation, or of all where `operation` is empty."""
+
+    runs: list[Run]
+    operation: str = ""
+    schema: int = SCHEMA_VERSION
+
+    @classmethod
+    def parse(cls, text: str, name: str) -> Self:
+        """As for every record; one run by itself is read, too."""
+        data = _data(text, name)
+        if "runs" in data:
+            return _build(cls, data, Path(name).name)
+        return cls([_build(Run, data, Path(name).name)])
 
 
 @dataclass

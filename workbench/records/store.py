@@ -1,10 +1,13 @@
-"""The folder of one device's results: `results.json`, and earlier runs as long as something in them is current.
+"""The folder of one device: `results/<operation>.json` has every run that something current of the operation is from.
 
-A run has one environment, and figures from two environments are never put into one record. So a run of some stages
-only leaves the others where they are: the earlier record becomes `results-<date>.json`, loses every stage that is run
+A run has one environment, and figures from two environments are never taken for those of one run. So a run of some
+stages only leaves the others where they are: the earlier run stays below it in the file, loses every stage that is run
 again, and the times of other implementations once a later run has timed those of that operation, and disappears with
 the last of both. That holds for a run that was interrupted, too: until another one has made what it holds again, or
 taken it over, it is there.
+
+Folders that were written before have `results.json` and `results-<date>.json`, a file a run. They are read as they are,
+and the next run that is saved there brings them into the layout of today.
 """
 
 from __future__ import annotations
@@ -15,10 +18,15 @@ from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
-from ..model.results import DeviceInfo, ResultsError, Run, StageResult
+from ..model.results import DeviceInfo, HostTiming, PeerResult, ResultsError, Run, Runs, StageResult
 from . import git
 
-LATEST = "results.json"
+RESULTS = "results"
+"""The folder with a file for each operation, in that of a device."""
+
+BEFORE = "results*.json"
+"""Files of a run each, as folders had them before."""
+
 AGREEMENT = "agreement.json"
 
 
@@ -45,20 +53,56 @@ def check_writable(folder: Path) -> None:
     probe.unlink()
 
 
-def load(folder: Path) -> list[tuple[Path, Run]]:
-    """The runs in a folder, `results.json` first, then the newest. Raises ResultsError for a file that is no run."""
-    paths = [p for p in [folder / LATEST, *sorted(folder.glob("results-*.json"), reverse=True)] if p.is_file()]
-    return [(path, _loaded(path)) for path in paths]
+def files(folder: Path) -> list[Path]:
+    """The files with results in the folder of a device."""
+    # of those of before `results.json` is the newest, then by date: "-" sorts before "."
+    return [*sorted((folder / RESULTS).glob("*.json")), *sorted(folder.glob(BEFORE), reverse=True)]
 
 
-def _loaded(path: Path) -> Run:
+def folders(output: Path) -> list[Path]:
+    """The folders of devices that have results, in a folder of reports."""
+    return [path for path in sorted(output.iterdir()) if path.is_dir() and files(path)] if output.is_dir() else []
+
+
+def load(folder: Path) -> list[Run]:
+    """The runs in a folder, the newest first. Raises ResultsError for a file that holds none."""
+    return _joined(_loaded(path) for path in files(folder))
+
+
+def _loaded(path: Path) -> list[Run]:
     try:
-        return Run.load(path)
+        return Runs.load(path).runs
     except ResultsError as error:
         raise ResultsError(
             f"{error}; it was left as it is: bring it back (git checkout -- {path}, where git has it) or put it aside "
             f"(mv {path} {path}.damaged), and repeat the command"
         ) from None
+
+
+def _joined(parts: Iterable[list[Run]]) -> list[Run]:
+    """Runs whose operations are in several files."""
+    found: list[Run] = []
+    for run in (run for runs in parts for run in runs):
+        same = next((f for f in found if _begins_like(f, run) and not _contents(f) & _contents(run)), None)
+        if same is None:
+            found.append(replace(run, stages=[*run.stages], peers=[*run.peers], host=[*run.host]))
+        else:
+            same.stages += run.stages
+            same.peers += run.peers
+            same.host += run.host
+    return sorted(found, key=lambda run: run.environment.date, reverse=True)
+
+
+def _begins_like(run: Run, other: Run) -> bool:
+    return replace(run, stages=[], peers=[], host=[]) == replace(other, stages=[], peers=[], host=[])
+
+
+def _contents(run: Run) -> set[tuple[str, ...]]:
+    return {
+        *(("stage", s.operation, s.stage) for s in run.stages),
+        *(("peer", p.operation, p.name) for p in run.peers),
+        *(("host", t.operation, t.name, t.problem) for t in run.host),
+    }
 
 
 def read(where: str) -> list[Run]:
@@ -69,9 +113,9 @@ def read(where: str) -> list[Run]:
     """
     path = Path(where)
     if path.is_file():
-        return [Run.load(path)]
+        return Runs.load(path).runs
     if path.is_dir():
-        return [run for _, run in load(folder(path))]
+        return load(folder(path))
     commit, colon, inside = where.partition(":")
     if not colon or git.ask(Path.cwd(), "cat-file", "-e", where) is None:
         raise ResultsError(f"{where} is no file, no folder, and no COMMIT:path that git knows here")
@@ -79,23 +123,32 @@ def read(where: str) -> list[Run]:
 
 
 def folder(path: Path) -> Path:
-    """The folder of a device: `path`, or the only one in it that has results. Raises ResultsError."""
-    found = [path] if (path / LATEST).is_file() else sorted(p.parent for p in path.glob(f"*/{LATEST}"))
-    return _only(found, str(path))
+    """The folder of a device: `path`, that around it, or the only one in it that has results. Raises ResultsError."""
+    if path.name == RESULTS and any(path.glob("*.json")):
+        return path.parent
+    return _only([path] if files(path) else folders(path), str(path))
 
 
 def committed(root: Path, commit: str, path: str) -> list[Run]:
     """The same from a commit of the repository at `root`; `path` is from its top. Raises ResultsError."""
     listed = git.ask(root, "ls-tree", "-r", "-z", "--name-only", "--full-tree", commit, "--", path) or ""
     names = [name for name in listed.split("\0") if name]
-    if names == [path]:
-        found = names
-    else:
-        folders = sorted({p.parent for name in names if (p := Path(name)).name == LATEST})
-        chosen = _only(folders, f"{commit}:{path}")
-        inside = [name for name in names if (p := Path(name)).parent == chosen and p.match("results*.json")]
-        found = sorted(inside, reverse=True)  # `results.json` first, then the newest: "-" sorts before "."
-    return [Run.parse(git.ask(root, "show", f"{commit}:{name}") or "", f"{commit}:{name}") for name in found]
+    found = names
+    if names != [path]:
+        of = {name: device for name in names if (device := _device(Path(name)))}
+        chosen = _only(sorted(set(of.values())), f"{commit}:{path}")
+        today = sorted(name for name in of if of[name] == chosen and Path(name).parent.name == RESULTS)
+        before = sorted((name for name in of if of[name] == chosen and name not in today), reverse=True)
+        found = [*today, *before]
+    texts = {name: git.ask(root, "show", f"{commit}:{name}") or "" for name in found}
+    return _joined(Runs.parse(text, f"{commit}:{name}").runs for name, text in texts.items())
+
+
+def _device(path: Path) -> Path | None:
+    """The folder of the device whose results the file has; None for another file."""
+    if path.parent.name == RESULTS and path.suffix == ".json":
+        return path.parent.parent
+    return path.parent if path.match(BEFORE) else None
 
 
 def _only(folders: list[Path], where: str) -> Path:
@@ -111,64 +164,91 @@ class Folder:
 
     def __init__(self, path: Path) -> None:
         check_writable(path)
-        for left in path.glob(".*.json.*"):  # by a process that was killed while it wrote
-            left.unlink(missing_ok=True)
+        for left in [*path.glob(".*.json.*"), *path.glob(f"{RESULTS}/.*.json.*")]:
+            left.unlink(missing_ok=True)  # by a process that was killed while it wrote
         load(path)
         self.path = path
-        self.latest = path / LATEST
-        self._started = False
+        self.results = path / RESULTS
+        self._begun: set[str] = set()
+        """Operations whose file begins with the run that is being saved."""
 
     def save(self, run: Run, unfinished: StageResult | None = None) -> Path:
-        """Write the run as it is now and drop its stages from earlier ones. Returns the path of `results.json`.
+        """Write the run as it is now and drop its stages from earlier ones. Returns the folder of results.
 
-        `unfinished` stands for its last stage, which is being timed and stays in earlier records until that is done.
+        `unfinished` stands for its last stage, which is being timed and stays in earlier runs until that is done.
         """
         if unfinished:
             run = replace(run, stages=[*run.stages[:-1], unfinished])
-        latest = self.latest
-        if not self._started and latest.is_file():
-            latest.rename(self._dated(Run.load(latest)))
-        run.save(latest)  # before the earlier records lose anything
-        self._started = True
+        self._bring_up_to_date()
         done = {(s.operation, s.stage) for s in run.stages if s is not unfinished}
         others = {p.operation for p in run.peers} | {t.operation for t in run.host} if run.finished else set()
-        for path, old in load(self.path):
-            if path == latest:
-                continue
-            kept = replace(
-                old,
-                stages=[s for s in old.stages if (s.operation, s.stage) not in done],
-                peers=[p for p in old.peers if p.operation not in others],
-                host=[t for t in old.host if t.operation not in others],
-            )
-            _reduce(path, old, kept)
-        return latest
+        for operation in dict.fromkeys(x.operation for x in _parts(run)):
+            kept = [
+                replace(
+                    old,
+                    stages=[s for s in old.stages if (s.operation, s.stage) not in done],
+                    peers=[p for p in old.peers if p.operation not in others],
+                    host=[t for t in old.host if t.operation not in others],
+                )
+                for old in self._earlier(operation)
+            ]
+            self._write(operation, [_only_of(run, operation), *kept])
+            self._begun.add(operation)
+        return self.results
 
     def interrupted(self, run: Run) -> list[Run]:
         """The earlier runs that were not finished and that `run` may continue."""
-        return [old for _, old in load(self.path) if not old.finished and comparable(old, run)]
+        return [old for old in load(self.path) if not old.finished and comparable(old, run)]
 
     def discard_earlier_stages(self) -> None:
-        """Remove the stages of earlier records: after a run of every stage, they no longer exist."""
-        for path, old in load(self.path):
-            if path.name != LATEST:
-                _reduce(path, old, replace(old, stages=[]))
+        """Remove the stages of earlier runs: after a run of every stage, they no longer exist."""
+        self._bring_up_to_date()
+        for operation in [path.stem for path in files(self.path)]:
+            own = self._runs(operation)[:1] if operation in self._begun else []
+            self._write(operation, [*own, *(replace(old, stages=[]) for old in self._earlier(operation))])
 
-    def _dated(self, run: Run) -> Path:
-        date = re.sub(r"[^0-9TZ]", "", run.environment.date)
-        path, count = self.path / f"results-{date}.json", 1
-        while path.exists():
-            count += 1
-            path = self.path / f"results-{date}-{count}.json"
-        return path
+    def _file(self, operation: str) -> Path:
+        return self.results / f"{operation}.json"
+
+    def _runs(self, operation: str) -> list[Run]:
+        path = self._file(operation)
+        return _loaded(path) if path.is_file() else []
+
+    def _earlier(self, operation: str) -> list[Run]:
+        """The runs in the file of an operation but for that which is being saved."""
+        return self._runs(operation)[1 if operation in self._begun else 0 :]
+
+    def _write(self, operation: str, runs: list[Run]) -> None:
+        """Replace the file of an operation in one step, or remove it where nothing is left."""
+        path = self._file(operation)
+        if kept := [run for run in runs if any(_parts(run))]:
+            Runs(kept, operation).save(path)
+        else:
+            path.unlink(missing_ok=True)
+
+    def _bring_up_to_date(self) -> None:
+        """Bring a folder of before into the layout of today; what it had is removed last."""
+        if before := [path for path in files(self.path) if path.parent == self.path]:
+            runs = load(self.path)
+            for operation in {x.operation for run in runs for x in _parts(run)}:
+                parts = [_only_of(run, operation) for run in runs]
+                self._write(operation, [part for number, part in enumerate(parts) if part not in parts[:number]])
+            for path in before:
+                path.unlink()
 
 
-def _reduce(path: Path, old: Run, kept: Run) -> None:
-    """Save what is kept of an old record, or remove its file where nothing is."""
-    if not (kept.stages or kept.peers or kept.host):
-        path.unlink()
-    elif kept != old:
-        kept.save(path)
+def _parts(run: Run) -> list[StageResult | PeerResult | HostTiming]:
+    return [*run.stages, *run.peers, *run.host]
+
+
+def _only_of(run: Run, operation: str) -> Run:
+    """The run without other operations."""
+    return replace(
+        run,
+        stages=[s for s in run.stages if s.operation == operation],
+        peers=[p for p in run.peers if p.operation == operation],
+        host=[t for t in run.host if t.operation == operation],
+    )
 
 
 def comparable(run: Run, other: Run) -> bool:

@@ -160,7 +160,7 @@ def records(where: str) -> tuple[list[list[Run]], list[str]]:
             found.append(store.committed(folder, commit, (prefix or "").strip().rstrip("/")))
         except ResultsError as error:
             unread.append(str(error))
-    return [*found, [run for _, run in store.load(folder)]], unread
+    return [*found, store.load(folder)], unread
 
 
 def lines(states: Sequence[Sequence[Run]], wanted: Callable[[StageResult, Measurement], bool]) -> list[Line]:

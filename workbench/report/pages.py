@@ -42,7 +42,7 @@ def write(output: Path, only: str | None = None) -> list[Path]:
 
     Raises ResultsError where there are no results or some cannot be read, OSError where nothing can be written.
     """
-    folders = [f for f in sorted(output.iterdir()) if (f / store.LATEST).is_file()] if output.is_dir() else []
+    folders = store.folders(output)
     if not folders:
         raise ResultsError(f"there are no results in {output}; make some with: workbench run --output {output}")
     loaded = {folder: store.load(folder) for folder in folders}
@@ -53,25 +53,31 @@ def write(output: Path, only: str | None = None) -> list[Path]:
     index = output / "README.md"
     pages = [page for pattern in ("*.md", "experiments/*/*.md") for page in sorted(output.glob(pattern))]
     others = {page.relative_to(output).as_posix(): page.read_text() for page in pages if page != index}
-    index.write_text(_index({folder.name: [run for _, run in runs] for folder, runs in loaded.items()}, others))
+    index.write_text(_index({folder.name: runs for folder, runs in loaded.items()}, others))
     return [*written, index]
 
 
-def _write_folder(folder: Path, runs: Sequence[tuple[Path, Run]]) -> list[Path]:
+def _write_folder(folder: Path, runs: Sequence[Run]) -> list[Path]:
     """The pages and charts of one device."""
     written = []
     path = folder / store.AGREEMENT
     for page in _pages(runs, AgreementRun.load(path) if path.is_file() else None):
         charts, pictures = page.write_charts(folder), page.write_pictures(folder)
         target = folder / f"{page.operation}.md"
-        target.write_text(page.text([c.name for c in charts], {p.name for p in pictures}))
+        target.write_text(page.text(_records(folder, page), [c.name for c in charts], {p.name for p in pictures}))
         written += [target, *charts, *pictures]
     return written
 
 
-def _pages(runs: Sequence[tuple[Path, Run]], agreement: AgreementRun | None = None) -> list[Page]:
+def _records(folder: Path, page: Page) -> list[str]:
+    """The files that a page is made of: that of the operation, and of a folder of before, a file a run, all."""
+    found = [path for path in store.files(folder) if path.parent == folder or path.stem == page.operation]
+    return [path.relative_to(folder).as_posix() for path in found]
+
+
+def _pages(runs: Sequence[Run], agreement: AgreementRun | None = None) -> list[Page]:
     """A page for each operation that has results, in the registry's order."""
-    entries = store.current(run for _, run in runs)
+    entries = store.current(runs)
     known = list(registry.operations())
     names = sorted({s.operation for s, _ in entries}, key=lambda n: (known.index(n) if n in known else len(known), n))
     return [Page.of(name, [e for e in entries if e[0].operation == name], runs, agreement) for name in names]
@@ -85,23 +91,21 @@ class Page:
     summary: str
     metric: str
     entries: list[Entry]
-    files: list[tuple[str, Run]]
+    runs: list[Run]
     ladders: list[derived.Ladder]
     agreement: AgreementRun | None = None
 
     @classmethod
-    def of(
-        cls, name: str, entries: list[Entry], runs: Sequence[tuple[Path, Run]], agreement: AgreementRun | None = None
-    ) -> Page:
+    def of(cls, name: str, entries: list[Entry], runs: Sequence[Run], agreement: AgreementRun | None = None) -> Page:
         """A page; an operation that the registry no longer has is reported all the same."""
         operation = registry.operations().get(name)
         order = [s.name for s in operation.stages] if operation else []
         entries = sorted(entries, key=lambda e: order.index(e[0].stage) if e[0].stage in order else len(order))
         labels = [p.label for p in operation.suite] if operation else []
-        ladders = derived.ladders(entries, labels, [run for _, run in runs])
+        ladders = derived.ladders(entries, labels, runs)
         others = [run for x in ladders for run in (*(p.run for p in x.peers), *(run for _, run in x.host))]
         shown = [*(run for _, run in entries), *others]
-        used = [(path.name, run) for path, run in runs if any(r is run for r in shown)]
+        used = [run for run in runs if any(r is run for r in shown)]
         return cls(
             name,
             operation.summary if operation else "",
@@ -115,7 +119,7 @@ class Page:
     @property
     def newest(self) -> Run:
         """The run whose device the page describes."""
-        return self.files[0][1]
+        return self.runs[0]
 
     def missing(self) -> list[str]:
         """Stages that are declared and that no run has."""
@@ -125,18 +129,18 @@ class Page:
 
     def mark(self, run: Run) -> str:
         """`A`, `B` ... for the run, where there are several."""
-        return next(ascii_uppercase[i % 26] for i, (_, r) in enumerate(self.files) if r is run)
+        return next(ascii_uppercase[i % 26] for i, r in enumerate(self.runs) if r is run)
 
     def key(self, runs: Iterable[Run]) -> list[str]:
         """What the marks of these runs in a table stand for, as a line below it; nothing where there is one run."""
-        if len(self.files) == 1:
+        if len(self.runs) == 1:
             return []
         marks = sorted({(self.mark(run), run.environment.date) for run in runs})
         return [f"The letter behind a stage is its run: {', '.join(f'{mark} of {date}' for mark, date in marks)}."]
 
     def name(self, stage: str, run: Run) -> str:
         """A stage's name in a table, with the mark of its run where there are several."""
-        return f"`{stage}`" + (f" ({self.mark(run)})" if len(self.files) > 1 else "")
+        return f"`{stage}`" + (f" ({self.mark(run)})" if len(self.runs) > 1 else "")
 
     def write_charts(self, folder: Path) -> list[Path]:
         """The charts, where something was timed: ladder, heat map, roofline, spread of samples."""
@@ -174,9 +178,9 @@ class Page:
                 written.append(plots.save(plots.wrong_elements(f"{s.operation}:{s.stage}", failure.cells), path))
         return written
 
-    def text(self, charts: Sequence[str], pictures: Collection[str] = ()) -> str:
-        """The Markdown of the page; `charts` and `pictures` are the names of the files that have been written."""
-        links = " and ".join(f"[{name}]({name})" for name, _ in self.files)
+    def text(self, records: Sequence[str], charts: Sequence[str], pictures: Collection[str] = ()) -> str:
+        """The Markdown of the page; it is made of the files `records`; `charts` and `pictures` were written."""
+        links = " and ".join(f"[{name}]({name})" for name in records)
         parts = [
             f"# {self.operation} on {self.newest.device.name}",
             f"{_sentence(self.summary)} Generated by `workbench run`; every figure is read from {links}.",
@@ -418,7 +422,7 @@ class Page:
     def _untimed(self) -> list[str]:
         lines = [f"- `{s.stage}`, {label}: {reason}" for s, _ in self.entries for label, reason in s.untimed.items()]
         told = {(peer.stage, ladder.label) for ladder in self.ladders for peer in ladder.peers}
-        for p in (p for _, run in self.files for p in run.peers if p.operation == self.operation):
+        for p in (p for run in self.runs for p in run.peers if p.operation == self.operation):
             lines += [f"- {p.name}, {label}: {why}" for label, why in p.untimed.items() if (p.name, label) not in told]
             told |= {(p.name, label) for label in p.untimed}
         return ["### Not timed", "\n".join(_one_line(line) for line in lines)] if lines else []
@@ -441,12 +445,12 @@ class Page:
         return [*parts, "In every variant of a stage:", "\n".join(shared)] if shared else parts
 
     def _environment(self) -> list[str]:
-        names = [name if len(self.files) == 1 else f"{self.mark(run)}: {name}" for name, run in self.files]
-        columns = [_environment_rows(run) for _, run in self.files]
+        names = ["value"] if len(self.runs) == 1 else [self.mark(run) for run in self.runs]
+        columns = [_environment_rows(run) for run in self.runs]
         keys = list(dict.fromkeys(key for column in columns for key in column))
         rows = [(key, *(column.get(key, "-") for column in columns)) for key in keys]
         parts = ["## Environment", table(("", *names), rows)]
-        if len(self.files) > 1:
+        if len(self.runs) > 1:
             parts.insert(
                 1, "The stages were not all run at once; the letter behind a stage says which run its figures are from."
             )
@@ -537,7 +541,7 @@ def _index(devices: dict[str, list[Run]], others: Mapping[str, str]) -> str:
     headers = ("operation", "device", "stages passed", "fastest stage", "best throughput", "of vendor", "run", "commit")
     rows = []
     for folder, runs in devices.items():
-        for page in _pages([(Path(store.LATEST), run) for run in runs]):
+        for page in _pages(runs):
             passed = sum(s.verification.verdict is Verdict.PASS for s, _ in page.entries)
             newest, missing = page.newest.environment, page.missing()
             rows.append(

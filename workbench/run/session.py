@@ -97,8 +97,8 @@ class Session:
 
     @property
     def saved(self) -> Path | None:
-        """Where the finished stages are, None where nothing is saved."""
-        return self.folder.latest if self.folder and self.run.stages else None
+        """The folder where the finished stages are, None where nothing is saved."""
+        return self.folder.results if self.folder and self.run.stages else None
 
     def expect(self, stages: Iterable[Stage[Any]]) -> None:
         """These stages will be asked for, in this order: a cluster may begin. Raises ClusterUnavailable."""
