@@ -27,7 +27,7 @@ from workbench.model.results import Conditions
 from workbench.report import derived
 from workbench.toolchain.compiler import compile_source
 
-RECORD = Path(__file__).parents[1] / "reports/gemm-limits.json"
+RECORD = Path(__file__).parents[1] / "reports/gemm-limits.json.gz"
 
 SIZES = (
     *("64x8192x8192", "128x8192x8192", "512x8192x8192", "4608x14336x4096", "5120x4096x14336"),
@@ -222,7 +222,7 @@ def page(record: dict[str, Any]) -> str:
     return "\n".join(
         (
             "# What limits large products\n",
-            "Written by `benchmarks/gemm_limits.py` from [the JSON beside it](gemm-limits.json): the stage that "
+            "Written by `benchmarks/gemm_limits.py` from [the JSON beside it](gemm-limits.json.gz): the stage that "
             "`workbench.ops.gemm` takes, and cuBLAS, on the same arrays.\n",
             recorded.made_on(record),
             reading(record, medians),

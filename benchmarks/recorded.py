@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -16,6 +15,7 @@ from workbench.devices.cuda import CudaPlan
 from workbench.harness import Case
 from workbench.measure.baselines import baselines_for
 from workbench.measure.timing import Enqueue
+from workbench.model import compact
 from workbench.model.operation import Arrays, Problem
 from workbench.model.results import DeviceInfo, Run, StageResult
 from workbench.records import environment, store
@@ -40,8 +40,19 @@ def made_on(record: Record) -> str:
 
 
 def save(record: Record, path: Path) -> None:
-    """Write a record as it is now, in one line."""
-    path.write_text(json.dumps(record, separators=(",", ":")) + "\n")
+    """Write a record as it is now."""
+    compact.write(record, path)
+
+
+def read(path: Path) -> Record:
+    """A record that was saved."""
+    record: Record = compact.read(path)
+    return record
+
+
+def page_beside(record: Path) -> Path:
+    """Where the page of a record is: `reports/tuning.md`."""
+    return record.with_name(f"{record.name.partition('.')[0]}.md")
 
 
 def storage(problem: Problem, inputs: Arrays) -> Arrays:
@@ -106,7 +117,7 @@ def main(
     if chosen.step == "measure":
         measure(chosen)
         return
-    record: Record = json.loads(chosen.file.read_text())
+    record = read(chosen.file)
     if chosen.file != committed:
         save(record, committed)
-    committed.with_suffix(".md").write_text(page(record))
+    page_beside(committed).write_text(page(record))

@@ -10,13 +10,11 @@ from __future__ import annotations
 
 import argparse
 import re
-import shutil
 from pathlib import Path
 
 from tabulate import tabulate
 
-from workbench.model.results import Run
-from workbench.records import store
+from workbench.model.results import Runs
 from workbench.report import changes, derived
 from workbench.report.changes import Outcome
 
@@ -31,13 +29,13 @@ def pairs() -> list[Path]:
 
 def keep(bench: str, files: list[Path]) -> None:
     """Take over the records of a bench: of a first one as a new pair, of a second one into the newest."""
-    runs = [(path, Run.load(path)) for path in files]
-    begun = re.sub(r"[-:]", "", min(run.environment.date for _, run in runs))
-    folder = (KEPT / begun if bench == BENCHES[0] else pairs()[0]) / bench
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir(parents=True)
-    for number, (path, _) in enumerate(runs):
-        shutil.copy(path, folder / (f"results-{number}.json" if number else store.LATEST))
+    runs = [run for path in files for run in Runs.load(path).runs]
+    begun = re.sub(r"[-:]", "", min(run.environment.date for run in runs))
+    Runs(runs).save(_record(KEPT / begun if bench == BENCHES[0] else pairs()[0], bench))
+
+
+def _record(pair: Path, bench: str) -> Path:
+    return pair / f"{bench}.json.gz"
 
 
 def _interval(ratio: changes.Ratio) -> str:
@@ -59,7 +57,7 @@ def page() -> str:
 
 def section(pair: Path) -> list[str]:
     """What the page says of a pair."""
-    first, second = (store.read(str(pair / bench)) for bench in BENCHES)
+    first, second = (Runs.load(_record(pair, bench)).runs for bench in BENCHES)
     found = changes.compare(first, second)
     same = sum(c.outcome is Outcome.SAME for c in found.changes)
     made = [

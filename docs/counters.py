@@ -21,6 +21,7 @@ from typing import Any
 
 import numpy as np
 
+from workbench.model import compact
 from workbench.records import environment
 from workbench.toolchain import ncu
 
@@ -437,7 +438,7 @@ def page(measured: Mapping[str, Any]) -> str:
     return "\n".join(
         (
             "# Counters: the emulator and ncu on an H200\n",
-            "Written by `docs/counters.py` from [the JSON beside it](counters.json). Measured at commit "
+            "Written by `docs/counters.py` from [the JSON beside it](counters.json.gz). Measured at commit "
             f"`{made['commit'][:12]}`, {made['date'][:10]}. ncu: {version}.\n",
             "## Stages\n",
             f"{agree} of {len(rows)} figures agree within {ALIKE:.0%}. Wavefronts of shared memory are ncu's by "
@@ -466,4 +467,4 @@ if __name__ == "__main__":
     else:
         all_of_it = json.loads(given.target.read_text())
         PAGE.write_text(page(all_of_it))
-        PAGE.with_suffix(".json").write_text(json.dumps(compared_alone(all_of_it), separators=(",", ":")) + "\n")
+        compact.write(compared_alone(all_of_it), PAGE.with_suffix(".json.gz"))

@@ -19,6 +19,7 @@ from tabulate import tabulate
 
 from workbench.catalogue import registry
 from workbench.checks import mutate
+from workbench.model import compact
 
 PAGE = Path(__file__).parent.parent / "reports/mutation.md"
 
@@ -58,7 +59,7 @@ def with_reasons(found: Mapping[str, Any]) -> dict[str, Any]:
     return {**found, **mutate.Report(mutate.explained(judged)).as_dict()}
 
 
-def page(found: Mapping[str, Any], record: str = "mutation.json") -> str:
+def page(found: Mapping[str, Any], record: str = "mutation.json.gz") -> str:
     """The Markdown page, which has its record beside it."""
     made, mutants = found["environment"], found["mutants"]
     limit = f" --limit {found['limit']}" if found.get("limit") else ""
@@ -89,6 +90,6 @@ if __name__ == "__main__":
     parser.add_argument("page", type=Path, nargs="?", default=PAGE, help="what is written, with a record beside it")
     arguments = parser.parse_args()
     found = with_reasons(json.loads(arguments.results.read_text()))
-    record = arguments.page.with_suffix(".json")
-    record.write_text(json.dumps(found, separators=(",", ":")) + "\n")
+    record = arguments.page.with_suffix(".json.gz")
+    compact.write(found, record)
     arguments.page.write_text(page(found, record.name))

@@ -1,81 +1,187 @@
-"""Rewrites what README.md quotes: figures of the H200 report, and what a planted fault looks like in the emulator.
+"""Writes every page that is generated, or says which are not what they are made of, and what writes them again.
 
-    python docs/refresh.py
+    python docs/refresh.py [NAME ...]           # of these names, or all
+    python docs/refresh.py --check [NAME ...]   # exit code 1 where one is stale
+    python docs/refresh.py --list
 
-tests/test_docs.py fails when README.md is not what this writes.
+Pages whose figures are measured as they are written, like those of `benchmarks/watch.py`, have no record and are not
+among them, nor are those that compare a record with what the emulator does now.
 """
 
 from __future__ import annotations
 
-import re
+import argparse
+import importlib.util
 import shutil
+import sys
 import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-
-from workbench import harness
-from workbench.catalogue import registry
-from workbench.devices import open_device
-from workbench.model import operation
-from workbench.report.evidence import explain
+from types import ModuleType
 
 ROOT = Path(__file__).parent.parent
-TABLE = "### gemm 8192x8192x8192 bf16 nt"
-FAULT = ("    mbarrier_wait(shared.full[s], step / STAGES % 2);\n", "")
-"""A line of the TMA pipeline, and nothing in its place: the consumers no longer wait for their data."""
+DRAWN_WITH = "3.11.2"
+"""Version of matplotlib that drew the pictures; another may draw them otherwise, of the same data."""
+
+Files = dict[str, bytes]
+"""What files have to hold, by their path from the top of the repository."""
 
 
-def excerpt() -> str:
-    """The table of one problem from the committed report, with what explains it, under its heading."""
-    page = (ROOT / "reports/nvidia-h200/gemm.md").read_text()
-    found = re.search(rf"{re.escape(TABLE)}\n\n((?:\|.*\n)+(?:\nThe letter .*\n)?)", page)
-    assert found, f"the report has no {TABLE!r}"
-    return f"**{TABLE.removeprefix('### ')}**, one NVIDIA H200, against cuBLAS:\n\n{found[1]}"
+@dataclass(frozen=True)
+class Generated:
+    """Pages that are made together. `complete` are patterns: what matches one and is not made has to go."""
+
+    name: str
+    make: Callable[[Path], Files]
+    complete: tuple[str, ...] = ()
 
 
-def operations() -> str:
-    """Every operation with its stages, and what the index of the reports says of the fastest on an H200."""
-    index = (ROOT / "reports/README.md").read_text()
-    rows = ["| operation | stages | fastest on an H200 | of the vendor's library |", "|---|---|---|---|"]
-    for name, declared in registry.operations().items():
-        stages, measured = ", ".join(s.name for s in declared.stages), f"| [{name}](nvidia-h200/{name}.md)"
-        line = next((line for line in index.splitlines() if line.startswith(measured)), None)
-        if line is None:
-            rows.append(f"| [`{name}`](reports/emulator/{name}.md) | {stages} | not measured yet | - |")
-            continue
-        stage, best, share = (cell.strip() for cell in line.split("|")[4:7])
-        rows.append(f"| [`{name}`](reports/nvidia-h200/{name}.md) | {stages} | {stage}: {best} | {share} |")
-    return "\n".join(rows) + "\n"
+def script(path: str) -> ModuleType:
+    """A script of this repository as a module, which finds those beside it. `path` is from the top."""
+    file = ROOT / path
+    if str(file.parent) not in sys.path:
+        sys.path.insert(0, str(file.parent))
+    name = file.stem if file.parent.name != "docs" else f"{file.stem}_page"
+    if name in sys.modules:
+        return sys.modules[name]
+    spec = importlib.util.spec_from_file_location(name, file)
+    assert spec and spec.loader
+    module = sys.modules[name] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
-def failure() -> str:
-    """What `workbench verify gemm:tma_pipeline` prints about the planted fault."""
-    kept = operation.SOURCES
+def readme(root: Path) -> Files:
+    """What it quotes is made anew; its own words are as they are."""
+    text = (root / "README.md").read_text()
+    return {"README.md": script("docs/readme.py").refreshed(text).encode()}
+
+
+def api(root: Path) -> Files:
+    """The public interface, from docstrings."""
+    return {"docs/api.md": script("docs/api.py").page().encode()}
+
+
+def messages(root: Path) -> Files:
+    """What failures look like: ten faults are planted and verified."""
+    return {"docs/messages.md": script("docs/messages.py").page().encode()}
+
+
+def reports(root: Path) -> Files:
+    """The pages and charts of `workbench report`, those of experiments among them."""
+    from workbench.experiments import page as experiments
+    from workbench.report import pages
+
     with tempfile.TemporaryDirectory() as folder:
-        operation.SOURCES = Path(folder) / "cuda_src"
-        shutil.copytree(kept, operation.SOURCES)
-        try:
-            (stage,) = registry.select(["gemm:tma_pipeline"])
-            text = stage.path.read_text()
-            assert text.count(FAULT[0]) == 1
-            stage.path.write_text(text.replace(*FAULT))
-            result = harness.verify(stage, open_device("emulator"), seed=0)
-        finally:
-            operation.SOURCES = kept
-    text = explain(stage.spec, result)
-    for root in (folder, str(kept.parent)):
-        text = text.replace(f"{root}/", "")
-    return f"```console\n$ workbench verify gemm:tma_pipeline --device emulator\n{text}\n```\n"
+        copied = Path(folder) / "reports"
+        shutil.copytree(root / "reports", copied, ignore=shutil.ignore_patterns("*.png"))
+        written = [*experiments.write(copied), *pages.write(copied)]
+        return {path.relative_to(folder).as_posix(): path.read_bytes() for path in written}
 
 
-def refreshed(readme: str) -> str:
-    """The README with all quotations as they are now."""
-    for name, text in (("excerpt", excerpt()), ("failure", failure()), ("operations", operations())):
-        pattern = rf"(<!-- {name} -->\n).*?(<!-- end of {name} -->)"
-        readme, count = re.subn(pattern, lambda m, text=text: f"{m[1]}{text}{m[2]}", readme, flags=re.DOTALL)
-        assert count == 1, name
-    return readme
+def benchmarks(root: Path) -> Files:
+    """Pages of benchmarks, each of the record beside it."""
+    recorded, found = script("benchmarks/recorded.py"), {}
+    for name in ("gemm_limits", "gemm_suite", "gemm_types", "sensitivity", "template", "tuned"):
+        made = script(f"benchmarks/{name}.py")
+        record = root / made.RECORD.relative_to(ROOT)
+        page = recorded.page_beside(record).relative_to(root)
+        found[page.as_posix()] = made.page(recorded.read(record)).encode()
+    return {**found, "reports/repeated.md": script("benchmarks/repeated.py").page().encode()}
+
+
+def faults(root: Path) -> Files:
+    """What planted faults were taken for, by the emulator and by the harness."""
+    from workbench.model import compact
+
+    found = {}
+    for name in ("fault_report", "harness_report"):
+        made = script(f"tests/faults/{name}.py")
+        found[f"reports/{made.PAGE}"] = made.page(compact.read(root / "reports" / made.RECORD)).encode()
+    return found
+
+
+def mutants(root: Path) -> Files:
+    """Which mutants verification noticed."""
+    from workbench.model import compact
+
+    made = script("docs/mutants.py")
+    names = ("mutation", "mutation-sample")
+    records = {name: root / f"reports/{name}.json.gz" for name in names}
+    return {f"reports/{n}.md": made.page(compact.read(path), path.name).encode() for n, path in records.items()}
+
+
+PAGES = (
+    Generated("api", api),
+    Generated("benchmarks", benchmarks),
+    Generated("faults", faults),
+    Generated("messages", messages),
+    Generated("mutants", mutants),
+    Generated("reports", reports, ("reports/*/*.png", "reports/experiments/*/*.png")),
+    Generated("readme", readme),  # quotes the reports
+)
+
+
+def stale(page: Generated, root: Path) -> Iterator[str]:
+    """What differs from what is there, a phrase each."""
+    made = page.make(root)
+    for path, content in sorted(made.items()):
+        if path.endswith(".png") and not _draws_alike():
+            continue
+        target = root / path
+        if not target.is_file():
+            yield f"{path} is missing"
+        elif target.read_bytes() != content:
+            yield f"{path} is not what it is made of"
+    yield from (f"{path} is made of nothing any more" for path in _left(page, made, root))
+
+
+def write(page: Generated, root: Path) -> None:
+    """Bring what is there up to date."""
+    made = page.make(root)
+    for path, content in made.items():
+        (root / path).parent.mkdir(parents=True, exist_ok=True)
+        (root / path).write_bytes(content)
+    for path in _left(page, made, root):
+        (root / path).unlink()
+
+
+def _left(page: Generated, made: Files, root: Path) -> list[str]:
+    there = {path.relative_to(root).as_posix() for pattern in page.complete for path in root.glob(pattern)}
+    return sorted(there - set(made))
+
+
+def _draws_alike() -> bool:
+    import matplotlib
+
+    return str(matplotlib.__version__) == DRAWN_WITH
+
+
+def main(arguments: Sequence[str] | None = None, pages: Sequence[Generated] = PAGES, root: Path = ROOT) -> int:
+    """The command line; returns its exit code."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(page.name for page in pages))
+    parser.add_argument("--check", action="store_true", help="write nothing; exit code 1 where a page is stale")
+    parser.add_argument("--list", action="store_true", help="what there is, and nothing else")
+    chosen = parser.parse_args(arguments)
+    if unknown := set(chosen.names) - {page.name for page in pages}:
+        parser.error(f"there is no {', '.join(sorted(unknown))}; there are {', '.join(page.name for page in pages)}")
+    if chosen.list:
+        print("\n".join(page.name for page in pages))
+        return 0
+    code = 0
+    for page in pages:
+        if chosen.names and page.name not in chosen.names:
+            continue
+        if not chosen.check:
+            write(page, root)
+            continue
+        for trouble in stale(page, root):
+            code = 1
+            print(f"{trouble}; write it again: python docs/refresh.py {page.name}")
+    return code
 
 
 if __name__ == "__main__":
-    target = ROOT / "README.md"
-    target.write_text(refreshed(target.read_text()))
+    sys.exit(main())

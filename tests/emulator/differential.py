@@ -37,6 +37,7 @@ from machines import Assembled, Cuda, Emulated, Machine, Rejected
 from softfloat import BF16, F16, Format
 
 from workbench.emulator import _engine
+from workbench.model import compact
 from workbench.records import environment
 
 LANES, MEMORY = "lanes", "memory"
@@ -490,7 +491,7 @@ def report(options: argparse.Namespace) -> int:
     differing, unexplained = differences(records)
     kept["differing"] = differing
     kept["flushes"] = {r["body"]: r["flushes"] for r in records if r.get("flushes")}
-    Path(options.out).with_suffix(".json").write_text(json.dumps(kept, separators=(",", ":")) + "\n")
+    compact.write(kept, Path(options.out).with_suffix(".json.gz"))
     made = result["environment"]
     by_status: dict[str, int] = {}
     for record in records:
@@ -499,7 +500,7 @@ def report(options: argparse.Namespace) -> int:
     lines = [
         "# The emulator against the device",
         "",
-        f"Commit `{made['commit'][:12]}`, {made['date'][:10]}; [what it is made from](differential.json).",
+        f"Commit `{made['commit'][:12]}`, {made['date'][:10]}; [what it is made from](differential.json.gz).",
         f"Device: {result['device']}. {len(records)} forms, {compared:,} results compared in {result['seconds']:g} s",
         "by `tests/emulator/differential.py`. Operands are random, with zeros, subnormals, infinities, NaNs, limits of",
         "integers and halves between numbers among them; for most forms pairs of such values meet. Any NaN counts as",

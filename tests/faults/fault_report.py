@@ -27,6 +27,7 @@ from tabulate import tabulate
 from workbench.catalogue import registry
 from workbench.devices.emulated import EmulatedDevice
 from workbench.harness import verify
+from workbench.model import compact
 from workbench.model.results import Verdict
 from workbench.records import environment
 
@@ -276,7 +277,7 @@ def main() -> None:
 
     def save() -> None:
         temporary = path.with_name(path.name + ".part")
-        temporary.write_text(json.dumps(record, indent=1) + "\n")
+        compact.write(record, temporary)
         temporary.replace(path)
 
     if options.step == "write":

@@ -39,6 +39,7 @@ from wrong_times import ON_A_CLOCK, TIMES
 from workbench import harness
 from workbench.checks.replay import BY_LUCK
 from workbench.devices import Device, open_device
+from workbench.model import compact
 from workbench.records import environment
 
 REPORTS = Path(__file__).parents[2] / "reports"
@@ -188,7 +189,7 @@ def judge_everything(
 def write(path: Path, record: Record) -> None:
     """Replaces the file in one step."""
     temporary = path.with_name(path.name + ".part")
-    temporary.write_text(json.dumps(record, indent=1) + "\n")
+    compact.write(record, temporary)
     temporary.replace(path)
 
 

@@ -1,4 +1,4 @@
-"""The page of all faults is what its JSON says, and one fault that takes its process down costs no other."""
+"""The committed record has every fault, and one fault that takes its process down costs no other."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import harness_report
 import pytest
-from harness_report import FAULTS, LOST, PAGE, RECORD, REPORTS, judge_in_children, judged, page
+from harness_report import FAULTS, LOST, RECORD, REPORTS, judge_in_children, judged, page
 from planting import MOST_WARP_INSTRUCTIONS, Outcome
 
 from workbench.checks.replay import BY_LUCK
@@ -18,10 +18,6 @@ from workbench.devices.emulated import EmulatedDevice
 def committed() -> dict[str, Any]:
     record: dict[str, Any] = json.loads((REPORTS / RECORD).read_text())
     return record
-
-
-def test_the_committed_page_is_what_its_json_gives() -> None:
-    assert page(committed()) == (REPORTS / PAGE).read_text()
 
 
 def test_the_committed_record_has_every_fault_found_in_the_emulator() -> None:

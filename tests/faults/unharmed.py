@@ -27,6 +27,7 @@ from workbench import harness
 from workbench.catalogue import registry
 from workbench.devices import Device, open_device
 from workbench.measure import timing
+from workbench.model import compact
 from workbench.model.operation import Stage
 from workbench.model.results import Measurement
 from workbench.records import environment
@@ -148,7 +149,7 @@ def main() -> None:
     record = json.loads(RECORD.read_text())
     for file in options.files:
         taken(record, json.loads(file.read_text()))
-    RECORD.write_text(json.dumps(record, indent=1) + "\n")
+    compact.write(record, RECORD)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,77 @@
+"""`docs/refresh.py`: a page that is stale is named with what writes it again, and nothing else is touched."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+SCRIPT = Path(__file__).parent.parent / "docs/refresh.py"
+
+
+@pytest.fixture(scope="module")
+def refresh() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("refresh", SCRIPT)
+    assert spec and spec.loader
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # dataclasses look their module up
+    spec.loader.exec_module(module)
+    return module
+
+
+def _made(root: Path) -> dict[str, bytes]:
+    return {"a.md": (root / "a.json").read_bytes().upper(), "charts/a.txt": b"chart"}
+
+
+def test_what_is_stale_is_named_with_its_command_and_then_written(
+    refresh: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pages = [
+        refresh.Generated("a", _made, ("charts/*.txt",)),
+        refresh.Generated("b", lambda root: {"b.md": b"b"}),
+    ]
+    (tmp_path / "a.json").write_text("one")
+    (tmp_path / "b.md").write_text("b")
+    (tmp_path / "charts").mkdir()
+    (tmp_path / "charts/old.txt").touch()
+
+    def check(*names: str) -> tuple[int, list[str]]:
+        code = refresh.main(["--check", *names], pages, tmp_path)
+        return code, capsys.readouterr().out.splitlines()
+
+    again = "write it again: python docs/refresh.py a"
+    assert check() == (
+        1,
+        [
+            f"a.md is missing; {again}",
+            f"charts/a.txt is missing; {again}",
+            f"charts/old.txt is made of nothing any more; {again}",
+        ],
+    )
+    assert not (tmp_path / "a.md").exists()
+    assert check("b") == (0, [])
+    assert refresh.main(["a"], pages, tmp_path) == 0
+    assert check() == (0, [])
+    assert not (tmp_path / "charts/old.txt").exists()
+    (tmp_path / "a.json").write_text("two")
+    assert check("a") == (1, [f"a.md is not what it is made of; {again}"])
+
+
+def test_an_unknown_name_is_refused(refresh: ModuleType, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        refresh.main(["--check", "nonsense"])
+    assert "there is no nonsense; there are api, benchmarks," in capsys.readouterr().err
+
+
+def test_a_picture_of_another_matplotlib_is_not_compared(
+    refresh: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page = refresh.Generated("a", lambda root: {"a.png": b"today", "a.md": b"today"})
+    (tmp_path / "a.png").write_text("of then")
+    (tmp_path / "a.md").write_text("of then")
+    for alike, found in ((True, ["a.md", "a.png"]), (False, ["a.md"])):
+        monkeypatch.setattr(refresh, "_draws_alike", lambda alike=alike: alike)
+        assert [trouble.split()[0] for trouble in refresh.stale(page, tmp_path)] == found
