@@ -23,6 +23,7 @@ from synthetic_clock import COLD_US, Clock, ClockGpu, ClockPlan, synthetic
 
 from workbench.catalogue import registry
 from workbench.cli import main as cli
+from workbench.cli import sessions
 from workbench.kernels.gemm import GemmProblem
 from workbench.kernels.matvec import MatvecProblem
 from workbench.kernels.vector_add import VectorAddProblem
@@ -188,7 +189,7 @@ def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Resu
         return HostTiming(operation, "NumPy", "numpy 2", str(problem), problem.label, 1, 1, [1e6])
 
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(cli, "open_device", lambda name: NumpyDevice("cuda"))
+    monkeypatch.setattr(sessions, "open_device", lambda name: NumpyDevice("cuda"))
     monkeypatch.setattr(timing, "bench", stage_time)
     monkeypatch.setattr(timing, "bench_peer", peer_time)
     monkeypatch.setattr(timing, "time_host", host_time)

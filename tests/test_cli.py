@@ -23,6 +23,7 @@ from synthetic import emulated_run, timed_run
 
 from workbench import harness
 from workbench.catalogue import registry
+from workbench.cli import inspect, sessions
 from workbench.cli import main as cli
 from workbench.devices import DeviceUnavailable
 from workbench.measure import timing, tuning
@@ -38,7 +39,7 @@ Workbench = Callable[..., Result]
 def device(monkeypatch: pytest.MonkeyPatch) -> Iterator[NumpyDevice]:
     """The device that every command gets; a test changes it to be wrong or to be a GPU."""
     made = NumpyDevice()
-    monkeypatch.setattr(cli, "open_device", lambda name: made)
+    monkeypatch.setattr(sessions, "open_device", lambda name: made)
     yield made
 
 
@@ -470,7 +471,7 @@ def test_a_device_that_is_not_there(workbench: Workbench, monkeypatch: pytest.Mo
     def unavailable(name: str) -> None:
         raise DeviceUnavailable("no CUDA device can be used here; use --device emulator")
 
-    monkeypatch.setattr(cli, "open_device", unavailable)
+    monkeypatch.setattr(sessions, "open_device", unavailable)
     for command in ("verify", "bench", "run"):
         _one_message(workbench(command, "--device", "cuda"), 1, "use --device emulator")
 
@@ -484,7 +485,7 @@ def test_a_missing_compiler(workbench: Workbench, device: NumpyDevice, monkeypat
         raise CompilerUnavailable("NVRTC cannot be loaded; install it with: pip install nvidia-cuda-nvrtc")
 
     monkeypatch.setattr(harness, "compile_source", unavailable)
-    monkeypatch.setattr(cli, "compile_source", unavailable)
+    monkeypatch.setattr(inspect, "compile_source", unavailable)
     monkeypatch.setattr("workbench.toolchain.occupancy.compile_source", unavailable)
     for command in ("verify", "run", "inspect"):
         _one_message(workbench(command, "vector_add:naive"), 1, "pip install nvidia-cuda-nvrtc")

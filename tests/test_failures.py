@@ -15,7 +15,7 @@ from fakes import NumpyDevice
 
 from workbench import harness
 from workbench.catalogue import registry
-from workbench.cli import main as cli
+from workbench.cli import sessions
 from workbench.kernels.vector_add import VectorAddProblem
 from workbench.model.operation import Stage, Tier
 from workbench.model.results import Failure, Verdict
@@ -32,7 +32,7 @@ Workbench = Callable[..., Result]
 @pytest.fixture
 def device(monkeypatch: pytest.MonkeyPatch) -> NumpyDevice:
     made = NumpyDevice()
-    monkeypatch.setattr(cli, "open_device", lambda name: made)
+    monkeypatch.setattr(sessions, "open_device", lambda name: made)
     monkeypatch.setattr(api, "open_device", lambda name: made)
     return made
 

@@ -17,7 +17,7 @@ from fakes import NumpyDevice
 from synthetic import H200, environment, timed_run
 
 from workbench.catalogue import registry
-from workbench.cli import main as cli
+from workbench.cli import sessions
 from workbench.model.results import Run
 from workbench.records import store
 
@@ -192,5 +192,5 @@ def test_the_problems_of_the_examples_are_timed_ones() -> None:
 
 def _keep_a_version(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of `vector_add:naive`, which has passed and was not timed."""
-    monkeypatch.setattr(cli, "open_device", lambda name: NumpyDevice())
+    monkeypatch.setattr(sessions, "open_device", lambda name: NumpyDevice())
     assert invoke("verify", "vector_add:naive", "--examples", "1").exit_code == 0

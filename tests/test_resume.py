@@ -16,6 +16,7 @@ from workbench import harness
 from workbench.catalogue import registry
 from workbench.checks import replay
 from workbench.cli import main as cli
+from workbench.cli import sessions
 from workbench.measure import timing
 from workbench.model.results import Failure, Run, Verdict
 from workbench.records import environment, store, versions
@@ -79,7 +80,7 @@ class NoSearch:
 def workbench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result]:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(replay, "HazardSearch", NoSearch)
-    monkeypatch.setattr(cli, "open_device", lambda name: NumpyDevice("cuda"))
+    monkeypatch.setattr(sessions, "open_device", lambda name: NumpyDevice("cuda"))
 
     def run(*options: str) -> Result:
         return CliRunner().invoke(cli.main, ["bench", "vector_add", "--examples", "2", *options])

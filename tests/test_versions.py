@@ -21,7 +21,7 @@ from fakes import NumpyDevice
 from synthetic import EMULATOR, H200, environment, timed_run
 
 from workbench.catalogue import registry
-from workbench.cli import main as cli
+from workbench.cli import sessions
 from workbench.model import operation
 from workbench.model.notices import Notice
 from workbench.model.operation import Stage
@@ -39,7 +39,7 @@ Workbench = Callable[..., Result]
 @pytest.fixture
 def device(monkeypatch: pytest.MonkeyPatch) -> NumpyDevice:
     made = NumpyDevice()
-    monkeypatch.setattr(cli, "open_device", lambda name: made)
+    monkeypatch.setattr(sessions, "open_device", lambda name: made)
     return made
 
 

@@ -8,13 +8,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ..model.errors import WrongUsage
+
 FILE = "pyproject.toml"
 
 KEYS = {"kernels": "a list of modules", "cuda": "a folder", "reports": "a folder"}
 """What `[tool.workbench]` may hold."""
 
 
-class BadProject(ValueError):
+class BadProject(WrongUsage, ValueError):
     """A `[tool.workbench]`, or a module that it names, that cannot be used; the message says what is wrong."""
 
 

@@ -21,6 +21,7 @@ from types import ModuleType
 from typing import Any
 
 from .. import kernels
+from ..model.errors import WrongUsage
 from ..model.operation import BUILT_IN, Operation, Stage
 from .project import BadProject, Project, find
 
@@ -35,7 +36,7 @@ CUDA = "cuda_src"
 """The folder of CUDA sources beside a module; where there is none, they are in the module's own folder."""
 
 
-class UnknownSpec(ValueError):
+class UnknownSpec(WrongUsage, ValueError):
     """A SPEC that names no stage; the message lists the nearest right ones."""
 
 

@@ -21,6 +21,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
+from ..model.errors import WorkbenchError
 from ..model.operation import SOURCES, Problem, Stage, Tier
 from ..toolchain.compiler import Compiled, CompileError, cached_in, compile_source, names, with_headers
 from ..workers.cluster import Lost
@@ -33,7 +34,7 @@ MOST_WARP_INSTRUCTIONS = 5_000_000
 """Of one block of a mutant, before it counts as hung."""
 
 
-class BadExplanation(ValueError):
+class BadExplanation(WorkbenchError, ValueError):
     """A file of equivalent mutants that cannot be used; the message says what an entry has to have."""
 
 

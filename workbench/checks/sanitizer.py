@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ..model.errors import WorkbenchError
 from ..model.operation import Problem, Stage
 from ..model.results import Failure, Verdict, Verification
 from ..toolchain.disassembly import toolkit_program
@@ -26,7 +27,7 @@ PROBLEMS = 2
 """Problems of a stage that passed which are looked at."""
 
 
-class SanitizerUnavailable(RuntimeError):
+class SanitizerUnavailable(WorkbenchError, RuntimeError):
     """compute-sanitizer is not installed; the message says where it comes from."""
 
 

@@ -13,6 +13,7 @@ from typing import Any
 
 from ..catalogue import project, registry
 from ..checks.mutate import code_of
+from ..model.errors import WrongUsage
 from ..model.operation import BUILT_IN, Operation, Stage
 
 TEMPLATES = Path(__file__).parents[1] / "templates"
@@ -34,7 +35,7 @@ cuda = "{PACKAGE}"
 FILL_IN = "FILL IN"
 
 
-class CannotMake(ValueError):
+class CannotMake(WrongUsage, ValueError):
     """What was asked for cannot be made; the message says why and what would be right."""
 
 

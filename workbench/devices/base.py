@@ -7,16 +7,17 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from ..model.errors import WorkbenchError
 from ..model.launch import Array, Plan
 from ..model.results import DeviceInfo, Verdict
 from ..toolchain.compiler import Compiled
 
 
-class DeviceUnavailable(RuntimeError):
+class DeviceUnavailable(WorkbenchError, RuntimeError):
     """The device cannot be used on this machine; the message says why and what would help."""
 
 
-class Fault(Exception):
+class Fault(WorkbenchError):
     """A launch that went wrong. `verdict` names the kind; the message says what, where and what to do."""
 
     def __init__(self, verdict: Verdict, message: str) -> None:

@@ -13,6 +13,7 @@ import ml_dtypes
 import numpy as np
 
 from .. import emulator
+from ..model.errors import WorkbenchError, WrongUsage
 
 DTYPES: dict[str, np.dtype[Any]] = {
     **{f"{letter}{bits}": np.dtype(f"{letter}{bits // 8}") for letter in "iu" for bits in (8, 16, 32, 64)},
@@ -26,11 +27,23 @@ _ARGUMENT = re.compile(
     r"\s*(?:(?P<name>[A-Za-z_]\w*)\s*:)?\s*(?P<type>\w+)\s*(?P<shape>\[[^\]]*\])?"
     r"\s*(?:=(?!>)\s*(?P<value>.*?))?\s*(?:=>\s*(?P<save>.+?))?\s*"
 )
+NOT_EXECUTED = (
+    emulator.CompileError,
+    emulator.CompilerUnavailable,
+    emulator.PtxSyntaxError,
+    emulator.UnsupportedInstruction,
+)
+"""What `emulator.launch` raises where there is nothing to execute."""
+
 _EXAMPLE = "write for example f32[1024]=random, f32[64,32] => out.npy or i32=1024"
 
 
-class UsageError(ValueError):
+class UsageError(WrongUsage, ValueError):
     """An argument of the command that cannot be understood; the message says what would be right."""
+
+
+class NotExecuted(WorkbenchError):
+    """A source that the emulator cannot execute, or a compiler that is missing; the message says what and where."""
 
 
 @dataclass
@@ -168,32 +181,40 @@ class Emulation:
     max_seconds: float | None = None
 
     def run(self) -> emulator.Report:
-        """Runs it and saves the arrays that are to be saved. Raises what `emulator.launch` raises."""
+        """Runs it and saves the arrays that are to be saved. Raises UsageError, NotExecuted and OSError."""
         names = [argument.name for argument in self.arguments]
         if len(set(names)) < len(names):
             raise UsageError(f"two arguments have the same name: {', '.join(names)}")
-        report = emulator.launch(
-            self.file,
-            self.entry,
-            self.grid,
-            self.block,
-            {argument.name: argument.value for argument in self.arguments},
-            shared=self.shared_bytes,
-            cluster=self.cluster,
-            defines=self.defines,
-            include=self.include,
-            options=self.options,
-            seed=self.seed,
-            counters=self.counters,
-            trace=self.trace,
-            max_seconds=self.max_seconds,
-        )
+        report = self._launch()
         for argument in self.arguments:
             if argument.save is not None and argument.array is not None:
                 array = argument.array
                 with argument.save.open("wb") as stream:
                     np.save(stream, array if array.dtype.isbuiltin == 1 else array.view(f"V{array.itemsize}"))
         return report
+
+    def _launch(self) -> emulator.Report:
+        try:
+            return emulator.launch(
+                self.file,
+                self.entry,
+                self.grid,
+                self.block,
+                {argument.name: argument.value for argument in self.arguments},
+                shared=self.shared_bytes,
+                cluster=self.cluster,
+                defines=self.defines,
+                include=self.include,
+                options=self.options,
+                seed=self.seed,
+                counters=self.counters,
+                trace=self.trace,
+                max_seconds=self.max_seconds,
+            )
+        except (emulator.ArgumentError, emulator.LaunchError) as error:
+            raise UsageError(str(error)) from None
+        except NOT_EXECUTED as error:
+            raise NotExecuted(str(error)) from None
 
 
 def plain(array: np.ndarray[Any, Any]) -> list[Any]:

@@ -12,11 +12,12 @@ from ..devices import Fault
 from ..devices.emulated import EmulatedDevice
 from ..emulator import Statistics, Traced, chrome_trace
 from ..harness import Case
+from ..model.errors import WrongUsage
 from ..model.operation import Problem, Stage
 from ..toolchain.compiler import compile_source
 
 
-class NoSuchBlock(ValueError):
+class NoSuchBlock(WrongUsage, ValueError):
     """A block that was to be traced is not in the grid; the message says how many there are."""
 
 

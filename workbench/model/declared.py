@@ -11,6 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from .errors import WorkbenchError
+
 OURS = ("workbench.kernels.", "workbench.experiments.")
 """Modules with declarations of our own."""
 
@@ -18,7 +20,7 @@ LIBRARIES = {"workbench", "hypothesis", "numpy"} | sys.stdlib_module_names
 """All other code that runs on behalf of a declaration."""
 
 
-class BadOperation(ValueError):
+class BadOperation(WorkbenchError, ValueError):
     """The Python code of an operation raises, or gives what cannot be used; the message says where, or what it has to
     give."""
 

@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 
 from .declared import declared
 from .dtypes import FP32, DType
+from .errors import WrongUsage
 from .launch import Array, Launch, Plan
 
 Arrays = dict[str, np.ndarray[Any, Any]]
@@ -38,7 +39,7 @@ class Tier(StrEnum):
     BOUNDED = "bounded"
 
 
-class ProblemError(ValueError):
+class ProblemError(WrongUsage, ValueError):
     """A problem text or field that makes no sense; the message says what would."""
 
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Self, TypeVar
 
 from . import compact
+from .errors import WorkbenchError
 
 SCHEMA_VERSION = 1
 
@@ -64,7 +65,7 @@ HAZARDS = frozenset(list(Verdict)[list(Verdict).index(Verdict.OUT_OF_BOUNDS) :])
 """Verdicts that name what is wrong with a kernel, whatever its answers were."""
 
 
-class ResultsError(ValueError):
+class ResultsError(WorkbenchError, ValueError):
     """A results file that cannot be read; the message says which part is wrong."""
 
 

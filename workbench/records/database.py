@@ -7,8 +7,10 @@ import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
 
+from ..model.errors import WorkbenchError
 
-class DatabaseError(RuntimeError):
+
+class DatabaseError(WorkbenchError, RuntimeError):
     """The file cannot be read or written; the message says why."""
 
 

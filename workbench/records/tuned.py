@@ -19,6 +19,7 @@ from typing import Any
 
 from ..catalogue import registry
 from ..model import notices
+from ..model.errors import WorkbenchError
 from ..model.operation import Problem, Stage
 from ..toolchain.compiler import cache_folder, source_digest
 from .database import DatabaseError, OtherVersion, marks, transaction
@@ -44,11 +45,11 @@ CREATE TABLE IF NOT EXISTS trials (
 """
 
 
-class TableError(RuntimeError):
+class TableError(WorkbenchError, RuntimeError):
     """The database cannot be read or written; the message says which file and what to do."""
 
 
-class TuningError(RuntimeError):
+class TuningError(WorkbenchError, RuntimeError):
     """There is nothing that could be tuned, or what tunes is missing; the message says what."""
 
 

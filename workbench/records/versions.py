@@ -27,6 +27,7 @@ from .. import harness
 from ..catalogue import registry
 from ..devices import Device
 from ..model import notices
+from ..model.errors import WorkbenchError
 from ..model.operation import Problem, ProblemError, Size, Stage
 from ..model.results import Failure, Measurement, ResultsError, Run, StageResult, Verification
 from ..report.evidence import NOT_OF_A_PROBLEM, failure_id
@@ -77,7 +78,7 @@ ORDER BY used
 """The oldest first; never the newest of a stage, nor its newest that passed."""
 
 
-class VersionsError(RuntimeError):
+class VersionsError(WorkbenchError, RuntimeError):
     """The database cannot be used, or does not have what is asked for; the message says which and what to do."""
 
 

@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from ..model.errors import WorkbenchError, WrongUsage
 from ..model.results import Measurement, Run, Timing
 from ..records import store
 from . import derived
@@ -41,11 +42,11 @@ Key = tuple[str, str, str]
 """Operation, stage and problem."""
 
 
-class Incomparable(ValueError):
+class Incomparable(WrongUsage, ValueError):
     """Records of which the times say nothing about each other; the message says why."""
 
 
-class StatisticsUnavailable(RuntimeError):
+class StatisticsUnavailable(WorkbenchError, RuntimeError):
     """SciPy is missing; the message says how to get it."""
 
 

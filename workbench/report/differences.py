@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..catalogue import registry
+from ..model.errors import WrongUsage
 from ..model.operation import Problem, Stage
 from ..model.results import Measurement
 from ..records import versions
@@ -27,7 +28,7 @@ _SASS_LINE = re.compile(r"/\*[0-9a-f]{4,}\*/\s+\{?\s*(?:@!?U?P\w+\s+)?([A-Z][A-Z
 _PTX_STATEMENT = re.compile(r"(?:[\s{}]|[$\w]+:(?!:))*(?:@!?%?\w+\s+)?([a-z]\w*(?:(?:\.|::)\w+)*)")
 
 
-class NothingInCommon(ValueError):
+class NothingInCommon(WrongUsage, ValueError):
     """Two stages that cannot be compared; the message says why."""
 
 

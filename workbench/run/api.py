@@ -14,7 +14,7 @@ from ..devices import DeviceUnavailable, open_device
 from ..model.operation import Operation, Problem, Stage
 from ..model.results import Run
 from ..report import derived
-from ..report.console import timing_cells, verification_cells
+from ..report.cells import timing_cells, verification_cells
 from ..report.evidence import explain, failed, passed
 from .session import Session
 

@@ -28,6 +28,7 @@ from .. import harness
 from ..catalogue import registry
 from ..devices import Device, DeviceUnavailable, open_device
 from ..model import notices
+from ..model.errors import WorkbenchError
 from ..model.operation import Problem, ProblemError, Stage
 from ..model.results import StageResult, Verdict, Verification
 from ..records import versions
@@ -49,7 +50,7 @@ STEP_MS, DEBOUNCE_MS = 20, 200
 PRELOADED = "workbench.run.warm"
 
 
-class WatchUnavailable(RuntimeError):
+class WatchUnavailable(WorkbenchError, RuntimeError):
     """What looks at files is missing; the message says how to get it."""
 
 

@@ -17,6 +17,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from ..emulator.headers import header_folder, standard_headers
+from ..model.errors import WorkbenchError
 from ..model.operation import SOURCES
 
 INCLUDE = SOURCES / "include"
@@ -27,11 +28,11 @@ FORMAT = 2
 """Of the entries of the cache: another one has other names, so that versions of the workbench can share a cache."""
 
 
-class CompilerUnavailable(RuntimeError):
+class CompilerUnavailable(WorkbenchError, RuntimeError):
     """NVRTC or the CUDA headers are missing, or the cache cannot be written; the message says what to do."""
 
 
-class CompileError(Exception):
+class CompileError(WorkbenchError):
     """NVRTC rejected the source; the message holds its diagnostics with the source lines they speak of."""
 
 

@@ -7,6 +7,8 @@ import shutil
 import subprocess
 from pathlib import Path
 
+from ..model.errors import WorkbenchError
+
 TOOLS = {"nvdisasm": (), "cuobjdump": ("-sass",)}
 """Disassemblers in order of preference, with the options that make them print SASS."""
 
@@ -16,7 +18,7 @@ REMEDY = (
 )
 
 
-class DisassemblerUnavailable(RuntimeError):
+class DisassemblerUnavailable(WorkbenchError, RuntimeError):
     """No disassembler was found, or it failed; the message says what to do."""
 
 

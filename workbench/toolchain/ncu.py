@@ -11,8 +11,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from ..model.errors import WorkbenchError
 
-class NcuUnavailable(RuntimeError):
+
+class NcuUnavailable(WorkbenchError, RuntimeError):
     """There is no ncu; the message says what to do."""
 
 

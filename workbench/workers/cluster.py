@@ -30,6 +30,7 @@ from typing import Any
 from ..catalogue import registry
 from ..devices import Device, DeviceUnavailable, open_device
 from ..judge import integrity
+from ..model.errors import WorkbenchError
 from ..model.operation import BUILT_IN, Operation, Stage
 from ..model.results import DeviceInfo
 from ..records import environment
@@ -55,11 +56,11 @@ HOUSED = "travelled"
 """In the cache: the sources that came with stages, each in the folders that it had where it came from."""
 
 
-class ClusterUnavailable(RuntimeError):
+class ClusterUnavailable(WorkbenchError, RuntimeError):
     """The cluster cannot be used, or cannot do this; the message says why and what would help."""
 
 
-class Lost(RuntimeError):
+class Lost(WorkbenchError, RuntimeError):
     """Worker after worker ended while it had this task, which need not be the one to blame: others may be beside it."""
 
 

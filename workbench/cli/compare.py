@@ -1,0 +1,186 @@
+"""Two results, or two versions of stages, side by side; and the report of results."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+from rich.text import Text
+
+from ..experiments import page
+from ..model.errors import WrongUsage
+from ..model.results import ResultsError, Run
+from ..records import store
+from ..report import changes, derived, differences, pages
+from ..report.changes import By, Comparison
+from ..report.differences import Difference, Row
+from .console import OUTCOMES, console, print_json, table
+from .options import options
+from .problems import problems_of
+
+COMPARE_VERDICTS = """\b
+SAME       within the tolerance, and a change of twice the tolerance is ruled out
+SLOWER     beyond the tolerance, and "no change" is ruled out
+FASTER     the same in the other direction
+AMBIGUOUS  anything else: measure again, or for longer"""
+
+
+@click.command(epilog=COMPARE_VERDICTS)
+@click.argument("before", metavar="A")
+@click.argument("after", metavar="B")
+@click.option(
+    "--tolerance",
+    type=click.FloatRange(0, 100, min_open=True),
+    default=2.0,
+    show_default=True,
+    metavar="PERCENT",
+    help="Which change matters.",
+)
+@click.option(
+    "--by",
+    type=click.Choice([by.value for by in By]),
+    default=By.DRIFT.value,
+    show_default=True,
+    help="What times are divided by: how far the vendor's library drifted from A to B in all its measurements, its own "
+    "time on the same problem, or nothing.",
+)
+@options("json")
+def compare(before: str, after: str, tolerance: float, by: str, as_json: bool) -> None:
+    """Say of every stage and problem whether B is as fast as A, from their samples.
+
+    A and B are results: a JSON file, a folder of a report, or COMMIT:path for what git has of them.
+
+    Exit codes: 0 nothing is slower, 1 something is SLOWER, 2 wrong usage, or results that cannot be compared.
+    """
+    try:
+        runs = store.read(before), store.read(after)
+        found = changes.compare(*runs, tolerance=tolerance / 100, by=By(by))
+    except (ResultsError, changes.StatisticsUnavailable) as error:
+        raise WrongUsage(str(error)) from None
+    if as_json:
+        print_json({**dataclasses.asdict(found), "summary": found.summary, "slower": found.slower})
+    else:
+        show_comparison(found, runs)
+    if found.slower:
+        raise click.exceptions.Exit(1)
+
+
+def show_comparison(found: Comparison, runs: tuple[Sequence[Run], Sequence[Run]]) -> None:
+    """What was compared, what differs besides the code, what times are divided by, a line a row, and a summary."""
+    out = console()
+    for name, side in zip("AB", runs, strict=True):
+        for run in side:
+            e = run.environment
+            dirty = " with uncommitted changes" if e.dirty else ""
+            out.print(f"{name}: {run.device.name}, {e.date}, commit {e.commit[:12]}{dirty}", soft_wrap=True)
+    for note in found.notes:
+        out.print(f"differs: {note}", soft_wrap=True)
+    several = len({(drift.before, drift.after) for drift in found.drifts}) > 1
+    for drift in found.drifts:
+        dates = f" (A of {drift.before}, B of {drift.after})" if several else ""
+        out.print(f"{drift.operation}, {drift.kind}{dates}: {drift.reason}", soft_wrap=True)
+    headers = ("stage", "problem", "", "A", "B", "B / A", "of vendor", "judged by", "")
+    rows = [
+        (
+            f"{c.operation}:{c.stage}",
+            c.label,
+            c.kind,
+            derived.duration(c.before_us),
+            derived.duration(c.after_us),
+            f"{c.time.estimate:.3f}",
+            f"{c.of_vendor.estimate:.3f}" if c.of_vendor else "-",
+            str(c.used),
+            Text(c.outcome, OUTCOMES[c.outcome]),
+        )
+        for c in found.changes
+    ]
+    if rows:
+        out.print(table(headers, rows, headers[3:7], 2))
+    for name, missing in (("A", found.only_before), ("B", found.only_after)):
+        for row in missing:
+            out.print(f"only in {name}: {row}", soft_wrap=True)
+    out.print(found.summary)
+
+
+@click.command()
+@click.argument("before", metavar="A")
+@click.argument("after", metavar="B")
+@options("problem", "json")
+def diff(before: str, after: str, problem_text: str | None, as_json: bool) -> None:
+    """Show two stages, or versions of them, side by side: sources, instructions, resources, times.
+
+    A and B are SPEC, which is the stage as it is now, or SPEC@N. Instructions are SASS where nvdisasm or cuobjdump is
+    installed, else PTX, of the variant for --problem, or for the first timed problem that both take. Times are those
+    of the versions that are kept.
+    """
+    sides = differences.Side.of(before), differences.Side.of(after)
+    problem = problems_of([sides[0].stage], problem_text).get(sides[0].stage.operation)
+    found = differences.compare(*sides, problem)
+    if as_json:
+        print_json(dataclasses.asdict(found))
+    else:
+        show_difference(found)
+
+
+def show_difference(found: Difference) -> None:
+    """The diff of the sources, then what differs of parameters, instructions, resources and times."""
+    out = console()
+    for line in found.source:
+        out.print(Text(line, DIFF.get(line[:1], "")), soft_wrap=True)
+    if not found.source:
+        out.print("the sources and declarations are the same")
+    sides = (found.before, found.after)
+    instructions = found.instructions if any(r.before != r.after for r in found.instructions) else []
+    compiled = f", compiled for {found.problem}"
+    for title, rows in (
+        ("parameters", found.parameters),
+        (f"{found.instructions_of} instructions that differ{compiled}", instructions),
+        (f"resources{compiled}", found.resources),
+    ):
+        if rows:
+            cells = [(r.name, _shown(r.before), _shown(r.after), _change(r)) for r in rows]
+            out.print(f"\n{title}", style="bold", soft_wrap=True)
+            out.print(table(("", *sides, "change"), cells, (*sides, "change")))
+    if not instructions:
+        out.print(f"the {found.instructions_of} instructions are as many of each{compiled}", soft_wrap=True)
+    if found.times:
+        out.print("\ncold times", style="bold")
+        times = [
+            (
+                t.device,
+                t.problem,
+                *(derived.duration(us) if us else "-" for us in (t.before_us, t.after_us)),
+                f"{t.gain:.2f}x" if t.gain else "-",
+            )
+            for t in found.times
+        ]
+        out.print(table(("on", "problem", *sides, "gain"), times, (*sides, "gain"), 2))
+    else:
+        out.print("neither has been timed since it is what it is")
+
+
+DIFF = {"+": "green", "-": "red", "@": "cyan"}
+
+
+def _shown(value: float | str | None) -> str:
+    return "-" if value is None else f"{value:,}" if isinstance(value, int) else str(value)
+
+
+def _change(row: Row) -> str:
+    if isinstance(row.before, int) and isinstance(row.after, int):
+        return f"{row.after - row.before:+,}" if row.after != row.before else ""
+    return "" if row.before == row.after else "differs"
+
+
+@click.command()
+@options("json", "output")
+def report(as_json: bool, output: Path) -> None:
+    """Write the report again from the results in OUTPUT, without running anything."""
+    written = [*page.write(output), *pages.write(output)]
+    if as_json:
+        print_json([str(path) for path in written])
+    else:
+        for path in written:
+            click.echo(path)

@@ -1,0 +1,100 @@
+"""What stages compile to."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Sequence
+
+import click
+
+from ..catalogue import registry
+from ..model.errors import WorkbenchError
+from ..model.results import Resources
+from ..report import derived
+from ..toolchain import disassembly, occupancy
+from ..toolchain.compiler import compile_source
+from .console import Fitting, console, notice, print_json, table
+from .options import options, specs_argument
+from .problems import problems_of
+
+
+@click.command()
+@specs_argument
+@click.option("--ptx", "show_ptx", is_flag=True, help="Print the PTX.")
+@click.option("--sass", "show_sass", is_flag=True, help="Print the SASS, where nvdisasm or cuobjdump is installed.")
+@options("problem", "json")
+def inspect(specs: tuple[str, ...], show_ptx: bool, show_sass: bool, problem_text: str | None, as_json: bool) -> None:
+    """Show registers, shared memory, spills and occupancy of the compiled kernels, and their PTX or SASS.
+
+    Every variant that the timed problems need is shown; --problem picks one. Occupancy is for compute capability 9.0.
+    """
+    stages = registry.select(specs)
+    problems = problems_of(stages, problem_text)
+    found: dict[str, list[Resources]] = {}
+    compiled_variants = {}
+    for stage in stages:
+        chosen = problems.get(stage.operation)
+        suite = (chosen,) if chosen else registry.operation_of(stage).suite
+        if chosen and (reason := stage.supports(chosen)):
+            notice(f"{stage.spec} does not take {chosen}: {reason}")
+            continue
+        if resources := occupancy.suite_resources(stage, suite):
+            found[stage.spec] = resources
+        for problem in suite:
+            if stage.supports(problem) is None:
+                compiled = compile_source(stage.path, stage.defines(problem))
+                compiled_variants[stage.spec, compiled.variant] = compiled
+    if not found:
+        raise WorkbenchError("there is nothing to show: no stage takes this problem")
+    listings = [("PTX", spec, variant, c.ptx) for (spec, variant), c in compiled_variants.items() if show_ptx]
+    if show_sass:
+        try:
+            listings += [
+                ("SASS", spec, variant, disassembly.sass(c.cubin_path))
+                for (spec, variant), c in compiled_variants.items()
+            ]
+        except disassembly.DisassemblerUnavailable as error:
+            raise WorkbenchError(str(error)) from None
+    if as_json:
+        print_json(
+            {
+                "resources": [
+                    {"spec": spec, **dataclasses.asdict(r)} for spec, resources in found.items() for r in resources
+                ],
+                "listings": [
+                    {"kind": k, "spec": spec, "variant": variant, "text": text} for k, spec, variant, text in listings
+                ],
+            }
+        )
+        return
+    out = console()
+    out.print(resources_table(found.items()))
+    for spec, resources in found.items():
+        if shared := derived.variants(resources)[0]:
+            out.print(f"{spec}: {shared}", soft_wrap=True)
+    for kind, spec, variant, text in listings:
+        click.echo(f"\n// {kind} of {spec}, {variant}\n{text}")
+
+
+def resources_table(stages: Iterable[tuple[str, Sequence[Resources]]]) -> Fitting:
+    """Registers, shared memory, spills and occupancy of each stage's variants, named by what they do not share."""
+    headers = ("stage", "kernel", "variant", "registers", "static", "dynamic", "spills", "threads", "blocks / SM")
+    numeric = (*headers[3:], "occupancy")
+    cells = [
+        (
+            spec,
+            r.kernel,
+            variant or "-",
+            r.registers,
+            f"{r.static_shared:,} B",
+            f"{r.dynamic_shared:,} B",
+            f"{r.spill_bytes:,} B",
+            r.block_threads,
+            r.blocks_per_sm,
+            f"{100 * r.occupancy:.0f} %",
+            r.limiter,
+        )
+        for spec, resources in stages
+        for r, variant in zip(resources, derived.variants(resources)[1], strict=True)
+    ]
+    return table((*headers, "occupancy", "limited by"), cells, numeric, 2)

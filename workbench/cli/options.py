@@ -1,0 +1,127 @@
+"""Options and arguments that several commands have."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from ..catalogue import registry
+from ..catalogue.project import reports as reports_folder
+from ..devices import NAMES as DEVICE_NAMES
+from .console import notice
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def options(*names: str) -> Callable[[F], F]:
+    """The common options of these names, in this order."""
+    known = {
+        "device": click.option(
+            "--device",
+            "device_name",
+            type=click.Choice(DEVICE_NAMES),
+            default="auto",
+            show_default=True,
+            help="Where to run; auto is the GPU where there is one, else the emulator.",
+        ),
+        "seed": click.option(
+            "--seed", type=click.IntRange(0), default=0, show_default=True, help="Which random problems are drawn."
+        ),
+        "examples": click.option(
+            "--examples",
+            type=click.IntRange(1),
+            default=50,
+            show_default=True,
+            help="Random problems a stage, each judged in both tiers.",
+        ),
+        "problem": click.option(
+            "--problem",
+            "problem_text",
+            metavar="TEXT",
+            help="One problem instead of the usual ones: `64x32x7,dtype=bf16` or `m=64,n=32,k=7`.",
+        ),
+        "json": click.option(
+            "--json", "as_json", is_flag=True, help="Print JSON and nothing else on stdout; messages go to stderr."
+        ),
+        "isolate": click.option(
+            "--isolate",
+            is_flag=True,
+            help="Use the emulator, too, from a process of its own, as is always done with the GPU.",
+        ),
+        "sanitize": click.option(
+            "--sanitize",
+            is_flag=True,
+            help="Also run NVIDIA's compute-sanitizer, where it is installed, and show what it finds. Needs a GPU.",
+        ),
+        "baselines": click.option(
+            "--baselines",
+            type=click.Choice(("vendor", "all")),
+            default="vendor",
+            show_default=True,
+            help="The vendor's library is timed in turns with each stage; all adds those of cuBLASLt, cuDNN, "
+            "torch.compile, Triton and NumPy that are found, once a problem.",
+        ),
+        "cluster": click.option(
+            "--cluster",
+            metavar="ADDRESS",
+            help="Spread the work over the workers of the Dask scheduler at ADDRESS; local starts one here, with a "
+            "worker for each GPU, or for each core where there is none.",
+        ),
+        "fresh": click.option(
+            "--fresh",
+            is_flag=True,
+            help="Make everything again, also what an earlier run of the same code has done already.",
+        ),
+        "output": click.option(
+            "--output",
+            type=click.Path(path_type=Path),
+            default=reports_folder,
+            show_default="reports",
+            help="Folder of the reports.",
+        ),
+    }
+
+    def decorate(command: F) -> F:
+        for name in reversed(names):
+            command = known[name](command)
+        return command
+
+    return decorate
+
+
+def trace_options(prefix: str) -> Callable[[F], F]:
+    """Which blocks a timeline shows, and how much of them."""
+
+    def decorate(command: F) -> F:
+        command = click.option(
+            f"--{prefix}events",
+            "events",
+            type=click.IntRange(1),
+            default=200_000,
+            show_default=True,
+            help="Most events of a launch in the timeline.",
+        )(command)
+        return click.option(
+            f"--{prefix}block",
+            "blocks",
+            type=click.IntRange(0),
+            multiple=True,
+            metavar="N",
+            help="Show this block in the timeline, counted along x first; can be repeated. Without it: block 0.",
+        )(command)
+
+    return decorate
+
+
+def _named(_: click.Context, __: click.Parameter, specs: tuple[str, ...]) -> tuple[str, ...]:
+    """The specs; what of the project cannot be used is said, and keeps nobody from what is named."""
+    if specs and registry.known(specs):  # a name that is unknown is said with them
+        for trouble in registry.troubles():
+            notice(trouble)
+    return specs
+
+
+specs_argument = click.argument("specs", nargs=-1, metavar="[SPEC]...", callback=_named)

@@ -1,0 +1,209 @@
+"""Devices, workers and sessions of a command, and what is shown of them."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.text import Text
+
+from ..catalogue import registry
+from ..checks import sanitizer
+from ..devices import Device, open_device
+from ..measure.tuning import Here, There
+from ..model.errors import WorkbenchError
+from ..model.operation import Problem, Stage
+from ..model.results import Run, Verdict
+from ..records import environment, store
+from ..records.store import Folder, slug
+from ..report import derived
+from ..report.cells import timing_cells, verification_cells
+from ..report.evidence import explain, failed
+from ..run.session import Session
+from ..workers.cluster import LOCAL, Cluster, Processes, connect
+from .console import Fitting, StageProgress, console, notice, print_json, table
+from .errors import Interrupted
+
+
+def opened(name: str, isolate: bool = False) -> Device:
+    """The device of this name, in a process of its own where `isolate` says so. Raises DeviceUnavailable."""
+    return open_device(name, isolate=True) if isolate else open_device(name)
+
+
+@contextmanager
+def connected(address: str, device: str, isolate: bool = False, jobs: int | None = None) -> Iterator[Cluster]:
+    """The cluster at this address; what it is made of is said."""
+    if jobs and address != LOCAL:
+        raise click.UsageError(f"--jobs is how many workers --cluster {LOCAL} starts; those of {address} are there")
+    with connect(address, device, isolate=isolate, workers=jobs) as cluster:
+        dashboard = f"; dashboard: {cluster.client.dashboard_link}" if find_spec("bokeh") else ""
+        notice(f"workers: {cluster.count} x {cluster.device.info().name}{dashboard}")
+        yield cluster
+
+
+@contextmanager
+def device_or_cluster(name: str, isolate: bool, address: str | None) -> Iterator[tuple[Device, Cluster | None]]:
+    """The device to run on: of this machine, or of a cluster's workers."""
+    if address is None:
+        yield opened(name, isolate), None
+        return
+    with connected(address, name, isolate) as cluster:
+        yield cluster.device, cluster
+
+
+@contextmanager
+def place_of(name: str, address: str | None, jobs: int | None) -> Iterator[Here | There]:
+    """Where configurations are judged."""
+    if address:
+        with connected(address, name, jobs=jobs) as cluster:
+            yield There(cluster)
+        return
+    count = jobs or environment.core_count()
+    with Processes(count) as pool:
+        yield Here(opened(name), pool, count)
+
+
+def session_on(
+    device: Device,
+    examples: int,
+    seed: int,
+    problems: dict[str, Problem],
+    output: Path | None = None,
+    fresh: bool = False,
+    cluster: Cluster | None = None,
+) -> Session:
+    """A session on the device; with `output` it is saved in the device's folder there, and timed on a GPU."""
+    folder = None if output is None else folder_of(device, output)
+    timed = folder is not None and device.name != "emulator"
+    return Session(device, examples, seed, timed, problems, folder, fresh=fresh, keep=True, cluster=cluster)
+
+
+def folder_of(device: Device, output: Path) -> Folder:
+    """The folder of a device's results. Raises WorkbenchError where it cannot be written."""
+    path = output / slug(device.info())
+    check_writable(path)
+    return Folder(path)
+
+
+def check_writable(path: Path) -> None:
+    """Raises WorkbenchError where reports cannot be written in a folder."""
+    try:
+        store.check_writable(path)
+    except OSError as error:
+        raise WorkbenchError(
+            f"reports cannot be written in {path} ({error.strerror or error}); choose another folder with --output"
+        ) from None
+
+
+def use_sanitizer(session: Session) -> None:
+    """Let the session use compute-sanitizer. Raises WorkbenchError where that is not possible."""
+    if session.device.name != "cuda":
+        raise WorkbenchError("compute-sanitizer looks at kernels on a GPU; the emulator finds such hazards by itself")
+    sanitizer.find()
+    session.sanitize = True
+
+
+def work(session: Session, stages: Sequence[Stage[Any]], examples: int, peers: bool = False) -> None:
+    """Verify the stages, time them where the session does, and the other implementations with `peers`."""
+    operations = list(dict.fromkeys(stage.operation for stage in stages)) if peers and session.timed else []
+    session.expect(stages)
+    with StageProgress(len(stages) + len(operations), examples) as progress:
+        for stage in stages:
+            progress.begin(stage.spec)
+            progress.end(session.stage(stage, progress))
+        for operation in operations:
+            progress.begin(f"{operation}, other implementations")
+            session.peers(operation, progress)
+            found = ", ".join(f"{p.name} {len(p.measurements)}" for p in session.run.peers if p.operation == operation)
+            progress.end_with(f"problems timed: {found or 'none was found'}")
+    session.finish()
+    if session.taken_over:
+        notice(
+            f"{session.taken_over} verifications and measurements are those of a run of {session.run.environment.date} "
+            "that was interrupted (--fresh makes them again)"
+        )
+    if session.relied_on:
+        notice(f"{session.relied_on} stages had passed before, as they are now (--fresh verifies them again)")
+
+
+@contextmanager
+def finishing(session: Session, as_json: bool) -> Iterator[None]:
+    """Show what the session has done, however the body ends, and choose the exit code."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        show(session.run, as_json)
+        where = f"; their results are in {session.saved}" if session.saved else ""
+        raise Interrupted(f"interrupted after {len(session.run.stages)} finished stages{where}") from None
+    except Exception:
+        if session.run.stages:
+            show(session.run, as_json)
+        if session.saved:
+            notice(f"results so far are in {session.saved}")
+        raise
+    show(session.run, as_json)
+    for spec, reason in session.trouble.items():
+        notice(f"{spec} passed and could not be timed: {reason}")
+    if session.saved:
+        notice(f"results are in {session.saved}")
+    if not session.ok():
+        raise click.exceptions.Exit(1)
+
+
+def show(run: Run, as_json: bool) -> None:
+    """The run as tables, or as JSON."""
+    if as_json:
+        print_json(dataclasses.asdict(run))
+        return
+    show_verification(run)
+    show_timing(run, {name: o.metric for name, o in registry.operations().items()})
+
+
+def show_verification(run: Run) -> None:
+    """The table of verdicts, then everything known about each failure, then why stages took nothing."""
+    out = console()
+    out.print(verification_table(run))
+    for s in run.stages:
+        if failed(s.verification):
+            out.rule(characters="─", style="red")
+            out.print(explain(f"{s.operation}:{s.stage}", s.verification, kept=True), soft_wrap=True)
+        elif s.verification.verdict is Verdict.UNSUPPORTED:
+            out.print(explain(f"{s.operation}:{s.stage}", s.verification, kept=True), soft_wrap=True)
+
+
+def verification_table(run: Run) -> Fitting:
+    """`verification_cells` with coloured verdicts."""
+    headers, rows = verification_cells(run)
+    coloured = [(spec, verdict_text(Verdict(verdict)), *others) for spec, verdict, *others in rows]
+    return table(headers, coloured, headers[2:3] + headers[4:])
+
+
+def verdict_text(verdict: Verdict) -> Text:
+    """The verdict, coloured; the word itself says everything."""
+    style = {Verdict.PASS: "green", Verdict.UNSUPPORTED: "yellow"}.get(verdict, "bold red")
+    return Text(verdict, style)
+
+
+def show_timing(run: Run, metrics: dict[str, str]) -> None:
+    """A table a problem size, and what was not timed."""
+    out = console()
+    for operation in dict.fromkeys(s.operation for s in run.stages):
+        metric = metrics.get(operation, derived.TFLOPS)
+        stages = [s for s in run.stages if s.operation == operation]
+        for ladder in derived.ladders([(s, run) for s in stages], runs=[run]):
+            out.print(f"\n{operation} {ladder.label}")
+            headers, rows = timing_cells(ladder, metric)
+            out.print(table(headers, rows, headers[1:]))
+            for timing, _ in ladder.host:
+                out.print(f"{timing.name} on the CPU: {derived.duration(derived.median(timing.samples_us))}")
+        for s in stages:
+            for label, reason in s.untimed.items():
+                out.print(f"{s.operation}:{s.stage} not timed on {label}: {reason}", soft_wrap=True)
+        for peer in (p for p in run.peers if p.operation == operation):
+            for label, reason in peer.untimed.items():
+                out.print(f"{peer.name} not timed on {label}: {reason}", soft_wrap=True)

@@ -1,0 +1,88 @@
+"""What there is, what a new kernel begins with, and what this machine can do."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import click
+from rich.text import Text
+
+from ..catalogue import registry
+from ..catalogue.project import BadProject
+from . import new
+from .console import console, print_json, table
+from .doctor import State, examine
+from .options import options, specs_argument
+
+
+@click.command("list")
+@specs_argument
+@options("json")
+def list_stages(specs: tuple[str, ...], as_json: bool) -> None:
+    """List operations and their stages in ladder order, with where they come from."""
+    stages = registry.select(specs) if specs else registry.stages()
+    origins = {name: operation.origin for name, operation in registry.operations().items()}
+    if as_json:
+        print_json(
+            [
+                {"spec": s.spec, "idea": s.idea, "source": s.source, "architecture": s.architecture}
+                | {"parameters": dict(s.parameters), "origin": origins[s.operation]}
+                for s in stages
+            ]
+        )
+    else:
+        out = console()
+        for operation in registry.operations().values():
+            chosen = [s for s in stages if s.operation == operation.name]
+            head = f"{operation.name}: {operation.summary} ({operation.origin}"
+            if chosen:
+                out.print(f"{head})", style="bold")
+                out.print(table(("stage", "idea", "source"), [(s.name, s.idea, s.source) for s in chosen]))
+            elif not specs:
+                out.print(f"{head}; no stages yet)", style="bold")
+    if not specs and registry.troubles():
+        raise BadProject("\n".join(registry.troubles()))
+
+
+@click.command("new")
+@click.argument("name", metavar="OPERATION[:STAGE]")
+@click.option("--from", "previous", metavar="NAME", help="The operation, or the stage of it, to begin with.")
+@click.option("--like", type=click.Choice(new.KINDS), help="What a new operation is like.  [default: elementwise]")
+def new_(name: str, previous: str | None, like: str | None) -> None:
+    """Write the files of a new operation, or of the next stage of one, for you to fill in. Nothing is overwritten.
+
+    OPERATION gets a folder with a declaration, a NumPy reference, a first CUDA source without its kernel, and a test
+    that fails until that is written. OPERATION:STAGE --from STAGE copies the source and the declaration of a stage.
+    """
+    if ":" in name:
+        if not previous or like:
+            raise click.UsageError(f"a stage begins as a copy of another: workbench new {name} --from STAGE")
+        made = new.stage(name, previous)
+    else:
+        if previous and like:
+            raise click.UsageError("give either --from or --like")
+        made = new.operation(name, like=like or new.KINDS[0], base=previous)
+    for path in made.written:
+        click.echo(f"wrote {path}")
+    for path in made.added:
+        click.echo(f"added to {path}")
+    for number, step in enumerate(made.next, 1):
+        click.echo(f"{number}. {step}")
+
+
+@click.command()
+@options("json", "output")
+def doctor(as_json: bool, output: Path) -> None:
+    """Say what this machine can do, what is missing, and the remedy. Exit code 1 when it can do nothing."""
+    diagnosis = examine(output)
+    if as_json:
+        print_json({**dataclasses.asdict(diagnosis), "usable": diagnosis.usable, "summary": diagnosis.summary})
+    else:
+        styles = {State.OK: "green", State.MISSING: "bold red", State.OPTIONAL: "yellow"}
+        rows = [(c.name, Text(c.state, styles[c.state]), c.found, c.remedy) for c in diagnosis.checks]
+        out = console()
+        out.print(table(("", "state", "found", "remedy"), rows))
+        out.print(diagnosis.summary)
+    if not diagnosis.usable:
+        raise click.exceptions.Exit(1)

@@ -1,0 +1,181 @@
+"""Verify, time and report stages, or solve a problem again that one has failed on."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+
+from .. import harness
+from ..catalogue import registry
+from ..model.errors import WorkbenchError
+from ..model.results import AgreementRun
+from ..records import environment, versions
+from ..records.store import AGREEMENT, slug
+from ..records.versions import Remembered
+from ..report import pages
+from ..report.evidence import tiers
+from ..run.api import NO_TIMES
+from .console import StageProgress, console, notice, print_json, table
+from .options import options, specs_argument
+from .problems import problems_of
+from .sessions import device_or_cluster, finishing, folder_of, opened, session_on, use_sanitizer, work
+
+
+@click.command()
+@specs_argument
+@options("device", "seed", "examples", "problem", "isolate", "sanitize", "cluster", "json")
+def verify(
+    specs: tuple[str, ...],
+    device_name: str,
+    seed: int,
+    examples: int,
+    problem_text: str | None,
+    isolate: bool,
+    sanitize: bool,
+    cluster: str | None,
+    as_json: bool,
+) -> None:
+    """Check stages against NumPy on random problems, or on the one given by --problem.
+
+    A failure is shown with its smallest problem, the first wrong elements and the command that replays it.
+    """
+    stages = registry.select(specs)
+    problems = problems_of(stages, problem_text)
+    if sanitize and cluster:
+        raise click.UsageError("compute-sanitizer looks at kernels on this machine; leave out --cluster or --sanitize")
+    with device_or_cluster(device_name, isolate, cluster) as (device, workers):
+        session = session_on(device, examples, seed, problems, cluster=workers)
+        if sanitize:
+            use_sanitizer(session)
+        with finishing(session, as_json):
+            work(session, stages, 1 if problems else examples)
+
+
+@click.command()
+@specs_argument
+@options("device", "seed", "examples", "problem", "baselines", "fresh", "cluster", "json", "output")
+def bench(
+    specs: tuple[str, ...],
+    device_name: str,
+    seed: int,
+    examples: int,
+    problem_text: str | None,
+    baselines: str,
+    fresh: bool,
+    cluster: str | None,
+    as_json: bool,
+    output: Path,
+) -> None:
+    """Verify stages on random problems, then time those that passed. Needs a GPU.
+
+    A stage that has passed before exactly as it is now, by the same code on the same device, is not verified again.
+
+    --problem replaces the suite of timed problems. Results are saved like those of `run`; no report is written. After
+    an interruption the same command goes on where it was.
+    """
+    stages = registry.select(specs)
+    problems = problems_of(stages, problem_text)
+    with device_or_cluster(device_name, False, cluster) as (device, workers):
+        if device.name == "emulator":
+            raise WorkbenchError(NO_TIMES)
+        session = session_on(device, examples, seed, problems, output, fresh, workers)
+        session.rely = True
+        with finishing(session, as_json):
+            work(session, stages, examples, peers=baselines == "all")
+
+
+@click.command()
+@specs_argument
+@options("device", "seed", "examples", "problem", "baselines", "isolate", "fresh", "json", "output")
+def run(
+    specs: tuple[str, ...],
+    device_name: str,
+    seed: int,
+    examples: int,
+    problem_text: str | None,
+    baselines: str,
+    isolate: bool,
+    fresh: bool,
+    as_json: bool,
+    output: Path,
+) -> None:
+    """Verify, then time where there is a GPU, then write the report: the main job.
+
+    Results are saved after every stage in OUTPUT/<device>/results/<operation>.json. With SPEC only those stages are
+    replaced: the others stay as the earlier run found them, and the report says which run each figure is from.
+
+    --problem replaces the suite of timed problems; where nothing is timed, it replaces the random ones. After an
+    interruption the same command goes on where it was.
+    """
+    stages = registry.select(specs)
+    problems = problems_of(stages, problem_text)
+    session = session_on(opened(device_name, isolate), examples, seed, problems, output, fresh)
+    with finishing(session, as_json):
+        work(session, stages, 1 if problems and not session.timed else examples, peers=baselines == "all")
+        if session.folder and not specs:
+            session.folder.discard_earlier_stages()
+        notice(f"wrote {', '.join(str(p) for p in pages.write(output, slug(session.run.device)) if p.suffix == '.md')}")
+
+
+@click.command()
+@specs_argument
+@options("seed", "examples", "json", "output")
+def agree(specs: tuple[str, ...], seed: int, examples: int, as_json: bool, output: Path) -> None:
+    """Solve the same problems on the GPU and in the emulator and compare the answers. Needs a GPU.
+
+    Bit-equal in the exact tier, both within the bound in the other. Saved as OUTPUT/<device>/agreement.json, which the
+    report quotes.
+    """
+    stages = registry.select(specs)
+    gpu, emulator = opened("cuda"), opened("emulator")
+    folder = folder_of(gpu, output)
+    record = AgreementRun(gpu.info(), environment.describe())
+    with StageProgress(len(stages), examples) as progress:
+        for stage in stages:
+            progress.begin(stage.spec)
+            found = harness.agree(stage, gpu, emulator, examples=examples, seed=seed, on_problem=progress.verified)
+            progress.end_with(found.disagreement or f"agrees on {found.problems} problems")
+            record.stages.append(found)
+            record.save(folder.path / AGREEMENT)
+    if as_json:
+        print_json(dataclasses.asdict(record))
+    else:
+        rows = [
+            (f"{s.operation}:{s.stage}", str(s.problems), tiers(s.tiers), s.disagreement or "they agree")
+            for s in record.stages
+        ]
+        console().print(table(("stage", "problems", "agreeing comparisons", "outcome"), rows))
+    if any(s.disagreement or not s.problems for s in record.stages):
+        raise click.exceptions.Exit(1)
+
+
+@click.command()
+@click.argument("identity", required=False, metavar="[ID]")
+@options("device", "isolate", "json")
+def replay(identity: str | None, device_name: str, isolate: bool, as_json: bool) -> None:
+    """Solve a problem again that a stage has failed on, on either device; without ID, list those that are kept.
+
+    What fails is kept and tried first whenever the stage is verified. The exit code is 1 while it still fails.
+    """
+    if identity is None:
+        kept = versions.every_failure()
+        if as_json:
+            print_json([dataclasses.asdict(failure) for failure in kept])
+        else:
+            show_failures(kept)
+        return
+    failure = versions.remembered(identity)
+    stages = registry.select((failure.spec,))
+    session = session_on(opened(device_name, isolate), 1, 0, problems_of(stages, failure.problem))
+    with finishing(session, as_json):
+        work(session, stages, 1)
+
+
+def show_failures(kept: Sequence[Remembered]) -> None:
+    """A table of the problems that stages have failed on."""
+    headers = ("id", "stage", "verdict", "on", "date", "problem")
+    rows = [(f.id, f.spec, f.verdict, f.device, f.date[:16].replace("T", " "), f.problem) for f in kept]
+    console().print(table(headers, rows, (), 2) if rows else "no failure is kept")

@@ -1,0 +1,40 @@
+"""A run on every save."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+
+import click
+
+from ..run import watch as watching
+from .options import options
+from .problems import one_stage
+
+
+@click.command()
+@click.argument("spec")
+@options("device", "seed", "examples", "problem", "isolate", "json")
+def watch(
+    spec: str, device_name: str, seed: int, examples: int, problem_text: str | None, isolate: bool, as_json: bool
+) -> None:
+    """Verify a stage whenever its source, a header or its declaration is saved; on a GPU time it, too.
+
+    The smallest problems come first, then --examples random ones, then times, set beside those of the last good version
+    and of the stage before. Every version that passes is kept. A save in the middle of a run begins it again; Ctrl-C
+    ends it. With --json every event is a line of its own.
+    """
+    sys.dont_write_bytecode = True  # it is told from its source by the second, and there may be two saves in one
+    saves = watching.Saves()
+    stage, _ = one_stage(spec, problem_text)
+    job = watching.Job(stage.spec, device_name, examples, seed, problem_text, isolate)
+
+    def show(event: watching.Event) -> None:
+        if as_json:
+            click.echo(json.dumps(watching.as_dict(event), default=os.fspath))
+        else:
+            for line in watching.lines(event):
+                click.echo(line)
+
+    watching.Watch(job, saves, show).follow()

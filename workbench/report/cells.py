@@ -1,0 +1,47 @@
+"""The cells of tables of a run, as text."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ..model.results import Run
+from . import derived
+from .evidence import tiers
+
+Cells = tuple[tuple[str, ...], Sequence[tuple[str, ...]]]
+"""Headers and rows of a table, as text."""
+
+
+def verification_cells(run: Run) -> Cells:
+    """Headers, and one line a stage, its verdict second."""
+    headers = ("stage", "verdict", "problems", "comparisons", "not supported", "worst error / bound", "seconds")
+    rows = [
+        (
+            f"{s.operation}:{s.stage}",
+            str(s.verification.verdict),
+            str(s.verification.problems or "-"),
+            tiers(s.verification.tiers),
+            str(sum(s.verification.unsupported.values())),
+            f"{s.verification.worst_error:.3f}" if s.verification.tiers.get("bounded") else "-",
+            f"on {s.verification.date[:10]}" if s.verification.date else f"{s.verification.seconds:.1f}",
+        )
+        for s in run.stages
+    ]
+    return headers, rows
+
+
+def timing_cells(ladder: derived.Ladder, metric: str) -> Cells:
+    """Headers, and one line a stage or other implementation that was timed on this problem."""
+    rows = [
+        (
+            rung.stage,
+            derived.duration(rung.cold_us),
+            derived.duration(rung.sustained_us) if rung.sustained_us else "-",
+            derived.three_digits(derived.throughput(rung.measurement, rung.cold_us, metric)),
+            derived.percent(derived.share_of_vendor(rung.measurement)),
+            derived.percent(derived.share_of_floor(rung.measurement)),
+            f"{rung.gain:.2f}x" if rung.gain else "-",
+        )
+        for rung in (*ladder.rungs, *ladder.peers)
+    ]
+    return ("stage", "cold", "sustained", metric, "of vendor", "of floor", "gain"), rows
