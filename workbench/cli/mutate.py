@@ -74,14 +74,19 @@ def mutate(
         }
         print_json({**made, **outcome.as_dict()})
     else:
-        out = console()
-        for survivor in outcome.survivors:
-            out.print(f"survived: {survivor.mutant.operator}\n{survivor.mutant.diff}\n", soft_wrap=True)
-        for lost in (j for j in outcome.judged if j.outcome is mutation.Outcome.LOST):
-            out.print(f"{lost.mutant.file}:{lost.mutant.line} {lost.mutant.operator}: {lost.reason}", soft_wrap=True)
-        for explained in outcome.explained:
-            where = f"{explained.mutant.file}:{explained.mutant.line}"
-            out.print(f"{where} {explained.mutant.operator} passes: {explained.reason}", soft_wrap=True)
-        out.print(outcome.summary, soft_wrap=True)
+        show_mutants(outcome)
     if outcome.survivors or outcome.count(mutation.Outcome.LOST) or not outcome.compiled:
         raise click.exceptions.Exit(1)
+
+
+def show_mutants(outcome: mutation.Report) -> None:
+    """The mutants that survived or were lost, those that are explained, and a summary."""
+    out = console()
+    for survivor in outcome.survivors:
+        out.print(f"survived: {survivor.mutant.operator}\n{survivor.mutant.diff}\n", soft_wrap=True)
+    for lost in (j for j in outcome.judged if j.outcome is mutation.Outcome.LOST):
+        out.print(f"{lost.mutant.file}:{lost.mutant.line} {lost.mutant.operator}: {lost.reason}", soft_wrap=True)
+    for explained in outcome.explained:
+        where = f"{explained.mutant.file}:{explained.mutant.line}"
+        out.print(f"{where} {explained.mutant.operator} passes: {explained.reason}", soft_wrap=True)
+    out.print(outcome.summary, soft_wrap=True)

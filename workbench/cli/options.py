@@ -16,77 +16,80 @@ from .console import notice
 F = TypeVar("F", bound=Callable[..., Any])
 
 
+COMMON: dict[str, Callable[[Any], Any]] = {
+    "device": click.option(
+        "--device",
+        "device_name",
+        type=click.Choice(DEVICE_NAMES),
+        default="auto",
+        show_default=True,
+        help="Where to run; auto is the GPU where there is one, else the emulator.",
+    ),
+    "seed": click.option(
+        "--seed", type=click.IntRange(0), default=0, show_default=True, help="Which random problems are drawn."
+    ),
+    "examples": click.option(
+        "--examples",
+        type=click.IntRange(1),
+        default=50,
+        show_default=True,
+        help="Random problems a stage, each judged in both tiers.",
+    ),
+    "problem": click.option(
+        "--problem",
+        "problem_text",
+        metavar="TEXT",
+        help="One problem instead of the usual ones: `64x32x7,dtype=bf16` or `m=64,n=32,k=7`.",
+    ),
+    "json": click.option(
+        "--json", "as_json", is_flag=True, help="Print JSON and nothing else on stdout; messages go to stderr."
+    ),
+    "isolate": click.option(
+        "--isolate",
+        is_flag=True,
+        help="Use the emulator, too, from a process of its own, as is always done with the GPU.",
+    ),
+    "sanitize": click.option(
+        "--sanitize",
+        is_flag=True,
+        help="Also run NVIDIA's compute-sanitizer, where it is installed, and show what it finds. Needs a GPU.",
+    ),
+    "baselines": click.option(
+        "--baselines",
+        type=click.Choice(("vendor", "all")),
+        default="vendor",
+        show_default=True,
+        help="The vendor's library is timed in turns with each stage; all adds those of cuBLASLt, cuDNN, "
+        "torch.compile, Triton and NumPy that are found, once a problem.",
+    ),
+    "cluster": click.option(
+        "--cluster",
+        metavar="ADDRESS",
+        help="Spread the work over the workers of the Dask scheduler at ADDRESS; local starts one here, with a "
+        "worker for each GPU, or for each core where there is none.",
+    ),
+    "fresh": click.option(
+        "--fresh",
+        is_flag=True,
+        help="Make everything again, also what an earlier run of the same code has done already.",
+    ),
+    "output": click.option(
+        "--output",
+        type=click.Path(path_type=Path),
+        default=reports_folder,
+        show_default="reports",
+        help="Folder of the reports.",
+    ),
+}
+"""The options that several commands have."""
+
+
 def options(*names: str) -> Callable[[F], F]:
     """The common options of these names, in this order."""
-    known = {
-        "device": click.option(
-            "--device",
-            "device_name",
-            type=click.Choice(DEVICE_NAMES),
-            default="auto",
-            show_default=True,
-            help="Where to run; auto is the GPU where there is one, else the emulator.",
-        ),
-        "seed": click.option(
-            "--seed", type=click.IntRange(0), default=0, show_default=True, help="Which random problems are drawn."
-        ),
-        "examples": click.option(
-            "--examples",
-            type=click.IntRange(1),
-            default=50,
-            show_default=True,
-            help="Random problems a stage, each judged in both tiers.",
-        ),
-        "problem": click.option(
-            "--problem",
-            "problem_text",
-            metavar="TEXT",
-            help="One problem instead of the usual ones: `64x32x7,dtype=bf16` or `m=64,n=32,k=7`.",
-        ),
-        "json": click.option(
-            "--json", "as_json", is_flag=True, help="Print JSON and nothing else on stdout; messages go to stderr."
-        ),
-        "isolate": click.option(
-            "--isolate",
-            is_flag=True,
-            help="Use the emulator, too, from a process of its own, as is always done with the GPU.",
-        ),
-        "sanitize": click.option(
-            "--sanitize",
-            is_flag=True,
-            help="Also run NVIDIA's compute-sanitizer, where it is installed, and show what it finds. Needs a GPU.",
-        ),
-        "baselines": click.option(
-            "--baselines",
-            type=click.Choice(("vendor", "all")),
-            default="vendor",
-            show_default=True,
-            help="The vendor's library is timed in turns with each stage; all adds those of cuBLASLt, cuDNN, "
-            "torch.compile, Triton and NumPy that are found, once a problem.",
-        ),
-        "cluster": click.option(
-            "--cluster",
-            metavar="ADDRESS",
-            help="Spread the work over the workers of the Dask scheduler at ADDRESS; local starts one here, with a "
-            "worker for each GPU, or for each core where there is none.",
-        ),
-        "fresh": click.option(
-            "--fresh",
-            is_flag=True,
-            help="Make everything again, also what an earlier run of the same code has done already.",
-        ),
-        "output": click.option(
-            "--output",
-            type=click.Path(path_type=Path),
-            default=reports_folder,
-            show_default="reports",
-            help="Folder of the reports.",
-        ),
-    }
 
     def decorate(command: F) -> F:
         for name in reversed(names):
-            command = known[name](command)
+            command = COMMON[name](command)
         return command
 
     return decorate

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import click
 
 from ..catalogue import registry
 from ..measure import tuning
+from ..model.operation import Problem, Stage
 from ..records import tuned
 from ..report import derived
 from .console import StageProgress, console, notice, print_json, table
@@ -76,17 +77,8 @@ def tune(
         searches = tuning.searches(stages, problems, place.device)
         notice(f"searches to make: {len(searches)}, of about {budget:.0f} s each")
         try:
-            with tuning.interrupts() as interrupted, StageProgress(len(searches), 0) as progress:
-                options: dict[str, Any] = {"seconds": budget, "seed": seed, "interrupted": interrupted}
-                if place.at_once == 1:
-                    options["on_trial"] = progress.verified
-                    options["on_start"] = lambda count: progress.count("configurations", count)
-                for outcome in tuning.tune_each(searches, place, table, **options):
-                    progress.begin(outcome.spec)
-                    progress.end_with(outcome.summary)
-                    found.append(outcome)
-                    if outcome.interrupted:
-                        break
+            for outcome in _outcomes(searches, place, table, budget, seed):
+                found.append(outcome)
         finally:
             if as_json:
                 print_json([dataclasses.asdict(f) | {"ok": f.ok} for f in found])
@@ -97,14 +89,39 @@ def tune(
     if found[-1].interrupted:
         kept = f"what was found is in {table.path}" if found[-1].timed else "the configurations were not all verified"
         raise Interrupted(f"interrupted; {kept}")
+    _notice_what_is_left(found)
+    if not all(f.ok for f in found):
+        raise click.exceptions.Exit(1)
+
+
+def _outcomes(
+    searches: Sequence[tuple[Stage[Any], Problem]],
+    place: tuning.Here | tuning.There,
+    table: tuned.Table,
+    budget: float,
+    seed: int,
+) -> Iterator[tuning.Tuning]:
+    """What the searches find, one after the other, up to the one that is interrupted; progress is shown."""
+    with tuning.interrupts() as interrupted, StageProgress(len(searches), 0) as progress:
+        options: dict[str, Any] = {"seconds": budget, "seed": seed, "interrupted": interrupted}
+        if place.at_once == 1:
+            options["on_trial"] = progress.verified
+            options["on_start"] = lambda count: progress.count("configurations", count)
+        for outcome in tuning.tune_each(searches, place, table, **options):
+            progress.begin(outcome.spec)
+            progress.end_with(outcome.summary)
+            yield outcome
+            if outcome.interrupted:
+                return
+
+
+def _notice_what_is_left(found: Sequence[tuning.Tuning]) -> None:
     for f in found:
         if not f.timed and f.left and not f.trouble:
             notice(
                 f"{f.spec} on {f.problem_class}: the time was up before {f.left} of {f.allowed} configurations were "
                 "verified; give it more with --budget"
             )
-    if not all(f.ok for f in found):
-        raise click.exceptions.Exit(1)
 
 
 def show_tuning(searches: Iterable[tuning.Tuning]) -> None:
