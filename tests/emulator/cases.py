@@ -1319,6 +1319,22 @@ def box_options(size: int, rng: np.random.Generator) -> Iterator[Case]:
         text = _tensor_text(2, tile.nbytes, opcode, load=True)
         name = f"load {opcode} padded rows, steps {given}, {'NaN' if nan_fill else 'zero'} outside"
         yield _box_case(name, opcode, text, tensor, corner, (np.zeros_like(image), image), (padded, padded))
+    values = rng.standard_normal((4, 64)).astype(np.float32)
+    values[0, ::2] *= np.float32(2.0**-127)  # subnormal, most of them
+    values[1, :4] = np.inf, -np.inf, 0, -0.0
+    for element in ("float32_ftz", "tfloat32", "tfloat32_ftz"):
+        image = values.view(np.uint32).copy()
+        if element.endswith("ftz"):
+            image = np.where(image & 0x7F800000, image, image & 0x80000000)
+        if element.startswith("tf"):
+            finite = (image & 0x7F800000) != 0x7F800000
+            image = np.where(finite, (image + 0xFFF + (image >> 13 & 1)) & 0xFFFFE000, image)
+        image = image.astype(np.uint32).ravel()
+        text = _tensor_text(2, image.nbytes, opcode, load=True)
+        tensor = (element, (64, 4), (256,), (64, 4), 0, (1, 1), False)
+        yield _box_case(
+            f"load {opcode} as {element}", opcode, text, tensor, (0, 0), (np.zeros_like(image), image), (values, values)
+        )
 
 
 def clusters(size: int, rng: np.random.Generator) -> Iterator[Case]:

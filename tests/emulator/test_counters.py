@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from workbench.emulator import Checks, Counters, Output, Program, TensorMapOf, launch, load
+from workbench.emulator import Checks, Counters, Output, PixelBox, Program, TensorMapOf, launch, load
 
 PATTERNS = Path(__file__).parents[2] / "docs/patterns.cu"
 LANES = np.arange(32)
@@ -193,6 +193,21 @@ def test_bulk_copies_count_sectors_inside_the_tensor_and_bytes_of_the_box() -> N
     assert (found["bulk_load_requests"], found["bulk_load_bytes"]) == (1, 512)
     rows = [(80 * row + 32, 80 * row + 79) for row in range(4, 10)]  # columns 8 to 19
     assert found["bulk_load_sectors"] == sum(last // 32 - first // 32 + 1 for first, last in rows)
+
+
+def test_im2col_copies_count_the_sectors_of_their_pixels() -> None:
+    x = np.ones((1, 3, 5, 24), np.float32)  # rows, columns and channels of one image; pixels of 96 bytes
+    source = TILES.replace("2d.shared::cluster.global.", "4d.shared::cluster.global.im2col.").replace(
+        '" [%0], [%1, {%2, %3}], [%4];" :: "r"(to), "l"(&map), "r"(8), "r"(4), "r"(bar)',
+        '" [%0], [%1, {%2, %3, %5, %5}], [%4], {%6, %6};"'
+        ' :: "r"(to), "l"(&map), "r"(8), "r"(-1), "r"(bar), "r"(0), "h"((short)1)',
+    )
+    pixels = PixelBox(lower=(0, -1), upper=(-1, -1), channels=16, pixels=8)
+    found = counters(source, 1, 128, [TensorMapOf(x, pixels), Output(np.empty(128, np.float32))]).totals()
+    assert (found["bulk_load_requests"], found["bulk_load_bytes"]) == (1, 512)
+    # offset by one, 5 pixels of the second row and 3 of the third; 16 channels from the ninth on
+    begins = [96 * (5 * 1 + column) + 32 for column in range(5)] + [96 * (5 * 2 + column) + 32 for column in range(3)]
+    assert found["bulk_load_sectors"] == sum((b + 63) // 32 - b // 32 + 1 for b in begins)
 
 
 def test_nothing_is_counted_unless_asked_for() -> None:

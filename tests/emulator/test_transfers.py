@@ -50,26 +50,116 @@ def test_im2col(
     load = tensor_kernel(rank, nbytes, load=True, mode="im2col", offsets=offsets)
     store = tensor_kernel(rank, nbytes, load=False, mode="im2col_no_offs")
     tile = tensor(dtype, (channels, pixels))
-    for corner in [(0, *lower, 0), (channels // 2, *lower, 1), (0, *(low + 1 for low in lower), 0)]:
+    across = 16 // array.itemsize
+    for corner in [(0, *lower, 0), (across, *lower, 1), (0, *(low + 1 for low in lower), 0)]:
         memory = Memory()
         a, x = memory.upload(array, "a"), memory.allocate(nbytes, "x")
         tensor_map = TensorMap(a, array.itemsize, shape, strides(array), box, steps, swizzle)
         assert tensor_map.box_bytes == nbytes
         execute(load, 1, 64, [tensor_map, x, *corner], memory=memory)
         expected = np.zeros((pixels, channels), dtype)
-        stored = array.copy()
         inside = slice(corner[0], min(corner[0] + channels, shape[0]))
         for row, place in enumerate(walk(shape, steps, box, corner, offsets)):
             if all(0 <= p < n for p, n in zip(place, shape[1:], strict=True)):
                 expected[row, : inside.stop - inside.start] = array[place[::-1]][inside]
-        for row, place in enumerate(walk(shape, steps, box, corner, (0,) * (rank - 2))):
-            if all(0 <= p < n for p, n in zip(place, shape[1:], strict=True)):
-                stored[place[::-1]][inside] = tile[row, : inside.stop - inside.start]
         found = memory.read(x, np.uint8)
         assert np.array_equal(found, swizzled(expected.view(np.uint8).ravel(), swizzle)), corner
+
+        within = PixelBox((0,) * (rank - 2), tuple(min(up, 0) for up in upper), channels, pixels)
+        corner = (corner[0], *(max(n, 0) for n in corner[1:-1]), corner[-1])
+        stored = array.copy()
+        for row, place in enumerate(walk(shape, steps, within, corner, (0,) * (rank - 2))):
+            if all(0 <= p < n for p, n in zip(place, shape[1:], strict=True)):
+                stored[place[::-1]][inside] = tile[row, : inside.stop - inside.start]
         y = memory.upload(swizzled(tile.view(np.uint8).ravel(), swizzle), "y")
+        tensor_map = TensorMap(a, array.itemsize, shape, strides(array), within, steps, swizzle)
         execute(store, 1, 64, [tensor_map, y, *corner], memory=memory)
         assert memory.read(a, np.uint8).tobytes() == stored.tobytes(), corner
+
+
+@pytest.mark.parametrize(
+    ("lower", "upper", "corner", "offset", "load", "words"),
+    [
+        (0, 0, (1, 0, 0), 0, True, "begins at element 1 of a row"),
+        (0, 0, (1, 0, 0), 0, False, "begins at element 1 of a row"),
+        (0, 0, (0, -1, 0), 0, False, "begins at -1 in dimension 1"),
+        (0, 0, (0, 0, -1), 0, False, "begins at -1 in dimension 2"),
+        (-2, 0, (0, 0, 0), 0, False, "begins at -2 in dimension 1"),
+        (0, 3, (0, 0, 0), 0, False, "up to 3 beyond the tensor in dimension 1"),
+    ],
+)
+def test_im2col_tiles_begin_where_a_device_takes_them(
+    lower: int, upper: int, corner: tuple[int, int, int], offset: int, load: bool, words: str
+) -> None:
+    array = tensor("float32", (8, 9, 3))
+    memory = Memory()
+    a, x = memory.upload(array, "a"), memory.upload(np.zeros(32, np.float32), "x")
+    tensor_map = TensorMap(a, 4, (8, 9, 3), strides(array), PixelBox((lower,), (upper,), 8, 4))
+    mode = "im2col" if load else "im2col_no_offs"
+    entry = tensor_kernel(3, 128, load=load, mode=mode, offsets=(offset,) if load else ())
+    finding = fault_of(FindingKind.BAD_OPERAND, entry, 1, 64, [tensor_map, x, *corner], memory=memory)
+    assert words in finding.message
+
+
+@pytest.mark.parametrize(("rank", "most"), [(4, 255), (5, 31)])
+def test_im2col_offsets_have_the_bits_of_the_rank(rank: int, most: int) -> None:
+    shape = (8, 400, 2, 2, 2)[:rank]
+    array = tensor("float32", shape)
+    box = PixelBox((0,) * (rank - 2), (0,) * (rank - 2), 8, 4)
+    for offset in (most, most + 1):
+        memory = Memory()
+        a, x = memory.upload(array, "a"), memory.allocate(128, "x")
+        arguments = [TensorMap(a, 4, shape, strides(array), box), x, *(0,) * rank]
+        entry = tensor_kernel(rank, 128, load=True, mode="im2col", offsets=(offset,) + (0,) * (rank - 3))
+        if offset == most:
+            execute(entry, 1, 64, arguments, memory=memory)
+            expected = array[(0,) * (rank - 2)][most : most + 4]
+            assert memory.read(x, np.uint8).tobytes() == expected.tobytes()
+        else:
+            finding = fault_of(FindingKind.BAD_OPERAND, entry, 1, 64, arguments, memory=memory)
+            assert f"im2col offset {most + 1} in dimension 1" in finding.message
+
+
+FLOATS = np.array(
+    [
+        1.0,
+        1 + 2**-11,
+        1 + 2**-11 + 2**-20,
+        1 + 3 * 2**-11,
+        -1 - 2**-12,
+        1e-40,
+        -1e-40,
+        3e38,
+        np.inf,
+        -np.inf,
+        np.nan,
+        0,
+    ],
+    np.float32,
+)
+
+
+def rounded(values: Array) -> Array:
+    """To 10 bits of the significand, to nearest even, by arithmetic in float64."""
+    with np.errstate(all="ignore"):
+        exponent = np.maximum(np.frexp(values)[1] - 1, -126).astype(np.float64)
+        unit = np.exp2(exponent - 10)
+        return np.where(np.isfinite(values), np.rint(values / unit) * unit, values).astype(np.float32)
+
+
+@pytest.mark.parametrize("element_type", ["float32", "float32_ftz", "tfloat32", "tfloat32_ftz"])
+def test_loads_convert_to_the_element_type(element_type: str) -> None:
+    values = np.concatenate([FLOATS, RNG.standard_normal(52).astype(np.float32)])
+    memory = Memory()
+    a, x = memory.upload(values, "a"), memory.allocate(values.nbytes, "x")
+    tensor_map = TensorMap(a, 4, (64,), (), (64,), element_type=element_type)
+    execute(tensor_kernel(1, values.nbytes, load=True), 1, 64, [tensor_map, x, 0], memory=memory)
+    expected = rounded(values) if element_type.startswith("tf") else values
+    if element_type.endswith("ftz"):
+        expected = np.where(np.abs(values) < np.finfo(np.float32).tiny, np.copysign(np.float32(0), values), expected)
+    found = memory.read(x, np.float32)
+    assert np.array_equal(found, expected, equal_nan=True)
+    assert np.array_equal(np.signbit(found), np.signbit(expected))
 
 
 def test_a_map_is_of_the_mode_of_its_copy() -> None:
@@ -90,6 +180,8 @@ def test_a_map_is_of_the_mode_of_its_copy() -> None:
         ((8, 9, 3), PixelBox((0,), (2**15,), 8, 4), "upper has 32768"),
         ((8, 9, 3, 2, 1), PixelBox((0, -17, 0), (0, 0, 0), 8, 4), "-16 to 15"),
         ((8, 9, 3), PixelBox((0,), (0,), 8, 1025), "1025 pixels"),
+        ((8, 9, 3), PixelBox((4,), (-5,), 8, 4), "no pixel in dimension 1"),
+        ((8, 9, 3), PixelBox((0,), (0,), 260, 4), "260 channels"),
         ((8, 9, 3), PixelBox((0,), (0,), 3, 4), "multiple of 16 bytes"),
     ],
 )
@@ -385,18 +477,24 @@ def test_tensor_reductions_of_all_kinds(op: str, type_name: str) -> None:
 def test_prefetches_change_nothing() -> None:
     source = """
     struct __align__(64) Map { unsigned long long opaque[16]; };
-    extern "C" __global__ void k(const __grid_constant__ Map map, const float* a, float* x) {
+    extern "C" __global__ void k(const __grid_constant__ Map map, const __grid_constant__ Map pixels, const float* a,
+                                 float* x) {
         asm volatile("cp.async.bulk.prefetch.tensor.3d.L2.global.tile [%0, {%1, %1, %1}];" :: "l"(&map), "r"(0));
         asm volatile("cp.async.bulk.prefetch.tensor.3d.L2.global.im2col [%0, {%1, %1, %1}], {%2};"
-            :: "l"(&map), "r"(0), "h"((short)0));
+            :: "l"(&PIXELS), "r"(0), "h"((short)0));
         asm volatile("cp.async.bulk.prefetch.L2.global [%0], 64;" :: "l"(a));
         asm volatile("prefetch.tensormap [%0];" :: "l"(&map));
         x[0] = a[1];
     }
     """
     a, x = np.arange(64, dtype=np.float32), np.zeros(1, np.float32)
-    assert launch(source, "k", 1, 1, [TensorMapOf(a.reshape(4, 4, 4).copy(), (4, 4, 4)), a, x]).ok
+    array = a.reshape(4, 4, 4).copy()
+    arguments = [TensorMapOf(array, (4, 4, 4)), TensorMapOf(array, PixelBox((0,), (0,), 4, 4)), a, x]
+    assert launch(source.replace("PIXELS", "pixels"), "k", 1, 1, arguments).ok
     assert x[0] == 1
+    (finding,) = launch(source.replace("PIXELS", "map"), "k", 1, 1, arguments).findings
+    assert finding.kind is FindingKind.DESCRIPTOR
+    assert "is given a tiled tensor map" in finding.message
 
 
 # --------------------------------------------------------------------------------------------- places in other blocks

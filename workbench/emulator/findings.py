@@ -693,17 +693,8 @@ class _Explainer:
         )
 
     def explain_bad_operand(self) -> tuple[str, str]:
-        if self.seen.detail < 0:  # where a box begins, in dimension -1 - detail; the address is the size of an element
-            place, multiple = self.seen.info, 16 // self.seen.address
-            if place % multiple and self.seen.detail == -1:
-                return (
-                    f"`{_shortened(self.opcode)}` copies a box that begins at element {place} of a row",
-                    f"begin boxes at multiples of {multiple} elements, which are 16 bytes: a device refuses others",
-                )
-            return (
-                f"`{_shortened(self.opcode)}` stores a box that begins at {place} in dimension {-1 - self.seen.detail}",
-                "begin stores at 0 or behind: loads may begin before the array, stores may not",
-            )
+        if self.seen.detail < 0:  # of a tile; the address is the size of an element
+            return self.explain_bad_tile()
         if self.seen.detail:
             blocks = f"{self.seen.detail} block{'s' if self.seen.detail > 1 else ''}"
             return (
@@ -711,6 +702,31 @@ class _Explainer:
                 "set a bit for each block of the cluster that is to receive, at least one and none beyond its last",
             )
         return f"`{_shortened(self.opcode)}` does not accept the value {self.seen.info}", ""
+
+    def explain_bad_tile(self) -> tuple[str, str]:
+        """Where a tile begins (detail -1 less the dimension), pixels of a store outside (-9), or an offset (-17)."""
+        opcode, number, why = _shortened(self.opcode), self.seen.info, -1 - self.seen.detail
+        dimension = why % 8
+        if why >= 16:
+            return (
+                f"`{opcode}` has the im2col offset {number} in dimension {dimension}",
+                "offsets go up to 65535 in 3 dimensions, 255 in 4 and 31 in 5: move the corners of the pixels instead",
+            )
+        if why >= 8:
+            return (
+                f"`{opcode}` stores pixels up to {number} beyond the tensor in dimension {dimension}",
+                "let the upper corner of the pixels be 0 or less: a device refuses stores that reach further",
+            )
+        multiple = 16 // self.seen.address
+        if number % multiple and dimension == 0:
+            return (
+                f"`{opcode}` copies a box that begins at element {number} of a row",
+                f"begin boxes at multiples of {multiple} elements, which are 16 bytes: a device refuses others",
+            )
+        return (
+            f"`{opcode}` stores a box that begins at {number} in dimension {dimension}",
+            "begin stores at 0 or behind: loads may begin before the array, stores may not",
+        )
 
     def explain_resources(self) -> tuple[str, str]:
         return f"the launch asks for more than fits: {self.seen.info}", ""

@@ -146,7 +146,9 @@ class TensorMap:
             if len(values) != count:
                 raise ValueError(f"{name} must list {count} numbers for {rank} dimensions, not {len(values)}")
         if self.address % 16:
-            raise ValueError(f"the tensor's address {self.address:#x} must be a multiple of 16 bytes")
+            raise ValueError(
+                f"the tensor's address {self.address:#x} must be a multiple of 16 bytes: begin it at an element that is"
+            )
         for dimension, size in enumerate(self.shape):
             if not 1 <= size <= 2**32:
                 raise ValueError(f"dimension {dimension} has {size} elements; 1 to 2^32 are allowed")
@@ -158,12 +160,17 @@ class TensorMap:
                 )
         for dimension, (size, step) in enumerate(zip(self.box, self.element_strides, strict=True)):
             if not 1 <= size <= 256:
-                raise ValueError(f"the box has {size} elements in dimension {dimension}; 1 to 256 are allowed")
+                what = f"{size} channels" if self.pixel_box else f"{size} elements in dimension {dimension}"
+                raise ValueError(f"the box has {what}; 1 to 256 are allowed: copy more in several boxes")
             if not 1 <= step <= 8:
                 raise ValueError(f"the element stride of dimension {dimension} is {step}; 1 to 8 are allowed")
         inner = self.box[0] * self.element_bytes
         if inner % 16:
-            raise ValueError(f"the box's inner dimension has {inner} bytes; it must be a multiple of 16 bytes")
+            raise ValueError(
+                f"the box's inner dimension has {inner} bytes; it must be a multiple of 16 bytes: make the box "
+                f"{-(-inner // 16) * 16 // self.element_bytes} elements wide, or a multiple of "
+                f"{16 // self.element_bytes} elements"
+            )
         if self.swizzle not in _SWIZZLES:
             raise ValueError(f"a swizzle has 0, 32, 64 or 128 bytes, not {self.swizzle}")
         if self.swizzle and inner > self.swizzle:
@@ -185,5 +192,11 @@ class TensorMap:
             for number in corner:
                 if not -limit <= number < limit:
                     raise ValueError(f"{name} has {number}; {-limit} to {limit - 1} are allowed in {rank} dimensions")
+        for dimension, (size, low, up) in enumerate(zip(self.shape[1:-1], box.lower, box.upper, strict=True), start=1):
+            if size + up <= low:
+                raise ValueError(
+                    f"the corners leave no pixel in dimension {dimension}: they run from {low} to {size - 1 + up}: "
+                    "lower the lower corner, or raise the upper one, which counts from the last element"
+                )
         if not 1 <= box.pixels <= 1024:
-            raise ValueError(f"the box has {box.pixels} pixels; 1 to 1024 are allowed")
+            raise ValueError(f"the box has {box.pixels} pixels; 1 to 1024 are allowed: copy more in several tiles")

@@ -16,84 +16,28 @@ namespace {
 
 // ---- tiles
 
-int elements_along(const TensorMap& map, int d) {
-  const int stride = d == 0 ? 1 : static_cast<int>(map.element_strides[d]);  // of dimension 0 it is ignored
-  return (static_cast<int>(map.box[d]) + stride - 1) / stride;
-}
-
-uint32_t box_bytes(const TensorMap& map) {
-  uint64_t bytes = map.strides[0];
-  if (map.im2col) return static_cast<uint32_t>(bytes * map.box[0] * map.pixels);
-  for (int d = 0; d < map.rank; ++d) bytes *= static_cast<uint64_t>(elements_along(map, d));
-  return static_cast<uint32_t>(bytes);
-}
-
 // The swizzle exchanges 16-byte columns by the row of 128 bytes they are in, counted in absolute shared
 // addresses.
 uint32_t swizzled(uint32_t offset, int swizzle) {
   return swizzle ? offset ^ (offset >> 7 & static_cast<uint32_t>(swizzle / 16 - 1)) << 4 : offset;
 }
 
-// The rows of an im2col tile are pixels: from the first one on along the second dimension, and from the end
-// of the bounding box on at the start of its next line. Offsets shift them all.
-template <class F>
-void each_pixel(const Transfer& transfer, int64_t begin, int64_t end, int64_t row_bytes, F f) {
-  const TensorMap& map = *transfer.map;
-  int64_t base[5];
-  std::copy_n(transfer.coordinates, 5, base);
-  for (uint32_t at = transfer.shared; at < transfer.shared + transfer.bytes;
-       at += static_cast<uint32_t>(row_bytes)) {
-    uint64_t address = map.address + static_cast<uint64_t>(base[0] * static_cast<int64_t>(map.strides[0]));
-    bool inside = begin < end;
-    for (int d = 1; d < map.rank; ++d) {
-      const int64_t position = base[d] + (d < map.rank - 1 ? transfer.offsets[d - 1] : 0);
-      inside &= position >= 0 && position < static_cast<int64_t>(map.sizes[d]);
-      address += static_cast<uint64_t>(position) * map.strides[d];
-    }
-    f(at, address, inside ? begin : 0, inside ? end : 0, row_bytes);
-    for (int d = 1; d < map.rank; ++d) {
-      base[d] += map.element_strides[d];
-      if (d == map.rank - 1 || base[d] < static_cast<int64_t>(map.sizes[d]) + map.upper[d - 1]) break;
-      base[d] = map.lower[d - 1];
-    }
-  }
-}
-
-// Calls f(shared offset, global address or 0 when out of bounds, first byte inside, bytes inside) for every
-// row of the box.
+// Calls f as `each_row` of a place does, with the offset in shared memory.
 template <class F>
 void each_row(const Transfer& transfer, F f) {
-  const TensorMap& map = *transfer.map;
-  const int64_t element = static_cast<int64_t>(map.strides[0]), row_elements = elements_along(map, 0);
-  const int64_t row_bytes = row_elements * element;
-  const int64_t begin = std::clamp<int64_t>(-int64_t{transfer.coordinates[0]}, 0, row_elements) * element;
-  const int64_t end =
-      std::clamp<int64_t>(static_cast<int64_t>(map.sizes[0]) - transfer.coordinates[0], 0, row_elements) *
-      element;
-  if (map.im2col) return each_pixel(transfer, begin, end, row_bytes, f);
-  int index[5] = {};
-  for (uint32_t at = transfer.shared; at < transfer.shared + transfer.bytes;
-       at += static_cast<uint32_t>(row_bytes)) {
-    uint64_t address = map.address + static_cast<uint64_t>(transfer.coordinates[0] * element);
-    bool inside = begin < end;
-    for (int d = 1; d < map.rank; ++d) {
-      const int64_t position = transfer.coordinates[d] + int64_t{index[d]} * map.element_strides[d];
-      inside &= position >= 0 && position < static_cast<int64_t>(map.sizes[d]);
-      address += static_cast<uint64_t>(position) * map.strides[d];
-    }
-    f(at, address, inside ? begin : 0, inside ? end : 0, row_bytes);
-    for (int d = 1; d < map.rank && ++index[d] == elements_along(map, d); ++d) index[d] = 0;
-  }
+  each_row(transfer.tile, [&](uint32_t at, uint64_t address, int64_t begin, int64_t end, int64_t row_bytes) {
+    f(transfer.shared + at, address, begin, end, row_bytes);
+  });
 }
 
 // A load from global memory must come after a proxy fence, if the launch itself has written what it reads.
 void check_proxy(const Warp& warp, const Transfer& transfer) {
   if (!warp.races) return;
-  if (!transfer.map) {
+  if (!transfer.tile.map) {
     proxy_reads_global(warp, transfer.global, transfer.bytes, transfer.lane);
     return;
   }
-  if (!proxy_reads_global(warp, transfer.map->address, 0, transfer.lane)) return;
+  if (!proxy_reads_global(warp, transfer.tile.map->address, 0, transfer.lane)) return;
   each_row(transfer, [&](uint32_t, uint64_t address, int64_t begin, int64_t end, int64_t) {
     if (begin < end)
       proxy_reads_global(warp, address + static_cast<uint64_t>(begin), static_cast<uint64_t>(end - begin),
@@ -164,7 +108,7 @@ void send(Warp& warp, Transfer transfer, uint32_t destination, uint64_t barrier,
     race_mbarrier_used(warp, barrier_block, place.offset, lane, true);
     mark_in_flight(warp, block, offset, transfer.bytes, lane);
     race_bulk_issued(warp, block, offset, transfer.bytes, static_cast<uint32_t>(lane), barrier_block,
-                     place.offset, phase, transfer.map ? transfer.map->swizzle : -1);
+                     place.offset, phase, transfer.tile.map ? transfer.tile.map->swizzle : -1);
     transfer.block = &block;
     transfer.barrier_block = &barrier_block;
     transfer.phase = phase;
@@ -189,40 +133,69 @@ int32_t multicast_mask(const Warp& warp, const Instruction& instruction, int ope
              : kNoMulticast;
 }
 
-// Where a box may begin, as an H200 has it: at a multiple of 16 bytes along a row, and a store nowhere below
-// 0. Beyond the last element it may.
-void require_place(Warp& warp, const Transfer& transfer, int lane, bool store) {
-  if (transfer.map->im2col) return;
-  const auto element = static_cast<int64_t>(transfer.map->strides[0]);
-  for (int d = 0; d < transfer.map->rank; ++d) {
-    const int32_t place = transfer.coordinates[d];
-    if ((d == 0 && place * element % 16) || (store && place < 0))
-      warp.fault(FaultKind::bad_operand, lane, static_cast<uint64_t>(element), Space::none, place, -1 - d);
+// Where a tile may begin, as an H200 has it: at a multiple of 16 bytes along a row, and a store nowhere below
+// 0. Beyond the last element it may. The pixels of a store lie within the tensor: so does their bounding box.
+void require_place(const Warp& warp, const TilePlace& tile, int lane, bool store) {
+  const TensorMap& map = *tile.map;
+  const auto element = static_cast<int64_t>(map.strides[0]);
+  const auto refuse = [&](int64_t value, int64_t why) {
+    warp.fault(FaultKind::bad_operand, lane, static_cast<uint64_t>(element), Space::none, value, why);
+  };
+  for (int d = 0; d < map.rank; ++d) {
+    const int32_t place = tile.coordinates[d];
+    if ((d == 0 && place * element % 16) || (store && place < 0)) refuse(place, kTileBegins - d);
   }
+  if (!map.im2col) return;
+  const int most_offset = (1 << 16 / (map.rank - 2)) - 1;
+  for (int d = 0; d < map.rank - 2; ++d) {
+    if (store && map.lower[d] < 0) refuse(map.lower[d], kTileBegins - 1 - d);
+    if (store && map.upper[d] > 0) refuse(map.upper[d], kPixelsReach - 1 - d);
+    if (tile.offsets[d] > most_offset) refuse(tile.offsets[d], kPixelOffset - 1 - d);
+  }
+}
+
+// [map, coordinates] from operand `first` on, and from `offsets` on the offsets of an im2col load
+TilePlace tile_place(const Warp& warp, const Instruction& instruction, uint64_t map, int first, int offsets,
+                     int lane) {
+  const int rank = instruction.variant & kRank;
+  TilePlace tile{};
+  tile.map = &find_map(warp, map, lane, instruction.variant);
+  for (int d = 0; d < rank; ++d)
+    tile.coordinates[d] = source_cells<int32_t>(warp, instruction.operands[first + 1 + d])[lane];
+  for (int d = 0; offsets && d < rank - 2; ++d)
+    tile.offsets[d] =
+        static_cast<uint16_t>(source_cells<uint32_t>(warp, instruction.operands[offsets + d])[lane]);
+  return tile;
 }
 
 // [dst], [map, coordinates], [mbarrier]{, offsets}{, blocks}
 void load_tile(Warp& warp, const Instruction& instruction) {
   const int rank = instruction.variant & kRank;
-  const int offsets = instruction.variant & kIm2col ? rank - 2 : 0;
+  const bool im2col = (instruction.variant & kIm2col) != 0;
   uint64_t destination[kLanes], map[kLanes], barrier[kLanes];
   read_addresses(warp, instruction.operands[0], destination);
   read_addresses(warp, instruction.operands[1], map);
   read_addresses(warp, instruction.operands[2 + rank], barrier);
   for_lanes(warp.active, [&](int l) {
     Transfer transfer = new_transfer(warp, l);
-    transfer.map = &find_map(warp, map[l], l, instruction.variant);
-    for (int d = 0; d < rank; ++d)
-      transfer.coordinates[d] = source_cells<int32_t>(warp, instruction.operands[2 + d])[l];
-    for (int d = 0; d < offsets; ++d)
-      transfer.offsets[d] =
-          static_cast<uint16_t>(source_cells<uint32_t>(warp, instruction.operands[3 + rank + d])[l]);
-    transfer.bytes = box_bytes(*transfer.map);
-    require_place(warp, transfer, l, false);
+    transfer.tile = tile_place(warp, instruction, map[l], 1, im2col ? 3 + rank : 0, l);
+    transfer.bytes = box_bytes(*transfer.tile.map);
+    require_place(warp, transfer.tile, l, false);
     check_proxy(warp, transfer);
     require_multiple(warp, l, destination[l], Space::shared, 128);
     send(warp, transfer, static_cast<uint32_t>(destination[l]), barrier[l],
-         multicast_mask(warp, instruction, 3 + rank + offsets, l), l);
+         multicast_mask(warp, instruction, 3 + rank + (im2col ? rank - 2 : 0), l), l);
+  });
+}
+
+// A prefetch changes nothing, but what it names has to be right.
+void prefetch_tile(Warp& warp, const Instruction& instruction) {  // [map, coordinates]{, offsets}
+  const int rank = instruction.variant & kRank;
+  uint64_t map[kLanes];
+  read_addresses(warp, instruction.operands[0], map);
+  for_lanes(warp.active, [&](int l) {
+    const int offsets = instruction.variant & kIm2col ? 1 + rank : 0;
+    require_place(warp, tile_place(warp, instruction, map[l], 0, offsets, l), l, false);
   });
 }
 
@@ -292,13 +265,11 @@ void store_tile(Warp& warp, const Instruction& instruction) {  // [map, coordina
   read_addresses(warp, instruction.operands[1 + rank], source);
   for_lanes(warp.active, [&](int l) {
     Transfer transfer = new_transfer(warp, l);
-    transfer.map = &find_map(warp, map[l], l, instruction.variant);
-    for (int d = 0; d < rank; ++d)
-      transfer.coordinates[d] = source_cells<int32_t>(warp, instruction.operands[1 + d])[l];
-    transfer.bytes = box_bytes(*transfer.map);
-    require_place(warp, transfer, l, true);
+    transfer.tile = tile_place(warp, instruction, map[l], 0, 0, l);
+    transfer.bytes = box_bytes(*transfer.tile.map);
+    require_place(warp, transfer.tile, l, true);
     transfer.reduction = (instruction.variant >> kReductionShift) - 1;
-    transfer.element_type = transfer.map->element_type;
+    transfer.element_type = transfer.tile.map->element_type;
     note_store(warp, transfer, static_cast<uint32_t>(source[l]), 128, l);
   });
 }
@@ -364,6 +335,24 @@ void fill(const TensorMap& map, uint8_t* bytes, size_t length) {
   for (size_t i = 0; i + 1 < length; i += 2) bytes[i] = 0xf7, bytes[i + 1] = 0x7f;
 }
 
+// A load converts elements of the types that say so: tf32 keeps 10 bits of the significand, rounded to
+// nearest, and ftz makes zeros of subnormal numbers.
+void convert(const TensorMap& map, uint8_t* bytes, size_t length) {
+  const bool flush = map.element_type == kFloat32Ftz || map.element_type == kTfloat32Ftz;
+  const bool round = map.element_type == kTfloat32 || map.element_type == kTfloat32Ftz;
+  if (!flush && !round) return;
+  for (size_t i = 0; i < length; i += 4) {
+    uint32_t bits;
+    std::memcpy(&bits, bytes + i, 4);
+    if (flush && !(bits & 0x7f800000)) bits &= 0x80000000;
+    if (round && (bits & 0x7f800000) == 0x7f800000)  // an infinity, or a NaN that stays one
+      bits = bits & 0x7fffff ? (bits | 0x400000) & ~0x1fffu : bits;
+    else if (round)
+      bits = (bits + 0xfff + (bits >> 13 & 1)) & ~0x1fffu;
+    std::memcpy(bytes + i, &bits, 4);
+  }
+}
+
 bool has_unwritten(const Warp& warp, uint64_t address, uint64_t bytes) {
   const Allocation* from = find_allocation(*warp.machine->launch, address);
   return from->initialised && !all_written(from->initialised + (address - from->address), bytes);
@@ -383,13 +372,13 @@ bool carry_in(const Warp& warp, const Transfer& transfer) {
     return transfer.source &&
            !all_written(transfer.source->shared_initialised.data() + transfer.source_offset, transfer.bytes);
   }
-  if (!transfer.map) {
+  if (!transfer.tile.map) {
     std::memcpy(shared + transfer.shared,
                 resolve_global_run(warp, transfer.global, transfer.bytes, Access::read, transfer.lane),
                 transfer.bytes);
     return has_unwritten(warp, transfer.global, transfer.bytes);
   }
-  const TensorMap& map = *transfer.map;
+  const TensorMap& map = *transfer.tile.map;
   each_row(transfer, [&](uint32_t at, uint64_t address, int64_t begin, int64_t end, int64_t row_bytes) {
     const auto outside = [&](uint32_t offset, int64_t, size_t length) { fill(map, shared + offset, length); };
     each_piece(at, 0, begin, map.swizzle, outside);
@@ -401,6 +390,7 @@ bool carry_in(const Warp& warp, const Transfer& transfer) {
           has_unwritten(warp, address + static_cast<uint64_t>(begin), static_cast<uint64_t>(end - begin));
       each_piece(at, begin, end, map.swizzle, [&](uint32_t offset, int64_t position, size_t length) {
         std::memcpy(shared + offset, global + (position - begin), length);
+        convert(map, shared + offset, length);
       });
     }
     each_piece(at, end, row_bytes, map.swizzle, outside);
@@ -413,20 +403,21 @@ void carry_undefined(const Warp& warp, const Transfer& transfer) {
   if (transfer.source)
     return copied_undefined(warp, *transfer.block, transfer.shared, transfer.bytes, transfer.source_offset,
                             transfer.source);
-  if (!transfer.map)
+  if (!transfer.tile.map)
     return copied_undefined(warp, *transfer.block, transfer.shared, transfer.bytes, transfer.global);
   each_row(transfer, [&](uint32_t at, uint64_t address, int64_t begin, int64_t end, int64_t) {
-    each_piece(at, begin, end, transfer.map->swizzle, [&](uint32_t offset, int64_t position, size_t length) {
-      copied_undefined(warp, *transfer.block, offset, static_cast<uint32_t>(length),
-                       address + static_cast<uint64_t>(position));
-    });
+    each_piece(at, begin, end, transfer.tile.map->swizzle,
+               [&](uint32_t offset, int64_t position, size_t length) {
+                 copied_undefined(warp, *transfer.block, offset, static_cast<uint32_t>(length),
+                                  address + static_cast<uint64_t>(position));
+               });
   });
 }
 
 // Where the tensor ends within a row of the tile, 16 bytes that it ends in are written whole, as on an H200;
 // a reduction ends with the last element.
 int64_t written_end(const Transfer& transfer, int64_t end, int64_t row_bytes) {
-  const auto row = static_cast<int64_t>(transfer.map->sizes[0] * transfer.map->strides[0]);
+  const auto row = static_cast<int64_t>(transfer.tile.map->sizes[0] * transfer.tile.map->strides[0]);
   return transfer.reduction < 0 ? std::min(end + (16 - row % 16) % 16, row_bytes) : end;
 }
 
@@ -444,7 +435,7 @@ void carry_out(const Warp& warp, const Transfer& transfer) {
       warp.fault(FaultKind::unsupported, transfer.lane, transfer.global, Space::global,
                  transfer.element_type);
   };
-  if (!transfer.map) {
+  if (!transfer.tile.map) {
     put(resolve_global_run(warp, transfer.global, transfer.bytes, access, transfer.lane),
         shared + transfer.shared, transfer.bytes);
     return;
@@ -454,9 +445,10 @@ void carry_out(const Warp& warp, const Transfer& transfer) {
     if (end < row_bytes) end = written_end(transfer, end, row_bytes);
     uint8_t* global = resolve_global_run(warp, address + static_cast<uint64_t>(begin),
                                          static_cast<uint64_t>(end - begin), access, transfer.lane);
-    each_piece(at, begin, end, transfer.map->swizzle, [&](uint32_t offset, int64_t position, size_t length) {
-      put(global + (position - begin), shared + offset, length);
-    });
+    each_piece(at, begin, end, transfer.tile.map->swizzle,
+               [&](uint32_t offset, int64_t position, size_t length) {
+                 put(global + (position - begin), shared + offset, length);
+               });
   });
 }
 
@@ -566,8 +558,10 @@ void add_bulk_operations(Table& table) {
   for (int rank = 1; rank <= 5; ++rank) {
     const std::string n = std::to_string(rank);
     const std::string prefetch = "cp.async.bulk.prefetch.tensor." + n + "d.L2.global";
-    for (const char* mode : {".tile", ""}) table.add(prefetch + mode, "aw" + n, nothing);
-    if (rank >= 3) table.add(prefetch + ".im2col", "aw" + n + "w" + std::to_string(rank - 2), nothing);
+    for (const char* mode : {".tile", ""}) table.add(prefetch + mode, "aw" + n, prefetch_tile, rank);
+    if (rank >= 3)
+      table.add(prefetch + ".im2col", "aw" + n + "w" + std::to_string(rank - 2), prefetch_tile,
+                rank | kIm2col);
     for (const char* mode : {".tile", "", ".im2col_no_offs"}) {
       const int form = rank | (mode == std::string(".im2col_no_offs") ? kIm2col : 0);
       if (form & kIm2col && rank < 3) continue;

@@ -88,6 +88,8 @@ Footprint bulk_footprint(const std::string& name, const Instruction& instruction
   const int first = address_operand(instruction), second = address_operand(instruction, first + 1);
   found.address = load ? first : second;
   found.other = load ? second : first;
+  if (load && found.rank && name.find(".im2col") != std::string::npos)
+    found.offsets = found.other + found.rank + 2;  // behind the coordinates and the mbarrier
   return found;
 }
 
@@ -247,33 +249,14 @@ void count_copy(const Warp& warp, Tally tally, const Footprint& footprint, const
 }
 
 // The sectors of global memory that a tile touches: those of every row of the box, as far as it lies inside.
-uint64_t tile_sectors(const TensorMap& map, const int32_t* coordinates, uint64_t& bytes) {
-  const auto elements = [&](int d) {
-    const int64_t stride = d == 0 ? 1 : map.element_strides[d];
-    return (static_cast<int64_t>(map.box[d]) + stride - 1) / stride;
-  };
-  const int64_t element = static_cast<int64_t>(map.strides[0]), row = elements(0);
-  const int64_t begin = std::clamp<int64_t>(-int64_t{coordinates[0]}, 0, row);
-  const int64_t end = std::clamp<int64_t>(static_cast<int64_t>(map.sizes[0]) - coordinates[0], 0, row);
-  int64_t rows = 1;
-  for (int d = 1; d < map.rank; ++d) rows *= elements(d);
-  bytes = static_cast<uint64_t>(rows * row * element);
-  if (begin >= end) return 0;
+uint64_t tile_sectors(const TilePlace& tile) {
   uint64_t sectors = 0;
-  for (int64_t r = 0; r < rows; ++r) {
-    uint64_t address = map.address + static_cast<uint64_t>((coordinates[0] + begin) * element);
-    bool inside = true;
-    int64_t rest = r;
-    for (int d = 1; d < map.rank; ++d) {
-      const int64_t position = coordinates[d] + rest % elements(d) * map.element_strides[d];
-      rest /= elements(d);
-      inside &= position >= 0 && position < static_cast<int64_t>(map.sizes[d]);
-      address += static_cast<uint64_t>(position) * map.strides[d];
-    }
-    if (!inside) continue;
-    const uint64_t last = address + static_cast<uint64_t>((end - begin) * element) - 1;
-    sectors += (last >> kSectorBits) - (address >> kSectorBits) + 1;
-  }
+  each_row(tile, [&](uint32_t, uint64_t address, int64_t begin, int64_t end, int64_t) {
+    if (begin >= end) return;
+    const uint64_t first = address + static_cast<uint64_t>(begin),
+                   last = address + static_cast<uint64_t>(end) - 1;
+    sectors += (last >> kSectorBits) - (first >> kSectorBits) + 1;
+  });
   return sectors;
 }
 
@@ -285,12 +268,18 @@ void count_bulk(const Warp& warp, Tally tally, const Footprint& footprint, const
     uint64_t bytes = 0, sectors = 0;
     if (footprint.rank) {
       const uint64_t address = global[l] < kSharedWindow ? global[l] + kParamWindow : global[l];
-      int32_t coordinates[5] = {};
+      TilePlace tile{};
       for (int d = 0; d < footprint.rank; ++d)
-        coordinates[d] = source_cells<int32_t>(warp, instruction.operands[footprint.other + 1 + d])[l];
+        tile.coordinates[d] = source_cells<int32_t>(warp, instruction.operands[footprint.other + 1 + d])[l];
+      for (int d = 0; footprint.offsets && d < footprint.rank - 2; ++d)
+        tile.offsets[d] = static_cast<uint16_t>(
+            source_cells<uint32_t>(warp, instruction.operands[footprint.offsets + d])[l]);
       for (const TensorMap& map : warp.machine->launch->tensor_maps)
-        if (map.descriptor == address && map.rank == footprint.rank)
-          sectors = tile_sectors(map, coordinates, bytes);
+        if (map.descriptor == address && map.rank == footprint.rank) {
+          tile.map = &map;
+          bytes = box_bytes(map);
+          sectors = tile_sectors(tile);
+        }
     } else {
       const int size = std::max(footprint.address, footprint.other) + 1;
       bytes = source_cells<uint32_t>(warp, instruction.operands[size])[l];

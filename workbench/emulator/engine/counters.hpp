@@ -20,6 +20,7 @@ struct Footprint {
   int address = 0;             // the operand; of a bulk copy, the shared one
   int other = -1;              // the global address or tensor map of a bulk copy; -1: there is none
   int rank = 0;                // of a bulk copy: dimensions of the tile, 0: a run of bytes
+  int offsets = 0;             // the first offset of an im2col tile; 0: there is none
   uint32_t bytes = 0;          // a lane
   uint64_t operations = 0;     // of a product, a warp's share
 };

@@ -150,6 +150,12 @@ struct TensorMap {
   int32_t lower[3], upper[3];
 };
 
+enum ElementType {  // of CUtensorMapDataType: those that a load converts
+  kFloat32Ftz = 10,
+  kTfloat32 = 11,
+  kTfloat32Ftz = 12,
+};
+
 enum Check : uint32_t {
   kCheckInitialised = 1,  // reads of shared, global, local memory never written
   kCheckInFlight =
@@ -288,6 +294,11 @@ enum DescriptorProblem : int64_t {
   kWrongMode =
       6,         // a tiled map for an im2col copy, or the other way round; detail: whether the map is im2col
   kOffAtom = 5,  // a matrix (address) begins in the middle of a swizzle atom; detail: bytes of the swizzle
+};
+enum TileProblem : int64_t {  // detail of a bad operand, less the dimension; address: bytes of an element
+  kTileBegins = -1,           // info: where
+  kPixelsReach = -9,          // info: elements beyond the tensor that the pixels of a store reach
+  kPixelOffset = -17,         // info: an offset that is too large
 };
 constexpr size_t kMostPrints = 1 << 16;
 

@@ -14,6 +14,7 @@
 #include "engine.hpp"
 #include "isa.hpp"
 #include "recycled.hpp"
+#include "tensor_walk.hpp"
 
 namespace workbench::emulator::WORKBENCH_ISA {
 
@@ -170,12 +171,10 @@ struct MatrixProduct {  // one warp's share of a wgmma, or a mov of registers th
   float sign;
 };
 
-struct Transfer {        // a bulk copy: TMA tile or plain run of bytes
-  const TensorMap* map;  // null: a plain run
-  int32_t coordinates[5];
-  uint16_t offsets[3];  // of the pixels of an im2col tile
-  Block* block;         // whose shared memory it writes, or reads when it is a store
-  uint32_t shared;      // offset there
+struct Transfer {   // a bulk copy: TMA tile or plain run of bytes
+  TilePlace tile;   // its map is null: a plain run
+  Block* block;     // whose shared memory it writes, or reads when it is a store
+  uint32_t shared;  // offset there
   uint32_t bytes;
   uint64_t global;  // address of a plain run
   Block* source;    // of a copy from shared to shared memory, else null

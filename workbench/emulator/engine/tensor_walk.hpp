@@ -1,0 +1,79 @@
+// The rows of a box and the pixels of an im2col tile, in the order in which they lie in shared memory.
+#pragma once
+
+#include <algorithm>
+
+#include "engine.hpp"
+#include "isa.hpp"
+
+namespace workbench::emulator::WORKBENCH_ISA {
+
+inline int elements_along(const TensorMap& map, int d) {
+  const int stride = d == 0 ? 1 : static_cast<int>(map.element_strides[d]);  // of dimension 0 it is ignored
+  return (static_cast<int>(map.box[d]) + stride - 1) / stride;
+}
+
+inline uint32_t box_bytes(const TensorMap& map) {
+  uint64_t bytes = map.strides[0];
+  if (map.im2col) return static_cast<uint32_t>(bytes * map.box[0] * map.pixels);
+  for (int d = 0; d < map.rank; ++d) bytes *= static_cast<uint64_t>(elements_along(map, d));
+  return static_cast<uint32_t>(bytes);
+}
+
+struct TilePlace {  // where a tile begins in its tensor
+  const TensorMap* map;
+  int32_t coordinates[5];
+  uint16_t offsets[3];  // of the pixels of an im2col tile
+};
+
+// The rows of an im2col tile are pixels: from the first one on along the second dimension, and from the end
+// of the bounding box on at the start of its next line. Offsets shift them all.
+template <class F>
+void each_pixel(const TilePlace& place, int64_t begin, int64_t end, int64_t row_bytes, F f) {
+  const TensorMap& map = *place.map;
+  int64_t base[5];
+  std::copy_n(place.coordinates, 5, base);
+  for (uint32_t at = 0; at < box_bytes(map); at += static_cast<uint32_t>(row_bytes)) {
+    uint64_t address = map.address + static_cast<uint64_t>(base[0] * static_cast<int64_t>(map.strides[0]));
+    bool inside = begin < end;
+    for (int d = 1; d < map.rank; ++d) {
+      const int64_t position = base[d] + (d < map.rank - 1 ? place.offsets[d - 1] : 0);
+      inside &= position >= 0 && position < static_cast<int64_t>(map.sizes[d]);
+      address += static_cast<uint64_t>(position) * map.strides[d];
+    }
+    f(at, address, inside ? begin : 0, inside ? end : 0, row_bytes);
+    for (int d = 1; d < map.rank; ++d) {
+      base[d] += map.element_strides[d];
+      if (d == map.rank - 1 || base[d] < static_cast<int64_t>(map.sizes[d]) + map.upper[d - 1]) break;
+      base[d] = map.lower[d - 1];
+    }
+  }
+}
+
+// Calls f(offset in the tile, global address, first byte inside, last byte inside + 1, bytes of the row) for
+// every row of the box.
+template <class F>
+void each_row(const TilePlace& place, F f) {
+  const TensorMap& map = *place.map;
+  const int64_t element = static_cast<int64_t>(map.strides[0]), row_elements = elements_along(map, 0);
+  const int64_t row_bytes = row_elements * element;
+  const int64_t begin = std::clamp<int64_t>(-int64_t{place.coordinates[0]}, 0, row_elements) * element;
+  const int64_t end =
+      std::clamp<int64_t>(static_cast<int64_t>(map.sizes[0]) - place.coordinates[0], 0, row_elements) *
+      element;
+  if (map.im2col) return each_pixel(place, begin, end, row_bytes, f);
+  int index[5] = {};
+  for (uint32_t at = 0; at < box_bytes(map); at += static_cast<uint32_t>(row_bytes)) {
+    uint64_t address = map.address + static_cast<uint64_t>(place.coordinates[0] * element);
+    bool inside = begin < end;
+    for (int d = 1; d < map.rank; ++d) {
+      const int64_t position = place.coordinates[d] + int64_t{index[d]} * map.element_strides[d];
+      inside &= position >= 0 && position < static_cast<int64_t>(map.sizes[d]);
+      address += static_cast<uint64_t>(position) * map.strides[d];
+    }
+    f(at, address, inside ? begin : 0, inside ? end : 0, row_bytes);
+    for (int d = 1; d < map.rank && ++index[d] == elements_along(map, d); ++d) index[d] = 0;
+  }
+}
+
+}  // namespace workbench::emulator::WORKBENCH_ISA
