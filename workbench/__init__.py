@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from .devices import DeviceUnavailable
     from .judge.bounds import dot_products
     from .model.dtypes import BF16, DTYPES, E4M3, FP16, FP32, DType, dtype_of
-    from .model.launch import Array, Launch, Plan, TensorMap, ceil_div
+    from .model.launch import Array, Im2col, Launch, Plan, TensorMap, ceil_div
     from .model.operation import Cost, Operation, Problem, ProblemError, Size, Stage, Tier, draw_values, extents
     from .run.api import Outcome, bench, verify
 
@@ -25,7 +25,7 @@ _WHERE = {
     "judge.bounds": ("dot_products",),
     "devices": ("DeviceUnavailable",),
     "model.dtypes": ("BF16", "DTYPES", "E4M3", "FP16", "FP32", "DType", "dtype_of"),
-    "model.launch": ("Array", "Launch", "Plan", "TensorMap", "ceil_div"),
+    "model.launch": ("Array", "Im2col", "Launch", "Plan", "TensorMap", "ceil_div"),
     "model.operation": (
         "Cost",
         "Operation",
@@ -52,6 +52,7 @@ __all__ = [
     "Cost",
     "DType",
     "DeviceUnavailable",
+    "Im2col",
     "Launch",
     "Operation",
     "Outcome",

@@ -48,7 +48,7 @@ def run_one(key: str) -> str:
     import cupy
     import numpy as np
 
-    from workbench.devices.cuda import encode_tensor_map
+    from workbench.devices.tensor_maps import encoded
     from workbench.model.launch import TensorMap
     from workbench.toolchain.compiler import CompileError, compile_source
 
@@ -74,7 +74,7 @@ def run_one(key: str) -> str:
             for argument in launch.args:
                 if isinstance(argument, TensorMap):
                     array, pointer = arrays[argument.array], buffers[argument.array].data.ptr
-                    arguments.append(encode_tensor_map(argument, array, pointer))
+                    arguments.append(encoded(argument, array, pointer))
                 else:
                     arguments.append(np.uintp(buffers[argument].data.ptr) if isinstance(argument, str) else argument)
             function(launch.grid, launch.block, tuple(arguments), shared_mem=launch.shared_bytes)

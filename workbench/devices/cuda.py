@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import math
 from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
@@ -14,7 +13,7 @@ import numpy as np
 from ..model.launch import Argument, Array, Launch, Plan, TensorMap
 from ..model.results import DeviceInfo, Verdict
 from ..toolchain.compiler import Compiled, compile_source
-from . import guards, signature
+from . import guards, signature, tensor_maps
 from .base import DeviceUnavailable, Fault
 
 FLOPS_PER_CLOCK = {90: {"fp32": 256, "bf16": 4096, "fp16": 4096, "e4m3": 8192}}
@@ -230,7 +229,7 @@ class CudaDevice:
         if isinstance(argument, str):
             return np.uintp(pointers[argument])
         if isinstance(argument, TensorMap):
-            return encode_tensor_map(argument, arrays[argument.array], pointers[argument.array])
+            return tensor_maps.encoded(argument, arrays[argument.array], pointers[argument.array])
         return argument
 
 
@@ -340,47 +339,3 @@ class CudaPlan:
         self._guarded.clear()
         self._launches.clear()
         self._between.clear()
-
-
-def encode_tensor_map(spec: TensorMap, array: Array, pointer: int) -> np.ndarray[Any, Any]:
-    """The 128-byte CUtensorMap of a row-major matrix, as a one-element array that CuPy passes by value."""
-    from cuda.bindings import driver
-
-    kinds = driver.CUtensorMapDataType
-    kind = {
-        "bf16": kinds.CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
-        "fp16": kinds.CU_TENSOR_MAP_DATA_TYPE_FLOAT16,
-        "fp32": kinds.CU_TENSOR_MAP_DATA_TYPE_FLOAT32,
-        "e4m3": kinds.CU_TENSOR_MAP_DATA_TYPE_UINT8,
-    }[array.dtype.name]
-    swizzles = driver.CUtensorMapSwizzle
-    swizzle = {
-        0: swizzles.CU_TENSOR_MAP_SWIZZLE_NONE,
-        32: swizzles.CU_TENSOR_MAP_SWIZZLE_32B,
-        64: swizzles.CU_TENSOR_MAP_SWIZZLE_64B,
-        128: swizzles.CU_TENSOR_MAP_SWIZZLE_128B,
-    }[spec.swizzle]
-    promotions = driver.CUtensorMapL2promotion
-    promotion = {
-        0: promotions.CU_TENSOR_MAP_L2_PROMOTION_NONE,
-        64: promotions.CU_TENSOR_MAP_L2_PROMOTION_L2_64B,
-        128: promotions.CU_TENSOR_MAP_L2_PROMOTION_L2_128B,
-        256: promotions.CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
-    }[spec.promotion]
-    error, tensor_map = driver.cuTensorMapEncodeTiled(
-        kind,
-        2,
-        pointer,
-        [driver.cuuint64_t(array.shape[-1]), driver.cuuint64_t(array.rows)],
-        [driver.cuuint64_t(array.row_stride * array.dtype.itemsize)],
-        [driver.cuuint32_t(extent) for extent in spec.box[::-1]],
-        [driver.cuuint32_t(1)] * 2,
-        driver.CUtensorMapInterleave.CU_TENSOR_MAP_INTERLEAVE_NONE,
-        swizzle,
-        promotion,
-        driver.CUtensorMapFloatOOBfill.CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE,
-    )
-    if int(error):
-        raise Fault(Verdict.LAUNCH_ERROR, f"cuTensorMapEncodeTiled rejected the map of {spec.array}: {error}")
-    raw = ctypes.string_at(int(tensor_map.getPtr()), 128)
-    return np.frombuffer(raw, dtype=np.dtype("V128")).copy()

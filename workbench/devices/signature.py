@@ -15,6 +15,7 @@ import numpy as np
 from ..model.launch import Argument, Array, Launch, TensorMap
 from ..model.results import Verdict
 from ..toolchain.compiler import Compiled
+from . import tensor_maps
 from .base import Fault
 
 try:
@@ -106,20 +107,7 @@ def argument_of(argument: Argument, arrays: Mapping[str, Array], placed: Mapping
         raise Fault(Verdict.LAUNCH_ERROR, f"there is no array {name!r}; the arrays are {', '.join(placed)}")
     if not isinstance(argument, TensorMap):
         return placed[name]
-    array = arrays[name]
-    try:
-        if argument.promotion not in (0, 64, 128, 256):
-            raise ValueError(f"the L2 is promoted to fetch 0, 64, 128 or 256 bytes, not {argument.promotion}")
-        return emulator.TensorMap(
-            placed[name].address,
-            array.dtype.itemsize,
-            (array.shape[-1], array.rows),
-            (array.row_stride * array.dtype.itemsize,),
-            argument.box[::-1],
-            swizzle=argument.swizzle,
-        )
-    except ValueError as error:
-        raise Fault(Verdict.LAUNCH_ERROR, f"the tensor map of {name}: {error}") from None
+    return tensor_maps.emulated(argument, arrays[name], placed[name].address)
 
 
 _Base: Any = object if emulator is None else emulator.Memory

@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 
 from .dtypes import DType
+from .tensor_map import Im2col as Im2col
+from .tensor_map import TensorMap as TensorMap
 
 Dim3 = tuple[int, int, int]
 
@@ -76,20 +78,6 @@ class Array:
         storage = self.poisoned()
         self.view(storage)[...] = values
         return storage
-
-
-@dataclass(frozen=True)
-class TensorMap:
-    """A TMA descriptor over a two-dimensional array argument (`cuTensorMapEncodeTiled`).
-
-    `box` is (rows, columns) of a tile in elements; `swizzle` the bytes of the swizzle pattern (0, 32, 64 or 128);
-    `promotion` the bytes that a GPU's L2 fetches from memory at least (0, 64, 128 or 256): answers do not depend on it.
-    """
-
-    array: str
-    box: tuple[int, int]
-    swizzle: int = 128
-    promotion: int = 256
 
 
 Argument = str | np.generic | TensorMap

@@ -1,0 +1,111 @@
+"""Tensor maps of a launch, for the emulator and for the driver: both are given the same `TensorLayout`."""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any
+
+import numpy as np
+
+from ..model.launch import Array, TensorMap
+from ..model.results import Verdict
+from ..model.tensor_map import Im2col, TensorLayout
+from .base import Fault
+
+DATA_TYPES = {
+    "uint8": "UINT8",
+    "uint16": "UINT16",
+    "uint32": "UINT32",
+    "int32": "INT32",
+    "uint64": "UINT64",
+    "int64": "INT64",
+    "float16": "FLOAT16",
+    "float32": "FLOAT32",
+    "float64": "FLOAT64",
+    "bfloat16": "BFLOAT16",
+    "tfloat32": "TFLOAT32",
+}
+"""What the driver calls the element types, behind CU_TENSOR_MAP_DATA_TYPE_."""
+
+SWIZZLES = {0: "NONE", 32: "32B", 64: "64B", 128: "128B"}
+PROMOTIONS = {0: "NONE", 64: "L2_64B", 128: "L2_128B", 256: "L2_256B"}
+
+
+def layout_of(spec: TensorMap, array: Array) -> TensorLayout:
+    """A tensor map laid over its array. Raises Fault (LAUNCH_ERROR) for a view that the array does not have."""
+    try:
+        return spec.over(array.shape, _strides(array), array.dtype, array.storage_elements)
+    except ValueError as error:
+        raise refused(spec, str(error)) from None
+
+
+def refused(spec: TensorMap, why: str) -> Fault:
+    """That there can be no such tensor map."""
+    return Fault(Verdict.LAUNCH_ERROR, f"the tensor map of {spec.array}: {why}")
+
+
+def emulated(spec: TensorMap, array: Array, address: int) -> Any:
+    """The map as the emulator takes it. Raises Fault for what the driver would refuse, too: the rules stand there."""
+    from .. import emulator
+
+    layout = layout_of(spec, array)
+    box: Any = layout.box
+    if isinstance(box, Im2col):
+        box = emulator.PixelBox(box.lower, box.upper, box.channels, box.pixels)
+    try:
+        return emulator.TensorMap(
+            address + layout.offset,
+            layout.element_bytes,
+            layout.sizes,
+            layout.strides,
+            box,
+            layout.element_strides,
+            layout.swizzle,
+            nan_fill=layout.nan_fill,
+            element_type=layout.element_type,
+        )
+    except ValueError as error:
+        raise refused(spec, str(error)) from None
+
+
+def encoded(spec: TensorMap, array: Array, pointer: int) -> np.ndarray[Any, Any]:
+    """The 128-byte CUtensorMap, as a one-element array that CuPy passes by value. Raises Fault."""
+    from cuda.bindings import driver
+
+    layout = layout_of(spec, array)
+    rank, box = layout.rank, layout.box
+    first: list[Any] = [
+        getattr(driver.CUtensorMapDataType, f"CU_TENSOR_MAP_DATA_TYPE_{DATA_TYPES[layout.element_type]}"),
+        rank,
+        pointer + layout.offset,
+        [driver.cuuint64_t(n) for n in layout.sizes],
+        [driver.cuuint64_t(n) for n in layout.strides or (16,)],  # of one dimension nothing is read
+    ]
+    fill = "NAN_REQUEST_ZERO_FMA" if layout.nan_fill else "NONE"
+    last: list[Any] = [
+        [driver.cuuint32_t(n) for n in layout.element_strides],
+        driver.CUtensorMapInterleave.CU_TENSOR_MAP_INTERLEAVE_NONE,
+        getattr(driver.CUtensorMapSwizzle, f"CU_TENSOR_MAP_SWIZZLE_{SWIZZLES[layout.swizzle]}"),
+        getattr(driver.CUtensorMapL2promotion, f"CU_TENSOR_MAP_L2_PROMOTION_{PROMOTIONS[layout.promotion]}"),
+        getattr(driver.CUtensorMapFloatOOBfill, f"CU_TENSOR_MAP_FLOAT_OOB_FILL_{fill}"),
+    ]
+    if isinstance(box, Im2col):
+        function, what = driver.cuTensorMapEncodeIm2col, "cuTensorMapEncodeIm2col"
+        tile: list[Any] = [list(box.lower), list(box.upper), box.channels, box.pixels]
+    else:
+        function, what = driver.cuTensorMapEncodeTiled, "cuTensorMapEncodeTiled"
+        tile = [[driver.cuuint32_t(n) for n in box]]
+    error, tensor_map = function(*first, *tile, *last)
+    if int(error):
+        raise Fault(Verdict.LAUNCH_ERROR, f"{what} rejected the map of {spec.array}: {error}")
+    raw = ctypes.string_at(int(tensor_map.getPtr()), 128)
+    return np.frombuffer(raw, dtype=np.dtype("V128")).copy()
+
+
+def _strides(array: Array) -> tuple[int, ...]:
+    """Elements from one to the next in every dimension of an array, outermost first."""
+    steps = [1]
+    for place in range(len(array.shape) - 1, 0, -1):
+        row = array.row_stride if len(steps) == 1 else steps[-1] * array.shape[place]
+        steps.append(row)
+    return tuple(steps[::-1])
