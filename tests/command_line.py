@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 from click.testing import CliRunner, Result
 
 from workbench.cli import main as cli
+
+Workbench = Callable[..., Result]
 
 
 def invoke(*arguments: object) -> Result:
@@ -13,3 +18,17 @@ def invoke(*arguments: object) -> Result:
     if result.exception is not None and not isinstance(result.exception, SystemExit):
         raise result.exception
     return result
+
+
+def one_message(result: Result, code: int, *parts: str) -> None:
+    """The command ended with this code and a single message, without traceback, that contains all `parts`."""
+    assert result.exit_code == code, result.output
+    assert result.stderr.count("Error: ") == 1, result.stderr
+    assert "Traceback" not in result.output
+    for part in parts:
+        assert part in result.stderr
+
+
+def interrupt(*arguments: Any, **options: Any) -> None:
+    """In the place of something that takes long: the user has enough of it."""
+    raise KeyboardInterrupt

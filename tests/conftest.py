@@ -6,6 +6,7 @@ import sys
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -45,3 +46,23 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.get_closest_marker("gpu") and (reason := missing_gpu()):
             item.add_marker(pytest.mark.skip(reason=f"needs a GPU: {reason}"))
+
+
+@pytest.fixture
+def device(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """The device that every command gets; a test changes it to be wrong or to be a GPU."""
+    from fakes import NumpyDevice
+
+    made = NumpyDevice()
+    monkeypatch.setattr(sessions, "open_device", lambda name: made)
+    return made
+
+
+@pytest.fixture
+def workbench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Run a command line in an empty folder; an exception that is no message fails the test."""
+    from command_line import invoke
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "200")
+    return invoke

@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 from emulation import module
-from forms import Form, bits_of, operands, register_of
-from memory_forms import CONSTANT, PARAMETER
+from form import Form, bits_of, register_of
+from form_operands import operands
+from memory_form_parts import CONSTANT, PARAMETER
 
 from workbench.emulator import PixelBox
 

@@ -11,8 +11,10 @@ import numpy as np
 import pytest
 from batches import Array, Kernel, operands_of
 from cases import cases
-from differential import compare_case, flushed_by, main, rules_followed, run_batch
-from forms import Form, forms_of
+from differential import compare_case, main, rules_followed, run_batch
+from differential_report import flushed_by
+from form import Form
+from forms import forms_of
 from machines import Emulated, Rejected
 
 COUNT = 256

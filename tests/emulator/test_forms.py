@@ -16,9 +16,10 @@ import emulation
 import numpy as np
 import pytest
 from batches import batch_of, grouped, operands_of
-from cases import GROUPS, Case, cases, unequal
+from case import Case, unequal
+from cases import GROUPS, cases
 from differential import LANES, MEMORY, all_forms, differing, elements, far, numbers_of
-from forms import Array, Form, register_of
+from form import Array, Form, register_of
 from machines import Emulated
 
 from workbench.emulator import _engine, decode

@@ -9,7 +9,11 @@ import os
 from dataclasses import replace
 
 import numpy as np
-from happens_before import (
+from happens_before import Done, by_warp, without_races
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+from program_text import ptx_of
+from random_programs import (
     LANES,
     WARP_MASK,
     WORDS,
@@ -18,7 +22,6 @@ from happens_before import (
     ClusterArrive,
     ClusterWait,
     CopyWait,
-    Done,
     Drain,
     DrainWait,
     Fence,
@@ -29,13 +32,9 @@ from happens_before import (
     Place,
     WarpSync,
     access_of,
-    by_warp,
     lanes_of,
-    without_races,
 )
-from happens_before import Program as Drawn
-from hypothesis import HealthCheck, example, given, settings
-from hypothesis import strategies as st
+from random_programs import Program as Drawn
 
 from workbench.emulator import Finding, FindingKind, KernelFault, Memory, Program, execute
 
@@ -138,7 +137,7 @@ def drawn(examples: int) -> settings:
 
 
 def hazard_of(program: Drawn, seed: int) -> Finding | None:
-    entry, memory = Program.from_ptx(program.ptx(), "p.cu").entries["k"], Memory()
+    entry, memory = Program.from_ptx(ptx_of(program), "p.cu").entries["k"], Memory()
     length = len(program.operations) + 1
     sizes = {"words": WORDS, "flags": program.rooms, "source": LANES * length}
     arguments = [memory.upload(np.zeros(size, np.uint32), name) for name, size in sizes.items()]

@@ -7,10 +7,10 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
-from cases import PIXELS, walk
+from asynchronous import REGISTERS, strides, swizzled, tensor, tensor_kernel
+from box_cases import PIXELS, walk
 from emulation import Array, compile_cuda, fault_of, module, ptx_of
 from kernels import DEVICE
-from test_asynchronous import REGISTERS, strides, swizzled, tensor, tensor_kernel
 
 from workbench.emulator import (
     FindingKind,

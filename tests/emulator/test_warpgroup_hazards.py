@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from async_hazards import HEAD, SEEDS, launch, outer
 from emulation import compile_cuda, fault_of, line_of
 from kernels import DEVICE
-from test_async_hazards import HEAD, SEEDS, launch, outer
 
 from workbench.emulator import Entry, Finding, FindingKind, Memory, TensorMap, execute
 

@@ -8,8 +8,8 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
+from asynchronous import swizzled
 from emulation import Array, fault_of, module, near_the_ends
-from test_asynchronous import swizzled
 
 from workbench.emulator import Entry, FindingKind, Memory, Program, execute
 

@@ -19,9 +19,10 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from catalogue import CATALOGUE, SCENARIOS
+from catalogue import CATALOGUE
 from on_gpu import TOOLS
 from planting import MOST_WARP_INSTRUCTIONS, Outcome, PlantedFault, Scenario, judge
+from scenarios import SCENARIOS
 from tabulate import tabulate
 
 from workbench.catalogue import registry

@@ -24,8 +24,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from catalogue import CATALOGUE, SCENARIOS
+from catalogue import CATALOGUE
 from planting import Scenario
+from scenarios import SCENARIOS
 
 from workbench.checks.sanitizer import SanitizerUnavailable, find
 

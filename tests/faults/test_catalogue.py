@@ -6,8 +6,9 @@ from collections.abc import Callable
 
 import fault_report
 import pytest
-from catalogue import CATALOGUE, SCENARIOS
+from catalogue import CATALOGUE
 from planting import MOST_WARP_INSTRUCTIONS, PlantedFault, Scenario, judge
+from scenarios import SCENARIOS
 
 from workbench.devices.emulated import EmulatedDevice
 from workbench.model.results import Verdict
