@@ -43,7 +43,7 @@ def failure_of(changed: Stage[Any]) -> Failure:
     return outcome.failure
 
 
-@pytest.mark.parametrize("method", ["arrays", "inputs", "reference", "bound", "wrong_answers", "label", "cost"])
+@pytest.mark.parametrize("method", ["arrays", "inputs", "reference", "bound", "negative_controls", "label", "cost"])
 def test_what_raises_is_named_with_its_line(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
     instead = property(fail) if method in ("label", "cost") else fail
     monkeypatch.setattr(VectorAddProblem, method, instead)
@@ -64,9 +64,9 @@ WRONG: list[tuple[str, Callable[..., Any], str]] = [
     ("reference", lambda p, i: {"c": np.zeros(p.n + 1)}, "it has to be an array of shape"),
     ("reference", lambda p, i: {"c": 1.0}, "reference of the operation gives c 1.0; it has to be an array of shape"),
     (
-        "wrong_answers",
+        "negative_controls",
         lambda p, i, e: {"shorter": {"c": e["c"][1:]}},
-        "wrong_answers, for `shorter`, gives c of shape",
+        "negative_controls, for `shorter`, gives c of shape",
     ),
 ]
 

@@ -244,16 +244,16 @@ def test_devices_that_differ_are_told_apart_by_one_bit(stage):
     assert "elements of C are wrong" in result.disagreement
 
 
-def test_corners_of_a_stage_are_always_tried(stage):
-    corner = GemmProblem(m=7, n=91, k=13, layout="nn", seed=99)
-    cornered = Stage("gemm", "cornered", stage.source, "", stage.plan_for, corners=(corner,))
+def test_edge_cases_of_a_stage_are_always_tried(stage):
+    edge_case = GemmProblem(m=7, n=91, k=13, layout="nn", seed=99)
+    bound_to_fail = Stage("gemm", "bound_to_fail", stage.source, "", stage.plan_for, edge_cases=(edge_case,))
     result = harness.verify(
-        cornered, FakeDevice(spoil_element(lambda p: (p.m, p.n, p.k) == (7, 91, 13))), examples=5, seed=0
+        bound_to_fail, FakeDevice(spoil_element(lambda p: (p.m, p.n, p.k) == (7, 91, 13))), examples=5, seed=0
     )
-    assert GemmProblem.parse(result.failure.problem).with_tier(Tier.BOUNDED) == corner
+    assert GemmProblem.parse(result.failure.problem).with_tier(Tier.BOUNDED) == edge_case
 
 
-def test_wrong_answers_are_rejected_and_counted(stage):
+def test_negative_controls_are_rejected_and_counted(stage):
     result = verify(stage, lambda problem, storage: None)
     assert result.wrong_rejected >= 8  # four and more in each tier
 
@@ -271,8 +271,8 @@ def test_a_bound_that_lets_a_wrong_answer_pass_is_a_weak_check(stage, monkeypatc
     assert again.verdict is Verdict.WEAK_CHECK
 
 
-def test_an_operation_without_wrong_answers_is_a_weak_check(stage, monkeypatch):
-    monkeypatch.setattr(GemmProblem, "wrong_answers", lambda problem, inputs, expected: {})
+def test_an_operation_without_negative_controls_is_a_weak_check(stage, monkeypatch):
+    monkeypatch.setattr(GemmProblem, "negative_controls", lambda problem, inputs, expected: {})
     result = verify(stage, lambda problem, storage: None)
     assert result.verdict is Verdict.WEAK_CHECK
     assert "has none that differs" in result.failure.message

@@ -73,7 +73,7 @@ def test_an_operation_fails_until_its_kernel_is_written_and_then_passes(kind: st
     fill(folder / "kernels/my_own/1_naive.cu", KERNELS[kind])
     assert verdict("my_own") is Verdict.PASS
     problem = registry.operations()["my_own"].problem().with_tier(Tier.EXACT)
-    assert problem.wrong_answers(problem.inputs(), problem.reference(problem.inputs()))
+    assert problem.negative_controls(problem.inputs(), problem.reference(problem.inputs()))
 
 
 @pytest.mark.parametrize("kind", new.KINDS)

@@ -1,4 +1,4 @@
-"""Problems: their text form, their inputs, their references, and bounds that reject wrong answers."""
+"""Problems: their text form, their inputs, their references, and bounds that reject negative controls."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def test_every_wrong_answer_is_rejected_and_the_right_one_accepted(operation, ty
     sizes = dict.fromkeys(operation.problem.extents, 300)
     case = Case.of(operation.problem(**{field: types}, tier=tier, seed=1, **sizes))
     assert accepted(case, case.expected)
-    wrong = case.problem.wrong_answers(case.inputs, case.expected)
+    wrong = case.problem.negative_controls(case.inputs, case.expected)
     assert len(wrong) >= 4
     assert [name for name, answer in wrong.items() if accepted(case, answer)] == []
 

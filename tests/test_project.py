@@ -49,7 +49,7 @@ class NegationProblem(Problem):
     def bound(self, inputs: Arrays, expected: Arrays) -> Arrays:
         return {"y": np.zeros(self.n)}
 
-    def wrong_answers(self, inputs: Arrays, expected: Arrays):
+    def negative_controls(self, inputs: Arrays, expected: Arrays):
         return {"not negated": {"y": -expected["y"]}}
 
     @property

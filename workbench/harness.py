@@ -44,9 +44,9 @@ TOGETHER = 2 * REPEAT_EVERY
 Judgement = tuple[Failure | None, float]
 """What is wrong with the answer to a problem, and the worst error / bound."""
 
-POWER_EXTENT, POWER_FLOPS = 16, 2**25
-"""The power check enlarges extents below the first (a wrong answer to a tiny problem may be right by chance) and takes
-no problem with more work than the second."""
+CONTROL_EXTENT, CONTROL_FLOPS = 16, 2**25
+"""The check of negative controls enlarges extents below the first (a negative control of a tiny problem may be right by
+chance) and takes no problem with more work than the second."""
 
 
 ANY = "any"
@@ -116,16 +116,16 @@ class Case:
                 return Failure(Verdict.OUT_OF_BOUNDS, str(self.problem), message, ""), worst
         return None, worst
 
-    def power(self) -> tuple[int, list[str]]:
-        """How many of the problem's wrong answers the comparison rejects, and the names of those that it accepts.
+    def negative_controls(self) -> tuple[int, list[str]]:
+        """How many of the problem's negative controls the comparison rejects, and the names of those that it accepts.
 
-        Wrong answers that round to the right one are neither. Raises BadOperation.
+        Controls that round to the right answer are neither. Raises BadOperation.
         """
         shapes = {name: array.shape for name, array in self.arrays.items() if array.output}
-        with declared("wrong_answers of the operation"):
+        with declared("negative_controls of the operation"):
             answers = {
-                name: arrays_like(f"wrong_answers, for `{name}`,", answer, shapes)
-                for name, answer in self.problem.wrong_answers(self.inputs, self.expected).items()
+                name: arrays_like(f"negative_controls, for `{name}`,", answer, shapes)
+                for name, answer in self.problem.negative_controls(self.inputs, self.expected).items()
             }
         verdicts = {
             name: accepts(self.arrays, answer, self.expected, self.bound, self.problem.tier)
@@ -309,21 +309,21 @@ def _difference(case: Case, first: Arrays, second: Arrays) -> Failure | None:
     return None
 
 
-def check_power(stage: Stage[Any], device: Device, problem: Problem) -> tuple[Failure | None, int]:
+def check_negative_controls(stage: Stage[Any], device: Device, problem: Problem) -> tuple[Failure | None, int]:
     """Would the comparison notice a broken kernel? A failure where it would not, and how many answers it rejected."""
     try:
         asked = _telling(problem)
-        rejected, accepted = Case.of(asked).power()
+        rejected, accepted = Case.of(asked).negative_controls()
     except BadOperation as error:
         return _unusable(stage, device, str(problem), error), 0
     if accepted:
         message = (
-            f"the comparison takes the wrong answer `{'`, `'.join(accepted)}` to {asked} for right; "
+            f"the comparison accepts the negative control `{'`, `'.join(accepted)}` of {asked}; "
             "the bound of the operation has to be so tight that it is rejected"
         )
     elif not rejected:
         message = (
-            "wrong_answers of the operation has none that differs from the right one; "
+            "negative_controls of the operation has none that differs from the right one; "
             "it has to give some, so that the comparison can be tried on them"
         )
     else:
@@ -332,9 +332,9 @@ def check_power(stage: Stage[Any], device: Device, problem: Problem) -> tuple[Fa
 
 
 def _telling(problem: Problem) -> Problem:
-    """The problem, its extents enlarged until wrong answers to it are certain to be wrong."""
-    enlarged: dict[str, Any] = {name: max(getattr(problem, name), POWER_EXTENT) for name in problem.extents}
-    with declared(f"{problem} with extents of {POWER_EXTENT} at least, on which wrong answers are tried,"):
+    """The problem, its extents enlarged until its negative controls are certain to be wrong."""
+    enlarged: dict[str, Any] = {name: max(getattr(problem, name), CONTROL_EXTENT) for name in problem.extents}
+    with declared(f"{problem} with extents of {CONTROL_EXTENT} at least, on which negative controls are tried,"):
         return dataclasses.replace(problem, **enlarged)
 
 
@@ -360,7 +360,7 @@ class _Session:
     covered: dict[str, Counter[str]] = field(default_factory=dict)
     unsupported: Counter[str] = field(default_factory=Counter)
     worst: float = 0.0
-    powered: set[Tier] = field(default_factory=set)
+    controlled: set[Tier] = field(default_factory=set)
     wrong_rejected: int = 0
     ahead: Ahead | None = None
     failures: dict[Problem, Failure] = field(default_factory=dict)
@@ -414,15 +414,15 @@ class _Session:
         sought = self.last is not None and self.last.verdict in (Verdict.NOT_DETERMINISTIC, Verdict.STALE)
         return sought or len(self.seen) % REPEAT_EVERY == 0
 
-    def _check_power(self, problem: Problem) -> Failure | None:
-        """`check_power`, once a tier, on a problem that is no large one."""
+    def _check_controls(self, problem: Problem) -> Failure | None:
+        """`check_negative_controls`, once a tier, on a problem that is no large one."""
         try:
-            if _telling(problem).cost.flops > POWER_FLOPS:
+            if _telling(problem).cost.flops > CONTROL_FLOPS:
                 return None
         except BadOperation as error:
             return _unusable(self.stage, self.device, str(problem), error)
-        self.powered.add(problem.tier)
-        failure, rejected = check_power(self.stage, self.device, problem)
+        self.controlled.add(problem.tier)
+        failure, rejected = check_negative_controls(self.stage, self.device, problem)
         self.wrong_rejected += rejected
         return failure
 
@@ -434,8 +434,8 @@ class _Session:
             failure, worst = self.judge(problem, twice=self.repeats())
             self.tiers[problem.tier] += 1
             self.worst = max(self.worst, 0.0 if failure else worst)
-            if failure is None and problem.tier not in self.powered:
-                failure = self._check_power(problem)
+            if failure is None and problem.tier not in self.controlled:
+                failure = self._check_controls(problem)
         if failure:
             self.failures[problem] = self.last = failure
             self.give_up = min(self.give_up, time.monotonic() + SHRINK_SECONDS)
@@ -514,7 +514,7 @@ def verify(
     """Verify a stage on `examples` random problems that it supports, on these `problems`, or on one given `problem`.
 
     Every problem is judged in both tiers; one given alone in its own. The first one of each tier, if need
-    be enlarged, also serves to show that the comparison rejects wrong answers. A failure is shrunk to the smallest
+    be enlarged, also serves to show that the comparison rejects negative controls. A failure is shrunk to the smallest
     problem that still fails. Those of `again`, which have failed before, come first, each in its own tier; they do not
     count. `on_problem` is called with the number of problems done. Where work is done `ahead`, the device is that of a
     cluster's workers, and the outcome the same. Raises CompilerUnavailable.
@@ -581,8 +581,8 @@ def _verify(
             for given in filter(session.supported, problems):
                 session.try_problem(given)
         else:
-            for corner in filter(session.supported, stage.corners[: session.wanted]):
-                session.try_problem(corner)
+            for edge_case in filter(session.supported, stage.edge_cases[: session.wanted]):
+                session.try_problem(edge_case)
             if session.wants_more():
                 _draw(stage, device.name, session.supported, session.try_problem, session.wanted, seed)
     except _Failed:
@@ -638,7 +638,7 @@ def _diagnose(stage: Stage[Any], device: Device, problem: Problem, output: str) 
 
 
 def drawn(stage: Stage[Any], device: Device, *, examples: int, seed: int) -> list[Problem]:
-    """The problems that `verify` would try of a stage that is right, in order: its corners, then random ones."""
+    """The problems that `verify` would try of a stage that is right, in order: its edge cases, then random ones."""
 
     def supported(problem: Problem) -> bool:
         return stage.supports(problem, device.architecture) is None
@@ -647,7 +647,7 @@ def drawn(stage: Stage[Any], device: Device, *, examples: int, seed: int) -> lis
         found[problem] = None
         return len(found) < examples
 
-    found: dict[Problem, None] = dict.fromkeys(filter(supported, stage.corners[:examples]))
+    found: dict[Problem, None] = dict.fromkeys(filter(supported, stage.edge_cases[:examples]))
     if len(found) < examples:
         _draw(stage, device.name, supported, take, examples, seed)
     return list(found)

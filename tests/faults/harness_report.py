@@ -33,7 +33,7 @@ from catalogue import CATALOGUE
 from harness_planting import HarnessFault
 from planting import Outcome, PlantedFault, emulated
 from tabulate import tabulate
-from wrong_answers import WRONG_ANSWERS
+from wrong_results import WRONG_RESULTS
 from wrong_times import ON_A_CLOCK, TIMES
 
 from workbench import harness
@@ -45,7 +45,7 @@ from workbench.records import environment
 REPORTS = Path(__file__).parents[2] / "reports"
 RECORD, PAGE = "faults.json", "faults.md"
 
-FAULTS: dict[str, PlantedFault | HarnessFault] = {fault.key: fault for fault in (*CATALOGUE, *WRONG_ANSWERS, *TIMES)}
+FAULTS: dict[str, PlantedFault | HarnessFault] = {fault.key: fault for fault in (*CATALOGUE, *WRONG_RESULTS, *TIMES)}
 
 SHRINK_SECONDS = 3.0
 """Longest search for a smaller failing problem on a GPU: which problem it is matters little here."""
@@ -213,7 +213,7 @@ def page(record: Record) -> str:
         "# Faults, and what the workbench says of them\n\n"
         "Made by `tests/faults/harness_report.py` from [the JSON beside it](faults.json). What is planted stands in "
         "[`catalogue.py`](../tests/faults/catalogue.py) (1 to 23: hand-written matrix products, asynchronous code for "
-        "Hopper), [`wrong_answers.py`](../tests/faults/wrong_answers.py) (24 to 40: those that a weak harness passes) "
+        "Hopper), [`wrong_results.py`](../tests/faults/wrong_results.py) (24 to 40: those that a weak harness passes) "
         "and [`wrong_times.py`](../tests/faults/wrong_times.py) (41 to 49: those that it believes).\n\n"
         f"- Emulator: {_circumstances(emulator)}\n- GPU: {_circumstances(gpu) if gpu else 'not run yet.'}\n\n"
         "A fault is found where it gets its verdict for its own reason: its line, or the words that name it, are in "

@@ -1,4 +1,4 @@
-"""Wrong answers that a weak harness passes, and times that it believes: each gets the verdict that names it.
+"""Wrong results that a weak harness passes, and times that it believes: each gets the verdict that names it.
 
 Kernels are real ones with a piece of their source replaced, in the emulator and, where there is one, on a GPU. Without
 a GPU times come from a device whose clock is a number, so that what cheats does so by an exact amount.
@@ -17,7 +17,7 @@ import pytest
 from harness_planting import HEAD, HarnessFault, Verified
 from planting import Change
 from synthetic_clock import COLD_US, WARM_US, timed_by_clock
-from wrong_answers import ADD, KEPT_SUM, WRONG_ANSWERS, add
+from wrong_results import ADD, KEPT_SUM, WRONG_RESULTS, add
 from wrong_times import TIMES
 
 from workbench import harness
@@ -43,7 +43,7 @@ def gpu() -> Iterator[Device]:
     device.close()  # type: ignore[attr-defined]
 
 
-HARNESS_FAULTS = (*WRONG_ANSWERS, *TIMES)
+HARNESS_FAULTS = (*WRONG_RESULTS, *TIMES)
 
 every_fault = pytest.mark.parametrize("fault", HARNESS_FAULTS, ids=lambda fault: fault.key)
 
@@ -105,7 +105,7 @@ def verify(stage: Stage[Any], device: Device) -> Verification:
 
 
 def _wrong_but(tamper: Callable[[], None]) -> Stage[Any]:
-    """A stage that gives wrong answers and changes something whenever it is asked for its launch."""
+    """A stage that gives wrong results and changes something whenever it is asked for its launch."""
     wrong = add((ADD, "from_float<IN>(0.f)")).stage
     plan = wrong.plan_for
 

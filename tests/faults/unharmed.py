@@ -21,7 +21,7 @@ from typing import Any
 from harness_planting import planted_stage
 from planting import Change
 from tabulate import tabulate
-from wrong_answers import ADD
+from wrong_results import ADD
 
 from workbench import harness
 from workbench.catalogue import registry

@@ -30,7 +30,7 @@ NOT_OF_A_LAUNCH = (
 
 
 EXAMPLES = 4
-"""Problems that a stage solves in the emulator while a GPU verifies it; corners of the stage come first."""
+"""Problems that a stage solves in the emulator while a GPU verifies it; edge cases of the stage come first."""
 
 BY_LUCK = "the GPU's answers are right, by luck or because it does not need what is missing; the emulator finds: "
 

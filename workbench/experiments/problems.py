@@ -43,7 +43,7 @@ class Scale(Problem):
         share = FP32.unit_roundoff * (self.factor + 1) / 2
         return {"y": share * np.abs(expected["y"]) + FP32.smallest}
 
-    def wrong_answers(self, inputs: Arrays, expected: Arrays) -> dict[str, Arrays]:
+    def negative_controls(self, inputs: Arrays, expected: Arrays) -> dict[str, Arrays]:
         x, y = inputs["x"].astype(np.float64), expected["y"]
         last = np.zeros_like(y)
         last[-1, -1] = y[-1, -1]
@@ -91,7 +91,7 @@ class Transpose(Problem):
     def bound(self, inputs: Arrays, expected: Arrays) -> Arrays:
         return {"y": np.zeros(expected["y"].shape)}  # nothing is rounded
 
-    def wrong_answers(self, inputs: Arrays, expected: Arrays) -> dict[str, Arrays]:
+    def negative_controls(self, inputs: Arrays, expected: Arrays) -> dict[str, Arrays]:
         y = expected["y"]
         wrong = {
             "all zeros": np.zeros_like(y),

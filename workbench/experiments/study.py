@@ -37,7 +37,7 @@ def study(
     for done, (declared, value) in enumerate(todo, 1):
         stage, counted, timed = experiment.at(declared, value)
         # what is counted is verified, too, whatever random problems there are
-        stage = dataclasses.replace(stage, corners=(counted,))
+        stage = dataclasses.replace(stage, edge_cases=(counted,))
         verification = harness.verify(stage, device, examples=examples, seed=seed)
         if verification.failure:
             verification.failure.message = published(stage, verification.failure.message)

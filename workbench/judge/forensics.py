@@ -210,7 +210,7 @@ def _terms_dropped(e: Evidence) -> str | None:
 
 
 def _known_wrong_answer(e: Evidence) -> str | None:
-    for name, answer in e.case.problem.wrong_answers(e.case.inputs, e.case.expected).items():
+    for name, answer in e.case.problem.negative_controls(e.case.inputs, e.case.expected).items():
         candidate = answer[e.name].reshape(e.got.shape)
         if not _agree(e.expected, candidate, e.bound) and _agree(e.got, candidate, e.bound):
             return f"as a kernel with this fault would answer: {name}"

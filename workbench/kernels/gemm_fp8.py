@@ -87,7 +87,7 @@ class ScaledGemmProblem(Problem):
         magnitude = reference.scaled_gemm(**_lower({name: np.abs(values) for name, values in inputs.items()}))
         return {"C": bounds.scaled_fp8_products(expected["C"], magnitude, self.k, RUN, dtype_of(self.out))}
 
-    def wrong_answers(self, inputs: Arrays, expected: Arrays) -> dict[str, Arrays]:
+    def negative_controls(self, inputs: Arrays, expected: Arrays) -> dict[str, Arrays]:
         given, c = _lower(inputs), expected["C"]
         shorter = {**given, "a": given["a"][:, :-1], "b": given["b"][:, :-1]}
         wrong = {
@@ -213,7 +213,7 @@ def _fitted(p: ScaledGemmProblem, size: Mapping[str, int]) -> dict[str, int]:
     space={"GROUP_M": GROUPS[:-1], "BUFFERS": (1, 2), "BLOCKS": (1, 132, 264)},
     architecture=90,
     sizes=_fitted,
-    corners=(
+    edge_cases=(
         ScaledGemmProblem(m=130, n=257, k=80, pad_c=7),  # a TMA store would write beyond the columns of this C
         ScaledGemmProblem(m=70, n=200, k=80, pad_c=1),  # of this C no tensor map can be made
         _DEEP,

@@ -57,7 +57,7 @@ class MatvecProblem(Problem):
         magnitude = reference.matvec(np.abs(inputs["a"]), np.abs(inputs["B"]))
         return {"c": bounds.dot_products(expected["c"], magnitude, self.k, dtype_of(self.out))}
 
-    def wrong_answers(self, inputs: Arrays, expected: Arrays) -> dict[str, Arrays]:
+    def negative_controls(self, inputs: Arrays, expected: Arrays) -> dict[str, Arrays]:
         a, b, c = inputs["a"].astype(np.float64), inputs["B"].astype(np.float64), expected["c"]
         wrong = {
             "all zeros": np.zeros_like(c),
@@ -124,7 +124,7 @@ _LONG = (
 )
 """Rows of more than twice what all warps of a block load at once."""
 
-_CORNERS = (
+_EDGE_CASES = (
     MatvecProblem(n=9, k=3 * 1024 + 200, dtype="bf16"),
     MatvecProblem(n=5, k=3 * 512 + 100, dtype="fp32", out="fp32"),
     MatvecProblem(n=300, k=2 * 1024, dtype="fp16"),
@@ -184,7 +184,7 @@ def warp_parallel(p: MatvecProblem, size: Mapping[str, int]) -> Launch:
     parameters={"THREADS": 256, "UNROLL": 4, "RESIDENT": 1024},
     space={"THREADS": THREADS, "UNROLL": UNROLL, "RESIDENT": RESIDENT},
     constraint=_constraint,
-    corners=_CORNERS,
+    edge_cases=_EDGE_CASES,
 )
 def vectorized(p: MatvecProblem, size: Mapping[str, int]) -> Launch:
     return _launch("matvec_vectorized", p, size["THREADS"] // 32, size["THREADS"])
@@ -197,7 +197,7 @@ def vectorized(p: MatvecProblem, size: Mapping[str, int]) -> Launch:
     parameters={"THREADS": 256, "UNROLL": 4, "RESIDENT": 1024, "WARPS": 4096},
     space={"THREADS": THREADS, "UNROLL": UNROLL, "RESIDENT": RESIDENT, "WARPS": (1024, 2048, 4096, 8192, 16384)},
     constraint=_constraint,
-    corners=_CORNERS,
+    edge_cases=_EDGE_CASES,
 )
 def split_k(p: MatvecProblem, size: Mapping[str, int]) -> Plan:
     threads = size["THREADS"]
@@ -235,7 +235,7 @@ def _streamed(p: MatvecProblem, size: Mapping[str, int]) -> dict[str, int]:
     space={"THREADS": THREADS[1:], "UNROLL": (1, 2, 4), "MOST": (1, 2, 4, 8, 16, 32), "RESIDENT": RESIDENT},
     constraint=_constraint,
     sizes=_streamed,
-    corners=(*_CORNERS, *_LONG),
+    edge_cases=(*_EDGE_CASES, *_LONG),
 )
 def streamed(p: MatvecProblem, size: Mapping[str, int]) -> Launch:
     return _launch("matvec_streamed", p, size["THREADS"] // 32 // size["SHARE"], size["THREADS"])

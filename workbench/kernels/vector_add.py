@@ -44,7 +44,7 @@ class VectorAddProblem(Problem):
         dtype = dtype_of(self.dtype)
         return {"c": dtype.unit_roundoff * np.abs(expected["c"]) + dtype.smallest}
 
-    def wrong_answers(self, inputs: Arrays, expected: Arrays) -> dict[str, Arrays]:
+    def negative_controls(self, inputs: Arrays, expected: Arrays) -> dict[str, Arrays]:
         c = expected["c"]
         wrong = {
             "all zeros": np.zeros_like(c),
@@ -124,7 +124,7 @@ def vectorized(p: VectorAddProblem, size: Mapping[str, int]) -> Launch:
     source="vector_add/3_grid_stride.cu",
     idea="a grid of bounded size strides through the vectors",
     parameters={"THREADS": 256, "BLOCKS": 1024},
-    corners=(VectorAddProblem(n=4 * 256 * 1024 + 5), VectorAddProblem(n=8 * 256 * 1024 + 3, dtype="bf16")),
+    edge_cases=(VectorAddProblem(n=4 * 256 * 1024 + 5), VectorAddProblem(n=8 * 256 * 1024 + 3, dtype="bf16")),
 )
 def grid_stride(p: VectorAddProblem, size: Mapping[str, int]) -> Launch:
     blocks = min(size["BLOCKS"], ceil_div(p.n, size["THREADS"] * _width(p)))

@@ -273,7 +273,7 @@ class Judge:
         info = self.device.info()
         self.timed = self.device.name != "emulator"
         self.l2_bytes, self.floor_us = info.l2_bytes, timing.floor(self.problem, info)[0]
-        small = self.problem.cost.flops <= harness.POWER_FLOPS
+        small = self.problem.cost.flops <= harness.CONTROL_FLOPS
         self.case = timing.solved(self.problem) if self.timed or small else None
         self.storage = self.case.storage() if self.case else {}
         self.cases = [Case.of(p) for p in self.problems]

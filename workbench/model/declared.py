@@ -1,4 +1,4 @@
-"""Mistakes in the Python code that declares an operation: its problems, inputs, reference, bound and wrong answers."""
+"""Mistakes in the Python code of an operation: its problems, inputs, reference, bound and negative controls."""
 
 from __future__ import annotations
 

@@ -190,7 +190,7 @@ class Problem(ABC):
         """Largest permitted absolute error for each element of each output, float64, in the bounded tier."""
 
     @abstractmethod
-    def wrong_answers(self, inputs: Arrays, expected: Arrays) -> dict[str, Arrays]:
+    def negative_controls(self, inputs: Arrays, expected: Arrays) -> dict[str, Arrays]:
         """Answers a broken kernel would give (all zeros, dropped tail ...): every one of them must be rejected.
 
         Variants that happen to be right for this problem (transposing a symmetric result, say) are left out.
@@ -238,7 +238,7 @@ class Stage(Generic[P]):
     `-D` defines, `plan` gets them through the stage, and problems near their multiples are drawn on purpose.
     `sizes_for` gives those that depend on the problem: each choice is a variant compiled by itself. `accepts` returns
     why a problem cannot be taken, or None. `architecture` is the least compute capability times ten. Every array has to
-    start at a multiple of `alignment` bytes. `corners` are problems that random ones would hardly hit and that are
+    start at a multiple of `alignment` bytes. `edge_cases` are problems that random ones would hardly hit and that are
     always tried.
     Two launches on the same inputs have to give the same bits unless the stage is declared not `deterministic`.
 
@@ -259,7 +259,7 @@ class Stage(Generic[P]):
     sizes_for: Callable[[P, Mapping[str, int]], Mapping[str, int]] = lambda problem, size: {}
     architecture: int = 70
     alignment: int = 16
-    corners: tuple[P, ...] = ()
+    edge_cases: tuple[P, ...] = ()
     deterministic: bool = True
     space: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     constraint: Callable[[P, Mapping[str, int]], str | None] = lambda problem, size: None
@@ -383,7 +383,7 @@ class Operation(Generic[P]):
         sizes: Callable[[P, Mapping[str, int]], Mapping[str, int]] = lambda problem, size: {},
         architecture: int = 70,
         alignment: int = 16,
-        corners: tuple[P, ...] = (),
+        edge_cases: tuple[P, ...] = (),
         deterministic: bool = True,
         space: Mapping[str, tuple[int, ...]] | None = None,
         constraint: Callable[[P, Mapping[str, int]], str | None] = lambda problem, size: None,
@@ -417,7 +417,7 @@ class Operation(Generic[P]):
                 sizes_for=sizes,
                 architecture=architecture,
                 alignment=alignment,
-                corners=corners,
+                edge_cases=edge_cases,
                 deterministic=deterministic,
                 space=space or {},
                 constraint=constraint,

@@ -220,7 +220,7 @@ class Page:
 
     def _verified(self, pictures: Collection[str]) -> list[str]:
         worst_seed = ("worst error / bound", "seed")
-        headers = ("stage", "verdict", "problems", "comparisons", "covered", "wrong answers rejected", *worst_seed)
+        headers = ("stage", "verdict", "problems", "comparisons", "covered", "negative controls rejected", *worst_seed)
         rows = []
         for s, run in self.entries:
             v = s.verification

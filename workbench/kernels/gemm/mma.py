@@ -54,7 +54,7 @@ def _tensor_core_constraint(p: GemmProblem, size: Mapping[str, int]) -> str | No
         "STAGES": (2, 3, 4, 5),
     },
     constraint=_tensor_core_constraint,
-    corners=(ODD_C, _ODD_ROWS, _INNER, _NARROW, *DEEP),
+    edge_cases=(ODD_C, _ODD_ROWS, _INNER, _NARROW, *DEEP),
     architecture=80,
 )
 def tensor_core(p: GemmProblem, size: Mapping[str, int]) -> Launch:
@@ -87,7 +87,7 @@ def _register_prefetch_constraint(p: GemmProblem, size: Mapping[str, int]) -> st
     parameters={"BLOCK_M": 128, "BLOCK_N": 256, "BLOCK_K": 64, "WARPS_M": 2, "WARPS_N": 4},
     space={"BLOCK_M": (128, 256), "BLOCK_N": (128, 256), "WARPS_M": (2, 4), "WARPS_N": (2, 4)},
     constraint=_register_prefetch_constraint,
-    corners=(ODD_C, _ODD_ROWS, _INNER, _NARROW, *DEEP[:1]),
+    edge_cases=(ODD_C, _ODD_ROWS, _INNER, _NARROW, *DEEP[:1]),
     architecture=80,
 )
 def register_prefetch(p: GemmProblem, size: Mapping[str, int]) -> Launch:

@@ -79,7 +79,7 @@ class GemmProblem(Problem):
         magnitude = reference.gemm(np.abs(inputs["A"]), np.abs(inputs["B"]), trans_b=self.layout == "nt")
         return {"C": bounds.dot_products(expected["C"], magnitude, self.k, dtype_of(self.out))}
 
-    def wrong_answers(self, inputs: Arrays, expected: Arrays) -> dict[str, Arrays]:
+    def negative_controls(self, inputs: Arrays, expected: Arrays) -> dict[str, Arrays]:
         a, b, c = inputs["A"].astype(np.float64), inputs["B"].astype(np.float64), expected["C"]
         b = b if self.layout == "nn" else b.T
         wrong = {

@@ -60,7 +60,7 @@ def _smem_tiling_constraint(p: GemmProblem, size: Mapping[str, int]) -> str | No
         "THREAD_N": (4, 8),
     },
     constraint=_smem_tiling_constraint,
-    corners=(ODD_C,),
+    edge_cases=(ODD_C,),
 )
 def smem_tiling(p: GemmProblem, size: Mapping[str, int]) -> Launch:
     threads = (size["BLOCK_M"] // size["THREAD_M"]) * (size["BLOCK_N"] // size["THREAD_N"])
@@ -110,7 +110,7 @@ def _warp_tiles_constraint(p: GemmProblem, size: Mapping[str, int]) -> str | Non
         "STAGES": (2, 3, 4),
     },
     constraint=_warp_tiles_constraint,
-    corners=(
+    edge_cases=(
         GemmProblem(m=5, n=9, k=16, dtype="fp32"),
         GemmProblem(m=70, n=136, k=32 * 5 + 1, dtype="fp32"),
         GemmProblem(m=5, n=3, k=9, dtype="fp32", layout="nn"),  # rows of B of less than 16 bytes
@@ -134,7 +134,7 @@ def warp_tiles(p: GemmProblem, size: Mapping[str, int]) -> Launch:
     supports=lambda p: _fp32_only(p) or tensor_maps(p),
     parameters={"UNROLL": 4, "GROUP_M": 8},
     space={"UNROLL": (4, 8, 16), "GROUP_M": GROUPS},
-    corners=(
+    edge_cases=(
         GemmProblem(m=5, n=9, k=16, dtype="fp32"),
         GemmProblem(m=130, n=264, k=32 * 9 + 1, dtype="fp32", pad_a=3, pad_b=3),
         GemmProblem(m=5, n=3, k=12, dtype="fp32", layout="nn", pad_b=1),  # rows of B of less than 16 bytes

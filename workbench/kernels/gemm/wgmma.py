@@ -54,7 +54,7 @@ def _tma_pipeline_shared(p: GemmProblem, size: Mapping[str, int]) -> int:
     constraint=lambda p, size: (
         None if _tma_pipeline_shared(p, size) <= SHARED_BYTES else "the ring does not fit into shared memory"
     ),
-    corners=(ODD_C, _TALL, _WHOLE, *DEEP),
+    edge_cases=(ODD_C, _TALL, _WHOLE, *DEEP),
     architecture=90,
 )
 def tma_pipeline(p: GemmProblem, size: Mapping[str, int]) -> Launch:
@@ -153,7 +153,7 @@ def _lcsf_constraint(p: GemmProblem, size: Mapping[str, int]) -> str | None:
     space={"BLOCK_M": (128, 192), "BLOCK_N": (128, 256), "GROUP_M": GROUPS},
     constraint=_lcsf_constraint,
     architecture=90,
-    corners=(*PADDED_C, _TALL, *DEEP),
+    edge_cases=(*PADDED_C, _TALL, *DEEP),
 )
 def persistent(p: GemmProblem, size: Mapping[str, int]) -> Launch:
     return lcsf_launch(p, size, "gemm_persistent")
@@ -178,7 +178,7 @@ def _blocks(p: GemmProblem, size: Mapping[str, int], width: int, split: int) -> 
     space={"BLOCK_M": (128, 192), "BLOCK_N": (128, 256), "GROUP_M": GROUPS, "BLOCKS": (64, 128, 256)},
     constraint=_lcsf_constraint,
     architecture=90,
-    corners=(*PADDED_C, _TALL, *DEEP),
+    edge_cases=(*PADDED_C, _TALL, *DEEP),
     sizes=lambda p, size: {"SPLIT": 2 if _blocks(p, size, size["BLOCK_N"], 2) else 1},
 )
 def split_k(p: GemmProblem, size: Mapping[str, int]) -> Launch:
@@ -199,7 +199,7 @@ def _fitted(p: GemmProblem, size: Mapping[str, int]) -> dict[str, int]:
     parameters={"BLOCK_M": 128, "BLOCK_K": 64, "GROUP_M": 16, "BLOCKS": 128, "B_ONCE": 0},
     space={"GROUP_M": GROUPS, "BLOCKS": (64, 128, 256, 512), "B_ONCE": (0, 1)},
     architecture=90,
-    corners=(*PADDED_C, _TALL, *DEEP, *_MANY_TILES),
+    edge_cases=(*PADDED_C, _TALL, *DEEP, *_MANY_TILES),
     sizes=_fitted,
 )
 def fitted_tiles(p: GemmProblem, size: Mapping[str, int]) -> Launch:
@@ -214,7 +214,7 @@ def fitted_tiles(p: GemmProblem, size: Mapping[str, int]) -> Launch:
     parameters={"BLOCK_M": 128, "BLOCK_N": 256, "BLOCK_K": 64, "GROUP_M": 8},
     space={"GROUP_M": GROUPS[:-1]},
     architecture=90,
-    corners=(*PADDED_C, _TALLER, *DEEP),
+    edge_cases=(*PADDED_C, _TALLER, *DEEP),
 )
 def multicast(p: GemmProblem, size: Mapping[str, int]) -> Launch:
     return lcsf_launch(p, size, "gemm_multicast", sharing=2)
@@ -235,7 +235,7 @@ def _worth_sharing(p: GemmProblem, size: Mapping[str, int]) -> dict[str, int]:
     parameters={"BLOCK_M": 128, "BLOCK_N": 256, "BLOCK_K": 64, "GROUP_M": 8, "BLOCKS": 132},
     space={"GROUP_M": GROUPS[:-1], "BLOCKS": (128, 130, 132)},
     architecture=90,
-    corners=(*PADDED_C, _TALLER, *DEEP, *_LEFT_OVER),
+    edge_cases=(*PADDED_C, _TALLER, *DEEP, *_LEFT_OVER),
     sizes=_worth_sharing,
 )
 def stream_k(p: GemmProblem, size: Mapping[str, int]) -> Plan:
@@ -255,7 +255,7 @@ def stream_k(p: GemmProblem, size: Mapping[str, int]) -> Plan:
     parameters={"BLOCK_M": 128, "BLOCK_N": 128, "BLOCK_K": 64, "GROUP_M": 16},
     space={"GROUP_M": GROUPS},
     architecture=90,
-    corners=(*PADDED_C, _TALL, *DEEP),
+    edge_cases=(*PADDED_C, _TALL, *DEEP),
 )
 def ping_pong(p: GemmProblem, size: Mapping[str, int]) -> Launch:
     return lcsf_launch(p, size, "gemm_ping_pong", consumers=2, promotion=128)
@@ -290,7 +290,7 @@ def _streamed(p: GemmProblem, size: Mapping[str, int]) -> dict[str, int]:
     parameters={"BLOCK_K": 64, "BLOCKS": 128},
     space={"BLOCKS": (64, 128, 256)},
     architecture=90,
-    corners=(
+    edge_cases=(
         *PADDED_C,
         *_DEEPER,
         GemmProblem(m=70, n=40, k=64),

@@ -42,7 +42,7 @@ class ElementwiseProblem(Problem):
         y = expected["y"]
         return {"y": dot_products(y, np.abs(y), 1, dtype_of(self.dtype))}
 
-    def wrong_answers(self, inputs: Arrays, expected: Arrays) -> dict[str, Arrays]:
+    def negative_controls(self, inputs: Arrays, expected: Arrays) -> dict[str, Arrays]:
         y = expected["y"]
         wrong = {
             "all zeros": np.zeros_like(y),

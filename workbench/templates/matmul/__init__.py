@@ -48,7 +48,7 @@ class MatmulProblem(Problem):
         magnitude = reference.matmul(np.abs(inputs["A"]), np.abs(inputs["B"]))
         return {"C": dot_products(expected["C"], magnitude, self.k, dtype_of(self.dtype))}
 
-    def wrong_answers(self, inputs: Arrays, expected: Arrays) -> dict[str, Arrays]:
+    def negative_controls(self, inputs: Arrays, expected: Arrays) -> dict[str, Arrays]:
         a, b, c = inputs["A"], inputs["B"], expected["C"]
         wrong = {
             "all zeros": np.zeros_like(c),

@@ -45,7 +45,7 @@ class ReductionProblem(Problem):
         magnitude = np.abs(inputs["x"].astype(np.float64)).sum(axis=1)
         return {"y": dot_products(expected["y"], magnitude, self.columns, dtype_of("fp32"))}
 
-    def wrong_answers(self, inputs: Arrays, expected: Arrays) -> dict[str, Arrays]:
+    def negative_controls(self, inputs: Arrays, expected: Arrays) -> dict[str, Arrays]:
         y = expected["y"]
         wrong = {
             "all zeros": np.zeros_like(y),

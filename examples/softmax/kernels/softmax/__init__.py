@@ -56,7 +56,7 @@ class SoftmaxProblem(Problem):
         relative = FP32.unit_roundoff * (2 * depth.max() + 8 + 4 * np.sqrt(self.columns))
         return {"y": (dtype.unit_roundoff + relative) * y + dtype.smallest}
 
-    def wrong_answers(self, inputs: Arrays, expected: Arrays) -> dict[str, Arrays]:
+    def negative_controls(self, inputs: Arrays, expected: Arrays) -> dict[str, Arrays]:
         y = expected["y"]
         wrong = {
             "all zeros": np.zeros_like(y),

@@ -1,4 +1,4 @@
-"""Wrong answers that a weak harness passes (24 to 40).
+"""Wrong results that a weak harness passes (24 to 40).
 
 Each is planted in a real stage, or in whatever would deceive: its launch, its declaration, the tolerance of its
 problem. A new one is one more entry; the tests and `harness_report.py` take all of them.
@@ -93,7 +93,7 @@ def tolerance(name: str, title: str, bound: Callable[[Any], Any], says: str) -> 
     return HarnessFault(40, name, title, "`bound` of vector_add", judge, Verdict.WEAK_CHECK, (says,))
 
 
-WRONG_ANSWERS = (
+WRONG_RESULTS = (
     HarnessFault(
         24,
         "idle",
