@@ -53,6 +53,8 @@ def device(monkeypatch: pytest.MonkeyPatch) -> Any:
     """The device that every command gets; a test changes it to be wrong or to be a GPU."""
     from fakes import NumpyDevice
 
+    from workbench.cli import sessions
+
     made = NumpyDevice()
     monkeypatch.setattr(sessions, "open_device", lambda name: made)
     return made
