@@ -67,8 +67,8 @@ def test_what_is_defined_elsewhere_runs_there(
             decoded.add(name)
             return super().__getitem__(name)
 
-    table = Recorded(decode._operations())
-    monkeypatch.setattr(decode, "_operations", lambda: table)
+    table = Recorded(decode.operations())
+    monkeypatch.setattr(decode, "operations", lambda: table)
     emulation.compile_cuda.cache_clear()
     for name in tests:
         test = getattr(import_module(place), name)

@@ -25,16 +25,20 @@ if find_spec(f"{__name__}._engine") is None:
         name=f"{__name__}._engine",
     )
 
+from .allocation import Allocation
+from .arguments import ArgumentError, check_arguments
 from .counters import Counters
 from .decode import UnsupportedInstruction
 from .device_limits import H200, DeviceLimits
-from .execution import ArgumentError, Checks, LaunchError, Statistics, check_arguments, check_launch, execute
+from .execution import Checks, execute
 from .findings import Finding, FindingKind, KernelFault
-from .memory import Allocation, Memory
+from .launch_checks import LaunchError, check_launch
+from .memory import Memory
 from .program import Entry, Program, Signature
 from .ptx import Parameter, PtxSyntaxError, SourceLocation
 from .source import CompileError, CompilerUnavailable, load
 from .standalone import Output, Report, TensorMapOf, launch
+from .statistics import Statistics
 from .tensor_map import PixelBox, TensorMap
 from .trace import Traced, chrome_trace
 

@@ -23,15 +23,13 @@ import re
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from . import _engine, ptx
-
-if TYPE_CHECKING:
-    from .program import Entry
+from .program import Entry
 
 __all__ = ["Counters", "Counts"]
 

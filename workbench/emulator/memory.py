@@ -8,56 +8,19 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from math import prod
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from .allocation import Allocation
 from .tensor_map import TensorMap
 
-__all__ = ["Allocation", "Memory"]
+__all__ = ["Memory"]
 
 _FIRST_ADDRESS = 0x7A00_0000_0000
 _RED_ZONE = 1 << 20
-
-
-@dataclass(eq=False, slots=True)
-class Allocation:
-    """A piece of global memory, or of it what has been freed.
-
-    ``data``: its bytes; ``written``: for each byte, 1 where something has been stored, or None when that is everywhere.
-    ``element_size`` and ``shape`` serve to name elements in findings.
-    """
-
-    address: int
-    nbytes: int
-    name: str
-    element_size: int
-    shape: tuple[int, ...]
-    data: npt.NDArray[np.uint8] = field(repr=False)
-    written: npt.NDArray[np.uint8] | None = field(repr=False)
-    writable: bool = True
-    freed: bool = False
-
-    @property
-    def end(self) -> int:
-        """The address after the last byte."""
-        return self.address + self.nbytes
-
-    def __int__(self) -> int:
-        return self.address
-
-    def element(self, address: int) -> str:
-        """``B[3][7]`` for the element at an address; an index without bounds where the address is outside."""
-        index, byte = divmod(address - self.address, self.element_size)
-        inside = 0 <= address - self.address < self.nbytes
-        if inside and len(self.shape) > 1 and prod(self.shape) * self.element_size == self.nbytes:
-            position = "".join(f"[{int(i)}]" for i in np.unravel_index(index, self.shape))
-        else:
-            position = f"[{index}]"
-        return f"{self.name}{position}" + (f" (byte {byte} of the element)" if byte else "")
 
 
 class Memory:

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from .counters import Counters, Counts
-from .execution import Statistics
+from .statistics import Statistics
 
 __all__ = ["KINDS", "Line", "Profile", "instruction_kind", "profile"]
 

@@ -12,9 +12,11 @@ import numpy as np
 import numpy.typing as npt
 
 from . import _engine, ptx
-from .decode import DecodedEntry, Layout, decode
+from .allocation import Allocation
+from .decode import Layout, decode
 from .inline import function_addresses, inline_calls
-from .memory import Allocation, Memory
+from .memory import Memory
+from .table import DecodedEntry
 
 __all__ = ["Entry", "Program", "Signature"]
 

@@ -18,12 +18,16 @@ import numpy as np
 import numpy.typing as npt
 
 from . import ptx
+from .allocation import Allocation
+from .arguments import ArgumentError
 from .counters import Counters
-from .execution import ArgumentError, Checks, Dimensions, LaunchError, Statistics, execute
+from .execution import Checks, execute
 from .findings import Finding, KernelFault
-from .memory import Allocation, Memory
+from .launch_checks import Dimensions, LaunchError
+from .memory import Memory
 from .program import Entry, Program
 from .source import kernel_name, load
+from .statistics import Statistics
 from .tensor_map import ELEMENT_TYPES, PixelBox, TensorMap
 from .trace import Traced
 
@@ -71,6 +75,16 @@ class TensorMapOf:
 
 
 Argument = Array | Output | TensorMapOf | np.generic | int | float | bool | bytes | None
+"""What a parameter of a kernel is given:
+
+- an array of any dtype and shape: its elements are copied to emulated memory in C order, and back into the array after
+  the launch. An array that is not writeable is one that the kernel must not write. The same array twice is the same
+  memory twice;
+- ``Output(array)``: the same, and nothing has been stored there yet;
+- ``TensorMapOf(array, box)``: a tensor map by value;
+- a number, Python's or NumPy's, which is converted to the parameter's type where that keeps its value (floats are
+  rounded); bytes or a ``np.void`` for a struct; None for a null pointer.
+"""
 
 
 @dataclass(slots=True)
@@ -169,57 +183,48 @@ def launch(
     ``counters`` fills ``Report.counters``, and ``trace`` records ``Report.statistics.timeline``, which
     ``chrome_trace`` makes into what a viewer opens.
 
-    ``args``, one for each parameter and in their order, are
-
-    - an array of any dtype and shape: its elements are copied to emulated memory in C order, and back into the array
-      after the launch. Findings call it ``a0``, ``a1``, ... after its position, or by its name when ``args`` is a
-      mapping. An array that is not writeable is one that the kernel must not write. The same array twice is the same
-      memory twice;
-    - ``Output(array)``: the same, and nothing has been stored there yet;
-    - ``TensorMapOf(array, box)``: a tensor map by value;
-    - a number, Python's or NumPy's, which is converted to the parameter's type where that keeps its value (floats are
-      rounded); bytes or a ``np.void`` for a struct; None for a null pointer.
+    ``args`` has an ``Argument`` for each parameter, in their order. Findings call arrays ``a0``, ``a1``, ... after
+    their position, or by their names when ``args`` is a mapping.
 
     A hazard is in the report's ``findings``, or raised as ``KernelFault`` when ``raise_on_hazard``; arrays then hold
     what had been stored. Raises ``ArgumentError`` and ``LaunchError`` for what the device would refuse, and what
     ``load`` raises.
     """
-    if isinstance(source, Program):
-        program = source
-    else:
-        instance = entry if entry is not None and "<" in entry else None
-        program = load(source, defines=defines, include=include, options=options, instantiate=instance)
+    program = source if isinstance(source, Program) else _loaded(source, entry, defines, include, options)
     kernel = _find_entry(program, entry)
-    given = dict(args) if isinstance(args, Mapping) else {f"a{number}": value for number, value in enumerate(args)}
-    memory = Memory()
-    arguments = _Arguments(memory, given)
-    converted = arguments.convert(kernel)
-    fault: KernelFault | None = None
-    try:
-        statistics = execute(
-            kernel,
-            grid,
-            block,
-            converted,
-            memory=memory,
-            cluster=cluster,
-            shared_bytes=shared,
-            seed=seed,
-            checks=checks,
-            counters=counters,
-            trace=trace,
-            max_warp_instructions=max_warp_instructions,
-            max_seconds=max_seconds,
-            registers_per_thread=program.registers_per_thread.get(kernel.name),
-        )
-    except KernelFault as hazard:
-        if hazard.statistics is None:
-            raise
-        fault, statistics = hazard, hazard.statistics
-    arguments.copy_back()
+    arguments = _Arguments(Memory(), _named(args))
+    statistics, fault = arguments.passed_to(
+        kernel,
+        grid,
+        block,
+        cluster=cluster,
+        shared_bytes=shared,
+        seed=seed,
+        checks=checks,
+        counters=counters,
+        trace=trace,
+        max_warp_instructions=max_warp_instructions,
+        max_seconds=max_seconds,
+    )
     if fault is not None and raise_on_hazard:
         raise fault
     return Report(kernel.name, [fault.finding] if fault else [], statistics, arguments.arrays)
+
+
+def _loaded(
+    source: str | PathLike[str],
+    entry: str | None,
+    defines: Mapping[str, str | int] | None,
+    include: Sequence[str | PathLike[str]],
+    options: Sequence[str],
+) -> Program:
+    """The program, with the instance of a template that ``entry`` names."""
+    instance = entry if entry is not None and "<" in entry else None
+    return load(source, defines=defines, include=include, options=options, instantiate=instance)
+
+
+def _named(args: Sequence[Argument] | Mapping[str, Argument]) -> dict[str, Argument]:
+    return dict(args) if isinstance(args, Mapping) else {f"a{number}": value for number, value in enumerate(args)}
 
 
 def _find_entry(program: Program, wanted: str | None) -> Entry:
@@ -242,6 +247,32 @@ class _Arguments:
     given: Mapping[str, Any]
     placed: list[tuple[Array, Allocation, bool]] = field(default_factory=list)
     arrays: dict[str, Array] = field(default_factory=dict)
+
+    def passed_to(
+        self, kernel: Entry, grid: Dimensions, block: Dimensions, **options: Any
+    ) -> tuple[Statistics, KernelFault | None]:
+        """What the kernel did, and the hazard that ended it; what it stored is copied back.
+
+        ``options`` are those of ``execute``, and it raises what that raises, but for the hazard.
+        """
+        registers = kernel.program.registers_per_thread.get(kernel.name)
+        fault: KernelFault | None = None
+        try:
+            statistics = execute(
+                kernel,
+                grid,
+                block,
+                self.convert(kernel),
+                memory=self.memory,
+                registers_per_thread=registers,
+                **options,
+            )
+        except KernelFault as hazard:
+            if hazard.statistics is None:
+                raise
+            fault, statistics = hazard, hazard.statistics
+        self.copy_back()
+        return statistics, fault
 
     def convert(self, kernel: Entry) -> list[Any]:
         """The arguments as ``launch`` takes them. Raises ``ArgumentError``."""

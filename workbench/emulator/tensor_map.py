@@ -9,10 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from .memory import Allocation
+from .allocation import Allocation
 
 __all__ = ["ELEMENT_TYPES", "PixelBox", "TensorMap"]
 

@@ -13,13 +13,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from . import _engine, ptx
-from .findings import source_line
-
-if TYPE_CHECKING:
-    from .program import Entry
+from .program import Entry
+from .source_lines import source_line
 
 __all__ = ["MOST_EVENTS", "Timeline", "Traced", "chrome_trace", "line_numbers"]
 

@@ -1,0 +1,81 @@
+"""What the sentences of a finding need to know about a launch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from . import ptx
+from .allocation import Allocation
+from .launch_checks import shared_bytes_of
+from .memory import Memory
+from .program import Entry
+
+__all__ = ["LaunchContext"]
+
+
+@dataclass(slots=True)
+class LaunchContext:
+    """A launch, its memory and its kernel."""
+
+    entry: Entry
+    memory: Memory
+    block: tuple[int, int, int]
+    grid: tuple[int, int, int]
+    dynamic_shared_bytes: int
+    seed: int
+
+    @property
+    def sources(self) -> Mapping[str, str]:
+        return self.entry.program.sources
+
+    @property
+    def shared_variables(self) -> tuple[tuple[ptx.Variable, int], ...]:
+        return self.entry.shared_variables
+
+    @property
+    def dynamic_offset(self) -> int:
+        return self.entry.dynamic_shared_offset
+
+    @property
+    def shared_bytes(self) -> int:
+        return shared_bytes_of(self.entry, self.dynamic_shared_bytes)
+
+    @property
+    def local_bytes(self) -> int:
+        return self.entry.local_bytes
+
+    @property
+    def parameter_bytes(self) -> int:
+        return self.entry.parameter_bytes
+
+    def instruction(self, row: int) -> ptx.Instruction | None:
+        decoded = self.entry.decoded
+        if not 0 <= row < len(decoded.instructions) or not self.entry.instructions:
+            return None
+        return self.entry.instructions[int(decoded.instructions[row])]
+
+    def block_position(self, block: int) -> tuple[int, int, int]:
+        return position(block, self.grid)
+
+    def thread_position(self, warp: int, lane: int) -> tuple[int, int, int]:
+        return position(32 * warp + lane, self.block)
+
+    def nearest(self, address: int) -> Allocation | None:
+        return self.memory.nearest(address)
+
+    def register_names(self, cell: int) -> list[str]:
+        return self.entry.decoded.register_names.get(cell, [])
+
+    def string(self, address: int) -> str:
+        """The text that starts at an address in global memory."""
+        allocation = self.memory.find(address)
+        if allocation is None:
+            return ""
+        raw = bytes(allocation.data[address - allocation.address :])
+        return raw.partition(b"\0")[0].decode("utf-8", "replace")
+
+
+def position(linear: int, extent: tuple[int, int, int]) -> tuple[int, int, int]:
+    x, y, _ = extent
+    return linear % x, linear // x % y, linear // (x * y)

@@ -1,0 +1,120 @@
+"""What the engine reports, and what can be told of it: the instructions, the access, the element."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from .. import _engine
+from ..context import LaunchContext
+from .words import say_past
+
+
+class Evidence:
+    """A fault as the engine reports it, the warps that waited, and the launch."""
+
+    def __init__(self, fault: _engine.Fault, waits: Sequence[_engine.Waiting], context: LaunchContext) -> None:
+        self.seen = fault
+        self.waits = waits
+        self.context = context
+        self.instruction = context.instruction(fault.pc)
+        self.other = context.instruction(fault.other_pc)
+        self.array: str | None = None
+        self.index: int | None = None
+
+    @property
+    def opcode(self) -> str:
+        return self.instruction.opcode if self.instruction else "the instruction"
+
+    @property
+    def access(self) -> str:
+        """What the instruction does to memory: reads, writes, updates."""
+        opcode = self.instruction.opcode if self.instruction else ""
+        if opcode.startswith(("st", "cp.reduce", "mbarrier.init")):
+            return "writes"
+        if opcode.startswith(("atom", "red", "mbarrier")):
+            return "updates"
+        if opcode.startswith("cp.async"):
+            written = opcode.split("bulk", 1)[-1].split(".")
+            spaces = [part.partition("::")[0] for part in written if part.partition("::")[0] in ("shared", "global")]
+            return "writes" if spaces[:1] == [self.seen.space] else "reads"
+        return "reads"
+
+    def element(self) -> tuple[str, str]:
+        """Where the address lies, as the name of an element or variable, and what more there is to say about it."""
+        seen = self.seen
+        if seen.space == "global":
+            return self.global_element(seen.address)
+        if seen.space == "shared":
+            return self.shared_element(seen.address)
+        if seen.space == "local":
+            return f"local memory at byte {seen.address} of {self.context.local_bytes}", ""
+        if seen.space == "param":
+            return f"the kernel's parameters at byte {seen.address} of {self.context.parameter_bytes}", ""
+        return f"the address {seen.address:#x}", ""
+
+    def global_element(self, address: int) -> tuple[str, str]:
+        allocation = self.context.nearest(address)
+        if allocation is None:
+            return f"global memory at {address:#x}", "nothing is allocated"
+        size, name = allocation.element_size, allocation.name
+        index = (address - allocation.address) // size
+        self.array, self.index = name, index
+        count = allocation.nbytes // size
+        extent = f"{name} ({count} elements of {size} bytes)"
+        element = allocation.element(address)
+        if allocation.freed:
+            return element, f"{name} had been freed"
+        if 0 <= address - allocation.address < allocation.nbytes:
+            last = min(seen_end := address + max(self.seen.info, 1), allocation.end)
+            if self.seen.kind == "out_of_bounds" and last < seen_end:
+                return (
+                    element,
+                    f"the access of {self.seen.info} bytes reaches {seen_end - last} past the end of {extent}",
+                )
+            return element, ""
+        far = abs(address - allocation.address) > 4 * allocation.nbytes + (1 << 20)
+        if far:
+            self.array, self.index = None, None
+            return (
+                f"global memory at {address:#x}",
+                f"no allocation is near; the nearest is {extent} at {allocation.address:#x}",
+            )
+        if address >= allocation.end:
+            past = index - count
+            return element, f"{name}[{index}] is {say_past(past)} the end of {extent}"
+        return element, f"{name}[{index}] lies {-index} element{'s' if index < -1 else ''} before the start of {extent}"
+
+    def shared_element(self, address: int, element: int = 0) -> tuple[str, str]:
+        """``element``: bytes of an element of the variable where that is known, such as 8 for an mbarrier."""
+        rank, offset = address >> 24, address & 0xFFFFFF
+        owner = f" of block {rank - 1} of the cluster" if rank else ""
+        context = self.context
+        for variable, start in context.shared_variables:
+            if start <= offset < start + variable.size:
+                self.array = variable.readable_name
+                step = element or (variable.align if variable.type == "b8" and variable.align in (1, 2, 4, 8) else 0)
+                if step and (offset - start) % step == 0 and element:
+                    self.index = (offset - start) // step
+                    return (
+                        f"`{self.array}[{self.index}]`{owner}" if variable.size > step else f"`{self.array}`{owner}",
+                        "",
+                    )
+                place = f"`{self.array}` + {offset - start} bytes" if offset > start else f"`{self.array}`"
+                return f"{place}{owner}", f"`{self.array}` has {variable.size} bytes"
+        if context.dynamic_shared_bytes and offset >= context.dynamic_offset:
+            place = f"dynamic shared memory + {offset - context.dynamic_offset} bytes"
+            return f"{place}{owner}", f"the launch gave it {context.dynamic_shared_bytes} bytes"
+        size = context.shared_bytes
+        return f"shared memory at byte {offset}{owner}", f"the block has {size} bytes" + (
+            "" if context.dynamic_shared_bytes else " and the launch gave it no dynamic shared memory"
+        )
+
+    def other_access(self) -> str:
+        """Who made the other access of a race: a lane of this warp, another warp, another block."""
+        seen = self.seen
+        lane = f"lane {seen.other_lane} of " if seen.other_lane >= 0 else ""
+        if seen.other_block == seen.block and seen.other_warp == seen.warp:
+            return f"lane {seen.other_lane} of the same warp" if lane else "another lane of the same warp"
+        if seen.other_block == seen.block:
+            return f"{lane}warp {seen.other_warp}"
+        return f"{lane}warp {seen.other_warp} of block {self.context.block_position(seen.other_block)}"

@@ -1,0 +1,96 @@
+"""Sentences about accesses to memory: bounds, alignment, what was never written, what is under way."""
+
+from __future__ import annotations
+
+from ..source_lines import through
+from ..stack import STACK_BYTES
+from .evidence import Evidence
+from .words import shortened
+
+_USES = (  # what makes an undefined value matter, in the order of the engine's `Use`
+    "",
+    "computes an address from",
+    "decides by",
+    "stores to global memory",
+    "updates memory with",
+    "hands to other lanes",
+    "uses as an operand",
+)
+
+
+class MemoryHazards(Evidence):
+    """Sentences about accesses to memory: bounds, alignment, what was never written, what is under way."""
+
+    def explain_out_of_bounds(self) -> tuple[str, str]:
+        called = self.instruction is not None and self.instruction.text.startswith(("call", "st.param"))
+        if self.seen.space == "local" and called:
+            return (
+                f"the call stack overflows: a thread has {STACK_BYTES} bytes of it",
+                "see that the recursion ends; a loop needs no stack",
+            )
+        element, more = self.element()
+        bytes_ = f"{self.seen.info} bytes" if self.seen.info > 0 else "memory"
+        message = f"{self.access} {bytes_} at {element}" + (f": {more}" if more else "")
+        return message, "compare the index with the size before the access"
+
+    def explain_misaligned(self) -> tuple[str, str]:
+        element, _ = self.element()
+        return (
+            f"{self.access} {element} at {self.seen.address:#x}, which is not a multiple of {self.seen.info} bytes",
+            f"so wide an access needs an address that is a multiple of {self.seen.info}: align the array and its rows",
+        )
+
+    def explain_uninitialised(self) -> tuple[str, str]:
+        seen = self.seen
+        use = _USES[seen.info] if 0 <= seen.info < len(_USES) else ""
+        line = through(self.other.location) if self.other else ""
+        if seen.space == "none":
+            names = self.context.register_names(seen.address)
+            register = f" (register {names[0]})" if names else ""
+            read = f" and {line} reads" if line else ""
+            return f"{use} a value that nothing has set{register}{read}", "give the variable a value on every path"
+        element, _ = self.element()
+        advice = "store to every element that is read, also in tails"
+        if seen.space == "shared":
+            advice += ", with a barrier before the read; wait for the asynchronous copy if one fills it"
+        reads = f"{use} a value that {line} reads from" if use and line else "reads"
+        return f"{reads} {element}, where nothing has been written", advice
+
+    def explain_read_only(self) -> tuple[str, str]:
+        element, _ = self.element()
+        return f"writes {element}, which must not change", "store to an output instead"
+
+    def explain_in_flight(self) -> tuple[str, str]:
+        element, _ = self.element()
+        other = (
+            f"`{shortened(self.other.opcode)}` at {through(self.other.location)}"
+            if self.other
+            else "an asynchronous copy"
+        )
+        return f"{self.access} {element} while {other} may not be done with it", self.wait_advice()
+
+    def wait_advice(self) -> str:
+        opcode = self.other.opcode if self.other else ""
+        if opcode.startswith(("cp.async.ca", "cp.async.cg")):
+            return "commit the copies, then cp.async.wait_group, then a barrier, before the tile is touched"
+        if "mbarrier::complete_tx" in opcode:
+            return "wait for the phase of its mbarrier before the tile is touched"
+        if "bulk_group" in opcode:
+            return "cp.async.bulk.commit_group, then cp.async.bulk.wait_group.read, before its source is touched"
+        if opcode.startswith("wgmma"):
+            return "wgmma.commit_group, then wgmma.wait_group, before its operands are touched"
+        return "wait for it first"
+
+    def explain_exited_with_work(self) -> tuple[str, str]:
+        other = (
+            f"`{shortened(self.other.opcode)}` at {through(self.other.location)}" if self.other else "asynchronous work"
+        )
+        if self.seen.detail:
+            element, _ = self.element()
+            may = "may have exited by then" if self.seen.detail == 2 else "has exited"
+            where = f" at {through(self.other.location)}" if self.other else ""
+            return (
+                f"uses {element}, a block that {may}{where}",
+                "a cluster barrier after the last access to another block's shared memory must come before its exit",
+            )
+        return f"a warp exits and never waited for {other}", "wait for it before the kernel ends"

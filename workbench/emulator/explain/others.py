@@ -1,0 +1,31 @@
+"""Sentences about traps, assertions and what the emulator does not carry out."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from .evidence import Evidence
+from .words import shortened
+
+
+class Others(Evidence):
+    """Sentences about traps, assertions and what the emulator does not carry out."""
+
+    def explain_trap(self) -> tuple[str, str]:
+        if self.opcode == "trap" and self.instruction and self.instruction.text.startswith("call"):
+            return (
+                "calls through a pointer that is not the address of a function with these parameters",
+                "store the address of a __device__ function there, taken in device code, before the call",
+            )
+        return "the kernel executed a trap", ""
+
+    def explain_assertion(self) -> tuple[str, str]:
+        text = self.context.string(self.seen.address)
+        file = self.context.string(self.seen.detail)
+        return f"the assertion `{text}` at {Path(file).name}:{self.seen.info} failed", ""
+
+    def explain_resources(self) -> tuple[str, str]:
+        return f"the launch asks for more than fits: {self.seen.info}", ""
+
+    def explain_unsupported(self) -> tuple[str, str]:
+        return f"the emulator does not carry out this form of `{shortened(self.opcode)}`", ""

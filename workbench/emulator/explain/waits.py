@@ -1,0 +1,74 @@
+"""Sentences about launches that do not end: who waits for what."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from .. import _engine
+from ..source_lines import through
+from .barriers import Barriers
+from .words import say_count, say_lanes, say_warps, shortened
+
+_LINES_OF_WAITS = 12
+
+
+class Waits(Barriers):
+    """Sentences about launches that do not end: who waits for what."""
+
+    def explain_deadlock(self) -> tuple[str, str]:
+        return "no warp can go on", "every wait needs someone who arrives: compare what is waited for with who is left"
+
+    def explain_budget(self) -> tuple[str, str]:
+        if self.seen.detail:
+            return (
+                f"the launch ran for longer than {self.seen.info / 1000:g} seconds and counts as hung",
+                "look for a loop whose end another warp must bring about, or give the launch more seconds",
+            )
+        return (
+            "a block ran for longer than the launch allows and counts as hung",
+            "look for a loop whose end another warp must bring about, or give the launch more instructions",
+        )
+
+    def describe_waits(self) -> Iterable[str]:
+        """One line for all warps of a block that wait at the same place for the same."""
+        groups: dict[tuple[int, ...], list[_engine.Waiting]] = {}
+        for wait in self.waits:
+            if wait.reason != "exited":
+                state = wait.pc, wait.address, wait.expected, wait.phase, wait.pending, wait.transactions
+                groups.setdefault((wait.block, *state), []).append(wait)
+        # blocks that hang in the same way share a line
+        alike: dict[tuple[object, ...], list[list[_engine.Waiting]]] = {}
+        for (_, *state_of_group), members in groups.items():
+            warps = tuple((wait.warp, wait.lanes, wait.reason) for wait in members)
+            alike.setdefault((*state_of_group, warps), []).append(members)
+        lines = [
+            f"{self.blocks([each[0].block for each in same])}: {say_warps(same[0])} {self.wait_sentence(same[0][0])}"
+            for same in alike.values()
+        ]
+        yield from lines[:_LINES_OF_WAITS]
+        if len(lines) > _LINES_OF_WAITS:
+            yield f"... and {len(lines) - _LINES_OF_WAITS} more"
+
+    def blocks(self, blocks: Sequence[int]) -> str:
+        first = self.context.block_position(blocks[0])
+        return f"block {first}" if len(blocks) == 1 else f"block {first} and {len(blocks) - 1} more"
+
+    def wait_sentence(self, wait: _engine.Waiting) -> str:
+        instruction = self.context.instruction(wait.pc)
+        place = through(instruction.location) if instruction else "an unknown line"
+        opcode = shortened(instruction.opcode) if instruction else ""
+        if wait.reason == "mbarrier":
+            missing = say_count(wait.pending, "arrival")
+            if wait.transactions:
+                missing += f" and {say_count(wait.transactions, 'byte')}"
+            phase = "" if (wait.phase - wait.expected) % 2 == 0 else f", and it is in phase {wait.phase}"
+            return f"at {place} for {self.barrier_name(wait.address)} phase {wait.expected}: {missing} pending{phase}"
+        if wait.reason == "barrier":
+            return f"at {place} for barrier {wait.address}: {wait.pending} of {wait.expected} threads have arrived"
+        if wait.reason == "collective":
+            return f"at {place} in `{opcode}`: the lanes {say_lanes(wait.expected)} of its mask have not come"
+        if wait.reason == "registers":
+            return f"at {place} for {say_count(wait.expected, 'register')}: {wait.pending} are free in the block"
+        if wait.reason == "cluster_barrier":
+            return f"at {place} for the other blocks of the cluster"
+        return f"at {place}, in `{opcode}`"
