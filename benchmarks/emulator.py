@@ -26,7 +26,8 @@ from tabulate import tabulate
 from workbench.catalogue import registry
 from workbench.devices.emulated import EmulatedDevice
 from workbench.harness import Case
-from workbench.model.operation import Problem, Stage
+from workbench.model.problem import Problem
+from workbench.model.stage import Stage
 from workbench.records import environment
 
 TENSOR, CUDA_CORE = ("tensor_core", "tma_pipeline"), ("naive", "warp_parallel", "smem_tiling")

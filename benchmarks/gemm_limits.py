@@ -22,8 +22,10 @@ from workbench.catalogue import registry
 from workbench.devices.cuda import CudaDevice, CudaPlan
 from workbench.measure.timing import Effort
 from workbench.measure.timing import measure as race
-from workbench.model.operation import Arrays, Problem, Stage
+from workbench.model.arrays import Arrays
+from workbench.model.problem import Problem
 from workbench.model.results import Conditions
+from workbench.model.stage import Stage
 from workbench.report import derived
 from workbench.toolchain.compiler import compile_source
 

@@ -23,7 +23,7 @@ from workbench import ops
 from workbench.devices import open_device
 from workbench.kernels.gemm import GemmProblem
 from workbench.measure import timing
-from workbench.model.operation import Problem
+from workbench.model.problem import Problem
 from workbench.model.results import Measurement
 
 Product = tuple[str, Problem]

@@ -16,7 +16,8 @@ from workbench.harness import Case
 from workbench.measure.baselines import baselines_for
 from workbench.measure.timing import Enqueue
 from workbench.model import compact
-from workbench.model.operation import Arrays, Problem
+from workbench.model.arrays import Arrays
+from workbench.model.problem import Problem
 from workbench.model.results import DeviceInfo, Run, StageResult
 from workbench.records import environment, store
 from workbench.report import derived

@@ -22,8 +22,8 @@ from tabulate import tabulate
 
 from workbench.catalogue import registry
 from workbench.devices import open_device
-from workbench.model.operation import Stage
 from workbench.model.results import Run
+from workbench.model.stage import Stage
 from workbench.report import changes, derived
 from workbench.run.api import _Silent
 from workbench.run.session import Session

@@ -20,8 +20,9 @@ from tabulate import tabulate
 
 from workbench.devices.cuda import CudaDevice
 from workbench.measure import timing
+from workbench.model.arrays import Array
 from workbench.model.dtypes import BF16
-from workbench.model.launch import Array, Launch, Plan, TensorMap, ceil_div
+from workbench.model.launch import Launch, Plan, TensorMap, ceil_div
 from workbench.model.results import Conditions
 from workbench.report import derived
 from workbench.toolchain.compiler import compile_source

@@ -21,7 +21,8 @@ from workbench.catalogue import registry
 from workbench.devices import open_device
 from workbench.measure import tuning
 from workbench.measure.timing import Effort, solved
-from workbench.model.operation import Problem, Stage
+from workbench.model.problem import Problem
+from workbench.model.stage import Stage
 from workbench.records import environment, tuned
 from workbench.report import derived
 from workbench.toolchain.compiler import compile_source

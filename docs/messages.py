@@ -21,8 +21,8 @@ import numpy as np
 from workbench import harness
 from workbench.catalogue import registry
 from workbench.devices.emulated import EmulatedDevice
-from workbench.model import operation
-from workbench.model.operation import Stage
+from workbench.model import origin
+from workbench.model.stage import Stage
 from workbench.report.evidence import explain
 
 PAGE = Path(__file__).parent / "messages.md"
@@ -100,19 +100,19 @@ PLANTS = (
 @contextmanager
 def sources() -> Iterator[Path]:
     """A copy of the CUDA sources, which every stage then has its own from."""
-    kept = operation.SOURCES
+    kept = origin.SOURCES
     with tempfile.TemporaryDirectory() as folder:
-        operation.SOURCES = Path(folder) / "cuda_src"
-        shutil.copytree(kept, operation.SOURCES)
+        origin.SOURCES = Path(folder) / "cuda_src"
+        shutil.copytree(kept, origin.SOURCES)
         try:
-            yield operation.SOURCES
+            yield origin.SOURCES
         finally:
-            operation.SOURCES = kept
+            origin.SOURCES = kept
 
 
 def message(plant: Plant) -> str:
     """What `workbench verify` prints about a plant."""
-    kept = operation.SOURCES
+    kept = origin.SOURCES
     with sources() as folder:
         (stage,) = registry.select([plant.spec])
         text = stage.path.read_text()

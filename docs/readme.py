@@ -10,7 +10,7 @@ from pathlib import Path
 from workbench import harness
 from workbench.catalogue import registry
 from workbench.devices import open_device
-from workbench.model import operation
+from workbench.model import origin
 from workbench.report.evidence import explain
 
 ROOT = Path(__file__).parent.parent
@@ -44,10 +44,10 @@ def operations() -> str:
 
 def failure() -> str:
     """What `workbench verify gemm:tma_pipeline` prints about the planted fault."""
-    kept = operation.SOURCES
+    kept = origin.SOURCES
     with tempfile.TemporaryDirectory() as folder:
-        operation.SOURCES = Path(folder) / "cuda_src"
-        shutil.copytree(kept, operation.SOURCES)
+        origin.SOURCES = Path(folder) / "cuda_src"
+        shutil.copytree(kept, origin.SOURCES)
         try:
             (stage,) = registry.select(["gemm:tma_pipeline"])
             text = stage.path.read_text()
@@ -55,7 +55,7 @@ def failure() -> str:
             stage.path.write_text(text.replace(*FAULT))
             result = harness.verify(stage, open_device("emulator"), seed=0)
         finally:
-            operation.SOURCES = kept
+            origin.SOURCES = kept
     text = explain(stage.spec, result)
     for root in (folder, str(kept.parent)):
         text = text.replace(f"{root}/", "")

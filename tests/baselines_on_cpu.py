@@ -27,8 +27,8 @@ from workbench.measure.baselines import pytorch
 from workbench.measure.baselines.peers import PEERS
 from workbench.measure.baselines.pytorch import Cudnn
 from workbench.measure.baselines.vendor import VENDOR
-from workbench.model.launch import Array
-from workbench.model.operation import Problem, Size, Tier
+from workbench.model.arrays import Array
+from workbench.model.problem import Problem, Size, Tier
 
 Solve = Callable[[Problem, Mapping[str, Array], Mapping[str, Any]], None]
 

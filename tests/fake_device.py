@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from workbench.model.launch import Array, Plan
-from workbench.model.operation import Problem
+from workbench.model.arrays import Array
+from workbench.model.launch import Plan
+from workbench.model.problem import Problem
 from workbench.model.results import DeviceInfo
 from workbench.toolchain.compiler import Compiled
 

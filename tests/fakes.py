@@ -13,7 +13,8 @@ import numpy as np
 from synthetic import EMULATOR, H200
 
 from workbench.devices import Fault
-from workbench.model.launch import Array, Plan
+from workbench.model.arrays import Array
+from workbench.model.launch import Plan
 from workbench.model.results import DeviceInfo, Verdict
 from workbench.toolchain.compiler import Compiled
 

@@ -29,8 +29,8 @@ from workbench.kernels.matvec import MatvecProblem
 from workbench.kernels.vector_add import VectorAddProblem
 from workbench.measure import baselines, timing
 from workbench.measure.baselines import Prepared, host, peers
-from workbench.model.launch import Array
-from workbench.model.operation import Problem
+from workbench.model.arrays import Array
+from workbench.model.problem import Problem
 from workbench.model.results import HostTiming, Measurement, Run
 from workbench.records import store
 

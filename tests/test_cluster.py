@@ -24,7 +24,7 @@ from workbench.catalogue import registry
 from workbench.checks import mutate
 from workbench.cli import main as cli
 from workbench.measure import tuning
-from workbench.model import operation
+from workbench.model import origin
 from workbench.model.results import Verdict
 from workbench.records.tuned import Table
 from workbench.run.api import _Silent
@@ -226,10 +226,10 @@ def test_the_source_as_it_is_now_travels_with_its_headers_and_messages_name_it(
     local: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     copy = tmp_path / "cuda_src"
-    shutil.copytree(operation.SOURCES, copy)
+    shutil.copytree(origin.SOURCES, copy)
     header = copy / "include" / "vector.cuh"
     header.write_text(header.read_text() + "\n#error seen on a worker\n")
-    monkeypatch.setattr(operation, "SOURCES", copy)  # which no worker knows of
+    monkeypatch.setattr(origin, "SOURCES", copy)  # which no worker knows of
     (stage,) = registry.select(["vector_add:vectorized"])
     result = Session(local.device, 2, 0, cluster=local).stage(stage, _Silent())
     assert result.verification.failure

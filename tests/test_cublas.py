@@ -14,8 +14,8 @@ from baselines_on_cpu import judge, judge_many
 
 from workbench.kernels.gemm import GemmProblem
 from workbench.measure.baselines import cublas
-from workbench.model.launch import Array
-from workbench.model.operation import Problem, Size
+from workbench.model.arrays import Array
+from workbench.model.problem import Problem, Size
 
 TYPES = {0: np.dtype(np.float32), 2: np.dtype(np.float16), 14: np.dtype(ml_dtypes.bfloat16)}
 

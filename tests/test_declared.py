@@ -20,8 +20,10 @@ from workbench import harness
 from workbench.catalogue import registry
 from workbench.kernels.vector_add import VectorAddProblem
 from workbench.model.declared import BadOperation
-from workbench.model.operation import Operation, Size, Stage
+from workbench.model.operation import Operation
+from workbench.model.problem import Size
 from workbench.model.results import Failure, Verdict
+from workbench.model.stage import Stage
 
 
 def fail(*_: Any, **__: Any) -> Any:

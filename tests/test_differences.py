@@ -15,7 +15,7 @@ from synthetic import H200
 from test_versions import record
 
 from workbench.catalogue import registry
-from workbench.model.operation import Stage
+from workbench.model.stage import Stage
 from workbench.records import versions
 from workbench.records.versions import Snapshot
 from workbench.report.differences import ptx_counts, sass_counts

@@ -21,7 +21,7 @@ from workbench.checks import mutate
 from workbench.cli import main as cli
 from workbench.devices import open_device
 from workbench.kernels import gemm
-from workbench.model import compact, operation
+from workbench.model import compact, origin
 from workbench.model.results import Verdict
 
 DOCS = Path(__file__).parent.parent / "docs"
@@ -39,8 +39,8 @@ def named_file(page: str) -> str:
 def sources(tmp_path, monkeypatch):
     """A copy of cuda_src/ that a test may write to."""
     copy = tmp_path / "cuda_src"
-    shutil.copytree(operation.SOURCES, copy)
-    monkeypatch.setattr(operation, "SOURCES", copy)
+    shutil.copytree(origin.SOURCES, copy)
+    monkeypatch.setattr(origin, "SOURCES", copy)
     return copy
 
 
@@ -124,7 +124,7 @@ def mutants_page() -> Any:
 
 
 def test_reasons_written_down_after_a_run_are_on_the_page_of_mutants(mutants_page, tmp_path):
-    shutil.copytree(operation.SOURCES / "vector_add", tmp_path / "vector_add")
+    shutil.copytree(origin.SOURCES / "vector_add", tmp_path / "vector_add")
     made = [replace(m, root=tmp_path) for m in mutate.mutants(registry.select(["vector_add:naive"]))]
     passed = [mutate.Judged(m, mutate.Outcome.SURVIVED) for m in made]
     old, new = mutate.change_of(made[0])
@@ -157,7 +157,7 @@ def swiglu():
     exec(blocks(page, "python")[0], names)
     source = "\n".join(blocks(page, "cuda"))
 
-    def solve(gate, up, source=source, include=operation.SOURCES / "include", **more):
+    def solve(gate, up, source=source, include=origin.SOURCES / "include", **more):
         return names["swiglu"](source, gate, up, include, **more)
 
     return solve, source
@@ -207,7 +207,7 @@ def test_the_emulator_names_what_is_left_out_of_it(swiglu, left_out, kind):
 )
 def test_the_emulator_names_what_is_left_out_of_the_stores_of_the_template(swiglu, tmp_path, line, kind):
     solve, _ = swiglu
-    include = Path(shutil.copytree(operation.SOURCES / "include", tmp_path / "include"))
+    include = Path(shutil.copytree(origin.SOURCES / "include", tmp_path / "include"))
     template = (include / "pipeline/lcsf.cuh").read_text()
     assert template.count(line) == 1
     (include / "pipeline/lcsf.cuh").write_text(template.replace(line, ""))
@@ -275,14 +275,14 @@ def test_the_template_says_what_does_not_fit_and_which_line_asks_for_it(swiglu, 
     )
     failed = re.search(message, str(raised.value))
     assert failed, raised.value
-    template = (operation.SOURCES / "include" / "pipeline/lcsf.cuh").read_text()
+    template = (origin.SOURCES / "include" / "pipeline/lcsf.cuh").read_text()
     assert template.splitlines()[int(failed[1]) - 1].lstrip().startswith("static_assert(")
     assert "Lcsf<SwiGlu" in source.splitlines()[int(failed[2]) - 1]
 
 
 @pytest.mark.parametrize("stage", ["multicast", "ping_pong"])
 def test_a_gemm_on_the_template_takes_less_than_120_lines(stage):
-    (path,) = (operation.SOURCES / "gemm").glob(f"*_{stage}.cu")
+    (path,) = (origin.SOURCES / "gemm").glob(f"*_{stage}.cu")
     code = [line for line in path.read_text().splitlines() if line.strip() and not line.strip().startswith("//")]
     assert len(code) < 120, (
         f"{path.name} has {len(code)} lines of code: what every GEMM on the template needs belongs into a header, such "

@@ -23,8 +23,9 @@ from workbench.devices.emulated import EmulatedDevice
 from workbench.experiments import EXPERIMENTS, Experiment, Outcome, Point, hardware, page, study
 from workbench.experiments.base import Counts
 from workbench.measure import timing
-from workbench.model.operation import Problem, Stage
+from workbench.model.problem import Problem
 from workbench.model.results import Measurement, ResultsError, Timing, Verdict
+from workbench.model.stage import Stage
 from workbench.toolchain import ncu, occupancy
 from workbench.toolchain.compiler import cache_folder
 

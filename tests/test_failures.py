@@ -17,8 +17,9 @@ from workbench import harness
 from workbench.catalogue import registry
 from workbench.cli import sessions
 from workbench.kernels.vector_add import VectorAddProblem
-from workbench.model.operation import Stage, Tier
+from workbench.model.problem import Tier
 from workbench.model.results import Failure, Verdict
+from workbench.model.stage import Stage
 from workbench.records import versions
 from workbench.report.evidence import failure_id
 from workbench.run import api

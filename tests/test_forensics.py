@@ -15,8 +15,9 @@ from workbench.judge import forensics
 from workbench.kernels.gemm import GemmProblem
 from workbench.kernels.matvec import MatvecProblem
 from workbench.model.launch import Launch
-from workbench.model.operation import Problem, Stage, Tier
+from workbench.model.problem import Problem, Tier
 from workbench.model.results import Verdict
+from workbench.model.stage import Stage
 from workbench.report.evidence import explain
 
 Storage = dict[str, np.ndarray[Any, Any]]

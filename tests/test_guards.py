@@ -19,8 +19,9 @@ from workbench.devices.emulated import EmulatedDevice
 from workbench.devices.guards import PATTERN, ZONE, shift
 from workbench.harness import run_problem
 from workbench.kernels.gemm import GemmProblem
+from workbench.model.arrays import Array
 from workbench.model.dtypes import BF16, DTYPES, FP32
-from workbench.model.launch import Array, Launch, Plan
+from workbench.model.launch import Launch, Plan
 from workbench.model.results import Verdict
 from workbench.toolchain.compiler import INCLUDE, compile_source
 

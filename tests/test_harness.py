@@ -13,10 +13,12 @@ from workbench.devices import Fault, open_device
 from workbench.judge import forensics
 from workbench.kernels.gemm import GEMM, GemmProblem
 from workbench.kernels.vector_add import VectorAddProblem
+from workbench.model.arrays import Array
 from workbench.model.dtypes import DType
-from workbench.model.launch import Array, Launch
-from workbench.model.operation import Stage, Tier
+from workbench.model.launch import Launch
+from workbench.model.problem import Tier
 from workbench.model.results import Verdict
+from workbench.model.stage import Stage
 from workbench.report.evidence import explain
 
 

@@ -13,7 +13,7 @@ from workbench.catalogue import registry
 from workbench.checks import mutate
 from workbench.checks.mutate import Mutant, Outcome, code_of, mutants_of
 from workbench.cli import main as cli
-from workbench.model import operation
+from workbench.model import origin
 from workbench.toolchain.compiler import CompileError
 
 SOURCE = """// a < b
@@ -97,7 +97,7 @@ def judge(mutant: Mutant, spec: str) -> mutate.Judged:
 
 
 def naive_mutant(old: str, new: str) -> Mutant:
-    text = (operation.SOURCES / "vector_add/1_naive.cu").read_text()
+    text = (origin.SOURCES / "vector_add/1_naive.cu").read_text()
     assert text.count(old) == 1
     return Mutant("vector_add/1_naive.cu", 13, "test", old, new, text.replace(old, new))
 
@@ -119,7 +119,7 @@ def test_what_becomes_of_a_mutant(old, new, outcome, verdict):
 
 
 def test_a_mutant_of_a_header_is_seen_by_the_stages_that_include_it():
-    lines = (operation.SOURCES / "include/tile/vector.cuh").read_text().splitlines()
+    lines = (origin.SOURCES / "include/tile/vector.cuh").read_text().splitlines()
     store = next(number for number, line in enumerate(lines, 1) if "to[i] = " in line)
     (mutant,) = [m for m in mutants_of("include/tile/vector.cuh") if (m.line, m.operator) == (store, "< to <=")]
     judged = judge(mutant, "vector_add:vectorized")
@@ -133,7 +133,7 @@ def explanation(mutant: Mutant, reason: str) -> str:
 
 @pytest.mark.parametrize("whole", [False, True], ids=["a file a source", "one file for the folder"])
 def test_a_survivor_with_a_reason_is_explained_and_another_is_not(tmp_path, monkeypatch, whole):
-    shutil.copytree(operation.SOURCES, tmp_path / "src")
+    shutil.copytree(origin.SOURCES, tmp_path / "src")
     monkeypatch.setattr(mutate, "SOURCES", tmp_path / "src")
     mutant, other = naive_mutant("i < n) c", "i < n && n >= 0) c"), naive_mutant("i < n) c", "i < n && n > -1) c")
     folder = tmp_path / "src" / "vector_add"
@@ -183,9 +183,7 @@ def test_an_entry_names_its_source_where_the_file_does_not(tmp_path, name, names
 
 def test_every_explanation_in_the_repository_is_of_a_mutant_that_is_still_made():
     files = {
-        str(path.relative_to(operation.SOURCES))
-        for stage in registry.stages()
-        for path in mutate.with_headers(stage.path)
+        str(path.relative_to(origin.SOURCES)) for stage in registry.stages() for path in mutate.with_headers(stage.path)
     }
     made = {(m.path, mutate._change(*mutate.change_of(m))) for f in files for m in mutants_of(f)}
     explained = set(mutate._explanations({path.parent for path, _ in made}))
@@ -195,8 +193,8 @@ def test_every_explanation_in_the_repository_is_of_a_mutant_that_is_still_made()
 
 def test_a_source_that_does_not_compile_as_it_is_gets_the_error_of_the_compiler(tmp_path, monkeypatch):
     copy = tmp_path / "cuda_src"
-    shutil.copytree(operation.SOURCES, copy)
-    for module in (operation, mutate):
+    shutil.copytree(origin.SOURCES, copy)
+    for module in (origin, mutate):
         monkeypatch.setattr(module, "SOURCES", copy)
     source = copy / "vector_add/1_naive.cu"
     source.write_text(source.read_text().replace("i < n", "i < nonsense"))

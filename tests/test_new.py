@@ -13,7 +13,7 @@ from command_line import invoke
 import workbench
 from workbench.catalogue import registry
 from workbench.cli import new
-from workbench.model.operation import Tier
+from workbench.model.problem import Tier
 from workbench.model.results import Verdict
 
 KERNELS = {

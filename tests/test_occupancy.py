@@ -15,7 +15,8 @@ from workbench.catalogue import registry
 from workbench.devices.cuda import CudaDevice
 from workbench.kernels.gemm import GemmProblem
 from workbench.model.launch import Launch, ceil_div
-from workbench.model.operation import Problem, ProblemError, Stage
+from workbench.model.problem import Problem, ProblemError
+from workbench.model.stage import Stage
 from workbench.records import tuned
 from workbench.toolchain.compiler import compile_source
 from workbench.toolchain.occupancy import KIB, LIMITS, occupancy, resources, suite_resources

@@ -15,9 +15,9 @@ from workbench.judge.comparison import compare
 from workbench.kernels import matvec
 from workbench.kernels.gemm import GemmProblem
 from workbench.kernels.matvec import MatvecProblem
+from workbench.model.arrays import Array
 from workbench.model.dtypes import FP16, FP32
-from workbench.model.launch import Array
-from workbench.model.operation import ProblemError, Size, Tier
+from workbench.model.problem import ProblemError, Size, Tier
 from workbench.model.results import Verdict
 
 OPERATIONS = sorted(registry.operations())

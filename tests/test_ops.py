@@ -16,8 +16,9 @@ from workbench.catalogue import registry
 from workbench.kernels.gemm import GemmProblem
 from workbench.kernels.gemm_fp8 import ScaledGemmProblem
 from workbench.kernels.vector_add import VectorAddProblem
+from workbench.model.arrays import Array
 from workbench.model.dtypes import FP32
-from workbench.model.launch import MOST_BLOCKS, Array
+from workbench.model.launch import MOST_BLOCKS
 from workbench.records import store
 from workbench.report import derived
 

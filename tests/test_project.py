@@ -27,8 +27,11 @@ import numpy as np
 from hypothesis import strategies as st
 
 from workbench.model.dtypes import FP32
-from workbench.model.launch import Array, Launch, ceil_div
-from workbench.model.operation import Arrays, Cost, Operation, Problem, Size, extents
+from workbench.model.arrays import Array
+from workbench.model.launch import Launch, ceil_div
+from workbench.model.arrays import Arrays
+from workbench.model.operation import Operation
+from workbench.model.problem import Cost, Problem, Size, extents
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,8 @@ from fakes import NumpyDevice
 from workbench import harness
 from workbench.catalogue import registry
 from workbench.kernels.vector_add import VectorAddProblem
-from workbench.model.operation import Stage
 from workbench.model.results import Verdict
+from workbench.model.stage import Stage
 
 RACES = """
 #include "tile/convert.cuh"

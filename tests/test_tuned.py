@@ -17,8 +17,8 @@ from workbench import harness, ops
 from workbench.catalogue import registry
 from workbench.devices import open_device
 from workbench.kernels.gemm import GemmProblem
-from workbench.model.operation import Stage
 from workbench.model.results import Verdict
+from workbench.model.stage import Stage
 from workbench.records import tuned
 from workbench.records.tuned import Entry, Key, Table, TableError, Trial, problem_class
 from workbench.toolchain.compiler import source_digest

@@ -22,9 +22,11 @@ from workbench.harness import Case
 from workbench.kernels.vector_add import VECTOR_ADD, VectorAddProblem
 from workbench.measure import timing, tuning
 from workbench.measure.tuning import Here, There, Tuning, allowed, tune
-from workbench.model.launch import Array, Plan
-from workbench.model.operation import Size, Stage
+from workbench.model.arrays import Array
+from workbench.model.launch import Plan
+from workbench.model.problem import Size
 from workbench.model.results import DeviceInfo
+from workbench.model.stage import Stage
 from workbench.records.tuned import Table, Trial
 from workbench.toolchain import compiler
 from workbench.toolchain.compiler import Compiled, CompileError, KernelUsage

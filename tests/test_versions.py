@@ -22,10 +22,10 @@ from synthetic import EMULATOR, H200, environment, timed_run
 
 from workbench.catalogue import registry
 from workbench.cli import sessions
-from workbench.model import operation
+from workbench.model import origin
 from workbench.model.notices import Notice
-from workbench.model.operation import Stage
 from workbench.model.results import Run, Verdict
+from workbench.model.stage import Stage
 from workbench.records import versions
 from workbench.records.versions import Snapshot, Versions, VersionsError
 from workbench.toolchain.compiler import compile_source
@@ -47,8 +47,8 @@ def device(monkeypatch: pytest.MonkeyPatch) -> NumpyDevice:
 def sources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A copy of cuda_src/ in the place of the real one; the vector_add folder of it."""
     copy = tmp_path / "cuda_src"
-    shutil.copytree(operation.SOURCES, copy)
-    monkeypatch.setattr(operation, "SOURCES", copy)
+    shutil.copytree(origin.SOURCES, copy)
+    monkeypatch.setattr(origin, "SOURCES", copy)
     monkeypatch.setattr(versions, "INCLUDE", copy / "include")
     monkeypatch.setattr("workbench.toolchain.compiler.INCLUDE", copy / "include")
     return copy / "vector_add"

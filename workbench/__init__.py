@@ -13,9 +13,12 @@ if TYPE_CHECKING:
     from .catalogue.registry import UnknownSpec, operations
     from .devices import DeviceUnavailable
     from .judge.bounds import dot_products
+    from .model.arrays import Array
     from .model.dtypes import BF16, DTYPES, E4M3, FP16, FP32, DType, dtype_of
-    from .model.launch import Array, Im2col, Launch, Plan, TensorMap, ceil_div
-    from .model.operation import Cost, Operation, Problem, ProblemError, Size, Stage, Tier, draw_values, extents
+    from .model.launch import Im2col, Launch, Plan, TensorMap, ceil_div
+    from .model.operation import Operation
+    from .model.problem import Cost, Problem, ProblemError, Size, Tier, draw_values, extents
+    from .model.stage import Stage
     from .run.api import Outcome, bench, verify
 
 __version__ = "0.1.0"
@@ -25,18 +28,11 @@ _WHERE = {
     "judge.bounds": ("dot_products",),
     "devices": ("DeviceUnavailable",),
     "model.dtypes": ("BF16", "DTYPES", "E4M3", "FP16", "FP32", "DType", "dtype_of"),
-    "model.launch": ("Array", "Im2col", "Launch", "Plan", "TensorMap", "ceil_div"),
-    "model.operation": (
-        "Cost",
-        "Operation",
-        "Problem",
-        "ProblemError",
-        "Size",
-        "Stage",
-        "Tier",
-        "draw_values",
-        "extents",
-    ),
+    "model.arrays": ("Array",),
+    "model.launch": ("Im2col", "Launch", "Plan", "TensorMap", "ceil_div"),
+    "model.problem": ("Cost", "Problem", "ProblemError", "Size", "Tier", "draw_values", "extents"),
+    "model.stage": ("Stage",),
+    "model.operation": ("Operation",),
     "catalogue.project": ("BadProject",),
     "catalogue.registry": ("UnknownSpec", "operations"),
 }

@@ -22,10 +22,12 @@ from .checks import replay
 from .devices import BoundPlan, Device, Fault
 from .judge import forensics, integrity
 from .judge.comparison import Comparison, accepts, compare
+from .model.arrays import BEST_ALIGNMENT, Array, Arrays
 from .model.declared import BadOperation, arrays_like, declared, where
-from .model.launch import BEST_ALIGNMENT, Array
-from .model.operation import Arrays, Operation, Problem, Stage, Tier
+from .model.operation import Operation
+from .model.problem import Problem, Tier
 from .model.results import Agreement, Failure, Verdict, Verification
+from .model.stage import Stage
 from .records import environment
 from .toolchain.compiler import CompileError, CompilerUnavailable, compile_source
 

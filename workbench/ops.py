@@ -20,9 +20,10 @@ from .kernels.gemm import GemmProblem
 from .kernels.gemm_fp8 import ScaledGemmProblem
 from .kernels.matvec import MatvecProblem
 from .kernels.vector_add import VectorAddProblem
+from .model.arrays import Array
 from .model.dtypes import BF16, DTYPES, FP32, DType, from_numpy
-from .model.launch import Array
-from .model.operation import Problem, Stage
+from .model.problem import Problem
+from .model.stage import Stage
 from .records import tuned
 from .toolchain.compiler import compile_source
 

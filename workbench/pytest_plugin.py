@@ -19,7 +19,7 @@ import pytest
 
 if TYPE_CHECKING:
     from .devices import Device
-    from .model.operation import Stage
+    from .model.stage import Stage
 
 FIXTURE = "workbench_stage"
 MARKER = "workbench"

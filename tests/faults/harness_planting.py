@@ -12,7 +12,8 @@ from planting import Change, Outcome, plant
 from workbench import harness
 from workbench.catalogue import registry
 from workbench.devices import Device
-from workbench.model.operation import Problem, Stage
+from workbench.model.problem import Problem
+from workbench.model.stage import Stage
 from workbench.report.evidence import explain
 
 EXAMPLES = 12

@@ -18,9 +18,10 @@ from workbench.checks.replay import BY_LUCK
 from workbench.devices import Device, Fault, IsolatedDevice
 from workbench.devices.emulated import EmulatedDevice
 from workbench.harness import Case
+from workbench.model.arrays import Array, Arrays
 from workbench.model.dtypes import DType
-from workbench.model.launch import Argument, Array, Launch, Plan
-from workbench.model.operation import Arrays, Tier
+from workbench.model.launch import Argument, Launch, Plan
+from workbench.model.problem import Tier
 from workbench.model.results import HAZARDS, Verdict
 from workbench.toolchain.compiler import Compiled, CompileError, cache_folder, compile_source, names
 

@@ -12,7 +12,8 @@ import numpy as np
 from workbench.catalogue import registry
 from workbench.kernels.vector_add import VectorAddProblem
 from workbench.measure import timing
-from workbench.model.launch import Array, Plan
+from workbench.model.arrays import Array
+from workbench.model.launch import Plan
 from workbench.model.results import Conditions, DeviceInfo, Measurement
 
 COLD_US, WARM_US = 100.0, 40.0

@@ -27,8 +27,9 @@ from workbench.judge import comparison
 from workbench.kernels.matvec import MatvecProblem
 from workbench.measure import timing
 from workbench.model.launch import Launch
-from workbench.model.operation import Stage, Tier
+from workbench.model.problem import Tier
 from workbench.model.results import Conditions, Measurement, Verdict, Verification
+from workbench.model.stage import Stage
 
 
 @pytest.fixture(scope="module")

@@ -13,7 +13,7 @@ import pytest
 from workbench import harness
 from workbench.catalogue import registry
 from workbench.devices import open_device
-from workbench.model import operation
+from workbench.model import origin
 from workbench.model.results import Failure, Verdict
 
 SMEM, TENSOR, TMA = "gemm/3_smem_tiling.cu", "gemm/4_tensor_core.cu", "gemm/6_tma_pipeline.cu"
@@ -23,8 +23,8 @@ SMEM, TENSOR, TMA = "gemm/3_smem_tiling.cu", "gemm/4_tensor_core.cu", "gemm/6_tm
 def verify(tmp_path, monkeypatch):
     """Verify a stage whose source has one piece of text replaced by another."""
     sources = tmp_path / "cuda_src"
-    shutil.copytree(operation.SOURCES, sources)
-    monkeypatch.setattr(operation, "SOURCES", sources)
+    shutil.copytree(origin.SOURCES, sources)
+    monkeypatch.setattr(origin, "SOURCES", sources)
 
     def verify_with(spec: str, old: str, new: str) -> Failure:
         (stage,) = registry.select([spec])

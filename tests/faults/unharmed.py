@@ -28,8 +28,8 @@ from workbench.catalogue import registry
 from workbench.devices import Device, open_device
 from workbench.measure import timing
 from workbench.model import compact
-from workbench.model.operation import Stage
 from workbench.model.results import Measurement
+from workbench.model.stage import Stage
 from workbench.records import environment
 
 RECORD = Path(__file__).parents[2] / "reports/faults.json"

@@ -18,8 +18,9 @@ from workbench.kernels.gemm import GemmProblem
 from workbench.kernels.matvec import MatvecProblem
 from workbench.kernels.vector_add import VectorAddProblem
 from workbench.model.launch import Launch
-from workbench.model.operation import Problem, Stage, Tier
+from workbench.model.problem import Problem, Tier
 from workbench.model.results import Verdict
+from workbench.model.stage import Stage
 
 ADD = "from_float<IN>(to_float(a[i]) + to_float(b[i]))"
 SUM = "sum += to_float(a[k]) * to_float(b[k * b_step])"

@@ -26,7 +26,7 @@ from workbench.kernels.gemm import GemmProblem
 from workbench.kernels.matvec import MatvecProblem
 from workbench.kernels.vector_add import VectorAddProblem
 from workbench.measure import timing
-from workbench.model.operation import Problem
+from workbench.model.problem import Problem
 from workbench.model.results import Measurement
 from workbench.report import derived
 from workbench.run.session import Session

@@ -22,7 +22,9 @@ from typing import Any
 
 from .. import kernels
 from ..model.errors import WrongUsage
-from ..model.operation import BUILT_IN, Operation, Stage
+from ..model.operation import Operation
+from ..model.origin import BUILT_IN
+from ..model.stage import Stage
 from .project import BadProject, Project, find
 
 GROUP = "workbench.kernels"

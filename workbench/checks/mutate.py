@@ -22,7 +22,9 @@ from pathlib import Path
 from typing import Any
 
 from ..model.errors import WorkbenchError
-from ..model.operation import SOURCES, Problem, Stage, Tier
+from ..model.origin import SOURCES
+from ..model.problem import Problem, Tier
+from ..model.stage import Stage
 from ..toolchain.compiler import Compiled, CompileError, cached_in, compile_source, names, with_headers
 from ..workers.cluster import Lost
 

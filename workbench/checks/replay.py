@@ -10,8 +10,9 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 from ..model.declared import BadOperation
-from ..model.operation import Problem, ProblemError, Stage
+from ..model.problem import Problem, ProblemError
 from ..model.results import HAZARDS, Failure, Verdict
+from ..model.stage import Stage
 
 SECONDS = 20.0
 """How long the emulator may take for the problem."""

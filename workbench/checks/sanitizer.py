@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from ..model.errors import WorkbenchError
-from ..model.operation import Problem, Stage
+from ..model.problem import Problem
 from ..model.results import Failure, Verdict, Verification
+from ..model.stage import Stage
 from ..toolchain.disassembly import toolkit_program
 
 TOOLS = ("memcheck", "racecheck", "initcheck", "synccheck")

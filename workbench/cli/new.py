@@ -14,7 +14,9 @@ from typing import Any
 from ..catalogue import project, registry
 from ..checks.mutate import code_of
 from ..model.errors import WrongUsage
-from ..model.operation import BUILT_IN, Operation, Stage
+from ..model.operation import Operation
+from ..model.origin import BUILT_IN
+from ..model.stage import Stage
 
 TEMPLATES = Path(__file__).parents[1] / "templates"
 

@@ -13,7 +13,8 @@ from ..catalogue import registry
 from ..inspect.profile import default_problem
 from ..model.declared import declared
 from ..model.errors import WorkbenchError
-from ..model.operation import Problem, ProblemError, Stage
+from ..model.problem import Problem, ProblemError
+from ..model.stage import Stage
 
 
 def one_stage(spec: str, problem_text: str | None) -> tuple[Stage[Any], Problem]:

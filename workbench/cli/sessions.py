@@ -17,8 +17,9 @@ from ..checks import sanitizer
 from ..devices import Device, open_device
 from ..measure.tuning import Here, There
 from ..model.errors import WorkbenchError
-from ..model.operation import Problem, Stage
+from ..model.problem import Problem
 from ..model.results import Run, Verdict
+from ..model.stage import Stage
 from ..records import environment, store
 from ..records.store import Folder, slug
 from ..report import derived

@@ -10,7 +10,8 @@ import click
 
 from ..catalogue import registry
 from ..measure import tuning
-from ..model.operation import Problem, Stage
+from ..model.problem import Problem
+from ..model.stage import Stage
 from ..records import tuned
 from ..report import derived
 from .console import StageProgress, console, notice, print_json, table

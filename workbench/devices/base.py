@@ -7,8 +7,9 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from ..model.arrays import Array
 from ..model.errors import WorkbenchError
-from ..model.launch import Array, Plan
+from ..model.launch import Plan
 from ..model.results import DeviceInfo, Verdict
 from ..toolchain.compiler import Compiled
 

@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from ..model.launch import Argument, Array, Launch, Plan, TensorMap
+from ..model.arrays import Array
+from ..model.launch import Argument, Launch, Plan, TensorMap
 from ..model.results import DeviceInfo, Verdict
 from ..toolchain.compiler import Compiled, compile_source
 from . import guards, signature, tensor_maps

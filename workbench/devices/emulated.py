@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from ..model.launch import Array, Plan
+from ..model.arrays import Array
+from ..model.launch import Plan
 from ..model.results import DeviceInfo, Verdict
 from ..toolchain.compiler import Compiled, KernelUsage
 from . import guards

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from ..model.launch import BEST_ALIGNMENT, Array
+from ..model.arrays import BEST_ALIGNMENT, Array
 from ..model.results import Verdict
 from .base import Fault
 

@@ -12,7 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from ..model.launch import Array, Plan
+from ..model.arrays import Array
+from ..model.launch import Plan
 from ..model.results import DeviceInfo, Verdict
 from ..toolchain.compiler import Compiled
 from ..workers.worker import Broken, Ended, Late, Worker

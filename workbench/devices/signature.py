@@ -12,7 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from ..model.launch import Argument, Array, Launch, TensorMap
+from ..model.arrays import Array
+from ..model.launch import Argument, Launch, TensorMap
 from ..model.results import Verdict
 from ..toolchain.compiler import Compiled
 from . import tensor_maps

@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from ..model.launch import Array, TensorMap
+from ..model.arrays import Array
+from ..model.launch import TensorMap
 from ..model.results import Verdict
 from ..model.tensor_map import Im2col, TensorLayout
 from .base import Fault

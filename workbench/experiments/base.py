@@ -7,8 +7,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..model.operation import Operation, Problem, Stage
+from ..model.operation import Operation
+from ..model.problem import Problem
 from ..model.results import SCHEMA_VERSION, DeviceInfo, Environment, Measurement, Record, Resources, Verification
+from ..model.stage import Stage
 
 Counts = Mapping[str, int]
 """What is known of a launch in the emulator, in whole numbers: its counters (`workbench.emulator.counters` has their

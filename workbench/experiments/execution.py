@@ -7,7 +7,8 @@ from collections.abc import Mapping
 import numpy as np
 
 from ..model.launch import Launch, ceil_div
-from ..model.operation import Operation, Size
+from ..model.operation import Operation
+from ..model.problem import Size
 from ..toolchain.occupancy import LIMITS
 from .base import Counts, Experiment, Quantity, ratio
 from .problems import Scale, scales

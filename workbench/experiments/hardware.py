@@ -12,7 +12,8 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from ..model.operation import Problem, Stage
+from ..model.problem import Problem
+from ..model.stage import Stage
 from ..toolchain import ncu
 from ..toolchain.compiler import compile_source
 from .base import Experiment

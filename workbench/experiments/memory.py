@@ -12,8 +12,10 @@ from ..harness import Case
 from ..kernels.gemm import GemmProblem
 from ..model.dtypes import BF16, FP32
 from ..model.launch import Launch, ceil_div
-from ..model.operation import Operation, Problem, Size, Stage, extents
+from ..model.operation import Operation
+from ..model.problem import Problem, Size, extents
 from ..model.results import Resources
+from ..model.stage import Stage
 from ..toolchain.compiler import compile_source
 from .base import Experiment, Quantity, ratio
 from .problems import Scale, Transpose, scales, transposes

@@ -10,8 +10,9 @@ from .. import harness
 from ..devices import Device
 from ..devices.emulated import EmulatedDevice
 from ..model.launch import ceil_div
-from ..model.operation import Problem, Stage
+from ..model.problem import Problem
 from ..model.results import Measurement, Verdict
+from ..model.stage import Stage
 from ..records import environment
 from ..report.evidence import failed
 from ..run.session import published

@@ -17,7 +17,9 @@ from ..emulator.counters import Counts
 from ..emulator.profile import KINDS, Line, Profile, profile
 from ..emulator.ptx import SourceLocation
 from ..harness import Case
-from ..model.operation import SOURCES, Problem, Stage
+from ..model.origin import SOURCES
+from ..model.problem import Problem
+from ..model.stage import Stage
 from ..toolchain.compiler import compile_source
 
 SHORT = dict(

@@ -13,7 +13,8 @@ from ..devices.emulated import EmulatedDevice
 from ..emulator import Statistics, Traced, chrome_trace
 from ..harness import Case
 from ..model.errors import WrongUsage
-from ..model.operation import Problem, Stage
+from ..model.problem import Problem
+from ..model.stage import Stage
 from ..toolchain.compiler import compile_source
 
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from ..model.launch import Array
-from ..model.operation import Arrays, Tier
+from ..model.arrays import Array, Arrays
+from ..model.problem import Tier
 from ..model.results import WrongElement
 
 SHOWN = 8

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..model.launch import Array
-from ..model.operation import Arrays, Tier
+from ..model.arrays import Array, Arrays
+from ..model.problem import Tier
 from ..model.results import CELL_CODES, WrongCells
 from .comparison import errors
 

@@ -11,9 +11,11 @@ from hypothesis import strategies as st
 
 from .. import reference
 from ..judge import bounds
+from ..model.arrays import Array, Arrays, element_bytes
 from ..model.dtypes import BF16, E4M3, FP32, dtype_of
-from ..model.launch import Array, Launch, ceil_div
-from ..model.operation import Arrays, Cost, Operation, Problem, Size, Tier, element_bytes
+from ..model.launch import Launch, ceil_div
+from ..model.operation import Operation
+from ..model.problem import Cost, Problem, Size, Tier
 from .gemm import GROUPS, drawn_extents, lcsf_launch
 
 RUN = 128

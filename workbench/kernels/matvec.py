@@ -11,9 +11,11 @@ from hypothesis import strategies as st
 
 from .. import reference
 from ..judge import bounds
+from ..model.arrays import Array, Arrays, element_bytes
 from ..model.dtypes import BF16, FP16, FP32, dtype_of
-from ..model.launch import Array, Launch, Plan, ceil_div
-from ..model.operation import Arrays, Cost, Operation, Problem, Size, element_bytes, extents
+from ..model.launch import Launch, Plan, ceil_div
+from ..model.operation import Operation
+from ..model.problem import Cost, Problem, Size, extents
 
 
 @dataclass(frozen=True)

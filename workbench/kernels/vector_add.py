@@ -10,9 +10,11 @@ import numpy as np
 from hypothesis import strategies as st
 
 from .. import reference
+from ..model.arrays import Array, Arrays
 from ..model.dtypes import DTYPES, dtype_of
-from ..model.launch import Array, Launch, ceil_div
-from ..model.operation import Arrays, Cost, Operation, Problem, Size, extents
+from ..model.launch import Launch, ceil_div
+from ..model.operation import Operation
+from ..model.problem import Cost, Problem, Size, extents
 
 
 @dataclass(frozen=True)

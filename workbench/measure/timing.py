@@ -17,8 +17,9 @@ from ..harness import Case, tampering
 from ..judge import integrity
 from ..model.declared import BadOperation
 from ..model.launch import Plan, ceil_div
-from ..model.operation import Problem, Stage
+from ..model.problem import Problem
 from ..model.results import Conditions, DeviceInfo, HostTiming, Measurement, Timing, Verdict
+from ..model.stage import Stage
 from ..toolchain import nvml
 from ..toolchain.compiler import CompileError, compile_source
 from .baselines import Baseline, Prepared, baselines_for, current_stream, host, peer_versions, peers_of

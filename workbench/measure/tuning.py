@@ -30,8 +30,10 @@ from ..catalogue import registry
 from ..devices import Device, Fault
 from ..harness import Case
 from ..judge import integrity
-from ..model.operation import Arrays, Problem, Stage, Tier
+from ..model.arrays import Arrays
+from ..model.problem import Problem, Tier
 from ..model.results import Conditions, Failure, Measurement, Timing, Verdict
+from ..model.stage import Stage
 from ..records.tuned import Entry, Key, Table, Trial, TuningError, problem_class
 from ..report import derived
 from ..toolchain import occupancy

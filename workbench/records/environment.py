@@ -17,7 +17,7 @@ import threadpoolctl
 
 from ..catalogue import registry
 from ..catalogue.project import Project
-from ..model.operation import SOURCES
+from ..model.origin import SOURCES
 from ..model.results import Environment
 from ..toolchain.compiler import CompilerUnavailable, nvrtc_version
 from . import git

@@ -20,7 +20,8 @@ from typing import Any
 from ..catalogue import registry
 from ..model import notices
 from ..model.errors import WorkbenchError
-from ..model.operation import Problem, Stage
+from ..model.problem import Problem
+from ..model.stage import Stage
 from ..toolchain.compiler import cache_folder, source_digest
 from .database import DatabaseError, OtherVersion, marks, transaction
 

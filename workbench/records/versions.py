@@ -28,8 +28,9 @@ from ..catalogue import registry
 from ..devices import Device
 from ..model import notices
 from ..model.errors import WorkbenchError
-from ..model.operation import Problem, ProblemError, Size, Stage
+from ..model.problem import Problem, ProblemError, Size
 from ..model.results import Failure, Measurement, ResultsError, Run, StageResult, Verification
+from ..model.stage import Stage
 from ..report.evidence import NOT_OF_A_PROBLEM, failure_id
 from ..toolchain.compiler import INCLUDE, cache_folder, contents
 from .database import Damaged, DatabaseError, OtherVersion, marks, transaction

@@ -11,8 +11,9 @@ from typing import Any
 
 from ..catalogue import registry
 from ..model.errors import WrongUsage
-from ..model.operation import Problem, Stage
+from ..model.problem import Problem
 from ..model.results import Measurement
+from ..model.stage import Stage
 from ..records import versions
 from ..records.versions import Snapshot, Version
 from ..toolchain import disassembly, occupancy

@@ -14,7 +14,7 @@ from string import ascii_uppercase
 from tabulate import tabulate
 
 from ..catalogue import registry
-from ..model.operation import BUILT_IN
+from ..model.origin import BUILT_IN
 from ..model.results import (
     AgreementRun,
     HostTiming,

@@ -11,8 +11,10 @@ from tabulate import tabulate
 
 from ..catalogue import registry
 from ..devices import DeviceUnavailable, open_device
-from ..model.operation import Operation, Problem, Stage
+from ..model.operation import Operation
+from ..model.problem import Problem
 from ..model.results import Run
+from ..model.stage import Stage
 from ..report import derived
 from ..report.cells import timing_cells, verification_cells
 from ..report.evidence import explain, failed, passed

@@ -14,7 +14,9 @@ from .. import harness
 from ..catalogue import registry
 from ..devices import Device
 from ..model.declared import trouble
-from ..model.operation import SOURCES, Operation, Problem, Stage
+from ..model.operation import Operation
+from ..model.origin import SOURCES
+from ..model.problem import Problem
 from ..model.results import (
     Failure,
     HostTiming,
@@ -26,6 +28,7 @@ from ..model.results import (
     Verdict,
     Verification,
 )
+from ..model.stage import Stage
 from ..records import environment, store, versions
 from ..records.store import Folder
 from ..report.evidence import passed

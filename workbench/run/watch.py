@@ -29,8 +29,9 @@ from ..catalogue import registry
 from ..devices import Device, DeviceUnavailable, open_device
 from ..model import notices
 from ..model.errors import WorkbenchError
-from ..model.operation import Problem, ProblemError, Stage
+from ..model.problem import Problem, ProblemError
 from ..model.results import StageResult, Verdict, Verification
+from ..model.stage import Stage
 from ..records import versions
 from ..records.versions import Version
 from ..report import derived

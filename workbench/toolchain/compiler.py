@@ -18,7 +18,7 @@ from typing import Any
 
 from ..emulator.headers import header_folder, standard_headers
 from ..model.errors import WorkbenchError
-from ..model.operation import SOURCES
+from ..model.origin import SOURCES
 
 INCLUDE = SOURCES / "include"
 """Headers that every source may include."""

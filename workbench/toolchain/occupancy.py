@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..model.launch import ceil_div
-from ..model.operation import Problem, Stage
+from ..model.problem import Problem
 from ..model.results import Resources
+from ..model.stage import Stage
 from .compiler import compile_source
 
 WARP = 32

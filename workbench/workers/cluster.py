@@ -31,8 +31,10 @@ from ..catalogue import registry
 from ..devices import Device, DeviceUnavailable, open_device
 from ..judge import integrity
 from ..model.errors import WorkbenchError
-from ..model.operation import BUILT_IN, Operation, Stage
+from ..model.operation import Operation
+from ..model.origin import BUILT_IN
 from ..model.results import DeviceInfo
+from ..model.stage import Stage
 from ..records import environment
 from ..toolchain import nvml
 from ..toolchain.compiler import cache_folder, contents, source_digest, write

@@ -6,7 +6,8 @@ import numpy as np
 
 from ...model.dtypes import dtype_of
 from ...model.launch import ceil_div
-from ...model.operation import Operation, Size
+from ...model.operation import Operation
+from ...model.problem import Size
 from .fastest import fastest
 from .problem import GemmProblem, problems, suite
 

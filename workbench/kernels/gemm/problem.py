@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from ... import reference
 from ...judge import bounds
+from ...model.arrays import Array, Arrays, element_bytes
 from ...model.dtypes import BF16, FP16, FP32, dtype_of
-from ...model.launch import Array
-from ...model.operation import Arrays, Cost, Problem, Size, Tier, element_bytes, extents
+from ...model.problem import Cost, Problem, Size, Tier, extents
 
 SHARED_BYTES = 227 * 1024
 """The most shared memory that a block may have."""

@@ -8,8 +8,9 @@ from typing import Protocol
 
 import numpy as np
 
+from ...model.arrays import Array
 from ...model.dtypes import FP32, dtype_of
-from ...model.launch import Array, Launch, Plan, TensorMap, ceil_div
+from ...model.launch import Launch, Plan, TensorMap, ceil_div
 from .fastest import STREAMED_N
 from .operation import DEEP, GEMM, GROUPS, ODD_C
 from .problem import SHARED_BYTES, GemmProblem, tma_and_wgmma

@@ -8,8 +8,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from ...model.launch import Array
-from ...model.operation import Problem
+from ...model.arrays import Array
+from ...model.problem import Problem
 
 
 @dataclass(frozen=True)

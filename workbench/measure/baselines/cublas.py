@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
-from ...model.launch import Array
-from ...model.operation import Problem
+from ...model.arrays import Array
+from ...model.problem import Problem
 from .base import Prepared
 
 # cublasOperation_t, cudaDataType_t, cublasComputeType_t and cublasGemmAlgo_t

@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from ...model.operation import Arrays, Problem
+from ...model.arrays import Arrays
+from ...model.problem import Problem
 
 SOLVERS: dict[str, Callable[[Any, Arrays], np.ndarray[Any, Any]]] = {
     "gemm": lambda p, x: x["A"] @ (x["B"] if p.layout == "nn" else x["B"].T),

@@ -6,8 +6,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ...model.launch import Array
-from ...model.operation import Problem
+from ...model.arrays import Array
+from ...model.problem import Problem
 from . import pytorch
 from .base import Baseline, Prepared
 from .pytorch import Compiled, CublasLt, Cudnn, Eager, ScaledProduct, Tensors

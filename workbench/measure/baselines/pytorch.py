@@ -7,9 +7,9 @@ from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
+from ...model.arrays import Array
 from ...model.dtypes import BF16
-from ...model.launch import Array
-from ...model.operation import Problem
+from ...model.problem import Problem
 from .base import Prepared, one_type
 
 Tensors = Mapping[str, Any]

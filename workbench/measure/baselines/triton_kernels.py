@@ -12,7 +12,7 @@ import triton
 import triton.language as tl
 
 from ...model.launch import ceil_div
-from ...model.operation import Problem
+from ...model.problem import Problem
 from .pytorch import Tensors
 
 

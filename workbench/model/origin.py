@@ -1,0 +1,13 @@
+"""Where the CUDA sources and the operations of the workbench come from."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+_HERE = Path(__file__).parents[1]
+
+SOURCES = next(p for p in (_HERE / "cuda_src", _HERE.parent / "cuda_src") if p.is_dir() or p.parent != _HERE)
+"""The workbench's own CUDA sources: inside the installed package, or beside it in a checkout."""
+
+BUILT_IN = "workbench"
+"""Where the workbench's own operations come from."""

@@ -1,0 +1,129 @@
+"""A stage: one CUDA source that solves the problems of an operation, and how it is launched for each of them."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Generic, Self
+
+from . import origin
+from .declared import declared
+from .launch import Launch, Plan
+from .problem import P
+
+if TYPE_CHECKING:
+    from .operation import Operation
+
+
+@dataclass(frozen=True)
+class Stage(Generic[P]):
+    """One CUDA source that computes an operation, with the idea it adds over the stage before it.
+
+    `source` is relative to the folder of the operation's sources. `parameters` are compile-time sizes: they become
+    `-D` defines, `plan` gets them through the stage, and problems near their multiples are drawn on purpose.
+    `sizes_for` gives those that depend on the problem: each choice is a variant compiled by itself. `accepts` returns
+    why a problem cannot be taken, or None. `architecture` is the least compute capability times ten. Every array has to
+    start at a multiple of `alignment` bytes. `edge_cases` are problems that random ones would hardly hit and that are
+    always tried.
+    Two launches on the same inputs have to give the same bits unless the stage is declared not `deterministic`.
+
+    `space` holds the values that tuning may give to some of the parameters, their declared ones among them;
+    `constraint` returns why the stage cannot solve a problem with these parameters, or None. It says what the
+    static_asserts of the source say, and what would not fit on the device. `owner` is the operation, and `code` the
+    source where that is no file.
+    """
+
+    operation: str
+    name: str
+    source: str
+    idea: str
+    plan_for: Callable[[P, Mapping[str, int]], Launch | Plan]
+    accepts: Callable[[P], str | None] = lambda problem: None
+    defines_for: Callable[[P], Mapping[str, str | int]] = lambda problem: {}
+    parameters: Mapping[str, int] = field(default_factory=dict)
+    sizes_for: Callable[[P, Mapping[str, int]], Mapping[str, int]] = lambda problem, size: {}
+    architecture: int = 70
+    alignment: int = 16
+    edge_cases: tuple[P, ...] = ()
+    deterministic: bool = True
+    space: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    constraint: Callable[[P, Mapping[str, int]], str | None] = lambda problem, size: None
+    owner: Operation[P] | None = field(default=None, repr=False, compare=False)
+    code: str | None = field(default=None, repr=False)
+
+    @property
+    def spec(self) -> str:
+        """`operation:stage`, as the command line takes it."""
+        return f"{self.operation}:{self.name}"
+
+    @property
+    def path(self) -> Path:
+        """Absolute path of the CUDA source."""
+        return self.sources / self.source
+
+    @property
+    def sources(self) -> Path:
+        """The folder of the operation's CUDA sources, or the one in which `code` is kept."""
+        if self.code is not None:
+            from ..toolchain.compiler import kept_source
+
+            return kept_source(self.code, self.source)
+        return (self.owner.sources if self.owner else None) or origin.SOURCES
+
+    def supports(self, problem: P, architecture: int = 90) -> str | None:
+        """Why the stage cannot take `problem` on a device of this compute capability, or None where it can.
+
+        Raises BadOperation for what its functions raise.
+        """
+        if architecture < self.architecture:
+            return f"needs compute capability {self.architecture / 10:.1f}, the device has {architecture / 10:.1f}"
+        try:
+            return self.accepts(problem) or self.constraint(problem, self.parameters)
+        except Exception:
+            with declared(f"supports of {self.spec}"):
+                raise
+
+    def beyond_limits(self, problem: P) -> str | None:
+        """Why no device can launch the stage for a problem that it supports, or None: a grid that is too large, or
+        numbers too large for the kernel's arguments.
+
+        `supports` does not ask: that makes a plan, which may raise anything where the stage is wrong. A stage that is
+        judged is to fail with what it does, not to be excused.
+        """
+        try:
+            launches = self.plan(problem).launches
+        except OverflowError as error:  # NumPy's, of a scalar
+            return f"an argument does not hold its number: {error}"
+        return next(filter(None, (launch.beyond_limits() for launch in launches)), None)
+
+    def with_code(self, code: str) -> Self:
+        """The same stage with other CUDA C++, given as a string, in the place of its source."""
+        return dataclasses.replace(self, code=code)
+
+    def with_parameters(self, parameters: Mapping[str, int]) -> Self:
+        """The same stage with other values for some of its parameters. Raises ValueError for one it does not have."""
+        if unknown := set(parameters) - set(self.parameters):
+            raise ValueError(f"{self.spec} has no parameter {', '.join(sorted(unknown))}")
+        return dataclasses.replace(self, parameters={**self.parameters, **parameters})
+
+    def configurations(self) -> Iterator[dict[str, int]]:
+        """Every combination of the values in `space`, also those that `constraint` rules out."""
+        for values in itertools.product(*self.space.values()):
+            yield dict(zip(self.space, values, strict=True))
+
+    def sizes(self, problem: P) -> dict[str, int]:
+        """The parameters, and the sizes that depend on `problem`."""
+        return {**self.parameters, **self.sizes_for(problem, self.parameters)}
+
+    def defines(self, problem: P) -> dict[str, str | int]:
+        """The `-D` defines with which the source is compiled for `problem`."""
+        return {**self.defines_for(problem), **self.sizes(problem)}
+
+    def plan(self, problem: P) -> Plan:
+        """The launches that solve `problem`."""
+        made = self.plan_for(problem, self.sizes(problem))
+        plan = Plan((made,)) if isinstance(made, Launch) else made
+        return dataclasses.replace(plan, expected_seconds=problem.cost.slow_seconds)
