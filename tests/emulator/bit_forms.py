@@ -81,95 +81,124 @@ def _byte_differences(parts: Sequence[str]) -> Definition:
     return define
 
 
-def forms_of_bits(operation: str) -> list[Form]:
-    base, *parts = operation.split(".")
+def _insert(mask: int) -> Definition:
+    """``bfi``: a field of a, put into b."""
+
+    def insert(a: int, b: int, position: int, length: int) -> int:
+        position, length = position & 255, length & 255
+        field = ((1 << length) - 1) << position & mask
+        return (b & ~field) | (a << position & field)
+
+    return insert
+
+
+def _funnel(left: bool, wrap: bool) -> Definition:
+    """``shf``: two words, shifted together."""
+
+    def funnel(a: int, b: int, n: int) -> int:
+        n = n & 31 if wrap else min(n, 32)
+        return ((b << 32 | a) << n >> 32 if left else (b << 32 | a) >> n) & 0xFFFFFFFF
+
+    return funnel
+
+
+def _with_predicate(table: int, either: bool) -> Definition:
+    """``lop3`` with a second result: whether the first is not zero, combined with a predicate."""
+
+    def define(a: int, b: int, c: int, q: int) -> Any:
+        word = _logic3(table, a, b, c)
+        return word, int(word != 0) | q if either else int(word != 0) & q
+
+    return define
+
+
+def _few(arrays: list[Array]) -> None:
+    """Of ``fns``: offsets that can be found, a base inside the word."""
+    arrays[1] &= np.uint32(31)
+    arrays[2] = (arrays[2] % np.uint32(41) - np.uint32(20)).astype(np.uint32)
+
+
+LOGIC: dict[str, Callable[[int, int], int]] = {
+    "and": lambda a, b: a & b,
+    "or": lambda a, b: a | b,
+    "xor": lambda a, b: a ^ b,
+}
+
+Words = tuple[list[str], str, Definition]
+"""Types of the operands, type of the result, and what it is."""
+
+
+def _bits_of_a_word(base: str, parts: Sequence[str]) -> Words | None:
+    """Operations on the bits of words of any width, which the last part of their name gives."""
     kind = parts[-1] if parts else ""
     bits = bits_of(kind) if kind[:1] == "b" and kind[1:].isdigit() else 8 if kind == "pred" else 0
     mask = 1 if kind == "pred" else (1 << bits) - 1
-
-    def form(inputs: list[str], result: str, define: Definition, body: str = "", **more: Any) -> list[Form]:
-        names = ", ".join(f"%{n}" for n in "abcde"[: len(inputs)])
-        return [Form(operation, body or f"{operation} %x, {names};", (*inputs,), (result,), define, **more)]
-
-    logic: dict[str, Callable[[int, int], int]] = {
-        "and": lambda a, b: a & b,
-        "or": lambda a, b: a | b,
-        "xor": lambda a, b: a ^ b,
+    if base in LOGIC:
+        return ([kind, kind], kind, LOGIC[base]) if list(parts) == [kind] else None
+    if base == "shr" and kind[0] != "b":
+        return None
+    found: dict[str, Words] = {
+        "not": ([kind], kind, lambda a: ~a & mask),
+        "cnot": ([kind], kind, lambda a: int(a == 0)),
+        "shl": ([kind, "u32"], kind, lambda a, n: a << min(n, bits) & mask),
+        "shr": ([kind, "u32"], kind, lambda a, n: a >> min(n, bits)),
+        "clz": ([kind], "u32", lambda a: bits - a.bit_length()),
+        "popc": ([kind], "u32", lambda a: a.bit_count()),
+        "brev": ([kind], kind, lambda a: int(f"{a:0{bits}b}"[::-1], 2)),
+        "bfi": ([kind, kind, "u32", "u32"], kind, _insert(mask)),
     }
-    if base in logic and parts == [kind]:
-        return form([kind, kind], kind, logic[base])
-    if base == "not":
-        return form([kind], kind, lambda a: ~a & mask)
-    if base == "cnot":
-        return form([kind], kind, lambda a: int(a == 0))
-    if base == "shl":
-        return form([kind, "u32"], kind, lambda a, n: a << min(n, bits) & mask)
-    if base == "shr" and kind[0] == "b":
-        return form([kind, "u32"], kind, lambda a, n: a >> min(n, bits))
-    if base == "clz":
-        return form([kind], "u32", lambda a: bits - a.bit_length())
-    if base == "popc":
-        return form([kind], "u32", lambda a: a.bit_count())
-    if base == "brev":
-        return form([kind], kind, lambda a: int(f"{a:0{bits}b}"[::-1], 2))
-    if base == "bfi":
+    return found.get(base)
 
-        def insert(a: int, b: int, position: int, length: int) -> int:
-            position, length = position & 255, length & 255
-            field = ((1 << length) - 1) << position & mask
-            return (b & ~field) | (a << position & field)
 
-        return form([kind, kind, "u32", "u32"], kind, insert, adjust=bytes_from(2))
+def _bits_of_32(base: str, parts: Sequence[str]) -> Words | None:
+    """Operations on words of 32 bits alone."""
     if base == "shf":
-        wrap = "wrap" in parts
-
-        def funnel(a: int, b: int, n: int) -> int:
-            n = n & 31 if wrap else min(n, 32)
-            return ((b << 32 | a) << n >> 32 if parts[0] == "l" else (b << 32 | a) >> n) & mask
-
-        return form(["b32", "b32", "u32"], "b32", funnel)
+        return ["b32", "b32", "u32"], "b32", _funnel(parts[0] == "l", "wrap" in parts)
     if base == "prmt":
         mode = parts[1] if len(parts) > 1 else ""
-        return form(["b32"] * 3, "b32", lambda a, b, c: _permute(a, b, c, mode))
+        return ["b32"] * 3, "b32", lambda a, b, c: _permute(a, b, c, mode)
+    if base in ("szext", "bmsk"):
+        return ["b32"] * 2, "b32", _masked(base, parts)
+    if base == "vabsdiff4":
+        return ["b32"] * 3, "b32", _byte_differences(parts)
+    return (["b32"] * 3, "b32", _nth_set) if base == "fns" else None
+
+
+def _logic3_forms(operation: str, parts: Sequence[str]) -> list[Form]:
+    """``lop3`` with some tables: alone, or with a predicate."""
+    words = ("b32",) * 3
     if operation == "lop3.b32":
         return [
             Form(
                 operation,
                 f"lop3.b32 %x, %a, %b, %c, {t};",
-                ("b32",) * 3,
+                words,
                 ("b32",),
                 lambda a, b, c, t=t: _logic3(t, a, b, c),
             )
             for t in LOP3_TABLES
         ]
+    return [
+        Form(
+            operation,
+            f"{operation} %x|%y, %a, %b, %c, {t}, %d;",
+            (*words, "pred"),
+            ("b32", "pred"),
+            _with_predicate(t, parts[0] == "or"),
+        )
+        for t in LOP3_TABLES
+    ]
+
+
+def forms_of_bits(operation: str) -> list[Form]:
+    """The forms of an operation on bits or bytes; none for an operation of another kind."""
+    base, *parts = operation.split(".")
     if base == "lop3":
-
-        def with_predicate(table: int) -> Definition:
-            def define(a: int, b: int, c: int, q: int) -> Any:
-                word = _logic3(table, a, b, c)
-                return word, int(word != 0) | q if parts[0] == "or" else int(word != 0) & q
-
-            return define
-
-        return [
-            Form(
-                operation,
-                f"{operation} %x|%y, %a, %b, %c, {t}, %d;",
-                ("b32",) * 3 + ("pred",),
-                ("b32", "pred"),
-                with_predicate(t),
-            )
-            for t in LOP3_TABLES
-        ]
-    if base in ("szext", "bmsk"):
-        return form(["b32"] * 2, "b32", _masked(base, parts))
-    if base == "vabsdiff4":
-        return form(["b32"] * 3, "b32", _byte_differences(parts))
-    if base == "fns":
-
-        def few(arrays: list[Array]) -> None:  # offsets that can be found, a base inside the word
-            arrays[1] &= np.uint32(31)
-            arrays[2] = (arrays[2] % np.uint32(41) - np.uint32(20)).astype(np.uint32)
-
-        return form(["b32"] * 3, "b32", _nth_set, adjust=few)
-    return []
+        return _logic3_forms(operation, parts)
+    found = _bits_of_32(base, parts) or _bits_of_a_word(base, parts)
+    if found is None:
+        return []
+    inputs, result, define = found
+    names = ", ".join(f"%{n}" for n in "abcde"[: len(inputs)])
+    adjust = {"bfi": bytes_from(2), "fns": _few}.get(base)
+    return [Form(operation, f"{operation} %x, {names};", (*inputs,), (result,), define, adjust=adjust)]

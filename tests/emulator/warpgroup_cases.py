@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 import numpy as np
 from batches import Kernel
@@ -62,7 +63,7 @@ def warpgroup_products(size: int, rng: np.random.Generator) -> Iterator[Case]:
         for part in (widths[::4], widths[1::4], widths[2::4], widths[3::4]):
             swizzle = (128, 64, 32, 0)[(turn + turn // 4) % 4]
             whole = turn % 8 >= 4
-            yield _warpgroup_case(d, a, b, part, swizzle, registers, False, False, (1, 1), True, whole, rng)
+            yield _Products(d, a, b, part, swizzle, registers, whole=whole).case(rng)
             turn += 1
     some = [n for n in widths if n % 16 == 0 or n < 32]  # of integers
     integers = [(a, b, d) for a in ("s8", "u8") for b in ("s8", "u8") for d in ("s32", "s32.satfinite")]
@@ -70,134 +71,171 @@ def warpgroup_products(size: int, rng: np.random.Generator) -> Iterator[Case]:
     for number, ((a, b, d), registers) in enumerate(itertools.product(integers, (False, True))):
         for part in (some[::2], some[1::2]):
             swizzle = (128, 64, 32, 0)[(number + len(part)) % 4]
-            yield _warpgroup_case(d, a, b, part, swizzle, registers, False, False, (1, 1), True, True, rng)
+            yield _Products(d, a, b, part, swizzle, registers, whole=True).case(rng)
     for (d, a, b), swizzle in itertools.product(WGMMA[:3], (32, 64, 128)):
         for left, right in ((False, True), (True, False), (True, True)):
-            yield _warpgroup_case(d, a, b, [64, 256], swizzle, False, left, right, (1, 1), True, swizzle == 64, rng)
-        yield _warpgroup_case(d, a, b, [64], swizzle, True, False, True, (-1, 1), True, True, rng)
+            yield _Products(d, a, b, [64, 256], swizzle, False, left, right, whole=swizzle == 64).case(rng)
+        yield _Products(d, a, b, [64], swizzle, True, False, True, (-1, 1), whole=True).case(rng)
     for (d, a, b), signs in itertools.product(WGMMA[:3], ((-1, 1), (1, -1), (-1, -1))):
-        yield _warpgroup_case(d, a, b, [16, 128], 128, False, False, False, signs, False, False, rng)
+        yield _Products(d, a, b, [16, 128], 128, False, False, False, signs, keep=False).case(rng)
 
 
-def _warpgroup_case(
-    d: str,
-    a: str,
-    b: str,
-    widths: list[int],
-    swizzle: int,
-    registers: bool,
-    left_transposed: bool,
-    right_transposed: bool,
-    signs: tuple[int, int],
-    keep: bool,
-    whole: bool,
-    rng: np.random.Generator,
-) -> Case:
+@dataclass
+class _Products:
     """One warpgroup: the first columns of one B by the same A, once for every width.
 
-    ``d`` may say what follows the types. Elements of A and B here are at least bytes: those are eight of single bits.
+    ``d`` may say what follows the types. Elements of A and B in memory are at least bytes: those are eight of single
+    bits.
     """
-    d, dot, end = d.partition(".")
-    end = dot + end
-    whole |= d == "s32"
-    depth, columns = 256 // element_bits(a), max(widths)
-    if right_transposed:
-        columns = max(columns, swizzle // 2)
-    factors = matrix_of(a, (64, depth), rng, whole), matrix_of(b, (columns, depth), rng, whole)
-    left, right = (packed(x, a) if a in NARROW else x for x in factors)
-    a_image, a_descriptor = _image(left, swizzle, left_transposed)
-    b_image, b_descriptor = _image(right, swizzle, right_transposed)
-    thread, register, element = np.ogrid[:128, :4, : 4 // left.itemsize]
-    row = thread // 32 * 16 + thread % 32 // 4 + 8 * (register & 1) + 0 * element
-    per = 4 // left.itemsize
-    fragments = np.ascontiguousarray(left[row, thread % 4 * per + element + (register >> 1) * 4 * per]).view(np.uint32)
-    start = matrix_of(d, (64, columns), rng, whole)
-    if d == "s32":
-        start[::4] = rng.choice([2**31 - 1, -(2**31), 2**31 - 1000], start[::4].shape)
-    wide = [x.astype(np.float64) for x in factors]
-    product = (wide[0] * signs[0]) @ (wide[1].T * signs[1])
-    scale = np.abs(wide[0]) @ np.abs(wide[1].T) + np.abs(start.astype(np.float64))
-    exact = product + keep * start.astype(np.float64)
-    half = d == "f16"
-    thread, number = np.ogrid[:128, : columns // 2]
-    rows = thread // 32 * 16 + thread % 32 // 4 + number // 2 % 2 * 8
-    places = rows, number // 4 * 8 + thread % 4 * 2 + number % 2
-    given = np.ascontiguousarray(start[places]).view(np.uint32).reshape(128, -1)
-    kept = columns // (4 if half else 2)
-    tail = "" if d == "s32" else f", {signs[0]}, {signs[1]}"
-    if a in ("f16", "bf16"):
-        tail += f", {int(right_transposed)}" if registers else f", {int(left_transposed)}, {int(right_transposed)}"
-    at_once = 2 if half else 4  # registers loaded and stored
-    step = f"v{at_once}"
-    pieces, operations, wanted, sizes = [], [], [], []
-    offset = 0
-    for width in widths:
-        count = width // (4 if half else 2)
-        name = f"wgmma.mma_async.sync.aligned.m64n{width}k{depth}.{d}.{a}.{b}{end}"
-        operations.append(name + (".rs" if registers else ""))
-        vector = vector_text("d", count)
-        pieces.append(
-            " ".join(
-                f"ld.global.{step}.b32 {vector_text('d', at_once, n)}, [%pd+{4 * n}];" for n in range(0, count, at_once)
-            )
-            + "wgmma.fence.sync.aligned;"
-            + f"{name} {vector}, {vector_text('a', 4) if registers else '%da'}, %db, {'%keep'}{tail};"
-            + "wgmma.commit_group.sync.aligned; wgmma.wait_group.sync.aligned 0;"
-            + " ".join(
-                f"st.global.{step}.b32 [%px+{offset + 4 * n}], {vector_text('d', at_once, n)};"
-                for n in range(0, count, at_once)
-            )
+
+    d: str
+    a: str
+    b: str
+    widths: list[int]
+    swizzle: int
+    registers: bool
+    left_transposed: bool = False
+    right_transposed: bool = False
+    signs: tuple[int, int] = (1, 1)
+    keep: bool = True
+    whole: bool = False
+    end: str = ""
+
+    def __post_init__(self) -> None:
+        self.d, dot, end = self.d.partition(".")
+        self.end = dot + end
+        self.whole |= self.d == "s32"
+
+    @property
+    def depth(self) -> int:
+        return 256 // element_bits(self.a)
+
+    @property
+    def columns(self) -> int:
+        return max(*self.widths, self.swizzle // 2 if self.right_transposed else 0)
+
+    @property
+    def of_a_register(self) -> int:
+        """Elements of D that a register holds."""
+        return 2 if self.d == "f16" else 1
+
+    def case(self, rng: np.random.Generator) -> Case:
+        """Operands drawn, what is to come of them, and the kernel."""
+        factors = (
+            matrix_of(self.a, (64, self.depth), rng, self.whole),
+            matrix_of(self.b, (self.columns, self.depth), rng, self.whole),
         )
-        wanted.append(exact[places][:, : width // 2])
-        sizes.append(scale[places][:, : width // 2])
-        offset += 4 * count
-    up = -(-a_image.nbytes // 1024) * 1024
+        left, right = (packed(x, self.a) if self.a in NARROW else x for x in factors)
+        images = _image(left, self.swizzle, self.left_transposed), _image(right, self.swizzle, self.right_transposed)
+        start = matrix_of(self.d, (64, self.columns), rng, self.whole)
+        if self.d == "s32":
+            start[::4] = rng.choice([2**31 - 1, -(2**31), 2**31 - 1000], start[::4].shape)
+        thread, number = np.ogrid[:128, : self.columns // 2]
+        rows = thread // 32 * 16 + thread % 32 // 4 + number // 2 % 2 * 8
+        places = rows, number // 4 * 8 + thread % 4 * 2 + number % 2
+        given = np.ascontiguousarray(start[places]).view(np.uint32).reshape(128, -1)
+        exact, scale = (self.by_width(x[places]) for x in self.product(factors, start))
+        if self.d == "s32":
+            exact = as_integers(exact, self.end == ".satfinite")
+        result = exact.astype(DTYPES[self.d])
+        near = {} if self.whole else {4: (scale, max(SUM_ERROR[self.d], SUM_ERROR.get(self.a, 0.0)))}
+        arguments = [images[0][0], images[1][0], _fragments(left), given, np.zeros_like(result)]
+        pieces, operations, offset = self.pieces()
+        text = self.text(pieces, images, offset)
+        operations += ["wgmma.fence.sync.aligned", "wgmma.commit_group.sync.aligned", "wgmma.wait_group.sync.aligned"]
+        return Case(self.name(), operations, Kernel(text, 1, 128, arguments), [None] * 4 + [result], near)
 
-    def fill(name: str, pointer: str, at: int, nbytes: int) -> str:
-        return f"""
-        mov.u32 %s, %i;
-        {name}: setp.ge.u32 %p, %s, {nbytes // 4}; @%p bra {name}_DONE;
-        mul.wide.u32 %o, %s, 4; add.u64 %q, {pointer}, %o; ld.global.b32 %v, [%q];
-        shl.b32 %t, %s, 2; add.u32 %t, %t, %base;
-        st.shared.b32 [%t+{at}], %v; add.u32 %s, %s, 128; bra {name};
-        {name}_DONE:
-        """
+    def name(self) -> str:
+        transposed = ", B^T" if self.right_transposed else ""
+        how = f"{'registers' if self.registers else 'A^T' if self.left_transposed else 'A'}{transposed}"
+        name = (
+            f"wgmma k{self.depth} {self.d}.{self.a}.{self.b}{self.end}, n {min(self.widths)} to {max(self.widths)}, "
+            f"swizzle {self.swizzle}, {how}, signs {self.signs}"
+        )
+        return name + (", keep" if self.keep else "") + (", whole numbers" if self.whole else "")
 
-    text = case_module(
-        f"""
-        mov.u32 %i, %tid.x; ld.param.u64 %pa, [a]; ld.param.u64 %pb, [b]; ld.param.u64 %pd, [d]; ld.param.u64 %px, [x];
-        mov.u32 %base, tile;
-        {fill("FILL_A", "%pa", 0, a_image.nbytes)} {fill("FILL_B", "%pb", up, b_image.nbytes)}
-        fence.proxy.async.shared::cta; bar.sync 0;
-        mov.b64 %da, {a_descriptor}; mov.b64 %db, {b_descriptor};
-        and.b32 %t, %base, 0x3ffff; shr.u32 %t, %t, 4; cvt.u64.u32 %o, %t; or.b64 %da, %da, %o;
-        add.u32 %t, %base, {up}; shr.u32 %t, %t, 4; cvt.u64.u32 %o, %t; or.b64 %db, %db, %o;
-        mul.wide.u32 %o, %i, {4 * kept}; add.u64 %pd, %pd, %o;
-        mul.wide.u32 %o, %i, {offset}; add.u64 %px, %px, %o;
-        ld.param.u64 %q, [fragments]; mul.wide.u32 %o, %i, 16; add.u64 %q, %q, %o;
-        {" ".join(f"ld.global.b32 %a{n}, [%q+{4 * n}];" for n in range(4))}
-        setp.ne.u32 %keep, %base, {"-1" if keep else "%base"};
-        {" ".join(pieces)}
-        ret;
-        """,
-        ".param .u64 a, .param .u64 b, .param .u64 fragments, .param .u64 d, .param .u64 x",
-        ".reg .b32 %i; .reg .b32 %s; .reg .b32 %t; .reg .b32 %v; .reg .b32 %base; .reg .pred %p; .reg .pred %keep;"
-        ".reg .b64 %pa; .reg .b64 %pb; .reg .b64 %pd; .reg .b64 %px; .reg .b64 %o; .reg .b64 %q; .reg .b64 %da;"
-        f".reg .b64 %db; .reg .b32 %a<4>; .reg .b32 %d<{kept}>; .shared .align 1024 .b8 tile[{up + b_image.nbytes}];",
-        directives=".maxntid 128",
-    )
-    every = np.ascontiguousarray(np.concatenate(wanted, axis=1))
-    if d == "s32":
-        every = as_integers(every, end == ".satfinite")
-    result = every.astype(DTYPES[d])
-    near = {}
-    if not whole:
-        bound = max(SUM_ERROR[d], SUM_ERROR.get(a, 0.0))
-        near = {4: (np.concatenate(sizes, axis=1), bound)}
-    arguments = [a_image, b_image, fragments.reshape(128, 4), given, np.zeros_like(result)]
-    how = f"{'registers' if registers else 'A^T' if left_transposed else 'A'}{', B^T' if right_transposed else ''}"
-    types = f"{d}.{a}.{b}{end}"
-    name = f"wgmma k{depth} {types}, n {min(widths)} to {max(widths)}, swizzle {swizzle}, {how}, signs {signs}"
-    name += (", keep" if keep else "") + (", whole numbers" if whole else "")
-    operations += ["wgmma.fence.sync.aligned", "wgmma.commit_group.sync.aligned", "wgmma.wait_group.sync.aligned"]
-    return Case(name, operations, Kernel(text, 1, 128, arguments), [None] * 4 + [result], near)
+    def product(self, factors: tuple[Array, Array], start: Array) -> tuple[Array, Array]:
+        """What D is, and the magnitude of what is added up to it."""
+        left, right = (x.astype(np.float64) for x in factors)
+        begin = start.astype(np.float64)
+        exact = (left * self.signs[0]) @ (right.T * self.signs[1]) + self.keep * begin
+        return exact, np.abs(left) @ np.abs(right.T) + np.abs(begin)
+
+    def by_width(self, whole: Array) -> Array:
+        """The elements that are stored of D in the order of threads: the first columns, for one width after another."""
+        return np.ascontiguousarray(np.concatenate([whole[:, : width // 2] for width in self.widths], axis=1))
+
+    def pieces(self) -> tuple[list[str], list[str], int]:
+        """Text of the products, the operations that they are, and bytes that a thread stores."""
+        d, at_once = self.d, 4 // self.of_a_register  # registers loaded and stored
+        tail = "" if d == "s32" else f", {self.signs[0]}, {self.signs[1]}"
+        if self.a in ("f16", "bf16"):
+            right = f", {int(self.right_transposed)}"
+            tail += right if self.registers else f", {int(self.left_transposed)}{right}"
+        left = vector_text("a", 4) if self.registers else "%da"
+        pieces, operations, offset = [], [], 0
+        for width in self.widths:
+            count = width // 2 // self.of_a_register
+            name = f"wgmma.mma_async.sync.aligned.m64n{width}k{self.depth}.{d}.{self.a}.{self.b}{self.end}"
+            operations.append(name + (".rs" if self.registers else ""))
+            moved = [(n, vector_text("d", at_once, n)) for n in range(0, count, at_once)]
+            pieces.append(
+                " ".join(f"ld.global.v{at_once}.b32 {vector}, [%pd+{4 * n}];" for n, vector in moved)
+                + "wgmma.fence.sync.aligned;"
+                + f"{name} {vector_text('d', count)}, {left}, %db, %keep{tail};"
+                + "wgmma.commit_group.sync.aligned; wgmma.wait_group.sync.aligned 0;"
+                + " ".join(f"st.global.v{at_once}.b32 [%px+{offset + 4 * n}], {vector};" for n, vector in moved)
+            )
+            offset += 4 * count
+        return pieces, operations, offset
+
+    def text(self, pieces: list[str], images: tuple[tuple[Array, int], ...], offset: int) -> str:
+        """The kernel: A and B filled into shared memory, their descriptors, and the products."""
+        (a_image, a_descriptor), (b_image, b_descriptor) = images
+        up = -(-a_image.nbytes // 1024) * 1024
+        kept = self.columns // 2 // self.of_a_register
+        return case_module(
+            f"""
+            mov.u32 %i, %tid.x; ld.param.u64 %pa, [a]; ld.param.u64 %pb, [b]; ld.param.u64 %pd, [d];
+            ld.param.u64 %px, [x]; mov.u32 %base, tile;
+            {_fill("FILL_A", "%pa", 0, a_image.nbytes)} {_fill("FILL_B", "%pb", up, b_image.nbytes)}
+            fence.proxy.async.shared::cta; bar.sync 0;
+            mov.b64 %da, {a_descriptor}; mov.b64 %db, {b_descriptor};
+            and.b32 %t, %base, 0x3ffff; shr.u32 %t, %t, 4; cvt.u64.u32 %o, %t; or.b64 %da, %da, %o;
+            add.u32 %t, %base, {up}; shr.u32 %t, %t, 4; cvt.u64.u32 %o, %t; or.b64 %db, %db, %o;
+            mul.wide.u32 %o, %i, {4 * kept}; add.u64 %pd, %pd, %o;
+            mul.wide.u32 %o, %i, {offset}; add.u64 %px, %px, %o;
+            ld.param.u64 %q, [fragments]; mul.wide.u32 %o, %i, 16; add.u64 %q, %q, %o;
+            {" ".join(f"ld.global.b32 %a{n}, [%q+{4 * n}];" for n in range(4))}
+            setp.ne.u32 %keep, %base, {"-1" if self.keep else "%base"};
+            {" ".join(pieces)}
+            ret;
+            """,
+            ".param .u64 a, .param .u64 b, .param .u64 fragments, .param .u64 d, .param .u64 x",
+            ".reg .b32 %i; .reg .b32 %s; .reg .b32 %t; .reg .b32 %v; .reg .b32 %base; .reg .pred %p; .reg .pred %keep;"
+            ".reg .b64 %pa; .reg .b64 %pb; .reg .b64 %pd; .reg .b64 %px; .reg .b64 %o; .reg .b64 %q; .reg .b64 %da;"
+            f".reg .b64 %db; .reg .b32 %a<4>; .reg .b32 %d<{kept}>; "
+            f".shared .align 1024 .b8 tile[{up + b_image.nbytes}];",
+            directives=".maxntid 128",
+        )
+
+
+def _fragments(left: Array) -> Array:
+    """A in the registers of each thread."""
+    per = 4 // left.itemsize
+    thread, register, element = np.ogrid[:128, :4, :per]
+    row = thread // 32 * 16 + thread % 32 // 4 + 8 * (register & 1) + 0 * element
+    found = np.ascontiguousarray(left[row, thread % 4 * per + element + (register >> 1) * 4 * per]).view(np.uint32)
+    return found.reshape(128, 4)
+
+
+def _fill(label: str, pointer: str, at: int, nbytes: int) -> str:
+    """Copies bytes from global memory to a place in the tile."""
+    return f"""
+    mov.u32 %s, %i;
+    {label}: setp.ge.u32 %p, %s, {nbytes // 4}; @%p bra {label}_DONE;
+    mul.wide.u32 %o, %s, 4; add.u64 %q, {pointer}, %o; ld.global.b32 %v, [%q];
+    shl.b32 %t, %s, 2; add.u32 %t, %t, %base;
+    st.shared.b32 [%t+{at}], %v; add.u32 %s, %s, 128; bra {label};
+    {label}_DONE:
+    """

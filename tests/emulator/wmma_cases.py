@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 
 import numpy as np
 from batches import Kernel
@@ -70,59 +71,100 @@ def _wmma_case(
     scale = magnitudes[0] @ magnitudes[1] + magnitudes[2]
     result = as_integers(exact, words[2] == ".satfinite") if d == "s32" else exact.astype(DTYPES[d])
 
-    def lines(matrix: Array, layout: str, name: str) -> Array:  # dense, or with 16 bytes after each row or column
-        across = matrix if layout == "row" else matrix.transpose(0, 2, 1)
-        return np.pad(across, ((0, 0), (0, 0), (0, 128 // element_bits(name) if space else 0)))
-
+    images = _Images(warps, dict(zip("abc", (a, b, c), strict=True)), space)
     every = list(itertools.product(("row", "col"), repeat=2))
     pairs = [("row", "col")] * 4 if a in NARROW else every  # of what is narrow PTX has one layout alone
     layouts = [(*pair, *more) for pair, more in zip(pairs, every[::-1], strict=True)]
-    places: dict[tuple[str, str], tuple[int, int]] = {}  # where a matrix lies in memory, and its stride
-    images, end = [], 0
-    for role, name, place in zip("abc", (a, b, c), range(3), strict=True):
-        for layout in sorted({each[place] for each in layouts}):
-            padded = lines(matrices[role], layout, name)
-            image = packed(padded, name).reshape(warps, -1)
-            image = np.pad(image, ((0, 0), (0, -image.shape[1] % 32)))
-            places[role, layout] = end, padded.shape[2]
-            images.append(image)
-            end += image.shape[1]
-    given = np.concatenate(images, axis=1)
-    sizes = zip("abcd", types[1:] + types[:1], (m * k, k * n, m * n, m * n), strict=True)
-    count = {role: size * element_bits(name) // 32 // max(element_bits(name), 32) for role, name, size in sizes}
-    if a == "f16":
-        count.update(a=8, b=8)  # in all shapes
+    for place, role in enumerate("abc"):
+        images.put(role, matrices[role], sorted({each[place] for each in layouts}))
+    given = np.concatenate(images.parts, axis=1)
+    sequence = _Sequence(shape, types, words, images)
+    for each in layouts:
+        sequence.multiply(each, (m, n, k))
+    copies = [(layout, target) for *_, layout in layouts for target in sequence.targets]
+    expected, magnitude = (
+        np.concatenate([images.lines(x, layout, d).reshape(warps, -1) for layout, _ in copies], axis=1)
+        for x in (result, scale)
+    )
     kind = "f64" if d == "f64" else "b32"
-    product = f"{d}.{c}" if a == "f16" else f"{d}.{a}.{b}.{c}"
-    operations, steps, at = [], [], 0
-    targets = "dc" if d == c else "d"
-    outputs, scales = [], []
-    for layout_a, layout_b, layout_c, layout_d in layouts:
-        for role, name, layout in zip("abc", (a, b, c), (layout_a, layout_b, layout_c), strict=True):
-            operations.append(f"wmma.load.{role}.sync.aligned.{layout}.{shape}{space}.{name}")
-            place, length = places[role, layout]
-            stride = f", {length}" if space else ""
-            steps.append(f"{operations[-1]} {vector_text(role, count[role])}, [%in+{place}]{stride};")
-        operations.append(
-            f"wmma.mma{words[0]}.sync.aligned.{layout_a}.{layout_b}.{shape}{words[1]}.{product}{words[2]}"
-        )
-        factors = ", ".join(vector_text(role, count[role]) for role in "abc")
-        steps += [f"{operations[-1]} {vector_text(target, count['d'])}, {factors};" for target in targets]
-        operations.append(f"wmma.store.d.sync.aligned.{layout_d}.{shape}{space}.{d}")
-        for target in targets:
-            outputs.append(lines(result, layout_d, d))
-            scales.append(lines(scale, layout_d, d))
-            stride = f", {outputs[-1].shape[2]}" if space else ""
-            steps.append(f"{operations[-1]} [%out+{at}], {vector_text(target, count['d'])}{stride};")
-            at += outputs[-1][0].nbytes
-    expected = np.concatenate([o.reshape(warps, -1) for o in outputs], axis=1)
-    magnitude = np.concatenate([o.reshape(warps, -1) for o in scales], axis=1)
-    text = _wmma_text(" ".join(steps), given.shape[1], expected[0].nbytes, space, kind)
+    text = _wmma_text(" ".join(sequence.steps), given.shape[1], expected[0].nbytes, space, kind)
     near = {} if whole or d == "s32" else {1: (magnitude, SUM_ERROR[d])}
-    name = f"wmma{words[0]} {shape}{words[1]}.{product}{words[2]}, {space[1:] or 'generic'}"
+    name = f"wmma{words[0]} {shape}{words[1]}.{sequence.product}{words[2]}, {space[1:] or 'generic'}"
     kernel = Kernel(text, warps, 32, [given, np.zeros_like(expected)])
-    names = list(dict.fromkeys(operations))
+    names = list(dict.fromkeys(sequence.operations))
     return Case(f"{name}{', whole numbers' if whole else ''}", names, kernel, [None, expected], near)
+
+
+@dataclass
+class _Images:
+    """Matrices of every warp in memory: ``places`` has the byte where each lies, by role and layout, and its stride."""
+
+    warps: int
+    types: dict[str, str]
+    space: str
+    parts: list[Array] = field(default_factory=list)
+    places: dict[tuple[str, str], tuple[int, int]] = field(default_factory=dict)
+    end: int = 0
+
+    def lines(self, matrix: Array, layout: str, name: str) -> Array:
+        """Dense, or with 16 bytes after each row or column."""
+        across = matrix if layout == "row" else matrix.transpose(0, 2, 1)
+        return np.pad(across, ((0, 0), (0, 0), (0, 128 // element_bits(name) if self.space else 0)))
+
+    def put(self, role: str, matrix: Array, layouts: list[str]) -> None:
+        """One after the other, in each of the layouts."""
+        for layout in layouts:
+            padded = self.lines(matrix, layout, self.types[role])
+            image = packed(padded, self.types[role]).reshape(self.warps, -1)
+            image = np.pad(image, ((0, 0), (0, -image.shape[1] % 32)))
+            self.places[role, layout] = self.end, padded.shape[2]
+            self.parts.append(image)
+            self.end += image.shape[1]
+
+
+class _Sequence:
+    """Loads, products and stores: ``steps`` as text, and the ``operations`` that they are."""
+
+    def __init__(self, shape: str, types: tuple[str, ...], words: list[str], images: _Images) -> None:
+        self.shape, self.types, self.words, self.images = shape, types, words, images
+        d, a, b, c = types
+        self.product = f"{d}.{c}" if a == "f16" else f"{d}.{a}.{b}.{c}"
+        self.targets = "dc" if d == c else "d"
+        self.operations: list[str] = []
+        self.steps: list[str] = []
+        self.at = 0
+
+    def step(self, operation: str, operands: str) -> None:
+        self.operations.append(operation)
+        self.steps.append(f"{operation} {operands};")
+
+    def counts(self, m: int, n: int, k: int) -> dict[str, int]:
+        """Registers of a fragment by its role."""
+        d, a, b, c = self.types
+        sizes = zip("abcd", (a, b, c, d), (m * k, k * n, m * n, m * n), strict=True)
+        found = {role: size * element_bits(name) // 32 // max(element_bits(name), 32) for role, name, size in sizes}
+        return {**found, "a": 8, "b": 8} if a == "f16" else found  # in all shapes
+
+    def multiply(self, layouts: tuple[str, ...], extents: tuple[int, int, int]) -> None:
+        """Load A, B and C in the first three layouts, multiply, and store D, and C where it took D, in the last."""
+        count, words, space, d = self.counts(*extents), self.words, self.images.space, self.types[0]
+        vectors = {role: vector_text(role, count[role]) for role in "abc"}
+        for role, name, layout in zip("abc", self.types[1:], layouts, strict=False):
+            place, length = self.images.places[role, layout]
+            stride = f", {length}" if space else ""
+            operation = f"wmma.load.{role}.sync.aligned.{layout}.{self.shape}{space}.{name}"
+            self.step(operation, f"{vectors[role]}, [%in+{place}]{stride}")
+        operation = f"wmma.mma{words[0]}.sync.aligned.{layouts[0]}.{layouts[1]}.{self.shape}{words[1]}.{self.product}"
+        for target in self.targets:
+            self.step(operation + words[2], ", ".join([vector_text(target, count["d"]), *vectors.values()]))
+        m, n, _ = extents
+        outer, inner = (m, n) if layouts[3] == "row" else (n, m)
+        inner += 128 // element_bits(d) if space else 0
+        for target in self.targets:
+            stride = f", {inner}" if space else ""
+            operation = f"wmma.store.d.sync.aligned.{layouts[3]}.{self.shape}{space}.{d}"
+            self.step(operation, f"[%out+{self.at}], {vector_text(target, count['d'])}{stride}")
+            self.at += outer * inner * np.dtype(DTYPES[d]).itemsize
 
 
 def _wmma_text(steps: str, given: int, found: int, space: str, kind: str) -> str:
