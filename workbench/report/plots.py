@@ -349,64 +349,88 @@ def roofline(ladders: Sequence[derived.Ladder], device: DeviceInfo) -> Figure | 
     bandwidth = device.peak_bytes_per_s
     if not peaks or not bandwidth:
         return None
-    highest = max(peaks.values())
+    fastest = _fastest(measured)
+    stages = list(dict.fromkeys(r.stage for r in measured))
+    ys, xs = zip(*fastest.values(), strict=True)
     with _style():
         figure = _figure(5.4)
         axes = figure.subplots()
-        fastest: dict[tuple[str, str, str], tuple[float, float]] = {}
-        for r in measured:
-            m = r.measurement
-            speed, intensity = derived.throughput(m, r.cold_us, derived.TFLOPS), m.flops / m.bytes
-            of = (r.stage, derived.dtype(m), f"{intensity:.2g}")
-            fastest[of] = max(fastest.get(of, (0.0, 0.0)), (speed, intensity))
-        ys, xs = zip(*fastest.values(), strict=True)
-        # a ridge far from every point would only squeeze the points into a corner
-        near = [ridge for p in peaks.values() if min(xs) / 5 < (ridge := p / bandwidth) < max(xs) * 8]
-        left, right = min([*xs, *near]) / 2.5, max([x * 2.5 for x in xs] + [ridge * 6 for ridge in near])
-        groups: dict[float, list[str]] = {}
-        for name, peak in peaks.items():
-            groups.setdefault(peak, []).append(name)
-        for peak, names in groups.items():
-            _roof(axes, f"{' and '.join(names)} {_flops(peak)}", peak, bandwidth, (left, right))
-        _slope(axes, min(highest, right * bandwidth), bandwidth, left)
-        stages = list(dict.fromkeys(r.stage for r in measured))
+        span = _span(xs, [peak / bandwidth for peak in peaks.values()])
+        groups = _roofs(axes, peaks, bandwidth, span)
         axes.plot(xs, ys, linestyle="none")
-        _log_axes(axes, (left, right))
+        _log_axes(axes, span)
         axes.set_xlabel(
             "arithmetic intensity: FLOP for each byte that has to be moved\n"
             "(a stage's best of problems with much the same; what would cover a point stands to its right)"
         )
         axes.set_ylabel("TFLOP/s, cold median")
-        handles = [
-            Line2D([], [], linestyle="none", marker=MARKERS[i % len(MARKERS)], color=SERIES[i % len(SERIES)], label=s)
-            for i, s in enumerate(stages)
-        ]
-        if len(groups) > 1:
-            handles += [
-                Line2D([], [], linestyle="none", marker="o", color=GREY, label=", ".join(names))
-                for peak, names in groups.items()
-            ]
-            for (peak, _), handle in zip(groups.items(), handles[len(stages) :], strict=True):
-                handle.set_markerfacecolor(GREY if peak == highest else "white")
+        handles = _roofline_handles(stages, groups)
         figure.legend(handles=handles, loc="outside lower center", ncols=min(5, len(handles)), frameon=False)
         figure.draw_without_rendering()  # from here on it is known where the points lie
         points = axes.transData.transform(list(zip(xs, ys, strict=True)))
         shown = axes.transData.inverted().transform(_apart(points, 8 * figure.dpi / 72))
+        highest = max(groups)
         for (x, y), (stage, dtype, _) in zip(shown, fastest, strict=True):
-            i = stages.index(stage)
-            filled = peaks.get(dtype, highest) == highest
-            axes.plot(
-                [x],
-                [y],
-                linestyle="none",
-                marker=MARKERS[i % len(MARKERS)],
-                markersize=6.5,
-                markeredgewidth=1.2,
-                markeredgecolor=SERIES[i % len(SERIES)],
-                markerfacecolor=SERIES[i % len(SERIES)] if filled else "white",
-                zorder=3,
-            )
+            _point(axes, x, y, stages.index(stage), filled=peaks.get(dtype, highest) == highest)
     return figure
+
+
+def _fastest(measured: Iterable[derived.Rung]) -> dict[tuple[str, str, str], tuple[float, float]]:
+    """By stage, input type and rounded intensity: the highest speed in TFLOP/s, and the intensity of that problem."""
+    fastest: dict[tuple[str, str, str], tuple[float, float]] = {}
+    for r in measured:
+        m = r.measurement
+        speed, intensity = derived.throughput(m, r.cold_us, derived.TFLOPS), m.flops / m.bytes
+        of = (r.stage, derived.dtype(m), f"{intensity:.2g}")
+        fastest[of] = max(fastest.get(of, (0.0, 0.0)), (speed, intensity))
+    return fastest
+
+
+def _span(xs: Sequence[float], ridges: Sequence[float]) -> tuple[float, float]:
+    """What the axis of intensities shows: the points, and ridges that are not far from every point."""
+    near = [ridge for ridge in ridges if min(xs) / 5 < ridge < max(xs) * 8]
+    return min([*xs, *near]) / 2.5, max([x * 2.5 for x in xs] + [ridge * 6 for ridge in near])
+
+
+def _roofs(
+    axes: Axes, peaks: Mapping[str, float], bandwidth: float, span: tuple[float, float]
+) -> dict[float, list[str]]:
+    """A roof for each peak and the slope of the memory; the types that have each peak."""
+    groups: dict[float, list[str]] = {}
+    for name, peak in peaks.items():
+        groups.setdefault(peak, []).append(name)
+    for peak, names in groups.items():
+        _roof(axes, f"{' and '.join(names)} {_flops(peak)}", peak, bandwidth, span)
+    _slope(axes, min(max(groups), span[1] * bandwidth), bandwidth, span[0])
+    return groups
+
+
+def _roofline_handles(stages: Sequence[str], groups: Mapping[float, Sequence[str]]) -> list[Line2D]:
+    """Of the legend: the marker of each stage, and where there are several peaks, which points are filled."""
+    handles = [
+        Line2D([], [], linestyle="none", marker=MARKERS[i % len(MARKERS)], color=SERIES[i % len(SERIES)], label=s)
+        for i, s in enumerate(stages)
+    ]
+    if len(groups) > 1:
+        for peak, names in groups.items():
+            handles.append(Line2D([], [], linestyle="none", marker="o", color=GREY, label=", ".join(names)))
+            handles[-1].set_markerfacecolor(GREY if peak == max(groups) else "white")
+    return handles
+
+
+def _point(axes: Axes, x: float, y: float, series: int, *, filled: bool) -> None:
+    colour = SERIES[series % len(SERIES)]
+    axes.plot(
+        [x],
+        [y],
+        linestyle="none",
+        marker=MARKERS[series % len(MARKERS)],
+        markersize=6.5,
+        markeredgewidth=1.2,
+        markeredgecolor=colour,
+        markerfacecolor=colour if filled else "white",
+        zorder=3,
+    )
 
 
 def _apart(points: Iterable[tuple[float, float]], distance: float) -> list[tuple[float, float]]:
