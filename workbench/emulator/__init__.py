@@ -37,7 +37,7 @@ from .memory import Memory
 from .program import Entry, Program, Signature
 from .ptx import Parameter, PtxSyntaxError, SourceLocation
 from .source import CompileError, CompilerUnavailable, load
-from .standalone import Output, Report, TensorMapOf, launch
+from .standalone import Argument, Output, Report, TensorMapOf, launch
 from .statistics import Statistics
 from .tensor_map import PixelBox, TensorMap
 from .trace import Traced, chrome_trace
@@ -45,6 +45,7 @@ from .trace import Traced, chrome_trace
 __all__ = [
     "H200",
     "Allocation",
+    "Argument",
     "ArgumentError",
     "Checks",
     "CompileError",

@@ -31,7 +31,7 @@ from .statistics import Statistics
 from .tensor_map import ELEMENT_TYPES, PixelBox, TensorMap
 from .trace import Traced
 
-__all__ = ["MOST_WARP_INSTRUCTIONS", "Output", "Report", "TensorMapOf", "launch"]
+__all__ = ["MOST_WARP_INSTRUCTIONS", "Argument", "Output", "Report", "TensorMapOf", "launch"]
 
 MOST_WARP_INSTRUCTIONS = 100_000_000
 """Of one block, before it counts as hung: some seconds."""

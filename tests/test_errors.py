@@ -1,0 +1,63 @@
+"""Errors that are foreseen have one base class, and the command line shows the message of each and no traceback."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections.abc import Iterator
+
+import pytest
+from click.testing import CliRunner
+
+import workbench
+from workbench import emulator
+from workbench.cli import main as cli
+from workbench.cli import setup
+from workbench.devices import Fault
+from workbench.model.errors import WorkbenchError, WrongUsage
+from workbench.model.results import Verdict
+
+UNFORESEEN = {
+    "workbench.harness._Failed",  # tells Hypothesis that a problem failed
+    "workbench.harness._Enough",  # ends a search of Hypothesis
+    "workbench.judge.integrity.Tampered",  # becomes a verdict
+    "workbench.workers.worker.Late",  # what a device in a process of its own makes a Fault of
+    "workbench.workers.worker.Ended",
+    "workbench.workers.worker.Broken",
+}
+"""Exceptions that are caught where they are expected, or are mistakes of the workbench's own."""
+
+
+def exceptions() -> Iterator[type[BaseException]]:
+    """Every class of an exception that a module of the package defines, but those of the emulator."""
+    for module in pkgutil.walk_packages(workbench.__path__, "workbench."):
+        if module.name.startswith((emulator.__name__, "workbench.templates.")) or "triton" in module.name:
+            continue
+        for each in vars(importlib.import_module(module.name)).values():
+            if isinstance(each, type) and issubclass(each, BaseException) and each.__module__ == module.name:
+                yield each
+
+
+def subclasses(base: type[WorkbenchError]) -> Iterator[type[WorkbenchError]]:
+    for each in base.__subclasses__():
+        yield each
+        yield from subclasses(each)
+
+
+def test_every_exception_that_is_foreseen_has_the_one_base_class() -> None:
+    found = {f"{e.__module__}.{e.__qualname__}" for e in exceptions() if not issubclass(e, WorkbenchError | Warning)}
+    assert found == UNFORESEEN
+
+
+def test_each_becomes_one_message_and_its_exit_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert len({*exceptions()}) > 20  # all are imported
+    for kind in subclasses(WorkbenchError):
+        error = kind(Verdict.TIMEOUT, "what to do") if issubclass(kind, Fault) else kind("what to do")
+
+        def fail(_: object, error: WorkbenchError = error) -> None:
+            raise error
+
+        monkeypatch.setattr(setup.registry, "stages", lambda fail=fail: fail(None))
+        result = CliRunner().invoke(cli.main, ["list"])
+        assert (result.exit_code, result.stderr) == (kind.exit_code, "Error: what to do\n"), kind
+        assert kind.exit_code == (2 if issubclass(kind, WrongUsage) else 130 if kind.__name__ == "Interrupted" else 1)
