@@ -30,7 +30,7 @@ from workbench.model.problem import Problem
 from workbench.model.stage import Stage
 from workbench.records import environment
 
-TENSOR, CUDA_CORE = ("tensor_core", "tma_pipeline"), ("naive", "warp_parallel", "smem_tiling")
+TENSOR, CUDA_CORE = ("cp_async", "tma_pipeline"), ("naive", "warp_parallel", "vectorized")
 BARS_MS: dict[tuple[str, int], float] = {
     **{(s, n): bar for s in TENSOR for n, bar in ((64, 1), (256, 15), (512, 100))},
     **{(s, n): bar for s in CUDA_CORE for n, bar in ((64, 4), (256, 220), (512, 1800))},

@@ -55,7 +55,7 @@ METRICS = {
     "L2, %": f"lts__t_sectors{PEAK}",
     "device memory, %": f"dram__bytes{PEAK}",
 }
-WARPS = ("tensor_core", "register_prefetch")
+WARPS = ("cp_async", "register_prefetch")
 """The stages on mma.sync."""
 
 LARGEST = PROBLEMS[-1]

@@ -37,7 +37,7 @@ EVERYTHING = 3600.0
 """Seconds that are never needed."""
 
 SPACES = {
-    "gemm:tensor_core": "4096x4096x4096,dtype=bf16,out=bf16,layout=nt",
+    "gemm:cp_async": "4096x4096x4096,dtype=bf16,out=bf16,layout=nt",
     "gemm:warp_tiles": "4096x4096x4096,dtype=fp32,out=fp32,layout=nn",
 }
 """The largest spaces, of which the search cannot try all in its time."""

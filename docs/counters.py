@@ -328,7 +328,7 @@ REASONS = (
     ),
     (
         "global load sectors",
-        "gemm:tensor_core",
+        "gemm:cp_async",
         "a sector whose halves cp.async puts into different lines of shared memory counts twice, as in the patterns",
     ),
     ("tensor operations", "fp16", "the metric of this ncu is that of bf16"),

@@ -56,8 +56,8 @@ PLANTS = (
     Plant("One past the end", "vector_add:naive", (("i < n", "i <= n"),)),
     Plant(
         "Nothing keeps a tile from being overwritten while it is read",
-        "gemm:smem_tiling",
-        (("    __syncthreads();  // everyone has read the slice before\n", ""),),
+        "gemm:vectorized",
+        (("    __syncthreads();  // everyone has read the k-tile before\n", ""),),
         "1x1x17,dtype=fp32,out=fp32",
     ),
     Plant("What nobody has written is read", "vector_add:naive", (("to_float(b[i])", "to_float(c[i])"),)),

@@ -6,11 +6,13 @@ import re
 import shutil
 import tempfile
 from pathlib import Path
+from typing import Any
 
 from workbench import harness
 from workbench.catalogue import registry
 from workbench.devices import open_device
 from workbench.model import origin
+from workbench.model.operation import Operation
 from workbench.report.evidence import explain
 
 ROOT = Path(__file__).parent.parent
@@ -27,12 +29,26 @@ def excerpt() -> str:
     return f"**{TABLE.removeprefix('### ')}**, one NVIDIA H200, against cuBLAS:\n\n{found[1]}"
 
 
+def tree(declared: Operation[Any]) -> str:
+    """The stages of an operation: chains from parent to child, track by track. A branch begins with its parent."""
+    tracks: dict[str, list[list[str]]] = {}
+    for name, place in declared.tree().items():
+        chains = tracks.setdefault(place.track, [])
+        chain = next((c for c in chains if c[-1] == place.parent), None)
+        if chain:
+            chain.append(name)
+        else:
+            chains.append([place.parent, name] if place.parent else [name])
+    shown = {track: "; ".join(" → ".join(chain) for chain in chains) for track, chains in tracks.items()}
+    return "<br>".join(f"{track}: {text}" if track else text for track, text in shown.items())
+
+
 def operations() -> str:
     """Every operation with its stages, and what the index of the reports says of the fastest on an H200."""
     index = (ROOT / "reports/README.md").read_text()
     rows = ["| operation | stages | fastest on an H200 | of the vendor's library |", "|---|---|---|---|"]
     for name, declared in registry.operations().items():
-        stages, measured = ", ".join(s.name for s in declared.stages), f"| [{name}](nvidia-h200/{name}.md)"
+        stages, measured = tree(declared), f"| [{name}](nvidia-h200/{name}.md)"
         line = next((line for line in index.splitlines() if line.startswith(measured)), None)
         if line is None:
             rows.append(f"| [`{name}`](reports/emulator/{name}.md) | {stages} | not measured yet | - |")

@@ -63,6 +63,11 @@ def api(root: Path) -> Files:
     return {"docs/api.md": script("docs/api.py").page().encode()}
 
 
+def ladder(root: Path) -> Files:
+    """How far every stage is from its parent."""
+    return {"docs/ladder.md": script("docs/ladder.py").page().encode()}
+
+
 def messages(root: Path) -> Files:
     """What failures look like: ten faults are planted and verified."""
     return {"docs/messages.md": script("docs/messages.py").page().encode()}
@@ -116,6 +121,7 @@ PAGES = (
     Generated("api", api),
     Generated("benchmarks", benchmarks),
     Generated("faults", faults),
+    Generated("ladder", ladder),
     Generated("messages", messages),
     Generated("mutants", mutants),
     Generated("reports", reports, ("reports/*/*.png", "reports/experiments/*/*.png")),

@@ -124,7 +124,7 @@ def test_a_message_does_not_tell_where_the_checkout_lies(workbench: Workbench, d
     device.fault = f"two threads write at {registry.stages()[0].path}:7"
     result = workbench("verify", "vector_add:naive", "--json")
     failure = json.loads(result.stdout)["stages"][0]["verification"]["failure"]
-    assert failure["message"] == "two threads write at cuda_src/gemm/1_naive.cu:7"
+    assert failure["message"] == "two threads write at cuda_src/gemm/simt/01_naive.cu:7"
 
 
 def _with_source(monkeypatch: pytest.MonkeyPatch, path: Path) -> None:

@@ -106,7 +106,7 @@ def test_tune_shows_what_it_found_and_show_shows_it_again(
         ([], 2, "name what is to be tuned"),
         (["gemm", "--budget", "soon"], 2, "write 60s, 5m or 1h"),
         (["vector_add:naive"], 1, "there is nothing to tune"),
-        (["gemm:tensor_core", "--problem", "64x64x64,dtype=fp32,out=fp32"], 1, "there is nothing to tune"),
+        (["gemm:cp_async", "--problem", "64x64x64,dtype=fp32,out=fp32"], 1, "there is nothing to tune"),
     ],
 )
 def test_what_cannot_be_tuned_is_said(

@@ -105,6 +105,14 @@ def stage() -> Stage:
     return found
 
 
+def test_a_stage_alone_is_set_beside_its_parent(diff: Diff) -> None:
+    found = json.loads(diff("matvec:streamed", "--json").stdout)
+    assert (found["before"], found["after"]) == ("matvec:vectorized", "matvec:streamed")
+    alone = diff("gemm:tensor_core")
+    assert alone.exit_code == 2
+    assert "gemm:tensor_core is the first of track mma, so it has no parent" in alone.stderr
+
+
 def test_two_stages(diff: Diff) -> None:
     found = json.loads(diff("gemm:naive", "gemm:smem_tiling", "--problem", "64x64x64", "--json").stdout)
     assert "m=64,n=64,k=64" in found["problem"]
@@ -117,7 +125,7 @@ def test_two_stages(diff: Diff) -> None:
     resources = {r["name"]: (r["before"], r["after"]) for r in found["resources"]}
     assert resources["static shared"][0] == 0
     assert resources["static shared"][1] > 0
-    assert {r["name"]: r["after"] for r in found["parameters"]}["BLOCK_K"] == 16
+    assert {r["name"]: r["after"] for r in found["parameters"]}["BLOCK_K"] == 32
     assert found["times"] == []
 
 

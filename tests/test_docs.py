@@ -55,10 +55,10 @@ def test_another_gemm_stage_takes_one_source_and_one_declaration(sources, monkey
     monkeypatch.setattr(gemm.GEMM, "stages", list(gemm.GEMM.stages))
     write(sources, page)
     exec(blocks(page, "python")[0], vars(gemm.simt))
-    monkeypatch.delattr(gemm.simt, "thread_tile")
+    monkeypatch.delattr(gemm.simt, "thread_row")
 
-    assert registry.operations()["gemm"].stages[-1].name == "thread_tile"
-    (stage,) = registry.select(["thread_tile"])
+    assert registry.operations()["gemm"].stages[-1].name == "thread_row"
+    (stage,) = registry.select(["thread_row"])
     result = harness.verify(stage, open_device("emulator"), examples=15, seed=0)
     assert result.verdict is Verdict.PASS, result.failure
 

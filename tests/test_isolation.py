@@ -140,13 +140,13 @@ class Lucky(EmulatedDevice):
     name = "cuda"
 
     def bind(self, compiled: Compiled, *arguments: Any, **options: Any) -> Any:
-        (stage,) = registry.select(["gemm:smem_tiling"])
+        (stage,) = registry.select(["gemm:vectorized"])
         right = compile_source(stage.path, dict(compiled.defines), compiled.architecture)
         return super().bind(right, *arguments, **options)
 
 
 def test_a_hazard_behind_right_answers_fails_the_stage_all_the_same(tmp_path: Path) -> None:
-    (stage,) = registry.select(["gemm:smem_tiling"])
+    (stage,) = registry.select(["gemm:vectorized"])
     assert harness.verify(stage, Lucky(), examples=3, seed=0).verdict is Verdict.PASS
     for path in with_headers(stage.path):
         text = path.read_text()
@@ -156,7 +156,7 @@ def test_a_hazard_behind_right_answers_fails_the_stage_all_the_same(tmp_path: Pa
     assert outcome.verdict is Verdict.RACE
     assert outcome.failure is not None
     assert outcome.failure.message.startswith("the GPU's answers are right")
-    assert "3_smem_tiling.cu:" in outcome.failure.message
+    assert "05_vectorized.cu:" in outcome.failure.message
     assert "--device emulator" in outcome.failure.replay
 
 
@@ -276,7 +276,7 @@ def test_what_is_printed_there_is_not_on_stdout(isolated: Open, capfd: pytest.Ca
 def test_the_emulator_gives_the_same_verdict_from_a_process_of_its_own() -> None:
     device = open_device("emulator", isolate=True)
     try:
-        isolated, inside = (verify(d, "gemm:tensor_core") for d in (device, open_device("emulator")))
+        isolated, inside = (verify(d, "gemm:cp_async") for d in (device, open_device("emulator")))
     finally:
         device.close()  # type: ignore[attr-defined]
     isolated.seconds = inside.seconds

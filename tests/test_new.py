@@ -135,6 +135,36 @@ def test_a_stage_is_the_one_before_renamed_with_a_head_to_fill_in(folder: Path) 
     assert registry.operations()["square"].stages[2].source == "square/3_wider.cu"
 
 
+def test_a_stage_has_the_one_it_was_copied_from_as_its_parent(folder: Path) -> None:
+    run("square", "--like", "elementwise")
+    fill(folder / "kernels/square/1_naive.cu", KERNELS["elementwise"])
+    for name, base in (("wide", "naive"), ("other", "naive"), ("wider", "other")):
+        assert run(f"square:{name}", "--from", base).exit_code == 0
+    assert {s.name: s.parent for s in registry.operations()["square"].stages} == {
+        "naive": None,
+        "wide": "naive",
+        "other": "naive",
+        "wider": "other",
+    }
+    text = (folder / "kernels/square/__init__.py").read_text()
+    assert text.count('    parent="naive"') == 1  # of `other`; `wide` has that by default
+    assert text.count('    parent="other"') == 1
+
+
+def test_a_copy_of_the_first_of_a_track_is_its_child(folder: Path) -> None:
+    run("square", "--like", "elementwise")
+    module = folder / "kernels/square/__init__.py"
+    module.write_text(module.read_text().replace('    "naive",\n', '    "naive",\n    track="plain",\n'))
+    source = folder / "kernels/square/1_naive.cu"
+    source.rename(source.with_name("01_naive.cu"))
+    module.write_text(module.read_text().replace("1_naive.cu", "01_naive.cu"))
+    fill(source.with_name("01_naive.cu"), KERNELS["elementwise"])
+    assert run("square:wide", "--from", "naive").exit_code == 0
+    naive, wide = registry.operations()["square"].stages
+    assert (naive.track, wide.track, wide.parent) == ("plain", "plain", "naive")
+    assert wide.source == "square/02_wide.cu"
+
+
 def test_a_project_with_its_own_layout_gets_the_files_where_it_has_them(folder: Path) -> None:
     (folder / "pyproject.toml").write_text('[tool.workbench]\nkernels = ["mine"]\ncuda = "device"\n')
     for name in ("src/mine", "device"):

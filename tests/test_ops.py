@@ -33,8 +33,8 @@ def test_the_fastest_stage_that_supports_the_problem_is_chosen():
     odd = GemmProblem(m=64, n=64, k=63, dtype="bf16")
     single = GemmProblem(m=64, n=64, k=64, dtype="fp32", out="fp32")
     assert ops.choose("gemm", aligned, 90).name == "fitted_tiles"
-    assert ops.choose("gemm", odd, 90).name == "tensor_core"
-    assert ops.choose("gemm", aligned, 80).name == "tensor_core"
+    assert ops.choose("gemm", odd, 90).name == "cp_async"
+    assert ops.choose("gemm", aligned, 80).name == "cp_async"
     assert ops.choose("gemm", single, 90).name == "warp_tiles"
     assert ops.choose("vector_add", VectorAddProblem(n=5), 90).name == "vectorized"
 
@@ -95,7 +95,7 @@ def test_a_problem_in_no_table_gets_the_stage_of_the_measured_one_it_is_like(pro
         ("32768x128x2048", "warp_tiles"),  # two tiles of either: those of fp32_pipeline are half empty
         ("2560x2048x2048", "warp_tiles"),  # three tiles, instead of two of fp32_pipeline: 3 x 3 < 2 x 5
         ("2048x2048x2047", "warp_tiles"),  # rows that no tensor map takes
-        ("1024x1024x1024", "smem_tiling"),
+        ("1024x1024x1024", "vectorized"),
         ("1024x1024x512", "warp_tiles"),
     ],
 )
@@ -121,10 +121,10 @@ def test_the_limits_of_a_grid_are_those_that_a_launch_is_checked_against():
 @pytest.mark.parametrize(
     ("problem", "refused", "chosen"),
     [
-        (GemmProblem(m=9_000_000, n=8, k=7), "tensor_core", "naive"),
+        (GemmProblem(m=9_000_000, n=8, k=7), "cp_async", "naive"),
         (GemmProblem(m=9_000_000, n=8, k=7, dtype="fp32"), "warp_tiles", "naive"),
-        (GemmProblem(m=8, n=9_000_000, k=7), "naive", "tensor_core"),
-        (GemmProblem(m=9_000_000, n=8, k=8), "tensor_core", "fitted_tiles"),
+        (GemmProblem(m=8, n=9_000_000, k=7), "naive", "cp_async"),
+        (GemmProblem(m=9_000_000, n=8, k=8), "cp_async", "fitted_tiles"),
         (ScaledGemmProblem(m=9_000_000, n=8, k=16), "naive", "promoted_sums"),
     ],
     ids=str,

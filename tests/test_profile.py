@@ -92,7 +92,7 @@ def test_an_instruction_is_of_one_kind(opcode: str, kind: str) -> None:
 
 
 def test_the_source_of_a_stage_is_printed_with_counts_and_json_agrees() -> None:
-    arguments = ("gemm:tensor_core", "--problem", "128x128x64,dtype=bf16,layout=nt")
+    arguments = ("gemm:cp_async", "--problem", "128x128x64,dtype=bf16,layout=nt")
     text = workbench(*arguments).stdout
     found = json.loads(workbench(*arguments, "--json").stdout)
     assert sum(entry["own"] for entry in found["lines"]) == found["warp_instructions"]
@@ -100,7 +100,7 @@ def test_the_source_of_a_stage_is_printed_with_counts_and_json_agrees() -> None:
     assert set(found["by_kind"]) <= set(KINDS)
     assert found["by_kind"]["tensor"] == 128 * 128 * 64 / (16 * 8 * 16)  # in steps of 16 x 8 x 16
     assert f"{found['warp_instructions']:,} warp instructions" in text
-    (stage,) = registry.select(("gemm:tensor_core",))
+    (stage,) = registry.select(("gemm:cp_async",))
     for source in Path(stage.path).read_text().splitlines():
         assert source.rstrip() in text
     assert "mma.cuh" in text
@@ -115,7 +115,7 @@ def test_every_stage_can_be_profiled_on_a_problem_of_its_own() -> None:
 
 def test_memory_and_tensor_cores_are_counted_by_line() -> None:
     m, n, k = 128, 128, 64
-    arguments = ("gemm:tensor_core", "--problem", f"{m}x{n}x{k},dtype=bf16,layout=nt")
+    arguments = ("gemm:cp_async", "--problem", f"{m}x{n}x{k},dtype=bf16,layout=nt")
     found = json.loads(workbench(*arguments, "--json").stdout)
     counters = found["counters"]
     assert counters["tensor_operations"] == 2 * m * n * k

@@ -43,10 +43,16 @@ def test_an_unknown_name_gets_the_nearest_right_ones(wrong: str, nearest: str) -
         select([wrong])
 
 
-@pytest.mark.parametrize("name", ["gemm", "gemm_fp8", "matvec", "vector_add"])
+@pytest.mark.parametrize("name", ["gemm_fp8", "matvec", "vector_add"])
 def test_sources_are_numbered_in_ladder_order(name: str) -> None:
     stages = registry.operations()[name].stages
     assert [s.source for s in stages] == [f"{name}/{n}_{s.name}.cu" for n, s in enumerate(stages, start=1)]
+
+
+@pytest.mark.parametrize("track", ["simt", "mma"])
+def test_sources_of_a_track_are_in_its_folder_and_numbered_in_ladder_order(track: str) -> None:
+    stages = [s for s in registry.operations()["gemm"].stages if s.track == track]
+    assert [s.source for s in stages] == [f"gemm/{track}/{n:02}_{s.name}.cu" for n, s in enumerate(stages, start=1)]
 
 
 def test_every_source_of_a_stage_exists() -> None:

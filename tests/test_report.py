@@ -129,16 +129,45 @@ def test_the_committed_reports_have_a_page_for_each_operation() -> None:
     assert timed >= {"gemm", "matvec", "vector_add"}
 
 
-def test_a_stage_has_what_it_gained_over_the_one_before(tmp_path: Path) -> None:
+def test_a_stage_has_what_it_gained_over_its_parent(tmp_path: Path) -> None:
     run = _run_with({"naive": 16.0, "vectorized": 8.0, "grid_stride": 2.0}, 3.0, {})
     again = _run_with({"naive": 16.0, "vectorized": 1.0, "grid_stride": 1.0}, 3.0, {})
     for s, other in zip(run.stages, again.stages, strict=True):
         s.measurements.append(dataclasses.replace(other.measurements[0], label="2000000 fp32"))
     page = _write(tmp_path, ("nvidia-h200", run))["nvidia-h200/vector_add.md"]
-    assert _row(page, "## Stages", "naive")[2] == "-"
-    assert _row(page, "## Stages", "vectorized")[2] == "5.66x (2.00x to 16.00x)"
-    assert _row(page, "## Stages", "grid_stride")[2] == "2.00x (1.00x to 4.00x)"
+    assert _row(page, "## Stages", "naive")[1:4:2] == ["-", "-"]
+    assert _row(page, "## Stages", "vectorized")[1:4:2] == ["naive", "5.66x (2.00x to 16.00x)"]
+    assert _row(page, "## Stages", "grid_stride")[1:4:2] == ["vectorized", "2.00x (1.00x to 4.00x)"]
     assert "0.0833 FLOP a byte" in page
+
+
+def test_a_branch_is_compared_with_its_parent_and_not_with_the_stage_before_it() -> None:
+    operation = registry.operations()["matvec"]
+    assert [s.name for s in operation.stages][-3:] == ["vectorized", "split_k", "streamed"]
+    run = timed_run("matvec")
+    for s, microseconds in zip(run.stages, (32.0, 16.0, 8.0, 1.0, 2.0), strict=True):
+        for m in s.measurements:
+            m.timing.cold_us = [microseconds]
+    (first, *_) = derived.ladders([(s, run) for s in run.stages], registry.tree("matvec"))
+    assert {r.stage: r.gain for r in first.rungs} == {
+        "naive": None,
+        "warp_parallel": 2.0,
+        "vectorized": 2.0,
+        "split_k": 8.0,
+        "streamed": 4.0,
+    }
+
+
+def test_a_page_has_tracks_and_marks_branches(tmp_path: Path) -> None:
+    page = _write(tmp_path, ("emulator", emulated_run("gemm")))["emulator/gemm.md"]
+    rows = [[cell.strip() for cell in line.split("|")[1:4]] for line in page.splitlines() if line.startswith("| simt")]
+    assert rows[0] == ["simt", "`naive`", "-"]
+    assert rows[1] == ["simt", "`coalesced`", "`naive`"]
+    assert ["simt", "\u21b3 `warp_parallel`", "`coalesced`"] in rows
+    names = [
+        line.split("|")[2].strip("\u21b3` ") for line in page.splitlines() if re.match(r"\| (simt|mma|wgmma) ", line)
+    ]
+    assert names == list(registry.tree("gemm"))
 
 
 def _with_peers() -> Run:
@@ -218,7 +247,7 @@ def test_a_baseline_with_a_wrong_answer_is_a_warning(tmp_path: Path) -> None:
 def test_the_heat_map_has_the_share_of_every_stage_on_every_problem() -> None:
     run = _with_peers()
     run.stages[1].measurements = []
-    ladders = derived.ladders([(s, run) for s in run.stages], runs=[run])
+    ladders = derived.ladders([(s, run) for s in run.stages], registry.tree("vector_add"), runs=[run])
     figure = plots.heat_map(ladders)
     assert figure is not None
     (axes,) = figure.axes
@@ -231,10 +260,21 @@ def test_the_heat_map_has_the_share_of_every_stage_on_every_problem() -> None:
     assert plots.heat_map(ladders) is None
 
 
+def test_the_ladder_shows_tracks_and_branches() -> None:
+    run = timed_run("gemm")
+    tree = registry.tree("gemm")
+    ladders = derived.ladders([(s, run) for s in run.stages], tree)[:1]
+    axes = plots.ladder(ladders, derived.TFLOPS).axes[0]
+    names = [label.get_text() for label in axes.get_yticklabels()]
+    assert names[:-1] == [place.shown(name) for name, place in tree.items()]
+    between = [line.get_ydata()[0] for line in axes.lines if line.get_gid() == "between tracks"]
+    assert between == [names.index("tensor_core") - 0.5, names.index("tma_pipeline") - 0.5]
+
+
 @pytest.mark.parametrize("share", [0.5, 0.7, 0.76, 0.8, 0.99])
 def test_no_number_of_the_ladder_stands_on_the_limit(share: float) -> None:
     run = _run_with({"naive": 2.0 / share}, 3.0, {})  # the limit is 2 µs
-    ladders = derived.ladders([(s, run) for s in run.stages]) * 2  # panels as narrow as they get
+    ladders = derived.ladders([(s, run) for s in run.stages], {}) * 2  # panels as narrow as they get
     figure = plots.ladder(ladders, derived.GBPS)
     figure.draw_without_rendering()
     axes = figure.axes[0]
@@ -254,7 +294,7 @@ def test_no_point_of_the_roofline_covers_another_and_none_comes_nearer_to_a_roof
 
 def test_the_spread_shows_every_sample_in_its_row() -> None:
     run = timed_run("vector_add")
-    ladders = derived.ladders((s, run) for s in run.stages)
+    ladders = derived.ladders([(s, run) for s in run.stages], registry.tree("vector_add"))
     axes = plots.spread(ladders).axes[0]
     shown = {name.get_text(): [] for name in axes.get_yticklabels()}
     for line in axes.lines:
@@ -369,9 +409,9 @@ def test_many_reasons_for_leaving_problems_out_are_summed_up(tmp_path: Path) -> 
     run = emulated_run("gemm")
     run.stages[1].verification.unsupported = {f"rows are {i} bytes apart": i for i in range(1, 11)}
     page = _write(tmp_path, ("emulator", run))["emulator/gemm.md"]
-    lines = [line for line in page.splitlines() if line.startswith("- `warp_parallel`: ")]
-    assert lines[0] == "- `warp_parallel`: rows are 10 bytes apart (10 drawn)"
-    assert lines[4] == "- `warp_parallel`: 6 more such reasons (21 drawn)"
+    lines = [line for line in page.splitlines() if line.startswith("- `coalesced`: ")]
+    assert lines[0] == "- `coalesced`: rows are 10 bytes apart (10 drawn)"
+    assert lines[4] == "- `coalesced`: 6 more such reasons (21 drawn)"
     assert not any("6 bytes" in line for line in lines)
 
 

@@ -152,7 +152,7 @@ def ptx_of_all_kinds(folder: Path) -> str:
     return compile_source(source, {}).ptx
 
 
-SAMPLE = ["gemm:smem_tiling", "gemm:multicast", "gemm:stream_k", "matvec:naive"]
+SAMPLE = ["gemm:vectorized", "gemm:multicast", "gemm:stream_k", "matvec:naive"]
 
 
 @pytest.mark.parametrize("spec", ["of all kinds", *SAMPLE])

@@ -95,7 +95,7 @@ def test_a_pipeline_shows_its_warps_barriers_copies_and_products(tmp_path: Path)
         assert all(landed[2 * k + 1] <= time for k, time in enumerate(begun))
 
 
-@pytest.mark.parametrize("spec", ["gemm:tensor_core", "gemm:split_k", "gemm:persistent", "matvec:split_k"])
+@pytest.mark.parametrize("spec", ["gemm:cp_async", "gemm:split_k", "gemm:persistent", "matvec:split_k"])
 def test_every_kind_of_stage_can_be_traced(tmp_path: Path, spec: str) -> None:
     two_blocks = "256x64" if spec.startswith("matvec") else "256x256x64"
     problem = f"{two_blocks},dtype=bf16,out=bf16"
@@ -103,7 +103,7 @@ def test_every_kind_of_stage_can_be_traced(tmp_path: Path, spec: str) -> None:
     assert trace["otherData"]["seeds"] == [3]
     kinds = {e["cat"] for e in slices(trace)}
     assert "run" in kinds
-    assert ("copies" in kinds) == (spec == "gemm:tensor_core")
+    assert ("copies" in kinds) == (spec == "gemm:cp_async")
     assert ("load" in kinds) == ("stores" in kinds) == (spec in ("gemm:split_k", "gemm:persistent"))
 
 

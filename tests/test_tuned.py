@@ -162,8 +162,8 @@ def test_a_stage_whose_source_has_changed_since_is_as_it_was_declared(table: Tab
 def test_what_was_found_is_not_used_where_it_cannot_be(table: Table) -> None:
     table.add(entry("fitted_tiles"))
     odd = dataclasses.replace(PROBLEM, k=4095)  # rows that no tensor map takes
-    assert chosen(odd).name == "tensor_core"
-    assert chosen(architecture=80).name == "tensor_core"
+    assert chosen(odd).name == "cp_async"
+    assert chosen(architecture=80).name == "cp_async"
     outdated = entry("fitted_tiles", parameters={"GROUP_M": 4, "A_PARAMETER_OF_OLD": 1})
     table.add(outdated)
     assert chosen() is stage("fitted_tiles")
@@ -171,9 +171,9 @@ def test_what_was_found_is_not_used_where_it_cannot_be(table: Table) -> None:
 
 def test_parameters_that_the_constraint_rules_out_for_a_problem_are_not_used(table: Table) -> None:
     single = GemmProblem(m=64, n=64, k=64, dtype="bf16", out="bf16", layout="nt")
-    table.add(entry("tensor_core", problem=single, parameters={"BLOCK_M": 256, "BLOCK_N": 256}))
+    table.add(entry("cp_async", problem=single, parameters={"BLOCK_M": 256, "BLOCK_N": 256}))
     odd = dataclasses.replace(single, k=63)
-    assert chosen(odd) is stage("tensor_core")
+    assert chosen(odd) is stage("cp_async")
 
 
 SHIPPED = [

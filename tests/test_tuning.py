@@ -508,7 +508,7 @@ def test_a_space_has_to_hold_the_declared_value() -> None:
 
 
 def test_small_problems_are_solved_by_the_binary_that_is_tuned() -> None:
-    (stage,) = registry.select(["gemm:tensor_core"])
+    (stage,) = registry.select(["gemm:cp_async"])
     problem = registry.operations()["gemm"].problem.parse("512x512x512,dtype=fp16,out=fp16,layout=nn")
     found = tuning.small_problems(stage, open_device("emulator"), problem, seed=0)
     assert len(found) == tuning.SMALL_PROBLEMS

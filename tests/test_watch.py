@@ -305,7 +305,17 @@ def test_the_first_problems_are_small_and_of_few_variants(spec: str) -> None:
 
 
 @pytest.mark.usefixtures("in_folder")
-def test_times_are_set_beside_those_of_the_last_good_version_and_of_the_stage_before(
+def test_a_branch_is_set_beside_its_parent_and_not_the_stage_before_it() -> None:
+    stages = {s.name: s for s in registry.operations()["matvec"].stages}
+    for name in ("vectorized", "split_k"):
+        record = timed_run("matvec")
+        record.stages = [s for s in record.stages if s.stage == name]
+        versions.of(stages[name]).keep(Snapshot.of(stages[name]), record)
+    assert [name for name, _ in watch._others(stages["streamed"], "")] == ["matvec:vectorized@1"]
+
+
+@pytest.mark.usefixtures("in_folder")
+def test_times_are_set_beside_those_of_the_last_good_version_and_of_its_parent(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def record(name: str, factor: float) -> Any:

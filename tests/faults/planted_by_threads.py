@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from planting import Change, PlantedFault
 from scenarios import (
+    cp_async,
     half_the_threads,
     handoff,
     k_split,
     naive,
     no_block_for_the_tail,
     register_buffer,
-    smem_tiling,
     stream_k,
-    tensor_core,
     tma_pipeline,
+    vectorized,
     warp_parallel,
 )
 
@@ -35,7 +35,7 @@ SLICE_COPIES = (
     "i < ROWS; i += ROW_STEP, source += step) cp_async_16(",
     "cp_async_16(target + i * COLUMNS, source);\n        else",
 )
-SLICE_READS = ("ldmatrix_x4(a[i], stage.a.chunk(", "ldmatrix_x4(b[j], stage.b.chunk(n")
+SLICE_READS = ("ldmatrix_x4(a[i], tile.a.chunk(", "ldmatrix_x4(b[j], tile.b.chunk(n")
 
 # ---------------------------------------------------------------------------------------------------- the faults
 
@@ -44,7 +44,7 @@ HAND_WRITTEN = (
         1,
         "zeros",
         "a rewrite whose accumulation never contributes",
-        smem_tiling,
+        vectorized,
         (Change("sum[i][j] += a[", "a[i / QUAD].x[0] += 0 * a["),),
         (Verdict.MISMATCH,),
     ),
@@ -52,7 +52,7 @@ HAND_WRITTEN = (
         1,
         "zeros-mma",
         "tensor cores that add to a copy of the accumulators",
-        tensor_core,
+        cp_async,
         (
             Change(
                 "mma(sum[i][j], a[i], b[j / 2][j % 2 * 2], b[j / 2][j % 2 * 2 + 1], IN());",
@@ -129,7 +129,7 @@ HAND_WRITTEN = (
         4,
         "tail-unguarded",
         "right only where sizes divide by the tile: the tail is read past the end",
-        smem_tiling,
+        vectorized,
         (Change("r < rows ? columns - c : 0", "QUAD"),),
         (Verdict.OUT_OF_BOUNDS,),
         ("quads[i] = load_tail",),
@@ -138,7 +138,7 @@ HAND_WRITTEN = (
         4,
         "tail-not-computed",
         "right only where sizes divide by the tile: no block for the tail",
-        smem_tiling,
+        vectorized,
         (),
         (Verdict.MISMATCH,),
         relaunch=no_block_for_the_tail,
@@ -147,8 +147,8 @@ HAND_WRITTEN = (
         5,
         "no-barrier-after-reads",
         "the next load overwrites a tile that other warps still read",
-        smem_tiling,
-        (Change("    __syncthreads();  // everyone has read the slice before\n", ""),),
+        vectorized,
+        (Change("    __syncthreads();  // everyone has read the k-tile before\n", ""),),
         (Verdict.RACE,),
         (TILE_READS, TILE_WRITES),
     ),
@@ -156,7 +156,7 @@ HAND_WRITTEN = (
         5,
         "no-barrier-before-reads",
         "a tile is read before all of it has come",
-        smem_tiling,
+        vectorized,
         (Change("    __syncthreads();\n\n#pragma unroll\n", "\n#pragma unroll\n"),),
         (Verdict.RACE, Verdict.UNINITIALISED),
         (TILE_READS,),
@@ -263,7 +263,7 @@ HAND_WRITTEN = (
         8,
         "half-the-tile",
         "cooperative copies written for eight warps, launched with four",
-        smem_tiling,
+        vectorized,
         (),
         (Verdict.UNINITIALISED,),
         (TILE_READS,),
@@ -302,7 +302,7 @@ HAND_WRITTEN = (
         10,
         "does-not-compile",
         "a call that does not exist",
-        tensor_core,
+        cp_async,
         (Change("cp_async_wait<STAGES - 2>()", "cp_async_wait_group<STAGES - 2>()"),),
         (Verdict.COMPILE_ERROR,),
         ("cp_async_wait_group<STAGES - 2>()",),

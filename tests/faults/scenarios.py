@@ -24,14 +24,14 @@ def warp_parallel() -> Scenario:
 
 
 @cache
-def smem_tiling() -> Scenario:
-    return of_stage("gemm:smem_tiling", "m=65,n=132,k=40,dtype=fp32,out=fp32,layout=nn")
+def vectorized() -> Scenario:
+    return of_stage("gemm:vectorized", "m=65,n=132,k=40,dtype=fp32,out=fp32,layout=nn")
 
 
 @cache
-def tensor_core() -> Scenario:
+def cp_async() -> Scenario:
     """Five slices go through a ring of three."""
-    return of_stage("gemm:tensor_core", "m=64,n=64,k=320,dtype=bf16,out=bf16,layout=nt", BLOCK_M=64, BLOCK_N=64)
+    return of_stage("gemm:cp_async", "m=64,n=64,k=320,dtype=bf16,out=bf16,layout=nt", BLOCK_M=64, BLOCK_N=64)
 
 
 @cache
@@ -142,8 +142,8 @@ def cluster_push() -> Scenario:
 SCENARIOS = (
     naive,
     warp_parallel,
-    smem_tiling,
-    tensor_core,
+    vectorized,
+    cp_async,
     tma_pipeline,
     persistent,
     split_k,

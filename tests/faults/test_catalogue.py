@@ -86,7 +86,7 @@ def test_the_page_counts_what_the_record_holds() -> None:
         "key": "5-x",
         "number": 5,
         "title": "no barrier",
-        "kernel": "gemm:smem_tiling",
+        "kernel": "gemm:vectorized",
         "hazard": True,
         "lines": [[["tile.cuh", 7]]],
         "verdicts": {"race": 9, "pass": 1},

@@ -16,7 +16,7 @@ from workbench.devices import open_device
 from workbench.model import origin
 from workbench.model.results import Failure, Verdict
 
-SMEM, TENSOR, TMA = "gemm/3_smem_tiling.cu", "gemm/4_tensor_core.cu", "gemm/6_tma_pipeline.cu"
+SMEM, TENSOR, TMA = "gemm/simt/05_vectorized.cu", "gemm/mma/03_cp_async.cu", "gemm/6_tma_pipeline.cu"
 
 
 @pytest.fixture
@@ -41,7 +41,7 @@ def verify(tmp_path, monkeypatch):
 
 
 def test_an_accumulation_that_never_happens(verify):
-    failure = verify("gemm:smem_tiling", "sum[i][j] += a[", "a[i / QUAD].x[0] += 0 * a[")
+    failure = verify("gemm:vectorized", "sum[i][j] += a[", "a[i / QUAD].x[0] += 0 * a[")
     assert failure.verdict is Verdict.MISMATCH
     assert {e.got for e in failure.wrong} == {"0"}
 
@@ -65,7 +65,7 @@ def test_a_tail_that_is_dropped(verify):
 
 
 def test_half_of_the_tile_never_loaded(verify):
-    failure = verify("gemm:smem_tiling", "BLOCK_M, BLOCK_K> a_copy;", "BLOCK_M / 2, BLOCK_K> a_copy;")
+    failure = verify("gemm:vectorized", "BLOCK_M, BLOCK_K> a_copy;", "BLOCK_M / 2, BLOCK_K> a_copy;")
     assert failure.verdict in (Verdict.UNINITIALISED, Verdict.COMPILE_ERROR)
 
 
@@ -100,7 +100,7 @@ def test_accumulators_read_before_the_wgmma_is_done(verify):
 
 
 def test_waiting_for_one_group_of_copies_too_few(verify):
-    failure = verify("gemm:tensor_core", "cp_async_wait<STAGES - 2>", "cp_async_wait<STAGES - 1>")
+    failure = verify("gemm:cp_async", "cp_async_wait<STAGES - 2>", "cp_async_wait<STAGES - 1>")
     assert failure.verdict in (Verdict.IN_FLIGHT, Verdict.UNINITIALISED)
 
 
@@ -125,21 +125,21 @@ def test_a_loop_without_end(verify):
 
 
 def test_a_tile_overwritten_while_other_warps_read_it(verify):
-    failure = verify("gemm:smem_tiling", "    __syncthreads();  // everyone has read the slice before\n", "")
+    failure = verify("gemm:vectorized", "    __syncthreads();  // everyone has read the k-tile before\n", "")
     assert failure.verdict is Verdict.RACE
     assert "__syncthreads() is missing between" in failure.message
 
 
 def test_a_tile_read_before_all_of_it_has_come(verify):
-    failure = verify("gemm:smem_tiling", "    __syncthreads();\n\n#pragma unroll\n", "\n#pragma unroll\n")
+    failure = verify("gemm:vectorized", "    __syncthreads();\n\n#pragma unroll\n", "\n#pragma unroll\n")
     assert failure.verdict in (Verdict.RACE, Verdict.UNINITIALISED)
 
 
 def test_a_wait_for_copies_on_the_wrong_side_of_the_barrier(verify):
-    comment = "// this slice has come for everyone, and everyone is done with the slice before"
+    comment = "// this k-tile has come for everyone, and everyone is done with the one before"
     wait = "    cp_async_wait<STAGES - 2>();\n"
     barrier = f"    __syncthreads();  {comment}\n"
-    failure = verify("gemm:tensor_core", wait + barrier, barrier + wait)
+    failure = verify("gemm:cp_async", wait + barrier, barrier + wait)
     assert failure.verdict in (Verdict.RACE, Verdict.IN_FLIGHT, Verdict.UNINITIALISED)
 
 

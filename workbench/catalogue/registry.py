@@ -24,7 +24,7 @@ from .. import kernels
 from ..model.errors import WrongUsage
 from ..model.operation import Operation
 from ..model.origin import BUILT_IN
-from ..model.stage import Stage
+from ..model.stage import Place, Stage
 from .project import BadProject, Project, find
 
 GROUP = "workbench.kernels"
@@ -176,6 +176,12 @@ def operation_of(stage: Stage[Any]) -> Operation[Any]:
 def troubles() -> tuple[str, ...]:
     """What of the project or of installed packages cannot be used, one message each; the rest can."""
     return loaded().troubles
+
+
+def tree(operation: str) -> dict[str, Place]:
+    """Where the stages of the operation of this name stand; nothing for one that is not declared."""
+    found = operations().get(operation)
+    return found.tree() if found else {}
 
 
 def stages() -> list[Stage[Any]]:

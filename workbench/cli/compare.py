@@ -106,16 +106,17 @@ def show_comparison(found: Comparison, runs: tuple[Sequence[Run], Sequence[Run]]
 
 @click.command()
 @click.argument("before", metavar="A")
-@click.argument("after", metavar="B")
+@click.argument("after", metavar="[B]", required=False)
 @options("problem", "json")
-def diff(before: str, after: str, problem_text: str | None, as_json: bool) -> None:
+def diff(before: str, after: str | None, problem_text: str | None, as_json: bool) -> None:
     """Show two stages, or versions of them, side by side: sources, instructions, resources, times.
 
-    A and B are SPEC, which is the stage as it is now, or SPEC@N. Instructions are SASS where nvdisasm or cuobjdump is
-    installed, else PTX, of the variant for --problem, or for the first timed problem that both take. Times are those
-    of the versions that are kept.
+    A and B are SPEC, which is the stage as it is now, or SPEC@N; A alone is set beside its parent. Instructions are
+    SASS where nvdisasm or cuobjdump is installed, else PTX, of the variant for --problem, or for the first timed
+    problem that both take. Times are those of the versions that are kept.
     """
-    sides = differences.Side.of(before), differences.Side.of(after)
+    last = differences.Side.of(after or before)
+    sides = differences.Side.of(before if after else differences.parent_of(last)), last
     problem = problems_of([sides[0].stage], problem_text).get(sides[0].stage.operation)
     found = differences.compare(*sides, problem)
     if as_json:

@@ -121,8 +121,9 @@ def stage(spec: str, previous: str) -> Made:
             f"{operation_name} is {whose}; make an operation of your own first: "
             f"workbench new my_{operation_name} --from {operation_name}"
         )
-    source = before.path.with_name(f"{_next_number(before.path.parent)}_{name}.cu")
-    declaration, kernels = _declaration(before, name, str(source.relative_to(before.sources)))
+    source = before.path.with_name(f"{_next_number(before.path)}_{name}.cu")
+    by_default = before is ladder.stages[-1]
+    declaration, kernels = _declaration(before, name, str(source.relative_to(before.sources)), by_default)
     text = _headed(before.path.read_text(), name, source.name.partition("_")[0])
     for old, new in kernels.items():
         text = re.sub(rf"\b{old}\b", new, text)
@@ -240,13 +241,16 @@ def _stage_of(ladder: Operation[Any], name: str) -> Stage[Any]:
     raise CannotMake(f"{ladder.name} has no stage {name!r} to begin with; did you mean {' or '.join(near)}?")
 
 
-def _next_number(folder: Path) -> int:
-    numbers = [int(match[1]) for path in folder.glob("*.cu") if (match := re.match(r"(\d+)_", path.name))]
-    return max(numbers, default=0) + 1
+def _next_number(before: Path) -> str:
+    """The number after the largest in the folder of a source, with as many digits as that source's has at least."""
+    numbers = [int(match[1]) for path in before.parent.glob("*.cu") if (match := re.match(r"(\d+)_", path.name))]
+    digits = re.match(r"\d+(?=_)", before.name)
+    return str(max(numbers, default=0) + 1).zfill(len(digits[0]) if digits else 1)
 
 
-def _declaration(before: Stage[Any], name: str, source: str) -> tuple[str, dict[str, str]]:
-    """The declaration of a stage under another name, and the kernels that it names with the new names of them."""
+def _declaration(before: Stage[Any], name: str, source: str, by_default: bool) -> tuple[str, dict[str, str]]:
+    """The declaration of a child of a stage, and the kernels that it names with the new names of them. `by_default`:
+    it is a child without saying so."""
     try:
         text = inspect.getsource(before.plan_for)
         function = ast.parse(text).body[0]
@@ -263,17 +267,29 @@ def _declaration(before: Stage[Any], name: str, source: str) -> tuple[str, dict[
     constants = [n for n in ast.walk(function) if isinstance(n, ast.Constant) and isinstance(n.value, str)]
     edits: list[tuple[ast.expr, str]] = [(node, changes[node.value]) for node in constants if node.value in changes]
     edits += [(k.value, f"{FILL_IN}: what it adds to {before.name}") for k in call.keywords if k.arg == "idea"]
-    for node, value in sorted(edits, key=lambda edit: (edit[0].lineno, edit[0].col_offset), reverse=True):
-        start, end = _place_of(text, node.lineno, node.col_offset), _place_of(text, *_end(node))
-        text = f'{text[:start]}"{value}"{text[end:]}'
+    spans = [(_span(text, node), f'"{value}"') for node, value in edits]
+    placed = [k for k in call.keywords if k.arg in ("parent", "track")]
+    spans = [s for s in spans if not any(_within(s[0], _span(text, k)) for k in placed)]
+    spans += [(_span(text, k), f'parent="{before.name}"') for k in placed]
+    if not placed and not by_default:
+        at = _span(text, call.args[0] if call.args else call.keywords[0])
+        indent = text[text.rfind("\n", 0, at[0]) + 1 : at[0]]
+        spans.append(((at[1], at[1]), f',{" " if indent.strip() else chr(10) + indent}parent="{before.name}"'))
+    for (start, end), value in sorted(spans, reverse=True):
+        text = f"{text[:start]}{value}{text[end:]}"
     text = re.sub(rf"^def {function.name}\(", f"def {name}(", text, flags=re.MULTILINE)
     named = {node.value for node in constants}
     return text, {old: new for old, new in kernels.items() if old in named}
 
 
-def _end(node: ast.expr) -> tuple[int, int]:
+def _span(text: str, node: ast.expr | ast.keyword) -> tuple[int, int]:
+    """Where a part of the text begins and ends."""
     assert node.end_lineno is not None and node.end_col_offset is not None
-    return node.end_lineno, node.end_col_offset
+    return _place_of(text, node.lineno, node.col_offset), _place_of(text, node.end_lineno, node.end_col_offset)
+
+
+def _within(inner: tuple[int, int], outer: tuple[int, int]) -> bool:
+    return outer[0] <= inner[0] and inner[1] <= outer[1]
 
 
 def _place_of(text: str, line: int, column: int) -> int:

@@ -196,7 +196,7 @@ def show_timing(run: Run, metrics: dict[str, str]) -> None:
     for operation in dict.fromkeys(s.operation for s in run.stages):
         metric = metrics.get(operation, derived.TFLOPS)
         stages = [s for s in run.stages if s.operation == operation]
-        for ladder in derived.ladders([(s, run) for s in stages], runs=[run]):
+        for ladder in derived.ladders([(s, run) for s in stages], registry.tree(operation), runs=[run]):
             out.print(f"\n{operation} {ladder.label}")
             headers, rows = timing_cells(ladder, metric)
             out.print(table(headers, rows, headers[1:]))

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import click
 from rich.text import Text
 
 from ..catalogue import registry
 from ..catalogue.project import BadProject
+from ..model.operation import Operation
+from ..model.stage import Stage
 from . import new
 from .console import console, print_json, table
 from .doctor import State, examine
@@ -20,7 +24,7 @@ from .options import options, specs_argument
 @specs_argument
 @options("json")
 def list_stages(specs: tuple[str, ...], as_json: bool) -> None:
-    """List operations and their stages in ladder order, with where they come from."""
+    """List operations and their stages, track by track, with the parent of each and where they come from."""
     stages = registry.select(specs) if specs else registry.stages()
     origins = {name: operation.origin for name, operation in registry.operations().items()}
     if as_json:
@@ -28,6 +32,7 @@ def list_stages(specs: tuple[str, ...], as_json: bool) -> None:
             [
                 {"spec": s.spec, "idea": s.idea, "source": s.source, "architecture": s.architecture}
                 | {"parameters": dict(s.parameters), "origin": origins[s.operation]}
+                | {"track": s.track, "parent": s.parent}
                 for s in stages
             ]
         )
@@ -38,11 +43,27 @@ def list_stages(specs: tuple[str, ...], as_json: bool) -> None:
             head = f"{operation.name}: {operation.summary} ({operation.origin}"
             if chosen:
                 out.print(f"{head})", style="bold")
-                out.print(table(("stage", "idea", "source"), [(s.name, s.idea, s.source) for s in chosen]))
+                _show(operation, chosen)
             elif not specs:
                 out.print(f"{head}; no stages yet)", style="bold")
     if not specs and registry.troubles():
         raise BadProject("\n".join(registry.troubles()))
+
+
+def _show(operation: Operation[Any], chosen: Sequence[Stage[Any]]) -> None:
+    """These stages of an operation: a table a track, branches marked."""
+    out = console()
+    stages = {stage.name: stage for stage in chosen}
+    tree = {name: place for name, place in operation.tree().items() if name in stages}
+    for track in dict.fromkeys(place.track for place in tree.values()):
+        if track:
+            out.print(f"\ntrack {track}")
+        rows = [
+            (place.shown(name), place.parent or "-", stages[name].idea, stages[name].source)
+            for name, place in tree.items()
+            if place.track == track
+        ]
+        out.print(table(("stage", "parent", "idea", "source"), rows))
 
 
 @click.command("new")

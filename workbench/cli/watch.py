@@ -22,7 +22,7 @@ def watch(
     """Verify a stage whenever its source, a header or its declaration is saved; on a GPU time it, too.
 
     The smallest problems come first, then --examples random ones, then times, set beside those of the last good version
-    and of the stage before. Every version that passes is kept. A save in the middle of a run begins it again; Ctrl-C
+    and of its parent. Every version that passes is kept. A save in the middle of a run begins it again; Ctrl-C
     ends it. With --json every event is a line of its own.
     """
     sys.dont_write_bytecode = True  # it is told from its source by the second, and there may be two saves in one

@@ -162,6 +162,7 @@ GEMM_FP8 = Operation(
 
 @GEMM_FP8.stage(
     "naive",
+    track="simt",
     source="gemm_fp8/1_naive.cu",
     idea="one thread computes one element of C",
     parameters={"BLOCK_X": 32, "BLOCK_Y": 8},
@@ -208,6 +209,7 @@ def _fitted(p: ScaledGemmProblem, size: Mapping[str, int]) -> dict[str, int]:
 
 @GEMM_FP8.stage(
     "promoted_sums",
+    track="wgmma",
     source="gemm_fp8/2_promoted_sums.cu",
     idea="wgmma of e4m3 adds up slices of k, fp32 adds up the slices; scales wait in the scratch block",
     supports=_tma,

@@ -231,6 +231,7 @@ def _streamed(p: MatvecProblem, size: Mapping[str, int]) -> dict[str, int]:
 
 @MATVEC.stage(
     "streamed",
+    parent="vectorized",
     source="matvec/5_streamed.cu",
     idea="the warps of a block take a row in turns; what is read only once leaves the L2 first",
     parameters={"THREADS": 512, "UNROLL": 4, "MOST": 16, "RESIDENT": 1024},

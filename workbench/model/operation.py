@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -9,15 +10,17 @@ from typing import Generic
 
 from hypothesis import strategies as st
 
+from .declared import BadOperation
 from .launch import Launch, Plan
 from .origin import BUILT_IN
 from .problem import P, Size
-from .stage import Stage
+from .stage import Place, Stage
 
 
 @dataclass
 class Operation(Generic[P]):
-    """What is computed, and the ladder of stages that compute it. One at module level in a module of a project's
+    """What is computed, and the ladder of stages that compute it: a tree, as each stage but the first of a track has a
+    parent, from which it differs by one idea. One at module level in a module of a project's
     `[tool.workbench]` is found by its `name`.
 
     `problem` is the class of its problems. `problems(size, edges)` is the Hypothesis strategy: `edges` are the sizes
@@ -51,6 +54,8 @@ class Operation(Generic[P]):
         *,
         source: str = "",
         idea: str,
+        parent: str | None = None,
+        track: str | None = None,
         code: str | None = None,
         supports: Callable[[P], str | None] = lambda problem: None,
         parameters: Mapping[str, int] | None = None,
@@ -64,10 +69,13 @@ class Operation(Generic[P]):
     ) -> Callable[[Callable[[P, Mapping[str, int]], Launch | Plan]], Stage[P]]:
         """Declare the next stage of the ladder; the decorated function returns its launch for a problem.
 
+        Its parent, which it is compared with, is the stage declared before it, or the one that `parent` names. `track`
+        begins a new track of this name: the stage is the first of it and has no parent.
         The function gets the problem and the stage's `parameters`, and the `sizes` that depend on both. The CUDA C++ is
         the file `source`, relative to the folder of the operation's sources, or the string `code`. Raises ValueError
         for a name that is taken, for neither or both of `source` and `code`, and for a `space` without the declared
-        value of each of its parameters.
+        value of each of its parameters; BadOperation, which is one, for a parent that is not declared before the stage
+        or a track that is there already.
         """
         if bool(source) == (code is not None):
             raise ValueError(f"{self.name}:{name} has to have either a source, which is a file, or code, a string")
@@ -75,6 +83,7 @@ class Operation(Generic[P]):
         def declare(plan_for: Callable[[P, Mapping[str, int]], Launch | Plan]) -> Stage[P]:
             if any(s.name == name for s in self.stages):
                 raise ValueError(f"{self.name} already has a stage {name!r}")
+            before, place = self._place(name, parent, track)
             for parameter, values in (space or {}).items():
                 if (parameters or {}).get(parameter) not in values:
                     raise ValueError(f"{self.name}:{name}: the space of {parameter} lacks its declared value")
@@ -96,8 +105,49 @@ class Operation(Generic[P]):
                 space=space or {},
                 constraint=constraint,
                 owner=self,
+                parent=before,
+                track=place,
             )
             self.stages.append(stage)
             return stage
 
         return declare
+
+    def _place(self, name: str, parent: str | None, track: str | None) -> tuple[str | None, str]:
+        """The parent and the track of the next stage. That a parent is declared before it leaves no circle."""
+        tracks = dict.fromkeys(stage.track for stage in self.stages)
+        if track is not None:
+            if parent is not None:
+                raise BadOperation(f"{self.name}:{name} is the first of track {track!r}, so it can have no parent")
+            if track in tracks:
+                raise BadOperation(f"{self.name}:{name} cannot begin track {track!r}, which is there already")
+            return None, track
+        if not self.stages and parent is None:
+            return None, ""
+        known = {stage.name: stage for stage in self.stages}
+        before = self.stages[-1].name if parent is None else parent
+        if before not in known:
+            near = difflib.get_close_matches(before, known, 1)
+            hint = f"; did you mean {near[0]}?" if near else f"; there are {', '.join(known) or 'none'}"
+            raise BadOperation(
+                f"{self.name}:{name} has the parent {before!r}, but no stage before it is called that: a parent is "
+                f"declared first{hint}"
+            )
+        return before, known[before].track
+
+    def parent(self, stage: Stage[P]) -> Stage[P] | None:
+        """The stage from which `stage` differs by one idea; None for the first of a track."""
+        return next((s for s in self.stages if s.name == stage.parent), None)
+
+    def tree(self) -> dict[str, Place]:
+        """Where every stage stands, by its name: track by track, in the order of their declaration."""
+        found: dict[str, Place] = {}
+        continued: set[str] = set()
+        for stage in self.stages:
+            level = 0
+            if stage.parent is not None:
+                level = found[stage.parent].level + (stage.parent in continued)
+                continued.add(stage.parent)
+            found[stage.name] = Place(stage.track, stage.parent, level)
+        order = list(dict.fromkeys(place.track for place in found.values()))
+        return dict(sorted(found.items(), key=lambda item: order.index(item[1].track)))

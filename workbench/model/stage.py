@@ -20,7 +20,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Stage(Generic[P]):
-    """One CUDA source that computes an operation, with the idea it adds over the stage before it.
+    """One CUDA source that computes an operation, with the idea it adds to its `parent`, another stage.
+
+    `track` is the part of the ladder it stands in; the first stage of a track has no parent.
 
     `source` is relative to the folder of the operation's sources. `parameters` are compile-time sizes: they become
     `-D` defines, `plan` gets them through the stage, and problems near their multiples are drawn on purpose.
@@ -53,6 +55,8 @@ class Stage(Generic[P]):
     constraint: Callable[[P, Mapping[str, int]], str | None] = lambda problem, size: None
     owner: Operation[P] | None = field(default=None, repr=False, compare=False)
     code: str | None = field(default=None, repr=False)
+    parent: str | None = None
+    track: str = ""
 
     @property
     def spec(self) -> str:
@@ -127,3 +131,17 @@ class Stage(Generic[P]):
         made = self.plan_for(problem, self.sizes(problem))
         plan = Plan((made,)) if isinstance(made, Launch) else made
         return dataclasses.replace(plan, expected_seconds=problem.cost.slow_seconds)
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a stage stands in the tree: `level` is that of its parent, and one more for a branch, which is a stage
+    whose parent has an earlier child."""
+
+    track: str
+    parent: str | None
+    level: int
+
+    def shown(self, name: str) -> str:
+        """The name of the stage, marked as a branch where it is on one."""
+        return "\u21b3 " * self.level + name

@@ -34,7 +34,7 @@ def timing_cells(ladder: derived.Ladder, metric: str) -> Cells:
     """Headers, and one line a stage or other implementation that was timed on this problem."""
     rows = [
         (
-            rung.stage,
+            rung.place.shown(rung.stage) if rung.place else rung.stage,
             derived.duration(rung.cold_us),
             derived.duration(rung.sustained_us) if rung.sustained_us else "-",
             derived.three_digits(derived.throughput(rung.measurement, rung.cold_us, metric)),

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 import statistics
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from ..model.results import DeviceInfo, HostTiming, Measurement, Resources, Run, StageResult, Timing
+from ..model.stage import Place
 
 TFLOPS, GBPS = "TFLOP/s", "GB/s"
 
@@ -103,13 +104,15 @@ def percent(share: float | None) -> str:
 class Rung:
     """One stage, or another implementation, on one problem.
 
-    `gain` is the speed-up over the stage before that was timed on it in the same run.
+    `gain` is the speed-up over its parent, or over the nearest of its ancestors that was timed on the problem in the
+    same run; `place` is where the stage stands in the tree, None for what is no stage that is declared.
     """
 
     stage: str
     measurement: Measurement
     run: Run
     gain: float | None
+    place: Place | None = None
 
     @property
     def cold_us(self) -> float:
@@ -166,9 +169,13 @@ class Ladder:
 
 
 def ladders(
-    stages: Iterable[tuple[StageResult, Run]], order: Sequence[str] = (), runs: Sequence[Run] = ()
+    stages: Iterable[tuple[StageResult, Run]],
+    tree: Mapping[str, Place],
+    order: Sequence[str] = (),
+    runs: Sequence[Run] = (),
 ) -> list[Ladder]:
-    """One ladder a problem label; `stages` are of one operation, in ladder order. Labels in `order` come first.
+    """One ladder a problem label; `stages` are of one operation, in ladder order, and `tree` says where they stand.
+    Labels in `order` come first.
 
     What else was timed is taken from the first of `runs` that has it.
     """
@@ -177,13 +184,13 @@ def ladders(
     for stage, run in stages:
         for m in stage.measurements:
             ladder = found.setdefault(m.label, Ladder(m.label))
-            before = ladder.rungs[-1] if ladder.rungs else None
-            gain = before.cold_us / median(m.timing.cold_us) if before and before.run is run else None
-            ladder.rungs.append(Rung(stage.stage, m, run, gain))
+            ladder.rungs.append(Rung(stage.stage, m, run, None, tree.get(stage.stage)))
             for b in m.baselines:
                 pooled = ladder.baselines.setdefault(b.name, Timing(b.name, []))
                 pooled.cold_us += b.cold_us
                 pooled.sustained_us += b.sustained_us
+    for ladder in found.values():
+        ladder.rungs = [replace(rung, gain=_gain_in_tree(rung, ladder.rungs, tree)) for rung in ladder.rungs]
     operations = {stage.operation for stage, _ in stages}
     for run in runs:
         for peer in (p for p in run.peers if p.operation in operations):
@@ -194,3 +201,11 @@ def ladders(
             if all(t.name != timing.name for t, _ in found[timing.label].host):
                 found[timing.label].host.append((timing, run))
     return [ladder for ladder in found.values() if ladder.rungs]
+
+
+def _gain_in_tree(rung: Rung, rungs: Sequence[Rung], tree: Mapping[str, Place]) -> float | None:
+    timed = {other.stage: other for other in rungs if other.run is rung.run}
+    ancestor = rung.place.parent if rung.place else None
+    while ancestor is not None and ancestor not in timed:
+        ancestor = tree[ancestor].parent if ancestor in tree else None
+    return timed[ancestor].cold_us / rung.cold_us if ancestor is not None else None

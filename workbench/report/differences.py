@@ -89,6 +89,15 @@ class Side:
         return found
 
 
+def parent_of(side: Side) -> str:
+    """The SPEC of the parent of a side's stage. Raises NothingInCommon for the first of a track."""
+    parent = registry.operation_of(side.stage).parent(side.stage)
+    if parent is None:
+        of = f" of track {side.stage.track}" if side.stage.track else ""
+        raise NothingInCommon(f"{side.stage.spec} is the first{of}, so it has no parent: name what to compare it with")
+    return parent.spec
+
+
 def _snapshot(stage: Stage[Any], version: Version) -> Snapshot:
     files = versions.of(stage).files(version)
     return Snapshot(version.operation, version.stage, version.source, files, version.parameters, version.declaration)

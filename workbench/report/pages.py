@@ -33,6 +33,8 @@ from .evidence import explain, failed, is_shrunk, tiers, wrong_elements
 
 Entry = tuple[StageResult, Run]
 
+GAIN = "the speed-up over its parent, or over the nearest ancestor timed on the problem in the same run"
+
 REASONS = 4
 """Reasons for not taking problems that are written out for each stage."""
 
@@ -99,10 +101,11 @@ class Page:
     def of(cls, name: str, entries: list[Entry], runs: Sequence[Run], agreement: AgreementRun | None = None) -> Page:
         """A page; an operation that the registry no longer has is reported all the same."""
         operation = registry.operations().get(name)
-        order = [s.name for s in operation.stages] if operation else []
+        tree = registry.tree(name)
+        order = list(tree)
         entries = sorted(entries, key=lambda e: order.index(e[0].stage) if e[0].stage in order else len(order))
         labels = [p.label for p in operation.suite] if operation else []
-        ladders = derived.ladders(entries, labels, runs)
+        ladders = derived.ladders(entries, tree, labels, runs)
         others = [run for x in ladders for run in (*(p.run for p in x.peers), *(run for _, run in x.host))]
         shown = [*(run for _, run in entries), *others]
         used = [run for run in runs if any(r is run for r in shown)]
@@ -123,9 +126,8 @@ class Page:
 
     def missing(self) -> list[str]:
         """Stages that are declared and that no run has."""
-        operation = registry.operations().get(self.operation)
         found = {s.stage for s, _ in self.entries}
-        return [s.name for s in operation.stages if s.name not in found] if operation else []
+        return [name for name in registry.tree(self.operation) if name not in found]
 
     def mark(self, run: Run) -> str:
         """`A`, `B` ... for the run, where there are several."""
@@ -194,9 +196,14 @@ class Page:
 
     def _ladder(self) -> list[str]:
         gains = {s.stage: _gain(s.stage, self.ladders) for s, _ in self.entries} if self.ladders else {}
+        tree = registry.tree(self.operation)
+        parents = {s.stage: tree[s.stage].parent if s.stage in tree else None for s, _ in self.entries}
+        tracks = len({place.track for place in tree.values()}) > 1
         rows = [
             (
-                self.name(s.stage, run),
+                *([tree[s.stage].track if s.stage in tree else "-"] if tracks else []),
+                tree[s.stage].shown(self.name(s.stage, run)) if s.stage in tree else self.name(s.stage, run),
+                f"`{parents[s.stage]}`" if parents[s.stage] else "-",
                 s.idea,
                 *([gains[s.stage]] if gains else []),
                 _source(s),
@@ -204,12 +211,11 @@ class Page:
             )
             for s, run in self.entries
         ]
-        headers = ("stage", "what it adds", *(["what it gained"] if gains else []), "source", "SHA-256 with headers")
+        named = (*(["track"] if tracks else []), "stage", "parent", "what it adds")
+        headers = (*named, *(["what it gained"] if gains else []), "source", "SHA-256 with headers")
         parts = ["## Stages", table(headers, rows), *self.key(run for _, run in self.entries)]
         if gains:
-            parts.append(
-                "Gained: the speed-up over the stage before, the geometric mean over all problems (and range)."
-            )
+            parts.append(f"Gained: {GAIN}, the geometric mean over all problems (and range).")
         parts.append(
             "The SHA-256 is of the source and the headers that it includes. Both, and the source's name, are as they "
             "were when the stage was run, at the commit under Environment."
@@ -337,9 +343,8 @@ class Page:
             "the first and third quartile of the cold samples; throughput, shares and gain are of the cold median. "
             "Each stage and the baselines ran interleaved"
             f"{self._of_peers()}; *of vendor* compares with the fastest library in the "
-            "stage's own samples, *of floor* with the time that the device's peaks allow at best, *gain* is the "
-            "speed-up over the stage before. "
-            + (f"During timing: {state}. {throttled}" if state else "Clocks and power could not be read.")
+            "stage's own samples, *of floor* with the time that the device's peaks allow at best, *gain* is "
+            f"{GAIN}. " + (f"During timing: {state}. {throttled}" if state else "Clocks and power could not be read.")
         )
 
     def _of_peers(self) -> str:
@@ -473,7 +478,7 @@ def _source(s: StageResult) -> str:
 
 
 def _gain(stage: str, ladders: Sequence[derived.Ladder]) -> str:
-    """What a stage gained over the one before, on the problems that both were timed on in one run."""
+    """What a stage gained over its parent, on the problems that both were timed on in one run."""
     gains = [rung.gain for ladder in ladders for rung in ladder.rungs if rung.stage == stage and rung.gain]
     if not gains:
         return "-"

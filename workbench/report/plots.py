@@ -76,7 +76,9 @@ def _figure(height: float) -> Figure:
 
 
 def ladder(ladders: Sequence[derived.Ladder], metric: str) -> Figure:
-    """Throughput of every stage and baseline, a panel a problem size, with the physical limit as a line."""
+    """Throughput of every stage and baseline, a panel a problem size, with the physical limit as a line.
+
+    Branches are marked, and a thin line stands between two tracks."""
     with _style():
         figure, panels = _panels(ladders, 0.22)
         for axes, item in zip(panels, ladders, strict=True):
@@ -110,7 +112,8 @@ def _panels(ladders: Sequence[derived.Ladder], pitch: float) -> tuple[Figure, li
 
 def _panel(axes: Axes, item: derived.Ladder, metric: str) -> None:
     m = item.rungs[0].measurement
-    names = [*(r.stage for r in item.rungs), *item.baselines, *(p.stage for p in item.peers)]
+    names = [r.place.shown(r.stage) if r.place else r.stage for r in item.rungs]
+    names += [*item.baselines, *(p.stage for p in item.peers)]
     times = [r.cold_us for r in item.rungs] + [derived.median(b.cold_us) for b in item.baselines.values()]
     times += [p.cold_us for p in item.peers]
     values = [derived.throughput(m, us, metric) for us in times]
@@ -128,6 +131,9 @@ def _panel(axes: Axes, item: derived.Ladder, metric: str) -> None:
         text = derived.three_digits(value)
         axes.annotate(text, (beside, position), (5, 0), textcoords="offset points", va="center")
     axes.set_yticks(range(len(names)), names)
+    for position, (above, below) in enumerate(itertools.pairwise(r.place.track if r.place else "" for r in item.rungs)):
+        if above != below:
+            axes.axhline(position + 0.5, color=GREY, linewidth=0.6, gid="between tracks")
     axes.set_xlim(0, max([*values, limit]) * 1.25)
     axes.set_xlabel(f"{metric}, cold median")
     axes.xaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 2.5, 5, 10]))

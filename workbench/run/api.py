@@ -82,7 +82,8 @@ class Outcome:
                 yield f"{operation} {ladder.label}", _table(*timing_cells(ladder, self._metric(operation)), kind)
 
     def _ladders(self, operation: str) -> list[derived.Ladder]:
-        return derived.ladders((s, self.run) for s in self.run.stages if s.operation == operation)
+        stages = [(s, self.run) for s in self.run.stages if s.operation == operation]
+        return derived.ladders(stages, registry.tree(operation))
 
     def _metric(self, operation: str) -> str:
         return self._metrics.get(operation, derived.TFLOPS)

@@ -248,11 +248,10 @@ def run(job: Job, device: Device, send: Callable[[Event | _Files], None]) -> Non
 
 
 def _others(stage: Stage[Any], digest: str) -> list[tuple[str, Version]]:
-    """What the stage is set beside: its last good version, if it is another one, and that of the stage before."""
+    """What the stage is set beside: its last good version, if it is another one, and that of its parent."""
     found = []
-    ladder = registry.operation_of(stage).stages
-    at = next((i for i, s in enumerate(ladder) if s.name == stage.name), 0)
-    for other in (stage, *ladder[max(0, at - 1) : at]):
+    parent = registry.operation_of(stage).parent(stage)
+    for other in (stage, *([parent] if parent else [])):
         with suppress(versions.VersionsError):
             good = [v for v in versions.listed(other) if v.passed and v.digest != digest]
             if good:

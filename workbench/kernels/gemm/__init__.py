@@ -21,5 +21,3 @@ __all__ = [
     "simt",
     "wgmma",
 ]
-
-GEMM.stages.sort(key=lambda stage: int(stage.source.partition("/")[2].partition("_")[0]))

@@ -20,14 +20,14 @@ def _fastest_single(p: GemmProblem) -> str:
 
     At 4096^3 a multiprocessor has 4 tiles of `fp32_pipeline`, in 2,600, or 8 of `warp_tiles`, in 3,096: 5/3 as long a
     tile. So 16 of them should take 20,800 at 8192^3, where 20,689 were measured. At 1024^3 it has one of either: 170
-    against 110, and 96 of `smem_tiling`, whose tiles are half as large and still no more than one for each.
+    against 110, and 96 of `vectorized`, whose tiles are half as large and still no more than one for each.
 
     All of these had rows that are multiples of 16 bytes apart, and k from 1024.
     """
     if 5 * _tiles_each(p, 128, 256) < 3 * _tiles_each(p, 128, 128):
         return "fp32_pipeline"
     small = _tiles_each(p, 64, 128) == 1 and p.k >= 1024 and not tensor_maps(p)
-    return "smem_tiling" if small else "warp_tiles"
+    return "vectorized" if small else "warp_tiles"
 
 
 def _fastest_half(p: GemmProblem) -> str:
@@ -61,7 +61,7 @@ def _fastest_half(p: GemmProblem) -> str:
 def fastest(p: GemmProblem) -> tuple[str, ...]:
     """The stages that are preferred for a problem that is in no table of what is fastest, best first."""
     found = _fastest_single(p) if p.dtype == FP32.name else _fastest_half(p)
-    return found, "fitted_tiles", "tensor_core", "warp_tiles"
+    return found, "fitted_tiles", "cp_async", "warp_tiles", "vectorized"
 
 
 STREAMED_N = 64

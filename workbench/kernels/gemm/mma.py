@@ -14,88 +14,102 @@ _ODD_ROWS = GemmProblem(m=8, n=256, k=8, pad_c=5)
 
 
 _INNER = GemmProblem(m=256, n=256, k=64 * 3 + 8, seed=3)
-"""A tile of which most slices reach no edge of A or B."""
+"""A tile of which most k-tiles reach no edge of A or B."""
 
 
 _NARROW = GemmProblem(m=260, n=34, k=8)
 """More rows than a tile is wide, and fewer columns."""
 
 
-def _tensor_core_shared(p: GemmProblem, size: Mapping[str, int]) -> int:
-    """Bytes of the ring."""
-    slices = (size["BLOCK_M"] + size["BLOCK_N"]) * size["BLOCK_K"] * dtype_of(p.dtype).itemsize
-    return size["STAGES"] * slices
+_EDGE_CASES = (ODD_C, _ODD_ROWS, _INNER, _NARROW, *DEEP)
+
+_REGISTERS = {"BLOCK_M": 128, "BLOCK_N": 128, "BLOCK_K": 64, "WARPS_M": 2, "WARPS_N": 4}
+_REGISTERS_SPACE = {"BLOCK_M": (128, 256), "BLOCK_N": (128, 256), "WARPS_M": (2, 4), "WARPS_N": (2, 4)}
+_BLOCKS = {"BLOCK_M": (64, 128, 256), "BLOCK_N": (64, 128, 256), "WARPS_M": (1, 2, 4), "WARPS_N": (1, 2, 4)}
 
 
-def _tensor_core_constraint(p: GemmProblem, size: Mapping[str, int]) -> str | None:
+def _k_tile_bytes(p: GemmProblem, size: Mapping[str, int]) -> int:
+    """Of A and B in shared memory."""
+    return (size["BLOCK_M"] + size["BLOCK_N"]) * size["BLOCK_K"] * dtype_of(p.dtype).itemsize
+
+
+def _launch(p: GemmProblem, size: Mapping[str, int], kernel: str, k_tiles: int) -> Launch:
+    return Launch(
+        kernel,
+        tiles(p, size["BLOCK_M"], size["BLOCK_N"]),
+        (32 * size["WARPS_M"] * size["WARPS_N"], 1, 1),
+        ("A", "B", "C", *scalars(p)),
+        shared_bytes=k_tiles * _k_tile_bytes(p, size),
+    )
+
+
+def _constraint(p: GemmProblem, size: Mapping[str, int]) -> str | None:
     m, n, warps = size["BLOCK_M"], size["BLOCK_N"], size["WARPS_M"] * size["WARPS_N"]
     if not 2 <= warps <= 8:
         return "a block has 2 to 8 warps: one copies too few rows at once, 16 have too few registers"
     if m * n > 128 * 32 * warps:
         return "a thread has registers for 128 sums"
     if p.layout == "nn" and 32 * warps < n:
-        return "a thread's rows of a slice share one permutation: a slice as wide needs more threads"
-    if _tensor_core_shared(p, size) > SHARED_BYTES:
-        return "the ring does not fit into shared memory"
+        return "a thread's rows of a tile share one permutation: a tile as wide needs more threads"
     return None
+
+
+def _registers_constraint(p: GemmProblem, size: Mapping[str, int]) -> str | None:
+    m, n, warps = size["BLOCK_M"], size["BLOCK_N"], size["WARPS_M"] * size["WARPS_N"]
+    if warps != 8:
+        return "a block has eight warps: with fewer a thread copies more than it has registers for"
+    if m * n > 128 * 256:
+        return "a thread has registers for 128 sums, and for what it copies"
+    return _constraint(p, size)
+
+
+def _buffer_constraint(p: GemmProblem, size: Mapping[str, int]) -> str | None:
+    if size["STAGES"] * _k_tile_bytes(p, size) > SHARED_BYTES:
+        return "the circular buffer does not fit into shared memory"
+    return _constraint(p, size)
 
 
 @GEMM.stage(
     "tensor_core",
-    source="gemm/4_tensor_core.cu",
-    idea="tensor cores (mma.sync) fed by ldmatrix, from slices that cp.async brings ahead of time",
+    track="mma",
+    source="gemm/mma/01_tensor_core.cu",
+    idea="tensor cores (mma.sync) multiply what ldmatrix reads from swizzled tiles in shared memory",
     supports=half_only,
-    parameters={"BLOCK_M": 128, "BLOCK_N": 128, "BLOCK_K": 64, "WARPS_M": 2, "WARPS_N": 2, "STAGES": 3},
-    space={
-        "BLOCK_M": (64, 128, 256),
-        "BLOCK_N": (64, 128, 256),
-        "WARPS_M": (1, 2, 4),
-        "WARPS_N": (1, 2, 4),
-        "STAGES": (2, 3, 4, 5),
-    },
-    constraint=_tensor_core_constraint,
-    edge_cases=(ODD_C, _ODD_ROWS, _INNER, _NARROW, *DEEP),
+    parameters=_REGISTERS,
+    space=_REGISTERS_SPACE,
+    constraint=_registers_constraint,
+    edge_cases=_EDGE_CASES,
     architecture=80,
 )
 def tensor_core(p: GemmProblem, size: Mapping[str, int]) -> Launch:
-    return Launch(
-        "gemm_tensor_core",
-        tiles(p, size["BLOCK_M"], size["BLOCK_N"]),
-        (32 * size["WARPS_M"] * size["WARPS_N"], 1, 1),
-        ("A", "B", "C", *scalars(p)),
-        shared_bytes=_tensor_core_shared(p, size),
-    )
-
-
-def _nt_halves(p: GemmProblem) -> str | None:
-    return half_only(p) or (None if p.layout == "nt" else "B is read along k: layout nt")
-
-
-def _register_prefetch_constraint(p: GemmProblem, size: Mapping[str, int]) -> str | None:
-    if size["WARPS_M"] * size["WARPS_N"] != 8:
-        return "a block has eight warps"
-    if size["BLOCK_M"] * size["BLOCK_N"] > 128 * 256:
-        return "a thread has registers for 128 sums, and for what it loads ahead"
-    return None
+    return _launch(p, size, "gemm_tensor_core", 1)
 
 
 @GEMM.stage(
     "register_prefetch",
-    source="gemm/5_register_prefetch.cu",
-    idea="eight warps, and the next slice on its way through registers while the present one is multiplied",
-    supports=_nt_halves,
-    parameters={"BLOCK_M": 128, "BLOCK_N": 256, "BLOCK_K": 64, "WARPS_M": 2, "WARPS_N": 4},
-    space={"BLOCK_M": (128, 256), "BLOCK_N": (128, 256), "WARPS_M": (2, 4), "WARPS_N": (2, 4)},
-    constraint=_register_prefetch_constraint,
-    edge_cases=(ODD_C, _ODD_ROWS, _INNER, _NARROW, *DEEP[:1]),
+    source="gemm/mma/02_register_prefetch.cu",
+    idea="the next k-tile is on its way to registers while the present one is multiplied",
+    supports=half_only,
+    parameters=_REGISTERS,
+    space=_REGISTERS_SPACE,
+    constraint=_registers_constraint,
+    edge_cases=_EDGE_CASES,
     architecture=80,
 )
 def register_prefetch(p: GemmProblem, size: Mapping[str, int]) -> Launch:
-    slices = (size["BLOCK_M"] + size["BLOCK_N"]) * size["BLOCK_K"] * dtype_of(p.dtype).itemsize
-    return Launch(
-        "gemm_register_prefetch",
-        tiles(p, size["BLOCK_M"], size["BLOCK_N"]),
-        (32 * size["WARPS_M"] * size["WARPS_N"], 1, 1),
-        ("A", "B", "C", *scalars(p)),
-        shared_bytes=2 * slices,
-    )
+    return _launch(p, size, "gemm_register_prefetch", 1)
+
+
+@GEMM.stage(
+    "cp_async",
+    source="gemm/mma/03_cp_async.cu",
+    idea="cp.async fills a circular buffer of k-tiles, past the registers",
+    supports=half_only,
+    parameters={"BLOCK_M": 128, "BLOCK_N": 128, "BLOCK_K": 64, "WARPS_M": 2, "WARPS_N": 2, "STAGES": 3},
+    space={**_BLOCKS, "STAGES": (2, 3, 4, 5)},
+    constraint=_buffer_constraint,
+    edge_cases=_EDGE_CASES,
+    architecture=80,
+)
+def cp_async(p: GemmProblem, size: Mapping[str, int]) -> Launch:
+    return _launch(p, size, "gemm_cp_async", size["STAGES"])

@@ -36,8 +36,8 @@ DEEP = (
     GemmProblem(m=70, n=136, k=64 * 13 + 1, dtype="bf16", pad_a=7, pad_b=7),
     GemmProblem(m=130, n=40, k=64 * 13, dtype="fp16", layout="nn"),
 )
-"""So many slices that a ring of them goes round three times: parities of its barriers come back. The last slice of the
-first holds one element of a row."""
+"""So many k-tiles that a circular buffer of them is filled three times: parities of its barriers come back. The last
+k-tile of the first holds one element of a row."""
 
 
 def scalars(p: GemmProblem) -> tuple[np.generic, ...]:

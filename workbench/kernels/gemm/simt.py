@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import numpy as np
 
@@ -14,8 +14,9 @@ from .problem import SHARED_BYTES, GemmProblem, tensor_maps
 
 @GEMM.stage(
     "naive",
-    source="gemm/1_naive.cu",
-    idea="one thread computes one element of C",
+    track="simt",
+    source="gemm/simt/01_naive.cu",
+    idea="one thread computes one element of C; neighbouring threads take neighbouring rows",
     parameters={"BLOCK_X": 16, "BLOCK_Y": 16},
     alignment=1,
 )
@@ -25,51 +26,94 @@ def naive(p: GemmProblem, size: Mapping[str, int]) -> Launch:
 
 
 @GEMM.stage(
-    "warp_parallel",
-    source="gemm/2_warp_parallel.cu",
-    idea="a warp shares the dot products of a small patch of C, its lanes split k",
-    parameters={"PATCH_M": 4, "PATCH_N": 8, "WARPS_M": 4, "WARPS_N": 2},
+    "coalesced",
+    source="gemm/simt/02_coalesced.cu",
+    idea="neighbouring threads take neighbouring columns: rows of B and of C are read and written as they lie",
+    parameters={"BLOCK_X": 16, "BLOCK_Y": 16},
     alignment=1,
 )
-def warp_parallel(p: GemmProblem, size: Mapping[str, int]) -> Launch:
-    grid = tiles(p, size["WARPS_M"] * size["PATCH_M"], size["WARPS_N"] * size["PATCH_N"])
-    threads = 32 * size["WARPS_M"] * size["WARPS_N"]
-    return Launch("gemm_warp_parallel", grid, (threads, 1, 1), ("A", "B", "C", *scalars(p)))
-
-
-def _smem_tiling_constraint(p: GemmProblem, size: Mapping[str, int]) -> str | None:
-    m, n, k = size["BLOCK_M"], size["BLOCK_N"], size["BLOCK_K"]
-    threads = (m // size["THREAD_M"]) * (n // size["THREAD_N"])
-    if not 64 <= threads <= 512:
-        return "a block has 64 to 512 threads"
-    if m * k % (threads * 4) or n * k % (threads * 4):
-        return "every thread copies the same number of quads of A, and of B"
-    return None
+def coalesced(p: GemmProblem, size: Mapping[str, int]) -> Launch:
+    grid = tiles(p, size["BLOCK_Y"], size["BLOCK_X"])
+    return Launch("gemm_coalesced", grid, (size["BLOCK_X"], size["BLOCK_Y"], 1), ("A", "B", "C", *scalars(p)))
 
 
 @GEMM.stage(
     "smem_tiling",
-    source="gemm/3_smem_tiling.cu",
-    idea="a block shares tiles of A and B in shared memory, a thread keeps a tile of C in registers",
-    parameters={"BLOCK_M": 64, "BLOCK_N": 128, "BLOCK_K": 16, "THREAD_M": 8, "THREAD_N": 4},
-    space={
-        "BLOCK_M": (32, 64, 128),
-        "BLOCK_N": (32, 64, 128),
-        "BLOCK_K": (8, 16, 32),
-        "THREAD_M": (4, 8),
-        "THREAD_N": (4, 8),
-    },
-    constraint=_smem_tiling_constraint,
-    edge_cases=(ODD_C,),
+    source="gemm/simt/03_smem_tiling.cu",
+    idea="a block shares k-tiles of A and B in shared memory",
+    parameters={"BLOCK_M": 32, "BLOCK_N": 32, "BLOCK_K": 32},
+    alignment=1,
 )
 def smem_tiling(p: GemmProblem, size: Mapping[str, int]) -> Launch:
-    threads = (size["BLOCK_M"] // size["THREAD_M"]) * (size["BLOCK_N"] // size["THREAD_N"])
     grid = tiles(p, size["BLOCK_M"], size["BLOCK_N"])
+    threads = size["BLOCK_M"] * size["BLOCK_N"]
     return Launch("gemm_smem_tiling", grid, (threads, 1, 1), ("A", "B", "C", *scalars(p)))
 
 
+def _thread_tiles(size: Mapping[str, int]) -> int:
+    """Threads of a block, each of which has a tile of C."""
+    return (size["BLOCK_M"] // size["THREAD_M"]) * (size["BLOCK_N"] // size["THREAD_N"])
+
+
+def _thread_tile_constraint(elements: int) -> Callable[[GemmProblem, Mapping[str, int]], str | None]:
+    """Of a stage whose threads copy this many elements at once."""
+
+    def constraint(p: GemmProblem, size: Mapping[str, int]) -> str | None:
+        m, n, k, threads = size["BLOCK_M"], size["BLOCK_N"], size["BLOCK_K"], _thread_tiles(size)
+        if not 64 <= threads <= 512:
+            return "a block has 64 to 512 threads"
+        if m * k % (threads * elements) or n * k % (threads * elements):
+            return "every thread copies as much of A as every other, and of B"
+        return None
+
+    return constraint
+
+
+_THREAD_TILE = {"BLOCK_M": 64, "BLOCK_N": 128, "BLOCK_K": 16, "THREAD_M": 8, "THREAD_N": 4}
+_THREAD_TILES = {
+    "BLOCK_M": (32, 64, 128),
+    "BLOCK_N": (32, 64, 128),
+    "BLOCK_K": (8, 16, 32),
+    "THREAD_M": (4, 8),
+    "THREAD_N": (4, 8),
+}
+
+
+@GEMM.stage(
+    "thread_tile",
+    source="gemm/simt/04_thread_tile.cu",
+    idea="a thread computes a tile of C in registers",
+    parameters=_THREAD_TILE,
+    space=_THREAD_TILES,
+    constraint=_thread_tile_constraint(1),
+    alignment=1,
+)
+def thread_tile(p: GemmProblem, size: Mapping[str, int]) -> Launch:
+    grid = tiles(p, size["BLOCK_M"], size["BLOCK_N"])
+    return Launch("gemm_thread_tile", grid, (_thread_tiles(size), 1, 1), ("A", "B", "C", *scalars(p)))
+
+
+@GEMM.stage(
+    "vectorized",
+    source="gemm/simt/05_vectorized.cu",
+    idea="whatever is loaded and stored moves by four neighbours, 16 bytes of fp32",
+    parameters=_THREAD_TILE,
+    space=_THREAD_TILES,
+    constraint=_thread_tile_constraint(4),
+    edge_cases=(ODD_C,),
+)
+def vectorized(p: GemmProblem, size: Mapping[str, int]) -> Launch:
+    grid = tiles(p, size["BLOCK_M"], size["BLOCK_N"])
+    return Launch("gemm_vectorized", grid, (_thread_tiles(size), 1, 1), ("A", "B", "C", *scalars(p)))
+
+
 def _fp32_only(p: GemmProblem) -> str | None:
-    return None if p.dtype == "fp32" else f"{p.dtype} is multiplied by tensor cores, in the stages before"
+    return None if p.dtype == "fp32" else f"{p.dtype} is multiplied by tensor cores, in tracks mma and wgmma"
+
+
+def _buffer_bytes(p: GemmProblem, size: Mapping[str, int]) -> int:
+    """Of the circular buffer, whose rows have a padding of 4 elements."""
+    return size["STAGES"] * size["BLOCK_K"] * (size["BLOCK_M"] + size["BLOCK_N"] + 2 * 4) * dtype_of(p.dtype).itemsize
 
 
 def _warp_tiles_threads(size: Mapping[str, int]) -> int:
@@ -77,60 +121,96 @@ def _warp_tiles_threads(size: Mapping[str, int]) -> int:
     return size["BLOCK_M"] // (8 * size["THREAD_M"]) * (size["BLOCK_N"] // (4 * size["THREAD_N"])) * 32
 
 
-def _warp_tiles_shared(p: GemmProblem, size: Mapping[str, int]) -> int:
-    """Bytes of the ring, whose rows are 4 elements apart."""
-    return size["STAGES"] * size["BLOCK_K"] * (size["BLOCK_M"] + size["BLOCK_N"] + 2 * 4) * dtype_of(p.dtype).itemsize
+def _async_constraint(
+    threads_of: Callable[[Mapping[str, int]], int],
+) -> Callable[[GemmProblem, Mapping[str, int]], str | None]:
+    """Of a stage that has so many threads for a configuration, and a circular buffer of k-tiles."""
+
+    def constraint(p: GemmProblem, size: Mapping[str, int]) -> str | None:
+        m, n, threads = size["BLOCK_M"], size["BLOCK_N"], threads_of(size)
+        if m * n > 128 * 256 or size["THREAD_M"] * size["THREAD_N"] > 128 or threads > 512:
+            return "the registers of a multiprocessor hold 128 x 256 sums, those of a thread 128"
+        if threads < 64:
+            return "a block has 64 threads or more: fewer do not hide how long anything takes"
+        if threads // size["BLOCK_K"] > min(m, n):
+            return "a thread copies at least one element of each k-tile"
+        if _buffer_bytes(p, size) > SHARED_BYTES:
+            return "the circular buffer does not fit into shared memory"
+        return None
+
+    return constraint
 
 
-def _warp_tiles_constraint(p: GemmProblem, size: Mapping[str, int]) -> str | None:
-    m, n, threads = size["BLOCK_M"], size["BLOCK_N"], _warp_tiles_threads(size)
-    if m * n > 128 * 256 or size["THREAD_M"] * size["THREAD_N"] > 128 or threads > 512:
-        return "the registers of a multiprocessor hold 128 x 256 sums, those of a thread 128"
-    if threads < 64:
-        return "a block has 64 threads or more: fewer do not hide how long anything takes"
-    if threads // size["BLOCK_K"] > min(m, n):
-        return "a thread copies at least one element of each slice"
-    if _warp_tiles_shared(p, size) > SHARED_BYTES:
-        return "the ring does not fit into shared memory"
-    return None
+_ASYNC = {"BLOCK_M": 128, "BLOCK_N": 128, "BLOCK_K": 32, "THREAD_M": 8, "THREAD_N": 8, "STAGES": 3}
+_ASYNC_SPACE = {
+    "BLOCK_M": (64, 128, 256),
+    "BLOCK_N": (64, 128, 256),
+    "BLOCK_K": (8, 16, 32),
+    "THREAD_M": (4, 8, 16),
+    "THREAD_N": (8, 16),
+    "STAGES": (2, 3, 4),
+}
+_ASYNC_EDGE_CASES = (
+    GemmProblem(m=5, n=9, k=16, dtype="fp32"),
+    GemmProblem(m=70, n=136, k=32 * 5 + 1, dtype="fp32"),
+    GemmProblem(m=5, n=3, k=9, dtype="fp32", layout="nn"),  # rows of B of less than 16 bytes
+)
+
+
+def _async_launch(p: GemmProblem, size: Mapping[str, int], kernel: str, threads: int) -> Launch:
+    grid, shared = tiles(p, size["BLOCK_M"], size["BLOCK_N"]), _buffer_bytes(p, size)
+    return Launch(kernel, grid, (threads, 1, 1), ("A", "B", "C", *scalars(p)), shared_bytes=shared)
+
+
+@GEMM.stage(
+    "async_copies",
+    source="gemm/simt/06_async_copies.cu",
+    idea="fp32 only: cp.async fills a circular buffer of k-tiles ahead of time",
+    supports=_fp32_only,
+    parameters=_ASYNC,
+    space=_ASYNC_SPACE,
+    constraint=_async_constraint(_thread_tiles),
+    edge_cases=_ASYNC_EDGE_CASES,
+    architecture=80,
+)
+def async_copies(p: GemmProblem, size: Mapping[str, int]) -> Launch:
+    return _async_launch(p, size, "gemm_async_copies", _thread_tiles(size))
+
+
+@GEMM.stage(
+    "operand_reuse",
+    source="gemm/simt/07_operand_reuse.cu",
+    idea="down one column of the thread's tile and up the next: one factor is that of the multiplication before",
+    supports=_fp32_only,
+    parameters=_ASYNC,
+    space=_ASYNC_SPACE,
+    constraint=_async_constraint(_thread_tiles),
+    edge_cases=_ASYNC_EDGE_CASES,
+    architecture=80,
+)
+def operand_reuse(p: GemmProblem, size: Mapping[str, int]) -> Launch:
+    return _async_launch(p, size, "gemm_operand_reuse", _thread_tiles(size))
 
 
 @GEMM.stage(
     "warp_tiles",
-    source="gemm/14_warp_tiles.cu",
-    idea="fp32 on CUDA cores: a warp has a tile of its own, from slices that cp.async brings ahead of time",
+    source="gemm/simt/08_warp_tiles.cu",
+    idea="the threads of a warp lie over a tile of their own: they share more of what they read",
     supports=_fp32_only,
-    parameters={"BLOCK_M": 128, "BLOCK_N": 128, "BLOCK_K": 32, "THREAD_M": 8, "THREAD_N": 8, "STAGES": 3},
-    space={
-        "BLOCK_M": (64, 128, 256),
-        "BLOCK_N": (64, 128, 256),
-        "BLOCK_K": (8, 16, 32),
-        "THREAD_M": (4, 8, 16),
-        "THREAD_N": (8, 16),
-        "STAGES": (2, 3, 4),
-    },
-    constraint=_warp_tiles_constraint,
-    edge_cases=(
-        GemmProblem(m=5, n=9, k=16, dtype="fp32"),
-        GemmProblem(m=70, n=136, k=32 * 5 + 1, dtype="fp32"),
-        GemmProblem(m=5, n=3, k=9, dtype="fp32", layout="nn"),  # rows of B of less than 16 bytes
-    ),
+    parameters=_ASYNC,
+    space=_ASYNC_SPACE,
+    constraint=_async_constraint(_warp_tiles_threads),
+    edge_cases=_ASYNC_EDGE_CASES,
     architecture=80,
 )
 def warp_tiles(p: GemmProblem, size: Mapping[str, int]) -> Launch:
-    return Launch(
-        "gemm_warp_tiles",
-        tiles(p, size["BLOCK_M"], size["BLOCK_N"]),
-        (_warp_tiles_threads(size), 1, 1),
-        ("A", "B", "C", *scalars(p)),
-        shared_bytes=_warp_tiles_shared(p, size),
-    )
+    return _async_launch(p, size, "gemm_warp_tiles", _warp_tiles_threads(size))
 
 
 @GEMM.stage(
     "fp32_pipeline",
-    source="gemm/15_fp32_pipeline.cu",
-    idea="fp32 on the template: three warps turn what TMA brings, eight multiply out of banks that do not collide",
+    source="gemm/simt/09_fp32_pipeline.cu",
+    idea="warps specialise: three of them transpose what TMA brings, eight multiply out of banks that do not collide",
     supports=lambda p: _fp32_only(p) or tensor_maps(p),
     parameters={"UNROLL": 4, "GROUP_M": 8},
     space={"UNROLL": (4, 8, 16), "GROUP_M": GROUPS},
@@ -156,3 +236,17 @@ def fp32_pipeline(p: GemmProblem, size: Mapping[str, int]) -> Launch:
         shared_bytes=SHARED_BYTES,
         persistent=True,
     )
+
+
+@GEMM.stage(
+    "warp_parallel",
+    parent="coalesced",
+    source="gemm/simt/10_warp_parallel.cu",
+    idea="a warp shares the dot products of a small patch of C, its lanes split k",
+    parameters={"PATCH_M": 4, "PATCH_N": 8, "WARPS_M": 4, "WARPS_N": 2},
+    alignment=1,
+)
+def warp_parallel(p: GemmProblem, size: Mapping[str, int]) -> Launch:
+    grid = tiles(p, size["WARPS_M"] * size["PATCH_M"], size["WARPS_N"] * size["PATCH_N"])
+    threads = 32 * size["WARPS_M"] * size["WARPS_N"]
+    return Launch("gemm_warp_parallel", grid, (threads, 1, 1), ("A", "B", "C", *scalars(p)))

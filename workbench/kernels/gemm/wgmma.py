@@ -47,6 +47,7 @@ def _tma_pipeline_shared(p: GemmProblem, size: Mapping[str, int]) -> int:
 
 @GEMM.stage(
     "tma_pipeline",
+    track="wgmma",
     source="gemm/6_tma_pipeline.cu",
     idea="a producer has TMA fill a ring of slices, two consumer warpgroups have wgmma multiply them in place",
     supports=tma_and_wgmma,
@@ -209,6 +210,7 @@ def fitted_tiles(p: GemmProblem, size: Mapping[str, int]) -> Launch:
 
 @GEMM.stage(
     "multicast",
+    parent="split_k",
     source="gemm/10_multicast.cu",
     idea="two blocks of a cluster, one above the other, load half of their slices of B each, for both",
     supports=tma_and_wgmma,
@@ -250,6 +252,7 @@ def stream_k(p: GemmProblem, size: Mapping[str, int]) -> Plan:
 
 @GEMM.stage(
     "ping_pong",
+    parent="split_k",
     source="gemm/12_ping_pong.cu",
     idea="consumers take turns on tiles of their own: while one stores, the other multiplies",
     supports=tma_and_wgmma,
@@ -285,6 +288,7 @@ def _streamed(p: GemmProblem, size: Mapping[str, int]) -> dict[str, int]:
 
 @GEMM.stage(
     "streamed",
+    parent="fitted_tiles",
     source="gemm/13_streamed.cu",
     idea="for few rows: tiles of 64 or 128 of them, 64 columns wide, B read past the L2, through a ring of its own",
     supports=tma_and_wgmma,

@@ -1,10 +1,10 @@
 // C[m, n] = sum_k A[m, k] B[k, n], with TRANS_B: B[n, k]. A: (M, K), C: (M, N); rows are lda, ldb, ldc
 // elements apart.
 //
-// stage 2, warp parallel: a warp computes a patch of PATCH_M x PATCH_N elements of C. its lanes split k, so
-// that a load reads 32 neighbours of a row, and every value loaded serves a whole row or column of the
-// patch. at the end the 32 partial sums of each element are added by shuffles, and each lane stores one
-// element.
+// stage 10 of simt, a branch of stage 2, warp parallel: a warp computes a patch of PATCH_M x PATCH_N elements
+// of C. its lanes split k, so that a load reads 32 neighbours of a row, and every value loaded serves a whole
+// row or column of the patch. at the end the 32 partial sums of each element are added by shuffles, and each
+// lane stores one element.
 //
 // what it gains: 12 loads for 32 multiplications instead of 64, and coalesced ones for A, and for B when it
 // is transposed.

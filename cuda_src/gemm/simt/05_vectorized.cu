@@ -1,15 +1,14 @@
 // C[m, n] = sum_k A[m, k] B[k, n], with TRANS_B: B[n, k]. A: (M, K), C: (M, N); rows are lda, ldb, ldc
 // elements apart.
 //
-// stage 3, shared memory tiling: a block computes BLOCK_M x BLOCK_N elements of C. it copies a slice of A
-// and B, BLOCK_K deep, to shared memory as float, and each thread multiplies THREAD_M x THREAD_N elements
-// from there, one k at a time. both slices lie k-major, so that a thread reads 4 neighbours at once.
+// stage 5 of simt, vectorized: whatever moves, moves as quads of neighbours: from global memory to registers
+// (16 bytes of fp32, 8 of bf16 and fp16), from shared memory to the thread's tile, and from there to C. so
+// the elements of a thread come in groups of four rows and of four columns.
 //
-// what it gains: an element of A is loaded from global memory once for BLOCK_N multiplications, and from
-// shared memory once for THREAD_N: 3 loads of 16 bytes feed 32 multiplications. three blocks share a
-// multiprocessor, and one multiplies while others load; loading the next slice ahead of time, in registers,
-// was slower. a block of 128 x 128 with 8 x 8 a thread is a tenth faster at 4096^3 and leaves half of the
-// device idle at 1024^3, where it loses to stage 2.
+// what it gains: a quarter of the loads, stores and address computations: 3 loads of 16 bytes from shared
+// memory feed 32 multiplications. three blocks share a multiprocessor, and one multiplies while others load;
+// loading the next k-tile ahead of time, in registers, was slower. a block of 128 x 128 with 8 x 8 a thread
+// is a tenth faster at 4096^3 and leaves half of the device idle at 1024^3, where it loses to warp_parallel.
 //
 // what limits it: what comes between the multiplications, whatever the input type: warp_tiles and
 // fp32_pipeline keep the same fp32 units busier. tensor cores are faster by far.
@@ -67,8 +66,8 @@ struct Copy {
 };
 
 extern "C" __global__ void __launch_bounds__(THREADS)
-    gemm_smem_tiling(const IN* __restrict__ A, const IN* __restrict__ B, OUT* __restrict__ C, int M, int N,
-                     int K, int lda, int ldb, int ldc) {
+    gemm_vectorized(const IN* __restrict__ A, const IN* __restrict__ B, OUT* __restrict__ C, int M, int N,
+                    int K, int lda, int ldb, int ldc) {
   __shared__ __align__(VECTOR_BYTES) float a_tile[BLOCK_K][BLOCK_M + PAD];
   __shared__ __align__(VECTOR_BYTES) float b_tile[BLOCK_K][BLOCK_N + PAD];
   const int m0 = blockIdx.y * BLOCK_M, n0 = blockIdx.x * BLOCK_N;
@@ -86,7 +85,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     Copy<BLOCK_K, BLOCK_N> b_copy;
     b_copy.load(B, ldb, k0, n0, K, N);
 #endif
-    __syncthreads();  // everyone has read the slice before
+    __syncthreads();  // everyone has read the k-tile before
     a_copy.store_transposed(a_tile);
 #if TRANS_B
     b_copy.store_transposed(b_tile);

@@ -1,20 +1,17 @@
 // C[m, n] = sum_k A[m, k] B[k, n], with TRANS_B: B[n, k]. A: (M, K), C: (M, N); rows are lda, ldb, ldc
 // elements apart. fp32.
 //
-// stage 14, warp tiles: back to the CUDA cores, for products that have to be fp32 throughout. as in stage 3 a
-// thread keeps THREAD_M x THREAD_N elements of C in registers; here the threads of a warp have neighbouring
-// tiles, and a ring of STAGES slices is in flight: cp.async fills the ones to come, k-major, while the
-// present one is multiplied.
+// stage 8 of simt, warp tiles: the threads of a warp no longer lie along a row of the block's tile, but over
+// a tile of their own, 8 x 4 of them.
 //
-// what it gains: of what a warp reads from shared memory at once most is shared by several of its lanes, no
-// slice passes through registers, nobody waits for global memory, and one barrier a slice is left of two.
-// each multiplication has a factor in common with the one before, which is not read again: three reads a
-// clock are more than the banks of the registers give.
+// what it gains: of what a warp reads from shared memory at once most is shared by several of its lanes:
+// as declared 8 quads of A and 4 of B for 32 threads, instead of 2 and 16.
 //
 // what limits it: the fp32 units. as declared one multiplication in seven finds its other operands in one
 // bank: which registers are used is the compiler's choice.
 
 #include "ptx/cp_async.cuh"
+#include "tile/convert.cuh"
 #include "tile/vector.cuh"
 
 constexpr int WARP = 32, QUAD = 4;       // floats in 16 bytes
@@ -29,21 +26,22 @@ constexpr int PAD = 4;  // spreads the transposing copies over the banks, and ke
 static_assert(THREAD_M % QUAD == 0 && THREAD_N % QUAD == 0,
               "THREAD_M and THREAD_N have to be multiples of 4");
 static_assert(BLOCK_M % WARP_M == 0 && BLOCK_N % WARP_N == 0, "a block is made of whole warp tiles");
-static_assert(STAGES >= 2, "one slice is multiplied while at least one is loaded");
+static_assert(sizeof(IN) == sizeof(float), "cp.async converts nothing: inputs are fp32");
+static_assert(STAGES >= 2, "one k-tile is multiplied while at least one is loaded");
 
-struct Slice {
+struct KTile {
   float a[BLOCK_K][BLOCK_M + PAD], b[BLOCK_K][BLOCK_N + PAD];
 };
 
 // starts to copy ROWS x BLOCK_K floats of a matrix whose rows lie along k: each becomes a column. what lies
 // outside becomes zero
 template <int ROWS>
-__device__ __forceinline__ void copy_transposed(float (*tile)[ROWS + PAD], const float* from, int ld,
-                                                int row0, int k0, int rows, int depth) {
+__device__ __forceinline__ void copy_transposed(float (*tile)[ROWS + PAD], const IN* from, int ld, int row0,
+                                                int k0, int rows, int depth) {
   constexpr int ROW_STEP = THREADS / BLOCK_K;
   static_assert(THREADS % BLOCK_K == 0 && ROWS % ROW_STEP == 0, "threads have to copy whole rows of k");
   const int row = threadIdx.x / BLOCK_K, k = threadIdx.x % BLOCK_K;
-  const float* source = from + static_cast<long long>(row0 + row) * ld + k0 + k;
+  const IN* source = from + static_cast<long long>(row0 + row) * ld + k0 + k;
   const long long step = static_cast<long long>(ROW_STEP) * ld;
   float* target = &tile[k][row];
   if (row0 + ROWS <= rows && k0 + BLOCK_K <= depth) {
@@ -60,13 +58,13 @@ __device__ __forceinline__ void copy_transposed(float (*tile)[ROWS + PAD], const
 
 // starts to copy BLOCK_K x COLUMNS floats of a matrix whose rows lie along n, as they are
 template <int COLUMNS>
-__device__ __forceinline__ void copy(float (*tile)[COLUMNS + PAD], const float* from, int ld, int k0,
+__device__ __forceinline__ void copy(float (*tile)[COLUMNS + PAD], const IN* from, int ld, int k0,
                                      int column0, int depth, int columns) {
   constexpr int ROW_QUADS = COLUMNS / QUAD;
 #pragma unroll
   for (int i = threadIdx.x; i < BLOCK_K * ROW_QUADS; i += THREADS) {
     const int k = i / ROW_QUADS, column = i % ROW_QUADS * QUAD;
-    const float* source = from + static_cast<long long>(k0 + k) * ld + column0 + column;
+    const IN* source = from + static_cast<long long>(k0 + k) * ld + column0 + column;
     const int valid = k0 + k < depth ? min(max(columns - column0 - column, 0), QUAD) : 0;
     if (ld % QUAD == 0) {
       cp_async<VECTOR_BYTES>(&tile[k][column], valid > 0 ? source : from, valid * sizeof(float));
@@ -79,27 +77,27 @@ __device__ __forceinline__ void copy(float (*tile)[COLUMNS + PAD], const float* 
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS, MOST_THREADS / THREADS)
-    gemm_warp_tiles(const float* __restrict__ A, const float* __restrict__ B, float* __restrict__ C, int M,
-                    int N, int K, int lda, int ldb, int ldc) {
+    gemm_warp_tiles(const IN* __restrict__ A, const IN* __restrict__ B, OUT* __restrict__ C, int M, int N,
+                    int K, int lda, int ldb, int ldc) {
   extern __shared__ __align__(VECTOR_BYTES) unsigned char memory[];
-  Slice* ring = reinterpret_cast<Slice*>(memory);
+  KTile* buffer = reinterpret_cast<KTile*>(memory);
   const int m0 = blockIdx.y * BLOCK_M, n0 = blockIdx.x * BLOCK_N;
-  const int steps = (K + BLOCK_K - 1) / BLOCK_K;
+  const int k_tiles = (K + BLOCK_K - 1) / BLOCK_K;
 
-  // a group of copies for every step, empty behind the last slice
-  const auto load = [&](int step) {
-    if (step < steps) {
-      Slice& slice = ring[step % STAGES];
-      copy_transposed<BLOCK_M>(slice.a, A, lda, m0, step * BLOCK_K, M, K);
+  // a group of copies for every k-tile, empty behind the last k-tile
+  const auto load = [&](int kt) {
+    if (kt < k_tiles) {
+      KTile& tile = buffer[kt % STAGES];
+      copy_transposed<BLOCK_M>(tile.a, A, lda, m0, kt * BLOCK_K, M, K);
 #if TRANS_B
-      copy_transposed<BLOCK_N>(slice.b, B, ldb, n0, step * BLOCK_K, N, K);
+      copy_transposed<BLOCK_N>(tile.b, B, ldb, n0, kt * BLOCK_K, N, K);
 #else
-      copy<BLOCK_N>(slice.b, B, ldb, step * BLOCK_K, n0, K, N);
+      copy<BLOCK_N>(tile.b, B, ldb, kt * BLOCK_K, n0, K, N);
 #endif
     }
     cp_async_commit();
   };
-  for (int step = 0; step < STAGES - 1; ++step) load(step);
+  for (int kt = 0; kt < STAGES - 1; ++kt) load(kt);
 
   // a thread has QUADS_M x QUADS_N quads, far apart: so neighbours read neighbouring quads. lanes are
   // numbered 0 2 4 6 / 1 3 5 7 / 8 ...: whether they read A or B, quads that several want take two
@@ -108,18 +106,18 @@ extern "C" __global__ void __launch_bounds__(THREADS, MOST_THREADS / THREADS)
   const int tm = warp / WARPS_N * WARP_M + (lane / 8 * 2 + lane % 2) * QUAD;
   const int tn = warp % WARPS_N * WARP_N + lane / 2 % LANES_N * QUAD;
   float sum[THREAD_M][THREAD_N] = {};
-  for (int step = 0; step < steps; ++step) {
+  for (int kt = 0; kt < k_tiles; ++kt) {
     cp_async_wait<STAGES - 2>();
-    __syncthreads();  // this slice is there for all, and all have read the one before it
-    load(step + STAGES - 1);
-    const Slice& slice = ring[step % STAGES];
+    __syncthreads();  // this k-tile is there for all, and all have read the one before it
+    load(kt + STAGES - 1);
+    const auto& [a_tile, b_tile] = buffer[kt % STAGES];
 #pragma unroll
     for (int k = 0; k < BLOCK_K; ++k) {
       Vector<float, QUAD> a[QUADS_M], b[QUADS_N];
 #pragma unroll
-      for (int i = 0; i < QUADS_M; ++i) a[i] = load_vector<QUAD>(&slice.a[k][tm + i * LANES_M * QUAD]);
+      for (int i = 0; i < QUADS_M; ++i) a[i] = load_vector<QUAD>(&a_tile[k][tm + i * LANES_M * QUAD]);
 #pragma unroll
-      for (int j = 0; j < QUADS_N; ++j) b[j] = load_vector<QUAD>(&slice.b[k][tn + j * LANES_N * QUAD]);
+      for (int j = 0; j < QUADS_N; ++j) b[j] = load_vector<QUAD>(&b_tile[k][tn + j * LANES_N * QUAD]);
 #pragma unroll
       for (int j = 0; j < THREAD_N; ++j)
 #pragma unroll
@@ -137,9 +135,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, MOST_THREADS / THREADS)
 #pragma unroll
     for (int j = 0; j < QUADS_N; ++j) {
       const int n = n0 + tn + j * LANES_N * QUAD;
-      Vector<float, QUAD> out;
+      Vector<OUT, QUAD> out;
 #pragma unroll
-      for (int x = 0; x < QUAD; ++x) out.x[x] = sum[i][j * QUAD + x];
+      for (int x = 0; x < QUAD; ++x) out.x[x] = from_float<OUT>(sum[i][j * QUAD + x]);
       store_tail(C + static_cast<long long>(m) * ldc + n, out, N - n, ldc % QUAD == 0);
     }
   }

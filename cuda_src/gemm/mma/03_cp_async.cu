@@ -1,19 +1,18 @@
 // C[m, n] = sum_k A[m, k] B[k, n], with TRANS_B: B[n, k]. A: (M, K), C: (M, N); rows are lda, ldb, ldc
 // elements apart. bf16 and fp16.
 //
-// stage 4, tensor cores: a warp at a time, mma.sync multiplies a 16 x 16 piece of A with a 16 x 8 piece of B
-// in registers, and ldmatrix brings them there from shared memory. a ring of STAGES slices of A and B is in
-// flight: cp.async fills the ones to come while the present one is multiplied. 16-byte chunks of a slice are
-// permuted (swizzled) within 128 bytes, so that the 8 rows an ldmatrix reads at once lie in different banks.
+// stage 3 of mma, cp.async: a circular buffer of STAGES k-tiles of A and B is in flight: cp.async fills the
+// ones to come while the present one is multiplied.
 //
-// what it gains: a tensor core does 512 multiplications a cycle where the fp32 units beside it do 32.
+// what it gains: what is loaded ahead costs no registers, so several k-tiles can be in flight, and a warp's
+// tile can be larger. of two barriers a k-tile one is left, and each byte takes two instructions less.
 //
 // what limits it: every operand passes through registers, and threads compute the addresses of all of them;
 // mma.sync alone cannot fill the tensor cores of Hopper anyway.
 
-#include "tile/convert.cuh"
 #include "ptx/cp_async.cuh"
 #include "ptx/mma.cuh"
+#include "tile/convert.cuh"
 #include "tile/vector.cuh"
 
 constexpr int WARP = 32, THREADS = WARPS_M * WARPS_N * WARP;
@@ -27,18 +26,18 @@ constexpr int B_ROWS = TRANS_B ? BLOCK_N : BLOCK_K, B_COLUMNS = TRANS_B ? BLOCK_
 static_assert(sizeof(IN) == 2, "mma.sync takes bf16 and fp16 here");
 static_assert(
     BLOCK_K % (SWIZZLE * CHUNK) == 0 && BLOCK_N % (SWIZZLE * CHUNK) == 0,
-    "BLOCK_K and BLOCK_N have to be multiples of 64: rows of a slice are swizzled 128 bytes at a time");
+    "BLOCK_K and BLOCK_N have to be multiples of 64: rows of a tile are swizzled 128 bytes at a time");
 static_assert(WARP_M % MMA_M == 0 && WARP_N % (2 * MMA_N) == 0,
               "a warp's tile has to be made of 16 x 16 pieces");
-static_assert(STAGES >= 2, "one slice is multiplied while at least one is loaded");
+static_assert(STAGES >= 2, "one k-tile is multiplied while at least one is loaded");
 
-// a slice of a row-major matrix in shared memory, its chunks permuted. a thread copies the same chunk of
+// a tile of a row-major matrix in shared memory, its chunks permuted. a thread copies the same chunk of
 // every ROW_STEP-th row, so that only addresses change on the way down
 template <int ROWS, int COLUMNS>
-struct Slice {
+struct Tile {
   static constexpr int ROW_CHUNKS = COLUMNS / CHUNK, ROW_STEP = THREADS / ROW_CHUNKS;
   static_assert(THREADS % ROW_CHUNKS == 0 && ROWS % ROW_STEP == 0,
-                "threads have to copy whole rows of a slice");
+                "threads have to copy whole rows of a tile");
   static_assert(ROW_STEP % SWIZZLE == 0, "a thread's rows have to share one permutation: too few threads");
   IN data[ROWS * COLUMNS];
 
@@ -73,54 +72,54 @@ struct Slice {
   }
 };
 
-struct Stage {
-  Slice<BLOCK_M, BLOCK_K> a;
-  Slice<B_ROWS, B_COLUMNS> b;
+struct KTile {
+  Tile<BLOCK_M, BLOCK_K> a;
+  Tile<B_ROWS, B_COLUMNS> b;
 };
 
 extern "C" __global__ void __launch_bounds__(THREADS)
-    gemm_tensor_core(const IN* __restrict__ A, const IN* __restrict__ B, OUT* __restrict__ C, int M, int N,
-                     int K, int lda, int ldb, int ldc) {
+    gemm_cp_async(const IN* __restrict__ A, const IN* __restrict__ B, OUT* __restrict__ C, int M, int N,
+                  int K, int lda, int ldb, int ldc) {
   extern __shared__ __align__(SWIZZLE * VECTOR_BYTES) unsigned char shared[];
-  Stage* ring = reinterpret_cast<Stage*>(shared);
+  KTile* buffer = reinterpret_cast<KTile*>(shared);
   const int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
   const int m0 = blockIdx.y * BLOCK_M, n0 = blockIdx.x * BLOCK_N;
   const int warp_m = warp / WARPS_N * WARP_M, warp_n = warp % WARPS_N * WARP_N;
-  const int steps = (K + BLOCK_K - 1) / BLOCK_K;
+  const int k_tiles = (K + BLOCK_K - 1) / BLOCK_K;
 
-  // one group of copies a step, empty ones at the end: so the number of groups in flight is always the same
-  const auto load = [&](int step) {
-    if (step < steps) {
-      Stage& stage = ring[step % STAGES];
-      const int k0 = step * BLOCK_K;
-      stage.a.load(A, lda, m0, k0, M, K);
-      stage.b.load(B, ldb, TRANS_B ? n0 : k0, TRANS_B ? k0 : n0, TRANS_B ? N : K, TRANS_B ? K : N);
+  // one group of copies a k-tile, empty ones at the end: so the number of groups in flight is always the same
+  const auto load = [&](int kt) {
+    if (kt < k_tiles) {
+      KTile& tile = buffer[kt % STAGES];
+      const int k0 = kt * BLOCK_K;
+      tile.a.load(A, lda, m0, k0, M, K);
+      tile.b.load(B, ldb, TRANS_B ? n0 : k0, TRANS_B ? k0 : n0, TRANS_B ? N : K, TRANS_B ? K : N);
     }
     cp_async_commit();
   };
-  for (int step = 0; step < STAGES - 1; ++step) load(step);
+  for (int kt = 0; kt < STAGES - 1; ++kt) load(kt);
 
   float sum[TILES_M][TILES_N][4] = {};
-  for (int step = 0; step < steps; ++step) {
+  for (int kt = 0; kt < k_tiles; ++kt) {
     cp_async_wait<STAGES - 2>();
-    __syncthreads();  // this slice has come for everyone, and everyone is done with the slice before
-    load(step + STAGES - 1);
+    __syncthreads();  // this k-tile has come for everyone, and everyone is done with the one before
+    load(kt + STAGES - 1);
 
-    Stage& stage = ring[step % STAGES];
+    KTile& tile = buffer[kt % STAGES];
 #pragma unroll
     for (int k = 0; k < BLOCK_K; k += MMA_K) {
       u32 a[TILES_M][4], b[TILES_N / 2][4];
 #pragma unroll
       for (int i = 0; i < TILES_M; ++i)
-        ldmatrix_x4(a[i], stage.a.chunk(warp_m + i * MMA_M + lane % 16, k / CHUNK + lane / 16));
+        ldmatrix_x4(a[i], tile.a.chunk(warp_m + i * MMA_M + lane % 16, k / CHUNK + lane / 16));
 #pragma unroll
       for (int j = 0; j < TILES_N / 2; ++j) {
         // two pieces of B at once: n 0 to 7 and 8 to 15, each for k 0 to 7 and 8 to 15
         const int n = warp_n + j * 2 * MMA_N;
         if constexpr (TRANS_B)
-          ldmatrix_x4(b[j], stage.b.chunk(n + lane / 16 * 8 + lane % 8, k / CHUNK + lane / 8 % 2));
+          ldmatrix_x4(b[j], tile.b.chunk(n + lane / 16 * 8 + lane % 8, k / CHUNK + lane / 8 % 2));
         else
-          ldmatrix_x4_trans(b[j], stage.b.chunk(k + lane % 16, n / CHUNK + lane / 16));
+          ldmatrix_x4_trans(b[j], tile.b.chunk(k + lane % 16, n / CHUNK + lane / 16));
       }
 #pragma unroll
       for (int i = 0; i < TILES_M; ++i)

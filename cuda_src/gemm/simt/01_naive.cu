@@ -1,12 +1,12 @@
 // C[m, n] = sum_k A[m, k] B[k, n], with TRANS_B: B[n, k]. A: (M, K), C: (M, N); rows are lda, ldb, ldc
 // elements apart.
 //
-// stage 1, naive: one thread computes one element of C, and neighbouring threads take neighbouring rows: the
-// mapping that everyone writes first. nothing is shared between threads; it is here to be right and to be
-// compared with.
+// stage 1 of simt, naive: one thread computes one element of C, and neighbouring threads of a warp take
+// neighbouring rows: the mapping that everyone writes first. nothing is shared between threads; it is here to
+// be right and to be compared with.
 //
 // what limits it: each lane of a warp reads another row of A, so a load touches 16 lines of 128 bytes to use
-// 2 or 4 bytes of each, and there are two loads for every multiplication.
+// 2 or 4 bytes of each, and there are two loads for every multiplication. stores of C are as scattered.
 
 #include "tile/convert.cuh"
 

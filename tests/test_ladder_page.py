@@ -1,0 +1,51 @@
+"""docs/ladder.py: is every stage nearest to its parent?"""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from workbench.catalogue import registry
+from workbench.model.operation import Operation
+
+DOCS = Path(__file__).parents[1] / "docs"
+
+
+@pytest.fixture(scope="module")
+def ladder() -> ModuleType:
+    sys.path.insert(0, str(DOCS))
+    import refresh
+
+    made: ModuleType = refresh.script("docs/ladder.py")
+    return made
+
+
+def test_every_stage_is_nearest_to_its_parent_but_for_two_that_are_explained(ladder: ModuleType) -> None:
+    apart = {d.stage.spec for d in ladder.measured() if not d.ok}
+    assert len(apart) <= 2
+    assert apart == set(ladder.EXCEPTIONS)
+    measured = {d.stage.spec for d in ladder.measured()}
+    assert measured == {s.spec for s in registry.stages() if s.parent is not None}
+
+
+def test_comments_blank_lines_and_indentation_are_no_lines(ladder: ModuleType) -> None:
+    assert ladder.lines("// a\n\n  int a;  // b\n/* c\n d */\n{\n\tint b;\n}\n") == ["int a;", "{", "int b;", "}"]
+
+
+def test_lines_taken_away_and_lines_added_both_count(ladder: ModuleType) -> None:
+    assert ladder.changed(["a", "b", "c"], ["a", "c"]) == 1
+    assert ladder.changed(["a", "b"], ["a", "x", "y"]) == 3
+    assert ladder.changed(["a"], ["a"]) == 0
+
+
+def test_a_parent_that_is_farther_than_another_stage_is_found(ladder: ModuleType) -> None:
+    matvec: Operation = registry.operations()["matvec"]
+    stages = [dataclasses.replace(s, parent="split_k") if s.name == "streamed" else s for s in matvec.stages]
+    wrong = {d.stage.name: d for d in ladder.distances(dataclasses.replace(matvec, stages=stages)) if not d.ok}
+    assert set(wrong) == {"streamed"}
+    assert wrong["streamed"].nearest == "vectorized"
+    assert wrong["streamed"].to_parent > wrong["streamed"].to_nearest

@@ -1,0 +1,95 @@
+"""The ladder is a tree: each stage but the first of a track has a parent, declared before it."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import pytest
+
+from workbench.catalogue import registry
+from workbench.kernels.vector_add import VECTOR_ADD, VectorAddProblem
+from workbench.model.declared import BadOperation
+from workbench.model.launch import Launch
+from workbench.model.operation import Operation
+from workbench.model.stage import Place
+
+
+def _operation(**declared: dict[str, str]) -> Operation[VectorAddProblem]:
+    """An operation with these stages, each declared with these keywords."""
+    made = dataclasses.replace(VECTOR_ADD, stages=[])
+    for name, keywords in declared.items():
+        _declare(made, name, **keywords)
+    return made
+
+
+def _declare(operation: Operation[Any], name: str, **keywords: str) -> None:
+    @operation.stage(name, source=f"{name}.cu", idea="", **keywords)
+    def _(p: VectorAddProblem, size: Any) -> Launch:
+        raise NotImplementedError
+
+
+def test_the_parent_is_the_stage_declared_before_unless_another_is_named() -> None:
+    made = _operation(a={}, b={}, c={}, d={"parent": "b"}, e={})
+    assert [s.parent for s in made.stages] == [None, "a", "b", "b", "d"]
+    assert [getattr(made.parent(s), "name", None) for s in made.stages] == [None, "a", "b", "b", "d"]
+
+
+def test_a_track_begins_with_a_stage_that_has_no_parent() -> None:
+    made = _operation(a={"track": "simt"}, b={}, c={"track": "mma"}, d={}, e={"parent": "a"})
+    assert [(s.track, s.parent) for s in made.stages] == [
+        ("simt", None),
+        ("simt", "a"),
+        ("mma", None),
+        ("mma", "c"),
+        ("simt", "a"),
+    ]
+
+
+def test_the_tree_goes_track_by_track_and_tells_branches() -> None:
+    made = _operation(
+        a={"track": "x"}, b={}, c={"track": "y"}, d={"parent": "a"}, e={}, f={"parent": "d"}, g={"parent": "b"}
+    )
+    assert made.tree() == {
+        "a": Place("x", None, 0),
+        "b": Place("x", "a", 0),
+        "d": Place("x", "a", 1),
+        "e": Place("x", "d", 1),
+        "f": Place("x", "d", 2),
+        "g": Place("x", "b", 0),
+        "c": Place("y", None, 0),
+    }
+    assert list(made.tree()) == ["a", "b", "d", "e", "f", "g", "c"]
+    assert [place.shown(name) for name, place in made.tree().items()][:5] == ["a", "b", "↳ d", "↳ e", "↳ ↳ f"]
+
+
+@pytest.mark.parametrize(
+    ("keywords", "says"),
+    [
+        ({"parent": "bee"}, r"vector_add:new has the parent 'bee', but no stage before it .*did you mean bees\?"),
+        ({"parent": "later"}, "no stage before it is called that: a parent is declared first; there are a, bees"),
+        ({"parent": "new"}, "vector_add:new has the parent 'new', but no stage before it is called that"),
+        ({"track": "simt"}, "cannot begin track 'simt', which is there already"),
+        ({"track": "mma", "parent": "a"}, "is the first of track 'mma', so it can have no parent"),
+    ],
+    ids=str,
+)
+def test_a_place_that_makes_no_tree_is_refused(keywords: dict[str, str], says: str) -> None:
+    made = _operation(a={"track": "simt"}, bees={})
+    with pytest.raises(BadOperation, match=says):
+        _declare(made, "new", **keywords)
+    assert [s.name for s in made.stages] == ["a", "bees"]
+
+
+def test_the_first_stage_of_all_can_have_no_parent() -> None:
+    with pytest.raises(BadOperation, match="there are none"):
+        _operation(a={"parent": "b"})
+
+
+def test_the_ladders_of_this_package_are_trees() -> None:
+    assert list(dict.fromkeys(s.track for s in registry.operations()["gemm"].stages)) == ["simt", "mma", "wgmma"]
+    for operation in registry.operations().values():
+        places = operation.tree()
+        assert set(places) == {s.name for s in operation.stages}
+        for place in places.values():
+            assert place.parent is None or places[place.parent].track == place.track
