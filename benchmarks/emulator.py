@@ -51,10 +51,10 @@ def stage_and_problem(name: str, size: int) -> tuple[Stage[Problem], Problem]:
 
 def launcher(name: str, size: int) -> Callable[[], float]:
     """A function that runs the stage once on new memory and returns the seconds that the launch took."""
-    from workbench.toolchain.compiler import compile_source
+    from workbench.toolchain.compiler import compile_stage
 
     stage, problem = stage_and_problem(name, size)
-    compiled, case = compile_source(stage.path, stage.defines(problem)), Case.of(problem)
+    compiled, case = compile_stage(stage, problem), Case.of(problem)
     device = EmulatedDevice()
 
     def run() -> float:
@@ -119,10 +119,10 @@ def two_threads() -> list[str]:
 
 def _memory_growth(size: int) -> float:
     """MB by which the process grows while a launch runs: shadows of races and the engine's own."""
-    from workbench.toolchain.compiler import compile_source
+    from workbench.toolchain.compiler import compile_stage
 
     stage, problem = stage_and_problem("tma_pipeline", size)
-    compiled, case = compile_source(stage.path, stage.defines(problem)), Case.of(problem)
+    compiled, case = compile_stage(stage, problem), Case.of(problem)
     bound = EmulatedDevice().bind(compiled, stage.plan(problem), case.arrays, case.storage(), problem.seed)
     gc.collect()
     Path("/proc/self/clear_refs").write_text("5")  # the peak starts again from here
@@ -160,7 +160,7 @@ from workbench import compiler, emulator, registry
 problem = max(registry.operations()[stage.operation].suite, key=lambda p: p.cost.flops)
 compiler.nvrtc_version()
 start = time.perf_counter()
-compiled = compiler.compile_source(stage.path, stage.defines(problem))
+compiled = compiler.compile_stage(stage, problem)
 if sys.argv[2] == "cold":
     emulator.Program.from_ptx(compiled.ptx, compiled.source)
 print(time.perf_counter() - start)

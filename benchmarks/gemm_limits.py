@@ -27,7 +27,7 @@ from workbench.model.problem import Problem
 from workbench.model.results import Conditions
 from workbench.model.stage import Stage
 from workbench.report import derived
-from workbench.toolchain.compiler import compile_source
+from workbench.toolchain.compiler import compile_stage
 
 RECORD = Path(__file__).parents[1] / "reports/gemm-limits.json.gz"
 
@@ -85,7 +85,7 @@ def storage(problem: Problem, data: str) -> Arrays:
 
 def bound(device: CudaDevice, stage: Stage[Any], problem: Problem, data: str) -> CudaPlan:
     """The stage, ready to be launched on such data."""
-    compiled = compile_source(stage.path, stage.defines(problem))
+    compiled = compile_stage(stage, problem)
     return device.bind(compiled, stage.plan(problem), problem.arrays(), storage(problem, data))
 
 

@@ -25,7 +25,7 @@ from workbench.model.problem import Problem
 from workbench.model.stage import Stage
 from workbench.records import environment, tuned
 from workbench.report import derived
-from workbench.toolchain.compiler import compile_source
+from workbench.toolchain.compiler import compile_stage
 from workbench.workers.cluster import Processes
 
 RECORD = Path(__file__).parents[1] / "reports/tuning.json"
@@ -64,7 +64,7 @@ def raced(device: Any, problem: Problem, stages: Sequence[Stage[Any]]) -> list[f
     storage = case.storage()
     try:
         for stage in stages:
-            compiled = compile_source(stage.path, stage.defines(problem))
+            compiled = compile_stage(stage, problem)
             plans.append(device.bind(compiled, stage.plan(problem), case.arrays, storage, problem.seed))
             plans[-1].run()
         l2_bytes = device.info().l2_bytes

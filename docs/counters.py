@@ -130,11 +130,11 @@ def stages() -> Iterator[tuple[Any, Any]]:
 def bound_stages(device: Any) -> Iterator[tuple[list[Launched], Any]]:
     """What each launch of every stage is, and the plan bound to the device."""
     from workbench.harness import Case
-    from workbench.toolchain.compiler import compile_source
+    from workbench.toolchain.compiler import compile_stage
 
     for stage, problem in stages():
         case, plan = Case.of(problem), stage.plan(problem)
-        bound = device.bind(compile_source(stage.path, stage.defines(problem)), plan, case.arrays, case.storage())
+        bound = device.bind(compile_stage(stage, problem), plan, case.arrays, case.storage())
         yield [Launched(stage.spec, problem.label, launch.kernel) for launch in plan.launches], bound
 
 

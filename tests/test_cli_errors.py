@@ -20,8 +20,8 @@ from fakes import NumpyDevice
 
 from workbench import harness
 from workbench.catalogue import registry
-from workbench.cli import inspect, sessions
 from workbench.cli import main as cli
+from workbench.cli import sessions
 from workbench.devices import DeviceUnavailable
 from workbench.records import store
 from workbench.toolchain import disassembly
@@ -113,9 +113,7 @@ def test_a_missing_compiler(workbench: Workbench, device: NumpyDevice, monkeypat
     def unavailable(*arguments: object) -> None:
         raise CompilerUnavailable("NVRTC cannot be loaded; install it with: pip install nvidia-cuda-nvrtc")
 
-    monkeypatch.setattr(harness, "compile_source", unavailable)
-    monkeypatch.setattr(inspect, "compile_source", unavailable)
-    monkeypatch.setattr("workbench.toolchain.occupancy.compile_source", unavailable)
+    monkeypatch.setattr("workbench.toolchain.compiler.compile_source", unavailable)
     for command in ("verify", "run", "inspect"):
         one_message(workbench(command, "vector_add:naive"), 1, "pip install nvidia-cuda-nvrtc")
 

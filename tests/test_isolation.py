@@ -25,7 +25,7 @@ import pytest
 
 from workbench import harness
 from workbench.catalogue import registry
-from workbench.devices import DeviceUnavailable, Fault, IsolatedDevice, open_device
+from workbench.devices import DeviceUnavailable, Fault, IsolatedDevice, open_device, worker
 from workbench.devices.base import Device
 from workbench.devices.emulated import EmulatedDevice
 from workbench.devices.isolated import IsolatedPlan
@@ -35,7 +35,6 @@ from workbench.records import store
 from workbench.records.store import Folder
 from workbench.run.session import Session
 from workbench.toolchain.compiler import Compiled, compile_source, with_headers
-from workbench.workers import worker
 
 Open = Callable[..., IsolatedDevice]
 HERE = Path(__file__).parent

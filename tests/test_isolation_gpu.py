@@ -16,6 +16,7 @@ from workbench.devices import Device, open_device
 from workbench.kernels.vector_add import VectorAddProblem
 from workbench.measure import timing
 from workbench.model.results import Measurement, Verdict
+from workbench.toolchain.compiler import compile_stage
 
 pytestmark = pytest.mark.gpu
 
@@ -59,7 +60,7 @@ def test_a_failure_costs_its_own_verdict_only(
 ) -> None:
     monkeypatch.setattr(harness, "SHRINK_SECONDS", 1.0)
     stage = planted(tmp_path, statement)
-    harness.compile_source(stage.path, stage.defines(VectorAddProblem(n=1)))
+    compile_stage(stage, VectorAddProblem(n=1))
     started = time.monotonic()
     outcome = harness.verify(stage, device, examples=5, seed=0)
     took = time.monotonic() - started

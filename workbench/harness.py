@@ -29,7 +29,7 @@ from .model.problem import Problem, Tier
 from .model.results import Agreement, Failure, Verdict, Verification
 from .model.stage import Stage
 from .records import environment
-from .toolchain.compiler import CompileError, CompilerUnavailable, compile_source
+from .toolchain.compiler import CompileError, CompilerUnavailable, compile_stage
 
 if TYPE_CHECKING:
     from .workers.cluster import Cluster
@@ -168,7 +168,7 @@ def _bind(stage: Stage[Any], device: Device, case: Case, order: int) -> BoundPla
     Raises CompileError, and Fault, also for what the stage's own Python code raises.
     """
     try:
-        compiled = compile_source(stage.path, stage.defines(case.problem))
+        compiled = compile_stage(stage, case.problem)
         plan = stage.plan(case.problem)
         names = [*case.arrays, *plan.scratch]
         plan = dataclasses.replace(plan, alignments=_alignments(stage.alignment, names, case.problem.seed))

@@ -25,7 +25,7 @@ from .model.dtypes import BF16, DTYPES, FP32, DType, from_numpy
 from .model.problem import Problem
 from .model.stage import Stage
 from .records import tuned
-from .toolchain.compiler import compile_source
+from .toolchain.compiler import compile_stage
 
 __all__ = ["gemm", "gemm_fp8", "matvec", "vector_add"]
 
@@ -256,7 +256,7 @@ def _solve(problem: Problem, operation: str, inputs: dict[str, Any], output: str
     # the lowest set bit of all addresses together is what every one of them is a multiple of
     addresses = functools.reduce(operator.or_, (array.data.ptr for array in inputs.values()))
     stage = choose(operation, problem, device.architecture, addresses & -addresses, device.properties["name"].decode())
-    compiled = compile_source(stage.path, stage.defines(problem))
+    compiled = compile_stage(stage, problem)
     plan = stage.plan(problem)
     arrays = {**problem.arrays(), **plan.scratch}
     result = cupy.empty(arrays[output].shape, arrays[output].dtype.numpy)

@@ -21,6 +21,7 @@ from types import ModuleType
 from typing import Any
 
 from .. import kernels
+from ..model.declared import trouble
 from ..model.errors import WrongUsage
 from ..model.operation import Operation
 from ..model.origin import BUILT_IN
@@ -171,6 +172,11 @@ def operations() -> dict[str, Operation[Any]]:
 def operation_of(stage: Stage[Any]) -> Operation[Any]:
     """The operation that a stage belongs to."""
     return stage.owner or operations()[stage.operation]
+
+
+def fault_of(error: BaseException) -> str:
+    """What is wrong with the code of an operation where that has raised the error; nothing where it was other code."""
+    return trouble(error, {m.__name__ for m in loaded().modules.values()} - {"__main__"})
 
 
 def troubles() -> tuple[str, ...]:

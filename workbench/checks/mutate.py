@@ -25,7 +25,16 @@ from ..model.errors import WorkbenchError
 from ..model.origin import SOURCES
 from ..model.problem import Problem, Tier
 from ..model.stage import Stage
-from ..toolchain.compiler import Compiled, CompileError, cached_in, compile_source, names, with_headers
+from ..toolchain.compiler import (
+    Compiled,
+    CompileError,
+    cached_in,
+    compile_source,
+    names,
+    source_of,
+    sources_of,
+    with_headers,
+)
 from ..workers.cluster import Lost
 
 EQUIVALENT = "equivalent"
@@ -301,10 +310,10 @@ def mutants_of(file: str, root: Path | None = None) -> list[Mutant]:
 def mutants(stages: Sequence[Stage[Any]]) -> list[Mutant]:
     """Every mutant of the stages' sources and of the headers that lie in the same folder of CUDA sources."""
     files = {
-        path: stage.sources
+        path: sources_of(stage)
         for stage in stages
-        for path in with_headers(stage.path)
-        if path.is_relative_to(stage.sources)
+        for path in with_headers(source_of(stage))
+        if path.is_relative_to(sources_of(stage))
     }
     return [m for path, root in files.items() for m in mutants_of(str(path.relative_to(root)), root)]
 
@@ -329,7 +338,7 @@ class _Trial:
 
     def _original(self, defines: Mapping[str, str | int]) -> Compiled:
         try:
-            return compile_source(self.stage.path, defines)
+            return compile_source(source_of(self.stage), defines)
         except CompileError as error:
             raise CompileError(f"{self.stage.spec} has to compile before it can be mutated: {error}") from None
 
@@ -340,12 +349,12 @@ class _Trial:
         """
         from .. import harness
 
-        for i, (path, name) in enumerate(names(self.stage.path).items()):
+        for i, (path, name) in enumerate(names(source_of(self.stage)).items()):
             # all below one folder, so that headers find the changed one
             copy = folder / name
             copy.parent.mkdir(parents=True, exist_ok=True)
             copy.write_text(mutant.text if i == number else path.read_text())
-        changed = dataclasses.replace(self.stage, source=str(folder / self.stage.path.name))
+        changed = dataclasses.replace(self.stage, source=str(folder / source_of(self.stage).name), code=None)
         same: dict[Any, bool] = {}
         for problem in self.problems:
             defines = self.stage.defines(problem)
@@ -413,7 +422,7 @@ def _judge(mutant: Mutant, uses: Sequence[_Use]) -> Judged:
 
 
 def _uses(mutant: Mutant, stages: Sequence[Stage[Any]], problems: Mapping[str, tuple[Problem, ...]]) -> list[_Use]:
-    files = [(stage, with_headers(stage.path)) for stage in stages]
+    files = [(stage, with_headers(source_of(stage))) for stage in stages]
     return [
         _Use(stage, paths.index(mutant.path), problems[stage.spec]) for stage, paths in files if mutant.path in paths
     ]

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from ..model.declared import trouble
+from ..catalogue import registry
 from ..model.errors import WorkbenchError
 
 
@@ -43,7 +43,7 @@ class WorkbenchGroup(click.Group):
         except KeyboardInterrupt:
             raise ended("interrupted", Interrupted.exit_code) from None
         except Exception as error:
-            if said := trouble(error):
+            if said := registry.fault_of(error):
                 raise ended(said) from None
             raise
 

@@ -12,7 +12,7 @@ from ..model.errors import WorkbenchError
 from ..model.results import Resources
 from ..report import derived
 from ..toolchain import disassembly, occupancy
-from ..toolchain.compiler import compile_source
+from ..toolchain.compiler import compile_stage
 from .console import Fitting, console, notice, print_json, table
 from .options import options, specs_argument
 from .problems import problems_of
@@ -42,7 +42,7 @@ def inspect(specs: tuple[str, ...], show_ptx: bool, show_sass: bool, problem_tex
             found[stage.spec] = resources
         for problem in suite:
             if stage.supports(problem) is None:
-                compiled = compile_source(stage.path, stage.defines(problem))
+                compiled = compile_stage(stage, problem)
                 compiled_variants[stage.spec, compiled.variant] = compiled
     if not found:
         raise WorkbenchError("there is nothing to show: no stage takes this problem")

@@ -16,8 +16,8 @@ from ..model.arrays import Array
 from ..model.launch import Plan
 from ..model.results import DeviceInfo, Verdict
 from ..toolchain.compiler import Compiled
-from ..workers.worker import Broken, Ended, Late, Worker
 from .base import BoundPlan, Device, DeviceUnavailable, Fault
+from .worker import Broken, Ended, Late, Worker
 
 DEADLINE_FACTOR, LEAST_SECONDS = 10.0, 5.0
 """A launch may take so many times as long as expected, and always so many seconds."""

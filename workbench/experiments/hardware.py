@@ -15,7 +15,7 @@ from typing import Any
 from ..model.problem import Problem
 from ..model.stage import Stage
 from ..toolchain import ncu
-from ..toolchain.compiler import compile_source
+from ..toolchain.compiler import compile_stage
 from .base import Experiment
 
 SECONDS = 120.0
@@ -51,9 +51,7 @@ def launch_point(name: str, series: str, value: str) -> None:
     stage, _, problem = experiment.at(declared, int(value))
     arrays, inputs = problem.arrays(), problem.inputs()
     storage = {array: arrays[array].pack(values) for array, values in inputs.items()}
-    bound = CudaDevice(bare=True).bind(
-        compile_source(stage.path, stage.defines(problem)), stage.plan(problem), arrays, storage
-    )
+    bound = CudaDevice(bare=True).bind(compile_stage(stage, problem), stage.plan(problem), arrays, storage)
     bound.run()
     bound.close()
 

@@ -16,7 +16,7 @@ from ..model.operation import Operation
 from ..model.problem import Problem, Size, extents
 from ..model.results import Resources
 from ..model.stage import Stage
-from ..toolchain.compiler import compile_source
+from ..toolchain.compiler import compile_stage
 from .base import Experiment, Quantity, ratio
 from .problems import Scale, Transpose, scales, transposes
 
@@ -236,7 +236,7 @@ def first_wave(stage: Stage[Any], problem: Problem, resources: Resources) -> dic
     (launch,) = plan.launches
     wave = min(launch.grid[0], device.info().sm_count * resources.blocks_per_sm)
     part = Launch(launch.kernel, (wave, 1, 1), launch.block, launch.args)
-    compiled = compile_source(stage.path, stage.defines(problem))
+    compiled = compile_stage(stage, problem)
     bound = device.bind(compiled, type(plan)((part,)), case.arrays, case.storage())
     try:
         bound.run()

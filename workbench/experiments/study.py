@@ -17,7 +17,7 @@ from ..records import environment
 from ..report.evidence import failed
 from ..run.session import published
 from ..toolchain import occupancy
-from ..toolchain.compiler import compile_source
+from ..toolchain.compiler import compile_stage
 from . import hardware
 from .base import Experiment, Outcome, Point
 
@@ -61,7 +61,7 @@ def ok(outcome: Outcome) -> bool:
 
 def count(experiment: Experiment, stage: Stage[Any], problem: Problem, multiprocessors: int) -> dict[str, int]:
     """What `base.Counts` describes, of one problem. Raises CompileError, CompilerUnavailable and Fault."""
-    compiled, plan = compile_source(stage.path, stage.defines(problem)), stage.plan(problem)
+    compiled, plan = compile_stage(stage, problem), stage.plan(problem)
     (launch,) = plan.launches
     (resources,) = occupancy.resources(stage, problem)
     case = harness.Case.of(problem)

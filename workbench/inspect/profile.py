@@ -20,7 +20,7 @@ from ..harness import Case
 from ..model.origin import SOURCES
 from ..model.problem import Problem
 from ..model.stage import Stage
-from ..toolchain.compiler import compile_source
+from ..toolchain.compiler import compile_stage, source_of
 
 SHORT = dict(
     zip(KINDS, ("global", "shared", "memory", "tensor", "arithmetic", "warp", "barrier", "control"), strict=True)
@@ -44,7 +44,7 @@ def default_problem(stage: Stage[Any]) -> Problem:
 
 def profile_stage(stage: Stage[Any], problem: Problem) -> Profile:
     """Runs the stage's launches in the emulator. Raises CompileError, CompilerUnavailable and Fault for a hazard."""
-    compiled = compile_source(stage.path, stage.defines(problem))
+    compiled = compile_stage(stage, problem)
     case = Case.of(problem)
     bound = EmulatedDevice(counters=True).bind(compiled, stage.plan(problem), case.arrays, case.storage(), problem.seed)
     try:
@@ -94,7 +94,7 @@ def as_dict(stage: Stage[Any], problem: Problem, found: Profile) -> dict[str, An
 def annotated(stage: Stage[Any], problem: Problem, found: Profile) -> Iterator[str]:
     """Lines of text: totals, then every source with its counts, the stage's own in full, headers where they ran."""
     yield f"{stage.spec} on {problem}: {found.warp_instructions:,} warp instructions"
-    yield from listing(found, str(stage.path))
+    yield from listing(found, str(source_of(stage)))
 
 
 def listing(found: Profile, source: str) -> Iterator[str]:

@@ -36,7 +36,7 @@ WATCHED = (
     "run.session",
     "toolchain.compiler",
     "workers.cluster",
-    "workers.worker",
+    "devices.worker",
 )
 """Modules of the workbench whose functions, classes and constants have to stay what they are."""
 

@@ -21,7 +21,7 @@ from ..model.problem import Problem
 from ..model.results import Conditions, DeviceInfo, HostTiming, Measurement, Timing, Verdict
 from ..model.stage import Stage
 from ..toolchain import nvml
-from ..toolchain.compiler import CompileError, compile_source
+from ..toolchain.compiler import CompileError, compile_stage
 from .baselines import Baseline, Prepared, baselines_for, current_stream, host, peer_versions, peers_of
 
 Enqueue = Callable[[], None]
@@ -461,7 +461,7 @@ def _bench_problem(
         return (
             f"every element of {', '.join(constant)} has the same value: such inputs are multiplied faster than others"
         )
-    compiled = compile_source(stage.path, stage.defines(problem))
+    compiled = compile_stage(stage, problem)
     plan: Any = device.bind(compiled, stage.plan(problem), case.arrays, case.storage(), problem.seed)
     try:
         started = time.monotonic()

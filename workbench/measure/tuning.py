@@ -37,7 +37,7 @@ from ..model.stage import Stage
 from ..records.tuned import Entry, Key, Table, Trial, TuningError, problem_class
 from ..report import derived
 from ..toolchain import occupancy
-from ..toolchain.compiler import CompileError, compile_source
+from ..toolchain.compiler import CompileError, compile_stage
 from ..workers.cluster import Cluster, Lost
 from . import timing
 from .timing import Effort
@@ -229,7 +229,7 @@ def interrupts() -> Iterator[Callable[[], bool]]:
 def compile_ahead(stage: Stage[Any], configuration: Mapping[str, int], problem: Problem) -> str:
     """Put a compiled source into the cache, in a process of the pool; what the compiler says against it."""
     try:
-        compile_source(stage.path, stage.with_parameters(configuration).defines(problem))
+        compile_stage(stage.with_parameters(configuration), problem)
     except CompileError as error:
         return str(error)
     return ""
@@ -354,7 +354,7 @@ class Judge:
 
     def _bind(self, stage: Stage[Any]) -> Any:
         assert self.case is not None
-        compiled = compile_source(stage.path, stage.defines(self.problem))
+        compiled = compile_stage(stage, self.problem)
         return self.device.bind(compiled, stage.plan(self.problem), self.case.arrays, self.storage, self.problem.seed)
 
     def _race(self, plans: Sequence[Any], effort: Effort) -> list[list[float]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import sys
 import traceback
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from types import TracebackType
 from typing import Any
 
@@ -36,13 +36,11 @@ def declared(what: str) -> Iterator[None]:
         raise BadOperation(f"{what} cannot be used:\n{_shown(error, _tail(error.__traceback__))}") from None
 
 
-def trouble(error: BaseException) -> str:
-    """What is wrong with the code of an operation where that has raised the error; nothing where it was other code."""
-    from ..catalogue import registry
-
-    own = {m.__name__ for m in registry.loaded().modules.values()} - {"__main__"}
+def trouble(error: BaseException, modules: Collection[str]) -> str:
+    """What is wrong with the code of an operation, which is in these modules, where that has raised the error; nothing
+    where it was other code."""
     part = error.__traceback__
-    while part and part.tb_frame.f_globals.get("__name__") not in own:
+    while part and part.tb_frame.f_globals.get("__name__") not in modules:
         part = part.tb_next
     return f"the Python code of an operation fails:\n{_shown(error, part)}" if part else ""
 

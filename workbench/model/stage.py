@@ -65,16 +65,14 @@ class Stage(Generic[P]):
 
     @property
     def path(self) -> Path:
-        """Absolute path of the CUDA source."""
+        """Absolute path of the CUDA source. Raises ValueError where that is a string: `compiler.source_of` keeps it."""
+        if self.code is not None:
+            raise ValueError(f"the source of {self.spec} is a string in its declaration, and no file")
         return self.sources / self.source
 
     @property
     def sources(self) -> Path:
-        """The folder of the operation's CUDA sources, or the one in which `code` is kept."""
-        if self.code is not None:
-            from ..toolchain.compiler import kept_source
-
-            return kept_source(self.code, self.source)
+        """The folder of the operation's CUDA sources."""
         return (self.owner.sources if self.owner else None) or origin.SOURCES
 
     def supports(self, problem: P, architecture: int = 90) -> str | None:

@@ -22,7 +22,7 @@ from ..model import notices
 from ..model.errors import WorkbenchError
 from ..model.problem import Problem
 from ..model.stage import Stage
-from ..toolchain.compiler import cache_folder, source_digest
+from ..toolchain.compiler import cache_folder, source_digest, source_of
 from .database import DatabaseError, OtherVersion, marks, transaction
 
 SHIPPED = Path(__file__).parent / "tuned.json"
@@ -67,7 +67,7 @@ class Key:
     @classmethod
     def of(cls, device: str, stage: Stage[Any], problem: Problem) -> Key:
         """The key of a stage as its source is now. Raises OSError when that cannot be read."""
-        return cls(device, stage.operation, stage.name, source_digest(stage.path), problem_class(problem))
+        return cls(device, stage.operation, stage.name, source_digest(source_of(stage)), problem_class(problem))
 
 
 @dataclass(frozen=True)
@@ -227,7 +227,7 @@ def is_current(entry: Entry) -> bool:
     """Whether the stage is still there and its source is what it was when it was tuned."""
     stage = _configured(entry.key.operation, entry.key.stage, entry.parameters)
     with contextlib.suppress(OSError):
-        return stage is not None and source_digest(stage.path) == entry.key.source
+        return stage is not None and source_digest(source_of(stage)) == entry.key.source
     return False
 
 

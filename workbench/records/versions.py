@@ -32,7 +32,7 @@ from ..model.problem import Problem, ProblemError, Size
 from ..model.results import Failure, Measurement, ResultsError, Run, StageResult, Verification
 from ..model.stage import Stage
 from ..report.evidence import NOT_OF_A_PROBLEM, failure_id
-from ..toolchain.compiler import INCLUDE, cache_folder, contents
+from ..toolchain.compiler import INCLUDE, cache_folder, contents, source_of, sources_of
 from .database import Damaged, DatabaseError, OtherVersion, marks, transaction
 from .store import comparable
 
@@ -97,8 +97,10 @@ class Snapshot:
     @classmethod
     def of(cls, stage: Stage[Any]) -> Snapshot:
         """Read the files of a stage. Raises OSError."""
-        files = {_name(path, stage): content for path, content in contents(stage.path).items()}
-        return cls(stage.operation, stage.name, stage.path.name, files, dict(stage.parameters), declaration(stage))
+        files = {_name(path, stage): content for path, content in contents(source_of(stage)).items()}
+        return cls(
+            stage.operation, stage.name, source_of(stage).name, files, dict(stage.parameters), declaration(stage)
+        )
 
     @property
     def digest(self) -> str:
@@ -117,9 +119,9 @@ def declaration(stage: Stage[Any]) -> str:
 
 
 def _name(path: Path, stage: Stage[Any]) -> str:
-    if path.is_relative_to(INCLUDE) and not INCLUDE.is_relative_to(stage.sources):
+    if path.is_relative_to(INCLUDE) and not INCLUDE.is_relative_to(sources_of(stage)):
         return f"{OURS}{path.relative_to(INCLUDE)}"
-    return os.path.relpath(path, stage.path.parent)
+    return os.path.relpath(path, source_of(stage).parent)
 
 
 @dataclass(frozen=True)
@@ -545,10 +547,10 @@ def restore(stage: Stage[Any], version: Version) -> Restored:
     """
     if stage.code is not None:
         raise VersionsError(f"the source of {stage.spec} is a string in its declaration, which cannot be restored")
-    store, folder, made = of(stage), stage.path.parent, Restored()
+    store, folder, made = of(stage), source_of(stage).parent, Restored()
     theirs = store.files(version)
     targets = {
-        (stage.path if name == version.source else (folder / name)).resolve(): content
+        (source_of(stage) if name == version.source else (folder / name)).resolve(): content
         for name, content in theirs.items()
         if not name.startswith(OURS)
     }
@@ -564,7 +566,7 @@ def restore(stage: Stage[Any], version: Version) -> Restored:
 
 def _keep_present(stage: Stage[Any], store: Versions, replaced: Mapping[Path, bytes]) -> Version | None:
     """Keep the stage as it is, with everything that is about to be replaced; None where there is nothing."""
-    folder = stage.path.parent
+    folder = source_of(stage).parent
     present = {os.path.relpath(p, folder.resolve()): c for p in replaced if (c := _content(p)) is not None}
     if not present:
         return None

@@ -17,7 +17,7 @@ from ..model.stage import Stage
 from ..records import versions
 from ..records.versions import Snapshot, Version
 from ..toolchain import disassembly, occupancy
-from ..toolchain.compiler import compile_source
+from ..toolchain.compiler import compile_stage
 from . import derived
 
 SASS, PTX = "SASS", "PTX"
@@ -73,7 +73,7 @@ class Side:
 
     def resources(self, problem: Problem) -> dict[str, int | float | str]:
         """What the kernels of the compiled variant take, one value a line; several kernels are told apart by name."""
-        compiled = compile_source(self.stage.path, self.stage.defines(problem))
+        compiled = compile_stage(self.stage, problem)
         found: dict[str, int | float | str] = {}
         for name, usage in compiled.usage.items():
             of = "" if len(compiled.usage) == 1 else f", {name}"
@@ -145,7 +145,7 @@ def compare(before: Side, after: Side, problem: Problem | None = None) -> Differ
     """
     chosen = _problem(before, after, problem)
     sides = before, after
-    compiled = [compile_source(s.stage.path, s.stage.defines(chosen)) for s in sides]
+    compiled = [compile_stage(s.stage, chosen) for s in sides]
     try:
         language, counts = SASS, [sass_counts(disassembly.sass(c.cubin_path)) for c in compiled]
     except disassembly.DisassemblerUnavailable:

@@ -13,7 +13,6 @@ from typing import Any, Protocol
 from .. import harness
 from ..catalogue import registry
 from ..devices import Device
-from ..model.declared import trouble
 from ..model.operation import Operation
 from ..model.origin import SOURCES
 from ..model.problem import Problem
@@ -33,7 +32,7 @@ from ..records import environment, store, versions
 from ..records.store import Folder
 from ..report.evidence import passed
 from ..toolchain import occupancy
-from ..toolchain.compiler import CompileError, compile_source, source_digest
+from ..toolchain.compiler import CompileError, compile_stage, source_digest, source_of, sources_of
 from ..workers.cluster import Cluster
 
 ALL = "every problem"
@@ -45,7 +44,7 @@ CHANGED = "the source has changed since it was verified: what would be timed is 
 
 def published(stage: Stage[Any], message: str) -> str:
     """The message as a record has it: where the checkout lies on this machine is nobody's business."""
-    for folder in sorted((str(stage.sources.parent), str(SOURCES.parent)), key=len, reverse=True):
+    for folder in sorted((str(sources_of(stage).parent), str(SOURCES.parent)), key=len, reverse=True):
         message = message.replace(f"{folder}{os.sep}", "")
     return message
 
@@ -107,7 +106,7 @@ class Session:
         """These stages will be asked for, in this order: a cluster may begin. Raises ClusterUnavailable."""
         for stage in stages if self.cluster else ():
             with contextlib.suppress(OSError):  # what is wrong with the source is said in its turn
-                digest = source_digest(stage.path)
+                digest = source_digest(source_of(stage))
                 if not self._passed_before(stage, digest)[0] and (ahead := self._solving(stage, digest)):
                     self._ahead[stage.spec, digest] = ahead
 
@@ -156,7 +155,7 @@ class Session:
     def _verified(self, stage: Stage[Any], listener: Listener) -> StageResult:
         verify = versions.verify if self.keep else harness.verify
         try:
-            digest = source_digest(stage.path)
+            digest = source_digest(source_of(stage))
         except OSError as error:  # a source that is not there must not cost the other stages
             digest, verification = "", self._unreadable(stage, error)
         else:
@@ -255,13 +254,13 @@ class Session:
         except (CompileError, KeyError):
             return []  # a variant that no verified problem needed; timing it says what is wrong
         except Exception as error:
-            if not trouble(error):
+            if not registry.fault_of(error):
                 raise
             return []
 
     def _time(self, stage: Stage[Any], result: StageResult, listener: Listener) -> None:
         suite = self._problems(registry.operation_of(stage))
-        same = source_digest(stage.path) == result.source_sha256
+        same = source_digest(source_of(stage)) == result.source_sha256
         before = {p: m for p in suite if same and (m := self._measured_before(stage, p, result))}
         outcomes = self._each(_bench, [(stage, self.device, p, result.source_sha256) for p in suite if p not in before])
         for number, problem in enumerate(suite):
@@ -332,7 +331,7 @@ class Session:
         return next(made, None)
 
     def _unreadable(self, stage: Stage[Any], error: OSError) -> Verification:
-        message = f"cannot read the source {stage.path}: {error.strerror or error}"
+        message = f"cannot read the source {source_of(stage)}: {error.strerror or error}"
         replay = f"workbench verify {stage.spec} --device {self.device.name}"
         failure = Failure(Verdict.COMPILE_ERROR, "any", message, replay)
         return Verification(Verdict.COMPILE_ERROR, self.seed, failure=failure)
@@ -342,8 +341,8 @@ def _bench(stage: Stage[Any], device: Device, problem: Problem, digest: str) -> 
     """Time a stage as long as its source is what was verified, or say why not."""
     from ..measure import timing
 
-    return timing.bench(stage, device, problem) if source_digest(stage.path) == digest else CHANGED
+    return timing.bench(stage, device, problem) if source_digest(source_of(stage)) == digest else CHANGED
 
 
 def _binary_digest(stage: Stage[Any], problem: Problem) -> str:
-    return compile_source(stage.path, stage.defines(problem)).binary_digest()
+    return compile_stage(stage, problem).binary_digest()

@@ -19,6 +19,8 @@ from typing import Any
 from ..emulator.headers import header_folder, standard_headers
 from ..model.errors import WorkbenchError
 from ..model.origin import SOURCES
+from ..model.problem import Problem
+from ..model.stage import Stage
 
 INCLUDE = SOURCES / "include"
 """Headers that every source may include."""
@@ -101,6 +103,16 @@ def kept_source(code: str, name: str) -> Path:
     if not target.is_file() or target.read_bytes() != content:
         write(target, content)
     return folder
+
+
+def sources_of(stage: Stage[Any]) -> Path:
+    """The folder that the source of a stage is relative to. Raises CompilerUnavailable."""
+    return stage.sources if stage.code is None else kept_source(stage.code, stage.source)
+
+
+def source_of(stage: Stage[Any]) -> Path:
+    """The file with the CUDA C++ of a stage; where that is a string, one in the cache. Raises CompilerUnavailable."""
+    return sources_of(stage) / stage.source
 
 
 @cache
@@ -269,6 +281,11 @@ def compile_source(path: Path, defines: Mapping[str, str | int], architecture: s
     written, OSError when the source cannot be read.
     """
     return _compile(path, source_digest(path), tuple((k, str(v)) for k, v in sorted(defines.items())), architecture)
+
+
+def compile_stage(stage: Stage[Any], problem: Problem, architecture: str = "sm_90a") -> Compiled:
+    """Compile a stage for a problem. Raises what `compile_source` raises, and whatever its declaration does."""
+    return compile_source(source_of(stage), stage.defines(problem), architecture)
 
 
 def _run_nvrtc(

@@ -9,7 +9,7 @@ from ..model.launch import ceil_div
 from ..model.problem import Problem
 from ..model.results import Resources
 from ..model.stage import Stage
-from .compiler import compile_source
+from .compiler import compile_stage
 
 WARP = 32
 KIB = 1024
@@ -92,10 +92,10 @@ def occupancy(registers: int, shared_bytes: int, threads: int, architecture: int
 def resources(stage: Stage[Any], problem: Problem, architecture: int = 90) -> list[Resources]:
     """What each kernel takes that the stage launches for `problem`, in launch order.
 
-    Raises CompileError, CompilerUnavailable, OSError as `compile_source` does, and ValueError for an architecture
+    Raises CompileError, CompilerUnavailable, OSError as `compile_stage` does, and ValueError for an architecture
     whose limits are not known.
     """
-    compiled = compile_source(stage.path, stage.defines(problem))
+    compiled = compile_stage(stage, problem)
     found = []
     for launch in stage.plan(problem).launches:
         usage = compiled.usage[launch.kernel]

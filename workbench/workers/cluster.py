@@ -37,7 +37,7 @@ from ..model.results import DeviceInfo
 from ..model.stage import Stage
 from ..records import environment
 from ..toolchain import nvml
-from ..toolchain.compiler import cache_folder, contents, source_digest, write
+from ..toolchain.compiler import cache_folder, contents, source_digest, source_of, write
 
 LOCAL = "local"
 """The address of a cluster that is started on this machine for one command."""
@@ -124,7 +124,7 @@ class _Cargo:
     @classmethod
     def of(cls, stage: Stage[Any]) -> _Cargo:
         """Raises OSError for sources that cannot be read, ClusterUnavailable for a declaration that cannot travel."""
-        files = contents(stage.path)
+        files = contents(source_of(stage))
         file = io.BytesIO()
         try:
             _by_value()(file).dump(stage)
@@ -133,7 +133,9 @@ class _Cargo:
                 f"the declaration of {stage.spec} cannot be sent to other machines ({error}); what it uses may hold no "
                 "open files, locks or modules that were written in C"
             ) from None
-        return cls(file.getvalue(), tuple((str(p), content) for p, content in files.items()), source_digest(stage.path))
+        return cls(
+            file.getvalue(), tuple((str(p), content) for p, content in files.items()), source_digest(source_of(stage))
+        )
 
     def unpack(self) -> Stage[Any]:
         """The stage on this machine, with its sources in the cache. Raises ClusterUnavailable, CompilerUnavailable."""
@@ -374,7 +376,7 @@ class Cluster(Executor):
     def _cargo_of(self, stage: Stage[Any]) -> _Cargo:
         """Made once for a stage as its sources are now."""
         known = self._cargo.get(id(stage))
-        if known is None or known[1].digest != source_digest(stage.path):
+        if known is None or known[1].digest != source_digest(source_of(stage)):
             known = self._cargo[id(stage)] = (stage, _Cargo.of(stage))  # the stage, so that no other one gets its id
         return known[1]
 
