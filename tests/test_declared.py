@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 
 from workbench import harness
 from workbench.catalogue import registry
+from workbench.harness import solving
 from workbench.kernels.vector_add import VectorAddProblem
 from workbench.model.declared import BadOperation
 from workbench.model.operation import Operation
@@ -52,7 +53,7 @@ def test_what_raises_is_named_with_its_line(method: str, monkeypatch: pytest.Mon
     failure = failure_of(stage())
     assert LINE in failure.message
     assert "NameError: name 'undefined' is not defined" in failure.message
-    assert "workbench/harness.py" not in failure.message
+    assert "workbench/harness" not in failure.message
     assert f"--problem '{failure.problem}'" in failure.replay
 
 
@@ -107,7 +108,7 @@ def test_what_says_whether_a_problem_is_supported_may_fail_too() -> None:
 def test_what_the_workbench_raises_while_a_problem_is_judged_keeps_its_traceback(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(harness, "run_problem", fail)
+    monkeypatch.setattr(solving, "run_problem", fail)
     with pytest.raises(NameError) as caught:
         harness.verify(stage(), NumpyDevice(), examples=3)
     assert LINE in "".join(traceback.format_exception(caught.value))

@@ -16,9 +16,10 @@ from fakes import NumpyDevice
 from workbench import harness
 from workbench.catalogue import registry
 from workbench.cli import sessions
+from workbench.harness import solving
 from workbench.kernels.vector_add import VectorAddProblem
 from workbench.model.problem import Tier
-from workbench.model.results import Failure, Verdict
+from workbench.model.results import Failure, Verdict, Verification
 from workbench.model.stage import Stage
 from workbench.records import versions
 from workbench.report.evidence import failure_id
@@ -58,13 +59,13 @@ def remember(problem: str, device: str = "emulator", verdict: Verdict = Verdict.
 def tried(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The problems that are judged from now on, in order."""
     seen: list[str] = []
-    real = harness.run_problem
+    real = solving.run_problem
 
     def run_problem(*arguments: object, **named: object) -> object:
         seen.append(str(arguments[2]))
         return real(*arguments, **named)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(harness, "run_problem", run_problem)
+    monkeypatch.setattr(solving, "run_problem", run_problem)
     return seen
 
 
@@ -128,7 +129,7 @@ def test_failures_found_from_python_are_kept_too(device: NumpyDevice) -> None:
 def test_what_is_no_failure_of_a_problem_is_not_kept(
     verdict: Verdict, device: NumpyDevice, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    failing = harness.Verification(verdict, 0, failure=Failure(verdict, "n=1", "it fails", ""))
+    failing = Verification(verdict, 0, failure=Failure(verdict, "n=1", "it fails", ""))
     monkeypatch.setattr(harness, "verify", lambda *_, **__: failing)
     versions.verify(stage(), device)
     assert versions.every_failure() == []

@@ -11,6 +11,7 @@ from fake_device import FakeDevice
 from workbench import harness
 from workbench.devices import Fault, open_device
 from workbench.judge import forensics
+from workbench.judge.case import _written_padding
 from workbench.kernels.gemm import GEMM, GemmProblem
 from workbench.kernels.vector_add import VectorAddProblem
 from workbench.model.arrays import Array
@@ -156,9 +157,9 @@ def test_integers_that_were_not_written_are_wrong_and_known(tmp_path):
 def test_integers_between_the_rows_are_not_the_kernels():
     array = Array((2, 3), INT32, leading=5, output=True)
     storage = array.pack(np.ones((2, 3)))
-    assert harness._written_padding(array, storage) == 0
+    assert _written_padding(array, storage) == 0
     storage[4] = -1
-    assert harness._written_padding(array, storage) == 1
+    assert _written_padding(array, storage) == 1
 
 
 def test_changing_an_input_is_found(stage):

@@ -29,6 +29,7 @@ from workbench.devices import DeviceUnavailable, Fault, IsolatedDevice, open_dev
 from workbench.devices.base import Device
 from workbench.devices.emulated import EmulatedDevice
 from workbench.devices.isolated import IsolatedPlan
+from workbench.harness import search
 from workbench.kernels.vector_add import VectorAddProblem
 from workbench.model.results import Run, Verdict, Verification
 from workbench.records import store
@@ -81,7 +82,7 @@ def test_a_launch_that_never_comes_back_is_a_verdict_and_the_next_stage_fares_as
     part: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(harness, "SHRINK_SECONDS", 0.0)
+    monkeypatch.setattr(search, "SHRINK_SECONDS", 0.0)
     device = isolated(behaviour)
     started = time.monotonic()
     outcome = verify(device)
@@ -121,7 +122,7 @@ def test_a_failure_on_a_gpu_is_replayed_in_the_emulator(
     (stage,) = registry.select(["vector_add:naive"])
     source = tmp_path / "1_naive.cu"
     source.write_text(stage.path.read_text().replace("i < n", "i <= n"))
-    monkeypatch.setattr(harness, "SHRINK_SECONDS", 0.0)
+    monkeypatch.setattr(search, "SHRINK_SECONDS", 0.0)
     planted = dataclasses.replace(stage, source=str(source))
     outcome = harness.verify(planted, isolated(fakes.access_illegally, name="cuda"), examples=5, seed=0)
     assert outcome.verdict is Verdict.ILLEGAL_ACCESS

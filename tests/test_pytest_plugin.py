@@ -113,7 +113,7 @@ def test_a_failure_is_its_evidence_without_traceback(project: pytest.Pytester) -
         ]
     )
     text = result.stdout.str()
-    assert "harness.py" not in text
+    assert "workbench/harness" not in text
     assert "pytest_plugin.py" not in text
 
 

@@ -14,7 +14,6 @@ from synthetic import timed_run
 
 from workbench import harness
 from workbench.catalogue import registry
-from workbench.checks import replay
 from workbench.cli import main as cli
 from workbench.cli import sessions
 from workbench.measure import timing
@@ -79,7 +78,7 @@ class NoSearch:
 @pytest.fixture
 def workbench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result]:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(replay, "HazardSearch", NoSearch)
+    monkeypatch.setattr("workbench.harness.verification.HazardSearch", NoSearch)
     monkeypatch.setattr(sessions, "open_device", lambda name: NumpyDevice("cuda"))
 
     def run(*options: str) -> Result:

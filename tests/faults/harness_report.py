@@ -36,9 +36,9 @@ from tabulate import tabulate
 from wrong_results import WRONG_RESULTS
 from wrong_times import ON_A_CLOCK, TIMES
 
-from workbench import harness
-from workbench.checks.replay import BY_LUCK
 from workbench.devices import Device, open_device
+from workbench.harness import search
+from workbench.harness.hazards import BY_LUCK
 from workbench.model import compact
 from workbench.records import environment
 
@@ -64,7 +64,7 @@ Record = dict[str, Any]
 def judge_all(kind: str, keys: Sequence[str]) -> None:
     """Judges faults one after the other and prints what comes of each, on a line of its own."""
     if kind == "cuda":
-        harness.SHRINK_SECONDS = SHRINK_SECONDS
+        search.SHRINK_SECONDS = SHRINK_SECONDS
         device = small = open_device("cuda")
     else:
         device, small = open_device("emulator", isolate=True), emulated()

@@ -23,6 +23,7 @@ from wrong_times import TIMES
 from workbench import harness
 from workbench.catalogue import registry
 from workbench.devices import Device, open_device
+from workbench.harness import search
 from workbench.judge import comparison
 from workbench.kernels.matvec import MatvecProblem
 from workbench.measure import timing
@@ -58,7 +59,7 @@ def test_a_fault_is_found_for_its_own_reason(fault: HarnessFault, emulator: Devi
 @pytest.mark.gpu
 @every_fault
 def test_a_fault_is_found_on_a_gpu(fault: HarnessFault, gpu: Device, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(harness, "SHRINK_SECONDS", 1.0)
+    monkeypatch.setattr(search, "SHRINK_SECONDS", 1.0)
     outcome = fault.judge(gpu)
     assert fault.found_by(outcome, on_gpu=True), f"{outcome.verdict}\n{outcome.message}"
 

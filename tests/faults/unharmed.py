@@ -26,6 +26,7 @@ from wrong_results import ADD
 from workbench import harness
 from workbench.catalogue import registry
 from workbench.devices import Device, open_device
+from workbench.harness import search
 from workbench.measure import timing
 from workbench.model import compact
 from workbench.model.results import Measurement
@@ -42,7 +43,7 @@ Record = dict[str, Any]
 
 def neighbours() -> Record:
     """Verifies and times stages without one that hangs and, each after it, with it: A B B A."""
-    harness.SHRINK_SECONDS = 0.0
+    search.SHRINK_SECONDS = 0.0
     hangs = planted_stage("vector_add:naive", Change(f"if (i < n) c[i] = {ADD};", "for (;;) __nanosleep(100);"))
     stages = registry.select(["vector_add"])
     device = open_device("cuda")

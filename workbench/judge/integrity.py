@@ -8,37 +8,31 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import pkgutil
 import sys
 import types
 from collections.abc import Iterator
 from functools import cache
+from pathlib import Path
 from typing import Any
 
-WATCHED = (
-    "measure.timing",
-    "measure.tuning",
-    "devices.cuda",
-    "devices.emulated",
-    "devices.guards",
-    "devices.isolated",
-    "devices.signature",
-    "harness",
-    "judge.bounds",
-    "judge.comparison",
+ROOMS = ("devices", "harness", "judge", "measure", "toolchain")
+"""Packages of the workbench in whose modules functions, classes and constants have to stay what they are."""
+
+MODULES = (
     "model.arrays",
+    "model.declared",
     "model.launch",
     "model.operation",
     "model.problem",
     "model.results",
     "model.stage",
     "records.versions",
-    "reference",
     "run.session",
-    "toolchain.compiler",
+    "reference",
     "workers.cluster",
-    "devices.worker",
 )
-"""Modules of the workbench whose functions, classes and constants have to stay what they are."""
+"""Modules of other packages of which the same holds."""
 
 CLOCKS = ("time", "monotonic", "monotonic_ns", "perf_counter", "perf_counter_ns", "sleep")
 
@@ -51,11 +45,18 @@ class Tampered(RuntimeError):
     """In another process the Python code of a stage has changed what judges it; the arguments are the names of it."""
 
 
+def watched() -> list[str]:
+    """The names of all modules that are watched, without that of the package."""
+    root = Path(__file__).parents[1]
+    rooms = (pkgutil.iter_modules([str(root / room)], f"{room}.") for room in ROOMS)
+    return [*ROOMS, *(module.name for found in rooms for module in found), *MODULES]
+
+
 @cache
 def _modules() -> tuple[types.ModuleType, ...]:
     package = __name__.partition(".")[0]
     found = []
-    for name in WATCHED:
+    for name in watched():
         with contextlib.suppress(ImportError, RuntimeError):  # the emulator's engine may not be there
             found.append(importlib.import_module(f"{package}.{name}"))
     return tuple(found)

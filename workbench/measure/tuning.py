@@ -29,7 +29,7 @@ from .. import harness
 from ..catalogue import registry
 from ..devices import Device, Fault
 from ..harness import Case
-from ..judge import integrity
+from ..judge import controls, integrity
 from ..model.arrays import Arrays
 from ..model.problem import Problem, Tier
 from ..model.results import Conditions, Failure, Measurement, Timing, Verdict
@@ -275,7 +275,7 @@ class Judge:
         info = self.device.info()
         self.timed = self.device.name != "emulator"
         self.l2_bytes, self.floor_us = info.l2_bytes, timing.floor(self.problem, info)[0]
-        small = self.problem.cost.flops <= harness.CONTROL_FLOPS
+        small = self.problem.cost.flops <= controls.MOST_FLOPS
         self.case = timing.solved(self.problem) if self.timed or small else None
         self.storage = self.case.storage() if self.case else {}
         self.cases = [Case.of(p) for p in self.problems]

@@ -9,6 +9,7 @@ from fakes import NumpyDevice
 
 from workbench import harness
 from workbench.catalogue import registry
+from workbench.harness import solving
 from workbench.kernels.vector_add import VectorAddProblem
 from workbench.model.results import Verdict
 from workbench.model.stage import Stage
@@ -37,7 +38,7 @@ def test_a_wrong_answer_of_the_gpu_is_the_verdict_whatever_the_emulator_found() 
 
 def test_the_emulator_looks_while_the_gpu_is_still_at_work(monkeypatch: pytest.MonkeyPatch) -> None:
     looked = threading.Event()
-    run_problem = harness.run_problem
+    run_problem = solving.run_problem
 
     class Waiting(NumpyDevice):
         def run(self) -> None:
@@ -48,5 +49,5 @@ def test_the_emulator_looks_while_the_gpu_is_still_at_work(monkeypatch: pytest.M
             looked.set()
         return run_problem(stage, device, *arguments, **named)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(harness, "run_problem", noted)
+    monkeypatch.setattr(solving, "run_problem", noted)
     assert harness.verify(naive(), Waiting("cuda"), examples=3).verdict is Verdict.PASS

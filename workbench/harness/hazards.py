@@ -9,16 +9,23 @@ from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
+from ..catalogue import registry
+from ..devices import DeviceUnavailable, IsolatedDevice, open_device
 from ..model.declared import BadOperation
 from ..model.problem import Problem, ProblemError
 from ..model.results import HAZARDS, Failure, Verdict
 from ..model.stage import Stage
+from . import solving
+from .drawing import drawn
+from .search import Search
 
 SECONDS = 20.0
 """How long the emulator may take for the problem."""
 
+
 AFTER_TIMEOUT = 2.0, 10_000_000
 """Seconds, and warp instructions of a block, after a hang: that is to be reported soon after its deadline."""
+
 
 NOT_OF_A_LAUNCH = (
     Verdict.COMPILE_ERROR,
@@ -33,6 +40,7 @@ NOT_OF_A_LAUNCH = (
 EXAMPLES = 4
 """Problems that a stage solves in the emulator while a GPU verifies it; edge cases of the stage come first."""
 
+
 BY_LUCK = "the GPU's answers are right, by luck or because it does not need what is missing; the emulator finds: "
 
 
@@ -43,8 +51,6 @@ class HazardSearch:
     """
 
     def __init__(self, stage: Stage[Any], seed: int) -> None:
-        from .. import harness
-        from ..devices import DeviceUnavailable, open_device
 
         self._stage, self._seed = stage, seed
         self._given_up = threading.Event()
@@ -52,12 +58,10 @@ class HazardSearch:
         self._hazard: Future[Failure | None] | None = None
         with contextlib.suppress(DeviceUnavailable, BadOperation):  # verification ends with the second, and says so
             self._emulator = open_device("emulator")
-            problems = harness.drawn(stage, self._emulator, examples=EXAMPLES, seed=seed)
+            problems = drawn(stage, self._emulator, examples=EXAMPLES, seed=seed)
             self._hazard = self._executor.submit(self._first, problems)
 
     def _first(self, problems: Sequence[Problem]) -> Failure | None:
-        from .. import harness
-        from ..devices import IsolatedDevice
         from ..devices.emulated import EmulatedDevice
 
         beside = IsolatedDevice(EmulatedDevice, SECONDS)
@@ -65,7 +69,7 @@ class HazardSearch:
             for problem in problems:
                 if self._given_up.is_set():
                     break
-                failure, _ = harness.run_problem(self._stage, beside, problem)
+                failure, _ = solving.run_problem(self._stage, beside, problem)
                 if failure and failure.verdict in HAZARDS:
                     return failure
         finally:
@@ -74,11 +78,10 @@ class HazardSearch:
 
     def found(self) -> Failure | None:
         """The hazard that was found, made smaller, after the rest of the search."""
-        from .. import harness
 
         failure = self._hazard.result() if self._hazard else None
         if failure:
-            smallest = harness.verify(self._stage, self._emulator, examples=EXAMPLES, seed=self._seed).failure
+            smallest = Search(self._stage, self._emulator, EXAMPLES).run(self._seed).failure
             failure = smallest if smallest and smallest.verdict in HAZARDS else failure
             failure.message = BY_LUCK + failure.message
         return failure
@@ -91,8 +94,6 @@ class HazardSearch:
 
 def look_closer(stage: Stage[Any], failure: Failure) -> None:
     """Add to the message of a failure what the emulator says of the same problem."""
-    from ..catalogue import registry
-
     if failure.verdict in NOT_OF_A_LAUNCH:
         return
     try:
@@ -105,9 +106,6 @@ def look_closer(stage: Stage[Any], failure: Failure) -> None:
 
 def in_emulator(stage: Stage[Any], problem: Problem, seconds: float, instructions: int | None = None) -> str:
     """What the emulator finds when it solves the problem, in at most about so many seconds and warp instructions."""
-    from .. import harness
-    from ..devices import DeviceUnavailable, IsolatedDevice
-
     try:
         from ..devices.emulated import EmulatedDevice
 
@@ -116,7 +114,7 @@ def in_emulator(stage: Stage[Any], problem: Problem, seconds: float, instruction
     except DeviceUnavailable as error:
         return f"the emulator could not be asked: {error}"
     try:
-        found, _ = harness.run_problem(stage, device, problem, twice=True)
+        found, _ = solving.run_problem(stage, device, problem, twice=True)
     finally:
         device.close()
     if found is None:

@@ -1,0 +1,122 @@
+"""A problem with its inputs, its float64 reference and its error bound: what an answer is judged by."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ..model.arrays import Array, Arrays
+from ..model.declared import BadOperation, arrays_like, declared
+from ..model.problem import Problem
+from ..model.results import Failure, Verdict
+from .comparison import Comparison, accepts, compare
+
+
+class BadBound(BadOperation):
+    """The error bound of an operation is none; the message says what it has to be."""
+
+
+def _checked(bound: Any, expected: Arrays) -> Arrays:
+    """The bound, for every element of every output a number that is not negative. Raises BadBound."""
+    if not isinstance(bound, dict) or set(bound) != set(expected):
+        raise BadBound(f"bound of the operation gives {bound!r}; it has to give a dict with {', '.join(expected)}")
+    for name, right in expected.items():
+        values = bound[name]
+        if not isinstance(values, np.ndarray) or values.dtype.kind != "f" or values.shape != right.shape:
+            what = f"{values.dtype} of shape {values.shape}" if isinstance(values, np.ndarray) else repr(values)
+            raise BadBound(f"bound of {name} is {what}; it has to be an array of floats of shape {right.shape}")
+        if not (values >= 0).all():
+            raise BadBound(f"bound of {name} has elements that are negative or NaN")
+    return bound
+
+
+@dataclass(frozen=True)
+class Case:
+    """A problem with its inputs, float64 reference and error bound."""
+
+    problem: Problem
+    arrays: dict[str, Array]
+    inputs: Arrays
+    expected: Arrays
+    bound: Arrays
+
+    @classmethod
+    def of(cls, problem: Problem) -> Case:
+        """Make the inputs of a problem and solve it by the reference. Raises BadOperation."""
+        with declared("the operation"):
+            arrays, _, _ = problem.arrays(), problem.label, problem.cost
+            shapes = {name: array.shape for name, array in arrays.items()}
+            outputs = {name: shape for name, shape in shapes.items() if arrays[name].output}
+            inputs = problem.inputs()
+            arrays_like("inputs of the operation", inputs, {n: s for n, s in shapes.items() if n not in outputs})
+            expected = arrays_like("reference of the operation", problem.reference(inputs), outputs)
+            return cls(problem, arrays, inputs, expected, _checked(problem.bound(inputs, expected), expected))
+
+    def storage(self) -> Arrays:
+        """Fresh storage for every array: inputs with their padding unwritten, outputs unwritten."""
+        return {
+            name: array.poisoned() if array.output else array.pack(self.inputs[name])
+            for name, array in self.arrays.items()
+        }
+
+    def judge(self, read: Callable[[str], np.ndarray[Any, Any]]) -> tuple[Failure | None, float]:
+        """Compare every output that `read` returns; a failure without replay command, and the worst error / bound."""
+        worst = 0.0
+        for name, array in self.arrays.items():
+            if not array.output:
+                continue
+            storage = read(name)
+            result = compare(name, array, array.view(storage), self.expected[name], self.bound[name], self.problem.tier)
+            worst = max(worst, result.worst)
+            if result.wrong_count:
+                return self._mismatch(name, result), worst
+            if stray := _written_padding(array, storage):
+                message = f"{stray} elements between the rows of {name} were written; they are not the kernel's"
+                return Failure(Verdict.OUT_OF_BOUNDS, str(self.problem), message, ""), worst
+        return None, worst
+
+    def negative_controls(self) -> tuple[int, list[str]]:
+        """How many of the problem's negative controls the comparison rejects, and the names of those that it accepts.
+
+        Controls that round to the right answer are neither. Raises BadOperation.
+        """
+        shapes = {name: array.shape for name, array in self.arrays.items() if array.output}
+        with declared("negative_controls of the operation"):
+            answers = {
+                name: arrays_like(f"negative_controls, for `{name}`,", answer, shapes)
+                for name, answer in self.problem.negative_controls(self.inputs, self.expected).items()
+            }
+        verdicts = {
+            name: accepts(self.arrays, answer, self.expected, self.bound, self.problem.tier)
+            for name, answer in answers.items()
+        }
+        return sum(v is False for v in verdicts.values()), [name for name, v in verdicts.items() if v]
+
+    def changed_inputs(self, after: Arrays) -> list[str]:
+        """The inputs whose storage differs from what the stage was given, each with its first changed element."""
+        before, found = self.storage(), []
+        for name, array in self.arrays.items():
+            if array.output or after[name].tobytes() == before[name].tobytes():
+                continue
+            bits = [s.view(np.uint8).reshape(-1, array.dtype.itemsize) for s in (before[name], after[name])]
+            first = int(np.flatnonzero((bits[0] != bits[1]).any(axis=1))[0])
+            found.append(f"{name} ({name}[{first}] of its storage was {before[name][first]}, now {after[name][first]})")
+        return found
+
+    def _mismatch(self, name: str, result: Comparison) -> Failure:
+        message = f"{result.wrong_count} of {result.element_count} elements of {name} are wrong"
+        failure = Failure(Verdict.MISMATCH, str(self.problem), message, "", result.wrong)
+        failure.wrong_count, failure.element_count = result.wrong_count, result.element_count
+        return failure
+
+
+def _written_padding(array: Array, storage: np.ndarray[Any, Any]) -> int:
+    """How many elements between the rows no longer hold what was put there."""
+    if array.row_stride == array.shape[-1]:
+        return 0
+    untouched = array.dtype.unwritten(storage)
+    array.view(untouched)[...] = True
+    return int((~untouched).sum())
