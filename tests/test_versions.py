@@ -26,7 +26,7 @@ from workbench.model import origin
 from workbench.model.notices import Notice
 from workbench.model.results import Run, Verdict
 from workbench.model.stage import Stage
-from workbench.records import versions
+from workbench.records import restoring, versions
 from workbench.records.versions import Snapshot, Versions, VersionsError
 from workbench.toolchain.compiler import compile_source
 
@@ -277,7 +277,7 @@ def test_a_version_in_a_folder_of_its_own_compiles_as_it_did(sources: Path) -> N
     source.write_text('#include "own.cuh"\n' + source.read_text().replace("to_float(b[i])", "to_float(b[i]) + ADDED"))
     kept = versions.of(stage()).keep(Snapshot.of(stage()), record())
     (sources.parent / "include/own.cuh").write_text("#error gone\n")
-    unpacked = versions.unpacked(stage(), kept)
+    unpacked = restoring.unpacked(stage(), kept)
     assert unpacked.path.read_bytes() == source.read_bytes()
     defines = stage().defines(registry.operations()["vector_add"].suite[0])
     assert "vector_add_naive" in compile_source(unpacked.path, defines).usage

@@ -38,8 +38,8 @@ class StageUnderTest:
     def verify(self) -> None:
         """Verify the stage on random problems. Fails with the whole evidence, skips where no problem is supported."""
         from .model.results import Verdict
-        from .records.versions import verify
         from .report.evidence import explain, failed
+        from .run.memory import verify
 
         outcome = verify(self.stage, self.device, examples=self.examples, seed=self.seed)
         if failed(outcome):

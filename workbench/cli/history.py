@@ -11,7 +11,7 @@ from rich.text import Text
 from ..catalogue import registry
 from ..model.errors import WorkbenchError
 from ..model.results import ResultsError, Run
-from ..records import store, versions
+from ..records import restoring, store, versions
 from ..report import history as past
 from ..report.changes import StatisticsUnavailable
 from .console import OUTCOMES, console, notice, print_json, table
@@ -116,7 +116,7 @@ def restore(name: str) -> None:
     stage, version = versions.named(name)
     if version is None:
         raise click.UsageError(f"which version? {stage.spec}@N, as workbench history {stage.spec} lists them")
-    made = versions.restore(stage, version)
+    made = restoring.restore(stage, version)
     if made.before and made.written:
         click.echo(f"what was there is {made.before.spec}")
     for path in made.written:

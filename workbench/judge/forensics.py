@@ -8,20 +8,18 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from ..model.arrays import Array, Arrays
 from ..model.problem import Tier
 from ..model.results import CELL_CODES, WrongCells
+from .case import Case
 from .comparison import errors
 
-if TYPE_CHECKING:
-    from ..harness import Case
-
 Values = np.ndarray[Any, Any]
-Solve = Callable[["Case"], Arrays]
+Solve = Callable[[Case], Arrays]
 
 MAP_ROWS, MAP_COLUMNS = 16, 48
 MOST_CELLS = 128

@@ -28,6 +28,7 @@ MODULES = (
     "model.results",
     "model.stage",
     "records.versions",
+    "run.memory",
     "run.session",
     "reference",
     "workers.cluster",

@@ -12,29 +12,20 @@ import contextlib
 import hashlib
 import inspect
 import json
-import math
 import os
-import shutil
 import sqlite3
-import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from .. import harness
 from ..catalogue import registry
-from ..devices import Device
-from ..model import notices
 from ..model.errors import WorkbenchError
-from ..model.problem import Problem, ProblemError, Size
-from ..model.results import Failure, Measurement, ResultsError, Run, StageResult, Verification
+from ..model.results import Failure, Measurement, ResultsError, Run
 from ..model.stage import Stage
-from ..report.evidence import NOT_OF_A_PROBLEM, failure_id
 from ..toolchain.compiler import INCLUDE, cache_folder, contents, source_of, sources_of
 from .database import Damaged, DatabaseError, OtherVersion, marks, transaction
-from .store import comparable
 
 FOLDER, FILE = ".workbench", "versions.sqlite3"
 """Where the database is in a project, and what it is called."""
@@ -176,6 +167,11 @@ class Remembered:
     def spec(self) -> str:
         """`operation:stage`."""
         return f"{self.operation}:{self.stage}"
+
+
+def failure_id(spec: str, problem: str) -> str:
+    """What a failure of a stage on a problem is called, on every machine."""
+    return hashlib.sha256(f"{spec} {problem}".encode()).hexdigest()[:8]
 
 
 def database(operation: str) -> Path:
@@ -388,13 +384,6 @@ def _runs(records: Iterable[str], of_what: str) -> list[Run]:
     return runs
 
 
-# ------------------------------------------------------------------------------------------------ for who verifies
-
-
-UNKEPT = "versions and failures are not kept: {}"
-"""All that is said, once, where the database cannot be used."""
-
-
 def of(stage: Stage[Any]) -> Versions:
     """The database that a stage belongs to."""
     return Versions(database(stage.operation))
@@ -403,79 +392,6 @@ def of(stage: Stage[Any]) -> Versions:
 def listed(stage: Stage[Any]) -> list[Version]:
     """The versions of a stage that are kept, by number. Raises VersionsError."""
     return of(stage).of(stage.operation, stage.name)
-
-
-def keep(stage: Stage[Any], before: Snapshot, result: StageResult, run: Run) -> Version | None:
-    """Keep a version that has passed; `before` is what it was when it began to be verified.
-
-    None where it has changed since: nobody can tell which of the two passed. A database that cannot be used is a
-    warning: what was verified does not depend on it.
-    """
-    try:
-        if stage.code is None and Snapshot.of(stage).digest == before.digest:
-            return of(stage).keep(before, replace(run, stages=[result], peers=[], host=[]))
-    except OSError as error:
-        notices.warn(f"this version was not kept: {error}")
-    except VersionsError as error:
-        notices.warn(UNKEPT.format(error))
-    return None
-
-
-def passed_before(stage: Stage[Any], snapshot: Snapshot, run: Run) -> Verification | None:
-    """The verification that exactly this has passed, by the same code, on the same device, as `run` would verify it.
-
-    None as well where the stage has failed on any problem since. `date` of what is returned is when it was made.
-    """
-    with _warned():
-        for old in of(stage).found(snapshot):
-            if comparable(old, run):
-                made = old.stages[0].verification
-                made.date = made.date or old.environment.date
-                later = (f for f in of(stage).failures() if f.spec == stage.spec and f.date >= made.date)
-                return made if not any(later) else None
-    return None
-
-
-def verify(stage: Stage[Any], device: Device, **how: Any) -> Verification:
-    """`harness.verify`, which first tries the problems that the stage has failed on before; a new one is kept."""
-    if stage.code is not None:
-        return harness.verify(stage, device, **how)
-    again = [] if how.get("problem") else failed_before(stage, device)
-    outcome = harness.verify(stage, device, again=again, **how)
-    failure = outcome.failure
-    if failure and failure.verdict not in NOT_OF_A_PROBLEM:
-        with _warned():
-            of(stage).remember(stage, device.name, failure)
-    return outcome
-
-
-@contextlib.contextmanager
-def _warned() -> Iterator[None]:
-    try:
-        yield
-    except VersionsError as error:
-        notices.warn(UNKEPT.format(error))
-
-
-def failed_before(stage: Stage[Any], device: Device) -> list[Problem]:
-    """The problems that a stage has failed on, the last one first; for the emulator those of its size."""
-    operation, found = registry.operation_of(stage), []
-    with _warned():
-        for failure in of(stage).failures():
-            if failure.spec != stage.spec:
-                continue
-            try:
-                problem = operation.problem.parse(failure.problem)
-            except ProblemError:  # problems of the operation are not what they were
-                continue
-            if failure.device == device.name or device.name != "emulator" or _small(problem, operation.emulator_size):
-                found.append(problem)
-    return found
-
-
-def _small(problem: Problem, size: Size) -> bool:
-    work: int = math.prod(getattr(problem, name) for name in problem.extents)
-    return work <= size.work
 
 
 def remembered(identity: str) -> Remembered:
@@ -495,9 +411,6 @@ def every_failure() -> list[Remembered]:
     return [failure for path in paths for failure in Versions(path).failures()]
 
 
-# ------------------------------------------------------------------------------------------------ by name
-
-
 def named(text: str) -> tuple[Stage[Any], Version | None]:
     """The stage that `SPEC` names, or a version of it that `SPEC@N` names. Raises UnknownSpec and VersionsError."""
     spec, at, number = text.partition("@")
@@ -514,105 +427,3 @@ def named(text: str) -> tuple[Stage[Any], Version | None]:
             return stages[0], version
     kept = f"kept are {', '.join(f'@{v.number}' for v in known)}" if known else "none is kept yet: verify it first"
     raise VersionsError(f"{stages[0].spec} has no version {number or '(a number is missing)'}; {kept}")
-
-
-@dataclass
-class Restored:
-    """Files that were written, the version that what was there before is now, and what is to be known besides."""
-
-    written: list[Path] = field(default_factory=list)
-    before: Version | None = None
-    notes: list[str] = field(default_factory=list)
-
-
-def unpacked(stage: Stage[Any], version: Version) -> Stage[Any]:
-    """The stage with the source, headers and parameters of a version, in a folder of the cache; the launches are those
-    that are declared now. Raises VersionsError, OSError."""
-    files = of(stage).files(version)
-    folder = cache_folder() / "versions" / version.digest[:32]
-    for _ in range(max(name.split("/").count("..") for name in (*files, ".."))):
-        folder /= "in"  # so that what is above the source is inside, too
-    for name, content in files.items():
-        path = folder / (f"../include/{name.removeprefix(OURS)}" if name.startswith(OURS) else name)
-        if _content(path.resolve()) != content:
-            _write(path.resolve(), content)
-    return replace(stage, source=str(folder / version.source), parameters=version.parameters)
-
-
-def restore(stage: Stage[Any], version: Version) -> Restored:
-    """Put the files of a version where the stage's are, byte for byte; what is there is kept as a version first.
-
-    Headers of the workbench itself are left alone, and the declaration is text that its author changes. Raises
-    VersionsError, before anything is written, where something cannot be kept; OSError.
-    """
-    if stage.code is not None:
-        raise VersionsError(f"the source of {stage.spec} is a string in its declaration, which cannot be restored")
-    store, folder, made = of(stage), source_of(stage).parent, Restored()
-    theirs = store.files(version)
-    targets = {
-        (source_of(stage) if name == version.source else (folder / name)).resolve(): content
-        for name, content in theirs.items()
-        if not name.startswith(OURS)
-    }
-    changed = {path: content for path, content in targets.items() if _content(path) != content}
-    if changed:
-        made.before = _keep_present(stage, store, changed)
-    for path, content in changed.items():
-        _write(path, content)
-        made.written.append(path)
-    made.notes = _differences(stage, version, theirs)
-    return made
-
-
-def _keep_present(stage: Stage[Any], store: Versions, replaced: Mapping[Path, bytes]) -> Version | None:
-    """Keep the stage as it is, with everything that is about to be replaced; None where there is nothing."""
-    folder = source_of(stage).parent
-    present = {os.path.relpath(p, folder.resolve()): c for p in replaced if (c := _content(p)) is not None}
-    if not present:
-        return None
-    try:
-        now = Snapshot.of(stage)
-    except FileNotFoundError:  # the source is gone; headers may be there
-        now = Snapshot(stage.operation, stage.name, next(iter(present)), {}, dict(stage.parameters), declaration(stage))
-    return store.keep(replace(now, files={**now.files, **present}))
-
-
-def _content(path: Path) -> bytes | None:
-    try:
-        return path.read_bytes()
-    except FileNotFoundError:
-        return None
-
-
-def _write(path: Path, content: bytes) -> None:
-    """Replace a file in one step, so that it is never seen half written. Raises OSError."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.", delete=False) as file:
-        temporary = Path(file.name)
-        try:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-            if path.exists():
-                shutil.copymode(path, temporary)
-            else:
-                temporary.chmod(0o644)
-            temporary.replace(path)
-        except BaseException:
-            temporary.unlink(missing_ok=True)
-            raise
-
-
-def _differences(stage: Stage[Any], version: Version, files: Mapping[str, bytes]) -> list[str]:
-    """What of the version is not in its files, and is another one now."""
-    notes = []
-    for name, value in version.parameters.items():
-        now = stage.parameters.get(name)
-        if now != value:
-            notes.append(f"the version has {name}={value}, the declaration {f'{name}={now}' if now else f'no {name}'}")
-    if version.declaration and (text := declaration(stage)) and text != version.declaration:
-        notes.append(f"its declaration was another one, too; it is not put back:\n{version.declaration.rstrip()}")
-    for name, content in files.items():
-        if name.startswith(OURS) and _content(INCLUDE / name.removeprefix(OURS)) != content:
-            notes.append(f"the workbench's own {name.removeprefix(OURS)} is another one now")
-    return notes

@@ -14,7 +14,7 @@ from ..model.errors import WrongUsage
 from ..model.problem import Problem
 from ..model.results import Measurement
 from ..model.stage import Stage
-from ..records import versions
+from ..records import restoring, versions
 from ..records.versions import Snapshot, Version
 from ..toolchain import disassembly, occupancy
 from ..toolchain.compiler import compile_stage
@@ -61,7 +61,7 @@ class Side:
             snapshot = Snapshot.of(stage)
             kept = next((v for v in versions.listed(stage) if v.digest == snapshot.digest), None)
             return cls(stage.spec, stage, snapshot, kept.measured() if kept else {})
-        return cls(version.spec, versions.unpacked(stage, version), _snapshot(stage, version), version.measured())
+        return cls(version.spec, restoring.unpacked(stage, version), _snapshot(stage, version), version.measured())
 
     def texts(self) -> dict[str, list[str]]:
         """The lines of the declaration and of every file; the source is called the same on every side."""

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping
 
 from tabulate import tabulate
 
 from ..model.results import Failure, Run, Verdict, Verification
+from ..records.versions import failure_id
 
 
 def failed(verification: Verification) -> bool:
@@ -42,11 +42,6 @@ NOT_OF_A_PROBLEM = (
     Verdict.UNSUPPORTED,
 )
 """Failures that another verification finds whatever it tries first; the problems of others are kept."""
-
-
-def failure_id(spec: str, problem: str) -> str:
-    """What a failure of a stage on a problem is called, on every machine."""
-    return hashlib.sha256(f"{spec} {problem}".encode()).hexdigest()[:8]
 
 
 def is_shrunk(failure: Failure) -> bool:

@@ -34,6 +34,7 @@ from ..report.evidence import passed
 from ..toolchain import occupancy
 from ..toolchain.compiler import CompileError, compile_stage, source_digest, source_of, sources_of
 from ..workers.cluster import Cluster
+from . import memory
 
 ALL = "every problem"
 """Key of `StageResult.untimed` for a reason that holds for the whole suite."""
@@ -136,7 +137,7 @@ class Session:
 
     def _keep(self, stage: Stage[Any], before: versions.Snapshot | None, result: StageResult) -> None:
         if before and result.verification.verdict is Verdict.PASS:
-            self.kept = versions.keep(stage, before, result, self.run)
+            self.kept = memory.keep(stage, before, result, self.run)
 
     def _save(self, unfinished: StageResult | None = None) -> None:
         if self.folder:
@@ -153,7 +154,7 @@ class Session:
         return passed(self.run) and not self.trouble
 
     def _verified(self, stage: Stage[Any], listener: Listener) -> StageResult:
-        verify = versions.verify if self.keep else harness.verify
+        verify = memory.verify if self.keep else harness.verify
         try:
             digest = source_digest(source_of(stage))
         except OSError as error:  # a source that is not there must not cost the other stages
@@ -204,7 +205,7 @@ class Session:
         if before := self._earlier_result(stage, digest):
             return (before.verification if before.verification.verdict is Verdict.PASS else None), True
         snapshot = self._snapshot(stage) if self.rely and not self.fresh and not self.sanitize else None
-        return (versions.passed_before(stage, snapshot, self.run) if snapshot else None), False
+        return (memory.passed_before(stage, snapshot, self.run) if snapshot else None), False
 
     def _measured_before(self, stage: Stage[Any], problem: Problem, result: StageResult) -> Measurement | None:
         """The measurement of the same binary on this problem, with the effort of today, by an interrupted run."""

@@ -1,0 +1,96 @@
+"""Verification with a memory: what failed before is tried first, what passed is kept and need not be verified again."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+from .. import harness
+from ..catalogue import registry
+from ..devices import Device
+from ..model import notices
+from ..model.problem import Problem, ProblemError, Size
+from ..model.results import Run, StageResult, Verification
+from ..model.stage import Stage
+from ..records import versions
+from ..records.store import comparable
+from ..report.evidence import NOT_OF_A_PROBLEM
+
+UNKEPT = "versions and failures are not kept: {}"
+"""All that is said, once, where the database cannot be used."""
+
+
+def keep(stage: Stage[Any], before: versions.Snapshot, result: StageResult, run: Run) -> versions.Version | None:
+    """Keep a version that has passed; `before` is what it was when it began to be verified.
+
+    None where it has changed since: nobody can tell which of the two passed. A database that cannot be used is a
+    warning: what was verified does not depend on it.
+    """
+    try:
+        if stage.code is None and versions.Snapshot.of(stage).digest == before.digest:
+            return versions.of(stage).keep(before, replace(run, stages=[result], peers=[], host=[]))
+    except OSError as error:
+        notices.warn(f"this version was not kept: {error}")
+    except versions.VersionsError as error:
+        notices.warn(UNKEPT.format(error))
+    return None
+
+
+def passed_before(stage: Stage[Any], snapshot: versions.Snapshot, run: Run) -> Verification | None:
+    """The verification that exactly this has passed, by the same code, on the same device, as `run` would verify it.
+
+    None as well where the stage has failed on any problem since. `date` of what is returned is when it was made.
+    """
+    with _warned():
+        for old in versions.of(stage).found(snapshot):
+            if comparable(old, run):
+                made = old.stages[0].verification
+                made.date = made.date or old.environment.date
+                later = (f for f in versions.of(stage).failures() if f.spec == stage.spec and f.date >= made.date)
+                return made if not any(later) else None
+    return None
+
+
+def verify(stage: Stage[Any], device: Device, **how: Any) -> Verification:
+    """`harness.verify`, which first tries the problems that the stage has failed on before; a new one is kept."""
+    if stage.code is not None:
+        return harness.verify(stage, device, **how)
+    again = [] if how.get("problem") else failed_before(stage, device)
+    outcome = harness.verify(stage, device, again=again, **how)
+    failure = outcome.failure
+    if failure and failure.verdict not in NOT_OF_A_PROBLEM:
+        with _warned():
+            versions.of(stage).remember(stage, device.name, failure)
+    return outcome
+
+
+@contextlib.contextmanager
+def _warned() -> Iterator[None]:
+    try:
+        yield
+    except versions.VersionsError as error:
+        notices.warn(UNKEPT.format(error))
+
+
+def failed_before(stage: Stage[Any], device: Device) -> list[Problem]:
+    """The problems that a stage has failed on, the last one first; for the emulator those of its size."""
+    operation, found = registry.operation_of(stage), []
+    with _warned():
+        for failure in versions.of(stage).failures():
+            if failure.spec != stage.spec:
+                continue
+            try:
+                problem = operation.problem.parse(failure.problem)
+            except ProblemError:  # problems of the operation are not what they were
+                continue
+            if failure.device == device.name or device.name != "emulator" or _small(problem, operation.emulator_size):
+                found.append(problem)
+    return found
+
+
+def _small(problem: Problem, size: Size) -> bool:
+    work: int = math.prod(getattr(problem, name) for name in problem.extents)
+    return work <= size.work
