@@ -13,6 +13,7 @@ from ..model.errors import WorkbenchError
 from ..model.results import ResultsError, Run
 from ..records import restoring, store, versions
 from ..report import history as past
+from ..report import history_page
 from ..report.changes import StatisticsUnavailable
 from .console import OUTCOMES, console, notice, print_json, table
 from .options import options, specs_argument
@@ -85,7 +86,7 @@ def history(specs: tuple[str, ...], target: Path | None, problem_text: str | Non
             show_versions(spec, past.version_cells(known, labels.get(spec.partition(":")[0])))
         show_history(found)
     if target:
-        notice(f"wrote {', '.join(map(str, past.write(found, target)))}")
+        notice(f"wrote {', '.join(map(str, history_page.write(found, target)))}")
 
 
 def show_versions(spec: str, rows: Iterable[Sequence[str]]) -> None:

@@ -13,7 +13,7 @@ from ..records import store
 from ..report import derived
 from ..report.derived import duration, three_digits
 from ..report.evidence import explain, failed, tiers
-from ..report.pages import table
+from ..report.markdown import table
 from . import EXPERIMENTS
 from .base import Experiment, Outcome, Point, Quantity
 

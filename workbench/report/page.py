@@ -1,0 +1,76 @@
+"""What a page of a report is about: one operation on one device."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from string import ascii_uppercase
+
+from ..catalogue import registry
+from ..model.results import AgreementRun, Run, StageResult
+from . import derived
+
+Entry = tuple[StageResult, Run]
+
+
+GAIN = "the speed-up over its parent, or over the nearest ancestor timed on the problem in the same run"
+
+
+@dataclass(frozen=True)
+class Page:
+    """One operation on one device. `entries` are its stages in ladder order, each with the run it is from."""
+
+    operation: str
+    summary: str
+    metric: str
+    entries: list[Entry]
+    runs: list[Run]
+    ladders: list[derived.Ladder]
+    agreement: AgreementRun | None = None
+
+    @classmethod
+    def of(cls, name: str, entries: list[Entry], runs: Sequence[Run], agreement: AgreementRun | None = None) -> Page:
+        """A page; an operation that the registry no longer has is reported all the same."""
+        operation = registry.operations().get(name)
+        tree = registry.tree(name)
+        order = list(tree)
+        entries = sorted(entries, key=lambda e: order.index(e[0].stage) if e[0].stage in order else len(order))
+        labels = [p.label for p in operation.suite] if operation else []
+        ladders = derived.ladders(entries, tree, labels, runs)
+        others = [run for x in ladders for run in (*(p.run for p in x.peers), *(run for _, run in x.host))]
+        shown = [*(run for _, run in entries), *others]
+        used = [run for run in runs if any(r is run for r in shown)]
+        return cls(
+            name,
+            operation.summary if operation else "",
+            operation.metric if operation else derived.TFLOPS,
+            entries,
+            used,
+            ladders,
+            agreement,
+        )
+
+    @property
+    def newest(self) -> Run:
+        """The run whose device the page describes."""
+        return self.runs[0]
+
+    def missing(self) -> list[str]:
+        """Stages that are declared and that no run has."""
+        found = {s.stage for s, _ in self.entries}
+        return [name for name in registry.tree(self.operation) if name not in found]
+
+    def mark(self, run: Run) -> str:
+        """`A`, `B` ... for the run, where there are several."""
+        return next(ascii_uppercase[i % 26] for i, r in enumerate(self.runs) if r is run)
+
+    def key(self, runs: Iterable[Run]) -> list[str]:
+        """What the marks of these runs in a table stand for, as a line below it; nothing where there is one run."""
+        if len(self.runs) == 1:
+            return []
+        marks = sorted({(self.mark(run), run.environment.date) for run in runs})
+        return [f"The letter behind a stage is its run: {', '.join(f'{mark} of {date}' for mark, date in marks)}."]
+
+    def name(self, stage: str, run: Run) -> str:
+        """A stage's name in a table, with the mark of its run where there are several."""
+        return f"`{stage}`" + (f" ({self.mark(run)})" if len(self.runs) > 1 else "")

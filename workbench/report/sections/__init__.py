@@ -1,0 +1,1 @@
+"""The sections of a page, each a list of paragraphs in Markdown."""
