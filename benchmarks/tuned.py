@@ -19,7 +19,7 @@ from tabulate import tabulate
 
 from workbench.catalogue import registry
 from workbench.devices import open_device
-from workbench.measure import tuning
+from workbench.measure import configurations, places, tuning
 from workbench.measure.timing import Effort, solved
 from workbench.model.problem import Problem
 from workbench.model.stage import Stage
@@ -52,7 +52,7 @@ SHARE = 15.0
 """Seconds of a search for each of them but the stage that was picked, which has `LIMIT`."""
 
 
-def search(stage: Stage[Any], place: tuning.Here, problem: Problem, seconds: float) -> tuning.Tuning:
+def search(stage: Stage[Any], place: places.Here, problem: Problem, seconds: float) -> tuning.Tuning:
     """What a search finds that begins with an empty table."""
     with tempfile.TemporaryDirectory() as folder:
         return tuning.tune(stage, place, problem, tuned.Table(Path(folder) / tuned.FILE), seconds=seconds)
@@ -68,7 +68,7 @@ def raced(device: Any, problem: Problem, stages: Sequence[Stage[Any]]) -> list[f
             plans.append(device.bind(compiled, stage.plan(problem), case.arrays, storage, problem.seed))
             plans[-1].run()
         l2_bytes = device.info().l2_bytes
-        samples = device.together(plans, tuning.race, Effort(), l2_bytes, seconds=60.0)
+        samples = device.together(plans, configurations.race, Effort(), l2_bytes, seconds=60.0)
         return [derived.median(one) for one in samples]
     finally:
         for plan in plans:
@@ -88,7 +88,7 @@ def measure(output: Path) -> None:
     gemm = registry.operations()["gemm"]
     record = recorded.begin(device.info(), "spaces", "picked")
     with Processes(environment.core_count()) as pool:
-        place = tuning.Here(device, pool, environment.core_count())
+        place = places.Here(device, pool, environment.core_count())
         for text in PICKED:
             problem = gemm.problem.parse(text)
             picked = tuned.hand_picked(device.info().name, "gemm", problem)

@@ -24,6 +24,7 @@ from workbench.checks import mutate
 from workbench.cli import main as cli
 from workbench.judge import comparison
 from workbench.measure import tuning
+from workbench.measure.places import Here, There
 from workbench.model import origin
 from workbench.model.results import Verdict
 from workbench.records.tuned import Table
@@ -279,7 +280,7 @@ def test_a_declaration_that_cannot_travel_says_what_holds_it(local: Cluster) -> 
 def test_configurations_are_tried_by_all_workers_with_the_outcome_of_one(local: Cluster, tmp_path: Path) -> None:
     (stage,) = registry.select(["vector_add:vectorized"])
     problem = registry.operations()["vector_add"].problem.parse("n=5000,dtype=fp32")
-    places = tuning.Here(harness_device(), Inline(), 1), tuning.There(local)
+    places = Here(harness_device(), Inline(), 1), There(local)
     here, there = (
         next(tuning.tune_each([(stage, problem)], place, Table(tmp_path / "t.sqlite3"), seconds=600))
         for place in places
@@ -291,11 +292,11 @@ def test_configurations_are_tried_by_all_workers_with_the_outcome_of_one(local: 
 def test_each_search_has_workers_of_its_own_and_one_alone_has_all_of_them(local: Cluster) -> None:
     stage, problem = registry.select(["vector_add:naive"])[0], registry.operations()["vector_add"].suite[0]
 
-    def done_by(place: tuning.There) -> set[int]:
+    def done_by(place: There) -> set[int]:
         share = place._share()
         return {future.result() for future in [share.submit(os.getpid) for _ in range(6)]}
 
-    both = tuning.There(local).shared_by(2)
+    both = There(local).shared_by(2)
     first, second = both.about(stage, problem, ()), both.about(stage, problem, ())
     one, other = done_by(first), done_by(second)
     assert len(one) == len(other) == 1
@@ -303,7 +304,7 @@ def test_each_search_has_workers_of_its_own_and_one_alone_has_all_of_them(local:
     first.close()
     assert done_by(second) == other, "it keeps the worker that it has prepared"
     assert done_by(both.about(stage, problem, ())) == one
-    assert done_by(tuning.There(local).shared_by(1).about(stage, problem, ())) == one | other
+    assert done_by(There(local).shared_by(1).about(stage, problem, ())) == one | other
 
 
 def test_who_has_lost_its_workers_is_served_by_others(local: Cluster) -> None:
@@ -316,7 +317,7 @@ def test_searches_that_go_on_at_once_find_what_they_find_alone(local: Cluster, t
     (stage,) = registry.select(["vector_add:vectorized"])
     texts = ("n=5000,dtype=fp32", "n=3000,dtype=bf16", "n=700,dtype=fp16")
     searches = [(stage, registry.operations()["vector_add"].problem.parse(text)) for text in texts]
-    places = tuning.Here(harness_device(), Inline(), 1), tuning.There(local)
+    places = Here(harness_device(), Inline(), 1), There(local)
     here, there = (
         list(tuning.tune_each(searches, place, Table(tmp_path / "t.sqlite3"), seconds=600)) for place in places
     )
@@ -345,14 +346,14 @@ def test_a_search_leaves_a_thread_of_each_of_its_workers_to_the_last_round(
     workers: int, threads: int, searches: int, ahead: list[int]
 ) -> None:
     machines: Any = SimpleNamespace(count=workers, slots=workers * threads)
-    there = tuning.There(machines).shared_by(searches)
+    there = There(machines).shared_by(searches)
     assert [dataclasses.replace(there, place=place).ahead for place in range(searches)] == ahead
 
 
 @pytest.mark.parametrize("threads", [1, 2])
 def test_a_worker_with_few_threads_has_its_next_task_waiting(threads: int) -> None:
     machines: Any = SimpleNamespace(count=2, slots=2 * threads)
-    assert tuning.There(machines).shared_by(2).ahead == 2
+    assert There(machines).shared_by(2).ahead == 2
 
 
 def test_local_workers_have_one_gpu_each_and_tasks_that_compile_beside(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,8 +20,10 @@ from workbench.catalogue import registry
 from workbench.devices import open_device
 from workbench.harness import Case
 from workbench.kernels.vector_add import VECTOR_ADD, VectorAddProblem
-from workbench.measure import timing, tuning
-from workbench.measure.tuning import Here, There, Tuning, allowed, tune
+from workbench.measure import configurations, places, timing, tuning
+from workbench.measure.places import Here, There
+from workbench.measure.proposals import Proposals, allowed
+from workbench.measure.tuning import Tuning, tune
 from workbench.model.arrays import Array
 from workbench.model.launch import Plan
 from workbench.model.problem import Size
@@ -250,8 +252,8 @@ def search(
         return tune(settings.pop("stage", stage), place, PROBLEM, table, **settings)  # type: ignore[arg-type]
 
     yield run
-    while tuning._judges:
-        tuning._judges.pop().close()
+    while places._judges:
+        places._judges.pop().close()
 
 
 def _is(**wanted: int) -> Callable[[Parameters], bool]:
@@ -278,14 +280,14 @@ def test_workers_of_a_cluster_find_the_same_and_one_that_comes_late_takes_part(
 
     def by_a_new_worker(function: Callable[..., Any]) -> Callable[..., Any]:
         def there(*arguments: Any) -> Any:
-            while tuning._judges:
-                tuning._judges.pop().close()
+            while places._judges:
+                places._judges.pop().close()
             return function(*arguments)
 
         return there
 
     for task in ("_judged", "_at_length"):
-        monkeypatch.setattr(tuning, task, by_a_new_worker(getattr(tuning, task)))
+        monkeypatch.setattr(places, task, by_a_new_worker(getattr(places, task)))
     narrow = dataclasses.replace(stage, space={**SPACE, "THREADS": (32, 256), "GROUP": (1, 8)})
     found = search(there=True, stage=narrow, seconds=1000.0)
     assert found.best is not None and found.best.settled
@@ -510,8 +512,8 @@ def test_a_space_has_to_hold_the_declared_value() -> None:
 def test_small_problems_are_solved_by_the_binary_that_is_tuned() -> None:
     (stage,) = registry.select(["gemm:cp_async"])
     problem = registry.operations()["gemm"].problem.parse("512x512x512,dtype=fp16,out=fp16,layout=nn")
-    found = tuning.small_problems(stage, open_device("emulator"), problem, seed=0)
-    assert len(found) == tuning.SMALL_PROBLEMS
+    found = configurations.small_problems(stage, open_device("emulator"), problem, seed=0)
+    assert len(found) == configurations.SMALL_PROBLEMS
     assert all(stage.defines(p) == stage.defines(problem) for p in found)
     assert any(p.k % 8 for p in found) and len({p.m for p in found}) > 3
 
@@ -519,7 +521,7 @@ def test_small_problems_are_solved_by_the_binary_that_is_tuned() -> None:
 def test_every_configuration_is_proposed_once_and_the_declared_one_first() -> None:
     pytest.importorskip("optuna")
     configurations = [{"A": a, "B": b} for a in (2, 1, 3) for b in (5, 7, 6)]
-    proposals = tuning.Proposals({"A": (1, 2, 3), "B": (5, 6, 7)}, configurations[:-1], seed=0, timed=True)
+    proposals = Proposals({"A": (1, 2, 3), "B": (5, 6, 7)}, configurations[:-1], seed=0, timed=True)
     order = []
     while (configuration := proposals.next()) is not None:
         order.append(configuration)

@@ -15,7 +15,7 @@ from rich.text import Text
 from ..catalogue import registry
 from ..checks import sanitizer
 from ..devices import Device, open_device
-from ..measure.tuning import Here, There
+from ..measure.places import Here, There
 from ..model.errors import WorkbenchError
 from ..model.problem import Problem
 from ..model.results import Run, Verdict

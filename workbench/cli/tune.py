@@ -10,6 +10,7 @@ import click
 
 from ..catalogue import registry
 from ..measure import tuning
+from ..measure.places import Here, There
 from ..model.problem import Problem
 from ..model.stage import Stage
 from ..records import tuned
@@ -97,7 +98,7 @@ def tune(
 
 def _outcomes(
     searches: Sequence[tuple[Stage[Any], Problem]],
-    place: tuning.Here | tuning.There,
+    place: Here | There,
     table: tuned.Table,
     budget: float,
     seed: int,
