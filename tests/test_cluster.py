@@ -331,7 +331,7 @@ def test_times_are_made_by_workers_and_come_in_the_order_of_the_suite(
     stages = registry.select(["vector_add:naive", "vector_add:grid_stride"])
     suite, here = registry.operations()["vector_add"].suite, os.getpid()
     bench = lambda stage, device, problem, digest: f"{problem} {stage.name}" if os.getpid() != here else "here"  # noqa: E731
-    monkeypatch.setattr("workbench.run.session._bench", bench)  # emulators have no clock
+    monkeypatch.setattr("workbench.run.timer._bench", bench)  # emulators have no clock
     session = Session(local.device, 3, 0, timed=True, cluster=local)
     session.expect(stages)
     for stage in stages:

@@ -209,7 +209,8 @@ def _other_driver(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _other_source(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("workbench.run.session.source_digest", lambda path: "another")
+    for module in ("verifier", "timer"):
+        monkeypatch.setattr(f"workbench.run.{module}.source_digest", lambda path: "another")
 
 
 @pytest.mark.parametrize("change", [_other_environment, _other_driver])

@@ -15,7 +15,7 @@ from ..model.results import Measurement, Verdict
 from ..model.stage import Stage
 from ..records import environment
 from ..report.evidence import failed
-from ..run.session import published
+from ..run.verifier import published
 from ..toolchain import occupancy
 from ..toolchain.compiler import compile_stage
 from . import hardware

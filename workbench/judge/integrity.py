@@ -28,8 +28,12 @@ MODULES = (
     "model.results",
     "model.stage",
     "records.versions",
+    "run.asked",
+    "run.interrupted",
     "run.memory",
     "run.session",
+    "run.timer",
+    "run.verifier",
     "reference",
     "workers.cluster",
 )

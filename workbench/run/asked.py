@@ -1,0 +1,68 @@
+"""What a session is asked to do, and who does its work."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from ..devices import Device
+from ..model.operation import Operation
+from ..model.problem import Problem
+from ..model.stage import Stage
+from ..records.store import Folder
+from ..workers.cluster import Cluster
+
+
+class Listener(Protocol):
+    """Is told how far a stage has come."""
+
+    def verified(self, problems: int) -> None:
+        """So many problems of the stage have been verified."""
+
+    def timing(self, label: str) -> None:
+        """The problem with this label is being timed."""
+
+
+@dataclass
+class Asked:
+    """`problems` holds the one problem asked for, by operation; none means the usual ones.
+
+    With a `cluster` its workers solve problems and time: the device is theirs, and what comes out is the same.
+    What an interrupted run of the same code in the same environment left in the folder is taken over, unless `fresh`.
+    With `keep`, versions of stages that pass are kept, and what fails is tried first the next time. With `rely`, too,
+    what passed before just as it is now is not verified again, unless `fresh`.
+    """
+
+    device: Device
+    examples: int
+    seed: int
+    timed: bool = False
+    problems: Mapping[str, Problem] = field(default_factory=dict)
+    folder: Folder | None = None
+    sanitize: bool = False
+    fresh: bool = False
+    cluster: Cluster | None = None
+    keep: bool = False
+    rely: bool = False
+
+    def suite(self, operation: Operation[Any]) -> tuple[Problem, ...]:
+        """The problems that are timed."""
+        chosen = self.problems.get(operation.name)
+        return (chosen,) if chosen else operation.suite
+
+    def only_problem(self, stage: Stage[Any]) -> Problem | None:
+        """Where times follow, random problems come first even when only one problem is timed."""
+        return None if self.timed else self.problems.get(stage.operation)
+
+    def call(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        """`function(*arguments)`, on a worker where there are some."""
+        return self.cluster.call(function, *arguments) if self.cluster else function(*arguments)
+
+    def each(self, function: Callable[..., Any], arguments: Sequence[tuple[Any, ...]]) -> Iterator[Any]:
+        """`function(*a)` for each of the arguments, in their order: here when asked for, on workers all at once."""
+        if self.cluster is None:
+            return itertools.starmap(function, arguments)
+        futures = [self.cluster.submit(function, *a) for a in arguments]
+        return (future.result() for future in futures)

@@ -1,0 +1,89 @@
+"""The second half of a session: what passed is timed, and so are the other implementations."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from ..catalogue import registry
+from ..devices import Device
+from ..measure import timing
+from ..model.problem import Problem
+from ..model.results import HostTiming, Measurement, PeerResult, Run, StageResult
+from ..model.stage import Stage
+from ..toolchain.compiler import compile_stage, source_digest, source_of
+from .asked import Asked, Listener
+from .interrupted import Interrupted
+
+CHANGED = "the source has changed since it was verified: what would be timed is not what is right"
+
+
+class Timer:
+    """Times stages for a session, the record of which is `run`. `save` keeps it, with a stage that is unfinished."""
+
+    def __init__(
+        self, asked: Asked, run: Run, interrupted: Interrupted, save: Callable[[StageResult | None], None]
+    ) -> None:
+        self._asked, self._run, self._interrupted, self._save = asked, run, interrupted, save
+        self.trouble: dict[str, str] = {}
+        """Stages that passed and could not be timed on a problem that they support, with the reason."""
+
+    def stage(self, stage: Stage[Any], result: StageResult, listener: Listener) -> None:
+        """Time a stage on the suite, saving after each problem."""
+        suite = self._asked.suite(registry.operation_of(stage))
+        same = source_digest(source_of(stage)) == result.source_sha256
+        before = {p: m for p in suite if same and (m := self._measured_before(stage, p, result.source_sha256))}
+        tasks = [(stage, self._asked.device, p, result.source_sha256) for p in suite if p not in before]
+        outcomes = self._asked.each(_bench, tasks)
+        for number, problem in enumerate(suite):
+            later = dict.fromkeys((p.label for p in suite[number:]), "the run ended before it was timed")
+            self._save(replace(result, untimed=result.untimed | later))
+            listener.timing(problem.label)
+            outcome = before.get(problem) or next(outcomes)
+            if isinstance(outcome, Measurement):
+                result.measurements.append(outcome)
+                continue
+            result.untimed[problem.label] = outcome
+            if stage.supports(problem, self._asked.device.architecture) is None:
+                self.trouble.setdefault(stage.spec, f"{problem.label}: {outcome}")
+
+    def peers(self, operation: str, listener: Listener) -> None:
+        """Time the other implementations of an operation, and NumPy on the CPU, on its problems, and save.
+
+        None of them is needed: why one has no time is kept with the results, and is no trouble. Raises Fault where
+        the device cannot be asked.
+        """
+        call, device = self._asked.call, self._asked.device
+        found = call(timing.peers_found, operation, device)
+        results = [PeerResult(operation, name, version) for name, version in found.items()]
+        self._run.peers += results
+        for problem in self._asked.suite(registry.operations()[operation]):
+            for peer in results:
+                listener.timing(f"{problem.label}, {peer.name}")
+                before = self._interrupted.peer(peer, problem)
+                outcome = before or call(timing.bench_peer, peer.name, operation, device, problem)
+                if isinstance(outcome, Measurement):
+                    peer.measurements.append(outcome)
+                else:
+                    peer.untimed[problem.label] = outcome
+            listener.timing(f"{problem.label}, NumPy")
+            on_host = self._interrupted.host(operation, problem) or call(timing.time_host, operation, problem)
+            if isinstance(on_host, HostTiming):
+                self._run.host.append(on_host)
+            if self._run.stages:
+                self._save(None)
+
+    def _measured_before(self, stage: Stage[Any], problem: Problem, digest: str) -> Measurement | None:
+        binary = partial(self._asked.call, _binary_digest, stage, problem)
+        return self._interrupted.measurement(stage, problem, digest, binary)
+
+
+def _bench(stage: Stage[Any], device: Device, problem: Problem, digest: str) -> Measurement | str:
+    """Time a stage as long as its source is what was verified, or say why not."""
+    return timing.bench(stage, device, problem) if source_digest(source_of(stage)) == digest else CHANGED
+
+
+def _binary_digest(stage: Stage[Any], problem: Problem) -> str:
+    return compile_stage(stage, problem).binary_digest()

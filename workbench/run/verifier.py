@@ -1,0 +1,147 @@
+"""The first half of a session: a stage is verified, unless it passed before just as it is now."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterable
+from typing import Any
+
+from .. import harness
+from ..catalogue import registry
+from ..checks import sanitizer
+from ..model.origin import SOURCES
+from ..model.problem import Problem
+from ..model.results import Failure, Resources, Run, StageResult, Verdict, Verification
+from ..model.stage import Stage
+from ..records import versions
+from ..toolchain import occupancy
+from ..toolchain.compiler import CompileError, source_digest, source_of, sources_of
+from . import memory
+from .asked import Asked, Listener
+from .interrupted import Interrupted
+
+ALL = "every problem"
+"""Key of `StageResult.untimed` for a reason that holds for the whole suite."""
+
+UNTRIED = (Verdict.COMPILE_ERROR, Verdict.OPERATION_ERROR, Verdict.UNSUPPORTED, Verdict.TAMPERING)
+"""Verdicts with which compute-sanitizer has nothing to look at."""
+
+
+def published(stage: Stage[Any], message: str) -> str:
+    """The message as a record has it: where the checkout lies on this machine is nobody's business."""
+    for folder in sorted((str(sources_of(stage).parent), str(SOURCES.parent)), key=len, reverse=True):
+        message = message.replace(f"{folder}{os.sep}", "")
+    return message
+
+
+class Verifier:
+    """Verifies stages for a session, the record of which is `run`."""
+
+    def __init__(self, asked: Asked, run: Run, interrupted: Interrupted) -> None:
+        self._asked, self._run, self._interrupted = asked, run, interrupted
+        self._ahead: dict[tuple[str, str], harness.Ahead] = {}
+        self.relied_on = 0
+        """Verifications of earlier runs that were not made again."""
+
+    def expect(self, stages: Iterable[Stage[Any]]) -> None:
+        """These stages will be asked for, in this order: a cluster may begin. Raises ClusterUnavailable."""
+        for stage in stages if self._asked.cluster else ():
+            with contextlib.suppress(OSError):  # what is wrong with the source is said in its turn
+                digest = source_digest(source_of(stage))
+                if not self._passed_before(stage, digest)[0] and (ahead := self._solving(stage, digest)):
+                    self._ahead[stage.spec, digest] = ahead
+
+    def result(self, stage: Stage[Any], listener: Listener) -> StageResult:
+        """The stage with its verification, and without times. Raises CompilerUnavailable."""
+        try:
+            digest = source_digest(source_of(stage))
+        except OSError as error:  # a source that is not there must not cost the other stages
+            digest, verification = "", self._unreadable(stage, error)
+        else:
+            verification = self._verified_before(stage, digest) or self._verified(stage, digest, listener)
+        if self._asked.sanitize:
+            self._sanitize(stage, verification)
+        if verification.failure:
+            verification.failure.message = published(stage, verification.failure.message)
+        result = StageResult(stage.operation, stage.name, stage.idea, stage.source, digest, verification)
+        if verification.verdict is Verdict.PASS:
+            result.resources = self._resources(stage)
+        elif self._asked.timed:
+            result.untimed[ALL] = f"verification ended with {verification.verdict}"
+        return result
+
+    def snapshot(self, stage: Stage[Any]) -> versions.Snapshot | None:
+        """What is to be kept if it passes: not one that has solved a single problem."""
+        asked = self._asked
+        if not asked.keep or (not asked.timed and stage.operation in asked.problems):
+            return None
+        with contextlib.suppress(OSError):  # verification says so
+            return versions.Snapshot.of(stage)
+        return None
+
+    def _verified(self, stage: Stage[Any], digest: str, listener: Listener) -> Verification:
+        verify = memory.verify if self._asked.keep else harness.verify
+        return verify(
+            stage,
+            self._asked.device,
+            examples=self._asked.examples,
+            seed=self._asked.seed,
+            problem=self._asked.only_problem(stage),
+            on_problem=listener.verified,
+            ahead=self._solving(stage, digest),
+        )
+
+    def _solving(self, stage: Stage[Any], digest: str) -> harness.Ahead | None:
+        """The workers' answers for a stage with this source, begun before or now."""
+        asked = self._asked
+        if asked.cluster is None or (stage.spec, digest) in self._ahead:
+            return self._ahead.pop((stage.spec, digest), None)
+        problem = asked.only_problem(stage)
+        return harness.Ahead.of(asked.cluster, stage, examples=asked.examples, seed=asked.seed, problem=problem)
+
+    def _verified_before(self, stage: Stage[Any], digest: str) -> Verification | None:
+        """What an earlier run found of this source. A failure is looked at again."""
+        before, interrupted = self._passed_before(stage, digest)
+        if before and interrupted:
+            self._interrupted.take_over(stage)
+        elif before:
+            self.relied_on += 1
+        return before
+
+    def _passed_before(self, stage: Stage[Any], digest: str) -> tuple[Verification | None, bool]:
+        """How it has passed, and whether that was in the run that is continued."""
+        if before := self._interrupted.result(stage, digest):
+            return (before.verification if before.verification.verdict is Verdict.PASS else None), True
+        relies = self._asked.rely and not self._asked.fresh and not self._asked.sanitize
+        snapshot = self.snapshot(stage) if relies else None
+        return (memory.passed_before(stage, snapshot, self._run) if snapshot else None), False
+
+    def _sanitize(self, stage: Stage[Any], verification: Verification) -> None:
+        """Let compute-sanitizer look at what failed, else at what `verify` would try first."""
+        if verification.verdict in UNTRIED:
+            return
+        if verification.failure:
+            kind = registry.operation_of(stage).problem
+            problems: list[Problem] = [kind.parse(verification.failure.problem)]
+        elif chosen := self._asked.problems.get(stage.operation):
+            problems = [chosen]
+        else:
+            problems = harness.drawn(stage, self._asked.device, examples=sanitizer.PROBLEMS, seed=self._asked.seed)
+        sanitizer.add(stage, verification, problems)
+
+    def _resources(self, stage: Stage[Any]) -> list[Resources]:
+        try:
+            return occupancy.suite_resources(stage, self._asked.suite(registry.operation_of(stage)))
+        except (CompileError, KeyError):
+            return []  # a variant that no verified problem needed; timing it says what is wrong
+        except Exception as error:
+            if not registry.fault_of(error):
+                raise
+            return []
+
+    def _unreadable(self, stage: Stage[Any], error: OSError) -> Verification:
+        message = f"cannot read the source {source_of(stage)}: {error.strerror or error}"
+        replay = f"workbench verify {stage.spec} --device {self._asked.device.name}"
+        failure = Failure(Verdict.COMPILE_ERROR, "any", message, replay)
+        return Verification(Verdict.COMPILE_ERROR, self._asked.seed, failure=failure)
