@@ -171,7 +171,7 @@ def operations() -> dict[str, Operation[Any]]:
 
 def operation_of(stage: Stage[Any]) -> Operation[Any]:
     """The operation that a stage belongs to."""
-    return stage.owner or operations()[stage.operation]
+    return stage.owner if isinstance(stage.owner, Operation) else operations()[stage.operation]
 
 
 def fault_of(error: BaseException) -> str:

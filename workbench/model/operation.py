@@ -81,12 +81,8 @@ class Operation(Generic[P]):
             raise ValueError(f"{self.name}:{name} has to have either a source, which is a file, or code, a string")
 
         def declare(plan_for: Callable[[P, Mapping[str, int]], Launch | Plan]) -> Stage[P]:
-            if any(s.name == name for s in self.stages):
-                raise ValueError(f"{self.name} already has a stage {name!r}")
+            self._check(name, parameters or {}, space or {})
             before, place = self._place(name, parent, track)
-            for parameter, values in (space or {}).items():
-                if (parameters or {}).get(parameter) not in values:
-                    raise ValueError(f"{self.name}:{name}: the space of {parameter} lacks its declared value")
             stage = Stage(
                 operation=self.name,
                 name=name,
@@ -112,6 +108,14 @@ class Operation(Generic[P]):
             return stage
 
         return declare
+
+    def _check(self, name: str, parameters: Mapping[str, int], space: Mapping[str, tuple[int, ...]]) -> None:
+        """Raises ValueError for a name that is taken, and where the space of a parameter lacks its declared value."""
+        if any(stage.name == name for stage in self.stages):
+            raise ValueError(f"{self.name} already has a stage {name!r}")
+        for parameter, values in space.items():
+            if parameters.get(parameter) not in values:
+                raise ValueError(f"{self.name}:{name}: the space of {parameter} lacks its declared value")
 
     def _place(self, name: str, parent: str | None, track: str | None) -> tuple[str | None, str]:
         """The parent and the track of the next stage. That a parent is declared before it leaves no circle."""

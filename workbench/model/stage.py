@@ -7,15 +7,18 @@ import itertools
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Generic, Self
+from typing import Generic, Protocol, Self
 
 from . import origin
 from .declared import declared
 from .launch import Launch, Plan
 from .problem import P
 
-if TYPE_CHECKING:
-    from .operation import Operation
+
+class Owner(Protocol):
+    """What a stage knows of its operation."""
+
+    sources: Path | None
 
 
 @dataclass(frozen=True)
@@ -53,7 +56,7 @@ class Stage(Generic[P]):
     deterministic: bool = True
     space: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     constraint: Callable[[P, Mapping[str, int]], str | None] = lambda problem, size: None
-    owner: Operation[P] | None = field(default=None, repr=False, compare=False)
+    owner: Owner | None = field(default=None, repr=False, compare=False)
     code: str | None = field(default=None, repr=False)
     parent: str | None = None
     track: str = ""
