@@ -205,7 +205,7 @@ def supports(p: Conv2dProblem) -> str | None:
     return None
 
 
-def edge_case(**fields: int | str) -> Conv2dProblem:
+def problem_of(**fields: int | str) -> Conv2dProblem:
     return Conv2dProblem(**fields)  # type: ignore[arg-type]
 
 
@@ -217,13 +217,13 @@ def edge_case(**fields: int | str) -> Conv2dProblem:
     supports=supports,
     architecture=90,
     edge_cases=(
-        edge_case(height=1, width=1, taps_y=1, taps_x=1),
-        edge_case(height=9, width=7, taps_y=1, taps_x=1, channels=72, filters=65),  # a channel tile and 8 more
-        edge_case(images=3, height=5, width=7, pad=1, channels=64, filters=64),  # tiles go on into the next image
-        edge_case(images=2, height=9, width=9, pad=1, stride=2, channels=16),
-        edge_case(height=3, width=3, pad=3, stride=3, channels=8),  # whole taps outside
-        edge_case(height=3, width=1, taps_y=1, taps_x=1, channels=456, filters=2),  # the eighth channel tile has 8
-        edge_case(height=10, width=12, pad=2, dilation=2, taps_y=2, taps_x=5, channels=24, filters=7, dtype="fp16"),
+        problem_of(height=1, width=1, taps_y=1, taps_x=1),
+        problem_of(height=9, width=7, taps_y=1, taps_x=1, channels=72, filters=65),  # a channel tile and 8 more
+        problem_of(images=3, height=5, width=7, pad=1, channels=64, filters=64),  # tiles go on into the next image
+        problem_of(images=2, height=9, width=9, pad=1, stride=2, channels=16),
+        problem_of(height=3, width=3, pad=3, stride=3, channels=8),  # whole taps outside
+        problem_of(height=3, width=1, taps_y=1, taps_x=1, channels=456, filters=2),  # the eighth channel tile has 8
+        problem_of(height=10, width=12, pad=2, dilation=2, taps_y=2, taps_x=5, channels=24, filters=7, dtype="fp16"),
     ),
 )
 def im2col(p: Conv2dProblem, size: Mapping[str, int]) -> Launch:
