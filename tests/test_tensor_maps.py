@@ -150,9 +150,9 @@ def pixels(**changes: Any) -> Im2col:
         (Array((2, 6, 60), BF16, leading=64), TensorMap("x", (8,)), "do not lie evenly"),
         (Array((30, 64), E4M3), TensorMap("x", (8, 64), fill="nan"), "only for a float type"),
         (Array((30, 64), COMPLEX), TensorMap("x", (8, 8)), "have 16 bytes"),
-        (IMAGES, TensorMap("x", pixels(upper=(0,))), "differ in their dimensions"),
+        (IMAGES, TensorMap("x", pixels(upper=(0,))), "have different dimensions"),
         (IMAGES, TensorMap("x", pixels(lower=(), upper=())), "3 to 5 dimensions"),
-        (IMAGES, TensorMap("x", pixels(upper=(-6, 0))), "leave no pixel in dimension 2"),
+        (IMAGES, TensorMap("x", pixels(upper=(-6, 0))), "leaves no pixel in dimension 2"),
         (IMAGES, TensorMap("x", pixels(lower=(0, -129))), "-128 to 127 are allowed in 4 dimensions"),
         (IMAGES, TensorMap("x", pixels(pixels=2000)), "1 to 1024"),
         (IMAGES, TensorMap("x", pixels(channels=12)), "make the box 16 elements wide"),
@@ -264,7 +264,7 @@ def test_the_driver_is_given_a_view(driver: Driver) -> None:
 def test_the_driver_is_given_pixels(driver: Driver) -> None:
     box = Im2col(lower=(-1, -2), upper=(-3, -4), channels=16, pixels=100)
     tensor_maps.encoded(TensorMap("x", box, 32, element_strides=(1, 2, 3, 1)), Array((2, 9, 8, 32), FP16), AT)
-    # corners, channels and pixels stand where a tiled map has its box; of rows and columns the columns come first
+    # lower and upper corner, channels and pixels stand where a tiled map has its box; columns come before rows
     expected = (6, 4, AT, [32, 8, 9, 2], [64, 512, 4608], [-2, -1], [-4, -3], 16, 100, [1, 3, 2, 1], 0, 1, 3, 0)
     assert driver.calls == [("im2col", *expected)]
 

@@ -239,8 +239,8 @@ def box_reductions(size: int, rng: np.random.Generator) -> Iterator[Case]:
             yield _box_case(title, opcode, text, map_, corner, (image, image), (array, after))
 
 
-# element; shape and steps of the walk innermost first; corners of the pixels' bounding box; channels, pixels, swizzle;
-# offsets
+# element; shape and steps of the walk innermost first; lower and upper corner of the pixels' box; channels, pixels,
+# swizzle; offsets
 PIXELS = [
     ("float32", (8, 9, 3), (1, 1, 1), (-1,), (-1,), 8, 20, 0, (2,)),
     ("uint16", (64, 11, 4), (1, 2, 1), (-3,), (2,), 32, 12, 64, (5,)),

@@ -191,31 +191,51 @@ def test_what_the_driver_refuses_of_pixels(shape: tuple[int, ...], box: PixelBox
         TensorMap(1 << 40, 4, shape, steps, box)
 
 
+IM2COL = """
+struct __align__(64) Map { unsigned long long opaque[16]; };
+extern "C" __global__ void k(const __grid_constant__ Map map, float* x) {
+    __shared__ __align__(128) float tile[64];
+    __shared__ __align__(8) unsigned long long bar;
+    unsigned b = __cvta_generic_to_shared(&bar), t = __cvta_generic_to_shared(tile);
+    asm volatile("mbarrier.init.shared.b64 [%0], 1; fence.proxy.async.shared::cta;" :: "r"(b) : "memory");
+    asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], 256;" :: "r"(b) : "memory");
+    asm volatile("cp.async.bulk.tensor.4d.shared::cluster.global.im2col.mbarrier::complete_tx::bytes"
+        " [%0], [%1, {%2, %3, %4, %2}], [%5], {%6, %7};"
+        :: "r"(t), "l"(&map), "r"(0), "r"(-1), "r"(0), "r"(b), "h"((short)1), "h"((short)2) : "memory");
+    asm volatile("{ .reg .pred P; L: mbarrier.try_wait.parity.shared.b64 P, [%0], 0; @!P bra L; }"
+        :: "r"(b) : "memory");
+    for (int i = 0; i < 64; i++) x[i] = tile[i];
+}
+"""
+
+
 def test_im2col_alone() -> None:
     """The same through ``launch``, whose sizes stand outermost first."""
-    source = """
-    struct __align__(64) Map { unsigned long long opaque[16]; };
-    extern "C" __global__ void k(const __grid_constant__ Map map, float* x) {
-        __shared__ __align__(128) float tile[64];
-        __shared__ __align__(8) unsigned long long bar;
-        unsigned b = __cvta_generic_to_shared(&bar), t = __cvta_generic_to_shared(tile);
-        asm volatile("mbarrier.init.shared.b64 [%0], 1; fence.proxy.async.shared::cta;" :: "r"(b) : "memory");
-        asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], 256;" :: "r"(b) : "memory");
-        asm volatile("cp.async.bulk.tensor.4d.shared::cluster.global.im2col.mbarrier::complete_tx::bytes"
-            " [%0], [%1, {%2, %3, %4, %2}], [%5], {%6, %7};"
-            :: "r"(t), "l"(&map), "r"(0), "r"(-1), "r"(0), "r"(b), "h"((short)1), "h"((short)2) : "memory");
-        asm volatile("{ .reg .pred P; L: mbarrier.try_wait.parity.shared.b64 P, [%0], 0; @!P bra L; }"
-            :: "r"(b) : "memory");
-        for (int i = 0; i < 64; i++) x[i] = tile[i];
-    }
-    """
     array = RNG.standard_normal((2, 5, 6, 4)).astype(np.float32)  # images, rows, columns, channels
     x = np.zeros((16, 4), np.float32)
     box = PixelBox(lower=(0, -1), upper=(-2, -1), channels=4, pixels=16)  # of rows and columns
-    assert launch(source, "k", 1, 1, [TensorMapOf(array, box), x]).ok
+    assert launch(IM2COL, "k", 1, 1, [TensorMapOf(array, box), x]).ok
     places = [(row, column) for row in range(5 - 2) for column in range(-1, 6 - 1)][:16]
     expected = [array[0, row + 2, column + 1] for row, column in places]
     assert np.array_equal(x, np.array(expected))
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "kind"),
+    [
+        ("L: mbarrier.try_wait.parity.shared.b64 P, [%0], 0; @!P bra L;", "", FindingKind.IN_FLIGHT),
+        ("[%0], 256;", "[%0], 128;", FindingKind.MBARRIER_MISUSE),
+        ("fence.proxy.async.shared::cta;", "", FindingKind.MBARRIER_MISUSE),  # it is not visible to the copy
+        ('"r"(0), "r"(-1)', '"r"(1), "r"(-1)', FindingKind.BAD_OPERAND),
+        ('"h"((short)2)', '"h"((short)-1)', FindingKind.BAD_OPERAND),
+    ],
+)
+def test_hazards_of_im2col_copies(old: str, new: str, kind: FindingKind) -> None:
+    assert old in IM2COL
+    array, x = np.zeros((2, 5, 6, 4), np.float32), np.zeros((16, 4), np.float32)
+    box = PixelBox(lower=(0, -1), upper=(-2, -1), channels=4, pixels=16)
+    (finding,) = launch(IM2COL.replace(old, new), "k", 1, 1, [TensorMapOf(array, box), x]).findings
+    assert finding.kind is kind
 
 
 # --------------------------------------------------------------------------------------------------------- ends of rows

@@ -61,7 +61,7 @@ class TensorMapOf:
 
     ``array`` is an array (or ``Output``), or the name of one among the arguments. ``box`` has the elements of a tile
     in each dimension, and ``shape`` those that the map covers (all of the array's when None), both in the array's
-    order: outermost first. A ``PixelBox`` as the box, its corners in that order too, makes it an im2col map.
+    order: outermost first. A ``PixelBox`` as the box, outermost first too, makes it an im2col map.
     ``swizzle`` is 0, 32, 64 or 128 bytes. The element type follows from the array's; ``nan_fill`` and
     ``element_strides`` are those of ``TensorMap``.
     """

@@ -40,7 +40,7 @@ class PixelBox:
 
     The first pixel of a tile, and after it the others, run through a bounding box in all dimensions but the innermost
     (channels) and the outermost (images): from ``lower`` (counted from the first element) to ``upper`` (counted from
-    the last), both included. Negative corners reach over the lower edge, or stay away from the upper one.
+    the last), both included. Negative numbers reach over the lower edge, or stay away from the upper one.
     """
 
     lower: tuple[int, ...]
@@ -193,7 +193,7 @@ class TensorMap:
         for dimension, (size, low, up) in enumerate(zip(self.shape[1:-1], box.lower, box.upper, strict=True), start=1):
             if size + up <= low:
                 raise ValueError(
-                    f"the corners leave no pixel in dimension {dimension}: they run from {low} to {size - 1 + up}: "
+                    f"the box leaves no pixel in dimension {dimension}: it runs from {low} to {size - 1 + up}: "
                     "lower the lower corner, or raise the upper one, which counts from the last element"
                 )
         if not 1 <= box.pixels <= 1024:

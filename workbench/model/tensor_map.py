@@ -107,7 +107,7 @@ class TensorMap:
         if not 1 <= self.rank <= MOST_DIMENSIONS:
             raise ValueError(f"a tensor map has 1 to {MOST_DIMENSIONS} dimensions, not {self.rank}")
         if isinstance(self.box, Im2col) and len(self.box.upper) != len(self.box.lower):
-            raise ValueError(f"the corners {self.box.lower} and {self.box.upper} differ in their dimensions")
+            raise ValueError(f"lower {self.box.lower} and upper {self.box.upper} have different dimensions")
         if self.element_strides is not None and len(self.element_strides) != self.rank:
             raise ValueError(f"the box has {self.rank} dimensions and {len(self.element_strides)} element strides")
         if self.fill not in ("zero", "nan"):

@@ -201,12 +201,8 @@ def supports(p: Conv2dProblem) -> str | None:
         return f"a tensor map steps over at most 8 elements, and stride is {p.stride}"
     reach = [p.dilation * (taps - 1) for taps in (p.taps_y, p.taps_x)]
     if p.pad > 128 or max(reach) > 128 + p.pad or p.pad - min(reach) > 127:
-        return "the corners of the pixels have 8 bits: padding and extent of the filter have to be at most 128"
+        return "the bounds of the pixels have 8 bits: padding and extent of the filter have to be at most 128"
     return None
-
-
-def problem_of(**fields: int | str) -> Conv2dProblem:
-    return Conv2dProblem(**fields)  # type: ignore[arg-type]
 
 
 @CONV2D.stage(
@@ -217,13 +213,13 @@ def problem_of(**fields: int | str) -> Conv2dProblem:
     supports=supports,
     architecture=90,
     edge_cases=(
-        problem_of(height=1, width=1, taps_y=1, taps_x=1),
-        problem_of(height=9, width=7, taps_y=1, taps_x=1, channels=72, filters=65),  # a channel tile and 8 more
-        problem_of(images=3, height=5, width=7, pad=1, channels=64, filters=64),  # tiles go on into the next image
-        problem_of(images=2, height=9, width=9, pad=1, stride=2, channels=16),
-        problem_of(height=3, width=3, pad=3, stride=3, channels=8),  # whole taps outside
-        problem_of(height=3, width=1, taps_y=1, taps_x=1, channels=456, filters=2),  # the eighth channel tile has 8
-        problem_of(height=10, width=12, pad=2, dilation=2, taps_y=2, taps_x=5, channels=24, filters=7, dtype="fp16"),
+        Conv2dProblem(height=1, width=1, taps_y=1, taps_x=1),
+        Conv2dProblem(height=9, width=7, taps_y=1, taps_x=1, channels=72, filters=65),  # a channel tile and 8 more
+        Conv2dProblem(images=3, height=5, width=7, pad=1, channels=64, filters=64),  # tiles go on into the next image
+        Conv2dProblem(images=2, height=9, width=9, pad=1, stride=2, channels=16),
+        Conv2dProblem(height=3, width=3, pad=3, stride=3, channels=8),  # whole taps outside
+        Conv2dProblem(height=3, width=1, taps_y=1, taps_x=1, channels=456, filters=2),  # the eighth channel tile has 8
+        Conv2dProblem(height=10, width=12, pad=2, dilation=2, taps_y=2, taps_x=5, channels=24, filters=7, dtype="fp16"),
     ),
 )
 def im2col(p: Conv2dProblem, size: Mapping[str, int]) -> Launch:

@@ -31,9 +31,10 @@ struct TilePlace {  // where a tile begins in its tensor
 template <class F>
 void each_pixel(const TilePlace& place, int64_t begin, int64_t end, int64_t row_bytes, F f) {
   const TensorMap& map = *place.map;
+  const uint32_t bytes = box_bytes(map);
   int64_t base[5];
   std::copy_n(place.coordinates, 5, base);
-  for (uint32_t at = 0; at < box_bytes(map); at += static_cast<uint32_t>(row_bytes)) {
+  for (uint32_t at = 0; at < bytes; at += static_cast<uint32_t>(row_bytes)) {
     uint64_t address = map.address + static_cast<uint64_t>(base[0] * static_cast<int64_t>(map.strides[0]));
     bool inside = begin < end;
     for (int d = 1; d < map.rank; ++d) {
@@ -62,8 +63,9 @@ void each_row(const TilePlace& place, F f) {
       std::clamp<int64_t>(static_cast<int64_t>(map.sizes[0]) - place.coordinates[0], 0, row_elements) *
       element;
   if (map.im2col) return each_pixel(place, begin, end, row_bytes, f);
+  const uint32_t bytes = box_bytes(map);
   int index[5] = {};
-  for (uint32_t at = 0; at < box_bytes(map); at += static_cast<uint32_t>(row_bytes)) {
+  for (uint32_t at = 0; at < bytes; at += static_cast<uint32_t>(row_bytes)) {
     uint64_t address = map.address + static_cast<uint64_t>(place.coordinates[0] * element);
     bool inside = begin < end;
     for (int d = 1; d < map.rank; ++d) {

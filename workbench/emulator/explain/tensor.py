@@ -127,7 +127,7 @@ class TensorCores(Evidence):
         if why >= 16:
             return (
                 f"`{opcode}` has the im2col offset {number} in dimension {dimension}",
-                "offsets go up to 65535 in 3 dimensions, 255 in 4 and 31 in 5: move the corners of the pixels instead",
+                "offsets go up to 65535 in 3 dimensions, 255 in 4 and 31 in 5: move the box of the pixels instead",
             )
         if why >= 8:
             return (
