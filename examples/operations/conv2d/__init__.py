@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from hypothesis import strategies as st
@@ -235,3 +235,12 @@ def im2col(p: Conv2dProblem, size: Mapping[str, int]) -> Launch:
     )
     grid = (ceil_div(p.pixels, size["PIXELS"]), ceil_div(p.filters, size["FILTERS"]), 1)
     return Launch("conv2d_im2col", grid, (2 * size["PIXELS"], 1, 1), arguments)
+
+
+def torch_conv2d(p: Conv2dProblem, x: Any, f: Any) -> Any:
+    """The baseline: y by PyTorch, of tensors as they lie in memory, which is its channels-last format (cuDNN's)."""
+    from torch.nn.functional import conv2d
+
+    # N, C, H, W is the order of names only: no element moves
+    y = conv2d(x.permute(0, 3, 1, 2), f.permute(0, 3, 1, 2), stride=p.stride, padding=p.pad, dilation=p.dilation)
+    return y.permute(0, 2, 3, 1)
