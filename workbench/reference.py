@@ -39,3 +39,13 @@ def scale(x: Array, factor: float) -> Array:
 def transpose(x: Array) -> Array:
     """Rows become columns. x: (m, n); returns (n, m) float64."""
     return x.astype(np.float64).T
+
+
+def softmax(x: Array) -> Array:
+    """Probabilities of each row. x: (rows, columns) logits, -inf where masked; returns the same shape, float64. A row
+    that is wholly masked has probabilities 0."""
+    x64 = x.astype(np.float64)
+    top = x64.max(axis=1, keepdims=True)
+    e = np.exp(x64 - np.where(top == -np.inf, 0.0, top))
+    total = e.sum(axis=1, keepdims=True)
+    return e / np.where(total == 0.0, 1.0, total)

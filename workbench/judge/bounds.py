@@ -47,3 +47,32 @@ def scaled_fp8_products(reference: Array, magnitude: Array, terms: int, run: int
     within = FP8_SUM * np.sqrt(max(1.0, min(terms, run) / 32))
     across = FP32.unit_roundoff * (np.sqrt(terms / run) + 2)
     return _rounded(reference, ACCUMULATION * (within + across) * magnitude, out)
+
+
+EXPONENTIAL = 4.0
+"""Relative error of an exponential of an exact argument, in unit roundoffs of fp32: 2 ulp of exp2f or ex2.approx.
+
+Source: CUDA C++ Programming Guide, table of the errors of mathematical functions (exp2f: 2 ulp)."""
+
+ARGUMENT = 3.0
+"""Roundings of the argument x - max of an exponential, which is multiplied by log2(e): difference, constant, product."""
+
+
+def softmax(x: Array, probabilities: Array, out: DType, accumulator: DType = FP32) -> Array:
+    """Bound for the probabilities of rows of logits x, (rows, columns) both.
+
+    A relative error of the argument is an absolute one of the exponent (Blanchard, Higham and Higham, Accurately
+    Computing the Log-Sum-Exp and Softmax Functions, 2021): ARGUMENT u |x - max| an exponential, and for the sum its mean
+    over the probabilities. The sum of n positive terms adds c u sqrt(n); rescaling it when the maximum changes costs one
+    exponential a level of the tree of partial maxima, whose changes add up to no more than |x - max|.
+    """
+    u, columns = accumulator.unit_roundoff, x.shape[1]
+    x64 = x.astype(np.float64)
+    top = x64.max(axis=1, keepdims=True)
+    with np.errstate(invalid="ignore"):
+        below = np.where(probabilities > 0, top - x64, 0.0)
+    argument = 2 * ARGUMENT * below
+    mean = (probabilities * argument).sum(axis=1, keepdims=True)
+    levels = EXPONENTIAL * (3 + np.log2(columns + 1))
+    relative = u * (argument + mean + levels + ACCUMULATION * np.sqrt(columns))
+    return _rounded(probabilities, relative * probabilities + 2 * accumulator.smallest, out)

@@ -1,0 +1,70 @@
+// reductions over the threads that share a row: some lanes of a warp, a block, or the blocks of a cluster.
+// every thread of the group gets the result, which is the same in all of them and at every run.
+//
+// an operation is a struct with a type Value, made of 32-bit words and at most 16 bytes, an identity() and an
+// associative combine(a, b) (see the operations below).
+#pragma once
+#include "tile/warp.cuh"
+
+__device__ __forceinline__ float infinity() { return __int_as_float(0x7f800000); }
+__device__ __forceinline__ float not_a_number() { return __int_as_float(0x7fffffff); }
+
+struct Sum {
+  using Value = float;
+  static __device__ __forceinline__ float identity() { return 0.f; }
+  static __device__ __forceinline__ float combine(float a, float b) { return a + b; }
+};
+
+// the larger one; NaN only where both are
+struct Max {
+  using Value = float;
+  static __device__ __forceinline__ float identity() { return -infinity(); }
+  static __device__ __forceinline__ float combine(float a, float b) { return fmaxf(a, b); }
+};
+
+// __shfl_xor_sync of all words of a value
+template <class Value>
+__device__ __forceinline__ Value shuffle_xor(Value value, int distance) {
+  static_assert(sizeof(Value) % sizeof(unsigned) == 0, "a value has to consist of 32-bit words");
+  unsigned* word = reinterpret_cast<unsigned*>(&value);
+#pragma unroll
+  for (int i = 0; i < sizeof(Value) / sizeof(unsigned); ++i)
+    word[i] = __shfl_xor_sync(ALL_LANES, word[i], distance);
+  return value;
+}
+
+// over each LANES neighbouring lanes. all lanes of the warp have to call
+template <class Op, int LANES = WARP>
+__device__ __forceinline__ typename Op::Value warp_reduce(typename Op::Value value) {
+  static_assert(LANES <= WARP && (LANES & (LANES - 1)) == 0, "LANES has to be a power of two, at most 32");
+#pragma unroll
+  for (int distance = LANES / 2; distance > 0; distance /= 2)
+    value = Op::combine(value, shuffle_xor(value, distance));
+  return value;
+}
+
+// where the warps of a block and the blocks of a cluster leave their values; in shared memory. a reduction
+// needs one that no other one before it has used since the last barrier of all its threads
+template <class Op, int BLOCK>
+struct RowScratch {
+  typename Op::Value warps[BLOCK > WARP ? BLOCK / WARP : 1];
+};
+
+// over each MEMBERS neighbouring threads of a block: a power of two of lanes, or else all BLOCK of the block,
+// which all have to call
+template <class Op, int MEMBERS, int BLOCK>
+__device__ __forceinline__ typename Op::Value row_reduce(typename Op::Value value,
+                                                         RowScratch<Op, BLOCK>& scratch) {
+  static_assert(MEMBERS <= WARP || MEMBERS == BLOCK, "a group is a part of a warp, a warp, or a block");
+  if constexpr (MEMBERS <= WARP) {
+    return warp_reduce<Op, MEMBERS>(value);
+  } else {
+    constexpr int WARPS = BLOCK / WARP;
+    static_assert(BLOCK % WARP == 0 && (WARPS & (WARPS - 1)) == 0,
+                  "warps of a block have to be a power of two");
+    value = warp_reduce<Op>(value);
+    if (threadIdx.x % WARP == 0) scratch.warps[threadIdx.x / WARP] = value;
+    __syncthreads();
+    return warp_reduce<Op, WARPS>(scratch.warps[threadIdx.x % WARPS]);
+  }
+}

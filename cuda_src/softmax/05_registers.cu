@@ -1,0 +1,38 @@
+// y[r, c] = e^(x[r, c] - max_r) / sum_j e^(x[r, j] - max_r). x, y: (rows, columns), rows ldx and ldy elements
+// apart.
+//
+// stage 5, registers: as many threads share a row, GROUP, as can hold it in their registers, VECTORS vectors
+// each: some lanes of a warp for a short row, a block for a long one.
+//
+// what it gains: one read of the row and one write, which is the least there is; all loads of a thread are in
+// flight before the first is used.
+//
+// what limits it: device memory, while the row fits in a block. blocks that hold long rows are large, and few
+// fit on a multiprocessor: while they store, few others load.
+#include "tile/softmax_row.cuh"
+
+constexpr int ROWS = THREADS / GROUP, WIDTH = ROW_WIDTH<IN, OUT>;
+
+extern "C" __global__ void __launch_bounds__(THREADS)
+    softmax_registers(const IN* __restrict__ x, OUT* __restrict__ y, int rows, int columns, long long ldx,
+                      long long ldy) {
+  __shared__ RowScratch<ExpSum, THREADS> scratch;
+  const int row = blockIdx.x * ROWS + threadIdx.x / GROUP, member = threadIdx.x % GROUP;
+  // without a row of its own a group reads the last one: all lanes have to take part in shuffles
+  const int held = min(row, rows - 1);
+  const IN* from = x + held * ldx;
+  OUT* to = y + held * ldy;
+  const RowWalk<WIDTH> walk(from, columns);
+
+  Vector<IN, WIDTH> v[VECTORS];
+#pragma unroll
+  for (int i = 0; i < VECTORS; ++i)
+    v[i] = load_row<WIDTH>(from, walk.column(member + i * GROUP), columns, true, from_float<IN>(-infinity()));
+  const ExpSum::Value state = row_reduce<ExpSum, GROUP, THREADS>(exp_sum(v), scratch);
+  const float base = ExpSum::base(state.max), scale = reciprocal_sum(state);
+  if (row >= rows) return;
+#pragma unroll
+  for (int i = 0; i < VECTORS; ++i)
+    store_row(to, walk.column(member + i * GROUP), columns, walk.aligned(to),
+              probabilities<OUT>(v[i], base, scale));
+}

@@ -1,0 +1,53 @@
+// y[r, c] = e^(x[r, c] - max_r) / sum_j e^(x[r, j] - max_r). x, y: (rows, columns), rows ldx and ldy elements
+// apart. states: (rows, parts, 2), scratch.
+//
+// stage 7, split rows: a row of any length is split over `parts` blocks. each leaves maximum and sum of its
+// part in memory; a second kernel combines those of the row in every block and writes the part's
+// probabilities. with one part a row its block reads it twice.
+//
+// what it gains: few rows, one of 2^26 columns say, keep all multiprocessors busy.
+//
+// what limits it: device memory, with two reads and one write: at most 2/3 of the speed of a copy.
+#include "tile/softmax_row.cuh"
+
+constexpr int WIDTH = ROW_WIDTH<IN, OUT>;
+
+extern "C" __global__ void __launch_bounds__(THREADS)
+    softmax_parts(const IN* __restrict__ x, float2* __restrict__ states, int columns, long long ldx,
+                  int parts, int part) {
+  __shared__ RowScratch<ExpSum, THREADS> scratch;
+  const IN* from = x + blockIdx.x / parts * ldx;
+  const RowPart<WIDTH> mine(from, columns, blockIdx.x % parts, part);
+  ExpSum::Value state = ExpSum::identity();
+  for (int i = mine.first + threadIdx.x; i < mine.end; i += THREADS * VECTORS) {
+    Vector<IN, WIDTH> v[VECTORS];
+#pragma unroll
+    for (int u = 0; u < VECTORS; ++u)
+      v[u] =
+          load_row<WIDTH>(from, mine.column(i + u * THREADS), mine.limit, true, from_float<IN>(-infinity()));
+    state = ExpSum::combine(state, exp_sum(v));
+  }
+  state = row_reduce<ExpSum, THREADS, THREADS>(state, scratch);
+  if (threadIdx.x == 0) states[blockIdx.x] = make_float2(state.max, state.sum);
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS)
+    softmax_scale(const IN* __restrict__ x, const float2* __restrict__ states, OUT* __restrict__ y,
+                  int columns, long long ldx, long long ldy, int parts, int part) {
+  __shared__ RowScratch<ExpSum, THREADS> scratch;
+  const int row = blockIdx.x / parts;
+  const IN* from = x + row * ldx;
+  OUT* to = y + row * ldy;
+  const RowPart<WIDTH> mine(from, columns, blockIdx.x % parts, part);
+  ExpSum::Value state = ExpSum::identity();
+  for (int i = threadIdx.x; i < parts; i += THREADS) {
+    const float2 other = states[static_cast<long long>(row) * parts + i];
+    state = ExpSum::combine(state, {other.x, other.y});
+  }
+  state = row_reduce<ExpSum, THREADS, THREADS>(state, scratch);
+  const float base = ExpSum::base(state.max), scale = reciprocal_sum(state);
+  for (int i = mine.first + threadIdx.x; i < mine.end; i += THREADS) {
+    const auto v = load_row<WIDTH>(from, mine.column(i), mine.limit, true, from_float<IN>(-infinity()));
+    store_row(to, mine.column(i), mine.limit, mine.aligned(to), probabilities<OUT>(v, base, scale));
+  }
+}

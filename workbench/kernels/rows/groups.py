@@ -1,0 +1,89 @@
+"""How threads share a row: as few as can hold it in their registers, blocks of a cluster, or all blocks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from ...model.launch import ceil_div
+from .problem import RowProblem
+
+LANES = (4, 32)
+"""Lanes of a warp that share a short row."""
+
+LEAST_SPLIT = 128
+"""Vectors of the shortest row that blocks share."""
+
+MOST_THREADS, MOST_VECTORS, MOST_BLOCKS = 1024, 8, 8
+"""Of a block; that a thread holds without spilling; of a cluster on every device."""
+
+
+def width(p: RowProblem) -> int:
+    """Elements of the vectors that both x and y are moved by: 16 bytes of the larger type."""
+    return 16 // max(p.in_type.itemsize, p.out_type.itemsize)
+
+
+def vectors(p: RowProblem) -> int:
+    """The most vectors that a row touches: one that does not start at a multiple of their size touches one more."""
+    step = width(p)
+    aligned = p.rows == 1 or p.ldx % step == 0
+    return ceil_div(p.columns + (0 if aligned else step - 1), step)
+
+
+def power_of_two(least: int) -> int:
+    """The smallest power of two that is not less than `least`."""
+    return 1 << (least - 1).bit_length()
+
+
+def block(p: RowProblem, size: Mapping[str, int]) -> dict[str, int]:
+    """GROUP threads that share a row, each with VECTORS vectors of it, in blocks of THREADS."""
+    return shared(vectors(p), size["THREADS"], size["VECTORS"], MOST_THREADS) | {"BLOCKS": 1}
+
+
+def shared(count: int, threads: int, wanted: int, most: int) -> dict[str, int]:
+    """At most `wanted` vectors a thread while there are threads: `threads` a block, `most` where a row needs them."""
+    groups = [*LANES, *(threads << i for i in range((most // threads).bit_length()))]
+    group = next((g for g in groups if g * wanted >= count), groups[-1])
+    return {"GROUP": group, "VECTORS": power_of_two(ceil_div(count, group)), "THREADS": max(group, threads)}
+
+
+def cluster(p: RowProblem, size: Mapping[str, int]) -> dict[str, int]:
+    """The same, of BLOCKS blocks: a block of more threads than `LARGEST` only where a cluster of small ones is full."""
+    count, largest, wanted = vectors(p), size["LARGEST"], size["VECTORS"]
+    blocks = 1
+    while blocks < MOST_BLOCKS and largest * wanted * blocks < count:
+        blocks *= 2
+    each = ceil_div(count, blocks)
+    if blocks == 1:
+        return shared(each, size["THREADS"], wanted, largest) | {"BLOCKS": 1}
+    held = power_of_two(ceil_div(each, largest))
+    while held > MOST_VECTORS:
+        largest, held = 2 * largest, ceil_div(held, 2)
+    return {"GROUP": largest, "VECTORS": held, "THREADS": largest, "BLOCKS": blocks}
+
+
+def fits(
+    sizes: Callable[[RowProblem, Mapping[str, int]], dict[str, int]], size: Mapping[str, int], what: str
+) -> Callable[[RowProblem], str | None]:
+    """Why a row does not fit in the registers that a stage of these parameters has for it, as `supports` says it."""
+
+    def refuse(p: RowProblem) -> str | None:
+        chosen = sizes(p, size)
+        if chosen["VECTORS"] <= MOST_VECTORS and chosen["THREADS"] <= MOST_THREADS:
+            return None
+        return f"{p.columns} columns are more than the registers of {what} hold"
+
+    return refuse
+
+
+def parts(p: RowProblem, size: Mapping[str, int]) -> tuple[int, int]:
+    """Into how many parts a row is split, of how many vectors each, so that there are at least TARGET blocks: a part is
+    at least what a block loads at once."""
+    count, least = vectors(p), size["THREADS"] * size["VECTORS"]
+    wanted = max(1, min(ceil_div(size["TARGET"], p.rows), count // least))
+    each = ceil_div(ceil_div(count, wanted), size["THREADS"]) * size["THREADS"]
+    return ceil_div(count, each), each
+
+
+def worth_splitting(p: RowProblem) -> str | None:
+    """Why a stage that has whole blocks work on parts of rows does not take rows that are too short for one."""
+    return None if vectors(p) >= LEAST_SPLIT else f"{p.columns} columns are too few to share them among blocks"

@@ -1,0 +1,128 @@
+"""Problems over the rows of matrices: shapes, the numbers they are filled with, and the strategy that draws them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, TypeVar
+
+import numpy as np
+from hypothesis import strategies as st
+
+from ...model.dtypes import BF16, FP16, FP32, DType, dtype_of
+from ...model.operation import Problem, Size, extents
+
+FLOATS = (BF16.name, FP16.name, FP32.name)
+
+VALUES = ("normal", "scaled", "shifted")
+"""What rows hold: zero-mean normal numbers; those times a power of two from 2^-k to 2^k, a different one a row, with
+zeros of both signs and subnormals among them; or those plus a number that is the same for a row."""
+
+SCALES = 12
+"""Largest exponent of the factors of scaled rows: their squares are numbers in fp32, sums in fp16."""
+
+SHIFTS = 64
+"""Largest number that shifted rows are shifted by."""
+
+
+@dataclass(frozen=True)
+class RowProblem(Problem):
+    """x: (rows, columns) with `pad_x` elements between its rows; y, where there is one, with `pad_y` elements between
+    its rows and of type `out`, which is `dtype` or fp32."""
+
+    rows: int = 1
+    columns: int = 1
+    dtype: str = "bf16"
+    out: str = "bf16"
+    values: str = "normal"
+    pad_x: int = 0
+    pad_y: int = 0
+
+    extents: ClassVar[tuple[str, ...]] = ("rows", "columns")
+    choices: ClassVar[Mapping[str, tuple[str, ...]]] = {"dtype": FLOATS, "out": FLOATS, "values": VALUES}
+
+    @property
+    def label(self) -> str:
+        out = "" if self.out == self.dtype else f"->{self.out}"
+        return f"{self.rows}x{self.columns} {self.dtype}{out}"
+
+    @property
+    def ldx(self) -> int:
+        """Elements from one row of x to the next."""
+        return self.columns + self.pad_x
+
+    @property
+    def ldy(self) -> int:
+        """Elements from one row of y to the next."""
+        return self.columns + self.pad_y
+
+    @property
+    def in_type(self) -> DType:
+        """The type of x."""
+        return dtype_of(self.dtype)
+
+    @property
+    def out_type(self) -> DType:
+        """The type of y."""
+        return dtype_of(self.out)
+
+    def draw_rows(self, rng: np.random.Generator) -> np.ndarray[Any, Any]:
+        """(rows, columns) numbers as `values` says, in `dtype`."""
+        return draw_rows(rng, (self.rows, self.columns), self.in_type, self.values)
+
+
+DRAWN = 16_777_259
+"""Most random numbers drawn for one array, as in the model: more repeat them."""
+
+
+def draw_rows(
+    rng: np.random.Generator, shape: tuple[int, int], dtype: DType, values: str = "normal"
+) -> np.ndarray[Any, Any]:
+    """Numbers rounded to `dtype`, as `values` says."""
+    rows = shape[0]
+    count = min(rows * shape[1], DRAWN)
+    x = np.resize(rng.standard_normal(count, dtype=np.float32), shape)
+    if values == "scaled":
+        x *= np.exp2(rng.integers(-SCALES, SCALES + 1, (rows, 1))).astype(np.float32)
+        rare = np.array([0.0, -0.0, dtype.smallest, -3 * dtype.smallest])
+        places = rng.integers(0, x.size, max(1, x.size // 16))
+        x.reshape(-1)[places] = np.resize(rare, places.size)
+    elif values == "shifted":
+        x += rng.integers(-SHIFTS, SHIFTS + 1, (rows, 1)).astype(np.float32)
+    rounded: np.ndarray[Any, Any] = x.astype(dtype.numpy)
+    return rounded
+
+
+R = TypeVar("R", bound=RowProblem)
+
+
+def row_problems(
+    problem: type[R], **more: st.SearchStrategy[Any]
+) -> Callable[[Size, tuple[int, ...]], st.SearchStrategy[R]]:
+    """The strategy of an operation on rows: few long rows, many short ones and anything between within the size; half of
+    them with rows a multiple of 16 bytes apart. `more` are strategies of further fields."""
+
+    def strategy(size: Size, edges: tuple[int, ...]) -> st.SearchStrategy[R]:
+        @st.composite
+        def draw(d: st.DrawFn) -> R:
+            first = d(extents(size, edges))
+            second = d(extents(Size(max(1, min(size.extent, size.work // first)), size.work), edges))
+            rows, columns = (second, first) if d(st.booleans()) else (first, second)
+            dtype = d(st.sampled_from(FLOATS))
+            aligned = d(st.booleans())
+            pads = [-columns % 8 + 8 * d(st.integers(0, 2)) if aligned else d(st.integers(0, 5)) for _ in range(2)]
+            return problem(
+                rows=rows,
+                columns=columns,
+                dtype=dtype,
+                out=d(st.sampled_from(sorted({dtype, FP32.name}))) if "out" in problem.choices else dtype,
+                values=d(st.sampled_from(problem.choices["values"])),
+                pad_x=pads[0],
+                pad_y=pads[1],
+                seed=d(st.integers(0, 2**16)),
+                **{name: d(drawn) for name, drawn in more.items()},
+            )
+
+        return draw()
+
+    return strategy

@@ -1,0 +1,147 @@
+"""The ladder of softmax."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from ...model.dtypes import FP32, dtype_of
+from ...model.launch import Array, Launch, Plan, ceil_div
+from ...model.operation import Operation, Size
+from ..rows import groups
+from ..rows.problem import row_problems
+from .problem import SoftmaxProblem
+
+SUITE = ((131072, 128), (16384, 1024), (16384, 4096), (16384, 8192), (4096, 32768), (2048, 131072), (1, 2**26))
+"""Rows and columns that are timed."""
+
+
+def fastest(p: SoftmaxProblem) -> tuple[str, ...]:
+    """Few rows that are longer than a cluster holds are split; what a block of few threads holds needs no cluster."""
+    return ("cluster", "split_rows", "vectorized")
+
+
+SOFTMAX = Operation(
+    name="softmax",
+    summary="softmax of the rows of a matrix",
+    problem=SoftmaxProblem,
+    problems=row_problems(SoftmaxProblem),
+    suite=tuple(
+        SoftmaxProblem(rows=rows, columns=columns, dtype=dtype, out=dtype)
+        for dtype in ("bf16", "fp32")
+        for rows, columns in SUITE
+    ),
+    defines=lambda p: {"IN": dtype_of(p.dtype).cuda, "OUT": dtype_of(p.out).cuda},
+    emulator_size=Size(extent=6000, work=20_000),
+    cuda_size=Size(extent=200_000, work=4_000_000),
+    metric="GB/s",
+    fastest=fastest,
+)
+
+THREADS = (64, 128, 256, 512, 1024)
+
+
+def _launch(kernel: str, p: SoftmaxProblem, blocks: int, threads: int, cluster: int = 1) -> Launch:
+    scalars = (np.int32(p.rows), np.int32(p.columns), np.int64(p.ldx), np.int64(p.ldy))
+    return Launch(kernel, (blocks, 1, 1), (threads, 1, 1), ("x", "y", *scalars), cluster=(cluster, 1, 1))
+
+
+@SOFTMAX.stage(
+    "naive",
+    source="softmax/01_naive.cu",
+    idea="one thread takes one row",
+    parameters={"THREADS": 128},
+    alignment=1,
+)
+def naive(p: SoftmaxProblem, size: Mapping[str, int]) -> Launch:
+    return _launch("softmax_naive", p, ceil_div(p.rows, size["THREADS"]), size["THREADS"])
+
+
+@SOFTMAX.stage(
+    "warp_row",
+    source="softmax/02_warp_row.cu",
+    idea="a warp shares a row: its lanes read neighbouring elements",
+    parameters={"THREADS": 256},
+    space={"THREADS": THREADS},
+    alignment=1,
+)
+def warp_row(p: SoftmaxProblem, size: Mapping[str, int]) -> Launch:
+    return _launch("softmax_warp_row", p, ceil_div(p.rows, size["THREADS"] // 32), size["THREADS"])
+
+
+@SOFTMAX.stage(
+    "online",
+    source="softmax/03_online.cu",
+    idea="maximum and sum in one pass: two reads of a row, not three",
+    parameters={"THREADS": 256},
+    space={"THREADS": THREADS},
+    alignment=1,
+)
+def online(p: SoftmaxProblem, size: Mapping[str, int]) -> Launch:
+    return _launch("softmax_online", p, ceil_div(p.rows, size["THREADS"] // 32), size["THREADS"])
+
+
+@SOFTMAX.stage(
+    "vectorized",
+    source="softmax/04_vectorized.cu",
+    idea="16 bytes a load and a store",
+    parameters={"THREADS": 256},
+    space={"THREADS": THREADS},
+)
+def vectorized(p: SoftmaxProblem, size: Mapping[str, int]) -> Launch:
+    return _launch("softmax_vectorized", p, ceil_div(p.rows, size["THREADS"] // 32), size["THREADS"])
+
+
+HELD = {"THREADS": 128, "VECTORS": 4}
+"""Threads of the smallest block; vectors that a thread holds, where more threads can be had."""
+
+
+@SOFTMAX.stage(
+    "registers",
+    source="softmax/05_registers.cu",
+    idea="threads hold the row in registers: one read",
+    parameters=HELD,
+    sizes=groups.block,
+    supports=groups.fits(groups.block, HELD, "a block"),
+    corners=(SoftmaxProblem(rows=2, columns=40_000), SoftmaxProblem(rows=3, columns=9001, dtype="fp32", out="fp32")),
+)
+def registers(p: SoftmaxProblem, size: Mapping[str, int]) -> Launch:
+    return _launch("softmax_registers", p, ceil_div(p.rows, size["THREADS"] // size["GROUP"]), size["THREADS"])
+
+
+CLUSTERED = {"THREADS": 128, "VECTORS": 4, "LARGEST": 256}
+"""As before; the largest block while there are more of them to be had for a row."""
+
+
+@SOFTMAX.stage(
+    "cluster",
+    source="softmax/06_cluster.cu",
+    idea="a long row is held by the blocks of a cluster",
+    parameters=CLUSTERED,
+    sizes=groups.cluster,
+    supports=groups.fits(groups.cluster, CLUSTERED, "a cluster"),
+    architecture=90,
+    corners=(SoftmaxProblem(rows=2, columns=40_000), SoftmaxProblem(rows=3, columns=9001, dtype="fp32", out="fp32")),
+)
+def cluster(p: SoftmaxProblem, size: Mapping[str, int]) -> Launch:
+    blocks = ceil_div(p.rows, size["THREADS"] // size["GROUP"]) * size["BLOCKS"]
+    return _launch("softmax_cluster", p, blocks, size["THREADS"], size["BLOCKS"])
+
+
+@SOFTMAX.stage(
+    "split_rows",
+    source="softmax/07_split_rows.cu",
+    idea="few rows are split over all blocks; a second kernel scales the parts",
+    parameters={"THREADS": 256, "VECTORS": 4, "TARGET": 1056},
+    space={"THREADS": THREADS, "VECTORS": (1, 2, 4), "TARGET": (528, 1056, 2112)},
+    supports=groups.worth_splitting,
+    corners=(SoftmaxProblem(rows=1, columns=60_000), SoftmaxProblem(rows=2, columns=9001, dtype="fp32", out="fp32")),
+)
+def split_rows(p: SoftmaxProblem, size: Mapping[str, int]) -> Plan:
+    count, each = groups.parts(p, size)
+    grid, block = (p.rows * count, 1, 1), (size["THREADS"], 1, 1)
+    ldx, ldy, split = np.int64(p.ldx), np.int64(p.ldy), (np.int32(count), np.int32(each))
+    first = Launch("softmax_parts", grid, block, ("x", "states", np.int32(p.columns), ldx, *split))
+    second = Launch("softmax_scale", grid, block, ("x", "states", "y", np.int32(p.columns), ldx, ldy, *split))
+    return Plan((first, second), scratch={"states": Array((p.rows * count, 2), FP32, output=True)})
