@@ -49,3 +49,18 @@ def softmax(x: Array) -> Array:
     e = np.exp(x64 - np.where(top == -np.inf, 0.0, top))
     total = e.sum(axis=1, keepdims=True)
     return e / np.where(total == 0.0, 1.0, total)
+
+
+def rms_norm(x: Array, w: Array, eps: float) -> Array:
+    """Rows over their root mean square. x: (rows, columns); w: (columns,); returns (rows, columns) float64."""
+    x64 = x.astype(np.float64)
+    return x64 * w.astype(np.float64) / np.sqrt(np.mean(x64 * x64, axis=1, keepdims=True) + eps)
+
+
+def layer_norm(x: Array, w: Array, b: Array, eps: float) -> Array:
+    """Rows of mean 0 and variance 1, times w, plus b. x: (rows, columns); w, b: (columns,); returns (rows, columns)
+    float64."""
+    x64 = x.astype(np.float64)
+    centred = x64 - x64.mean(axis=1, keepdims=True)
+    variance = np.mean(centred * centred, axis=1, keepdims=True)
+    return centred * w.astype(np.float64) / np.sqrt(variance + eps) + b.astype(np.float64)

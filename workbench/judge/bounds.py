@@ -55,16 +55,16 @@ EXPONENTIAL = 4.0
 Source: CUDA C++ Programming Guide, table of the errors of mathematical functions (exp2f: 2 ulp)."""
 
 ARGUMENT = 3.0
-"""Roundings of the argument x - max of an exponential, which is multiplied by log2(e): difference, constant, product."""
+"""Roundings of the argument x - max of an exponential, times log2(e): difference, constant, product."""
 
 
 def softmax(x: Array, probabilities: Array, out: DType, accumulator: DType = FP32) -> Array:
     """Bound for the probabilities of rows of logits x, (rows, columns) both.
 
     A relative error of the argument is an absolute one of the exponent (Blanchard, Higham and Higham, Accurately
-    Computing the Log-Sum-Exp and Softmax Functions, 2021): ARGUMENT u |x - max| an exponential, and for the sum its mean
-    over the probabilities. The sum of n positive terms adds c u sqrt(n); rescaling it when the maximum changes costs one
-    exponential a level of the tree of partial maxima, whose changes add up to no more than |x - max|.
+    Computing the Log-Sum-Exp and Softmax Functions, 2021): ARGUMENT u |x - max| an exponential, and for the sum its
+    mean over the probabilities. The sum of n positive terms adds c u sqrt(n); rescaling it when the maximum changes
+    costs one exponential a level of the tree of partial maxima, whose changes add up to no more than |x - max|.
     """
     u, columns = accumulator.unit_roundoff, x.shape[1]
     x64 = x.astype(np.float64)
@@ -76,3 +76,38 @@ def softmax(x: Array, probabilities: Array, out: DType, accumulator: DType = FP3
     levels = EXPONENTIAL * (3 + np.log2(columns + 1))
     relative = u * (argument + mean + levels + ACCUMULATION * np.sqrt(columns))
     return _rounded(probabilities, relative * probabilities + 2 * accumulator.smallest, out)
+
+
+NORM_STEPS = 8.0
+"""Roundings between a sum over a row and its normalised elements, in unit roundoffs: mean, eps, reciprocal square root
+(2 ulp: CUDA C++ Programming Guide, rsqrtf), two products, and the sum with b."""
+
+
+def rms_norm(y: Array, out: DType, accumulator: DType = FP32) -> Array:
+    """Bound for x w / sqrt(mean(x^2) + eps), y: (rows, columns).
+
+    All terms of the sum are positive, so that its relative error is c u sqrt(n) (Higham and Mary, 2019); half of it
+    reaches the reciprocal square root.
+    """
+    relative = accumulator.unit_roundoff * (ACCUMULATION / 2 * np.sqrt(y.shape[1]) + NORM_STEPS)
+    return _rounded(y, relative * np.abs(y) + accumulator.smallest, out)
+
+
+def layer_norm(x: Array, y: Array, w: Array, b: Array, eps: float, out: DType, accumulator: DType = FP32) -> Array:
+    """Bound for (x - mean) w / sqrt(variance + eps) + b; x, y: (rows, columns); w, b: (columns,).
+
+    The mean is off by c u sqrt(n) mean|x|. Sums of squared differences that are put together from parts have a relative
+    error of c u sqrt(n) kappa, kappa^2 = mean(x^2) / variance (Chan, Golub and LeVeque, Algorithms for Computing the
+    Sample Variance, 1983), and the square of the error of the mean on top.
+    """
+    u, growth = accumulator.unit_roundoff, ACCUMULATION * np.sqrt(x.shape[1])
+    x64, w64 = x.astype(np.float64), np.abs(w.astype(np.float64))
+    mean = x64.mean(axis=1, keepdims=True)
+    off = u * (growth + 1) * np.mean(np.abs(x64), axis=1, keepdims=True)
+    centred = x64 - mean
+    variance, power = (np.mean(v * v, axis=1, keepdims=True) for v in (centred, x64))
+    scale = 1 / np.sqrt(variance + eps)
+    wrong = (u * growth * np.sqrt(variance * power) + off * off) * scale * scale
+    standard = np.abs(centred) * scale * w64
+    error = standard * (wrong / 2 + u * NORM_STEPS) + off * scale * w64 * (1 + wrong) + u * np.abs(b.astype(np.float64))
+    return _rounded(y, error + accumulator.smallest, out)

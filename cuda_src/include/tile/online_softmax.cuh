@@ -15,6 +15,7 @@ struct ExpSum {
   struct Value {
     float max, sum;
   };
+  static constexpr bool COMMUTES = false;
 
   static __device__ __forceinline__ Value identity() { return {-infinity(), 0.f}; }
 

@@ -2,7 +2,8 @@
 // every thread of the group gets the result, which is the same in all of them and at every run.
 //
 // an operation is a struct with a type Value, made of 32-bit words and at most 16 bytes, an identity() and an
-// associative combine(a, b) (see the operations below).
+// associative combine(a, b) (see the operations below). where combine(b, a) may round to something else,
+// COMMUTES is false.
 #pragma once
 #include "tile/warp.cuh"
 
@@ -11,6 +12,7 @@ __device__ __forceinline__ float not_a_number() { return __int_as_float(0x7fffff
 
 struct Sum {
   using Value = float;
+  static constexpr bool COMMUTES = true;
   static __device__ __forceinline__ float identity() { return 0.f; }
   static __device__ __forceinline__ float combine(float a, float b) { return a + b; }
 };
@@ -18,6 +20,7 @@ struct Sum {
 // the larger one; NaN only where both are
 struct Max {
   using Value = float;
+  static constexpr bool COMMUTES = true;
   static __device__ __forceinline__ float identity() { return -infinity(); }
   static __device__ __forceinline__ float combine(float a, float b) { return fmaxf(a, b); }
 };
@@ -38,8 +41,13 @@ template <class Op, int LANES = WARP>
 __device__ __forceinline__ typename Op::Value warp_reduce(typename Op::Value value) {
   static_assert(LANES <= WARP && (LANES & (LANES - 1)) == 0, "LANES has to be a power of two, at most 32");
 #pragma unroll
-  for (int distance = LANES / 2; distance > 0; distance /= 2)
-    value = Op::combine(value, shuffle_xor(value, distance));
+  for (int distance = LANES / 2; distance > 0; distance /= 2) {
+    const typename Op::Value other = shuffle_xor(value, distance);
+    if (Op::COMMUTES || !(threadIdx.x & distance))
+      value = Op::combine(value, other);
+    else
+      value = Op::combine(other, value);
+  }
   return value;
 }
 

@@ -18,6 +18,9 @@ VALUES = ("normal", "scaled", "shifted")
 """What rows hold: zero-mean normal numbers; those times a power of two from 2^-k to 2^k, a different one a row, with
 zeros of both signs and subnormals among them; or those plus a number that is the same for a row."""
 
+SUITE = ((131072, 128), (16384, 1024), (16384, 4096), (16384, 8192), (4096, 32768), (2048, 131072), (1, 2**26))
+"""Rows and columns that are timed."""
+
 SCALES = 12
 """Largest exponent of the factors of scaled rows: their squares are numbers in fp32, sums in fp16."""
 
@@ -88,7 +91,7 @@ def draw_rows(
         places = rng.integers(0, x.size, max(1, x.size // 16))
         x.reshape(-1)[places] = np.resize(rare, places.size)
     elif values == "shifted":
-        x += rng.integers(-SHIFTS, SHIFTS + 1, (rows, 1)).astype(np.float32)
+        x += (rng.choice([-1, 1], (rows, 1)) * rng.integers(SHIFTS // 4, SHIFTS + 1, (rows, 1))).astype(np.float32)
     rounded: np.ndarray[Any, Any] = x.astype(dtype.numpy)
     return rounded
 
@@ -99,8 +102,8 @@ R = TypeVar("R", bound=RowProblem)
 def row_problems(
     problem: type[R], **more: st.SearchStrategy[Any]
 ) -> Callable[[Size, tuple[int, ...]], st.SearchStrategy[R]]:
-    """The strategy of an operation on rows: few long rows, many short ones and anything between within the size; half of
-    them with rows a multiple of 16 bytes apart. `more` are strategies of further fields."""
+    """The strategy of an operation on rows: few long rows, many short ones and anything between within the size; half
+    of them with rows a multiple of 16 bytes apart. `more` are strategies of further fields."""
 
     def strategy(size: Size, edges: tuple[int, ...]) -> st.SearchStrategy[R]:
         @st.composite

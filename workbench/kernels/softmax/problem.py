@@ -1,4 +1,4 @@
-"""Problems of softmax: logits and probabilities, masked and shifted rows, and how exact the probabilities have to be."""
+"""Problems of softmax: logits and probabilities, masked and shifted rows, and how exact the result has to be."""
 
 from __future__ import annotations
 

@@ -10,11 +10,8 @@ from ...model.dtypes import FP32, dtype_of
 from ...model.launch import Array, Launch, Plan, ceil_div
 from ...model.operation import Operation, Size
 from ..rows import groups
-from ..rows.problem import row_problems
+from ..rows.problem import SUITE, row_problems
 from .problem import SoftmaxProblem
-
-SUITE = ((131072, 128), (16384, 1024), (16384, 4096), (16384, 8192), (4096, 32768), (2048, 131072), (1, 2**26))
-"""Rows and columns that are timed."""
 
 
 def fastest(p: SoftmaxProblem) -> tuple[str, ...]:

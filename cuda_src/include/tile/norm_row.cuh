@@ -1,0 +1,92 @@
+// what norms need of a row: the sum of its squares, or mean and variance, and the normalised elements.
+#pragma once
+#include "tile/row.cuh"
+#include "tile/row_reduce.cuh"
+
+// sum of the squares of COUNT vectors; elements outside of the row have to be 0
+template <int COUNT, int WIDTH, class Element>
+__device__ __forceinline__ float sum_squares(const Vector<Element, WIDTH> (&v)[COUNT]) {
+  float sum = 0.f;
+#pragma unroll
+  for (int i = 0; i < COUNT; ++i)
+#pragma unroll
+    for (int j = 0; j < WIDTH; ++j) {
+      const float x = to_float(v[i].x[j]);
+      sum += x * x;
+    }
+  return sum;
+}
+
+// number, mean and sum of the squared differences from the mean of some elements. two such are combined
+// without cancellation (Chan, Golub and LeVeque), where E[x^2] - E[x]^2 loses everything if the mean is large
+struct Moments {
+  struct Value {
+    float count, mean, squares;
+  };
+  static constexpr bool COMMUTES = false;
+
+  static __device__ __forceinline__ Value identity() { return {0.f, 0.f, 0.f}; }
+
+  static __device__ __forceinline__ Value combine(Value a, Value b) {
+    const float count = a.count + b.count, share = b.count > 0.f ? b.count / count : 0.f;
+    const float distance = b.mean - a.mean;
+    return {count, a.mean + distance * share, a.squares + b.squares + distance * distance * a.count * share};
+  }
+};
+
+// the moments of those elements of COUNT vectors that lie in the row: vector i starts at column first + i *
+// step
+template <int COUNT, int WIDTH, class Element>
+__device__ __forceinline__ Moments::Value moments(const Vector<Element, WIDTH> (&v)[COUNT], int first,
+                                                  int step, int columns) {
+  float count = 0.f, sum = 0.f, squares = 0.f;
+#pragma unroll
+  for (int i = 0; i < COUNT; ++i) {
+    const int from = max(first + i * step, 0), to = min(first + i * step + WIDTH, columns);
+    count += static_cast<float>(max(to - from, 0));
+#pragma unroll
+    for (int j = 0; j < WIDTH; ++j) sum += to_float(v[i].x[j]);  // those outside are 0
+  }
+  const float mean = count > 0.f ? sum / count : 0.f;
+#pragma unroll
+  for (int i = 0; i < COUNT; ++i)
+#pragma unroll
+    for (int j = 0; j < WIDTH; ++j) {
+      const int column = first + i * step + j;
+      const float distance = column >= 0 && column < columns ? to_float(v[i].x[j]) - mean : 0.f;
+      squares += distance * distance;
+    }
+  return {count, mean, squares};
+}
+
+// v scale w
+template <class Out, int WIDTH, class Element>
+__device__ __forceinline__ Vector<Out, WIDTH> scaled(const Vector<Element, WIDTH>& v, float scale,
+                                                     const Vector<Element, WIDTH>& w) {
+  Vector<Out, WIDTH> y;
+#pragma unroll
+  for (int j = 0; j < WIDTH; ++j) y.x[j] = from_float<Out>(to_float(v.x[j]) * scale * to_float(w.x[j]));
+  return y;
+}
+
+// (v - mean) scale w + b
+template <class Out, int WIDTH, class Element>
+__device__ __forceinline__ Vector<Out, WIDTH> standardized(const Vector<Element, WIDTH>& v, float mean,
+                                                           float scale, const Vector<Element, WIDTH>& w,
+                                                           const Vector<Element, WIDTH>& b) {
+  Vector<Out, WIDTH> y;
+#pragma unroll
+  for (int j = 0; j < WIDTH; ++j)
+    y.x[j] = from_float<Out>((to_float(v.x[j]) - mean) * scale * to_float(w.x[j]) + to_float(b.x[j]));
+  return y;
+}
+
+// the sum of two vectors, as it is stored
+template <int WIDTH, class Element>
+__device__ __forceinline__ Vector<Element, WIDTH> added(const Vector<Element, WIDTH>& a,
+                                                        const Vector<Element, WIDTH>& b) {
+  Vector<Element, WIDTH> sum;
+#pragma unroll
+  for (int j = 0; j < WIDTH; ++j) sum.x[j] = from_float<Element>(to_float(a.x[j]) + to_float(b.x[j]));
+  return sum;
+}

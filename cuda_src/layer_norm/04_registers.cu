@@ -1,0 +1,45 @@
+// y[r, c] = (x[r, c] - mean_r) w[c] / sqrt(variance_r + eps) + b[c]. x, y: (rows, columns), rows ldx and ldy
+// elements apart; w, b: (columns).
+//
+// stage 4, registers: as many threads share a row, GROUP, as can hold it in their registers, VECTORS vectors
+// each: some lanes of a warp for a short row, a block for a long one.
+//
+// what it gains: one read and one write, which is the least there is; all loads of a thread are in flight
+// before the first is used.
+//
+// what limits it: device memory, while the row fits in a block. blocks that hold long rows are large, and few
+// fit on a multiprocessor: while they store, few others load.
+#include "tile/norm_row.cuh"
+
+constexpr int ROWS = THREADS / GROUP, WIDTH = ROW_WIDTH<IN, OUT>;
+
+extern "C" __global__ void __launch_bounds__(THREADS)
+    layer_norm_registers(const IN* __restrict__ x, const IN* __restrict__ w, const IN* __restrict__ b,
+                         OUT* __restrict__ y, int rows, int columns, long long ldx, long long ldy,
+                         float eps) {
+  __shared__ RowScratch<Moments, THREADS> scratch;
+  const int row = blockIdx.x * ROWS + threadIdx.x / GROUP, member = threadIdx.x % GROUP;
+  // without a row of its own a group reads the last one: all lanes have to take part in shuffles
+  const int held = min(row, rows - 1);
+  const IN* from = x + held * ldx;
+  OUT* to = y + held * ldy;
+  const RowWalk<WIDTH> walk(from, columns);
+  const IN outside = from_float<IN>(0.f);
+
+  Vector<IN, WIDTH> v[VECTORS];
+#pragma unroll
+  for (int i = 0; i < VECTORS; ++i)
+    v[i] = load_row<WIDTH>(from, walk.column(member + i * GROUP), columns, true, outside);
+  const Moments::Value state =
+      row_reduce<Moments, GROUP, THREADS>(moments(v, walk.column(member), GROUP * WIDTH, columns), scratch);
+  const float scale = rsqrtf(state.squares / columns + eps);
+  if (row >= rows) return;
+#pragma unroll
+  for (int i = 0; i < VECTORS; ++i) {
+    const int column = walk.column(member + i * GROUP);
+    store_row(to, column, columns, walk.aligned(to),
+              standardized<OUT>(v[i], state.mean, scale,
+                                load_row<WIDTH>(w, column, columns, walk.aligned(w), outside),
+                                load_row<WIDTH>(b, column, columns, walk.aligned(b), outside)));
+  }
+}

@@ -1,0 +1,65 @@
+// s[r, c] = x[r, c] + residual[r, c]; y[r, c] = s[r, c] w[c] / sqrt(mean_j s[r, j]^2 + eps), of s as it is
+// stored. x, residual, s, y: (rows, columns), rows ldx (of the first two) and ldy elements apart; w:
+// (columns). states: (rows, parts), scratch.
+//
+// stage 6, split rows: a row of any length is split over `parts` blocks. each leaves the sum of squares of
+// its part in memory; a second kernel combines those of the row in every block and writes the part of the
+// result.
+//
+// what it gains: few rows, one of 2^26 columns say, keep all multiprocessors busy.
+//
+// what limits it: device memory; s is written and read again.
+#include "tile/norm_row.cuh"
+
+constexpr int WIDTH = ROW_WIDTH<IN, OUT>;
+
+extern "C" __global__ void __launch_bounds__(THREADS)
+    residual_rms_norm_parts(const IN* __restrict__ x, const IN* __restrict__ residual, IN* __restrict__ s,
+                            float* __restrict__ states, int columns, long long ldx, long long ldy, int parts,
+                            int part) {
+  __shared__ RowScratch<Sum, THREADS> scratch;
+  const int row = blockIdx.x / parts;
+  const IN *from = x + row * ldx, *more = residual + row * ldx;
+  IN* sums = s + row * ldy;
+  const RowPart<WIDTH> mine(from, columns, blockIdx.x % parts, part);
+  const IN outside = from_float<IN>(0.f);
+  float squares = 0.f;
+  for (int i = mine.first + threadIdx.x; i < mine.end; i += THREADS * VECTORS) {
+    Vector<IN, WIDTH> v[VECTORS];
+#pragma unroll
+    for (int u = 0; u < VECTORS; ++u)
+      v[u] = load_row<WIDTH>(from, mine.column(i + u * THREADS), mine.limit, true, outside);
+#pragma unroll
+    for (int u = 0; u < VECTORS; ++u) {
+      const int column = mine.column(i + u * THREADS);
+      v[u] = added(v[u], load_row<WIDTH>(more, column, mine.limit, mine.aligned(more), outside));
+      store_row(sums, column, mine.limit, mine.aligned(sums), v[u]);
+    }
+    squares += sum_squares(v);
+  }
+  squares = row_reduce<Sum, THREADS, THREADS>(squares, scratch);
+  if (threadIdx.x == 0) states[blockIdx.x] = squares;
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS)
+    residual_rms_norm_scale(const IN* __restrict__ s, const IN* __restrict__ w,
+                            const float* __restrict__ states, OUT* __restrict__ y, int columns, long long ldy,
+                            int parts, int part, float eps) {
+  __shared__ RowScratch<Sum, THREADS> scratch;
+  const int row = blockIdx.x / parts;
+  const IN* from = s + row * ldy;
+  OUT* to = y + row * ldy;
+  const RowPart<WIDTH> mine(from, columns, blockIdx.x % parts, part);
+  const IN outside = from_float<IN>(0.f);
+  const float* others = states + static_cast<long long>(row) * parts;
+  float squares = 0.f;
+  for (int i = threadIdx.x; i < parts; i += THREADS) squares += others[i];
+  squares = row_reduce<Sum, THREADS, THREADS>(squares, scratch);
+  const float scale = rsqrtf(squares / columns + eps);
+  for (int i = mine.first + threadIdx.x; i < mine.end; i += THREADS) {
+    const int column = mine.column(i);
+    store_row(to, column, mine.limit, mine.aligned(to),
+              scaled<OUT>(load_row<WIDTH>(from, column, mine.limit, true, outside), scale,
+                          load_row<WIDTH>(w, column, mine.limit, mine.aligned(w), outside)));
+  }
+}

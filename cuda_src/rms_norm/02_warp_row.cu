@@ -1,0 +1,32 @@
+// y[r, c] = x[r, c] w[c] / sqrt(mean_j x[r, j]^2 + eps). x, y: (rows, columns), rows ldx and ldy elements
+// apart; w: (columns).
+//
+// stage 2, a warp a row: the lanes of a warp share a row, and reduce the sum of squares by shuffles.
+//
+// what it gains: the lanes read neighbouring elements, which are few transactions; 32 times as many threads.
+//
+// what limits it: a load of a lane is of one element, so that few bytes are in flight; the row is read more
+// than once.
+#include "tile/convert.cuh"
+#include "tile/row_reduce.cuh"
+
+constexpr int ROWS = THREADS / WARP;
+static_assert(THREADS % WARP == 0, "THREADS has to be a multiple of 32: a warp takes a row");
+
+extern "C" __global__ void __launch_bounds__(THREADS)
+    rms_norm_warp_row(const IN* __restrict__ x, const IN* __restrict__ w, OUT* __restrict__ y, int rows,
+                      int columns, long long ldx, long long ldy, float eps) {
+  const int row = blockIdx.x * ROWS + threadIdx.x / WARP, lane = threadIdx.x % WARP;
+  if (row >= rows) return;
+  const IN* from = x + row * ldx;
+  OUT* to = y + row * ldy;
+
+  float squares = 0.f;
+  for (int c = lane; c < columns; c += WARP) {
+    const float v = to_float(from[c]);
+    squares += v * v;
+  }
+  const float scale = rsqrtf(warp_reduce<Sum>(squares) / columns + eps);
+  for (int c = lane; c < columns; c += WARP)
+    to[c] = from_float<OUT>(to_float(from[c]) * scale * to_float(w[c]));
+}

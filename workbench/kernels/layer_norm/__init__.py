@@ -1,0 +1,94 @@
+"""Layer norm of the rows of a matrix: y[r, c] = (x[r, c] - mean_r) w[c] / sqrt(variance_r + eps) + b[c]."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ... import reference
+from ...judge import bounds
+from ...model.dtypes import dtype_of
+from ...model.launch import Array
+from ...model.operation import Arrays, Cost, Operation, Size, element_bytes
+from ..rows import norms
+from ..rows.problem import SUITE, draw_rows, row_problems
+
+__all__ = ["LAYER_NORM", "LayerNormProblem"]
+
+
+@dataclass(frozen=True)
+class LayerNormProblem(norms.NormProblem):
+    """x, y: (rows, columns); w, b: (columns,)."""
+
+    def arrays(self) -> dict[str, Array]:
+        shape = (self.rows, self.columns)
+        return {
+            "x": Array(shape, self.in_type, self.ldx),
+            "w": Array((self.columns,), self.in_type),
+            "b": Array((self.columns,), self.in_type),
+            "y": Array(shape, self.out_type, self.ldy, output=True),
+        }
+
+    def inputs(self) -> Arrays:
+        rng = self.rng()
+        x, w = self.draw_rows(rng), self.weights(rng)
+        return {"x": x, "w": w, "b": draw_rows(rng, (1, self.columns), self.in_type)[0]}
+
+    def reference(self, inputs: Arrays) -> Arrays:
+        return {"y": reference.layer_norm(inputs["x"], inputs["w"], inputs["b"], self.eps32)}
+
+    def bound(self, inputs: Arrays, expected: Arrays) -> Arrays:
+        x, w, b = inputs["x"], inputs["w"], inputs["b"]
+        return {"y": bounds.layer_norm(x, expected["y"], w, b, self.eps32, self.out_type)}
+
+    def wrong_answers(self, inputs: Arrays, expected: Arrays) -> dict[str, Arrays]:
+        x, w, b = (inputs[name].astype(np.float64) for name in ("x", "w", "b"))
+        wrong = norms.common_controls(expected["y"])
+        wrong["weights forgotten"] = reference.layer_norm(x, np.ones(self.columns), b, self.eps32)
+        wrong["bias forgotten"] = reference.layer_norm(x, w, np.zeros(self.columns), self.eps32)
+        variance = x.var(axis=1, keepdims=True)
+        if self.columns > 1 and (variance < 4 * self.eps32).any():
+            with np.errstate(divide="ignore", invalid="ignore"):
+                wrong["eps forgotten"] = reference.layer_norm(x, w, b, 0.0)
+        halved = _variance_in_half(x)
+        if self.columns > 1 and (np.abs(halved - variance) > variance / 4).any():
+            with np.errstate(divide="ignore", invalid="ignore"):
+                scale = 1 / np.sqrt(halved + self.eps32)
+                wrong["E[x^2] - E[x]^2 in half"] = (x - x.mean(axis=1, keepdims=True)) * scale * w + b
+        return {name: {"y": value} for name, value in wrong.items()}
+
+    @property
+    def cost(self) -> Cost:
+        return Cost(7 * self.rows * self.columns, element_bytes(self.arrays().values()))
+
+
+def _variance_in_half(x: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """The variance of rows by the difference of two means that are rounded to fp16."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        square, mean = (np.mean(v, axis=1, keepdims=True).astype(np.float16) for v in (x * x, x))
+        halved: np.ndarray[Any, Any] = (square - mean * mean).astype(np.float64)
+    return halved
+
+
+LAYER_NORM = Operation(
+    name="layer_norm",
+    summary="rows of mean 0 and variance 1, times weights, plus a bias",
+    problem=LayerNormProblem,
+    problems=row_problems(LayerNormProblem, eps=norms.EPSILONS),
+    suite=tuple(
+        LayerNormProblem(rows=rows, columns=columns, dtype=dtype, out=dtype)
+        for dtype in ("bf16", "fp32")
+        for rows, columns in SUITE
+    ),
+    defines=lambda p: {"IN": dtype_of(p.dtype).cuda, "OUT": dtype_of(p.out).cuda},
+    emulator_size=Size(extent=6000, work=20_000),
+    cuda_size=Size(extent=200_000, work=4_000_000),
+    metric="GB/s",
+    fastest=norms.fastest,
+)
+
+norms.declare_first(LAYER_NORM, ("x", "w", "b", "y"))
+norms.declare_held(LAYER_NORM, ("x", "w", "b", "y"))
+norms.declare_split(LAYER_NORM, ("x",), ("x", "w", "b"), 4)

@@ -1,0 +1,87 @@
+"""Residual and root mean square norm: s = x + residual, y[r, c] = s[r, c] w[c] / sqrt(mean_j s[r, j]^2 + eps)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ... import reference
+from ...judge import bounds
+from ...model.dtypes import dtype_of
+from ...model.launch import Array
+from ...model.operation import Arrays, Cost, Operation, Size, element_bytes
+from ..rows import norms
+from ..rows.problem import SUITE, row_problems
+
+__all__ = ["RESIDUAL_RMS_NORM", "ResidualRmsNormProblem"]
+
+
+@dataclass(frozen=True)
+class ResidualRmsNormProblem(norms.NormProblem):
+    """x, residual, s, y: (rows, columns), w: (columns,). s is of the type of x; y is the norm of s as it is stored."""
+
+    def arrays(self) -> dict[str, Array]:
+        shape = (self.rows, self.columns)
+        return {
+            "x": Array(shape, self.in_type, self.ldx),
+            "residual": Array(shape, self.in_type, self.ldx),
+            "w": Array((self.columns,), self.in_type),
+            "s": Array(shape, self.in_type, self.ldy, output=True),
+            "y": Array(shape, self.out_type, self.ldy, output=True),
+        }
+
+    def inputs(self) -> Arrays:
+        rng = self.rng()
+        return {"x": self.draw_rows(rng), "residual": self.draw_rows(rng), "w": self.weights(rng)}
+
+    def reference(self, inputs: Arrays) -> Arrays:
+        s = inputs["x"].astype(np.float64) + inputs["residual"]
+        return {"s": s, "y": reference.rms_norm(s.astype(self.in_type.numpy), inputs["w"], self.eps32)}
+
+    def bound(self, inputs: Arrays, expected: Arrays) -> Arrays:
+        # a sum that is rounded to fp32 on the way may become the neighbour of the one rounded at once
+        s, u = np.abs(expected["s"]), self.in_type.unit_roundoff
+        norm = bounds.rms_norm(expected["y"], self.out_type)
+        return {
+            "s": (u + 2**-24) * s + self.in_type.smallest,
+            "y": norm + 2 * u * np.abs(expected["y"]),
+        }
+
+    def wrong_answers(self, inputs: Arrays, expected: Arrays) -> dict[str, Arrays]:
+        s, y = expected["s"], expected["y"]
+        wrong = {name: {"s": s, "y": value} for name, value in norms.common_controls(y).items()}
+        wrong |= {f"{name}, of the sums": {"s": value, "y": y} for name, value in norms.common_controls(s).items()}
+        wrong["weights forgotten"] = {"s": s, "y": reference.rms_norm(s, np.ones(self.columns), self.eps32)}
+        wrong["residual forgotten"] = {"s": inputs["x"].astype(np.float64), "y": y}
+        wrong["norm of x"] = {"s": s, "y": reference.rms_norm(inputs["x"], inputs["w"], self.eps32)}
+        if (np.mean(s * s, axis=1) < 4 * self.eps32).any():
+            with np.errstate(divide="ignore", invalid="ignore"):
+                wrong["eps forgotten"] = {"s": s, "y": reference.rms_norm(s, inputs["w"], 0.0)}
+        return wrong
+
+    @property
+    def cost(self) -> Cost:
+        return Cost(5 * self.rows * self.columns, element_bytes(self.arrays().values()))
+
+
+RESIDUAL_RMS_NORM = Operation(
+    name="residual_rms_norm",
+    summary="sum of two matrices, and its rows over their root mean square, times weights",
+    problem=ResidualRmsNormProblem,
+    problems=row_problems(ResidualRmsNormProblem, eps=norms.EPSILONS),
+    suite=tuple(
+        ResidualRmsNormProblem(rows=rows, columns=columns, dtype=dtype, out=dtype)
+        for dtype in ("bf16", "fp32")
+        for rows, columns in SUITE
+    ),
+    defines=lambda p: {"IN": dtype_of(p.dtype).cuda, "OUT": dtype_of(p.out).cuda},
+    emulator_size=Size(extent=6000, work=15_000),
+    cuda_size=Size(extent=200_000, work=4_000_000),
+    metric="GB/s",
+    fastest=norms.fastest,
+)
+
+norms.declare_first(RESIDUAL_RMS_NORM, ("x", "residual", "w", "s", "y"))
+norms.declare_held(RESIDUAL_RMS_NORM, ("x", "residual", "w", "s", "y"))
+norms.declare_split(RESIDUAL_RMS_NORM, ("x", "residual", "s"), ("s", "w"), 1, sums=True)

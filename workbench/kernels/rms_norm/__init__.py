@@ -1,0 +1,76 @@
+"""Root mean square norm of the rows of a matrix: y[r, c] = x[r, c] w[c] / sqrt(mean_j x[r, j]^2 + eps)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ... import reference
+from ...judge import bounds
+from ...model.dtypes import dtype_of
+from ...model.launch import Array
+from ...model.operation import Arrays, Cost, Operation, Size, element_bytes
+from ..rows import norms
+from ..rows.problem import SUITE, row_problems
+
+__all__ = ["RMS_NORM", "RmsNormProblem"]
+
+
+@dataclass(frozen=True)
+class RmsNormProblem(norms.NormProblem):
+    """x, y: (rows, columns), w: (columns,)."""
+
+    def arrays(self) -> dict[str, Array]:
+        shape = (self.rows, self.columns)
+        return {
+            "x": Array(shape, self.in_type, self.ldx),
+            "w": Array((self.columns,), self.in_type),
+            "y": Array(shape, self.out_type, self.ldy, output=True),
+        }
+
+    def inputs(self) -> Arrays:
+        rng = self.rng()
+        return {"x": self.draw_rows(rng), "w": self.weights(rng)}
+
+    def reference(self, inputs: Arrays) -> Arrays:
+        return {"y": reference.rms_norm(inputs["x"], inputs["w"], self.eps32)}
+
+    def bound(self, inputs: Arrays, expected: Arrays) -> Arrays:
+        return {"y": bounds.rms_norm(expected["y"], self.out_type)}
+
+    def wrong_answers(self, inputs: Arrays, expected: Arrays) -> dict[str, Arrays]:
+        x, y = inputs["x"].astype(np.float64), expected["y"]
+        wrong = norms.common_controls(y)
+        wrong["weights forgotten"] = reference.rms_norm(x, np.ones(self.columns), self.eps32)
+        power = np.mean(x * x, axis=1)
+        if (power < 4 * self.eps32).any():
+            with np.errstate(divide="ignore", invalid="ignore"):
+                wrong["eps forgotten"] = reference.rms_norm(x, inputs["w"], 0.0)
+        return {name: {"y": value} for name, value in wrong.items()}
+
+    @property
+    def cost(self) -> Cost:
+        return Cost(4 * self.rows * self.columns, element_bytes(self.arrays().values()))
+
+
+RMS_NORM = Operation(
+    name="rms_norm",
+    summary="rows over their root mean square, times weights",
+    problem=RmsNormProblem,
+    problems=row_problems(RmsNormProblem, eps=norms.EPSILONS),
+    suite=tuple(
+        RmsNormProblem(rows=rows, columns=columns, dtype=dtype, out=dtype)
+        for dtype in ("bf16", "fp32")
+        for rows, columns in SUITE
+    ),
+    defines=lambda p: {"IN": dtype_of(p.dtype).cuda, "OUT": dtype_of(p.out).cuda},
+    emulator_size=Size(extent=6000, work=20_000),
+    cuda_size=Size(extent=200_000, work=4_000_000),
+    metric="GB/s",
+    fastest=norms.fastest,
+)
+
+norms.declare_first(RMS_NORM, ("x", "w", "y"))
+norms.declare_held(RMS_NORM, ("x", "w", "y"))
+norms.declare_split(RMS_NORM, ("x",), ("x", "w"), 1)

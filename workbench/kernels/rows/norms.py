@@ -1,0 +1,179 @@
+"""What the norms share: their fields, their negative controls, and the ladder of their stages."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Self, TypeVar
+
+import numpy as np
+from hypothesis import strategies as st
+
+from ...model.dtypes import FP32
+from ...model.launch import Argument, Array, Launch, Plan
+from ...model.operation import Operation, Tier
+from . import groups, launches
+from .problem import RowProblem, draw_rows
+
+EPSILONS = st.sampled_from([1e-6, 1e-5, 1e-2])
+"""What is drawn for eps: the usual ones, and one that every row shows."""
+
+
+@dataclass(frozen=True)
+class NormProblem(RowProblem):
+    """A norm of the rows of x, (rows, columns), with weights w, (columns,), of the same type.
+
+    There is no exact tier: a reciprocal square root is not exact. NaN and infinities do what arithmetic with them does:
+    a row with NaN becomes NaN.
+    """
+
+    eps: float = 1e-6
+
+    def with_tier(self, tier: Tier) -> Self:
+        return self
+
+    @property
+    def eps32(self) -> float:
+        """The eps that kernels get, of fp32."""
+        return float(np.float32(self.eps))
+
+    def weights(self, rng: np.random.Generator) -> np.ndarray[Any, Any]:
+        """(columns,) weights around 1."""
+        w = 1 + 0.25 * draw_rows(rng, (1, self.columns), FP32)[0]
+        rounded: np.ndarray[Any, Any] = w.astype(self.in_type.numpy)
+        return rounded
+
+    def scalars(self) -> tuple[np.generic, ...]:
+        """What all kernels of the ladder but the split ones get after their arrays."""
+        return (
+            np.int32(self.rows),
+            np.int32(self.columns),
+            np.int64(self.ldx),
+            np.int64(self.ldy),
+            np.float32(self.eps),
+        )
+
+
+def common_controls(y: np.ndarray[Any, Any]) -> dict[str, np.ndarray[Any, Any]]:
+    """Answers that are wrong for every operation with an output like its input."""
+    return {
+        "all zeros": np.zeros_like(y),
+        "last column dropped": np.where(np.arange(y.shape[1]) == y.shape[1] - 1, 0.0, y),
+        "last row missing": np.concatenate([y[:-1], np.zeros_like(y[-1:])]),
+    }
+
+
+N = TypeVar("N", bound=NormProblem)
+
+THREADS = (64, 128, 256, 512, 1024)
+HELD = {"THREADS": 128, "VECTORS": 4}
+"""Threads of the smallest block; vectors that a thread holds, where more threads can be had."""
+
+CLUSTERED = {**HELD, "LARGEST": 256}
+"""As before; the largest block while there are more of them to be had for a row."""
+
+SPLIT = {"THREADS": 256, "VECTORS": 4, "TARGET": 1056}
+"""As before; the least number of blocks that few rows are split into."""
+
+
+def declare_first(operation: Operation[N], arrays: tuple[Argument, ...]) -> None:
+    """The stages before a row is held in registers. `arrays` are the kernels' first arguments."""
+    name = operation.name
+
+    @operation.stage(
+        "naive", source=f"{name}/01_naive.cu", idea="one thread takes one row", parameters={"THREADS": 128}, alignment=1
+    )
+    def naive(p: N, size: Mapping[str, int]) -> Launch:
+        return launches.thread_rows(f"{name}_naive", p, size, (*arrays, *p.scalars()))
+
+    @operation.stage(
+        "warp_row",
+        source=f"{name}/02_warp_row.cu",
+        idea="a warp shares a row: its lanes read neighbouring elements",
+        parameters={"THREADS": 256},
+        space={"THREADS": THREADS},
+        alignment=1,
+    )
+    def warp_row(p: N, size: Mapping[str, int]) -> Launch:
+        return launches.warp_rows(f"{name}_warp_row", p, size, (*arrays, *p.scalars()))
+
+    @operation.stage(
+        "vectorized",
+        source=f"{name}/03_vectorized.cu",
+        idea="16 bytes a load and a store",
+        parameters={"THREADS": 256},
+        space={"THREADS": THREADS},
+    )
+    def vectorized(p: N, size: Mapping[str, int]) -> Launch:
+        return launches.warp_rows(f"{name}_vectorized", p, size, (*arrays, *p.scalars()))
+
+
+def declare_held(operation: Operation[N], arrays: tuple[Argument, ...]) -> None:
+    """The stages that hold a row in registers."""
+    name, problem = operation.name, operation.problem
+    long_rows = (
+        problem(rows=2, columns=40_000, dtype="bf16", out="bf16"),
+        problem(rows=3, columns=9001, dtype="fp32", out="fp32"),
+    )
+
+    @operation.stage(
+        "registers",
+        source=f"{name}/04_registers.cu",
+        idea="threads hold the row in registers: one read",
+        parameters=HELD,
+        sizes=groups.block,
+        supports=groups.fits(groups.block, HELD, "a block"),
+        corners=long_rows,
+    )
+    def registers(p: N, size: Mapping[str, int]) -> Launch:
+        return launches.held_rows(f"{name}_registers", p, size, (*arrays, *p.scalars()))
+
+    @operation.stage(
+        "cluster",
+        source=f"{name}/05_cluster.cu",
+        idea="a long row is held by the blocks of a cluster",
+        parameters=CLUSTERED,
+        sizes=groups.cluster,
+        supports=groups.fits(groups.cluster, CLUSTERED, "a cluster"),
+        architecture=90,
+        corners=long_rows,
+    )
+    def cluster(p: N, size: Mapping[str, int]) -> Launch:
+        return launches.held_rows(f"{name}_cluster", p, size, (*arrays, *p.scalars()))
+
+
+def declare_split(
+    operation: Operation[N], first: tuple[Argument, ...], second: tuple[Argument, ...], state: int, sums: bool = False
+) -> None:
+    """The stage that splits rows over all blocks. `first` are the arrays that its first kernel gets before the states
+    of the parts, `state` numbers each, and `second` those of the second kernel. With `sums` the first kernel writes
+    rows that the second one reads."""
+    name, problem = operation.name, operation.problem
+
+    @operation.stage(
+        "split_rows",
+        source=f"{name}/06_split_rows.cu",
+        idea="few rows are split over all blocks; a second kernel scales the parts",
+        parameters=SPLIT,
+        space={"THREADS": THREADS, "VECTORS": (1, 2, 4), "TARGET": (528, 1056, 2112)},
+        supports=groups.worth_splitting,
+        corners=(
+            problem(rows=1, columns=60_000, dtype="bf16", out="bf16"),
+            problem(rows=2, columns=9001, dtype="fp32", out="fp32"),
+        ),
+    )
+    def split_rows(p: N, size: Mapping[str, int]) -> Plan:
+        count, each = groups.parts(p, size)
+        columns, ldx, ldy = np.int32(p.columns), np.int64(p.ldx), np.int64(p.ldy)
+        split = (np.int32(count), np.int32(each))
+        grid, block = (p.rows * count, 1, 1), (size["THREADS"], 1, 1)
+        strides = ((ldx, ldy), (ldy,)) if sums else ((ldx,), (ldx, ldy))
+        parts = Launch(f"{name}_parts", grid, block, (*first, "states", columns, *strides[0], *split))
+        scaled = (*second, "states", "y", columns, *strides[1], *split, np.float32(p.eps))
+        states = Array((p.rows * count, state), FP32, output=True)
+        return Plan((parts, Launch(f"{name}_scale", grid, block, scaled)), scratch={"states": states})
+
+
+def fastest(p: NormProblem) -> tuple[str, ...]:
+    """Rows that a cluster holds are read once; longer ones are split."""
+    return ("cluster", "split_rows", "vectorized")
