@@ -424,7 +424,7 @@ HEADERS: tuple[Callable[[], Iterator[Trial]], ...] = (
     lcsf,
 )
 
-TEMPLATES = {"lcsf"}
+TEMPLATES = {"lcsf", "row", "row_reduce", "cluster_reduce", "online_softmax", "softmax_row", "norm_row"}
 """What wraps no instruction, and is tested by the stages that are built on it; what they do not use by a trial."""
 
 _BOX = "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"

@@ -54,7 +54,8 @@ def softmax(x: Array) -> Array:
 def rms_norm(x: Array, w: Array, eps: float) -> Array:
     """Rows over their root mean square. x: (rows, columns); w: (columns,); returns (rows, columns) float64."""
     x64 = x.astype(np.float64)
-    return x64 * w.astype(np.float64) / np.sqrt(np.mean(x64 * x64, axis=1, keepdims=True) + eps)
+    y: Array = x64 * w.astype(np.float64) / np.sqrt(np.mean(x64 * x64, axis=1, keepdims=True) + eps)
+    return y
 
 
 def layer_norm(x: Array, w: Array, b: Array, eps: float) -> Array:
@@ -63,4 +64,27 @@ def layer_norm(x: Array, w: Array, b: Array, eps: float) -> Array:
     x64 = x.astype(np.float64)
     centred = x64 - x64.mean(axis=1, keepdims=True)
     variance = np.mean(centred * centred, axis=1, keepdims=True)
-    return centred * w.astype(np.float64) / np.sqrt(variance + eps) + b.astype(np.float64)
+    y: Array = centred * w.astype(np.float64) / np.sqrt(variance + eps) + b.astype(np.float64)
+    return y
+
+
+def log_sum_exp(x: Array) -> Array:
+    """Logarithm of the sum of the exponentials of each row. x: (rows, columns) logits, -inf where masked; returns
+    (rows,) float64, -inf for a row that is wholly masked."""
+    x64 = x.astype(np.float64)
+    top = x64.max(axis=1)
+    base = np.where(top == -np.inf, 0.0, top)
+    with np.errstate(divide="ignore"):
+        result: Array = base + np.log(np.exp(x64 - base[:, None]).sum(axis=1))
+    return result
+
+
+def cross_entropy(x: Array, labels: Array) -> Array:
+    """Negative logarithm of the probability of a row's label, 0 where the label is negative: such rows are left out.
+    x: (rows, columns) logits; labels: (rows,) integers below columns; returns (rows,) float64, +inf where the label is
+    masked."""
+    logit = x[np.arange(len(labels)), np.maximum(labels, 0)].astype(np.float64)
+    with np.errstate(invalid="ignore"):
+        loss = np.where(logit == -np.inf, np.inf, log_sum_exp(x) - logit)
+    result: Array = np.where(labels < 0, 0.0, loss)
+    return result

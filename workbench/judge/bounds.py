@@ -111,3 +111,21 @@ def layer_norm(x: Array, y: Array, w: Array, b: Array, eps: float, out: DType, a
     standard = np.abs(centred) * scale * w64
     error = standard * (wrong / 2 + u * NORM_STEPS) + off * scale * w64 * (1 + wrong) + u * np.abs(b.astype(np.float64))
     return _rounded(y, error + accumulator.smallest, out)
+
+
+def log_sum_exp(x: Array, lse: Array, accumulator: DType = FP32) -> Array:
+    """Bound for log sum_j e^(x[r, j]); x: (rows, columns), lse: (rows,). 0 where lse is not finite.
+
+    The relative error of the sum, as for `softmax`, is an absolute one of its logarithm; to it come 2 ulp of the
+    logarithm (CUDA C++ Programming Guide, logf: 1 ulp) and the rounding of the sum with the maximum.
+    """
+    u, columns = accumulator.unit_roundoff, x.shape[1]
+    x64, finite = x.astype(np.float64), np.isfinite(lse)
+    top = x64.max(axis=1)
+    with np.errstate(invalid="ignore", over="ignore"):
+        p = np.exp(x64 - lse[:, None])
+        mean = np.where(p > 0, p * ARGUMENT * (top[:, None] - x64), 0.0).sum(axis=1)
+        sums = u * (mean + EXPONENTIAL * (3 + np.log2(columns + 1)) + ACCUMULATION * np.sqrt(columns))
+        error = sums + 4 * u * np.abs(lse - top) + 2 * u * np.abs(lse) + accumulator.smallest
+    bound: Array = np.where(finite, error, 0.0)
+    return bound

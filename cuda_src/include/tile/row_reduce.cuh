@@ -41,7 +41,7 @@ template <class Op, int LANES = WARP>
 __device__ __forceinline__ typename Op::Value warp_reduce(typename Op::Value value) {
   static_assert(LANES <= WARP && (LANES & (LANES - 1)) == 0, "LANES has to be a power of two, at most 32");
 #pragma unroll
-  for (int distance = LANES / 2; distance > 0; distance /= 2) {
+  for (int distance = 1; distance < LANES; distance *= 2) {  // neighbours first: in order
     const typename Op::Value other = shuffle_xor(value, distance);
     if (Op::COMMUTES || !(threadIdx.x & distance))
       value = Op::combine(value, other);

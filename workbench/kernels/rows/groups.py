@@ -46,6 +46,12 @@ def shared(count: int, threads: int, wanted: int, most: int) -> dict[str, int]:
     return {"GROUP": group, "VECTORS": power_of_two(ceil_div(count, group)), "THREADS": max(group, threads)}
 
 
+def looping(p: RowProblem, size: Mapping[str, int]) -> dict[str, int]:
+    """GROUP threads that walk along a row together, VECTORS vectors each at a time: at most LARGEST threads."""
+    chosen = shared(vectors(p), size["THREADS"], size["VECTORS"], size["LARGEST"])
+    return {**chosen, "VECTORS": min(chosen["VECTORS"], size["VECTORS"]), "BLOCKS": 1}
+
+
 def cluster(p: RowProblem, size: Mapping[str, int]) -> dict[str, int]:
     """The same, of BLOCKS blocks: a block of more threads than `LARGEST` only where a cluster of small ones is full."""
     count, largest, wanted = vectors(p), size["LARGEST"], size["VECTORS"]

@@ -118,7 +118,7 @@ def row_problems(
                 rows=rows,
                 columns=columns,
                 dtype=dtype,
-                out=d(st.sampled_from(sorted({dtype, FP32.name}))) if "out" in problem.choices else dtype,
+                out=d(st.sampled_from([t for t in sorted({dtype, FP32.name}) if t in problem.choices["out"]])),
                 values=d(st.sampled_from(problem.choices["values"])),
                 pad_x=pads[0],
                 pad_y=pads[1],

@@ -1,0 +1,36 @@
+// loss[r] = log sum_j e^(x[r, j]) - x[r, labels[r]], 0 where the label is below 0; lse[r]: that logarithm.
+// x: (rows, columns), rows ldx elements apart; labels, loss, lse: (rows).
+//
+// stage 5, a group a row: as many threads share a row, GROUP, as have work for it: some lanes of a warp for a
+// short row, a block for a long one, which combines its pairs through shared memory.
+//
+// what it gains: longer runs in each page of the memory; enough threads where there are no more rows than
+// multiprocessors can hold blocks; no idle lanes where rows are short.
+//
+// what limits it: device memory, for many rows.
+#include "tile/cross_entropy.cuh"
+#include "tile/softmax_row.cuh"
+
+constexpr int ROWS = THREADS / GROUP, WIDTH = ROW_WIDTH<IN>;
+
+extern "C" __global__ void __launch_bounds__(THREADS)
+    cross_entropy_group_row(const IN* __restrict__ x, const int* __restrict__ labels,
+                            float* __restrict__ loss, float* __restrict__ lse, int rows, int columns,
+                            long long ldx) {
+  __shared__ RowScratch<ExpSum, THREADS> scratch;
+  const int row = blockIdx.x * ROWS + threadIdx.x / GROUP, member = threadIdx.x % GROUP;
+  // without a row of its own a group reads the last one: all lanes have to take part in shuffles
+  const IN* from = x + min(row, rows - 1) * ldx;
+  const RowWalk<WIDTH> walk(from, columns);
+
+  ExpSum::Value state = ExpSum::identity();
+  for (int i = member; walk.column(i) < columns; i += GROUP * VECTORS) {
+    Vector<IN, WIDTH> v[VECTORS];
+#pragma unroll
+    for (int u = 0; u < VECTORS; ++u)
+      v[u] = load_row<WIDTH>(from, walk.column(i + u * GROUP), columns, true, from_float<IN>(-infinity()));
+    state = ExpSum::combine(state, exp_sum(v));
+  }
+  state = row_reduce<ExpSum, GROUP, THREADS>(state, scratch);
+  if (member == 0 && row < rows) store_loss(&loss[row], &lse[row], from, labels[row], state);
+}

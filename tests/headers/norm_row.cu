@@ -1,0 +1,24 @@
+#include "tile/norm_row.cuh"
+
+// of the columns first to first + 8 of a row of `columns`: {count, mean, squares} of both vectors at once,
+// and of one combined with the other; the sum of squares. x: (8), y: (7)
+extern "C" __global__ void sums(const float* x, float* y, int first, int columns) {
+  const Vector<float, 4> v[2] = {load_vector<4>(x), load_vector<4>(x + 4)};
+  const Vector<float, 4> lower[1] = {v[0]}, upper[1] = {v[1]};
+  const Moments::Value whole = moments(v, first, 4, columns);
+  const Moments::Value parts = Moments::combine(
+      Moments::combine(moments(lower, first, 0, columns), moments(upper, first + 4, 0, columns)),
+      Moments::identity());
+  y[0] = whole.count, y[1] = whole.mean, y[2] = whole.squares;
+  y[3] = parts.count, y[4] = parts.mean, y[5] = parts.squares;
+  y[6] = sum_squares(v);
+}
+
+// y: x scale w; (x - mean) scale w + b; x + b. x, w, b: (4), y: (3, 4)
+extern "C" __global__ void results(const float* x, const float* w, const float* b, float* y, float mean,
+                                   float scale) {
+  const auto vx = load_vector<4>(x), vw = load_vector<4>(w), vb = load_vector<4>(b);
+  store_vector(y, scaled<float>(vx, scale, vw));
+  store_vector(y + 4, standardized<float>(vx, mean, scale, vw, vb));
+  store_vector(y + 8, added(vx, vb));
+}

@@ -1,0 +1,142 @@
+"""The device headers of row operations, each in a kernel of its own, against NumPy: in the emulator, and on a GPU."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from functools import reduce
+
+import numpy as np
+import pytest
+from test_headers import SOURCES, WRAPPER, Trial, distinct, launch, nothing, whole
+
+from workbench.devices import Device, open_device
+from workbench.model.dtypes import BF16, FP16, FP32
+from workbench.toolchain.compiler import INCLUDE
+
+
+def _composed(functions: np.ndarray) -> np.ndarray:
+    """The functions x -> a x + b, (n, 2), one after the other."""
+    return reduce(lambda f, g: np.array([g[0] * f[0], g[0] * f[1] + g[1]]), functions)
+
+
+def _functions(count: int) -> np.ndarray:
+    rng = np.random.default_rng(count)
+    return np.stack([rng.choice([-1, 1], count), rng.integers(-2, 3, count)], axis=1).astype(np.float32)
+
+
+def row_reduce() -> Iterator[Trial]:
+    for members, holders in ((1, 32), (4, 64), (32, 64), (64, 64), (256, 256), (1024, 1024)):
+        defines = {"OF_A_ROW": members, "HOLDERS": holders}
+        x = whole((holders,), FP32, 3)
+        groups = x.reshape(-1, members)
+        y = np.stack([np.repeat(f(groups, axis=1), members) for f in (np.sum, np.max)], axis=1)
+        yield Trial("row_reduce.cu", launch("reduced", holders, "x", "y"), {"x": x}, {"y": y}, defines)
+        x = _functions(holders)
+        y = np.concatenate([np.tile(_composed(group), (members, 1)) for group in x.reshape(-1, members, 2)])
+        given = launch("ordered", holders, "x", "y")
+        yield Trial("row_reduce.cu", given, {"x": x}, {"y": y.astype(np.float32)}, defines)
+    y = np.array([0, -np.inf, np.nan], np.float32)
+    yield Trial("row_reduce.cu", launch("empty", 1, "y"), {}, {"y": y}, {"OF_A_ROW": 32, "HOLDERS": 32})
+
+
+def cluster_reduce() -> Iterator[Trial]:
+    for blocks in (1, 2, 3, 8):
+        x = _functions(blocks)
+        y = np.tile(_composed(x), (blocks, 64, 1)).astype(np.float32)
+        given = launch("reduced", 64, "x", "y", blocks=blocks, cluster=blocks)
+        yield Trial("cluster_reduce.cu", given, {"x": x}, {"y": y}, {"BLOCKS": blocks})
+
+
+def row() -> Iterator[Trial]:
+    for dtype, count in ((FP32, 4), (FP16, 8), (BF16, 4)):
+        defines = {"TYPE": dtype.cuda, "N": count}
+        for start, to in ((0, 0), (1, 1), (count - 1, 2), (3, count + 3)):
+            for columns in (1, 2, count - 1, count, 3 * count + 1, 40 * count):
+                x = distinct((start + columns,), dtype)
+                y = nothing((to + columns + 1,), dtype)
+                y[to : to + columns] = x[start:]
+                together = np.array([start % count == to % count, 4], np.uint32)
+                for part in (3, 64):
+                    blocks = -(-(columns + count) // (count * part))
+                    numbers = (np.int32(start), np.int32(to), np.int32(columns), np.int32(part))
+                    given = launch("copy", 32, "x", "y", "together", *numbers, blocks=blocks)
+                    yield Trial("row.cu", given, {"x": x}, {"y": y, "together": together}, defines)
+        for start, columns in ((0, 5), (3, 2 * count), (1, 32 * count - 1)):
+            x = distinct((start + columns,), dtype)
+            y = np.full(32 * count, 7, dtype.numpy)
+            head = start % count
+            y[head : head + columns] = x[start:]
+            given = launch("loaded", 32, "x", "y", np.int32(start), np.int32(columns))
+            yield Trial("row.cu", given, {"x": x}, {"y": y}, defines)
+
+
+def softmax_row() -> Iterator[Trial]:
+    inf, nan = np.inf, np.nan
+    x = np.array(
+        [
+            [0, 0, 0, 0, 0, 0, 0, 0],
+            [-inf] * 8,
+            [-inf, -inf, -inf, -inf, 3, 3, -inf, 3],
+            [2, -inf, 2, -inf, -inf, -inf, -inf, -inf],
+            [-300, -300, 5, -300, 5, -300, -300, -300],
+            [inf, 0, 0, 0, 0, 0, 0, 0],
+            [0, 0, 0, 0, nan, 0, 0, 0],
+        ],
+        np.float32,
+    )
+    usual = [[0, 8], [-inf, 0], [3, 3], [2, 2], [5, 2]]
+    y = np.array([[*s, *s, *s, 1 / s[1] if s[1] else 0, s[0] + np.log(s[1]) if s[1] else -inf] for s in usual])
+    yield Trial("softmax_row.cu", launch("states", 5, "x", "y"), {"x": x[:5]}, {"y": y.astype(np.float32)})
+    # what a sum with NaN or +inf is, is not said; the result is NaN by every way
+    last = {"x": np.stack([x[5], x[6]])}
+    y = np.array([[inf, 7, inf, 7, inf, nan, nan, nan], [0, nan, 0, nan, 0, nan, nan, nan]], np.float32)
+    y[0, 1], y[0, 3] = 1, nan
+    yield Trial("softmax_row.cu", launch("states", 2, "x", "y"), last, {"y": y})
+    x = np.array([[0, 0, -inf, -inf], [-inf] * 4, [0, -inf, -inf, -inf], [inf, 0, 0, 0]], np.float32)
+    p = np.array([[0.5, 0.5, 0, 0], [0] * 4, [1, 0, 0, 0], [nan] * 4], np.float32)
+    yield Trial("softmax_row.cu", launch("chances", 4, "x", "p"), {"x": x}, {"p": p})
+
+
+def norm_row() -> Iterator[Trial]:
+    for first, columns in ((0, 8), (-2, 8), (-2, 2), (0, 4), (8, 12), (8, 8), (-4, 4)):
+        column = first + np.arange(8)
+        inside = (column >= 0) & (column < columns)
+        x = np.where(inside, np.array([4, -8, 12, 4, 20, 4, -4, 8], np.float32), 0).astype(np.float32)
+        held = x[inside].astype(np.float64)
+        if held.size not in (0, 1, 2, 4, 8):
+            continue  # of six elements the mean is rounded
+        mean = held.mean() if held.size else 0.0
+        moments = [held.size, mean, ((held - mean) ** 2).sum()]
+        y = np.array([*moments, *moments, (x * x).sum()], np.float32)
+        yield Trial("norm_row.cu", launch("sums", 1, "x", "y", np.int32(first), np.int32(columns)), {"x": x}, {"y": y})
+    x, w, b = (whole((4,), FP32, seed) for seed in (1, 2, 3))
+    y = np.stack([x * 0.5 * w, (x - 3) * 0.5 * w + b, x + b]).astype(np.float32)
+    given = launch("results", 1, "x", "w", "b", "y", np.float32(3), np.float32(0.5))
+    yield Trial("norm_row.cu", given, {"x": x, "w": w, "b": b}, {"y": y})
+
+
+HEADERS = (row_reduce, cluster_reduce, row, softmax_row, norm_row)
+
+
+@pytest.fixture(params=["emulator", pytest.param("cuda", marks=pytest.mark.gpu)])
+def device(request: pytest.FixtureRequest) -> Device:
+    return open_device(request.param)
+
+
+@pytest.mark.parametrize("header", HEADERS, ids=lambda header: header.__name__)
+def test_the_functions_of_a_header_do_what_they_say(header: Callable[[], Iterator[Trial]], device: Device) -> None:
+    for trial in header():
+        trial.run(device)
+
+
+def test_every_function_has_a_trial() -> None:
+    used = "".join((SOURCES / f"{header.__name__}.cu").read_text() for header in HEADERS)
+    inside = "".join((INCLUDE / f"tile/{header.__name__}.cuh").read_text() for header in HEADERS)
+    names = {
+        name
+        for header in (*HEADERS, "online_softmax")
+        for name in WRAPPER.findall((INCLUDE / f"tile/{getattr(header, '__name__', header)}.cuh").read_text())
+    }
+    assert len(names) > 15
+    assert [name for name in sorted(names) if not re.search(rf"\b{name}\b", used + inside)] == []

@@ -1,0 +1,134 @@
+"""The ladder of cross entropy."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from ...model.dtypes import FP32, dtype_of
+from ...model.launch import Array, Launch, Plan, ceil_div
+from ...model.operation import Operation, Size
+from ..rows import groups, launches
+from ..rows.norms import THREADS
+from ..rows.problem import row_problems
+from .problem import CrossEntropyProblem
+
+SUITE = ((8192, 32768), (8192, 131072), (16384, 4096), (1, 2**26))
+"""Rows and columns that are timed."""
+
+
+def fastest(p: CrossEntropyProblem) -> tuple[str, ...]:
+    """A row is a block's where there are rows for all multiprocessors."""
+    return ("split_rows", "group_row") if p.rows < 512 else ("group_row",)
+
+
+CROSS_ENTROPY = Operation(
+    name="cross_entropy",
+    summary="cross entropy of logits and labels, and log-sum-exp",
+    problem=CrossEntropyProblem,
+    problems=row_problems(CrossEntropyProblem),
+    suite=tuple(
+        CrossEntropyProblem(rows=rows, columns=columns, dtype=dtype)
+        for dtype in ("bf16", "fp32")
+        for rows, columns in SUITE
+    ),
+    defines=lambda p: {"IN": dtype_of(p.dtype).cuda},
+    emulator_size=Size(extent=6000, work=20_000),
+    cuda_size=Size(extent=200_000, work=4_000_000),
+    metric="GB/s",
+    fastest=fastest,
+)
+
+ARRAYS = ("x", "labels", "loss", "lse")
+
+
+def _scalars(p: CrossEntropyProblem) -> tuple[np.generic, ...]:
+    return np.int32(p.rows), np.int32(p.columns), np.int64(p.ldx)
+
+
+@CROSS_ENTROPY.stage(
+    "naive",
+    source="cross_entropy/01_naive.cu",
+    idea="one thread takes one row",
+    parameters={"THREADS": 128},
+    alignment=1,
+)
+def naive(p: CrossEntropyProblem, size: Mapping[str, int]) -> Launch:
+    return launches.thread_rows("cross_entropy_naive", p, size, (*ARRAYS, *_scalars(p)))
+
+
+@CROSS_ENTROPY.stage(
+    "warp_row",
+    source="cross_entropy/02_warp_row.cu",
+    idea="a warp shares a row: its lanes read neighbouring elements",
+    parameters={"THREADS": 256},
+    space={"THREADS": THREADS},
+    alignment=1,
+)
+def warp_row(p: CrossEntropyProblem, size: Mapping[str, int]) -> Launch:
+    return launches.warp_rows("cross_entropy_warp_row", p, size, (*ARRAYS, *_scalars(p)))
+
+
+@CROSS_ENTROPY.stage(
+    "online",
+    source="cross_entropy/03_online.cu",
+    idea="maximum and sum in one pass: one read of a row, not two",
+    parameters={"THREADS": 256},
+    space={"THREADS": THREADS},
+    alignment=1,
+)
+def online(p: CrossEntropyProblem, size: Mapping[str, int]) -> Launch:
+    return launches.warp_rows("cross_entropy_online", p, size, (*ARRAYS, *_scalars(p)))
+
+
+@CROSS_ENTROPY.stage(
+    "vectorized",
+    source="cross_entropy/04_vectorized.cu",
+    idea="16 bytes a load, several loads in flight",
+    parameters={"THREADS": 256, "VECTORS": 4},
+    space={"THREADS": THREADS, "VECTORS": (1, 2, 4, 8)},
+)
+def vectorized(p: CrossEntropyProblem, size: Mapping[str, int]) -> Launch:
+    return launches.warp_rows("cross_entropy_vectorized", p, size, (*ARRAYS, *_scalars(p)))
+
+
+LONG = (CrossEntropyProblem(rows=2, columns=40_000), CrossEntropyProblem(rows=3, columns=9001, dtype="fp32"))
+
+
+@CROSS_ENTROPY.stage(
+    "group_row",
+    source="cross_entropy/05_group_row.cu",
+    idea="as many threads share a row as have work for it",
+    parameters={"THREADS": 128, "VECTORS": 4, "LARGEST": 512},
+    sizes=groups.looping,
+    corners=LONG,
+)
+def group_row(p: CrossEntropyProblem, size: Mapping[str, int]) -> Launch:
+    return launches.held_rows("cross_entropy_group_row", p, size, (*ARRAYS, *_scalars(p)))
+
+
+@CROSS_ENTROPY.stage(
+    "split_rows",
+    source="cross_entropy/06_split_rows.cu",
+    idea="few rows are split over all blocks; a second kernel combines the parts",
+    parameters={"THREADS": 256, "VECTORS": 4, "TARGET": 1056},
+    space={"THREADS": THREADS, "VECTORS": (1, 2, 4, 8), "TARGET": (528, 1056, 2112)},
+    supports=groups.worth_splitting,
+    corners=LONG,
+)
+def split_rows(p: CrossEntropyProblem, size: Mapping[str, int]) -> Plan:
+    count, each = groups.parts(p, size)
+    columns, ldx, parts = np.int32(p.columns), np.int64(p.ldx), np.int32(count)
+    block = (size["THREADS"], 1, 1)
+    first = Launch(
+        "cross_entropy_parts", (p.rows * count, 1, 1), block, ("x", "states", columns, ldx, parts, np.int32(each))
+    )
+    warps = size["THREADS"] // launches.WARP
+    second = Launch(
+        "cross_entropy_combine",
+        (ceil_div(p.rows, warps), 1, 1),
+        block,
+        (*ARRAYS, "states", np.int32(p.rows), ldx, parts),
+    )
+    return Plan((first, second), scratch={"states": Array((p.rows * count, 2), FP32, output=True)})
