@@ -66,7 +66,7 @@ class CrossEntropyProblem(RowProblem):
             rounding = FP32.unit_roundoff * np.abs(loss) + FP32.smallest
         return {"loss": np.where(np.isfinite(loss) & (inputs["labels"] >= 0), error + rounding, 0.0), "lse": error}
 
-    def wrong_answers(self, inputs: Arrays, expected: Arrays) -> dict[str, Arrays]:
+    def negative_controls(self, inputs: Arrays, expected: Arrays) -> dict[str, Arrays]:
         x, labels, loss, lse = inputs["x"], inputs["labels"], expected["loss"], expected["lse"]
         last = lse.copy()
         last[-1] = 0.0

@@ -102,7 +102,7 @@ LONG = (CrossEntropyProblem(rows=2, columns=40_000), CrossEntropyProblem(rows=3,
     idea="as many threads share a row as have work for it",
     parameters={"THREADS": 128, "VECTORS": 4, "LARGEST": 512},
     sizes=groups.looping,
-    corners=LONG,
+    edge_cases=LONG,
 )
 def group_row(p: CrossEntropyProblem, size: Mapping[str, int]) -> Launch:
     return launches.held_rows("cross_entropy_group_row", p, size, (*ARRAYS, *_scalars(p)))
@@ -115,7 +115,7 @@ def group_row(p: CrossEntropyProblem, size: Mapping[str, int]) -> Launch:
     parameters={"THREADS": 256, "VECTORS": 4, "TARGET": 1056},
     space={"THREADS": THREADS, "VECTORS": (1, 2, 4, 8), "TARGET": (528, 1056, 2112)},
     supports=groups.worth_splitting,
-    corners=LONG,
+    edge_cases=LONG,
 )
 def split_rows(p: CrossEntropyProblem, size: Mapping[str, int]) -> Plan:
     count, each = groups.parts(p, size)

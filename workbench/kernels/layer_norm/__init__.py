@@ -43,7 +43,7 @@ class LayerNormProblem(norms.NormProblem):
         x, w, b = inputs["x"], inputs["w"], inputs["b"]
         return {"y": bounds.layer_norm(x, expected["y"], w, b, self.eps32, self.out_type)}
 
-    def wrong_answers(self, inputs: Arrays, expected: Arrays) -> dict[str, Arrays]:
+    def negative_controls(self, inputs: Arrays, expected: Arrays) -> dict[str, Arrays]:
         x, w, b = (inputs[name].astype(np.float64) for name in ("x", "w", "b"))
         wrong = norms.common_controls(expected["y"])
         wrong["weights forgotten"] = reference.layer_norm(x, np.ones(self.columns), b, self.eps32)

@@ -48,7 +48,7 @@ class ResidualRmsNormProblem(norms.NormProblem):
             "y": norm + 2 * u * np.abs(expected["y"]),
         }
 
-    def wrong_answers(self, inputs: Arrays, expected: Arrays) -> dict[str, Arrays]:
+    def negative_controls(self, inputs: Arrays, expected: Arrays) -> dict[str, Arrays]:
         s, y = expected["s"], expected["y"]
         wrong = {name: {"s": s, "y": value} for name, value in norms.common_controls(y).items()}
         wrong |= {f"{name}, of the sums": {"s": value, "y": y} for name, value in norms.common_controls(s).items()}

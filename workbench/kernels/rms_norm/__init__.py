@@ -39,7 +39,7 @@ class RmsNormProblem(norms.NormProblem):
     def bound(self, inputs: Arrays, expected: Arrays) -> Arrays:
         return {"y": bounds.rms_norm(expected["y"], self.out_type)}
 
-    def wrong_answers(self, inputs: Arrays, expected: Arrays) -> dict[str, Arrays]:
+    def negative_controls(self, inputs: Arrays, expected: Arrays) -> dict[str, Arrays]:
         x, y = inputs["x"].astype(np.float64), expected["y"]
         wrong = norms.common_controls(y)
         wrong["weights forgotten"] = reference.rms_norm(x, np.ones(self.columns), self.eps32)

@@ -123,7 +123,7 @@ def declare_held(operation: Operation[N], arrays: tuple[Argument, ...]) -> None:
         parameters=HELD,
         sizes=groups.block,
         supports=groups.fits(groups.block, HELD, "a block"),
-        corners=long_rows,
+        edge_cases=long_rows,
     )
     def registers(p: N, size: Mapping[str, int]) -> Launch:
         return launches.held_rows(f"{name}_registers", p, size, (*arrays, *p.scalars()))
@@ -136,7 +136,7 @@ def declare_held(operation: Operation[N], arrays: tuple[Argument, ...]) -> None:
         sizes=groups.cluster,
         supports=groups.fits(groups.cluster, CLUSTERED, "a cluster"),
         architecture=90,
-        corners=long_rows,
+        edge_cases=long_rows,
     )
     def cluster(p: N, size: Mapping[str, int]) -> Launch:
         return launches.held_rows(f"{name}_cluster", p, size, (*arrays, *p.scalars()))
@@ -157,7 +157,7 @@ def declare_split(
         parameters=SPLIT,
         space={"THREADS": THREADS, "VECTORS": (1, 2, 4), "TARGET": (528, 1056, 2112)},
         supports=groups.worth_splitting,
-        corners=(
+        edge_cases=(
             problem(rows=1, columns=60_000, dtype="bf16", out="bf16"),
             problem(rows=2, columns=9001, dtype="fp32", out="fp32"),
         ),

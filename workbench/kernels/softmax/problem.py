@@ -61,7 +61,7 @@ class SoftmaxProblem(RowProblem):
     def bound(self, inputs: Arrays, expected: Arrays) -> Arrays:
         return {"y": bounds.softmax(inputs["x"], expected["y"], self.out_type)}
 
-    def wrong_answers(self, inputs: Arrays, expected: Arrays) -> dict[str, Arrays]:
+    def negative_controls(self, inputs: Arrays, expected: Arrays) -> dict[str, Arrays]:
         x, y = inputs["x"].astype(np.float64), expected["y"]
         wrong = {
             "all zeros": np.zeros_like(y),
