@@ -424,7 +424,19 @@ HEADERS: tuple[Callable[[], Iterator[Trial]], ...] = (
     lcsf,
 )
 
-TEMPLATES = {"lcsf", "row", "row_reduce", "cluster_reduce", "online_softmax", "softmax_row", "norm_row"}
+TEMPLATES = {
+    "lcsf",
+    "row",
+    "row_reduce",
+    "cluster_reduce",
+    "online_softmax",
+    "softmax_row",
+    "norm_row",
+    "cross_entropy",
+    "rotate",
+    "reduce_ops",
+    "row_scan",
+}
 """What wraps no instruction, and is tested by the stages that are built on it; what they do not use by a trial."""
 
 _BOX = "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"

@@ -88,3 +88,28 @@ def cross_entropy(x: Array, labels: Array) -> Array:
         loss = np.where(logit == -np.inf, np.inf, log_sum_exp(x) - logit)
     result: Array = np.where(labels < 0, 0.0, loss)
     return result
+
+
+def rotary(x: Array, cos: Array, sin: Array, *, interleaved: bool = False) -> Array:
+    """Rotary position embedding: pairs (u, v) become (u cos - v sin, u sin + v cos). x: (..., seq, dim); cos, sin:
+    (seq, dim / 2); returns the shape of x, float64. A pair is (2i, 2i + 1), `interleaved`, or (i, i + dim / 2)."""
+    x64, c, s = (v.astype(np.float64) for v in (x, cos, sin))
+    half = x.shape[-1] // 2
+    u, v = (x64[..., 0::2], x64[..., 1::2]) if interleaved else (x64[..., :half], x64[..., half:])
+    rotated = (u * c - v * s, u * s + v * c)
+    return np.stack(rotated, axis=-1).reshape(x.shape) if interleaved else np.concatenate(rotated, axis=-1)
+
+
+def reduce(x: Array, *, op: str = "sum", over: str = "columns") -> Array:
+    """Sum or maximum (`sum`, `max`) of a matrix along its `columns`, its `rows`, or of `all`. x: (rows, columns);
+    returns (rows,), (columns,) or (1,) float64."""
+    found = x.astype(np.float64)
+    axis = {"columns": 1, "rows": 0, "all": None}[over]
+    result: Array = np.atleast_1d(found.sum(axis=axis) if op == "sum" else found.max(axis=axis))
+    return result
+
+
+def scan(x: Array) -> Array:
+    """Inclusive sums along each row: y[r, c] = sum_{j <= c} x[r, j]. x: (rows, columns); returns the same, float64."""
+    result: Array = np.cumsum(x.astype(np.float64), axis=1)
+    return result

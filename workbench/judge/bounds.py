@@ -14,7 +14,9 @@ ACCUMULATION = 4.0
 """Constant of the statistical accumulation bound; correct fp32 accumulation stays below 1."""
 
 
-def dot_products(reference: Array, magnitude: Array, terms: int, out: DType, accumulator: DType = FP32) -> Array:
+def dot_products(
+    reference: Array, magnitude: Array, terms: int | Array, out: DType, accumulator: DType = FP32
+) -> Array:
     """Bound for sums of `terms` products: rounding of the result plus c u sqrt(K) sum |a||b| of the accumulation.
 
     `reference` and `magnitude` (the same sums over absolute values) are float64 of one shape; so is the result.

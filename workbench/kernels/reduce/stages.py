@@ -1,0 +1,166 @@
+"""The ladder of reductions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+from hypothesis import strategies as st
+
+from ...model.dtypes import FP32, dtype_of
+from ...model.launch import Argument, Array, Launch, Plan, ceil_div
+from ...model.operation import Operation, Size
+from ..rows.launches import WARP
+from ..rows.norms import THREADS
+from ..rows.problem import row_problems
+from .problem import ReduceProblem
+
+REDUCE = Operation(
+    name="reduce",
+    summary="sum or maximum of a matrix along columns or rows, or of all",
+    problem=ReduceProblem,
+    problems=row_problems(
+        ReduceProblem,
+        op=st.sampled_from(ReduceProblem.choices["op"]),
+        over=st.sampled_from(ReduceProblem.choices["over"]),
+    ),
+    suite=tuple(
+        ReduceProblem(rows=rows, columns=columns, dtype=dtype, out=dtype, over=over)
+        for dtype in ("bf16", "fp32")
+        for rows, columns, over in (
+            (16384, 8192, "columns"),
+            (131072, 128, "columns"),
+            (16384, 8192, "rows"),
+            (8, 2**24, "columns"),
+            (1, 2**28, "all"),
+        )
+    ),
+    defines=lambda p: {
+        "IN": dtype_of(p.dtype).cuda,
+        "OUT": dtype_of(p.out).cuda,
+        "MAXIMUM": "true" if p.op == "max" else "false",
+    },
+    emulator_size=Size(extent=6000, work=20_000),
+    cuda_size=Size(extent=200_000, work=1_000_000),
+    metric="GB/s",
+)
+
+
+@REDUCE.stage(
+    "naive",
+    source="reduce/01_naive.cu",
+    idea="one thread computes one element",
+    parameters={"THREADS": 128},
+    alignment=1,
+)
+def naive(p: ReduceProblem, size: Mapping[str, int]) -> Launch:
+    # from one element of y to the next; stretches of a row or none; elements of a stretch
+    next_, runs, run, count, step = {
+        "columns": (p.ldx, 1, 0, p.columns, 1),
+        "rows": (1, 1, 0, p.rows, p.ldx),
+        "all": (0, p.rows, p.ldx, p.columns, 1),
+    }[p.over]
+    walk = np.int64(next_), np.int32(runs), np.int64(run), np.int32(count), np.int64(step)
+    grid = (ceil_div(p.outputs, size["THREADS"]), 1, 1)
+    return Launch("reduce_naive", grid, (size["THREADS"], 1, 1), ("x", "y", np.int32(p.outputs), *walk))
+
+
+def _launch(kernel: str, blocks: int, size: Mapping[str, int], *args: Argument) -> Launch:
+    return Launch(kernel, (blocks, 1, 1), (size["THREADS"], 1, 1), args)
+
+
+@REDUCE.stage(
+    "parallel",
+    source="reduce/02_parallel.cu",
+    idea="lanes read neighbours, warps share an element of the result",
+    parameters={"THREADS": 256},
+    space={"THREADS": THREADS},
+    alignment=1,
+)
+def parallel(p: ReduceProblem, size: Mapping[str, int]) -> Launch | Plan:
+    warps, shape = size["THREADS"] // WARP, (np.int32(p.rows), np.int32(p.columns), np.int64(p.ldx))
+    if p.over == "rows":
+        return _launch("reduce_rows", ceil_div(p.columns, WARP), size, "x", "y", *shape)
+    blocks = ceil_div(p.rows, warps)
+    if p.over == "columns":
+        return _launch("reduce_columns", blocks, size, "x", "y", *shape)
+    first = _launch("reduce_columns_partial", blocks, size, "x", "partial", *shape)
+    second = _launch("reduce_combine", 1, size, "partial", "y", np.int32(1), np.int32(p.rows))
+    return Plan((first, second), scratch={"partial": Array((p.rows,), FP32, output=True)})
+
+
+def _width(p: ReduceProblem) -> int:
+    """Elements in 16 bytes."""
+    return 16 // p.in_type.itemsize
+
+
+def _stretches(p: ReduceProblem, length: int) -> tuple[int, int, int, int]:
+    """Rows, columns and distance of rows of all elements, and how many there are with what lies between: a matrix
+    without padding is cut into rows of `length`."""
+    total = (p.rows - 1) * p.ldx + p.columns
+    if p.over == "all" and p.ldx == p.columns:
+        return ceil_div(total, length), length, length, total
+    return p.rows, p.columns, p.ldx, total
+
+
+@REDUCE.stage(
+    "vectorized",
+    source="reduce/03_vectorized.cu",
+    idea="16 bytes a load, several loads in flight",
+    parameters={"THREADS": 256, "VECTORS": 4},
+    space={"THREADS": THREADS, "VECTORS": (1, 2, 4, 8)},
+)
+def vectorized(p: ReduceProblem, size: Mapping[str, int]) -> Launch | Plan:
+    warps = size["THREADS"] // WARP
+    if p.over == "rows":
+        shape = np.int32(p.rows), np.int32(p.columns), np.int64(p.ldx)
+        return _launch("reduce_rows", ceil_div(p.columns, WARP * _width(p)), size, "x", "y", *shape)
+    rows, columns, ldx, total = _stretches(p, 8 * WARP * _width(p) * size["VECTORS"])
+    shape = np.int32(rows), np.int32(columns), np.int64(ldx)
+    if p.over == "columns":
+        return _launch("reduce_columns", ceil_div(rows, warps), size, "x", "y", *shape, np.int64(total))
+    first = _launch("reduce_columns_partial", ceil_div(rows, warps), size, "x", "partial", *shape, np.int64(total))
+    second = _launch("reduce_combine", 1, size, "partial", "y", np.int32(1), np.int32(rows))
+    return Plan((first, second), scratch={"partial": Array((rows,), FP32, output=True)})
+
+
+def _split_rows(p: ReduceProblem, size: Mapping[str, int]) -> Plan:
+    """Along the rows: blocks have a tile of columns and some rows."""
+    tiles, once = ceil_div(p.columns, WARP * _width(p)), size["THREADS"] // WARP * size["VECTORS"]
+    wanted = max(1, min(ceil_div(size["TARGET"], tiles), ceil_div(p.rows, once)))
+    height = ceil_div(ceil_div(p.rows, wanted), once) * once
+    parts = ceil_div(p.rows, height)
+    shape = np.int32(p.rows), np.int32(p.columns), np.int64(p.ldx), np.int32(tiles), np.int32(height)
+    first = _launch("reduce_rows_parts", tiles * parts, size, "x", "partial", *shape)
+    blocks, extent = ceil_div(p.columns, size["THREADS"]), (np.int32(p.columns), np.int32(parts))
+    second = _launch("reduce_rows_combine", blocks, size, "partial", "y", *extent)
+    return Plan((first, second), scratch={"partial": Array((parts, p.columns), FP32, output=True)})
+
+
+@REDUCE.stage(
+    "split",
+    source="reduce/04_split.cu",
+    idea="several blocks share an element of the result",
+    parameters={"THREADS": 256, "VECTORS": 4, "TARGET": 1056},
+    space={"THREADS": THREADS, "VECTORS": (1, 2, 4, 8), "TARGET": (528, 1056, 2112)},
+    edge_cases=(
+        ReduceProblem(rows=2, columns=40_000),
+        ReduceProblem(rows=3, columns=9001, dtype="fp32", out="fp32", over="all"),
+        ReduceProblem(rows=9001, columns=3, over="rows"),
+        ReduceProblem(rows=1, columns=100_001, over="all"),
+    ),
+)
+def split(p: ReduceProblem, size: Mapping[str, int]) -> Plan:
+    if p.over == "rows":
+        return _split_rows(p, size)
+    once = size["THREADS"] * size["VECTORS"]
+    rows, columns, ldx, total = _stretches(p, 2**20)
+    vectors = ceil_div(columns + _width(p) - 1, _width(p))
+    wanted = max(1, min(ceil_div(size["TARGET"], rows), vectors // once))
+    each = ceil_div(ceil_div(vectors, wanted), size["THREADS"]) * size["THREADS"]
+    parts = ceil_div(vectors, each)
+    shape = np.int32(columns), np.int64(ldx), np.int64(total), np.int32(parts), np.int32(each)
+    first = _launch("reduce_columns_parts", rows * parts, size, "x", "partial", *shape)
+    outputs, left = (rows, parts) if p.over == "columns" else (1, rows * parts)
+    second = _launch("reduce_combine", outputs, size, "partial", "y", np.int32(left))
+    return Plan((first, second), scratch={"partial": Array((rows * parts,), FP32, output=True)})

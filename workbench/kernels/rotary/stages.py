@@ -1,0 +1,82 @@
+"""The ladder of rotary position embedding."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from ...model.dtypes import dtype_of
+from ...model.launch import Launch, ceil_div
+from ...model.operation import Operation, Size
+from ..rows.norms import THREADS
+from .problem import RotaryProblem, problems
+
+ROTARY = Operation(
+    name="rotary",
+    summary="rotary position embedding of the heads of queries or keys",
+    problem=RotaryProblem,
+    problems=problems,
+    suite=tuple(
+        RotaryProblem(batch=16, heads=16, seq=4096, half=half, dtype=dtype, pairs=pairs, layout=layout)
+        for half in (32, 64)
+        for dtype, pairs, layout in (
+            ("bf16", "half", "bhsd"),
+            ("bf16", "interleaved", "bhsd"),
+            ("bf16", "half", "bshd"),
+            ("fp32", "half", "bhsd"),
+        )
+    ),
+    defines=lambda p: {"IN": dtype_of(p.dtype).cuda, "INTERLEAVED": int(p.pairs == "interleaved")},
+    emulator_size=Size(extent=2000, work=20_000),
+    cuda_size=Size(extent=20_000, work=4_000_000),
+    metric="GB/s",
+)
+
+
+def _launch(kernel: str, p: RotaryProblem, size: Mapping[str, int], heads: int, pairs: int) -> Launch:
+    """A thread takes `pairs` pairs of `heads` heads."""
+    sizes = tuple(np.int32(n) for n in (p.batch, p.heads, p.seq, p.half))
+    strides = tuple(np.int64(n) for pad in (p.pad_x, p.pad_y) for n in p.strides(pad))
+    threads = p.batch * ceil_div(p.heads, heads) * p.seq * ceil_div(p.half, pairs)
+    grid = (ceil_div(threads, size["THREADS"]), 1, 1)
+    return Launch(kernel, grid, (size["THREADS"], 1, 1), ("x", "cos", "sin", "y", *sizes, *strides))
+
+
+def _width(p: RotaryProblem) -> int:
+    """Elements in 16 bytes."""
+    return 16 // dtype_of(p.dtype).itemsize
+
+
+@ROTARY.stage(
+    "naive",
+    source="rotary/01_naive.cu",
+    idea="one thread takes one pair",
+    parameters={"THREADS": 256},
+    space={"THREADS": THREADS},
+    alignment=1,
+)
+def naive(p: RotaryProblem, size: Mapping[str, int]) -> Launch:
+    return _launch("rotary_naive", p, size, 1, 1)
+
+
+@ROTARY.stage(
+    "vectorized",
+    source="rotary/02_vectorized.cu",
+    idea="one thread takes the pairs of two vectors of 16 bytes",
+    parameters={"THREADS": 256},
+    space={"THREADS": THREADS},
+)
+def vectorized(p: RotaryProblem, size: Mapping[str, int]) -> Launch:
+    return _launch("rotary_vectorized", p, size, 1, _width(p))
+
+
+@ROTARY.stage(
+    "several_heads",
+    source="rotary/03_several_heads.cu",
+    idea="one thread takes several heads: their angles are loaded once",
+    parameters={"THREADS": 256, "HEADS": 4},
+    space={"THREADS": THREADS, "HEADS": (1, 2, 4)},
+)
+def several_heads(p: RotaryProblem, size: Mapping[str, int]) -> Launch:
+    return _launch("rotary_several_heads", p, size, size["HEADS"], _width(p))

@@ -1,0 +1,166 @@
+"""Inclusive sums along the rows of a matrix: y[r, c] = sum_{j <= c} x[r, j]."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from ... import reference
+from ...judge import bounds
+from ...model.dtypes import FP32, dtype_of
+from ...model.launch import Array, Launch, Plan
+from ...model.operation import Arrays, Cost, Operation, Size, Tier, draw_values, element_bytes
+from ..rows import groups, launches
+from ..rows.norms import THREADS
+from ..rows.problem import FLOATS, RowProblem, row_problems
+
+__all__ = ["SCAN", "ScanProblem"]
+
+
+@dataclass(frozen=True)
+class ScanProblem(RowProblem):
+    """x, y: (rows, columns). Sums are kept in fp32. From the first NaN of a row on its sums are NaN."""
+
+    choices: ClassVar[Mapping[str, tuple[str, ...]]] = {"dtype": FLOATS, "out": FLOATS, "values": ("normal", "scaled")}
+
+    def arrays(self) -> dict[str, Array]:
+        shape = (self.rows, self.columns)
+        return {
+            "x": Array(shape, self.in_type, self.ldx),
+            "y": Array(shape, self.out_type, self.ldy, output=True),
+        }
+
+    def inputs(self) -> Arrays:
+        rng = self.rng()
+        if self.tier is Tier.EXACT:
+            return {"x": draw_values(rng, self.tier, (self.rows, self.columns), self.in_type)}
+        return {"x": self.draw_rows(rng)}
+
+    def reference(self, inputs: Arrays) -> Arrays:
+        return {"y": reference.scan(inputs["x"])}
+
+    def bound(self, inputs: Arrays, expected: Arrays) -> Arrays:
+        magnitude = reference.scan(np.abs(inputs["x"]))
+        return {"y": bounds.dot_products(expected["y"], magnitude, np.arange(1, self.columns + 1), self.out_type)}
+
+    def negative_controls(self, inputs: Arrays, expected: Arrays) -> dict[str, Arrays]:
+        x, y = inputs["x"].astype(np.float64), expected["y"]
+        wrong = {
+            "all zeros": np.zeros_like(y),
+            "not summed": x,
+            "exclusive": y - x,
+            "from the end": reference.scan(x[:, ::-1])[:, ::-1],
+            "last row missing": np.concatenate([y[:-1], np.zeros_like(y[-1:])]),
+            "last column missing": np.where(np.arange(self.columns) == self.columns - 1, 0.0, y),
+        }
+        if self.columns > 32:
+            wrong["no carry"] = y - np.where(np.arange(self.columns) >= 32, y[:, 31:32], 0.0)
+        return {name: {"y": value} for name, value in wrong.items()}
+
+    @property
+    def cost(self) -> Cost:
+        return Cost(self.rows * self.columns, element_bytes(self.arrays().values()))
+
+
+def fastest(p: ScanProblem) -> tuple[str, ...]:
+    """Few rows are split; a warp is enough for a short row."""
+    if p.rows < 1024:
+        return ("split_rows", "block_row")
+    return ("block_row",) if p.columns > 512 else ("vectorized",)
+
+
+SCAN = Operation(
+    name="scan",
+    summary="inclusive sums along the rows of a matrix",
+    problem=ScanProblem,
+    problems=row_problems(ScanProblem),
+    suite=tuple(
+        ScanProblem(rows=rows, columns=columns, dtype=dtype, out=dtype)
+        for dtype, rows, columns in (
+            ("fp32", 1, 2**28),
+            ("fp32", 16384, 4096),
+            ("fp32", 131072, 128),
+            ("bf16", 16384, 8192),
+        )
+    ),
+    defines=lambda p: {"IN": dtype_of(p.dtype).cuda, "OUT": dtype_of(p.out).cuda},
+    emulator_size=Size(extent=6000, work=20_000),
+    cuda_size=Size(extent=200_000, work=4_000_000),
+    metric="GB/s",
+    fastest=fastest,
+)
+
+
+def _args(p: ScanProblem) -> tuple[str | np.generic, ...]:
+    return "x", "y", np.int32(p.rows), np.int32(p.columns), np.int64(p.ldx), np.int64(p.ldy)
+
+
+@SCAN.stage(
+    "naive", source="scan/01_naive.cu", idea="one thread takes one row", parameters={"THREADS": 128}, alignment=1
+)
+def naive(p: ScanProblem, size: Mapping[str, int]) -> Launch:
+    return launches.thread_rows("scan_naive", p, size, _args(p))
+
+
+@SCAN.stage(
+    "warp_row",
+    source="scan/02_warp_row.cu",
+    idea="a warp shares a row and adds up by shuffles",
+    parameters={"THREADS": 256},
+    space={"THREADS": THREADS},
+    alignment=1,
+)
+def warp_row(p: ScanProblem, size: Mapping[str, int]) -> Launch:
+    return launches.warp_rows("scan_warp_row", p, size, _args(p))
+
+
+@SCAN.stage(
+    "vectorized",
+    source="scan/03_vectorized.cu",
+    idea="16 bytes a load and a store; a lane adds up its own first",
+    parameters={"THREADS": 256},
+    space={"THREADS": THREADS},
+)
+def vectorized(p: ScanProblem, size: Mapping[str, int]) -> Launch:
+    return launches.warp_rows("scan_vectorized", p, size, _args(p))
+
+
+LONG = (
+    ScanProblem(rows=1, columns=40_000),
+    ScanProblem(rows=2, columns=9001, dtype="fp32", out="fp32"),
+)
+
+
+@SCAN.stage(
+    "block_row",
+    source="scan/04_block_row.cu",
+    idea="a block shares a row, with several vectors a thread",
+    parameters={"THREADS": 256, "VECTORS": 2},
+    space={"THREADS": THREADS, "VECTORS": (1, 2, 4)},
+    supports=groups.worth_splitting,
+    edge_cases=LONG,
+)
+def block_row(p: ScanProblem, size: Mapping[str, int]) -> Launch:
+    return Launch("scan_block_row", (p.rows, 1, 1), (size["THREADS"], 1, 1), _args(p))
+
+
+@SCAN.stage(
+    "split_rows",
+    source="scan/05_split_rows.cu",
+    idea="few rows are split over all blocks, which know the sums of the parts before",
+    parameters={"THREADS": 256, "VECTORS": 2, "TARGET": 1056},
+    space={"THREADS": THREADS, "VECTORS": (1, 2, 4), "TARGET": (528, 1056, 2112)},
+    supports=groups.worth_splitting,
+    edge_cases=LONG,
+)
+def split_rows(p: ScanProblem, size: Mapping[str, int]) -> Plan:
+    count, each = groups.parts(p, size)
+    grid, block = (p.rows * count, 1, 1), (size["THREADS"], 1, 1)
+    columns, ldx, ldy = np.int32(p.columns), np.int64(p.ldx), np.int64(p.ldy)
+    split = np.int32(count), np.int32(each)
+    first = Launch("scan_parts", grid, block, ("x", "partial", columns, ldx, *split))
+    second = Launch("scan_rest", grid, block, ("x", "partial", "y", columns, ldx, ldy, *split))
+    return Plan((first, second), scratch={"partial": Array((p.rows * count,), FP32, output=True)})
