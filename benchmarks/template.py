@@ -22,8 +22,9 @@ from workbench.devices.cuda import CudaDevice
 from workbench.measure import timing
 from workbench.model.arrays import Array
 from workbench.model.dtypes import BF16
-from workbench.model.launch import Launch, Plan, TensorMap, ceil_div
+from workbench.model.launch import Launch, Plan, ceil_div
 from workbench.model.results import Conditions
+from workbench.model.tensor_map import TensorMap
 from workbench.report import derived
 from workbench.toolchain.compiler import compile_source
 

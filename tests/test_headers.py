@@ -19,7 +19,8 @@ from workbench.devices import Device, open_device
 from workbench.devices.base import Fault
 from workbench.model.arrays import Array
 from workbench.model.dtypes import BF16, E4M3, FP16, FP32, DType
-from workbench.model.launch import Argument, Launch, Plan, TensorMap
+from workbench.model.launch import Argument, Launch, Plan
+from workbench.model.tensor_map import TensorMap
 from workbench.toolchain.compiler import INCLUDE, Compiled, compile_source
 
 SOURCES = Path(__file__).parent / "headers"

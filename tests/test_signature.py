@@ -13,8 +13,9 @@ from workbench import emulator
 from workbench.catalogue import registry
 from workbench.devices import Fault, open_device, signature
 from workbench.emulator.program import Signature
-from workbench.model.launch import Launch, Plan, TensorMap
+from workbench.model.launch import Launch, Plan
 from workbench.model.results import Verdict
+from workbench.model.tensor_map import TensorMap
 from workbench.toolchain.compiler import compile_source
 
 (STAGE,) = registry.select(["vector_add:naive"])

@@ -15,10 +15,11 @@ if TYPE_CHECKING:
     from .judge.bounds import dot_products
     from .model.arrays import Array
     from .model.dtypes import BF16, DTYPES, E4M3, FP16, FP32, DType, dtype_of
-    from .model.launch import Im2col, Launch, Plan, TensorMap, ceil_div
+    from .model.launch import Launch, Plan, ceil_div
     from .model.operation import Operation
     from .model.problem import Cost, Problem, ProblemError, Size, Tier, draw_values, extents
     from .model.stage import Stage
+    from .model.tensor_map import Im2col, TensorMap
     from .run.api import Outcome, bench, verify
 
 __version__ = "0.1.0"

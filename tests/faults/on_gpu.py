@@ -50,7 +50,7 @@ def run_one(key: str) -> str:
     import numpy as np
 
     from workbench.devices.tensor_maps import encoded
-    from workbench.model.launch import TensorMap
+    from workbench.model.tensor_map import TensorMap
     from workbench.toolchain.compiler import CompileError, compile_source
 
     scenario = scenarios()[key]()

@@ -8,7 +8,8 @@ from functools import cache
 from planting import Scenario, of_kernel, of_stage
 
 from workbench.model.dtypes import BF16, FP32
-from workbench.model.launch import Launch, Plan, TensorMap
+from workbench.model.launch import Launch, Plan
+from workbench.model.tensor_map import TensorMap
 
 # ------------------------------------------------------------------------------------- kernels and their problems
 

@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 
 from ..model.arrays import Array
-from ..model.launch import Argument, Launch, Plan, TensorMap
+from ..model.launch import Argument, Launch, Plan
 from ..model.results import DeviceInfo, Verdict
+from ..model.tensor_map import TensorMap
 from ..toolchain.compiler import Compiled, compile_source
 from . import guards, signature, tensor_maps
 from .base import DeviceUnavailable, Fault

@@ -13,8 +13,9 @@ from typing import Any
 import numpy as np
 
 from ..model.arrays import Array
-from ..model.launch import Argument, Launch, TensorMap
+from ..model.launch import Argument, Launch
 from ..model.results import Verdict
+from ..model.tensor_map import TensorMap
 from ..toolchain.compiler import Compiled
 from . import tensor_maps
 from .base import Fault

@@ -8,9 +8,8 @@ from typing import Any
 import numpy as np
 
 from ..model.arrays import Array
-from ..model.launch import TensorMap
 from ..model.results import Verdict
-from ..model.tensor_map import Im2col, TensorLayout
+from ..model.tensor_map import Im2col, TensorLayout, TensorMap
 from .base import Fault
 
 DATA_TYPES = {

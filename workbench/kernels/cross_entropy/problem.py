@@ -10,9 +10,9 @@ import numpy as np
 
 from ... import reference
 from ...judge import bounds
+from ...model.arrays import Array, Arrays, element_bytes
 from ...model.dtypes import FP32, DType
-from ...model.launch import Array
-from ...model.operation import Arrays, Cost, Tier, element_bytes
+from ...model.problem import Cost, Tier
 from ..rows.problem import FLOATS, VALUES, RowProblem
 
 I32 = DType("i32", np.dtype(np.int32), "int", 0.0, 0.0)

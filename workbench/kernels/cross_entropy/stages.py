@@ -6,9 +6,11 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from ...model.arrays import Array
 from ...model.dtypes import FP32, dtype_of
-from ...model.launch import Array, Launch, Plan, ceil_div
-from ...model.operation import Operation, Size
+from ...model.launch import Launch, Plan, ceil_div
+from ...model.operation import Operation
+from ...model.problem import Size
 from ..rows import groups, launches
 from ..rows.norms import THREADS
 from ..rows.problem import row_problems

@@ -7,7 +7,8 @@ from collections.abc import Callable, Mapping
 import numpy as np
 
 from ...model.dtypes import dtype_of
-from ...model.launch import Launch, TensorMap, ceil_div
+from ...model.launch import Launch, ceil_div
+from ...model.tensor_map import TensorMap
 from .operation import GEMM, GROUPS, ODD_C, scalars, tiles
 from .problem import SHARED_BYTES, GemmProblem, tensor_maps
 

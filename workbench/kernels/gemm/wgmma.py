@@ -10,7 +10,8 @@ import numpy as np
 
 from ...model.arrays import Array
 from ...model.dtypes import FP32, dtype_of
-from ...model.launch import Launch, Plan, TensorMap, ceil_div
+from ...model.launch import Launch, Plan, ceil_div
+from ...model.tensor_map import TensorMap
 from .fastest import STREAMED_N
 from .operation import DEEP, GEMM, GROUPS, ODD_C
 from .problem import SHARED_BYTES, GemmProblem, tma_and_wgmma

@@ -10,8 +10,8 @@ import numpy as np
 
 from ... import reference
 from ...judge import bounds
-from ...model.launch import Array
-from ...model.operation import Arrays, Cost, Tier, draw_values, element_bytes
+from ...model.arrays import Array, Arrays, element_bytes
+from ...model.problem import Cost, Tier, draw_values
 from ..rows.problem import FLOATS, RowProblem
 
 

@@ -7,9 +7,11 @@ from collections.abc import Mapping
 import numpy as np
 from hypothesis import strategies as st
 
+from ...model.arrays import Array
 from ...model.dtypes import FP32, dtype_of
-from ...model.launch import Argument, Array, Launch, Plan, ceil_div
-from ...model.operation import Operation, Size
+from ...model.launch import Argument, Launch, Plan, ceil_div
+from ...model.operation import Operation
+from ...model.problem import Size
 from ..rows.launches import WARP
 from ..rows.norms import THREADS
 from ..rows.problem import row_problems

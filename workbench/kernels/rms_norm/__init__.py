@@ -8,9 +8,10 @@ import numpy as np
 
 from ... import reference
 from ...judge import bounds
+from ...model.arrays import Array, Arrays, element_bytes
 from ...model.dtypes import dtype_of
-from ...model.launch import Array
-from ...model.operation import Arrays, Cost, Operation, Size, element_bytes
+from ...model.operation import Operation
+from ...model.problem import Cost, Size
 from ..rows import norms
 from ..rows.problem import SUITE, row_problems
 

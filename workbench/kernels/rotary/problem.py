@@ -10,9 +10,9 @@ import numpy as np
 from hypothesis import strategies as st
 
 from ... import reference
+from ...model.arrays import Array, Arrays, element_bytes
 from ...model.dtypes import FP32, dtype_of
-from ...model.launch import Array
-from ...model.operation import Arrays, Cost, Problem, Size, Tier, draw_values, element_bytes, extents
+from ...model.problem import Cost, Problem, Size, Tier, draw_values, extents
 from ..rows.problem import FLOATS
 
 BASE = 10_000.0
@@ -83,8 +83,10 @@ class RotaryProblem(Problem):
     def _solved(
         self, x: np.ndarray[Any, Any], cos: np.ndarray[Any, Any], sin: np.ndarray[Any, Any], pairs: str
     ) -> Arrays:
-        swap = (lambda a: a.swapaxes(1, 2)) if self.layout == "bshd" else (lambda a: a)
-        return {"y": swap(reference.rotary(swap(x), cos, sin, interleaved=pairs == "interleaved"))}
+        heads_last = self.layout == "bshd"
+        x = x.swapaxes(1, 2) if heads_last else x
+        y = reference.rotary(x, cos, sin, interleaved=pairs == "interleaved")
+        return {"y": y.swapaxes(1, 2) if heads_last else y}
 
     def reference(self, inputs: Arrays) -> Arrays:
         return self._solved(inputs["x"], inputs["cos"], inputs["sin"], self.pairs)

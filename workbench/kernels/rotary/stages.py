@@ -8,7 +8,8 @@ import numpy as np
 
 from ...model.dtypes import dtype_of
 from ...model.launch import Launch, ceil_div
-from ...model.operation import Operation, Size
+from ...model.operation import Operation
+from ...model.problem import Size
 from ..rows.norms import THREADS
 from .problem import RotaryProblem, problems
 

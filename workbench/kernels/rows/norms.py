@@ -9,9 +9,11 @@ from typing import Any, Self, TypeVar
 import numpy as np
 from hypothesis import strategies as st
 
+from ...model.arrays import Array
 from ...model.dtypes import FP32
-from ...model.launch import Argument, Array, Launch, Plan
-from ...model.operation import Operation, Tier
+from ...model.launch import Argument, Launch, Plan
+from ...model.operation import Operation
+from ...model.problem import Tier
 from . import groups, launches
 from .problem import RowProblem, draw_rows
 

@@ -10,7 +10,7 @@ import numpy as np
 from hypothesis import strategies as st
 
 from ...model.dtypes import BF16, FP16, FP32, DType, dtype_of
-from ...model.operation import Problem, Size, extents
+from ...model.problem import Problem, Size, extents
 
 FLOATS = (BF16.name, FP16.name, FP32.name)
 

@@ -10,9 +10,11 @@ import numpy as np
 
 from ... import reference
 from ...judge import bounds
+from ...model.arrays import Array, Arrays, element_bytes
 from ...model.dtypes import FP32, dtype_of
-from ...model.launch import Array, Launch, Plan
-from ...model.operation import Arrays, Cost, Operation, Size, Tier, draw_values, element_bytes
+from ...model.launch import Launch, Plan
+from ...model.operation import Operation
+from ...model.problem import Cost, Size, Tier, draw_values
 from ..rows import groups, launches
 from ..rows.norms import THREADS
 from ..rows.problem import FLOATS, RowProblem, row_problems

@@ -10,8 +10,8 @@ import numpy as np
 
 from ... import reference
 from ...judge import bounds
-from ...model.launch import Array
-from ...model.operation import Arrays, Cost, Tier
+from ...model.arrays import Array, Arrays
+from ...model.problem import Cost, Tier
 from ..rows.problem import FLOATS, VALUES, RowProblem
 
 FAR = 1024

@@ -6,9 +6,11 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from ...model.arrays import Array
 from ...model.dtypes import FP32, dtype_of
-from ...model.launch import Array, Launch, Plan, ceil_div
-from ...model.operation import Operation, Size
+from ...model.launch import Launch, Plan, ceil_div
+from ...model.operation import Operation
+from ...model.problem import Size
 from ..rows import groups
 from ..rows.problem import SUITE, row_problems
 from .problem import SoftmaxProblem

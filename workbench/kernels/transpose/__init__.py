@@ -9,9 +9,11 @@ from typing import ClassVar
 import numpy as np
 
 from ... import reference
+from ...model.arrays import Array, Arrays, element_bytes
 from ...model.dtypes import dtype_of
-from ...model.launch import Array, Launch, ceil_div
-from ...model.operation import Arrays, Cost, Operation, Size, element_bytes
+from ...model.launch import Launch, ceil_div
+from ...model.operation import Operation
+from ...model.problem import Cost, Size
 from ..rows.problem import FLOATS, RowProblem, row_problems
 
 __all__ = ["TRANSPOSE", "TransposeProblem"]
