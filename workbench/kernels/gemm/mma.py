@@ -60,6 +60,8 @@ def _registers_constraint(p: GemmProblem, size: Mapping[str, int]) -> str | None
         return "a block has eight warps: with fewer a thread copies more than it has registers for"
     if m * n > 128 * 256:
         return "a thread has registers for 128 sums, and for what it copies"
+    if n > 64 * size["WARPS_N"]:
+        return "a warp's tile of more than 64 columns takes more registers for pieces of B than are left"
     return _constraint(p, size)
 
 
