@@ -77,7 +77,8 @@ TensorMap make_tensor_map(uint64_t descriptor, uint64_t address, int element_typ
   map.nan_fill = nan_fill;
   if (pixels) {
     if (rank < 3 || lower.size() != rank - 2 || upper.size() != rank - 2)
-      throw nb::value_error("an im2col map has 3 to 5 dimensions, and a lower and an upper corner in all but two");
+      throw nb::value_error(
+          "an im2col map has 3 to 5 dimensions, and a lower and an upper corner in all but two");
     map.im2col = true;
     map.pixels = pixels;
     std::copy(lower.begin(), lower.end(), map.lower);
