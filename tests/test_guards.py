@@ -18,10 +18,12 @@ from workbench.devices import Fault, cuda, open_device
 from workbench.devices.emulated import EmulatedDevice
 from workbench.devices.guards import PATTERN, ZONE, shift
 from workbench.harness import run_problem
+from workbench.judge.comparison import compare
 from workbench.kernels.gemm import GemmProblem
 from workbench.model.arrays import Array
-from workbench.model.dtypes import BF16, DTYPES, FP32
+from workbench.model.dtypes import BF16, DTYPES, FLOATS, FP32
 from workbench.model.launch import Launch, Plan
+from workbench.model.problem import Tier
 from workbench.model.results import Verdict
 from workbench.toolchain.compiler import INCLUDE, compile_source
 
@@ -295,13 +297,24 @@ def test_static_and_dynamic_shared_memory_may_together_be_more_than_48_kb(where,
     assert bound.read("sums").tolist() == [3.0 * i for i in reversed(range(words))]
 
 
-@pytest.mark.parametrize("dtype", list(DTYPES.values()), ids=str)
+@pytest.mark.parametrize("dtype", [t for t in DTYPES.values() if t.is_float and not t.compute_only], ids=str)
 def test_what_nothing_is_written_to_is_not_a_number(dtype):
     assert np.isnan(Array((3,), dtype).poisoned().astype(np.float64)).all()
     assert dtype.unwritten(np.array([1, np.nan], dtype.numpy)).tolist() == [False, True]
 
 
-@pytest.mark.parametrize("dtype", list(DTYPES.values()), ids=str)
+@pytest.mark.parametrize("dtype", [t for t in DTYPES.values() if not t.is_float], ids=str)
+def test_an_integer_or_bool_that_nobody_wrote_is_known_and_wrong(dtype):
+    array = Array((2, 2), dtype, strides=(3, 1), output=True)
+    storage = array.poisoned()
+    array.view(storage)[:, 0] = 1
+    got, right = array.view(storage), np.ones((2, 2))
+    assert dtype.unwritten(got).tolist() == [[False, True], [False, True]]
+    assert compare("x", array, got, right, np.zeros((2, 2)), Tier.EXACT).wrong_count == 2
+    assert compare("x", array, got, right, np.zeros((2, 2)), Tier.BOUNDED).wrong_count == 2
+
+
+@pytest.mark.parametrize("dtype", list(FLOATS.values()), ids=str)
 def test_the_pattern_is_not_a_number_in_every_type_and_not_the_usual_one(dtype):
     values = PATTERN.view(dtype.numpy)
     assert np.isnan(values).all()

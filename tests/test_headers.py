@@ -18,13 +18,12 @@ import pytest
 from workbench.devices import Device, open_device
 from workbench.devices.base import Fault
 from workbench.model.arrays import Array
-from workbench.model.dtypes import BF16, E4M3, FP16, FP32, DType
+from workbench.model.dtypes import BF16, E4M3, FP16, FP32, UINT32, DType
 from workbench.model.launch import Argument, Launch, Plan
 from workbench.model.tensor_map import TensorMap
 from workbench.toolchain.compiler import INCLUDE, Compiled, compile_source
 
 SOURCES = Path(__file__).parent / "headers"
-U32 = DType("u32", np.dtype(np.uint32), "unsigned", 0, 0)
 TYPES = (BF16, FP16, FP32)
 HALVES = (BF16, FP16)
 
@@ -65,11 +64,11 @@ class Trial:
 
 def _comparable(values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     """Floating-point numbers of a type of which NumPy knows what NaN is."""
-    return values if values.dtype == U32.numpy else values.astype(np.float32)
+    return values if values.dtype == UINT32.numpy else values.astype(np.float32)
 
 
 def _dtype(values: np.ndarray[Any, Any]) -> DType:
-    return next(dtype for dtype in (*TYPES, E4M3, U32) if dtype.numpy == values.dtype)
+    return next(dtype for dtype in (*TYPES, E4M3, UINT32) if dtype.numpy == values.dtype)
 
 
 def launch(kernel: str, threads: int, *args: Argument, blocks: int = 1, cluster: int = 1) -> Launch:
@@ -285,7 +284,7 @@ def tma() -> Iterator[Trial]:
         part = to[to_place[0] :, to_place[1] :][:ROWS, :COLUMNS]
         part[...] = -_box(x, *place, 0).view(BF16.numpy)[: part.shape[0], : part.shape[1]]
         yield _copied(kernel, swizzle, place, to_place, x, {"to": to, "image": image})
-    image = nothing((3, ROWS, 32), U32)
+    image = nothing((3, ROWS, 32), UINT32)
     image[0] = image[2] = _box(x, 8, 64, 128)
     source = TensorMap("from", (ROWS, COLUMNS), 128)
     given = launch("multicast", 128, source, "image", np.int32(8), np.int32(64), blocks=3, cluster=3)
@@ -523,7 +522,7 @@ def test_what_the_copy_engine_refuses_is_refused_in_the_emulator_too(
     place: tuple[int, int], to_place: tuple[int, int], says: str, device: Device
 ) -> None:
     x = whole((40, 136), BF16, 7)
-    expected = {"to": nothing(x.shape, BF16), "image": nothing((ROWS, 32), U32)}
+    expected = {"to": nothing(x.shape, BF16), "image": nothing((ROWS, 32), UINT32)}
     with pytest.raises(Fault, match=says if device.name == "emulator" else "illegal instruction"):
         _copied("boxes", 128, place, to_place, x, expected).run(device)
 

@@ -110,7 +110,7 @@ def accepted(case: Case, answer: dict[str, np.ndarray]) -> bool:
     return all(r.wrong_count == 0 for r in results)
 
 
-@pytest.mark.parametrize("tier", list(Tier))
+@pytest.mark.parametrize("tier", [Tier.EXACT, Tier.BOUNDED])
 @pytest.mark.parametrize("types", ["bf16", "fp16", "fp32"])
 def test_every_wrong_answer_is_rejected_and_the_right_one_accepted(operation, types, tier):
     field = "dtype" if "dtype" in operation.problem.choices else "out"

@@ -16,12 +16,10 @@ from hypothesis import strategies as st
 
 from workbench import E4M3, FP16, FP32, Array, DType, Im2col, TensorMap
 from workbench.devices import Fault, tensor_maps
-from workbench.model.dtypes import BF16
+from workbench.model.dtypes import BF16, INT8, INT32
 from workbench.model.tensor_map import TensorLayout
 
-INT8 = DType("s8", np.dtype(np.int8), "signed char", 0.0, 0.0)
-INT32 = DType("s32", np.dtype(np.int32), "int", 0.0, 0.0)
-COMPLEX = DType("c32", np.dtype(np.complex128), "double2", 0.0, 0.0)
+COMPLEX = DType("c32", np.dtype(np.complex128), "double2", 0.0, 0.0, "")
 AT = 1 << 30
 
 

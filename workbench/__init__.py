@@ -13,11 +13,11 @@ if TYPE_CHECKING:
     from .catalogue.registry import UnknownSpec, operations
     from .devices import DeviceUnavailable
     from .judge.bounds import dot_products
-    from .model.arrays import Array
-    from .model.dtypes import BF16, DTYPES, E4M3, FP16, FP32, DType, dtype_of
+    from .model.arrays import Array, Arrays
+    from .model.dtypes import BF16, DTYPES, E4M3, E5M2, FLOATS, FP16, FP32, FP64, TF32, DType, dtype_of
     from .model.launch import Launch, Plan, ceil_div
     from .model.operation import Operation
-    from .model.problem import Cost, Problem, ProblemError, Size, Tier, draw_values, extents
+    from .model.problem import Cost, Invariant, Problem, ProblemError, Size, Tier, draw_values, extents
     from .model.stage import Stage
     from .model.tensor_map import Im2col, TensorMap
     from .run.api import Outcome, bench, verify
@@ -28,10 +28,11 @@ _WHERE = {
     "run.api": ("Outcome", "bench", "verify"),
     "judge.bounds": ("dot_products",),
     "devices": ("DeviceUnavailable",),
-    "model.dtypes": ("BF16", "DTYPES", "E4M3", "FP16", "FP32", "DType", "dtype_of"),
-    "model.arrays": ("Array",),
-    "model.launch": ("Im2col", "Launch", "Plan", "TensorMap", "ceil_div"),
-    "model.problem": ("Cost", "Problem", "ProblemError", "Size", "Tier", "draw_values", "extents"),
+    "model.dtypes": ("BF16", "DTYPES", "E4M3", "E5M2", "FLOATS", "FP16", "FP32", "FP64", "TF32", "DType", "dtype_of"),
+    "model.arrays": ("Array", "Arrays"),
+    "model.launch": ("Launch", "Plan", "ceil_div"),
+    "model.tensor_map": ("Im2col", "TensorMap"),
+    "model.problem": ("Cost", "Invariant", "Problem", "ProblemError", "Size", "Tier", "draw_values", "extents"),
     "model.stage": ("Stage",),
     "model.operation": ("Operation",),
     "catalogue.project": ("BadProject",),
@@ -42,14 +43,20 @@ __all__ = [
     "BF16",
     "DTYPES",
     "E4M3",
+    "E5M2",
+    "FLOATS",
     "FP16",
     "FP32",
+    "FP64",
+    "TF32",
     "Array",
+    "Arrays",
     "BadProject",
     "Cost",
     "DType",
     "DeviceUnavailable",
     "Im2col",
+    "Invariant",
     "Launch",
     "Operation",
     "Outcome",

@@ -21,7 +21,7 @@ from .kernels.gemm_fp8 import ScaledGemmProblem
 from .kernels.matvec import MatvecProblem
 from .kernels.vector_add import VectorAddProblem
 from .model.arrays import Array
-from .model.dtypes import BF16, DTYPES, FP32, DType, from_numpy
+from .model.dtypes import BF16, FLOATS, FP32, DType, from_numpy
 from .model.problem import Problem
 from .model.stage import Stage
 from .records import tuned
@@ -186,7 +186,7 @@ def _check_arrays(function: str, allowed: Sequence[np.dtype[Any]], **arrays: Any
 
 
 def _common_dtype(function: str, **arrays: Any) -> DType:
-    _check_arrays(function, [t.numpy for t in DTYPES.values()], **arrays)
+    _check_arrays(function, [t.numpy for t in FLOATS.values()], **arrays)
     dtypes = {str(array.dtype) for array in arrays.values()}
     if len(dtypes) > 1:
         raise TypeError(f"{function}: the arrays have dtypes {', '.join(sorted(dtypes))}; they have to have the same")

@@ -23,7 +23,7 @@ from typing import Any
 
 from ..model.errors import WorkbenchError
 from ..model.origin import SOURCES
-from ..model.problem import Problem, Tier
+from ..model.problem import Problem
 from ..model.stage import Stage
 from ..toolchain.compiler import (
     Compiled,
@@ -433,7 +433,7 @@ def _problems(stage: Stage[Any], examples: int, seed: int) -> tuple[Problem, ...
     from .. import harness
 
     drawn = harness.drawn(stage, _emulator(), examples=examples, seed=seed)
-    return tuple(p.with_tier(tier) for p in drawn for tier in Tier)
+    return tuple(p.with_tier(tier) for p in drawn for tier in p.tiers)
 
 
 def sample(stages: Sequence[Stage[Any]], limit: int | None, seed: int) -> list[Mutant]:

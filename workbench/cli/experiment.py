@@ -19,7 +19,11 @@ from .sessions import check_writable, opened
 @click.command()
 @click.argument("names", nargs=-1, metavar="[NAME]...")
 @click.option(
-    "--examples", type=click.IntRange(1), default=10, show_default=True, help="Random problems a point, in both tiers."
+    "--examples",
+    type=click.IntRange(1),
+    default=10,
+    show_default=True,
+    help="Random problems a point, in all tiers.",
 )
 @options("device", "seed", "json", "output")
 def experiment(names: tuple[str, ...], examples: int, device_name: str, seed: int, as_json: bool, output: Path) -> None:

@@ -33,7 +33,7 @@ COMMON: dict[str, Callable[[Any], Any]] = {
         type=click.IntRange(1),
         default=50,
         show_default=True,
-        help="Random problems a stage, each judged in both tiers.",
+        help="Random problems a stage, each judged in all tiers of its operation.",
     ),
     "problem": click.option(
         "--problem",

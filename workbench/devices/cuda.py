@@ -18,7 +18,12 @@ from ..toolchain.compiler import Compiled, compile_source
 from . import guards, signature, tensor_maps
 from .base import DeviceUnavailable, Fault
 
-FLOPS_PER_CLOCK = {90: {"fp32": 256, "bf16": 4096, "fp16": 4096, "e4m3": 8192}}
+FLOPS_PER_CLOCK = {
+    90: {
+        **{"fp64": 256, "fp32": 256, "tf32": 2048, "bf16": 4096, "fp16": 4096},
+        **{"e4m3": 8192, "e5m2": 8192, "int8": 8192, "uint8": 8192},
+    }
+}
 """Floating-point operations a clock and multiprocessor (a multiply-add counts two), dense, by compute capability.
 
 Source: NVIDIA H100 Tensor Core GPU Architecture whitepaper, table of throughputs per SM.
@@ -259,6 +264,7 @@ class CudaPlan:
         self._device, self.arrays = device, arrays
         self.buffers: dict[str, Any] = {}
         self._guarded: dict[str, Any] = {}
+        self._first = {name: storage[name] for name, array in arrays.items() if array.inout}
         for name, array in arrays.items():
             if beside and not array.zero and beside.arrays.get(name) == array:
                 self.buffers[name] = beside.buffers[name]
@@ -269,7 +275,7 @@ class CudaPlan:
                 shift = guards.shift(plan.alignment(name, array), seed)
                 memory = self._guarded[name] = device.filled(array.nbytes + 2 * guards.ZONE + shift)[shift:]
                 self.buffers[name] = guards.guard(memory)
-            if array.zero or not (device.bare and array.output):
+            if array.zero or array.inout or not (device.bare and array.output):
                 host = storage[name] if name in storage else array.poisoned()
                 self.buffers[name].set(host.view(np.uint8))
         pointers = {name: buffer.data.ptr for name, buffer in self.buffers.items()}
@@ -302,13 +308,16 @@ class CudaPlan:
                 guards.check_zero(name, array, self.buffers[name].get())
 
     def refill(self, storage: Mapping[str, np.ndarray[Any, Any]]) -> None:
+        self._first = {name: storage[name] for name in self._first if name in storage}
         for name, buffer in self.buffers.items():
             buffer.set((storage[name] if name in storage else self.arrays[name].poisoned()).view(np.uint8))
 
     def poison(self) -> None:
-        """Forget every output: they are unwritten again."""
+        """Forget every output: they are unwritten again, and what is input, too, has its first values."""
         for name, buffer in self.buffers.items():
-            if self.arrays[name].output and not self.arrays[name].zero:
+            if name in self._first:
+                buffer.set(self._first[name].view(np.uint8))
+            elif self.arrays[name].output and not self.arrays[name].zero:
                 forget(buffer, self.arrays[name].dtype.filler)
 
     def roll(self, elements: int) -> None:
@@ -322,8 +331,12 @@ class CudaPlan:
         return function(self, *arguments)
 
     def filled_like(self, name: str) -> Any:
-        """Device memory as large as an array, for another's answer; every byte is 0xff, NaN in all float types."""
-        return self._device.filled(self.arrays[name].nbytes)
+        """Device memory as large as an array, for another's answer; every byte is 0xff, NaN in all float types. What is
+        input, too, has its first values."""
+        memory = self._device.filled(self.arrays[name].nbytes)
+        if name in self._first:
+            memory.set(self._first[name].view(np.uint8))
+        return memory
 
     def read(self, name: str) -> np.ndarray[Any, Any]:
         return self.host(name, self.buffers[name])

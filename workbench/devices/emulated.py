@@ -118,7 +118,7 @@ class _EmulatedPlan:
         for name, array in self._arrays.items():
             if array.zero:
                 self._memory.write(self._allocations[name], array.poisoned())
-            elif not array.output:
+            elif array.inout or not array.output:
                 self._memory.write(self._allocations[name], storage[name])
 
     def refill(self, storage: Mapping[str, np.ndarray[Any, Any]]) -> None:

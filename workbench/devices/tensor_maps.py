@@ -34,7 +34,7 @@ PROMOTIONS = {0: "NONE", 64: "L2_64B", 128: "L2_128B", 256: "L2_256B"}
 def layout_of(spec: TensorMap, array: Array) -> TensorLayout:
     """A tensor map laid over its array. Raises Fault (LAUNCH_ERROR) for a view that the array does not have."""
     try:
-        return spec.over(array.shape, _strides(array), array.dtype, array.storage_elements)
+        return spec.over(array.shape, array.element_strides, array.dtype, array.storage_elements)
     except ValueError as error:
         raise refused(spec, str(error)) from None
 
@@ -100,12 +100,3 @@ def encoded(spec: TensorMap, array: Array, pointer: int) -> np.ndarray[Any, Any]
         raise Fault(Verdict.LAUNCH_ERROR, f"{what} rejected the map of {spec.array}: {error}")
     raw = ctypes.string_at(int(tensor_map.getPtr()), 128)
     return np.frombuffer(raw, dtype=np.dtype("V128")).copy()
-
-
-def _strides(array: Array) -> tuple[int, ...]:
-    """Elements from one to the next in every dimension of an array, outermost first."""
-    steps = [1]
-    for place in range(len(array.shape) - 1, 0, -1):
-        row = array.row_stride if len(steps) == 1 else steps[-1] * array.shape[place]
-        steps.append(row)
-    return tuple(steps[::-1])

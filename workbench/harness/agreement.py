@@ -40,7 +40,7 @@ def agree(
     def property_(problem: Problem) -> bool:
         if problem in seen:
             return True
-        for tier in Tier:
+        for tier in problem.tiers:
             result.disagreement = _disagreement(stage, first, second, problem.with_tier(tier))
             if result.disagreement:
                 return False

@@ -10,7 +10,7 @@ from typing import Any
 
 from ..devices import Device
 from ..model.declared import BadOperation
-from ..model.problem import Problem, Tier
+from ..model.problem import Problem
 from ..model.stage import Stage
 from ..workers.cluster import Cluster
 from . import solving
@@ -41,7 +41,7 @@ class Ahead:
                 wanted = [(problem, True)] if supported else []
             else:
                 found = drawn(stage, cluster.device, examples=examples, seed=seed)
-                wanted = [(p.with_tier(tier), i % REPEAT_EVERY == 0) for i, p in enumerate(found) for tier in Tier]
+                wanted = [(p.with_tier(tier), i % REPEAT_EVERY == 0) for i, p in enumerate(found) for tier in p.tiers]
         for first in range(0, len(wanted), TOGETHER):
             part = wanted[first : first + TOGETHER]
             future = cluster.submit(_run_problems, stage, cluster.device, part)

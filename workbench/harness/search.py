@@ -66,15 +66,18 @@ class Search:
             self.unsupported[reason] += 1
         return reason is None
 
-    def try_problem(self, problem: Problem, tiers: tuple[Tier, ...] = tuple(Tier)) -> bool:
-        """Judge a supported problem in the given tiers; whether there should be more. Raises Failed."""
+    def try_problem(self, problem: Problem, tiers: tuple[Tier, ...] = ()) -> bool:
+        """Judge a supported problem in the given tiers, or in all of its operation; whether there should be more.
+
+        Raises Failed.
+        """
         if problem in self.seen:
             return self.wants_more()
-        for tier in tiers:
+        for tier in tiers or problem.tiers:
             self._try_tier(problem.with_tier(tier))
         self.seen.add(problem)
-        for name in problem.choices:
-            self.covered.setdefault(name, Counter())[getattr(problem, name)] += 1
+        for name in problem.words():
+            self.covered.setdefault(name, Counter())[problem.text(name)] += 1
         if self.on_problem:
             self.on_problem(len(self.seen))
         return self.wants_more()
@@ -184,7 +187,7 @@ class Search:
     def _look(self) -> None:
         """Say what the mismatch looks like, on the largest failing problem: on the smallest, many look the same."""
         smallest = self.last
-        mismatches = {p: f for p, f in self.failures.items() if f.verdict is Verdict.MISMATCH}
+        mismatches = {p: f for p, f in self.failures.items() if f.verdict is Verdict.MISMATCH and f.wrong}
         if smallest is None or not mismatches:
             return
         problem, failure = max(mismatches.items(), key=lambda item: item[1].element_count)

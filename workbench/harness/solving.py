@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..devices import Device, Fault
+from ..judge import soundness
 from ..judge.case import Case
 from ..model.declared import BadOperation
 from ..model.problem import Problem
@@ -12,6 +13,7 @@ from ..model.results import Failure, Verdict
 from ..model.stage import Stage
 from ..toolchain.compiler import CompileError
 from .failures import replay_command, unusable
+from .invariants import broken_invariant
 from .launching import solve
 from .repeats import repeat
 
@@ -46,8 +48,13 @@ def run_case(stage: Stage[Any], device: Device, case: Case, *, twice: bool = Fal
         if failure is None and (changed := case.changed_inputs(after)):
             message = f"the kernel wrote to its input {', '.join(changed)}"
             failure = Failure(Verdict.INPUT_CHANGED, str(problem), message, "")
+        if failure and failure.verdict is Verdict.MISMATCH:
+            try:
+                soundness.check(case)
+            except BadOperation as error:
+                failure = unusable(stage, device, str(problem), error)
         if failure is None and twice:
-            failure = repeat(stage, device, case, after)
+            failure = repeat(stage, device, case, after) or broken_invariant(stage, device, case, after)
     if failure:
         failure.replay = replay_command(stage, device, failure.problem)
     return failure, worst

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from ..model.arrays import Array, Arrays
 from ..model.declared import BadOperation, arrays_like, declared
-from ..model.problem import Problem
+from ..model.problem import Problem, Tier
 from ..model.results import Failure, Verdict
+from .comparative import twice_the_model
 from .comparison import Comparison, accepts, compare
 
 
@@ -33,6 +35,16 @@ def _checked(bound: Any, expected: Arrays) -> Arrays:
     return bound
 
 
+def _bound(problem: Problem, arrays: dict[str, Array], inputs: Arrays, expected: Arrays) -> Arrays:
+    """The error that each element may have in the problem's tier. Raises BadOperation."""
+    if problem.tier is Tier.COMPARATIVE:
+        return _checked(twice_the_model(problem, inputs, expected), expected)
+    if Tier.BOUNDED in problem.tiers:
+        return _checked(problem.bound(inputs, expected), expected)
+    types = {name: arrays[name].dtype for name in expected}  # exact: nothing but the rounding of the result
+    return {n: types[n].unit_roundoff * np.abs(v).astype(np.float64) + types[n].smallest for n, v in expected.items()}
+
+
 @dataclass(frozen=True)
 class Case:
     """A problem with its inputs, float64 reference and error bound."""
@@ -51,14 +63,22 @@ class Case:
             shapes = {name: array.shape for name, array in arrays.items()}
             outputs = {name: shape for name, shape in shapes.items() if arrays[name].output}
             inputs = problem.inputs()
-            arrays_like("inputs of the operation", inputs, {n: s for n, s in shapes.items() if n not in outputs})
+            arrays_like("inputs of the operation", inputs, {n: s for n, s in shapes.items() if arrays[n].given})
             expected = arrays_like("reference of the operation", problem.reference(inputs), outputs)
-            return cls(problem, arrays, inputs, expected, _checked(problem.bound(inputs, expected), expected))
+            return cls(problem, arrays, inputs, expected, _bound(problem, arrays, inputs, expected))
+
+    @cached_property
+    def prepared(self) -> Arrays:
+        """What the operation prepares of the inputs on the host. Raises BadOperation."""
+        shapes = {name: array.shape for name, array in self.arrays.items() if array.prepared}
+        with declared("prepare of the operation"):
+            return arrays_like("prepare of the operation", self.problem.prepare(self.inputs) if shapes else {}, shapes)
 
     def storage(self) -> Arrays:
         """Fresh storage for every array: inputs with their padding unwritten, outputs unwritten."""
+        values = {**self.prepared, **self.inputs}
         return {
-            name: array.poisoned() if array.output else array.pack(self.inputs[name])
+            name: array.pack(values[name]) if array.given or array.prepared else array.poisoned()
             for name, array in self.arrays.items()
         }
 
@@ -73,7 +93,7 @@ class Case:
             worst = max(worst, result.worst)
             if result.wrong_count:
                 return self._mismatch(name, result), worst
-            if stray := _written_padding(array, storage):
+            if stray := array.written_padding(storage):
                 message = f"{stray} elements between the rows of {name} were written; they are not the kernel's"
                 return Failure(Verdict.OUT_OF_BOUNDS, str(self.problem), message, ""), worst
         return None, worst
@@ -95,6 +115,10 @@ class Case:
         }
         return sum(v is False for v in verdicts.values()), [name for name, v in verdicts.items() if v]
 
+    def answers(self, after: Arrays) -> Arrays:
+        """The outputs in the storage of all arrays, in float64."""
+        return {n: a.view(after[n]).astype(np.float64) for n, a in self.arrays.items() if a.output}
+
     def changed_inputs(self, after: Arrays) -> list[str]:
         """The inputs whose storage differs from what the stage was given, each with its first changed element."""
         before, found = self.storage(), []
@@ -111,12 +135,3 @@ class Case:
         failure = Failure(Verdict.MISMATCH, str(self.problem), message, "", result.wrong)
         failure.wrong_count, failure.element_count = result.wrong_count, result.element_count
         return failure
-
-
-def _written_padding(array: Array, storage: np.ndarray[Any, Any]) -> int:
-    """How many elements between the rows no longer hold what was put there."""
-    if array.row_stride == array.shape[-1]:
-        return 0
-    untouched = array.dtype.unwritten(storage)
-    array.view(untouched)[...] = True
-    return int((~untouched).sum())

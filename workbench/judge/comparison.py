@@ -34,9 +34,11 @@ def errors(
     tier: Tier,
 ) -> np.ndarray[Any, Any]:
     """Error / bound of every element: above 1, infinite or NaN where it is wrong (see `compare`)."""
-    values = got.astype(np.float64)
+    if array.dtype.numpy.kind == "b":
+        got = got.view(np.uint8)  # what is neither true nor false is wrong
     if tier is Tier.EXACT:
-        return np.where(values == _rounded(array, expected), 0.0, np.inf)
+        return np.where(got == _rounded(array, expected), 0.0, np.inf)
+    values = got.astype(np.float64)
     finite = np.isfinite(values)
     with np.errstate(invalid="ignore", over="ignore", divide="ignore"):
         ratio = values  # of large outputs every array more takes longer than the arithmetic
@@ -44,15 +46,15 @@ def errors(
         np.abs(ratio, out=ratio)
         np.divide(ratio, bound, out=ratio, where=finite & (ratio != 0))  # a bound may be zero
     if not finite.all():
-        agree = got.astype(np.float64) == _rounded(array, expected)
+        agree = got == _rounded(array, expected)
         ratio = np.where(finite, ratio, np.where(agree, 0.0, np.inf))
     return ratio
 
 
 def _rounded(array: Array, expected: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    with np.errstate(over="ignore"):
-        rounded: np.ndarray[Any, Any] = expected.astype(array.dtype.numpy).astype(np.float64)
-    return rounded
+    """In the array's type; a bool as 0 or 1."""
+    rounded = array.dtype.rounded(expected)
+    return rounded.view(np.uint8) if array.dtype.numpy.kind == "b" else rounded
 
 
 def compare(
@@ -66,7 +68,7 @@ def compare(
     """Compare an output with its reference.
 
     got: shape of the array, in its dtype; expected, bound: the same shape, float64. In the exact tier the result has
-    to equal the reference rounded once to the output's dtype (signed zeros are equal); in the bounded tier
+    to equal the reference rounded once to the output's dtype (signed zeros are equal); in the others
     |got - expected| <= bound. An element that is not finite is wrong wherever the rounded reference is finite.
     """
     ratio = errors(array, got, expected, bound, tier)
@@ -77,10 +79,15 @@ def compare(
     wrong = []
     for index in np.argwhere(bad)[:SHOWN]:
         at = tuple(int(i) for i in index)
-        right = _rounded(array, expected[at]) if tier is Tier.EXACT else expected[at]
+        right = _rounded(array, expected[at].reshape(1))[0] if tier is Tier.EXACT else expected[at]
         allowed = 0.0 if tier is Tier.EXACT else float(bound[at])
-        wrong.append(WrongElement(name, list(at), f"{float(got[at]):.9g}", f"{float(right):.9g}", allowed))
+        wrong.append(WrongElement(name, list(at), _text(got[at]), _text(right), allowed))
     return Comparison(worst, int(bad.sum()), bad.size, wrong)
+
+
+def _text(value: Any) -> str:
+    """A number as evidence shows it: integers in full."""
+    return str(value) if getattr(value, "dtype", np.dtype(float)).kind in "iub" else f"{float(value):.9g}"
 
 
 def accepts(arrays: Mapping[str, Array], answer: Arrays, expected: Arrays, bound: Arrays, tier: Tier) -> bool | None:
@@ -89,8 +96,7 @@ def accepts(arrays: Mapping[str, Array], answer: Arrays, expected: Arrays, bound
     for name, array in arrays.items():
         if not array.output:
             continue
-        with np.errstate(over="ignore"):
-            got, right = (values[name].astype(array.dtype.numpy) for values in (answer, expected))
+        got, right = (array.dtype.rounded(values[name]) for values in (answer, expected))
         same = same and np.array_equal(got, right, equal_nan=True)
         wrong += compare(name, array, got, expected[name], bound[name], tier).wrong_count
     return None if same else wrong == 0

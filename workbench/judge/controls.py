@@ -7,6 +7,7 @@ from typing import Any
 
 from ..model.declared import declared
 from ..model.problem import Problem
+from . import soundness
 from .case import Case
 
 EXTENT, MOST_FLOPS = 16, 2**25
@@ -25,7 +26,9 @@ def weakness(problem: Problem) -> tuple[str, int]:
     Raises BadOperation.
     """
     asked = telling(problem)
-    rejected, accepted = Case.of(asked).negative_controls()
+    case = Case.of(asked)
+    soundness.check(case)
+    rejected, accepted = case.negative_controls()
     if accepted:
         message = (
             f"the comparison accepts the negative control `{'`, `'.join(accepted)}` of {asked}; "

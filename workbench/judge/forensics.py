@@ -216,7 +216,7 @@ def _known_wrong_answer(e: Evidence) -> str | None:
 
 
 def _imprecise(e: Evidence) -> str | None:
-    if e.case.problem.tier is not Tier.BOUNDED or not np.isfinite(e.got).all():
+    if e.case.problem.tier is Tier.EXACT or Tier.EXACT not in e.case.problem.tiers or not np.isfinite(e.got).all():
         return None
     spread = float(np.sqrt(np.mean(e.expected**2)))
     error = np.abs(e.got - e.expected)

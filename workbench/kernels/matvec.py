@@ -34,6 +34,12 @@ class MatvecProblem(Problem):
         "out": (BF16.name, FP16.name, FP32.name),
     }
 
+    def check(self) -> str | None:
+        if self.out in (self.dtype, FP32.name):
+            return None
+        allowed = " or ".join(dict.fromkeys((self.dtype, FP32.name)))
+        return f"out is {self.out!r}; for dtype {self.dtype} it has to be {allowed}"
+
     @property
     def label(self) -> str:
         out = "" if self.out == self.dtype else f"->{self.out}"

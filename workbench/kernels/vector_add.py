@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from .. import reference
 from ..model.arrays import Array, Arrays
-from ..model.dtypes import DTYPES, dtype_of
+from ..model.dtypes import FLOATS, dtype_of
 from ..model.launch import Launch, ceil_div
 from ..model.operation import Operation
 from ..model.problem import Cost, Problem, Size, extents
@@ -25,7 +25,7 @@ class VectorAddProblem(Problem):
     dtype: str = "fp32"
 
     extents: ClassVar[tuple[str, ...]] = ("n",)
-    choices: ClassVar[Mapping[str, tuple[str, ...]]] = {"dtype": tuple(DTYPES)}
+    choices: ClassVar[Mapping[str, tuple[str, ...]]] = {"dtype": tuple(FLOATS)}
 
     @property
     def label(self) -> str:
@@ -66,7 +66,7 @@ def problems(size: Size, edges: tuple[int, ...]) -> st.SearchStrategy[VectorAddP
     return st.builds(
         VectorAddProblem,
         n=extents(size, edges),
-        dtype=st.sampled_from(tuple(DTYPES)),
+        dtype=st.sampled_from(tuple(FLOATS)),
         seed=st.integers(0, 2**16),
     )
 

@@ -65,10 +65,11 @@ def race(plans: Sequence[Any], effort: Effort, l2_bytes: int) -> list[list[float
 
 def small_problems(stage: Stage[Any], device: Device, problem: Problem, seed: int) -> list[Problem]:
     """Problems for every configuration: solved by the very binary that is tuned, so of the types and layouts of
-    `problem`, and exact."""
-    words = {name: getattr(problem, name) for name in problem.choices}
+    `problem`, and exact where the operation can be."""
+    words = {name: getattr(problem, name) for name in problem.words()}
     drawn = harness.drawn(stage, device, examples=4 * SMALL_PROBLEMS, seed=seed)
-    alike = (dataclasses.replace(p, **words, tier=Tier.EXACT) for p in drawn)
+    tier = Tier.EXACT if Tier.EXACT in problem.tiers else problem.tiers[0]
+    alike = (dataclasses.replace(p, **words, tier=tier) for p in drawn)
     supported = (p for p in alike if stage.supports(p, device.architecture) is None)
     return list(dict.fromkeys(supported))[:SMALL_PROBLEMS]
 

@@ -247,7 +247,7 @@ def _warm_up(work: list[Enqueue], watch: Stopwatch, effort: Effort, conditions: 
 def floor(problem: Problem, device: DeviceInfo) -> tuple[float, str]:
     """The physical lower limit in microseconds, and what sets it: `memory` or `compute`; 0 where peaks are unknown."""
     cost = problem.cost
-    peak_flops = device.peak_flops.get(getattr(problem, "dtype", ""), 0.0)
+    peak_flops = device.peak_flops.get(problem.compute_dtype, 0.0)
     memory = 1e6 * cost.bytes / device.peak_bytes_per_s if device.peak_bytes_per_s else 0.0
     compute = 1e6 * cost.flops / peak_flops if peak_flops else 0.0
     return (memory, "memory") if memory >= compute else (compute, "compute")
@@ -496,6 +496,7 @@ def _measurement(
     return Measurement(
         problem=str(problem),
         label=problem.label,
+        dtype=problem.compute_dtype,
         flops=problem.cost.flops,
         bytes=problem.cost.bytes,
         floor_us=limit,

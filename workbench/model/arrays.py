@@ -19,10 +19,16 @@ BEST_ALIGNMENT = 256
 
 @dataclass(frozen=True)
 class Array:
-    """An array in device memory: logical `shape`, its rows `leading` elements apart (the leading dimension).
+    """An array in device memory: logical `shape`, and `strides`, the elements from one to the next in each dimension.
 
-    The storage ends with the last element of the last row: nothing behind it may be touched. A plan finds scratch that
-    is `zero` all zero, and leaves it so: then nobody has to clear it between two launches.
+    Without strides it is in row-major order; `leading` then says how many elements its rows are apart (the leading
+    dimension). The storage ends with the last element: nothing behind it may be touched, and nothing between elements.
+
+    A kernel gets an input's values and may not write to it; it has to write every element of an `output`. An `inout`
+    array is both: its initial values are inputs, the reference gives its final ones. A `prepared` array is an input
+    that the operation makes of the others, on the host and once (tables, packed weights).
+
+    A plan finds scratch that is `zero` all zero, and leaves it so: then nobody has to clear it between two launches.
     """
 
     shape: tuple[int, ...]
@@ -30,25 +36,72 @@ class Array:
     leading: int | None = None
     output: bool = False
     zero: bool = False
+    strides: tuple[int, ...] | None = None
+    inout: bool = False
+    prepared: bool = False
 
     def __post_init__(self) -> None:
+        if self.inout:
+            object.__setattr__(self, "output", True)
+        if self.dtype.compute_only:
+            raise ValueError(f"no memory holds {self.dtype}: declare the array as fp32")
+        if self.prepared and self.output:
+            raise ValueError("a prepared array is an input: it cannot be an output, too")
+        if min(self.shape, default=1) < 1:
+            raise ValueError(f"the array has shape {self.shape}; every extent has to be at least 1")
+        if self.leading is not None and self.strides is not None:
+            raise ValueError("leading is short for strides: give one of the two")
         if self.leading is not None and self.leading < self.shape[-1]:
             raise ValueError(f"leading dimension {self.leading} is smaller than a row of {self.shape[-1]} elements")
+        if self.strides is not None:
+            _check_strides(self.shape, self.strides)
+
+    @property
+    def given(self) -> bool:
+        """Whether its values are inputs that the caller gives."""
+        return self.inout or not (self.output or self.prepared)
+
+    @property
+    def element_strides(self) -> tuple[int, ...]:
+        """Elements from one to the next in every dimension, outermost first."""
+        if self.strides is not None:
+            return self.strides
+        steps = [1] * len(self.shape)
+        for place in range(len(self.shape) - 2, -1, -1):
+            steps[place] = steps[place + 1] * self.shape[place + 1]
+            if place == len(self.shape) - 2:
+                steps[place] = self.row_stride
+        return tuple(steps)
 
     @property
     def row_stride(self) -> int:
         """Elements from one row to the next."""
-        return self.shape[-1] if self.leading is None else self.leading
+        if self.strides is not None and len(self.strides) > 1:
+            return self.strides[-2]
+        return prod(self.shape[-1:]) if self.leading is None else self.leading
 
     @property
-    def rows(self) -> int:
-        """Rows of the array seen as a matrix (all dimensions but the last, flattened)."""
-        return prod(self.shape[:-1])
+    def rows_contiguous(self) -> bool:
+        """Whether the elements of a row lie side by side, and rows at even distances, as in a matrix."""
+        if self.strides is None:
+            return True
+        rows = max(self.row_stride, self.shape[-1])
+        return self.strides == Array(self.shape, self.dtype, rows).element_strides
+
+    @property
+    def size(self) -> int:
+        """Elements of the array."""
+        return prod(self.shape)
 
     @property
     def storage_elements(self) -> int:
-        """Elements from the first to the last, the padding between rows included."""
-        return (self.rows - 1) * self.row_stride + self.shape[-1]
+        """Elements of memory from the first to the last, what lies between included."""
+        return 1 + sum((extent - 1) * step for extent, step in zip(self.shape, self.element_strides, strict=True))
+
+    @property
+    def padded(self) -> bool:
+        """Whether there is memory between elements that is nobody's."""
+        return self.storage_elements > self.size
 
     @property
     def nbytes(self) -> int:
@@ -60,8 +113,8 @@ class Array:
         if storage.shape != (self.storage_elements,):
             raise ValueError(f"storage has shape {storage.shape}, not ({self.storage_elements},)")
         size = storage.itemsize  # not the dtype's: a mask over the storage can be viewed as well
-        rows = np.lib.stride_tricks.as_strided(storage, (self.rows, self.shape[-1]), (self.row_stride * size, size))
-        return rows.reshape(self.shape)
+        steps = tuple(step * size for step in self.element_strides)
+        return np.lib.stride_tricks.as_strided(storage, self.shape, steps)
 
     def poisoned(self) -> np.ndarray[Any, Any]:
         """Fresh storage in which nothing has been written: every element is NaN, or the filler of an integer type;
@@ -69,12 +122,40 @@ class Array:
         return np.full(self.nbytes, 0 if self.zero else self.dtype.filler, np.uint8).view(self.dtype.numpy)
 
     def pack(self, values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-        """Storage that holds `values` (shape `self.shape`), with the padding between rows unwritten."""
+        """Storage that holds `values` (shape `self.shape`), with the padding between elements unwritten."""
         storage = self.poisoned()
         self.view(storage)[...] = values
         return storage
 
+    def written_padding(self, storage: np.ndarray[Any, Any]) -> int:
+        """How many elements between those of the array no longer hold what was put there."""
+        if not self.padded:
+            return 0
+        untouched = self.dtype.unwritten(storage)
+        self.view(untouched)[...] = True
+        return int((~untouched).sum())
+
+
+def _check_strides(shape: tuple[int, ...], strides: tuple[int, ...]) -> None:
+    """Raises ValueError for strides with which two elements would be one."""
+    if len(strides) != len(shape):
+        raise ValueError(f"{len(strides)} strides for {len(shape)} dimensions: give one for each")
+    if min(strides, default=0) < 0:
+        raise ValueError(f"strides {strides} are negative: kernels get the address of the first element")
+    reach, nested = 0, True  # of the dimensions inside, the last element
+    for step, extent in sorted((s, n) for s, n in zip(strides, shape, strict=True) if n > 1):
+        nested &= step > reach
+        reach += (extent - 1) * step
+    if nested:
+        return
+    # dimensions may interleave without two elements on one place: only counting tells
+    places = np.zeros(1, np.int64)
+    for step, extent in zip(strides, shape, strict=True):
+        places = (places[:, None] + step * np.arange(extent)).ravel()
+    if len(np.unique(places)) < prod(shape):
+        raise ValueError(f"with strides {strides} elements of an array of shape {shape} overlap in memory")
+
 
 def element_bytes(arrays: Iterable[Array]) -> int:
-    """What the elements of all arrays take, without the padding between rows."""
-    return sum(prod(array.shape) * array.dtype.itemsize for array in arrays)
+    """What the elements of all arrays take, without the padding between them; what is read and written counts twice."""
+    return sum(array.size * array.dtype.itemsize * (1 + array.inout) for array in arrays)

@@ -1,4 +1,4 @@
-"""Element types: the NumPy type that holds the values, the CUDA C++ type, and the unit roundoff of its rounding."""
+"""Element types: the NumPy type that holds the values, the CUDA C++ type, the rounding, what unwritten memory holds."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ class DType:
     """An element type.
 
     `unit_roundoff` is the largest relative error of rounding a real number to it (2^-p, p the bits of the significand
-    including the hidden one); `smallest` is the smallest positive subnormal, the absolute error floor near zero.
+    including the hidden one); `smallest` is the smallest positive subnormal, the absolute error near zero. Integers
+    and bool hold what they can hold exactly: both are 0 there. `tensor_map` is the type of a tensor map over such
+    elements in NumPy's spelling, or nothing. `compute_only`: memory holds
+    another type, of which the multiplication reads fewer bits.
     """
 
     name: str
@@ -22,6 +25,8 @@ class DType:
     cuda: str
     unit_roundoff: float
     smallest: float
+    tensor_map: str = ""
+    compute_only: bool = False
 
     @property
     def itemsize(self) -> int:
@@ -29,42 +34,95 @@ class DType:
         return self.numpy.itemsize
 
     @property
+    def is_float(self) -> bool:
+        """Whether numbers are rounded to it; integers and bool are not."""
+        return self.unit_roundoff > 0
+
+    @property
     def filler(self) -> int:
         """The byte that memory is filled with before a kernel writes to it: NaN in every floating-point type, in
-        integers a value that hardly any kernel computes."""
-        return 0x9D if self.numpy.kind in "iu" else 0xFF
+        integers a value that hardly any kernel computes, in bool neither true nor false."""
+        return 0xFF if self.is_float else 0x9D
 
     def unwritten(self, values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
         """Which of `values`, of this type, are as they are where nothing has been written: a mask of the same shape."""
-        filler = np.full(self.itemsize, self.filler, np.uint8).view(self.numpy)
-        mask: np.ndarray[Any, Any] = values == filler if self.numpy.kind in "iu" else np.isnan(values)
-        return mask
+        if self.is_float:
+            nans: np.ndarray[Any, Any] = np.isnan(values)
+            return nans
+        flat = np.ascontiguousarray(values)
+        found: np.ndarray[Any, Any] = (flat.view(np.uint8).reshape(*flat.shape, self.itemsize) == self.filler).all(-1)
+        return found.reshape(values.shape)
+
+    def rounded(self, values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        """Numbers rounded once to this type."""
+        with np.errstate(over="ignore", invalid="ignore"):
+            made: np.ndarray[Any, Any] = values.astype(self.numpy)
+        return made
 
     def __str__(self) -> str:
         return self.name
 
 
-BF16 = DType("bf16", np.dtype(ml_dtypes.bfloat16), "__nv_bfloat16", 2.0**-8, 2.0**-133)
-"""bfloat16: 8 bits of significand."""
+def _float(name: str, numpy: Any, cuda: str, significand: int, smallest: int, tensor_map: str) -> DType:
+    return DType(name, np.dtype(numpy), cuda, 2.0**-significand, 2.0**smallest, tensor_map)
 
-FP16 = DType("fp16", np.dtype(np.float16), "__half", 2.0**-11, 2.0**-24)
-"""IEEE half precision: 11 bits of significand."""
 
-FP32 = DType("fp32", np.dtype(np.float32), "float", 2.0**-24, 2.0**-149)
+def _whole(name: str, numpy: Any, cuda: str, tensor_map: str) -> DType:
+    return DType(name, np.dtype(numpy), cuda, 0.0, 0.0, tensor_map)
+
+
+FP64 = _float("fp64", np.float64, "double", 53, -1074, "float64")
+"""IEEE double precision: 53 bits of significand, as many as the reference has."""
+
+FP32 = _float("fp32", np.float32, "float", 24, -149, "float32")
 """IEEE single precision: 24 bits of significand."""
 
-E4M3 = DType("e4m3", np.dtype(ml_dtypes.float8_e4m3fn), "__nv_fp8_e4m3", 2.0**-4, 2.0**-9)
-"""8-bit floating point with 4 bits of significand: of inputs that come with scales, not of whole problems."""
+TF32 = DType("tf32", np.dtype(np.float32), "float", 2.0**-11, 2.0**-149, "tfloat32", compute_only=True)
+"""What tensor cores read of fp32: 11 bits of significand. In memory it is fp32."""
 
-DTYPES: dict[str, DType] = {t.name: t for t in (BF16, FP16, FP32)}
-"""The element types that problems have, by name."""
+FP16 = _float("fp16", np.float16, "__half", 11, -24, "float16")
+"""IEEE half precision: 11 bits of significand."""
+
+BF16 = _float("bf16", ml_dtypes.bfloat16, "__nv_bfloat16", 8, -133, "bfloat16")
+"""bfloat16: 8 bits of significand."""
+
+E4M3 = _float("e4m3", ml_dtypes.float8_e4m3fn, "__nv_fp8_e4m3", 4, -9, "uint8")
+"""8-bit floating point with 4 bits of significand; the largest number is 448, and there is no infinity."""
+
+E5M2 = _float("e5m2", ml_dtypes.float8_e5m2, "__nv_fp8_e5m2", 3, -16, "uint8")
+"""8-bit floating point with 3 bits of significand and the exponents of half precision."""
+
+INT8 = _whole("int8", np.int8, "signed char", "uint8")
+UINT8 = _whole("uint8", np.uint8, "unsigned char", "uint8")
+INT16 = _whole("int16", np.int16, "short", "uint16")
+UINT16 = _whole("uint16", np.uint16, "unsigned short", "uint16")
+INT32 = _whole("int32", np.int32, "int", "int32")
+UINT32 = _whole("uint32", np.uint32, "unsigned int", "uint32")
+INT64 = _whole("int64", np.int64, "long long", "int64")
+UINT64 = _whole("uint64", np.uint64, "unsigned long long", "uint64")
+BOOL = _whole("bool", np.bool_, "bool", "uint8")
+"""One byte: 0 or 1, and nothing else."""
+
+DTYPES: dict[str, DType] = {
+    t.name: t
+    for t in (
+        *(FP64, FP32, TF32, FP16, BF16, E4M3, E5M2),
+        *(INT8, UINT8, INT16, UINT16, INT32, UINT32, INT64, UINT64, BOOL),
+    )
+}
+"""Every element type by name."""
+
+FLOATS: dict[str, DType] = {t.name: t for t in (BF16, FP16, FP32)}
+"""The types that most operations on real numbers take, by name."""
 
 
-def dtype_of(problem_field: str) -> DType:
-    """The element type named by a problem field: `bf16`, `fp16` or `fp32`."""
-    return DTYPES[problem_field]
+def dtype_of(name: str) -> DType:
+    """The element type of this name, which is one of `DTYPES`: `bf16`, `fp32`, `e4m3`, `int32`. Raises KeyError."""
+    if name not in DTYPES:
+        raise KeyError(f"there is no element type {name!r}; the types are {', '.join(DTYPES)}")
+    return DTYPES[name]
 
 
 def from_numpy(dtype: np.dtype[Any]) -> DType | None:
-    """The element type that a NumPy dtype stands for, or None where the workbench has no kernels for it."""
-    return next((t for t in DTYPES.values() if t.numpy == dtype), None)
+    """The element type that a NumPy dtype stands for, or None where there is none."""
+    return next((t for t in DTYPES.values() if t.numpy == dtype and not t.compute_only), None)

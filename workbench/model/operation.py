@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import difflib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 from .declared import BadOperation
 from .launch import Launch, Plan
 from .origin import BUILT_IN
-from .problem import P, Size
+from .problem import P, Problem, Size, Tier
 from .stage import Place, Stage
 
 
@@ -47,6 +48,19 @@ class Operation(Generic[P]):
     stages: list[Stage[P]] = field(default_factory=list)
     sources: Path | None = None
     origin: str = BUILT_IN
+
+    def __post_init__(self) -> None:
+        """Raises ValueError for tiers that cannot be judged."""
+        tiers, made = self.problem.tiers, f"{self.name}: {self.problem.__name__}"
+        default = next(f.default for f in dataclasses.fields(self.problem) if f.name == "tier")
+        if default not in tiers:
+            raise ValueError(f"{made} has the tiers {', '.join(tiers)}: declare `tier: Tier = Tier.{tiers[0].name}`")
+        if Tier.EXACT not in tiers and not self.problem.not_exact:
+            raise ValueError(f"{made} has no exact tier: say in `not_exact` why no inputs make every sum exact")
+        if Tier.BOUNDED in tiers and self.problem.bound is Problem.bound:
+            raise ValueError(f"{made} has a bounded tier: define bound(), or leave the tier out of `tiers`")
+        if Tier.COMPARATIVE in tiers and self.problem.model is Problem.model:
+            raise ValueError(f"{made} has a comparative tier: define model(), whose error is compared")
 
     def stage(
         self,

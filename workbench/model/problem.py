@@ -6,29 +6,33 @@ import dataclasses
 import difflib
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from enum import StrEnum
+from enum import Enum, StrEnum
 from functools import lru_cache
 from typing import Any, ClassVar, Self, TypeVar
 
 import numpy as np
 from hypothesis import strategies as st
 
+from . import fields
 from .arrays import Array, Arrays
-from .dtypes import FP32, DType
-from .errors import WrongUsage
+from .default_controls import default_controls
+from .dtypes import DTYPES, DType
+from .fields import ProblemError as ProblemError
 
 
 class Tier(StrEnum):
-    """How a problem is judged: `exact` needs bit-equal results, `bounded` an error within the a-priori bound."""
+    """How a problem is judged.
+
+    `exact` needs bit-equal results, on inputs for which every product and sum is representable. `bounded` needs an
+    error within the a-priori bound. `comparative` needs an error of at most twice that of a NumPy model in the same
+    precision, and the operation's invariants.
+    """
 
     EXACT = "exact"
     BOUNDED = "bounded"
-
-
-class ProblemError(WrongUsage, ValueError):
-    """A problem text or field that makes no sense; the message says what would."""
+    COMPARATIVE = "comparative"
 
 
 SLOW_FLOPS, SLOW_BYTES = 2e11, 2e10
@@ -57,14 +61,35 @@ class Size:
 
 
 @dataclass(frozen=True)
+class Invariant:
+    """What holds of the answers to a problem beside their error: rows that sum to 1, causality, linearity.
+
+    `holds(first, second, bound)` says whether it does, of outputs in float64 by name and the error that `first` may
+    have; `second` answers the inputs that `related` makes of the problem's own, and is `first` where there is none.
+    """
+
+    name: str
+    holds: Callable[[Arrays, Arrays, Arrays], bool]
+    related: Callable[[Arrays], Arrays] | None = None
+
+
+@dataclass(frozen=True)
 class Problem(ABC):
     """One concrete case of an operation. A subclass adds its sizes, dtypes and layouts as fields with defaults.
 
-    The text form is `field=value,...`; fields at their default may be left out.
+    Fields hold a whole number, a real number, a bool, a word or a member of an enumeration. The text form is
+    `field=value,...`, `m=64,eps=1e-6,causal=true`; fields at their default may be left out.
     """
 
     tier: Tier = Tier.BOUNDED
     seed: int = 0
+
+    tiers: ClassVar[tuple[Tier, ...]] = (Tier.EXACT, Tier.BOUNDED)
+    """The tiers in which every random problem is judged. A problem's own `tier` has to be one of them: where `bounded`
+    is none, declare `tier: Tier = Tier.EXACT` anew."""
+
+    not_exact: ClassVar[str] = ""
+    """Why no inputs make every product and sum representable, where `exact` is none of the tiers."""
 
     choices: ClassVar[Mapping[str, tuple[str, ...]]] = {}
     """Fields that hold one of a few words."""
@@ -72,23 +97,40 @@ class Problem(ABC):
     extents: ClassVar[tuple[str, ...]] = ()
     """Fields that hold a size >= 1, in the order of the short text form `64x32x16`."""
 
+    ranges: ClassVar[Mapping[str, tuple[float, float]]] = {}
+    """The least and the largest value of fields that hold a number. Without one, sizes are at least 1, other whole
+    numbers at least 0, and real numbers anything finite."""
+
     def __post_init__(self) -> None:
-        for name, allowed in {"tier": tuple(Tier), **self.choices}.items():
-            value = getattr(self, name)
-            if value not in allowed:
-                raise ProblemError(f"{name} is {value!r}; it has to be one of {', '.join(allowed)}")
         for f in dataclasses.fields(self):
-            value = getattr(self, f.name)
-            if isinstance(value, bool) or (f.default.__class__ is int and not isinstance(value, int)):
-                raise ProblemError(f"{f.name} is {value!r}; it has to be a whole number")
-            if isinstance(value, int):
-                least = 1 if f.name in self.extents else 0
-                if value < least:
-                    raise ProblemError(f"{f.name} is {value}; it has to be at least {least}")
-        out, dtype = getattr(self, "out", None), getattr(self, "dtype", None)
-        if "dtype" in self.choices and out not in (None, dtype, FP32.name):
-            allowed_out = " or ".join(dict.fromkeys((str(dtype), FP32.name)))
-            raise ProblemError(f"out is {out!r}; for dtype {dtype} it has to be {allowed_out}")
+            given = getattr(self, f.name)
+            value = fields.checked(f.name, f.default, given, self.choices.get(f.name), self._range(f.name, f.default))
+            if value is not given:
+                object.__setattr__(self, f.name, value)
+        if self.tier not in self.tiers:
+            why = f" ({self.not_exact})" if self.tier is Tier.EXACT and self.not_exact else ""
+            allowed = ", ".join(self.tiers)
+            raise ProblemError(f"tier is {str(self.tier)!r}; of this operation it has to be one of {allowed}{why}")
+        if problem := self.check():
+            raise ProblemError(problem)
+
+    @classmethod
+    def _range(cls, name: str, default: Any) -> tuple[float, float]:
+        least = 1 if name in cls.extents else 0 if isinstance(default, int) else -math.inf
+        return cls.ranges.get(name, (least, math.inf))
+
+    def check(self) -> str | None:
+        """Why the fields do not go together, each of which by itself is allowed, or None where they do."""
+        return None
+
+    @classmethod
+    def words(cls) -> dict[str, tuple[str, ...]]:
+        """The fields that hold one of a few values (words, enumerations, bools), with the text of each value."""
+        found = dict(cls.choices)
+        for f in dataclasses.fields(cls):
+            if f.name not in ("tier", *found) and (texts := fields.values_of(f.default)):
+                found[f.name] = texts
+        return found
 
     @classmethod
     def parse(cls, text: str) -> Self:
@@ -96,7 +138,7 @@ class Problem(ABC):
 
         Raises ProblemError for an empty text, an unknown field, one that is given twice or a value that is not allowed.
         """
-        types = {f.name: f.default.__class__ for f in dataclasses.fields(cls)}
+        defaults = {f.name: f.default for f in dataclasses.fields(cls)}
         values: dict[str, Any] = {}
         given: dict[str, Any]
         parts = list(filter(None, (p.strip() for p in text.split(","))))
@@ -109,33 +151,30 @@ class Problem(ABC):
                 if len(sizes) != len(cls.extents):
                     short = "x".join(cls.extents)
                     raise ProblemError(f"{part!r} is neither field=value nor sizes written {short}")
-                given = {n: cls._whole(n, s) for n, s in zip(cls.extents, sizes, strict=True)}
-            elif name not in types:
-                near = difflib.get_close_matches(name, types, 1)
+                given = {n: fields.parsed(n, 0, s) for n, s in zip(cls.extents, sizes, strict=True)}
+            elif name not in defaults:
+                near = difflib.get_close_matches(name, defaults, 1)
                 hint = f" (did you mean {near[0]}?)" if near else ""
-                raise ProblemError(f"unknown field {name!r}{hint}; the fields are {', '.join(types)}")
+                raise ProblemError(f"unknown field {name!r}{hint}; the fields are {', '.join(defaults)}")
             else:
-                given = {name: cls._whole(name, value) if types[name] is int else value}
+                given = {name: fields.parsed(name, defaults[name], value)}
             if twice := given.keys() & values.keys():
                 raise ProblemError(f"{' and '.join(sorted(twice))} is given twice; once is enough")
             values |= given
-        if "tier" in values and values["tier"] in tuple(Tier):
-            values["tier"] = Tier(values["tier"])
         return cls(**values)
 
-    @staticmethod
-    def _whole(name: str, text: str) -> int:
-        try:
-            return int(text)
-        except ValueError:
-            raise ProblemError(f"{name} is {text!r}; it has to be a whole number") from None
+    def text(self, name: str) -> str:
+        """The value of a field as `parse` takes it."""
+        return fields.text(getattr(self, name))
 
     def __str__(self) -> str:
+        always = {*self.extents, "tier", "seed", *self.choices}
         parts = []
         for f in sorted(dataclasses.fields(self), key=lambda f: f.name in ("tier", "seed")):
             value = getattr(self, f.name)
-            if f.name in self.extents or value != f.default or f.name in ("tier", "seed", *self.choices):
-                parts.append(f"{f.name}={value}")
+            whole = isinstance(value, int) and not isinstance(value, bool | Enum)
+            if f.name in always or value != f.default or not whole:
+                parts.append(f"{f.name}={fields.text(value)}")
         return ",".join(parts)
 
     def with_tier(self, tier: Tier) -> Self:
@@ -156,28 +195,47 @@ class Problem(ABC):
         """The arrays of the problem by name, inputs and outputs."""
 
     def inputs(self) -> Arrays:
-        """Values of the input arrays, already rounded to their storage type. The same problem gives the same inputs."""
+        """Values of the arrays that are given, rounded to their storage type; the same ones for the same problem."""
         rng = self.rng()
         return {
             name: draw_values(rng, self.tier, array.shape, array.dtype)
             for name, array in self.arrays().items()
-            if not array.output
+            if array.given
         }
+
+    def prepare(self, inputs: Arrays) -> Arrays:
+        """The values of the arrays that are `prepared`, made on the host before the launch: tables that depend on the
+        problem alone, or weights packed in another order. The time that takes is not measured."""
+        return {}
 
     @abstractmethod
     def reference(self, inputs: Arrays) -> Arrays:
-        """The float64 result for `inputs`, by output name."""
+        """The result for `inputs`, by output name, in float64 (or in integers, where the output is one)."""
 
-    @abstractmethod
+    def model(self, inputs: Arrays, *, backwards: bool = False) -> Arrays | None:
+        """The result as a right kernel would compute it, in NumPy: sums in the kernel's precision, in any order, and
+        what it rounds in between rounded; `backwards` runs every sum from its last term to its first.
+
+        The comparative tier measures its error; and in the exact tier both orders have to give the reference. Where
+        there is none, the reference itself is evaluated in fp32 to check the exact tier.
+        """
+        return None
+
+    def invariants(self) -> tuple[Invariant, ...]:
+        """What holds of right answers beside their error."""
+        return ()
+
     def bound(self, inputs: Arrays, expected: Arrays) -> Arrays:
         """Largest permitted absolute error for each element of each output, float64, in the bounded tier."""
+        raise NotImplementedError("an operation with a bounded tier has to define bound()")
 
-    @abstractmethod
     def negative_controls(self, inputs: Arrays, expected: Arrays) -> dict[str, Arrays]:
         """Answers a broken kernel would give (all zeros, dropped tail ...): every one of them must be rejected.
 
-        Variants that happen to be right for this problem (transposing a symmetric result, say) are left out.
+        Variants that happen to be right for this problem (transposing a symmetric result, say) are left out. Without
+        a definition of its own an operation has those of `default_controls`.
         """
+        return default_controls(self.arrays(), inputs, expected)
 
     @property
     def terms(self) -> int:
@@ -194,6 +252,14 @@ class Problem(ABC):
     def cost(self) -> Cost:
         """Work of the problem."""
 
+    @property
+    def compute_dtype(self) -> str:
+        """The type whose peak bounds the time: that of the field `dtype`, else of the first input."""
+        named = getattr(self, "dtype", None)
+        if isinstance(named, str) and named in DTYPES:
+            return named
+        return next((array.dtype.name for array in self.arrays().values() if array.given), "")
+
 
 P = TypeVar("P", bound=Problem)
 
@@ -202,13 +268,19 @@ DRAWN = 16_777_259
 
 
 def draw_values(rng: np.random.Generator, tier: Tier, shape: tuple[int, ...], dtype: DType) -> np.ndarray[Any, Any]:
-    """Input values rounded to `dtype`: zero-mean normal for the bounded tier, integers in [-2, 2] for the exact one.
+    """Input values rounded to `dtype`: zero-mean normal numbers; integers in [-2, 2] in the exact tier and for integer
+    types (unsigned ones up to 4, bool any).
 
     Small integers keep every product and partial sum of up to 2^22 terms representable in an fp32 accumulator.
     Arrays of more than `DRAWN` elements repeat a block of that many: drawing gigabytes takes longer than using them.
     """
     count = min(math.prod(shape), DRAWN)
-    drawn = rng.integers(-2, 3, count) if tier is Tier.EXACT else rng.standard_normal(count, dtype=np.float32)
+    if dtype.numpy.kind in "ub":
+        drawn: np.ndarray[Any, Any] = rng.integers(0, 2 if dtype.numpy.kind == "b" else 5, count)
+    elif tier is Tier.EXACT or not dtype.is_float:
+        drawn = rng.integers(-2, 3, count)
+    else:
+        drawn = rng.standard_normal(count, dtype=np.float32)
     return np.resize(drawn.astype(dtype.numpy), shape)
 
 

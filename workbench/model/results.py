@@ -205,7 +205,8 @@ class Measurement:
     """One problem timed: the stage and the vendor's library interleaved. `floor_us` is the physical lower limit.
 
     `binary_sha256` is of the cubin that was launched, `effort` what decided how many samples were taken; records made
-    before these were kept have neither. `rejected` says of baselines, by name, why they were left out.
+    before these were kept have neither. `rejected` says of baselines, by name, why they were left out. `dtype` is the
+    type whose peak bounds the time, and empty in old records.
     """
 
     problem: str
@@ -220,6 +221,7 @@ class Measurement:
     binary_sha256: str = ""
     effort: dict[str, float] = field(default_factory=dict)
     rejected: dict[str, str] = field(default_factory=dict)
+    dtype: str = ""
 
 
 @dataclass

@@ -11,15 +11,12 @@ from dataclasses import dataclass
 from math import prod
 from typing import Literal
 
-from .dtypes import DType
+from .dtypes import FP32, TF32, DType
 
 MOST_DIMENSIONS = 5
 
 SWIZZLES = (0, 32, 64, 128)
 PROMOTIONS = (0, 64, 128, 256)
-
-_SAME_BITS = {1: "uint8", 2: "uint16", 4: "uint32", 8: "uint64"}
-_OWN_TYPES = ("int32", "int64", "float16", "bfloat16", "float32", "float64")
 
 
 @dataclass(frozen=True)
@@ -118,16 +115,13 @@ class TensorMap:
             raise ValueError(f"the L2 is promoted to fetch 0, 64, 128 or 256 bytes, not {self.promotion}")
 
     def _element_type(self, dtype: DType) -> str:
-        name = dtype.numpy.name
-        if self.element_type is not None:
-            if self.element_type != "tf32" or name != "float32":
-                raise ValueError(f"elements of type {dtype} cannot be loaded as {self.element_type}: only fp32 as tf32")
-            return "tfloat32"
-        if name in _OWN_TYPES:
-            return name
-        if dtype.itemsize not in _SAME_BITS:
+        if not dtype.tensor_map:
             raise ValueError(f"elements of type {dtype} have {dtype.itemsize} bytes; TMA moves 1, 2, 4 or 8")
-        return _SAME_BITS[dtype.itemsize]
+        if self.element_type is None:
+            return dtype.tensor_map
+        if self.element_type != TF32.name or dtype is not FP32:
+            raise ValueError(f"elements of type {dtype} cannot be loaded as {self.element_type}: only fp32 as tf32")
+        return TF32.tensor_map
 
     def _view(
         self, shape: tuple[int, ...], strides: tuple[int, ...], elements: int

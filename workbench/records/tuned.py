@@ -103,8 +103,8 @@ class Entry:
 def problem_class(problem: Problem) -> str:
     """The class of a problem in the text form of problems: `m=4096,n=4096,k=512,dtype=bf16,out=bf16,layout=nt`."""
     up = {name: 1 << (getattr(problem, name) - 1).bit_length() for name in problem.extents}
-    words = {name: getattr(problem, name) for name in problem.choices}
-    return ",".join(f"{name}={value}" for name, value in (up | words).items())
+    words = {name: problem.text(name) for name in problem.words()}
+    return ",".join(f"{name}={value}" for name, value in {**up, **words}.items())
 
 
 class Table:

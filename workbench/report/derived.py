@@ -7,6 +7,7 @@ import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from ..model.dtypes import DTYPES
 from ..model.results import DeviceInfo, HostTiming, Measurement, Resources, Run, StageResult, Timing
 from ..model.stage import Place
 
@@ -59,9 +60,14 @@ def share_of_floor(measurement: Measurement) -> float | None:
 
 
 def dtype(measurement: Measurement) -> str:
-    """The input type of the measured problem, `bf16`; empty where the problem names none."""
+    """The type whose peak bounds the measured problem, `bf16`; empty where that is not known.
+
+    Records made before it was kept have it in the text of the problem, or in its label.
+    """
+    if measurement.dtype:
+        return measurement.dtype
     found = re.search(r"\bdtype=(\w+)", measurement.problem)
-    return found[1] if found else ""
+    return found[1] if found else next((word for word in re.findall(r"\w+", measurement.label) if word in DTYPES), "")
 
 
 def peak_flops(device: DeviceInfo, measurement: Measurement) -> float:

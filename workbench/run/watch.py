@@ -161,7 +161,7 @@ def _like(models: Sequence[Problem], problem: Problem, stage: Stage[Any]) -> Pro
     """The problem with the types and layouts of the first model with which it is one that the stage takes."""
     for model in models:
         with suppress(ProblemError):
-            changed = dataclasses.replace(problem, **{name: getattr(model, name) for name in problem.choices})
+            changed = dataclasses.replace(problem, **{name: getattr(model, name) for name in problem.words()})
             if stage.supports(changed) is None:
                 return changed
     return None

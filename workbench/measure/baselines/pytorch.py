@@ -40,7 +40,7 @@ def tensors(arrays: Mapping[str, Array], buffers: Mapping[str, Any]) -> dict[str
     made = {}
     for name, array in arrays.items():
         flat = torch.as_tensor(buffers[name], device=DEVICE).view(kinds[array.dtype.name])
-        made[name] = flat.as_strided(array.shape, (*[array.row_stride] * (len(array.shape) - 1), 1))
+        made[name] = flat.as_strided(array.shape, array.element_strides)
     return made
 
 

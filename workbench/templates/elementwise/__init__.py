@@ -9,7 +9,7 @@ from typing import ClassVar
 import numpy as np
 from hypothesis import strategies as st
 
-from workbench import DTYPES, Array, Cost, Launch, Operation, Problem, Size, ceil_div, dot_products, dtype_of, extents
+from workbench import FLOATS, Array, Cost, Launch, Operation, Problem, Size, ceil_div, dot_products, dtype_of, extents
 
 from . import reference
 
@@ -24,7 +24,7 @@ class ElementwiseProblem(Problem):
     dtype: str = "fp32"
 
     extents: ClassVar[tuple[str, ...]] = ("n",)
-    choices: ClassVar[Mapping[str, tuple[str, ...]]] = {"dtype": tuple(DTYPES)}
+    choices: ClassVar[Mapping[str, tuple[str, ...]]] = {"dtype": tuple(FLOATS)}
 
     @property
     def label(self) -> str:
@@ -58,7 +58,7 @@ class ElementwiseProblem(Problem):
 
 def problems(size: Size, edges: tuple[int, ...]) -> st.SearchStrategy[ElementwiseProblem]:
     """Vectors of up to `size.extent` elements."""
-    dtypes = st.sampled_from(tuple(DTYPES))
+    dtypes = st.sampled_from(tuple(FLOATS))
     return st.builds(ElementwiseProblem, n=extents(size, edges), dtype=dtypes, seed=st.integers(0, 2**16))
 
 

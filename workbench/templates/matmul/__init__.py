@@ -9,7 +9,7 @@ from typing import ClassVar
 import numpy as np
 from hypothesis import strategies as st
 
-from workbench import DTYPES, Array, Cost, Launch, Operation, Problem, Size, ceil_div, dot_products, dtype_of, extents
+from workbench import FLOATS, Array, Cost, Launch, Operation, Problem, Size, ceil_div, dot_products, dtype_of, extents
 
 from . import reference
 
@@ -26,7 +26,7 @@ class MatmulProblem(Problem):
     dtype: str = "fp32"
 
     extents: ClassVar[tuple[str, ...]] = ("m", "n", "k")
-    choices: ClassVar[Mapping[str, tuple[str, ...]]] = {"dtype": tuple(DTYPES)}
+    choices: ClassVar[Mapping[str, tuple[str, ...]]] = {"dtype": tuple(FLOATS)}
 
     @property
     def label(self) -> str:
@@ -75,7 +75,7 @@ def problems(size: Size, edges: tuple[int, ...]) -> st.SearchStrategy[MatmulProb
             drawn.append(d(extents(Size(max(1, min(size.extent, left)), size.work), edges)))
             left //= drawn[-1]
         m, n, k = d(st.permutations(drawn))
-        return MatmulProblem(m=m, n=n, k=k, dtype=d(st.sampled_from(tuple(DTYPES))), seed=d(st.integers(0, 2**16)))
+        return MatmulProblem(m=m, n=n, k=k, dtype=d(st.sampled_from(tuple(FLOATS))), seed=d(st.integers(0, 2**16)))
 
     return draw()
 

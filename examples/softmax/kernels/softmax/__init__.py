@@ -9,7 +9,7 @@ from typing import ClassVar
 import numpy as np
 from hypothesis import strategies as st
 
-from workbench import DTYPES, FP32, Array, Cost, Launch, Operation, Problem, Size, Tier, ceil_div, dtype_of, extents
+from workbench import FLOATS, FP32, Array, Cost, Launch, Operation, Problem, Size, Tier, ceil_div, dtype_of, extents
 
 from . import reference
 
@@ -25,7 +25,7 @@ class SoftmaxProblem(Problem):
     dtype: str = "fp32"
 
     extents: ClassVar[tuple[str, ...]] = ("rows", "columns")
-    choices: ClassVar[Mapping[str, tuple[str, ...]]] = {"dtype": tuple(DTYPES)}
+    choices: ClassVar[Mapping[str, tuple[str, ...]]] = {"dtype": tuple(FLOATS)}
 
     @property
     def label(self) -> str:
@@ -80,7 +80,7 @@ def problems(size: Size, edges: tuple[int, ...]) -> st.SearchStrategy[SoftmaxPro
         second = d(extents(Size(max(1, min(size.extent, size.work // first)), size.work), edges))
         rows, columns = (first, second) if d(st.booleans()) else (second, first)
         return SoftmaxProblem(
-            rows=rows, columns=columns, dtype=d(st.sampled_from(tuple(DTYPES))), seed=d(st.integers(0, 2**16))
+            rows=rows, columns=columns, dtype=d(st.sampled_from(tuple(FLOATS))), seed=d(st.integers(0, 2**16))
         )
 
     return draw()

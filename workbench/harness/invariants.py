@@ -1,0 +1,41 @@
+"""What holds of right answers beside their error, asked of a stage."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from ..devices import Device, Fault
+from ..judge.case import Case
+from ..model.arrays import Arrays
+from ..model.declared import declared
+from ..model.problem import Tier
+from ..model.results import Failure, Verdict
+from ..model.stage import Stage
+from .launching import solve
+
+
+def broken_invariant(stage: Stage[Any], device: Device, case: Case, after: Arrays) -> Failure | None:
+    """The failure of an answer of which something does not hold that holds of every right one. Raises BadOperation."""
+    if case.problem.tier is Tier.EXACT:
+        return None  # the answer is the right one to the last bit
+    first = case.answers(after)
+    with declared("invariants of the operation"):
+        invariants = case.problem.invariants()
+    for invariant in invariants:
+        second, about = first, "the answer"
+        with declared(f"the invariant `{invariant.name}` of the operation"):
+            inputs = invariant.related(case.inputs) if invariant.related else None
+        if inputs is not None:
+            about = "the answers to the problem's inputs and to related ones"
+            try:
+                second = case.answers(solve(stage, device, dataclasses.replace(case, inputs=inputs)))
+            except Fault as fault:
+                message = f"on the related inputs of the invariant `{invariant.name}`: {fault}"
+                return Failure(fault.verdict, str(case.problem), message, "")
+        with declared(f"the invariant `{invariant.name}` of the operation"):
+            holds = invariant.holds(first, second, case.bound)
+        if not holds:
+            message = f"the invariant `{invariant.name}` does not hold of {about}, though every element is near enough"
+            return Failure(Verdict.MISMATCH, str(case.problem), message, "")
+    return None
