@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 from workbench.catalogue import registry
 from workbench.devices.cuda import CudaDevice
 from workbench.kernels.gemm import GemmProblem
+from workbench.model.fields import ProblemError
 from workbench.model.launch import Launch, ceil_div
-from workbench.model.problem import Problem, ProblemError
+from workbench.model.problem import Problem
 from workbench.model.stage import Stage
 from workbench.records import tuned
 from workbench.toolchain.compiler import compile_source

@@ -17,7 +17,8 @@ from workbench.kernels.gemm import GemmProblem
 from workbench.kernels.matvec import MatvecProblem
 from workbench.model.arrays import Array
 from workbench.model.dtypes import FP16, FP32
-from workbench.model.problem import ProblemError, Size, Tier
+from workbench.model.fields import ProblemError
+from workbench.model.problem import Size, Tier
 from workbench.model.results import Verdict
 
 OPERATIONS = sorted(registry.operations())

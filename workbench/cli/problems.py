@@ -13,7 +13,8 @@ from ..catalogue import registry
 from ..inspect.profile import default_problem
 from ..model.declared import declared
 from ..model.errors import WorkbenchError
-from ..model.problem import Problem, ProblemError
+from ..model.fields import ProblemError
+from ..model.problem import Problem
 from ..model.stage import Stage
 
 

@@ -12,7 +12,8 @@ from .. import harness
 from ..catalogue import registry
 from ..devices import Device
 from ..model import notices
-from ..model.problem import Problem, ProblemError, Size
+from ..model.fields import ProblemError
+from ..model.problem import Problem, Size
 from ..model.results import Run, StageResult, Verification
 from ..model.stage import Stage
 from ..records import versions

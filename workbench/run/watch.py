@@ -29,7 +29,8 @@ from ..catalogue import registry
 from ..devices import Device, DeviceUnavailable, open_device
 from ..model import notices
 from ..model.errors import WorkbenchError
-from ..model.problem import Problem, ProblemError
+from ..model.fields import ProblemError
+from ..model.problem import Problem
 from ..model.results import StageResult, Verdict, Verification
 from ..model.stage import Stage
 from ..records import versions
