@@ -113,3 +113,29 @@ def scan(x: Array) -> Array:
     """Inclusive sums along each row: y[r, c] = sum_{j <= c} x[r, j]. x: (rows, columns); returns the same, float64."""
     result: Array = np.cumsum(x.astype(np.float64), axis=1)
     return result
+
+
+def softmax_backward(y: Array, dy: Array) -> Array:
+    """Gradient of softmax for its result y and the gradient dy of that. Both (rows, columns), as is the result."""
+    y64, dy64 = y.astype(np.float64), dy.astype(np.float64)
+    dx: Array = y64 * (dy64 - (y64 * dy64).sum(axis=1, keepdims=True))
+    return dx
+
+
+def rms_norm_backward(x: Array, w: Array, dy: Array, eps: float) -> tuple[Array, Array]:
+    """Gradients of `rms_norm` for x and w. x, dy: (rows, columns); w: (columns,); returns dx and dw like x and w."""
+    x64, dy64 = x.astype(np.float64), dy.astype(np.float64)
+    scale = 1 / np.sqrt(np.mean(x64 * x64, axis=1, keepdims=True) + eps)
+    n, g = x64 * scale, w.astype(np.float64) * dy64
+    return scale * (g - n * np.mean(g * n, axis=1, keepdims=True)), (dy64 * n).sum(axis=0)
+
+
+def layer_norm_backward(x: Array, w: Array, dy: Array, eps: float) -> tuple[Array, Array, Array]:
+    """Gradients of `layer_norm` for x, w and b. x, dy: (rows, columns); w: (columns,); returns dx like x, dw and db
+    like w."""
+    x64, dy64 = x.astype(np.float64), dy.astype(np.float64)
+    centred = x64 - x64.mean(axis=1, keepdims=True)
+    scale = 1 / np.sqrt(np.mean(centred * centred, axis=1, keepdims=True) + eps)
+    n, g = centred * scale, w.astype(np.float64) * dy64
+    dx = scale * (g - g.mean(axis=1, keepdims=True) - n * np.mean(g * n, axis=1, keepdims=True))
+    return dx, (dy64 * n).sum(axis=0), dy64.sum(axis=0)

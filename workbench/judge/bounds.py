@@ -95,24 +95,30 @@ def rms_norm(y: Array, out: DType, accumulator: DType = FP32) -> Array:
     return _rounded(y, relative * np.abs(y) + accumulator.smallest, out)
 
 
-def layer_norm(x: Array, y: Array, w: Array, b: Array, eps: float, out: DType, accumulator: DType = FP32) -> Array:
-    """Bound for (x - mean) w / sqrt(variance + eps) + b; x, y: (rows, columns); w, b: (columns,).
+def standardised(x: Array, eps: float, accumulator: DType = FP32) -> tuple[Array, Array, Array, Array]:
+    """The elements of rows less their mean, over the root of variance + eps; by how much they may be off; what they
+    were multiplied with, and the relative error of that, (rows, 1) both.
 
     The mean is off by c u sqrt(n) mean|x|. Sums of squared differences that are put together from parts have a relative
     error of c u sqrt(n) kappa, kappa^2 = mean(x^2) / variance (Chan, Golub and LeVeque, Algorithms for Computing the
     Sample Variance, 1983), and the square of the error of the mean on top.
     """
     u, growth = accumulator.unit_roundoff, ACCUMULATION * np.sqrt(x.shape[1])
-    x64, w64 = x.astype(np.float64), np.abs(w.astype(np.float64))
-    mean = x64.mean(axis=1, keepdims=True)
+    x64 = x.astype(np.float64)
+    centred = x64 - x64.mean(axis=1, keepdims=True)
     off = u * (growth + 1) * np.mean(np.abs(x64), axis=1, keepdims=True)
-    centred = x64 - mean
     variance, power = (np.mean(v * v, axis=1, keepdims=True) for v in (centred, x64))
     scale = 1 / np.sqrt(variance + eps)
     wrong = (u * growth * np.sqrt(variance * power) + off * off) * scale * scale
-    standard = np.abs(centred) * scale * w64
-    error = standard * (wrong / 2 + u * NORM_STEPS) + off * scale * w64 * (1 + wrong) + u * np.abs(b.astype(np.float64))
-    return _rounded(y, error + accumulator.smallest, out)
+    n, relative = centred * scale, wrong / 2 + u * NORM_STEPS
+    return n, np.abs(n) * relative + off * scale * (1 + wrong), scale, relative
+
+
+def layer_norm(x: Array, y: Array, w: Array, b: Array, eps: float, out: DType, accumulator: DType = FP32) -> Array:
+    """Bound for (x - mean) w / sqrt(variance + eps) + b, see `standardised`. x, y: (rows, columns); w, b: one row."""
+    w64, b64 = (np.abs(v.astype(np.float64)) for v in (w, b))
+    _, off, _, _ = standardised(x, eps, accumulator)
+    return _rounded(y, off * w64 + accumulator.unit_roundoff * b64 + accumulator.smallest, out)
 
 
 def log_sum_exp(x: Array, lse: Array, accumulator: DType = FP32) -> Array:
@@ -131,3 +137,38 @@ def log_sum_exp(x: Array, lse: Array, accumulator: DType = FP32) -> Array:
         error = sums + 4 * u * np.abs(lse - top) + 2 * u * np.abs(lse) + accumulator.smallest
     bound: Array = np.where(finite, error, 0.0)
     return bound
+
+
+def softmax_backward(y: Array, dy: Array, dx: Array, out: DType, accumulator: DType = FP32) -> Array:
+    """Bound for y (dy - sum_j y dy), all (rows, columns): the sum is one of n products (see `dot_products`), to which
+    come the roundings of the difference and of the product."""
+    u = accumulator.unit_roundoff
+    y64, dy64 = np.abs(y.astype(np.float64)), np.abs(dy.astype(np.float64))
+    magnitude = (y64 * dy64).sum(axis=1, keepdims=True)
+    error = y64 * u * (ACCUMULATION * np.sqrt(y.shape[1]) * magnitude + 3 * (dy64 + magnitude))
+    return _rounded(dx, error + accumulator.smallest, out)
+
+
+def norm_backward(
+    normalised: Array,
+    off: Array,
+    scale: Array,
+    relative: Array | float,
+    g: Array,
+    dx: Array,
+    out: DType,
+    accumulator: DType = FP32,
+) -> Array:
+    """Bound for scale (g - mean g - n mean(g n)), where the normalised elements n are off by at most `off` and the
+    scale, (rows, 1), by `relative` of it; all others are (rows, columns).
+
+    Means are sums of n terms (see `dot_products`) of magnitude mean|g| and mean|g n|; the second one has the errors of
+    n in it, too.
+    """
+    u, growth = accumulator.unit_roundoff, ACCUMULATION * np.sqrt(g.shape[1])
+    n, size = np.abs(normalised), np.abs(g)
+    mean, product = (np.mean(v, axis=1, keepdims=True) for v in (size, size * n))
+    product_off = u * (growth + 4) * product + np.mean(size * off, axis=1, keepdims=True)
+    terms = size + mean + n * product
+    error = scale * (terms * (relative + 4 * u) + u * growth * mean + off * product + n * product_off)
+    return _rounded(dx, error + accumulator.smallest, out)

@@ -28,8 +28,6 @@ class CrossEntropyProblem(RowProblem):
     logarithm is not exact.
     """
 
-    out: str = "fp32"
-
     choices: ClassVar[Mapping[str, tuple[str, ...]]] = {
         "dtype": FLOATS,
         "out": (FP32.name,),

@@ -62,7 +62,7 @@ def cluster(p: RowProblem, size: Mapping[str, int]) -> dict[str, int]:
     if blocks == 1:
         return shared(each, size["THREADS"], wanted, largest) | {"BLOCKS": 1}
     held = power_of_two(ceil_div(each, largest))
-    while held > MOST_VECTORS:
+    while held > size.get("MOST", MOST_VECTORS):
         largest, held = 2 * largest, ceil_div(held, 2)
     return {"GROUP": largest, "VECTORS": held, "THREADS": largest, "BLOCKS": blocks}
 
@@ -74,7 +74,7 @@ def fits(
 
     def refuse(p: RowProblem) -> str | None:
         chosen = sizes(p, size)
-        if chosen["VECTORS"] <= MOST_VECTORS and chosen["THREADS"] <= MOST_THREADS:
+        if chosen["VECTORS"] <= size.get("MOST", MOST_VECTORS) and chosen["THREADS"] <= MOST_THREADS:
             return None
         return f"{p.columns} columns are more than the registers of {what} hold"
 

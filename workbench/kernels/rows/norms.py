@@ -31,6 +31,10 @@ class NormProblem(RowProblem):
 
     eps: float = 1e-6
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "eps", float(self.eps))  # text, where a problem is read
+        super().__post_init__()
+
     def with_tier(self, tier: Tier) -> Self:
         return self
 

@@ -36,7 +36,7 @@ class RowProblem(Problem):
     rows: int = 1
     columns: int = 1
     dtype: str = "bf16"
-    out: str = "bf16"
+    out: str = "fp32"
     values: str = "normal"
     pad_x: int = 0
     pad_y: int = 0
@@ -118,7 +118,11 @@ def row_problems(
                 rows=rows,
                 columns=columns,
                 dtype=dtype,
-                out=d(st.sampled_from([t for t in sorted({dtype, FP32.name}) if t in problem.choices["out"]])),
+                out=d(
+                    st.sampled_from(
+                        [t for t in sorted({dtype, FP32.name}) if t in problem.choices.get("out", ["fp32"])]
+                    )
+                ),
                 values=d(st.sampled_from(problem.choices["values"])),
                 pad_x=pads[0],
                 pad_y=pads[1],

@@ -131,7 +131,7 @@ def vectorized(p: ScanProblem, size: Mapping[str, int]) -> Launch:
 
 
 LONG = (
-    ScanProblem(rows=1, columns=40_000),
+    ScanProblem(rows=1, columns=40_000, out="bf16"),
     ScanProblem(rows=2, columns=9001, dtype="fp32", out="fp32"),
 )
 

@@ -103,7 +103,10 @@ HELD = {"THREADS": 128, "VECTORS": 4}
     parameters=HELD,
     sizes=groups.block,
     supports=groups.fits(groups.block, HELD, "a block"),
-    edge_cases=(SoftmaxProblem(rows=2, columns=40_000), SoftmaxProblem(rows=3, columns=9001, dtype="fp32", out="fp32")),
+    edge_cases=(
+        SoftmaxProblem(rows=2, columns=40_000, out="bf16"),
+        SoftmaxProblem(rows=3, columns=9001, dtype="fp32", out="fp32"),
+    ),
 )
 def registers(p: SoftmaxProblem, size: Mapping[str, int]) -> Launch:
     return _launch("softmax_registers", p, ceil_div(p.rows, size["THREADS"] // size["GROUP"]), size["THREADS"])
@@ -121,7 +124,10 @@ CLUSTERED = {"THREADS": 128, "VECTORS": 4, "LARGEST": 256}
     sizes=groups.cluster,
     supports=groups.fits(groups.cluster, CLUSTERED, "a cluster"),
     architecture=90,
-    edge_cases=(SoftmaxProblem(rows=2, columns=40_000), SoftmaxProblem(rows=3, columns=9001, dtype="fp32", out="fp32")),
+    edge_cases=(
+        SoftmaxProblem(rows=2, columns=40_000, out="bf16"),
+        SoftmaxProblem(rows=3, columns=9001, dtype="fp32", out="fp32"),
+    ),
 )
 def cluster(p: SoftmaxProblem, size: Mapping[str, int]) -> Launch:
     blocks = ceil_div(p.rows, size["THREADS"] // size["GROUP"]) * size["BLOCKS"]
@@ -135,7 +141,10 @@ def cluster(p: SoftmaxProblem, size: Mapping[str, int]) -> Launch:
     parameters={"THREADS": 256, "VECTORS": 4, "TARGET": 1056},
     space={"THREADS": THREADS, "VECTORS": (1, 2, 4), "TARGET": (528, 1056, 2112)},
     supports=groups.worth_splitting,
-    edge_cases=(SoftmaxProblem(rows=1, columns=60_000), SoftmaxProblem(rows=2, columns=9001, dtype="fp32", out="fp32")),
+    edge_cases=(
+        SoftmaxProblem(rows=1, columns=60_000, out="bf16"),
+        SoftmaxProblem(rows=2, columns=9001, dtype="fp32", out="fp32"),
+    ),
 )
 def split_rows(p: SoftmaxProblem, size: Mapping[str, int]) -> Plan:
     count, each = groups.parts(p, size)

@@ -24,7 +24,11 @@ class TransposeProblem(RowProblem):
     """x: (rows, columns) with `pad_x` elements between its rows, y: (columns, rows) with `pad_y`, of one type. Every
     element is moved as it is, NaN too: the bound is 0."""
 
-    choices: ClassVar[Mapping[str, tuple[str, ...]]] = {"dtype": FLOATS, "out": FLOATS, "values": ("normal", "scaled")}
+    choices: ClassVar[Mapping[str, tuple[str, ...]]] = {"dtype": FLOATS, "values": ("normal", "scaled")}
+
+    @property
+    def label(self) -> str:
+        return f"{self.rows}x{self.columns} {self.dtype}"
 
     @property
     def ldy(self) -> int:
@@ -67,7 +71,7 @@ TRANSPOSE = Operation(
     problem=TransposeProblem,
     problems=row_problems(TransposeProblem),
     suite=tuple(
-        TransposeProblem(rows=rows, columns=columns, dtype=dtype, out=dtype)
+        TransposeProblem(rows=rows, columns=columns, dtype=dtype)
         for dtype in ("bf16", "fp32")
         for rows, columns in ((16384, 8192), (8192, 8192), (65536, 1024), (1024, 65536))
     ),

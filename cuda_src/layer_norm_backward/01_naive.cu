@@ -1,0 +1,53 @@
+// gradient of layer norm, of which g = w dy, n = (x - mean) scale, scale = 1 / sqrt(variance + eps):
+// dx = scale (g - mean_j g - n mean_j(g n)), dw = sum_r dy n, db = sum_r dy.
+// x, dy, dx: (rows, columns), rows ldx (of the first two) and ldy elements apart; w, dw, db: (columns).
+// states: (rows, 2) scratch: how rows were normalised.
+//
+// stage 1, naive: one thread takes one row for dx, then one thread one column for dw and db.
+//
+// what limits it: for dx neighbouring threads read addresses a row apart; for dw there are only as many
+// threads as columns.
+#include "tile/gradient_row.cuh"
+
+extern "C" __global__ void __launch_bounds__(THREADS)
+    layer_norm_backward_naive(const IN* __restrict__ x, const IN* __restrict__ w, const IN* __restrict__ dy,
+                              OUT* __restrict__ dx, float2* __restrict__ states, int rows, int columns,
+                              long long ldx, long long ldy, float eps) {
+  const int row = blockIdx.x * THREADS + threadIdx.x;
+  if (row >= rows) return;
+  const IN *from = x + row * ldx, *more = dy + row * ldx;
+  OUT* to = dx + row * ldy;
+
+  float sum = 0.f, squares = 0.f, of_g = 0.f, of_products = 0.f;
+  for (int c = 0; c < columns; ++c) sum += to_float(from[c]);
+  const float mean = sum / columns;
+  for (int c = 0; c < columns; ++c) {
+    const float distance = to_float(from[c]) - mean;
+    squares += distance * distance;
+  }
+  const float scale = rsqrtf(squares / columns + eps);
+  for (int c = 0; c < columns; ++c) {
+    const float g = to_float(w[c]) * to_float(more[c]);
+    of_g += g;
+    of_products += g * ((to_float(from[c]) - mean) * scale);
+  }
+  const RowGradient gradient = {mean, scale, of_g / columns, of_products / columns};
+  for (int c = 0; c < columns; ++c)
+    to[c] = from_float<OUT>(gradient.dx(to_float(from[c]), to_float(w[c]) * to_float(more[c])));
+  states[row] = make_float2(mean, scale);
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS)
+    layer_norm_backward_columns(const IN* __restrict__ x, const IN* __restrict__ dy,
+                                const float2* __restrict__ states, OUT* __restrict__ dw, OUT* __restrict__ db,
+                                int rows, int columns, long long ldx) {
+  const int column = blockIdx.x * THREADS + threadIdx.x;
+  if (column >= columns) return;
+  TwoSums::Value sums = TwoSums::identity();
+  for (int r = 0; r < rows; ++r) {
+    const float v = to_float(dy[r * ldx + column]);
+    sums = TwoSums::combine(sums, {v * ((to_float(x[r * ldx + column]) - states[r].x) * states[r].y), v});
+  }
+  dw[column] = from_float<OUT>(sums.first);
+  db[column] = from_float<OUT>(sums.second);
+}

@@ -1,0 +1,84 @@
+// gradient of rms norm, of which g = w dy, n = x scale, scale = 1 / sqrt(mean_j x^2 + eps):
+// dx = scale (g - n mean_j(g n)), dw = sum_r dy n.
+// x, dy, dx: (rows, columns), rows ldx (of the first two) and ldy elements apart; w, dw: (columns).
+// partial: (blocks, columns), scratch.
+//
+// stage 4, fused: a block takes rows one after the other, each with all its threads, and keeps what the rows
+// add to dw in registers: a thread has the same columns of every row. a second kernel adds up what the blocks
+// leave.
+//
+// what it gains: x and dy are read once for all gradients.
+//
+// what limits it: device memory; rows that do not start at multiples of 16 bytes are moved element by
+// element.
+#include "tile/gradient_row.cuh"
+#include "tile/norm_row.cuh"
+
+constexpr int WIDTH = ROW_WIDTH<IN, OUT>, GROUP = THREADS;
+
+extern "C" __global__ void __launch_bounds__(THREADS)
+    rms_norm_backward_fused(const IN* __restrict__ x, const IN* __restrict__ w, const IN* __restrict__ dy,
+                            OUT* __restrict__ dx, float* __restrict__ partial, int rows, int columns,
+                            long long ldx, long long ldy, float eps) {
+  __shared__ RowScratch<Sum, THREADS> statistics[2];  // in turns: a fast warp may be one row ahead
+  __shared__ RowScratch<TwoSums, THREADS> scratch[2];
+  const int member = threadIdx.x;
+  const bool aligned = ldx % WIDTH == 0, aligned_to = ldy % WIDTH == 0;
+  const IN outside = from_float<IN>(0.f);
+  float sums[VECTORS * WIDTH];
+#pragma unroll
+  for (int i = 0; i < VECTORS * WIDTH; ++i) sums[i] = 0.f;
+
+  int turn = 0;
+  for (int row = blockIdx.x; row < rows; row += gridDim.x, turn ^= 1) {
+    const IN *from = x + row * ldx, *more = dy + row * ldx;
+    OUT* to = dx + row * ldy;
+    Vector<IN, WIDTH> v[VECTORS], d[VECTORS];
+#pragma unroll
+    for (int i = 0; i < VECTORS; ++i)
+      v[i] = load_row<WIDTH>(from, (member + i * GROUP) * WIDTH, columns, aligned, outside);
+#pragma unroll
+    for (int i = 0; i < VECTORS; ++i)
+      d[i] = load_row<WIDTH>(more, (member + i * GROUP) * WIDTH, columns, aligned, outside);
+    const float mean = 0.f,
+                scale =
+                    rsqrtf(row_reduce<Sum, GROUP, THREADS>(sum_squares(v), statistics[turn]) / columns + eps);
+    TwoSums::Value means = TwoSums::identity();
+#pragma unroll
+    for (int i = 0; i < VECTORS; ++i)
+      add_gradient_sums(means, v[i], d[i],
+                        load_row<WIDTH>(w, (member + i * GROUP) * WIDTH, columns, true, outside), mean,
+                        scale);
+    means = row_reduce<TwoSums, GROUP, THREADS>(means, scratch[turn]);
+    const RowGradient gradient = {mean, scale, 0.f, means.second / columns};
+#pragma unroll
+    for (int i = 0; i < VECTORS; ++i) {
+      const int column = (member + i * GROUP) * WIDTH;
+      store_row(to, column, columns, aligned_to,
+                norm_gradient<OUT>(v[i], d[i], load_row<WIDTH>(w, column, columns, true, outside), gradient));
+#pragma unroll
+      for (int j = 0; j < WIDTH; ++j) {
+        const float g = to_float(d[i].x[j]);
+        sums[i * WIDTH + j] += g * gradient.normalised(to_float(v[i].x[j]));
+      }
+    }
+  }
+#pragma unroll
+  for (int i = 0; i < VECTORS; ++i)
+#pragma unroll
+    for (int j = 0; j < WIDTH; ++j) {
+      const int column = (member + i * GROUP) * WIDTH + j;
+      if (column < columns)
+        partial[static_cast<long long>(blockIdx.x) * columns + column] = sums[i * WIDTH + j];
+    }
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS)
+    rms_norm_backward_combine(const float* __restrict__ partial, OUT* __restrict__ dw, int columns,
+                              int parts) {
+  const int column = blockIdx.x * THREADS + threadIdx.x;
+  if (column >= columns) return;
+  float sum = 0.f;
+  for (int p = 0; p < parts; ++p) sum += partial[static_cast<long long>(p) * columns + column];
+  dw[column] = from_float<OUT>(sum);
+}

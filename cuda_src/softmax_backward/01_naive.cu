@@ -1,0 +1,21 @@
+// dx[r, c] = y[r, c] (dy[r, c] - sum_j y[r, j] dy[r, j]): gradient of softmax, of which y is the result.
+// y, dy, dx: (rows, columns), rows ldx (of the first two) and ldy elements apart.
+//
+// stage 1, naive: one thread takes one row and reads it twice: for the sum and for the result.
+//
+// what limits it: neighbouring threads read addresses a row apart, so that each load of a warp is 32
+// transactions; and there are only as many threads as rows.
+#include "tile/convert.cuh"
+
+extern "C" __global__ void __launch_bounds__(THREADS)
+    softmax_backward_naive(const IN* __restrict__ y, const IN* __restrict__ dy, OUT* __restrict__ dx,
+                           int rows, int columns, long long ldx, long long ldy) {
+  const int row = blockIdx.x * THREADS + threadIdx.x;
+  if (row >= rows) return;
+  const IN *from = y + row * ldx, *more = dy + row * ldx;
+  OUT* to = dx + row * ldy;
+
+  float dot = 0.f;
+  for (int c = 0; c < columns; ++c) dot += to_float(from[c]) * to_float(more[c]);
+  for (int c = 0; c < columns; ++c) to[c] = from_float<OUT>(to_float(from[c]) * (to_float(more[c]) - dot));
+}

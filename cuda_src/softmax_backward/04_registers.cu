@@ -1,0 +1,40 @@
+// dx[r, c] = y[r, c] (dy[r, c] - sum_j y[r, j] dy[r, j]): gradient of softmax, of which y is the result.
+// y, dy, dx: (rows, columns), rows ldx (of the first two) and ldy elements apart.
+//
+// stage 4, registers: as many threads share a row, GROUP, as can hold both rows in their registers, VECTORS
+// vectors of each.
+//
+// what it gains: one read and one write, which is the least there is; all loads of a thread are in flight at
+// once.
+//
+// what limits it: device memory, while the row fits in a block.
+#include "tile/gradient_row.cuh"
+
+constexpr int ROWS = THREADS / GROUP, WIDTH = ROW_WIDTH<IN, OUT>;
+
+extern "C" __global__ void __launch_bounds__(THREADS)
+    softmax_backward_registers(const IN* __restrict__ y, const IN* __restrict__ dy, OUT* __restrict__ dx,
+                               int rows, int columns, long long ldx, long long ldy) {
+  __shared__ RowScratch<Sum, THREADS> scratch;
+  const int row = blockIdx.x * ROWS + threadIdx.x / GROUP, member = threadIdx.x % GROUP;
+  // without a row of its own a group reads the last one: all lanes have to take part in shuffles
+  const int held = min(row, rows - 1);
+  const IN *from = y + held * ldx, *more = dy + held * ldx;
+  OUT* to = dx + held * ldy;
+  const RowWalk<WIDTH> walk(from, columns);
+  const IN outside = from_float<IN>(0.f);
+
+  Vector<IN, WIDTH> a[VECTORS], b[VECTORS];
+#pragma unroll
+  for (int i = 0; i < VECTORS; ++i)
+    a[i] = load_row<WIDTH>(from, walk.column(member + i * GROUP), columns, true, outside);
+#pragma unroll
+  for (int i = 0; i < VECTORS; ++i)
+    b[i] = load_row<WIDTH>(more, walk.column(member + i * GROUP), columns, walk.aligned(more), outside);
+  float dot = row_reduce<Sum, GROUP, THREADS>(sum_products(a, b), scratch);
+  if (row >= rows) return;
+#pragma unroll
+  for (int i = 0; i < VECTORS; ++i)
+    store_row(to, walk.column(member + i * GROUP), columns, walk.aligned(to),
+              softmax_gradient<OUT>(a[i], b[i], dot));
+}

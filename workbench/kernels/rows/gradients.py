@@ -1,0 +1,161 @@
+"""What the gradients of the norms share: their inputs and the ladder of their stages."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, TypeVar
+
+import numpy as np
+
+from ...model.arrays import Array, Arrays, element_bytes
+from ...model.dtypes import FP32
+from ...model.launch import Launch, Plan, ceil_div
+from ...model.operation import Operation
+from ...model.problem import Cost
+from . import groups, launches, norms
+from .problem import SUITE, RowProblem, draw_rows
+
+HELD = {"THREADS": 128, "VECTORS": 2, "MOST": 4}
+"""Threads of the smallest block; vectors of x and of dy that a thread holds, where more threads can be had, and at
+most."""
+
+FUSED = {"THREADS": 64, "VECTORS": 1, "LARGEST": 1024, "MOST": 2, "BLOCKS_MOST": 528}
+"""As before; the largest block; the number of blocks that share the rows, at most."""
+
+GRADIENT_SUITE = SUITE[:4]
+"""Rows and columns that are timed: those of models."""
+
+
+@dataclass(frozen=True)
+class NormGradientProblem(norms.NormProblem):
+    """x, dy, dx: (rows, columns), x and dy with `pad_x` elements between their rows, dx with `pad_y`; w, dw and, where
+    there is one, db: (columns,). Gradients are of type `out`."""
+
+    gradients: ClassVar[tuple[str, ...]] = ("dw",)
+
+    def arrays(self) -> dict[str, Array]:
+        shape, row = (self.rows, self.columns), (self.columns,)
+        given = {
+            "x": Array(shape, self.in_type, self.ldx),
+            "w": Array(row, self.in_type),
+            "dy": Array(shape, self.in_type, self.ldx),
+            "dx": Array(shape, self.out_type, self.ldy, output=True),
+        }
+        return given | {name: Array(row, self.out_type, output=True) for name in self.gradients}
+
+    def inputs(self) -> Arrays:
+        rng = self.rng()
+        x, w = self.draw_rows(rng), self.weights(rng)
+        return {"x": x, "w": w, "dy": draw_rows(rng, (self.rows, self.columns), self.in_type)}
+
+    def controls(self, expected: Arrays) -> dict[str, Arrays]:
+        """Answers that are wrong for every gradient of a norm."""
+        zeros = {name: np.zeros_like(value) for name, value in expected.items()}
+        wrong = {name: expected | {"dx": value} for name, value in norms.common_controls(expected["dx"]).items()}
+        for name in self.gradients:
+            wrong[f"{name} forgotten"] = expected | {name: zeros[name]}
+            wrong[f"{name} shifted"] = expected | {name: np.roll(expected[name], 1)}
+        return wrong
+
+    @property
+    def cost(self) -> Cost:
+        return Cost(8 * self.rows * self.columns, element_bytes(self.arrays().values()))
+
+
+G = TypeVar("G", bound=NormGradientProblem)
+
+
+def sum_bound(terms: np.ndarray[Any, Any], off: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Error of sums over the rows of `terms`, (rows, columns), each of which is off by at most `off`."""
+    u = FP32.unit_roundoff
+    error: np.ndarray[Any, Any] = u * (4 * np.sqrt(len(terms)) + 4) * np.abs(terms).sum(axis=0) + off.sum(axis=0)
+    return error
+
+
+def declare(operation: Operation[G], states: int) -> None:
+    """The ladder. Of each row `states` numbers say how it was normalised."""
+    name, gradients = operation.name, operation.problem.gradients
+    problem = operation.problem
+
+    def columns(p: G, size: Mapping[str, int], each: int) -> Launch:
+        shape = np.int32(p.rows), np.int32(p.columns), np.int64(p.ldx)
+        grid = (ceil_div(p.columns, each), 1, 1)
+        return Launch(f"{name}_columns", grid, (size["THREADS"], 1, 1), ("x", "dy", "states", *gradients, *shape))
+
+    def both(rows: Launch, p: G, size: Mapping[str, int], each: int) -> Plan:
+        scratch = {"states": Array((p.rows, states), FP32, output=True)}
+        return Plan((rows, columns(p, size, each)), scratch=scratch)
+
+    arrays = ("x", "w", "dy", "dx", "states")
+
+    @operation.stage(
+        "naive",
+        source=f"{name}/01_naive.cu",
+        idea="one thread takes one row, and then one column",
+        parameters={"THREADS": 128},
+        alignment=4 * states,
+    )
+    def naive(p: G, size: Mapping[str, int]) -> Plan:
+        rows = launches.thread_rows(f"{name}_naive", p, size, (*arrays, *p.scalars()))
+        return both(rows, p, size, size["THREADS"])
+
+    @operation.stage(
+        "warp_row",
+        source=f"{name}/02_warp_row.cu",
+        idea="a warp shares a row; the warps of a block share columns",
+        parameters={"THREADS": 256},
+        space={"THREADS": norms.THREADS[1:]},
+        alignment=4 * states,
+    )
+    def warp_row(p: G, size: Mapping[str, int]) -> Plan:
+        rows = launches.warp_rows(f"{name}_warp_row", p, size, (*arrays, *p.scalars()))
+        return both(rows, p, size, launches.WARP)
+
+    @operation.stage(
+        "registers",
+        source=f"{name}/03_registers.cu",
+        idea="threads hold the rows in registers: one read for dx",
+        parameters=HELD,
+        sizes=groups.block,
+        supports=groups.fits(groups.block, HELD, "a block"),
+        edge_cases=(
+            problem(rows=2, columns=20_000, dtype="bf16", out="bf16"),
+            problem(rows=3, columns=5001, dtype="fp32", out="fp32"),
+        ),
+    )
+    def registers(p: G, size: Mapping[str, int]) -> Plan:
+        rows = launches.held_rows(f"{name}_registers", p, size, (*arrays, *p.scalars()))
+        return both(rows, p, size, launches.WARP)
+
+    @operation.stage(
+        "fused",
+        source=f"{name}/04_fused.cu",
+        idea="a block adds up dw in registers, row after row: one read for all",
+        parameters=FUSED,
+        sizes=whole_blocks,
+        supports=groups.fits(whole_blocks, FUSED, "a block"),
+        edge_cases=(
+            problem(rows=3, columns=10_000, dtype="bf16", out="bf16"),
+            problem(rows=1500, columns=9, dtype="fp32", out="fp32"),
+        ),
+    )
+    def fused(p: G, size: Mapping[str, int]) -> Plan:
+        blocks = min(p.rows, size["BLOCKS_MOST"])
+        block = (size["THREADS"], 1, 1)
+        first = Launch(f"{name}_fused", (blocks, 1, 1), block, ("x", "w", "dy", "dx", "partial", *p.scalars()))
+        extent = np.int32(p.columns), np.int32(blocks)
+        grid = (ceil_div(p.columns, size["THREADS"]), 1, 1)
+        second = Launch(f"{name}_combine", grid, block, ("partial", *gradients, *extent))
+        return Plan(
+            (first, second), scratch={"partial": Array((blocks * p.columns, len(gradients)), FP32, output=True)}
+        )
+
+
+def whole_blocks(p: RowProblem, size: Mapping[str, int]) -> dict[str, int]:
+    """THREADS that hold a row, VECTORS vectors each, that begin at the row's first element."""
+    count = ceil_div(p.columns, groups.width(p))
+    threads = size["THREADS"]
+    while threads < size["LARGEST"] and threads * size["VECTORS"] < count:
+        threads *= 2
+    return {"THREADS": threads, "VECTORS": groups.power_of_two(ceil_div(count, threads))}

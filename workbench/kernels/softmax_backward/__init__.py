@@ -1,0 +1,163 @@
+"""Gradient of softmax: dx = y (dy - sum_j y dy) along the rows, of which y is the result."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from ... import reference
+from ...judge import bounds
+from ...model.arrays import Array, Arrays, element_bytes
+from ...model.dtypes import dtype_of
+from ...model.launch import Launch
+from ...model.operation import Operation
+from ...model.problem import Cost, Size, Tier, draw_values
+from ..rows import groups, launches
+from ..rows.norms import THREADS
+from ..rows.problem import FLOATS, SUITE, RowProblem, draw_rows, row_problems
+
+__all__ = ["SOFTMAX_BACKWARD", "SoftmaxBackwardProblem"]
+
+
+@dataclass(frozen=True)
+class SoftmaxBackwardProblem(RowProblem):
+    """y, dy, dx: (rows, columns); y and dy with `pad_x` elements between their rows, dx with `pad_y`.
+
+    NaN and infinities do what arithmetic with them does: a row with NaN becomes NaN.
+    """
+
+    choices: ClassVar[Mapping[str, tuple[str, ...]]] = {"dtype": FLOATS, "out": FLOATS, "values": ("normal", "scaled")}
+
+    def arrays(self) -> dict[str, Array]:
+        shape = (self.rows, self.columns)
+        return {
+            "y": Array(shape, self.in_type, self.ldx),
+            "dy": Array(shape, self.in_type, self.ldx),
+            "dx": Array(shape, self.out_type, self.ldy, output=True),
+        }
+
+    def inputs(self) -> Arrays:
+        rng, shape = self.rng(), (self.rows, self.columns)
+        if self.tier is Tier.EXACT:
+            return {name: draw_values(rng, self.tier, shape, self.in_type) for name in ("y", "dy")}
+        y = reference.softmax(draw_rows(rng, shape, self.in_type)).astype(self.in_type.numpy)
+        return {"y": y, "dy": self.draw_rows(rng)}
+
+    def reference(self, inputs: Arrays) -> Arrays:
+        return {"dx": reference.softmax_backward(inputs["y"], inputs["dy"])}
+
+    def bound(self, inputs: Arrays, expected: Arrays) -> Arrays:
+        return {"dx": bounds.softmax_backward(inputs["y"], inputs["dy"], expected["dx"], self.out_type)}
+
+    def negative_controls(self, inputs: Arrays, expected: Arrays) -> dict[str, Arrays]:
+        y, dy, dx = inputs["y"].astype(np.float64), inputs["dy"].astype(np.float64), expected["dx"]
+        wrong = {
+            "all zeros": np.zeros_like(dx),
+            "last column dropped": np.where(np.arange(self.columns) == self.columns - 1, 0.0, dx),
+            "last row missing": np.concatenate([dx[:-1], np.zeros_like(dx[-1:])]),
+            "times dy": dy * (dy - (y * dy).sum(axis=1, keepdims=True)),
+            "sign turned": -dx,
+        }
+        if self.tier is Tier.EXACT:
+            wrong["sum forgotten"] = y * dy
+        return {name: {"dx": value} for name, value in wrong.items()}
+
+    @property
+    def cost(self) -> Cost:
+        return Cost(4 * self.rows * self.columns, element_bytes(self.arrays().values()))
+
+
+SOFTMAX_BACKWARD = Operation(
+    name="softmax_backward",
+    summary="gradient of softmax",
+    problem=SoftmaxBackwardProblem,
+    problems=row_problems(SoftmaxBackwardProblem),
+    suite=tuple(
+        SoftmaxBackwardProblem(rows=rows, columns=columns, dtype=dtype, out=dtype)
+        for dtype in ("bf16", "fp32")
+        for rows, columns in SUITE[:-1]
+    ),
+    defines=lambda p: {"IN": dtype_of(p.dtype).cuda, "OUT": dtype_of(p.out).cuda},
+    emulator_size=Size(extent=6000, work=15_000),
+    cuda_size=Size(extent=200_000, work=4_000_000),
+    metric="GB/s",
+    fastest=("cluster", "vectorized"),
+)
+
+
+def _args(p: SoftmaxBackwardProblem) -> tuple[str | np.generic, ...]:
+    return "y", "dy", "dx", np.int32(p.rows), np.int32(p.columns), np.int64(p.ldx), np.int64(p.ldy)
+
+
+@SOFTMAX_BACKWARD.stage(
+    "naive",
+    source="softmax_backward/01_naive.cu",
+    idea="one thread takes one row",
+    parameters={"THREADS": 128},
+    alignment=1,
+)
+def naive(p: SoftmaxBackwardProblem, size: Mapping[str, int]) -> Launch:
+    return launches.thread_rows("softmax_backward_naive", p, size, _args(p))
+
+
+@SOFTMAX_BACKWARD.stage(
+    "warp_row",
+    source="softmax_backward/02_warp_row.cu",
+    idea="a warp shares a row: its lanes read neighbouring elements",
+    parameters={"THREADS": 256},
+    space={"THREADS": THREADS},
+    alignment=1,
+)
+def warp_row(p: SoftmaxBackwardProblem, size: Mapping[str, int]) -> Launch:
+    return launches.warp_rows("softmax_backward_warp_row", p, size, _args(p))
+
+
+@SOFTMAX_BACKWARD.stage(
+    "vectorized",
+    source="softmax_backward/03_vectorized.cu",
+    idea="16 bytes a load and a store",
+    parameters={"THREADS": 256},
+    space={"THREADS": THREADS},
+)
+def vectorized(p: SoftmaxBackwardProblem, size: Mapping[str, int]) -> Launch:
+    return launches.warp_rows("softmax_backward_vectorized", p, size, _args(p))
+
+
+HELD = {"THREADS": 128, "VECTORS": 2, "MOST": 4}
+"""Threads of the smallest block; vectors of each row that a thread holds: where more threads can be had; at most."""
+
+CLUSTERED = {**HELD, "LARGEST": 256}
+LONG = (
+    SoftmaxBackwardProblem(rows=2, columns=20_000, out="bf16"),
+    SoftmaxBackwardProblem(rows=3, columns=5001, dtype="fp32"),
+)
+
+
+@SOFTMAX_BACKWARD.stage(
+    "registers",
+    source="softmax_backward/04_registers.cu",
+    idea="threads hold the rows in registers: one read",
+    parameters=HELD,
+    sizes=groups.block,
+    supports=groups.fits(groups.block, HELD, "a block"),
+    edge_cases=LONG,
+)
+def registers(p: SoftmaxBackwardProblem, size: Mapping[str, int]) -> Launch:
+    return launches.held_rows("softmax_backward_registers", p, size, _args(p))
+
+
+@SOFTMAX_BACKWARD.stage(
+    "cluster",
+    source="softmax_backward/05_cluster.cu",
+    idea="long rows are held by the blocks of a cluster",
+    parameters=CLUSTERED,
+    sizes=groups.cluster,
+    supports=groups.fits(groups.cluster, CLUSTERED, "a cluster"),
+    architecture=90,
+    edge_cases=LONG,
+)
+def cluster(p: SoftmaxBackwardProblem, size: Mapping[str, int]) -> Launch:
+    return launches.held_rows("softmax_backward_cluster", p, size, _args(p))
