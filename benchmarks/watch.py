@@ -34,7 +34,7 @@ STAGES = {
     "softmax:naive": ("examples/softmax", "kernels/softmax/1_naive.cu", "64x64,dtype=fp32"),
     "vector_add:naive": ("", "cuda_src/vector_add/1_naive.cu", "1024,dtype=fp32"),
     "gemm:vectorized": ("", "cuda_src/gemm/simt/05_vectorized.cu", "64x64x64,dtype=fp32,out=fp32"),
-    "gemm:tma_pipeline": ("", "cuda_src/gemm/6_tma_pipeline.cu", "64x64x64,dtype=bf16,out=bf16"),
+    "gemm:tma_pipeline": ("", "cuda_src/gemm/wgmma/01_tma_pipeline.cu", "64x64x64,dtype=bf16,out=bf16"),
 }
 """Where the project of a stage lies in this checkout, empty for the workbench itself, its source in there, and a small
 problem: on a GPU that is timed after the verdict, so that the watch soon has nothing to do."""

@@ -24,8 +24,6 @@ EXCEPTIONS: dict[str, str] = {
     "gemm:fp32_pipeline": "It multiplies as `warp_tiles` does, and brings what surrounds the multiplications from the "
     "pipelines of track wgmma: tensor maps load, warps specialise, blocks stay. To a short source it is nearer, as "
     "fewer lines of that have to be taken away.",
-    "gemm:persistent": "It moves from a pipeline of its own to the template at once. To a short source it is nearer, "
-    "as fewer lines of that have to be taken away.",
 }
 """Stages whose parent is not the nearest, and why it is the parent all the same."""
 

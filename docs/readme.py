@@ -14,11 +14,12 @@ from workbench.devices import open_device
 from workbench.model import origin
 from workbench.model.operation import Operation
 from workbench.report.evidence import explain
+from workbench.toolchain.compiler import with_headers
 
 ROOT = Path(__file__).parent.parent
 TABLE = "### gemm 8192x8192x8192 bf16 nt"
-FAULT = ("    mbarrier_wait(shared.full[s], step / STAGES % 2);\n", "")
-"""A line of the TMA pipeline, and nothing in its place: the consumers no longer wait for their data."""
+FAULT = ("mbarrier_wait(full[from.stage], from.parity);", "")
+"""A statement of the TMA pipeline, and nothing in its place: the consumers no longer wait for their data."""
 
 
 def excerpt() -> str:
@@ -66,9 +67,8 @@ def failure() -> str:
         shutil.copytree(kept, origin.SOURCES)
         try:
             (stage,) = registry.select(["gemm:tma_pipeline"])
-            text = stage.path.read_text()
-            assert text.count(FAULT[0]) == 1
-            stage.path.write_text(text.replace(*FAULT))
+            (path,) = (path for path in with_headers(stage.path) if FAULT[0] in path.read_text())
+            path.write_text(path.read_text().replace(*FAULT))
             result = harness.verify(stage, open_device("emulator"), seed=0)
         finally:
             origin.SOURCES = kept

@@ -164,7 +164,7 @@ def swiglu():
 
 
 def stored() -> dict[str, Any]:
-    """The page's other kernel, which has the template store, with the box of its output."""
+    """The page's other kernel, which has the frame store, with the box of its output."""
     first, *_, last = blocks("template.md", "cuda")
     (struct,) = blocks("template.md", "cuda stored")
     return {"source": f"{first}{struct}{last}", "out_box": (128, 64)}
@@ -172,7 +172,7 @@ def stored() -> dict[str, Any]:
 
 @pytest.mark.parametrize("kernel", [dict, stored])
 @pytest.mark.parametrize("shape", [(128, 64), (1, 8), (300, 136), (127, 640)])
-def test_the_kernels_of_the_page_on_the_template_compute_what_numpy_does(swiglu, shape, kernel):
+def test_the_kernels_of_the_page_on_frames_compute_what_numpy_does(swiglu, shape, kernel):
     solve, _ = swiglu
     rng = np.random.default_rng(0)
     gate, up = (rng.uniform(-4, 4, shape).astype(ml_dtypes.bfloat16) for _ in range(2))
@@ -199,69 +199,39 @@ def test_the_emulator_names_what_is_left_out_of_it(swiglu, left_out, kind):
 @pytest.mark.parametrize(
     ("line", "kind"),
     [
-        ("async_fence();", "proxy fence"),
-        ("mbarrier_wait(shared.outputs.empty[to.slot], to.parity ^ 1);", "in flight"),
-        ("mbarrier_wait(shared.outputs.full[from.slot], from.parity);", "uninitialised"),
-        ("tma_store_wait_read<1>();", "in flight"),
+        ("        async_fence();\n", "proxy fence"),
+        ("        shared.out_barriers.acquire(to);\n", "in flight"),
+        ("        shared.out_barriers.wait(from);\n", "uninitialised"),
+        ("        tma_store_wait_read<1>();\n", "in flight"),
     ],
 )
-def test_the_emulator_names_what_is_left_out_of_the_stores_of_the_template(swiglu, tmp_path, line, kind):
+def test_the_emulator_names_what_is_left_out_of_the_stores_of_the_frame(swiglu, tmp_path, line, kind):
     solve, _ = swiglu
     include = Path(shutil.copytree(origin.SOURCES / "include", tmp_path / "include"))
-    template = (include / "pipeline/lcsf.cuh").read_text()
-    assert template.count(line) == 1
-    (include / "pipeline/lcsf.cuh").write_text(template.replace(line, ""))
+    frame = include / "pipeline/load_compute_store.cuh"
+    text = frame.read_text()
+    assert text.count(line) == 1
+    frame.write_text(text.replace(line, ""))
     ones = np.ones((700, 640), ml_dtypes.bfloat16)
     _, report = solve(ones, ones, **stored(), include=include)
     assert kind in str(report)
 
 
-FAR = {"struct input_block {": "struct far_block { float far[256]; }; struct input_block {"}
-
-
 @pytest.mark.parametrize(
-    ("kernel", "change", "says"),
+    ("kernel", "change", "header", "says"),
     [
-        (dict, {"CONSUMERS = 2": "CONSUMERS = 1"}, "take 2 or 3"),
-        (dict, {"CONSUMERS = 2": "CONSUMERS = 4"}, "take 2 or 3"),
-        (dict, {"CONSUMERS = 2": "CONSUMERS = 2, IN_FLIGHT = 2"}, "reads of one step in flight, or of none"),
-        (dict, {"ROWS = 128": "ROWS = 512"}, "not even two input blocks fit .* make one of them smaller"),
-        (dict, {"Element gate[": "Element more[8], gate["}, "multiples of 1024 bytes: pad them"),
-        (dict, {"Element out[": "Element more[8], out["}, "multiples of 1024 bytes: pad them"),
-        (stored, {"Element out[": "Element more[8], out["}, "multiples of 1024 bytes: pad them"),
-        (dict, {"finish_block": "done_block"}, "results need a way out: name a finish_block or an output_block"),
-        (
-            stored,
-            {"struct input": "struct scratch_block { float x; }; struct input"},
-            "scratch_block is read in finish",
-        ),
-        (stored, {", IN_FLIGHT = 0": ""}, "IN_FLIGHT has to be 0"),
-        (stored, {"Lcsf<SwiGlu>": "Lcsf<SwiGlu, 1, true>"}, "no turns are taken"),
-        (stored, {"struct input": "struct raw_block { float x; }; struct input"}, "has nobody to store"),
-        (
-            dict,
-            {"struct input": "struct raw_block { float x; }; struct input", "Lcsf<SwiGlu>": "Lcsf<SwiGlu, 2>"},
-            "who arranges does so for the block alone",
-        ),
-        (dict, {"CONSUMERS = 2": "CONSUMERS = 3", "Lcsf<SwiGlu>": "Lcsf<SwiGlu, 1, true>"}, "two consumers take turns"),
-        (
-            dict,
-            {"CONSUMERS = 2": "CONSUMERS = 2, LATER = 1", "Lcsf<SwiGlu>": "Lcsf<SwiGlu, 1, true>"},
-            "taking no turns",
-        ),
-        (
-            stored,
-            {"CONSUMERS = 2": "CONSUMERS = 2, LATER = 1"},
-            "results that leave later do so through a finish_block",
-        ),
-        (dict, {"CONSUMERS = 2": "CONSUMERS = 2, BURST = 2"}, "BURST is of a far_block"),
-        (dict, FAR, "name a RING_DEPTH: what it leaves is the ring of the far_block"),
-        (dict, {**FAR, "CONSUMERS = 2": "CONSUMERS = 2, RING_DEPTH = 2, BURST = 900"}, "lower RING_DEPTH"),
-        (dict, {**FAR, "float far[256]": "float far[8]"}, "multiples of 1024 bytes: pad them"),
-        (dict, {**FAR, "Lcsf<SwiGlu>": "Lcsf<SwiGlu, 2>"}, "for the block alone"),
+        (dict, {"Roles<2>": "Roles<1>"}, "roles", "take 2 or 3"),
+        (dict, {"Roles<2>": "Roles<4>"}, "roles", "take 2 or 3"),
+        (dict, {"Roles<2>": "Roles<3, 40, 4>"}, "roles", "lower BLOCKS_PER_SM"),
+        (dict, {"ROWS = 128": "ROWS = 512"}, "circular_buffer", "not even two stages fit .* make one of them smaller"),
+        (dict, {"Element gate[": "Element more[8], gate["}, "load_compute_epilogue", "multiple of 1024 bytes: pad it"),
+        (dict, {"Pipeline<PIPELINE_STAGES": "Pipeline<99"}, "load_compute_epilogue", "too many stages"),
+        (stored, {"Element out[": "Element more[8], out["}, "load_compute_store", "multiple of 1024 bytes: pad it"),
+        (stored, {"Element gate[": "Element more[8], gate["}, "load_compute_store", "multiple of 1024 bytes: pad it"),
+        (stored, {"Pipeline<PIPELINE_STAGES": "Pipeline<99"}, "load_compute_store", "too many stages"),
     ],
 )
-def test_the_template_says_what_does_not_fit_and_which_line_asks_for_it(swiglu, kernel, change, says):
+def test_the_pieces_say_what_does_not_fit_and_which_line_asks_for_it(swiglu, kernel, change, header, says):
     solve, source = swiglu
     source = kernel().get("source", source)
     for before, after in change.items():
@@ -270,21 +240,20 @@ def test_the_template_says_what_does_not_fit_and_which_line_asks_for_it(swiglu, 
     ones = np.ones((8, 8), ml_dtypes.bfloat16)
     with pytest.raises(emulator.CompileError) as raised:
         solve(ones, ones, source=source)
-    message = (
-        rf'lcsf\.cuh\((\d+)\): error: static assertion failed with ".*{says}.*"\n(?s:.*?) at line (\d+) of kernel\.cu'
-    )
+    message = rf'{header}\.cuh\((\d+)\): error: static assertion failed with ".*{says}.*"\n(?s:.*?) at line (\d+) of'
+    message += r" kernel\.cu"
     failed = re.search(message, str(raised.value))
     assert failed, raised.value
-    template = (origin.SOURCES / "include" / "pipeline/lcsf.cuh").read_text()
-    assert template.splitlines()[int(failed[1]) - 1].lstrip().startswith("static_assert(")
-    assert "Lcsf<SwiGlu" in source.splitlines()[int(failed[2]) - 1]
+    text = (origin.SOURCES / "include" / "pipeline" / f"{header}.cuh").read_text()
+    assert text.splitlines()[int(failed[1]) - 1].lstrip().startswith("static_assert(")
+    assert re.search("roles|Pipeline|Frame|consumed", source.splitlines()[int(failed[2]) - 1])
 
 
 @pytest.mark.parametrize("stage", ["multicast", "ping_pong"])
-def test_a_gemm_on_the_template_takes_less_than_120_lines(stage):
-    (path,) = (origin.SOURCES / "gemm").glob(f"*_{stage}.cu")
+def test_a_gemm_on_a_frame_takes_less_than_100_lines(stage):
+    (path,) = (origin.SOURCES / "gemm/wgmma").glob(f"*_{stage}.cu")
     code = [line for line in path.read_text().splitlines() if line.strip() and not line.strip().startswith("//")]
-    assert len(code) < 120, (
-        f"{path.name} has {len(code)} lines of code: what every GEMM on the template needs belongs into a header, such "
-        "as tiles.cuh, and what every kernel on it needs into lcsf.cuh"
+    assert len(code) < 100, (
+        f"{path.name} has {len(code)} lines of code: what every GEMM of the track needs belongs into product.cuh, and "
+        "what every kernel needs into cuda_src/include"
     )

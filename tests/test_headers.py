@@ -18,7 +18,7 @@ import pytest
 from workbench.devices import Device, open_device
 from workbench.devices.base import Fault
 from workbench.model.arrays import Array
-from workbench.model.dtypes import BF16, E4M3, FP16, FP32, UINT32, DType
+from workbench.model.dtypes import BF16, E4M3, E5M2, FP16, FP32, UINT32, DType
 from workbench.model.launch import Argument, Launch, Plan
 from workbench.model.tensor_map import TensorMap
 from workbench.toolchain.compiler import INCLUDE, Compiled, compile_source
@@ -68,7 +68,7 @@ def _comparable(values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
 
 
 def _dtype(values: np.ndarray[Any, Any]) -> DType:
-    return next(dtype for dtype in (*TYPES, E4M3, UINT32) if dtype.numpy == values.dtype)
+    return next(dtype for dtype in (*TYPES, E4M3, E5M2, UINT32) if dtype.numpy == values.dtype)
 
 
 def launch(kernel: str, threads: int, *args: Argument, blocks: int = 1, cluster: int = 1) -> Launch:
@@ -306,78 +306,185 @@ def _products(slice_at_once: int) -> Iterator[Trial]:
                     yield Trial("wgmma.cu", product, given, {"d": d + add * c}, defines)
 
 
-def slices() -> Iterator[Trial]:
+def k_tile() -> Iterator[Trial]:
     yield from _products(1)
-    for item, steps in product((0, 1, 4, 7), (1, 6)):
-        walked = np.arange(steps, dtype=np.uint32)[:: -1 if item % 2 else 1].copy()
-        yield Trial(
-            "slices.cu", launch("order", steps, "slice", np.int32(item), np.int32(steps)), {}, {"slice": walked}
-        )
 
 
 def wgmma() -> Iterator[Trial]:
     yield from _products(0)
-    for columns in (128, 192):
-        a, b = whole((64, 128), E4M3, 8), whole((columns, 128), E4M3, 9)
-        d = a.astype(np.float32) @ b.astype(np.float32).T
-        product = launch("product", 128, "a", "b", "d")
-        yield Trial("wgmma_e4m3.cu", product, {"a": a, "b": b}, {"d": d}, {"COLUMNS": columns})
     defines = {"TYPE": BF16.cuda, "COLUMNS": 128, "TRANSPOSED": 0, "WHOLE": 0}
     yield Trial("wgmma.cu", launch("registers", 384, "y"), {}, {"y": np.arange(384, dtype=np.uint32)}, defines)
     x = np.arange(64, dtype=np.uint32)
     yield Trial("wgmma.cu", launch("first_lane", 64, "x", "y"), {"x": x}, {"y": x // 32 * 32}, defines)
 
 
-def lcsf() -> Iterator[Trial]:
-    """What no stage uses: a producer that keeps something, a shorter ring, two blocks on a multiprocessor. What leaves
-    later, with items of fewer steps than parts, of so many that parts leave with every other one, and such as leave
-    nothing; a far block on rings that go round."""
+WGMMA_TYPES = {
+    "wgmma_bf16": (BF16, BF16, BF16.cuda),
+    "wgmma_f16": (FP16, FP16, FP16.cuda),
+    "wgmma_tf32": (FP32, FP32, FP32.cuda),
+    "wgmma_e4m3": (E4M3, E4M3, "unsigned char"),
+    "wgmma_e5m2": (E5M2, E5M2, "unsigned char"),
+    "wgmma_e4m3_e5m2": (E4M3, E5M2, "unsigned char"),
+    "wgmma_e5m2_e4m3": (E5M2, E4M3, "unsigned char"),
+}
+
+
+def wgmma_shapes() -> Iterator[Trial]:
+    """Every N with one type after the other, and every type at two of them; a in registers and in shared memory."""
+    names = list(WGMMA_TYPES)
+    shapes = {(8 * i, names[i % len(names)]) for i in range(1, 33)} | set(product((16, 64), names))
+    for columns, name in sorted(shapes):
+        left, right, cuda = WGMMA_TYPES[name]
+        depth, sixteen = 128 // left.itemsize, left.itemsize == 2
+        a, b = whole((64, depth), left, 8), whole((columns, depth), right, 9)
+        d = a.astype(np.float32) @ b.astype(np.float32).T
+        for held in (0, 1):
+            defines: dict[str, str | int] = {"NAME": name, "TYPE": cuda, "N_COLUMNS": columns, "FROM_REGISTERS": held}
+            along = (int(sixteen and not held), int(sixteen and columns % 64 == 0))
+            defines |= {"SIXTEEN_BITS": int(sixteen), "A_ALONG_M": along[0], "B_ALONG_N": along[1]}
+            given = launch("product", 128, "a", "b", "d")
+            yield Trial("wgmma_shapes.cu", given, {"a": a, "b": b}, {"d": d}, defines)
+
+
+def bulk() -> Iterator[Trial]:
+    x, numbers = np.arange(64, dtype=np.uint32) % 7, whole((64,), FP32, 3)
+    expected = {"y": x, "sum": x + 3, "least": np.minimum(x, 3), "most": np.maximum(x, 3), "sum_float": numbers + 3}
+    defines = {"COUNT": 64, "BLOCKS": 3}
+    copies = launch("copies", 32, "x", "x_float", *expected)
+    before = (launch("set", 64, "sum", "least", "most", "sum_float"),)
+    yield Trial("bulk.cu", copies, {"x": x, "x_float": numbers}, expected, defines, before)
+    x = np.arange(3 * 64, dtype=np.uint32).reshape(3, 64) * 5
+    y = np.roll(x, 1, axis=0) + np.roll(x, -1, axis=0)
+    yield Trial("bulk.cu", launch("neighbours", 32, "x", "y", blocks=3, cluster=3), {"x": x}, {"y": y}, defines)
+
+
+def st_async() -> Iterator[Trial]:
+    x = distinct((3, 32, 4), FP32)
+    words = np.roll(100 * np.arange(3)[:, None] + np.arange(32), 1, axis=0).astype(np.uint32)
+    expected = {"y": np.roll(x, 1, axis=0), "words": words, "counts": np.full(3, 5 + 31 * 16, np.uint32)}
+    given = launch("neighbours", 32, "x", *expected, blocks=3, cluster=3)
+    yield Trial("st_async.cu", given, {"x": x}, expected, {"BLOCKS": 3})
+
+
+def grid_dependency() -> Iterator[Trial]:
+    x = whole((32,))
+    first = launch("next", 32, "x", "between")
+    expected = {"between": x + 1, "y": x + 2}
+    yield Trial("grid_dependency.cu", launch("next", 32, "between", "y"), {"x": x}, expected, before=(first,))
+
+
+def swizzle() -> Iterator[Trial]:
+    for dtype, row_bytes in product((BF16, FP32), (32, 64, 128)):
+        x = distinct((16, row_bytes // dtype.itemsize), dtype)
+        given = launch("read", 32, TensorMap("x", x.shape, row_bytes), "plain", "by_chunks")
+        defines = {"TYPE": dtype.cuda, "WIDTH_BYTES": row_bytes}
+        yield Trial("swizzle.cu", given, {"x": x}, {"plain": x, "by_chunks": x}, defines)
+
+
+def load_compute_epilogue() -> Iterator[Trial]:
+    """What no stage uses: two blocks on a multiprocessor, work tiles of different lengths, a consumer that has an item
+    to itself without wgmma, results of every iteration."""
     items, steps = 7, 5
     x = whole((items, steps, 16, 64), FP32, 11)
     y = np.stack([x[item, : item % steps + 1].sum(axis=0) for item in range(items)]).reshape(-1, 64)
-    source = TensorMap("x", (16, 64), 0)
-    for blocks in (1, 2):
-        given = replace(launch("sum_of_boxes", 384, source, "y", blocks=blocks), shared_bytes=113 * 1024)
-        yield Trial("lcsf.cu", given, {"x": x.reshape(-1, 64)}, {"y": y}, {"ITEMS": items, "STEPS": steps})
-    for items, steps, blocks in product((1, 14), (1, 13), (1, 3)):
-        x, w = (whole((items, steps, 16, 64), FP32, seed) for seed in (12, 13))
-        y = np.stack([(x * w)[item, : item % steps + 1].sum(axis=0) for item in range(items)])
-        y[2::4] = np.nan
-        maps = (TensorMap(name, (16, 64), 0) for name in "xw")
-        given = replace(launch("weighted_sum", 384, *maps, "y", blocks=blocks), shared_bytes=113 * 1024)
-        inputs = {"x": x.reshape(-1, 64), "w": w.reshape(-1, 64)}
-        yield Trial("lcsf_later.cu", given, inputs, {"y": y.reshape(-1, 64)}, {"ITEMS": items, "STEPS": steps})
+    running = x.cumsum(axis=1)
+    for item in range(items):
+        running[item, item % steps + 1 :] = np.nan
+    maps = TensorMap("x", (16, 64), 0), TensorMap("running", (16, 64), 0)
+    for frame, blocks in product((0, 1, 2), (1, 2)):
+        given = replace(launch("sum_of_boxes", 384, *maps, "y", blocks=blocks), shared_bytes=113 * 1024)
+        stored = running if frame == 2 else np.full_like(running, np.nan)
+        expected = {"y": y, "running": stored.reshape(-1, 64)}
+        defines = {"FRAME": frame, "ITEMS": items, "STEPS": steps}
+        yield Trial("frames.cu", given, {"x": x.reshape(-1, 64)}, expected, defines)
 
 
-def _order(rows: int, columns: int, group: int, winding: bool) -> Iterator[tuple[int, int]]:
+def fragment() -> Iterator[Trial]:
+    """Attention made of the pieces, without its softmax: exact."""
+    heads, keys = 2, 64 * 5
+    rng = np.random.default_rng(5)
+    q, k, v = (rng.integers(-1, 2, (heads, rows, 64)).astype(BF16.numpy) for rows in (128, keys, keys))
+    scores = q.astype(np.float32) @ k.astype(np.float32).transpose(0, 2, 1)
+    o = scores @ v.astype(np.float32)
+    maps = TensorMap("q", (128, 64)), TensorMap("k", (64, 64)), TensorMap("v", (64, 64))
+    given = replace(launch("attention", 384, *maps, "o", blocks=heads), shared_bytes=227 * 1024)
+    inputs = {"q": q.reshape(-1, 64), "k": k.reshape(-1, 64), "v": v.reshape(-1, 64)}
+    yield Trial("attention.cu", given, inputs, {"o": o.reshape(-1, 64)}, {"KEYS": keys})
+
+
+def _order(rows: int, columns: int, group: int, serpentine: bool) -> Iterator[tuple[int, int]]:
     """Tiles as they are walked: bands of `group` rows from the first on, in each of them one column after the other.
-    `winding` ones are walked to and fro, and nearly as high as one another."""
-    if winding:
+    `serpentine` ones are walked to and fro, and nearly as high as one another."""
+    if serpentine:
         group = math.ceil(rows / max(1, math.floor(rows / group + 0.5)))
     for number, first in enumerate(range(0, rows, group)):
-        for column in range(columns)[:: -1 if winding and number % 2 else 1]:
+        for column in range(columns)[:: -1 if serpentine and number % 2 else 1]:
             for row in range(first, min(first + group, rows)):
                 yield row, column
 
 
-def tiles() -> Iterator[Trial]:
+def tile_order() -> Iterator[Trial]:
     shapes = ((1, 1), (3, 5), (7, 4), (16, 2), (19, 3), (25, 2))
-    for winding, group, (rows, columns) in product((False, True), (1, 3, 16), shapes):
-        places = np.array(list(_order(rows, columns, group, winding)), np.uint32)
+    for serpentine, group, (rows, columns) in product((False, True), (1, 3, 16), shapes):
+        places = np.array(list(_order(rows, columns, group, serpentine)), np.uint32)
         expected = {"row": places[:, 0].copy(), "column": places[:, 1].copy()}
         given = launch("order", rows * columns, "row", "column", np.int32(rows), np.int32(columns))
-        yield Trial("grouped_tile.cu", given, {}, expected, {"GROUP_M": group, "WINDING": int(winding)})
+        yield Trial("tile_order.cu", given, {}, expected, {"GROUP_M": group, "SERPENTINE": int(serpentine)})
+    for number, count in product((0, 1, 4, 7), (1, 6)):
+        walked = np.arange(count, dtype=np.uint32)[:: -1 if number % 2 else 1].copy()
+        given = launch("iterations", count, "k_tile", np.int32(number), np.int32(count))
+        yield Trial("tile_order.cu", given, {}, {"k_tile": walked}, {"GROUP_M": 1, "SERPENTINE": 0})
 
+
+def stream_k() -> Iterator[Trial]:
+    """Every k-iteration of every tile once, one worker completes a tile, and knows how many others have a part."""
+    for workers, tiles, iterations in product((1, 3, 5, 32), (1, 6, 8, 9, 35), (1, 7)):
+        if tiles < workers:
+            continue  # who has fewer tiles launches fewer workers
+        left = tiles % workers
+        shared_out = 0 if left == 0 else left + workers * (left * 2 < workers)
+        shares = np.arange(workers + 1) * (shared_out * iterations) // workers
+        whose = np.searchsorted(shares, np.arange(shared_out * iterations), "right").reshape(shared_out, iterations)
+        parts = [np.unique(workers_of_it).size for workers_of_it in whose]
+        others = np.zeros(tiles, np.uint32)
+        others[:shared_out] = np.array(parts, np.uint32) - 1
+        expected = {
+            "counts": np.ones((tiles, iterations), np.uint32),
+            "finished": np.ones(tiles, np.uint32),
+            "others": others,
+        }
+        zero = tuple(launch("clear", values.size, name) for name, values in expected.items())
+        numbers = (np.int32(n) for n in (tiles, iterations, 0))
+        yield Trial("stream_k.cu", launch("share_out", workers, *expected, *numbers), {}, expected, before=zero)
+
+
+def rows() -> Iterator[Trial]:
+    for dtype in (FP32, BF16):
+        chunk = 16 // dtype.itemsize
+        x = distinct((4, 3 * chunk), dtype)
+        for m, n, leading in ((3, 2 * chunk, 3 * chunk), (4, 3 * chunk - 1, 3 * chunk), (2, chunk + 1, 3 * chunk + 1)):
+            mapped = leading % chunk == 0 and n % chunk == 0
+            part = np.ascontiguousarray(x[:m, :n])
+            expected = {"whole": part if mapped else nothing((m, n), dtype), "part": part}
+            numbers = (np.int32(v) for v in (m, n, leading, 3))
+            given = launch("chunks", 32, "x", TensorMap("x", (4, chunk), 0), "whole", "part", *numbers)
+            yield Trial("rows.cu", given, {"x": x}, expected, {"OUT": dtype.cuda}, leading=leading)
+
+
+def staging() -> Iterator[Trial]:
     for dtype, columns in ((FP32, 8), (FP32, 32), (BF16, 16), (BF16, 32), (BF16, 64)):
         x = np.random.default_rng(12).standard_normal((16, columns), np.float32)
         defines, chunk = {"OUT": dtype.cuda, "WIDE": columns, "IN_CHUNKS": 0}, 16 // dtype.itemsize
         y = x.astype(dtype.numpy)
-        yield Trial("staged.cu", launch("put_and_read", 32, "x", "y"), {"x": x}, {"y": y}, defines)
+        yield Trial("staging.cu", launch("put_and_read", 32, "x", "y"), {"x": x}, {"y": y}, defines)
         for whole, m, n in ((1, 16, columns), (1, 13, columns - chunk), (0, 13, columns - 3), (0, 16, columns - chunk)):
-            given = launch("put_and_store", 32, "x", "y", np.int32(m), np.int32(n))
+            boxes = TensorMap("x", (16, columns), 0)  # of no use: nothing is stored by TMA
+            given = launch("put_and_store", 32, "x", "y", boxes, np.int32(m), np.int32(n))
             stored = np.ascontiguousarray(y[:m, :n])
-            yield Trial("staged.cu", given, {"x": x}, {"y": stored}, defines | {"IN_CHUNKS": whole})
+            yield Trial("staging.cu", given, {"x": x}, {"y": stored}, defines | {"IN_CHUNKS": whole})
 
+
+def deferred() -> Iterator[Trial]:
     panels, warps = 3, 3
     for dtype, slots in product((FP32, BF16), (1, 2)):
         panel, chunk = 128 // dtype.itemsize, 16 // dtype.itemsize
@@ -399,9 +506,12 @@ def tiles() -> Iterator[Trial]:
             expected |= {"boxes": values if by_engine else untouched} if mapped else {}
             boxes = TensorMap("boxes", (16, panel)) if mapped else TensorMap("sums", (16, 32))
             defines = {"OUT": dtype.cuda, "BUFFERS": slots, "PANELS": panels, "WARPS": warps}
-            for kernel in ("stored", "kept") if dtype.itemsize == 2 else ("stored",):
-                given = launch(kernel, 32 * warps, "sums", boxes, "C", *(np.int32(x) for x in (m, n, ldc)))
-                yield Trial("tiles.cu", given, {"sums": sums}, expected, defines, leading=ldc)
+            numbers = tuple(np.int32(x) for x in (m, n, ldc))
+            given = launch("stored", 32 * warps, "sums", boxes, "C", *numbers)
+            yield Trial("deferred.cu", given, {"sums": sums}, expected, defines, leading=ldc)
+            for iterations in (1, 2, 13) if dtype.itemsize == 2 else ():
+                given = launch("kept", 32 * warps, "sums", boxes, "C", *numbers, np.int32(iterations))
+                yield Trial("deferred.cu", given, {"sums": sums}, expected, defines, leading=ldc)
 
 
 HEADERS: tuple[Callable[[], Iterator[Trial]], ...] = (
@@ -419,13 +529,29 @@ HEADERS: tuple[Callable[[], Iterator[Trial]], ...] = (
     cluster_sums,
     tma,
     wgmma,
-    slices,
-    tiles,
-    lcsf,
+    wgmma_shapes,
+    bulk,
+    st_async,
+    grid_dependency,
+    k_tile,
+    fragment,
+    swizzle,
+    tile_order,
+    stream_k,
+    rows,
+    staging,
+    deferred,
+    load_compute_epilogue,
 )
 
 TEMPLATES = {
-    "lcsf",
+    "load_compute_epilogue",
+    "load_compute_store",
+    "ping_pong",
+    "circular_buffer",
+    "ordered",
+    "producer",
+    "roles",
     "row",
     "row_reduce",
     "cluster_reduce",

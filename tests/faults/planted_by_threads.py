@@ -28,9 +28,11 @@ TILE_WRITES = (
     "store_vector(&tile[row(i)]",
     "tile[column(i) + j]",
 )
-RING_COPIES = ("tma_load(shared.a[s], A", "tma_load(shared.b[s], B, shared.full[s], tile.n, k)")
-RING_READS = ("wgmma<!TRANS_B>(sum", "swizzled_operand(b + k * B_STEP")  # one statement
-RING_WAIT = "mbarrier_wait(shared.full[s]"
+RING_COPIES = ("tma_load(input.a, g.A", "tma_load(to, g.B, full, row, column)")
+RING_READS = ("wgmma<!ROWS_OF_K>(sum[band]", "operand_at(columns, k * B_STEP)")  # one statement
+RING_WAIT = "mbarrier_wait(full[from.stage]"
+RING_ACQUIRED = "mbarrier_wait(empty[to.stage]"
+RING_EXPECTED = "mbarrier_arrive_expect(full[stage], bytes)"
 SLICE_COPIES = (
     "i < ROWS; i += ROW_STEP, source += step) cp_async_16(",
     "cp_async_16(target + i * COLUMNS, source);\n        else",
@@ -75,7 +77,7 @@ HAND_WRITTEN = (
         "phase-never-comes",
         "a wait for a phase that never comes",
         tma_pipeline,
-        (Change("mbarrier_init(shared.full[s], 1);", "mbarrier_init(shared.full[s], 2);"),),
+        (Change("mbarrier_init(full[s], commits);", "mbarrier_init(full[s], commits + 1);"),),
         (Verdict.DEADLOCK,),
         (RING_WAIT,),
     ),
@@ -205,9 +207,9 @@ HAND_WRITTEN = (
         "flag-not-awaited",
         "sums that another block leaves are read without waiting for its flag",
         stream_k,
-        (Change("      flag_wait(flag, WARP);\n", ""),),
+        (Change("      flag_wait(flag(block), roles::LANES);\n", ""),),
         (Verdict.RACE, Verdict.UNINITIALISED),
-        ("const float4 v = from[i * THREADS];",),
+        ("const float4 v = from[i * roles::CONSUMER_THREADS];",),
     ),
     PlantedFault(
         6,
@@ -216,7 +218,7 @@ HAND_WRITTEN = (
         stream_k,
         (Change("red.release.gpu.global", "red.relaxed.gpu.global"),),
         (Verdict.RACE,),
-        ("to[i * THREADS] = make_float4", "const float4 v = from[i * THREADS];"),
+        ("to[i * roles::CONSUMER_THREADS] =", "const float4 v = from[i * roles::CONSUMER_THREADS];"),
     ),
     PlantedFault(
         7,

@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
-from planted_by_threads import RING_COPIES, RING_READS, RING_WAIT, SLICE_COPIES, SLICE_READS
+from planted_by_threads import (
+    RING_ACQUIRED,
+    RING_COPIES,
+    RING_EXPECTED,
+    RING_READS,
+    RING_WAIT,
+    SLICE_COPIES,
+    SLICE_READS,
+)
 from planting import Change, PlantedFault
 from scenarios import (
     cluster_push,
@@ -10,11 +18,11 @@ from scenarios import (
     fp32_pipeline,
     handoff,
     no_swizzle,
-    persistent,
     short_box,
     split_k,
     stored_operands,
     tma_pipeline,
+    tma_store,
     vectorized,
     warp_parallel,
 )
@@ -27,50 +35,50 @@ HOPPER = (
         "no-full-wait",
         "no wait on the full barrier",
         tma_pipeline,
-        (Change("    mbarrier_wait(shared.full[s], step / STAGES % 2);\n", ""),),
+        (Change("mbarrier_wait(full[from.stage], from.parity);", ""),),
         (Verdict.UNINITIALISED, Verdict.IN_FLIGHT, Verdict.RACE),
         (RING_READS,),
     ),
     PlantedFault(
         11,
         "raw-not-awaited",
-        "slices are turned before they have come",
+        "k-tiles are turned before they have come",
         fp32_pipeline,
-        (Change("        mbarrier_wait(shared.raw.full, from.parity);\n", ""),),
+        (Change("          mbarrier_wait(shared.raw_full, from.parity);\n", ""),),
         (Verdict.IN_FLIGHT, Verdict.RACE, Verdict.UNINITIALISED),
-        (("ldmatrix_x4(x[i]", "tma_load(raw.a"),),
+        (("ldmatrix_x4(x[i]", "tma_load(shared.raw.a"),),
     ),
     PlantedFault(
         12,
         "no-empty-wait",
         "no wait on the empty barrier",
         tma_pipeline,
-        (Change("    mbarrier_wait(shared.empty[s], step / STAGES % 2 ^ 1);\n", ""),),
+        (Change("    mbarrier_wait(empty[to.stage], to.parity ^ 1);\n", ""),),
         (Verdict.MBARRIER_MISUSE, Verdict.IN_FLIGHT),
-        (("mbarrier_arrive_expect(shared.full[s]", *RING_COPIES),),
+        ((RING_EXPECTED, *RING_COPIES),),
     ),
     PlantedFault(
         12,
         "raw-reused",
-        "a slice is given back before it has been turned",
+        "a k-tile is given back before it has been turned",
         fp32_pipeline,
         (
-            Change("          mbarrier_arrive(shared.raw.empty);\n", ""),
+            Change("            mbarrier_arrive(shared.raw_empty);\n", ""),
             Change(
-                "        producer::arrange(g, common, shared.raw",
-                "        if (threadIdx.x % LANES == 0) mbarrier_arrive(shared.raw.empty);\n"
-                "        producer::arrange(g, common, shared.raw",
+                "          turn(g, tile, shared.raw",
+                "          if (threadIdx.x % WARP == 0) mbarrier_arrive(shared.raw_empty);\n"
+                "          turn(g, tile, shared.raw",
             ),
         ),
         (Verdict.IN_FLIGHT, Verdict.RACE),
-        (("ldmatrix_x4(x[i]", "tma_load(raw.a"),),
+        (("ldmatrix_x4(x[i]", "tma_load(shared.raw.a"),),
     ),
     PlantedFault(
         13,
         "too-many-bytes",
         "expect_tx of too many bytes",
         tma_pipeline,
-        (Change("sizeof(shared.a[s]) + sizeof(shared.b[s])", "sizeof(shared.a[s]) + sizeof(shared.b[s]) + 16"),),
+        (Change("commit(stage, sizeof(input_block))", "commit(stage, sizeof(input_block) + 16)"),),
         (Verdict.DEADLOCK,),
         (RING_WAIT,),
     ),
@@ -79,9 +87,9 @@ HOPPER = (
         "too-few-bytes",
         "expect_tx of too few bytes",
         tma_pipeline,
-        (Change("sizeof(shared.a[s]) + sizeof(shared.b[s])", "sizeof(shared.a[s]) + sizeof(shared.b[s]) - 16"),),
+        (Change("commit(stage, sizeof(input_block))", "commit(stage, sizeof(input_block) - 16)"),),
         (Verdict.MBARRIER_MISUSE,),
-        (RING_COPIES, "mbarrier_arrive_expect(shared.full[s]"),
+        (RING_COPIES, RING_EXPECTED),
     ),
     PlantedFault(
         13,
@@ -91,10 +99,9 @@ HOPPER = (
         (
             Change("        mbarrier_expect(full, sizeof(input.b));\n", ""),
             Change(
-                "          mbarrier_arrive(full);\n        }\n      }\n  }\n",
-                "          mbarrier_arrive(full);\n"
-                "          if (threadIdx.x == LANES) mbarrier_expect(full, sizeof(shared.ring[0].b));\n"
-                "        }\n      }\n  }\n",
+                "            mbarrier_arrive(full);\n",
+                "            mbarrier_arrive(full);\n"
+                "            if (threadIdx.x == WARP) mbarrier_expect(full, sizeof(shared.blocks[0].b));\n",
             ),
         ),
         (Verdict.MBARRIER_MISUSE, Verdict.IN_FLIGHT, Verdict.RACE, Verdict.DEADLOCK),
@@ -105,7 +112,7 @@ HOPPER = (
         "parity-after-wrap",
         "a parity that is wrong once the ring wraps",
         tma_pipeline,
-        (Change("shared.full[s], step / STAGES % 2)", "shared.full[s], 0)"),),
+        (Change("full[from.stage], from.parity)", "full[from.stage], 0)"),),
         (Verdict.IN_FLIGHT, Verdict.RACE),
         (RING_COPIES, RING_READS),
     ),
@@ -114,9 +121,9 @@ HOPPER = (
         "accumulators-read",
         "accumulators are read before wgmma.wait_group",
         tma_pipeline,
-        (Change("  wgmma_wait<0>();\n", ""),),
+        (Change("      wgmma_wait<0>();\n", ""),),
         (Verdict.ACCUMULATOR_IN_FLIGHT,),
-        ("v = {from_float<OUT>(sum[pair])", RING_READS),
+        ("__floats2bfloat162_rn(first, second)", RING_READS),
     ),
     PlantedFault(
         15,
@@ -161,10 +168,10 @@ HOPPER = (
         16,
         "tma-store",
         "no fence.proxy.async between ordinary stores and a TMA store",
-        persistent,
-        (Change("      async_fence();\n      __syncwarp();\n", "      __syncwarp();\n"),),
+        tma_store,
+        (Change("    async_fence();\n    __syncwarp();\n", "    __syncwarp();\n"),),
         (Verdict.PROXY_FENCE,),
-        ("tma_store(g.C_boxes, staged", "store_vector(chunk(row, column / CHUNK)"),
+        ("tma_store(to.boxes, staged", "store_vector(chunk(staged, row, column / CHUNK)"),
     ),
     PlantedFault(
         16,
@@ -180,9 +187,9 @@ HOPPER = (
         "no-barrier-after-init",
         "an mbarrier used before its initialisation is visible to other warps",
         tma_pipeline,
-        (Change("    mbarrier_init_fence();\n  }\n  __syncthreads();\n", "    mbarrier_init_fence();\n  }\n"),),
+        (Change("  __syncthreads();\n  if constexpr (!ALONE)", "  if constexpr (!ALONE)"),),
         (Verdict.MBARRIER_MISUSE,),
-        ((RING_WAIT, "mbarrier_wait(shared.empty[s]", "mbarrier_init(shared.full[s]"),),
+        ((RING_WAIT, RING_ACQUIRED, "mbarrier_init(full[s]"),),
     ),
     PlantedFault(
         17,
@@ -191,7 +198,7 @@ HOPPER = (
         tma_pipeline,
         (Change("    mbarrier_init_fence();\n", ""),),
         (Verdict.MBARRIER_MISUSE,),
-        (RING_COPIES, "mbarrier_init(shared.full[s]"),
+        (RING_COPIES, "mbarrier_init(full[s]"),
     ),
     PlantedFault(
         18,
@@ -220,7 +227,8 @@ HOPPER = (
         tma_pipeline,
         (
             Change(
-                "swizzled_operand(a + k * A_STEP, 0, ATOM_BYTES)", "swizzled_operand(a + k * A_STEP, 0, ATOM_BYTES / 2)"
+                "swizzled_operand(shared_address(a), 0, ATOM_BYTES)",
+                "swizzled_operand(shared_address(a), 0, ATOM_BYTES / 2)",
             ),
         ),
         (Verdict.MISMATCH,),
@@ -247,19 +255,19 @@ HOPPER = (
         20,
         "source-reused",
         "the source of a TMA store reused before bulk.wait_group.read",
-        persistent,
-        (Change("      tma_store_wait_read<STAGED_BUFFERS - 1>();\n", ""),),
+        tma_store,
+        (Change("    tma_store_wait_read<SLOTS - 1>();\n", ""),),
         (Verdict.IN_FLIGHT,),
-        ("store_vector(chunk(row, column / CHUNK)",),
+        ("store_vector(chunk(staged, row, column / CHUNK)",),
     ),
     PlantedFault(
         20,
         "exit-before-read",
         "a block that exits while a TMA store still reads its shared memory",
-        persistent,
-        (Change("finish[mine], part++);\n    tma_store_wait_read<0>();\n", "finish[mine], part++);\n"),),
+        tma_store,
+        (Change("    consumer.finish();\n    tma_store_wait_read<0>();\n", "    consumer.finish();\n"),),
         (Verdict.EXITED_WITH_WORK,),
-        ("tma_store(g.C_boxes, staged, m, n)",),
+        ("tma_store(to.boxes, staged, row, column)",),
     ),
     PlantedFault(
         21,
@@ -286,19 +294,19 @@ HOPPER = (
         tma_pipeline,
         (
             Change(
-                "    keep_registers<PRODUCER_REGISTERS>();\n",
-                "    if (threadIdx.x < WARP) keep_registers<PRODUCER_REGISTERS>();\n",
+                "{ keep_registers<PRODUCER_REGISTERS>(); }",
+                "{\n    if (threadIdx.x < LANES) keep_registers<PRODUCER_REGISTERS>();\n  }",
             ),
         ),
         (Verdict.DIVERGENT_COLLECTIVE,),
-        ("if (threadIdx.x < WARP) keep_registers",),
+        ("if (threadIdx.x < LANES) keep_registers",),
     ),
     PlantedFault(
         22,
         "never-released",
         "setmaxnreg.inc without anyone giving registers back",
         tma_pipeline,
-        (Change("    keep_registers<PRODUCER_REGISTERS>();\n", ""),),
+        (Change("keep_registers<PRODUCER_REGISTERS>();", ""),),
         (Verdict.DEADLOCK,),
         ("take_registers<CONSUMER_REGISTERS>();",),
     ),

@@ -43,9 +43,9 @@ def tma_pipeline() -> Scenario:
 
 
 @cache
-def persistent() -> Scenario:
+def tma_store() -> Scenario:
     """Each warp stores four boxes of C from two buffers."""
-    return of_stage("gemm:persistent", "m=128,n=128,k=64,dtype=bf16,out=fp32,layout=nt", BLOCK_N=128)
+    return of_stage("gemm:tma_store", "m=128,n=128,k=64,dtype=bf16,out=fp32,layout=nt", BLOCK_N=128)
 
 
 @cache
@@ -146,7 +146,7 @@ SCENARIOS = (
     vectorized,
     cp_async,
     tma_pipeline,
-    persistent,
+    tma_store,
     split_k,
     stream_k,
     fp32_pipeline,

@@ -15,8 +15,7 @@ from workbench.catalogue import registry
 from workbench.devices import open_device
 from workbench.model import origin
 from workbench.model.results import Failure, Verdict
-
-SMEM, TENSOR, TMA = "gemm/simt/05_vectorized.cu", "gemm/mma/03_cp_async.cu", "gemm/6_tma_pipeline.cu"
+from workbench.toolchain.compiler import with_headers
 
 
 @pytest.fixture
@@ -25,12 +24,16 @@ def verify(tmp_path, monkeypatch):
     sources = tmp_path / "cuda_src"
     shutil.copytree(origin.SOURCES, sources)
     monkeypatch.setattr(origin, "SOURCES", sources)
+    monkeypatch.setattr("workbench.toolchain.compiler.INCLUDE", sources / "include")
 
     def verify_with(spec: str, old: str, new: str) -> Failure:
         (stage,) = registry.select([spec])
-        text = stage.path.read_text()
-        assert text.count(old) == 1, f"{old!r} is in the source {text.count(old)} times"
-        stage.path.write_text(text.replace(old, new))
+        files = {path: path.read_text() for path in with_headers(stage.path)}
+        assert sum(text.count(old) for text in files.values()) == 1, (
+            f"{old!r} is not once in the source and its headers"
+        )
+        for path, text in files.items():
+            path.write_text(text.replace(old, new))
         result = harness.verify(stage, open_device("emulator"), examples=40, seed=0)
         assert result.verdict is not Verdict.PASS
         assert result.failure is not None
@@ -70,31 +73,31 @@ def test_half_of_the_tile_never_loaded(verify):
 
 
 def test_no_wait_for_the_full_barrier(verify):
-    failure = verify("gemm:tma_pipeline", "    mbarrier_wait(shared.full[s], step / STAGES % 2);\n", "")
+    failure = verify("gemm:tma_pipeline", "mbarrier_wait(full[from.stage], from.parity);", "")
     assert failure.verdict in (Verdict.UNINITIALISED, Verdict.IN_FLIGHT, Verdict.RACE)
-    assert "6_tma_pipeline.cu" in failure.message
+    assert "k_tile.cuh" in failure.message
 
 
 def test_no_wait_for_the_empty_barrier(verify):
-    failure = verify("gemm:tma_pipeline", "    mbarrier_wait(shared.empty[s], step / STAGES % 2 ^ 1);\n", "")
+    failure = verify("gemm:tma_pipeline", "    mbarrier_wait(empty[to.stage], to.parity ^ 1);\n", "")
     assert failure.verdict in (Verdict.MBARRIER_MISUSE, Verdict.IN_FLIGHT)
 
 
 @pytest.mark.parametrize("change", ["+ 16", "- 16"])
 def test_a_wrong_number_of_expected_bytes(verify, change):
-    sizes = "sizeof(shared.a[s]) + sizeof(shared.b[s])"
-    failure = verify("gemm:tma_pipeline", sizes, f"{sizes} {change}")
+    size = "commit(stage, sizeof(input_block)"
+    failure = verify("gemm:tma_pipeline", size, f"{size} {change}")
     assert failure.verdict in (Verdict.DEADLOCK, Verdict.MBARRIER_MISUSE)
     assert "barrier" in failure.message
 
 
 def test_a_parity_that_is_wrong_once_the_ring_wraps(verify):
-    failure = verify("gemm:tma_pipeline", "shared.full[s], step / STAGES % 2)", "shared.full[s], 0)")
+    failure = verify("gemm:tma_pipeline", "full[from.stage], from.parity)", "full[from.stage], 0)")
     assert failure.verdict in (Verdict.IN_FLIGHT, Verdict.MBARRIER_MISUSE, Verdict.MISMATCH, Verdict.DEADLOCK)
 
 
 def test_accumulators_read_before_the_wgmma_is_done(verify):
-    failure = verify("gemm:tma_pipeline", "  wgmma_wait<0>();\n", "")
+    failure = verify("gemm:tma_pipeline", "      wgmma_wait<0>();\n", "")
     assert failure.verdict is Verdict.ACCUMULATOR_IN_FLIGHT
     assert "wgmma.wait_group" in failure.message
 
@@ -107,14 +110,14 @@ def test_waiting_for_one_group_of_copies_too_few(verify):
 def test_a_barrier_that_not_every_warp_reaches(verify):
     failure = verify(
         "gemm:tma_pipeline",
-        "    consume(shared, sum, consumer, steps);",
-        "    if (consumer) __syncthreads();\n    consume(shared, sum, consumer, steps);",
+        "      consume(g, shared);",
+        "      if (roles::consumer()) __syncthreads();\n      consume(g, shared);",
     )
     assert failure.verdict in (Verdict.DEADLOCK, Verdict.BARRIER_MISUSE)
 
 
 def test_a_wait_for_a_phase_that_never_comes_says_who_waits_for_what(verify):
-    failure = verify("gemm:tma_pipeline", "mbarrier_init(shared.full[s], 1);", "mbarrier_init(shared.full[s], 2);")
+    failure = verify("gemm:tma_pipeline", "mbarrier_init(full[s], commits);", "mbarrier_init(full[s], commits + 1);")
     assert failure.verdict is Verdict.DEADLOCK
     assert "1 arrival pending" in failure.message
 

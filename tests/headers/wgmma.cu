@@ -1,5 +1,5 @@
 // TYPE, COLUMNS, TRANSPOSED and WHOLE are given
-#include "tile/slices.cuh"
+#include "tile/k_tile.cuh"
 
 constexpr int ROWS = 64, DEPTH = 64;  // of a, of k
 constexpr int SPAN = 64, CHUNK = 8;   // elements of a swizzled row, of a chunk
@@ -9,7 +9,7 @@ __device__ TYPE* swizzled(TYPE* tile, int row, int column) {
   return tile + row * SPAN + (column / CHUNK ^ row % 8) * CHUNK + column % CHUNK;
 }
 
-// d = a b^T, with TRANSPOSED: a b; where `add` c is added. with WHOLE the slice is multiplied at once. a:
+// d = a b^T, with TRANSPOSED: a b; where `add` c is added. with WHOLE the k-tile is multiplied at once. a:
 // (64, 64), b: (COLUMNS, 64) or (64, COLUMNS), c, d: (64, COLUMNS)
 extern "C" __global__ void __launch_bounds__(WARPGROUP)
     product(const TYPE* a, const TYPE* b, const float* c, float* d, int add) {
@@ -32,7 +32,7 @@ extern "C" __global__ void __launch_bounds__(WARPGROUP)
 #pragma unroll
   for (int i = 0; i < COLUMNS / 2; ++i) sum[i] = c[place(i)];
   if constexpr (WHOLE) {
-    Slice<TYPE>::multiply<!TRANSPOSED>(sum, a_tile, b_tile, add);
+    KTile<TYPE>::multiply<!TRANSPOSED>(sum, a_tile, b_tile, add);
   } else {
     constexpr int LEADING = TRANSPOSED ? SPAN * DEPTH * sizeof(TYPE) : 0;
     const u64 from = swizzled_operand(shared_address(a_tile), 0, ATOM_BYTES);

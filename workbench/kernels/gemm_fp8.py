@@ -16,7 +16,7 @@ from ..model.dtypes import BF16, E4M3, FP32, dtype_of
 from ..model.launch import Launch, ceil_div
 from ..model.operation import Operation
 from ..model.problem import Cost, Problem, Size, Tier
-from .gemm import GROUPS, drawn_extents, lcsf_launch
+from .gemm import GROUPS, drawn_extents, tile_launch
 
 RUN = 128
 """Terms that stages let the tensor cores add up at most."""
@@ -211,7 +211,7 @@ def _fitted(p: ScaledGemmProblem, size: Mapping[str, int]) -> dict[str, int]:
     "promoted_sums",
     track="wgmma",
     source="gemm_fp8/2_promoted_sums.cu",
-    idea="wgmma of e4m3 adds up slices of k, fp32 adds up the slices; scales wait in the scratch block",
+    idea="wgmma of e4m3 adds up a k-tile, fp32 adds up the k-tiles; scales wait in shared memory",
     supports=_tma,
     parameters={"BLOCK_M": 128, "BLOCK_K": RUN, "GROUP_M": 8, "BUFFERS": 1, "BLOCKS": 132},
     space={"GROUP_M": GROUPS[:-1], "BUFFERS": (1, 2), "BLOCKS": (1, 132, 264)},
@@ -226,4 +226,4 @@ def _fitted(p: ScaledGemmProblem, size: Mapping[str, int]) -> dict[str, int]:
     ),
 )
 def promoted_sums(p: ScaledGemmProblem, size: Mapping[str, int]) -> Launch:
-    return lcsf_launch(p, size, "gemm_fp8_promoted_sums", sharing=size["CLUSTER"], more=("a_scale", "b_scale"))
+    return tile_launch(p, size, "gemm_fp8_promoted_sums", sharing=size["CLUSTER"], more=("a_scale", "b_scale"))

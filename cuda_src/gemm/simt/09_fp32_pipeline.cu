@@ -1,9 +1,9 @@
 // C[m, n] = sum_k A[m, k] B[k, n], with TRANS_B: B[n, k]. A: (M, K), C: (M, N), rows ldc elements apart. A
 // and B come as tensor maps, so their rows are multiples of 16 bytes. fp32, sm_90a.
 //
-// stage 15, fp32 pipeline: the warp tiles of stage 14 on the template, whose warps specialise. the copy
-// engine brings slices of A, and of a B along k, with rows along k; three warps turn them, so that k is
-// slowest, and eight only multiply.
+// stage 9, fp32 pipeline: the warp tiles of `warp_tiles`, with warps that specialise. TMA brings k-tiles of A, and of a
+// B along k, with rows along k; three warps turn them, so that k is slowest, and eight only multiply. this is
+// no frame of the library but made of its pieces: two circular buffers and three roles.
 //
 // what it gains: the warps that multiply no longer count addresses, ask where the edges are, or wait for one
 // another. and banks: neighbouring multiplications have an element of B in common, so two registers are read
@@ -14,8 +14,11 @@
 // what limits it: the fp32 units. of 100 instructions of the loop 94 multiply, and one in ten of these still
 // reads two registers of a bank. written out for 16 of k they are too many for the cache that holds them.
 
-#include "pipeline/lcsf.cuh"
-#include "epilogue/tiles.cuh"
+#include "pipeline/circular_buffer.cuh"
+#include "pipeline/roles.cuh"
+#include "ptx/mma.cuh"
+#include "ptx/tma.cuh"
+#include "scheduler/tile_order.cuh"
 #include "tile/vector.cuh"
 
 constexpr int WARP = 32, QUAD = 4;          // floats in 16 bytes
@@ -24,24 +27,24 @@ constexpr int THREAD_M = 8, THREAD_N = 16;  // of C, a thread
 constexpr int QUADS_M = THREAD_M / QUAD, QUADS_N = THREAD_N / QUAD;
 constexpr int WARP_M = LANES_M * THREAD_M, WARP_N = LANES_N * THREAD_N;
 constexpr int BLOCK_M = 128, BLOCK_N = 256, BLOCK_K = 32;
-constexpr int TURNERS = WARPGROUP / WARP - 1;  // warps: the first one loads
+constexpr int TURNERS = WARPGROUP / WARP - 1;  // warps that turn: the first one of their warpgroup loads
 
-// rows of a slice that become columns, of COUNT elements. of 32 rows and four of k a thread has the rows r,
+// rows of a k-tile that become columns, of COUNT elements. of 32 rows and four of k a thread has the rows r,
 // r + 8, r + 16 and r + 24 and one k, as it would have 16-bit elements of four matrices: they become
 // neighbours
 template <int COUNT>
 struct Turned {
   static constexpr int PITCH = COUNT + 8;  // two rows and four columns, 16 bytes each, are in all banks
 
-  // which row of the slice becomes this column
+  // which row of the k-tile becomes this column
   static __device__ __forceinline__ int row(int column) {
     return column / WARP * WARP + column % WARP / QUAD + column % QUAD * (WARP / QUAD);
   }
 
-  // by a warp, from this block of 32 rows on. `slice` has rows of 128 bytes, swizzled as a tensor map's
-  static __device__ __forceinline__ void turn(const float* slice, float* tile, int block) {
+  // by a warp, from this block of 32 rows on. `k_tile` has rows of 128 bytes, swizzled as a tensor map's
+  static __device__ __forceinline__ void turn(const float* k_tile, float* tile, int block) {
     const int lane = threadIdx.x % WARP;
-    const float* from = slice + (block * WARP + lane) * BLOCK_K;
+    const float* from = k_tile + (block * WARP + lane) * BLOCK_K;
     float* to = tile + block * WARP + lane / QUAD * QUAD + lane % QUAD * PITCH;
 #pragma unroll 1
     for (; block < COUNT / WARP; block += TURNERS) {
@@ -61,7 +64,7 @@ struct Turned {
   }
 };
 
-// rows of a slice that are columns already
+// rows of a k-tile that are columns already
 template <int COUNT>
 struct Straight {
   static constexpr int PITCH = COUNT;
@@ -69,14 +72,15 @@ struct Straight {
 };
 
 struct Gemm {
-  static constexpr int CONSUMERS = 2, IN_FLIGHT = 0, WARPS_N = BLOCK_N / WARP_N;
-  static_assert(BLOCK_M / WARP_M * WARPS_N * WARP == CONSUMERS * WARPGROUP, "warp tiles cover the tile");
+  using roles = Roles<2, 72>;  // who turns needs more registers than who loads
+  static constexpr int WARPS_N = BLOCK_N / WARP_N, ALIGNMENT = 1024;
+  static_assert(BLOCK_M / WARP_M * WARPS_N == roles::CONSUMER_WARPS, "warp tiles cover the tile");
 
-  using SliceA = Turned<BLOCK_M>;
+  using RowsOfA = Turned<BLOCK_M>;
 #if TRANS_B
-  using SliceB = Turned<BLOCK_N>;
+  using RowsOfB = Turned<BLOCK_N>;
 #else
-  using SliceB = Straight<BLOCK_N>;
+  using RowsOfB = Straight<BLOCK_N>;
 #endif
 
   struct globals {
@@ -91,55 +95,103 @@ struct Gemm {
 #endif
   };
   struct alignas(1024) input_block {
-    float a[BLOCK_K * SliceA::PITCH];
-    alignas(128) float b[BLOCK_K * SliceB::PITCH];  // of a copy of TMA
+    float a[BLOCK_K * RowsOfA::PITCH];
+    alignas(128) float b[BLOCK_K * RowsOfB::PITCH];  // of a copy of TMA
   };
-  struct finish_block {  // pairs of rows of C, half as wide as a warp's tile, that it collects to store them
+  struct staging_block {  // pairs of rows of C, half as wide as a warp's tile, that it collects to store them
     static constexpr int COLUMNS = WARP_N / 2, PITCH = COLUMNS + 8;  // neighbours in other banks
     Vector<float, 2> c[WARPGROUP / WARP][LANES_M][PITCH];
   };
-  struct common_state {
-    int steps, m, n;
+  struct work_tile {
+    int iterations, m, n;
   };
-  struct consumer_state {
+  struct accumulators {
     float sum[THREAD_M][THREAD_N];
     int m, n;  // where in the tile the thread begins
   };
 
+  // one place for what TMA brings, and as many for what is multiplied as fit beside it
+  static constexpr int PIPELINE_STAGES =
+      stages_that_fit(roles::SHARED_BYTES, sizeof(input_block),
+                      sizeof(raw_block) + roles::CONSUMERS * sizeof(staging_block) + ALIGNMENT);
+  using ring = Pipeline<PIPELINE_STAGES, roles::CONSUMER_WARPS>;
+  struct Shared {
+    alignas(ALIGNMENT) input_block blocks[PIPELINE_STAGES];
+    staging_block staging[roles::CONSUMERS];
+    ring barriers;
+    alignas(ALIGNMENT) raw_block raw;
+    Barrier raw_full, raw_empty;
+  };
+  static_assert(sizeof(Shared) <= roles::SHARED_BYTES, "the ring has too many stages");
+
   // GROUP_M rows of tiles are walked together, column by column
-  static __device__ __forceinline__ bool common_setup(const globals& g, common_state& common, int item) {
+  static __device__ __forceinline__ bool schedule(const globals& g, work_tile& tile, int number) {
     const int tiles_m = (g.M + BLOCK_M - 1) / BLOCK_M, tiles_n = (g.N + BLOCK_N - 1) / BLOCK_N;
-    const int tile = blockIdx.x + item * gridDim.x;
-    if (tile >= tiles_m * tiles_n) return false;
-    const Tile place = grouped_tile<GROUP_M>(tile, tiles_m, tiles_n);
-    common.m = place.row * BLOCK_M;
-    common.n = place.column * BLOCK_N;
-    common.steps = (g.K + BLOCK_K - 1) / BLOCK_K;
+    const int mine = blockIdx.x + number * gridDim.x;
+    if (mine >= tiles_m * tiles_n) return false;
+    const Tile place = grouped_tile<GROUP_M>(mine, tiles_m, tiles_n);
+    tile.m = place.row * BLOCK_M;
+    tile.n = place.column * BLOCK_N;
+    tile.iterations = (g.K + BLOCK_K - 1) / BLOCK_K;
     return true;
   }
 
   struct producer {
-    static __device__ __forceinline__ void load(const globals& g, const common_state& tile, raw_block& raw,
-                                                Barrier& full, int step) {
-      tma_load(raw.a, g.A, full, tile.m, step * BLOCK_K);
+    // asks for a k-tile
+    static __device__ __forceinline__ void load(const globals& g, const work_tile& tile, Shared& shared,
+                                                int iteration) {
+      mbarrier_arrive_expect(shared.raw_full, sizeof(raw_block));
+      tma_load(shared.raw.a, g.A, shared.raw_full, tile.m, iteration * BLOCK_K);
 #if TRANS_B
-      tma_load(raw.b, g.B, full, tile.n, step * BLOCK_K);
+      tma_load(shared.raw.b, g.B, shared.raw_full, tile.n, iteration * BLOCK_K);
 #endif
     }
 
-    static __device__ __forceinline__ void arrange(const globals& g, const common_state& tile,
-                                                   const raw_block& raw, input_block& input, Barrier& full,
-                                                   int step) {
+    // a thread: all of them, but the first one, which was asked for when the kernel started
+    static __device__ __forceinline__ void run(const globals& g, Shared& shared, work_tile tile, bool more) {
+      Place<1> to;
+      to.skip(more ? 1 : 0);
+      int number = 0, iteration = more ? 1 : 0;
+      for (; more; more = schedule(g, tile, ++number), iteration = 0)
+        for (; iteration < tile.iterations; ++iteration, to.advance()) {
+          mbarrier_wait(shared.raw_empty, to.parity ^ 1);
+          load(g, tile, shared, iteration);
+        }
+    }
+  };
+
+  struct turner {
+    // three warps: the k-tile that came is written for the consumers
+    static __device__ __forceinline__ void turn(const globals& g, const work_tile& tile, const raw_block& raw,
+                                                input_block& input, Barrier& full, int iteration) {
       const int warp = threadIdx.x / WARP - 1;
 #if TRANS_B
-      SliceB::turn(raw.b, input.b, TURNERS - 1 - warp);  // who has more of A has less of B
+      RowsOfB::turn(raw.b, input.b, TURNERS - 1 - warp);  // who has more of A has less of B
 #else
       if (threadIdx.x == WARP) {
         mbarrier_expect(full, sizeof(input.b));
-        tma_load(input.b, g.B, full, step * BLOCK_K, tile.n);
+        tma_load(input.b, g.B, full, iteration * BLOCK_K, tile.n);
       }
 #endif
-      SliceA::turn(raw.a, input.a, warp);
+      RowsOfA::turn(raw.a, input.a, warp);
+    }
+
+    static __device__ __forceinline__ void run(const globals& g, Shared& shared) {
+      Place<1> from;
+      ring::place to;
+      work_tile tile;
+      for (int number = 0; schedule(g, tile, number); ++number)
+        for (int iteration = 0; iteration < tile.iterations; ++iteration, from.advance(), to.advance()) {
+          shared.barriers.acquire(to);
+          mbarrier_wait(shared.raw_full, from.parity);
+          Barrier& full = shared.barriers.full[to.stage];
+          turn(g, tile, shared.raw, shared.blocks[to.stage], full, iteration);
+          __syncwarp();
+          if (threadIdx.x % WARP == 0) {
+            mbarrier_arrive(shared.raw_empty);
+            mbarrier_arrive(full);
+          }
+        }
     }
   };
 
@@ -149,9 +201,9 @@ struct Gemm {
     // wavefronts, not four
     static __device__ __forceinline__ int lane_m() { return threadIdx.x % WARP / 8 * 2 + threadIdx.x % 2; }
     static __device__ __forceinline__ int lane_n() { return threadIdx.x / 2 % LANES_N; }
-    static __device__ __forceinline__ int warp() { return threadIdx.x / WARP - WARPGROUP / WARP; }
+    static __device__ __forceinline__ int warp() { return roles::warp_of_all(); }
 
-    static __device__ __forceinline__ void setup(const common_state&, consumer_state& state) {
+    static __device__ __forceinline__ void begin(accumulators& state) {
       state.m = warp() / WARPS_N * WARP_M + lane_m() * QUAD;
       state.n = warp() % WARPS_N * WARP_N + lane_n() * QUAD;
 #pragma unroll
@@ -160,17 +212,16 @@ struct Gemm {
         for (int j = 0; j < THREAD_N; ++j) state.sum[i][j] = 0.f;
     }
 
-    static __device__ __forceinline__ void compute(const common_state&, consumer_state& state,
-                                                   const input_block& input) {
+    static __device__ __forceinline__ void compute(accumulators& state, const input_block& input) {
 #pragma unroll UNROLL
       for (int k = 0; k < BLOCK_K; ++k) {
         Vector<float, QUAD> a[QUADS_M], b[QUADS_N];
 #pragma unroll
         for (int i = 0; i < QUADS_M; ++i)
-          a[i] = load_vector<QUAD>(&input.a[k * SliceA::PITCH + state.m + i * LANES_M * QUAD]);
+          a[i] = load_vector<QUAD>(&input.a[k * RowsOfA::PITCH + state.m + i * LANES_M * QUAD]);
 #pragma unroll
         for (int j = 0; j < QUADS_N; ++j)
-          b[j] = load_vector<QUAD>(&input.b[k * SliceB::PITCH + state.n + j * LANES_N * QUAD]);
+          b[j] = load_vector<QUAD>(&input.b[k * RowsOfB::PITCH + state.n + j * LANES_N * QUAD]);
 #pragma unroll
         for (int j = 0; j < THREAD_N; ++j)
 #pragma unroll
@@ -182,9 +233,9 @@ struct Gemm {
     }
 
     // a warp, one half of two rows of each thread at a time
-    static __device__ __forceinline__ void finish(const globals& g, const common_state& tile,
-                                                  consumer_state& state, finish_block& staged, input_block*) {
-      constexpr int COLUMNS = finish_block::COLUMNS, ROW_QUADS = COLUMNS / QUAD, HALF = THREAD_N / 2;
+    static __device__ __forceinline__ void epilogue(const globals& g, const work_tile& tile,
+                                                    accumulators& state, staging_block& staged) {
+      constexpr int COLUMNS = staging_block::COLUMNS, ROW_QUADS = COLUMNS / QUAD, HALF = THREAD_N / 2;
       auto& pairs = staged.c[warp() % (WARPGROUP / WARP)];
       const int m0 = tile.m + warp() / WARPS_N * WARP_M, n0 = tile.n + warp() % WARPS_N * WARP_N;
       const auto store = [&](int m, int n, const Vector<float, QUAD>& row) {
@@ -196,7 +247,7 @@ struct Gemm {
         __syncwarp();
 #pragma unroll
         for (int j = first; j < first + HALF; ++j) {
-          const int column = SliceB::row((j / QUAD * LANES_N + lane_n()) * QUAD + j % QUAD);
+          const int column = RowsOfB::row((j / QUAD * LANES_N + lane_n()) * QUAD + j % QUAD);
           pairs[lane_m()][column % COLUMNS] = {state.sum[i + 1][j], state.sum[i][j]};
         }
         __syncwarp();
@@ -206,17 +257,60 @@ struct Gemm {
           const float* pair = pairs[row][column].x;
           const auto x = load_vector<QUAD>(pair), y = load_vector<QUAD>(pair + QUAD);
           const int m = (i / QUAD * LANES_M + row) * QUAD + i % QUAD, n = n0 + part % 2 * COLUMNS + column;
-          store(m0 + SliceA::row(m), n, {x.x[1], x.x[3], y.x[1], y.x[3]});
-          store(m0 + SliceA::row(m + 1), n, {x.x[0], x.x[2], y.x[0], y.x[2]});
+          store(m0 + RowsOfA::row(m), n, {x.x[1], x.x[3], y.x[1], y.x[3]});
+          store(m0 + RowsOfA::row(m + 1), n, {x.x[0], x.x[2], y.x[0], y.x[2]});
         }
       }
     }
+
+    static __device__ __forceinline__ void run(const globals& g, Shared& shared) {
+      const int mine = uniform(roles::consumer());
+      Consumed<ring> consumed{shared.barriers};
+      work_tile tile;
+      bool more = schedule(g, tile, 0);
+      for (int number = 0; more; ++number) {
+        accumulators state;
+        begin(state);
+        for (int iteration = 0; iteration < tile.iterations; ++iteration, consumed.advance()) {
+          consumed.wait();
+          compute(state, shared.blocks[consumed.stage()]);
+          consumed.release();
+        }
+        work_tile next;
+        more = schedule(g, next, number + 1);
+        epilogue(g, tile, state, shared.staging[mine]);
+        tile = next;
+      }
+    }
   };
+
+  static __device__ __forceinline__ void run(const globals& g, unsigned char* memory) {
+    Shared& shared = *reinterpret_cast<Shared*>(memory);
+    work_tile first;
+    bool any;
+    if (threadIdx.x == 0) {
+      shared.barriers.init(TURNERS);
+      mbarrier_init(shared.raw_full, 1);
+      mbarrier_init(shared.raw_empty, TURNERS);
+      mbarrier_init_fence();
+      any = schedule(g, first, 0);
+      if (any) producer::load(g, first, shared, 0);
+    }
+    __syncthreads();
+    if (roles::producing()) {
+      roles::produce();
+      if (threadIdx.x == 0) producer::run(g, shared, first, any);
+      if (threadIdx.x >= WARP) turner::run(g, shared);
+    } else {
+      roles::consume();
+      consumer::run(g, shared);
+    }
+  }
 };
 
-extern "C" __global__ void __launch_bounds__(Lcsf<Gemm>::THREADS, 1)
+extern "C" __global__ void __launch_bounds__(Gemm::roles::THREADS, 1)
     gemm_fp32_pipeline(const __grid_constant__ TensorMap A, const __grid_constant__ TensorMap B,
                        float* __restrict__ C, int M, int N, int K, int ldc) {
   extern __shared__ __align__(1024) unsigned char memory[];
-  Lcsf<Gemm>::run({A, B, C, M, N, K, ldc}, memory);
+  Gemm::run({A, B, C, M, N, K, ldc}, memory);
 }

@@ -9,6 +9,12 @@ __device__ __forceinline__ int cluster_rank() {
   return rank;
 }
 
+// the same in a cluster of so many blocks, which may be one
+template <int BLOCKS_OF_IT>
+__device__ __forceinline__ int cluster_rank_of() {
+  return BLOCKS_OF_IT > 1 ? cluster_rank() : 0;
+}
+
 // barrier.cluster: until every thread of the cluster that has not exited is here. what they wrote before,
 // remotely too, is visible after
 __device__ __forceinline__ void cluster_sync() {

@@ -11,7 +11,7 @@ __device__ __forceinline__ void mbarrier_init(Barrier& barrier, int arrivals) {
                : "memory");
 }
 
-// fence.mbarrier_init and fence.proxy.async: makes initialised barriers visible to the copy engine. by the
+// fence.mbarrier_init and fence.proxy.async: makes initialised barriers visible to TMA. by the
 // thread that initialised them; a __syncthreads has to follow before other threads use them
 __device__ __forceinline__ void mbarrier_init_fence() {
   asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");

@@ -3,7 +3,7 @@
 #include "ptx/mbarrier.cuh"
 
 // what cuTensorMapEncodeTiled filled in on the host: array, strides, box, swizzle. pass it as a
-// `const __grid_constant__` parameter, so that its address is one the copy engine can read
+// `const __grid_constant__` parameter, so that its address is one TMA can read
 struct alignas(64) TensorMap {
   u64 opaque[16];
 };
@@ -51,7 +51,7 @@ __device__ __forceinline__ void tma_prefetch(const TensorMap& map, int row, int 
                : "memory");
 }
 
-// prefetch.tensormap: has the copy engine fetch the map itself, ahead of the first copy with it. by one
+// prefetch.tensormap: has TMA fetch the map itself, ahead of the first copy with it. by one
 // thread
 __device__ __forceinline__ void tma_prefetch_map(const TensorMap& map) {
   asm volatile("prefetch.tensormap [%0];" ::"l"(&map) : "memory");
@@ -67,7 +67,7 @@ __device__ __forceinline__ void tma_store(const TensorMap& map, const void* from
                : "memory");
 }
 
-// fence.proxy.async: makes this thread's ordinary stores to shared memory visible to the copy engine and
+// fence.proxy.async: makes this thread's ordinary stores to shared memory visible to TMA and
 // wgmma
 __device__ __forceinline__ void async_fence() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 

@@ -6,7 +6,7 @@ from . import simt, mma, wgmma  # each track declares its stages, in this order
 # isort: on
 from .operation import GEMM, GROUPS
 from .problem import SHARED_BYTES, GemmProblem, drawn_extents
-from .wgmma import PADDED_C, Product, lcsf_launch
+from .wgmma import PADDED_C, Product, tile_launch
 
 __all__ = [
     "GEMM",
@@ -16,8 +16,8 @@ __all__ = [
     "GemmProblem",
     "Product",
     "drawn_extents",
-    "lcsf_launch",
     "mma",
     "simt",
+    "tile_launch",
     "wgmma",
 ]

@@ -20,7 +20,7 @@ _DEEPER = (
     GemmProblem(m=70, n=136, k=64 * 56 + 1, dtype="bf16", pad_a=7, pad_b=7),
     GemmProblem(m=40, n=40, k=64 * 76, dtype="fp16", layout="nn"),
 )
-"""The same for a ring of smaller slices, of which a step takes two, and which two blocks share."""
+"""The same for a buffer of smaller k-tiles, of which an iteration takes two, and which two blocks share."""
 
 
 _TALL = GemmProblem(m=128 * 17 + 1, n=264, k=8)
@@ -40,43 +40,6 @@ _LEFT_OVER = tuple(GemmProblem(m=136, n=256 * tiles, k=64 * 6 + 8, seed=48) for 
 then more, then nearly a tile for each."""
 
 
-def _tma_pipeline_shared(p: GemmProblem, size: Mapping[str, int]) -> int:
-    """Bytes of the ring, of C on its way out (256 of every row), and of two barriers a slice."""
-    slices = (size["BLOCK_M"] + size["BLOCK_N"]) * size["BLOCK_K"] * dtype_of(p.dtype).itemsize
-    return size["STAGES"] * (slices + 2 * 8) + size["BLOCK_M"] * 256
-
-
-@GEMM.stage(
-    "tma_pipeline",
-    track="wgmma",
-    source="gemm/6_tma_pipeline.cu",
-    idea="a producer has TMA fill a ring of slices, two consumer warpgroups have wgmma multiply them in place",
-    supports=tma_and_wgmma,
-    parameters={"BLOCK_M": 128, "BLOCK_N": 256, "BLOCK_K": 64, "STAGES": 4, "GROUP_M": 16},
-    space={"BLOCK_N": (128, 256), "STAGES": (2, 3, 4, 5, 6), "GROUP_M": GROUPS},
-    constraint=lambda p, size: (
-        None if _tma_pipeline_shared(p, size) <= SHARED_BYTES else "the ring does not fit into shared memory"
-    ),
-    edge_cases=(ODD_C, _TALL, _WHOLE, *DEEP),
-    architecture=90,
-)
-def tma_pipeline(p: GemmProblem, size: Mapping[str, int]) -> Launch:
-    m, n, k = size["BLOCK_M"], size["BLOCK_N"], size["BLOCK_K"]
-    consumers, panel = 2, 128 // dtype_of(p.dtype).itemsize  # warpgroups; columns in the width of the swizzle
-    return Launch(
-        "gemm_tma_pipeline",
-        (ceil_div(p.m, m) * ceil_div(p.n, n), 1, 1),
-        (128 * (1 + consumers), 1, 1),
-        (
-            TensorMap("A", box=(m, k)),
-            TensorMap("B", box=(n, k) if p.layout == "nt" else (k, panel)),
-            "C",
-            *(np.int32(x) for x in (p.m, p.n, p.k, p.ldc)),
-        ),
-        shared_bytes=_tma_pipeline_shared(p, size),
-    )
-
-
 PADDED_C = (
     GemmProblem(m=130, n=257, k=72, dtype="bf16", out="bf16", pad_c=7),
     GemmProblem(m=70, n=200, k=72, dtype="bf16", out="bf16", pad_c=1),
@@ -86,7 +49,7 @@ be made, though its columns end at such a multiple."""
 
 
 class Product(Protocol):
-    """What `lcsf_launch` asks of a problem: C = A B of this layout."""
+    """What `tile_launch` asks of a problem: C = A B of this layout."""
 
     @property
     def m(self) -> int: ...
@@ -104,7 +67,7 @@ class Product(Protocol):
     def layout(self) -> str: ...
 
 
-def lcsf_launch(
+def tile_launch(
     p: Product,
     size: Mapping[str, int],
     kernel: str,
@@ -113,16 +76,19 @@ def lcsf_launch(
     consumers: int = 0,
     more: tuple[str, ...] = (),
     promotion: int = 256,
+    boxes_of_c: bool = True,
 ) -> Launch:
     """A cluster of `split` blocks for every tile of C, or of `sharing` blocks for as many tiles one above the other.
 
-    Where C can have no tensor map, one of A stands in, unused. A consumer has 64 rows where their number is not given.
-    `more` are arrays that the kernel is given before C. `promotion` is that of the tensor maps of A and B: a row of a
-    box is 128 bytes, and what the L2 fetches beyond them is of the next slice, early for it and in the way of this one.
+    Without `boxes_of_c` the kernel takes no tensor map of C; with it, where C can have none, one of A stands in. A
+    consumer has 64 rows where their number is not given. `more` are arrays that the kernel is given before C.
+    `promotion` is that of the tensor maps of A and B: a row of a box is 128 bytes, and what the L2 fetches beyond them
+    is of the next k-tile, early for it and in the way of this one.
     """
     m, n, k = size["BLOCK_M"], size["BLOCK_N"], size["BLOCK_K"]
     out, warp_rows = dtype_of(p.out).itemsize, 16
     b_box = (n // sharing, k) if p.layout == "nt" else (k, 128 // dtype_of(p.dtype).itemsize)
+    c_boxes = TensorMap("C", box=(warp_rows, 128 // out)) if p.ldc * out % 16 == 0 else TensorMap("A", box=(m, k))
     return Launch(
         kernel,
         (ceil_div(p.m, m * sharing) * sharing * ceil_div(p.n, n) * split, 1, 1),
@@ -130,18 +96,43 @@ def lcsf_launch(
         (
             TensorMap("A", box=(m, k), promotion=promotion),
             TensorMap("B", box=b_box, promotion=promotion),
-            TensorMap("C", box=(warp_rows, 128 // out)) if p.ldc * out % 16 == 0 else TensorMap("A", box=(m, k)),
+            *((c_boxes,) if boxes_of_c else ()),
             *more,
             "C",
             *(np.int32(x) for x in (p.m, p.n, p.k, p.ldc)),
         ),
-        shared_bytes=SHARED_BYTES,  # the kernels make of it a ring as deep as it goes
+        shared_bytes=SHARED_BYTES,  # as many pipeline stages as fit
         cluster=(split * sharing, 1, 1),
         persistent=split == 1,
     )
 
 
-def _lcsf_constraint(p: GemmProblem, size: Mapping[str, int]) -> str | None:
+def _tma_pipeline_shared(p: GemmProblem, size: Mapping[str, int]) -> int:
+    """Bytes of the k-tiles, of C on its way out (256 of every row), and of two barriers a pipeline stage."""
+    k_tiles = (size["BLOCK_M"] + size["BLOCK_N"]) * size["BLOCK_K"] * dtype_of(p.dtype).itemsize
+    return size["STAGES"] * (k_tiles + 2 * 8) + size["BLOCK_M"] * 256
+
+
+@GEMM.stage(
+    "tma_pipeline",
+    track="wgmma",
+    source="gemm/wgmma/01_tma_pipeline.cu",
+    idea="a producer has TMA load k-tiles ahead, two consumer warpgroups have wgmma multiply them in place",
+    supports=tma_and_wgmma,
+    parameters={"BLOCK_M": 128, "BLOCK_N": 256, "BLOCK_K": 64, "STAGES": 4, "GROUP_M": 16},
+    space={"BLOCK_N": (128, 256), "STAGES": (2, 3, 4, 5, 6), "GROUP_M": GROUPS},
+    constraint=lambda p, size: (
+        None if _tma_pipeline_shared(p, size) <= SHARED_BYTES else "the k-tiles do not fit into shared memory"
+    ),
+    edge_cases=(ODD_C, _TALL, _WHOLE, *DEEP),
+    architecture=90,
+)
+def tma_pipeline(p: GemmProblem, size: Mapping[str, int]) -> Launch:
+    launch = tile_launch(p, size, "gemm_tma_pipeline", boxes_of_c=False)
+    return replace(launch, shared_bytes=_tma_pipeline_shared(p, size), persistent=False)
+
+
+def _registers(p: GemmProblem, size: Mapping[str, int]) -> str | None:
     if size["BLOCK_M"] == 192 and size["BLOCK_N"] == 256:
         return "three consumers have registers for tiles of 128 columns, not for 256"
     return None
@@ -149,17 +140,101 @@ def _lcsf_constraint(p: GemmProblem, size: Mapping[str, int]) -> str | None:
 
 @GEMM.stage(
     "persistent",
-    source="gemm/7_persistent.cu",
-    idea="blocks that stay take one tile after the other; loads and stores of neighbouring tiles overlap",
+    source="gemm/wgmma/02_persistent.cu",
+    idea="blocks that stay take one tile after the other: the next one is loaded while a tile is stored",
     supports=tma_and_wgmma,
     parameters={"BLOCK_M": 128, "BLOCK_N": 256, "BLOCK_K": 64, "GROUP_M": 16},
     space={"BLOCK_M": (128, 192), "BLOCK_N": (128, 256), "GROUP_M": GROUPS},
-    constraint=_lcsf_constraint,
+    constraint=_registers,
     architecture=90,
     edge_cases=(*PADDED_C, _TALL, *DEEP),
 )
 def persistent(p: GemmProblem, size: Mapping[str, int]) -> Launch:
-    return lcsf_launch(p, size, "gemm_persistent")
+    return tile_launch(p, size, "gemm_persistent", boxes_of_c=False)
+
+
+@GEMM.stage(
+    "tma_store",
+    source="gemm/wgmma/03_tma_store.cu",
+    idea="tiles are stored by TMA, too, from two buffers in shared memory",
+    supports=tma_and_wgmma,
+    parameters={"BLOCK_M": 128, "BLOCK_N": 256, "BLOCK_K": 64, "GROUP_M": 16},
+    space={"BLOCK_M": (128, 192), "BLOCK_N": (128, 256), "GROUP_M": GROUPS},
+    constraint=_registers,
+    architecture=90,
+    edge_cases=(*PADDED_C, _TALL, *DEEP),
+)
+def tma_store(p: GemmProblem, size: Mapping[str, int]) -> Launch:
+    return tile_launch(p, size, "gemm_tma_store")
+
+
+@GEMM.stage(
+    "multicast",
+    source="gemm/wgmma/04_multicast.cu",
+    idea="two blocks of a cluster, one above the other, load half of their k-tiles of B each, for both",
+    supports=tma_and_wgmma,
+    parameters={"BLOCK_M": 128, "BLOCK_N": 256, "BLOCK_K": 64, "GROUP_M": 8},
+    space={"GROUP_M": GROUPS[:-1]},
+    architecture=90,
+    edge_cases=(*PADDED_C, _TALLER, *DEEP),
+)
+def multicast(p: GemmProblem, size: Mapping[str, int]) -> Launch:
+    return tile_launch(p, size, "gemm_multicast", sharing=2)
+
+
+@GEMM.stage(
+    "serpentine",
+    source="gemm/wgmma/05_serpentine.cu",
+    idea="tiles and their k-tiles are walked to and fro: what was read last is read next",
+    supports=tma_and_wgmma,
+    parameters={"BLOCK_M": 128, "BLOCK_N": 256, "BLOCK_K": 64, "GROUP_M": 8},
+    space={"GROUP_M": GROUPS[:-1]},
+    architecture=90,
+    edge_cases=(*PADDED_C, _TALLER, *DEEP),
+)
+def serpentine(p: GemmProblem, size: Mapping[str, int]) -> Launch:
+    return tile_launch(p, size, "gemm_serpentine", sharing=2)
+
+
+@GEMM.stage(
+    "deferred_epilogue",
+    source="gemm/wgmma/06_deferred_epilogue.cu",
+    idea="a finished tile stays in registers and is stored in parts while the next one is multiplied",
+    supports=tma_and_wgmma,
+    parameters={"BLOCK_M": 128, "BLOCK_N": 256, "BLOCK_K": 64, "GROUP_M": 8},
+    space={"GROUP_M": GROUPS[:-1]},
+    architecture=90,
+    edge_cases=(*PADDED_C, _TALLER, *DEEP),
+)
+def deferred_epilogue(p: GemmProblem, size: Mapping[str, int]) -> Launch:
+    return tile_launch(p, size, "gemm_deferred_epilogue", sharing=2)
+
+
+def _worth_sharing(p: GemmProblem, size: Mapping[str, int]) -> dict[str, int]:
+    """To hand over parts of tiles takes as long as some 16 iterations. Fewer tiles than any device has multiprocessors
+    are never shared out there, and always by the few blocks of the emulator."""
+    tiles = ceil_div(p.m, size["BLOCK_M"]) * ceil_div(p.n, size["BLOCK_N"])
+    return {"LEAST_GAIN": 0 if tiles <= 64 else 16}
+
+
+@GEMM.stage(
+    "stream_k",
+    source="gemm/wgmma/07_stream_k.cu",
+    idea="tiles that do not come out even are computed in parts: blocks share their k-iterations evenly",
+    supports=tma_and_wgmma,
+    parameters={"BLOCK_M": 128, "BLOCK_N": 256, "BLOCK_K": 64, "GROUP_M": 8, "BLOCKS": 132},
+    space={"GROUP_M": GROUPS[:-1], "BLOCKS": (128, 130, 132)},
+    architecture=90,
+    edge_cases=(*PADDED_C, _TALLER, *DEEP, *_LEFT_OVER),
+    sizes=_worth_sharing,
+)
+def stream_k(p: GemmProblem, size: Mapping[str, int]) -> Plan:
+    threads, most = 2 * size["BLOCK_M"], size["BLOCKS"]
+    whole = tile_launch(p, size, "gemm_stream_k", sharing=2, more=("partial", "flags"))
+    blocks = min(whole.grid[0], most)
+    flags = Array((blocks, threads // 32), FP32, output=True, zero=True)  # 4 bytes each
+    partial = Array((blocks, size["BLOCK_M"] * size["BLOCK_N"]), FP32, output=True)
+    return Plan((replace(whole, grid=(blocks, 1, 1)),), scratch={"partial": partial, "flags": flags})
 
 
 _MANY_TILES = (GemmProblem(m=8, n=128 * 129, k=72), GemmProblem(m=8, n=128 * 65 + 1, k=136, out="bf16"))
@@ -174,18 +249,19 @@ def _blocks(p: GemmProblem, size: Mapping[str, int], width: int, split: int) -> 
 
 @GEMM.stage(
     "split_k",
-    source="gemm/8_split_k.cu",
+    parent="tma_store",
+    source="gemm/wgmma/08_split_k.cu",
     idea="where tiles are few, clusters of two blocks split k and add up through distributed shared memory",
     supports=tma_and_wgmma,
     parameters={"BLOCK_M": 128, "BLOCK_N": 256, "BLOCK_K": 64, "GROUP_M": 16, "BLOCKS": 128},
     space={"BLOCK_M": (128, 192), "BLOCK_N": (128, 256), "GROUP_M": GROUPS, "BLOCKS": (64, 128, 256)},
-    constraint=_lcsf_constraint,
+    constraint=_registers,
     architecture=90,
     edge_cases=(*PADDED_C, _TALL, *DEEP),
     sizes=lambda p, size: {"SPLIT": 2 if _blocks(p, size, size["BLOCK_N"], 2) else 1},
 )
 def split_k(p: GemmProblem, size: Mapping[str, int]) -> Launch:
-    return lcsf_launch(p, size, "gemm_split_k", size["SPLIT"])
+    return tile_launch(p, size, "gemm_split_k", size["SPLIT"])
 
 
 def _fitted(p: GemmProblem, size: Mapping[str, int]) -> dict[str, int]:
@@ -196,7 +272,7 @@ def _fitted(p: GemmProblem, size: Mapping[str, int]) -> dict[str, int]:
 
 @GEMM.stage(
     "fitted_tiles",
-    source="gemm/9_fitted_tiles.cu",
+    source="gemm/wgmma/09_fitted_tiles.cu",
     idea="tiles are as wide as leaves enough of them for the device, k split or not",
     supports=tma_and_wgmma,
     parameters={"BLOCK_M": 128, "BLOCK_K": 64, "GROUP_M": 16, "BLOCKS": 128, "B_ONCE": 0},
@@ -206,64 +282,7 @@ def _fitted(p: GemmProblem, size: Mapping[str, int]) -> dict[str, int]:
     sizes=_fitted,
 )
 def fitted_tiles(p: GemmProblem, size: Mapping[str, int]) -> Launch:
-    return lcsf_launch(p, size, "gemm_fitted_tiles", size["SPLIT"], promotion=128)
-
-
-@GEMM.stage(
-    "multicast",
-    parent="split_k",
-    source="gemm/10_multicast.cu",
-    idea="two blocks of a cluster, one above the other, load half of their slices of B each, for both",
-    supports=tma_and_wgmma,
-    parameters={"BLOCK_M": 128, "BLOCK_N": 256, "BLOCK_K": 64, "GROUP_M": 8},
-    space={"GROUP_M": GROUPS[:-1]},
-    architecture=90,
-    edge_cases=(*PADDED_C, _TALLER, *DEEP),
-)
-def multicast(p: GemmProblem, size: Mapping[str, int]) -> Launch:
-    return lcsf_launch(p, size, "gemm_multicast", sharing=2)
-
-
-def _worth_sharing(p: GemmProblem, size: Mapping[str, int]) -> dict[str, int]:
-    """To hand over parts of tiles takes as long as some 16 steps. Fewer tiles than any device has multiprocessors are
-    never shared out there, and always by the few blocks of the emulator."""
-    tiles = ceil_div(p.m, size["BLOCK_M"]) * ceil_div(p.n, size["BLOCK_N"])
-    return {"LEAST_GAIN": 0 if tiles <= 64 else 16}
-
-
-@GEMM.stage(
-    "stream_k",
-    source="gemm/11_stream_k.cu",
-    idea="tiles that do not come out even are computed in parts: blocks share their slices of k evenly",
-    supports=tma_and_wgmma,
-    parameters={"BLOCK_M": 128, "BLOCK_N": 256, "BLOCK_K": 64, "GROUP_M": 8, "BLOCKS": 132},
-    space={"GROUP_M": GROUPS[:-1], "BLOCKS": (128, 130, 132)},
-    architecture=90,
-    edge_cases=(*PADDED_C, _TALLER, *DEEP, *_LEFT_OVER),
-    sizes=_worth_sharing,
-)
-def stream_k(p: GemmProblem, size: Mapping[str, int]) -> Plan:
-    threads, most = 2 * size["BLOCK_M"], size["BLOCKS"]
-    whole = lcsf_launch(p, size, "gemm_stream_k", sharing=2, more=("partial", "flags"))
-    blocks = min(whole.grid[0], most)
-    flags = Array((blocks, threads // 32), FP32, output=True, zero=True)  # 4 bytes each
-    partial = Array((blocks, size["BLOCK_M"] * size["BLOCK_N"]), FP32, output=True)
-    return Plan((replace(whole, grid=(blocks, 1, 1)),), scratch={"partial": partial, "flags": flags})
-
-
-@GEMM.stage(
-    "ping_pong",
-    parent="split_k",
-    source="gemm/12_ping_pong.cu",
-    idea="consumers take turns on tiles of their own: while one stores, the other multiplies",
-    supports=tma_and_wgmma,
-    parameters={"BLOCK_M": 128, "BLOCK_N": 128, "BLOCK_K": 64, "GROUP_M": 16},
-    space={"GROUP_M": GROUPS},
-    architecture=90,
-    edge_cases=(*PADDED_C, _TALL, *DEEP),
-)
-def ping_pong(p: GemmProblem, size: Mapping[str, int]) -> Launch:
-    return lcsf_launch(p, size, "gemm_ping_pong", consumers=2, promotion=128)
+    return tile_launch(p, size, "gemm_fitted_tiles", size["SPLIT"], promotion=128)
 
 
 def _streamed(p: GemmProblem, size: Mapping[str, int]) -> dict[str, int]:
@@ -271,8 +290,8 @@ def _streamed(p: GemmProblem, size: Mapping[str, int]) -> dict[str, int]:
     choices = [(height, split) for split in (1, 2) for height in heights]
 
     def blocks(choice: tuple[int, int]) -> int:
-        slices = 128 // choice[0]  # of a step
-        return _blocks(p, {**size, "BLOCK_M": choice[0], "BLOCK_K": slices * size["BLOCK_K"]}, STREAMED_N, choice[1])
+        k_tiles = 128 // choice[0]  # of an iteration
+        return _blocks(p, {**size, "BLOCK_M": choice[0], "BLOCK_K": k_tiles * size["BLOCK_K"]}, STREAMED_N, choice[1])
 
     height, split = max(choices, key=blocks)  # the first of equals
     once, along_k = p.m <= height, p.layout == "nt"
@@ -280,7 +299,7 @@ def _streamed(p: GemmProblem, size: Mapping[str, int]) -> dict[str, int]:
         "BLOCK_M": height,
         "SPLIT": split,
         "B_ONCE": int(once),
-        "A_SLOTS": (5 if height == 64 else 6 if along_k else 8) if once else 0,  # 0: A and B share a ring
+        "A_SLOTS": (5 if height == 64 else 6 if along_k else 8) if once else 0,  # 0: A and B share a buffer
         "B_AT_ONCE": 2 if once and along_k and height == 128 else 1,  # 256 bytes of a row of B
         # where B is read row by row, blocks that wait for A together read what lies side by side
         "A_AHEAD": int(once and along_k),
@@ -289,9 +308,8 @@ def _streamed(p: GemmProblem, size: Mapping[str, int]) -> dict[str, int]:
 
 @GEMM.stage(
     "streamed",
-    parent="fitted_tiles",
-    source="gemm/13_streamed.cu",
-    idea="for few rows: tiles of 64 or 128 of them, 64 columns wide, B read past the L2, through a ring of its own",
+    source="gemm/wgmma/10_streamed.cu",
+    idea="for few rows: tiles of 64 or 128 of them, 64 columns wide, B read past the L2, through a buffer of its own",
     supports=tma_and_wgmma,
     parameters={"BLOCK_K": 64, "BLOCKS": 128},
     space={"BLOCKS": (64, 128, 256)},
@@ -320,3 +338,18 @@ def streamed(p: GemmProblem, size: Mapping[str, int]) -> Launch:
         shared_bytes=SHARED_BYTES,
         cluster=(split, 1, 1),
     )
+
+
+@GEMM.stage(
+    "ping_pong",
+    parent="tma_store",
+    source="gemm/wgmma/11_ping_pong.cu",
+    idea="consumers alternate, each with tiles of its own: while one stores, the other multiplies",
+    supports=tma_and_wgmma,
+    parameters={"BLOCK_M": 128, "BLOCK_N": 128, "BLOCK_K": 64, "GROUP_M": 16},
+    space={"GROUP_M": GROUPS},
+    architecture=90,
+    edge_cases=(*PADDED_C, _TALL, *DEEP),
+)
+def ping_pong(p: GemmProblem, size: Mapping[str, int]) -> Launch:
+    return tile_launch(p, size, "gemm_ping_pong", consumers=2, promotion=128)
