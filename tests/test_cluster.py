@@ -228,7 +228,7 @@ def test_the_source_as_it_is_now_travels_with_its_headers_and_messages_name_it(
 ) -> None:
     copy = tmp_path / "cuda_src"
     shutil.copytree(origin.SOURCES, copy)
-    header = copy / "include" / "vector.cuh"
+    header = copy / "include" / "tile" / "vector.cuh"
     header.write_text(header.read_text() + "\n#error seen on a worker\n")
     monkeypatch.setattr(origin, "SOURCES", copy)  # which no worker knows of
     (stage,) = registry.select(["vector_add:vectorized"])
