@@ -20,7 +20,7 @@ from workbench.devices.base import Fault
 from workbench.model.arrays import Array
 from workbench.model.dtypes import BF16, E4M3, E5M2, FP16, FP32, UINT32, DType
 from workbench.model.launch import Argument, Launch, Plan
-from workbench.model.tensor_map import TensorMap
+from workbench.model.tensor_map import Im2col, TensorMap
 from workbench.toolchain.compiler import INCLUDE, Compiled, compile_source
 
 SOURCES = Path(__file__).parent / "headers"
@@ -346,6 +346,69 @@ def wgmma_shapes() -> Iterator[Trial]:
             yield Trial("wgmma_shapes.cu", given, {"a": a, "b": b}, {"d": d}, defines)
 
 
+def tma_ranks() -> Iterator[Trial]:
+    """A box that reaches beyond the end of every dimension, and one that does not."""
+    for rank in range(1, 6):
+        shape, box = (2, 3, 2, 5, 16)[-rank:], (1, 2, 2, 2, 8)[-rank:]
+        x = distinct(shape, FP32)
+        for at in ((0, 1, 0, 1, 4)[-rank:], (1, 2, 1, 4, 12)[-rank:]):
+            inside = tuple(slice(first, first + count) for first, count in zip(at, box, strict=True))
+            loaded = np.zeros(box, np.float32)
+            loaded[tuple(slice(0, n) for n in x[inside].shape)] = x[inside]
+            to, total = nothing(shape, FP32), np.ones(shape, np.float32)
+            to[inside] = x[inside]
+            total[inside] += x[inside]
+            image = loaded.view(np.uint32).reshape(-1)
+            defines = {"RANK": rank, "WORDS": image.size}
+            maps = tuple(TensorMap(name, box, 0) for name in ("from", "to", "sum"))
+            inputs = {"from": x, "at": np.array(at, np.uint32)}
+            boxes = launch("boxes", 32, *maps, "image", "at")
+            before = (launch("ones", x.size, "sum"),)
+            yield Trial("tma_ranks.cu", boxes, inputs, {"to": to, "sum": total, "image": image}, defines, before)
+            if rank != 2:  # tma.cu has that one
+                images = nothing((3, image.size), UINT32)
+                images[0] = images[2] = image
+                cast = launch("multicast", 32, maps[0], "image", "at", blocks=3, cluster=3)
+                yield Trial("tma_ranks.cu", cast, inputs, {"image": images}, defines)
+
+
+def _pixels(
+    x: np.ndarray[Any, Any], lower: int, upper: int, count: int, offsets: tuple[int, ...]
+) -> Iterator[tuple[int, ...]]:
+    """Places of so many pixels from the one at 0 on: they run through the bounding box of one image after the other."""
+    walked = [range(lower, size + upper) for size in x.shape[1:-1]]
+    places = list(product(range(x.shape[0]), *walked))
+    first = places.index((0,) * (x.ndim - 1))
+    for image, *place in places[first : first + count]:
+        yield (image, *(i + offset for i, offset in zip(place, offsets, strict=True)))
+
+
+def tma_im2col() -> Iterator[Trial]:
+    """Taps of a convolution of three with a padding of one; pixels of two images, and stores without a padding."""
+    channels, pixels = 4, 24
+    for space in (1, 2, 3):
+        x = distinct((3, *((10,), (4, 5), (4, 3, 4))[space - 1], 8), FP32)
+        for offsets in ((0,) * space, tuple(range(space)), (2,) * space):
+            loaded = np.zeros((pixels, channels), np.float32)
+            for i, (image, *place) in enumerate(_pixels(x, -1, -1, pixels, offsets)):
+                if all(0 <= at < size for at, size in zip(place, x.shape[1:-1], strict=True)):
+                    loaded[i] = x[(image, *place)][:channels]
+            to = nothing(x.shape, FP32)
+            for i, place in enumerate(_pixels(x, 0, 0, pixels, (0,) * space)):
+                to[place][:channels] = loaded[i]
+            image = loaded.view(np.uint32).reshape(-1)
+            maps = (
+                TensorMap("from", Im2col((-1,) * space, (-1,) * space, channels, pixels), 0),
+                TensorMap("to", Im2col((0,) * space, (0,) * space, channels, pixels), 0),
+            )
+            inputs = {"from": x, "at": np.array((0,) * (space + 2) + offsets, np.uint32)}
+            defines = {"RANK": space + 2, "WORDS": image.size}
+            given = launch("pixels", 32, *maps, "image", "at")
+            yield Trial("tma_im2col.cu", given, inputs, {"to": to, "image": image}, defines)
+            cast = launch("multicast", 32, maps[0], "image", "at", blocks=2, cluster=2)
+            yield Trial("tma_im2col.cu", cast, inputs, {"image": image}, defines)
+
+
 def bulk() -> Iterator[Trial]:
     x, numbers = np.arange(64, dtype=np.uint32) % 7, whole((64,), FP32, 3)
     expected = {"y": x, "sum": x + 3, "least": np.minimum(x, 3), "most": np.maximum(x, 3), "sum_float": numbers + 3}
@@ -530,6 +593,8 @@ HEADERS: tuple[Callable[[], Iterator[Trial]], ...] = (
     tma,
     wgmma,
     wgmma_shapes,
+    tma_ranks,
+    tma_im2col,
     bulk,
     st_async,
     grid_dependency,
@@ -545,13 +610,6 @@ HEADERS: tuple[Callable[[], Iterator[Trial]], ...] = (
 )
 
 TEMPLATES = {
-    "load_compute_epilogue",
-    "load_compute_store",
-    "ping_pong",
-    "circular_buffer",
-    "ordered",
-    "producer",
-    "roles",
     "row",
     "row_reduce",
     "cluster_reduce",
@@ -562,14 +620,47 @@ TEMPLATES = {
     "rotate",
     "reduce_ops",
     "row_scan",
+    "gradient_row",
+    "load_compute_epilogue",
+    "load_compute_store",
+    "ping_pong",
+    "circular_buffer",
+    "ordered",
+    "producer",
+    "roles",
+    "fragment",
 }
 """What wraps no instruction, and is tested by the stages that are built on it; what they do not use by a trial."""
 
-_BOX = "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
-_WGMMA = "wgmma.mma_async.sync.aligned"
+INSIDE = {"multiply_bands", "operator", "to_share"}
+"""What trials call by way of other functions of the same header: `multiply`, `()` and `work`."""
+
+GENERATED = {"wgmma_shapes", "wgmma_all"}
+"""Whose functions are made by macros: what they do is tested for every N and every type."""
+
+_TO_BARRIER = "mbarrier::complete_tx::bytes"
+_BOXES = [f"cp.async.bulk.tensor.{n}d.shared::cluster.global.tile.{_TO_BARRIER}" for n in range(1, 6)]
+_PIXELS = [f"cp.async.bulk.tensor.{n}d.shared::cluster.global.im2col.{_TO_BARRIER}" for n in (3, 4, 5)]
 _HALF_TYPES = "f16", "bf16"
 
 INSTRUCTIONS: Mapping[str, Sequence[str]] = {
+    "add_async": ["mapa.shared::cluster.u32", f"red.async.relaxed.cluster.shared::cluster.{_TO_BARRIER}.add.u32"],
+    "bulk_add": [f"cp.reduce.async.bulk.global.shared::cta.bulk_group.add.{kind}" for kind in ("f32", "s32")],
+    "bulk_add_at": [
+        "mapa.shared::cluster.u32",
+        f"cp.reduce.async.bulk.shared::cluster.shared::cta.{_TO_BARRIER}.add.s32",
+    ],
+    "bulk_load": [f"cp.async.bulk.shared::cluster.global.{_TO_BARRIER}"],
+    "bulk_max": ["cp.reduce.async.bulk.global.shared::cta.bulk_group.max.s32"],
+    "bulk_min": ["cp.reduce.async.bulk.global.shared::cta.bulk_group.min.s32"],
+    "bulk_send": ["mapa.shared::cluster.u32", f"cp.async.bulk.shared::cluster.shared::cta.{_TO_BARRIER}"],
+    "bulk_store": ["cp.async.bulk.global.shared::cta.bulk_group"],
+    "grid_dependency_launch": ["griddepcontrol.launch_dependents"],
+    "grid_dependency_wait": ["griddepcontrol.wait"],
+    "store_async": [
+        "mapa.shared::cluster.u32",
+        *(f"st.async.shared::cluster.{_TO_BARRIER}.{kind}" for kind in ("v4.f32", "u32")),
+    ],
     "async_fence": ["fence.proxy.async.shared::cta"],
     "cluster_rank": ["mov.u32"],
     "cluster_started": ["barrier.cluster.arrive.relaxed", "barrier.cluster.wait"],
@@ -597,23 +688,19 @@ INSTRUCTIONS: Mapping[str, Sequence[str]] = {
     "named_sync": ["bar.sync 64"],
     "stmatrix_x4": ["stmatrix.sync.aligned.m8n8.x4.shared.b16"],
     "take_registers": ["setmaxnreg.inc.sync.aligned.u32 232"],
-    "tma_load": [_BOX],
-    "tma_load_once": ["createpolicy.fractional.L2::evict_first.b64 1.0", f"{_BOX}.L2::cache_hint"],
-    "tma_load_to": [f"{_BOX}.multicast::cluster"],
-    "tma_prefetch": ["cp.async.bulk.prefetch.tensor.2d.L2.global.tile"],
+    "tma_load": _BOXES,
+    "tma_load_once": ["createpolicy.fractional.L2::evict_first.b64 1.0", f"{_BOXES[1]}.L2::cache_hint"],
+    "tma_load_to": [f"{box}.multicast::cluster" for box in _BOXES],
+    "tma_add": [f"cp.reduce.async.bulk.tensor.{n}d.global.shared::cta.add.tile.bulk_group" for n in range(1, 6)],
+    "tma_load_im2col": _PIXELS,
+    "tma_load_im2col_to": [f"{pixels}.multicast::cluster" for pixels in _PIXELS],
+    "tma_store_im2col": [f"cp.async.bulk.tensor.{n}d.global.shared::cta.im2col_no_offs.bulk_group" for n in (3, 4, 5)],
+    "tma_prefetch": [f"cp.async.bulk.prefetch.tensor.{n}d.L2.global.tile" for n in range(1, 6)],
     "tma_prefetch_map": ["prefetch.tensormap"],
-    "tma_store": ["cp.async.bulk.tensor.2d.global.shared::cta.tile.bulk_group"],
+    "tma_store": [f"cp.async.bulk.tensor.{n}d.global.shared::cta.tile.bulk_group" for n in range(1, 6)],
     "tma_store_commit": ["cp.async.bulk.commit_group"],
     "tma_store_wait_read": [f"cp.async.bulk.wait_group.read {pending}" for pending in (0, 1)],
-    "wgmma": [
-        "setp.ne.b32 0",
-        *(
-            f"{_WGMMA}.m64n{n}k16.f32.{half}.{half} 1 1 0 {transposed}"
-            for half, n, transposed in product(_HALF_TYPES, (64, 128, 256), (0, 1))
-        ),
-    ],
     "wgmma_commit": ["wgmma.commit_group.sync.aligned"],
-    "wgmma_e4m3": ["setp.ne.b32 0", *(f"{_WGMMA}.m64n{n}k32.f32.e4m3.e4m3 1 1" for n in (128, 192))],
     "wgmma_fence": ["wgmma.fence.sync.aligned"],
     "wgmma_wait": [f"wgmma.wait_group.sync.aligned {pending}" for pending in (0, 1)],
 }
@@ -657,16 +744,18 @@ WRAPPER = re.compile(r"__device__ __forceinline__ [\w<>, ]+?[ &](\w+)(?:<\w+>)?\
 
 
 def test_every_wrapper_has_a_trial() -> None:
-    assert {path.stem for path in INCLUDE.rglob("*.cuh")} == {header.__name__ for header in HEADERS} | TEMPLATES
+    assert {path.stem for path in INCLUDE.rglob("*.cuh")} == {
+        header.__name__ for header in HEADERS
+    } | TEMPLATES | GENERATED
     used = "".join(path.read_text() for path in SOURCES.glob("*.cu"))
     wrappers = {
         name
         for header in HEADERS
-        if header.__name__ not in TEMPLATES
+        if header.__name__ not in TEMPLATES | GENERATED
         for name in WRAPPER.findall(next(INCLUDE.rglob(f"{header.__name__}.cuh")).read_text())
     }
     assert len(wrappers) > 30
-    assert [name for name in sorted(wrappers) if not re.search(rf"\b{name}\b", used)] == []
+    assert [name for name in sorted(wrappers - INSIDE) if not re.search(rf"\b{name}\b", used)] == []
 
 
 def _wrapper(header: Path, line: int) -> str:
@@ -683,7 +772,11 @@ def _instructions(ptx: str, kernel: str) -> Iterator[tuple[str, str]]:
     assert body is not None
     for part in re.split(r"\n\s*\.loc\s+", body[0])[1:]:
         number, line, *_ = part.split()
-        if not files[number].is_relative_to(INCLUDE) or "asm" not in files[number].read_text():
+        if (
+            files[number].stem in GENERATED
+            or not files[number].is_relative_to(INCLUDE)
+            or "asm" not in files[number].read_text()
+        ):
             continue  # CUDA's own conversions are assembly, too
         for code in re.findall(r"// begin inline asm\n(.*?)// end inline asm", part, re.DOTALL):
             for statement in (s.strip("{} \n\t") for s in code.split(";")):
@@ -696,7 +789,7 @@ def _instructions(ptx: str, kernel: str) -> Iterator[tuple[str, str]]:
 def test_every_wrapper_is_the_instructions_that_it_should_be() -> None:
     """Of some nothing else can be seen: a kernel stores the same without them, or with what waits for longer."""
     found = defaultdict(set)
-    trials = (trial for header in HEADERS if header.__name__ not in TEMPLATES for trial in header())
+    trials = (trial for header in HEADERS if header.__name__ not in TEMPLATES | GENERATED for trial in header())
     for trial in {(t.source, *t.defines.items(), t.launch.kernel): t for t in trials}.values():
         for wrapper, instruction in _instructions(trial.compiled().ptx, trial.launch.kernel):
             found[wrapper].add(instruction)
