@@ -85,7 +85,6 @@ _THREAD_TILES = {
     source="gemm/simt/04_thread_tile.cu",
     idea="a thread computes a tile of C in registers",
     parameters=_THREAD_TILE,
-    space=_THREAD_TILES,
     constraint=_thread_tile_constraint(1),
     alignment=1,
 )
