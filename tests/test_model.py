@@ -302,7 +302,7 @@ def test_tiers_that_cannot_be_judged_are_refused_when_the_operation_is_declared(
 def test_why_there_is_no_exact_tier_is_said_to_who_asks_for_it() -> None:
     made = problem_with(tiers=(Tier.BOUNDED,), not_exact="a root is no sum")
     operation(made)
-    with pytest.raises(ProblemError, match=r"has to be one of bounded \(a root is no sum\\)"):
+    with pytest.raises(ProblemError, match=r"has to be one of bounded \(a root is no sum\)"):
         made().with_tier(Tier.EXACT)
 
 
