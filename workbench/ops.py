@@ -16,9 +16,21 @@ import numpy as np
 
 from .catalogue import registry
 from .devices.cuda import CudaDevice
+from .kernels.cross_entropy import CrossEntropyProblem
 from .kernels.gemm import GemmProblem
 from .kernels.gemm_fp8 import ScaledGemmProblem
+from .kernels.layer_norm import LayerNormProblem
+from .kernels.layer_norm_backward import LayerNormBackwardProblem
 from .kernels.matvec import MatvecProblem
+from .kernels.reduce import ReduceProblem
+from .kernels.residual_rms_norm import ResidualRmsNormProblem
+from .kernels.rms_norm import RmsNormProblem
+from .kernels.rms_norm_backward import RmsNormBackwardProblem
+from .kernels.rotary import RotaryProblem
+from .kernels.scan import ScanProblem
+from .kernels.softmax import SoftmaxProblem
+from .kernels.softmax_backward import SoftmaxBackwardProblem
+from .kernels.transpose import TransposeProblem
 from .kernels.vector_add import VectorAddProblem
 from .model.arrays import Array
 from .model.dtypes import BF16, FLOATS, FP32, DType, from_numpy
@@ -27,7 +39,24 @@ from .model.stage import Stage
 from .records import tuned
 from .toolchain.compiler import compile_stage
 
-__all__ = ["gemm", "gemm_fp8", "matvec", "vector_add"]
+__all__ = [
+    "cross_entropy",
+    "gemm",
+    "gemm_fp8",
+    "layer_norm",
+    "layer_norm_backward",
+    "matvec",
+    "reduce",
+    "residual_rms_norm",
+    "rms_norm",
+    "rms_norm_backward",
+    "rotary",
+    "scan",
+    "softmax",
+    "softmax_backward",
+    "transpose",
+    "vector_add",
+]
 
 
 @cache
@@ -135,6 +164,142 @@ def vector_add(a: Any, b: Any) -> Any:
     return _solve(VectorAddProblem(n=a.shape[0], dtype=dtype.name), "vector_add", {"a": a, "b": b}, "c")
 
 
+def softmax(x: Any, *, out_dtype: Any = None) -> Any:
+    """Softmax along the last axis. x: (..., columns), a CuPy array of bfloat16, float16 or float32 with at least one
+    element; rows of a matrix may be any distance apart, other arrays have to be contiguous. -inf is masked: a row of
+    nothing else becomes 0. Returns the same shape, of the dtype of x or of `out_dtype` float32.
+
+    Raises TypeError and ValueError like `gemm`, as do the other operations on rows.
+    """
+    dtype = _common_dtype("softmax", x=x)
+    problem = SoftmaxProblem(**_rows_of("softmax", dtype, out_dtype, x=x))
+    return _solve(problem, "softmax", {"x": _matrix("softmax", "x", x)}, "y").reshape(x.shape)
+
+
+def softmax_backward(y: Any, dy: Any, *, out_dtype: Any = None) -> Any:
+    """Gradient of softmax along the last axis, for its result y and the gradient dy of that: dx, of their shape."""
+    name = "softmax_backward"
+    problem = SoftmaxBackwardProblem(**_rows_of(name, _common_dtype(name, y=y, dy=dy), out_dtype, y=y, dy=dy))
+    return _solve(problem, name, {"y": _matrix(name, "y", y), "dy": _matrix(name, "dy", dy)}, "dx").reshape(y.shape)
+
+
+def rms_norm(x: Any, w: Any, *, eps: float = 1e-6, out_dtype: Any = None) -> Any:
+    """x / sqrt(mean(x^2) + eps) w along the last axis. x: (..., columns), w: (columns,); arrays as for `softmax`."""
+    fields = _rows_of("rms_norm", _common_dtype("rms_norm", x=x, w=w), out_dtype, x=x)
+    _row("rms_norm", x, w=w)
+    problem = RmsNormProblem(**fields, eps=float(eps))
+    return _solve(problem, "rms_norm", {"x": _matrix("rms_norm", "x", x), "w": w}, "y").reshape(x.shape)
+
+
+def residual_rms_norm(x: Any, residual: Any, w: Any, *, eps: float = 1e-6, out_dtype: Any = None) -> Any:
+    """The sum s = x + residual, and the `rms_norm` of s as it is stored. x, residual: (..., columns), w: (columns,).
+    Returns (y, s): y of `out_dtype`, s of the dtype of x."""
+    name = "residual_rms_norm"
+    dtype = _common_dtype(name, x=x, residual=residual, w=w)
+    fields = _rows_of(name, dtype, out_dtype, x=x, residual=residual)
+    _row(name, x, w=w)
+    inputs = {"x": _matrix(name, "x", x), "residual": _matrix(name, "residual", residual), "w": w}
+    y, s = _solve(ResidualRmsNormProblem(**fields, eps=float(eps)), name, inputs, ("y", "s"))
+    return y.reshape(x.shape), s.reshape(x.shape)
+
+
+def layer_norm(x: Any, w: Any, b: Any, *, eps: float = 1e-5, out_dtype: Any = None) -> Any:
+    """(x - mean(x)) / sqrt(variance(x) + eps) w + b along the last axis. x: (..., columns), w, b: (columns,)."""
+    fields = _rows_of("layer_norm", _common_dtype("layer_norm", x=x, w=w, b=b), out_dtype, x=x)
+    _row("layer_norm", x, w=w, b=b)
+    inputs = {"x": _matrix("layer_norm", "x", x), "w": w, "b": b}
+    return _solve(LayerNormProblem(**fields, eps=float(eps)), "layer_norm", inputs, "y").reshape(x.shape)
+
+
+def rms_norm_backward(x: Any, w: Any, dy: Any, *, eps: float = 1e-6, out_dtype: Any = None) -> Any:
+    """Gradients (dx, dw) of `rms_norm` for its arguments and the gradient dy of its result."""
+    name = "rms_norm_backward"
+    fields = _rows_of(name, _common_dtype(name, x=x, w=w, dy=dy), out_dtype, x=x, dy=dy)
+    _row(name, x, w=w)
+    inputs = {"x": _matrix(name, "x", x), "w": w, "dy": _matrix(name, "dy", dy)}
+    dx, dw = _solve(RmsNormBackwardProblem(**fields, eps=float(eps)), name, inputs, ("dx", "dw"))
+    return dx.reshape(x.shape), dw
+
+
+def layer_norm_backward(x: Any, w: Any, dy: Any, *, eps: float = 1e-5, out_dtype: Any = None) -> Any:
+    """Gradients (dx, dw, db) of `layer_norm` for its arguments and the gradient dy of its result."""
+    name = "layer_norm_backward"
+    fields = _rows_of(name, _common_dtype(name, x=x, w=w, dy=dy), out_dtype, x=x, dy=dy)
+    _row(name, x, w=w)
+    inputs = {"x": _matrix(name, "x", x), "w": w, "dy": _matrix(name, "dy", dy)}
+    dx, dw, db = _solve(LayerNormBackwardProblem(**fields, eps=float(eps)), name, inputs, ("dx", "dw", "db"))
+    return dx.reshape(x.shape), dw, db
+
+
+def cross_entropy(x: Any, labels: Any) -> Any:
+    """Cross entropy of logits x, (rows, columns), and labels, (rows,) int32 below columns; rows whose label is negative
+    are left out: their loss is 0. Returns (loss, log-sum-exp), both (rows,) float32."""
+    name = "cross_entropy"
+    fields = _rows_of(name, _common_dtype(name, x=x), np.float32, x=x)
+    _check_arrays(name, [np.dtype(np.int32)], labels=labels)
+    if x.ndim != 2 or labels.shape != x.shape[:1]:
+        raise ValueError(f"{name}: x has shape {x.shape} and labels {labels.shape}; they have to be (n, c) and (n,)")
+    _contiguous(name, "labels", labels)
+    return _solve(CrossEntropyProblem(**fields), name, {"x": x, "labels": labels}, ("loss", "lse"))
+
+
+def rotary(x: Any, cos: Any, sin: Any, *, interleaved: bool = False, layout: str = "bhsd") -> Any:
+    """Rotary position embedding: pairs (u, v) of the last axis become (u cos - v sin, u sin + v cos).
+
+    x: (batch, heads, seq, dim), or (batch, seq, heads, dim) with `layout` bshd, whose rows of dim elements are any one
+    distance apart; cos, sin: (seq, dim / 2), contiguous. A pair is (2i, 2i + 1), `interleaved`, or (i, i + dim / 2).
+    """
+    dtype = _common_dtype("rotary", x=x, cos=cos, sin=sin)
+    if layout not in RotaryProblem.choices["layout"]:
+        raise ValueError(f"rotary: layout is {layout!r}; it has to be bhsd or bshd")
+    if x.ndim != 4 or 0 in x.shape or x.shape[-1] % 2:
+        raise ValueError(f"rotary: x has shape {x.shape}; it has to have four dimensions, the last one even")
+    seq = x.shape[2 if layout == "bhsd" else 1]
+    angles = (seq, x.shape[-1] // 2)
+    for name, array in (("cos", cos), ("sin", sin)):
+        if array.shape != angles:
+            raise ValueError(f"rotary: {name} has shape {array.shape}; it has to be {angles}")
+        _row_of_rows("rotary", name, array, angles[1])
+    problem = RotaryProblem(
+        batch=x.shape[0],
+        heads=x.shape[1 if layout == "bhsd" else 2],
+        seq=seq,
+        half=angles[1],
+        dtype=dtype.name,
+        pairs="interleaved" if interleaved else "half",
+        layout=layout,
+        pad_x=_even_rows("rotary", "x", x) - x.shape[-1],
+    )
+    return _solve(problem, "rotary", {"x": x, "cos": cos, "sin": sin}, "y")
+
+
+def transpose(x: Any) -> Any:
+    """The transpose of a matrix as an array of its own. x: (rows, columns), rows any distance apart."""
+    fields = _rows_of("transpose", _common_dtype("transpose", x=x), None, x=x)
+    if x.ndim != 2:
+        raise ValueError(f"transpose: x has shape {x.shape}; it has to have two dimensions")
+    return _solve(TransposeProblem(**{**fields, "out": "fp32"}), "transpose", {"x": x}, "y")
+
+
+def reduce(x: Any, *, op: str = "sum", over: str = "columns", out_dtype: Any = None) -> Any:
+    """Sum or maximum (`op` sum or max) of a matrix, added up in fp32. x: (rows, columns), rows any distance apart;
+    returns (rows,) where `over` is columns, (columns,) where it is rows, and (1,) where it is all."""
+    fields = _rows_of("reduce", _common_dtype("reduce", x=x), out_dtype, x=x)
+    for name, value in (("op", op), ("over", over)):
+        if value not in ReduceProblem.choices[name]:
+            allowed = ", ".join(ReduceProblem.choices[name])
+            raise ValueError(f"reduce: {name} is {value!r}; it has to be one of {allowed}")
+    if x.ndim != 2:
+        raise ValueError(f"reduce: x has shape {x.shape}; it has to have two dimensions")
+    return _solve(ReduceProblem(**fields, op=op, over=over), "reduce", {"x": x}, "y")
+
+
+def scan(x: Any, *, out_dtype: Any = None) -> Any:
+    """Inclusive sums along the last axis, added up in fp32. x: (..., columns), as for `softmax`."""
+    problem = ScanProblem(**_rows_of("scan", _common_dtype("scan", x=x), out_dtype, x=x))
+    return _solve(problem, "scan", {"x": _matrix("scan", "x", x)}, "y").reshape(x.shape)
+
+
 def choose(operation: str, problem: Problem, architecture: int, alignment: int = 256, device: str = "") -> Stage[Any]:
     """The fastest stage that supports `problem`, with the parameters for its class of problems on the device named.
 
@@ -227,6 +392,68 @@ def _contiguous(function: str, name: str, array: Any) -> None:
         )
 
 
+def _matrix(function: str, name: str, array: Any) -> Any:
+    """The array as a matrix of its rows, without a copy. Raises ValueError where that is not possible."""
+    if array.ndim == 2:
+        return array
+    if array.ndim == 0 or not array.flags.c_contiguous:
+        raise ValueError(f"{function}: {name} has shape {array.shape}; it has to be a matrix, or contiguous")
+    return array.reshape(-1, array.shape[-1])
+
+
+def _rows_of(function: str, dtype: DType, out_dtype: Any, **arrays: Any) -> dict[str, Any]:
+    """The fields of a problem on the rows of arrays, which have the same shape and the same distance of rows."""
+    shapes = {array.shape for array in arrays.values()}
+    if len(shapes) > 1 or 0 in next(iter(shapes)):
+        given = ", ".join(f"{name} {array.shape}" for name, array in arrays.items())
+        raise ValueError(f"{function}: the shapes are {given}; they have to be the same, with one element at least")
+    matrices = {name: _matrix(function, name, array) for name, array in arrays.items()}
+    strides = {name: _row_stride(function, name, matrix) for name, matrix in matrices.items()}
+    if len(set(strides.values())) > 1:
+        given = ", ".join(f"{name} {stride}" for name, stride in strides.items())
+        raise ValueError(f"{function}: rows are {given} elements apart; they have to be as far apart in all of them")
+    rows, columns = next(iter(matrices.values())).shape
+    out = _output_dtype(function, dtype, out_dtype).name
+    return {
+        "rows": rows,
+        "columns": columns,
+        "dtype": dtype.name,
+        "out": out,
+        "pad_x": next(iter(strides.values())) - columns,
+    }
+
+
+def _row(function: str, x: Any, **rows: Any) -> None:
+    """Raises ValueError where one of them is not one contiguous row like those of x."""
+    for name, array in rows.items():
+        if array.shape != x.shape[-1:]:
+            raise ValueError(f"{function}: {name} has shape {array.shape}; for x {x.shape} it has to be {x.shape[-1:]}")
+        _contiguous(function, name, array)
+
+
+def _row_of_rows(function: str, name: str, matrix: Any, columns: int) -> None:
+    """Raises ValueError where the rows of a matrix do not follow each other."""
+    if _row_stride(function, name, matrix) != columns:
+        raise ValueError(f"{function}: {name} is not contiguous: use ascontiguousarray")
+
+
+def _even_rows(function: str, name: str, array: Any) -> int:
+    """Elements from one row to the next of an array of any number of dimensions, all of whose rows are as far apart."""
+    item, extents = array.itemsize, array.shape
+    steps = [(stride, extent) for stride, extent in zip(array.strides[:-1], extents[:-1], strict=True) if extent > 1]
+    row, inner = (steps[-1][0] if steps else extents[-1] * item), 1
+    for stride, extent in reversed(steps):
+        if stride != row * inner:
+            row = -1
+        inner *= extent
+    if row % item or row < extents[-1] * item or (extents[-1] > 1 and array.strides[-1] != item):
+        raise ValueError(
+            f"{function}: {name} has strides {array.strides} bytes; its rows have to be contiguous and all as far "
+            "apart: use cupy.ascontiguousarray"
+        )
+    return int(row // item)
+
+
 _zero: dict[tuple[int, int, str], tuple[Any, Any]] = {}
 """By device, stream and name: scratch that plans find zero and leave zero, and the stream, which must live as long."""
 
@@ -249,7 +476,8 @@ def _scratch(name: str, array: Array) -> Any:
     return _zero[key][0]
 
 
-def _solve(problem: Problem, operation: str, inputs: dict[str, Any], output: str) -> Any:
+def _solve(problem: Problem, operation: str, inputs: dict[str, Any], output: str | tuple[str, ...]) -> Any:
+    """The output of this name, or all of these names."""
     import cupy
 
     device = _device(cupy.cuda.Device().id)
@@ -259,9 +487,11 @@ def _solve(problem: Problem, operation: str, inputs: dict[str, Any], output: str
     compiled = compile_stage(stage, problem)
     plan = stage.plan(problem)
     arrays = {**problem.arrays(), **plan.scratch}
-    result = cupy.empty(arrays[output].shape, arrays[output].dtype.numpy)
+    results = {
+        name: cupy.empty(array.shape, array.dtype.numpy) for name, array in problem.arrays().items() if array.output
+    }
     scratch = {name: _scratch(name, array) for name, array in plan.scratch.items()}
-    pointers = {name: array.data.ptr for name, array in {**inputs, **scratch, output: result}.items()}
+    pointers = {name: array.data.ptr for name, array in {**inputs, **scratch, **results}.items()}
     for launch in plan.launches:
         device.prepare(compiled, launch, arrays, pointers)()
-    return result
+    return results[output] if isinstance(output, str) else tuple(results[name] for name in output)

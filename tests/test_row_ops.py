@@ -1,0 +1,164 @@
+"""`workbench.ops` on rows: what it makes of arrays is solved in the emulator, and on a GPU where there is one."""
+
+from __future__ import annotations
+
+import types
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from workbench import ops, reference
+from workbench.devices import open_device
+from workbench.model.launch import Plan
+from workbench.toolchain.compiler import compile_source
+
+BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
+
+
+class HostArray(np.ndarray):
+    """A NumPy array with what `ops` asks a CuPy array for."""
+
+    device = types.SimpleNamespace(id=0)
+
+
+def _solved(problem: Any, operation: str, inputs: dict[str, Any], output: str | tuple[str, ...]) -> Any:
+    """What `ops._solve` does, in the emulator."""
+    stage = ops.choose(operation, problem, 90)
+    arrays = problem.arrays()
+    storage = {name: array.poisoned() if array.output else array.pack(inputs[name]) for name, array in arrays.items()}
+    plan: Plan = stage.plan(problem)
+    bound = open_device("emulator").bind(compile_source(stage.path, stage.defines(problem)), plan, arrays, storage)
+    try:
+        bound.run()
+        found = {name: array.view(bound.read(name)).view(HostArray) for name, array in arrays.items() if array.output}
+    finally:
+        bound.close()
+    return found[output] if isinstance(output, str) else tuple(found[name] for name in output)
+
+
+class Host:
+    """Arrays of this machine."""
+
+    @staticmethod
+    def upload(values: np.ndarray) -> Any:
+        return np.ascontiguousarray(values).view(HostArray)
+
+    @staticmethod
+    def download(array: Any) -> np.ndarray:
+        return np.asarray(array)
+
+
+class Gpu:
+    """The same of a GPU."""
+
+    @staticmethod
+    def upload(values: np.ndarray) -> Any:
+        import cupy
+
+        return cupy.asarray(np.ascontiguousarray(values).view(np.uint8)).view(values.dtype)
+
+    @staticmethod
+    def download(array: Any) -> np.ndarray:
+        return array.view(np.uint8).get().view(array.dtype)
+
+
+@pytest.fixture(params=["emulator", pytest.param("cuda", marks=pytest.mark.gpu)])
+def place(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Any:
+    if request.param == "cuda":
+        return Gpu
+    import cupy
+
+    monkeypatch.setattr(cupy, "ndarray", HostArray)
+    monkeypatch.setattr(cupy.cuda, "Device", lambda: HostArray.device)
+    monkeypatch.setattr(ops, "_solve", _solved)
+    return Host
+
+
+@pytest.fixture
+def rng() -> np.random.Generator:
+    return np.random.default_rng(0)
+
+
+def close(found: Any, expected: np.ndarray, tolerance: float = 1e-5) -> bool:
+    return found.shape == expected.shape and np.allclose(found.astype(np.float64), expected, tolerance, tolerance)
+
+
+def test_softmax_and_its_gradient_of_any_leading_dimensions(place, rng):
+    x, dy = (rng.standard_normal((2, 3, 70)).astype(np.float32) for _ in "xd")
+    y = place.download(ops.softmax(place.upload(x)))
+    right = reference.softmax(x.reshape(6, 70))
+    assert close(y, right.reshape(2, 3, 70))
+    dx = place.download(ops.softmax_backward(place.upload(y), place.upload(dy)))
+    assert close(dx, reference.softmax_backward(y.reshape(6, 70), dy.reshape(6, 70)).reshape(2, 3, 70))
+    assert ops.softmax(place.upload(x.astype(BFLOAT16)), out_dtype=np.float32).dtype == np.float32
+
+
+def test_norms_and_their_gradients(place, rng):
+    x, dy, residual = (rng.standard_normal((5, 96)).astype(np.float32) for _ in "xdr")
+    w, b = (rng.standard_normal(96).astype(np.float32) for _ in "wb")
+    given = {name: place.upload(v) for name, v in {"x": x, "dy": dy, "residual": residual, "w": w, "b": b}.items()}
+    down = place.download
+    assert close(down(ops.rms_norm(given["x"], given["w"], eps=0.1)), reference.rms_norm(x, w, 0.1))
+    assert close(down(ops.layer_norm(given["x"], given["w"], given["b"])), reference.layer_norm(x, w, b, 1e-5))
+    y, s = ops.residual_rms_norm(given["x"], given["residual"], given["w"])
+    assert np.array_equal(down(s), x + residual)
+    assert close(down(y), reference.rms_norm(x + residual, w, 1e-6))
+    found = ops.rms_norm_backward(given["x"], given["w"], given["dy"])
+    assert all(close(down(f), r, 1e-4) for f, r in zip(found, reference.rms_norm_backward(x, w, dy, 1e-6), strict=True))
+    found = ops.layer_norm_backward(given["x"], given["w"], given["dy"])
+    right = reference.layer_norm_backward(x, w, dy, 1e-5)
+    assert all(close(down(f), r, 1e-4) for f, r in zip(found, right, strict=True))
+
+
+def test_cross_entropy_gives_loss_and_log_sum_exp(place, rng):
+    x, labels = rng.standard_normal((7, 300)).astype(np.float32), np.array([0, 299, -1, 7, 7, -100, 30], np.int32)
+    loss, lse = ops.cross_entropy(place.upload(x), place.upload(labels))
+    assert close(place.download(loss), reference.cross_entropy(x, labels))
+    assert close(place.download(lse), reference.log_sum_exp(x))
+
+
+@pytest.mark.parametrize("interleaved", [False, True])
+@pytest.mark.parametrize("layout", ["bhsd", "bshd"])
+def test_rotary_of_both_layouts_and_kinds_of_pairs(place, rng, interleaved, layout):
+    x = rng.integers(-2, 3, (2, 3, 5, 16)).astype(BFLOAT16)
+    seq = 5 if layout == "bhsd" else 3
+    cos, sin = (rng.integers(-2, 3, (seq, 8)).astype(BFLOAT16) for _ in "cs")
+    given = (place.upload(v) for v in (x, cos, sin))
+    y = place.download(ops.rotary(*given, interleaved=interleaved, layout=layout)).astype(np.float64)
+    if layout == "bhsd":
+        assert np.array_equal(y, reference.rotary(x, cos, sin, interleaved=interleaved))
+    else:
+        right = reference.rotary(x.swapaxes(1, 2), cos, sin, interleaved=interleaved)
+        assert np.array_equal(y, right.swapaxes(1, 2))
+
+
+def test_transpose_reduce_and_scan_of_rows_that_are_apart(place, rng):
+    whole = rng.integers(-2, 3, (30, 50)).astype(np.float16)
+    x = whole[:, 8:40]
+    window = place.upload(whole)[:, 8:40]
+    assert np.array_equal(place.download(ops.transpose(window)), x.T)
+    assert np.array_equal(place.download(ops.scan(window)), reference.scan(x))
+    for op in ("sum", "max"):
+        for over in ("columns", "rows", "all"):
+            found = place.download(ops.reduce(window, op=op, over=over, out_dtype=np.float32))
+            assert np.array_equal(found, reference.reduce(x, op=op, over=over)), (op, over)
+
+
+def test_wrong_arguments_are_answered_with_what_is_right(place):
+    x, w = (place.upload(np.ones(shape, np.float32)) for shape in ((4, 6), (6,)))
+    with pytest.raises(ValueError, match=r"w has shape \(5,\); for x \(4, 6\) it has to be \(6,\)"):
+        ops.rms_norm(x, w[:5])
+    with pytest.raises(ValueError, match="they have to be the same"):
+        ops.residual_rms_norm(x, x[:3], w)
+    with pytest.raises(ValueError, match="rows are y 6, dy 8 elements apart"):
+        ops.softmax_backward(x, place.upload(np.ones((4, 8), np.float32))[:, :6])
+    with pytest.raises(ValueError, match="over is 'both'; it has to be one of columns, rows, all"):
+        ops.reduce(x, over="both")
+    with pytest.raises(TypeError, match="labels has dtype float32; it has to be int32"):
+        ops.cross_entropy(x, w[:4])
+    with pytest.raises(ValueError, match="four dimensions, the last one even"):
+        ops.rotary(x, x, x)
+    with pytest.raises(TypeError, match="out_dtype is"):
+        ops.softmax(x, out_dtype=np.float16)
