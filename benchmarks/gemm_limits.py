@@ -238,7 +238,7 @@ def page(record: dict[str, Any]) -> str:
             "times with every byte that it copies, where cp.async takes it once.\n",
             tabulate(warps, ["kernel", *OF_WARPS], tablefmt="pipe", disable_numparse=True) + "\n",
             "## What was tried\n",
-            "Each stage with its declared parameters, in the [bench](nvidia-h200/gemm.md), in turns with cuBLAS. What "
+            "Each stage as declared, in the [bench](nvidia-h200/gemm.md), interleaved with cuBLAS. What "
             "a search over the parameters adds is in [tuning](tuning.md), and what was tried on single stages [on a "
             "page of its own](gemm-tries.md).\n",
             tried(),

@@ -3,7 +3,7 @@
     python benchmarks/gemm_suite.py measure OUTPUT.json [--only 1024 ...]   # on a machine with a GPU
     python benchmarks/gemm_suite.py write [OUTPUT.json]                     # the page, of that file and nothing else
 
-Each problem is solved by the stage that `workbench.ops` chooses for it on that device, timed cold and in turns with
+Each problem is solved by the stage that `workbench.ops` chooses for it on that device, timed cold and interleaved with
 cuBLAS as in every bench, and its answer is compared with NumPy's again afterwards. What has been measured is saved at
 once, so that a run that is cut off leaves the problems before it.
 """
@@ -76,7 +76,7 @@ def measure(output: Path, products: Iterable[Product]) -> None:
 
 @dataclass
 class Comparison:
-    """A table of products beside the library that was timed in turns with them, and library / ours of each row."""
+    """A table of products beside the library that was timed interleaved with them, and library / ours of each row."""
 
     table: str
     cold: list[float]
@@ -118,7 +118,7 @@ def page(record: dict[str, Any]) -> str:
     parts = [
         "# GEMM beside cuBLAS\n",
         "Written by `benchmarks/gemm_suite.py` from [the JSON beside it](gemm-suite.json). Each product is computed by "
-        "the stage that `workbench.ops.gemm` takes for it and timed in turns with cuBLAS; above 1 ours is faster. "
+        "the stage that `workbench.ops.gemm` takes for it and timed interleaved with cuBLAS; above 1 ours is faster. "
         "Cold: the L2 is flushed before each sample, medians; sustained: launches back to back.\n",
         recorded.made_on(record),
         found.table,

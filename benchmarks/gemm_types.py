@@ -40,7 +40,7 @@ def page(record: dict[str, Any]) -> str:
         (
             "# Products of fp32 and of scaled fp8\n",
             "Written by `benchmarks/gemm_types.py` from [the JSON beside it](gemm-types.json). Each product is computed"
-            " by the stage that `workbench.ops` takes for it and timed in turns with the library; above 1 ours is "
+            " by the stage that `workbench.ops` takes for it and timed interleaved with the library; above 1 ours is "
             "faster. Cold: the L2 is flushed before each sample, medians; sustained: launches back to back.\n",
             recorded.made_on(record),
             "## fp32 on CUDA cores\n",

@@ -3,7 +3,7 @@
     python benchmarks/sensitivity.py measure OUTPUT.json [--runs 20]   # on a machine with a GPU
     python benchmarks/sensitivity.py write [OUTPUT.json]               # the page, of that file and nothing else
 
-Runs of a stage as it is and of the same stage with a delay planted take turns, each run in a process of its own, as two
+Runs of a stage as it is and of the same stage with a delay planted alternate, each run in a process of its own, as two
 invocations of `workbench bench` would be. The delay is a wait at the beginning of each block, all of which are resident
 at once, for 3 % of what the first run took. Each run is compared with the unchanged one before it.
 """
@@ -121,7 +121,7 @@ def page(record: dict[str, Any]) -> str:
         (
             "# Does `workbench compare` see 3 %?\n",
             "Written by `benchmarks/sensitivity.py` from [the JSON beside it](compare.json). A stage as it is and the "
-            f"same with a delay of {100 * SLOWER_BY:.0f} % planted take turns, each run in a process of its own and "
+            f"same with a delay of {100 * SLOWER_BY:.0f} % planted alternate, each run in a process of its own and "
             "compared with the unchanged run before it.\n",
             recorded.made_on(record),
             tabulate(lines, headers, tablefmt="pipe", disable_numparse=True) + "\n",

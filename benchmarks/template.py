@@ -3,7 +3,7 @@
     python benchmarks/template.py measure OUTPUT.json   # on a machine with a GPU
     python benchmarks/template.py write [OUTPUT.json]   # the page, of that file and nothing else
 
-Every answer is compared with NumPy's before it is timed. All kernels are timed in turns, cold and sustained.
+Every answer is compared with NumPy's before it is timed. All kernels are timed interleaved, cold and sustained.
 """
 
 from __future__ import annotations
@@ -181,7 +181,7 @@ def page(record: dict[str, Any]) -> str:
             "# A kernel on the template that is no GEMM\n",
             "out = up silu(gate): the kernels that [the page on the template](../docs/template.md) builds, and plain "
             "ones. Written by `benchmarks/template.py` from [the JSON beside it](template.json): medians of samples "
-            "taken in turns.\n",
+            "interleaved.\n",
             recorded.made_on(record),
             reading(record),
             tabulate(table, headers, tablefmt="pipe", disable_numparse=True) + "\n",

@@ -4,7 +4,7 @@
     python benchmarks/tuned.py write [OUTPUT.json]   # the page, of that file and nothing else
 
 Each search has a table of its own, so that none knows what another has found, and nothing that is here is touched. What
-the searches chose is timed at length in the end, all in turns, since times of different minutes cannot be compared.
+the searches chose is timed at length in the end, all interleaved, since times of different minutes cannot be compared.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def search(stage: Stage[Any], place: places.Here, problem: Problem, seconds: flo
 
 
 def raced(device: Any, problem: Problem, stages: Sequence[Stage[Any]]) -> list[float]:
-    """Cold medians in microseconds of stages with their parameters, timed in turns."""
+    """Cold medians in microseconds of stages with their parameters, timed interleaved."""
     case, plans = solved(problem), []
     storage = case.storage()
     try:
@@ -180,7 +180,7 @@ def page(record: dict[str, Any]) -> str:
     lines = [
         "# What tuning finds\n",
         "Written by `benchmarks/tuned.py` from [the JSON beside it](tuning.json). Cold medians; those of a row were "
-        "taken in turns.\n",
+        "interleaved.\n",
         recorded.made_on(record),
     ]
     for title, rows, headers in tables:

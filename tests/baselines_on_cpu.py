@@ -2,7 +2,7 @@
 
     TRITON_INTERPRET=1 python tests/baselines_on_cpu.py triton|pytorch
 
-A process of its own, since PyTorch and that interpreter would change others' modules. Fails at the first wrong answer.
+A process of its own, since PyTorch and that interpreter would change others' modules. Fails at the first wrong result.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from workbench.measure.baselines.peers import PEERS
 from workbench.measure.baselines.pytorch import Cudnn
 from workbench.measure.baselines.vendor import VENDOR
 from workbench.model.arrays import Array
-from workbench.model.problem import Problem, Size, Tier
+from workbench.model.problem import Problem, Size
 
 Solve = Callable[[Problem, Mapping[str, Array], Mapping[str, Any]], None]
 
@@ -44,13 +44,13 @@ def judge(problem: Problem, solve: Solve) -> None:
 
 
 def judge_many(operation: str, size: Size, solve_for: Callable[[int], Solve], refuses: Any = None) -> None:
-    """Judge random problems in both tiers; `solve_for` gets a number of multiprocessors."""
+    """Judge random problems in every tier; `solve_for` gets a number of multiprocessors."""
 
     @hypothesis.settings(max_examples=25, deadline=None, database=None, derandomize=True)
     @hypothesis.given(registry.operations()[operation].problems(size, (64, 128)), st.sampled_from([1, 4, 132]))
     def run(problem: Problem, multiprocessors: int) -> None:
         hypothesis.assume(refuses is None or refuses(problem) is None)
-        for tier in Tier:
+        for tier in problem.tiers:
             judge(problem.with_tier(tier), solve_for(multiprocessors))
 
     run()

@@ -117,8 +117,8 @@ def timed_run(operation: str = "gemm", seed: int = 1) -> Run:
                 result.untimed[problem.label] = "tensor cores multiply bf16 and fp16 here, not fp32"
                 continue
             memory, compute = 1e6 * cost.bytes / H200.peak_bytes_per_s, 1e6 * cost.flops / H200.peak_flops[dtype]
-            floor = max(memory, compute)
-            best = floor / 0.75 + 2
+            bound = max(memory, compute)
+            best = bound / 0.75 + 2
             slow = min(2.6**behind, 150.0)
             result.measurements.append(
                 Measurement(
@@ -126,8 +126,8 @@ def timed_run(operation: str = "gemm", seed: int = 1) -> Run:
                     label=problem.label,
                     flops=cost.flops,
                     bytes=cost.bytes,
-                    floor_us=floor,
-                    floor_by="memory" if memory >= compute else "compute",
+                    roofline_us=bound,
+                    roofline_by="memory" if memory >= compute else "compute",
                     timing=timing(declared.spec, best * slow, rng),
                     baselines=[timing("cuBLAS", best * 0.98, rng)]
                     + ([replace(timing("copy", best * 0.93, rng), solves=False)] if operation == "vector_add" else []),

@@ -84,7 +84,7 @@ def test_a_peer_is_timed_like_a_stage_and_its_version_kept(monkeypatch: pytest.M
     assert measured.problem == str(ADD)
 
 
-def test_a_peer_with_a_wrong_answer_has_no_time(monkeypatch: pytest.MonkeyPatch, clock: Clock) -> None:
+def test_a_peer_with_a_wrong_result_has_no_time(monkeypatch: pytest.MonkeyPatch, clock: Clock) -> None:
     reason = _bench(monkeypatch, clock, Peer(clock, error=1.0))
     assert reason == "wrong after timing: 100000 of 100000 elements of c are wrong"
 
@@ -111,7 +111,7 @@ def test_only_what_is_found_is_asked(monkeypatch: pytest.MonkeyPatch, clock: Clo
 
 
 @pytest.mark.parametrize(("error", "rejected"), [(0.0, []), (1.0, ["vendor"])])
-def test_a_vendors_library_with_a_wrong_answer_is_left_out(
+def test_a_vendors_library_with_a_wrong_result_is_left_out(
     monkeypatch: pytest.MonkeyPatch, clock: Clock, error: float, rejected: list[str]
 ) -> None:
     class Vendor(Peer):
@@ -160,7 +160,7 @@ def test_numpy_is_timed_and_judged(problem: Problem, monkeypatch: pytest.MonkeyP
     monkeypatch.setitem(host.SOLVERS, operation, lambda p, x: right(p, x) * 1.1)
     wrong = timing.time_host(operation, problem)
     assert isinstance(wrong, str)
-    assert wrong.startswith("NumPy gives a wrong answer: ")
+    assert wrong.startswith("NumPy gives a wrong result: ")
 
 
 def test_numpy_is_not_asked_for_what_takes_it_minutes() -> None:

@@ -1,4 +1,4 @@
-"""A wrong answer is explained by what it looks like: each mistake gets its own name, and no other."""
+"""A wrong result is explained by what it looks like: each mistake gets its own name, and no other."""
 
 from __future__ import annotations
 

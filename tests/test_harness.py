@@ -258,7 +258,7 @@ def test_negative_controls_are_rejected_and_counted(stage):
     assert result.wrong_rejected >= 8  # four and more in each tier
 
 
-def test_a_bound_that_lets_a_wrong_answer_pass_is_a_weak_check(stage, monkeypatch):
+def test_a_bound_that_lets_a_wrong_result_pass_is_a_weak_check(stage, monkeypatch):
     def loose(problem, inputs, expected):
         return {"C": np.full(expected["C"].shape, 1e6)}
 

@@ -31,7 +31,7 @@ def naive() -> Stage[VectorAddProblem]:
     return found
 
 
-def test_a_wrong_answer_of_the_gpu_is_the_verdict_whatever_the_emulator_found() -> None:
+def test_a_wrong_result_of_the_gpu_is_the_verdict_whatever_the_emulator_found() -> None:
     result = harness.verify(naive().with_code(RACES), NumpyDevice("cuda", wrong_after=0), examples=5)
     assert result.verdict is Verdict.MISMATCH
 

@@ -731,7 +731,7 @@ def test_the_wrappers_of_a_header_do_what_they_say(header: Callable[[], Iterator
         ((8, 64), (8, -8), "stores a box that begins at -8 in dimension 0"),
     ],
 )
-def test_what_the_copy_engine_refuses_is_refused_in_the_emulator_too(
+def test_what_tma_refuses_is_refused_in_the_emulator_too(
     place: tuple[int, int], to_place: tuple[int, int], says: str, device: Device
 ) -> None:
     x = whole((40, 136), BF16, 7)

@@ -130,7 +130,7 @@ def accepted(case: Case, answer: dict[str, np.ndarray]) -> bool:
 
 @pytest.mark.parametrize("tier", [Tier.EXACT, Tier.BOUNDED])
 @pytest.mark.parametrize("types", ["bf16", "fp16", "fp32"])
-def test_every_wrong_answer_is_rejected_and_the_right_one_accepted(operation, types, tier):
+def test_every_wrong_result_is_rejected_and_the_right_one_accepted(operation, types, tier):
     field = "dtype" if "dtype" in operation.problem.choices else "out"
     if types not in operation.problem.choices[field]:
         pytest.skip(f"{operation.name} has no {types}")

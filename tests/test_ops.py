@@ -40,7 +40,7 @@ def test_the_fastest_stage_that_supports_the_problem_is_chosen():
 
 
 def _measured() -> dict[tuple[str, str], dict[str, float]]:
-    """Throughput in the committed bench as a share of the vendor's, which was timed in turns with each, by problem and
+    """Throughput in the committed bench as a share of the vendor's, timed interleaved with each, by problem and
     stage."""
     found: dict[tuple[str, str], dict[str, float]] = defaultdict(dict)
     for result, run in store.current(store.load(BENCH)):

@@ -84,7 +84,7 @@ def test_the_index_links_pages_that_others_have_put_beside_it(tmp_path: Path) ->
 
 
 def _run_with(cold: dict[str, float], vendor_us: float, sustained: dict[str, float]) -> Run:
-    """vector_add timed with constant samples on a problem of 12 MB and 1 MFLOP whose floor is 2 µs."""
+    """vector_add timed with constant samples on a problem of 12 MB and 1 MFLOP whose roofline bound is 2 µs."""
     run = timed_run("vector_add")
     for s in run.stages:
         if s.stage in cold:
@@ -115,7 +115,7 @@ def test_every_figure_of_a_row_follows_from_the_samples(tmp_path: Path) -> None:
     assert _row(page, heading, "PyTorch") == library
     assert "**`grid_stride`**" in page
     assert "**`vectorized`**" not in page
-    assert "physical floor 2.00 µs (6,000 GB/s), set by memory" in page
+    assert "roofline bound 2.00 µs (6,000 GB/s), set by memory" in page
     index = (tmp_path / "README.md").read_text()
     assert "3,000 GB/s (1000000 fp32)" in index
 
@@ -171,7 +171,7 @@ def test_a_page_has_tracks_and_marks_branches(tmp_path: Path) -> None:
 
 
 def _with_peers() -> Run:
-    """Triton takes 6 µs where PyTorch, in turns with it, takes 4; NumPy, on the CPU, a second."""
+    """Triton takes 6 µs where PyTorch, interleaved with it, takes 4; NumPy, on the CPU, a second."""
     run = _run_with({"naive": 16.0, "vectorized": 8.0, "grid_stride": 4.0}, 3.0, {})
     m = run.stages[0].measurements[0]
     own = dataclasses.replace(m, timing=Timing("Triton", [6.0] * 7), baselines=[Timing("PyTorch", [4.0] * 7)])
@@ -237,11 +237,11 @@ def test_a_page_says_which_stages_were_not_run_and_not_compared_with_the_emulato
     assert "| 2 of 2, 1 not run |" in pages["README.md"]
 
 
-def test_a_baseline_with_a_wrong_answer_is_a_warning(tmp_path: Path) -> None:
+def test_a_baseline_with_a_wrong_result_is_a_warning(tmp_path: Path) -> None:
     run = _with_peers()
-    run.stages[0].measurements[0].rejected = {"cuBLAS": "it gives a wrong answer: 1 of 6 elements of C are wrong"}
+    run.stages[0].measurements[0].rejected = {"cuBLAS": "it gives a wrong result: 1 of 6 elements of C are wrong"}
     page = _write(tmp_path, ("nvidia-h200", run))["nvidia-h200/vector_add.md"]
-    assert "cuBLAS was left out: it gives a wrong answer: 1 of 6 elements of C are wrong" in page
+    assert "cuBLAS was left out: it gives a wrong result: 1 of 6 elements of C are wrong" in page
 
 
 def test_the_heat_map_has_the_share_of_every_stage_on_every_problem() -> None:
@@ -444,11 +444,11 @@ def test_without_peaks_there_is_no_roofline_and_no_share_of_the_floor(tmp_path: 
     run.device = dataclasses.replace(run.device, peak_bytes_per_s=0.0, peak_flops={})
     for s in run.stages:
         for m in s.measurements:
-            m.floor_us, m.floor_by = 0.0, "memory"
+            m.roofline_us, m.roofline_by = 0.0, "memory"
     page = _write(tmp_path, ("nvidia-h200", run))["nvidia-h200/vector_add.md"]
     assert "vector_add-ladder.png" in page
     assert "roofline" not in page
-    assert "there is no physical floor" in page
+    assert "there is no roofline bound" in page
 
 
 def test_figures_of_two_runs_are_told_apart(tmp_path: Path) -> None:

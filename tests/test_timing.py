@@ -1,4 +1,4 @@
-"""Timing: interleaved, stopped by its own error, and never below the physical floor. No clock is read here."""
+"""Timing: interleaved, stopped by its own error, and never below the roofline bound. No clock is read here."""
 
 from __future__ import annotations
 
@@ -219,9 +219,9 @@ def test_the_error_of_the_median_covers_the_truth():
 
 
 def test_the_floor_is_set_by_the_slower_of_memory_and_arithmetic():
-    microseconds, by = timing.floor(VectorAddProblem(n=2**20, dtype="fp32"), H200)
+    microseconds, by = timing.roofline_bound(VectorAddProblem(n=2**20, dtype="fp32"), H200)
     assert by == "memory"
     assert microseconds == pytest.approx(3 * 4 * 2**20 / 4.9e12 * 1e6)
-    microseconds, by = timing.floor(GemmProblem(m=4096, n=4096, k=4096, dtype="bf16", out="bf16"), H200)
+    microseconds, by = timing.roofline_bound(GemmProblem(m=4096, n=4096, k=4096, dtype="bf16", out="bf16"), H200)
     assert by == "compute"
     assert microseconds == pytest.approx(2 * 4096**3 / 1e15 * 1e6)

@@ -242,7 +242,7 @@ def search(
     monkeypatch.setattr(timing.time, "monotonic", clock)
     monkeypatch.setattr(timing.nvml, "sample", lambda conditions: None)
     monkeypatch.setattr(timing, "baselines_for", lambda operation: [])
-    monkeypatch.setattr(timing, "floor", lambda problem, info: (50.0, "memory"))
+    monkeypatch.setattr(timing, "roofline_bound", lambda problem, info: (50.0, "memory"))
     monkeypatch.setattr(VECTOR_ADD, "cuda_size", Size(300, 300))
 
     def run(**options: Any) -> Tuning:
@@ -293,7 +293,7 @@ def test_workers_of_a_cluster_find_the_same_and_one_that_comes_late_takes_part(
     assert found.best is not None and found.best.settled
     assert found.best.parameters == min(narrow.configurations(), key=gpu.microseconds)
     assert len(found.trials) == 16
-    for trial in found.trials:  # each in turns with the declared one, on its worker
+    for trial in found.trials:  # each interleaved with the declared one, on its worker
         gain = gpu.microseconds(trial.parameters) / gpu.microseconds(stage.parameters)
         assert trial.reason or trial.relative == pytest.approx(gain, rel=0.05)
     rejected = [t.parameters for t in found.trials if t.reason]
@@ -423,7 +423,7 @@ def test_a_time_below_the_physical_floor_is_no_record(search: Callable[..., Tuni
     gpu.microseconds = lambda p: 10.0 if p["GROUP"] == 32 else honest(p)  # type: ignore[method-assign]
     found = search(seconds=1000.0)
     assert found.best is not None and found.best.parameters["GROUP"] == 8
-    assert all("physical floor" in t.reason for t in found.trials if t.parameters["GROUP"] == 32)
+    assert all("roofline bound" in t.reason for t in found.trials if t.parameters["GROUP"] == 32)
 
 
 def test_an_interrupted_search_keeps_what_it_found(search: Callable[..., Tuning], gpu: Gpu, table: Table) -> None:

@@ -162,7 +162,7 @@ def test_a_save_of_the_source_a_header_or_the_declaration_is_a_run_and_what_pass
     assert not list(watching.root.rglob("*.pyc"))  # they are told from the source by the second in which it was saved
 
 
-def test_a_wrong_answer_and_a_hazard_are_shown_and_the_next_save_is_followed(watching: Watching) -> None:
+def test_a_wrong_result_and_a_hazard_are_shown_and_the_next_save_is_followed(watching: Watching) -> None:
     watching.events()
     changed(watching.source, "negated(x[i])", "x[i]")
     failure = watching.events()["first"]["verification"]["failure"]

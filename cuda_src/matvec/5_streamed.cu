@@ -1,6 +1,6 @@
 // c[n] = sum_k a[k] B[n, k]. a: (K), B: (N, K), rows ldb elements apart, c: (N).
 //
-// stage 5, streamed: SHARE warps of a block take a row in turns, stretch by stretch, and add up in shared
+// stage 5, streamed: SHARE warps of a block share a row, stretch by stretch, and add up in shared
 // memory: a block reads side by side, and one launch is enough. RESIDENT is as in stage 3: how much is in
 // flight has an optimum. with READ_ONCE, B is the first to leave the L2 again, as nobody reads it twice.
 //

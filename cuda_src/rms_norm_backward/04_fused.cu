@@ -20,7 +20,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     rms_norm_backward_fused(const IN* __restrict__ x, const IN* __restrict__ w, const IN* __restrict__ dy,
                             OUT* __restrict__ dx, float* __restrict__ partial, int rows, int columns,
                             long long ldx, long long ldy, float eps) {
-  __shared__ RowScratch<Sum, THREADS> statistics[2];  // in turns: a fast warp may be one row ahead
+  __shared__ RowScratch<Sum, THREADS> statistics[2];  // alternating: a fast warp may be one row ahead
   __shared__ RowScratch<TwoSums, THREADS> scratch[2];
   const int member = threadIdx.x;
   const bool aligned = ldx % WIDTH == 0, aligned_to = ldy % WIDTH == 0;

@@ -14,7 +14,7 @@ constexpr int WIDTH = ROW_WIDTH<IN, OUT>;
 extern "C" __global__ void __launch_bounds__(THREADS)
     scan_block_row(const IN* __restrict__ x, OUT* __restrict__ y, int rows, int columns, long long ldx,
                    long long ldy) {
-  __shared__ ScanScratch<THREADS> scratch[2];  // in turns: a fast warp may be one iteration ahead
+  __shared__ ScanScratch<THREADS> scratch[2];  // alternating: a fast warp may be one iteration ahead
   const int row = blockIdx.x;
   const IN* from = x + row * ldx;
   OUT* to = y + row * ldy;

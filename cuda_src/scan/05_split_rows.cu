@@ -35,7 +35,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     scan_rest(const IN* __restrict__ x, const float* __restrict__ partial, OUT* __restrict__ y, int columns,
               long long ldx, long long ldy, int parts, int part) {
   __shared__ RowScratch<Sum, THREADS> reduction;
-  __shared__ ScanScratch<THREADS> scratch[2];  // in turns: a fast warp may be one iteration ahead
+  __shared__ ScanScratch<THREADS> scratch[2];  // alternating: a fast warp may be one iteration ahead
   const int row = blockIdx.x / parts, index = blockIdx.x % parts;
   const IN* from = x + row * ldx;
   OUT* to = y + row * ldy;

@@ -135,7 +135,7 @@ extern "C" __global__ void k(const int* a, int* x, int bytes) {
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_bulk_copies_there_and_back(seed: int) -> None:
+def test_bulk_copies_to_and_from_shared_memory(seed: int) -> None:
     memory = Memory()
     a, x = memory.upload(np.arange(64, dtype=np.int32), "a"), memory.upload(np.full(128, 7, np.int32), "x")
     execute(compile_cuda(BULK, "GOOD").entries["k"], 1, 64, [a, x, 160], memory=memory, seed=seed)

@@ -56,7 +56,7 @@ WGMMA = [
 
 
 def warpgroup_products(size: int, rng: np.random.Generator) -> Iterator[Case]:
-    """wgmma: all widths in a few kernels for each type, layouts, transpositions and signs by turns."""
+    """wgmma: all widths in a few kernels for each type, layouts, transpositions and signs alternately."""
     widths = list(range(8, 257, 8))
     turn = 0
     for (d, a, b), registers in itertools.product(WGMMA, (False, True)):

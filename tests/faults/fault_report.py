@@ -204,7 +204,7 @@ def _introduction(record: Record) -> str:
         if done:
             rows.append([f"`{tool}`", len(found), sum(_names_a_line(*each) for each in found)])
     return (
-        f"{text}\nOf the {len(record['faults'])} faults {len(hazards)} are hazards; the others give a wrong answer and "
+        f"{text}\nOf the {len(record['faults'])} faults {len(hazards)} are hazards; the others give a wrong result and "
         "nothing else, or do not compile. Hazards that are found, and those named with a line of theirs:\n\n"
         + tabulate(rows, headers=["", "found", "at a line of it"], tablefmt="pipe")
     )

@@ -253,7 +253,7 @@ LONGEST = 220
 
 
 def _headline(message: str) -> str:
-    """The first line of a message, and what a wrong answer looks like, for a cell of a table."""
+    """The first line of a message, and what a wrong result looks like, for a cell of a table."""
     first, *others = message.splitlines() or [""]
     looks = [line for line in others if line.startswith("looks like: ")]
     text = "; ".join([first.rstrip(":"), *looks[:1]])

@@ -194,7 +194,7 @@ HOPPER = (
     PlantedFault(
         17,
         "no-init-fence",
-        "an mbarrier used by the copy engine before its initialisation is visible there",
+        "an mbarrier used by TMA before its initialisation is visible there",
         tma_pipeline,
         (Change("    mbarrier_init_fence();\n", ""),),
         (Verdict.MBARRIER_MISUSE,),

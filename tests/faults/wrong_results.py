@@ -123,7 +123,7 @@ WRONG_RESULTS = (
             Verdict.MISMATCH,
             (r"(4[1-9]|5\d|6[0-3]) of 63 elements", r"C\[0, 0\] +0 "),
         )
-        for tier in Tier
+        for tier in GemmProblem.tiers
     ),
     HarnessFault(
         27,

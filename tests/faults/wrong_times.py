@@ -301,12 +301,12 @@ TIMES = (
     ),
     HarnessFault(
         47,
-        "below-floor",
+        "below-roofline",
         "looks at one element of each block and skips the rest: faster than memory",
         "`vector_add:grid_stride`",
         Timed("vector_add:grid_stride", "impossible", SAMPLED, VectorAddProblem(n=5 << 20, dtype="fp32")),
         NOT_TIMED,
-        ("below the physical floor",),
+        ("below the roofline bound",),
     ),
     HarnessFault(
         48,

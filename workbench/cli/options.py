@@ -59,7 +59,7 @@ COMMON: dict[str, Callable[[Any], Any]] = {
         type=click.Choice(("vendor", "all")),
         default="vendor",
         show_default=True,
-        help="The vendor's library is timed in turns with each stage; all adds those of cuBLASLt, cuDNN, "
+        help="The vendor's library is timed interleaved with each stage; all adds those of cuBLASLt, cuDNN, "
         "torch.compile, Triton and NumPy that are found, once a problem.",
     ),
     "cluster": click.option(

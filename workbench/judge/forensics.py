@@ -1,4 +1,4 @@
-"""What does a wrong answer look like? All zeros, transposed, a tail or a tile missing, terms of the sum dropped ...
+"""What does a wrong result look like? All zeros, transposed, a tail or a tile missing, terms of the sum dropped ...
 
 A diagnosis is a guess from the values and from a few more launches; what is certain is only that the answer is wrong.
 """
@@ -34,7 +34,7 @@ MOSTLY = 0.5
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """What the wrong answer looks like, and where its wrong elements are: a map, and cells for a picture."""
+    """What the wrong result looks like, and where its wrong elements are: a map, and cells for a picture."""
 
     looks_like: str
     map: str
@@ -207,7 +207,7 @@ def _terms_dropped(e: Evidence) -> str | None:
     return None
 
 
-def _known_wrong_answer(e: Evidence) -> str | None:
+def _known_wrong_result(e: Evidence) -> str | None:
     for name, answer in e.case.problem.negative_controls(e.case.inputs, e.case.expected).items():
         candidate = answer[e.name].reshape(e.got.shape)
         if not _agree(e.expected, candidate, e.bound) and _agree(e.got, candidate, e.bound):
@@ -249,7 +249,7 @@ LOOKS: tuple[Callable[[Evidence], str | None], ...] = (
     _shifted,
     _tail,
     _terms_dropped,
-    _known_wrong_answer,
+    _known_wrong_result,
     _imprecise,
     _regions,
 )

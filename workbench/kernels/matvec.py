@@ -239,7 +239,7 @@ def _streamed(p: MatvecProblem, size: Mapping[str, int]) -> dict[str, int]:
     "streamed",
     parent="vectorized",
     source="matvec/5_streamed.cu",
-    idea="the warps of a block take a row in turns; what is read only once leaves the L2 first",
+    idea="the warps of a block share a row; what is read only once leaves the L2 first",
     parameters={"THREADS": 512, "UNROLL": 4, "MOST": 16, "RESIDENT": 1024},
     space={"THREADS": THREADS[1:], "UNROLL": (1, 2, 4), "MOST": (1, 2, 4, 8, 16, 32), "RESIDENT": RESIDENT},
     constraint=_constraint,

@@ -1,4 +1,4 @@
-"""A configuration of a stage is verified, and timed in turns with the declared one."""
+"""A configuration of a stage is verified, and timed interleaved with the declared one."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ SHORT = Effort(
     enough=8,
     most=16,
     warm_up_seconds=0.02,
-    most_warm_up_seconds=0.02,  # in turns, so that a clock that is not steady does no harm
+    most_warm_up_seconds=0.02,  # interleaved, so that a clock that is not steady does no harm
 )
 """How long a configuration is timed at first."""
 
@@ -54,7 +54,7 @@ def compile_ahead(stage: Stage[Any], configuration: Mapping[str, int], problem: 
 
 
 def race(plans: Sequence[Any], effort: Effort, l2_bytes: int) -> list[list[float]]:
-    """Cold samples in microseconds of bound plans that are timed in turns, in the process that has the device."""
+    """Cold samples in microseconds of bound plans that are timed interleaved, in the process that has the device."""
     effort = dataclasses.replace(effort, sustained_seconds=0.0)  # nobody would read those
     contestants = {str(number): plan.enqueue for number, plan in enumerate(plans)}
     timings: dict[str, Timing] = timing.measure(contestants, l2_bytes, effort, Conditions())
@@ -88,12 +88,12 @@ class Judge:
     answers: list[Arrays] = field(default_factory=list)
     """Right ones to the problem that is tuned for."""
     rival: Any = None
-    """The declared parameters on the device: everything is timed in turns with them."""
+    """The declared parameters on the device: everything is timed interleaved with them."""
 
     def __post_init__(self) -> None:
         info = self.device.info()
         self.timed = self.device.name != "emulator"
-        self.l2_bytes, self.floor_us = info.l2_bytes, timing.floor(self.problem, info)[0]
+        self.l2_bytes, self.roofline_us = info.l2_bytes, timing.roofline_bound(self.problem, info)[0]
         small = self.problem.cost.flops <= controls.MOST_FLOPS
         self.case = timing.solved(self.problem) if self.timed or small else None
         self.storage = self.case.storage() if self.case else {}
@@ -138,8 +138,10 @@ class Judge:
             if not keep:
                 plan.close()
         first, last = derived.median(samples[0]), derived.median(samples[-1])
-        if last < self.floor_us:
-            return Trial(configuration, reason=f"{last:.2f} us: less than the physical floor, {self.floor_us:.2f} us")
+        if last < self.roofline_us:
+            return Trial(
+                configuration, reason=f"{last:.2f} us: less than the roofline bound, {self.roofline_us:.2f} us"
+            )
         return Trial(configuration, last, last / first)
 
     def _unfit(self, stage: Stage[Any]) -> str:
@@ -184,7 +186,7 @@ class Judge:
         return samples
 
     def at_length(self, configurations: Sequence[Mapping[str, int]]) -> list[float]:
-        """Cold medians in microseconds of the declared parameters and of these, timed in turns. Raises Fault."""
+        """Cold medians in microseconds of the declared parameters and of these, timed interleaved. Raises Fault."""
         plans = [self.rival]
         try:
             for configuration in configurations:

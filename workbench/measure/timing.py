@@ -244,7 +244,7 @@ def _warm_up(work: list[Enqueue], watch: Stopwatch, effort: Effort, conditions: 
             return
 
 
-def floor(problem: Problem, device: DeviceInfo) -> tuple[float, str]:
+def roofline_bound(problem: Problem, device: DeviceInfo) -> tuple[float, str]:
     """The physical lower limit in microseconds, and what sets it: `memory` or `compute`; 0 where peaks are unknown."""
     cost = problem.cost
     peak_flops = device.peak_flops.get(problem.compute_dtype, 0.0)
@@ -478,29 +478,29 @@ def _bench_problem(
 def _measurement(
     name: str, case: Case, plan: Any, outcome: Contest, info: DeviceInfo, effort: Effort, digest: str = ""
 ) -> Measurement | str:
-    """The record of a contest, or why its samples are not believed. A baseline with a wrong answer is left out."""
+    """The record of a contest, or why its samples are not believed. A baseline with a wrong result is left out."""
     problem, timings, rejected = case.problem, dict(outcome.timings), {}
     for library, outputs in outcome.answers.items():
         if wrong := _judged(case, outputs):
-            rejected[library] = f"it gives a wrong answer: {wrong}"
+            rejected[library] = f"it gives a wrong result: {wrong}"
             del timings[library]
     failure, _ = case.judge(plan.read)
     if failure:
         return f"wrong after timing: {failure.message}"
     if reason := doubtful(name, outcome):
         return reason
-    limit, by = floor(problem, info)
+    limit, by = roofline_bound(problem, info)
     fastest = min(timings[name].cold_us)
     if fastest < limit:
-        return f"measured {fastest:.2f} us, below the physical floor of {limit:.2f} us: the measurement is wrong"
+        return f"measured {fastest:.2f} us, below the roofline bound of {limit:.2f} us: the measurement is wrong"
     return Measurement(
         problem=str(problem),
         label=problem.label,
         dtype=problem.compute_dtype,
         flops=problem.cost.flops,
         bytes=problem.cost.bytes,
-        floor_us=limit,
-        floor_by=by,
+        roofline_us=limit,
+        roofline_by=by,
         timing=timings.pop(name),
         baselines=list(timings.values()),
         conditions=outcome.conditions,
@@ -581,6 +581,6 @@ def time_host(operation: str, problem: Problem) -> HostTiming | str:
     storage = {name: case.arrays[name].pack(values) for name, values in answer.items()}
     failure, _ = case.judge(storage.__getitem__)
     if failure:
-        return f"NumPy gives a wrong answer: {failure.message}"
+        return f"NumPy gives a wrong result: {failure.message}"
     cost, version = problem.cost, f"numpy {np.__version__}"
     return HostTiming(operation, "NumPy", version, str(problem), problem.label, cost.flops, cost.bytes, samples)

@@ -1,6 +1,6 @@
 """Finds the parameters with which a stage is fastest: every configuration is verified before it is timed.
 
-Configurations are compiled in parallel on the CPU, verified, and timed in turns with the declared parameters, so that a
+Configurations are compiled in parallel on the CPU, verified, and timed interleaved with the declared ones, so that a
 drifting clock does not matter; optuna proposes which comes next. A last round has the best of them compete at length.
 Without a GPU configurations are compiled and verified, and nothing is timed.
 """
@@ -196,7 +196,7 @@ class _Search:
         return Entry(self.key, str(self.problem), parameters, us, default_us, None, flops, settled=False, date=_now())
 
     def finals(self) -> None:
-        """Time the best configurations and the declared one at length, in turns; have the winner benched like any
+        """Time the best configurations and the declared one at length, interleaved; have the winner benched like any
         stage, beside the vendor's library and with its answer verified afterwards."""
         declared, *others = self.result.trials
         near = sorted((t for t in others if score(t) <= 1.0), key=score)

@@ -114,7 +114,7 @@ class WrongCells:
 class Failure:
     """Why a stage failed, for the smallest problem found: evidence and how to see it again.
 
-    `looks_like` is what the wrong answer resembles, `map` shows its wrong elements as `#`, and `cells` in more detail;
+    `looks_like` is what the wrong result resembles, `map` shows its wrong elements as `#`, and `cells` in more detail;
     all three may be of a larger problem, which `looks_like` and `cells` name.
     """
 
@@ -202,7 +202,7 @@ class Conditions:
 
 @dataclass
 class Measurement:
-    """One problem timed: the stage and the vendor's library interleaved. `floor_us` is the physical lower limit.
+    """One problem timed: the stage and the vendor's library interleaved. `roofline_us` is the physical lower limit.
 
     `binary_sha256` is of the cubin that was launched, `effort` what decided how many samples were taken; records made
     before these were kept have neither. `rejected` says of baselines, by name, why they were left out. `dtype` is the
@@ -213,8 +213,8 @@ class Measurement:
     label: str
     flops: int
     bytes: int
-    floor_us: float
-    floor_by: str
+    roofline_us: float
+    roofline_by: str
     timing: Timing
     baselines: list[Timing] = field(default_factory=list)
     conditions: Conditions = field(default_factory=Conditions)
@@ -415,6 +415,10 @@ class AgreementRun(Record):
 T = TypeVar("T")
 
 
+RENAMED = {"floor_us": "roofline_us", "floor_by": "roofline_by"}
+"""Fields of records from before they had the names of today."""
+
+
 @functools.cache
 def _fields(kind: Any) -> tuple[dict[str, Any], frozenset[str]]:
     """The types of a dataclass's fields, and those without a default."""
@@ -436,6 +440,7 @@ def _build(kind: type[T], data: Any, where: str) -> T:
         return typing.cast(T, {key: _build(args[1], value, f"{where}.{key}") for key, value in data.items()})
     if dataclasses.is_dataclass(kind) and isinstance(data, dict):
         hints, required = _fields(kind)
+        data = {RENAMED.get(key, key): value for key, value in data.items()}
         unknown = set(data) - set(hints)
         if unknown:
             raise ResultsError(f"{where} has unknown fields: {', '.join(sorted(unknown))}")

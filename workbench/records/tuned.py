@@ -73,7 +73,7 @@ class Key:
 @dataclass(frozen=True)
 class Trial:
     """One configuration that was tried. `us` is the cold median in microseconds, `relative` that by the one of the
-    declared parameters, measured in turns with it; both None where it was not timed, for the `reason`."""
+    declared parameters, measured interleaved with it; both None where it was not timed, for the `reason`."""
 
     parameters: Mapping[str, int]
     us: float | None = None

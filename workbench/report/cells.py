@@ -39,9 +39,9 @@ def timing_cells(ladder: derived.Ladder, metric: str) -> Cells:
             derived.duration(rung.sustained_us) if rung.sustained_us else "-",
             derived.three_digits(derived.throughput(rung.measurement, rung.cold_us, metric)),
             derived.percent(derived.share_of_vendor(rung.measurement)),
-            derived.percent(derived.share_of_floor(rung.measurement)),
+            derived.percent(derived.share_of_roofline(rung.measurement)),
             f"{rung.gain:.2f}x" if rung.gain else "-",
         )
         for rung in (*ladder.rungs, *ladder.peers)
     ]
-    return ("stage", "cold", "sustained", metric, "of vendor", "of floor", "gain"), rows
+    return ("stage", "cold", "sustained", metric, "of vendor", "of roofline", "gain"), rows

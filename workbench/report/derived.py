@@ -1,4 +1,4 @@
-"""Figures derived from a record: medians, throughput, shares of the vendor's figure and of the physical floor."""
+"""Figures derived from a record: medians, throughput, shares of the vendor's figure and of the roofline bound."""
 
 from __future__ import annotations
 
@@ -47,16 +47,16 @@ def share_of_vendor(measurement: Measurement) -> float | None:
 
 def gain(before: Measurement, now: Measurement) -> float:
     """How many times as fast a stage has become on a problem, cold: beside the vendor's library where both were timed
-    in turns with it, since clocks differ from one run to the next; else from time to time."""
+    interleaved with it, since clocks differ from one run to the next; else from time to time."""
     shares = share_of_vendor(before), share_of_vendor(now)
     if shares[0] and shares[1]:
         return shares[1] / shares[0]
     return median(before.timing.cold_us) / median(now.timing.cold_us)
 
 
-def share_of_floor(measurement: Measurement) -> float | None:
-    """The physical floor as a fraction of the cold median: 1 would be perfect; None where the floor is unknown."""
-    return measurement.floor_us / median(measurement.timing.cold_us) if measurement.floor_us > 0 else None
+def share_of_roofline(measurement: Measurement) -> float | None:
+    """The roofline bound as a fraction of the cold median: 1 would be perfect; None where the bound is unknown."""
+    return measurement.roofline_us / median(measurement.timing.cold_us) if measurement.roofline_us > 0 else None
 
 
 def dtype(measurement: Measurement) -> str:
@@ -159,7 +159,7 @@ def warnings(measured: Sequence[Measurement], device: DeviceInfo) -> list[str]:
 class Ladder:
     """All stages timed on one problem size, in ladder order, and the baselines (samples of all stages' runs pooled).
 
-    `peers` are other implementations, each timed in turns with the vendor's library alone; `host` is of the CPU.
+    `peers` are other implementations, each timed interleaved with the vendor's library alone; `host` is of the CPU.
     """
 
     label: str

@@ -89,7 +89,7 @@ def ladder(ladders: Sequence[derived.Ladder], metric: str) -> Figure:
         if any(x.peers for x in ladders):
             key.append(Patch(facecolor="white", edgecolor=GREY, hatch="....", label="other implementation"))
         handles: list[Artist] = [*key]
-        if any(x.rungs[0].measurement.floor_us > 0 for x in ladders):
+        if any(x.rungs[0].measurement.roofline_us > 0 for x in ladders):
             handles.append(Line2D([], [], color=INK, linestyle="--", linewidth=1.6, label="physical limit"))
         figure.legend(handles=handles, loc="outside upper center", ncols=len(handles), frameon=False)
     return figure
@@ -117,7 +117,7 @@ def _panel(axes: Axes, item: derived.Ladder, metric: str) -> None:
     times = [r.cold_us for r in item.rungs] + [derived.median(b.cold_us) for b in item.baselines.values()]
     times += [p.cold_us for p in item.peers]
     values = [derived.throughput(m, us, metric) for us in times]
-    limit = derived.throughput(m, m.floor_us, metric) if m.floor_us > 0 else 0.0
+    limit = derived.throughput(m, m.roofline_us, metric) if m.roofline_us > 0 else 0.0
     own, others = len(item.rungs), len(item.rungs) + len(item.baselines)
     colours = [BEST if r is item.best else BAR for r in item.rungs]
     axes.barh(range(own), values[:own], color=colours, height=0.7)

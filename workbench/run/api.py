@@ -43,7 +43,7 @@ class Outcome:
         return passed(self.run) and not self.trouble
 
     def plot(self) -> Figure:
-        """A chart of the times, stage by stage; where there are none, a picture of the first wrong answer's elements.
+        """A chart of the times, stage by stage; where there are none, a picture of the first wrong result's elements.
 
         Raises ValueError where there is neither, ImportError without matplotlib (`kernel-workbench[plots]`).
         """
@@ -136,7 +136,7 @@ def bench(
     seed: int = 0,
     problem: str | Problem | None = None,
 ) -> Outcome:
-    """Verify stages as `verify` does, then time those that passed, on a GPU, in turns with the vendor's library.
+    """Verify stages as `verify` does, then time those that passed, on a GPU, interleaved with the vendor's library.
 
     `problem` takes the place of the suite of timed problems. Nothing is saved. Raises what `verify` raises, and
     DeviceUnavailable where there is no GPU.

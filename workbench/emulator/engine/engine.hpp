@@ -306,7 +306,7 @@ enum RaceForm : int64_t {  // bits
   kWrites = 1,             // this access writes
   kOtherWrites = 2,        // the other access wrote
   kSameInstruction = 4,    // two lanes of one instruction
-  kAsynchronous = 8,       // the other is a copy that the copy engine carried out
+  kAsynchronous = 8,       // the other is a copy that TMA carried out
 };
 
 enum class WaitReason : int32_t { none, barrier, mbarrier, collective, cluster_barrier, exited, registers };

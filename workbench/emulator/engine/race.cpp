@@ -5,7 +5,7 @@
 namespace workbench::emulator::WORKBENCH_ISA {
 namespace {
 
-constexpr uint32_t kSlots = 32;  // of copy engines in a cluster; further mbarriers share them
+constexpr uint32_t kSlots = 32;                    // of TMA units in a cluster; further mbarriers share them
 constexpr uint32_t kWalked = 64, kLongest = 4096;  // entries of a set: that are compared, that are kept
 
 // ---- clocks

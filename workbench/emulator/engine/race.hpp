@@ -1,6 +1,6 @@
 // Races: conflicting accesses of which nothing says that one comes before the other.
 //
-// Happens-before by vector clocks. The agents are warps, and for each mbarrier the copy engine that fills
+// Happens-before by vector clocks. The agents are warps, and for each mbarrier the TMA unit that fills
 // what it announces. Every agent has a clock that goes up whenever it may have told others what it did;
 // barriers, mbarriers, fences with flags and atomics hand on what one agent knows of the clocks of others.
 // Within its cluster an agent knows the clocks of all; of other clusters, only what came through global
@@ -147,7 +147,7 @@ struct BlockRaces {
   RecycledVector<LineShadow> lines;            // none where nothing is copied in bulk
   Knowledge barriers[16], exited;
   std::unordered_map<uint32_t, MbarrierKnowledge> mbarriers;
-  std::vector<LastUse> guests;  // of this shared memory: agents of other blocks, and copy engines
+  std::vector<LastUse> guests;  // of this shared memory: agents of other blocks, and TMA units
 };
 
 struct ClusterRaces {
@@ -190,7 +190,7 @@ void race_global_run(const Warp& warp, const Allocation& allocation, uint64_t of
 // cp.async: what is overwritten counts when it is issued, what is written when it lands
 void race_copy_issued(const Warp& warp, Block& block, uint32_t offset, uint32_t bytes, uint32_t lane);
 void race_copy_landed(const Warp& warp, Block& block, uint32_t offset, uint32_t bytes, uint32_t lane, int pc);
-// a bulk copy into shared memory: written by the copy engine, in this phase of its mbarrier
+// a bulk copy into shared memory: written by TMA, in this phase of its mbarrier
 void race_bulk_issued(const Warp& warp, Block& block, uint32_t offset, uint32_t bytes, uint32_t lane,
                       Block& barrier_block, uint32_t barrier, uint64_t phase, int swizzle);
 // Two lanes of one store that write different values to one place.
@@ -200,7 +200,7 @@ void race_same_instruction(const Warp& warp, uint8_t* const* pointer, const uint
 // A copy is issued: what it does comes after what the lane knows now, whatever the warp does meanwhile. Null
 // where races are not looked for.
 std::shared_ptr<const Clock> race_issued(Warp& warp, uint32_t lane);
-// The copy engine that it is for those who wait at an mbarrier for it.
+// The TMA unit that it is for those who wait at an mbarrier for it.
 uint32_t race_copier(const Block& block, uint32_t barrier);
 
 // ---- order

@@ -1,5 +1,5 @@
 // What has to be visible to whom, beyond plain order: ordinary stores to the async proxy, initialised
-// mbarriers to threads and copy engines, and the shared memory of a block to its guests.
+// mbarriers to threads and TMA units, and the shared memory of a block to its guests.
 #include <algorithm>
 
 #include "race.hpp"
@@ -210,7 +210,7 @@ void race_mbarrier_overwritten(const Warp& warp, Block& block, uint32_t offset, 
   std::swap(fault.block, fault.other_block);
   std::swap(fault.warp, fault.other_warp);
   std::swap(fault.lane, fault.other_lane);
-  if (fault.block < 0) fault.block = block.id;  // the copy engine's, which is nobody's
+  if (fault.block < 0) fault.block = block.id;  // TMA's, which is nobody's
   if (fault.block != block.id) fault.address = cluster_address(block, offset);
   fault.info = initialised;
   throw fault;

@@ -10,7 +10,7 @@ __all__ = ["Baseline", "Prepared", "baselines_for", "current_stream", "peer_vers
 
 
 def baselines_for(operation: str) -> list[Baseline]:
-    """The baselines that this machine can run in turns with a stage of the operation, the vendor's library first."""
+    """The baselines that this machine can run interleaved with a stage of the operation, the vendor's library first."""
     return [b for b in VENDOR.get(operation, []) if b.version() is not None]
 
 

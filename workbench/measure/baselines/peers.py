@@ -1,4 +1,4 @@
-"""Other implementations, each timed once a problem, in turns with the vendor's library: other libraries, PyTorch and
+"""Other implementations, each timed once a problem, interleaved with the vendor's library: other libraries, PyTorch and
 its compiler, our own Triton kernels. cuDNN multiplies matrices; it has nothing for a product with a vector or a sum."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What every stage is measured against, in turns with it: cuBLAS, cuBLASLt, PyTorch's elementwise sum,
+"""What every stage is measured against, interleaved with it: cuBLAS, cuBLASLt, PyTorch's elementwise sum,
 the driver's copy."""
 
 from __future__ import annotations

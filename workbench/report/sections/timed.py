@@ -57,7 +57,7 @@ def _conditions(page: Page) -> str:
         "the first and third quartile of the cold samples; throughput, shares and gain are of the cold median. "
         "Each stage and the baselines ran interleaved"
         f"{_of_peers(page)}; *of vendor* compares with the fastest library in the "
-        "stage's own samples, *of floor* with the time that the device's peaks allow at best, *gain* is "
+        "stage's own samples, *of roofline* with the time that the device's peaks allow at best, *gain* is "
         f"{GAIN}. " + (f"During timing: {state}. {throttled}" if state else "Clocks and power could not be read.")
     )
 
@@ -68,7 +68,7 @@ def _of_peers(page: Page) -> str:
 
 
 def _ladder_table(page: Page, ladder: derived.Ladder) -> str:
-    headers = ("", "cold", "quartiles", "sustained", page.metric, "of vendor", "of floor", "gain", "samples")
+    headers = ("", "cold", "quartiles", "sustained", page.metric, "of vendor", "of roofline", "gain", "samples")
     rows: list[tuple[str, ...]] = []
     for rung in ladder.rungs:
         m = rung.measurement
@@ -77,7 +77,7 @@ def _ladder_table(page: Page, ladder: derived.Ladder) -> str:
             *_times(m.timing.cold_us, m.timing.sustained_us),
             three_digits(derived.throughput(m, rung.cold_us, page.metric)),
             percent(derived.share_of_vendor(m)),
-            percent(derived.share_of_floor(m)),
+            percent(derived.share_of_roofline(m)),
             f"{rung.gain:.2f}x" if rung.gain else "-",
             str(len(m.timing.cold_us)),
         )
@@ -85,15 +85,15 @@ def _ladder_table(page: Page, ladder: derived.Ladder) -> str:
     m = ladder.rungs[0].measurement
     for baseline in ladder.baselines.values():
         cold = derived.median(baseline.cold_us)
-        floor = m.floor_us / cold if m.floor_us > 0 else None
+        bound = m.roofline_us / cold if m.roofline_us > 0 else None
         speed = three_digits(derived.throughput(m, cold, page.metric))
         times = _times(baseline.cold_us, baseline.sustained_us)
-        rows.append((baseline.name, *times, speed, "-", percent(floor), "-", str(len(baseline.cold_us))))
+        rows.append((baseline.name, *times, speed, "-", percent(bound), "-", str(len(baseline.cold_us))))
     for peer in ladder.peers:
         m, samples = peer.measurement, peer.measurement.timing.cold_us
         speed = three_digits(derived.throughput(m, peer.cold_us, page.metric))
         times = _times(samples, m.timing.sustained_us)
-        shares = percent(derived.share_of_vendor(m)), percent(derived.share_of_floor(m))
+        shares = percent(derived.share_of_vendor(m)), percent(derived.share_of_roofline(m))
         rows.append((peer.stage, *times, speed, *shares, "-", str(len(samples))))
     return table(headers, rows, headers[1:])
 
@@ -132,10 +132,10 @@ def _floor(page: Page, ladder: derived.Ladder) -> str:
     m = ladder.rungs[0].measurement
     intensity = f"{three_digits(m.flops / m.bytes)} FLOP a byte"
     work = f"{m.flops / 1e9:,.3f} GFLOP, {m.bytes / 1e6:,.1f} MB at least, {intensity}"
-    if m.floor_us <= 0:
-        return f"{work}; the device's peaks are unknown, so there is no physical floor."
-    speed = three_digits(derived.throughput(m, m.floor_us, page.metric))
-    return f"{work}; physical floor {duration(m.floor_us)} ({speed} {page.metric}), set by {m.floor_by}."
+    if m.roofline_us <= 0:
+        return f"{work}; the device's peaks are unknown, so there is no roofline bound."
+    speed = three_digits(derived.throughput(m, m.roofline_us, page.metric))
+    return f"{work}; roofline bound {duration(m.roofline_us)} ({speed} {page.metric}), set by {m.roofline_by}."
 
 
 def _warnings(ladder: derived.Ladder) -> list[str]:
