@@ -15,7 +15,7 @@ from ...model.dtypes import FP32, DType
 from ...model.problem import Cost, Tier
 from ..rows.problem import FLOATS, VALUES, RowProblem
 
-I32 = DType("i32", np.dtype(np.int32), "int", 0.0, 0.0)
+I32 = DType("int32", np.dtype(np.int32), "int", 0.0, 0.0)
 """Labels."""
 
 

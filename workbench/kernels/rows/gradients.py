@@ -20,7 +20,7 @@ HELD = {"THREADS": 128, "VECTORS": 2, "MOST": 4}
 """Threads of the smallest block; vectors of x and of dy that a thread holds, where more threads can be had, and at
 most."""
 
-FUSED = {"THREADS": 64, "VECTORS": 1, "LARGEST": 1024, "MOST": 2, "BLOCKS_MOST": 528}
+FUSED = {"THREADS": 64, "VECTORS": 1, "LARGEST": 512, "MOST": 2, "BLOCKS_MOST": 528}
 """As before; the largest block; the number of blocks that share the rows, at most."""
 
 GRADIENT_SUITE = SUITE[:4]
@@ -120,7 +120,7 @@ def declare(operation: Operation[G], states: int) -> None:
         sizes=groups.block,
         supports=groups.fits(groups.block, HELD, "a block"),
         edge_cases=(
-            problem(rows=2, columns=20_000, dtype="bf16", out="bf16"),
+            problem(rows=2, columns=10_000, dtype="bf16", out="bf16"),
             problem(rows=3, columns=5001, dtype="fp32", out="fp32"),
         ),
     )
@@ -136,7 +136,7 @@ def declare(operation: Operation[G], states: int) -> None:
         sizes=whole_blocks,
         supports=groups.fits(whole_blocks, FUSED, "a block"),
         edge_cases=(
-            problem(rows=3, columns=10_000, dtype="bf16", out="bf16"),
+            problem(rows=3, columns=8000, dtype="bf16", out="bf16"),
             problem(rows=1500, columns=9, dtype="fp32", out="fp32"),
         ),
     )

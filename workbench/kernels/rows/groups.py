@@ -13,8 +13,8 @@ LANES = (4, 32)
 LEAST_SPLIT = 128
 """Vectors of the shortest row that blocks share."""
 
-MOST_THREADS, MOST_VECTORS, MOST_BLOCKS = 1024, 8, 8
-"""Of a block; that a thread holds without spilling; of a cluster on every device."""
+MOST_THREADS, MOST_VECTORS, MOST_BLOCKS = 512, 8, 8
+"""Of a block, each of which may then have 128 registers; that a thread holds in them; of a cluster on every device."""
 
 
 def width(p: RowProblem) -> int:

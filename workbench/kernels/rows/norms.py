@@ -118,7 +118,7 @@ def declare_held(operation: Operation[N], arrays: tuple[Argument, ...]) -> None:
     """The stages that hold a row in registers."""
     name, problem = operation.name, operation.problem
     long_rows = (
-        problem(rows=2, columns=40_000, dtype="bf16", out="bf16"),
+        problem(rows=2, columns=20_000, dtype="bf16", out="bf16"),
         problem(rows=3, columns=9001, dtype="fp32", out="fp32"),
     )
 
@@ -160,6 +160,7 @@ def declare_split(
         "split_rows",
         source=f"{name}/06_split_rows.cu",
         idea="few rows are split over all blocks; a second kernel scales the parts",
+        parent="vectorized",
         parameters=SPLIT,
         space={"THREADS": THREADS, "VECTORS": (1, 2, 4), "TARGET": (528, 1056, 2112)},
         supports=groups.worth_splitting,

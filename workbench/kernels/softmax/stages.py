@@ -104,7 +104,7 @@ HELD = {"THREADS": 128, "VECTORS": 4}
     sizes=groups.block,
     supports=groups.fits(groups.block, HELD, "a block"),
     edge_cases=(
-        SoftmaxProblem(rows=2, columns=40_000, out="bf16"),
+        SoftmaxProblem(rows=2, columns=20_000, out="bf16"),
         SoftmaxProblem(rows=3, columns=9001, dtype="fp32", out="fp32"),
     ),
 )
@@ -138,6 +138,7 @@ def cluster(p: SoftmaxProblem, size: Mapping[str, int]) -> Launch:
     "split_rows",
     source="softmax/07_split_rows.cu",
     idea="few rows are split over all blocks; a second kernel scales the parts",
+    parent="vectorized",
     parameters={"THREADS": 256, "VECTORS": 4, "TARGET": 1056},
     space={"THREADS": THREADS, "VECTORS": (1, 2, 4), "TARGET": (528, 1056, 2112)},
     supports=groups.worth_splitting,

@@ -131,7 +131,7 @@ HELD = {"THREADS": 128, "VECTORS": 2, "MOST": 4}
 
 CLUSTERED = {**HELD, "LARGEST": 256}
 LONG = (
-    SoftmaxBackwardProblem(rows=2, columns=20_000, out="bf16"),
+    SoftmaxBackwardProblem(rows=2, columns=10_000, out="bf16"),
     SoftmaxBackwardProblem(rows=3, columns=5001, dtype="fp32"),
 )
 

@@ -45,7 +45,7 @@ class Baseline(Protocol):
 
 def one_type(problem: Problem) -> str | None:
     """The refusal of a library whose call has one type for inputs and output."""
-    types = dict.fromkeys(str(array.dtype) for array in problem.arrays().values())
+    types = dict.fromkeys(str(array.dtype) for array in problem.arrays().values() if array.dtype.is_float)
     return None if len(types) == 1 else f"its call has one type for inputs and output, not {' and '.join(types)}"
 
 

@@ -10,14 +10,16 @@ import numpy as np
 
 from ...model.arrays import Arrays
 from ...model.problem import Problem
+from . import rows
 
-SOLVERS: dict[str, Callable[[Any, Arrays], np.ndarray[Any, Any]]] = {
+SOLVERS: dict[str, Callable[[Any, Arrays], Any]] = {
+    **rows.SOLVERS,
     "gemm": lambda p, x: x["A"] @ (x["B"] if p.layout == "nn" else x["B"].T),
     "gemm_fp8": lambda p, x: x["a_scale"][:, None] * (x["A"] @ x["B"].T) * x["b_scale"],
     "matvec": lambda p, x: x["B"] @ x["a"],
     "vector_add": lambda p, x: x["a"] + x["b"],
 }
-"""The operation's output; its name is that of the problem's only output."""
+"""The operation's output, whose name is that of the problem's only one, or all outputs by name."""
 
 MOST_FLOPS = 3e11
 """Work of a problem beyond which NumPy is not asked: some seconds a sample."""
@@ -40,7 +42,7 @@ def timed(operation: str, problem: Problem, inputs: Arrays) -> tuple[Arrays, lis
 
     Inputs become fp32 first, which is not timed: NumPy has no fast arithmetic for bf16 and fp16.
     """
-    solve, (output,) = SOLVERS[operation], (name for name, array in problem.arrays().items() if array.output)
+    solve, outputs = SOLVERS[operation], [name for name, array in problem.arrays().items() if array.output]
     given = {name: values.astype(np.float32) for name, values in inputs.items()}
     answer = solve(problem, given)  # the first call starts the threads of the library behind it
     samples: list[float] = []
@@ -49,4 +51,4 @@ def timed(operation: str, problem: Problem, inputs: Arrays) -> tuple[Arrays, lis
         started = time.perf_counter()
         answer = solve(problem, given)
         samples.append(1e6 * (time.perf_counter() - started))
-    return {output: answer}, samples
+    return answer if isinstance(answer, dict) else dict(zip(outputs, [answer], strict=True)), samples

@@ -11,6 +11,7 @@ from ...model.problem import Problem
 from . import pytorch
 from .base import Baseline, Prepared
 from .pytorch import Compiled, CublasLt, Cudnn, Eager, ScaledProduct, Tensors
+from .rows import returned
 
 
 class _Triton:
@@ -63,5 +64,6 @@ PEERS: dict[str, list[Baseline]] = {
         Compiled(lambda torch, p, t: torch.mv(t["B"], t["a"])),
         _Triton("matvec"),
     ],
+    **{name: [call] for name, call in returned(compiled=True).items()},
     "vector_add": [Compiled(lambda torch, p, t: torch.add(t["a"], t["b"])), _Triton("vector_add")],
 }

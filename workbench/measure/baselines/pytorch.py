@@ -36,7 +36,13 @@ def tensors(arrays: Mapping[str, Array], buffers: Mapping[str, Any]) -> dict[str
     """PyTorch tensors over the device memory of the arrays, with their leading dimensions."""
     torch = load()
     assert torch is not None
-    kinds = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32, "e4m3": torch.float8_e4m3fn}
+    kinds = {
+        "bf16": torch.bfloat16,
+        "fp16": torch.float16,
+        "fp32": torch.float32,
+        "e4m3": torch.float8_e4m3fn,
+        "int32": torch.int32,
+    }
     made = {}
     for name, array in arrays.items():
         flat = torch.as_tensor(buffers[name], device=DEVICE).view(kinds[array.dtype.name])

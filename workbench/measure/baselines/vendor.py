@@ -11,6 +11,7 @@ from ...model.problem import Problem
 from .base import Baseline, Prepared
 from .cublas import Cublas
 from .pytorch import Eager, ScaledProduct
+from .rows import returned
 
 
 class _Copy:
@@ -37,5 +38,6 @@ VENDOR: dict[str, list[Baseline]] = {
     "gemm": [Cublas()],
     "gemm_fp8": [ScaledProduct(fast=False)],
     "matvec": [Cublas()],
+    **{name: [call, _Copy()] for name, call in returned(compiled=False).items()},
     "vector_add": [Eager("PyTorch", lambda torch, p, t: torch.add(t["a"], t["b"], out=t["c"])), _Copy()],
 }
