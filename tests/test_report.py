@@ -439,7 +439,7 @@ def test_a_gpu_report_without_times_says_why(tmp_path: Path) -> None:
     assert ".png" not in page
 
 
-def test_without_peaks_there_is_no_roofline_and_no_share_of_the_floor(tmp_path: Path) -> None:
+def test_without_peaks_there_is_no_roofline_and_no_share_of_it(tmp_path: Path) -> None:
     run = timed_run("vector_add")
     run.device = dataclasses.replace(run.device, peak_bytes_per_s=0.0, peak_flops={})
     for s in run.stages:
@@ -447,7 +447,7 @@ def test_without_peaks_there_is_no_roofline_and_no_share_of_the_floor(tmp_path: 
             m.roofline_us, m.roofline_by = 0.0, "memory"
     page = _write(tmp_path, ("nvidia-h200", run))["nvidia-h200/vector_add.md"]
     assert "vector_add-ladder.png" in page
-    assert "roofline" not in page
+    assert "vector_add-roofline.png" not in page
     assert "there is no roofline bound" in page
 
 
