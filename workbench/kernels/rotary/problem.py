@@ -83,10 +83,9 @@ class RotaryProblem(Problem):
     def _solved(
         self, x: np.ndarray[Any, Any], cos: np.ndarray[Any, Any], sin: np.ndarray[Any, Any], pairs: str
     ) -> Arrays:
-        heads_last = self.layout == "bshd"
-        x = x.swapaxes(1, 2) if heads_last else x
-        y = reference.rotary(x, cos, sin, interleaved=pairs == "interleaved")
-        return {"y": y.swapaxes(1, 2) if heads_last else y}
+        heads_first = x if self.layout == "bhsd" else x.swapaxes(1, 2)
+        y = reference.rotary(heads_first, cos, sin, interleaved=pairs == "interleaved")
+        return {"y": y if self.layout == "bhsd" else y.swapaxes(1, 2)}
 
     def reference(self, inputs: Arrays) -> Arrays:
         return self._solved(inputs["x"], inputs["cos"], inputs["sin"], self.pairs)
