@@ -134,6 +134,15 @@ def test_rotary_of_both_layouts_and_kinds_of_pairs(place, rng, interleaved, layo
         assert np.array_equal(y, right.swapaxes(1, 2))
 
 
+def test_rotary_takes_the_queries_of_packed_queries_keys_and_values(place, rng):
+    packed = rng.integers(-2, 3, (2, 5, 3, 4, 16)).astype(np.float16)  # batch, position, which, head, dim
+    cos, sin = (rng.integers(-2, 3, (5, 8)).astype(np.float16) for _ in "cs")
+    queries = place.upload(packed)[:, :, 1]
+    y = place.download(ops.rotary(queries, place.upload(cos), place.upload(sin), layout="bshd"))
+    right = reference.rotary(packed[:, :, 1].swapaxes(1, 2), cos, sin)
+    assert np.array_equal(y, right.swapaxes(1, 2))
+
+
 def test_transpose_reduce_and_scan_of_rows_that_are_apart(place, rng):
     whole = rng.integers(-2, 3, (30, 50)).astype(np.float16)
     x = whole[:, 8:40]

@@ -246,8 +246,9 @@ def cross_entropy(x: Any, labels: Any) -> Any:
 def rotary(x: Any, cos: Any, sin: Any, *, interleaved: bool = False, layout: str = "bhsd") -> Any:
     """Rotary position embedding: pairs (u, v) of the last axis become (u cos - v sin, u sin + v cos).
 
-    x: (batch, heads, seq, dim), or (batch, seq, heads, dim) with `layout` bshd, whose rows of dim elements are any one
-    distance apart; cos, sin: (seq, dim / 2), contiguous. A pair is (2i, 2i + 1), `interleaved`, or (i, i + dim / 2).
+    x: (batch, heads, seq, dim), or (batch, seq, heads, dim) with `layout` bshd, whose rows of dim elements, and whose
+    heads (positions, with bshd), may be any distance apart; cos, sin: (seq, dim / 2), contiguous. A pair is (2i, 2i + 1),
+    `interleaved`, or (i, i + dim / 2).
     """
     dtype = _common_dtype("rotary", x=x, cos=cos, sin=sin)
     if layout not in RotaryProblem.choices["layout"]:
@@ -260,6 +261,7 @@ def rotary(x: Any, cos: Any, sin: Any, *, interleaved: bool = False, layout: str
         if array.shape != angles:
             raise ValueError(f"rotary: {name} has shape {array.shape}; it has to be {angles}")
         _row_of_rows("rotary", name, array, angles[1])
+    row, middle = _head_strides("rotary", "x", x)
     problem = RotaryProblem(
         batch=x.shape[0],
         heads=x.shape[1 if layout == "bhsd" else 2],
@@ -268,7 +270,8 @@ def rotary(x: Any, cos: Any, sin: Any, *, interleaved: bool = False, layout: str
         dtype=dtype.name,
         pairs="interleaved" if interleaved else "half",
         layout=layout,
-        pad_x=_even_rows("rotary", "x", x) - x.shape[-1],
+        pad_x=row - x.shape[3],
+        gap_x=middle - x.shape[2] * row,
     )
     return _solve(problem, "rotary", {"x": x, "cos": cos, "sin": sin}, "y")
 
@@ -437,21 +440,20 @@ def _row_of_rows(function: str, name: str, matrix: Any, columns: int) -> None:
         raise ValueError(f"{function}: {name} is not contiguous: use ascontiguousarray")
 
 
-def _even_rows(function: str, name: str, array: Any) -> int:
-    """Elements from one row to the next of an array of any number of dimensions, all of whose rows are as far apart."""
-    item, extents = array.itemsize, array.shape
-    steps = [(stride, extent) for stride, extent in zip(array.strides[:-1], extents[:-1], strict=True) if extent > 1]
-    row, inner = (steps[-1][0] if steps else extents[-1] * item), 1
-    for stride, extent in reversed(steps):
-        if stride != row * inner:
-            row = -1
-        inner *= extent
-    if row % item or row < extents[-1] * item or (extents[-1] > 1 and array.strides[-1] != item):
+def _head_strides(function: str, name: str, array: Any) -> tuple[int, int]:
+    """Elements from one row of a (batch, m, n, dim) array to the next, and from one of m to the next."""
+    item, (batch, outer, inner, dim) = array.itemsize, array.shape
+    row = array.strides[2] if inner > 1 else dim * item
+    middle = array.strides[1] if outer > 1 else inner * row
+    if batch > 1 and outer == 1:
+        middle = array.strides[0]
+    whole = (batch == 1 or array.strides[0] == outer * middle) and (dim == 1 or array.strides[3] == item)
+    if row % item or middle % item or row < dim * item or middle < inner * row or not whole:
         raise ValueError(
-            f"{function}: {name} has strides {array.strides} bytes; its rows have to be contiguous and all as far "
-            "apart: use cupy.ascontiguousarray"
+            f"{function}: {name} has strides {array.strides} bytes; rows have to be contiguous and to lie in the "
+            "order of the dimensions, batches without a gap: use cupy.ascontiguousarray, or the other layout"
         )
-    return int(row // item)
+    return int(row // item), int(middle // item)
 
 
 _zero: dict[tuple[int, int, str], tuple[Any, Any]] = {}

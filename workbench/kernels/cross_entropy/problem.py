@@ -4,19 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar, Self
+from typing import ClassVar
 
 import numpy as np
 
 from ... import reference
 from ...judge import bounds
 from ...model.arrays import Array, Arrays, element_bytes
-from ...model.dtypes import FP32, DType
+from ...model.dtypes import FP32, INT32
 from ...model.problem import Cost, Tier
 from ..rows.problem import FLOATS, VALUES, RowProblem
-
-I32 = DType("int32", np.dtype(np.int32), "int", 0.0, 0.0)
-"""Labels."""
 
 
 @dataclass(frozen=True)
@@ -24,8 +21,7 @@ class CrossEntropyProblem(RowProblem):
     """x: logits, (rows, columns); labels: (rows,), int32; loss and lse: (rows,), fp32.
 
     A label below 0 leaves its row out: the loss is 0. A logit of -inf is masked; the loss of a label that is masked is
-    +inf, lse of a row that is wholly masked -inf. A row with NaN or +inf has the lse NaN. There is no exact tier: a
-    logarithm is not exact.
+    +inf, lse of a row that is wholly masked -inf. A row with NaN or +inf has the lse NaN.
     """
 
     choices: ClassVar[Mapping[str, tuple[str, ...]]] = {
@@ -34,13 +30,13 @@ class CrossEntropyProblem(RowProblem):
         "values": (*VALUES, "masked"),
     }
 
-    def with_tier(self, tier: Tier) -> Self:
-        return self
+    tiers: ClassVar[tuple[Tier, ...]] = (Tier.BOUNDED,)
+    not_exact: ClassVar[str] = "the logarithm of a sum is rounded"
 
     def arrays(self) -> dict[str, Array]:
         return {
             "x": Array((self.rows, self.columns), self.in_type, self.ldx),
-            "labels": Array((self.rows,), I32),
+            "labels": Array((self.rows,), INT32),
             "loss": Array((self.rows,), FP32, output=True),
             "lse": Array((self.rows,), FP32, output=True),
         }

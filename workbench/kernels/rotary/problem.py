@@ -22,7 +22,8 @@ BASE = 10_000.0
 @dataclass(frozen=True)
 class RotaryProblem(Problem):
     """x, y: (batch, heads, seq, 2 half) where `layout` is bhsd, (batch, seq, heads, 2 half) where it is bshd, with
-    `pad_x` and `pad_y` elements between rows of 2 half; cos, sin: (seq, half). All of one type.
+    `pad_x` and `pad_y` elements between rows of 2 half, and `gap_x` more after the rows of a head of x, or of a
+    position in bshd: heads of queries may lie beside those of keys. cos, sin: (seq, half). All of one type.
 
     `pairs` says which elements are rotated together: neighbours, or those that are half a row apart. NaN and infinities
     do what arithmetic with them does, to their own pair alone.
@@ -36,6 +37,7 @@ class RotaryProblem(Problem):
     pairs: str = "half"
     layout: str = "bhsd"
     pad_x: int = 0
+    gap_x: int = 0
     pad_y: int = 0
 
     extents: ClassVar[tuple[str, ...]] = ("batch", "heads", "seq", "half")
@@ -58,17 +60,21 @@ class RotaryProblem(Problem):
     def arrays(self) -> dict[str, Array]:
         dtype, row, angles = dtype_of(self.dtype), 2 * self.half, (self.seq, self.half)
         return {
-            "x": Array(self.shape, dtype, row + self.pad_x),
+            "x": Array(self.shape, dtype, strides=(*self._outer(), row + self.pad_x, 1)),
             "cos": Array(angles, dtype),
             "sin": Array(angles, dtype),
             "y": Array(self.shape, dtype, row + self.pad_y, output=True),
         }
 
-    def strides(self, pad: int) -> tuple[int, int, int]:
-        """Elements from one batch, head and position to the next."""
-        row = 2 * self.half + pad
-        head, position = (self.seq * row, row) if self.layout == "bhsd" else (row, self.heads * row)
-        return self.heads * self.seq * row, head, position
+    def _outer(self) -> tuple[int, int]:
+        """Elements of x from one batch to the next, and from one head or, in bshd, position to the next."""
+        middle = self.shape[2] * (2 * self.half + self.pad_x) + self.gap_x
+        return self.shape[1] * middle, middle
+
+    def strides(self, name: str) -> tuple[int, int, int]:
+        """Elements of x or y from one batch, head and position to the next."""
+        batch, middle, row, _ = self.arrays()[name].element_strides
+        return (batch, middle, row) if self.layout == "bhsd" else (batch, row, middle)
 
     def inputs(self) -> Arrays:
         rng, dtype = self.rng(), dtype_of(self.dtype)
@@ -138,6 +144,7 @@ def problems(size: Size, edges: tuple[int, ...]) -> st.SearchStrategy[RotaryProb
             pairs=d(st.sampled_from(RotaryProblem.choices["pairs"])),
             layout=d(st.sampled_from(RotaryProblem.choices["layout"])),
             pad_x=pads[0],
+            gap_x=d(st.sampled_from([0, 0, 8, 3])),
             pad_y=pads[1],
             seed=d(st.integers(0, 2**16)),
         )

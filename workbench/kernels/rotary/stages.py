@@ -38,7 +38,7 @@ ROTARY = Operation(
 def _launch(kernel: str, p: RotaryProblem, size: Mapping[str, int], heads: int, pairs: int) -> Launch:
     """A thread takes `pairs` pairs of `heads` heads."""
     sizes = tuple(np.int32(n) for n in (p.batch, p.heads, p.seq, p.half))
-    strides = tuple(np.int64(n) for pad in (p.pad_x, p.pad_y) for n in p.strides(pad))
+    strides = tuple(np.int64(n) for name in ("x", "y") for n in p.strides(name))
     threads = p.batch * ceil_div(p.heads, heads) * p.seq * ceil_div(p.half, pairs)
     grid = (ceil_div(threads, size["THREADS"]), 1, 1)
     return Launch(kernel, grid, (size["THREADS"], 1, 1), ("x", "cos", "sin", "y", *sizes, *strides))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Self, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 from hypothesis import strategies as st
@@ -25,18 +25,14 @@ EPSILONS = st.sampled_from([1e-6, 1e-5, 1e-2])
 class NormProblem(RowProblem):
     """A norm of the rows of x, (rows, columns), with weights w, (columns,), of the same type.
 
-    There is no exact tier: a reciprocal square root is not exact. NaN and infinities do what arithmetic with them does:
-    a row with NaN becomes NaN.
+    NaN and infinities do what arithmetic with them does: a row with NaN becomes NaN.
     """
 
     eps: float = 1e-6
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "eps", float(self.eps))  # text, where a problem is read
-        super().__post_init__()
-
-    def with_tier(self, tier: Tier) -> Self:
-        return self
+    tiers: ClassVar[tuple[Tier, ...]] = (Tier.BOUNDED,)
+    not_exact: ClassVar[str] = "the reciprocal square root of a mean plus eps is rounded"
+    ranges: ClassVar[Mapping[str, tuple[float, float]]] = {"eps": (0.0, 1.0)}
 
     @property
     def eps32(self) -> float:

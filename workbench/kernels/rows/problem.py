@@ -13,6 +13,7 @@ from ...model.dtypes import BF16, FP16, FP32, DType, dtype_of
 from ...model.problem import Problem, Size, extents
 
 FLOATS = (BF16.name, FP16.name, FP32.name)
+"""The types of rows."""
 
 VALUES = ("normal", "scaled", "shifted")
 """What rows hold: zero-mean normal numbers; those times a power of two from 2^-k to 2^k, a different one a row, with
@@ -43,6 +44,12 @@ class RowProblem(Problem):
 
     extents: ClassVar[tuple[str, ...]] = ("rows", "columns")
     choices: ClassVar[Mapping[str, tuple[str, ...]]] = {"dtype": FLOATS, "out": FLOATS, "values": VALUES}
+
+    def check(self) -> str | None:
+        allowed = dict.fromkeys((self.dtype, FP32.name))
+        if "out" not in self.choices or self.out in allowed:
+            return None
+        return f"out is {self.out!r}; for dtype {self.dtype} it has to be {' or '.join(allowed)}"
 
     @property
     def label(self) -> str:

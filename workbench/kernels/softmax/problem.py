@@ -11,7 +11,7 @@ import numpy as np
 from ... import reference
 from ...judge import bounds
 from ...model.arrays import Array, Arrays
-from ...model.problem import Cost, Tier
+from ...model.problem import Cost, Invariant, Tier
 from ..rows.problem import FLOATS, VALUES, RowProblem
 
 FAR = 1024
@@ -61,6 +61,9 @@ class SoftmaxProblem(RowProblem):
     def bound(self, inputs: Arrays, expected: Arrays) -> Arrays:
         return {"y": bounds.softmax(inputs["x"], expected["y"], self.out_type)}
 
+    def invariants(self) -> tuple[Invariant, ...]:
+        return (Invariant("rows sum to 1, or to 0 where all is masked", _rows_sum_to_one),)
+
     def negative_controls(self, inputs: Arrays, expected: Arrays) -> dict[str, Arrays]:
         x, y = inputs["x"].astype(np.float64), expected["y"]
         wrong = {
@@ -82,3 +85,8 @@ class SoftmaxProblem(RowProblem):
     def cost(self) -> Cost:
         elements = self.rows * self.columns
         return Cost(4 * elements, elements * (self.in_type.itemsize + self.out_type.itemsize))
+
+
+def _rows_sum_to_one(first: Arrays, second: Arrays, bound: Arrays) -> bool:
+    total, allowed = first["y"].sum(axis=1), bound["y"].sum(axis=1)
+    return bool(((np.abs(total - 1) <= allowed) | (first["y"] == 0).all(axis=1)).all())
