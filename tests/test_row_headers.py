@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from test_headers import SOURCES, WRAPPER, Trial, distinct, launch, nothing, whole
 
+from workbench import reference
 from workbench.devices import Device, open_device
 from workbench.model.dtypes import BF16, FP16, FP32
 from workbench.toolchain.compiler import INCLUDE
@@ -116,7 +117,71 @@ def norm_row() -> Iterator[Trial]:
     yield Trial("norm_row.cu", given, {"x": x, "w": w, "b": b}, {"y": y})
 
 
-HEADERS = (row_reduce, cluster_reduce, row, softmax_row, norm_row)
+def rotate() -> Iterator[Trial]:
+    for dtype, count in ((FP32, 4), (BF16, 8)):
+        for half in (3, count, 5 * count - 1):
+            x, cos, sin = (whole(shape, dtype, seed) for seed, shape in enumerate(((2 * half,), (half,), (half,))))
+            for packed in (0, 1):
+                right = reference.rotary(x[None], cos[None], sin[None], interleaved=bool(packed))[0]
+                given = launch("rotate", 8, "x", "cos", "sin", "y", np.int32(half))
+                arrays = {"x": x, "cos": cos, "sin": sin}
+                defines = {"TYPE": dtype.cuda, "N": count, "NEIGHBOURS": packed}
+                yield Trial("rotate.cu", given, arrays, {"y": right.astype(dtype.numpy)}, defines)
+
+
+def reduce_ops() -> Iterator[Trial]:
+    x = whole((8, 4), FP32, 2)
+    x[1, 2], x[2, 0], x[3, 0], x[4] = np.nan, np.nan, np.inf, -np.inf
+    y = np.stack([x.sum(axis=1), x.max(axis=1), *[np.maximum(x[:, 0], 1)] * 2], axis=1)
+    yield Trial("reduce_ops.cu", launch("both", 8, "x", "y"), {"x": x}, {"y": y})
+
+
+def row_scan() -> Iterator[Trial]:
+    for holders in (32, 96, 1024):
+        x = whole((holders,), FP32, holders)
+        lanes = np.cumsum(x.reshape(-1, 32), axis=1).reshape(-1)
+        y = np.stack([lanes, np.cumsum(x) - x, np.full(holders, x.sum())], axis=1).astype(np.float32)
+        yield Trial("row_scan.cu", launch("scans", holders, "x", "y"), {"x": x}, {"y": y}, {"HOLDERS": holders})
+    x = whole((5, 8), FP32, 1)
+    stored = {"y": 100 + np.cumsum(x, axis=1, dtype=np.float32), "last": x.sum(axis=1)}
+    yield Trial("row_scan.cu", launch("vectors", 5, "x", "y", "last"), {"x": x}, stored, {"HOLDERS": 32})
+
+
+def gradient_row() -> Iterator[Trial]:
+    x, dy, w = (whole((4,), FP32, seed) for seed in (1, 2, 3))
+    n, g = (x - 2) * 0.5, w * dy
+    y = np.stack([x * (dy - 3), 0.5 * (g - 3 - n * 4)]).astype(np.float32)
+    sums = np.array([(x * dy).sum(), 1 + g.sum(), 2 + (g * n).sum()], np.float32)
+    numbers = [np.float32(v) for v in (2, 0.5, 3, 4)]
+    given = launch("gradients", 1, "x", "dy", "w", "y", "sums", *numbers)
+    yield Trial("gradient_row.cu", given, {"x": x, "dy": dy, "w": w}, {"y": y, "sums": sums})
+
+
+def cross_entropy() -> Iterator[Trial]:
+    inf, nan = np.inf, np.nan
+    x = np.array([2, 2, -inf, -inf, 0], np.float32)
+    given = {
+        "x": x,
+        "labels": np.array([0, -1, 0, 0, 0], np.int32).view(np.uint32),
+        "top": np.array([3, 3, 3, -inf, inf], np.float32),
+        "sum": np.array([1, 1, 1, 0, 1], np.float32),
+    }
+    y = np.array([[1, 3], [0, 3], [inf, 3], [inf, -inf], [nan, nan]], np.float32)
+    yield Trial("cross_entropy.cu", launch("losses", 5, *given, "y"), given, {"y": y})
+
+
+HEADERS = (
+    row_reduce,
+    cluster_reduce,
+    row,
+    softmax_row,
+    norm_row,
+    rotate,
+    reduce_ops,
+    row_scan,
+    gradient_row,
+    cross_entropy,
+)
 
 
 @pytest.fixture(params=["emulator", pytest.param("cuda", marks=pytest.mark.gpu)])

@@ -247,8 +247,8 @@ def rotary(x: Any, cos: Any, sin: Any, *, interleaved: bool = False, layout: str
     """Rotary position embedding: pairs (u, v) of the last axis become (u cos - v sin, u sin + v cos).
 
     x: (batch, heads, seq, dim), or (batch, seq, heads, dim) with `layout` bshd, whose rows of dim elements, and whose
-    heads (positions, with bshd), may be any distance apart; cos, sin: (seq, dim / 2), contiguous. A pair is (2i, 2i + 1),
-    `interleaved`, or (i, i + dim / 2).
+    heads (positions, with bshd), may be any distance apart; cos, sin: (seq, dim / 2), contiguous. A pair is
+    (2i, 2i + 1), `interleaved`, or (i, i + dim / 2).
     """
     dtype = _common_dtype("rotary", x=x, cos=cos, sin=sin)
     if layout not in RotaryProblem.choices["layout"]:

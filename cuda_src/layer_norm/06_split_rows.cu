@@ -13,20 +13,21 @@
 constexpr int WIDTH = ROW_WIDTH<IN, OUT>;
 
 extern "C" __global__ void __launch_bounds__(THREADS)
-    layer_norm_parts(const IN* __restrict__ x, float4* __restrict__ states, int columns, long long ldx,
+    layer_norm_parts(const IN* __restrict__ x, float4* __restrict__ states, int length, long long ldx,
                      int parts, int part) {
   __shared__ RowScratch<Moments, THREADS> scratch;
   const int row = blockIdx.x / parts;
   const IN* from = x + row * ldx;
-  const RowPart<WIDTH> mine(from, columns, blockIdx.x % parts, part);
+  const RowPart<WIDTH> walk(from, length, blockIdx.x % parts, part);
+  const int columns = walk.limit;  // of the part
   const IN outside = from_float<IN>(0.f);
   Moments::Value state = Moments::identity();
-  for (int i = mine.first + threadIdx.x; i < mine.end; i += THREADS * VECTORS) {
+  for (int i = walk.first + threadIdx.x; i < walk.end; i += THREADS * VECTORS) {
     Vector<IN, WIDTH> v[VECTORS];
 #pragma unroll
     for (int u = 0; u < VECTORS; ++u)
-      v[u] = load_row<WIDTH>(from, mine.column(i + u * THREADS), mine.limit, true, outside);
-    state = Moments::combine(state, moments(v, mine.column(i), THREADS * WIDTH, mine.limit));
+      v[u] = load_row<WIDTH>(from, walk.column(i + u * THREADS), columns, true, outside);
+    state = Moments::combine(state, moments(v, walk.column(i), THREADS * WIDTH, columns));
   }
   state = row_reduce<Moments, THREADS, THREADS>(state, scratch);
   if (threadIdx.x == 0) states[blockIdx.x] = make_float4(state.count, state.mean, state.squares, 0.f);
@@ -34,25 +35,26 @@ extern "C" __global__ void __launch_bounds__(THREADS)
 
 extern "C" __global__ void __launch_bounds__(THREADS)
     layer_norm_scale(const IN* __restrict__ x, const IN* __restrict__ w, const IN* __restrict__ b,
-                     const float4* __restrict__ states, OUT* __restrict__ y, int columns, long long ldx,
+                     const float4* __restrict__ states, OUT* __restrict__ y, int length, long long ldx,
                      long long ldy, int parts, int part, float eps) {
   __shared__ RowScratch<Moments, THREADS> scratch;
   const int row = blockIdx.x / parts;
   const IN* from = x + row * ldx;
   OUT* to = y + row * ldy;
-  const RowPart<WIDTH> mine(from, columns, blockIdx.x % parts, part);
+  const RowPart<WIDTH> walk(from, length, blockIdx.x % parts, part);
+  const int columns = walk.limit;  // of the part
   const IN outside = from_float<IN>(0.f);
   const float4* others = states + static_cast<long long>(row) * parts;
   Moments::Value state = Moments::identity();
   for (int i = threadIdx.x; i < parts; i += THREADS)
     state = Moments::combine(state, {others[i].x, others[i].y, others[i].z});
   state = row_reduce<Moments, THREADS, THREADS>(state, scratch);
-  const float scale = rsqrtf(state.squares / columns + eps);
-  for (int i = mine.first + threadIdx.x; i < mine.end; i += THREADS) {
-    const int column = mine.column(i);
-    store_row(to, column, mine.limit, mine.aligned(to),
-              standardized<OUT>(load_row<WIDTH>(from, column, mine.limit, true, outside), state.mean, scale,
-                                load_row<WIDTH>(w, column, mine.limit, mine.aligned(w), outside),
-                                load_row<WIDTH>(b, column, mine.limit, mine.aligned(b), outside)));
+  const float scale = rsqrtf(state.squares / length + eps);
+  for (int i = walk.first + threadIdx.x; i < walk.end; i += THREADS) {
+    const int column = walk.column(i);
+    store_row(to, column, columns, walk.aligned(to),
+              standardized<OUT>(load_row<WIDTH>(from, column, columns, true, outside), state.mean, scale,
+                                load_row<WIDTH>(w, column, columns, walk.aligned(w), outside),
+                                load_row<WIDTH>(b, column, columns, walk.aligned(b), outside)));
   }
 }

@@ -15,25 +15,26 @@ constexpr int WIDTH = ROW_WIDTH<IN, OUT>;
 
 extern "C" __global__ void __launch_bounds__(THREADS)
     residual_rms_norm_parts(const IN* __restrict__ x, const IN* __restrict__ residual, IN* __restrict__ s,
-                            float* __restrict__ states, int columns, long long ldx, long long ldy, int parts,
+                            float* __restrict__ states, int length, long long ldx, long long ldy, int parts,
                             int part) {
   __shared__ RowScratch<Sum, THREADS> scratch;
   const int row = blockIdx.x / parts;
   const IN *from = x + row * ldx, *more = residual + row * ldx;
   IN* sums = s + row * ldy;
-  const RowPart<WIDTH> mine(from, columns, blockIdx.x % parts, part);
+  const RowPart<WIDTH> walk(from, length, blockIdx.x % parts, part);
+  const int columns = walk.limit;  // of the part
   const IN outside = from_float<IN>(0.f);
   float squares = 0.f;
-  for (int i = mine.first + threadIdx.x; i < mine.end; i += THREADS * VECTORS) {
+  for (int i = walk.first + threadIdx.x; i < walk.end; i += THREADS * VECTORS) {
     Vector<IN, WIDTH> v[VECTORS];
 #pragma unroll
     for (int u = 0; u < VECTORS; ++u)
-      v[u] = load_row<WIDTH>(from, mine.column(i + u * THREADS), mine.limit, true, outside);
+      v[u] = load_row<WIDTH>(from, walk.column(i + u * THREADS), columns, true, outside);
 #pragma unroll
     for (int u = 0; u < VECTORS; ++u) {
-      const int column = mine.column(i + u * THREADS);
-      v[u] = added(v[u], load_row<WIDTH>(more, column, mine.limit, mine.aligned(more), outside));
-      store_row(sums, column, mine.limit, mine.aligned(sums), v[u]);
+      const int column = walk.column(i + u * THREADS);
+      v[u] = added(v[u], load_row<WIDTH>(more, column, columns, walk.aligned(more), outside));
+      store_row(sums, column, columns, walk.aligned(sums), v[u]);
     }
     squares += sum_squares(v);
   }
@@ -43,23 +44,24 @@ extern "C" __global__ void __launch_bounds__(THREADS)
 
 extern "C" __global__ void __launch_bounds__(THREADS)
     residual_rms_norm_scale(const IN* __restrict__ s, const IN* __restrict__ w,
-                            const float* __restrict__ states, OUT* __restrict__ y, int columns, long long ldy,
+                            const float* __restrict__ states, OUT* __restrict__ y, int length, long long ldy,
                             int parts, int part, float eps) {
   __shared__ RowScratch<Sum, THREADS> scratch;
   const int row = blockIdx.x / parts;
   const IN* from = s + row * ldy;
   OUT* to = y + row * ldy;
-  const RowPart<WIDTH> mine(from, columns, blockIdx.x % parts, part);
+  const RowPart<WIDTH> walk(from, length, blockIdx.x % parts, part);
+  const int columns = walk.limit;  // of the part
   const IN outside = from_float<IN>(0.f);
   const float* others = states + static_cast<long long>(row) * parts;
   float squares = 0.f;
   for (int i = threadIdx.x; i < parts; i += THREADS) squares += others[i];
   squares = row_reduce<Sum, THREADS, THREADS>(squares, scratch);
-  const float scale = rsqrtf(squares / columns + eps);
-  for (int i = mine.first + threadIdx.x; i < mine.end; i += THREADS) {
-    const int column = mine.column(i);
-    store_row(to, column, mine.limit, mine.aligned(to),
-              scaled<OUT>(load_row<WIDTH>(from, column, mine.limit, true, outside), scale,
-                          load_row<WIDTH>(w, column, mine.limit, mine.aligned(w), outside)));
+  const float scale = rsqrtf(squares / length + eps);
+  for (int i = walk.first + threadIdx.x; i < walk.end; i += THREADS) {
+    const int column = walk.column(i);
+    store_row(to, column, columns, walk.aligned(to),
+              scaled<OUT>(load_row<WIDTH>(from, column, columns, true, outside), scale,
+                          load_row<WIDTH>(w, column, columns, walk.aligned(w), outside)));
   }
 }

@@ -9,13 +9,14 @@
 // what limits it: the row is read more than once; one warp has too few bytes in flight for a long row.
 #include "tile/norm_row.cuh"
 
-constexpr int ROWS = THREADS / WARP, WIDTH = ROW_WIDTH<IN, OUT>;
+constexpr int GROUP = WARP;
+constexpr int ROWS = THREADS / GROUP, WIDTH = ROW_WIDTH<IN, OUT>;
 static_assert(THREADS % WARP == 0, "THREADS has to be a multiple of 32: a warp takes a row");
 
 extern "C" __global__ void __launch_bounds__(THREADS)
     rms_norm_vectorized(const IN* __restrict__ x, const IN* __restrict__ w, OUT* __restrict__ y, int rows,
                         int columns, long long ldx, long long ldy, float eps) {
-  const int row = blockIdx.x * ROWS + threadIdx.x / WARP, lane = threadIdx.x % WARP;
+  const int row = blockIdx.x * ROWS + threadIdx.x / GROUP, member = threadIdx.x % GROUP;
   if (row >= rows) return;
   const IN* from = x + row * ldx;
   OUT* to = y + row * ldy;
@@ -23,13 +24,13 @@ extern "C" __global__ void __launch_bounds__(THREADS)
   const IN outside = from_float<IN>(0.f);
 
   float squares = 0.f;
-  for (int i = lane; walk.column(i) < columns; i += WARP) {
+  for (int i = member; walk.column(i) < columns; i += GROUP) {
     const int column = walk.column(i);
     const Vector<IN, WIDTH> v[1] = {load_row<WIDTH>(from, column, columns, true, outside)};
     squares += sum_squares(v);
   }
   const float scale = rsqrtf(warp_reduce<Sum>(squares) / columns + eps);
-  for (int i = lane; walk.column(i) < columns; i += WARP) {
+  for (int i = member; walk.column(i) < columns; i += GROUP) {
     const int column = walk.column(i);
     store_row(to, column, columns, walk.aligned(to),
               scaled<OUT>(load_row<WIDTH>(from, column, columns, true, outside), scale,

@@ -129,6 +129,7 @@ def padded(p: TransposeProblem, size: Mapping[str, int]) -> Launch:
     "register_blocks",
     source="transpose/04_register_blocks.cu",
     idea="a thread transposes a block of vectors in its registers",
+    parent="naive",
     parameters={"THREADS": 128, "ACROSS": 4},
     space={"THREADS": (32, 64, 128, 256), "ACROSS": (2, 4, 8, 16)},
 )

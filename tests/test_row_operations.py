@@ -1,0 +1,209 @@
+"""What the operations on rows promise beside their error: NaN and infinities, masked rows, shifts, accuracy."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from workbench import harness
+from workbench.catalogue import registry
+from workbench.devices import Device, open_device
+from workbench.judge.case import Case
+from workbench.model.problem import Problem
+
+BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
+INF, NAN = np.inf, np.nan
+
+
+@pytest.fixture(scope="module")
+def device() -> Device:
+    return open_device("emulator")
+
+
+def stages(operation: str, problem: Problem) -> Iterator[Any]:
+    """The stages of the operation that take the problem."""
+    found = [s for s in registry.operations()[operation].stages if s.supports(problem) is None]
+    assert len(found) >= 2
+    yield from found
+
+
+def solved(stage: Any, device: Device, problem: Problem, **inputs: np.ndarray) -> dict[str, np.ndarray]:
+    """The outputs of a stage for a problem with other inputs."""
+    case = Case.of(problem)
+    case = dataclasses.replace(case, inputs=case.inputs | inputs)
+    after = harness.solve(stage, device, case)
+    return {name: array.view(after[name]).astype(np.float64) for name, array in case.arrays.items() if array.output}
+
+
+def made(operation: str, rows: int, columns: int, dtype: str = "fp32", **fields: Any) -> Problem:
+    kind = registry.operations()[operation].problem
+    out = {"out": dtype} if "out" in kind.choices and dtype in kind.choices["out"] else {}
+    return kind(rows=rows, columns=columns, dtype=dtype, **out, **fields)
+
+
+ROWS = np.zeros((6, 1100), np.float32)
+ROWS[1:] = np.random.default_rng(0).standard_normal((5, 1100))
+ROWS[1, 700], ROWS[2, 3], ROWS[3, 1099] = NAN, INF, -INF
+"""A row of zeros; rows with NaN, with +inf and with -inf; and two that are usual."""
+
+
+def test_softmax_of_nan_and_infinities(device):
+    x = ROWS.copy()
+    x[4] = -INF
+    problem = made("softmax", *x.shape)
+    for stage in stages("softmax", problem):
+        y = solved(stage, device, problem, x=x)["y"]
+        assert np.allclose(y[0], 1 / 1100), stage.name
+        assert np.isnan(y[1]).all(), stage.name
+        assert np.isnan(y[2]).all(), stage.name
+        assert y[3, 1099] == 0, stage.name
+        assert abs(y[3].sum() - 1) < 1e-5, stage.name
+        assert not y[4].any(), stage.name
+        assert abs(y[5].sum() - 1) < 1e-5, stage.name
+
+
+def test_cross_entropy_of_nan_infinities_and_rows_that_are_left_out(device):
+    x = ROWS.copy()
+    x[4] = -INF
+    problem, labels = made("cross_entropy", *x.shape), np.array([7, 7, 7, 1099, 7, -100], np.int32)
+    for stage in stages("cross_entropy", problem):
+        found = solved(stage, device, problem, x=x, labels=labels)
+        assert np.isnan(found["lse"][1:3]).all(), stage.name
+        assert np.isnan(found["loss"][1:3]).all(), stage.name
+        assert found["loss"][3] == INF, stage.name
+        assert np.isfinite(found["lse"][3]), stage.name
+        assert (found["lse"][4], found["loss"][4], found["loss"][5]) == (-INF, INF, 0.0), stage.name
+        assert found["loss"][0] == pytest.approx(np.log(1100)), stage.name
+
+
+@pytest.mark.parametrize("operation", ["rms_norm", "layer_norm", "residual_rms_norm"])
+def test_a_row_with_nan_becomes_nan_in_a_norm_and_a_row_of_zeros_stays_finite(device, operation):
+    problem, w = made(operation, *ROWS.shape), np.ones(ROWS.shape[1], np.float32)
+    more = {"w": w} | ({"b": 2 * w} if operation == "layer_norm" else {})
+    more |= {"residual": np.zeros_like(ROWS)} if operation == "residual_rms_norm" else {}
+    for stage in stages(operation, problem):
+        y = solved(stage, device, problem, x=ROWS, **more)["y"]
+        assert (y[0] == (2.0 if operation == "layer_norm" else 0.0)).all(), stage.name
+        assert np.isnan(y[1]).all(), stage.name
+        if operation == "layer_norm":
+            assert np.isnan(y[2:4]).all(), stage.name
+        else:
+            assert np.isnan([y[2, 3], y[3, 1099]]).all(), stage.name
+            assert not np.delete(y[2], 3).any(), stage.name
+        assert np.isfinite(y[4:]).all(), stage.name
+
+
+def test_nan_and_infinities_in_transpose_rotary_scan_and_reductions(device):
+    problem = made("transpose", *ROWS.shape)
+    for stage in stages("transpose", problem):
+        assert np.array_equal(solved(stage, device, problem, x=ROWS)["y"], ROWS.T, equal_nan=True), stage.name
+    problem = made("scan", *ROWS.shape)
+    for stage in stages("scan", problem):
+        y = solved(stage, device, problem, x=ROWS)["y"]
+        assert np.isfinite(y[1, :700]).all(), stage.name
+        assert np.isnan(y[1, 700:]).all(), stage.name
+        assert (y[2, 3:] == INF).all(), stage.name
+    for op, wanted in (("max", [0, NAN, INF]), ("sum", [0, NAN, INF])):
+        problem = made("reduce", *ROWS.shape, op=op)
+        for stage in stages("reduce", problem):
+            found = solved(stage, device, problem, x=ROWS)["y"][:3]
+            assert np.array_equal(found, wanted, equal_nan=True), (stage.name, op)
+        problem = made("reduce", *ROWS.shape, op=op, over="all")
+        for stage in stages("reduce", problem):
+            assert np.isnan(solved(stage, device, problem, x=ROWS)["y"]).all(), (stage.name, op)
+    rotary = registry.operations()["rotary"].problem(seq=6, half=550, dtype="fp32")
+    for stage in stages("rotary", rotary):
+        y = solved(stage, device, rotary, x=ROWS.reshape(1, 1, 6, 1100))["y"].reshape(6, 1100)
+        assert np.argwhere(~np.isfinite(y)).tolist() == [[1, 150], [1, 700], [2, 3], [2, 553], [3, 549], [3, 1099]]
+
+
+def test_a_shift_of_whole_rows_of_logits_changes_no_bit_of_softmax(device):
+    rng = np.random.default_rng(1)
+    x = rng.integers(-8, 9, (9, 1500))
+    shift = rng.integers(-100, 101, (9, 1))  # the sums are whole numbers that bf16 holds
+    problem = made("softmax", 9, 1500, "bf16")
+    for stage in stages("softmax", problem):
+        first, second = (solved(stage, device, problem, x=v.astype(BFLOAT16))["y"] for v in (x, x + shift))
+        assert np.array_equal(first, second), stage.name
+
+
+def test_scan_and_sums_are_linear_and_rms_norm_forgets_powers_of_two(device):
+    x = np.random.default_rng(2).standard_normal((3, 1200)).astype(np.float32)
+    for operation in ("scan", "reduce"):
+        problem = made(operation, *x.shape)
+        for stage in stages(operation, problem):
+            first, second = (solved(stage, device, problem, x=v)["y"] for v in (x, 4 * x))
+            assert np.array_equal(4 * first, second), stage.name
+    problem = made("rms_norm", *x.shape, eps=0.0)
+    for stage in stages("rms_norm", problem):
+        first, second = (solved(stage, device, problem, x=v)["y"] for v in (x, x / 1024))
+        assert np.array_equal(first, second), stage.name
+
+
+def _single(operation: str, problem: Any, inputs: dict[str, np.ndarray]) -> np.ndarray:
+    """A NumPy model in fp32."""
+    x = inputs["x"].astype(np.float32)
+    if operation == "softmax":
+        e = np.exp(x - x.max(axis=1, keepdims=True))
+        return e / e.sum(axis=1, keepdims=True)
+    if operation == "cross_entropy":
+        top = x.max(axis=1)
+        return top + np.log(np.exp(x - top[:, None]).sum(axis=1))
+    if operation == "layer_norm":
+        x = x - x.mean(axis=1, keepdims=True)
+    y = x / np.sqrt(np.mean(x * x, axis=1, keepdims=True) + np.float32(problem.eps)) * inputs["w"]
+    return y + inputs["b"] if operation == "layer_norm" else y
+
+
+@pytest.mark.parametrize("operation", ["softmax", "cross_entropy", "rms_norm", "layer_norm"])
+def test_the_largest_error_of_many_rows_is_at_most_twice_that_of_numpy_in_fp32(device, operation):
+    """Errors of all elements of a row go the same way, so that one row may be lucky; of many the largest is not."""
+    problem = made(operation, 64, 500, seed=3)
+    case = Case.of(problem)
+    name = "lse" if operation == "cross_entropy" else "y"
+    right = case.expected[name]
+    model = np.abs(_single(operation, problem, case.inputs) - right).max()
+    rounding = 2.0**-24 * np.abs(right).max()
+    for stage in [s for s in stages(operation, problem) if s.name not in ("naive", "warp_row", "online")]:
+        error = np.abs(solved(stage, device, problem)[name] - right).max()
+        assert error <= 2 * model + rounding, (stage.name, error, model)
+
+
+@pytest.mark.parametrize("operation", ["softmax", "rms_norm", "layer_norm", "residual_rms_norm", "softmax_backward"])
+def test_sums_in_half_precision_are_outside_of_the_bound(operation):
+    """A bound that lets them pass would let a kernel pass that adds up in half."""
+    case = Case.of(made(operation, 8, 4096, "fp32", seed=1))
+    inputs = {name: v.astype(np.float16) for name, v in case.inputs.items()}
+    coarse = case.problem.reference({name: v.astype(np.float32) for name, v in inputs.items()})
+    assert all((np.abs(coarse[n] - case.expected[n]) > case.bound[n]).mean() > 0.5 for n in case.expected)
+
+
+def test_the_variance_of_shifted_rows_needs_differences_from_the_mean():
+    case = Case.of(made("layer_norm", 8, 500, "fp32", values="shifted", seed=2))
+    controls = case.problem.negative_controls(case.inputs, case.expected)
+    wrong = controls["E[x^2] - E[x]^2 in half"]["y"]
+    assert not (np.abs(wrong - case.expected["y"]) <= case.bound["y"]).all()
+
+
+@pytest.mark.parametrize("operation", ["softmax", "cross_entropy"])
+def test_without_the_maximum_large_logits_overflow_and_are_rejected(operation):
+    case = Case.of(made(operation, 40, 90, values="scaled", seed=1))
+    controls = case.problem.negative_controls(case.inputs, case.expected)
+    wrong, name = controls["no maximum subtracted"], "y" if operation == "softmax" else "lse"
+    assert not (np.abs(wrong[name] - case.expected[name]) <= case.bound[name]).all()
+
+
+@pytest.mark.parametrize(("rows", "columns"), [(2**24, 8), (8, 2**26), (1, 2**26), (2**20, 128)])
+@pytest.mark.parametrize(
+    "operation", ["softmax", "rms_norm", "layer_norm", "residual_rms_norm", "cross_entropy", "reduce", "scan"]
+)
+def test_every_size_that_is_promised_has_a_stage_whose_grid_and_numbers_fit(operation, rows, columns):
+    for dtype in ("bf16", "fp32"):
+        problem = made(operation, rows, columns, dtype)
+        stages = registry.operations()[operation].stages
+        assert [s for s in stages if s.supports(problem) is None and s.beyond_limits(problem) is None]
