@@ -91,6 +91,10 @@ def parallel(p: ReduceProblem, size: Mapping[str, int]) -> Launch | Plan:
     return Plan((first, second), scratch={"partial": Array((p.rows,), FP32, output=True)})
 
 
+TILES = ReduceProblem(rows=150, columns=650, over="rows")
+"""Several tiles of columns, and rows for several turns of all warps."""
+
+
 def _width(p: ReduceProblem) -> int:
     """Elements in 16 bytes."""
     return 16 // p.in_type.itemsize
@@ -109,6 +113,7 @@ def _stretches(p: ReduceProblem, length: int) -> tuple[int, int, int, int]:
     "vectorized",
     source="reduce/03_vectorized.cu",
     idea="16 bytes a load, several loads in flight",
+    edge_cases=(TILES,),
     parameters={"THREADS": 256, "VECTORS": 4},
     space={"THREADS": THREADS, "VECTORS": (1, 2, 4, 8)},
 )
@@ -146,6 +151,7 @@ def _split_rows(p: ReduceProblem, size: Mapping[str, int]) -> Plan:
     parameters={"THREADS": 256, "VECTORS": 4, "TARGET": 1056},
     space={"THREADS": THREADS, "VECTORS": (1, 2, 4, 8), "TARGET": (528, 1056, 2112)},
     edge_cases=(
+        TILES,
         ReduceProblem(rows=2, columns=40_000),
         ReduceProblem(rows=3, columns=9001, dtype="fp32", out="fp32", over="all"),
         ReduceProblem(rows=9001, columns=3, over="rows"),

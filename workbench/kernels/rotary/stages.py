@@ -76,6 +76,10 @@ def vectorized(p: RotaryProblem, size: Mapping[str, int]) -> Launch:
     "several_heads",
     source="rotary/03_several_heads.cu",
     idea="one thread takes several heads: their angles are loaded once",
+    edge_cases=(
+        RotaryProblem(batch=3, heads=8, seq=70, half=32),
+        RotaryProblem(batch=2, heads=7, seq=70, half=32, layout="bshd", pairs="interleaved"),
+    ),
     parameters={"THREADS": 256, "HEADS": 4},
     space={"THREADS": THREADS, "HEADS": (1, 2, 4)},
 )
