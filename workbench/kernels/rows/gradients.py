@@ -75,8 +75,14 @@ def sum_bound(terms: np.ndarray[Any, Any], off: np.ndarray[Any, Any]) -> np.ndar
 
 def declare(operation: Operation[G], states: int) -> None:
     """The ladder. Of each row `states` numbers say how it was normalised."""
-    name, gradients = operation.name, operation.problem.gradients
-    problem = operation.problem
+    _declare_separate(operation, states)
+    _declare_fused(operation)
+
+
+def _declare_separate(operation: Operation[G], states: int) -> None:
+    """The stages that have a kernel for dx, which leaves how rows were normalised, and one for the other gradients."""
+    name, problem = operation.name, operation.problem
+    gradients = problem.gradients
 
     def columns(p: G, size: Mapping[str, int], each: int) -> Launch:
         shape = np.int32(p.rows), np.int32(p.columns), np.int64(p.ldx)
@@ -127,6 +133,12 @@ def declare(operation: Operation[G], states: int) -> None:
     def registers(p: G, size: Mapping[str, int]) -> Plan:
         rows = launches.held_rows(f"{name}_registers", p, size, (*arrays, *p.scalars()))
         return both(rows, p, size, launches.WARP)
+
+
+def _declare_fused(operation: Operation[G]) -> None:
+    """The stage that reads x and dy once for all gradients."""
+    name, problem = operation.name, operation.problem
+    gradients = problem.gradients
 
     @operation.stage(
         "fused",
