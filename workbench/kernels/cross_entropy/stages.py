@@ -54,6 +54,7 @@ def _scalars(p: CrossEntropyProblem) -> tuple[np.generic, ...]:
     source="cross_entropy/01_naive.cu",
     idea="one thread takes one row",
     parameters={"THREADS": 128},
+    supports=groups.few_enough,
     alignment=1,
 )
 def naive(p: CrossEntropyProblem, size: Mapping[str, int]) -> Launch:

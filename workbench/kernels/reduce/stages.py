@@ -12,6 +12,7 @@ from ...model.dtypes import FP32, dtype_of
 from ...model.launch import Argument, Launch, Plan, ceil_div
 from ...model.operation import Operation
 from ...model.problem import Size
+from ..rows import groups
 from ..rows.launches import WARP
 from ..rows.norms import THREADS
 from ..rows.problem import row_problems
@@ -48,11 +49,18 @@ REDUCE = Operation(
 )
 
 
+def _few_enough(p: ReduceProblem) -> str | None:
+    """One thread is not to be at work for seconds."""
+    terms = p.rows * p.columns // p.outputs
+    return f"{terms} terms are too many for one thread" if terms > groups.MOST_SERIAL else None
+
+
 @REDUCE.stage(
     "naive",
     source="reduce/01_naive.cu",
     idea="one thread computes one element",
     parameters={"THREADS": 128},
+    supports=_few_enough,
     alignment=1,
 )
 def naive(p: ReduceProblem, size: Mapping[str, int]) -> Launch:

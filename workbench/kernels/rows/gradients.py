@@ -100,6 +100,7 @@ def _declare_separate(operation: Operation[G], states: int) -> None:
         source=f"{name}/01_naive.cu",
         idea="one thread takes one row, and then one column",
         parameters={"THREADS": 128},
+        supports=groups.few_enough,
         alignment=4 * states,
     )
     def naive(p: G, size: Mapping[str, int]) -> Plan:

@@ -93,3 +93,12 @@ def parts(p: RowProblem, size: Mapping[str, int]) -> tuple[int, int]:
 def worth_splitting(p: RowProblem) -> str | None:
     """Why a stage that has whole blocks work on parts of rows does not take rows that are too short for one."""
     return None if vectors(p) >= LEAST_SPLIT else f"{p.columns} columns are too few to share them among blocks"
+
+
+MOST_SERIAL = 2**18
+"""Most elements that one thread walks along: some ten milliseconds."""
+
+
+def few_enough(p: RowProblem) -> str | None:
+    """Why a stage whose threads have a row each does not take rows on which one would be at work for seconds."""
+    return f"{p.columns} columns are too many for one thread" if p.columns > MOST_SERIAL else None

@@ -83,7 +83,12 @@ def declare_first(operation: Operation[N], arrays: tuple[Argument, ...]) -> None
     name = operation.name
 
     @operation.stage(
-        "naive", source=f"{name}/01_naive.cu", idea="one thread takes one row", parameters={"THREADS": 128}, alignment=1
+        "naive",
+        source=f"{name}/01_naive.cu",
+        idea="one thread takes one row",
+        parameters={"THREADS": 128},
+        supports=groups.few_enough,
+        alignment=1,
     )
     def naive(p: N, size: Mapping[str, int]) -> Launch:
         return launches.thread_rows(f"{name}_naive", p, size, (*arrays, *p.scalars()))

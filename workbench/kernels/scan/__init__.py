@@ -101,7 +101,12 @@ def _args(p: ScanProblem) -> tuple[str | np.generic, ...]:
 
 
 @SCAN.stage(
-    "naive", source="scan/01_naive.cu", idea="one thread takes one row", parameters={"THREADS": 128}, alignment=1
+    "naive",
+    source="scan/01_naive.cu",
+    idea="one thread takes one row",
+    parameters={"THREADS": 128},
+    supports=groups.few_enough,
+    alignment=1,
 )
 def naive(p: ScanProblem, size: Mapping[str, int]) -> Launch:
     return launches.thread_rows("scan_naive", p, size, _args(p))

@@ -51,6 +51,7 @@ def _launch(kernel: str, p: SoftmaxProblem, blocks: int, threads: int, cluster: 
     source="softmax/01_naive.cu",
     idea="one thread takes one row",
     parameters={"THREADS": 128},
+    supports=groups.few_enough,
     alignment=1,
 )
 def naive(p: SoftmaxProblem, size: Mapping[str, int]) -> Launch:

@@ -97,6 +97,7 @@ def _args(p: SoftmaxBackwardProblem) -> tuple[str | np.generic, ...]:
     source="softmax_backward/01_naive.cu",
     idea="one thread takes one row",
     parameters={"THREADS": 128},
+    supports=groups.few_enough,
     alignment=1,
 )
 def naive(p: SoftmaxBackwardProblem, size: Mapping[str, int]) -> Launch:
