@@ -85,6 +85,11 @@ NORM_STEPS = 8.0
 (2 ulp: CUDA C++ Programming Guide, rsqrtf), two products, and the sum with b."""
 
 
+UNDERFLOWS = 8.0
+"""Products on the way to a normalised element that may be subnormal, where each rounds by half of the smallest number;
+weights are at most about 3."""
+
+
 def rms_norm(y: Array, out: DType, accumulator: DType = FP32) -> Array:
     """Bound for x w / sqrt(mean(x^2) + eps), y: (rows, columns).
 
@@ -92,7 +97,7 @@ def rms_norm(y: Array, out: DType, accumulator: DType = FP32) -> Array:
     reaches the reciprocal square root.
     """
     relative = accumulator.unit_roundoff * (ACCUMULATION / 2 * np.sqrt(y.shape[1]) + NORM_STEPS)
-    return _rounded(y, relative * np.abs(y) + accumulator.smallest, out)
+    return _rounded(y, relative * np.abs(y) + UNDERFLOWS * accumulator.smallest, out)
 
 
 def standardised(x: Array, eps: float, accumulator: DType = FP32) -> tuple[Array, Array, Array, Array]:
@@ -111,7 +116,8 @@ def standardised(x: Array, eps: float, accumulator: DType = FP32) -> tuple[Array
     scale = 1 / np.sqrt(variance + eps)
     wrong = (u * growth * np.sqrt(variance * power) + off * off) * scale * scale
     n, relative = centred * scale, wrong / 2 + u * NORM_STEPS
-    return n, np.abs(n) * relative + off * scale * (1 + wrong), scale, relative
+    least = UNDERFLOWS * accumulator.smallest
+    return n, np.abs(n) * relative + off * scale * (1 + wrong) + least, scale, relative
 
 
 def layer_norm(x: Array, y: Array, w: Array, b: Array, eps: float, out: DType, accumulator: DType = FP32) -> Array:
@@ -146,7 +152,7 @@ def softmax_backward(y: Array, dy: Array, dx: Array, out: DType, accumulator: DT
     y64, dy64 = np.abs(y.astype(np.float64)), np.abs(dy.astype(np.float64))
     magnitude = (y64 * dy64).sum(axis=1, keepdims=True)
     error = y64 * u * (ACCUMULATION * np.sqrt(y.shape[1]) * magnitude + 3 * (dy64 + magnitude))
-    return _rounded(dx, error + accumulator.smallest, out)
+    return _rounded(dx, error + (1 + y.shape[1] * y64) * accumulator.smallest, out)
 
 
 def norm_backward(
@@ -170,5 +176,6 @@ def norm_backward(
     mean, product = (np.mean(v, axis=1, keepdims=True) for v in (size, size * n))
     product_off = u * (growth + 4) * product + np.mean(size * off, axis=1, keepdims=True)
     terms = size + mean + n * product
-    error = scale * (terms * (relative + 4 * u) + u * growth * mean + off * product + n * product_off)
-    return _rounded(dx, error + accumulator.smallest, out)
+    error = terms * (relative + 4 * u) + u * growth * mean + off * product + n * product_off
+    least = UNDERFLOWS * accumulator.smallest * (1 + n)
+    return _rounded(dx, scale * (error + least) + accumulator.smallest, out)

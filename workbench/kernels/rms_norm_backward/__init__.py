@@ -31,7 +31,7 @@ class RmsNormBackwardProblem(gradients.NormGradientProblem):
         scale = 1 / np.sqrt(np.mean(x * x, axis=1, keepdims=True) + self.eps32)
         relative = FP32.unit_roundoff * (bounds.ACCUMULATION / 2 * np.sqrt(self.columns) + bounds.NORM_STEPS)
         n = x * scale
-        off = relative * np.abs(n)
+        off = relative * np.abs(n) + bounds.UNDERFLOWS * FP32.smallest
         sums = gradients.sum_bound(dy * n, np.abs(dy) * off)
         return {
             "dx": bounds.norm_backward(n, off, scale, relative, w * dy, expected["dx"], self.out_type),

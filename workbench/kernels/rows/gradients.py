@@ -69,7 +69,8 @@ G = TypeVar("G", bound=NormGradientProblem)
 def sum_bound(terms: np.ndarray[Any, Any], off: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     """Error of sums over the rows of `terms`, (rows, columns), each of which is off by at most `off`."""
     u = FP32.unit_roundoff
-    error: np.ndarray[Any, Any] = u * (4 * np.sqrt(len(terms)) + 4) * np.abs(terms).sum(axis=0) + off.sum(axis=0)
+    rounding = u * (4 * np.sqrt(len(terms)) + 4) * np.abs(terms).sum(axis=0)
+    error: np.ndarray[Any, Any] = rounding + off.sum(axis=0) + len(terms) * FP32.smallest
     return error
 
 
