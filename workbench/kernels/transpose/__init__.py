@@ -130,6 +130,10 @@ def padded(p: TransposeProblem, size: Mapping[str, int]) -> Launch:
     source="transpose/04_register_blocks.cu",
     idea="a thread transposes a block of vectors in its registers",
     parent="naive",
+    edge_cases=(
+        TransposeProblem(rows=600, columns=45),
+        TransposeProblem(rows=300, columns=70, dtype="fp32", pad_x=2, pad_y=4),
+    ),
     parameters={"THREADS": 128, "ACROSS": 4},
     space={"THREADS": (32, 64, 128, 256), "ACROSS": (2, 4, 8, 16)},
 )
