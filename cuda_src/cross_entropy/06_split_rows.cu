@@ -3,7 +3,7 @@
 //
 // states: (rows, parts, 2), scratch.
 //
-// stage 6, split rows: a row of any length is split over `parts` blocks. each leaves maximum and sum of its
+// stage 6, split rows: a row of any length is split over `parts` blocks. each stores maximum and sum of its
 // part in memory; a second kernel combines those of a row by a warp.
 //
 // what it gains: few rows, one of 2^26 columns say, keep all multiprocessors busy.

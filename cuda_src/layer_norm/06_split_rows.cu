@@ -2,7 +2,7 @@
 // elements apart; w, b: (columns).
 // states: (rows, parts, 4), scratch.
 //
-// stage 6, split rows: a row of any length is split over `parts` blocks. each leaves mean and variance of its
+// stage 6, split rows: a row of any length is split over `parts` blocks. each stores mean and variance of its
 // part in memory; a second kernel combines those of the row in every block and writes the part of the result.
 //
 // what it gains: few rows, one of 2^26 columns say, keep all multiprocessors busy.

@@ -58,7 +58,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
   if (member == 0) states[row] = make_float2(mean, scale);
 }
 
-// a lane has a column, the warps of a block take rows in turn
+// a lane has a column, the warps of a block take rows alternately
 extern "C" __global__ void __launch_bounds__(THREADS)
     layer_norm_backward_columns(const IN* __restrict__ x, const IN* __restrict__ dy,
                                 const float2* __restrict__ states, OUT* __restrict__ dw, OUT* __restrict__ db,

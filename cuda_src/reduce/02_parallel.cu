@@ -2,7 +2,7 @@
 // columns, (rows), along the rows, (columns), or of all, (1).
 //
 // stage 2, parallel: the lanes of a warp read neighbouring elements. along the columns a warp shares a row;
-// along the rows each lane has a column, and the warps of a block take rows in turn and add up in shared
+// along the rows each lane has a column, and the warps of a block take rows alternately and add up in shared
 // memory; of all, the values of the rows are combined by a second kernel.
 //
 // what it gains: few transactions a load, 32 times as many threads, and more of them at work on one element

@@ -47,7 +47,8 @@ extern "C" __global__ void __launch_bounds__(THREADS)
   along_columns(x, y, rows, columns, ldx, total);
 }
 
-// along the rows `first` to `last`: each lane has the WIDTH columns of a vector, the warps take rows in turn
+// along the rows `first` to `last`: each lane has the WIDTH columns of a vector, the warps take rows
+// alternately
 template <class Out>
 __device__ __forceinline__ void along_rows(const IN* x, Out* y, int first, int last, int columns,
                                            long long ldx, int tile) {

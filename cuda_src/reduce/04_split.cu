@@ -2,7 +2,7 @@
 // columns, (rows), along the rows, (columns), or of all, (1).
 //
 // stage 4, split: what is one element of y is shared by several blocks: along the columns each has a part of
-// the row, along the rows some rows, of all some stretches. a second kernel combines what they leave, in a
+// the row, along the rows some rows, of all some stretches. a second kernel combines what they store, in a
 // fixed order, so that the result is the same every time.
 //
 // what it gains: enough blocks at work whatever the shape of y.
@@ -12,7 +12,7 @@
 
 using Op = ReduceOp<MAXIMUM>;
 constexpr int ROWS = THREADS / WARP, WIDTH = ROW_WIDTH<IN>;
-static_assert(THREADS % WARP == 0, "THREADS has to be a multiple of 32: a warp takes rows in turn");
+static_assert(THREADS % WARP == 0, "THREADS has to be a multiple of 32: a warp takes every other row");
 
 // the part number `part` of a row of `columns` elements
 __device__ __forceinline__ float part_of_row(const IN* from, int columns, int part, int vectors,
@@ -41,7 +41,8 @@ extern "C" __global__ void __launch_bounds__(THREADS)
   if (threadIdx.x == 0) partial[blockIdx.x] = value;
 }
 
-// along the rows `first` to `last`: each lane has the WIDTH columns of a vector, the warps take rows in turn
+// along the rows `first` to `last`: each lane has the WIDTH columns of a vector, the warps take rows
+// alternately
 template <class Out>
 __device__ __forceinline__ void along_rows(const IN* x, Out* y, int first, int last, int columns,
                                            long long ldx, int tile) {

@@ -2,7 +2,7 @@
 // apart; w: (columns).
 // states: (rows, parts), scratch.
 //
-// stage 6, split rows: a row of any length is split over `parts` blocks. each leaves the sum of squares of
+// stage 6, split rows: a row of any length is split over `parts` blocks. each stores the sum of squares of
 // its part in memory; a second kernel combines those of the row in every block and writes the part of the
 // result.
 //

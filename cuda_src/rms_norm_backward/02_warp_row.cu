@@ -4,7 +4,7 @@
 // states: (rows) scratch: how rows were normalised.
 //
 // stage 2, a warp a row: the lanes of a warp share a row, and add up by shuffles. for dw a lane has a column,
-// and the warps of a block take rows in turn.
+// and the warps of a block take rows alternately.
 //
 // what it gains: few transactions a load, and many more threads.
 //
@@ -37,7 +37,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
   if (lane == 0) states[row] = scale;
 }
 
-// a lane has a column, the warps of a block take rows in turn
+// a lane has a column, the warps of a block take rows alternately
 extern "C" __global__ void __launch_bounds__(THREADS)
     rms_norm_backward_columns(const IN* __restrict__ x, const IN* __restrict__ dy,
                               const float* __restrict__ states, OUT* __restrict__ dw, int rows, int columns,

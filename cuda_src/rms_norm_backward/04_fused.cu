@@ -5,7 +5,7 @@
 //
 // stage 4, fused: a block takes rows one after the other, each with all its threads, and keeps what the rows
 // add to dw in registers: a thread has the same columns of every row. a second kernel adds up what the blocks
-// leave.
+// store.
 //
 // what it gains: x and dy are read once for all gradients.
 //
@@ -29,8 +29,8 @@ extern "C" __global__ void __launch_bounds__(THREADS)
 #pragma unroll
   for (int i = 0; i < VECTORS * WIDTH; ++i) sums[i] = 0.f;
 
-  int turn = 0;
-  for (int row = blockIdx.x; row < rows; row += gridDim.x, turn ^= 1) {
+  int buffer = 0;
+  for (int row = blockIdx.x; row < rows; row += gridDim.x, buffer ^= 1) {
     const IN *from = x + row * ldx, *more = dy + row * ldx;
     OUT* to = dx + row * ldy;
     Vector<IN, WIDTH> v[VECTORS], d[VECTORS];
@@ -41,15 +41,15 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     for (int i = 0; i < VECTORS; ++i)
       d[i] = load_row<WIDTH>(more, (member + i * GROUP) * WIDTH, columns, aligned, outside);
     const float mean = 0.f,
-                scale =
-                    rsqrtf(row_reduce<Sum, GROUP, THREADS>(sum_squares(v), statistics[turn]) / columns + eps);
+                scale = rsqrtf(row_reduce<Sum, GROUP, THREADS>(sum_squares(v), statistics[buffer]) / columns +
+                               eps);
     TwoSums::Value means = TwoSums::identity();
 #pragma unroll
     for (int i = 0; i < VECTORS; ++i)
       add_gradient_sums(means, v[i], d[i],
                         load_row<WIDTH>(w, (member + i * GROUP) * WIDTH, columns, true, outside), mean,
                         scale);
-    means = row_reduce<TwoSums, GROUP, THREADS>(means, scratch[turn]);
+    means = row_reduce<TwoSums, GROUP, THREADS>(means, scratch[buffer]);
     const RowGradient gradient = {mean, scale, 0.f, means.second / columns};
 #pragma unroll
     for (int i = 0; i < VECTORS; ++i) {

@@ -20,8 +20,8 @@ extern "C" __global__ void __launch_bounds__(THREADS)
   OUT* to = y + row * ldy;
   const RowWalk<WIDTH> walk(from, columns);
   float carry = 0.f;
-  int turn = 0;
-  for (int start = 0; walk.column(start) < columns; start += THREADS * VECTORS, turn ^= 1) {
+  int buffer = 0;
+  for (int start = 0; walk.column(start) < columns; start += THREADS * VECTORS, buffer ^= 1) {
     const int i = start + threadIdx.x * VECTORS;
     Vector<IN, WIDTH> v[VECTORS];
 #pragma unroll
@@ -29,7 +29,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
       v[u] = load_row<WIDTH>(from, walk.column(i + u), columns, true, from_float<IN>(0.f));
     float sums[VECTORS * WIDTH], total;
     const float own = scan_vectors(v, sums);
-    const float before = carry + block_scan_before<THREADS>(own, total, scratch[turn]);
+    const float before = carry + block_scan_before<THREADS>(own, total, scratch[buffer]);
 #pragma unroll
     for (int u = 0; u < VECTORS; ++u)
       store_row(to, walk.column(i + u), columns, walk.aligned(to), sums_after<OUT, WIDTH>(before, sums, u));

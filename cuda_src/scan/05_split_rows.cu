@@ -1,7 +1,7 @@
 // y[r, c] = sum_{j <= c} x[r, j]. x, y: (rows, columns), rows ldx and ldy elements apart.
 // partial: (rows, parts), scratch.
 //
-// stage 5, split rows: a row is split over `parts` blocks. each leaves the sum of its part in memory; a
+// stage 5, split rows: a row is split over `parts` blocks. each stores the sum of its part in memory; a
 // second kernel adds up the sums of the parts before, and scans its own.
 //
 // what it gains: few rows, one of 2^28 columns say, keep all multiprocessors busy.
@@ -44,8 +44,8 @@ extern "C" __global__ void __launch_bounds__(THREADS)
   for (int i = threadIdx.x; i < index; i += THREADS)
     carry += partial[static_cast<long long>(row) * parts + i];
   carry = row_reduce<Sum, THREADS, THREADS>(carry, reduction);
-  int turn = 0;
-  for (int start = mine.first; start < mine.end; start += THREADS * VECTORS, turn ^= 1) {
+  int buffer = 0;
+  for (int start = mine.first; start < mine.end; start += THREADS * VECTORS, buffer ^= 1) {
     const int i = start + threadIdx.x * VECTORS;
     Vector<IN, WIDTH> v[VECTORS];
 #pragma unroll
@@ -53,7 +53,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
       v[u] = load_row<WIDTH>(from, mine.column(i + u), mine.limit, true, from_float<IN>(0.f));
     float sums[VECTORS * WIDTH], total;
     const float own = scan_vectors(v, sums);
-    const float before = carry + block_scan_before<THREADS>(own, total, scratch[turn]);
+    const float before = carry + block_scan_before<THREADS>(own, total, scratch[buffer]);
 #pragma unroll
     for (int u = 0; u < VECTORS; ++u)
       store_row(to, mine.column(i + u), mine.limit, mine.aligned(to),

@@ -1,7 +1,7 @@
 // y[r, c] = e^(x[r, c] - max_r) / sum_j e^(x[r, j] - max_r). x, y: (rows, columns), rows ldx and ldy elements
 // apart. states: (rows, parts, 2), scratch.
 //
-// stage 7, split rows: a row of any length is split over `parts` blocks. each leaves maximum and sum of its
+// stage 7, split rows: a row of any length is split over `parts` blocks. each stores maximum and sum of its
 // part in memory; a second kernel combines those of the row in every block and writes the part's
 // probabilities. with one part a row its block reads it twice.
 //

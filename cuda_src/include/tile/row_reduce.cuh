@@ -51,7 +51,7 @@ __device__ __forceinline__ typename Op::Value warp_reduce(typename Op::Value val
   return value;
 }
 
-// where the warps of a block and the blocks of a cluster leave their values; in shared memory. a reduction
+// where the warps of a block put their values; in shared memory. a reduction
 // needs one that no other one before it has used since the last barrier of all its threads
 template <class Op, int BLOCK>
 struct RowScratch {

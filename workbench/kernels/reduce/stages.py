@@ -100,7 +100,7 @@ def parallel(p: ReduceProblem, size: Mapping[str, int]) -> Launch | Plan:
 
 
 TILES = ReduceProblem(rows=150, columns=650, over="rows")
-"""Several tiles of columns, and rows for several turns of all warps."""
+"""Several tiles of columns, and rows for several rounds of all warps."""
 
 
 def _width(p: ReduceProblem) -> int:

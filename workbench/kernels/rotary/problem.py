@@ -82,9 +82,9 @@ class RotaryProblem(Problem):
         x = draw_values(rng, self.tier, self.shape, dtype)
         if self.tier is Tier.EXACT:
             return {"x": x} | {name: draw_values(rng, self.tier, angles, dtype) for name in ("cos", "sin")}
-        turn = np.arange(self.seq)[:, None] / BASE ** (np.arange(self.half) / self.half)
-        turn += rng.uniform(0, 2 * np.pi)  # else the first position is not rotated
-        return {"x": x, "cos": np.cos(turn).astype(dtype.numpy), "sin": np.sin(turn).astype(dtype.numpy)}
+        angle = np.arange(self.seq)[:, None] / BASE ** (np.arange(self.half) / self.half)
+        angle += rng.uniform(0, 2 * np.pi)  # else the first position is not rotated
+        return {"x": x, "cos": np.cos(angle).astype(dtype.numpy), "sin": np.sin(angle).astype(dtype.numpy)}
 
     def _solved(
         self, x: np.ndarray[Any, Any], cos: np.ndarray[Any, Any], sin: np.ndarray[Any, Any], pairs: str
