@@ -18,12 +18,12 @@ from workbench.model.errors import WorkbenchError, WrongUsage
 from workbench.model.results import Verdict
 
 UNFORESEEN = {
-    "workbench.harness._Failed",  # tells Hypothesis that a problem failed
-    "workbench.harness._Enough",  # ends a search of Hypothesis
+    "workbench.harness.drawing.Failed",  # tells Hypothesis that a problem failed
+    "workbench.harness.drawing._Enough",  # ends a search of Hypothesis
     "workbench.judge.integrity.Tampered",  # becomes a verdict
-    "workbench.workers.worker.Late",  # what a device in a process of its own makes a Fault of
-    "workbench.workers.worker.Ended",
-    "workbench.workers.worker.Broken",
+    "workbench.devices.worker.Late",  # what a device in a process of its own makes a Fault of
+    "workbench.devices.worker.Ended",
+    "workbench.devices.worker.Broken",
 }
 """Exceptions that are caught where they are expected, or are mistakes of the workbench's own."""
 

@@ -8,7 +8,8 @@ from functools import reduce
 
 import numpy as np
 import pytest
-from test_headers import SOURCES, WRAPPER, Trial, distinct, launch, nothing, whole
+from test_headers import WRAPPER
+from trials import SOURCES, Trial, distinct, launch, nothing, whole
 
 from workbench import reference
 from workbench.devices import Device, open_device

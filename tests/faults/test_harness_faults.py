@@ -140,7 +140,7 @@ def _instant() -> None:
 @pytest.mark.parametrize(
     ("tamper", "name"),
     [
-        (_accept_everything, "workbench.harness.Case.judge"),
+        (_accept_everything, "workbench.judge.case.Case.judge"),
         (_no_error, "workbench.judge.comparison.errors"),
         (_stop_the_clock, "time.perf_counter"),
         (_instant, "workbench.measure.timing.Stopwatch.cold"),
