@@ -21,12 +21,10 @@ from hypothesis import strategies as st
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+
 from workbench.catalogue import registry
 from workbench.harness import Case
 from workbench.measure.baselines import pytorch
-from workbench.measure.baselines.peers import PEERS
-from workbench.measure.baselines.pytorch import Cudnn
-from workbench.measure.baselines.vendor import VENDOR
 from workbench.model.arrays import Array
 from workbench.model.problem import Problem, Size
 
@@ -61,8 +59,6 @@ def triton() -> None:
     import triton.language as tl
     from triton.runtime import interpreter
 
-    from workbench.measure.baselines import triton_kernels
-
     # the interpreter cuts bf16 off where the device rounds it, and multiplies its bits as integers
     builder, handle = interpreter.InterpreterBuilder, interpreter.TensorHandle
     truncate, dot = builder.create_fp_trunc, builder.create_dot
@@ -81,11 +77,19 @@ def triton() -> None:
     builder.create_dot = lambda self, a, b, *more: dot(self, widened(a), widened(b), *more)
 
     def solve_for(operation: str) -> Callable[[int], Solve]:
-        return lambda multiprocessors: (
-            lambda problem, arrays, buffers: triton_kernels.work(
-                operation, problem, pytorch.tensors(arrays, buffers), multiprocessors
-            )()
-        )
+        (declared,) = (b for b in registry.operations()[operation].baselines if b.name == "Triton")
+
+        def on(multiprocessors: int) -> Solve:
+            def solve(problem: Problem, arrays: Mapping[str, Array], buffers: Mapping[str, Any]) -> None:
+                held = declared.arguments(pytorch.tensors(arrays, buffers, "cpu"))
+                with patch.object(
+                    sys.modules[declared.call.__module__], "multiprocessors", lambda: multiprocessors, create=True
+                ):
+                    declared.call(problem, **held)()
+
+            return solve
+
+        return on
 
     for operation, size in {
         "vector_add": Size(5000, 5000),
@@ -97,10 +101,13 @@ def triton() -> None:
 
 def calls() -> None:
     """PyTorch's calls, and what its compiler makes of them. cuBLASLt is what PyTorch has on a CPU."""
-    pytorch._preferred = lambda torch, library: contextlib.nullcontext()  # type: ignore[assignment]
     torch: Any = pytorch.load()
-    for operation, found in ((name, [*VENDOR[name], *PEERS[name]]) for name in COMPILED):
-        for baseline in (b for b in found if b.name not in ("Triton", "copy", "cuBLAS")):
+    for operation, found in ((name, registry.operations()[name].baselines) for name in COMPILED):
+        for declared in (b for b in found if b.kind == "torch" and b.name != "Triton"):
+            baseline = pytorch.Torch(declared)
+            module = sys.modules[declared.call.__module__]
+            if hasattr(module, "preferred_blas"):
+                module.preferred_blas = lambda library: contextlib.nullcontext()  # type: ignore[attr-defined]
             few = {"gemm": Size(100, 64**3), "matvec": Size(300, 20_000), "vector_add": Size(2000, 2000)}[operation]
 
             def solve(problem: Any, arrays: Any, buffers: Any, baseline: Any = baseline) -> None:
@@ -110,7 +117,7 @@ def calls() -> None:
                 prepared.deliver()
 
             def refuses(problem: Any, baseline: Any = baseline) -> str | None:
-                padded = any(array.row_stride != array.shape[-1] for array in problem.arrays().values())
+                padded = any(array.padded for array in problem.arrays().values())
                 if padded and problem.dtype != "fp32":
                     return "a processor's product in bf16 and fp16 reads what lies between the rows"
                 return baseline.refuses(problem)
@@ -118,7 +125,7 @@ def calls() -> None:
             if baseline.name == "torch.compile":  # a few seconds each
                 for problem in COMPILED[operation]:
                     judge(problem, solve)
-            elif isinstance(baseline, Cudnn):
+            elif baseline.name == "cuDNN":
                 with patch.object(torch.ops.aten, "cudnn_convolution", Convolution(torch)):
                     for problem in CONVOLVED:
                         judge(problem, solve)

@@ -28,7 +28,7 @@ from workbench.kernels.gemm import GemmProblem
 from workbench.kernels.matvec import MatvecProblem
 from workbench.kernels.vector_add import VectorAddProblem
 from workbench.measure import baselines, timing
-from workbench.measure.baselines import Prepared, host, peers, rows
+from workbench.measure.baselines import Prepared, host
 from workbench.model.arrays import Array
 from workbench.model.problem import Problem
 from workbench.model.results import HostTiming, Measurement, Run
@@ -70,7 +70,7 @@ def clock() -> Clock:
 
 
 def _bench(monkeypatch: pytest.MonkeyPatch, clock: Clock, peer: Any) -> Measurement | str:
-    monkeypatch.setitem(peers.PEERS, "vector_add", [peer])
+    monkeypatch.setattr(timing, "peers_of", lambda operation: {"peer": peer})
     effort = timing.Effort(warm_up_seconds=0.0, seconds=60.0, sustained_seconds=1e-3)
     with synthetic(clock):
         return timing.bench_peer("peer", "vector_add", ClockGpu(clock), ADD, effort)  # type: ignore[arg-type]
@@ -104,9 +104,9 @@ def test_a_peer_that_breaks_is_a_reason_and_no_crash(monkeypatch: pytest.MonkeyP
 
 
 def test_only_what_is_found_is_asked(monkeypatch: pytest.MonkeyPatch, clock: Clock) -> None:
-    monkeypatch.setitem(peers.PEERS, "vector_add", [Peer(clock, found=False)])
+    monkeypatch.setattr(baselines, "peers_of", lambda operation: {"peer": Peer(clock, found=False)})
     assert timing.peers_found("vector_add", ClockGpu(clock)) == {}  # type: ignore[arg-type]
-    monkeypatch.setitem(peers.PEERS, "vector_add", [Peer(clock)])
+    monkeypatch.setattr(baselines, "peers_of", lambda operation: {"peer": Peer(clock)})
     assert timing.peers_found("vector_add", ClockGpu(clock)) == {"peer": "1.2"}  # type: ignore[arg-type]
 
 
@@ -156,8 +156,10 @@ def test_numpy_is_timed_and_judged(problem: Problem, monkeypatch: pytest.MonkeyP
     assert isinstance(timed, HostTiming)
     assert len(timed.samples_us) == host.LEAST
     assert timed.version == f"numpy {np.__version__}"
-    right = host.SOLVERS[operation]
-    monkeypatch.setitem(host.SOLVERS, operation, lambda p, x: right(p, x) * 1.1)
+    right = baselines.host_baseline(operation)
+    assert right is not None
+    spoiled = dataclasses.replace(right, call=lambda p, **x: right.call(p, **right.arguments(x)) * 1.1)
+    monkeypatch.setattr(timing, "host_baseline", lambda operation: spoiled)
     wrong = timing.time_host(operation, problem)
     assert isinstance(wrong, str)
     assert wrong.startswith("NumPy gives a wrong result: ")
@@ -256,7 +258,7 @@ def test_they_solve_random_problems(what: str) -> None:
 
 
 def test_cudnn_takes_products_that_are_convolutions() -> None:
-    cudnn = next(peer for peer in peers.PEERS["gemm"] if peer.name == "cuDNN")
+    cudnn = baselines.peers_of("gemm")["cuDNN"]
     assert cudnn.refuses(GemmProblem(m=8, n=8, k=8, out="bf16")) is None
     assert "layout nt" in str(cudnn.refuses(GemmProblem(m=8, n=8, k=8, out="bf16", layout="nn")))
     assert "padding" in str(cudnn.refuses(GemmProblem(m=8, n=8, k=8, out="bf16", pad_a=1)))
@@ -264,7 +266,7 @@ def test_cudnn_takes_products_that_are_convolutions() -> None:
 
 
 def test_operations_have_a_triton_kernel_and_numpy() -> None:
-    without = {o for o in registry.operations() if "Triton" not in baselines.peers_of(o)}
-    assert without == {"gemm_fp8", *rows.CALLS}
+    with_triton = {o for o in registry.operations() if "Triton" in baselines.peers_of(o)}
+    assert with_triton == {"gemm", "matvec", "vector_add"}
     for operation in registry.operations():
-        assert host.refuses(operation, registry.operations()[operation].problem()) is None
+        assert host.refuses(baselines.host_baseline(operation), registry.operations()[operation].problem()) is None

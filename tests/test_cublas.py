@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from baselines_on_cpu import judge, judge_many
 
+from workbench.catalogue import registry
 from workbench.kernels.gemm import GemmProblem
 from workbench.measure.baselines import cublas
 from workbench.model.arrays import Array
@@ -76,8 +77,11 @@ def _stand_in(calls: list[str], status: int = 0) -> SimpleNamespace:
 
 
 def _solve(problem: Problem, arrays: Mapping[str, Array], buffers: Mapping[str, Any]) -> None:
-    held = {name: buffers[name].ctypes.data for name in arrays}
-    cublas.multiply(cublas.Handle(_stand_in([]), 0), problem, arrays, held)
+    addresses = {name: buffers[name].ctypes.data for name in arrays}
+    held = cublas.matrices(cublas.Handle(_stand_in([]), 0), arrays, addresses)
+    operation = next(o for o in registry.operations().values() if isinstance(problem, o.problem))
+    (declared,) = (b for b in operation.baselines if b.name == "cuBLAS")
+    declared.call(problem, **declared.arguments(held))
 
 
 @pytest.mark.parametrize(("operation", "size"), [("gemm", Size(100, 64**3)), ("matvec", Size(300, 20_000))])

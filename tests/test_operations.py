@@ -12,9 +12,8 @@ from workbench.catalogue import registry
 from workbench.devices import open_device
 from workbench.harness import Case
 from workbench.judge.comparison import compare
-from workbench.kernels import matvec
 from workbench.kernels.gemm import GemmProblem
-from workbench.kernels.matvec import MatvecProblem
+from workbench.kernels.matvec import MatvecProblem, stages
 from workbench.model.arrays import Array
 from workbench.model.dtypes import FP16, FP32
 from workbench.model.fields import ProblemError
@@ -200,7 +199,7 @@ def test_costs_count_each_operand_once():
 
 def test_a_large_matrix_is_read_as_right_as_a_small_one_by_the_streamed_matvec(monkeypatch):
     """Where B is large it is read in another way: of sizes that no emulator gets through, so the limit is lowered."""
-    monkeypatch.setattr(matvec, "SMALL", 0)
+    monkeypatch.setattr(stages, "SMALL", 0)
     (stage,) = registry.select(["matvec:streamed"])
     assert stage.sizes(MatvecProblem(n=3, k=5))["READ_ONCE"] == 0
     assert harness.verify(stage, open_device("emulator"), examples=10, seed=0).verdict is Verdict.PASS

@@ -11,6 +11,7 @@ import pytest
 
 from workbench import ops, reference
 from workbench.devices import open_device
+from workbench.model import calls
 from workbench.model.launch import Plan
 from workbench.toolchain.compiler import compile_source
 
@@ -23,8 +24,9 @@ class HostArray(np.ndarray):
     device = types.SimpleNamespace(id=0)
 
 
-def _solved(problem: Any, operation: str, inputs: dict[str, Any], output: str | tuple[str, ...]) -> Any:
-    """What `ops._solve` does, in the emulator."""
+def _solved(operation: str, call: calls.Call) -> dict[str, Any]:
+    """What `ops.solve` does, in the emulator."""
+    problem, inputs = call.problem, call.inputs
     stage = ops.choose(operation, problem, 90)
     arrays = problem.arrays()
     storage = {name: array.poisoned() if array.output else array.pack(inputs[name]) for name, array in arrays.items()}
@@ -32,10 +34,9 @@ def _solved(problem: Any, operation: str, inputs: dict[str, Any], output: str | 
     bound = open_device("emulator").bind(compile_source(stage.path, stage.defines(problem)), plan, arrays, storage)
     try:
         bound.run()
-        found = {name: array.view(bound.read(name)).view(HostArray) for name, array in arrays.items() if array.output}
+        return {name: array.view(bound.read(name)).view(HostArray) for name, array in arrays.items() if array.output}
     finally:
         bound.close()
-    return found[output] if isinstance(output, str) else tuple(found[name] for name in output)
 
 
 class Host:
@@ -72,7 +73,7 @@ def place(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> An
 
     monkeypatch.setattr(cupy, "ndarray", HostArray)
     monkeypatch.setattr(cupy.cuda, "Device", lambda: HostArray.device)
-    monkeypatch.setattr(ops, "_solve", _solved)
+    monkeypatch.setattr(calls, "_solvers", [_solved])
     return Host
 
 

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from .catalogue.registry import UnknownSpec, operations
     from .devices import DeviceUnavailable
     from .judge.bounds import dot_products
+    from .measure.baselines.on_cpu import baseline_error
     from .model.arrays import Array, Arrays
     from .model.dtypes import BF16, DTYPES, E4M3, E5M2, FLOATS, FP16, FP32, FP64, TF32, DType, dtype_of
     from .model.fields import ProblemError
@@ -29,6 +30,7 @@ _WHERE = {
     "run.api": ("Outcome", "bench", "verify"),
     "judge.bounds": ("dot_products",),
     "devices": ("DeviceUnavailable",),
+    "measure.baselines.on_cpu": ("baseline_error",),
     "model.dtypes": ("BF16", "DTYPES", "E4M3", "E5M2", "FLOATS", "FP16", "FP32", "FP64", "TF32", "DType", "dtype_of"),
     "model.arrays": ("Array", "Arrays"),
     "model.launch": ("Launch", "Plan", "ceil_div"),
@@ -69,6 +71,7 @@ __all__ = [
     "TensorMap",
     "Tier",
     "UnknownSpec",
+    "baseline_error",
     "bench",
     "ceil_div",
     "dot_products",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from functools import cache, partial
 from typing import Any
 
@@ -22,7 +22,8 @@ from ..model.results import Conditions, DeviceInfo, HostTiming, Measurement, Tim
 from ..model.stage import Stage
 from ..toolchain import nvml
 from ..toolchain.compiler import CompileError, compile_stage
-from .baselines import Baseline, Prepared, baselines_for, current_stream, host, peer_versions, peers_of
+from . import baselines as declared
+from .baselines import Baseline, Prepared, baselines_for, current_stream, first_line, host, host_baseline, peers_of
 
 Enqueue = Callable[[], None]
 
@@ -295,8 +296,9 @@ def bench(stage: Stage[Any], device: Device, problem: Problem, effort: Effort | 
 class Contest:
     """What came out of one problem: samples by contestant, the answers of libraries by output, and two suspicions.
 
-    `leftover_us`: how long the device still worked after the launch was over as far as its stream could tell.
-    `unseen_us`: a launch on inputs that no launch before had, which finds nothing to replay.
+    `broken` says of baselines why they were not timed. `leftover_us`: how long the device still worked after the launch
+    was over as far as its stream could tell. `unseen_us`: a launch on inputs that no launch before had, which finds
+    nothing to replay.
     """
 
     timings: dict[str, Timing]
@@ -304,6 +306,7 @@ class Contest:
     answers: dict[str, dict[str, np.ndarray[Any, Any]]]
     leftover_us: float
     unseen_us: float
+    broken: dict[str, str] = field(default_factory=dict)
 
 
 def contest(
@@ -320,6 +323,7 @@ def contest(
     contestants: dict[str, Enqueue] = {name: work.enqueue}
     answers: dict[str, dict[str, np.ndarray[Any, Any]]] = {}
     theirs: list[Any] = []
+    broken: dict[str, str] = {}
     baselines = {b.name: b for b in baselines_for(operation)}
     arrays = problem.arrays()
     for baseline in baselines.values():
@@ -327,8 +331,13 @@ def contest(
             continue
         # outputs of its own, so that no contestant can pass with another's answer
         outputs = {array: plan.filled_like(array) for array in arrays if arrays[array].output}
-        prepared = baseline.prepare(problem, arrays, {**plan.buffers, **outputs})
-        prepared.enqueue()
+        try:
+            prepared = baseline.prepare(problem, arrays, {**plan.buffers, **outputs})
+            prepared.enqueue()
+            prepared.deliver()
+        except Exception as error:
+            broken[baseline.name] = f"it cannot be used: {first_line(error)}"
+            continue
         plan.wait()
         if baseline.solves:
             answers[baseline.name] = {array: plan.host(array, buffer) for array, buffer in outputs.items()}
@@ -358,7 +367,7 @@ def contest(
     work.enqueue()
     work.deliver()
     plan.wait()
-    return Contest(timings, conditions, answers, leftover, unseen)
+    return Contest(timings, conditions, answers, leftover, unseen, broken)
 
 
 def _least(measured: Callable[[], float], limit: float) -> float:
@@ -377,8 +386,7 @@ def _first(baseline: Baseline, plan: CudaPlan, problem: Problem) -> Prepared:
         prepared = baseline.prepare(problem, problem.arrays(), plan.buffers)
         prepared.enqueue()
     except Exception as error:
-        first_line = (str(error).strip() or repr(error)).splitlines()[0]
-        raise Fault(Verdict.LAUNCH_ERROR, f"{baseline.name} cannot be used: {first_line}") from None
+        raise Fault(Verdict.LAUNCH_ERROR, f"{baseline.name} cannot be used: {first_line(error)}") from None
     plan.wait()
     return prepared
 
@@ -479,7 +487,7 @@ def _measurement(
     name: str, case: Case, plan: Any, outcome: Contest, info: DeviceInfo, effort: Effort, digest: str = ""
 ) -> Measurement | str:
     """The record of a contest, or why its samples are not believed. A baseline with a wrong result is left out."""
-    problem, timings, rejected = case.problem, dict(outcome.timings), {}
+    problem, timings, rejected = case.problem, dict(outcome.timings), dict(outcome.broken)
     for library, outputs in outcome.answers.items():
         if wrong := _judged(case, outputs):
             rejected[library] = f"it gives a wrong result: {wrong}"
@@ -541,7 +549,7 @@ def peers_found(operation: str, device: Device) -> dict[str, str]:
 
 
 def _peer_versions(plan: CudaPlan, operation: str) -> dict[str, str]:
-    return peer_versions(operation)
+    return declared.peer_versions(operation)
 
 
 def _arrays_only(device: Device, *storage: Any) -> Any:
@@ -574,13 +582,19 @@ def bench_peer(
 
 def time_host(operation: str, problem: Problem) -> HostTiming | str:
     """Time NumPy on the CPU, by the host's clock; a text says why there is no time."""
-    if reason := host.refuses(operation, problem):
+    baseline = host_baseline(operation)
+    if reason := host.refuses(baseline, problem):
         return reason
+    assert baseline is not None
     case = solved(problem)
-    answer, samples = host.timed(operation, problem, case.inputs)
-    storage = {name: case.arrays[name].pack(values) for name, values in answer.items()}
-    failure, _ = case.judge(storage.__getitem__)
-    if failure:
-        return f"NumPy gives a wrong result: {failure.message}"
-    cost, version = problem.cost, f"numpy {np.__version__}"
-    return HostTiming(operation, "NumPy", version, str(problem), problem.label, cost.flops, cost.bytes, samples)
+    try:
+        solve = host.solved(baseline, problem, {**case.prepared, **case.inputs})
+        answer = solve()  # verified before it is timed; and the threads of the library behind it start
+        storage = {name: case.arrays[name].pack(values) for name, values in answer.items()}
+    except Exception as error:
+        return f"{baseline.name} cannot be used: {first_line(error)}"
+    if failure := case.judge(storage.__getitem__)[0]:
+        return f"{baseline.name} gives a wrong result: {failure.message}"
+    name, version, cost = baseline.name, f"numpy {np.__version__}", problem.cost
+    work = (str(problem), problem.label, cost.flops, cost.bytes)
+    return HostTiming(operation, name, version, *work, host.timed(solve))

@@ -12,6 +12,7 @@ import numpy as np
 from .dtypes import DType
 
 Arrays = dict[str, np.ndarray[Any, Any]]
+"""Values of arrays by name."""
 
 BEST_ALIGNMENT = 256
 """Bytes at a multiple of which fresh memory of a device starts."""

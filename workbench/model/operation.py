@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import functools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Generic
+from typing import Any, Generic
 
 from hypothesis import strategies as st
 
+from .baseline import Baseline
+from .calls import Call, solve
 from .declared import BadOperation
 from .launch import Launch, Plan
 from .origin import BUILT_IN
@@ -46,6 +49,7 @@ class Operation(Generic[P]):
     metric: str = "TFLOP/s"
     fastest: tuple[str, ...] | Callable[[P], tuple[str, ...]] = ()
     stages: list[Stage[P]] = field(default_factory=list)
+    baselines: list[Baseline[P]] = field(default_factory=list)
     sources: Path | None = None
     origin: str = BUILT_IN
 
@@ -61,6 +65,43 @@ class Operation(Generic[P]):
             raise ValueError(f"{made} has a bounded tier: define bound(), or leave the tier out of `tiers`")
         if Tier.COMPARATIVE in tiers and self.problem.model is Problem.model:
             raise ValueError(f"{made} has a comparative tier: define model(), whose error is compared")
+
+    def baseline(
+        self,
+        name: str,
+        *,
+        requires: str | tuple[str, ...],
+        vendor: bool = False,
+        solves: bool = True,
+        prepares: bool = False,
+        compiled: bool = False,
+        refuses: Callable[[P], str | None] = lambda problem: None,
+        version: Callable[[], str | None] | None = None,
+    ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+        """Declare another implementation, which the stages are measured against; `Baseline` says what the decorated
+        function gets and returns. Raises ValueError for a name that is taken.
+        """
+        needs = (requires,) if isinstance(requires, str) else requires
+
+        def declare(call: Callable[..., Any]) -> Callable[..., Any]:
+            if any(b.name == name for b in self.baselines):
+                raise ValueError(f"{self.name} already has a baseline {name!r}")
+            made = Baseline[P](name, call, needs, vendor, solves, prepares, compiled, refuses, version)
+            self.baselines.append(made)
+            return call
+
+        return declare
+
+    def function(self, build: Callable[..., Call]) -> Callable[..., Any]:
+        """Declare how the operation is called: the decorated function checks the caller's arrays and returns the
+        `Call`; what takes its place solves it and returns the output, or a named tuple of the outputs.
+        """
+
+        @functools.wraps(build)
+        def solved(*arguments: Any, **named: Any) -> Any:
+            return solve(self.name, build(*arguments, **named))
+
+        return solved
 
     def stage(
         self,

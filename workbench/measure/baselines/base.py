@@ -1,13 +1,16 @@
-"""The interface of a baseline."""
+"""The interface of what runs a baseline, and what all of them share."""
 
 from __future__ import annotations
 
+import functools
+import importlib.util
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from ...model import baseline as model
 from ...model.arrays import Array
 from ...model.problem import Problem
 
@@ -43,10 +46,46 @@ class Baseline(Protocol):
         """
 
 
-def one_type(problem: Problem) -> str | None:
-    """The refusal of a library whose call has one type for inputs and output."""
-    types = dict.fromkeys(str(array.dtype) for array in problem.arrays().values() if array.dtype.is_float)
-    return None if len(types) == 1 else f"its call has one type for inputs and output, not {' and '.join(types)}"
+def first_line(error: Exception) -> str:
+    """What an error says, or what it is."""
+    return (str(error).strip() or repr(error)).splitlines()[0]
+
+
+def installed(modules: Iterable[str]) -> bool:
+    """Whether all of these modules can be found."""
+    return all(importlib.util.find_spec(name) is not None for name in modules)
+
+
+def prepared(
+    declared: model.Baseline[Any],
+    problem: Problem,
+    arrays: Mapping[str, Array],
+    held: Mapping[str, Any],
+    copy: Callable[[Any, Any], None],
+    call: Callable[..., Any] | None = None,
+) -> Prepared:
+    """The work of a declared baseline on these arrays; `copy(to, value)` puts an output where it belongs.
+
+    The first call of what is not `prepares` comes with the first `enqueue`. Raises BadOperation.
+    """
+    names = [name for name, array in arrays.items() if array.output]
+    arguments = declared.arguments(held)
+    answer: list[Any] = []
+    if declared.prepares:
+        run = declared.call(problem, **arguments)
+    else:
+        run = functools.partial(call or declared.call, problem, **arguments)
+
+    def enqueue() -> None:
+        answer.clear()  # its memory serves for the next
+        answer.append(run())
+
+    def deliver() -> None:
+        returned = None if declared.prepares or not declared.solves else answer[0]
+        for name, value in declared.outputs(returned, names).items():
+            copy(held[name], value)
+
+    return Prepared(enqueue, deliver)
 
 
 @contextmanager

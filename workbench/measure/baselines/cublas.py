@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
+from ...model import baseline as model
 from ...model.arrays import Array
 from ...model.problem import Problem
 from .base import Prepared
 
-# cublasOperation_t, cudaDataType_t, cublasComputeType_t and cublasGemmAlgo_t
-_AS_IT_IS, _TRANSPOSED = 0, 1
+# cudaDataType_t, cublasComputeType_t and cublasGemmAlgo_t
 _TYPES = {"fp32": 0, "fp16": 2, "bf16": 14}
 _SUM_IN_FP32, _ITS_CHOICE = 68, -1
 
@@ -68,7 +69,8 @@ class Handle:
             self._stream = stream
 
     def gemm(self, ops: tuple[int, int], shape: tuple[int, int, int], a: Any, b: Any, c: Any) -> None:
-        """C = op(A) op(B), column-major, with m, n, k; matrices are pointer, type, leading dimension."""
+        """C = op(A) op(B), column-major, with m, n, k; matrices are pointer, type, leading dimension, and an op
+        is 0 for a matrix as it is and 1 for its transpose."""
         how = (_SUM_IN_FP32, _ITS_CHOICE)
         one, zero = ctypes.byref(_ONE), ctypes.byref(_ZERO)
         self._call("cublasGemmEx", self._handle, *ops, *shape, one, *a, *b, zero, *c, *how)
@@ -88,11 +90,48 @@ def _handle() -> tuple[Handle, Any]:
     return Handle(load(), workspace.data.ptr), workspace
 
 
-class Cublas:
-    """What cuBLAS has for an operation: GEMM with A, B, C, or matrix-vector products of B and a into c."""
+@dataclass(frozen=True)
+class Matrix:
+    """An array as cuBLAS is told of it: where it begins, its type and its leading dimension.
 
-    name = "cuBLAS"
-    solves = True
+    cuBLAS takes for columns what lie here as rows: it sees the transpose.
+    """
+
+    address: int
+    kind: int
+    leading: int
+    shape: tuple[int, ...]
+    handle: Handle
+
+    @property
+    def argument(self) -> tuple[int, int, int]:
+        """As the calls of `Handle` take it."""
+        return self.address, self.kind, self.leading
+
+    @property
+    def vector(self) -> tuple[int, int, int]:
+        """A vector as a matrix with one column."""
+        return self.address, self.kind, self.shape[0]
+
+    @property
+    def is_fp32(self) -> bool:
+        """Of the type for which there are products with a vector."""
+        return self.kind == _TYPES["fp32"]
+
+
+def matrices(handle: Handle, arrays: Mapping[str, Array], addresses: Mapping[str, int]) -> dict[str, Matrix]:
+    """The arrays at these addresses, for calls of the handle."""
+    return {
+        name: Matrix(addresses[name], _TYPES[array.dtype.name], array.row_stride, array.shape, handle)
+        for name, array in arrays.items()
+    }
+
+
+class Cublas:
+    """Runs a declared baseline that calls cuBLAS on matrices."""
+
+    def __init__(self, declared: model.Baseline[Any]) -> None:
+        self.declared, self.name, self.solves = declared, declared.name, declared.solves
 
     def version(self) -> str | None:
         if (library := load()) is None:
@@ -104,40 +143,17 @@ class Cublas:
         return f"cuBLAS {'.'.join(numbers)}"
 
     def refuses(self, problem: Problem) -> str | None:
-        return None  # the types that an operation may combine are those that cuBLAS combines
+        return self.declared.refuses(problem)
 
     def prepare(self, problem: Problem, arrays: Mapping[str, Array], buffers: Mapping[str, Any]) -> Prepared:
         from cupy.cuda import get_current_stream
 
         handle, _ = _handle()
-        held = {name: buffers[name].data.ptr for name in arrays}
+        held = matrices(handle, arrays, {name: buffers[name].data.ptr for name in arrays})
+        arguments = self.declared.arguments(held)
 
         def enqueue() -> None:
             handle.on(get_current_stream().ptr)
-            multiply(handle, problem, arrays, held)
+            self.declared.call(problem, **arguments)
 
         return Prepared(enqueue)
-
-
-def multiply(handle: Handle, problem: Problem, arrays: Mapping[str, Array], held: Mapping[str, int]) -> None:
-    """Call cuBLAS for a problem whose arrays are at these addresses.
-
-    It takes columns for what lie here as rows: of the product it computes the transpose, C^T = B^T A^T.
-    """
-
-    def matrix(name: str) -> tuple[int, int, int]:
-        array = arrays[name]
-        return held[name], _TYPES[array.dtype.name], array.row_stride
-
-    if "A" in arrays:
-        (m, n), k = arrays["C"].shape, arrays["A"].shape[1]
-        stored = _AS_IT_IS if getattr(problem, "layout", "") == "nn" else _TRANSPOSED
-        handle.gemm((stored, _AS_IT_IS), (n, m, k), matrix("B"), matrix("A"), matrix("C"))
-        return
-    n, k = arrays["B"].shape
-    address, kind, stride = matrix("B")
-    if kind == _TYPES["fp32"]:
-        handle.gemv(_TRANSPOSED, (k, n), (address, stride), held["a"], held["c"])
-    else:  # for half types it has no product with a vector: the vector is a matrix with one column
-        vectors = ((held[v], _TYPES[arrays[v].dtype.name], size) for v, size in (("a", k), ("c", n)))
-        handle.gemm((_TRANSPOSED, _AS_IT_IS), (n, 1, k), matrix("B"), *vectors)

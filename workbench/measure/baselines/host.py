@@ -9,17 +9,10 @@ from typing import Any
 import numpy as np
 
 from ...model.arrays import Arrays
+from ...model.baseline import Baseline
 from ...model.problem import Problem
-from . import rows
 
-SOLVERS: dict[str, Callable[[Any, Arrays], Any]] = {
-    **rows.SOLVERS,
-    "gemm": lambda p, x: x["A"] @ (x["B"] if p.layout == "nn" else x["B"].T),
-    "gemm_fp8": lambda p, x: x["a_scale"][:, None] * (x["A"] @ x["B"].T) * x["b_scale"],
-    "matvec": lambda p, x: x["B"] @ x["a"],
-    "vector_add": lambda p, x: x["a"] + x["b"],
-}
-"""The operation's output, whose name is that of the problem's only one, or all outputs by name."""
+KIND = "numpy"
 
 MOST_FLOPS = 3e11
 """Work of a problem beyond which NumPy is not asked: some seconds a sample."""
@@ -28,27 +21,32 @@ SECONDS, LEAST, MOST = 0.3, 3, 30
 """When sampling stops: after so long with the least, or with the most."""
 
 
-def refuses(operation: str, problem: Problem) -> str | None:
+def refuses(baseline: Baseline[Any] | None, problem: Problem) -> str | None:
     """Why NumPy is not timed on the problem, None where it is."""
-    if operation not in SOLVERS:
+    if baseline is None:
         return "there is no NumPy baseline of this operation"
     if problem.cost.flops > MOST_FLOPS:
         return f"NumPy is not asked for more than {MOST_FLOPS / 1e9:.0f} GFLOP"
-    return None
+    return baseline.refuses(problem)
 
 
-def timed(operation: str, problem: Problem, inputs: Arrays) -> tuple[Arrays, list[float]]:
-    """The answer in fp32, by output name, and samples in microseconds.
+def solved(baseline: Baseline[Any], problem: Problem, inputs: Arrays) -> Callable[[], Arrays]:
+    """What solves the problem, its outputs by name.
 
-    Inputs become fp32 first, which is not timed: NumPy has no fast arithmetic for bf16 and fp16.
+    Real numbers become fp32 first, which is not timed: NumPy has no fast arithmetic for bf16 and fp16.
     """
-    solve, outputs = SOLVERS[operation], [name for name, array in problem.arrays().items() if array.output]
-    given = {name: values.astype(np.float32) for name, values in inputs.items()}
-    answer = solve(problem, given)  # the first call starts the threads of the library behind it
+    given = {n: v if v.dtype.kind in "iub" or v.itemsize > 4 else v.astype(np.float32) for n, v in inputs.items()}
+    arguments = baseline.arguments(given)
+    outputs = [name for name, array in problem.arrays().items() if array.output]
+    return lambda: baseline.outputs(baseline.call(problem, **arguments), outputs)
+
+
+def timed(solve: Callable[[], Arrays]) -> list[float]:
+    """Samples in microseconds."""
     samples: list[float] = []
     until = time.perf_counter() + SECONDS
     while len(samples) < LEAST or (len(samples) < MOST and time.perf_counter() < until):
         started = time.perf_counter()
-        answer = solve(problem, given)
+        solve()
         samples.append(1e6 * (time.perf_counter() - started))
-    return answer if isinstance(answer, dict) else dict(zip(outputs, [answer], strict=True)), samples
+    return samples

@@ -1,0 +1,138 @@
+"""Checks of the CuPy arrays that an operation is called with. Messages name the function and the array."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ...model.dtypes import FLOATS, DType, from_numpy
+
+
+def check_arrays(function: str, allowed: Sequence[np.dtype[Any]], **arrays: Any) -> None:
+    """Raise TypeError or ValueError unless all are CuPy arrays of one of these types on the current device."""
+    import cupy
+
+    for name, array in arrays.items():
+        if not isinstance(array, cupy.ndarray):
+            kind = type(array)
+            raise TypeError(f"{function}: {name} is a {kind.__module__}.{kind.__name__}; it has to be a cupy.ndarray")
+        if array.dtype not in allowed:
+            choice = "one of " if len(allowed) > 1 else ""
+            names = ", ".join(map(str, allowed))
+            raise TypeError(f"{function}: {name} has dtype {array.dtype}; it has to be {choice}{names}")
+    current = cupy.cuda.Device().id
+    for name, array in arrays.items():
+        if array.device.id != current:
+            raise ValueError(
+                f"{function}: {name} is on device {array.device.id} and the current one is {current}; "
+                "use cupy.cuda.Device(n) as a context, or copy the array"
+            )
+
+
+def common_dtype(function: str, **arrays: Any) -> DType:
+    """The type that all arrays have. Raises TypeError and ValueError."""
+    check_arrays(function, [t.numpy for t in FLOATS.values()], **arrays)
+    dtypes = {str(array.dtype) for array in arrays.values()}
+    if len(dtypes) > 1:
+        raise TypeError(f"{function}: the arrays have dtypes {', '.join(sorted(dtypes))}; they have to have the same")
+    found = from_numpy(next(iter(arrays.values())).dtype)
+    assert found is not None
+    return found
+
+
+def output_dtype(function: str, dtype: DType, wanted: Any) -> DType:
+    """The type that the caller wants the output in: that of the inputs, or fp32. Raises TypeError."""
+    out = dtype if wanted is None else from_numpy(np.dtype(wanted))
+    if out is None or out.name not in (dtype.name, "fp32"):
+        raise TypeError(f"{function}: out_dtype is {wanted}; it has to be {dtype.numpy} or float32")
+    return out
+
+
+def rows_contiguous(array: Any) -> bool:
+    """Whether the elements of a row lie side by side."""
+    return bool(array.shape[1] == 1 or array.strides[1] == array.itemsize)
+
+
+def row_stride(function: str, name: str, array: Any) -> int:
+    """Elements from one row to the next. Raises ValueError where the kernels cannot walk the array."""
+    rows, columns = array.shape
+    if rows == 1 and rows_contiguous(array):
+        return int(columns)
+    stride, remainder = divmod(array.strides[0], array.itemsize)
+    if not rows_contiguous(array) or remainder or stride < columns:
+        raise ValueError(
+            f"{function}: {name} has strides {array.strides} bytes; each row has to be contiguous and to follow the "
+            "one before it: use cupy.ascontiguousarray"
+        )
+    return int(stride)
+
+
+def contiguous(function: str, name: str, array: Any) -> None:
+    """Raise ValueError for a vector with gaps between its elements."""
+    if array.shape[0] > 1 and array.strides[0] != array.itemsize:
+        raise ValueError(
+            f"{function}: {name} is not contiguous (stride {array.strides[0]} bytes): use ascontiguousarray"
+        )
+
+
+def matrix(function: str, name: str, array: Any) -> Any:
+    """The array as a matrix of its rows, without a copy. Raises ValueError where that is not possible."""
+    if array.ndim == 2:
+        return array
+    if array.ndim == 0 or not array.flags.c_contiguous:
+        raise ValueError(f"{function}: {name} has shape {array.shape}; it has to be a matrix, or contiguous")
+    return array.reshape(-1, array.shape[-1])
+
+
+def rows_of(function: str, dtype: DType, out_dtype: Any, **arrays: Any) -> dict[str, Any]:
+    """The fields of a problem on the rows of arrays, which have the same shape and the same distance of rows."""
+    shapes = {array.shape for array in arrays.values()}
+    if len(shapes) > 1 or 0 in next(iter(shapes)):
+        given = ", ".join(f"{name} {array.shape}" for name, array in arrays.items())
+        raise ValueError(f"{function}: the shapes are {given}; they have to be the same, with one element at least")
+    matrices = {name: matrix(function, name, array) for name, array in arrays.items()}
+    strides = {name: row_stride(function, name, matrix) for name, matrix in matrices.items()}
+    if len(set(strides.values())) > 1:
+        given = ", ".join(f"{name} {stride}" for name, stride in strides.items())
+        raise ValueError(f"{function}: rows are {given} elements apart; they have to be as far apart in all of them")
+    rows, columns = next(iter(matrices.values())).shape
+    out = output_dtype(function, dtype, out_dtype).name
+    return {
+        "rows": rows,
+        "columns": columns,
+        "dtype": dtype.name,
+        "out": out,
+        "pad_x": next(iter(strides.values())) - columns,
+    }
+
+
+def row(function: str, x: Any, **rows: Any) -> None:
+    """Raises ValueError where one of them is not one contiguous row like those of x."""
+    for name, array in rows.items():
+        if array.shape != x.shape[-1:]:
+            raise ValueError(f"{function}: {name} has shape {array.shape}; for x {x.shape} it has to be {x.shape[-1:]}")
+        contiguous(function, name, array)
+
+
+def row_of_rows(function: str, name: str, matrix: Any, columns: int) -> None:
+    """Raises ValueError where the rows of a matrix do not follow each other."""
+    if row_stride(function, name, matrix) != columns:
+        raise ValueError(f"{function}: {name} is not contiguous: use ascontiguousarray")
+
+
+def head_strides(function: str, name: str, array: Any) -> tuple[int, int]:
+    """Elements from one row of a (batch, m, n, dim) array to the next, and from one of m to the next."""
+    item, (batch, outer, inner, dim) = array.itemsize, array.shape
+    row = array.strides[2] if inner > 1 else dim * item
+    middle = array.strides[1] if outer > 1 else inner * row
+    if batch > 1 and outer == 1:
+        middle = array.strides[0]
+    whole = (batch == 1 or array.strides[0] == outer * middle) and (dim == 1 or array.strides[3] == item)
+    if row % item or middle % item or row < dim * item or middle < inner * row or not whole:
+        raise ValueError(
+            f"{function}: {name} has strides {array.strides} bytes; rows have to be contiguous and to lie in the "
+            "order of the dimensions, batches without a gap: use cupy.ascontiguousarray, or the other layout"
+        )
+    return int(row // item), int(middle // item)
