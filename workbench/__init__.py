@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from .model.launch import Launch, Plan, ceil_div
     from .model.operation import Operation
     from .model.problem import Cost, Invariant, Problem, Size, Tier, draw_values, extents
+    from .model.short import simple_operation
     from .model.stage import Stage
     from .model.tensor_map import Im2col, TensorMap
     from .run.api import Outcome, bench, verify
@@ -36,6 +37,7 @@ _WHERE = {
     "model.launch": ("Launch", "Plan", "ceil_div"),
     "model.tensor_map": ("Im2col", "TensorMap"),
     "model.problem": ("Cost", "Invariant", "Problem", "ProblemError", "Size", "Tier", "draw_values", "extents"),
+    "model.short": ("simple_operation",),
     "model.stage": ("Stage",),
     "model.operation": ("Operation",),
     "catalogue.project": ("BadProject",),
@@ -79,6 +81,7 @@ __all__ = [
     "dtype_of",
     "extents",
     "operations",
+    "simple_operation",
     "verify",
 ]
 

@@ -15,6 +15,16 @@ def gemm(a: Array, b: Array, *, trans_b: bool = False) -> Array:
     return a.astype(np.float64) @ (b64.T if trans_b else b64)
 
 
+def ordered_product(a: Array, b: Array, *, backwards: bool = False) -> Array:
+    """a @ b in the type of its arguments, every sum from its first term to its last, or `backwards`: for models of
+    kernels, whose threads add up like that. a: (..., m, k); b: (..., k, n); returns (..., m, n)."""
+    terms = a.shape[-1]
+    total = np.zeros(np.broadcast_shapes((*a.shape[:-1], 1), (*b.shape[:-2], 1, b.shape[-1])), a.dtype)
+    for i in reversed(range(terms)) if backwards else range(terms):
+        total += a[..., i, None] * b[..., None, i, :]
+    return total
+
+
 def scaled_gemm(a: Array, b: Array, a_scale: Array, b_scale: Array) -> Array:
     """Matrix product A B^T with a factor for each row of both. a: (m, k); b: (n, k); a_scale: (m,); b_scale: (n,);
     returns (m, n) float64."""

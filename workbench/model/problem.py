@@ -214,7 +214,8 @@ class Problem(ABC):
 
     def model(self, inputs: Arrays, *, backwards: bool = False) -> Arrays | None:
         """The result as a right kernel would compute it, in NumPy: sums in the kernel's precision, in any order, and
-        what it rounds in between rounded; `backwards` runs every sum from its last term to its first.
+        what it rounds in between rounded, but not the result; `backwards` runs every sum from its last term to its
+        first.
 
         The comparative tier measures its error; and in the exact tier both orders have to give the reference. Where
         there is none, the reference itself is evaluated in fp32 to check the exact tier.

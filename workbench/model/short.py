@@ -1,0 +1,356 @@
+"""The short form of an operation: arrays as text and a NumPy function. It makes the same `Problem` and `Operation`."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import inspect
+import math
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, ClassVar
+
+import numpy as np
+from hypothesis import strategies as st
+
+from .arrays import Array, Arrays, element_bytes
+from .dtypes import DTYPES, FLOATS, FP32, FP64, DType, dtype_of
+from .operation import Operation
+from .problem import Cost, Problem, Size, Tier, extents
+
+Answer = Any
+"""One output, a tuple of them in the order of the text, or a dict."""
+
+ACCUMULATION = 4.0
+"""Constant of the bound, as in `dot_products`."""
+
+
+@dataclass(frozen=True)
+class ArrayText:
+    """One array of the text: `x: rows columns dtype`."""
+
+    name: str
+    extents: tuple[str, ...]
+    dtype: str
+
+
+@dataclass(frozen=True)
+class Declaration:
+    """What the text and the arguments of `simple_operation` say."""
+
+    name: str
+    arrays: dict[str, ArrayText]
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    function: Callable[..., Answer]
+    terms: str
+    flops: Callable[[Any], int] | None
+    draw: Callable[..., Arrays] | None
+    bound: Callable[[Any, Arrays, Arrays], Arrays] | None
+    controls: Callable[[Any, Arrays, Arrays], dict[str, Arrays]] | None
+
+    @property
+    def extents(self) -> tuple[str, ...]:
+        """The names of all extents, in the order in which they come."""
+        names = (e for array in self.arrays.values() for e in array.extents if not e.isdigit())
+        return tuple(dict.fromkeys(names))
+
+    def solved(self, values: Mapping[str, Any], problem: Problem) -> Arrays:
+        """The function's outputs, by name. Raises ValueError for what is none."""
+        wanted = inspect.signature(self.function).parameters
+        given = {n: values[n] if n in values else getattr(problem, n) for n in wanted}
+        answer = self.function(**given)
+        if isinstance(answer, dict):
+            return answer
+        answers = answer if isinstance(answer, tuple) else (answer,)
+        if len(answers) != len(self.outputs):
+            raise ValueError(f"the function of {self.name} returns {len(answers)} of {len(self.outputs)} outputs")
+        return dict(zip(self.outputs, map(np.asarray, answers), strict=True))
+
+
+class ShortProblem(Problem):
+    """A problem of an operation in short form."""
+
+    declaration: ClassVar[Declaration]
+
+    def _extent(self, name: str) -> int:
+        return int(name) if name.isdigit() else int(getattr(self, name))
+
+    def type_of(self, array: ArrayText) -> DType:
+        """The type of an array, which a field names where the text does not."""
+        return dtype_of(array.dtype if array.dtype in DTYPES else getattr(self, array.dtype))
+
+    @property
+    def label(self) -> str:
+        sizes = "x".join(str(getattr(self, name)) for name in self.extents)
+        named = ((f.name, self.text(f.name)) for f in self._others())
+        return " ".join([sizes, *(text if name in self.choices else f"{name}={text}" for name, text in named)])
+
+    def _others(self) -> list[dataclasses.Field[Any]]:
+        return [f for f in dataclasses.fields(self) if f.name not in ("tier", "seed", *self.extents)]
+
+    def arrays(self) -> dict[str, Array]:
+        made, outputs, inputs = {}, self.declaration.outputs, self.declaration.inputs
+        for name, text in self.declaration.arrays.items():
+            both = name in outputs and name in inputs
+            shape = tuple(map(self._extent, text.extents))
+            made[name] = Array(shape, self.type_of(text), output=name in outputs, inout=both)
+        return made
+
+    def inputs(self) -> Arrays:
+        drawn = super().inputs()
+        return drawn | (self.declaration.draw(self, self.rng()) if self.declaration.draw else {})
+
+    def reference(self, inputs: Arrays) -> Arrays:
+        return self.declaration.solved({n: _wide(v, np.float64) for n, v in inputs.items()}, self)
+
+    def model(self, inputs: Arrays, *, backwards: bool = False) -> Arrays | None:
+        # the order is NumPy's, which is not that of the reference's BLAS and sums in float64 either
+        single = {n: _wide(v, np.float64 if v.dtype == np.float64 else np.float32) for n, v in inputs.items()}
+        return self.declaration.solved(single, self)
+
+    @property
+    def reduced(self) -> int:
+        """How many terms the longest sum of an output has."""
+        return math.prod(map(self._extent, self.declaration.terms.split()))
+
+    def bound(self, inputs: Arrays, expected: Arrays) -> Arrays:
+        if self.declaration.bound:
+            return self.declaration.bound(self, inputs, expected)
+        types = {name: array.dtype for name, array in self.arrays().items()}
+        return {name: default_bound(values, self.reduced, types[name]) for name, values in expected.items()}
+
+    def negative_controls(self, inputs: Arrays, expected: Arrays) -> dict[str, Arrays]:
+        more = self.declaration.controls(self, inputs, expected) if self.declaration.controls else {}
+        return super().negative_controls(inputs, expected) | more
+
+    @property
+    def cost(self) -> Cost:
+        arrays = self.arrays()
+        elements = sum(array.size for array in arrays.values() if array.given)
+        flops = self.declaration.flops(self) if self.declaration.flops else 2 * elements
+        return Cost(flops, element_bytes(arrays.values()))
+
+    def __reduce__(self) -> Any:
+        return _again, (type(self).__module__, self.declaration.name, str(self))
+
+
+_classes: dict[tuple[str, str], type[ShortProblem]] = {}
+
+
+def _again(module: str, name: str, text: str) -> ShortProblem:
+    """A problem in another process, where its class is made as its module is imported."""
+    importlib.import_module(module)
+    return _classes[module, name].parse(text)
+
+
+def _wide(values: np.ndarray[Any, Any], dtype: Any) -> np.ndarray[Any, Any]:
+    return values if values.dtype.kind in "iub" else values.astype(dtype)
+
+
+def default_bound(expected: np.ndarray[Any, Any], terms: int, out: DType) -> np.ndarray[Any, Any]:
+    """The bound of sums of `terms` numbers of zero mean, and a few operations more, in fp32: one rounding of the result
+    and c u (sqrt(terms) + 4) of its size, which is at least the root mean square of all results.
+
+    The growth with sqrt(terms) is that of `dot_products`. Where results are sums that cancel to much less than their
+    like, it is not enough: give a bound of your own.
+    """
+    if not out.is_float:
+        return np.zeros(expected.shape)
+    accumulator = FP64 if out is FP64 else FP32
+    finite = np.abs(expected[np.isfinite(expected)])
+    size = np.sqrt(np.mean(finite**2)) if finite.size else 0.0
+    error = ACCUMULATION * accumulator.unit_roundoff * (math.sqrt(terms) + 4) * np.maximum(np.abs(expected), size)
+    bound: np.ndarray[Any, Any] = out.unit_roundoff * (np.abs(expected) + error) + error + out.smallest
+    return bound
+
+
+_ARRAY = re.compile(r"\s*(\w+)\s*:\s*([\w ]+?)\s*")
+
+
+def _parsed(text: str) -> tuple[dict[str, ArrayText], tuple[str, ...], tuple[str, ...]]:
+    """The arrays of a text, and which of them are inputs and outputs. Raises ValueError."""
+    sides = text.split("->")
+    if len(sides) != 2:
+        raise ValueError(f"{text!r} has to name inputs, then `->`, then outputs")
+    arrays: dict[str, ArrayText] = {}
+    names: list[tuple[str, ...]] = []
+    for side in sides:
+        here = []
+        for part in filter(str.strip, re.split(r"[,;\n]", side)):
+            found = _ARRAY.fullmatch(part)
+            if not found:
+                raise ValueError(f"{part.strip()!r} has to be an array like `x: rows columns dtype`")
+            name, (*sizes, dtype) = found[1], found[2].split()
+            made = ArrayText(name, tuple(sizes), dtype)
+            if arrays.setdefault(name, made) != made:
+                raise ValueError(f"{name} is declared twice, and not the same")
+            here.append(name)
+        if not here:
+            raise ValueError(f"{text!r} has to name an array on both sides of `->`")
+        names.append(tuple(here))
+    return arrays, names[0], names[1]
+
+
+def simple_operation(
+    name: str,
+    arrays: str,
+    *,
+    summary: str = "",
+    fields: Mapping[str, Any] | None = None,
+    dtypes: Mapping[str, Sequence[str]] | None = None,
+    ranges: Mapping[str, tuple[float, float]] | None = None,
+    terms: str = "",
+    tiers: tuple[Tier, ...] = (),
+    not_exact: str = "",
+    suite: Sequence[str] = (),
+    draw: Callable[..., Arrays] | None = None,
+    strategies: Mapping[str, st.SearchStrategy[Any]] | None = None,
+    bound: Callable[[Any, Arrays, Arrays], Arrays] | None = None,
+    controls: Callable[[Any, Arrays, Arrays], dict[str, Arrays]] | None = None,
+    flops: Callable[[Any], int] | None = None,
+    metric: str = "GB/s",
+    emulator_size: Size | None = None,
+    cuda_size: Size | None = None,
+) -> Callable[[Callable[..., Answer]], Operation[Any]]:
+    """Declare an operation in a few lines: the decorated function is its definition, and the operation takes its place.
+
+    `arrays` has inputs and outputs, `x: rows columns dtype, w: columns dtype -> y: rows columns fp32`: extents, and the
+    type or the field that names it. An array on both sides is input and output. The function gets the inputs (real
+    numbers in float64, to check precision in fp32) and the fields that its parameters name, and returns the outputs in
+    the order of the text; it has to compute in the type that it is given.
+
+    `fields` have further fields with their defaults, `ranges` their limits, `dtypes` the types that a type field may
+    have (bf16, fp16 and fp32). `terms` are the extents over which the longest sum runs: the default bound grows with
+    them. Without `not_exact`, which says why no inputs are exact, there is an exact tier. By default random problems
+    have small, odd and edge extents, half of them the last extent of an array a multiple of 8; inputs are normal
+    numbers; negative controls are those of any kernel. `draw(problem, rng)` gives the inputs that are to be others,
+    `strategies` how fields are drawn, `bound(problem, inputs, expected)` another bound, and
+    `controls(problem, inputs, expected)` more negative controls. `suite` are problems as text. Each type field becomes
+    a define: `dtype` is `DTYPE` in the kernel.
+
+    Raises ValueError for a text that makes no sense.
+    """
+
+    def declare(function: Callable[..., Answer]) -> Operation[Any]:
+        parsed, inputs, outputs = _parsed(arrays)
+        made = Declaration(name, parsed, inputs, outputs, function, terms, flops, draw, bound, controls)
+        others = dict(fields or {})
+        types = _type_fields(made, others, dtypes or {})
+        judged = tiers or ((Tier.BOUNDED,) if not_exact else (Tier.EXACT, Tier.BOUNDED))
+        defaults = {**dict.fromkeys(made.extents, 1), **{t: allowed[0] for t, allowed in types.items()}, **others}
+        problem = _problem_class(made, defaults, function.__module__, judged, not_exact, types, ranges or {})
+        _check_function(made, defaults)
+        return Operation(
+            name=name,
+            summary=summary or (function.__doc__ or name).strip().splitlines()[0].rstrip("."),
+            problem=problem,
+            problems=_strategy(problem, dict(strategies or {})),
+            suite=tuple(problem.parse(text) for text in suite),
+            defines=lambda p: {t.upper(): dtype_of(getattr(p, t)).cuda for t in types},
+            emulator_size=emulator_size or Size(extent=1_000, work=20_000),
+            cuda_size=cuda_size or Size(extent=20_000, work=4_000_000),
+            metric=metric,
+        )
+
+    return declare
+
+
+def _type_fields(
+    made: Declaration, others: Mapping[str, Any], dtypes: Mapping[str, Sequence[str]]
+) -> dict[str, tuple[str, ...]]:
+    """The fields that name a type, with the types that they may have. Raises ValueError for one that is unknown."""
+    used = dict.fromkeys(array.dtype for array in made.arrays.values() if array.dtype not in DTYPES)
+    found = {name: tuple(dtypes.get(name, FLOATS)) for name in used}
+    for allowed in found.values():
+        for name in allowed:
+            dtype_of(name)
+    if twice := set(found) & (set(made.extents) | set(others)):
+        raise ValueError(f"{', '.join(sorted(twice))} is an extent or a field, and cannot name a type as well")
+    return found
+
+
+def _problem_class(
+    made: Declaration,
+    defaults: Mapping[str, Any],
+    module: str,
+    tiers: tuple[Tier, ...],
+    not_exact: str,
+    types: Mapping[str, tuple[str, ...]],
+    ranges: Mapping[str, tuple[float, float]],
+) -> type[ShortProblem]:
+    space = {
+        "declaration": made,
+        "extents": made.extents,
+        "choices": types,
+        "ranges": ranges,
+        "tiers": tiers,
+        "not_exact": not_exact,
+        "__module__": module,
+        "__doc__": f"A problem of {made.name}.",
+    }
+    given: list[Any] = [("tier", Tier, Tier.BOUNDED if Tier.BOUNDED in tiers else tiers[0])]
+    given += [(name, type(value), value) for name, value in defaults.items()]
+    title = "".join(part.capitalize() for part in made.name.split("_")) + "Problem"
+    problem: type[ShortProblem] = dataclasses.make_dataclass(
+        title, given, bases=(ShortProblem,), namespace=space, frozen=True
+    )
+    _classes[module, made.name] = problem
+    return problem
+
+
+def _check_function(made: Declaration, defaults: Mapping[str, Any]) -> None:
+    """Raises ValueError for a parameter that is neither an input nor a field, and for terms that are no extents."""
+    for name in inspect.signature(made.function).parameters:
+        if name not in (*made.inputs, *defaults):
+            known = ", ".join((*made.inputs, *defaults))
+            raise ValueError(f"the function of {made.name} asks for {name}; inputs and fields are {known}")
+    for name in made.terms.split():
+        if name not in made.extents and not name.isdigit():
+            raise ValueError(f"terms of {made.name}: {name} is no extent; they are {', '.join(made.extents)}")
+
+
+def _strategy(
+    problem: type[ShortProblem], given: dict[str, st.SearchStrategy[Any]]
+) -> Callable[[Size, tuple[int, ...]], st.SearchStrategy[ShortProblem]]:
+    """Extents within the size, the first one as long as any; every type; fields at their default and beside it."""
+    made = problem.declaration
+    inner = {array.extents[-1] for array in made.arrays.values() if array.extents} & set(made.extents)
+
+    def problems(size: Size, edges: tuple[int, ...]) -> st.SearchStrategy[ShortProblem]:
+        @st.composite
+        def draw(d: st.DrawFn) -> ShortProblem:
+            values: dict[str, Any] = {"seed": d(st.integers(0, 2**16))}
+            aligned, left = d(st.booleans()), size.work
+            for name in d(st.permutations(made.extents)):
+                extent = d(extents(Size(max(1, min(size.extent, left)), size.work), edges))
+                if aligned and name in inner:
+                    extent = min(-(-extent // 8) * 8, max(8, left))
+                values[name] = extent
+                left = max(1, left // extent)
+            for f in dataclasses.fields(problem):
+                if f.name in given:
+                    values[f.name] = d(given[f.name])
+                elif f.name not in values and f.name != "tier":
+                    values[f.name] = d(st.sampled_from(_near(problem, f)))
+            return problem(**values)
+
+        return draw()
+
+    return problems
+
+
+def _near(problem: type[ShortProblem], f: dataclasses.Field[Any]) -> list[Any]:
+    """Values of a field that is no extent: all where they are few, else its default and one beside it."""
+    if f.name in problem.choices:
+        return list(problem.choices[f.name])
+    if isinstance(f.default, bool):
+        return [False, True]
+    if isinstance(f.default, Enum):
+        return list(type(f.default))
+    if isinstance(f.default, float):
+        low, high = problem.ranges.get(f.name, (-math.inf, math.inf))
+        return [f.default, min(max(16 * f.default, low), high)]
+    return [f.default]
