@@ -113,8 +113,8 @@ def test_an_operation_from_one_of_the_projects_own(folder: Path) -> None:
 
 @pytest.mark.parametrize("base", ["matvec", "vector_add"])
 def test_an_operation_from_any_other_of_ours(base: str) -> None:
-    assert run("fused", "--from", base).exit_code == 0
-    assert verdict("fused") is Verdict.MISMATCH
+    assert run("joined", "--from", base).exit_code == 0
+    assert verdict("joined") is Verdict.MISMATCH
 
 
 def test_a_stage_is_the_one_before_renamed_with_a_head_to_fill_in(folder: Path) -> None:

@@ -143,11 +143,11 @@ def test_the_workflow_verifies_and_puts_the_report_into_the_summary(shell: Shell
     code, output = shell.run(report)
     assert code == 0, output
     assert "| `warp`" in summary.read_text()
-    source = shell.folder / "kernels/softmax/2_warp.cu"
+    source = shell.folder / "kernels/probabilities/2_warp.cu"
     source.write_text(source.read_text().replace("r >= rows", "r > rows"))
     code, output = shell.run(report)
     assert code == 1, output
-    assert "kernels/softmax/2_warp.cu:22: out of bounds" in summary.read_text()
+    assert "kernels/probabilities/2_warp.cu:22: out of bounds" in summary.read_text()
 
 
 def _steps(workflow: str) -> list[str]:
@@ -161,7 +161,7 @@ def _steps(workflow: str) -> list[str]:
 
 def _follow(shell: Shell, command: str, printed: list[str]) -> None:
     code, output = shell.run(command)
-    wrong = any(word in line for line in printed for word in ("softmax:naive: ", "mismatch"))
+    wrong = any(word in line for line in printed for word in ("probabilities:naive: ", "mismatch"))
     if command.startswith("workbench bench") and missing_gpu():
         assert code == 1
         assert "needs a GPU" in output

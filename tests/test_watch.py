@@ -443,7 +443,7 @@ def test_where_saves_cannot_be_seen_it_ends_and_says_so(tmp_path: Path, monkeypa
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
-        (("naive",), 2, "names 4 stages"),
+        (("naive",), 2, "naive names "),
         (("vector_add:nave",), 2, "did you mean"),
         (("vector_add:naive", "--problem", "n=0"), 2, "it has to be at least 1"),
     ],

@@ -17,7 +17,7 @@ Arrays = dict[str, np.ndarray]
 
 
 @dataclass(frozen=True)
-class SoftmaxProblem(Problem):
+class ProbabilitiesProblem(Problem):
     """x, y: (rows, columns), both of type `dtype`."""
 
     rows: int = 1
@@ -46,7 +46,7 @@ class SoftmaxProblem(Problem):
         return {"x": np.where(rank < count, top, top - 200).astype(dtype_of(self.dtype).numpy)}
 
     def reference(self, inputs: Arrays) -> Arrays:
-        return {"y": reference.softmax(inputs["x"])}
+        return {"y": reference.probabilities(inputs["x"])}
 
     def bound(self, inputs: Arrays, expected: Arrays) -> Arrays:
         # relative errors in fp32: x - max is rounded before exp, which is good to 2 ulp; the sum grows with the root of
@@ -71,29 +71,29 @@ class SoftmaxProblem(Problem):
         return Cost(4 * elements, 2 * elements * dtype_of(self.dtype).itemsize)
 
 
-def problems(size: Size, edges: tuple[int, ...]) -> st.SearchStrategy[SoftmaxProblem]:
+def problems(size: Size, edges: tuple[int, ...]) -> st.SearchStrategy[ProbabilitiesProblem]:
     """Matrices of up to `size.work` elements, long and short rows alike."""
 
     @st.composite
-    def draw(d: st.DrawFn) -> SoftmaxProblem:
+    def draw(d: st.DrawFn) -> ProbabilitiesProblem:
         first = d(extents(size, edges))
         second = d(extents(Size(max(1, min(size.extent, size.work // first)), size.work), edges))
         rows, columns = (first, second) if d(st.booleans()) else (second, first)
-        return SoftmaxProblem(
+        return ProbabilitiesProblem(
             rows=rows, columns=columns, dtype=d(st.sampled_from(tuple(FLOATS))), seed=d(st.integers(0, 2**16))
         )
 
     return draw()
 
 
-SOFTMAX = Operation(
-    name="softmax",
+PROBABILITIES = Operation(
+    name="probabilities",
     summary="softmax of the rows of a matrix",
-    problem=SoftmaxProblem,
+    problem=ProbabilitiesProblem,
     problems=problems,
     suite=(
-        SoftmaxProblem(rows=4096, columns=4096, dtype="fp32"),
-        SoftmaxProblem(rows=65536, columns=1024, dtype="bf16"),
+        ProbabilitiesProblem(rows=4096, columns=4096, dtype="fp32"),
+        ProbabilitiesProblem(rows=65536, columns=1024, dtype="bf16"),
     ),
     defines=lambda p: {"IN": dtype_of(p.dtype).cuda},
     emulator_size=Size(extent=3000, work=20_000),
@@ -102,24 +102,24 @@ SOFTMAX = Operation(
 )
 
 
-@SOFTMAX.stage(
+@PROBABILITIES.stage(
     "naive",
-    source="softmax/1_naive.cu",
+    source="probabilities/1_naive.cu",
     idea="one thread takes one row",
     parameters={"THREADS": 64},
 )
-def naive(p: SoftmaxProblem, size: Mapping[str, int]) -> Launch:
+def naive(p: ProbabilitiesProblem, size: Mapping[str, int]) -> Launch:
     arguments = ("x", "y", np.int32(p.rows), np.int32(p.columns))
-    return Launch("softmax_naive", (ceil_div(p.rows, size["THREADS"]), 1, 1), (size["THREADS"], 1, 1), arguments)
+    return Launch("probabilities_naive", (ceil_div(p.rows, size["THREADS"]), 1, 1), (size["THREADS"], 1, 1), arguments)
 
 
-@SOFTMAX.stage(
+@PROBABILITIES.stage(
     "warp",
-    source="softmax/2_warp.cu",
+    source="probabilities/2_warp.cu",
     idea="one warp takes one row",
     parameters={"THREADS": 128},
 )
-def warp(p: SoftmaxProblem, size: Mapping[str, int]) -> Launch:
+def warp(p: ProbabilitiesProblem, size: Mapping[str, int]) -> Launch:
     arguments = ("x", "y", np.int32(p.rows), np.int32(p.columns))
     blocks = ceil_div(p.rows, size["THREADS"] // 32)
-    return Launch("softmax_warp", (blocks, 1, 1), (size["THREADS"], 1, 1), arguments)
+    return Launch("probabilities_warp", (blocks, 1, 1), (size["THREADS"], 1, 1), arguments)

@@ -12,7 +12,7 @@
 #include "tile/warp.cuh"     // warp_sum, WARP, ALL_LANES
 
 extern "C" __global__ void __launch_bounds__(THREADS)
-    softmax_warp(const IN* x, IN* y, int rows, int columns) {
+    probabilities_warp(const IN* x, IN* y, int rows, int columns) {
   const int lane = threadIdx.x % WARP;
   const int r = blockIdx.x * (THREADS / WARP) + threadIdx.x / WARP;
   if (r >= rows) return;

@@ -9,7 +9,7 @@
 #include "tile/convert.cuh"  // to_float, from_float
 
 extern "C" __global__ void __launch_bounds__(THREADS)
-    softmax_naive(const IN* x, IN* y, int rows, int columns) {
+    probabilities_naive(const IN* x, IN* y, int rows, int columns) {
   const int r = blockIdx.x * THREADS + threadIdx.x;
   if (r >= rows) return;
   x += static_cast<long long>(r) * columns;
