@@ -44,5 +44,6 @@ def naive(p: Any, size: Mapping[str, int]) -> Launch:
 def pytorch(p: Any, x: Any, residual: Any, w: Any) -> Any:
     import torch
 
-    total = x + residual
-    return torch.nn.functional.rms_norm(total, (p.columns,), w, p.eps), total
+    total = x.float() + residual.float()
+    y = torch.nn.functional.rms_norm(total, (p.columns,), w.float(), p.eps)
+    return y.to(x.dtype), total.to(x.dtype)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -83,7 +82,13 @@ class AttentionProblem(Problem):
         return self._solved(inputs, np.float64)
 
     def model(self, inputs: Arrays, *, backwards: bool = False) -> Arrays:
-        return self._solved(inputs, np.float32, partial(ordered_product, backwards=backwards))
+        dtype = dtype_of(self.dtype)
+
+        def product(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+            # tensor cores take both factors in the type of the inputs: so weights may be rounded
+            return ordered_product(dtype.rounded(a).astype(np.float32), b, backwards=backwards)
+
+        return self._solved(inputs, np.float32, product)
 
     def invariants(self) -> tuple[Invariant, ...]:
         def ones(inputs: Arrays) -> Arrays:
@@ -192,6 +197,7 @@ MOST_KEYS = 50_000
     edge_cases=(
         AttentionProblem(rows=5, keys=3, dim=8, causal=True),  # two rows see nothing
         AttentionProblem(rows=3, keys=70, dim=65, dtype="fp32", causal=True, layout=Layout.BSHD),
+        AttentionProblem(batch=2, rows=100, keys=65, dim=8, scale=2.0, dtype="fp32"),  # the first thread has two keys
     ),
 )
 def naive(p: AttentionProblem, size: Mapping[str, int]) -> Launch:

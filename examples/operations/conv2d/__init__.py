@@ -237,8 +237,9 @@ def im2col(p: Conv2dProblem, size: Mapping[str, int]) -> Launch:
     return Launch("conv2d_im2col", grid, (2 * size["PIXELS"], 1, 1), arguments)
 
 
-def torch_conv2d(p: Conv2dProblem, x: Any, f: Any) -> Any:
-    """The baseline: y by PyTorch, of tensors as they lie in memory, which is its channels-last format (cuDNN's)."""
+@CONV2D.baseline("PyTorch", requires="torch", vendor=True)
+def pytorch(p: Conv2dProblem, x: Any, f: Any) -> Any:
+    """y by PyTorch, of tensors as they lie in memory, which is its channels-last format (cuDNN's)."""
     from torch.nn.functional import conv2d
 
     # N, C, H, W is the order of names only: no element moves
