@@ -21,15 +21,20 @@ from fakes import NumpyDevice
 from synthetic import timed_run
 from synthetic_clock import COLD_US, Clock, ClockGpu, ClockPlan, synthetic
 
+from workbench import baseline_error, simple_operation
 from workbench.catalogue import registry
 from workbench.cli import main as cli
 from workbench.cli import sessions
 from workbench.kernels.gemm import GemmProblem
 from workbench.kernels.matvec import MatvecProblem
-from workbench.kernels.vector_add import VectorAddProblem
+from workbench.kernels.vector_add import VECTOR_ADD, VectorAddProblem
 from workbench.measure import baselines, timing
 from workbench.measure.baselines import Prepared, host
+from workbench.model import calls
 from workbench.model.arrays import Array
+from workbench.model.baseline import Baseline
+from workbench.model.declared import BadOperation
+from workbench.model.operation import Operation
 from workbench.model.problem import Problem
 from workbench.model.results import HostTiming, Measurement, Run
 from workbench.records import store
@@ -270,3 +275,114 @@ def test_operations_have_a_triton_kernel_and_numpy() -> None:
     assert with_triton == {"gemm", "matvec", "vector_add"}
     for operation in registry.operations():
         assert host.refuses(baselines.host_baseline(operation), registry.operations()[operation].problem()) is None
+
+
+# how they are declared
+
+
+def declared(call: Callable[..., Any], **more: Any) -> Baseline[Any]:
+    return Baseline("made", call, ("numpy",), **more)
+
+
+def test_a_baseline_gets_the_arrays_that_it_names_and_returns_outputs_in_any_form() -> None:
+    arrays = {"x": 1, "w": 2, "y": 3}
+    assert declared(lambda p, w, y: None).arguments(arrays) == {"w": 2, "y": 3}
+    assert declared(lambda p, **every: None).arguments(arrays) == arrays
+    with pytest.raises(BadOperation, match="asks for v; the arrays are x, w, y"):
+        declared(lambda p, v: None).arguments(arrays)
+    made = declared(lambda p: None)
+    assert made.outputs(None, ["y", "z"]) == {}
+    assert made.outputs((5, 6), ["y", "z"]) == {"y": 5, "z": 6}
+    assert made.outputs({"z": 6, "y": 5}, ["y", "z"]) == {"y": 5, "z": 6}
+    assert made.outputs(5, ["y"]) == {"y": 5}
+    for returned in (5, (5,), (5, 6, 7), {"y": 5}):
+        with pytest.raises(BadOperation, match="has to return 2 outputs: y, z"):
+            made.outputs(returned, ["y", "z"])
+
+
+def test_what_cannot_be_a_baseline_is_refused_when_it_is_declared() -> None:
+    with pytest.raises(ValueError, match="has to require one of numpy, cupy, torch, cublas first"):
+        Baseline("made", lambda p: None, ("jax",))
+    with pytest.raises(ValueError, match="only PyTorch compiles a call"):
+        Baseline("made", lambda p: None, ("numpy",), compiled=True)
+    with pytest.raises(ValueError, match="already has a baseline 'NumPy'"):
+        VECTOR_ADD.baseline("NumPy", requires="numpy")(lambda p, a: a)
+
+
+def two_outputs() -> Operation[Any]:
+    made: Operation[Any] = simple_operation(
+        "split", "x: n fp32 -> low: n fp32, high: n fp32", not_exact="not tried here"
+    )(lambda x: (np.minimum(x, 0), np.maximum(x, 0)))
+    return made
+
+
+def test_a_baseline_is_judged_on_the_cpu_with_all_of_its_outputs() -> None:
+    operation = two_outputs()
+    problem = operation.problem(n=50)
+    right = declared(lambda p, x: (np.minimum(x, 0), np.maximum(x, 0)))
+    assert baseline_error(right, problem) == ""
+    swapped = declared(lambda p, x: (np.maximum(x, 0), np.minimum(x, 0)))
+    assert baseline_error(swapped, problem).endswith("of 50 elements of low are wrong")
+    with pytest.raises(BadOperation, match=r"does not take n=50.*: too few"):
+        baseline_error(declared(lambda p, x: None, refuses=lambda p: "too few"), problem)
+    with pytest.raises(BadOperation, match=r"takes arrays of cupy, which are on a GPU"):
+        baseline_error(dataclasses.replace(right, requires=("cupy",)), problem)
+
+
+def test_numpy_is_timed_with_several_outputs(monkeypatch: pytest.MonkeyPatch) -> None:
+    operation = two_outputs()
+    right = declared(lambda p, x: (np.minimum(x, 0), np.maximum(x, 0)))
+    monkeypatch.setattr(host, "SECONDS", 0.0)
+    monkeypatch.setattr(timing, "host_baseline", lambda name: right)
+    timed = timing.time_host("split", operation.problem(n=50))
+    assert isinstance(timed, HostTiming)
+    broken = declared(lambda p, x: x[:-1])
+    monkeypatch.setattr(timing, "host_baseline", lambda name: broken)
+    assert timing.time_host("split", operation.problem(n=50)) == (
+        "made cannot be used: the baseline 'made' has to return 2 outputs: low, high"
+    )
+
+
+def test_a_baseline_that_raises_is_left_out_and_the_stage_is_timed(
+    monkeypatch: pytest.MonkeyPatch, clock: Clock
+) -> None:
+    class Broken(Peer):
+        name = "broken"
+
+        def prepare(self, problem: Problem, arrays: Mapping[str, Array], buffers: Any) -> Prepared:
+            raise RuntimeError("no such call\nand more")
+
+    monkeypatch.setattr(ClockPlan, "filled_like", lambda plan, name: np.empty_like(plan.memory[name]), raising=False)
+    (stage,) = registry.select(["vector_add:naive"])
+    with synthetic(clock):
+        monkeypatch.setattr(timing, "baselines_for", lambda operation: [Broken(clock)])
+        measured = timing.bench(stage, ClockGpu(clock), ADD, timing.Effort(seconds=60.0, sustained_seconds=1e-3))  # type: ignore[arg-type]
+    assert isinstance(measured, Measurement)
+    assert measured.rejected == {"broken": "it cannot be used: no such call"}
+
+
+# operations as functions
+
+
+def test_several_outputs_come_as_a_named_tuple_in_the_order_of_their_declaration(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    operation = two_outputs()
+
+    def solver(name: str, call: calls.Call) -> dict[str, Any]:
+        return call.problem.reference(dict(call.inputs))
+
+    monkeypatch.setattr(calls, "_solvers", [solver])
+    x = np.array([-1.0, 2.0])
+    split = operation.function(lambda x: calls.Call(operation.problem(n=len(x)), {"x": x}))
+    found = split(x)
+    assert found._fields == ("low", "high")
+    low, high = found
+    assert (low.tolist(), high.tolist()) == ([-1.0, 0.0], [0.0, 2.0])
+    finished = operation.function(
+        lambda x: calls.Call(operation.problem(n=2), {"x": x}, lambda outputs: outputs["high"])
+    )
+    assert finished(x).tolist() == [0.0, 2.0]
+    monkeypatch.setattr(calls, "_solvers", [])
+    with pytest.raises(RuntimeError, match=r"import workbench.ops to call split"):
+        split(x)

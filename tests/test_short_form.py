@@ -1,0 +1,143 @@
+"""The short form of an operation is the full one with defaults."""
+
+from __future__ import annotations
+
+import pickle
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+import hypothesis
+import numpy as np
+import pytest
+
+from workbench import BF16, FP32, ProblemError, Size, Tier, simple_operation
+from workbench.judge.case import Case
+from workbench.model.dtypes import INT32
+from workbench.model.short import default_bound
+
+EXAMPLE = Path(__file__).parents[1] / "examples/operations/add_rms_norm/__init__.py"
+
+
+class Kind(StrEnum):
+    SUM = "sum"
+    MAX = "max"
+
+
+@simple_operation(
+    "reduced",
+    "x: rows columns dtype, index: rows int32 -> y: rows out, index: rows int32",
+    fields={"eps": 1e-6, "kind": Kind.SUM, "flag": False, "width": 3},
+    dtypes={"out": ("fp32", "bf16")},
+    ranges={"eps": (0.0, 1e-5)},
+    terms="columns",
+    suite=("4096x128,dtype=fp16", "rows=2,columns=3,eps=1e-7,kind=max"),
+)
+def reduced(x: Any, index: Any, *, kind: Kind, eps: float) -> Any:
+    """Sum or maximum of rows. More words."""
+    return (x.sum(axis=1) if kind is Kind.SUM else x.max(axis=1)) + eps, index + 1
+
+
+def test_arrays_types_and_fields_are_those_of_the_text() -> None:
+    problem = reduced.problem(rows=4, columns=5, dtype="bf16", out="fp32")
+    arrays = problem.arrays()
+    assert {name: (a.shape, a.dtype, a.given, a.output) for name, a in arrays.items()} == {
+        "x": ((4, 5), BF16, True, False),
+        "index": ((4,), INT32, True, True),
+        "y": ((4,), FP32, False, True),
+    }
+    assert str(problem).startswith("rows=4,columns=5,dtype=bf16,out=fp32,eps=1e-6,kind=sum,flag=false")
+    assert reduced.problem.parse(str(problem)) == problem
+    assert problem.label == "4x5 bf16 fp32 eps=1e-6 kind=sum flag=false width=3"
+    assert reduced.summary == "Sum or maximum of rows. More words"
+    assert [p.rows for p in reduced.suite] == [4096, 2]
+    assert reduced.defines(problem) == {"DTYPE": "__nv_bfloat16", "OUT": "float"}
+    assert problem.cost.bytes == 4 * 5 * 2 + 2 * 4 * 4 + 4 * 4
+    with pytest.raises(ProblemError, match=r"eps is 0.1; it has to be at most"):
+        reduced.problem(eps=0.1)
+
+
+def test_the_function_is_the_reference_in_float64_and_the_model_in_fp32() -> None:
+    problem = reduced.problem(rows=2, columns=3, dtype="bf16", kind=Kind.MAX)
+    inputs = problem.inputs()
+    expected, model = problem.reference(inputs), problem.model(inputs)
+    assert expected["y"].dtype == np.float64
+    assert np.array_equal(expected["y"], inputs["x"].astype(np.float64).max(axis=1) + 1e-6)
+    assert np.array_equal(expected["index"], inputs["index"] + 1)
+    assert model is not None
+    assert model["y"].dtype == np.float32
+
+
+def test_a_problem_goes_to_another_process() -> None:
+    problem = reduced.problem(rows=4, columns=5, kind=Kind.MAX, eps=3e-6, tier=Tier.EXACT)
+    assert pickle.loads(pickle.dumps(problem)) == problem
+
+
+def test_random_problems_have_edges_aligned_extents_every_type_and_stay_within_the_size() -> None:
+    seen: list[Any] = []
+
+    @hypothesis.settings(max_examples=300, deadline=None, database=None, derandomize=True)
+    @hypothesis.given(reduced.problems(Size(500, 5000), (64,)))
+    def look(problem: Any) -> None:
+        seen.append(problem)
+
+    look()
+    assert all(p.rows * p.columns <= 5000 + 8 * 500 for p in seen)
+    aligned = sum(p.columns % 8 == 0 for p in seen) / len(seen)
+    assert 0.5 < aligned < 0.9
+    assert {63, 64, 65} & {p.columns for p in seen} and 1 in {p.rows for p in seen}
+    assert max(p.rows for p in seen) > 200 and max(p.columns for p in seen) > 200
+    assert {p.dtype for p in seen} == {"bf16", "fp16", "fp32"}
+    assert {(p.kind, p.flag) for p in seen} == {(kind, flag) for kind in Kind for flag in (False, True)}
+    assert {p.eps for p in seen} == {1e-6, 1e-5}
+
+
+@pytest.mark.parametrize("terms", [1, 100, 10_000])
+def test_the_default_bound_allows_fp32_sums_and_no_fp16_sums(terms: int) -> None:
+    x = np.random.default_rng(0).standard_normal((64, terms)).astype(np.float32)
+    right = x.astype(np.float64).sum(axis=1)
+    bound = default_bound(right, terms, FP32)
+    in_order = np.cumsum(x, axis=1)[:, -1]
+    assert (np.abs(in_order - right) <= bound).all()
+    assert (np.abs(FP32.rounded(right) - right) <= bound).all()
+    if terms > 1:
+        half = np.cumsum(x.astype(np.float16), axis=1, dtype=np.float16)[:, -1]
+        assert (np.abs(half - right) > bound).any()
+
+
+def test_default_negative_controls_are_rejected_and_the_right_answer_is_not() -> None:
+    for tier in (Tier.EXACT, Tier.BOUNDED):
+        case = Case.of(reduced.problem(rows=40, columns=50, tier=tier))
+        rejected, accepted = case.negative_controls()
+        assert (rejected >= 8, accepted) == (True, [])
+
+
+@pytest.mark.parametrize(
+    ("text", "more", "says"),
+    [
+        ("x: n fp32", {}, "has to name inputs, then `->`, then outputs"),
+        ("x n fp32 -> y: n fp32", {}, "'x n fp32' has to be an array like"),
+        ("x: n fp32 ->", {}, "has to name an array on both sides"),
+        ("x: n fp32 -> x: m fp32", {}, "x is declared twice"),
+        ("x: n t -> y: n t", {"dtypes": {"t": ("fp8",)}}, "there is no element type 'fp8'"),
+        ("x: n n -> y: n fp32", {}, "n is an extent or a field"),
+        ("x: n fp32 -> y: n fp32", {"terms": "k"}, "k is no extent"),
+        ("z: n fp32 -> y: n fp32", {}, "asks for x; inputs and fields are z, n"),
+    ],
+)
+def test_a_text_that_makes_no_sense_is_refused(text: str, more: dict[str, Any], says: str) -> None:
+    with pytest.raises((ValueError, KeyError)) as refused:
+        simple_operation("made", text, **more)(lambda x: x)
+    assert says in str(refused.value)
+
+
+def test_an_answer_of_too_few_outputs_is_refused() -> None:
+    made: Any = simple_operation("made", "x: n fp32 -> y: n fp32, z: n fp32")(lambda x: x)
+    with pytest.raises(ValueError, match="returns 1 of 2 outputs"):
+        made.problem(n=3).reference(made.problem(n=3).inputs())
+
+
+def test_a_norm_with_two_outputs_and_a_float_field_takes_forty_lines() -> None:
+    text = EXAMPLE.read_text()
+    declaration = text[: text.index("@add_rms_norm.stage")]
+    assert len([line for line in declaration.splitlines() if line.strip()]) <= 40

@@ -1,0 +1,315 @@
+"""What an operation declares is checked before a kernel is blamed: its exact tier, its bound, its model; and tiers,
+invariants, in/out, prepared and several arrays are judged as they are declared. Kernels run in the emulator."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import strategies as st
+
+from workbench import FP32, Array, Arrays, Cost, Invariant, Launch, Operation, Problem, Size, Tier, simple_operation
+from workbench.devices import open_device
+from workbench.harness import verify
+from workbench.judge import soundness
+from workbench.judge.case import Case
+from workbench.model.declared import BadOperation
+from workbench.model.default_controls import default_controls
+from workbench.model.dtypes import INT32
+from workbench.model.results import Verdict, Verification
+
+SMALL = Size(extent=70, work=500)
+REAL = {"not_exact": "not tried here", "emulator_size": SMALL}
+
+
+def judged(operation: Operation[Any], code: str, examples: int = 12) -> Verification:
+    """What verification says of a stage of the operation with this code, whose kernel is `made`."""
+
+    @operation.stage(f"stage{len(operation.stages)}", code=code, idea="")
+    def stage(p: Any, size: Any) -> Launch:
+        arrays, numbers = p.arrays(), [np.int32(getattr(p, name)) for name in p.extents]
+        return Launch("made", (1, 1, 1), (64, 1, 1), (*arrays, *numbers))
+
+    return verify(stage, open_device("emulator"), examples=examples)
+
+
+# ----------------------------------------------------------------------------------------------- is the operation sound
+
+SQUARES = """extern "C" __global__ void made(const float* x, float* y, int rows, int columns) {
+  for (int r = threadIdx.x; r < rows; r += 64) {
+    float sum = 0.f;
+    for (int c = 0; c < columns; ++c) sum += x[r * columns + c] * x[r * columns + c];
+    y[r] = sum;
+  }
+}"""
+
+
+def squares(largest: int) -> Operation[Any]:
+    def draw(p: Any, rng: np.random.Generator) -> Arrays:
+        x = (
+            rng.integers(-largest, largest + 1, (p.rows, p.columns))
+            if p.tier is Tier.EXACT
+            else rng.normal(size=(p.rows, p.columns))
+        )
+        return {"x": x.astype(np.float32)}
+
+    def solve(x: Any) -> Any:
+        return (x * x).sum(axis=1)
+
+    text = "x: rows columns fp32 -> y: rows fp32"
+    return simple_operation("squares", text, terms="columns", draw=draw, emulator_size=SMALL)(solve)
+
+
+def test_an_exact_tier_that_is_exact_is_believed() -> None:
+    assert judged(squares(2), SQUARES).verdict is Verdict.PASS
+
+
+def test_an_exact_tier_whose_sums_are_rounded_is_the_operations_fault() -> None:
+    result = judged(squares(4001), SQUARES)
+    assert result.verdict is Verdict.OPERATION_ERROR
+    assert result.failure is not None
+    assert "the exact tier is not exact on" in result.failure.message
+    assert "leave `exact` out of the tiers and say in `not_exact` why" in result.failure.message
+
+
+def test_a_reference_that_asks_for_float64_is_evaluated_in_fp32_to_check_the_exact_tier() -> None:
+    @dataclass(frozen=True)
+    class Sum(squares(2).problem):  # type: ignore[misc]
+        def inputs(self) -> Arrays:
+            return {"x": np.full((self.rows, self.columns), 4097, np.float32)}
+
+        def model(self, inputs: Arrays, *, backwards: bool = False) -> Arrays | None:
+            return None
+
+        def reference(self, inputs: Arrays) -> Arrays:
+            x = inputs["x"].astype(np.float64)
+            return {"y": (x * x).sum(axis=1)}
+
+    with pytest.raises(BadOperation, match="by the reference in fp32, y"):
+        soundness.check(Case.of(Sum(rows=2, columns=3, tier=Tier.EXACT)))
+
+
+def test_a_model_whose_sums_depend_on_their_order_is_found_out() -> None:
+    @dataclass(frozen=True)
+    class Ordered(squares(2).problem):  # type: ignore[misc]
+        def model(self, inputs: Arrays, *, backwards: bool = False) -> Arrays | None:
+            answer = self.reference(inputs)
+            return {"y": (answer["y"] + backwards).astype(np.float32)}
+
+    with pytest.raises(BadOperation, match="with every sum the other way round, y"):
+        soundness.check(Case.of(Ordered(rows=2, columns=3, tier=Tier.EXACT)))
+
+
+def test_a_bound_that_the_rounded_reference_does_not_pass_is_the_operations_fault() -> None:
+    tight: Operation[Any] = simple_operation(
+        "tight", "x: n bf16 -> y: n bf16", **REAL, bound=lambda p, i, expected: {"y": 1e-6 * np.abs(expected["y"])}
+    )(lambda x: x / 3)
+    code = """#include <cuda_bf16.h>
+extern "C" __global__ void made(const __nv_bfloat16* x, __nv_bfloat16* y, int n) {
+  for (int i = threadIdx.x; i < n; i += 64) y[i] = __float2bfloat16(__bfloat162float(x[i]) / 3.f);
+}"""
+    result = judged(tight, code)
+    assert result.verdict is Verdict.OPERATION_ERROR
+    assert result.failure is not None
+    assert "the bound has to allow the rounding of the result at least" in result.failure.message
+
+
+# -------------------------------------------------------------------------------------------------- comparative tier
+
+MEAN = """#include <cuda_fp16.h>
+extern "C" __global__ void made(const float* x, float* y, int rows, int columns) {
+  for (int r = threadIdx.x; r < rows; r += 64) {
+    SUM sum = 0.f;
+    for (int c = 0; c < columns; ++c) sum += SUM(expf(x[r * columns + c]));
+    y[r] = logf(float(sum));
+  }
+}"""
+
+
+def log_sum(rows_kept: int | None = None) -> Operation[Any]:
+    return simple_operation(
+        "log_sum",
+        "x: rows columns fp32 -> y: rows fp32",
+        tiers=(Tier.COMPARATIVE,),
+        not_exact="a logarithm is rounded",
+        emulator_size=SMALL,
+    )(lambda x: np.log(np.exp(x).sum(axis=1)))
+
+
+def test_a_kernel_in_fp32_is_as_good_as_the_model_and_one_that_sums_up_in_half_is_not() -> None:
+    right = judged(log_sum(), MEAN.replace("SUM", "float"), examples=40)
+    assert (right.verdict, right.tiers) == (Verdict.PASS, {"comparative": 40})
+    assert judged(log_sum(), MEAN.replace("SUM", "__half")).verdict is Verdict.MISMATCH
+
+
+def test_errors_are_relative_to_rows_so_that_small_rows_may_have_small_errors_only() -> None:
+    scaled: Operation[Any] = simple_operation(
+        "scaled",
+        "x: rows columns fp32 -> y: rows columns fp32",
+        tiers=(Tier.COMPARATIVE,),
+        not_exact="not tried here",
+        draw=lambda p, rng: {
+            "x": (rng.normal(size=(p.rows, p.columns)) * 2.0 ** np.arange(0, 2 * p.rows, 2)[:, None]).astype(np.float32)
+        },
+    )(lambda x: x / 3 + x / 7)
+    case = Case.of(scaled.problem(rows=8, columns=64))
+    bound, size = case.bound["y"], np.abs(case.expected["y"]).max(axis=1)
+    assert (bound.max(axis=1)[4:] < 1e-6 * size[4:]).all()
+    assert bound[4].max() < bound[7].max() / 30  # the eighth row is 64 times as large as the fifth
+
+
+# ------------------------------------------------------------------------------------------------------- invariants
+
+TWICE = """extern "C" __global__ void made(const float* x, float* y, int n) {
+  for (int i = threadIdx.x; i < n; i += 64) y[i] = 2.f * x[i]MORE;
+}"""
+
+
+def test_an_answer_near_enough_of_which_an_invariant_does_not_hold_is_wrong() -> None:
+    twice: Operation[Any] = simple_operation("twice", "x: n fp32 -> y: n fp32", **REAL)(lambda x: 2 * x)
+
+    def of_zeros(inputs: Arrays) -> Arrays:
+        return {"x": np.zeros_like(inputs["x"])}
+
+    held = Invariant("zeros give zeros", lambda first, second, bound: not second["y"].any(), of_zeros)
+    twice.problem.invariants = lambda problem: (held,)  # type: ignore[method-assign]
+    assert judged(twice, TWICE.replace("MORE", "")).verdict is Verdict.PASS
+    result = judged(twice, TWICE.replace("MORE", " + 1e-9f"))
+    assert result.verdict is Verdict.MISMATCH
+    assert result.failure is not None
+    assert "the invariant `zeros give zeros` does not hold of the answers" in result.failure.message
+
+
+# ------------------------------------------------------------------------------- what is input and output, prepared
+
+ADD = """extern "C" __global__ void made(const float* x, float* y, int n) {
+  for (int i = threadIdx.x; i < n; i += 64) y[i] = SUM;
+}"""
+
+
+def test_an_array_that_is_input_and_output_begins_with_its_values_in_every_launch() -> None:
+    add: Operation[Any] = simple_operation("add", "x: n fp32, y: n fp32 -> y: n fp32", emulator_size=SMALL)(
+        lambda x, y: x + y
+    )
+    assert judged(add, ADD.replace("SUM", "y[i] + x[i]")).verdict is Verdict.PASS
+    for wrong in ("x[i]", "y[i]", "y[i] + y[i] + x[i]"):
+        assert judged(add, ADD.replace("SUM", wrong)).verdict is Verdict.MISMATCH
+    problem = add.problem(n=20)
+    controls = problem.negative_controls(problem.inputs(), problem.reference(problem.inputs()))
+    assert "left as it was" in controls
+
+
+@dataclass(frozen=True)
+class TableProblem(Problem):
+    """y[i] = x[i] table[i % 4], whose table is prepared."""
+
+    n: int = 1
+
+    extents = ("n",)
+
+    @property
+    def label(self) -> str:
+        return str(self.n)
+
+    def arrays(self) -> dict[str, Array]:
+        return {
+            "x": Array((self.n,), FP32),
+            "table": Array((4,), FP32, prepared=True),
+            "y": Array((self.n,), FP32, output=True),
+        }
+
+    def prepare(self, inputs: Arrays) -> Arrays:
+        assert list(inputs) == ["x"]
+        return {"table": np.array([1, 2, 4, 8], np.float32)}
+
+    def reference(self, inputs: Arrays) -> Arrays:
+        return {"y": inputs["x"] * 2.0 ** (np.arange(self.n) % 4)}
+
+    def bound(self, inputs: Arrays, expected: Arrays) -> Arrays:
+        return {"y": FP32.unit_roundoff * np.abs(expected["y"])}
+
+    @property
+    def cost(self) -> Cost:
+        return Cost(self.n, 8 * self.n)
+
+
+def table_operation() -> Operation[Any]:
+    return Operation(
+        name="table",
+        summary="",
+        problem=TableProblem,
+        problems=lambda size, edges: st.builds(TableProblem, n=st.integers(1, size.extent), seed=st.integers(0, 99)),
+        suite=(),
+        defines=lambda p: {},
+        emulator_size=SMALL,
+        cuda_size=SMALL,
+    )
+
+
+FROM_TABLE = """extern "C" __global__ void made(const float* x, float* table, float* y, int n) {
+  for (int i = threadIdx.x; i < n; i += 64) y[i] = x[i] * table[i % 4];
+  MORE
+}"""
+
+
+def test_a_prepared_array_reaches_the_kernel_and_may_not_be_written_to() -> None:
+    assert judged(table_operation(), FROM_TABLE.replace("MORE", "")).verdict is Verdict.PASS
+    assert judged(table_operation(), FROM_TABLE.replace("MORE", "table[0] = 1.f;")).verdict is Verdict.INPUT_CHANGED
+
+
+def test_what_is_not_prepared_is_the_operations_fault(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(TableProblem, "prepare", lambda problem, inputs: {})
+    result = judged(table_operation(), FROM_TABLE.replace("MORE", ""))
+    assert result.verdict is Verdict.OPERATION_ERROR
+    assert result.failure is not None
+    assert (
+        "prepare of the operation gives a dict with nothing; it has to give a dict with table" in result.failure.message
+    )
+
+
+# --------------------------------------------------------------------------------------------- types, strides, outputs
+
+
+def test_a_bool_that_is_neither_true_nor_false_is_wrong() -> None:
+    positive: Operation[Any] = simple_operation("positive", "x: n fp32 -> y: n bool", emulator_size=SMALL)(
+        lambda x: x > 0
+    )
+    code = """extern "C" __global__ void made(const float* x, unsigned char* y, int n) {
+  for (int i = threadIdx.x; i < n; i += 64) y[i] = x[i] > 0.f ? TRUE : 0;
+}"""
+    assert judged(positive, code.replace("TRUE", "1")).verdict is Verdict.PASS
+    assert judged(positive, code.replace("TRUE", "2")).verdict is Verdict.MISMATCH
+
+
+def test_writing_between_the_elements_of_a_strided_output_is_found() -> None:
+    class Strided(TableProblem):
+        def arrays(self) -> dict[str, Array]:
+            made = super().arrays()
+            return {**made, "y": Array((self.n,), FP32, strides=(3,), output=True)}
+
+    operation = table_operation()
+    operation.problem = Strided
+    operation.problems = lambda size, edges: st.builds(Strided, n=st.integers(2, size.extent))
+    code = FROM_TABLE.replace("y[i]", "y[3 * i]")
+    assert judged(operation, code.replace("MORE", "")).verdict is Verdict.PASS
+    result = judged(operation, code.replace("MORE", "if (threadIdx.x == 0) y[1] = 0.f;"))
+    assert result.verdict is Verdict.OUT_OF_BOUNDS
+
+
+def test_default_controls_spoil_one_output_at_a_time_and_swap_them() -> None:
+    arrays = {name: Array((3, 4), FP32, output=name != "x") for name in ("x", "y", "z")} | {
+        "n": Array((2,), INT32, output=True)
+    }
+    rng = np.random.default_rng(0)
+    expected = {"y": rng.normal(size=(3, 4)), "z": rng.normal(size=(3, 4)), "n": np.array([7, 9])}
+    controls = default_controls(arrays, {"x": rng.normal(size=(3, 4)).astype(np.float32)}, expected)
+    assert {"y: all zeros", "z: last row missing", "z: shifted by one", "y: x returned", "y and z swapped"} <= set(
+        controls
+    )
+    assert controls["n: one element off"]["n"].tolist() == [7, 10]
+    assert controls["n: last element missing"]["n"].tolist() == [7, 0]
+    for name, answer in controls.items():
+        changed = {output for output in expected if not np.array_equal(answer[output], expected[output])}
+        assert changed == ({"y", "z"} if name.endswith("swapped") else {name[0]})
