@@ -52,7 +52,11 @@ REDUCE = Operation(
 def _few_enough(p: ReduceProblem) -> str | None:
     """One thread is not to be at work for seconds."""
     terms = p.rows * p.columns // p.outputs
-    return f"{terms} terms are too many for one thread" if terms > groups.MOST_SERIAL else None
+    return (
+        f"{terms} terms are too many for one thread: an fp32 sum in order loses precision"
+        if terms > groups.MOST_SERIAL
+        else None
+    )
 
 
 @REDUCE.stage(

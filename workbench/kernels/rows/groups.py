@@ -95,10 +95,13 @@ def worth_splitting(p: RowProblem) -> str | None:
     return None if vectors(p) >= LEAST_SPLIT else f"{p.columns} columns are too few to share them among blocks"
 
 
-MOST_SERIAL = 2**18
-"""Most elements that one thread walks along: some ten milliseconds."""
+MOST_SERIAL = 2**13
+"""Most elements that one thread adds up in order. Where they are nearly equal, each rounding of the growing sum has the
+same sign: the error grows with their number n, not with sqrt(n), and at 20,000 it is beyond the bound of softmax."""
 
 
 def few_enough(p: RowProblem) -> str | None:
-    """Why a stage whose threads have a row each does not take rows on which one would be at work for seconds."""
-    return f"{p.columns} columns are too many for one thread" if p.columns > MOST_SERIAL else None
+    """Why a stage whose threads have a row each does not take rows that are too long for a sum in order."""
+    if p.columns <= MOST_SERIAL:
+        return None
+    return f"{p.columns} columns are too many for one thread: an fp32 sum in order loses precision"
