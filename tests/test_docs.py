@@ -71,10 +71,10 @@ def test_the_page_on_tuning_shows_a_stage_as_it_is_declared():
 def test_an_operation_takes_one_module_one_reference_and_its_source(sources, monkeypatch, tmp_path):
     page = "adding-an-operation.md"
     write(sources, page)
-    exec(blocks(page, "python")[0], vars(reference))
+    exec(blocks(page, "python")[1], vars(reference))
     folder = tmp_path / "kernels"
     folder.mkdir()
-    (folder / "axpy.py").write_text(blocks(page, "python")[1])
+    (folder / "axpy.py").write_text(blocks(page, "python")[2])
     monkeypatch.setattr(kernels, "__path__", [*kernels.__path__, str(folder)])
     monkeypatch.setattr(registry, "OURS", [*registry.OURS, str(folder)])
     registry.reload()
@@ -86,6 +86,13 @@ def test_an_operation_takes_one_module_one_reference_and_its_source(sources, mon
         monkeypatch.undo()
         registry.reload()
         del reference.axpy
+
+
+def test_the_short_form_on_its_page_is_that_of_the_example():
+    short, *_, baseline = blocks("adding-an-operation.md", "python")
+    example = (DOCS.parent / "examples/operations/add_rms_norm/__init__.py").read_text()
+    assert short in example
+    assert baseline in example
 
 
 def test_the_readme_has_performance_only_in_what_it_quotes():
