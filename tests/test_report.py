@@ -542,3 +542,25 @@ def test_the_environment_knows_a_dirty_checkout(tmp_path: Path) -> None:
     assert environment_module._checkout(tmp_path) == (commit, True)
     (tmp_path / "inside").mkdir()
     assert environment_module._checkout(tmp_path / "inside") == ("unknown", False)
+
+
+def test_the_peak_is_that_of_the_type_which_is_recorded_and_in_old_records_of_the_problem_or_its_label() -> None:
+    measured = timed_run("vector_add").stages[0].measurements[0]
+    fp8 = {"problem": "m=1,n=1,k=1,out=bf16,tier=bounded,seed=0", "label": "1x1x1 e4m3->bf16"}
+    for fields, dtype in (
+        ({"dtype": "int8"}, "int8"),
+        ({"dtype": ""}, "fp32"),  # of the problem's text
+        ({"dtype": "", **fp8}, "e4m3"),
+        ({"dtype": "", "problem": "n=1", "label": "1 thing"}, ""),
+    ):
+        assert derived.dtype(dataclasses.replace(measured, **fields)) == dtype
+
+
+def test_a_type_of_8_bits_has_a_roofline() -> None:
+    run = timed_run("vector_add")
+    for result in run.stages:
+        result.measurements = [dataclasses.replace(m, dtype="e4m3") for m in result.measurements]
+    ladders = derived.ladders([(s, run) for s in run.stages], registry.tree("vector_add"))
+    peaks = {"peak_flops": {"e4m3": 2e15}, "peak_bytes_per_s": 4e12}
+    assert plots.roofline(ladders, dataclasses.replace(run.device, **peaks)) is not None
+    assert plots.roofline(ladders, dataclasses.replace(run.device, **{**peaks, "peak_flops": {"fp32": 1e15}})) is None

@@ -70,11 +70,6 @@ def dtype(measurement: Measurement) -> str:
     return found[1] if found else next((word for word in re.findall(r"\w+", measurement.label) if word in DTYPES), "")
 
 
-def peak_flops(device: DeviceInfo, measurement: Measurement) -> float:
-    """Peak FLOP/s of the device for the problem's input type; 0 where it is unknown."""
-    return device.peak_flops.get(dtype(measurement), 0.0)
-
-
 def variants(resources: Sequence[Resources]) -> tuple[str, list[str]]:
     """The defines that all compiled variants of a stage share, and for each variant those that it does not share."""
     defines = [r.variant.split() for r in resources]

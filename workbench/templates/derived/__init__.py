@@ -36,6 +36,7 @@ DERIVED = replace(
     suite=tuple(map(_own, GEMM.suite)),
     fastest=(),
     stages=[],
+    baselines=[],
     sources=None,
 )
 
