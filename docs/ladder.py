@@ -1,6 +1,6 @@
 """Writes docs/ladder.md: is every stage nearest to its parent? python docs/ladder.py
 
-For every stage but the first of a track, the lines that differ from its parent are counted, and those from each other
+For every stage but the first of a track, the lines are counted that are changed from its parent, and from each other
 stage of the operation that is declared before it. The nearest has to be the parent.
 """
 
@@ -24,6 +24,8 @@ EXCEPTIONS: dict[str, str] = {
     "gemm:fp32_pipeline": "It multiplies as `warp_tiles` does, and brings what surrounds the multiplications from the "
     "pipelines of track wgmma: tensor maps load, warps specialise, blocks stay. To a short source it is nearer, as "
     "fewer lines of that have to be taken away.",
+    "transpose:register_blocks": "It does without the shared memory of `shared_tile`, and shares with it only what "
+    "every kernel of more than one element a thread has.",
 }
 """Stages whose parent is not the nearest, and why it is the parent all the same."""
 
@@ -32,10 +34,11 @@ HEAD = """# Is a stage nearest to its parent?
 <!-- made by docs/ladder.py -->
 
 The ladder of an operation is a tree: a stage is written as its `parent` with one idea more, so what differs between the
-two is the lesson (`workbench diff STAGE`). This page measures it. Of two sources the lines that are in one of them only
-are counted, without comments, blank lines and indentation. A stage is compared with all that are declared before it in
-its operation, whatever their track; where several are as near as the nearest, the parent has to be one of them. The
-first stage of a track has no parent and is not in the table.
+two is the lesson (`workbench diff STAGE`). This page measures it, by the lines that have to be taken away, added or
+replaced to make one source of another, without comments, blank lines and indentation; a line that is replaced by
+another counts once. A stage is compared with all that are declared before it in its operation, whatever their track;
+where several are as near as the nearest, the parent has to be one of them. The first stage of a track has no parent
+and is not in the table.
 
 """
 
@@ -62,9 +65,9 @@ def lines(source: str) -> list[str]:
 
 
 def changed(one: list[str], other: list[str]) -> int:
-    """How many lines have to be taken from one text and added to it to make the other."""
+    """How many lines have to be taken from one text, added to it or replaced to make the other."""
     codes = difflib.SequenceMatcher(None, one, other, autojunk=False).get_opcodes()
-    return sum((i1 - i0) + (j1 - j0) for tag, i0, i1, j0, j1 in codes if tag != "equal")
+    return sum(max(i1 - i0, j1 - j0) for tag, i0, i1, j0, j1 in codes if tag != "equal")
 
 
 def distances(operation: Operation[Any]) -> list[Distance]:

@@ -36,9 +36,11 @@ def test_comments_blank_lines_and_indentation_are_no_lines(ladder: ModuleType) -
     assert ladder.lines("// a\n\n  int a;  // b\n/* c\n d */\n{\n\tint b;\n}\n") == ["int a;", "{", "int b;", "}"]
 
 
-def test_lines_taken_away_and_lines_added_both_count(ladder: ModuleType) -> None:
+def test_lines_taken_away_added_and_replaced_count_once(ladder: ModuleType) -> None:
     assert ladder.changed(["a", "b", "c"], ["a", "c"]) == 1
-    assert ladder.changed(["a", "b"], ["a", "x", "y"]) == 3
+    assert ladder.changed(["a", "c"], ["a", "b", "c"]) == 1
+    assert ladder.changed(["a", "b", "c"], ["a", "x", "c"]) == 1
+    assert ladder.changed(["a", "b"], ["a", "x", "y"]) == 2
     assert ladder.changed(["a"], ["a"]) == 0
 
 

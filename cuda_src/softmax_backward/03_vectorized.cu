@@ -31,9 +31,8 @@ extern "C" __global__ void __launch_bounds__(THREADS)
   dot = warp_reduce<Sum>(dot);
   for (int i = lane; walk.column(i) < columns; i += WARP) {
     const int column = walk.column(i);
-    store_row(
-        to, column, columns, walk.aligned(to),
-        softmax_gradient<OUT>(load_row<WIDTH>(from, column, columns, true, outside),
-                              load_row<WIDTH>(more, column, columns, walk.aligned(more), outside), dot));
+    const auto a = load_row<WIDTH>(from, column, columns, true, outside);
+    const auto b = load_row<WIDTH>(more, column, columns, walk.aligned(more), outside);
+    store_row(to, column, columns, walk.aligned(to), softmax_gradient<OUT>(a, b, dot));
   }
 }

@@ -26,15 +26,16 @@ extern "C" __global__ void __launch_bounds__(THREADS)
 
   Vector<IN, WIDTH> a[VECTORS], b[VECTORS];
 #pragma unroll
-  for (int i = 0; i < VECTORS; ++i)
-    a[i] = load_row<WIDTH>(from, walk.column(member + i * GROUP), columns, true, outside);
-#pragma unroll
-  for (int i = 0; i < VECTORS; ++i)
-    b[i] = load_row<WIDTH>(more, walk.column(member + i * GROUP), columns, walk.aligned(more), outside);
+  for (int i = 0; i < VECTORS; ++i) {
+    const int column = walk.column(member + i * GROUP);
+    a[i] = load_row<WIDTH>(from, column, columns, true, outside);
+    b[i] = load_row<WIDTH>(more, column, columns, walk.aligned(more), outside);
+  }
   float dot = row_reduce<Sum, GROUP, THREADS>(sum_products(a, b), scratch);
   if (row >= rows) return;
 #pragma unroll
-  for (int i = 0; i < VECTORS; ++i)
-    store_row(to, walk.column(member + i * GROUP), columns, walk.aligned(to),
-              softmax_gradient<OUT>(a[i], b[i], dot));
+  for (int i = 0; i < VECTORS; ++i) {
+    const int column = walk.column(member + i * GROUP);
+    store_row(to, column, columns, walk.aligned(to), softmax_gradient<OUT>(a[i], b[i], dot));
+  }
 }

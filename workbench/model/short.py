@@ -194,6 +194,10 @@ def _parsed(text: str) -> tuple[dict[str, ArrayText], tuple[str, ...], tuple[str
     return arrays, names[0], names[1]
 
 
+IN_EMULATOR, ON_GPU = Size(extent=1_000, work=20_000), Size(extent=20_000, work=4_000_000)
+"""How large problems are where a declaration does not say."""
+
+
 def simple_operation(
     name: str,
     arrays: str,
@@ -212,8 +216,8 @@ def simple_operation(
     controls: Callable[[Any, Arrays, Arrays], dict[str, Arrays]] | None = None,
     flops: Callable[[Any], int] | None = None,
     metric: str = "GB/s",
-    emulator_size: Size | None = None,
-    cuda_size: Size | None = None,
+    emulator_size: Size = IN_EMULATOR,
+    cuda_size: Size = ON_GPU,
 ) -> Callable[[Callable[..., Answer]], Operation[Any]]:
     """Declare an operation in a few lines: the decorated function is its definition, and the operation takes its place.
 
@@ -229,9 +233,7 @@ def simple_operation(
     numbers; negative controls are those of any kernel. `draw(problem, rng)` gives the inputs that are to be others,
     `strategies` how fields are drawn, `bound(problem, inputs, expected)` another bound, and
     `controls(problem, inputs, expected)` more negative controls. `suite` are problems as text. Each type field becomes
-    a define: `dtype` is `DTYPE` in the kernel.
-
-    Raises ValueError for a text that makes no sense.
+    a define: `dtype` is `DTYPE` in the kernel. Raises ValueError for a text that makes no sense.
     """
 
     def declare(function: Callable[..., Answer]) -> Operation[Any]:
@@ -239,8 +241,8 @@ def simple_operation(
         made = Declaration(name, parsed, inputs, outputs, function, terms, flops, draw, bound, controls)
         others = dict(fields or {})
         types = _type_fields(made, others, dtypes or {})
-        judged = tiers or ((Tier.BOUNDED,) if not_exact else (Tier.EXACT, Tier.BOUNDED))
         defaults = {**dict.fromkeys(made.extents, 1), **{t: allowed[0] for t, allowed in types.items()}, **others}
+        judged = tiers or _usual_tiers(not_exact)
         problem = _problem_class(made, defaults, function.__module__, judged, not_exact, types, ranges or {})
         _check_function(made, defaults)
         return Operation(
@@ -250,12 +252,16 @@ def simple_operation(
             problems=_strategy(problem, dict(strategies or {})),
             suite=tuple(problem.parse(text) for text in suite),
             defines=lambda p: {t.upper(): dtype_of(getattr(p, t)).cuda for t in types},
-            emulator_size=emulator_size or Size(extent=1_000, work=20_000),
-            cuda_size=cuda_size or Size(extent=20_000, work=4_000_000),
+            emulator_size=emulator_size,
+            cuda_size=cuda_size,
             metric=metric,
         )
 
     return declare
+
+
+def _usual_tiers(not_exact: str) -> tuple[Tier, ...]:
+    return (Tier.BOUNDED,) if not_exact else (Tier.EXACT, Tier.BOUNDED)
 
 
 def _type_fields(
