@@ -83,7 +83,7 @@ def test_a_pipeline_shows_its_warps_barriers_copies_and_products(tmp_path: Path)
     assert sum(e["args"]["bytes"] for e in slices(trace, "load")) == 512 * (128 + 256) * 2
     assert len(slices(trace, "products")) == 8 * 8  # one group for each slice and consumer warp
     assert {e["name"] for e in slices(trace, "products")} == {"group of 4"}
-    assert any("wgmma<" in e["name"] for e in slices(trace, "run"))
+    assert any("KTile<IN>::multiply" in e["name"] for e in slices(trace, "run"))
     arrows = [e for e in trace["traceEvents"] if e["ph"] == "f"]
     waits = {(e["pid"], e["tid"], e["ts"] + e["dur"]) for e in slices(trace, "wait") if "mbarrier" in e["name"]}
     assert arrows
@@ -95,7 +95,7 @@ def test_a_pipeline_shows_its_warps_barriers_copies_and_products(tmp_path: Path)
         assert all(landed[2 * k + 1] <= time for k, time in enumerate(begun))
 
 
-@pytest.mark.parametrize("spec", ["gemm:cp_async", "gemm:split_k", "gemm:persistent", "matvec:split_k"])
+@pytest.mark.parametrize("spec", ["gemm:cp_async", "gemm:split_k", "gemm:tma_store", "matvec:split_k"])
 def test_every_kind_of_stage_can_be_traced(tmp_path: Path, spec: str) -> None:
     two_blocks = "256x64" if spec.startswith("matvec") else "256x256x64"
     problem = f"{two_blocks},dtype=bf16,out=bf16"
@@ -104,7 +104,7 @@ def test_every_kind_of_stage_can_be_traced(tmp_path: Path, spec: str) -> None:
     kinds = {e["cat"] for e in slices(trace)}
     assert "run" in kinds
     assert ("copies" in kinds) == (spec == "gemm:cp_async")
-    assert ("load" in kinds) == ("stores" in kinds) == (spec in ("gemm:split_k", "gemm:persistent"))
+    assert ("load" in kinds) == ("stores" in kinds) == (spec in ("gemm:split_k", "gemm:tma_store"))
 
 
 SUM = """
