@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import importlib
-import pkgutil
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
 import workbench
-from workbench import emulator
 from workbench.cli import main as cli
 from workbench.cli import setup
 from workbench.devices import Fault
@@ -30,11 +29,14 @@ UNFORESEEN = {
 
 def exceptions() -> Iterator[type[BaseException]]:
     """Every class of an exception that a module of the package defines, but those of the emulator."""
-    for module in pkgutil.walk_packages(workbench.__path__, "workbench."):
-        if module.name.startswith((emulator.__name__, "workbench.templates.")) or "triton" in module.name:
+    package = Path(workbench.__file__).parent  # of an editable install `__path__` has more than the package
+    for path in sorted(package.rglob("*.py")):
+        parts = path.relative_to(package).with_suffix("").parts
+        name = ".".join(("workbench", *(part for part in parts if part != "__init__")))
+        if parts[0] in ("emulator", "templates", "__main__") or "triton" in name:
             continue
-        for each in vars(importlib.import_module(module.name)).values():
-            if isinstance(each, type) and issubclass(each, BaseException) and each.__module__ == module.name:
+        for each in vars(importlib.import_module(name)).values():
+            if isinstance(each, type) and issubclass(each, BaseException) and each.__module__ == name:
                 yield each
 
 
