@@ -17,7 +17,8 @@
 
 #include "ptx/mbarrier.cuh"
 #include "ptx/mma.cuh"
-#include "ptx/tma.cuh"
+#include "ptx/tma_im2col.cuh"
+#include "ptx/tma_ranks.cuh"
 
 constexpr int STAGES = 2, CHANNELS = 64;  // a row of a tile is the 128 bytes of a swizzled row
 static_assert(PIXELS % 16 == 0 && PIXELS <= 256,
@@ -30,29 +31,6 @@ struct Shape {                // of one convolution
   int filters, channels, taps_y, taps_x;
   int stride, pad, dilation;
 };
-
-// a tile of pixels from the im2col map: the first one's tap lies at (image, y, x), offset by (down, right)
-__device__ __forceinline__ void load_pixels(void* to, const TensorMap& map, Barrier& full, int image, int y,
-                                            int x, int channel, int down, int right) {
-  asm volatile(
-      "cp.async.bulk.tensor.4d.shared::cluster.global.im2col.mbarrier::complete_tx::bytes [%0], [%1, {%2, "
-      "%3, %4, %5}], "
-      "[%6], {%7, %8};" ::"r"(shared_address(to)),
-      "l"(&map), "r"(channel), "r"(x), "r"(y), "r"(image), "r"(shared_address(&full)),
-      "h"(static_cast<unsigned short>(right)), "h"(static_cast<unsigned short>(down))
-      : "memory");
-}
-
-// a tile of filters: CHANNELS channels of one tap of FILTERS filters
-__device__ __forceinline__ void load_filters(void* to, const TensorMap& map, Barrier& full, int filter,
-                                             int tap, int channel) {
-  asm volatile(
-      "cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3, "
-      "%4}], "
-      "[%5];" ::"r"(shared_address(to)),
-      "l"(&map), "r"(channel), "r"(tap), "r"(filter), "r"(shared_address(&full))
-      : "memory");
-}
 
 // where TMA's 128-byte swizzle puts 8 elements of a row
 __device__ __forceinline__ const IN* swizzled(const IN (*tile)[CHANNELS], int row, int eight) {
@@ -74,10 +52,10 @@ extern "C" __global__ void __launch_bounds__(2 * PIXELS)
   const auto load = [&](int tile) {
     const int stage = tile % STAGES, tap = tile / channel_tiles, channel = tile % channel_tiles * CHANNELS;
     mbarrier_arrive_expect(full[stage], sizeof(a[stage]) + sizeof(b[stage]));
-    load_pixels(a[stage], x, full[stage], image, row * shape.stride - shape.pad,
-                column * shape.stride - shape.pad, channel, tap / shape.taps_x * shape.dilation,
-                tap % shape.taps_x * shape.dilation);
-    load_filters(b[stage], f, full[stage], first_filter, tap, channel);
+    tma_load_im2col(a[stage], x, full[stage], image, row * shape.stride - shape.pad,
+                    column * shape.stride - shape.pad, channel, tap / shape.taps_x * shape.dilation,
+                    tap % shape.taps_x * shape.dilation);
+    tma_load(b[stage], f, full[stage], first_filter, tap, channel);
   };
   if (threadIdx.x == 0) {
     for (Barrier& barrier : full) mbarrier_init(barrier, 1);
