@@ -91,6 +91,20 @@ def test_a_reference_that_asks_for_float64_is_evaluated_in_fp32_to_check_the_exa
         soundness.check(Case.of(Sum(rows=2, columns=3, tier=Tier.EXACT)))
 
 
+def test_an_exact_tier_that_cannot_be_checked_is_the_operations_fault() -> None:
+    @dataclass(frozen=True)
+    class Own(squares(2).problem):  # type: ignore[misc]
+        def model(self, inputs: Arrays, *, backwards: bool = False) -> Arrays | None:
+            return None
+
+        def reference(self, inputs: Arrays) -> Arrays:
+            return {"y": np.sum(inputs["x"] ** 2, axis=1, dtype=np.float64)}
+
+    case = Case.of(Own(rows=2, columns=3, tier=Tier.EXACT))
+    with pytest.raises(BadOperation, match=r"cannot be checked on .*, y is computed in float64 all the same"):
+        soundness.check(case)
+
+
 def test_a_model_whose_sums_depend_on_their_order_is_found_out() -> None:
     @dataclass(frozen=True)
     class Ordered(squares(2).problem):  # type: ignore[misc]
@@ -225,7 +239,8 @@ class TableProblem(Problem):
         return {"table": np.array([1, 2, 4, 8], np.float32)}
 
     def reference(self, inputs: Arrays) -> Arrays:
-        return {"y": inputs["x"] * 2.0 ** (np.arange(self.n) % 4)}
+        x = inputs["x"].astype(np.float64)
+        return {"y": x * np.exp2(np.arange(self.n) % 4).astype(x.dtype)}
 
     def bound(self, inputs: Arrays, expected: Arrays) -> Arrays:
         return {"y": FP32.unit_roundoff * np.abs(expected["y"])}

@@ -15,7 +15,7 @@ def conv2d(x: np.ndarray, f: np.ndarray, stride: int = 1, pad: int = 0, dilation
     taps_y, taps_x = f.shape[1:3]
     rows = (x.shape[1] - dilation * (taps_y - 1) - 1) // stride + 1
     columns = (x.shape[2] - dilation * (taps_x - 1) - 1) // stride + 1
-    y = np.zeros((x.shape[0], rows, columns, f.shape[0]))
+    y = np.zeros((x.shape[0], rows, columns, f.shape[0]), x.dtype)
     for r in range(taps_y):
         for s in range(taps_x):
             down, right = r * dilation, s * dilation
