@@ -16,6 +16,7 @@ from .baseline import Baseline
 from .calls import Call, solve
 from .declared import BadOperation
 from .launch import Launch, Plan
+from .names import check_name, check_title
 from .origin import BUILT_IN
 from .problem import P, Problem, Size, Tier
 from .stage import Place, Stage
@@ -54,7 +55,8 @@ class Operation(Generic[P]):
     origin: str = BUILT_IN
 
     def __post_init__(self) -> None:
-        """Raises ValueError for tiers that cannot be judged."""
+        """Raises ValueError for tiers that cannot be judged, and for a name that cannot be in a path."""
+        check_name(self.name, "an operation")
         tiers, made = self.problem.tiers, f"{self.name}: {self.problem.__name__}"
         default = next(f.default for f in dataclasses.fields(self.problem) if f.name == "tier")
         if default not in tiers:
@@ -82,6 +84,8 @@ class Operation(Generic[P]):
         function gets and returns. Raises ValueError for a name that is taken.
         """
         needs = (requires,) if isinstance(requires, str) else requires
+
+        check_title(name, f"another implementation of {self.name}")
 
         def declare(call: Callable[..., Any]) -> Callable[..., Any]:
             if any(b.name == name for b in self.baselines):
@@ -165,7 +169,8 @@ class Operation(Generic[P]):
         return declare
 
     def _check(self, name: str, parameters: Mapping[str, int], space: Mapping[str, tuple[int, ...]]) -> None:
-        """Raises ValueError for a name that is taken, and where the space of a parameter lacks its declared value."""
+        """Raises ValueError for a name that is taken or cannot be in a path, and a space without a declared value."""
+        check_name(name, f"a stage of {self.name}")
         if any(stage.name == name for stage in self.stages):
             raise ValueError(f"{self.name} already has a stage {name!r}")
         for parameter, values in space.items():
@@ -175,6 +180,8 @@ class Operation(Generic[P]):
     def _place(self, name: str, parent: str | None, track: str | None) -> tuple[str | None, str]:
         """The parent and the track of the next stage. That a parent is declared before it leaves no circle."""
         tracks = dict.fromkeys(stage.track for stage in self.stages)
+        if track:
+            check_title(track, f"a track of {self.name}")
         if track is not None:
             if parent is not None:
                 raise BadOperation(f"{self.name}:{name} is the first of track {track!r}, so it can have no parent")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import json
@@ -16,6 +17,7 @@ from typing import Any, Self, TypeVar
 
 from . import compact
 from .errors import WorkbenchError
+from .names import BadName, check_name
 
 SCHEMA_VERSION = 1
 
@@ -434,6 +436,8 @@ def _build(kind: type[T], data: Any, where: str) -> T:
         return typing.cast(T, None if data is None else _build(args[0], data, where))
     if origin is list and isinstance(data, list):
         if args[0] in (float, str, int) and all(type(item) is args[0] for item in data):
+            if args[0] is float and not all(map(math.isfinite, data)):
+                raise ResultsError(f"{where} has a number that is not finite")
             return typing.cast(T, data)  # thousands of samples
         return typing.cast(T, [_build(args[0], item, f"{where}[{i}]") for i, item in enumerate(data)])
     if origin is dict and isinstance(data, dict):
@@ -447,11 +451,25 @@ def _build(kind: type[T], data: Any, where: str) -> T:
         missing = required - set(data)
         if missing:
             raise ResultsError(f"{where} lacks {', '.join(sorted(missing))}")
-        return typing.cast(T, kind(**{key: _build(hints[key], value, f"{where}.{key}") for key, value in data.items()}))
+        made = kind(**{key: _build(hints[key], value, f"{where}.{key}") for key, value in data.items()})
+        _check_names(made, where)
+        return typing.cast(T, made)
     if isinstance(kind, type) and issubclass(kind, StrEnum) and data in tuple(kind):
         return kind(data)
     if kind is float and type(data) in (int, float):
-        return typing.cast(T, float(data))
+        with contextlib.suppress(OverflowError):  # an integer of hundreds of digits
+            return typing.cast(T, float(data))
     if isinstance(kind, type) and type(data) is kind:
         return data
     raise ResultsError(f"{where} is {type(data).__name__}, not {getattr(kind, '__name__', kind)}")
+
+
+def _check_names(made: Any, where: str) -> None:
+    """What a record calls operations and stages is joined to paths. Raises ResultsError."""
+    for name in ("operation", "stage"):
+        value = getattr(made, name, "")
+        if value:
+            try:
+                check_name(value, f"{where}: {name}")
+            except BadName as error:
+                raise ResultsError(str(error)) from None

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
 import os
 import shutil
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from ..catalogue import registry
+from ..model.names import BadName, inside
 from ..model.stage import Stage
-from ..toolchain.compiler import INCLUDE, cache_folder, source_of
+from ..toolchain.compiler import INCLUDE, cache_folder, source_of, sources_of, with_headers
 from .versions import OURS, Snapshot, Version, Versions, VersionsError, declaration, of
+
+SUFFIXES = (".cu", ".cuh", ".h", ".hh", ".hpp", ".hxx", ".inc", ".inl")
+"""Files that a version may put where there are none yet."""
 
 
 @dataclass
@@ -28,13 +35,16 @@ def unpacked(stage: Stage[Any], version: Version) -> Stage[Any]:
     """The stage with the source, headers and parameters of a version, in a folder of the cache; the launches are those
     that are declared now. Raises VersionsError, OSError."""
     files = of(stage).files(version)
-    folder = cache_folder() / "versions" / version.digest[:32]
+    top = folder = cache_folder() / "versions" / hashlib.sha256(version.digest.encode()).hexdigest()[:32]
     for _ in range(max(name.split("/").count("..") for name in (*files, ".."))):
         folder /= "in"  # so that what is above the source is inside, too
-    for name, content in files.items():
-        path = folder / (f"../include/{name.removeprefix(OURS)}" if name.startswith(OURS) else name)
-        if _content(path.resolve()) != content:
-            _write(path.resolve(), content)
+    places = {
+        inside(top, folder / (f"../include/{name.removeprefix(OURS)}" if name.startswith(OURS) else name)): content
+        for name, content in files.items()
+    }
+    for path, content in places.items():
+        if _content(path) != content:
+            _write(path, content)
     return replace(stage, source=str(folder / version.source), parameters=version.parameters)
 
 
@@ -53,6 +63,7 @@ def restore(stage: Stage[Any], version: Version) -> Restored:
         for name, content in theirs.items()
         if not name.startswith(OURS)
     }
+    _check_targets(stage, targets)
     changed = {path: content for path, content in targets.items() if _content(path) != content}
     if changed:
         made.before = _keep_present(stage, store, changed)
@@ -61,6 +72,22 @@ def restore(stage: Stage[Any], version: Version) -> Restored:
         made.written.append(path)
     made.notes = _differences(stage, version, theirs)
     return made
+
+
+def _check_targets(stage: Stage[Any], targets: Iterable[Path]) -> None:
+    """Whoever made the database names the files: these are the stage's own, or CUDA C++ among its sources or in its
+    project. Raises BadName."""
+    source, found = source_of(stage), registry.loaded()
+    own = {source.resolve()}
+    with contextlib.suppress(OSError):
+        own |= {path.resolve() for path in with_headers(source)}
+    roots = [sources_of(stage), source.parent]
+    if found.project and stage.operation in found.own:
+        roots.append(found.project.root)
+    for target in targets:
+        among = any(target.is_relative_to(root.resolve()) for root in roots)
+        if target not in own and not (among and target.suffix in SUFFIXES):
+            raise BadName(f"a version of {stage.spec} has a file for {target}, which is no source; nothing was written")
 
 
 def _keep_present(stage: Stage[Any], store: Versions, replaced: Mapping[Path, bytes]) -> Version | None:

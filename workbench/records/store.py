@@ -18,6 +18,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
+from ..model.names import inside
 from ..model.results import DeviceInfo, HostTiming, PeerResult, ResultsError, Run, Runs, StageResult
 from . import git
 
@@ -208,7 +209,8 @@ class Folder:
             self._write(operation, [*own, *(replace(old, stages=[]) for old in self._earlier(operation))])
 
     def _file(self, operation: str) -> Path:
-        return self.results / f"{operation}.json"
+        inside(self.path, RESULTS)
+        return self.results / inside(self.results, f"{operation}.json").name
 
     def _runs(self, operation: str) -> list[Run]:
         path = self._file(operation)

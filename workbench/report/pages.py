@@ -9,6 +9,7 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 from ..catalogue import registry
+from ..model.names import inside
 from ..model.results import (
     AgreementRun,
     ResultsError,
@@ -50,7 +51,7 @@ def _write_folder(folder: Path, runs: Sequence[Run]) -> list[Path]:
     path = folder / store.AGREEMENT
     for page in _pages(runs, AgreementRun.load(path) if path.is_file() else None):
         charts, pictures = write_charts(page, folder), write_pictures(page, folder)
-        target = folder / f"{page.operation}.md"
+        target = inside(folder, f"{page.operation}.md")
         target.write_text(_text(page, _records(folder, page), [c.name for c in charts], {p.name for p in pictures}))
         written += [target, *charts, *pictures]
     return written

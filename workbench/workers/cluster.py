@@ -31,6 +31,7 @@ from ..catalogue import registry
 from ..devices import Device, DeviceUnavailable, open_device
 from ..judge import integrity
 from ..model.errors import WorkbenchError
+from ..model.names import inside
 from ..model.operation import Operation
 from ..model.origin import BUILT_IN
 from ..model.results import DeviceInfo
@@ -141,10 +142,10 @@ class _Cargo:
         """The stage on this machine, with its sources in the cache. Raises ClusterUnavailable, CompilerUnavailable."""
         folder = cache_folder() / HOUSED / hashlib.sha256(repr(self.files).encode()).hexdigest()[:32]
         for name, content in self.files:
-            path = folder / Path(name).relative_to("/")
+            path = inside(folder, Path(name).relative_to("/"))
             if not path.is_file():
                 write(path, content)
-        source = folder / Path(self.files[0][0]).relative_to("/")
+        source = inside(folder, Path(self.files[0][0]).relative_to("/"))
         if source_digest(source) != self.digest:
             raise ClusterUnavailable("the headers of the workbench on a worker are other ones; install the same there")
         stage: Stage[Any] = pickle.loads(self.declaration)
@@ -494,7 +495,7 @@ def _local(device: str, workers: int | None) -> dict[str, Any]:
     }
     return {
         "workers": made,
-        "scheduler": {"cls": Scheduler, "options": {"host": "127.0.0.1", "dashboard_address": ":0"}},
+        "scheduler": {"cls": Scheduler, "options": {"host": "127.0.0.1", "dashboard_address": "127.0.0.1:0"}},
     }
 
 
