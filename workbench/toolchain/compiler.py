@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
 import re
+import stat
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -21,6 +23,8 @@ from ..model.errors import WorkbenchError
 from ..model.origin import SOURCES
 from ..model.problem import Problem
 from ..model.stage import Stage
+from . import compiling
+from .compiling import CompileError as CompileError
 
 INCLUDE = SOURCES / "include"
 """Headers that every source may include."""
@@ -30,12 +34,16 @@ FORMAT = 2
 """Of the entries of the cache: another one has other names, so that versions of the workbench can share a cache."""
 
 
+MOST_BYTES = 16 << 20
+"""Of a source with the headers that it includes, those of CUDA excepted."""
+
+
+MOST_SAID = 20_000
+"""Characters of the compiler's diagnostics that are kept."""
+
+
 class CompilerUnavailable(WorkbenchError, RuntimeError):
     """NVRTC or the CUDA headers are missing, or the cache cannot be written; the message says what to do."""
-
-
-class CompileError(WorkbenchError):
-    """NVRTC rejected the source; the message holds its diagnostics with the source lines they speak of."""
 
 
 @dataclass(frozen=True)
@@ -170,12 +178,14 @@ def with_headers(path: Path) -> list[Path]:
 def contents(path: Path) -> dict[Path, bytes]:
     """The source and, depth first, the headers it includes from `header_folders`, as they are now. Raises OSError."""
     found: dict[Path, bytes] = {}
-    todo = [path]
+    todo, total = [path], 0
     folders = header_folders(path)
     places: dict[tuple[Path, str], Path | None] = {}
     while todo:
         part = todo.pop()
-        found[part] = part.read_bytes()
+        found[part] = _read(part)
+        if (total := total + len(found[part])) > MOST_BYTES:
+            raise OSError(errno.EFBIG, f"it has more than {MOST_BYTES >> 20} MiB with its headers", str(path))
         for name in _included(found[part]):
             place = part.parent, name
             if place not in places:
@@ -184,6 +194,17 @@ def contents(path: Path) -> dict[Path, bytes]:
             if header and header not in found and header not in todo:
                 todo.append(header)
     return found
+
+
+def _read(path: Path) -> bytes:
+    """The content of a source. Raises OSError, also for what would never end (a pipe, a device) or is too large."""
+    with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:
+        about = os.fstat(file.fileno())
+        if not stat.S_ISREG(about.st_mode):
+            raise OSError(errno.EINVAL, "it is no regular file", str(path))
+        if about.st_size > MOST_BYTES:
+            raise OSError(errno.EFBIG, f"it has more than {MOST_BYTES >> 20} MiB", str(path))
+        return file.read(MOST_BYTES)
 
 
 def names(path: Path) -> dict[Path, str]:
@@ -291,29 +312,24 @@ def compile_stage(stage: Stage[Any], problem: Problem, architecture: str = "sm_9
 def _run_nvrtc(
     path: Path, defines: tuple[tuple[str, str], ...], options: tuple[str, ...]
 ) -> tuple[str, bytes, dict[str, KernelUsage]]:
-    nvrtc = _nvrtc()
-    text = path.read_text(errors="replace")
+    text = _read(path).decode(errors="replace")
     folders = (*header_folders(path), cuda_headers(), *more_cuda_headers())
     flags = [*options, *(f"-D{k}={v}" for k, v in defines), *(f"-I{folder}" for folder in folders)]
-    standard = standard_headers(folders)
-    program = nvrtc.createProgram(text, str(path), [*standard.values()], [*standard])
     try:
-        try:
-            nvrtc.compileProgram(program, flags)
-        except nvrtc.NVRTCError:
-            raise CompileError(_diagnostics(nvrtc.getProgramLog(program), path, defines)) from None
-        ptx = nvrtc.getPTX(program)
-        text = (ptx.decode() if isinstance(ptx, bytes) else ptx).rstrip("\0")
-        # CuPy takes the cubin for a string and drops its last byte; the driver does not mind, nvdisasm does
-        return text, nvrtc.getCUBIN(program) + b"\0", _usage(nvrtc.getProgramLog(program))
-    finally:
-        nvrtc.destroyProgram(program)
+        made = compiling.run(text, str(path), flags, standard_headers(folders))
+    except compiling.Rejected as error:
+        raise CompileError(_diagnostics(str(error), path, defines)) from None
+    except CompileError as error:
+        raise CompileError(_diagnostics(str(error), path, defines)) from None
+    return made.ptx, made.cubin, _usage(made.log)
 
 
 def _diagnostics(log: str, path: Path, defines: tuple[tuple[str, str], ...]) -> str:
     """The compiler's log; NVRTC already quotes the source line under each message."""
     where = " ".join(f"{k}={v}" for k, v in defines)
-    return f"{path.name} does not compile ({where}):\n{log.strip(chr(0)).strip()}"
+    said = log.strip(chr(0)).strip()
+    rest = f"\n... and {len(said) - MOST_SAID:,} characters more" if len(said) > MOST_SAID else ""
+    return f"{path.name} does not compile ({where}):\n{said[:MOST_SAID]}{rest}"
 
 
 def _usage(log: str) -> dict[str, KernelUsage]:

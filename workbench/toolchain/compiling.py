@@ -1,0 +1,175 @@
+"""NVRTC with a deadline and a limit of memory: in a process of its own, as nothing can interrupt it.
+
+A process serves one compilation after the other. As many are kept as have been needed at once.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import json
+import os
+import selectors
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+from ..model.errors import WorkbenchError, WrongUsage
+
+SECONDS, DEFAULT_SECONDS = "WORKBENCH_COMPILE_SECONDS", 120.0
+"""Environment variable for the longest that a source may take to be compiled, and what holds without it."""
+
+MEMORY, DEFAULT_MB = "WORKBENCH_COMPILE_MB", 8192.0
+"""Environment variable for the megabytes of address space that a compilation may take, and what holds without it."""
+
+START_SECONDS = 120.0
+"""Longest that the process may take to start."""
+
+SCRIPT = Path(__file__).with_name("_nvrtc_process.py")
+
+
+class CompileError(WorkbenchError):
+    """NVRTC rejected the source, or did not come to an end with it; the message holds its diagnostics."""
+
+
+class Rejected(Exception):
+    """NVRTC found errors; the log is the message."""
+
+
+@dataclass(frozen=True)
+class Product:
+    """What NVRTC made of a source, and what ptxas said of it."""
+
+    ptx: str
+    cubin: bytes
+    log: str
+
+
+def limit(variable: str, default: float) -> float:
+    """The positive number in an environment variable. Raises WrongUsage."""
+    text = os.environ.get(variable, str(default))
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0 < value < 1e9:
+        raise WrongUsage(f"{variable} is {text!r}; it has to be a positive number, for example {default:g}")
+    return value
+
+
+class _Process:
+    """One process. `alive`, whose other end it has, is closed when this process ends, however that does."""
+
+    def __init__(self, memory: int) -> None:
+        self.memory = memory
+        theirs, self._alive = os.pipe()
+        self._words: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115  # closed by `end`
+        try:
+            self._process = subprocess.Popen(
+                [sys.executable, "-P", str(SCRIPT), str(theirs), str(memory)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=self._words,
+                pass_fds=(theirs,),
+                process_group=0,  # Ctrl-C is for who started it
+            )
+        finally:
+            os.close(theirs)
+        self._first = True
+
+    def ask(self, task: Mapping[str, Any], seconds: float) -> dict[str, str]:
+        """Its answer. Raises CompileError where there is none in time, or none at all: then the process has ended."""
+        assert self._process.stdin is not None and self._process.stdout is not None
+        ends = time.monotonic() + seconds + (START_SECONDS if self._first else 0.0)
+        self._first = False
+        with contextlib.suppress(BrokenPipeError):
+            self._process.stdin.write(json.dumps(task).encode() + b"\n")
+            self._process.stdin.flush()
+        answer = bytearray()
+        with selectors.DefaultSelector() as selector:
+            selector.register(self._process.stdout, selectors.EVENT_READ)
+            while not answer.endswith(b"\n"):
+                if not selector.select(max(0.0, ends - time.monotonic())):
+                    raise CompileError(
+                        f"the compiler was stopped after {seconds:g} s: a template or constant expression that does "
+                        f"not end, or a source that is too large ({SECONDS} is another limit)"
+                    )
+                part = os.read(self._process.stdout.fileno(), 1 << 20)
+                if not part:
+                    raise CompileError(self._why())
+                answer += part
+        found: dict[str, str] = json.loads(answer)
+        return found
+
+    def _why(self) -> str:
+        code = self._process.wait()
+        how = signal.Signals(-code).name if code < 0 else f"exit code {code}"
+        self._words.seek(0)
+        words = self._words.read()[-2000:].decode(errors="replace").strip()
+        return (
+            f"the compiler ended with {how} while it had this source: a fault of it, or more than "
+            f"{self.memory / 1e6:,.0f} MB were needed ({MEMORY} is another limit)" + (f"\n{words}" if words else "")
+        )
+
+    def usable(self, memory: int) -> bool:
+        return self._process.poll() is None and self.memory == memory
+
+    def end(self) -> None:
+        """End it, whatever it is doing."""
+        self._process.kill()
+        self._process.wait()
+        for stream in (self._process.stdin, self._process.stdout, self._words):
+            if stream is not None:
+                with contextlib.suppress(OSError):
+                    stream.close()
+        os.close(self._alive)
+
+
+_lock = threading.Lock()
+_idle: list[_Process] = []
+
+
+def _after_fork() -> None:
+    global _lock
+    _lock = threading.Lock()
+    _idle.clear()  # they answer the parent
+
+
+os.register_at_fork(after_in_child=_after_fork)
+
+
+def run(text: str, name: str, flags: Sequence[str], headers: Mapping[bytes, bytes]) -> Product:
+    """Compile a source; `headers` are texts by their names, others are found in the folders of the flags.
+
+    Raises Rejected with NVRTC's diagnostics, CompileError where it did not end, and WrongUsage for a wrong limit.
+    """
+    seconds, memory = limit(SECONDS, DEFAULT_SECONDS), int(limit(MEMORY, DEFAULT_MB) * 1e6)
+    names, texts = ([part.decode("latin-1") for part in parts] for parts in (headers, headers.values()))
+    task = {"text": text, "name": name, "flags": [*flags], "headers": texts, "header_names": names}
+    with _lock:
+        process = next((p for p in _idle if p.usable(memory)), None)
+        if process is not None:
+            _idle.remove(process)
+    if process is None:
+        process = _Process(memory)
+    try:
+        answer = process.ask(task, seconds)
+    except BaseException:  # also when the user interrupts: an answer to this question would be taken for another's
+        process.end()
+        raise
+    with _lock:
+        _idle.append(process)
+    if "failed" in answer:
+        raise Rejected(answer["failed"])
+    if "memory" in answer:
+        raise CompileError(f"the compiler needs more than {memory / 1e6:,.0f} MB for it ({MEMORY} is another limit)")
+    if "broken" in answer:
+        raise CompileError(f"the compiler failed: {answer['broken']}")
+    return Product(answer["ptx"], base64.b64decode(answer["cubin"]), answer["log"])
