@@ -7,7 +7,6 @@ packages name as entry points of the group `workbench.kernels`, and those of the
 from __future__ import annotations
 
 import difflib
-import importlib
 import os
 import pkgutil
 import sys
@@ -26,6 +25,7 @@ from ..model.errors import WrongUsage
 from ..model.operation import Operation
 from ..model.origin import BUILT_IN
 from ..model.stage import Place, Stage
+from .importing import imported
 from .project import BadProject, Project, find
 
 GROUP = "workbench.kernels"
@@ -107,8 +107,10 @@ def _modules(origin: _Origin, troubles: list[str]) -> Iterator[ModuleType]:
     names = list(origin.modules)
     for name in names:
         try:
-            module = importlib.import_module(name)
-        except (Exception, SystemExit) as error:
+            module = imported(name)
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:
             troubles.append(_import_trouble(origin, name, error))
             continue
         yield module

@@ -28,6 +28,9 @@ except ImportError as error:  # the C++ core was not built
 MOST_WARP_INSTRUCTIONS = 100_000_000
 """Of one block, before it counts as hung: some seconds. A kernel that waits in a loop for ever ends here."""
 
+MOST_BYTES = 8 << 30
+"""Of all arrays of a plan; the emulator needs twice that."""
+
 PERSISTENT_BLOCKS = (2, 4, 6, 10)
 """Blocks of a persistent launch, of which the seed chooses one: few, so that small problems already make every block
 work on several items, and not always as few, so that blocks have others to wait for or to share work with."""
@@ -81,7 +84,12 @@ class EmulatedDevice:
             program = _program(compiled.key, compiled.ptx, compiled.source)
         except emulator.UnsupportedInstruction as error:
             raise Fault(Verdict.UNSUPPORTED, str(error)) from None
+        except emulator.PtxSyntaxError as error:  # such as a variable of gigabytes
+            raise Fault(Verdict.LAUNCH_ERROR, f"the emulator cannot load the program: {error}") from None
         every = {**arrays, **plan.scratch}
+        if (total := sum(array.nbytes for array in every.values())) > MOST_BYTES:
+            message = f"the arrays of the launch have {total:,} bytes; the emulator takes {MOST_BYTES:,}"
+            raise Fault(Verdict.OUT_OF_MEMORY, message)
         return _EmulatedPlan(self, program, compiled.usage, plan, every, storage, seed)
 
 

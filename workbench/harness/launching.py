@@ -11,10 +11,15 @@ import numpy as np
 
 from ..devices import BoundPlan, Device, Fault
 from ..judge.case import Case
-from ..model.arrays import BEST_ALIGNMENT, Arrays
+from ..model.arrays import BEST_ALIGNMENT, Array, Arrays
+from ..model.declared import is_control
+from ..model.launch import Plan
 from ..model.results import Verdict
 from ..model.stage import Stage
 from ..toolchain.compiler import CompileError, CompilerUnavailable, compile_stage
+
+MOST_SCRATCH = 16 << 30
+"""Bytes of all scratch arrays of a plan."""
 
 
 def bind(stage: Stage[Any], device: Device, case: Case, order: int) -> BoundPlan:
@@ -25,14 +30,27 @@ def bind(stage: Stage[Any], device: Device, case: Case, order: int) -> BoundPlan
     try:
         compiled = compile_stage(stage, case.problem)
         plan = stage.plan(case.problem)
+        _check_scratch(plan)
         names = [*case.arrays, *plan.scratch]
         plan = dataclasses.replace(plan, alignments=_alignments(stage.alignment, names, case.problem.seed))
-    except (CompileError, CompilerUnavailable, OSError, MemoryError):
+    except (CompileError, CompilerUnavailable, OSError, MemoryError, Fault):
         raise
-    except Exception:
+    except BaseException as error:
+        if is_control(error):
+            raise
         trace = traceback.format_exc(limit=-1).strip()
         raise Fault(Verdict.LAUNCH_ERROR, f"the declaration of the stage does not give a launch:\n{trace}") from None
     return device.bind(compiled, plan, case.arrays, case.storage(), case.problem.seed ^ order)
+
+
+def _check_scratch(plan: Plan) -> None:
+    """Raises Fault for scratch arrays that are none, or too large for any device."""
+    for name, array in plan.scratch.items():
+        if not isinstance(array, Array):
+            raise Fault(Verdict.LAUNCH_ERROR, f"the scratch {name} is {array!r:.80}; it has to be an Array")
+    if (total := sum(array.nbytes for array in plan.scratch.values())) > MOST_SCRATCH:
+        message = f"the scratch arrays have {total:,} bytes; {MOST_SCRATCH:,} are allowed"
+        raise Fault(Verdict.OUT_OF_MEMORY, message)
 
 
 def _alignments(least: int, names: Sequence[str], seed: int) -> dict[str, int]:

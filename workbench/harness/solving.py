@@ -43,6 +43,9 @@ def run_case(stage: Stage[Any], device: Device, case: Case, *, twice: bool = Fal
         failure: Failure | None = Failure(Verdict.COMPILE_ERROR, str(problem), str(error), "")
     except Fault as fault:
         failure = Failure(fault.verdict, str(problem), str(fault), "")
+    except MemoryError as error:
+        message = f"there is not enough memory for what the stage asks for: {error}"
+        failure = Failure(Verdict.OUT_OF_MEMORY, str(problem), message, "")
     else:
         failure, worst = case.judge(lambda name: after[name])
         if failure is None and (changed := case.changed_inputs(after)):

@@ -32,8 +32,17 @@ def declared(what: str) -> Iterator[None]:
         yield
     except (BadOperation, MemoryError):
         raise
-    except Exception as error:
+    except BaseException as error:
+        if is_control(error):
+            raise
         raise BadOperation(f"{what} cannot be used:\n{_shown(error, _tail(error.__traceback__))}") from None
+
+
+def is_control(error: BaseException) -> bool:
+    """Whether it steers this program and is no failure of code that it has called: the user's Ctrl-C, and what ends a
+    search of Hypothesis."""
+    ours = type(error).__module__.partition(".")[0] in ("workbench", "hypothesis")
+    return isinstance(error, KeyboardInterrupt) or (ours and not isinstance(error, Exception))
 
 
 def trouble(error: BaseException, modules: Collection[str]) -> str:

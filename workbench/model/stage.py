@@ -87,7 +87,7 @@ class Stage(Generic[P]):
             return f"needs compute capability {self.architecture / 10:.1f}, the device has {architecture / 10:.1f}"
         try:
             return self.accepts(problem) or self.constraint(problem, self.parameters)
-        except Exception:
+        except BaseException:
             with declared(f"supports of {self.spec}"):
                 raise
 
