@@ -9,6 +9,7 @@ import click
 
 from ..catalogue import registry
 from ..model.errors import WorkbenchError
+from .console import errors_as_json
 
 
 class Interrupted(WorkbenchError):
@@ -29,7 +30,8 @@ class WorkbenchGroup(click.Group):
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
-            return super().invoke(ctx)
+            with errors_as_json("--json" in ctx.args):
+                return super().invoke(ctx)
         except WorkbenchError as error:
             raise ended(str(error), error.exit_code) from None
         except BrokenPipeError:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
-import os
 import sys
 
 import click
 
 from ..run import watch as watching
+from .console import print_json_line
 from .options import options
 from .problems import one_stage
 
@@ -32,7 +31,7 @@ def watch(
 
     def show(event: watching.Event) -> None:
         if as_json:
-            click.echo(json.dumps(watching.as_dict(event), default=os.fspath))
+            print_json_line(watching.as_dict(event))
         else:
             for line in watching.lines(event):
                 click.echo(line)

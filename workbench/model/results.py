@@ -364,7 +364,7 @@ def _text(path: Path) -> str:
 def _data(text: str, name: str) -> dict[str, Any]:
     try:
         data = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ResultsError(f"{name} is not JSON: {error}") from None
     schema = data.get("schema") if isinstance(data, dict) else None
     if schema != SCHEMA_VERSION:

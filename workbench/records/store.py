@@ -12,12 +12,17 @@ and the next run that is saved there brings them into the layout of today.
 
 from __future__ import annotations
 
+import contextlib
 import errno
+import fcntl
+import os
 import re
+import weakref
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
+from ..model.errors import WorkbenchError
 from ..model.names import inside
 from ..model.results import DeviceInfo, HostTiming, PeerResult, ResultsError, Run, Runs, StageResult
 from . import git
@@ -49,9 +54,9 @@ def check_writable(folder: Path) -> None:
     if folder.exists() and not folder.is_dir():
         raise NotADirectoryError(errno.ENOTDIR, "it is not a folder", str(folder))
     folder.mkdir(parents=True, exist_ok=True)
-    probe = folder / ".writable"
+    probe = folder / f".writable.{os.getpid()}"
     probe.touch()
-    probe.unlink()
+    probe.unlink(missing_ok=True)
 
 
 def files(folder: Path) -> list[Path]:
@@ -160,11 +165,60 @@ def _only(folders: list[Path], where: str) -> Path:
     raise SeveralDevices(f"{where} has results of several devices; choose one of {', '.join(map(str, folders))}")
 
 
+class FolderBusy(WorkbenchError, RuntimeError):
+    """Another process saves a run in the folder; the message says which."""
+
+
+class _Lock:
+    """The folder is this process's, as long as this object or the process lives. What is locked is the folder itself, so
+    that no file is left behind."""
+
+    def __init__(self, path: Path) -> None:
+        self._folder = os.open(path, os.O_RDONLY)
+        try:
+            fcntl.flock(self._folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            who = _holder(os.fstat(self._folder).st_ino)
+            os.close(self._folder)
+            if error.errno not in (errno.EAGAIN, errno.EACCES):
+                raise
+            raise FolderBusy(
+                f"{who} is saving a run in {path}; wait until it is done, or choose another folder with --output"
+            ) from None
+        weakref.finalize(self, os.close, self._folder)
+
+
+def _holder(inode: int) -> str:
+    """Who has the lock, as far as the system says it."""
+    with contextlib.suppress(OSError, LookupError):
+        for line in Path("/proc/locks").read_text().splitlines():
+            _, kind, _, _, process, file, *_ = line.split()
+            if kind == "FLOCK" and file.rpartition(":")[2] == str(inode):
+                return f"process {process}"
+    return "another process"
+
+
+_locks: weakref.WeakValueDictionary[Path, _Lock] = weakref.WeakValueDictionary()
+
+
+def _held(path: Path) -> _Lock:
+    """The lock of a folder, one for this process. Raises FolderBusy."""
+    where = path.resolve()
+    lock = _locks.get(where)
+    if lock is None:
+        lock = _locks[where] = _Lock(where)
+    return lock
+
+
 class Folder:
-    """Where a run is saved while it grows. Raises OSError, ResultsError when it cannot be written or read."""
+    """Where a run is saved while it grows: by one process at a time.
+
+    Raises OSError, ResultsError when it cannot be written or read, FolderBusy.
+    """
 
     def __init__(self, path: Path) -> None:
         check_writable(path)
+        self._lock = _held(path)
         for left in [*path.glob(".*.json.*"), *path.glob(f"{RESULTS}/.*.json.*")]:
             left.unlink(missing_ok=True)  # by a process that was killed while it wrote
         load(path)

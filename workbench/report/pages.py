@@ -51,7 +51,7 @@ def _write_folder(folder: Path, runs: Sequence[Run]) -> list[Path]:
     path = folder / store.AGREEMENT
     for page in _pages(runs, AgreementRun.load(path) if path.is_file() else None):
         charts, pictures = write_charts(page, folder), write_pictures(page, folder)
-        target = inside(folder, f"{page.operation}.md")
+        target = folder / inside(folder, f"{page.operation}.md").name
         target.write_text(_text(page, _records(folder, page), [c.name for c in charts], {p.name for p in pictures}))
         written += [target, *charts, *pictures]
     return written

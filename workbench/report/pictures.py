@@ -25,7 +25,7 @@ def write_charts(page: Page, folder: Path) -> list[Path]:
         "spread": plots.spread(page.ladders),
     }
     return [
-        plots.save(figure, inside(folder, f"{page.operation}-{name}.png"))
+        plots.save(figure, folder / inside(folder, f"{page.operation}-{name}.png").name)
         for name, figure in charts.items()
         if figure is not None
     ]
@@ -35,7 +35,7 @@ def write_pictures(page: Page, folder: Path) -> list[Path]:
     """A picture of each stage's wrong elements; those of stages that no longer have any are removed."""
     written = []
     for s, _ in page.entries:
-        path = inside(folder, picture_name(s))
+        path = folder / inside(folder, picture_name(s)).name
         path.unlink(missing_ok=True)
         failure = s.verification.failure
         if failure and failure.cells:

@@ -36,6 +36,7 @@ from ..model.stage import Stage
 from ..records import versions
 from ..records.versions import Version
 from ..report import derived
+from ..toolchain import compiling
 from ..toolchain.compiler import (
     CompileError,
     CompilerUnavailable,
@@ -44,6 +45,7 @@ from ..toolchain.compiler import (
     source_of,
     with_headers,
 )
+from ..workers.cluster import end_with_parent
 from . import memory
 from .session import Session
 
@@ -290,8 +292,9 @@ def _serve(connection: Connection, job: Job) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the parent ends this one
     os.dup2(2, 1)  # what kernels print must not get into the JSON on stdout
     sys.dont_write_bytecode = True  # it is told from its source by the second, and there may be two saves in one
-    _end_with_parent()
+    end_with_parent()
     try:
+        compiling.begin()
         device = open_device(job.device, isolate=job.isolate)
         connection.recv()
         run(job, device, connection.send)
@@ -309,17 +312,6 @@ def _said(error: BaseException) -> str:
     """A message of ours as it is; of anything else, where it comes from."""
     ours = type(error).__module__.startswith(__name__.partition(".")[0])
     return str(error) if ours else traceback.format_exc(limit=-3).strip()
-
-
-def _end_with_parent() -> None:
-    parent = multiprocessing.parent_process()
-    assert parent is not None
-
-    def end() -> None:
-        wait([parent.sentinel])
-        os._exit(1)
-
-    threading.Thread(target=end, daemon=True).start()
 
 
 class _Process:

@@ -15,7 +15,6 @@ from contextvars import ContextVar
 from dataclasses import asdict, dataclass
 from functools import cache, lru_cache
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 from ..emulator.headers import header_folder, standard_headers
@@ -239,11 +238,9 @@ def _options(architecture: str) -> tuple[str, ...]:
 
 
 def load() -> None:
-    """Load the compiler, by compiling nothing: the first time takes longer. Raises CompilerUnavailable."""
-    with TemporaryDirectory() as folder:
-        source = Path(folder) / "nothing.cu"
-        source.write_text("")
-        _run_nvrtc(source, (), _options("sm_90a"))
+    """Load what is needed to know the compiler: the first time takes longer. Raises CompilerUnavailable."""
+    nvrtc_version()
+    more_cuda_headers()
 
 
 @lru_cache(maxsize=512)

@@ -121,6 +121,10 @@ class _Process:
     def usable(self, memory: int) -> bool:
         return self._process.poll() is None and self.memory == memory
 
+    def forget(self) -> None:
+        """In a fork: it answers the parent, and ends with that."""
+        os.close(self._alive)
+
     def end(self) -> None:
         """End it, whatever it is doing."""
         self._process.kill()
@@ -139,10 +143,18 @@ _idle: list[_Process] = []
 def _after_fork() -> None:
     global _lock
     _lock = threading.Lock()
-    _idle.clear()  # they answer the parent
+    while _idle:
+        _idle.pop().forget()
 
 
 os.register_at_fork(after_in_child=_after_fork)
+
+
+def begin() -> None:
+    """Start a process, without waiting for it, so that the first compilation need not. Raises WrongUsage."""
+    process = _Process(int(limit(MEMORY, DEFAULT_MB) * 1e6))
+    with _lock:
+        _idle.append(process)
 
 
 def run(text: str, name: str, flags: Sequence[str], headers: Mapping[bytes, bytes]) -> Product:

@@ -15,6 +15,7 @@ import hashlib
 import io
 import logging
 import multiprocessing
+import os
 import pickle
 import signal
 import sys
@@ -23,8 +24,9 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import CancelledError, Executor, Future, ProcessPoolExecutor
 from dataclasses import dataclass, replace
 from multiprocessing import get_context
+from multiprocessing.connection import wait
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, TracebackType
 from typing import Any
 
 from ..catalogue import registry
@@ -75,11 +77,39 @@ def ignore_interrupts() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
+def end_with_parent() -> None:
+    """End when the process that started this one does, however it ends."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+
+    def end() -> None:
+        wait([parent.sentinel])
+        os._exit(1)
+
+    threading.Thread(target=end, daemon=True).start()
+
+
+def _begin_worker() -> None:
+    ignore_interrupts()
+    end_with_parent()
+
+
 class Processes(ProcessPoolExecutor):
     """So many processes of this machine. They find the stages that are arguments of a task by their names."""
 
     def __init__(self, count: int) -> None:
-        super().__init__(count, get_context("spawn"), ignore_interrupts)
+        super().__init__(count, get_context("spawn"), _begin_worker)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
+    ) -> bool | None:
+        """Wait for what is at work; where something has gone wrong, as where the user interrupts, end it at once."""
+        if kind is not None:
+            for process in [*(self._processes or {}).values()]:
+                process.kill()
+            self.shutdown(wait=False, cancel_futures=True)
+            return False
+        return super().__exit__(kind, error, at)
 
     def submit(self, function: Callable[..., Any], /, *arguments: Any, **named: Any) -> Future[Any]:
         file = io.BytesIO()
