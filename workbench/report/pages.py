@@ -23,6 +23,7 @@ from .markdown import sentence, table
 from .page import Page
 from .pictures import write_charts, write_pictures
 from .sections import about, timed, verified
+from .taming import tamed
 
 
 def write(output: Path, only: str | None = None) -> list[Path]:
@@ -33,7 +34,7 @@ def write(output: Path, only: str | None = None) -> list[Path]:
     folders = store.folders(output)
     if not folders:
         raise ResultsError(f"there are no results in {output}; make some with: workbench run --output {output}")
-    loaded = {folder: store.load(folder) for folder in folders}
+    loaded = {folder: [tamed(run) for run in store.load(folder)] for folder in folders}
     written = []
     for folder, runs in loaded.items():
         if only in (None, folder.name):
@@ -49,7 +50,7 @@ def _write_folder(folder: Path, runs: Sequence[Run]) -> list[Path]:
     """The pages and charts of one device."""
     written = []
     path = folder / store.AGREEMENT
-    for page in _pages(runs, AgreementRun.load(path) if path.is_file() else None):
+    for page in _pages(runs, tamed(AgreementRun.load(path)) if path.is_file() else None):
         charts, pictures = write_charts(page, folder), write_pictures(page, folder)
         target = folder / inside(folder, f"{page.operation}.md").name
         target.write_text(_text(page, _records(folder, page), [c.name for c in charts], {p.name for p in pictures}))

@@ -41,7 +41,8 @@ SERIES = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#00
 MARKERS = "osD^vP*X<>"
 """Okabe and Ito's palette, distinct under colour blindness; every series has a marker of its own as well."""
 
-STYLE = {
+STYLE: dict[str, Any] = {
+    "text.parse_math": False,  # names and labels are no formulas
     "font.family": "DejaVu Sans",
     "font.size": 9.5,
     "axes.edgecolor": GREY,
