@@ -31,7 +31,7 @@ COMMANDS = {
     "run": ("run", "vector_add", "--device", "emulator", "--examples", "40", "--fresh", "--output", "reports"),
     "verify": ("verify", "vector_add", "--device", "emulator", "--examples", "40", "--isolate"),
     "mutate": ("mutate", "vector_add:naive", "--examples", "3", "--jobs", "2"),
-    "tune": ("tune", "gemm:tiled", "--device", "emulator", "--problem", "m=32,n=32,k=32"),
+    "tune": ("tune", "gemm:vectorized", "--device", "emulator", "--problem", "m=32,n=32,k=32"),
     "watch": ("watch", "vector_add:naive", "--device", "emulator", "--examples", "40"),
 }
 

@@ -14,9 +14,8 @@ from workbench.records.store import Folder
 from workbench.report import pages
 from workbench.report.taming import code, tamed, text
 
-EVIL = (
-    "<script>alert(1)</script> <!-- ![x](http://evil/) [y](javascript:1) &lt;b&gt; `c` $x^{2$ a\nb\r# heading\x1b[31m\0"
-)
+EVIL = "<script>alert(1)</script> <!-- ![x](http://evil/) [y](javascript:1) &lt;b&gt; `c` $x^{2$"
+EVIL += " a\nb\r# heading\x1b[31m\0"
 
 
 def _page(run: Run, folder: Path) -> str:

@@ -170,8 +170,8 @@ class FolderBusy(WorkbenchError, RuntimeError):
 
 
 class _Lock:
-    """The folder is this process's, as long as this object or the process lives. The folder itself is locked: no file is
-    left behind."""
+    """The folder is this process's, as long as this object or the process lives. The folder itself is locked:
+    no file is left behind."""
 
     def __init__(self, path: Path) -> None:
         self._folder = os.open(path, os.O_RDONLY)

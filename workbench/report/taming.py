@@ -11,20 +11,7 @@ T = TypeVar("T")
 FENCED = frozenset({"message", "map"})
 """Fields that pages show in a block of code, which shows everything as it is."""
 
-CODE = frozenset(
-    {
-        "commit",
-        "source_sha256",
-        "binary_sha256",
-        "kernel",
-        "variant",
-        "problem",
-        "replay",
-        "source",
-        "operation",
-        "stage",
-    }
-)
+CODE = frozenset(("commit", "source_sha256", "kernel", "variant", "problem", "replay", "source", "operation", "stage"))
 """Fields that pages show between backticks."""
 
 
