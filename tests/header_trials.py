@@ -51,6 +51,14 @@ def convert() -> Iterator[Trial]:
             yield Trial("convert.cu", pairs, {"x": x}, held, {"TYPE": dtype.cuda, "PAIRS": 1})
 
 
+def ex2() -> Iterator[Trial]:
+    x = np.arange(-160, 160, dtype=np.float32)
+    x[:2] = -np.inf, -150.5
+    with np.errstate(over="ignore"):
+        powers = np.where(x < -126, np.float32(0), np.exp2(x.astype(np.float64)).astype(np.float32))
+    yield Trial("ex2.cu", launch("powers", 320, "x", "y"), {"x": x}, {"y": powers})
+
+
 def vector() -> Iterator[Trial]:
     for dtype, count in ((FP32, 4), (FP32, 2), (FP16, 8), (BF16, 8), (BF16, 4)):
         defines = {"TYPE": dtype.cuda, "N": count}
@@ -499,6 +507,7 @@ HEADERS: tuple[Callable[[], Iterator[Trial]], ...] = (
     shared,
     warp,
     convert,
+    ex2,
     vector,
     dot,
     cp_async,

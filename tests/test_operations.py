@@ -30,6 +30,7 @@ def operation(request):
 
 def test_every_operation_is_registered():
     assert OPERATIONS == [
+        "attention",
         "cross_entropy",
         "gemm",
         "gemm_fp8",

@@ -16,6 +16,7 @@ import numpy as np
 
 from .catalogue import registry
 from .devices.cuda import CudaDevice
+from .kernels.attention.ops import attention
 from .kernels.cross_entropy.ops import cross_entropy
 from .kernels.gemm.ops import gemm
 from .kernels.gemm_fp8.ops import gemm_fp8
@@ -40,6 +41,7 @@ from .records import tuned
 from .toolchain.compiler import compile_stage
 
 __all__ = [
+    "attention",
     "cross_entropy",
     "gemm",
     "gemm_fp8",

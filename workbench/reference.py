@@ -100,6 +100,14 @@ def cross_entropy(x: Array, labels: Array) -> Array:
     return result
 
 
+def attention(q: Array, k: Array, v: Array, mask: Array, scale: float) -> tuple[Array, Array]:
+    """Averages of values, weighted by the softmax of scale q k^T over the keys that a row sees, and the logarithm of
+    the sum of the exponentials. q: (rows, dim); k: (keys, dim); v: (keys, dim); mask: (rows, keys) bool, true where a
+    row sees a key; returns (rows, dim) and (rows,) float64. A row that sees none has the average 0 and -inf."""
+    logits = np.where(mask, q.astype(np.float64) @ k.astype(np.float64).T * scale, -np.inf)
+    return softmax(logits) @ v.astype(np.float64), log_sum_exp(logits)
+
+
 def rotary(x: Array, cos: Array, sin: Array, *, interleaved: bool = False) -> Array:
     """Rotary position embedding: pairs (u, v) become (u cos - v sin, u sin + v cos). x: (..., seq, dim); cos, sin:
     (seq, dim / 2); returns the shape of x, float64. A pair is (2i, 2i + 1), `interleaved`, or (i, i + dim / 2)."""

@@ -1,0 +1,187 @@
+"""Attention: its definition, what rejects broken kernels, and `workbench.ops.attention`."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+from test_row_ops import place, rng  # noqa: F401  (fixtures)
+
+import workbench
+from workbench import ops, reference
+from workbench.catalogue import registry
+from workbench.harness import Case
+from workbench.kernels.attention import ATTENTION, AttentionProblem, Layout
+from workbench.kernels.attention.problem import Kind, tensor_core_product
+from workbench.model.dtypes import BF16
+
+PROBLEMS = [
+    AttentionProblem(batch=2, heads=4, rows=70, keys=133, dim=64, group=2, causal=True, seed=1),
+    AttentionProblem(heads=2, rows=40, keys=31, dim=33, causal=True, dtype="fp16", layout=Layout.BSHD, seed=2),
+    AttentionProblem(heads=4, rows=9, keys=300, dim=16, group=2, values=Kind.LARGE, seed=3),
+    AttentionProblem(heads=2, rows=9, keys=301, dim=16, values=Kind.EQUAL, scale=0.5, seed=4),
+    AttentionProblem(rows=64, keys=65, dim=8, causal=True, values=Kind.STEPS, seed=5),
+]
+
+
+def test_the_reference_on_rows_worked_out_by_hand():
+    v = np.array([[1.0, 10.0], [3.0, 30.0]])
+    q, k = np.array([[0.0], [1.0], [1.0]]), np.array([[0.0], [np.log(3.0)]])
+    mask = np.array([[True, True], [True, True], [False, False]])
+    o, lse = reference.attention(q, k, v, mask, 1.0)
+    assert o == pytest.approx(np.array([[2.0, 20.0], [2.5, 25.0], [0.0, 0.0]]))
+    assert lse == pytest.approx([np.log(2), np.log(4), -np.inf])
+    assert reference.attention(q, k, v, mask, 2.0)[1] == pytest.approx([np.log(2), np.log(10), -np.inf])
+
+
+def test_a_causal_row_sees_the_keys_up_to_its_place_counted_from_the_end():
+    seen = AttentionProblem(rows=3, keys=2, causal=True).visible()
+    assert seen.tolist() == [[False, False], [True, False], [True, True]]
+    for rows, keys in ((3, 2), (2, 5), (600, 40), (4, 4)):
+        for causal in (False, True):
+            problem = AttentionProblem(rows=rows, keys=keys, causal=causal)
+            assert problem.seen == problem.visible().sum()
+
+
+def test_heads_share_keys_and_rows_are_solved_in_parts():
+    problem = AttentionProblem(heads=4, rows=600, keys=9, dim=4, group=2, causal=True)
+    inputs = problem.inputs()
+    found = problem.reference(inputs)
+    for head in range(4):
+        k, v = inputs["k"][0, head // 2], inputs["v"][0, head // 2]
+        o, lse = reference.attention(inputs["q"][0, head], k, v, problem.visible(), 0.5)
+        assert np.array_equal(found["o"][0, head], o) and np.array_equal(found["lse"][0, head], lse)
+
+
+def test_the_model_adds_up_as_tensor_cores_do(rng):  # noqa: F811
+    a, b = rng.standard_normal((5, 70), np.float32), rng.standard_normal((70, 6), np.float32)
+    right = a.astype(np.float64) @ b
+    error = np.abs(tensor_core_product(a, b, 8) - right).max()
+    assert 0 < error <= 9 * 2.0**-22 * (np.abs(a) @ np.abs(b)).max()
+    assert error > 2 * np.abs(a @ b - right).max()
+
+
+@pytest.mark.parametrize("problem", PROBLEMS, ids=str)
+def test_every_wrong_answer_is_rejected(problem):
+    case = Case.of(problem)
+    rejected, accepted = case.negative_controls()
+    assert accepted == []
+    assert rejected >= 10
+
+
+def test_the_controls_are_those_that_kernels_get_wrong():
+    names = {name for p in PROBLEMS for name in p.negative_controls(p.inputs(), p.reference(p.inputs()))}
+    assert names >= {
+        "mask off by one",
+        "not rescaled when the maximum grows",
+        "maximum of the other half of the keys",
+        "tail keys not masked",
+        "scale applied twice",
+        "lse in base 2",
+        "keys of another head",
+    }
+
+
+def test_logits_are_large_equal_or_in_steps():
+    size = {"rows": 500, "keys": 50, "dim": 64}
+    large = AttentionProblem(values=Kind.LARGE, scale=0.5, **size).inputs()
+    logits = 0.5 * large["q"][0, 0].astype(np.float64) @ large["k"][0, 0].astype(np.float64).T
+    assert 25 < logits.std() < 35
+    equal = AttentionProblem(values=Kind.EQUAL, **size).inputs()["k"][0, 0]
+    assert (equal == equal[0]).all() and (equal != 0).any()
+    steps = AttentionProblem(values=Kind.STEPS, **size).inputs()["k"].astype(np.float32)
+    assert ((steps + 2).astype(BF16.numpy).astype(np.float32) == steps + 2).all()
+
+
+ONLINE = next(stage for stage in ATTENTION.stages if stage.name == "online")
+
+
+@pytest.mark.parametrize(
+    ("right", "broken"),
+    [
+        ("row + 1 + keys - rows", "row + 2 + keys - rows"),
+        ("row + 1 + keys - rows", "row + 1"),
+        ("sum *= rescale", "sum *= 1.f"),
+        ("state.sum * rescale", "state.sum"),
+        ("to_float(q[c]) * scale", "to_float(q[c]) * scale * scale"),
+        ("v += batch * k_batch + head / group * k_head;", "v += batch * k_batch;"),
+        ("lse[number] = log_sum(state)", "lse[number] = log_sum(state) * LOG2_E"),
+        ("float logit = -infinity();", "float logit = 0.f;"),
+    ],
+)
+def test_a_broken_kernel_is_found_out(right, broken):
+    source = ONLINE.path.read_text()
+    assert source.count(right) == 1
+    outcome = workbench.verify(ONLINE, code=source.replace(right, broken), device="emulator", examples=40)
+    assert outcome.run.stages[0].verification.verdict == "mismatch"
+
+
+@pytest.mark.parametrize("name", ["weights sum to 1", "any order of keys", "a shift of all logits of a row"])
+def test_an_invariant_holds_of_the_reference_and_not_of_others(name):
+    problem = AttentionProblem(heads=2, rows=20, keys=50, dim=16, values=Kind.STEPS)
+    _check(problem, name, lambda answer, inputs: {**answer, "o": answer["o"] + inputs["k"][..., :20, :1] / 8})
+
+
+def test_a_later_key_changes_no_earlier_row():
+    problem = AttentionProblem(heads=2, rows=20, keys=50, dim=16, causal=True)
+    name = "a changed later key changes nothing"
+    _check(problem, name, lambda answer, inputs: {**answer, "o": answer["o"] + inputs["v"][..., -1:, :]})
+
+
+def _check(problem, name, spoil):
+    case = Case.of(problem)
+    (invariant,) = (i for i in problem.invariants() if i.name == name)
+    related = invariant.related(case.inputs)
+    first, other = case.expected, problem.reference(related)
+    assert invariant.holds(first, other, case.bound)
+    assert not invariant.holds(spoil(first, case.inputs), spoil(other, related), case.bound)
+
+
+@pytest.mark.parametrize("layout", ["bhsd", "bshd"])
+@pytest.mark.parametrize("causal", [False, True])
+def test_attention_of_arrays(place, rng, layout, causal):  # noqa: F811
+    q, k, v = (rng.standard_normal((2, heads, n, 24)).astype(BF16.numpy) for heads, n in ((4, 40), (2, 70), (2, 70)))
+    given = [x if layout == "bhsd" else x.swapaxes(1, 2) for x in (q, k, v)]
+    found = ops.attention(*map(place.upload, given), causal=causal, scale=0.25, layout=layout)
+    o, lse = place.download(found.o).astype(np.float64), place.download(found.lse)
+    size = {"batch": 2, "heads": 4, "group": 2, "rows": 40, "keys": 70, "dim": 24}
+    problem = AttentionProblem(**size, causal=causal, scale=0.25)
+    right = problem.reference({"q": q, "k": k, "v": v})
+    assert np.allclose(o if layout == "bhsd" else o.swapaxes(1, 2), right["o"], 0, 0.03)
+    assert np.allclose(lse, right["lse"], 0, 1e-5)
+
+
+def test_attention_takes_packed_queries_keys_and_values(place, rng):  # noqa: F811
+    packed = place.upload(rng.standard_normal((2, 30, 3, 2, 16)).astype(BF16.numpy))
+    found = ops.attention(*(packed[:, :, i] for i in range(3)), layout="bshd")
+    q, k, v = (place.download(packed)[:, :, i].swapaxes(1, 2) for i in range(3))
+    right = AttentionProblem(batch=2, heads=2, rows=30, keys=30, dim=16).reference({"q": q, "k": k, "v": v})
+    assert np.allclose(place.download(found.o).astype(np.float64).swapaxes(1, 2), right["o"], 0, 0.03)
+
+
+@pytest.mark.parametrize(
+    ("shapes", "more", "says"),
+    [
+        (((1, 3, 4, 8), (1, 2, 4, 8), (1, 2, 4, 8)), {}, "the heads of k have to divide those of q"),
+        (((1, 2, 4, 8), (1, 2, 4, 8), (1, 2, 5, 8)), {}, "they have to have the same"),
+        (((1, 2, 4, 300), (1, 2, 4, 300), (1, 2, 4, 300)), {}, "dim at most 256"),
+        (((2, 4, 8), (2, 4, 8), (2, 4, 8)), {}, "it has to have four dimensions"),
+        (((1, 2, 4, 8),) * 3, {"scale": -1.0}, "it has to be positive"),
+        (((1, 2, 4, 8),) * 3, {"layout": "sbhd"}, "it has to be bhsd or bshd"),
+    ],
+)
+def test_attention_refuses_what_is_none(place, shapes, more, says):  # noqa: F811
+    given = (place.upload(np.zeros(shape, BF16.numpy)) for shape in shapes)
+    with pytest.raises(ValueError, match=says):
+        ops.attention(*given, **more)
+
+
+def test_the_numpy_baseline_is_right_and_the_others_say_what_they_take():
+    baselines = {b.name: b for b in registry.operations()["attention"].baselines}
+    assert workbench.baseline_error(baselines["NumPy"], PROBLEMS[0]) == ""
+    cudnn, fa3 = baselines["cuDNN"], baselines["FlashAttention-3"]
+    for problem in ATTENTION.suite:
+        assert cudnn.refuses(problem) is None and fa3.refuses(problem) is None
+    last = dataclasses.replace(PROBLEMS[0], group=1)
+    assert "aligned to the first key" in str(cudnn.refuses(last)) and fa3.refuses(last) is None

@@ -1,0 +1,361 @@
+"""Problems of attention: heads that share keys, layouts, masks, kinds of logits, and how exact the result has to be."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, ClassVar
+
+import numpy as np
+from hypothesis import strategies as st
+
+from ... import reference
+from ...model.arrays import Array, Arrays, element_bytes
+from ...model.dtypes import BF16, FP16, FP32, dtype_of
+from ...model.launch import ceil_div
+from ...model.problem import Cost, Invariant, Problem, Size, Tier, draw_values, extents
+from .controls import LOG2_E, Solver, Values, controls
+
+
+class Layout(StrEnum):
+    """The order in which arrays lie in memory: b batch, h head, s place in the sequence, d element."""
+
+    BHSD = "bhsd"
+    BSHD = "bshd"
+
+
+class Kind(StrEnum):
+    """What the inputs are: normal numbers; queries so large that logits have a deviation of 30; keys that are the same,
+    so that all logits of a row are; keys in steps of 1/16, to which 2 can be added without an error."""
+
+    NORMAL = "normal"
+    LARGE = "large"
+    EQUAL = "equal"
+    STEPS = "steps"
+
+
+LARGE = 30.0
+SHIFT = 2.0
+
+
+def tensor_core_product(a: Values, b: Values, depth: int, backwards: bool = False) -> Values:
+    """a @ b in fp32 as tensor cores add up: `depth` terms at once, and what is added to them truncated, not rounded.
+
+    Of the 24 bits of a sum the last is dropped for what is lost where terms are aligned to the largest. a: (m, k), b:
+    (k, n) fp32. Source: Fasi et al., Numerical behavior of NVIDIA tensor cores, 2021.
+    """
+    total = np.zeros((len(a), b.shape[1]), np.float32)
+    starts = range(0, len(b), depth)
+    for first in reversed(starts) if backwards else starts:
+        total += a[:, first : first + depth] @ b[first : first + depth]
+        total.view(np.uint32)[...] &= np.uint32(0xFFFFFFFE)
+    return total
+
+
+CHUNK = 512
+"""Rows that are solved at once on the host: of long sequences not all logits fit into memory."""
+
+
+@dataclass(frozen=True)
+class AttentionProblem(Problem):
+    """q, o: (batch, heads, rows, dim); k, v: (batch, heads / group, keys, dim); lse: (batch, heads, rows) fp32.
+
+    o = softmax(scale q k^T) v; `group` heads of q share one of k and v. `scale` is positive, 0 stands for
+    1 / sqrt(dim). With `causal`, row i sees the keys up to i + keys - rows; a row that sees none has o = 0. lse is the
+    natural logarithm of the sum of a row's exponentials, -inf for such a row. In memory q, k, v and o lie in the order
+    of `layout`, with `pad_q` (`pad_kv`) elements between rows of dim and `gap_q` (`gap_kv`) more after the rows of a
+    head, or of a place in bshd; o and lse have none. What is not finite in q reaches its own row, in k or v any row
+    of its heads, also one that does not see the key.
+    """
+
+    batch: int = 1
+    heads: int = 1
+    rows: int = 1
+    keys: int = 1
+    dim: int = 1
+    group: int = 1
+    causal: bool = False
+    scale: float = 0.0
+    layout: Layout = Layout.BHSD
+    dtype: str = "bf16"
+    values: Kind = Kind.NORMAL
+    pad_q: int = 0
+    gap_q: int = 0
+    pad_kv: int = 0
+    gap_kv: int = 0
+    tier: Tier = Tier.COMPARATIVE
+
+    tiers: ClassVar[tuple[Tier, ...]] = (Tier.COMPARATIVE,)
+    not_exact: ClassVar[str] = "an exponential is rounded"
+    extents: ClassVar[tuple[str, ...]] = ("batch", "heads", "rows", "keys", "dim")
+    ranges: ClassVar[Mapping[str, tuple[float, float]]] = {"dim": (1, 256), "group": (1, 2**31), "scale": (0, 1e6)}
+    choices: ClassVar[Mapping[str, tuple[str, ...]]] = {"dtype": (BF16.name, FP16.name)}
+
+    def check(self) -> str | None:
+        if self.heads % self.group:
+            return f"{self.heads} heads are no whole groups of {self.group}; group has to divide heads"
+        return None
+
+    @property
+    def label(self) -> str:
+        shared = f"/{self.group}" if self.group > 1 else ""
+        keys = "" if self.keys == self.rows else f"x{self.keys}"
+        size = f"b{self.batch} h{self.heads}{shared} s{self.rows}{keys} d{self.dim}"
+        return f"{size} {self.dtype} {self.layout} {'causal' if self.causal else 'full'}"
+
+    @property
+    def factor(self) -> float:
+        """What products of queries and keys are multiplied with."""
+        return self.scale or self.dim**-0.5
+
+    @property
+    def key_heads(self) -> int:
+        """Heads of k and v."""
+        return self.heads // self.group
+
+    @property
+    def seen(self) -> int:
+        """Pairs of a row and a key that it sees, of one head."""
+        if not self.causal:
+            return self.rows * self.keys
+        whole = max(0, self.keys - self.rows)  # keys that every row sees
+        steps = min(self.rows, self.keys)
+        return self.rows * whole + steps * (steps + 1) // 2
+
+    def _array(self, heads: int, length: int, pad: int = 0, gap: int = 0, output: bool = False) -> Array:
+        row = self.dim + pad
+        if self.layout is Layout.BHSD:
+            head = length * row + gap
+            strides = (heads * head, head, row, 1)
+        else:
+            place = heads * row + gap
+            strides = (length * place, row, place, 1)
+        return Array((self.batch, heads, length, self.dim), dtype_of(self.dtype), strides=strides, output=output)
+
+    def arrays(self) -> dict[str, Array]:
+        kv = self._array(self.key_heads, self.keys, self.pad_kv, self.gap_kv)
+        return {
+            "q": self._array(self.heads, self.rows, self.pad_q, self.gap_q),
+            "k": kv,
+            "v": kv,
+            "o": self._array(self.heads, self.rows, output=True),
+            "lse": Array((self.batch, self.heads, self.rows), FP32, output=True),
+        }
+
+    def inputs(self) -> Arrays:
+        rng, dtype = self.rng(), dtype_of(self.dtype)
+        arrays = self.arrays()
+        q, k, v = (draw_values(rng, self.tier, arrays[name].shape, dtype) for name in ("q", "k", "v"))
+        if self.values is Kind.LARGE:
+            q = dtype.rounded(q.astype(np.float32) * np.float32(LARGE / (self.factor * self.dim**0.5)))
+        elif self.values is Kind.EQUAL:
+            k = np.ascontiguousarray(np.broadcast_to(k[..., :1, :], k.shape))
+        elif self.values is Kind.STEPS:
+            k = dtype.rounded(np.clip(np.rint(k.astype(np.float32) * 16) / 16, -5, 5))
+        return {"q": q, "k": k, "v": v}
+
+    def visible(self, first: int = 0, rows: int | None = None) -> Values:
+        """Which keys some rows see, (rows, keys) bool: all, or those up to a row's own place counted from the end."""
+        places = np.arange(first, self.rows if rows is None else first + rows)[:, None] + self.keys - self.rows
+        return (np.arange(self.keys) <= places) if self.causal else np.ones((len(places), self.keys), bool)
+
+    def solved(self, inputs: Arrays, solver: Solver, kind: Any, scale: float | None = None) -> Arrays:
+        """o and lse of type `kind`, some rows of one head at a time, where there is much to do on several threads.
+
+        `solver` is given q, k, v, the mask and the scale, as `reference.attention` is.
+        """
+        o = np.empty((self.batch, self.heads, self.rows, self.dim), kind)
+        lse = np.empty(o.shape[:3], kind)
+        factor = self.factor if scale is None else scale
+
+        def solve(batch: int, head: int, first: int) -> None:
+            rows = slice(first, min(first + CHUNK, self.rows))
+            q, k, v = inputs["q"][batch, head, rows], inputs["k"], inputs["v"]
+            shared = (batch, head // self.group)
+            mask = self.visible(first, len(q))
+            o[batch, head, rows], lse[batch, head, rows] = solver(q, k[shared], v[shared], mask, factor)
+
+        parts = [(b, h, r * CHUNK) for b, h, r in np.ndindex(self.batch, self.heads, ceil_div(self.rows, CHUNK))]
+        if self.batch * self.heads * self.seen < 2**24:
+            for part in parts:
+                solve(*part)
+        else:
+            with ThreadPoolExecutor(os.cpu_count()) as pool:
+                list(pool.map(lambda part: solve(*part), parts))
+        return {"o": o, "lse": lse}
+
+    def reference(self, inputs: Arrays) -> Arrays:
+        return self.solved(inputs, reference.attention, np.float64)
+
+    def model(self, inputs: Arrays, *, backwards: bool = False) -> Arrays:
+        dtype = dtype_of(self.dtype)
+
+        def solver(q: Values, k: Values, v: Values, mask: Values, scale: float) -> tuple[Values, Values]:
+            q, k, v = (x.astype(np.float32) for x in (q, k, v))
+            logits = np.where(mask, tensor_core_product(q, k.T, 8, backwards), np.float32(-np.inf))
+            top = logits.max(axis=1, keepdims=True)
+            top = np.where(np.isfinite(top), top, np.float32(0))
+            factor = np.float32(scale * LOG2_E)
+            weights = np.exp2(logits * factor - top * factor)  # in fp32, as an instruction has the base 2
+            total = weights.sum(axis=1)
+            # tensor cores take weights in the type of the values
+            weights = dtype.rounded(weights).astype(np.float32)
+            sums = tensor_core_product(weights, v, max(16, len(v) // 256), backwards)
+            with np.errstate(divide="ignore"):
+                lse = top[:, 0] * np.float32(scale) + np.log(total)
+            return sums / np.where(total > 0, total, np.float32(1))[:, None], lse
+
+        return self.solved(inputs, solver, np.float32)
+
+    def invariants(self) -> tuple[Invariant, ...]:
+        dtype = dtype_of(self.dtype)
+        sees_one = np.any(self.visible(), axis=1, keepdims=True)
+
+        def ones(inputs: Arrays) -> Arrays:
+            return {**inputs, "v": np.ones_like(inputs["v"])}
+
+        def sums(first: Arrays, of_ones: Arrays, bound: Arrays) -> bool:
+            # weights are rounded, the result once more; of fp16 the small ones lose bits
+            allowed = 3 * dtype.unit_roundoff + self.keys * dtype.smallest
+            return bool((np.abs(of_ones["o"] - sees_one) <= allowed).all())
+
+        found = [Invariant("weights sum to 1", sums, ones)]
+        found.append(self._causality() if self.causal else self._order())
+        if self.values is Kind.STEPS:
+            found.append(self._shift())
+        return tuple(found)
+
+    def _causality(self) -> Invariant:
+        def later_changed(inputs: Arrays) -> Arrays:
+            k, v = inputs["k"].copy(), inputs["v"].copy()
+            k[..., -1, :], v[..., -1, :] = 3, 7
+            return {**inputs, "k": k, "v": v}
+
+        def same(first: Arrays, other: Arrays, bound: Arrays) -> bool:  # the last row alone sees the last key
+            return np.array_equal(first["o"][..., :-1, :], other["o"][..., :-1, :]) and np.array_equal(
+                first["lse"][..., :-1], other["lse"][..., :-1]
+            )
+
+        return Invariant("a changed later key changes nothing", same, later_changed)
+
+    def _order(self) -> Invariant:
+        def reversed_keys(inputs: Arrays) -> Arrays:
+            return {**inputs, "k": inputs["k"][..., ::-1, :], "v": inputs["v"][..., ::-1, :]}
+
+        def near(first: Arrays, other: Arrays, bound: Arrays) -> bool:
+            return all(bool((np.abs(first[name] - other[name]) <= 2 * bound[name]).all()) for name in first)
+
+        return Invariant("any order of keys", near, reversed_keys)
+
+    def _shift(self) -> Invariant:
+        """With 2 added to every element of the keys all logits of a row are shifted by the same: o stays."""
+        q = self.inputs()["q"].astype(np.float64)
+        by = SHIFT * self.factor * q.sum(axis=-1)
+        # of a logit that is made of so much larger terms
+        size = self.factor * (5 + SHIFT) * np.abs(q).sum(axis=-1)
+        allowed = 4 * self.dim**0.5 * FP32.unit_roundoff * size
+
+        def shifted(inputs: Arrays) -> Arrays:
+            return {**inputs, "k": (inputs["k"].astype(np.float32) + np.float32(SHIFT)).astype(inputs["k"].dtype)}
+
+        def holds(first: Arrays, other: Arrays, bound: Arrays) -> bool:
+            sees = np.isfinite(first["lse"])
+            moved = np.where(sees, other["lse"], 0) - np.where(sees, first["lse"] + by, 0)
+            weights = 4 * np.maximum(allowed, dtype_of(self.dtype).unit_roundoff)[..., None]
+            largest = np.abs(first["o"]).max(axis=-1, keepdims=True) + 8  # of a value
+            near = np.abs(other["o"] - first["o"]) <= 2 * bound["o"] + weights * largest
+            same = np.abs(moved) <= allowed + 2 * np.where(sees, bound["lse"], 0)
+            return bool(np.all(same) and np.all(near))
+
+        return Invariant("a shift of all logits of a row", holds, shifted)
+
+    def negative_controls(self, inputs: Arrays, expected: Arrays) -> dict[str, Arrays]:
+        return super().negative_controls(inputs, expected) | controls(self, inputs, expected)
+
+    @property
+    def cost(self) -> Cost:
+        return Cost(4 * self.batch * self.heads * self.seen * self.dim, element_bytes(self.arrays().values()))
+
+
+DIMS = (64, 128, 256, 64, 128, 80, 96, 192, 8, 16, 33, 1, 200)
+"""The usual ones, those that are padded to them, and odd ones."""
+
+KEY_TILES = (48, 64, 80, 112, 128, 176)
+"""Keys of the tiles of some stage."""
+
+
+def problems(size: Size, edges: tuple[int, ...]) -> st.SearchStrategy[AttentionProblem]:
+    """Few heads of short sequences; as many rows as keys, fewer or more."""
+    edges = tuple(sorted({*edges, *KEY_TILES}))
+
+    @st.composite
+    def draw(d: st.DrawFn) -> AttentionProblem:
+        dim = d(st.sampled_from([n for n in DIMS if n <= size.extent]))
+        left = max(1, size.work // dim)
+        causal = d(st.booleans())
+        rows = d(extents(Size(min(size.extent, left), size.work), edges))
+        keys = rows if d(st.booleans()) else d(extents(Size(size.extent, size.work), edges))
+        keys = min(keys, max(1, left // rows))
+        left = max(1, left // (rows * keys))
+        group = d(st.integers(1, min(4, left)))
+        heads = group * d(st.integers(1, max(1, min(3, left // group))))
+        batch = d(st.integers(1, max(1, min(3, left // heads))))
+        aligned = d(st.sampled_from([True, True, False]))
+        pads = [-dim % 8 + 8 * d(st.integers(0, 1)) if aligned else d(st.integers(0, 5)) for _ in range(2)]
+        return AttentionProblem(
+            batch=batch,
+            heads=heads,
+            rows=rows,
+            keys=keys,
+            dim=dim,
+            group=group,
+            causal=causal,
+            scale=d(st.sampled_from([0.0, 0.0, 0.125, 0.5, 1.5])),
+            layout=d(st.sampled_from(Layout)),
+            dtype=d(st.sampled_from(AttentionProblem.choices["dtype"])),
+            values=d(st.sampled_from(Kind)),
+            pad_q=pads[0],
+            gap_q=8 * d(st.integers(0, 2)) if aligned else d(st.integers(0, 3)),
+            pad_kv=pads[1],
+            gap_kv=8 * d(st.integers(0, 2)) if aligned else d(st.integers(0, 3)),
+            seed=d(st.integers(0, 2**16)),
+        )
+
+    return draw()
+
+
+SHAPES = (
+    (4, 16, 4096, 128),
+    (1, 16, 16384, 128),
+    (4, 32, 4096, 64),
+    (1, 32, 16384, 64),
+    (4, 8, 4096, 256),
+    (1, 8, 16384, 256),
+    (16, 16, 1024, 128),
+    (32, 16, 512, 128),
+)
+"""Batch, heads, rows, dim of what is timed."""
+
+SUITE = tuple(
+    AttentionProblem(batch=b, heads=h, rows=s, keys=s, dim=d, causal=causal, layout=Layout.BSHD)
+    for b, h, s, d in SHAPES
+    for causal in (False, True)
+)
+
+
+def tensor_maps(p: AttentionProblem) -> str | None:
+    """Why an input can have no tensor map, or None where all can."""
+    for name in ("q", "k", "v"):
+        strides = p.arrays()[name].element_strides
+        if any(step * 2 % 16 for step, extent in zip(strides[:-1], p.arrays()[name].shape, strict=False) if extent > 1):
+            return f"a tensor map needs rows, heads and batches of {name} a multiple of 16 bytes apart"
+    return None
+
+
+def padded_dim(p: AttentionProblem) -> int:
+    """The dim of a head in shared memory: whole panels of 64 elements."""
+    return 64 * math.ceil(p.dim / 64)

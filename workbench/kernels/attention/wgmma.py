@@ -1,0 +1,1 @@
+"""Stages of attention on tensor cores."""
