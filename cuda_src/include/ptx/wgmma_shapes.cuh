@@ -9,7 +9,8 @@
 // shared memory are stored with k along their rows (b as n rows); those of 16 bits also otherwise, TRANSPOSED.
 //
 // here are N = 64, 128, 192 and 256; wgmma_all.cuh has the other multiples of 8. the macros make a function of
-// each type and place of a. sm_90a only.
+// each type and place of a, and of those of 16 bits `wgmma`, which takes the type from its fourth argument. sm_90a
+// only.
 #pragma once
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
@@ -83,7 +84,7 @@
 #define WGMMA_SUMS_128 WGMMA_SUMS_124, "+f"(d[124]), "+f"(d[125]), "+f"(d[126]), "+f"(d[127])
 
 // N, its registers, and the numbers of the operands after them
-#define WGMMA_16(NAME, TYPE, N, REGISTERS, O0, O1, O2, O3, O4, O5, O6)                                        \
+#define WGMMA_16(NAME, TYPE, ELEMENT, N, REGISTERS, O0, O1, O2, O3, O4, O5, O6)                               \
   template <int A_TRANSPOSED = 0, int B_TRANSPOSED = 0>                                                       \
   __device__ __forceinline__ void NAME(float (&d)[REGISTERS], u64 a, u64 b, bool add = true) {                \
     asm volatile("{\n.reg .pred accumulate;\nsetp.ne.b32 accumulate, %" #O4 ", 0;\n"                         \
@@ -100,6 +101,15 @@
                  : WGMMA_SUMS_##REGISTERS                                                                     \
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "n"(B_TRANSPOSED),                     \
                    "r"(static_cast<int>(add)));                                                               \
+  }                                                                                                           \
+  template <int B_TRANSPOSED>                                                                                 \
+  __device__ __forceinline__ void wgmma(float (&d)[REGISTERS], u64 a, u64 b, ELEMENT, bool add = true) {      \
+    NAME<0, B_TRANSPOSED>(d, a, b, add);                                                                      \
+  }                                                                                                           \
+  template <int B_TRANSPOSED>                                                                                 \
+  __device__ __forceinline__ void wgmma(float (&d)[REGISTERS], const u32(&a)[4], u64 b, ELEMENT,              \
+                                        bool add = true) {                                                    \
+    NAME<B_TRANSPOSED>(d, a, b, add);                                                                         \
   }
 #define WGMMA_K(NAME, TYPES, N, K, REGISTERS, O0, O1, O2, O3, O4, O5)                                         \
   __device__ __forceinline__ void NAME(float (&d)[REGISTERS], u64 a, u64 b, bool add = true) {                \
@@ -116,26 +126,16 @@
                  : WGMMA_SUMS_##REGISTERS                                                                     \
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(static_cast<int>(add)));           \
   }
-#define WGMMA_SHAPE(N, REGISTERS, O0, O1, O2, O3, O4, O5, O6)                               \
-  WGMMA_16(wgmma_bf16, "bf16", N, REGISTERS, O0, O1, O2, O3, O4, O5, O6)                    \
-  WGMMA_16(wgmma_f16, "f16", N, REGISTERS, O0, O1, O2, O3, O4, O5, O6)                      \
-  WGMMA_K(wgmma_tf32, "tf32.tf32", N, 8, REGISTERS, O0, O1, O2, O3, O4, O5)                 \
-  WGMMA_K(wgmma_e4m3, "e4m3.e4m3", N, 32, REGISTERS, O0, O1, O2, O3, O4, O5)                \
-  WGMMA_K(wgmma_e5m2, "e5m2.e5m2", N, 32, REGISTERS, O0, O1, O2, O3, O4, O5)                \
-  WGMMA_K(wgmma_e4m3_e5m2, "e4m3.e5m2", N, 32, REGISTERS, O0, O1, O2, O3, O4, O5)           \
+#define WGMMA_SHAPE(N, REGISTERS, O0, O1, O2, O3, O4, O5, O6)                                  \
+  WGMMA_16(wgmma_bf16, "bf16", __nv_bfloat16, N, REGISTERS, O0, O1, O2, O3, O4, O5, O6)        \
+  WGMMA_16(wgmma_f16, "f16", __half, N, REGISTERS, O0, O1, O2, O3, O4, O5, O6)                 \
+  WGMMA_K(wgmma_tf32, "tf32.tf32", N, 8, REGISTERS, O0, O1, O2, O3, O4, O5)                    \
+  WGMMA_K(wgmma_e4m3, "e4m3.e4m3", N, 32, REGISTERS, O0, O1, O2, O3, O4, O5)                   \
+  WGMMA_K(wgmma_e5m2, "e5m2.e5m2", N, 32, REGISTERS, O0, O1, O2, O3, O4, O5)                   \
+  WGMMA_K(wgmma_e4m3_e5m2, "e4m3.e5m2", N, 32, REGISTERS, O0, O1, O2, O3, O4, O5)              \
   WGMMA_K(wgmma_e5m2_e4m3, "e5m2.e4m3", N, 32, REGISTERS, O0, O1, O2, O3, O4, O5)
 
 WGMMA_SHAPE(64, 32, 32, 33, 34, 35, 36, 37, 38)
 WGMMA_SHAPE(128, 64, 64, 65, 66, 67, 68, 69, 70)
 WGMMA_SHAPE(192, 96, 96, 97, 98, 99, 100, 101, 102)
 WGMMA_SHAPE(256, 128, 128, 129, 130, 131, 132, 133, 134)
-
-// wgmma m64nNk16 of 16-bit operands in shared memory, of the type of the fourth argument
-template <int B_TRANSPOSED, int SUMS>
-__device__ __forceinline__ void wgmma(float (&d)[SUMS], u64 a, u64 b, __half, bool add = true) {
-  wgmma_f16<0, B_TRANSPOSED>(d, a, b, add);
-}
-template <int B_TRANSPOSED, int SUMS>
-__device__ __forceinline__ void wgmma(float (&d)[SUMS], u64 a, u64 b, __nv_bfloat16, bool add = true) {
-  wgmma_bf16<0, B_TRANSPOSED>(d, a, b, add);
-}

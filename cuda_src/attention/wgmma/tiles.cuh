@@ -1,0 +1,118 @@
+// what the stages of this track have in common: o = softmax(scale q k^T) v. which rows of which head a block
+// computes, and which keys those see; how tiles of queries, keys and values are loaded, multiplied and stored. sm_90a.
+#pragma once
+#include "ptx/tma_ranks.cuh"
+#include "ptx/wgmma_all.cuh"
+#include "tile/fragment.cuh"
+#include "tile/fragment_softmax.cuh"
+#include "tile/k_tile.cuh"
+
+constexpr int PANEL = KTile<IN>::DEPTH;  // elements of a vector in one box
+constexpr int PANELS = DIM / PANEL;
+constexpr int BLOCK_M = WARPGROUPS * WGMMA_M;  // rows of a work tile: a consumer has 64 of them
+
+static_assert(DIM % PANEL == 0, "vectors are loaded 64 elements at a time: DIM has to be a multiple of 64");
+static_assert(BLOCK_N % WGMMA_K == 0 && BLOCK_N <= 256, "a product takes 16 keys at a time, and at most 256");
+
+// vectors as TMA brings them: panels of 64 elements, rows of 128 bytes, swizzled
+template <int ROWS>
+struct alignas(ATOM_BYTES) Vectors {
+  IN panel[PANELS][ROWS * PANEL];
+
+  // by one thread: rows from `row` on of a head
+  __device__ __forceinline__ void load(const TensorMap& map, Barrier& full, int batch, int head, int row) {
+#pragma unroll
+    for (int i = 0; i < PANELS; ++i) tma_load(panel[i], map, full, batch, head, row, i * PANEL);
+  }
+};
+using Queries = Vectors<BLOCK_M>;
+using Keys = Vectors<BLOCK_N>;
+
+// what a kernel is given: tensor maps of (batch, head, row, element); o with any strides; lse (batch, head, row)
+struct Operands {
+  const TensorMap &q, &k, &v;
+  IN* o;
+  float* lse;
+  long long o_batch, o_head, o_row;  // elements to the next
+  int heads, group, rows, keys, dim;
+  float scale;
+
+  __device__ __forceinline__ int row_tiles() const { return (rows + BLOCK_M - 1) / BLOCK_M; }
+
+  // how many keys a row sees
+  __device__ __forceinline__ int seen(int row) const {
+    return CAUSAL ? max(0, min(keys, row + 1 + keys - rows)) : keys;
+  }
+};
+
+// BLOCK_M rows of a head, from `first` on, and how many tiles of keys they see
+struct WorkTile {
+  int batch, head, first, tiles;
+
+  __device__ __forceinline__ WorkTile(const Operands& g, int head_of_all, int row_tile)
+      : batch(head_of_all / g.heads), head(head_of_all % g.heads), first(row_tile * BLOCK_M) {
+    tiles = (g.seen(min(first + BLOCK_M, g.rows) - 1) + BLOCK_N - 1) / BLOCK_N;
+  }
+};
+
+// by a warpgroup: has the logits of its 64 rows computed, which begin at `first` of the tile
+__device__ __forceinline__ void multiply_keys(float (&logits)[BLOCK_N / 2], const Queries& q, int first,
+                                              const Keys& k) {
+  const u64 rows = swizzled_operand(shared_address(q.panel) + first * ROW_BYTES, 0, ATOM_BYTES);
+  const u64 keys = swizzled_operand(shared_address(k.panel), 0, ATOM_BYTES);
+  wgmma_fence();
+#pragma unroll
+  for (int i = 0; i < PANELS; ++i)
+#pragma unroll
+    for (int j = 0; j < PANEL / WGMMA_K; ++j) {
+      const int along = j * WGMMA_K * sizeof(IN);
+      wgmma<0>(logits, operand_at(rows, i * BLOCK_M * ROW_BYTES + along),
+               operand_at(keys, i * BLOCK_N * ROW_BYTES + along), IN(), i + j > 0);
+    }
+  wgmma_commit();
+}
+
+// by a warpgroup: has the values, weighted, added to the sums of its rows
+__device__ __forceinline__ void add_values(float (&sum)[DIM / 2], const u32 (&weights)[BLOCK_N / WGMMA_K][4],
+                                           const Keys& v) {
+  const u64 values = swizzled_operand(shared_address(v.panel), PANELS > 1 ? BLOCK_N * ROW_BYTES : 0, ATOM_BYTES);
+  wgmma_fence();
+#pragma unroll
+  for (int i = 0; i < BLOCK_N / WGMMA_K; ++i)
+    wgmma<1>(sum, weights[i], operand_at(values, i * WGMMA_K * ROW_BYTES), IN());
+  wgmma_commit();
+}
+
+// what a consumer warpgroup keeps of its 64 rows: a thread of two of them
+struct Averages {
+  float sum[DIM / 2] = {};
+  FragmentSoftmax softmax;
+  int row;    // of the head, the other is 8 further down
+  int whole;  // tiles of keys that all rows of the warpgroup see all of
+
+  __device__ __forceinline__ Averages(const Operands& g, const WorkTile& tile, int consumer) {
+    const int first = tile.first + consumer * WGMMA_M;
+    row = first + threadIdx.x % WARPGROUP / WARP * 16 + threadIdx.x % WARP / ROW_LANES;
+    whole = g.seen(first) / BLOCK_N;
+  }
+
+  // logits of the keys of a tile that a row does not see are masked
+  __device__ __forceinline__ void mask(const Operands& g, float (&logits)[BLOCK_N / 2], int tile) const {
+    mask_columns(logits, {g.seen(row) - tile * BLOCK_N, g.seen(row + 8) - tile * BLOCK_N});
+  }
+
+  __device__ __forceinline__ void store(const Operands& g, const WorkTile& tile) {
+    constexpr int CHUNK = VECTOR_BYTES / sizeof(IN);
+    float factor[2], log_sum[2];
+    softmax.finish(g.scale, factor, log_sum);
+    scale_rows(sum, factor);
+    IN* const o = g.o + tile.batch * g.o_batch + tile.head * g.o_head + row * g.o_row;
+    const bool inside[2] = {row < g.rows, row + 8 < g.rows};
+    store_rows({o, o + 8 * g.o_row}, inside, sum, g.dim, g.o_row % CHUNK == 0 && g.o_head % CHUNK == 0);
+    if (threadIdx.x % ROW_LANES == 0) {
+      float* const lse = g.lse + (static_cast<long long>(tile.batch) * g.heads + tile.head) * g.rows + row;
+      if (inside[0]) lse[0] = log_sum[0];
+      if (inside[1]) lse[8] = log_sum[1];
+    }
+  }
+};
