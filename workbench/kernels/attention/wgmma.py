@@ -92,3 +92,17 @@ def specialised(p: AttentionProblem, size: Mapping[str, int]) -> Launch:
 )
 def ping_pong(p: AttentionProblem, size: Mapping[str, int]) -> Launch:
     return _launch(p, size, "attention_ping_pong", 1, False)
+
+
+@ATTENTION.stage(
+    "overlap",
+    source="attention/wgmma/04_overlap.cu",
+    idea="the products of the next keys are issued before those of the values: a consumer weighs meanwhile",
+    supports=tensor_maps,
+    parameters={"WARPGROUPS": 2},
+    sizes=_tile_sizes,
+    edge_cases=_EDGE_CASES,
+    architecture=90,
+)
+def overlap(p: AttentionProblem, size: Mapping[str, int]) -> Launch:
+    return _launch(p, size, "attention_overlap", 1, False)
