@@ -7,4 +7,4 @@ from .problem import AttentionProblem
 
 def fastest(p: AttentionProblem) -> tuple[str, ...]:
     """The stages that are preferred for a problem that is in no table of what is fastest, best first."""
-    return "tensor_core", "online"
+    return "persistent", "tensor_core", "online"

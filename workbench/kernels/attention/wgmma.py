@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import numpy as np
 
@@ -23,13 +24,38 @@ _EDGE_CASES = (*EDGE_CASES, *_LONG)
 KEYS = {64: 128, 128: 128, 192: 96, 256: 64}
 """Of a tile, by dim."""
 
+FITTED = {64: (3, 128, 128), 128: (2, 176, 128), 192: (2, 112, 112), 256: (2, 80, 80)}
+"""By dim: consumer warpgroups, and keys of a tile, without and with a causal mask: as many as registers and shared
+memory hold. Under a mask small tiles waste less."""
+
 
 def _tile_sizes(p: AttentionProblem, size: Mapping[str, int]) -> dict[str, int]:
     dim = padded_dim(p)
     return {"DIM": dim, "BLOCK_N": KEYS[dim], "CAUSAL": int(p.causal)}
 
 
-def _launch(p: AttentionProblem, size: Mapping[str, int], kernel: str, producers: int, persistent: bool) -> Launch:
+def _fitted_sizes(p: AttentionProblem, size: Mapping[str, int]) -> dict[str, int]:
+    dim = padded_dim(p)
+    warpgroups, full, causal = FITTED[dim]
+    found = {"DIM": dim, "BLOCK_N": size["TILE_KEYS"] or (causal if p.causal else full), "CAUSAL": int(p.causal)}
+    return found | ({} if size["WARPGROUPS"] else {"WARPGROUPS": warpgroups})
+
+
+def _fits(p: AttentionProblem, size: Mapping[str, int]) -> str | None:
+    """Of parameters that are tuned, 0 is what fits the dim."""
+    sizes = {**size, **_fitted_sizes(p, size)}
+    dim, keys, warpgroups = sizes["DIM"], sizes["BLOCK_N"], sizes["WARPGROUPS"]
+    if dim * 2 * (64 * warpgroups + 4 * keys) + 2048 > SHARED_BYTES:
+        return "two tiles of keys and of values do not fit into shared memory"
+    if dim // 2 + keys // 2 + keys // 4 > (200 if warpgroups == 2 else 128):  # sums, logits, weights
+        return "a thread has no registers for so many keys"
+    return None
+
+
+def _launch(
+    p: AttentionProblem, size: Mapping[str, int], kernel: str, producers: int = 1, more: tuple[np.generic, ...] = ()
+) -> Launch:
+    """A block for every tile of rows, or, with `more` arguments, blocks that stay."""
     rows = 64 * size["WARPGROUPS"]
     return Launch(
         kernel,
@@ -43,11 +69,11 @@ def _launch(p: AttentionProblem, size: Mapping[str, int], kernel: str, producers
             "lse",
             *strides(p, "o"),
             *counts(p),
-            *((np.int32(p.batch),) if persistent else ()),
             np.float32(p.factor),
+            *more,
         ),
         shared_bytes=SHARED_BYTES,
-        persistent=persistent,
+        persistent=bool(more),
     )
 
 
@@ -63,7 +89,7 @@ def _launch(p: AttentionProblem, size: Mapping[str, int], kernel: str, producers
     architecture=90,
 )
 def tma(p: AttentionProblem, size: Mapping[str, int]) -> Launch:
-    return _launch(p, size, "attention_tma", 0, False)
+    return _launch(p, size, "attention_tma", 0)
 
 
 @ATTENTION.stage(
@@ -77,7 +103,7 @@ def tma(p: AttentionProblem, size: Mapping[str, int]) -> Launch:
     architecture=90,
 )
 def specialised(p: AttentionProblem, size: Mapping[str, int]) -> Launch:
-    return _launch(p, size, "attention_specialised", 1, False)
+    return _launch(p, size, "attention_specialised")
 
 
 @ATTENTION.stage(
@@ -91,7 +117,7 @@ def specialised(p: AttentionProblem, size: Mapping[str, int]) -> Launch:
     architecture=90,
 )
 def ping_pong(p: AttentionProblem, size: Mapping[str, int]) -> Launch:
-    return _launch(p, size, "attention_ping_pong", 1, False)
+    return _launch(p, size, "attention_ping_pong")
 
 
 @ATTENTION.stage(
@@ -105,4 +131,47 @@ def ping_pong(p: AttentionProblem, size: Mapping[str, int]) -> Launch:
     architecture=90,
 )
 def overlap(p: AttentionProblem, size: Mapping[str, int]) -> Launch:
-    return _launch(p, size, "attention_overlap", 1, False)
+    return _launch(p, size, "attention_overlap")
+
+
+TOGETHER = 32 * 2**20
+"""Bytes of keys and values that the L2 holds while all rows of their heads are worked on."""
+
+
+def _together(p: AttentionProblem) -> int:
+    """Heads that are worked on in turn."""
+    of_head = 4 * p.keys * p.dim
+    return max(1, min(p.batch * p.heads, p.group * (TOGETHER // of_head)))
+
+
+_MANY_TILES = (
+    AttentionProblem(batch=2, heads=3, rows=300, keys=300, dim=64, causal=True),
+    AttentionProblem(batch=2, heads=6, rows=200, keys=70, dim=16, causal=True, group=3, layout=Layout.BSHD),
+)
+"""So many tiles that a block has several, some of which see no key."""
+
+
+MULTIPROCESSORS = 132
+
+
+def _in_rounds(tiles: int) -> tuple[int, int, int]:
+    """A grid for tiles of different lengths: of whole rounds, so that no multiprocessor is left out to make even ones.
+    Blocks find no tile behind the last."""
+    return (ceil_div(tiles, MULTIPROCESSORS) * MULTIPROCESSORS, 1, 1)
+
+
+@ATTENTION.stage(
+    "persistent",
+    source="attention/wgmma/05_persistent.cu",
+    idea="blocks that stay take one tile of rows after the other, the longest first",
+    supports=tensor_maps,
+    parameters={"WARPGROUPS": 0, "TILE_KEYS": 0},
+    space={"WARPGROUPS": (0, 2, 3), "TILE_KEYS": (0, 64, 80, 96, 112, 128, 144, 160, 176)},
+    constraint=_fits,
+    sizes=_fitted_sizes,
+    edge_cases=(*_EDGE_CASES, *_MANY_TILES),
+    architecture=90,
+)
+def persistent(p: AttentionProblem, size: Mapping[str, int]) -> Launch:
+    launch = _launch(p, size, "attention_persistent", more=(np.int32(p.batch * p.heads), np.int32(_together(p))))
+    return replace(launch, grid=_in_rounds(launch.grid[0]) if p.causal else launch.grid)
