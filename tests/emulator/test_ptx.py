@@ -223,6 +223,31 @@ def test_locations_follow_chains_of_inlining() -> None:
     assert (store.location.line, store.location.inlined_at) == (lines["outermost"], ())
 
 
+def test_a_call_within_a_macro_is_inlined_once() -> None:
+    source = """
+    #define READ(name, type) \\
+        __device__ __forceinline__ type name##_of(const type* x, int i) { \\
+            type y; \\
+            asm volatile("ld.global.f32 %0, [%1];" : "=f"(y) : "l"(x + i)); \\
+            return y; \\
+        } \\
+        __device__ __forceinline__ type name(const type* x, int i) { return name##_of(x, i); }
+    READ(element, float)                                          // macro
+    extern "C" __global__ void k(float* x) {
+        float sum = 0.f;
+    #pragma unroll
+        for (int i = 0; i < 4; ++i) sum += element(x, i);         // call
+        x[0] = sum;
+    }
+    """
+    lines = {word: number for number, line in enumerate(source.splitlines(), 1) for word in [line.partition("// ")[2]]}
+    code = ptx.parse(ptx_of(source, name="macro.cu")).functions["k"].instructions
+    loads = [i.location for i in code if i.opcode.startswith("ld.global")]
+    assert len(loads) == 4
+    for load in loads:
+        assert [p.line for p in (load, *load.inlined_at)] == [lines["macro"], lines["macro"], lines["call"]]
+
+
 def test_line_zero_keeps_the_line_before() -> None:
     text = (
         HEAD

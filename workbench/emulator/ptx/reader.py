@@ -90,13 +90,15 @@ class Reader:
         if line == 0:
             return None
         callers: tuple[SourceLocation, ...] = ()
+        place = None
         if match[6]:
             place = int(match[6]), int(match[7]), int(match[8])
             caller = self.places.get(place) or SourceLocation(self.file_name(place[0]), place[1], place[2])
             callers = (SourceLocation(caller.file, caller.line, caller.column, (), caller.function), *caller.inlined_at)
         function = self.debug_strings.get((match[4], int(match[5] or 0))) if match[4] else None
         found = SourceLocation(self.file_name(file), line, column, callers, function)
-        self.places[file, line, column] = found
+        if place != (file, line, column):  # a call within a macro has the place of its caller
+            self.places[file, line, column] = found
         return found
 
     def file_name(self, number: int) -> str:
