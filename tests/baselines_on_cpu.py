@@ -95,6 +95,7 @@ def triton() -> None:
         "vector_add": Size(5000, 5000),
         "matvec": Size(3000, 200_000),
         "gemm": Size(300, 150**3),
+        "attention": Size(200, 200_000),
     }.items():
         judge_many(operation, size, solve_for(operation))
 

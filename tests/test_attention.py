@@ -117,6 +117,29 @@ def test_a_broken_kernel_is_found_out(right, broken):
     assert outcome.run.stages[0].verification.verdict == "mismatch"
 
 
+PERSISTENT = next(stage for stage in ATTENTION.stages if stage.name == "persistent").with_parameters(
+    {"WARPGROUPS": 2, "TILE_KEYS": 64}
+)
+
+
+@pytest.mark.parametrize(
+    ("right", "broken", "verdict"),
+    [
+        ("    Order::pass(consumer);", "", "deadlock"),
+        ("    keys.wait();\n    Order::wait", "    Order::wait", "in_flight"),
+        ("    wgmma_wait<1>();\n    keys.release();", "    keys.release();\n    wgmma_wait<1>();", "race"),
+        ("    wgmma_wait<1>();", "    wgmma_wait<2>();", "accumulator_in_flight"),
+    ],
+)
+def test_a_hazard_of_the_persistent_kernel_is_named(right, broken, verdict):
+    source = PERSISTENT.path.read_text()
+    assert source.count(right) == 1
+    headers = source.replace('"specialised.cuh"', f'"{PERSISTENT.path.parent}/specialised.cuh"')
+    problem = AttentionProblem(rows=70, keys=390, dim=64)
+    outcome = workbench.verify(PERSISTENT, code=headers.replace(right, broken), device="emulator", problem=problem)
+    assert outcome.run.stages[0].verification.verdict == verdict
+
+
 @pytest.mark.parametrize("name", ["weights sum to 1", "any order of keys", "a shift of all logits of a row"])
 def test_an_invariant_holds_of_the_reference_and_not_of_others(name):
     problem = AttentionProblem(heads=2, rows=20, keys=50, dim=16, values=Kind.STEPS)

@@ -2,13 +2,14 @@
 // rows, dim), k, v: (batch, heads / group, keys, dim), lse: (batch, heads, rows). q, k and v come as tensor maps, so
 // their rows, heads and batches are multiples of 16 bytes apart. dim up to DIM. bf16 and fp16, sm_90a.
 //
-// ping-pong: the consumers take turns. each has its products issued, those of the values of a tile and of the keys of
-// the next one, then it passes; while another one's are computed, it computes weights.
+// ping-pong: the consumers alternate. each has its products issued, those of the keys of the next tile and of the
+// values of this one, then it passes; while another one's are computed, it computes weights.
 //
 // what it gains: exponentials, of which a multiprocessor computes 16 a cycle, take the time of the other's products
 // and none of their own.
 //
-// what limits it: within a consumer nothing overlaps: weights wait for logits, and products wait for weights.
+// what limits it: within a consumer nothing overlaps: it waits for both products before it weighs the logits, though
+// those of the keys are there first.
 
 #include "pipeline/ordered.cuh"
 #include "specialised.cuh"
@@ -22,34 +23,40 @@ __device__ __forceinline__ void consume(const Operands& g, Shared& shared, const
   Order::start(consumer);
   if (tile.tiles > 0) mbarrier_wait(shared.q_full, 0);
   float logits[BLOCK_N / 2], rescale[2];
+  u32 weights[BLOCK_N / WGMMA_K][4];
   if (tile.tiles > 0) {
+    keys.wait();
+    multiply_keys(logits, shared.q, consumer * WGMMA_M, shared.k[keys.stage()]);
+    wgmma_wait<0>();
+    keys.release();
+    keys.advance();
+    if (tile.tiles - 1 >= averages.whole) averages.mask(g, logits, tile.tiles - 1);
+    averages.softmax.weigh(logits, g.scale * LOG2_E, rescale);
+  }
+  for (int i = tile.tiles - 2; i >= 0; --i) {
+    scale_rows(averages.sum, rescale);
+    to_left_operand<IN>(weights, logits);
     keys.wait();
     Order::wait(consumer);
     multiply_keys(logits, shared.q, consumer * WGMMA_M, shared.k[keys.stage()]);
+    values.wait();
+    add_values(averages.sum, weights, shared.v[values.stage()]);
     Order::pass(consumer);
     wgmma_wait<0>();
     keys.release();
     keys.advance();
-  }
-  for (int i = tile.tiles - 1; i >= 0; --i, values.advance()) {
+    values.release();
+    values.advance();
     if (i >= averages.whole) averages.mask(g, logits, i);
     averages.softmax.weigh(logits, g.scale * LOG2_E, rescale);
+  }
+  if (tile.tiles > 0) {
     scale_rows(averages.sum, rescale);
-
-    u32 weights[BLOCK_N / WGMMA_K][4];
     to_left_operand<IN>(weights, logits);
     values.wait();
-    if (i > 0) keys.wait();
-    Order::wait(consumer);
     add_values(averages.sum, weights, shared.v[values.stage()]);
-    if (i > 0) multiply_keys(logits, shared.q, consumer * WGMMA_M, shared.k[keys.stage()]);
-    Order::pass(consumer);
     wgmma_wait<0>();
     values.release();
-    if (i > 0) {
-      keys.release();
-      keys.advance();
-    }
   }
   Order::finish(consumer);
   averages.store(g, tile);

@@ -2,8 +2,8 @@
 // rows, dim), k, v: (batch, heads / group, keys, dim), lse: (batch, heads, rows). q, k and v come as tensor maps, so
 // their rows, heads and batches are multiples of 16 bytes apart. dim up to DIM. bf16 and fp16, sm_90a.
 //
-// overlap within a consumer: the products of the next keys are issued before those of the values of this tile.
-// while the latter are computed the consumer already weighs the logits of the next.
+// overlap within a consumer: it waits for the products of the keys alone, and weighs the logits of the next tile
+// while those of the values of this one are still computed.
 //
 // what it gains: a consumer's own products and its exponentials overlap, where the other consumers leave the tensor
 // cores idle.

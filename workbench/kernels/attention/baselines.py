@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -66,6 +67,13 @@ def flash_3(p: AttentionProblem, q: Any, k: Any, v: Any) -> Any:
     given = (x.transpose(1, 2) for x in (q, k, v))
     o, lse = flash_attn_func(*given, softmax_scale=p.factor, causal=p.causal, return_attn_probs=True)
     return o.transpose(1, 2), lse
+
+
+@ATTENTION.baseline("Triton", requires=("torch", "triton"), prepares=True)
+def triton(p: AttentionProblem, q: Any, k: Any, v: Any, o: Any, lse: Any) -> Callable[[], object]:
+    from ._triton import work
+
+    return work(p, q, k, v, o, lse)
 
 
 @ATTENTION.baseline("NumPy", requires="numpy")

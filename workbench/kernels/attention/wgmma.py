@@ -16,6 +16,8 @@ _LONG = (
     AttentionProblem(rows=70, keys=1100, dim=64, layout=Layout.BSHD),
     AttentionProblem(heads=2, rows=300, keys=1000, dim=128, group=2, causal=True, dtype="fp16"),
     AttentionProblem(rows=140, keys=700, dim=256, causal=True),
+    AttentionProblem(rows=130, keys=1000, dim=128, layout=Layout.BSHD),
+    AttentionProblem(rows=70, keys=500, dim=192, dtype="fp16"),
 )
 """So many tiles of keys that every buffer is filled several times: parities of its barriers come back."""
 
