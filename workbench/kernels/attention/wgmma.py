@@ -136,12 +136,15 @@ def overlap(p: AttentionProblem, size: Mapping[str, int]) -> Launch:
     return _launch(p, size, "attention_overlap")
 
 
-TOGETHER = 32 * 2**20
-"""Bytes of keys and values that the L2 holds while all rows of their heads are worked on."""
+TOGETHER = 16 * 2**20
+"""Bytes of keys and values that stay in the L2 while all rows of their heads are worked on."""
 
 
 def _together(p: AttentionProblem) -> int:
-    """Heads that are worked on in turn."""
+    """Heads that are worked on in turn: those that share keys, and under a mask, where the longest tiles of all come
+    first, as many as the L2 holds."""
+    if not p.causal:
+        return p.group
     of_head = 4 * p.keys * p.dim
     return max(1, min(p.batch * p.heads, p.group * (TOGETHER // of_head)))
 
