@@ -104,7 +104,7 @@ ONLINE = next(stage for stage in ATTENTION.stages if stage.name == "online")
         ("row + 1 + keys - rows", "row + 1"),
         ("sum *= rescale", "sum *= 1.f"),
         ("state.sum * rescale", "state.sum"),
-        ("to_float(q[c]) * scale", "to_float(q[c]) * scale * scale"),
+        ("logit *= scale", "logit *= scale * scale"),
         ("v += batch * k_batch + head / group * k_head;", "v += batch * k_batch;"),
         ("lse[number] = log_sum(state)", "lse[number] = log_sum(state) * LOG2_E"),
         ("float logit = -infinity();", "float logit = 0.f;"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -172,6 +173,24 @@ def test_errors_are_relative_to_rows_so_that_small_rows_may_have_small_errors_on
     bound, size = case.bound["y"], np.abs(case.expected["y"]).max(axis=1)
     assert (bound.max(axis=1)[4:] < 1e-6 * size[4:]).all()
     assert bound[4].max() < bound[7].max() / 30  # the eighth row is 64 times as large as the fifth
+
+
+def test_errors_of_an_elementwise_output_are_relative_to_elements() -> None:
+    scaled: Operation[Any] = simple_operation(
+        "elements",
+        "x: rows columns fp32 -> y: rows columns fp32",
+        tiers=(Tier.COMPARATIVE,),
+        not_exact="not tried here",
+        draw=lambda p, rng: {
+            "x": (1 + rng.random((p.rows, p.columns)) * 2.0 ** np.arange(p.columns)).astype(np.float32)
+        },
+    )(lambda x: x / 3 + x / 7)
+    problem = scaled.problem(rows=1, columns=20)
+    assert Case.of(problem).bound["y"].max() < 4 * Case.of(problem).bound["y"].min()
+    with patch.object(type(problem), "elementwise", ("y",)):
+        bound = Case.of(problem).bound["y"][0]
+    assert bound[-1] > 30 * bound[0]
+    assert bound[0] > 0
 
 
 # ------------------------------------------------------------------------------------------------------- invariants

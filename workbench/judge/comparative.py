@@ -23,10 +23,11 @@ OTHER_SEEDS = 1_000_003
 def twice_the_model(problem: Problem, inputs: Arrays, expected: Arrays) -> Arrays:
     """The bound of the comparative tier: twice the largest error of the operation's model, and one rounding.
 
-    A row is what lies along the last axis. Its error is taken relative to its size, which is its largest element, or
-    the median of those of all rows that are not 0 where that is larger; the largest over all rows counts. So a row of
-    small results, an average of many values, may have small errors only. Problems of few rows show too few errors:
-    then the same problem is looked at with other seeds. Raises BadOperation.
+    A row is what lies along the last axis, or an element of an output that is `elementwise`. Its error is taken
+    relative to its size, which is its largest element, or the median of those of all rows that are not 0 where that
+    is larger; the largest over all rows counts. So a row of small results, an average of many values, may have small
+    errors only.
+    Problems of few rows show too few errors: then the same problem is looked at with other seeds. Raises BadOperation.
     """
     arrays = {name: array for name, array in problem.arrays().items() if array.output}
     seen = [_rows(problem, inputs, expected, arrays)]
@@ -51,7 +52,8 @@ def twice_the_model(problem: Problem, inputs: Arrays, expected: Arrays) -> Array
 def _rows(
     problem: Problem, inputs: Arrays, expected: Arrays, arrays: dict[str, Array]
 ) -> dict[str, tuple[Values, Values]]:
-    """The largest element and the largest error of the model in each row of each output, with a last axis of one.
+    """The largest element and the largest error of the model in each row of each output: of one that is not elementwise
+    with a last axis of one.
 
     Raises BadOperation.
     """
@@ -68,7 +70,8 @@ def _rows(
         with np.errstate(invalid="ignore"):
             errors = np.where(finite, np.abs(got - right), 0.0)
         sizes = np.where(finite, np.abs(right), 0.0)
-        found[name] = (_largest(sizes), _largest(errors))
+        alone = name in problem.elementwise
+        found[name] = (sizes, errors) if alone else (_largest(sizes), _largest(errors))
     return found
 
 

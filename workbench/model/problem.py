@@ -91,6 +91,10 @@ class Problem(ABC):
     not_exact: ClassVar[str] = ""
     """Why no inputs make every product and sum representable, where `exact` is none of the tiers."""
 
+    elementwise: ClassVar[tuple[str, ...]] = ()
+    """Outputs whose elements are results by themselves and no parts of a row: the comparative tier takes the error of
+    each relative to its own size."""
+
     choices: ClassVar[Mapping[str, tuple[str, ...]]] = {}
     """Fields that hold one of a few words."""
 

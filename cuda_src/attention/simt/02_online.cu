@@ -31,7 +31,7 @@ extern "C" __global__ void __launch_bounds__(WARPS* WARP, 2)
   const int seen = causal ? min(keys, row + 1 + keys - rows) : keys;
 
   float* const query = queries[warp];
-  for (int c = lane; c < dim; c += WARP) query[c] = to_float(q[c]) * scale;
+  for (int c = lane; c < dim; c += WARP) query[c] = to_float(q[c]);
   __syncwarp();
 
   ExpSum::Value state = ExpSum::identity();
@@ -42,6 +42,7 @@ extern "C" __global__ void __launch_bounds__(WARPS* WARP, 2)
       const IN* key = k + (first + lane) * k_row;
       logit = 0.f;
       for (int c = 0; c < dim; ++c) logit += query[c] * to_float(key[c]);
+      logit *= scale;
     }
     const float max = fmaxf(state.max, warp_reduce<Max>(logit));
     const float base = ExpSum::base(max), weight = exp_of(logit - base), rescale = exp_of(state.max - base);

@@ -91,6 +91,7 @@ class AttentionProblem(Problem):
 
     tiers: ClassVar[tuple[Tier, ...]] = (Tier.COMPARATIVE,)
     not_exact: ClassVar[str] = "an exponential is rounded"
+    elementwise: ClassVar[tuple[str, ...]] = ("lse",)
     extents: ClassVar[tuple[str, ...]] = ("batch", "heads", "rows", "keys", "dim")
     ranges: ClassVar[Mapping[str, tuple[float, float]]] = {"dim": (1, 256), "group": (1, 2**31), "scale": (0, 1e6)}
     choices: ClassVar[Mapping[str, tuple[str, ...]]] = {"dtype": (BF16.name, FP16.name)}
@@ -202,12 +203,12 @@ class AttentionProblem(Problem):
             factor = np.float32(scale * LOG2_E)
             weights = np.exp2(logits * factor - top * factor)  # in fp32, as an instruction has the base 2
             total = weights.sum(axis=1)
-            # tensor cores take weights in the type of the values
-            weights = dtype.rounded(weights).astype(np.float32)
-            sums = tensor_core_product(weights, v, max(16, len(v) // 256), backwards)
+            # tensor cores take weights in the type of the values. divided before, as equal ones would have exact sums
+            weights = dtype.rounded(weights).astype(np.float32) / np.where(total > 0, total, np.float32(1))[:, None]
+            o = tensor_core_product(weights, v, max(16, len(v) // 256), backwards)
             with np.errstate(divide="ignore"):
                 lse = top[:, 0] * np.float32(scale) + np.log(total)
-            return sums / np.where(total > 0, total, np.float32(1))[:, None], lse
+            return o, lse
 
         return self.solved(inputs, solver, np.float32)
 
