@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import traceback
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,6 +11,7 @@ import numpy as np
 from ..devices import BoundPlan, Device, Fault
 from ..judge.case import Case
 from ..model.arrays import BEST_ALIGNMENT, Arrays
+from ..model.declared import raised_at
 from ..model.results import Verdict
 from ..model.stage import Stage
 from ..toolchain.compiler import CompileError, CompilerUnavailable, compile_stage
@@ -29,9 +29,9 @@ def bind(stage: Stage[Any], device: Device, case: Case, order: int) -> BoundPlan
         plan = dataclasses.replace(plan, alignments=_alignments(stage.alignment, names, case.problem.seed))
     except (CompileError, CompilerUnavailable, OSError, MemoryError):
         raise
-    except Exception:
-        trace = traceback.format_exc(limit=-1).strip()
-        raise Fault(Verdict.LAUNCH_ERROR, f"the declaration of the stage does not give a launch:\n{trace}") from None
+    except Exception as error:
+        message = f"the declaration of the stage does not give a launch:\n{raised_at(error)}"
+        raise Fault(Verdict.LAUNCH_ERROR, message) from None
     return device.bind(compiled, plan, case.arrays, case.storage(), case.problem.seed ^ order)
 
 
