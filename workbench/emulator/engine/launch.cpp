@@ -137,7 +137,7 @@ struct Shared {  // what the host threads of a launch share
     result->fault = fault;
     result->waiting.clear();
     if (fault.kind == FaultKind::deadlock || fault.kind == FaultKind::budget ||
-        fault.kind == FaultKind::barrier_diverged)
+        fault.kind == FaultKind::barrier_diverged || fault.kind == FaultKind::race)
       result->waiting = cluster.waiting();
   }
 };
@@ -205,8 +205,9 @@ void work(Machine& machine, Shared& shared, size_t resident, Poll& poll) {
       if (!ended) check_seconds(*machine.launch, shared, *cluster);
       if (ended && cluster->suspected.kind != FaultKind::none) throw cluster->suspected;
     } catch (const Fault& fault) {
-      const bool says_more = fault.kind == FaultKind::race || fault.kind == FaultKind::in_flight ||
-                             cluster->suspected.kind == FaultKind::none;
+      const FaultKind suspected = cluster->suspected.kind;
+      const bool says_more = fault.kind == FaultKind::race || suspected == FaultKind::none ||
+                             (fault.kind == FaultKind::in_flight && suspected != FaultKind::race);
       shared.failed(cluster->order, says_more ? fault : cluster->suspected, *cluster);
     }
     poll();

@@ -343,7 +343,9 @@ struct Cluster {
   std::shared_ptr<ClusterCounters> counters;
   std::shared_ptr<ClusterUndefined> undefined;
   std::shared_ptr<ClusterTrace> trace;
-  Fault suspected;  // a value of shared memory that nothing had written by then: perhaps a race
+  Fault suspected;  // a value of shared memory that nothing had written by then: perhaps a race; or a race
+                    // of two lanes of a warp: perhaps one of warps, too
+  uint64_t after_race = 0;  // warp instructions since that race
 
   void start(int64_t index);
   // Runs for about `fuel` warp instructions; true when every block has ended.

@@ -38,6 +38,7 @@ void Warp::fault(FaultKind kind, int lane, uint64_t address, Space space, int64_
 
 namespace {
 
+constexpr uint64_t kMostAfterRace = 1 << 20;  // warp instructions of a cluster after a race within a warp
 constexpr uint32_t kLandingOdds = 16;  // a copy lands early at one resumption in so many
 
 bool guard_lanes(const Warp& warp, const Instruction& instruction, uint32_t& lanes) {
@@ -413,6 +414,7 @@ void Cluster::start(int64_t index) {
   start_races(*this, index);
   undefined.reset();
   suspected = Fault{};
+  after_race = 0;
   for (Warp* warp : warps) {
     warp->undefined.reset();
     warp->tracking = warp->read_unwritten = false;
@@ -473,6 +475,8 @@ bool Cluster::run(uint64_t fuel) {
       run_warp<false>(warp, counts.data());
     if (trace) trace_stopped(warp);
     spent += warp.block->executed - before + 1;
+    if (suspected.kind == FaultKind::race && (after_race += warp.block->executed - before) > kMostAfterRace)
+      throw suspected;
     if (warp.block->executed > budget) throw hung(static_cast<int64_t>(budget), false);
   }
 }
