@@ -270,6 +270,8 @@ enum class FaultKind : int32_t {
   mbarrier_in_use,       // address: initialised again or invalidated; other_*: a use that may come later
   mbarrier_overwritten,  // address; other_*: a use that came later (none: the writer is unknown, and this is
                          // the use); info: row of the initialisation
+  not_resident,  // pc: where blocks wait in a loop; info: how many the device holds, detail: how many have
+                 // not begun, other_block: the first of those; Result::waiting says who waits where
   count
 };
 const std::vector<std::string>& fault_names();
