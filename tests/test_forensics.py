@@ -13,7 +13,7 @@ from fake_device import FakeDevice
 from workbench import harness
 from workbench.catalogue import registry
 from workbench.judge import forensics
-from workbench.judge.forensics import order
+from workbench.judge.forensics import order, precision
 from workbench.kernels.gemm import GemmProblem
 from workbench.kernels.matvec import MatvecProblem
 from workbench.kernels.rms_norm import RmsNormProblem
@@ -234,6 +234,10 @@ def rows_scaled(problem, storage):
     y_of(problem, storage)[...] *= np.linspace(1.5, 2.5, problem.rows)[:, None]
 
 
+def some_rows_scaled(problem, storage):
+    y_of(problem, storage)[[1, 4, 5, 9]] *= 3
+
+
 def weights_scaled(problem, storage):
     y_of(problem, storage)[...] *= np.linspace(1.5, 2.5, problem.columns)
 
@@ -277,6 +281,7 @@ ROW_MISTAKES: dict[str, tuple[Mistake, str]] = {
     "padding": (padding_read, "NaN is computed in row 0: it comes from what lies between the rows of x"),
     "overflow": (too_large, "overflow: infinity in row 2"),
     "rows scaled": (rows_scaled, "each row is off by one factor, of 1.5 to 2.5"),
+    "some rows scaled": (some_rows_scaled, "4 of 12 rows are each off by one factor, of 3 to 3"),
     "weights scaled": (weights_scaled, "each column is off by one factor, of 1.5 to 2.5"),
     "doubled": (doubled, "every element is 2 times what is right"),
     "base 2": (base_2, "every element is 1.4427 = 1 / ln 2 times what is right: a logarithm to base 2"),
@@ -323,18 +328,24 @@ def test_an_answer_that_is_right_when_looked_at_again_is_no_pattern(look):
     assert look(lambda problem, storage: None).looks_like.startswith("it differs from run to run")
 
 
-def test_heads_in_each_others_place_are_named():
-    rng = np.random.default_rng(0)
-    right = rng.standard_normal((2, 4, 6, 8))
-    got = right[:, [0, 2, 1, 3]]
-    bound = np.full(right.shape, 1e-6)
-    shape = (-1, 8)
+def evidence(got: Any, right: Any, bound: float, name: str = "O") -> forensics.Evidence:
+    """Of an output of fp32 with these values, of a stage that cannot be asked anything."""
+    shape, within = (-1, got.shape[-1]), np.full(got.shape, bound)
+    values = (v.reshape(shape) for v in (got, right, within, np.abs(got - right) > within, np.zeros(got.shape, bool)))
     case = harness.Case.of(VectorAddProblem(n=4))
-    array = Array(right.shape, FP32, output=True)
-    e = forensics.Evidence(
-        case, "O", array, *(v.reshape(shape) for v in (got, right, bound, got != right, got != got)), {}, lambda c: {}
-    )
-    said = order.permuted(e)
+    return forensics.Evidence(case, name, Array(got.shape, FP32, output=True), *values, {}, lambda other: {})
+
+
+def test_answers_that_are_numbers_of_a_narrow_type_by_themselves_tell_of_no_accumulator():
+    whole = np.arange(64.0, 128.0).reshape(8, 8)
+    real = whole + np.pi / 100
+    assert precision._kept_in(evidence(whole, real, 1e-6)) is BF16
+    assert precision._kept_in(evidence(whole[::-1], whole, 1e-6)) is None
+
+
+def test_heads_in_each_others_place_are_named():
+    right = np.random.default_rng(0).standard_normal((2, 4, 6, 8))
+    said = order.permuted(evidence(right[:, [0, 2, 1, 3]], right, 1e-6))
     assert said is not None
     assert "slices along axis 1 (of 4: heads, batches) are in each other's place: 1 holds what belongs into 2" in said
 

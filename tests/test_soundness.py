@@ -217,6 +217,41 @@ def test_a_kernel_in_fp32_is_as_good_as_the_model_and_one_that_sums_up_in_half_i
     assert judged(log_sum(), MEAN.replace("SUM", "__half")).verdict is Verdict.MISMATCH
 
 
+def test_a_comparative_tier_whose_model_is_as_exact_as_the_reference_is_the_operations_fault() -> None:
+    @dataclass(frozen=True)
+    class Mean(Problem):
+        n: int = 7
+        tier: Tier = Tier.COMPARATIVE
+        tiers = (Tier.COMPARATIVE,)
+        not_exact = "a mean is rounded"
+        extents = ("n",)
+        kind = np.float64
+
+        @property
+        def label(self) -> str:
+            return str(self.n)
+
+        def arrays(self) -> dict[str, Array]:
+            return {"x": Array((self.n,), FP32), "y": Array((1,), FP32, output=True)}
+
+        def reference(self, inputs: Arrays) -> Arrays:
+            return {"y": inputs["x"].astype(np.float64).mean(keepdims=True)}
+
+        def model(self, inputs: Arrays, *, backwards: bool = False) -> Arrays:
+            return {"y": inputs["x"].astype(self.kind).mean(keepdims=True)}
+
+        @property
+        def cost(self) -> Cost:
+            return Cost(self.n, 4 * self.n)
+
+    class Narrow(Mean):
+        kind = np.float32
+
+    soundness.check(Case.of(Narrow()))
+    with pytest.raises(BadOperation, match="the model of the operation gives y as near as float64"):
+        soundness.check(Case.of(Mean()))
+
+
 def test_errors_are_relative_to_rows_so_that_small_rows_may_have_small_errors_only() -> None:
     scaled: Operation[Any] = simple_operation(
         "scaled",

@@ -20,7 +20,7 @@ Values = np.ndarray[Any, Any]
 
 def check(case: Case) -> None:
     """Raise BadOperation where the reference, rounded once to the outputs' types, or the operation's model of a kernel
-    is wrong by the operation's own bound, or where its exact tier is not exact."""
+    is wrong by the operation's own bound, where its exact tier is not exact, or its model computes as the reference."""
     for name, array in _outputs(case).items():
         right = array.dtype.rounded(case.expected[name])
         found = compare(name, array, right, case.expected[name], case.bound[name], case.problem.tier)
@@ -38,6 +38,29 @@ def check(case: Case) -> None:
             model = case.problem.model(case.inputs)
         for name, found in _beyond(case, model or {}):
             raise BadOperation(_tight(case, name, found.wrong[0], "in the model of the kernel"))
+    else:
+        _check_model(case)
+
+
+NO_BETTER = 2.0**-45
+"""Error of a model, of the largest element, from which it is one of a type that kernels compute in."""
+
+
+def _check_model(case: Case) -> None:
+    """The comparative tier takes the error of the model for that of the kernel's precision."""
+    with declared("model of the operation"):
+        model = case.problem.model(case.inputs) or {}
+    for name, array in _outputs(case).items():
+        right = case.expected[name]
+        if name not in model or not array.dtype.is_float or array.dtype is FP64 or not np.isfinite(right).all():
+            continue
+        exact = bool((right.astype(np.float32) == right).all())
+        error = float(np.abs(model[name].astype(np.float64) - right).max(initial=0.0))
+        if not exact and error <= NO_BETTER * float(np.abs(right).max(initial=0.0)):
+            raise BadOperation(
+                f"the model of the operation gives {name} as near as float64 on {case.problem}, so that no kernel that "
+                f"computes in fp32 can be at most twice as far off. Let model() compute in the kernel's precision"
+            )
 
 
 AS_GOOD = 16.0

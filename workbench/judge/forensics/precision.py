@@ -60,14 +60,16 @@ def _everywhere(e: Evidence, error: Values) -> bool:
 
 
 def _kept_in(e: Evidence) -> DType | None:
-    """The narrowest type of which all answers are numbers, where the output has a wider one."""
-    values = e.got[e.got != 0].astype(np.float32)
+    """The narrowest type of which all answers are numbers, and the right ones are not, where the output has a wider
+    one."""
+    values, right = (v[e.got != 0].astype(np.float32) for v in (e.got, e.expected))
     if len(values) < FEWEST:
         return None
     for dtype in NARROW:
-        rounded = dtype.rounded(values).astype(np.float32)
-        if e.array.dtype.unit_roundoff < dtype.unit_roundoff and np.mean(rounded == values) >= ALL:
-            return dtype
+        if e.array.dtype.unit_roundoff < dtype.unit_roundoff:
+            ours, theirs = (float(np.mean(dtype.rounded(v).astype(np.float32) == v)) for v in (values, right))
+            if ours >= ALL > 2 * theirs:
+                return dtype
     return None
 
 

@@ -41,10 +41,11 @@ def factor(e: Evidence) -> str | None:
         each = np.nanmedian(ratio, axis=1 - axis, keepdims=True)
         if _explains(e, np.broadcast_to(each, e.got.shape)):
             wrong = each[np.asarray(e.bad.any(axis=1 - axis)).reshape(each.shape)]
+            who = f"each {noun} is" if len(wrong) == each.size else f"{len(wrong)} of {each.size} {noun}s are each"
             share = "a sum, mean, maximum or root" if axis == 0 else "a weight or scale"
             return (
-                f"each {noun} is off by one factor, of {wrong.min():.4g} to {wrong.max():.4g}: what the elements of "
-                f"a {noun} share is wrong ({share})"
+                f"{who} off by one factor, of {wrong.min():.4g} to {wrong.max():.4g}: what the elements of a {noun} "
+                f"share is wrong ({share})"
             )
     return None
 
