@@ -298,6 +298,39 @@ def test_what_goes_wrong_in_rows_gets_its_own_name(look, mistake, says):
     assert says in look(mistake, ROWS).looks_like
 
 
+def test_half_a_warp_is_known_where_the_rest_changes_the_maximum(look):
+    def sums_of_half_warps(problem, storage):
+        x = problem.arrays()["x"].view(storage["x"]).astype(np.float32)
+        powers = np.exp(x - x.max(axis=1, keepdims=True))
+        halves = np.add.reduceat(powers.reshape(len(x), -1, 2, 16).sum(axis=1), [0], axis=2)
+        y_of(problem, storage)[...] = (powers.reshape(len(x), -1, 2, 16) / halves[:, None]).reshape(x.shape)
+
+    problem = SoftmaxProblem(rows=4, columns=96, dtype="fp32", out="fp32", tier=Tier.BOUNDED)
+    assert "elements 16 to 31 of every 32 along the rows of x" in look(sums_of_half_warps, problem).looks_like
+
+
+@pytest.mark.parametrize(("factor", "named"), [(128**-0.5, "1 / sqrt(128)"), (128 / 127, "128 / 127"), (12.0, "12")])
+def test_a_factor_that_is_of_an_extent_is_named_so(look, factor, named):
+    def scaled(problem, storage):
+        y_of(problem, storage)[...] *= factor
+
+    assert f" = {named} times what is right" in look(scaled, ROWS).looks_like
+
+
+@pytest.mark.parametrize("dtype", ["bf16", "fp16"])
+def test_sums_in_the_type_of_the_output_are_named_by_the_size_of_their_error(look, dtype):
+    def in_that_type(problem, storage):
+        a, b = a_b(problem, storage)
+        kind = problem.arrays()["C"].dtype.numpy
+        total = np.zeros(c_of(problem, storage).shape, kind)
+        for k in range(a.shape[1]):
+            total = (total.astype(np.float32) + np.outer(a[:, k], b[k])).astype(kind)
+        c_of(problem, storage)[...] = total
+
+    said = look(in_that_type, dataclasses.replace(WIDE, dtype=dtype, out=dtype, k=300)).looks_like
+    assert f"As large an error has a sum of 300 terms in {dtype}" in said
+
+
 def test_an_exponential_to_base_2_is_known_by_its_slope(look):
     def by_2(problem, storage):
         x = problem.arrays()["x"].view(storage["x"]).astype(np.float64)

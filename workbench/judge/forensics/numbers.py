@@ -24,7 +24,10 @@ def computed_nan(e: Evidence) -> str | None:
             f"{said}something that a row shares is none, such as 0 / 0 by a sum or a root that is 0 (a forgotten eps, "
             "a row of zeros or one that is wholly masked), or inf - inf by a maximum that is -inf"
         )
-    return f"{said}0 / 0, inf - inf, 0 * inf, or a root or logarithm of a negative number"
+    return (
+        f"{said}inf / inf or inf - inf (an exponential that overflows: subtract the maximum first), 0 / 0, 0 * inf, or "
+        "a root or logarithm of a negative number"
+    )
 
 
 def overflow(e: Evidence) -> str | None:

@@ -39,7 +39,8 @@ def place(bad: Values) -> str:
         return ""
     if rows.all() and columns.all():
         return ""
-    texts = [_along(wrong, noun) for wrong, noun in ((rows, "row"), (columns, "column"))]
+    nouns = ("row", "column") if len(rows) > 1 else ("row", "element")
+    texts = [_along(wrong, noun) for wrong, noun in zip((rows, columns), nouns, strict=True)]
     if not all(text is not None for text in texts):
         return ""
     found = "in " + ", ".join(text for text in texts if text)

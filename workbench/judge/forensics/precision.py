@@ -47,10 +47,34 @@ def narrow(e: Evidence) -> str | None:
         )
     if not _right_for_integers(e):
         return None
-    near = "bf16, which keeps 8 bits" if typical > 2.0**-9 else "fp16 or tf32, which keep 11 bits"
     return (
-        f"{said}, while small integers come out right: an accumulator or something in between is narrower than fp32, "
-        f"most likely {near}"
+        f"{said}, while small integers come out right: something is narrower than fp32. As large an error has "
+        f"{_as_large(e, typical)}"
+    )
+
+
+ONE, SUM = 0.4, 0.29
+"""Root mean square of the relative error of one rounding, and of a sum of K terms over sqrt(K), in unit roundoffs: the
+rounding errors of a sum of zero-mean terms are a random walk, of steps as large as its partial sums."""
+
+ALIKE = 3.0
+"""Errors that differ by no more than this factor are not told apart."""
+
+
+def _as_large(e: Evidence, typical: float) -> str:
+    """What gives an error of this size, the likeliest first."""
+    inputs = [v.shape[-1] for n, v in e.case.inputs.items() if v.ndim and e.case.arrays[n].dtype.is_float]
+    terms = e.case.problem.terms or max(inputs, default=1)
+    sizes = {
+        f"a sum of {terms} terms in bf16": SUM * BF16.unit_roundoff * terms**0.5,
+        f"a sum of {terms} terms in fp16": SUM * FP16.unit_roundoff * terms**0.5,
+        "a value in between that is rounded to bf16": ONE * BF16.unit_roundoff,
+        "one that is rounded to fp16 or tf32": ONE * FP16.unit_roundoff,
+    }
+    far = {what: abs(np.log(typical / size)) for what, size in sizes.items()}
+    likeliest = min(far.values())
+    return ", or ".join(
+        what for what in sorted(far, key=far.__getitem__) if far[what] <= max(likeliest, float(np.log(ALIKE)))
     )
 
 

@@ -34,7 +34,7 @@ def factor(e: Evidence) -> str | None:
         ratio = np.where(tells, e.got / e.expected, np.nan)
     whole = np.full(e.got.shape, np.nanmedian(ratio))
     if _explains(e, whole):
-        return _of_all(float(whole.flat[0]))
+        return _of_all(e, float(whole.flat[0]))
     for axis, noun in e.nouns:
         if len(e.nouns) < 2 or (tells.sum(axis=1 - axis) < 2).any():
             continue
@@ -57,12 +57,31 @@ def _explains(e: Evidence, factors: Values) -> bool:
     return bool((near | same).all()) and bool((np.abs(factors) > 1e-6).all())
 
 
-def _of_all(by: float) -> str:
+def _of_all(e: Evidence, by: float) -> str:
     if math.isclose(by, 1 / LN_2, rel_tol=1e-3):
         return f"every element is {by:.6g} = 1 / ln 2 times what is right: {BASE_2_LOGARITHM}"
     if math.isclose(by, -1.0, rel_tol=1e-3):
         return "every element has the wrong sign"
-    return f"every element is {by:.6g} times what is right: one factor is missing, wrong or applied twice"
+    return (
+        f"every element is {by:.6g}{_known(e, by)} times what is right: one factor is missing, wrong or applied twice"
+    )
+
+
+def _known(e: Evidence, by: float) -> str:
+    """What the factor is of an extent of the arrays, where it is that of a mean or a root over them."""
+    for n in sorted({extent for array in e.case.arrays.values() for extent in array.shape if extent > 3}):
+        named = {
+            f"{n}": n,
+            f"sqrt({n})": n**0.5,
+            f"{n} / {n - 1}": n / (n - 1),
+            f"sqrt({n} / {n - 1})": (n / (n - 1)) ** 0.5,
+        }
+        for text, value in named.items():
+            if math.isclose(by, value, rel_tol=1e-5):
+                return f" = {text}"
+            if math.isclose(by, 1 / value, rel_tol=1e-5):
+                return f" = 1 / {text}" if " " not in text else f" = 1 / ({text})"
+    return ""
 
 
 def base_two(e: Evidence) -> str | None:
