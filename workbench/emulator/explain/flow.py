@@ -49,6 +49,21 @@ class Flow:
                         left.append(following)
         return seen
 
+    def before(self, row: int) -> set[int]:
+        """The rows after which one may come."""
+        predecessors: dict[int, list[int]] = {}
+        for at, following in enumerate(self.successors):
+            for one in following:
+                predecessors.setdefault(one, []).append(at)
+        seen: set[int] = set()
+        left = [row]
+        while left:
+            for at in predecessors.get(left.pop(), ()):
+                if at not in seen:
+                    seen.add(at)
+                    left.append(at)
+        return seen
+
     def been(self, row: int, positions: Mapping[int, Iterable[int]]) -> set[int]:
         """Of warps that are at these rows, those that may have been at a place before, or are there."""
         behind = self.after(row)
@@ -56,7 +71,8 @@ class Flow:
 
     def coming(self, row: int, positions: Mapping[int, Iterable[int]]) -> set[int]:
         """Of warps that are at these rows, those that can still come to a place."""
-        return {warp for warp, rows in positions.items() if any(row in self.after(at) for at in rows)}
+        ahead = self.before(row)
+        return {warp for warp, rows in positions.items() if any(at in ahead for at in rows)}
 
     def in_a_branch(self, first: int, second: int) -> int | None:
         """A barrier of the whole block between two places, which not every way from the one to the other leads through;
