@@ -199,9 +199,11 @@ struct Mbarrier {
   int32_t expected, pending;  // arrivals
   int64_t transactions;       // bytes announced and not yet arrived
   uint64_t phase;
-  int32_t pc;          // of its initialisation
-  int32_t expect_pc;   // of the newest expect_tx
-  uint64_t signature;  // what its bytes hold until something else is stored there
+  int32_t pc;                     // of its initialisation
+  int32_t expect_pc;              // of the newest expect_tx
+  uint64_t signature;             // what its bytes hold until something else is stored there
+  std::vector<uint32_t> arrived;  // in this phase, of each warp of its block: lanes
+  int32_t again_pc;               // where one of them first came a second time; -1: nowhere
 };
 
 struct NamedBarrier {

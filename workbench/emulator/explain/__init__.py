@@ -77,7 +77,7 @@ class _Explainer(MemoryHazards, Races, TensorCores, Waits, Others):
             array=self.array,
             index=self.index,
             seed=context.seed,
-            details=tuple(self.describe_waits()) if hangs else (),
+            details=(*self.in_header(), *(self.describe_waits() if hangs else ())),
         )
 
 

@@ -33,7 +33,7 @@ class Races(Evidence):
             message = f"{here} {element}, which the copy at {through(other) if other else line} writes"
             advice = "wait for the phase of its mbarrier first"
             return f"{message}: nothing puts this after it", advice + self.relaxed_advice()
-        if self.other and self.other.opcode.startswith(("atom", "red")):
+        if self.other and wrote and self.other.opcode.startswith(("atom", "red", "cp.reduce")):
             before = "updates"
         who = self.other_access()
         message = f"{here} {element}, which {who} {before} at {through(other) if other else line}"
@@ -132,7 +132,7 @@ class Races(Evidence):
         """An access of the async proxy to what an ordinary store wrote."""
         element, _ = self.element()
         stored = through(self.other.location) if self.other else "an unknown line"
-        here = "overwrites" if self.access == "writes" else "reads"
+        here = {"writes": "overwrites"}.get(self.access, self.access)
         message = f"the async proxy {here} {element}, which {self.other_access()} stored to at {stored}, "
         space = "global" if self.seen.space == "global" else "shared::cta"
         return (

@@ -74,8 +74,11 @@ class Waits(Barriers):
             missing = say_count(wait.pending, "arrival")
             if wait.transactions:
                 missing += f" and {say_count(wait.transactions, 'byte')}"
-            phase = "" if (wait.phase - wait.expected) % 2 == 0 else f", and it is in phase {wait.phase}"
-            return f"at {place} for {self.barrier_name(wait.address)} phase {wait.expected}: {missing} pending{phase}"
+            barrier = self.barrier_name(wait.address)
+            if (wait.phase - wait.expected) % 2:
+                return f"at {place} for a phase of parity {wait.expected} of {barrier}, which is in phase {wait.phase}"
+            phase = f"phase {wait.phase} (parity {wait.expected})" if wait.phase > 1 else f"phase {wait.phase}"
+            return f"at {place} for {barrier} {phase}: {missing} pending"
         if wait.reason == "barrier":
             return f"at {place} for barrier {wait.address}: {wait.pending} of {wait.expected} threads have arrived"
         if wait.reason == "collective":
