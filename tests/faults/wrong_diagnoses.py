@@ -18,6 +18,7 @@ from wrong_results import relaunched
 from workbench.kernels.cross_entropy.problem import CrossEntropyProblem
 from workbench.kernels.gemm import GemmProblem
 from workbench.kernels.rms_norm import RmsNormProblem
+from workbench.kernels.rotary.problem import RotaryProblem
 from workbench.kernels.softmax.problem import SoftmaxProblem
 from workbench.kernels.vector_add import VectorAddProblem
 from workbench.model.problem import Problem, Tier
@@ -195,6 +196,19 @@ WRONG_DIAGNOSES = (
     ),
     HarnessFault(
         53,
+        "tf32-inputs",
+        "inputs whose last bits are not read",
+        GEMM_SOURCE,
+        stage(
+            "gemm:naive",
+            (MAC, "sum += __uint_as_float(__float_as_uint(a[k]) & ~0x1fffu) * to_float(b[k * b_step]);"),
+            problem=replace(PRODUCT, dtype="fp32"),
+        ),
+        MISMATCH,
+        ("looks like: .*an input is rounded to tf32",),
+    ),
+    HarnessFault(
+        53,
         "half-warp",
         "a shuffle that begins with half the distance: half of a warp is left out",
         "`rms_norm:warp_row`",
@@ -273,6 +287,19 @@ WRONG_DIAGNOSES = (
         ),
         MISMATCH,
         ("looks like: permuted: tiles of 8 rows are in each other",),
+    ),
+    HarnessFault(
+        57,
+        "heads-permuted",
+        "every head in the place of the next one",
+        "`rotary:naive`",
+        stage(
+            "rotary:naive",
+            ("y + b * y_batch + head * y_head", "y + b * y_batch + (head + 1) % heads * y_head"),
+            problem=RotaryProblem(batch=2, heads=4, seq=6, half=8, dtype="fp32", tier=Tier.BOUNDED),
+        ),
+        MISMATCH,
+        (r"looks like: permuted: the slices along axis \d \(of 4: heads, batches\) are in each other",),
     ),
     HarnessFault(
         58,
