@@ -68,9 +68,9 @@ def ladder(root: Path) -> Files:
     return {"docs/ladder.md": script("docs/ladder.py").page().encode()}
 
 
-def messages(root: Path) -> Files:
-    """What failures look like: ten faults are planted and verified."""
-    return {"docs/messages.md": script("docs/messages.py").page().encode()}
+def verdicts(root: Path) -> Files:
+    """Every verdict with a message: faults are planted and verified."""
+    return {"docs/verdicts.md": script("docs/verdicts.py").page().encode()}
 
 
 def reports(root: Path) -> Files:
@@ -122,8 +122,8 @@ PAGES = (
     Generated("benchmarks", benchmarks),
     Generated("faults", faults),
     Generated("ladder", ladder),
-    Generated("messages", messages),
     Generated("mutants", mutants),
+    Generated("verdicts", verdicts),
     Generated("reports", reports, ("reports/*/*.png", "reports/experiments/*/*.png")),
     Generated("readme", readme),  # quotes the reports
 )

@@ -16,6 +16,12 @@ from workbench.toolchain.compiler import Compiled
 Spoil = Callable[[Problem, dict[str, np.ndarray[Any, Any]]], None]
 
 
+class Storage(dict[str, np.ndarray[Any, Any]]):
+    """All arrays after a launch; `before` is what they held before it."""
+
+    before: dict[str, np.ndarray[Any, Any]]
+
+
 class FakeDevice:
     """Solves each bound problem by its reference, then lets `spoil(problem, storages)` tamper with all arrays.
 
@@ -42,7 +48,7 @@ class FakeDevice:
     ) -> FakePlan:
         problem: Any = plan.launches[0].args[0]
         self.problems.append(problem)
-        return FakePlan(self, problem, arrays, {name: values.copy() for name, values in storage.items()})
+        return FakePlan(self, problem, arrays, storage)
 
 
 class FakePlan:
@@ -51,9 +57,10 @@ class FakePlan:
         device: FakeDevice,
         problem: Problem,
         arrays: Mapping[str, Array],
-        storage: dict[str, np.ndarray[Any, Any]],
+        storage: Mapping[str, np.ndarray[Any, Any]],
     ) -> None:
-        self.device, self.problem, self.arrays, self.storage = device, problem, arrays, storage
+        self.device, self.problem, self.arrays = device, problem, arrays
+        self.refill(storage)
 
     def run(self) -> None:
         inputs = {n: self.arrays[n].view(self.storage[n]) for n, a in self.arrays.items() if not a.output}
@@ -62,7 +69,8 @@ class FakePlan:
         self.device.spoil(self.problem, self.storage)
 
     def refill(self, storage: Mapping[str, np.ndarray[Any, Any]]) -> None:
-        self.storage = {name: values.copy() for name, values in storage.items()}
+        self.storage = Storage({name: values.copy() for name, values in storage.items()})
+        self.storage.before = dict(storage)
 
     def read(self, name: str) -> np.ndarray[Any, Any]:
         return self.storage[name]

@@ -155,3 +155,18 @@ def test_memory_that_runs_out_is_no_mistake_of_the_operation(monkeypatch: pytest
     monkeypatch.setattr(VectorAddProblem, "reference", fail)
     with pytest.raises(BadOperation):
         harness.Case.of(VectorAddProblem(n=3))
+
+
+def test_a_launch_function_is_named_by_its_own_line_where_a_library_raised() -> None:
+    def helper(sizes: list[int]) -> int:
+        return int(np.concatenate([sizes, 5]).max())
+
+    def plan_for(problem: Any, size: Any) -> Any:
+        return helper([problem.n])
+
+    outcome = harness.verify(dataclasses.replace(stage(), plan_for=plan_for), NumpyDevice(), examples=1)
+    assert outcome.failure is not None
+    assert outcome.verdict is Verdict.LAUNCH_ERROR
+    line = helper.__code__.co_firstlineno + 1
+    said = f"{__file__}:{line}: return int(np.concatenate([sizes, 5]).max()): ValueError: all the input"
+    assert said in outcome.failure.message

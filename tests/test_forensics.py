@@ -11,9 +11,16 @@ import pytest
 from fake_device import FakeDevice
 
 from workbench import harness
+from workbench.catalogue import registry
 from workbench.judge import forensics
+from workbench.judge.forensics import order, precision
 from workbench.kernels.gemm import GemmProblem
 from workbench.kernels.matvec import MatvecProblem
+from workbench.kernels.rms_norm import RmsNormProblem
+from workbench.kernels.softmax import SoftmaxProblem
+from workbench.kernels.vector_add import VectorAddProblem
+from workbench.model.arrays import Array
+from workbench.model.dtypes import BF16, DTYPES, FP32, TF32
 from workbench.model.launch import Launch
 from workbench.model.problem import Problem, Tier
 from workbench.model.results import Verdict
@@ -33,8 +40,9 @@ def look(tmp_path):
     source = tmp_path / "stage.cu"
     source.write_text('extern "C" __global__ void kernel() {}\n')
 
-    def look_at(mistake: Mistake, problem: Problem = WIDE) -> forensics.Diagnosis:
-        operation, output = ("gemm", "C") if isinstance(problem, GemmProblem) else ("matvec", "c")
+    def look_at(mistake: Mistake, problem: Problem = WIDE, output: str = "") -> forensics.Diagnosis:
+        operation = next(name for name, o in registry.operations().items() if isinstance(problem, o.problem))
+        output = output or next(name for name, array in problem.arrays().items() if array.output)
         stage = Stage(operation, "fake", str(source), "", lambda p, s: Launch("k", (1, 1, 1), (1, 1, 1), (p,)))
         device = FakeDevice(mistake)
         case = harness.Case.of(problem)
@@ -59,11 +67,11 @@ def zeros(problem, storage):
 
 
 def never_written(problem, storage):
-    storage["C"][:] = np.nan
+    storage["C"][:] = storage.before["C"]
 
 
 def partly_written(problem, storage):
-    c_of(problem, storage)[16:32, 32:64] = np.nan
+    c_of(problem, storage)[16:32, 32:64] = c_of(problem, storage.before)[16:32, 32:64]
 
 
 def transposed(problem, storage):
@@ -198,6 +206,193 @@ def test_terms_of_a_matrix_vector_product_are_probed_too(look):
     assert seen.looks_like == "terms of the sum are dropped: 3, 7, 11 of k = 0 to 11"
 
 
+ROWS = RmsNormProblem(rows=12, columns=128, dtype="fp32", out="fp32", pad_x=3)
+
+
+def y_of(problem: Problem, storage: Storage) -> np.ndarray[Any, Any]:
+    return problem.arrays()["y"].view(storage["y"])
+
+
+def row_by_zero(problem, storage):
+    y_of(problem, storage)[3:5] *= np.nan
+
+
+def root_of_a_negative(problem, storage):
+    y_of(problem, storage)[0::5, 1::7] *= np.nan
+
+
+def padding_read(problem, storage):
+    x = storage["x"][problem.columns]  # behind the first row
+    y_of(problem, storage)[0] += 0 * x
+
+
+def too_large(problem, storage):
+    y_of(problem, storage)[2] = np.inf
+
+
+def rows_scaled(problem, storage):
+    y_of(problem, storage)[...] *= np.linspace(1.5, 2.5, problem.rows)[:, None]
+
+
+def some_rows_scaled(problem, storage):
+    y_of(problem, storage)[[1, 4, 5, 9]] *= 3
+
+
+def weights_scaled(problem, storage):
+    y_of(problem, storage)[...] *= np.linspace(1.5, 2.5, problem.columns)
+
+
+def doubled(problem, storage):
+    y_of(problem, storage)[...] *= 2
+
+
+def base_2(problem, storage):
+    y_of(problem, storage)[...] /= np.log(2)
+
+
+def sign(problem, storage):
+    y_of(problem, storage)[...] *= -1
+
+
+def lanes_of_half_a_warp(width):
+    def mistake(problem, storage):
+        x = problem.arrays()["x"].view(storage["x"])
+        lower = np.arange(problem.columns) // width % 32 < 16
+        power = np.mean(np.where(lower, x, 0) ** 2, axis=1, keepdims=True)
+        w = storage["w"]
+        y_of(problem, storage)[...] = x * w / np.sqrt(power + problem.eps)
+
+    return mistake
+
+
+def rounded_inputs(bits):
+    def mistake(problem, storage):
+        x = problem.arrays()["x"].view(storage["x"])
+        read = (np.ascontiguousarray(x).view(np.uint32) & np.uint32(bits)).view(np.float32)
+        power = np.mean(read.astype(np.float64) ** 2, axis=1, keepdims=True)
+        y_of(problem, storage)[...] = read * storage["w"] / np.sqrt(power + problem.eps)
+
+    return mistake
+
+
+ROW_MISTAKES: dict[str, tuple[Mistake, str]] = {
+    "zero row": (row_by_zero, "NaN is computed in rows 3 to 4: something that a row shares"),
+    "negative root": (root_of_a_negative, "root or logarithm of a negative number"),
+    "padding": (padding_read, "NaN is computed in row 0: it comes from what lies between the rows of x"),
+    "overflow": (too_large, "overflow: infinity in row 2"),
+    "rows scaled": (rows_scaled, "each row is off by one factor, of 1.5 to 2.5"),
+    "some rows scaled": (some_rows_scaled, "4 of 12 rows are each off by one factor, of 3 to 3"),
+    "weights scaled": (weights_scaled, "each column is off by one factor, of 1.5 to 2.5"),
+    "doubled": (doubled, "every element is 2 times what is right"),
+    "base 2": (base_2, "every element is 1.4427 = 1 / ln 2 times what is right: a logarithm to base 2"),
+    "sign": (sign, "every element has the wrong sign"),
+    "half warp": (lanes_of_half_a_warp(1), "elements 16 to 31 of every 32 along the rows of x do not count"),
+    "half warp of vectors": (lanes_of_half_a_warp(4), "elements 64 to 127 of every 128 along the rows of x do not"),
+    "tf32": (rounded_inputs(0xFFFFE000), f"an input is rounded to {TF32}"),
+    "bf16": (rounded_inputs(0xFFFF0000), f"an input is rounded to {BF16}"),
+}
+
+
+@pytest.mark.parametrize(("mistake", "says"), ROW_MISTAKES.values(), ids=list(ROW_MISTAKES))
+def test_what_goes_wrong_in_rows_gets_its_own_name(look, mistake, says):
+    assert says in look(mistake, ROWS).looks_like
+
+
+def test_half_a_warp_is_known_where_the_rest_changes_the_maximum(look):
+    def sums_of_half_warps(problem, storage):
+        x = problem.arrays()["x"].view(storage["x"]).astype(np.float32)
+        powers = np.exp(x - x.max(axis=1, keepdims=True))
+        halves = np.add.reduceat(powers.reshape(len(x), -1, 2, 16).sum(axis=1), [0], axis=2)
+        y_of(problem, storage)[...] = (powers.reshape(len(x), -1, 2, 16) / halves[:, None]).reshape(x.shape)
+
+    problem = SoftmaxProblem(rows=4, columns=96, dtype="fp32", out="fp32", tier=Tier.BOUNDED)
+    assert "elements 16 to 31 of every 32 along the rows of x" in look(sums_of_half_warps, problem).looks_like
+
+
+@pytest.mark.parametrize(("factor", "named"), [(128**-0.5, "1 / sqrt(128)"), (128 / 127, "128 / 127"), (12.0, "12")])
+def test_a_factor_that_is_of_an_extent_is_named_so(look, factor, named):
+    def scaled(problem, storage):
+        y_of(problem, storage)[...] *= factor
+
+    assert f" = {named} times what is right" in look(scaled, ROWS).looks_like
+
+
+@pytest.mark.parametrize("dtype", ["bf16", "fp16"])
+def test_sums_in_the_type_of_the_output_are_named_by_the_size_of_their_error(look, dtype):
+    def in_that_type(problem, storage):
+        a, b = a_b(problem, storage)
+        kind = problem.arrays()["C"].dtype.numpy
+        total = np.zeros(c_of(problem, storage).shape, kind)
+        for k in range(a.shape[1]):
+            total = (total.astype(np.float32) + np.outer(a[:, k], b[k])).astype(kind)
+        c_of(problem, storage)[...] = total
+
+    said = look(in_that_type, dataclasses.replace(WIDE, dtype=dtype, out=dtype, k=300)).looks_like
+    assert f"As large an error has a sum of 300 terms in {dtype}" in said
+
+
+def test_an_exponential_to_base_2_is_known_by_its_slope(look):
+    def by_2(problem, storage):
+        x = problem.arrays()["x"].view(storage["x"]).astype(np.float64)
+        powers = 2.0 ** (x - x.max(axis=1, keepdims=True))
+        y_of(problem, storage)[...] = powers / powers.sum(axis=1, keepdims=True)
+
+    problem = SoftmaxProblem(rows=4, columns=50, dtype="fp32", out="fp32", tier=Tier.BOUNDED)
+    assert "an exponential to base 2 stands for e^x" in look(by_2, problem).looks_like
+
+
+def test_the_bytes_of_the_filler_are_no_evidence_where_they_are_computed():
+    for dtype in (t for t in DTYPES.values() if not t.compute_only):
+        array = Array((4,), dtype, output=True)
+        case = dataclasses.replace(harness.Case.of(VectorAddProblem(n=4)), arrays={"c": array})
+
+        def written(other, half):
+            storage = other.arrays["c"].poisoned()
+            storage[half:] = np.frombuffer(4 * dtype.fillers[0], dtype.numpy)[half:]  # noqa: B023
+            return {"c": storage}
+
+        for half in (0, 2):
+            after = written(case, half)
+            found = case.unwritten("c", after, lambda other: written(other, half))  # noqa: B023
+            assert found.tolist() == [place < half for place in range(4)], dtype
+
+
+def test_an_answer_that_is_right_when_looked_at_again_is_no_pattern(look):
+    assert look(lambda problem, storage: None).looks_like.startswith("it differs from run to run")
+
+
+def evidence(got: Any, right: Any, bound: float, name: str = "O") -> forensics.Evidence:
+    """Of an output of fp32 with these values, of a stage that cannot be asked anything."""
+    shape, within = (-1, got.shape[-1]), np.full(got.shape, bound)
+    values = (v.reshape(shape) for v in (got, right, within, np.abs(got - right) > within, np.zeros(got.shape, bool)))
+    case = harness.Case.of(VectorAddProblem(n=4))
+    return forensics.Evidence(case, name, Array(got.shape, FP32, output=True), *values, {}, lambda other: {})
+
+
+def test_answers_that_are_numbers_of_a_narrow_type_by_themselves_tell_of_no_accumulator():
+    whole = np.arange(64.0, 128.0).reshape(8, 8)
+    real = whole + np.pi / 100
+    assert precision._kept_in(evidence(whole, real, 1e-6)) is BF16
+    assert precision._kept_in(evidence(whole[::-1], whole, 1e-6)) is None
+
+
+def test_heads_in_each_others_place_are_named():
+    right = np.random.default_rng(0).standard_normal((2, 4, 6, 8))
+    said = order.permuted(evidence(right[:, [0, 2, 1, 3]], right, 1e-6))
+    assert said is not None
+    assert "slices along axis 1 (of 4: heads, batches) are in each other's place: 1 holds what belongs into 2" in said
+
+
+def test_tiles_of_both_axes_are_named_only_where_no_rows_or_columns_explain_it(look):
+    def grid_transposed(problem, storage):
+        c = c_of(problem, storage)
+        tiles = c.reshape(4, 16, 4, 16).transpose(2, 1, 0, 3)
+        c[...] = tiles.reshape(c.shape).copy()
+
+    said = look(grid_transposed, SQUARE).looks_like
+    assert "tiles of 16 x 16, counted along rows, are in each other's place: 1 holds what belongs into 4" in said
+
+
 def test_the_map_shows_small_matrices_element_by_element(look):
     def corner(problem, storage):
         c_of(problem, storage)[1, 2] += 1
@@ -222,7 +417,7 @@ def test_cells_say_which_share_is_wrong_and_where_nan_is():
 
 def test_a_picture_has_elements_for_cells_while_they_are_few_and_powers_of_two_later(look):
     def last_column_left_out(problem, storage):
-        c_of(problem, storage)[:, -1] = np.nan
+        c_of(problem, storage)[:, -1] = c_of(problem, storage.before)[:, -1]
 
     seen = look(last_column_left_out, GemmProblem(m=128, n=129, k=5)).cells
     assert (seen.shape, seen.cell, seen.output) == ([128, 129], [1, 2], "C")

@@ -79,10 +79,14 @@ class HostDevice:
         pass
 
 
+def fill(memory, filler=b"\xff"):
+    memory[:] = np.resize(np.frombuffer(filler, np.uint8), memory.size)
+
+
 @pytest.fixture
 def bind(monkeypatch):
     """A plan of two launches over A, 4 of fp32, and C, 3 x 5 of bf16 in rows of 8."""
-    monkeypatch.setattr(cuda, "forget", lambda memory, filler=0xFF: memory.fill(filler))
+    monkeypatch.setattr(cuda, "forget", fill)
     arrays = {"A": Array((4,), FP32), "C": Array((3, 5), BF16, 8, output=True)}
     storage = {"A": np.arange(4, dtype=np.float32), "C": arrays["C"].poisoned()}
 
@@ -145,7 +149,7 @@ def test_a_write_outside_of_an_input_is_found_too(launched, offset, says):
 
 @pytest.mark.parametrize("bare", [False, True])
 def test_scratch_that_is_zero_begins_so_and_has_to_be_left_so(monkeypatch, bare):
-    monkeypatch.setattr(cuda, "forget", lambda memory, filler=0xFF: memory.fill(filler))
+    monkeypatch.setattr(cuda, "forget", fill)
     found = []
     flags = Array((3,), FP32, output=True, zero=True)
     device = HostDevice(lambda pointers: found.append(at(pointers["flags"], 12).copy()), bare)
@@ -300,8 +304,27 @@ def test_static_and_dynamic_shared_memory_may_together_be_more_than_48_kb(where,
 
 @pytest.mark.parametrize("dtype", [t for t in DTYPES.values() if t.is_float and not t.compute_only], ids=str)
 def test_what_nothing_is_written_to_is_not_a_number(dtype):
-    assert np.isnan(Array((3,), dtype).poisoned().astype(np.float64)).all()
-    assert dtype.unwritten(np.array([1, np.nan], dtype.numpy)).tolist() == [False, True]
+    storage = Array((3,), dtype).poisoned()
+    assert np.isnan(storage.astype(np.float64)).all()
+    storage[0] = 1
+    assert dtype.unwritten(storage).tolist() == [False, True, True]
+
+
+@pytest.mark.parametrize("dtype", [t for t in DTYPES.values() if t.is_float and not t.compute_only], ids=str)
+def test_a_nan_that_is_computed_is_not_taken_for_what_nobody_wrote(dtype):
+    with np.errstate(invalid="ignore"):
+        computed = [np.zeros(1, np.float32) / 0, -(np.zeros(1, np.float32) / 0), np.array([np.inf]) - np.inf]
+    gpu = b"\xff" * (dtype.itemsize - 1) + b"\x7f"  # what a GPU gives
+    values = [*(v.astype(dtype.numpy) for v in computed if dtype.itemsize > 1), np.frombuffer(gpu, dtype.numpy)]
+    assert not any(dtype.unwritten(v).any() for v in values)
+
+
+@pytest.mark.parametrize("dtype", [t for t in DTYPES.values() if not t.compute_only], ids=str)
+def test_two_patterns_tell_apart_what_one_does_not(dtype):
+    first, second = dtype.fillers
+    assert len(first) == len(second) == dtype.itemsize
+    assert not any(a == b for a, b in zip(*(v[:1] for v in dtype.fillers), strict=True))
+    assert Array((2,), dtype, fill=second).unwritten(np.frombuffer(first + second, dtype.numpy)).tolist() == [0, 1]
 
 
 @pytest.mark.parametrize("dtype", [t for t in DTYPES.values() if not t.is_float], ids=str)

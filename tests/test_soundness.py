@@ -16,6 +16,7 @@ from workbench.devices import open_device
 from workbench.harness import verify
 from workbench.judge import soundness
 from workbench.judge.case import Case
+from workbench.kernels.gemm import GemmProblem
 from workbench.model.declared import BadOperation
 from workbench.model.default_controls import default_controls
 from workbench.model.dtypes import INT32
@@ -131,6 +132,64 @@ extern "C" __global__ void made(const __nv_bfloat16* x, __nv_bfloat16* y, int n)
     assert "the bound has to allow the rounding of the result at least" in result.failure.message
 
 
+def test_a_bound_that_sums_in_fp32_do_not_pass_is_the_operations_fault() -> None:
+    tight: Operation[Any] = simple_operation(
+        "tight_sums",
+        "x: rows columns fp32 -> y: rows fp32",
+        **REAL,
+        bound=lambda p, i, expected: {"y": 2.0**-23 * np.abs(expected["y"])},
+    )(lambda x: (x * x * x).sum(axis=1))
+    result = judged(tight, SQUARES.replace("sum += ", "sum += x[r * columns + c] * "))
+    assert result.verdict is Verdict.OPERATION_ERROR
+    assert result.failure is not None
+    assert "the bound of the operation is too tight on" in result.failure.message
+
+
+def product(scale: float) -> tuple[Case, Arrays]:
+    """A product whose bound is `scale` times gemm's, and what a kernel gives that sums up in fp32, term by term."""
+
+    @dataclass(frozen=True)
+    class Scaled(GemmProblem):
+        def bound(self, inputs: Arrays, expected: Arrays) -> Arrays:
+            return {"C": scale * super().bound(inputs, expected)["C"]}
+
+    case = Case.of(Scaled(m=8, n=8, k=400, dtype="bf16", out="fp32", tier=Tier.BOUNDED))
+    a, b = (case.inputs[name].astype(np.float32) for name in "AB")
+    terms = a[:, None, :] * b[None, :, :] if case.problem.layout == "nt" else a[:, None, :] * b.T[None, :, :]
+    return case, {"C": np.cumsum(terms, axis=-1)[..., -1].astype(np.float64)}
+
+
+def test_a_tight_bound_is_blamed_for_a_kernel_in_fp32_and_not_for_one_that_is_worse() -> None:
+    case, answer = product(2.0**-9)
+    with pytest.raises(BadOperation, match=r"by the reference in fp32, C.*; the error of the kernel is up to"):
+        soundness.check_bound(case, answer)
+    soundness.check_bound(case, {"C": answer["C"] * (1 + 2.0**-9)})
+    soundness.check_bound(*product(1.0))
+
+
+def test_an_exact_tier_with_exponentials_says_why_a_right_kernel_fails_by_a_hair() -> None:
+    def attention(q: Any, k: Any) -> Any:
+        weights = np.exp(q[:, None] * k - (q[:, None] * k).max(axis=1, keepdims=True))
+        return (weights * k).sum(axis=1) / weights.sum(axis=1)
+
+    def draw(p: Any, rng: np.random.Generator) -> Arrays:
+        return {name: rng.integers(-2, 3, n).astype(np.float32) for name, n in (("q", p.m), ("k", p.n))}
+
+    operation = simple_operation(
+        "exact_attention", "q: m fp32, k: n fp32 -> y: m fp32", terms="n", draw=draw, emulator_size=SMALL
+    )(attention)
+    code = """extern "C" __global__ void made(const float* q, const float* k, float* y, int m, int n) {
+  for (int i = threadIdx.x; i < m; i += 64) {
+    float sum = 0.f, of = 0.f;
+    for (int j = 0; j < n; ++j) { float w = __expf(q[i] * k[j]); sum += w * k[j]; of += w; }
+    y[i] = sum / of;
+  }
+}"""
+    result = judged(operation, code)
+    assert (result.verdict, result.failure is not None) == (Verdict.OPERATION_ERROR, True)
+    assert "the exact tier is not exact on" in result.failure.message
+
+
 # -------------------------------------------------------------------------------------------------- comparative tier
 
 MEAN = """#include <cuda_fp16.h>
@@ -157,6 +216,41 @@ def test_a_kernel_in_fp32_is_as_good_as_the_model_and_one_that_sums_up_in_half_i
     right = judged(log_sum(), MEAN.replace("SUM", "float"), examples=40)
     assert (right.verdict, right.tiers) == (Verdict.PASS, {"comparative": 40})
     assert judged(log_sum(), MEAN.replace("SUM", "__half")).verdict is Verdict.MISMATCH
+
+
+def test_a_comparative_tier_whose_model_is_as_exact_as_the_reference_is_the_operations_fault() -> None:
+    @dataclass(frozen=True)
+    class Mean(Problem):
+        n: int = 7
+        tier: Tier = Tier.COMPARATIVE
+        tiers = (Tier.COMPARATIVE,)
+        not_exact = "a mean is rounded"
+        extents = ("n",)
+        kind = np.float64
+
+        @property
+        def label(self) -> str:
+            return str(self.n)
+
+        def arrays(self) -> dict[str, Array]:
+            return {"x": Array((self.n,), FP32), "y": Array((1,), FP32, output=True)}
+
+        def reference(self, inputs: Arrays) -> Arrays:
+            return {"y": inputs["x"].astype(np.float64).mean(keepdims=True)}
+
+        def model(self, inputs: Arrays, *, backwards: bool = False) -> Arrays:
+            return {"y": inputs["x"].astype(self.kind).mean(keepdims=True)}
+
+        @property
+        def cost(self) -> Cost:
+            return Cost(self.n, 4 * self.n)
+
+    class Narrow(Mean):
+        kind = np.float32
+
+    soundness.check(Case.of(Narrow()))
+    with pytest.raises(BadOperation, match="the model of the operation gives y as near as float64"):
+        soundness.check(Case.of(Mean()))
 
 
 def test_errors_are_relative_to_rows_so_that_small_rows_may_have_small_errors_only() -> None:

@@ -152,6 +152,38 @@ def test_a_timed_record_stays_when_the_version_is_only_verified_again(store: Ver
     assert store.keep(snapshot(b"a"), one).runs == (one, again)
 
 
+def test_a_weaker_pass_of_the_same_does_not_hide_a_stronger_one(workbench: Workbench) -> None:
+    for examples in ("30", "5", "4"):
+        assert workbench("verify", SPEC, "--examples", examples).exit_code == 0
+    shown = workbench("history", SPEC).stdout
+    assert "30 problems" in shown
+    assert "4 problems" not in shown
+
+
+def test_the_strongest_pass_stays_beside_times_and_is_replaced_by_one_as_strong(store: Versions) -> None:
+    def passed(problems: int, timed: bool, date: str) -> Run:
+        made = record(environment=environment(date=date))
+        made.stages[0].verification.problems = problems
+        made.stages[0].measurements = made.stages[0].measurements if timed else []
+        return made
+
+    def kept() -> list[tuple[int, bool]]:
+        version = store.of("vector_add", "naive")[0]
+        return [(r.stages[0].verification.problems, bool(r.stages[0].measurements)) for r in version.shown()]
+
+    code = snapshot(b"code")
+    for run, then in (
+        (passed(300, False, "1"), [(300, False)]),
+        (passed(5, False, "2"), [(300, False)]),
+        (passed(5, True, "3"), [(300, False), (5, True)]),
+        (passed(4, False, "4"), [(300, False), (5, True)]),
+        (passed(301, False, "5"), [(301, False), (5, True)]),
+        (passed(400, True, "6"), [(400, True)]),
+    ):
+        store.keep(code, run)
+        assert kept() == then
+
+
 def test_history_says_how_much_faster_than_the_version_before(workbench: Workbench) -> None:
     slow, fast = record(), record()
     for m in fast.stages[0].measurements:

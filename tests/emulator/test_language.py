@@ -536,4 +536,4 @@ def test_work_that_a_library_started_is_named_at_the_call_of_it() -> None:
     x, y = np.zeros(64, np.float32), np.zeros(64, np.float32)
     (finding,) = launch(source, "k", 1, 64, [x, y]).findings
     assert finding.kind is FindingKind.IN_FLIGHT
-    assert f"(from kernel.cu:{line_of(source, 'cuda::memcpy_async')})" in finding.message
+    assert f" at kernel.cu:{line_of(source, 'cuda::memcpy_async')} may not be done" in finding.message

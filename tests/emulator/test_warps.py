@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pytest
 from emulation import Array, apply, compile_cuda
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from workbench.emulator import Memory, execute
+from workbench.emulator import H200, FindingKind, KernelFault, Memory, execute
 
 LANES = np.arange(32)
 RNG = np.random.default_rng(9)
@@ -321,3 +323,80 @@ def test_blocks_that_wait_for_each_other_are_resident_together(seed: int) -> Non
     flag, out = memory.upload(np.zeros(1, np.int32), "flag"), memory.allocate(4, "out")
     execute(compile_cuda(source).entries["k"], 2, 32, [flag, out], memory=memory, seed=seed)
     assert memory.read(out, np.int32)[0] == 42
+
+
+SMALL = dataclasses.replace(H200, sm_count=2, max_blocks_per_sm=2)
+"""A device that holds four blocks."""
+
+GRID_WIDE = """
+extern "C" __global__ void flag(unsigned* arrived) {
+    if (threadIdx.x == 0) {
+        atomicAdd(arrived, 1u);
+        while (*static_cast<volatile unsigned*>(arrived) < gridDim.x * gridDim.y) {}  // flag
+    }
+    __syncthreads();
+}
+extern "C" __global__ void swap(unsigned* arrived) {
+    __shared__ unsigned seen;
+    if (threadIdx.x == 0) atomicAdd(arrived, 1u);
+    do {
+        if (threadIdx.x == 0) seen = atomicCAS(arrived, 0u, 0u);  // swap
+        __nanosleep(20);
+        __syncthreads();
+        const bool all = seen >= gridDim.x * gridDim.y;
+        __syncthreads();
+        if (all) break;
+    } while (true);
+}
+"""
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("kernel", ["flag", "swap"])
+def test_blocks_that_wait_for_one_that_is_not_resident_are_named(kernel: str, threads: int) -> None:
+    entry = compile_cuda(GRID_WIDE).entries[kernel]
+    memory = Memory()
+    arrived = memory.upload(np.zeros(2, np.uint32), "arrived")
+    execute(entry, 4, 64, [arrived], memory=memory, limits=SMALL, threads=threads)  # all are resident
+    arrived = memory.upload(np.zeros(2, np.uint32), "arrived")
+    with pytest.raises(KernelFault) as fault:
+        execute(entry, (3, 2), 64, [arrived], memory=memory, limits=SMALL, threads=threads, max_seconds=60)
+    finding, said = fault.value.finding, str(fault.value)
+    assert finding.kind is FindingKind.DEADLOCK and finding.cause == "not_resident"
+    assert finding.source_line.endswith(f"// {kernel}")
+    assert "the device holds 4 blocks at once, all of them wait, and block (1, 1, 0) and 1 more have not begun" in said
+    assert "launch at most 4 blocks" in said
+
+
+def test_blocks_that_take_long_are_not_taken_for_waiting_ones() -> None:
+    source = """
+    extern "C" __global__ void steps(unsigned* out) {
+        unsigned x = blockIdx.x;
+        #pragma unroll 1
+        for (int i = 0; i < 60000; ++i) x = (x * 1664525u) ^ (x >> 7);
+        out[blockIdx.x] = x;
+    }
+    extern "C" __global__ void countdown(volatile int* left) {
+        while (left[blockIdx.x] > 0) left[blockIdx.x] = left[blockIdx.x] - 1;
+    }
+    extern "C" __global__ void turns(volatile int* next) {
+        while (*next != blockIdx.x) {}
+        for (int i = 0; i < 20000; ++i) next[8 + blockIdx.x % 2] = i;
+        *next = blockIdx.x + 1;
+    }
+    extern "C" __global__ void high_half(unsigned* count) {  // no register tells that memory changes
+        while (reinterpret_cast<volatile unsigned short*>(count + blockIdx.x)[1] < 2)
+            asm volatile("red.global.add.u32 [%0], 1;" :: "l"(__cvta_generic_to_global(count + blockIdx.x)));
+    }
+    extern "C" __global__ void high_half_of_own(unsigned* count) {
+        __shared__ unsigned own;
+        own = count[blockIdx.x];
+        while (reinterpret_cast<volatile unsigned short*>(&own)[1] < 2)
+            asm volatile("red.shared.add.u32 [%0], 1;" :: "r"(static_cast<unsigned>(__cvta_generic_to_shared(&own))));
+    }
+    """
+    for name in ("steps", "countdown", "turns", "high_half", "high_half_of_own"):
+        memory = Memory()
+        values = memory.upload(np.array([0, *[20_000] * 9] if name == "turns" else [20_000] * 10, np.int32), "values")
+        statistics = execute(compile_cuda(source).entries[name], 6, 1, [values], memory=memory, limits=SMALL)
+        assert statistics.warp_instructions > 6 * 2 * 2**15, name  # long enough to be looked at

@@ -192,7 +192,7 @@ TEST(blocks_may_wait_for_each_other_when_both_are_resident) {
       device.launch.budget = 1000000;
       device.launch.checks &= ~emu::kCheckRaces;  // the flag is a plain word
       const FaultKind kind = device.run(a).fault.kind;
-      CHECK(kind == (resident == 2 ? FaultKind::none : FaultKind::budget));
+      CHECK(kind == (resident == 2 ? FaultKind::none : FaultKind::not_resident));
     }
 }
 

@@ -1,4 +1,4 @@
-"""Makes `reports/faults.md`: every fault of the three catalogues, judged by the workbench in the emulator and on a GPU.
+"""Makes `reports/faults.md`: every fault of the four catalogues, judged by the workbench in the emulator and on a GPU.
 
     python tests/faults/harness_report.py emulator           # into reports/faults.json
     python tests/faults/harness_report.py cuda OUTPUT.json   # on a machine with a GPU: into a file of its own
@@ -33,6 +33,7 @@ from catalogue import CATALOGUE
 from harness_planting import HarnessFault
 from planting import Outcome, PlantedFault, emulated
 from tabulate import tabulate
+from wrong_diagnoses import WRONG_DIAGNOSES
 from wrong_results import WRONG_RESULTS
 from wrong_times import ON_A_CLOCK, TIMES
 
@@ -45,7 +46,9 @@ from workbench.records import environment
 REPORTS = Path(__file__).parents[2] / "reports"
 RECORD, PAGE = "faults.json", "faults.md"
 
-FAULTS: dict[str, PlantedFault | HarnessFault] = {fault.key: fault for fault in (*CATALOGUE, *WRONG_RESULTS, *TIMES)}
+FAULTS: dict[str, PlantedFault | HarnessFault] = {
+    fault.key: fault for fault in (*CATALOGUE, *WRONG_RESULTS, *TIMES, *WRONG_DIAGNOSES)
+}
 
 SHRINK_SECONDS = 3.0
 """Longest search for a smaller failing problem on a GPU: which problem it is matters little here."""
@@ -213,8 +216,10 @@ def page(record: Record) -> str:
         "# Faults, and what the workbench says of them\n\n"
         "Made by `tests/faults/harness_report.py` from [the JSON beside it](faults.json). What is planted stands in "
         "[`catalogue.py`](../tests/faults/catalogue.py) (1 to 23: hand-written matrix products, asynchronous code for "
-        "Hopper), [`wrong_results.py`](../tests/faults/wrong_results.py) (24 to 40: those that a weak harness passes) "
-        "and [`wrong_times.py`](../tests/faults/wrong_times.py) (41 to 49: those that it believes).\n\n"
+        "Hopper), [`wrong_results.py`](../tests/faults/wrong_results.py) (24 to 40: those that a weak harness passes), "
+        "[`wrong_times.py`](../tests/faults/wrong_times.py) (41 to 49: those that it believes) and "
+        "[`wrong_diagnoses.py`](../tests/faults/wrong_diagnoses.py) (50 to 59: those that are easily called by a wrong "
+        "name).\n\n"
         f"- Emulator: {_circumstances(emulator)}\n- GPU: {_circumstances(gpu) if gpu else 'not run yet.'}\n\n"
         "A fault is found where it gets its verdict for its own reason: its line, or the words that name it, are in "
         "the message. A GPU names no hazard: there the emulator is asked as well, and its "

@@ -17,6 +17,7 @@ import pytest
 from harness_planting import HEAD, HarnessFault, Verified
 from planting import Change
 from synthetic_clock import COLD_US, WARM_US, timed_by_clock
+from wrong_diagnoses import WRONG_DIAGNOSES
 from wrong_results import ADD, KEPT_SUM, WRONG_RESULTS, add
 from wrong_times import TIMES
 
@@ -45,7 +46,7 @@ def gpu() -> Iterator[Device]:
     device.close()  # type: ignore[attr-defined]
 
 
-HARNESS_FAULTS = (*WRONG_RESULTS, *TIMES)
+HARNESS_FAULTS = (*WRONG_RESULTS, *TIMES, *WRONG_DIAGNOSES)
 
 every_fault = pytest.mark.parametrize("fault", HARNESS_FAULTS, ids=lambda fault: fault.key)
 
@@ -65,7 +66,7 @@ def test_a_fault_is_found_on_a_gpu(fault: HarnessFault, gpu: Device, monkeypatch
 
 
 def test_every_class_of_fault_is_there_and_told_apart() -> None:
-    assert {fault.number for fault in HARNESS_FAULTS} == set(range(24, 50))
+    assert {fault.number for fault in HARNESS_FAULTS} == set(range(24, 60))
     assert len({fault.key for fault in HARNESS_FAULTS}) == len(HARNESS_FAULTS)
 
 

@@ -240,9 +240,12 @@ class CudaDevice:
         return argument
 
 
-def forget(memory: Any, filler: int = 0xFF) -> None:
+def forget(memory: Any, filler: bytes = b"\xff") -> None:
     """Set every byte, in the current stream, to what stands for unwritten memory: NaN in all floating-point types."""
-    memory.data.memset_async(filler, memory.nbytes)
+    if len(set(filler)) == 1:
+        memory.data.memset_async(filler[0], memory.nbytes)
+    else:
+        memory.view(np.uint16)[...] = int.from_bytes(filler[:2], "little")
 
 
 class CudaPlan:
@@ -318,7 +321,7 @@ class CudaPlan:
             if name in self._first:
                 buffer.set(self._first[name].view(np.uint8))
             elif self.arrays[name].output and not self.arrays[name].zero:
-                forget(buffer, self.arrays[name].dtype.filler)
+                forget(buffer, self.arrays[name].filler)
 
     def roll(self, elements: int) -> None:
         """Move the elements of every input along by so many: other inputs of the same kind."""

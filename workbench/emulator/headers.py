@@ -61,6 +61,7 @@ def standard_headers(folders: Sequence[str | PathLike[str]]) -> dict[bytes, byte
     return {name.encode(): text.encode() for name, text in headers.items() if name not in own}
 
 
+@cache
 def is_of_cuda(file: str) -> bool:
     """Whether a file is one of CUDA's headers."""
     return any(Path(file).is_relative_to(folder) for folder in cuda_headers())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import traceback
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,7 +11,7 @@ import numpy as np
 from ..devices import BoundPlan, Device, Fault
 from ..judge.case import Case
 from ..model.arrays import BEST_ALIGNMENT, Array, Arrays
-from ..model.declared import is_control
+from ..model.declared import is_control, raised_at
 from ..model.launch import Plan
 from ..model.results import Verdict
 from ..model.stage import Stage
@@ -38,8 +37,8 @@ def bind(stage: Stage[Any], device: Device, case: Case, order: int) -> BoundPlan
     except BaseException as error:
         if is_control(error):
             raise
-        trace = traceback.format_exc(limit=-1).strip()
-        raise Fault(Verdict.LAUNCH_ERROR, f"the declaration of the stage does not give a launch:\n{trace}") from None
+        message = f"the declaration of the stage does not give a launch:\n{raised_at(error)}"
+        raise Fault(Verdict.LAUNCH_ERROR, message) from None
     return device.bind(compiled, plan, case.arrays, case.storage(), case.problem.seed ^ order)
 
 

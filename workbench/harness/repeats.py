@@ -28,7 +28,7 @@ def repeat(stage: Stage[Any], device: Device, case: Case, first: Arrays) -> Fail
         stale, _ = other.judge(third.__getitem__)
         if stale is None:
             return None
-        if not _kept(case, third):
+        if not _kept(stage, device, case, other, third):
             (alone,) = in_one_memory(stage, device, case, (other,))
             wrong, _ = other.judge(alone.__getitem__)
             if wrong:  # without a launch before it, too
@@ -43,10 +43,15 @@ def repeat(stage: Stage[Any], device: Device, case: Case, first: Arrays) -> Fail
     return dataclasses.replace(stale, verdict=Verdict.STALE, problem=str(case.problem), message=message)
 
 
-def _kept(case: Case, after: Arrays) -> bool:
-    """Whether a launch on other inputs left the answer to those of the case, or wrote none."""
-    unwritten = any(a.dtype.unwritten(a.view(after[name])).any() for name, a in case.arrays.items() if a.output)
-    return unwritten or case.judge(after.__getitem__)[0] is None
+def _kept(stage: Stage[Any], device: Device, case: Case, other: Case, after: Arrays) -> bool:
+    """Whether a launch on other inputs left the answer to those of the case, or wrote none. Raises Fault."""
+
+    def again(refilled: Case) -> Arrays:
+        first = dataclasses.replace(case, arrays=refilled.arrays)
+        return in_one_memory(stage, device, first, (first, refilled))[1]
+
+    outputs = (name for name, array in case.arrays.items() if array.output)
+    return case.judge(after.__getitem__)[0] is None or any(other.unwritten(n, after, again).any() for n in outputs)
 
 
 def _difference(case: Case, first: Arrays, second: Arrays) -> Failure | None:

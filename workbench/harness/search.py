@@ -166,7 +166,7 @@ class Search:
         except BadOperation as error:
             self.last = unusable(stage, device, ANY, error)
         if self.last and self.last.verdict not in UNSHRINKABLE:
-            repeated, _ = self.judge(operation.problem.parse(self.last.problem), twice=True)
+            repeated, _ = self.judge(self._failing(operation, self.last), twice=True)
             if repeated is None:
                 self.last.message += " (not every time: the same problem then passed)"
             elif self.last.verdict is Verdict.MISMATCH:
@@ -183,6 +183,11 @@ class Search:
             seconds=round(time.monotonic() - started, 3),
             failure=self.last,
         )
+
+    def _failing(self, operation: Operation[Any], failure: Failure) -> Problem:
+        """The problem of a failure: the one that was judged, which may be of another class than the operation's."""
+        tried = (problem for problem in self.failures if str(problem) == failure.problem)
+        return next(tried, None) or operation.problem.parse(failure.problem)
 
     def _look(self) -> None:
         """Say what the mismatch looks like, on the largest failing problem: on the smallest, many look the same."""

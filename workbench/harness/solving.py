@@ -54,6 +54,7 @@ def run_case(stage: Stage[Any], device: Device, case: Case, *, twice: bool = Fal
         if failure and failure.verdict is Verdict.MISMATCH:
             try:
                 soundness.check(case)
+                soundness.check_bound(case, case.answers(after))
             except BadOperation as error:
                 failure = unusable(stage, device, str(problem), error)
         if failure is None and twice:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -81,6 +81,26 @@ class Case:
             name: array.pack(values[name]) if array.given or array.prepared else array.poisoned()
             for name, array in self.arrays.items()
         }
+
+    def refilled(self) -> Case:
+        """The same case, in which memory that a kernel only writes to holds other bits before: what is left of them in
+        both was not written."""
+        arrays = {n: replace(a, fill=a.dtype.fillers[1]) if a.output else a for n, a in self.arrays.items()}
+        return replace(self, arrays=arrays)
+
+    def unwritten(self, name: str, after: Arrays, solve: Callable[[Case], Arrays]) -> np.ndarray[Any, Any]:
+        """Which elements of an output nobody wrote, in the storage `after`; `solve` gives that of another case.
+
+        An element that holds the filler's bits may have been computed: then the case is solved once more, in memory
+        with other bits.
+        """
+        array = self.arrays[name]
+        found = array.unwritten(array.view(after[name]))
+        if found.any():
+            other = self.refilled()
+            array = other.arrays[name]
+            found = found & array.unwritten(array.view(solve(other)[name]))
+        return found
 
     def judge(self, read: Callable[[str], np.ndarray[Any, Any]]) -> tuple[Failure | None, float]:
         """Compare every output that `read` returns; a failure without replay command, and the worst error / bound."""

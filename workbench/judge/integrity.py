@@ -16,7 +16,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-ROOMS = ("devices", "harness", "judge", "measure", "toolchain")
+ROOMS = ("devices", "harness", "judge", "judge.forensics", "measure", "toolchain")
 """Packages of the workbench in whose modules functions, classes and constants have to stay what they are."""
 
 MODULES = (
@@ -53,7 +53,7 @@ class Tampered(RuntimeError):
 def watched() -> list[str]:
     """The names of all modules that are watched, without that of the package."""
     root = Path(__file__).parents[1]
-    rooms = (pkgutil.iter_modules([str(root / room)], f"{room}.") for room in ROOMS)
+    rooms = (pkgutil.iter_modules([str(root.joinpath(*room.split(".")))], f"{room}.") for room in ROOMS)
     return [*ROOMS, *(module.name for found in rooms for module in found), *MODULES]
 
 

@@ -11,15 +11,16 @@ from ..model.arrays import Array, Arrays
 from ..model.declared import BadOperation, declared
 from ..model.dtypes import FP64
 from ..model.problem import Problem, Tier
+from ..model.results import WrongElement
 from .case import Case
-from .comparison import compare
+from .comparison import Comparison, compare
 
 Values = np.ndarray[Any, Any]
 
 
 def check(case: Case) -> None:
-    """Raise BadOperation where the reference, rounded once to the outputs' types, is wrong by the operation's own
-    bound, or where its exact tier is not exact."""
+    """Raise BadOperation where the reference, rounded once to the outputs' types, or the operation's model of a kernel
+    is wrong by the operation's own bound, where its exact tier is not exact, or its model computes as the reference."""
     for name, array in _outputs(case).items():
         right = array.dtype.rounded(case.expected[name])
         found = compare(name, array, right, case.expected[name], case.bound[name], case.problem.tier)
@@ -32,6 +33,80 @@ def check(case: Case) -> None:
             )
     if case.problem.tier is Tier.EXACT:
         _check_exact(case)
+    elif case.problem.tier is Tier.BOUNDED:
+        with declared("model of the operation"):
+            model = case.problem.model(case.inputs)
+        for name, found in _beyond(case, model or {}):
+            raise BadOperation(_tight(case, name, found.wrong[0], "in the model of the kernel"))
+    else:
+        _check_model(case)
+
+
+NO_BETTER = 2.0**-45
+"""Error of a model, of the largest element, from which it is one of a type that kernels compute in."""
+
+
+def _check_model(case: Case) -> None:
+    """The comparative tier takes the error of the model for that of the kernel's precision."""
+    with declared("model of the operation"):
+        model = case.problem.model(case.inputs) or {}
+    for name, array in _outputs(case).items():
+        right = case.expected[name]
+        if name not in model or not array.dtype.is_float or array.dtype is FP64 or not np.isfinite(right).all():
+            continue
+        exact = bool((right.astype(np.float32) == right).all())
+        error = float(np.abs(model[name].astype(np.float64) - right).max(initial=0.0))
+        if not exact and error <= NO_BETTER * float(np.abs(right).max(initial=0.0)):
+            raise BadOperation(
+                f"the model of the operation gives {name} as near as float64 on {case.problem}, so that no kernel that "
+                f"computes in fp32 can be at most twice as far off. Let model() compute in the kernel's precision"
+            )
+
+
+AS_GOOD = 16.0
+"""How many times as large as that of the reference in fp32 the error of a kernel may be that computes as well: NumPy
+adds up pairs of parts, a kernel may go through a sum from its first term to its last."""
+
+
+def check_bound(case: Case, answer: Arrays) -> None:
+    """Raise BadOperation where an answer of a kernel is beyond the bound of the bounded tier, and so is the reference
+    in fp32, by about as much: then no kernel that computes in fp32 can pass. `answer` are the outputs in float64.
+    """
+    if case.problem.tier is not Tier.BOUNDED or case.problem.model(case.inputs) is not None:
+        return
+    try:
+        ((how, in_fp32),) = _evaluated(case.problem, case.inputs)
+    except BadOperation:
+        return  # nothing is known of what fp32 gives
+    for name, found in _beyond(case, in_fp32):
+        error = np.abs(answer[name] - case.expected[name])
+        worst = float(np.max(np.divide(error, case.bound[name], out=np.zeros_like(error), where=error > NO_ERROR)))
+        if worst <= AS_GOOD * found.worst:
+            kernel = f"; the error of the kernel is up to {worst:.3g} times, that of fp32 {found.worst:.3g} times that"
+            raise BadOperation(_tight(case, name, found.wrong[0], how) + kernel)
+
+
+NO_ERROR = 2.0**-126
+"""Errors below the smallest normal number of fp32 are those of the order in which products underflow."""
+
+
+def _beyond(case: Case, answer: Arrays) -> Iterator[tuple[str, Comparison]]:
+    """The outputs of which an answer, rounded to their types, is beyond the bound."""
+    for name, array in _outputs(case).items():
+        if name not in answer or array.dtype is FP64 or not array.dtype.is_float:
+            continue
+        bound = np.maximum(case.bound[name], NO_ERROR)
+        found = compare(name, array, array.dtype.rounded(answer[name]), case.expected[name], bound, case.problem.tier)
+        if found.wrong_count and np.isfinite(found.worst):
+            yield name, found
+
+
+def _tight(case: Case, name: str, first: WrongElement, how: str) -> str:
+    return (
+        f"the bound of the operation is too tight on {case.problem}: {how}, {name}{first.index} is {first.got}, the "
+        f"reference {first.expected}, and the error allowed is {first.bound:.3g}, so that no kernel can pass that "
+        "computes in fp32. Allow the rounding of sums, u sqrt(K) (|A||B|) for K products, and what comes after them"
+    )
 
 
 def _outputs(case: Case) -> dict[str, Array]:

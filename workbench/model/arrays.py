@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from .dtypes import DType
+from .dtypes import DType, same_bits
 
 Arrays = dict[str, np.ndarray[Any, Any]]
 """Values of arrays by name."""
@@ -29,6 +29,8 @@ class Array:
     array is both: its initial values are inputs, the reference gives its final ones. A `prepared` array is an input
     that the operation makes of the others, on the host and once (tables, packed weights).
 
+    `fill` are the bytes of an element that nobody has written; without it they are those of the type.
+
     A plan finds scratch that is `zero` all zero, and leaves it so: then nobody has to clear it between two launches.
     """
 
@@ -40,6 +42,7 @@ class Array:
     strides: tuple[int, ...] | None = None
     inout: bool = False
     prepared: bool = False
+    fill: bytes = b""
 
     def __post_init__(self) -> None:
         if self.inout:
@@ -115,12 +118,24 @@ class Array:
             raise ValueError(f"storage has shape {storage.shape}, not ({self.storage_elements},)")
         size = storage.itemsize  # not the dtype's: a mask over the storage can be viewed as well
         steps = tuple(step * size for step in self.element_strides)
-        return np.lib.stride_tricks.as_strided(storage, self.shape, steps)
+        whole = storage.view(f"u{size}")  # NumPy has no name for some of the types
+        return np.lib.stride_tricks.as_strided(whole, self.shape, steps).view(storage.dtype)
+
+    @property
+    def filler(self) -> bytes:
+        """The bytes of an element to which nobody has written."""
+        return bytes(self.dtype.itemsize) if self.zero else self.fill or self.dtype.fillers[0]
 
     def poisoned(self) -> np.ndarray[Any, Any]:
-        """Fresh storage in which nothing has been written: every element is NaN, or the filler of an integer type;
+        """Fresh storage in which nothing has been written: every element is the filler, a NaN in floating-point types;
         zero where it has to be."""
-        return np.full(self.nbytes, 0 if self.zero else self.dtype.filler, np.uint8).view(self.dtype.numpy)
+        return np.full(self.storage_elements, np.frombuffer(self.filler, f"u{self.dtype.itemsize}")).view(
+            self.dtype.numpy
+        )
+
+    def unwritten(self, values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        """Which of `values`, of the array's type, have the bits of an element that nobody has written."""
+        return same_bits(values, self.filler)
 
     def pack(self, values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
         """Storage that holds `values` (shape `self.shape`), with the padding between elements unwritten."""
@@ -132,7 +147,7 @@ class Array:
         """How many elements between those of the array no longer hold what was put there."""
         if not self.padded:
             return 0
-        untouched = self.dtype.unwritten(storage)
+        untouched = self.unwritten(storage)
         self.view(untouched)[...] = True
         return int((~untouched).sum())
 

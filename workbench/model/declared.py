@@ -6,7 +6,7 @@ import contextlib
 import sys
 import traceback
 from collections.abc import Collection, Iterator, Mapping
-from types import TracebackType
+from types import FrameType, TracebackType
 from typing import Any
 
 import numpy as np
@@ -54,15 +54,33 @@ def trouble(error: BaseException, modules: Collection[str]) -> str:
     return f"the Python code of an operation fails:\n{_shown(error, part)}" if part else ""
 
 
+def raised_at(error: BaseException) -> str:
+    """`FILE:LINE: CODE: ERROR`: the innermost line of a declaration that raised the error, and where a library did so
+    on its behalf, that place, too."""
+    frames = list(traceback.walk_tb(error.__traceback__))
+    lines = traceback.StackSummary.extract(iter(frames))
+    own = [i for i, (frame, _) in enumerate(frames) if _declares(frame)]
+    own = [i for i in own if "site-packages" not in lines[i].filename] or own
+    said = "".join(traceback.format_exception_only(type(error), error)).strip()
+    if not lines:
+        return said
+    at, last = lines[own[-1] if own else -1], lines[-1]
+    text = f"{at.filename}:{at.lineno}: {at.line or at.name}: {said}"
+    return text if at is last else f"{text}\n(raised at {last.filename}:{last.lineno}, in {last.name})"
+
+
+def _declares(frame: FrameType) -> bool:
+    """Whether this is code of a declaration, and not of a library."""
+    name = frame.f_globals.get("__name__", "")
+    library = name.partition(".")[0] in LIBRARIES or name.startswith("hypothesis_temporary_module")
+    return name.startswith(OURS) or not library
+
+
 def _tail(part: TracebackType | None) -> TracebackType | None:
     """The traceback from where the code of a declaration begins; None where no line of it is there."""
-    while part:
-        name = part.tb_frame.f_globals.get("__name__", "")
-        library = name.partition(".")[0] in LIBRARIES or name.startswith("hypothesis_temporary_module")
-        if name.startswith(OURS) or not library:
-            return part
+    while part and not _declares(part.tb_frame):
         part = part.tb_next
-    return None
+    return part
 
 
 def _shown(error: BaseException, part: TracebackType | None) -> str:

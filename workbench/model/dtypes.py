@@ -39,19 +39,27 @@ class DType:
         return self.unit_roundoff > 0
 
     @property
-    def filler(self) -> int:
-        """The byte that memory is filled with before a kernel writes to it: NaN in every floating-point type, in
-        integers a value that hardly any kernel computes, in bool neither true nor false."""
-        return 0xFF if self.is_float else 0x9D
+    def fillers(self) -> tuple[bytes, bytes]:
+        """Two patterns for an element of memory to which no kernel has written: the usual one, and another.
+
+        In floating-point types both are NaN with a payload that arithmetic does not give: on a GPU a NaN that is
+        computed has all bits of its significand set (PTX ISA, floating-point instructions), elsewhere the first one
+        alone. e4m3 has one NaN of each sign, so that its other pattern is a number. In integers they are values that
+        hardly any kernel computes, in bool neither true nor false. Where a value may be computed all the same, two
+        launches, one with each pattern, tell what was written.
+        """
+        if self.is_float and self.itemsize > 1:
+            return b"\xfd\xff" * (self.itemsize // 2), b"\xfb\xff" * (self.itemsize // 2)
+        if self.numpy == ml_dtypes.float8_e5m2:
+            return b"\xfd", b"\x7d"
+        if self.is_float:
+            return b"\xff", b"\x9d"
+        return b"\x9d" * self.itemsize, b"\x62" * self.itemsize
 
     def unwritten(self, values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-        """Which of `values`, of this type, are as they are where nothing has been written: a mask of the same shape."""
-        if self.is_float:
-            nans: np.ndarray[Any, Any] = np.isnan(values)
-            return nans
-        flat = np.ascontiguousarray(values)
-        found: np.ndarray[Any, Any] = (flat.view(np.uint8).reshape(*flat.shape, self.itemsize) == self.filler).all(-1)
-        return found.reshape(values.shape)
+        """Which of `values`, of this type, have the bits of memory to which nothing has been written: a mask of the
+        same shape."""
+        return same_bits(values, self.fillers[0])
 
     def rounded(self, values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
         """Numbers rounded once to this type."""
@@ -61,6 +69,13 @@ class DType:
 
     def __str__(self) -> str:
         return self.name
+
+
+def same_bits(values: np.ndarray[Any, Any], bits: bytes) -> np.ndarray[Any, Any]:
+    """Which of the values consist of these bytes: a mask of the same shape."""
+    whole = np.dtype(f"u{len(bits)}")
+    found: np.ndarray[Any, Any] = np.ascontiguousarray(values).view(whole) == np.frombuffer(bits, whole)
+    return found.reshape(values.shape)
 
 
 def _float(name: str, numpy: Any, cuda: str, significand: int, smallest: int, tensor_map: str) -> DType:

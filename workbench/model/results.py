@@ -91,8 +91,8 @@ class WrongCells:
     """Where the wrong elements of an output are: a matrix cut into cells, with one of `CELL_CODES` for each.
 
     `shape` is that of the output; `cell` the rows and columns of a cell, fewer at the lower and right edge; `cells` has
-    a text for every row of cells. Shares are rounded up, so that one wrong element shows. Unwritten is what is NaN, or
-    in an integer type what was there before. Raises ResultsError for cells that do not cover the matrix.
+    a text for every row of cells. Shares are rounded up, so that one wrong element shows. Unwritten is what holds the
+    bits of memory to which nobody has written. Raises ResultsError for cells that do not cover the matrix.
     """
 
     problem: str

@@ -141,6 +141,18 @@ class Version:
         """Whether it was verified."""
         return bool(self.runs)
 
+    def shown(self) -> list[Run]:
+        """The records that say something: for each device the strongest pass first, then those with times."""
+
+        def strength(run: Run) -> int:
+            return run.stages[0].verification.problems
+
+        found: list[Run] = []
+        for device in dict.fromkeys(run.device.name for run in self.runs):
+            strongest, *others = sorted((r for r in self.runs if r.device.name == device), key=strength, reverse=True)
+            found += [strongest, *(run for run in others if run.stages[0].measurements)]
+        return found
+
     def measured(self) -> dict[tuple[str, str], Measurement]:
         """The newest measurement of each problem, by the name of the device and the problem."""
         found: dict[tuple[str, str], Measurement] = {}
@@ -349,22 +361,25 @@ def _evict(c: sqlite3.Connection, identity: int) -> None:
     c.execute("DELETE FROM objects WHERE NOT EXISTS (SELECT 1 FROM files WHERE files.object = objects.digest)")
 
 
-def _problems(record: str) -> set[str]:
-    return {m["problem"] for m in json.loads(record)["stages"][0]["measurements"]}
+def _found(record: str) -> tuple[set[str], int]:
+    """The problems that were timed, and how many were passed."""
+    (stage,) = json.loads(record)["stages"]
+    return {m["problem"] for m in stage["measurements"]}, stage["verification"]["problems"]
 
 
 def _add_run(c: sqlite3.Connection, identity: int, run: Run) -> None:
-    """Add a record; it takes the place of older ones of the device that have no other times, and one without times is
-    not put beside one with."""
+    """Add a record; it takes the place of older ones of the device that have no other times and passed no more
+    problems, and one without times is not put beside one with that passed as many."""
     before = c.execute(
         "SELECT id, record FROM runs WHERE (version, device) = (?, ?)", (identity, run.device.name)
     ).fetchall()
     record = json.dumps(asdict(run), sort_keys=True)
-    new = _problems(record)
+    timed, passed = _found(record)
     for number, old in before:
-        if _problems(old) <= new:
+        timed_before, passed_before = _found(old)
+        if timed_before <= timed and passed_before <= passed:
             c.execute("DELETE FROM runs WHERE id = ?", (number,))
-        elif not new:
+        elif timed_before and not timed and passed_before >= passed:
             return
     c.execute("INSERT INTO runs VALUES (NULL, ?, ?, ?)", (identity, run.device.name, record))
 

@@ -41,7 +41,7 @@ def version_cells(versions: Sequence[Version], label: str | None = None) -> list
     for version in sorted(versions, key=lambda v: v.used):
         if not version.passed:
             rows.append((f"@{version.number}", version.date[:16].replace("T", " "), "", "not verified", *[""] * 7))
-        for run in version.runs:
+        for run in version.shown():
             result = run.stages[0]
             head = (
                 f"@{version.number}",

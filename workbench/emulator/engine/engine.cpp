@@ -89,7 +89,8 @@ const std::vector<std::string>& fault_names() {
                                                  "warpgroup_diverged",
                                                  "register_misuse",
                                                  "mbarrier_in_use",
-                                                 "mbarrier_overwritten"};
+                                                 "mbarrier_overwritten",
+                                                 "not_resident"};
   return names;
 }
 

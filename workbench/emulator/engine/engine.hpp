@@ -234,7 +234,8 @@ enum class FaultKind : int32_t {
                           // detail 1: in seconds, info: milliseconds
   mbarrier_invalid,       // address is not an initialised mbarrier. Or, info: initialised again while in use
                           // (1; other_pc: where before), of another block (2), parity (detail) not 0 or 1 (3)
-  mbarrier_overflow,      // address; more arrivals than pending; info: expected count
+  mbarrier_overflow,  // address; more arrivals than pending; info: expected count. detail 1: a thread came
+                      // twice in the phase; other_pc: where for the second time
   mbarrier_transactions,  // address; transaction count out of range; info: the count
   mbarrier_count,         // mbarrier.init with a count out of range; info: the count
   barrier_count,          // bar with a bad thread count or number: info: the count, detail: the barrier
@@ -270,6 +271,8 @@ enum class FaultKind : int32_t {
   mbarrier_in_use,       // address: initialised again or invalidated; other_*: a use that may come later
   mbarrier_overwritten,  // address; other_*: a use that came later (none: the writer is unknown, and this is
                          // the use); info: row of the initialisation
+  not_resident,  // pc: where blocks wait in a loop; info: how many the device holds, detail: how many have
+                 // not begun, other_block: the first of those; Result::waiting says who waits where
   count
 };
 const std::vector<std::string>& fault_names();

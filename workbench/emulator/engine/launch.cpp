@@ -9,6 +9,7 @@
 #include "counters.hpp"
 #include "race.hpp"
 #include "scheduler.hpp"
+#include "standstill.hpp"
 #include "trace.hpp"
 #include "undefined.hpp"
 #include "warpgroup.hpp"
@@ -18,6 +19,8 @@ namespace {
 
 constexpr uint64_t kBlockSlice =
     1 << 15;  // warp instructions of a cluster before another one of the thread's may run
+constexpr uint64_t kPatience =
+    2;  // slices of each cluster of a full device before it is looked at, then twice as many
 constexpr uint8_t kGarbage = 0xa5;  // what shared and local memory hold at first
 
 // ---- decoding
@@ -117,9 +120,10 @@ struct Shared {  // what the host threads of a launch share
   std::atomic<int64_t> stop_at;  // position of the earliest cluster that failed: later ones need not run
   Result* result;
   bool alone;
+  std::vector<uint64_t> still;  // of each host thread, see `stands_still`
 
-  Shared(const Order& o, int64_t n, Result* r, bool one)
-      : order(o), count(n), stop_at(n), result(r), alone(one) {}
+  Shared(const Order& o, int64_t n, Result* r, size_t threads)
+      : order(o), count(n), stop_at(n), result(r), alone(threads == 1), still(threads) {}
 
   bool take(int64_t& position, int64_t& index) {
     std::lock_guard<std::mutex> lock(mutex);
@@ -137,8 +141,31 @@ struct Shared {  // what the host threads of a launch share
     result->fault = fault;
     result->waiting.clear();
     if (fault.kind == FaultKind::deadlock || fault.kind == FaultKind::budget ||
-        fault.kind == FaultKind::barrier_diverged)
+        fault.kind == FaultKind::barrier_diverged || fault.kind == FaultKind::race)
       result->waiting = cluster.waiting();
+  }
+
+  // How many clusters wait until another one ends, and the first of them.
+  int64_t not_started(int64_t& first) {
+    std::lock_guard<std::mutex> lock(mutex);
+    if (next < count) first = order.at(next);
+    return count - next;
+  }
+
+  // A host thread is full, and all that it runs goes round in loops while global memory is `digest`; 0: it
+  // goes on. True when that is so of all host threads.
+  bool stands_still(size_t thread, uint64_t digest) {
+    std::lock_guard<std::mutex> lock(mutex);
+    still[thread] = digest;
+    return digest && std::all_of(still.begin(), still.end(), [&](uint64_t each) { return each == digest; });
+  }
+  // No block can go on until one ends that waits for it: all blocks of this host thread say where they are.
+  void not_resident(const Fault& fault, const std::vector<Waiting>& waiting) {
+    std::lock_guard<std::mutex> lock(mutex);
+    if (stop_at < 0) return;
+    stop_at = -1;
+    result->fault = fault;
+    result->waiting = waiting;
   }
 };
 
@@ -176,58 +203,179 @@ void check_seconds(const Launch& launch, const Shared& shared, const Cluster& cl
 
 // One host thread: runs its clusters in turn, and only starts another one when all of them need longer than a
 // slice.
-void work(Machine& machine, Shared& shared, size_t resident, Poll& poll) {
-  std::deque<std::unique_ptr<Cluster>> running;
-  std::vector<std::unique_ptr<Cluster>> idle;
-  std::vector<std::unique_ptr<Cluster>> failed;
-  for (;;) {
+class Worker {
+ public:
+  Worker(Machine& machine, Shared& shared, size_t resident, size_t number, Poll& poll)
+      : machine_(machine), shared_(shared), resident_(resident), number_(number), poll_(poll) {}
+
+  void work() {
+    for (;;) {
+      Running cluster = next();
+      if (!cluster) break;
+      const bool ended = guarded(*cluster, [&] { return cluster->run(kBlockSlice); });
+      put_back(std::move(cluster), ended);
+      if (full() && ++slices_ >= patience_ * running_.size()) look_for_standstill();
+    }
+    add_up();
+  }
+
+ private:
+  using Running = std::unique_ptr<Cluster>;
+
+  bool full() const { return running_.size() >= resident_; }
+
+  // A new cluster while there is room, else the one that has waited longest; none when all have ended.
+  Running next() {
     int64_t position, index;
-    std::unique_ptr<Cluster> cluster;
-    if (running.size() < resident && shared.take(position, index)) {
-      if (idle.empty()) {
+    Running cluster;
+    if (!full() && shared_.take(position, index)) {
+      if (idle_.empty()) {
         cluster = std::make_unique<Cluster>();
-        cluster->machine = &machine;
+        cluster->machine = &machine_;
       } else {
-        cluster = std::move(idle.back());
-        idle.pop_back();
+        cluster = std::move(idle_.back());
+        idle_.pop_back();
       }
       cluster->order = position;
       cluster->start(index);
-    } else if (!running.empty()) {
-      cluster = std::move(running.front());
-      running.pop_front();
-    } else {
-      break;
+      goes_on();
+    } else if (!running_.empty()) {
+      cluster = std::move(running_.front());
+      running_.pop_front();
     }
+    return cluster;
+  }
+
+  // Whether the cluster has ended after `run`, by a fault or because another one has failed, too.
+  template <class Run>
+  bool guarded(Cluster& cluster, const Run& run) {
     bool ended = true;
     try {
-      if (cluster->order <= shared.stop_at) ended = cluster->run(kBlockSlice);
-      if (!ended) check_seconds(*machine.launch, shared, *cluster);
-      if (ended && cluster->suspected.kind != FaultKind::none) throw cluster->suspected;
+      if (cluster.order <= shared_.stop_at) ended = run();
+      if (!ended) check_seconds(*machine_.launch, shared_, cluster);
+      if (ended && cluster.suspected.kind != FaultKind::none) throw cluster.suspected;
     } catch (const Fault& fault) {
-      const bool says_more = fault.kind == FaultKind::race || fault.kind == FaultKind::in_flight ||
-                             cluster->suspected.kind == FaultKind::none;
-      shared.failed(cluster->order, says_more ? fault : cluster->suspected, *cluster);
+      ended = true;
+      const FaultKind suspected = cluster.suspected.kind;
+      const bool says_more = fault.kind == FaultKind::race || suspected == FaultKind::none ||
+                             (fault.kind == FaultKind::in_flight && suspected != FaultKind::race);
+      shared_.failed(cluster.order, says_more ? fault : cluster.suspected, cluster);
     }
-    poll();
+    poll_();
+    return ended;
+  }
+
+  void put_back(Running cluster, bool ended) {
     if (!ended) {
-      running.push_back(std::move(cluster));
-      continue;
+      running_.push_back(std::move(cluster));
+      return;
     }
+    goes_on();
     for (const Block& block : cluster->blocks) cluster->executed += block.executed;
-    idle.push_back(std::move(cluster));
+    idle_.push_back(std::move(cluster));
   }
-  std::lock_guard<std::mutex> lock(shared.mutex);
-  for (const auto& cluster : idle) {
-    add_counters(*cluster, *shared.result);
-    add_trace(*cluster, *shared.result);
-    shared.result->switches += cluster->switches;
-    shared.result->instructions += cluster->executed;
-    for (size_t k = 0; k < cluster->counts.size(); ++k) shared.result->counts[k] += cluster->counts[k];
+
+  void goes_on() {
+    slices_ = 0;
+    patience_ = kPatience;
+    shared_.stands_still(number_, 0);
   }
-}
+
+  // The device is full, and blocks have not begun: whether those that have can end. Global memory may be
+  // large: it is only compared where nothing else speaks against it.
+  void look_for_standstill() {
+    slices_ = 0;
+    patience_ *= 2;
+    int64_t first = 0;
+    const int64_t left = shared_.not_started(first);
+    std::vector<Waiting> waiting;
+    uint64_t memory = 0;
+    if (left > 0 && all_circle(waiting)) {
+      memory = digest_of_global_memory(*machine_.launch);
+      if (!all_circle(waiting) || digest_of_global_memory(*machine_.launch) != memory) memory = 0;
+    }
+    if (shared_.stands_still(number_, memory)) report(waiting, left, first);
+  }
+
+  // Whether all clusters go round in loops; then also where they wait.
+  bool all_circle(std::vector<Waiting>& waiting) {
+    waiting.clear();
+    for (size_t k = running_.size(); k > 0; --k) {
+      Running cluster = std::move(running_.front());
+      running_.pop_front();
+      Motion motion = Motion::ended;
+      int32_t loads_at = -1;
+      const bool ended = guarded(*cluster, [&] {
+        motion = watch_motion(*cluster, loads_at);
+        return motion == Motion::ended;
+      });
+      if (motion == Motion::circles)
+        for (Waiting wait : cluster->waiting()) {
+          if (wait.reason == WaitReason::none && loads_at >= 0) wait.pc = loads_at;
+          waiting.push_back(wait);
+        }
+      put_back(std::move(cluster), ended);
+      if (ended || motion != Motion::circles) return false;
+    }
+    return true;
+  }
+
+  void report(const std::vector<Waiting>& waiting, int64_t left, int64_t first) {
+    const Launch& launch = *machine_.launch;
+    const int64_t size = machine_.cluster_size;
+    Fault fault;
+    fault.kind = FaultKind::not_resident;
+    for (const Waiting& wait : waiting)
+      if (wait.reason == WaitReason::none) {
+        fault.pc = wait.pc;
+        fault.block = wait.block;
+        fault.warp = wait.warp;
+        fault.lane = __builtin_ctz(wait.lanes);
+        break;
+      }
+    fault.info = std::max<int64_t>(1, launch.resident_blocks / size) * size;
+    fault.detail = left * size;
+    uint32_t position[3];
+    place_cluster(launch, first, position);
+    for (int d = 0; d < 3; ++d) position[d] *= launch.cluster[d];
+    fault.other_block = linear(launch, position);
+    shared_.not_resident(fault, waiting);
+  }
+
+  void add_up() {
+    Result& result = *shared_.result;
+    std::lock_guard<std::mutex> lock(shared_.mutex);
+    for (const auto& cluster : idle_) {
+      add_counters(*cluster, result);
+      add_trace(*cluster, result);
+      result.switches += cluster->switches;
+      result.instructions += cluster->executed;
+      for (size_t k = 0; k < cluster->counts.size(); ++k) result.counts[k] += cluster->counts[k];
+    }
+  }
+
+  Machine& machine_;
+  Shared& shared_;
+  const size_t resident_, number_;
+  Poll& poll_;
+  std::deque<Running> running_;
+  std::vector<Running> idle_;
+  uint64_t slices_ = 0, patience_ = kPatience;  // since a cluster has begun or ended
+};
 
 }  // namespace
+
+int64_t linear(const Launch& launch, const uint32_t* block) {
+  return block[0] + int64_t{launch.grid[0]} * (block[1] + int64_t{launch.grid[1]} * block[2]);
+}
+
+void place_cluster(const Launch& launch, int64_t index, uint32_t* position) {
+  uint32_t clusters[3];
+  for (int d = 0; d < 3; ++d) clusters[d] = launch.grid[d] / launch.cluster[d];
+  position[0] = static_cast<uint32_t>(index % clusters[0]);
+  position[1] = static_cast<uint32_t>(index / clusters[0] % clusters[1]);
+  position[2] = static_cast<uint32_t>(index / clusters[0] / clusters[1]);
+}
 
 void allocate(Block& block) {
   Machine& machine = *block.machine;
@@ -261,8 +409,7 @@ void reset(Block& block, const uint32_t* cluster_position, const uint32_t* withi
   const Machine& machine = *block.machine;
   const Launch& launch = *machine.launch;
   for (int d = 0; d < 3; ++d) block.position[d] = cluster_position[d] * launch.cluster[d] + within[d];
-  block.id = block.position[0] +
-             int64_t{launch.grid[0]} * (block.position[1] + int64_t{launch.grid[1]} * block.position[2]);
+  block.id = linear(launch, block.position);
   std::fill(block.shared.begin(), block.shared.end(), kGarbage);
   std::fill(block.shared_initialised.begin(), block.shared_initialised.end(), uint8_t{0});
   std::fill(block.shared.end() - launch.reserved_bytes, block.shared.end(), uint8_t{0});
@@ -355,7 +502,7 @@ void run_launch(const Program& program, const Launch& launch, Result& result) {
   const int64_t clusters = blocks / machine.cluster_size;
   const int64_t resident = std::max<int64_t>(1, launch.resident_blocks / machine.cluster_size);
   const int64_t threads = std::max<int64_t>(1, std::min<int64_t>({launch.threads, clusters, resident}));
-  Shared shared(Order(clusters, resident, launch.seed), clusters, &result, threads == 1);
+  Shared shared(Order(clusters, resident, launch.seed), clusters, &result, static_cast<size_t>(threads));
   // each host thread owns part of the residency, and together they never hold more than the device would
   const auto share = [&](int64_t k) {
     return static_cast<size_t>(resident / threads + (k < resident % threads));
@@ -368,12 +515,12 @@ void run_launch(const Program& program, const Launch& launch, Result& result) {
   for (int64_t k = 1; k < threads; ++k)
     others.emplace_back([&, k] {
       Poll nobody(launch, shared, false);
-      work(machine, shared, share(k), nobody);
+      Worker(machine, shared, share(k), static_cast<size_t>(k), nobody).work();
       std::lock_guard<std::mutex> lock(shared.mutex);
       --shared.running;
       shared.ended.notify_one();
     });
-  work(machine, shared, share(0), poll);
+  Worker(machine, shared, share(0), 0, poll).work();
   const auto all_ended = [&] { return shared.running == 0; };
   for (std::unique_lock<std::mutex> lock(shared.mutex);
        !shared.ended.wait_for(lock, kPollInterval, all_ended);) {

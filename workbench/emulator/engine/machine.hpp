@@ -199,9 +199,11 @@ struct Mbarrier {
   int32_t expected, pending;  // arrivals
   int64_t transactions;       // bytes announced and not yet arrived
   uint64_t phase;
-  int32_t pc;          // of its initialisation
-  int32_t expect_pc;   // of the newest expect_tx
-  uint64_t signature;  // what its bytes hold until something else is stored there
+  int32_t pc;                     // of its initialisation
+  int32_t expect_pc;              // of the newest expect_tx
+  uint64_t signature;             // what its bytes hold until something else is stored there
+  std::vector<uint32_t> arrived;  // in this phase, of each warp of its block: lanes
+  int32_t again_pc;               // where one of them first came a second time; -1: nowhere
 };
 
 struct NamedBarrier {
@@ -343,7 +345,9 @@ struct Cluster {
   std::shared_ptr<ClusterCounters> counters;
   std::shared_ptr<ClusterUndefined> undefined;
   std::shared_ptr<ClusterTrace> trace;
-  Fault suspected;  // a value of shared memory that nothing had written by then: perhaps a race
+  Fault suspected;  // a value of shared memory that nothing had written by then: perhaps a race; or a race
+                    // of two lanes of a warp: perhaps one of warps, too
+  uint64_t after_race = 0;  // warp instructions since that race
 
   void start(int64_t index);
   // Runs for about `fuel` warp instructions; true when every block has ended.

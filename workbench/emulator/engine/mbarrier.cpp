@@ -2,6 +2,8 @@
 // begins.
 #include "mbarrier.hpp"
 
+#include <algorithm>
+
 #include "memory.hpp"
 #include "race.hpp"
 
@@ -67,6 +69,8 @@ void complete_phase(Block& block, Mbarrier& barrier) {
   race_mbarrier_completed(block, barrier.address);
   ++barrier.phase;
   barrier.pending = barrier.expected;
+  std::fill(barrier.arrived.begin(), barrier.arrived.end(), 0u);
+  barrier.again_pc = -1;
   for (Warp& warp : block.warps)
     for (Group& group : warp.groups)
       if (group.wait == Wait::mbarrier && group.key == barrier.address) group.wait = Wait::none;
@@ -132,7 +136,7 @@ void initialise(Warp& warp, const Instruction& instruction) {
     else
       race_mbarrier_gone(warp, *place.block, place.offset, l);
     const uint64_t signature = new_signature(*place.block, place.offset);
-    *barrier = {place.offset, true, count[l], count[l], 0, 0, warp.pc, -1, signature};
+    *barrier = {place.offset, true, count[l], count[l], 0, 0, warp.pc, -1, signature, {}, -1};
     std::memcpy(place.block->shared.data() + place.offset, &signature, sizeof signature);
     race_mbarrier_initialised(warp, *place.block, place.offset, l);
   });
@@ -147,6 +151,19 @@ void invalidate(Warp& warp, const Instruction& instruction) {
     race_mbarrier_gone(warp, *place.block, place.offset, l);
     place.block->mbarriers.erase(place.block->mbarriers.begin() + (&barrier - place.block->mbarriers.data()));
   });
+}
+
+// A thread arrives. Where there are too many arrivals, it is told whether a thread came twice in the phase:
+// then it has not waited for its end.
+void note_arrival(const Warp& warp, MbarrierPlace place, Mbarrier& barrier, int lane, int32_t arrivals) {
+  if (place.block != warp.block) return;
+  barrier.arrived.resize(warp.block->warps.size());
+  uint32_t& lanes = barrier.arrived[static_cast<size_t>(warp.id)];
+  if ((lanes >> lane & 1) && barrier.again_pc < 0) barrier.again_pc = warp.pc;
+  lanes |= 1u << lane;
+  if (arrivals > barrier.pending && barrier.again_pc >= 0)
+    warp.fault(FaultKind::mbarrier_overflow, lane, place.offset, Space::shared, barrier.expected, 1,
+               barrier.again_pc);
 }
 
 // A state is the phase it was taken in, and how many arrivals were then pending.
@@ -166,6 +183,7 @@ void arrive(Warp& warp, const Instruction& instruction) {  // state, [barrier]{,
     const int32_t arrivals = instruction.variant & kExpect ? 1 : value;
     if (arrivals < 1) warp.fault(FaultKind::mbarrier_count, l, place.offset, Space::shared, arrivals);
     race_mbarrier_used(warp, *place.block, place.offset, l, false);
+    note_arrival(warp, place, barrier, l, arrivals);
     if (instruction.variant & kDrop) barrier.expected -= arrivals;
     race_mbarrier_arrive(warp, *place.block, place.offset, instruction.flags);
     if (instruction.variant & kExpect) barrier.expect_pc = warp.pc;

@@ -451,7 +451,7 @@ class Touch {
       if ((other.flags & kStrong) && (flags_ & kStrong)) return;
       if (writes(entry) && !(other.flags & kStrong) && by == kManyLanes) return;
       if (lane == kUnknownLane || all_seen(other, by, lane)) return;
-      conflict(other, by, cell, lane);
+      return conflict(other, by, cell, lane);
     }
     if (!((other.flags & kStrong) && (flags_ & kStrong)) && !ordered(warp_, other, lane))
       conflict(other, entry & 63, cell, lane);
@@ -568,7 +568,9 @@ class Touch {
     return kSet | static_cast<uint32_t>(table_.nodes.size() - 1);
   }
 
-  [[noreturn]] void conflict(const Record& other, uint32_t by, uint64_t cell, uint32_t lane) const {
+  // Throws the fault, but not that of two lanes of a warp: where other warps race for the same, it takes more
+  // than what puts lanes in order. The cluster goes on, so that they have their turn.
+  void conflict(const Record& other, uint32_t by, uint64_t cell, uint32_t lane) const {
     const Machine& machine = *warp_.machine;
     Fault fault;
     fault.kind = FaultKind::race;
@@ -589,7 +591,9 @@ class Touch {
     } else {
       fault.info |= kAsynchronous;
     }
-    throw fault;
+    if (fault.other_block != fault.block || fault.other_warp != fault.warp) throw fault;
+    Cluster& cluster = *warp_.block->cluster;
+    if (cluster.suspected.kind != FaultKind::race) cluster.suspected = fault;
   }
 
   const Warp& warp_;

@@ -38,7 +38,8 @@ void Warp::fault(FaultKind kind, int lane, uint64_t address, Space space, int64_
 
 namespace {
 
-constexpr uint32_t kLandingOdds = 16;  // a copy lands early at one resumption in so many
+constexpr uint64_t kMostAfterRace = 1 << 20;  // warp instructions of a cluster after a race within a warp
+constexpr uint32_t kLandingOdds = 16;         // a copy lands early at one resumption in so many
 
 bool guard_lanes(const Warp& warp, const Instruction& instruction, uint32_t& lanes) {
   if (instruction.guard == kNoGuard) return true;
@@ -400,11 +401,8 @@ void Cluster::start(int64_t index) {
       for (Warp& warp : blocks[rank].warps) warps.push_back(&warp);
     }
   }
-  uint32_t clusters[3], position[3];
-  for (int d = 0; d < 3; ++d) clusters[d] = launch.grid[d] / launch.cluster[d];
-  position[0] = static_cast<uint32_t>(index % clusters[0]);
-  position[1] = static_cast<uint32_t>(index / clusters[0] % clusters[1]);
-  position[2] = static_cast<uint32_t>(index / clusters[0] / clusters[1]);
+  uint32_t position[3];
+  place_cluster(launch, index, position);
   for (uint32_t rank = 0; rank < size; ++rank) {
     const uint32_t within[3] = {rank % launch.cluster[0], rank / launch.cluster[0] % launch.cluster[1],
                                 rank / launch.cluster[0] / launch.cluster[1]};
@@ -413,6 +411,7 @@ void Cluster::start(int64_t index) {
   start_races(*this, index);
   undefined.reset();
   suspected = Fault{};
+  after_race = 0;
   for (Warp* warp : warps) {
     warp->undefined.reset();
     warp->tracking = warp->read_unwritten = false;
@@ -473,6 +472,8 @@ bool Cluster::run(uint64_t fuel) {
       run_warp<false>(warp, counts.data());
     if (trace) trace_stopped(warp);
     spent += warp.block->executed - before + 1;
+    if (suspected.kind == FaultKind::race && (after_race += warp.block->executed - before) > kMostAfterRace)
+      throw suspected;
     if (warp.block->executed > budget) throw hung(static_cast<int64_t>(budget), false);
   }
 }

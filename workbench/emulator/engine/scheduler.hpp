@@ -8,6 +8,8 @@ namespace workbench::emulator::WORKBENCH_ISA {
 // launch.cpp: storage of a block, and its state at the start of a run
 void allocate(Block& block);
 void reset(Block& block, const uint32_t* cluster_position, const uint32_t* within_cluster);
+int64_t linear(const Launch& launch, const uint32_t* block);                  // number of a block in its grid
+void place_cluster(const Launch& launch, int64_t index, uint32_t* position);  // among the clusters
 
 // scheduler.cpp: parks lanes in front of a collective, and lets them run once they are all that it needs
 void park_for_collective(Warp& warp, uint32_t lanes, Wait wait, uint64_t key, uint32_t needed,

@@ -23,6 +23,7 @@ __all__ = ["explain"]
 
 _KINDS = {
     "budget": FindingKind.LIVELOCK,
+    "not_resident": FindingKind.DEADLOCK,
     "mbarrier_invalid": FindingKind.MBARRIER_MISUSE,
     "mbarrier_overflow": FindingKind.MBARRIER_MISUSE,
     "mbarrier_transactions": FindingKind.MBARRIER_MISUSE,
@@ -54,6 +55,7 @@ class _Explainer(MemoryHazards, Races, TensorCores, Waits, Others):
             known = FindingKind.__members__
             kind = FindingKind(seen.kind) if seen.kind.upper() in known else FindingKind.UNSUPPORTED
         location = self.instruction.location if self.instruction else None
+        hangs = seen.kind in ("deadlock", "budget", "not_resident")
         nobody = seen.kind in ("deadlock", "budget")
         return Finding(
             kind=kind,
@@ -75,7 +77,7 @@ class _Explainer(MemoryHazards, Races, TensorCores, Waits, Others):
             array=self.array,
             index=self.index,
             seed=context.seed,
-            details=tuple(self.describe_waits()) if seen.kind in ("deadlock", "budget") else (),
+            details=(*self.in_header(), *(self.describe_waits() if hangs else ())),
         )
 
 

@@ -76,8 +76,17 @@ class Barriers(Evidence):
         return f"overwrites {barrier}, which {who} then uses at {used}", advice
 
     def explain_mbarrier_overflow(self) -> tuple[str, str]:
+        barrier, count = self.barrier_name(self.seen.address), self.seen.info
+        if self.seen.detail:
+            again = f", at {through(self.other.location)}," if self.other else ""
+            return (
+                f"more arrivals at {barrier} than the {count} it was initialised for: a thread arrives a second time"
+                f"{again} in a phase that has not ended",
+                "wait before arriving again: a producer on the empty barrier, for those who read what was there "
+                "before, a consumer on the full barrier; initialise it for more only if one thread counts as several",
+            )
         return (
-            f"more arrivals at {self.barrier_name(self.seen.address)} than the {self.seen.info} it was initialised for",
+            f"more arrivals at {barrier} than the {count} it was initialised for",
             "initialise it with the number of threads that arrive in one phase, and let no one else arrive",
         )
 

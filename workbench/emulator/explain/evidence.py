@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import dataclasses
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 from .. import _engine
 from ..context import LaunchContext
-from .words import say_past
+from ..ptx import Instruction
+from ..source_lines import outside_cuda
+from .words import say_past, shortened
+
+
+def _outside_cuda(instruction: Instruction | None) -> Instruction | None:
+    """The instruction, placed where a user can change something."""
+    if instruction is None or (own := outside_cuda(instruction.location)) is instruction.location:
+        return instruction
+    return dataclasses.replace(instruction, location=own)
 
 
 class Evidence:
@@ -16,8 +27,8 @@ class Evidence:
         self.seen = fault
         self.waits = waits
         self.context = context
-        self.instruction = context.instruction(fault.pc)
-        self.other = context.instruction(fault.other_pc)
+        self.instruction = _outside_cuda(context.instruction(fault.pc))
+        self.other = _outside_cuda(context.instruction(fault.other_pc))
         self.array: str | None = None
         self.index: int | None = None
 
@@ -29,15 +40,23 @@ class Evidence:
     def access(self) -> str:
         """What the instruction does to memory: reads, writes, updates."""
         opcode = self.instruction.opcode if self.instruction else ""
-        if opcode.startswith(("st", "cp.reduce", "mbarrier.init")):
+        if opcode.startswith(("st", "mbarrier.init")):
             return "writes"
         if opcode.startswith(("atom", "red", "mbarrier")):
             return "updates"
-        if opcode.startswith("cp.async"):
+        if opcode.startswith(("cp.async", "cp.reduce")):
             written = opcode.split("bulk", 1)[-1].split(".")
             spaces = [part.partition("::")[0] for part in written if part.partition("::")[0] in ("shared", "global")]
-            return "writes" if spaces[:1] == [self.seen.space] else "reads"
+            if spaces[:1] != [self.seen.space]:
+                return "reads"
+            return "updates" if opcode.startswith("cp.reduce") else "writes"
         return "reads"
+
+    def in_header(self) -> Iterator[str]:
+        """Which line of a header of CUDA it is, where it is one."""
+        seen = self.context.instruction(self.seen.pc)
+        if seen and self.instruction and seen.location is not self.instruction.location:
+            yield f"in a header of CUDA: {Path(seen.location.file).name}:{seen.location.line}, `{shortened(seen.text)}`"
 
     def element(self) -> tuple[str, str]:
         """Where the address lies, as the name of an element or variable, and what more there is to say about it."""

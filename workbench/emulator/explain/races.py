@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from functools import cached_property
+
 from ..source_lines import through
 from .evidence import Evidence
-from .words import shortened
+from .flow import Flow
+from .words import say_warp_numbers, shortened
 
 _ORDERING_MBARRIER = ("mbarrier.arrive", "mbarrier.test_wait", "mbarrier.try_wait")
 
@@ -30,7 +33,7 @@ class Races(Evidence):
             message = f"{here} {element}, which the copy at {through(other) if other else line} writes"
             advice = "wait for the phase of its mbarrier first"
             return f"{message}: nothing puts this after it", advice + self.relaxed_advice()
-        if self.other and self.other.opcode.startswith(("atom", "red")):
+        if self.other and wrote and self.other.opcode.startswith(("atom", "red", "cp.reduce")):
             before = "updates"
         who = self.other_access()
         message = f"{here} {element}, which {who} {before} at {through(other) if other else line}"
@@ -38,9 +41,12 @@ class Races(Evidence):
         return message, self.race_advice(line) + self.relaxed_advice()
 
     def race_advice(self, line: str) -> str:
+        """What is missing: it has to hold for every warp that comes to the two places, and for no other."""
         seen = self.seen
         here = str(self.instruction.location) if self.instruction and self.instruction.location else "this line"
         between = f"between {line} and {here}" if line != here else f"between two runs of {here}"
+        if line != here and seen.pc not in self.flow.after(seen.other_pc):
+            between = f"between {here} and {line}"  # whoever was there first had been here before
         atomic = bool(seen.info & 1) and bool(seen.info & 2)
         if seen.other_block == seen.block and seen.other_warp == seen.warp:
             return f"__syncwarp() is missing {between}"
@@ -48,9 +54,9 @@ class Races(Evidence):
             return "wait for the copy's mbarrier before its tile is read, and for its readers before the next copy"
         if seen.other_block == seen.block:
             opcode = self.other.opcode if self.other else ""
-            if opcode.startswith(("cp.async.ca", "cp.async.cg")):
-                return f"cp.async.wait_group in the copying thread, then __syncthreads(), is missing {between}"
-            return f"__syncthreads() is missing {between}" + (", or both must be atomic" if atomic else "")
+            copied = opcode.startswith(("cp.async.ca", "cp.async.cg"))
+            first = "cp.async.wait_group in the copying thread, then " if copied else ""
+            return self.block_advice(between, first) + (", or both must be atomic" if atomic else "")
         if seen.space == "shared":
             return f"a cluster barrier is missing {between}"
         return (
@@ -58,6 +64,60 @@ class Races(Evidence):
             + (", make both accesses atomic" if atomic else "")
             + ", hand over with __threadfence() and an atomic flag on both sides, or use two launches"
         )
+
+    @cached_property
+    def flow(self) -> Flow:
+        return Flow(self.context)
+
+    def block_advice(self, between: str, first: str) -> str:
+        """What puts two warps of a block in order: something that all warps which come there can do, and that waits for
+        no other. `first` is what has to come before it."""
+        seen, flow, positions = self.seen, self.flow, self.positions()
+        for one, other in ((seen.other_pc, seen.pc), (seen.pc, seen.other_pc)):
+            row = flow.in_a_branch(one, other)
+            if row is not None and (barrier := self.context.instruction(row)):
+                return (
+                    f"not all threads come to the barrier at {through(barrier.location)}: take it out of its branch or "
+                    f"condition, so that it lies {between} for every thread of the block"
+                )
+        been, coming = ([of(row, positions) for row in (seen.pc, seen.other_pc)] for of in (flow.been, flow.coming))
+        undecided = (coming[0] | coming[1]) - been[0] - been[1]
+        here, there = ((b | c) - undecided for b, c in zip(been, coming, strict=True))
+        others = set(positions) - undecided - here - there
+        if here != there:
+            return first + self.handover_advice(here | {seen.warp}, there | {seen.other_warp})
+        if others:
+            more = f" (and of {say_warp_numbers(undecided)}, if they come here)" if undecided else ""
+            return (
+                f"{first}a named barrier of {say_warp_numbers(here)}{more}, bar.sync ID, THREADS, is missing "
+                f"{between}: {say_warp_numbers(others)} took another way, and __syncthreads() would wait for them"
+            )
+        if any(flow.is_barrier(row, named=True) for row in range(len(flow.successors))):
+            return (
+                f"{first}a barrier of all warps that come here is missing {between}: a named one, bar.sync ID, "
+                "THREADS, where other warps of the block take another way, else __syncthreads()"
+            )
+        return f"{first}__syncthreads() is missing {between}"
+
+    def handover_advice(self, here: set[int], there: set[int]) -> str:
+        """Of two roles: what the warps of one have to tell, and the others to wait for."""
+        barriers = any(i.opcode.startswith(_ORDERING_MBARRIER) for i in self.context.entry.instructions)
+        by = "the pipeline's mbarriers" if barriers else "mbarriers"
+        roles = f"{say_warp_numbers(there)} and {say_warp_numbers(here)}"
+        return (
+            f"{roles} take different ways, and __syncthreads() would not do: hand over by {by}. Those that write "
+            "arrive at one for which the others wait before they read, and those that read at one for which the others "
+            "wait before they write again; one of these is missing. Or let both meet at a named barrier, by bar.arrive "
+            "and bar.sync with the threads of both"
+        )
+
+    def positions(self) -> dict[int, set[int]]:
+        """Where the warps of the block are that have not exited."""
+        found: dict[int, set[int]] = {self.seen.warp: {self.seen.pc}} if self.waits else {}
+        for wait in self.waits:
+            if wait.block == self.seen.block and wait.reason != "exited" and wait.pc >= 0:
+                found.setdefault(wait.warp, set()).add(wait.pc)
+        return found
 
     def relaxed_advice(self) -> str:
         """The relaxed mbarrier operations of a kernel, from which the order may have been meant to come."""
@@ -72,7 +132,7 @@ class Races(Evidence):
         """An access of the async proxy to what an ordinary store wrote."""
         element, _ = self.element()
         stored = through(self.other.location) if self.other else "an unknown line"
-        here = "overwrites" if self.access == "writes" else "reads"
+        here = {"writes": "overwrites"}.get(self.access, self.access)
         message = f"the async proxy {here} {element}, which {self.other_access()} stored to at {stored}, "
         space = "global" if self.seen.space == "global" else "shared::cta"
         return (

@@ -29,6 +29,19 @@ class Waits(Barriers):
             "look for a loop whose end another warp must bring about, or give the launch more instructions",
         )
 
+    def explain_not_resident(self) -> tuple[str, str]:
+        """All blocks that the device holds go round in loops, and others have not begun."""
+        seen = self.seen
+        first, held = self.context.block_position(seen.other_block), say_count(seen.info, "block")
+        left = f"block {first}" + (f" and {seen.detail - 1} more" if seen.detail > 1 else "")
+        have = "have" if seen.detail > 1 else "has"
+        return (
+            f"waits in a loop for a block that is not resident: the device holds {held} at once, all of them wait, and "
+            f"{left} {have} not begun",
+            f"launch at most {held} and let each do the work of several, or let no block wait for one that begins "
+            "later; less shared memory, fewer threads or registers let a multiprocessor hold more",
+        )
+
     def describe_waits(self) -> Iterable[str]:
         """One line for all warps of a block that wait at the same place for the same."""
         groups: dict[tuple[int, ...], list[_engine.Waiting]] = {}
@@ -61,8 +74,11 @@ class Waits(Barriers):
             missing = say_count(wait.pending, "arrival")
             if wait.transactions:
                 missing += f" and {say_count(wait.transactions, 'byte')}"
-            phase = "" if (wait.phase - wait.expected) % 2 == 0 else f", and it is in phase {wait.phase}"
-            return f"at {place} for {self.barrier_name(wait.address)} phase {wait.expected}: {missing} pending{phase}"
+            barrier = self.barrier_name(wait.address)
+            if (wait.phase - wait.expected) % 2:
+                return f"at {place} for a phase of parity {wait.expected} of {barrier}, which is in phase {wait.phase}"
+            phase = f"phase {wait.phase} (parity {wait.expected})" if wait.phase > 1 else f"phase {wait.phase}"
+            return f"at {place} for {barrier} {phase}: {missing} pending"
         if wait.reason == "barrier":
             return f"at {place} for barrier {wait.address}: {wait.pending} of {wait.expected} threads have arrived"
         if wait.reason == "collective":

@@ -47,5 +47,11 @@ def say_warps(waits: Sequence[_engine.Waiting]) -> str:
     return f"{who} {verb}{'s' if singular else ''}"
 
 
+def say_warp_numbers(numbers: Iterable[int]) -> str:
+    """``warp 3``, ``warps 0-3``."""
+    each = set(numbers)
+    return f"warp{'' if len(each) == 1 else 's'} {say_ranges(each)}"
+
+
 def shortened(text: str) -> str:
     return text if len(text) <= 80 else text[:77] + "..."
