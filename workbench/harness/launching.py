@@ -12,6 +12,7 @@ import numpy as np
 from ..devices import BoundPlan, Device, Fault
 from ..judge.case import Case
 from ..model.arrays import BEST_ALIGNMENT, Arrays
+from ..model.declared import BadStage
 from ..model.results import Verdict
 from ..model.stage import Stage
 from ..toolchain.compiler import CompileError, CompilerUnavailable, compile_stage
@@ -29,6 +30,9 @@ def bind(stage: Stage[Any], device: Device, case: Case, order: int) -> BoundPlan
         plan = dataclasses.replace(plan, alignments=_alignments(stage.alignment, names, case.problem.seed))
     except (CompileError, CompilerUnavailable, OSError, MemoryError):
         raise
+    except BadStage as error:
+        verdict = Verdict.OPERATION_ERROR if error.ended else Verdict.LAUNCH_ERROR
+        raise Fault(verdict, f"the declaration of the stage does not give a launch: {error}") from None
     except Exception:
         trace = traceback.format_exc(limit=-1).strip()
         raise Fault(Verdict.LAUNCH_ERROR, f"the declaration of the stage does not give a launch:\n{trace}") from None

@@ -156,7 +156,7 @@ def _stages(what: Sequence[str | Stage[Any] | Operation[Any]], code: str | None)
     else:
         stages = []
         for item in what:
-            stages += item.stages if isinstance(item, Operation) else _of(item)
+            stages += map(registry.hosted, item.stages) if isinstance(item, Operation) else _of(item)
     if code is None:
         return stages
     if len(stages) != 1:
@@ -165,7 +165,7 @@ def _stages(what: Sequence[str | Stage[Any] | Operation[Any]], code: str | None)
 
 
 def _of(item: str | Stage[Any]) -> list[Stage[Any]]:
-    return [item] if isinstance(item, Stage) else registry.select([item])
+    return [registry.hosted(item)] if isinstance(item, Stage) else registry.select([item])
 
 
 def _session(
