@@ -180,6 +180,7 @@ class Host:
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
             pass_fds=(number,),
+            env={name: value for name, value in os.environ.items() if name != "WORKBENCH_SEED"},
         )
         theirs.close()
         self._connection = ours

@@ -115,7 +115,9 @@ class Verifier:
             return (before.verification if before.verification.verdict is Verdict.PASS else None), True
         relies = self._asked.rely and not self._asked.fresh and not self._asked.sanitize
         snapshot = self.snapshot(stage) if relies else None
-        return (memory.passed_before(stage, snapshot, self._run) if snapshot else None), False
+        if snapshot is None:
+            return None, False
+        return memory.passed_before(stage, snapshot, self._run, self._asked.any_seed), False
 
     def _sanitize(self, stage: Stage[Any], verification: Verification) -> None:
         """Let compute-sanitizer look at what failed, else at what `verify` would try first."""
