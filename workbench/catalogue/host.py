@@ -16,7 +16,7 @@ import subprocess
 import sys
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
@@ -94,12 +94,19 @@ class Host:
     """The process of one module of stages, or, without one, of all stages that are declared beside their operations.
 
     `homes` are the modules of the operations by name, `known` the stages that other modules declare, by operation, each
-    with its track.
+    with its track; `others` are the other modules of stages.
     """
 
-    def __init__(self, module: str, homes: Mapping[str, str], known: Mapping[str, list[tuple[str, str]]]) -> None:
+    def __init__(
+        self,
+        module: str,
+        homes: Mapping[str, str],
+        known: Mapping[str, list[tuple[str, str]]],
+        others: Sequence[str] = (),
+    ) -> None:
         self.module = module
-        self._about = {"ask": "begin", "module": module, "homes": dict(homes), "known": dict(known)}
+        self._about: dict[str, Any] = {"ask": "begin", "module": module, "homes": dict(homes), "known": dict(known)}
+        self._about["others"] = list(others)
         self._process: subprocess.Popen[bytes] | None = None
         self._connection: socket.socket | None = None
         self._answers: OrderedDict[Any, Answer] = OrderedDict()
@@ -258,6 +265,11 @@ class Remote:
         self.local, self.text = local, text
         if local is not None:
             self.__wrapped__ = local  # whose source it is
+
+    @property
+    def module(self) -> str:
+        """The module of stages that declares it; empty where that is the module of the operation."""
+        return self._host.module
 
     def __call__(self, problem: Problem, size: Mapping[str, int] | None = None) -> Any:
         if size is None or self._part == "plan":  # with the sizes, which are made of the parameters

@@ -11,6 +11,7 @@ import ctypes
 import dataclasses
 import errno
 import importlib
+import importlib.util
 import inspect
 import os
 import resource
@@ -19,6 +20,7 @@ import socket
 import sys
 import traceback
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from ..model import plain
@@ -57,6 +59,7 @@ class _Host:
 
     def __init__(self, about: dict[str, Any]) -> None:
         self.path, self.module, self.homes, self.known = (about[n] for n in ("path", "module", "homes", "known"))
+        self.others: list[str] = about["others"]
         sys.path[:] = self.path
         self.stages: dict[tuple[str, str], Stage[Any]] = {}
         stubs.install([*self.homes.values(), *([self.module] if self.module else [])])
@@ -74,6 +77,11 @@ class _Host:
         for home in dict.fromkeys(self.homes.values()):
             if home.partition(".")[0] != stubs.OURS:
                 importlib.import_module(home)
+        spec = importlib.util.find_spec(self.module)
+        if spec and spec.origin and b".stages" in Path(spec.origin).read_bytes():
+            for other in self.others:  # what this module takes from them
+                with contextlib.suppress(BaseException):
+                    stubs.import_for_real(other)
         before = {id(o): set(map(id, o.stages)) for o in _operations()}
         for operation in _operations():  # stages of other modules, which may be parents
             known = self.known.get(operation.name, [])
@@ -83,10 +91,7 @@ class _Host:
                     made = Stage(operation.name, name, "", "", _elsewhere, owner=operation, track=track)
                     operation.stages.append(made)
                     before[id(operation)].add(id(made))
-        for name in [n for n, m in sys.modules.items() if n == self.module and isinstance(m, stubs.Stub)]:
-            del sys.modules[name]
-        stubs.install([self.module], real=self.module)
-        importlib.import_module(self.module)
+        stubs.import_for_real(self.module)
         return {
             "stages": [
                 _described(stage)

@@ -114,7 +114,7 @@ def _declare(withheld: list[str], operations: dict[str, Operation[Any]], homes: 
         operation.stages[:] = [s for s in operation.stages if not isinstance(s.plan_for, Remote)]
     for name in sorted(withheld, key=lambda name: place.get(name, len(place))):
         try:
-            declare(StageModule(name, homes), operations)
+            declare(StageModule(name, homes, tuple(n for n in withheld if n != name)), operations)
         except (BadStage, BadOperation, ValueError) as error:
             broken[name] = f"{name} cannot be used: {error}"
     return broken

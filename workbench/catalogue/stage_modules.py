@@ -31,12 +31,13 @@ class StageModule:
 
     name: str
     homes: Mapping[str, str]
+    others: tuple[str, ...] = ()
 
 
 def declare(module: StageModule, operations: Mapping[str, Operation[Any]]) -> None:
     """Declare the stages of a module. Raises BadStage, and what `Operation.stage` raises."""
     known = {name: [(s.name, s.track) for s in o.stages] for name, o in operations.items()}
-    host = Host(module.name, module.homes, known)
+    host = Host(module.name, module.homes, known, module.others)
     described = host.describe()
     if len(described) > MOST_STAGES:
         raise BadStage(f"it declares {len(described):,} stages; {MOST_STAGES:,} are allowed")

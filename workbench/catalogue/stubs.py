@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.abc
 import importlib.machinery
 import sys
@@ -46,13 +47,13 @@ met: list[str] = []
 class _Finder(importlib.abc.MetaPathFinder):
     def __init__(self) -> None:
         self.packages: set[str] = set()
-        self.real = ""
+        self.real: set[str] = set()
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
         top, *inner = fullname.split(".")
-        if top not in self.packages or STAGES not in (inner or [top]) or fullname == self.real:
+        if top not in self.packages or STAGES not in (inner or [top]) or fullname in self.real:
             return None
         found = importlib.machinery.PathFinder.find_spec(fullname, path)
         if found is None:
@@ -66,12 +67,19 @@ class _Finder(importlib.abc.MetaPathFinder):
 _finder = _Finder()
 
 
-def install(modules: Sequence[str], real: str = "") -> None:
-    """From now on the modules of stages in the top packages of these are stubs, all but the one that is `real`."""
+def install(modules: Sequence[str]) -> None:
+    """From now on the modules of stages in the top packages of these are stubs."""
     _finder.packages |= {name.partition(".")[0] for name in modules} - {OURS}
-    _finder.real = real
     if _finder not in sys.meta_path:
         sys.meta_path.insert(0, _finder)
+
+
+def import_for_real(name: str) -> None:
+    """Import a module of stages itself."""
+    _finder.real.add(name)
+    if isinstance(sys.modules.get(name), Stub):
+        del sys.modules[name]
+    importlib.import_module(name)
 
 
 def is_stages(name: str) -> bool:

@@ -153,6 +153,7 @@ def bench(
 
 
 def _stages(what: Sequence[str | Stage[Any] | Operation[Any]], code: str | None) -> list[Stage[Any]]:
+    registry.loaded()  # declares the stages whose modules are not imported here
     if not what:
         stages = registry.select(())
     else:
