@@ -274,7 +274,9 @@ class Remote:
     def __call__(self, problem: Problem, size: Mapping[str, int] | None = None) -> Any:
         if size is None or self._part == "plan":  # with the sizes, which are made of the parameters
             size = {name: (size or self._parameters)[name] for name in self._parameters}
-        return self.ask(problem, size)
+        made = self.ask(problem, size)
+        alone = isinstance(made, Plan) and len(made.launches) == 1 and not made.scratch
+        return made.launches[0] if alone else made
 
     def ask(self, problem: Problem, parameters: Mapping[str, int]) -> Any:
         """What the function says with these parameters. Raises BadStage."""

@@ -56,6 +56,7 @@ def draw(
     with declared(what):
         strategy = _problems(stage, device)
     raised: list[Exception] = []
+    found: list[Failed] = []
 
     def ended(function: Callable[[Any], bool]) -> Callable[[Any], bool]:
         """The function, which ends the drawing by whatever it raises: Hypothesis would try again, and say more."""
@@ -63,7 +64,8 @@ def draw(
         def called(problem: Any) -> bool:
             try:
                 return function(problem)
-            except Failed:
+            except Failed as failed:
+                found[:] = [failed]
                 raise
             except Exception as error:
                 raised.append(error)
@@ -95,6 +97,11 @@ def draw(
             hypothesis.seed(seed)(test)()
         except (Failed, hypothesis.errors.Unsatisfiable):
             raise
+        except hypothesis.errors.Flaky as error:
+            if found:  # while the failure was made smaller: it stands as it is
+                raise found[0] from None
+            with declared(what):
+                raise error
         except Exception as error:
             with declared(what):
                 raise error
