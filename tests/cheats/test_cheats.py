@@ -129,3 +129,17 @@ def test_the_module_of_a_stage_is_not_imported_by_the_judge(tmp_path: Path, monk
     monkeypatch.chdir(tmp_path)
     assert invoke("verify", "square:cheat", "--device", "emulator", *PROBLEMS).exit_code == 1
     assert not hasattr(builtins, "reached")
+
+
+def test_a_stage_that_ends_its_process_only_for_timed_problems_ends_no_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = CHEATS[0].text.replace("return launch(p)", "return launch(p) if p.n < 10_000 else __import__('os')._exit(0)")
+    project.write(tmp_path, text, project.RIGHT)
+    operation = tmp_path / "numbers_/operation.py"
+    operation.write_text(operation.read_text().replace("flops=", 'suite=("n=65536",), flops='))
+    monkeypatch.chdir(tmp_path)
+    result = invoke("verify", "square", "--device", "emulator", *PROBLEMS)
+    assert result.exit_code == 0, result.output
+    stages = {s["stage"]: s for s in json.loads(result.stdout)["stages"]}
+    assert (stages["cheat"]["resources"], len(stages["good"]["resources"])) == ([], 1)

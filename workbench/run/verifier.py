@@ -10,6 +10,7 @@ from typing import Any
 from .. import harness
 from ..catalogue import registry
 from ..checks import sanitizer
+from ..model.declared import BadStage
 from ..model.origin import SOURCES
 from ..model.problem import Problem
 from ..model.results import Failure, Resources, Run, StageResult, Verdict, Verification
@@ -135,7 +136,7 @@ class Verifier:
     def _resources(self, stage: Stage[Any]) -> list[Resources]:
         try:
             return occupancy.suite_resources(stage, self._asked.suite(registry.operation_of(stage)))
-        except (CompileError, KeyError):
+        except (CompileError, KeyError, BadStage):
             return []  # a variant that no verified problem needed; timing it says what is wrong
         except Exception as error:
             if not registry.fault_of(error):
