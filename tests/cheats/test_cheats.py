@@ -15,6 +15,7 @@ from command_line import invoke
 from table import CHEATS, Cheat
 
 from workbench.catalogue import host, registry
+from workbench.workers import cluster
 
 PROBLEMS = ("--examples", "3", "--seed", "1", "--json")
 
@@ -143,3 +144,13 @@ def test_a_stage_that_ends_its_process_only_for_timed_problems_ends_no_run(
     assert result.exit_code == 0, result.output
     stages = {s["stage"]: s for s in json.loads(result.stdout)["stages"]}
     assert (stages["cheat"]["resources"], len(stages["good"]["resources"])) == ([], 1)
+
+
+def test_a_stage_whose_module_is_not_imported_here_is_not_sent_to_a_cluster(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    project.write(tmp_path, CHEATS[0].text)
+    monkeypatch.chdir(tmp_path)
+    (stage,) = registry.select(["square:good"])
+    with pytest.raises(cluster.ClusterUnavailable, match="cannot be sent to other machines: verify it on this one"):
+        cluster._Cargo.of(stage)

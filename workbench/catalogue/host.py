@@ -266,6 +266,12 @@ class Remote:
         if local is not None:
             self.__wrapped__ = local  # whose source it is
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """It travels as the function itself: its process stays here. Raises TypeError where there is no function."""
+        if self.local is None:
+            raise TypeError(f"{self._part} of {':'.join(self._spec)} is in a process of its own")
+        return _itself, (self.local,)
+
     @property
     def module(self) -> str:
         """The module of stages that declares it; empty where that is the module of the operation."""
@@ -291,3 +297,7 @@ class Remote:
                 return answer.sizes
             case _:
                 return answer.plan
+
+
+def _itself(function: Any) -> Any:
+    return function
