@@ -266,6 +266,15 @@ class Remote:
         if local is not None:
             self.__wrapped__ = local  # whose source it is
 
+    def __eq__(self, other: object) -> bool:
+        """It is equal to the function that it stands for."""
+        if isinstance(other, Remote):
+            return (self._host, self._spec, self._part) == (other._host, other._spec, other._part)
+        return self.local is not None and other is self.local
+
+    def __hash__(self) -> int:
+        return hash(self.local or (self._spec, self._part))
+
     def __reduce__(self) -> tuple[Any, ...]:
         """It travels as the function itself: its process stays here. Raises TypeError where there is no function."""
         if self.local is None:

@@ -59,6 +59,8 @@ class Loaded:
     """What is wrong with modules of stages, by their names."""
     host: Host
     """The process of the stages whose modules are imported here, too."""
+    declared: dict[str, Stage[Any]]
+    """The stages as their modules declare them; what has been put in their place, or declared later, is nobody's."""
     hosted: dict[str, Stage[Any]] = field(default_factory=dict)
 
 
@@ -103,7 +105,15 @@ def _load(start: str) -> Loaded:
     homes = {name: module.__name__ for name, module in modules.items()}
     broken = _declare(withheld, operations, homes)
     troubles += broken.values()
-    return Loaded(operations, modules, project, own, tuple(dict.fromkeys(troubles)), broken, Host("", homes, {}))
+    declared = {s.spec: s for o in operations.values() for s in o.stages if _in_a_file(s.plan_for)}
+    said = tuple(dict.fromkeys(troubles))
+    return Loaded(operations, modules, project, own, said, broken, Host("", homes, {}), declared)
+
+
+def _in_a_file(function: Any) -> bool:
+    """Whether another process can import it; not so what is declared in a string."""
+    code = getattr(function, "__code__", None)
+    return code is None or Path(code.co_filename).is_file()
 
 
 def _declare(withheld: list[str], operations: dict[str, Operation[Any]], homes: dict[str, str]) -> dict[str, str]:
@@ -127,7 +137,7 @@ def hosted(stage: Stage[Any]) -> Stage[Any]:
     """
     found = loaded()
     owner = found.operations.get(stage.operation)
-    known = next((s for s in owner.stages if s.name == stage.name), None) if owner else None
+    known = found.declared.get(stage.spec)
     if known is None or stage.owner is not owner or isinstance(known.plan_for, Remote):
         return stage
     if stage is known and stage.spec in found.hosted:

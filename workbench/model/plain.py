@@ -27,6 +27,9 @@ KERNEL = re.compile(r"[A-Za-z_$][A-Za-z0-9_$]{0,999}")
 
 MOST_LAUNCHES, MOST_ARGUMENTS, MOST_SCRATCH, MOST_DIMENSIONS, MOST_SIZES = 4096, 1024, 256, 8, 1000
 
+MOST_STRUCT_BYTES = 4096
+"""Of all arguments of a kernel."""
+
 MOST_BYTES = 1 << 37
 """Of one scratch array: more than any device has."""
 
@@ -170,7 +173,11 @@ def _argument_of(given: Any, kernel: str) -> Argument:
 
 def _number_of(given: Any, what: str) -> Any:
     number = _record(given, what, {"type", "bits"})
-    name, bits = text_of(number["type"], what), text_of(number["bits"], what)
+    name, bits = text_of(number["type"], what), text_of(number["bits"], what, 2 * MOST_STRUCT_BYTES)
+    if (size := name.removeprefix("void")) != name:  # a struct: its bytes
+        if not re.fullmatch(r"([0-9a-f]{2})+", bits) or size != str(4 * len(bits)):
+            raise OffSchema(f"{what}, a struct of {_short(size)} bits, is made of {_short(bits)}")
+        return np.frombuffer(bytes.fromhex(bits), f"V{len(bits) // 2}")[0]
     if name not in SCALARS:
         raise OffSchema(f"{what} is of type {_short(name)}; it may be one of {', '.join(SCALARS)}")
     if not re.fullmatch(r"[0-9a-f]*", bits) or len(bits) != 2 * SCALARS[name].itemsize:
