@@ -80,16 +80,7 @@ def draw(
             raise _Enough
 
     test = hypothesis.given(strategy.filter(ended(supported)))(test_one)
-    test = hypothesis.settings(
-        max_examples=2 * wanted,  # duplicates do not count
-        database=None,
-        deadline=None,
-        verbosity=hypothesis.Verbosity.quiet,
-        report_multiple_bugs=False,
-        print_blob=False,
-        phases=(Phase.generate, Phase.shrink),
-        suppress_health_check=list(HealthCheck),
-    )(test)
+    test = _settings(wanted)(test)
     with contextlib.suppress(hypothesis.errors.Unsatisfiable, _Enough), warnings.catch_warnings():
         # not one problem was supported; and Dask's threads use `random` while strategies are drawn from
         warnings.filterwarnings("ignore", "Do not use the `random` module")
@@ -107,6 +98,19 @@ def draw(
                 raise error
     if raised:
         raise raised[0]
+
+
+def _settings(wanted: int) -> hypothesis.settings:
+    return hypothesis.settings(
+        max_examples=2 * wanted,  # duplicates do not count
+        database=None,
+        deadline=None,
+        verbosity=hypothesis.Verbosity.quiet,
+        report_multiple_bugs=False,
+        print_blob=False,
+        phases=(Phase.generate, Phase.shrink),
+        suppress_health_check=list(HealthCheck),
+    )
 
 
 def _problems(stage: Stage[Any], device: str) -> hypothesis.strategies.SearchStrategy[Any]:
