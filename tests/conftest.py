@@ -10,8 +10,13 @@ from typing import Any
 
 import pytest
 
-sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parent / "faults")]  # for fake_device, synthetic_clock
+sys.path[:0] = [
+    str(Path(__file__).parent),
+    str(Path(__file__).parent / "faults"),
+    str(Path(__file__).parent / "cheats"),
+]  #
 
+os.environ["WORKBENCH_SEED"] = "0"  # where a test gives none: no test depends on chance
 os.environ.pop("COLUMNS", None)  # readline, which pytest loads, sets it for the processes of pytest-xdist
 
 

@@ -79,7 +79,7 @@ def test_an_operation_takes_one_module_one_reference_and_its_source(sources, mon
     monkeypatch.setattr(registry, "OURS", [*registry.OURS, str(folder)])
     registry.reload()
     try:
-        (stage,) = registry.select(["axpy"])
+        (stage,) = map(registry.local, registry.select(["axpy"]))  # no other process knows of this reference
         result = harness.verify(stage, open_device("emulator"), examples=15, seed=0)
         assert result.verdict is Verdict.PASS, result.failure
     finally:

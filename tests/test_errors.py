@@ -25,6 +25,9 @@ UNFORESEEN = {
     "workbench.devices.worker.Late",  # what a device in a process of its own makes a Fault of
     "workbench.devices.worker.Ended",
     "workbench.devices.worker.Broken",
+    "workbench.catalogue.channel.Silent",  # what the host of stages makes a BadStage of
+    "workbench.catalogue.channel.Closed",
+    "workbench.model.plain.OffSchema",
 }
 """Exceptions that are caught where they are expected, or are mistakes of the workbench's own."""
 

@@ -122,7 +122,7 @@ def test_a_stage_is_the_one_before_renamed_with_a_head_to_fill_in(folder: Path) 
     fill(folder / "kernels/square/1_naive.cu", KERNELS["elementwise"])
     result = run("square:wide", "--from", "naive")
     assert result.exit_code == 0, result.output
-    assert result.stdout.splitlines()[:2] == ["wrote kernels/square/2_wide.cu", "added to kernels/square/__init__.py"]
+    assert result.stdout.splitlines()[:2] == ["wrote kernels/square/2_wide.cu", "added to kernels/square/stages.py"]
     text = (folder / "kernels/square/2_wide.cu").read_text()
     assert text.startswith("// y[i] = x[i]^2. x, y: (n).\n//\n// stage 2, wide: FILL IN")
     assert "square_wide(const IN* x" in text
@@ -146,14 +146,14 @@ def test_a_stage_has_the_one_it_was_copied_from_as_its_parent(folder: Path) -> N
         "other": "naive",
         "wider": "other",
     }
-    text = (folder / "kernels/square/__init__.py").read_text()
+    text = (folder / "kernels/square/stages.py").read_text()
     assert text.count('    parent="naive"') == 1  # of `other`; `wide` has that by default
     assert text.count('    parent="other"') == 1
 
 
 def test_a_copy_of_the_first_of_a_track_is_its_child(folder: Path) -> None:
     run("square", "--like", "elementwise")
-    module = folder / "kernels/square/__init__.py"
+    module = folder / "kernels/square/stages.py"
     module.write_text(module.read_text().replace('    "naive",\n', '    "naive",\n    track="plain",\n'))
     source = folder / "kernels/square/1_naive.cu"
     source.rename(source.with_name("01_naive.cu"))

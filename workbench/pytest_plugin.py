@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 FIXTURE = "workbench_stage"
 MARKER = "workbench"
+SEED = pytest.StashKey[int]()
 DEVICE = pytest.StashKey["Device"]()
 
 
@@ -60,7 +61,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption(
         "--workbench-examples", type=_positive, default=20, help="random problems for each stage (default: 20)"
     )
-    group.addoption("--workbench-seed", type=int, default=0, help="which random problems are drawn (default: 0)")
+    group.addoption(
+        "--workbench-seed", type=int, help="which random problems are drawn (default: one that nobody can guess)"
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -92,12 +95,20 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     except (registry.UnknownSpec, BadProject) as error:
         raise pytest.Collector.CollectError(str(error)) from None
     device = _device(config)
-    under_test = [
-        StageUnderTest(stage, device, config.option.workbench_examples, config.option.workbench_seed)
-        for stage in stages
-    ]
+    under_test = [StageUnderTest(stage, device, config.option.workbench_examples, _seed(config)) for stage in stages]
     ids = [f"{item.stage.operation}-{item.stage.name}-{device.name}" for item in under_test]
     metafunc.parametrize(FIXTURE, under_test, ids=ids)
+
+
+def _seed(config: pytest.Config) -> int:
+    """The seed of this session, the same for all stages and, with pytest-xdist, in all its processes."""
+    from .run import seeds
+
+    if SEED not in config.stash:
+        shared = getattr(config, "workerinput", {}).get("testrunuid")
+        given = seeds.asked(config.option.workbench_seed)
+        config.stash[SEED] = int(shared[:8], 16) if given is None and shared else seeds.chosen(given)
+    return config.stash[SEED]
 
 
 def _device(config: pytest.Config) -> Device:

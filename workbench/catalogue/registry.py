@@ -12,7 +12,7 @@ import pkgutil
 import sys
 import traceback
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib import metadata
 from pathlib import Path
@@ -20,13 +20,16 @@ from types import ModuleType
 from typing import Any
 
 from .. import kernels
-from ..model.declared import trouble
+from ..model.declared import BadOperation, BadStage, trouble
 from ..model.errors import WrongUsage
 from ..model.operation import Operation
 from ..model.origin import BUILT_IN
 from ..model.stage import Place, Stage
+from . import stubs
+from .host import Host, Remote
 from .importing import imported
 from .project import BadProject, Project, find
+from .stage_modules import StageModule, declare
 
 GROUP = "workbench.kernels"
 """Entry points whose values are modules with operations."""
@@ -52,6 +55,17 @@ class Loaded:
     project: Project | None
     own: tuple[str, ...]
     troubles: tuple[str, ...]
+    broken: dict[str, str]
+    """What is wrong with modules of stages, by their names."""
+    host: Host
+    """The process of the stages whose modules are imported here, too."""
+    declared: dict[str, Stage[Any]]
+    """The stages as their modules declare them; what has been put in their place, or declared later, is nobody's."""
+    hosted: dict[str, Stage[Any]] = field(default_factory=dict)
+
+
+FUNCTIONS = {"accepts": "accepts", "constraint": "constraint", "sizes": "sizes_for", "plan": "plan_for"}
+"""What of a stage runs in the process of the stages. The defines are the operation's."""
 
 
 @dataclass(frozen=True)
@@ -73,8 +87,9 @@ def _load(start: str) -> Loaded:
         troubles.append(str(error))
     operations: dict[str, Operation[Any]] = {}
     modules: dict[str, ModuleType] = {}
+    withheld: list[str] = []
     for origin in _origins(project):
-        for module in _modules(origin, troubles):
+        for module in _modules(origin, troubles, withheld):
             for operation in [value for value in vars(module).values() if isinstance(value, Operation)]:
                 other = operations.setdefault(operation.name, operation)
                 if operation.name not in modules:
@@ -87,7 +102,67 @@ def _load(start: str) -> Loaded:
                         "rename it"
                     )
     own = tuple(name for name, o in operations.items() if project and o.origin == project.name)
-    return Loaded(operations, modules, project, own, tuple(dict.fromkeys(troubles)))
+    homes = {name: module.__name__ for name, module in modules.items()}
+    broken = _declare(withheld, operations, homes)
+    troubles += broken.values()
+    declared = {s.spec: s for o in operations.values() for s in o.stages if _in_a_file(s.plan_for)}
+    said = tuple(dict.fromkeys(troubles))
+    return Loaded(operations, modules, project, own, said, broken, Host("", homes, {}), declared)
+
+
+def _in_a_file(function: Any) -> bool:
+    """Whether another process can import it; not so what is declared in a string."""
+    code = getattr(function, "__code__", None)
+    return code is None or Path(code.co_filename).is_file()
+
+
+def _declare(withheld: list[str], operations: dict[str, Operation[Any]], homes: dict[str, str]) -> dict[str, str]:
+    """Declare the stages of modules that are imported in processes of their own; what is wrong with them."""
+    broken = {}
+    place = {name: number for number, name in enumerate(stubs.met)}
+    for operation in operations.values() if withheld else ():
+        operation.stages[:] = [s for s in operation.stages if not isinstance(s.plan_for, Remote)]
+    for name in sorted(withheld, key=lambda name: place.get(name, len(place))):
+        try:
+            declare(StageModule(name, homes, tuple(n for n in withheld if n != name)), operations)
+        except (BadStage, BadOperation, ValueError) as error:
+            broken[name] = f"{name} cannot be used: {error}"
+    return broken
+
+
+def hosted(stage: Stage[Any]) -> Stage[Any]:
+    """The stage as it is judged: what is its own of its functions runs in the process of the stages.
+
+    What has been put in the place of a declared function, and stages that no module declares, stay as they are.
+    """
+    found = loaded()
+    owner = found.operations.get(stage.operation)
+    known = found.declared.get(stage.spec)
+    if known is None or stage.owner is not owner or isinstance(known.plan_for, Remote):
+        return stage
+    if stage is known and stage.spec in found.hosted:
+        return found.hosted[stage.spec]
+    changed: dict[str, Any] = {}
+    for part, name in FUNCTIONS.items():
+        if getattr(stage, name) is getattr(known, name):
+            spec = stage.operation, stage.name
+            changed[name] = Remote(found.host, spec, part, known.parameters, getattr(stage, name))
+    made = replace(stage, **changed)
+    if stage is known:
+        found.hosted[stage.spec] = made
+    return made
+
+
+def local(stage: Stage[Any]) -> Stage[Any]:
+    """The stage with its functions in this process, where they are there. Raises BadStage."""
+    changed = {}
+    for name in FUNCTIONS.values():
+        function = getattr(stage, name)
+        if isinstance(function, Remote):
+            if function.local is None:
+                raise BadStage(f"the functions of {stage.spec} are in a process of their own only")
+            changed[name] = function.local
+    return replace(stage, **changed) if changed else stage
 
 
 def _origins(project: Project | None) -> Iterator[_Origin]:
@@ -95,17 +170,23 @@ def _origins(project: Project | None) -> Iterator[_Origin]:
     if project:  # before the packages, one of which the project may be
         for folder in (project.root / "src", project.root):
             if folder.is_dir() and str(folder) not in sys.path:
-                sys.path.insert(0, str(folder))
+                sys.path.insert(_behind_the_library(), str(folder))
         yield _Origin(project.name, project.kernels, project.cuda)
     for entry in metadata.entry_points(group=GROUP):
         if not (project and entry.module in project.kernels):
             yield _Origin(entry.dist.name if entry.dist else entry.name, (entry.module,))
 
 
-def _modules(origin: _Origin, troubles: list[str]) -> Iterator[ModuleType]:
-    """The modules of an origin, those inside of a package too; what cannot be imported is in `troubles`."""
+def _modules(origin: _Origin, troubles: list[str], withheld: list[str]) -> Iterator[ModuleType]:
+    """The modules of an origin, those inside of a package too; what cannot be imported is in `troubles`, and modules of
+    stages, which are not imported here, are in `withheld`."""
     names = list(origin.modules)
+    ours = origin.label == BUILT_IN
+    if not ours:
+        stubs.install(names)
     for name in names:
+        if not ours and stubs.is_stages(name):
+            withheld.append(name)
         try:
             module = imported(name)
         except KeyboardInterrupt:
@@ -113,8 +194,16 @@ def _modules(origin: _Origin, troubles: list[str]) -> Iterator[ModuleType]:
         except BaseException as error:
             troubles.append(_import_trouble(origin, name, error))
             continue
-        yield module
+        if not isinstance(module, stubs.Stub):
+            yield module
         names += [f"{name}.{m.name}" for m in pkgutil.iter_modules(_folders(module)) if _wanted(m.name)]
+
+
+def _behind_the_library() -> int:
+    """Where in the path a project comes: before installed packages, and behind Python's own modules."""
+    library = {str(Path(path)) for path in sys.path if Path(path) / "os.py" == Path(os.__file__)}
+    places = [number for number, path in enumerate(sys.path) if str(Path(path)) in library or "lib-dynload" in path]
+    return max(places, default=-1) + 1
 
 
 def _folders(module: ModuleType) -> list[str]:
@@ -216,9 +305,11 @@ def select(specs: Iterable[str]) -> list[Stage[Any]]:
             raise BadProject("\n".join(found.troubles))
         if found.project and not any(s.operation in found.own for s in every):
             raise BadProject(f"{found.project.name} has no stages yet; to make some: workbench new OPERATION")
-        return [s for s in every if not found.project or s.operation in found.own]
+        return [hosted(s) for s in every if not found.project or s.operation in found.own]
     chosen: list[Stage[Any]] = []
     for spec in wanted:
+        if spec in found.operations and (lacking := _lacking(found, spec)):
+            raise BadProject("\n".join(lacking))
         matches = [s for s in every if spec in (s.operation, s.name, s.spec)]
         if not matches:
             names = dict.fromkeys(n for s in every for n in (s.operation, s.name, s.spec))
@@ -226,4 +317,11 @@ def select(specs: Iterable[str]) -> list[Stage[Any]]:
             why = "".join(f"\n{trouble}" for trouble in found.troubles)
             raise UnknownSpec(f"no stage or operation is called {spec!r}; did you mean {' or '.join(near)}?{why}")
         chosen += [s for s in matches if s not in chosen]
-    return chosen
+    return [hosted(s) for s in chosen]
+
+
+def _lacking(found: Loaded, operation: str) -> list[str]:
+    """What is wrong with the modules of stages beside an operation, some of whose stages are not there then."""
+    package = found.modules[operation].__name__.rpartition(f".{stubs.STAGES}")[0] or found.modules[operation].__name__
+    inside = (package, package.rpartition(".")[0]) if not hasattr(found.modules[operation], "__path__") else (package,)
+    return [why for name, why in found.broken.items() if any(p and name.startswith(f"{p}.") for p in inside)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import difflib
+import importlib.util
 import inspect
 import keyword
 import re
@@ -112,7 +113,7 @@ def stage(spec: str, previous: str) -> Made:
     before = _stage_of(ladder, previous.removeprefix(f"{operation_name}:"))
     if any(s.name == name for s in ladder.stages):
         raise CannotMake(f"{operation_name} has a stage {name!r} already")
-    module = Path(registry.loaded().modules[operation_name].__file__ or "")
+    module = _module_of(before)
     found = project.find()
     made = Made(found.root if found else Path.cwd())
     if not module.resolve().is_relative_to(made.root.resolve()):
@@ -137,6 +138,14 @@ def stage(spec: str, previous: str) -> Made:
         f"workbench verify {spec}",
     ]
     return made
+
+
+def _module_of(stage: Stage[Any]) -> Path:
+    """The file that declares a stage."""
+    if name := getattr(stage.plan_for, "module", ""):
+        spec = importlib.util.find_spec(name)
+        return Path((spec.origin if spec else "") or "")
+    return Path(registry.loaded().modules[stage.operation].__file__ or "")
 
 
 def _check_name(name: str, what: str) -> None:
@@ -252,7 +261,7 @@ def _declaration(before: Stage[Any], name: str, source: str, by_default: bool) -
     """The declaration of a child of a stage, and the kernels that it names with the new names of them. `by_default`:
     it is a child without saying so."""
     try:
-        text = inspect.getsource(before.plan_for)
+        text = getattr(before.plan_for, "text", "") or inspect.getsource(before.plan_for)
         function = ast.parse(text).body[0]
     except (OSError, SyntaxError):
         function = None

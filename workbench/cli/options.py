@@ -28,6 +28,12 @@ COMMON: dict[str, Callable[[Any], Any]] = {
     "seed": click.option(
         "--seed", type=click.IntRange(0), default=0, show_default=True, help="Which random problems are drawn."
     ),
+    "secret_seed": click.option(
+        "--seed",
+        type=click.IntRange(0),
+        show_default="one that nobody can guess",
+        help="Which random problems are drawn, and with which inputs; the replay of a failure names it.",
+    ),
     "examples": click.option(
         "--examples",
         type=click.IntRange(1),

@@ -25,6 +25,7 @@ from ..records.store import Folder, slug
 from ..report import derived
 from ..report.cells import timing_cells, verification_cells
 from ..report.evidence import explain, failed
+from ..run import seeds
 from ..run.session import Session
 from ..workers.cluster import LOCAL, Cluster, Processes, connect
 from .console import Fitting, StageProgress, console, notice, print_json, table
@@ -72,7 +73,7 @@ def place_of(name: str, address: str | None, jobs: int | None) -> Iterator[Here 
 def session_on(
     device: Device,
     examples: int,
-    seed: int,
+    seed: int | None,
     problems: dict[str, Problem],
     output: Path | None = None,
     fresh: bool = False,
@@ -81,7 +82,11 @@ def session_on(
     """A session on the device; with `output` it is saved in the device's folder there, and timed on a GPU."""
     folder = None if output is None else folder_of(device, output)
     timed = folder is not None and device.name != "emulator"
-    return Session(device, examples, seed, timed, problems, folder, fresh=fresh, keep=True, cluster=cluster)
+    any_seed, chosen = seeds.asked(seed) is None, seeds.chosen(seed)
+    session = Session(
+        device, examples, chosen, timed, problems, folder, fresh=fresh, keep=True, cluster=cluster, any_seed=any_seed
+    )
+    return session
 
 
 def folder_of(device: Device, output: Path) -> Folder:
@@ -148,6 +153,8 @@ def finishing(session: Session, as_json: bool) -> Iterator[None]:
             notice(f"results so far are in {session.saved}")
         raise
     show(session.run, as_json)
+    if session.any_seed:
+        notice(f"problems were drawn from seed {session.run.seed}; --seed {session.run.seed} draws the same ones")
     for spec, reason in session.trouble.items():
         notice(f"{spec} passed and could not be timed: {reason}")
     if session.saved:

@@ -26,11 +26,11 @@ from .sessions import device_or_cluster, finishing, folder_of, opened, session_o
 
 @click.command()
 @specs_argument
-@options("device", "seed", "examples", "problem", "isolate", "sanitize", "cluster", "json")
+@options("device", "secret_seed", "examples", "problem", "isolate", "sanitize", "cluster", "json")
 def verify(
     specs: tuple[str, ...],
     device_name: str,
-    seed: int,
+    seed: int | None,
     examples: int,
     problem_text: str | None,
     isolate: bool,
@@ -56,11 +56,11 @@ def verify(
 
 @click.command()
 @specs_argument
-@options("device", "seed", "examples", "problem", "baselines", "fresh", "cluster", "json", "output")
+@options("device", "secret_seed", "examples", "problem", "baselines", "fresh", "cluster", "json", "output")
 def bench(
     specs: tuple[str, ...],
     device_name: str,
-    seed: int,
+    seed: int | None,
     examples: int,
     problem_text: str | None,
     baselines: str,
@@ -89,11 +89,11 @@ def bench(
 
 @click.command()
 @specs_argument
-@options("device", "seed", "examples", "problem", "baselines", "isolate", "fresh", "json", "output")
+@options("device", "secret_seed", "examples", "problem", "baselines", "isolate", "fresh", "json", "output")
 def run(
     specs: tuple[str, ...],
     device_name: str,
-    seed: int,
+    seed: int | None,
     examples: int,
     problem_text: str | None,
     baselines: str,

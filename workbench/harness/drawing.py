@@ -56,6 +56,7 @@ def draw(
     with declared(what):
         strategy = _problems(stage, device)
     raised: list[Exception] = []
+    found: list[Failed] = []
 
     def ended(function: Callable[[Any], bool]) -> Callable[[Any], bool]:
         """The function, which ends the drawing by whatever it raises: Hypothesis would try again, and say more."""
@@ -63,7 +64,8 @@ def draw(
         def called(problem: Any) -> bool:
             try:
                 return function(problem)
-            except Failed:
+            except Failed as failed:
+                found[:] = [failed]
                 raise
             except Exception as error:
                 raised.append(error)
@@ -78,7 +80,28 @@ def draw(
             raise _Enough
 
     test = hypothesis.given(strategy.filter(ended(supported)))(test_one)
-    test = hypothesis.settings(
+    test = _settings(wanted)(test)
+    with contextlib.suppress(hypothesis.errors.Unsatisfiable, _Enough), warnings.catch_warnings():
+        # not one problem was supported; and Dask's threads use `random` while strategies are drawn from
+        warnings.filterwarnings("ignore", "Do not use the `random` module")
+        try:
+            hypothesis.seed(seed)(test)()
+        except (Failed, hypothesis.errors.Unsatisfiable):
+            raise
+        except hypothesis.errors.Flaky as error:
+            if found:  # while the failure was made smaller: it stands as it is
+                raise found[0] from None
+            with declared(what):
+                raise error
+        except Exception as error:
+            with declared(what):
+                raise error
+    if raised:
+        raise raised[0]
+
+
+def _settings(wanted: int) -> hypothesis.settings:
+    return hypothesis.settings(
         max_examples=2 * wanted,  # duplicates do not count
         database=None,
         deadline=None,
@@ -87,19 +110,7 @@ def draw(
         print_blob=False,
         phases=(Phase.generate, Phase.shrink),
         suppress_health_check=list(HealthCheck),
-    )(test)
-    with contextlib.suppress(hypothesis.errors.Unsatisfiable, _Enough), warnings.catch_warnings():
-        # not one problem was supported; and Dask's threads use `random` while strategies are drawn from
-        warnings.filterwarnings("ignore", "Do not use the `random` module")
-        try:
-            hypothesis.seed(seed)(test)()
-        except (Failed, hypothesis.errors.Unsatisfiable):
-            raise
-        except Exception as error:
-            with declared(what):
-                raise error
-    if raised:
-        raise raised[0]
+    )
 
 
 def _problems(stage: Stage[Any], device: str) -> hypothesis.strategies.SearchStrategy[Any]:

@@ -11,7 +11,7 @@ import numpy as np
 from ..devices import BoundPlan, Device, Fault
 from ..judge.case import Case
 from ..model.arrays import BEST_ALIGNMENT, Array, Arrays
-from ..model.declared import is_control, raised_at
+from ..model.declared import BadStage, is_control, raised_at
 from ..model.launch import Plan
 from ..model.results import Verdict
 from ..model.stage import Stage
@@ -34,6 +34,9 @@ def bind(stage: Stage[Any], device: Device, case: Case, order: int) -> BoundPlan
         plan = dataclasses.replace(plan, alignments=_alignments(stage.alignment, names, case.problem.seed))
     except (CompileError, CompilerUnavailable, OSError, MemoryError, Fault):
         raise
+    except BadStage as error:
+        verdict = Verdict.OPERATION_ERROR if error.ended else Verdict.LAUNCH_ERROR
+        raise Fault(verdict, f"the declaration of the stage does not give a launch: {error}") from None
     except BaseException as error:
         if is_control(error):
             raise

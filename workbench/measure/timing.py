@@ -281,10 +281,10 @@ def bench(stage: Stage[Any], device: Device, problem: Problem, effort: Effort | 
 
     The output is compared with the reference again after timing: what is wrong has no time.
     """
-    if reason := stage.supports(problem, device.architecture):
-        return reason
     watch = integrity.Watch()
     try:
+        if reason := stage.supports(problem, device.architecture):
+            return reason
         outcome = _bench_problem(stage, device, device.info(), problem, effort or Effort())
     except (Fault, CompileError, BadOperation) as error:
         outcome = str(error)

@@ -25,6 +25,14 @@ class BadOperation(WorkbenchError, ValueError):
     give."""
 
 
+class BadStage(BadOperation):
+    """The Python code of a stage raises, gives what cannot be used, or (`ended`) has ended its process."""
+
+    def __init__(self, message: str, ended: bool = False) -> None:
+        super().__init__(message)
+        self.ended = ended
+
+
 @contextlib.contextmanager
 def declared(what: str) -> Iterator[None]:
     """Whatever `what`, which is code of an operation, raises becomes BadOperation, with the lines that raised it."""

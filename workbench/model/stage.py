@@ -129,7 +129,8 @@ class Stage(Generic[P]):
 
     def plan(self, problem: P) -> Plan:
         """The launches that solve `problem`."""
-        made = self.plan_for(problem, self.sizes(problem))
+        ask = getattr(self.plan_for, "ask", None)  # in the process of the stages, which knows the sizes
+        made = ask(problem, self.parameters) if ask else self.plan_for(problem, self.sizes(problem))
         plan = Plan((made,)) if isinstance(made, Launch) else made
         return dataclasses.replace(plan, expected_seconds=problem.cost.slow_seconds)
 

@@ -251,9 +251,10 @@ class Folder:
             self._begun.add(operation)
         return self.results
 
-    def interrupted(self, run: Run) -> list[Run]:
-        """The earlier runs that were not finished and that `run` may continue."""
-        return [old for old in load(self.path) if not old.finished and comparable(old, run)]
+    def interrupted(self, run: Run, any_seed: bool = False) -> list[Run]:
+        """The earlier runs that were not finished and that `run` may continue, also those of another seed where any
+        will do."""
+        return [old for old in load(self.path) if not old.finished and comparable(old, run, any_seed)]
 
     def discard_earlier_stages(self) -> None:
         """Remove the stages of earlier runs: after a run of every stage, they no longer exist."""
@@ -307,11 +308,12 @@ def _only_of(run: Run, operation: str) -> Run:
     )
 
 
-def comparable(run: Run, other: Run) -> bool:
-    """Whether what was found by two runs may be put into one record: all but their date has to be equal."""
+def comparable(run: Run, other: Run, any_seed: bool = False) -> bool:
+    """Whether what was found by two runs may be put into one record: all but their date has to be equal, and where
+    any seed will do, all but that."""
 
     def circumstances(run: Run) -> tuple[object, ...]:
-        return run.device, replace(run.environment, date=""), run.seed, run.examples
+        return run.device, replace(run.environment, date=""), 0 if any_seed else run.seed, run.examples
 
     return circumstances(run) == circumstances(other)
 

@@ -103,6 +103,8 @@ class Snapshot:
 
 def declaration(stage: Stage[Any]) -> str:
     """The text of the function that makes the stage's launches, its decorator included; empty where there is none."""
+    if text := getattr(stage.plan_for, "text", ""):  # of a module that is not imported here
+        return str(text)
     try:
         return inspect.getsource(stage.plan_for)
     except (OSError, TypeError):  # declared in a string, or no function

@@ -18,6 +18,7 @@ from ..model.stage import Stage
 from ..report import derived
 from ..report.cells import timing_cells, verification_cells
 from ..report.evidence import explain, failed, passed
+from . import seeds
 from .session import Session
 
 if TYPE_CHECKING:
@@ -105,14 +106,15 @@ def verify(
     code: str | None = None,
     device: str = "auto",
     examples: int = 50,
-    seed: int = 0,
+    seed: int | None = None,
     problem: str | Problem | None = None,
 ) -> Outcome:
-    """Check stages against NumPy on `examples` random problems each, drawn from the seed, or on the one given.
+    """Check stages against NumPy on `examples` random problems each, or on the one given.
 
     `what` are stages, operations, or their names as on the command line (`gemm`, `gemm:naive`); without any it is
     every stage of the project. `code` is CUDA C++ that is verified in the place of the one stage's source; its entry
-    point has the same name and parameters. `device` is `cuda`, `emulator` or `auto`. A `problem` may be text.
+    point has the same name and parameters. Problems and inputs are drawn from the `seed`; without one from a fresh one,
+    which the outcome has and no stage can guess. `device` is `cuda`, `emulator` or `auto`. A `problem` may be text.
 
     Raises UnknownSpec, BadProject, ProblemError, DeviceUnavailable, and ValueError for `code` and several stages, and
     for fewer than one example. What is wrong with a stage is in the outcome.
@@ -133,7 +135,7 @@ def bench(
     code: str | None = None,
     device: str = "auto",
     examples: int = 50,
-    seed: int = 0,
+    seed: int | None = None,
     problem: str | Problem | None = None,
 ) -> Outcome:
     """Verify stages as `verify` does, then time those that passed, on a GPU, interleaved with the vendor's library.
@@ -151,12 +153,13 @@ def bench(
 
 
 def _stages(what: Sequence[str | Stage[Any] | Operation[Any]], code: str | None) -> list[Stage[Any]]:
+    registry.loaded()  # declares the stages whose modules are not imported here
     if not what:
         stages = registry.select(())
     else:
         stages = []
         for item in what:
-            stages += item.stages if isinstance(item, Operation) else _of(item)
+            stages += map(registry.hosted, item.stages) if isinstance(item, Operation) else _of(item)
     if code is None:
         return stages
     if len(stages) != 1:
@@ -165,11 +168,17 @@ def _stages(what: Sequence[str | Stage[Any] | Operation[Any]], code: str | None)
 
 
 def _of(item: str | Stage[Any]) -> list[Stage[Any]]:
-    return [item] if isinstance(item, Stage) else registry.select([item])
+    return [registry.hosted(item)] if isinstance(item, Stage) else registry.select([item])
 
 
 def _session(
-    stages: Sequence[Stage[Any]], device: str, examples: int, seed: int, problem: str | Problem | None, *, timed: bool
+    stages: Sequence[Stage[Any]],
+    device: str,
+    examples: int,
+    seed: int | None,
+    problem: str | Problem | None,
+    *,
+    timed: bool,
 ) -> Outcome:
     if examples < 1:
         raise ValueError(f"examples is {examples}; it has to be at least 1")
@@ -178,7 +187,7 @@ def _session(
     opened = open_device(device)
     if timed and opened.name == "emulator":
         raise DeviceUnavailable(NO_TIMES)
-    session = Session(opened, examples, seed, timed, problems, keep=True)
+    session = Session(opened, examples, seeds.chosen(seed), timed, problems, keep=True)
     for stage in stages:
         session.stage(stage, _Silent())
     session.finish()

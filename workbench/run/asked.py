@@ -32,7 +32,8 @@ class Asked:
     With a `cluster` its workers solve problems and time: the device is theirs, and what comes out is the same.
     What an interrupted run of the same code in the same environment left in the folder is taken over, unless `fresh`.
     With `keep`, versions of stages that pass are kept, and what fails is tried first the next time. With `rely`, too,
-    what passed before just as it is now is not verified again, unless `fresh`.
+    what passed before just as it is now is not verified again, unless `fresh`. With `any_seed` that may have been with
+    another seed, and an interrupted run goes on with its own.
     """
 
     device: Device
@@ -46,6 +47,7 @@ class Asked:
     cluster: Cluster | None = None
     keep: bool = False
     rely: bool = False
+    any_seed: bool = False
 
     def suite(self, operation: Operation[Any]) -> tuple[Problem, ...]:
         """The problems that are timed."""

@@ -40,14 +40,17 @@ def keep(stage: Stage[Any], before: versions.Snapshot, result: StageResult, run:
     return None
 
 
-def passed_before(stage: Stage[Any], snapshot: versions.Snapshot, run: Run) -> Verification | None:
-    """The verification that exactly this has passed, by the same code, on the same device, as `run` would verify it.
+def passed_before(
+    stage: Stage[Any], snapshot: versions.Snapshot, run: Run, any_seed: bool = False
+) -> Verification | None:
+    """The verification that exactly this has passed, by the same code, on the same device, as `run` would verify it, or
+    with another seed where any will do.
 
     None as well where the stage has failed on any problem since. `date` of what is returned is when it was made.
     """
     with _warned():
         for old in versions.of(stage).found(snapshot):
-            if comparable(old, run):
+            if comparable(old, run, any_seed):
                 made = old.stages[0].verification
                 made.date = made.date or old.environment.date
                 later = (f for f in versions.of(stage).failures() if f.spec == stage.spec and f.date >= made.date)

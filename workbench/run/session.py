@@ -24,7 +24,11 @@ class Session(Asked):
 
     def __post_init__(self) -> None:
         self.run = Run(self.device.info(), environment.describe(), self.seed, self.examples, finished=False)
-        earlier = self.folder.interrupted(self.run) if self.folder and self.timed and not self.fresh else []
+        continues = self.folder and self.timed and not self.fresh
+        earlier = self.folder.interrupted(self.run, self.any_seed) if self.folder and continues else []
+        if self.any_seed and earlier:
+            self.seed = self.run.seed = earlier[0].seed
+            earlier = [old for old in earlier if old.seed == self.seed]
         self._interrupted = Interrupted(earlier, self.run)
         self._verifier = Verifier(self, self.run, self._interrupted)
         self._timer = Timer(self, self.run, self._interrupted, self._save)

@@ -10,6 +10,7 @@ from typing import Any
 from ..catalogue import registry
 from ..devices import Device
 from ..measure import timing
+from ..model.declared import BadStage
 from ..model.problem import Problem
 from ..model.results import HostTiming, Measurement, PeerResult, Run, StageResult
 from ..model.stage import Stage
@@ -46,7 +47,7 @@ class Timer:
                 result.measurements.append(outcome)
                 continue
             result.untimed[problem.label] = outcome
-            if stage.supports(problem, self._asked.device.architecture) is None:
+            if _takes(stage, problem, self._asked.device):
                 self.trouble.setdefault(stage.spec, f"{problem.label}: {outcome}")
 
     def peers(self, operation: str, listener: Listener) -> None:
@@ -78,6 +79,14 @@ class Timer:
     def _measured_before(self, stage: Stage[Any], problem: Problem, digest: str) -> Measurement | None:
         binary = partial(self._asked.call, _binary_digest, stage, problem)
         return self._interrupted.measurement(stage, problem, digest, binary)
+
+
+def _takes(stage: Stage[Any], problem: Problem, device: Device) -> bool:
+    """Whether a stage should have been timed on a problem; one that cannot say it should."""
+    try:
+        return stage.supports(problem, device.architecture) is None
+    except BadStage:
+        return True
 
 
 def _bench(stage: Stage[Any], device: Device, problem: Problem, digest: str) -> Measurement | str:

@@ -10,6 +10,7 @@ from typing import Any
 from .. import harness
 from ..catalogue import registry
 from ..checks import sanitizer
+from ..model.declared import BadStage
 from ..model.origin import SOURCES
 from ..model.problem import Problem
 from ..model.results import Failure, Resources, Run, StageResult, Verdict, Verification
@@ -115,7 +116,9 @@ class Verifier:
             return (before.verification if before.verification.verdict is Verdict.PASS else None), True
         relies = self._asked.rely and not self._asked.fresh and not self._asked.sanitize
         snapshot = self.snapshot(stage) if relies else None
-        return (memory.passed_before(stage, snapshot, self._run) if snapshot else None), False
+        if snapshot is None:
+            return None, False
+        return memory.passed_before(stage, snapshot, self._run, self._asked.any_seed), False
 
     def _sanitize(self, stage: Stage[Any], verification: Verification) -> None:
         """Let compute-sanitizer look at what failed, else at what `verify` would try first."""
@@ -133,7 +136,7 @@ class Verifier:
     def _resources(self, stage: Stage[Any]) -> list[Resources]:
         try:
             return occupancy.suite_resources(stage, self._asked.suite(registry.operation_of(stage)))
-        except (CompileError, KeyError):
+        except (CompileError, KeyError, BadStage):
             return []  # a variant that no verified problem needed; timing it says what is wrong
         except Exception as error:
             if not registry.fault_of(error):

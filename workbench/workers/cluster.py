@@ -32,6 +32,7 @@ from typing import Any
 from ..catalogue import registry
 from ..devices import Device, DeviceUnavailable, open_device
 from ..judge import integrity
+from ..model.declared import BadStage
 from ..model.errors import WorkbenchError
 from ..model.names import inside
 from ..model.operation import Operation
@@ -158,7 +159,9 @@ class _Cargo:
         files = contents(source_of(stage))
         file = io.BytesIO()
         try:
-            _by_value()(file).dump(stage)
+            _by_value()(file).dump(registry.local(stage))
+        except BadStage as error:
+            raise ClusterUnavailable(f"{error}, and cannot be sent to other machines: verify it on this one") from None
         except (pickle.PicklingError, TypeError, AttributeError) as error:
             raise ClusterUnavailable(
                 f"the declaration of {stage.spec} cannot be sent to other machines ({error}); what it uses may hold no "

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
-from workbench import Launch, Plan
 from workbench.kernels.gemm import GEMM, GemmProblem
 
 from . import reference
@@ -39,18 +37,3 @@ DERIVED = replace(
     baselines=[],
     sources=None,
 )
-
-FIRST = GEMM.stages[0]
-
-
-@DERIVED.stage(
-    "naive",
-    source="derived/1_naive.cu",
-    idea="FILL IN",
-    supports=FIRST.accepts,
-    parameters=FIRST.parameters,
-    alignment=FIRST.alignment,
-    architecture=FIRST.architecture,
-)
-def naive(p: DerivedProblem, size: Mapping[str, int]) -> Launch | Plan:
-    return FIRST.plan_for(p, size)

@@ -9,7 +9,7 @@ from typing import ClassVar
 import numpy as np
 from hypothesis import strategies as st
 
-from workbench import FLOATS, Array, Cost, Launch, Operation, Problem, Size, ceil_div, dot_products, dtype_of, extents
+from workbench import FLOATS, Array, Cost, Operation, Problem, Size, dot_products, dtype_of, extents
 
 from . import reference
 
@@ -73,14 +73,3 @@ ELEMENTWISE = Operation(
     cuda_size=Size(extent=5_000_000, work=5_000_000),
     metric="GB/s",
 )
-
-
-@ELEMENTWISE.stage(
-    "naive",
-    source="elementwise/1_naive.cu",
-    idea="one thread computes one element",
-    parameters={"THREADS": 256},
-)
-def naive(p: ElementwiseProblem, size: Mapping[str, int]) -> Launch:
-    blocks = ceil_div(p.n, size["THREADS"])
-    return Launch("elementwise_naive", (blocks, 1, 1), (size["THREADS"], 1, 1), ("x", "y", np.int32(p.n)))

@@ -9,7 +9,7 @@ from typing import ClassVar
 import numpy as np
 from hypothesis import strategies as st
 
-from workbench import FLOATS, Array, Cost, Launch, Operation, Problem, Size, ceil_div, dot_products, dtype_of, extents
+from workbench import FLOATS, Array, Cost, Operation, Problem, Size, dot_products, dtype_of, extents
 
 from . import reference
 
@@ -90,15 +90,3 @@ MATMUL = Operation(
     emulator_size=Size(extent=300, work=200_000),
     cuda_size=Size(extent=2000, work=100_000_000),
 )
-
-
-@MATMUL.stage(
-    "naive",
-    source="matmul/1_naive.cu",
-    idea="one thread computes one element of C",
-    parameters={"BLOCK_X": 32, "BLOCK_Y": 8},
-)
-def naive(p: MatmulProblem, size: Mapping[str, int]) -> Launch:
-    grid = (ceil_div(p.n, size["BLOCK_X"]), ceil_div(p.m, size["BLOCK_Y"]), 1)
-    arguments = ("A", "B", "C", np.int32(p.m), np.int32(p.n), np.int32(p.k))
-    return Launch("matmul_naive", grid, (size["BLOCK_X"], size["BLOCK_Y"], 1), arguments)

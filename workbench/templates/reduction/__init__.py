@@ -9,7 +9,7 @@ from typing import ClassVar
 import numpy as np
 from hypothesis import strategies as st
 
-from workbench import FLOATS, Array, Cost, Launch, Operation, Problem, Size, ceil_div, dot_products, dtype_of, extents
+from workbench import FLOATS, Array, Cost, Operation, Problem, Size, dot_products, dtype_of, extents
 
 from . import reference
 
@@ -89,14 +89,3 @@ REDUCTION = Operation(
     cuda_size=Size(extent=20_000, work=4_000_000),
     metric="GB/s",
 )
-
-
-@REDUCTION.stage(
-    "naive",
-    source="reduction/1_naive.cu",
-    idea="one thread takes one row",
-    parameters={"THREADS": 64},
-)
-def naive(p: ReductionProblem, size: Mapping[str, int]) -> Launch:
-    arguments = ("x", "y", np.int32(p.rows), np.int32(p.columns))
-    return Launch("reduction_naive", (ceil_div(p.rows, size["THREADS"]), 1, 1), (size["THREADS"], 1, 1), arguments)

@@ -9,7 +9,7 @@ from typing import ClassVar
 import numpy as np
 from hypothesis import strategies as st
 
-from workbench import FLOATS, FP32, Array, Cost, Launch, Operation, Problem, Size, Tier, ceil_div, dtype_of, extents
+from workbench import FLOATS, FP32, Array, Cost, Operation, Problem, Size, Tier, dtype_of, extents
 
 from . import reference
 
@@ -100,26 +100,3 @@ PROBABILITIES = Operation(
     cuda_size=Size(extent=20_000, work=4_000_000),
     metric="GB/s",
 )
-
-
-@PROBABILITIES.stage(
-    "naive",
-    source="probabilities/1_naive.cu",
-    idea="one thread takes one row",
-    parameters={"THREADS": 64},
-)
-def naive(p: ProbabilitiesProblem, size: Mapping[str, int]) -> Launch:
-    arguments = ("x", "y", np.int32(p.rows), np.int32(p.columns))
-    return Launch("probabilities_naive", (ceil_div(p.rows, size["THREADS"]), 1, 1), (size["THREADS"], 1, 1), arguments)
-
-
-@PROBABILITIES.stage(
-    "warp",
-    source="probabilities/2_warp.cu",
-    idea="one warp takes one row",
-    parameters={"THREADS": 128},
-)
-def warp(p: ProbabilitiesProblem, size: Mapping[str, int]) -> Launch:
-    arguments = ("x", "y", np.int32(p.rows), np.int32(p.columns))
-    blocks = ceil_div(p.rows, size["THREADS"] // 32)
-    return Launch("probabilities_warp", (blocks, 1, 1), (size["THREADS"], 1, 1), arguments)

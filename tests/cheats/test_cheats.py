@@ -1,0 +1,156 @@
+"""No stage passes by what its Python code does, and none keeps the right one beside it from passing."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import project
+import pytest
+from command_line import invoke
+from table import CHEATS, Cheat
+
+from workbench.catalogue import host, registry
+from workbench.workers import cluster
+
+PROBLEMS = ("--examples", "3", "--seed", "1", "--json")
+
+
+@pytest.fixture(autouse=True)
+def _forgotten(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Nothing of a test's project is left for another one, and who is silent is so for long enough."""
+    monkeypatch.setattr(host, "ANSWER_SECONDS", 2.0)
+    path, modules = list(sys.path), set(sys.modules)
+    yield
+    sys.path[:] = path
+    for name in set(sys.modules) - modules:
+        if name.startswith("numbers_"):
+            del sys.modules[name]
+    registry.reload()
+    host.close_all()
+
+
+ALONE = [cheat for cheat in CHEATS if not cheat.text.startswith("@")]
+"""What they do, they do when their module is imported."""
+
+TOGETHER = [cheat for cheat in CHEATS if cheat not in ALONE]
+
+
+def verified(folder: Path, text: str, monkeypatch: pytest.MonkeyPatch, device: str) -> tuple[dict[str, Any], str]:
+    """The verifications of all stages by name, and what was said, of a command that must not end well."""
+    project.write(folder, text)
+    monkeypatch.chdir(folder)
+    before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    result = invoke("verify", "square", "--device", device, *PROBLEMS)
+    assert result.exit_code in (1, 2)
+    host.close_all()
+    if host.landlock_version() > 0:
+        assert {path: path.read_bytes() for path in before} == before
+        assert not [p for p in folder.rglob("*") if p.name in ("sitecustomize.py", "conftest.py", "results.json")]
+    stages = json.loads(result.stdout)["stages"] if result.stdout else []
+    return {s["stage"]: s["verification"] for s in stages}, result.stderr
+
+
+def wrong(cheat: Cheat, verification: dict[str, Any]) -> str:
+    """What is not as it has to be."""
+    said = (verification["failure"] or {}).get("message", "")
+    right = verification["verdict"] == cheat.verdict and cheat.says in said
+    return "" if right else f"{cheat.kind}, {cheat.name}: {verification['verdict']}: {said}"
+
+
+def judge_alone(cheat: Cheat, folder: Path, monkeypatch: pytest.MonkeyPatch, device: str) -> None:
+    verifications, said = verified(folder, cheat.text, monkeypatch, device)
+    if not cheat.verdict:
+        assert not verifications
+        assert "numbers_.stages.cheat" in said
+        assert cheat.says in said
+    else:
+        assert not wrong(cheat, verifications["cheat"])
+        assert verifications["good"]["verdict"] == "pass"
+
+
+def judge_together(folder: Path, monkeypatch: pytest.MonkeyPatch, device: str) -> None:
+    named = (cheat.text.replace('"cheat"', f'"{cheat.kind}-{cheat.name}"'.replace(" ", "_")) for cheat in TOGETHER)
+    verifications, _ = verified(folder, "\n\n".join(named), monkeypatch, device)
+    found = (wrong(c, verifications[f"{c.kind}-{c.name}".replace(" ", "_")]) for c in TOGETHER)
+    assert not list(filter(None, found))
+    assert verifications["good"]["verdict"] == "pass"
+
+
+@pytest.mark.parametrize("cheat", ALONE, ids=lambda cheat: cheat.name)
+def test_no_module_that_cheats_when_it_is_imported_passes(
+    cheat: Cheat, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    judge_alone(cheat, tmp_path, monkeypatch, "emulator")
+
+
+def test_no_function_that_cheats_passes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    judge_together(tmp_path, monkeypatch, "emulator")
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("cheat", ALONE, ids=lambda cheat: cheat.name)
+def test_no_module_that_cheats_when_it_is_imported_passes_on_a_gpu(
+    cheat: Cheat, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    judge_alone(cheat, tmp_path, monkeypatch, "cuda")
+
+
+@pytest.mark.gpu
+def test_no_function_that_cheats_passes_on_a_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    judge_together(tmp_path, monkeypatch, "cuda")
+
+
+def test_there_are_many_kinds() -> None:
+    assert len(Counter(cheat.kind for cheat in CHEATS)) >= 12
+    assert len({(cheat.kind, cheat.name) for cheat in CHEATS}) == len(CHEATS)
+
+
+@pytest.mark.parametrize("name", ["exit_at_import", "os_exit_at_import"])
+def test_a_right_stage_passes_beside_a_module_that_cannot_be_used(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (cheat,) = (c for c in CHEATS if c.name == name)
+    project.write(tmp_path, cheat.text)
+    monkeypatch.chdir(tmp_path)
+    result = invoke("verify", "square:good", "--device", "emulator", *PROBLEMS)
+    assert result.exit_code == 0, result.output
+    assert "numbers_.stages.cheat cannot be used" in result.stderr
+    assert invoke("verify", "--device", "emulator", *PROBLEMS).exit_code == 2
+
+
+def test_the_module_of_a_stage_is_not_imported_by_the_judge(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import builtins
+
+    project.write(tmp_path, "import builtins\nbuiltins.reached = True\n" + CHEATS[0].text)
+    monkeypatch.chdir(tmp_path)
+    assert invoke("verify", "square:cheat", "--device", "emulator", *PROBLEMS).exit_code == 1
+    assert not hasattr(builtins, "reached")
+
+
+def test_a_stage_that_ends_its_process_only_for_timed_problems_ends_no_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = CHEATS[0].text.replace("return launch(p)", "return launch(p) if p.n < 10_000 else __import__('os')._exit(0)")
+    project.write(tmp_path, text, project.RIGHT)
+    operation = tmp_path / "numbers_/operation.py"
+    operation.write_text(operation.read_text().replace("flops=", 'suite=("n=65536",), flops='))
+    monkeypatch.chdir(tmp_path)
+    result = invoke("verify", "square", "--device", "emulator", *PROBLEMS)
+    assert result.exit_code == 0, result.output
+    stages = {s["stage"]: s for s in json.loads(result.stdout)["stages"]}
+    assert (stages["cheat"]["resources"], len(stages["good"]["resources"])) == ([], 1)
+
+
+def test_a_stage_whose_module_is_not_imported_here_is_not_sent_to_a_cluster(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    project.write(tmp_path, CHEATS[0].text)
+    monkeypatch.chdir(tmp_path)
+    (stage,) = registry.select(["square:good"])
+    with pytest.raises(cluster.ClusterUnavailable, match="cannot be sent to other machines: verify it on this one"):
+        cluster._Cargo.of(stage)

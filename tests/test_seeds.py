@@ -1,0 +1,56 @@
+"""Inputs cannot be guessed: the seed is a fresh one, which is recorded, and which a command can be given again."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from command_line import invoke
+
+from workbench.run import api, seeds
+
+VERIFY = ("verify", "vector_add:naive", "--device", "emulator", "--examples", "3", "--json")
+
+
+@pytest.fixture(autouse=True)
+def _any_seed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(seeds.VARIABLE)
+
+
+def verified(*arguments: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(invoke(*VERIFY, *arguments).stdout)
+    return found
+
+
+def test_a_command_draws_from_another_seed_each_time_and_from_one_that_is_given(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    first, second = verified(), verified()
+    assert first["seed"] != second["seed"]
+    again = verified("--seed", str(first["seed"]))
+    for run in (first, again):
+        run["stages"][0]["verification"]["seconds"] = 0
+    assert again["stages"] == first["stages"]
+    monkeypatch.setenv(seeds.VARIABLE, "7")
+    assert verified()["seed"] == 7
+
+
+def test_the_seed_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    result = invoke(*VERIFY)
+    assert f"--seed {json.loads(result.stdout)['seed']} draws the same ones" in result.stderr
+
+
+def test_python_draws_from_another_seed_each_time() -> None:
+    outcomes = [api.verify("vector_add:naive", device="emulator", examples=1) for _ in range(2)]
+    assert outcomes[0].run.seed != outcomes[1].run.seed
+    assert api.verify("vector_add:naive", device="emulator", examples=1, seed=3).run.seed == 3
+
+
+def test_a_variable_that_holds_no_seed_is_one_message(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(seeds.VARIABLE, "many")
+    with pytest.raises(seeds.BadSeed, match="it has to be a whole number"):
+        seeds.chosen(None)

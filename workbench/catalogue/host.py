@@ -1,0 +1,312 @@
+"""Asks stages in a process of their own: nothing of their Python code runs in the process that judges them.
+
+What they answer is plain data, which is checked and built here. A process that ends, is silent or says nonsense is the
+fault of the stage that was asked, which is not asked again; the next stage gets another process.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import ctypes
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from ..model import plain
+from ..model.declared import BadStage
+from ..model.launch import Plan
+from ..model.plain import OffSchema
+from ..model.problem import Problem
+from . import channel
+from .hosted import landlock_version
+
+START_SECONDS, ANSWER_SECONDS = 60.0, 10.0
+"""How long importing the modules may take, and an answer."""
+
+REMEMBERED = 4096
+"""Answers that are kept."""
+
+_starter = ThreadPoolExecutor(1)
+"""Starts all processes: a process ends when the thread ends that started it, and this one lives to the end."""
+
+_hosts: list[Host] = []
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a stage says of a problem; each part is as it came, and is checked when it is read."""
+
+    spec: str
+    problem: Problem
+    parts: Mapping[str, Any]
+
+    def _part(self, name: str, what: str) -> Any:
+        part = self.parts.get(name)
+        if type(part) is not dict or len(part) != 1 or not {"value", "error"} & set(part):
+            raise BadStage(f"{what} of {self.spec} gave no answer")
+        if "error" in part:
+            raise BadStage(f"{what} of {self.spec} fails:\n{_text(part['error'])}")
+        return part["value"]
+
+    def _checked(self, name: str, what: str, build: Callable[[Any], Any]) -> Any:
+        value = self._part(name, what)
+        try:
+            return build(value)
+        except OffSchema as error:
+            raise BadStage(f"{what} of {self.spec} gives what cannot be used: {error}") from None
+
+    def reason(self, name: str, what: str) -> str | None:
+        """Why the stage does not take the problem. Raises BadStage."""
+        reason: str | None = self._checked(
+            name, what, lambda value: None if value is None else plain.text_of(value, "the reason")
+        )
+        return reason
+
+    @cached_property
+    def sizes(self) -> dict[str, int]:
+        """Raises BadStage."""
+        sizes: dict[str, int] = self._checked("sizes", "sizes", lambda value: plain.sizes_of(value, "sizes"))
+        return sizes
+
+    @cached_property
+    def plan(self) -> Plan:
+        """Raises BadStage."""
+        plan: Plan = self._checked("plan", "the launch", lambda value: plain.plan_of(value, self.problem.arrays()))
+        return plan
+
+
+def _text(given: Any) -> str:
+    return given[: plain.MOST_TEXT] if type(given) is str else repr(given)[:200]
+
+
+class Host:
+    """The process of one module of stages, or, without one, of all stages that are declared beside their operations.
+
+    `homes` are the modules of the operations by name, `known` the stages that other modules declare, by operation, each
+    with its track; `others` are the other modules of stages.
+    """
+
+    def __init__(
+        self,
+        module: str,
+        homes: Mapping[str, str],
+        known: Mapping[str, list[tuple[str, str]]],
+        others: Sequence[str] = (),
+    ) -> None:
+        self.module = module
+        self._about: dict[str, Any] = {"ask": "begin", "module": module, "homes": dict(homes), "known": dict(known)}
+        self._about["others"] = list(others)
+        self._process: subprocess.Popen[bytes] | None = None
+        self._connection: socket.socket | None = None
+        self._answers: OrderedDict[Any, Answer] = OrderedDict()
+        self._ended: dict[tuple[str, str], str] = {}
+        self._lock = threading.RLock()
+        self._description: dict[str, Any] = {}
+        self._pid = os.getpid()
+        _hosts.append(self)
+
+    def describe(self) -> list[Any]:
+        """What the module of stages declares, as it came. Raises BadStage."""
+        with self._lock:
+            told = self._begun()
+        stages = told.get("stages")
+        return stages if type(stages) is list else []
+
+    def solve(self, operation: str, stage: str, problem: Problem, parameters: Mapping[str, int], whole: bool) -> Answer:
+        """What the stage says of the problem; all of it, also where it does not take it, with `whole`. Raises
+        BadStage."""
+        words = plain.words(problem)
+        key = operation, stage, type(problem), tuple(words.values()), tuple(parameters.items())
+        with self._lock:
+            if (ended := self._ended.get((operation, stage))) is not None:
+                raise BadStage(ended, ended=True)
+            known = self._answers.get(key)
+            if known and (not whole or "plan" in known.parts):
+                return known
+            question = {"ask": "solve", "operation": operation, "stage": stage, "problem": words, "whole": whole}
+            try:
+                self._begun()
+                told = self._exchange(question | {"parameters": dict(parameters)}, ANSWER_SECONDS)
+            except BadStage as error:
+                message = f"the Python code of {operation}:{stage} cannot be used: {error}"
+                self._ended[operation, stage] = message
+                raise BadStage(message, ended=True) from None
+            if "trouble" in told:
+                raise BadStage(f"the Python code of {operation}:{stage} cannot be used:\n{_text(told['trouble'])}")
+            answer = self._answers[key] = Answer(f"{operation}:{stage}", problem, told)
+            if len(self._answers) > REMEMBERED:
+                self._answers.popitem(last=False)
+            return answer
+
+    def close(self) -> None:
+        """End the process, whatever it is doing."""
+        process, self._process = self._process, None
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+        if process is not None and self._pid == os.getpid():
+            process.kill()
+            process.wait()
+
+    def _begun(self) -> dict[str, Any]:
+        """Start the process where there is none, and let it import. Raises BadStage."""
+        if self._pid != os.getpid():  # forked: the process is the parent's
+            self._pid, self._process, self._connection = os.getpid(), None, None
+        if self._process is not None:
+            return self._description
+        _starter_of_this_process().submit(self._start).result()
+        told = self._exchange(self._about | {"path": sys.path}, START_SECONDS)
+        if "trouble" in told:
+            self.close()
+            raise BadStage(_text(told["trouble"]))
+        self._description = told
+        return told
+
+    def _start(self) -> None:
+        ours, theirs = socket.socketpair()
+        number = theirs.fileno()
+        root = str(Path(__file__).parents[2])
+        program = (
+            f"import sys; sys.path.append({root!r}); from workbench.catalogue import hosted; "
+            f"hosted.main({number}, {os.getpid()})"
+        )
+        self._process = subprocess.Popen(
+            [sys.executable, "-P", "-c", program],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            pass_fds=(number,),
+            env={name: value for name, value in os.environ.items() if name != "WORKBENCH_SEED"},
+        )
+        theirs.close()
+        self._connection = ours
+
+    def _exchange(self, question: dict[str, Any], seconds: float) -> dict[str, Any]:
+        assert self._connection is not None
+        try:
+            channel.send(self._connection, question)
+            told = channel.receive(self._connection, seconds)
+        except channel.Silent:
+            self.close()
+            raise BadStage(f"it gave no answer within {seconds:.3g} s: a loop without end, or a wait") from None
+        except channel.Closed as error:
+            raise BadStage(self._how_it_ended(str(error))) from None
+        except BaseException:  # also when the user interrupts: an answer to this question would be taken for another's
+            self.close()
+            raise
+        if type(told) is not dict:
+            self.close()
+            raise BadStage("it sent what is no answer")
+        return told
+
+    def _how_it_ended(self, said: str) -> str:
+        assert self._process is not None
+        if said != "it has ended":
+            self.close()
+            return said
+        try:
+            code = self._process.wait(1.0)
+        except subprocess.TimeoutExpired:
+            self.close()
+            return "it closed its end of the connection"
+        self.close()
+        how = f"was ended by {signal.Signals(-code).name}" if code < 0 else f"exited with code {code}"
+        return f"the process in which it ran {how}; a stage may not end it"
+
+
+_starter_pid = os.getpid()
+
+
+def _starter_of_this_process() -> ThreadPoolExecutor:
+    global _starter, _starter_pid
+    if _starter_pid != os.getpid():  # forked: its thread is the parent's
+        _starter, _starter_pid = ThreadPoolExecutor(1), os.getpid()
+    _hide()
+    return _starter
+
+
+def _hide() -> None:
+    """Where Landlock does not keep stages from it: nobody may read this process's memory, which has the inputs."""
+    if sys.platform == "linux" and landlock_version() < 1:
+        set_dumpable = 4
+        ctypes.CDLL(None).prctl(set_dumpable, 0, 0, 0, 0)
+
+
+@atexit.register
+def close_all() -> None:
+    """End all processes of stages: what is written after this, they cannot change."""
+    for host in _hosts:
+        with contextlib.suppress(OSError):
+            host.close()
+
+
+class Remote:
+    """A function of a stage, which is called in the process of the stages.
+
+    `local` is the same function in this process, where its module has been imported here; it is not called. `text` is
+    that of the declaration.
+    """
+
+    def __init__(
+        self, host: Host, spec: tuple[str, str], part: str, parameters: Mapping[str, int], local: Any, text: str = ""
+    ) -> None:
+        self._host, self._spec, self._part, self._parameters = host, spec, part, dict(parameters)
+        self.local, self.text = local, text
+        if local is not None:
+            self.__wrapped__ = local  # whose source it is
+
+    def __eq__(self, other: object) -> bool:
+        """It is equal to the function that it stands for."""
+        if isinstance(other, Remote):
+            return (self._host, self._spec, self._part) == (other._host, other._spec, other._part)
+        return self.local is not None and other is self.local
+
+    def __hash__(self) -> int:
+        return hash(self.local or (self._spec, self._part))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """It travels as the function itself: its process stays here. Raises TypeError where there is no function."""
+        if self.local is None:
+            raise TypeError(f"{self._part} of {':'.join(self._spec)} is in a process of its own")
+        return _itself, (self.local,)
+
+    @property
+    def module(self) -> str:
+        """The module of stages that declares it; empty where that is the module of the operation."""
+        return self._host.module
+
+    def __call__(self, problem: Problem, size: Mapping[str, int] | None = None) -> Any:
+        if size is None or self._part == "plan":  # with the sizes, which are made of the parameters
+            size = {name: (size or self._parameters)[name] for name in self._parameters}
+        made = self.ask(problem, size)
+        alone = isinstance(made, Plan) and len(made.launches) == 1 and not made.scratch
+        return made.launches[0] if alone else made
+
+    def ask(self, problem: Problem, parameters: Mapping[str, int]) -> Any:
+        """What the function says with these parameters. Raises BadStage."""
+        whole = self._part in ("sizes", "plan")
+        answer = self._host.solve(*self._spec, problem, parameters, whole)
+        match self._part:
+            case "accepts":
+                return answer.reason("accepts", "supports")
+            case "constraint":
+                return answer.reason("constraint", "constraint")
+            case "sizes":
+                return answer.sizes
+            case _:
+                return answer.plan
+
+
+def _itself(function: Any) -> Any:
+    return function

@@ -1,0 +1,246 @@
+"""The process in which the Python code of stages runs. It answers questions, and cannot do much else.
+
+It gets shapes, types and parameters, never a seed or an input. It has no files but its socket, may write none (Linux
+5.13 and later), and ends with the process that started it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import dataclasses
+import errno
+import importlib
+import importlib.util
+import inspect
+import os
+import resource
+import signal
+import socket
+import sys
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from ..model import plain
+from ..model.operation import Operation
+from ..model.stage import Stage
+from . import channel, stubs
+
+LINES = 4
+"""Of a traceback that are told."""
+
+
+def main(descriptor: int, parent: int) -> None:
+    """Answer until the other end is closed. The first message says which modules there are."""
+    connection = socket.socket(fileno=descriptor)
+    _end_with(parent)
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    sys.dont_write_bytecode = True
+    with contextlib.suppress(OSError, AttributeError):
+        _write_nothing()
+    host: _Host | None = None
+    while True:
+        try:
+            question = channel.receive(connection)
+        except channel.Closed:
+            return
+        if host is None:
+            host = _Host(question)
+        try:
+            channel.send(connection, host.answer(question))
+        except ValueError as error:  # the answer is too large
+            channel.send(connection, {"trouble": told(error)})
+
+
+class _Host:
+    """The modules of a project in this process: one of stages, or those of its operations."""
+
+    def __init__(self, about: dict[str, Any]) -> None:
+        self.path, self.module, self.homes, self.known = (about[n] for n in ("path", "module", "homes", "known"))
+        self.others: list[str] = about["others"]
+        sys.path[:] = self.path
+        self.stages: dict[tuple[str, str], Stage[Any]] = {}
+        stubs.install([*self.homes.values(), *([self.module] if self.module else [])])
+
+    def answer(self, question: dict[str, Any]) -> dict[str, Any]:
+        try:
+            return {"begin": self.begin, "solve": self.solve}[question["ask"]](question)
+        except BaseException as error:  # an exit of the stage is none of the process
+            return {"trouble": told(error)}
+
+    def begin(self, _: dict[str, Any]) -> dict[str, Any]:
+        """Import the module of stages, and say what it declares."""
+        if not self.module:
+            return {"stages": []}
+        for home in dict.fromkeys(self.homes.values()):
+            if home.partition(".")[0] != stubs.OURS:
+                importlib.import_module(home)
+        spec = importlib.util.find_spec(self.module)
+        if spec and spec.origin and b".stages" in Path(spec.origin).read_bytes():
+            for other in self.others:  # what this module takes from them
+                with contextlib.suppress(BaseException):
+                    stubs.import_for_real(other)
+        before = {id(o): set(map(id, o.stages)) for o in _operations()}
+        for operation in _operations():  # stages of other modules, which may be parents
+            known = self.known.get(operation.name, [])
+            there = {s.name for s in operation.stages}
+            for name, track in known:
+                if name not in there:
+                    made = Stage(operation.name, name, "", "", _elsewhere, owner=operation, track=track)
+                    operation.stages.append(made)
+                    before[id(operation)].add(id(made))
+        stubs.import_for_real(self.module)
+        return {
+            "stages": [
+                _described(stage)
+                for operation in _operations()
+                for stage in operation.stages
+                if id(stage) not in before.get(id(operation), set())
+                and (stage.name not in {n for n, _ in self.known.get(operation.name, ())} or id(operation) in before)
+            ]
+        }
+
+    def solve(self, question: dict[str, Any]) -> dict[str, Any]:
+        """All that a stage says of a problem; what comes after a reason against it only where it is asked for."""
+        stage = self._stage(question["operation"], question["stage"])
+        kind: Any = stage.owner
+        problem: Any = plain.problem_of(kind.problem, question["problem"])
+        given = dataclasses.replace(stage, parameters={**stage.parameters, **question["parameters"]})
+        answer: dict[str, Any] = {}
+        for part, function in (
+            ("accepts", lambda: _reason(given.accepts(problem))),
+            ("constraint", lambda: _reason(given.constraint(problem, given.parameters))),
+        ):
+            answer[part] = _tried(function)
+            if answer[part].get("value") is not None and not question["whole"]:
+                return answer
+        answer["sizes"] = _tried(lambda: _sizes(given.sizes_for(problem, given.parameters)))
+        answer["plan"] = _tried(lambda: plain.encoded(given.plan_for(problem, given.sizes(problem))))
+        return answer
+
+    def _stage(self, operation: str, name: str) -> Stage[Any]:
+        if (operation, name) not in self.stages:
+            importlib.import_module(self.homes[operation])
+            found = (s for o in _operations() if o.name == operation for s in o.stages if s.name == name)
+            self.stages[operation, name] = next(found)
+        return self.stages[operation, name]
+
+
+def _operations() -> list[Operation[Any]]:
+    """Every operation at module level in a module that has been imported."""
+    found = {
+        id(value): value
+        for module in list(sys.modules.values())
+        if not isinstance(module, stubs.Stub)
+        for value in list(getattr(module, "__dict__", {}).values())
+        if type(value) is Operation
+    }
+    return list(found.values())
+
+
+def _described(stage: Stage[Any]) -> dict[str, Any]:
+    try:
+        text = inspect.getsource(stage.plan_for)
+    except (OSError, TypeError):
+        text = ""
+    return {
+        "operation": stage.operation,
+        "name": stage.name,
+        "source": "" if stage.code is not None else stage.source,
+        "code": stage.code,
+        "idea": stage.idea,
+        "parent": stage.parent,
+        "track": stage.track,
+        "parameters": _sizes(stage.parameters),
+        "space": {name: [int(v) for v in values] for name, values in stage.space.items()},
+        "architecture": int(stage.architecture),
+        "alignment": int(stage.alignment),
+        "edge_cases": [plain.words(p) | {"tier": str(p.tier), "seed": str(p.seed)} for p in stage.edge_cases],
+        "deterministic": bool(stage.deterministic),
+        "text": text,
+    }
+
+
+def _elsewhere(problem: Any, size: Any) -> Any:
+    raise RuntimeError("the stage is declared in another module")
+
+
+def _tried(function: Callable[[], Any]) -> dict[str, Any]:
+    try:
+        return {"value": function()}
+    except BaseException as error:  # an exit of the stage is none of the process
+        return {"error": told(error)}
+
+
+def told(error: BaseException) -> str:
+    """What a stage raised, from the line of its own code on."""
+    frames = [f for f in traceback.extract_tb(error.__traceback__) if not f.filename.startswith(_ROOT)]
+    frames = [f for f in frames if "importlib" not in f.filename] or traceback.extract_tb(error.__traceback__)[-1:]
+    lines = [*traceback.format_list(frames[-LINES:]), *traceback.format_exception_only(error)]
+    return "".join(lines).strip()[-plain.MOST_TEXT :]
+
+
+_ROOT = os.path.dirname(__file__)  # noqa: PTH120
+
+
+def _reason(value: Any) -> str | None:
+    if value is not None and not isinstance(value, str):
+        raise TypeError(f"it has to return a reason or None, not {type(value).__name__}")
+    return value or None
+
+
+def _sizes(values: Any) -> dict[str, int]:
+    return {str(name): plain.numbers(value) for name, value in dict(values).items()}
+
+
+# ------------------------------------------------------------------------------------------------ what it may not do
+
+
+def _end_with(parent: int) -> None:
+    """Be killed when the process ends that started this one."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; who started us decides
+    if sys.platform == "linux":
+        set_death_signal = 1
+        ctypes.CDLL(None).prctl(set_death_signal, signal.SIGKILL)
+    if os.getppid() != parent:
+        os._exit(1)
+
+
+_CREATE_RULESET, _RESTRICT_SELF = 444, 446  # the same on every architecture
+_NO_NEW_PRIVILEGES = 38
+_WRITE_FILE, _TRUNCATE = 1 << 1, 1 << 14
+_CHANGES = _WRITE_FILE | sum(1 << bit for bit in range(4, 13))
+"""Landlock's rights to write to files, and to make and remove them."""
+_SIGNALS = 1 << 1
+
+
+class _Ruleset(ctypes.Structure):
+    _fields_ = (("fs", ctypes.c_uint64), ("net", ctypes.c_uint64), ("scoped", ctypes.c_uint64))
+
+
+def landlock_version() -> int:
+    """Of the kernel's Landlock; 0 or less where there is none."""
+    if sys.platform != "linux":
+        return 0
+    return int(ctypes.CDLL(None).syscall(_CREATE_RULESET, None, ctypes.c_size_t(0), 1))
+
+
+def _write_nothing() -> None:
+    """From now on this process and its children cannot change a file, trace a process outside or send one a signal.
+
+    Linux's Landlock, as far as this kernel has it; raises OSError where it has none.
+    """
+    libc, version = ctypes.CDLL(None, use_errno=True), landlock_version()
+    if version < 1:
+        raise OSError(errno.ENOSYS, "no Landlock")
+    rules = _Ruleset(_CHANGES | (1 << 13 if version >= 2 else 0) | (_TRUNCATE if version >= 3 else 0), 0, 0)
+    rules.scoped = _SIGNALS if version >= 6 else 0
+    size = 24 if version >= 6 else 16 if version >= 4 else 8
+    ruleset = libc.syscall(_CREATE_RULESET, ctypes.byref(rules), ctypes.c_size_t(size), 0)
+    if ruleset < 0:
+        raise OSError(ctypes.get_errno(), "no ruleset")
+    libc.prctl(_NO_NEW_PRIVILEGES, 1, 0, 0, 0)
+    libc.syscall(_RESTRICT_SELF, ruleset, 0)
+    os.close(ruleset)
