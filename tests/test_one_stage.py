@@ -89,8 +89,8 @@ def test_it_is_a_verdict_of_its_stage_and_the_next_one_passes(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     change, verdict, message = STAGES[name]
-    operation = registry.operations()["vector_add"]
     monkeypatch.chdir(tmp_path)
+    operation = registry.operations()["vector_add"]
     monkeypatch.setattr(sessions, "open_device", lambda name: EmulatedDevice())
     right = operation.stages[0]
     monkeypatch.setattr(operation, "stages", [dataclasses.replace(change(right), name="rude"), right])
