@@ -237,6 +237,6 @@ CHEATS = (
         "dataclass",
     ),
     Cheat(
-        "names", "path", "#\n" + PLAIN.replace('"cheat", source', '"../cheat", source'), "", "no stage that is called"
+        "names", "path", "#\n" + PLAIN.replace('"cheat", source', '"../cheat", source'), "", "a name has letters, digits"
     ),
 )
