@@ -130,7 +130,7 @@ CHEATS = (
         "flood",
         "import os\nwhile True:\n    for f in range(3, 20):\n        try:\n            os.write(f, b'x' * 65536)\n"
         "        except OSError:\n            pass",
-        "it sent what is no answer",
+        "no answer",
         "operation_error",
     ),
     refused(
@@ -237,6 +237,10 @@ CHEATS = (
         "dataclass",
     ),
     Cheat(
-        "names", "path", "#\n" + PLAIN.replace('"cheat", source', '"../cheat", source'), "", "a name has letters, digits"
+        "names",
+        "path",
+        "#\n" + PLAIN.replace('"cheat", source', '"../cheat", source'),
+        "",
+        "a name has letters, digits",
     ),
 )
