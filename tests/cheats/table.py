@@ -128,20 +128,20 @@ CHEATS = (
     refused(
         "the connection",
         "flood",
-        "import os\nwhile True:\n    for f in range(3, 20):\n        try:\n            os.write(f, b'x' * 65536)\n"
+        "import os\nwhile True:\n    for f in range(3, 4096):\n        try:\n            os.write(f, b'x' * 65536)\n"
         "        except OSError:\n            pass",
-        "no answer",
+        "it sent what is no answer",
         "operation_error",
     ),
     refused(
         "the connection",
         "forged",
-        "import os\nfor f in range(3, 20):\n    try:\n        os.write(f, b'\\0\\0\\0\\2[]')\n"
+        "import os\nfor f in range(3, 4096):\n    try:\n        os.write(f, b'\\0\\0\\0\\2[]')\n"
         "    except OSError:\n        pass",
         "it sent what is no answer",
         "operation_error",
     ),
-    refused("the connection", "closed", "import os\nos.closerange(3, 99)", "end", "operation_error"),
+    refused("the connection", "closed", "import os\nos.closerange(3, 4096)", "end", "operation_error"),
     refused(
         "pickle",
         "reduce",
