@@ -20,7 +20,6 @@ UNFORESEEN = {
     "workbench.harness.drawing.Failed",  # tells Hypothesis that a problem failed
     "workbench.harness.drawing._Enough",  # ends a search of Hypothesis
     "workbench.judge.integrity.Tampered",  # becomes a verdict
-    "workbench.toolchain.compiling.Rejected",  # becomes a CompileError
     "workbench.catalogue.importing.ImportTooLong",  # becomes a trouble of the project
     "workbench.devices.worker.Late",  # what a device in a process of its own makes a Fault of
     "workbench.devices.worker.Ended",

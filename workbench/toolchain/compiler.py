@@ -314,8 +314,6 @@ def _run_nvrtc(
     flags = [*options, *(f"-D{k}={v}" for k, v in defines), *(f"-I{folder}" for folder in folders)]
     try:
         made = compiling.run(text, str(path), flags, standard_headers(folders))
-    except compiling.Rejected as error:
-        raise CompileError(_diagnostics(str(error), path, defines)) from None
     except CompileError as error:
         raise CompileError(_diagnostics(str(error), path, defines)) from None
     return made.ptx, made.cubin, _usage(made.log)

@@ -39,10 +39,6 @@ class CompileError(WorkbenchError):
     """NVRTC rejected the source, or did not come to an end with it; the message holds its diagnostics."""
 
 
-class Rejected(Exception):
-    """NVRTC found errors; the log is the message."""
-
-
 @dataclass(frozen=True)
 class Product:
     """What NVRTC made of a source, and what ptxas said of it."""
@@ -160,7 +156,7 @@ def begin() -> None:
 def run(text: str, name: str, flags: Sequence[str], headers: Mapping[bytes, bytes]) -> Product:
     """Compile a source; `headers` are texts by their names, others are found in the folders of the flags.
 
-    Raises Rejected with NVRTC's diagnostics, CompileError where it did not end, and WrongUsage for a wrong limit.
+    Raises CompileError, with NVRTC's diagnostics or why it did not end, and WrongUsage for a wrong limit.
     """
     seconds, memory = limit(SECONDS, DEFAULT_SECONDS), int(limit(MEMORY, DEFAULT_MB) * 1e6)
     names, texts = ([part.decode("latin-1") for part in parts] for parts in (headers, headers.values()))
@@ -179,7 +175,7 @@ def run(text: str, name: str, flags: Sequence[str], headers: Mapping[bytes, byte
     with _lock:
         _idle.append(process)
     if "failed" in answer:
-        raise Rejected(answer["failed"])
+        raise CompileError(answer["failed"])
     if "memory" in answer:
         raise CompileError(f"the compiler needs more than {memory / 1e6:,.0f} MB for it ({MEMORY} is another limit)")
     if "broken" in answer:
