@@ -173,7 +173,8 @@ def _serve(
     os.dup2(2, 1)  # what kernels print must not get into the JSON on stdout
     words.replace(2)
     faulthandler.enable()
-    _end_with_parent()
+    end_with_parent()
+    _end_with_starter()
     _volunteer_for_the_oom_killer()
     subject: Any = None
 
@@ -237,8 +238,8 @@ def _receive(connection: Connection) -> Any:
     return pickle.loads(data, buffers=parts)
 
 
-def _end_with_parent() -> None:
-    """Be killed when the parent ends, also by a SIGKILL and while a kernel hangs."""
+def end_with_parent() -> None:
+    """Be killed when the process ends that started this one through `multiprocessing`, also by a SIGKILL."""
     parent = multiprocessing.parent_process()
     assert parent is not None
 
@@ -247,7 +248,14 @@ def _end_with_parent() -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 
     threading.Thread(target=watch, daemon=True).start()
-    if sys.platform == "linux":  # also where the thread never gets the interpreter's lock
+
+
+def _end_with_starter() -> None:
+    """Be killed when the thread ends that started this process, also while a kernel hangs: the thread that watches the
+    parent may never get the interpreter's lock then."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    if sys.platform == "linux":
         set_death_signal = 1
         ctypes.CDLL(None).prctl(set_death_signal, signal.SIGKILL)
         if os.getppid() != parent.pid:

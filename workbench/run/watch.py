@@ -27,6 +27,7 @@ from typing import Any
 from .. import harness
 from ..catalogue import registry
 from ..devices import Device, DeviceUnavailable, open_device
+from ..devices.worker import end_with_parent
 from ..model import notices
 from ..model.errors import WorkbenchError
 from ..model.fields import ProblemError
@@ -45,7 +46,6 @@ from ..toolchain.compiler import (
     source_of,
     with_headers,
 )
-from ..workers.cluster import end_with_parent
 from . import memory
 from .session import Session
 

@@ -15,7 +15,6 @@ import hashlib
 import io
 import logging
 import multiprocessing
-import os
 import pickle
 import signal
 import sys
@@ -24,13 +23,13 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import CancelledError, Executor, Future, ProcessPoolExecutor
 from dataclasses import dataclass, replace
 from multiprocessing import get_context
-from multiprocessing.connection import wait
 from pathlib import Path
 from types import ModuleType, TracebackType
 from typing import Any
 
 from ..catalogue import registry
 from ..devices import Device, DeviceUnavailable, open_device
+from ..devices.worker import end_with_parent
 from ..judge import integrity
 from ..model.declared import BadStage
 from ..model.errors import WorkbenchError
@@ -76,18 +75,6 @@ class Lost(WorkbenchError, RuntimeError):
 def ignore_interrupts() -> None:
     """For processes that work for another one: Ctrl-C reaches the whole group, and who started them decides."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-
-
-def end_with_parent() -> None:
-    """End when the process that started this one does, however it ends."""
-    parent = multiprocessing.parent_process()
-    assert parent is not None
-
-    def end() -> None:
-        wait([parent.sentinel])
-        os._exit(1)
-
-    threading.Thread(target=end, daemon=True).start()
 
 
 def _begin_worker() -> None:
