@@ -46,3 +46,8 @@ def inside(folder: Path, name: str | Path) -> Path:
     if not within:
         raise BadName(f"{str(name)!r:.200} does not stay in the folder {folder}: nothing was read or written there")
     return path
+
+
+def file_in(folder: Path, name: str) -> Path:
+    """The path of the file `name` right in `folder`, as that is called. Raises BadName as `inside` does."""
+    return folder / inside(folder, name).name

@@ -23,7 +23,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from ..model.errors import WorkbenchError
-from ..model.names import inside
+from ..model.names import file_in, inside
 from ..model.results import DeviceInfo, HostTiming, PeerResult, ResultsError, Run, Runs, StageResult
 from . import git
 
@@ -265,7 +265,7 @@ class Folder:
 
     def _file(self, operation: str) -> Path:
         inside(self.path, RESULTS)
-        return self.results / inside(self.results, f"{operation}.json").name
+        return file_in(self.results, f"{operation}.json")
 
     def _runs(self, operation: str) -> list[Run]:
         path = self._file(operation)

@@ -9,7 +9,7 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 from ..catalogue import registry
-from ..model.names import inside
+from ..model.names import file_in
 from ..model.results import (
     AgreementRun,
     ResultsError,
@@ -52,7 +52,7 @@ def _write_folder(folder: Path, runs: Sequence[Run]) -> list[Path]:
     path = folder / store.AGREEMENT
     for page in _pages(runs, tamed(AgreementRun.load(path)) if path.is_file() else None):
         charts, pictures = write_charts(page, folder), write_pictures(page, folder)
-        target = folder / inside(folder, f"{page.operation}.md").name
+        target = file_in(folder, f"{page.operation}.md")
         target.write_text(_text(page, _records(folder, page), [c.name for c in charts], {p.name for p in pictures}))
         written += [target, *charts, *pictures]
     return written

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ..model.names import inside
+from ..model.names import file_in
 from ..model.results import StageResult
 from .page import Page
 
@@ -25,7 +25,7 @@ def write_charts(page: Page, folder: Path) -> list[Path]:
         "spread": plots.spread(page.ladders),
     }
     return [
-        plots.save(figure, folder / inside(folder, f"{page.operation}-{name}.png").name)
+        plots.save(figure, file_in(folder, f"{page.operation}-{name}.png"))
         for name, figure in charts.items()
         if figure is not None
     ]
@@ -35,7 +35,7 @@ def write_pictures(page: Page, folder: Path) -> list[Path]:
     """A picture of each stage's wrong elements; those of stages that no longer have any are removed."""
     written = []
     for s, _ in page.entries:
-        path = folder / inside(folder, picture_name(s)).name
+        path = file_in(folder, picture_name(s))
         path.unlink(missing_ok=True)
         failure = s.verification.failure
         if failure and failure.cells:
