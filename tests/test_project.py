@@ -136,6 +136,19 @@ def test_list_shows_the_projects_kernels_beside_ours_and_whose_they_are(project:
     assert "negation: y = -x (signs)" in workbench("list").stdout
 
 
+def test_a_module_that_hides_the_projects_is_named(
+    project: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    hiding = tmp_path / "tests/signs.py"
+    hiding.parent.mkdir()
+    hiding.write_text("")
+    monkeypatch.syspath_prepend(str(hiding.parent))
+    said = f"signs: signs is {hiding} here, not {project / 'signs.py'}: rename one of them"
+    assert registry.troubles() == (said,)
+    with pytest.raises(registry.UnknownSpec, match="signs is"):
+        registry.select(["negation:naive"])
+
+
 def test_without_a_spec_it_is_the_projects_own_stages(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert [s.spec for s in registry.select(())] == ["negation:naive"]
     monkeypatch.chdir(project / "device" / "negation")

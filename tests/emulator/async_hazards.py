@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 from emulation import compile_cuda, fault_of, line_of
-from kernels import DEVICE
+from sample_kernels import DEVICE
 
 from workbench.emulator import Finding, FindingKind, Memory, execute
 from workbench.emulator.ptx import SourceLocation

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from asynchronous import REGISTERS, random_bytes
 from emulation import Array, compile_cuda, fault_of, module
-from kernels import DEVICE
+from sample_kernels import DEVICE
 
 from workbench.emulator import FindingKind, Memory, Program, execute
 

@@ -9,7 +9,7 @@ import pytest
 from asynchronous import REGISTERS, RNG, WAIT, box_of, strides, swizzled, tensor, tensor_kernel
 from box_cases import box_corners
 from emulation import compile_cuda, fault_of, module
-from kernels import DEVICE
+from sample_kernels import DEVICE
 
 from workbench.emulator import FindingKind, Memory, Program, TensorMap, execute
 

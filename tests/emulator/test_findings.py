@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-import kernels
 import ml_dtypes
 import numpy as np
 import pytest
+import sample_kernels as kernels
 from emulation import compile_cuda, fault_of, line_of, module
 
 from workbench.emulator import Checks, Finding, FindingKind, KernelFault, Memory, Program, TensorMap, execute, launch

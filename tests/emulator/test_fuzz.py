@@ -10,9 +10,9 @@ import re
 from functools import cache
 from typing import Any
 
-import kernels
 import numpy as np
 import pytest
+import sample_kernels as kernels
 from emulation import module, ptx_of
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-import kernels
 import ml_dtypes
 import numpy as np
 import pytest
+import sample_kernels as kernels
 from emulation import Array, compile_cuda
 from hypothesis import given, settings
 from hypothesis import strategies as st

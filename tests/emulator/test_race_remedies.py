@@ -11,7 +11,7 @@ from functools import cache
 import numpy as np
 import pytest
 from emulation import compile_cuda, line_of
-from kernels import DEVICE
+from sample_kernels import DEVICE
 
 from workbench.emulator import Finding, FindingKind, KernelFault, Memory, Program, execute
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from emulation import compile_cuda, line_of
-from kernels import DEVICE
+from sample_kernels import DEVICE
 
 from workbench.emulator import Checks, Finding, FindingKind, KernelFault, Memory, execute
 

@@ -10,7 +10,7 @@ import pytest
 from asynchronous import REGISTERS, strides, swizzled, tensor, tensor_kernel
 from box_cases import PIXELS, walk
 from emulation import Array, compile_cuda, fault_of, module, ptx_of
-from kernels import DEVICE
+from sample_kernels import DEVICE
 
 from workbench.emulator import (
     FindingKind,

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from async_hazards import HEAD, SEEDS, launch, outer
 from emulation import compile_cuda, fault_of, line_of
-from kernels import DEVICE
+from sample_kernels import DEVICE
 
 from workbench.emulator import Entry, Finding, FindingKind, Memory, TensorMap, execute
 

@@ -7,6 +7,7 @@ packages name as entry points of the group `workbench.kernels`, and those of the
 from __future__ import annotations
 
 import difflib
+import importlib.machinery
 import os
 import pkgutil
 import sys
@@ -75,6 +76,8 @@ class _Origin:
     label: str
     modules: tuple[str, ...]
     cuda: Path | None = None
+    folders: tuple[Path, ...] = ()
+    """Where the modules are looked for first."""
 
 
 @cache
@@ -168,10 +171,11 @@ def local(stage: Stage[Any]) -> Stage[Any]:
 def _origins(project: Project | None) -> Iterator[_Origin]:
     yield _Origin(BUILT_IN, (kernels.__name__,))
     if project:  # before the packages, one of which the project may be
-        for folder in (project.root / "src", project.root):
-            if folder.is_dir() and str(folder) not in sys.path:
+        folders = tuple(f for f in (project.root / "src", project.root) if f.is_dir())
+        for folder in folders:
+            if str(folder) not in sys.path:
                 sys.path.insert(_behind_the_library(), str(folder))
-        yield _Origin(project.name, project.kernels, project.cuda)
+        yield _Origin(project.name, project.kernels, project.cuda, folders)
     for entry in metadata.entry_points(group=GROUP):
         if not (project and entry.module in project.kernels):
             yield _Origin(entry.dist.name if entry.dist else entry.name, (entry.module,))
@@ -194,9 +198,23 @@ def _modules(origin: _Origin, troubles: list[str], withheld: list[str]) -> Itera
         except BaseException as error:
             troubles.append(_import_trouble(origin, name, error))
             continue
+        if other := _another(origin, name.partition(".")[0]):
+            troubles.append(other)
+            continue
         if not isinstance(module, stubs.Stub):
             yield module
         names += [f"{name}.{m.name}" for m in pkgutil.iter_modules(_folders(module)) if _wanted(m.name)]
+
+
+def _another(origin: _Origin, top: str) -> str | None:
+    """What is wrong where a module of the same name comes first in the path, as one of pytest's folders may have."""
+    there = importlib.machinery.PathFinder.find_spec(top, [str(folder) for folder in origin.folders])
+    places = [getattr(sys.modules[top], "__file__", None), *getattr(sys.modules[top], "__path__", ())]
+    found = [Path(place).resolve() for place in places if place]
+    if there is None or not found or any(f.is_relative_to(o.resolve()) for f in found for o in origin.folders):
+        return None
+    mine = there.origin or f"the folder {top}"
+    return f"{origin.label}: {top} is {found[0]} here, not {mine}: rename one of them"
 
 
 def _behind_the_library() -> int:
