@@ -14,9 +14,10 @@ extern "C" __global__ void __launch_bounds__(THREADS)
   if (row >= rows) return;
   const IN* from = x + row * ldx;
 
-  float max = -infinity(), sum = 0.f;
+  float max = -infinity();
+  Running<Sum> sum;
   for (int c = 0; c < columns; ++c) max = fmaxf(max, to_float(from[c]));
   const float base = ExpSum::base(max);
-  for (int c = 0; c < columns; ++c) sum += exp_of(to_float(from[c]) - base);
-  store_loss(&loss[row], &lse[row], from, labels[row], {max, sum});
+  for (int c = 0; c < columns; ++c) sum.add(exp_of(to_float(from[c]) - base));
+  store_loss(&loss[row], &lse[row], from, labels[row], {max, sum.value()});
 }

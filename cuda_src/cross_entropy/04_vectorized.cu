@@ -22,14 +22,14 @@ extern "C" __global__ void __launch_bounds__(THREADS)
   const int row = blockIdx.x * ROWS + threadIdx.x / WARP, lane = threadIdx.x % WARP;
   if (row >= rows) return;
   const IN* from = x + row * ldx;
-  const RowWalk<WIDTH> walk(from, columns);
+  const RowWalk<WIDTH, EVEN> walk(from, columns);
 
   ExpSum::Value state = ExpSum::identity();
   for (int i = lane; walk.column(i) < columns; i += WARP * VECTORS) {
     Vector<IN, WIDTH> v[VECTORS];
 #pragma unroll
     for (int u = 0; u < VECTORS; ++u)
-      v[u] = load_row<WIDTH>(from, walk.column(i + u * WARP), columns, true, from_float<IN>(-infinity()));
+      v[u] = walk.load(from, walk.column(i + u * WARP), from_float<IN>(-infinity()));
     state = ExpSum::combine(state, exp_sum(v));
   }
   state = warp_reduce<ExpSum>(state);

@@ -21,14 +21,14 @@ extern "C" __global__ void __launch_bounds__(THREADS)
   const int row = blockIdx.x * ROWS + threadIdx.x / GROUP, member = threadIdx.x % GROUP;
   // without a row of its own a group reads the last one: all lanes have to take part in shuffles
   const IN* from = x + min(row, rows - 1) * ldx;
-  const RowWalk<WIDTH> walk(from, columns);
+  const RowWalk<WIDTH, EVEN> walk(from, columns);
 
   ExpSum::Value state = ExpSum::identity();
   for (int i = member; walk.column(i) < columns; i += GROUP * VECTORS) {
     Vector<IN, WIDTH> v[VECTORS];
 #pragma unroll
     for (int u = 0; u < VECTORS; ++u)
-      v[u] = load_row<WIDTH>(from, walk.column(i + u * GROUP), columns, true, from_float<IN>(-infinity()));
+      v[u] = walk.load(from, walk.column(i + u * GROUP), from_float<IN>(-infinity()));
     state = ExpSum::combine(state, exp_sum(v));
   }
   state = row_reduce<ExpSum, GROUP, THREADS>(state, scratch);

@@ -19,15 +19,14 @@ extern "C" __global__ void __launch_bounds__(THREADS)
                         int parts, int part) {
   __shared__ RowScratch<ExpSum, THREADS> scratch;
   const IN* from = x + blockIdx.x / parts * ldx;
-  const RowPart<WIDTH> mine(from, columns, blockIdx.x % parts, part);
+  const RowPart<WIDTH, EVEN> mine(from, columns, blockIdx.x % parts, part);
 
   ExpSum::Value state = ExpSum::identity();
   for (int i = mine.first + threadIdx.x; i < mine.end; i += THREADS * VECTORS) {
     Vector<IN, WIDTH> v[VECTORS];
 #pragma unroll
     for (int u = 0; u < VECTORS; ++u)
-      v[u] =
-          load_row<WIDTH>(from, mine.column(i + u * THREADS), mine.limit, true, from_float<IN>(-infinity()));
+      v[u] = mine.load(from, mine.column(i + u * THREADS), from_float<IN>(-infinity()));
     state = ExpSum::combine(state, exp_sum(v));
   }
   state = row_reduce<ExpSum, THREADS, THREADS>(state, scratch);

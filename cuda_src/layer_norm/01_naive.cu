@@ -7,6 +7,7 @@
 // what limits it: neighbouring threads read addresses a row apart, so that each load of a warp is 32
 // transactions; and there are only as many threads as rows.
 #include "tile/convert.cuh"
+#include "tile/row_reduce.cuh"
 
 extern "C" __global__ void __launch_bounds__(THREADS)
     layer_norm_naive(const IN* __restrict__ x, const IN* __restrict__ w, const IN* __restrict__ b,
@@ -16,14 +17,14 @@ extern "C" __global__ void __launch_bounds__(THREADS)
   const IN* from = x + row * ldx;
   OUT* to = y + row * ldy;
 
-  float sum = 0.f, squares = 0.f;
-  for (int c = 0; c < columns; ++c) sum += to_float(from[c]);
-  const float mean = sum / columns;
+  Running<Sum> sum, squares;
+  for (int c = 0; c < columns; ++c) sum.add(to_float(from[c]));
+  const float mean = sum.value() / columns;
   for (int c = 0; c < columns; ++c) {
     const float distance = to_float(from[c]) - mean;
-    squares += distance * distance;
+    squares.add(distance * distance);
   }
-  const float scale = rsqrtf(squares / columns + eps);
+  const float scale = rsqrtf(squares.value() / columns + eps);
   for (int c = 0; c < columns; ++c)
     to[c] = from_float<OUT>((to_float(from[c]) - mean) * scale * to_float(w[c]) + to_float(b[c]));
 }

@@ -20,22 +20,21 @@ extern "C" __global__ void __launch_bounds__(THREADS)
   if (row >= rows) return;
   const IN* from = x + row * ldx;
   OUT* to = y + row * ldy;
-  const RowWalk<WIDTH> walk(from, columns);
+  const RowWalk<WIDTH, EVEN> walk(from, columns);
   const IN outside = from_float<IN>(0.f);
 
   Moments::Value state = Moments::identity();
   for (int i = lane; walk.column(i) < columns; i += WARP) {
     const int column = walk.column(i);
-    const Vector<IN, WIDTH> v[1] = {load_row<WIDTH>(from, column, columns, true, outside)};
-    state = Moments::combine(state, moments(v, column, 0, columns));
+    const Vector<IN, WIDTH> v[1] = {walk.load(from, column, outside)};
+    state = Moments::combine(state, moments<EVEN>(v, column, 0, columns));
   }
   state = warp_reduce<Moments>(state);
   const float scale = rsqrtf(state.squares / columns + eps);
   for (int i = lane; walk.column(i) < columns; i += WARP) {
     const int column = walk.column(i);
-    store_row(to, column, columns, walk.aligned(to),
-              standardized<OUT>(load_row<WIDTH>(from, column, columns, true, outside), state.mean, scale,
-                                load_row<WIDTH>(w, column, columns, walk.aligned(w), outside),
-                                load_row<WIDTH>(b, column, columns, walk.aligned(b), outside)));
+    walk.store(to, column,
+               standardized<OUT>(walk.load(from, column, outside), state.mean, scale,
+                                 walk.load(w, column, outside), walk.load(b, column, outside)));
   }
 }

@@ -23,23 +23,21 @@ extern "C" __global__ void __launch_bounds__(THREADS)
   const int held = min(row, rows - 1);
   const IN* from = x + held * ldx;
   OUT* to = y + held * ldy;
-  const RowWalk<WIDTH> walk(from, columns);
+  const RowWalk<WIDTH, EVEN> walk(from, columns);
   const IN outside = from_float<IN>(0.f);
 
   Vector<IN, WIDTH> v[VECTORS];
 #pragma unroll
-  for (int i = 0; i < VECTORS; ++i)
-    v[i] = load_row<WIDTH>(from, walk.column(member + i * GROUP), columns, true, outside);
-  const Moments::Value state =
-      row_reduce<Moments, GROUP, THREADS>(moments(v, walk.column(member), GROUP * WIDTH, columns), scratch);
+  for (int i = 0; i < VECTORS; ++i) v[i] = walk.load(from, walk.column(member + i * GROUP), outside);
+  const Moments::Value state = row_reduce<Moments, GROUP, THREADS>(
+      moments<EVEN>(v, walk.column(member), GROUP * WIDTH, columns), scratch);
   const float scale = rsqrtf(state.squares / columns + eps);
   if (row >= rows) return;
 #pragma unroll
   for (int i = 0; i < VECTORS; ++i) {
     const int column = walk.column(member + i * GROUP);
-    store_row(to, column, columns, walk.aligned(to),
-              standardized<OUT>(v[i], state.mean, scale,
-                                load_row<WIDTH>(w, column, columns, walk.aligned(w), outside),
-                                load_row<WIDTH>(b, column, columns, walk.aligned(b), outside)));
+    walk.store(to, column,
+               standardized<OUT>(v[i], state.mean, scale, walk.load(w, column, outside),
+                                 walk.load(b, column, outside)));
   }
 }

@@ -26,24 +26,22 @@ extern "C" __global__ void __cluster_dims__(BLOCKS) __launch_bounds__(THREADS)
   const int held = min(row, rows - 1);
   const IN* from = x + held * ldx;
   OUT* to = y + held * ldy;
-  const RowWalk<WIDTH> walk(from, columns);
+  const RowWalk<WIDTH, EVEN> walk(from, columns);
   const IN outside = from_float<IN>(0.f);
 
   Vector<IN, WIDTH> v[VECTORS];
 #pragma unroll
-  for (int i = 0; i < VECTORS; ++i)
-    v[i] = load_row<WIDTH>(from, walk.column(member + i * GROUP * BLOCKS), columns, true, outside);
+  for (int i = 0; i < VECTORS; ++i) v[i] = walk.load(from, walk.column(member + i * GROUP * BLOCKS), outside);
   Moments::Value state = row_reduce<Moments, GROUP, THREADS>(
-      moments(v, walk.column(member), GROUP * BLOCKS * WIDTH, columns), scratch);
+      moments<EVEN>(v, walk.column(member), GROUP * BLOCKS * WIDTH, columns), scratch);
   state = cluster_reduce<Moments, BLOCKS>(state, others);
   const float scale = rsqrtf(state.squares / columns + eps);
   if (row >= rows) return;
 #pragma unroll
   for (int i = 0; i < VECTORS; ++i) {
     const int column = walk.column(member + i * GROUP * BLOCKS);
-    store_row(to, column, columns, walk.aligned(to),
-              standardized<OUT>(v[i], state.mean, scale,
-                                load_row<WIDTH>(w, column, columns, walk.aligned(w), outside),
-                                load_row<WIDTH>(b, column, columns, walk.aligned(b), outside)));
+    walk.store(to, column,
+               standardized<OUT>(v[i], state.mean, scale, walk.load(w, column, outside),
+                                 walk.load(b, column, outside)));
   }
 }

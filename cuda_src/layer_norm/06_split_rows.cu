@@ -18,16 +18,15 @@ extern "C" __global__ void __launch_bounds__(THREADS)
   __shared__ RowScratch<Moments, THREADS> scratch;
   const int row = blockIdx.x / parts;
   const IN* from = x + row * ldx;
-  const RowPart<WIDTH> walk(from, length, blockIdx.x % parts, part);
+  const RowPart<WIDTH, EVEN> walk(from, length, blockIdx.x % parts, part);
   const int columns = walk.limit;  // of the part
   const IN outside = from_float<IN>(0.f);
   Moments::Value state = Moments::identity();
   for (int i = walk.first + threadIdx.x; i < walk.end; i += THREADS * VECTORS) {
     Vector<IN, WIDTH> v[VECTORS];
 #pragma unroll
-    for (int u = 0; u < VECTORS; ++u)
-      v[u] = load_row<WIDTH>(from, walk.column(i + u * THREADS), columns, true, outside);
-    state = Moments::combine(state, moments(v, walk.column(i), THREADS * WIDTH, columns));
+    for (int u = 0; u < VECTORS; ++u) v[u] = walk.load(from, walk.column(i + u * THREADS), outside);
+    state = Moments::combine(state, moments<EVEN>(v, walk.column(i), THREADS * WIDTH, columns));
   }
   state = row_reduce<Moments, THREADS, THREADS>(state, scratch);
   if (threadIdx.x == 0) states[blockIdx.x] = make_float4(state.count, state.mean, state.squares, 0.f);
@@ -41,8 +40,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
   const int row = blockIdx.x / parts;
   const IN* from = x + row * ldx;
   OUT* to = y + row * ldy;
-  const RowPart<WIDTH> walk(from, length, blockIdx.x % parts, part);
-  const int columns = walk.limit;  // of the part
+  const RowPart<WIDTH, EVEN> walk(from, length, blockIdx.x % parts, part);
   const IN outside = from_float<IN>(0.f);
   const float4* others = states + static_cast<long long>(row) * parts;
   Moments::Value state = Moments::identity();
@@ -52,9 +50,8 @@ extern "C" __global__ void __launch_bounds__(THREADS)
   const float scale = rsqrtf(state.squares / length + eps);
   for (int i = walk.first + threadIdx.x; i < walk.end; i += THREADS) {
     const int column = walk.column(i);
-    store_row(to, column, columns, walk.aligned(to),
-              standardized<OUT>(load_row<WIDTH>(from, column, columns, true, outside), state.mean, scale,
-                                load_row<WIDTH>(w, column, columns, walk.aligned(w), outside),
-                                load_row<WIDTH>(b, column, columns, walk.aligned(b), outside)));
+    walk.store(to, column,
+               standardized<OUT>(walk.load(from, column, outside), state.mean, scale,
+                                 walk.load(w, column, outside), walk.load(b, column, outside)));
   }
 }

@@ -18,20 +18,20 @@ extern "C" __global__ void __launch_bounds__(THREADS)
   const IN *from = x + row * ldx, *more = dy + row * ldx;
   OUT* to = dx + row * ldy;
 
-  float sum = 0.f, squares = 0.f, of_g = 0.f, of_products = 0.f;
-  for (int c = 0; c < columns; ++c) sum += to_float(from[c]);
-  const float mean = sum / columns;
+  Running<Sum> sum, squares;
+  Running<TwoSums> of_row;
+  for (int c = 0; c < columns; ++c) sum.add(to_float(from[c]));
+  const float mean = sum.value() / columns;
   for (int c = 0; c < columns; ++c) {
     const float distance = to_float(from[c]) - mean;
-    squares += distance * distance;
+    squares.add(distance * distance);
   }
-  const float scale = rsqrtf(squares / columns + eps);
+  const float scale = rsqrtf(squares.value() / columns + eps);
   for (int c = 0; c < columns; ++c) {
     const float g = to_float(w[c]) * to_float(more[c]);
-    of_g += g;
-    of_products += g * ((to_float(from[c]) - mean) * scale);
+    of_row.add({g, g * ((to_float(from[c]) - mean) * scale)});
   }
-  const RowGradient gradient = {mean, scale, of_g / columns, of_products / columns};
+  const RowGradient gradient = {mean, scale, of_row.value().first / columns, of_row.value().second / columns};
   for (int c = 0; c < columns; ++c)
     to[c] = from_float<OUT>(gradient.dx(to_float(from[c]), to_float(w[c]) * to_float(more[c])));
   states[row] = make_float2(mean, scale);
@@ -43,11 +43,11 @@ extern "C" __global__ void __launch_bounds__(THREADS)
                                 int rows, int columns, long long ldx) {
   const int column = blockIdx.x * THREADS + threadIdx.x;
   if (column >= columns) return;
-  TwoSums::Value sums = TwoSums::identity();
+  Running<TwoSums> sums;
   for (int r = 0; r < rows; ++r) {
     const float v = to_float(dy[r * ldx + column]);
-    sums = TwoSums::combine(sums, {v * ((to_float(x[r * ldx + column]) - states[r].x) * states[r].y), v});
+    sums.add({v * ((to_float(x[r * ldx + column]) - states[r].x) * states[r].y), v});
   }
-  dw[column] = from_float<OUT>(sums.first);
-  db[column] = from_float<OUT>(sums.second);
+  dw[column] = from_float<OUT>(sums.value().first);
+  db[column] = from_float<OUT>(sums.value().second);
 }

@@ -36,26 +36,27 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     Vector<IN, WIDTH> v[VECTORS], d[VECTORS];
 #pragma unroll
     for (int i = 0; i < VECTORS; ++i)
-      v[i] = load_row<WIDTH>(from, (member + i * GROUP) * WIDTH, columns, aligned, outside);
+      v[i] = load_row<WIDTH, EVEN>(from, (member + i * GROUP) * WIDTH, columns, aligned, outside);
 #pragma unroll
     for (int i = 0; i < VECTORS; ++i)
-      d[i] = load_row<WIDTH>(more, (member + i * GROUP) * WIDTH, columns, aligned, outside);
+      d[i] = load_row<WIDTH, EVEN>(more, (member + i * GROUP) * WIDTH, columns, aligned, outside);
     const Moments::Value moment = row_reduce<Moments, GROUP, THREADS>(
-        moments(v, member * WIDTH, GROUP * WIDTH, columns), statistics[buffer]);
+        moments<EVEN>(v, member * WIDTH, GROUP * WIDTH, columns), statistics[buffer]);
     const float mean = moment.mean, scale = rsqrtf(moment.squares / columns + eps);
     TwoSums::Value means = TwoSums::identity();
 #pragma unroll
     for (int i = 0; i < VECTORS; ++i)
       add_gradient_sums(means, v[i], d[i],
-                        load_row<WIDTH>(w, (member + i * GROUP) * WIDTH, columns, true, outside), mean,
+                        load_row<WIDTH, EVEN>(w, (member + i * GROUP) * WIDTH, columns, true, outside), mean,
                         scale);
     means = row_reduce<TwoSums, GROUP, THREADS>(means, scratch[buffer]);
     const RowGradient gradient = {mean, scale, means.first / columns, means.second / columns};
 #pragma unroll
     for (int i = 0; i < VECTORS; ++i) {
       const int column = (member + i * GROUP) * WIDTH;
-      store_row(to, column, columns, aligned_to,
-                norm_gradient<OUT>(v[i], d[i], load_row<WIDTH>(w, column, columns, true, outside), gradient));
+      store_row<EVEN>(
+          to, column, columns, aligned_to,
+          norm_gradient<OUT>(v[i], d[i], load_row<WIDTH, EVEN>(w, column, columns, true, outside), gradient));
 #pragma unroll
       for (int j = 0; j < WIDTH; ++j) {
         const float g = to_float(d[i].x[j]);

@@ -16,8 +16,8 @@ extern "C" __global__ void __launch_bounds__(THREADS)
                  long long run, int count, long long step) {
   const int i = blockIdx.x * THREADS + threadIdx.x;
   if (i >= outputs) return;
-  float value = Op::identity();
+  Running<Op> value;
   for (int r = 0; r < runs; ++r)
-    for (int c = 0; c < count; ++c) value = Op::combine(value, to_float(x[i * next + r * run + c * step]));
-  y[i] = from_float<OUT>(value);
+    for (int c = 0; c < count; ++c) value.add(to_float(x[i * next + r * run + c * step]));
+  y[i] = from_float<OUT>(value.value());
 }

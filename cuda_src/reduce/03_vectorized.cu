@@ -22,13 +22,13 @@ __device__ __forceinline__ void along_columns(const IN* x, Out* y, int rows, int
   if (row >= rows) return;
   const IN* from = x + row * ldx;
   const int length = static_cast<int>(min(static_cast<long long>(columns), total - row * ldx));
-  const RowWalk<WIDTH> walk(from, length);
+  const RowWalk<WIDTH, EVEN> walk(from, length);
   float value = Op::identity();
   for (int i = lane; walk.column(i) < length; i += WARP * VECTORS) {
     Vector<IN, WIDTH> v[VECTORS];
 #pragma unroll
     for (int u = 0; u < VECTORS; ++u)
-      v[u] = load_row<WIDTH>(from, walk.column(i + u * WARP), length, true, from_float<IN>(Op::identity()));
+      v[u] = walk.load(from, walk.column(i + u * WARP), from_float<IN>(Op::identity()));
     value = reduced<Op>(value, v);
   }
   value = warp_reduce<Op>(value);
@@ -64,7 +64,7 @@ __device__ __forceinline__ void along_rows(const IN* x, Out* y, int first, int l
 #pragma unroll
     for (int u = 0; u < VECTORS; ++u) {
       const int row = r + u * ROWS;
-      v[u] = load_row<WIDTH>(x + row * ldx, column, row < last ? columns : 0, aligned, outside);
+      v[u] = load_row<WIDTH, EVEN>(x + row * ldx, column, row < last ? columns : 0, aligned, outside);
     }
 #pragma unroll
     for (int u = 0; u < VECTORS; ++u)

@@ -17,14 +17,13 @@ static_assert(THREADS % WARP == 0, "THREADS has to be a multiple of 32: a warp t
 // the part number `part` of a row of `columns` elements
 __device__ __forceinline__ float part_of_row(const IN* from, int columns, int part, int vectors,
                                              RowScratch<Op, THREADS>& scratch) {
-  const RowPart<WIDTH> mine(from, columns, part, vectors);
+  const RowPart<WIDTH, EVEN> mine(from, columns, part, vectors);
   float value = Op::identity();
   for (int i = mine.first + threadIdx.x; i < mine.end; i += THREADS * VECTORS) {
     Vector<IN, WIDTH> v[VECTORS];
 #pragma unroll
     for (int u = 0; u < VECTORS; ++u)
-      v[u] = load_row<WIDTH>(from, mine.column(i + u * THREADS), mine.limit, true,
-                             from_float<IN>(Op::identity()));
+      v[u] = mine.load(from, mine.column(i + u * THREADS), from_float<IN>(Op::identity()));
     value = reduced<Op>(value, v);
   }
   return row_reduce<Op, THREADS, THREADS>(value, scratch);
@@ -58,7 +57,7 @@ __device__ __forceinline__ void along_rows(const IN* x, Out* y, int first, int l
 #pragma unroll
     for (int u = 0; u < VECTORS; ++u) {
       const int row = r + u * ROWS;
-      v[u] = load_row<WIDTH>(x + row * ldx, column, row < last ? columns : 0, aligned, outside);
+      v[u] = load_row<WIDTH, EVEN>(x + row * ldx, column, row < last ? columns : 0, aligned, outside);
     }
 #pragma unroll
     for (int u = 0; u < VECTORS; ++u)

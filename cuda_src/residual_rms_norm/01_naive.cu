@@ -8,6 +8,7 @@
 // what limits it: neighbouring threads read addresses a row apart, so that each load of a warp is 32
 // transactions; and there are only as many threads as rows.
 #include "tile/convert.cuh"
+#include "tile/row_reduce.cuh"
 
 extern "C" __global__ void __launch_bounds__(THREADS)
     residual_rms_norm_naive(const IN* __restrict__ x, const IN* __restrict__ residual,
@@ -19,12 +20,12 @@ extern "C" __global__ void __launch_bounds__(THREADS)
   IN* sums = s + row * ldy;
   OUT* to = y + row * ldy;
 
-  float squares = 0.f;
+  Running<Sum> squares;
   for (int c = 0; c < columns; ++c) {
     sums[c] = from_float<IN>(to_float(from[c]) + to_float(more[c]));
     const float v = to_float(sums[c]);
-    squares += v * v;
+    squares.add(v * v);
   }
-  const float scale = rsqrtf(squares / columns + eps);
+  const float scale = rsqrtf(squares.value() / columns + eps);
   for (int c = 0; c < columns; ++c) to[c] = from_float<OUT>(to_float(sums[c]) * scale * to_float(w[c]));
 }

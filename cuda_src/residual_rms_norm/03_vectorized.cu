@@ -22,23 +22,21 @@ extern "C" __global__ void __launch_bounds__(THREADS)
   const IN *from = x + row * ldx, *more = residual + row * ldx;
   IN* sums = s + row * ldy;
   OUT* to = y + row * ldy;
-  const RowWalk<WIDTH> walk(from, columns);
+  const RowWalk<WIDTH, EVEN> walk(from, columns);
   const IN outside = from_float<IN>(0.f);
 
   float squares = 0.f;
   for (int i = lane; walk.column(i) < columns; i += WARP) {
     const int column = walk.column(i);
     const Vector<IN, WIDTH> v[1] = {
-        added(load_row<WIDTH>(from, column, columns, true, outside),
-              load_row<WIDTH>(more, column, columns, walk.aligned(more), outside))};
-    store_row(sums, column, columns, walk.aligned(sums), v[0]);
+        added(walk.load(from, column, outside), walk.load(more, column, outside))};
+    walk.store(sums, column, v[0]);
     squares += sum_squares(v);
   }
   const float scale = rsqrtf(warp_reduce<Sum>(squares) / columns + eps);
   for (int i = lane; walk.column(i) < columns; i += WARP) {
     const int column = walk.column(i);
-    store_row(to, column, columns, walk.aligned(to),
-              scaled<OUT>(load_row<WIDTH>(sums, column, columns, walk.aligned(sums), outside), scale,
-                          load_row<WIDTH>(w, column, columns, walk.aligned(w), outside)));
+    walk.store(to, column,
+               scaled<OUT>(walk.load(sums, column, outside), scale, walk.load(w, column, outside)));
   }
 }

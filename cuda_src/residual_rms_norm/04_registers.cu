@@ -25,18 +25,17 @@ extern "C" __global__ void __launch_bounds__(THREADS)
   const IN *from = x + held * ldx, *more = residual + held * ldx;
   IN* sums = s + held * ldy;
   OUT* to = y + held * ldy;
-  const RowWalk<WIDTH> walk(from, columns);
+  const RowWalk<WIDTH, EVEN> walk(from, columns);
   const IN outside = from_float<IN>(0.f);
 
   Vector<IN, WIDTH> v[VECTORS];
 #pragma unroll
-  for (int i = 0; i < VECTORS; ++i)
-    v[i] = load_row<WIDTH>(from, walk.column(member + i * GROUP), columns, true, outside);
+  for (int i = 0; i < VECTORS; ++i) v[i] = walk.load(from, walk.column(member + i * GROUP), outside);
 #pragma unroll
   for (int i = 0; i < VECTORS; ++i) {
     const int column = walk.column(member + i * GROUP);
-    v[i] = added(v[i], load_row<WIDTH>(more, column, columns, walk.aligned(more), outside));
-    if (row < rows) store_row(sums, column, columns, walk.aligned(sums), v[i]);
+    v[i] = added(v[i], walk.load(more, column, outside));
+    if (row < rows) walk.store(sums, column, v[i]);
   }
   const float squares = row_reduce<Sum, GROUP, THREADS>(sum_squares(v), scratch);
   const float scale = rsqrtf(squares / columns + eps);
@@ -44,7 +43,6 @@ extern "C" __global__ void __launch_bounds__(THREADS)
 #pragma unroll
   for (int i = 0; i < VECTORS; ++i) {
     const int column = walk.column(member + i * GROUP);
-    store_row(to, column, columns, walk.aligned(to),
-              scaled<OUT>(v[i], scale, load_row<WIDTH>(w, column, columns, walk.aligned(w), outside)));
+    walk.store(to, column, scaled<OUT>(v[i], scale, walk.load(w, column, outside)));
   }
 }

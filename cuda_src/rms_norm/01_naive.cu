@@ -6,6 +6,7 @@
 // what limits it: neighbouring threads read addresses a row apart, so that each load of a warp is 32
 // transactions; and there are only as many threads as rows.
 #include "tile/convert.cuh"
+#include "tile/row_reduce.cuh"
 
 extern "C" __global__ void __launch_bounds__(THREADS)
     rms_norm_naive(const IN* __restrict__ x, const IN* __restrict__ w, OUT* __restrict__ y, int rows,
@@ -15,11 +16,11 @@ extern "C" __global__ void __launch_bounds__(THREADS)
   const IN* from = x + row * ldx;
   OUT* to = y + row * ldy;
 
-  float squares = 0.f;
+  Running<Sum> squares;
   for (int c = 0; c < columns; ++c) {
     const float v = to_float(from[c]);
-    squares += v * v;
+    squares.add(v * v);
   }
-  const float scale = rsqrtf(squares / columns + eps);
+  const float scale = rsqrtf(squares.value() / columns + eps);
   for (int c = 0; c < columns; ++c) to[c] = from_float<OUT>(to_float(from[c]) * scale * to_float(w[c]));
 }

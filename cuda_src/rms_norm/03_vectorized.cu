@@ -20,20 +20,19 @@ extern "C" __global__ void __launch_bounds__(THREADS)
   if (row >= rows) return;
   const IN* from = x + row * ldx;
   OUT* to = y + row * ldy;
-  const RowWalk<WIDTH> walk(from, columns);
+  const RowWalk<WIDTH, EVEN> walk(from, columns);
   const IN outside = from_float<IN>(0.f);
 
   float squares = 0.f;
   for (int i = member; walk.column(i) < columns; i += GROUP) {
     const int column = walk.column(i);
-    const Vector<IN, WIDTH> v[1] = {load_row<WIDTH>(from, column, columns, true, outside)};
+    const Vector<IN, WIDTH> v[1] = {walk.load(from, column, outside)};
     squares += sum_squares(v);
   }
   const float scale = rsqrtf(warp_reduce<Sum>(squares) / columns + eps);
   for (int i = member; walk.column(i) < columns; i += GROUP) {
     const int column = walk.column(i);
-    store_row(to, column, columns, walk.aligned(to),
-              scaled<OUT>(load_row<WIDTH>(from, column, columns, true, outside), scale,
-                          load_row<WIDTH>(w, column, columns, walk.aligned(w), outside)));
+    walk.store(to, column,
+               scaled<OUT>(walk.load(from, column, outside), scale, walk.load(w, column, outside)));
   }
 }

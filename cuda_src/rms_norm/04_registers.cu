@@ -22,20 +22,18 @@ extern "C" __global__ void __launch_bounds__(THREADS)
   const int held = min(row, rows - 1);
   const IN* from = x + held * ldx;
   OUT* to = y + held * ldy;
-  const RowWalk<WIDTH> walk(from, columns);
+  const RowWalk<WIDTH, EVEN> walk(from, columns);
   const IN outside = from_float<IN>(0.f);
 
   Vector<IN, WIDTH> v[VECTORS];
 #pragma unroll
-  for (int i = 0; i < VECTORS; ++i)
-    v[i] = load_row<WIDTH>(from, walk.column(member + i * GROUP), columns, true, outside);
+  for (int i = 0; i < VECTORS; ++i) v[i] = walk.load(from, walk.column(member + i * GROUP), outside);
   const float squares = row_reduce<Sum, GROUP, THREADS>(sum_squares(v), scratch);
   const float scale = rsqrtf(squares / columns + eps);
   if (row >= rows) return;
 #pragma unroll
   for (int i = 0; i < VECTORS; ++i) {
     const int column = walk.column(member + i * GROUP);
-    store_row(to, column, columns, walk.aligned(to),
-              scaled<OUT>(v[i], scale, load_row<WIDTH>(w, column, columns, walk.aligned(w), outside)));
+    walk.store(to, column, scaled<OUT>(v[i], scale, walk.load(w, column, outside)));
   }
 }

@@ -26,13 +26,12 @@ extern "C" __global__ void __cluster_dims__(BLOCKS) __launch_bounds__(THREADS)
   const int held = min(row, rows - 1);
   const IN* from = x + held * ldx;
   OUT* to = y + held * ldy;
-  const RowWalk<WIDTH> walk(from, columns);
+  const RowWalk<WIDTH, EVEN> walk(from, columns);
   const IN outside = from_float<IN>(0.f);
 
   Vector<IN, WIDTH> v[VECTORS];
 #pragma unroll
-  for (int i = 0; i < VECTORS; ++i)
-    v[i] = load_row<WIDTH>(from, walk.column(member + i * GROUP * BLOCKS), columns, true, outside);
+  for (int i = 0; i < VECTORS; ++i) v[i] = walk.load(from, walk.column(member + i * GROUP * BLOCKS), outside);
   float squares = row_reduce<Sum, GROUP, THREADS>(sum_squares(v), scratch);
   squares = cluster_reduce<Sum, BLOCKS>(squares, others);
   const float scale = rsqrtf(squares / columns + eps);
@@ -40,7 +39,6 @@ extern "C" __global__ void __cluster_dims__(BLOCKS) __launch_bounds__(THREADS)
 #pragma unroll
   for (int i = 0; i < VECTORS; ++i) {
     const int column = walk.column(member + i * GROUP * BLOCKS);
-    store_row(to, column, columns, walk.aligned(to),
-              scaled<OUT>(v[i], scale, load_row<WIDTH>(w, column, columns, walk.aligned(w), outside)));
+    walk.store(to, column, scaled<OUT>(v[i], scale, walk.load(w, column, outside)));
   }
 }

@@ -19,15 +19,13 @@ extern "C" __global__ void __launch_bounds__(THREADS)
   __shared__ RowScratch<Sum, THREADS> scratch;
   const int row = blockIdx.x / parts;
   const IN* from = x + row * ldx;
-  const RowPart<WIDTH> walk(from, length, blockIdx.x % parts, part);
-  const int columns = walk.limit;  // of the part
+  const RowPart<WIDTH, EVEN> walk(from, length, blockIdx.x % parts, part);
   const IN outside = from_float<IN>(0.f);
   float squares = 0.f;
   for (int i = walk.first + threadIdx.x; i < walk.end; i += THREADS * VECTORS) {
     Vector<IN, WIDTH> v[VECTORS];
 #pragma unroll
-    for (int u = 0; u < VECTORS; ++u)
-      v[u] = load_row<WIDTH>(from, walk.column(i + u * THREADS), columns, true, outside);
+    for (int u = 0; u < VECTORS; ++u) v[u] = walk.load(from, walk.column(i + u * THREADS), outside);
     squares += sum_squares(v);
   }
   squares = row_reduce<Sum, THREADS, THREADS>(squares, scratch);
@@ -42,8 +40,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
   const int row = blockIdx.x / parts;
   const IN* from = x + row * ldx;
   OUT* to = y + row * ldy;
-  const RowPart<WIDTH> walk(from, length, blockIdx.x % parts, part);
-  const int columns = walk.limit;  // of the part
+  const RowPart<WIDTH, EVEN> walk(from, length, blockIdx.x % parts, part);
   const IN outside = from_float<IN>(0.f);
   const float* others = states + static_cast<long long>(row) * parts;
   float squares = 0.f;
@@ -52,8 +49,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
   const float scale = rsqrtf(squares / length + eps);
   for (int i = walk.first + threadIdx.x; i < walk.end; i += THREADS) {
     const int column = walk.column(i);
-    store_row(to, column, columns, walk.aligned(to),
-              scaled<OUT>(load_row<WIDTH>(from, column, columns, true, outside), scale,
-                          load_row<WIDTH>(w, column, columns, walk.aligned(w), outside)));
+    walk.store(to, column,
+               scaled<OUT>(walk.load(from, column, outside), scale, walk.load(w, column, outside)));
   }
 }

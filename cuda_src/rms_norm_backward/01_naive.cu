@@ -18,15 +18,15 @@ extern "C" __global__ void __launch_bounds__(THREADS)
   const IN *from = x + row * ldx, *more = dy + row * ldx;
   OUT* to = dx + row * ldy;
 
-  float squares = 0.f, of_products = 0.f;
+  Running<Sum> squares, products;
   for (int c = 0; c < columns; ++c) {
     const float v = to_float(from[c]);
-    squares += v * v;
+    squares.add(v * v);
   }
-  const float scale = rsqrtf(squares / columns + eps);
+  const float scale = rsqrtf(squares.value() / columns + eps);
   for (int c = 0; c < columns; ++c)
-    of_products += to_float(w[c]) * to_float(more[c]) * (to_float(from[c]) * scale);
-  const RowGradient gradient = {0.f, scale, 0.f, of_products / columns};
+    products.add(to_float(w[c]) * to_float(more[c]) * (to_float(from[c]) * scale));
+  const RowGradient gradient = {0.f, scale, 0.f, products.value() / columns};
   for (int c = 0; c < columns; ++c)
     to[c] = from_float<OUT>(gradient.dx(to_float(from[c]), to_float(w[c]) * to_float(more[c])));
   states[row] = scale;
@@ -38,10 +38,10 @@ extern "C" __global__ void __launch_bounds__(THREADS)
                               long long ldx) {
   const int column = blockIdx.x * THREADS + threadIdx.x;
   if (column >= columns) return;
-  TwoSums::Value sums = TwoSums::identity();
+  Running<TwoSums> sums;
   for (int r = 0; r < rows; ++r) {
     const float v = to_float(dy[r * ldx + column]);
-    sums = TwoSums::combine(sums, {v * (to_float(x[r * ldx + column]) * states[r]), v});
+    sums.add({v * (to_float(x[r * ldx + column]) * states[r]), v});
   }
-  dw[column] = from_float<OUT>(sums.first);
+  dw[column] = from_float<OUT>(sums.value().first);
 }

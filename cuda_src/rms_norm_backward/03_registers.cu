@@ -25,33 +25,27 @@ extern "C" __global__ void __launch_bounds__(THREADS)
   const int held = min(row, rows - 1);
   const IN *from = x + held * ldx, *more = dy + held * ldx;
   OUT* to = dx + held * ldy;
-  const RowWalk<WIDTH> walk(from, columns);
+  const RowWalk<WIDTH, EVEN> walk(from, columns);
   const IN outside = from_float<IN>(0.f);
 
   Vector<IN, WIDTH> v[VECTORS], d[VECTORS];
 #pragma unroll
-  for (int i = 0; i < VECTORS; ++i)
-    v[i] = load_row<WIDTH>(from, walk.column(member + i * GROUP), columns, true, outside);
+  for (int i = 0; i < VECTORS; ++i) v[i] = walk.load(from, walk.column(member + i * GROUP), outside);
 #pragma unroll
-  for (int i = 0; i < VECTORS; ++i)
-    d[i] = load_row<WIDTH>(more, walk.column(member + i * GROUP), columns, walk.aligned(more), outside);
+  for (int i = 0; i < VECTORS; ++i) d[i] = walk.load(more, walk.column(member + i * GROUP), outside);
   const float mean = 0.f,
               scale = rsqrtf(row_reduce<Sum, GROUP, THREADS>(sum_squares(v), statistics) / columns + eps);
   TwoSums::Value means = TwoSums::identity();
 #pragma unroll
   for (int i = 0; i < VECTORS; ++i)
-    add_gradient_sums(means, v[i], d[i],
-                      load_row<WIDTH>(w, walk.column(member + i * GROUP), columns, walk.aligned(w), outside),
-                      mean, scale);
+    add_gradient_sums(means, v[i], d[i], walk.load(w, walk.column(member + i * GROUP), outside), mean, scale);
   means = row_reduce<TwoSums, GROUP, THREADS>(means, scratch);
   const RowGradient gradient = {mean, scale, 0.f, means.second / columns};
   if (row >= rows) return;
 #pragma unroll
   for (int i = 0; i < VECTORS; ++i) {
     const int column = walk.column(member + i * GROUP);
-    store_row(to, column, columns, walk.aligned(to),
-              norm_gradient<OUT>(v[i], d[i], load_row<WIDTH>(w, column, columns, walk.aligned(w), outside),
-                                 gradient));
+    walk.store(to, column, norm_gradient<OUT>(v[i], d[i], walk.load(w, column, outside), gradient));
   }
   if (member == 0) states[row] = scale;
 }

@@ -36,10 +36,10 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     Vector<IN, WIDTH> v[VECTORS], d[VECTORS];
 #pragma unroll
     for (int i = 0; i < VECTORS; ++i)
-      v[i] = load_row<WIDTH>(from, (member + i * GROUP) * WIDTH, columns, aligned, outside);
+      v[i] = load_row<WIDTH, EVEN>(from, (member + i * GROUP) * WIDTH, columns, aligned, outside);
 #pragma unroll
     for (int i = 0; i < VECTORS; ++i)
-      d[i] = load_row<WIDTH>(more, (member + i * GROUP) * WIDTH, columns, aligned, outside);
+      d[i] = load_row<WIDTH, EVEN>(more, (member + i * GROUP) * WIDTH, columns, aligned, outside);
     const float mean = 0.f,
                 scale = rsqrtf(row_reduce<Sum, GROUP, THREADS>(sum_squares(v), statistics[buffer]) / columns +
                                eps);
@@ -47,15 +47,16 @@ extern "C" __global__ void __launch_bounds__(THREADS)
 #pragma unroll
     for (int i = 0; i < VECTORS; ++i)
       add_gradient_sums(means, v[i], d[i],
-                        load_row<WIDTH>(w, (member + i * GROUP) * WIDTH, columns, true, outside), mean,
+                        load_row<WIDTH, EVEN>(w, (member + i * GROUP) * WIDTH, columns, true, outside), mean,
                         scale);
     means = row_reduce<TwoSums, GROUP, THREADS>(means, scratch[buffer]);
     const RowGradient gradient = {mean, scale, 0.f, means.second / columns};
 #pragma unroll
     for (int i = 0; i < VECTORS; ++i) {
       const int column = (member + i * GROUP) * WIDTH;
-      store_row(to, column, columns, aligned_to,
-                norm_gradient<OUT>(v[i], d[i], load_row<WIDTH>(w, column, columns, true, outside), gradient));
+      store_row<EVEN>(
+          to, column, columns, aligned_to,
+          norm_gradient<OUT>(v[i], d[i], load_row<WIDTH, EVEN>(w, column, columns, true, outside), gradient));
 #pragma unroll
       for (int j = 0; j < WIDTH; ++j) {
         const float g = to_float(d[i].x[j]);

@@ -28,9 +28,9 @@ extern "C" __global__ void __launch_bounds__(THREADS)
   const IN zero = from_float<IN>(0.f);
 
   const auto p =
-      load_pairs<INTERLEAVED, WIDTH>(x + b * x_batch + head * x_head + position * x_seq, pair, half);
-  const auto c = load_row<WIDTH>(cos + angles, pair, half, aligned, zero);
-  const auto s = load_row<WIDTH>(sin + angles, pair, half, aligned, zero);
-  store_pairs<INTERLEAVED>(y + b * y_batch + head * y_head + position * y_seq, pair, half,
-                           rotated<INTERLEAVED>(p, c, s));
+      load_pairs<INTERLEAVED, WIDTH, EVEN>(x + b * x_batch + head * x_head + position * x_seq, pair, half);
+  const auto c = load_row<WIDTH, EVEN>(cos + angles, pair, half, aligned, zero);
+  const auto s = load_row<WIDTH, EVEN>(sin + angles, pair, half, aligned, zero);
+  store_pairs<INTERLEAVED, EVEN>(y + b * y_batch + head * y_head + position * y_seq, pair, half,
+                                 rotated<INTERLEAVED>(p, c, s));
 }

@@ -31,11 +31,11 @@ extern "C" __global__ void __launch_bounds__(THREADS)
   Pairs<WIDTH, IN> p[HEADS];
 #pragma unroll
   for (int h = 0; h < HEADS; ++h)  // the last head again, where there are no more
-    p[h] = load_pairs<INTERLEAVED, WIDTH>(from + min(first + h, heads - 1) * x_head, pair, half);
-  const auto c = load_row<WIDTH>(cos + angles, pair, half, aligned, zero);
-  const auto s = load_row<WIDTH>(sin + angles, pair, half, aligned, zero);
+    p[h] = load_pairs<INTERLEAVED, WIDTH, EVEN>(from + min(first + h, heads - 1) * x_head, pair, half);
+  const auto c = load_row<WIDTH, EVEN>(cos + angles, pair, half, aligned, zero);
+  const auto s = load_row<WIDTH, EVEN>(sin + angles, pair, half, aligned, zero);
 #pragma unroll
   for (int h = 0; h < HEADS; ++h)
     if (first + h < heads)
-      store_pairs<INTERLEAVED>(to + (first + h) * y_head, pair, half, rotated<INTERLEAVED>(p[h], c, s));
+      store_pairs<INTERLEAVED, EVEN>(to + (first + h) * y_head, pair, half, rotated<INTERLEAVED>(p[h], c, s));
 }

@@ -17,16 +17,15 @@ extern "C" __global__ void __launch_bounds__(THREADS)
   if (row >= rows) return;
   const IN* from = x + row * ldx;
   OUT* to = y + row * ldy;
-  const RowWalk<WIDTH> walk(from, columns);
+  const RowWalk<WIDTH, EVEN> walk(from, columns);
   float carry = 0.f;
   for (int i = lane; walk.column(i - lane) < columns; i += WARP) {
-    const Vector<IN, WIDTH> v[1] = {
-        load_row<WIDTH>(from, walk.column(i), columns, true, from_float<IN>(0.f))};
+    const Vector<IN, WIDTH> v[1] = {walk.load(from, walk.column(i), from_float<IN>(0.f))};
     float sums[WIDTH];
     const float own = scan_vectors(v, sums), upto = warp_scan(own);
     const float others = __shfl_up_sync(ALL_LANES, upto, 1);
     const float before = carry + (lane > 0 ? others : 0.f);
-    store_row(to, walk.column(i), columns, walk.aligned(to), sums_after<OUT, WIDTH>(before, sums, 0));
+    walk.store(to, walk.column(i), sums_after<OUT, WIDTH>(before, sums, 0));
     carry += __shfl_sync(ALL_LANES, upto, WARP - 1);
   }
 }

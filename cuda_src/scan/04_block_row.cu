@@ -18,21 +18,20 @@ extern "C" __global__ void __launch_bounds__(THREADS)
   const int row = blockIdx.x;
   const IN* from = x + row * ldx;
   OUT* to = y + row * ldy;
-  const RowWalk<WIDTH> walk(from, columns);
+  const RowWalk<WIDTH, EVEN> walk(from, columns);
   float carry = 0.f;
   int buffer = 0;
   for (int start = 0; walk.column(start) < columns; start += THREADS * VECTORS, buffer ^= 1) {
     const int i = start + threadIdx.x * VECTORS;
     Vector<IN, WIDTH> v[VECTORS];
 #pragma unroll
-    for (int u = 0; u < VECTORS; ++u)
-      v[u] = load_row<WIDTH>(from, walk.column(i + u), columns, true, from_float<IN>(0.f));
+    for (int u = 0; u < VECTORS; ++u) v[u] = walk.load(from, walk.column(i + u), from_float<IN>(0.f));
     float sums[VECTORS * WIDTH], total;
     const float own = scan_vectors(v, sums);
     const float before = carry + block_scan_before<THREADS>(own, total, scratch[buffer]);
 #pragma unroll
     for (int u = 0; u < VECTORS; ++u)
-      store_row(to, walk.column(i + u), columns, walk.aligned(to), sums_after<OUT, WIDTH>(before, sums, u));
+      walk.store(to, walk.column(i + u), sums_after<OUT, WIDTH>(before, sums, u));
     carry += total;
   }
 }

@@ -17,13 +17,13 @@ extern "C" __global__ void __launch_bounds__(THREADS)
                int part) {
   __shared__ RowScratch<Sum, THREADS> scratch;
   const IN* from = x + blockIdx.x / parts * ldx;
-  const RowPart<WIDTH> mine(from, columns, blockIdx.x % parts, part);
+  const RowPart<WIDTH, EVEN> mine(from, columns, blockIdx.x % parts, part);
   float sum = 0.f;
   for (int i = mine.first + threadIdx.x; i < mine.end; i += THREADS * VECTORS) {
     Vector<IN, WIDTH> v[VECTORS];
 #pragma unroll
     for (int u = 0; u < VECTORS; ++u)
-      v[u] = load_row<WIDTH>(from, mine.column(i + u * THREADS), mine.limit, true, from_float<IN>(0.f));
+      v[u] = mine.load(from, mine.column(i + u * THREADS), from_float<IN>(0.f));
     float sums[VECTORS * WIDTH];
     sum += scan_vectors(v, sums);
   }
@@ -39,7 +39,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
   const int row = blockIdx.x / parts, index = blockIdx.x % parts;
   const IN* from = x + row * ldx;
   OUT* to = y + row * ldy;
-  const RowPart<WIDTH> mine(from, columns, index, part);
+  const RowPart<WIDTH, EVEN> mine(from, columns, index, part);
   float carry = 0.f;
   for (int i = threadIdx.x; i < index; i += THREADS)
     carry += partial[static_cast<long long>(row) * parts + i];
@@ -49,15 +49,13 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     const int i = start + threadIdx.x * VECTORS;
     Vector<IN, WIDTH> v[VECTORS];
 #pragma unroll
-    for (int u = 0; u < VECTORS; ++u)
-      v[u] = load_row<WIDTH>(from, mine.column(i + u), mine.limit, true, from_float<IN>(0.f));
+    for (int u = 0; u < VECTORS; ++u) v[u] = mine.load(from, mine.column(i + u), from_float<IN>(0.f));
     float sums[VECTORS * WIDTH], total;
     const float own = scan_vectors(v, sums);
     const float before = carry + block_scan_before<THREADS>(own, total, scratch[buffer]);
 #pragma unroll
     for (int u = 0; u < VECTORS; ++u)
-      store_row(to, mine.column(i + u), mine.limit, mine.aligned(to),
-                sums_after<OUT, WIDTH>(before, sums, u));
+      mine.store(to, mine.column(i + u), sums_after<OUT, WIDTH>(before, sums, u));
     carry += total;
   }
 }

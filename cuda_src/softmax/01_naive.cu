@@ -17,10 +17,11 @@ extern "C" __global__ void __launch_bounds__(THREADS)
   const IN* from = x + row * ldx;
   OUT* to = y + row * ldy;
 
-  float max = -infinity(), sum = 0.f;
+  float max = -infinity();
+  Running<Sum> sum;
   for (int c = 0; c < columns; ++c) max = fmaxf(max, to_float(from[c]));
   const float base = ExpSum::base(max);
-  for (int c = 0; c < columns; ++c) sum += exp_of(to_float(from[c]) - base);
-  const float scale = reciprocal_sum({max, sum});
+  for (int c = 0; c < columns; ++c) sum.add(exp_of(to_float(from[c]) - base));
+  const float scale = reciprocal_sum({max, sum.value()});
   for (int c = 0; c < columns; ++c) to[c] = from_float<OUT>(exp_of(to_float(from[c]) - base) * scale);
 }

@@ -20,18 +20,18 @@ extern "C" __global__ void __launch_bounds__(THREADS)
   if (row >= rows) return;
   const IN* from = x + row * ldx;
   OUT* to = y + row * ldy;
-  const RowWalk<WIDTH> walk(from, columns);
+  const RowWalk<WIDTH, EVEN> walk(from, columns);
   const IN masked = from_float<IN>(-infinity());
 
   ExpSum::Value state = ExpSum::identity();
   for (int i = lane; walk.column(i) < columns; i += WARP) {
-    const Vector<IN, WIDTH> v[1] = {load_row<WIDTH>(from, walk.column(i), columns, true, masked)};
+    const Vector<IN, WIDTH> v[1] = {walk.load(from, walk.column(i), masked)};
     state = ExpSum::combine(state, exp_sum(v));
   }
   state = warp_reduce<ExpSum>(state);
   const float base = ExpSum::base(state.max), scale = reciprocal_sum(state);
   for (int i = lane; walk.column(i) < columns; i += WARP) {
-    const auto v = load_row<WIDTH>(from, walk.column(i), columns, true, masked);
-    store_row(to, walk.column(i), columns, walk.aligned(to), probabilities<OUT>(v, base, scale));
+    const auto v = walk.load(from, walk.column(i), masked);
+    walk.store(to, walk.column(i), probabilities<OUT>(v, base, scale));
   }
 }

@@ -22,17 +22,16 @@ extern "C" __global__ void __launch_bounds__(THREADS)
   const int held = min(row, rows - 1);
   const IN* from = x + held * ldx;
   OUT* to = y + held * ldy;
-  const RowWalk<WIDTH> walk(from, columns);
+  const RowWalk<WIDTH, EVEN> walk(from, columns);
 
   Vector<IN, WIDTH> v[VECTORS];
 #pragma unroll
   for (int i = 0; i < VECTORS; ++i)
-    v[i] = load_row<WIDTH>(from, walk.column(member + i * GROUP), columns, true, from_float<IN>(-infinity()));
+    v[i] = walk.load(from, walk.column(member + i * GROUP), from_float<IN>(-infinity()));
   const ExpSum::Value state = row_reduce<ExpSum, GROUP, THREADS>(exp_sum(v), scratch);
   const float base = ExpSum::base(state.max), scale = reciprocal_sum(state);
   if (row >= rows) return;
 #pragma unroll
   for (int i = 0; i < VECTORS; ++i)
-    store_row(to, walk.column(member + i * GROUP), columns, walk.aligned(to),
-              probabilities<OUT>(v[i], base, scale));
+    walk.store(to, walk.column(member + i * GROUP), probabilities<OUT>(v[i], base, scale));
 }

@@ -17,14 +17,13 @@ extern "C" __global__ void __launch_bounds__(THREADS)
                   int parts, int part) {
   __shared__ RowScratch<ExpSum, THREADS> scratch;
   const IN* from = x + blockIdx.x / parts * ldx;
-  const RowPart<WIDTH> mine(from, columns, blockIdx.x % parts, part);
+  const RowPart<WIDTH, EVEN> mine(from, columns, blockIdx.x % parts, part);
   ExpSum::Value state = ExpSum::identity();
   for (int i = mine.first + threadIdx.x; i < mine.end; i += THREADS * VECTORS) {
     Vector<IN, WIDTH> v[VECTORS];
 #pragma unroll
     for (int u = 0; u < VECTORS; ++u)
-      v[u] =
-          load_row<WIDTH>(from, mine.column(i + u * THREADS), mine.limit, true, from_float<IN>(-infinity()));
+      v[u] = mine.load(from, mine.column(i + u * THREADS), from_float<IN>(-infinity()));
     state = ExpSum::combine(state, exp_sum(v));
   }
   state = row_reduce<ExpSum, THREADS, THREADS>(state, scratch);
@@ -38,7 +37,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
   const int row = blockIdx.x / parts;
   const IN* from = x + row * ldx;
   OUT* to = y + row * ldy;
-  const RowPart<WIDTH> mine(from, columns, blockIdx.x % parts, part);
+  const RowPart<WIDTH, EVEN> mine(from, columns, blockIdx.x % parts, part);
   ExpSum::Value state = ExpSum::identity();
   for (int i = threadIdx.x; i < parts; i += THREADS) {
     const float2 other = states[static_cast<long long>(row) * parts + i];
@@ -47,7 +46,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
   state = row_reduce<ExpSum, THREADS, THREADS>(state, scratch);
   const float base = ExpSum::base(state.max), scale = reciprocal_sum(state);
   for (int i = mine.first + threadIdx.x; i < mine.end; i += THREADS) {
-    const auto v = load_row<WIDTH>(from, mine.column(i), mine.limit, true, from_float<IN>(-infinity()));
-    store_row(to, mine.column(i), mine.limit, mine.aligned(to), probabilities<OUT>(v, base, scale));
+    const auto v = mine.load(from, mine.column(i), from_float<IN>(-infinity()));
+    mine.store(to, mine.column(i), probabilities<OUT>(v, base, scale));
   }
 }

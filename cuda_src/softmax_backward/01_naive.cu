@@ -6,6 +6,7 @@
 // what limits it: neighbouring threads read addresses a row apart, so that each load of a warp is 32
 // transactions; and there are only as many threads as rows.
 #include "tile/convert.cuh"
+#include "tile/row_reduce.cuh"
 
 extern "C" __global__ void __launch_bounds__(THREADS)
     softmax_backward_naive(const IN* __restrict__ y, const IN* __restrict__ dy, OUT* __restrict__ dx,
@@ -15,7 +16,8 @@ extern "C" __global__ void __launch_bounds__(THREADS)
   const IN *from = y + row * ldx, *more = dy + row * ldx;
   OUT* to = dx + row * ldy;
 
-  float dot = 0.f;
-  for (int c = 0; c < columns; ++c) dot += to_float(from[c]) * to_float(more[c]);
+  Running<Sum> products;
+  for (int c = 0; c < columns; ++c) products.add(to_float(from[c]) * to_float(more[c]));
+  const float dot = products.value();
   for (int c = 0; c < columns; ++c) to[c] = from_float<OUT>(to_float(from[c]) * (to_float(more[c]) - dot));
 }

@@ -18,21 +18,21 @@ extern "C" __global__ void __launch_bounds__(THREADS)
   if (row >= rows) return;
   const IN *from = y + row * ldx, *more = dy + row * ldx;
   OUT* to = dx + row * ldy;
-  const RowWalk<WIDTH> walk(from, columns);
+  const RowWalk<WIDTH, EVEN> walk(from, columns);
   const IN outside = from_float<IN>(0.f);
 
   float dot = 0.f;
   for (int i = lane; walk.column(i) < columns; i += WARP) {
     const int column = walk.column(i);
-    const Vector<IN, WIDTH> a[1] = {load_row<WIDTH>(from, column, columns, true, outside)};
-    const Vector<IN, WIDTH> b[1] = {load_row<WIDTH>(more, column, columns, walk.aligned(more), outside)};
+    const Vector<IN, WIDTH> a[1] = {walk.load(from, column, outside)};
+    const Vector<IN, WIDTH> b[1] = {walk.load(more, column, outside)};
     dot += sum_products(a, b);
   }
   dot = warp_reduce<Sum>(dot);
   for (int i = lane; walk.column(i) < columns; i += WARP) {
     const int column = walk.column(i);
-    const auto a = load_row<WIDTH>(from, column, columns, true, outside);
-    const auto b = load_row<WIDTH>(more, column, columns, walk.aligned(more), outside);
-    store_row(to, column, columns, walk.aligned(to), softmax_gradient<OUT>(a, b, dot));
+    const auto a = walk.load(from, column, outside);
+    const auto b = walk.load(more, column, outside);
+    walk.store(to, column, softmax_gradient<OUT>(a, b, dot));
   }
 }

@@ -21,21 +21,21 @@ extern "C" __global__ void __launch_bounds__(THREADS)
   const int held = min(row, rows - 1);
   const IN *from = y + held * ldx, *more = dy + held * ldx;
   OUT* to = dx + held * ldy;
-  const RowWalk<WIDTH> walk(from, columns);
+  const RowWalk<WIDTH, EVEN> walk(from, columns);
   const IN outside = from_float<IN>(0.f);
 
   Vector<IN, WIDTH> a[VECTORS], b[VECTORS];
 #pragma unroll
   for (int i = 0; i < VECTORS; ++i) {
     const int column = walk.column(member + i * GROUP);
-    a[i] = load_row<WIDTH>(from, column, columns, true, outside);
-    b[i] = load_row<WIDTH>(more, column, columns, walk.aligned(more), outside);
+    a[i] = walk.load(from, column, outside);
+    b[i] = walk.load(more, column, outside);
   }
   float dot = row_reduce<Sum, GROUP, THREADS>(sum_products(a, b), scratch);
   if (row >= rows) return;
 #pragma unroll
   for (int i = 0; i < VECTORS; ++i) {
     const int column = walk.column(member + i * GROUP);
-    store_row(to, column, columns, walk.aligned(to), softmax_gradient<OUT>(a[i], b[i], dot));
+    walk.store(to, column, softmax_gradient<OUT>(a[i], b[i], dot));
   }
 }

@@ -25,22 +25,18 @@ extern "C" __global__ void __cluster_dims__(BLOCKS) __launch_bounds__(THREADS)
   const int held = min(row, rows - 1);
   const IN *from = y + held * ldx, *more = dy + held * ldx;
   OUT* to = dx + held * ldy;
-  const RowWalk<WIDTH> walk(from, columns);
+  const RowWalk<WIDTH, EVEN> walk(from, columns);
   const IN outside = from_float<IN>(0.f);
 
   Vector<IN, WIDTH> a[VECTORS], b[VECTORS];
 #pragma unroll
-  for (int i = 0; i < VECTORS; ++i)
-    a[i] = load_row<WIDTH>(from, walk.column(member + i * GROUP * BLOCKS), columns, true, outside);
+  for (int i = 0; i < VECTORS; ++i) a[i] = walk.load(from, walk.column(member + i * GROUP * BLOCKS), outside);
 #pragma unroll
-  for (int i = 0; i < VECTORS; ++i)
-    b[i] =
-        load_row<WIDTH>(more, walk.column(member + i * GROUP * BLOCKS), columns, walk.aligned(more), outside);
+  for (int i = 0; i < VECTORS; ++i) b[i] = walk.load(more, walk.column(member + i * GROUP * BLOCKS), outside);
   float dot = row_reduce<Sum, GROUP, THREADS>(sum_products(a, b), scratch);
   dot = cluster_reduce<Sum, BLOCKS>(dot, others);
   if (row >= rows) return;
 #pragma unroll
   for (int i = 0; i < VECTORS; ++i)
-    store_row(to, walk.column(member + i * GROUP * BLOCKS), columns, walk.aligned(to),
-              softmax_gradient<OUT>(a[i], b[i], dot));
+    walk.store(to, walk.column(member + i * GROUP * BLOCKS), softmax_gradient<OUT>(a[i], b[i], dot));
 }

@@ -26,14 +26,14 @@ extern "C" __global__ void __launch_bounds__(THREADS)
   Vector<IN, WIDTH> v[WIDTH];
 #pragma unroll
   for (int i = 0; i < WIDTH; ++i)
-    v[i] = load_row<WIDTH>(x + (r0 + i) * ldx, c0, r0 + i < rows ? columns : 0, from_aligned,
-                           static_cast<IN>(0));
+    v[i] = load_row<WIDTH, EVEN>(x + (r0 + i) * ldx, c0, r0 + i < rows ? columns : 0, from_aligned,
+                                 static_cast<IN>(0));
 #pragma unroll
   for (int j = 0; j < WIDTH; ++j) {
     if (c0 + j >= columns) continue;
     Vector<IN, WIDTH> column;
 #pragma unroll
     for (int i = 0; i < WIDTH; ++i) column.x[i] = v[i].x[j];
-    store_row(y + (c0 + j) * ldy, r0, rows, to_aligned, column);
+    store_row<EVEN>(y + (c0 + j) * ldy, r0, rows, to_aligned, column);
   }
 }

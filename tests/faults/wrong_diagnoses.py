@@ -126,7 +126,7 @@ WRONG_DIAGNOSES = (
         RMS,
         stage(
             "rms_norm:naive",
-            ("squares / columns + eps", "squares / columns"),
+            ("squares.value() / columns + eps", "squares.value() / columns"),
             problem=ZeroRow(rows=5, columns=40, dtype="fp32", out="fp32"),
         ),
         MISMATCH,

@@ -35,15 +35,15 @@ struct Moments {
 };
 
 // the moments of those elements of COUNT vectors that lie in the row: vector i starts at column first + i *
-// step
-template <int COUNT, int WIDTH, class Element>
+// step. WHOLE as in tile/row.cuh: a vector lies in the row or outside of it
+template <bool WHOLE, int COUNT, int WIDTH, class Element>
 __device__ __forceinline__ Moments::Value moments(const Vector<Element, WIDTH> (&v)[COUNT], int first,
                                                   int step, int columns) {
   float count = 0.f, sum = 0.f, squares = 0.f;
 #pragma unroll
   for (int i = 0; i < COUNT; ++i) {
     const int from = max(first + i * step, 0), to = min(first + i * step + WIDTH, columns);
-    count += static_cast<float>(max(to - from, 0));
+    count += static_cast<float>(WHOLE ? (from < columns ? WIDTH : 0) : max(to - from, 0));
 #pragma unroll
     for (int j = 0; j < WIDTH; ++j) sum += to_float(v[i].x[j]);  // those outside are 0
   }
@@ -52,7 +52,7 @@ __device__ __forceinline__ Moments::Value moments(const Vector<Element, WIDTH> (
   for (int i = 0; i < COUNT; ++i)
 #pragma unroll
     for (int j = 0; j < WIDTH; ++j) {
-      const int column = first + i * step + j;
+      const int column = first + i * step + (WHOLE ? 0 : j);
       const float distance = column >= 0 && column < columns ? to_float(v[i].x[j]) - mean : 0.f;
       squares += distance * distance;
     }

@@ -16,24 +16,24 @@ struct Pairs {
 };
 
 // where the pairs from number `pair` on lie in a row of `half` of them: load or store both vectors
-template <bool PACKED, int WIDTH, class Element>
+template <bool PACKED, int WIDTH, bool WHOLE, class Element>
 __device__ __forceinline__ Pairs<WIDTH, Element> load_pairs(const Element* row, int pair, int half) {
   const Element *first = row, *second = PACKED ? row : row + half;
   const int column = PACKED ? 2 * pair : pair, next = PACKED ? column + WIDTH : column;
   const int columns = PACKED ? 2 * half : half;
   const Element zero = from_float<Element>(0.f);
-  return {load_row<WIDTH>(first, column, columns, row_head<WIDTH>(first) == 0, zero),
-          load_row<WIDTH>(second, next, columns, row_head<WIDTH>(second) == 0, zero)};
+  return {load_row<WIDTH, WHOLE>(first, column, columns, row_head<WIDTH>(first) == 0, zero),
+          load_row<WIDTH, WHOLE>(second, next, columns, row_head<WIDTH>(second) == 0, zero)};
 }
 
-template <bool PACKED, int WIDTH, class Element>
+template <bool PACKED, bool WHOLE, int WIDTH, class Element>
 __device__ __forceinline__ void store_pairs(Element* row, int pair, int half,
                                             const Pairs<WIDTH, Element>& p) {
   Element *first = row, *second = PACKED ? row : row + half;
   const int column = PACKED ? 2 * pair : pair, next = PACKED ? column + WIDTH : column;
   const int columns = PACKED ? 2 * half : half;
-  store_row(first, column, columns, row_head<WIDTH>(first) == 0, p.v[0]);
-  store_row(second, next, columns, row_head<WIDTH>(second) == 0, p.v[1]);
+  store_row<WHOLE>(first, column, columns, row_head<WIDTH>(first) == 0, p.v[0]);
+  store_row<WHOLE>(second, next, columns, row_head<WIDTH>(second) == 0, p.v[1]);
 }
 
 // (u, v) -> (u cos - v sin, u sin + v cos)

@@ -25,6 +25,21 @@ struct Max {
   static __device__ __forceinline__ float combine(float a, float b) { return fmaxf(a, b); }
 };
 
+// the reduction of elements that one thread meets one by one, RUN at a time: a sum in order of many nearly
+// equal terms is off in proportion to their number, since each of its roundings has the same sign
+template <class Op>
+struct Running {
+  static constexpr int RUN = 64;
+  typename Op::Value whole = Op::identity(), run = Op::identity();
+  int count = 0;
+
+  __device__ __forceinline__ void add(typename Op::Value x) {
+    run = Op::combine(run, x);
+    if (++count % RUN == 0) whole = Op::combine(whole, run), run = Op::identity();
+  }
+  __device__ __forceinline__ typename Op::Value value() const { return Op::combine(whole, run); }
+};
+
 // __shfl_xor_sync of all words of a value
 template <class Value>
 __device__ __forceinline__ Value shuffle_xor(Value value, int distance) {

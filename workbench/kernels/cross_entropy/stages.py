@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from ...model.arrays import Array
-from ...model.dtypes import FP32, dtype_of
+from ...model.dtypes import FP32
 from ...model.launch import Launch, Plan, ceil_div
 from ...model.operation import Operation
 from ...model.problem import Size
@@ -35,7 +35,7 @@ CROSS_ENTROPY = Operation(
         for dtype in ("bf16", "fp32")
         for rows, columns in SUITE
     ),
-    defines=lambda p: {"IN": dtype_of(p.dtype).cuda},
+    defines=lambda p: {"IN": p.in_type.cuda, "EVEN": groups.even(16 // p.in_type.itemsize, p.columns, p.ldx)},
     emulator_size=Size(extent=6000, work=20_000),
     cuda_size=Size(extent=200_000, work=4_000_000),
     metric="GB/s",

@@ -10,10 +10,9 @@ import numpy as np
 from ... import reference
 from ...judge import bounds
 from ...model.arrays import Array, Arrays, element_bytes
-from ...model.dtypes import dtype_of
 from ...model.operation import Operation
 from ...model.problem import Cost, Size
-from ..rows import norms
+from ..rows import groups, norms
 from ..rows.problem import SUITE, draw_rows, row_problems
 
 __all__ = ["LAYER_NORM", "LayerNormProblem"]
@@ -83,7 +82,7 @@ LAYER_NORM = Operation(
         for dtype in ("bf16", "fp32")
         for rows, columns in SUITE
     ),
-    defines=lambda p: {"IN": dtype_of(p.dtype).cuda, "OUT": dtype_of(p.out).cuda},
+    defines=groups.defines,
     emulator_size=Size(extent=6000, work=20_000),
     cuda_size=Size(extent=200_000, work=4_000_000),
     metric="GB/s",

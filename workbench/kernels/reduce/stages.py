@@ -42,6 +42,7 @@ REDUCE = Operation(
         "IN": dtype_of(p.dtype).cuda,
         "OUT": dtype_of(p.out).cuda,
         "MAXIMUM": "true" if p.op == "max" else "false",
+        "EVEN": groups.even(_width(p), p.columns, p.ldx),
     },
     emulator_size=Size(extent=6000, work=20_000),
     cuda_size=Size(extent=200_000, work=1_000_000),
@@ -52,11 +53,7 @@ REDUCE = Operation(
 def _few_enough(p: ReduceProblem) -> str | None:
     """One thread is not to be at work for seconds."""
     terms = p.rows * p.columns // p.outputs
-    return (
-        f"{terms} terms are too many for one thread: an fp32 sum in order loses precision"
-        if terms > groups.MOST_SERIAL
-        else None
-    )
+    return f"{terms} terms are too many for one thread" if terms > groups.MOST_SERIAL else None
 
 
 @REDUCE.stage(

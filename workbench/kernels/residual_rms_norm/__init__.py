@@ -9,10 +9,9 @@ import numpy as np
 from ... import reference
 from ...judge import bounds
 from ...model.arrays import Array, Arrays, element_bytes
-from ...model.dtypes import dtype_of
 from ...model.operation import Operation
 from ...model.problem import Cost, Size
-from ..rows import norms
+from ..rows import groups, norms
 from ..rows.problem import SUITE, row_problems
 
 __all__ = ["RESIDUAL_RMS_NORM", "ResidualRmsNormProblem"]
@@ -76,7 +75,7 @@ RESIDUAL_RMS_NORM = Operation(
         for dtype in ("bf16", "fp32")
         for rows, columns in SUITE
     ),
-    defines=lambda p: {"IN": dtype_of(p.dtype).cuda, "OUT": dtype_of(p.out).cuda},
+    defines=groups.defines,
     emulator_size=Size(extent=6000, work=15_000),
     cuda_size=Size(extent=200_000, work=4_000_000),
     metric="GB/s",

@@ -9,10 +9,10 @@ import numpy as np
 from ... import reference
 from ...judge import bounds
 from ...model.arrays import Arrays
-from ...model.dtypes import FP32, dtype_of
+from ...model.dtypes import FP32
 from ...model.operation import Operation
 from ...model.problem import Size
-from ..rows import gradients, norms
+from ..rows import gradients, groups, norms
 from ..rows.problem import row_problems
 
 __all__ = ["RMS_NORM_BACKWARD", "RmsNormBackwardProblem"]
@@ -60,7 +60,7 @@ RMS_NORM_BACKWARD = Operation(
         for dtype in ("bf16", "fp32")
         for rows, columns in gradients.GRADIENT_SUITE
     ),
-    defines=lambda p: {"IN": dtype_of(p.dtype).cuda, "OUT": dtype_of(p.out).cuda},
+    defines=groups.defines,
     emulator_size=Size(extent=6000, work=12_000),
     cuda_size=Size(extent=200_000, work=2_000_000),
     metric="GB/s",

@@ -10,6 +10,7 @@ from ...model.dtypes import dtype_of
 from ...model.launch import Launch, ceil_div
 from ...model.operation import Operation
 from ...model.problem import Size
+from ..rows import groups
 from ..rows.norms import THREADS
 from .problem import RotaryProblem, problems
 
@@ -28,7 +29,11 @@ ROTARY = Operation(
             ("fp32", "half", "bhsd"),
         )
     ),
-    defines=lambda p: {"IN": dtype_of(p.dtype).cuda, "INTERLEAVED": int(p.pairs == "interleaved")},
+    defines=lambda p: {
+        "IN": dtype_of(p.dtype).cuda,
+        "INTERLEAVED": int(p.pairs == "interleaved"),
+        "EVEN": groups.even(_width(p), p.half, *p.strides("x"), *p.strides("y")),
+    },
     emulator_size=Size(extent=2000, work=20_000),
     cuda_size=Size(extent=20_000, work=4_000_000),
     metric="GB/s",

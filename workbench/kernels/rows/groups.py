@@ -29,6 +29,18 @@ def vectors(p: RowProblem) -> int:
     return ceil_div(p.columns + (0 if aligned else step - 1), step)
 
 
+def even(step: int, *extents: int) -> int:
+    """EVEN of a kernel whose vectors are `step` elements: whether rows consist of whole ones and start at multiples of
+    their size. `extents` are lengths of rows and distances between them, in elements; the arrays themselves start at
+    multiples of 16 bytes."""
+    return int(all(extent % step == 0 for extent in extents))
+
+
+def defines(p: RowProblem) -> dict[str, str | int]:
+    """What every kernel that moves rows from x to y is compiled with."""
+    return {"IN": p.in_type.cuda, "OUT": p.out_type.cuda, "EVEN": even(width(p), p.columns, p.ldx, p.ldy)}
+
+
 def power_of_two(least: int) -> int:
     """The smallest power of two that is not less than `least`."""
     return 1 << (least - 1).bit_length()
@@ -96,12 +108,11 @@ def worth_splitting(p: RowProblem) -> str | None:
 
 
 MOST_SERIAL = 2**13
-"""Most elements that one thread adds up in order. Where they are nearly equal, each rounding of the growing sum has the
-same sign: the error grows with their number n, not with sqrt(n), and at 20,000 it is beyond the bound of softmax."""
+"""Most elements that one thread reduces."""
 
 
 def few_enough(p: RowProblem) -> str | None:
-    """Why a stage whose threads have a row each does not take rows that are too long for a sum in order."""
+    """Why a stage whose threads have a row each does not take rows that would keep one thread at work for long."""
     if p.columns <= MOST_SERIAL:
         return None
-    return f"{p.columns} columns are too many for one thread: an fp32 sum in order loses precision"
+    return f"{p.columns} columns are too many for one thread"

@@ -11,7 +11,7 @@ import numpy as np
 from ... import reference
 from ...judge import bounds
 from ...model.arrays import Array, Arrays, element_bytes
-from ...model.dtypes import FP32, dtype_of
+from ...model.dtypes import FP32
 from ...model.launch import Launch, Plan
 from ...model.operation import Operation
 from ...model.problem import Cost, Size, Tier, draw_values
@@ -88,7 +88,7 @@ SCAN = Operation(
             ("bf16", 16384, 8192),
         )
     ),
-    defines=lambda p: {"IN": dtype_of(p.dtype).cuda, "OUT": dtype_of(p.out).cuda},
+    defines=groups.defines,
     emulator_size=Size(extent=6000, work=20_000),
     cuda_size=Size(extent=200_000, work=4_000_000),
     metric="GB/s",

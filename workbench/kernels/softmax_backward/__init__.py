@@ -11,7 +11,6 @@ import numpy as np
 from ... import reference
 from ...judge import bounds
 from ...model.arrays import Array, Arrays, element_bytes
-from ...model.dtypes import dtype_of
 from ...model.launch import Launch
 from ...model.operation import Operation
 from ...model.problem import Cost, Size, Tier, draw_values
@@ -80,7 +79,7 @@ SOFTMAX_BACKWARD = Operation(
         for dtype in ("bf16", "fp32")
         for rows, columns in SUITE[:-1]
     ),
-    defines=lambda p: {"IN": dtype_of(p.dtype).cuda, "OUT": dtype_of(p.out).cuda},
+    defines=groups.defines,
     emulator_size=Size(extent=6000, work=15_000),
     cuda_size=Size(extent=200_000, work=4_000_000),
     metric="GB/s",

@@ -10,10 +10,10 @@ import numpy as np
 
 from ... import reference
 from ...model.arrays import Array, Arrays, element_bytes
-from ...model.dtypes import dtype_of
 from ...model.launch import Launch, ceil_div
 from ...model.operation import Operation
 from ...model.problem import Cost, Size
+from ..rows import groups
 from ..rows.problem import FLOATS, RowProblem, row_problems
 
 __all__ = ["TRANSPOSE", "TransposeProblem"]
@@ -75,7 +75,10 @@ TRANSPOSE = Operation(
         for dtype in ("bf16", "fp32")
         for rows, columns in ((16384, 8192), (8192, 8192), (65536, 1024), (1024, 65536))
     ),
-    defines=lambda p: {"IN": dtype_of(p.dtype).cuda if dtype_of(p.dtype).itemsize == 4 else "unsigned short"},
+    defines=lambda p: {
+        "IN": p.in_type.cuda if p.in_type.itemsize == 4 else "unsigned short",
+        "EVEN": groups.even(16 // p.in_type.itemsize, p.rows, p.columns, p.ldx, p.ldy),
+    },
     emulator_size=Size(extent=6000, work=20_000),
     cuda_size=Size(extent=200_000, work=4_000_000),
     metric="GB/s",
