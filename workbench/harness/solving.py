@@ -6,7 +6,7 @@ from typing import Any
 
 from ..devices import Device, Fault
 from ..judge import soundness
-from ..judge.case import Case
+from ..judge.case import Case, quiet
 from ..model.declared import BadOperation
 from ..model.problem import Problem
 from ..model.results import Failure, Verdict
@@ -53,8 +53,9 @@ def run_case(stage: Stage[Any], device: Device, case: Case, *, twice: bool = Fal
             failure = Failure(Verdict.INPUT_CHANGED, str(problem), message, "")
         if failure and failure.verdict is Verdict.MISMATCH:
             try:
-                soundness.check(case)
-                soundness.check_bound(case, case.answers(after))
+                with quiet(problem):
+                    soundness.check(case)
+                    soundness.check_bound(case, case.answers(after))
             except BadOperation as error:
                 failure = unusable(stage, device, str(problem), error)
         if failure is None and twice:
