@@ -15,7 +15,7 @@ from ..toolchain.compiler import CompileError
 from .failures import replay_command, unusable
 from .invariants import broken_invariant
 from .launching import solve
-from .repeats import repeat
+from .repeats import many, repeat
 
 Judgement = tuple[Failure | None, float]
 """What is wrong with the answer to a problem, and the worst error / bound."""
@@ -63,3 +63,14 @@ def run_case(stage: Stage[Any], device: Device, case: Case, *, twice: bool = Fal
     if failure:
         failure.replay = replay_command(stage, device, failure.problem)
     return failure, worst
+
+
+def run_many(stage: Stage[Any], device: Device, problem: Problem) -> Failure | None:
+    """What is wrong where a problem that has been solved is solved many times."""
+    try:
+        failure = many(stage, device, Case.of(problem))
+    except BadOperation as error:
+        return unusable(stage, device, str(problem), error)
+    if failure:
+        failure.replay = replay_command(stage, device, failure.problem)
+    return failure
