@@ -33,8 +33,8 @@ VERDICTS: dict[Verdict, tuple[str, str]] = {
         "Sum up in a fixed order; or declare the stage `deterministic=False`, where any order is right.",
     ),
     Verdict.STALE: (
-        "A launch gave what belongs to an earlier launch, or nothing, though it is right in fresh memory; or scratch "
-        "that has to be zero again is not.",
+        "A launch gave what belongs to an earlier launch, or nothing, though it is right in fresh memory; or it was "
+        "wrong after several on the same inputs that were right; or scratch that has to be zero again is not.",
         "Let a launch depend on its arguments only; clear what has to be zero at its end.",
     ),
     Verdict.OPERATION_ERROR: (

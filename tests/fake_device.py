@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from workbench.judge.case import quiet
 from workbench.model.arrays import Array
 from workbench.model.launch import Plan
 from workbench.model.problem import Problem
@@ -64,8 +65,9 @@ class FakePlan:
 
     def run(self) -> None:
         inputs = {n: self.arrays[n].view(self.storage[n]) for n, a in self.arrays.items() if not a.output}
-        for name, value in self.problem.reference(inputs).items():
-            self.arrays[name].view(self.storage[name])[...] = value
+        with quiet(self.problem):
+            for name, value in self.problem.reference(inputs).items():
+                self.arrays[name].view(self.storage[name])[...] = value
         self.device.spoil(self.problem, self.storage)
 
     def refill(self, storage: Mapping[str, np.ndarray[Any, Any]]) -> None:

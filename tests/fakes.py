@@ -42,7 +42,8 @@ class NumpyDevice:
         return self
 
     def refill(self, storage: Mapping[str, np.ndarray[Any, Any]]) -> None:
-        total = (storage["a"].astype(np.float64) + storage["b"].astype(np.float64)).astype(storage["c"].dtype)
+        with np.errstate(invalid="ignore", over="ignore"):
+            total = (storage["a"].astype(np.float64) + storage["b"].astype(np.float64)).astype(storage["c"].dtype)
         if self.wrong_after is not None:
             total[self.wrong_after :] += 1
         self._memory = {**storage, "c": total}

@@ -297,6 +297,20 @@ def test_an_answer_that_differs_from_launch_to_launch_is_not_deterministic(stage
     assert "C[0, 0] was" in result.failure.message
 
 
+def test_an_answer_that_is_another_after_many_launches_is_not_deterministic(stage):
+    in_a_row: list[object] = []
+
+    def spoil(problem, storage):
+        in_a_row[:] = [*in_a_row, problem] if problem in in_a_row[-1:] else [problem]
+        if len(in_a_row) > 6:
+            changing_once(problem, storage)
+
+    changing_once = changing()
+    result = verify(stage, spoil)
+    assert result.verdict is Verdict.NOT_DETERMINISTIC
+    assert result.problems == 30
+
+
 def test_a_stage_may_declare_that_it_is_not_deterministic(stage):
     declared = dataclasses.replace(stage, deterministic=False)
     assert verify(declared, changing(), problem=GemmProblem(m=20, n=3, k=5)).verdict is Verdict.PASS
@@ -326,5 +340,5 @@ def test_arrays_have_every_alignment_that_a_stage_claims_and_no_better_one(stage
 def test_the_first_problem_and_every_fifth_are_solved_twice(stage):
     device = FakeDevice()
     harness.verify(stage, device, examples=11, seed=0)
-    assert len(device.problems) == 2 * 11 + 2 * 3
+    assert len(device.problems) == 2 * 11 + 2 * 3 + 1  # the last one is solved many times
     assert device.problems[0] == device.problems[1]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import types
 from collections.abc import Callable, Iterator
 from importlib import metadata
 from pathlib import Path
@@ -264,6 +265,22 @@ def test_the_record_has_the_commit_of_the_project_and_its_code(project: Path) ->
         file.write("# changed\n")
     assert environment.describe().dirty
     assert environment.code_digest() != before
+
+
+def test_a_pass_depends_on_every_module_of_the_project_that_is_loaded(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = project / "deep" / "inner" / "helper.py"
+    path.parent.mkdir(parents=True)
+    path.write_text("BOUND = 1\n")
+    loaded = types.ModuleType("helper")
+    loaded.__file__ = str(path)
+    before = environment.code_digest()
+    monkeypatch.setitem(sys.modules, "a_helper_of_the_test", loaded)
+    with_it = environment.code_digest()
+    assert with_it != before
+    path.write_text("BOUND = 2\n")
+    assert environment.code_digest() not in (before, with_it)
 
 
 def test_an_installed_package_names_its_kernels_as_an_entry_point(

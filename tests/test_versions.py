@@ -24,7 +24,7 @@ from workbench.catalogue import registry
 from workbench.cli import sessions
 from workbench.model import origin
 from workbench.model.notices import Notice
-from workbench.model.results import Run, Verdict
+from workbench.model.results import Failure, Run, Verdict
 from workbench.model.stage import Stage
 from workbench.records import restoring, versions
 from workbench.records.versions import Snapshot, Versions, VersionsError
@@ -182,6 +182,32 @@ def test_the_strongest_pass_stays_beside_times_and_is_replaced_by_one_as_strong(
     ):
         store.keep(code, run)
         assert kept() == then
+
+
+def test_a_pass_counts_from_the_last_failure_on_whatever_the_clock_says(
+    store: Versions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    passed, timed = record(), record()
+    passed.stages[0].measurements = []
+    failure = Failure(Verdict.MISMATCH, "n=3", "wrong", "")
+
+    def fails(date: str) -> None:
+        monkeypatch.setattr(versions, "_now", lambda: date)
+        store.remember(stage(), "cuda", failure)
+
+    assert store.keep(snapshot(b"a"), passed).passed
+    assert store.passed(snapshot(b"a")) == [passed]
+    fails("1999-01-01T00:00:00Z")  # the clock was set back
+    assert store.passed(snapshot(b"a")) == []
+    store.keep(snapshot(b"a"), passed)
+    assert store.passed(snapshot(b"a")) == [passed]
+    fails("2999-01-01T00:00:00Z")
+    store.keep(snapshot(b"a"), timed)
+    assert store.passed(snapshot(b"a")) == [timed]
+    fails("2999-01-01T00:00:00Z")
+    assert store.passed(snapshot(b"a")) == []
+    store.keep(snapshot(b"a"), passed)  # the record with times stays, and it is the one that passed again
+    assert store.passed(snapshot(b"a")) == [timed]
 
 
 def test_history_says_how_much_faster_than_the_version_before(workbench: Workbench) -> None:

@@ -81,7 +81,7 @@ class ClockPlan:
     def __init__(self, gpu: ClockGpu, arrays: Mapping[str, Array], memory: dict[str, Any]) -> None:
         self.gpu, self.arrays, self.memory = gpu, arrays, memory
         self.buffers = memory
-        self.calls = 0
+        self.calls = self.turned = 0
         self.kept: dict[bytes, Any] = {}
 
     def enqueue(self) -> None:
@@ -116,9 +116,13 @@ class ClockPlan:
     def poison(self) -> None:
         self.memory["c"] = self.arrays["c"].poisoned()
 
-    def roll(self, elements: int) -> None:
+    def turn(self, elements: int) -> None:
         for name in ("a", "b"):
-            self.memory[name] = np.roll(self.memory[name], elements)
+            self.memory[name] = np.roll(self.memory[name], elements - self.turned)
+        self.turned = elements
+
+    def host(self, name: str, buffer: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        return buffer
 
     def apply(self, function: Callable[..., Any], *arguments: Any, seconds: float) -> Any:
         return function(self, *arguments)

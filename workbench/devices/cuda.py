@@ -268,6 +268,7 @@ class CudaPlan:
         self.buffers: dict[str, Any] = {}
         self._guarded: dict[str, Any] = {}
         self._first = {name: storage[name] for name, array in arrays.items() if array.inout}
+        self._turned = 0
         for name, array in arrays.items():
             if beside and not array.zero and beside.arrays.get(name) == array:
                 self.buffers[name] = beside.buffers[name]
@@ -312,6 +313,7 @@ class CudaPlan:
 
     def refill(self, storage: Mapping[str, np.ndarray[Any, Any]]) -> None:
         self._first = {name: storage[name] for name in self._first if name in storage}
+        self._turned = 0
         for name, buffer in self.buffers.items():
             buffer.set((storage[name] if name in storage else self.arrays[name].poisoned()).view(np.uint8))
 
@@ -323,11 +325,15 @@ class CudaPlan:
             elif self.arrays[name].output and not self.arrays[name].zero:
                 forget(buffer, self.arrays[name].filler)
 
-    def roll(self, elements: int) -> None:
-        """Move the elements of every input along by so many: other inputs of the same kind."""
-        for name, buffer in self.buffers.items():
-            if not self.arrays[name].output:
-                buffer[...] = self._device.rolled(buffer, elements * self.arrays[name].dtype.itemsize)
+    def turn(self, elements: int) -> None:
+        """Have the elements of every input moved along cyclically by so many from where they were at first: other
+        inputs of the same kind. Whole numbers stay where there are others: they may be places in an array."""
+        by, self._turned = elements - self._turned, elements
+        inputs = {name: array for name, array in self.arrays.items() if name in self.buffers and not array.output}
+        moved = [name for name, array in inputs.items() if array.dtype.is_float] or list(inputs)
+        for name in moved if by else ():
+            buffer = self.buffers[name]
+            buffer[...] = self._device.rolled(buffer, by * self.arrays[name].dtype.itemsize)
 
     def apply(self, function: Callable[..., Any], *arguments: Any, seconds: float) -> Any:
         """`function(self, *arguments)`; a device in another process calls it there."""

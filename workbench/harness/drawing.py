@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
+import itertools
 import warnings
 from collections.abc import Callable
 from typing import Any
 
 import hypothesis
 from hypothesis import HealthCheck, Phase
+from hypothesis import strategies as st
 
 from ..catalogue import registry
 from ..devices import Device
 from ..model.declared import declared, where
+from ..model.distribution import WEIGHTS, Distribution
 from ..model.operation import Operation
-from ..model.problem import Problem
+from ..model.problem import Problem, Size
 from ..model.stage import Stage
-
-
-class Failed(Exception):
-    """Tells Hypothesis that a problem failed; who raises it has the evidence."""
+from .completing import Drawn, distributions
+from .completing import Failed as Failed
 
 
 class _Enough(BaseException):
@@ -38,7 +40,7 @@ def drawn(stage: Stage[Any], device: Device, *, examples: int, seed: int) -> lis
 
     found: dict[Problem, None] = dict.fromkeys(filter(supported, stage.edge_cases[:examples]))
     if len(found) < examples:
-        draw(stage, device.name, supported, take, examples, seed)
+        draw(stage, device.name, supported, take, examples - len(found), seed)
     return list(found)
 
 
@@ -49,10 +51,13 @@ def draw(
     property_: Callable[[Any], bool],
     wanted: int,
     seed: int,
+    property_of_large: Callable[[Any], bool] | None = None,
 ) -> None:
     """Run a property on supported problems for a device that Hypothesis draws from the seed until it wants no more,
-    which is after `wanted` of them if no two are the same. Raises BadOperation where the operation's strategy fails."""
-    what = f"problems of the operation, {where(registry.operation_of(stage).problems)},"
+    which is after `wanted` of them if no two are the same. Those with an extent as large as in the suite are for
+    `property_of_large`, where it is given. Raises BadOperation where the operation's strategy fails."""
+    operation = registry.operation_of(stage)
+    what = f"problems of the operation, {where(operation.problems)},"
     with declared(what):
         strategy = _problems(stage, device)
     raised: list[Exception] = []
@@ -65,7 +70,7 @@ def draw(
             try:
                 return function(problem)
             except Failed as failed:
-                found[:] = [failed]
+                found[:], so_far.failed = [failed], True
                 raise
             except Exception as error:
                 raised.append(error)
@@ -74,13 +79,14 @@ def draw(
         return called
 
     wants_more = ended(property_)
+    so_far = Drawn(operation, _size(operation, device), wanted, seed)
 
     def test_one(problem: Any) -> None:
-        if not wants_more(problem):
+        so_far.add(problem)
+        if not wants_more(problem) or so_far.enough:
             raise _Enough
 
-    test = hypothesis.given(strategy.filter(ended(supported)))(test_one)
-    test = _settings(wanted)(test)
+    test = _settings(wanted)(hypothesis.given(strategy.filter(ended(supported)))(test_one))
     with contextlib.suppress(hypothesis.errors.Unsatisfiable, _Enough), warnings.catch_warnings():
         # not one problem was supported; and Dask's threads use `random` while strategies are drawn from
         warnings.filterwarnings("ignore", "Do not use the `random` module")
@@ -88,16 +94,14 @@ def draw(
             hypothesis.seed(seed)(test)()
         except (Failed, hypothesis.errors.Unsatisfiable):
             raise
-        except hypothesis.errors.Flaky as error:
-            if found:  # while the failure was made smaller: it stands as it is
-                raise found[0] from None
-            with declared(what):
-                raise error
         except Exception as error:
+            if found and isinstance(error, hypothesis.errors.Flaky):  # while it was made smaller: it stands as it is
+                raise found[0] from None
             with declared(what):
                 raise error
     if raised:
         raise raised[0]
+    so_far.complete(supported, property_, property_of_large or property_)
 
 
 def _settings(wanted: int) -> hypothesis.settings:
@@ -113,8 +117,28 @@ def _settings(wanted: int) -> hypothesis.settings:
     )
 
 
-def _problems(stage: Stage[Any], device: str) -> hypothesis.strategies.SearchStrategy[Any]:
-    """Problems of a size that suits the device, many of them near multiples of the stage's tiles."""
+def _problems(stage: Stage[Any], device: str) -> st.SearchStrategy[Any]:
+    """Problems of a size that suits the device, many of them near multiples of the stage's tiles, in all
+    distributions of their inputs."""
     operation: Operation[Any] = registry.operation_of(stage)
-    size = operation.emulator_size if device == "emulator" else operation.cuda_size
-    return operation.problems(size, tuple(sorted(set(stage.parameters.values()))))
+    shapes = operation.problems(_size(operation, device), _edges(stage))
+    return st.tuples(shapes, st.integers(0, sum(WEIGHTS.values()) - 1)).map(_distributed)
+
+
+def _size(operation: Operation[Any], device: str) -> Size:
+    return operation.emulator_size if device == "emulator" else operation.cuda_size
+
+
+def _edges(stage: Stage[Any]) -> tuple[int, ...]:
+    """Sizes of tiles: the stage's parameters, and products of two."""
+    sizes = [size for size in stage.parameters.values() if size > 1]
+    return tuple(sorted({*stage.parameters.values(), *(a * b for a, b in itertools.combinations(sizes, 2))}))
+
+
+def _distributed(drawn: tuple[Problem, int]) -> Problem:
+    """The problem in the distribution of this number; ordinary ones come first, where failures are made smaller."""
+    problem, number = drawn
+    kind = [kind for kind, weight in WEIGHTS.items() for _ in range(weight)][number]
+    if problem.distribution is not Distribution.NORMAL or kind not in distributions(problem):
+        return problem
+    return dataclasses.replace(problem, distribution=kind)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -77,15 +77,13 @@ def solve(stage: Stage[Any], device: Device, case: Case, order: int = 0) -> Arra
         bound.close()
 
 
-def in_one_memory(stage: Stage[Any], device: Device, case: Case, inputs: Sequence[Case]) -> list[Arrays]:
+def in_one_memory(stage: Stage[Any], device: Device, case: Case, inputs: Iterable[Case]) -> Iterator[Arrays]:
     """The storage of every array after each of several launches, in memory that was made for `case`. Raises Fault."""
     bound = bind(stage, device, case, order=1)
-    after = []
     try:
         for each in inputs:
             bound.refill(each.storage())
             bound.run()
-            after.append({name: bound.read(name) for name in case.arrays})
+            yield {name: bound.read(name) for name in case.arrays}
     finally:
         bound.close()
-    return after

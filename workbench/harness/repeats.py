@@ -17,6 +17,9 @@ from .launching import in_one_memory
 REPEAT_EVERY = 5
 """Of so many problems one is solved twice, to see whether the answer is the same."""
 
+LAUNCHES, IN_EMULATOR = 100, 12
+"""How often one small problem is solved in the same memory: on a GPU, and in the emulator, which takes longer."""
+
 
 def repeat(stage: Stage[Any], device: Device, case: Case, first: Arrays) -> Failure | None:
     """Solve a case once more on fresh memory, and then another one with its inputs in the same memory."""
@@ -43,12 +46,44 @@ def repeat(stage: Stage[Any], device: Device, case: Case, first: Arrays) -> Fail
     return dataclasses.replace(stale, verdict=Verdict.STALE, problem=str(case.problem), message=message)
 
 
+def many(stage: Stage[Any], device: Device, case: Case) -> Failure | None:
+    """Solve a case over and over in one memory: what depends on the number of launches or on chance is told by that.
+
+    Every answer has to be right, and the same one unless the stage says that it is not deterministic.
+    """
+    first: Arrays = {}
+    number, cases = 0, [case] * (IN_EMULATOR if device.name == "emulator" else LAUNCHES)
+    try:
+        for number, after in enumerate(in_one_memory(stage, device, case, cases), 1):
+            differs = _difference(case, first, after) if first else None
+            if differs or not first:
+                wrong, _ = case.judge(after.__getitem__)
+                if wrong:
+                    verdict = Verdict.STALE if wrong.verdict is Verdict.MISMATCH else wrong.verdict
+                    return dataclasses.replace(wrong, verdict=verdict, message=_of_launch(number, wrong.message))
+            if differs and stage.deterministic:
+                return differs
+            first = first or after
+    except Fault as fault:
+        return Failure(fault.verdict, str(case.problem), f"in launch {number + 1} on the same inputs: {fault}", "")
+    return None
+
+
+def _of_launch(number: int, message: str) -> str:
+    return (
+        f"{message} in launch {number} on the same inputs in the same memory, though launches before it were right: "
+        "the answer depends on how often the kernel was launched, or on chance (a clock, the number of an SM, which "
+        "block is first); let a launch depend on its arguments only"
+    )
+
+
 def _kept(stage: Stage[Any], device: Device, case: Case, other: Case, after: Arrays) -> bool:
     """Whether a launch on other inputs left the answer to those of the case, or wrote none. Raises Fault."""
 
     def again(refilled: Case) -> Arrays:
         first = dataclasses.replace(case, arrays=refilled.arrays)
-        return in_one_memory(stage, device, first, (first, refilled))[1]
+        _, after = in_one_memory(stage, device, first, (first, refilled))
+        return after
 
     outputs = (name for name, array in case.arrays.items() if array.output)
     return case.judge(after.__getitem__)[0] is None or any(other.unwritten(n, after, again).any() for n in outputs)

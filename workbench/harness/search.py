@@ -11,7 +11,7 @@ from typing import Any
 from ..catalogue import registry
 from ..devices import Device, Fault
 from ..judge import controls, forensics
-from ..judge.case import Case
+from ..judge.case import Case, quiet
 from ..model.declared import BadOperation
 from ..model.operation import Operation
 from ..model.problem import Problem, Tier
@@ -76,11 +76,15 @@ class Search:
         for tier in tiers or problem.tiers:
             self._try_tier(problem.with_tier(tier))
         self.seen.add(problem)
-        for name in problem.words():
+        for name in (*problem.words(), "distribution"):
             self.covered.setdefault(name, Counter())[problem.text(name)] += 1
         if self.on_problem:
             self.on_problem(len(self.seen))
         return self.wants_more()
+
+    def _try_large(self, problem: Problem) -> bool:
+        """`try_problem`, of products in the last tier alone: sizes go wrong in all of them."""
+        return self.try_problem(problem, problem.tiers[-1:] if len(problem.extents) > 2 else ())
 
     def judge(self, problem: Problem, twice: bool) -> Judgement:
         """`run_problem`, here or where work is done ahead."""
@@ -160,7 +164,8 @@ class Search:
                 for edge_case in filter(self.supported, stage.edge_cases[: self.wanted]):
                     self.try_problem(edge_case)
                 if self.wants_more():
-                    draw(stage, device.name, self.supported, self.try_problem, self.wanted, seed)
+                    left = self.wanted - len(self.seen)
+                    draw(stage, device.name, self.supported, self.try_problem, left, seed, self._try_large)
         except Failed:
             pass  # the failure is in `last`
         except BadOperation as error:
@@ -171,6 +176,8 @@ class Search:
                 self.last.message += " (not every time: the same problem then passed)"
             elif self.last.verdict is Verdict.MISMATCH:
                 self._look()
+        if self.last is None and self.seen and problems is None:
+            self.last = self._many()
         return Verification(
             verdict=self.last.verdict if self.last else Verdict.PASS if self.seen else Verdict.UNSUPPORTED,
             seed=seed,
@@ -183,6 +190,16 @@ class Search:
             seconds=round(time.monotonic() - started, 3),
             failure=self.last,
         )
+
+    def _many(self) -> Failure | None:
+        """The failure of one of the smaller problems, solved many times, in the last of its tiers."""
+        by_work = sorted(self.seen, key=lambda problem: (problem.cost.flops, str(problem)))
+        chosen = by_work[len(by_work) // 4]
+        if chosen.cost.flops > controls.MOST_FLOPS:
+            return None
+        call = self.ahead.call if self.ahead else _here
+        failure: Failure | None = call(solving.run_many, self.stage, self.device, chosen.with_tier(chosen.tiers[-1]))
+        return failure
 
     def _failing(self, operation: Operation[Any], failure: Failure) -> Problem:
         """The problem of a failure: the one that was judged, which may be of another class than the operation's."""
@@ -212,6 +229,7 @@ def _diagnose(stage: Stage[Any], device: Device, problem: Problem, output: str) 
     try:
         case = Case.of(problem)
         after = solve(stage, device, case)
-        return forensics.diagnose(case, output, after, lambda other: solve(stage, device, other))
+        with quiet(problem):
+            return forensics.diagnose(case, output, after, lambda other: solve(stage, device, other))
     except (CompileError, Fault, BadOperation):
         return None

@@ -6,7 +6,7 @@ from typing import Any
 
 from ..devices import Device, Fault
 from ..judge import soundness
-from ..judge.case import Case
+from ..judge.case import Case, quiet
 from ..model.declared import BadOperation
 from ..model.problem import Problem
 from ..model.results import Failure, Verdict
@@ -15,7 +15,7 @@ from ..toolchain.compiler import CompileError
 from .failures import replay_command, unusable
 from .invariants import broken_invariant
 from .launching import solve
-from .repeats import repeat
+from .repeats import many, repeat
 
 Judgement = tuple[Failure | None, float]
 """What is wrong with the answer to a problem, and the worst error / bound."""
@@ -53,8 +53,9 @@ def run_case(stage: Stage[Any], device: Device, case: Case, *, twice: bool = Fal
             failure = Failure(Verdict.INPUT_CHANGED, str(problem), message, "")
         if failure and failure.verdict is Verdict.MISMATCH:
             try:
-                soundness.check(case)
-                soundness.check_bound(case, case.answers(after))
+                with quiet(problem):
+                    soundness.check(case)
+                    soundness.check_bound(case, case.answers(after))
             except BadOperation as error:
                 failure = unusable(stage, device, str(problem), error)
         if failure is None and twice:
@@ -62,3 +63,14 @@ def run_case(stage: Stage[Any], device: Device, case: Case, *, twice: bool = Fal
     if failure:
         failure.replay = replay_command(stage, device, failure.problem)
     return failure, worst
+
+
+def run_many(stage: Stage[Any], device: Device, problem: Problem) -> Failure | None:
+    """What is wrong where a problem that has been solved is solved many times."""
+    try:
+        failure = many(stage, device, Case.of(problem))
+    except BadOperation as error:
+        return unusable(stage, device, str(problem), error)
+    if failure:
+        failure.replay = replay_command(stage, device, failure.problem)
+    return failure

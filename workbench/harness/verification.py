@@ -31,12 +31,12 @@ def verify(
 ) -> Verification:
     """Verify a stage on `examples` random problems that it supports, on these `problems`, or on one given `problem`.
 
-    Every problem is judged in all tiers of the operation; one given alone in its own. The first one of each tier, if
-    need be enlarged, also serves to show that the operation is sound and that the comparison rejects its negative
-    controls. A failure is shrunk to the smallest problem that still fails. Those of `again`, which have failed before,
-    come first, each in its own tier; they do not count. `on_problem` is called with the number of problems done. Where
-    work is done `ahead`, the device is that of a cluster's workers, and the outcome the same. Raises
-    CompilerUnavailable.
+    Every problem is judged in all tiers of the operation (products with a large extent in the last one); one given
+    alone in its own. The first one of each tier, if need be enlarged, also serves to show that the operation is sound
+    and that the comparison rejects its negative controls. A failure is shrunk to the smallest problem that still
+    fails. Those of `again`, which have failed before, come first, each in its own tier; they do not count.
+    `on_problem` is called with the number of problems done. Where work is done `ahead`, the device is that of a
+    cluster's workers, and the outcome the same. Raises CompilerUnavailable.
 
     On a GPU a failure is looked at in the emulator as well, and meanwhile the stage solves a few small problems there:
     a hazard that is found fails it. A stage whose Python code changes what judges it has failed whatever else it does

@@ -21,9 +21,11 @@ def dot_products(
 
     `reference` and `magnitude` (the same sums over absolute values) are float64 of one shape; so is the result.
     The sqrt(K) growth is the probabilistic one of Higham and Mary, A New Approach to Probabilistic Rounding Error
-    Analysis (2019): zero-mean inputs make rounding errors a random walk.
+    Analysis (2019): zero-mean inputs make rounding errors a random walk. A product that is subnormal is off by half of
+    the smallest number more; sums of subnormal numbers are exact.
     """
-    return _rounded(reference, ACCUMULATION * accumulator.unit_roundoff * np.sqrt(terms) * magnitude, out)
+    error = ACCUMULATION * accumulator.unit_roundoff * np.sqrt(terms) * magnitude
+    return _rounded(reference, error + np.asarray(terms) * (accumulator.smallest / 2), out)
 
 
 def _rounded(reference: Array, accumulation: Array, out: DType) -> Array:

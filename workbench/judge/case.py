@@ -11,10 +11,21 @@ import numpy as np
 
 from ..model.arrays import Array, Arrays
 from ..model.declared import BadOperation, arrays_like, declared
+from ..model.distribution import Distribution
 from ..model.problem import Problem, Tier
 from ..model.results import Failure, Verdict
 from .comparative import twice_the_model
 from .comparison import Comparison, accepts, compare
+
+SAID = {
+    Distribution.ZEROS: "the inputs have zeros of both signs",
+    Distribution.SCALED: "the inputs are scaled by powers of two",
+    Distribution.SUBNORMAL: "the inputs have subnormal numbers",
+    Distribution.LARGE: "the inputs are large numbers",
+    Distribution.NON_FINITE: "the inputs have NaN or infinities, and the operation declares non_finite=propagate: an "
+    "element has to be NaN or infinite where its reference is, and only there",
+}
+"""What a failure says of the inputs, where they are no ordinary ones."""
 
 
 class BadBound(BadOperation):
@@ -35,14 +46,35 @@ def _checked(bound: Any, expected: Arrays) -> Arrays:
     return bound
 
 
+def quiet(problem: Problem) -> np.errstate:
+    """A context in which NumPy says nothing of overflow and NaN where inputs have them on purpose."""
+    return np.errstate(all=None if problem.distribution is Distribution.NORMAL else "ignore")
+
+
+def _of_finite(bound: Any, expected: Arrays, kind: Distribution) -> Any:
+    """The bound, 0 where the reference is not finite, which has to be met. Beside NaN and infinities a bound may be
+    NaN as well: there an element has to be finite, which is all that is known of it."""
+    if kind is Distribution.NORMAL or not isinstance(bound, dict):
+        return bound
+    found = dict(bound)
+    for name in bound.keys() & expected.keys():
+        values = bound[name]
+        if isinstance(values, np.ndarray) and values.shape == expected[name].shape:
+            if kind is Distribution.NON_FINITE:
+                values = np.where(np.isnan(values), np.inf, values)
+            found[name] = np.where(np.isfinite(expected[name]), values, 0.0)
+    return found
+
+
 def _bound(problem: Problem, arrays: dict[str, Array], inputs: Arrays, expected: Arrays) -> Arrays:
     """The error that each element may have in the problem's tier. Raises BadOperation."""
     if problem.tier is Tier.COMPARATIVE:
         return _checked(twice_the_model(problem, inputs, expected), expected)
     if Tier.BOUNDED in problem.tiers:
-        return _checked(problem.bound(inputs, expected), expected)
+        return _checked(_of_finite(problem.bound(inputs, expected), expected, problem.distribution), expected)
     types = {name: arrays[name].dtype for name in expected}  # exact: nothing but the rounding of the result
-    return {n: types[n].unit_roundoff * np.abs(v).astype(np.float64) + types[n].smallest for n, v in expected.items()}
+    made = {n: types[n].unit_roundoff * np.abs(v).astype(np.float64) + types[n].smallest for n, v in expected.items()}
+    return _checked(_of_finite(made, expected, problem.distribution), expected)
 
 
 @dataclass(frozen=True)
@@ -58,11 +90,11 @@ class Case:
     @classmethod
     def of(cls, problem: Problem) -> Case:
         """Make the inputs of a problem and solve it by the reference. Raises BadOperation."""
-        with declared("the operation"):
+        with declared("the operation"), quiet(problem):
             arrays, _, _ = problem.arrays(), problem.label, problem.cost
             shapes = {name: array.shape for name, array in arrays.items()}
             outputs = {name: shape for name, shape in shapes.items() if arrays[name].output}
-            inputs = problem.inputs()
+            inputs = problem.given()
             arrays_like("inputs of the operation", inputs, {n: s for n, s in shapes.items() if arrays[n].given})
             expected = arrays_like("reference of the operation", problem.reference(inputs), outputs)
             return cls(problem, arrays, inputs, expected, _bound(problem, arrays, inputs, expected))
@@ -152,6 +184,8 @@ class Case:
 
     def _mismatch(self, name: str, result: Comparison) -> Failure:
         message = f"{result.wrong_count} of {result.element_count} elements of {name} are wrong"
+        if kind := SAID.get(self.problem.distribution):
+            message += f"; {kind}"
         failure = Failure(Verdict.MISMATCH, str(self.problem), message, "", result.wrong)
         failure.wrong_count, failure.element_count = result.wrong_count, result.element_count
         return failure

@@ -34,7 +34,7 @@ def twice_the_model(problem: Problem, inputs: Arrays, expected: Arrays) -> Array
     fewest = max(1, min(int(np.count_nonzero(sizes)) for sizes, _ in seen[0].values()))
     for number in range(-(-SAMPLES // fewest) - 1):
         other = dataclasses.replace(problem, seed=problem.seed + OTHER_SEEDS + number)
-        given = other.inputs()
+        given = other.given()
         seen.append(_rows(other, given, other.reference(given), arrays))
     found = {}
     for name, array in arrays.items():

@@ -37,7 +37,7 @@ def errors(
     if array.dtype.numpy.kind == "b":
         got = got.view(np.uint8)  # what is neither true nor false is wrong
     if tier is Tier.EXACT:
-        return np.where(got == _rounded(array, expected), 0.0, np.inf)
+        return np.where(_same(array, got, _rounded(array, expected)), 0.0, np.inf)
     values = got.astype(np.float64)
     finite = np.isfinite(values)
     with np.errstate(invalid="ignore", over="ignore", divide="ignore"):
@@ -46,9 +46,28 @@ def errors(
         np.abs(ratio, out=ratio)
         np.divide(ratio, bound, out=ratio, where=finite & (ratio != 0))  # a bound may be zero
     if not finite.all():
-        agree = got == _rounded(array, expected)
+        agree = _same(array, got, _rounded(array, expected)) | _overflowed(array, got, expected, bound)
         ratio = np.where(finite, ratio, np.where(agree, 0.0, np.inf))
     return ratio
+
+
+def _same(array: Array, got: np.ndarray[Any, Any], right: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Whether elements are equal, NaN to NaN included, unless it is the one of memory that nobody wrote."""
+    same: np.ndarray[Any, Any] = got == right
+    if array.dtype.is_float and not same.all():
+        nans = np.isnan(right) & np.isnan(got)
+        same = same | (nans & ~array.unwritten(got)) if nans.any() else same
+    return same
+
+
+def _overflowed(
+    array: Array, got: np.ndarray[Any, Any], expected: np.ndarray[Any, Any], bound: np.ndarray[Any, Any]
+) -> np.ndarray[Any, Any]:
+    """Which elements are infinite where a number within the bound is rounded to that infinity."""
+    with np.errstate(invalid="ignore", over="ignore"):
+        farthest = array.dtype.rounded(expected + np.copysign(bound, expected))
+    infinite: np.ndarray[Any, Any] = np.isinf(got) & (got == farthest) & np.isfinite(bound)
+    return infinite
 
 
 def _rounded(array: Array, expected: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
@@ -69,7 +88,8 @@ def compare(
 
     got: shape of the array, in its dtype; expected, bound: the same shape, float64. In the exact tier the result has
     to equal the reference rounded once to the output's dtype (signed zeros are equal); in the others
-    |got - expected| <= bound. An element that is not finite is wrong wherever the rounded reference is finite.
+    |got - expected| <= bound. An element that is not finite has to be what the rounded reference is, NaN or an infinity
+    of the same sign; where a number within the bound is rounded to an infinity, that is right as well.
     """
     ratio = errors(array, got, expected, bound, tier)
     worst = float(ratio.max(initial=0.0))

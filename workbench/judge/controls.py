@@ -6,6 +6,7 @@ import dataclasses
 from typing import Any
 
 from ..model.declared import declared
+from ..model.distribution import Distribution
 from ..model.problem import Problem
 from . import soundness
 from .case import Case
@@ -45,7 +46,7 @@ def weakness(problem: Problem) -> tuple[str, int]:
 
 
 def telling(problem: Problem) -> Problem:
-    """The problem, its extents enlarged until its negative controls are certain to be wrong."""
+    """The problem with ordinary inputs, its extents enlarged until its negative controls are certain to be wrong."""
     enlarged: dict[str, Any] = {name: max(getattr(problem, name), EXTENT) for name in problem.extents}
     with declared(f"{problem} with extents of {EXTENT} at least, on which negative controls are tried,"):
-        return dataclasses.replace(problem, **enlarged)
+        return dataclasses.replace(problem, distribution=Distribution.NORMAL, **enlarged)

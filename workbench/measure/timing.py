@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
+import secrets
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from functools import cache, partial
 from typing import Any
 
@@ -23,7 +25,10 @@ from ..model.stage import Stage
 from ..toolchain import nvml
 from ..toolchain.compiler import CompileError, compile_stage
 from . import baselines as declared
+from . import doubts
 from .baselines import Baseline, Prepared, baselines_for, current_stream, first_line, host, host_baseline, peers_of
+from .between import Between, turn
+from .doubts import Contest, doubtful, most_leftover, most_unseen, too_fast
 
 Enqueue = Callable[[], None]
 
@@ -128,9 +133,17 @@ def _nothing() -> Any:
 
 
 def measure(
-    contestants: dict[str, Enqueue], l2_bytes: int, effort: Effort, conditions: Conditions
+    contestants: dict[str, Enqueue],
+    l2_bytes: int,
+    effort: Effort,
+    conditions: Conditions,
+    before: Callable[[str], None] = lambda name: None,
 ) -> dict[str, Timing]:
-    """Time the contestants against each other: each round runs them in order and then in reverse (A B B A)."""
+    """Time the contestants against each other: each round runs them in order and then in reverse (A B B A).
+
+    `before` is called, outside of what is timed, with the name of whose cold sample comes next, and with none after
+    the last one.
+    """
     watch = Stopwatch(l2_bytes)
     timings = {name: Timing(name, []) for name in contestants}
     _warm_up(list(contestants.values()), watch, effort, conditions)
@@ -139,12 +152,14 @@ def measure(
     while True:
         nvml.sample(conditions)
         for name in (*order, *reversed(order)):
+            before(name)
             timings[name].cold_us.append(watch.cold(contestants[name]))
         counts = len(timings[order[0]].cold_us)
         settled = all(median_error(t.cold_us) <= effort.relative_error for t in timings.values())
         late = time.monotonic() > until
         if counts >= (effort.least if late else effort.enough if settled else effort.most):
             break
+    before("")
     if effort.sustained_seconds:
         _sustained(contestants, timings, watch, effort, conditions)
     conditions.launch_overhead_us = watch.overhead()
@@ -245,17 +260,13 @@ def _warm_up(work: list[Enqueue], watch: Stopwatch, effort: Effort, conditions: 
             return
 
 
-def roofline_bound(problem: Problem, device: DeviceInfo) -> tuple[float, str]:
-    """The physical lower limit in microseconds, and what sets it: `memory` or `compute`; 0 where peaks are unknown."""
-    cost = problem.cost
-    peak_flops = device.peak_flops.get(problem.compute_dtype, 0.0)
-    memory = 1e6 * cost.bytes / device.peak_bytes_per_s if device.peak_bytes_per_s else 0.0
-    compute = 1e6 * cost.flops / peak_flops if peak_flops else 0.0
-    return (memory, "memory") if memory >= compute else (compute, "compute")
+SECRET = secrets.randbits(31)
+"""Makes the inputs of what is timed others in each process: whoever wrote a kernel can know the seeds of a suite."""
 
 
 class _Cases:
-    """Remembers the last problem with its reference: all stages of a ladder are timed on the same ones."""
+    """Remembers the last problem with its reference, on inputs that are this process's own: all stages of a ladder are
+    timed on the same ones."""
 
     def __init__(self) -> None:
         self._cases: dict[Problem, Case] = {}
@@ -264,7 +275,7 @@ class _Cases:
         if problem not in self._cases:
             if len(self._cases) >= 16:
                 self._cases.pop(next(iter(self._cases)))
-            self._cases[problem] = Case.of(problem)
+            self._cases[problem] = Case.of(dataclasses.replace(problem, seed=problem.seed ^ SECRET))
         return self._cases[problem]
 
 
@@ -292,23 +303,6 @@ def bench(stage: Stage[Any], device: Device, problem: Problem, effort: Effort | 
     return tampering(stage, changed).message if changed else outcome
 
 
-@dataclass
-class Contest:
-    """What came out of one problem: samples by contestant, the answers of libraries by output, and two suspicions.
-
-    `broken` says of baselines why they were not timed. `leftover_us`: how long the device still worked after the launch
-    was over as far as its stream could tell. `unseen_us`: a launch on inputs that no launch before had, which finds
-    nothing to replay.
-    """
-
-    timings: dict[str, Timing]
-    conditions: Conditions
-    answers: dict[str, dict[str, np.ndarray[Any, Any]]]
-    leftover_us: float
-    unseen_us: float
-    broken: dict[str, str] = field(default_factory=dict)
-
-
 def contest(
     plan: CudaPlan, name: str, operation: str, problem: Problem, effort: Effort, l2_bytes: int, peer: bool = False
 ) -> Contest:
@@ -326,6 +320,7 @@ def contest(
     broken: dict[str, str] = {}
     baselines = {b.name: b for b in baselines_for(operation)}
     arrays = problem.arrays()
+    plan.turn(0)
     for baseline in baselines.values():
         if baseline.refuses(problem):
             continue
@@ -344,22 +339,18 @@ def contest(
         contestants[baseline.name] = prepared.enqueue
         theirs += outputs.values()
     conditions = Conditions()
-    timings = measure(contestants, l2_bytes, effort, conditions)
+    turn(plan)
+    between = Between(plan, None if peer else name, effort.least)
+    timings = measure(contestants, l2_bytes, effort, conditions, between)
     for baseline in (*baselines.values(), *([peers_of(operation)[name]] if peer else [])):
         if baseline.name in timings:
             timing = timings[baseline.name]
             timing.version, timing.solves = baseline.version() or "", baseline.solves
     watch, median = Stopwatch(l2_bytes), float(np.median(timings[name].cold_us))
     leftover = _least(lambda: watch.leftover(work.enqueue), most_leftover(median))
-    rolls: list[int] = []
 
-    def unseen_us() -> float:
-        plan.roll(1)
-        rolls.append(1)
-        return watch.cold(work.enqueue)
-
-    unseen = _least(unseen_us, most_unseen(median))
-    plan.roll(-sum(rolls))
+    again = _unseen_and_seen(plan, work, watch)
+    plan.turn(0)
     plan.wait()
     for buffer in theirs:
         forget(buffer)
@@ -367,7 +358,21 @@ def contest(
     work.enqueue()
     work.deliver()
     plan.wait()
-    return Contest(timings, conditions, answers, leftover, unseen, broken)
+    return Contest(timings, conditions, answers, leftover, *again, broken, between.sampled())
+
+
+def _unseen_and_seen(plan: CudaPlan, work: Prepared, watch: Stopwatch) -> tuple[float, float]:
+    """Microseconds of a cold launch on inputs that no launch before had, and of the next one on the same."""
+    pairs: list[tuple[float, float]] = []
+
+    def too_long() -> float:
+        turn(plan)
+        plan.poison()
+        pairs.append((watch.cold(work.enqueue), watch.cold(work.enqueue)))
+        return pairs[-1][0] - most_unseen(pairs[-1][1])
+
+    _least(too_long, 0.0)
+    return min(pairs, key=lambda pair: pair[0] - most_unseen(pair[1]))
 
 
 def _least(measured: Callable[[], float], limit: float) -> float:
@@ -393,50 +398,6 @@ def _first(baseline: Baseline, plan: CudaPlan, problem: Problem) -> Prepared:
 
 TRIES = 3
 """How often is asked at most, of a contestant that was timed, what makes it suspicious."""
-
-LEFTOVER_US, LEFTOVER_SHARE = 20.0, 0.1
-"""How long waiting for an idle device may take, and how much of the median more; beyond is work that was not timed."""
-
-UNSEEN_FACTOR, UNSEEN_US = 2.0, 20.0
-"""So many times the median, and so much more, a launch may take on inputs that it has not seen."""
-
-
-def most_leftover(median_us: float) -> float:
-    """Beyond so many microseconds there is work that was not timed."""
-    return LEFTOVER_US + LEFTOVER_SHARE * median_us
-
-
-def most_unseen(median_us: float) -> float:
-    """Beyond so many microseconds answers are kept."""
-    return UNSEEN_FACTOR * median_us + UNSEEN_US
-
-
-UNSTEADY = 1.25
-"""Largest ratio of the median of the last third of the samples to that of the first, either way."""
-
-
-def doubtful(spec: str, outcome: Contest) -> str | None:
-    """Why the samples of a contest are not believed, None where they are."""
-    samples = outcome.timings[spec].cold_us
-    median = float(np.median(samples))
-    if outcome.leftover_us > most_leftover(median):
-        return (
-            f"the device still worked for {outcome.leftover_us:.0f} us after the launch had ended on its stream: "
-            "there is work that was not timed"
-        )
-    if outcome.unseen_us > most_unseen(median):
-        return (
-            f"a launch on inputs that it had not seen takes {outcome.unseen_us:.1f} us, and the timed ones "
-            f"{median:.1f} us: answers are kept and given again"
-        )
-    third = len(samples) // 3
-    if third >= 3:
-        first, last = (float(np.median(part)) for part in (samples[:third], samples[-third:]))
-        if max(first, last) > UNSTEADY * min(first, last):
-            return (
-                f"the first third of the samples has a median of {first:.1f} us and the last {last:.1f} us: not steady"
-            )
-    return None
 
 
 def constant_inputs(case: Case) -> list[str]:
@@ -472,22 +433,23 @@ def _bench_problem(
     compiled = compile_stage(stage, problem)
     plan: Any = device.bind(compiled, stage.plan(problem), case.arrays, case.storage(), problem.seed)
     try:
+        plan.apply(turn, seconds=LOADING_SECONDS)
         started = time.monotonic()
         plan.run()
         expected = _expected_seconds(effort, time.monotonic() - started)
         plan.apply(_load_baselines, stage.operation, seconds=LOADING_SECONDS)
         arguments = (stage.spec, stage.operation, problem, effort, info.l2_bytes)
         outcome: Contest = plan.apply(contest, *arguments, seconds=expected)
-        return _measurement(stage.spec, case, plan, outcome, info, effort, compiled.binary_digest())
+        return _measurement(stage.spec, problem, plan, outcome, info, effort, compiled.binary_digest())
     finally:
         plan.close()
 
 
 def _measurement(
-    name: str, case: Case, plan: Any, outcome: Contest, info: DeviceInfo, effort: Effort, digest: str = ""
+    name: str, problem: Problem, plan: Any, outcome: Contest, info: DeviceInfo, effort: Effort, digest: str = ""
 ) -> Measurement | str:
     """The record of a contest, or why its samples are not believed. A baseline with a wrong result is left out."""
-    problem, timings, rejected = case.problem, dict(outcome.timings), dict(outcome.broken)
+    case, timings, rejected = solved(problem), dict(outcome.timings), dict(outcome.broken)
     for library, outputs in outcome.answers.items():
         if wrong := _judged(case, outputs):
             rejected[library] = f"it gives a wrong result: {wrong}"
@@ -495,12 +457,13 @@ def _measurement(
     failure, _ = case.judge(plan.read)
     if failure:
         return f"wrong after timing: {failure.message}"
-    if reason := doubtful(name, outcome):
+    if any(outcome.sampled[array].tobytes() != plan.read(array).tobytes() for array in outcome.sampled):
+        failure, _ = case.judge(lambda array: outcome.sampled.get(array, plan.read(array)))
+        if failure:
+            return f"wrong while it was timed, in a sample that was drawn: {failure.message}"
+    if reason := doubtful(name, outcome) or too_fast(timings[name], problem, info):
         return reason
-    limit, by = roofline_bound(problem, info)
-    fastest = min(timings[name].cold_us)
-    if fastest < limit:
-        return f"measured {fastest:.2f} us, below the roofline bound of {limit:.2f} us: the measurement is wrong"
+    limit, by = doubts.roofline_bound(problem, info)
     return Measurement(
         problem=str(problem),
         label=problem.label,
@@ -573,7 +536,7 @@ def bench_peer(
         try:
             seconds = _expected_seconds(effort, problem.cost.slow_seconds) + COMPILING_SECONDS
             arguments = (name, operation, problem, effort, info.l2_bytes, True)
-            return _measurement(name, case, plan, plan.apply(contest, *arguments, seconds=seconds), info, effort)
+            return _measurement(name, problem, plan, plan.apply(contest, *arguments, seconds=seconds), info, effort)
         finally:
             plan.close()
     except Fault as fault:

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from . import fields
 from .arrays import Array, Arrays
 from .default_controls import default_controls
+from .distribution import Distribution, NonFinite, distributed, with_signed_zeros
 from .dtypes import DTYPES, DType
 from .fields import ProblemError as ProblemError
 
@@ -83,6 +84,7 @@ class Problem(ABC):
 
     tier: Tier = Tier.BOUNDED
     seed: int = 0
+    distribution: Distribution = Distribution.NORMAL
 
     tiers: ClassVar[tuple[Tier, ...]] = (Tier.EXACT, Tier.BOUNDED)
     """The tiers in which every random problem is judged. A problem's own `tier` has to be one of them: where `bounded`
@@ -105,6 +107,19 @@ class Problem(ABC):
     """The least and the largest value of fields that hold a number. Without one, sizes are at least 1, other whole
     numbers at least 0, and real numbers anything finite."""
 
+    non_finite: ClassVar[NonFinite | str] = NonFinite.PROPAGATE
+    """What the operation owes where inputs are NaN or infinite."""
+
+    distributed: ClassVar[tuple[str, ...] | None] = None
+    """The inputs that are drawn in every distribution; none where it is empty. Without it, all of a floating-point
+    type, but none where the class draws its inputs by a definition of its own or has a comparative tier: what is then
+    asked of them nobody else knows."""
+
+    scales: ClassVar[tuple[int, int]] = (-6, 6)
+    """The exponents of the powers of two that inputs are multiplied by. With the largest no intermediate result of a
+    right kernel may overflow fp32: the answer has to be defined. What overflows the type of the output is defined: it
+    is the reference rounded to that type, an infinity."""
+
     def __post_init__(self) -> None:
         for f in dataclasses.fields(self):
             given = getattr(self, f.name)
@@ -115,6 +130,8 @@ class Problem(ABC):
             why = f" ({self.not_exact})" if self.tier is Tier.EXACT and self.not_exact else ""
             allowed = ", ".join(self.tiers)
             raise ProblemError(f"tier is {str(self.tier)!r}; of this operation it has to be one of {allowed}{why}")
+        if self.distribution is Distribution.NON_FINITE and self.non_finite == NonFinite.UNDEFINED:
+            raise ProblemError("what NaN and infinities do is undefined for this operation: no inputs have them")
         if problem := self.check():
             raise ProblemError(problem)
 
@@ -132,7 +149,7 @@ class Problem(ABC):
         """The fields that hold one of a few values (words, enumerations, bools), with the text of each value."""
         found = dict(cls.choices)
         for f in dataclasses.fields(cls):
-            if f.name not in ("tier", *found) and (texts := fields.values_of(f.default)):
+            if f.name not in ("tier", "distribution", *found) and (texts := fields.values_of(f.default)):
                 found[f.name] = texts
         return found
 
@@ -174,9 +191,11 @@ class Problem(ABC):
     def __str__(self) -> str:
         always = {*self.extents, "tier", "seed", *self.choices}
         parts = []
-        for f in sorted(dataclasses.fields(self), key=lambda f: f.name in ("tier", "seed")):
+        for f in sorted(dataclasses.fields(self), key=lambda f: f.name in OF_ALL):
             value = getattr(self, f.name)
             whole = isinstance(value, int) and not isinstance(value, bool | Enum)
+            if f.name == "distribution" and value == f.default:
+                continue
             if f.name in always or value != f.default or not whole:
                 parts.append(f"{f.name}={fields.text(value)}")
         return ",".join(parts)
@@ -206,6 +225,41 @@ class Problem(ABC):
             for name, array in self.arrays().items()
             if array.given
         }
+
+    def given(self) -> Arrays:
+        """The inputs as `distribution` has them: what a stage is judged on.
+
+        The exact tier keeps its small integers: there only zeros have signs, and NaN and infinities are put among them.
+        """
+        drawn, kind = self.inputs(), self.distribution
+        if kind is Distribution.NORMAL or not self.distributed_inputs():
+            return drawn
+        arrays, rng = self.arrays(), np.random.default_rng([self.seed, 10 + tuple(Tier).index(self.tier)])
+        names = [n for n in self.distributed_inputs() if arrays[n].dtype.is_float and n in drawn]
+        if kind is Distribution.NON_FINITE:
+            names = names if rng.integers(2) else [names[int(rng.integers(len(names)))]]
+        for name in names:
+            if self.tier is not Tier.EXACT or kind is Distribution.NON_FINITE:
+                drawn[name] = distributed(drawn[name], arrays[name].dtype, kind, self.scales, rng, self.seed)
+            elif kind is Distribution.ZEROS:
+                drawn[name] = with_signed_zeros(drawn[name], rng)
+        return drawn
+
+    def distributed_inputs(self) -> tuple[str, ...]:
+        """The inputs that are drawn in every distribution, see `distributed`."""
+        if self.distributed is not None:
+            return self.distributed
+        if type(self).inputs is not Problem.inputs or Tier.COMPARATIVE in self.tiers:
+            return ()
+        return tuple(name for name, array in self.arrays().items() if array.given and array.dtype.is_float)
+
+    def distributions(self) -> tuple[Distribution, ...]:
+        """Those in which the problem may be drawn."""
+        if not self.distributed_inputs():
+            return (Distribution.NORMAL,)
+        whole = any(a.output and a.dtype.numpy.kind in "iu" for a in self.arrays().values())
+        undefined = whole or self.non_finite == NonFinite.UNDEFINED  # what integer NaN becomes is nowhere defined
+        return tuple(d for d in Distribution if d is not Distribution.NON_FINITE or not undefined)
 
     def prepare(self, inputs: Arrays) -> Arrays:
         """The values of the arrays that are `prepared`, made on the host before the launch: tables that depend on the
@@ -265,6 +319,9 @@ class Problem(ABC):
             return named
         return next((array.dtype.name for array in self.arrays().values() if array.given), "")
 
+
+OF_ALL = ("distribution", "tier", "seed")
+"""Fields that all problems have."""
 
 P = TypeVar("P", bound=Problem)
 

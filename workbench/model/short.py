@@ -16,9 +16,10 @@ import numpy as np
 from hypothesis import strategies as st
 
 from .arrays import Array, Arrays, element_bytes
+from .distribution import NonFinite
 from .dtypes import DTYPES, FLOATS, FP32, FP64, DType, dtype_of
 from .operation import Operation
-from .problem import Cost, Problem, Size, Tier, extents
+from .problem import OF_ALL, Cost, Problem, Size, Tier, extents
 
 Answer = Any
 """One output, a tuple of them in the order of the text, or a dict."""
@@ -89,7 +90,7 @@ class ShortProblem(Problem):
         return " ".join([sizes, *(text if name in self.choices else f"{name}={text}" for name, text in named)])
 
     def _others(self) -> list[dataclasses.Field[Any]]:
-        return [f for f in dataclasses.fields(self) if f.name not in ("tier", "seed", *self.extents)]
+        return [f for f in dataclasses.fields(self) if f.name not in (*OF_ALL, *self.extents)]
 
     def arrays(self) -> dict[str, Array]:
         made, outputs, inputs = {}, self.declaration.outputs, self.declaration.inputs
@@ -98,6 +99,12 @@ class ShortProblem(Problem):
             shape = tuple(map(self._extent, text.extents))
             made[name] = Array(shape, self.type_of(text), output=name in outputs, inout=both)
         return made
+
+    def distributed_inputs(self) -> tuple[str, ...]:
+        if self.distributed is None and (self.declaration.draw or Tier.COMPARATIVE in self.tiers):
+            return ()
+        floats = (name for name, array in self.arrays().items() if array.given and array.dtype.is_float)
+        return tuple(floats) if self.distributed is None else self.distributed
 
     def inputs(self) -> Arrays:
         drawn = super().inputs()
@@ -209,6 +216,9 @@ def simple_operation(
     terms: str = "",
     tiers: tuple[Tier, ...] = (),
     not_exact: str = "",
+    non_finite: str = NonFinite.PROPAGATE,
+    distributed: tuple[str, ...] | None = None,
+    scales: tuple[int, int] = Problem.scales,
     suite: Sequence[str] = (),
     draw: Callable[..., Arrays] | None = None,
     strategies: Mapping[str, st.SearchStrategy[Any]] | None = None,
@@ -228,23 +238,20 @@ def simple_operation(
 
     `fields` have further fields with their defaults, `ranges` their limits, `dtypes` the types that a type field may
     have (bf16, fp16 and fp32). `terms` are the extents over which the longest sum runs: the default bound grows with
-    them. Without `not_exact`, which says why no inputs are exact, there is an exact tier. By default random problems
-    have small, odd and edge extents, half of them the last extent of an array a multiple of 8; inputs are normal
-    numbers; negative controls are those of any kernel. `draw(problem, rng)` gives the inputs that are to be others,
-    `strategies` how fields are drawn, `bound(problem, inputs, expected)` another bound, and
-    `controls(problem, inputs, expected)` more negative controls. `suite` are problems as text. Each type field becomes
-    a define: `dtype` is `DTYPE` in the kernel. Raises ValueError for a text that makes no sense.
+    them. Without `not_exact`, which says why no inputs are exact, there is an exact tier. Random problems have small,
+    odd and edge extents, and normal numbers in every distribution: `non_finite`, `distributed` and `scales` are those
+    of a class, and `draw(problem, rng)` gives the inputs that are to be others; with it none is `distributed` by
+    default. `strategies` draw fields; `bound` and `controls`, another bound and more negative controls, get a problem,
+    its inputs and the expected outputs. `suite` are problems as text. Each type field becomes a define: `dtype` is
+    `DTYPE` in the kernel. Raises ValueError.
     """
 
     def declare(function: Callable[..., Answer]) -> Operation[Any]:
-        parsed, inputs, outputs = _parsed(arrays)
-        made = Declaration(name, parsed, inputs, outputs, function, terms, flops, draw, bound, controls)
-        others = dict(fields or {})
-        types = _type_fields(made, others, dtypes or {})
-        defaults = {**dict.fromkeys(made.extents, 1), **{t: allowed[0] for t, allowed in types.items()}, **others}
-        judged = tiers or _usual_tiers(not_exact)
-        problem = _problem_class(made, defaults, function.__module__, judged, not_exact, types, ranges or {})
-        _check_function(made, defaults)
+        made = Declaration(name, *_parsed(arrays), function, terms, flops, draw, bound, controls)
+        types = _type_fields(made, fields or {}, dtypes or {})
+        judged = {"tiers": tiers or _usual_tiers(not_exact), "not_exact": not_exact, "ranges": ranges or {}}
+        holds = {**judged, "non_finite": NonFinite(non_finite), "distributed": distributed, "scales": scales}
+        problem = _problem_class(made, fields or {}, types, function.__module__, holds)
         return Operation(
             name=name,
             summary=summary or (function.__doc__ or name).strip().splitlines()[0].rstrip("."),
@@ -280,20 +287,20 @@ def _type_fields(
 
 def _problem_class(
     made: Declaration,
-    defaults: Mapping[str, Any],
-    module: str,
-    tiers: tuple[Tier, ...],
-    not_exact: str,
+    others: Mapping[str, Any],
     types: Mapping[str, tuple[str, ...]],
-    ranges: Mapping[str, tuple[float, float]],
+    module: str,
+    holds: Mapping[str, Any],
 ) -> type[ShortProblem]:
+    """The class with fields for extents, types and others; `holds` are attributes that are declared as they are."""
+    defaults = {**dict.fromkeys(made.extents, 1), **{t: allowed[0] for t, allowed in types.items()}, **others}
+    _check_function(made, defaults)
+    tiers = holds["tiers"]
     space = {
+        **holds,
         "declaration": made,
         "extents": made.extents,
         "choices": types,
-        "ranges": ranges,
-        "tiers": tiers,
-        "not_exact": not_exact,
         "__module__": module,
         "__doc__": f"A problem of {made.name}.",
     }
@@ -339,7 +346,7 @@ def _strategy(
             for f in dataclasses.fields(problem):
                 if f.name in given:
                     values[f.name] = d(given[f.name])
-                elif f.name not in values and f.name != "tier":
+                elif f.name not in values and f.name not in OF_ALL:
                     values[f.name] = d(st.sampled_from(_near(problem, f)))
             return problem(**values)
 

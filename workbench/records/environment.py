@@ -7,11 +7,13 @@ import hashlib
 import os
 import platform
 import re
+import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from functools import cache
 from importlib import metadata
 from pathlib import Path
+from types import ModuleType
 
 import threadpoolctl
 
@@ -57,11 +59,30 @@ def describe() -> Environment:
 
 
 def code_digest() -> str:
-    """SHA-256 of the Python that launches and times kernels, and of that which declares those of the project; of a
-    dirty checkout the commit does not say that."""
+    """SHA-256 of the code that a verdict depends on, of a dirty checkout the commit does not say that: the workbench's
+    Python and the emulator's engine; of the project every module that is loaded, and all of the packages that declare
+    its operations, since a part of those may be loaded later."""
     found = registry.loaded()
-    folders = {Path(file).parent for name in found.own if (file := found.modules[name].__file__)}
-    return _digest(sorted({path for folder in folders for path in folder.glob("*.py")}))
+    modules = [found.modules[name] for name in found.own]
+    declared = {path for module in modules for path in _beside(module)}
+    roots = [found.project.root] if found.project else []
+    return _digest(sorted(declared | {path for path in _loaded() if any(map(path.is_relative_to, roots))}))
+
+
+def _beside(module: ModuleType) -> Iterator[Path]:
+    """The Python files of the package that a module is in; of a module in none those of its folder."""
+    package = sys.modules.get(module.__name__.partition(".")[0], module)
+    for folder in getattr(package, "__path__", ()):
+        yield from Path(folder).rglob("*.py")
+    if module.__file__:
+        yield from Path(module.__file__).parent.glob("*.py")
+
+
+def _loaded() -> set[Path]:
+    """The Python files of the modules that are loaded; installed packages have versions instead."""
+    files = (getattr(module, "__file__", None) for module in list(sys.modules.values()))
+    paths = {Path(file) for file in files if isinstance(file, str) and file.endswith(".py")}
+    return {path for path in paths if "site-packages" not in path.parts and path.is_file()}
 
 
 @cache
@@ -72,9 +93,11 @@ def package_digest() -> str:
 
 def _digest(declared: list[Path]) -> str:
     root, digest = Path(__file__).parents[1], hashlib.sha256()
-    for path in [*sorted(root.rglob("*.py")), *declared]:
-        name = path.relative_to(root).as_posix() if path.is_relative_to(root) else path.name
-        digest.update(name.encode() + b"\0" + path.read_bytes() + b"\0")
+    engine = root.glob("emulator/_engine*.so")
+    common = Path(os.path.commonpath([path.parent for path in declared])) if declared else root
+    for path in dict.fromkeys([*sorted(root.rglob("*.py")), *sorted(engine), *declared]):
+        name = path.relative_to(root) if path.is_relative_to(root) else path.relative_to(common)
+        digest.update(name.as_posix().encode() + b"\0" + path.read_bytes() + b"\0")
     return digest.hexdigest()
 
 

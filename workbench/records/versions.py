@@ -26,6 +26,7 @@ from ..model.results import Failure, Measurement, ResultsError, Run
 from ..model.stage import Stage
 from ..toolchain.compiler import INCLUDE, cache_folder, contents, source_of, sources_of
 from .database import Damaged, DatabaseError, OtherVersion, marks, transaction
+from .store import comparable
 
 FOLDER, FILE = ".workbench", "versions.sqlite3"
 """Where the database is in a project, and what it is called."""
@@ -68,6 +69,9 @@ SELECT id FROM versions v WHERE used < (
 ORDER BY used
 """
 """The oldest first; never the newest of a stage, nor its newest that passed."""
+
+
+LAST = "(SELECT COALESCE(MAX({}), 0) FROM {})"
 
 
 class VersionsError(WorkbenchError, RuntimeError):
@@ -283,15 +287,16 @@ class Versions:
             ).fetchall()
             return [_version(c, row) for row in rows]
 
-    def found(self, snapshot: Snapshot) -> list[Run]:
-        """The records of what was found of exactly this, the newest first."""
+    def passed(self, snapshot: Snapshot) -> list[Run]:
+        """The records of how exactly this has passed since the stage last failed on any problem, the newest first."""
         if not self.path.exists():
             return []
         with self._open() as c:
             records = c.execute(
                 "SELECT record FROM runs JOIN versions ON versions.id = runs.version "
-                "WHERE (operation, stage, digest) = (?, ?, ?) ORDER BY runs.id DESC",
-                (snapshot.operation, snapshot.stage, snapshot.digest),
+                "WHERE (operation, stage, digest) = (?, ?, ?) AND runs.id > (SELECT COALESCE(MAX(f.used), 0) "
+                "FROM failures f WHERE (f.operation, f.stage) = (?, ?)) ORDER BY runs.id DESC",
+                (snapshot.operation, snapshot.stage, snapshot.digest, snapshot.operation, snapshot.stage),
             ).fetchall()
         return _runs((record for (record,) in records), snapshot.digest)
 
@@ -323,7 +328,7 @@ class Versions:
             _now(),
         )
         with self._open() as c:
-            used = _one(c, "SELECT COALESCE(MAX(used), 0) + 1 FROM failures")
+            used = _next(c)
             c.execute(f"INSERT OR REPLACE INTO failures VALUES ({marks(9)})", (*asdict(made).values(), used))
             c.execute(
                 "DELETE FROM failures WHERE (operation, stage) = (?, ?) AND id NOT IN (SELECT id FROM failures WHERE "
@@ -382,8 +387,15 @@ def _add_run(c: sqlite3.Connection, identity: int, run: Run) -> None:
         if timed_before <= timed and passed_before <= passed:
             c.execute("DELETE FROM runs WHERE id = ?", (number,))
         elif timed_before and not timed and passed_before >= passed:
+            if comparable(Run.parse(old, "a record"), run):  # it has passed again
+                c.execute("UPDATE runs SET id = ? WHERE id = ?", (_next(c), number))
             return
-    c.execute("INSERT INTO runs VALUES (NULL, ?, ?, ?)", (identity, run.device.name, record))
+    c.execute("INSERT INTO runs VALUES (?, ?, ?, ?)", (_next(c), identity, run.device.name, record))
+
+
+def _next(c: sqlite3.Connection) -> int:
+    """The number of what is added now, a record or a failure: which of two came later no clock has to say."""
+    return int(_one(c, f"SELECT MAX({LAST.format('id', 'runs')}, {LAST.format('used', 'failures')}) + 1"))
 
 
 def _version(c: sqlite3.Connection, row: Sequence[Any]) -> Version:

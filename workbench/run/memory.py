@@ -49,12 +49,11 @@ def passed_before(
     None as well where the stage has failed on any problem since. `date` of what is returned is when it was made.
     """
     with _warned():
-        for old in versions.of(stage).found(snapshot):
+        for old in versions.of(stage).passed(snapshot):
             if comparable(old, run, any_seed):
                 made = old.stages[0].verification
                 made.date = made.date or old.environment.date
-                later = (f for f in versions.of(stage).failures() if f.spec == stage.spec and f.date >= made.date)
-                return made if not any(later) else None
+                return made
     return None
 
 

@@ -106,12 +106,14 @@ def _logarithm(e: Evidence) -> str | None:
 
 def _exponential(e: Evidence) -> str | None:
     """Rows that sum to 1, of which the logarithms are ln 2 times as steep as they should be."""
-    positive = (e.got > 0) & (e.expected > 0)
-    if e.got.shape[1] < 3 or positive.mean() < SHARE:
+    positive = (e.got > 0) & (e.expected > 0) & np.isfinite(e.got) & np.isfinite(e.expected)
+    if e.got.shape[1] < 3 or positive.mean() < SHARE or not positive.any(axis=1).all():
         return None
     with np.errstate(all="ignore"):
         logs = [np.where(positive, np.log(v), np.nan) for v in (e.expected, e.got)]
         right, got = (v - np.nanmean(v, axis=1, keepdims=True) for v in logs)
         slope = np.nansum(right * got) / np.nansum(right * right)
+        if not math.isclose(slope, LN_2, rel_tol=CLOSE):
+            return None
         straight = np.nanmean(np.abs(got - slope * right)) < CLOSE * np.nanmean(np.abs(got))
-    return BASE_2_EXPONENTIAL if straight and math.isclose(slope, LN_2, rel_tol=CLOSE) else None
+    return BASE_2_EXPONENTIAL if straight else None

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from ... import reference
 from ...model.arrays import Array, Arrays, element_bytes
+from ...model.distribution import NonFinite
 from ...model.dtypes import BF16, FP16, FP32, dtype_of
 from ...model.launch import ceil_div
 from ...model.problem import Cost, Invariant, Problem, Size, Tier, draw_values, extents
@@ -91,6 +92,8 @@ class AttentionProblem(Problem):
 
     tiers: ClassVar[tuple[Tier, ...]] = (Tier.COMPARATIVE,)
     not_exact: ClassVar[str] = "an exponential is rounded"
+    non_finite: ClassVar[NonFinite | str] = NonFinite.UNDEFINED
+    distributed: ClassVar[tuple[str, ...]] = ("v",)  # of q and k `values` has the kinds that logits are made of
     elementwise: ClassVar[tuple[str, ...]] = ("lse",)
     extents: ClassVar[tuple[str, ...]] = ("batch", "heads", "rows", "keys", "dim")
     ranges: ClassVar[Mapping[str, tuple[float, float]]] = {"dim": (1, 256), "group": (1, 2**31), "scale": (0, 1e6)}
@@ -202,7 +205,7 @@ class AttentionProblem(Problem):
             top = np.where(np.isfinite(top), top, np.float32(0))
             factor = np.float32(scale * LOG2_E)
             weights = np.exp2(logits * factor - top * factor)  # in fp32, as an instruction has the base 2
-            total = weights.sum(axis=1)
+            total = weights[:, :: -1 if backwards else 1].cumsum(axis=1)[:, -1]  # as a thread adds up
             # tensor cores take weights in the type of the values. divided before, as equal ones would have exact sums
             weights = dtype.rounded(weights).astype(np.float32) / np.where(total > 0, total, np.float32(1))[:, None]
             o = tensor_core_product(weights, v, max(16, len(v) // 256), backwards)
@@ -254,7 +257,7 @@ class AttentionProblem(Problem):
 
     def _shift(self) -> Invariant:
         """With 2 added to every element of the keys all logits of a row are shifted by the same: o stays."""
-        q = self.inputs()["q"].astype(np.float64)
+        q, v = (self.given()[name].astype(np.float64) for name in ("q", "v"))
         by = SHIFT * self.factor * q.sum(axis=-1)
         # of a logit that is made of so much larger terms
         size = self.factor * (5 + SHIFT) * np.abs(q).sum(axis=-1)
@@ -267,7 +270,7 @@ class AttentionProblem(Problem):
             sees = np.isfinite(first["lse"])
             moved = np.where(sees, other["lse"], 0) - np.where(sees, first["lse"] + by, 0)
             weights = 4 * np.maximum(allowed, dtype_of(self.dtype).unit_roundoff)[..., None]
-            largest = np.abs(first["o"]).max(axis=-1, keepdims=True) + 8  # of a value
+            largest = np.abs(first["o"]).max(axis=-1, keepdims=True) + max(8, np.abs(v).max())
             near = np.abs(other["o"] - first["o"]) <= 2 * bound["o"] + weights * largest
             same = np.abs(moved) <= allowed + 2 * np.where(sees, bound["lse"], 0)
             return bool(np.all(same) and np.all(near))

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from ... import reference
 from ...judge import bounds
 from ...model.arrays import Array, Arrays, element_bytes
+from ...model.distribution import NonFinite
 from ...model.dtypes import BF16, E4M3, FP32, dtype_of
 from ...model.problem import Cost, Problem, Size, Tier
 from ..gemm import drawn_extents
@@ -36,6 +37,8 @@ class ScaledGemmProblem(Problem):
     pad_c: int = 0
 
     extents: ClassVar[tuple[str, ...]] = ("m", "n", "k")
+    non_finite: ClassVar[NonFinite | str] = NonFinite.PROPAGATE
+    distributed: ClassVar[tuple[str, ...]] = ("A", "B")
     choices: ClassVar[Mapping[str, tuple[str, ...]]] = {"out": (BF16.name, FP32.name)}
     dtype: ClassVar[str] = E4M3.name
     layout: ClassVar[str] = "nt"

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from ... import reference
 from ...judge import bounds
 from ...model.arrays import Array, Arrays, element_bytes
+from ...model.distribution import NonFinite
 from ...model.dtypes import BF16, FP16, FP32, dtype_of
 from ...model.problem import Cost, Problem, Size, extents
 
@@ -27,6 +28,8 @@ class MatvecProblem(Problem):
     pad_b: int = 0
 
     extents: ClassVar[tuple[str, ...]] = ("n", "k")
+    non_finite: ClassVar[NonFinite | str] = NonFinite.PROPAGATE
+    scales: ClassVar[tuple[int, int]] = (-40, 40)
     choices: ClassVar[Mapping[str, tuple[str, ...]]] = {
         "dtype": (BF16.name, FP16.name, FP32.name),
         "out": (BF16.name, FP16.name, FP32.name),

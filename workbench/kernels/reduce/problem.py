@@ -12,7 +12,7 @@ from ... import reference
 from ...judge import bounds
 from ...model.arrays import Array, Arrays, element_bytes
 from ...model.problem import Cost, Tier, draw_values
-from ..rows.problem import FLOATS, RowProblem
+from ..rows.problem import FLOATS, VALUES, RowProblem
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class ReduceProblem(RowProblem):
     choices: ClassVar[Mapping[str, tuple[str, ...]]] = {
         "dtype": FLOATS,
         "out": FLOATS,
-        "values": ("normal", "scaled", "shifted"),
+        "values": VALUES,
         "op": ("sum", "max"),
         "over": ("columns", "rows", "all"),
     }

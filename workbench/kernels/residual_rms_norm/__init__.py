@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
@@ -20,6 +21,8 @@ __all__ = ["RESIDUAL_RMS_NORM", "ResidualRmsNormProblem"]
 @dataclass(frozen=True)
 class ResidualRmsNormProblem(norms.NormProblem):
     """x, residual, s, y: (rows, columns), w: (columns,). s is of the type of x; y is the norm of s as it is stored."""
+
+    scales: ClassVar[tuple[int, int]] = (-20, 8)  # s has to be finite in fp16
 
     def arrays(self) -> dict[str, Array]:
         shape = (self.rows, self.columns)

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from ... import reference
 from ...model.arrays import Array, Arrays, element_bytes
+from ...model.distribution import NonFinite
 from ...model.dtypes import FP32, dtype_of
 from ...model.problem import Cost, Problem, Size, Tier, draw_values, extents
 from ..rows.problem import FLOATS
@@ -41,6 +42,9 @@ class RotaryProblem(Problem):
     pad_y: int = 0
 
     extents: ClassVar[tuple[str, ...]] = ("batch", "heads", "seq", "half")
+    non_finite: ClassVar[NonFinite | str] = NonFinite.PROPAGATE
+    distributed: ClassVar[tuple[str, ...]] = ("x", "cos", "sin")
+    scales: ClassVar[tuple[int, int]] = (-40, 40)
     choices: ClassVar[Mapping[str, tuple[str, ...]]] = {
         "dtype": FLOATS,
         "pairs": ("half", "interleaved"),

@@ -33,6 +33,7 @@ class NormGradientProblem(norms.NormProblem):
     there is one, db: (columns,). Gradients are of type `out`."""
 
     gradients: ClassVar[tuple[str, ...]] = ("dw",)
+    distributed: ClassVar[tuple[str, ...]] = ("x", "dy")
 
     def arrays(self) -> dict[str, Array]:
         shape, row = (self.rows, self.columns), (self.columns,)

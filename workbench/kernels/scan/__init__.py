@@ -26,7 +26,7 @@ __all__ = ["SCAN", "ScanProblem"]
 class ScanProblem(RowProblem):
     """x, y: (rows, columns). Sums are kept in fp32. From the first NaN of a row on its sums are NaN."""
 
-    choices: ClassVar[Mapping[str, tuple[str, ...]]] = {"dtype": FLOATS, "out": FLOATS, "values": ("normal", "scaled")}
+    choices: ClassVar[Mapping[str, tuple[str, ...]]] = {"dtype": FLOATS, "out": FLOATS, "values": ("normal",)}
 
     def arrays(self) -> dict[str, Array]:
         shape = (self.rows, self.columns)

@@ -28,7 +28,8 @@ class SoftmaxBackwardProblem(RowProblem):
     NaN and infinities do what arithmetic with them does: a row with NaN becomes NaN.
     """
 
-    choices: ClassVar[Mapping[str, tuple[str, ...]]] = {"dtype": FLOATS, "out": FLOATS, "values": ("normal", "scaled")}
+    choices: ClassVar[Mapping[str, tuple[str, ...]]] = {"dtype": FLOATS, "out": FLOATS, "values": ("normal",)}
+    distributed: ClassVar[tuple[str, ...]] = ("dy",)
 
     def arrays(self) -> dict[str, Array]:
         shape = (self.rows, self.columns)

@@ -24,7 +24,7 @@ class TransposeProblem(RowProblem):
     """x: (rows, columns) with `pad_x` elements between its rows, y: (columns, rows) with `pad_y`, of one type. Every
     element is moved as it is, NaN too: the bound is 0."""
 
-    choices: ClassVar[Mapping[str, tuple[str, ...]]] = {"dtype": FLOATS, "values": ("normal", "scaled")}
+    choices: ClassVar[Mapping[str, tuple[str, ...]]] = {"dtype": FLOATS, "values": ("normal",)}
 
     @property
     def label(self) -> str:

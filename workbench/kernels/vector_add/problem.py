@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from ... import reference
 from ...model.arrays import Array, Arrays
+from ...model.distribution import NonFinite
 from ...model.dtypes import FLOATS, dtype_of
 from ...model.problem import Cost, Problem, Size, extents
 
@@ -23,6 +24,8 @@ class VectorAddProblem(Problem):
     dtype: str = "fp32"
 
     extents: ClassVar[tuple[str, ...]] = ("n",)
+    non_finite: ClassVar[NonFinite | str] = NonFinite.PROPAGATE
+    scales: ClassVar[tuple[int, int]] = (-120, 124)
     choices: ClassVar[Mapping[str, tuple[str, ...]]] = {"dtype": tuple(FLOATS)}
 
     @property

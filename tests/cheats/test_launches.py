@@ -1,0 +1,49 @@
+"""Kernels that count their launches, and are right only the first few times: found on one problem solved many times."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from harness_planting import planted_stage
+from planting import Change
+
+from workbench import harness
+from workbench.devices import Device, open_device
+from workbench.harness.repeats import IN_EMULATOR
+from workbench.kernels.vector_add import VectorAddProblem
+from workbench.model.results import Verdict
+from workbench.model.stage import Stage
+
+HEAD = 'extern "C" __global__'
+ADD = "if (i < n) c[i] = from_float<IN>(to_float(a[i]) + to_float(b[i]));"
+RIGHT = 6
+"""Launches that are right."""
+
+
+def counting(answer: str, launches: int = RIGHT) -> Stage[Any]:
+    """vector_add, which gives `answer` of the sum s after so many launches in one memory."""
+    late = f"atomicAdd(&elements, 1ull) >= {launches} * n"
+    body = f"if (i < n) {{ IN s = from_float<IN>(to_float(a[i]) + to_float(b[i])); c[i] = {late} ? {answer} : s; }}"
+    return planted_stage(
+        "vector_add:naive", Change(HEAD, f"__device__ unsigned long long elements;\n{HEAD}"), Change(ADD, body)
+    )
+
+
+@pytest.fixture(scope="module")
+def emulator() -> Device:
+    return open_device("emulator")
+
+
+def test_a_kernel_that_is_wrong_from_its_seventh_launch_on_is_found(emulator: Device) -> None:
+    result = harness.verify(counting("a[i]"), emulator, examples=10, seed=0)
+    assert result.verdict is Verdict.STALE
+    assert result.failure is not None
+    assert f"in launch {RIGHT + 1} on the same inputs" in result.failure.message
+    again = VectorAddProblem.parse(result.failure.problem)
+    assert harness.verify(counting("a[i]"), emulator, problem=again).verdict is Verdict.STALE
+
+
+def test_what_counts_its_launches_and_is_right_all_the_same_passes(emulator: Device) -> None:
+    assert harness.verify(counting("s"), emulator, examples=10, seed=0).verdict is Verdict.PASS
+    assert harness.verify(counting("a[i]", IN_EMULATOR), emulator, examples=10, seed=0).verdict is Verdict.PASS

@@ -1,0 +1,148 @@
+"""Inputs in every distribution: what they hold, that their problems replay from text, and how they are judged."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+import pytest
+
+from workbench.catalogue import registry
+from workbench.devices import open_device
+from workbench.harness import Case, drawn
+from workbench.judge import controls
+from workbench.judge.comparison import compare
+from workbench.kernels.gemm import GemmProblem
+from workbench.kernels.vector_add import VectorAddProblem
+from workbench.model.arrays import Array
+from workbench.model.distribution import Distribution, NonFinite
+from workbench.model.dtypes import BF16, FP16, FP32
+from workbench.model.problem import ProblemError, Size, Tier
+from workbench.model.short import simple_operation
+
+KINDS = [kind for kind in Distribution if kind is not Distribution.NORMAL]
+
+
+def inputs(kind: Distribution, dtype: str = "fp32", seed: int = 0, tier: Tier = Tier.BOUNDED) -> np.ndarray[Any, Any]:
+    given = VectorAddProblem(n=4096, dtype=dtype, seed=seed, distribution=kind, tier=tier).given()
+    return np.concatenate([values.astype(np.float64) for values in given.values()])
+
+
+def test_a_problem_keeps_its_distribution_in_its_text_and_its_inputs_in_its_seed() -> None:
+    for kind in Distribution:
+        problem = GemmProblem(m=5, n=6, k=7, distribution=kind, seed=3)
+        assert GemmProblem.parse(str(problem)) == problem
+        assert ("distribution" in str(problem)) == (kind is not Distribution.NORMAL)
+        assert problem.given()["A"].tobytes() == problem.given()["A"].tobytes()
+        if kind is not Distribution.NORMAL:
+            ordinary = dataclasses.replace(problem, distribution=Distribution.NORMAL).given()
+            assert problem.given()["A"].tobytes() != ordinary["A"].tobytes() or kind is Distribution.NON_FINITE
+
+
+@pytest.mark.parametrize("dtype", ["bf16", "fp16", "fp32"])
+def test_each_distribution_holds_what_it_says(dtype: str) -> None:
+    least_normal = {"bf16": 2.0**-126, "fp16": 2.0**-14, "fp32": 2.0**-126}[dtype]
+    for kind in KINDS:
+        seen = np.concatenate([inputs(kind, dtype, seed) for seed in range(12)])
+        assert np.isfinite(seen).all() == (kind is not Distribution.NON_FINITE)
+        if kind is Distribution.ZEROS:
+            assert {True, False} == set(np.signbit(seen[seen == 0]))
+        if kind is Distribution.SUBNORMAL:
+            assert ((seen != 0) & (np.abs(seen) < least_normal)).mean() > 0.05
+        if kind is Distribution.LARGE:
+            assert np.median(np.abs(seen)) > 2.0**10
+        if kind is Distribution.NON_FINITE:
+            assert np.isnan(seen).any() and {np.inf, -np.inf} <= set(seen[np.isinf(seen)])
+
+
+def test_the_exact_tier_keeps_small_integers() -> None:
+    for kind in KINDS:
+        values = inputs(kind, tier=Tier.EXACT)
+        assert set(values[np.isfinite(values)]) <= {-2, -1, 0, 1, 2}
+    zeros = inputs(Distribution.ZEROS, tier=Tier.EXACT)
+    assert set(np.signbit(zeros[zeros == 0])) == {True, False}
+
+
+@pytest.mark.parametrize("operation", registry.operations())
+def test_every_operation_states_its_policy_and_passes_its_own_comparison(operation: str) -> None:
+    problem = registry.operations()[operation].problem
+    assert any("non_finite" in vars(kind) for kind in problem.mro()[:-1] if kind.__name__ != "Problem")
+    for kind in KINDS:
+        for seed, tier in ((s, t) for s in range(4) for t in problem.tiers):
+            made = problem(seed=seed, tier=tier, **dict.fromkeys(problem.extents, 9))
+            if kind not in made.distributions():
+                continue
+            case = Case.of(dataclasses.replace(made, distribution=kind))
+            for name, array in case.arrays.items():
+                if array.output:
+                    right = array.dtype.rounded(case.expected[name])
+                    found = compare(name, array, right, case.expected[name], case.bound[name], tier)
+                    assert found.wrong_count == 0, (str(case.problem), found.wrong)
+
+
+def test_a_verification_draws_every_distribution_and_the_same_ones_for_a_seed() -> None:
+    device = open_device("emulator")
+    for spec in ("vector_add:naive", "gemm:naive", "softmax:naive", "gemm:tma_pipeline"):
+        (stage,) = registry.select([spec])
+        for seed in range(3):
+            problems = drawn(stage, device, examples=20, seed=seed)
+            assert len(problems) == 20
+            assert {p.distribution for p in problems} == set(Distribution)
+            assert problems == drawn(stage, device, examples=20, seed=seed)
+
+
+def test_negative_controls_are_tried_on_ordinary_numbers() -> None:
+    problem = VectorAddProblem(n=3, distribution=Distribution.SUBNORMAL)
+    assert controls.telling(problem).distribution is Distribution.NORMAL
+
+
+def test_nan_is_right_where_the_reference_has_it_unless_nobody_wrote_it() -> None:
+    expected, bound = np.array([np.nan, np.inf, -np.inf, 1.0]), np.zeros(4)
+    for dtype in (FP32, FP16, BF16):
+        array = Array((4,), dtype, output=True)
+        for tier in (Tier.EXACT, Tier.BOUNDED):
+
+            def wrong(got: np.ndarray[Any, Any], array: Array = array, tier: Tier = tier) -> list[list[int]]:
+                return [w.index for w in compare("y", array, got, expected, bound, tier).wrong]
+
+            right = dtype.rounded(expected)
+            assert wrong(right) == []
+            for place, value in ((0, 0.0), (0, np.inf), (1, np.nan), (1, -np.inf), (2, 3e4), (3, np.nan)):
+                got = right.copy()
+                got[place] = value
+                assert wrong(got) == [[place]]
+            untouched = right.copy()
+            untouched[:1] = array.poisoned()[:1]
+            assert wrong(untouched) == [[0]]
+
+
+def test_what_overflows_within_the_bound_may_become_infinite() -> None:
+    array = Array((1,), FP16, output=True)
+    for expected, got, right in (
+        (65510.0, np.inf, True),
+        (65510.0, -np.inf, False),
+        (65530.0, 65504.0, True),
+        (60000.0, np.inf, False),
+        (1e6, 65504.0, False),
+    ):
+        found = compare("y", array, np.array([got], np.float16), np.array([expected]), np.array([32.0]), Tier.BOUNDED)
+        assert (found.wrong_count == 0) == right, (expected, got)
+
+
+def test_the_short_form_has_every_distribution_and_says_what_is_undefined() -> None:
+    def made(**more: Any) -> Any:
+        return simple_operation("twice", "x: n fp32 -> y: n fp32", emulator_size=Size(9, 9), **more)(lambda x: 2 * x)
+
+    assert set(made().problem(n=3).distributions()) == set(Distribution)
+    assert Distribution.NON_FINITE not in made(non_finite="undefined").problem(n=3).distributions()
+    assert made(distributed=()).problem(n=3).distributions() == (Distribution.NORMAL,)
+    large = made(scales=(-1, 20)).problem(n=50, distribution=Distribution.LARGE).given()["x"]
+    assert np.median(np.abs(large)) > 2.0**18
+
+
+def test_undefined_non_finite_inputs_are_refused_and_never_drawn() -> None:
+    kind: Any = type("Undefined", (VectorAddProblem,), {"non_finite": NonFinite.UNDEFINED})
+    assert Distribution.NON_FINITE not in kind(n=3).distributions()
+    with pytest.raises(ProblemError, match="undefined"):
+        kind(n=3, distribution=Distribution.NON_FINITE)
