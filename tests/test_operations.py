@@ -47,6 +47,7 @@ def test_every_operation_is_registered():
         "scan",
         "softmax",
         "softmax_backward",
+        "ssd",
         "transpose",
         "vector_add",
     ]

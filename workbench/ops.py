@@ -31,6 +31,7 @@ from .kernels.rotary.ops import rotary
 from .kernels.scan.ops import scan
 from .kernels.softmax.ops import softmax
 from .kernels.softmax_backward.ops import softmax_backward
+from .kernels.ssd.ops import ssd
 from .kernels.transpose.ops import transpose
 from .kernels.vector_add.ops import vector_add
 from .model import calls
@@ -56,6 +57,7 @@ __all__ = [
     "scan",
     "softmax",
     "softmax_backward",
+    "ssd",
     "transpose",
     "vector_add",
 ]
