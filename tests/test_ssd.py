@@ -14,7 +14,9 @@ from workbench import harness, ops, reference
 from workbench.catalogue import registry
 from workbench.devices import open_device
 from workbench.harness import Case
+from workbench.judge.controls import telling
 from workbench.kernels.ssd import SSD, Decays, SsdProblem
+from workbench.kernels.ssd.mma import segments
 from workbench.model.dtypes import BF16
 
 PROBLEMS = [
@@ -120,14 +122,58 @@ def _solved(stage, problem, **inputs):
     return case.answers(harness.solve(stage, open_device("emulator"), case))
 
 
-@pytest.mark.parametrize("chunk", [16, 32, 64])
-def test_the_size_of_a_chunk_does_not_matter(chunk):
-    problem = SsdProblem(heads=2, length=77, headdim=16, dstate=8, decays=Decays.RESETS)
+PARALLEL = next(stage for stage in SSD.stages if stage.name == "parallel")
+
+
+@pytest.mark.parametrize(
+    "stage", [*(CHUNKED.with_parameters({"CHUNK": n}) for n in (16, 64)), PARALLEL], ids=["16", "64", "segments"]
+)
+def test_the_size_of_a_chunk_and_of_a_segment_does_not_matter(stage):
+    problem = SsdProblem(heads=2, length=330, headdim=16, dstate=8, decays=Decays.NEAR_ONE)
     case = Case.of(problem)
-    stage = CHUNKED.with_parameters({"CHUNK": chunk})
-    failure, worst = case.judge(harness.solve(stage, open_device("emulator"), case).__getitem__)
-    assert failure is None
-    assert worst < 1
+    for least in (1, 2, 6) if stage.name == "parallel" else (None,):
+        tried = stage.with_parameters({"LEAST": least}) if least else stage
+        failure, worst = case.judge(harness.solve(tried, open_device("emulator"), case).__getitem__)
+        assert failure is None
+        assert 0 < worst < 1
+
+
+def test_segments_are_as_many_as_blocks_need_and_cover_every_chunk():
+    size = PARALLEL.parameters
+    for length in (1, 64, 65, 1000, 16384):
+        for heads in (1, 16, 128, 1000):
+            count, each = segments(SsdProblem(heads=heads, length=length, headdim=64, dstate=64), size)
+            chunks = -(-length // 64)
+            assert (count - 1) * each < chunks <= count * each
+            assert each >= min(chunks, size["LEAST"])
+            assert count == 1 or count <= -(-size["BLOCKS"] // heads)
+    assert segments(SsdProblem(heads=128, length=16384, headdim=64, dstate=128), size) == (5, 52)
+
+
+TENSOR_CORE = next(stage for stage in SSD.stages if stage.name == "tensor_core")
+
+
+@pytest.mark.parametrize(
+    ("right", "broken", "verdict"),
+    [
+        ("    __syncthreads();  // the chunk and the state have come for everyone", "", "race"),
+        ("    __syncthreads();  // everyone is done with them", "", "race"),
+        ("cp_async_wait<1>();", "cp_async_wait<2>();", "in_flight"),
+        ("advance(state, chunk, sums, last);", "advance(state, chunk, sums, 0.f);", "mismatch"),
+    ],
+)
+def test_a_hazard_of_the_tensor_core_stage_is_named(right, broken, verdict):
+    source = TENSOR_CORE.path.read_text()
+    assert source.count(right) == 1
+    source = source.replace('"chunk.cuh"', f'"{TENSOR_CORE.path.parent}/chunk.cuh"').replace(right, broken)
+    problem = SsdProblem(length=200, headdim=64, dstate=64)
+    outcome = workbench.verify(TENSOR_CORE, code=source, device="emulator", problem=problem)
+    assert outcome.run.stages[0].verification.verdict == verdict
+
+
+def test_negative_controls_are_tried_on_whole_groups_of_heads():
+    asked = telling(SsdProblem(heads=6, group=3, length=200))
+    assert (asked.heads, asked.length, asked.headdim) == (18, 200, 16)
 
 
 def test_a_state_that_a_stage_hands_on_gives_what_one_run_does():

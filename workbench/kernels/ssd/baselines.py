@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -58,6 +59,13 @@ def _torch(p: SsdProblem, x: Any, log_a: Any, b: Any, c: Any, h0: Any) -> Any:
 
 SSD.baseline("PyTorch", requires="torch")(_torch)
 SSD.baseline("torch.compile", requires="torch", compiled=True)(_torch)
+
+
+@SSD.baseline("Triton", requires=("torch", "triton"), prepares=True)
+def triton(p: SsdProblem, x: Any, log_a: Any, b: Any, c: Any, h0: Any, y: Any, h: Any) -> Callable[[], object]:
+    from ._triton import work
+
+    return work(p, x, log_a, b, c, h0, y, h)
 
 
 @SSD.baseline("NumPy", requires="numpy")

@@ -7,6 +7,7 @@ import numpy as np
 from ...model.dtypes import dtype_of
 from ...model.operation import Operation
 from ...model.problem import Size
+from .fastest import fastest
 from .problem import SUITE, Decays, SsdProblem, problems
 
 SSD = Operation(
@@ -18,6 +19,7 @@ SSD = Operation(
     defines=lambda p: {"IN": dtype_of(p.dtype).cuda},
     emulator_size=Size(extent=400, work=2_000_000),
     cuda_size=Size(extent=4000, work=100_000_000),
+    fastest=fastest,
 )
 
 EDGE_CASES = (
