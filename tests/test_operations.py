@@ -34,6 +34,7 @@ def test_every_operation_is_registered():
     assert OPERATIONS == [
         "attention",
         "cross_entropy",
+        "fft_conv",
         "gemm",
         "gemm_fp8",
         "layer_norm",

@@ -147,6 +147,17 @@ def ssd(x: Array, log_a: Array, b: Array, c: Array, h0: Array) -> tuple[Array, A
     return y, h
 
 
+def fft_conv(u: Array, k: Array, *, causal: bool = False) -> Array:
+    """Convolution by the discrete Fourier transform: y_t = sum_j k_j u_{t-j}, with places of u modulo length, or,
+    `causal`, those before the first 0. u: (..., length); k: of a shape that broadcasts; returns (..., length)
+    float64."""
+    length = u.shape[-1]
+    period = 2 * length if causal else length
+    product = np.fft.rfft(u.astype(np.float64), period) * np.fft.rfft(k.astype(np.float64), period)
+    result: Array = np.fft.irfft(product, period)[..., :length]
+    return result
+
+
 def softmax_backward(y: Array, dy: Array) -> Array:
     """Gradient of softmax for its result y and the gradient dy of that. Both (rows, columns), as is the result."""
     y64, dy64 = y.astype(np.float64), dy.astype(np.float64)
