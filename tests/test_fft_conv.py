@@ -15,6 +15,7 @@ from workbench.catalogue import registry
 from workbench.devices import open_device
 from workbench.harness import Case
 from workbench.kernels.fft_conv import FFT_CONV, FftConvProblem, Filter
+from workbench.kernels.fft_conv.mma import rounds
 from workbench.kernels.fft_conv.problem import factors, period_of
 from workbench.model.dtypes import BF16
 
@@ -139,6 +140,42 @@ def test_a_broken_transform_is_found_out(right, broken, verdict, tmp_path):
     )
     outcome = workbench.verify(PAIRED, code=source, device="emulator", problem=FftConvProblem(batch=3, length=512))
     assert outcome.run.stages[0].verification.verdict == verdict
+
+
+TENSOR_CORE = next(stage for stage in FFT_CONV.stages if stage.name == "tensor_core")
+
+
+@pytest.mark.parametrize(
+    ("right", "broken", "verdict"),
+    [
+        ("    __syncthreads();  // everyone is done with the sequences", "", "race"),
+        ("    __syncthreads();  // the rows of all warps are there", "", "race"),
+        ("    cp_async_wait<0>();", "", "in_flight"),
+        ("back.turn<true>(sums);", "back.turn<false>(sums);", "mismatch"),
+        ("length + SECOND - 1", "length", "mismatch"),
+    ],
+)
+def test_a_hazard_of_the_tensor_core_stage_is_named(right, broken, verdict):
+    source = TENSOR_CORE.path.read_text()
+    assert source.count(right) == 1
+    source = source.replace('"products.cuh"', f'"{TENSOR_CORE.path.parent}/products.cuh"').replace(right, broken)
+    problem = FftConvProblem(batch=3, length=1040 if broken == "length" else 1024, causal=broken == "length")
+    outcome = workbench.verify(TENSOR_CORE, code=source, device="emulator", problem=problem)
+    assert outcome.run.stages[0].verification.verdict == verdict
+
+
+def test_a_block_of_the_tensor_core_stage_takes_as_many_rounds_as_leave_enough_blocks():
+    size = TENSOR_CORE.parameters
+    assert rounds(FftConvProblem(batch=16, channels=1024, length=1024), size) == 4  # two pairs each, all of a channel
+    assert rounds(FftConvProblem(batch=16, channels=1024, length=4096), size) == 8
+    assert rounds(FftConvProblem(batch=16, channels=160, length=4096), size) == 2
+    assert rounds(FftConvProblem(batch=2, channels=1, length=4096), size) == 1
+    case = Case.of(FftConvProblem(batch=13, channels=2, length=2048))
+    stage = TENSOR_CORE.with_parameters({"BLOCKS": 1})
+    assert rounds(case.problem, stage.parameters) == 4
+    failure, worst = case.judge(harness.solve(stage, open_device("emulator"), case).__getitem__)
+    assert failure is None
+    assert 0 < worst < 1
 
 
 @pytest.mark.parametrize("causal", [False, True])

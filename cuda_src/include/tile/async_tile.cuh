@@ -1,20 +1,22 @@
-// tiles in shared memory that cp.async fills and ldmatrix reads: rows of whole 128 bytes, their 16-byte chunks permuted,
-// so that a column of eight rows is in all banks.
+// tiles in shared memory that cp.async fills and ldmatrix reads: 16-byte chunks of rows are permuted, so that those of a
+// column of eight rows are in all banks.
 #pragma once
 #include "ptx/cp_async.cuh"
 #include "tile/vector.cuh"
 
-// ROWS rows of COLUMNS elements; THREADS of a block load it. it begins at a multiple of 128 bytes
+// ROWS rows of COLUMNS elements, of 32, 64 or whole 128 bytes; THREADS of a block load it. it begins at a multiple of
+// 128 bytes
 template <class Element, int ROWS, int COLUMNS, int THREADS>
 struct AsyncTile {
   static constexpr int CHUNK = VECTOR_BYTES / sizeof(Element);  // elements that move together
-  static constexpr int ROW_CHUNKS = COLUMNS / CHUNK, SWIZZLE = 8;
-  static_assert(ROW_CHUNKS % SWIZZLE == 0, "rows are swizzled 128 bytes at a time");
+  static constexpr int ROW_CHUNKS = COLUMNS / CHUNK, BANKS = 8;  // of all chunks at once
+  static constexpr int SWIZZLE = ROW_CHUNKS < BANKS ? ROW_CHUNKS : BANKS;
+  static_assert(SWIZZLE >= 2 && BANKS % SWIZZLE == 0 && ROW_CHUNKS % SWIZZLE == 0, "rows are of 32, 64 or 128 bytes");
 
-  alignas(SWIZZLE * VECTOR_BYTES) Element data[ROWS * COLUMNS];
+  alignas(BANKS * VECTOR_BYTES) Element data[ROWS * COLUMNS];
 
   __device__ __forceinline__ Element* chunk(int row, int number) {
-    return data + row * COLUMNS + (number ^ row % SWIZZLE) * CHUNK;
+    return data + row * COLUMNS + (number ^ row * SWIZZLE / BANKS % SWIZZLE) * CHUNK;
   }
 
   // starts to copy rows from `first` on, of `rows` that there are, and of each the first `columns`; what lies outside
