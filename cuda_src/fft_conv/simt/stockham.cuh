@@ -1,18 +1,18 @@
-// a transform over PERIOD places by threads that hold 16 of them each in registers: thread t has t, t + THREADS, ...
+// a transform over PLACES places, a part of the period or all of it, by threads that hold 16 of them each in registers: thread t has t, t + THREADS, ...
 // butterflies of 16, the last ones smaller, are computed in registers; between them all places go through shared memory
 // (Stockham's order: the result is in the natural one, with every thread at its places). Source: Govindaraju et al.,
 // High performance discrete Fourier transforms on graphics processors, 2008.
 #pragma once
 #include "../sequence.cuh"
 
-constexpr int HELD = 16, THREADS = PERIOD / HELD;                 // of one transform
+constexpr int HELD = 16, THREADS = PLACES / HELD;                 // of one transform
 constexpr int TRANSFORMS = THREADS < 128 ? 128 / THREADS : 1;     // of a block
 constexpr int BLOCK = THREADS * TRANSFORMS;
 constexpr int RESIDENT = BLOCK < RESIDENT_THREADS ? RESIDENT_THREADS / BLOCK : 1;  // blocks of a multiprocessor
 
 // numbers that go from thread to thread. a gap behind every 32: those of 16 neighbours are in other banks then
 struct Exchange {
-  float re[PERIOD + PERIOD / 32], im[PERIOD + PERIOD / 32];
+  float re[PLACES + PLACES / 32], im[PLACES + PLACES / 32];
 
   static __device__ __forceinline__ int at(int i) { return i + i / 32; }
 };
@@ -57,7 +57,7 @@ __device__ __forceinline__ void transform(float2 (&x)[COUNT]) {
 // number of the thread in its transform
 template <int DONE = 1>
 __device__ __forceinline__ void passes(float2 (&v)[HELD], Exchange& exchange, const float2* roots, int t) {
-  constexpr int RADIX = PERIOD / DONE < HELD ? PERIOD / DONE : HELD, EACH = HELD / RADIX;  // butterflies of a thread
+  constexpr int RADIX = PLACES / DONE < HELD ? PLACES / DONE : HELD, EACH = HELD / RADIX;  // butterflies of a thread
 #pragma unroll
   for (int m = 0; m < EACH; ++m) {
     const int j = t + m * THREADS, k = j % DONE;
@@ -76,7 +76,7 @@ __device__ __forceinline__ void passes(float2 (&v)[HELD], Exchange& exchange, co
 #pragma unroll
     for (int q = 0; q < RADIX; ++q) v[m + q * EACH] = x[q];
   }
-  if constexpr (DONE * RADIX < PERIOD) {
+  if constexpr (DONE * RADIX < PLACES) {
 #pragma unroll
     for (int q = 0; q < HELD; ++q) {  // RADIX is HELD
       const int to = Exchange::at(t / DONE * DONE * RADIX + t % DONE + q * DONE);
@@ -94,13 +94,15 @@ __device__ __forceinline__ void passes(float2 (&v)[HELD], Exchange& exchange, co
   }
 }
 
-// by all threads of the block: the places become those of the convolution with the filter of this spectrum
+// by all threads of the block: the places become those of the convolution with the filter of this spectrum, of which
+// every STEP-th number counts
+template <int STEP = 1>
 __device__ __forceinline__ void convolve(float2 (&v)[HELD], Exchange& exchange, const float2* spectrum,
                                          const float2* roots, int t) {
   passes(v, exchange, roots, t);
 #pragma unroll
   for (int q = 0; q < HELD; ++q) {
-    const float2 product = v[q] * spectrum[t + q * THREADS];
+    const float2 product = v[q] * spectrum[(t + q * THREADS) * STEP];
     v[q] = {product.y, product.x};  // real and imaginary part exchanged, a transform is its inverse
   }
   passes(v, exchange, roots, t);

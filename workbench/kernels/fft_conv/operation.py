@@ -19,6 +19,7 @@ FFT_CONV = Operation(
     emulator_size=Size(extent=2048, work=300_000),
     cuda_size=Size(extent=32768, work=20_000_000),
     metric="GB/s",
+    fastest=("tensor_core", "split"),
 )
 
 EDGE_CASES = (

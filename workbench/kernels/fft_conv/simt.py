@@ -71,16 +71,21 @@ HELD, LEAST_THREADS = 16, 128
 """Places of a thread, and threads of a block at least."""
 
 
-def _transforms(p: FftConvProblem, kernel: str, sequences: int) -> Launch:
+def _whole(p: FftConvProblem, size: Mapping[str, int]) -> dict[str, int]:
+    """A transform has all places of the period."""
+    return {"PERIOD": p.period, "PLACES": p.period}
+
+
+def _transforms(p: FftConvProblem, kernel: str, sequences: int, places: int) -> Launch:
     """A block for each channel and as many transforms of `sequences` each as a block has."""
-    threads = p.period // HELD
+    threads = places // HELD
     transforms = max(1, LEAST_THREADS // threads)
     return Launch(
         kernel,
         (p.channels, ceil_div(p.batch, sequences * transforms), 1),
         (threads * transforms, 1, 1),
         ("u", "spectrum", "roots", "y", *counts(p), np.int32(p.extended)),
-        shared_bytes=8 * transforms * (p.period + p.period // 32),
+        shared_bytes=8 * transforms * (places + places // 32),
     )
 
 
@@ -89,14 +94,14 @@ def _transforms(p: FftConvProblem, kernel: str, sequences: int) -> Launch:
     source="fft_conv/simt/03_registers.cu",
     idea="butterflies of 16 in registers: a quarter of the passes through shared memory",
     parameters=RESIDENT,
-    sizes=_period,
+    sizes=_whole,
     supports=_fits,
     space=RESIDENT_SPACE,
     edge_cases=(*EDGE_CASES, *PERIODS),
     alignment=8,
 )
 def registers(p: FftConvProblem, size: Mapping[str, int]) -> Launch:
-    return _transforms(p, "fft_conv_registers", 1)
+    return _transforms(p, "fft_conv_registers", 1, p.period)
 
 
 @FFT_CONV.stage(
@@ -104,11 +109,38 @@ def registers(p: FftConvProblem, size: Mapping[str, int]) -> Launch:
     source="fft_conv/simt/04_paired.cu",
     idea="two real sequences as one complex one",
     parameters=RESIDENT,
-    sizes=_period,
+    sizes=_whole,
     supports=_fits,
     space=RESIDENT_SPACE,
     edge_cases=(*EDGE_CASES, *PERIODS),
     alignment=8,
 )
 def paired(p: FftConvProblem, size: Mapping[str, int]) -> Launch:
-    return _transforms(p, "fft_conv_paired", 2)
+    return _transforms(p, "fft_conv_paired", 2, p.period)
+
+
+LONG = (
+    FftConvProblem(length=32768, filter=Filter.DECAYING),
+    FftConvProblem(length=20000, causal=True),
+)
+"""Periods of 32,768 and of 65,536 places."""
+
+
+def _parts(p: FftConvProblem, size: Mapping[str, int]) -> dict[str, int]:
+    """Two transforms, or four of the longest period."""
+    places = min(p.period // 2, MOST_PERIOD)
+    return {"PERIOD": p.period, "PLACES": places, "PARTS": p.period // places}
+
+
+@FFT_CONV.stage(
+    "split",
+    source="fft_conv/simt/05_split.cu",
+    idea="a transform in parts, of every second or fourth frequency each: any period fits into shared memory",
+    parameters=RESIDENT,
+    sizes=_parts,
+    space=RESIDENT_SPACE,
+    edge_cases=(*EDGE_CASES, *PERIODS, *LONG),
+    alignment=8,
+)
+def split(p: FftConvProblem, size: Mapping[str, int]) -> Launch:
+    return _transforms(p, "fft_conv_split", 2, size["PLACES"])
