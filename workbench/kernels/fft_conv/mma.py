@@ -8,11 +8,19 @@ import numpy as np
 
 from ...model.launch import Launch, ceil_div
 from .operation import EDGE_CASES, FFT_CONV, counts
-from .problem import FftConvProblem, factors
-from .simt import PERIODS
+from .problem import FftConvProblem, Filter, factors
+from .simt import LONGEST
 
 MOST_PERIOD = 16384
 """Places of a transform: rows of more than 128 do not fit into the registers of a warp."""
+
+
+UNEVEN = (
+    FftConvProblem(batch=14, length=256),
+    FftConvProblem(batch=3, length=8000, filter=Filter.DECAYING, causal=True),
+    FftConvProblem(batch=5, length=3000, causal=True),
+)
+"""More pairs than a block has at once, and factors that differ, with rows that are zero and one that is so in part."""
 
 
 def _fits(p: FftConvProblem) -> str | None:
@@ -56,7 +64,7 @@ def _shared_bytes(p: FftConvProblem) -> int:
     sizes=_factors,
     supports=_fits,
     space={"BLOCKS": (132, 264, 528, 1056), "RESIDENT_WARPS": (8, 12, 16)},
-    edge_cases=(*EDGE_CASES, *PERIODS, FftConvProblem(batch=14, channels=1, length=256)),
+    edge_cases=(*EDGE_CASES, LONGEST, *UNEVEN),
     architecture=80,
 )
 def tensor_core(p: FftConvProblem, size: Mapping[str, int]) -> Launch:

@@ -16,7 +16,7 @@ FFT_CONV = Operation(
     problems=problems,
     suite=SUITE,
     defines=lambda p: {"IN": dtype_of(p.dtype).cuda},
-    emulator_size=Size(extent=2048, work=300_000),
+    emulator_size=Size(extent=1024, work=300_000),
     cuda_size=Size(extent=32768, work=20_000_000),
     metric="GB/s",
     fastest=("tensor_core", "split"),

@@ -28,8 +28,8 @@ def naive(p: FftConvProblem, size: Mapping[str, int]) -> Launch:
 MOST_PERIOD = 16384
 """Places of complex numbers in fp32 that fit into shared memory."""
 
-PERIODS = tuple(FftConvProblem(batch=3, length=n, filter=Filter.DECAYING) for n in (512, 1024, 2048, 8192, 16384))
-"""Every length of a transform, beside those of other problems."""
+LONGEST = FftConvProblem(length=16384, filter=Filter.DECAYING)
+"""Of the longest period that fits: beside it random problems have the shorter ones."""
 
 
 def _fits(p: FftConvProblem) -> str | None:
@@ -50,7 +50,7 @@ def _period(p: FftConvProblem, size: Mapping[str, int]) -> dict[str, int]:
     sizes=_period,
     supports=_fits,
     space={"THREADS": (128, 256, 512, 1024)},
-    edge_cases=(*EDGE_CASES, *PERIODS),
+    edge_cases=(*EDGE_CASES, LONGEST),
     alignment=8,
 )
 def shared(p: FftConvProblem, size: Mapping[str, int]) -> Launch:
@@ -97,7 +97,7 @@ def _transforms(p: FftConvProblem, kernel: str, sequences: int, places: int) -> 
     sizes=_whole,
     supports=_fits,
     space=RESIDENT_SPACE,
-    edge_cases=(*EDGE_CASES, *PERIODS),
+    edge_cases=(*EDGE_CASES, LONGEST),
     alignment=8,
 )
 def registers(p: FftConvProblem, size: Mapping[str, int]) -> Launch:
@@ -112,7 +112,7 @@ def registers(p: FftConvProblem, size: Mapping[str, int]) -> Launch:
     sizes=_whole,
     supports=_fits,
     space=RESIDENT_SPACE,
-    edge_cases=(*EDGE_CASES, *PERIODS),
+    edge_cases=(*EDGE_CASES, LONGEST),
     alignment=8,
 )
 def paired(p: FftConvProblem, size: Mapping[str, int]) -> Launch:
@@ -139,7 +139,7 @@ def _parts(p: FftConvProblem, size: Mapping[str, int]) -> dict[str, int]:
     parameters=RESIDENT,
     sizes=_parts,
     space=RESIDENT_SPACE,
-    edge_cases=(*EDGE_CASES, *PERIODS, *LONG),
+    edge_cases=LONG,
     alignment=8,
 )
 def split(p: FftConvProblem, size: Mapping[str, int]) -> Launch:
