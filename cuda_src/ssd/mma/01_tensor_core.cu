@@ -25,10 +25,10 @@ extern "C" __global__ void __launch_bounds__(THREADS) ssd_tensor_core(SSD_PARAME
   for (int first = 0; first < length; first += CHUNK) {
     Chunk& chunk = shared.chunk[first / CHUNK % 2];
     load_chunk<true>(shared.chunk[first / CHUNK % 2 ^ 1], g, columns, first + CHUNK, length);
-    state.share(shared);
+    state.share(shared.state);
     cp_async_wait<1>();
     __syncthreads();  // the chunk and the state have come for everyone
-    const float last = sum_decays(sums, chunk.log_a);
+    const float last = sum_decays(shared, chunk);
     store_outputs(g, columns, shared, chunk, sums, first, length);
     advance(state, chunk, sums, last);
     __syncthreads();  // everyone is done with them

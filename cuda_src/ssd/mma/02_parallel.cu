@@ -9,17 +9,8 @@
 //
 // what limits it: a product more a chunk, and b and x are read twice.
 
+#include "../segments.cuh"
 #include "chunk.cuh"
-
-// places of a segment, of `each` chunks, and its number among those of all heads
-struct Segment {
-  int first, end;
-  long long number;
-
-  __device__ __forceinline__ Segment(const Operands& g, int batch, int head, int segment, int segments, int each)
-      : first(segment * each * CHUNK), end(min(g.length, first + each * CHUNK)),
-        number((static_cast<long long>(batch) * g.heads + head) * segments + segment) {}
-};
 
 extern "C" __global__ void __launch_bounds__(THREADS)
     ssd_segment_states(SSD_PARAMETERS, int aligned, float* states, float* decays, int segments, int each) {
@@ -39,7 +30,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     load_chunk<false>(shared.chunk[i % 2 ^ 1], g, columns, own.first + (i + 1) * CHUNK, own.end);
     cp_async_wait<1>();
     __syncthreads();  // the chunk has come for everyone
-    const float last = sum_decays(sums, chunk.log_a);
+    const float last = sum_decays(shared, chunk);
     advance(state, chunk, sums, last);
     decay += last;
     __syncthreads();  // everyone is done with it
@@ -47,25 +38,6 @@ extern "C" __global__ void __launch_bounds__(THREADS)
   cp_async_wait<0>();
   state.store(states + own.number * dstate * headdim, g, columns);
   if (threadIdx.x == 0 && columns.first == 0) decays[own.number] = decay;
-}
-
-// a thread an element of the state of a head
-extern "C" __global__ void __launch_bounds__(PASSING)
-    ssd_pass_states(const float* h0, float* h, float* states, const float* decays, int size, int segments) {
-  const int element = blockIdx.x * PASSING + threadIdx.x;
-  if (element >= size) return;
-  const long long head = blockIdx.y;
-  states += head * segments * size + element;
-  decays += head * segments;
-  float before = h0[head * size + element];
-#pragma unroll 4
-  for (int i = 0; i < segments; ++i) {
-    float& state = states[static_cast<long long>(i) * size];
-    const float alone = state;
-    state = before;
-    before = before * ex2(decays[i]) + alone;
-  }
-  h[head * size + element] = before;
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS)
@@ -85,10 +57,10 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     Chunk& chunk = shared.chunk[i % 2];
     const int first = own.first + i * CHUNK;
     load_chunk<true>(shared.chunk[i % 2 ^ 1], g, columns, first + CHUNK, own.end);
-    state.share(shared);
+    state.share(shared.state);
     cp_async_wait<1>();
     __syncthreads();  // the chunk and the state have come for everyone
-    const float last = sum_decays(sums, chunk.log_a);
+    const float last = sum_decays(shared, chunk);
     store_outputs(g, columns, shared, chunk, sums, first, own.end);
     if (first + CHUNK < own.end) advance(state, chunk, sums, last);
     __syncthreads();  // everyone is done with them

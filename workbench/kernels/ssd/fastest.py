@@ -13,4 +13,4 @@ def fastest(p: SsdProblem) -> tuple[str, ...]:
     """The stages that are preferred for a problem that is in no table of what is fastest, best first. Of few heads
     sequences are cut."""
     few = ceil_div(p.headdim, 64) * p.heads * p.batch < ENOUGH and p.length > 128
-    return ("parallel", "tensor_core") if few else ("tensor_core",)
+    return "tma", *(("parallel", "tensor_core") if few else ("tensor_core",))
