@@ -74,7 +74,7 @@ def test_decays_are_usual_near_1_near_0_or_resets():
     assert drawn[Decays.USUAL].min() < 0.4
     assert 0.95 < np.median(drawn[Decays.USUAL]) < 0.98
     assert 0.996 < drawn[Decays.NEAR_ONE].min() < drawn[Decays.NEAR_ONE].max() < 1
-    assert drawn[Decays.NEAR_ZERO].max() < 1e-8
+    assert 1e-5 < drawn[Decays.NEAR_ZERO].max() < 0.01
     assert (drawn[Decays.NEAR_ZERO] == 0).any()
     assert 0.03 < np.mean(drawn[Decays.RESETS] < 1e-30) < 0.07
 

@@ -30,9 +30,9 @@ struct Columns {
 __device__ __forceinline__ void sum_decays(float (&sums)[CHUNK], float first, float second) {
   static_assert(CHUNK == 2 * WARP, "a lane has two places");
   const int at = threadIdx.x % WARP * 2;
-  second = log2_decay(second);
-  const float upto = warp_scan(log2_decay(first) + second);
-  sums[at] = upto - second;
+  first = log2_decay(first);
+  const float upto = warp_scan(first + log2_decay(second)), before = __shfl_up_sync(ALL_LANES, upto, 1);
+  sums[at] = (at > 0 ? before : 0.f) + first;
   sums[at + 1] = upto;
 }
 

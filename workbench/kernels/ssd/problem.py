@@ -34,8 +34,8 @@ TOGETHER = 8
 
 
 class Decays(StrEnum):
-    """What the decays are: those of Mamba-2, exp(-0.001) to exp(-1); near 1, a state that hardly forgets; near 0, from
-    exp(-20) on and 0 itself; near 1 with a 0 now and then, which begins another sequence."""
+    """What the decays are: those of Mamba-2, exp(-0.001) to exp(-1); near 1, a state that hardly forgets; near 0, some
+    below what fp32 holds, and 0 itself; near 1 with a 0 now and then, which begins another sequence."""
 
     USUAL = "usual"
     NEAR_ONE = "near_one"
@@ -122,7 +122,7 @@ class SsdProblem(Problem):
         if self.decays is Decays.USUAL:  # evenly distributed logarithms
             drawn = -(np.float32(1000.0) ** (part - 1))
         elif self.decays is Decays.NEAR_ZERO:
-            drawn = np.where(part < 0.1, -np.inf, -20 - 180 * part)
+            drawn = np.select([part < 0.1, part < 0.2], [-np.inf, -1000 * part], -6 - 14 * part)
         else:
             drawn = -np.exp2(-8 - 12 * part)
             if self.decays is Decays.RESETS:
