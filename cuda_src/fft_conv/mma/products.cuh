@@ -43,6 +43,7 @@ struct Matrices<BOTH, BOTH> {
 // by all threads of the block
 template <int SIZE>
 __device__ __forceinline__ void make_matrix(Complex<SIZE, SIZE>& matrix, const float2* roots) {
+#pragma unroll 4
   for (int i = threadIdx.x; i < SIZE * SIZE; i += THREADS) {
     const int row = i / SIZE, column = i % SIZE;
     const float2 root = roots[row * column % SIZE * (PERIOD / SIZE)];

@@ -7,7 +7,7 @@
 //
 // what it gains: periods of 32,768 and 65,536 places, which do not fit into shared memory at once.
 //
-// what limits it: results of all parts wait in registers, or in local memory, and the sequence is read PARTS times.
+// what limits it: results wait in registers, or in local memory, and the sequence is read PARTS times.
 
 #include "stockham.cuh"
 
@@ -23,7 +23,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK, RESIDENT)
   const Sequence imaginary{own + 1 < batch ? u + second : nullptr, length, extended};
   spectrum += static_cast<long long>(blockIdx.x) * PERIOD;
 
-  float2 sums[PARTS][HELD] = {};
+  float2 sums[KEPT][HELD] = {};  // of the parts that the sequence reaches
 #pragma unroll 1
   for (int s = 0; s < PARTS; ++s) {
     float2 v[HELD];
@@ -34,6 +34,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK, RESIDENT)
 #pragma unroll
       for (int part = 0; part < PARTS; ++part) {
         const int place = part * PLACES + i;
+        if (part >= KEPT && !extended) break;  // nothing but zeros
         v[q] = v[q] + float2{real.at(place), imaginary.at(place)} * roots[part * s % PARTS * PLACES];
       }
       v[q] = v[q] * roots[i * s];
@@ -43,14 +44,14 @@ extern "C" __global__ void __launch_bounds__(BLOCK, RESIDENT)
     for (int q = 0; q < HELD; ++q) {
       v[q] = v[q] * conjugate(roots[(t + q * THREADS) * s]);
 #pragma unroll
-      for (int part = 0; part < PARTS; ++part)
+      for (int part = 0; part < KEPT; ++part)
         sums[part][q] = sums[part][q] + v[q] * conjugate(roots[part * s % PARTS * PLACES]);
     }
   }
 #pragma unroll
   for (int q = 0; q < HELD; ++q)
 #pragma unroll
-    for (int part = 0; part < PARTS; ++part) {
+    for (int part = 0; part < KEPT; ++part) {
       const int place = part * PLACES + t + q * THREADS;
       if (own < batch && place < length) y[first + place] = from_float<IN>(sums[part][q].x);
       if (own + 1 < batch && place < length) y[second + place] = from_float<IN>(sums[part][q].y);

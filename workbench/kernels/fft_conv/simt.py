@@ -127,9 +127,9 @@ LONG = (
 
 
 def _parts(p: FftConvProblem, size: Mapping[str, int]) -> dict[str, int]:
-    """Two transforms, or four of the longest period."""
+    """Two transforms, or four of the longest period; and how many parts the sequence reaches."""
     places = min(p.period // 2, MOST_PERIOD)
-    return {"PERIOD": p.period, "PLACES": places, "PARTS": p.period // places}
+    return {"PERIOD": p.period, "PLACES": places, "PARTS": p.period // places, "KEPT": ceil_div(p.length, places)}
 
 
 @FFT_CONV.stage(
