@@ -57,7 +57,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
   if (threadIdx.x == 0 && columns.first == 0) decays[own.number] = decay;
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS, 2)
+extern "C" __global__ void __launch_bounds__(THREADS, DSTATE > 64 ? 2 : RESIDENT)
     ssd_tma_outputs(SSD_MAPS, SSD_PARAMETERS, const float* states, int segments, int each) {
   extern __shared__ __align__(ATOM_BYTES) unsigned char memory[];
   Shared& shared = *reinterpret_cast<Shared*>(memory);

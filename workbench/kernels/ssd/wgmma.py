@@ -29,22 +29,27 @@ def _shared_bytes(p: SsdProblem) -> int:
     return 1024 * ceil_div(2 * (2 * tiles + 4 * CHUNK + 8), 1024)
 
 
+def _segments(p: SsdProblem, size: Mapping[str, int]) -> tuple[int, int]:
+    """How many segments a sequence has, and chunks of each. Segments read b and x twice: there is one, where a quarter
+    of the blocks that are wanted have a head each."""
+    few = 4 * column_tiles(p) * p.heads * p.batch <= size["BLOCKS"]
+    return segments(p, size) if few else segments(p, {"BLOCKS": 1, "LEAST": 1})
+
+
 @SSD.stage(
     "tma",
     track="wgmma",
     source="ssd/wgmma/01_tma.cu",
     idea="TMA loads chunks, wgmma multiplies them in place; segments where there are few heads",
-    parameters={"PASSING": 128, "BLOCKS": 264, "LEAST": 2},
+    parameters={"PASSING": 128, "BLOCKS": 264, "LEAST": 2, "RESIDENT": 2},
     sizes=lambda p, size: {"DSTATE": padded_dstate(p)},
-    space={"PASSING": (64, 128, 256), "BLOCKS": (132, 264, 528, 792), "LEAST": (1, 2, 4, 8)},
+    space={"PASSING": (64, 128, 256), "BLOCKS": (132, 264, 528, 1056), "LEAST": (1, 2, 4, 8), "RESIDENT": (2, 3)},
     supports=_supports,
-    edge_cases=(*EDGE_CASES, SsdProblem(batch=3, heads=44, length=70, headdim=8, dstate=16)),
+    edge_cases=(*EDGE_CASES, SsdProblem(batch=3, heads=23, length=70, headdim=8, dstate=16)),
     architecture=90,
 )
 def tma(p: SsdProblem, size: Mapping[str, int]) -> Plan:
-    blocks = column_tiles(p) * p.heads * p.batch
-    few = 2 * blocks <= size["BLOCKS"]
-    count, each = segments(p, size) if few else segments(p, {"BLOCKS": 1, "LEAST": 1})
+    count, each = _segments(p, size)
     maps = tuple(TensorMap(name, box=(1, CHUNK, 1, COLUMNS)) for name in ("x", "b", "c"))
     arguments: tuple[str | np.generic | TensorMap, ...] = (*maps, *ARGUMENTS, *steps(p), *counts(p))
 
