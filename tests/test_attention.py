@@ -13,7 +13,8 @@ from workbench import ops, reference
 from workbench.catalogue import registry
 from workbench.harness import Case
 from workbench.kernels.attention import ATTENTION, AttentionProblem, Layout
-from workbench.kernels.attention.problem import Kind, tensor_core_product
+from workbench.kernels.attention.problem import Kind
+from workbench.kernels.shared.tensor_cores import tensor_core_product
 from workbench.model.dtypes import BF16
 
 PROBLEMS = [

@@ -18,6 +18,7 @@ from workbench.model.dtypes import BF16, UINT32
 from workbench.toolchain.compiler import INCLUDE
 
 TEMPLATES = {
+    "async_tile",
     "row",
     "row_reduce",
     "cluster_reduce",

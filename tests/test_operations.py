@@ -34,6 +34,7 @@ def test_every_operation_is_registered():
     assert OPERATIONS == [
         "attention",
         "cross_entropy",
+        "fft_conv",
         "gemm",
         "gemm_fp8",
         "layer_norm",
@@ -47,6 +48,7 @@ def test_every_operation_is_registered():
         "scan",
         "softmax",
         "softmax_backward",
+        "ssd",
         "transpose",
         "vector_add",
     ]

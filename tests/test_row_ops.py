@@ -26,7 +26,8 @@ class HostArray(np.ndarray):
 
 def _solved(operation: str, call: calls.Call) -> dict[str, Any]:
     """What `ops.solve` does, in the emulator."""
-    problem, inputs = call.problem, call.inputs
+    problem = call.problem
+    inputs = problem.prepare(dict(call.inputs)) | call.inputs
     stage = ops.choose(operation, problem, 90)
     arrays = problem.arrays()
     storage = {name: array.poisoned() if array.output else array.pack(inputs[name]) for name, array in arrays.items()}

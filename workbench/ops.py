@@ -18,6 +18,7 @@ from .catalogue import registry
 from .devices.cuda import CudaDevice
 from .kernels.attention.ops import attention
 from .kernels.cross_entropy.ops import cross_entropy
+from .kernels.fft_conv.ops import fft_conv, fft_conv_filter
 from .kernels.gemm.ops import gemm
 from .kernels.gemm_fp8.ops import gemm_fp8
 from .kernels.layer_norm.ops import layer_norm
@@ -31,6 +32,7 @@ from .kernels.rotary.ops import rotary
 from .kernels.scan.ops import scan
 from .kernels.softmax.ops import softmax
 from .kernels.softmax_backward.ops import softmax_backward
+from .kernels.ssd.ops import ssd
 from .kernels.transpose.ops import transpose
 from .kernels.vector_add.ops import vector_add
 from .model import calls
@@ -43,6 +45,8 @@ from .toolchain.compiler import compile_stage
 __all__ = [
     "attention",
     "cross_entropy",
+    "fft_conv",
+    "fft_conv_filter",
     "gemm",
     "gemm_fp8",
     "layer_norm",
@@ -56,6 +60,7 @@ __all__ = [
     "scan",
     "softmax",
     "softmax_backward",
+    "ssd",
     "transpose",
     "vector_add",
 ]
@@ -132,10 +137,10 @@ def _empty(array: Array) -> tuple[Any, Any]:
 
 
 def _prepared(problem: Problem, inputs: Mapping[str, Any]) -> dict[str, Any]:
-    """What the operation prepares on the host, on the device."""
+    """What the operation prepares on the host, on the device; not what the caller has prepared."""
     import cupy
 
-    wanted = {name: array for name, array in problem.arrays().items() if array.prepared}
+    wanted = {name: array for name, array in problem.arrays().items() if array.prepared and name not in inputs}
     if not wanted:
         return {}
     values = problem.prepare({name: cupy.asnumpy(array) for name, array in inputs.items()})

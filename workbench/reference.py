@@ -133,6 +133,31 @@ def scan(x: Array) -> Array:
     return result
 
 
+def ssd(x: Array, log_a: Array, b: Array, c: Array, h0: Array) -> tuple[Array, Array]:
+    """State-space model with a scalar decay: h_t = exp(log_a_t) h_{t-1} + b_t x_t^T, y_t = h_t^T c_t.
+
+    x: (..., length, headdim); log_a: (..., length); b, c: (..., length, dstate); h0: (..., dstate, headdim), the state
+    before the first place; returns y like x, and the state after the last place like h0, float64. Source: Dao and Gu,
+    Transformers are SSMs, 2024."""
+    x64, b64, c64 = (v.astype(np.float64) for v in (x, b, c))
+    a, h, y = np.exp(log_a.astype(np.float64)), h0.astype(np.float64), np.empty(x.shape)
+    for t in range(x.shape[-2]):
+        h = a[..., t, None, None] * h + b64[..., t, :, None] * x64[..., t, None, :]
+        y[..., t, :] = (c64[..., t, None, :] @ h)[..., 0, :]
+    return y, h
+
+
+def fft_conv(u: Array, k: Array, *, causal: bool = False) -> Array:
+    """Convolution by the discrete Fourier transform: y_t = sum_j k_j u_{t-j}, with places of u modulo length, or,
+    `causal`, those before the first 0. u: (..., length); k: of a shape that broadcasts; returns (..., length)
+    float64."""
+    length = u.shape[-1]
+    period = 2 * length if causal else length
+    product = np.fft.rfft(u.astype(np.float64), period) * np.fft.rfft(k.astype(np.float64), period)
+    result: Array = np.fft.irfft(product, period)[..., :length]
+    return result
+
+
 def softmax_backward(y: Array, dy: Array) -> Array:
     """Gradient of softmax for its result y and the gradient dy of that. Both (rows, columns), as is the result."""
     y64, dy64 = y.astype(np.float64), dy.astype(np.float64)

@@ -7,6 +7,7 @@ from typing import Any
 
 from ..model.declared import declared
 from ..model.distribution import Distribution
+from ..model.launch import ceil_div
 from ..model.problem import Problem
 from . import soundness
 from .case import Case
@@ -46,7 +47,11 @@ def weakness(problem: Problem) -> tuple[str, int]:
 
 
 def telling(problem: Problem) -> Problem:
-    """The problem with ordinary inputs, its extents enlarged until its negative controls are certain to be wrong."""
-    enlarged: dict[str, Any] = {name: max(getattr(problem, name), EXTENT) for name in problem.extents}
+    """The problem with ordinary inputs, its extents enlarged until its negative controls are certain to be wrong: to
+    multiples of what they were, so that what divides one, as groups of heads do, still does."""
+    enlarged: dict[str, Any] = {}
+    for name in problem.extents:
+        extent = getattr(problem, name)
+        enlarged[name] = ceil_div(EXTENT, extent) * extent if extent < EXTENT else extent
     with declared(f"{problem} with extents of {EXTENT} at least, on which negative controls are tried,"):
         return dataclasses.replace(problem, distribution=Distribution.NORMAL, **enlarged)

@@ -12,45 +12,19 @@
 // what limits it: a warp multiplies, or it computes exponentials; every operand passes through registers, and
 // mma.sync alone cannot fill the tensor cores of Hopper.
 
-#include "ptx/cp_async.cuh"
 #include "ptx/mma.cuh"
+#include "tile/async_tile.cuh"
 #include "tile/fragment.cuh"
 #include "tile/fragment_softmax.cuh"
 
 constexpr int THREADS = WARPS * WARP, BLOCK_M = WARPS * 16;
 constexpr int CHUNK = VECTOR_BYTES / sizeof(IN);  // elements that move together
-constexpr int ROW_CHUNKS = DIM / CHUNK, SWIZZLE = 8;
+constexpr int ROW_CHUNKS = DIM / CHUNK;
 
-static_assert(DIM % 64 == 0 && BLOCK_N % 16 == 0, "rows are swizzled 128 bytes at a time; an mma takes 16 keys");
+static_assert(BLOCK_N % 16 == 0, "an mma takes 16 keys");
 
-// rows of DIM elements in shared memory, their chunks permuted
 template <int ROWS>
-struct Tile {
-  IN data[ROWS * DIM];
-
-  __device__ __forceinline__ IN* chunk(int row, int chunk) {
-    return data + row * DIM + (chunk ^ row % SWIZZLE) * CHUNK;
-  }
-
-  // starts to copy rows from `first` on; what lies outside of the array becomes zero. cp.async moves whole chunks
-  // at multiples of 16 bytes; others go through registers
-  __device__ __forceinline__ void load(const IN* from, long long stride, int first, int rows, int dim,
-                                       bool aligned) {
-#pragma unroll 4
-    for (int i = threadIdx.x; i < ROWS * ROW_CHUNKS; i += THREADS) {
-      const int row = i / ROW_CHUNKS, column = i % ROW_CHUNKS * CHUNK;
-      const int valid = first + row < rows ? dim - column : 0;
-      const IN* const source = from + (first + row) * stride + column;
-      IN* const to = chunk(row, i % ROW_CHUNKS);
-      if (aligned && valid >= CHUNK)
-        cp_async_16(to, source);
-      else if (valid > 0)
-        store_vector(to, load_tail<CHUNK>(source, valid, false));
-      else
-        store_vector(to, Vector<IN, CHUNK>{});
-    }
-  }
-};
+using Tile = AsyncTile<IN, ROWS, DIM, THREADS>;
 
 struct Shared {
   Tile<BLOCK_M> q;
@@ -62,7 +36,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
                           long long q_head, long long q_row, long long k_batch, long long k_head,
                           long long k_row, long long o_batch, long long o_head, long long o_row, int heads,
                           int group, int rows, int keys, int dim, int causal, float scale, int aligned) {
-  extern __shared__ __align__(SWIZZLE * VECTOR_BYTES) unsigned char memory[];
+  extern __shared__ __align__(alignof(Shared)) unsigned char memory[];
   Shared& shared = *reinterpret_cast<Shared*>(memory);
   const int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
   const int head = blockIdx.y % heads, batch = blockIdx.y / heads;

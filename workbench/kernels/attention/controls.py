@@ -9,6 +9,7 @@ import numpy as np
 
 from ... import reference
 from ...model.arrays import Arrays
+from ..shared.controls import noticeable
 
 Values = np.ndarray[Any, Any]
 Solver = Callable[[Values, Values, Values, Values, float], tuple[Values, Values]]
@@ -58,20 +59,7 @@ def controls(p: Solved, inputs: Arrays, expected: Arrays) -> dict[str, Arrays]:
     if p.group > 1 and p.key_heads > 1:
         other = {**inputs, "k": np.roll(inputs["k"], 1, axis=1), "v": np.roll(inputs["v"], 1, axis=1)}
         wrong["keys of another head"] = p.solved(other, reference.attention, np.float64)
-    return {name: answer for name, answer in wrong.items() if _noticeable(answer, expected)}
-
-
-def _noticeable(answer: Arrays, expected: Arrays) -> bool:
-    """Whether an answer differs by more than rounding may: of large logits the key that is left out may weigh 1e-6."""
-    for name, least in (("o", 0.05), ("lse", 1e-3)):
-        got, right = answer[name], expected[name]
-        finite = np.isfinite(right)
-        if not np.array_equal(np.isfinite(got), finite):
-            return True
-        size = np.abs(right[finite]).max(initial=0.0) or 1.0
-        if (np.abs(got[finite] - right[finite]) > least * size).any():
-            return True
-    return False
+    return {name: answer for name, answer in wrong.items() if noticeable(answer, expected, {"o": 0.05, "lse": 1e-3})}
 
 
 def _sums(p: Solved, inputs: Arrays) -> Values:

@@ -19,6 +19,7 @@ from ...model.distribution import NonFinite
 from ...model.dtypes import BF16, FP16, FP32, dtype_of
 from ...model.launch import ceil_div
 from ...model.problem import Cost, Invariant, Problem, Size, Tier, draw_values, extents
+from ..shared.tensor_cores import tensor_core_product
 from .controls import LOG2_E, Solver, Values, controls
 
 
@@ -41,20 +42,6 @@ class Kind(StrEnum):
 
 LARGE = 30.0
 SHIFT = 2.0
-
-
-def tensor_core_product(a: Values, b: Values, depth: int, backwards: bool = False) -> Values:
-    """a @ b in fp32 as tensor cores add up: `depth` terms at once, and what is added to them truncated, not rounded.
-
-    Of the 24 bits of a sum the last is dropped for what is lost where terms are aligned to the largest. a: (m, k), b:
-    (k, n) fp32. Source: Fasi et al., Numerical behavior of NVIDIA tensor cores, 2021.
-    """
-    total = np.zeros((len(a), b.shape[1]), np.float32)
-    starts = range(0, len(b), depth)
-    for first in reversed(starts) if backwards else starts:
-        total += a[:, first : first + depth] @ b[first : first + depth]
-        total.view(np.uint32)[...] &= np.uint32(0xFFFFFFFE)
-    return total
 
 
 CHUNK = 512

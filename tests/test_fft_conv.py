@@ -1,0 +1,210 @@
+"""The convolution by Fourier transforms: its definition, what rejects broken kernels, and `workbench.ops.fft_conv`."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import cupy
+import numpy as np
+import pytest
+from test_row_ops import Host, place, rng  # noqa: F401  (fixtures)
+
+import workbench
+from workbench import harness, ops, reference
+from workbench.catalogue import registry
+from workbench.devices import open_device
+from workbench.harness import Case
+from workbench.kernels.fft_conv import FFT_CONV, FftConvProblem, Filter
+from workbench.kernels.fft_conv.mma import rounds
+from workbench.kernels.fft_conv.problem import factors, period_of
+from workbench.model.dtypes import BF16
+
+PROBLEMS = [
+    FftConvProblem(batch=5, channels=3, length=length, causal=causal, filter=kind)
+    for length, causal, kind in (
+        (300, False, Filter.NORMAL),
+        (256, False, Filter.DECAYING),
+        (200, True, Filter.DELAY),
+        (16, False, Filter.NORMAL),
+    )
+]
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("length", [1, 2, 7, 16])
+def test_the_reference_is_the_sum_of_the_definition(length, causal, rng):  # noqa: F811
+    u, k = rng.standard_normal((2, length)), rng.standard_normal(length)
+    right = np.zeros((2, length))
+    for t in range(length):
+        for j in range(length):
+            if j <= t or not causal:
+                right[:, t] += k[j] * u[:, (t - j) % length]
+    assert reference.fft_conv(u, k, causal=causal) == pytest.approx(right, abs=1e-12)
+
+
+def test_a_period_holds_the_sequence_and_what_reaches_beyond_it():
+    assert [period_of(n, causal=False) for n in (1, 255, 256, 257, 1024, 1025, 32768)] == [
+        *(256, 512, 256, 1024, 1024, 4096, 32768)
+    ]
+    assert [period_of(n, causal=True) for n in (1, 128, 129, 1024, 1025, 32768)] == [256, 256, 512, 2048, 4096, 65536]
+    for period in (256, 512, 65536):
+        first, second = factors(period)
+        assert first * second == period
+        assert second in (first, 2 * first)
+
+
+@pytest.mark.parametrize("problem", PROBLEMS, ids=str)
+def test_every_wrong_answer_is_rejected(problem):
+    rejected, accepted = Case.of(problem).negative_controls()
+    assert accepted == []
+    assert rejected >= 11
+
+
+def test_the_controls_are_those_that_kernels_get_wrong():
+    names = {name for p in PROBLEMS for name in p.negative_controls(p.inputs(), p.reference(p.inputs()))}
+    assert names >= {
+        "filter of another channel",
+        "imaginary part in the real one",
+        "mirrored filter",
+        "not divided by the period",
+        "not wrapped around",
+        "real and imaginary part exchanged",
+        "wrapped around",
+    }
+
+
+@pytest.mark.parametrize("problem", PROBLEMS[1:3], ids=str)
+def test_invariants_hold_of_the_reference_and_not_of_others(problem):
+    case = Case.of(problem)
+    assert len(problem.invariants()) == 2
+    for invariant in problem.invariants():
+        related = invariant.related(case.inputs)
+        first, other = case.expected, problem.reference(related)
+        assert invariant.holds(first, other, case.bound), invariant.name
+        spoilt = [
+            {"y": answer["y"] + 4 * inputs["u"][..., ::-1].astype(np.float64) ** 2 * inputs["u"][..., ::-1]}
+            for answer, inputs in ((first, case.inputs), (other, related))
+        ]
+        assert not invariant.holds(*spoilt, case.bound), invariant.name
+
+
+def _solved(stage, problem, **inputs):
+    """The output of a stage for other inputs, in float64."""
+    case = Case.of(problem)
+    case = dataclasses.replace(case, inputs=case.inputs | inputs)
+    return case.answers(harness.solve(stage, open_device("emulator"), case))["y"]
+
+
+def test_stages_in_fp32_are_as_exact_as_their_output():
+    for problem in (FftConvProblem(batch=3, length=1024), FftConvProblem(batch=2, length=200, causal=True)):
+        right = problem.reference(problem.inputs())["y"]
+        size = np.abs(right).max(axis=-1, keepdims=True)
+        for stage in FFT_CONV.stages:
+            if stage.track == "simt" and (stage.name != "naive" or problem.causal):
+                away = np.abs(_solved(stage, problem) - right)
+                assert (away <= BF16.unit_roundoff * np.abs(right) + 2e-6 * size).all(), stage.name
+
+
+def test_what_is_not_finite_stays_in_its_pair_and_channel():
+    problem = FftConvProblem(batch=4, channels=2, length=300)
+    u = problem.inputs()["u"].copy()
+    u[2, 1, 7] = np.nan
+    for stage in FFT_CONV.stages:
+        y = _solved(stage, problem, u=u)
+        assert np.isnan(y[2, 1]).all(), stage.name
+        assert np.isfinite(y[:2]).all(), stage.name
+        assert np.isfinite(y[:, 0]).all(), stage.name
+
+
+PAIRED = next(stage for stage in FFT_CONV.stages if stage.name == "paired")
+
+
+@pytest.mark.parametrize(
+    ("right", "broken", "verdict"),
+    [
+        ("    __syncthreads();\n#pragma unroll", "#pragma unroll", "race"),
+        ("roots[k * (PERIOD / (DONE * RADIX))]", "roots[k * (PERIOD / RADIX / DONE / 2)]", "mismatch"),
+        ("return {x.y, -x.x};", "return {-x.y, x.x};", "mismatch"),
+    ],
+)
+def test_a_broken_transform_is_found_out(right, broken, verdict, tmp_path):
+    header = (PAIRED.path.parent / "stockham.cuh").read_text()
+    assert header.count(right) == 1
+    (tmp_path / "stockham.cuh").write_text(header.replace(right, broken))
+    source = PAIRED.path.read_text().replace("stockham.cuh", f"{tmp_path}/stockham.cuh")
+    sequence = PAIRED.path.parents[1] / "sequence.cuh"
+    (tmp_path / "stockham.cuh").write_text(
+        (tmp_path / "stockham.cuh").read_text().replace("../sequence.cuh", str(sequence))
+    )
+    outcome = workbench.verify(PAIRED, code=source, device="emulator", problem=FftConvProblem(batch=3, length=512))
+    assert outcome.run.stages[0].verification.verdict == verdict
+
+
+TENSOR_CORE = next(stage for stage in FFT_CONV.stages if stage.name == "tensor_core")
+
+
+@pytest.mark.parametrize(
+    ("right", "broken", "verdict"),
+    [
+        ("    __syncthreads();  // the rows of all warps are there", "", "race"),
+        ("    cp_async_wait<0>();", "", "in_flight"),
+        ("back.turn<true>(sums);", "back.turn<false>(sums);", "mismatch"),
+        ("length + SECOND - 1", "length", "mismatch"),
+    ],
+)
+def test_a_hazard_of_the_tensor_core_stage_is_named(right, broken, verdict):
+    source = TENSOR_CORE.path.read_text()
+    assert source.count(right) == 1
+    source = source.replace('"products.cuh"', f'"{TENSOR_CORE.path.parent}/products.cuh"').replace(right, broken)
+    problem = FftConvProblem(batch=3, length=1040 if broken == "length" else 1024, causal=broken == "length")
+    outcome = workbench.verify(TENSOR_CORE, code=source, device="emulator", problem=problem)
+    assert outcome.run.stages[0].verification.verdict == verdict
+
+
+def test_a_block_of_the_tensor_core_stage_takes_as_many_rounds_as_leave_enough_blocks():
+    size = TENSOR_CORE.parameters
+    assert rounds(FftConvProblem(batch=16, channels=1024, length=1024), size) == 4  # two pairs each, all of a channel
+    assert rounds(FftConvProblem(batch=16, channels=1024, length=4096), size) == 8
+    assert rounds(FftConvProblem(batch=16, channels=160, length=4096), size) == 2
+    assert rounds(FftConvProblem(batch=2, channels=1, length=4096), size) == 1
+    case = Case.of(FftConvProblem(batch=13, channels=2, length=2048))
+    stage = TENSOR_CORE.with_parameters({"BLOCKS": 1})
+    assert rounds(case.problem, stage.parameters) == 4
+    failure, worst = case.judge(harness.solve(stage, open_device("emulator"), case).__getitem__)
+    assert failure is None
+    assert 0 < worst < 1
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_fft_conv_of_arrays_and_of_a_prepared_filter(place, rng, causal, monkeypatch):  # noqa: F811
+    if place is Host:
+        monkeypatch.setattr(cupy, "asnumpy", np.asarray)
+        monkeypatch.setattr(cupy, "asarray", place.upload)
+    u, k = rng.standard_normal((3, 2, 300)).astype(BF16.numpy), rng.standard_normal((2, 300), np.float32)
+    right = reference.fft_conv(u, k, causal=causal)
+    given = place.upload(u)
+    prepared = ops.fft_conv_filter(place.upload(k), causal=causal)
+    for found in (ops.fft_conv(given, place.upload(k), causal=causal), ops.fft_conv(given, prepared)):
+        assert np.allclose(place.download(found).astype(np.float64), right, 0, 1.0)
+        assert np.abs(right).max() > 30
+
+
+@pytest.mark.parametrize(
+    ("shapes", "says"),
+    [
+        (((2, 3, 8), (2, 8)), r"they have to be \(batch, channels, length\) and \(channels, length\)"),
+        (((2, 3, 8), (3, 9)), r"they have to be \(batch, channels, length\) and \(channels, length\)"),
+        (((1, 1, 40000), (1, 40000)), "length at most 32768"),
+        (((3, 8), (8,)), r"k has shape \(8,\)"),
+    ],
+)
+def test_fft_conv_refuses_what_is_none(place, shapes, says):  # noqa: F811
+    kinds = (BF16.numpy, np.float32)
+    given = (place.upload(np.zeros(shape, kind)) for shape, kind in zip(shapes, kinds, strict=True))
+    with pytest.raises(ValueError, match=says):
+        ops.fft_conv(*given)
+
+
+def test_the_numpy_baseline_is_right():
+    baselines = {b.name: b for b in registry.operations()["fft_conv"].baselines}
+    assert {workbench.baseline_error(baselines["NumPy"], problem) for problem in PROBLEMS} == {""}

@@ -1,0 +1,270 @@
+"""The chunked scan: its definition, what rejects broken kernels, and `workbench.ops.ssd`."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import cupy
+import numpy as np
+import pytest
+from test_row_ops import Host, place, rng  # noqa: F401  (fixtures)
+
+import workbench
+from workbench import harness, ops, reference
+from workbench.catalogue import registry
+from workbench.devices import open_device
+from workbench.harness import Case
+from workbench.judge.controls import telling
+from workbench.kernels.ssd import SSD, Decays, SsdProblem
+from workbench.kernels.ssd.mma import segments
+from workbench.model.dtypes import BF16
+
+PROBLEMS = [
+    SsdProblem(batch=2, heads=4, length=150, headdim=16, dstate=24, group=2, decays=decays, seed=seed)
+    for seed, decays in enumerate(Decays)
+]
+
+
+def test_the_reference_on_places_worked_out_by_hand():
+    x, log_a = np.array([[1.0, 10.0], [2.0, 0.0], [0.0, 4.0]]), np.log([0.5, 0.25, 0.0 + 1])
+    b, c = np.array([[1.0], [3.0], [1.0]]), np.array([[2.0], [1.0], [1.0]])
+    y, h = reference.ssd(x, log_a, b, c, np.array([[8.0, 0.0]]))
+    # the state is 4 + 1 and 10; 5/4 + 6 and 10/4; then 7.25 and 2.5 + 4
+    assert y == pytest.approx(np.array([[10.0, 20.0], [7.25, 2.5], [7.25, 6.5]]))
+    assert h == pytest.approx(np.array([[7.25, 6.5]]))
+    forgotten, _ = reference.ssd(x, np.full(3, -np.inf), b, c, np.array([[8.0, 0.0]]))
+    assert forgotten == pytest.approx((b * c) * x)
+
+
+def test_heads_share_b_and_c_in_groups():
+    problem = SsdProblem(batch=2, heads=20, length=5, headdim=3, dstate=2, group=4)
+    inputs = problem.inputs()
+    found = problem.reference(inputs)
+    for batch, head in ((0, 3), (1, 4), (1, 19)):
+        own = {name: inputs[name][batch, :, head] for name in ("x", "log_a")}
+        shared = {name: inputs[name][batch, :, head // 4] for name in ("b", "c")}
+        y, h = reference.ssd(*own.values(), *shared.values(), inputs["h0"][batch, head])
+        assert np.array_equal(found["y"][batch, :, head], y)
+        assert np.array_equal(found["h"][batch, head], h)
+
+
+@pytest.mark.parametrize("problem", PROBLEMS, ids=str)
+def test_every_wrong_answer_is_rejected(problem):
+    rejected, accepted = Case.of(problem).negative_controls()
+    assert accepted == []
+    assert rejected >= 14
+
+
+def test_the_controls_are_those_that_kernels_get_wrong():
+    names = {name for p in PROBLEMS for name in p.negative_controls(p.inputs(), p.reference(p.inputs()))}
+    assert names >= {
+        "b and c of another group",
+        "decayed after x was added",
+        "decays by 2^x",
+        "initial state forgotten",
+        "last place missing",
+        "state not decayed over a chunk",
+        "state not handed to the next chunk",
+    }
+
+
+def test_decays_are_usual_near_1_near_0_or_resets():
+    size = {"length": 4000}
+    drawn = {kind: np.exp(SsdProblem(decays=kind, **size).inputs()["log_a"]) for kind in Decays}
+    assert drawn[Decays.USUAL].min() < 0.4
+    assert 0.95 < np.median(drawn[Decays.USUAL]) < 0.98
+    assert 0.996 < drawn[Decays.NEAR_ONE].min() < drawn[Decays.NEAR_ONE].max() < 1
+    assert 1e-5 < drawn[Decays.NEAR_ZERO].max() < 0.01
+    assert (drawn[Decays.NEAR_ZERO] == 0).any()
+    assert 0.03 < np.mean(drawn[Decays.RESETS] < 1e-30) < 0.07
+
+
+@pytest.mark.parametrize("name", [invariant.name for invariant in PROBLEMS[0].invariants()])
+def test_an_invariant_holds_of_the_reference_and_not_of_others(name):
+    problem = PROBLEMS[0]
+    case = Case.of(problem)
+    (invariant,) = (i for i in problem.invariants() if i.name == name)
+    related = invariant.related(case.inputs)
+
+    def spoilt(answer, inputs):  # by what has no place: a square, a later place, the number of the place
+        later = np.roll(inputs["x"].astype(np.float64), -1, axis=1)
+        return {"y": answer["y"] + later**2 * np.arange(problem.length)[:, None, None], "h": answer["h"] ** 2}
+
+    first, other = case.expected, problem.reference(related)
+    assert invariant.holds(first, other, case.bound)
+    assert not invariant.holds(spoilt(first, case.inputs), spoilt(other, related), case.bound)
+
+
+CHUNKED = next(stage for stage in SSD.stages if stage.name == "chunked")
+
+
+@pytest.mark.parametrize(
+    ("right", "broken"),
+    [
+        ("other <= row) {", "other < row) {"),
+        ("shared.state[n][column] * exp2f(last)", "shared.state[n][column]"),
+        ("exp2f(last - shared.sums[row])", "exp2f(-shared.sums[row])"),
+        ("shared.sums[row] - shared.sums[other]", "shared.sums[row]"),
+    ],
+)
+def test_a_broken_kernel_is_found_out(right, broken):
+    source = CHUNKED.path.read_text().replace('"../scan.cuh"', f'"{CHUNKED.path.parents[1]}/scan.cuh"')
+    assert source.count(right) == 1
+    outcome = workbench.verify(CHUNKED, code=source.replace(right, broken), device="emulator", examples=10)
+    assert outcome.run.stages[0].verification.verdict == "mismatch"
+
+
+def _solved(stage, problem, **inputs):
+    """The outputs of a stage for other inputs, in float64."""
+    case = Case.of(problem)
+    case = dataclasses.replace(case, inputs=case.inputs | inputs)
+    return case.answers(harness.solve(stage, open_device("emulator"), case))
+
+
+PARALLEL = next(stage for stage in SSD.stages if stage.name == "parallel")
+
+
+@pytest.mark.parametrize(
+    "stage", [*(CHUNKED.with_parameters({"CHUNK": n}) for n in (16, 64)), PARALLEL], ids=["16", "64", "segments"]
+)
+def test_the_size_of_a_chunk_and_of_a_segment_does_not_matter(stage):
+    problem = SsdProblem(heads=2, length=330, headdim=16, dstate=8, decays=Decays.NEAR_ONE)
+    case = Case.of(problem)
+    for least in (1, 6) if stage.name == "parallel" else (None,):
+        tried = stage.with_parameters({"LEAST": least}) if least else stage
+        failure, worst = case.judge(harness.solve(tried, open_device("emulator"), case).__getitem__)
+        assert failure is None
+        assert 0 < worst < 1
+
+
+def test_segments_are_as_many_as_blocks_need_and_cover_every_chunk():
+    size = PARALLEL.parameters
+    for length in (1, 64, 65, 1000, 16384):
+        for heads in (1, 16, 128, 1000):
+            count, each = segments(SsdProblem(heads=heads, length=length, headdim=64, dstate=64), size)
+            chunks = -(-length // 64)
+            assert (count - 1) * each < chunks <= count * each
+            assert each >= min(chunks, size["LEAST"])
+            assert count == 1 or count <= -(-size["BLOCKS"] // heads)
+    assert segments(SsdProblem(heads=128, length=16384, headdim=64, dstate=128), size) == (5, 52)
+
+
+TENSOR_CORE = next(stage for stage in SSD.stages if stage.name == "tensor_core")
+
+
+@pytest.mark.parametrize(
+    ("right", "broken", "verdict"),
+    [
+        ("    __syncthreads();  // everyone is done with them", "", "race"),
+        ("cp_async_wait<1>();", "cp_async_wait<2>();", "in_flight"),
+    ],
+)
+def test_a_hazard_of_the_tensor_core_stage_is_named(right, broken, verdict):
+    source = TENSOR_CORE.path.read_text()
+    assert source.count(right) == 1
+    source = source.replace('"chunk.cuh"', f'"{TENSOR_CORE.path.parent}/chunk.cuh"').replace(right, broken)
+    problem = SsdProblem(length=200, headdim=64, dstate=64)
+    outcome = workbench.verify(TENSOR_CORE, code=source, device="emulator", problem=problem)
+    assert outcome.run.stages[0].verification.verdict == verdict
+
+
+TMA = next(stage for stage in SSD.stages if stage.name == "tma")
+
+
+@pytest.mark.parametrize(
+    ("right", "broken", "verdict"),
+    [
+        ("    async_fence();\n", "", "proxy_fence"),
+        ("    wgmma_wait<1>();\n", "", "accumulator_in_flight"),
+        ("    __syncthreads();  // state and sums are there for everyone", "    //", "race"),
+        ("    wgmma_wait<0>();\n  }\n  if (segments", "  }\n  if (segments", "accumulator_in_flight"),
+    ],
+)
+def test_a_hazard_of_the_tma_stage_is_named(right, broken, verdict):
+    source = TMA.path.read_text()
+    assert source.count(right) == 1
+    for header in ("chunk.cuh", "../segments.cuh"):
+        source = source.replace(f'"{header}"', f'"{TMA.path.parent}/{header}"')
+    problem = SsdProblem(length=200, headdim=64, dstate=64)
+    stage = TMA.with_parameters({"BLOCKS": 1})
+    outcome = workbench.verify(stage, code=source.replace(right, broken), device="emulator", problem=problem)
+    assert outcome.run.stages[0].verification.verdict == verdict
+
+
+def test_negative_controls_are_tried_on_whole_groups_of_heads():
+    asked = telling(SsdProblem(heads=6, group=3, length=200))
+    assert (asked.heads, asked.length, asked.headdim) == (18, 200, 16)
+
+
+def test_a_state_that_a_stage_hands_on_gives_what_one_run_does():
+    problem = SsdProblem(heads=2, length=150, headdim=64, dstate=64, group=2)
+    whole = Case.of(problem)
+    for stage in SSD.stages:
+        if stage.name == "naive":
+            continue
+        state, parts = whole.inputs["h0"], []
+        for first, end in ((0, 70), (70, 150)):
+            part = {name: np.ascontiguousarray(whole.inputs[name][:, first:end]) for name in ("x", "log_a", "b", "c")}
+            found = _solved(stage, dataclasses.replace(problem, length=end - first), **part, h0=state)
+            parts.append(found["y"])
+            state = found["h"].astype(np.float32)
+        assert (np.abs(np.concatenate(parts, axis=1) - whole.expected["y"]) <= whole.bound["y"]).all(), stage.name
+        assert (np.abs(state - whole.expected["h"]) <= 2 * whole.bound["h"]).all(), stage.name
+
+
+def test_what_is_not_finite_reaches_later_places_and_no_other_head():
+    problem = SsdProblem(heads=2, length=200, headdim=8, dstate=16)
+    x = problem.inputs()["x"].copy()
+    x[0, 130, 1, 3] = np.nan
+    log_a = problem.inputs()["log_a"].copy()
+    log_a[0, 130, 1] = np.nan
+    for stage in SSD.stages:
+        of_x = _solved(stage, problem, x=x)["y"]
+        assert np.isnan(of_x[0, 130:, 1, 3]).all(), stage.name
+        assert np.isfinite(np.delete(of_x[0, :, 1], 3, axis=-1)).all(), stage.name
+        of_decay = _solved(stage, problem, log_a=log_a)["y"]
+        assert np.isnan(of_decay[0, 130:, 1]).all(), stage.name
+        for y in (of_x, of_decay):
+            assert np.isfinite(y[0, :64]).all(), stage.name
+            assert np.isfinite(y[0, :, 0]).all(), stage.name
+
+
+@pytest.mark.parametrize("initial", [False, True])
+def test_ssd_of_arrays_that_lie_side_by_side(place, rng, initial, monkeypatch):  # noqa: F811
+    if place is Host:
+        monkeypatch.setattr(cupy, "zeros", lambda shape, dtype: place.upload(np.zeros(shape, dtype)))
+    heads, groups, dim, state = 4, 2, 16, 8
+    packed = rng.standard_normal((2, 90, heads * dim + 2 * groups * state)).astype(BF16.numpy)
+    parts = np.split(packed, [heads * dim, heads * dim + groups * state], axis=2)
+    x, b, c = (v.reshape(2, 90, n, -1) for v, n in zip(parts, (heads, groups, groups), strict=True))
+    log_a = -rng.random((2, 90, heads), np.float32)
+    h0 = rng.standard_normal((2, heads, state, dim), np.float32) * initial
+    given = [place.upload(v) for v in (x, log_a, b, c)]
+    found = ops.ssd(*given, place.upload(h0)) if initial else ops.ssd(*given)
+    problem = SsdProblem(batch=2, heads=heads, length=90, headdim=dim, dstate=state, group=2)
+    right = problem.reference({"x": x, "log_a": log_a, "b": b, "c": c, "h0": h0})
+    assert np.allclose(place.download(found.y).astype(np.float64), right["y"], 0, 0.3)
+    assert np.allclose(place.download(found.h), right["h"], 0, 0.1)
+
+
+@pytest.mark.parametrize(
+    ("shapes", "says"),
+    [
+        (((1, 3, 4, 8), (1, 3, 4), (1, 3, 3, 8), (1, 3, 3, 8)), "groups that divide its heads"),
+        (((1, 3, 4, 8), (1, 3, 4), (1, 3, 4, 8), (1, 3, 4, 9)), "b and c have to have the same"),
+        (((1, 3, 4, 8), (1, 4, 3), (1, 3, 4, 8), (1, 3, 4, 8)), r"it has to be \(1, 3, 4\)"),
+        (((1, 3, 4, 200), (1, 3, 4), (1, 3, 4, 8), (1, 3, 4, 8)), "the last at most 128"),
+    ],
+)
+def test_ssd_refuses_what_is_none(place, shapes, says):  # noqa: F811
+    kinds = (BF16.numpy, np.float32, BF16.numpy, BF16.numpy)
+    given = (place.upload(np.zeros(shape, kind)) for shape, kind in zip(shapes, kinds, strict=True))
+    with pytest.raises(ValueError, match=says):
+        ops.ssd(*given)
+
+
+def test_the_numpy_baseline_is_right_and_the_others_say_what_they_take():
+    baselines = {b.name: b for b in registry.operations()["ssd"].baselines}
+    assert workbench.baseline_error(baselines["NumPy"], PROBLEMS[0]) == ""
+    refusals = [baselines["flash-linear-attention"].refuses(problem) for problem in SSD.suite]
+    assert [bool(refusal) for refusal in refusals] == [False, True] * 4

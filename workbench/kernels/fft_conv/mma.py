@@ -1,0 +1,79 @@
+"""Stages of the convolution on tensor cores by mma.sync: transforms as products of matrices."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from ...model.launch import Launch, ceil_div
+from .operation import EDGE_CASES, FFT_CONV, counts
+from .problem import FftConvProblem, Filter, factors
+from .simt import LONGEST
+
+MOST_PERIOD = 16384
+"""Places of a transform: rows of more than 128 do not fit into the registers of a warp."""
+
+
+UNEVEN = (
+    FftConvProblem(batch=14, length=256),
+    FftConvProblem(batch=3, length=8000, filter=Filter.DECAYING, causal=True),
+    FftConvProblem(batch=5, length=3000, causal=True),
+)
+"""More pairs than a block has at once, and factors that differ, with rows that are zero and one that is so in part."""
+
+
+def _fits(p: FftConvProblem) -> str | None:
+    if p.period <= MOST_PERIOD:
+        return None
+    return f"rows of a transform over {p.period:,} places do not fit into registers, those of {MOST_PERIOD:,} do"
+
+
+def _factors(p: FftConvProblem, size: Mapping[str, int]) -> dict[str, int]:
+    first, second = factors(p.period)
+    return {"PERIOD": p.period, "FIRST": first, "SECOND": second}
+
+
+def pairs_of_block(p: FftConvProblem) -> int:
+    """Pairs of sequences that a block transforms at once: as many as have four warps, or eight, where one block fits on
+    a multiprocessor."""
+    first, second = factors(p.period)
+    return max(1, 16 * (8 if second > 64 else 4) // first)
+
+
+def rounds(p: FftConvProblem, size: Mapping[str, int]) -> int:
+    """How many pairs a block transforms one after the other: two, so that the second is loaded meanwhile, and more
+    where there are BLOCKS blocks all the same."""
+    groups = ceil_div(ceil_div(p.batch, 2), pairs_of_block(p))
+    return min(groups, max(2, groups * p.channels // size["BLOCKS"]))
+
+
+def _shared_bytes(p: FftConvProblem) -> int:
+    """Of complex numbers in bf16: the matrices, and two pairs of sequences, or more."""
+    first, second = factors(p.period)
+    matrices = first**2 + (second**2 if first != second else 0)
+    return 4 * (matrices + 2 * pairs_of_block(p) * p.period)
+
+
+@FFT_CONV.stage(
+    "tensor_core",
+    track="mma",
+    source="fft_conv/mma/01_tensor_core.cu",
+    idea="transforms as products of matrices on tensor cores (mma.sync), with one exchange between warps",
+    parameters={"BLOCKS": 528, "RESIDENT_WARPS": 12},
+    sizes=_factors,
+    supports=_fits,
+    space={"BLOCKS": (132, 264, 528, 1056), "RESIDENT_WARPS": (8, 12, 16)},
+    edge_cases=(*EDGE_CASES, LONGEST, *UNEVEN),
+    architecture=80,
+)
+def tensor_core(p: FftConvProblem, size: Mapping[str, int]) -> Launch:
+    first, count = factors(p.period)[0], rounds(p, size)
+    groups = ceil_div(ceil_div(p.batch, 2), pairs_of_block(p))
+    return Launch(
+        "fft_conv_tensor_core",
+        (p.channels, ceil_div(groups, count), 1),
+        (2 * first * pairs_of_block(p), 1, 1),
+        ("u", "spectrum", "roots", "y", *counts(p), np.int32(p.extended), np.int32(count)),
+        shared_bytes=_shared_bytes(p),
+    )

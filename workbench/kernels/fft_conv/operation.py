@@ -1,0 +1,36 @@
+"""The operation fft_conv, and what the declarations of its stages share."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ...model.dtypes import dtype_of
+from ...model.operation import Operation
+from ...model.problem import Size
+from .problem import SUITE, FftConvProblem, Filter, problems
+
+FFT_CONV = Operation(
+    name="fft_conv",
+    summary="convolution with a long filter by Fourier transforms, circular or causal",
+    problem=FftConvProblem,
+    problems=problems,
+    suite=SUITE,
+    defines=lambda p: {"IN": dtype_of(p.dtype).cuda},
+    emulator_size=Size(extent=1024, work=300_000),
+    cuda_size=Size(extent=32768, work=20_000_000),
+    metric="GB/s",
+    fastest=("tensor_core", "split"),
+)
+
+EDGE_CASES = (
+    FftConvProblem(batch=3, channels=2, length=300),
+    FftConvProblem(batch=2, channels=1, length=257, causal=True, filter=Filter.DELAY),
+    FftConvProblem(batch=1, channels=2, length=4096, filter=Filter.DECAYING),
+)
+"""What random problems would hardly hit: a sequence that is continued, one place more than half a period, a long
+one."""
+
+
+def counts(p: FftConvProblem) -> tuple[np.generic, ...]:
+    """Batch, channels and length."""
+    return tuple(np.int32(n) for n in (p.batch, p.channels, p.length))

@@ -1,0 +1,146 @@
+"""Stages of the convolution on CUDA cores."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from ...model.launch import Launch, ceil_div
+from .operation import EDGE_CASES, FFT_CONV, counts
+from .problem import FftConvProblem, Filter
+
+
+@FFT_CONV.stage(
+    "naive",
+    track="simt",
+    source="fft_conv/simt/01_naive.cu",
+    idea="the sum of the definition: a thread a place",
+    parameters={"THREADS": 128},
+    edge_cases=EDGE_CASES,
+    alignment=2,
+)
+def naive(p: FftConvProblem, size: Mapping[str, int]) -> Launch:
+    grid = (ceil_div(p.length, size["THREADS"]) * p.channels, p.batch, 1)
+    return Launch("fft_conv_naive", grid, (size["THREADS"], 1, 1), ("u", "k", "y", *counts(p), np.int32(p.causal)))
+
+
+MOST_PERIOD = 16384
+"""Places of complex numbers in fp32 that fit into shared memory."""
+
+LONGEST = FftConvProblem(length=16384, filter=Filter.DECAYING)
+"""Of the longest period that fits: beside it random problems have the shorter ones."""
+
+
+def _fits(p: FftConvProblem) -> str | None:
+    if p.period <= MOST_PERIOD:
+        return None
+    return f"a transform over {p.period:,} places does not fit into shared memory, {MOST_PERIOD:,} do"
+
+
+def _period(p: FftConvProblem, size: Mapping[str, int]) -> dict[str, int]:
+    return {"PERIOD": p.period}
+
+
+@FFT_CONV.stage(
+    "shared",
+    source="fft_conv/simt/02_shared.cu",
+    idea="transform, product and inverse in one kernel: butterflies of two, in place in shared memory",
+    parameters={"THREADS": 256},
+    sizes=_period,
+    supports=_fits,
+    space={"THREADS": (128, 256, 512, 1024)},
+    edge_cases=(*EDGE_CASES, LONGEST),
+    alignment=8,
+)
+def shared(p: FftConvProblem, size: Mapping[str, int]) -> Launch:
+    return Launch(
+        "fft_conv_shared",
+        (p.channels, p.batch, 1),
+        (size["THREADS"], 1, 1),
+        ("u", "spectrum", "roots", "y", *counts(p), np.int32(p.extended)),
+        shared_bytes=8 * p.period,
+    )
+
+
+RESIDENT = {"RESIDENT_THREADS": 768}
+RESIDENT_SPACE = {"RESIDENT_THREADS": (512, 768, 1024)}
+"""Threads of a multiprocessor at once: the more, the fewer registers each has."""
+
+HELD, LEAST_THREADS = 16, 128
+"""Places of a thread, and threads of a block at least."""
+
+
+def _whole(p: FftConvProblem, size: Mapping[str, int]) -> dict[str, int]:
+    """A transform has all places of the period."""
+    return {"PERIOD": p.period, "PLACES": p.period}
+
+
+def _transforms(p: FftConvProblem, kernel: str, sequences: int, places: int) -> Launch:
+    """A block for each channel and as many transforms of `sequences` each as a block has."""
+    threads = places // HELD
+    transforms = max(1, LEAST_THREADS // threads)
+    return Launch(
+        kernel,
+        (p.channels, ceil_div(p.batch, sequences * transforms), 1),
+        (threads * transforms, 1, 1),
+        ("u", "spectrum", "roots", "y", *counts(p), np.int32(p.extended)),
+        shared_bytes=8 * transforms * (places + places // 32),
+    )
+
+
+@FFT_CONV.stage(
+    "registers",
+    source="fft_conv/simt/03_registers.cu",
+    idea="butterflies of 16 in registers: a quarter of the passes through shared memory",
+    parameters=RESIDENT,
+    sizes=_whole,
+    supports=_fits,
+    space=RESIDENT_SPACE,
+    edge_cases=(*EDGE_CASES, LONGEST),
+    alignment=8,
+)
+def registers(p: FftConvProblem, size: Mapping[str, int]) -> Launch:
+    return _transforms(p, "fft_conv_registers", 1, p.period)
+
+
+@FFT_CONV.stage(
+    "paired",
+    source="fft_conv/simt/04_paired.cu",
+    idea="two real sequences as one complex one",
+    parameters=RESIDENT,
+    sizes=_whole,
+    supports=_fits,
+    space=RESIDENT_SPACE,
+    edge_cases=(*EDGE_CASES, LONGEST),
+    alignment=8,
+)
+def paired(p: FftConvProblem, size: Mapping[str, int]) -> Launch:
+    return _transforms(p, "fft_conv_paired", 2, p.period)
+
+
+LONG = (
+    FftConvProblem(length=32768, filter=Filter.DECAYING),
+    FftConvProblem(length=20000, causal=True),
+)
+"""Periods of 32,768 and of 65,536 places."""
+
+
+def _parts(p: FftConvProblem, size: Mapping[str, int]) -> dict[str, int]:
+    """Two transforms, or four of the longest period; and how many parts the sequence reaches."""
+    places = min(p.period // 2, MOST_PERIOD)
+    return {"PERIOD": p.period, "PLACES": places, "PARTS": p.period // places, "KEPT": ceil_div(p.length, places)}
+
+
+@FFT_CONV.stage(
+    "split",
+    source="fft_conv/simt/05_split.cu",
+    idea="a transform in parts, of every second or fourth frequency each: any period fits into shared memory",
+    parameters=RESIDENT,
+    sizes=_parts,
+    space=RESIDENT_SPACE,
+    edge_cases=LONG,
+    alignment=8,
+)
+def split(p: FftConvProblem, size: Mapping[str, int]) -> Launch:
+    return _transforms(p, "fft_conv_split", 2, size["PLACES"])
