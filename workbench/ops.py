@@ -17,6 +17,7 @@ import numpy as np
 from .catalogue import registry
 from .devices.cuda import CudaDevice
 from .kernels.attention.ops import attention
+from .kernels.conv2d.ops import conv2d
 from .kernels.cross_entropy.ops import cross_entropy
 from .kernels.gemm.ops import gemm
 from .kernels.gemm_fp8.ops import gemm_fp8
@@ -42,6 +43,7 @@ from .toolchain.compiler import compile_stage
 
 __all__ = [
     "attention",
+    "conv2d",
     "cross_entropy",
     "gemm",
     "gemm_fp8",

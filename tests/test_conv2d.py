@@ -1,0 +1,189 @@
+"""conv2d: its definition, what rejects broken kernels, and `workbench.ops.conv2d`."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import math
+
+import numpy as np
+import pytest
+from test_row_ops import place, rng  # noqa: F401  (fixtures)
+
+import workbench
+from workbench import ops, reference
+from workbench.catalogue import registry
+from workbench.harness import Case
+from workbench.kernels.conv2d import CONV2D, Activation, Conv2dProblem, Layout
+from workbench.kernels.conv2d.operation import sizes
+from workbench.kernels.conv2d.problem import SHAPES
+from workbench.model.dtypes import BF16
+from workbench.model.fields import ProblemError
+from workbench.model.problem import Tier
+
+PROBLEMS = [
+    Conv2dProblem(images=2, height=9, width=8, channels=8, filters=9, bias=True, activation=Activation.RELU, seed=1),
+    Conv2dProblem(height=9, width=11, channels=3, filters=8, taps_x=5, stride_y=2, dilation_x=2, dtype="fp16", seed=2),
+    Conv2dProblem(images=2, height=8, width=9, channels=4, filters=3, groups=3, layout=Layout.NCHW, seed=3),
+    Conv2dProblem(height=9, width=9, filters=1, groups=16, bias=True, activation=Activation.GELU, dtype="fp32", seed=4),
+    Conv2dProblem(height=12, width=12, channels=16, filters=8, stride_y=2, stride_x=2, pad_y=0, pad_x=2, seed=5),
+]
+
+
+@pytest.mark.parametrize(
+    ("stride", "pad", "dilation", "groups"),
+    [((1, 1), (0, 0), (1, 1), 1), ((2, 1), (1, 0), (1, 3), 2), ((1, 3), (2, 4), (2, 1), 3)],
+)
+def test_the_reference_is_the_sum_over_taps_and_channels(rng, stride, pad, dilation, groups):  # noqa: F811
+    x, f = rng.integers(-3, 4, (2, 7, 9, groups, 3)), rng.integers(-3, 4, (groups, 2, 3, 2, 3))
+    found = reference.conv2d(x, f, stride=stride, pad=pad, dilation=dilation)
+    reach = [dilation[0] * 2 + 1, dilation[1] + 1]
+    size = [(n + 2 * p - m) // s + 1 for n, p, m, s in zip((7, 9), pad, reach, stride, strict=True)]
+    assert found.shape == (2, *size, groups, 2)
+    for n, p, q, g, k in np.ndindex(found.shape):
+        total = 0
+        for r, s in itertools.product(range(3), range(2)):
+            row, column = p * stride[0] - pad[0] + r * dilation[0], q * stride[1] - pad[1] + s * dilation[1]
+            if 0 <= row < 7 and 0 <= column < 9:
+                total += int(x[n, row, column, g] @ f[g, k, r, s])
+        assert found[n, p, q, g, k] == total
+
+
+def test_depthwise_is_a_group_a_channel(rng):  # noqa: F811
+    x, f = rng.integers(-3, 4, (2, 7, 9, 5, 1)), rng.integers(-3, 4, (5, 1, 3, 3, 1))
+    alone = [reference.conv2d(x[..., g : g + 1, :], f[g : g + 1], pad=(1, 1)) for g in range(5)]
+    assert np.array_equal(reference.conv2d(x, f, pad=(1, 1)), np.concatenate(alone, axis=3))
+
+
+def test_bias_and_activation_follow_the_sum():
+    x = np.array([-1.0, 0.0, 0.5, 2.0]).reshape(1, 1, 4, 1, 1)
+    f, bias = np.ones((1, 1, 1, 1, 1)), np.array([[-0.5]])
+    sums = [-1.5, -0.5, 0.0, 1.5]
+    for activation, wanted in {
+        "none": sums,
+        "relu": [0.0, 0.0, 0.0, 1.5],
+        "gelu": [z * (0.5 + math.erf(z / 2**0.5) / 2) for z in sums],
+    }.items():
+        found = reference.conv2d(x, f, bias, activation=activation)
+        assert found.ravel() == pytest.approx(wanted, abs=1e-15)
+
+
+def test_gelu_of_the_exact_tier_is_exact():
+    problem = dataclasses.replace(PROBLEMS[3], tier=Tier.EXACT)
+    inputs = problem.inputs()
+    linear = dataclasses.replace(problem, activation=Activation.RELU)
+    assert np.array_equal(problem.reference(inputs)["y"], linear.reference(inputs)["y"])
+    assert np.any(problem.reference(inputs)["y"] > 0)
+
+
+@pytest.mark.parametrize("tier", [Tier.EXACT, Tier.BOUNDED])
+@pytest.mark.parametrize("problem", PROBLEMS, ids=str)
+def test_every_wrong_answer_is_rejected(problem, tier):
+    rejected, accepted = Case.of(problem.with_tier(tier)).negative_controls()
+    assert accepted == []
+    assert rejected >= 8
+
+
+def test_the_controls_are_those_that_kernels_get_wrong():
+    names = {name for p in PROBLEMS for name in p.negative_controls(p.inputs(), p.reference(p.inputs()))}
+    assert names >= {
+        "filter flipped",
+        "padding off by one",
+        "dilation and stride swapped",
+        "last channel dropped",
+        "groups mixed",
+        "taps of y and x swapped",
+        "bias forgotten",
+        "activation forgotten",
+    }
+
+
+def test_what_is_no_convolution_and_what_32_bits_do_not_count_is_said():
+    with pytest.raises(ProblemError, match="filters of 3x3 taps, 6 and 1 apart, are larger than the image of 8x8"):
+        Conv2dProblem(height=8, width=8, dilation_y=6)
+    with pytest.raises(ProblemError, match="stride_x is 0"):
+        Conv2dProblem(stride_x=0)
+    large = Conv2dProblem(images=2**20, height=64, width=64)
+    with pytest.raises(OverflowError):
+        sizes(large)
+    for stage in CONV2D.stages:
+        assert stage.supports(large) or "an argument does not hold its number" in str(stage.beyond_limits(large))
+
+
+def test_the_suite_is_that_of_the_catalogue():
+    for problem, (n, c, hw, k, taps, stride, _, groups) in zip(CONV2D.suite, SHAPES, strict=True):
+        arrays = problem.arrays()
+        assert arrays["x"].shape == (n, hw, hw, c) and arrays["f"].shape == (k, taps, taps, c // groups)
+        assert arrays["y"].shape == (n, hw // stride, hw // stride, k)
+
+
+NAIVE = next(stage for stage in CONV2D.stages if stage.name == "naive")
+
+
+@pytest.mark.parametrize(
+    ("right", "broken"),
+    [
+        ("r * c.dilation_y", "r * c.stride_y"),
+        ("weights + r * at.f_row", "weights + (c.taps_y - 1 - r) * at.f_row"),
+        ("n < c.group_channels", "n < c.group_channels - (c.group_channels > 1)"),
+        ("filter / c.group_filters * c.group_channels", "0"),
+        ("if (!c.inside(i, j)) continue;", "if (!c.inside(i, j - 1)) continue;"),
+        ("completed(sum, bias, filter)", "activate<ACTIVATION>(sum)"),
+    ],
+)
+def test_a_broken_kernel_is_found_out(right, broken):
+    source = NAIVE.path.read_text()
+    assert source.count(right) == 1
+    folder = NAIVE.path.parent
+    headers = source.replace('"../', f'"{folder.parent}/').replace('"strides', f'"{folder}/strides')
+    outcome = workbench.verify(NAIVE, code=headers.replace(right, broken), device="emulator", examples=30)
+    assert outcome.run.stages[0].verification.verdict in ("mismatch", "out_of_bounds")
+
+
+@pytest.mark.parametrize("layout", ["nhwc", "nchw"])
+@pytest.mark.parametrize("activation", ["none", "gelu"])
+def test_conv2d_of_arrays(place, rng, layout, activation):  # noqa: F811
+    x, f = (rng.standard_normal(shape).astype(BF16.numpy) for shape in ((2, 9, 7, 6), (8, 3, 2, 3)))
+    bias = rng.standard_normal(8).astype(BF16.numpy)
+    given = [a if layout == "nhwc" else a.transpose(0, 3, 1, 2) for a in (x, f)]
+    how = {"stride": (2, 1), "padding": (1, 0), "dilation": 2}
+    found = ops.conv2d(*map(place.upload, (*given, bias)), **how, groups=2, activation=activation, layout=layout)
+    right = reference.conv2d(
+        x.reshape(2, 9, 7, 2, 3),
+        f.reshape(2, 4, 3, 2, 3),
+        bias.reshape(2, 4),
+        stride=(2, 1),
+        pad=(1, 0),
+        dilation=(2, 2),
+        activation=activation,
+    )
+    y = place.download(found).astype(np.float64)
+    assert np.allclose(
+        y if layout == "nhwc" else y.transpose(0, 2, 3, 1), right.reshape(*right.shape[:3], 8), 0.01, 0.03
+    )
+
+
+@pytest.mark.parametrize(
+    ("shapes", "more", "says"),
+    [
+        (((1, 4, 4, 6), (4, 3, 3, 6)), {"groups": 2}, "a filter has to have the channels of one group"),
+        (((1, 4, 4, 6), (5, 3, 3, 3)), {"groups": 2}, "has to divide both"),
+        (((4, 4, 6), (4, 3, 3, 6)), {}, "it has to have four dimensions"),
+        (((1, 4, 4, 6), (4, 3, 3, 6), (5,)), {}, r"for 4 filters it has to be \(4,\)"),
+        (((1, 4, 4, 6), (4, 3, 3, 6)), {"stride": (1, 1, 1)}, "it has to be a number, or two"),
+        (((1, 4, 4, 6), (4, 3, 3, 6)), {"stride": 0}, "conv2d: stride_y is 0"),
+        (((1, 2, 2, 6), (4, 3, 3, 6)), {}, "are larger than the image"),
+        (((1, 4, 4, 6), (4, 3, 3, 6)), {"activation": "elu"}, "it has to be none, relu or gelu"),
+        (((1, 4, 4, 6), (4, 3, 3, 6)), {"layout": "nwhc"}, "it has to be nhwc or nchw"),
+    ],
+)
+def test_conv2d_refuses_what_is_none(place, shapes, more, says):  # noqa: F811
+    given = (place.upload(np.zeros(shape, BF16.numpy)) for shape in shapes)
+    with pytest.raises(ValueError, match=says):
+        ops.conv2d(*given, **more)
+
+
+def test_the_numpy_baseline_is_right():
+    baselines = {b.name: b for b in registry.operations()["conv2d"].baselines}
+    for problem in PROBLEMS:
+        assert workbench.baseline_error(baselines["NumPy"], problem) == ""
