@@ -17,6 +17,7 @@ from workbench.harness import Case
 from workbench.kernels.conv2d import CONV2D, Activation, Conv2dProblem, Layout
 from workbench.kernels.conv2d.operation import sizes
 from workbench.kernels.conv2d.problem import SHAPES
+from workbench.kernels.conv2d.wgmma import TILES, im2col
 from workbench.model.dtypes import BF16
 from workbench.model.fields import ProblemError
 from workbench.model.problem import Tier
@@ -187,3 +188,106 @@ def test_the_numpy_baseline_is_right():
     baselines = {b.name: b for b in registry.operations()["conv2d"].baselines}
     for problem in PROBLEMS:
         assert workbench.baseline_error(baselines["NumPy"], problem) == ""
+
+
+def _stage(name, **parameters):
+    return next(stage for stage in CONV2D.stages if stage.name == name).with_parameters(parameters)
+
+
+ODD = Conv2dProblem(images=2, height=9, width=11, channels=8, filters=9, stride_x=2, dilation_y=2, groups=1)
+
+
+@pytest.mark.parametrize("name", [stage.name for stage in CONV2D.stages])
+def test_what_is_not_finite_reaches_the_outputs_that_see_it_and_no_others(place, rng, monkeypatch, name):  # noqa: F811
+    stage, depthwise = _stage(name), name == "depthwise"
+    groups = 8 if depthwise else 1
+    x, f = rng.standard_normal((2, 9, 11, 8)), rng.standard_normal((8 if depthwise else 9, 3, 3, 1 if depthwise else 8))
+    x[0, 4, 6, 3], x[1, 0, 0, 7], f[5, 1, 1, 0] = np.nan, np.inf, -np.inf
+    x, f = x.astype(BF16.numpy), f.astype(BF16.numpy)
+    monkeypatch.setattr(ops, "choose", lambda *given, **more: stage)
+    how = {"stride": (1, 2), "dilation": (2, 1)}
+    found = ops.conv2d(place.upload(x), place.upload(f), padding=1, groups=groups, activation="relu", **how)
+    y = place.download(found).astype(np.float64)
+    right = reference.conv2d(
+        x.reshape(2, 9, 11, groups, -1),
+        f.reshape(groups, -1, *f.shape[1:]),
+        pad=(1, 1),
+        activation="relu",
+        **how,
+    ).reshape(y.shape)
+    assert np.array_equal(np.isfinite(y), np.isfinite(right)) and 0 < np.isfinite(right).mean() < 1
+    assert np.array_equal(np.isnan(y), np.isnan(right)) and np.isnan(right).any()
+
+
+@pytest.mark.parametrize(("height", "width"), TILES)
+def test_every_size_of_a_tile_is_right(height, width):
+    stage = _stage("im2col_tma", TILE_M=height, TILE_N=width)
+    problem = Conv2dProblem(images=2, height=13, width=11, channels=72, filters=width + 40, bias=True)
+    assert workbench.verify(stage, device="emulator", problem=problem).ok
+
+
+def test_a_tile_is_chosen_of_which_multiprocessors_have_as_many():
+    chosen = {(p.filters, p.height): _stage("im2col_tma").sizes(p) for p in CONV2D.suite[:4] + CONV2D.suite[5:8]}
+    tiles = {key: (size["BLOCK_M"], size["BLOCK_N"]) for key, size in chosen.items()}
+    assert tiles[256, 56] == (128, 256) and tiles[320, 64] == (256, 160) and tiles[64, 56] == (256, 64)
+    assert tiles[256, 28] == (128, 128)  # 392 tiles, 2.97 a multiprocessor, where 196 wide ones are 1.48
+
+
+@pytest.mark.parametrize(
+    ("name", "right", "broken", "verdict"),
+    [
+        ("tensor_core", "there && c.inside(origin.top + down, origin.left + right)", "there", "out_of_bounds"),
+        ("tensor_core", "  cp_async_wait<STAGES - 2>();", "", "in_flight"),
+        ("tensor_core", "const bool there = channel < c.group_channels;", "const bool there = true;", "out_of_bounds"),
+        ("few_channels", "there && i < filters", "there && i < filters - 1", "mismatch"),
+        ("few_channels", "    __syncthreads();  // this k-tile", "    // this k-tile", "race"),
+        ("depthwise", "if (column + i >= c.columns) break;", "", "race"),
+        ("depthwise", "static_cast<unsigned>(left + j) >= static_cast<unsigned>(c.width)", "false", "out_of_bounds"),
+        ("im2col_tma", "      consumed.release_previous();\n", "", "deadlock"),
+        ("im2col_tma", "      wgmma_wait<0>();\n", "", "accumulator_in_flight"),
+        ("im2col_tma", "          turn ^= 1;\n", "", "in_flight"),
+        ("im2col_tma", "g.bias && at < g.c.filters ?", "g.bias ?", "out_of_bounds"),
+        ("im2col_tma", "r * c.dilation_y, s * c.dilation_x", "s * c.dilation_y, r * c.dilation_x", "mismatch"),
+    ],
+)
+def test_a_hazard_or_fault_of_a_kernel_is_named(name, right, broken, verdict):
+    stage = _stage(name)
+    source = stage.path.read_text()
+    assert source.count(right) == 1
+    folder = stage.path.parent
+    headers = source.replace('"../', f'"{folder.parent}/').replace('"tiles.cuh', f'"{folder}/tiles.cuh')
+    size = {"depthwise": {"groups": 24}, "few_channels": {"channels": 5}}.get(name, {"channels": 136})
+    problem = Conv2dProblem(images=4, height=9, width=9, filters=1 if name == "depthwise" else 16, bias=True, **size)
+    outcome = workbench.verify(stage, code=headers.replace(right, broken), device="emulator", problem=problem)
+    assert outcome.run.stages[0].verification.verdict == verdict
+
+
+def test_what_an_im2col_map_does_not_reach_is_said():
+    assert im2col(ODD) is None
+    for fields, words in (
+        ({"stride_y": 9, "height": 20}, "at most 8 pixels"),
+        ({"pad_x": 129}, "corners of 8 bits"),
+        ({"dilation_y": 65, "height": 300}, "corners of 8 bits"),
+    ):
+        assert words in (im2col(dataclasses.replace(ODD, **fields)) or "")
+    stage = _stage("im2col_tma")
+    for fields, words in (
+        ({"channels": 12}, "16 bytes of a pixel are 8 channels of a group, which has 12"),
+        ({"groups": 2}, "would reach into the next group"),
+        ({"dtype": "fp32"}, "not fp32"),
+        ({"layout": Layout.NCHW}, "layout nhwc"),
+    ):
+        assert words in (stage.supports(dataclasses.replace(ODD, **fields)) or "")
+    assert stage.supports(dataclasses.replace(ODD, channels=64, filters=64, groups=2)) is None
+    assert "one channel and one filter" in str(_stage("depthwise").supports(ODD))
+
+
+def test_the_stage_that_is_preferred_takes_the_problem():
+    def chosen(**fields):
+        return ops.choose("conv2d", Conv2dProblem(height=9, width=9, **fields), 90, 16).name
+
+    assert chosen(channels=16, filters=16) == "im2col_tma"
+    assert chosen(channels=16, filters=16, stride_x=9) == "tensor_core"
+    assert chosen(channels=3, filters=16) == "few_channels"
+    assert chosen(channels=16, filters=16, dtype="fp32") == chosen(channels=3, layout=Layout.NCHW) == "smem_tiling"
+    assert chosen(groups=16) == "depthwise"

@@ -1,5 +1,5 @@
-// what the stages of conv2d have in common: the sizes of a convolution, where the window of an output lies, which
-// tile of the outputs a block computes, and what follows a sum.
+// what the stages of conv2d have in common: the sizes of a convolution, where the window of an output lies,
+// which tile of the outputs a block computes, and what follows a sum.
 #pragma once
 #include "tile/activation.cuh"
 #include "tile/convert.cuh"
@@ -34,12 +34,13 @@ struct Convolution {
   }
 };
 
-// a tile of outputs, so many pixels of so many filters of one group. tiles of the same pixels follow each other, so
-// that blocks which work at the same time find what they read in the L2
+// a tile of outputs, so many pixels of so many filters of one group. tiles of the same pixels follow each
+// other, so that blocks which work at the same time find what they read in the L2
 struct OutputTile {
   int pixel, group, filter;  // the first; the filter counts within its group
 
-  static __device__ __forceinline__ OutputTile numbered(const Convolution& c, int number, int height, int width) {
+  static __device__ __forceinline__ OutputTile numbered(const Convolution& c, int number, int height,
+                                                        int width) {
     const int across = (c.group_filters + width - 1) / width, columns = across * c.groups();
     const int column = number % columns;
     return {number / columns * height, column / across, column % across * width};

@@ -1,24 +1,26 @@
-// y[n, p, q, k] = act(bias[k] + sum_rsc x[n, i, j, c] f[k, r, s, c]), i = p stride_y - pad_y + r dilation_y and
-// j = q stride_x - pad_x + s dilation_x; elements of x outside of the image count as zero. x: (images, height, width,
-// channels); f: (filters, taps_y, taps_x, channels of a group); y: (images, rows, columns, filters); any strides.
-// bf16, fp16 and fp32.
+// y[n, p, q, k] = act(bias[k] + sum_rsc x[n, i, j, c] f[k, r, s, c]), i = p stride_y - pad_y + r dilation_y
+// and j = q stride_x - pad_x + s dilation_x; elements of x outside of the image count as zero. x: (images,
+// height, width, channels); f: (filters, taps_y, taps_x, channels of a group); y: (images, rows, columns,
+// filters); any strides. bf16, fp16 and fp32.
 //
 // stage 1, naive: one thread computes one output, tap by tap. neighbouring threads have neighbouring filters.
 //
-// what limits it: every product has two loads, and no two threads share what they have loaded, except by way of the
-// caches.
+// what limits it: every product has two loads, and no two threads share what they have loaded, except by way
+// of the caches.
 
 #include "../convolution.cuh"
 #include "strides.cuh"
 
 extern "C" __global__ void __launch_bounds__(THREADS)
     conv2d_naive(const IN* __restrict__ x, const IN* __restrict__ f, const IN* __restrict__ bias,
-                 IN* __restrict__ y, const __grid_constant__ Convolution c, const __grid_constant__ Strides at) {
+                 IN* __restrict__ y, const __grid_constant__ Convolution c,
+                 const __grid_constant__ Strides at) {
   const long long number = static_cast<long long>(blockIdx.x) * THREADS + threadIdx.x;
   if (number >= static_cast<long long>(c.pixels) * c.filters) return;
   const int pixel = number / c.filters, filter = number % c.filters;
   const auto window = c.window(pixel);
-  const IN* image = x + window.image * at.x_image + filter / c.group_filters * c.group_channels * at.x_channel;
+  const IN* image =
+      x + window.image * at.x_image + filter / c.group_filters * c.group_channels * at.x_channel;
   const IN* weights = f + filter * at.f_filter;
 
   float sum = 0.f;

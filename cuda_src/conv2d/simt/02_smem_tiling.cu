@@ -1,15 +1,15 @@
-// y[n, p, q, k] = act(bias[k] + sum_rsc x[n, i, j, c] f[k, r, s, c]), i = p stride_y - pad_y + r dilation_y and
-// j = q stride_x - pad_x + s dilation_x; elements of x outside of the image count as zero. x: (images, height, width,
-// channels); f: (filters, taps_y, taps_x, channels of a group); y: (images, rows, columns, filters); any strides.
-// bf16, fp16 and fp32.
+// y[n, p, q, k] = act(bias[k] + sum_rsc x[n, i, j, c] f[k, r, s, c]), i = p stride_y - pad_y + r dilation_y
+// and j = q stride_x - pad_x + s dilation_x; elements of x outside of the image count as zero. x: (images,
+// height, width, channels); f: (filters, taps_y, taps_x, channels of a group); y: (images, rows, columns,
+// filters); any strides. bf16, fp16 and fp32.
 //
-// stage 2, shared memory tiling: the convolution as a product of matrices. rows of the left one are windows, rows of the
-// right one filters, and k runs through taps and channels. the left one is never stored: a block gathers BLOCK_M x
-// BLOCK_K elements of it into shared memory, and as much of BLOCK_N filters, where a thread multiplies THREAD_M x
-// THREAD_N of them.
+// stage 2, shared memory tiling: the convolution as a product of matrices. rows of the left one are windows,
+// rows of the right one filters, and k runs through taps and channels. the left one is never stored: a block
+// gathers BLOCK_M x BLOCK_K elements of it into shared memory, and as much of BLOCK_N filters, where a thread
+// multiplies THREAD_M x THREAD_N of them.
 //
-// what it gains: an element is loaded from global memory once for a tile of outputs, and from shared memory once for
-// THREAD_M or THREAD_N products.
+// what it gains: an element is loaded from global memory once for a tile of outputs, and from shared memory
+// once for THREAD_M or THREAD_N products.
 //
 // what limits it: fp32 units multiply one product a cycle and lane, and a block waits for each k-tile.
 
@@ -20,9 +20,11 @@ constexpr int THREAD_M = 4, THREAD_N = 4;
 constexpr int THREADS = (BLOCK_M / THREAD_M) * (BLOCK_N / THREAD_N);
 constexpr int PAD = 1;  // spreads the transposing stores over the banks
 
-static_assert(THREADS % BLOCK_K == 0, "a thread copies one column of a k-tile: BLOCK_K has to divide the threads");
+static_assert(THREADS % BLOCK_K == 0,
+              "a thread copies one column of a k-tile: BLOCK_K has to divide the threads");
 constexpr int ROW_STEP = THREADS / BLOCK_K;
-static_assert(BLOCK_M % ROW_STEP == 0 && BLOCK_N % ROW_STEP == 0, "threads have to copy whole columns of a k-tile");
+static_assert(BLOCK_M % ROW_STEP == 0 && BLOCK_N % ROW_STEP == 0,
+              "threads have to copy whole columns of a k-tile");
 
 extern "C" __global__ void __launch_bounds__(THREADS)
     conv2d_smem_tiling(const IN* __restrict__ x, const IN* __restrict__ f, const IN* __restrict__ bias,
@@ -61,8 +63,9 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     for (int i = 0; i < BLOCK_N / ROW_STEP; ++i) {
       const int filter = first_row + i * ROW_STEP;
       const bool valid = k < depth && filter < filters;
-      b[i] = valid ? to_float(f[filter * at.f_filter + r * at.f_row + s * at.f_column + channel * at.f_channel])
-                   : 0.f;
+      b[i] = valid
+                 ? to_float(f[filter * at.f_filter + r * at.f_row + s * at.f_column + channel * at.f_channel])
+                 : 0.f;
     }
     __syncthreads();  // everyone has read the k-tile before
 #pragma unroll

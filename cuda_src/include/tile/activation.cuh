@@ -3,7 +3,8 @@
 
 constexpr int IDENTITY = 0, RELU = 1, GELU = 2;
 
-// of NaN NaN. GELU is x times the distribution function of the normal distribution, not its approximation by tanh
+// of NaN NaN. GELU is x times the distribution function of the normal distribution, not its approximation by
+// tanh
 template <int KIND>
 __device__ __forceinline__ float activate(float x) {
   static_assert(KIND >= IDENTITY && KIND <= GELU, "an activation is IDENTITY, RELU or GELU");

@@ -208,7 +208,7 @@ def problems(size: Size, edges: tuple[int, ...]) -> st.SearchStrategy[Conv2dProb
             "width": d(st.integers(least[1], least[1] + min(size.extent, 14))),
         }
         bottom = {"height": least[0], "width": least[1]}
-        kind = d(st.sampled_from(["dense", "dense", "dense", "few", "groups", "depthwise", "depthwise"]))
+        kind = d(st.sampled_from(["dense"] * 4 + ["few", "groups", "depthwise", "depthwise"]))
         eights = st.sampled_from([8, 16, 24, 40, 64, 64, 72, 128, 200])
         fields: dict[str, Any] = {"channels": 1, "filters": 1, "groups": 1}
         if kind == "depthwise":
@@ -222,8 +222,8 @@ def problems(size: Size, edges: tuple[int, ...]) -> st.SearchStrategy[Conv2dProb
         rest: dict[str, Any] = {
             "bias": d(st.booleans()),
             "activation": d(st.sampled_from(Activation)),
-            "layout": d(st.sampled_from([Layout.NHWC, Layout.NHWC, Layout.NHWC, Layout.NCHW])),
-            "dtype": d(st.sampled_from([BF16.name, FP16.name, BF16.name, FP16.name, FP32.name])),
+            "layout": d(st.sampled_from([Layout.NHWC] * 6 + [Layout.NCHW])),
+            "dtype": d(st.sampled_from([BF16.name, FP16.name] * 3 + [FP32.name])),
             "seed": d(st.integers(0, 2**16)),
         }
         stride = [d(st.sampled_from([1, 1, 1, 2, 3])) for _ in range(2)]
