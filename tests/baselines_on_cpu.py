@@ -96,6 +96,7 @@ def triton() -> None:
         "matvec": Size(3000, 200_000),
         "gemm": Size(300, 150**3),
         "attention": Size(200, 200_000),
+        "conv2d": Size(200, 200_000),
     }.items():
         judge_many(operation, size, solve_for(operation))
 

@@ -184,10 +184,16 @@ def test_conv2d_refuses_what_is_none(place, shapes, more, says):  # noqa: F811
         ops.conv2d(*given, **more)
 
 
-def test_the_numpy_baseline_is_right():
+def test_the_numpy_baseline_is_right_and_the_others_say_what_they_round():
     baselines = {b.name: b for b in registry.operations()["conv2d"].baselines}
     for problem in PROBLEMS:
         assert workbench.baseline_error(baselines["NumPy"], problem) == ""
+    for problem in CONV2D.suite:
+        assert all(baselines[name].refuses(problem) is None for name in ("cuDNN", "PyTorch", "Triton"))
+    biased, gelu = PROBLEMS[0], dataclasses.replace(PROBLEMS[3], dtype="fp16")
+    assert baselines["cuDNN"].refuses(biased) is None  # with ReLU both are in the call
+    assert "before the bias is added" in str(baselines["PyTorch"].refuses(biased))
+    assert "before it goes through GELU" in str(baselines["cuDNN"].refuses(gelu))
 
 
 def _stage(name, **parameters):

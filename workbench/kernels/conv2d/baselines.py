@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
+from ...model.dtypes import FP32
 from .operation import CONV2D
 from .problem import Activation, Conv2dProblem
 
@@ -37,7 +39,20 @@ def _activated(p: Conv2dProblem, y: Any) -> Any:
     return torch.nn.functional.gelu(y) if p.activation is Activation.GELU else y
 
 
-@CONV2D.baseline("cuDNN", requires="torch", vendor=True, version=_cudnn_version)
+def _rounds_between(p: Conv2dProblem) -> str | None:
+    """Why the answer is not that of a sum that is rounded once, or None where it is."""
+    if p.dtype == FP32.name:
+        return None
+    if p.activation is Activation.GELU:
+        return f"its sum is rounded to {p.dtype} before it goes through GELU"
+    return f"its sum is rounded to {p.dtype} before the bias is added" if p.bias else None
+
+
+def _cudnn_refuses(p: Conv2dProblem) -> str | None:
+    return None if p.bias and p.activation is Activation.RELU else _rounds_between(p)
+
+
+@CONV2D.baseline("cuDNN", requires="torch", vendor=True, version=_cudnn_version, refuses=_cudnn_refuses)
 def cudnn(p: Conv2dProblem, x: Any, f: Any, y: Any, **more: Any) -> None:
     """cuDNN's convolution, of its algorithms the one that is fastest when all are tried. Bias and ReLU are in it where
     there are both, else they follow."""
@@ -68,8 +83,15 @@ def _convolved(p: Conv2dProblem, x: Any, f: Any, **more: Any) -> Any:
     return _activated(p, z).permute(0, 2, 3, 1)
 
 
-CONV2D.baseline("PyTorch", requires="torch")(_convolved)
-CONV2D.baseline("torch.compile", requires="torch", compiled=True)(_convolved)
+CONV2D.baseline("PyTorch", requires="torch", refuses=_rounds_between)(_convolved)
+CONV2D.baseline("torch.compile", requires="torch", compiled=True, refuses=_rounds_between)(_convolved)
+
+
+@CONV2D.baseline("Triton", requires=("torch", "triton"), prepares=True)
+def triton(p: Conv2dProblem, x: Any, f: Any, y: Any, **more: Any) -> Callable[[], object]:
+    from ._triton import work
+
+    return work(p, x, f, more.get("bias"), y)
 
 
 @CONV2D.baseline("NumPy", requires="numpy")
