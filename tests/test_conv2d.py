@@ -15,9 +15,10 @@ from workbench import ops, reference
 from workbench.catalogue import registry
 from workbench.harness import Case
 from workbench.kernels.conv2d import CONV2D, Activation, Conv2dProblem, Layout
+from workbench.kernels.conv2d.estimate import TILES, TILES_OF_ONE
 from workbench.kernels.conv2d.operation import sizes
 from workbench.kernels.conv2d.problem import SHAPES
-from workbench.kernels.conv2d.wgmma import TILES, im2col
+from workbench.kernels.conv2d.wgmma import im2col
 from workbench.model.dtypes import BF16
 from workbench.model.fields import ProblemError
 from workbench.model.problem import Tier
@@ -225,9 +226,12 @@ def test_what_is_not_finite_reaches_the_outputs_that_see_it_and_no_others(place,
     assert np.array_equal(np.isnan(y), np.isnan(right)) and np.isnan(right).any()
 
 
-@pytest.mark.parametrize(("height", "width"), TILES)
-def test_every_size_of_a_tile_is_right(height, width):
-    stage = _stage("im2col_tma", TILE_M=height, TILE_N=width)
+@pytest.mark.parametrize(
+    ("name", "height", "width"),
+    [(name, *tile) for name, tiles in (("im2col_tma", TILES), ("ping_pong", TILES_OF_ONE)) for tile in tiles],
+)
+def test_every_size_of_a_tile_is_right(name, height, width):
+    stage = _stage(name, TILE_M=height, TILE_N=width)
     problem = Conv2dProblem(images=2, height=13, width=11, channels=72, filters=width + 40, bias=True)
     assert workbench.verify(stage, device="emulator", problem=problem).ok
 
@@ -253,6 +257,7 @@ def test_a_tile_is_chosen_of_which_multiprocessors_have_as_many():
         ("im2col_tma", "      wgmma_wait<0>();\n", "", "accumulator_in_flight"),
         ("im2col_tma", "          turn ^= 1;\n", "", "in_flight"),
         ("im2col_tma", "g.bias && at < g.c.filters ?", "g.bias ?", "out_of_bounds"),
+        ("ping_pong", "      consumed.pass();\n", "", "deadlock"),
         ("im2col_tma", "r * c.dilation_y, s * c.dilation_x", "s * c.dilation_y, r * c.dilation_x", "mismatch"),
     ],
 )
@@ -292,7 +297,8 @@ def test_the_stage_that_is_preferred_takes_the_problem():
     def chosen(**fields):
         return ops.choose("conv2d", Conv2dProblem(height=9, width=9, **fields), 90, 16).name
 
-    assert chosen(channels=16, filters=16) == "im2col_tma"
+    assert chosen(channels=16, filters=16) == "ping_pong"
+    assert chosen(images=300, channels=512, filters=512) == "im2col_tma"
     assert chosen(channels=16, filters=16, stride_x=9) == "tensor_core"
     assert chosen(channels=3, filters=16) == "few_channels"
     assert chosen(channels=16, filters=16, dtype="fp32") == chosen(channels=3, layout=Layout.NCHW) == "smem_tiling"

@@ -26,9 +26,9 @@
 #include "tile/k_tile.cuh"
 
 constexpr int BLOCK_K = KTile<IN>::DEPTH;
-constexpr int CONSUMERS = 2,
-              BANDS = BLOCK_M / CONSUMERS / WGMMA_M;  // of 64 windows that a consumer multiplies
-constexpr int WARP_ROWS = 16;                         // of 64: a warp holds so many
+constexpr int CONSUMERS = 2;
+constexpr int BANDS = BLOCK_M / CONSUMERS / WGMMA_M;  // of 64 windows that a consumer multiplies
+constexpr int WARP_ROWS = 16;                         // of a band that a warp holds
 constexpr int WIDTH = BLOCK_N % 64 == 0 ? 64 : 32;    // filters that a warp stores at once
 constexpr int BUFFERS = 2;                            // of a warp, in turn
 using Columns = Staging<IN, WIDTH>;

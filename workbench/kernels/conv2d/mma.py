@@ -6,14 +6,12 @@ from collections.abc import Mapping
 
 from ...model.dtypes import FP32
 from ...model.launch import Launch
-from .operation import CONV2D, EDGE_CASES, channels_last, first_refusal, pointers, sizes, tiles
+from .estimate import BLOCK_K
+from .operation import CONV2D, EDGE_CASES, channels_last, first_refusal, pointers, sizes
 from .problem import Conv2dProblem
 
 SHARED_BYTES = 227 * 1024
 """The most shared memory that a block may have."""
-
-BLOCK_K = 64
-"""Products of a k-tile: of 128 bytes, as wide as a swizzle."""
 
 ORIGIN_BYTES = 16
 """Of what is kept of a window."""
@@ -46,7 +44,7 @@ def _shared_bytes(size: Mapping[str, int], k_tiles: int) -> int:
 def _launch(p: Conv2dProblem, size: Mapping[str, int], kernel: str, k_tiles: int) -> Launch:
     return Launch(
         kernel,
-        (tiles(p, size["BLOCK_M"], size["BLOCK_N"]), 1, 1),
+        (p.tiles(size["BLOCK_M"], size["BLOCK_N"]), 1, 1),
         (32 * size["WARPS_M"] * size["WARPS_N"], 1, 1),
         (*pointers(p), sizes(p)),
         shared_bytes=_shared_bytes(size, k_tiles),

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 
 from ...model.dtypes import dtype_of
-from ...model.launch import ceil_div
 from ...model.operation import Operation
 from ...model.problem import Size
 from .fastest import fastest
@@ -51,12 +50,18 @@ CONVOLUTION = np.dtype(
 
 
 def sizes(p: Conv2dProblem) -> np.generic:
-    """The sizes of a problem. Raises OverflowError for those that 32 bits do not hold."""
+    """The sizes of a problem. Raises OverflowError for those that 32 bits do not hold, and for more pixels and products
+    of an output than they count up to the end of a tile."""
+    for counted in (p.pixels, p.products):
+        np.int32(counted + LARGEST_TILE)
     own = {"channels": p.groups * p.channels, "filters": p.groups * p.filters}
     own |= {"group_channels": p.channels, "group_filters": p.filters}
     values = [own[name] if name in own else getattr(p, name) for name in CONVOLUTION.names or ()]
     return _struct(CONVOLUTION, [np.int32(value) for value in values])
 
+
+LARGEST_TILE = 256
+"""Pixels, or products of a sum, of the largest tile of a stage."""
 
 STRIDES = np.dtype([(f"{name}_{i}", np.int64) for name in ("x", "f", "y") for i in range(4)])
 """The struct of the strides of arrays in either layout."""
@@ -77,11 +82,6 @@ def _struct(kind: np.dtype[Any], values: list[Any]) -> np.generic:
 def pointers(p: Conv2dProblem) -> tuple[str | np.generic, ...]:
     """x, f, the bias, which is null where there is none, and y."""
     return ("x", "f", "bias" if p.bias else np.uint64(0), "y")
-
-
-def tiles(p: Conv2dProblem, height: int, width: int) -> int:
-    """Tiles of so many pixels and filters of a group."""
-    return ceil_div(p.pixels, height) * ceil_div(p.filters, width) * p.groups
 
 
 def channels_last(p: Conv2dProblem) -> str | None:

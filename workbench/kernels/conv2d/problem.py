@@ -112,6 +112,10 @@ class Conv2dProblem(Problem):
         """Of an input and a weight, that each output sums up."""
         return self.taps_y * self.taps_x * self.channels
 
+    def tiles(self, height: int, width: int) -> int:
+        """How many tiles of so many pixels, and filters of a group, cover the outputs."""
+        return ceil_div(self.pixels, height) * ceil_div(self.filters, width) * self.groups
+
     @property
     def label(self) -> str:
         def both(name: str) -> str:
@@ -189,8 +193,7 @@ class Conv2dProblem(Problem):
 
 def _steps(p: Conv2dProblem) -> int:
     """Products, or of the small tiles that cover the outputs, which are far from full, a part."""
-    tiles = ceil_div(p.pixels, 64) * ceil_div(p.filters, 64) * p.groups
-    return max(p.pixels * p.groups * p.filters, tiles * 64) * p.products
+    return max(p.pixels * p.groups * p.filters, 64 * p.tiles(64, 64)) * p.products
 
 
 def problems(size: Size, edges: tuple[int, ...]) -> st.SearchStrategy[Conv2dProblem]:

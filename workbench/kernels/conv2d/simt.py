@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from ...model.dtypes import dtype_of
 from ...model.launch import Launch, ceil_div
-from .operation import CONV2D, EDGE_CASES, channels_last, pointers, sizes, strides, tiles
+from .operation import CONV2D, EDGE_CASES, channels_last, pointers, sizes, strides
 from .problem import Activation, Conv2dProblem, Layout
 
 _LAYOUTS = (
@@ -42,7 +42,7 @@ def smem_tiling(p: Conv2dProblem, size: Mapping[str, int]) -> Launch:
     m, n = size["BLOCK_M"], size["BLOCK_N"]
     return Launch(
         "conv2d_smem_tiling",
-        (tiles(p, m, n), 1, 1),
+        (p.tiles(m, n), 1, 1),
         (m // 4 * (n // 4), 1, 1),
         (*pointers(p), sizes(p), strides(p)),
     )

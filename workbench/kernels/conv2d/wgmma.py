@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
-from ...model.launch import Launch, ceil_div
+from ...model.launch import Launch
 from ...model.tensor_map import Im2col, TensorMap
-from .mma import BLOCK_K, SHARED_BYTES, eights, half_only
-from .operation import CONV2D, EDGE_CASES, channels_last, first_refusal, pointers, sizes, tiles
+from .estimate import BLOCK_K, TILES, TILES_OF_ONE, fitted, fitted_to_one
+from .mma import SHARED_BYTES, eights, half_only
+from .operation import CONV2D, EDGE_CASES, channels_last, first_refusal, pointers, sizes
 from .problem import Conv2dProblem
 
 CORNER, OFFSET, STEP = 128, 255, 8
@@ -34,42 +35,32 @@ def whole_groups(p: Conv2dProblem) -> str | None:
     return None
 
 
-MULTIPROCESSORS = 132
-
-TILES = ((128, 256), (256, 128), (128, 192), (256, 160), (128, 160), (128, 128), (256, 64), (128, 64))
-"""Pixels and filters of a tile, of those that a block has registers and shared memory for."""
-
-PRODUCTS, BYTES = 2048, 128
-"""What a multiprocessor multiplies with tensor cores, and moves from or to shared memory, in a cycle (Hopper)."""
-
-EPILOGUE = 500
-"""Cycles after which an epilogue that has begun to store is through, whatever the size of the tile: an estimate."""
+_supports = first_refusal(channels_last, half_only, eights, im2col, whole_groups)
 
 
-def cycles(p: Conv2dProblem, height: int, width: int) -> int:
-    """A multiprocessor's estimated cycles for its share of the tiles of a size.
+def _sizes(
+    fitted: Callable[[Conv2dProblem], tuple[int, int]],
+) -> Callable[[Conv2dProblem, Mapping[str, int]], dict[str, int]]:
+    """Of a tile: those that are given, or, where they are 0, those that fit the problem."""
 
-    A k-tile takes as long as its products, or as shared memory takes to receive it once and to deliver the windows
-    once and the filters once for every 64 windows; an epilogue two ways through shared memory.
-    """
-    moved = 2 * BLOCK_K * (2 * height + width + width * height // 64)
-    k_tile = max(height * width * BLOCK_K // PRODUCTS, moved // BYTES)
-    k_tiles = p.taps_y * p.taps_x * ceil_div(p.channels, BLOCK_K)
-    tile = k_tiles * k_tile + 2 * 2 * height * width // BYTES + EPILOGUE
-    return ceil_div(tiles(p, height, width), MULTIPROCESSORS) * tile
+    def sizes(p: Conv2dProblem, size: Mapping[str, int]) -> dict[str, int]:
+        height, width = fitted(p)
+        return {"BLOCK_M": size["TILE_M"] or height, "BLOCK_N": size["TILE_N"] or width}
 
-
-def _fitted(p: Conv2dProblem, size: Mapping[str, int]) -> dict[str, int]:
-    height, width = min(TILES, key=lambda tile: cycles(p, *tile))  # the first of equals
-    return {"BLOCK_M": size["TILE_M"] or height, "BLOCK_N": size["TILE_N"] or width}
+    return sizes
 
 
-def _constraint(p: Conv2dProblem, size: Mapping[str, int]) -> str | None:
-    if (size["TILE_M"] == 0) != (size["TILE_N"] == 0):
-        return "a tile has both sizes, or those that fit the problem"
-    if size["TILE_M"] and (size["TILE_M"], size["TILE_N"]) not in TILES:
-        return "a thread has no registers for so many sums"
-    return None
+def _one_of(
+    choices: tuple[tuple[int, int], ...],
+) -> Callable[[Conv2dProblem, Mapping[str, int]], str | None]:
+    def constraint(p: Conv2dProblem, size: Mapping[str, int]) -> str | None:
+        if (size["TILE_M"] == 0) != (size["TILE_N"] == 0):
+            return "a tile has both sizes, or those that fit the problem"
+        if size["TILE_M"] and (size["TILE_M"], size["TILE_N"]) not in choices:
+            return "a thread has no registers for so many sums"
+        return None
+
+    return constraint
 
 
 _MANY = Conv2dProblem(images=3, height=29, width=17, channels=136, filters=72, bias=True)
@@ -83,16 +74,32 @@ _GROUPS = Conv2dProblem(images=2, height=9, width=9, channels=64, filters=64, gr
     track="wgmma",
     source="conv2d/wgmma/01_im2col_tma.cu",
     idea="TMA gathers windows through an im2col map, wgmma multiplies them in place; specialised, persistent",
-    supports=first_refusal(channels_last, half_only, eights, im2col, whole_groups),
+    supports=_supports,
     parameters={"TILE_M": 0, "TILE_N": 0},
     space={"TILE_M": (0, 128, 256), "TILE_N": (0, 64, 128, 160, 192, 256)},
-    constraint=_constraint,
-    sizes=_fitted,
+    constraint=_one_of(TILES),
+    sizes=_sizes(fitted),
     edge_cases=(*EDGE_CASES, _MANY, _GROUPS),
     architecture=90,
 )
 def im2col_tma(p: Conv2dProblem, size: Mapping[str, int]) -> Launch:
     return _launch(p, size, "conv2d_im2col_tma")
+
+
+@CONV2D.stage(
+    "ping_pong",
+    source="conv2d/wgmma/02_ping_pong.cu",
+    idea="consumers alternate, each with tiles of its own: while one completes and stores, the other multiplies",
+    supports=_supports,
+    parameters={"TILE_M": 0, "TILE_N": 0},
+    space={"TILE_M": (0, 64, 128, 256), "TILE_N": (0, 64, 128, 160, 192, 256)},
+    constraint=_one_of(TILES_OF_ONE),
+    sizes=_sizes(fitted_to_one),
+    edge_cases=(*EDGE_CASES, _MANY, _GROUPS),
+    architecture=90,
+)
+def ping_pong(p: Conv2dProblem, size: Mapping[str, int]) -> Launch:
+    return _launch(p, size, "conv2d_ping_pong")
 
 
 def _launch(p: Conv2dProblem, size: Mapping[str, int], kernel: str) -> Launch:
@@ -105,7 +112,7 @@ def _launch(p: Conv2dProblem, size: Mapping[str, int], kernel: str) -> Launch:
     _, _, bias, out = pointers(p)
     return Launch(
         kernel,
-        (tiles(p, m, n), 1, 1),
+        (p.tiles(m, n), 1, 1),
         (128 * 3, 1, 1),
         (
             x,
