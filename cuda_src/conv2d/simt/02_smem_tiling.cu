@@ -15,10 +15,12 @@
 
 #include "../convolution.cuh"
 #include "strides.cuh"
+#include "tile/vector.cuh"
 
-constexpr int THREAD_M = 4, THREAD_N = 4;
+constexpr int THREAD_M = 8, THREAD_N = 8;
 constexpr int THREADS = (BLOCK_M / THREAD_M) * (BLOCK_N / THREAD_N);
-constexpr int PAD = 1;  // spreads the transposing stores over the banks
+constexpr int PAD = 4;   // spreads the transposing stores over the banks
+constexpr int FOUR = 4;  // elements that are read at once
 
 static_assert(THREADS % BLOCK_K == 0,
               "a thread copies one column of a k-tile: BLOCK_K has to divide the threads");
@@ -30,8 +32,8 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     conv2d_smem_tiling(const IN* __restrict__ x, const IN* __restrict__ f, const IN* __restrict__ bias,
                        IN* __restrict__ y, const __grid_constant__ Convolution c,
                        const __grid_constant__ Strides at) {
-  __shared__ float a_tile[BLOCK_K][BLOCK_M + PAD];
-  __shared__ float b_tile[BLOCK_K][BLOCK_N + PAD];
+  __shared__ __align__(VECTOR_BYTES) float a_tile[BLOCK_K][BLOCK_M + PAD];
+  __shared__ __align__(VECTOR_BYTES) float b_tile[BLOCK_K][BLOCK_N + PAD];
   const OutputTile tile = OutputTile::numbered(c, blockIdx.x, BLOCK_M, BLOCK_N);
   const int filters = c.group_filters - tile.filter;  // from the first one of the tile on
   const int first_filter = tile.group * c.group_filters + tile.filter;
@@ -45,7 +47,10 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     windows[i] = c.window_or_nowhere(tile.pixel + first_row + i * ROW_STEP);
 
   const int depth = c.taps_y * c.taps_x * c.group_channels;
-  const int tm = threadIdx.x / (BLOCK_N / THREAD_N), tn = threadIdx.x % (BLOCK_N / THREAD_N);
+  constexpr int ACROSS =
+      BLOCK_N / THREAD_N;  // threads. each has pieces of four columns, side by side with theirs
+  const int row = threadIdx.x / ACROSS * THREAD_M, column = threadIdx.x % ACROSS * FOUR;
+  const auto place = [&](int j) { return column + j / FOUR * ACROSS * FOUR + j % FOUR; };
   float sum[THREAD_M][THREAD_N] = {};
   for (int k0 = 0; k0 < depth; k0 += BLOCK_K) {
     const int k = k0 + copied, tap = k / c.group_channels, channel = k % c.group_channels;
@@ -75,23 +80,29 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     __syncthreads();
 
 #pragma unroll
-    for (int depth_of = 0; depth_of < BLOCK_K; ++depth_of)
+    for (int k = 0; k < BLOCK_K; ++k) {
+      Vector<float, FOUR> window[THREAD_M / FOUR], filter[THREAD_N / FOUR];
+#pragma unroll
+      for (int i = 0; i < THREAD_M; i += FOUR) window[i / FOUR] = load_vector<FOUR>(&a_tile[k][row + i]);
+#pragma unroll
+      for (int j = 0; j < THREAD_N; j += FOUR) filter[j / FOUR] = load_vector<FOUR>(&b_tile[k][place(j)]);
 #pragma unroll
       for (int i = 0; i < THREAD_M; ++i)
 #pragma unroll
         for (int j = 0; j < THREAD_N; ++j)
-          sum[i][j] += a_tile[depth_of][tm * THREAD_M + i] * b_tile[depth_of][tn + j * (BLOCK_N / THREAD_N)];
+          sum[i][j] += window[i / FOUR].x[i % FOUR] * filter[j / FOUR].x[j % FOUR];
+    }
   }
 
 #pragma unroll
   for (int i = 0; i < THREAD_M; ++i) {
-    const int pixel = tile.pixel + tm * THREAD_M + i;
+    const int pixel = tile.pixel + row + i;
     if (pixel >= c.pixels) break;
-    const int row = pixel / c.columns;
-    IN* to = y + row / c.rows * at.y_image + row % c.rows * at.y_row + pixel % c.columns * at.y_column;
+    const int line = pixel / c.columns;  // a row of an image
+    IN* to = y + line / c.rows * at.y_image + line % c.rows * at.y_row + pixel % c.columns * at.y_column;
 #pragma unroll
     for (int j = 0; j < THREAD_N; ++j) {
-      const int filter = tn + j * (BLOCK_N / THREAD_N);
+      const int filter = place(j);
       if (filter < filters)
         to[(first_filter + filter) * at.y_channel] =
             from_float<IN>(completed(sum[i][j], bias, first_filter + filter));

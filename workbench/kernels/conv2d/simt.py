@@ -33,7 +33,7 @@ def naive(p: Conv2dProblem, size: Mapping[str, int]) -> Launch:
 @CONV2D.stage(
     "smem_tiling",
     source="conv2d/simt/02_smem_tiling.cu",
-    idea="an implicit product of matrices: windows are gathered into shared memory, a thread has 4 x 4 outputs",
+    idea="an implicit product of matrices: windows are gathered into shared memory, a thread has 8 x 8 outputs",
     parameters={"BLOCK_M": 64, "BLOCK_N": 64, "BLOCK_K": 16},
     edge_cases=_LAYOUTS,
     alignment=2,
@@ -43,7 +43,7 @@ def smem_tiling(p: Conv2dProblem, size: Mapping[str, int]) -> Launch:
     return Launch(
         "conv2d_smem_tiling",
         (p.tiles(m, n), 1, 1),
-        (m // 4 * (n // 4), 1, 1),
+        (m // 8 * (n // 8), 1, 1),
         (*pointers(p), sizes(p), strides(p)),
     )
 
