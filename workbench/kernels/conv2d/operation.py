@@ -74,9 +74,8 @@ def strides(p: Conv2dProblem) -> np.generic:
 
 
 def _struct(kind: np.dtype[Any], values: list[Any]) -> np.generic:
-    found: Any = np.array(tuple(values), kind)[()]
-    made: np.generic = found
-    return made
+    """The bytes of a struct, which a kernel takes by value."""
+    return np.void(np.array(tuple(values), kind).tobytes())
 
 
 def pointers(p: Conv2dProblem) -> tuple[str | np.generic, ...]:
