@@ -13,6 +13,7 @@ from test_row_ops import place, rng  # noqa: F401  (fixtures)
 import workbench
 from workbench import ops, reference
 from workbench.catalogue import registry
+from workbench.devices import open_device
 from workbench.harness import Case
 from workbench.kernels.conv2d import CONV2D, Activation, Conv2dProblem, Layout
 from workbench.kernels.conv2d.estimate import TILES, TILES_OF_ONE
@@ -22,6 +23,7 @@ from workbench.kernels.conv2d.wgmma import im2col
 from workbench.model.dtypes import BF16
 from workbench.model.fields import ProblemError
 from workbench.model.problem import Tier
+from workbench.toolchain.compiler import compile_source
 
 PROBLEMS = [
     Conv2dProblem(images=2, height=9, width=8, channels=8, filters=9, bias=True, activation=Activation.RELU, seed=1),
@@ -204,26 +206,50 @@ def _stage(name, **parameters):
 ODD = Conv2dProblem(images=2, height=9, width=11, channels=8, filters=9, stride_x=2, dilation_y=2, groups=1)
 
 
+def _run(stage, problem, inputs, device):
+    """The output of a stage for inputs that no problem draws."""
+    arrays = problem.arrays()
+    storage = {name: array.poisoned() if array.output else array.pack(inputs[name]) for name, array in arrays.items()}
+    compiled = compile_source(stage.path, stage.defines(problem))
+    bound = open_device(device).bind(compiled, stage.plan(problem), arrays, storage)
+    try:
+        bound.run()
+        return arrays["y"].view(bound.read("y"))
+    finally:
+        bound.close()
+
+
+DEVICES = ["emulator", pytest.param("cuda", marks=pytest.mark.gpu)]
+
+
+@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("name", [stage.name for stage in CONV2D.stages])
-def test_what_is_not_finite_reaches_the_outputs_that_see_it_and_no_others(place, rng, monkeypatch, name):  # noqa: F811
-    stage, depthwise = _stage(name), name == "depthwise"
-    groups = 8 if depthwise else 1
-    x, f = rng.standard_normal((2, 9, 11, 8)), rng.standard_normal((8 if depthwise else 9, 3, 3, 1 if depthwise else 8))
-    x[0, 4, 6, 3], x[1, 0, 0, 7], f[5, 1, 1, 0] = np.nan, np.inf, -np.inf
-    x, f = x.astype(BF16.numpy), f.astype(BF16.numpy)
-    monkeypatch.setattr(ops, "choose", lambda *given, **more: stage)
-    how = {"stride": (1, 2), "dilation": (2, 1)}
-    found = ops.conv2d(place.upload(x), place.upload(f), padding=1, groups=groups, activation="relu", **how)
-    y = place.download(found).astype(np.float64)
-    right = reference.conv2d(
-        x.reshape(2, 9, 11, groups, -1),
-        f.reshape(groups, -1, *f.shape[1:]),
-        pad=(1, 1),
-        activation="relu",
-        **how,
-    ).reshape(y.shape)
+def test_what_is_not_finite_reaches_the_outputs_that_see_it_and_no_others(name, device):
+    split = {"channels": 1, "filters": 1, "groups": 8} if name == "depthwise" else {"channels": 8, "filters": 9}
+    size = {"images": 2, "height": 9, "width": 11, "stride_x": 2, "dilation_y": 2, "activation": Activation.RELU}
+    problem = Conv2dProblem(**size, **split)
+    inputs = {name: values.astype(np.float64) for name, values in problem.inputs().items()}
+    inputs["x"][0, 4, 6, 3], inputs["x"][1, 0, 0, 7], inputs["f"][5, 1, 1, 0] = np.nan, np.inf, -np.inf
+    inputs = {name: values.astype(BF16.numpy) for name, values in inputs.items()}
+    y = _run(_stage(name), problem, inputs, device).astype(np.float64)
+    right = problem.reference(inputs)["y"]
     assert np.array_equal(np.isfinite(y), np.isfinite(right)) and 0 < np.isfinite(right).mean() < 1
     assert np.array_equal(np.isnan(y), np.isnan(right)) and np.isnan(right).any()
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("name", [stage.name for stage in CONV2D.stages])
+def test_arrays_of_more_elements_than_32_bits_count(name):
+    """x and y have 2.15 billion elements; what is not 0 is at their end."""
+    split = {"channels": 1, "filters": 1, "groups": 8} if name == "depthwise" else {"channels": 8, "filters": 8}
+    along = dict.fromkeys(("taps_y", "taps_x"), 1) | dict.fromkeys(("pad_y", "pad_x"), 0)
+    problem = Conv2dProblem(height=16400, width=16384, **along, **split)
+    inputs = {name: np.zeros(array.shape, BF16.numpy) for name, array in problem.arrays().items() if array.given}
+    assert inputs["x"].size > 2**31
+    inputs["x"][0, -1, -1], inputs["f"][...] = 1, 3
+    y = _run(_stage(name), problem, inputs, "cuda")
+    assert np.array_equal(y[0, -1, -1].astype(np.float64), np.full(8, 3.0 if name == "depthwise" else 24.0))
+    assert not y.view(np.uint16)[0, :-1].any() and not y.view(np.uint16)[0, -1, :-1].any()
 
 
 @pytest.mark.parametrize(
