@@ -51,11 +51,12 @@ struct Sums {
   static __device__ __forceinline__ int first_row() { return threadIdx.x / WARP / WARPS_N * WARP_M; }
   static __device__ __forceinline__ int first_column() { return threadIdx.x / WARP % WARPS_N * WARP_N; }
 
-  // adds the products of a k-tile
-  __device__ __forceinline__ void add(KTile& tile) {
+  // adds the products of a k-tile, or of its first `end` ones
+  __device__ __forceinline__ void add(KTile& tile, int end = BLOCK_K) {
     const int lane = threadIdx.x % WARP;
 #pragma unroll
     for (int k = 0; k < BLOCK_K; k += MMA_K) {
+      if (k >= end) break;
       u32 a[TILES_M][4], b[TILES_N / 2][4];
 #pragma unroll
       for (int i = 0; i < TILES_M; ++i)

@@ -14,7 +14,7 @@ SHARED_BYTES = 227 * 1024
 """The most shared memory that a block may have."""
 
 ORIGIN_BYTES = 16
-"""Of what is kept of a window."""
+"""Of what is kept of each window, or, for few channels, of each product of a k-tile."""
 
 _DEEP = (
     Conv2dProblem(images=2, height=9, width=9, channels=136, filters=72, bias=True),
@@ -81,7 +81,7 @@ def tensor_core(p: Conv2dProblem, size: Mapping[str, int]) -> Launch:
 @CONV2D.stage(
     "few_channels",
     source="conv2d/mma/02_few_channels.cu",
-    idea="for any number of channels: k runs through taps and channels together, gathered element by element",
+    idea="for any number of channels: k runs through taps and channels together, a thread gathers a window",
     supports=first_refusal(channels_last, half_only),
     parameters={"BLOCK_M": 128, "WARPS_M": 2, "WARPS_N": 2},
     sizes=_fitted,
