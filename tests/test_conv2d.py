@@ -280,7 +280,7 @@ def test_a_tile_is_chosen_of_which_multiprocessors_have_as_many():
         ("few_channels", "    __syncthreads();  // the distances", "    // the distances", "uninitialised"),
         ("few_channels", "    __syncthreads();  // this k-tile", "    // this k-tile", "race"),
         ("depthwise", "if (column + i >= c.columns) break;", "", "race"),
-        ("depthwise", "static_cast<unsigned>(left + j) >= static_cast<unsigned>(c.width)", "false", "out_of_bounds"),
+        ("depthwise", "static_cast<unsigned>(at) < static_cast<unsigned>(c.width)", "true", "out_of_bounds"),
         ("im2col_tma", "      consumed.release_previous();\n", "", "deadlock"),
         ("im2col_tma", "      wgmma_wait<0>();\n", "", "accumulator_in_flight"),
         ("im2col_tma", "          turn ^= 1;\n", "", "in_flight"),

@@ -59,30 +59,33 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     const int down = top + r * c.dilation_y;
     if (static_cast<unsigned>(down) >= static_cast<unsigned>(c.height)) continue;
     const IN* row = x + (static_cast<long long>(image) * c.height + down) * c.width * c.channels + channel;
+    // zeros outside of the image; without a branch, so that all loads of a row are in flight together
     const auto load = [&](int at) {
-      return load_vector<VECTOR>(row + static_cast<long long>(at) * c.channels);
+      Channels v = {};
+      if (static_cast<unsigned>(at) < static_cast<unsigned>(c.width))
+        v = load_vector<VECTOR>(row + static_cast<long long>(at) * c.channels);
+      return v;
     };
     const Weights* of_taps = weights + r * c.taps_x * ACROSS + vector;
     if constexpr (TAPS_X > 0) {
-      constexpr int SEEN = (STRIP - 1) * STRIDE_X + TAPS_X;  // of the row, by all outputs of the strip
-      Weights w[TAPS_X > 0 ? TAPS_X : 1];                    // what is not compiled has to be right, too
+      // of the row, by all outputs of the strip. what is not compiled has to be right, too
+      constexpr int KNOWN = TAPS_X > 0 ? TAPS_X : 1, SEEN = (STRIP - 1) * STRIDE_X + KNOWN;
+      Channels seen[SEEN];
 #pragma unroll
-      for (int s = 0; s < TAPS_X; ++s) w[s] = of_taps[s * ACROSS];
+      for (int j = 0; j < SEEN; ++j) seen[j] = load(left + j);
+      Weights w[KNOWN];
 #pragma unroll
-      for (int j = 0; j < SEEN; ++j) {
-        if (static_cast<unsigned>(left + j) >= static_cast<unsigned>(c.width)) continue;
-        const Channels v = load(left + j);
+      for (int s = 0; s < KNOWN; ++s) w[s] = of_taps[s * ACROSS];
 #pragma unroll
-        for (int i = 0; i < STRIP; ++i)
-          if (const int s = j - i * STRIDE_X; s >= 0 && s < TAPS_X) multiply(sum[i], v, w[s]);
-      }
+      for (int i = 0; i < STRIP; ++i)
+#pragma unroll
+        for (int s = 0; s < KNOWN; ++s) multiply(sum[i], seen[i * STRIDE_X + s], w[s]);
     } else {
       for (int s = 0; s < c.taps_x; ++s) {
         const Weights w = of_taps[s * ACROSS];
 #pragma unroll
         for (int i = 0; i < STRIP; ++i) {
-          const int at = left + i * c.stride_x + s * c.dilation_x;
-          if (static_cast<unsigned>(at) < static_cast<unsigned>(c.width)) multiply(sum[i], load(at), w);
+          multiply(sum[i], load(left + i * c.stride_x + s * c.dilation_x), w);
         }
       }
     }

@@ -55,7 +55,7 @@ class Conv2dProblem(Problem):
     `channels` and `filters` are those of a group, whose filters see its channels alone. An image has `pad_y` and
     `pad_x` zeros on its sides, windows are `stride_y` and `stride_x` pixels apart, taps `dilation_y` and `dilation_x`.
     What is not finite in x reaches the outputs whose windows it lies in, in f and bias those of its filter, and no
-    others; ReLU of NaN is NaN.
+    others; of a tap that lies in the padding it may reach the output or not. ReLU of NaN is NaN.
     """
 
     images: int = 1
