@@ -18,31 +18,61 @@
 
 using Channels = Vector<IN, VECTOR>;
 
-// taps of VECTOR channels
-struct Weights {
-  float x[VECTOR];
-};
-
 static_assert(CHANNELS % VECTOR == 0 && THREADS % CHANNELS == 0,
               "a block takes CHANNELS channels, whole vectors, whose filters it loads side by side");
+constexpr int ACROSS = CHANNELS / VECTOR, STRIPS = THREADS / ACROSS;  // of a block
 
-__device__ __forceinline__ void multiply(float (&sum)[VECTOR], const Channels& v, const Weights& w) {
+struct Numbers {
+  float x[VECTOR];
+
+  __device__ __forceinline__ void add_products(const Numbers& a, const Numbers& b) {
 #pragma unroll
-  for (int e = 0; e < VECTOR; ++e) sum[e] += to_float(v.x[e]) * w.x[e];
+    for (int e = 0; e < VECTOR; ++e) x[e] += a.x[e] * b.x[e];
+  }
+};
+
+__device__ __forceinline__ Numbers numbers(const Channels& v) {
+  Numbers found;
+#pragma unroll
+  for (int e = 0; e < VECTOR; ++e) found.x[e] = to_float(v.x[e]);
+  return found;
 }
+
+// the filters of a block's channels in shared memory, tap by tap. of a vector four lie together, and beside
+// them those of the next vector: neighbouring threads read other banks
+struct Filters {
+  static constexpr int FOUR = VECTOR < 4 ? VECTOR : 4, PARTS = VECTOR / FOUR;
+  float* data;
+
+  __device__ __forceinline__ float* at(int tap, int part, int vector) const {
+    return data + ((tap * PARTS + part) * ACROSS + vector) * FOUR;
+  }
+  __device__ __forceinline__ Numbers of(int tap, int vector) const {
+    Numbers found;
+#pragma unroll
+    for (int part = 0; part < PARTS; ++part) {
+      const auto four = load_vector<FOUR>(at(tap, part, vector));
+#pragma unroll
+      for (int e = 0; e < FOUR; ++e) found.x[part * FOUR + e] = four.x[e];
+    }
+    return found;
+  }
+  __device__ __forceinline__ void put(int tap, int channel, float weight) const {
+    at(tap, channel % VECTOR / FOUR, channel / VECTOR)[channel % FOUR] = weight;
+  }
+};
 
 extern "C" __global__ void __launch_bounds__(THREADS)
     conv2d_depthwise(const IN* __restrict__ x, const IN* __restrict__ f, const IN* __restrict__ bias,
                      IN* __restrict__ y, const __grid_constant__ Convolution c) {
-  constexpr int ACROSS = CHANNELS / VECTOR, STRIPS = THREADS / ACROSS;  // of a block
   extern __shared__ __align__(VECTOR_BYTES) unsigned char memory[];
-  Weights* weights = reinterpret_cast<Weights*>(memory);  // [tap][vector of channels]
+  const Filters filters{reinterpret_cast<float*>(memory)};
   const int parts = (c.channels + CHANNELS - 1) / CHANNELS, first = blockIdx.x % parts * CHANNELS;
   const int taps = c.taps_y * c.taps_x;
   if (const int own = threadIdx.x % CHANNELS; first + own < c.channels) {
     const IN* from = f + static_cast<long long>(first + own) * taps;
     for (int tap = threadIdx.x / CHANNELS; tap < taps; tap += THREADS / CHANNELS)
-      weights[tap * ACROSS + own / VECTOR].x[own % VECTOR] = to_float(from[tap]);
+      filters.put(tap, own, to_float(from[tap]));
   }
   __syncthreads();
 
@@ -54,7 +84,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
   const int image = line / c.rows, top = line % c.rows * c.stride_y - c.pad_y;
   const int left = column * c.stride_x - c.pad_x;
 
-  float sum[STRIP][VECTOR] = {};
+  Numbers sum[STRIP] = {};
   for (int r = 0; r < c.taps_y; ++r) {
     const int down = top + r * c.dilation_y;
     if (static_cast<unsigned>(down) >= static_cast<unsigned>(c.height)) continue;
@@ -66,27 +96,29 @@ extern "C" __global__ void __launch_bounds__(THREADS)
         v = load_vector<VECTOR>(row + static_cast<long long>(at) * c.channels);
       return v;
     };
-    const Weights* of_taps = weights + r * c.taps_x * ACROSS + vector;
+    const int first_tap = r * c.taps_x;
     if constexpr (TAPS_X > 0) {
       // of the row, by all outputs of the strip. what is not compiled has to be right, too
       constexpr int KNOWN = TAPS_X > 0 ? TAPS_X : 1, SEEN = (STRIP - 1) * STRIDE_X + KNOWN;
       Channels seen[SEEN];
 #pragma unroll
       for (int j = 0; j < SEEN; ++j) seen[j] = load(left + j);
-      Weights w[KNOWN];
+      Numbers w[KNOWN];
 #pragma unroll
-      for (int s = 0; s < KNOWN; ++s) w[s] = of_taps[s * ACROSS];
+      for (int s = 0; s < KNOWN; ++s) w[s] = filters.of(first_tap + s, vector);
 #pragma unroll
-      for (int i = 0; i < STRIP; ++i)
+      for (int j = 0; j < SEEN; ++j) {
+        const Numbers v = numbers(seen[j]);
 #pragma unroll
-        for (int s = 0; s < KNOWN; ++s) multiply(sum[i], seen[i * STRIDE_X + s], w[s]);
+        for (int i = 0; i < STRIP; ++i)
+          if (const int s = j - i * STRIDE_X; s >= 0 && s < KNOWN) sum[i].add_products(v, w[s]);
+      }
     } else {
       for (int s = 0; s < c.taps_x; ++s) {
-        const Weights w = of_taps[s * ACROSS];
+        const Numbers w = filters.of(first_tap + s, vector);
 #pragma unroll
-        for (int i = 0; i < STRIP; ++i) {
-          multiply(sum[i], load(left + i * c.stride_x + s * c.dilation_x), w);
-        }
+        for (int i = 0; i < STRIP; ++i)
+          sum[i].add_products(numbers(load(left + i * c.stride_x + s * c.dilation_x)), w);
       }
     }
   }
@@ -97,7 +129,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     if (column + i >= c.columns) break;
     Channels v;
 #pragma unroll
-    for (int e = 0; e < VECTOR; ++e) v.x[e] = from_float<IN>(completed(sum[i][e], bias, channel + e));
+    for (int e = 0; e < VECTOR; ++e) v.x[e] = from_float<IN>(completed(sum[i].x[e], bias, channel + e));
     store_vector(to + static_cast<long long>(i) * c.channels, v);
   }
 }
