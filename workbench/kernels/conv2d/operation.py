@@ -30,7 +30,7 @@ EDGE_CASES = (
     Conv2dProblem(taps_y=1, taps_x=1, pad_y=0, pad_x=0),
     Conv2dProblem(height=3, width=3, channels=8, filters=9, pad_y=3, pad_x=3, stride_y=3, stride_x=3),  # taps outside
     Conv2dProblem(height=9, width=4, channels=16, filters=8, taps_y=5, taps_x=2, dilation_y=2, pad_y=0, groups=3),
-    Conv2dProblem(images=3, height=5, width=7, channels=72, filters=65, bias=True, activation=Activation.GELU),
+    Conv2dProblem(images=3, height=5, width=7, channels=72, filters=130, bias=True, activation=Activation.GELU),
     Conv2dProblem(height=4, width=300, channels=8, filters=5, taps_x=7, pad_x=0, bias=True, activation=Activation.RELU),
 )
 """What random problems would hardly hit."""
