@@ -21,7 +21,7 @@ CONV2D = Operation(
     suite=SUITE,
     defines=lambda p: {"IN": dtype_of(p.dtype).cuda, "ACTIVATION": tuple(Activation).index(p.activation)},
     emulator_size=Size(extent=300, work=100_000),
-    cuda_size=Size(extent=1000, work=40_000_000),
+    cuda_size=Size(extent=1000, work=200_000_000),
     fastest=fastest,
 )
 

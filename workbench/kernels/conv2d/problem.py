@@ -206,6 +206,10 @@ def _steps(p: Conv2dProblem) -> int:
     return max(p.pixels * p.groups * p.filters, 64 * p.tiles(64, 64)) * p.products
 
 
+FEW_STEPS = 10**6
+"""Work up to which images are small: so many products an emulator computes."""
+
+
 def problems(size: Size, edges: tuple[int, ...]) -> st.SearchStrategy[Conv2dProblem]:
     """Convolutions of up to `size.work` products: small images and many; few channels, many, groups and depthwise."""
 
@@ -215,10 +219,11 @@ def problems(size: Size, edges: tuple[int, ...]) -> st.SearchStrategy[Conv2dProb
         dilation = [d(st.sampled_from([1, 1, 1, 2, 3])) for _ in range(2)]
         pad = [d(st.integers(0, 3)) for _ in range(2)]
         least = [max(1, n * (t - 1) + 1 - 2 * p) for n, t, p in zip(dilation, taps, pad, strict=True)]
+        more = min(size.extent, 14 if size.work <= FEW_STEPS else 60)
         extent: dict[str, Any] = {
             "images": d(st.integers(1, 4)),
-            "height": d(st.integers(least[0], least[0] + min(size.extent, 14))),
-            "width": d(st.integers(least[1], least[1] + min(size.extent, 14))),
+            "height": d(st.integers(least[0], least[0] + more)),
+            "width": d(st.integers(least[1], least[1] + more)),
         }
         bottom = {"height": least[0], "width": least[1]}
         kind = d(st.sampled_from(["dense"] * 4 + ["few", "groups", "depthwise", "depthwise"]))

@@ -66,6 +66,11 @@ def _one_of(
 _MANY = Conv2dProblem(images=3, height=29, width=17, channels=136, filters=72, bias=True)
 """Several tiles of several images, and so many k-tiles that every buffer is filled several times."""
 
+_ROUNDS = Conv2dProblem(
+    images=2, height=150, width=130, channels=8, filters=8, taps_y=1, taps_x=1, pad_y=0, pad_x=0, bias=True
+)
+"""So many tiles that a block has several on a GPU, too."""
+
 _GROUPS = Conv2dProblem(images=2, height=9, width=9, channels=64, filters=64, groups=3, bias=True, dtype="fp16")
 
 
@@ -79,7 +84,7 @@ _GROUPS = Conv2dProblem(images=2, height=9, width=9, channels=64, filters=64, gr
     space={"TILE_M": (0, 128, 256), "TILE_N": (0, 64, 128, 160, 192, 256)},
     constraint=_one_of(TILES),
     sizes=_sizes(fitted),
-    edge_cases=(*EDGE_CASES, _MANY, _GROUPS),
+    edge_cases=(*EDGE_CASES, _MANY, _ROUNDS, _GROUPS),
     architecture=90,
 )
 def im2col_tma(p: Conv2dProblem, size: Mapping[str, int]) -> Launch:
@@ -95,7 +100,7 @@ def im2col_tma(p: Conv2dProblem, size: Mapping[str, int]) -> Launch:
     space={"TILE_M": (0, 64, 128, 256), "TILE_N": (0, 64, 128, 160, 192, 256)},
     constraint=_one_of(TILES_OF_ONE),
     sizes=_sizes(fitted_to_one),
-    edge_cases=(*EDGE_CASES, _MANY, _GROUPS),
+    edge_cases=(*EDGE_CASES, _MANY, _ROUNDS, _GROUPS),
     architecture=90,
 )
 def ping_pong(p: Conv2dProblem, size: Mapping[str, int]) -> Launch:
