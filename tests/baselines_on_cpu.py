@@ -97,6 +97,7 @@ def triton() -> None:
         "gemm": Size(300, 150**3),
         "attention": Size(200, 200_000),
         "ssd": Size(200, 200_000),
+        "conv2d": Size(200, 200_000),
     }.items():
         judge_many(operation, size, solve_for(operation))
 

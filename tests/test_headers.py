@@ -38,6 +38,7 @@ TEMPLATES = {
     "ordered",
     "producer",
     "roles",
+    "activation",
     "fragment",
 }
 """What wraps no instruction, and is tested by the stages that are built on it; what they do not use by a trial."""

@@ -17,6 +17,7 @@ import numpy as np
 from .catalogue import registry
 from .devices.cuda import CudaDevice
 from .kernels.attention.ops import attention
+from .kernels.conv2d.ops import conv2d
 from .kernels.cross_entropy.ops import cross_entropy
 from .kernels.fft_conv.ops import fft_conv, fft_conv_filter
 from .kernels.gemm.ops import gemm
@@ -44,6 +45,7 @@ from .toolchain.compiler import compile_stage
 
 __all__ = [
     "attention",
+    "conv2d",
     "cross_entropy",
     "fft_conv",
     "fft_conv_filter",

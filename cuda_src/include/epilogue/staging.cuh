@@ -8,12 +8,13 @@
 #include "tile/convert.cuh"
 #include "tile/vector.cuh"
 
-// columns of a tile in shared memory, on the way from the registers of a warp: 16 rows of 128 bytes, swizzled
-// as a tensor map's. who stores them without one may have fewer columns, in whole pairs of chunks
+// columns of a tile in shared memory, on the way from the registers of a warp: 16 rows of 128 bytes, or of
+// 64, swizzled as a tensor map's. who stores them without one may have others, in whole pairs of chunks
 template <class Out, int WIDTH = 128 / sizeof(Out)>
 struct Staging {
   static constexpr int ROWS = 16, COLUMNS = WIDTH, ELEMENTS = ROWS * COLUMNS;
   static constexpr int CHUNK = VECTOR_BYTES / sizeof(Out), CHUNKS = COLUMNS / CHUNK, LANES = 32;
+  static constexpr int REPEATED = CHUNKS < 8 ? 8 / CHUNKS : 1;  // rows that are permuted alike: 128 bytes
 
   static constexpr int PAIRS = COLUMNS / 4;  // a thread's part
 
@@ -71,7 +72,7 @@ struct Staging {
 
   // where they are
   static __device__ __forceinline__ Out* chunk(Out* staged, int row, int chunk) {
-    return staged + row * COLUMNS + (chunk ^ row % CHUNKS) * CHUNK;
+    return staged + row * COLUMNS + (chunk ^ row / REPEATED % CHUNKS) * CHUNK;
   }
 
  private:

@@ -1,0 +1,333 @@
+"""conv2d: its definition, what rejects broken kernels, and `workbench.ops.conv2d`."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import math
+
+import numpy as np
+import pytest
+from test_row_ops import place, rng  # noqa: F401  (fixtures)
+
+import workbench
+from workbench import ops, reference
+from workbench.catalogue import registry
+from workbench.devices import open_device
+from workbench.harness import Case
+from workbench.kernels.conv2d import CONV2D, Activation, Conv2dProblem, Layout
+from workbench.kernels.conv2d.estimate import TILES, TILES_OF_ONE
+from workbench.kernels.conv2d.operation import sizes
+from workbench.kernels.conv2d.problem import SHAPES
+from workbench.kernels.conv2d.wgmma import im2col
+from workbench.model.dtypes import BF16
+from workbench.model.fields import ProblemError
+from workbench.model.problem import Tier
+from workbench.toolchain.compiler import compile_source
+
+PROBLEMS = [
+    Conv2dProblem(images=2, height=9, width=8, channels=8, filters=9, bias=True, activation=Activation.RELU, seed=1),
+    Conv2dProblem(height=9, width=11, channels=3, filters=8, taps_x=5, stride_y=2, dilation_x=2, dtype="fp16", seed=2),
+    Conv2dProblem(images=2, height=8, width=9, channels=4, filters=3, groups=3, layout=Layout.NCHW, seed=3),
+    Conv2dProblem(height=9, width=9, filters=1, groups=16, bias=True, activation=Activation.GELU, dtype="fp32", seed=4),
+    Conv2dProblem(height=12, width=12, channels=16, filters=8, stride_y=2, stride_x=2, pad_y=0, pad_x=2, seed=5),
+]
+
+
+@pytest.mark.parametrize(
+    ("stride", "pad", "dilation", "groups"),
+    [((1, 1), (0, 0), (1, 1), 1), ((2, 1), (1, 0), (1, 3), 2), ((1, 3), (2, 4), (2, 1), 3)],
+)
+def test_the_reference_is_the_sum_over_taps_and_channels(rng, stride, pad, dilation, groups):  # noqa: F811
+    x, f = rng.integers(-3, 4, (2, 7, 9, groups, 3)), rng.integers(-3, 4, (groups, 2, 3, 2, 3))
+    found = reference.conv2d(x, f, stride=stride, pad=pad, dilation=dilation)
+    reach = [dilation[0] * 2 + 1, dilation[1] + 1]
+    size = [(n + 2 * p - m) // s + 1 for n, p, m, s in zip((7, 9), pad, reach, stride, strict=True)]
+    assert found.shape == (2, *size, groups, 2)
+    for n, p, q, g, k in np.ndindex(found.shape):
+        total = 0
+        for r, s in itertools.product(range(3), range(2)):
+            row, column = p * stride[0] - pad[0] + r * dilation[0], q * stride[1] - pad[1] + s * dilation[1]
+            if 0 <= row < 7 and 0 <= column < 9:
+                total += int(x[n, row, column, g] @ f[g, k, r, s])
+        assert found[n, p, q, g, k] == total
+
+
+def test_depthwise_is_a_group_a_channel(rng):  # noqa: F811
+    x, f = rng.integers(-3, 4, (2, 7, 9, 5, 1)), rng.integers(-3, 4, (5, 1, 3, 3, 1))
+    alone = [reference.conv2d(x[..., g : g + 1, :], f[g : g + 1], pad=(1, 1)) for g in range(5)]
+    assert np.array_equal(reference.conv2d(x, f, pad=(1, 1)), np.concatenate(alone, axis=3))
+
+
+def test_bias_and_activation_follow_the_sum():
+    x = np.array([-1.0, 0.0, 0.5, 2.0]).reshape(1, 1, 4, 1, 1)
+    f, bias = np.ones((1, 1, 1, 1, 1)), np.array([[-0.5]])
+    sums = [-1.5, -0.5, 0.0, 1.5]
+    for activation, wanted in {
+        "none": sums,
+        "relu": [0.0, 0.0, 0.0, 1.5],
+        "gelu": [z * (0.5 + math.erf(z / 2**0.5) / 2) for z in sums],
+    }.items():
+        found = reference.conv2d(x, f, bias, activation=activation)
+        assert found.ravel() == pytest.approx(wanted, abs=1e-15)
+
+
+def test_gelu_of_the_exact_tier_is_exact():
+    problem = dataclasses.replace(PROBLEMS[3], tier=Tier.EXACT)
+    inputs = problem.inputs()
+    linear = dataclasses.replace(problem, activation=Activation.RELU)
+    assert np.array_equal(problem.reference(inputs)["y"], linear.reference(inputs)["y"])
+    assert np.any(problem.reference(inputs)["y"] > 0)
+
+
+@pytest.mark.parametrize("tier", [Tier.EXACT, Tier.BOUNDED])
+@pytest.mark.parametrize("problem", PROBLEMS, ids=str)
+def test_every_wrong_answer_is_rejected(problem, tier):
+    rejected, accepted = Case.of(problem.with_tier(tier)).negative_controls()
+    assert accepted == []
+    assert rejected >= 8
+
+
+def test_the_controls_are_those_that_kernels_get_wrong():
+    names = {name for p in PROBLEMS for name in p.negative_controls(p.inputs(), p.reference(p.inputs()))}
+    assert names >= {
+        "filter flipped",
+        "padding off by one",
+        "dilation and stride swapped",
+        "last channel dropped",
+        "groups mixed",
+        "taps of y and x swapped",
+        "bias forgotten",
+        "activation forgotten",
+    }
+
+
+def test_what_is_no_convolution_and_what_32_bits_do_not_count_is_said():
+    with pytest.raises(ProblemError, match="filters of 3x3 taps, 6 and 1 apart, are larger than the image of 8x8"):
+        Conv2dProblem(height=8, width=8, dilation_y=6)
+    with pytest.raises(ProblemError, match="stride_x is 0"):
+        Conv2dProblem(stride_x=0)
+    large = Conv2dProblem(images=2**20, height=64, width=64)
+    with pytest.raises(OverflowError):
+        sizes(large)
+    for stage in CONV2D.stages:
+        assert stage.supports(large) or "an argument does not hold its number" in str(stage.beyond_limits(large))
+
+
+def test_the_suite_is_that_of_the_catalogue():
+    for problem, (n, c, hw, k, taps, stride, _, groups) in zip(CONV2D.suite, SHAPES, strict=True):
+        arrays = problem.arrays()
+        assert arrays["x"].shape == (n, hw, hw, c) and arrays["f"].shape == (k, taps, taps, c // groups)
+        assert arrays["y"].shape == (n, hw // stride, hw // stride, k)
+
+
+NAIVE = next(stage for stage in CONV2D.stages if stage.name == "naive")
+
+
+@pytest.mark.parametrize(
+    ("right", "broken"),
+    [
+        ("r * c.dilation_y", "r * c.stride_y"),
+        ("weights + r * at.f_row", "weights + (c.taps_y - 1 - r) * at.f_row"),
+        ("n < c.group_channels", "n < c.group_channels - (c.group_channels > 1)"),
+        ("filter / c.group_filters * c.group_channels", "0"),
+        ("if (!c.inside(i, j)) continue;", "if (!c.inside(i, j - 1)) continue;"),
+        ("completed(sum, bias, filter)", "activate<ACTIVATION>(sum)"),
+    ],
+)
+def test_a_broken_kernel_is_found_out(right, broken):
+    source = NAIVE.path.read_text()
+    assert source.count(right) == 1
+    folder = NAIVE.path.parent
+    headers = source.replace('"../', f'"{folder.parent}/').replace('"strides', f'"{folder}/strides')
+    outcome = workbench.verify(NAIVE, code=headers.replace(right, broken), device="emulator", examples=30)
+    assert outcome.run.stages[0].verification.verdict in ("mismatch", "out_of_bounds")
+
+
+@pytest.mark.parametrize("layout", ["nhwc", "nchw"])
+@pytest.mark.parametrize("activation", ["none", "gelu"])
+def test_conv2d_of_arrays(place, rng, layout, activation):  # noqa: F811
+    x, f = (rng.standard_normal(shape).astype(BF16.numpy) for shape in ((2, 9, 7, 6), (8, 3, 2, 3)))
+    bias = rng.standard_normal(8).astype(BF16.numpy)
+    given = [a if layout == "nhwc" else a.transpose(0, 3, 1, 2) for a in (x, f)]
+    how = {"stride": (2, 1), "padding": (1, 0), "dilation": 2}
+    found = ops.conv2d(*map(place.upload, (*given, bias)), **how, groups=2, activation=activation, layout=layout)
+    right = reference.conv2d(
+        x.reshape(2, 9, 7, 2, 3),
+        f.reshape(2, 4, 3, 2, 3),
+        bias.reshape(2, 4),
+        stride=(2, 1),
+        pad=(1, 0),
+        dilation=(2, 2),
+        activation=activation,
+    )
+    y = place.download(found).astype(np.float64)
+    assert np.allclose(
+        y if layout == "nhwc" else y.transpose(0, 2, 3, 1), right.reshape(*right.shape[:3], 8), 0.01, 0.03
+    )
+
+
+@pytest.mark.parametrize(
+    ("shapes", "more", "says"),
+    [
+        (((1, 4, 4, 6), (4, 3, 3, 6)), {"groups": 2}, "a filter has to have the channels of one group"),
+        (((1, 4, 4, 6), (5, 3, 3, 3)), {"groups": 2}, "has to divide both"),
+        (((4, 4, 6), (4, 3, 3, 6)), {}, "it has to have four dimensions"),
+        (((1, 4, 4, 6), (4, 3, 3, 6), (5,)), {}, r"for 4 filters it has to be \(4,\)"),
+        (((1, 4, 4, 6), (4, 3, 3, 6)), {"stride": (1, 1, 1)}, "it has to be a number, or two"),
+        (((1, 4, 4, 6), (4, 3, 3, 6)), {"stride": 0}, "conv2d: stride_y is 0"),
+        (((1, 2, 2, 6), (4, 3, 3, 6)), {}, "are larger than the image"),
+        (((1, 4, 4, 6), (4, 3, 3, 6)), {"activation": "elu"}, "it has to be none, relu or gelu"),
+        (((1, 4, 4, 6), (4, 3, 3, 6)), {"layout": "nwhc"}, "it has to be nhwc or nchw"),
+    ],
+)
+def test_conv2d_refuses_what_is_none(place, shapes, more, says):  # noqa: F811
+    given = (place.upload(np.zeros(shape, BF16.numpy)) for shape in shapes)
+    with pytest.raises(ValueError, match=says):
+        ops.conv2d(*given, **more)
+
+
+def test_the_numpy_baseline_is_right_and_the_others_say_what_they_round():
+    baselines = {b.name: b for b in registry.operations()["conv2d"].baselines}
+    for problem in PROBLEMS:
+        assert workbench.baseline_error(baselines["NumPy"], problem) == ""
+    for problem in CONV2D.suite:
+        assert all(baselines[name].refuses(problem) is None for name in ("cuDNN", "PyTorch", "Triton"))
+    biased, gelu = PROBLEMS[0], dataclasses.replace(PROBLEMS[3], dtype="fp16")
+    assert baselines["cuDNN"].refuses(biased) is None  # with ReLU both are in the call
+    assert "before the bias is added" in str(baselines["PyTorch"].refuses(biased))
+    assert "before it goes through GELU" in str(baselines["cuDNN"].refuses(gelu))
+
+
+def _stage(name, **parameters):
+    return next(stage for stage in CONV2D.stages if stage.name == name).with_parameters(parameters)
+
+
+ODD = Conv2dProblem(images=2, height=9, width=11, channels=8, filters=9, stride_x=2, dilation_y=2, groups=1)
+
+
+def _run(stage, problem, inputs, device):
+    """The output of a stage for inputs that no problem draws."""
+    arrays = problem.arrays()
+    storage = {name: array.poisoned() if array.output else array.pack(inputs[name]) for name, array in arrays.items()}
+    compiled = compile_source(stage.path, stage.defines(problem))
+    bound = open_device(device).bind(compiled, stage.plan(problem), arrays, storage)
+    try:
+        bound.run()
+        return arrays["y"].view(bound.read("y"))
+    finally:
+        bound.close()
+
+
+DEVICES = ["emulator", pytest.param("cuda", marks=pytest.mark.gpu)]
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("name", [stage.name for stage in CONV2D.stages])
+def test_what_is_not_finite_reaches_the_outputs_that_see_it_and_no_others(name, device):
+    split = {"channels": 1, "filters": 1, "groups": 8} if name == "depthwise" else {"channels": 8, "filters": 9}
+    size = {"images": 2, "height": 9, "width": 11, "stride_x": 2, "dilation_y": 2, "activation": Activation.RELU}
+    problem = Conv2dProblem(**size, **split)
+    inputs = {name: values.astype(np.float64) for name, values in problem.inputs().items()}
+    inputs["x"][0, 4, 6, 3], inputs["x"][1, 0, 0, 7], inputs["f"][5, 1, 1, 0] = np.nan, np.inf, -np.inf
+    inputs = {name: values.astype(BF16.numpy) for name, values in inputs.items()}
+    y = _run(_stage(name), problem, inputs, device).astype(np.float64)
+    right = problem.reference(inputs)["y"]
+    assert np.array_equal(np.isfinite(y), np.isfinite(right)) and 0 < np.isfinite(right).mean() < 1
+    assert np.array_equal(np.isnan(y), np.isnan(right)) and np.isnan(right).any()
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("name", [stage.name for stage in CONV2D.stages])
+def test_arrays_of_more_elements_than_32_bits_count(name):
+    """x and y have 2.15 billion elements; what is not 0 is at their end."""
+    split = {"channels": 1, "filters": 1, "groups": 8} if name == "depthwise" else {"channels": 8, "filters": 8}
+    along = dict.fromkeys(("taps_y", "taps_x"), 1) | dict.fromkeys(("pad_y", "pad_x"), 0)
+    problem = Conv2dProblem(height=16400, width=16384, **along, **split)
+    inputs = {name: np.zeros(array.shape, BF16.numpy) for name, array in problem.arrays().items() if array.given}
+    assert inputs["x"].size > 2**31
+    inputs["x"][0, -1, -1], inputs["f"][...] = 1, 3
+    y = _run(_stage(name), problem, inputs, "cuda")
+    assert np.array_equal(y[0, -1, -1].astype(np.float64), np.full(8, 3.0 if name == "depthwise" else 24.0))
+    assert not y.view(np.uint16)[0, :-1].any() and not y.view(np.uint16)[0, -1, :-1].any()
+
+
+@pytest.mark.parametrize(
+    ("name", "height", "width"),
+    [(name, *tile) for name, tiles in (("im2col_tma", TILES), ("ping_pong", TILES_OF_ONE)) for tile in tiles],
+)
+def test_every_size_of_a_tile_is_right(name, height, width):
+    stage = _stage(name, TILE_M=height, TILE_N=width)
+    problem = Conv2dProblem(images=2, height=13, width=11, channels=24, filters=width + 40, bias=True)
+    assert workbench.verify(stage, device="emulator", problem=problem).ok
+
+
+def test_a_tile_is_chosen_of_which_multiprocessors_have_as_many():
+    chosen = {(p.filters, p.height): _stage("im2col_tma").sizes(p) for p in CONV2D.suite[:4] + CONV2D.suite[5:8]}
+    tiles = {key: (size["BLOCK_M"], size["BLOCK_N"]) for key, size in chosen.items()}
+    assert tiles[256, 56] == (128, 256) and tiles[320, 64] == (256, 160) and tiles[64, 56] == (256, 64)
+    assert tiles[256, 28] == (128, 128)  # 392 tiles, 2.97 a multiprocessor, where 196 wide ones are 1.48
+
+
+@pytest.mark.parametrize(
+    ("name", "right", "broken", "verdict"),
+    [
+        ("tensor_core", "there && c.inside(origin.top + down, origin.left + right)", "there", "out_of_bounds"),
+        ("tensor_core", "  cp_async_wait<STAGES - 2>();", "", "in_flight"),
+        ("tensor_core", "const bool there = channel < c.group_channels;", "const bool there = true;", "out_of_bounds"),
+        ("few_channels", "there ? filters : 0", "there ? filters - 1 : 0", "mismatch"),
+        ("few_channels", "there ? filters : 0", "filters", "out_of_bounds"),
+        ("few_channels", "    __syncthreads();  // the distances", "    // the distances", "uninitialised"),
+        ("few_channels", "    __syncthreads();  // this k-tile", "    // this k-tile", "race"),
+        ("depthwise", "if (column + i >= c.columns) break;", "", "race"),
+        ("depthwise", "static_cast<unsigned>(at) < static_cast<unsigned>(c.width)", "true", "out_of_bounds"),
+        ("im2col_tma", "      consumed.release_previous();\n", "", "deadlock"),
+        ("im2col_tma", "      wgmma_wait<0>();\n", "", "accumulator_in_flight"),
+        ("im2col_tma", "          turn ^= 1;\n", "", "in_flight"),
+        ("im2col_tma", "g.bias && at < g.c.filters ?", "g.bias ?", "out_of_bounds"),
+        ("ping_pong", "      consumed.pass();\n", "", "deadlock"),
+        ("im2col_tma", "r * c.dilation_y, s * c.dilation_x", "s * c.dilation_y, r * c.dilation_x", "mismatch"),
+    ],
+)
+def test_a_hazard_or_fault_of_a_kernel_is_named(name, right, broken, verdict):
+    stage = _stage(name)
+    source = stage.path.read_text()
+    assert source.count(right) == 1
+    folder = stage.path.parent
+    headers = source.replace('"../', f'"{folder.parent}/').replace('"tiles.cuh', f'"{folder}/tiles.cuh')
+    size = {"depthwise": {"groups": 24}, "few_channels": {"channels": 5}}.get(name, {"channels": 136})
+    problem = Conv2dProblem(images=4, height=9, width=9, filters=1 if name == "depthwise" else 16, bias=True, **size)
+    outcome = workbench.verify(stage, code=headers.replace(right, broken), device="emulator", problem=problem)
+    assert outcome.run.stages[0].verification.verdict == verdict
+
+
+def test_what_an_im2col_map_does_not_reach_is_said():
+    assert im2col(ODD) is None
+    for fields, words in (
+        ({"stride_y": 9, "height": 20}, "at most 8 pixels"),
+        ({"pad_x": 129}, "corners of 8 bits"),
+        ({"dilation_y": 65, "height": 300}, "corners of 8 bits"),
+    ):
+        assert words in (im2col(dataclasses.replace(ODD, **fields)) or "")
+    stage = _stage("im2col_tma")
+    for fields, words in (
+        ({"channels": 12}, "16 bytes of a pixel are 8 channels of a group, which has 12"),
+        ({"groups": 2}, "would reach into the next group"),
+        ({"dtype": "fp32"}, "not fp32"),
+        ({"layout": Layout.NCHW}, "layout nhwc"),
+    ):
+        assert words in (stage.supports(dataclasses.replace(ODD, **fields)) or "")
+    assert stage.supports(dataclasses.replace(ODD, channels=64, filters=64, groups=2)) is None
+    assert "one channel and one filter" in str(_stage("depthwise").supports(ODD))
+
+
+def test_the_stage_that_is_preferred_takes_the_problem():
+    def chosen(**fields):
+        return ops.choose("conv2d", Conv2dProblem(height=9, width=9, **fields), 90, 16).name
+
+    assert chosen(channels=16, filters=16) == "ping_pong"
+    assert chosen(images=300, channels=512, filters=512) == "im2col_tma"
+    assert chosen(channels=16, filters=16, stride_x=9) == "tensor_core"
+    assert chosen(channels=3, filters=16) == "few_channels"
+    assert chosen(channels=16, filters=16, dtype="fp32") == chosen(channels=3, layout=Layout.NCHW) == "smem_tiling"
+    assert chosen(groups=16) == "depthwise"

@@ -1,0 +1,93 @@
+"""Stages of conv2d on tensor cores by mma.sync, and its branch for convolutions that have no use for them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from ...model.dtypes import FP32
+from ...model.launch import Launch
+from .estimate import BLOCK_K
+from .operation import CONV2D, EDGE_CASES, channels_last, first_refusal, pointers, sizes
+from .problem import Conv2dProblem
+
+SHARED_BYTES = 227 * 1024
+"""The most shared memory that a block may have."""
+
+ORIGIN_BYTES = 16
+"""Of what is kept of each window, or, for few channels, of each product of a k-tile."""
+
+_DEEP = (
+    Conv2dProblem(images=2, height=9, width=9, channels=136, filters=72, bias=True),
+    Conv2dProblem(images=2, height=9, width=10, channels=64, filters=24, groups=2, stride_x=2, dtype="fp16"),
+)
+"""So many k-tiles that a circular buffer is filled several times; a group whose filters are no whole tile."""
+
+
+def half_only(p: Conv2dProblem) -> str | None:
+    """Why tensor cores cannot take the type, or None where they can."""
+    return "tensor cores take bf16 and fp16 here, not fp32" if p.dtype == FP32.name else None
+
+
+def eights(p: Conv2dProblem) -> str | None:
+    """Why 16 bytes cannot be copied at once, or None where they can."""
+    return f"16 bytes of a pixel are 8 channels of a group, which has {p.channels}" if p.channels % 8 else None
+
+
+def _fitted(p: Conv2dProblem, size: Mapping[str, int]) -> dict[str, int]:
+    return {"BLOCK_N": 64 if p.filters <= 64 else 128}
+
+
+def _shared_bytes(size: Mapping[str, int], k_tiles: int) -> int:
+    return k_tiles * (size["BLOCK_M"] + size["BLOCK_N"]) * BLOCK_K * 2 + size["BLOCK_M"] * ORIGIN_BYTES
+
+
+def _launch(p: Conv2dProblem, size: Mapping[str, int], kernel: str, k_tiles: int) -> Launch:
+    return Launch(
+        kernel,
+        (p.tiles(size["BLOCK_M"], size["BLOCK_N"]), 1, 1),
+        (32 * size["WARPS_M"] * size["WARPS_N"], 1, 1),
+        (*pointers(p), sizes(p)),
+        shared_bytes=_shared_bytes(size, k_tiles),
+    )
+
+
+def _constraint(p: Conv2dProblem, size: Mapping[str, int]) -> str | None:
+    sizes = {**size, **_fitted(p, size)}
+    warps = size["WARPS_M"] * size["WARPS_N"]
+    if sizes["BLOCK_M"] * sizes["BLOCK_N"] > 128 * 32 * warps:
+        return "a thread has registers for 128 sums"
+    if _shared_bytes(sizes, size["STAGES"]) > SHARED_BYTES:
+        return "the circular buffer does not fit into shared memory"
+    return None
+
+
+@CONV2D.stage(
+    "tensor_core",
+    track="mma",
+    source="conv2d/mma/01_tensor_core.cu",
+    idea="an implicit product on tensor cores (mma.sync); cp.async gathers a tap a k-tile, with zeros around the image",
+    supports=first_refusal(channels_last, half_only, eights),
+    parameters={"BLOCK_M": 128, "WARPS_M": 2, "WARPS_N": 2, "STAGES": 3},
+    space={"BLOCK_M": (64, 128, 256), "WARPS_M": (1, 2, 4), "WARPS_N": (1, 2), "STAGES": (2, 3, 4)},
+    constraint=_constraint,
+    sizes=_fitted,
+    edge_cases=(*EDGE_CASES, *_DEEP),
+    architecture=80,
+)
+def tensor_core(p: Conv2dProblem, size: Mapping[str, int]) -> Launch:
+    return _launch(p, size, "conv2d_tensor_core", size["STAGES"])
+
+
+@CONV2D.stage(
+    "few_channels",
+    source="conv2d/mma/02_few_channels.cu",
+    idea="for any number of channels: k runs through taps and channels together, a thread gathers a window",
+    supports=first_refusal(channels_last, half_only),
+    parameters={"BLOCK_M": 128, "WARPS_M": 2, "WARPS_N": 2},
+    sizes=_fitted,
+    edge_cases=(*EDGE_CASES, *_DEEP),
+    architecture=80,
+    alignment=4,
+)
+def few_channels(p: Conv2dProblem, size: Mapping[str, int]) -> Launch:
+    return _launch(p, size, "conv2d_few_channels", 1)

@@ -1,0 +1,299 @@
+"""Problems of two-dimensional convolution: windows, groups, layouts, and how exact the result has to be."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, ClassVar
+
+import numpy as np
+from hypothesis import strategies as st
+
+from ... import reference
+from ...judge import bounds
+from ...model.arrays import Array, Arrays, element_bytes
+from ...model.dtypes import BF16, FP16, FP32, dtype_of
+from ...model.launch import ceil_div
+from ...model.problem import Cost, Problem, Size, Tier, extents
+from .controls import controls
+
+Values = np.ndarray[Any, Any]
+
+
+class Layout(StrEnum):
+    """The order in which arrays lie in memory: n image, h row, w column, c channel. With NHWC filters lie as KRSC, with
+    NCHW as KCRS: filter, tap along y, along x, channel."""
+
+    NHWC = "nhwc"
+    NCHW = "nchw"
+
+
+class Activation(StrEnum):
+    """What the sums go through."""
+
+    NONE = "none"
+    RELU = "relu"
+    GELU = "gelu"
+
+
+GELU_GROWTH = 2.2
+"""By how much GELU makes an error of accumulation larger: its slope is at most 1.13, and its own roundings, at most
+4 u |z| of an erf of 2 ulp (CUDA C++ Programming Guide, erff), are no more than what is accumulated without it."""
+
+GELU_STEP = 16
+"""In the exact tier of GELU filters and bias are multiples of it, and so are the sums: of one of 16 or more GELU is the
+sum, of one of -16 or less 0, to the last bit of every type."""
+
+
+@dataclass(frozen=True)
+class Conv2dProblem(Problem):
+    """x: (images, height, width, groups channels), f: (groups filters, taps_y, taps_x, channels), bias: (groups
+    filters,), y: (images, rows, columns, groups filters), all of type `dtype`; in memory as `layout` says.
+
+    `channels` and `filters` are those of a group, whose filters see its channels alone. An image has `pad_y` and
+    `pad_x` zeros on its sides, windows are `stride_y` and `stride_x` pixels apart, taps `dilation_y` and `dilation_x`.
+    What is not finite in x reaches the outputs whose windows it lies in, in f and bias those of its filter, and no
+    others; of a tap that lies in the padding it may reach the output or not. ReLU of NaN is NaN.
+    """
+
+    images: int = 1
+    height: int = 1
+    width: int = 1
+    channels: int = 1
+    filters: int = 1
+    taps_y: int = 3
+    taps_x: int = 3
+    stride_y: int = 1
+    stride_x: int = 1
+    pad_y: int = 1
+    pad_x: int = 1
+    dilation_y: int = 1
+    dilation_x: int = 1
+    groups: int = 1
+    bias: bool = False
+    activation: Activation = Activation.NONE
+    layout: Layout = Layout.NHWC
+    dtype: str = "bf16"
+
+    extents: ClassVar[tuple[str, ...]] = ("images", "height", "width", "channels", "filters")
+    choices: ClassVar[Mapping[str, tuple[str, ...]]] = {"dtype": (BF16.name, FP16.name, FP32.name)}
+    ranges: ClassVar[Mapping[str, tuple[float, float]]] = dict.fromkeys(
+        ("taps_y", "taps_x", "stride_y", "stride_x", "dilation_y", "dilation_x", "groups"), (1, 2**31)
+    )
+
+    def check(self) -> str | None:
+        if min(self.rows, self.columns) < 1:
+            return (
+                f"filters of {self.taps_y}x{self.taps_x} taps, {self.dilation_y} and {self.dilation_x} apart, are "
+                f"larger than the image of {self.height}x{self.width} with {self.pad_y} and {self.pad_x} pixels of "
+                "padding"
+            )
+        return None
+
+    @property
+    def rows(self) -> int:
+        """Of the output."""
+        return (self.height + 2 * self.pad_y - self.dilation_y * (self.taps_y - 1) - 1) // self.stride_y + 1
+
+    @property
+    def columns(self) -> int:
+        """Of the output."""
+        return (self.width + 2 * self.pad_x - self.dilation_x * (self.taps_x - 1) - 1) // self.stride_x + 1
+
+    @property
+    def pixels(self) -> int:
+        """Of all outputs together."""
+        return self.images * self.rows * self.columns
+
+    @property
+    def products(self) -> int:
+        """Of an input and a weight, that each output sums up."""
+        return self.taps_y * self.taps_x * self.channels
+
+    def tiles(self, height: int, width: int) -> int:
+        """How many tiles of so many pixels, and filters of a group, cover the outputs."""
+        return ceil_div(self.pixels, height) * ceil_div(self.filters, width) * self.groups
+
+    @property
+    def label(self) -> str:
+        def both(name: str) -> str:
+            y, x = getattr(self, f"{name}_y"), getattr(self, f"{name}_x")
+            return f"{y}" if y == x else f"{y}x{x}"
+
+        channels, filters = self.groups * self.channels, self.groups * self.filters
+        image = f"n{self.images} {self.height}x{self.width} c{channels} k{filters}"
+        usual = {"stride": "1", "pad": "0", "dilation": "1"}
+        options = [f"{name}{both(name)}" for name, value in usual.items() if both(name) != value]
+        options += [f"groups{self.groups}"] if self.groups > 1 else []
+        options += ["bias"] if self.bias else []
+        options += [self.activation] if self.activation is not Activation.NONE else []
+        options += [self.layout] if self.layout is not Layout.NHWC else []
+        return " ".join([image, f"{self.taps_y}x{self.taps_x}", *options, self.dtype])
+
+    def _array(self, shape: tuple[int, int, int, int], output: bool = False) -> Array:
+        """Of outermost, y, x and channels; in NCHW channels come second in memory."""
+        dtype, (_, height, width, inner) = dtype_of(self.dtype), shape
+        if self.layout is Layout.NHWC:
+            return Array(shape, dtype, output=output)
+        return Array(shape, dtype, strides=(inner * height * width, width, 1, height * width), output=output)
+
+    def arrays(self) -> dict[str, Array]:
+        filters = self.groups * self.filters
+        found: dict[str, Any] = {
+            "x": self._array((self.images, self.height, self.width, self.groups * self.channels)),
+            "f": self._array((filters, self.taps_y, self.taps_x, self.channels)),
+        }
+        if self.bias:
+            found["bias"] = Array((filters,), dtype_of(self.dtype))
+        return found | {"y": self._array((self.images, self.rows, self.columns, filters), output=True)}
+
+    def inputs(self) -> Arrays:
+        found = super().inputs()
+        if self.tier is Tier.EXACT and self.activation is Activation.GELU:
+            for name in found.keys() - {"x"}:
+                found[name] = (found[name].astype(np.float32) * GELU_STEP).astype(found[name].dtype)
+        return found
+
+    def solved(self, x: Values, f: Values, bias: Values | None, **changed: Any) -> Values:
+        """y by the reference, float64, with other numbers than those of the problem where they are `changed`."""
+        how: dict[str, Any] = {
+            "stride": (self.stride_y, self.stride_x),
+            "pad": (self.pad_y, self.pad_x),
+            "dilation": (self.dilation_y, self.dilation_x),
+            "activation": self.activation.value,
+        }
+        grouped = x.reshape(*x.shape[:3], self.groups, self.channels)
+        filters = f.reshape(self.groups, self.filters, *f.shape[1:])
+        added = None if bias is None else bias.reshape(self.groups, self.filters)
+
+        def solve(images: Values) -> Values:
+            return reference.conv2d(images, filters, added, **(how | changed))
+
+        if self.channels * self.filters == 1 and x.size > 2**22:  # no product of matrices, which NumPy would share out
+            with ThreadPoolExecutor(os.cpu_count()) as pool:
+                y = np.concatenate(list(pool.map(solve, np.split(grouped, self.images))))
+        else:
+            y = solve(grouped)
+        return y.reshape(*y.shape[:3], self.groups * self.filters)
+
+    def reference(self, inputs: Arrays) -> Arrays:
+        return {"y": self.solved(inputs["x"], inputs["f"], inputs.get("bias"))}
+
+    def bound(self, inputs: Arrays, expected: Arrays) -> Arrays:
+        # the bias is one term more. ReLU moves no two numbers further apart
+        x, f, bias = (np.abs(inputs[name]) if name in inputs else None for name in ("x", "f", "bias"))
+        assert x is not None and f is not None
+        magnitude = self.solved(x, f, bias, activation="none")
+        growth = GELU_GROWTH if self.activation is Activation.GELU else 1.0
+        terms = self.products + self.bias
+        return {"y": bounds.dot_products(expected["y"], growth * magnitude, terms, dtype_of(self.dtype))}
+
+    def negative_controls(self, inputs: Arrays, expected: Arrays) -> dict[str, Arrays]:
+        return super().negative_controls(inputs, expected) | controls(self, inputs, expected)
+
+    @property
+    def cost(self) -> Cost:
+        flops = 2 * self.pixels * self.groups * self.filters * self.products
+        return Cost(flops, element_bytes(self.arrays().values()))
+
+
+def _steps(p: Conv2dProblem) -> int:
+    """Products, or of the small tiles that cover the outputs, which are far from full, a part."""
+    return max(p.pixels * p.groups * p.filters, 64 * p.tiles(64, 64)) * p.products
+
+
+FEW_STEPS = 10**6
+"""Work up to which images are small: so many products an emulator computes."""
+
+
+def problems(size: Size, edges: tuple[int, ...]) -> st.SearchStrategy[Conv2dProblem]:
+    """Convolutions of up to `size.work` products: small images and many; few channels, many, groups and depthwise."""
+
+    @st.composite
+    def draw(d: st.DrawFn) -> Conv2dProblem:
+        taps = [d(st.sampled_from([1, 1, 2, 3, 3, 3, 5, 7])) for _ in range(2)]
+        dilation = [d(st.sampled_from([1, 1, 1, 2, 3])) for _ in range(2)]
+        pad = [d(st.integers(0, 3)) for _ in range(2)]
+        least = [max(1, n * (t - 1) + 1 - 2 * p) for n, t, p in zip(dilation, taps, pad, strict=True)]
+        more = min(size.extent, 14 if size.work <= FEW_STEPS else 60)
+        extent: dict[str, Any] = {
+            "images": d(st.integers(1, 4)),
+            "height": d(st.integers(least[0], least[0] + more)),
+            "width": d(st.integers(least[1], least[1] + more)),
+        }
+        bottom = {"height": least[0], "width": least[1]}
+        kind = d(st.sampled_from(["dense"] * 4 + ["few", "groups", "depthwise", "depthwise"]))
+        eights = st.sampled_from([8, 16, 24, 40, 64, 64, 72, 128, 200])
+        fields: dict[str, Any] = {"channels": 1, "filters": 1, "groups": 1}
+        if kind == "depthwise":
+            fields["groups"] = d(st.one_of(st.integers(1, 20), eights))
+        elif kind == "few":
+            fields |= {"channels": d(st.integers(1, 9)), "filters": d(extents(size, edges))}
+        else:
+            fields["groups"] = d(st.sampled_from([2, 3, 4, 8])) if kind == "groups" else 1
+            odd = d(st.sampled_from([0, 0, 0, 1, 4]))
+            fields |= {"channels": max(1, d(eights) - odd), "filters": d(st.one_of(extents(size, edges), eights))}
+        rest: dict[str, Any] = {
+            "bias": d(st.booleans()),
+            "activation": d(st.sampled_from(Activation)),
+            "layout": d(st.sampled_from([Layout.NHWC] * 6 + [Layout.NCHW])),
+            "dtype": d(st.sampled_from([BF16.name, FP16.name] * 3 + [FP32.name])),
+            "seed": d(st.integers(0, 2**16)),
+        }
+        stride = [d(st.sampled_from([1, 1, 1, 2, 3])) for _ in range(2)]
+        pairs = {"taps": taps, "stride": stride, "pad": pad, "dilation": dilation}
+        along: dict[str, Any] = {
+            f"{name}_{axis}": both[i] for name, both in pairs.items() for i, axis in enumerate("yx")
+        }
+        found = {name: n if name == "groups" else min(n, size.extent) for name, n in (extent | fields).items()}
+        made = Conv2dProblem(**found, **along, **rest)
+        while _steps(made) > size.work and (larger := {k: n for k, n in found.items() if n > bottom.get(k, 1)}):
+            largest = max(larger, key=lambda name: found[name] / bottom.get(name, 1))
+            half = max(bottom.get(largest, 1), found[largest] // 2)
+            by_eights = largest == "channels" and found[largest] % 8 == 0 and half > 8
+            found[largest] = half // 8 * 8 if by_eights else half
+            made = dataclasses.replace(made, **found)
+        return made
+
+    return draw()
+
+
+SHAPES = (
+    (32, 256, 56, 256, 3, 1, 1, 1),
+    (32, 512, 28, 512, 3, 1, 1, 1),
+    (128, 64, 56, 64, 3, 1, 1, 1),
+    (64, 256, 56, 512, 1, 2, 1, 1),
+    (64, 3, 224, 64, 7, 2, 1, 1),
+    (32, 256, 28, 256, 3, 1, 2, 1),
+    (32, 320, 64, 320, 3, 1, 1, 1),
+    (1, 512, 128, 512, 3, 1, 1, 1),
+    (32, 512, 28, 512, 3, 1, 1, 512),
+    (32, 384, 56, 384, 7, 1, 1, 384),
+)
+"""Images, all channels, height and width, all filters, taps, stride, dilation and groups of what is timed. Padding
+keeps the size of the image where the stride is 1."""
+
+
+def timed(n: int, c: int, hw: int, k: int, taps: int, stride: int, dilation: int, groups: int) -> Conv2dProblem:
+    """A problem of square images and filters."""
+    along: dict[str, Any] = {
+        f"{name}_{axis}": value for axis in "yx" for name, value in (("taps", taps), ("stride", stride))
+    }
+    along |= {f"pad_{axis}": dilation * (taps // 2) for axis in "yx"}
+    along |= {f"dilation_{axis}": dilation for axis in "yx"}
+    size: dict[str, Any] = {
+        "images": n,
+        "height": hw,
+        "width": hw,
+        "channels": c // groups,
+        "filters": k // groups,
+        "groups": groups,
+    }
+    return Conv2dProblem(**size, **along)
+
+
+SUITE = tuple(timed(*shape) for shape in SHAPES)

@@ -1,0 +1,132 @@
+"""Stages of conv2d by im2col maps and wgmma, which reads windows and filters from shared memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from ...model.launch import Launch
+from ...model.tensor_map import Im2col, TensorMap
+from .estimate import BLOCK_K, TILES, TILES_OF_ONE, fitted, fitted_to_one
+from .mma import SHARED_BYTES, eights, half_only
+from .operation import CONV2D, EDGE_CASES, channels_last, first_refusal, pointers, sizes
+from .problem import Conv2dProblem
+
+CORNER, OFFSET, STEP = 128, 255, 8
+"""What an im2col map of 4 dimensions reaches: how far corners of its box lie from those of the image, to either side;
+the largest distance of a tap; the largest stride."""
+
+
+def im2col(p: Conv2dProblem) -> str | None:
+    """Why x can have no im2col map for the windows of a problem, or None where it can."""
+    reach = [p.dilation_y * (p.taps_y - 1), p.dilation_x * (p.taps_x - 1)]
+    pads = [p.pad_y, p.pad_x]
+    if max(p.stride_y, p.stride_x) > STEP:
+        return f"a tensor map steps over at most {STEP} pixels"
+    corners = [-pad for pad in pads] + [pad - r for pad, r in zip(pads, reach, strict=True)]
+    if min(corners) < -CORNER or max(corners) >= CORNER or max(reach) > OFFSET:
+        return f"an im2col map has corners of 8 bits and offsets up to {OFFSET}: padding or filters are too large"
+    return None
+
+
+def whole_groups(p: Conv2dProblem) -> str | None:
+    """Why boxes would reach into another group, or None where they do not."""
+    if p.groups > 1 and (p.channels % BLOCK_K or p.filters % BLOCK_K):
+        return f"boxes of {BLOCK_K} channels and filters would reach into the next group"
+    return None
+
+
+_supports = first_refusal(channels_last, half_only, eights, im2col, whole_groups)
+
+
+def _sizes(
+    fitted: Callable[[Conv2dProblem], tuple[int, int]],
+) -> Callable[[Conv2dProblem, Mapping[str, int]], dict[str, int]]:
+    """Of a tile: those that are given, or, where they are 0, those that fit the problem."""
+
+    def sizes(p: Conv2dProblem, size: Mapping[str, int]) -> dict[str, int]:
+        height, width = fitted(p)
+        return {"BLOCK_M": size["TILE_M"] or height, "BLOCK_N": size["TILE_N"] or width}
+
+    return sizes
+
+
+def _one_of(
+    choices: tuple[tuple[int, int], ...],
+) -> Callable[[Conv2dProblem, Mapping[str, int]], str | None]:
+    def constraint(p: Conv2dProblem, size: Mapping[str, int]) -> str | None:
+        if (size["TILE_M"] == 0) != (size["TILE_N"] == 0):
+            return "a tile has both sizes, or those that fit the problem"
+        if size["TILE_M"] and (size["TILE_M"], size["TILE_N"]) not in choices:
+            return "a thread has no registers for so many sums"
+        return None
+
+    return constraint
+
+
+_MANY = Conv2dProblem(images=3, height=29, width=17, channels=136, filters=72, bias=True)
+"""Several tiles of several images, and so many k-tiles that every buffer is filled several times."""
+
+_ROUNDS = Conv2dProblem(
+    images=2, height=150, width=130, channels=8, filters=8, taps_y=1, taps_x=1, pad_y=0, pad_x=0, bias=True
+)
+"""So many tiles that a block has several on a GPU, too."""
+
+_GROUPS = Conv2dProblem(images=2, height=9, width=9, channels=64, filters=64, groups=3, bias=True, dtype="fp16")
+
+
+@CONV2D.stage(
+    "im2col_tma",
+    track="wgmma",
+    source="conv2d/wgmma/01_im2col_tma.cu",
+    idea="TMA gathers windows through an im2col map, wgmma multiplies them in place; specialised, persistent",
+    supports=_supports,
+    parameters={"TILE_M": 0, "TILE_N": 0},
+    space={"TILE_M": (0, 128, 256), "TILE_N": (0, 64, 128, 160, 192, 256)},
+    constraint=_one_of(TILES),
+    sizes=_sizes(fitted),
+    edge_cases=(*EDGE_CASES, _MANY, _ROUNDS, _GROUPS),
+    architecture=90,
+)
+def im2col_tma(p: Conv2dProblem, size: Mapping[str, int]) -> Launch:
+    return _launch(p, size, "conv2d_im2col_tma")
+
+
+@CONV2D.stage(
+    "ping_pong",
+    source="conv2d/wgmma/02_ping_pong.cu",
+    idea="consumers alternate, each with tiles of its own: while one completes and stores, the other multiplies",
+    supports=_supports,
+    parameters={"TILE_M": 0, "TILE_N": 0},
+    space={"TILE_M": (0, 64, 128, 256), "TILE_N": (0, 64, 128, 160, 192, 256)},
+    constraint=_one_of(TILES_OF_ONE),
+    sizes=_sizes(fitted_to_one),
+    edge_cases=(*EDGE_CASES, _MANY, _ROUNDS, _GROUPS),
+    architecture=90,
+)
+def ping_pong(p: Conv2dProblem, size: Mapping[str, int]) -> Launch:
+    return _launch(p, size, "conv2d_ping_pong")
+
+
+def _launch(p: Conv2dProblem, size: Mapping[str, int], kernel: str) -> Launch:
+    m, n = size["BLOCK_M"], size["BLOCK_N"]
+    lower = (-p.pad_y, -p.pad_x)
+    upper = (p.pad_y - p.dilation_y * (p.taps_y - 1), p.pad_x - p.dilation_x * (p.taps_x - 1))
+    filters, stored = p.groups * p.filters, 64 if n % 64 == 0 else 32
+    x = TensorMap("x", Im2col(lower, upper, BLOCK_K, m), element_strides=(1, p.stride_y, p.stride_x, 1))
+    y = TensorMap("y", (16, stored), swizzle=2 * stored, shape=(p.pixels, filters))
+    _, _, bias, out = pointers(p)
+    return Launch(
+        kernel,
+        (p.tiles(m, n), 1, 1),
+        (128 * 3, 1, 1),
+        (
+            x,
+            TensorMap("f", (n, 1, BLOCK_K), shape=(filters, p.taps_y * p.taps_x, p.channels)),
+            y if filters % 8 == 0 else x,
+            bias,
+            out,
+            sizes(p),
+        ),
+        shared_bytes=SHARED_BYTES,  # as many pipeline stages as fit
+        persistent=True,
+    )
