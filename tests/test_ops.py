@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-import types
 from collections import defaultdict
 from pathlib import Path
 
@@ -16,8 +14,6 @@ from workbench.catalogue import registry
 from workbench.kernels.gemm import GemmProblem
 from workbench.kernels.gemm_fp8 import ScaledGemmProblem
 from workbench.kernels.vector_add import VectorAddProblem
-from workbench.model.arrays import Array
-from workbench.model.dtypes import FP32
 from workbench.model.launch import MOST_BLOCKS
 from workbench.records import store
 from workbench.report import derived
@@ -184,46 +180,6 @@ def upload(cupy, values):
 
 def download(array):
     return array.view(np.uint8).get().view(array.dtype)
-
-
-class Streams:
-    """What `ops` uses of CuPy for scratch: the stream that is current, and whether it is captured."""
-
-    def __init__(self):
-        self.ptr, self.captured = 1, False
-        self.cuda = types.SimpleNamespace(get_current_stream=lambda: self, Device=lambda: types.SimpleNamespace(id=0))
-        self.uint8 = np.uint8
-
-    def is_capturing(self):
-        return self.captured
-
-    def zeros(self, nbytes, dtype):
-        return np.zeros(nbytes, dtype)
-
-    def empty(self, nbytes, dtype):
-        return np.ones(nbytes, dtype)
-
-
-def test_scratch_that_is_left_zero_is_kept_by_stream_and_other_scratch_is_not(monkeypatch):
-    streams = Streams()
-    monkeypatch.setitem(sys.modules, "cupy", streams)
-    monkeypatch.setattr(ops, "_zero", {})
-    small, large = (Array((n,), FP32, output=True, zero=True) for n in (4, 9))
-    first = ops._scratch("flags", small)
-    assert first.nbytes == small.nbytes
-    assert not first.any()
-    assert ops._scratch("flags", small) is first
-    assert ops._scratch("others", small) is not first
-    grown = ops._scratch("flags", large)
-    assert grown.nbytes == large.nbytes
-    assert ops._scratch("flags", small) is grown
-    streams.ptr = 2
-    assert ops._scratch("flags", small) is not grown
-    streams.ptr, streams.captured = 1, True
-    assert ops._scratch("flags", small) is not grown
-    streams.captured = False
-    assert ops._scratch("flags", small) is grown
-    assert ops._scratch("partial", Array((4,), FP32, output=True)).any()
 
 
 def _fp8(cupy, **other):

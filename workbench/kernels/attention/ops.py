@@ -1,4 +1,4 @@
-"""`attention` as a function on CuPy arrays."""
+"""`attention` as a function on arrays."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from ...model.calls import Call
 from ...model.dtypes import FP32
-from ..shared.arguments import common_dtype, head_strides
+from ..shared.arguments import REMEDY, common_dtype, head_strides
 from . import ATTENTION, AttentionProblem, Layout
 
 
@@ -67,7 +67,7 @@ def _problem(q: Any, k: Any, v: Any, causal: bool, scale: float | None, layout: 
         )
     steps = {name: head_strides("attention", name, array) for name, array in given.items()}
     if steps["k"] != steps["v"]:
-        raise ValueError("attention: rows of k and v are not as far apart; they have to be: use cupy.ascontiguousarray")
+        raise ValueError(f"attention: rows of k and v are not as far apart; they have to be: {REMEDY}")
     pads = {name: row - q.shape[3] for name, (row, _) in steps.items()}
     gaps = {name: middle - given[name].shape[2] * row for name, (row, middle) in steps.items()}
     return AttentionProblem(

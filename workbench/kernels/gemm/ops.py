@@ -1,4 +1,4 @@
-"""`gemm` as a function on CuPy arrays."""
+"""`gemm` as a function on arrays."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`gemm_fp8` as a function on CuPy arrays."""
+"""`gemm_fp8` as a function on arrays."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`layer_norm` as a function on CuPy arrays."""
+"""`layer_norm` as a function on arrays."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`matvec` as a function on CuPy arrays."""
+"""`matvec` as a function on arrays."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`rms_norm` as a function on CuPy arrays."""
+"""`rms_norm` as a function on arrays."""
 
 from __future__ import annotations
 

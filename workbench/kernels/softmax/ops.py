@@ -1,4 +1,4 @@
-"""`softmax` as a function on CuPy arrays."""
+"""`softmax` as a function on arrays."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`vector_add` as a function on CuPy arrays."""
+"""`vector_add` as a function on arrays."""
 
 from __future__ import annotations
 

@@ -1,0 +1,57 @@
+"""The operations as functions on arrays of a GPU, each solved by the fastest stage that supports the problem.
+
+The first call of a class of problems (shapes, strides, dtypes, options, device) chooses the stage, compiles it and
+packs the parameters of its launches; later ones find all that ready and call the driver. `f.prepare(...)` does the work
+of the first call and returns what is ready, a `Prepared`. `out=` takes the array for the result, or a tuple of them
+where there are several: of the shape, dtype and strides that the result would have, over no memory of an input. Calls
+are made on the current stream, may come from any thread, and can be captured into a CUDA graph.
+
+Stage and parameters come from what `workbench tune` has found on this device, else from the table that ships, else from
+the ladder.
+"""
+
+from __future__ import annotations
+
+from ..kernels.attention.ops import attention
+from ..kernels.cross_entropy.ops import cross_entropy
+from ..kernels.gemm.ops import gemm
+from ..kernels.gemm_fp8.ops import gemm_fp8
+from ..kernels.layer_norm.ops import layer_norm
+from ..kernels.layer_norm_backward.ops import layer_norm_backward
+from ..kernels.matvec.ops import matvec
+from ..kernels.reduce.ops import reduce
+from ..kernels.residual_rms_norm.ops import residual_rms_norm
+from ..kernels.rms_norm.ops import rms_norm
+from ..kernels.rms_norm_backward.ops import rms_norm_backward
+from ..kernels.rotary.ops import rotary
+from ..kernels.scan.ops import scan
+from ..kernels.softmax.ops import softmax
+from ..kernels.softmax_backward.ops import softmax_backward
+from ..kernels.transpose.ops import transpose
+from ..kernels.vector_add.ops import vector_add
+from ..model import calls
+from .choice import choose as choose
+from .dispatch import Operators
+from .prepared import Prepared as Prepared
+
+__all__ = [
+    "attention",
+    "cross_entropy",
+    "gemm",
+    "gemm_fp8",
+    "layer_norm",
+    "layer_norm_backward",
+    "matvec",
+    "reduce",
+    "residual_rms_norm",
+    "rms_norm",
+    "rms_norm_backward",
+    "rotary",
+    "scan",
+    "softmax",
+    "softmax_backward",
+    "transpose",
+    "vector_add",
+]
+
+calls.solve_with(Operators())

@@ -1,0 +1,200 @@
+"""The first call of a class: from its arrays and options to launches that are ready.
+
+What later calls do not do is done here: checks, the problem, the choice of a stage, compilation, tensor maps, sizes of
+grids. What comes out is found by later calls in `Function.ready`.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from typing import Any, cast
+
+from ..devices.cuda import CudaDevice
+from ..model import calls, notices
+from ..model.array_specs import ArraySpec
+from ..model.calls import Call, Function, Key, listed
+from ..model.launch import Plan
+from ..model.stage import Stage
+from ..toolchain.compiler import compile_stage
+from .arrays import Arrays, CupyArrays, is_cupy
+from .choice import choose
+from .prepared import Between, Prepared
+
+MOST_CLASSES = 4096
+"""Classes of calls that an operation keeps ready; where there are more, it begins anew."""
+
+KINDS: dict[type, Arrays] = {}
+"""How arrays of a type are read, of types that have been seen."""
+
+
+@cache
+def device_of(number: int) -> CudaDevice:
+    """The device of this number, which is the current one."""
+    return CudaDevice()
+
+
+@cache
+def _cupy() -> CupyArrays:
+    return CupyArrays()
+
+
+def kind_of(array: Any) -> Arrays | None:
+    """The kind that an array is of, or None where it is none that is known."""
+    kind = type(array)
+    if kind not in KINDS and is_cupy(kind):
+        register(kind, _cupy())
+    return KINDS.get(kind)
+
+
+def register(kind: type, arrays: Arrays) -> None:
+    """Have arrays of this type read like these."""
+    KINDS[kind] = arrays
+    calls.READERS[kind] = arrays.read
+
+
+class Operators:
+    """Makes calls of functions ready, with the stages that `select` chooses of an operation (`choose`, where it is
+    None)."""
+
+    def __init__(self, select: Callable[..., Stage[Any]] | None = None) -> None:
+        self._select = select
+
+    def solve(self, function: Function, arrays: Sequence[Any], out: Any, options: Mapping[str, Any]) -> Any:
+        arrays, options = _bound(function, arrays, options)
+        ready, addresses = self._prepared(function, arrays, out, options)
+        return ready.launch(arrays, addresses, out)
+
+    def prepare(self, function: Function, arrays: Sequence[Any], out: Any, options: Mapping[str, Any]) -> Prepared:
+        arrays, options = _bound(function, arrays, options)
+        return self._prepared(function, arrays, out, options)[0]
+
+    def _prepared(
+        self, function: Function, arrays: Sequence[Any], out: Any, options: Mapping[str, Any]
+    ) -> tuple[Prepared, list[int]]:
+        """What is ready for a call, made where it is the first of its class; and the addresses of its arrays."""
+        given = (*arrays, *(() if out is None else listed(out)))
+        kind = _kind(function, given)
+        key, addresses = kind.read(given)
+        known = (key, *options.items()) if options else key
+        with function.lock:
+            if known not in function.ready:
+                if len(function.ready) >= MOST_CLASSES:
+                    function.ready.clear()
+                function.ready[known] = self._made(function, kind, given, out, options, key, addresses)
+            return cast(Prepared, function.ready[known]), addresses
+
+    def _chosen(
+        self,
+        function: Function,
+        kind: Arrays,
+        call: Call,
+        key: Key,
+        inputs: Sequence[ArraySpec],
+        device: CudaDevice,
+    ) -> tuple[Prepared, Plan]:
+        """The stage for a call, and what it launches."""
+        problem, operation = call.problem, function.operation
+        results, collect = results_of(operation.name, call, inputs[0].device)
+        select = self._select or choose
+        stage = select(operation, problem, device.architecture, key[-1], device.properties["name"].decode())
+        plan, arrays = stage.plan(problem), problem.arrays()
+        place_of = {str(spec.source): place for place, spec in enumerate(results)}
+        between = Between(
+            plan.scratch,
+            {name: a for name, a in arrays.items() if a.output and name not in place_of},
+            {name: a for name, a in arrays.items() if a.prepared},
+            {place_of[name]: call.inputs[name] for name in place_of if arrays[name].inout},
+            call.inputs,
+        )
+        return Prepared(problem, stage, kind, key, inputs, results, collect, between), plan
+
+    def _made(
+        self,
+        function: Function,
+        kind: Arrays,
+        given: Sequence[Any],
+        out: Any,
+        options: Mapping[str, Any],
+        key: Key,
+        addresses: Sequence[int],
+    ) -> Prepared:
+        """What is ready for the class of this call: chosen, compiled, and its launches packed."""
+        name, count = function.operation.name, len(function.arrays)
+        specs = [kind.spec(array, place) for place, array in enumerate(given)]
+        call = function.build(*specs[:count], **{k: kind.option(v) for k, v in options.items()})
+        if out is not None:
+            _check_out(name, specs[count:], results_of(name, call, specs[0].device)[0])
+        with kind.on(specs[0].device):
+            device = device_of(specs[0].device)
+            ready, plan = self._chosen(function, kind, call, key, specs[:count], device)
+            with notices.after(1.0, f"compiling {ready.stage.spec} for {call.problem.label}, which is kept"):
+                compiled = compile_stage(ready.stage, call.problem)
+            arrays = {**call.problem.arrays(), **plan.scratch}
+            ready.bind(lambda index, now: device.ready(compiled, plan, index, arrays, now), given, addresses, out)
+        return ready
+
+
+def _bound(
+    function: Function, arrays: Sequence[Any], options: Mapping[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Arrays in the order of their parameters, and the options. Raises TypeError as Python does."""
+    given = inspect.signature(function.build).bind(*arrays, **options).arguments
+    found = tuple(given[name] for name in function.arrays)
+    return found, {name: value for name, value in given.items() if name not in function.arrays}
+
+
+def _kind(function: Function, given: Sequence[Any]) -> Arrays:
+    """The kind that all arrays of a call are of. Raises TypeError."""
+    kind = kind_of(given[0])
+    names = [*function.arrays, *["out"] * len(given)]
+    for array, called in zip(given, names, strict=False):
+        if kind is None or kind_of(array) is not kind:
+            found = f"{function.operation.name}: {called} is a {type(array).__module__}.{type(array).__name__}"
+            wanted = f"the first array is one of {kind.name}" if kind else "it has to be a cupy.ndarray"
+            raise TypeError(f"{found}; {wanted}")
+    assert kind is not None
+    return kind
+
+
+def results_of(
+    name: str, call: Call, device: int
+) -> tuple[tuple[ArraySpec, ...], Callable[[Sequence[Any]], Any] | None]:
+    """The arrays that a caller gets, and what puts several of them together; None where it is one alone.
+
+    Raises TypeError for results that are none of the outputs."""
+    outputs = {
+        output: ArraySpec(
+            array.shape,
+            tuple(step * array.dtype.itemsize for step in array.element_strides),
+            array.dtype.numpy,
+            device,
+            output,
+        )
+        for output, array in call.problem.arrays().items()
+        if array.output
+    }
+    found = calls.results(call, name, outputs)
+    several = found if isinstance(found, tuple) else (found,)
+    sources = [spec.source for spec in several if isinstance(spec, ArraySpec)]
+    if len(set(sources)) < len(several) or not outputs.keys() >= set(sources):
+        raise TypeError(f"{name}: the function has to return outputs, each once, and returns {found}")
+    if found is not several:
+        return several, None
+    return several, tuple if type(found) is tuple else type(found)._make  # type: ignore[attr-defined]
+
+
+def _check_out(name: str, out: Sequence[ArraySpec], results: Sequence[ArraySpec]) -> None:
+    """Raises ValueError and TypeError for arrays that cannot hold the results."""
+    if len(out) != len(results):
+        raise ValueError(f"{name}: out has {len(out)} arrays; there are {len(results)} results")
+    for given, right in zip(out, results, strict=True):
+        if given.dtype != right.dtype:
+            raise TypeError(f"{name}: out has dtype {given.dtype}; it has to be {right.dtype}")
+        steps = [(a, b) for n, a, b in zip(right.shape, given.strides, right.strides, strict=False) if n > 1]
+        if given.shape != right.shape or given.device != right.device or any(a != b for a, b in steps):
+            raise ValueError(
+                f"{name}: out has shape {given.shape}, strides {given.strides} bytes, on device {given.device}; it "
+                f"has to have shape {right.shape} and strides {right.strides} on device {right.device}"
+            )
