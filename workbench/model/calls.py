@@ -9,7 +9,7 @@ from collections import namedtuple
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 from .array_specs import ArraySpec
 from .problem import Problem
@@ -53,12 +53,30 @@ READERS: dict[type, Callable[[Sequence[Any]], tuple[Key, list[int]]]] = {}
 """By the type of arrays: the key of a call with these, and their addresses."""
 
 
+@dataclass(frozen=True)
+class Gradient:
+    """The operation that computes the gradients of another one's inputs.
+
+    `takes` names what it is given, in the order of its arrays: inputs of the other one, `RESULT` for its result and
+    `OF_RESULT` for the gradient of that. `gives` are the inputs whose gradients it returns. Options are handed on by
+    name. All arrays have the dtype of the first that is no gradient.
+    """
+
+    operation: str
+    takes: tuple[str, ...]
+    gives: tuple[str, ...]
+
+    RESULT: ClassVar[str] = "result"
+    OF_RESULT: ClassVar[str] = "gradient of the result"
+
+
 class Function:
     """An operation as a function. `build` checks the arrays and options of a call and returns its `Call`.
 
     Its positional parameters are arrays, of which it gets an `ArraySpec` each, and its keyword-only ones are options:
     what it returns may depend on nothing else, since it is asked once for calls that agree in them. What was made ready
-    for a class of calls is in `ready`, which another thread may add to at any time, under the `lock`.
+    for a class of calls is in `ready`, which another thread may add to at any time, under the `lock`. `gradient` says
+    which operation computes the gradients of its arrays, where one does.
 
     The way of a call whose class is known is short: its arrays are read, a dictionary has what is ready for them, and
     that allocates the results and calls the driver.
@@ -75,6 +93,7 @@ class Function:
         self.__signature__ = signature.replace(
             parameters=[*signature.parameters.values(), out], return_annotation=inspect.Signature.empty
         )
+        self.gradient: Gradient | None = None
         self.ready: dict[Key, Ready] = {}
         self.lock = threading.Lock()
 
@@ -83,7 +102,9 @@ class Function:
             read = READERS[type(arrays[0])]
             key, addresses = read(arrays) if out is None else read((*arrays, *listed(out)))
             ready = self.ready[(key, *options.items()) if options else key]
-        except (KeyError, IndexError, AttributeError, TypeError, ValueError):  # no class that is known
+        except (LookupError, AttributeError, TypeError, ValueError):  # no class that is known
+            ready = None
+        if ready is None:
             return self._solver().solve(self, arrays, out, options)
         return ready.launch(arrays, addresses, out)
 

@@ -12,6 +12,9 @@ the ladder.
 
 from __future__ import annotations
 
+import sys
+from typing import Any
+
 from ..kernels.attention.ops import attention
 from ..kernels.cross_entropy.ops import cross_entropy
 from ..kernels.gemm.ops import gemm
@@ -31,8 +34,10 @@ from ..kernels.transpose.ops import transpose
 from ..kernels.vector_add.ops import vector_add
 from ..model import calls
 from .choice import choose as choose
-from .dispatch import Operators
+from .dispatch import Operators, register_tensors
 from .prepared import Prepared as Prepared
+from .torch_arrays import torch
+from .torch_operators import NAMESPACE, operator
 
 __all__ = [
     "attention",
@@ -50,8 +55,25 @@ __all__ = [
     "scan",
     "softmax",
     "softmax_backward",
+    "torch_operators",
     "transpose",
     "vector_add",
 ]
 
 calls.solve_with(Operators())
+
+
+def torch_operators() -> Any:
+    """Registers every operation with PyTorch and returns the namespace of the operators, `torch.ops.workbench`.
+
+    That is done by itself where PyTorch has been imported before `workbench.ops`. Call it where PyTorch comes later and
+    an operation is first called in a function that `torch.compile` takes. Raises ImportError without PyTorch.
+    """
+    register_tensors()
+    for function in (value for value in globals().copy().values() if isinstance(value, calls.Function)):
+        operator(function)
+    return getattr(torch().ops, NAMESPACE)
+
+
+if "torch" in sys.modules:
+    torch_operators()

@@ -22,6 +22,11 @@ class Arrays(Protocol):
     """A kind of arrays."""
 
     name: str
+    graph_owns_memory: bool
+    """Whether what is allocated while a graph is captured belongs to the graph."""
+
+    def deferred(self, arrays: Sequence[Any]) -> bool:
+        """Whether arrays are not solved at once, but by an operator of their library that records what is done."""
 
     def read(self, arrays: Sequence[Any]) -> tuple[Key, list[int]]:
         """What decides how these arrays are solved, and their addresses. Raises AttributeError for another kind."""
@@ -70,6 +75,7 @@ class CupyArrays:
     """Arrays of CuPy, on its current stream of their device."""
 
     name = "cupy"
+    graph_owns_memory = False
 
     def __init__(self) -> None:
         import cupy
@@ -77,6 +83,9 @@ class CupyArrays:
         self._cupy, self._new = cupy, cupy.ndarray
         self.current_device: Callable[[], int] = cupy.cuda.runtime.getDevice
         self.stream_of: Callable[..., Any] = cupy.cuda.get_current_stream
+
+    def deferred(self, arrays: Sequence[Any]) -> bool:
+        return False
 
     def read(self, arrays: Sequence[Any]) -> tuple[Key, list[int]]:
         key: list[Any] = []

@@ -20,7 +20,11 @@ from ..model.stage import Stage
 from ..toolchain.compiler import compile_stage
 from .arrays import Arrays, CupyArrays, is_cupy
 from .choice import choose
+from .foreign import adopted, converter, is_foreign
 from .prepared import Between, Prepared
+from .results import results_of
+from .torch_arrays import TorchArrays, has_memory, is_tensor, torch
+from .torch_operators import deferred
 
 MOST_CLASSES = 4096
 """Classes of calls that an operation keeps ready; where there are more, it begins anew."""
@@ -40,18 +44,32 @@ def _cupy() -> CupyArrays:
     return CupyArrays()
 
 
+@cache
+def _torch() -> TorchArrays:
+    return TorchArrays()
+
+
 def kind_of(array: Any) -> Arrays | None:
     """The kind that an array is of, or None where it is none that is known."""
     kind = type(array)
     if kind not in KINDS and is_cupy(kind):
         register(kind, _cupy())
+    if kind not in KINDS and is_tensor(kind):
+        register(kind, _torch(), read=has_memory(kind))
     return KINDS.get(kind)
 
 
-def register(kind: type, arrays: Arrays) -> None:
-    """Have arrays of this type read like these."""
+def register(kind: type, arrays: Arrays, *, read: bool = True) -> None:
+    """Have arrays of this type solved like these; without `read` none of them finds what is ready by itself."""
     KINDS[kind] = arrays
-    calls.READERS[kind] = arrays.read
+    if read:
+        calls.READERS[kind] = arrays.read
+
+
+def register_tensors() -> None:
+    """Have tensors of PyTorch read from the first call on."""
+    for kind in (torch().Tensor, torch().nn.Parameter):
+        register(kind, _torch())
 
 
 class Operators:
@@ -62,9 +80,30 @@ class Operators:
         self._select = select
 
     def solve(self, function: Function, arrays: Sequence[Any], out: Any, options: Mapping[str, Any]) -> Any:
+        if arrays and type(arrays[0]) in KINDS and KINDS[type(arrays[0])].deferred(arrays):
+            return deferred(function, arrays, out, options)
         arrays, options = _bound(function, arrays, options)
+        kind = kind_of(arrays[0])
+        if kind is None and is_foreign(arrays[0]):
+            return self._adopted(function, arrays, out, options)
+        if kind is not None and kind.deferred(arrays):
+            return deferred(function, arrays, out, options)
         ready, addresses = self._prepared(function, arrays, out, options)
         return ready.launch(arrays, addresses, out)
+
+    def _adopted(self, function: Function, arrays: Sequence[Any], out: Any, options: Mapping[str, Any]) -> Any:
+        """Solve a call with arrays of another library, as arrays of CuPy over the same memory."""
+        taken = [adopted(function, name, array) for name, array in zip(function.arrays, arrays, strict=True)]
+        if out is not None:
+            over = tuple(adopted(function, "out", array) for array in listed(out))
+            function(*taken, out=over if isinstance(out, tuple) else over[0], **options)
+            return out
+        found = function(*taken, **options)
+        back = converter(arrays[0])
+        if not isinstance(found, tuple):
+            return back(found)
+        several = [back(array) for array in found]
+        return type(found)._make(several) if hasattr(found, "_make") else tuple(several)
 
     def prepare(self, function: Function, arrays: Sequence[Any], out: Any, options: Mapping[str, Any]) -> Prepared:
         arrays, options = _bound(function, arrays, options)
@@ -152,37 +191,10 @@ def _kind(function: Function, given: Sequence[Any]) -> Arrays:
     for array, called in zip(given, names, strict=False):
         if kind is None or kind_of(array) is not kind:
             found = f"{function.operation.name}: {called} is a {type(array).__module__}.{type(array).__name__}"
-            wanted = f"the first array is one of {kind.name}" if kind else "it has to be a cupy.ndarray"
+            wanted = f"the first array is one of {kind.name}" if kind else "it has to be an array on a GPU"
             raise TypeError(f"{found}; {wanted}")
     assert kind is not None
     return kind
-
-
-def results_of(
-    name: str, call: Call, device: int
-) -> tuple[tuple[ArraySpec, ...], Callable[[Sequence[Any]], Any] | None]:
-    """The arrays that a caller gets, and what puts several of them together; None where it is one alone.
-
-    Raises TypeError for results that are none of the outputs."""
-    outputs = {
-        output: ArraySpec(
-            array.shape,
-            tuple(step * array.dtype.itemsize for step in array.element_strides),
-            array.dtype.numpy,
-            device,
-            output,
-        )
-        for output, array in call.problem.arrays().items()
-        if array.output
-    }
-    found = calls.results(call, name, outputs)
-    several = found if isinstance(found, tuple) else (found,)
-    sources = [spec.source for spec in several if isinstance(spec, ArraySpec)]
-    if len(set(sources)) < len(several) or not outputs.keys() >= set(sources):
-        raise TypeError(f"{name}: the function has to return outputs, each once, and returns {found}")
-    if found is not several:
-        return several, None
-    return several, tuple if type(found) is tuple else type(found)._make  # type: ignore[attr-defined]
 
 
 def _check_out(name: str, out: Sequence[ArraySpec], results: Sequence[ArraySpec]) -> None:

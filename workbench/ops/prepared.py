@@ -152,8 +152,10 @@ class Prepared:
         its own, cleared there and kept as long as this.
         """
         if self._kind.capturing():
-            self._captured.append(self._kind.memory(array.nbytes, array.zero))
-            return self._captured[-1]
+            made = self._kind.memory(array.nbytes, array.zero)
+            if not self._kind.graph_owns_memory:
+                self._captured.append(made)
+            return made
         if not array.zero:
             return self._kind.memory(array.nbytes, False)
         key = (self._kind.name, self._device, stream, name)

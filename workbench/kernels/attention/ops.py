@@ -23,7 +23,7 @@ def attention(
     q: Any, k: Any, v: Any, *, causal: bool = False, scale: float | None = None, layout: str = "bhsd"
 ) -> Call:
     """Attention of every head, softmax(scale q k^T) v. q: (batch, heads, rows, dim); k, v: (batch, key heads, keys,
-    dim), or (batch, rows, heads, dim) and (batch, keys, key heads, dim) with `layout` bshd; CuPy arrays of bfloat16 or
+    dim), or (batch, rows, heads, dim) and (batch, keys, key heads, dim) with `layout` bshd; arrays of bfloat16 or
     float16, dim at most 256, key heads a divisor of heads. Rows of dim, and heads (places, with bshd), may be any
     distance apart, in k and v the same. `scale` is positive, 1 / sqrt(dim) where it is not given. With `causal`, row i
     sees the keys up to i + keys - rows.
