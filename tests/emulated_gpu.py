@@ -206,6 +206,7 @@ def emulated(monkeypatch: pytest.MonkeyPatch) -> Iterator[EmulatedGpu]:
     for operation in registry.operations().values():
         if operation.called:
             monkeypatch.setattr(operation.called, "ready", {})
+    monkeypatch.setattr(calls, "_solvers", [dispatch.Operators()])
     before = cupy.cuda.get_allocator()
     cupy.cuda.set_allocator(made.allocate)
     yield made

@@ -58,6 +58,12 @@ def test_only_the_first_call_of_a_class_chooses_compiles_loads_and_encodes(gpu: 
     assert gpu.log["choose"] == before["choose"] + 1
 
 
+def test_a_class_whose_kernel_is_compiled_reads_no_source(gpu: EmulatedGpu, rng) -> None:
+    for rows in (4, 8, 8):
+        ops.softmax(gpu.upload(integers(rng, rows, 64, dtype=FLOAT32)))
+    assert (gpu.log["choose"], gpu.log["compile_stage"]) == (2, 1)
+
+
 def test_a_tensor_map_is_made_once_for_an_address_and_right_for_whatever_lies_there(gpu: EmulatedGpu, rng) -> None:
     b = gpu.upload(integers(rng, 48, 64))
     out = gpu.upload(np.zeros((40, 48), BFLOAT16))

@@ -16,8 +16,9 @@ from ..model import calls, notices
 from ..model.array_specs import ArraySpec
 from ..model.calls import Call, Function, Key, listed
 from ..model.launch import Plan
+from ..model.problem import Problem
 from ..model.stage import Stage
-from ..toolchain.compiler import compile_stage
+from ..toolchain.compiler import Compiled, compile_stage
 from .arrays import Arrays, CupyArrays, is_cupy
 from .choice import choose
 from .foreign import adopted, converter, is_foreign
@@ -78,6 +79,7 @@ class Operators:
 
     def __init__(self, select: Callable[..., Stage[Any]] | None = None) -> None:
         self._select = select
+        self._compiled: dict[Any, Compiled] = {}
 
     def solve(self, function: Function, arrays: Sequence[Any], out: Any, options: Mapping[str, Any]) -> Any:
         if arrays and type(arrays[0]) in KINDS and KINDS[type(arrays[0])].deferred(arrays):
@@ -149,6 +151,15 @@ class Operators:
         )
         return Prepared(problem, stage, kind, key, inputs, results, collect, between), plan
 
+    def _compile(self, stage: Stage[Any], problem: Problem) -> Compiled:
+        """The stage compiled for a problem. Sources are read once for the same defines: digesting them takes longer than
+        everything else."""
+        made_of = (stage.sources, stage.source, stage.code, *sorted(stage.defines(problem).items()))
+        if made_of not in self._compiled:
+            with notices.after(1.0, f"compiling {stage.spec} for {problem.label}, which is kept"):
+                self._compiled[made_of] = compile_stage(stage, problem)
+        return self._compiled[made_of]
+
     def _made(
         self,
         function: Function,
@@ -168,8 +179,7 @@ class Operators:
         with kind.on(specs[0].device):
             device = device_of(specs[0].device)
             ready, plan = self._chosen(function, kind, call, key, specs[:count], device)
-            with notices.after(1.0, f"compiling {ready.stage.spec} for {call.problem.label}, which is kept"):
-                compiled = compile_stage(ready.stage, call.problem)
+            compiled = self._compile(ready.stage, call.problem)
             arrays = {**call.problem.arrays(), **plan.scratch}
             ready.bind(lambda index, now: device.ready(compiled, plan, index, arrays, now), given, addresses, out)
         return ready
