@@ -82,9 +82,9 @@ class Function:
     that allocates the results and calls the driver.
     """
 
-    def __init__(self, operation: Any, build: Callable[..., Call]) -> None:
+    def __init__(self, operation: Any, build: Callable[..., Call], solver: Solver | None = None) -> None:
         functools.update_wrapper(self, build)
-        self.operation, self.build = operation, build
+        self.operation, self.build, self.solver = operation, build, solver
         signature = inspect.signature(build)
         kinds = [(p.name, p.kind is inspect.Parameter.KEYWORD_ONLY) for p in signature.parameters.values()]
         self.arrays = tuple(name for name, option in kinds if not option)
@@ -113,7 +113,9 @@ class Function:
         return self._solver().prepare(self, arrays, out, options)
 
     def _solver(self) -> Solver:
-        """Raises RuntimeError where nobody can solve it."""
+        """Who solves calls. Raises RuntimeError where nobody can."""
+        if self.solver is not None:
+            return self.solver
         if not _solvers:
             name = self.operation.name
             raise RuntimeError(f"import workbench.ops to call {name}: it chooses the stage and launches it")

@@ -35,18 +35,22 @@ from ..kernels.vector_add.ops import vector_add
 from ..model import calls
 from .choice import choose as choose
 from .dispatch import Operators, register_tensors
+from .loading import Project, Unverified, load
 from .prepared import Prepared as Prepared
 from .torch_arrays import torch
 from .torch_operators import NAMESPACE, operator
 
 __all__ = [
+    "Unverified",
     "attention",
     "cross_entropy",
     "gemm",
     "gemm_fp8",
     "layer_norm",
     "layer_norm_backward",
+    "load",
     "matvec",
+    "project",
     "reduce",
     "residual_rms_norm",
     "rms_norm",
@@ -61,6 +65,9 @@ __all__ = [
 ]
 
 calls.solve_with(Operators())
+
+project = Project()
+"""The operations of the project around the working directory: `project.rms_norm` is `load("rms_norm")`."""
 
 
 def torch_operators() -> Any:

@@ -25,8 +25,10 @@ def choose(
     name = found.name
     beyond: dict[str, str] = {}  # what could not be launched, and why
 
+    among = {stage.name for stage in found.stages}
+
     def takes(stage: Stage[Any]) -> bool:
-        if stage.supports(problem, architecture) is not None or alignment % stage.alignment:
+        if stage.name not in among or stage.supports(problem, architecture) is not None or alignment % stage.alignment:
             return False
         if reason := stage.beyond_limits(problem):
             beyond[stage.name] = reason

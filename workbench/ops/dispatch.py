@@ -152,8 +152,8 @@ class Operators:
         return Prepared(problem, stage, kind, key, inputs, results, collect, between), plan
 
     def _compile(self, stage: Stage[Any], problem: Problem) -> Compiled:
-        """The stage compiled for a problem. Sources are read once for the same defines: digesting them takes longer than
-        everything else."""
+        """The stage compiled for a problem. Sources are read once for the same defines: that takes longer than the rest
+        of a first call."""
         made_of = (stage.sources, stage.source, stage.code, *sorted(stage.defines(problem).items()))
         if made_of not in self._compiled:
             with notices.after(1.0, f"compiling {stage.spec} for {problem.label}, which is kept"):

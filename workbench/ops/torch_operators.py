@@ -51,6 +51,12 @@ class Operator:
         t.register_autograd(name, self._backward, setup_context=self._save, lib=library)
         self.call = getattr(getattr(torch().ops, NAMESPACE), self.name)
 
+    def become(self, function: Function) -> None:
+        """Solve calls like another function of this name. Raises SchemaError where it has other parameters."""
+        if schema(function, _results(function)[0]) != schema(self.function, _results(self.function)[0]):
+            raise SchemaError(f"{self.name} is an operator with other arrays or options already: rename the operation")
+        self.function = function
+
     def _solve(self, *arrays: Any, **options: Any) -> Any:
         with torch().no_grad():
             found = self.function(*arrays, **options)
@@ -113,13 +119,17 @@ def deferred(function: Function, arrays: Sequence[Any], out: Any, options: Mappi
 
 
 def operator(function: Function | None) -> Operator:
-    """The operator of a function, defined where it is asked for first. Raises SchemaError."""
+    """The operator of a function, defined where it is asked for first. Raises SchemaError.
+
+    Of functions with the same name, as of one that is loaded again, the operator solves calls like the last one."""
     assert function is not None
     name = function.operation.name
     if name not in _defined:
         with _lock:
             if name not in _defined:
                 _defined[name] = Operator(function)
+    if _defined[name].function is not function:
+        _defined[name].become(function)
     return _defined[name]
 
 

@@ -58,6 +58,18 @@ def passed_before(
     return None
 
 
+def passes(stage: Stage[Any]) -> list[Run]:
+    """The records of what has passed of exactly this stage, on any device, the newest first.
+
+    None where it has failed on any problem since. Raises OSError where its sources cannot be read, and VersionsError.
+    """
+    kept, found = versions.of(stage), versions.of(stage).found(versions.Snapshot.of(stage))
+    if not found:
+        return []
+    last = found[0].stages[0].verification.date or found[0].environment.date
+    return [] if any(f.spec == stage.spec and f.date >= last for f in kept.failures()) else found
+
+
 def verify(stage: Stage[Any], device: Device, **how: Any) -> Verification:
     """`harness.verify`, which first tries the problems that the stage has failed on before; a new one is kept."""
     if stage.code is not None:
