@@ -135,7 +135,7 @@ def test_a_map_whose_address_the_driver_replaces_is_the_one_that_it_encodes(cupy
     prepared = ops.gemm.prepare(a, b, trans_b=True)
     prepared(other, b)
     maps = next(maps for (_, place), maps in prepared._plan.maps.items() if place == 0)
-    encoded = maps._driver.encode(maps._spec, maps._array, other.data.ptr)
+    encoded = maps.argument.encode(other.data.ptr)
     assert ctypes.string_at(maps.known[other.data.ptr].address, 128) == encoded
 
 

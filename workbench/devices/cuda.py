@@ -18,7 +18,7 @@ from ..toolchain.compiler import Compiled, compile_source
 from . import guards, signature, tensor_maps
 from .base import DeviceUnavailable, Fault
 from .driver import CudaDriver
-from .ready import ReadyLaunch, ReadyPlan
+from .ready import MapAt, Pointer, ReadyLaunch, ReadyPlan
 
 FLOPS_PER_CLOCK = {
     90: {
@@ -203,16 +203,31 @@ class CudaDevice:
         arrays: Mapping[str, Array],
         addresses: Sequence[int],
     ) -> ReadyPlan:
-        """The launches of a plan as a function of addresses, on any stream, as `ReadyPlan` says. They are checked with
-        the addresses that there are now. This device is the current one. Raises Fault."""
+        """The launches of a plan as a function of addresses, on any stream, as `ReadyPlan` says.
+
+        `index` says which address is that of an array. They are checked with the addresses that there are now. This
+        device is the current one. Raises Fault.
+        """
         launches, pointers = [], {name: addresses[place] for name, place in index.items()}
         for launch in plan.launches:
             signature.check(compiled, launch, arrays, pointers, self.limits)
             function = self.function(compiled, launch)
-            grid, block = self._grid(function, launch), launch.block
-            pointer = function.kernel.ptr
-            launches.append(ReadyLaunch(launch.kernel, pointer, grid, block, launch.shared_bytes, launch.args))
-        return ReadyPlan(self.driver, launches, index, arrays, addresses)
+            args = tuple(self._ready(a, arrays, index) for a in launch.args)
+            grid, pointer = self._grid(function, launch), function.kernel.ptr
+            launches.append(ReadyLaunch(launch.kernel, pointer, grid, launch.block, launch.shared_bytes, args))
+        return ReadyPlan(self.driver, launches, addresses)
+
+    def _ready(
+        self, argument: Argument, arrays: Mapping[str, Array], index: Mapping[str, int]
+    ) -> Pointer | MapAt | bytes:
+        """An argument as `ReadyPlan` takes it."""
+        if isinstance(argument, str):
+            return Pointer(index[argument])
+        if not isinstance(argument, TensorMap):
+            return argument.tobytes()
+        array, spec = arrays[argument.array], argument
+        offset = spec.offset * array.dtype.itemsize
+        return MapAt(index[spec.array], offset, lambda address: self.driver.encode(spec, array, address))
 
     @cached_property
     def driver(self) -> CudaDriver:

@@ -6,21 +6,17 @@ stream, and puts it back. So threads need no lock, and the driver may be called 
 
 A tensor map depends on its address alone, as the array's layout is that of the plan: maps are kept by address, and stay
 right when memory is freed and another array lies there.
+
+Nothing here knows the rest of the workbench: `workbench export` writes this module into packages that run without it.
 """
 
 from __future__ import annotations
 
 import ctypes
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
-
-import numpy as np
-
-from ..model.arrays import Array
-from ..model.launch import Argument, Dim3
-from ..model.tensor_map import TensorMap
 
 MAP_BYTES = 128
 """Of a CUtensorMap, which starts at a multiple of 64 bytes."""
@@ -37,9 +33,6 @@ class Driver(Protocol):
 
     def launch(self, config: int, function: int, parameters: int, extra: None) -> int:
         """`cuLaunchKernelEx` with the addresses of a `LaunchConfig` and of the parameters' addresses."""
-
-    def encode(self, spec: TensorMap, array: Array, address: int) -> bytes:
-        """The bytes of a tensor map of an array at this address. Raises Fault."""
 
     def replace_address(self, tensor_map: int, address: int) -> int:
         """`cuTensorMapReplaceAddress`: the map at `tensor_map` becomes one of memory at another address."""
@@ -65,15 +58,32 @@ class LaunchConfig(ctypes.Structure):
 
 
 @dataclass(frozen=True)
+class Pointer:
+    """An argument: the address at this place of those that a call gives."""
+
+    index: int
+
+
+@dataclass(frozen=True)
+class MapAt:
+    """An argument: the tensor map of an array whose address is at this place; `encode` makes the bytes of the map for
+    an address, and the map begins `offset` bytes behind it."""
+
+    index: int
+    offset: int
+    encode: Callable[[int], bytes]
+
+
+@dataclass(frozen=True)
 class ReadyLaunch:
-    """A launch whose kernel is loaded; `function` is its CUfunction."""
+    """A launch whose kernel is loaded; `function` is its CUfunction. Of `args` bytes are a scalar."""
 
     kernel: str
     function: int
-    grid: Dim3
-    block: Dim3
+    grid: tuple[int, int, int]
+    block: tuple[int, int, int]
     shared_bytes: int
-    args: tuple[Argument, ...]
+    args: tuple[Pointer | MapAt | bytes, ...]
 
 
 class _Map:
@@ -90,17 +100,16 @@ class _Map:
 class TensorMaps:
     """The maps of one argument of a launch, by the address of its array."""
 
-    def __init__(self, driver: Driver, spec: TensorMap, array: Array, address: int) -> None:
-        self._driver, self._spec, self._array = driver, spec, array
-        self._first = driver.encode(spec, array, address)
-        self._offset = spec.offset * array.dtype.itemsize
+    def __init__(self, driver: Driver, argument: MapAt, address: int) -> None:
+        self._driver, self.argument = driver, argument
+        self._first = argument.encode(address)
         self.known: dict[int, _Map] = {address: _Map(self._first)}
 
     def at(self, address: int) -> _Map:
         """The map of memory at an address for which there was none."""
         made = _Map(self._first)
-        if self._driver.replace_address(made.address, address + self._offset):
-            made = _Map(self._driver.encode(self._spec, self._array, address))
+        if self._driver.replace_address(made.address, address + self.argument.offset):
+            made = _Map(self.argument.encode(address))
         if len(self.known) >= MOST_MAPS:  # another thread may be launching with one of them: frames hold theirs
             self.known = {}
         self.known[address] = made
@@ -131,54 +140,33 @@ class _Frame:
         first = ctypes.addressof(self.table)
         for number, (launch, parameters) in enumerate(zip(plan.launches, self.tables, strict=True)):
             for place, argument in enumerate(launch.args):
-                if isinstance(argument, str):
-                    parameters[place] = first + 8 * plan.index[argument]
-                elif isinstance(argument, TensorMap):
-                    maps = plan.maps[number, place]
-                    self.slots.append(_MapSlot(maps, plan.index[argument.array], parameters, place))
+                if isinstance(argument, Pointer):
+                    parameters[place] = first + 8 * argument.index
+                elif isinstance(argument, MapAt):
+                    self.slots.append(_MapSlot(plan.maps[number, place], argument.index, parameters, place))
                 else:
-                    parameters[place] = plan.scalars.address(argument)
+                    parameters[place] = ctypes.addressof(plan.scalars[argument])
         self.steps = [
             (ctypes.addressof(config), launch.function, ctypes.addressof(parameters), launch.kernel)
             for config, launch, parameters in zip(self.configs, plan.launches, self.tables, strict=True)
         ]
 
 
-class _Scalars:
-    """The scalar arguments of a plan, in memory that nobody writes to again."""
-
-    def __init__(self, launches: Sequence[ReadyLaunch]) -> None:
-        scalars = [a for launch in launches for a in launch.args if not isinstance(a, str | TensorMap)]
-        self._kept = {content: ctypes.create_string_buffer(content) for content in {a.tobytes() for a in scalars}}
-
-    def address(self, argument: np.generic) -> int:
-        return ctypes.addressof(self._kept[argument.tobytes()])
-
-
 class ReadyPlan:
     """The launches of a plan, ready for arrays at any addresses. Call it from any thread.
 
     A call gives so many `addresses` as there are here, which are those of arrays that there are now: from them the
-    tensor maps are made that later ones are copies of. `index` says which of them is the address of an array of the
-    launches, and `arrays` what lies there. Raises Fault.
+    tensor maps are made that later ones are copies of.
     """
 
-    def __init__(
-        self,
-        driver: Driver,
-        launches: Sequence[ReadyLaunch],
-        index: Mapping[str, int],
-        arrays: Mapping[str, Array],
-        addresses: Sequence[int],
-    ) -> None:
-        self.launches, self.index = tuple(launches), index
+    def __init__(self, driver: Driver, launches: Sequence[ReadyLaunch], addresses: Sequence[int]) -> None:
+        self.launches = tuple(launches)
         self.pointers = len(addresses)
-        self.scalars = _Scalars(self.launches)
+        arguments = [(n, place, a) for n, launch in enumerate(launches) for place, a in enumerate(launch.args)]
+        # memory that nobody writes to again
+        self.scalars = {a: ctypes.create_string_buffer(a) for _, _, a in arguments if isinstance(a, bytes)}
         self.maps = {
-            (number, place): TensorMaps(driver, argument, arrays[argument.array], addresses[index[argument.array]])
-            for number, launch in enumerate(self.launches)
-            for place, argument in enumerate(launch.args)
-            if isinstance(argument, TensorMap)
+            (n, place): TensorMaps(driver, a, addresses[a.index]) for n, place, a in arguments if isinstance(a, MapAt)
         }
         self._driver, self._launch = driver, driver.launch
         self._pack = struct.Struct(f"={self.pointers}Q").pack_into

@@ -55,6 +55,7 @@ def function_of(operation: Operation[Any]) -> Function:
         return Call(_problem(operation, given, values, types, extents, paddings), given)
 
     kind = inspect.Parameter
+    build.fields = {name: f.name for name, f in named.items()}  # type: ignore[attr-defined]
     build.__name__ = build.__qualname__ = operation.name
     build.__doc__ = operation.summary
     build.__signature__ = inspect.Signature(  # type: ignore[attr-defined]

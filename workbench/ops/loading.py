@@ -41,18 +41,24 @@ def load(name: str, *, stage: str | None = None, unverified: bool = False) -> Fu
     >>> ops.load("vector_add").operation.name
     'vector_add'
     """
+    operation, stages = usable(name, stage, unverified)
+    if operation.origin == BUILT_IN and operation.called and stage is None:
+        return operation.called
+    declared = operation.called or function_of(operation)
+    limited = dataclasses.replace(operation, stages=list(stages), called=None)
+    return Function(operation, declared.build, Operators(_Choice(limited)))
+
+
+def usable(name: str, stage: str | None, unverified: bool) -> tuple[Operation[Any], Sequence[Stage[Any]]]:
+    """An operation and those of its stages that may solve calls, the best one last. Raises what `load` raises."""
     spec = name if stage is None else f"{name}:{stage}"
     stages = registry.select([spec])
     operation = registry.operation_of(stages[0])
     if name != operation.name:
         raise registry.UnknownSpec(f"{name!r} is no operation; there are {', '.join(registry.operations())}")
-    if operation.origin == BUILT_IN and operation.called and stage is None:
-        return operation.called
-    chosen = stages if unverified or operation.origin == BUILT_IN else _verified(spec, stages)
-    limited = dataclasses.replace(operation, stages=chosen, called=None)
-    limited.sources, limited.origin = operation.sources, operation.origin
-    declared = operation.called or function_of(operation)
-    return Function(operation, declared.build, Operators(_Choice(limited)))
+    if operation.origin == BUILT_IN:
+        return operation, [registry.local(s) for s in stages]
+    return operation, stages if unverified else _verified(spec, stages)
 
 
 def _verified(spec: str, stages: Sequence[Stage[Any]]) -> list[Stage[Any]]:
