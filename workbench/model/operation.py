@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from .baseline import Baseline
 from .calls import Call, Function
+from .cost_model import Work
 from .declared import BadOperation
 from .launch import Launch, Plan
 from .names import check_name, check_title
@@ -36,6 +37,7 @@ class Operation(Generic[P]):
 
     `sources` is the folder of the CUDA sources and `origin` says where the operation comes from; who finds it sets
     them. None are the workbench's own sources. `called` is the operation as a function, where that is declared.
+    `work` says what a stage of these sizes does for a problem, where its time can be predicted from that.
     """
 
     name: str
@@ -52,6 +54,7 @@ class Operation(Generic[P]):
     baselines: list[Baseline[P]] = field(default_factory=list)
     sources: Path | None = None
     origin: str = BUILT_IN
+    work: Callable[[P, Mapping[str, int]], Work | None] = lambda problem, size: None
     called: Function | None = field(default=None, repr=False, compare=False)
 
     def __post_init__(self) -> None:

@@ -6,8 +6,8 @@ of the first call and returns what is ready, a `Prepared`. `out=` takes the arra
 where there are several: of the shape, dtype and strides that the result would have, over no memory of an input. Calls
 are made on the current stream, may come from any thread, and can be captured into a CUDA graph.
 
-Stage and parameters come from what `workbench tune` has found on this device, else from the table that ships, else from
-the ladder.
+Stage and parameters come from what `workbench tune` has found on this device, else from the table that ships, else
+from what the cost model predicts or the operation prefers, else from the ladder; `explain` says which, and why.
 """
 
 from __future__ import annotations
@@ -33,17 +33,21 @@ from ..kernels.softmax_backward.ops import softmax_backward
 from ..kernels.transpose.ops import transpose
 from ..kernels.vector_add.ops import vector_add
 from ..model import calls
+from .choice import Explanation
 from .choice import choose as choose
 from .dispatch import Operators, register_tensors
+from .explaining import explain
 from .loading import Project, Unverified, load
 from .prepared import Prepared as Prepared
 from .torch_arrays import torch
 from .torch_operators import NAMESPACE, operator
 
 __all__ = [
+    "Explanation",
     "Unverified",
     "attention",
     "cross_entropy",
+    "explain",
     "gemm",
     "gemm_fp8",
     "layer_norm",

@@ -7,7 +7,7 @@ grids. What comes out is found by later calls in `Function.ready`.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any, cast
 
@@ -74,11 +74,9 @@ def register_tensors() -> None:
 
 
 class Operators:
-    """Makes calls of functions ready, with the stages that `select` chooses of an operation (`choose`, where it is
-    None)."""
+    """Makes calls of functions ready."""
 
-    def __init__(self, select: Callable[..., Stage[Any]] | None = None) -> None:
-        self._select = select
+    def __init__(self) -> None:
         self._compiled: dict[Any, Compiled] = {}
 
     def solve(self, function: Function, arrays: Sequence[Any], out: Any, options: Mapping[str, Any]) -> Any:
@@ -138,8 +136,8 @@ class Operators:
         """The stage for a call, and what it launches."""
         problem, operation = call.problem, function.operation
         results, collect = results_of(operation.name, call, inputs[0].device)
-        select = self._select or choose
-        stage = select(operation, problem, device.architecture, key[-1], device.properties["name"].decode())
+        asked = device.architecture, key[-1], device.properties["name"].decode()
+        stage = choose(function.among, problem, *asked)
         plan, arrays = stage.plan(problem), problem.arrays()
         place_of = {str(spec.source): place for place, spec in enumerate(results)}
         between = Between(
@@ -149,7 +147,7 @@ class Operators:
             {place_of[name]: call.inputs[name] for name in place_of if arrays[name].inout},
             call.inputs,
         )
-        return Prepared(problem, stage, kind, key, inputs, results, collect, between), plan
+        return Prepared(problem, stage, asked, kind, key, inputs, results, collect, between), plan
 
     def _compile(self, stage: Stage[Any], problem: Problem) -> Compiled:
         """The stage compiled for a problem. Sources are read once for the same defines: that takes longer than the rest

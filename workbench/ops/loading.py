@@ -12,11 +12,9 @@ from ..model.calls import Function
 from ..model.errors import WrongUsage
 from ..model.operation import Operation
 from ..model.origin import BUILT_IN
-from ..model.problem import Problem
 from ..model.results import Run
 from ..model.stage import Stage
 from ..run import memory
-from .choice import choose
 from .dispatch import Operators
 from .inferred import function_of
 
@@ -46,7 +44,7 @@ def load(name: str, *, stage: str | None = None, unverified: bool = False) -> Fu
         return operation.called
     declared = operation.called or function_of(operation)
     limited = dataclasses.replace(operation, stages=list(stages), called=None)
-    return Function(operation, declared.build, Operators(_Choice(limited)))
+    return Function(operation, declared.build, limited, Operators())
 
 
 def usable(name: str, stage: str | None, unverified: bool) -> tuple[Operation[Any], Sequence[Stage[Any]]]:
@@ -89,16 +87,6 @@ def _slowness(runs: dict[str, list[Run]]) -> dict[str, float]:
         for name, us in of_problem.items():
             shares.setdefault(name, []).append(us / min(of_problem.values()))
     return {name: statistics.geometric_mean(found) for name, found in shares.items()}
-
-
-@dataclasses.dataclass(frozen=True)
-class _Choice:
-    """Chooses among the stages of this operation, whose last one is the best."""
-
-    operation: Operation[Any]
-
-    def __call__(self, operation: Any, problem: Problem, *device: Any) -> Stage[Any]:
-        return choose(self.operation, problem, *device)
 
 
 class Project:

@@ -42,14 +42,16 @@ class Between:
 class Prepared:
     """A class of calls, ready: call it with arrays of the shapes, strides and dtypes that it was prepared for.
 
-    `problem` is what is solved and `stage` what solves it; `key` is what the arrays agree in. Calls may come from any
-    thread. Raises ValueError for other arrays, and Fault (`workbench.devices`) for a launch that goes wrong.
+    `problem` is what is solved and `stage` what solves it; `key` is what the arrays agree in, and `asked` what the
+    stage was chosen for: architecture and alignment, and the device by its full name. Calls may come from any thread.
+    Raises ValueError for other arrays, and Fault (`workbench.devices`) for a launch that goes wrong.
     """
 
     def __init__(
         self,
         problem: Problem,
         stage: Stage[Any],
+        asked: tuple[int, int, str],
         kind: Arrays,
         key: Key,
         inputs: Sequence[ArraySpec],
@@ -57,7 +59,7 @@ class Prepared:
         collect: Callable[[Sequence[Any]], Any] | None,
         between: Between,
     ) -> None:
-        self.problem, self.stage, self.key = problem, stage, key
+        self.problem, self.stage, self.asked, self.key = problem, stage, asked, key
         self._kind, self._device, self._stream = kind, results[0].device, kind.stream
         self._makers = [kind.maker(spec) for spec in results]
         self._inputs = [spec.span for spec in inputs]
