@@ -96,6 +96,17 @@ def test_tensors_are_solved_at_once_into_tensors(launched, gpu: EmulatedGpu) -> 
     assert gpu.log["choose"] == 3
 
 
+def test_tensors_that_need_a_gradient_are_not_prepared(launched) -> None:
+    x, w = torch.zeros(6, 64), torch.nn.Parameter(torch.zeros(64))
+    with pytest.raises(ValueError, match=r"rms_norm: tensors .* need a gradient: prepare under torch.no_grad\(\)"):
+        ops.rms_norm.prepare(x, w)
+    with torch.no_grad():
+        prepared = ops.rms_norm.prepare(x, w)
+        assert prepared(x, w).shape == x.shape
+    with pytest.raises(ValueError, match="not of the class that was prepared"):
+        prepared(x, w)
+
+
 def test_results_lie_as_the_operation_says(launched) -> None:
     q = torch.zeros(2, 5, 4, 16, dtype=torch.float16)
     o, lse = ops.attention(q, q, q, layout="bshd")
@@ -187,6 +198,13 @@ def test_gradients_are_those_of_pytorch(name: str, how: str) -> None:
     theirs(**leaves).backward(dy)
     for gradient, leaf in zip(found, [leaves[n] for n in names], strict=True):
         assert torch.allclose(gradient, leaf.grad, 1e-4, 1e-5)
+
+
+@pytest.mark.usefixtures("on_cpu")
+@pytest.mark.filterwarnings("ignore:There is a performance drop")
+def test_tensors_that_stand_for_others_are_left_to_the_operator() -> None:
+    x = torch.randn(3, 4, 8)
+    assert torch.allclose(torch.func.vmap(ops.softmax)(x), torch.softmax(x, -1))
 
 
 @pytest.mark.usefixtures("on_cpu")

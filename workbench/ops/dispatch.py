@@ -107,6 +107,10 @@ class Operators:
 
     def prepare(self, function: Function, arrays: Sequence[Any], out: Any, options: Mapping[str, Any]) -> Prepared:
         arrays, options = _bound(function, arrays, options)
+        kind = kind_of(arrays[0])
+        if kind is not None and kind.deferred(arrays):
+            name = function.operation.name
+            raise ValueError(f"{name}: tensors that are traced or need a gradient: prepare under torch.no_grad()")
         return self._prepared(function, arrays, out, options)[0]
 
     def _prepared(

@@ -18,6 +18,9 @@ _zero: dict[tuple[str, int, int, str], tuple[Any, Any]] = {}
 """By kind of arrays, device, stream and name: scratch that plans find zero and leave zero, and the stream, which must
 live as long."""
 
+_captured: list[Any] = []
+"""Scratch of calls that were captured into graphs, which nobody tells when they go."""
+
 
 @dataclass(frozen=True)
 class Between:
@@ -66,7 +69,6 @@ class Prepared:
         self._results, self._spans = tuple(results), [spec.span for spec in results]
         self._collect = collect
         self._between, self._more = between, between.any
-        self._captured: list[Any] = []
         self._plan: Callable[[Sequence[int], int], None] = self._unbound
 
     def bind(
@@ -95,7 +97,7 @@ class Prepared:
     def __call__(self, *arrays: Any, out: Any = None) -> Any:
         try:
             key, addresses = self._kind.read(arrays if out is None else (*arrays, *listed(out)))
-        except (AttributeError, ValueError):  # of another kind; NumPy's are of several minds
+        except (AttributeError, ValueError, LookupError):  # of another kind, or tensors that need a gradient
             key, addresses = (), []
         if key != self.key:
             raise ValueError(f"these arrays are not of the class that was prepared, {self.problem.label}")
@@ -151,12 +153,12 @@ class Prepared:
         """Memory for a scratch array: fresh, or, where it has to be zero, kept by stream.
 
         What is captured into a graph may run beside the stream that it was captured from, and at any time later: it has
-        its own, cleared there and kept as long as this.
+        its own, cleared there and kept for good where the graph does not own it.
         """
         if self._kind.capturing():
             made = self._kind.memory(array.nbytes, array.zero)
             if not self._kind.graph_owns_memory:
-                self._captured.append(made)
+                _captured.append(made)
             return made
         if not array.zero:
             return self._kind.memory(array.nbytes, False)

@@ -70,6 +70,10 @@ class TorchArrays:
         tensors = [array for array in arrays if is_tensor(type(array))]
         if not all(has_memory(type(array)) for array in tensors):
             return True
+        try:
+            self.addresses(tensors)
+        except RuntimeError:  # of a tensor that stands for others, as under vmap
+            return True
         return bool(self._grad_enabled() and any(array.requires_grad for array in tensors))
 
     def read(self, arrays: Sequence[Any]) -> tuple[Key, list[int]]:
@@ -86,7 +90,7 @@ class TorchArrays:
                 key += array.shape, array.stride(), array.dtype, array.get_device()
                 addresses.append(address)
                 low |= address
-        except RuntimeError:  # of a tensor that stands for others, as under vmap
+        except RuntimeError:  # there is no memory
             raise Elsewhere from None
         key.append(low & -low)
         return tuple(key), addresses
