@@ -13,7 +13,6 @@ Nothing here knows the rest of the workbench: `workbench export` writes this mod
 from __future__ import annotations
 
 import ctypes
-import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -133,7 +132,7 @@ class _Frame:
 
     def __init__(self, plan: ReadyPlan) -> None:
         self.stream = -1
-        self.table = (ctypes.c_uint64 * max(plan.pointers, 1))()
+        self.table: Any = (ctypes.c_uint64 * plan.pointers)()
         self.configs = [LaunchConfig(launch.grid, launch.block, launch.shared_bytes) for launch in plan.launches]
         self.slots: list[_MapSlot] = []
         self.tables = [(ctypes.c_void_p * max(len(launch.args), 1))() for launch in plan.launches]
@@ -169,16 +168,15 @@ class ReadyPlan:
             (n, place): TensorMaps(driver, a, addresses[a.index]) for n, place, a in arguments if isinstance(a, MapAt)
         }
         self._driver, self._launch = driver, driver.launch
-        self._pack = struct.Struct(f"={self.pointers}Q").pack_into
         self._free: list[_Frame] = []
 
-    def __call__(self, addresses: Sequence[int], stream: int) -> None:
+    def __call__(self, addresses: list[int], stream: int) -> None:
         """Enqueue the launches on a stream of the plan's device, which is current. Raises Fault."""
         try:
             frame = self._free.pop()
         except IndexError:
             frame = _Frame(self)
-        self._pack(frame.table, 0, *addresses)
+        frame.table[:] = addresses
         if frame.stream != stream:
             frame.stream = stream
             for config in frame.configs:

@@ -69,7 +69,7 @@ class Prepared:
         self._results, self._spans = tuple(results), [spec.span for spec in results]
         self._collect = collect
         self._between, self._more = between, between.any
-        self._plan: Callable[[Sequence[int], int], None] = self._unbound
+        self._plan: Callable[[list[int], int], None] = self._unbound
 
     def bind(
         self,
@@ -91,7 +91,7 @@ class Prepared:
         self._plan = ready(index, now)
         del kept
 
-    def _unbound(self, addresses: Sequence[int], stream: int) -> None:
+    def _unbound(self, addresses: list[int], stream: int) -> None:
         raise RuntimeError(f"{self!r} has not been bound")
 
     def __call__(self, *arrays: Any, out: Any = None) -> Any:
