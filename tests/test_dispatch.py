@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import pickle
 import sys
 import threading
@@ -334,6 +335,35 @@ def test_scratch_that_is_left_zero_is_kept_by_stream_and_cleared_for_every_graph
     assert [cleared(small), cleared(small)] == [1, 1]
     gpu.captured = False
     assert cleared(small) == 0
+
+
+def test_a_handle_that_stands_for_a_stream_of_every_thread_has_scratch_for_each(gpu: EmulatedGpu) -> None:
+    solve, gpu.stream = counting().called, 2
+    assert solve is not None
+    x = gpu.upload(np.full(4, 7, np.float32))
+    solve(x), solve(x)
+    before = gpu.log["clear"]
+    thread = threading.Thread(target=lambda: (solve(x), solve(x)))
+    thread.start()
+    thread.join()
+    assert gpu.log["clear"] == before + 1
+
+
+def test_scratch_of_several_launches_is_of_one_call(gpu: EmulatedGpu) -> None:
+    made = counting()
+    stage = made.stages[0]
+
+    def twice(p: Any, size: Mapping[str, int]) -> Plan:
+        plan: Plan = stage.plan(p)
+        return Plan(plan.launches * 2, plan.scratch)
+
+    made.stages[:] = [dataclasses.replace(stage, plan_for=twice)]
+    assert made.called is not None
+    x = gpu.upload(np.full(4, 7, np.float32))
+    made.called(x)
+    before = gpu.log["clear"]
+    made.called(x), made.called(x)
+    assert gpu.log["clear"] == before + 2
 
 
 SCALED = r"""

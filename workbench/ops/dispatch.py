@@ -150,6 +150,7 @@ class Operators:
             {name: a for name, a in arrays.items() if a.prepared},
             {place_of[name]: call.inputs[name] for name in place_of if arrays[name].inout},
             call.inputs,
+            len(plan.launches),
         )
         return Prepared(problem, stage, asked, kind, key, inputs, results, collect, between), plan
 

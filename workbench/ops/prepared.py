@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -14,9 +15,12 @@ from ..model.problem import Problem
 from ..model.stage import Stage
 from .arrays import Arrays
 
-_zero: dict[tuple[str, int, int, str], tuple[Any, Any]] = {}
-"""By kind of arrays, device, stream and name: scratch that plans find zero and leave zero, and the stream, which must
-live as long."""
+_zero: dict[tuple[str, int, int, int, str], tuple[Any, Any]] = {}
+"""By kind of arrays, device, stream, thread and name: scratch that plans find zero and leave zero, and the stream,
+which must live as long. The thread is 0 but where a stream's handle stands for one of every thread."""
+
+PER_THREAD = 2
+"""The handle of the default stream that every thread has of its own, cudaStreamPerThread."""
 
 _captured: list[Any] = []
 """Scratch of calls that were captured into graphs, which nobody tells when they go."""
@@ -35,6 +39,7 @@ class Between:
     prepared: Mapping[str, Array]
     started: Mapping[int, ArraySpec]
     inputs: Mapping[str, ArraySpec]
+    launches: int
 
     @property
     def any(self) -> bool:
@@ -160,9 +165,11 @@ class Prepared:
             if not self._kind.graph_owns_memory:
                 _captured.append(made)
             return made
-        if not array.zero:
-            return self._kind.memory(array.nbytes, False)
-        key = (self._kind.name, self._device, stream, name)
+        if not array.zero or self._between.launches > 1:
+            # between the launches of a call another thread may launch on the same stream
+            return self._kind.memory(array.nbytes, array.zero)
+        thread = threading.get_ident() if stream == PER_THREAD else 0
+        key = (self._kind.name, self._device, stream, thread, name)
         if key not in _zero or _zero[key][0].nbytes < array.nbytes:
             _zero[key] = self._kind.memory(array.nbytes, True), self._kind.current_stream()
         return _zero[key][0]

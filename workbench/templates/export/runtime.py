@@ -20,6 +20,7 @@ from typing import Any
 from .ready import LaunchConfig, MapAt, Pointer, ReadyLaunch, ReadyPlan
 
 SHARED_BYTES, MULTIPROCESSORS, MAJOR, MINOR = 8, 16, 75, 76  # of cuFuncSetAttribute; of cuDeviceGetAttribute
+PER_THREAD = 2  # the handle that stands for a default stream of every thread
 CLUSTER_DIMENSION = 4  # of CUlaunchAttributeID
 
 
@@ -235,7 +236,7 @@ class Ready:
     def __init__(self, folder: Path, solved: Mapping[str, Any], kind: Any, device: int) -> None:
         self.folder, self.solved, self.kind, self.device = folder, solved, kind, device
         self.plan: ReadyPlan | None = None
-        self.zero: dict[tuple[int, int], Any] = {}
+        self.zero: dict[tuple[int, int, int], Any] = {}
         self.captured: list[Any] = []
 
     def __call__(self, arrays: Sequence[Any], addresses: Sequence[int], out: Sequence[Any]) -> Sequence[Any]:
@@ -258,11 +259,13 @@ class Ready:
         if capturing():  # a graph may run beside the stream, and later
             self.captured.append(self.kind.memory(about["nbytes"], about["zero"], self.device))
             return self.captured[-1]
-        if not about["zero"]:
-            return self.kind.memory(about["nbytes"], False, self.device)
-        if (stream, number) not in self.zero:
-            self.zero[stream, number] = self.kind.memory(about["nbytes"], True, self.device)
-        return self.zero[stream, number]
+        if not about["zero"] or len(self.solved["launches"]) > 1:
+            # between the launches of a call another thread may launch on the same stream
+            return self.kind.memory(about["nbytes"], about["zero"], self.device)
+        key = (stream, threading.get_ident() if stream == PER_THREAD else 0, number)
+        if key not in self.zero:
+            self.zero[key] = self.kind.memory(about["nbytes"], True, self.device)
+        return self.zero[key]
 
     def packed(self, addresses: Sequence[int]) -> ReadyPlan:
         driver, launches = driver_of(self.device), []
