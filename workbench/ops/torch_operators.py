@@ -15,6 +15,7 @@ from typing import Any
 from ..catalogue import registry
 from ..model.array_specs import ArraySpec
 from ..model.calls import Function
+from ..model.errors import WrongUsage
 from .arrays import bits
 from .results import results_of
 from .torch_arrays import dtypes, spec_of, torch, torch_dtype
@@ -28,7 +29,7 @@ _lock = threading.Lock()
 _defined: dict[str, Operator] = {}
 
 
-class SchemaError(TypeError):
+class SchemaError(WrongUsage, TypeError):
     """An option of a function has a type that operators of PyTorch do not have."""
 
 
