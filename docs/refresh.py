@@ -93,6 +93,9 @@ def benchmarks(root: Path) -> Files:
         record = root / made.RECORD.relative_to(ROOT)
         page = recorded.page_beside(record).relative_to(root)
         found[page.as_posix()] = made.page(recorded.read(record)).encode()
+    fitted = script("benchmarks/cost_model.py")
+    found["workbench/records/cost.json"] = fitted.constants_text().encode()
+    found["reports/cost-model.md"] = fitted.page().encode()
     return {**found, "reports/repeated.md": script("benchmarks/repeated.py").page().encode()}
 
 

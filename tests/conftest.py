@@ -66,6 +66,14 @@ def device(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 @pytest.fixture
+def gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """A GPU for `workbench.ops` whose launches the emulator executes: `emulated_gpu.EmulatedGpu`."""
+    from emulated_gpu import emulated
+
+    yield from emulated(monkeypatch)
+
+
+@pytest.fixture
 def workbench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     """Run a command line in an empty folder; an exception that is no message fails the test."""
     from command_line import invoke

@@ -30,7 +30,6 @@ from workbench.kernels.matvec import MatvecProblem
 from workbench.kernels.vector_add import VECTOR_ADD, VectorAddProblem
 from workbench.measure import baselines, timing
 from workbench.measure.baselines import Prepared, host
-from workbench.model import calls
 from workbench.model.arrays import Array
 from workbench.model.baseline import Baseline
 from workbench.model.declared import BadOperation
@@ -359,30 +358,3 @@ def test_a_baseline_that_raises_is_left_out_and_the_stage_is_timed(
         measured = timing.bench(stage, ClockGpu(clock), ADD, timing.Effort(seconds=60.0, sustained_seconds=1e-3))  # type: ignore[arg-type]
     assert isinstance(measured, Measurement)
     assert measured.rejected == {"broken": "it cannot be used: no such call"}
-
-
-# operations as functions
-
-
-def test_several_outputs_come_as_a_named_tuple_in_the_order_of_their_declaration(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    operation = two_outputs()
-
-    def solver(name: str, call: calls.Call) -> dict[str, Any]:
-        return call.problem.reference(dict(call.inputs))
-
-    monkeypatch.setattr(calls, "_solvers", [solver])
-    x = np.array([-1.0, 2.0])
-    split = operation.function(lambda x: calls.Call(operation.problem(n=len(x)), {"x": x}))
-    found = split(x)
-    assert found._fields == ("low", "high")
-    low, high = found
-    assert (low.tolist(), high.tolist()) == ([-1.0, 0.0], [0.0, 2.0])
-    finished = operation.function(
-        lambda x: calls.Call(operation.problem(n=2), {"x": x}, lambda outputs: outputs["high"])
-    )
-    assert finished(x).tolist() == [0.0, 2.0]
-    monkeypatch.setattr(calls, "_solvers", [])
-    with pytest.raises(RuntimeError, match=r"import workbench.ops to call split"):
-        split(x)

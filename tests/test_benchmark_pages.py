@@ -6,6 +6,7 @@ import re
 from types import ModuleType
 from typing import Any
 
+import call_time
 import gemm_limits
 import pytest
 import recorded
@@ -51,3 +52,49 @@ def test_a_product_whose_clock_is_the_same_on_zeros_is_not_said_to_be_held_back_
             row["metrics"][clock] = 1.8e9
     (found,) = not_held_back()
     assert last.split(",")[0] in found.split(", ")
+
+
+def test_the_page_on_calls_has_the_slower_kind_of_arrays_by_matmul() -> None:
+    record = recorded.read(gemm_limits.RECORD)
+    record |= {"torch": "2.0", "first": {"gemm": 812.4, "softmax": 90.0}}
+    record["rows"] = [
+        {"operation": "gemm", "cupy": 8.0, "torch": 9.0, "matmul": 18.0, "theirs": 18.0},
+        {"operation": "rotary", "cupy": 7.04, "torch": 6.0, "matmul": 20.0},
+    ]
+    page = call_time.page(record)
+    assert re.search(r"\| gemm +\| +8.0 \| +9.0 \| +18.0 \| +0.50 \|", page)
+    assert re.search(r"\| rotary +\| +7.0 \| +6.0 \| +- \| +0.35 \|", page)
+    assert "19.0 us in the median" in page and "gemm 812 us, softmax 90 us" in page
+
+
+def test_calls_of_every_operation_are_timed() -> None:
+    class Anything:
+        """Stands for PyTorch, and for whatever comes of it."""
+
+        def __getattr__(self, name: str) -> Any:
+            return self
+
+        def __call__(self, *arguments: Any, **named: Any) -> Any:
+            return self
+
+    named = {name for name, _ in call_time.cases(Anything())}
+    assert named == {o.name for o in registry.operations().values() if o.called}
+
+
+def test_a_median_is_of_all_calls_and_waits_between_kinds(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(call_time, "CALLS", 20)
+    monkeypatch.setattr(call_time, "TOGETHER", 10)
+    clock, said = [0], []
+
+    def now() -> int:
+        clock[0] += 1000
+        return clock[0]
+
+    def slow() -> None:
+        said.append("slow")
+        clock[0] += 4000
+
+    monkeypatch.setattr(call_time.time, "perf_counter_ns", now)
+    found = call_time.medians({"fast": lambda: said.append("fast"), "slow": slow}, lambda: said.append("wait"))
+    assert found == {"fast": 1.0, "slow": 5.0}
+    assert said.count("wait") == 4 and said.count("slow") == 30

@@ -27,6 +27,7 @@ UNFORESEEN = {
     "workbench.catalogue.channel.Silent",  # what the host of stages makes a BadStage of
     "workbench.catalogue.channel.Closed",
     "workbench.model.plain.OffSchema",
+    "workbench.ops.torch_arrays.Elsewhere",  # sends a call to an operator of PyTorch
 }
 """Exceptions that are caught where they are expected, or are mistakes of the workbench's own."""
 

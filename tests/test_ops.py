@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-import types
 from collections import defaultdict
 from pathlib import Path
 
@@ -16,8 +14,6 @@ from workbench.catalogue import registry
 from workbench.kernels.gemm import GemmProblem
 from workbench.kernels.gemm_fp8 import ScaledGemmProblem
 from workbench.kernels.vector_add import VectorAddProblem
-from workbench.model.arrays import Array
-from workbench.model.dtypes import FP32
 from workbench.model.launch import MOST_BLOCKS
 from workbench.records import store
 from workbench.report import derived
@@ -104,14 +100,9 @@ def test_products_of_fp32_get_the_stage_whose_tiles_take_the_least_time(problem,
     assert ops.choose("gemm", single, 90).name == expected
 
 
-def test_what_was_not_timed_gets_what_it_always_got():
-    for text in (
-        "8192x8192x8192,out=fp32",
-        "1024x1024x512,out=bf16",
-        "8192x8192x2048,out=bf16",
-        "512x512x512,out=bf16",
-    ):
-        assert ops.choose("gemm", GemmProblem.parse(f"{text},dtype=bf16"), 90).name == "fitted_tiles"
+def test_products_of_which_no_times_are_like_get_what_they_always_got():
+    for text in ("8192x8192x8192,dtype=bf16,out=fp32", "64x64x64,dtype=bf16,out=bf16"):
+        assert ops.choose("gemm", GemmProblem.parse(text), 90).name == "fitted_tiles"
 
 
 def test_the_limits_of_a_grid_are_those_that_a_launch_is_checked_against():
@@ -160,7 +151,7 @@ def test_where_no_stage_can_be_launched_the_limits_are_said():
 
 
 def test_arrays_of_another_library_are_refused():
-    with pytest.raises(TypeError, match=r"gemm: a is a numpy.ndarray; it has to be a cupy.ndarray"):
+    with pytest.raises(TypeError, match=r"gemm: a is a numpy.ndarray; it has to be an array on a GPU"):
         ops.gemm(np.ones((2, 2), np.float32), np.ones((2, 2), np.float32))
 
 
@@ -184,46 +175,6 @@ def upload(cupy, values):
 
 def download(array):
     return array.view(np.uint8).get().view(array.dtype)
-
-
-class Streams:
-    """What `ops` uses of CuPy for scratch: the stream that is current, and whether it is captured."""
-
-    def __init__(self):
-        self.ptr, self.captured = 1, False
-        self.cuda = types.SimpleNamespace(get_current_stream=lambda: self, Device=lambda: types.SimpleNamespace(id=0))
-        self.uint8 = np.uint8
-
-    def is_capturing(self):
-        return self.captured
-
-    def zeros(self, nbytes, dtype):
-        return np.zeros(nbytes, dtype)
-
-    def empty(self, nbytes, dtype):
-        return np.ones(nbytes, dtype)
-
-
-def test_scratch_that_is_left_zero_is_kept_by_stream_and_other_scratch_is_not(monkeypatch):
-    streams = Streams()
-    monkeypatch.setitem(sys.modules, "cupy", streams)
-    monkeypatch.setattr(ops, "_zero", {})
-    small, large = (Array((n,), FP32, output=True, zero=True) for n in (4, 9))
-    first = ops._scratch("flags", small)
-    assert first.nbytes == small.nbytes
-    assert not first.any()
-    assert ops._scratch("flags", small) is first
-    assert ops._scratch("others", small) is not first
-    grown = ops._scratch("flags", large)
-    assert grown.nbytes == large.nbytes
-    assert ops._scratch("flags", small) is grown
-    streams.ptr = 2
-    assert ops._scratch("flags", small) is not grown
-    streams.ptr, streams.captured = 1, True
-    assert ops._scratch("flags", small) is not grown
-    streams.captured = False
-    assert ops._scratch("flags", small) is grown
-    assert ops._scratch("partial", Array((4,), FP32, output=True)).any()
 
 
 def _fp8(cupy, **other):

@@ -2,58 +2,20 @@
 
 from __future__ import annotations
 
-import types
 from typing import Any
 
 import ml_dtypes
 import numpy as np
 import pytest
+from emulated_gpu import EmulatedGpu
 
 from workbench import ops, reference
-from workbench.devices import open_device
-from workbench.model import calls
-from workbench.model.launch import Plan
-from workbench.toolchain.compiler import compile_source
 
 BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
 
 
-class HostArray(np.ndarray):
-    """A NumPy array with what `ops` asks a CuPy array for."""
-
-    device = types.SimpleNamespace(id=0)
-
-
-def _solved(operation: str, call: calls.Call) -> dict[str, Any]:
-    """What `ops.solve` does, in the emulator."""
-    problem = call.problem
-    inputs = problem.prepare(dict(call.inputs)) | call.inputs
-    stage = ops.choose(operation, problem, 90)
-    arrays = problem.arrays()
-    storage = {name: array.poisoned() if array.output else array.pack(inputs[name]) for name, array in arrays.items()}
-    plan: Plan = stage.plan(problem)
-    bound = open_device("emulator").bind(compile_source(stage.path, stage.defines(problem)), plan, arrays, storage)
-    try:
-        bound.run()
-        return {name: array.view(bound.read(name)).view(HostArray) for name, array in arrays.items() if array.output}
-    finally:
-        bound.close()
-
-
-class Host:
-    """Arrays of this machine."""
-
-    @staticmethod
-    def upload(values: np.ndarray) -> Any:
-        return np.ascontiguousarray(values).view(HostArray)
-
-    @staticmethod
-    def download(array: Any) -> np.ndarray:
-        return np.asarray(array)
-
-
 class Gpu:
-    """The same of a GPU."""
+    """Arrays of a GPU, as `EmulatedGpu` has them of the emulator."""
 
     @staticmethod
     def upload(values: np.ndarray) -> Any:
@@ -67,15 +29,11 @@ class Gpu:
 
 
 @pytest.fixture(params=["emulator", pytest.param("cuda", marks=pytest.mark.gpu)])
-def place(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Any:
+def place(request: pytest.FixtureRequest) -> type[Gpu] | EmulatedGpu:
     if request.param == "cuda":
         return Gpu
-    import cupy
-
-    monkeypatch.setattr(cupy, "ndarray", HostArray)
-    monkeypatch.setattr(cupy.cuda, "Device", lambda: HostArray.device)
-    monkeypatch.setattr(calls, "_solvers", [_solved])
-    return Host
+    emulated: EmulatedGpu = request.getfixturevalue("gpu")
+    return emulated
 
 
 @pytest.fixture

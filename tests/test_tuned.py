@@ -130,7 +130,7 @@ def test_the_usual_stage_gets_the_parameters_found_for_the_class(table: Table) -
     table.add(entry("fitted_tiles"))
     assert chosen().name == "fitted_tiles"
     assert chosen().parameters["GROUP_M"] == 4
-    near, far = dataclasses.replace(PROBLEM, m=4000, n=2049), dataclasses.replace(PROBLEM, m=4097)
+    near, far = dataclasses.replace(PROBLEM, m=4000, n=4000), dataclasses.replace(PROBLEM, m=4097)
     assert chosen(near).parameters["GROUP_M"] == 4
     assert chosen(far) is stage("fitted_tiles")
     assert ops.choose("gemm", PROBLEM, 90, device="another device") is stage("fitted_tiles")

@@ -8,7 +8,7 @@ from __future__ import annotations
 import click
 
 from .. import __version__
-from . import compare, emulate, experiment, history, inspect, mutate, setup, tune, verify, watch
+from . import compare, emulate, experiment, export, history, inspect, mutate, setup, tune, verify, watch
 from .errors import WorkbenchGroup
 
 
@@ -45,6 +45,7 @@ for _command in (
     emulate.emulate,
     emulate.profile_,
     emulate.trace,
+    export.export,
     setup.new_,
     setup.doctor,
 ):

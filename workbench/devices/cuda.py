@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -11,12 +11,14 @@ from typing import Any
 import numpy as np
 
 from ..model.arrays import Array
-from ..model.launch import Argument, Launch, Plan
+from ..model.launch import Argument, Dim3, Launch, Plan
 from ..model.results import DeviceInfo, Verdict
 from ..model.tensor_map import TensorMap
 from ..toolchain.compiler import Compiled, compile_source
 from . import guards, signature, tensor_maps
 from .base import DeviceUnavailable, Fault
+from .driver import CudaDriver
+from .ready import MapAt, Pointer, ReadyLaunch, ReadyPlan
 
 FLOPS_PER_CLOCK = {
     90: {
@@ -80,6 +82,7 @@ class CudaDevice:
 
         self._cupy = cupy
         self._modules: dict[str, Any] = {}
+        self._dynamic: dict[tuple[str, str], int] = {}
         self._lost: str | None = None
         properties = cupy.cuda.runtime.getDeviceProperties(cupy.cuda.Device().id)
         self.properties: Mapping[str, Any] = properties
@@ -127,8 +130,10 @@ class CudaDevice:
             if module is None:
                 module = self._modules[compiled.key] = self._cupy.RawModule(path=str(compiled.cubin_path))
             function = module.get_function(launch.kernel)
-            if function.shared_size_bytes + launch.shared_bytes > 48 * 1024:  # more has to be asked for
-                function.max_dynamic_shared_size_bytes = launch.shared_bytes
+            # more has to be asked for, and never less than a launch that is ready has asked for
+            most = max(launch.shared_bytes, self._dynamic.get((compiled.key, launch.kernel), 0))
+            if function.shared_size_bytes + most > 48 * 1024:
+                function.max_dynamic_shared_size_bytes = self._dynamic[compiled.key, launch.kernel] = most
         except Exception as error:
             raise Fault(Verdict.LAUNCH_ERROR, f"{launch.kernel} cannot be loaded: {error}") from None
         return function
@@ -187,10 +192,53 @@ class CudaDevice:
         signature.check(compiled, launch, arrays, pointers, self.limits)
         function = self.function(compiled, launch)
         args = tuple(self._argument(a, arrays, pointers) for a in launch.args)
-        grid = launch.grid
-        if launch.persistent:
-            grid = (launch.even_blocks(self._resident(function, launch)), *grid[1:])
+        grid = self._grid(function, launch)
         return lambda: function(grid, launch.block, args, shared_mem=launch.shared_bytes)
+
+    def ready(
+        self,
+        compiled: Compiled,
+        plan: Plan,
+        index: Mapping[str, int],
+        arrays: Mapping[str, Array],
+        addresses: Sequence[int],
+    ) -> ReadyPlan:
+        """The launches of a plan as a function of addresses, on any stream, as `ReadyPlan` says.
+
+        `index` says which address is that of an array. They are checked with the addresses that there are now. This
+        device is the current one. Raises Fault.
+        """
+        launches, pointers = [], {name: addresses[place] for name, place in index.items()}
+        for launch in plan.launches:
+            signature.check(compiled, launch, arrays, pointers, self.limits)
+            function = self.function(compiled, launch)
+            args = tuple(self._ready(a, arrays, index) for a in launch.args)
+            grid, pointer = self._grid(function, launch), function.kernel.ptr
+            launches.append(ReadyLaunch(launch.kernel, pointer, grid, launch.block, launch.shared_bytes, args))
+        return ReadyPlan(self.driver, launches, addresses)
+
+    def _ready(
+        self, argument: Argument, arrays: Mapping[str, Array], index: Mapping[str, int]
+    ) -> Pointer | MapAt | bytes:
+        """An argument as `ReadyPlan` takes it."""
+        if isinstance(argument, str):
+            return Pointer(index[argument])
+        if not isinstance(argument, TensorMap):
+            return argument.tobytes()
+        array, spec = arrays[argument.array], argument
+        offset = spec.offset * array.dtype.itemsize
+        return MapAt(index[spec.array], offset, lambda address: self.driver.encode(spec, array, address))
+
+    @cached_property
+    def driver(self) -> CudaDriver:
+        """The driver, in the context of this device."""
+        return CudaDriver(VERDICTS)
+
+    def _grid(self, function: Any, launch: Launch) -> Dim3:
+        """The blocks that are launched: of a persistent kernel no more than the device holds at once."""
+        if not launch.persistent:
+            return launch.grid
+        return launch.even_blocks(self._resident(function, launch)), *launch.grid[1:]
 
     @cached_property
     def spoiler(self) -> Callable[[], None]:

@@ -129,4 +129,6 @@ class _Memory(_Base):  # type: ignore[misc]
         }
 
     def find(self, address: int) -> Any:
-        return next((a for a in self.placed.values() if a.address <= address < a.end), None)
+        # arrays may lie in one another, as those of packed queries, keys and values do
+        there = (a for a in self.placed.values() if a.address <= address < a.end)
+        return max(there, key=lambda a: a.end, default=None)

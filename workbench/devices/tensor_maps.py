@@ -100,3 +100,39 @@ def encoded(spec: TensorMap, array: Array, pointer: int) -> np.ndarray[Any, Any]
         raise Fault(Verdict.LAUNCH_ERROR, f"{what} rejected the map of {spec.array}: {error}")
     raw = ctypes.string_at(int(tensor_map.getPtr()), 128)
     return np.frombuffer(raw, dtype=np.dtype("V128")).copy()
+
+
+def numbers(spec: TensorMap, array: Array) -> dict[str, Any]:
+    """What `encoded` gives the driver but for the address, as numbers, for packages that run without the workbench.
+
+    Raises Fault.
+    """
+    from cuda.bindings import driver
+
+    layout = layout_of(spec, array)
+    fill = "NAN_REQUEST_ZERO_FMA" if layout.nan_fill else "NONE"
+    found: dict[str, Any] = {
+        "offset": layout.offset,
+        "data_type": int(
+            getattr(driver.CUtensorMapDataType, f"CU_TENSOR_MAP_DATA_TYPE_{DATA_TYPES[layout.element_type]}")
+        ),
+        "sizes": list(layout.sizes),
+        "strides": list(layout.strides),
+        "element_strides": list(layout.element_strides),
+        "interleave": int(driver.CUtensorMapInterleave.CU_TENSOR_MAP_INTERLEAVE_NONE),
+        "swizzle": int(getattr(driver.CUtensorMapSwizzle, f"CU_TENSOR_MAP_SWIZZLE_{SWIZZLES[layout.swizzle]}")),
+        "promotion": int(
+            getattr(driver.CUtensorMapL2promotion, f"CU_TENSOR_MAP_L2_PROMOTION_{PROMOTIONS[layout.promotion]}")
+        ),
+        "fill": int(getattr(driver.CUtensorMapFloatOOBfill, f"CU_TENSOR_MAP_FLOAT_OOB_FILL_{fill}")),
+    }
+    if not isinstance(layout.box, Im2col):
+        return {**found, "box": list(layout.box)}
+    box = layout.box
+    return {
+        **found,
+        "lower": list(box.lower),
+        "upper": list(box.upper),
+        "channels": box.channels,
+        "pixels": box.pixels,
+    }

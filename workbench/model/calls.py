@@ -1,31 +1,144 @@
-"""An operation called as a function: what is to be solved, and who solves it."""
+"""An operation called as a function: what it makes of the caller's arrays, and who solves it."""
 
 from __future__ import annotations
 
+import functools
+import inspect
+import threading
 from collections import namedtuple
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import Any, ClassVar, Protocol
 
+from .array_specs import ArraySpec
 from .problem import Problem
 
 
 @dataclass(frozen=True)
 class Call:
-    """A problem whose inputs are arrays of the caller, on a device.
+    """A problem, and which of the caller's arrays are its inputs: views of them that need no copy.
 
-    `finish` makes of the outputs, by name, what the caller gets: by default the only one, or a named tuple of them in
-    the order in which they are declared.
+    `finish` makes of the outputs, by name, what the caller gets, views again: by default the only one, or a named tuple
+    of them in the order in which they are declared.
     """
 
     problem: Problem
-    inputs: Mapping[str, Any]
-    finish: Callable[[dict[str, Any]], Any] | None = None
+    inputs: Mapping[str, ArraySpec]
+    finish: Callable[[dict[str, ArraySpec]], Any] | None = None
 
 
-Solver = Callable[[str, Call], dict[str, Any]]
-"""Solves a call of the operation of that name: returns its outputs by name, in the order of their declaration."""
+Key = tuple[Any, ...]
+"""What calls of one class agree in: shapes, strides, dtypes, devices and alignment of their arrays, and options."""
+
+
+class Ready(Protocol):
+    """What is ready for a class of calls."""
+
+    def launch(self, arrays: Sequence[Any], addresses: list[int], out: Any = None) -> Any:
+        """Solve a call of this class. `addresses` are those of the arrays, and of `out` where it is given."""
+
+
+class Solver(Protocol):
+    """Who solves calls, and makes ready in `Function.ready` what solves later ones of their class."""
+
+    def solve(self, function: Function, arrays: Sequence[Any], out: Any, options: Mapping[str, Any]) -> Any:
+        """Solve the first call of a class."""
+
+    def prepare(self, function: Function, arrays: Sequence[Any], out: Any, options: Mapping[str, Any]) -> Any:
+        """Make ready what solves such calls, and return it."""
+
+
+READERS: dict[type, Callable[[Sequence[Any]], tuple[Key, list[int]]]] = {}
+"""By the type of arrays: the key of a call with these, and their addresses."""
+
+
+@dataclass(frozen=True)
+class Gradient:
+    """The operation that computes the gradients of another one's inputs.
+
+    `takes` names what it is given, in the order of its arrays: inputs of the other one, `RESULT` for its result and
+    `OF_RESULT` for the gradient of that. `gives` are the inputs whose gradients it returns. Options are handed on by
+    name. All arrays have the dtype of the first that is no gradient.
+    """
+
+    operation: str
+    takes: tuple[str, ...]
+    gives: tuple[str, ...]
+
+    RESULT: ClassVar[str] = "result"
+    OF_RESULT: ClassVar[str] = "gradient of the result"
+
+
+class Function:
+    """An operation as a function. `build` checks the arrays and options of a call and returns its `Call`.
+
+    Its positional parameters are arrays, of which it gets an `ArraySpec` each, and its keyword-only ones are options:
+    what it returns may depend on nothing else, since it is asked once for calls that agree in them. What was made ready
+    for a class of calls is in `ready`, which another thread may add to at any time, under the `lock`. `gradient` says
+    which operation computes the gradients of its arrays, where one does, and `among` is the operation with the stages
+    alone that may solve calls.
+
+    The way of a call whose class is known is short: its arrays are read, a dictionary has what is ready for them, and
+    that allocates the results and calls the driver.
+    """
+
+    def __init__(
+        self, operation: Any, build: Callable[..., Call], among: Any = None, solver: Solver | None = None
+    ) -> None:
+        functools.update_wrapper(self, build)
+        self.operation, self.build, self.solver = operation, build, solver
+        self.among = operation if among is None else among
+        signature = inspect.signature(build)
+        kinds = [(p.name, p.kind is inspect.Parameter.KEYWORD_ONLY) for p in signature.parameters.values()]
+        self.arrays = tuple(name for name, option in kinds if not option)
+        self.options = tuple(name for name, option in kinds if option)
+        out = inspect.Parameter("out", inspect.Parameter.KEYWORD_ONLY, default=None, annotation="Any")
+        self.__signature__ = signature.replace(
+            parameters=[*signature.parameters.values(), out], return_annotation=inspect.Signature.empty
+        )
+        self.gradient: Gradient | None = None
+        self.ready: dict[Key, Ready] = {}
+        self.lock = threading.Lock()
+
+    def __call__(self, *arrays: Any, out: Any = None, **options: Any) -> Any:
+        try:
+            read = READERS[type(arrays[0])]
+            key, addresses = read(arrays) if out is None else read((*arrays, *listed(out)))
+            ready = self.ready[(key, *options.items()) if options else key]
+        except (LookupError, AttributeError, TypeError, ValueError):  # no class that is known
+            ready = None
+        if ready is None:
+            return self._solver().solve(self, arrays, out, options)
+        return ready.launch(arrays, addresses, out)
+
+    def prepare(self, *arrays: Any, out: Any = None, **options: Any) -> Any:
+        """What a call with these arguments does, ready to be launched: `workbench.ops.Prepared`. Launches nothing."""
+        return self._solver().prepare(self, arrays, out, options)
+
+    def _solver(self) -> Solver:
+        """Who solves calls. Raises RuntimeError where nobody can."""
+        if self.solver is not None:
+            return self.solver
+        if not _solvers:
+            name = self.operation.name
+            raise RuntimeError(f"import workbench.ops to call {name}: it chooses the stage and launches it")
+        return _solvers[0]
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "ready": {}, "lock": None}  # what is ready belongs to this process
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state, lock=threading.Lock())
+
+    def __repr__(self) -> str:
+        return f"<operation {self.operation.name}{self.__signature__}>"
+
+
+def listed(out: Any) -> Sequence[Any]:
+    """The arrays for results that a caller gives: one, or a tuple of them."""
+    return out if isinstance(out, tuple) else (out,)
+
 
 _solvers: list[Solver] = []
 
@@ -35,11 +148,8 @@ def solve_with(solver: Solver) -> None:
     _solvers[:] = [solver]
 
 
-def solve(operation: str, call: Call) -> Any:
-    """Solve a call. Raises RuntimeError where nobody can."""
-    if not _solvers:
-        raise RuntimeError(f"import workbench.ops to call {operation}: it chooses the stage and launches it")
-    outputs = _solvers[0](operation, call)
+def results(call: Call, operation: str, outputs: dict[str, ArraySpec]) -> Any:
+    """What the caller gets of these outputs."""
     if call.finish:
         return call.finish(outputs)
     return next(iter(outputs.values())) if len(outputs) == 1 else _named(operation, tuple(outputs))(**outputs)

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import sys
+import threading
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TextIO
 
 
@@ -14,6 +17,18 @@ class Notice(UserWarning):
 def warn(message: str) -> None:
     """Issue a notice."""
     warnings.warn(message, Notice, stacklevel=3)
+
+
+@contextmanager
+def after(seconds: float, message: str) -> Iterator[None]:
+    """Says on the standard error what takes so long, where what is done here takes longer than that."""
+    timer = threading.Timer(seconds, print, (f"workbench: {message} ...",), {"file": sys.stderr, "flush": True})
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 def plain() -> None:

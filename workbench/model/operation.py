@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
-import functools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,7 +12,8 @@ from typing import Any, Generic
 from hypothesis import strategies as st
 
 from .baseline import Baseline
-from .calls import Call, solve
+from .calls import Call, Function
+from .cost_model import Work
 from .declared import BadOperation
 from .launch import Launch, Plan
 from .names import check_name, check_title
@@ -36,7 +36,8 @@ class Operation(Generic[P]):
     always, or a function that names those for a problem.
 
     `sources` is the folder of the CUDA sources and `origin` says where the operation comes from; who finds it sets
-    them. None are the workbench's own sources.
+    them. None are the workbench's own sources. `called` is the operation as a function, where that is declared.
+    `work` says what a stage of these sizes does for a problem, where its time can be predicted from that.
     """
 
     name: str
@@ -53,6 +54,8 @@ class Operation(Generic[P]):
     baselines: list[Baseline[P]] = field(default_factory=list)
     sources: Path | None = None
     origin: str = BUILT_IN
+    work: Callable[[P, Mapping[str, int]], Work | None] = lambda problem, size: None
+    called: Function | None = field(default=None, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         """Raises ValueError for tiers that cannot be judged, and for a name that cannot be in a path."""
@@ -96,16 +99,12 @@ class Operation(Generic[P]):
 
         return declare
 
-    def function(self, build: Callable[..., Call]) -> Callable[..., Any]:
-        """Declare how the operation is called: the decorated function checks the caller's arrays and returns the
-        `Call`; what takes its place solves it and returns the output, or a named tuple of the outputs.
+    def function(self, build: Callable[..., Call]) -> Function:
+        """Declare how the operation is called: the decorated function is told of the caller's arrays, checks them and
+        returns the `Call`; what takes its place solves it and returns the output, or a named tuple of the outputs.
         """
-
-        @functools.wraps(build)
-        def solved(*arguments: Any, **named: Any) -> Any:
-            return solve(self.name, build(*arguments, **named))
-
-        return solved
+        self.called = Function(self, build)
+        return self.called
 
     def stage(
         self,

@@ -57,6 +57,14 @@ def passed_before(
     return None
 
 
+def passes(stage: Stage[Any]) -> list[Run]:
+    """The records of what has passed of exactly this stage, on any device, the newest first.
+
+    None where it has failed on any problem since. Raises OSError where its sources cannot be read, and VersionsError.
+    """
+    return versions.of(stage).passed(versions.Snapshot.of(stage))
+
+
 def verify(stage: Stage[Any], device: Device, **how: Any) -> Verification:
     """`harness.verify`, which first tries the problems that the stage has failed on before; a new one is kept."""
     if stage.code is not None:

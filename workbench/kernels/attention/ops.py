@@ -1,4 +1,4 @@
-"""`attention` as a function on CuPy arrays."""
+"""`attention` as a function on arrays."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from ...model.calls import Call
 from ...model.dtypes import FP32
-from ..shared.arguments import common_dtype, head_strides
+from ..shared.arguments import REMEDY, common_dtype, head_strides
 from . import ATTENTION, AttentionProblem, Layout
 
 
@@ -23,7 +23,7 @@ def attention(
     q: Any, k: Any, v: Any, *, causal: bool = False, scale: float | None = None, layout: str = "bhsd"
 ) -> Call:
     """Attention of every head, softmax(scale q k^T) v. q: (batch, heads, rows, dim); k, v: (batch, key heads, keys,
-    dim), or (batch, rows, heads, dim) and (batch, keys, key heads, dim) with `layout` bshd; CuPy arrays of bfloat16 or
+    dim), or (batch, rows, heads, dim) and (batch, keys, key heads, dim) with `layout` bshd; arrays of bfloat16 or
     float16, dim at most 256, key heads a divisor of heads. Rows of dim, and heads (places, with bshd), may be any
     distance apart, in k and v the same. `scale` is positive, 1 / sqrt(dim) where it is not given. With `causal`, row i
     sees the keys up to i + keys - rows.
@@ -67,7 +67,7 @@ def _problem(q: Any, k: Any, v: Any, causal: bool, scale: float | None, layout: 
         )
     steps = {name: head_strides("attention", name, array) for name, array in given.items()}
     if steps["k"] != steps["v"]:
-        raise ValueError("attention: rows of k and v are not as far apart; they have to be: use cupy.ascontiguousarray")
+        raise ValueError(f"attention: rows of k and v are not as far apart; they have to be: {REMEDY}")
     pads = {name: row - q.shape[3] for name, (row, _) in steps.items()}
     gaps = {name: middle - given[name].shape[2] * row for name, (row, middle) in steps.items()}
     return AttentionProblem(

@@ -1,4 +1,4 @@
-"""`conv2d` as a function on CuPy arrays."""
+"""`conv2d` as a function on arrays."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 from ...model.calls import Call
 from ...model.fields import ProblemError
-from ..shared.arguments import common_dtype
+from ..shared.arguments import REMEDY, common_dtype
 from . import CONV2D, Activation, Conv2dProblem, Layout
 
 Pair = int | tuple[int, int]
@@ -27,7 +27,7 @@ def conv2d(
 ) -> Call:
     """Convolution of images with filters as neural networks have it, plus bias, through an activation. x: (images,
     height, width, channels); f: (filters, taps_y, taps_x, channels / groups); bias: (filters,) or None; or x: (images,
-    channels, height, width) and f: (filters, channels / groups, taps_y, taps_x) with `layout` nchw. Contiguous CuPy
+    channels, height, width) and f: (filters, channels / groups, taps_y, taps_x) with `layout` nchw. Contiguous
     arrays of the same type: bfloat16, float16 or float32. `stride`, `padding` (zeros on every side) and `dilation` are
     one number, or those of y and x; `groups` divides channels and filters, whose n-th parts belong together;
     `activation` is none, relu or gelu, that with the error function.
@@ -72,10 +72,8 @@ def _problem(
         if array.ndim != (1 if name == "bias" else 4) or 0 in array.shape:
             wanted = "one dimension" if name == "bias" else "four dimensions, none empty"
             raise ValueError(f"conv2d: {name} has shape {array.shape}; it has to have {wanted}")
-        if not array.flags.c_contiguous:
-            raise ValueError(
-                f"conv2d: {name} has strides {array.strides} bytes; it has to be contiguous: use cupy.ascontiguousarray"
-            )
+        if not array.contiguous:
+            raise ValueError(f"conv2d: {name} has strides {array.strides} bytes; it has to be contiguous: {REMEDY}")
     if layout not in tuple(Layout):
         raise ValueError(f"conv2d: layout is {layout!r}; it has to be nhwc or nchw")
     if activation not in tuple(Activation):

@@ -1,4 +1,4 @@
-"""`cross_entropy` as a function on CuPy arrays."""
+"""`cross_entropy` as a function on arrays."""
 
 from __future__ import annotations
 

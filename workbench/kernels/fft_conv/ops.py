@@ -1,68 +1,52 @@
-"""`fft_conv` as a function on CuPy arrays, and the filter that it takes, prepared."""
+"""`fft_conv` as a function on arrays."""
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 from ...model.calls import Call
 from ...model.dtypes import BF16, FP32
-from ..shared.arguments import check_arrays
+from ..shared.arguments import REMEDY, check_arrays
 from . import FFT_CONV, FftConvProblem
-from .problem import MOST, period_of, roots, spectrum
-
-
-class PreparedFilter(NamedTuple):
-    """A filter with its spectrum, as `fft_conv_filter` makes it: k, (channels, length) float32, and what the kernels
-    read, on the device of k."""
-
-    k: Any
-    causal: bool
-    spectrum: Any
-    roots: Any
-
-
-def fft_conv_filter(k: Any, *, causal: bool = False) -> PreparedFilter:
-    """Prepare a filter for `fft_conv`: its spectrum is computed on the host, once. k: (channels, length) float32, a
-    CuPy array, contiguous, length at most 32768. Raises TypeError and ValueError like `gemm`."""
-    import cupy
-
-    _check_filter(k)
-    period = period_of(k.shape[1], causal)
-    return PreparedFilter(k, causal, cupy.asarray(spectrum(cupy.asnumpy(k), causal)), cupy.asarray(roots(period)))
+from .problem import MOST
 
 
 @FFT_CONV.function
-def fft_conv(u: Any, k: Any, *, causal: bool = False) -> Call:
+def fft_conv(u: Any, k: Any, spectrum: Any = None, roots: Any = None, *, causal: bool = False) -> Call:
     """Convolution of every channel with a filter as long as the sequence, y_t = sum_j k_j u_{t-j}, with places modulo
     length, or, `causal`, no places before the first. u: (batch, channels, length) bfloat16, contiguous, length at most
-    32768; k: (channels, length) float32, or a filter that `fft_conv_filter` has prepared, which says itself whether it
-    is causal. The spectrum of one that is not prepared is computed on the host, in every call; CuPy arrays.
+    32768; k: (channels, length) float32. `spectrum` and `roots` are what `fft_conv_filter` makes of k, for the same
+    `causal`; without them they are computed on the host, in every call.
 
     Returns y like u. Raises TypeError and ValueError like `gemm`.
     """
-    prepared = k if isinstance(k, PreparedFilter) else None
-    k = prepared.k if prepared else k
     check_arrays("fft_conv", [BF16.numpy], u=u)
-    _check_filter(k)
+    check_filter(k)
     if u.ndim != 3 or 0 in u.shape or u.shape[1:] != k.shape:
         raise ValueError(
             f"fft_conv: u has shape {u.shape} and k {k.shape}; they have to be (batch, channels, length) and "
             "(channels, length), none empty"
         )
-    if not u.flags.c_contiguous:
-        raise ValueError("fft_conv: u is not contiguous: use cupy.ascontiguousarray")
+    if not u.contiguous:
+        raise ValueError(f"fft_conv: u is not contiguous: {REMEDY}")
     batch, channels, length = u.shape
-    problem = FftConvProblem(
-        batch=batch, channels=channels, length=length, causal=prepared.causal if prepared else causal
-    )
-    more = {"spectrum": prepared.spectrum, "roots": prepared.roots} if prepared else {}
-    return Call(problem, {"u": u, "k": k, **more})
+    problem = FftConvProblem(batch=batch, channels=channels, length=length, causal=causal)
+    prepared = {name: a for name, a in {"spectrum": spectrum, "roots": roots}.items() if a is not None}
+    for name, array in prepared.items():
+        wanted = problem.arrays()[name].shape
+        check_arrays("fft_conv", [FP32.numpy], **{name: array})
+        if array.shape != wanted or not array.contiguous or len(prepared) != 2:
+            raise ValueError(
+                f"fft_conv: {name} has shape {array.shape}; give what fft_conv_filter returns, for the same causal: "
+                f"both arrays, contiguous, this one of shape {wanted}"
+            )
+    return Call(problem, {"u": u, "k": k, **prepared})
 
 
-def _check_filter(k: Any) -> None:
-    """Raises TypeError and ValueError."""
+def check_filter(k: Any) -> None:
+    """Raises TypeError and ValueError for what is no filter."""
     check_arrays("fft_conv", [FP32.numpy], k=k)
     if k.ndim != 2 or 0 in k.shape or k.shape[1] > MOST:
         raise ValueError(f"fft_conv: k has shape {k.shape}; it has to be (channels, length), length at most {MOST}")
-    if not k.flags.c_contiguous:
-        raise ValueError("fft_conv: k is not contiguous: use cupy.ascontiguousarray")
+    if not k.contiguous:
+        raise ValueError(f"fft_conv: k is not contiguous: {REMEDY}")

@@ -10,6 +10,7 @@ from ...model.operation import Operation
 from ...model.problem import Size
 from .fastest import fastest
 from .problem import GemmProblem, problems, suite
+from .work import work
 
 GEMM = Operation(
     name="gemm",
@@ -25,6 +26,7 @@ GEMM = Operation(
     emulator_size=Size(extent=300, work=96**3),
     cuda_size=Size(extent=1100, work=512**3),
     fastest=fastest,
+    work=work,
 )
 
 

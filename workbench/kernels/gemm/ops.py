@@ -1,4 +1,4 @@
-"""`gemm` as a function on CuPy arrays."""
+"""`gemm` as a function on arrays."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .problem import GemmProblem
 def gemm(a: Any, b: Any, *, trans_b: bool = False, out_dtype: Any = None) -> Call:
     """Matrix product on the GPU, accumulated in fp32.
 
-    a: (m, k), b: (k, n), or (n, k) with `trans_b`: CuPy arrays of one dtype (bfloat16, float16 or float32), rows
+    a: (m, k), b: (k, n), or (n, k) with `trans_b`: arrays of one dtype (bfloat16, float16 or float32), rows
     contiguous, any distance between them; a `b` whose columns are contiguous is taken too. Returns (m, n) of
     `out_dtype`: the dtype of the inputs (default) or float32. Raises TypeError for wrong types and dtypes, ValueError
     for wrong shapes, strides or devices.

@@ -1,4 +1,4 @@
-"""`gemm_fp8` as a function on CuPy arrays."""
+"""`gemm_fp8` as a function on arrays."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .stages import GEMM_FP8
 def gemm_fp8(a: Any, b: Any, a_scale: Any, b_scale: Any, *, out_dtype: Any = None) -> Call:
     """Matrix product of 8-bit numbers on the GPU: c[m, n] = a_scale[m] b_scale[n] sum_k a[m, k] b[n, k].
 
-    a: (m, k), b: (n, k), CuPy arrays of uint8 that hold the bits of `ml_dtypes.float8_e4m3fn`, of which CuPy knows
+    a: (m, k), b: (n, k), arrays of uint8 that hold the bits of `ml_dtypes.float8_e4m3fn`, of which CuPy knows
     nothing; rows contiguous, any distance between them. a_scale: (m,), b_scale: (n,), float32 and contiguous. Returns
     (m, n) of `out_dtype`: bfloat16 (default) or float32. Raises TypeError and ValueError like `gemm`.
     """

@@ -1,10 +1,10 @@
-"""`layer_norm` as a function on CuPy arrays."""
+"""`layer_norm` as a function on arrays."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from ...model.calls import Call
+from ...model.calls import Call, Gradient
 from ..shared.arguments import common_dtype, matrix, row, rows_of
 from . import LAYER_NORM, LayerNormProblem
 
@@ -17,3 +17,6 @@ def layer_norm(x: Any, w: Any, b: Any, *, eps: float = 1e-5, out_dtype: Any = No
     inputs = {"x": matrix("layer_norm", "x", x), "w": w, "b": b}
     problem = LayerNormProblem(**fields, eps=float(eps))
     return Call(problem, inputs, lambda found: found["y"].reshape(x.shape))
+
+
+layer_norm.gradient = Gradient("layer_norm_backward", ("x", "w", Gradient.OF_RESULT), ("x", "w", "b"))

@@ -1,4 +1,4 @@
-"""`layer_norm_backward` as a function on CuPy arrays."""
+"""`layer_norm_backward` as a function on arrays."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`matvec` as a function on CuPy arrays."""
+"""`matvec` as a function on arrays."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .stages import MATVEC
 def matvec(a: Any, b: Any, *, out_dtype: Any = None) -> Call:
     """Matrix-vector product on the GPU, accumulated in fp32: c[n] = sum_k a[k] b[n, k].
 
-    a: (k,), contiguous; b: (n, k), rows contiguous: CuPy arrays of one dtype (bfloat16, float16 or float32). Returns
+    a: (k,), contiguous; b: (n, k), rows contiguous: arrays of one dtype (bfloat16, float16 or float32). Returns
     (n,) of `out_dtype`: the dtype of the inputs (default) or float32. Raises TypeError and ValueError like `gemm`.
     """
     dtype = common_dtype("matvec", a=a, b=b)

@@ -1,4 +1,4 @@
-"""`reduce` as a function on CuPy arrays."""
+"""`reduce` as a function on arrays."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`residual_rms_norm` as a function on CuPy arrays."""
+"""`residual_rms_norm` as a function on arrays."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
-"""`rms_norm` as a function on CuPy arrays."""
+"""`rms_norm` as a function on arrays."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from ...model.calls import Call
+from ...model.calls import Call, Gradient
 from ..shared.arguments import common_dtype, matrix, row, rows_of
 from . import RMS_NORM, RmsNormProblem
 
@@ -17,3 +17,6 @@ def rms_norm(x: Any, w: Any, *, eps: float = 1e-6, out_dtype: Any = None) -> Cal
     problem = RmsNormProblem(**fields, eps=float(eps))
     inputs = {"x": matrix("rms_norm", "x", x), "w": w}
     return Call(problem, inputs, lambda found: found["y"].reshape(x.shape))
+
+
+rms_norm.gradient = Gradient("rms_norm_backward", ("x", "w", Gradient.OF_RESULT), ("x", "w"))

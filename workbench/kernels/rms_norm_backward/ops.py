@@ -1,4 +1,4 @@
-"""`rms_norm_backward` as a function on CuPy arrays."""
+"""`rms_norm_backward` as a function on arrays."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`rotary` as a function on CuPy arrays."""
+"""`rotary` as a function on arrays."""
 
 from __future__ import annotations
 

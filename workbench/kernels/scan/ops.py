@@ -1,4 +1,4 @@
-"""`scan` as a function on CuPy arrays."""
+"""`scan` as a function on arrays."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Checks of the CuPy arrays that an operation is called with. Messages name the function and the array."""
+"""Checks of the arrays that an operation is called with. Messages name the function and the array."""
 
 from __future__ import annotations
 
@@ -7,31 +7,26 @@ from typing import Any
 
 import numpy as np
 
+from ...model.array_specs import ArraySpec
 from ...model.dtypes import FLOATS, DType, from_numpy
 
+REMEDY = "use ascontiguousarray, or contiguous() of torch"
 
-def check_arrays(function: str, allowed: Sequence[np.dtype[Any]], **arrays: Any) -> None:
-    """Raise TypeError or ValueError unless all are CuPy arrays of one of these types on the current device."""
-    import cupy
 
+def check_arrays(function: str, allowed: Sequence[np.dtype[Any]], **arrays: ArraySpec) -> None:
+    """Raise TypeError or ValueError unless all are of one of these types, on one device."""
     for name, array in arrays.items():
-        if not isinstance(array, cupy.ndarray):
-            kind = type(array)
-            raise TypeError(f"{function}: {name} is a {kind.__module__}.{kind.__name__}; it has to be a cupy.ndarray")
         if array.dtype not in allowed:
             choice = "one of " if len(allowed) > 1 else ""
             names = ", ".join(map(str, allowed))
             raise TypeError(f"{function}: {name} has dtype {array.dtype}; it has to be {choice}{names}")
-    current = cupy.cuda.Device().id
-    for name, array in arrays.items():
-        if array.device.id != current:
-            raise ValueError(
-                f"{function}: {name} is on device {array.device.id} and the current one is {current}; "
-                "use cupy.cuda.Device(n) as a context, or copy the array"
-            )
+    devices = {array.device for array in arrays.values()}
+    if len(devices) > 1:
+        given = ", ".join(f"{name} {array.device}" for name, array in arrays.items())
+        raise ValueError(f"{function}: the arrays are on devices {given}; they have to be on the same: copy them")
 
 
-def common_dtype(function: str, **arrays: Any) -> DType:
+def common_dtype(function: str, **arrays: ArraySpec) -> DType:
     """The type that all arrays have. Raises TypeError and ValueError."""
     check_arrays(function, [t.numpy for t in FLOATS.values()], **arrays)
     dtypes = {str(array.dtype) for array in arrays.values()}
@@ -50,12 +45,12 @@ def output_dtype(function: str, dtype: DType, wanted: Any) -> DType:
     return out
 
 
-def rows_contiguous(array: Any) -> bool:
+def rows_contiguous(array: ArraySpec) -> bool:
     """Whether the elements of a row lie side by side."""
     return bool(array.shape[1] == 1 or array.strides[1] == array.itemsize)
 
 
-def row_stride(function: str, name: str, array: Any) -> int:
+def row_stride(function: str, name: str, array: ArraySpec) -> int:
     """Elements from one row to the next. Raises ValueError where the kernels cannot walk the array."""
     rows, columns = array.shape
     if rows == 1 and rows_contiguous(array):
@@ -64,29 +59,27 @@ def row_stride(function: str, name: str, array: Any) -> int:
     if not rows_contiguous(array) or remainder or stride < columns:
         raise ValueError(
             f"{function}: {name} has strides {array.strides} bytes; each row has to be contiguous and to follow the "
-            "one before it: use cupy.ascontiguousarray"
+            f"one before it: {REMEDY}"
         )
     return int(stride)
 
 
-def contiguous(function: str, name: str, array: Any) -> None:
+def contiguous(function: str, name: str, array: ArraySpec) -> None:
     """Raise ValueError for a vector with gaps between its elements."""
     if array.shape[0] > 1 and array.strides[0] != array.itemsize:
-        raise ValueError(
-            f"{function}: {name} is not contiguous (stride {array.strides[0]} bytes): use ascontiguousarray"
-        )
+        raise ValueError(f"{function}: {name} is not contiguous (stride {array.strides[0]} bytes): {REMEDY}")
 
 
-def matrix(function: str, name: str, array: Any) -> Any:
+def matrix(function: str, name: str, array: ArraySpec) -> ArraySpec:
     """The array as a matrix of its rows, without a copy. Raises ValueError where that is not possible."""
     if array.ndim == 2:
         return array
-    if array.ndim == 0 or not array.flags.c_contiguous:
+    if array.ndim == 0 or not array.contiguous:
         raise ValueError(f"{function}: {name} has shape {array.shape}; it has to be a matrix, or contiguous")
     return array.reshape(-1, array.shape[-1])
 
 
-def rows_of(function: str, dtype: DType, out_dtype: Any, **arrays: Any) -> dict[str, Any]:
+def rows_of(function: str, dtype: DType, out_dtype: Any, **arrays: ArraySpec) -> dict[str, Any]:
     """The fields of a problem on the rows of arrays, which have the same shape and the same distance of rows."""
     shapes = {array.shape for array in arrays.values()}
     if len(shapes) > 1 or 0 in next(iter(shapes)):
@@ -108,7 +101,7 @@ def rows_of(function: str, dtype: DType, out_dtype: Any, **arrays: Any) -> dict[
     }
 
 
-def row(function: str, x: Any, **rows: Any) -> None:
+def row(function: str, x: ArraySpec, **rows: ArraySpec) -> None:
     """Raises ValueError where one of them is not one contiguous row like those of x."""
     for name, array in rows.items():
         if array.shape != x.shape[-1:]:
@@ -116,13 +109,13 @@ def row(function: str, x: Any, **rows: Any) -> None:
         contiguous(function, name, array)
 
 
-def row_of_rows(function: str, name: str, matrix: Any, columns: int) -> None:
+def row_of_rows(function: str, name: str, matrix: ArraySpec, columns: int) -> None:
     """Raises ValueError where the rows of a matrix do not follow each other."""
     if row_stride(function, name, matrix) != columns:
-        raise ValueError(f"{function}: {name} is not contiguous: use ascontiguousarray")
+        raise ValueError(f"{function}: {name} is not contiguous: {REMEDY}")
 
 
-def head_strides(function: str, name: str, array: Any) -> tuple[int, int]:
+def head_strides(function: str, name: str, array: ArraySpec) -> tuple[int, int]:
     """Elements from one row of a (batch, m, n, dim) array to the next, and from one of m to the next."""
     item, (batch, outer, inner, dim) = array.itemsize, array.shape
     row = array.strides[2] if inner > 1 else dim * item
@@ -133,6 +126,6 @@ def head_strides(function: str, name: str, array: Any) -> tuple[int, int]:
     if row % item or middle % item or row < dim * item or middle < inner * row or not whole:
         raise ValueError(
             f"{function}: {name} has strides {array.strides} bytes; rows have to be contiguous and to lie in the "
-            "order of the dimensions, batches without a gap: use cupy.ascontiguousarray, or the other layout"
+            f"order of the dimensions, batches without a gap: {REMEDY}, or the other layout"
         )
     return int(row // item), int(middle // item)

@@ -1,4 +1,4 @@
-"""`softmax_backward` as a function on CuPy arrays."""
+"""`softmax_backward` as a function on arrays."""
 
 from __future__ import annotations
 

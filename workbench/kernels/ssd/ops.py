@@ -1,4 +1,4 @@
-"""`ssd` as a function on CuPy arrays."""
+"""`ssd` as a function on arrays."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from ...model.calls import Call
 from ...model.dtypes import BF16, FP32
-from ..shared.arguments import check_arrays, head_strides
+from ..shared.arguments import REMEDY, check_arrays, head_strides
 from . import SSD, SsdProblem
 
 
@@ -22,7 +22,7 @@ def ssd(x: Any, log_a: Any, b: Any, c: Any, h0: Any = None) -> Call:
     """Mamba-2's chunked scan of every head, h_t = exp(log_a_t) h_{t-1} + b_t x_t^T and y_t = h_t^T c_t. x: (batch,
     length, heads, headdim) bfloat16; log_a: (batch, length, heads) float32, at most 0, which may be -inf; b, c: (batch,
     length, groups, dstate) bfloat16, groups a divisor of heads; h0: (batch, heads, dstate, headdim) float32, the state
-    before the first place, zero where it is not given; CuPy arrays, headdim and dstate at most 128. log_a and h0 are
+    before the first place, zero where it is not given; headdim and dstate at most 128. log_a and h0 are
     contiguous; places of x, and of b and c, may be any distance apart, in b and c the same.
 
     Returns a named tuple: y like x, without gaps, and h, the state after the last place. Raises TypeError and
@@ -33,16 +33,12 @@ def ssd(x: Any, log_a: Any, b: Any, c: Any, h0: Any = None) -> Call:
     check_arrays("ssd", [FP32.numpy], log_a=log_a, **given)
     problem = _problem(x, log_a, b, c)
     state = problem.arrays()["h0"].shape
-    if h0 is None:
-        import cupy
-
-        h0 = cupy.zeros(state, FP32.numpy)
-    if h0.shape != state:
+    if h0 is not None and h0.shape != state:
         raise ValueError(f"ssd: h0 has shape {h0.shape}; it has to be {state}, (batch, heads, dstate, headdim)")
-    for name, array in {"log_a": log_a, "h0": h0}.items():
-        if not array.flags.c_contiguous:
-            raise ValueError(f"ssd: {name} is not contiguous: use cupy.ascontiguousarray")
-    inputs = {"x": x, "log_a": log_a, "b": b, "c": c, "h0": h0}
+    for name, array in {"log_a": log_a, **given}.items():
+        if not array.contiguous:
+            raise ValueError(f"ssd: {name} is not contiguous: {REMEDY}")
+    inputs = {"x": x, "log_a": log_a, "b": b, "c": c, **given}
     return Call(problem, inputs, lambda found: SsdOutputs(y=found["y"], h=found["h"]))
 
 
@@ -63,7 +59,7 @@ def _problem(x: Any, log_a: Any, b: Any, c: Any) -> SsdProblem:
         raise ValueError(f"ssd: log_a has shape {log_a.shape}; it has to be {(batch, length, heads)}")
     pads = {name: _pad(name, array) for name, array in {"x": x, "b": b, "c": c}.items()}
     if pads["b"] != pads["c"]:
-        raise ValueError("ssd: places of b and c are not as far apart; they have to be: use cupy.ascontiguousarray")
+        raise ValueError(f"ssd: places of b and c are not as far apart; they have to be: {REMEDY}")
     return SsdProblem(
         batch=batch,
         heads=heads,

@@ -1,4 +1,4 @@
-"""`transpose` as a function on CuPy arrays."""
+"""`transpose` as a function on arrays."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`vector_add` as a function on CuPy arrays."""
+"""`vector_add` as a function on arrays."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .stages import VECTOR_ADD
 
 @VECTOR_ADD.function
 def vector_add(a: Any, b: Any) -> Call:
-    """Elementwise sum on the GPU. a, b: (n,), contiguous CuPy arrays of one dtype; returns (n,) of that dtype.
+    """Elementwise sum on the GPU. a, b: (n,), contiguous arrays of one dtype; returns (n,) of that dtype.
 
     Raises TypeError and ValueError like `gemm`.
     """

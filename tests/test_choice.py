@@ -1,0 +1,163 @@
+"""Which stage solves a problem: what the cost model predicts, from what it is fitted, and how it is explained."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import cost_model as page
+import ml_dtypes
+import numpy as np
+import pytest
+from emulated_gpu import EmulatedGpu
+
+from workbench import ops
+from workbench.catalogue import registry
+from workbench.kernels.gemm import GemmProblem
+from workbench.model.cost_model import Constants, Work, fit, predict
+from workbench.ops import choice
+from workbench.records import cost, tuned
+
+WORK = Work(tiles=10, iterations=7, flops=1000, loaded=200, bytes=5000)
+TRUE = Constants(launch_us=3.0, tile_us=2.0, flop_us=0.004, loaded_us=0.0, bandwidth=1e6)
+
+
+def test_a_time_is_that_of_the_rounds_or_of_memory() -> None:
+    whole = predict(WORK, TRUE, 4)
+    assert (whole.rounds, whole.bound) == (3, "tiles")
+    assert whole.us == pytest.approx(3 + 3 * (7 * 4 + 2))
+    shared = predict(dataclasses.replace(WORK, shared=True), TRUE, 4)
+    assert shared.us == pytest.approx(3 + 2.5 * (7 * 4 + 2))
+    few = predict(dataclasses.replace(WORK, shared=True, tiles=3), TRUE, 4)
+    assert few.rounds == 1
+    memory = predict(dataclasses.replace(WORK, bytes=10**9), TRUE, 4)
+    assert (memory.us, memory.bound) == (pytest.approx(1003.0), "memory")
+
+
+def _works() -> list[Work]:
+    rng = np.random.default_rng(0)
+    made = []
+    for width in rng.choice([64, 128, 256], 40):
+        tiles, iterations, size = (int(rng.integers(*r)) for r in ((1, 900), (1, 300), (20, 30)))
+        made.append(Work(tiles, iterations, 2 * 128 * int(width) * 64, (128 + int(width)) * 128, 2**size))
+    return made
+
+
+@pytest.mark.parametrize("loaded", [0.0, 1.2e-5])
+def test_constants_are_found_again_from_the_times_that_they_predict(loaded: float) -> None:
+    bandwidth = 1e6 * 1.1**13
+    true = Constants(5.0, 1.5, 1.5e-7, loaded, bandwidth)
+    samples = [(w, predict(w, true, 132).us) for w in _works()]
+    assert {predict(w, true, 132).bound for w, _ in samples} == {"tiles", "memory"}
+    found = fit(samples, 132)
+    assert found is not None and found.samples == 40 and found.error < 0.01
+    assert found.bandwidth == pytest.approx(bandwidth)
+    assert found.flop_us == pytest.approx(1.5e-7, rel=0.05)
+    assert found.least_us == min(us for _, us in samples)
+    assert fit(samples[:5], 132) is None
+
+
+def test_what_takes_much_less_than_all_that_was_measured_is_not_predicted() -> None:
+    constants = dataclasses.replace(TRUE, least_us=10.0)
+    assert constants.covers(5.0) and not constants.covers(4.9)
+    gemm = registry.operations()["gemm"]
+    assert cost.predicted("", gemm, GemmProblem.parse("64x64x64,dtype=bf16,out=bf16"), 90) == []
+
+
+def test_work_of_a_stage_is_that_of_its_tiles() -> None:
+    gemm = registry.operations()["gemm"]
+    stages = {s.name: s for s in gemm.stages}
+    problem = GemmProblem.parse("3000x3000x3000,dtype=bf16,out=bf16")
+    tiles = cost.work_of(gemm, stages["persistent"], problem)
+    assert tiles == Work(24 * 12, 47, 2 * 128 * 256 * 64, 384 * 64 * 2, 3 * 3000**2 * 2)
+    shared = cost.work_of(gemm, stages["stream_k"], problem)
+    assert shared == dataclasses.replace(tiles, shared=True)
+    split = cost.work_of(gemm, stages["split_k"], GemmProblem.parse("128x8192x8192,dtype=bf16,out=bf16"))
+    assert (split.tiles, split.iterations) == (64, 64)
+    assert cost.work_of(gemm, stages["vectorized"], problem) is None
+    assert cost.work_of(gemm, stages["persistent"], GemmProblem.parse("64x64x64,dtype=bf16,out=fp32")) is None
+
+
+def test_what_it_would_take_is_within_a_few_percent_of_the_fastest_that_was_measured() -> None:
+    slower = [float(x) for x in re.findall(r"\| (\d\.\d\d) +\|$", page.page(), re.MULTILINE)]
+    assert len(slower) >= 20 and max(slower) <= 1.06
+
+
+CHOSEN = {
+    "3000x3000x3000": ("stream_k", choice.MODEL),  # two rounds of whole tiles, and a quarter of one
+    "8192x8192x8192": ("stream_k", choice.PREFERRED),  # deferred_epilogue is predicted to be 1.5 % faster
+    "16x4096x14336": ("streamed", choice.MODEL),
+    "64x64x64": ("fitted_tiles", choice.PREFERRED),
+}
+
+
+@pytest.mark.parametrize("sizes", CHOSEN)
+def test_the_model_decides_where_it_sees_a_difference(sizes: str) -> None:
+    found = ops.explain(ops.gemm, f"{sizes},dtype=bf16,out=bf16")
+    assert (found.stage.name, found.why) == CHOSEN[sizes]
+
+
+def test_the_table_and_what_was_tuned_come_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = "2048x2048x2048,dtype=bf16,out=bf16"
+    shipped = ops.explain(ops.gemm, text, device="NVIDIA H200")
+    assert (shipped.stage.name, shipped.why) == ("ping_pong", choice.TABLE)
+    made = shipped.stage.with_parameters({"GROUP_M": 4})
+    monkeypatch.setattr(tuned, "found", lambda *_: ((1.0, made),))
+    assert ops.explain(ops.gemm, text, device="NVIDIA H200").why == choice.TUNED
+
+
+def test_tuning_on_another_card_refits_its_stages(monkeypatch: pytest.MonkeyPatch) -> None:
+    gemm = registry.operations()["gemm"]
+    stage = next(s for s in gemm.stages if s.name == "persistent")
+    slow = Constants(5.0, 1.0, 9e-7, 0.0, 1e6)
+    problems = [f"{m}x{n}x{k},dtype=bf16,out=bf16" for m in (512, 4096) for n in (2048, 8192) for k in (1024, 8192)]
+
+    def samples(device: str, operation: str) -> Any:
+        if device != "another card":
+            return ()
+        works = [(text, cost.work_of(gemm, stage, GemmProblem.parse(text))) for text in problems]
+        return tuple(("persistent", text, {}, predict(work, slow, 132).us) for text, work in works)
+
+    monkeypatch.setattr(cost, "_tuned", samples)
+    monkeypatch.setattr(cost, "_constants", {})
+    found = cost.constants("another card", gemm)
+    assert found["persistent"].flop_us == pytest.approx(9e-7, rel=0.05)
+    assert found["multicast"] == cost.constants("", gemm)["multicast"]
+    assert cost.constants("", gemm)["persistent"].flop_us < 2e-7
+
+
+def test_samples_of_stages_and_problems_that_are_no_more_are_left_out() -> None:
+    gemm = registry.operations()["gemm"]
+    samples = [("gone", "m=1", {}, 1.0), ("persistent", "rows=1", {}, 1.0), ("persistent", "m=1", {"GONE": 1}, 1.0)]
+    assert cost.fitted(gemm, samples) == {}
+
+
+def test_an_explanation_names_every_stage_with_its_time_or_why_it_cannot() -> None:
+    found = ops.explain(ops.gemm, "3000x3000x3001,dtype=bf16,out=bf16")
+    by_name = {c.stage.name: c for c in found.candidates}
+    assert "rows of A a multiple of 16 bytes apart" in str(by_name["persistent"].refused)
+    assert found.us == by_name[found.stage.name].us and by_name[found.stage.name].refused is None
+    text = str(found)
+    assert text.startswith(f"gemm:{found.stage.name} (") and "predicted:" in text.splitlines()[0]
+    assert re.search(r"persistent +- +- +a tensor map needs", text)
+
+
+def test_a_call_is_explained_for_its_arrays(gpu: EmulatedGpu) -> None:
+    x = np.ones((40, 64), ml_dtypes.bfloat16)
+    aligned = ops.explain(ops.gemm, gpu.upload(x), gpu.upload(x), trans_b=True)
+    assert aligned.problem.m == 40 and aligned.device == "an emulated device"
+    assert aligned.stage is ops.gemm.prepare(gpu.upload(x), gpu.upload(x), trans_b=True).stage
+    apart = ops.explain(ops.gemm, gpu.upload(x, align=2), gpu.upload(x), trans_b=True)
+    refused = next(c.refused for c in apart.candidates if c.stage.name == aligned.stage.name)
+    assert refused == "arrays start at a multiple of 2 bytes, and have to at one of 16"
+    assert not gpu.launched
+    assert ops.explain(ops.softmax, gpu.upload(np.ones((3, 8), np.float32))).us is None
+
+
+def test_constants_are_read_again_as_they_were_written(tmp_path: Path) -> None:
+    made = {"card": {"gemm": {"a": TRUE, "b": dataclasses.replace(TRUE, samples=7)}}}
+    read = json.loads(cost.as_json(made))
+    assert {name: Constants(**values) for name, values in read["card"]["gemm"].items()} == made["card"]["gemm"]

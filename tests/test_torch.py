@@ -1,0 +1,316 @@
+"""Operations on tensors of PyTorch: at once, as operators that are traced and differentiated, and on a GPU."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from emulated_gpu import EmulatedGpu  # noqa: E402
+
+from workbench import ops  # noqa: E402
+from workbench.devices.ready import LaunchConfig  # noqa: E402
+from workbench.model import calls  # noqa: E402
+from workbench.model.array_specs import ArraySpec  # noqa: E402
+from workbench.model.calls import Call, Function  # noqa: E402
+from workbench.ops import dispatch  # noqa: E402
+from workbench.ops.torch_arrays import TorchArrays, dtypes, spec_of, torch_dtype  # noqa: E402
+from workbench.ops.torch_operators import SchemaError, schema  # noqa: E402
+
+ops.torch_operators()  # where another test has imported `workbench.ops` before PyTorch
+
+
+class HostTensors(TorchArrays):
+    """Tensors of the CPU, as if they were on device 0."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.current = 0
+        self.current_device = lambda: self.current
+        self.stream_of = lambda device: 7
+
+    def read(self, arrays: Sequence[Any]) -> Any:
+        key, addresses = super().read(arrays)
+        return tuple(0 if part == -1 else part for part in key), addresses
+
+    def spec(self, array: Any, source: int) -> ArraySpec:
+        found = spec_of(array, source)
+        return ArraySpec(found.shape, found.strides, found.dtype, 0, source)
+
+    @contextlib.contextmanager
+    def on(self, device: int) -> Iterator[None]:
+        before, self.current = self.current, device
+        yield
+        self.current = before
+
+    def maker(self, spec: ArraySpec) -> Any:
+        def make(addresses: list[int]) -> Any:
+            steps = tuple(step // spec.itemsize for step in spec.strides)
+            made = torch.empty_strided(spec.shape, steps, dtype=torch_dtype(spec.dtype))
+            addresses.append(made.data_ptr())
+            return made
+
+        return make
+
+
+@pytest.fixture
+def launched(gpu: EmulatedGpu, monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, list[int]]]:
+    """Streams and pointers of what is launched on tensors, which is not executed."""
+    found: list[tuple[int, list[int]]] = []
+
+    def launch(config_at: int, function: int, parameters_at: int, extra: None) -> int:
+        entry, made = gpu.entries[function - 1]
+        places = (ctypes.c_void_p * len(entry.parameters)).from_address(parameters_at)
+        pointers = [
+            ctypes.c_uint64.from_address(place).value
+            for place, argument in zip(places, made.args, strict=True)
+            if isinstance(argument, str)
+        ]
+        found.append((LaunchConfig.from_address(config_at).stream or 0, pointers))
+        return 0
+
+    monkeypatch.setattr(gpu, "launch", launch)
+    kind = HostTensors()
+    for tensors in (torch.Tensor, torch.nn.Parameter):
+        monkeypatch.setitem(dispatch.KINDS, tensors, kind)
+        monkeypatch.setitem(calls.READERS, tensors, kind.read)
+    return found
+
+
+def test_tensors_are_solved_at_once_into_tensors(launched, gpu: EmulatedGpu) -> None:
+    x, w = torch.zeros(6, 64, dtype=torch.bfloat16), torch.nn.Parameter(torch.zeros(64, dtype=torch.bfloat16))
+    with torch.no_grad():
+        for _ in range(3):
+            y = ops.rms_norm(x, w, eps=0.5)
+            assert (type(y), y.shape, y.dtype) == (torch.Tensor, x.shape, torch.bfloat16)
+            assert launched.pop() == (7, [x.data_ptr(), w.data_ptr(), y.data_ptr()])
+        assert ops.rms_norm(x, w, eps=0.5, out=y) is y
+        assert launched.pop() == (7, [x.data_ptr(), w.data_ptr(), y.data_ptr()])
+        assert ops.softmax(x, out_dtype=torch.float32).dtype == torch.float32
+    assert gpu.log["choose"] == 3
+
+
+def test_tensors_that_need_a_gradient_are_not_prepared(launched) -> None:
+    x, w = torch.zeros(6, 64), torch.nn.Parameter(torch.zeros(64))
+    with pytest.raises(ValueError, match=r"rms_norm: tensors .* need a gradient: prepare under torch.no_grad\(\)"):
+        ops.rms_norm.prepare(x, w)
+    with torch.no_grad():
+        prepared = ops.rms_norm.prepare(x, w)
+        assert prepared(x, w).shape == x.shape
+    with pytest.raises(ValueError, match="not of the class that was prepared"):
+        prepared(x, w)
+
+
+def test_results_lie_as_the_operation_says(launched) -> None:
+    q = torch.zeros(2, 5, 4, 16, dtype=torch.float16)
+    o, lse = ops.attention(q, q, q, layout="bshd")
+    assert o.shape == q.shape and lse.shape == (2, 4, 5)
+    ((_, pointers),) = launched
+    assert pointers[-2:] == [o.data_ptr(), lse.data_ptr()]
+
+
+def test_a_tensor_that_is_not_on_a_gpu_is_refused() -> None:
+    with pytest.raises(TypeError, match="argument 1 is a tensor on cpu; it has to be on a GPU"):
+        ops.softmax(torch.zeros(3, 4))
+    with pytest.raises(TypeError, match=r"dtype torch.complex64, of which nothing is known here"):
+        spec_of(torch.zeros(3, dtype=torch.complex64), 0)
+
+
+def test_every_dtype_comes_back_as_it_was() -> None:
+    for dtype in (torch.bfloat16, torch.float16, torch.float32, torch.uint8, torch.int32):
+        assert torch_dtype(dtypes()[dtype]) == dtype
+    assert dtypes()[torch.float8_e4m3fn] == np.uint8
+
+
+# operators
+
+
+@pytest.fixture(scope="module")
+def on_cpu() -> Any:
+    """Kernels for the CPU, of PyTorch's own calls."""
+    library = torch.library.Library("workbench", "FRAGMENT")
+
+    def softmax_backward(y: Any, dy: Any, *, out_dtype: Any = None) -> Any:
+        return y * (dy - (y * dy).sum(-1, keepdim=True))
+
+    def rms_norm(x: Any, w: Any, *, eps: float = 1e-6, out_dtype: Any = None) -> Any:
+        return torch.nn.functional.rms_norm(x, w.shape, w, eps)
+
+    def layer_norm(x: Any, w: Any, b: Any, *, eps: float = 1e-5, out_dtype: Any = None) -> Any:
+        return torch.nn.functional.layer_norm(x, w.shape, w, b, eps)
+
+    def rms_norm_backward(x: Any, w: Any, dy: Any, *, eps: float = 1e-6, out_dtype: Any = None) -> Any:
+        assert x.is_contiguous() and dy.is_contiguous() and x.dtype == dy.dtype
+        root = (x.square().mean(-1, keepdim=True) + eps).rsqrt()
+        dx = root * (w * dy - x * root.square() * (w * dy * x).mean(-1, keepdim=True))
+        return dx, (dy * x * root).flatten(0, -2).sum(0)
+
+    def layer_norm_backward(x: Any, w: Any, dy: Any, *, eps: float = 1e-5, out_dtype: Any = None) -> Any:
+        root = (x.var(-1, correction=0, keepdim=True) + eps).rsqrt()
+        centred, g = (x - x.mean(-1, keepdim=True)) * root, w * dy
+        dx = root * (g - g.mean(-1, keepdim=True) - centred * (g * centred).mean(-1, keepdim=True))
+        return dx, (dy * centred).flatten(0, -2).sum(0), dy.flatten(0, -2).sum(0)
+
+    def softmax(x: Any, *, out_dtype: Any = None) -> Any:
+        return torch.softmax(x, -1, dtype=out_dtype)
+
+    for kernel in (softmax, softmax_backward, rms_norm, rms_norm_backward, layer_norm, layer_norm_backward):
+        library.impl(kernel.__name__, kernel, "CPU")
+    library.impl("scan", lambda x, *, out_dtype=None: x.cumsum(-1), "CPU")
+    return library
+
+
+CASES = {
+    "softmax": (ops.softmax, lambda x, w, b: torch.softmax(x, -1), "x"),
+    "rms_norm": (
+        lambda x, w: ops.rms_norm(x, w, eps=0.1),
+        lambda x, w, b: torch.nn.functional.rms_norm(x, w.shape, w, 0.1),
+        "xw",
+    ),
+    "layer_norm": (ops.layer_norm, lambda x, w, b: torch.nn.functional.layer_norm(x, w.shape, w, b), "xwb"),
+}
+
+
+def _gradients(function: Any, names: str, given: dict[str, Any], dy: Any) -> list[Any]:
+    leaves = {name: given[name].detach().requires_grad_() for name in names}
+    function(*leaves.values()).backward(dy)
+    return [leaf.grad for leaf in leaves.values()]
+
+
+@pytest.mark.usefixtures("on_cpu")
+@pytest.mark.parametrize("how", ["at once", "compiled"])
+@pytest.mark.parametrize("name", CASES)
+def test_gradients_are_those_of_pytorch(name: str, how: str) -> None:
+    torch.manual_seed(0)
+    given = {"x": torch.randn(3, 4, 10), "w": torch.randn(10), "b": torch.randn(10)}
+    dy = torch.randn(4, 3, 10).transpose(0, 1)  # not contiguous
+    ours, theirs, names = CASES[name]
+    if how == "compiled":
+        ours = torch.compile(ours, fullgraph=True, backend="aot_eager")
+    found = _gradients(ours, names, given, dy)
+    leaves = {n: t.detach().requires_grad_(n in names) for n, t in given.items()}
+    theirs(**leaves).backward(dy)
+    for gradient, leaf in zip(found, [leaves[n] for n in names], strict=True):
+        assert torch.allclose(gradient, leaf.grad, 1e-4, 1e-5)
+
+
+@pytest.mark.usefixtures("on_cpu")
+@pytest.mark.filterwarnings("ignore:There is a performance drop")
+def test_tensors_that_stand_for_others_are_left_to_the_operator() -> None:
+    x = torch.randn(3, 4, 8)
+    assert torch.allclose(torch.func.vmap(ops.softmax)(x), torch.softmax(x, -1))
+
+
+@pytest.mark.usefixtures("on_cpu")
+def test_what_has_no_gradient_says_so_when_one_is_asked_for() -> None:
+    x = torch.randn(3, 4, requires_grad=True)
+    y = ops.scan(x)
+    with pytest.raises(NotImplementedError, match="scan has no gradient here"):
+        y.sum().backward()
+    with pytest.raises(ValueError, match=r"scan: out= is not recorded"):
+        ops.scan(x, out=torch.empty(3, 4))
+
+
+@pytest.mark.usefixtures("on_cpu")
+def test_the_checks_of_pytorch_for_operators_find_nothing() -> None:
+    x, w = torch.randn(3, 10, requires_grad=True), torch.randn(10, requires_grad=True)
+    operators = torch.ops.workbench
+    tests = ("test_schema", "test_autograd_registration", "test_faketensor")
+    torch.library.opcheck(operators.softmax.default, (x,), test_utils=tests)
+    torch.library.opcheck(operators.rms_norm.default, (x, w), {"eps": 0.1}, test_utils=tests)
+
+
+def test_fake_tensors_get_results_of_the_right_shape_and_dtype_on_their_device() -> None:
+    from torch._subclasses import FakeTensorMode
+
+    with FakeTensorMode():
+        x = torch.empty(4, 64, device="cuda", dtype=torch.bfloat16)
+        y = ops.gemm(x, x, trans_b=True, out_dtype=torch.float32)
+        assert (y.shape, y.dtype, y.device.type) == ((4, 4), torch.float32, "cuda")
+        q = torch.empty(1, 5, 2, 64, device="cuda", dtype=torch.bfloat16)
+        found = ops.attention(q, q, q, layout="bshd")
+        assert found._fields == ("o", "lse")
+        assert found.o.shape == q.shape and found.lse.shape == (1, 2, 5)
+        with pytest.raises(ValueError, match=r"gemm: b has shape \(5, 64\)"):
+            ops.gemm(x, torch.empty(5, 64, device="cuda", dtype=torch.bfloat16))
+
+
+def test_every_operation_is_an_operator() -> None:
+    functions = [value for value in vars(ops).values() if isinstance(value, Function)]
+    assert len(functions) >= 17
+    for function in functions:
+        operator = getattr(torch.ops.workbench, function.operation.name).default
+        assert [a.name for a in operator._schema.arguments] == [*function.arrays, *function.options]
+
+
+def test_an_option_that_no_operator_has_is_named() -> None:
+    def build(x: Any, *, windows: tuple[int, ...] = ()) -> Call:
+        raise NotImplementedError
+
+    with pytest.raises(SchemaError, match=r"option windows of softmax is of type tuple"):
+        schema(Function(ops.softmax.operation, build), 1)
+
+
+# on a GPU
+
+
+@pytest.fixture
+def generator() -> Any:
+    return torch.Generator("cuda").manual_seed(0)
+
+
+@pytest.mark.gpu
+def test_answers_are_tensors_and_those_of_pytorch(generator: Any) -> None:
+    x = torch.randn(64, 512, device="cuda", dtype=torch.bfloat16, generator=generator)
+    w = torch.randn(512, device="cuda", dtype=torch.bfloat16, generator=generator)
+    for _ in range(2):
+        assert torch.allclose(ops.gemm(x, x, trans_b=True), x @ x.T, 0.02, 0.5)
+        assert torch.allclose(ops.softmax(x), torch.softmax(x, -1), 0.02, 1e-3)
+        assert torch.allclose(ops.rms_norm(x, w), torch.nn.functional.rms_norm(x, w.shape, w, 1e-6), 0.02, 0.02)
+    bits = torch.randint(0, 100, (64, 128), device="cuda", dtype=torch.uint8, generator=generator)
+    scale = torch.ones(64, device="cuda")
+    as_bits = ops.gemm_fp8(bits, bits, scale, scale)
+    assert torch.equal(as_bits, ops.gemm_fp8(*(bits.view(torch.float8_e4m3fn),) * 2, scale, scale))
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("how", ["at once", "compiled"])
+@pytest.mark.parametrize("name", CASES)
+def test_gradients_on_a_gpu_are_those_of_pytorch(generator: Any, name: str, how: str) -> None:
+    given = {
+        n: torch.randn(s, device="cuda", generator=generator) for n, s in (("x", (32, 256)), ("w", 256), ("b", 256))
+    }
+    dy = torch.randn(32, 256, device="cuda", generator=generator)
+    ours, theirs, names = CASES[name]
+    if how == "compiled":
+        ours = torch.compile(ours, fullgraph=True)
+    found = _gradients(ours, names, given, dy)
+    leaves = {n: t.detach().requires_grad_(n in names) for n, t in given.items()}
+    theirs(**leaves).backward(dy)
+    for gradient, leaf in zip(found, [leaves[n] for n in names], strict=True):
+        assert torch.allclose(gradient, leaf.grad, 1e-3, 1e-4)
+
+
+@pytest.mark.gpu
+def test_calls_are_captured_into_graphs_of_pytorch_and_made_on_its_streams(generator: Any) -> None:
+    x = torch.randn(300, 20_000, device="cuda", generator=generator)
+    ops.softmax(x), ops.reduce(x, over="all")
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        y, total = ops.softmax(x), ops.reduce(x, over="all")
+    for _ in range(3):
+        x.normal_(generator=generator)
+        graph.replay()
+        assert torch.allclose(y, torch.softmax(x, -1), 1e-4, 1e-6)
+        assert torch.allclose(total, x.double().sum().float(), 1e-3, 0.1)
+    stream = torch.cuda.Stream()
+    with torch.cuda.stream(stream):
+        found = ops.softmax(x)
+    stream.synchronize()
+    assert torch.allclose(found, torch.softmax(x, -1), 1e-4, 1e-6)

@@ -1,0 +1,134 @@
+"""How long a stage takes for a problem, predicted from what its blocks do: work tiles, rounds, k-iterations, bytes.
+
+Every multiprocessor works on one tile after another. A round of tiles takes its iterations, each as long as its
+multiply-adds or as the bytes that it loads into shared memory, and a time a tile for the prologue and the epilogue;
+the last round is as long as the others, however few tiles are left, unless blocks share them out. A launch takes no
+less than the bytes of the problem take at the bandwidth of memory.
+
+    time = launch + max(rounds (iterations (flops a + loaded b) + tile), bytes / bandwidth)
+
+The constants are those of one stage on one card, fitted to times that were measured there.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+LEAST_SAMPLES = 6
+"""Times of a stage from which its constants are fitted."""
+
+BANDWIDTHS = tuple(1e6 * 1.1**n for n in range(-15, 31))
+"""Bytes a microsecond that are tried: 0.24 to 17 TB/s."""
+
+Floats = np.ndarray[tuple[int, ...], np.dtype[np.float64]]
+
+
+@dataclass(frozen=True)
+class Work:
+    """What a stage does for a problem.
+
+    `tiles` are worked on by a block each, in `iterations` of the mainloop with `flops` operations on `loaded` bytes of
+    operands. `shared`: blocks share out the tiles of the last round. `bytes` is what the problem has to read and write.
+    """
+
+    tiles: int
+    iterations: int
+    flops: int
+    loaded: int
+    bytes: int
+    shared: bool = False
+
+    def rounds(self, multiprocessors: int) -> float:
+        """Tiles that the busiest multiprocessor works on."""
+        each = self.tiles / multiprocessors
+        return each if self.shared and each > 1 else math.ceil(each)
+
+
+@dataclass(frozen=True)
+class Constants:
+    """Of a stage on a card: microseconds a launch and a tile, microseconds an operation and a loaded byte of one
+    multiprocessor, and bytes of memory a microsecond of all. `error` is the largest relative one on what was measured,
+    of so many `samples`, the shortest of which took `least_us`."""
+
+    launch_us: float
+    tile_us: float
+    flop_us: float
+    loaded_us: float
+    bandwidth: float
+    error: float = 0.0
+    samples: int = 0
+    least_us: float = 0.0
+
+    def covers(self, us: float) -> bool:
+        """Whether such a time is not far from all that was measured: of a launch that is much shorter, what is fixed
+        decides, which the fit hardly sees."""
+        return 2 * us >= self.least_us
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """`bound` is what takes the time: `tiles` or `memory`."""
+
+    us: float
+    rounds: float
+    bound: str
+
+
+def predict(work: Work, constants: Constants, multiprocessors: int) -> Prediction:
+    """The time of a launch from a cold L2."""
+    c, rounds = constants, work.rounds(multiprocessors)
+    busy = rounds * (work.iterations * (work.flops * c.flop_us + work.loaded * c.loaded_us) + c.tile_us)
+    moved = work.bytes / c.bandwidth
+    return Prediction(c.launch_us + max(busy, moved), rounds, "tiles" if busy >= moved else "memory")
+
+
+def fit(samples: Sequence[tuple[Work, float]], multiprocessors: int) -> Constants | None:
+    """The constants with which predictions are nearest to the microseconds measured, relative errors squared and added
+    up; None of too few samples.
+
+    For each bandwidth, what memory bounds is told from the rest by the constants found so far, and those are fitted to
+    the rest by least squares, none of them negative.
+    """
+    if len(samples) < LEAST_SAMPLES:
+        return None
+    work, us = [w for w, _ in samples], np.array([t for _, t in samples])
+    rounds = np.array([w.rounds(multiprocessors) for w in work])
+    iterations = rounds * np.array([w.iterations for w in work])
+    columns = [np.ones(len(us)), rounds, iterations * [w.flops for w in work], iterations * [w.loaded for w in work]]
+    matrix, moved = np.column_stack(columns), np.array([float(w.bytes) for w in work])
+    found: list[tuple[float, tuple[float, ...], float]] = []
+    for bandwidth in BANDWIDTHS:
+        compute = np.ones(len(us), bool)
+        for _ in range(4):
+            chosen = _least_squares(matrix[compute], us[compute])
+            times = chosen[0] + np.maximum(matrix[:, 1:] @ chosen[1:], moved / bandwidth)
+            bounded = matrix[:, 1:] @ chosen[1:] < moved / bandwidth
+            found.append((float(((times / us - 1) ** 2).sum()), tuple(chosen), bandwidth))
+            if bounded.sum() > len(us) - LEAST_SAMPLES + 2 or (compute == ~bounded).all():
+                break
+            compute = ~bounded
+    _, (launch, tile, flop, loaded), bandwidth = min(found)
+    made = Constants(launch, tile, flop, loaded, bandwidth)
+    errors = [abs(predict(w, made, multiprocessors).us / t - 1) for w, t in samples]
+    return Constants(launch, tile, flop, loaded, bandwidth, max(errors), len(samples), float(us.min()))
+
+
+def _least_squares(matrix: Floats, us: Floats) -> Floats:
+    """The coefficients, none negative, of the smallest relative errors: of every choice of columns the best."""
+    scale = np.abs(matrix).max(axis=0)
+    scaled, wanted = matrix / us[:, None] / np.where(scale > 0, scale, 1), np.ones(len(us))
+    best, least = np.zeros(matrix.shape[1]), math.inf
+    for count in range(1, matrix.shape[1] + 1):
+        for columns in itertools.combinations(range(matrix.shape[1]), count):
+            part, *_ = np.linalg.lstsq(scaled[:, columns], wanted, rcond=None)
+            error = float(((scaled[:, columns] @ part - wanted) ** 2).sum())
+            if (part >= 0).all() and error < least - 1e-12:
+                best, least = np.zeros(matrix.shape[1]), error
+                best[list(columns)] = part
+    found: Floats = best / np.where(scale > 0, scale, 1)
+    return found

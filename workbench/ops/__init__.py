@@ -1,0 +1,99 @@
+"""The operations as functions on arrays of a GPU, each solved by the fastest stage that supports the problem.
+
+The first call of a class of problems (shapes, strides, dtypes, options, device) chooses the stage, compiles it and
+packs the parameters of its launches; later ones find all that ready and call the driver. `f.prepare(...)` does the work
+of the first call and returns what is ready, a `Prepared`. `out=` takes the array for the result, or a tuple of them
+where there are several: of the shape, dtype and strides that the result would have, over no memory of an input. Calls
+are made on the current stream, may come from any thread, and can be captured into a CUDA graph.
+
+Stage and parameters come from what `workbench tune` has found on this device, else from the table that ships, else
+from what the cost model predicts or the operation prefers, else from the ladder; `explain` says which, and why.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from ..kernels.attention.ops import attention
+from ..kernels.conv2d.ops import conv2d
+from ..kernels.cross_entropy.ops import cross_entropy
+from ..kernels.fft_conv.ops import fft_conv
+from ..kernels.gemm.ops import gemm
+from ..kernels.gemm_fp8.ops import gemm_fp8
+from ..kernels.layer_norm.ops import layer_norm
+from ..kernels.layer_norm_backward.ops import layer_norm_backward
+from ..kernels.matvec.ops import matvec
+from ..kernels.reduce.ops import reduce
+from ..kernels.residual_rms_norm.ops import residual_rms_norm
+from ..kernels.rms_norm.ops import rms_norm
+from ..kernels.rms_norm_backward.ops import rms_norm_backward
+from ..kernels.rotary.ops import rotary
+from ..kernels.scan.ops import scan
+from ..kernels.softmax.ops import softmax
+from ..kernels.softmax_backward.ops import softmax_backward
+from ..kernels.ssd.ops import ssd
+from ..kernels.transpose.ops import transpose
+from ..kernels.vector_add.ops import vector_add
+from ..model import calls
+from .choice import Explanation
+from .choice import choose as choose
+from .dispatch import Operators, register_tensors
+from .explaining import explain
+from .filters import PreparedFilter, fft_conv_filter
+from .loading import Project, Unverified, load
+from .prepared import Prepared as Prepared
+from .torch_arrays import torch
+from .torch_operators import NAMESPACE, operator
+
+__all__ = [
+    "Explanation",
+    "PreparedFilter",
+    "Unverified",
+    "attention",
+    "conv2d",
+    "cross_entropy",
+    "explain",
+    "fft_conv",
+    "fft_conv_filter",
+    "gemm",
+    "gemm_fp8",
+    "layer_norm",
+    "layer_norm_backward",
+    "load",
+    "matvec",
+    "project",
+    "reduce",
+    "residual_rms_norm",
+    "rms_norm",
+    "rms_norm_backward",
+    "rotary",
+    "scan",
+    "softmax",
+    "softmax_backward",
+    "ssd",
+    "torch_operators",
+    "transpose",
+    "vector_add",
+]
+
+calls.solve_with(Operators())
+
+project = Project()
+"""The operations of the project around the working directory: `project.rms_norm` is `load("rms_norm")`."""
+
+
+def torch_operators() -> Any:
+    """Registers every operation with PyTorch and returns the namespace of the operators, `torch.ops.workbench`.
+
+    That is done by itself where PyTorch has been imported before `workbench.ops`. Call it where PyTorch comes later and
+    an operation is first called in a function that `torch.compile` takes. Raises ImportError without PyTorch.
+    """
+    register_tensors()
+    for function in (value for value in globals().copy().values() if isinstance(value, calls.Function)):
+        operator(function)
+    return getattr(torch().ops, NAMESPACE)
+
+
+if "torch" in sys.modules:
+    torch_operators()

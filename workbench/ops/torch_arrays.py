@@ -1,0 +1,177 @@
+"""Tensors of PyTorch, on its current stream of their device."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from ..model.array_specs import ArraySpec
+from ..model.calls import Key
+from ..model.dtypes import BF16
+from .arrays import MOST_ALIGNED
+
+
+class Elsewhere(LookupError):
+    """These tensors are not solved at once: they are traced, differentiated, or have no memory."""
+
+
+@cache
+def torch() -> Any:
+    """PyTorch, which has been imported where there are tensors."""
+    import torch
+
+    return torch
+
+
+@cache
+def dtypes() -> dict[Any, np.dtype[Any]]:
+    """NumPy's dtypes by PyTorch's. Floats of 8 bits are their bits."""
+    t = torch()
+    found = {
+        t.bfloat16: BF16.numpy,
+        t.float16: np.float16,
+        t.float32: np.float32,
+        t.float64: np.float64,
+        t.bool: np.bool_,
+        **{getattr(t, name): name for name in ("uint8", "int8", "int16", "int32", "int64")},
+        **{getattr(t, name): np.uint8 for name in ("float8_e4m3fn", "float8_e5m2") if hasattr(t, name)},
+    }
+    return {key: np.dtype(value) for key, value in found.items()}
+
+
+def torch_dtype(dtype: np.dtype[Any]) -> Any:
+    """PyTorch's dtype of one of NumPy's."""
+    return next(key for key, value in dtypes().items() if value == dtype)
+
+
+class TorchArrays:
+    """Tensors. Those of which PyTorch records what is done to them are not solved at once, but by its operators."""
+
+    name = "torch"
+    graph_owns_memory = True
+
+    def __init__(self) -> None:
+        t = torch()
+        self._torch = t
+        self._grad_enabled, self._compiling = t.is_grad_enabled, t.compiler.is_compiling
+        self.current_device: Callable[[], int] = getattr(t._C, "_cuda_getDevice", t.cuda.current_device)
+        self.stream_of: Callable[[int], int] = getattr(t._C, "_cuda_getCurrentRawStream", self._stream_of)
+
+    def _stream_of(self, device: int) -> int:
+        return int(self._torch.cuda.current_stream(device).cuda_stream)
+
+    def deferred(self, arrays: Sequence[Any]) -> bool:
+        if self._compiling():
+            return True
+        tensors = [array for array in arrays if is_tensor(type(array))]
+        if not all(has_memory(type(array)) for array in tensors):
+            return True
+        try:
+            self.addresses(tensors)
+        except RuntimeError:  # of a tensor that stands for others, as under vmap
+            return True
+        return bool(self._grad_enabled() and any(array.requires_grad for array in tensors))
+
+    def read(self, arrays: Sequence[Any]) -> tuple[Key, list[int]]:
+        if self._compiling():
+            raise Elsewhere
+        key: list[Any] = []
+        addresses = []
+        low = MOST_ALIGNED
+        try:
+            for array in arrays:
+                if array.requires_grad and self._grad_enabled():
+                    raise Elsewhere
+                address = array.data_ptr()
+                key += array.shape, array.stride(), array.dtype, array.get_device()
+                addresses.append(address)
+                low |= address
+        except RuntimeError:  # there is no memory
+            raise Elsewhere from None
+        key.append(low & -low)
+        return tuple(key), addresses
+
+    def spec(self, array: Any, source: int) -> ArraySpec:
+        """Raises TypeError for a tensor that is not on a GPU, and for a dtype that NumPy has not."""
+        if array.device.type != "cuda":
+            raise TypeError(f"argument {source + 1} is a tensor on {array.device}; it has to be on a GPU")
+        return spec_of(array, source)
+
+    def option(self, value: Any) -> Any:
+        return dtypes()[value] if isinstance(value, self._torch.dtype) else value
+
+    def stream(self, device: int) -> int | None:
+        if self.current_device() != device:
+            return None
+        return self.stream_of(device)
+
+    @contextlib.contextmanager
+    def on(self, device: int) -> Iterator[None]:
+        import cupy  # which loads modules
+
+        with self._torch.cuda.device(device), cupy.cuda.Device(device):
+            yield
+
+    def maker(self, spec: ArraySpec) -> Callable[[list[int]], Any]:
+        empty, shape, device = self._torch.empty_strided, spec.shape, self._torch.device("cuda", spec.device)
+        strides, dtype = tuple(step // spec.itemsize for step in spec.strides), torch_dtype(spec.dtype)
+
+        def make(addresses: list[int]) -> Any:
+            made = empty(shape, strides, dtype=dtype, device=device)
+            addresses.append(made.data_ptr())
+            return made
+
+        return make
+
+    def addresses(self, arrays: Sequence[Any]) -> list[int]:
+        return [array.data_ptr() for array in arrays]
+
+    def view(self, array: Any, spec: ArraySpec) -> Any:
+        return array.as_strided(spec.shape, tuple(step // spec.itemsize for step in spec.strides))
+
+    def copy(self, source: Any, target: Any) -> None:
+        target.copy_(source)
+
+    def memory(self, nbytes: int, zero: bool) -> Any:
+        make = self._torch.zeros if zero else self._torch.empty
+        return make(nbytes, dtype=self._torch.uint8, device="cuda")
+
+    def capturing(self) -> bool:
+        return bool(self._torch.cuda.is_current_stream_capturing())
+
+    def current_stream(self) -> Any:
+        return self._torch.cuda.current_stream()
+
+    def host(self, array: Any) -> np.ndarray[Any, Any]:
+        raw = array.contiguous().view(self._torch.uint8).cpu().numpy()
+        found: np.ndarray[Any, Any] = raw.view(dtypes()[array.dtype])
+        return found
+
+    def upload(self, values: np.ndarray[Any, Any]) -> Any:
+        return self._torch.from_numpy(np.ascontiguousarray(values).view(np.uint8)).to("cuda")
+
+    def floats(self, values: np.ndarray[Any, Any]) -> Any:
+        return self.upload(values).view(self._torch.float32)
+
+
+def spec_of(array: Any, source: int) -> ArraySpec:
+    """What an operation is told of a tensor, also of one that stands for others. Raises TypeError for its dtype."""
+    if array.dtype not in dtypes():
+        raise TypeError(f"argument {source + 1} has dtype {array.dtype}, of which nothing is known here")
+    dtype = dtypes()[array.dtype]
+    strides = tuple(int(step) * dtype.itemsize for step in array.stride())
+    return ArraySpec(tuple(int(n) for n in array.shape), strides, dtype, array.get_device(), source)
+
+
+def is_tensor(kind: type) -> bool:
+    """Whether this is PyTorch's type of tensors, or one made of it; PyTorch is not imported for that."""
+    return any(t.__module__ == "torch" and t.__name__ == "Tensor" for t in kind.__mro__)
+
+
+def has_memory(kind: type) -> bool:
+    """Whether tensors of this type are memory and nothing else. Others stand for something, or are wrapped."""
+    return kind.__name__ in ("Tensor", "Parameter") and kind.__module__.partition(".")[0] == "torch"

@@ -1,0 +1,126 @@
+"""Constants of the cost model, fitted to what was measured on a card: those that ship, and those of this user."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from ..model import notices
+from ..model.cost_model import Constants, Prediction, Work, fit, predict
+from ..model.fields import ProblemError
+from ..model.operation import Operation
+from ..model.problem import Problem
+from ..model.stage import Stage
+from . import tuned
+
+SHIPPED = Path(__file__).parent / "cost.json"
+"""Device -> operation -> stage -> constants; made by `benchmarks/cost_model.py` of the committed times."""
+
+MULTIPROCESSORS = 132
+"""Of the H100 (SXM) and the H200."""
+
+USUAL = "NVIDIA H200"
+"""The card whose constants stand for those of a card of which nothing is known."""
+
+Sample = tuple[str, str, Mapping[str, int], float]
+"""The name of a stage, a problem, parameters, and the cold median in microseconds."""
+
+
+@dataclass(frozen=True)
+class Predicted:
+    """A stage, and how long it should take."""
+
+    stage: Stage[Any]
+    prediction: Prediction
+    constants: Constants
+
+
+def fitted(operation: Operation[Any], samples: Iterable[Sample]) -> dict[str, Constants]:
+    """The constants of the stages of which there are enough samples."""
+    stages = {stage.name: stage for stage in operation.stages}
+    known: dict[str, list[tuple[Work, float]]] = {}
+    for name, text, parameters, us in samples:
+        if name not in stages or not set(parameters) <= set(stages[name].parameters):
+            continue
+        try:
+            problem = operation.problem.parse(text)
+        except ProblemError:  # problems of the operation are not what they were
+            continue
+        if work := work_of(operation, stages[name].with_parameters(parameters), problem):
+            known.setdefault(name, []).append((work, us))
+    found = {name: fit(of_stage, MULTIPROCESSORS) for name, of_stage in known.items()}
+    return {name: constants for name, constants in found.items() if constants}
+
+
+def work_of(operation: Operation[Any], stage: Stage[Any], problem: Problem) -> Work | None:
+    """What a stage does for a problem, None where that is not known."""
+    return operation.work(problem, stage.sizes(problem))
+
+
+@cache
+def shipped() -> dict[str, dict[str, dict[str, dict[str, Any]]]]:
+    """The constants that ship, as `SHIPPED` describes them."""
+    found: dict[str, dict[str, dict[str, dict[str, Any]]]] = json.loads(SHIPPED.read_text())
+    return found
+
+
+def _tuned(device: str, operation: str) -> tuple[Sample, ...]:
+    """What `workbench tune` has measured on this device, of sources as they are now."""
+    try:
+        entries = tuned.Table().entries()
+    except tuned.TableError as error:
+        notices.warn(str(error))
+        return ()
+    return tuple(
+        (entry.key.stage, entry.problem, entry.parameters, entry.us)
+        for entry in entries
+        if (entry.key.device, entry.key.operation) == (device, operation) and tuned.is_current(entry)
+    )
+
+
+_constants: dict[tuple[str, str], dict[str, Constants]] = {}
+"""By device and operation: a process reads and fits once."""
+
+
+def constants(device: str, operation: Operation[Any]) -> dict[str, Constants]:
+    """The constants of the stages of an operation on a device: those that ship, and instead of them, of stages that
+    have been tuned on enough problems, what fits the times found."""
+    key = device, operation.name
+    if key not in _constants:
+        table = shipped().get(device) or shipped().get(USUAL, {})
+        found = {name: Constants(**values) for name, values in table.get(operation.name, {}).items()}
+        _constants[key] = found | fitted(operation, _tuned(*key))
+    return _constants[key]
+
+
+def predicted(device: str, operation: Operation[Any], problem: Problem, architecture: int) -> list[Predicted]:
+    """The stages that take a problem and whose time can be told, the fastest first; none where the fastest would be so
+    short that nothing like it was measured."""
+    known = constants(device, operation)
+    found = []
+    for stage in operation.stages:
+        if stage.name not in known or stage.supports(problem, architecture) is not None:
+            continue
+        if work := work_of(operation, stage, problem):
+            found.append(Predicted(stage, predict(work, known[stage.name], MULTIPROCESSORS), known[stage.name]))
+    found.sort(key=lambda p: p.prediction.us)
+    return found if found and found[0].constants.covers(found[0].prediction.us) else []
+
+
+def as_json(found: Mapping[str, Mapping[str, Mapping[str, Constants]]]) -> str:
+    """Constants as `SHIPPED` has them, a stage a line."""
+    lines = []
+    for device, operations in sorted(found.items()):
+        for operation, stages in sorted(operations.items()):
+            rows = [f"   {json.dumps(name)}: {json.dumps(_rounded(c))}" for name, c in sorted(stages.items())]
+            lines.append(f" {json.dumps(device)}: {{\n  {json.dumps(operation)}: {{\n" + ",\n".join(rows) + "\n  }\n }")
+    return "{\n" + ",\n".join(lines) + "\n}\n"
+
+
+def _rounded(found: Constants) -> dict[str, Any]:
+    """Constants to four digits."""
+    return {name: float(f"{value:.4g}") if name != "samples" else value for name, value in asdict(found).items()}
