@@ -244,6 +244,21 @@ def test_devices_that_differ_are_told_apart_by_one_bit(stage):
     assert "elements of C are wrong" in result.disagreement
 
 
+def test_devices_whose_nan_has_other_bits_agree(stage):
+    given = []
+
+    def nan(sign):
+        def spoil(problem, storage):
+            values = problem.arrays()["C"].view(storage["C"])
+            values[np.isnan(values)] = np.copysign(np.float32(np.nan), sign)
+            given.append(np.isnan(values).any())
+
+        return FakeDevice(spoil)
+
+    assert harness.agree(stage, nan(1), nan(-1), examples=40).disagreement == ""
+    assert any(given)
+
+
 def test_edge_cases_of_a_stage_are_always_tried(stage):
     edge_case = GemmProblem(m=7, n=91, k=13, layout="nn", seed=99)
     bound_to_fail = Stage("gemm", "bound_to_fail", stage.source, "", stage.plan_for, edge_cases=(edge_case,))
