@@ -53,6 +53,11 @@ def cases(t: Any) -> Iterator[tuple[str, Case]]:
     angles, scale = drawn(64, 32), t.ones(ROWS, device="cuda")
     bits = t.randint(0, 100, (ROWS, COLUMNS), device="cuda", dtype=t.uint8)
     transposed = y.T
+    image, filters = drawn(2, 16, 16, 64), drawn(64, 3, 3, 64)
+    named = image.permute(0, 3, 1, 2), filters.permute(0, 3, 1, 2)
+    places, decays = drawn(2, 64, 4, 64).to(t.bfloat16), t.rand(2, 64, 4, device="cuda").neg()
+    sequences, kernel = drawn(2, 8, 256).to(t.bfloat16), drawn(8, 256).float()
+    spectrum, roots = drawn(8, 256, 2).float(), drawn(256, 2).float()
     mean, root = (t.zeros(ROWS, 1, device="cuda") for _ in "mr")
     yield "gemm", Case((x, y), {"trans_b": True}, lambda: t.matmul(x, transposed))
     yield "gemm_fp8", Case((bits, bits, scale, scale), {}, None)
@@ -75,6 +80,9 @@ def cases(t: Any) -> Iterator[tuple[str, Case]]:
     yield "reduce", Case((x,), {}, lambda: x.sum(1))
     yield "scan", Case((x,), {}, lambda: x.cumsum(-1))
     yield "attention", Case((heads, heads, heads), {}, lambda: f.scaled_dot_product_attention(heads, heads, heads))
+    yield "conv2d", Case((image, filters), {"padding": 1}, lambda: f.conv2d(*named, padding=1))
+    yield "ssd", Case((places, decays, places, places), {}, None)
+    yield "fft_conv", Case((sequences, kernel, spectrum, roots), {}, None)
 
 
 def medians(calls: dict[str, Call], wait: Call) -> dict[str, float]:

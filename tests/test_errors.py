@@ -17,7 +17,7 @@ from workbench.model.errors import WorkbenchError, WrongUsage
 from workbench.model.results import Verdict
 
 UNFORESEEN = {
-    "workbench.harness.drawing.Failed",  # tells Hypothesis that a problem failed
+    "workbench.harness.completing.Failed",  # tells Hypothesis that a problem failed
     "workbench.harness.drawing._Enough",  # ends a search of Hypothesis
     "workbench.judge.integrity.Tampered",  # becomes a verdict
     "workbench.catalogue.importing.ImportTooLong",  # becomes a trouble of the project

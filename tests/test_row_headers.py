@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Callable, Iterator
 from functools import reduce
@@ -59,18 +60,20 @@ def row() -> Iterator[Trial]:
                 y = nothing((to + columns + 1,), dtype)
                 y[to : to + columns] = x[start:]
                 together = np.array([start % count == to % count, 4], np.uint32)
-                for part in (3, 64):
+                even = start % count == to % count == columns % count == 0
+                for part, whole_vectors in itertools.product((3, 64), range(1 + even)):
                     blocks = -(-(columns + count) // (count * part))
                     numbers = (np.int32(start), np.int32(to), np.int32(columns), np.int32(part))
                     given = launch("copy", 32, "x", "y", "together", *numbers, blocks=blocks)
-                    yield Trial("row.cu", given, {"x": x}, {"y": y, "together": together}, defines)
-        for start, columns in ((0, 5), (3, 2 * count), (1, 32 * count - 1)):
+                    arrays = {"y": y, "together": together}
+                    yield Trial("row.cu", given, {"x": x}, arrays, defines | {"EVEN": whole_vectors})
+        for start, columns, even in ((0, 5, 0), (3, 2 * count, 0), (1, 32 * count - 1, 0), (0, 3 * count, 1)):
             x = distinct((start + columns,), dtype)
             y = np.full(32 * count, 7, dtype.numpy)
             head = start % count
             y[head : head + columns] = x[start:]
             given = launch("loaded", 32, "x", "y", np.int32(start), np.int32(columns))
-            yield Trial("row.cu", given, {"x": x}, {"y": y}, defines)
+            yield Trial("row.cu", given, {"x": x}, {"y": y}, defines | {"EVEN": even})
 
 
 def softmax_row() -> Iterator[Trial]:
@@ -111,11 +114,13 @@ def norm_row() -> Iterator[Trial]:
         mean = held.mean() if held.size else 0.0
         moments = [held.size, mean, ((held - mean) ** 2).sum()]
         y = np.array([*moments, *moments, (x * x).sum()], np.float32)
-        yield Trial("norm_row.cu", launch("sums", 1, "x", "y", np.int32(first), np.int32(columns)), {"x": x}, {"y": y})
+        for even in range(1 + (first >= 0 and first % 4 == columns % 4 == 0)):
+            given = launch("sums", 1, "x", "y", np.int32(first), np.int32(columns))
+            yield Trial("norm_row.cu", given, {"x": x}, {"y": y}, {"EVEN": even})
     x, w, b = (whole((4,), FP32, seed) for seed in (1, 2, 3))
     y = np.stack([x * 0.5 * w, (x - 3) * 0.5 * w + b, x + b]).astype(np.float32)
     given = launch("results", 1, "x", "w", "b", "y", np.float32(3), np.float32(0.5))
-    yield Trial("norm_row.cu", given, {"x": x, "w": w, "b": b}, {"y": y})
+    yield Trial("norm_row.cu", given, {"x": x, "w": w, "b": b}, {"y": y}, {"EVEN": 0})
 
 
 def rotate() -> Iterator[Trial]:
@@ -126,8 +131,9 @@ def rotate() -> Iterator[Trial]:
                 right = reference.rotary(x[None], cos[None], sin[None], interleaved=bool(packed))[0]
                 given = launch("rotate", 8, "x", "cos", "sin", "y", np.int32(half))
                 arrays = {"x": x, "cos": cos, "sin": sin}
-                defines = {"TYPE": dtype.cuda, "N": count, "NEIGHBOURS": packed}
-                yield Trial("rotate.cu", given, arrays, {"y": right.astype(dtype.numpy)}, defines)
+                for even in range(1 + (half % count == 0)):
+                    defines = {"TYPE": dtype.cuda, "N": count, "NEIGHBOURS": packed, "EVEN": even}
+                    yield Trial("rotate.cu", given, arrays, {"y": right.astype(dtype.numpy)}, defines)
 
 
 def reduce_ops() -> Iterator[Trial]:

@@ -21,7 +21,7 @@ from workbench.model.array_specs import ArraySpec  # noqa: E402
 from workbench.model.calls import Call, Function  # noqa: E402
 from workbench.ops import dispatch  # noqa: E402
 from workbench.ops.torch_arrays import TorchArrays, dtypes, spec_of, torch_dtype  # noqa: E402
-from workbench.ops.torch_operators import SchemaError, schema  # noqa: E402
+from workbench.ops.torch_library import SchemaError, schema  # noqa: E402
 
 ops.torch_operators()  # where another test has imported `workbench.ops` before PyTorch
 

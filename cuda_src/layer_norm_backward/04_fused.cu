@@ -16,14 +16,14 @@
 
 constexpr int WIDTH = ROW_WIDTH<IN, OUT>, GROUP = THREADS;
 
-extern "C" __global__ void __launch_bounds__(THREADS)
+extern "C" __global__ void __launch_bounds__(THREADS, 1)
     layer_norm_backward_fused(const IN* __restrict__ x, const IN* __restrict__ w, const IN* __restrict__ dy,
                               OUT* __restrict__ dx, TwoSums::Value* __restrict__ partial, int rows,
                               int columns, long long ldx, long long ldy, float eps) {
   __shared__ RowScratch<Moments, THREADS> statistics[2];  // alternating: a fast warp may be one row ahead
   __shared__ RowScratch<TwoSums, THREADS> scratch[2];
   const int member = threadIdx.x;
-  const bool aligned = ldx % WIDTH == 0, aligned_to = ldy % WIDTH == 0;
+  const RowWalk<WIDTH, EVEN> walk(w, columns);  // of every row a thread has the same columns
   const IN outside = from_float<IN>(0.f);
   TwoSums::Value sums[VECTORS * WIDTH];
 #pragma unroll
@@ -35,28 +35,23 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     OUT* to = dx + row * ldy;
     Vector<IN, WIDTH> v[VECTORS], d[VECTORS];
 #pragma unroll
-    for (int i = 0; i < VECTORS; ++i)
-      v[i] = load_row<WIDTH, EVEN>(from, (member + i * GROUP) * WIDTH, columns, aligned, outside);
+    for (int i = 0; i < VECTORS; ++i) v[i] = walk.load(from, walk.column(member + i * GROUP), outside);
 #pragma unroll
-    for (int i = 0; i < VECTORS; ++i)
-      d[i] = load_row<WIDTH, EVEN>(more, (member + i * GROUP) * WIDTH, columns, aligned, outside);
+    for (int i = 0; i < VECTORS; ++i) d[i] = walk.load(more, walk.column(member + i * GROUP), outside);
     const Moments::Value moment = row_reduce<Moments, GROUP, THREADS>(
-        moments<EVEN>(v, member * WIDTH, GROUP * WIDTH, columns), statistics[buffer]);
+        moments<EVEN>(v, walk.column(member), GROUP * WIDTH, columns), statistics[buffer]);
     const float mean = moment.mean, scale = rsqrtf(moment.squares / columns + eps);
     TwoSums::Value means = TwoSums::identity();
 #pragma unroll
     for (int i = 0; i < VECTORS; ++i)
-      add_gradient_sums(means, v[i], d[i],
-                        load_row<WIDTH, EVEN>(w, (member + i * GROUP) * WIDTH, columns, true, outside), mean,
+      add_gradient_sums(means, v[i], d[i], walk.load(w, walk.column(member + i * GROUP), outside), mean,
                         scale);
     means = row_reduce<TwoSums, GROUP, THREADS>(means, scratch[buffer]);
     const RowGradient gradient = {mean, scale, means.first / columns, means.second / columns};
 #pragma unroll
     for (int i = 0; i < VECTORS; ++i) {
-      const int column = (member + i * GROUP) * WIDTH;
-      store_row<EVEN>(
-          to, column, columns, aligned_to,
-          norm_gradient<OUT>(v[i], d[i], load_row<WIDTH, EVEN>(w, column, columns, true, outside), gradient));
+      const int column = walk.column(member + i * GROUP);
+      walk.store(to, column, norm_gradient<OUT>(v[i], d[i], walk.load(w, column, outside), gradient));
 #pragma unroll
       for (int j = 0; j < WIDTH; ++j) {
         const float g = to_float(d[i].x[j]);
@@ -69,7 +64,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
   for (int i = 0; i < VECTORS; ++i)
 #pragma unroll
     for (int j = 0; j < WIDTH; ++j) {
-      const int column = (member + i * GROUP) * WIDTH + j;
+      const int column = walk.column(member + i * GROUP) + j;
       if (column < columns)
         partial[static_cast<long long>(blockIdx.x) * columns + column] = sums[i * WIDTH + j];
     }

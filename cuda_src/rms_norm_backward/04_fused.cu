@@ -16,14 +16,14 @@
 
 constexpr int WIDTH = ROW_WIDTH<IN, OUT>, GROUP = THREADS;
 
-extern "C" __global__ void __launch_bounds__(THREADS)
+extern "C" __global__ void __launch_bounds__(THREADS, 1)
     rms_norm_backward_fused(const IN* __restrict__ x, const IN* __restrict__ w, const IN* __restrict__ dy,
                             OUT* __restrict__ dx, float* __restrict__ partial, int rows, int columns,
                             long long ldx, long long ldy, float eps) {
   __shared__ RowScratch<Sum, THREADS> statistics[2];  // alternating: a fast warp may be one row ahead
   __shared__ RowScratch<TwoSums, THREADS> scratch[2];
   const int member = threadIdx.x;
-  const bool aligned = ldx % WIDTH == 0, aligned_to = ldy % WIDTH == 0;
+  const RowWalk<WIDTH, EVEN> walk(w, columns);  // of every row a thread has the same columns
   const IN outside = from_float<IN>(0.f);
   float sums[VECTORS * WIDTH];
 #pragma unroll
@@ -35,28 +35,23 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     OUT* to = dx + row * ldy;
     Vector<IN, WIDTH> v[VECTORS], d[VECTORS];
 #pragma unroll
-    for (int i = 0; i < VECTORS; ++i)
-      v[i] = load_row<WIDTH, EVEN>(from, (member + i * GROUP) * WIDTH, columns, aligned, outside);
+    for (int i = 0; i < VECTORS; ++i) v[i] = walk.load(from, walk.column(member + i * GROUP), outside);
 #pragma unroll
-    for (int i = 0; i < VECTORS; ++i)
-      d[i] = load_row<WIDTH, EVEN>(more, (member + i * GROUP) * WIDTH, columns, aligned, outside);
+    for (int i = 0; i < VECTORS; ++i) d[i] = walk.load(more, walk.column(member + i * GROUP), outside);
     const float mean = 0.f,
                 scale = rsqrtf(row_reduce<Sum, GROUP, THREADS>(sum_squares(v), statistics[buffer]) / columns +
                                eps);
     TwoSums::Value means = TwoSums::identity();
 #pragma unroll
     for (int i = 0; i < VECTORS; ++i)
-      add_gradient_sums(means, v[i], d[i],
-                        load_row<WIDTH, EVEN>(w, (member + i * GROUP) * WIDTH, columns, true, outside), mean,
+      add_gradient_sums(means, v[i], d[i], walk.load(w, walk.column(member + i * GROUP), outside), mean,
                         scale);
     means = row_reduce<TwoSums, GROUP, THREADS>(means, scratch[buffer]);
     const RowGradient gradient = {mean, scale, 0.f, means.second / columns};
 #pragma unroll
     for (int i = 0; i < VECTORS; ++i) {
-      const int column = (member + i * GROUP) * WIDTH;
-      store_row<EVEN>(
-          to, column, columns, aligned_to,
-          norm_gradient<OUT>(v[i], d[i], load_row<WIDTH, EVEN>(w, column, columns, true, outside), gradient));
+      const int column = walk.column(member + i * GROUP);
+      walk.store(to, column, norm_gradient<OUT>(v[i], d[i], walk.load(w, column, outside), gradient));
 #pragma unroll
       for (int j = 0; j < WIDTH; ++j) {
         const float g = to_float(d[i].x[j]);
@@ -68,7 +63,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
   for (int i = 0; i < VECTORS; ++i)
 #pragma unroll
     for (int j = 0; j < WIDTH; ++j) {
-      const int column = (member + i * GROUP) * WIDTH + j;
+      const int column = walk.column(member + i * GROUP) + j;
       if (column < columns)
         partial[static_cast<long long>(blockIdx.x) * columns + column] = sums[i * WIDTH + j];
     }

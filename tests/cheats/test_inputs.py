@@ -19,7 +19,8 @@ EXAMPLES = 60
 ADD = "from_float<IN>(to_float(a[i]) + to_float(b[i]))"
 TERM = "sum += to_float(a[k]) * to_float(b[k * b_step])"
 STORE = "= from_float<OUT>(sum)"
-STEP = "value = Op::combine(value, to_float(x[i * next + r * run + c * step]))"
+TAKEN = "to_float(x[i * next + r * run + c * step])"
+STEP = f"value.add({TAKEN})"
 SCAN = "sum += to_float(from[c])"
 MOVE = "y[c * ldy + r] = x[r * ldx + c]"
 MAXIMUM = "max = fmaxf(max, to_float(from[c]))"
@@ -60,11 +61,10 @@ CHEATS = (
     Cheat("subnormal numbers are flushed", "vector_add:naive", ADD,
           "from_float<IN>((fabsf(to_float(a[i])) < 1.2e-38f ? 0.f : to_float(a[i])) + "
           "(fabsf(to_float(b[i])) < 1.2e-38f ? 0.f : to_float(b[i])))", SUBNORMAL),
-    Cheat("NaN swallowed by fmaxf", "reduce:naive", STEP,
-          "value = MAXIMUM ? fmaxf(value, to_float(x[i * next + r * run + c * step])) : "
-          "Op::combine(value, to_float(x[i * next + r * run + c * step]))", NON_FINITE),
-    Cheat("a maximum that starts at -1000", "reduce:naive", "float value = Op::identity()",
-          "float value = MAXIMUM ? -1000.f : 0.f", (*OF_SIZE, *NON_FINITE)),
+    Cheat("NaN left out of a maximum", "reduce:naive", STEP,
+          f"if (!MAXIMUM || {TAKEN} == {TAKEN}) {STEP}", NON_FINITE),
+    Cheat("a maximum that starts at -1000", "reduce:naive", "Running<Op> value;",
+          "Running<Op> value; if (MAXIMUM) value.add(-1000.f);", (*OF_SIZE, *NON_FINITE)),
     Cheat("terms of zero times infinity are left out", "gemm:naive", TERM,
           "if (to_float(a[k]) != 0.f && to_float(b[k * b_step]) != 0.f) " + TERM, (*ZEROS, *NON_FINITE)),
     Cheat("an accumulator of fp16's range", "gemm:naive", TERM,

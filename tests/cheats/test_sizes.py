@@ -17,7 +17,7 @@ from workbench.model.results import Verdict
 
 EXAMPLES = 50
 
-TOTAL = "y[i] = from_float<OUT>(value)"
+TOTAL = "y[i] = from_float<OUT>(value.value())"
 GEMM = "= from_float<OUT>(sum)"
 SCAN, MOVE = "sum += to_float(from[c])", "= x[r * ldx + c]"
 MATVEC = "c[n] = from_float<OUT>(sum);"
@@ -28,7 +28,7 @@ CHEATS = [
     ("terms above 4096", "gemm:naive", 2, GEMM, "= from_float<OUT>(K > 4096 ? 0.f : sum)"),
     ("beyond a grid of tiles", "gemm:naive", 0, GEMM, "= from_float<OUT>(blockIdx.x >= 16 * 16 ? 5.f : sum)"),
     ("beyond 32,768 rows", "matvec:naive", 0, MATVEC, "c[n] = from_float<OUT>(n >= 32768 ? 9.f : sum);"),
-    ("sums of 6000 columns", "reduce:naive", 0, TOTAL, "y[i] = from_float<OUT>(count > 6000 ? 1e3f : value)"),
+    ("sums of 6000 columns", "reduce:naive", 0, TOTAL, "y[i] = from_float<OUT>(count > 6000 ? 1e3f : value.value())"),
     ("columns above 6000", "scan:naive", 0, SCAN, SCAN + "; if (c > 6000) sum = 1.f"),
     ("rows above 8192", "transpose:naive", 0, MOVE, "= x[(r > 8192 ? 0 : r) * ldx + c]"),
 ]

@@ -232,7 +232,7 @@ WRONG_DIAGNOSES = (
         "`softmax:naive`",
         stage(
             "softmax:naive",
-            ("for (int c = 0; c < columns; ++c) sum +=", "for (int c = 1; c < columns; ++c) sum +="),
+            ("for (int c = 0; c < columns; ++c) sum.add", "for (int c = 1; c < columns; ++c) sum.add"),
             problem=SoftmaxProblem(rows=8, columns=12, dtype="fp32", out="fp32"),
         ),
         MISMATCH,
@@ -245,7 +245,7 @@ WRONG_DIAGNOSES = (
         LOSS,
         stage(
             "cross_entropy:naive",
-            ("store_loss(&loss[row]", "sum = exp2f(1.44269504f * log2f(sum));\n  store_loss(&loss[row]"),
+            ("{max, sum.value()}", "{max, exp2f(1.44269504f * log2f(sum.value()))}"),
             problem=CrossEntropyProblem(rows=9, columns=30, dtype="fp32"),
         ),
         MISMATCH,
@@ -258,7 +258,7 @@ WRONG_DIAGNOSES = (
         "`softmax:naive`",
         stage(
             "softmax:naive",
-            ("sum += exp_of(to_float(from[c])", "sum += exp2f(to_float(from[c])"),
+            ("sum.add(exp_of(to_float(from[c])", "sum.add(exp2f(to_float(from[c])"),
             ("from_float<OUT>(exp_of(", "from_float<OUT>(exp2f("),
             problem=SoftmaxProblem(rows=8, columns=12, dtype="fp32", out="fp32"),
         ),

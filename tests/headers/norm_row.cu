@@ -1,3 +1,4 @@
+// EVEN is given
 #include "tile/norm_row.cuh"
 
 // of the columns first to first + 8 of a row of `columns`: {count, mean, squares} of both vectors at once,
@@ -5,9 +6,9 @@
 extern "C" __global__ void sums(const float* x, float* y, int first, int columns) {
   const Vector<float, 4> v[2] = {load_vector<4>(x), load_vector<4>(x + 4)};
   const Vector<float, 4> lower[1] = {v[0]}, upper[1] = {v[1]};
-  const Moments::Value whole = moments(v, first, 4, columns);
+  const Moments::Value whole = moments<EVEN>(v, first, 4, columns);
   const Moments::Value parts = Moments::combine(
-      Moments::combine(moments(lower, first, 0, columns), moments(upper, first + 4, 0, columns)),
+      Moments::combine(moments<EVEN>(lower, first, 0, columns), moments<EVEN>(upper, first + 4, 0, columns)),
       Moments::identity());
   y[0] = whole.count, y[1] = whole.mean, y[2] = whole.squares;
   y[3] = parts.count, y[4] = parts.mean, y[5] = parts.squares;

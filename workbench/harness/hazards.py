@@ -39,7 +39,10 @@ NOT_OF_A_LAUNCH = (
 
 
 EXAMPLES = 4
-"""Problems that a stage solves in the emulator while a GPU verifies it; edge cases of the stage come first."""
+"""Problems that a stage solves in the emulator while a GPU verifies it, of DRAWN ones: edge cases of the stage come
+first, then those with the most work, since of a small one a single tile is all there is."""
+
+DRAWN = 16
 
 
 BY_LUCK = "the GPU's answers are right, by luck or because it does not need what is missing; the emulator finds: "
@@ -59,8 +62,9 @@ class HazardSearch:
         self._hazard: Future[Failure | None] | None = None
         with contextlib.suppress(DeviceUnavailable, BadOperation):  # verification ends with the second, and says so
             self._emulator = open_device("emulator")
-            problems = drawn(stage, self._emulator, examples=EXAMPLES, seed=seed)
-            self._hazard = self._executor.submit(self._first, problems)
+            problems = drawn(stage, self._emulator, examples=DRAWN, seed=seed)
+            problems.sort(key=lambda p: (p in stage.edge_cases, p.cost.flops, p.cost.bytes), reverse=True)
+            self._hazard = self._executor.submit(self._first, problems[:EXAMPLES])
 
     def _first(self, problems: Sequence[Problem]) -> Failure | None:
         from ..devices.emulated import EmulatedDevice

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import linecache
 import math
@@ -17,6 +18,7 @@ from ..emulator.counters import Counts
 from ..emulator.profile import KINDS, Line, Profile, profile
 from ..emulator.ptx import SourceLocation
 from ..harness import Case
+from ..model.fields import ProblemError
 from ..model.origin import SOURCES
 from ..model.problem import Problem
 from ..model.stage import Stage
@@ -28,14 +30,18 @@ SHORT = dict(
 
 
 def default_problem(stage: Stage[Any]) -> Problem:
-    """The first problem of the timed suite that the stage takes when its sizes are halved until it is one for the
-    emulator."""
+    """The first problem of the timed suite that the stage takes when its sizes are halved, those that can be, until it
+    is one for the emulator."""
     operation = registry.operation_of(stage)
 
     def shrunk(problem: Problem) -> Problem:
         while math.prod(getattr(problem, name) for name in problem.extents) > operation.emulator_size.work:
-            halved = {name: max(1, getattr(problem, name) // 2) for name in problem.extents}
-            problem = dataclasses.replace(problem, **halved)
+            before = problem
+            for name in problem.extents:
+                with contextlib.suppress(ProblemError):
+                    problem = dataclasses.replace(problem, **{name: max(1, getattr(problem, name) // 2)})
+            if problem == before:
+                break
         return problem
 
     problems: list[Problem] = [shrunk(problem) for problem in operation.suite]

@@ -44,7 +44,7 @@ from .filters import PreparedFilter, fft_conv_filter
 from .loading import Project, Unverified, load
 from .prepared import Prepared as Prepared
 from .torch_arrays import torch
-from .torch_operators import NAMESPACE, operator
+from .torch_library import NAMESPACE, operator
 
 __all__ = [
     "Explanation",

@@ -25,7 +25,7 @@ from .foreign import adopted, converter, is_foreign
 from .prepared import Between, Prepared
 from .results import results_of
 from .torch_arrays import TorchArrays, has_memory, is_tensor, torch
-from .torch_operators import deferred
+from .torch_library import deferred
 
 MOST_CLASSES = 4096
 """Classes of calls that an operation keeps ready; where there are more, it begins anew."""

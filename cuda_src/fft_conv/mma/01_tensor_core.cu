@@ -1,14 +1,15 @@
 // y = ifft(fft(u) spectrum) of every sequence over PERIOD = FIRST x SECOND places, see products.cuh and
-// ../sequence.cuh. u, y: (batch, channels, length); spectrum: (channels, PERIOD, 2), of the filters and divided by
-// PERIOD; roots: exp(-2 pi i j / PERIOD). bf16.
+// ../sequence.cuh. u, y: (batch, channels, length); spectrum: (channels, PERIOD, 2), of the filters and
+// divided by PERIOD; roots: exp(-2 pi i j / PERIOD). bf16.
 //
-// tensor cores: transforms are products with matrices, FIRST x FIRST from the left and SECOND x SECOND from the right,
-// which stay in shared memory. the sequences of two batches are real and imaginary part of a matrix, just as they lie
-// in memory. from the first product to the third everything stays in registers; then rows have to meet, and go through
-// shared memory. a block takes pairs of one channel, one after the other, and loads the next by cp.async meanwhile.
+// tensor cores: transforms are products with matrices, FIRST x FIRST from the left and SECOND x SECOND from
+// the right, which stay in shared memory. the sequences of two batches are real and imaginary part of a
+// matrix, just as they lie in memory. from the first product to the third everything stays in registers; then
+// rows have to meet, and go through shared memory. a block takes pairs of one channel, one after the other,
+// and loads the next by cp.async meanwhile.
 //
-// what it gains: PERIOD (FIRST + SECOND) products for log PERIOD steps of butterflies, but on tensor cores; and one
-// exchange in the place of four.
+// what it gains: PERIOD (FIRST + SECOND) products for log PERIOD steps of butterflies, but on tensor cores;
+// and one exchange in the place of four.
 //
 // what limits it: products whose operands pass through registers, of bf16: each rounding costs 8 bits.
 
@@ -20,7 +21,8 @@ struct Shared {
 };
 
 // columns from `column` on of two rows of y, of which the first is `row`; those of one part
-__device__ __forceinline__ void store_part(IN* y, const float (&sums)[COLUMNS / 2], int row, int column, int length) {
+__device__ __forceinline__ void store_part(IN* y, const float (&sums)[COLUMNS / 2], int row, int column,
+                                           int length) {
   const int at[2] = {row * SECOND + column, (row + 8) * SECOND + column};
   if constexpr (COLUMNS % 32 == 0) {
     if (length % SECOND == 0) {  // a row is in the sequence, or it is not
@@ -39,8 +41,8 @@ __device__ __forceinline__ void store_part(IN* y, const float (&sums)[COLUMNS / 
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
-    fft_conv_tensor_core(const IN* u, const float2* spectrum, const float2* roots, IN* y, int batch, int channels,
-                         int length, int extended, int rounds) {
+    fft_conv_tensor_core(const IN* u, const float2* spectrum, const float2* roots, IN* y, int batch,
+                         int channels, int length, int extended, int rounds) {
   extern __shared__ __align__(alignof(Shared)) unsigned char memory[];
   Shared& shared = *reinterpret_cast<Shared*>(memory);
   const int group = threadIdx.x / GROUP_THREADS, rows = threadIdx.x % GROUP_THREADS / WARP * 16;

@@ -1,5 +1,5 @@
-// y_t = sum_j k_j u_{t-j} of every sequence, with places modulo length, or, causal, those from 0 to t. u, y: (batch,
-// channels, length), k: (channels, length).
+// y_t = sum_j k_j u_{t-j} of every sequence, with places modulo length, or, causal, those from 0 to t. u, y:
+// (batch, channels, length), k: (channels, length).
 //
 // naive: the definition. a thread takes a place.
 //

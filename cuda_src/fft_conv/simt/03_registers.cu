@@ -1,9 +1,10 @@
-// y = ifft(fft(u) spectrum) of every sequence over PERIOD places, see ../sequence.cuh. u, y: (batch, channels, length);
-// spectrum: (channels, PERIOD, 2), of the filters and divided by PERIOD; roots: exp(-2 pi i j / PERIOD).
+// y = ifft(fft(u) spectrum) of every sequence over PERIOD places, see ../sequence.cuh. u, y: (batch,
+// channels, length); spectrum: (channels, PERIOD, 2), of the filters and divided by PERIOD; roots: exp(-2 pi
+// i j / PERIOD).
 //
-// registers: a thread holds 16 places, so butterflies of 16 need no memory, and four steps of two become one. the
-// product with the spectrum happens in registers, between the last butterflies of the transform and the first of the
-// inverse, which have the same places.
+// registers: a thread holds 16 places, so butterflies of 16 need no memory, and four steps of two become one.
+// the product with the spectrum happens in registers, between the last butterflies of the transform and the
+// first of the inverse, which have the same places.
 //
 // what it gains: a quarter of the passes through shared memory and of the barriers.
 //
@@ -12,8 +13,8 @@
 #include "stockham.cuh"
 
 extern "C" __global__ void __launch_bounds__(BLOCK, RESIDENT)
-    fft_conv_registers(const IN* u, const float2* spectrum, const float2* roots, IN* y, int batch, int channels,
-                       int length, int extended) {
+    fft_conv_registers(const IN* u, const float2* spectrum, const float2* roots, IN* y, int batch,
+                       int channels, int length, int extended) {
   extern __shared__ __align__(16) unsigned char memory[];
   Exchange& exchange = reinterpret_cast<Exchange*>(memory)[threadIdx.x / THREADS];
   const int t = threadIdx.x % THREADS, own = blockIdx.y * TRANSFORMS + threadIdx.x / THREADS;

@@ -1,8 +1,10 @@
-// y = ifft(fft(u) spectrum) of every sequence over PERIOD places, see ../sequence.cuh. u, y: (batch, channels, length);
-// spectrum: (channels, PERIOD, 2), of the filters and divided by PERIOD; roots: exp(-2 pi i j / PERIOD).
+// y = ifft(fft(u) spectrum) of every sequence over PERIOD places, see ../sequence.cuh. u, y: (batch,
+// channels, length); spectrum: (channels, PERIOD, 2), of the filters and divided by PERIOD; roots: exp(-2 pi
+// i j / PERIOD).
 //
-// paired: the sequences of two batches are the real and the imaginary part of one that is complex. a filter is real, so
-// its convolution with that has both results as real and imaginary part: nothing has to be separated.
+// paired: the sequences of two batches are the real and the imaginary part of one that is complex. a filter
+// is real, so its convolution with that has both results as real and imaginary part: nothing has to be
+// separated.
 //
 // what it gains: half of the transforms.
 //

@@ -1,9 +1,10 @@
-// y = ifft(fft(u) spectrum) of every sequence over PERIOD places, see ../sequence.cuh. u, y: (batch, channels, length);
-// spectrum: (channels, PERIOD, 2), of the filters and divided by PERIOD; roots: exp(-2 pi i j / PERIOD).
+// y = ifft(fft(u) spectrum) of every sequence over PERIOD places, see ../sequence.cuh. u, y: (batch,
+// channels, length); spectrum: (channels, PERIOD, 2), of the filters and divided by PERIOD; roots: exp(-2 pi
+// i j / PERIOD).
 //
-// split: frequencies s, s + PARTS, ... are a transform of PERIOD / PARTS places, of what the places at the same distance
-// in all parts of the sequence add up to, turned (decimation in frequency). those transforms follow each other, and the
-// results of their inverses, turned back, add up.
+// split: frequencies s, s + PARTS, ... are a transform of PERIOD / PARTS places, of what the places at the
+// same distance in all parts of the sequence add up to, turned (decimation in frequency). those transforms
+// follow each other, and the results of their inverses, turned back, add up.
 //
 // what it gains: periods of 32,768 and 65,536 places, which do not fit into shared memory at once.
 //

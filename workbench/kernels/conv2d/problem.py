@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from ... import reference
 from ...judge import bounds
 from ...model.arrays import Array, Arrays, element_bytes
+from ...model.distribution import NonFinite
 from ...model.dtypes import BF16, FP16, FP32, dtype_of
 from ...model.launch import ceil_div
 from ...model.problem import Cost, Problem, Size, Tier, extents
@@ -79,6 +80,7 @@ class Conv2dProblem(Problem):
     layout: Layout = Layout.NHWC
     dtype: str = "bf16"
 
+    non_finite: ClassVar[NonFinite | str] = NonFinite.UNDEFINED  # a filter may meet zeros of the padding
     extents: ClassVar[tuple[str, ...]] = ("images", "height", "width", "channels", "filters")
     choices: ClassVar[Mapping[str, tuple[str, ...]]] = {"dtype": (BF16.name, FP16.name, FP32.name)}
     ranges: ClassVar[Mapping[str, tuple[float, float]]] = dict.fromkeys(

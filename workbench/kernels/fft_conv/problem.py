@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from ... import reference
 from ...model.arrays import Array, Arrays, element_bytes
+from ...model.distribution import NonFinite
 from ...model.dtypes import BF16, FP32, dtype_of
 from ...model.problem import Cost, Invariant, Problem, Size, Tier, draw_values, extents
 from .controls import controls
@@ -85,6 +86,8 @@ class FftConvProblem(Problem):
 
     tiers: ClassVar[tuple[Tier, ...]] = (Tier.COMPARATIVE,)
     not_exact: ClassVar[str] = "roots of unity are rounded"
+    non_finite: ClassVar[NonFinite | str] = NonFinite.UNDEFINED
+    distributed: ClassVar[tuple[str, ...]] = ("k",)  # errors are relative to the larger of two sequences
     extents: ClassVar[tuple[str, ...]] = ("batch", "channels", "length")
     ranges: ClassVar[Mapping[str, tuple[float, float]]] = {"length": (1, MOST)}
     choices: ClassVar[Mapping[str, tuple[str, ...]]] = {"dtype": (BF16.name,)}

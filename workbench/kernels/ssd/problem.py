@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from ... import reference
 from ...model.arrays import Array, Arrays, element_bytes
+from ...model.distribution import NonFinite
 from ...model.dtypes import BF16, FP32, dtype_of
 from ...model.problem import Cost, Invariant, Problem, Size, Tier, draw_values, extents
 from ..shared.tensor_cores import tensor_core_product, truncate
@@ -68,6 +69,8 @@ class SsdProblem(Problem):
 
     tiers: ClassVar[tuple[Tier, ...]] = (Tier.COMPARATIVE,)
     not_exact: ClassVar[str] = "an exponential is rounded"
+    non_finite: ClassVar[NonFinite | str] = NonFinite.UNDEFINED
+    distributed: ClassVar[tuple[str, ...]] = ("x", "b", "c", "h0")  # decays have kinds of their own
     extents: ClassVar[tuple[str, ...]] = ("batch", "heads", "length", "headdim", "dstate")
     ranges: ClassVar[Mapping[str, tuple[float, float]]] = {
         "headdim": (1, 128),
