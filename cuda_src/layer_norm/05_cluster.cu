@@ -14,7 +14,7 @@
 constexpr int ROWS = THREADS / GROUP, WIDTH = ROW_WIDTH<IN, OUT>;
 static_assert(BLOCKS == 1 || GROUP == THREADS, "a cluster takes one row");
 
-extern "C" __global__ void __cluster_dims__(BLOCKS) __launch_bounds__(THREADS, 1)
+extern "C" __global__ void __cluster_dims__(BLOCKS) __launch_bounds__(THREADS)
     layer_norm_cluster(const IN* __restrict__ x, const IN* __restrict__ w, const IN* __restrict__ b,
                        OUT* __restrict__ y, int rows, int columns, long long ldx, long long ldy, float eps) {
   __shared__ RowScratch<Moments, THREADS> scratch;

@@ -16,7 +16,7 @@
 
 constexpr int WIDTH = ROW_WIDTH<IN, OUT>, GROUP = THREADS;
 
-extern "C" __global__ void __launch_bounds__(THREADS, 1)
+extern "C" __global__ void __launch_bounds__(THREADS)
     layer_norm_backward_fused(const IN* __restrict__ x, const IN* __restrict__ w, const IN* __restrict__ dy,
                               OUT* __restrict__ dx, TwoSums::Value* __restrict__ partial, int rows,
                               int columns, long long ldx, long long ldy, float eps) {

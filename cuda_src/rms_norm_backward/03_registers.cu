@@ -14,7 +14,7 @@
 
 constexpr int ROWS = THREADS / GROUP, WIDTH = ROW_WIDTH<IN, OUT>;
 
-extern "C" __global__ void __launch_bounds__(THREADS, 1)
+extern "C" __global__ void __launch_bounds__(THREADS)
     rms_norm_backward_registers(const IN* __restrict__ x, const IN* __restrict__ w, const IN* __restrict__ dy,
                                 OUT* __restrict__ dx, float* __restrict__ states, int rows, int columns,
                                 long long ldx, long long ldy, float eps) {

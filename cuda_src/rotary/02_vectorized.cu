@@ -13,7 +13,7 @@
 
 constexpr int WIDTH = ROW_WIDTH<IN>;
 
-extern "C" __global__ void __launch_bounds__(THREADS, 1)
+extern "C" __global__ void __launch_bounds__(THREADS)
     rotary_vectorized(const IN* __restrict__ x, const IN* __restrict__ cos, const IN* __restrict__ sin,
                       IN* __restrict__ y, int batch, int heads, int seq, int half, long long x_batch,
                       long long x_head, long long x_seq, long long y_batch, long long y_head,

@@ -13,7 +13,7 @@
 
 constexpr int ROWS = THREADS / GROUP, WIDTH = ROW_WIDTH<IN, OUT>;
 
-extern "C" __global__ void __launch_bounds__(THREADS, 1)
+extern "C" __global__ void __launch_bounds__(THREADS)
     softmax_registers(const IN* __restrict__ x, OUT* __restrict__ y, int rows, int columns, long long ldx,
                       long long ldy) {
   __shared__ RowScratch<ExpSum, THREADS> scratch;

@@ -12,7 +12,7 @@
 
 constexpr int ROWS = THREADS / GROUP, WIDTH = ROW_WIDTH<IN, OUT>;
 
-extern "C" __global__ void __launch_bounds__(THREADS, 1)
+extern "C" __global__ void __launch_bounds__(THREADS)
     softmax_backward_registers(const IN* __restrict__ y, const IN* __restrict__ dy, OUT* __restrict__ dx,
                                int rows, int columns, long long ldx, long long ldy) {
   __shared__ RowScratch<Sum, THREADS> scratch;

@@ -13,7 +13,7 @@
 constexpr int ROWS = THREADS / GROUP, WIDTH = ROW_WIDTH<IN, OUT>;
 static_assert(BLOCKS == 1 || GROUP == THREADS, "a cluster takes one row");
 
-extern "C" __global__ void __cluster_dims__(BLOCKS) __launch_bounds__(THREADS, 1)
+extern "C" __global__ void __cluster_dims__(BLOCKS) __launch_bounds__(THREADS)
     softmax_backward_cluster(const IN* __restrict__ y, const IN* __restrict__ dy, OUT* __restrict__ dx,
                              int rows, int columns, long long ldx, long long ldy) {
   __shared__ RowScratch<Sum, THREADS> scratch;

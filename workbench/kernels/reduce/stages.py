@@ -18,6 +18,13 @@ from ..rows.norms import THREADS
 from ..rows.problem import row_problems
 from .problem import ReduceProblem
 
+def fastest(p: ReduceProblem) -> tuple[str, ...]:
+    """A warp is enough for a row where there are many, without vectors for a short one; all else is split."""
+    if p.over != "columns" or p.rows < groups.MANY:
+        return ("split", "parallel")
+    return ("parallel",) if p.columns <= 512 else ("vectorized", "parallel")
+
+
 REDUCE = Operation(
     name="reduce",
     summary="sum or maximum of a matrix along columns or rows, or of all",
@@ -47,6 +54,7 @@ REDUCE = Operation(
     emulator_size=Size(extent=6000, work=20_000),
     cuda_size=Size(extent=200_000, work=1_000_000),
     metric="GB/s",
+    fastest=fastest,
 )
 
 

@@ -37,6 +37,7 @@ ROTARY = Operation(
     emulator_size=Size(extent=2000, work=20_000),
     cuda_size=Size(extent=20_000, work=4_000_000),
     metric="GB/s",
+    fastest=("vectorized", "naive"),
 )
 
 

@@ -29,6 +29,10 @@ def vectors(p: RowProblem) -> int:
     return ceil_div(p.columns + (0 if aligned else step - 1), step)
 
 
+MANY = 1024
+"""Rows from which on every multiprocessor has several, however many threads share one."""
+
+
 def even(step: int, *extents: int) -> int:
     """EVEN of a kernel whose vectors are `step` elements: whether rows consist of whole ones and start at multiples of
     their size. `extents` are lengths of rows and distances between them, in elements; the arrays themselves start at

@@ -183,5 +183,13 @@ def declare_split(
 
 
 def fastest(p: NormProblem) -> tuple[str, ...]:
-    """Rows that a cluster holds are read once; longer ones are split."""
-    return ("cluster", "split_rows", "vectorized")
+    """Many rows are held by a block each; longer ones, and few, by clusters, or else split."""
+    held = ("registers", "cluster") if p.rows >= groups.MANY else ("cluster",)
+    return (*held, "split_rows", "vectorized")
+
+
+def fastest_of_more(p: NormProblem) -> tuple[str, ...]:
+    """As `fastest`, of norms with more numbers or arrays: a cluster that holds rows of 100,000 columns has one block a
+    multiprocessor then, and is slower than two kernels."""
+    held = ("registers",) if p.rows >= groups.MANY else ("cluster",)
+    return (*held, "split_rows", "cluster", "vectorized")

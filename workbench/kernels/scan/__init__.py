@@ -68,10 +68,10 @@ class ScanProblem(RowProblem):
 
 
 def fastest(p: ScanProblem) -> tuple[str, ...]:
-    """Few rows are split; a warp is enough for a short row."""
-    if p.rows < 1024:
+    """Few rows are split; a warp is enough for a short row, and for any where there are warps for all places."""
+    if p.rows < groups.MANY:
         return ("split_rows", "block_row")
-    return ("block_row",) if p.columns > 512 else ("vectorized",)
+    return ("block_row",) if p.columns > 512 and p.rows < 8 * groups.MANY else ("vectorized",)
 
 
 SCAN = Operation(

@@ -17,8 +17,9 @@ from .problem import SoftmaxProblem
 
 
 def fastest(p: SoftmaxProblem) -> tuple[str, ...]:
-    """Few rows that are longer than a cluster holds are split; what a block of few threads holds needs no cluster."""
-    return ("cluster", "split_rows", "vectorized")
+    """Many rows are held by a block each; longer ones, and few, by clusters, or else split."""
+    held = ("registers", "cluster") if p.rows >= groups.MANY else ("cluster",)
+    return (*held, "split_rows", "vectorized")
 
 
 SOFTMAX = Operation(

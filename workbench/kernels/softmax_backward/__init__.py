@@ -84,7 +84,7 @@ SOFTMAX_BACKWARD = Operation(
     emulator_size=Size(extent=6000, work=15_000),
     cuda_size=Size(extent=200_000, work=4_000_000),
     metric="GB/s",
-    fastest=("cluster", "vectorized"),
+    fastest=("registers", "cluster", "vectorized"),
 )
 
 
