@@ -18,6 +18,7 @@ from ..rows.norms import THREADS
 from ..rows.problem import row_problems
 from .problem import ReduceProblem
 
+
 def fastest(p: ReduceProblem) -> tuple[str, ...]:
     """A warp is enough for a row where there are many, without vectors for a short one; all else is split."""
     if p.over != "columns" or p.rows < groups.MANY:
