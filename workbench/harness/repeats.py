@@ -94,9 +94,9 @@ def _difference(case: Case, first: Arrays, second: Arrays) -> Failure | None:
     for name, array in case.arrays.items():
         if not array.output:
             continue
-        one, other = (np.ascontiguousarray(array.view(after[name])) for after in (first, second))
-        bits = [v.view(np.uint8).reshape(*v.shape, v.itemsize) for v in (one, other)]
-        if (differ := np.argwhere((bits[0] != bits[1]).any(axis=-1))).size:
+        one, other = (array.view(after[name]) for after in (first, second))
+        bits = [v.view(f"u{v.itemsize}") for v in (one, other)]
+        if (differ := np.argwhere(bits[0] != bits[1])).size:
             at = tuple(int(i) for i in differ[0])
             message = (
                 f"{len(differ)} of {one.size} elements of {name} differ when it is launched a second time on the same "
