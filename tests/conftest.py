@@ -17,6 +17,8 @@ sys.path[:0] = [
 ]  #
 
 os.environ["WORKBENCH_SEED"] = "0"  # where a test gives none: no test depends on chance
+# before NumPy is imported: the cores are those of pytest-xdist, and threads of BLAS would only wait for one
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 os.environ.pop("COLUMNS", None)  # readline, which pytest loads, sets it for the processes of pytest-xdist
 
 

@@ -10,13 +10,14 @@ from fake_device import FakeDevice
 
 from workbench import harness
 from workbench.devices import Fault, open_device
+from workbench.harness.repeats import Turns
 from workbench.judge import forensics
 from workbench.kernels.gemm import GEMM, GemmProblem
 from workbench.kernels.vector_add import VectorAddProblem
 from workbench.model.arrays import Array
 from workbench.model.dtypes import INT32
 from workbench.model.launch import Launch
-from workbench.model.problem import Tier
+from workbench.model.problem import Size, Tier
 from workbench.model.results import Verdict
 from workbench.model.stage import Stage
 from workbench.report.evidence import explain
@@ -357,3 +358,13 @@ def test_the_first_problem_and_every_fifth_are_solved_twice(stage):
     harness.verify(stage, device, examples=11, seed=0)
     assert len(device.problems) == 2 * 11 + 2 * 3 + 1  # the last one is solved many times
     assert device.problems[0] == device.problems[1]
+
+
+def test_a_problem_of_much_more_work_than_others_leaves_being_solved_twice_to_the_next():
+    small, large = VectorAddProblem(n=100), VectorAddProblem(n=1001)
+    turns = Turns.of(Size(extent=100, work=100))
+    assert [turns.take(p) for p in (large, small, *[small] * 4, large, large, small)] == [
+        *(False, True, False, False, False, False, False, False, True)
+    ]
+    assert sum(turns.take(large) for _ in range(30)) == 3  # but not for ever
+    assert [Turns().take(large) for _ in range(2)] == [True, True]  # what is asked for by name is

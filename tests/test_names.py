@@ -100,7 +100,8 @@ def test_a_folder_of_results_that_is_a_link_to_elsewhere_is_not_written(tmp_path
 def test_a_page_that_is_a_link_to_elsewhere_is_not_written(tmp_path: Path) -> None:
     kept = tmp_path / "kept.md"
     kept.write_text("mine")
-    Folder(tmp_path / "reports" / "h200").save(timed_run())
+    run = timed_run()
+    Folder(tmp_path / "reports" / "h200").save(dataclasses.replace(run, stages=run.stages[:1]))
     (tmp_path / "reports" / "h200" / "gemm.md").symlink_to(kept)
     with pytest.raises(BadName, match="does not stay in the folder"):
         pages.write(tmp_path / "reports")

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +19,11 @@ from workbench.catalogue import registry
 from workbench.cli import main as cli
 from workbench.cli import sessions
 from workbench.measure import timing
-from workbench.model.results import Failure, Run, Verdict
+from workbench.model.results import Failure, Run, Verdict, Verification
 from workbench.records import environment, store, versions
 from workbench.toolchain import compiler
 
+VERIFY = harness.verify
 LADDER = registry.operations()["vector_add"]
 ALL = [f"{stage.spec} {problem.label}" for stage in LADDER.stages for problem in LADDER.suite]
 
@@ -52,21 +55,30 @@ def bench(monkeypatch: pytest.MonkeyPatch) -> Bench:
     return made
 
 
+@cache
+def _verification(name: str, examples: int, seed: int) -> Verification:
+    """What verifying a stage of the ladder gives, without a search for hazards in the emulator, which takes longer."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("workbench.harness.verification.HazardSearch", NoSearch)
+        (stage,) = registry.select([f"vector_add:{name}"])
+        return VERIFY(stage, NumpyDevice("cuda"), examples=examples, seed=seed)
+
+
 @pytest.fixture
 def verified(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The stages that were verified, in order."""
-    real, calls = harness.verify, []
+    """The stages that were verified, in order. Asked again for the same, it gives what it gave before."""
+    calls = []
 
-    def verify(stage: Any, *arguments: Any, **options: Any) -> Any:
+    def verify(stage: Any, device: Any, *, examples: int, seed: int, **options: Any) -> Verification:
         calls.append(stage.name)
-        return real(stage, *arguments, **options)
+        return copy.deepcopy(_verification(stage.name, examples, seed))
 
     monkeypatch.setattr(harness, "verify", verify)
     return calls
 
 
 class NoSearch:
-    """Looks for no hazards in the emulator, which would take longer than all else here."""
+    """Looks for no hazards in the emulator."""
 
     def __init__(self, stage: Any, seed: int) -> None: ...
 
@@ -76,9 +88,8 @@ class NoSearch:
 
 
 @pytest.fixture
-def workbench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result]:
+def workbench(tmp_path: Path, verified: list[str], monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result]:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("workbench.harness.verification.HazardSearch", NoSearch)
     monkeypatch.setattr(sessions, "open_device", lambda name: NumpyDevice("cuda"))
 
     def run(*options: str) -> Result:

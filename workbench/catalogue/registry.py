@@ -110,7 +110,15 @@ def _load(start: str) -> Loaded:
     troubles += broken.values()
     declared = {s.spec: s for o in operations.values() for s in o.stages if _in_a_file(s.plan_for)}
     said = tuple(dict.fromkeys(troubles))
-    return Loaded(operations, modules, project, own, said, broken, Host("", homes, {}), declared)
+    ours = all(name.startswith(f"{kernels.__name__}.") for name in homes.values())
+    host = _ours(tuple(homes.items())) if ours else Host("", homes, {})
+    return Loaded(operations, modules, project, own, said, broken, host, declared)
+
+
+@cache
+def _ours(homes: tuple[tuple[str, str], ...]) -> Host:
+    """The process of our own stages, which is the same for every folder that has no others."""
+    return Host("", dict(homes), {})
 
 
 def _in_a_file(function: Any) -> bool:
@@ -271,6 +279,7 @@ def loaded() -> Loaded:
 def reload() -> None:
     """Look again at the next question; modules that are imported already stay what they are."""
     _load.cache_clear()
+    _ours.cache_clear()
 
 
 def operations() -> dict[str, Operation[Any]]:

@@ -8,14 +8,15 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any
 
+from ..catalogue import registry
 from ..devices import Device
 from ..model.declared import BadOperation
 from ..model.problem import Problem
 from ..model.stage import Stage
 from ..workers.cluster import Cluster
 from . import solving
-from .drawing import drawn
-from .repeats import REPEAT_EVERY
+from .drawing import drawn, size_of
+from .repeats import REPEAT_EVERY, Turns
 from .solving import Judgement
 
 TOGETHER = 2 * REPEAT_EVERY
@@ -41,7 +42,9 @@ class Ahead:
                 wanted = [(problem, True)] if supported else []
             else:
                 found = drawn(stage, cluster.device, examples=examples, seed=seed)
-                wanted = [(p.with_tier(tier), i % REPEAT_EVERY == 0) for i, p in enumerate(found) for tier in p.tiers]
+                turns = Turns.of(size_of(registry.operation_of(stage), cluster.device.name))
+                twice = [turns.take(p) for p in found]
+                wanted = [(p.with_tier(t), again) for p, again in zip(found, twice, strict=True) for t in p.tiers]
         for first in range(0, len(wanted), TOGETHER):
             part = wanted[first : first + TOGETHER]
             future = cluster.submit(_run_problems, stage, cluster.device, part)

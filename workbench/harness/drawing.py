@@ -79,7 +79,7 @@ def draw(
         return called
 
     wants_more = ended(property_)
-    so_far = Drawn(operation, _size(operation, device), wanted, seed)
+    so_far = Drawn(operation, size_of(operation, device), wanted, seed)
 
     def test_one(problem: Any) -> None:
         so_far.add(problem)
@@ -121,11 +121,12 @@ def _problems(stage: Stage[Any], device: str) -> st.SearchStrategy[Any]:
     """Problems of a size that suits the device, many of them near multiples of the stage's tiles, in all
     distributions of their inputs."""
     operation: Operation[Any] = registry.operation_of(stage)
-    shapes = operation.problems(_size(operation, device), _edges(stage))
+    shapes = operation.problems(size_of(operation, device), _edges(stage))
     return st.tuples(shapes, st.integers(0, sum(WEIGHTS.values()) - 1)).map(_distributed)
 
 
-def _size(operation: Operation[Any], device: str) -> Size:
+def size_of(operation: Operation[Any], device: str) -> Size:
+    """How large the problems of the device with this name may be."""
     return operation.emulator_size if device == "emulator" else operation.cuda_size
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import math
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -10,6 +12,7 @@ import numpy as np
 from ..devices import Device, Fault
 from ..judge.case import Case
 from ..model.arrays import Arrays
+from ..model.problem import Problem, Size
 from ..model.results import Failure, Verdict
 from ..model.stage import Stage
 from .launching import in_one_memory
@@ -17,8 +20,40 @@ from .launching import in_one_memory
 REPEAT_EVERY = 5
 """Of so many problems one is solved twice, to see whether the answer is the same."""
 
+MUCH = 10
+"""Floating-point operations in one step of `Size.work`, beyond which a problem is no ordinary one of its device."""
+
 LAUNCHES, IN_EMULATOR = 100, 12
 """How often one small problem is solved in the same memory: on a GPU, and in the emulator, which takes longer."""
+
+
+@dataclass
+class Turns:
+    """Which problems are solved twice: the first, and one in every few after it.
+
+    An edge case or a large extent may be many times the work of what is drawn: it leaves its turn to the next problem,
+    which shows as much, but only so often.
+    """
+
+    most_flops: float = math.inf
+    _since: int = REPEAT_EVERY
+
+    @classmethod
+    def of(cls, size: Size) -> Turns:
+        """Those of problems that are drawn of this size."""
+        return cls(MUCH * size.work)
+
+    def take(self, problem: Problem) -> bool:
+        """Whether the next problem is solved twice."""
+        due = self._since >= REPEAT_EVERY and (self._since >= 2 * REPEAT_EVERY or self._ordinary(problem))
+        self._since = 1 if due else self._since + 1
+        return due
+
+    def _ordinary(self, problem: Problem) -> bool:
+        try:
+            return self.most_flops == math.inf or problem.cost.flops <= self.most_flops
+        except Exception:  # who judges the problem says why
+            return True
 
 
 def repeat(stage: Stage[Any], device: Device, case: Case, first: Arrays) -> Failure | None:
@@ -94,9 +129,9 @@ def _difference(case: Case, first: Arrays, second: Arrays) -> Failure | None:
     for name, array in case.arrays.items():
         if not array.output:
             continue
-        one, other = (np.ascontiguousarray(array.view(after[name])) for after in (first, second))
-        bits = [v.view(np.uint8).reshape(*v.shape, v.itemsize) for v in (one, other)]
-        if (differ := np.argwhere((bits[0] != bits[1]).any(axis=-1))).size:
+        one, other = (array.view(after[name]) for after in (first, second))
+        bits = [v.view(f"u{v.itemsize}") for v in (one, other)]
+        if (differ := np.argwhere(bits[0] != bits[1])).size:
             at = tuple(int(i) for i in differ[0])
             message = (
                 f"{len(differ)} of {one.size} elements of {name} differ when it is launched a second time on the same "

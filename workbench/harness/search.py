@@ -20,10 +20,10 @@ from ..model.stage import Stage
 from ..toolchain.compiler import CompileError
 from . import solving
 from .ahead import Ahead
-from .drawing import Failed, draw
+from .drawing import Failed, draw, size_of
 from .failures import ANY, replay_command, unusable
 from .launching import solve
-from .repeats import REPEAT_EVERY
+from .repeats import Turns
 from .solving import Judgement
 
 SHRINK_SECONDS = 30.0
@@ -51,6 +51,7 @@ class Search:
     controlled: set[Tier] = field(default_factory=set)
     wrong_rejected: int = 0
     ahead: Ahead | None = None
+    turns: Turns = field(default_factory=Turns)
     failures: dict[Problem, Failure] = field(default_factory=dict)
     last: Failure | None = None
     give_up: float = float("inf")
@@ -73,8 +74,9 @@ class Search:
         """
         if problem in self.seen:
             return self.wants_more()
+        twice = self.turns.take(problem)
         for tier in tiers or problem.tiers:
-            self._try_tier(problem.with_tier(tier))
+            self._try_tier(problem.with_tier(tier), twice)
         self.seen.add(problem)
         for name in (*problem.words(), "distribution"):
             self.covered.setdefault(name, Counter())[problem.text(name)] += 1
@@ -103,11 +105,9 @@ class Search:
                 self.failures[problem] = self.last = failure
                 raise Failed
 
-    def repeats(self) -> bool:
-        """Whether the next problem is solved twice: the first is, every few after it, and all while such a failure is
-        made smaller."""
-        sought = self.last is not None and self.last.verdict in (Verdict.NOT_DETERMINISTIC, Verdict.STALE)
-        return sought or len(self.seen) % REPEAT_EVERY == 0
+    def _sought(self) -> bool:
+        """Whether such a failure is made smaller as only a problem that is solved twice has."""
+        return self.last is not None and self.last.verdict in (Verdict.NOT_DETERMINISTIC, Verdict.STALE)
 
     def _check_controls(self, problem: Problem) -> Failure | None:
         """What is wrong with the comparison, asked once a tier, on a problem that is no large one."""
@@ -123,12 +123,12 @@ class Search:
             return None
         return Failure(Verdict.WEAK_CHECK, str(problem), message, replay_command(self.stage, self.device, str(problem)))
 
-    def _try_tier(self, problem: Problem) -> None:
+    def _try_tier(self, problem: Problem, twice: bool) -> None:
         failure = self.failures.get(problem)
         if failure is None:
             if time.monotonic() > self.give_up:
                 return  # enough shrinking: Hypothesis keeps the smallest failure known so far
-            failure, worst = self.judge(problem, twice=self.repeats())
+            failure, worst = self.judge(problem, twice=twice or self._sought())
             self.tiers[problem.tier] += 1
             self.worst = max(self.worst, 0.0 if failure else worst)
             if failure is None and problem.tier not in self.controlled:
@@ -161,6 +161,7 @@ class Search:
                 for given in filter(self.supported, problems):
                     self.try_problem(given)
             else:
+                self.turns = Turns.of(size_of(operation, device.name))
                 for edge_case in filter(self.supported, stage.edge_cases[: self.wanted]):
                     self.try_problem(edge_case)
                 if self.wants_more():

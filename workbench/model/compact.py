@@ -5,7 +5,6 @@ from __future__ import annotations
 import gzip
 import json
 import zlib
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,9 @@ COMPRESSED = ".gz"
 
 def dumps(data: Any, *, sort_keys: bool = False) -> str:
     """`data` as JSON, with a newline at its end."""
-    return "".join(_parts(data, "", 0, sort_keys)) + "\n"
+    parts: list[str] = []
+    _add(data, "", 0, sort_keys, parts)
+    return "".join(parts) + "\n"
 
 
 def encoded(data: Any, path: Path, *, sort_keys: bool = False) -> bytes:
@@ -47,15 +48,16 @@ def write(data: Any, path: Path) -> None:
     path.write_bytes(encoded(data, path))
 
 
-def _parts(data: Any, indent: str, taken: int, sort_keys: bool) -> Iterator[str]:
-    """The text of a value; `taken` columns of its first line, beyond the indent, are in use."""
-    if not isinstance(data, dict | list | tuple) or not data or _is_numbers(data):
-        yield json.dumps(data)
+def _add(data: Any, indent: str, taken: int, sort_keys: bool, parts: list[str]) -> None:
+    """Append the text of a value; `taken` columns of its first line, beyond the indent, are in use."""
+    if not isinstance(data, (dict, list, tuple)) or not data or _is_numbers(data):
+        parts.append(json.dumps(data))
         return
-    if _may_fit(data):
+    left = WIDTH - len(indent) - taken - 1  # a comma follows
+    if _spare(data, left) >= 0:
         line = json.dumps(data, sort_keys=sort_keys)
-        if len(indent) + taken + len(line) < WIDTH:  # a comma follows
-            yield line
+        if len(line) <= left:
+            parts.append(line)
             return
     inner = indent + " "
     start, end = "{}" if isinstance(data, dict) else "[]"
@@ -64,17 +66,27 @@ def _parts(data: Any, indent: str, taken: int, sort_keys: bool) -> Iterator[str]
         entries.sort()
     for number, (key, value) in enumerate(entries):
         name = f"{json.dumps(key)}: " if isinstance(data, dict) else ""
-        yield f"{',' if number else start}\n{inner}{name}"
-        yield from _parts(value, inner, len(name), sort_keys)
-    yield f"\n{indent}{end}"
+        parts.append(f"{',' if number else start}\n{inner}{name}")
+        _add(value, inner, len(name), sort_keys, parts)
+    parts.append(f"\n{indent}{end}")
 
 
 def _is_numbers(data: Any) -> bool:
-    return isinstance(data, list | tuple) and all(type(item) in (int, float) for item in data)
+    return isinstance(data, (list, tuple)) and all(type(item) in (int, float) for item in data)
 
 
-def _may_fit(data: Any) -> bool:
-    """Whether it is small enough to try: an entry takes three characters or more."""
-    if not isinstance(data, dict | list | tuple):
-        return True
-    return len(data) <= WIDTH // 3 and all(map(_may_fit, data.values() if isinstance(data, dict) else data))
+def _spare(data: Any, columns: int) -> int:
+    """What the text of a value leaves of so many columns at most; less than 0 as soon as it cannot fit."""
+    if isinstance(data, dict):
+        for key, value in data.items():
+            columns = _spare(value, columns - len(str(key)) - 6)  # quotes, colon, comma and spaces; or braces
+            if columns < 0:
+                break
+        return columns
+    if isinstance(data, (list, tuple)):
+        for value in data:
+            columns = _spare(value, columns - 2)
+            if columns < 0:
+                break
+        return columns
+    return columns - (len(data) + 2 if isinstance(data, str) else 1)

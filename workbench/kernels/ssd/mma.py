@@ -10,8 +10,8 @@ from ...model.arrays import Array
 from ...model.dtypes import FP32
 from ...model.launch import Launch, Plan, ceil_div
 from .operation import EDGE_CASES, SSD, counts, steps
-from .problem import SsdProblem
-from .simt import ARGUMENTS, COLUMNS, column_tiles
+from .problem import COLUMNS, SsdProblem
+from .simt import ARGUMENTS, column_tiles
 
 CHUNK = 64
 THREADS = 128

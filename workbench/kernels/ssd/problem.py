@@ -257,6 +257,10 @@ DIMS = (64, 128, 64, 128, 64, 8, 16, 33, 1, 72)
 """The usual ones, those that are padded to them, and odd ones."""
 
 
+COLUMNS = 64
+"""Of x and of the state, which most stages compute together, also where a head has fewer."""
+
+
 def problems(size: Size, edges: tuple[int, ...]) -> st.SearchStrategy[SsdProblem]:
     """Few heads of sequences that have some chunks."""
     edges = tuple(sorted({*edges, CHUNK}))
@@ -265,7 +269,7 @@ def problems(size: Size, edges: tuple[int, ...]) -> st.SearchStrategy[SsdProblem
     def draw(d: st.DrawFn) -> SsdProblem:
         dims = [n for n in DIMS if n <= size.extent]
         headdim, dstate = d(st.sampled_from(dims)), d(st.sampled_from(dims))
-        left = max(1, size.work // (headdim * dstate))
+        left = max(1, size.work // (max(headdim, COLUMNS) * dstate))
         length = d(extents(Size(min(size.extent, left), size.work), edges))
         left = max(1, left // length)
         group = d(st.integers(1, min(4, left)))

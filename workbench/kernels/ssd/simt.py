@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from ...model.launch import Launch, ceil_div
 from .operation import EDGE_CASES, SSD, counts, steps
-from .problem import SsdProblem
+from .problem import COLUMNS, SsdProblem
 
 ARGUMENTS = ("x", "log_a", "b", "c", "h0", "y", "h")
 
@@ -22,10 +22,6 @@ ARGUMENTS = ("x", "log_a", "b", "c", "h0", "y", "h")
 )
 def naive(p: SsdProblem, size: Mapping[str, int]) -> Launch:
     return Launch("ssd_naive", (p.heads, p.batch, 1), (p.headdim, 1, 1), (*ARGUMENTS, *steps(p), *counts(p)))
-
-
-COLUMNS = 64
-"""Of x and of the state, which a block of the other stages has."""
 
 
 def column_tiles(p: SsdProblem) -> int:

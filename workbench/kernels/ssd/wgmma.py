@@ -10,8 +10,8 @@ from ...model.launch import Launch, Plan, ceil_div
 from ...model.tensor_map import TensorMap
 from .mma import CHUNK, THREADS, in_a_grid, padded_dstate, segments, state_scan
 from .operation import EDGE_CASES, SSD, counts, steps
-from .problem import SsdProblem
-from .simt import ARGUMENTS, COLUMNS, column_tiles
+from .problem import COLUMNS, SsdProblem
+from .simt import ARGUMENTS, column_tiles
 
 
 def _supports(p: SsdProblem) -> str | None:
