@@ -140,12 +140,13 @@ def _evaluated(problem: Problem, inputs: Arrays) -> Iterator[tuple[str, Arrays]]
     """The answer in the kernel's precision, in two orders; or, where there is no model, by the reference in fp32."""
     with declared("model of the operation"):
         forwards = problem.model(inputs)
-        if forwards is not None:
-            yield "in the model of the kernel", forwards
+    if forwards is not None:
+        yield "in the model of the kernel", forwards
+        with declared("model of the operation"):
             backwards = problem.model(inputs, backwards=True)
-            assert backwards is not None
-            yield "in the model of the kernel with every sum the other way round", backwards
-            return
+        assert backwards is not None
+        yield "in the model of the kernel with every sum the other way round", backwards
+        return
     single = {name: _single(values) for name, values in inputs.items()}
     try:
         answer = problem.reference(single)
