@@ -63,6 +63,16 @@ def api(root: Path) -> Files:
     return {"docs/api.md": script("tools/api.py").page().encode()}
 
 
+def commands(root: Path) -> Files:
+    """Every command, from its help text."""
+    return {"docs/commands.md": script("tools/commands.py").page().encode()}
+
+
+def operations(root: Path) -> Files:
+    """A page for each operation, from its declaration and the head comments of its sources."""
+    return {path: text.encode() for path, text in script("tools/operations.py").pages().items()}
+
+
 def ladder(root: Path) -> Files:
     """How far every stage is from its parent."""
     return {"docs/ladder.md": script("tools/ladder.py").page().encode()}
@@ -123,9 +133,11 @@ def mutants(root: Path) -> Files:
 PAGES = (
     Generated("api", api),
     Generated("benchmarks", benchmarks),
+    Generated("commands", commands),
     Generated("faults", faults),
     Generated("ladder", ladder),
     Generated("mutants", mutants),
+    Generated("operations", operations, ("docs/operations/*.md",)),
     Generated("verdicts", verdicts),
     Generated("reports", reports, ("reports/*/*.png", "reports/experiments/*/*.png")),
     Generated("readme", readme),  # quotes the reports
