@@ -57,7 +57,8 @@ def checked(page: str) -> Seen:
     assert not seen.tags & {"script", "img", "link", "iframe", "object", "embed", "form", "base", "foreignobject"}
     for name, value in seen.attributes:
         assert not name.startswith("on") and name not in {"src", "srcset", "action", "data"}
-        assert name not in {"href", "xlink:href"} or value.startswith("#"), value
+        if name in {"href", "xlink:href"}:
+            assert value.startswith(("#", "data:image/png;base64,")), value
         assert not re.search(r"url\((?!#)", value)
     assert not re.search(r"url\(|@import", page.partition("</style>")[0])
     assert "default-src 'none'" in page
@@ -78,7 +79,7 @@ def test_a_page_has_the_ladder_with_gains_its_charts_and_the_environment() -> No
     run = small()
     page = html_page.page([run])
     seen = checked(page)
-    found = re.findall(r'<figure aria-label="([^"]+)"><svg', page)
+    found = re.findall(r'<figure[^>]* aria-label="([^"]+)"><svg', page)
     assert found == ["vector_add ladder", "vector_add heat map", "vector_add roofline", "vector_add spread"]
     naive, vectorized = (s.measurements[0].timing.cold_us for s in run.stages)
     gain = sorted(naive)[len(naive) // 2] / sorted(vectorized)[len(vectorized) // 2]
@@ -95,7 +96,7 @@ def test_a_failure_is_open_with_its_map_of_wrong_elements() -> None:
     page = html_page.page([run])
     checked(page)
     assert re.search(r"<details open><summary><code>vector_add:naive</code> failed: mismatch</summary>", page)
-    assert page.count('<figure aria-label="vector_add naive wrong elements"><svg') == 1
+    assert page.count('<figure class="paper" aria-label="vector_add naive wrong elements"><svg') == 1
     assert '<td class="fail">mismatch</td>' in page
     assert '<a class="card fail"' in page and "failed: naive" in page
 

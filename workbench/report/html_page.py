@@ -155,10 +155,16 @@ def _folded(parts: Sequence[str], drawn: Mapping[str, str]) -> list[str]:
         times = times or part == "## What was timed"
         if picture := re.fullmatch(r"!\[([^\]]*)\]\((.+)\)", part):
             if picture[2] in drawn:
-                found.append(f'<figure aria-label="{escape(picture[1])}">{drawn[picture[2]]}</figure>')
+                found.append(_figure(picture[1], picture[2], drawn[picture[2]]))
         else:
             found.append(_rendered([part]))
     return [*found, "</details>"] if inside else found
+
+
+def _figure(label: str, name: str, drawn: str) -> str:
+    """A chart; one whose colours go from light to dark stays on white where the page is dark."""
+    paper = ' class="paper"' if name.endswith(("-heat-map.png", "-wrong-elements.png")) else ""
+    return f'<figure{paper} aria-label="{escape(label)}">{drawn}</figure>'
 
 
 def _timelines(drawn: Sequence[tuple[str, Sequence[timeline.Block]]]) -> list[str]:

@@ -10,6 +10,10 @@ import matplotlib
 from matplotlib.figure import Figure
 
 
+DPI = 150
+"""Of what is drawn as pixels in a figure: cells that would be thousands of shapes."""
+
+
 def inline(figure: Figure, name: str) -> str:
     """The figure as an `svg` element, its text as text. `name` tells its ids from those of other figures on the page.
 
@@ -18,7 +22,7 @@ def inline(figure: Figure, name: str) -> str:
     written = io.StringIO()
     with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": name}), warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # a label may be longer than the chart
-        figure.savefig(written, format="svg", dpi=100, transparent=True, metadata={"Date": None, "Creator": None})
+        figure.savefig(written, format="svg", dpi=DPI, transparent=True, metadata={"Date": None, "Creator": None})
     text = written.getvalue()
     text = text[text.index("<svg") :]
     text = re.sub(r"\s*<metadata>.*?</metadata>", "", text, flags=re.DOTALL)
