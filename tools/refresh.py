@@ -55,7 +55,8 @@ def script(path: str) -> ModuleType:
 def readme(root: Path) -> Files:
     """What it quotes is made anew; its own words are as they are."""
     text = (root / "README.md").read_text()
-    return {"README.md": script("tools/readme.py").refreshed(text).encode()}
+    made = script("tools/readme.py")
+    return {"README.md": made.refreshed(text).encode(), made.CHART: made.chart()}
 
 
 def api(root: Path) -> Files:
