@@ -41,7 +41,11 @@ workbench emulate scale.cu --grid 4 --block 256 --arg x:f32[1000]=random \\
 
 @click.command(epilog=EMULATE_ARGUMENTS)
 @click.argument("file", type=click.Path(path_type=Path))
-@click.option("--entry", metavar="NAME", help="The kernel; needed where the source has several.")
+@click.option(
+    "--entry",
+    metavar="NAME",
+    help="The kernel, such as scale or ns::scale<float>; needed where the source has several.",
+)
 @click.option("--grid", required=True, metavar="X[,Y[,Z]]", help="Blocks of the grid.")
 @click.option("--block", required=True, metavar="X[,Y[,Z]]", help="Threads of a block.")
 @click.option("--cluster", default="1", metavar="X[,Y[,Z]]", help="Blocks of a cluster.")
@@ -50,6 +54,7 @@ workbench emulate scale.cu --grid 4 --block 256 --arg x:f32[1000]=random \\
 @click.option("--define", "defines", multiple=True, metavar="X=1", help="A macro for the compiler.")
 @click.option("--include", multiple=True, type=click.Path(path_type=Path), help="A folder of headers.")
 @click.option("--option", "flags", multiple=True, metavar="FLAG", help="A flag of NVRTC, such as -use_fast_math.")
+@click.option("--nvcc", is_flag=True, help="Let nvcc compile FILE.cu as it is, host code and all.")
 @click.option("--print", "printed", metavar="0:8", help="Print these elements of every array afterwards.")
 @click.option("--max-seconds", type=click.FloatRange(0, min_open=True), help="When a kernel counts as hung.")
 @click.option(
@@ -70,6 +75,7 @@ def emulate(
     defines: tuple[str, ...],
     include: tuple[Path, ...],
     flags: tuple[str, ...],
+    nvcc: bool,
     printed: str | None,
     max_seconds: float | None,
     seed: int,
@@ -102,6 +108,7 @@ def emulate(
         counters,
         None if trace_file is None else emulator.Traced(blocks or (0,), events),
         max_seconds,
+        nvcc,
     )
     report = job.run()
     if trace_file is not None:

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import re
+import shutil
+import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from .headers import cuda_headers, standard_headers
 from .host_code import DeviceCode, HostCode, SourceError, SourceFiles
 
-__all__ = ["CompileError", "Compiled", "CompilerUnavailable", "compile_source"]
+__all__ = ["CompileError", "Compiled", "CompilerUnavailable", "compile_source", "compile_with_nvcc"]
 
 _MOST_ATTEMPTS = 8
 _ERROR = re.compile(r"^(.+?)\((\d+)\): (?:catastrophic )?error\b", re.MULTILINE)
@@ -99,7 +102,7 @@ def compile_source(
         options.append("-std=c++17")
     options += [f"-D{key}={value}" for key, value in defines.items()]
     options += [f"-I{folder}" for folder in searched]
-    instance = entry if entry is not None and "<" in entry else None
+    instance = entry if entry is not None and is_instance(entry) else None
     job = _Job(nvrtc, name, options, standard, instance)
     try:
         files = SourceFiles(text, name, folders)
@@ -110,6 +113,41 @@ def compile_source(
     ptx, registers, lowered = _without_host_code(job, code, entry)
     sources = {name: text, **{header.name: header.text for header in files.headers}}
     return Compiled(ptx, registers, lowered, sources, files.templates())
+
+
+def is_instance(entry: str) -> bool:
+    """Whether a kernel's name has template arguments."""
+    return "<" in entry.partition("(")[0]
+
+
+def compile_with_nvcc(
+    text: str,
+    name: str,
+    defines: Mapping[str, str | int],
+    folders: Sequence[str],
+    more: Sequence[str],
+    entry: str | None,
+) -> Compiled:
+    """PTX of a source and its host code as nvcc compiles them, with the host's compiler and headers.
+
+    Raises ``CompileError``, and ``CompilerUnavailable`` where there is no nvcc.
+    """
+    nvcc = shutil.which("nvcc")
+    if nvcc is None:
+        raise CompilerUnavailable("there is no nvcc on the path; without --nvcc, NVRTC compiles what is for the device")
+    command = [nvcc, "-ptx", "-arch=sm_90a", "-lineinfo", *more]
+    command += [f"-D{key}={value}" for key, value in defines.items()] + [f"-I{folder}" for folder in folders]
+    instance = f"\nstatic void* workbench_instance = (void*)({entry});\n" if entry and is_instance(entry) else ""
+    with TemporaryDirectory() as folder:
+        given, made = Path(folder, "given.cu"), Path(folder, "made.ptx")
+        given.write_text(f'#line 1 "{name}"\n{text}\n{instance}')
+        try:
+            done = subprocess.run([*command, "-o", str(made), str(given)], capture_output=True, text=True, check=False)
+        except OSError as error:
+            raise CompilerUnavailable(f"nvcc cannot be run: {error}") from None
+        if done.returncode or not made.is_file():
+            raise CompileError(f"{Path(name).name} does not compile:\n{(done.stderr or done.stdout).strip()}")
+        return Compiled(made.read_text(), {}, "", {name: text})
 
 
 def _without_host_code(job: _Job, code: HostCode, entry: str | None) -> tuple[str, dict[str, int], str]:

@@ -12,7 +12,8 @@ from os import PathLike
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from .compiler import CompileError, CompilerUnavailable, compile_source
+from .compiler import CompileError, CompilerUnavailable, compile_source, compile_with_nvcc
+from .mangled import kernel_name_of, matches
 from .program import Program
 
 __all__ = ["CompileError", "CompilerUnavailable", "load"]
@@ -29,6 +30,7 @@ def load(
     include: Sequence[str | PathLike[str]] = (),
     options: Sequence[str] = (),
     entry: str | None = None,
+    nvcc: bool = False,
 ) -> Program:
     """Compiles CUDA C++ for sm_90a, or takes PTX as it is, and decodes it.
 
@@ -42,7 +44,8 @@ def load(
     with host code others need not compile.
 
     Host code is left out, with its lines blank: functions for the host, what only they need, and headers of host
-    libraries. Headers in quotes that lie beside the file are treated like it.
+    libraries. Headers in quotes that lie beside the file are treated like it. With ``nvcc``, nvcc compiles the
+    source as it is instead, where it is installed, with the host's compiler and headers.
 
     Raises ``CompileError``, ``CompilerUnavailable``, ``PtxSyntaxError``, ``UnsupportedInstruction``, and ``OSError``
     for a file that cannot be read.
@@ -62,7 +65,8 @@ def load(
     if path is not None:
         folders.insert(0, str(path.parent))
     name = str(path) if path else _NAME_OF_TEXT
-    compiled = compile_source(text, name, dict(defines or {}), folders, options, entry)
+    compiler = compile_with_nvcc if nvcc else compile_source
+    compiled = compiler(text, name, dict(defines or {}), folders, options, entry)
     program = Program.from_ptx(compiled.ptx, name, sources=compiled.sources)
     program.registers_per_thread.update(compiled.registers)
     program.templates.update(compiled.templates)
@@ -102,11 +106,11 @@ def _assembler() -> str | None:
 
 
 def kernel_name(program: Program, wanted: str) -> str | None:
-    """The entry that a name from the CUDA source means, or None when none or several fit."""
+    """The entry that a name from the CUDA source means, or None when none or several fit.
+
+    It may have namespaces, template arguments and the types of parameters, or leave them out.
+    """
     if wanted in program.entries:
         return wanted
-    parts = wanted.split("::")
-    mangled = "".join(f"{len(part)}{part}" for part in parts)
-    mangled = f"_Z{mangled}" if len(parts) == 1 else f"_ZN{mangled}E"
-    fitting = [name for name in program.entries if name.startswith(mangled)]
-    return fitting[0] if len(fitting) == 1 else None
+    fitting = [entry.name for entry in program.entries.values() if matches(kernel_name_of(entry.name), wanted)]
+    return fitting[0] if len(set(fitting)) == 1 else None

@@ -24,6 +24,7 @@ from .counters import Counters
 from .execution import Checks, execute
 from .findings import Finding, KernelFault
 from .launch_checks import Dimensions, LaunchError
+from .mangled import kernel_name_of, matches
 from .memory import Memory
 from .program import Entry, Program
 from .source import kernel_name, load
@@ -223,11 +224,24 @@ def _find_entry(program: Program, wanted: str | None) -> Entry:
     if wanted is None and len(names) == 1:
         return program.entries[names[0]]
     found = kernel_name(program, wanted) if wanted is not None else None
-    if found is None:
-        listed = ", ".join(sorted(names)) or "none"
+    if found is not None:
+        return program.entries[found]
+    listed = ", ".join(sorted(str(kernel_name_of(name)) for name in names)) or "none"
+    fitting = [name for name in names if wanted is not None and matches(kernel_name_of(name), wanted)]
+    if fitting:
+        asked = f"{len(fitting)} kernels are called {wanted!r}"
+    else:
         asked = f"there is no kernel {wanted!r}" if wanted is not None else "the kernel must be named"
-        raise LaunchError(f"{asked}; the source has: {listed}")
-    return program.entries[found]
+    templates = [name for name in program.templates if wanted is None or wanted.split("::")[-1] == name]
+    advice = "".join(
+        f"; {name} is a template, of which an instance is named, {_example(program, name)}" for name in templates
+    )
+    raise LaunchError(f"{asked}; the source has: {listed}{advice}")
+
+
+def _example(program: Program, template: str) -> str:
+    launched = program.templates[template]
+    return f"as its host code has it: {' or '.join(launched)}" if launched else f"such as {template}<float>"
 
 
 @dataclass(slots=True)

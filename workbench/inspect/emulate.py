@@ -179,6 +179,7 @@ class Emulation:
     counters: bool = False
     trace: emulator.Traced | None = None
     max_seconds: float | None = None
+    nvcc: bool = False
 
     def run(self) -> emulator.Report:
         """Runs it and saves the arrays that are to be saved. Raises UsageError, NotExecuted and OSError."""
@@ -195,17 +196,22 @@ class Emulation:
 
     def _launch(self) -> emulator.Report:
         try:
-            return emulator.launch(
+            program = emulator.load(
                 self.file,
+                defines=self.defines,
+                include=self.include,
+                options=self.options,
+                entry=self.entry,
+                nvcc=self.nvcc,
+            )
+            return emulator.launch(
+                program,
                 self.entry,
                 self.grid,
                 self.block,
                 {argument.name: argument.value for argument in self.arguments},
                 shared=self.shared_bytes,
                 cluster=self.cluster,
-                defines=self.defines,
-                include=self.include,
-                options=self.options,
                 seed=self.seed,
                 counters=self.counters,
                 trace=self.trace,

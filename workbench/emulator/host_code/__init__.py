@@ -116,12 +116,13 @@ class HostCode:
         directives = [(token.start, token.end) for token in file.parts.directives]
         for declaration in _everything(file.declared):
             if id(declaration) in dropped:
-                at = declaration.start
+                at, last = declaration.start, declaration.end
+                last = file.parts.alternatives.get(last, last)
                 for start, end in directives:
-                    if at <= start < declaration.end:
+                    if at <= start < last:
                         yield at, start, ""
                         at = end
-                yield at, max(at, declaration.end), ""
+                yield at, max(at, last), ""
 
     def _included(
         self, file: SourceFile, words: Collection[str], names: dict[str, str], absent: dict[str, str]

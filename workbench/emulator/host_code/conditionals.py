@@ -39,12 +39,16 @@ class Macro:
 
 @dataclass(slots=True)
 class Preprocessed:
-    """A file without its directives: ``code`` are the tokens that show its structure."""
+    """A file without its directives: ``code`` are the tokens that show its structure.
+
+    ``alternatives`` has, by the place where a branch ends that stands for all of its conditional, where that ends.
+    """
 
     code: list[Token]
     directives: list[Token]
     includes: list[Include]
     macros: dict[str, Macro]
+    alternatives: dict[int, int]
 
 
 def directive(token: Token) -> tuple[str, str]:
@@ -58,10 +62,11 @@ def preprocessed(text: str) -> Preprocessed:
     """Takes a text apart. Raises ``SourceError`` where conditionals do not match, or a comment does not end."""
     tokens = tokens_of(text)
     directives = [token for token in tokens if token.kind == "directive"]
-    code, rest = _branch(tokens, 0)
+    alternatives: dict[int, int] = {}
+    code, rest = _branch(tokens, 0, alternatives)
     if rest < len(tokens):
         raise SourceError(tokens[rest].line, f"#{directive(tokens[rest])[0]} without an #if")
-    result = Preprocessed(code, directives, [], {})
+    result = Preprocessed(code, directives, [], {}, alternatives)
     for token in directives:
         name, rest_of_line = directive(token)
         if name == "include" and (found := _INCLUDED.match(rest_of_line)):
@@ -87,7 +92,7 @@ def _depth(tokens: Iterable[Token]) -> int:
     return sum(_DEPTHS.get(token.text, 0) for token in tokens if token.kind == "punctuation")
 
 
-def _branch(tokens: Sequence[Token], position: int) -> tuple[list[Token], int]:
+def _branch(tokens: Sequence[Token], position: int, alternatives: dict[int, int]) -> tuple[list[Token], int]:
     """The code up to the end of a branch, and the position of the directive that ends it."""
     code: list[Token] = []
     while position < len(tokens):
@@ -100,14 +105,14 @@ def _branch(tokens: Sequence[Token], position: int) -> tuple[list[Token], int]:
         if name in ("else", "elif", "elifdef", "elifndef", "endif"):
             break
         if name in ("if", "ifdef", "ifndef"):
-            chosen, position = _conditional(tokens, position)
+            chosen, position = _conditional(tokens, position, alternatives)
             code += chosen
         else:
             position += 1
     return code, position
 
 
-def _conditional(tokens: Sequence[Token], position: int) -> tuple[list[Token], int]:
+def _conditional(tokens: Sequence[Token], position: int, alternatives: dict[int, int]) -> tuple[list[Token], int]:
     """Code of a conditional, and where it ends.
 
     All branches, one after the other, where each closes what it opens. Else the first: it and the others begin the
@@ -121,9 +126,11 @@ def _conditional(tokens: Sequence[Token], position: int) -> tuple[list[Token], i
         name, condition = directive(tokens[position])
         if name == "endif":
             break
-        code, position = _branch(tokens, position + 1)
+        code, position = _branch(tokens, position + 1, alternatives)
         if not (name in ("if", "elif") and condition in ("0", "false", "(0)")):
             branches.append(code)
     if all(_depth(branch) == 0 for branch in branches):
         return [token for branch in branches for token in branch], position + 1
+    if branches[0]:
+        alternatives[branches[0][-1].end] = tokens[position].start
     return branches[0], position + 1

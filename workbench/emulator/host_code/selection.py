@@ -15,6 +15,7 @@ __all__ = ["Selection", "used_words"]
 
 _ON_DEVICE = frozenset({"__device__", "__constant__", "__shared__", "__managed__", "__global__", "__grid_constant__"})
 _OF_EXPANSION = _ON_DEVICE | {"__host__", "constexpr", "consteval"}
+_OF_TYPES = frozenset({"struct", "class", "union", "enum", "using", "typedef", "constexpr", "concept"})
 _KEYWORDS = frozenset(
     {"alignas", "alignof", "auto", "bool", "break", "case", "char", "class", "const", "consteval", "constexpr"}
     | {"continue", "decltype", "default", "delete", "do", "double", "else", "enum", "explicit", "extern", "false"}
@@ -167,6 +168,8 @@ class Selection:
         marks = self.marks(leaf)
         if leaf.kind == "function":
             return bool(marks & (_ON_DEVICE | {"constexpr", "consteval"}))
+        if leaf.kind == "macro":
+            return bool(marks & _ON_DEVICE or self.macros[leaf.head[0].text].words & _OF_TYPES)
         if leaf.kind == "variable":
             return bool(marks & (_ON_DEVICE | {"constexpr"})) or leaf.heads("const")
         return True
