@@ -205,7 +205,6 @@ TORCH_LIBRARY_FRAGMENT(gates, m) { m.def("gate_forward(Tensor gates) -> Tensor[]
 
 GROUPS = r"""
 #include <cooperative_groups.h>
-#include <cooperative_groups/reduce.h>
 #include <chrono>
 namespace cg = cooperative_groups;
 using namespace std::chrono;
@@ -219,7 +218,7 @@ __global__ void sums(const int* x, int* y, int n) {
 #else
     int v = i < n ? x[i] : 0;
 #endif
-    v = cg::reduce(warp, v, cg::plus<int>());
+    for (int d = warp.size() / 2; d > 0; d /= 2) v += warp.shfl_down(v, d);
     if (warp.thread_rank() == 0) atomicAdd(y, v);
 }
 
@@ -269,7 +268,8 @@ __global__ void copy_tile(const __grid_constant__ CUtensorMap map, bf16* out) {
         asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(&bar)),
                      "r"((uint32_t)sizeof(tile)));
         asm volatile(
-            "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4}], [%2];"
+            "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
+            " [%0], [%1, {%3, %4}], [%2];"
             ::"r"(shared_address(tile)), "l"(&map), "r"(shared_address(&bar)), "r"(0), "r"(0)
             : "memory");
     }
@@ -320,7 +320,7 @@ __global__ void clip(const float* x, float* y, int n) {
 #ifdef FAULT
     n += 1;
 #endif
-    if (i < n) y[i] = std::min(std::max(x[i], -1.0f), std::numeric_limits<float>::max() > 1 ? 1.0f : 0.0f);  // here
+    if (i < n) y[i] = std::min(std::max(x[i], -1.0f), 1.0f);  // here
 }
 
 void saxpy(float a, thrust::device_vector<float>& x, thrust::device_vector<float>& y) {
@@ -362,9 +362,9 @@ __global__ void activate(const T* x, T* y, int n) {
     int i = blockIdx.x * Block + threadIdx.x;
     if (i < n) buffer[threadIdx.x] = Act<T, A>::apply(x[i]);
 #ifdef FAULT
-    if (i <= n - 2) buffer[threadIdx.x] = buffer[threadIdx.x + 1];
+    if (i <= n - 2) buffer[threadIdx.x] = buffer[threadIdx.x + 1];  // here
 #endif
-    if (i < n) y[i] = buffer[threadIdx.x];  // here
+    if (i < n) y[i] = buffer[threadIdx.x];
 }
 
 template <typename T>
@@ -408,7 +408,7 @@ public:
     __host__ __device__ int width() const { return width_; }
     __host__ __device__ T& at(int x, int y) {
 #ifdef __CUDA_ARCH__
-        return data_[y * width_ + x];  // here
+        return data_[y * width_ + x];
 #else
         if (x >= width_) throw std::out_of_range("x");
         return data_[y * width_ + x];
@@ -428,13 +428,11 @@ struct Cells { float* data; int width; int pad; __device__ float& operator[](int
 
 __global__ void smooth(Cells in, Cells out) {
     int i = threadIdx.x;
-    Config* unused = nullptr;
 #ifdef FAULT
-    out[i] = in[i + 1];
+    out[i] = in[i + 1];  // here
 #else
     out[i] = in[min(i + 1, in.width - 1)];
 #endif
-    (void)unused;
 }
 }  // namespace physics
 
@@ -478,7 +476,7 @@ __host__ __device__ inline int rounded(int n) {
     return __dadd_rn(n, 0.0);
 #else
     struct timeval tv; gettimeofday(&tv, NULL);
-    return std::lround(n);
+    return lround(n);
 #endif
 }
 

@@ -142,7 +142,8 @@ class HostCode:
             elif include.name in self.standard:
                 yield token.start, token.end, ""  # what is used of it is in the implicit header
             elif not self._is_known(include, file) and not include.quoted:
-                absent[f"<{include.name}>"] = f"{Path(file.name).name}:{token.line}"
+                if "." in include.name or "/" in include.name:  # else one of the C++ library
+                    absent[f"<{include.name}>"] = f"{Path(file.name).name}:{token.line}"
                 yield token.start, token.end, ""
 
     def _namespaces(self) -> str:

@@ -31,7 +31,7 @@ class SourceFile:
 
 
 class SourceFiles:
-    """A file, and those headers in quotes that lie beside it or in ``folders``.
+    """A file, and those headers that lie beside it or in ``folders``.
 
     Raises ``SourceError`` for a file that cannot be taken apart. A header that cannot be is left as it is.
     """
@@ -101,9 +101,9 @@ class SourceFiles:
         return file
 
     def _find(self, include: Include, folder: Path) -> Path | None:
-        if not include.quoted or is_device_library(include.name):
+        if is_device_library(include.name):
             return None
-        for place in (folder, *self._folders):
+        for place in (*([folder] if include.quoted else []), *self._folders):
             path = place / include.name
             if path.is_file():
                 return path.resolve()
