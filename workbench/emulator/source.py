@@ -13,6 +13,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from .compiler import CompileError, CompilerUnavailable, compile_source, compile_with_nvcc
+from .decompression import DamagedData
+from .fat_binary import holds_images, images
 from .mangled import kernel_name_of, matches
 from .program import Program
 
@@ -21,6 +23,7 @@ __all__ = ["CompileError", "CompilerUnavailable", "load"]
 _PTX = re.compile(r"^[ \t]*\.version\b", re.MULTILINE)
 _NAME_OF_TEXT = "kernel.cu"
 _ASSEMBLER_SECONDS = 60
+_NEWEST_TARGET = 90
 
 
 def load(
@@ -37,9 +40,10 @@ def load(
     NVRTC has the PTX that it makes assembled; PTX that is given is assembled too, where ptxas is installed, so that
     what a GPU's driver would refuse is refused here.
 
-    ``source`` is the text, or the path of a ``.cu`` or ``.ptx`` file: a string of several lines, or with a brace, is
-    text. ``defines`` are macros and ``include`` folders for CUDA C++; a file's own folder is searched too.
-    ``options`` are further flags of NVRTC, such as ``-use_fast_math``.
+    ``source`` is the text, or the path of a ``.cu`` or ``.ptx`` file, or of a fat binary, object file, library or
+    program that nvcc made, with PTX in it: a string of several lines, or with a brace, is text. ``defines`` are
+    macros and ``include`` folders for CUDA C++; a file's own folder is searched too. ``options`` are further flags of
+    the compiler, such as ``-use_fast_math``.
     ``entry`` is the kernel that is wanted, such as ``scale`` or a template's instance, ``scale<float>``: of a source
     with host code others need not compile.
 
@@ -54,9 +58,8 @@ def load(
         path, text = None, source
     else:
         path = Path(source)
-        text = path.read_text(errors="replace")
-    if text.startswith("\x7fELF"):
-        raise CompileError(f"{path or 'the text'} is a cubin, machine code of one device: give its PTX or its source")
+        data = path.read_bytes()
+        text = _ptx_in(data, path, entry) if holds_images(data) else data.decode(errors="replace")
     if _PTX.search(text) or (path is not None and path.suffix == ".ptx"):
         program = Program.from_ptx(text, str(path) if path else "kernel.ptx")
         _check_with_assembler(text, path.name if path else "kernel.ptx")
@@ -103,6 +106,34 @@ def _assembler() -> str | None:
         if found := find_nvidia_binary_utility("ptxas"):
             return str(found)
     return shutil.which("ptxas")
+
+
+def _ptx_in(data: bytes, path: Path, entry: str | None) -> str:
+    """The PTX with the kernel that is wanted in a fat binary, or in an object file, library or program with some."""
+    try:
+        found = list(images(data))
+    except DamagedData as error:
+        raise CompileError(f"{path.name} cannot be read: {error}") from None
+    modules = [image for image in found if image.is_ptx]
+    if not modules:
+        listed = ", ".join(sorted({f"sm_{image.architecture}" for image in found if image.architecture}))
+        raise CompileError(
+            f"{path.name} holds machine code{f' for {listed}' if listed else ''} and no PTX: compile it with "
+            "-gencode arch=compute_90,code=compute_90, which puts PTX into it"
+        )
+    modules = [module for module in modules if module.target[0] <= _NEWEST_TARGET] or modules
+    texts = {module.contents.decode(errors="replace"): module.target for module in modules}
+    kernels = {text: sorted(Program.signatures(text)) for text in texts}
+    fitting = [text for text in texts if entry is None or any(_means(name, entry) for name in kernels[text])]
+    if not fitting or len({tuple(kernels[text]) for text in fitting}) > 1:
+        names = sorted({str(kernel_name_of(name)) for text in texts for name in kernels[text]})
+        asked = "the kernel must be named" if entry is None else f"there is no kernel {entry!r}, or several"
+        raise CompileError(f"{asked}; {path.name} has: {', '.join(names) or 'none'}")
+    return max(fitting, key=lambda text: texts[text])
+
+
+def _means(name: str, wanted: str) -> bool:
+    return name == wanted or matches(kernel_name_of(name), wanted)
 
 
 def kernel_name(program: Program, wanted: str) -> str | None:
