@@ -31,12 +31,12 @@ class CompilerUnavailable(RuntimeError):
 
 @dataclass(slots=True)
 class Compiled:
-    """PTX, registers a thread by kernel as ptxas reports them, the mangled name of the instance that was asked for,
-    the texts of the files by name, and kernels that are templates with the instances that host code launches."""
+    """PTX, registers a thread by kernel as ptxas reports them, mangled names of the instances that were asked
+    for, the texts of the files by name, and kernels that are templates with the instances that host code launches."""
 
     ptx: str
     registers: dict[str, int]
-    instance: str
+    instances: dict[str, str]
     sources: dict[str, str]
     templates: dict[str, list[str]] = field(default_factory=dict)
 
@@ -49,10 +49,10 @@ class _Job:
     name: str
     options: list[str]
     standard: dict[bytes, bytes]
-    instance: str | None
+    instances: list[str]
 
-    def compile(self, code: DeviceCode) -> tuple[str, dict[str, int], str]:
-        """PTX, registers and the instance's name. Raises ``CompileError`` with the log."""
+    def compile(self, code: DeviceCode) -> tuple[str, dict[str, int], dict[str, str]]:
+        """PTX, registers and mangled names of instances. Raises ``CompileError`` with the log."""
         nvrtc = self.nvrtc
         headers = {**self.standard, **{name.encode(): text.encode() for name, text in code.headers.items()}}
         options = [
@@ -63,19 +63,19 @@ class _Job:
         program = nvrtc.createProgram(code.text, self.name, [*headers.values()], [*headers])
         try:
             try:
-                if self.instance is not None:
-                    nvrtc.addNameExpression(program, self.instance)
+                for instance in self.instances:
+                    nvrtc.addNameExpression(program, instance)
                 nvrtc.compileProgram(program, tuple(options))
             except nvrtc.NVRTCError as error:
                 log = nvrtc.getProgramLog(program).strip("\0 \n")
                 raise CompileError(log or str(error)) from None
             ptx = _text(nvrtc.getPTX(program)).rstrip("\0")
-            lowered = nvrtc.getLoweredName(program, self.instance) if self.instance is not None else ""
+            lowered = {instance: _text(nvrtc.getLoweredName(program, instance)) for instance in self.instances}
             log = nvrtc.getProgramLog(program)
         finally:
             nvrtc.destroyProgram(program)
         used = re.findall(r"Compiling entry function '([^']+)'.*?Used (\d+) registers", log, re.DOTALL)
-        return ptx, {entry: int(count) for entry, count in used}, _text(lowered)
+        return ptx, {entry: int(count) for entry, count in used}, lowered
 
 
 def compile_source(
@@ -84,12 +84,12 @@ def compile_source(
     defines: Mapping[str, str | int],
     folders: Sequence[str],
     more: Sequence[str],
-    entry: str | None,
+    entries: Sequence[str],
 ) -> Compiled:
     """PTX of a source, for sm_90a.
 
-    ``entry`` is the kernel that is wanted, with template arguments where it is an instance, or None for all. Raises
-    ``CompileError`` and ``CompilerUnavailable``.
+    ``entries`` are the kernels that are wanted, with template arguments where they are instances; none stands for all.
+    Raises ``CompileError`` and ``CompilerUnavailable``.
     """
     if "\0" in text:
         raise CompileError(f"{name} holds a zero byte: it is not CUDA C++")
@@ -102,15 +102,15 @@ def compile_source(
         options.append("-std=c++17")
     options += [f"-D{key}={value}" for key, value in defines.items()]
     options += [f"-I{folder}" for folder in searched]
-    instance = entry if entry is not None and is_instance(entry) else None
-    job = _Job(nvrtc, name, options, standard, instance)
+    instances = [entry for entry in entries if is_instance(entry)]
+    job = _Job(nvrtc, name, options, standard, instances)
     try:
         files = SourceFiles(text, name, folders)
     except SourceError as error:
         return _untouched(job, text, error)
-    words = frozenset(re.findall(r"[A-Za-z_]\w*", instance or ""))
+    words = frozenset(re.findall(r"[A-Za-z_]\w*", " ".join(instances)))
     code = HostCode(files, searched, [header.decode() for header in standard], words)
-    ptx, registers, lowered = _without_host_code(job, code, entry)
+    ptx, registers, lowered = _without_host_code(job, code, entries)
     sources = {name: text, **{header.name: header.text for header in files.headers}}
     return Compiled(ptx, registers, lowered, sources, files.templates())
 
@@ -120,13 +120,18 @@ def is_instance(entry: str) -> bool:
     return "<" in entry.partition("(")[0]
 
 
+def _bare(entry: str) -> str:
+    """The name of a kernel without namespaces, template arguments and parameters."""
+    return re.sub(r"<.*|\(.*", "", entry, flags=re.DOTALL).split("::")[-1].strip()
+
+
 def compile_with_nvcc(
     text: str,
     name: str,
     defines: Mapping[str, str | int],
     folders: Sequence[str],
     more: Sequence[str],
-    entry: str | None,
+    entries: Sequence[str],
 ) -> Compiled:
     """PTX of a source and its host code as nvcc compiles them, with the host's compiler and headers.
 
@@ -137,20 +142,21 @@ def compile_with_nvcc(
         raise CompilerUnavailable("there is no nvcc on the path; without --nvcc, NVRTC compiles what is for the device")
     command = [nvcc, "-ptx", "-arch=sm_90a", "-lineinfo", *more]
     command += [f"-D{key}={value}" for key, value in defines.items()] + [f"-I{folder}" for folder in folders]
-    instance = f"\nstatic void* workbench_instance = (void*)({entry});\n" if entry and is_instance(entry) else ""
+    wanted = [entry for entry in entries if is_instance(entry)]
+    instances = "".join(f"static void* workbench_instance_{i} = (void*)({name});\n" for i, name in enumerate(wanted))
     with TemporaryDirectory() as folder:
         given, made = Path(folder, "given.cu"), Path(folder, "made.ptx")
-        given.write_text(f'#line 1 "{name}"\n{text}\n{instance}')
+        given.write_text(f'#line 1 "{name}"\n{text}\n{instances}')
         try:
             done = subprocess.run([*command, "-o", str(made), str(given)], capture_output=True, text=True, check=False)
         except OSError as error:
             raise CompilerUnavailable(f"nvcc cannot be run: {error}") from None
         if done.returncode or not made.is_file():
             raise CompileError(f"{Path(name).name} does not compile:\n{(done.stderr or done.stdout).strip()}")
-        return Compiled(made.read_text(), {}, "", {name: text})
+        return Compiled(made.read_text(), {}, {}, {name: text})
 
 
-def _without_host_code(job: _Job, code: HostCode, entry: str | None) -> tuple[str, dict[str, int], str]:
+def _without_host_code(job: _Job, code: HostCode, entries: Sequence[str]) -> tuple[str, dict[str, int], dict[str, str]]:
     """Compiles what is for the device, and less of it where what is not needed does not compile."""
     message = ""
     for _ in range(_MOST_ATTEMPTS):
@@ -162,8 +168,8 @@ def _without_host_code(job: _Job, code: HostCode, entry: str | None) -> tuple[st
         message = message or f"{Path(job.name).name} does not compile:\n{log}{_hints(log, device)}"
         if not device.has_host_code:
             break
-        if entry is not None and code.kernel is None:
-            code.kernel, message = re.sub(r"<.*|\(.*", "", entry, flags=re.DOTALL).split("::")[-1].strip(), ""
+        if entries and not code.kernels:
+            code.kernels, message = frozenset(map(_bare, entries)), ""
         elif not code.refuse([(file, int(line)) for file, line in _ERROR.findall(log)]):
             break
     raise CompileError(message)

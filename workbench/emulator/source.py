@@ -32,7 +32,7 @@ def load(
     defines: Mapping[str, str | int] | None = None,
     include: Sequence[str | PathLike[str]] = (),
     options: Sequence[str] = (),
-    entry: str | None = None,
+    entry: str | Sequence[str] | None = None,
     nvcc: bool = False,
 ) -> Program:
     """Compiles CUDA C++ for sm_90a, or takes PTX as it is, and decodes it.
@@ -44,8 +44,8 @@ def load(
     program that nvcc made, with PTX in it: a string of several lines, or with a brace, is text. ``defines`` are
     macros and ``include`` folders for CUDA C++; a file's own folder is searched too. ``options`` are further flags of
     the compiler, such as ``-use_fast_math``.
-    ``entry`` is the kernel that is wanted, such as ``scale`` or a template's instance, ``scale<float>``: of a source
-    with host code others need not compile.
+    ``entry`` is the kernel that is wanted, such as ``scale`` or a template's instance, ``scale<float>``, or several:
+    of a source with host code others need not compile.
 
     Host code is left out, with its lines blank: functions for the host, what only they need, and headers of host
     libraries. Headers in quotes that lie beside the file are treated like it. With ``nvcc``, nvcc compiles the
@@ -54,12 +54,13 @@ def load(
     Raises ``CompileError``, ``CompilerUnavailable``, ``PtxSyntaxError``, ``UnsupportedInstruction``, and ``OSError``
     for a file that cannot be read.
     """
+    entries = [entry] if isinstance(entry, str) else list(entry or ())
     if isinstance(source, str) and ("\n" in source or "{" in source or _PTX.search(source)):
         path, text = None, source
     else:
         path = Path(source)
         data = path.read_bytes()
-        text = _ptx_in(data, path, entry) if holds_images(data) else data.decode(errors="replace")
+        text = _ptx_in(data, path, entries) if holds_images(data) else data.decode(errors="replace")
     if _PTX.search(text) or (path is not None and path.suffix == ".ptx"):
         program = Program.from_ptx(text, str(path) if path else "kernel.ptx")
         _check_with_assembler(text, path.name if path else "kernel.ptx")
@@ -69,12 +70,13 @@ def load(
         folders.insert(0, str(path.parent))
     name = str(path) if path else _NAME_OF_TEXT
     compiler = compile_with_nvcc if nvcc else compile_source
-    compiled = compiler(text, name, dict(defines or {}), folders, options, entry)
+    compiled = compiler(text, name, dict(defines or {}), folders, options, entries)
     program = Program.from_ptx(compiled.ptx, name, sources=compiled.sources)
     program.registers_per_thread.update(compiled.registers)
     program.templates.update(compiled.templates)
-    if entry is not None and compiled.instance in program.entries:
-        program.entries[entry] = program.entries[compiled.instance]
+    for instance, mangled in compiled.instances.items():
+        if mangled in program.entries:
+            program.entries[instance] = program.entries[mangled]
     return program
 
 
@@ -108,8 +110,8 @@ def _assembler() -> str | None:
     return shutil.which("ptxas")
 
 
-def _ptx_in(data: bytes, path: Path, entry: str | None) -> str:
-    """The PTX with the kernel that is wanted in a fat binary, or in an object file, library or program with some."""
+def _ptx_in(data: bytes, path: Path, entries: Sequence[str]) -> str:
+    """The PTX with the kernels that are wanted in a fat binary, or in an object file, library or program with some."""
     try:
         found = list(images(data))
     except DamagedData as error:
@@ -124,10 +126,10 @@ def _ptx_in(data: bytes, path: Path, entry: str | None) -> str:
     modules = [module for module in modules if module.target[0] <= _NEWEST_TARGET] or modules
     texts = {module.contents.decode(errors="replace"): module.target for module in modules}
     kernels = {text: sorted(Program.signatures(text)) for text in texts}
-    fitting = [text for text in texts if entry is None or any(_means(name, entry) for name in kernels[text])]
+    fitting = [text for text in texts if all(any(_means(name, entry) for name in kernels[text]) for entry in entries)]
     if not fitting or len({tuple(kernels[text]) for text in fitting}) > 1:
         names = sorted({str(kernel_name_of(name)) for text in texts for name in kernels[text]})
-        asked = "the kernel must be named" if entry is None else f"there is no kernel {entry!r}, or several"
+        asked = f"there is no kernel {' and '.join(entries)}, or several" if entries else "the kernel must be named"
         raise CompileError(f"{asked}; {path.name} has: {', '.join(names) or 'none'}")
     return max(fitting, key=lambda text: texts[text])
 

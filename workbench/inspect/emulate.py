@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import prod
 from pathlib import Path
 from typing import Any
 
+import click
 import ml_dtypes
 import numpy as np
 
@@ -35,6 +37,7 @@ NOT_EXECUTED = (
 )
 """What `emulator.launch` raises where there is nothing to execute."""
 
+_STEP_EXAMPLE = "reduce --grid 1 --block 256 --arg y --arg z:f32[1] --arg i32=4"
 _EXAMPLE = "write for example f32[1024]=random, f32[64,32] => out.npy or i32=1024"
 
 
@@ -162,16 +165,31 @@ def _from_file(text: str, name: str, dtype: np.dtype[Any], shape: tuple[int, ...
 
 
 @dataclass
-class Emulation:
-    """What one `workbench emulate` is asked to do."""
+class Step:
+    """One launch: a kernel and what it is given."""
 
-    file: Path
     entry: str | None
     grid: tuple[int, ...]
     block: tuple[int, ...]
     arguments: Sequence[Argument]
     shared_bytes: int = 0
     cluster: tuple[int, ...] = (1, 1, 1)
+
+    def given(self) -> dict[str, Any]:
+        """The arguments by name. Raises UsageError."""
+        names = [argument.name for argument in self.arguments]
+        if len(set(names)) < len(names):
+            raise UsageError(f"two arguments have the same name: {', '.join(names)}")
+        return {argument.name: argument.value for argument in self.arguments}
+
+
+@dataclass
+class Emulation:
+    """What one `workbench emulate` is asked to do: launches on the same memory, one after the other."""
+
+    file: Path
+    steps: Sequence[Step]
+    variables: Sequence[Argument] = ()
     defines: dict[str, str] = field(default_factory=dict)
     include: Sequence[Path] = ()
     options: Sequence[str] = ()
@@ -181,46 +199,108 @@ class Emulation:
     max_seconds: float | None = None
     nvcc: bool = False
 
-    def run(self) -> emulator.Report:
-        """Runs it and saves the arrays that are to be saved. Raises UsageError, NotExecuted and OSError."""
-        names = [argument.name for argument in self.arguments]
-        if len(set(names)) < len(names):
-            raise UsageError(f"two arguments have the same name: {', '.join(names)}")
-        report = self._launch()
+    @property
+    def arguments(self) -> list[Argument]:
+        """Those of all launches and variables, each once."""
+        every = [argument for step in self.steps for argument in step.arguments]
+        return list({id(argument): argument for argument in [*every, *self.variables]}.values())
+
+    def run(self) -> list[emulator.Report]:
+        """Runs it, up to the first hazard, and saves the arrays that are to be saved.
+
+        Raises UsageError, NotExecuted and OSError.
+        """
+        given = [step.given() for step in self.steps]
+        reports = self._launches(given)
         for argument in self.arguments:
             if argument.save is not None and argument.array is not None:
                 array = argument.array
                 with argument.save.open("wb") as stream:
                     np.save(stream, array if array.dtype.isbuiltin == 1 else array.view(f"V{array.itemsize}"))
-        return report
+        return reports
 
-    def _launch(self) -> emulator.Report:
+    def _launches(self, given: Sequence[dict[str, Any]]) -> list[emulator.Report]:
+        named = [step.entry for step in self.steps if step.entry is not None]
         try:
             program = emulator.load(
                 self.file,
                 defines=self.defines,
                 include=self.include,
                 options=self.options,
-                entry=self.entry,
+                entry=named if len(named) == len(self.steps) else None,
                 nvcc=self.nvcc,
             )
-            return emulator.launch(
-                program,
-                self.entry,
-                self.grid,
-                self.block,
-                {argument.name: argument.value for argument in self.arguments},
-                shared=self.shared_bytes,
-                cluster=self.cluster,
-                seed=self.seed,
-                counters=self.counters,
-                trace=self.trace,
-                max_seconds=self.max_seconds,
-            )
+            session = emulator.Session(program)
+            for variable in self.variables:
+                session.set(variable.name, variable.value)
+            reports: list[emulator.Report] = []
+            for step, arguments in zip(self.steps, given, strict=True):
+                if not reports or reports[-1].ok:
+                    reports.append(self._launch(session, step, arguments))
+            return reports
         except (emulator.ArgumentError, emulator.LaunchError) as error:
             raise UsageError(str(error)) from None
         except NOT_EXECUTED as error:
             raise NotExecuted(str(error)) from None
+
+    def _launch(self, session: emulator.Session, step: Step, arguments: dict[str, Any]) -> emulator.Report:
+        return session.launch(
+            step.entry,
+            step.grid,
+            step.block,
+            arguments,
+            shared=step.shared_bytes,
+            cluster=step.cluster,
+            seed=self.seed,
+            counters=self.counters,
+            trace=self.trace,
+            max_seconds=self.max_seconds,
+        )
+
+
+_THEN = click.Command(
+    "--then",
+    params=[
+        click.Argument(["entry"]),
+        click.Option(["--grid"], required=True),
+        click.Option(["--block"], required=True),
+        click.Option(["--cluster"], default="1"),
+        click.Option(["--arg", "arguments"], multiple=True),
+        click.Option(["--shared"], type=click.IntRange(0), default=0),
+    ],
+    add_help_option=False,
+)
+
+
+def parse_step(text: str, known: Sequence[Argument], rng: np.random.Generator) -> Step:
+    """A `--then` as `workbench emulate --help` describes it; a name alone is an argument before. Raises UsageError."""
+    try:
+        given = _THEN.make_context("--then", shlex.split(text)).params
+    except (click.UsageError, ValueError) as error:
+        reason = error.format_message() if isinstance(error, click.UsageError) else str(error)
+        raise UsageError(f"--then {text!r}: {reason} Write for example --then '{_STEP_EXAMPLE}'") from None
+    before = {argument.name: argument for argument in known}
+    return Step(
+        given["entry"],
+        parse_dimensions(given["grid"], "--grid"),
+        parse_dimensions(given["block"], "--block"),
+        [
+            before[arg.strip()] if arg.strip() in before else parse_argument(arg, number, rng)
+            for number, arg in enumerate(given["arguments"])
+        ],
+        given["shared"],
+        parse_dimensions(given["cluster"], "--cluster"),
+    )
+
+
+def parse_variable(text: str, rng: np.random.Generator) -> Argument:
+    """A `--set`. Raises UsageError and OSError."""
+    argument = parse_argument(text, 0, rng)
+    if not re.match(r"\s*[A-Za-z_]\w*\s*:", text):
+        raise UsageError(f"--set {text!r} names no variable; write for example --set coefficients:f32[4]=@c.npy")
+    if isinstance(argument.value, emulator.Output):
+        raise UsageError(f"--set {text!r} gives no value; write for example --set coefficients:f32[4]=ones")
+    return argument
 
 
 def plain(array: np.ndarray[Any, Any]) -> list[Any]:

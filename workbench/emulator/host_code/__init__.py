@@ -45,25 +45,25 @@ class HostCode:
     """Takes host code out of files.
 
     ``known`` are folders of headers that a compiler of device code reads, ``standard`` headers that it is given.
-    ``named`` is what is asked for besides kernels, such as the arguments of a template. ``kernel``: the name of the
-    only kernel that is wanted, or None for all.
+    ``named`` is what is asked for besides kernels, such as the arguments of a template. ``kernels``: the names of those
+    that are wanted, or none for all.
     """
 
     files: SourceFiles
     known: Sequence[str]
     standard: Collection[str]
     named: frozenset[str] = frozenset()
-    kernel: str | None = None
+    kernels: frozenset[str] = frozenset()
     _refused: set[int] = field(default_factory=set)
     _kept: list[tuple[SourceFile, Declaration]] = field(default_factory=list)
 
     def device_code(self) -> DeviceCode:
         """The files without it; as they are where there is none."""
-        selection = Selection(self.files.macros, self._refused, self.kernel)
+        selection = Selection(self.files.macros, self._refused, self.kernels)
         selection.choose([d for file in self.files.all for d in file.declared], self.named)
         kept = {id(declaration) for declaration in selection.kept}
         self._kept = [(file, d) for file in self.files.all for d in _everything(file.declared) if id(d) in kept]
-        if not (selection.host or self._refused or self.kernel or self._includes_of_host()):
+        if not (selection.host or self._refused or self.kernels or self._includes_of_host()):
             name, text = implicit_header(used_words(self.files.tokens()) | _words_of_macros(self.files))
             return DeviceCode(self.files.main.text, {name: text}, name, False)
         dropped = {id(declaration) for declaration in selection.dropped}

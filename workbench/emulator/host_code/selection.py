@@ -44,12 +44,12 @@ class Selection:
     ``macros`` are those of all files, ``refused`` declarations that did not compile and are not kept again. After
     ``choose``, ``dropped`` are declarations that are taken out, ``kept`` those that stay though they are not marked
     for the device, ``words`` what all that stays names, and ``host`` whether a compiler without a host would refuse
-    any of what is taken out. ``kernel`` is the only kernel that is wanted, or None.
+    any of what is taken out. ``kernels`` are those that are wanted, or none for all.
     """
 
     macros: dict[str, Macro]
     refused: Collection[int] = ()
-    kernel: str | None = None
+    kernels: frozenset[str] = frozenset()
     dropped: list[Declaration] = field(default_factory=list)
     kept: list[Declaration] = field(default_factory=list)
     words: set[str] = field(default_factory=set)
@@ -159,8 +159,8 @@ class Selection:
         marks = self.marks(leaf)
         if leaf.kind == "function" and leaf.heads("operator"):  # called without being named
             return bool(marks & _ON_DEVICE)
-        if self.kernel is not None and leaf.kind == "function":
-            return "__global__" in marks and self.kernel in leaf.names
+        if self.kernels and leaf.kind == "function":
+            return "__global__" in marks and not self.kernels.isdisjoint(leaf.names)
         return "__global__" in marks or (bool(marks & _ON_DEVICE) and "__host__" not in marks)
 
     def _may_stay(self, leaf: Declaration) -> bool:
