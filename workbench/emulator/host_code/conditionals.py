@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
@@ -82,14 +83,13 @@ def _define(macro: Macro, parameters: str | None, replacement: str) -> None:
     macro.takes_arguments |= parameters is not None
     macro.parameters.update(re.findall(r"\w+", parameters or ""))
     macro.last = tokens[-1].text if tokens else macro.last
-    macro.braces = _depth(tokens) or macro.braces
+    macro.braces = _depths(tokens)[2] or macro.braces
 
 
-_DEPTHS = {"{": 1, "(": 1, "[": 1, "}": -1, ")": -1, "]": -1}
-
-
-def _depth(tokens: Iterable[Token]) -> int:
-    return sum(_DEPTHS.get(token.text, 0) for token in tokens if token.kind == "punctuation")
+def _depths(tokens: Iterable[Token]) -> tuple[int, int, int]:
+    """How many parentheses, brackets and braces are opened and not closed; negative where more are closed."""
+    found = Counter(token.text for token in tokens if token.kind == "punctuation")
+    return found["("] - found[")"], found["["] - found["]"], found["{"] - found["}"]
 
 
 def _branch(tokens: Sequence[Token], position: int, alternatives: dict[int, int]) -> tuple[list[Token], int]:
@@ -129,7 +129,7 @@ def _conditional(tokens: Sequence[Token], position: int, alternatives: dict[int,
         code, position = _branch(tokens, position + 1, alternatives)
         if not (name in ("if", "elif") and condition in ("0", "false", "(0)")):
             branches.append(code)
-    if all(_depth(branch) == 0 for branch in branches):
+    if all(_depths(branch) == (0, 0, 0) for branch in branches):
         return [token for branch in branches for token in branch], position + 1
     if branches[0]:
         alternatives[branches[0][-1].end] = tokens[position].start

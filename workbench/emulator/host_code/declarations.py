@@ -28,7 +28,8 @@ class Declaration:
     """One declaration, or a namespace or class with those inside of it.
 
     ``kind``: ``namespace``, ``linkage`` (a block of ``extern "C"``), ``class``, ``function``, ``variable``, ``type``
-    (an alias), ``using`` (a directive), ``assertion``, ``macro`` (an invocation that is a declaration of its own).
+    (an alias), ``using`` (a directive), ``assertion``, ``macro`` (an invocation that is a declaration of its own),
+    ``bracket`` (one that opens or closes a namespace), ``defaulted`` (a function without a body of its own).
     ``head`` are its tokens before a body, those in parentheses left out; ``inner`` all others.
     """
 
@@ -180,10 +181,26 @@ class _Parser:
         self.at += 1
         if macro.takes_arguments:
             self.group()
+        is_bracket = bool(macro.braces) and (macro.braces < 0 or bool(macro.words & {"namespace", "extern"}))
+        if macro.braces > 0 and not is_bracket:
+            self.until_macro_closes(macro.braces, self.code[start])
         if self.text() == ";":
             self.at += 1
         tokens = self.code[start : self.at]
-        return Declaration("macro", [tokens[0]], tokens, {t.text for t in tokens if t.kind == "word"})
+        kind = "bracket" if is_bracket else "macro"
+        return Declaration(kind, [tokens[0]], tokens, {t.text for t in tokens if t.kind == "word"})
+
+    def until_macro_closes(self, depth: int, opened: Token) -> None:
+        """Passes over what stands between a macro that opens braces and what closes them."""
+        while depth > 0:
+            if self.at >= len(self.code):
+                raise SourceError(opened.line, f"what `{opened.text}` opens here is not closed")
+            text = self.text()
+            other = self.macros.get(text)
+            depth += (text == "{") - (text == "}") + (other.braces if other is not None else 0)
+            self.at += 1
+            if other is not None and other.takes_arguments and self.text() == "(":
+                self.group()
 
     def namespace(self, start: int) -> Declaration:
         head = []
@@ -242,6 +259,8 @@ class _Parser:
             else:
                 head.tokens.append(token)
                 self.at += 1
+        if head.groups:  # a macro that nothing here defines
+            return self.finished(start, head)
         raise SourceError(self.code[start].line, f"the declaration of `{self.code[start].text}` does not end")
 
     def operator(self, head: _Head) -> None:

@@ -152,9 +152,7 @@ class Selection:
 
     def _is_root(self, leaf: Declaration) -> bool:
         """Whether it stays whatever names it."""
-        if leaf.kind == "using":
-            return True
-        if leaf.kind == "macro" and self.macros[leaf.head[0].text].braces:
+        if leaf.kind in ("using", "bracket"):
             return True
         marks = self.marks(leaf)
         if leaf.kind == "function" and leaf.heads("operator"):  # called without being named

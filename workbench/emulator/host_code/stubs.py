@@ -26,6 +26,7 @@ _MACROS = {
     "NAN": "__builtin_bit_cast(float, 0x7fffffffu)",
     "HUGE_VALF": "__builtin_bit_cast(float, 0x7f800000u)",
     "HUGE_VAL": "__builtin_bit_cast(double, 0x7ff0000000000000ull)",
+    "__extension__": "",
     "RAND_MAX": "2147483647",
     "EXIT_SUCCESS": "0",
     "EXIT_FAILURE": "1",
