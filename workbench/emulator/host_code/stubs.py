@@ -56,6 +56,10 @@ _TYPES = {  # of glibc's <sys/types.h>, which cuda_runtime.h includes
     "u_int32_t": "unsigned int",
     "u_int64_t": "unsigned long",
 }
+_FUNCTIONS = {  # of the device runtime, which NVRTC does not declare
+    "cudaGridDependencySynchronize": 'asm volatile("griddepcontrol.wait;" ::: "memory")',
+    "cudaTriggerProgrammaticLaunchCompletion": 'asm volatile("griddepcontrol.launch_dependents;" ::: "memory")',
+}
 _LIMITS = frozenset(
     f"{kind}_{end}" for kind in ("CHAR", "SCHAR", "SHRT", "INT", "LONG", "LLONG") for end in ("MIN", "MAX")
 ) | {"UCHAR_MAX", "USHRT_MAX", "UINT_MAX", "ULONG_MAX", "ULLONG_MAX", "CHAR_BIT"}
@@ -179,6 +183,10 @@ def implicit_header(words: Collection[str]) -> tuple[str, str]:
     for macro in sorted(used & _MACROS.keys()):
         lines.append(f"#ifndef {macro}\n#define {macro} {_MACROS[macro]}\n#endif")
     lines += [f"typedef {_TYPES[name]} {name};" for name in sorted(used & _TYPES.keys())]
+    lines += [
+        f"__device__ __forceinline__ void {name}() {{ {_FUNCTIONS[name]}; }}"
+        for name in sorted(used & _FUNCTIONS.keys())
+    ]
     return _PRELUDE, "\n".join(lines) + "\n"
 
 
