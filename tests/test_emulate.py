@@ -63,6 +63,67 @@ def test_a_clean_run_prints_saves_and_ends_with_0(workbench: Workbench) -> None:
     assert json.loads(result.stdout)["arrays"] == {} and result.exit_code == 0
 
 
+SEVERAL = """
+#include <vector>
+__constant__ float factor;
+__constant__ float offsets[2];
+__global__ void scale(const float* x, float* y, int n) {
+    int i = threadIdx.x;
+    if (i < n) y[i] = factor * x[i] + offsets[i % 2];
+}
+template <int N> __global__ void sum(const float* y, float* z) {
+    for (int i = 0; i < N; ++i) z[0] = (i ? z[0] : 0) + y[i];  // here
+}
+int main() { std::vector<float> v(8); scale<<<1, 32>>>(nullptr, nullptr, 8); }
+"""
+SCALED = ("several.cu", "--entry", "scale", "--grid", "1", "--block", "32", "--set", "factor:f32=2")
+SCALED += ("--set", "offsets:f32[2]=arange", "--arg", "x:f32[8]=ones", "--arg", "y:f32[8]", "--arg", "i32=8")
+
+
+def test_launches_follow_one_another_on_the_same_memory(workbench: Workbench) -> None:
+    Path("several.cu").write_text(SEVERAL)
+    then = "sum<8> --grid 1 --block 1 --arg y --arg 'z:f32[1] => z.npy'"
+    result = workbench(*SCALED, "--then", then, "--print", "0:1")
+    assert result.exit_code == 0, result.output
+    assert "z[0:1] = 20.0" in result.stdout
+    assert np.load("z.npy") == 20
+    assert result.stdout.count("no hazard found") == 2
+    result = workbench(*SCALED, "--then", then, "--json")
+    found = json.loads(result.stdout)
+    assert (found["kernel"], found["then"][0]["kernel"]) == ("_Z5scalePKfPfi", "_Z3sumILi8EEvPKfPf")
+    result = workbench(*SCALED[:-1], "i32=7", "--then", then, "--then", "scale --grid 1 --block 1")
+    assert result.exit_code == 1
+    assert f"several.cu:{SEVERAL[: SEVERAL.index('// here')].count(chr(10)) + 1}: uninitialised" in result.stdout
+    assert "y[7]" in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--then", "sum<8> --grid 1"), "Missing option '--block'. Write for example --then 'reduce --grid 1"),
+        (("--then", "sum<8> --grid 1 --block 1 --arg w"), "there is no type 'w'"),
+        (("--then", "sum<8> --grid 1 --block 1 --arg 'y"), "No closing quotation"),
+        (("--set", "f32=2"), "names no variable"),
+        (("--set", "factor:f32[1]"), "gives no value"),
+        (("--set", "factors:f32=2"), "no variable is called 'factors'; those that kernels use are: factor, offsets"),
+    ],
+)
+def test_a_wrong_launch_or_variable_says_what_would_be_right(
+    workbench: Workbench, options: tuple[str, ...], message: str
+) -> None:
+    Path("several.cu").write_text(SEVERAL)
+    result = workbench(*SCALED, *options)
+    assert result.exit_code == 2
+    assert message in result.output
+
+
+def test_machine_code_ends_with_1_and_says_how_to_keep_ptx(workbench: Workbench) -> None:
+    Path("scale.cubin").write_bytes(b"\x7fELF" + bytes(14) + b"\xbe\0" + bytes(100))
+    result = workbench("scale.cubin", *LAUNCH[1:], *RIGHT)
+    assert result.exit_code == 1
+    assert "no PTX: compile it with -gencode arch=compute_90,code=compute_90" in result.output
+
+
 def test_counters_stand_beside_the_source(workbench: Workbench) -> None:
     result = workbench(*LAUNCH, *RIGHT, "--counters")
     assert result.exit_code == 0, result.output
