@@ -399,7 +399,7 @@ template <class T>
 class Grid {
 public:
     Grid(T* data, int w, int h) : data_(data), width_(w), height_{h} { check(); }
-    virtual ~Grid() { if (data_) release(); }
+    ~Grid() { if (data_) release(); }
     void check() const;
     std::vector<T> host_copy() const {
         std::vector<T> v(width_ * height_);
@@ -424,14 +424,17 @@ private:
 template <class T>
 void Grid<T>::check() const { if (width_ < 0) throw std::runtime_error("width"); }
 
-struct Cells { float* data; int width; int pad; __device__ float& operator[](int i) { return data[i]; } };
+struct cells {  // which a variable in the kernel is called, too
+    std::vector<float> values;
+    std::string name;
+};
 
-__global__ void smooth(Cells in, Cells out) {
-    int i = threadIdx.x;
+__global__ void smooth(Grid<float> in, Grid<float> out) {
+    int i = threadIdx.x, cells = in.width();
 #ifdef FAULT
-    out[i] = in[i + 1];  // here
+    out.at(i, 0) = in.at(i + 1, 0);  // here
 #else
-    out[i] = in[min(i + 1, in.width - 1)];
+    out.at(i, 0) = in.at(min(i + 1, cells - 1), 0);
 #endif
 }
 }  // namespace physics
@@ -535,9 +538,14 @@ float host_coefficients[N_COEFFICIENTS] = {1, 2, 3, 4};
         if (i == 0) atomicAdd(&launches, 1);                           \
         if (i >= n + SLACK) return;                                    \
         type sum = 0;                                                  \
-        for (int k = 0; k < N_COEFFICIENTS; ++k) sum = sum * x[i] + coefficients[k]; \
+        for (int k = 0; k < N_COEFFICIENTS; ++k) sum = sum * x[i] + coefficients[k] * signs[i % 2]; \
         y[i] = sum;                                                    \
     }
+#define TABLE_BEGIN(type, name, size) static const __device__ type name[size] = {
+#define TABLE_END() };
+TABLE_BEGIN(int, signs, 2)
+    1, 1,
+TABLE_END()
 #define LAUNCHER(name, type) \
     void launch_poly_##name(const type* x, type* y, int n) { poly_##name<<<1, 64>>>(x, y, n); }
 

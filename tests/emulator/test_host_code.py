@@ -83,8 +83,8 @@ def dispatch(program: Program) -> Launched:
 
 def structs(program: Program) -> Launched:
     y = np.zeros_like(ROW)
-    cells = [Struct(data=array, width=40, pad=0) for array in (ROW, y)]
-    return launch(program, "physics::smooth", 1, 40, cells), y, np.append(ROW[1:], ROW[-1])
+    grids = [Struct(data=array, width=40, height=1) for array in (ROW, y)]
+    return launch(program, "physics::smooth", 1, 40, grids), y, np.append(ROW[1:], ROW[-1])
 
 
 def architectures(program: Program) -> Launched:

@@ -90,6 +90,31 @@ using PackedTensorAccessor = GenericPackedTensorAccessor<T, N, P, I>;
 }
 namespace torch { using namespace at; }
 """
+_INFOS = r"""
+namespace at { namespace cuda { namespace detail {
+constexpr int MAX_DIMS = 25;
+// a tensor of any rank, as PyTorch passes it: a pointer, sizes and strides in elements, the rank
+template <class T, class I>
+struct TensorInfo {
+    T* data;
+    I sizes[MAX_DIMS];
+    I strides[MAX_DIMS];
+    int dims;
+};
+// where the element lies that has this number in C order; a rank that is not positive stands for that of the tensor
+template <class T, class I, int Dims>
+struct IndexToOffset {
+    static __device__ I get(I number, const TensorInfo<T, I>& info) {
+        I offset = 0;
+        for (int i = (Dims > 0 ? Dims : info.dims) - 1; i > 0; --i) {
+            offset += number % info.sizes[i] * info.strides[i];
+            number /= info.sizes[i];
+        }
+        return offset + number * info.strides[0];
+    }
+};
+} } }
+"""
 _MACROS = r"""
 #define C10_HOST_DEVICE __host__ __device__
 #define C10_DEVICE __device__
@@ -107,5 +132,5 @@ _MACROS = r"""
 #define CUDA_KERNEL_LOOP(i, n) CUDA_KERNEL_LOOP_TYPE(i, n, int)
 """
 
-TORCH = _HALF + _ACCESSORS + _MACROS
+TORCH = _HALF + _ACCESSORS + _INFOS + _MACROS
 """The text of a header in place of all of PyTorch's."""
