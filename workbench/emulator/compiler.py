@@ -97,7 +97,7 @@ def compile_source(
     known = cuda_headers()
     searched = (*folders, *known)
     standard = standard_headers(searched)
-    options = ["-arch=sm_90a", "-lineinfo", "-device-int128", "--ptxas-options=-v", "-diag-suppress=47", *more]
+    options = ["-arch=sm_90a", "-lineinfo", "-device-int128", "--ptxas-options=-v", "-w", *more]
     if not any(option.lstrip("-").startswith("std=") for option in more):
         options.append("-std=c++17")
     options += [f"-D{key}={value}" for key, value in defines.items()]

@@ -29,11 +29,12 @@ _KEYWORDS = frozenset(
 
 def used_words(tokens: Iterable[Token]) -> set[str]:
     """What a piece of code names, members of objects left out."""
-    words, before = set(), ""
+    words, before, last = set(), "", ""
     for token in tokens:
-        if token.kind == "word" and before not in (".", "->"):
+        member = last == "." or (last == "->" and before != ")")  # behind a parenthesis it may be a type
+        if token.kind == "word" and not member:
             words.add(token.text)
-        before = token.text
+        before, last = last, token.text
     return words - _KEYWORDS
 
 
