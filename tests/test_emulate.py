@@ -97,6 +97,48 @@ def test_launches_follow_one_another_on_the_same_memory(workbench: Workbench) ->
     assert "y[7]" in result.stdout
 
 
+STRUCTS = """
+#include <cuda.h>
+struct Inner { double scale; };
+struct Params { const float* x; int n; Inner inner; };
+__global__ void scale(Params p, float* y) { if (threadIdx.x < p.n) y[threadIdx.x] = p.inner.scale * p.x[threadIdx.x]; }
+__global__ void first(const __grid_constant__ CUtensorMap map, const float* x, float* y) {
+    __shared__ alignas(128) float tile[8];
+    __shared__ alignas(8) unsigned long long bar;
+    unsigned to = __cvta_generic_to_shared(tile), at = __cvta_generic_to_shared(&bar);
+    if (threadIdx.x) return;
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(at));
+    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], 32;" ::"r"(at));
+    asm volatile("cp.async.bulk.tensor.1d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
+                 " [%0], [%1, {%3}], [%2];" ::"r"(to), "l"(&map), "r"(at), "r"(8) : "memory");
+    asm volatile("{.reg .pred p; L: mbarrier.try_wait.parity.shared::cta.b64 p, [%0], 0; @!p bra L;}" ::"r"(at)
+                 : "memory");
+    y[0] = tile[0] - x[8];
+}
+"""
+
+
+def test_structs_and_tensor_maps_are_written_as_text(workbench: Workbench) -> None:
+    Path("structs.cu").write_text(STRUCTS)
+    struct = "p:{x:f32[8]=arange => x.npy; n:i32=8; inner:{s:f64=2}}"
+    where = ("structs.cu", "--grid", "1", "--block", "32", "--entry")
+    result = workbench(*where, "scale", "--arg", struct, "--arg", "y:f32[8] => y.npy", "--print", "1:3")
+    assert result.exit_code == 0, result.output
+    assert "p.x[1:3] = 1.0 2.0" in result.stdout
+    assert "y[1:3] = 2.0 4.0" in result.stdout
+    assert np.array_equal(2 * np.load("x.npy"), np.load("y.npy"))
+    result = workbench(*where, "scale", "--arg", struct.replace("i32=8", "i32=9"), "--arg", "y:f32[9]")
+    assert "out of bounds: reads 4 bytes at p.x[8]" in result.stdout
+    maps = ("--arg", "x:f32[16]=arange as map[8]", "--arg", "x", "--arg", "y:f32[1]")
+    result = workbench(*where, "first", *maps, "--print", "0:1")
+    assert result.exit_code == 0, result.output
+    assert "y[0:1] = 0.0" in result.stdout
+    result = workbench(*where, "first", "--arg", "f32=1 as map[8]", *maps[2:])
+    assert result.exit_code == 2
+    assert "a tensor map is of an array; write for example A:bf16[256,64]=random as map[64,64]" in result.output
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [

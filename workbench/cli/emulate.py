@@ -30,6 +30,10 @@ EMULATE_ARGUMENTS = """Arguments, one --arg for each parameter of the kernel, in
   f32[1024] => y.npy    and save what it holds afterwards
   C:f32[64,64]          and be called C in findings
   i32=1024   f32=0.5    a number
+  {x:f32[8]=ones; n:i32=8}   a struct, with a pointer to x
+  A:bf16[256,64]=random as map[64,64] swizzle=128
+                        a tensor map of an array, and its box
+  A                     what was named before, again
 
 \b
 --set coefficients:f32[4]=@c.npy gives a __constant__ or __device__ variable
@@ -110,7 +114,7 @@ def emulate(
         entry,
         shell.parse_dimensions(grid, "--grid"),
         shell.parse_dimensions(block, "--block"),
-        [shell.parse_argument(text, number, rng) for number, text in enumerate(arguments)],
+        shell.parse_arguments(arguments, rng),
         shared,
         shell.parse_dimensions(cluster, "--cluster"),
     )

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -29,6 +29,11 @@ _ARGUMENT = re.compile(
     r"\s*(?:(?P<name>[A-Za-z_]\w*)\s*:)?\s*(?P<type>\w+)\s*(?P<shape>\[[^\]]*\])?"
     r"\s*(?:=(?!>)\s*(?P<value>.*?))?\s*(?:=>\s*(?P<save>.+?))?\s*"
 )
+_MAP = re.compile(
+    r"(?P<of>.*?)\s+as\s+map\s*(?P<box>\[[^\]]*\])(?:\s+swizzle=(?P<swizzle>\d+))?(?P<save>\s*=>.*)?\s*", re.DOTALL
+)
+_STRUCT = re.compile(r"\s*(?:(?P<name>[A-Za-z_]\w*)\s*:)?\s*\{(?P<members>.*)\}\s*", re.DOTALL)
+_MAP_EXAMPLE = "A:bf16[256,64]=random as map[64,64] swizzle=128"
 NOT_EXECUTED = (
     emulator.CompileError,
     emulator.CompilerUnavailable,
@@ -51,12 +56,16 @@ class NotExecuted(WorkbenchError):
 
 @dataclass
 class Argument:
-    """One `--arg`: the value for `emulator.launch`, its name, the array behind it, and where that is saved."""
+    """One `--arg`: the value for `emulator.launch`, its name, the array behind it, and where that is saved.
+
+    ``members`` are those of a struct, or the array of a tensor map.
+    """
 
     name: str
     value: Any
     array: np.ndarray[Any, Any] | None = None
     save: Path | None = None
+    members: Sequence[Argument] = ()
 
 
 def parse_dimensions(text: str, what: str) -> tuple[int, ...]:
@@ -70,8 +79,24 @@ def parse_dimensions(text: str, what: str) -> tuple[int, ...]:
     return numbers
 
 
-def parse_argument(text: str, number: int, rng: np.random.Generator) -> Argument:
-    """One argument as `workbench emulate --help` describes it. Raises UsageError and OSError."""
+def parse_argument(
+    text: str, number: int, rng: np.random.Generator, known: Mapping[str, Argument] | None = None
+) -> Argument:
+    """One argument as `workbench emulate --help` describes it; ``known`` are those that can be named again.
+
+    Raises UsageError and OSError.
+    """
+    if known is not None and text.strip() in known:
+        return known[text.strip()]
+    if as_map := _MAP.fullmatch(text):
+        of = parse_argument(as_map["of"] + (as_map["save"] or ""), number, rng, known)
+        if of.array is None:
+            raise UsageError(f"--arg {text!r}: a tensor map is of an array; write for example {_MAP_EXAMPLE}")
+        tensor_map = emulator.TensorMapOf(of.value, _shape(text, as_map["box"]), int(as_map["swizzle"] or 0))
+        is_new = known is None or of is not known.get(of.name)
+        return Argument(f"map of {of.name}", tensor_map, members=[of] if is_new else [])
+    if struct := _STRUCT.fullmatch(text):
+        return _struct(struct["name"] or f"a{number}", struct["members"], rng, known)
     match = _ARGUMENT.fullmatch(text)
     if not match:
         raise UsageError(f"--arg {text!r} is not an argument; {_EXAMPLE}")
@@ -96,6 +121,30 @@ def parse_argument(text: str, number: int, rng: np.random.Generator) -> Argument
         array = _filled(text, value or "uninitialised", dtype, shape, rng)
     passed = emulator.Output(array) if value in (None, "", "uninitialised") else array
     return Argument(name, passed, array, save)
+
+
+def _struct(name: str, text: str, rng: np.random.Generator, known: Mapping[str, Argument] | None) -> Argument:
+    """A struct by value, of members between semicolons."""
+    members = [
+        parse_argument(member, number, rng, known) for number, member in enumerate(_members(text)) if member.strip()
+    ]
+    value = emulator.Struct({member.name: member.value for member in members})
+    if len(value) < len(members):
+        raise UsageError(f"two members of {name} have the same name: {', '.join(member.name for member in members)}")
+    own = [member for member in members if known is None or member is not known.get(member.name)]
+    return Argument(name, value, members=[replace(member, name=f"{name}.{member.name}") for member in own])
+
+
+def _members(text: str) -> list[str]:
+    """What stands between semicolons that are in no inner braces."""
+    found, depth = [""], 0
+    for character in text:
+        depth += (character == "{") - (character == "}")
+        if character == ";" and not depth:
+            found.append("")
+        else:
+            found[-1] += character
+    return found
 
 
 def _shape(text: str, brackets: str) -> tuple[int, ...]:
@@ -164,6 +213,12 @@ def _from_file(text: str, name: str, dtype: np.dtype[Any], shape: tuple[int, ...
     return np.array(array)
 
 
+def _inner(argument: Argument) -> Iterator[Argument]:
+    for member in argument.members:
+        yield member
+        yield from _inner(member)
+
+
 @dataclass
 class Step:
     """One launch: a kernel and what it is given."""
@@ -203,7 +258,8 @@ class Emulation:
     def arguments(self) -> list[Argument]:
         """Those of all launches and variables, each once."""
         every = [argument for step in self.steps for argument in step.arguments]
-        return list({id(argument): argument for argument in [*every, *self.variables]}.values())
+        flat = [inner for argument in [*every, *self.variables] for inner in (argument, *_inner(argument))]
+        return list({id(argument): argument for argument in flat}.values())
 
     def run(self) -> list[emulator.Report]:
         """Runs it, up to the first hazard, and saves the arrays that are to be saved.
@@ -272,6 +328,17 @@ _THEN = click.Command(
 )
 
 
+def parse_arguments(texts: Sequence[str], rng: np.random.Generator, known: Sequence[Argument] = ()) -> list[Argument]:
+    """Arguments in their order; each can name those before it. Raises UsageError and OSError."""
+    named = {argument.name: argument for argument in known}
+    found = []
+    for number, text in enumerate(texts):
+        argument = parse_argument(text, number, rng, named)
+        named.update((one.name, one) for one in (argument, *_inner(argument)))
+        found.append(argument)
+    return found
+
+
 def parse_step(text: str, known: Sequence[Argument], rng: np.random.Generator) -> Step:
     """A `--then` as `workbench emulate --help` describes it; a name alone is an argument before. Raises UsageError."""
     try:
@@ -279,15 +346,11 @@ def parse_step(text: str, known: Sequence[Argument], rng: np.random.Generator) -
     except (click.UsageError, ValueError) as error:
         reason = error.format_message() if isinstance(error, click.UsageError) else str(error)
         raise UsageError(f"--then {text!r}: {reason} Write for example --then '{_STEP_EXAMPLE}'") from None
-    before = {argument.name: argument for argument in known}
     return Step(
         given["entry"],
         parse_dimensions(given["grid"], "--grid"),
         parse_dimensions(given["block"], "--block"),
-        [
-            before[arg.strip()] if arg.strip() in before else parse_argument(arg, number, rng)
-            for number, arg in enumerate(given["arguments"])
-        ],
+        parse_arguments(given["arguments"], rng, known),
         given["shared"],
         parse_dimensions(given["cluster"], "--cluster"),
     )
