@@ -38,7 +38,9 @@ def header_folder(library: str) -> str | None:
 @cache
 def cuda_headers() -> tuple[str, ...]:
     """The folders with ``cuda_bf16.h``, ``cuda/barrier`` and ``crt/mma.h`` and their siblings, as far as installed."""
-    found = map(header_folder, ("cudart", "cccl", "nvcc"))  # a source that includes none compiles all the same
+    found = map(
+        header_folder, ("cudart", "cccl", "nvcc", "curand")
+    )  # a source that includes none compiles all the same
     return tuple(dict.fromkeys(folder for folder in found if folder))
 
 
