@@ -39,10 +39,10 @@ def load(
     options: Sequence[str] = (),
     instantiate: str | None = None,
 ) -> Program:
-    """Compiles CUDA C++ for sm_90a, or takes PTX as it is, and decodes it.
+    """Compiles CUDA C++ for sm_90a, or takes PTX as it is. Kernels are decoded as ``Program.from_ptx`` says.
 
-    NVRTC has the PTX that it makes assembled; PTX that is given is assembled too, where ptxas is installed, so that
-    what a GPU's driver would refuse is refused here.
+    NVRTC has the PTX that it makes assembled; a kernel of PTX that is given is assembled too when it is decoded, where
+    ptxas is installed, so that what a GPU's driver would refuse is refused here.
 
     ``source`` is the text, or the path of a ``.cu`` or ``.ptx`` file: a string of several lines, or with a brace, is
     text. ``defines`` are macros and ``include`` folders for CUDA C++; a file's own folder is searched too.
@@ -60,9 +60,10 @@ def load(
     if text.startswith("\x7fELF"):
         raise CompileError(f"{path or 'the text'} is a cubin, machine code of one device: give its PTX or its source")
     if _PTX.search(text) or (path is not None and path.suffix == ".ptx"):
-        program = Program.from_ptx(text, str(path) if path else "kernel.ptx")
-        _check_with_assembler(text, path.name if path else "kernel.ptx")
-        return program
+        name = path.name if path else "kernel.ptx"
+        return Program.from_ptx(
+            text, str(path) if path else name, check=lambda of_kernel: _check_with_assembler(of_kernel, name)
+        )
     folders = [str(folder) for folder in include]
     if path is not None:
         folders.insert(0, str(path.parent))
@@ -71,7 +72,7 @@ def load(
     program = Program.from_ptx(ptx, name, sources={name: text})
     program.registers_per_thread.update(registers)
     if instantiate is not None and lowered in program.entries:
-        program.entries[instantiate] = program.entries[lowered]
+        program.entries.alias(instantiate, lowered)
     return program
 
 
