@@ -166,7 +166,7 @@ class _Decoder:
         """A row for each name, of which every one takes the result of the one before it."""
         sources = list(operands[1:])
         for number, name in enumerate(names, 1):
-            results = list(operands[:1]) if number == len(names) else [self.scratch(result_type(name))]
+            results: list[ptx.Operand] = [self.scratch(result_type(name))] if number < len(names) else [*operands[:1]]
             self.row(instruction, name, results + sources)
             sources = results
 
