@@ -113,7 +113,8 @@ class Program:
 
     ``entries`` has its kernels by name, ``variables`` its global and constant variables, ``sources`` texts of CUDA
     sources by file name, from which findings quote lines, ``registers_per_thread`` what the compiler reported of
-    kernels, where it is known, ``functions`` the addresses that stand for functions in pointers to them.
+    kernels, where it is known, ``functions`` the addresses that stand for functions in pointers to them,
+    ``templates`` kernels of the source that are templates, with the instances that its host code launches.
     """
 
     entries: Entries
@@ -121,6 +122,7 @@ class Program:
     sources: dict[str, str]
     registers_per_thread: dict[str, int] = field(default_factory=dict)
     functions: dict[str, int] = field(default_factory=dict, repr=False)
+    templates: dict[str, list[str]] = field(default_factory=dict, repr=False)
 
     @classmethod
     def from_ptx(

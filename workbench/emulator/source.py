@@ -11,9 +11,8 @@ from functools import cache, lru_cache
 from os import PathLike
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 
-from .headers import cuda_headers, standard_headers
+from .compiler import CompileError, CompilerUnavailable, compile_source
 from .program import Program
 
 __all__ = ["CompileError", "CompilerUnavailable", "load"]
@@ -23,21 +22,13 @@ _NAME_OF_TEXT = "kernel.cu"
 _ASSEMBLER_SECONDS = 60
 
 
-class CompileError(ValueError):
-    """NVRTC refused the source, or ptxas the PTX; the message holds what was said."""
-
-
-class CompilerUnavailable(RuntimeError):
-    """CUDA C++ was given and NVRTC cannot be loaded; the message says what to install."""
-
-
 def load(
     source: str | PathLike[str],
     *,
     defines: Mapping[str, str | int] | None = None,
     include: Sequence[str | PathLike[str]] = (),
     options: Sequence[str] = (),
-    instantiate: str | None = None,
+    entry: str | None = None,
 ) -> Program:
     """Compiles CUDA C++ for sm_90a, or takes PTX as it is. Kernels are decoded as ``Program.from_ptx`` says.
 
@@ -47,7 +38,11 @@ def load(
     ``source`` is the text, or the path of a ``.cu`` or ``.ptx`` file: a string of several lines, or with a brace, is
     text. ``defines`` are macros and ``include`` folders for CUDA C++; a file's own folder is searched too.
     ``options`` are further flags of NVRTC, such as ``-use_fast_math``.
-    ``instantiate`` is a template to be compiled, such as ``scale<float>``.
+    ``entry`` is the kernel that is wanted, such as ``scale`` or a template's instance, ``scale<float>``: of a source
+    with host code others need not compile.
+
+    Host code is left out, with its lines blank: functions for the host, what only they need, and headers of host
+    libraries. Headers in quotes that lie beside the file are treated like it.
 
     Raises ``CompileError``, ``CompilerUnavailable``, ``PtxSyntaxError``, ``UnsupportedInstruction``, and ``OSError``
     for a file that cannot be read.
@@ -68,53 +63,13 @@ def load(
     if path is not None:
         folders.insert(0, str(path.parent))
     name = str(path) if path else _NAME_OF_TEXT
-    ptx, registers, lowered = _compile(text, name, dict(defines or {}), folders, options, instantiate)
-    program = Program.from_ptx(ptx, name, sources={name: text})
-    program.registers_per_thread.update(registers)
-    if instantiate is not None and lowered in program.entries:
-        program.entries.alias(instantiate, lowered)
+    compiled = compile_source(text, name, dict(defines or {}), folders, options, entry)
+    program = Program.from_ptx(compiled.ptx, name, sources=compiled.sources)
+    program.registers_per_thread.update(compiled.registers)
+    program.templates.update(compiled.templates)
+    if entry is not None and compiled.instance in program.entries:
+        program.entries.alias(entry, compiled.instance)
     return program
-
-
-def _compile(
-    text: str,
-    name: str,
-    defines: Mapping[str, str | int],
-    folders: Sequence[str],
-    more: Sequence[str],
-    instantiate: str | None,
-) -> tuple[str, dict[str, int], str]:
-    """PTX, registers a thread by entry as ptxas reports them, and the mangled name of the instance."""
-    nvrtc = _nvrtc()
-    options = ["-arch=sm_90a", "-lineinfo", "-device-int128", "--ptxas-options=-v", *more]
-    if not any(option.lstrip("-").startswith("std=") for option in more):
-        options.append("-std=c++17")
-    options += [f"-D{key}={value}" for key, value in defines.items()]
-    searched = (*folders, *cuda_headers())
-    options += [f"-I{folder}" for folder in searched]
-    if "\0" in text:
-        raise CompileError(f"{name} holds a zero byte: it is not CUDA C++")
-    standard = standard_headers(searched)
-    program = nvrtc.createProgram(text, name, [*standard.values()], [*standard])
-    try:
-        try:
-            if instantiate is not None:
-                nvrtc.addNameExpression(program, instantiate)
-            nvrtc.compileProgram(program, tuple(options))
-        except nvrtc.NVRTCError as error:
-            log = nvrtc.getProgramLog(program).strip("\0 \n")
-            raise CompileError(f"{Path(name).name} does not compile:\n{log or error}") from None
-        ptx = nvrtc.getPTX(program)
-        lowered = nvrtc.getLoweredName(program, instantiate) if instantiate is not None else ""
-        log = nvrtc.getProgramLog(program)
-    finally:
-        nvrtc.destroyProgram(program)
-    used = re.findall(r"Compiling entry function '([^']+)'.*?Used (\d+) registers", log, re.DOTALL)
-    return (
-        (ptx.decode() if isinstance(ptx, bytes) else str(ptx)).rstrip("\0"),
-        {entry: int(count) for entry, count in used},
-        lowered.decode() if isinstance(lowered, bytes) else str(lowered),
-    )
 
 
 @lru_cache(maxsize=64)
@@ -145,20 +100,6 @@ def _assembler() -> str | None:
         if found := find_nvidia_binary_utility("ptxas"):
             return str(found)
     return shutil.which("ptxas")
-
-
-def _nvrtc() -> Any:
-    try:
-        from cupy.cuda import nvrtc
-
-        nvrtc.getVersion()
-    except Exception as error:
-        reason = str(error).splitlines()[0] if str(error) else repr(error)
-        raise CompilerUnavailable(
-            f"CUDA C++ needs NVRTC, the CUDA run-time compiler, which cannot be loaded ({reason}); install it with: "
-            "pip install cupy-cuda13x nvidia-cuda-nvrtc, or give PTX, which needs no compiler"
-        ) from None
-    return nvrtc
 
 
 def kernel_name(program: Program, wanted: str) -> str | None:

@@ -190,7 +190,10 @@ def launch(
     what had been stored. Raises ``ArgumentError`` and ``LaunchError`` for what the device would refuse, and what
     ``load`` raises.
     """
-    program = source if isinstance(source, Program) else _loaded(source, entry, defines, include, options)
+    if isinstance(source, Program):
+        program = source
+    else:
+        program = load(source, defines=defines, include=include, options=options, entry=entry)
     kernel = _find_entry(program, entry)
     arguments = _Arguments(Memory(), _named(args))
     statistics, fault = arguments.passed_to(
@@ -209,18 +212,6 @@ def launch(
     if fault is not None and raise_on_hazard:
         raise fault
     return Report(kernel.name, [fault.finding] if fault else [], statistics, arguments.arrays)
-
-
-def _loaded(
-    source: str | PathLike[str],
-    entry: str | None,
-    defines: Mapping[str, str | int] | None,
-    include: Sequence[str | PathLike[str]],
-    options: Sequence[str],
-) -> Program:
-    """The program, with the instance of a template that ``entry`` names."""
-    instance = entry if entry is not None and "<" in entry else None
-    return load(source, defines=defines, include=include, options=options, instantiate=instance)
 
 
 def _named(args: Sequence[Argument] | Mapping[str, Argument]) -> dict[str, Argument]:
