@@ -233,7 +233,7 @@ class Session:
 
 
 def _find_entry(program: Program, wanted: str | None) -> Entry:
-    names = list(dict.fromkeys(entry.name for entry in program.entries.values()))
+    names = program.entries.kernels
     if wanted is None and len(names) == 1:
         return program.entries[names[0]]
     found = kernel_name(program, wanted) if wanted is not None else None
