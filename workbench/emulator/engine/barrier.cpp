@@ -231,7 +231,9 @@ Flow cluster_arrive(Warp& warp, const Instruction& instruction, uint32_t lanes) 
   });
   if (warp.races && instruction.variant != kRelaxed) race_arrive(warp, cluster.races->arriving);
   if (warp.races && instruction.variant == kRelaxed)
-    race_arrive_relaxed(warp, cluster.races->arriving, warp.races->known.fenced_device);
+    race_arrive_relaxed(
+        warp, cluster.races->arriving,
+        cluster.blocks.size() > 1 ? warp.races->known.fenced_cluster : warp.races->known.fenced_block);
   cluster.barrier_arrived += static_cast<uint32_t>(__builtin_popcount(lanes));
   check_cluster_barrier(cluster);
   return {lanes};

@@ -20,8 +20,8 @@
 //   - order and scope (.weak .volatile .mmio .relaxed .acquire .release .acq_rel .sc .cta .cluster .gpu .sys)
 //     of ld, st, atom, red, mbarrier and fence: they go into `flags`. `fence.*` and `membar.*` all become
 //     `fence`, except `fence.proxy.*`, `fence.mbarrier_init.*` -> `fence.proxy`, `fence.mbarrier_init`;
-//   - cache hints (.ca .cg(not of cp.async) .cs .lu .cv .wb .wt .nc .L1::* .L2::* .unified); the cache-policy
-//   operand of
+//   - cache hints (.ca .cg(not of cp.async) .cs .lu .cv .wb .wt .nc (a flag) .L1::* .L2::* .unified); the
+//   cache-policy operand of
 //     .L2::cache_hint is dropped with it;
 //   - `::cta` of `.shared::cta`, `::entry` / `::func` of `.param::*`.
 // and these additions, where PTX gives one opcode two operand shapes:
@@ -86,6 +86,7 @@ enum Flag : int32_t {  // low bits: memory order; then scope
   kScopeMask = 7 << kScopeShift,
   kByLibrary = 1
       << 6,  // mbarrier.init of libcu++, which goes without the fence that the async proxy asks for
+  kReadOnlyCache = 1 << 7,  // ld.global.nc
 };
 
 struct Row {  // as Python writes it: an int32 array [n][7]
@@ -310,6 +311,7 @@ enum RaceForm : int64_t {  // bits
   kOtherWrites = 2,        // the other access wrote
   kSameInstruction = 4,    // two lanes of one instruction
   kAsynchronous = 8,       // the other is a copy that TMA carried out
+  kIncoherent = 16,  // one is a load through the read-only cache; detail 1: a later store of who knows of it
 };
 
 enum class WaitReason : int32_t { none, barrier, mbarrier, collective, cluster_barrier, exited, registers };

@@ -363,6 +363,8 @@ struct Code : Prepared {
   uint32_t shared_granule = 4, global_granule = 4;  // bytes: the smallest store of the program
   bool stores_tensors = false;                      // to global memory
   bool loads_in_bulk = false;                       // to shared memory
+  bool stores_in_bulk = false;                      // from there
+  bool has_narrow_scopes = false;                   // memory is ordered for a block or a cluster only
   std::vector<bool> guesses;         // loads that may feed the comparison of a compare-and-swap
   std::vector<Following> following;  // of each instruction
   std::vector<Function>

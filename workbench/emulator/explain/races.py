@@ -4,12 +4,29 @@ from __future__ import annotations
 
 from functools import cached_property
 
+from ..ptx import Instruction
 from ..source_lines import through
 from .evidence import Evidence
 from .flow import Flow
 from .words import say_warp_numbers, shortened
 
+_STRONG = {"relaxed", "acquire", "release", "acq_rel", "volatile"}
 _ORDERING_MBARRIER = ("mbarrier.arrive", "mbarrier.test_wait", "mbarrier.try_wait")
+
+
+def _is_strong(instruction: Instruction) -> bool:
+    """Whether an access is an atomic or an ordered one."""
+    opcode = instruction.opcode
+    return opcode.startswith(("atom", "red.")) or (
+        opcode.startswith(("ld", "st")) and not _STRONG.isdisjoint(instruction.parts)
+    )
+
+
+def _narrow_scope(instruction: Instruction) -> str:
+    """``block`` or ``cluster`` where an instruction has no wider scope, else nothing."""
+    if instruction.opcode.startswith("fence.proxy"):
+        return ""
+    return "block" if "cta" in instruction.parts else "cluster" if "cluster" in instruction.parts else ""
 
 
 class Races(Evidence):
@@ -29,16 +46,70 @@ class Races(Evidence):
         other = self.other.location if self.other else None
         line = str(other) if other else "an unknown line"
         before = "writes" if wrote else "reads"
-        if copied:
-            message = f"{here} {element}, which the copy at {through(other) if other else line} writes"
-            advice = "wait for the phase of its mbarrier first"
-            return f"{message}: nothing puts this after it", advice + self.relaxed_advice()
         if self.other and wrote and self.other.opcode.startswith(("atom", "red", "cp.reduce")):
             before = "updates"
-        who = self.other_access()
-        message = f"{here} {element}, which {who} {before} at {through(other) if other else line}"
+        where = through(other) if other else line
+        if copied and seen.other_block < 0:
+            who = f"the copy at {where} {before}"
+        else:
+            who = f"{'a bulk copy of ' if copied else ''}{self.other_access()} {before} at {where}"
+        message = f"{here} {element}, which {who}"
+        if seen.info & 16:
+            return self.explain_incoherent(message)
+        if copied:
+            return f"{message}: nothing puts this after it", self.copied_advice(line) + self.relaxed_advice()
+        if narrow := self.narrow_pair():
+            return (
+                f"{message}: `{shortened(narrow.opcode)}` is atomic within its {_narrow_scope(narrow)} only",
+                "widen the scope on both sides to one that has both threads: .gpu for other blocks (atomicAdd, not "
+                "atomicAdd_block; cuda::thread_scope_device), .cluster for those of the cluster",
+            )
         message += ", and nothing puts one before the other"
-        return message, self.race_advice(line) + self.relaxed_advice()
+        return message, self.race_advice(line) + self.relaxed_advice() + self.narrow_advice()
+
+    def explain_incoherent(self, message: str) -> tuple[str, str]:
+        """A load through the read-only cache of what the launch writes."""
+        loads = "this load" if self.instruction and "nc" in self.instruction.parts else "that load"
+        why = "what it has read must not change later" if self.seen.detail else "it need not see the store"
+        return (
+            f"{message} in the same launch: {loads} goes through the read-only cache, and {why}",
+            "what __ldg(), ld.global.nc, or a load through a `const __restrict__` pointer reads must not change while "
+            "the kernel runs: read it by an ordinary load, or write elsewhere",
+        )
+
+    def copied_advice(self, line: str) -> str:
+        """What to wait for after a bulk copy."""
+        if not self.other or "bulk_group" not in self.other.opcode:
+            return "wait for the phase of its mbarrier first"
+        others = (
+            "" if self.seen.other_block == self.seen.block else "; " + self.race_advice(line) + self.narrow_advice()
+        )
+        return (
+            "cp.async.bulk.wait_group, without .read, by the thread that issued the copy must come first, then what "
+            "tells others: after .read its source may be overwritten, but what it wrote is visible to nobody yet"
+            + others
+        )
+
+    def narrow_pair(self) -> Instruction | None:
+        """Of two accesses that are atomic or ordered, the one whose scope leaves the other's thread out."""
+        both = [i for i in (self.instruction, self.other) if i is not None and _is_strong(i)]
+        if len(both) < 2 or self.seen.other_block == self.seen.block:
+            return None
+        return next((i for i in both if _narrow_scope(i)), None)
+
+    def narrow_advice(self) -> str:
+        """The instructions of a kernel that order memory for a block or a cluster, where that is not enough."""
+        if self.seen.other_block == self.seen.block:
+            return ""
+        narrow = {
+            f"`{shortened(i.opcode)}` at {through(i.location)}": _narrow_scope(i)
+            for i in self.context.entry.instructions
+            if (i.opcode.startswith("fence.") or _is_strong(i)) and _narrow_scope(i)
+        }
+        if not narrow:
+            return ""
+        scope = next(iter(narrow.values()))
+        return f"; beyond its {scope}, nothing is ordered by {' and '.join(list(narrow)[:2])}"
 
     def race_advice(self, line: str) -> str:
         """What is missing: it has to hold for every warp that comes to the two places, and for no other."""
