@@ -232,11 +232,12 @@ enum class FaultKind : int32_t {
                           // info: 1 when it was never committed
   deadlock,               // Result::waiting says who waits for what
   budget,                 // ran for longer than the launch allows; Result::waiting holds all warps;
-                          // detail 1: in seconds, info: milliseconds
+                          // detail 1: in seconds, info: milliseconds. Where the device is full, address: how
+                          // many blocks have not begun, other_block: the first of those
   mbarrier_invalid,       // address is not an initialised mbarrier. Or, info: initialised again while in use
                           // (1; other_pc: where before), of another block (2), parity (detail) not 0 or 1 (3)
   mbarrier_overflow,  // address; more arrivals than pending; info: expected count. detail 1: a thread came
-                      // twice in the phase; other_pc: where for the second time
+                      // twice in the phase; other_pc: where for the second time. 2: phases have ended before
   mbarrier_transactions,  // address; transaction count out of range; info: the count
   mbarrier_count,         // mbarrier.init with a count out of range; info: the count
   barrier_count,          // bar with a bad thread count or number: info: the count, detail: the barrier

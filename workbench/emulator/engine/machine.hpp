@@ -202,7 +202,7 @@ struct Mbarrier {
   int32_t pc;                     // of its initialisation
   int32_t expect_pc;              // of the newest expect_tx
   uint64_t signature;             // what its bytes hold until something else is stored there
-  std::vector<uint32_t> arrived;  // in this phase, of each warp of its block: lanes
+  std::vector<uint32_t> arrived;  // in this phase, of each warp of the cluster: lanes
   int32_t again_pc;               // where one of them first came a second time; -1: nowhere
 };
 
@@ -347,7 +347,8 @@ struct Cluster {
   std::shared_ptr<ClusterTrace> trace;
   Fault suspected;  // a value of shared memory that nothing had written by then: perhaps a race; or a race
                     // of two lanes of a warp: perhaps one of warps, too
-  uint64_t after_race = 0;  // warp instructions since that race
+  std::vector<Waiting> suspected_at;  // where warps were when it was a race of warps
+  uint64_t after_race = 0;            // warp instructions since that race
 
   void start(int64_t index);
   // Runs for about `fuel` warp instructions; true when every block has ended.

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "scheduler.hpp"
+
 namespace workbench::emulator::WORKBENCH_ISA {
 namespace {
 
@@ -615,13 +617,18 @@ class Touch {
   }
 
   // Throws the fault, but not that of two lanes of a warp: where other warps race for the same, it takes more
-  // than what puts lanes in order. The cluster goes on, so that they have their turn.
+  // than what puts lanes in order. Nor while part of a warp waits at a barrier for the rest: where that does
+  // not come, this is what the race comes from. The cluster goes on, so that they have their turn.
   void conflict(const Record& other, uint32_t by, uint64_t cell, uint32_t lane) const {
     const Fault fault = conflict_with(other, by, cell, lane);
-    if (fault.other_block != fault.block || fault.other_warp != fault.warp || (fault.info & kAsynchronous))
-      throw fault;
+    const bool of_lanes =
+        fault.other_block == fault.block && fault.other_warp == fault.warp && !(fault.info & kAsynchronous);
     Cluster& cluster = *warp_.block->cluster;
-    if (cluster.suspected.kind != FaultKind::race) cluster.suspected = fault;
+    const bool deferred = !cluster.suspected_at.empty();
+    if (!of_lanes && !barriers_lack_lanes(cluster)) throw deferred ? cluster.suspected : fault;
+    if (deferred || (of_lanes && cluster.suspected.kind == FaultKind::race)) return;
+    cluster.suspected = fault;
+    if (!of_lanes) cluster.suspected_at = cluster.waiting();
   }
   Fault conflict_with(const Record& other, uint32_t by, uint64_t cell, uint32_t lane) const {
     const Machine& machine = *warp_.machine;

@@ -283,8 +283,8 @@ void race_mbarrier_fence(Warp& warp);
 void require_proxied(const Warp& warp, const Record& written, uint32_t by, Space space, uint64_t address,
                      int lane);
 void proxy_reads_shared(const Warp& warp, Block& block, uint32_t offset, uint32_t bytes, int lane);
-// What a tensor copy has written must be read with its swizzle.
-void require_swizzle(const Warp& warp, uint32_t address, int swizzle);
+// What a tensor copy has written must be read with its swizzle; or, `landed`, one that has been waited for.
+void require_swizzle(const Warp& warp, uint32_t address, int swizzle, bool landed = false);
 // The same as for shared memory; false when there is nothing in the allocation that could fail.
 bool proxy_reads_global(const Warp& warp, uint64_t address, uint64_t bytes, int lane);
 // A use of an mbarrier, by a thread or by a copy that it asks for: faults unless its initialisation is
