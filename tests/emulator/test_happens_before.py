@@ -161,12 +161,12 @@ def must_be_found(program: Drawn) -> bool:
     """Whether there is a race besides those that docs/emulator.md says are not all seen."""
     clocks = by_warp(program)
     readers: dict[Place, set[int]] = {}
-    for number, operation in enumerate(program.operations):
+    for operation in program.operations:
         for access in accesses_of(operation):
             if access.kind in ("load", "drain", "atomic"):
                 for lane in lanes_of(access.lanes):
                     for cell in access.cells(lane):
-                        readers.setdefault(clocks.place(access, cell), set()).add(number)
+                        readers.setdefault(clocks.place(access, cell), set()).add(access.warp)
     for number, operation in enumerate(program.operations):
         racing = isinstance(operation, Flag) and not program.is_strong(operation)
         if racing and clocks.apart.isdisjoint(operation.warps):  # else lanes may be so far ahead that it has been told

@@ -61,6 +61,7 @@ std::shared_ptr<const Code> prepare(const Program& program) {
   }
   find_granules(program, *code);
   find_guesses(program, *code);
+  find_record_flags(*code);
   track_registers(program, *code);
   return code;
 }

@@ -2,6 +2,7 @@
 // them.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <cstdint>
 #include <deque>
@@ -366,8 +367,9 @@ struct Code : Prepared {
   bool loads_in_bulk = false;                       // to shared memory
   bool stores_in_bulk = false;                      // from there
   bool has_narrow_scopes = false;                   // memory is ordered for a block or a cluster only
-  std::vector<bool> guesses;         // loads that may feed the comparison of a compare-and-swap
-  std::vector<Following> following;  // of each instruction
+  std::vector<bool> guesses;  // loads that may feed the comparison of a compare-and-swap
+  std::vector<std::array<uint16_t, 3>> record_flags;  // of a read, a write, an atomic; see race.hpp
+  std::vector<Following> following;                   // of each instruction
   std::vector<Function>
       untracked;  // what instructions do apart from noting their writes; empty: none is noted
 

@@ -446,7 +446,13 @@ class Touch {
       set = node.parent;
     }
     if (set) check_since(set, cell, lane);
-    if (all & kSet) fine_set_ = all;
+    // Entries whose lanes are known come first in a set, and are of one warp: one lane of it speaks for
+    // itself.
+    if ((all & kSet) && !(set && is_own(set) && (set & 63) <= kManyLanes)) fine_set_ = all;
+  }
+  bool is_own(uint32_t entry) const {
+    const Record& record = table_.records[entry >> 6];
+    return kShared && record.agent == own_.agent && record.cluster == own_.cluster;
   }
   void check_since(uint32_t entry, uint64_t cell, uint32_t lane) {
     const uint16_t theirs = table_.records[entry >> 6].flags;
@@ -541,20 +547,42 @@ class Touch {
     return ordered(own_, old);
   }
 
+  // Of shared memory: whether all of an entry, or of a set, are accesses by lanes of this warp that are known
+  // and need not have met since.
+  bool of_own_lanes(uint32_t entry) const {
+    if (!kShared || entry == 0) return false;
+    if (entry & kSet) {
+      const Node& node = table_.nodes[entry & ~kSet];
+      return node.of_one_warp && of_own_lanes(node.entry);
+    }
+    return (entry & 63) <= kManyLanes && is_own(entry) && table_.records[entry >> 6].clock > own_.joined;
+  }
+  // Whether an entry is of this warp, and as good as the one that is being made.
+  bool is_of_now(uint32_t entry) const {
+    const Record& old = table_.records[entry >> 6];
+    return kShared && !own_.as_issued && old.cluster == own_.cluster && old.agent == own_.agent &&
+           old.clock == own_.now() && old.flags == flags_;
+  }
+
   __attribute__((noinline)) uint32_t with(uint32_t since, uint32_t mine) {
     if (!(since & kSet)) {
-      const Record& old = table_.records[since >> 6];
-      if (kShared && !own_.as_issued && old.cluster == own_.cluster && old.agent == own_.agent &&
-          old.clock == own_.now() && old.flags == flags_) {
+      if (is_of_now(since)) {
         if ((since & 63) > kManyLanes) return mine;
         if ((mine & 63) > kManyLanes) return since;
         return by_many(since, mine);
       }
       if (replaces(since, mine)) return mine;
     }
-    mine = (mine & ~63u) | kUnknownLane;  // of accesses by several warps, lanes are not kept
-    if (since == from_) return to_;       // an instruction always adds the same entry
-    from_ = since;
+    if (__builtin_expect(of_own_lanes(since), 0) && !own_.as_issued && (mine & 63) <= kManyLanes)
+      return transition(since, mine);
+    const uint32_t any = (mine & ~63u) | kUnknownLane;  // of accesses by several warps, lanes are not kept
+    if (since != from_) {                               // an instruction always adds the same entry
+      from_ = since;
+      to_ = transition(since, any);
+    }
+    return to_ == any ? mine : to_;  // but where it takes the place of them all
+  }
+  uint32_t transition(uint32_t since, uint32_t mine) {
     const uint64_t key = uint64_t{since} << 32 | mine;
     RecordTable::Recent& recent = table_.recent[(key * 0x9e3779b97f4a7c15u >> 32) % RecordTable::kRecent];
     if (recent.key != key) {
@@ -562,7 +590,7 @@ class Touch {
       if (is_new) place->second = extended(since, mine);
       recent = {key, place->second};
     }
-    return to_ = recent.to;
+    return recent.to;
   }
   // Two entries between the same ticks: as the newer one, by the lanes of both.
   uint32_t by_many(uint32_t since, uint32_t mine) {
@@ -598,10 +626,16 @@ class Touch {
     }
     visit(set);
     if (std::find(kept, kept + count, mine) != kept + count) return since;
+    uint32_t first = 0;
+    if (count && (mine & 63) <= kManyLanes && is_of_now(kept[0])) {  // other lanes, just before
+      if (!(lanes_of(mine) & ~lanes_of(kept[0]))) return since;
+      mine = by_many(kept[first++], mine);
+      dropped = true;
+    }
     if (!dropped) return push(since, mine);
-    if (count == 0) return mine;
+    if (count == first) return mine;
     set = kept[--count];
-    while (count) set = push(set, kept[--count]);
+    while (count > first) set = push(set, kept[--count]);
     return push(set, mine);
   }
   uint32_t push(uint32_t parent, uint32_t entry) {
@@ -612,7 +646,8 @@ class Touch {
     };
     const bool strong_writes =
         strong_write(entry) || (set ? table_.nodes[parent & ~kSet].strong_writes : strong_write(parent));
-    table_.nodes.push_back({parent, entry, length + 1, strong_writes});
+    table_.nodes.push_back(
+        {parent, entry, length + 1, strong_writes, of_own_lanes(parent) && of_own_lanes(entry)});
     return kSet | static_cast<uint32_t>(table_.nodes.size() - 1);
   }
 
@@ -690,18 +725,21 @@ uint32_t record_of(RecordTable& table, std::vector<uint32_t>& newest, const Warp
 }
 
 uint16_t flags_of(const Warp& warp, Access access) {
-  const Instruction& instruction = warp.machine->code[static_cast<size_t>(warp.pc)];
+  return warp.machine->prepared->record_flags[static_cast<size_t>(warp.pc)][static_cast<size_t>(access)];
+}
+
+// What an instruction's accesses are recorded as.
+uint16_t flags_of(const Instruction& instruction, bool guess, Access access) {
   const Reach reach = reach_of(instruction.flags);
   const int narrow = reach == kBlockReach ? kBlockScope : reach == kClusterReach ? kClusterScope : 0;
   if (access == Access::atomic) {
     const bool swap = instruction.count == 4 && instruction.access[1] == 'a';
     return static_cast<uint16_t>(kWrite | kStrong | narrow | (swap ? kCompareSwap : 0));
   }
-  int flags = instruction.flags & kOrderMask ? kStrong | narrow : 0;
-  if (access == Access::write) return static_cast<uint16_t>(flags | kWrite);
-  if (instruction.flags & kReadOnlyCache) flags |= kNonCoherent;
-  if (warp.machine->prepared->guesses[static_cast<size_t>(warp.pc)]) flags |= kGuess;
-  return static_cast<uint16_t>(flags);
+  const int ordered = instruction.flags & kOrderMask ? kStrong | narrow : 0;
+  if (access == Access::write) return static_cast<uint16_t>(ordered | kWrite);
+  const int cached = instruction.flags & kReadOnlyCache ? kNonCoherent : 0;
+  return static_cast<uint16_t>(ordered | cached | (guess ? kGuess : 0));
 }
 
 Shadow shadow_of(BlockRaces& races) { return {races.last_write.data(), races.since.data()}; }
@@ -827,6 +865,14 @@ void find_guesses(const Program& program, Code& code) {
   }
   for (size_t row = 0; row < last_swap; ++row)
     code.guesses[row] = name_of(row).rfind("ld", 0) == 0 && results_compared(code.instructions[row]);
+}
+
+void find_record_flags(Code& code) {
+  code.record_flags.resize(code.instructions.size());
+  for (size_t row = 0; row < code.instructions.size(); ++row)
+    for (const Access access : {Access::read, Access::write, Access::atomic})
+      code.record_flags[row][static_cast<size_t>(access)] =
+          flags_of(code.instructions[row], code.guesses[row], access);
 }
 
 void find_granules(const Program& program, Code& code) {

@@ -83,6 +83,7 @@ struct Node {  // a set of accesses to a granule: one more than the parent
   uint32_t parent, entry;
   uint32_t length;
   bool strong_writes;
+  bool of_one_warp;  // and its lanes are known
 };
 
 // An entry is a record and the lane: `record << 6 | lane`. A set of several entries is `kSet | node`.
@@ -195,6 +196,7 @@ struct MachineRaces {
 
 void find_granules(const Program& program, Code& code);
 void find_guesses(const Program& program, Code& code);
+void find_record_flags(Code& code);
 void start_races(Machine& machine);
 void start_races(Cluster& cluster, int64_t index);
 
