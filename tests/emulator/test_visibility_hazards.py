@@ -239,4 +239,5 @@ def test_the_read_only_cache_is_for_what_no_thread_writes(bug: str) -> None:
         finding = launch(READ_ONLY, bug, 1, 64, seed, FindingKind.RACE)
         assert finding is not None
         assert {outer(finding.location), outer(finding.other)} == expected, str(finding)
+        assert finding.cause == ("incoherent_load" if bug == "STORED_BEFORE" else "read_only_changed")
         assert "goes through the read-only cache" in finding.message

@@ -273,8 +273,10 @@ enum class FaultKind : int32_t {
   mbarrier_in_use,       // address: initialised again or invalidated; other_*: a use that may come later
   mbarrier_overwritten,  // address; other_*: a use that came later (none: the writer is unknown, and this is
                          // the use); info: row of the initialisation
-  not_resident,  // pc: where blocks wait in a loop; info: how many the device holds, detail: how many have
-                 // not begun, other_block: the first of those; Result::waiting says who waits where
+  not_resident,     // pc: where blocks wait in a loop; info: how many the device holds, detail: how many have
+                    // not begun, other_block: the first of those; Result::waiting says who waits where
+  incoherent_load,  // as a race, of a load through the read-only cache and a store that it need not see
+  read_only_changed,  // the same, of a store that comes after the load for certain
   count
 };
 const std::vector<std::string>& fault_names();
@@ -312,7 +314,6 @@ enum RaceForm : int64_t {  // bits
   kOtherWrites = 2,        // the other access wrote
   kSameInstruction = 4,    // two lanes of one instruction
   kAsynchronous = 8,       // the other is a copy that TMA carried out
-  kIncoherent = 16,  // one is a load through the read-only cache; detail 1: a later store of who knows of it
 };
 
 enum class WaitReason : int32_t { none, barrier, mbarrier, collective, cluster_barrier, exited, registers };

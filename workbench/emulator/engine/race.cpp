@@ -498,12 +498,13 @@ class Touch {
     return !(scopes & kBlockScope) || other.agent / warps == own_.agent / warps ||
            other.agent >= warps * warp_.machine->cluster_size;  // TMA's, which is nobody's
   }
-  // A load that goes past coherence, and a store of the same launch: no order makes it right. Where only a
-  // later store is wrong, `detail` says so.
+  // A load that goes past coherence, and a store of the same launch: no order makes it right.
   void incoherent(const Record& other, uint32_t by, uint64_t cell, uint32_t lane) const {
     Fault fault = conflict_with(other, by, cell, lane);
-    fault.info |= kIncoherent;
-    fault.detail = (other.flags & kNonCoherent) && (other.agent == own_.agent || ordered(warp_, other, lane));
+    const bool later =
+        (other.flags & kNonCoherent) &&
+        ((other.cluster == own_.cluster && other.agent == own_.agent) || ordered(warp_, other, lane));
+    fault.kind = later ? FaultKind::read_only_changed : FaultKind::incoherent_load;
     throw fault;
   }
 

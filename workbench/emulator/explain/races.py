@@ -11,6 +11,10 @@ from .flow import Flow
 from .words import say_warp_numbers, shortened
 
 _STRONG = {"relaxed", "acquire", "release", "acq_rel", "volatile"}
+_READ_ONLY = (
+    "what __ldg(), ld.global.nc, or a load through a `const __restrict__` pointer reads must not change while the "
+    "kernel runs: read it by an ordinary load, or write elsewhere"
+)
 _ORDERING_MBARRIER = ("mbarrier.arrive", "mbarrier.test_wait", "mbarrier.try_wait")
 
 
@@ -35,29 +39,15 @@ class Races(Evidence):
     def explain_race(self) -> tuple[str, str]:
         """What the two accesses are, and what would put them in order."""
         seen = self.seen
-        element, _ = self.element()
-        writes, wrote, together, copied = (bool(seen.info & bit) for bit in (1, 2, 4, 8))
-        here = self.access if self.access == "updates" or not writes else "writes"
-        if together:
+        if seen.info & 4:
+            lanes = f"lanes {seen.other_lane} and {seen.lane}"
             return (
-                f"lanes {seen.other_lane} and {seen.lane} write different values to {element} in one instruction",
+                f"{lanes} write different values to {self.element()[0]} in one instruction",
                 "give each lane its own element, let one lane store, or use an atomic",
             )
-        other = self.other.location if self.other else None
-        line = str(other) if other else "an unknown line"
-        before = "writes" if wrote else "reads"
-        if self.other and wrote and self.other.opcode.startswith(("atom", "red", "cp.reduce")):
-            before = "updates"
-        where = through(other) if other else line
-        if copied and seen.other_block < 0:
-            who = f"the copy at {where} {before}"
-        else:
-            who = f"{'a bulk copy of ' if copied else ''}{self.other_access()} {before} at {where}"
-        message = f"{here} {element}, which {who}"
-        if seen.info & 16:
-            return self.explain_incoherent(message)
-        if copied:
-            return f"{message}: nothing puts this after it", self.copied_advice(line) + self.relaxed_advice()
+        message = self.both_accesses()
+        if seen.info & 8:
+            return f"{message}: nothing puts this after it", self.copied_advice() + self.relaxed_advice()
         if narrow := self.narrow_pair():
             return (
                 f"{message}: `{shortened(narrow.opcode)}` is atomic within its {_narrow_scope(narrow)} only",
@@ -65,25 +55,45 @@ class Races(Evidence):
                 "atomicAdd_block; cuda::thread_scope_device), .cluster for those of the cluster",
             )
         message += ", and nothing puts one before the other"
-        return message, self.race_advice(line) + self.relaxed_advice() + self.narrow_advice()
+        return message, self.race_advice() + self.relaxed_advice() + self.narrow_advice()
 
-    def explain_incoherent(self, message: str) -> tuple[str, str]:
-        """A load through the read-only cache of what the launch writes."""
-        loads = "this load" if self.instruction and "nc" in self.instruction.parts else "that load"
-        why = "what it has read must not change later" if self.seen.detail else "it need not see the store"
+    def both_accesses(self) -> str:
+        """Who does what to which element here, and who did there."""
+        seen, other = self.seen, self.other
+        element, _ = self.element()
+        here = self.access if self.access == "updates" or not seen.info & 1 else "writes"
+        before = "writes" if seen.info & 2 else "reads"
+        if other and seen.info & 2 and other.opcode.startswith(("atom", "red", "cp.reduce")):
+            before = "updates"
+        where = through(other.location) if other else "an unknown line"
+        if seen.info & 8 and seen.other_block < 0:
+            return f"{here} {element}, which the copy at {where} {before}"
+        who = ("a bulk copy of " if seen.info & 8 else "") + self.other_access()
+        if seen.kind == "read_only_changed" and seen.other_warp == seen.warp and seen.other_block == seen.block:
+            who = "the same warp"  # and perhaps the same lane
+        return f"{here} {element}, which {who} {before} at {where}"
+
+    def explain_incoherent_load(self) -> tuple[str, str]:
+        """A load through the read-only cache, and a store of the same launch that it need not see."""
+        load = "this load" if self.instruction and "nc" in self.instruction.parts else "that load"
         return (
-            f"{message} in the same launch: {loads} goes through the read-only cache, and {why}",
-            "what __ldg(), ld.global.nc, or a load through a `const __restrict__` pointer reads must not change while "
-            "the kernel runs: read it by an ordinary load, or write elsewhere",
+            f"{self.both_accesses()} in the same launch: {load} goes through the read-only cache, and need not see it",
+            _READ_ONLY,
         )
 
-    def copied_advice(self, line: str) -> str:
+    def explain_read_only_changed(self) -> tuple[str, str]:
+        """A store to what has been read through the read-only cache."""
+        return (
+            f"{self.both_accesses()} in the same launch: that load goes through the read-only cache, and what it has "
+            "read must not change later",
+            _READ_ONLY,
+        )
+
+    def copied_advice(self) -> str:
         """What to wait for after a bulk copy."""
         if not self.other or "bulk_group" not in self.other.opcode:
             return "wait for the phase of its mbarrier first"
-        others = (
-            "" if self.seen.other_block == self.seen.block else "; " + self.race_advice(line) + self.narrow_advice()
-        )
+        others = "" if self.seen.other_block == self.seen.block else "; " + self.race_advice() + self.narrow_advice()
         return (
             "cp.async.bulk.wait_group, without .read, by the thread that issued the copy must come first, then what "
             "tells others: after .read its source may be overwritten, but what it wrote is visible to nobody yet"
@@ -111,9 +121,10 @@ class Races(Evidence):
         scope = next(iter(narrow.values()))
         return f"; beyond its {scope}, nothing is ordered by {' and '.join(list(narrow)[:2])}"
 
-    def race_advice(self, line: str) -> str:
+    def race_advice(self) -> str:
         """What is missing: it has to hold for every warp that comes to the two places, and for no other."""
         seen = self.seen
+        line = str(self.other.location) if self.other else "an unknown line"
         here = str(self.instruction.location) if self.instruction and self.instruction.location else "this line"
         between = f"between {line} and {here}" if line != here else f"between two runs of {here}"
         if line != here and seen.pc not in self.flow.after(seen.other_pc):
