@@ -27,6 +27,7 @@ from ..emulator import (
 from ..emulator.tensor_map import ELEMENT_TYPES
 from .arrays import Placed, Placement
 from .target import Target, registers_of_cubin
+from .wording import in_python
 
 __all__ = ["Compiled", "LaunchFault", "Launched", "Mismatch", "run"]
 
@@ -166,7 +167,26 @@ class Compiled:
 
 @lru_cache(maxsize=64)
 def _decoded(ptx: str) -> Program:
-    return Program.from_ptx(ptx)
+    return Program.from_ptx(_at_lines_of_python(ptx))
+
+
+def _at_lines_of_python(ptx: str) -> str:
+    """PTX whose inline assembly stands at one line of Python.
+
+    Triton writes many instructions as inline assembly, and LLVM has line numbers go up by one with each line of such a
+    text: those after the first are of code that has nothing to do with it.
+    """
+    lines, inside, located = ptx.split("\n"), False, False
+    for number, line in enumerate(lines):
+        text = line.strip()
+        if text.startswith("// begin inline asm"):
+            inside, located = True, False
+        elif text.startswith("// end inline asm"):
+            inside = False
+        elif inside and text.startswith(".loc"):
+            lines[number] = "" if located else line  # as many lines as before
+            located = True
+    return "\n".join(lines)
 
 
 def run(
@@ -206,7 +226,7 @@ def run(
             raise
         fault, statistics = hazard, hazard.statistics
     placement.copy_back()
-    return Report(entry.name, [fault.finding] if fault is not None else [], statistics, placement.arrays)
+    return Report(entry.name, [in_python(fault.finding)] if fault is not None else [], statistics, placement.arrays)
 
 
 def _scratch(memory: Memory, metadata: Any, kind: str, programs: int) -> Allocation | int:
