@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
+import runpy
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -252,6 +255,14 @@ def test_a_file_is_executed_from_the_command_line(tmp_path, n, code, says):
     assert found["ok"] is (code == 0) and found["launches"][0]["target"] == "sm_80"
 
 
+def test_a_file_that_has_the_context_itself_is_reported(tmp_path):
+    script = tmp_path / "script.py"
+    text = SCRIPT.format(kernels=str(KERNELS), n=1000).replace("    scale", "    with emulate('sm_89'): scale")
+    script.write_text(f"from workbench.triton import emulate\n{text}")
+    result = CliRunner().invoke(cli.main, ["emulate", "--triton", str(script)])
+    assert result.exit_code == 0 and "sm_89: no hazard found" in result.output, result.output
+
+
 @pytest.mark.parametrize(
     ("text", "arguments", "code", "says"),
     [
@@ -311,3 +322,35 @@ def test_tensors_of_pytorch_are_arguments():
     torch.testing.assert_close(c.float(), a.float() @ b.float(), rtol=2e-3, atol=2e-2)
     with emulate(), pytest.raises(ArgumentError, match="a tensor is on meta"):
         small.scale[(4,)](x.to("meta"), out, 1000, 2.0, BLOCK=256)
+
+
+def test_the_page_runs_and_prints_what_it_says(tmp_path, monkeypatch, capsys):
+    page = (Path(__file__).parent.parent / "docs/triton.md").read_text()
+    blocks = {
+        language: re.findall(rf"```{language}\n(.*?)```", page, re.DOTALL) for language in ("python", "text", "console")
+    }
+    monkeypatch.chdir(tmp_path)
+    first, test, *others = blocks["python"]
+    Path("scale.py").write_text(first)
+    runpy.run_path("scale.py")
+    printed, shown = (re.sub(r"\d+ warp", "N warp", text) for text in (capsys.readouterr().out, blocks["text"][0]))
+    assert printed == shown  # but for the count, which depends on Triton's release
+    Path("right.py").write_text("\n".join([first.replace("at <= n", "at < n"), *others]))
+    runpy.run_path("right.py")
+    Path("test_scale.py").write_text(f"{first.split('with workbench')[0]}\n{test}")
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_scale.py"]
+    assert "1 passed" in subprocess.run(command, capture_output=True, text=True, check=False).stdout
+    lines = [line for line in first.splitlines() if not line.startswith(("with ", "print("))]
+    Path("scale.py").write_text("\n".join(line.replace("    scale[", "scale[") for line in lines))
+    result = CliRunner().invoke(cli.main, shlex.split(blocks["console"][0])[1:])
+    assert result.exit_code == 1 and "out of bounds" in result.output and "sm_80" in result.output
+
+
+def test_the_story_of_the_readme_is_three_lines():
+    readme = (Path(__file__).parent.parent / "README.md").read_text()
+    (block,) = (b for b in re.findall(r"```python\n(.*?)```", readme, re.DOTALL) if "workbench.triton" in b)
+    x = np.arange(1000, dtype=np.float32)
+    out = np.zeros_like(x)
+    exec(block, {"add": launches.row.add, "x": x, "y": 2 * x, "out": out})
+    assert np.array_equal(out, 3 * x)
+    assert len([line for line in block.splitlines() if line]) == 3

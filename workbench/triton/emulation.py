@@ -19,6 +19,9 @@ from .target import Driver, Target, target_of
 
 __all__ = ["Emulation", "TritonUnavailable", "emulate"]
 
+_CONTEXTS: list[Emulation] = []
+"""Those that have been entered. The last one emulates launches, all of them have the reports."""
+
 
 class TritonUnavailable(WorkbenchError):
     """Triton is not installed; the message says how to install it."""
@@ -79,7 +82,8 @@ class Emulation(ContextDecorator):
             compiled.configuration(arguments),
             compiled.ptx,
         )
-        self.launches.append(launched)
+        for context in _CONTEXTS:  # this one, and those around it
+            context.launches.append(launched)
         reference = self._reference_of(launched.kernel)
         expected = expected_of(reference, launched.kernel, copies(arguments)) if reference is not None else {}
         before = snapshot([*arguments.values()]) if self._how["orders"] > 1 else []
@@ -238,6 +242,8 @@ def _taken_over(emulation: Emulation) -> Iterator[None]:
         return launch
 
     with ExitStack() as stack:
+        _CONTEXTS.append(emulation)
+        stack.callback(_CONTEXTS.remove, emulation)
         triton.runtime.driver.set_active(Driver(emulation.target))
         stack.callback(triton.runtime.driver.set_active, previous)
         for owner, name, new in (
