@@ -58,6 +58,13 @@ workbench emulate scale.cu --grid 4 --block 256 --arg x:f32[1000]=random \\
 @click.option(
     "--seed", type=click.IntRange(0, 2**64 - 1), default=0, help="Order of warps, and what random arrays hold."
 )
+@click.option("--strict", is_flag=True, help="Fail for what PTX only forbids formally, too.")
+@click.option(
+    "--suppress",
+    multiple=True,
+    metavar="KIND[@FILE:LINE]",
+    help="Leave findings of this kind out; a comment `// workbench: allow KIND` on the line does the same.",
+)
 @click.option("--counters", is_flag=True, help="Print the source with what every line of it asks of the machine.")
 @click.option("--triton", is_flag=True, help="FILE.py launches kernels of Triton: execute it, and emulate those.")
 @click.option("--target", default="sm_90a", show_default=True, help="What --triton compiles for: sm_80 to sm_90a.")
@@ -78,6 +85,8 @@ def emulate(
     printed: str | None,
     max_seconds: float | None,
     seed: int,
+    strict: bool,
+    suppress: tuple[str, ...],
     counters: bool,
     triton: bool,
     target: str,
@@ -116,6 +125,8 @@ def emulate(
         counters,
         None if trace_file is None else emulator.Traced(blocks or (0,), events),
         max_seconds,
+        strict,
+        suppress,
     )
     report = job.run()
     if trace_file is not None:
