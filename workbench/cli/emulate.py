@@ -6,6 +6,7 @@ import contextlib
 import math
 import sys
 from pathlib import Path
+from typing import Any
 
 import click
 import numpy as np
@@ -103,7 +104,8 @@ def emulate(
     """
     opened("emulator")  # says what is missing where the engine is not built
     if triton:
-        return _emulate_triton(file, target, seed, max_seconds, as_json)
+        rules = {"strict": strict, "suppress": suppress}
+        return _emulate_triton(file, target, as_json, seed=seed, max_seconds=max_seconds, **rules)
     if grid is None or block is None:
         missing = "--grid" if grid is None else "--block"
         raise WrongUsage(f"{missing} is missing; a kernel of CUDA or PTX is launched as --grid 4 --block 256")
@@ -146,10 +148,10 @@ def emulate(
         raise click.exceptions.Exit(1)
 
 
-def _emulate_triton(file: Path, target: str, seed: int, max_seconds: float | None, as_json: bool) -> None:
+def _emulate_triton(file: Path, target: str, as_json: bool, **options: Any) -> None:
     """The file under `workbench.triton.emulate`. Options that say how a kernel is launched are the file's to say."""
     context = click.get_current_context()
-    taken = ("file", "triton", "target", "seed", "max_seconds", "as_json")
+    taken = ("file", "triton", "target", "as_json", *options)
     for parameter in context.command.params:
         name = parameter.name or ""
         given = context.get_parameter_source(name)
@@ -157,7 +159,7 @@ def _emulate_triton(file: Path, target: str, seed: int, max_seconds: float | Non
             raise WrongUsage(f"{parameter.opts[0]} is not for --triton: {file} itself launches its kernels")
     # what the file prints is no part of the JSON
     with contextlib.redirect_stdout(sys.stderr) if as_json else contextlib.nullcontext():
-        run = run_script(file, target, seed=seed, max_seconds=max_seconds)
+        run = run_script(file, target, **options)
     if as_json:
         print_json(run.as_dict())
     else:

@@ -19,7 +19,7 @@ from .statistics import Statistics
 
 __all__ = ["Rules", "Suppression"]
 
-_COMMENT = re.compile(r"(?P<before>.*?)(?://|/\*)\s*workbench:\s*allow\s+(?P<names>[\w, ]+)")
+_COMMENT = re.compile(r"(?P<before>.*?)(?://|/\*|#)\s*workbench:\s*allow\s+(?P<names>[\w, ]+)")
 _MARK = "workbench:"
 _MOST_FINDINGS = 10_000
 

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from ..emulator import Finding, LaunchError, Memory
+from ..emulator.standalone import MOST_FINDINGS
 from ..model.errors import WorkbenchError, WrongUsage
 from .arrays import HostArray, Placement, copies, mapped, snapshot
 from .compare import Reference, differences, expected_of
@@ -19,6 +20,7 @@ from .target import Driver, Target, target_of
 
 __all__ = ["Emulation", "TritonUnavailable", "emulate"]
 
+_LAUNCH_OPTIONS = ("strict", "suppress", "max_findings", "counters", "max_warp_instructions", "max_seconds")
 _CONTEXTS: list[Emulation] = []
 """Those that have been entered. The last one emulates launches, all of them have the reports."""
 
@@ -43,12 +45,12 @@ class Emulation(ContextDecorator):
 
     @property
     def ok(self) -> bool:
-        """Whether kernels were launched and no launch found a hazard or a difference."""
+        """Whether kernels were launched and no launch has a failure or a difference."""
         return any(one.report is not None for one in self.launches) and all(one.ok for one in self.launches)
 
     @property
     def findings(self) -> list[Finding]:
-        """The hazards of all launches."""
+        """What was found in all launches, of any severity."""
         return [finding for launched in self.launches for finding in launched.findings]
 
     def as_dict(self) -> dict[str, Any]:
@@ -103,13 +105,13 @@ class Emulation(ContextDecorator):
     ) -> None:
         placement = Placement(Memory())
         placed = placement.arguments(arguments, self._how["reachable"])
-        options = {name: self._how[name] for name in ("counters", "max_warp_instructions", "max_seconds")}
+        options = {name: self._how[name] for name in _LAUNCH_OPTIONS}
         try:
             launched.report = run(compiled, launched.grid, placed, placement, self.target, seed=seed, **options)
         except LaunchError as error:
             launched.refused = str(error)
             raise
-        if launched.findings:
+        if launched.failures:
             if self._how["raise_on_hazard"]:
                 raise LaunchFault(launched)
             return
@@ -292,6 +294,9 @@ def emulate(
     atol: float | None = None,
     reachable: Sequence[Any] = (),
     raise_on_hazard: bool = True,
+    strict: bool = False,
+    suppress: str | Sequence[str] = (),
+    max_findings: int = MOST_FINDINGS,
     debug: bool = False,
     seed: int = 0,
     orders: int = 1,
@@ -313,7 +318,8 @@ def emulate(
     unless given, ``rtol`` is 1e-10, 1e-4, 2e-2 or 0.13 for floats of 8, 4, 2 or 1 bytes, and integers are equal.
 
     A hazard is raised as ``LaunchFault``, a ``KernelFault``, at its line of Python; a wrong result as ``Mismatch``, an
-    ``AssertionError``. With ``raise_on_hazard=False`` both are in ``launches``.
+    ``AssertionError``. With ``raise_on_hazard=False`` both are in ``launches``. ``strict``, ``suppress`` and
+    ``max_findings`` are those of ``workbench.emulator.launch``; ``# workbench: allow race`` on a line suppresses, too.
 
     ``debug`` compiles ``tl.device_assert`` and checks of overflow, as ``TRITON_DEBUG=1`` does. ``orders`` is how often
     each launch runs, in orders of warps drawn from ``seed``, ``seed + 1`` and so on. ``counters`` counts accesses.
@@ -326,6 +332,9 @@ def emulate(
     how = {
         "reachable": reachable,
         "raise_on_hazard": raise_on_hazard,
+        "strict": strict,
+        "suppress": suppress,
+        "max_findings": max_findings,
         "debug": debug,
         "seed": seed,
         "orders": orders,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any
 
@@ -57,13 +57,18 @@ class Launched:
 
     @property
     def ok(self) -> bool:
-        """Whether it found no hazard and no difference. A launch that was refused has neither."""
-        return not self.findings and not self.differences
+        """Whether it has no failure and no difference. A launch that was refused has neither."""
+        return not self.failures and not self.differences
 
     @property
     def findings(self) -> list[Finding]:
-        """Its hazards, each with ``location``: the file and line of the Python source."""
+        """What was found, of any severity, each with ``location``: the file and line of the Python source."""
         return self.report.findings if self.report is not None else []
+
+    @property
+    def failures(self) -> list[Finding]:
+        """The findings that are failures: errors, and strict ones where strict rules were asked for."""
+        return self.report.failures if self.report is not None else []
 
     @property
     def output(self) -> str:
@@ -94,13 +99,10 @@ class Launched:
     def __str__(self) -> str:
         if self.report is None:
             return f"{self.title}: not launched: {self.refused}"
-        lines = [str(finding) for finding in self.findings] + self.differences
-        executed = f"{self.report.statistics.warp_instructions:,} warp instructions"
-        if self.findings:
-            return "\n".join([*lines, f"{self.title}: stopped after {executed}"])
-        if self.differences:
-            return "\n".join([*lines, f"{self.title}: no hazard found, but the result is wrong, {executed}"])
-        return f"{self.title}: no hazard found, {executed}"
+        text = str(replace(self.report, kernel=self.title))
+        if self.differences and self.report.ok:
+            text = text.replace(": no hazard found", ": no hazard found, but the result is wrong")
+        return "\n".join([*self.differences, text])
 
 
 class LaunchFault(KernelFault):
@@ -108,7 +110,7 @@ class LaunchFault(KernelFault):
 
     def __init__(self, launched: Launched) -> None:
         assert launched.report is not None
-        super().__init__(launched.findings[0], launched.report.statistics)
+        super().__init__(launched.failures[0], launched.report.statistics, launched.findings)
         self.args = (str(launched),)
         self.launched = launched
 
@@ -207,7 +209,6 @@ def run(
     for scratch in ("global", "profile"):
         if len(args) < len(entry.parameters):
             args.append(_scratch(placement.memory, metadata, scratch, ctas * grid[0] * grid[1] * grid[2]))
-    fault = None
     try:
         statistics = execute(
             entry,
@@ -224,9 +225,10 @@ def run(
     except KernelFault as hazard:
         if hazard.statistics is None:
             raise
-        fault, statistics = hazard, hazard.statistics
+        statistics = hazard.statistics
     placement.copy_back()
-    return Report(entry.name, [in_python(fault.finding)] if fault is not None else [], statistics, placement.arrays)
+    findings = [in_python(finding) for finding in statistics.findings]
+    return Report(entry.name, findings, statistics, placement.arrays, bool(options.get("strict")))
 
 
 def _scratch(memory: Memory, metadata: Any, kind: str, programs: int) -> Allocation | int:
