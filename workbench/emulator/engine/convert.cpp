@@ -437,6 +437,9 @@ void add_convert_operations(Table& table) {
   });
   add_to_half<f16>(table, ".f16", kHalf);
   add_to_half<bf16>(table, ".bf16", kBfloat);
+  // rounds to nearest where no rounding is named, as ptxas has it
+  add_lanewise<ToHalf<bf16>, bf16, f16>(table, "cvt.bf16.f16");
+  add_lanewise<ToHalf<f16>, f16, bf16>(table, "cvt.f16.bf16");
   add_float_to_float(table);
   add_tiny(table, ".e4m3x2", kE4m3, 0);
   add_tiny(table, ".e5m2x2", kE5m2, 1);

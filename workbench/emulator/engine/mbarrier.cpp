@@ -235,6 +235,8 @@ Flow wait(Warp& warp, const Instruction& instruction, uint32_t lanes) {
     const Operand& which = instruction.operands[2];
     awaited[l] =
         parity ? source_cells<uint32_t>(warp, which)[l] : source_cells<uint64_t>(warp, which)[l] >> 20;
+    // devices read bit 0 (`SHF.L 31` before the test), and Triton widens a bit with its sign
+    if (parity && awaited[l] == 0xffffffff) awaited[l] = 1;
     if (parity && awaited[l] > 1)
       warp.fault(FaultKind::mbarrier_invalid, l, place.offset, Space::shared, 3, awaited[l]);
     const bool ended = parity ? (barrier.phase & 1) != awaited[l] : barrier.phase != awaited[l];
