@@ -33,6 +33,15 @@ EMULATE_ARGUMENTS = """Arguments, one --arg for each parameter of the kernel, in
   f32[1024] => y.npy    and save what it holds afterwards
   C:f32[64,64]          and be called C in findings
   i32=1024   f32=0.5    a number
+  {x:f32[8]=ones; n:i32=8}   a struct, with a pointer to x
+  A:bf16[256,64]=random as map[64,64] swizzle=128
+                        a tensor map of an array, and its box
+  A                     what was named before, again
+
+\b
+--set coefficients:f32[4]=@c.npy gives a __constant__ or __device__ variable
+its value. --then 'reduce --grid 1 --block 256 --arg y --arg z:f32[1]'
+launches a kernel afterwards; an array that is named before is the same.
 
 \b
 Types: i8 i16 i32 i64 u8 u16 u32 u64 f16 f32 f64 bf16 e4m3 e5m2
@@ -44,7 +53,11 @@ workbench emulate scale.cu --grid 4 --block 256 --arg x:f32[1000]=random \\
 
 @click.command(epilog=EMULATE_ARGUMENTS)
 @click.argument("file", type=click.Path(path_type=Path))
-@click.option("--entry", metavar="NAME", help="The kernel; needed where the source has several.")
+@click.option(
+    "--entry",
+    metavar="NAME",
+    help="The kernel, such as scale or ns::scale<float>; needed where the source has several.",
+)
 @click.option("--grid", metavar="X[,Y[,Z]]", help="Blocks of the grid; needed, but for --triton.")
 @click.option("--block", metavar="X[,Y[,Z]]", help="Threads of a block; needed, but for --triton.")
 @click.option("--cluster", default="1", metavar="X[,Y[,Z]]", help="Blocks of a cluster.")
@@ -53,6 +66,11 @@ workbench emulate scale.cu --grid 4 --block 256 --arg x:f32[1000]=random \\
 @click.option("--define", "defines", multiple=True, metavar="X=1", help="A macro for the compiler.")
 @click.option("--include", multiple=True, type=click.Path(path_type=Path), help="A folder of headers.")
 @click.option("--option", "flags", multiple=True, metavar="FLAG", help="A flag of NVRTC, such as -use_fast_math.")
+@click.option("--set", "variables", multiple=True, metavar="NAME:ARG", help="A variable of the source, and its value.")
+@click.option(
+    "--then", "steps", multiple=True, metavar="'KERNEL ...'", help="Another launch on the same memory: below."
+)
+@click.option("--nvcc", is_flag=True, help="Let nvcc compile FILE.cu as it is, host code and all.")
 @click.option("--print", "printed", metavar="0:8", help="Print these elements of every array afterwards.")
 @click.option("--max-seconds", type=click.FloatRange(0, min_open=True), help="When a kernel counts as hung.")
 @click.option(
@@ -75,6 +93,9 @@ def emulate(
     defines: tuple[str, ...],
     include: tuple[Path, ...],
     flags: tuple[str, ...],
+    variables: tuple[str, ...],
+    steps: tuple[str, ...],
+    nvcc: bool,
     printed: str | None,
     max_seconds: float | None,
     seed: int,
@@ -86,7 +107,9 @@ def emulate(
     events: int,
     as_json: bool,
 ) -> None:
-    """Execute any kernel, FILE.cu or FILE.ptx, on the CPU and name its hazards at their source lines.
+    """Execute any kernel on the CPU and name its hazards at their source lines.
+
+    FILE is a .cu, host code and all, a .ptx, or a fat binary, object file, library or program with PTX in it.
 
     With --triton it is FILE.py, whose launches of Triton kernels are emulated, on arrays of NumPy or PyTorch.
 
@@ -101,14 +124,22 @@ def emulate(
     rng = np.random.default_rng(seed)
     chosen = None if printed is None else shell.parse_slice(printed)
     tracing.check_blocks(blocks, math.prod(shell.parse_dimensions(grid, "--grid")))
-    job = shell.Emulation(
-        file,
+    first = shell.Step(
         entry,
         shell.parse_dimensions(grid, "--grid"),
         shell.parse_dimensions(block, "--block"),
-        [shell.parse_argument(text, number, rng) for number, text in enumerate(arguments)],
+        shell.parse_arguments(arguments, rng),
         shared,
         shell.parse_dimensions(cluster, "--cluster"),
+    )
+    launches = [first]
+    for text in steps:
+        known = [argument for step in launches for argument in step.arguments]
+        launches.append(shell.parse_step(text, known, rng))
+    job = shell.Emulation(
+        file,
+        launches,
+        [shell.parse_variable(text, rng) for text in variables],
         shell.parse_defines(defines),
         include,
         flags,
@@ -116,22 +147,28 @@ def emulate(
         counters,
         None if trace_file is None else emulator.Traced(blocks or (0,), events),
         max_seconds,
+        nvcc,
     )
-    report = job.run()
+    reports = job.run()
     if trace_file is not None:
-        notice(tracing.save(tracing.as_json([report.statistics], report.kernel), trace_file))
+        found = tracing.as_json([report.statistics for report in reports], reports[0].kernel)
+        notice(tracing.save(found, trace_file))
     shown = {a.name: a.array.reshape(-1)[chosen] for a in job.arguments if chosen is not None and a.array is not None}
     if as_json:
-        print_json({**report.as_dict(), "arrays": {name: shell.plain(array) for name, array in shown.items()}})
+        more = {"then": [report.as_dict() for report in reports[1:]]} if steps else {}
+        arrays = {name: shell.plain(array) for name, array in shown.items()}
+        print_json({**reports[0].as_dict(), **more, "arrays": arrays})
     else:
-        click.echo(report.output, nl=False)
-        click.echo(str(report))
+        for report in reports:
+            click.echo(report.output, nl=False)
+            click.echo(str(report))
         for name, array in shown.items():
             click.echo(f"{name}[{printed}] = {' '.join(map(str, array))}")
         if counters:
-            for line in profiling.listing(count_lines(report.statistics), str(file)):
-                click.echo(line)
-    if not report.ok:
+            for report in reports:
+                for line in profiling.listing(count_lines(report.statistics), str(file)):
+                    click.echo(line)
+    if not all(report.ok for report in reports):
         raise click.exceptions.Exit(1)
 
 

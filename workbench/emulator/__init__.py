@@ -37,10 +37,11 @@ from .memory import Memory
 from .program import Entry, Program, Signature
 from .ptx import Parameter, PtxSyntaxError, SourceLocation
 from .source import CompileError, CompilerUnavailable, load
-from .standalone import Argument, Output, Report, TensorMapOf, launch
+from .standalone import Report, Session, launch
 from .statistics import Statistics
 from .tensor_map import PixelBox, TensorMap
 from .trace import Traced, chrome_trace
+from .values import Argument, Output, Strided, Struct, TensorMapOf
 
 __all__ = [
     "H200",
@@ -64,9 +65,12 @@ __all__ = [
     "Program",
     "PtxSyntaxError",
     "Report",
+    "Session",
     "Signature",
     "SourceLocation",
     "Statistics",
+    "Strided",
+    "Struct",
     "TensorMap",
     "TensorMapOf",
     "Traced",

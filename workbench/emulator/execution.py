@@ -116,7 +116,7 @@ class _Launch:
     def run(self, args: Sequence[Argument], **options: Any) -> _engine.Result:
         """Hands everything to the engine. Raises ``ArgumentError``."""
         entry, memory = self.entry, self.memory
-        variables = entry.program.load(memory)
+        variables = entry.program.load(memory, entry.decoded.variables)
         parameters, tensor_maps = parameter_buffer(entry, args, memory)
         workspace = memory.upload(_GRID_WORKSPACE, "grid workspace") if entry.cooperative else None
         shape = self.grid, self.block, self.cluster, self.dynamic_shared_bytes, workspace

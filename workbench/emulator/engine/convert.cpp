@@ -320,8 +320,10 @@ void add_to_half(Table& table, const char* type, const Format& format) {
       add_lanewise<ReluOf<ToHalf<H>>, H, From>(table, {"cvt.rn.relu", type, name});
     if constexpr (std::is_same_v<From, float>)
       for (const char* relu : {"", ".relu"})
-        table.add({"cvt.rn", relu, ".satfinite", type, name}, kSignature<H, From>, encode_one<From>,
-                  encoding_variant({&format, Rounding::nearest, true, *relu != 0}));
+        for (const auto& [rounding, mode] :
+             {std::pair(".rn", Rounding::nearest), std::pair(".rz", Rounding::zero)})
+          table.add({"cvt", rounding, relu, ".satfinite", type, name}, kSignature<H, From>, encode_one<From>,
+                    encoding_variant({&format, mode, true, *relu != 0}));
     for (const auto& [rounding, mode] : kDirectedRoundings) {
       const char* signature = kSignature<H, From>;
       table.add({"cvt", rounding, type, name}, signature, encode_one<From>,

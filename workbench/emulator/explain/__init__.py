@@ -33,6 +33,8 @@ _KINDS = {
     "mbarrier_overwritten": FindingKind.MBARRIER_MISUSE,
     "mbarrier_bytes": FindingKind.MBARRIER_MISUSE,
     "swizzle_mismatch": FindingKind.DESCRIPTOR,
+    "incoherent_load": FindingKind.RACE,
+    "read_only_changed": FindingKind.RACE,
     "warpgroup_diverged": FindingKind.DIVERGENT_COLLECTIVE,
     "barrier_count": FindingKind.BARRIER_MISUSE,
     "barrier_mismatch": FindingKind.BARRIER_MISUSE,
