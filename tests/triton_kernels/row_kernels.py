@@ -91,7 +91,9 @@ def layer_norm_backward(
     sum_weight, sum_bias = g * normal, g
     while tl.atomic_cas(lock, 0, 1) == 1:
         pass
-    if tl.load(count) == 0:
+    first = tl.load(count) == 0
+    tl.debug_barrier()  # some of Triton's releases put none between the load of all threads and the exchange of one
+    if first:
         tl.atomic_xchg(count, 1)
     else:
         sum_weight += tl.load(to_weight, mask=inside)

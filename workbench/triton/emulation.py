@@ -225,7 +225,8 @@ def _taken_over(emulation: Emulation) -> Iterator[None]:
         ) from None
     if os.environ.get("TRITON_INTERPRET", "0") not in ("", "0"):
         raise WrongUsage("TRITON_INTERPRET is set: kernels would run in Triton's interpreter; unset it")
-    original, previous = JITFunction.run, triton.runtime.driver._active
+    original, held = JITFunction.run, vars(triton.runtime.driver)
+    previous = held.get("_active", held.get("active"))  # before Triton 3.6 the driver itself, made when it is used
 
     def run_function(self: Any, *args: Any, grid: Any, warmup: bool, **options: Any) -> Any:
         if warmup:

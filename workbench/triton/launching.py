@@ -282,10 +282,13 @@ def _sized(value: int, size: int) -> bytes:
 def _descriptor(value: Any, layout: Mapping[str, Any] | None, name: str, memory: Memory) -> list[Any]:
     """What Triton passes for a tensor descriptor: a tensor map where the target has TMA, shape and strides."""
     shape, strides = [int(n) for n in value.shape], [int(n) for n in value.strides]
-    padding, rounded = value.padding == "nan", bool(getattr(value, "round_f32_to_tf32", False))
+    padding, rounded = getattr(value, "padding", "zero") == "nan", bool(getattr(value, "round_f32_to_tf32", False))
     base: Placed = value.base
     if layout is None:
-        return [base.address, *shape, *strides, int(padding), int(rounded), *shape, *strides]
+        flags = [
+            int(flag) for name, flag in (("padding", padding), ("round_f32_to_tf32", rounded)) if hasattr(value, name)
+        ]
+        return [base.address, *shape, *strides, *flags, *shape, *strides]
     if layout.get("is_im2col") or layout.get("fp4_padded"):
         raise ArgumentError(f"{name} is a descriptor of a kind that is not emulated: im2col, or 4-bit floats")
     size, element = layout["elem_size"], "tfloat32" if rounded else base.array.dtype.name
