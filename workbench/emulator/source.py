@@ -146,5 +146,5 @@ def kernel_name(program: Program, wanted: str) -> str | None:
     """
     if wanted in program.entries:
         return wanted
-    fitting = [entry.name for entry in program.entries.values() if matches(kernel_name_of(entry.name), wanted)]
-    return fitting[0] if len(set(fitting)) == 1 else None
+    fitting = [name for name in program.entries.kernels if matches(kernel_name_of(name), wanted)]
+    return fitting[0] if len(fitting) == 1 else None
