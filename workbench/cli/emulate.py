@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import math
+import shlex
 from pathlib import Path
 
 import click
 import numpy as np
 
-from .. import emulator
+from .. import __version__, emulator
+from ..devices.emulated import hazard_of
 from ..emulator.profile import profile as count_lines
 from ..inspect import emulate as shell
 from ..inspect import profile as profiling
 from ..inspect import trace as tracing
 from ..model.errors import WrongUsage
-from .console import notice, print_json
+from ..report import judged, sarif
+from ..report.judged import Judged
+from . import documents
+from .console import notice
 from .options import options, trace_options
 from .problems import one_stage
 from .sessions import opened
@@ -58,7 +63,7 @@ workbench emulate scale.cu --grid 4 --block 256 --arg x:f32[1000]=random \\
 @click.option("--counters", is_flag=True, help="Print the source with what every line of it asks of the machine.")
 @click.option("--trace", "trace_file", type=click.Path(path_type=Path), metavar="FILE", help="Write the timeline.")
 @trace_options("trace-")
-@options("json")
+@options("json", "sarif")
 def emulate(
     file: Path,
     entry: str | None,
@@ -78,6 +83,7 @@ def emulate(
     blocks: tuple[int, ...],
     events: int,
     as_json: bool,
+    sarif_file: Path | None,
 ) -> None:
     """Execute any kernel, FILE.cu or FILE.ptx, on the CPU and name its hazards at their source lines.
 
@@ -103,12 +109,27 @@ def emulate(
         None if trace_file is None else emulator.Traced(blocks or (0,), events),
         max_seconds,
     )
-    report = job.run()
+    verdicts: list[Judged] = []
+    again = shlex.join(["workbench", *(word for word in click.get_current_context().obj if word != "--json")])
+    try:
+        report = job.run()
+        verdicts = [judged.of_findings(report.kernel, [*map(hazard_of, report.findings)], _said(report), again)]
+    except shell.NotExecuted as error:
+        if error.verdict:
+            verdicts = [judged.of_source(entry or file.name, error.verdict, str(error), file)]
+            error.file, error.line = verdicts[0].file, verdicts[0].line
+            documents.judged(verdicts)
+        raise
+    finally:
+        if sarif_file and verdicts:
+            sarif.write(sarif_file, verdicts, "emulate", __version__)
     if trace_file is not None:
         notice(tracing.save(tracing.as_json([report.statistics], report.kernel), trace_file))
     shown = {a.name: a.array.reshape(-1)[chosen] for a in job.arguments if chosen is not None and a.array is not None}
     if as_json:
-        print_json({**report.as_dict(), "arrays": {name: shell.plain(array) for name, array in shown.items()}})
+        counted = {"counters": None, "counters_by_line": None}
+        arrays = {"arrays": {name: shell.plain(array) for name, array in shown.items()}}
+        documents.result({**counted, **report.as_dict(), **arrays}, verdicts)
     else:
         click.echo(report.output, nl=False)
         click.echo(str(report))
@@ -119,6 +140,10 @@ def emulate(
                 click.echo(line)
     if not report.ok:
         raise click.exceptions.Exit(1)
+
+
+def _said(report: emulator.Report) -> str:
+    return "\n".join(map(str, report.findings))
 
 
 @click.command("profile")
@@ -134,7 +159,7 @@ def profile_(spec: str, problem_text: str | None, as_json: bool) -> None:
     stage, problem = one_stage(spec, problem_text)
     found = profiling.profile_stage(stage, problem)
     if as_json:
-        print_json(profiling.as_dict(stage, problem, found))
+        documents.result(profiling.as_dict(stage, problem, found))
     else:
         for line in profiling.annotated(stage, problem, found):
             click.echo(line)
@@ -153,8 +178,16 @@ def profile_(spec: str, problem_text: str | None, as_json: bool) -> None:
 )
 @trace_options("")
 @click.option("--seed", type=click.IntRange(0, 2**64 - 1), default=0, show_default=True, help="Order of warps.")
-@options("problem")
-def trace(spec: str, target: Path, blocks: tuple[int, ...], events: int, seed: int, problem_text: str | None) -> None:
+@options("problem", "json")
+def trace(
+    spec: str,
+    target: Path,
+    blocks: tuple[int, ...],
+    events: int,
+    seed: int,
+    problem_text: str | None,
+    as_json: bool,
+) -> None:
     """Write the timeline of a stage, as executed in the emulator, for ui.perfetto.dev or chrome://tracing.
 
     It shows what every warp does and waits for, phases of mbarriers, and copies and tensor-core work under way. A
@@ -166,6 +199,13 @@ def trace(spec: str, target: Path, blocks: tuple[int, ...], events: int, seed: i
         found, fault = tracing.trace_stage(stage, problem, emulator.Traced(blocks or (0,), events), seed)
     except tracing.NoSuchBlock as error:
         raise WrongUsage(f"{error} for {problem}") from None
-    click.echo(tracing.save(found, target))
+    saved = tracing.save(found, target)
+    hazards = fault.hazards if fault else ()
+    if as_json:
+        said = judged.of_findings(stage.spec, hazards, str(fault or ""))
+        said.problem = str(problem)
+        documents.result({"written": [target], "notes": [saved]}, [said])
+    else:
+        click.echo(saved)
     if fault is not None:
         raise fault

@@ -18,7 +18,8 @@ from ..records.versions import Remembered
 from ..report import pages
 from ..report.evidence import tiers
 from ..run.api import NO_TIMES
-from .console import StageProgress, console, notice, print_json, table
+from . import documents
+from .console import StageProgress, console, notice, table
 from .options import options, specs_argument
 from .problems import problems_of
 from .sessions import device_or_cluster, finishing, folder_of, opened, session_on, use_sanitizer, work
@@ -26,7 +27,7 @@ from .sessions import device_or_cluster, finishing, folder_of, opened, session_o
 
 @click.command()
 @specs_argument
-@options("device", "secret_seed", "examples", "problem", "isolate", "sanitize", "cluster", "json")
+@options("device", "secret_seed", "examples", "problem", "isolate", "sanitize", "cluster", "json", "sarif")
 def verify(
     specs: tuple[str, ...],
     device_name: str,
@@ -37,6 +38,7 @@ def verify(
     sanitize: bool,
     cluster: str | None,
     as_json: bool,
+    sarif_file: Path | None,
 ) -> None:
     """Check stages against NumPy on random problems, or on the one given by --problem.
 
@@ -50,7 +52,7 @@ def verify(
         session = session_on(device, examples, seed, problems, cluster=workers)
         if sanitize:
             use_sanitizer(session)
-        with finishing(session, as_json):
+        with finishing(session, as_json, sarif_file):
             work(session, stages, 1 if problems else examples)
 
 
@@ -141,7 +143,7 @@ def agree(specs: tuple[str, ...], seed: int, examples: int, as_json: bool, outpu
             record.stages.append(found)
             record.save(folder.path / AGREEMENT)
     if as_json:
-        print_json(dataclasses.asdict(record))
+        documents.result(dataclasses.asdict(record))
     else:
         rows = [
             (f"{s.operation}:{s.stage}", str(s.problems), tiers(s.tiers), s.disagreement or "they agree")
@@ -163,7 +165,7 @@ def replay(identity: str | None, device_name: str, isolate: bool, as_json: bool)
     if identity is None:
         kept = versions.every_failure()
         if as_json:
-            print_json([dataclasses.asdict(failure) for failure in kept])
+            documents.result({"failures": [dataclasses.asdict(failure) for failure in kept]})
         else:
             show_failures(kept)
         return

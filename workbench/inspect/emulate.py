@@ -14,6 +14,7 @@ import numpy as np
 
 from .. import emulator
 from ..model.errors import WorkbenchError, WrongUsage
+from ..model.results import Verdict
 
 DTYPES: dict[str, np.dtype[Any]] = {
     **{f"{letter}{bits}": np.dtype(f"{letter}{bits // 8}") for letter in "iu" for bits in (8, 16, 32, 64)},
@@ -27,13 +28,21 @@ _ARGUMENT = re.compile(
     r"\s*(?:(?P<name>[A-Za-z_]\w*)\s*:)?\s*(?P<type>\w+)\s*(?P<shape>\[[^\]]*\])?"
     r"\s*(?:=(?!>)\s*(?P<value>.*?))?\s*(?:=>\s*(?P<save>.+?))?\s*"
 )
-NOT_EXECUTED = (
-    emulator.CompileError,
-    emulator.CompilerUnavailable,
-    emulator.PtxSyntaxError,
-    emulator.UnsupportedInstruction,
-)
-"""What `emulator.launch` raises where there is nothing to execute."""
+NOT_EXECUTED: dict[type[Exception], Verdict | None] = {
+    emulator.CompileError: Verdict.COMPILE_ERROR,
+    emulator.CompilerUnavailable: None,
+    emulator.PtxSyntaxError: Verdict.COMPILE_ERROR,
+    emulator.UnsupportedInstruction: Verdict.UNSUPPORTED,
+}
+"""What `emulator.launch` raises where there is nothing to execute, and what that is of the source."""
+
+CODES = {
+    emulator.CompileError: "compile_error",
+    emulator.CompilerUnavailable: "compiler_unavailable",
+    emulator.PtxSyntaxError: "ptx_syntax_error",
+    emulator.UnsupportedInstruction: "unsupported_instruction",
+}
+"""What programs know these errors by."""
 
 _EXAMPLE = "write for example f32[1024]=random, f32[64,32] => out.npy or i32=1024"
 
@@ -43,7 +52,15 @@ class UsageError(WrongUsage, ValueError):
 
 
 class NotExecuted(WorkbenchError):
-    """A source that the emulator cannot execute, or a compiler that is missing; the message says what and where."""
+    """A source that the emulator cannot execute, or a compiler that is missing; the message says what and where.
+
+    `verdict` is that of the source, None where it is not to blame; `file` and `line` are where, as far as it is known.
+    """
+
+    def __init__(self, message: str, code: str = "not_executed", verdict: Verdict | None = None) -> None:
+        super().__init__(message)
+        self.code, self.verdict = code, verdict
+        self.file, self.line = "", 0
 
 
 @dataclass
@@ -213,8 +230,9 @@ class Emulation:
             )
         except (emulator.ArgumentError, emulator.LaunchError) as error:
             raise UsageError(str(error)) from None
-        except NOT_EXECUTED as error:
-            raise NotExecuted(str(error)) from None
+        except tuple(NOT_EXECUTED) as error:
+            kind = next(kind for kind in NOT_EXECUTED if isinstance(error, kind))
+            raise NotExecuted(str(error), CODES[kind], NOT_EXECUTED[kind]) from None
 
 
 def plain(array: np.ndarray[Any, Any]) -> list[Any]:

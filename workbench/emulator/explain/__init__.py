@@ -43,6 +43,12 @@ _KINDS = {
 }
 
 
+def _kind(cause: str) -> FindingKind:
+    if cause in _KINDS:
+        return _KINDS[cause]
+    return FindingKind(cause) if cause.upper() in FindingKind.__members__ else FindingKind.UNSUPPORTED
+
+
 class _Explainer(MemoryHazards, Races, TensorCores, Waits, Others):
     """All sentences; ``explain_KIND`` has those about a kind of fault, and what to do."""
 
@@ -50,10 +56,7 @@ class _Explainer(MemoryHazards, Races, TensorCores, Waits, Others):
         seen, context = self.seen, self.context
         write = getattr(self, f"explain_{seen.kind}", None)
         message, advice = write() if write else (f"the engine reports {seen.kind}", "")
-        kind = _KINDS.get(seen.kind)
-        if kind is None:
-            known = FindingKind.__members__
-            kind = FindingKind(seen.kind) if seen.kind.upper() in known else FindingKind.UNSUPPORTED
+        kind = _kind(seen.kind)
         location = self.instruction.location if self.instruction else None
         hangs = seen.kind in ("deadlock", "budget", "not_resident")
         nobody = seen.kind in ("deadlock", "budget")
@@ -84,3 +87,9 @@ class _Explainer(MemoryHazards, Races, TensorCores, Waits, Others):
 def explain(fault: _engine.Fault, waits: Sequence[_engine.Waiting], context: LaunchContext) -> Finding:
     """The finding for what the engine reports."""
     return _Explainer(fault, waits, context).finding()
+
+
+def causes() -> dict[str, FindingKind]:
+    """Every word that `Finding.cause` may be, and the kind of finding that it is."""
+    names = sorted(name.removeprefix("explain_") for name in dir(_Explainer) if name.startswith("explain_"))
+    return {name: _kind(name) for name in names}
