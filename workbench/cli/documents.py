@@ -81,6 +81,7 @@ class _Collected:
 
     command: str
     document: Document
+    said: bool = False
     lines: bool = False
 
 
@@ -91,6 +92,7 @@ def result(value: Any, verdicts: Sequence[Judged] = ()) -> None:
     """What a command has to say, of types that JSON has, paths among them; which it does once."""
     if _now:
         _now.document.result, _now.document.verdicts = value, [*verdicts]
+        _now.said = True
 
 
 def judged(verdicts: Sequence[Judged]) -> None:
@@ -164,8 +166,8 @@ def printed(command: str) -> Iterator[None]:
 def _print(collected: _Collected, code: int) -> None:
     document = collected.document
     document.ok, document.exit_code = code == 0, code
-    nothing = document.result is None and document.error is None and not document.verdicts
-    if (code == 0 and nothing) or (code in (0, INTERRUPTED) and collected.lines):  # help; Ctrl-C is how `watch` ends
+    of_lines = collected.lines and code in (0, INTERRUPTED)  # Ctrl-C is how `watch` ends
+    if of_lines or (code == 0 and not collected.said):  # help
         return
     made = finite(dataclasses.asdict(document))
     with contextlib.suppress(BrokenPipeError):

@@ -122,7 +122,7 @@ def emulate(
         raise
     finally:
         if sarif_file and verdicts:
-            sarif.write(sarif_file, verdicts, "emulate", __version__)
+            sarif.write(sarif_file, verdicts, f"emulate/{verdicts[0].spec}", __version__)
     if trace_file is not None:
         notice(tracing.save(tracing.as_json([report.statistics], report.kernel), trace_file))
     shown = {a.name: a.array.reshape(-1)[chosen] for a in job.arguments if chosen is not None and a.array is not None}

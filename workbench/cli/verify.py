@@ -8,16 +8,17 @@ from pathlib import Path
 
 import click
 
-from .. import harness
+from .. import __version__, harness
 from ..catalogue import registry
 from ..model.errors import WorkbenchError
 from ..model.results import AgreementRun
 from ..records import environment, versions
 from ..records.store import AGREEMENT, slug
 from ..records.versions import Remembered
-from ..report import pages
+from ..report import pages, sarif
 from ..report.evidence import tiers
 from ..run.api import NO_TIMES
+from ..run.touched import touched
 from . import documents
 from .console import StageProgress, console, notice, table
 from .options import options, specs_argument
@@ -27,9 +28,16 @@ from .sessions import device_or_cluster, finishing, folder_of, opened, session_o
 
 @click.command()
 @specs_argument
+@click.option(
+    "--files",
+    "are_files",
+    is_flag=True,
+    help="SPEC are files: verify the stages of the project that are made of one of them, for a hook before a commit.",
+)
 @options("device", "secret_seed", "examples", "problem", "isolate", "sanitize", "cluster", "json", "sarif")
 def verify(
     specs: tuple[str, ...],
+    are_files: bool,
     device_name: str,
     seed: int | None,
     examples: int,
@@ -44,7 +52,13 @@ def verify(
 
     A failure is shown with its smallest problem, the first wrong elements and the command that replays it.
     """
-    stages = registry.select(specs)
+    stages = touched(registry.select(()), map(Path, specs)) if are_files else registry.select(specs)
+    if are_files and not stages:
+        notice("no stage is made of these files: nothing is to be verified")
+        documents.result(None)
+        if sarif_file:
+            sarif.write(sarif_file, [], "verify", __version__)
+        return
     problems = problems_of(stages, problem_text)
     if sanitize and cluster:
         raise click.UsageError("compute-sanitizer looks at kernels on this machine; leave out --cluster or --sanitize")
