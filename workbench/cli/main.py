@@ -47,6 +47,7 @@ for _command in (
     emulate.trace,
     export.export,
     setup.new_,
+    setup.import_,
     setup.doctor,
 ):
     main.add_command(_command)

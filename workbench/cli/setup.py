@@ -14,7 +14,7 @@ from ..catalogue import registry
 from ..catalogue.project import BadProject
 from ..model.operation import Operation
 from ..model.stage import Stage
-from . import documents, new
+from . import documents, imports, new, tasks
 from .console import console, table
 from .doctor import State, examine
 from .options import options, specs_argument
@@ -98,6 +98,21 @@ def show_made(made: new.Made, as_json: bool) -> None:
         click.echo(f"added to {path}")
     for number, step in enumerate(made.next, 1):
         click.echo(f"{number}. {step}")
+
+
+@click.command("import")
+@click.argument("kind", type=click.Choice(tasks.KINDS), metavar="kernelbench|gpumode")
+@click.argument("path", type=click.Path(path_type=Path))
+@click.option("--name", metavar="OPERATION", help="What the operation is called; by default after the task.")
+@options("json")
+def import_(kind: str, path: Path, name: str | None, as_json: bool) -> None:
+    """Make an operation of a task of KernelBench, a FILE.py, or of gpu-mode, a FOLDER with reference.py and task.yml.
+
+    PyTorch has to be installed: the task is run on the CPU to learn its shapes, and is the reference. The operation
+    gets a folder with a declaration, a copy of the task, a first CUDA source without its kernel, and a test. Nothing is
+    overwritten.
+    """
+    show_made(imports.import_task(kind, path, name), as_json)
 
 
 @click.command()

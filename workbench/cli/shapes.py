@@ -293,6 +293,7 @@ RESULTS: dict[str, Any] = {
     "experiment": Experiments,
     "export": Written,
     "history": Past,
+    "import": Begun,
     "inspect": Inspected,
     "list": Listing,
     "mutate": Mutants,
