@@ -23,7 +23,7 @@ import workbench
 from workbench.cli.documents import INTERNAL_ERROR, SCHEMA_VERSION, USAGE, Document
 from workbench.cli.shapes import RESULTS
 from workbench.devices import Fault
-from workbench.emulator import explain
+from workbench.emulator import severity
 from workbench.inspect import emulate
 from workbench.model.errors import WorkbenchError
 from workbench.report.judged import Judged
@@ -160,7 +160,10 @@ def page() -> str:
     verdicts = [
         (f"[`{code}`](verdicts.md#{code})", means.split(". ")[0].rstrip(".")) for code, (means, _) in VERDICTS.items()
     ]
-    causes = [(f"`{cause}`", f"`{kind}`") for cause, kind in explain.causes().items()]
+    causes = [
+        (f"`{cause}`", f"`{severity.kind_of(cause)}`", severity.severity_of(cause))
+        for cause in sorted(severity.CAUSES[1:])  # the first is none
+    ]
     errors = [(f"`{code}`", exit_code, means) for code, exit_code, means in error_codes()]
     results = [(f"`{command}`", _name(shape)) for command, shape in RESULTS.items()]
     parts = [
@@ -171,8 +174,9 @@ def page() -> str:
         f"## Exit codes\n\n{_table(('exit code', 'means'), EXIT_CODES)}",
         f"## Codes of verdicts and findings\n\nThose of findings are the same words.\n\n"
         f"{_table(('code', 'means'), verdicts)}",
-        f"## Causes of findings\n\nA cause is finer than the code, and helps to tell one mistake from another.\n\n"
-        f"{_table(('cause', 'code'), causes)}",
+        "## Causes of findings\n\nA cause is finer than the code, and helps to tell one mistake from another. A "
+        "finding of severity `error`\nis a failure, a `strict` one with `--strict` only, a `note` never.\n\n"
+        f"{_table(('cause', 'code', 'severity'), causes)}",
         "## Codes of errors\n\nA kernel that `trace` cannot get to the end of has the code of its verdict.\n\n"
         f"{_table(('code', 'exit code', 'means'), errors)}",
         "## Results\n\nThe shapes of `result` are definitions in the schema, by these names.\n\n"

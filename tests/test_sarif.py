@@ -124,6 +124,7 @@ def test_severities_are_levels_and_a_fingerprint_moves_with_its_line() -> None:
     found = check_log(sarif.log([verdict], "emulate", "0.1.0"))
     assert [result["level"] for result in found] == ["error", "warning", "note"]
     assert of_findings("last", made[1:], "").ok
+    assert not of_findings("last", made[1:], "", strict=True).ok and of_findings("last", made[2:], "", strict=True).ok
     Path("race.cu").write_text("// a line above\n" + RACE)
     made[0].line = 4
     (moved, *_) = check_log(sarif.log([of_findings("last", made, "a race")], "emulate", "0.1.0"))

@@ -60,6 +60,13 @@ workbench emulate scale.cu --grid 4 --block 256 --arg x:f32[1000]=random \\
 @click.option(
     "--seed", type=click.IntRange(0, 2**64 - 1), default=0, help="Order of warps, and what random arrays hold."
 )
+@click.option("--strict", is_flag=True, help="Fail for what PTX only forbids formally, too.")
+@click.option(
+    "--suppress",
+    multiple=True,
+    metavar="KIND[@FILE:LINE]",
+    help="Leave findings of this kind out; a comment `// workbench: allow KIND` on the line does the same.",
+)
 @click.option("--counters", is_flag=True, help="Print the source with what every line of it asks of the machine.")
 @click.option("--trace", "trace_file", type=click.Path(path_type=Path), metavar="FILE", help="Write the timeline.")
 @trace_options("trace-")
@@ -78,6 +85,8 @@ def emulate(
     printed: str | None,
     max_seconds: float | None,
     seed: int,
+    strict: bool,
+    suppress: tuple[str, ...],
     counters: bool,
     trace_file: Path | None,
     blocks: tuple[int, ...],
@@ -108,12 +117,15 @@ def emulate(
         counters,
         None if trace_file is None else emulator.Traced(blocks or (0,), events),
         max_seconds,
+        strict,
+        suppress,
     )
     verdicts: list[Judged] = []
     again = shlex.join(["workbench", *(word for word in click.get_current_context().obj if word != "--json")])
     try:
         report = job.run()
-        verdicts = [judged.of_findings(report.kernel, [*map(hazard_of, report.findings)], _said(report), again)]
+        hazards = [*map(hazard_of, report.findings)]
+        verdicts = [judged.of_findings(report.kernel, hazards, _said(report), again, strict)]
     except shell.NotExecuted as error:
         if error.verdict:
             verdicts = [judged.of_source(entry or file.name, error.verdict, str(error), file)]

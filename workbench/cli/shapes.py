@@ -253,8 +253,9 @@ class ExecutedLine:
 
 @dataclass(frozen=True)
 class FullFinding(Finding):
-    """A finding with everything that is known of it; `text` is the whole of it as it is shown."""
+    """A finding with everything that is known of it; `code` is its cause, `text` the whole of it as it is shown."""
 
+    code: str = ""
     text: str = ""
 
 
@@ -265,7 +266,11 @@ class Emulated:
     kernel: str
     ok: bool
     output: str
+    strict: bool
     findings: list[FullFinding]
+    stopped: bool
+    suppressed: int
+    unused_suppressions: list[str]
     warp_instructions: int
     resident_blocks: int
     by_line: list[ExecutedLine]

@@ -63,6 +63,7 @@ def hazard_of(finding: emulator.Finding) -> Hazard:
         lane=finding.lane,
         array=finding.array or "",
         index=finding.index,
+        severity=str(finding.severity),
     )
 
 

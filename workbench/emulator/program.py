@@ -72,6 +72,7 @@ class Entry(Signature):
     engine_program: _engine.Program = field(repr=False)  # the decoded rows as the engine keeps them
     local_bytes: int
     constant_pool: tuple[tuple[object, ...], npt.NDArray[np.uint8]] | None = field(default=None, repr=False)
+    allowed: tuple[tuple[str, str, int], ...] | None = field(default=None, repr=False)  # by comments; see Rules
 
 
 @dataclass(eq=False, slots=True)

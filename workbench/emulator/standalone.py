@@ -22,7 +22,9 @@ from .allocation import Allocation
 from .arguments import ArgumentError
 from .counters import Counters
 from .execution import Checks, execute
-from .findings import Finding, KernelFault
+from .explain.words import say_count
+from .fault import KernelFault
+from .findings import Finding, Severity
 from .launch_checks import Dimensions, LaunchError
 from .memory import Memory
 from .program import Entry, Program
@@ -31,10 +33,12 @@ from .statistics import Statistics
 from .tensor_map import ELEMENT_TYPES, PixelBox, TensorMap
 from .trace import Traced
 
-__all__ = ["MOST_WARP_INSTRUCTIONS", "Argument", "Output", "Report", "TensorMapOf", "launch"]
+__all__ = ["MOST_FINDINGS", "MOST_WARP_INSTRUCTIONS", "Argument", "Output", "Report", "TensorMapOf", "launch"]
 
 MOST_WARP_INSTRUCTIONS = 100_000_000
 """Of one block, before it counts as hung: some seconds."""
+MOST_FINDINGS = 20
+"""Failures after which a launch ends, unless another number is asked for."""
 
 Array = npt.NDArray[Any]
 
@@ -91,19 +95,27 @@ Argument = Array | Output | TensorMapOf | np.generic | int | float | bool | byte
 class Report:
     """What a launch did.
 
-    ``findings`` lists its hazards; today a launch ends with the first. ``statistics`` counts executed warp
-    instructions, up to the hazard where there is one. ``str(report)`` is the whole of it as text.
+    ``findings`` lists what was found, of any severity, in the order found. ``strict``: whether strict findings are
+    failures. ``statistics`` counts executed warp instructions, up to the finding that stopped the launch where one
+    did. ``str(report)`` is the whole of it as text.
     """
 
     kernel: str
     findings: list[Finding]
     statistics: Statistics
     arguments: dict[str, Array] = field(repr=False)
+    strict: bool = False
 
     @property
     def ok(self) -> bool:
-        """Whether no hazard was found."""
-        return not self.findings
+        """Whether nothing was found that is a failure: no error, and nothing strict where that was asked for."""
+        return not self.failures
+
+    @property
+    def failures(self) -> list[Finding]:
+        """The findings that are failures: errors, and strict ones where strict rules were asked for."""
+        failing = {Severity.ERROR, Severity.STRICT} if self.strict else {Severity.ERROR}
+        return [finding for finding in self.findings if finding.severity in failing]
 
     @property
     def counters(self) -> Counters:
@@ -134,7 +146,11 @@ class Report:
             "kernel": self.kernel,
             "ok": self.ok,
             "output": self.output,
-            "findings": [{**asdict(finding), "text": str(finding)} for finding in self.findings],
+            "strict": self.strict,
+            "findings": [{**asdict(f), "code": f.code, "text": str(f)} for f in self.findings],
+            "stopped": self.statistics.stopped,
+            "suppressed": len(self.statistics.suppressed),
+            "unused_suppressions": list(self.statistics.unused),
             "warp_instructions": self.statistics.warp_instructions,
             "resident_blocks": self.statistics.resident_blocks,
             "by_line": [
@@ -147,9 +163,19 @@ class Report:
 
     def __str__(self) -> str:
         executed = f"{self.statistics.warp_instructions:,} warp instructions"
-        if self.ok:
-            return f"{self.kernel}: no hazard found, {executed}"
-        return "\n".join([*map(str, self.findings), f"{self.kernel}: stopped after {executed}"])
+        if self.statistics.stopped:
+            executed = f"stopped after {executed}"
+        failures = len(self.failures)
+        if failures == 0:
+            executed = f"no hazard found, {executed}"
+        elif not (self.statistics.stopped and len(self.findings) == 1):
+            executed = f"{say_count(failures, 'hazard')}, {executed}"
+        if others := len(self.findings) - failures:
+            executed += f", {say_count(others, 'finding')} that {'is' if others == 1 else 'are'} no failure"
+        if suppressed := len(self.statistics.suppressed):
+            executed += f", {suppressed} suppressed"
+        unused = [f"note: the suppression {text} matched nothing" for text in self.statistics.unused]
+        return "\n".join([*map(str, self.findings), f"{self.kernel}: {executed}", *unused])
 
 
 def launch(
@@ -167,6 +193,9 @@ def launch(
     seed: int = 0,
     checks: Checks = Checks.ALL,
     raise_on_hazard: bool = False,
+    strict: bool = False,
+    suppress: str | Sequence[str] = (),
+    max_findings: int = MOST_FINDINGS,
     counters: bool = False,
     trace: Traced | None = None,
     max_warp_instructions: int = MOST_WARP_INSTRUCTIONS,
@@ -186,29 +215,29 @@ def launch(
     ``args`` has an ``Argument`` for each parameter, in their order. Findings call arrays ``a0``, ``a1``, ... after
     their position, or by their names when ``args`` is a mapping.
 
-    A hazard is in the report's ``findings``, or raised as ``KernelFault`` when ``raise_on_hazard``; arrays then hold
-    what had been stored. Raises ``ArgumentError`` and ``LaunchError`` for what the device would refuse, and what
-    ``load`` raises.
+    What is found is in the report's ``findings``, or the first failure is raised as ``KernelFault`` when
+    ``raise_on_hazard``; arrays then hold what had been stored. Errors are failures, and findings that PTX only forbids
+    formally where ``strict``. ``suppress`` leaves findings out (``"race"``, ``"race@kernel.cu:42"``), as the comment
+    ``// workbench: allow race`` on a line does. A launch goes on behind a failure where it can, up to ``max_findings``.
+    Raises ``ArgumentError`` and ``LaunchError`` for what the device would refuse, and what ``load`` raises.
     """
     program = source if isinstance(source, Program) else _loaded(source, entry, defines, include, options)
     kernel = _find_entry(program, entry)
     arguments = _Arguments(Memory(), _named(args))
+    asked: dict[str, Any] = {"seed": seed, "checks": checks, "counters": counters, "trace": trace}
+    asked |= {"max_seconds": max_seconds, "cluster": cluster, "shared_bytes": shared}
+    rules = {"strict": strict, "suppress": suppress, "max_findings": max_findings}
     statistics, fault = arguments.passed_to(
         kernel,
         grid,
         block,
-        cluster=cluster,
-        shared_bytes=shared,
-        seed=seed,
-        checks=checks,
-        counters=counters,
-        trace=trace,
         max_warp_instructions=max_warp_instructions,
-        max_seconds=max_seconds,
+        **asked,
+        **rules,
     )
     if fault is not None and raise_on_hazard:
         raise fault
-    return Report(kernel.name, [fault.finding] if fault else [], statistics, arguments.arrays)
+    return Report(kernel.name, list(statistics.findings), statistics, arguments.arrays, strict)
 
 
 def _loaded(

@@ -196,6 +196,8 @@ class Emulation:
     counters: bool = False
     trace: emulator.Traced | None = None
     max_seconds: float | None = None
+    strict: bool = False
+    suppress: Sequence[str] = ()
 
     def run(self) -> emulator.Report:
         """Runs it and saves the arrays that are to be saved. Raises UsageError, NotExecuted and OSError."""
@@ -227,6 +229,8 @@ class Emulation:
                 counters=self.counters,
                 trace=self.trace,
                 max_seconds=self.max_seconds,
+                strict=self.strict,
+                suppress=self.suppress,
             )
         except (emulator.ArgumentError, emulator.LaunchError) as error:
             raise UsageError(str(error)) from None

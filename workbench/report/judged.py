@@ -82,9 +82,11 @@ def speed_ratio(result: StageResult) -> float | None:
     return math.exp(sum(map(math.log, shares)) / len(shares)) if shares else None
 
 
-def of_findings(spec: str, findings: Sequence[Hazard], message: str, replay: str = "") -> Judged:
-    """The verdict of a kernel that was emulated by itself: its gravest finding, or that it passed."""
+def of_findings(spec: str, findings: Sequence[Hazard], message: str, replay: str = "", strict: bool = False) -> Judged:
+    """The verdict of a kernel that was emulated by itself: that of its first error, with `strict` else of its first
+    strict finding, or that it passed."""
     errors = [hazard for hazard in findings if hazard.severity == "error"]
+    errors = errors or [hazard for hazard in findings if strict and hazard.severity == "strict"]
     code = Verdict(errors[0].code) if errors else Verdict.PASS
     judged = Judged(spec, code, not errors, findings=[_opening(hazard, None) for hazard in findings])
     if errors:
