@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,7 +9,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 from click.testing import Result
-from command_line import invoke
+from command_line import invoke, said
 
 from workbench.inspect import emulate
 
@@ -55,12 +54,12 @@ def test_a_clean_run_prints_saves_and_ends_with_0(workbench: Workbench) -> None:
     assert "y[2:5] = 1.0 1.5 2.0" in result.stdout
     assert np.array_equal(np.load("y.npy"), 0.5 * np.arange(50, dtype=np.float32))
     result = workbench(*LAUNCH, *RIGHT, "--print", "2:5", "--define", "TWICE", "--json")
-    found = json.loads(result.stdout)
+    found = said(result)
     assert found["arrays"]["y"] == [2, 3, 4]
     assert found["ok"] is True
     assert sum(line["warp_instructions"] for line in found["by_line"]) == found["warp_instructions"]
     result = workbench(*LAUNCH, *RIGHT, "--option", "-DTWICE", "--option", "-use_fast_math", "--json")
-    assert json.loads(result.stdout)["arrays"] == {} and result.exit_code == 0
+    assert said(result)["arrays"] == {} and result.exit_code == 0
 
 
 SEVERAL = """
@@ -89,7 +88,7 @@ def test_launches_follow_one_another_on_the_same_memory(workbench: Workbench) ->
     assert np.load("z.npy") == 20
     assert result.stdout.count("no hazard found") == 2
     result = workbench(*SCALED, "--then", then, "--json")
-    found = json.loads(result.stdout)
+    found = said(result)
     assert (found["kernel"], found["then"][0]["kernel"]) == ("_Z5scalePKfPfi", "_Z3sumILi8EEvPKfPf")
     result = workbench(*SCALED[:-1], "i32=7", "--then", then, "--then", "scale --grid 1 --block 1")
     assert result.exit_code == 1
@@ -172,7 +171,7 @@ def test_counters_stand_beside_the_source(workbench: Workbench) -> None:
     assert "global store: 2 requests, 3.5 sectors each; 200B" in result.stdout  # 32 and 18 floats
     (line,) = [line for line in result.stdout.splitlines() if "if (i < n)" in line]
     assert " 3.5 " in line
-    found = json.loads(workbench(*LAUNCH, *RIGHT, "--counters", "--json").stdout)
+    found = said(workbench(*LAUNCH, *RIGHT, "--counters", "--json"))
     assert found["counters"]["global_store_sectors"] == 7
 
 
@@ -180,7 +179,7 @@ def test_a_hazard_is_told_with_its_line_and_ends_with_1(workbench: Workbench) ->
     result = workbench(*LAUNCH, *RIGHT[:-1], "i32=51")
     assert result.exit_code == 1
     assert "scale.cu:7: out of bounds: reads 4 bytes at x[50]" in result.stdout
-    found = json.loads(workbench(*LAUNCH, *RIGHT[:-1], "i32=51", "--json", "--seed", "3").stdout)
+    found = said(workbench(*LAUNCH, *RIGHT[:-1], "i32=51", "--json", "--seed", "3"))
     assert found["ok"] is False
     assert (found["findings"][0]["array"], found["findings"][0]["seed"]) == ("x", 3)
 

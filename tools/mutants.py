@@ -89,7 +89,7 @@ if __name__ == "__main__":
     parser.add_argument("results", type=Path, help="what `workbench mutate --json` printed")
     parser.add_argument("page", type=Path, nargs="?", default=PAGE, help="what is written, with a record beside it")
     arguments = parser.parse_args()
-    found = with_reasons(json.loads(arguments.results.read_text()))
+    found = with_reasons(json.loads(arguments.results.read_text())["result"])
     record = arguments.page.with_suffix(".json.gz")
     compact.write(found, record)
     arguments.page.write_text(page(found, record.name))

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
+import json
 import shutil
 import sys
 import tempfile
@@ -84,6 +85,13 @@ def verdicts(root: Path) -> Files:
     return {"docs/verdicts.md": script("tools/verdicts.py").page().encode()}
 
 
+def documents(root: Path) -> Files:
+    """What commands print with --json: the schema, and the page of codes."""
+    made = script("tools/documents.py")
+    schema = json.dumps(made.schema(), indent=1) + "\n"
+    return {"workbench/schemas/document.json": schema.encode(), "docs/json.md": made.page().encode()}
+
+
 def reports(root: Path) -> Files:
     """The pages and charts of `workbench report`, those of experiments among them."""
     from workbench.experiments import page as experiments
@@ -135,6 +143,7 @@ PAGES = (
     Generated("api", api),
     Generated("benchmarks", benchmarks),
     Generated("commands", commands),
+    Generated("documents", documents),
     Generated("faults", faults),
     Generated("ladder", ladder),
     Generated("mutants", mutants),

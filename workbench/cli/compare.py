@@ -16,7 +16,8 @@ from ..records import store
 from ..report import changes, derived, differences, html_page, pages
 from ..report.changes import By, Comparison
 from ..report.differences import Difference, Row
-from .console import OUTCOMES, console, print_json, table
+from . import documents
+from .console import OUTCOMES, console, table
 from .options import options
 from .problems import problems_of
 
@@ -60,7 +61,7 @@ def compare(before: str, after: str, tolerance: float, by: str, as_json: bool) -
     except (ResultsError, changes.StatisticsUnavailable) as error:
         raise WrongUsage(str(error)) from None
     if as_json:
-        print_json({**dataclasses.asdict(found), "summary": found.summary, "slower": found.slower})
+        documents.result({**dataclasses.asdict(found), "summary": found.summary, "slower": found.slower})
     else:
         show_comparison(found, runs)
     if found.slower:
@@ -120,7 +121,7 @@ def diff(before: str, after: str | None, problem_text: str | None, as_json: bool
     problem = problems_of([sides[0].stage], problem_text).get(sides[0].stage.operation)
     found = differences.compare(*sides, problem)
     if as_json:
-        print_json(dataclasses.asdict(found))
+        documents.result(dataclasses.asdict(found))
     else:
         show_difference(found)
 
@@ -211,7 +212,7 @@ def report(as_html: bool, target: Path | None, traces: tuple[Path, ...], as_json
     else:
         written = [*page.write(output), *pages.write(output)]
     if as_json:
-        print_json([str(path) for path in written])
+        documents.result({"written": written, "notes": []})
     else:
         for path in written:
             click.echo(path)

@@ -4,21 +4,29 @@ from __future__ import annotations
 
 import contextlib
 import math
+import shlex
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import click
 import numpy as np
 
-from .. import emulator
+from .. import __version__, emulator
+from ..devices.emulated import hazard_of
 from ..emulator.profile import profile as count_lines
 from ..inspect import emulate as shell
 from ..inspect import profile as profiling
 from ..inspect import trace as tracing
 from ..model.errors import WrongUsage
+from ..model.results import Verdict
+from ..report import judged, sarif
+from ..report.judged import Judged
+from ..triton.launching import Launched
 from ..triton.script import run_script
-from .console import notice, print_json
+from . import documents
+from .console import notice
 from .options import options, trace_options
 from .problems import one_stage
 from .sessions import opened
@@ -89,7 +97,7 @@ workbench emulate scale.cu --grid 4 --block 256 --arg x:f32[1000]=random \\
 @click.option("--target", default="sm_90a", show_default=True, help="What --triton compiles for: sm_80 to sm_90a.")
 @click.option("--trace", "trace_file", type=click.Path(path_type=Path), metavar="FILE", help="Write the timeline.")
 @trace_options("trace-")
-@options("json")
+@options("json", "sarif")
 def emulate(
     file: Path,
     entry: str | None,
@@ -116,6 +124,7 @@ def emulate(
     blocks: tuple[int, ...],
     events: int,
     as_json: bool,
+    sarif_file: Path | None,
 ) -> None:
     """Execute any kernel on the CPU and name its hazards at their source lines.
 
@@ -131,7 +140,9 @@ def emulate(
         return _emulate_triton(file, target, as_json, seed=seed, max_seconds=max_seconds, **rules)
     if grid is None or block is None:
         missing = "--grid" if grid is None else "--block"
-        raise WrongUsage(f"{missing} is missing; a kernel of CUDA or PTX is launched as --grid 4 --block 256")
+        raise click.MissingParameter(
+            "A launch is, for example, --grid 4 --block 256.", param_hint=missing, param_type="option"
+        )
     rng = np.random.default_rng(seed)
     chosen = None if printed is None else shell.parse_slice(printed)
     tracing.check_blocks(blocks, math.prod(shell.parse_dimensions(grid, "--grid")))
@@ -162,15 +173,31 @@ def emulate(
         strict,
         suppress,
     )
-    reports = job.run()
+    verdicts: list[Judged] = []
+    again = shlex.join(["workbench", *(word for word in click.get_current_context().obj if word != "--json")])
+    try:
+        reports = job.run()
+        for report in reports:
+            hazards = [*map(hazard_of, report.findings)]
+            verdicts.append(judged.of_findings(report.kernel, hazards, _said(report), again, strict))
+    except shell.NotExecuted as error:
+        if error.verdict:
+            verdicts = [judged.of_source(entry or file.name, error.verdict, str(error), file)]
+            error.file, error.line = verdicts[0].file, verdicts[0].line
+            documents.judged(verdicts)
+        raise
+    finally:
+        if sarif_file and verdicts:
+            sarif.write(sarif_file, verdicts, f"emulate/{verdicts[0].spec}", __version__)
     if trace_file is not None:
         found = tracing.as_json([report.statistics for report in reports], reports[0].kernel)
         notice(tracing.save(found, trace_file))
     shown = {a.name: a.array.reshape(-1)[chosen] for a in job.arguments if chosen is not None and a.array is not None}
     if as_json:
-        more = {"then": [report.as_dict() for report in reports[1:]]} if steps else {}
+        counted = {"counters": None, "counters_by_line": None}
+        opening, *later = ({**counted, **report.as_dict()} for report in reports)
         arrays = {name: shell.plain(array) for name, array in shown.items()}
-        print_json({**reports[0].as_dict(), **more, "arrays": arrays})
+        documents.result({**opening, "then": later, "arrays": arrays}, verdicts)
     else:
         for report in reports:
             click.echo(report.output, nl=False)
@@ -198,13 +225,27 @@ def _emulate_triton(file: Path, target: str, as_json: bool, **options: Any) -> N
     with contextlib.redirect_stdout(sys.stderr) if as_json else contextlib.nullcontext():
         run = run_script(file, target, **options)
     if as_json:
-        print_json(run.as_dict())
+        again = shlex.join(["workbench", *(word for word in context.obj if word != "--json")])
+        documents.result(run.as_dict(), [_of_triton(launched, again) for launched in run.launches])
     else:
         for launched in run.launches:
             click.echo(launched.output, nl=False)
         click.echo(str(run))
     if not run.ok:
         raise click.exceptions.Exit(1)
+
+
+def _of_triton(launched: Launched, again: str) -> Judged:
+    """The verdict of one launch: of what was found, and of what differs from the reference."""
+    found = judged.of_findings(launched.kernel, [*map(hazard_of, launched.findings)], str(launched), again)
+    if found.ok and launched.differences:
+        found = replace(found, code=Verdict.MISMATCH, ok=False, message="\n".join(launched.differences), replay=again)
+        found.reward = 0.0
+    return found
+
+
+def _said(report: emulator.Report) -> str:
+    return "\n".join(map(str, report.findings))
 
 
 @click.command("profile")
@@ -220,7 +261,7 @@ def profile_(spec: str, problem_text: str | None, as_json: bool) -> None:
     stage, problem = one_stage(spec, problem_text)
     found = profiling.profile_stage(stage, problem)
     if as_json:
-        print_json(profiling.as_dict(stage, problem, found))
+        documents.result(profiling.as_dict(stage, problem, found))
     else:
         for line in profiling.annotated(stage, problem, found):
             click.echo(line)
@@ -239,8 +280,16 @@ def profile_(spec: str, problem_text: str | None, as_json: bool) -> None:
 )
 @trace_options("")
 @click.option("--seed", type=click.IntRange(0, 2**64 - 1), default=0, show_default=True, help="Order of warps.")
-@options("problem")
-def trace(spec: str, target: Path, blocks: tuple[int, ...], events: int, seed: int, problem_text: str | None) -> None:
+@options("problem", "json")
+def trace(
+    spec: str,
+    target: Path,
+    blocks: tuple[int, ...],
+    events: int,
+    seed: int,
+    problem_text: str | None,
+    as_json: bool,
+) -> None:
     """Write the timeline of a stage, as executed in the emulator, for ui.perfetto.dev or chrome://tracing.
 
     It shows what every warp does and waits for, phases of mbarriers, and copies and tensor-core work under way. A
@@ -252,6 +301,13 @@ def trace(spec: str, target: Path, blocks: tuple[int, ...], events: int, seed: i
         found, fault = tracing.trace_stage(stage, problem, emulator.Traced(blocks or (0,), events), seed)
     except tracing.NoSuchBlock as error:
         raise WrongUsage(f"{error} for {problem}") from None
-    click.echo(tracing.save(found, target))
+    saved = tracing.save(found, target)
+    hazards = fault.hazards if fault else ()
+    if as_json:
+        said = judged.of_findings(stage.spec, hazards, str(fault or ""))
+        said.problem = str(problem)
+        documents.result({"written": [target], "notes": [saved]}, [said])
+    else:
+        click.echo(saved)
     if fault is not None:
         raise fault

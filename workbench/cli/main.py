@@ -28,6 +28,7 @@ def main() -> None:
 _SECTIONS: dict[str, dict[click.Command, str]] = {
     "Develop a kernel": {
         setup.new_: "Write the files of a new operation or stage.",
+        setup.import_: "Make an operation of a task of KernelBench or gpu-mode.",
         verify.verify: "Check stages against NumPy on random problems.",
         verify.replay: "Solve a problem again that a stage has failed on.",
         watch.watch: "Verify a stage whenever its source is saved.",

@@ -16,6 +16,7 @@ import numpy as np
 
 from .. import emulator
 from ..model.errors import WorkbenchError, WrongUsage
+from ..model.results import Verdict
 
 DTYPES: dict[str, np.dtype[Any]] = {
     **{f"{letter}{bits}": np.dtype(f"{letter}{bits // 8}") for letter in "iu" for bits in (8, 16, 32, 64)},
@@ -34,13 +35,21 @@ _MAP = re.compile(
 )
 _STRUCT = re.compile(r"\s*(?:(?P<name>[A-Za-z_]\w*)\s*:)?\s*\{(?P<members>.*)\}\s*", re.DOTALL)
 _MAP_EXAMPLE = "A:bf16[256,64]=random as map[64,64] swizzle=128"
-NOT_EXECUTED = (
-    emulator.CompileError,
-    emulator.CompilerUnavailable,
-    emulator.PtxSyntaxError,
-    emulator.UnsupportedInstruction,
-)
-"""What `emulator.launch` raises where there is nothing to execute."""
+NOT_EXECUTED: dict[type[Exception], Verdict | None] = {
+    emulator.CompileError: Verdict.COMPILE_ERROR,
+    emulator.CompilerUnavailable: None,
+    emulator.PtxSyntaxError: Verdict.COMPILE_ERROR,
+    emulator.UnsupportedInstruction: Verdict.UNSUPPORTED,
+}
+"""What `emulator.launch` raises where there is nothing to execute, and what that is of the source."""
+
+CODES = {
+    emulator.CompileError: "compile_error",
+    emulator.CompilerUnavailable: "compiler_unavailable",
+    emulator.PtxSyntaxError: "ptx_syntax_error",
+    emulator.UnsupportedInstruction: "unsupported_instruction",
+}
+"""What programs know these errors by."""
 
 _STEP_EXAMPLE = "reduce --grid 1 --block 256 --arg y --arg z:f32[1] --arg i32=4"
 _EXAMPLE = "write for example f32[1024]=random, f32[64,32] => out.npy or i32=1024"
@@ -51,7 +60,15 @@ class UsageError(WrongUsage, ValueError):
 
 
 class NotExecuted(WorkbenchError):
-    """A source that the emulator cannot execute, or a compiler that is missing; the message says what and where."""
+    """A source that the emulator cannot execute, or a compiler that is missing; the message says what and where.
+
+    `verdict` is that of the source, None where it is not to blame; `file` and `line` are where, as far as it is known.
+    """
+
+    def __init__(self, message: str, code: str = "not_executed", verdict: Verdict | None = None) -> None:
+        super().__init__(message)
+        self.code, self.verdict = code, verdict
+        self.file, self.line = "", 0
 
 
 @dataclass
@@ -298,8 +315,9 @@ class Emulation:
             return reports
         except (emulator.ArgumentError, emulator.LaunchError) as error:
             raise UsageError(str(error)) from None
-        except NOT_EXECUTED as error:
-            raise NotExecuted(str(error)) from None
+        except tuple(NOT_EXECUTED) as error:
+            kind = next(kind for kind in NOT_EXECUTED if isinstance(error, kind))
+            raise NotExecuted(str(error), CODES[kind], NOT_EXECUTED[kind]) from None
 
     def _launch(self, session: emulator.Session, step: Step, arguments: dict[str, Any]) -> emulator.Report:
         return session.launch(
