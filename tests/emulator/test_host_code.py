@@ -205,6 +205,17 @@ def test_an_overload_is_chosen_by_its_parameters(wanted: str) -> None:
         launch(OVERLOADS, "fill", 1, 2, [y, 2])
 
 
+@pytest.mark.parametrize("wanted", ["a::b::twice<B::two>", "b::twice<B::two>", "twice<B::two>"])
+def test_an_instance_needs_no_namespaces(wanted: str) -> None:
+    source = "namespace a { namespace b { namespace { enum class B { one, two };\ntemplate <B x> __global__ void twice"
+    source += "(int* y) { y[0] = 2 * (int)x; }\n} } }\nint main() {}\n"
+    y = np.zeros(1, np.int32)
+    if wanted.startswith("a"):
+        wanted = wanted.replace("<B", "<a::b::B")
+    assert launch(source, wanted, 1, 1, [y]).ok
+    assert y == 2
+
+
 def test_nvcc_compiles_the_file_with_its_host_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     if shutil.which("nvcc") is None:  # what would be installed stands in for it: it is asked for PTX of the file
         stand_in = tmp_path / "nvcc"
