@@ -27,6 +27,8 @@ from host_files import (
 )
 
 from workbench.emulator import CompileError, LaunchError, Output, Program, Report, Struct, TensorMapOf, launch, load
+from workbench.emulator.headers import cuda_headers, standard_headers
+from workbench.emulator.host_code import stubs
 from workbench.emulator.host_code.declarations import declarations
 from workbench.emulator.host_code.tokens import SourceError, tokens_of
 
@@ -194,6 +196,18 @@ def test_a_template_without_arguments_is_told_of_the_instances_that_host_code_la
     source = "template <class T> __global__ void scale(T* x) {}\nint main() { scale<float><<<1, 2>>>(nullptr); }\n"
     with pytest.raises(LaunchError, match=r"scale is a template.*scale<float>"):
         launch(source, "scale", 1, 1, [None])
+
+
+def test_an_instance_that_no_template_fits_is_told() -> None:
+    with pytest.raises(CompileError, match="no template fits the instance that is named"):
+        load("template <class T> __global__ void scale(T* x) {}\nint main() {}\n", entry="scale<3>")
+
+
+def test_headers_that_declare_what_is_used_of_std_are_all_there() -> None:
+    folders = cuda_headers()
+    assert set(stubs._OF_STD) <= {name.decode() for name in standard_headers(folders)}
+    for name in stubs._CUB.values():
+        assert any(Path(folder, name).is_file() for folder in folders), name
 
 
 @pytest.mark.parametrize("wanted", ["fill(float *, int)", "util::fill(float*, int)"])

@@ -204,6 +204,8 @@ def _untouched(job: _Job, text: str, error: SourceError) -> Compiled:
 def _hints(log: str, code: DeviceCode) -> str:
     """What the compiler misses since it was taken out."""
     lines = []
+    if "__nv_name_map(" in log:
+        lines.append("no template fits the instance that is named: compare its arguments, and how it is qualified")
     for name in dict.fromkeys(_UNDEFINED.findall(log)):
         if name in code.taken_out:
             lines.append(
