@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -124,6 +125,22 @@ def test_run_of_one_stage_keeps_the_results_of_the_others(
     seeds = {stage.stage: run.seed for stage, run in store.current(runs)}
     assert seeds == {"naive": 2, "vectorized": 1, "grid_stride": 1}
     assert "| `vectorized` (B)" in (tmp_path / "reports" / "emulator" / "vector_add.md").read_text()
+
+
+def test_the_last_line_of_a_run_says_what_passed_and_which_page_to_open(
+    workbench: Workbench, device: NumpyDevice
+) -> None:
+    result = workbench("run", "vector_add", "--examples", "2")
+    assert result.stderr.splitlines()[-1] == "3 of 3 stages passed; open reports/README.md"
+
+
+def test_help_has_every_command_in_a_section_with_a_whole_sentence_that_fits(workbench: Workbench) -> None:
+    text = workbench("--help").stdout.partition("Options:")[2]
+    sentences = dict(re.findall(r"^  ([a-z]+) +(.*)$", text, re.MULTILINE))
+    assert set(cli.main.commands) <= set(sentences)
+    for name in cli.main.commands:
+        assert sentences[name].endswith(".") and not sentences[name].endswith("..."), name
+    assert max(map(len, text.splitlines())) < 80
 
 
 def test_run_of_everything_forgets_stages_that_are_gone(

@@ -172,6 +172,16 @@ def test_a_run_verifies_them_with_their_headers_and_ours_and_reports_in_the_proj
     assert workbench("report").exit_code == 0
 
 
+def test_a_project_without_kernels_has_those_of_the_workbench_and_a_place_for_reports(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (project / "pyproject.toml").write_text('[tool.workbench]\nkernels = []\nreports = "build/pages"\n')
+    monkeypatch.chdir(project / "device")
+    assert "vector_add:naive" in [s.spec for s in registry.select(())]
+    assert workbench("run", "vector_add:naive", "--device", "emulator", "--examples", "1").exit_code == 0
+    assert (project / "build/pages/README.md").is_file()
+
+
 @pytest.mark.parametrize(
     ("change", "line"), [(("i < n", "i <= n"), "1_naive.cu:6"), (("int i", "integer i"), "1_naive.cu(5)")]
 )

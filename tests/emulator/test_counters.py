@@ -11,7 +11,7 @@ import pytest
 
 from workbench.emulator import Checks, Counters, Output, PixelBox, Program, TensorMapOf, launch, load
 
-PATTERNS = Path(__file__).parents[2] / "docs/patterns.cu"
+PATTERNS = Path(__file__).parents[2] / "tools/patterns.cu"
 LANES = np.arange(32)
 BYTES = 32 * 1024
 

@@ -13,7 +13,7 @@ from ..experiments import page
 from ..model.errors import WrongUsage
 from ..model.results import ResultsError, Run
 from ..records import store
-from ..report import changes, derived, differences, pages
+from ..report import changes, derived, differences, html_page, pages
 from ..report.changes import By, Comparison
 from ..report.differences import Difference, Row
 from .console import OUTCOMES, console, print_json, table
@@ -176,10 +176,40 @@ def _change(row: Row) -> str:
 
 
 @click.command()
+@click.option(
+    "--html",
+    "as_html",
+    is_flag=True,
+    help="Write one page of HTML that needs no other file, OUTPUT/<device>/report.html.",
+)
+@click.option(
+    "-o",
+    "target",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="With --html: where that page is written.",
+)
+@click.option(
+    "--trace",
+    "traces",
+    type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    multiple=True,
+    metavar="FILE",
+    help="With --html: show this timeline of `workbench trace`, too; can be repeated. Those in OUTPUT/<device>/traces "
+    "are shown anyway.",
+)
 @options("json", "output")
-def report(as_json: bool, output: Path) -> None:
-    """Write the report again from the results in OUTPUT, without running anything."""
-    written = [*page.write(output), *pages.write(output)]
+def report(as_html: bool, target: Path | None, traces: tuple[Path, ...], as_json: bool, output: Path) -> None:
+    """Write the report again from the results in OUTPUT, without running anything.
+
+    OUTPUT is a folder of reports; with --html it may also be the folder of one device.
+    """
+    if as_html:
+        written = html_page.write(output, target, traces)
+    elif target or traces:
+        raise click.UsageError(f"{'-o' if target else '--trace'} is for the page of --html; add it")
+    else:
+        written = [*page.write(output), *pages.write(output)]
     if as_json:
         print_json([str(path) for path in written])
     else:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+from collections.abc import Mapping
 from typing import Any
 
 import click
@@ -26,7 +27,24 @@ def ended(message: str, exit_code: int = WorkbenchError.exit_code) -> click.exce
 
 class WorkbenchGroup(click.Group):
     """Turns what can foreseeably go wrong into one message and an exit code; what is wrong in the code of
-    an operation is shown as far as it is in that code; anything else keeps its traceback."""
+    an operation is shown as far as it is in that code; anything else keeps its traceback. Its commands stand in
+    sections of the help."""
+
+    def __init__(self, *arguments: Any, **named: Any) -> None:
+        super().__init__(*arguments, **named)
+        self._sections: dict[str, list[str]] = {}
+
+    def add_section(self, title: str, commands: Mapping[click.Command, str]) -> None:
+        """Add commands, each with the sentence that says in the help what it does."""
+        for command, sentence in commands.items():
+            command.short_help = sentence
+            self.add_command(command)
+        self._sections[title] = [str(command.name) for command in commands]
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        for title, names in self._sections.items():
+            with formatter.section(title):
+                formatter.write_dl([(name, self.commands[name].short_help or "") for name in names])
 
     def invoke(self, ctx: click.Context) -> Any:
         try:

@@ -138,10 +138,12 @@ def work(session: Session, stages: Sequence[Stage[Any]], examples: int, peers: b
 
 
 @contextmanager
-def finishing(session: Session, as_json: bool) -> Iterator[None]:
-    """Show what the session has done, however the body ends, and choose the exit code."""
+def finishing(session: Session, as_json: bool) -> Iterator[list[Path]]:
+    """Show what the session has done, however the body ends, and choose the exit code. The body adds the pages that it
+    writes to the list; the last line names the first."""
+    pages: list[Path] = []
     try:
-        yield
+        yield pages
     except KeyboardInterrupt:
         show(session.run, as_json)
         where = f"; their results are in {session.saved}" if session.saved else ""
@@ -159,8 +161,21 @@ def finishing(session: Session, as_json: bool) -> Iterator[None]:
         notice(f"{spec} passed and could not be timed: {reason}")
     if session.saved:
         notice(f"results are in {session.saved}")
+    notice(summary(session.run) + "".join(f"; open {page}" for page in pages[:1]))
     if not session.ok():
         raise click.exceptions.Exit(1)
+
+
+def summary(run: Run) -> str:
+    """How many stages passed and failed, and how many were timed: `3 of 4 stages passed, 1 failed, 3 timed`."""
+    verdicts = [s.verification.verdict for s in run.stages]
+    counts = {
+        "failed": sum(failed(s.verification) for s in run.stages),
+        "not supported here": verdicts.count(Verdict.UNSUPPORTED),
+        "timed": sum(bool(s.measurements) for s in run.stages),
+    }
+    parts = [f"{verdicts.count(Verdict.PASS)} of {len(verdicts)} stages passed"]
+    return ", ".join(parts + [f"{count} {what}" for what, count in counts.items() if count])
 
 
 def show(run: Run, as_json: bool) -> None:

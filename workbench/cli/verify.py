@@ -113,11 +113,13 @@ def run(
     stages = registry.select(specs)
     problems = problems_of(stages, problem_text)
     session = session_on(opened(device_name, isolate), examples, seed, problems, output, fresh)
-    with finishing(session, as_json):
+    with finishing(session, as_json) as written:
         work(session, stages, 1 if problems and not session.timed else examples, peers=baselines == "all")
         if session.folder and not specs:
             session.folder.discard_earlier_stages()
-        notice(f"wrote {', '.join(str(p) for p in pages.write(output, slug(session.run.device)) if p.suffix == '.md')}")
+        written += [p for p in pages.write(output, slug(session.run.device)) if p.suffix == ".md"]
+        written.sort(key=lambda page: len(page.parts))  # the index first
+        notice(f"wrote {', '.join(str(p) for p in written)}")
 
 
 @click.command()

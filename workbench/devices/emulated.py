@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
@@ -9,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from ..model.arrays import Array
-from ..model.launch import Plan
+from ..model.launch import Launch, Plan
 from ..model.results import DeviceInfo, Verdict
-from ..toolchain.compiler import Compiled, KernelUsage
+from ..toolchain.compiler import Compiled
 from . import guards
 from .base import DeviceUnavailable, Fault
 from .signature import argument_of, check_cluster, no_kernel
@@ -34,6 +35,9 @@ MOST_BYTES = 8 << 30
 PERSISTENT_BLOCKS = (2, 4, 6, 10)
 """Blocks of a persistent launch, of which the seed chooses one: few, so that small problems already make every block
 work on several items, and not always as few, so that blocks have others to wait for or to share work with."""
+
+MOST_REGISTERS = 255
+"""Of a thread, on every device."""
 
 ADDRESSES = 16
 """Of so many places in memory, the seed chooses where the arrays of a plan lie."""
@@ -90,7 +94,7 @@ class EmulatedDevice:
         if (total := sum(array.nbytes for array in every.values())) > MOST_BYTES:
             message = f"the arrays of the launch have {total:,} bytes; the emulator takes {MOST_BYTES:,}"
             raise Fault(Verdict.OUT_OF_MEMORY, message)
-        return _EmulatedPlan(self, program, compiled.usage, plan, every, storage, seed)
+        return _EmulatedPlan(self, program, compiled, plan, every, storage, seed)
 
 
 class _EmulatedPlan:
@@ -98,14 +102,14 @@ class _EmulatedPlan:
         self,
         device: EmulatedDevice,
         program: emulator.Program,
-        usage: Mapping[str, KernelUsage],
+        compiled: Compiled,
         plan: Plan,
         arrays: Mapping[str, Array],
         storage: Mapping[str, np.ndarray[Any, Any]],
         seed: int,
     ) -> None:
         self._device = device
-        self._program, self._usage, self._plan, self._arrays, self._seed = program, usage, plan, arrays, seed
+        self._program, self._compiled, self._plan, self._arrays, self._seed = program, compiled, plan, arrays, seed
         self.statistics: list[emulator.Statistics] = []  # of the launches of the last run
         self._memory = emulator.Memory(seed % ADDRESSES)
         self._allocations: dict[str, emulator.Allocation] = {}
@@ -142,10 +146,12 @@ class _EmulatedPlan:
             if launch.kernel not in self._program.entries:
                 raise no_kernel(launch.kernel, self._program.entries)
             check_cluster(self._program.entries[launch.kernel], launch)
+            blocks = launch.even_blocks(resident) if resident else launch.persistent_blocks(chosen)
+            grid = (blocks, *launch.grid[1:])
             try:
                 statistics = emulator.execute(
                     self._program.entries[launch.kernel],
-                    (launch.even_blocks(resident) if resident else launch.persistent_blocks(chosen), *launch.grid[1:]),
+                    grid,
                     launch.block,
                     [argument_of(a, self._arrays, self._allocations) for a in launch.args],
                     memory=self._memory,
@@ -155,7 +161,7 @@ class _EmulatedPlan:
                     max_warp_instructions=self._device.most_warp_instructions,
                     counters=self._device.counters,
                     trace=self._device.trace,
-                    registers_per_thread=self._usage[launch.kernel].registers,
+                    registers_per_thread=self._registers(launch, grid),
                 )
             except emulator.KernelFault as fault:
                 if fault.statistics is not None:
@@ -169,6 +175,19 @@ class _EmulatedPlan:
         for name, array in self._arrays.items():
             if array.zero:
                 guards.check_zero(name, array, self.read(name))
+
+    def _registers(self, launch: Launch, grid: tuple[int, int, int]) -> int | None:
+        """What ptxas reports of a kernel; None where nothing hangs on it, which saves its time: all blocks are
+        resident with the most registers that a thread may have."""
+        if self._compiled.made is None and "setmaxnreg" not in self._compiled.ptx:
+            entry, limits = self._program.entries[launch.kernel], emulator.H200
+            threads, most = math.prod(launch.block), entry.register_limit or MOST_REGISTERS
+            shared = entry.static_shared_bytes + launch.shared_bytes
+            if not 0 < threads * most <= limits.registers_per_sm:  # the launch may be refused for it
+                return self._compiled.usage[launch.kernel].registers
+            if shared < 0 or math.prod(grid) <= limits.resident_blocks(threads, shared, most):
+                return None
+        return self._compiled.usage[launch.kernel].registers
 
     def read(self, name: str) -> np.ndarray[Any, Any]:
         array, allocation = self._arrays[name], self._allocations[name]

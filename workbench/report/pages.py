@@ -49,13 +49,18 @@ def write(output: Path, only: str | None = None) -> list[Path]:
 def _write_folder(folder: Path, runs: Sequence[Run]) -> list[Path]:
     """The pages and charts of one device."""
     written = []
-    path = folder / store.AGREEMENT
-    for page in _pages(runs, tamed(AgreementRun.load(path)) if path.is_file() else None):
+    for page in pages_of(runs, agreement_in(folder)):
         charts, pictures = write_charts(page, folder), write_pictures(page, folder)
         target = file_in(folder, f"{page.operation}.md")
         target.write_text(_text(page, _records(folder, page), [c.name for c in charts], {p.name for p in pictures}))
         written += [target, *charts, *pictures]
     return written
+
+
+def agreement_in(folder: Path) -> AgreementRun | None:
+    """How far the device agrees with the emulator, where that is known. Raises ResultsError."""
+    path = folder / store.AGREEMENT
+    return tamed(AgreementRun.load(path)) if path.is_file() else None
 
 
 def _records(folder: Path, page: Page) -> list[str]:
@@ -64,7 +69,7 @@ def _records(folder: Path, page: Page) -> list[str]:
     return [path.relative_to(folder).as_posix() for path in found]
 
 
-def _pages(runs: Sequence[Run], agreement: AgreementRun | None = None) -> list[Page]:
+def pages_of(runs: Sequence[Run], agreement: AgreementRun | None = None) -> list[Page]:
     """A page for each operation that has results, in the registry's order."""
     entries = store.current(runs)
     known = list(registry.operations())
@@ -92,7 +97,7 @@ def _index(devices: dict[str, list[Run]], others: Mapping[str, str]) -> str:
     headers = ("operation", "device", "stages passed", "fastest stage", "best throughput", "of vendor", "run", "commit")
     rows = []
     for folder, runs in devices.items():
-        for page in _pages(runs):
+        for page in pages_of(runs):
             passed = sum(s.verification.verdict is Verdict.PASS for s, _ in page.entries)
             newest, missing = page.newest.environment, page.missing()
             rows.append(
@@ -121,13 +126,18 @@ def _index(devices: dict[str, list[Run]], others: Mapping[str, str]) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def _best(page: Page) -> tuple[str, str, str]:
-    """Stage, throughput and share of the vendor's figure where the operation is fastest."""
-    best = max(
+def best_of(page: Page) -> tuple[derived.Ladder, derived.Rung] | None:
+    """The problem and the stage with which the operation is fastest; None where nothing was timed."""
+    return max(
         ((ladder, ladder.best) for ladder in page.ladders),
         key=lambda pair: derived.throughput(pair[1].measurement, pair[1].cold_us, page.metric),
         default=None,
     )
+
+
+def _best(page: Page) -> tuple[str, str, str]:
+    """Stage, throughput and share of the vendor's figure where the operation is fastest."""
+    best = best_of(page)
     if best is None:
         return "-", "-", "-"
     ladder, rung = best

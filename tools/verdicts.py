@@ -1,9 +1,9 @@
 """Writes docs/verdicts.md: every verdict and every look of a wrong result, what it means, a message and what to do.
 
-    python docs/verdicts.py
+    python tools/verdicts.py
 
 Messages are those of faults that are planted and verified as the page is written, and of the record of
-reports/faults.json where that takes a GPU or a longer kernel. `docs/verdicts_before.json` has ten as they were before.
+reports/faults.json where that takes a GPU or a longer kernel. `tools/verdicts_before.json` has ten as they were before.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from workbench.report.evidence import explain  # noqa: E402
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "verdicts.md"
-BEFORE = ROOT / "docs" / "verdicts_before.json"
+BEFORE = ROOT / "tools" / "verdicts_before.json"
 
 RECORDED: Mapping[Verdict, tuple[str, str]] = {
     Verdict.WEAK_CHECK: ("emulator", "40-inverted"),
@@ -144,7 +144,7 @@ def comparisons() -> list[str]:
 
 HEAD = """# Verdicts
 
-What `workbench verify`, `run` and `watch` say of a stage, what it means and what to do. `python docs/verdicts.py`
+What `workbench verify`, `run` and `watch` say of a stage, what it means and what to do. `python tools/verdicts.py`
 writes this page: its messages are those of faults that are planted into stages that are right.
 
 A stage is judged on random problems; the message is that of the smallest one that fails, and `replay:` solves it once

@@ -1,4 +1,4 @@
-"""Writes docs/api.md from the docstrings of all that is public: python docs/api.py"""
+"""Writes docs/api.md from the docstrings of all that is public: python tools/api.py"""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import griffe2md
 PUBLIC = ("workbench", "workbench.ops", "workbench.emulator")
 """What their `__all__` lists is public."""
 
-PAGE = Path(__file__).with_suffix(".md")
+PAGE = Path(__file__).parent.parent / "docs/api.md"
 
 HEAD = """# The public interface
 
-<!-- made by docs/api.py from the docstrings; change those -->
+<!-- made by tools/api.py from the docstrings; change those -->
 
 """
 

@@ -1,4 +1,4 @@
-"""Writes docs/ladder.md: is every stage nearest to its parent? python docs/ladder.py
+"""Writes docs/ladder.md: is every stage nearest to its parent? python tools/ladder.py
 
 For every stage but the first of a track, the lines are counted that are changed from its parent, and from each other
 stage of the operation that is declared before it. The nearest has to be the parent.
@@ -18,7 +18,7 @@ from workbench.catalogue import registry
 from workbench.model.operation import Operation
 from workbench.model.stage import Stage
 
-PAGE = Path(__file__).with_suffix(".md")
+PAGE = Path(__file__).parent.parent / "docs/ladder.md"
 
 EXCEPTIONS: dict[str, str] = {
     "gemm:fp32_pipeline": "It multiplies as `warp_tiles` does, and brings what surrounds the multiplications from the "
@@ -31,7 +31,7 @@ EXCEPTIONS: dict[str, str] = {
 
 HEAD = """# Is a stage nearest to its parent?
 
-<!-- made by docs/ladder.py -->
+<!-- made by tools/ladder.py -->
 
 The ladder of an operation is a tree: a stage is written as its `parent` with one idea more, so what differs between the
 two is the lesson (`workbench diff STAGE`). This page measures it, by the lines that have to be taken away, added or

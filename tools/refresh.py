@@ -1,8 +1,8 @@
 """Writes every page that is generated, or says which are not what they are made of, and what writes them again.
 
-    python docs/refresh.py [NAME ...]           # of these names, or all
-    python docs/refresh.py --check [NAME ...]   # exit code 1 where one is stale
-    python docs/refresh.py --list
+    python tools/refresh.py [NAME ...]           # of these names, or all
+    python tools/refresh.py --check [NAME ...]   # exit code 1 where one is stale
+    python tools/refresh.py --list
 
 Pages whose figures are measured as they are written, like those of `benchmarks/watch.py`, have no record and are not
 among them, nor are those that compare a record with what the emulator does now.
@@ -42,7 +42,7 @@ def script(path: str) -> ModuleType:
     file = ROOT / path
     if str(file.parent) not in sys.path:
         sys.path.insert(0, str(file.parent))
-    name = file.stem if file.parent.name != "docs" else f"{file.stem}_page"
+    name = file.stem if file.parent.name != "tools" else f"{file.stem}_page"
     if name in sys.modules:
         return sys.modules[name]
     spec = importlib.util.spec_from_file_location(name, file)
@@ -55,22 +55,33 @@ def script(path: str) -> ModuleType:
 def readme(root: Path) -> Files:
     """What it quotes is made anew; its own words are as they are."""
     text = (root / "README.md").read_text()
-    return {"README.md": script("docs/readme.py").refreshed(text).encode()}
+    made = script("tools/readme.py")
+    return {"README.md": made.refreshed(text).encode(), made.CHART: made.chart()}
 
 
 def api(root: Path) -> Files:
     """The public interface, from docstrings."""
-    return {"docs/api.md": script("docs/api.py").page().encode()}
+    return {"docs/api.md": script("tools/api.py").page().encode()}
+
+
+def commands(root: Path) -> Files:
+    """Every command, from its help text."""
+    return {"docs/commands.md": script("tools/commands.py").page().encode()}
+
+
+def operations(root: Path) -> Files:
+    """A page for each operation, from its declaration and the head comments of its sources."""
+    return {path: text.encode() for path, text in script("tools/operations.py").pages().items()}
 
 
 def ladder(root: Path) -> Files:
     """How far every stage is from its parent."""
-    return {"docs/ladder.md": script("docs/ladder.py").page().encode()}
+    return {"docs/ladder.md": script("tools/ladder.py").page().encode()}
 
 
 def verdicts(root: Path) -> Files:
     """Every verdict with a message: faults are planted and verified."""
-    return {"docs/verdicts.md": script("docs/verdicts.py").page().encode()}
+    return {"docs/verdicts.md": script("tools/verdicts.py").page().encode()}
 
 
 def reports(root: Path) -> Files:
@@ -114,7 +125,7 @@ def mutants(root: Path) -> Files:
     """Which mutants verification noticed."""
     from workbench.model import compact
 
-    made = script("docs/mutants.py")
+    made = script("tools/mutants.py")
     names = ("mutation", "mutation-sample")
     records = {name: root / f"reports/{name}.json.gz" for name in names}
     return {f"reports/{n}.md": made.page(compact.read(path), path.name).encode() for n, path in records.items()}
@@ -123,9 +134,11 @@ def mutants(root: Path) -> Files:
 PAGES = (
     Generated("api", api),
     Generated("benchmarks", benchmarks),
+    Generated("commands", commands),
     Generated("faults", faults),
     Generated("ladder", ladder),
     Generated("mutants", mutants),
+    Generated("operations", operations, ("docs/operations/*.md",)),
     Generated("verdicts", verdicts),
     Generated("reports", reports, ("reports/*/*.png", "reports/experiments/*/*.png")),
     Generated("readme", readme),  # quotes the reports
@@ -188,7 +201,7 @@ def main(arguments: Sequence[str] | None = None, pages: Sequence[Generated] = PA
             continue
         for trouble in stale(page, root):
             code = 1
-            print(f"{trouble}; write it again: python docs/refresh.py {page.name}")
+            print(f"{trouble}; write it again: python tools/refresh.py {page.name}")
     return code
 
 

@@ -1,7 +1,7 @@
 """Makes `reports/mutation.md`, or another page, of what `workbench mutate ... --json` printed.
 
 workbench mutate gemm:naive ... --jobs 16 --json > mutation.json
-python docs/mutants.py mutation.json [reports/mutation-sample.md]
+python tools/mutants.py mutation.json [reports/mutation-sample.md]
 
 Reasons that were written down since then are taken in, as long as the sources are those that were changed.
 """
@@ -72,7 +72,7 @@ def page(found: Mapping[str, Any], record: str = "mutation.json.gz") -> str:
     parts = (
         f"# Mutation: would verification notice?{' A sample' if limit else ''}\n",
         "Small changes to the CUDA sources, each verified in the emulator on problems that verification draws, until "
-        "one fails ([how](../docs/mutation.md)). Written by `docs/mutants.py` from [the JSON beside it]"
+        "one fails ([how](../docs/mutation.md)). Written by `tools/mutants.py` from [the JSON beside it]"
         f"({record}): `{command}`, commit {commit}, {made['date'][:10]}.\n",
         f"{found['summary'][0].upper()}{found['summary'][1:]}.\n",
         f"{by_file(mutants)}\n",

@@ -1,7 +1,7 @@
 """Compares the emulator's counters with those of a GPU, and writes reports/counters.md.
 
-    python docs/counters.py measure FOLDER           on a machine with a GPU and ncu: FOLDER/ncu.json, in 4 minutes
-    python docs/counters.py report FOLDER/ncu.json   anywhere: counts the same in the emulator and writes the page
+    python tools/counters.py measure FOLDER           on a machine with a GPU and ncu: FOLDER/ncu.json, in 4 minutes
+    python tools/counters.py report FOLDER/ncu.json   anywhere: counts the same in the emulator and writes the page
 
 Measured is every stage on one to three problems, and single accesses of one warp (patterns.cu), which show the rules.
 """
@@ -438,7 +438,7 @@ def page(measured: Mapping[str, Any]) -> str:
     return "\n".join(
         (
             "# Counters: the emulator and ncu on an H200\n",
-            "Written by `docs/counters.py` from [the JSON beside it](counters.json.gz). Measured at commit "
+            "Written by `tools/counters.py` from [the JSON beside it](counters.json.gz). Measured at commit "
             f"`{made['commit'][:12]}`, {made['date'][:10]}. ncu: {version}.\n",
             "## Stages\n",
             f"{agree} of {len(rows)} figures agree within {ALIKE:.0%}. Wavefronts of shared memory are ncu's by "
