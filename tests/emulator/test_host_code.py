@@ -185,6 +185,7 @@ def test_what_is_not_for_the_device_is_named_where_a_kernel_calls_it() -> None:
         ("void f() {}\n#endif\n__global__ void k() {}", 2),
         ("void f() {}\n}\n__global__ void k() {}", 2),
         ("template <int N\nvoid f() {}", 1),
+        ("void f() {}\nint a =", 2),
     ],
 )
 def test_what_cannot_be_taken_apart_is_named_with_its_line(source: str, line: int) -> None:

@@ -190,6 +190,6 @@ def _edited(text: str, edits: Sequence[tuple[int, int, str]]) -> str:
             continue  # within what has been taken out
         removed = text[start:end]
         blank = "".join(character if character == "\n" else " " for character in removed)
-        parts += [text[at:start], new + blank[len(new) :] if "\n" not in removed else new + "\n" * removed.count("\n")]
+        parts += [text[at:start], new + "\n" * removed.count("\n") if new else blank]
         at = end
     return "".join([*parts, text[at:]])
