@@ -211,6 +211,18 @@ def test_headers_that_declare_what_is_used_of_std_are_all_there() -> None:
         assert any(Path(folder, name).is_file() for folder in folders), name
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "using namespace std;\n__global__ void k() { static_assert(is_same_v<int, int>); }",
+        "#define SAME(T) std::is_same_v<T, T>\n__global__ void k() { static_assert(SAME(int)); }",
+        "using std::is_same_v;\n__global__ void k() { static_assert(is_same_v<int, int>); }",
+    ],
+)
+def test_names_of_std_are_there_however_they_are_written(text: str) -> None:
+    assert load(f"#include <map>\nint main() {{}}\n{text}\n").entries
+
+
 @pytest.mark.parametrize("wanted", ["fill(float *, int)", "util::fill(float*, int)"])
 def test_an_overload_is_chosen_by_its_parameters(wanted: str) -> None:
     y = np.zeros(2, np.float32)

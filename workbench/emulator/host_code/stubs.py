@@ -193,11 +193,9 @@ def implicit_header(words: Collection[str]) -> tuple[str, str]:
 
 
 def standard_includes(words: Collection[str]) -> list[str]:
-    """Headers of the C++ library that declare what a source uses of ``std``."""
-    used = set(words)
-    if "std" not in used:
-        return []
-    return [f"<{header}>" for header in dict.fromkeys(_HEADER_OF[word] for word in sorted(used & _HEADER_OF.keys()))]
+    """Headers of the C++ library that declare these members of ``std``."""
+    used = set(words) & _HEADER_OF.keys()
+    return [f"<{header}>" for header in dict.fromkeys(_HEADER_OF[word] for word in sorted(used))]
 
 
 def is_device_library(name: str) -> bool:
