@@ -7,7 +7,7 @@ from typing import Any
 
 import griffe2md
 
-PUBLIC = ("workbench", "workbench.ops", "workbench.emulator")
+PUBLIC = ("workbench", "workbench.ops", "workbench.emulator", "workbench.triton")
 """What their `__all__` lists is public."""
 
 PAGE = Path(__file__).parent.parent / "docs/api.md"

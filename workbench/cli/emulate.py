@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
+import sys
 from pathlib import Path
+from typing import Any
 
 import click
 import numpy as np
@@ -14,6 +17,7 @@ from ..inspect import emulate as shell
 from ..inspect import profile as profiling
 from ..inspect import trace as tracing
 from ..model.errors import WrongUsage
+from ..triton.script import run_script
 from .console import notice, print_json
 from .options import options, trace_options
 from .problems import one_stage
@@ -55,8 +59,8 @@ workbench emulate scale.cu --grid 4 --block 256 --arg x:f32[1000]=random \\
     metavar="NAME",
     help="The kernel, such as scale or ns::scale<float>; needed where the source has several.",
 )
-@click.option("--grid", required=True, metavar="X[,Y[,Z]]", help="Blocks of the grid.")
-@click.option("--block", required=True, metavar="X[,Y[,Z]]", help="Threads of a block.")
+@click.option("--grid", metavar="X[,Y[,Z]]", help="Blocks of the grid; needed, but for --triton.")
+@click.option("--block", metavar="X[,Y[,Z]]", help="Threads of a block; needed, but for --triton.")
 @click.option("--cluster", default="1", metavar="X[,Y[,Z]]", help="Blocks of a cluster.")
 @click.option("--arg", "arguments", multiple=True, metavar="ARG", help="An argument of the kernel: see below.")
 @click.option("--shared", type=click.IntRange(0), default=0, metavar="BYTES", help="Dynamic shared memory.")
@@ -73,15 +77,24 @@ workbench emulate scale.cu --grid 4 --block 256 --arg x:f32[1000]=random \\
 @click.option(
     "--seed", type=click.IntRange(0, 2**64 - 1), default=0, help="Order of warps, and what random arrays hold."
 )
+@click.option("--strict", is_flag=True, help="Fail for what PTX only forbids formally, too.")
+@click.option(
+    "--suppress",
+    multiple=True,
+    metavar="KIND[@FILE:LINE]",
+    help="Leave findings of this kind out; a comment `// workbench: allow KIND` on the line does the same.",
+)
 @click.option("--counters", is_flag=True, help="Print the source with what every line of it asks of the machine.")
+@click.option("--triton", is_flag=True, help="FILE.py launches kernels of Triton: execute it, and emulate those.")
+@click.option("--target", default="sm_90a", show_default=True, help="What --triton compiles for: sm_80 to sm_90a.")
 @click.option("--trace", "trace_file", type=click.Path(path_type=Path), metavar="FILE", help="Write the timeline.")
 @trace_options("trace-")
 @options("json")
 def emulate(
     file: Path,
     entry: str | None,
-    grid: str,
-    block: str,
+    grid: str | None,
+    block: str | None,
     cluster: str,
     arguments: tuple[str, ...],
     shared: int,
@@ -94,7 +107,11 @@ def emulate(
     printed: str | None,
     max_seconds: float | None,
     seed: int,
+    strict: bool,
+    suppress: tuple[str, ...],
     counters: bool,
+    triton: bool,
+    target: str,
     trace_file: Path | None,
     blocks: tuple[int, ...],
     events: int,
@@ -104,9 +121,17 @@ def emulate(
 
     FILE is a .cu, host code and all, a .ptx, or a fat binary, object file, library or program with PTX in it.
 
+    With --triton it is FILE.py, whose launches of Triton kernels are emulated, on arrays of NumPy or PyTorch.
+
     Exit codes: 0 no hazard, 1 a hazard or a source that does not compile, 2 wrong usage.
     """
     opened("emulator")  # says what is missing where the engine is not built
+    if triton:
+        rules = {"strict": strict, "suppress": suppress}
+        return _emulate_triton(file, target, as_json, seed=seed, max_seconds=max_seconds, **rules)
+    if grid is None or block is None:
+        missing = "--grid" if grid is None else "--block"
+        raise WrongUsage(f"{missing} is missing; a kernel of CUDA or PTX is launched as --grid 4 --block 256")
     rng = np.random.default_rng(seed)
     chosen = None if printed is None else shell.parse_slice(printed)
     tracing.check_blocks(blocks, math.prod(shell.parse_dimensions(grid, "--grid")))
@@ -134,6 +159,8 @@ def emulate(
         None if trace_file is None else emulator.Traced(blocks or (0,), events),
         max_seconds,
         nvcc,
+        strict,
+        suppress,
     )
     reports = job.run()
     if trace_file is not None:
@@ -155,6 +182,28 @@ def emulate(
                 for line in profiling.listing(count_lines(report.statistics), str(file)):
                     click.echo(line)
     if not all(report.ok for report in reports):
+        raise click.exceptions.Exit(1)
+
+
+def _emulate_triton(file: Path, target: str, as_json: bool, **options: Any) -> None:
+    """The file under `workbench.triton.emulate`. Options that say how a kernel is launched are the file's to say."""
+    context = click.get_current_context()
+    taken = ("file", "triton", "target", "as_json", *options)
+    for parameter in context.command.params:
+        name = parameter.name or ""
+        given = context.get_parameter_source(name)
+        if name not in taken and given is click.core.ParameterSource.COMMANDLINE:
+            raise WrongUsage(f"{parameter.opts[0]} is not for --triton: {file} itself launches its kernels")
+    # what the file prints is no part of the JSON
+    with contextlib.redirect_stdout(sys.stderr) if as_json else contextlib.nullcontext():
+        run = run_script(file, target, **options)
+    if as_json:
+        print_json(run.as_dict())
+    else:
+        for launched in run.launches:
+            click.echo(launched.output, nl=False)
+        click.echo(str(run))
+    if not run.ok:
         raise click.exceptions.Exit(1)
 
 

@@ -86,6 +86,8 @@ class EmulatedDevice:
     ) -> _EmulatedPlan:
         try:
             program = _program(compiled.key, compiled.ptx, compiled.source)
+            for name in {launch.kernel for launch in plan.launches}:
+                program.entries.get(name)  # decodes it
         except emulator.UnsupportedInstruction as error:
             raise Fault(Verdict.UNSUPPORTED, str(error)) from None
         except emulator.PtxSyntaxError as error:  # such as a variable of gigabytes

@@ -31,7 +31,8 @@ from .counters import Counters
 from .decode import UnsupportedInstruction
 from .device_limits import H200, DeviceLimits
 from .execution import Checks, execute
-from .findings import Finding, FindingKind, KernelFault
+from .fault import KernelFault
+from .findings import Finding, FindingKind, Severity
 from .launch_checks import LaunchError, check_launch
 from .memory import Memory
 from .program import Entry, Program, Signature
@@ -66,6 +67,7 @@ __all__ = [
     "PtxSyntaxError",
     "Report",
     "Session",
+    "Severity",
     "Signature",
     "SourceLocation",
     "Statistics",

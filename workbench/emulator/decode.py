@@ -12,8 +12,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from . import ptx
+from .lowering import lowered, result_type
 from .opcodes import normalise
-from .operations import Letter, letters_of, match, operations, special_registers
+from .operations import Letter, letters_of, listed_name, match, operations, special_registers
 from .table import Constant, DecodedEntry, Operand, Row, Table, cell_size
 
 __all__ = ["Layout", "UnsupportedInstruction", "decode"]
@@ -119,7 +120,7 @@ class _Decoder:
         elif base == "createpolicy" and operands:
             self.row(instruction, "mov.b64", [operands[0], ptx.Immediate(0)])
             return
-        elif base == "cp" and instruction.opcode.startswith(("cp.async.ca", "cp.async.cg")):
+        elif base == "cp" and instruction.parts[1] == "async" and not {"ca", "cg"}.isdisjoint(instruction.parts):
             if operands and (isinstance(operands[-1], ptx.Negated) or _is_predicate(operands[-1])):
                 name += ".ignore"
         elif base == "wgmma" and len(instruction.operands) > 1 and isinstance(instruction.operands[1], ptx.Vector):
@@ -128,8 +129,13 @@ class _Decoder:
 
     def row(self, instruction: ptx.Instruction, name: str, operands: Sequence[ptx.Operand], flags: int = 0) -> None:
         """Adds the row, with conversions before and after it where a register is wider than its operand."""
-        if name not in operations():
+        listed = listed_name(name)
+        if listed is None and (steps := lowered(name)):
+            self.steps(instruction, steps, operands)
+            return
+        if listed is None:
             raise UnsupportedInstruction(instruction, f"it does not know the operation {name}")
+        name = listed
         number, signature = operations()[name]
         letters = letters_of(signature)
         matched = match(operands, letters)
@@ -155,6 +161,14 @@ class _Decoder:
         for wide, narrow in after:
             signed = name.rpartition(".")[2].startswith("s")
             self.row(instruction, "cvt.s64.s32" if signed else "cvt.u64.u32", [wide, narrow])
+
+    def steps(self, instruction: ptx.Instruction, names: Sequence[str], operands: Sequence[ptx.Operand]) -> None:
+        """A row for each name, of which every one takes the result of the one before it."""
+        sources = list(operands[1:])
+        for number, name in enumerate(names, 1):
+            results: list[ptx.Operand] = [self.scratch(result_type(name))] if number < len(names) else [*operands[:1]]
+            self.row(instruction, name, results + sources)
+            sources = results
 
     def scratch(self, type_name: str) -> ptx.Register:
         register = ptx.Register(f"%scratch{len(self.table.registers)}", type_name, len(self.table.registers))

@@ -16,7 +16,7 @@ from .constants import constant_pool
 from .context import LaunchContext
 from .device_limits import H200, DeviceLimits
 from .explain import explain
-from .findings import KernelFault
+from .findings import Finding
 from .launch_checks import (
     Dimensions,
     check_launch,
@@ -30,6 +30,7 @@ from .launch_checks import (
 from .memory import Memory
 from .printing import printed_text
 from .program import Entry
+from .rules import Rules
 from .statistics import Statistics
 from .tensor_map import ELEMENT_TYPES, TensorMap
 from .trace import Timeline, Traced, line_numbers
@@ -116,7 +117,7 @@ class _Launch:
     def run(self, args: Sequence[Argument], **options: Any) -> _engine.Result:
         """Hands everything to the engine. Raises ``ArgumentError``."""
         entry, memory = self.entry, self.memory
-        variables = entry.program.load(memory)
+        variables = entry.program.load(memory, entry.decoded.variables)
         parameters, tensor_maps = parameter_buffer(entry, args, memory)
         workspace = memory.upload(_GRID_WORKSPACE, "grid workspace") if entry.cooperative else None
         shape = self.grid, self.block, self.cluster, self.dynamic_shared_bytes, workspace
@@ -160,6 +161,9 @@ def execute(
     limits: DeviceLimits = H200,
     counters: bool = False,
     trace: Traced | None = None,
+    strict: bool = False,
+    suppress: str | Sequence[str] = (),
+    max_findings: int = 1,
 ) -> Statistics:
     """Executes a kernel.
 
@@ -170,10 +174,13 @@ def execute(
     instructions the warps of one block may execute before it counts as hung, ``max_seconds`` how long the launch may
     take before that. ``registers_per_thread``, as the compiler reports it, limits how many blocks are resident at once.
     ``counters`` fills ``Statistics.counters``, which takes 10 to 30 % more time, and ``trace`` ``Statistics.timeline``.
+    ``strict`` makes failures of findings of that severity, too, ``suppress`` leaves findings out by kind, cause and
+    line (``"race"``, ``"race@kernel.cu:42"``), and after ``max_findings`` failures the launch ends.
 
-    Raises ``LaunchError`` and ``ArgumentError`` before anything has run, and ``KernelFault`` for a hazard; memory then
-    holds what had been written.
+    Raises ``LaunchError`` and ``ArgumentError`` before anything has run, and ``KernelFault`` for a failure; memory then
+    holds what had been written. Findings that are none are ``Statistics.findings``.
     """
+    rules = Rules.of(entry, strict, suppress, max_findings)
     shared_bytes = whole_number(shared_bytes, "dynamic shared memory", -(2**63), 2**63)
     seed = whole_number(seed, "the seed", 0, 2**64 - 1)
     limit = _Limit.of(threads, max_warp_instructions, max_seconds)
@@ -192,10 +199,24 @@ def execute(
         result.counters if counters else None,
         timeline,
         printed_text(result.printed, result.prints_dropped, memory),
+        *_findings(result, launch, rules),
     )
-    if result.fault is not None:
-        raise KernelFault(explain(result.fault, result.waiting, launch.context()), statistics)
+    rules.check(statistics)
     return statistics
+
+
+def _findings(
+    result: _engine.Result, launch: _Launch, rules: Rules
+) -> tuple[tuple[Finding, ...], tuple[Finding, ...], bool, tuple[str, ...]]:
+    """What is reported, what is suppressed, whether the launch was stopped, and which suppressions matched nothing.
+
+    A suppressed finding is reported all the same where the launch could not go on behind it.
+    """
+    every = [] if result.fault is None else [explain(result.fault, result.waiting, launch.context())]
+    last = every[-1] if result.fault is not None else None
+    reported = tuple(finding for finding in every if finding is last or not rules.suppressed(finding))
+    suppressed = tuple(finding for finding in every if finding not in reported)
+    return reported, suppressed, last is not None, rules.unused(every)
 
 
 def _trace_options(trace: Traced | None, entry: Entry) -> dict[str, Any]:

@@ -6,13 +6,12 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from .ptx import SourceLocation
-from .statistics import Statistics
 
-__all__ = ["Finding", "FindingKind", "KernelFault"]
+__all__ = ["Finding", "FindingKind", "Severity"]
 
 
 class FindingKind(StrEnum):
-    """The kinds of hazard that a launch can end with."""
+    """The kinds of hazard that a launch can have."""
 
     OUT_OF_BOUNDS = "out_of_bounds"
     MISALIGNED = "misaligned"
@@ -38,11 +37,25 @@ class FindingKind(StrEnum):
     UNSUPPORTED = "unsupported"
 
 
+class Severity(StrEnum):
+    """How much a finding weighs.
+
+    ``error``: the kernel is wrong, on a device or in an order of its warps that a device may choose. ``strict``: PTX
+    does not promise what the kernel relies on, and devices do it all the same; a failure only where strict rules are
+    asked for. ``note``: worth knowing, and never a failure.
+    """
+
+    ERROR = "error"
+    STRICT = "strict"
+    NOTE = "note"
+
+
 @dataclass(frozen=True, slots=True)
 class Finding:
     """One hazard, at its source line.
 
-    ``cause`` is the engine's own word for it, finer than ``kind``. ``location`` and ``other`` are lines of the CUDA
+    ``cause`` is the engine's own word for it, finer than ``kind``; ``code`` is another name of it, which stays the
+    same from release to release. ``severity`` says how much it weighs. ``location`` and ``other`` are lines of the CUDA
     source (``other``: where the work was started that the hazard is about), ``source_line`` and ``caller_lines``
     their text. ``block`` and ``thread`` are positions (x, y, z), None where the hazard is nobody's in particular.
     ``array`` and ``index`` name the element where memory is concerned. ``str(finding)`` is the whole story.
@@ -68,9 +81,12 @@ class Finding:
     index: int | None
     seed: int
     details: tuple[str, ...] = ()
+    severity: Severity = Severity.ERROR
 
     def __str__(self) -> str:
         title = str(self.kind).replace("_", " ")
+        if self.severity is not Severity.ERROR:
+            title = f"{self.severity}: {title}"
         if self.location is None:
             lines = [f"{title}: {self.message}"]
         else:
@@ -87,6 +103,11 @@ class Finding:
         return "\n".join(lines)
 
     @property
+    def code(self) -> str:
+        """The cause, for programs: such as ``race`` or ``mbarrier_overflow``."""
+        return self.cause
+
+    @property
     def who(self) -> str:
         """``block (0, 1, 0), warp 3, lane 5, thread (101, 0, 0)``, as far as it is known."""
         parts = []
@@ -99,12 +120,3 @@ class Finding:
         if self.thread is not None:
             parts.append(f"thread {self.thread}")
         return ", ".join(parts)
-
-
-class KernelFault(RuntimeError):
-    """A launch ended with a hazard; ``finding`` says which, ``statistics`` counts what had run until then."""
-
-    def __init__(self, finding: Finding, statistics: Statistics | None = None) -> None:
-        super().__init__(str(finding))
-        self.finding = finding
-        self.statistics = statistics

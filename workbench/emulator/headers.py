@@ -16,6 +16,16 @@ _STANDARD = (
     *("cassert", "cfloat", "climits", "cmath", "cstddef", "cstdint", "cstdlib", "cstring"),
 )
 
+_OF_CUDA = (
+    "cooperative_groups/",
+    "cooperative_groups.h",
+    "cuda/std/",
+    "cuda/__",
+    "cub/block/",
+    "cub/warp/",
+    "cub/thread/",
+)
+
 _MATHEMATICAL = {  # of POSIX, and in every host's <math.h>
     "M_E": "2.7182818284590452354",
     "M_LN2": "0.69314718055994530942",
@@ -66,5 +76,15 @@ def standard_headers(folders: Sequence[str | PathLike[str]]) -> dict[bytes, byte
 
 @cache
 def is_of_cuda(file: str) -> bool:
-    """Whether a file is one of CUDA's headers."""
-    return any(Path(file).is_relative_to(folder) for folder in cuda_headers())
+    """Whether a file is one of CUDA's headers, wherever they lie: PTX names those of the machine that compiled it."""
+    path, folders = Path(file), cuda_headers()
+    if any(path.is_relative_to(folder) for folder in folders):
+        return True
+    parts = path.parts
+    for start in range(1, len(parts)):
+        name = "/".join(parts[start:])
+        if name.startswith(_OF_CUDA):
+            return True
+        if parts[start - 1] == "include" and any(Path(folder, name).is_file() for folder in folders):
+            return True
+    return False

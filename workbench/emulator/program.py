@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import gc
-import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -18,7 +17,7 @@ from .inline import function_addresses, inline_calls
 from .memory import Memory
 from .table import DecodedEntry
 
-__all__ = ["Entry", "Program", "Signature"]
+__all__ = ["Entries", "Entry", "Program", "Signature"]
 
 _MOST_VARIABLE_BYTES = 1 << 30
 
@@ -72,51 +71,93 @@ class Entry(Signature):
     engine_program: _engine.Program = field(repr=False)  # the decoded rows as the engine keeps them
     local_bytes: int
     constant_pool: tuple[tuple[object, ...], npt.NDArray[np.uint8]] | None = field(default=None, repr=False)
+    allowed: tuple[tuple[str, str, int], ...] | None = field(default=None, repr=False)  # by comments; see Rules
+
+
+class Entries(Mapping[str, Entry]):
+    """The kernels of a program by name, each decoded when it is first asked for.
+
+    Asking raises ``PtxSyntaxError`` or ``UnsupportedInstruction`` for what is wrong with that kernel.
+    """
+
+    def __init__(self, names: Iterable[str], decode: Callable[[str], Entry]) -> None:
+        self.kernels = tuple(names)
+        self._decode = decode
+        self._decoded: dict[str, Entry] = {}
+        self._aliases: dict[str, str] = {}
+
+    def alias(self, name: str, kernel: str) -> None:
+        """Another name for a kernel, such as ``scale<float>`` for its mangled one."""
+        self._aliases[name] = kernel
+
+    def __getitem__(self, name: str) -> Entry:
+        kernel = self._aliases.get(name, name)
+        if kernel not in self._decoded:
+            if kernel not in self.kernels:
+                raise KeyError(name)
+            self._decoded[kernel] = self._decode(kernel)
+        return self._decoded[kernel]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._aliases or name in self.kernels
+
+    def __iter__(self) -> Iterator[str]:
+        return iter((*self.kernels, *self._aliases))
+
+    def __len__(self) -> int:
+        return len(self.kernels) + len(self._aliases)
 
 
 @dataclass(eq=False, slots=True)
 class Program:
-    """A parsed and decoded PTX module.
+    """A PTX module.
 
-    ``entries`` holds its kernels by name, ``variables`` its global and constant variables, ``sources`` texts of CUDA
+    ``entries`` has its kernels by name, ``variables`` its global and constant variables, ``sources`` texts of CUDA
     sources by file name, from which findings quote lines, ``registers_per_thread`` what the compiler reported of
     kernels, where it is known, ``functions`` the addresses that stand for functions in pointers to them,
     ``templates`` kernels of the source that are templates, with the instances that its host code launches.
     """
 
-    entries: dict[str, Entry]
+    entries: Entries
     variables: dict[str, ptx.Variable]
     sources: dict[str, str]
     registers_per_thread: dict[str, int] = field(default_factory=dict)
     functions: dict[str, int] = field(default_factory=dict, repr=False)
     templates: dict[str, list[str]] = field(default_factory=dict, repr=False)
-    _named: tuple[str, ...] = field(default=(), repr=False)  # the variables that kernels name
 
     @classmethod
     def from_ptx(
-        cls, text: str, source_name: str | None = None, *, sources: Mapping[str, str] | None = None
+        cls,
+        text: str,
+        source_name: str | None = None,
+        *,
+        sources: Mapping[str, str] | None = None,
+        check: Callable[[str], None] | None = None,
     ) -> Program:
-        """Parses and decodes a module.
+        """Parses a module. A kernel is decoded when it is first asked for, and at once where it is the only one.
 
         ``source_name`` names the CUDA source where the PTX does not; ``sources`` maps file names (with or without
         directories) to their text. Raises ``PtxSyntaxError`` with the line of the PTX, or ``UnsupportedInstruction``
-        with the line of the CUDA source.
+        with the line of the CUDA source, and so does ``entries`` for a kernel that is one of several. ``check`` is
+        called with the PTX of each kernel that has been decoded, everything else in it blank.
         """
-        with _nothing_collected():
-            return cls._from_ptx(text, source_name, dict(sources or {}))
-
-    @classmethod
-    def _from_ptx(cls, text: str, source_name: str | None, sources: dict[str, str]) -> Program:
-        module = ptx.parse(text, source_name)
+        module = ptx.parse(text, source_name, bodies=False)
         variables = {v.name: v for v in module.variables.values() if v.space in ("global", "const")}
         if (total := sum(v.size for v in variables.values())) > _MOST_VARIABLE_BYTES:
             raise ptx.PtxSyntaxError(f"the variables have {total} bytes; {_MOST_VARIABLE_BYTES} are allowed", 1)
-        program = cls({}, variables, sources, functions=function_addresses(module))
-        for function in module.functions.values():
-            if function.is_entry and function.defined:
-                program.entries[function.name] = _entry(program, module, function)
-        named = {c.name for e in program.entries.values() for c in e.decoded.constants if c.kind == "global"}
-        program._named = tuple(name for name in variables if name in named)
+        kernels = {f.name: f for f in module.functions.values() if f.is_entry and f.defined}
+
+        def decoded(name: str) -> Entry:
+            with _nothing_collected():
+                module.read_reached(kernels[name])
+                entry = _entry(program, module, kernels[name])
+            if check is not None:
+                check(module.text_of(kernels[name]))
+            return entry
+
+        program = cls(Entries(kernels, decoded), variables, dict(sources or {}), functions=function_addresses(module))
+        for name in kernels if len(kernels) == 1 else ():
+            program.entries[name]
         return program
 
     @staticmethod
@@ -129,12 +170,10 @@ class Program:
         kernels = [function for function in module.functions.values() if function.is_entry and function.defined]
         return {kernel.name: _signature(kernel, module) for kernel in kernels}
 
-    def load(self, memory: Memory) -> dict[str, Allocation]:
-        """The variables that kernels name in a memory, put there with their initial values by the first call."""
-        loaded = memory.modules.get(self)
-        if loaded is None:
-            loaded = memory.modules[self] = {}
-            self._put(self._named, loaded, memory)
+    def load(self, memory: Memory, names: Iterable[str] = ()) -> dict[str, Allocation]:
+        """The program's variables in a memory, where the first call that names one puts it with its initial value."""
+        loaded = memory.modules.setdefault(self, {})
+        self._put([name for name in self.variables if name in set(names)], loaded, memory)
         return loaded
 
     def variable(self, name: str, memory: Memory) -> Allocation:
@@ -142,9 +181,7 @@ class Program:
         found = [v.name for v in self.variables.values() if name in (v.name, v.readable_name)]
         if len(found) != 1:
             raise KeyError(f"{'no variable is' if not found else 'several variables are'} called {name}")
-        loaded = self.load(memory)
-        self._put(found, loaded, memory)
-        return loaded[found[0]]
+        return self.load(memory, found)[found[0]]
 
     def _put(self, names: Sequence[str], loaded: dict[str, Allocation], memory: Memory) -> None:
         """Variables, and those whose addresses they hold."""
@@ -224,28 +261,17 @@ def _entry(program: Program, module: ptx.Module, function: ptx.Function) -> Entr
 
 
 def _signature(kernel: ptx.Function, module: ptx.Module) -> Signature:
-    """From functions whose bodies have been passed over."""
-    reached = _reached(kernel, module)
-    static, dynamic = _in_shared(module, [variable for f in reached for variable in f.variables.values()])
+    """From functions whose bodies have not been read."""
+    reached = module.reached(kernel)
+    static, dynamic = _in_shared(module, [variable for f in reached for variable in module.shared_variables(f)])
     return Signature(
         kernel.name,
         kernel.parameters,
         _offsets(static)[1],
         _largest_align(dynamic),
         *_bounds(kernel),
-        *_of_cooperative_groups("".join(f.body for f in reached)),
+        *_of_cooperative_groups("".join(module.body(f) for f in reached)),
     )
-
-
-def _reached(kernel: ptx.Function, module: ptx.Module) -> list[ptx.Function]:
-    """The kernel, and the functions that are named in its body or in that of one of them."""
-    reached = [kernel]
-    others = [function for function in module.functions.values() if function.defined and not function.is_entry]
-    for function in reached:  # which grows
-        named = [f for f in others if re.search(rf"(?<![\w$]){re.escape(f.name)}(?![\w$])", function.body)]
-        others = [f for f in others if all(f is not n for n in named)]
-        reached += named
-    return reached
 
 
 def _in_shared(module: ptx.Module, variables: Iterable[ptx.Variable]) -> tuple[list[ptx.Variable], list[ptx.Variable]]:

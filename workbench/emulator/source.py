@@ -35,10 +35,10 @@ def load(
     entry: str | Sequence[str] | None = None,
     nvcc: bool = False,
 ) -> Program:
-    """Compiles CUDA C++ for sm_90a, or takes PTX as it is, and decodes it.
+    """Compiles CUDA C++ for sm_90a, or takes PTX as it is. Kernels are decoded as ``Program.from_ptx`` says.
 
-    NVRTC has the PTX that it makes assembled; PTX that is given is assembled too, where ptxas is installed, so that
-    what a GPU's driver would refuse is refused here.
+    NVRTC has the PTX that it makes assembled; a kernel of PTX that is given is assembled too when it is decoded, where
+    ptxas is installed, so that what a GPU's driver would refuse is refused here.
 
     ``source`` is the text, or the path of a ``.cu`` or ``.ptx`` file, or of a fat binary, object file, library or
     program that nvcc made, with PTX in it: a string of several lines, or with a brace, is text. ``defines`` are
@@ -62,9 +62,10 @@ def load(
         data = path.read_bytes()
         text = _ptx_in(data, path, entries) if holds_images(data) else data.decode(errors="replace")
     if _PTX.search(text) or (path is not None and path.suffix == ".ptx"):
-        program = Program.from_ptx(text, str(path) if path else "kernel.ptx")
-        _check_with_assembler(text, path.name if path else "kernel.ptx")
-        return program
+        name = path.name if path else "kernel.ptx"
+        return Program.from_ptx(
+            text, str(path) if path else name, check=lambda of_kernel: _check_with_assembler(of_kernel, name)
+        )
     folders = [str(folder) for folder in include]
     if path is not None:
         folders.insert(0, str(path.parent))
@@ -76,7 +77,7 @@ def load(
     program.templates.update(compiled.templates)
     for instance, mangled in compiled.instances.items():
         if mangled in program.entries:
-            program.entries[instance] = program.entries[mangled]
+            program.entries.alias(instance, mangled)
     return program
 
 
@@ -145,5 +146,5 @@ def kernel_name(program: Program, wanted: str) -> str | None:
     """
     if wanted in program.entries:
         return wanted
-    fitting = [entry.name for entry in program.entries.values() if matches(kernel_name_of(entry.name), wanted)]
-    return fitting[0] if len(set(fitting)) == 1 else None
+    fitting = [name for name in program.entries.kernels if matches(kernel_name_of(name), wanted)]
+    return fitting[0] if len(fitting) == 1 else None

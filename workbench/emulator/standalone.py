@@ -16,7 +16,9 @@ from typing import Any
 from .arguments import ArgumentError
 from .counters import Counters
 from .execution import Checks, execute
-from .findings import Finding, KernelFault
+from .explain.words import say_count
+from .fault import KernelFault
+from .findings import Finding, Severity
 from .launch_checks import Dimensions, LaunchError
 from .mangled import kernel_name_of, matches
 from .memory import Memory
@@ -27,29 +29,39 @@ from .statistics import Statistics
 from .trace import Traced
 from .values import Argument, Array
 
-__all__ = ["MOST_WARP_INSTRUCTIONS", "Report", "Session", "launch"]
+__all__ = ["MOST_FINDINGS", "MOST_WARP_INSTRUCTIONS", "Report", "Session", "launch"]
 
 MOST_WARP_INSTRUCTIONS = 100_000_000
 """Of one block, before it counts as hung: some seconds."""
+MOST_FINDINGS = 20
+"""Failures after which a launch ends, unless another number is asked for."""
 
 
 @dataclass(slots=True)
 class Report:
     """What a launch did.
 
-    ``findings`` lists its hazards; today a launch ends with the first. ``statistics`` counts executed warp
-    instructions, up to the hazard where there is one. ``str(report)`` is the whole of it as text.
+    ``findings`` lists what was found, of any severity, in the order found. ``strict``: whether strict findings are
+    failures. ``statistics`` counts executed warp instructions, up to the finding that stopped the launch where one
+    did. ``str(report)`` is the whole of it as text.
     """
 
     kernel: str
     findings: list[Finding]
     statistics: Statistics
     arguments: dict[str, Array] = field(repr=False)
+    strict: bool = False
 
     @property
     def ok(self) -> bool:
-        """Whether no hazard was found."""
-        return not self.findings
+        """Whether nothing was found that is a failure: no error, and nothing strict where that was asked for."""
+        return not self.failures
+
+    @property
+    def failures(self) -> list[Finding]:
+        """The findings that are failures: errors, and strict ones where strict rules were asked for."""
+        failing = {Severity.ERROR, Severity.STRICT} if self.strict else {Severity.ERROR}
+        return [finding for finding in self.findings if finding.severity in failing]
 
     @property
     def counters(self) -> Counters:
@@ -80,7 +92,11 @@ class Report:
             "kernel": self.kernel,
             "ok": self.ok,
             "output": self.output,
-            "findings": [{**asdict(finding), "text": str(finding)} for finding in self.findings],
+            "strict": self.strict,
+            "findings": [{**asdict(f), "code": f.code, "text": str(f)} for f in self.findings],
+            "stopped": self.statistics.stopped,
+            "suppressed": len(self.statistics.suppressed),
+            "unused_suppressions": list(self.statistics.unused),
             "warp_instructions": self.statistics.warp_instructions,
             "resident_blocks": self.statistics.resident_blocks,
             "by_line": [
@@ -93,9 +109,19 @@ class Report:
 
     def __str__(self) -> str:
         executed = f"{self.statistics.warp_instructions:,} warp instructions"
-        if self.ok:
-            return f"{self.kernel}: no hazard found, {executed}"
-        return "\n".join([*map(str, self.findings), f"{self.kernel}: stopped after {executed}"])
+        if self.statistics.stopped:
+            executed = f"stopped after {executed}"
+        failures = len(self.failures)
+        if failures == 0:
+            executed = f"no hazard found, {executed}"
+        elif not (self.statistics.stopped and len(self.findings) == 1):
+            executed = f"{say_count(failures, 'hazard')}, {executed}"
+        if others := len(self.findings) - failures:
+            executed += f", {say_count(others, 'finding')} that {'is' if others == 1 else 'are'} no failure"
+        if suppressed := len(self.statistics.suppressed):
+            executed += f", {suppressed} suppressed"
+        unused = [f"note: the suppression {text} matched nothing" for text in self.statistics.unused]
+        return "\n".join([*map(str, self.findings), f"{self.kernel}: {executed}", *unused])
 
 
 def launch(
@@ -113,6 +139,9 @@ def launch(
     seed: int = 0,
     checks: Checks = Checks.ALL,
     raise_on_hazard: bool = False,
+    strict: bool = False,
+    suppress: str | Sequence[str] = (),
+    max_findings: int = MOST_FINDINGS,
     counters: bool = False,
     trace: Traced | None = None,
     max_warp_instructions: int = MOST_WARP_INSTRUCTIONS,
@@ -133,15 +162,21 @@ def launch(
     ``args`` has an ``Argument`` for each parameter, in their order. Findings call arrays ``a0``, ``a1``, ... after
     their position, or by their names when ``args`` is a mapping.
 
-    ``variables`` gives ``__constant__`` and ``__device__`` variables their values, as ``Session.set`` does. A hazard
-    is in the report's ``findings``, or raised as ``KernelFault`` when ``raise_on_hazard``; arrays then hold what had
-    been stored. Raises ``ArgumentError`` and ``LaunchError`` for what the device would refuse, and what ``load`` does.
+    ``variables`` gives ``__constant__`` and ``__device__`` variables their values, as ``Session.set`` does.
+
+    What is found is in the report's ``findings``, or the first failure is raised as ``KernelFault`` when
+    ``raise_on_hazard``; arrays then hold what had been stored. Errors are failures, and findings that PTX only forbids
+    formally where ``strict``. ``suppress`` leaves findings out (``"race"``, ``"race@kernel.cu:42"``), as the comment
+    ``// workbench: allow race`` on a line does. A launch goes on behind a failure where it can, up to ``max_findings``.
+    Raises ``ArgumentError`` and ``LaunchError`` for what the device would refuse, and what ``load`` raises.
     """
     if not isinstance(source, Program):
         source = load(source, defines=defines, include=include, options=options, entry=entry)
     session = Session(source)
     for name, value in (variables or {}).items():
         session.set(name, value)
+    asked: dict[str, Any] = {"cluster": cluster, "seed": seed, "checks": checks, "counters": counters, "trace": trace}
+    rules: dict[str, Any] = {"strict": strict, "suppress": suppress, "max_findings": max_findings}
     return session.launch(
         entry,
         grid,
@@ -149,13 +184,10 @@ def launch(
         args,
         shared=shared,
         raise_on_hazard=raise_on_hazard,
-        cluster=cluster,
-        seed=seed,
-        checks=checks,
-        counters=counters,
-        trace=trace,
-        max_warp_instructions=max_warp_instructions,
         max_seconds=max_seconds,
+        max_warp_instructions=max_warp_instructions,
+        **asked,
+        **rules,
     )
 
 
@@ -183,13 +215,15 @@ class Session:
         *,
         shared: int = 0,
         raise_on_hazard: bool = False,
+        strict: bool = False,
+        max_findings: int = MOST_FINDINGS,
         max_warp_instructions: int | None = MOST_WARP_INSTRUCTIONS,
         **options: Any,
     ) -> Report:
         """Executes a kernel and reports its hazards, as the function ``launch`` does.
 
         ``options`` are further ones of ``execute``: ``cluster``, ``seed``, ``checks``, ``counters``, ``trace``,
-        ``max_seconds``. It raises what ``launch`` raises, but for errors of the source.
+        ``suppress``, ``max_seconds``. It raises what ``launch`` raises, but for errors of the source.
         """
         kernel = _find_entry(self.program, entry)
         given = dict(args) if isinstance(args, Mapping) else {f"a{number}": value for number, value in enumerate(args)}
@@ -207,6 +241,8 @@ class Session:
                 shared_bytes=shared,
                 registers_per_thread=self.program.registers_per_thread.get(kernel.name),
                 max_warp_instructions=max_warp_instructions,
+                strict=strict,
+                max_findings=max_findings,
                 **options,
             )
         except KernelFault as hazard:
@@ -216,7 +252,7 @@ class Session:
         arguments.copy_back()
         if fault is not None and raise_on_hazard:
             raise fault
-        return Report(kernel.name, [fault.finding] if fault else [], statistics, dict(arguments.arrays))
+        return Report(kernel.name, list(statistics.findings), statistics, dict(arguments.arrays), strict)
 
     def set(self, name: str, value: Argument) -> None:
         """Gives a ``__constant__`` or ``__device__`` variable a value, an array, a number, a ``Struct`` or bytes.
@@ -233,7 +269,7 @@ class Session:
 
 
 def _find_entry(program: Program, wanted: str | None) -> Entry:
-    names = list(dict.fromkeys(entry.name for entry in program.entries.values()))
+    names = program.entries.kernels
     if wanted is None and len(names) == 1:
         return program.entries[names[0]]
     found = kernel_name(program, wanted) if wanted is not None else None

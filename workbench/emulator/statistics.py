@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .counters import Counters
+from .findings import Finding
 from .program import Entry
 from .trace import Timeline
 
@@ -20,7 +21,9 @@ __all__ = ["Statistics"]
 class Statistics:
     """Of one launch: instructions that warps executed, times that a warp was resumed, blocks resident at once.
 
-    ``output`` is what the kernel printed, in the order of execution.
+    ``output`` is what the kernel printed, in the order of execution. ``findings`` has what was found, of any
+    severity, in that order, ``suppressed`` what was found and is suppressed. ``stopped``: whether a finding ended the
+    launch. ``unused``: suppressions that were asked for and that matched nothing.
     """
 
     warp_instructions: int
@@ -31,6 +34,10 @@ class Statistics:
     counted: npt.NDArray[np.uint64] | None = field(default=None, repr=False)  # (rows, counters), where asked for
     timeline: Timeline | None = field(default=None, repr=False)  # where asked for
     output: str = ""
+    findings: tuple[Finding, ...] = ()
+    suppressed: tuple[Finding, ...] = ()
+    stopped: bool = False
+    unused: tuple[str, ...] = ()
 
     @property
     def counters(self) -> Counters:

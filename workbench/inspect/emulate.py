@@ -253,6 +253,8 @@ class Emulation:
     trace: emulator.Traced | None = None
     max_seconds: float | None = None
     nvcc: bool = False
+    strict: bool = False
+    suppress: Sequence[str] = ()
 
     @property
     def arguments(self) -> list[Argument]:
@@ -311,6 +313,8 @@ class Emulation:
             counters=self.counters,
             trace=self.trace,
             max_seconds=self.max_seconds,
+            strict=self.strict,
+            suppress=self.suppress,
         )
 
 

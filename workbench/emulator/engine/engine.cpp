@@ -90,7 +90,9 @@ const std::vector<std::string>& fault_names() {
                                                  "register_misuse",
                                                  "mbarrier_in_use",
                                                  "mbarrier_overwritten",
-                                                 "not_resident"};
+                                                 "not_resident",
+                                                 "incoherent_load",
+                                                 "read_only_changed"};
   return names;
 }
 

@@ -20,8 +20,8 @@
 //   - order and scope (.weak .volatile .mmio .relaxed .acquire .release .acq_rel .sc .cta .cluster .gpu .sys)
 //     of ld, st, atom, red, mbarrier and fence: they go into `flags`. `fence.*` and `membar.*` all become
 //     `fence`, except `fence.proxy.*`, `fence.mbarrier_init.*` -> `fence.proxy`, `fence.mbarrier_init`;
-//   - cache hints (.ca .cg(not of cp.async) .cs .lu .cv .wb .wt .nc .L1::* .L2::* .unified); the cache-policy
-//   operand of
+//   - cache hints (.ca .cg(not of cp.async) .cs .lu .cv .wb .wt .nc (a flag) .L1::* .L2::* .unified); the
+//   cache-policy operand of
 //     .L2::cache_hint is dropped with it;
 //   - `::cta` of `.shared::cta`, `::entry` / `::func` of `.param::*`.
 // and these additions, where PTX gives one opcode two operand shapes:
@@ -86,6 +86,7 @@ enum Flag : int32_t {  // low bits: memory order; then scope
   kScopeMask = 7 << kScopeShift,
   kByLibrary = 1
       << 6,  // mbarrier.init of libcu++, which goes without the fence that the async proxy asks for
+  kReadOnlyCache = 1 << 7,  // ld.global.nc
 };
 
 struct Row {  // as Python writes it: an int32 array [n][7]
@@ -231,11 +232,12 @@ enum class FaultKind : int32_t {
                           // info: 1 when it was never committed
   deadlock,               // Result::waiting says who waits for what
   budget,                 // ran for longer than the launch allows; Result::waiting holds all warps;
-                          // detail 1: in seconds, info: milliseconds
+                          // detail 1: in seconds, info: milliseconds. Where the device is full, address: how
+                          // many blocks have not begun, other_block: the first of those
   mbarrier_invalid,       // address is not an initialised mbarrier. Or, info: initialised again while in use
                           // (1; other_pc: where before), of another block (2), parity (detail) not 0 or 1 (3)
   mbarrier_overflow,  // address; more arrivals than pending; info: expected count. detail 1: a thread came
-                      // twice in the phase; other_pc: where for the second time
+                      // twice in the phase; other_pc: where for the second time. 2: phases have ended before
   mbarrier_transactions,  // address; transaction count out of range; info: the count
   mbarrier_count,         // mbarrier.init with a count out of range; info: the count
   barrier_count,          // bar with a bad thread count or number: info: the count, detail: the barrier
@@ -271,8 +273,10 @@ enum class FaultKind : int32_t {
   mbarrier_in_use,       // address: initialised again or invalidated; other_*: a use that may come later
   mbarrier_overwritten,  // address; other_*: a use that came later (none: the writer is unknown, and this is
                          // the use); info: row of the initialisation
-  not_resident,  // pc: where blocks wait in a loop; info: how many the device holds, detail: how many have
-                 // not begun, other_block: the first of those; Result::waiting says who waits where
+  not_resident,     // pc: where blocks wait in a loop; info: how many the device holds, detail: how many have
+                    // not begun, other_block: the first of those; Result::waiting says who waits where
+  incoherent_load,  // as a race, of a load through the read-only cache and a store that it need not see
+  read_only_changed,  // the same, of a store that comes after the load for certain
   count
 };
 const std::vector<std::string>& fault_names();

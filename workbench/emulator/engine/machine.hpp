@@ -2,6 +2,7 @@
 // them.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <cstdint>
 #include <deque>
@@ -202,7 +203,7 @@ struct Mbarrier {
   int32_t pc;                     // of its initialisation
   int32_t expect_pc;              // of the newest expect_tx
   uint64_t signature;             // what its bytes hold until something else is stored there
-  std::vector<uint32_t> arrived;  // in this phase, of each warp of its block: lanes
+  std::vector<uint32_t> arrived;  // in this phase, of each warp of the cluster: lanes
   int32_t again_pc;               // where one of them first came a second time; -1: nowhere
 };
 
@@ -347,7 +348,8 @@ struct Cluster {
   std::shared_ptr<ClusterTrace> trace;
   Fault suspected;  // a value of shared memory that nothing had written by then: perhaps a race; or a race
                     // of two lanes of a warp: perhaps one of warps, too
-  uint64_t after_race = 0;  // warp instructions since that race
+  std::vector<Waiting> suspected_at;  // where warps were when it was a race of warps
+  uint64_t after_race = 0;            // warp instructions since that race
 
   void start(int64_t index);
   // Runs for about `fuel` warp instructions; true when every block has ended.
@@ -363,8 +365,11 @@ struct Code : Prepared {
   uint32_t shared_granule = 4, global_granule = 4;  // bytes: the smallest store of the program
   bool stores_tensors = false;                      // to global memory
   bool loads_in_bulk = false;                       // to shared memory
-  std::vector<bool> guesses;         // loads that may feed the comparison of a compare-and-swap
-  std::vector<Following> following;  // of each instruction
+  bool stores_in_bulk = false;                      // from there
+  bool has_narrow_scopes = false;                   // memory is ordered for a block or a cluster only
+  std::vector<bool> guesses;  // loads that may feed the comparison of a compare-and-swap
+  std::vector<std::array<uint16_t, 3>> record_flags;  // of a read, a write, an atomic; see race.hpp
+  std::vector<Following> following;                   // of each instruction
   std::vector<Function>
       untracked;  // what instructions do apart from noting their writes; empty: none is noted
 

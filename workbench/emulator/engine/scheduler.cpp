@@ -335,6 +335,7 @@ Waiting describe(const Block& block, const Warp& warp, const Group& group) {
 }  // namespace
 
 std::vector<Waiting> Cluster::waiting() const {
+  if (!suspected_at.empty()) return suspected_at;
   std::vector<Waiting> all;
   for (const Block& block : blocks)
     for (const Warp& warp : block.warps) {
@@ -367,7 +368,7 @@ int tells(const Warp& warp, const Group& group) {
 }
 
 // Nothing can move. Says so at the most telling place.
-[[noreturn]] void deadlock(const Cluster& cluster) {
+[[noreturn]] void deadlock(Cluster& cluster) {
   const Warp* warp = nullptr;
   const Group* group = nullptr;
   for (const Warp* w : cluster.warps)
@@ -375,6 +376,7 @@ int tells(const Warp& warp, const Group& group) {
       if (!group || tells(*w, g) > tells(*warp, *group)) warp = w, group = &g;
   Fault fault;
   fault.kind = tells(*warp, *group) == 3 ? FaultKind::barrier_diverged : FaultKind::deadlock;
+  if (fault.kind == FaultKind::barrier_diverged) forget_suspected(cluster);
   fault.pc = group->pc;
   fault.block = warp->block->id;
   fault.warp = warp->id;
@@ -411,6 +413,7 @@ void Cluster::start(int64_t index) {
   start_races(*this, index);
   undefined.reset();
   suspected = Fault{};
+  suspected_at.clear();
   after_race = 0;
   for (Warp* warp : warps) {
     warp->undefined.reset();

@@ -321,6 +321,14 @@ void issue(Warp& warp, const Instruction& instruction) {
   if (!form.a_in_registers) check_descriptor(warp, product.descriptor_a);
   check_descriptor(warp, product.descriptor_b);
 
+  const auto begins_with_its_swizzle = [&](const Layout& layout) {
+    require_swizzle(warp, layout.chunk(0, 0), static_cast<int>(layout.swizzle), true);
+  };
+  if (warp.races) {  // what a matrix with another swizzle reads elsewhere may be under way: that follows from
+                     // it
+    if (!form.a_in_registers) begins_with_its_swizzle(layout_a(product, form));
+    begins_with_its_swizzle(layout_b(product, form));
+  }
   product.low = ~0u;
   bool unwritten = false;
   each_operand_run(warp, product, [&](const std::vector<SharedRun>& runs) {

@@ -11,7 +11,8 @@ from collections.abc import Sequence
 
 from .. import _engine
 from ..context import LaunchContext
-from ..findings import Finding, FindingKind
+from ..findings import Finding
+from ..severity import kind_of, severity_of
 from ..source_lines import source_line
 from .memory import MemoryHazards
 from .others import Others
@@ -21,27 +22,6 @@ from .waits import Waits
 
 __all__ = ["explain"]
 
-_KINDS = {
-    "budget": FindingKind.LIVELOCK,
-    "not_resident": FindingKind.DEADLOCK,
-    "mbarrier_invalid": FindingKind.MBARRIER_MISUSE,
-    "mbarrier_overflow": FindingKind.MBARRIER_MISUSE,
-    "mbarrier_transactions": FindingKind.MBARRIER_MISUSE,
-    "mbarrier_count": FindingKind.MBARRIER_MISUSE,
-    "mbarrier_not_visible": FindingKind.MBARRIER_MISUSE,
-    "mbarrier_in_use": FindingKind.MBARRIER_MISUSE,
-    "mbarrier_overwritten": FindingKind.MBARRIER_MISUSE,
-    "mbarrier_bytes": FindingKind.MBARRIER_MISUSE,
-    "swizzle_mismatch": FindingKind.DESCRIPTOR,
-    "warpgroup_diverged": FindingKind.DIVERGENT_COLLECTIVE,
-    "barrier_count": FindingKind.BARRIER_MISUSE,
-    "barrier_mismatch": FindingKind.BARRIER_MISUSE,
-    "barrier_diverged": FindingKind.DIVERGENT_COLLECTIVE,
-    "not_member": FindingKind.DIVERGENT_COLLECTIVE,
-    "exited_member": FindingKind.DIVERGENT_COLLECTIVE,
-    "inactive_source": FindingKind.DIVERGENT_COLLECTIVE,
-}
-
 
 class _Explainer(MemoryHazards, Races, TensorCores, Waits, Others):
     """All sentences; ``explain_KIND`` has those about a kind of fault, and what to do."""
@@ -50,15 +30,11 @@ class _Explainer(MemoryHazards, Races, TensorCores, Waits, Others):
         seen, context = self.seen, self.context
         write = getattr(self, f"explain_{seen.kind}", None)
         message, advice = write() if write else (f"the engine reports {seen.kind}", "")
-        kind = _KINDS.get(seen.kind)
-        if kind is None:
-            known = FindingKind.__members__
-            kind = FindingKind(seen.kind) if seen.kind.upper() in known else FindingKind.UNSUPPORTED
         location = self.instruction.location if self.instruction else None
         hangs = seen.kind in ("deadlock", "budget", "not_resident")
         nobody = seen.kind in ("deadlock", "budget")
         return Finding(
-            kind=kind,
+            kind=kind_of(seen.kind),
             cause=seen.kind,
             message=message,
             advice=advice,
@@ -77,6 +53,7 @@ class _Explainer(MemoryHazards, Races, TensorCores, Waits, Others):
             array=self.array,
             index=self.index,
             seed=context.seed,
+            severity=severity_of(seen.kind),
             details=(*self.in_header(), *(self.describe_waits() if hangs else ())),
         )
 
