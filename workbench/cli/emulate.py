@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -143,10 +144,7 @@ def emulate(
         shared,
         shell.parse_dimensions(cluster, "--cluster"),
     )
-    launches = [first]
-    for text in steps:
-        known = [argument for step in launches for argument in step.arguments]
-        launches.append(shell.parse_step(text, known, rng))
+    launches = shell.parse_steps(first, steps, rng)
     job = shell.Emulation(
         file,
         launches,
@@ -172,17 +170,20 @@ def emulate(
         arrays = {name: shell.plain(array) for name, array in shown.items()}
         print_json({**reports[0].as_dict(), **more, "arrays": arrays})
     else:
-        for report in reports:
-            click.echo(report.output, nl=False)
-            click.echo(str(report))
+        _print_reports(reports)
         for name, array in shown.items():
             click.echo(f"{name}[{printed}] = {' '.join(map(str, array))}")
-        if counters:
-            for report in reports:
-                for line in profiling.listing(count_lines(report.statistics), str(file)):
-                    click.echo(line)
+        for report in reports if counters else ():
+            for line in profiling.listing(count_lines(report.statistics), str(file)):
+                click.echo(line)
     if not all(report.ok for report in reports):
         raise click.exceptions.Exit(1)
+
+
+def _print_reports(reports: Sequence[emulator.Report]) -> None:
+    for report in reports:
+        click.echo(report.output, nl=False)
+        click.echo(str(report))
 
 
 def _emulate_triton(file: Path, target: str, as_json: bool, **options: Any) -> None:
