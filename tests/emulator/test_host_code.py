@@ -27,6 +27,8 @@ from host_files import (
 )
 
 from workbench.emulator import CompileError, LaunchError, Output, Program, Report, Struct, TensorMapOf, launch, load
+from workbench.emulator.headers import cuda_headers, standard_headers
+from workbench.emulator.host_code import stubs
 from workbench.emulator.host_code.declarations import declarations
 from workbench.emulator.host_code.tokens import SourceError, tokens_of
 
@@ -183,6 +185,7 @@ def test_what_is_not_for_the_device_is_named_where_a_kernel_calls_it() -> None:
         ("void f() {}\n#endif\n__global__ void k() {}", 2),
         ("void f() {}\n}\n__global__ void k() {}", 2),
         ("template <int N\nvoid f() {}", 1),
+        ("void f() {}\nint a =", 2),
     ],
 )
 def test_what_cannot_be_taken_apart_is_named_with_its_line(source: str, line: int) -> None:
@@ -196,6 +199,30 @@ def test_a_template_without_arguments_is_told_of_the_instances_that_host_code_la
         launch(source, "scale", 1, 1, [None])
 
 
+def test_an_instance_that_no_template_fits_is_told() -> None:
+    with pytest.raises(CompileError, match="no template fits the instance that is named"):
+        load("template <class T> __global__ void scale(T* x) {}\nint main() {}\n", entry="scale<3>")
+
+
+def test_headers_that_declare_what_is_used_of_std_are_all_there() -> None:
+    folders = cuda_headers()
+    assert set(stubs._OF_STD) <= {name.decode() for name in standard_headers(folders)}
+    for name in stubs._CUB.values():
+        assert any(Path(folder, name).is_file() for folder in folders), name
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "using namespace std;\n__global__ void k() { byte b{}; (void)b; }",
+        "#define BYTE std::byte\n__global__ void k() { BYTE b{}; (void)b; }",
+        "using std::byte;\n__global__ void k() { byte b{}; (void)b; }",
+    ],
+)
+def test_names_of_std_are_there_however_they_are_written(text: str) -> None:
+    assert load(f"#include <map>\nint main() {{}}\n{text}\n").entries
+
+
 @pytest.mark.parametrize("wanted", ["fill(float *, int)", "util::fill(float*, int)"])
 def test_an_overload_is_chosen_by_its_parameters(wanted: str) -> None:
     y = np.zeros(2, np.float32)
@@ -203,6 +230,17 @@ def test_an_overload_is_chosen_by_its_parameters(wanted: str) -> None:
     assert (y == 1.5).all()
     with pytest.raises(LaunchError, match=r"2 kernels are called 'fill'.*util::fill\(float\*, int\)"):
         launch(OVERLOADS, "fill", 1, 2, [y, 2])
+
+
+@pytest.mark.parametrize("wanted", ["a::b::twice<B::two>", "b::twice<B::two>", "twice<B::two>"])
+def test_an_instance_needs_no_namespaces(wanted: str) -> None:
+    source = "namespace a { namespace b { namespace { enum class B { one, two };\ntemplate <B x> __global__ void twice"
+    source += "(int* y) { y[0] = 2 * (int)x; }\n} } }\nint main() {}\n"
+    y = np.zeros(1, np.int32)
+    if wanted.startswith("a"):
+        wanted = wanted.replace("<B", "<a::b::B")
+    assert launch(source, wanted, 1, 1, [y]).ok
+    assert y == 2
 
 
 def test_nvcc_compiles_the_file_with_its_host_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

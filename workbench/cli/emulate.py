@@ -6,6 +6,7 @@ import contextlib
 import math
 import shlex
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -154,10 +155,7 @@ def emulate(
         shared,
         shell.parse_dimensions(cluster, "--cluster"),
     )
-    launches = [first]
-    for text in steps:
-        known = [argument for step in launches for argument in step.arguments]
-        launches.append(shell.parse_step(text, known, rng))
+    launches = shell.parse_steps(first, steps, rng)
     job = shell.Emulation(
         file,
         launches,
@@ -173,43 +171,65 @@ def emulate(
         strict,
         suppress,
     )
+    reports, verdicts = _judged(job, entry, strict, sarif_file)
+    if trace_file is not None:
+        found = tracing.as_json([report.statistics for report in reports], reports[0].kernel)
+        notice(tracing.save(found, trace_file))
+    shown = {a.name: a.array.reshape(-1)[chosen] for a in job.arguments if chosen is not None and a.array is not None}
+    if as_json:
+        arrays = {name: shell.plain(array) for name, array in shown.items()}
+        _print_document(reports, arrays, verdicts)
+    else:
+        _print_reports(reports)
+        for name, array in shown.items():
+            click.echo(f"{name}[{printed}] = {' '.join(map(str, array))}")
+        for report in reports if counters else ():
+            for line in profiling.listing(count_lines(report.statistics), str(file)):
+                click.echo(line)
+    if not all(report.ok for report in reports):
+        raise click.exceptions.Exit(1)
+
+
+def _judged(
+    job: shell.Emulation, entry: str | None, strict: bool, sarif_file: Path | None
+) -> tuple[list[emulator.Report], list[Judged]]:
+    """What the launches did, and their verdicts, also as SARIF. Raises what running them does."""
     verdicts: list[Judged] = []
-    again = shlex.join(["workbench", *(word for word in click.get_current_context().obj if word != "--json")])
+    again = _again()
     try:
         reports = job.run()
         for report in reports:
             hazards = [*map(hazard_of, report.findings)]
             verdicts.append(judged.of_findings(report.kernel, hazards, _said(report), again, strict))
+        return reports, verdicts
     except shell.NotExecuted as error:
         if error.verdict:
-            verdicts = [judged.of_source(entry or file.name, error.verdict, str(error), file)]
+            verdicts = [judged.of_source(entry or job.file.name, error.verdict, str(error), job.file)]
             error.file, error.line = verdicts[0].file, verdicts[0].line
             documents.judged(verdicts)
         raise
     finally:
         if sarif_file and verdicts:
             sarif.write(sarif_file, verdicts, f"emulate/{verdicts[0].spec}", __version__)
-    if trace_file is not None:
-        found = tracing.as_json([report.statistics for report in reports], reports[0].kernel)
-        notice(tracing.save(found, trace_file))
-    shown = {a.name: a.array.reshape(-1)[chosen] for a in job.arguments if chosen is not None and a.array is not None}
-    if as_json:
-        counted = {"counters": None, "counters_by_line": None}
-        opening, *later = ({**counted, **report.as_dict()} for report in reports)
-        arrays = {name: shell.plain(array) for name, array in shown.items()}
-        documents.result({**opening, "then": later, "arrays": arrays}, verdicts)
-    else:
-        for report in reports:
-            click.echo(report.output, nl=False)
-            click.echo(str(report))
-        for name, array in shown.items():
-            click.echo(f"{name}[{printed}] = {' '.join(map(str, array))}")
-        if counters:
-            for report in reports:
-                for line in profiling.listing(count_lines(report.statistics), str(file)):
-                    click.echo(line)
-    if not all(report.ok for report in reports):
-        raise click.exceptions.Exit(1)
+
+
+def _again() -> str:
+    """The command that does the same once more, for a reader."""
+    return shlex.join(["workbench", *(word for word in click.get_current_context().obj if word != "--json")])
+
+
+def _print_document(
+    reports: Sequence[emulator.Report], arrays: dict[str, list[Any]], verdicts: Sequence[Judged]
+) -> None:
+    counted = {"counters": None, "counters_by_line": None}
+    first, *later = ({**counted, **report.as_dict()} for report in reports)
+    documents.result({**first, "then": later, "arrays": arrays}, verdicts)
+
+
+def _print_reports(reports: Sequence[emulator.Report]) -> None:
+    for report in reports:
+        click.echo(report.output, nl=False)
+        click.echo(str(report))
 
 
 def _emulate_triton(file: Path, target: str, as_json: bool, **options: Any) -> None:
@@ -225,8 +245,7 @@ def _emulate_triton(file: Path, target: str, as_json: bool, **options: Any) -> N
     with contextlib.redirect_stdout(sys.stderr) if as_json else contextlib.nullcontext():
         run = run_script(file, target, **options)
     if as_json:
-        again = shlex.join(["workbench", *(word for word in context.obj if word != "--json")])
-        documents.result(run.as_dict(), [_of_triton(launched, again) for launched in run.launches])
+        documents.result(run.as_dict(), [_of_triton(launched, _again()) for launched in run.launches])
     else:
         for launched in run.launches:
             click.echo(launched.output, nl=False)

@@ -50,6 +50,7 @@ class _Job:
     options: list[str]
     standard: dict[bytes, bytes]
     instances: list[str]
+    opened: str = ""  # what stands behind the source, so that instances need not be qualified
 
     def compile(self, code: DeviceCode) -> tuple[str, dict[str, int], dict[str, str]]:
         """PTX, registers and mangled names of instances. Raises ``CompileError`` with the log."""
@@ -60,7 +61,7 @@ class _Job:
             f"--pre-include={code.implicit}",
             *(["-default-device"] if code.has_host_code else []),
         ]
-        program = nvrtc.createProgram(code.text, self.name, [*headers.values()], [*headers])
+        program = nvrtc.createProgram(code.text + self.opened, self.name, [*headers.values()], [*headers])
         try:
             try:
                 for instance in self.instances:
@@ -108,6 +109,7 @@ def compile_source(
         files = SourceFiles(text, name, folders)
     except SourceError as error:
         return _untouched(job, text, error)
+    job.opened = _opened(files, instances)
     words = frozenset(re.findall(r"[A-Za-z_]\w*", " ".join(instances)))
     code = HostCode(files, searched, [header.decode() for header in standard], words)
     ptx, registers, lowered = _without_host_code(job, code, entries)
@@ -118,6 +120,16 @@ def compile_source(
 def is_instance(entry: str) -> bool:
     """Whether a kernel's name has template arguments."""
     return "<" in entry.partition("(")[0]
+
+
+def _opened(files: SourceFiles, instances: Sequence[str]) -> str:
+    """Directives that open the namespaces around kernels that are named without all of them."""
+    opened: dict[str, None] = {}
+    for instance in instances:
+        spaces = files.namespaces(_bare(instance))
+        if not any(instance.replace(" ", "").startswith(f"{space}::") for space in spaces if "::" not in space):
+            opened.update(dict.fromkeys(spaces))
+    return "".join(f"\nusing namespace {space};" for space in opened)
 
 
 def _bare(entry: str) -> str:
@@ -192,6 +204,8 @@ def _untouched(job: _Job, text: str, error: SourceError) -> Compiled:
 def _hints(log: str, code: DeviceCode) -> str:
     """What the compiler misses since it was taken out."""
     lines = []
+    if "__nv_name_map(" in log:
+        lines.append("no template fits the instance that is named: compare its arguments, and how it is qualified")
     for name in dict.fromkeys(_UNDEFINED.findall(log)):
         if name in code.taken_out:
             lines.append(

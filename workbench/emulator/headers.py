@@ -11,7 +11,8 @@ from pathlib import Path
 __all__ = ["cuda_headers", "header_folder", "is_of_cuda", "standard_headers"]
 
 _STANDARD = (
-    *("algorithm", "array", "bit", "functional", "limits", "numeric", "tuple", "type_traits", "utility"),
+    *("algorithm", "array", "bit", "complex", "functional", "initializer_list", "limits", "numeric", "optional"),
+    *("span", "tuple", "type_traits", "utility", "variant"),
     *("cassert", "cfloat", "climits", "cmath", "cstddef", "cstdint", "cstdlib", "cstring"),
 )
 

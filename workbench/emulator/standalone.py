@@ -172,23 +172,13 @@ def launch(
     """
     if not isinstance(source, Program):
         source = load(source, defines=defines, include=include, options=options, entry=entry)
+    asked: dict[str, Any] = {"cluster": cluster, "seed": seed, "checks": checks, "counters": counters, "trace": trace}
+    asked.update(max_seconds=max_seconds, max_warp_instructions=max_warp_instructions)
+    asked.update(raise_on_hazard=raise_on_hazard, strict=strict, suppress=suppress, max_findings=max_findings)
     session = Session(source)
     for name, value in (variables or {}).items():
         session.set(name, value)
-    asked: dict[str, Any] = {"cluster": cluster, "seed": seed, "checks": checks, "counters": counters, "trace": trace}
-    rules: dict[str, Any] = {"strict": strict, "suppress": suppress, "max_findings": max_findings}
-    return session.launch(
-        entry,
-        grid,
-        block,
-        args,
-        shared=shared,
-        raise_on_hazard=raise_on_hazard,
-        max_seconds=max_seconds,
-        max_warp_instructions=max_warp_instructions,
-        **asked,
-        **rules,
-    )
+    return session.launch(entry, grid, block, args, shared=shared, **asked)
 
 
 class Session:

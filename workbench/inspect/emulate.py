@@ -378,6 +378,15 @@ def parse_step(text: str, known: Sequence[Argument], rng: np.random.Generator) -
     )
 
 
+def parse_steps(first: Step, texts: Sequence[str], rng: np.random.Generator) -> list[Step]:
+    """The first launch and each `--then`, which can name the arguments before it. Raises UsageError and OSError."""
+    steps = [first]
+    for text in texts:
+        known = [one for step in steps for argument in step.arguments for one in (argument, *_inner(argument))]
+        steps.append(parse_step(text, known, rng))
+    return steps
+
+
 def parse_variable(text: str, rng: np.random.Generator) -> Argument:
     """A `--set`. Raises UsageError and OSError."""
     argument = parse_argument(text, 0, rng)

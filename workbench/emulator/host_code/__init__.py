@@ -69,7 +69,9 @@ class HostCode:
         dropped = {id(declaration) for declaration in selection.dropped}
         words = selection.words
         name, implicit = implicit_header(words)
-        implicit += "".join(f"#include {header}\n" for header in standard_includes(words)) + self._namespaces()
+        implicit += (
+            "".join(f"#include {header}\n" for header in standard_includes(words & self._of_std())) + self._namespaces()
+        )
         headers = {name: implicit, **HEADERS, _CUB: cub_header(words)}
         absent: dict[str, str] = {}
         names = {header.name: f"workbench/{i}/{Path(header.name).name}" for i, header in enumerate(self.files.headers)}
@@ -146,6 +148,18 @@ class HostCode:
                     absent[f"<{include.name}>"] = f"{Path(file.name).name}:{token.line}"
                 yield token.start, token.end, ""
 
+    def _of_std(self) -> set[str]:
+        """Words that stand behind ``std::`` somewhere; all where its names need not be qualified."""
+        found: set[str] = set()
+        for file in self.files.all:
+            everything = list(_everything(file.declared))
+            if any(d.kind == "using" and d.heads("std") for d in everything):
+                return {token.text for token in self.files.tokens()} | _words_of_macros(self.files)
+            texts = [token.text for token in file.parts.code]
+            found.update(name for at, name in enumerate(texts[2:]) if texts[at] == "std" and texts[at + 1] == "::")
+        macros = [macro.words for macro in self.files.macros.values() if "std" in macro.words]
+        return found.union(*macros)
+
     def _namespaces(self) -> str:
         """Declares namespaces that are opened by ``using namespace`` and that were in headers which are not there."""
         everything = [d for file in self.files.all for d in _everything(file.declared)]
@@ -190,6 +204,6 @@ def _edited(text: str, edits: Sequence[tuple[int, int, str]]) -> str:
             continue  # within what has been taken out
         removed = text[start:end]
         blank = "".join(character if character == "\n" else " " for character in removed)
-        parts += [text[at:start], new + blank[len(new) :] if "\n" not in removed else new + "\n" * removed.count("\n")]
+        parts += [text[at:start], new + "\n" * removed.count("\n") if new else blank]
         at = end
     return "".join([*parts, text[at:]])

@@ -287,10 +287,9 @@ class _Parser:
 
     def initialised(self, start: int, head: _Head) -> Declaration:
         """``= ...;``: of a variable, or a function that is defaulted, deleted or pure."""
-        head.tokens.append(self.code[self.at])
+        head.tokens += self.code[self.at : self.at + 2]
         self.at += 1
-        head.tokens.append(self.code[self.at])
-        first = head.tokens[-1].text
+        first = self.text()
         words = head.words
         if first in ("default", "delete", "0") and head.has_parameters and "using" not in words:
             self.rest()

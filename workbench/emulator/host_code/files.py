@@ -68,14 +68,21 @@ class SourceFiles:
         """Kernels that are templates, and the instances that the files launch."""
         found: dict[str, list[str]] = {}
         for file in self.all:
-            for declaration in _functions(file.declared):
-                if declaration.heads("__global__") and declaration.tokens[0].text == "template":
+            for _, declaration in _kernels(file.declared):
+                if declaration.tokens[0].text == "template":
                     found.setdefault(next(iter(declaration.names)), [])
         tokens = list(self.tokens())
         for position, token in enumerate(tokens):
             if token.text in found and (instance := _launched(tokens, position)):
                 found[token.text] += [instance] if instance not in found[token.text] else []
         return found
+
+    def namespaces(self, kernel: str) -> list[str]:
+        """The namespaces around kernels of this name, each with those around it; none for one in no namespace."""
+        found = {path for file in self.all for path, d in _kernels(file.declared) if kernel in d.names}
+        if () in found:
+            return []
+        return sorted({"::".join(path[:count]) for path in found for count in range(1, len(path) + 1)})
 
     def _follow(self, file: SourceFile, folder: Path) -> None:
         """Reads the headers that a file includes."""
@@ -129,11 +136,15 @@ def _merge(macros: dict[str, Macro], more: Mapping[str, Macro]) -> None:
         known.takes_arguments |= macro.takes_arguments
 
 
-def _functions(declared: Iterable[Declaration]) -> Iterator[Declaration]:
+def _kernels(
+    declared: Iterable[Declaration], path: tuple[str, ...] = ()
+) -> Iterator[tuple[tuple[str, ...], Declaration]]:
+    """Kernels, and the namespaces that they stand in, those without a name left out."""
     for declaration in declared:
-        if declaration.kind == "function":
-            yield declaration
-        yield from _functions(declaration.children)
+        if declaration.kind == "function" and declaration.heads("__global__"):
+            yield path, declaration
+        names = [t.text for t in declaration.head if t.kind == "word" and t.text not in ("namespace", "inline")]
+        yield from _kernels(declaration.children, (*path, *(names if declaration.kind == "namespace" else [])))
 
 
 def _launched(tokens: Sequence[Token], position: int) -> str:

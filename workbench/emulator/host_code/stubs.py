@@ -90,6 +90,7 @@ _OF_STD = {
     "limits": "numeric_limits",
     "numeric": "accumulate iota reduce inner_product gcd lcm",
     "optional": "optional nullopt",
+    "span": "span",
     "tuple": "tuple make_tuple tie get tuple_size tuple_element apply",
     "type_traits": "enable_if enable_if_t conditional conditional_t is_same is_same_v is_integral is_integral_v "
     "is_floating_point is_floating_point_v is_arithmetic is_arithmetic_v is_signed is_signed_v is_unsigned "
@@ -101,6 +102,7 @@ _OF_STD = {
     "underlying_type underlying_type_t aligned_storage alignment_of disjunction conjunction negation is_invocable "
     "is_invocable_v invoke_result invoke_result_t result_of type_identity is_constant_evaluated rank extent "
     "disjunction_v conjunction_v negation_v is_empty is_empty_v remove_cvref remove_cvref_t is_array is_array_v",
+    "variant": "variant visit holds_alternative",
     "utility": "pair make_pair move forward swap exchange declval index_sequence make_index_sequence "
     "integer_sequence make_integer_sequence index_sequence_for as_const in_place",
 }
@@ -191,11 +193,9 @@ def implicit_header(words: Collection[str]) -> tuple[str, str]:
 
 
 def standard_includes(words: Collection[str]) -> list[str]:
-    """Headers of the C++ library that declare what a source uses of ``std``."""
-    used = set(words)
-    if "std" not in used:
-        return []
-    return [f"<{header}>" for header in dict.fromkeys(_HEADER_OF[word] for word in sorted(used & _HEADER_OF.keys()))]
+    """Headers of the C++ library that declare these members of ``std``."""
+    used = set(words) & _HEADER_OF.keys()
+    return [f"<{header}>" for header in dict.fromkeys(_HEADER_OF[word] for word in sorted(used))]
 
 
 def is_device_library(name: str) -> bool:
