@@ -137,13 +137,11 @@ def emulate(
     """
     opened("emulator")  # says what is missing where the engine is not built
     if triton:
-        rules = {"strict": strict, "suppress": suppress}
-        return _emulate_triton(file, target, as_json, seed=seed, max_seconds=max_seconds, **rules)
+        how: dict[str, Any] = {"seed": seed, "max_seconds": max_seconds, "strict": strict, "suppress": suppress}
+        return _emulate_triton(file, target, as_json, **how)
     if grid is None or block is None:
-        missing = "--grid" if grid is None else "--block"
-        raise click.MissingParameter(
-            "A launch is, for example, --grid 4 --block 256.", param_hint=missing, param_type="option"
-        )
+        hint: dict[str, Any] = {"param_hint": "--grid" if grid is None else "--block", "param_type": "option"}
+        raise click.MissingParameter("A launch is, for example, --grid 4 --block 256.", **hint)
     rng = np.random.default_rng(seed)
     chosen = None if printed is None else shell.parse_slice(printed)
     tracing.check_blocks(blocks, math.prod(shell.parse_dimensions(grid, "--grid")))
