@@ -50,6 +50,9 @@ workbench emulate scale.cu --grid 4 --block 256 --arg x:f32[1000]=random \\
 @click.option("--define", "defines", multiple=True, metavar="X=1", help="A macro for the compiler.")
 @click.option("--include", multiple=True, type=click.Path(path_type=Path), help="A folder of headers.")
 @click.option("--option", "flags", multiple=True, metavar="FLAG", help="A flag of NVRTC, such as -use_fast_math.")
+@click.option(
+    "--arch", metavar="SM", help="The device's: sm_80, 86, 89, 90, 90a, 100, 120; PTX names it, CUDA C++ is for sm_90a."
+)
 @click.option("--print", "printed", metavar="0:8", help="Print these elements of every array afterwards.")
 @click.option("--max-seconds", type=click.FloatRange(0, min_open=True), help="When a kernel counts as hung.")
 @click.option(
@@ -70,6 +73,7 @@ def emulate(
     defines: tuple[str, ...],
     include: tuple[Path, ...],
     flags: tuple[str, ...],
+    arch: str | None,
     printed: str | None,
     max_seconds: float | None,
     seed: int,
@@ -102,6 +106,7 @@ def emulate(
         counters,
         None if trace_file is None else emulator.Traced(blocks or (0,), events),
         max_seconds,
+        arch,
     )
     report = job.run()
     if trace_file is not None:

@@ -82,8 +82,9 @@ def compile_source(
     folders: Sequence[str],
     more: Sequence[str],
     entry: str | None,
+    arch: str,
 ) -> Compiled:
-    """PTX of a source, for sm_90a.
+    """PTX of a source, for an architecture.
 
     ``entry`` is the kernel that is wanted, with template arguments where it is an instance, or None for all. Raises
     ``CompileError`` and ``CompilerUnavailable``.
@@ -94,7 +95,7 @@ def compile_source(
     known = cuda_headers()
     searched = (*folders, *known)
     standard = standard_headers(searched)
-    options = ["-arch=sm_90a", "-lineinfo", "-device-int128", "--ptxas-options=-v", "-diag-suppress=47", *more]
+    options = [f"-arch={arch}", "-lineinfo", "-device-int128", "--ptxas-options=-v", "-diag-suppress=47", *more]
     if not any(option.lstrip("-").startswith("std=") for option in more):
         options.append("-std=c++17")
     options += [f"-D{key}={value}" for key, value in defines.items()]

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from . import ptx
+from .architectures import DEFAULT, missing
 from .lowering import lowered, result_type
 from .opcodes import normalise
 from .operations import Letter, letters_of, listed_name, match, operations, special_registers
@@ -78,6 +79,7 @@ class _Decoder:
 
     function: ptx.Function
     layout: Layout
+    arch: str
     table: Table = field(default_factory=Table)
     wide: dict[int, tuple[ptx.Register, ptx.Register]] = field(default_factory=dict)
 
@@ -94,6 +96,7 @@ class _Decoder:
     # ---------------------------------------------------------------------------------------------- one instruction
 
     def instruction(self, instruction: ptx.Instruction) -> None:
+        self.require(instruction)
         name, flags, policy = normalise(instruction.opcode)
         operands = self.flatten(instruction.operands[:-1] if policy else instruction.operands)
         base = instruction.parts[0]
@@ -126,6 +129,14 @@ class _Decoder:
         elif base == "wgmma" and len(instruction.operands) > 1 and isinstance(instruction.operands[1], ptx.Vector):
             name += ".rs"
         self.row(instruction, name, operands, flags)
+
+    def require(self, instruction: ptx.Instruction) -> None:
+        """Raises ``UnsupportedInstruction`` for one that the architecture does not have."""
+        opcode = instruction.opcode
+        if opcode.startswith("mbarrier.arrive") and "noComplete" not in opcode and len(instruction.operands) > 2:
+            opcode += ",count"
+        if why := missing(opcode, self.arch):
+            raise UnsupportedInstruction(instruction, why)
 
     def row(self, instruction: ptx.Instruction, name: str, operands: Sequence[ptx.Operand], flags: int = 0) -> None:
         """Adds the row, with conversions before and after it where a register is wider than its operand."""
@@ -339,6 +350,10 @@ def _shortened(text: str) -> str:
     return text if len(text) <= 160 else f"{text[:120]} ... {text[-30:]}"
 
 
-def decode(function: ptx.Function, layout: Layout) -> DecodedEntry:
-    """Decodes an entry. Raises ``UnsupportedInstruction`` for the first instruction that the engine does not list."""
-    return _Decoder(function, layout).decode()
+def decode(function: ptx.Function, layout: Layout, arch: str = DEFAULT) -> DecodedEntry:
+    """Decodes an entry.
+
+    Raises ``UnsupportedInstruction`` for the first instruction that the engine does not list or the architecture does
+    not have.
+    """
+    return _Decoder(function, layout, arch).decode()

@@ -14,7 +14,7 @@ from . import _engine
 from .arguments import Argument, parameter_buffer
 from .constants import constant_pool
 from .context import LaunchContext
-from .device_limits import H200, DeviceLimits
+from .device_limits import H200, DeviceLimits, limits_of
 from .explain import explain
 from .findings import KernelFault
 from .launch_checks import (
@@ -157,7 +157,7 @@ def execute(
     max_warp_instructions: int | None = None,
     max_seconds: float | None = None,
     registers_per_thread: int | None = None,
-    limits: DeviceLimits = H200,
+    limits: DeviceLimits | None = None,
     counters: bool = False,
     trace: Traced | None = None,
 ) -> Statistics:
@@ -169,6 +169,7 @@ def execute(
     ``threads`` of this machine execute independent blocks (1 when None). ``max_warp_instructions`` is how many
     instructions the warps of one block may execute before it counts as hung, ``max_seconds`` how long the launch may
     take before that. ``registers_per_thread``, as the compiler reports it, limits how many blocks are resident at once.
+    ``limits`` are those of the device, by default of one of the program's architecture.
     ``counters`` fills ``Statistics.counters``, which takes 10 to 30 % more time, and ``trace`` ``Statistics.timeline``.
 
     Raises ``LaunchError`` and ``ArgumentError`` before anything has run, and ``KernelFault`` for a hazard; memory then
@@ -178,6 +179,7 @@ def execute(
     seed = whole_number(seed, "the seed", 0, 2**64 - 1)
     limit = _Limit.of(threads, max_warp_instructions, max_seconds)
     launch = _Launch.of(entry, memory, grid, block, cluster, shared_bytes, seed)
+    limits = limits_of(entry.program.arch) if limits is None else limits
     launch.check(registers_per_thread, limits)
     options = {"checks": int(checks), "count": counters, **dataclasses.asdict(limit), **_trace_options(trace, entry)}
     resident = launch.resident(registers_per_thread, limits)

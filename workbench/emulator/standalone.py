@@ -19,6 +19,7 @@ import numpy.typing as npt
 
 from . import ptx
 from .allocation import Allocation
+from .architectures import ArchitectureError, architecture
 from .arguments import ArgumentError
 from .counters import Counters
 from .execution import Checks, execute
@@ -164,6 +165,7 @@ def launch(
     defines: Mapping[str, str | int] | None = None,
     include: Sequence[str | PathLike[str]] = (),
     options: Sequence[str] = (),
+    arch: str | None = None,
     seed: int = 0,
     checks: Checks = Checks.ALL,
     raise_on_hazard: bool = False,
@@ -178,22 +180,21 @@ def launch(
     (which saves compiling it again). ``entry`` names the kernel, also a template's instance such as ``scale<float>``;
     None stands for the only one. ``grid``, ``block`` and ``cluster`` are up to three numbers, x first; ``shared``
     bytes of dynamic shared memory; ``defines``, ``include`` and ``options``, such as ``-use_fast_math``, are for the
-    compiler. ``seed`` draws the order in which warps run: the same seed gives the same run. A block that executes
-    more than ``max_warp_instructions``, or a launch that takes longer than ``max_seconds``, counts as hung.
-    ``counters`` fills ``Report.counters``, and ``trace`` records ``Report.statistics.timeline``, which
-    ``chrome_trace`` makes into what a viewer opens.
+    compiler; ``arch`` is the device's architecture, such as ``sm_80``, as for ``load``. ``seed`` draws the order in
+    which warps run: the same seed gives the same run. A block of more than ``max_warp_instructions``, or a launch of
+    more than ``max_seconds``, counts as hung. ``counters`` fills ``Report.counters``, and ``trace`` records
+    ``Report.statistics.timeline``, which ``chrome_trace`` makes into what a viewer opens.
 
     ``args`` has an ``Argument`` for each parameter, in their order. Findings call arrays ``a0``, ``a1``, ... after
     their position, or by their names when ``args`` is a mapping.
 
     A hazard is in the report's ``findings``, or raised as ``KernelFault`` when ``raise_on_hazard``; arrays then hold
-    what had been stored. Raises ``ArgumentError`` and ``LaunchError`` for what the device would refuse, and what
-    ``load`` raises.
+    what had been stored. Raises what ``load`` does, ``ArgumentError``, and ``LaunchError`` for what devices refuse.
     """
     if isinstance(source, Program):
-        program = source
+        program = _for_architecture(source, arch)
     else:
-        program = load(source, defines=defines, include=include, options=options, entry=entry)
+        program = load(source, defines=defines, include=include, options=options, entry=entry, arch=arch)
     kernel = _find_entry(program, entry)
     arguments = _Arguments(Memory(), _named(args))
     statistics, fault = arguments.passed_to(
@@ -212,6 +213,13 @@ def launch(
     if fault is not None and raise_on_hazard:
         raise fault
     return Report(kernel.name, [fault.finding] if fault else [], statistics, arguments.arrays)
+
+
+def _for_architecture(program: Program, arch: str | None) -> Program:
+    """The program. Raises ``ArchitectureError`` where it is for another architecture than the one wanted."""
+    if arch is not None and architecture(arch) != program.arch:
+        raise ArchitectureError(f"the program is for {program.arch}: give arch={arch!r} to load")
+    return program
 
 
 def _named(args: Sequence[Argument] | Mapping[str, Argument]) -> dict[str, Argument]:

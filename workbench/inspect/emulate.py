@@ -179,6 +179,7 @@ class Emulation:
     counters: bool = False
     trace: emulator.Traced | None = None
     max_seconds: float | None = None
+    arch: str | None = None
 
     def run(self) -> emulator.Report:
         """Runs it and saves the arrays that are to be saved. Raises UsageError, NotExecuted and OSError."""
@@ -210,8 +211,9 @@ class Emulation:
                 counters=self.counters,
                 trace=self.trace,
                 max_seconds=self.max_seconds,
+                arch=self.arch,
             )
-        except (emulator.ArgumentError, emulator.LaunchError) as error:
+        except (emulator.ArchitectureError, emulator.ArgumentError, emulator.LaunchError) as error:
             raise UsageError(str(error)) from None
         except NOT_EXECUTED as error:
             raise NotExecuted(str(error)) from None
