@@ -17,6 +17,7 @@ from .lowering import lowered, result_type
 from .opcodes import normalise
 from .operations import Letter, letters_of, listed_name, match, operations, special_registers
 from .table import Constant, DecodedEntry, Operand, Row, Table, cell_size
+from .tensor_edits import edit_steps
 
 __all__ = ["Layout", "UnsupportedInstruction", "decode"]
 
@@ -114,6 +115,9 @@ class _Decoder:
             return
         elif base == "ret":
             name = "exit"
+        elif base == "tensormap" or "tensormap::generic" in instruction.parts:
+            self.edit(instruction)
+            return
         elif name == "fence.proxy":
             operands = []  # the tensor map that it is about
         elif base == "mbarrier" and _is_of_libcudacxx(instruction.location):
@@ -172,6 +176,14 @@ class _Decoder:
         for wide, narrow in after:
             signed = name.rpartition(".")[2].startswith("s")
             self.row(instruction, "cvt.s64.s32" if signed else "cvt.u64.u32", [wide, narrow])
+
+    def edit(self, instruction: ptx.Instruction) -> None:
+        """Rows that edit or copy a tensor map, or make edits visible to bulk copies."""
+        steps = edit_steps(instruction, self.scratch)
+        if isinstance(steps, str):
+            raise UnsupportedInstruction(instruction, steps)
+        for name, operands, flags in steps:
+            self.row(instruction, name, operands, flags)
 
     def steps(self, instruction: ptx.Instruction, names: Sequence[str], operands: Sequence[ptx.Operand]) -> None:
         """A row for each name, of which every one takes the result of the one before it."""
