@@ -14,6 +14,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 from click.testing import CliRunner
+from command_line import invoke, said
 
 from workbench.cli import main as cli
 from workbench.triton import TritonUnavailable, emulate
@@ -249,9 +250,9 @@ def test_a_file_is_executed_from_the_command_line(tmp_path, n, code, says):
     result = CliRunner().invoke(cli.main, ["emulate", "--triton", str(script)])
     assert (result.exit_code, result.exception is None or code == 1) == (code, True), result.output
     assert says in result.output and "launching" in result.output
-    result = CliRunner().invoke(cli.main, ["emulate", "--triton", str(script), "--target", "sm_80", "--json"])
+    result = invoke("emulate", "--triton", str(script), "--target", "sm_80", "--json")
     assert result.exit_code == code
-    found = json.loads(result.stdout)
+    found = said(result)
     assert found["ok"] is (code == 0) and found["launches"][0]["target"] == "sm_80"
 
 

@@ -81,6 +81,9 @@ workbench emulate scale.cu --grid 4 --block 256 --arg x:f32[1000]=random \\
     "--then", "steps", multiple=True, metavar="'KERNEL ...'", help="Another launch on the same memory: below."
 )
 @click.option("--nvcc", is_flag=True, help="Let nvcc compile FILE.cu as it is, host code and all.")
+@click.option(
+    "--arch", metavar="SM", help="The device's: sm_80, 86, 89, 90, 90a, 100, 120; PTX names it, CUDA C++ is for sm_90a."
+)
 @click.option("--print", "printed", metavar="0:8", help="Print these elements of every array afterwards.")
 @click.option("--max-seconds", type=click.FloatRange(0, min_open=True), help="When a kernel counts as hung.")
 @click.option(
@@ -113,6 +116,7 @@ def emulate(
     variables: tuple[str, ...],
     steps: tuple[str, ...],
     nvcc: bool,
+    arch: str | None,
     printed: str | None,
     max_seconds: float | None,
     seed: int,
@@ -168,6 +172,7 @@ def emulate(
         nvcc,
         strict,
         suppress,
+        arch,
     )
     reports, verdicts = _judged(job, entry, strict, sarif_file)
     if trace_file is not None:

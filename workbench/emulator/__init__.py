@@ -26,6 +26,7 @@ if find_spec(f"{__name__}._engine") is None:
     )
 
 from .allocation import Allocation
+from .architectures import ARCHITECTURES, ArchitectureError
 from .arguments import ArgumentError, check_arguments
 from .counters import Counters
 from .decode import UnsupportedInstruction
@@ -45,8 +46,10 @@ from .trace import Traced, chrome_trace
 from .values import Argument, Output, Strided, Struct, TensorMapOf
 
 __all__ = [
+    "ARCHITECTURES",
     "H200",
     "Allocation",
+    "ArchitectureError",
     "Argument",
     "ArgumentError",
     "Checks",

@@ -14,6 +14,7 @@ from . import _engine, ptx
 from .allocation import Allocation
 from .memory import Memory
 from .program import Signature
+from .tensor_bytes import tensor_bytes
 from .tensor_map import TensorMap
 
 __all__ = ["Argument", "ArgumentError", "StructBytes", "check_arguments", "parameter_buffer"]
@@ -150,4 +151,4 @@ class _Argument:
                 f"the tensor map covers {tensor.extent} bytes, but {allocation.name} has "
                 f"{allocation.end - tensor.address} from its address on: compare shape and strides"
             )
-        return bytes(128)
+        return tensor_bytes(tensor)

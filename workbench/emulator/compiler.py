@@ -86,8 +86,9 @@ def compile_source(
     folders: Sequence[str],
     more: Sequence[str],
     entries: Sequence[str],
+    arch: str,
 ) -> Compiled:
-    """PTX of a source, for sm_90a.
+    """PTX of a source, for an architecture.
 
     ``entries`` are the kernels that are wanted, with template arguments where they are instances; none stands for all.
     Raises ``CompileError`` and ``CompilerUnavailable``.
@@ -98,7 +99,7 @@ def compile_source(
     known = cuda_headers()
     searched = (*folders, *known)
     standard = standard_headers(searched)
-    options = ["-arch=sm_90a", "-lineinfo", "-device-int128", "--ptxas-options=-v", "-w", *more]
+    options = [f"-arch={arch}", "-lineinfo", "-device-int128", "--ptxas-options=-v", "-w", *more]
     if not any(option.lstrip("-").startswith("std=") for option in more):
         options.append("-std=c++17")
     options += [f"-D{key}={value}" for key, value in defines.items()]
@@ -144,6 +145,7 @@ def compile_with_nvcc(
     folders: Sequence[str],
     more: Sequence[str],
     entries: Sequence[str],
+    arch: str,
 ) -> Compiled:
     """PTX of a source and its host code as nvcc compiles them, with the host's compiler and headers.
 
@@ -152,7 +154,7 @@ def compile_with_nvcc(
     nvcc = shutil.which("nvcc")
     if nvcc is None:
         raise CompilerUnavailable("there is no nvcc on the path; without --nvcc, NVRTC compiles what is for the device")
-    command = [nvcc, "-ptx", "-arch=sm_90a", "-lineinfo", *more]
+    command = [nvcc, "-ptx", f"-arch={arch}", "-lineinfo", *more]
     command += [f"-D{key}={value}" for key, value in defines.items()] + [f"-I{folder}" for folder in folders]
     wanted = [entry for entry in entries if is_instance(entry)]
     instances = "".join(f"static void* workbench_instance_{i} = (void*)({name});\n" for i, name in enumerate(wanted))

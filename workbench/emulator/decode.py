@@ -12,10 +12,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from . import ptx
+from .architectures import DEFAULT, missing
 from .lowering import lowered, result_type
 from .opcodes import normalise
 from .operations import Letter, letters_of, listed_name, match, operations, special_registers
 from .table import Constant, DecodedEntry, Operand, Row, Table, cell_size
+from .tensor_edits import edit_steps
 
 __all__ = ["Layout", "UnsupportedInstruction", "decode"]
 
@@ -78,6 +80,7 @@ class _Decoder:
 
     function: ptx.Function
     layout: Layout
+    arch: str
     table: Table = field(default_factory=Table)
     wide: dict[int, tuple[ptx.Register, ptx.Register]] = field(default_factory=dict)
 
@@ -94,6 +97,7 @@ class _Decoder:
     # ---------------------------------------------------------------------------------------------- one instruction
 
     def instruction(self, instruction: ptx.Instruction) -> None:
+        self.require(instruction)
         name, flags, policy = normalise(instruction.opcode)
         operands = self.flatten(instruction.operands[:-1] if policy else instruction.operands)
         base = instruction.parts[0]
@@ -111,6 +115,9 @@ class _Decoder:
             return
         elif base == "ret":
             name = "exit"
+        elif base == "tensormap" or "tensormap::generic" in instruction.parts:
+            self.edit(instruction)
+            return
         elif name == "fence.proxy":
             operands = []  # the tensor map that it is about
         elif base == "mbarrier" and _is_of_libcudacxx(instruction.location):
@@ -126,6 +133,14 @@ class _Decoder:
         elif base == "wgmma" and len(instruction.operands) > 1 and isinstance(instruction.operands[1], ptx.Vector):
             name += ".rs"
         self.row(instruction, name, operands, flags)
+
+    def require(self, instruction: ptx.Instruction) -> None:
+        """Raises ``UnsupportedInstruction`` for one that the architecture does not have."""
+        opcode = instruction.opcode
+        if opcode.startswith("mbarrier.arrive") and "noComplete" not in opcode and len(instruction.operands) > 2:
+            opcode += ",count"
+        if why := missing(opcode, self.arch):
+            raise UnsupportedInstruction(instruction, why)
 
     def row(self, instruction: ptx.Instruction, name: str, operands: Sequence[ptx.Operand], flags: int = 0) -> None:
         """Adds the row, with conversions before and after it where a register is wider than its operand."""
@@ -161,6 +176,14 @@ class _Decoder:
         for wide, narrow in after:
             signed = name.rpartition(".")[2].startswith("s")
             self.row(instruction, "cvt.s64.s32" if signed else "cvt.u64.u32", [wide, narrow])
+
+    def edit(self, instruction: ptx.Instruction) -> None:
+        """Rows that edit or copy a tensor map, or make edits visible to bulk copies."""
+        steps = edit_steps(instruction, self.scratch)
+        if isinstance(steps, str):
+            raise UnsupportedInstruction(instruction, steps)
+        for name, operands, flags in steps:
+            self.row(instruction, name, operands, flags)
 
     def steps(self, instruction: ptx.Instruction, names: Sequence[str], operands: Sequence[ptx.Operand]) -> None:
         """A row for each name, of which every one takes the result of the one before it."""
@@ -339,6 +362,10 @@ def _shortened(text: str) -> str:
     return text if len(text) <= 160 else f"{text[:120]} ... {text[-30:]}"
 
 
-def decode(function: ptx.Function, layout: Layout) -> DecodedEntry:
-    """Decodes an entry. Raises ``UnsupportedInstruction`` for the first instruction that the engine does not list."""
-    return _Decoder(function, layout).decode()
+def decode(function: ptx.Function, layout: Layout, arch: str = DEFAULT) -> DecodedEntry:
+    """Decodes an entry.
+
+    Raises ``UnsupportedInstruction`` for the first instruction that the engine does not list or the architecture does
+    not have.
+    """
+    return _Decoder(function, layout, arch).decode()

@@ -14,7 +14,7 @@ from . import _engine
 from .arguments import Argument, parameter_buffer
 from .constants import constant_pool
 from .context import LaunchContext
-from .device_limits import H200, DeviceLimits
+from .device_limits import H200, DeviceLimits, limits_of
 from .explain import explain
 from .findings import Finding
 from .launch_checks import (
@@ -158,7 +158,7 @@ def execute(
     max_warp_instructions: int | None = None,
     max_seconds: float | None = None,
     registers_per_thread: int | None = None,
-    limits: DeviceLimits = H200,
+    limits: DeviceLimits | None = None,
     counters: bool = False,
     trace: Traced | None = None,
     strict: bool = False,
@@ -173,6 +173,7 @@ def execute(
     ``threads`` of this machine execute independent blocks (1 when None). ``max_warp_instructions`` is how many
     instructions the warps of one block may execute before it counts as hung, ``max_seconds`` how long the launch may
     take before that. ``registers_per_thread``, as the compiler reports it, limits how many blocks are resident at once.
+    ``limits`` are those of the device, by default of one of the program's architecture.
     ``counters`` fills ``Statistics.counters``, which takes 10 to 30 % more time, and ``trace`` ``Statistics.timeline``.
     ``strict`` makes failures of findings of that severity, too, ``suppress`` leaves findings out by kind, cause and
     line (``"race"``, ``"race@kernel.cu:42"``), and after ``max_findings`` failures the launch ends.
@@ -185,6 +186,7 @@ def execute(
     seed = whole_number(seed, "the seed", 0, 2**64 - 1)
     limit = _Limit.of(threads, max_warp_instructions, max_seconds)
     launch = _Launch.of(entry, memory, grid, block, cluster, shared_bytes, seed)
+    limits = limits_of(entry.program.arch) if limits is None else limits
     launch.check(registers_per_thread, limits)
     options = {"checks": int(checks), "count": counters, **dataclasses.asdict(limit), **_trace_options(trace, entry)}
     resident = launch.resident(registers_per_thread, limits)

@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from . import _engine, ptx
 from .allocation import Allocation
+from .architectures import DEFAULT, chosen
 from .decode import Layout, decode
 from .inline import function_addresses, inline_calls
 from .memory import Memory
@@ -115,7 +116,8 @@ class Program:
     ``entries`` has its kernels by name, ``variables`` its global and constant variables, ``sources`` texts of CUDA
     sources by file name, from which findings quote lines, ``registers_per_thread`` what the compiler reported of
     kernels, where it is known, ``functions`` the addresses that stand for functions in pointers to them,
-    ``templates`` kernels of the source that are templates, with the instances that its host code launches.
+    ``templates`` kernels of the source that are templates, with the instances that its host code launches, ``arch``
+    the architecture whose limits hold for launches.
     """
 
     entries: Entries
@@ -124,6 +126,7 @@ class Program:
     registers_per_thread: dict[str, int] = field(default_factory=dict)
     functions: dict[str, int] = field(default_factory=dict, repr=False)
     templates: dict[str, list[str]] = field(default_factory=dict, repr=False)
+    arch: str = DEFAULT
 
     @classmethod
     def from_ptx(
@@ -132,30 +135,35 @@ class Program:
         source_name: str | None = None,
         *,
         sources: Mapping[str, str] | None = None,
-        check: Callable[[str], None] | None = None,
+        check: Callable[[str, str], None] | None = None,
+        arch: str | None = None,
     ) -> Program:
         """Parses a module. A kernel is decoded when it is first asked for, and at once where it is the only one.
 
         ``source_name`` names the CUDA source where the PTX does not; ``sources`` maps file names (with or without
         directories) to their text. Raises ``PtxSyntaxError`` with the line of the PTX, or ``UnsupportedInstruction``
         with the line of the CUDA source, and so does ``entries`` for a kernel that is one of several. ``check`` is
-        called with the PTX of each kernel that has been decoded, everything else in it blank.
+        called with the PTX of each kernel that has been decoded, everything else in it blank, and the architecture.
+        ``arch`` is that of the device, such as ``sm_80``; None stands for the one nearest to the module's ``.target``.
+        Raises ``ArchitectureError`` where there is no such device, or PTX of that target does not run there.
         """
         module = ptx.parse(text, source_name, bodies=False)
         variables = {v.name: v for v in module.variables.values() if v.space in ("global", "const")}
         if (total := sum(v.size for v in variables.values())) > _MOST_VARIABLE_BYTES:
             raise ptx.PtxSyntaxError(f"the variables have {total} bytes; {_MOST_VARIABLE_BYTES} are allowed", 1)
+        target, device = chosen(module.target, None), chosen(module.target, arch)
         kernels = {f.name: f for f in module.functions.values() if f.is_entry and f.defined}
 
         def decoded(name: str) -> Entry:
             with _nothing_collected():
                 module.read_reached(kernels[name])
-                entry = _entry(program, module, kernels[name])
+                entry = _entry(program, module, kernels[name], target)
             if check is not None:
-                check(module.text_of(kernels[name]))
+                check(module.text_of(kernels[name]), device)
             return entry
 
         program = cls(Entries(kernels, decoded), variables, dict(sources or {}), functions=function_addresses(module))
+        program.arch = device
         for name in kernels if len(kernels) == 1 else ():
             program.entries[name]
         return program
@@ -227,7 +235,7 @@ def _place(variable: ptx.Variable, memory: Memory) -> Allocation:
     return allocation
 
 
-def _entry(program: Program, module: ptx.Module, function: ptx.Function) -> Entry:
+def _entry(program: Program, module: ptx.Module, function: ptx.Function, target: str) -> Entry:
     function = inline_calls(function, module)
     static, dynamic = _in_shared(module, function.variables.values())
     shared, shared_bytes = _offsets(static)
@@ -240,7 +248,7 @@ def _entry(program: Program, module: ptx.Module, function: ptx.Function) -> Entr
         {parameter.name: parameter.offset for parameter in function.parameters},
         program.functions,
     )
-    decoded = decode(function, layout)
+    decoded = decode(function, layout, target)
     specials = " ".join(c.name for c in decoded.constants if c.kind == "special")
     return Entry(
         function.name,

@@ -12,6 +12,7 @@ from os import PathLike
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from .architectures import DEFAULT, architecture
 from .compiler import CompileError, CompilerUnavailable, compile_source, compile_with_nvcc
 from .decompression import DamagedData
 from .fat_binary import holds_images, images
@@ -21,6 +22,7 @@ from .program import Program
 __all__ = ["CompileError", "CompilerUnavailable", "load"]
 
 _PTX = re.compile(r"^[ \t]*\.version\b", re.MULTILINE)
+_ARCH_OPTION = re.compile(r"(?:-arch|--gpu-architecture)[= ](.*)")
 _NAME_OF_TEXT = "kernel.cu"
 _ASSEMBLER_SECONDS = 60
 _NEWEST_TARGET = 90
@@ -34,8 +36,9 @@ def load(
     options: Sequence[str] = (),
     entry: str | Sequence[str] | None = None,
     nvcc: bool = False,
+    arch: str | None = None,
 ) -> Program:
-    """Compiles CUDA C++ for sm_90a, or takes PTX as it is. Kernels are decoded as ``Program.from_ptx`` says.
+    """Compiles CUDA C++, or takes PTX as it is. Kernels are decoded as ``Program.from_ptx`` says.
 
     NVRTC has the PTX that it makes assembled; a kernel of PTX that is given is assembled too when it is decoded, where
     ptxas is installed, so that what a GPU's driver would refuse is refused here.
@@ -47,32 +50,34 @@ def load(
     ``entry`` is the kernel that is wanted, such as ``scale`` or a template's instance, ``scale<float>``, or several:
     of a source with host code others need not compile.
 
+    ``arch`` is the architecture of the device, one of ``ARCHITECTURES``: CUDA C++ is compiled for it, and its limits
+    hold for launches. None stands for sm_90a, or for what PTX names as its ``.target``.
+
     Host code is left out, with its lines blank: functions for the host, what only they need, and headers of host
     libraries. Headers in quotes that lie beside the file are treated like it. With ``nvcc``, nvcc compiles the
     source as it is instead, where it is installed, with the host's compiler and headers.
 
-    Raises ``CompileError``, ``CompilerUnavailable``, ``PtxSyntaxError``, ``UnsupportedInstruction``, and ``OSError``
-    for a file that cannot be read.
+    Raises ``ArchitectureError``, ``CompileError``, ``CompilerUnavailable``, ``PtxSyntaxError``,
+    ``UnsupportedInstruction``, and ``OSError`` for a file that cannot be read.
     """
     entries = [entry] if isinstance(entry, str) else list(entry or ())
-    if isinstance(source, str) and ("\n" in source or "{" in source or _PTX.search(source)):
-        path, text = None, source
-    else:
-        path = Path(source)
-        data = path.read_bytes()
-        text = _ptx_in(data, path, entries) if holds_images(data) else data.decode(errors="replace")
+    path, text = _read(source, entries)
     if _PTX.search(text) or (path is not None and path.suffix == ".ptx"):
         name = path.name if path else "kernel.ptx"
         return Program.from_ptx(
-            text, str(path) if path else name, check=lambda of_kernel: _check_with_assembler(of_kernel, name)
+            text,
+            str(path) if path else name,
+            check=lambda of_kernel, device: _check_with_assembler(of_kernel, name, device),
+            arch=arch,
         )
     folders = [str(folder) for folder in include]
     if path is not None:
         folders.insert(0, str(path.parent))
     name = str(path) if path else _NAME_OF_TEXT
     compiler = compile_with_nvcc if nvcc else compile_source
-    compiled = compiler(text, name, dict(defines or {}), folders, options, entries)
-    program = Program.from_ptx(compiled.ptx, name, sources=compiled.sources)
+    device, options = _device(arch, options)
+    compiled = compiler(text, name, dict(defines or {}), folders, options, entries, device)
+    program = Program.from_ptx(compiled.ptx, name, sources=compiled.sources, arch=device)
     program.registers_per_thread.update(compiled.registers)
     program.templates.update(compiled.templates)
     for instance, mangled in compiled.instances.items():
@@ -81,8 +86,24 @@ def load(
     return program
 
 
+def _read(source: str | PathLike[str], entries: Sequence[str]) -> tuple[Path | None, str]:
+    """The path, where it is no text, and CUDA C++ or PTX. Raises ``CompileError`` and ``OSError``."""
+    if isinstance(source, str) and ("\n" in source or "{" in source or _PTX.search(source)):
+        return None, source
+    path = Path(source)
+    data = path.read_bytes()
+    return path, _ptx_in(data, path, entries) if holds_images(data) else data.decode(errors="replace")
+
+
+def _device(arch: str | None, options: Sequence[str]) -> tuple[str, list[str]]:
+    """The architecture to compile for, which an option of NVRTC may name, too, and the other options."""
+    named = [match[1] for option in options if (match := _ARCH_OPTION.fullmatch(option))]
+    others = [option for option in options if not _ARCH_OPTION.fullmatch(option)]
+    return architecture(arch or (named[-1] if named else DEFAULT)), others
+
+
 @lru_cache(maxsize=64)
-def _check_with_assembler(text: str, name: str) -> None:
+def _check_with_assembler(text: str, name: str, arch: str) -> None:
     """Raises ``CompileError`` for PTX that ptxas refuses; does nothing where there is no ptxas, or one too old."""
     assembler = _assembler()
     if assembler is None:
@@ -90,7 +111,7 @@ def _check_with_assembler(text: str, name: str) -> None:
     with TemporaryDirectory() as folder:
         given = Path(folder, "kernel.ptx")
         given.write_text(text)
-        command = [assembler, "-arch=sm_90a", "-c", "-O0", "-o", str(given.with_suffix(".cubin")), str(given)]
+        command = [assembler, f"-arch={arch}", "-c", "-O0", "-o", str(given.with_suffix(".cubin")), str(given)]
         try:
             done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=_ASSEMBLER_SECONDS)
         except (OSError, subprocess.TimeoutExpired):

@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass, field
 from os import PathLike
 from typing import Any
 
+from .architectures import ArchitectureError, architecture
 from .arguments import ArgumentError
 from .counters import Counters
 from .execution import Checks, execute
@@ -136,6 +137,7 @@ def launch(
     defines: Mapping[str, str | int] | None = None,
     include: Sequence[str | PathLike[str]] = (),
     options: Sequence[str] = (),
+    arch: str | None = None,
     seed: int = 0,
     checks: Checks = Checks.ALL,
     raise_on_hazard: bool = False,
@@ -154,10 +156,10 @@ def launch(
     (which saves compiling it again). ``entry`` names the kernel, also a template's instance such as ``scale<float>``;
     None stands for the only one. ``grid``, ``block`` and ``cluster`` are up to three numbers, x first; ``shared``
     bytes of dynamic shared memory; ``defines``, ``include`` and ``options``, such as ``-use_fast_math``, are for the
-    compiler. ``seed`` draws the order in which warps run: the same seed gives the same run. A block that executes
-    more than ``max_warp_instructions``, or a launch that takes longer than ``max_seconds``, counts as hung.
-    ``counters`` fills ``Report.counters``, and ``trace`` records ``Report.statistics.timeline``, which
-    ``chrome_trace`` makes into what a viewer opens.
+    compiler; ``arch`` is the device's architecture, such as ``sm_80``, as for ``load``. ``seed`` draws the order in
+    which warps run: the same seed gives the same run. A block of more than ``max_warp_instructions``, or a launch of
+    more than ``max_seconds``, counts as hung. ``counters`` fills ``Report.counters``, and ``trace`` records
+    ``Report.statistics.timeline``, which ``chrome_trace`` makes into what a viewer opens.
 
     ``args`` has an ``Argument`` for each parameter, in their order. Findings call arrays ``a0``, ``a1``, ... after
     their position, or by their names when ``args`` is a mapping.
@@ -170,8 +172,10 @@ def launch(
     ``// workbench: allow race`` on a line does. A launch goes on behind a failure where it can, up to ``max_findings``.
     Raises ``ArgumentError`` and ``LaunchError`` for what the device would refuse, and what ``load`` raises.
     """
-    if not isinstance(source, Program):
-        source = load(source, defines=defines, include=include, options=options, entry=entry)
+    if isinstance(source, Program):
+        source = _for_architecture(source, arch)
+    else:
+        source = load(source, defines=defines, include=include, options=options, entry=entry, arch=arch)
     asked: dict[str, Any] = {"cluster": cluster, "seed": seed, "checks": checks, "counters": counters, "trace": trace}
     asked.update(max_seconds=max_seconds, max_warp_instructions=max_warp_instructions)
     asked.update(raise_on_hazard=raise_on_hazard, strict=strict, suppress=suppress, max_findings=max_findings)
@@ -256,6 +260,13 @@ class Session:
             what = "several variables are" if found else "no variable is"
             raise ArgumentError(f"{what} called {name!r}; those that kernels use are: {listed}")
         self._arguments.set_variable(self.program.variable(found[0].name, self.memory), found[0], value)
+
+
+def _for_architecture(program: Program, arch: str | None) -> Program:
+    """The program. Raises ``ArchitectureError`` where it is for another architecture than the one wanted."""
+    if arch is not None and architecture(arch) != program.arch:
+        raise ArchitectureError(f"the program is for {program.arch}: give arch={arch!r} to load")
+    return program
 
 
 def _find_entry(program: Program, wanted: str | None) -> Entry:

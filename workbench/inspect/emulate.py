@@ -272,6 +272,7 @@ class Emulation:
     nvcc: bool = False
     strict: bool = False
     suppress: Sequence[str] = ()
+    arch: str | None = None
 
     @property
     def arguments(self) -> list[Argument]:
@@ -304,6 +305,7 @@ class Emulation:
                 options=self.options,
                 entry=named if len(named) == len(self.steps) else None,
                 nvcc=self.nvcc,
+                arch=self.arch,
             )
             session = emulator.Session(program)
             for variable in self.variables:
@@ -313,7 +315,7 @@ class Emulation:
                 if not reports or reports[-1].ok:
                     reports.append(self._launch(session, step, arguments))
             return reports
-        except (emulator.ArgumentError, emulator.LaunchError) as error:
+        except (emulator.ArchitectureError, emulator.ArgumentError, emulator.LaunchError) as error:
             raise UsageError(str(error)) from None
         except tuple(NOT_EXECUTED) as error:
             kind = next(kind for kind in NOT_EXECUTED if isinstance(error, kind))

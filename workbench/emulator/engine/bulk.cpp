@@ -9,6 +9,7 @@
 #include "mbarrier.hpp"
 #include "memory.hpp"
 #include "race.hpp"
+#include "tensor_bytes.hpp"
 #include "undefined.hpp"
 
 namespace workbench::emulator::WORKBENCH_ISA {
@@ -59,11 +60,32 @@ void each_piece(uint32_t offset, int64_t begin, int64_t end, int swizzle, F f) {
 // variant of an operation on tiles: the rank, this, and of stores a reduction + 1 above
 constexpr int kRank = 7, kIm2col = 8, kReductionShift = 4;
 
+// A map in global memory that the kernel has made or edited, or null.
+const TensorMap* edited_map(const Warp& warp, uint64_t address, int lane) {
+  const Launch& launch = *warp.machine->launch;
+  const Allocation* allocation = find_allocation(launch, address);
+  std::array<uint8_t, 128> bytes;
+  if (!allocation || address % 64 || address - allocation->address + bytes.size() > allocation->bytes)
+    return nullptr;
+  proxy_reads_global(warp, address, bytes.size(), lane);
+  std::memcpy(bytes.data(), allocation->data + (address - allocation->address), bytes.size());
+  const std::lock_guard<std::mutex> lock(launch.edited_maps->mutex);
+  const auto known = launch.edited_maps->maps.find(bytes);
+  if (known != launch.edited_maps->maps.end()) return &known->second;
+  TensorMap map{};
+  if (!decode_map(bytes.data(), map)) return nullptr;
+  return &launch.edited_maps->maps.emplace(bytes, map).first->second;
+}
+
 const TensorMap& find_map(const Warp& warp, uint64_t address, int lane, int variant) {
   const int rank = variant & kRank;
   if (address < kSharedWindow) address += kParamWindow;  // an address in the param space itself
-  for (const TensorMap& map : warp.machine->launch->tensor_maps) {
-    if (map.descriptor != address) continue;
+  const TensorMap* found = nullptr;
+  for (const TensorMap& map : warp.machine->launch->tensor_maps)
+    if (map.descriptor == address) found = &map;
+  if (!found) found = edited_map(warp, address, lane);
+  if (found) {
+    const TensorMap& map = *found;
     if (map.rank != rank)
       warp.fault(FaultKind::descriptor, lane, address, Space::param, kWrongRank, map.rank);
     if (map.im2col != ((variant & kIm2col) != 0))

@@ -47,8 +47,11 @@
 // inserts a cvt row and a scratch register.
 #pragma once
 
+#include <array>
 #include <cstdint>
+#include <map>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <vector>
 
@@ -151,6 +154,13 @@ struct TensorMap {
   int32_t lower[3], upper[3];
 };
 
+// Tensor maps that a kernel has copied or edited, by their bytes; any thread that executes blocks may add
+// one.
+struct EditedMaps {
+  std::mutex mutex;
+  std::map<std::array<uint8_t, 128>, TensorMap> maps;
+};
+
 enum ElementType {  // of CUtensorMapDataType: those that a load converts
   kFloat32Ftz = 10,
   kTfloat32 = 11,
@@ -174,6 +184,7 @@ struct Launch {
   uint64_t parameter_bytes = 0;
   std::vector<Allocation> allocations;  // sorted by address, disjoint
   std::vector<TensorMap> tensor_maps;
+  std::shared_ptr<EditedMaps> edited_maps = std::make_shared<EditedMaps>();
   uint32_t shared_bytes = 0;     // static + dynamic, of a block
   uint32_t reserved_bytes = 0;   // at the end of those, which the system uses: zeros at first
   uint32_t local_bytes = 0;      // of a thread

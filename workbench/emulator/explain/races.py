@@ -217,6 +217,13 @@ class Races(Evidence):
         here = {"writes": "overwrites"}.get(self.access, self.access)
         message = f"the async proxy {here} {element}, which {self.other_access()} stored to at {stored}, "
         space = "global" if self.seen.space == "global" else "shared::cta"
+        if space == "global" and self.other and self.other.opcode.startswith("tensormap."):
+            return (
+                f"{message}and no tensormap proxy fence lies between",
+                "the tensor map has been edited: fence.proxy.tensormap::generic.release, or cp_fenceproxy, by "
+                "the warp that edits, and fence.proxy.tensormap::generic.acquire by those that use it must come before "
+                f"`{shortened(self.opcode)}`",
+            )
         return (
             f"{message}and no proxy fence lies between",
             f"fence.proxy.async.{space} by the threads that store, then a barrier, must come before "
