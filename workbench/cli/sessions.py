@@ -22,7 +22,7 @@ from ..model.results import Run, Verdict
 from ..model.stage import Stage
 from ..records import environment, store
 from ..records.store import Folder, slug
-from ..report import derived
+from ..report import derived, freshness
 from ..report.cells import timing_cells, verification_cells
 from ..report.evidence import explain, failed
 from ..run import seeds
@@ -138,10 +138,22 @@ def work(session: Session, stages: Sequence[Stage[Any]], examples: int, peers: b
 
 
 @contextmanager
+def marking_stale(folder: Folder | None) -> Iterator[None]:
+    """Mark pages in the folder that are not those of its records when the body has ended, and say so."""
+    try:
+        yield
+    finally:
+        if folder and (stale := freshness.mark(folder.path)):
+            pages = ", ".join(map(str, stale))
+            notice(f"not up to date, and marked so: {pages}; write them again with: workbench report")
+
+
+@contextmanager
 def finishing(session: Session, as_json: bool) -> Iterator[None]:
     """Show what the session has done, however the body ends, and choose the exit code."""
     try:
-        yield
+        with marking_stale(session.folder):
+            yield
     except KeyboardInterrupt:
         show(session.run, as_json)
         where = f"; their results are in {session.saved}" if session.saved else ""

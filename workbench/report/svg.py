@@ -9,7 +9,6 @@ import warnings
 import matplotlib
 from matplotlib.figure import Figure
 
-
 DPI = 150
 """Of what is drawn as pixels in a figure: cells that would be thousands of shapes."""
 
