@@ -13,6 +13,7 @@ from command_line import document, invoke, one_message, said
 from hypothesis import given, settings
 from test_project import _forgotten
 
+import workbench
 from workbench.catalogue import registry
 from workbench.cli import imports, tasks
 from workbench.model import torch_task
@@ -314,6 +315,10 @@ def test_an_imported_operation_judges_kernels(kind: str, path: str, mistake: tup
     source.write_text(empty.replace("  // FILL IN: compute out[i]", RIGHT[name]))
     (verdict,) = document(invoke(*verify))["verdicts"]
     assert (verdict["code"], verdict["reward"]) == ("pass", 1), verdict["message"]
+    operation = registry.operations()[name]
+    (baseline,) = operation.baselines
+    sizes = dict.fromkeys(operation.problem.extents, 8)
+    assert workbench.baseline_error(baseline, operation.problem(**sizes)) == ""
     source.write_text(source.read_text().replace(*mistake))
     assert document(invoke(*verify))["verdicts"][0]["code"] == "mismatch"
 
@@ -341,4 +346,5 @@ def test_inputs_are_those_of_the_task_and_every_other_seed_has_signs() -> None:
     right = np.maximum(given["x"].astype(float) @ given["linear_weight"].T.astype(float) + given["linear_bias"], 0)
     assert out.dtype == np.float64 and np.allclose(out, right, rtol=1e-12)
     tensors = {name: torch.from_numpy(values) for name, values in given.items()}
-    assert task.prepared(problem, tensors)()["out"].dtype == torch.float32
+    (answer,) = task.solved(problem, tensors)
+    assert answer.dtype == torch.float32 and np.allclose(answer.numpy(), right, rtol=1e-4, atol=1e-5)

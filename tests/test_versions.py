@@ -439,11 +439,11 @@ def test_a_database_that_cannot_be_used_costs_a_warning_and_no_verdict(
 ) -> None:
     path = versions.database("vector_add")
     path.write_text("this is no database, whatever its name says" * 40)
-    said = "versions and failures are not kept: .* is damaged .file is not a database.; move it away"
-    with pytest.warns(Notice, match=said):
+    warned = "versions and failures are not kept: .* is damaged .file is not a database.; move it away"
+    with pytest.warns(Notice, match=warned):
         assert workbench("verify", SPEC, "--examples", "2").exit_code == 0
     device.wrong_after = 0
-    with pytest.warns(Notice, match=said):
+    with pytest.warns(Notice, match=warned):
         result = workbench("verify", SPEC, "--examples", "2", "--json")
     assert said(result)["stages"][0]["verification"]["verdict"] == Verdict.MISMATCH
     for command in (("history", SPEC), ("replay",), ("restore", f"{SPEC}@1")):

@@ -160,7 +160,7 @@ def show_difference(found: Difference) -> None:
         ]
         out.print(table(("on", "problem", *sides, "gain"), times, (*sides, "gain"), 2))
     else:
-        out.print("neither has been timed since it is what it is")
+        out.print("neither has been timed as it is now")
 
 
 DIFF = {"+": "green", "-": "red", "@": "cyan"}

@@ -224,8 +224,7 @@ def _again() -> str:
 def _print_document(
     reports: Sequence[emulator.Report], arrays: dict[str, list[Any]], verdicts: Sequence[Judged]
 ) -> None:
-    counted = {"counters": None, "counters_by_line": None}
-    first, *later = ({**counted, **report.as_dict()} for report in reports)
+    first, *later = (report.as_dict() for report in reports)
     documents.result({**first, "then": later, "arrays": arrays}, verdicts)
 
 

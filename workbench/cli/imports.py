@@ -289,10 +289,10 @@ def problems(size: Size, edges: tuple[int, ...]) -> st.SearchStrategy[{kind}]:
 )
 
 
-@{constant}.baseline("PyTorch", requires="torch", vendor=True, prepares=True)
+@{constant}.baseline("PyTorch", requires="torch", vendor=True)
 def pytorch(p: {kind}, **arrays: Any) -> Any:
     """The task's own definition, in its own types; `reward` in documents is relative to its time."""
-    return TASK.prepared(p, arrays)
+    return TASK.solved(p, arrays)
 '''
 
 TRIED = """    tests = {tests}

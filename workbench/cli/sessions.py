@@ -23,7 +23,7 @@ from ..model.results import Run, Verdict
 from ..model.stage import Stage
 from ..records import environment, store
 from ..records.store import Folder, slug
-from ..report import derived, sarif
+from ..report import derived, freshness, sarif
 from ..report.cells import timing_cells, verification_cells
 from ..report.evidence import explain, failed
 from ..report.judged import of_run
@@ -141,12 +141,24 @@ def work(session: Session, stages: Sequence[Stage[Any]], examples: int, peers: b
 
 
 @contextmanager
+def marking_stale(folder: Folder | None) -> Iterator[None]:
+    """Mark pages in the folder that are not those of its records when the body has ended, and say so."""
+    try:
+        yield
+    finally:
+        if folder and (stale := freshness.mark(folder.path)):
+            pages = ", ".join(map(str, stale))
+            notice(f"not up to date, and marked so: {pages}; write them again with: workbench report")
+
+
+@contextmanager
 def finishing(session: Session, as_json: bool, sarif_file: Path | None = None) -> Iterator[list[Path]]:
     """Show what the session has done, however the body ends, and choose the exit code; write it as SARIF, too. The body
     adds the pages that it writes to the list; the last line names the first."""
     pages: list[Path] = []
     try:
-        yield pages
+        with marking_stale(session.folder):
+            yield pages
     except KeyboardInterrupt:
         _show_and_write(session.run, as_json, sarif_file)
         where = f"; their results are in {session.saved}" if session.saved else ""

@@ -293,13 +293,12 @@ class TritonLaunch:
 
     kernel: str
     ok: bool
-    output: str
-    findings: list[FullFinding]
     grid: list[int]
     target: str
     configuration: dict[str, Any]
     differences: list[str]
     refused: str
+    report: EmulatedLaunch | None = None
 
 
 @dataclass

@@ -23,7 +23,7 @@ from . import documents
 from .console import StageProgress, console, notice, table
 from .options import options, specs_argument
 from .problems import problems_of
-from .sessions import device_or_cluster, finishing, folder_of, opened, session_on, use_sanitizer, work
+from .sessions import device_or_cluster, finishing, folder_of, marking_stale, opened, session_on, use_sanitizer, work
 
 
 @click.command()
@@ -151,7 +151,7 @@ def agree(specs: tuple[str, ...], seed: int, examples: int, as_json: bool, outpu
     gpu, emulator = opened("cuda"), opened("emulator")
     folder = folder_of(gpu, output)
     record = AgreementRun(gpu.info(), environment.describe())
-    with StageProgress(len(stages), examples) as progress:
+    with marking_stale(folder), StageProgress(len(stages), examples) as progress:
         for stage in stages:
             progress.begin(stage.spec)
             found = harness.agree(stage, gpu, emulator, examples=examples, seed=seed, on_problem=progress.verified)

@@ -84,7 +84,7 @@ class Report:
 
     def as_dict(self) -> dict[str, Any]:
         """The report in types that JSON has."""
-        counted: dict[str, Any] = {}
+        counted: dict[str, Any] = {"counters": None, "counters_by_line": None}
         if self.statistics.counted is not None:
             lines = sorted(self.counters.by_line().items())
             counted["counters"] = dict(self.counters.totals())

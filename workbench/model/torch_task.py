@@ -113,6 +113,7 @@ class TorchTask:
 
     def __post_init__(self) -> None:
         self._looks: dict[tuple[int, ...], Look | TaskError] = {}
+        self._made: tuple[tuple[Any, ...], _Bound] | None = None
 
     def at(self, problem: Any) -> tuple[int, ...]:
         """The sizes of a problem, in the order of `sizes`."""
@@ -204,45 +205,40 @@ class TorchTask:
             )  # a copy: the task may write to it
             for name, x in inputs.items()
         }
+        floating = pytorch.float64 if _are_wide(wide, pytorch) else pytorch.float32
         with _elsewhere("cpu"), pytorch.no_grad():
-            answers = self._with(problem, wide, pytorch.float64 if _are_wide(wide, pytorch) else pytorch.float32)()
+            made, seen = self._bind(self.at(problem), problem.seed, floating), self.seen(self.at(problem))
+            for name, value in made.arguments.items():  # buffers that the task makes for its outputs
+                if name not in seen and isinstance(value, pytorch.Tensor) and value.is_floating_point():
+                    made.arguments[name] = value.to(floating)
+            answers = self._called(made, seen, wide)
         return {name: _array(tensor) for name, tensor in answers.items()}
 
-    def prepared(self, problem: Any, arrays: Mapping[str, Any]) -> Callable[[], dict[str, Any]]:
-        """What computes the outputs of these tensors, on the device where they are and in the task's own types: what a
-        stage is timed beside."""
-        pytorch = torch()
-        with _elsewhere("cpu"):
-            call = self._with(problem, arrays, None)
-
-        def solve() -> dict[str, Any]:
-            with pytorch.no_grad():
-                return call()
-
-        return solve
-
-    def _with(self, problem: Any, tensors: Mapping[str, Any], floating: Any) -> Callable[[], dict[str, Any]]:
-        """What computes the outputs of these tensors; buffers that the task makes for its outputs are of the type
-        `floating`, where it is given."""
+    def solved(self, problem: Any, arrays: Mapping[str, Any]) -> tuple[Any, ...]:
+        """The outputs for these tensors, on the device where they are and in the task's own types, which a stage is
+        timed beside. The model is made once a problem."""
         seen = self.seen(self.at(problem))
-        device = next((tensors[name].device for name, each in seen.items() if each.role != "output"), "cpu")
-        made = self._bind(self.at(problem), problem.seed, floating)
+        device = next((arrays[name].device for name, each in seen.items() if each.role != "output"), "cpu")
+        key = (*self.at(problem), str(device))
+        if self._made is None or self._made[0] != key:
+            with _elsewhere("cpu"):
+                made = self._bind(self.at(problem), problem.seed)
+            for name, value in made.arguments.items():  # buffers that the task makes for its outputs
+                if isinstance(value, torch().Tensor):
+                    made.arguments[name] = value.to(device)
+            self._made = key, made
+        with torch().no_grad():
+            return tuple(self._called(self._made[1], seen, arrays).values())
+
+    def _called(self, made: _Bound, seen: Mapping[str, Seen], tensors: Mapping[str, Any]) -> dict[str, Any]:
         arguments, parameters = dict(made.arguments), dict(made.parameters)
-        for name, value in arguments.items():
-            if name not in seen and isinstance(value, torch().Tensor):
-                kind = floating if floating is not None and value.is_floating_point() else value.dtype
-                arguments[name] = value.to(device=device, dtype=kind)
         for name, each in seen.items():
             if each.role != "output":
                 where = arguments if each.role == "input" else parameters
                 where[name] = tensors[name].reshape(where[name].shape)
+        answers = _outputs(made.call(arguments, parameters))
         names = [name for name, each in seen.items() if each.role == "output"]
-
-        def solve() -> dict[str, Any]:
-            answers = _outputs(made.call(arguments, parameters))
-            return {name: a.reshape(seen[name].shape) for name, a in zip(names, answers, strict=True)}
-
-        return solve
+        return {name: a.reshape(seen[name].shape) for name, a in zip(names, answers, strict=True)}
 
     def _bind(self, values: tuple[int, ...], seed: int, floating: Any = None) -> _Bound:
         torch().manual_seed(seed)
@@ -271,10 +267,13 @@ def _kernelbench(path: Path, sizes: Mapping[str, int], floating: Any) -> _Bound:
     values = list(module["get_inputs"]())
     names = argument_names(path, len(values))
     state = {**dict(model.named_parameters()), **dict(model.named_buffers())}
-    known = {_python(name, names): name for name, tensor in state.items() if tensor.numel() and tensor.dim()}
+    buffers = dict(model.named_buffers())
+    counters = {name for name, tensor in buffers.items() if not tensor.dim()}  # of batches, which no answer depends on
+    known = {_python(name, names): name for name, t in state.items() if t.numel() and name not in counters}
 
     def call(arguments: Mapping[str, Any], parameters: Mapping[str, Any]) -> Any:
-        given = {known[name]: tensor.detach().clone() for name, tensor in parameters.items()}
+        # a model may write to its buffers, running means, say
+        given = {known[n]: tensor.clone() if known[n] in buffers else tensor for n, tensor in parameters.items()}
         return torch().func.functional_call(model, given, tuple(arguments.values()))
 
     return _Bound(dict(zip(names, values, strict=True)), {name: state[known[name]] for name in known}, call)

@@ -18,12 +18,12 @@ from markdown_it import MarkdownIt
 
 from ..model.results import Run, Verdict
 from ..records import store
-from . import derived, timeline
+from . import derived, freshness, timeline
 from .derived import percent, three_digits
 from .evidence import failed
 from .markdown import sentence
 from .page import Page
-from .pages import agreement_in, best_of, pages_of
+from .pages import agreement_in, best_of, pages_of, records_of
 from .pictures import picture_name
 from .sections import about, timed, verified
 from .taming import readable, tamed
@@ -54,12 +54,14 @@ def write(output: Path, target: Path | None = None, traces: Sequence[Path] = ())
 def page(runs: Sequence[Run], traces: Sequence[Path] = (), folder: Path | None = None) -> str:
     """The page of the runs of one device; `folder` is where they are kept. Raises NoTimeline."""
     made = pages_of([tamed(run) for run in runs], agreement_in(folder) if folder else None)
+    names = dict.fromkeys(name for p in made for name in records_of(folder, p)) if folder else {}
     first = runs[0]
     links = [f'<a href="#operation-{n}">{escape(p.operation)}</a>' for n, p in enumerate(made)]
     drawn = [(title, blocks) for title, blocks in map(timeline.load, traces)]
     links += ['<a href="#timelines">Timelines</a>'] if drawn else []
     body = [section for n, p in enumerate(made) for section in _operation(p, n)]
     text = FRAME.substitute(
+        records=freshness.listed(freshness.digests(folder, names) if folder else {}),
         title=escape(f"Report: {first.device.name}"),
         device=escape(first.device.name),
         facts=" · ".join(escape(f) for f in _facts(first)),

@@ -84,9 +84,7 @@ class Launched:
 
     def as_dict(self) -> dict[str, Any]:
         """The launch in types that JSON has."""
-        found = self.report.as_dict() if self.report is not None else {"findings": [], "output": ""}
         return {
-            **found,
             "kernel": self.kernel,
             "ok": self.ok,
             "grid": list(self.grid),
@@ -94,6 +92,7 @@ class Launched:
             "configuration": {name: _plain(value) for name, value in self.configuration.items()},
             "differences": self.differences,
             "refused": self.refused,
+            "report": None if self.report is None else self.report.as_dict(),
         }
 
     def __str__(self) -> str:
