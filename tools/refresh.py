@@ -75,6 +75,11 @@ def operations(root: Path) -> Files:
     return {path: text.encode() for path, text in script("tools/operations.py").pages().items()}
 
 
+def gallery(root: Path) -> Files:
+    """Pictures that no report has: maps of planted faults, and a timeline."""
+    return dict(script("tools/gallery.py").pictures())
+
+
 def ladder(root: Path) -> Files:
     """How far every stage is from its parent."""
     return {"docs/ladder.md": script("tools/ladder.py").page().encode()}
@@ -145,6 +150,7 @@ PAGES = (
     Generated("commands", commands),
     Generated("documents", documents),
     Generated("faults", faults),
+    Generated("gallery", gallery, ("docs/gallery/*",)),
     Generated("ladder", ladder),
     Generated("mutants", mutants),
     Generated("operations", operations, ("docs/operations/*.md",)),

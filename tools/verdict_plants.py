@@ -18,7 +18,7 @@ from workbench.model import origin
 from workbench.model.arrays import Array
 from workbench.model.dtypes import UINT8
 from workbench.model.launch import Plan
-from workbench.model.results import Verdict
+from workbench.model.results import Verdict, Verification
 from workbench.model.stage import Stage
 from workbench.report.evidence import explain
 
@@ -244,6 +244,15 @@ def sources() -> Iterator[Path]:
 def message(plant: Plant) -> str:
     """What `workbench verify` prints about a plant."""
     kept = origin.SOURCES
+    spec, result, folder = judged(plant)
+    told = explain(spec, result)
+    for root in (folder.parent, kept.parent):
+        told = told.replace(f"{root}/", "")
+    return "\n".join(line.rstrip() for line in told.splitlines())
+
+
+def judged(plant: Plant) -> tuple[str, Verification, Path]:
+    """The stage in which it is planted, what verification found, and the folder in which the sources were."""
     with sources() as folder:
         (stage,) = registry.select([plant.spec])
         text = stage.path.read_text()
@@ -258,10 +267,7 @@ def message(plant: Plant) -> str:
             open_device("emulator", isolate=True) if plant.isolated else EmulatedDevice(MOST_WARP_INSTRUCTIONS)
         )
         result = harness.verify(stage, device, examples=12, seed=0, problem=problem)
-        told = explain(stage.spec, result)
-    for root in (folder.parent, kept.parent):
-        told = told.replace(f"{root}/", "")
-    return "\n".join(line.rstrip() for line in told.splitlines())
+        return stage.spec, result, folder
 
 
 def difference(plant: Plant) -> str:
