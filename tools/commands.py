@@ -16,8 +16,8 @@ HEAD = """# Commands
 
 <!-- made by tools/commands.py from the help texts; change those -->
 
-Every command explains itself: `workbench COMMAND --help` prints what stands here. `--json` prints JSON and nothing else
-on stdout, also on errors; messages go to stderr.
+Every command explains itself: `workbench COMMAND --help` prints what stands here.
+[`--json`](json.md) prints JSON and nothing else on stdout, also on errors; messages go to stderr.
 
 """
 
