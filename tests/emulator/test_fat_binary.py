@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import base64
 import struct
+import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 from emulation import ptx_of
 
-from workbench.emulator import CompileError, launch, load
-from workbench.emulator.decompression import DamagedData, lz4_block, zstd_frame
-from workbench.emulator.fat_binary import images
+from workbench.emulator import CompileError, CompilerUnavailable, launch, load
+from workbench.emulator.fat_binary import DamagedData, images
 
 SOURCE = """extern "C" __global__ void scale(const float* x, float* y, int n) {
     int i = threadIdx.x;
@@ -41,22 +41,6 @@ WITH_LZ4 = base64.b85decode(
     "AZFOuecWGp105fuAG-m*UG&>4mWMnRLGXW7bIsgJd01-"
     "6k00UY80(AiZFac5}a%44KH2?w?03tFh8UQ9GW^w=zoB#(AHe3J|GAaN70Rabr01-DI02DTX03>sC+W-"
     "J;004XdAU9oV000L81rq@jI!plY9W)>@3UXz1I|>SY3JNY}X>4T)F(4u@bZu}iXm4|LV|6cPVlQ(pV|5}50000000000"
-)
-# of the command zstd, version 1.5, at level 19: of LINES in between what repeats
-LINES = "".join(f"add.s32 %r{i}, %r{i * i % 97}, {i * 7919 % 10007};\n" for i in range(200)).encode()
-REPEATED = b"ab" * 50000 + LINES[:3000] + bytes(100000) + LINES[:2000]
-ZSTD_OF_REPEATED = base64.b85decode(
-    "D77#B1ZXrD0A_M!6`&=BHtQQ20RCh5rkzQ)U%>mu;@V~aTmW1ECywx&GCo3yRAUi_GN(q6I@=SWwJA9QUCI0r<~J#ez|vW{$|k~8>E{U"
-    "LDM>}}kmg0GaAp{RcEUD-"
-    "Z+4{!=eoHfym!$>pdq3&!s)si;mR6C@Eos55I}+uD2QnR0E58*0Ra@Up))F}>Lf(3I+v_vc8?LL$}?BDkc{kT5qiFw2(Rlkj>#@<GK>5"
-    "FhGrEpvTA01>mGrpUM|9!OC}@CwC&Jz%vh<Bo_|)v2xkAO##HxlP13svJd-jJ>|U)Y+sxF2>=^I7l188ttCJ$MM>G{d%Bt?L%Hz^&_@f"
-    "fBZT5=5YrV=-WQ^cr`6^Yp56v!9znQ;k`u*{Vtf&6-P7P0*<#+a@vNI#Q&_yTqWDn7_72zfsUnv7L6ZvvX&$#5U4^m`EnuWa6oD|(AB-"
-    "e#CyO2l15vheIRG}3sgrB3ZT#AtDM(}lLM@rrOBJd|xbap$Rjv|~rTV{@i5nf(-"
-    "mZS7%R<kNwgq9i2?S7fe0f88(Av~EX5nT;oDiI1q>IQ<K1qgx@5P`1u|NpNsq%CTUtpiv4o9rgQfdyrpL&M_cWSY=IXsVStPI4Uq4|Ki"
-    "+6CGPEJas6P6*IO|NIAGke9r)hVV&re1dV)Re`cUVYOs<_r!}K(*5foU_n5IWZ?#E;o@`LQa*RK|9K0-"
-    "O|2pQTIqZC7ojein!cDf?>&Ld@O|WqDK(*Jf>~fmL4|u?c&R?<xu4|U@EY?_6W(8y}yd--NeIz>YSIKKqhyZbSZz81phP)J{MC41>H`3"
-    "5k1;hHI?+Jhk{d7n1jZNKgSXfqEk+?_aS#Kb0-)pDNr5pNpFb+@f&#h_`3_lyE`qwz*uEv59Zum$k#pz75CO#C#l99jQfn2;G-y*kEd-"
-    "te3=$`&AbQc&}AKecgF}-!*9*Miua34+fGn%U$r8B2tEnN<6000020L^bn>L2PcasULV@mUo"
 )
 
 
@@ -124,8 +108,12 @@ def test_machine_code_alone_is_refused_with_the_flag_that_keeps_ptx(data: bytes,
         load(file)
 
 
-def test_blocks_of_zstandard_repeat_tables_and_offsets() -> None:
-    assert zstd_frame(ZSTD_OF_REPEATED) == REPEATED
+def test_what_decompresses_is_named_where_it_is_not_installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "scale.fatbin"
+    file.write_bytes(WITH_ZSTD)
+    monkeypatch.setitem(sys.modules, "zstandard", None)
+    with pytest.raises(CompilerUnavailable, match=r"zstandard is not installed; .*kernel-workbench\[fatbin\]"):
+        load(file)
 
 
 @pytest.mark.parametrize("data", [WITH_ZSTD, WITH_LZ4], ids=["zstd", "lz4"])
@@ -144,19 +132,3 @@ def test_damaged_data_is_told_and_never_anything_else(data: bytes, tmp_path: Pat
     file.write_bytes(data[:200])
     with pytest.raises(CompileError, match=r"cut.fatbin cannot be read: a fat binary is longer"):
         load(file)
-
-
-@pytest.mark.parametrize(
-    ("block", "expected"),
-    [
-        (b"\x50hello", b"hello"),
-        (b"\x1aa\x01\x00\x00", b"a" * 15),
-        (b"\xf0\x03" + b"x" * 18, b"x" * 18),
-        (b"\x2fab\x02\x00\x01\x10c", b"ab" * 11 + b"c"),
-    ],
-    ids=["literals", "run", "long literals", "long match"],
-)
-def test_a_block_of_lz4(block: bytes, expected: bytes) -> None:
-    assert lz4_block(block, len(expected)) == expected
-    with pytest.raises(DamagedData):
-        lz4_block(block[:-2], len(expected) + 8)

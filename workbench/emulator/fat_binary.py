@@ -12,9 +12,9 @@ import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from .decompression import DamagedData, lz4_block, zstd_frame
+from .compiler import CompilerUnavailable
 
-__all__ = ["Image", "holds_images", "images"]
+__all__ = ["DamagedData", "Image", "holds_images", "images"]
 
 _MAGIC = struct.pack("<IHH", 0xBA55ED50, 1, 16)
 _PTX, _CUBIN = 1, 2
@@ -22,6 +22,10 @@ _LZ4, _ZSTD = 0x2000, 0x8000
 _ENTRY = struct.Struct("<HHIQ I I HH I II QQQ")
 _EM_CUDA = 190
 _TARGET = re.compile(rb"^\s*\.target\s+sm_(\d+)([af]?)", re.MULTILINE)
+
+
+class DamagedData(ValueError):
+    """A fat binary that is cut or damaged."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +49,8 @@ def holds_images(data: bytes) -> bool:
 
 
 def images(data: bytes) -> Iterator[Image]:
-    """All images in the bytes of a file. Raises ``DamagedData``."""
+    """All images in the bytes of a file. Raises ``DamagedData``, and ``CompilerUnavailable`` for compressed ones where
+    what decompresses them is not installed."""
     if data[:4] == b"\x7fELF" and len(data) > 20 and struct.unpack_from("<H", data, 18)[0] == _EM_CUDA:
         yield Image(False, 0, data)
         return
@@ -72,12 +77,23 @@ def _entries(data: bytes, at: int, end: int) -> Iterator[Image]:
 
 
 def _unpacked(contents: bytes, flags: int, packed: int, unpacked: int) -> bytes:
-    if flags & _ZSTD:
-        found = zstd_frame(contents[: packed or None])
-    elif flags & _LZ4:
-        found = lz4_block(contents[:packed], unpacked)
-    else:
+    if not flags & (_ZSTD | _LZ4):
         return contents
+    try:
+        import lz4.block
+        import zstandard
+    except ImportError as error:
+        raise CompilerUnavailable(
+            f"the PTX of this fat binary is compressed, and {error.name} is not installed; install it with: "
+            "pip install 'kernel-workbench[fatbin]', or compile with -no-compress"
+        ) from None
+    try:
+        if flags & _ZSTD:
+            found = zstandard.ZstdDecompressor().decompress(contents[: packed or None], max_output_size=unpacked)
+        else:
+            found = lz4.block.decompress(contents[:packed], uncompressed_size=unpacked)
+    except (zstandard.ZstdError, lz4.block.LZ4BlockError, MemoryError, OverflowError, ValueError) as error:
+        raise DamagedData(f"an entry of a fat binary cannot be decompressed: {error}") from None
     if len(found) != unpacked:
         raise DamagedData(f"{len(found)} bytes come out of an entry of a fat binary that should hold {unpacked}")
-    return found
+    return bytes(found)

@@ -14,8 +14,7 @@ from tempfile import TemporaryDirectory
 
 from .architectures import DEFAULT, architecture
 from .compiler import CompileError, CompilerUnavailable, compile_source, compile_with_nvcc
-from .decompression import DamagedData
-from .fat_binary import holds_images, images
+from .fat_binary import DamagedData, holds_images, images
 from .mangled import kernel_name_of, matches
 from .program import Program
 
