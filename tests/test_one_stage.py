@@ -20,6 +20,7 @@ from workbench.devices import emulated
 from workbench.devices.emulated import EmulatedDevice
 from workbench.model.arrays import Array
 from workbench.model.dtypes import FP32
+from workbench.model.errors import WrongUsage
 from workbench.model.launch import Launch, Plan
 from workbench.model.stage import Stage
 
@@ -152,3 +153,14 @@ def test_a_module_of_kernels_that_is_rude_is_a_trouble_of_the_project(
     assert "vector_add" in found.operations
     (trouble,) = found.troubles
     assert "rude_kernels cannot be imported" in trouble and said in trouble
+
+
+@pytest.mark.parametrize("text", ["soon", "0", "-1"])
+def test_a_limit_of_imports_that_is_none_is_said_once(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(SECONDS, text)
+    registry.reload()
+    try:
+        with pytest.raises(WrongUsage, match=f"^{SECONDS} is '{text}'; it has to be a positive number"):
+            registry.select(["vector_add"])
+    finally:
+        registry.reload()

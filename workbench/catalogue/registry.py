@@ -28,7 +28,7 @@ from ..model.origin import BUILT_IN
 from ..model.stage import Place, Stage
 from . import stubs
 from .host import Host, Remote
-from .importing import imported
+from .importing import imported, longest
 from .project import BadProject, Project, find
 from .stage_modules import StageModule, declare
 
@@ -82,6 +82,7 @@ class _Origin:
 
 @cache
 def _load(start: str) -> Loaded:
+    longest()  # a wrong limit is said once, and not of every module
     troubles: list[str] = []
     project = None
     try:
