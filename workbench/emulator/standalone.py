@@ -122,7 +122,8 @@ class Report:
         if suppressed := len(self.statistics.suppressed):
             executed += f", {suppressed} suppressed"
         unused = [f"note: the suppression {text} matched nothing" for text in self.statistics.unused]
-        return "\n".join([*map(str, self.findings), f"{self.kernel}: {executed}", *unused])
+        name = kernel_name_of(self.kernel)
+        return "\n".join([*map(str, self.findings), f"{name.name}{name.arguments}: {executed}", *unused])
 
 
 def launch(
