@@ -355,3 +355,13 @@ def test_the_story_of_the_readme_is_three_lines():
     exec(block, {"add": launches.row.add, "x": x, "y": 2 * x, "out": out})
     assert np.array_equal(out, 3 * x)
     assert len([line for line in block.splitlines() if line]) == 3
+
+
+def test_the_same_kernel_in_two_files_is_named_in_each(tmp_path):
+    for name in ("first.py", "second.py"):
+        (tmp_path / name).write_text(KERNELS.joinpath("small_kernels.py").read_text())
+        kernels = runpy.run_path(str(tmp_path / name))
+        x, out = np.arange(1000, dtype=np.float32), np.zeros(1000, np.float32)
+        with emulate(raise_on_hazard=False) as run:
+            kernels["scale"][(4,)](x, out, 1001, 2.0, BLOCK=256)
+        assert {Path(finding.location.file).name for finding in run.findings} == {name}

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import functools
+import hashlib
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ContextDecorator, ExitStack, contextmanager
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -131,7 +133,8 @@ class Emulation(ContextDecorator):
         more = {name: placed.get(name, value) for name, value in options.items()}
         if self._how["debug"]:
             more.setdefault("debug", True)
-        kernel = original(function, *given, grid=grid, warmup=True, **more)
+        with _kept_by_file(function):
+            kernel = original(function, *given, grid=grid, warmup=True, **more)
         self.launch(kernel, grid(named) if callable(grid) else _sequence(grid), named)
         return kernel
 
@@ -203,6 +206,17 @@ def _hooks(tuner: Any, config: Any, full: dict[str, Any]) -> Iterator[None]:
         raise
     if tuner.user_defined_post_hook:
         tuner.post_hook(full, exception=None)
+
+
+@contextmanager
+def _kept_by_file(function: Any) -> Iterator[None]:
+    """Triton's cache knows kernels by their text: the same text in another file has other lines in its PTX."""
+    from triton import knobs
+
+    file = hashlib.sha256(function.fn.__code__.co_filename.encode()).hexdigest()[:16]
+    with knobs.cache.scope():
+        knobs.cache.dir = str(Path(knobs.cache.dir) / "by_file" / file)
+        yield
 
 
 def _not_launched() -> tuple[type[Exception], ...]:
