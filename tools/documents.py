@@ -95,7 +95,7 @@ def _untitled(value: Any) -> Any:
 
 def error_codes() -> Iterator[tuple[str, int, str]]:
     """Code, exit code and meaning of every error that is foreseen."""
-    for module in pkgutil.walk_packages(workbench.__path__, "workbench."):
+    for module in pkgutil.walk_packages([str(Path(workbench.__file__).parent)], "workbench."):
         if not module.name.rpartition(".")[2].startswith("_") and ".templates" not in module.name:
             importlib.import_module(module.name)
     found: dict[str, tuple[int, str]] = {}
