@@ -224,17 +224,11 @@ def launch(
     program = source if isinstance(source, Program) else _loaded(source, entry, defines, include, options)
     kernel = _find_entry(program, entry)
     arguments = _Arguments(Memory(), _named(args))
-    asked = {"seed": seed, "checks": checks, "counters": counters, "trace": trace, "max_seconds": max_seconds}
-    asked |= {"cluster": cluster, "shared_bytes": shared}
-    rules = {"strict": strict, "suppress": suppress, "max_findings": max_findings}
-    statistics, fault = arguments.passed_to(
-        kernel,
-        grid,
-        block,
-        max_warp_instructions=max_warp_instructions,
-        **asked,
-        **rules,
-    )
+    asked: dict[str, Any] = {"seed": seed, "checks": checks, "counters": counters, "trace": trace}
+    asked |= {"cluster": cluster, "shared_bytes": shared, "max_seconds": max_seconds, "strict": strict}
+    asked |= {"suppress": suppress, "max_findings": max_findings}
+    asked["max_warp_instructions"] = max_warp_instructions
+    statistics, fault = arguments.passed_to(kernel, grid, block, **asked)
     if fault is not None and raise_on_hazard:
         raise fault
     return Report(kernel.name, list(statistics.findings), statistics, arguments.arrays, strict)

@@ -509,15 +509,16 @@ void check_finished(Warp& warp, uint32_t exiting) {
   const int lane = __builtin_ctz(exiting);
   Block& block = *warp.block;
   if (!warp.products.empty())
-    warp.fault(FaultKind::exited_with_work, lane, 0, Space::none, 0, 0, warp.products.front().pc);
+    warp.finding(FaultKind::exited_with_work, lane, 0, Space::none, 0, 0, warp.products.front().pc);
   for (const Transfer& store : block.stores)
     if (store.warp == warp.id && (exiting >> store.lane & 1))
-      warp.fault(FaultKind::exited_with_work, store.lane, store.shared, Space::shared, store.bytes, 0,
-                 store.pc);
+      warp.finding(FaultKind::stores_pending, store.lane, store.shared, Space::shared, store.bytes, 0,
+                   store.pc);
   if (block.alive != static_cast<uint32_t>(__builtin_popcount(exiting))) return;
   for (const Transfer& load : block.cluster->loads)  // the last thread of the block: its shared memory goes
     if (load.block == &block)
-      warp.fault(FaultKind::exited_with_work, lane, load.shared, Space::shared, load.bytes, 0, load.pc);
+      warp.finding(load.issuer == &block ? FaultKind::loads_pending : FaultKind::exited_with_work, lane,
+                   load.shared, Space::shared, load.bytes, 0, load.pc);
 }
 
 namespace {

@@ -90,7 +90,12 @@ const std::vector<std::string>& fault_names() {
                                                  "register_misuse",
                                                  "mbarrier_in_use",
                                                  "mbarrier_overwritten",
-                                                 "not_resident"};
+                                                 "not_resident",
+                                                 "mbarrier_init_fence",
+                                                 "race_same_value",
+                                                 "stores_pending",
+                                                 "loads_pending",
+                                                 "registers_unlimited"};
   return names;
 }
 

@@ -253,7 +253,7 @@ class Worker {
     try {
       if (cluster.order <= shared_.stop_at) ended = run();
       if (!ended) check_seconds(*machine_.launch, shared_, cluster);
-      if (ended && cluster.suspected.kind != FaultKind::none) throw cluster.suspected;
+      if (ended) cluster.report_suspected();
     } catch (const Fault& fault) {
       ended = true;
       const FaultKind suspected = cluster.suspected.kind;

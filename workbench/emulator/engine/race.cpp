@@ -6,7 +6,30 @@ namespace workbench::emulator::WORKBENCH_ISA {
 namespace {
 
 constexpr uint32_t kSlots = 32;                    // of TMA units in a cluster; further mbarriers share them
+constexpr size_t kMostSuspected = 32;              // races within a warp, of different lines
 constexpr uint32_t kWalked = 64, kLongest = 4096;  // entries of a set: that are compared, that are kept
+
+uint32_t warpgroups_of(const Machine& machine) { return (machine.warps_per_block + 3) / 4; }
+
+size_t agents_of(const Machine& machine) {  // warps, TMA units and warpgroups of a cluster
+  return machine.cluster_size * (machine.warps_per_block + warpgroups_of(machine)) + kSlots;
+}
+
+// Reports the race, but not yet that of two lanes of a warp: where other warps race for the same, it takes
+// more than what puts lanes in order.
+void raise_race(const Warp& warp, const Fault& fault) {
+  Cluster& cluster = *warp.block->cluster;
+  if (fault.other_block != fault.block || fault.other_warp != fault.warp) return report(cluster, fault);
+  if (cluster.suspected.kind != FaultKind::race) {
+    cluster.suspected = fault;
+    return;
+  }
+  auto& more = cluster.more_suspected;
+  const auto same = [&](const Fault& f) { return f.pc == fault.pc && f.other_pc == fault.other_pc; };
+  if (more.size() < kMostSuspected && !same(cluster.suspected) &&
+      std::none_of(more.begin(), more.end(), same))
+    more.push_back(fault);
+}
 
 // ---- clocks
 
@@ -568,8 +591,7 @@ class Touch {
     return kSet | static_cast<uint32_t>(table_.nodes.size() - 1);
   }
 
-  // Throws the fault, but not that of two lanes of a warp: where other warps race for the same, it takes more
-  // than what puts lanes in order. The cluster goes on, so that they have their turn.
+  // A store's race with another one waits for what it stores.
   void conflict(const Record& other, uint32_t by, uint64_t cell, uint32_t lane) const {
     const Machine& machine = *warp_.machine;
     Fault fault;
@@ -588,12 +610,31 @@ class Touch {
       fault.other_block = block_id(machine, other.cluster, other.agent / warps);
       fault.other_warp = static_cast<int32_t>(other.agent % warps);
       fault.other_lane = by < kLanes ? static_cast<int32_t>(by) : -1;
+    } else if (const uint32_t group = other.agent - warps * machine.cluster_size; group >= kSlots) {
+      const uint32_t each = warpgroups_of(machine), in_block = (group - kSlots) % each;
+      fault.other_block = block_id(machine, other.cluster, (group - kSlots) / each);
+      fault.other_warp = static_cast<int32_t>(in_block * 4);
     } else {
       fault.info |= kAsynchronous;
     }
-    if (fault.other_block != fault.block || fault.other_warp != fault.warp) throw fault;
-    Cluster& cluster = *warp_.block->cluster;
-    if (cluster.suspected.kind != FaultKind::race) cluster.suspected = fault;
+    const uint64_t offset = std::max(cell << shift_, start_);
+    const bool plain = flags_ == kWrite && (other.flags & 0xff) == kWrite && !(fault.info & kAsynchronous);
+    const uint8_t* bytes = plain && warp_.races->storing ? stored_at(offset) : nullptr;
+    if (!bytes) return raise_race(warp_, fault);
+    Overwrite overwrite{fault, bytes, {}, static_cast<uint32_t>(((cell + 1) << shift_) - offset)};
+    std::memcpy(overwrite.before, bytes, overwrite.count);
+    warp_.races->overwrites.push_back(overwrite);
+  }
+
+  // The byte of memory that an offset means.
+  const uint8_t* stored_at(uint64_t offset) const {
+    if (kShared) {
+      const uint64_t rank = base_ >> kRankShift;
+      const Block& block = rank ? warp_.block->cluster->blocks[rank - 1] : *warp_.block;
+      return block.shared.data() + offset;
+    }
+    const Allocation* allocation = find_allocation(*warp_.machine->launch, base_);
+    return allocation ? allocation->data + offset : nullptr;
   }
 
   const Warp& warp_;
@@ -824,6 +865,8 @@ void start_races(Cluster& cluster, int64_t index) {
       if (!warp.races) warp.races = std::make_shared<WarpRaces>();
       WarpRaces& state = *warp.races;
       state.known = Knowledge{};
+      state.storing = false;
+      state.overwrites.clear();
       state.partly.clear();
       state.pending = Knowledge{};
       state.pending_lanes = 0;
@@ -836,7 +879,7 @@ void start_races(Cluster& cluster, int64_t index) {
       state.seen.clear();
       std::fill_n(state.shared_before, kRecentlyBefore, 0u);
       std::fill_n(state.global_before, kRecentlyBefore, 0u);
-      state.known.now.near.assign(races.agents + kSlots, 0);
+      state.known.now.near.assign(agents_of(machine), 0);
       state.known.now.near[state.agent] = 1;
       state.shared_record.assign(machine.prepared->instructions.size(), 0);
       state.global_record.resize(machine.prepared->instructions.size());
@@ -931,6 +974,42 @@ void race_product(const Warp& warp, const std::vector<SharedRun>& runs, bool beg
         [&](uint32_t offset, uint32_t bytes) {
           begins ? touch.check_read(offset, bytes, kCollective) : touch.access(offset, bytes, kCollective);
         });
+}
+
+uint32_t race_products_end(Warp& warp) {
+  if (!warp.races) return 0;
+  const Block& block = *warp.block;
+  const uint32_t agent = block.cluster->races->agents + kSlots + block.rank * warpgroups_of(*warp.machine) +
+                         static_cast<uint32_t>(warp.id) / 4;
+  uint32_t time = 0;
+  Warp* members = &warp.block->warps[static_cast<size_t>(warp.id / 4 * 4)];
+  for (int w = 0; w < 4; ++w) time = std::max(time, members[w].races->known.now.near[agent]);
+  return warp.races->known.now.near[agent] = time + 1;
+}
+
+void race_products_read(const Warp& warp, const std::vector<SharedRun>& runs, uint32_t time) {
+  WarpRaces& own = *warp.races;
+  const Block& block = *warp.block;
+  own.as_issued = true;
+  own.copied = time;
+  own.copier = block.cluster->races->agents + kSlots + block.rank * warpgroups_of(*warp.machine) +
+               static_cast<uint32_t>(warp.id) / 4;
+  race_product(warp, runs, false);
+  own.as_issued = false;
+}
+
+void race_stored(Warp& warp) {
+  std::vector<Overwrite>& overwrites = warp.races->overwrites;
+  warp.races->storing = false;
+  for (Overwrite& overwrite : overwrites) {
+    if (std::memcmp(overwrite.before, overwrite.bytes, overwrite.count) != 0)
+      raise_race(warp, overwrite.fault);
+    else {
+      overwrite.fault.kind = FaultKind::race_same_value;
+      report(*warp.block->cluster, overwrite.fault);
+    }
+  }
+  overwrites.clear();
 }
 
 void race_shared_run(const Warp& warp, Block& block, uint32_t offset, uint32_t bytes, Access access,
@@ -1037,7 +1116,7 @@ void race_same_instruction(const Warp& warp, uint8_t* const* pointer, const uint
       fault.address = address[l];
       fault.space = space;
       fault.info = kWrites | kOtherWrites | kSameInstruction;
-      throw fault;
+      report(*warp.block->cluster, fault);
     }
   }
 }
@@ -1205,7 +1284,7 @@ void race_mbarrier_landed(const Warp& issuer, Block& block, uint32_t offset, uin
   MbarrierKnowledge& barrier = block.races->mbarriers[offset];
   Times& times = barrier.arriving.now.near;
   const uint32_t agents = block.cluster->races->agents;
-  times.resize(agents + kSlots);
+  times.resize(agents_of(*block.machine));
   uint32_t& engine = times[agents + barrier.slot];
   engine = std::max(engine, static_cast<uint32_t>(phase + 1));
   uint32_t& reader = times[issuer.races->agent];  // of what the copy read

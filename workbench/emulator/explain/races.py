@@ -40,6 +40,11 @@ class Races(Evidence):
         message += ", and nothing puts one before the other"
         return message, self.race_advice(line) + self.relaxed_advice()
 
+    def explain_race_same_value(self) -> tuple[str, str]:
+        """Two stores of one value."""
+        message, advice = self.explain_race()
+        return f"{message}; both store the same value", f"let one thread store it; else {advice}"
+
     def race_advice(self, line: str) -> str:
         """What is missing: it has to hold for every warp that comes to the two places, and for no other."""
         seen = self.seen
