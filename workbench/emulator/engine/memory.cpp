@@ -357,7 +357,8 @@ Pattern resolve_local(Warp& warp, const uint64_t* address, uint32_t bytes, Acces
   for_lanes(warp.active, [&](int l) {
     pointer[l] = nowhere(l);
     if (address[l] > size || bytes > size - address[l])
-      return warp.finding(FaultKind::out_of_bounds, l, address[l], Space::local, bytes);
+      warp.fault(FaultKind::out_of_bounds, l, address[l], Space::local,
+                 bytes);  // such as a stack that is full
     if (!aligned(warp, l, address[l], bytes, Space::local)) return;
     const uint64_t offset = static_cast<uint64_t>(l) * size + address[l];
     uint8_t* shadow = warp.local_initialised + offset;

@@ -26,6 +26,8 @@ std::array<int32_t, 3> key_of(const Launch& launch, const Fault& fault) {
     case FaultKind::uninitialised:
     case FaultKind::accumulator_in_flight:
     case FaultKind::wgmma_fence:
+    case FaultKind::loads_pending:
+    case FaultKind::stores_pending:
       return {kind, fault.other_pc < 0 ? here : there, 0};
     default:
       if (is_of_order(fault.kind)) return {kOrder, std::min(here, there), std::max(here, there)};
@@ -63,6 +65,10 @@ void report(Cluster& cluster, const Fault& fault) {
     if (fault.kind == FaultKind::uninitialised)  // what such an address leads to
       for (const FaultKind follows : {FaultKind::out_of_bounds, FaultKind::misaligned})
         reported.known.insert({static_cast<int32_t>(follows), line_of(launch, fault.pc), -1});
+    if (is_of_order(fault.kind))  // nor is what is touched too early waited for at the end
+      for (const FaultKind follows : {FaultKind::loads_pending, FaultKind::stores_pending})
+        for (const int32_t pc : {fault.pc, fault.other_pc})
+          reported.known.insert({static_cast<int32_t>(follows), line_of(launch, pc), 0});
     machine.result->findings.push_back({fault, cluster.waiting()});
   }
   if (!shared_order) return;

@@ -276,6 +276,7 @@ void race_block_exited(const Warp& warp, Block& block) {
     fault.other_pc = copy ? use.pc : warp.pc;
     fault.detail = copy ? 0 : 2;
     if (copy) {
+      if (use.block == block.id) fault.kind = FaultKind::loads_pending;
       fault.block = block.id;
       fault.warp = warp.id;
       fault.lane = -1;
