@@ -14,7 +14,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = "workbench"
 
-FOLDERS = (PACKAGE, "tests", "benchmarks", "docs", "examples", ".ci")
+FOLDERS = (PACKAGE, "tests", "benchmarks", "tools", "examples", ".ci")
 """Whose functions and files are measured."""
 
 FUNCTION, FILE = 60, 600

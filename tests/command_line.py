@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from typing import Any
 
 from click.testing import CliRunner, Result
+from json_schema import check_document
 
 from workbench.cli import main as cli
 
@@ -32,3 +34,16 @@ def one_message(result: Result, code: int, *parts: str) -> None:
 def interrupt(*arguments: Any, **options: Any) -> None:
     """In the place of something that takes long: the user has enough of it."""
     raise KeyboardInterrupt
+
+
+def document(result: Result) -> dict[str, Any]:
+    """What a command printed with --json: one object, which the schema describes to the last field."""
+    found: dict[str, Any] = json.loads(result.stdout)
+    check_document(found)
+    assert found["exit_code"] == result.exit_code and found["ok"] is (result.exit_code == 0)
+    return found
+
+
+def said(result: Result) -> Any:
+    """What the command itself had to say."""
+    return document(result)["result"]

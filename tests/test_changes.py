@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-import json
 import subprocess
 import sys
 from collections import Counter
@@ -15,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 from click.testing import Result
-from command_line import invoke
+from command_line import invoke, said
 from synthetic import emulated_run, timed_run
 
 from workbench.model.results import Measurement, Run, Timing
@@ -301,7 +300,7 @@ def test_compare_ends_with_1_where_something_is_slower(compare: Any) -> None:
 
 def test_compare_prints_json(compare: Any) -> None:
     a = _save(timed_run("vector_add"), "a.json")
-    found = json.loads(compare(a, a, "--json").stdout)
+    found = said(compare(a, a, "--json"))
     assert (found["slower"], found["changes"][0]["outcome"]) == (False, "SAME")
     assert found["changes"][0]["used"]["estimate"] == 1.0
 

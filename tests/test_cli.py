@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 import pytest
-from command_line import Workbench
+from command_line import Workbench, said
 from fakes import NumpyDevice
 from synthetic import emulated_run, timed_run
 
@@ -29,7 +29,7 @@ def test_list_shows_every_stage(workbench: Workbench) -> None:
     for stage in registry.stages():
         assert stage.idea in result.stdout
         assert stage.source in result.stdout
-    listed = json.loads(workbench("list", "--json", "naive").stdout)
+    listed = said(workbench("list", "--json", "naive"))["stages"]
     assert [entry["spec"] for entry in listed] == [f"{name}:naive" for name in sorted(registry.operations())]
 
 
@@ -57,10 +57,10 @@ def test_the_replay_command_fails_alike(workbench: Workbench, device: NumpyDevic
     import shlex
 
     device.wrong_after = 5
-    first = json.loads(workbench("verify", "vector_add:naive", "--json").stdout)["stages"][0]["verification"]
+    first = said(workbench("verify", "vector_add:naive", "--json"))["stages"][0]["verification"]
     again = workbench(*shlex.split(first["failure"]["replay"])[1:], "--json")
     assert again.exit_code == 1
-    failed_again = json.loads(again.stdout)["stages"][0]["verification"]["failure"]
+    failed_again = said(again)["stages"][0]["verification"]["failure"]
     for failure in (failed_again, first["failure"]):  # what it looks like is seen in the largest failing problem
         assert failure.pop("looks_like")
         assert "#" in failure.pop("map")
@@ -78,14 +78,14 @@ def test_a_fault_of_the_device_is_the_verdict(workbench: Workbench, device: Nump
 
 def test_json_is_all_there_is_on_stdout(workbench: Workbench, device: NumpyDevice, tmp_path: Path) -> None:
     result = workbench("verify", "vector_add", "--examples", "3", "--json")
-    assert [s["verification"]["verdict"] for s in json.loads(result.stdout)["stages"]] == ["pass"] * 3
+    assert [s["verification"]["verdict"] for s in said(result)["stages"]] == ["pass"] * 3
     (tmp_path / "copy.json").write_text(result.stdout)
     assert [s.stage for s in Run.load(tmp_path / "copy.json").stages] == ["naive", "vectorized", "grid_stride"]
 
 
 def test_verify_takes_one_problem(workbench: Workbench, device: NumpyDevice) -> None:
     result = workbench("verify", "vector_add:naive", "--problem", "17,dtype=bf16,tier=exact", "--json")
-    verified = json.loads(result.stdout)["stages"][0]["verification"]
+    verified = said(result)["stages"][0]["verification"]
     assert (verified["problems"], verified["tiers"]) == (1, {"exact": 1})
 
 
@@ -124,6 +124,22 @@ def test_run_of_one_stage_keeps_the_results_of_the_others(
     seeds = {stage.stage: run.seed for stage, run in store.current(runs)}
     assert seeds == {"naive": 2, "vectorized": 1, "grid_stride": 1}
     assert "| `vectorized` (B)" in (tmp_path / "reports" / "emulator" / "vector_add.md").read_text()
+
+
+def test_the_last_line_of_a_run_says_what_passed_and_which_page_to_open(
+    workbench: Workbench, device: NumpyDevice
+) -> None:
+    result = workbench("run", "vector_add", "--examples", "2")
+    assert result.stderr.splitlines()[-1] == "3 of 3 stages passed; open reports/README.md"
+
+
+def test_help_has_every_command_in_a_section_with_a_whole_sentence_that_fits(workbench: Workbench) -> None:
+    text = workbench("--help").stdout.partition("Options:")[2]
+    sentences = dict(re.findall(r"^  ([a-z]+) +(.*)$", text, re.MULTILINE))
+    assert set(cli.main.commands) <= set(sentences)
+    for name in cli.main.commands:
+        assert sentences[name].endswith(".") and not sentences[name].endswith("..."), name
+    assert max(map(len, text.splitlines())) < 80
 
 
 def test_run_of_everything_forgets_stages_that_are_gone(
@@ -174,7 +190,7 @@ def test_bench_verifies_random_problems_even_when_one_problem_is_timed(
     device.name, calls = "cuda", []
     monkeypatch.setattr(timing, "bench", _fake_bench(calls))
     result = workbench("bench", "vector_add:naive", "--examples", "4", "--problem", "n=64", "--json")
-    assert json.loads(result.stdout)["stages"][0]["verification"]["problems"] == 4
+    assert said(result)["stages"][0]["verification"]["problems"] == 4
     assert len(calls) == 1
 
 
@@ -194,7 +210,7 @@ def test_report_is_made_again_from_results(workbench: Workbench, tmp_path: Path)
     result = workbench("report")
     assert result.exit_code == 0
     assert result.stdout.split() == ["reports/emulator/gemm.md", "reports/README.md"]
-    assert json.loads(workbench("report", "--json").stdout) == result.stdout.split()
+    assert said(workbench("report", "--json"))["written"] == result.stdout.split()
 
 
 def test_inspect_shows_resources_and_ptx(workbench: Workbench) -> None:
@@ -202,7 +218,7 @@ def test_inspect_shows_resources_and_ptx(workbench: Workbench) -> None:
     assert result.exit_code == 0
     assert "blocks / SM" in result.stdout
     assert ".visible .entry vector_add" in result.stdout
-    shown = json.loads(workbench("inspect", "vector_add:naive", "--json").stdout)
+    shown = said(workbench("inspect", "vector_add:naive", "--json"))
     variants = sorted(r["variant"] for r in shown["resources"])
     assert ["bfloat16" in v for v in variants] == [True, False]  # one for each type of the suite
     assert shown["listings"] == []
@@ -228,7 +244,7 @@ def test_doctor_says_what_is_missing_and_the_remedy(workbench: Workbench, monkey
     result = workbench("doctor")
     assert result.exit_code == 1
     assert "install it with: pip install this" in result.stdout
-    diagnosis = json.loads(workbench("doctor", "--json").stdout)
+    diagnosis = said(workbench("doctor", "--json"))
     assert not diagnosis["usable"]
     (check,) = [c for c in diagnosis["checks"] if c["name"] == "NVRTC"]
     assert check["state"] == "missing"

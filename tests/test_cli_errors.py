@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import os
 import re
 import shutil
@@ -15,7 +14,7 @@ from typing import Any
 import click
 import numpy as np
 import pytest
-from command_line import Workbench, interrupt, one_message
+from command_line import Workbench, interrupt, one_message, said
 from fakes import NumpyDevice
 
 from workbench import harness
@@ -122,7 +121,7 @@ def test_a_message_does_not_tell_where_the_checkout_lies(workbench: Workbench, d
     first = registry.stages()[0]
     device.fault = f"two threads write at {first.path}:7"
     result = workbench("verify", "vector_add:naive", "--json")
-    failure = json.loads(result.stdout)["stages"][0]["verification"]["failure"]
+    failure = said(result)["stages"][0]["verification"]["failure"]
     assert failure["message"] == f"two threads write at cuda_src/{first.source}:7"
 
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 import pytest
-from command_line import Workbench, one_message
+from command_line import Workbench, one_message, said
 from fakes import NumpyDevice
 
 from workbench.measure import tuning
@@ -37,7 +36,7 @@ def test_tune_fails_where_a_configuration_is_wrong(
     device.wrong_after = 5
     result = workbench("tune", "vector_add:vectorized", "--problem", "100", "--jobs", "1", "--json")
     assert result.exit_code == 1
-    (found,) = json.loads(result.stdout)
+    (found,) = said(result)["searches"]
     assert not found["ok"]
     assert "right as it is declared: mismatch" in found["trouble"]
     assert "elements of c are wrong" in found["trials"][0]["reason"]
@@ -93,7 +92,7 @@ def test_tune_shows_what_it_found_and_show_shows_it_again(
     (row,) = [line for line in shown.splitlines() if "THREADS=512" in line]
     assert row.split()[-1] == "settled"
     assert "n=1048576,dtype=fp32" in shown  # which ships
-    first = json.loads(workbench("tune", "--show", "vector_add", "--json").stdout)[0]
+    first = said(workbench("tune", "--show", "vector_add", "--json"))["tuned"][0]
     assert first["entry"]["us"] == 80.0
     assert first["trials"][0]["reason"] == "spills 4 bytes of registers"
     interrupted = True

@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
+from command_line import said
 from test_project import DECLARATION, HEADER, SOURCE
 
 from workbench.catalogue import registry
@@ -373,7 +374,7 @@ def test_the_command_prints_the_same_json(local: Cluster, right_mutants: Any) ->
     address = local.client.scheduler.address
     command = ["mutate", "vector_add:naive", "--examples", "4", "--limit", "12", "--json", "--cluster", address]
     result = CliRunner().invoke(cli.main, command)
-    assert json.loads(result.stdout)["mutants"] == json.loads(json.dumps(right_mutants["mutants"]))
+    assert said(result)["mutants"] == json.loads(json.dumps(right_mutants["mutants"]))
     assert "workers: 2 x emulated NVIDIA H200" in result.stderr
     refused = CliRunner().invoke(cli.main, [*command, "--jobs", "2"])
     assert refused.exit_code == 2

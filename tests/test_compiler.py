@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from workbench import Launch, simple_operation
 from workbench.toolchain import compiler
-from workbench.toolchain.compiler import CompileError, compile_source
+from workbench.toolchain.compiler import CompileError, compile_source, translate_stage
 
 SOURCE = """
 #include "helper.cuh"
@@ -49,6 +52,56 @@ def test_ptx_cubin_and_usage_come_out(source):
     assert 0 < usage.registers < 64
     assert usage.spill_bytes == 0
     assert compiled.variant == "FACTOR=2"
+
+
+def of(path: Path, code: str = "", factor: int = 2) -> Any:
+    """A stage whose source is in `path`, and a problem of it."""
+    if code:
+        path.write_text(code)
+    operation = simple_operation("scaled", "x: n fp32 -> y: n fp32")(lambda x: x)
+    operation = dataclasses.replace(operation, defines=lambda p: {"FACTOR": factor}, sources=path.parent)
+    launch = Launch("scale", (1, 1, 1), (128, 1, 1), ("x", "y"))
+    return operation.stage("naive", source=path.name, idea="")(lambda p, size: launch), operation.problem()
+
+
+def test_a_translated_source_has_the_same_ptx_and_is_assembled_where_that_is_asked_for(source, runs):
+    translate_stage(*of(source, factor=3))
+    translated = translate_stage(*of(source))
+    assert translated.made is None
+    assert len(runs) == 2
+    compiled = compile_source(source, {"FACTOR": 2})
+    assert translated.ptx == compiled.ptx
+    assert translated.usage == compiled.usage
+    assert translated.cubin_path == compiled.cubin_path
+    assert translate_stage(*of(source)).key == compiled.key
+    compiler._translate.cache_clear()
+    assert translate_stage(*of(source)).made is not None
+    assert len(runs) == 3
+
+
+def test_ptx_without_a_cubin_is_kept_and_made_again_where_it_is_damaged(source, runs):
+    translate_stage(*of(source, factor=3))
+    first = translate_stage(*of(source))
+    (kept,) = compiler.cache_folder().glob("*.alone.ptx")
+    for content in (kept.read_bytes(), kept.read_bytes()[:300], b""):
+        kept.write_bytes(content)
+        compiler._translate.cache_clear()
+        assert translate_stage(*of(source)) == first
+    assert len(runs) == 4
+
+
+def test_what_ptxas_refuses_is_refused_where_ptx_is_executed_too(source):
+    code = SOURCE.replace("__shared__", 'asm("mov.b32 %nothing, 0;"); __shared__')
+    with pytest.raises(CompileError, match="nothing"):
+        translate_stage(*of(source, code))
+
+
+def test_a_source_that_has_changed_is_not_assembled_for_what_was_translated(source):
+    translate_stage(*of(source, factor=3))
+    translated = translate_stage(*of(source))
+    source.write_text(SOURCE + "// changed\n")
+    with pytest.raises(CompileError, match="has changed since it was read"):
+        translated.usage  # noqa: B018
 
 
 def test_spills_are_counted(source):
@@ -108,7 +161,7 @@ def test_damaged_code_that_came_as_a_string_is_written_again(source):
 @pytest.mark.parametrize("what", ["source", "header", "define", "architecture", "compiler"])
 def test_whatever_changes_the_binary_compiles_again(source, runs, monkeypatch, what):
     first = compile_source(source, {"FACTOR": 2})
-    defines, architecture = {"FACTOR": 2}, "sm_90a"
+    defines, architecture = {"FACTOR": 2}, 90
     if what == "source":
         source.write_text(SOURCE + "// changed\n")
     elif what == "header":
@@ -116,7 +169,7 @@ def test_whatever_changes_the_binary_compiles_again(source, runs, monkeypatch, w
     elif what == "define":
         defines["FACTOR"] = 3
     elif what == "architecture":
-        architecture = "sm_90"
+        architecture = 100
     else:
         monkeypatch.setattr(compiler, "nvrtc_version", lambda: "99.9")
         compiler._compile.cache_clear()

@@ -1,4 +1,4 @@
-"""docs/counters.py: what it reads from ncu, and the page that it writes."""
+"""tools/counters.py: what it reads from ncu, and the page that it writes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from types import ModuleType
 
 import pytest
 
-SCRIPT = Path(__file__).parent.parent / "docs/counters.py"
+SCRIPT = Path(__file__).parent.parent / "tools/counters.py"
 
 RAW = """==PROF== Connected to process 7
 ==PROF== Disconnected from process 7

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from command_line import invoke
+from command_line import invoke, said
 from fakes import NumpyDevice
 from hypothesis import strategies as st
 
@@ -121,7 +121,7 @@ def test_the_other_stages_go_on_and_the_results_are_saved(tmp_path: Path, monkey
     assert result.exit_code == 1
     files = [tmp_path / "emulator" / "results" / f"{name}.json" for name in ("vector_add", "matvec")]
     saved = [stage for file in files for stage in json.loads(file.read_text())["runs"][0]["stages"]]
-    for stages in (saved, json.loads(result.stdout)["stages"]):
+    for stages in (saved, said(result)["stages"]):
         assert [s["verification"]["verdict"] for s in stages] == ["operation_error", "pass"]
     assert "operation_error" in (tmp_path / "emulator" / "vector_add.md").read_text()
 

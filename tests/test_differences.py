@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from click.testing import Result
-from command_line import invoke
+from command_line import invoke, said
 from synthetic import H200
 from test_versions import record
 
@@ -106,7 +105,7 @@ def stage() -> Stage:
 
 
 def test_a_stage_alone_is_set_beside_its_parent(diff: Diff) -> None:
-    found = json.loads(diff("matvec:streamed", "--json").stdout)
+    found = said(diff("matvec:streamed", "--json"))
     assert (found["before"], found["after"]) == ("matvec:vectorized", "matvec:streamed")
     alone = diff("gemm:tensor_core")
     assert alone.exit_code == 2
@@ -114,7 +113,7 @@ def test_a_stage_alone_is_set_beside_its_parent(diff: Diff) -> None:
 
 
 def test_two_stages(diff: Diff) -> None:
-    found = json.loads(diff("gemm:naive", "gemm:smem_tiling", "--problem", "64x64x64", "--json").stdout)
+    found = said(diff("gemm:naive", "gemm:smem_tiling", "--problem", "64x64x64", "--json"))
     assert "m=64,n=64,k=64" in found["problem"]
     assert any(line.startswith("+") and "__shared__" in line for line in found["source"])
     rows = {r["name"]: (r["before"], r["after"]) for r in found["instructions"]}
@@ -139,7 +138,7 @@ def test_two_versions_with_their_sources_parameters_and_times(diff: Diff) -> Non
     changed = text.replace(b"to_float(b[i])", b"to_float(b[i]) + to_float(a[i])")
     after = dataclasses.replace(before, files={**before.files, before.source: changed}, parameters={"THREADS": 64})
     store.keep(after, fast)
-    found = json.loads(diff(f"{SPEC}@1", f"{SPEC}@2", "--json").stdout)
+    found = said(diff(f"{SPEC}@1", f"{SPEC}@2", "--json"))
     added = [line for line in found["source"] if line.startswith("+") and not line.startswith("+++")]
     assert [line.count("to_float(a[i])") for line in added] == [2]
     assert found["parameters"] == [{"name": "THREADS", "before": 256, "after": 64}]
@@ -149,7 +148,7 @@ def test_two_versions_with_their_sources_parameters_and_times(diff: Diff) -> Non
     shown = diff(f"{SPEC}@1", f"{SPEC}@2").stdout
     assert "2.00x" in shown
     assert "PTX instructions that differ" in shown
-    now = json.loads(diff(SPEC, f"{SPEC}@1", "--json").stdout)  # the stage as it is is version 1
+    now = said(diff(SPEC, f"{SPEC}@1", "--json"))  # the stage as it is is version 1
     assert (now["source"], [t["gain"] for t in now["times"]]) == ([], [1, 1, 1])
 
 
@@ -158,14 +157,14 @@ def test_times_of_two_devices_are_not_compared(diff: Diff) -> None:
     versions.of(stage()).keep(before, record())
     other = dataclasses.replace(before, parameters={"THREADS": 64})
     versions.of(stage()).keep(other, record(device=dataclasses.replace(H200, name="NVIDIA B200")))
-    found = json.loads(diff(f"{SPEC}@1", f"{SPEC}@2", "--json").stdout)["times"]
+    found = said(diff(f"{SPEC}@1", f"{SPEC}@2", "--json"))["times"]
     assert [t["gain"] for t in found] == [None] * 6
 
 
 def test_sass_is_counted_where_there_is_a_disassembler(diff: Diff, monkeypatch: pytest.MonkeyPatch) -> None:
     (other,) = registry.select(["vector_add:vectorized"])
     monkeypatch.setattr(disassembly, "sass", lambda path: NVDISASM if path.name.startswith("1_") else CUOBJDUMP)
-    found = json.loads(diff(SPEC, other.spec, "--json").stdout)
+    found = said(diff(SPEC, other.spec, "--json"))
     assert (found["instructions_of"], found["parameters"]) == ("SASS", [])
     assert found["instructions"][:2] == [
         {"name": "all", "before": 9, "after": 2},
@@ -177,7 +176,7 @@ def test_a_version_whose_kernel_had_another_name_still_has_resources(diff: Diff)
     before = Snapshot.of(stage())
     renamed = before.files[before.source].replace(b"vector_add_naive", b"add_them")
     versions.of(stage()).keep(dataclasses.replace(before, files={**before.files, before.source: renamed}), record())
-    found = json.loads(diff(SPEC, f"{SPEC}@1", "--json").stdout)
+    found = said(diff(SPEC, f"{SPEC}@1", "--json"))
     after = {r["name"]: r["after"] for r in found["resources"]}
     assert after["registers"] > 0
     assert after["threads a block"] is None

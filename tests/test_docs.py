@@ -124,7 +124,7 @@ def test_the_page_of_the_emulator_runs_and_prints_what_it_says(capsys, monkeypat
 @pytest.fixture
 def mutants_page() -> Any:
     """The script that makes the page of mutants."""
-    spec = importlib.util.spec_from_file_location("mutants", DOCS / "mutants.py")
+    spec = importlib.util.spec_from_file_location("mutants", DOCS.parent / "tools/mutants.py")
     script = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(script)
     return script

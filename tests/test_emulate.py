@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,7 +9,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 from click.testing import Result
-from command_line import invoke
+from command_line import invoke, said
 
 from workbench.inspect import emulate
 
@@ -55,12 +54,115 @@ def test_a_clean_run_prints_saves_and_ends_with_0(workbench: Workbench) -> None:
     assert "y[2:5] = 1.0 1.5 2.0" in result.stdout
     assert np.array_equal(np.load("y.npy"), 0.5 * np.arange(50, dtype=np.float32))
     result = workbench(*LAUNCH, *RIGHT, "--print", "2:5", "--define", "TWICE", "--json")
-    found = json.loads(result.stdout)
+    found = said(result)
     assert found["arrays"]["y"] == [2, 3, 4]
     assert found["ok"] is True
     assert sum(line["warp_instructions"] for line in found["by_line"]) == found["warp_instructions"]
     result = workbench(*LAUNCH, *RIGHT, "--option", "-DTWICE", "--option", "-use_fast_math", "--json")
-    assert json.loads(result.stdout)["arrays"] == {} and result.exit_code == 0
+    assert said(result)["arrays"] == {} and result.exit_code == 0
+
+
+SEVERAL = """
+#include <vector>
+__constant__ float factor;
+__constant__ float offsets[2];
+__global__ void scale(const float* x, float* y, int n) {
+    int i = threadIdx.x;
+    if (i < n) y[i] = factor * x[i] + offsets[i % 2];
+}
+template <int N> __global__ void sum(const float* y, float* z) {
+    for (int i = 0; i < N; ++i) z[0] = (i ? z[0] : 0) + y[i];  // here
+}
+int main() { std::vector<float> v(8); scale<<<1, 32>>>(nullptr, nullptr, 8); }
+"""
+SCALED = ("several.cu", "--entry", "scale", "--grid", "1", "--block", "32", "--set", "factor:f32=2")
+SCALED += ("--set", "offsets:f32[2]=arange", "--arg", "x:f32[8]=ones", "--arg", "y:f32[8]", "--arg", "i32=8")
+
+
+def test_launches_follow_one_another_on_the_same_memory(workbench: Workbench) -> None:
+    Path("several.cu").write_text(SEVERAL)
+    then = "sum<8> --grid 1 --block 1 --arg y --arg 'z:f32[1] => z.npy'"
+    result = workbench(*SCALED, "--then", then, "--print", "0:1")
+    assert result.exit_code == 0, result.output
+    assert "z[0:1] = 20.0" in result.stdout
+    assert np.load("z.npy") == 20
+    assert result.stdout.count("no hazard found") == 2
+    result = workbench(*SCALED, "--then", then, "--json")
+    found = said(result)
+    assert (found["kernel"], found["then"][0]["kernel"]) == ("_Z5scalePKfPfi", "_Z3sumILi8EEvPKfPf")
+    result = workbench(*SCALED[:-1], "i32=7", "--then", then, "--then", "scale --grid 1 --block 1")
+    assert result.exit_code == 1
+    assert f"several.cu:{SEVERAL[: SEVERAL.index('// here')].count(chr(10)) + 1}: uninitialised" in result.stdout
+    assert "y[7]" in result.stdout
+
+
+STRUCTS = """
+#include <cuda.h>
+struct Inner { double scale; };
+struct Params { const float* x; int n; Inner inner; };
+__global__ void scale(Params p, float* y) { if (threadIdx.x < p.n) y[threadIdx.x] = p.inner.scale * p.x[threadIdx.x]; }
+__global__ void first(const __grid_constant__ CUtensorMap map, const float* x, float* y) {
+    __shared__ alignas(128) float tile[8];
+    __shared__ alignas(8) unsigned long long bar;
+    unsigned to = __cvta_generic_to_shared(tile), at = __cvta_generic_to_shared(&bar);
+    if (threadIdx.x) return;
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(at));
+    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], 32;" ::"r"(at));
+    asm volatile("cp.async.bulk.tensor.1d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
+                 " [%0], [%1, {%3}], [%2];" ::"r"(to), "l"(&map), "r"(at), "r"(8) : "memory");
+    asm volatile("{.reg .pred p; L: mbarrier.try_wait.parity.shared::cta.b64 p, [%0], 0; @!p bra L;}" ::"r"(at)
+                 : "memory");
+    y[0] = tile[0] - x[8];
+}
+"""
+
+
+def test_structs_and_tensor_maps_are_written_as_text(workbench: Workbench) -> None:
+    Path("structs.cu").write_text(STRUCTS)
+    struct = "p:{x:f32[8]=arange => x.npy; n:i32=8; inner:{s:f64=2}}"
+    where = ("structs.cu", "--grid", "1", "--block", "32", "--entry")
+    result = workbench(*where, "scale", "--arg", struct, "--arg", "y:f32[8] => y.npy", "--print", "1:3")
+    assert result.exit_code == 0, result.output
+    assert "p.x[1:3] = 1.0 2.0" in result.stdout
+    assert "y[1:3] = 2.0 4.0" in result.stdout
+    assert np.array_equal(2 * np.load("x.npy"), np.load("y.npy"))
+    result = workbench(*where, "scale", "--arg", struct.replace("i32=8", "i32=9"), "--arg", "y:f32[9]")
+    assert "out of bounds: reads 4 bytes at p.x[8]" in result.stdout
+    maps = ("--arg", "x:f32[16]=arange as map[8]", "--arg", "x", "--arg", "y:f32[1]")
+    result = workbench(*where, "first", *maps, "--print", "0:1")
+    assert result.exit_code == 0, result.output
+    assert "y[0:1] = 0.0" in result.stdout
+    result = workbench(*where, "first", "--arg", "f32=1 as map[8]", *maps[2:])
+    assert result.exit_code == 2
+    assert "a tensor map is of an array; write for example A:bf16[256,64]=random as map[64,64]" in result.output
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--then", "sum<8> --grid 1"), "Missing option '--block'. Write for example --then 'reduce --grid 1"),
+        (("--then", "sum<8> --grid 1 --block 1 --arg w"), "there is no type 'w'"),
+        (("--then", "sum<8> --grid 1 --block 1 --arg 'y"), "No closing quotation"),
+        (("--set", "f32=2"), "names no variable"),
+        (("--set", "factor:f32[1]"), "gives no value"),
+        (("--set", "factors:f32=2"), "no variable is called 'factors'; those that kernels use are: factor, offsets"),
+    ],
+)
+def test_a_wrong_launch_or_variable_says_what_would_be_right(
+    workbench: Workbench, options: tuple[str, ...], message: str
+) -> None:
+    Path("several.cu").write_text(SEVERAL)
+    result = workbench(*SCALED, *options)
+    assert result.exit_code == 2
+    assert message in result.output
+
+
+def test_machine_code_ends_with_1_and_says_how_to_keep_ptx(workbench: Workbench) -> None:
+    Path("scale.cubin").write_bytes(b"\x7fELF" + bytes(14) + b"\xbe\0" + bytes(100))
+    result = workbench("scale.cubin", *LAUNCH[1:], *RIGHT)
+    assert result.exit_code == 1
+    assert "no PTX: compile it with -gencode arch=compute_90,code=compute_90" in result.output
 
 
 def test_counters_stand_beside_the_source(workbench: Workbench) -> None:
@@ -69,7 +171,7 @@ def test_counters_stand_beside_the_source(workbench: Workbench) -> None:
     assert "global store: 2 requests, 3.5 sectors each; 200B" in result.stdout  # 32 and 18 floats
     (line,) = [line for line in result.stdout.splitlines() if "if (i < n)" in line]
     assert " 3.5 " in line
-    found = json.loads(workbench(*LAUNCH, *RIGHT, "--counters", "--json").stdout)
+    found = said(workbench(*LAUNCH, *RIGHT, "--counters", "--json"))
     assert found["counters"]["global_store_sectors"] == 7
 
 
@@ -77,7 +179,7 @@ def test_a_hazard_is_told_with_its_line_and_ends_with_1(workbench: Workbench) ->
     result = workbench(*LAUNCH, *RIGHT[:-1], "i32=51")
     assert result.exit_code == 1
     assert "scale.cu:7: out of bounds: reads 4 bytes at x[50]" in result.stdout
-    found = json.loads(workbench(*LAUNCH, *RIGHT[:-1], "i32=51", "--json", "--seed", "3").stdout)
+    found = said(workbench(*LAUNCH, *RIGHT[:-1], "i32=51", "--json", "--seed", "3"))
     assert found["ok"] is False
     assert (found["findings"][0]["array"], found["findings"][0]["seed"]) == ("x", 3)
 

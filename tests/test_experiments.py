@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import math
 import re
 from collections.abc import Callable, Iterator
@@ -13,6 +12,7 @@ from typing import Any
 import matplotlib
 import pytest
 from click.testing import CliRunner, Result
+from command_line import said
 from synthetic import H200, environment, verification
 from test_report import COMMITTED
 
@@ -179,7 +179,7 @@ def test_named_experiments_are_made_again_and_the_page_has_all(
     before = (folder / "bank_conflicts.json").read_bytes()
     result = workbench("swizzles", "--examples", "1", "--json")
     assert result.exit_code == 0, result.output
-    (made,) = json.loads(result.stdout)
+    (made,) = said(result)["outcomes"]
     assert [point["value"] for point in made["points"]] == [16, 32, 64, 128]
     assert (folder / "bank_conflicts.json").read_bytes() == before
     text = (folder / "README.md").read_text()

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import re
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from click.testing import Result
-from command_line import invoke
+from command_line import invoke, said
 from fakes import NumpyDevice
 
 from workbench import harness
@@ -100,10 +99,10 @@ def test_a_failure_is_repeated_by_its_id_or_the_beginning_of_it(workbench: Workb
     for name in (identity, identity[:4]):
         result = workbench("replay", name, "--json")
         assert result.exit_code == 1
-        assert json.loads(result.stdout)["stages"][0]["verification"]["failure"]["problem"] == FAILED
+        assert said(result)["stages"][0]["verification"]["failure"]["problem"] == FAILED
     device.wrong_after = None
     assert workbench("replay", identity).exit_code == 0
-    assert [f["id"] for f in json.loads(workbench("replay", "--json").stdout)] == [identity]  # it may come back
+    assert [f["id"] for f in said(workbench("replay", "--json"))["failures"]] == [identity]  # it may come back
 
 
 def test_an_id_that_there_is_not(workbench: Workbench) -> None:

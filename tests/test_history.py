@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import re
 import subprocess
 from collections.abc import Callable
@@ -12,7 +11,7 @@ from typing import Any
 
 import pytest
 from click.testing import Result
-from command_line import invoke
+from command_line import invoke, said
 from fakes import NumpyDevice
 from synthetic import H200, environment, timed_run
 
@@ -76,8 +75,7 @@ def _points(result: Result) -> dict[tuple[str, str], list[tuple[str, str | None]
     """Date and outcome of every point, by stage and problem."""
     assert result.exit_code == 0, result.output
     return {
-        (x["stage"], x["problem"]): [(p["date"][:10], p["outcome"]) for p in x["points"]]
-        for x in json.loads(result.stdout)["times"]
+        (x["stage"], x["problem"]): [(p["date"][:10], p["outcome"]) for p in x["points"]] for x in said(result)["times"]
     }
 
 

@@ -1,4 +1,4 @@
-"""docs/ladder.py: is every stage nearest to its parent?"""
+"""tools/ladder.py: is every stage nearest to its parent?"""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ import pytest
 from workbench.catalogue import registry
 from workbench.model.operation import Operation
 
-DOCS = Path(__file__).parents[1] / "docs"
+TOOLS = Path(__file__).parents[1] / "tools"
 
 
 @pytest.fixture(scope="module")
 def ladder() -> ModuleType:
-    sys.path.insert(0, str(DOCS))
+    sys.path.insert(0, str(TOOLS))
     import refresh
 
-    made: ModuleType = refresh.script("docs/ladder.py")
+    made: ModuleType = refresh.script("tools/ladder.py")
     return made
 
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import re
 import shutil
 
 import pytest
 from click.testing import CliRunner
+from command_line import said
 
 from workbench.catalogue import registry
 from workbench.checks import mutate
@@ -207,7 +207,7 @@ def test_a_source_that_does_not_compile_as_it_is_gets_the_error_of_the_compiler(
 def test_the_command_shows_survivors_and_ends_with_one():
     arguments = ["mutate", "vector_add:naive", "--limit", "4", "--examples", "8"]
     result = CliRunner().invoke(cli.main, [*arguments, "--json"])
-    found = json.loads(result.stdout)
+    found = said(result)
     assert found["made"] == 4
     assert found["killed"] + found["uncompiled"] + found["unchanged"] == 4
     assert result.exit_code == 0

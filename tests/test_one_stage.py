@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from command_line import invoke
+from command_line import invoke, said
 
 from workbench.catalogue import registry
 from workbench.catalogue.importing import SECONDS, ImportTooLong, imported
@@ -96,7 +96,7 @@ def test_it_is_a_verdict_of_its_stage_and_the_next_one_passes(
     monkeypatch.setattr(operation, "stages", [dataclasses.replace(change(right), name="rude"), right])
     done = invoke("run", "vector_add", "--device", "emulator", "--examples", "1", "--json")
     assert done.exit_code == 1
-    rude, other = json.loads(done.stdout)["stages"]
+    rude, other = said(done)["stages"]
     assert (rude["verification"]["verdict"], other["verification"]["verdict"]) == (verdict, "pass")
     assert message in rude["verification"]["failure"]["message"]
     (saved,) = (tmp_path / "reports").glob("*/results/vector_add.json")
@@ -108,7 +108,7 @@ def test_arrays_that_the_emulator_cannot_hold_are_a_verdict(tmp_path: Path, monk
     monkeypatch.setattr(emulated, "MOST_BYTES", 64)
     monkeypatch.setattr(sessions, "open_device", lambda name: EmulatedDevice())
     done = invoke("verify", "vector_add:naive", "--problem", "n=1000", "--json")
-    (stage,) = json.loads(done.stdout)["stages"]
+    (stage,) = said(done)["stages"]
     assert done.exit_code == 1 and stage["verification"]["verdict"] == "out_of_memory"
 
 

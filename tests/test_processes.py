@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import select
 import signal
@@ -13,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from command_line import interrupt, invoke
+from command_line import document, interrupt, invoke, said
 
 from workbench.cli import sessions, verify
 from workbench.model.results import ResultsError
@@ -132,10 +131,11 @@ def test_an_error_is_one_json_object(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     done = invoke(*arguments, "--json")
-    said = json.loads(done.stdout)
-    assert said["error"].pop("code") == code and set(said) == {"error"}
+    found = document(done)
+    assert found["error"]["code"] == code and found["command"] == (arguments[0] if arguments[0] != "verfy" else "")
     assert done.exit_code == exit_code
-    assert said["error"]["message"].splitlines()[0] in done.stderr
+    assert found["result"] is None and found["verdicts"] == []
+    assert found["error"]["message"].splitlines()[0] in done.stderr
 
 
 def test_an_interrupt_is_json_too_and_a_result_stays_the_only_object(
@@ -144,12 +144,13 @@ def test_an_interrupt_is_json_too_and_a_result_stays_the_only_object(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sessions, "open_device", interrupt)
     done = invoke("verify", "vector_add:naive", "--json")
-    assert json.loads(done.stdout)["error"]["code"] == "interrupted" and done.exit_code == 130
+    assert document(done)["error"]["code"] == "interrupted" and done.exit_code == 130
     monkeypatch.undo()
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(verify, "work", interrupt)
     done = invoke("verify", "vector_add:naive", "--device", "emulator", "--json")
-    assert json.loads(done.stdout)["stages"] == [] and done.exit_code == 130
+    assert said(done)["stages"] == [] and done.exit_code == 130
+    assert document(done)["error"]["message"] == "interrupted after 0 finished stages"
 
 
 def test_an_error_without_json_leaves_stdout_empty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import numpy as np
 import pytest
 from click.testing import Result
-from command_line import invoke
+from command_line import invoke, said
 
 from workbench.catalogue import registry
 from workbench.emulator import Output, launch
@@ -94,7 +93,7 @@ def test_an_instruction_is_of_one_kind(opcode: str, kind: str) -> None:
 def test_the_source_of_a_stage_is_printed_with_counts_and_json_agrees() -> None:
     arguments = ("gemm:cp_async", "--problem", "128x128x64,dtype=bf16,layout=nt")
     text = workbench(*arguments).stdout
-    found = json.loads(workbench(*arguments, "--json").stdout)
+    found = said(workbench(*arguments, "--json"))
     assert sum(entry["own"] for entry in found["lines"]) == found["warp_instructions"]
     assert sum(found["by_kind"].values()) == found["warp_instructions"]
     assert set(found["by_kind"]) <= set(KINDS)
@@ -108,7 +107,7 @@ def test_the_source_of_a_stage_is_printed_with_counts_and_json_agrees() -> None:
 
 def test_every_stage_can_be_profiled_on_a_problem_of_its_own() -> None:
     for stage in registry.stages():
-        found = json.loads(workbench(stage.spec, "--json").stdout)
+        found = said(workbench(stage.spec, "--json"))
         assert found["warp_instructions"] > 0
         assert all(Path(entry["file"]).suffix in (".cu", ".cuh", ".hpp", ".h") for entry in found["lines"])
 
@@ -116,7 +115,7 @@ def test_every_stage_can_be_profiled_on_a_problem_of_its_own() -> None:
 def test_memory_and_tensor_cores_are_counted_by_line() -> None:
     m, n, k = 128, 128, 64
     arguments = ("gemm:cp_async", "--problem", f"{m}x{n}x{k},dtype=bf16,layout=nt")
-    found = json.loads(workbench(*arguments, "--json").stdout)
+    found = said(workbench(*arguments, "--json"))
     counters = found["counters"]
     assert counters["tensor_operations"] == 2 * m * n * k
     assert counters["global_copy_bytes"] == 2 * (m + n) * k  # one block: A and B once

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from click.testing import Result
 from command_line import invoke as workbench
+from command_line import said
 
 from workbench.catalogue import registry
 from workbench.records import environment, tuned
@@ -127,7 +128,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def listed(*arguments: str) -> dict[str, str]:
-    return {entry["spec"]: entry["origin"] for entry in json.loads(workbench("list", "--json", *arguments).stdout)}
+    return {entry["spec"]: entry["origin"] for entry in said(workbench("list", "--json", *arguments))["stages"]}
 
 
 def test_list_shows_the_projects_kernels_beside_ours_and_whose_they_are(project: Path) -> None:
@@ -172,6 +173,16 @@ def test_a_run_verifies_them_with_their_headers_and_ours_and_reports_in_the_proj
     assert workbench("report").exit_code == 0
 
 
+def test_a_project_without_kernels_has_those_of_the_workbench_and_a_place_for_reports(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (project / "pyproject.toml").write_text('[tool.workbench]\nkernels = []\nreports = "build/pages"\n')
+    monkeypatch.chdir(project / "device")
+    assert "vector_add:naive" in [s.spec for s in registry.select(())]
+    assert workbench("run", "vector_add:naive", "--device", "emulator", "--examples", "1").exit_code == 0
+    assert (project / "build/pages/README.md").is_file()
+
+
 @pytest.mark.parametrize(
     ("change", "line"), [(("i < n", "i <= n"), "1_naive.cu:6"), (("int i", "integer i"), "1_naive.cu(5)")]
 )
@@ -195,12 +206,12 @@ def test_the_commands_for_one_stage_work_there(project: Path) -> None:
 
 def test_mutants_are_of_the_projects_sources_and_explained_beside_them(project: Path) -> None:
     arguments = ("mutate", "--examples", "6", "--json")
-    found = json.loads(workbench(*arguments).stdout)
+    found = said(workbench(*arguments))
     assert {m["file"] for m in found["mutants"]} == {"negation/1_naive.cu", "include/negated.cuh"}
     assert found["killed"] >= 5
     # one that changes nothing that matters, for example a condition that never differs
     (project / "device/negation/1_naive.cu").write_text(SOURCE.replace("i < n", "i < n && n < 100000"))
-    survivors = [m for m in json.loads(workbench(*arguments).stdout)["mutants"] if m["outcome"] == "survived"]
+    survivors = [m for m in said(workbench(*arguments))["mutants"] if m["outcome"] == "survived"]
     assert survivors
     entries = []
     for mutant in survivors:
@@ -214,7 +225,7 @@ def test_mutants_are_of_the_projects_sources_and_explained_beside_them(project: 
 def test_tuning_verifies_every_configuration_and_keeps_it_in_the_project(project: Path) -> None:
     result = workbench("tune", "negation:naive", "--device", "emulator", "--json")
     assert result.exit_code == 0, result.output
-    (found,) = json.loads(result.stdout)
+    (found,) = said(result)["searches"]
     assert [t["parameters"] for t in found["trials"]] == [{"THREADS": 128}, {"THREADS": 64}]
     trials = tuned.Table(project / "reports" / tuned.FILE).trials(
         tuned.Key.of(
@@ -350,7 +361,7 @@ def test_ours_are_there_where_the_working_directory_is_gone(tmp_path: Path, monk
 
 def test_doctor_says_which_project_it_is(project: Path) -> None:
     def row() -> tuple[str, str]:
-        checks = json.loads(workbench("doctor", "--json").stdout)["checks"]
+        checks = said(workbench("doctor", "--json"))["checks"]
         (found,) = [c for c in checks if c["name"] == "project"]
         return found["state"], found["found"]
 

@@ -1,4 +1,4 @@
-"""`docs/refresh.py`: a page that is stale is named with what writes it again, and nothing else is touched."""
+"""`tools/refresh.py`: a page that is stale is named with what writes it again, and nothing else is touched."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from types import ModuleType
 
 import pytest
 
-SCRIPT = Path(__file__).parent.parent / "docs/refresh.py"
+SCRIPT = Path(__file__).parent.parent / "tools/refresh.py"
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +42,7 @@ def test_what_is_stale_is_named_with_its_command_and_then_written(
         code = refresh.main(["--check", *names], pages, tmp_path)
         return code, capsys.readouterr().out.splitlines()
 
-    again = "write it again: python docs/refresh.py a"
+    again = "write it again: python tools/refresh.py a"
     assert check() == (
         1,
         [

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 import pytest
-from command_line import invoke
+from command_line import invoke, said
 
 from workbench.run import api, seeds
 
@@ -20,7 +19,7 @@ def _any_seed(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def verified(*arguments: str) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(invoke(*VERIFY, *arguments).stdout)
+    found: dict[str, Any] = said(invoke(*VERIFY, *arguments))
     return found
 
 
@@ -41,7 +40,7 @@ def test_a_command_draws_from_another_seed_each_time_and_from_one_that_is_given(
 def test_the_seed_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     result = invoke(*VERIFY)
-    assert f"--seed {json.loads(result.stdout)['seed']} draws the same ones" in result.stderr
+    assert f"--seed {said(result)['seed']} draws the same ones" in result.stderr
 
 
 def test_python_draws_from_another_seed_each_time() -> None:

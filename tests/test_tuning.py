@@ -31,7 +31,7 @@ from workbench.model.results import DeviceInfo
 from workbench.model.stage import Stage
 from workbench.records.tuned import Table, Trial
 from workbench.toolchain import compiler
-from workbench.toolchain.compiler import Compiled, CompileError, KernelUsage
+from workbench.toolchain.compiler import Assembled, Compiled, CompileError, KernelUsage
 
 Parameters = Mapping[str, int]
 
@@ -189,9 +189,8 @@ def compiled(monkeypatch: pytest.MonkeyPatch, clock: Clock) -> dict[str, Callabl
         clock.now += 0 if defines in seen else COMPILING
         seen.add(defines)
         usage = KernelUsage(32, 0, 8 if faults["spills"](parameters) else 0, 0)
-        return Compiled(
-            str(defines), path.name, str(path), defines, architecture, "", path, {"vector_add_vectorized": usage}
-        )
+        made = Assembled(path, {"vector_add_vectorized": usage})
+        return Compiled(str(defines), path.name, str(path), digest, defines, architecture, "", made)
 
     monkeypatch.setattr(compiler, "_compile", compile_)
     return faults

@@ -68,8 +68,10 @@ def commands(text: str) -> list[tuple[str, list[str]]]:
 
 
 def settled(line: str) -> str:
-    """A line without what differs from run to run: how long it took, and the width of a table."""
-    return re.sub(r"\s+", " ", re.sub(r"\d+\.\d+ ?s?$", "T", line.strip()))
+    """A line without what differs: how long it took, the width of a table, and the last digits of the worst error, as
+    another version of Hypothesis draws other problems."""
+    settled = re.sub(r"\b0\.\d{3}\b", "E", re.sub(r"\d+\.\d+ ?s?$", "T", line.strip()))
+    return re.sub(r"\s+", " ", settled)
 
 
 @pytest.fixture
@@ -132,7 +134,7 @@ def test_following_the_tutorial_gives_the_example(shell: Shell) -> None:
 
 def test_the_workflow_verifies_and_puts_the_report_into_the_summary(shell: Shell) -> None:
     shutil.copytree(EXAMPLE, shell.folder, dirs_exist_ok=True)
-    (workflow,) = (b.text for b in blocks(DOCS / "ci.md") if b.language == "yaml")
+    (workflow,) = (b.text for b in blocks(DOCS / "ci.md") if b.language == "yaml" and "pytest" in b.text)
     tests, report = _steps(workflow)[1:]
     summary = shell.folder / "summary.md"
     shell.environment["GITHUB_STEP_SUMMARY"] = str(summary)

@@ -11,8 +11,8 @@ import pytest
 from workbench.judge import forensics
 from workbench.model.results import Verdict
 
-DOCS = Path(__file__).parent.parent / "docs"
-sys.path[:0] = [str(DOCS), str(DOCS.parent / "tests" / "faults")]
+TOOLS = Path(__file__).parent.parent / "tools"
+sys.path[:0] = [str(TOOLS), str(TOOLS.parent / "tests" / "faults")]
 
 import verdict_texts  # noqa: E402
 import verdicts as made  # noqa: E402

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import os
 import random
 import shutil
@@ -16,7 +15,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import Result
-from command_line import invoke
+from command_line import invoke, said
 from fakes import NumpyDevice
 from synthetic import EMULATOR, H200, environment, timed_run
 
@@ -97,7 +96,7 @@ def test_what_passes_is_kept_and_listed(workbench: Workbench, sources: Path) -> 
     (row,) = [line for line in listed.stdout.splitlines() if line.strip().startswith("@1")]
     assert "4 problems" in row
     assert EMULATOR.name in row
-    (as_json,) = json.loads(workbench("history", SPEC, "--json").stdout)["versions"]
+    (as_json,) = said(workbench("history", SPEC, "--json"))["versions"]
     assert (as_json["version"], as_json["passed"]) == (f"{SPEC}@1", True)
 
 
@@ -440,13 +439,13 @@ def test_a_database_that_cannot_be_used_costs_a_warning_and_no_verdict(
 ) -> None:
     path = versions.database("vector_add")
     path.write_text("this is no database, whatever its name says" * 40)
-    said = "versions and failures are not kept: .* is damaged .file is not a database.; move it away"
-    with pytest.warns(Notice, match=said):
+    warned = "versions and failures are not kept: .* is damaged .file is not a database.; move it away"
+    with pytest.warns(Notice, match=warned):
         assert workbench("verify", SPEC, "--examples", "2").exit_code == 0
     device.wrong_after = 0
-    with pytest.warns(Notice, match=said):
+    with pytest.warns(Notice, match=warned):
         result = workbench("verify", SPEC, "--examples", "2", "--json")
-    assert json.loads(result.stdout)["stages"][0]["verification"]["verdict"] == Verdict.MISMATCH
+    assert said(result)["stages"][0]["verification"]["verdict"] == Verdict.MISMATCH
     for command in (("history", SPEC), ("replay",), ("restore", f"{SPEC}@1")):
         result = workbench(*command)
         assert (result.exit_code, "is damaged (file is not a database); move it away" in result.stderr) == (1, True)

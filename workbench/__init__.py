@@ -1,8 +1,9 @@
 """Develop raw CUDA kernels in stages: property-tested against NumPy, then timed, with a GPU or without one.
 
 What `__all__` lists is the public interface and follows semantic versioning (before 1.0 a new minor version may change
-it, a patch may not), and so do `workbench.ops`, `workbench.emulator`, the operations in `workbench.kernels` (`GEMM`,
-`MATVEC`, `VECTOR_ADD`), the command line and the headers in `cuda_src/include`. Everything else may change at any time.
+it, a patch may not), and so do `workbench.ops`, `workbench.emulator`, `workbench.triton`, the operations in
+`workbench.kernels` (`GEMM`, `MATVEC`, `VECTOR_ADD`), the command line and the headers in `cuda_src/include`. Everything
+else may change at any time.
 """
 
 from importlib import import_module

@@ -6,11 +6,15 @@
 The ids read `gemm-tma_pipeline-emulator`, so that `pytest -k tma_pipeline` verifies one stage. In a project with
 kernels of its own it is those stages; `@pytest.mark.workbench("gemm")` chooses others, named as on the command line.
 A project whose tests do not take the fixture is left alone: nothing of the workbench is imported there.
+
+In a test that takes the fixture `workbench_triton`, launches of Triton kernels run in the emulator, as in
+`workbench.triton.emulate`; `@pytest.mark.workbench_triton(target="sm_80")` has arguments of that.
 """
 
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,9 +24,11 @@ import pytest
 if TYPE_CHECKING:
     from .devices import Device
     from .model.stage import Stage
+    from .triton import Emulation
 
 FIXTURE = "workbench_stage"
 MARKER = "workbench"
+TRITON = "workbench_triton"
 SEED = pytest.StashKey[int]()
 DEVICE = pytest.StashKey["Device"]()
 
@@ -69,6 +75,17 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     """Make the marker known."""
     config.addinivalue_line("markers", f"{MARKER}(*specs): the operations or stages that {FIXTURE} stands for")
+    config.addinivalue_line("markers", f"{TRITON}(target, ...): arguments of workbench.triton.emulate for {TRITON}")
+
+
+@pytest.fixture
+def workbench_triton(request: pytest.FixtureRequest) -> Iterator[Emulation]:
+    """Launches of Triton kernels run in the emulator; a hazard is raised at the launch. Its value has the reports."""
+    from .triton import emulate
+
+    marker = request.node.get_closest_marker(TRITON)
+    with emulate(*(marker.args if marker else ()), **(marker.kwargs if marker else {})) as run:
+        yield run
 
 
 def _positive(text: str) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections import Counter
 from collections.abc import Iterator
@@ -11,7 +10,7 @@ from typing import Any
 
 import project
 import pytest
-from command_line import invoke
+from command_line import invoke, said
 from table import CHEATS, Cheat
 
 from workbench.catalogue import host, registry
@@ -51,7 +50,7 @@ def verified(folder: Path, text: str, monkeypatch: pytest.MonkeyPatch, device: s
     if host.landlock_version() > 0:
         assert {path: path.read_bytes() for path in before} == before
         assert not [p for p in folder.rglob("*") if p.name in ("sitecustomize.py", "conftest.py", "results.json")]
-    stages = json.loads(result.stdout).get("stages", [])  # an error of the whole is an object without them
+    stages = (said(result) or {}).get("stages", [])  # an error of the whole is an object without them
     return {s["stage"]: s["verification"] for s in stages}, result.stderr
 
 
@@ -142,7 +141,7 @@ def test_a_stage_that_ends_its_process_only_for_timed_problems_ends_no_run(
     monkeypatch.chdir(tmp_path)
     result = invoke("verify", "square", "--device", "emulator", *PROBLEMS)
     assert result.exit_code == 0, result.output
-    stages = {s["stage"]: s for s in json.loads(result.stdout)["stages"]}
+    stages = {s["stage"]: s for s in said(result)["stages"]}
     assert (stages["cheat"]["resources"], len(stages["good"]["resources"])) == ([], 1)
 
 

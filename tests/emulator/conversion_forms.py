@@ -50,7 +50,8 @@ def conversion_form(operation: str) -> Form | None:
     if _is_integer(source):
         form = FORMATS[target]
         mode = next(m for m in modifiers if m in ROUNDINGS)
-        define = with_modifiers(form, lambda a: form.round(Fraction(read(source, a)), mode), modifiers)
+        finish = [m for m in modifiers if m != "ftz"]  # nothing is subnormal
+        define = with_modifiers(form, lambda a: form.round(Fraction(read(source, a)), mode), finish)
         return Form(operation, f"{operation} %x, %a;", (source,), (target,), define)
     return _between_floats(operation, target, source, modifiers)
 

@@ -31,6 +31,7 @@ from case import Case, unequal
 from cases import GROUPS, cases
 from differential_report import differences, flushed_by, report
 from form import Array, Form, Near
+from lowered_names import LOWERED
 from machines import Assembled, Cuda, Emulated, Machine, Rejected
 from softfloat import BF16, F16, Format
 
@@ -50,7 +51,7 @@ TELLING = 512
 def all_forms(kind: str) -> list[Form]:
     """The forms of single lanes that compute (``lanes``) or that reach memory (``memory``)."""
     found = []
-    for name, _ in _engine.operations():
+    for name in [*(name for name, _ in _engine.operations()), *LOWERED]:
         computed = lane_forms.forms_of(name)
         found += computed if kind == LANES else [] if computed else memory_forms.forms_of(name)
     return found

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from random_programs import (
     LANES,
+    SCOPES,
     WARP_MASK,
     Access,
     Barrier,
@@ -25,11 +26,13 @@ from random_programs import (
     Program,
     Times,
     WarpSync,
-    access_of,
+    accesses_of,
     lanes_of,
     meets,
     takes_apart,
 )
+
+READS = ("load", "read", "drain")
 
 
 @dataclass(frozen=True)
@@ -48,9 +51,9 @@ class Done:
 class Clocks:
     """Vector clocks of all threads, and of every copy: what each knows of what the others have done.
 
-    With `by_warp` a lane hands on what all lanes of its warp know, and a fence of one lane is one of them all, as is a
-    barrier. Of a warp that is `apart` lanes may be ahead of the one that hands on, and what they have done counts as
-    told, too: `ahead` holds what warps know before each operation, and at the end.
+    With `by_warp` a lane hands on what all lanes of its warp know and have put before a fence, and a barrier is a fence
+    for what was read before it. Of a warp that is `apart` lanes may be ahead of the one that hands on, and what they
+    have done counts as told, too: `ahead` holds what warps know before each operation, and at the end.
     """
 
     program: Program
@@ -58,17 +61,17 @@ class Clocks:
     ahead: Sequence[Times] = ()
     known: Times = field(init=False)
     fenced: dict[str, Times] = field(init=False)
-    unfenced: Times = field(init=False)
+    unfenced: dict[str, Times] = field(init=False)  # what a fence of that scope takes, at least
     copies: dict[tuple[int, str], list[dict[int, int]]] = field(default_factory=dict)
     done: dict[Place, list[Done]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         threads = self.program.blocks * self.program.warps * LANES
-        copies = sum((access := access_of(o)) is not None and access.copies for o in self.program.operations)
+        copies = sum(access.copies for o in self.program.operations for access in accesses_of(o))
         self.known = np.zeros((threads, threads + copies * LANES), np.int32)
         self.known[np.arange(threads), np.arange(threads)] = 1
-        self.fenced = {scope: np.zeros_like(self.known) for scope in ("cta", "gpu")}
-        self.unfenced = np.zeros_like(self.known)
+        self.fenced = {scope: np.zeros_like(self.known) for scope in SCOPES}
+        self.unfenced = {scope: np.zeros_like(self.known) for scope in SCOPES}
         self.next_copy = threads
         self.number = 0
         self.time = [1] * (self.program.blocks * self.program.warps)
@@ -89,7 +92,7 @@ class Clocks:
         threads = self.threads(access.warp)
         known = self.known[threads]
         if self.by_warp and (access.together or access.kind in ("fetch", "drain")):
-            known = np.maximum(known, self.unfenced[threads])
+            known = np.maximum(known, np.max([unfenced[threads] for unfenced in self.unfenced.values()], axis=0))
         if access.together:
             known[:] = known.max(axis=0)
         return [
@@ -98,7 +101,8 @@ class Clocks:
             for cell in access.cells(lane)
             for before in self.done.get(self.place(access, cell), ())
             if before.number != number and self._conflict(before.access, access)
-            if known[lane, before.agent] < before.time and not self._told_ahead(before, access, lane)
+            if _incoherent(before.access, access)
+            or (known[lane, before.agent] < before.time and not self._told_ahead(before, access, lane))
         ]
 
     def _told_ahead(self, before: Done, access: Access, lane: int) -> bool:
@@ -106,7 +110,8 @@ class Clocks:
         if not self.by_warp:
             return False
         if access.copies:
-            return bool(before.knew[self.next_copy + lanes_of(access.lanes).index(lane)])
+            lanes = lanes_of(access.lanes)
+            return bool(before.knew[self.next_copy + len(lanes) * (access.kind == "put") + lanes.index(lane)])
         return bool(before.knew[access.warp * LANES + lane] >= self.time[access.warp])
 
     def place(self, access: Access, cell: int) -> Place:
@@ -114,14 +119,16 @@ class Clocks:
         return access.space, 0 if access.space == "global" else 1 - block if access.peer else block, cell
 
     def _conflict(self, a: Access, b: Access) -> bool:
-        reads = "load", "drain"
-        return not (a.kind in reads and b.kind in reads) and not a.kind == b.kind == "atomic"
+        if a.kind == b.kind == "atomic":
+            return not self.program.included(a.warp, b.warp, a.scope, b.scope)
+        return a.kind not in READS or b.kind not in READS
 
     def perform(self, number: int, operation: Operation) -> None:
         self.number = number
         self.before.append(self.of_warps())
         if self.by_warp and isinstance(operation, Fetch | Drain):
-            self._take_unfenced(self.threads(operation.access.warp))  # by the proxy fence
+            access = operation.access
+            self._take_unfenced(self.threads(access.warp, access.lanes))  # by the proxy fence
         match operation:
             case Access():
                 if operation.together:
@@ -129,16 +136,18 @@ class Clocks:
                 self._access(number, operation)
             case CopyWait(warp, pending):
                 self.wait(warp, "copy", pending)
-            case DrainWait(warp, pending):
-                self.wait(warp, "drain", pending)
+            case DrainWait(warp, pending, read):
+                for kind in ("drain",) if read else ("drain", "put"):
+                    self.wait(warp, kind, pending)
             case Drain(access):
                 self._access(number, access)
+                self._access(number, operation.put)
             case Fetch(access, _, target, waiting):
                 self._access(number, access)
                 (landed,) = self.copies[access.warp, "fetch"].pop().values()
                 told = self._told(access.warp, access.lanes, True, "cta").copy()
                 told[landed] = 1
-                self._hear(target, waiting, told, True)
+                self._hear(target, waiting, told, "")
             case WarpSync(warp, lanes):
                 self._together(self.threads(warp, lanes))
             case Fence(warp, lanes, scope):
@@ -153,18 +162,18 @@ class Clocks:
             case ClusterArrive(warps, release):
                 self.arrived = np.zeros_like(self.known[0])
                 for warp in warps:
-                    np.maximum(self.arrived, self._told(warp, WARP_MASK, release, "gpu"), out=self.arrived)
+                    np.maximum(self.arrived, self._told(warp, WARP_MASK, release, "cluster"), out=self.arrived)
             case ClusterWait(warps):
                 for warp in warps:
-                    self._hear(warp, WARP_MASK, self.arrived, True)
+                    self._hear(warp, WARP_MASK, self.arrived, "")
             case Flag():
                 self._flag(operation)
             case Mbarrier():
                 told = np.zeros_like(self.known[0])
                 for source in operation.sources:
-                    scope = self._scope(source, operation.target)
+                    scope = self.program.scope_of(source, operation.target)
                     np.maximum(told, self._told(source, operation.arriving, operation.release, scope), out=told)
-                self._hear(operation.target, operation.waiting, told, operation.acquire)
+                self._hear(operation.target, operation.waiting, told, "" if operation.acquire else "cta")
         for warp in operation.warps:
             if meets(operation, warp):
                 self.apart.discard(warp)
@@ -194,7 +203,7 @@ class Clocks:
         groups = self.copies.get((warp, kind), [])
         # a group of bulk copies is of one lane; another lane's are not waited for by this one
         for lane in range(LANES):
-            own = [group for group in groups if lane in group] if kind == "drain" else groups
+            own = groups if kind == "copy" else [group for group in groups if lane in group]
             for group in own[: len(own) - pending]:
                 if lane in group:
                     self.known[warp * LANES + lane, group[lane]] = 1
@@ -207,24 +216,24 @@ class Clocks:
     def _learn(self, threads: Sequence[int], told: Times) -> None:
         self.known[threads] = np.maximum(self.known[threads], told)
         if self.by_warp:  # a wait counts as a fence, too
-            for warp in {thread // LANES for thread in threads}:
-                self._take_unfenced(self.threads(warp))
+            self._take_unfenced(threads)
 
-    def _take_unfenced(self, threads: Sequence[int]) -> None:
-        self.known[threads] = np.maximum(self.known[threads], self.unfenced[threads])
+    def _take_unfenced(self, threads: Sequence[int], scope: str = "gpu") -> None:
+        for reached in _up_to(scope):
+            self.known[threads] = np.maximum(self.known[threads], self.unfenced[reached][threads])
 
     def _fence(self, warp: int, lanes: int, scope: str) -> None:
+        self._take_unfenced(self.threads(warp, lanes), scope)
         threads = self.threads(warp, WARP_MASK if self.by_warp else lanes)
-        self._take_unfenced(threads)
         known = self.known[threads].max(axis=0) if self.by_warp else self.known[threads]
-        for wide in ("cta", "gpu") if scope == "gpu" else ("cta",):
-            self.fenced[wide][threads] = known
+        for reached in _up_to(scope):
+            self.fenced[reached][threads] = known
 
     def _told(self, warp: int, lanes: int, release: bool, scope: str) -> Times:
-        """What these lanes hand on to others of their block, or of the device."""
-        threads = self.threads(warp, WARP_MASK if self.by_warp else lanes)
+        """What these lanes hand on to others of their block, their cluster, or the device."""
         if release and self.by_warp:
-            self._take_unfenced(threads)
+            self._take_unfenced(self.threads(warp, lanes))
+        threads = self.threads(warp, WARP_MASK if self.by_warp else lanes)
         told: Times = (self.known if release else self.fenced[scope])[threads].max(axis=0)
         if self.ahead and told.any() and (lanes != WARP_MASK or warp in self.apart):
             told = np.maximum(told, self.ahead[self._together_again(warp)][warp])
@@ -239,19 +248,29 @@ class Clocks:
             arrived &= not isinstance(operation, ClusterArrive)
         return len(self.program.operations)
 
-    def _hear(self, warp: int, lanes: int, told: Times, acquire: bool) -> None:
+    def _hear(self, warp: int, lanes: int, told: Times, fence: str) -> None:
+        """Lanes learn what they are told, or, where a `fence` of that scope is needed, not yet."""
         threads = self.threads(warp, lanes)
-        if acquire:
-            self._learn(threads, told)
+        if fence:
+            self.unfenced[fence][threads] = np.maximum(self.unfenced[fence][threads], told)
         else:
-            self.unfenced[threads] = np.maximum(self.unfenced[threads], told)
-
-    def _scope(self, source: int, target: int) -> str:
-        return "cta" if self.program.block_of(source) == self.program.block_of(target) else "gpu"
+            self._learn(threads, told)
 
     def _flag(self, flag: Flag) -> None:
-        scope = self._scope(flag.source, flag.target)
-        self._hear(flag.target, flag.waiting, self._told(flag.source, flag.raising, flag.release, scope), flag.acquire)
+        if not self.program.is_strong(flag):
+            return
+        scope = self.program.scope_of(flag.source, flag.target)
+        told = self._told(flag.source, flag.raising, flag.release, scope)
+        self._hear(flag.target, flag.waiting, told, "" if flag.acquire else scope)
+
+
+def _incoherent(a: Access, b: Access) -> bool:
+    """Whether one is a load that may not see the other, in whatever order they are."""
+    return (a.kind == "read" and b.kind not in READS) or (b.kind == "read" and a.kind not in READS)
+
+
+def _up_to(scope: str) -> tuple[str, ...]:
+    return SCOPES[: SCOPES.index(scope) + 1]
 
 
 def by_warp(program: Program) -> Clocks:
@@ -270,11 +289,11 @@ def by_warp(program: Program) -> Clocks:
 
 
 def without_races(program: Program) -> tuple[Program, list[int]]:
-    """The program without the accesses that race with others before them, and their numbers."""
+    """The program without the accesses that race with others before them, and flags that race, and their numbers."""
     clocks, kept, left_out = Clocks(program), list[Operation](), list[int]()
     for number, operation in enumerate(program.operations):
-        access = access_of(operation)
-        if access and clocks.races(number, access):
+        strong = not isinstance(operation, Flag) or program.is_strong(operation)
+        if not strong or any(clocks.races(number, access) for access in accesses_of(operation)):
             left_out.append(number)
             continue
         clocks.perform(number, operation)

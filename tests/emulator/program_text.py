@@ -31,7 +31,6 @@ class Writer:
     program: Program
     lines: list[str] = field(default_factory=list)
     labels: int = 0
-    drains: int = 0
 
     def text(self) -> str:
         operations = self.program.operations
@@ -103,18 +102,16 @@ ret;
                 self.access(operation)
             case CopyWait(_, pending):
                 self.add(f"cp.async.wait_group {pending};")
-            case DrainWait(_, pending):
-                self.add(f"cp.async.bulk.wait_group.read {pending};")
+            case DrainWait(_, pending, read):
+                self.add(f"cp.async.bulk.wait_group{'.read' if read else ''} {pending};")
             case Fetch():
                 self.fetch(operation, warp)
             case Drain(access):
-                self.drains += 1
                 self.by(
                     access.lanes,
                     "fence.proxy.async.shared::cta;",
-                    f"add.u64 %g, %source, {128 * self.drains};",
                     "cp.async.bulk.global.shared::cta.bulk_group "
-                    f"[%g], [shared + {4 * access.base}], {4 * access.words};",
+                    f"[%words + {4 * access.base}], [shared + {4 * access.base}], {4 * access.words};",
                     "cp.async.bulk.commit_group;",
                 )
             case WarpSync(_, lanes):
@@ -163,16 +160,17 @@ ret;
         place = "[%a]" if access.space == "shared" else "[%g]"
         vector = "" if access.words == 1 else f".v{access.words}"
         values = "%r0" if access.words == 1 else f"{{{', '.join(f'%r{k}' for k in range(access.words))}}}"
-        scope = "gpu" if access.space == "global" else "cluster" if self.program.cluster else "cta"
         space = f"{access.space}::cluster" if access.peer else access.space
         match access.kind:
             case "load":
                 self.add(f"{predicate}ld.{space}{vector}.u32 {values}, {place};")
+            case "read":
+                self.add(f"{predicate}ld.global.nc{vector}.u32 {values}, {place};")
             case "store":
                 self.add(*(f"mov.u32 %r{k}, 7;" for k in range(access.words)))
                 self.add(f"{predicate}st.{space}{vector}.u32 {place}, {values};")
             case "atomic":
-                self.add(f"{predicate}red.relaxed.{scope}.{space}.add.u32 {place}, 7;")
+                self.add(f"{predicate}red.relaxed.{access.scope}.{space}.add.u32 {place}, 7;")
             case "copy":
                 self.add(f"{predicate}cp.async.ca.shared.global {place}, [%source], {4 * access.words};")
                 self.add("cp.async.commit_group;")
@@ -192,17 +190,15 @@ ret;
 
     def flag(self, flag: Flag, warp: int) -> None:
         far = flag.space == "global"
-        same_block = self.program.block_of(flag.source) == self.program.block_of(flag.target)
-        scope = "cta" if same_block and not far else "gpu"
         place = f"[{'%flags' if far else 'flags'} + {4 * flag.number}]"
         if warp == flag.source:
             order = "release" if flag.release else "relaxed"
-            self.by(flag.raising, f"red.{order}.{scope}.{flag.space}.add.u32 {place}, 1;")
+            self.by(flag.raising, f"red.{order}.{flag.scopes[0]}.{flag.space}.add.u32 {place}, 1;")
         else:
             order = "acquire" if flag.acquire else "relaxed"
             self.wait(
                 flag.waiting,
-                f"ld.{order}.{scope}.{flag.space}.u32 %r0, {place};",
+                f"ld.{order}.{flag.scopes[1]}.{flag.space}.u32 %r0, {place};",
                 f"setp.ge.u32 %p, %r0, {len(lanes_of(flag.raising))};",
             )
 

@@ -6,13 +6,14 @@ so that no program hangs, and which access is ordered before which does not depe
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
 
 LANES, WARP_MASK = 32, 0xFFFFFFFF
 WORDS = 160  # of shared and of global memory that are accessed
+SCOPES = ("cta", "cluster", "gpu")
 
 Times = npt.NDArray[np.int32]
 Place = tuple[str, int, int]
@@ -37,7 +38,8 @@ class Access(ByOneWarp):
     """Lane l of `lanes` accesses `words` words of 4 bytes at ``base + (l + turn) % 32 * stride``, of shared memory that
     of the other block of the cluster with `peer`."""
 
-    kind: str  # load, store, atomic; of copies to and from shared memory: copy (cp.async), fetch and drain (in bulk)
+    kind: str  # load, read (ld.global.nc), store, atomic; of copies: copy (cp.async), fetch and drain (in bulk, to and
+    # from shared memory) and put (what a drain writes to global memory)
     space: str
     lanes: int
     base: int
@@ -45,11 +47,12 @@ class Access(ByOneWarp):
     stride: int
     turn: int
     peer: bool = False
+    scope: str = "gpu"  # of an atomic
 
     @property
     def copies(self) -> bool:
         """Whether the access goes on while its thread does something else."""
-        return self.kind in ("copy", "fetch", "drain")
+        return self.kind in ("copy", "fetch", "drain", "put")
 
     @property
     def together(self) -> bool:
@@ -85,9 +88,13 @@ class Fetch:
 
 @dataclass(frozen=True)
 class Drain:
-    """cp.async.bulk by one lane from shared memory."""
+    """cp.async.bulk by one lane from shared memory, to the same words of global memory."""
 
     access: Access
+
+    @property
+    def put(self) -> Access:
+        return replace(self.access, kind="put", space="global")
 
     @property
     def warps(self) -> tuple[int, ...]:
@@ -96,9 +103,10 @@ class Drain:
 
 @dataclass(frozen=True)
 class DrainWait(ByOneWarp):
-    """cp.async.bulk.wait_group.read, by all lanes."""
+    """cp.async.bulk.wait_group by all lanes, or with .read."""
 
     pending: int
+    read: bool = True
 
 
 @dataclass(frozen=True)
@@ -152,6 +160,7 @@ class Flag:
     waiting: int
     release: bool  # or relaxed
     acquire: bool
+    scopes: tuple[str, str] = ("gpu", "gpu")  # of those who raise it, and of those who wait
 
     @property
     def warps(self) -> tuple[int, ...]:
@@ -207,13 +216,15 @@ def takes_apart(operation: Operation, warp: int) -> bool:
     return isinstance(operation, Drain)
 
 
-def access_of(operation: Operation) -> Access | None:
+def accesses_of(operation: Operation) -> tuple[Access, ...]:
     match operation:
         case Access():
-            return operation
-        case Fetch(access=access) | Drain(access=access):
-            return access
-    return None
+            return (operation,)
+        case Fetch(access=access):
+            return (access,)
+        case Drain(access=access):
+            return access, operation.put
+    return ()
 
 
 @dataclass(frozen=True)
@@ -230,3 +241,15 @@ class Program:
 
     def block_of(self, warp: int) -> int:
         return warp // self.warps
+
+    def scope_of(self, a: int, b: int) -> str:
+        """The narrowest scope that has the threads of both warps."""
+        return "cta" if self.block_of(a) == self.block_of(b) else "cluster" if self.cluster else "gpu"
+
+    def included(self, a: int, b: int, *scopes: str) -> bool:
+        """Whether all these scopes, of one warp or the other, have the threads of both."""
+        return all(SCOPES.index(scope) >= SCOPES.index(self.scope_of(a, b)) for scope in scopes)
+
+    def is_strong(self, flag: Flag) -> bool:
+        """Whether the accesses to a flag do not race with one another."""
+        return self.included(flag.source, flag.target, *flag.scopes)

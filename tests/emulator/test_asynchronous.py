@@ -165,6 +165,20 @@ def test_a_phase_ends_with_its_last_arrival() -> None:
     assert found[7] == 3
 
 
+def test_a_parity_may_be_a_bit_that_was_widened_with_its_sign() -> None:
+    found = mbarrier(
+        f"""
+        mbarrier.init.shared.b64 [bar], 1;
+        {ready(0, ".parity.shared.b64 %done, [bar], 0xffffffff")}
+        mbarrier.arrive.shared.b64 %state, [bar];
+        {ready(1, ".parity.shared.b64 %done, [bar], 0xffffffff")}
+        mbarrier.arrive.shared.b64 %state, [bar];
+        {ready(2, ".parity.shared.b64 %done, [bar], 0xffffffff")}
+        """
+    )
+    assert found[:3].tolist() == [1, 0, 1]
+
+
 def test_bytes_keep_a_phase_open() -> None:
     found = mbarrier(
         f"""

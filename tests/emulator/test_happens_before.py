@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from program_text import ptx_of
 from random_programs import (
     LANES,
+    SCOPES,
     WARP_MASK,
     WORDS,
     Access,
@@ -31,7 +32,7 @@ from random_programs import (
     Operation,
     Place,
     WarpSync,
-    access_of,
+    accesses_of,
     lanes_of,
 )
 from random_programs import Program as Drawn
@@ -43,17 +44,21 @@ LOWER, UPPER = 0xFFFF, 0xFFFF0000
 
 masks = st.sampled_from((WARP_MASK, 1, 1 << 5, LOWER, UPPER, 0x21))
 mostly = st.sampled_from((True, True, False))
+scopes = st.sampled_from((*SCOPES, "gpu"))
 
 
 @st.composite
 def accesses(draw: st.DrawFn, warps: int, cluster: bool) -> Access:
     kind = draw(st.sampled_from(("load", "store", "load", "store", "atomic", "copy")))
     space = "shared" if kind == "copy" else draw(st.sampled_from(("shared", "shared", "global")))
+    if (kind, space) == ("load", "global") and draw(st.booleans()):
+        kind = "read"
     words = 1 if kind == "atomic" else draw(st.sampled_from((1, 1, 1, 2, 4)))
     stride = words if kind == "copy" else draw(st.sampled_from((words, words, 0)))
     base, turn = draw(st.sampled_from((0, 0, 4, 16, 32))), draw(st.sampled_from((0, 0, 1, 16)))
     peer = cluster and space == "shared" and kind != "copy" and draw(st.booleans())
-    return Access(draw(st.integers(0, warps - 1)), kind, space, draw(masks), base, words, stride, turn, peer)
+    scope = draw(scopes) if kind == "atomic" else "gpu"
+    return Access(draw(st.integers(0, warps - 1)), kind, space, draw(masks), base, words, stride, turn, peer, scope)
 
 
 @st.composite
@@ -93,12 +98,13 @@ def programs(draw: st.DrawFn) -> Drawn:
             case "bulk":
                 operations.append(draw(bulk_copies(inside, number)))
             case "wait":
-                waits = draw(st.sampled_from((CopyWait, DrainWait)))
-                operations.append(waits(warp, draw(st.sampled_from((0, 0, 1)))))
+                pending = draw(st.sampled_from((0, 0, 1)))
+                wait = draw(st.sampled_from((CopyWait(warp, pending), DrainWait(warp, pending))))
+                operations.append(replace(wait, read=draw(st.booleans())) if isinstance(wait, DrainWait) else wait)
             case "warp":
                 operations.append(WarpSync(warp, draw(masks)))
             case "fence":
-                operations.append(Fence(warp, draw(masks), draw(st.sampled_from(("cta", "gpu")))))
+                operations.append(Fence(warp, draw(masks), draw(scopes)))
             case "barrier" if (barriers := sum(isinstance(o, Barrier) for o in operations)) < 15:
                 group = tuple(draw(st.permutations(inside))[: draw(st.integers(1, size))])
                 arriving = draw(st.integers(0, len(group) - 1))
@@ -107,8 +113,9 @@ def programs(draw: st.DrawFn) -> Drawn:
                 source, target = draw(st.permutations(range(warps)))[:2]
                 near = source // size == target // size
                 space = draw(st.sampled_from(("shared", "global"))) if near else "global"
+                asked = draw(scopes), draw(scopes)
                 operations.append(
-                    Flag(number, space, source, draw(masks), target, draw(masks), draw(mostly), draw(mostly))
+                    Flag(number, space, source, draw(masks), target, draw(masks), draw(mostly), draw(mostly), asked)
                 )
             case "cluster" if cluster:
                 everyone = tuple(range(warps))
@@ -164,14 +171,17 @@ def must_be_found(program: Drawn) -> bool:
     """Whether there is a race besides those that docs/emulator.md says are not all seen."""
     clocks = by_warp(program)
     readers: dict[Place, set[int]] = {}
+    for operation in program.operations:
+        for access in accesses_of(operation):
+            if access.kind in ("load", "drain", "atomic"):
+                for lane in lanes_of(access.lanes):
+                    for cell in access.cells(lane):
+                        readers.setdefault(clocks.place(access, cell), set()).add(access.warp)
     for number, operation in enumerate(program.operations):
-        access = access_of(operation)
-        if access and access.kind in ("load", "drain", "atomic"):
-            for lane in lanes_of(access.lanes):
-                for cell in access.cells(lane):
-                    readers.setdefault(clocks.place(access, cell), set()).add(number)
-    for number, operation in enumerate(program.operations):
-        if access := access_of(operation):
+        racing = isinstance(operation, Flag) and not program.is_strong(operation)
+        if racing and clocks.apart.isdisjoint(operation.warps):  # else lanes may be so far ahead that it has been told
+            return True
+        for access in accesses_of(operation):
             for before, lane, place in clocks.races(number, access):
                 if counts(before, access, lane, len(readers.get(place, ()))):
                     return True
@@ -181,7 +191,7 @@ def must_be_found(program: Drawn) -> bool:
 
 def counts(before: Done, access: Access, lane: int, readers: int) -> bool:
     """Whether two accesses that race must be found: of those within a warp, not all."""
-    if before.access.warp != access.warp:
+    if before.access.warp != access.warp or "read" in (before.access.kind, access.kind) or before.access.kind == "put":
         return True
     if before.access.together or access.together:
         return False
@@ -189,7 +199,7 @@ def counts(before: Done, access: Access, lane: int, readers: int) -> bool:
         return readers == 1
     if before.access.kind == "copy" or access.kind == "copy":
         return before.access.kind != "copy" or before.lane != lane
-    if before.access.kind == access.kind == "store":
+    if before.access.kind == "store" and access.kind in ("store", "put"):
         return True
     return access.space == "shared" and readers == 1
 

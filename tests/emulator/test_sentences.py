@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from emulation import line_of
 
 from workbench.emulator import Finding, FindingKind, launch
+from workbench.emulator.ptx import SourceLocation
+from workbench.emulator.source_lines import outside_cuda
 
 
 def found(source: str, *, blocks: int = 1, threads: int = 64) -> Finding:
@@ -133,3 +137,44 @@ def test_more_threads_than_a_barrier_is_initialised_for_are_a_matter_of_the_coun
     finding = found(BARRIERS.replace("BODY", "if (threadIdx.x < 2) expect(full, 64);"))
     assert finding.message == "more arrivals at mbarrier `bars[0]` than the 1 it was initialised for"
     assert finding.advice.startswith("initialise it with the number of threads")
+
+
+def test_an_arrival_after_phases_of_the_right_count_comes_too_early() -> None:
+    body = """
+    if (threadIdx.x == 0) { arrive(full); expect(full, 64); }
+    __syncthreads();
+    if (threadIdx.x == 32) expect(full, 64);
+    """
+    finding = found(BARRIERS.replace("BODY", body))
+    assert finding.message.endswith("in a phase that has not ended: an arrival for the next one comes too early")
+    assert finding.advice.startswith("wait for the end of the phase before arriving for the next: a producer on")
+
+
+def test_an_arrival_from_another_block_without_the_wait_before_it() -> None:
+    body = """
+    unsigned peer;
+    asm volatile("mapa.shared::cluster.u32 %0, %1, 0;" : "=r"(peer) : "r"(full));
+    asm volatile("barrier.cluster.arrive.aligned; barrier.cluster.wait.aligned;" ::: "memory");
+    if (blockIdx.x == 1 && threadIdx.x == 0)
+        for (int i = 0; i < 2; ++i)
+            asm volatile("mbarrier.arrive.expect_tx.release.cluster.shared::cluster.b64 _, [%0], 64;" :: "r"(peer));
+    asm volatile("barrier.cluster.arrive.aligned; barrier.cluster.wait.aligned;" ::: "memory");
+    """
+    arguments = [np.zeros(64, np.uint32)]
+    (finding,) = launch(BARRIERS.replace("BODY", body), "k", 2, 64, arguments, cluster=2).findings
+    assert "mbarrier `bars[0]` of block 0 of the cluster" in finding.message
+    assert "a thread arrives a second time, at kernel.cu:" in finding.message
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        "/usr/local/cuda-12.4/targets/x86_64-linux/include/cooperative_groups/details/helpers.h",
+        "/home/user/cccl/cub/cub/block/block_scan.cuh",
+        "/home/user/cccl/libcudacxx/include/cuda/__barrier/barrier.h",
+        "/usr/local/cuda/include/cuda_pipeline_helpers.h",
+    ],
+)
+def test_headers_of_the_machine_that_compiled_are_no_lines_of_the_user(header: str) -> None:
+    callers = (SourceLocation("/home/user/include/cuda/tiles.cuh", 7, 1), SourceLocation("k.cu", 8, 1))
+    assert outside_cuda(SourceLocation(header, 315, 1, callers)) == replace(callers[0], inlined_at=callers[1:])

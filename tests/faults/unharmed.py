@@ -149,7 +149,8 @@ def main() -> None:
         return
     record = json.loads(RECORD.read_text())
     for file in options.files:
-        taken(record, json.loads(file.read_text()))
+        found = json.loads(file.read_text())
+        taken(record, found.get("result", found))
     compact.write(record, RECORD)
 
 

@@ -156,6 +156,7 @@ def _described(stage: Stage[Any]) -> dict[str, Any]:
         "parameters": _sizes(stage.parameters),
         "space": {name: [int(v) for v in values] for name, values in stage.space.items()},
         "architecture": int(stage.architecture),
+        "specific": bool(stage.specific),
         "alignment": int(stage.alignment),
         "edge_cases": [plain.words(p) | {"tier": str(p.tier), "seed": str(p.seed)} for p in stage.edge_cases],
         "deterministic": bool(stage.deterministic),

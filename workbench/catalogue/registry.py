@@ -330,9 +330,11 @@ def select(specs: Iterable[str]) -> list[Stage[Any]]:
     if not wanted:
         if found.troubles:
             raise BadProject("\n".join(found.troubles))
-        if found.project and not any(s.operation in found.own for s in every):
+        if not (found.project and found.project.kernels):
+            return [hosted(s) for s in every]
+        if not any(s.operation in found.own for s in every):
             raise BadProject(f"{found.project.name} has no stages yet; to make some: workbench new OPERATION")
-        return [hosted(s) for s in every if not found.project or s.operation in found.own]
+        return [hosted(s) for s in every if s.operation in found.own]
     chosen: list[Stage[Any]] = []
     for spec in wanted:
         if spec in found.operations and (lacking := _lacking(found, spec)):

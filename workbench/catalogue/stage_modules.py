@@ -21,7 +21,7 @@ MOST_STAGES, MOST_EDGE_CASES, MOST_VALUES, MOST_CODE = 1000, 1000, 10_000, 4 << 
 
 PARTS = (
     *("operation", "name", "source", "code", "idea", "parent", "track", "parameters", "space", "architecture"),
-    *("alignment", "edge_cases", "deterministic", "text"),
+    *("specific", "alignment", "edge_cases", "deterministic", "text"),
 )
 
 
@@ -74,6 +74,7 @@ def _declare(given: Any, host: Host, operations: Mapping[str, Operation[Any]]) -
         parameters=parameters,
         sizes=remote("sizes"),
         architecture=plain.whole(given["architecture"], "architecture"),
+        specific=plain.flag(given["specific"], "specific"),
         alignment=_alignment(given["alignment"]),
         edge_cases=_edge_cases(given["edge_cases"], operation.problem),
         deterministic=plain.flag(given["deterministic"], "deterministic"),

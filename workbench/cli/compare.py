@@ -13,10 +13,11 @@ from ..experiments import page
 from ..model.errors import WrongUsage
 from ..model.results import ResultsError, Run
 from ..records import store
-from ..report import changes, derived, differences, pages
+from ..report import changes, derived, differences, html_page, pages
 from ..report.changes import By, Comparison
 from ..report.differences import Difference, Row
-from .console import OUTCOMES, console, print_json, table
+from . import documents
+from .console import OUTCOMES, console, table
 from .options import options
 from .problems import problems_of
 
@@ -60,7 +61,7 @@ def compare(before: str, after: str, tolerance: float, by: str, as_json: bool) -
     except (ResultsError, changes.StatisticsUnavailable) as error:
         raise WrongUsage(str(error)) from None
     if as_json:
-        print_json({**dataclasses.asdict(found), "summary": found.summary, "slower": found.slower})
+        documents.result({**dataclasses.asdict(found), "summary": found.summary, "slower": found.slower})
     else:
         show_comparison(found, runs)
     if found.slower:
@@ -120,7 +121,7 @@ def diff(before: str, after: str | None, problem_text: str | None, as_json: bool
     problem = problems_of([sides[0].stage], problem_text).get(sides[0].stage.operation)
     found = differences.compare(*sides, problem)
     if as_json:
-        print_json(dataclasses.asdict(found))
+        documents.result(dataclasses.asdict(found))
     else:
         show_difference(found)
 
@@ -159,7 +160,7 @@ def show_difference(found: Difference) -> None:
         ]
         out.print(table(("on", "problem", *sides, "gain"), times, (*sides, "gain"), 2))
     else:
-        out.print("neither has been timed since it is what it is")
+        out.print("neither has been timed as it is now")
 
 
 DIFF = {"+": "green", "-": "red", "@": "cyan"}
@@ -176,12 +177,42 @@ def _change(row: Row) -> str:
 
 
 @click.command()
+@click.option(
+    "--html",
+    "as_html",
+    is_flag=True,
+    help="Write one page of HTML that needs no other file, OUTPUT/<device>/report.html.",
+)
+@click.option(
+    "-o",
+    "target",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="With --html: where that page is written.",
+)
+@click.option(
+    "--trace",
+    "traces",
+    type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    multiple=True,
+    metavar="FILE",
+    help="With --html: show this timeline of `workbench trace`, too; can be repeated. Those in OUTPUT/<device>/traces "
+    "are shown anyway.",
+)
 @options("json", "output")
-def report(as_json: bool, output: Path) -> None:
-    """Write the report again from the results in OUTPUT, without running anything."""
-    written = [*page.write(output), *pages.write(output)]
+def report(as_html: bool, target: Path | None, traces: tuple[Path, ...], as_json: bool, output: Path) -> None:
+    """Write the report again from the results in OUTPUT, without running anything.
+
+    OUTPUT is a folder of reports; with --html it may also be the folder of one device.
+    """
+    if as_html:
+        written = html_page.write(output, target, traces)
+    elif target or traces:
+        raise click.UsageError(f"{'-o' if target else '--trace'} is for the page of --html; add it")
+    else:
+        written = [*page.write(output), *pages.write(output)]
     if as_json:
-        print_json([str(path) for path in written])
+        documents.result({"written": written, "notes": []})
     else:
         for path in written:
             click.echo(path)

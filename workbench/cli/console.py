@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
-import json
 import os
-import re
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import IO, Any
 
-import click
 from rich import box
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.measure import Measurement
@@ -144,43 +140,3 @@ class StageProgress:
 def notice(message: str, stream: Any = None) -> None:
     """A message to the user, on stderr."""
     console(stream or sys.stderr).print(message, soft_wrap=True)
-
-
-_printed = False
-
-
-def print_json(value: Any) -> None:
-    """Print what a command has to say as JSON, which it does once."""
-    global _printed
-    _printed = True
-    click.echo(json.dumps(value, indent=1, sort_keys=True, default=os.fspath))
-
-
-def print_json_line(value: Any) -> None:
-    """Print one of many objects, a line each: an error that ends the command is none of them."""
-    global _printed
-    _printed = True
-    click.echo(json.dumps(value, default=os.fspath))
-
-
-@contextlib.contextmanager
-def errors_as_json(asked: bool) -> Iterator[None]:
-    """What ends the command with an error is the JSON object on stdout, where `asked` and nothing else was printed."""
-    global _printed
-    _printed = False
-    try:
-        yield
-    except (click.exceptions.Exit, BrokenPipeError):
-        raise
-    except BaseException as error:
-        if asked and not _printed:
-            message = error.format_message() if isinstance(error, click.ClickException) else str(error)
-            print_json({"error": {"code": error_code(error), "message": message}})
-        raise
-
-
-def error_code(error: BaseException) -> str:
-    """What programs know an error by: the name of its class, in small letters."""
-    if isinstance(error, KeyboardInterrupt):
-        return "interrupted"
-    return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", type(error).__name__).lower()

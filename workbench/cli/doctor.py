@@ -162,7 +162,8 @@ def _project() -> Check:
         return Check(
             "project", State.OPTIONAL, "no [tool.workbench] here", "for kernels of your own: workbench new NAME"
         )
-    return Check("project", State.OK, f"{found.project.name}, with {', '.join(found.own) or 'no operations yet'}")
+    own = ", ".join(found.own) or ("no operations yet" if found.project.kernels else "no kernels of its own")
+    return Check("project", State.OK, f"{found.project.name}, with {own}")
 
 
 def _writable(name: str, folder: Path, remedy: str) -> Check:

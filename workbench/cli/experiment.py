@@ -11,7 +11,8 @@ from .. import experiments
 from ..experiments import page, study
 from ..records.store import slug
 from ..report.evidence import explain, failed
-from .console import StageProgress, console, notice, print_json, table
+from . import documents
+from .console import StageProgress, console, notice, table
 from .options import options
 from .sessions import check_writable, opened
 
@@ -49,7 +50,7 @@ def experiment(names: tuple[str, ...], examples: int, device_name: str, seed: in
     finally:
         written = page.write(output) if found else []
     if as_json:
-        print_json([dataclasses.asdict(made) for _, made in found])
+        documents.result({"outcomes": [dataclasses.asdict(made) for _, made in found]})
     else:
         out = console()
         for each, made in found:

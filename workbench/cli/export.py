@@ -7,6 +7,8 @@ from pathlib import Path
 import click
 
 from ..devices import DeviceUnavailable
+from . import documents
+from .options import options
 
 
 @click.command()
@@ -26,7 +28,10 @@ from ..devices import DeviceUnavailable
 )
 @click.option("--stage", help="Take this stage; by default the best one for each problem.")
 @click.option("--unverified", is_flag=True, help="Take stages, too, that have not passed verification as they are now.")
-def export(name: str, output: Path | None, problems: tuple[str, ...], stage: str | None, unverified: bool) -> None:
+@options("json")
+def export(
+    name: str, output: Path | None, problems: tuple[str, ...], stage: str | None, unverified: bool, as_json: bool
+) -> None:
     """Write an operation as a Python package that needs CuPy or PyTorch and nothing of the workbench.
 
     It has compiled kernels and their sources, what launches them on arrays of either library, and an operator of
@@ -35,8 +40,14 @@ def export(name: str, output: Path | None, problems: tuple[str, ...], stage: str
     from ..ops import export as packages  # imports every operation
 
     folder = output or Path(name)
+    notes = []
     for line in packages.export(name, folder, problems, stage=stage, unverified=unverified, device=_device()):
-        click.echo(line)
+        notes.append(line)
+        if not as_json:
+            click.echo(line)
+    if as_json:
+        documents.result({"written": [folder], "notes": notes})
+        return
     click.echo(f"written to {folder}")
 
 

@@ -15,7 +15,8 @@ from ..records import restoring, store, versions
 from ..report import history as past
 from ..report import history_page
 from ..report.changes import StatisticsUnavailable
-from .console import OUTCOMES, console, notice, print_json, table
+from . import documents
+from .console import OUTCOMES, console, notice, table
 from .options import options, specs_argument
 from .problems import problems_of
 
@@ -80,7 +81,7 @@ def history(specs: tuple[str, ...], target: Path | None, problem_text: str | Non
             | {"points": [p.as_dict() for p in x.points]}
             for x in found
         ]
-        print_json({"versions": [past.version_dict(v) for known in kept.values() for v in known], "times": times})
+        documents.result({"versions": [past.version_dict(v) for known in kept.values() for v in known], "times": times})
     else:
         for spec, known in kept.items():
             show_versions(spec, past.version_cells(known, labels.get(spec.partition(":")[0])))
@@ -109,7 +110,8 @@ def show_history(lines: Iterable[past.Line]) -> None:
 
 @click.command()
 @click.argument("name", metavar="SPEC@N")
-def restore(name: str) -> None:
+@options("json")
+def restore(name: str, as_json: bool) -> None:
     """Bring back version N of a stage, as `workbench history SPEC` lists them, byte for byte.
 
     What is there now is kept as a version first, so that nothing is lost.
@@ -118,6 +120,10 @@ def restore(name: str) -> None:
     if version is None:
         raise click.UsageError(f"which version? {stage.spec}@N, as workbench history {stage.spec} lists them")
     made = restoring.restore(stage, version)
+    if as_json:
+        before = [f"what was there is {made.before.spec}"] if made.before and made.written else []
+        documents.result({"written": made.written, "notes": [*before, *made.notes]})
+        return
     if made.before and made.written:
         click.echo(f"what was there is {made.before.spec}")
     for path in made.written:

@@ -13,7 +13,8 @@ from ..model.results import Resources
 from ..report import derived
 from ..toolchain import disassembly, occupancy
 from ..toolchain.compiler import compile_stage
-from .console import Fitting, console, notice, print_json, table
+from . import documents
+from .console import Fitting, console, notice, table
 from .options import options, specs_argument
 from .problems import problems_of
 
@@ -56,7 +57,7 @@ def inspect(specs: tuple[str, ...], show_ptx: bool, show_sass: bool, problem_tex
         except disassembly.DisassemblerUnavailable as error:
             raise WorkbenchError(str(error)) from None
     if as_json:
-        print_json(
+        documents.result(
             {
                 "resources": [
                     {"spec": spec, **dataclasses.asdict(r)} for spec, resources in found.items() for r in resources

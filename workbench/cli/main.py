@@ -25,28 +25,40 @@ def main() -> None:
     """
 
 
-for _command in (
-    setup.list_stages,
-    verify.verify,
-    verify.bench,
-    verify.run,
-    verify.agree,
-    verify.replay,
-    mutate.mutate,
-    tune.tune,
-    compare.compare,
-    compare.diff,
-    compare.report,
-    history.history,
-    history.restore,
-    watch.watch,
-    experiment.experiment,
-    inspect.inspect,
-    emulate.emulate,
-    emulate.profile_,
-    emulate.trace,
-    export.export,
-    setup.new_,
-    setup.doctor,
-):
-    main.add_command(_command)
+_SECTIONS: dict[str, dict[click.Command, str]] = {
+    "Develop a kernel": {
+        setup.new_: "Write the files of a new operation or stage.",
+        setup.import_: "Make an operation of a task of KernelBench or gpu-mode.",
+        verify.verify: "Check stages against NumPy on random problems.",
+        verify.replay: "Solve a problem again that a stage has failed on.",
+        watch.watch: "Verify a stage whenever its source is saved.",
+        inspect.inspect: "Show registers, spills, occupancy, PTX and SASS.",
+        emulate.profile_: "Count what each source line of a stage executes.",
+        emulate.trace: "Write the timeline of a stage for a trace viewer.",
+        compare.diff: "Show two stages side by side.",
+    },
+    "Measure": {
+        verify.run: "Verify, time where there is a GPU, write the report.",
+        verify.bench: "Verify stages, then time those that passed.",
+        tune.tune: "Search for the fastest parameters of stages.",
+        compare.compare: "Say whether one run is as fast as another.",
+        compare.report: "Write the report again from saved results.",
+        experiment.experiment: "Show what makes a kernel fast, one effect at a time.",
+    },
+    "Check the checks": {
+        verify.agree: "Compare the GPU with the emulator on equal problems.",
+        mutate.mutate: "Change sources and see whether verification notices.",
+    },
+    "Use kernels elsewhere": {
+        emulate.emulate: "Execute any .cu or .ptx file on the CPU.",
+        export.export: "Write an operation as a Python package.",
+    },
+    "Look around": {
+        setup.list_stages: "List operations and their stages.",
+        history.history: "Show the kept versions of stages and their times.",
+        history.restore: "Bring back a kept version of a stage.",
+        setup.doctor: "Say what this machine can do and what is missing.",
+    },
+}
+for _title, _commands in _SECTIONS.items():
+    main.add_section(_title, _commands)

@@ -10,7 +10,8 @@ from ..catalogue import registry
 from ..checks import mutate as mutation
 from ..records import environment
 from ..workers.cluster import Processes
-from .console import StageProgress, console, print_json
+from . import documents
+from .console import StageProgress, console
 from .options import options, specs_argument
 from .sessions import connected, opened
 
@@ -72,7 +73,7 @@ def mutate(
             "limit": limit,
             "seed": seed,
         }
-        print_json({**made, **outcome.as_dict()})
+        documents.result({**made, **outcome.as_dict()})
     else:
         show_mutants(outcome)
     if outcome.survivors or outcome.count(mutation.Outcome.LOST) or not outcome.compiled:

@@ -50,6 +50,13 @@ COMMON: dict[str, Callable[[Any], Any]] = {
     "json": click.option(
         "--json", "as_json", is_flag=True, help="Print JSON and nothing else on stdout; messages go to stderr."
     ),
+    "sarif": click.option(
+        "--sarif",
+        "sarif_file",
+        type=click.Path(path_type=Path, dir_okay=False),
+        metavar="FILE",
+        help="Also write what failed as SARIF 2.1.0, with lines, for code scanning.",
+    ),
     "isolate": click.option(
         "--isolate",
         is_flag=True,

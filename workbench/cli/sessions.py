@@ -12,6 +12,7 @@ from typing import Any
 import click
 from rich.text import Text
 
+from .. import __version__
 from ..catalogue import registry
 from ..checks import sanitizer
 from ..devices import Device, open_device
@@ -22,13 +23,15 @@ from ..model.results import Run, Verdict
 from ..model.stage import Stage
 from ..records import environment, store
 from ..records.store import Folder, slug
-from ..report import derived
+from ..report import derived, freshness, sarif
 from ..report.cells import timing_cells, verification_cells
 from ..report.evidence import explain, failed
+from ..report.judged import of_run
 from ..run import seeds
 from ..run.session import Session
 from ..workers.cluster import LOCAL, Cluster, Processes, connect
-from .console import Fitting, StageProgress, console, notice, print_json, table
+from . import documents
+from .console import Fitting, StageProgress, console, notice, table
 from .errors import Interrupted
 
 
@@ -138,35 +141,68 @@ def work(session: Session, stages: Sequence[Stage[Any]], examples: int, peers: b
 
 
 @contextmanager
-def finishing(session: Session, as_json: bool) -> Iterator[None]:
-    """Show what the session has done, however the body ends, and choose the exit code."""
+def marking_stale(folder: Folder | None) -> Iterator[None]:
+    """Mark pages in the folder that are not those of its records when the body has ended, and say so."""
     try:
         yield
+    finally:
+        if folder and (stale := freshness.mark(folder.path)):
+            pages = ", ".join(map(str, stale))
+            notice(f"not up to date, and marked so: {pages}; write them again with: workbench report")
+
+
+@contextmanager
+def finishing(session: Session, as_json: bool, sarif_file: Path | None = None) -> Iterator[list[Path]]:
+    """Show what the session has done, however the body ends, and choose the exit code; write it as SARIF, too. The body
+    adds the pages that it writes to the list; the last line names the first."""
+    pages: list[Path] = []
+    try:
+        with marking_stale(session.folder):
+            yield pages
     except KeyboardInterrupt:
-        show(session.run, as_json)
+        _show_and_write(session.run, as_json, sarif_file)
         where = f"; their results are in {session.saved}" if session.saved else ""
         raise Interrupted(f"interrupted after {len(session.run.stages)} finished stages{where}") from None
     except Exception:
         if session.run.stages:
-            show(session.run, as_json)
+            _show_and_write(session.run, as_json, sarif_file)
         if session.saved:
             notice(f"results so far are in {session.saved}")
         raise
-    show(session.run, as_json)
+    _show_and_write(session.run, as_json, sarif_file)
     if session.any_seed:
         notice(f"problems were drawn from seed {session.run.seed}; --seed {session.run.seed} draws the same ones")
     for spec, reason in session.trouble.items():
         notice(f"{spec} passed and could not be timed: {reason}")
     if session.saved:
         notice(f"results are in {session.saved}")
+    notice(summary(session.run) + "".join(f"; open {page}" for page in pages[:1]))
     if not session.ok():
         raise click.exceptions.Exit(1)
+
+
+def summary(run: Run) -> str:
+    """How many stages passed and failed, and how many were timed: `3 of 4 stages passed, 1 failed, 3 timed`."""
+    verdicts = [s.verification.verdict for s in run.stages]
+    counts = {
+        "failed": sum(failed(s.verification) for s in run.stages),
+        "not supported here": verdicts.count(Verdict.UNSUPPORTED),
+        "timed": sum(bool(s.measurements) for s in run.stages),
+    }
+    parts = [f"{verdicts.count(Verdict.PASS)} of {len(verdicts)} stages passed"]
+    return ", ".join(parts + [f"{count} {what}" for what, count in counts.items() if count])
+
+
+def _show_and_write(run: Run, as_json: bool, sarif_file: Path | None) -> None:
+    show(run, as_json)
+    if sarif_file:
+        sarif.write(sarif_file, of_run(run), "verify", __version__)
 
 
 def show(run: Run, as_json: bool) -> None:
     """The run as tables, or as JSON."""
     if as_json:
-        print_json(dataclasses.asdict(run))
+        documents.result(dataclasses.asdict(run), of_run(run))
         return
     show_verification(run)
     show_timing(run, {name: o.metric for name, o in registry.operations().items()})

@@ -14,8 +14,8 @@ from ..catalogue import registry
 from ..catalogue.project import BadProject
 from ..model.operation import Operation
 from ..model.stage import Stage
-from . import new
-from .console import console, print_json, table
+from . import documents, imports, new, tasks
+from .console import console, table
 from .doctor import State, examine
 from .options import options, specs_argument
 
@@ -28,14 +28,13 @@ def list_stages(specs: tuple[str, ...], as_json: bool) -> None:
     stages = registry.select(specs) if specs else registry.stages()
     origins = {name: operation.origin for name, operation in registry.operations().items()}
     if as_json:
-        print_json(
-            [
-                {"spec": s.spec, "idea": s.idea, "source": s.source, "architecture": s.architecture}
-                | {"parameters": dict(s.parameters), "origin": origins[s.operation]}
-                | {"track": s.track, "parent": s.parent}
-                for s in stages
-            ]
-        )
+        listed = [
+            {"spec": s.spec, "idea": s.idea, "source": s.source, "architecture": s.architecture}
+            | {"parameters": dict(s.parameters), "origin": origins[s.operation]}
+            | {"track": s.track, "parent": s.parent}
+            for s in stages
+        ]
+        documents.result({"stages": listed})
     else:
         out = console()
         for operation in registry.operations().values():
@@ -70,7 +69,8 @@ def _show(operation: Operation[Any], chosen: Sequence[Stage[Any]]) -> None:
 @click.argument("name", metavar="OPERATION[:STAGE]")
 @click.option("--from", "previous", metavar="NAME", help="The operation, or the stage of it, to begin with.")
 @click.option("--like", type=click.Choice(new.KINDS), help="What a new operation is like.  [default: elementwise]")
-def new_(name: str, previous: str | None, like: str | None) -> None:
+@options("json")
+def new_(name: str, previous: str | None, like: str | None, as_json: bool) -> None:
     """Write the files of a new operation, or of the next stage of one, for you to fill in. Nothing is overwritten.
 
     OPERATION gets a folder with a declaration, a NumPy reference, a first CUDA source without its kernel, and a test
@@ -84,6 +84,14 @@ def new_(name: str, previous: str | None, like: str | None) -> None:
         if previous and like:
             raise click.UsageError("give either --from or --like")
         made = new.operation(name, like=like or new.KINDS[0], base=previous)
+    show_made(made, as_json)
+
+
+def show_made(made: new.Made, as_json: bool) -> None:
+    """Files that were written and added to, and what is to be done next."""
+    if as_json:
+        documents.result({"written": made.written, "added": made.added, "next": made.next})
+        return
     for path in made.written:
         click.echo(f"wrote {path}")
     for path in made.added:
@@ -92,13 +100,28 @@ def new_(name: str, previous: str | None, like: str | None) -> None:
         click.echo(f"{number}. {step}")
 
 
+@click.command("import")
+@click.argument("kind", type=click.Choice(tasks.KINDS), metavar="kernelbench|gpumode")
+@click.argument("path", type=click.Path(path_type=Path))
+@click.option("--name", metavar="OPERATION", help="What the operation is called; by default after the task.")
+@options("json")
+def import_(kind: str, path: Path, name: str | None, as_json: bool) -> None:
+    """Make an operation of a task of KernelBench, a FILE.py, or of gpu-mode, a FOLDER with reference.py and task.yml.
+
+    PyTorch has to be installed: the task is run on the CPU to learn its shapes, and is the reference. The operation
+    gets a folder with a declaration, a copy of the task, a first CUDA source without its kernel, and a test. Nothing is
+    overwritten.
+    """
+    show_made(imports.import_task(kind, path, name), as_json)
+
+
 @click.command()
 @options("json", "output")
 def doctor(as_json: bool, output: Path) -> None:
     """Say what this machine can do, what is missing, and the remedy. Exit code 1 when it can do nothing."""
     diagnosis = examine(output)
     if as_json:
-        print_json({**dataclasses.asdict(diagnosis), "usable": diagnosis.usable, "summary": diagnosis.summary})
+        documents.result({**dataclasses.asdict(diagnosis), "usable": diagnosis.usable, "summary": diagnosis.summary})
     else:
         styles = {State.OK: "green", State.MISSING: "bold red", State.OPTIONAL: "yellow"}
         rows = [(c.name, Text(c.state, styles[c.state]), c.found, c.remedy) for c in diagnosis.checks]

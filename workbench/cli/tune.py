@@ -15,7 +15,8 @@ from ..model.problem import Problem
 from ..model.stage import Stage
 from ..records import tuned
 from ..report import derived
-from .console import StageProgress, console, notice, print_json, table
+from . import documents
+from .console import StageProgress, console, notice, table
 from .errors import Interrupted
 from .options import options, specs_argument
 from .problems import problems_of
@@ -67,7 +68,7 @@ def tune(
     table = tuned.table_for(stages)
     if show:
         if as_json:
-            print_json(tuned.as_dict(table, stages))
+            documents.result({"tuned": tuned.as_dict(table, stages)})
         else:
             show_tuned(tuned.listing(table, stages))
         return
@@ -83,7 +84,7 @@ def tune(
                 found.append(outcome)
         finally:
             if as_json:
-                print_json([dataclasses.asdict(f) | {"ok": f.ok} for f in found])
+                documents.result({"searches": [dataclasses.asdict(f) | {"ok": f.ok} for f in found]})
             elif found:
                 show_tuning(found)
     if place.device.name == "emulator":

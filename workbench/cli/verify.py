@@ -8,27 +8,36 @@ from pathlib import Path
 
 import click
 
-from .. import harness
+from .. import __version__, harness
 from ..catalogue import registry
 from ..model.errors import WorkbenchError
 from ..model.results import AgreementRun
 from ..records import environment, versions
 from ..records.store import AGREEMENT, slug
 from ..records.versions import Remembered
-from ..report import pages
+from ..report import pages, sarif
 from ..report.evidence import tiers
 from ..run.api import NO_TIMES
-from .console import StageProgress, console, notice, print_json, table
+from ..run.touched import touched
+from . import documents
+from .console import StageProgress, console, notice, table
 from .options import options, specs_argument
 from .problems import problems_of
-from .sessions import device_or_cluster, finishing, folder_of, opened, session_on, use_sanitizer, work
+from .sessions import device_or_cluster, finishing, folder_of, marking_stale, opened, session_on, use_sanitizer, work
 
 
 @click.command()
 @specs_argument
-@options("device", "secret_seed", "examples", "problem", "isolate", "sanitize", "cluster", "json")
+@click.option(
+    "--files",
+    "are_files",
+    is_flag=True,
+    help="SPEC are files: verify the stages of the project that are made of one of them, for a hook before a commit.",
+)
+@options("device", "secret_seed", "examples", "problem", "isolate", "sanitize", "cluster", "json", "sarif")
 def verify(
     specs: tuple[str, ...],
+    are_files: bool,
     device_name: str,
     seed: int | None,
     examples: int,
@@ -37,12 +46,19 @@ def verify(
     sanitize: bool,
     cluster: str | None,
     as_json: bool,
+    sarif_file: Path | None,
 ) -> None:
     """Check stages against NumPy on random problems, or on the one given by --problem.
 
     A failure is shown with its smallest problem, the first wrong elements and the command that replays it.
     """
-    stages = registry.select(specs)
+    stages = touched(registry.select(()), map(Path, specs)) if are_files else registry.select(specs)
+    if are_files and not stages:
+        notice("no stage is made of these files: nothing is to be verified")
+        documents.result(None)
+        if sarif_file:
+            sarif.write(sarif_file, [], "verify", __version__)
+        return
     problems = problems_of(stages, problem_text)
     if sanitize and cluster:
         raise click.UsageError("compute-sanitizer looks at kernels on this machine; leave out --cluster or --sanitize")
@@ -50,7 +66,7 @@ def verify(
         session = session_on(device, examples, seed, problems, cluster=workers)
         if sanitize:
             use_sanitizer(session)
-        with finishing(session, as_json):
+        with finishing(session, as_json, sarif_file):
             work(session, stages, 1 if problems else examples)
 
 
@@ -113,11 +129,13 @@ def run(
     stages = registry.select(specs)
     problems = problems_of(stages, problem_text)
     session = session_on(opened(device_name, isolate), examples, seed, problems, output, fresh)
-    with finishing(session, as_json):
+    with finishing(session, as_json) as written:
         work(session, stages, 1 if problems and not session.timed else examples, peers=baselines == "all")
         if session.folder and not specs:
             session.folder.discard_earlier_stages()
-        notice(f"wrote {', '.join(str(p) for p in pages.write(output, slug(session.run.device)) if p.suffix == '.md')}")
+        written += [p for p in pages.write(output, slug(session.run.device)) if p.suffix == ".md"]
+        written.sort(key=lambda page: len(page.parts))  # the index first
+        notice(f"wrote {', '.join(str(p) for p in written)}")
 
 
 @click.command()
@@ -133,7 +151,7 @@ def agree(specs: tuple[str, ...], seed: int, examples: int, as_json: bool, outpu
     gpu, emulator = opened("cuda"), opened("emulator")
     folder = folder_of(gpu, output)
     record = AgreementRun(gpu.info(), environment.describe())
-    with StageProgress(len(stages), examples) as progress:
+    with marking_stale(folder), StageProgress(len(stages), examples) as progress:
         for stage in stages:
             progress.begin(stage.spec)
             found = harness.agree(stage, gpu, emulator, examples=examples, seed=seed, on_problem=progress.verified)
@@ -141,7 +159,7 @@ def agree(specs: tuple[str, ...], seed: int, examples: int, as_json: bool, outpu
             record.stages.append(found)
             record.save(folder.path / AGREEMENT)
     if as_json:
-        print_json(dataclasses.asdict(record))
+        documents.result(dataclasses.asdict(record))
     else:
         rows = [
             (f"{s.operation}:{s.stage}", str(s.problems), tiers(s.tiers), s.disagreement or "they agree")
@@ -163,7 +181,7 @@ def replay(identity: str | None, device_name: str, isolate: bool, as_json: bool)
     if identity is None:
         kept = versions.every_failure()
         if as_json:
-            print_json([dataclasses.asdict(failure) for failure in kept])
+            documents.result({"failures": [dataclasses.asdict(failure) for failure in kept]})
         else:
             show_failures(kept)
         return

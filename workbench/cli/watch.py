@@ -7,7 +7,7 @@ import sys
 import click
 
 from ..run import watch as watching
-from .console import print_json_line
+from . import documents
 from .options import options
 from .problems import one_stage
 
@@ -31,7 +31,7 @@ def watch(
 
     def show(event: watching.Event) -> None:
         if as_json:
-            print_json_line(watching.as_dict(event))
+            documents.line(watching.as_dict(event))
         else:
             for line in watching.lines(event):
                 click.echo(line)

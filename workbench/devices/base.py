@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -10,7 +10,7 @@ import numpy as np
 from ..model.arrays import Array
 from ..model.errors import WorkbenchError
 from ..model.launch import Plan
-from ..model.results import DeviceInfo, Verdict
+from ..model.results import DeviceInfo, Hazard, Verdict
 from ..toolchain.compiler import Compiled
 
 
@@ -19,14 +19,19 @@ class DeviceUnavailable(WorkbenchError, RuntimeError):
 
 
 class Fault(WorkbenchError):
-    """A launch that went wrong. `verdict` names the kind; the message says what, where and what to do."""
+    """A launch that went wrong. `verdict` names the kind; the message says what, where and what to do.
 
-    def __init__(self, verdict: Verdict, message: str) -> None:
+    `hazards` has the same for programs, where the emulator found it.
+    """
+
+    def __init__(self, verdict: Verdict, message: str, hazards: Sequence[Hazard] = ()) -> None:
         super().__init__(message)
         self.verdict = verdict
+        self.code = str(verdict)
+        self.hazards = tuple(hazards)
 
-    def __reduce__(self) -> tuple[type[Fault], tuple[Verdict, str]]:
-        return Fault, (self.verdict, str(self))  # it comes out of worker processes
+    def __reduce__(self) -> tuple[type[Fault], tuple[Verdict, str, tuple[Hazard, ...]]]:
+        return Fault, (self.verdict, str(self), self.hazards)  # it comes out of worker processes
 
 
 class BoundPlan(Protocol):

@@ -245,7 +245,8 @@ class CudaDevice:
         """A function that leaves NaN in all shared memory, on the current stream. Raises Fault."""
         most, blocks = self.properties["sharedMemPerBlockOptin"], 2 * self.properties["multiProcessorCount"]
         launch = Launch("spoil_shared", (blocks, 1, 1), (1024, 1, 1), (np.int32(most // 4),), shared_bytes=most)
-        prepared: Callable[[], None] = self.prepare(compile_source(SPOIL_SHARED, {}), launch, {}, {})
+        compiled = compile_source(SPOIL_SHARED, {}, self.architecture)
+        prepared: Callable[[], None] = self.prepare(compiled, launch, {}, {})
         return prepared
 
     def _resident(self, function: Any, launch: Launch) -> int:

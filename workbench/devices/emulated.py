@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
@@ -9,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from ..model.arrays import Array
-from ..model.launch import Plan
-from ..model.results import DeviceInfo, Verdict
-from ..toolchain.compiler import Compiled, KernelUsage
+from ..model.launch import Launch, Plan
+from ..model.results import DeviceInfo, Hazard, Verdict
+from ..toolchain.compiler import Compiled
 from . import guards
 from .base import DeviceUnavailable, Fault
 from .signature import argument_of, check_cluster, no_kernel
@@ -35,6 +36,9 @@ PERSISTENT_BLOCKS = (2, 4, 6, 10)
 """Blocks of a persistent launch, of which the seed chooses one: few, so that small problems already make every block
 work on several items, and not always as few, so that blocks have others to wait for or to share work with."""
 
+MOST_REGISTERS = 255
+"""Of a thread, on every device."""
+
 ADDRESSES = 16
 """Of so many places in memory, the seed chooses where the arrays of a plan lie."""
 
@@ -42,6 +46,29 @@ ADDRESSES = 16
 @lru_cache(maxsize=64)
 def _program(key: str, ptx: str, source: str) -> emulator.Program:
     return emulator.Program.from_ptx(ptx, source)
+
+
+def hazard_of(finding: emulator.Finding) -> Hazard:
+    """A finding as records and documents have it."""
+    at, other = finding.location, finding.other
+    return Hazard(
+        code=str(finding.kind),
+        cause=finding.cause,
+        message=finding.message,
+        advice=finding.advice,
+        file=at.file if at else "",
+        line=at.line if at else 0,
+        other_file=other.file if other else "",
+        other_line=other.line if other else 0,
+        instruction=finding.instruction,
+        block=[*(finding.block or ())],
+        thread=[*(finding.thread or ())],
+        warp=finding.warp,
+        lane=finding.lane,
+        array=finding.array or "",
+        index=finding.index,
+        severity=str(finding.severity),
+    )
 
 
 class EmulatedDevice:
@@ -82,6 +109,8 @@ class EmulatedDevice:
     ) -> _EmulatedPlan:
         try:
             program = _program(compiled.key, compiled.ptx, compiled.source)
+            for name in {launch.kernel for launch in plan.launches}:
+                program.entries.get(name)  # decodes it
         except emulator.UnsupportedInstruction as error:
             raise Fault(Verdict.UNSUPPORTED, str(error)) from None
         except emulator.PtxSyntaxError as error:  # such as a variable of gigabytes
@@ -90,7 +119,7 @@ class EmulatedDevice:
         if (total := sum(array.nbytes for array in every.values())) > MOST_BYTES:
             message = f"the arrays of the launch have {total:,} bytes; the emulator takes {MOST_BYTES:,}"
             raise Fault(Verdict.OUT_OF_MEMORY, message)
-        return _EmulatedPlan(self, program, compiled.usage, plan, every, storage, seed)
+        return _EmulatedPlan(self, program, compiled, plan, every, storage, seed)
 
 
 class _EmulatedPlan:
@@ -98,14 +127,14 @@ class _EmulatedPlan:
         self,
         device: EmulatedDevice,
         program: emulator.Program,
-        usage: Mapping[str, KernelUsage],
+        compiled: Compiled,
         plan: Plan,
         arrays: Mapping[str, Array],
         storage: Mapping[str, np.ndarray[Any, Any]],
         seed: int,
     ) -> None:
         self._device = device
-        self._program, self._usage, self._plan, self._arrays, self._seed = program, usage, plan, arrays, seed
+        self._program, self._compiled, self._plan, self._arrays, self._seed = program, compiled, plan, arrays, seed
         self.statistics: list[emulator.Statistics] = []  # of the launches of the last run
         self._memory = emulator.Memory(seed % ADDRESSES)
         self._allocations: dict[str, emulator.Allocation] = {}
@@ -142,10 +171,12 @@ class _EmulatedPlan:
             if launch.kernel not in self._program.entries:
                 raise no_kernel(launch.kernel, self._program.entries)
             check_cluster(self._program.entries[launch.kernel], launch)
+            blocks = launch.even_blocks(resident) if resident else launch.persistent_blocks(chosen)
+            grid = (blocks, *launch.grid[1:])
             try:
                 statistics = emulator.execute(
                     self._program.entries[launch.kernel],
-                    (launch.even_blocks(resident) if resident else launch.persistent_blocks(chosen), *launch.grid[1:]),
+                    grid,
                     launch.block,
                     [argument_of(a, self._arrays, self._allocations) for a in launch.args],
                     memory=self._memory,
@@ -156,20 +187,33 @@ class _EmulatedPlan:
                     counters=self._device.counters,
                     trace=self._device.trace,
                     strict=True,  # a verdict is about what PTX promises, not about what one device does
-                    registers_per_thread=self._usage[launch.kernel].registers,
+                    registers_per_thread=self._registers(launch, grid),
                 )
             except emulator.KernelFault as fault:
                 if fault.statistics is not None:
                     self.statistics.append(fault.statistics)
                 kind = fault.finding.kind
                 verdict = Verdict.INPUT_CHANGED if kind is emulator.FindingKind.READ_ONLY else Verdict(kind)
-                raise Fault(verdict, str(fault.finding)) from None
+                raise Fault(verdict, str(fault.finding), [hazard_of(fault.finding)]) from None
             except (emulator.LaunchError, emulator.ArgumentError) as error:
                 raise Fault(Verdict.LAUNCH_ERROR, str(error)) from None
             self.statistics.append(statistics)
         for name, array in self._arrays.items():
             if array.zero:
                 guards.check_zero(name, array, self.read(name))
+
+    def _registers(self, launch: Launch, grid: tuple[int, int, int]) -> int | None:
+        """What ptxas reports of a kernel; None where nothing hangs on it, which saves its time: all blocks are
+        resident with the most registers that a thread may have."""
+        if self._compiled.made is None and "setmaxnreg" not in self._compiled.ptx:
+            entry, limits = self._program.entries[launch.kernel], emulator.H200
+            threads, most = math.prod(launch.block), entry.register_limit or MOST_REGISTERS
+            shared = entry.static_shared_bytes + launch.shared_bytes
+            if not 0 < threads * most <= limits.registers_per_sm:  # the launch may be refused for it
+                return self._compiled.usage[launch.kernel].registers
+            if shared < 0 or math.prod(grid) <= limits.resident_blocks(threads, shared, most):
+                return None
+        return self._compiled.usage[launch.kernel].registers
 
     def read(self, name: str) -> np.ndarray[Any, Any]:
         array, allocation = self._arrays[name], self._allocations[name]

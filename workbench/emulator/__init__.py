@@ -26,6 +26,7 @@ if find_spec(f"{__name__}._engine") is None:
     )
 
 from .allocation import Allocation
+from .architectures import ARCHITECTURES, ArchitectureError
 from .arguments import ArgumentError, check_arguments
 from .counters import Counters
 from .decode import UnsupportedInstruction
@@ -38,14 +39,17 @@ from .memory import Memory
 from .program import Entry, Program, Signature
 from .ptx import Parameter, PtxSyntaxError, SourceLocation
 from .source import CompileError, CompilerUnavailable, load
-from .standalone import Argument, Output, Report, TensorMapOf, launch
+from .standalone import Report, Session, launch
 from .statistics import Statistics
 from .tensor_map import PixelBox, TensorMap
 from .trace import Traced, chrome_trace
+from .values import Argument, Output, Strided, Struct, TensorMapOf
 
 __all__ = [
+    "ARCHITECTURES",
     "H200",
     "Allocation",
+    "ArchitectureError",
     "Argument",
     "ArgumentError",
     "Checks",
@@ -65,10 +69,13 @@ __all__ = [
     "Program",
     "PtxSyntaxError",
     "Report",
+    "Session",
     "Severity",
     "Signature",
     "SourceLocation",
     "Statistics",
+    "Strided",
+    "Struct",
     "TensorMap",
     "TensorMapOf",
     "Traced",

@@ -14,11 +14,21 @@ from . import _engine, ptx
 from .allocation import Allocation
 from .memory import Memory
 from .program import Signature
+from .tensor_bytes import tensor_bytes
 from .tensor_map import TensorMap
 
-__all__ = ["Argument", "ArgumentError", "check_arguments", "parameter_buffer"]
+__all__ = ["Argument", "ArgumentError", "StructBytes", "check_arguments", "parameter_buffer"]
 
-Argument = int | float | bool | np.generic | bytes | Allocation | TensorMap
+
+@dataclass(frozen=True, slots=True)
+class StructBytes:
+    """A struct by value: its bytes, and the tensor maps in it by the bytes in front of them."""
+
+    raw: bytes
+    tensor_maps: tuple[tuple[int, TensorMap], ...] = ()
+
+
+Argument = int | float | bool | np.generic | bytes | Allocation | TensorMap | StructBytes
 
 
 class ArgumentError(TypeError):
@@ -46,6 +56,9 @@ def parameter_buffer(
         buffer[parameter.offset : parameter.offset + parameter.size] = raw
         if isinstance(argument, TensorMap):
             tensor_maps.append((_engine.PARAM_WINDOW + parameter.offset, argument))
+        elif isinstance(argument, StructBytes):
+            start = _engine.PARAM_WINDOW + parameter.offset
+            tensor_maps += [(start + offset, tensor) for offset, tensor in argument.tensor_maps]
     return np.frombuffer(bytes(buffer), np.uint8), tensor_maps
 
 
@@ -76,6 +89,10 @@ class _Argument:
         size = self.parameter.size
         if isinstance(argument, TensorMap):
             return self.tensor_map(argument, memory)
+        if isinstance(argument, StructBytes):
+            if len(argument.raw) != size:
+                self.refuse(f"the struct that is given has {len(argument.raw)} bytes: compare its members")
+            return argument.raw
         if isinstance(argument, Allocation):
             if argument.freed:
                 self.refuse(f"{argument.name} has been freed")
@@ -120,7 +137,10 @@ class _Argument:
 
     def tensor_map(self, tensor: TensorMap, memory: Memory) -> bytes:
         if self.parameter.size != 128:
-            self.refuse("a tensor map has 128 bytes and is passed as a `const __grid_constant__ CUtensorMap`")
+            self.refuse(
+                "a tensor map has 128 bytes and is passed as a `const __grid_constant__ CUtensorMap`; "
+                "for a pointer to it give a list that holds it"
+            )
         if self.parameter.align < 64:
             self.refuse("a tensor map must be aligned to 64 bytes")
         allocation = memory.find(tensor.address)
@@ -131,4 +151,4 @@ class _Argument:
                 f"the tensor map covers {tensor.extent} bytes, but {allocation.name} has "
                 f"{allocation.end - tensor.address} from its address on: compare shape and strides"
             )
-        return bytes(128)
+        return tensor_bytes(tensor)

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .allocation import Allocation
-from .device_limits import H200
+from .device_limits import limits_of
 from .launch_checks import shared_bytes_of
 from .program import Entry
 from .registers import CELL
@@ -60,12 +60,13 @@ def _uniform_specials(
     workspace: Allocation | None,
 ) -> dict[str, int]:
     """Special registers that are the same in every thread of a launch; ``decode.UNIFORM_SPECIALS`` are their names."""
+    limits = limits_of(entry.program.arch)
     shared = shared_bytes_of(entry, dynamic)
-    reserved = shared_bytes_of(entry, dynamic, reserved=True) - H200.shared_reserved_per_block
+    reserved = shared_bytes_of(entry, dynamic, reserved=True) - limits.shared_reserved_per_block
     address = 0 if workspace is None else workspace.address
     values = {
-        "%nwarpid": 64,
-        "%nsmid": H200.sm_count,
+        "%nwarpid": limits.max_warps_per_sm,
+        "%nsmid": limits.sm_count,
         "%gridid": 1,
         "%is_explicit_cluster": int(entry.cluster is not None or cluster != (1, 1, 1)),
         "%cluster_nctarank": cluster[0] * cluster[1] * cluster[2],
@@ -74,10 +75,10 @@ def _uniform_specials(
         "%dynamic_smem_size": dynamic,
         "%current_graph_exec": 0,
         "%reserved_smem_offset_begin": reserved,
-        "%reserved_smem_offset_end": reserved + H200.shared_reserved_per_block,
-        "%reserved_smem_offset_cap": H200.shared_reserved_per_block,
+        "%reserved_smem_offset_end": reserved + limits.shared_reserved_per_block,
+        "%reserved_smem_offset_cap": limits.shared_reserved_per_block,
         "%reserved_smem_offset_0": reserved,
-        "%reserved_smem_offset_1": reserved + H200.shared_reserved_per_block // 2,
+        "%reserved_smem_offset_1": reserved + limits.shared_reserved_per_block // 2,
         "%envreg1": address >> 32,  # how the driver tells where the state of a grid-wide barrier is
         "%envreg2": address & 0xFFFFFFFF,
     }

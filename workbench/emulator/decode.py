@@ -12,9 +12,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from . import ptx
+from .architectures import DEFAULT, missing
+from .lowering import lowered, result_type
 from .opcodes import normalise
-from .operations import Letter, letters_of, match, operations, special_registers
+from .operations import Letter, letters_of, listed_name, match, operations, special_registers
 from .table import Constant, DecodedEntry, Operand, Row, Table, cell_size
+from .tensor_edits import edit_steps
 
 __all__ = ["Layout", "UnsupportedInstruction", "decode"]
 
@@ -77,6 +80,7 @@ class _Decoder:
 
     function: ptx.Function
     layout: Layout
+    arch: str
     table: Table = field(default_factory=Table)
     wide: dict[int, tuple[ptx.Register, ptx.Register]] = field(default_factory=dict)
 
@@ -93,6 +97,7 @@ class _Decoder:
     # ---------------------------------------------------------------------------------------------- one instruction
 
     def instruction(self, instruction: ptx.Instruction) -> None:
+        self.require(instruction)
         name, flags, policy = normalise(instruction.opcode)
         operands = self.flatten(instruction.operands[:-1] if policy else instruction.operands)
         base = instruction.parts[0]
@@ -110,6 +115,9 @@ class _Decoder:
             return
         elif base == "ret":
             name = "exit"
+        elif base == "tensormap" or "tensormap::generic" in instruction.parts:
+            self.edit(instruction)
+            return
         elif name == "fence.proxy":
             operands = []  # the tensor map that it is about
         elif base == "mbarrier" and _is_of_libcudacxx(instruction.location):
@@ -119,17 +127,30 @@ class _Decoder:
         elif base == "createpolicy" and operands:
             self.row(instruction, "mov.b64", [operands[0], ptx.Immediate(0)])
             return
-        elif base == "cp" and instruction.opcode.startswith(("cp.async.ca", "cp.async.cg")):
+        elif base == "cp" and instruction.parts[1] == "async" and not {"ca", "cg"}.isdisjoint(instruction.parts):
             if operands and (isinstance(operands[-1], ptx.Negated) or _is_predicate(operands[-1])):
                 name += ".ignore"
         elif base == "wgmma" and len(instruction.operands) > 1 and isinstance(instruction.operands[1], ptx.Vector):
             name += ".rs"
         self.row(instruction, name, operands, flags)
 
+    def require(self, instruction: ptx.Instruction) -> None:
+        """Raises ``UnsupportedInstruction`` for one that the architecture does not have."""
+        opcode = instruction.opcode
+        if opcode.startswith("mbarrier.arrive") and "noComplete" not in opcode and len(instruction.operands) > 2:
+            opcode += ",count"
+        if why := missing(opcode, self.arch):
+            raise UnsupportedInstruction(instruction, why)
+
     def row(self, instruction: ptx.Instruction, name: str, operands: Sequence[ptx.Operand], flags: int = 0) -> None:
         """Adds the row, with conversions before and after it where a register is wider than its operand."""
-        if name not in operations():
+        listed = listed_name(name)
+        if listed is None and (steps := lowered(name)):
+            self.steps(instruction, steps, operands)
+            return
+        if listed is None:
             raise UnsupportedInstruction(instruction, f"it does not know the operation {name}")
+        name = listed
         number, signature = operations()[name]
         letters = letters_of(signature)
         matched = match(operands, letters)
@@ -155,6 +176,22 @@ class _Decoder:
         for wide, narrow in after:
             signed = name.rpartition(".")[2].startswith("s")
             self.row(instruction, "cvt.s64.s32" if signed else "cvt.u64.u32", [wide, narrow])
+
+    def edit(self, instruction: ptx.Instruction) -> None:
+        """Rows that edit or copy a tensor map, or make edits visible to bulk copies."""
+        steps = edit_steps(instruction, self.scratch)
+        if isinstance(steps, str):
+            raise UnsupportedInstruction(instruction, steps)
+        for name, operands, flags in steps:
+            self.row(instruction, name, operands, flags)
+
+    def steps(self, instruction: ptx.Instruction, names: Sequence[str], operands: Sequence[ptx.Operand]) -> None:
+        """A row for each name, of which every one takes the result of the one before it."""
+        sources = list(operands[1:])
+        for number, name in enumerate(names, 1):
+            results: list[ptx.Operand] = [self.scratch(result_type(name))] if number < len(names) else [*operands[:1]]
+            self.row(instruction, name, results + sources)
+            sources = results
 
     def scratch(self, type_name: str) -> ptx.Register:
         register = ptx.Register(f"%scratch{len(self.table.registers)}", type_name, len(self.table.registers))
@@ -325,6 +362,10 @@ def _shortened(text: str) -> str:
     return text if len(text) <= 160 else f"{text[:120]} ... {text[-30:]}"
 
 
-def decode(function: ptx.Function, layout: Layout) -> DecodedEntry:
-    """Decodes an entry. Raises ``UnsupportedInstruction`` for the first instruction that the engine does not list."""
-    return _Decoder(function, layout).decode()
+def decode(function: ptx.Function, layout: Layout, arch: str = DEFAULT) -> DecodedEntry:
+    """Decodes an entry.
+
+    Raises ``UnsupportedInstruction`` for the first instruction that the engine does not list or the architecture does
+    not have.
+    """
+    return _Decoder(function, layout, arch).decode()

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-__all__ = ["H200", "DeviceLimits"]
+__all__ = ["DEVICES", "H200", "DeviceLimits", "limits_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,3 +46,26 @@ class DeviceLimits:
 
 H200 = DeviceLimits("NVIDIA H200", "sm_90a", 132)
 """What an NVIDIA H200 holds."""
+
+_SMALL = DeviceLimits("", "", 0, shared_per_block=101_376, shared_per_sm=102_400, max_warps_per_sm=48)
+
+# from the table of technical specifications per compute capability in the CUDA programming guide
+DEVICES = {
+    device.arch.rstrip("a"): device
+    for device in (
+        DeviceLimits(
+            "NVIDIA A100", "sm_80", 108, max_cluster_blocks=1, shared_per_block=166_912, shared_per_sm=167_936
+        ),
+        replace(_SMALL, name="NVIDIA RTX 3090", arch="sm_86", sm_count=82, max_cluster_blocks=1, max_blocks_per_sm=16),
+        replace(_SMALL, name="NVIDIA RTX 4090", arch="sm_89", sm_count=128, max_cluster_blocks=1, max_blocks_per_sm=24),
+        H200,
+        DeviceLimits("NVIDIA B200", "sm_100", 148),
+        replace(_SMALL, name="NVIDIA RTX 5090", arch="sm_120", sm_count=170, max_blocks_per_sm=24),
+    )
+}
+"""A device of each architecture, by the architecture without its ``a``."""
+
+
+def limits_of(arch: str) -> DeviceLimits:
+    """The limits of a device of the architecture, such as ``sm_80`` or ``sm_90a``."""
+    return replace(DEVICES[arch.rstrip("a")], arch=arch)

@@ -14,7 +14,7 @@ from . import _engine
 from .arguments import Argument, parameter_buffer
 from .constants import constant_pool
 from .context import LaunchContext
-from .device_limits import H200, DeviceLimits
+from .device_limits import H200, DeviceLimits, limits_of
 from .explain import explain
 from .findings import Finding
 from .launch_checks import (
@@ -117,7 +117,7 @@ class _Launch:
     def run(self, args: Sequence[Argument], **options: Any) -> _engine.Result:
         """Hands everything to the engine. Raises ``ArgumentError``."""
         entry, memory = self.entry, self.memory
-        variables = entry.program.load(memory)
+        variables = entry.program.load(memory, entry.decoded.variables)
         parameters, tensor_maps = parameter_buffer(entry, args, memory)
         workspace = memory.upload(_GRID_WORKSPACE, "grid workspace") if entry.cooperative else None
         shape = self.grid, self.block, self.cluster, self.dynamic_shared_bytes, workspace
@@ -158,7 +158,7 @@ def execute(
     max_warp_instructions: int | None = None,
     max_seconds: float | None = None,
     registers_per_thread: int | None = None,
-    limits: DeviceLimits = H200,
+    limits: DeviceLimits | None = None,
     counters: bool = False,
     trace: Traced | None = None,
     strict: bool = False,
@@ -173,6 +173,7 @@ def execute(
     ``threads`` of this machine execute independent blocks (1 when None). ``max_warp_instructions`` is how many
     instructions the warps of one block may execute before it counts as hung, ``max_seconds`` how long the launch may
     take before that. ``registers_per_thread``, as the compiler reports it, limits how many blocks are resident at once.
+    ``limits`` are those of the device, by default of one of the program's architecture.
     ``counters`` fills ``Statistics.counters``, which takes 10 to 30 % more time, and ``trace`` ``Statistics.timeline``.
     ``strict`` makes findings of that severity failures, ``suppress`` leaves some out (``"race@kernel.cu:42"``), and
     after ``max_findings`` failures the launch ends.
@@ -185,22 +186,16 @@ def execute(
     seed = whole_number(seed, "the seed", 0, 2**64 - 1)
     limit = _Limit.of(threads, max_warp_instructions, max_seconds)
     launch = _Launch.of(entry, memory, grid, block, cluster, shared_bytes, seed)
+    limits = limits_of(entry.program.arch) if limits is None else limits
     launch.check(registers_per_thread, limits)
     options = {"checks": int(checks), "count": counters, **_options(limit, rules, trace, entry)}
     resident = launch.resident(registers_per_thread, limits)
     result = launch.run(args, registers=registers_of(entry, registers_per_thread), resident_blocks=resident, **options)
     timeline = Timeline(entry, launch.grid, shared_bytes, seed, result.trace, result.trace_cut) if trace else None
-    statistics = Statistics(
-        result.instructions,
-        result.switches,
-        resident,
-        result.counts,
-        entry,
-        result.counters if counters else None,
-        timeline,
-        printed_text(result.printed, result.prints_dropped, memory),
-        *_findings(result, launch, rules),
-    )
+    counts = (result.instructions, result.switches, resident, result.counts, entry)
+    output = printed_text(result.printed, result.prints_dropped, memory)
+    findings = _findings(result, launch, rules)
+    statistics = Statistics(*counts, result.counters if counters else None, timeline, output, *findings)
     rules.check(statistics)
     return statistics
 

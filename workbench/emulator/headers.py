@@ -11,8 +11,19 @@ from pathlib import Path
 __all__ = ["cuda_headers", "header_folder", "is_of_cuda", "standard_headers"]
 
 _STANDARD = (
-    *("algorithm", "array", "bit", "functional", "limits", "numeric", "tuple", "type_traits", "utility"),
+    *("algorithm", "array", "bit", "complex", "functional", "initializer_list", "limits", "numeric", "optional"),
+    *("span", "tuple", "type_traits", "utility", "variant"),
     *("cassert", "cfloat", "climits", "cmath", "cstddef", "cstdint", "cstdlib", "cstring"),
+)
+
+_OF_CUDA = (
+    "cooperative_groups/",
+    "cooperative_groups.h",
+    "cuda/std/",
+    "cuda/__",
+    "cub/block/",
+    "cub/warp/",
+    "cub/thread/",
 )
 
 _MATHEMATICAL = {  # of POSIX, and in every host's <math.h>
@@ -38,7 +49,9 @@ def header_folder(library: str) -> str | None:
 @cache
 def cuda_headers() -> tuple[str, ...]:
     """The folders with ``cuda_bf16.h``, ``cuda/barrier`` and ``crt/mma.h`` and their siblings, as far as installed."""
-    found = map(header_folder, ("cudart", "cccl", "nvcc"))  # a source that includes none compiles all the same
+    found = map(
+        header_folder, ("cudart", "cccl", "nvcc", "curand")
+    )  # a source that includes none compiles all the same
     return tuple(dict.fromkeys(folder for folder in found if folder))
 
 
@@ -63,5 +76,15 @@ def standard_headers(folders: Sequence[str | PathLike[str]]) -> dict[bytes, byte
 
 @cache
 def is_of_cuda(file: str) -> bool:
-    """Whether a file is one of CUDA's headers."""
-    return any(Path(file).is_relative_to(folder) for folder in cuda_headers())
+    """Whether a file is one of CUDA's headers, wherever they lie: PTX names those of the machine that compiled it."""
+    path, folders = Path(file), cuda_headers()
+    if any(path.is_relative_to(folder) for folder in folders):
+        return True
+    parts = path.parts
+    for start in range(1, len(parts)):
+        name = "/".join(parts[start:])
+        if name.startswith(_OF_CUDA):
+            return True
+        if parts[start - 1] == "include" and any(Path(folder, name).is_file() for folder in folders):
+            return True
+    return False

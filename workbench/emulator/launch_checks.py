@@ -108,16 +108,7 @@ def check_launch(
             f"{threads} threads of {registers} registers need {threads * registers} registers; a multiprocessor of "
             f"{limits.name} has {limits.registers_per_sm}"
         )
-    if entry.cluster is not None and cluster != entry.cluster:
-        raise LaunchError(f"{entry.name} is compiled for clusters of {entry.cluster}, not {cluster}")
-    blocks = cluster[0] * cluster[1] * cluster[2]
-    if min(cluster) < 1 or blocks > limits.max_cluster_blocks:
-        raise LaunchError(f"the cluster {cluster} has {blocks} blocks; 1 to {limits.max_cluster_blocks} are allowed")
-    for axis, number, step in zip("xyz", grid, cluster, strict=True):
-        if number % step:
-            raise LaunchError(
-                f"the grid has {number} blocks in {axis}, which is not a multiple of the cluster's {step}"
-            )
+    _check_cluster(entry, grid, cluster, limits)
     held = limits.resident_blocks(threads, shared, registers)
     if entry.cooperative and grid[0] * grid[1] * grid[2] > held:
         raise LaunchError(
@@ -128,6 +119,23 @@ def check_launch(
         raise LaunchError(
             f"{entry.name} has {entry.parameter_bytes} bytes of parameters; {limits.max_parameter_bytes} are allowed"
         )
+
+
+def _check_cluster(
+    entry: Signature, grid: tuple[int, int, int], cluster: tuple[int, int, int], limits: DeviceLimits
+) -> None:
+    if entry.cluster is not None and cluster != entry.cluster:
+        raise LaunchError(f"{entry.name} is compiled for clusters of {entry.cluster}, not {cluster}")
+    blocks = cluster[0] * cluster[1] * cluster[2]
+    if blocks > 1 and limits.max_cluster_blocks == 1:
+        raise LaunchError(f"{limits.name} ({limits.arch}) has no clusters of blocks; they need sm_90 or later")
+    if min(cluster) < 1 or blocks > limits.max_cluster_blocks:
+        raise LaunchError(f"the cluster {cluster} has {blocks} blocks; 1 to {limits.max_cluster_blocks} are allowed")
+    for axis, number, step in zip("xyz", grid, cluster, strict=True):
+        if number % step:
+            raise LaunchError(
+                f"the grid has {number} blocks in {axis}, which is not a multiple of the cluster's {step}"
+            )
 
 
 def check_size(

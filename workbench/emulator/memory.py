@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .allocation import Allocation
+from .tensor_bytes import tensor_bytes
 from .tensor_map import TensorMap
 
 __all__ = ["Memory"]
@@ -75,6 +76,7 @@ class Memory:
         if isinstance(array, TensorMap):
             allocation = self.allocate(128, name, align=256, element_size=128, writable=False)
             self.tensor_maps[allocation.address] = array
+            allocation.data[:128] = list(tensor_bytes(array))
             allocation.written = None
             return allocation
         array = np.asarray(array, order="C")

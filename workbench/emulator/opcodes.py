@@ -9,6 +9,7 @@ __all__ = ["normalise"]
 _ORDERS = {"weak": 0, "volatile": 1, "mmio": 1, "relaxed": 1, "acquire": 2, "release": 3, "acq_rel": 4, "sc": 5}
 _SCOPES = {"cta": 1 << 3, "cluster": 2 << 3, "gpu": 3 << 3, "sys": 4 << 3}
 _MEMBAR_SCOPES = {"cta": "cta", "gl": "gpu", "sys": "sys"}
+_READ_ONLY_CACHE = 1 << 7
 _ORDERED = {"ld", "ldu", "st", "atom", "red", "mbarrier", "fence"}
 _HINTS = {"ca", "cg", "cs", "lu", "cv", "wb", "wt", "nc", "unified"}
 _VECTORS = {"v2", "v4", "v8"}
@@ -35,6 +36,8 @@ def normalise(opcode: str) -> tuple[str, int, bool]:
     for part in parts:
         if base in _ORDERED and (part in _ORDERS or part in _SCOPES):
             flags |= _ORDERS.get(part, 0) | _SCOPES.get(part, 0)
+        elif base == "ld" and part == "nc":
+            flags |= _READ_ONLY_CACHE
         elif not _is_hint(part, opcode):
             kept.append(part.removesuffix("::cta").removesuffix("::entry").removesuffix("::func"))
     if base in ("fence", "membar"):

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from . import _engine, ptx
 
-__all__ = ["Letter", "letters_of", "match", "operations", "special_registers"]
+__all__ = ["Letter", "letters_of", "listed_name", "match", "operations", "special_registers"]
 
 
 class Letter(NamedTuple):
@@ -33,6 +33,31 @@ def letters_of(text: str) -> tuple[Letter, ...]:
 def operations() -> dict[str, tuple[int, str]]:
     """The engine's list: number and signature of each name."""
     return {name: (number, signature) for number, (name, signature) in enumerate(_engine.operations())}
+
+
+_ORDERED = re.compile(r"[busf]\d+(x\d+)?|bf16(x2)?|tf32|e\dm\d(x\d)?|row|col|pred|rs|pack\d+|unpack\d+")
+_SPACES = frozenset({"global", "shared", "shared::cluster", "local", "param", "const"})
+
+
+def _any_order(name: str) -> tuple[str, ...]:
+    """What two spellings of one operation share: ptxas minds the order of types and of spaces alone."""
+    base, *modifiers = name.split(".")
+    ordered = [m for m in modifiers if _ORDERED.fullmatch(m)]
+    spaces = [m for m in modifiers if m in _SPACES]
+    others = [m for m in modifiers if m not in _SPACES and not _ORDERED.fullmatch(m)]
+    return (base, *ordered, "", *spaces, "", *sorted(others))
+
+
+@cache
+def _in_any_order() -> dict[tuple[str, ...], str]:
+    """The listed name of each set of modifiers; the first where several names mean the same."""
+    return {_any_order(name): name for name in reversed(operations())}
+
+
+@cache
+def listed_name(name: str) -> str | None:
+    """The engine's name of an operation whose modifiers may stand in another order, or None where it has none."""
+    return name if name in operations() else _in_any_order().get(_any_order(name))
 
 
 @cache

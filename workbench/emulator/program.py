@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import gc
-import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -13,12 +12,13 @@ import numpy.typing as npt
 
 from . import _engine, ptx
 from .allocation import Allocation
+from .architectures import DEFAULT, chosen
 from .decode import Layout, decode
 from .inline import function_addresses, inline_calls
 from .memory import Memory
 from .table import DecodedEntry
 
-__all__ = ["Entry", "Program", "Signature"]
+__all__ = ["Entries", "Entry", "Program", "Signature"]
 
 _MOST_VARIABLE_BYTES = 1 << 30
 
@@ -76,47 +76,97 @@ class Entry(Signature):
     lines: list[int] | None = field(default=None, repr=False)  # of each row; see line_numbers
 
 
-@dataclass(eq=False, slots=True)
-class Program:
-    """A parsed and decoded PTX module.
+class Entries(Mapping[str, Entry]):
+    """The kernels of a program by name, each decoded when it is first asked for.
 
-    ``entries`` holds its kernels by name, ``variables`` its global and constant variables, ``sources`` texts of CUDA
-    sources by file name, from which findings quote lines, ``registers_per_thread`` what the compiler reported of
-    kernels, where it is known, ``functions`` the addresses that stand for functions in pointers to them.
+    Asking raises ``PtxSyntaxError`` or ``UnsupportedInstruction`` for what is wrong with that kernel.
     """
 
-    entries: dict[str, Entry]
+    def __init__(self, names: Iterable[str], decode: Callable[[str], Entry]) -> None:
+        self.kernels = tuple(names)
+        self._decode = decode
+        self._decoded: dict[str, Entry] = {}
+        self._aliases: dict[str, str] = {}
+
+    def alias(self, name: str, kernel: str) -> None:
+        """Another name for a kernel, such as ``scale<float>`` for its mangled one."""
+        self._aliases[name] = kernel
+
+    def __getitem__(self, name: str) -> Entry:
+        kernel = self._aliases.get(name, name)
+        if kernel not in self._decoded:
+            if kernel not in self.kernels:
+                raise KeyError(name)
+            self._decoded[kernel] = self._decode(kernel)
+        return self._decoded[kernel]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._aliases or name in self.kernels
+
+    def __iter__(self) -> Iterator[str]:
+        return iter((*self.kernels, *self._aliases))
+
+    def __len__(self) -> int:
+        return len(self.kernels) + len(self._aliases)
+
+
+@dataclass(eq=False, slots=True)
+class Program:
+    """A PTX module.
+
+    ``entries`` has its kernels by name, ``variables`` its global and constant variables, ``sources`` texts of CUDA
+    sources by file name, from which findings quote lines, ``registers_per_thread`` what the compiler reported of
+    kernels, where it is known, ``functions`` the addresses that stand for functions in pointers to them,
+    ``templates`` kernels of the source that are templates, with the instances that its host code launches, ``arch``
+    the architecture whose limits hold for launches.
+    """
+
+    entries: Entries
     variables: dict[str, ptx.Variable]
     sources: dict[str, str]
     registers_per_thread: dict[str, int] = field(default_factory=dict)
     functions: dict[str, int] = field(default_factory=dict, repr=False)
-    _named: tuple[str, ...] = field(default=(), repr=False)  # the variables that kernels name
+    templates: dict[str, list[str]] = field(default_factory=dict, repr=False)
+    arch: str = DEFAULT
 
     @classmethod
     def from_ptx(
-        cls, text: str, source_name: str | None = None, *, sources: Mapping[str, str] | None = None
+        cls,
+        text: str,
+        source_name: str | None = None,
+        *,
+        sources: Mapping[str, str] | None = None,
+        check: Callable[[str, str], None] | None = None,
+        arch: str | None = None,
     ) -> Program:
-        """Parses and decodes a module.
+        """Parses a module. A kernel is decoded when it is first asked for, and at once where it is the only one.
 
         ``source_name`` names the CUDA source where the PTX does not; ``sources`` maps file names (with or without
         directories) to their text. Raises ``PtxSyntaxError`` with the line of the PTX, or ``UnsupportedInstruction``
-        with the line of the CUDA source.
+        with the line of the CUDA source, and so does ``entries`` for a kernel that is one of several. ``check`` is
+        called with the PTX of each kernel that has been decoded, everything else in it blank, and the architecture.
+        ``arch`` is that of the device, such as ``sm_80``; None stands for the one nearest to the module's ``.target``.
+        Raises ``ArchitectureError`` where there is no such device, or PTX of that target does not run there.
         """
-        with _nothing_collected():
-            return cls._from_ptx(text, source_name, dict(sources or {}))
-
-    @classmethod
-    def _from_ptx(cls, text: str, source_name: str | None, sources: dict[str, str]) -> Program:
-        module = ptx.parse(text, source_name)
+        module = ptx.parse(text, source_name, bodies=False)
         variables = {v.name: v for v in module.variables.values() if v.space in ("global", "const")}
         if (total := sum(v.size for v in variables.values())) > _MOST_VARIABLE_BYTES:
             raise ptx.PtxSyntaxError(f"the variables have {total} bytes; {_MOST_VARIABLE_BYTES} are allowed", 1)
-        program = cls({}, variables, sources, functions=function_addresses(module))
-        for function in module.functions.values():
-            if function.is_entry and function.defined:
-                program.entries[function.name] = _entry(program, module, function)
-        named = {c.name for e in program.entries.values() for c in e.decoded.constants if c.kind == "global"}
-        program._named = tuple(name for name in variables if name in named)
+        target, device = chosen(module.target, None), chosen(module.target, arch)
+        kernels = {f.name: f for f in module.functions.values() if f.is_entry and f.defined}
+
+        def decoded(name: str) -> Entry:
+            with _nothing_collected():
+                module.read_reached(kernels[name])
+                entry = _entry(program, module, kernels[name], target)
+            if check is not None:
+                check(module.text_of(kernels[name]), device)
+            return entry
+
+        program = cls(Entries(kernels, decoded), variables, dict(sources or {}), functions=function_addresses(module))
+        program.arch = device
+        for name in kernels if len(kernels) == 1 else ():
+            program.entries[name]
         return program
 
     @staticmethod
@@ -129,12 +179,10 @@ class Program:
         kernels = [function for function in module.functions.values() if function.is_entry and function.defined]
         return {kernel.name: _signature(kernel, module) for kernel in kernels}
 
-    def load(self, memory: Memory) -> dict[str, Allocation]:
-        """The variables that kernels name in a memory, put there with their initial values by the first call."""
-        loaded = memory.modules.get(self)
-        if loaded is None:
-            loaded = memory.modules[self] = {}
-            self._put(self._named, loaded, memory)
+    def load(self, memory: Memory, names: Iterable[str] = ()) -> dict[str, Allocation]:
+        """The program's variables in a memory, where the first call that names one puts it with its initial value."""
+        loaded = memory.modules.setdefault(self, {})
+        self._put([name for name in self.variables if name in set(names)], loaded, memory)
         return loaded
 
     def variable(self, name: str, memory: Memory) -> Allocation:
@@ -142,9 +190,7 @@ class Program:
         found = [v.name for v in self.variables.values() if name in (v.name, v.readable_name)]
         if len(found) != 1:
             raise KeyError(f"{'no variable is' if not found else 'several variables are'} called {name}")
-        loaded = self.load(memory)
-        self._put(found, loaded, memory)
-        return loaded[found[0]]
+        return self.load(memory, found)[found[0]]
 
     def _put(self, names: Sequence[str], loaded: dict[str, Allocation], memory: Memory) -> None:
         """Variables, and those whose addresses they hold."""
@@ -190,7 +236,7 @@ def _place(variable: ptx.Variable, memory: Memory) -> Allocation:
     return allocation
 
 
-def _entry(program: Program, module: ptx.Module, function: ptx.Function) -> Entry:
+def _entry(program: Program, module: ptx.Module, function: ptx.Function, target: str) -> Entry:
     function = inline_calls(function, module)
     static, dynamic = _in_shared(module, function.variables.values())
     shared, shared_bytes = _offsets(static)
@@ -203,7 +249,7 @@ def _entry(program: Program, module: ptx.Module, function: ptx.Function) -> Entr
         {parameter.name: parameter.offset for parameter in function.parameters},
         program.functions,
     )
-    decoded = decode(function, layout)
+    decoded = decode(function, layout, target)
     specials = " ".join(c.name for c in decoded.constants if c.kind == "special")
     return Entry(
         function.name,
@@ -224,28 +270,17 @@ def _entry(program: Program, module: ptx.Module, function: ptx.Function) -> Entr
 
 
 def _signature(kernel: ptx.Function, module: ptx.Module) -> Signature:
-    """From functions whose bodies have been passed over."""
-    reached = _reached(kernel, module)
-    static, dynamic = _in_shared(module, [variable for f in reached for variable in f.variables.values()])
+    """From functions whose bodies have not been read."""
+    reached = module.reached(kernel)
+    static, dynamic = _in_shared(module, [variable for f in reached for variable in module.shared_variables(f)])
     return Signature(
         kernel.name,
         kernel.parameters,
         _offsets(static)[1],
         _largest_align(dynamic),
         *_bounds(kernel),
-        *_of_cooperative_groups("".join(f.body for f in reached)),
+        *_of_cooperative_groups("".join(module.body(f) for f in reached)),
     )
-
-
-def _reached(kernel: ptx.Function, module: ptx.Module) -> list[ptx.Function]:
-    """The kernel, and the functions that are named in its body or in that of one of them."""
-    reached = [kernel]
-    others = [function for function in module.functions.values() if function.defined and not function.is_entry]
-    for function in reached:  # which grows
-        named = [f for f in others if re.search(rf"(?<![\w$]){re.escape(f.name)}(?![\w$])", function.body)]
-        others = [f for f in others if all(f is not n for n in named)]
-        reached += named
-    return reached
 
 
 def _in_shared(module: ptx.Module, variables: Iterable[ptx.Variable]) -> tuple[list[ptx.Variable], list[ptx.Variable]]:

@@ -21,7 +21,7 @@ from .trace import line_numbers
 
 __all__ = ["Rules", "Suppression"]
 
-_COMMENT = re.compile(r"(?P<before>.*?)(?://|/\*)\s*workbench:\s*allow\s+(?P<names>[\w, ]+)")
+_COMMENT = re.compile(r"(?P<before>.*?)(?://|/\*|#)\s*workbench:\s*allow\s+(?P<names>[\w, ]+)")
 _MARK = "workbench:"
 _MOST_FINDINGS = 10_000
 

@@ -22,6 +22,8 @@ _OTHERS: dict[str, tuple[FindingKind, Severity]] = {
     "mbarrier_overwritten": (FindingKind.MBARRIER_MISUSE, Severity.ERROR),
     "mbarrier_bytes": (FindingKind.MBARRIER_MISUSE, Severity.ERROR),
     "swizzle_mismatch": (FindingKind.DESCRIPTOR, Severity.ERROR),
+    "incoherent_load": (FindingKind.RACE, Severity.ERROR),
+    "read_only_changed": (FindingKind.RACE, Severity.STRICT),
     "warpgroup_diverged": (FindingKind.DIVERGENT_COLLECTIVE, Severity.ERROR),
     "barrier_count": (FindingKind.BARRIER_MISUSE, Severity.ERROR),
     "barrier_mismatch": (FindingKind.BARRIER_MISUSE, Severity.ERROR),

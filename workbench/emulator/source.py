@@ -11,24 +11,21 @@ from functools import cache, lru_cache
 from os import PathLike
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 
-from .headers import cuda_headers, standard_headers
+from .architectures import DEFAULT, architecture
+from .compiler import CompileError, CompilerUnavailable, compile_source, compile_with_nvcc
+from .decompression import DamagedData
+from .fat_binary import holds_images, images
+from .mangled import kernel_name_of, matches
 from .program import Program
 
 __all__ = ["CompileError", "CompilerUnavailable", "load"]
 
 _PTX = re.compile(r"^[ \t]*\.version\b", re.MULTILINE)
+_ARCH_OPTION = re.compile(r"(?:-arch|--gpu-architecture)[= ](.*)")
 _NAME_OF_TEXT = "kernel.cu"
 _ASSEMBLER_SECONDS = 60
-
-
-class CompileError(ValueError):
-    """NVRTC refused the source, or ptxas the PTX; the message holds what was said."""
-
-
-class CompilerUnavailable(RuntimeError):
-    """CUDA C++ was given and NVRTC cannot be loaded; the message says what to install."""
+_NEWEST_TARGET = 90
 
 
 def load(
@@ -37,87 +34,76 @@ def load(
     defines: Mapping[str, str | int] | None = None,
     include: Sequence[str | PathLike[str]] = (),
     options: Sequence[str] = (),
-    instantiate: str | None = None,
+    entry: str | Sequence[str] | None = None,
+    nvcc: bool = False,
+    arch: str | None = None,
 ) -> Program:
-    """Compiles CUDA C++ for sm_90a, or takes PTX as it is, and decodes it.
+    """Compiles CUDA C++, or takes PTX as it is. Kernels are decoded as ``Program.from_ptx`` says.
 
-    NVRTC has the PTX that it makes assembled; PTX that is given is assembled too, where ptxas is installed, so that
-    what a GPU's driver would refuse is refused here.
+    NVRTC has the PTX that it makes assembled; a kernel of PTX that is given is assembled too when it is decoded, where
+    ptxas is installed, so that what a GPU's driver would refuse is refused here.
 
-    ``source`` is the text, or the path of a ``.cu`` or ``.ptx`` file: a string of several lines, or with a brace, is
-    text. ``defines`` are macros and ``include`` folders for CUDA C++; a file's own folder is searched too.
-    ``options`` are further flags of NVRTC, such as ``-use_fast_math``.
-    ``instantiate`` is a template to be compiled, such as ``scale<float>``.
+    ``source`` is the text, or the path of a ``.cu`` or ``.ptx`` file, or of a fat binary, object file, library or
+    program that nvcc made, with PTX in it: a string of several lines, or with a brace, is text. ``defines`` are
+    macros and ``include`` folders for CUDA C++; a file's own folder is searched too. ``options`` are further flags of
+    the compiler, such as ``-use_fast_math``.
+    ``entry`` is the kernel that is wanted, such as ``scale`` or a template's instance, ``scale<float>``, or several:
+    of a source with host code others need not compile.
 
-    Raises ``CompileError``, ``CompilerUnavailable``, ``PtxSyntaxError``, ``UnsupportedInstruction``, and ``OSError``
-    for a file that cannot be read.
+    ``arch`` is the architecture of the device, one of ``ARCHITECTURES``: CUDA C++ is compiled for it, and its limits
+    hold for launches. None stands for sm_90a, or for what PTX names as its ``.target``.
+
+    Host code is left out, with its lines blank: functions for the host, what only they need, and headers of host
+    libraries. Headers in quotes that lie beside the file are treated like it. With ``nvcc``, nvcc compiles the
+    source as it is instead, where it is installed, with the host's compiler and headers.
+
+    Raises ``ArchitectureError``, ``CompileError``, ``CompilerUnavailable``, ``PtxSyntaxError``,
+    ``UnsupportedInstruction``, and ``OSError`` for a file that cannot be read.
     """
-    if isinstance(source, str) and ("\n" in source or "{" in source or _PTX.search(source)):
-        path, text = None, source
-    else:
-        path = Path(source)
-        text = path.read_text(errors="replace")
-    if text.startswith("\x7fELF"):
-        raise CompileError(f"{path or 'the text'} is a cubin, machine code of one device: give its PTX or its source")
+    entries = [entry] if isinstance(entry, str) else list(entry or ())
+    path, text = _read(source, entries)
     if _PTX.search(text) or (path is not None and path.suffix == ".ptx"):
-        program = Program.from_ptx(text, str(path) if path else "kernel.ptx")
-        _check_with_assembler(text, path.name if path else "kernel.ptx")
-        return program
+        name = path.name if path else "kernel.ptx"
+        return Program.from_ptx(
+            text,
+            str(path) if path else name,
+            check=lambda of_kernel, device: _check_with_assembler(of_kernel, name, device),
+            arch=arch,
+        )
     folders = [str(folder) for folder in include]
     if path is not None:
         folders.insert(0, str(path.parent))
     name = str(path) if path else _NAME_OF_TEXT
-    ptx, registers, lowered = _compile(text, name, dict(defines or {}), folders, options, instantiate)
-    program = Program.from_ptx(ptx, name, sources={name: text})
-    program.registers_per_thread.update(registers)
-    if instantiate is not None and lowered in program.entries:
-        program.entries[instantiate] = program.entries[lowered]
+    compiler = compile_with_nvcc if nvcc else compile_source
+    device, options = _device(arch, options)
+    compiled = compiler(text, name, dict(defines or {}), folders, options, entries, device)
+    program = Program.from_ptx(compiled.ptx, name, sources=compiled.sources, arch=device)
+    program.registers_per_thread.update(compiled.registers)
+    program.templates.update(compiled.templates)
+    for instance, mangled in compiled.instances.items():
+        if mangled in program.entries:
+            program.entries.alias(instance, mangled)
     return program
 
 
-def _compile(
-    text: str,
-    name: str,
-    defines: Mapping[str, str | int],
-    folders: Sequence[str],
-    more: Sequence[str],
-    instantiate: str | None,
-) -> tuple[str, dict[str, int], str]:
-    """PTX, registers a thread by entry as ptxas reports them, and the mangled name of the instance."""
-    nvrtc = _nvrtc()
-    options = ["-arch=sm_90a", "-lineinfo", "-device-int128", "--ptxas-options=-v", *more]
-    if not any(option.lstrip("-").startswith("std=") for option in more):
-        options.append("-std=c++17")
-    options += [f"-D{key}={value}" for key, value in defines.items()]
-    searched = (*folders, *cuda_headers())
-    options += [f"-I{folder}" for folder in searched]
-    if "\0" in text:
-        raise CompileError(f"{name} holds a zero byte: it is not CUDA C++")
-    standard = standard_headers(searched)
-    program = nvrtc.createProgram(text, name, [*standard.values()], [*standard])
-    try:
-        try:
-            if instantiate is not None:
-                nvrtc.addNameExpression(program, instantiate)
-            nvrtc.compileProgram(program, tuple(options))
-        except nvrtc.NVRTCError as error:
-            log = nvrtc.getProgramLog(program).strip("\0 \n")
-            raise CompileError(f"{Path(name).name} does not compile:\n{log or error}") from None
-        ptx = nvrtc.getPTX(program)
-        lowered = nvrtc.getLoweredName(program, instantiate) if instantiate is not None else ""
-        log = nvrtc.getProgramLog(program)
-    finally:
-        nvrtc.destroyProgram(program)
-    used = re.findall(r"Compiling entry function '([^']+)'.*?Used (\d+) registers", log, re.DOTALL)
-    return (
-        (ptx.decode() if isinstance(ptx, bytes) else str(ptx)).rstrip("\0"),
-        {entry: int(count) for entry, count in used},
-        lowered.decode() if isinstance(lowered, bytes) else str(lowered),
-    )
+def _read(source: str | PathLike[str], entries: Sequence[str]) -> tuple[Path | None, str]:
+    """The path, where it is no text, and CUDA C++ or PTX. Raises ``CompileError`` and ``OSError``."""
+    if isinstance(source, str) and ("\n" in source or "{" in source or _PTX.search(source)):
+        return None, source
+    path = Path(source)
+    data = path.read_bytes()
+    return path, _ptx_in(data, path, entries) if holds_images(data) else data.decode(errors="replace")
+
+
+def _device(arch: str | None, options: Sequence[str]) -> tuple[str, list[str]]:
+    """The architecture to compile for, which an option of NVRTC may name, too, and the other options."""
+    named = [match[1] for option in options if (match := _ARCH_OPTION.fullmatch(option))]
+    others = [option for option in options if not _ARCH_OPTION.fullmatch(option)]
+    return architecture(arch or (named[-1] if named else DEFAULT)), others
 
 
 @lru_cache(maxsize=64)
-def _check_with_assembler(text: str, name: str) -> None:
+def _check_with_assembler(text: str, name: str, arch: str) -> None:
     """Raises ``CompileError`` for PTX that ptxas refuses; does nothing where there is no ptxas, or one too old."""
     assembler = _assembler()
     if assembler is None:
@@ -125,7 +111,7 @@ def _check_with_assembler(text: str, name: str) -> None:
     with TemporaryDirectory() as folder:
         given = Path(folder, "kernel.ptx")
         given.write_text(text)
-        command = [assembler, "-arch=sm_90a", "-c", "-O0", "-o", str(given.with_suffix(".cubin")), str(given)]
+        command = [assembler, f"-arch={arch}", "-c", "-O0", "-o", str(given.with_suffix(".cubin")), str(given)]
         try:
             done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=_ASSEMBLER_SECONDS)
         except (OSError, subprocess.TimeoutExpired):
@@ -146,26 +132,40 @@ def _assembler() -> str | None:
     return shutil.which("ptxas")
 
 
-def _nvrtc() -> Any:
+def _ptx_in(data: bytes, path: Path, entries: Sequence[str]) -> str:
+    """The PTX with the kernels that are wanted in a fat binary, or in an object file, library or program with some."""
     try:
-        from cupy.cuda import nvrtc
+        found = list(images(data))
+    except DamagedData as error:
+        raise CompileError(f"{path.name} cannot be read: {error}") from None
+    modules = [image for image in found if image.is_ptx]
+    if not modules:
+        listed = ", ".join(sorted({f"sm_{image.architecture}" for image in found if image.architecture}))
+        raise CompileError(
+            f"{path.name} holds machine code{f' for {listed}' if listed else ''} and no PTX: compile it with "
+            "-gencode arch=compute_90,code=compute_90, which puts PTX into it"
+        )
+    modules = [module for module in modules if module.target[0] <= _NEWEST_TARGET] or modules
+    texts = {module.contents.decode(errors="replace"): module.target for module in modules}
+    kernels = {text: sorted(Program.signatures(text)) for text in texts}
+    fitting = [text for text in texts if all(any(_means(name, entry) for name in kernels[text]) for entry in entries)]
+    if not fitting or len({tuple(kernels[text]) for text in fitting}) > 1:
+        names = sorted({str(kernel_name_of(name)) for text in texts for name in kernels[text]})
+        asked = f"there is no kernel {' and '.join(entries)}, or several" if entries else "the kernel must be named"
+        raise CompileError(f"{asked}; {path.name} has: {', '.join(names) or 'none'}")
+    return max(fitting, key=lambda text: texts[text])
 
-        nvrtc.getVersion()
-    except Exception as error:
-        reason = str(error).splitlines()[0] if str(error) else repr(error)
-        raise CompilerUnavailable(
-            f"CUDA C++ needs NVRTC, the CUDA run-time compiler, which cannot be loaded ({reason}); install it with: "
-            "pip install cupy-cuda13x nvidia-cuda-nvrtc, or give PTX, which needs no compiler"
-        ) from None
-    return nvrtc
+
+def _means(name: str, wanted: str) -> bool:
+    return name == wanted or matches(kernel_name_of(name), wanted)
 
 
 def kernel_name(program: Program, wanted: str) -> str | None:
-    """The entry that a name from the CUDA source means, or None when none or several fit."""
+    """The entry that a name from the CUDA source means, or None when none or several fit.
+
+    It may have namespaces, template arguments and the types of parameters, or leave them out.
+    """
     if wanted in program.entries:
         return wanted
-    parts = wanted.split("::")
-    mangled = "".join(f"{len(part)}{part}" for part in parts)
-    mangled = f"_Z{mangled}" if len(parts) == 1 else f"_ZN{mangled}E"
-    fitting = [name for name in program.entries if name.startswith(mangled)]
+    fitting = [name for name in program.entries.kernels if matches(kernel_name_of(name), wanted)]
     return fitting[0] if len(fitting) == 1 else None

@@ -7,18 +7,13 @@ print(report)
 
 from __future__ import annotations
 
-import struct
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from os import PathLike
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
-
-from . import ptx
-from .allocation import Allocation
+from .architectures import ArchitectureError, architecture
 from .arguments import ArgumentError
 from .counters import Counters
 from .execution import Checks, execute
@@ -26,69 +21,21 @@ from .explain.words import say_count
 from .fault import KernelFault
 from .findings import Finding, Severity
 from .launch_checks import Dimensions, LaunchError
+from .mangled import kernel_name_of, matches
 from .memory import Memory
+from .passing import Arguments
 from .program import Entry, Program
 from .source import kernel_name, load
 from .statistics import Statistics
-from .tensor_map import ELEMENT_TYPES, PixelBox, TensorMap
 from .trace import Traced
+from .values import Argument, Array
 
-__all__ = ["MOST_FINDINGS", "MOST_WARP_INSTRUCTIONS", "Argument", "Output", "Report", "TensorMapOf", "launch"]
+__all__ = ["MOST_FINDINGS", "MOST_WARP_INSTRUCTIONS", "Report", "Session", "launch"]
 
 MOST_WARP_INSTRUCTIONS = 100_000_000
 """Of one block, before it counts as hung: some seconds."""
 MOST_FINDINGS = 20
 """Failures after which a launch ends, unless another number is asked for."""
-
-Array = npt.NDArray[Any]
-
-
-@dataclass(frozen=True, slots=True)
-class Output:
-    """An array that the kernel is to fill: reading an element before one was stored is a hazard.
-
-    After the launch ``array`` holds what was stored; elements where nothing was stored keep their value.
-    """
-
-    array: Array
-
-    def __post_init__(self) -> None:
-        if not isinstance(self.array, np.ndarray):
-            raise ArgumentError(f"an Output holds a NumPy array, not {type(self.array).__name__}")
-        if not self.array.flags.writeable:
-            raise ArgumentError("an Output's array must be writeable")
-
-
-@dataclass(frozen=True, slots=True)
-class TensorMapOf:
-    """A tensor map over an array: an argument of type ``const __grid_constant__ CUtensorMap``.
-
-    ``array`` is an array (or ``Output``), or the name of one among the arguments. ``box`` has the elements of a tile
-    in each dimension, and ``shape`` those that the map covers (all of the array's when None), both in the array's
-    order: outermost first. A ``PixelBox`` as the box, outermost first too, makes it an im2col map.
-    ``swizzle`` is 0, 32, 64 or 128 bytes. The element type follows from the array's; ``nan_fill`` and
-    ``element_strides`` are those of ``TensorMap``.
-    """
-
-    array: Array | Output | str
-    box: Sequence[int] | PixelBox
-    swizzle: int = 0
-    shape: Sequence[int] | None = None
-    element_strides: Sequence[int] | None = None
-    nan_fill: bool = False
-
-
-Argument = Array | Output | TensorMapOf | np.generic | int | float | bool | bytes | None
-"""What a parameter of a kernel is given:
-
-- an array of any dtype and shape: its elements are copied to emulated memory in C order, and back into the array after
-  the launch. An array that is not writeable is one that the kernel must not write. The same array twice is the same
-  memory twice;
-- ``Output(array)``: the same, and nothing has been stored there yet;
-- ``TensorMapOf(array, box)``: a tensor map by value;
-- a number, Python's or NumPy's, which is converted to the parameter's type where that keeps its value (floats are
-  rounded); bytes or a ``np.void`` for a struct; None for a null pointer.
-"""
 
 
 @dataclass(slots=True)
@@ -137,7 +84,7 @@ class Report:
 
     def as_dict(self) -> dict[str, Any]:
         """The report in types that JSON has."""
-        counted: dict[str, Any] = {}
+        counted: dict[str, Any] = {"counters": None, "counters_by_line": None}
         if self.statistics.counted is not None:
             lines = sorted(self.counters.by_line().items())
             counted["counters"] = dict(self.counters.totals())
@@ -190,6 +137,7 @@ def launch(
     defines: Mapping[str, str | int] | None = None,
     include: Sequence[str | PathLike[str]] = (),
     options: Sequence[str] = (),
+    arch: str | None = None,
     seed: int = 0,
     checks: Checks = Checks.ALL,
     raise_on_hazard: bool = False,
@@ -200,6 +148,7 @@ def launch(
     trace: Traced | None = None,
     max_warp_instructions: int = MOST_WARP_INSTRUCTIONS,
     max_seconds: float | None = None,
+    variables: Mapping[str, Argument] | None = None,
 ) -> Report:
     """Executes a kernel on NumPy arrays and reports its hazards.
 
@@ -207,13 +156,15 @@ def launch(
     (which saves compiling it again). ``entry`` names the kernel, also a template's instance such as ``scale<float>``;
     None stands for the only one. ``grid``, ``block`` and ``cluster`` are up to three numbers, x first; ``shared``
     bytes of dynamic shared memory; ``defines``, ``include`` and ``options``, such as ``-use_fast_math``, are for the
-    compiler. ``seed`` draws the order in which warps run: the same seed gives the same run. A block that executes
-    more than ``max_warp_instructions``, or a launch that takes longer than ``max_seconds``, counts as hung.
-    ``counters`` fills ``Report.counters``, and ``trace`` records ``Report.statistics.timeline``, which
-    ``chrome_trace`` makes into what a viewer opens.
+    compiler; ``arch`` is the device's architecture, such as ``sm_80``, as for ``load``. ``seed`` draws the order in
+    which warps run: the same seed gives the same run. A block of more than ``max_warp_instructions``, or a launch of
+    more than ``max_seconds``, counts as hung. ``counters`` fills ``Report.counters``, and ``trace`` records
+    ``Report.statistics.timeline``, which ``chrome_trace`` makes into what a viewer opens.
 
     ``args`` has an ``Argument`` for each parameter, in their order. Findings call arrays ``a0``, ``a1``, ... after
     their position, or by their names when ``args`` is a mapping.
+
+    ``variables`` gives ``__constant__`` and ``__device__`` variables their values, as ``Session.set`` does.
 
     What is found is in the report's ``findings``, or the first failure is raised as ``KernelFault`` when
     ``raise_on_hazard``; arrays then hold what had been stored. Errors are failures, and findings that PTX only forbids
@@ -221,210 +172,123 @@ def launch(
     ``// workbench: allow race`` on a line does. A launch goes on behind a failure where it can, up to ``max_findings``.
     Raises ``ArgumentError`` and ``LaunchError`` for what the device would refuse, and what ``load`` raises.
     """
-    program = source if isinstance(source, Program) else _loaded(source, entry, defines, include, options)
-    kernel = _find_entry(program, entry)
-    arguments = _Arguments(Memory(), _named(args))
-    asked: dict[str, Any] = {"seed": seed, "checks": checks, "counters": counters, "trace": trace}
-    asked |= {"cluster": cluster, "shared_bytes": shared, "max_seconds": max_seconds, "strict": strict}
-    asked |= {"suppress": suppress, "max_findings": max_findings}
-    asked["max_warp_instructions"] = max_warp_instructions
-    statistics, fault = arguments.passed_to(kernel, grid, block, **asked)
-    if fault is not None and raise_on_hazard:
-        raise fault
-    return Report(kernel.name, list(statistics.findings), statistics, arguments.arrays, strict)
+    if isinstance(source, Program):
+        source = _for_architecture(source, arch)
+    else:
+        source = load(source, defines=defines, include=include, options=options, entry=entry, arch=arch)
+    asked: dict[str, Any] = {"cluster": cluster, "seed": seed, "checks": checks, "counters": counters, "trace": trace}
+    asked.update(max_seconds=max_seconds, max_warp_instructions=max_warp_instructions)
+    asked.update(raise_on_hazard=raise_on_hazard, strict=strict, suppress=suppress, max_findings=max_findings)
+    session = Session(source)
+    for name, value in (variables or {}).items():
+        session.set(name, value)
+    return session.launch(entry, grid, block, args, shared=shared, **asked)
 
 
-def _loaded(
-    source: str | PathLike[str],
-    entry: str | None,
-    defines: Mapping[str, str | int] | None,
-    include: Sequence[str | PathLike[str]],
-    options: Sequence[str],
-) -> Program:
-    """The program, with the instance of a template that ``entry`` names."""
-    instance = entry if entry is not None and "<" in entry else None
-    return load(source, defines=defines, include=include, options=options, instantiate=instance)
+class Session:
+    """Kernels that run one after the other on the same memory.
 
+    An array that several launches are given is the same memory in all of them, and what one has stored there, others
+    read; elements that none has stored in an ``Output`` stay without a value. Arrays hold what was stored after every
+    launch, and what the host changes in them between launches is stored before the next.
 
-def _named(args: Sequence[Argument] | Mapping[str, Argument]) -> dict[str, Argument]:
-    return dict(args) if isinstance(args, Mapping) else {f"a{number}": value for number, value in enumerate(args)}
+    ``program`` is what ``load`` made; ``set`` gives a ``__constant__`` or ``__device__`` variable a value.
+    """
 
+    def __init__(self, program: Program) -> None:
+        self.program = program
+        self.memory = Memory()
+        self._arguments = Arguments(self.memory)
 
-def _find_entry(program: Program, wanted: str | None) -> Entry:
-    names = list(dict.fromkeys(entry.name for entry in program.entries.values()))
-    if wanted is None and len(names) == 1:
-        return program.entries[names[0]]
-    found = kernel_name(program, wanted) if wanted is not None else None
-    if found is None:
-        listed = ", ".join(sorted(names)) or "none"
-        asked = f"there is no kernel {wanted!r}" if wanted is not None else "the kernel must be named"
-        raise LaunchError(f"{asked}; the source has: {listed}")
-    return program.entries[found]
+    def launch(
+        self,
+        entry: str | None,
+        grid: Dimensions,
+        block: Dimensions,
+        args: Sequence[Argument] | Mapping[str, Argument],
+        *,
+        shared: int = 0,
+        raise_on_hazard: bool = False,
+        strict: bool = False,
+        max_findings: int = MOST_FINDINGS,
+        max_warp_instructions: int | None = MOST_WARP_INSTRUCTIONS,
+        **options: Any,
+    ) -> Report:
+        """Executes a kernel and reports its hazards, as the function ``launch`` does.
 
-
-@dataclass(slots=True)
-class _Arguments:
-    """The arguments of one launch on their way to emulated memory and back."""
-
-    memory: Memory
-    given: Mapping[str, Any]
-    placed: list[tuple[Array, Allocation, bool]] = field(default_factory=list)
-    arrays: dict[str, Array] = field(default_factory=dict)
-
-    def passed_to(
-        self, kernel: Entry, grid: Dimensions, block: Dimensions, **options: Any
-    ) -> tuple[Statistics, KernelFault | None]:
-        """What the kernel did, and the hazard that ended it; what it stored is copied back.
-
-        ``options`` are those of ``execute``, and it raises what that raises, but for the hazard.
+        ``options`` are further ones of ``execute``: ``cluster``, ``seed``, ``checks``, ``counters``, ``trace``,
+        ``suppress``, ``max_seconds``. It raises what ``launch`` raises, but for errors of the source.
         """
-        registers = kernel.program.registers_per_thread.get(kernel.name)
+        kernel = _find_entry(self.program, entry)
+        given = dict(args) if isinstance(args, Mapping) else {f"a{number}": value for number, value in enumerate(args)}
+        arguments = self._arguments
+        arguments.refresh()
+        converted = arguments.converted(kernel, given)
         fault: KernelFault | None = None
         try:
             statistics = execute(
                 kernel,
                 grid,
                 block,
-                self.convert(kernel),
+                converted,
                 memory=self.memory,
-                registers_per_thread=registers,
+                shared_bytes=shared,
+                registers_per_thread=self.program.registers_per_thread.get(kernel.name),
+                max_warp_instructions=max_warp_instructions,
+                strict=strict,
+                max_findings=max_findings,
                 **options,
             )
         except KernelFault as hazard:
             if hazard.statistics is None:
                 raise
             fault, statistics = hazard, hazard.statistics
-        self.copy_back()
-        return statistics, fault
+        arguments.copy_back()
+        if fault is not None and raise_on_hazard:
+            raise fault
+        return Report(kernel.name, list(statistics.findings), statistics, dict(arguments.arrays), strict)
 
-    def convert(self, kernel: Entry) -> list[Any]:
-        """The arguments as ``launch`` takes them. Raises ``ArgumentError``."""
-        for name, value in self.given.items():
-            if isinstance(value, np.ndarray | Output):
-                self.arrays[name] = _array_of(value)
-                self.place(name, value)
-        converted: list[Any] = []
-        parameters: list[ptx.Parameter | None] = [*kernel.parameters]
-        parameters += [None] * (len(self.given) - len(parameters))  # launch says that they are too many
-        for (name, value), parameter in zip(self.given.items(), parameters, strict=False):
-            if isinstance(value, np.ndarray | Output):
-                converted.append(self.place(name, value))
-            elif isinstance(value, TensorMapOf):
-                converted.append(self.tensor_map(name, value))
-            elif parameter is None:
-                converted.append(value)
-            else:
-                converted.append(_value(kernel, name, parameter, value))
-        return converted
+    def set(self, name: str, value: Argument) -> None:
+        """Gives a ``__constant__`` or ``__device__`` variable a value, an array, a number, a ``Struct`` or bytes.
 
-    def place(self, name: str, value: Array | Output) -> Allocation:
-        array = _array_of(value)
-        for known, allocation, output in self.placed:
-            if known is array:
-                if output != isinstance(value, Output):
-                    raise ArgumentError(f"{name} is the array {allocation.name}, and only one of them is an Output")
-                return allocation
-            if (known.flags.writeable or array.flags.writeable) and np.may_share_memory(known, array):
-                raise ArgumentError(
-                    f"{name} and {allocation.name} are views of the same memory: pass one array, or a copy of one"
-                )
-        if array.dtype.hasobject:
-            raise ArgumentError(f"{name} holds Python objects; a kernel takes numbers")
-        if array.dtype.itemsize == 0:
-            raise ArgumentError(f"the elements of {name} have no bytes")
-        allocation = self.memory.allocate(
-            array.nbytes, name, element_size=array.itemsize, shape=array.shape, writable=array.flags.writeable
-        )
-        if not isinstance(value, Output):
-            self.memory.write(allocation, array)
-        self.placed.append((array, allocation, isinstance(value, Output)))
-        return allocation
-
-    def tensor_map(self, name: str, spec: TensorMapOf) -> TensorMap:
-        target = spec.array
-        if isinstance(target, str):
-            found = self.given.get(target)
-            if not isinstance(found, np.ndarray | Output):
-                listed = ", ".join(self.arrays) or "none"
-                raise ArgumentError(f"the tensor map {name} is of {target!r}, and the array arguments are: {listed}")
-            target = found
-        else:
-            # an argument that is an Output is meant when its bare array is named
-            same = [value for value in self.given.values() if isinstance(value, Output) and value.array is target]
-            target = same[0] if same else target
-        if not isinstance(target, np.ndarray | Output):
-            raise ArgumentError(f"the tensor map {name} is of an array or of an argument's name, not of {target!r}")
-        array = _array_of(target)
-        allocation = self.place(f"{name}'s array", target)
-        try:
-            shape = tuple(array.shape if spec.shape is None else spec.shape)
-            box = spec.box if isinstance(spec.box, PixelBox) else tuple(spec.box)
-            if len(shape) != array.ndim or any(n > m for n, m in zip(shape, array.shape, strict=True)):
-                raise ValueError(f"the shape {shape} is not part of the array's {array.shape}")
-            if isinstance(box, PixelBox):
-                box = replace(box, lower=tuple(box.lower)[::-1], upper=tuple(box.upper)[::-1])
-            elif len(box) != len(shape):
-                raise ValueError(f"the box {box} must have {len(shape)} numbers, outermost first")
-            strides = [array.itemsize]
-            for extent in array.shape[:0:-1]:
-                strides.append(strides[-1] * extent)
-            return TensorMap(
-                allocation,
-                array.itemsize,
-                shape[::-1],
-                strides[1:],
-                box if isinstance(box, PixelBox) else box[::-1],
-                None if spec.element_strides is None else tuple(spec.element_strides)[::-1],
-                spec.swizzle,
-                nan_fill=spec.nan_fill,
-                element_type=array.dtype.name if array.dtype.name in ELEMENT_TYPES else None,
-            )
-        except (ValueError, TypeError, OverflowError) as error:
-            raise ArgumentError(f"the tensor map {name}: {error}") from None
-
-    def copy_back(self) -> None:
-        for array, allocation, _ in self.placed:
-            if not array.flags.writeable or not array.size:
-                continue
-            after = self.memory.read(allocation, array.dtype, array.shape)
-            if allocation.written is None:
-                array[...] = after
-            else:
-                stored = self.memory.initialised(allocation).reshape(*array.shape, array.itemsize).all(axis=-1)
-                array[stored] = after[stored]
+        An array that can be written holds what a ``__device__`` variable holds after each launch. Raises
+        ``ArgumentError`` for a variable that there is not, and for a value of another size.
+        """
+        found = [v for v in self.program.variables.values() if name in (v.name, v.readable_name)]
+        if len(found) != 1:
+            listed = ", ".join(sorted(v.readable_name for v in self.program.variables.values())) or "none"
+            what = "several variables are" if found else "no variable is"
+            raise ArgumentError(f"{what} called {name!r}; those that kernels use are: {listed}")
+        self._arguments.set_variable(self.program.variable(found[0].name, self.memory), found[0], value)
 
 
-def _array_of(value: Array | Output) -> Array:
-    return value.array if isinstance(value, Output) else value
+def _for_architecture(program: Program, arch: str | None) -> Program:
+    """The program. Raises ``ArchitectureError`` where it is for another architecture than the one wanted."""
+    if arch is not None and architecture(arch) != program.arch:
+        raise ArchitectureError(f"the program is for {program.arch}: give arch={arch!r} to load")
+    return program
 
 
-def _value(kernel: Entry, name: str, parameter: ptx.Parameter, value: Any) -> Any:
-    """A number as the parameter's bytes; anything else as it is. Raises ``ArgumentError``."""
-    if isinstance(value, np.void | bytes | bytearray | memoryview):
-        return value
-    kind, size = parameter.type[0], parameter.size
-    if value is None:
-        if size != 8 or kind == "f":
-            raise ArgumentError(f"{name} of {kernel.name}: None is a null pointer, and {_described(parameter)}")
-        return 0
-    if isinstance(value, np.generic):
-        if value.dtype.kind == "V" or (parameter.type == "b8" and value.dtype.itemsize == size):
-            return value.tobytes()  # such as a bfloat16, which PTX passes as two bytes
-        value = value.item()
-    if not isinstance(value, int | float):
-        raise ArgumentError(f"{name} of {kernel.name}: {type(value).__name__} is not an argument that a kernel takes")
-    if parameter.type == "b8" and size > 1:
-        raise ArgumentError(f"{name} of {kernel.name}: {_described(parameter)}, and a struct is passed as its bytes")
-    if kind == "f":
-        try:
-            return struct.pack({2: "<e", 4: "<f", 8: "<d"}[size], value)
-        except (OverflowError, struct.error):
-            raise ArgumentError(f"{name} of {kernel.name}: {value} does not fit; {_described(parameter)}") from None
-    if isinstance(value, float):
-        raise ArgumentError(f"{name} of {kernel.name}: the float {value} is given, and {_described(parameter)}")
-    return int(value)
+def _find_entry(program: Program, wanted: str | None) -> Entry:
+    names = program.entries.kernels
+    if wanted is None and len(names) == 1:
+        return program.entries[names[0]]
+    found = kernel_name(program, wanted) if wanted is not None else None
+    if found is not None:
+        return program.entries[found]
+    listed = ", ".join(sorted(str(kernel_name_of(name)) for name in names)) or "none"
+    fitting = [name for name in names if wanted is not None and matches(kernel_name_of(name), wanted)]
+    if fitting:
+        asked = f"{len(fitting)} kernels are called {wanted!r}"
+    else:
+        asked = f"there is no kernel {wanted!r}" if wanted is not None else "the kernel must be named"
+    templates = [name for name in program.templates if wanted is None or wanted.split("::")[-1] == name]
+    advice = "".join(
+        f"; {name} is a template, of which an instance is named, {_example(program, name)}" for name in templates
+    )
+    raise LaunchError(f"{asked}; the source has: {listed}{advice}")
 
 
-def _described(parameter: ptx.Parameter) -> str:
-    names = {"f": "a float", "s": "a signed integer", "u": "an integer or pointer", "b": "a struct or untyped value"}
-    return f"the parameter is {names.get(parameter.type[0], parameter.type)} of {parameter.size} bytes"
+def _example(program: Program, template: str) -> str:
+    launched = program.templates[template]
+    return f"as its host code has it: {' or '.join(launched)}" if launched else f"such as {template}<float>"

@@ -52,6 +52,11 @@ class DecodedEntry:
     register_names: dict[int, list[str]]
     unset: list[tuple[int, int]]
 
+    @property
+    def variables(self) -> set[str]:
+        """The module's variables that the entry names."""
+        return {constant.name for constant in self.constants if constant.kind == "global"}
+
 
 @dataclass(slots=True)
 class Operand:

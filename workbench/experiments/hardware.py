@@ -51,7 +51,8 @@ def launch_point(name: str, series: str, value: str) -> None:
     stage, _, problem = experiment.at(declared, int(value))
     arrays, inputs = problem.arrays(), problem.inputs()
     storage = {array: arrays[array].pack(values) for array, values in inputs.items()}
-    bound = CudaDevice(bare=True).bind(compile_stage(stage, problem), stage.plan(problem), arrays, storage)
+    device = CudaDevice(bare=True)
+    bound = device.bind(compile_stage(stage, problem, device.architecture), stage.plan(problem), arrays, storage)
     bound.run()
     bound.close()
 

@@ -15,7 +15,7 @@ from ..model.results import Measurement, Verdict
 from ..model.stage import Stage
 from ..records import environment
 from ..report.evidence import failed
-from ..run.verifier import published
+from ..run.verifier import publish, published
 from ..toolchain import occupancy
 from ..toolchain.compiler import compile_stage
 from . import hardware
@@ -41,7 +41,7 @@ def study(
         stage = dataclasses.replace(stage, edge_cases=(counted,))
         verification = harness.verify(stage, device, examples=examples, seed=seed)
         if verification.failure:
-            verification.failure.message = published(stage, verification.failure.message)
+            publish(stage, verification.failure)
             verification.failure.replay = f"workbench experiment {experiment.name} --device {device.name}"
         point = Point(stage.name, value, str(counted), verification)
         if verification.verdict is Verdict.PASS:

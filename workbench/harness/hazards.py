@@ -106,24 +106,29 @@ def look_closer(stage: Stage[Any], failure: Failure) -> None:
     except ProblemError:
         return  # the failure is not of one problem
     limits = AFTER_TIMEOUT if failure.verdict is Verdict.TIMEOUT else (SECONDS, None)
-    failure.message = f"{failure.message.rstrip()}\n{in_emulator(stage, problem, *limits)}"
+    said, found = in_emulator(stage, problem, *limits)
+    failure.message = f"{failure.message.rstrip()}\n{said}"
+    failure.hazards += found.hazards if found else []
 
 
-def in_emulator(stage: Stage[Any], problem: Problem, seconds: float, instructions: int | None = None) -> str:
-    """What the emulator finds when it solves the problem, in at most about so many seconds and warp instructions."""
+def in_emulator(
+    stage: Stage[Any], problem: Problem, seconds: float, instructions: int | None = None
+) -> tuple[str, Failure | None]:
+    """What the emulator finds when it solves the problem, in at most about so many seconds and warp instructions: in
+    words, and the failure, where there is one."""
     try:
         from ..devices.emulated import EmulatedDevice
 
         start = functools.partial(EmulatedDevice, instructions) if instructions else EmulatedDevice
         device = IsolatedDevice(start, seconds)
     except DeviceUnavailable as error:
-        return f"the emulator could not be asked: {error}"
+        return f"the emulator could not be asked: {error}", None
     try:
         found, _ = solving.run_problem(stage, device, problem, twice=True)
     finally:
         device.close()
     if found is None:
-        return "the emulator finds nothing wrong with the same problem"
+        return "the emulator finds nothing wrong with the same problem", None
     if found.verdict is Verdict.TIMEOUT:
-        return f"the emulator did not get through the same problem in {seconds:.3g} s"
-    return f"the emulator, on the same problem: {found.verdict}: {found.message}"
+        return f"the emulator did not get through the same problem in {seconds:.3g} s", None
+    return f"the emulator, on the same problem: {found.verdict}: {found.message}", found

@@ -33,7 +33,7 @@ def broken_invariant(stage: Stage[Any], device: Device, case: Case, after: Array
                 second = case.answers(solve(stage, device, dataclasses.replace(case, inputs=inputs)))
             except Fault as fault:
                 message = f"on the related inputs of the invariant `{invariant.name}`: {fault}"
-                return Failure(fault.verdict, str(case.problem), message, "")
+                return Failure(fault.verdict, str(case.problem), message, "", hazards=[*fault.hazards])
         with declared(f"the invariant `{invariant.name}` of the operation"):
             holds = invariant.holds(first, second, case.bound)
         if not holds:

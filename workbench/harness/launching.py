@@ -15,7 +15,7 @@ from ..model.declared import BadStage, is_control, raised_at
 from ..model.launch import Plan
 from ..model.results import Verdict
 from ..model.stage import Stage
-from ..toolchain.compiler import CompileError, CompilerUnavailable, compile_stage
+from ..toolchain.compiler import CompileError, CompilerUnavailable, compile_stage, translate_stage
 
 MOST_SCRATCH = 16 << 30
 """Bytes of all scratch arrays of a plan."""
@@ -27,7 +27,8 @@ def bind(stage: Stage[Any], device: Device, case: Case, order: int) -> BoundPlan
     Raises CompileError, and Fault, also for what the stage's own Python code raises.
     """
     try:
-        compiled = compile_stage(stage, case.problem)
+        compile_ = translate_stage if device.name == "emulator" else compile_stage
+        compiled = compile_(stage, case.problem, device.architecture)
         plan = stage.plan(case.problem)
         _check_scratch(plan)
         names = [*case.arrays, *plan.scratch]

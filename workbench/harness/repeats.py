@@ -72,7 +72,8 @@ def repeat(stage: Stage[Any], device: Device, case: Case, first: Arrays) -> Fail
             if wrong:  # without a launch before it, too
                 return dataclasses.replace(wrong, problem=str(case.problem))
     except Fault as fault:
-        return Failure(fault.verdict, str(case.problem), f"when launched again, on these inputs or others: {fault}", "")
+        said = f"when launched again, on these inputs or others: {fault}"
+        return Failure(fault.verdict, str(case.problem), said, "", hazards=[*fault.hazards])
     message = (
         f"{stale.message} when launched on other inputs in the same memory, though the launch before was right: the "
         "kernel keeps something from one launch to the next (by address or by shape, or it does its work once); let a "
@@ -100,7 +101,8 @@ def many(stage: Stage[Any], device: Device, case: Case) -> Failure | None:
                 return differs
             first = first or after
     except Fault as fault:
-        return Failure(fault.verdict, str(case.problem), f"in launch {number + 1} on the same inputs: {fault}", "")
+        said = f"in launch {number + 1} on the same inputs: {fault}"
+        return Failure(fault.verdict, str(case.problem), said, "", hazards=[*fault.hazards])
     return None
 
 

@@ -42,7 +42,7 @@ def run_case(stage: Stage[Any], device: Device, case: Case, *, twice: bool = Fal
     except CompileError as error:
         failure: Failure | None = Failure(Verdict.COMPILE_ERROR, str(problem), str(error), "")
     except Fault as fault:
-        failure = Failure(fault.verdict, str(problem), str(fault), "")
+        failure = Failure(fault.verdict, str(problem), str(fault), "", hazards=[*fault.hazards])
     except MemoryError as error:
         message = f"there is not enough memory for what the stage asks for: {error}"
         failure = Failure(Verdict.OUT_OF_MEMORY, str(problem), message, "")

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from math import prod
 from pathlib import Path
 from typing import Any
 
+import click
 import ml_dtypes
 import numpy as np
 
 from .. import emulator
 from ..model.errors import WorkbenchError, WrongUsage
+from ..model.results import Verdict
 
 DTYPES: dict[str, np.dtype[Any]] = {
     **{f"{letter}{bits}": np.dtype(f"{letter}{bits // 8}") for letter in "iu" for bits in (8, 16, 32, 64)},
@@ -27,14 +30,28 @@ _ARGUMENT = re.compile(
     r"\s*(?:(?P<name>[A-Za-z_]\w*)\s*:)?\s*(?P<type>\w+)\s*(?P<shape>\[[^\]]*\])?"
     r"\s*(?:=(?!>)\s*(?P<value>.*?))?\s*(?:=>\s*(?P<save>.+?))?\s*"
 )
-NOT_EXECUTED = (
-    emulator.CompileError,
-    emulator.CompilerUnavailable,
-    emulator.PtxSyntaxError,
-    emulator.UnsupportedInstruction,
+_MAP = re.compile(
+    r"(?P<of>.*?)\s+as\s+map\s*(?P<box>\[[^\]]*\])(?:\s+swizzle=(?P<swizzle>\d+))?(?P<save>\s*=>.*)?\s*", re.DOTALL
 )
-"""What `emulator.launch` raises where there is nothing to execute."""
+_STRUCT = re.compile(r"\s*(?:(?P<name>[A-Za-z_]\w*)\s*:)?\s*\{(?P<members>.*)\}\s*", re.DOTALL)
+_MAP_EXAMPLE = "A:bf16[256,64]=random as map[64,64] swizzle=128"
+NOT_EXECUTED: dict[type[Exception], Verdict | None] = {
+    emulator.CompileError: Verdict.COMPILE_ERROR,
+    emulator.CompilerUnavailable: None,
+    emulator.PtxSyntaxError: Verdict.COMPILE_ERROR,
+    emulator.UnsupportedInstruction: Verdict.UNSUPPORTED,
+}
+"""What `emulator.launch` raises where there is nothing to execute, and what that is of the source."""
 
+CODES = {
+    emulator.CompileError: "compile_error",
+    emulator.CompilerUnavailable: "compiler_unavailable",
+    emulator.PtxSyntaxError: "ptx_syntax_error",
+    emulator.UnsupportedInstruction: "unsupported_instruction",
+}
+"""What programs know these errors by."""
+
+_STEP_EXAMPLE = "reduce --grid 1 --block 256 --arg y --arg z:f32[1] --arg i32=4"
 _EXAMPLE = "write for example f32[1024]=random, f32[64,32] => out.npy or i32=1024"
 
 
@@ -43,17 +60,29 @@ class UsageError(WrongUsage, ValueError):
 
 
 class NotExecuted(WorkbenchError):
-    """A source that the emulator cannot execute, or a compiler that is missing; the message says what and where."""
+    """A source that the emulator cannot execute, or a compiler that is missing; the message says what and where.
+
+    `verdict` is that of the source, None where it is not to blame; `file` and `line` are where, as far as it is known.
+    """
+
+    def __init__(self, message: str, code: str = "not_executed", verdict: Verdict | None = None) -> None:
+        super().__init__(message)
+        self.code, self.verdict = code, verdict
+        self.file, self.line = "", 0
 
 
 @dataclass
 class Argument:
-    """One `--arg`: the value for `emulator.launch`, its name, the array behind it, and where that is saved."""
+    """One `--arg`: the value for `emulator.launch`, its name, the array behind it, and where that is saved.
+
+    ``members`` are those of a struct, or the array of a tensor map.
+    """
 
     name: str
     value: Any
     array: np.ndarray[Any, Any] | None = None
     save: Path | None = None
+    members: Sequence[Argument] = ()
 
 
 def parse_dimensions(text: str, what: str) -> tuple[int, ...]:
@@ -67,8 +96,24 @@ def parse_dimensions(text: str, what: str) -> tuple[int, ...]:
     return numbers
 
 
-def parse_argument(text: str, number: int, rng: np.random.Generator) -> Argument:
-    """One argument as `workbench emulate --help` describes it. Raises UsageError and OSError."""
+def parse_argument(
+    text: str, number: int, rng: np.random.Generator, known: Mapping[str, Argument] | None = None
+) -> Argument:
+    """One argument as `workbench emulate --help` describes it; ``known`` are those that can be named again.
+
+    Raises UsageError and OSError.
+    """
+    if known is not None and text.strip() in known:
+        return known[text.strip()]
+    if as_map := _MAP.fullmatch(text):
+        of = parse_argument(as_map["of"] + (as_map["save"] or ""), number, rng, known)
+        if of.array is None:
+            raise UsageError(f"--arg {text!r}: a tensor map is of an array; write for example {_MAP_EXAMPLE}")
+        tensor_map = emulator.TensorMapOf(of.value, _shape(text, as_map["box"]), int(as_map["swizzle"] or 0))
+        is_new = known is None or of is not known.get(of.name)
+        return Argument(f"map of {of.name}", tensor_map, members=[of] if is_new else [])
+    if struct := _STRUCT.fullmatch(text):
+        return _struct(struct["name"] or f"a{number}", struct["members"], rng, known)
     match = _ARGUMENT.fullmatch(text)
     if not match:
         raise UsageError(f"--arg {text!r} is not an argument; {_EXAMPLE}")
@@ -93,6 +138,30 @@ def parse_argument(text: str, number: int, rng: np.random.Generator) -> Argument
         array = _filled(text, value or "uninitialised", dtype, shape, rng)
     passed = emulator.Output(array) if value in (None, "", "uninitialised") else array
     return Argument(name, passed, array, save)
+
+
+def _struct(name: str, text: str, rng: np.random.Generator, known: Mapping[str, Argument] | None) -> Argument:
+    """A struct by value, of members between semicolons."""
+    members = [
+        parse_argument(member, number, rng, known) for number, member in enumerate(_members(text)) if member.strip()
+    ]
+    value = emulator.Struct({member.name: member.value for member in members})
+    if len(value) < len(members):
+        raise UsageError(f"two members of {name} have the same name: {', '.join(member.name for member in members)}")
+    own = [member for member in members if known is None or member is not known.get(member.name)]
+    return Argument(name, value, members=[replace(member, name=f"{name}.{member.name}") for member in own])
+
+
+def _members(text: str) -> list[str]:
+    """What stands between semicolons that are in no inner braces."""
+    found, depth = [""], 0
+    for character in text:
+        depth += (character == "{") - (character == "}")
+        if character == ";" and not depth:
+            found.append("")
+        else:
+            found[-1] += character
+    return found
 
 
 def _shape(text: str, brackets: str) -> tuple[int, ...]:
@@ -161,17 +230,38 @@ def _from_file(text: str, name: str, dtype: np.dtype[Any], shape: tuple[int, ...
     return np.array(array)
 
 
-@dataclass
-class Emulation:
-    """What one `workbench emulate` is asked to do."""
+def _inner(argument: Argument) -> Iterator[Argument]:
+    for member in argument.members:
+        yield member
+        yield from _inner(member)
 
-    file: Path
+
+@dataclass
+class Step:
+    """One launch: a kernel and what it is given."""
+
     entry: str | None
     grid: tuple[int, ...]
     block: tuple[int, ...]
     arguments: Sequence[Argument]
     shared_bytes: int = 0
     cluster: tuple[int, ...] = (1, 1, 1)
+
+    def given(self) -> dict[str, Any]:
+        """The arguments by name. Raises UsageError."""
+        names = [argument.name for argument in self.arguments]
+        if len(set(names)) < len(names):
+            raise UsageError(f"two arguments have the same name: {', '.join(names)}")
+        return {argument.name: argument.value for argument in self.arguments}
+
+
+@dataclass
+class Emulation:
+    """What one `workbench emulate` is asked to do: launches on the same memory, one after the other."""
+
+    file: Path
+    steps: Sequence[Step]
+    variables: Sequence[Argument] = ()
     defines: dict[str, str] = field(default_factory=dict)
     include: Sequence[Path] = ()
     options: Sequence[str] = ()
@@ -179,46 +269,134 @@ class Emulation:
     counters: bool = False
     trace: emulator.Traced | None = None
     max_seconds: float | None = None
+    nvcc: bool = False
     strict: bool = False
     suppress: Sequence[str] = ()
+    arch: str | None = None
 
-    def run(self) -> emulator.Report:
-        """Runs it and saves the arrays that are to be saved. Raises UsageError, NotExecuted and OSError."""
-        names = [argument.name for argument in self.arguments]
-        if len(set(names)) < len(names):
-            raise UsageError(f"two arguments have the same name: {', '.join(names)}")
-        report = self._launch()
+    @property
+    def arguments(self) -> list[Argument]:
+        """Those of all launches and variables, each once."""
+        every = [argument for step in self.steps for argument in step.arguments]
+        flat = [inner for argument in [*every, *self.variables] for inner in (argument, *_inner(argument))]
+        return list({id(argument): argument for argument in flat}.values())
+
+    def run(self) -> list[emulator.Report]:
+        """Runs it, up to the first launch with a failure, and saves the arrays that are to be saved.
+
+        Raises UsageError, NotExecuted and OSError.
+        """
+        given = [step.given() for step in self.steps]
+        reports = self._launches(given)
         for argument in self.arguments:
             if argument.save is not None and argument.array is not None:
                 array = argument.array
                 with argument.save.open("wb") as stream:
                     np.save(stream, array if array.dtype.isbuiltin == 1 else array.view(f"V{array.itemsize}"))
-        return report
+        return reports
 
-    def _launch(self) -> emulator.Report:
+    def _launches(self, given: Sequence[dict[str, Any]]) -> list[emulator.Report]:
+        named = [step.entry for step in self.steps if step.entry is not None]
         try:
-            return emulator.launch(
+            program = emulator.load(
                 self.file,
-                self.entry,
-                self.grid,
-                self.block,
-                {argument.name: argument.value for argument in self.arguments},
-                shared=self.shared_bytes,
-                cluster=self.cluster,
                 defines=self.defines,
                 include=self.include,
                 options=self.options,
-                seed=self.seed,
-                counters=self.counters,
-                trace=self.trace,
-                max_seconds=self.max_seconds,
-                strict=self.strict,
-                suppress=self.suppress,
+                entry=named if len(named) == len(self.steps) else None,
+                nvcc=self.nvcc,
+                arch=self.arch,
             )
-        except (emulator.ArgumentError, emulator.LaunchError) as error:
+            session = emulator.Session(program)
+            for variable in self.variables:
+                session.set(variable.name, variable.value)
+            reports: list[emulator.Report] = []
+            for step, arguments in zip(self.steps, given, strict=True):
+                if not reports or reports[-1].ok:
+                    reports.append(self._launch(session, step, arguments))
+            return reports
+        except (emulator.ArchitectureError, emulator.ArgumentError, emulator.LaunchError) as error:
             raise UsageError(str(error)) from None
-        except NOT_EXECUTED as error:
-            raise NotExecuted(str(error)) from None
+        except tuple(NOT_EXECUTED) as error:
+            kind = next(kind for kind in NOT_EXECUTED if isinstance(error, kind))
+            raise NotExecuted(str(error), CODES[kind], NOT_EXECUTED[kind]) from None
+
+    def _launch(self, session: emulator.Session, step: Step, arguments: dict[str, Any]) -> emulator.Report:
+        return session.launch(
+            step.entry,
+            step.grid,
+            step.block,
+            arguments,
+            shared=step.shared_bytes,
+            cluster=step.cluster,
+            seed=self.seed,
+            counters=self.counters,
+            trace=self.trace,
+            max_seconds=self.max_seconds,
+            strict=self.strict,
+            suppress=self.suppress,
+        )
+
+
+_THEN = click.Command(
+    "--then",
+    params=[
+        click.Argument(["entry"]),
+        click.Option(["--grid"], required=True),
+        click.Option(["--block"], required=True),
+        click.Option(["--cluster"], default="1"),
+        click.Option(["--arg", "arguments"], multiple=True),
+        click.Option(["--shared"], type=click.IntRange(0), default=0),
+    ],
+    add_help_option=False,
+)
+
+
+def parse_arguments(texts: Sequence[str], rng: np.random.Generator, known: Sequence[Argument] = ()) -> list[Argument]:
+    """Arguments in their order; each can name those before it. Raises UsageError and OSError."""
+    named = {argument.name: argument for argument in known}
+    found = []
+    for number, text in enumerate(texts):
+        argument = parse_argument(text, number, rng, named)
+        named.update((one.name, one) for one in (argument, *_inner(argument)))
+        found.append(argument)
+    return found
+
+
+def parse_step(text: str, known: Sequence[Argument], rng: np.random.Generator) -> Step:
+    """A `--then` as `workbench emulate --help` describes it; a name alone is an argument before. Raises UsageError."""
+    try:
+        given = _THEN.make_context("--then", shlex.split(text)).params
+    except (click.UsageError, ValueError) as error:
+        reason = error.format_message() if isinstance(error, click.UsageError) else str(error)
+        raise UsageError(f"--then {text!r}: {reason} Write for example --then '{_STEP_EXAMPLE}'") from None
+    return Step(
+        given["entry"],
+        parse_dimensions(given["grid"], "--grid"),
+        parse_dimensions(given["block"], "--block"),
+        parse_arguments(given["arguments"], rng, known),
+        given["shared"],
+        parse_dimensions(given["cluster"], "--cluster"),
+    )
+
+
+def parse_steps(first: Step, texts: Sequence[str], rng: np.random.Generator) -> list[Step]:
+    """The first launch and each `--then`, which can name the arguments before it. Raises UsageError and OSError."""
+    steps = [first]
+    for text in texts:
+        known = [one for step in steps for argument in step.arguments for one in (argument, *_inner(argument))]
+        steps.append(parse_step(text, known, rng))
+    return steps
+
+
+def parse_variable(text: str, rng: np.random.Generator) -> Argument:
+    """A `--set`. Raises UsageError and OSError."""
+    argument = parse_argument(text, 0, rng)
+    if not re.match(r"\s*[A-Za-z_]\w*\s*:", text):
+        raise UsageError(f"--set {text!r} names no variable; write for example --set coefficients:f32[4]=@c.npy")
+    if isinstance(argument.value, emulator.Output):
+        raise UsageError(f"--set {text!r} gives no value; write for example --set coefficients:f32[4]=ones")
+    return argument
 
 
 def plain(array: np.ndarray[Any, Any]) -> list[Any]:

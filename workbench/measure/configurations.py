@@ -44,10 +44,10 @@ KNOWN_ANSWERS = 4
 """Most right answers that are kept for comparison."""
 
 
-def compile_ahead(stage: Stage[Any], configuration: Mapping[str, int], problem: Problem) -> str:
+def compile_ahead(stage: Stage[Any], configuration: Mapping[str, int], problem: Problem, architecture: int) -> str:
     """Put a compiled source into the cache, in a process of the pool; what the compiler says against it."""
     try:
-        compile_stage(stage.with_parameters(configuration), problem)
+        compile_stage(stage.with_parameters(configuration), problem, architecture)
     except CompileError as error:
         return str(error)
     return ""
@@ -107,7 +107,9 @@ class Judge:
 
     def try_(self, configuration: dict[str, int]) -> Trial:
         """Compile a configuration unless that is done, and judge it."""
-        return self.judge(configuration, compile_ahead(self.stage, configuration, self.problem))
+        return self.judge(
+            configuration, compile_ahead(self.stage, configuration, self.problem, self.device.architecture)
+        )
 
     def judge(self, configuration: dict[str, int], complaint: str) -> Trial:
         """Verify a configuration that has been compiled, then time it. `complaint` is the compiler's."""
@@ -175,7 +177,7 @@ class Judge:
 
     def _bind(self, stage: Stage[Any]) -> Any:
         assert self.case is not None
-        compiled = compile_stage(stage, self.problem)
+        compiled = compile_stage(stage, self.problem, self.device.architecture)
         return self.device.bind(compiled, stage.plan(self.problem), self.case.arrays, self.storage, self.problem.seed)
 
     def _race(self, plans: Sequence[Any], effort: Effort) -> list[list[float]]:

@@ -430,7 +430,7 @@ def _bench_problem(
         return (
             f"every element of {', '.join(constant)} has the same value: such inputs are multiplied faster than others"
         )
-    compiled = compile_stage(stage, problem)
+    compiled = compile_stage(stage, problem, device.architecture)
     plan: Any = device.bind(compiled, stage.plan(problem), case.arrays, case.storage(), problem.seed)
     try:
         plan.apply(turn, seconds=LOADING_SECONDS)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+import re
+from typing import Any, ClassVar
 
 
 class WorkbenchError(Exception):
@@ -10,6 +11,14 @@ class WorkbenchError(Exception):
 
     exit_code: ClassVar[int] = 1
     """Of a command that ends with this error."""
+
+    code: str = "workbench_error"
+    """What programs know it by: the name of its class, `UnknownSpec` is `unknown_spec`, unless that has its own."""
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        if "code" not in vars(cls):
+            cls.code = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", cls.__name__).lower()
 
 
 class WrongUsage(WorkbenchError):

@@ -119,6 +119,7 @@ class Operation(Generic[P]):
         parameters: Mapping[str, int] | None = None,
         sizes: Callable[[P, Mapping[str, int]], Mapping[str, int]] = lambda problem, size: {},
         architecture: int = 70,
+        specific: bool = False,
         alignment: int = 16,
         edge_cases: tuple[P, ...] = (),
         deterministic: bool = True,
@@ -135,11 +136,9 @@ class Operation(Generic[P]):
         value of each of its parameters; BadOperation, which is one, for a parent that is not declared before the stage
         or a track that is there already.
         """
-        if bool(source) == (code is not None):
-            raise ValueError(f"{self.name}:{name} has to have either a source, which is a file, or code, a string")
 
         def declare(plan_for: Callable[[P, Mapping[str, int]], Launch | Plan]) -> Stage[P]:
-            self._check(name, parameters or {}, space or {})
+            self._check(name, bool(source) != (code is not None), parameters or {}, space or {})
             before, place = self._place(name, parent, track)
             stage = Stage(
                 operation=self.name,
@@ -150,25 +149,31 @@ class Operation(Generic[P]):
                 plan_for=plan_for,
                 accepts=supports,
                 defines_for=self.defines,
-                parameters=parameters or {},
                 sizes_for=sizes,
                 architecture=architecture,
+                specific=specific,
                 alignment=alignment,
                 edge_cases=edge_cases,
                 deterministic=deterministic,
-                space=space or {},
                 constraint=constraint,
                 owner=self,
                 parent=before,
                 track=place,
+                parameters=parameters or {},
+                space=space or {},
             )
             self.stages.append(stage)
             return stage
 
         return declare
 
-    def _check(self, name: str, parameters: Mapping[str, int], space: Mapping[str, tuple[int, ...]]) -> None:
-        """Raises ValueError for a name that is taken or cannot be in a path, and a space without a declared value."""
+    def _check(
+        self, name: str, one_source: bool, parameters: Mapping[str, int], space: Mapping[str, tuple[int, ...]]
+    ) -> None:
+        """Raises ValueError for a name that is taken or cannot be in a path, for no source or two, and for a space
+        without a declared value."""
+        if not one_source:
+            raise ValueError(f"{self.name}:{name} has to have either a source, which is a file, or code, a string")
         check_name(name, f"a stage of {self.name}")
         if any(stage.name == name for stage in self.stages):
             raise ValueError(f"{self.name} already has a stage {name!r}")

@@ -113,11 +113,38 @@ class WrongCells:
 
 
 @dataclass
+class Hazard:
+    """A finding of the emulator, for programs. `code` is its kind and `cause` the engine's own, finer word.
+
+    `file` and `line` are where it is, `other_file` and `other_line` where the other access is, or where the work was
+    started that it is about; a line is 0 where there is none. `block` and `thread` are positions (x, y, z), empty where
+    the hazard is nobody's in particular. `array` and `index` name the element where memory is concerned.
+    """
+
+    code: str
+    cause: str
+    message: str
+    advice: str = ""
+    file: str = ""
+    line: int = 0
+    other_file: str = ""
+    other_line: int = 0
+    instruction: str = ""
+    block: list[int] = field(default_factory=list)
+    thread: list[int] = field(default_factory=list)
+    warp: int | None = None
+    lane: int | None = None
+    array: str = ""
+    index: int | None = None
+    severity: str = "error"
+
+
+@dataclass
 class Failure:
     """Why a stage failed, for the smallest problem found: evidence and how to see it again.
 
     `looks_like` is what the wrong result resembles, `map` shows its wrong elements as `#`, and `cells` in more detail;
-    all three may be of a larger problem, which `looks_like` and `cells` name.
+    all three may be of a larger problem, which `looks_like` and `cells` name. `hazards` are what the emulator found.
     """
 
     verdict: Verdict
@@ -130,6 +157,7 @@ class Failure:
     looks_like: str = ""
     map: str = ""
     cells: WrongCells | None = None
+    hazards: list[Hazard] = field(default_factory=list)
 
 
 @dataclass
@@ -367,6 +395,8 @@ def _data(text: str, name: str) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:
         raise ResultsError(f"{name} is not JSON: {error}") from None
     schema = data.get("schema") if isinstance(data, dict) else None
+    if schema is None and isinstance(data, dict) and isinstance(data.get("result"), dict):
+        return _data(json.dumps(data["result"]), name)  # what a command has printed
     if schema != SCHEMA_VERSION:
         raise ResultsError(f"{name} has results schema {schema}; this version reads schema {SCHEMA_VERSION}")
     return typing.cast(dict[str, Any], data)

@@ -30,8 +30,9 @@ class Stage(Generic[P]):
     `source` is relative to the folder of the operation's sources. `parameters` are compile-time sizes: they become
     `-D` defines, `plan` gets them through the stage, and problems near their multiples are drawn on purpose.
     `sizes_for` gives those that depend on the problem: each choice is a variant compiled by itself. `accepts` returns
-    why a problem cannot be taken, or None. `architecture` is the least compute capability times ten. Every array has to
-    start at a multiple of `alignment` bytes. `edge_cases` are problems that random ones would hardly hit and that are
+    why a problem cannot be taken, or None. `architecture` is the least compute capability times ten, or, where it is
+    `specific`, the only one: `wgmma` and `setmaxnreg` are instructions of 9.0 alone. Every array has to start at a
+    multiple of `alignment` bytes. `edge_cases` are problems that random ones would hardly hit and that are
     always tried.
     Two launches on the same inputs have to give the same bits unless the stage is declared not `deterministic`.
 
@@ -51,6 +52,7 @@ class Stage(Generic[P]):
     parameters: Mapping[str, int] = field(default_factory=dict)
     sizes_for: Callable[[P, Mapping[str, int]], Mapping[str, int]] = lambda problem, size: {}
     architecture: int = 70
+    specific: bool = False
     alignment: int = 16
     edge_cases: tuple[P, ...] = ()
     deterministic: bool = True
@@ -85,6 +87,9 @@ class Stage(Generic[P]):
         """
         if architecture < self.architecture:
             return f"needs compute capability {self.architecture / 10:.1f}, the device has {architecture / 10:.1f}"
+        if self.specific and architecture > self.architecture:
+            has, needs = architecture / 10, self.architecture / 10
+            return f"uses instructions of compute capability {needs:.1f} alone, the device has {has:.1f}"
         try:
             return self.accepts(problem) or self.constraint(problem, self.parameters)
         except BaseException:

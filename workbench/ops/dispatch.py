@@ -155,13 +155,13 @@ class Operators:
         )
         return Prepared(problem, stage, asked, kind, key, inputs, results, collect, between), plan
 
-    def _compile(self, stage: Stage[Any], problem: Problem) -> Compiled:
+    def _compile(self, stage: Stage[Any], problem: Problem, architecture: int) -> Compiled:
         """The stage compiled for a problem. Sources are read once for the same defines: that takes longer than the rest
         of a first call."""
-        made_of = (stage.sources, stage.source, stage.code, *sorted(stage.defines(problem).items()))
+        made_of = (architecture, stage.sources, stage.source, stage.code, *sorted(stage.defines(problem).items()))
         if made_of not in self._compiled:
             with notices.after(1.0, f"compiling {stage.spec} for {problem.label}, which is kept"):
-                self._compiled[made_of] = compile_stage(stage, problem)
+                self._compiled[made_of] = compile_stage(stage, problem, architecture)
         return self._compiled[made_of]
 
     def _made(
@@ -184,7 +184,7 @@ class Operators:
         with kind.on(specs[0].device):
             device = device_of(specs[0].device)
             ready, plan = self._chosen(function, kind, call, key, specs[:count], device)
-            compiled = self._compile(ready.stage, call.problem)
+            compiled = self._compile(ready.stage, call.problem, device.architecture)
             arrays = {**call.problem.arrays(), **plan.scratch}
             ready.bind(lambda index, now: device.ready(compiled, plan, index, arrays, now), given, addresses, out)
         return ready

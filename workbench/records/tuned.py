@@ -273,8 +273,9 @@ def listing(table: Table, stages: Sequence[Stage[Any]]) -> list[Listed]:
 def as_dict(table: Table, stages: Sequence[Stage[Any]]) -> list[dict[str, Any]]:
     """`listing` for JSON, with every trial of what was tuned here. Raises TableError."""
     return [
-        {**dataclasses.asdict(line), "trials": [dataclasses.asdict(t) for t in table.trials(line.entry.key)]}
-        if line.entry
-        else dataclasses.asdict(line)
+        {
+            **dataclasses.asdict(line),
+            "trials": [dataclasses.asdict(t) for t in table.trials(line.entry.key)] if line.entry else [],
+        }
         for line in listing(table, stages)
     ]

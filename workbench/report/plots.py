@@ -466,7 +466,7 @@ def wrong_elements(spec: str, wrong: WrongCells) -> Figure:
         unwritten = np.ma.masked_where(codes <= NINTHS, shares)
         for shown, tints in ((without, (VENDOR_PALE, VENDOR)), (unwritten, (BAR, BEST))):
             colours = LinearSegmentedColormap.from_list("tints", tints)
-            axes.pcolormesh(edges[1], edges[0], shown, cmap=colours, vmin=0.0, vmax=1.0)
+            axes.pcolormesh(edges[1], edges[0], shown, cmap=colours, vmin=0.0, vmax=1.0, rasterized=True)
         if len(hatched := np.argwhere(codes > NINTHS)):
             corners = hatched[:, None] + ((0, 0), (0, 1), (1, 1), (1, 0))
             outline = Outline.make_compound_path_from_polys(

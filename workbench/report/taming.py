@@ -20,6 +20,11 @@ def tamed(record: T) -> T:
     return _tamed(record, "")  # type: ignore[no-any-return]
 
 
+def readable(page: str) -> str:
+    """A page whose characters can all be seen: no control characters, and none that turn the direction of writing."""
+    return "".join(c if c.isprintable() or c in "\n\u00a0" else "\N{REPLACEMENT CHARACTER}" for c in page)
+
+
 def _tamed(value: Any, field: str) -> Any:
     if type(value) is str:
         return value if field in FENCED else code(value) if field in CODE else text(value)

@@ -77,7 +77,7 @@ class Timer:
                 self._save(None)
 
     def _measured_before(self, stage: Stage[Any], problem: Problem, digest: str) -> Measurement | None:
-        binary = partial(self._asked.call, _binary_digest, stage, problem)
+        binary = partial(self._asked.call, _binary_digest, stage, problem, self._asked.device.architecture)
         return self._interrupted.measurement(stage, problem, digest, binary)
 
 
@@ -94,5 +94,5 @@ def _bench(stage: Stage[Any], device: Device, problem: Problem, digest: str) -> 
     return timing.bench(stage, device, problem) if source_digest(source_of(stage)) == digest else CHANGED
 
 
-def _binary_digest(stage: Stage[Any], problem: Problem) -> str:
-    return compile_stage(stage, problem).binary_digest()
+def _binary_digest(stage: Stage[Any], problem: Problem, architecture: int) -> str:
+    return compile_stage(stage, problem, architecture).binary_digest()

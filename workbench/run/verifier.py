@@ -36,6 +36,14 @@ def published(stage: Stage[Any], message: str) -> str:
     return message
 
 
+def publish(stage: Stage[Any], failure: Failure) -> None:
+    """Make the failure what a record may hold."""
+    failure.message = published(stage, failure.message)
+    for hazard in failure.hazards:
+        hazard.message = published(stage, hazard.message)
+        hazard.file, hazard.other_file = published(stage, hazard.file), published(stage, hazard.other_file)
+
+
 class Verifier:
     """Verifies stages for a session, the record of which is `run`."""
 
@@ -64,7 +72,7 @@ class Verifier:
         if self._asked.sanitize:
             self._sanitize(stage, verification)
         if verification.failure:
-            verification.failure.message = published(stage, verification.failure.message)
+            publish(stage, verification.failure)
         result = StageResult(stage.operation, stage.name, stage.idea, stage.source, digest, verification)
         if verification.verdict is Verdict.PASS:
             result.resources = self._resources(stage)

@@ -1,4 +1,8 @@
-"""NVRTC: a CUDA source and its defines become PTX and a cubin, with resource usage, cached on disk by content."""
+"""NVRTC: a CUDA source and its defines become PTX and a cubin, with resource usage, cached on disk by content.
+
+Whoever executes PTX needs no cubin: `translate_stage` leaves it out, which takes two fifths of the time, until it is
+asked for.
+"""
 
 from __future__ import annotations
 
@@ -41,6 +45,10 @@ MOST_SAID = 20_000
 """Characters of the compiler's diagnostics that are kept."""
 
 
+Defines = tuple[tuple[str, str], ...]
+"""Macros and their values, sorted."""
+
+
 class CompilerUnavailable(WorkbenchError, RuntimeError):
     """NVRTC or the CUDA headers are missing, or the cache cannot be written; the message says what to do."""
 
@@ -56,17 +64,50 @@ class KernelUsage:
 
 
 @dataclass(frozen=True)
+class Assembled:
+    """What ptxas made of the PTX of a source, and the resources that it reports for every entry point."""
+
+    cubin_path: Path
+    usage: Mapping[str, KernelUsage]
+
+
+@dataclass(frozen=True)
 class Compiled:
-    """One source compiled for one set of defines. `key` is the digest of everything that went into it."""
+    """One source compiled for one set of defines. `key` is the digest of everything that went into it.
+
+    Where it is only translated to PTX so far, the first question for `cubin_path` or `usage` has it assembled. That
+    raises what `compile_source` raises.
+    """
 
     key: str
     name: str
     source: str
-    defines: tuple[tuple[str, str], ...]
+    digest: str
+    defines: Defines
     architecture: str
     ptx: str
-    cubin_path: Path
-    usage: Mapping[str, KernelUsage]
+    made: Assembled | None = None
+
+    @property
+    def assembled(self) -> Assembled:
+        """The cubin and its resources."""
+        if self.made is not None:
+            return self.made
+        if source_digest(Path(self.source)) != self.digest:
+            raise CompileError(f"{self.name} has changed since it was read: start again")
+        made = _compile(Path(self.source), self.digest, self.defines, self.architecture).made
+        assert made is not None
+        return made
+
+    @property
+    def cubin_path(self) -> Path:
+        """The file of the cubin."""
+        return self.assembled.cubin_path
+
+    @property
+    def usage(self) -> Mapping[str, KernelUsage]:
+        """Resources by entry point."""
+        return self.assembled.usage
 
     @property
     def variant(self) -> str:
@@ -230,8 +271,9 @@ def header_folders(path: Path) -> tuple[Path, ...]:
 
 
 def _options(architecture: str) -> tuple[str, ...]:
-    options: tuple[str, ...] = (f"-arch={architecture}", "-std=c++17", "-device-int128")
-    options += ("-lineinfo", "--ptxas-options=-v")
+    options: tuple[str, ...] = (f"-arch={architecture}", "-std=c++17", "-device-int128", "-lineinfo")
+    if architecture.startswith("sm_"):
+        options += ("--ptxas-options=-v",)
     if _nvrtc().getVersion() >= (12, 9):
         options += ("--no-cache",)  # NVRTC's own cache gives the binary back, but not what ptxas said of it
     return options
@@ -243,25 +285,60 @@ def load() -> None:
     more_cuda_headers()
 
 
-@lru_cache(maxsize=512)
-def _compile(path: Path, digest: str, defines: tuple[tuple[str, str], ...], architecture: str) -> Compiled:
-    options = _options(architecture)
+def _key(path: Path, digest: str, defines: Defines, architecture: str) -> str:
     # the path is in the line information: findings in another checkout must not point to this one
-    made_of = json.dumps(
-        [FORMAT, digest, str(path), [str(f) for f in header_folders(path)], defines, options, nvrtc_version()]
-    )
-    key = hashlib.sha256(made_of.encode()).hexdigest()
+    folders, options = [str(f) for f in header_folders(path)], _options(architecture)
+    made_of = json.dumps([FORMAT, digest, str(path), folders, defines, options, nvrtc_version()])
+    return hashlib.sha256(made_of.encode()).hexdigest()
+
+
+def _entry(path: Path, key: str) -> tuple[Path, Path, Path]:
+    """The files of an entry of the cache: PTX, cubin, and what ptxas reported."""
     stem = cache_folder() / f"{path.stem}-{key[:32]}"
-    ptx_path, cubin_path, usage_path = (stem.with_name(stem.name + s) for s in (".ptx", ".cubin", ".json"))
+    ptx, cubin, usage = (stem.with_name(stem.name + suffix) for suffix in (".ptx", ".cubin", ".json"))
+    return ptx, cubin, usage
+
+
+@lru_cache(maxsize=512)
+def _compile(path: Path, digest: str, defines: Defines, architecture: str) -> Compiled:
+    key = _key(path, digest, defines, architecture)
+    ptx_path, cubin_path, usage_path = _entry(path, key)
     if kept := _kept(ptx_path, cubin_path, usage_path):
         ptx, usage = kept
     else:
-        ptx, cubin, usage = _run_nvrtc(path, defines, options)
+        ptx, cubin, usage = _run_nvrtc(path, defines, _options(architecture))
         kernels = {k: asdict(v) for k, v in usage.items()}
         write(ptx_path, ptx.encode())
         write(cubin_path, cubin)
         write(usage_path, json.dumps({"sha256": _digest(ptx.encode(), cubin), "kernels": kernels}).encode())
-    return Compiled(key, path.name, str(path), defines, architecture, ptx, cubin_path, usage)
+    return Compiled(key, path.name, str(path), digest, defines, architecture, ptx, Assembled(cubin_path, usage))
+
+
+@lru_cache(maxsize=512)
+def _translate(path: Path, digest: str, defines: Defines, architecture: str) -> Compiled:
+    """As `_compile`, but without a cubin, where another variant of the same source has been assembled: what ptxas
+    refuses is refused for the first one."""
+    key = _key(path, digest, defines, architecture)
+    alone, source = _entry(path, key)[0].with_suffix(".alone.ptx"), _key(path, digest, (), architecture)
+    others = cache_folder() / f"{path.stem}-{source[:32]}.assembled"
+    if _kept(*_entry(path, key)) or not others.exists():
+        compiled = _compile(path, digest, defines, architecture)
+        write(others, b"")
+        return compiled
+    ptx = _kept_alone(alone)
+    if ptx is None:
+        ptx, _, _ = _run_nvrtc(path, defines, _options(architecture.replace("sm_", "compute_")))
+        write(alone, f"{_digest(ptx.encode(), b'')}\n{ptx}".encode())
+    return Compiled(key, path.name, str(path), digest, defines, architecture, ptx)
+
+
+def _kept_alone(path: Path) -> str | None:
+    """The PTX of an entry without a cubin, or None where it is not there as a whole."""
+    with suppress(OSError, ValueError):
+        digest, _, ptx = path.read_bytes().decode().partition("\n")
+        if digest == _digest(ptx.encode(), b""):
+            return ptx
+    return None
 
 
 def _kept(ptx_path: Path, cubin_path: Path, usage_path: Path) -> tuple[str, dict[str, KernelUsage]] | None:
@@ -292,23 +369,42 @@ def write(target: Path, content: bytes) -> None:
         ) from None
 
 
-def compile_source(path: Path, defines: Mapping[str, str | int], architecture: str = "sm_90a") -> Compiled:
-    """Compile a CUDA source for a real architecture (`sm_90a`) to PTX and a cubin.
+def target_of(architecture: int) -> str:
+    """What NVRTC compiles for, `sm_90a`, on a device of this compute capability times ten."""
+    return f"sm_{architecture}{'a' if architecture == 90 else ''}"
+
+
+def compile_source(path: Path, defines: Mapping[str, str | int], architecture: int = 90) -> Compiled:
+    """Compile a CUDA source for a compute capability, times ten, to PTX and a cubin.
 
     Raises CompileError when the source does not compile, CompilerUnavailable without NVRTC or a cache that can be
     written, OSError when the source cannot be read.
     """
-    return _compile(path, source_digest(path), tuple((k, str(v)) for k, v in sorted(defines.items())), architecture)
+    return _compile(path, source_digest(path), _sorted(defines), target_of(architecture))
 
 
-def compile_stage(stage: Stage[Any], problem: Problem, architecture: str = "sm_90a") -> Compiled:
-    """Compile a stage for a problem. Raises what `compile_source` raises, and whatever its declaration does."""
+def compile_stage(stage: Stage[Any], problem: Problem, architecture: int = 90) -> Compiled:
+    """Compile a stage for a problem on a device of this compute capability, times ten.
+
+    Raises what `compile_source` raises, and whatever its declaration does.
+    """
     return compile_source(source_of(stage), stage.defines(problem), architecture)
 
 
-def _run_nvrtc(
-    path: Path, defines: tuple[tuple[str, str], ...], options: tuple[str, ...]
-) -> tuple[str, bytes, dict[str, KernelUsage]]:
+def translate_stage(stage: Stage[Any], problem: Problem, architecture: int = 90) -> Compiled:
+    """As `compile_stage`, for whoever executes the PTX: the cubin is made where it is asked for.
+
+    One variant of every source is assembled all the same, so that PTX that ptxas refuses raises CompileError.
+    """
+    path = source_of(stage)
+    return _translate(path, source_digest(path), _sorted(stage.defines(problem)), target_of(architecture))
+
+
+def _sorted(defines: Mapping[str, str | int]) -> Defines:
+    return tuple((name, str(value)) for name, value in sorted(defines.items()))
+
+
+def _run_nvrtc(path: Path, defines: Defines, options: tuple[str, ...]) -> tuple[str, bytes, dict[str, KernelUsage]]:
     text = _read(path).decode(errors="replace")
     folders = (*header_folders(path), cuda_headers(), *more_cuda_headers())
     flags = [*options, *(f"-D{k}={v}" for k, v in defines), *(f"-I{folder}" for folder in folders)]
@@ -319,7 +415,7 @@ def _run_nvrtc(
     return made.ptx, made.cubin, _usage(made.log)
 
 
-def _diagnostics(log: str, path: Path, defines: tuple[tuple[str, str], ...]) -> str:
+def _diagnostics(log: str, path: Path, defines: Defines) -> str:
     """The compiler's log; NVRTC already quotes the source line under each message."""
     where = " ".join(f"{k}={v}" for k, v in defines)
     said = log.strip(chr(0)).strip()

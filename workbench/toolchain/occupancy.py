@@ -95,7 +95,7 @@ def resources(stage: Stage[Any], problem: Problem, architecture: int = 90) -> li
     Raises CompileError, CompilerUnavailable, OSError as `compile_stage` does, and ValueError for an architecture
     whose limits are not known.
     """
-    compiled = compile_stage(stage, problem)
+    compiled = compile_stage(stage, problem, architecture)
     found = []
     for launch in stage.plan(problem).launches:
         usage = compiled.usage[launch.kernel]

@@ -63,15 +63,8 @@ void complete(Block& block, int number) {
   write_reduction(block, number);
   race_barrier_completed(block, number, block.barriers[number].expected == 0);
   for (Warp& warp : block.warps) {
-    int32_t pc = -1;
     for (Group& group : warp.groups) {
       if (group.wait != Wait::barrier || group.key != static_cast<uint64_t>(number)) continue;
-      if (pc >= 0 && pc != group.pc && (instruction_at(block, group.pc).variant & kAligned)) {
-        warp.pc = group.pc;  // an aligned barrier is one instruction for the whole warp
-        warp.fault(FaultKind::barrier_diverged, __builtin_ctz(group.mask), static_cast<uint64_t>(number),
-                   Space::none, group.mask, 0, pc);
-      }
-      pc = group.pc;
       group.wait = Wait::none;
       ++group.pc;
     }
@@ -99,6 +92,20 @@ int barrier_arrived(const Block& block, int number) {
 bool barrier_lacks_lanes(const Block& block, const Warp& warp, const Group& group) {
   return group.wait == Wait::barrier && (instruction_at(block, group.pc).variant & kAligned) &&
          waiting_lanes(block, static_cast<int>(group.key), warp) == 0;
+}
+
+bool barriers_lack_lanes(const Cluster& cluster) {
+  for (const Block& block : cluster.blocks)
+    for (const Warp& warp : block.warps)
+      for (const Group& group : warp.groups)
+        if (barrier_lacks_lanes(block, warp, group)) return true;
+  return false;
+}
+
+void forget_suspected(Cluster& cluster) {
+  cluster.suspected = Fault{};
+  cluster.more_suspected.clear();
+  cluster.suspected_at.clear();
 }
 
 void check_barriers(Block& block) {
@@ -150,6 +157,13 @@ Flow wait_at_barrier(Warp& warp, const Instruction& instruction, uint32_t lanes)
   int count;
   const int number = enter_barrier(warp, instruction, lanes, count);
   const bool split = (instruction.variant & kAligned) && lanes != warp.alive;
+  for (const Group& group : warp.groups)  // an aligned barrier is one instruction for the whole warp
+    if (split && group.wait == Wait::barrier && group.key == static_cast<uint64_t>(number) &&
+        group.pc != warp.pc) {
+      forget_suspected(*warp.block->cluster);
+      warp.fault(FaultKind::barrier_diverged, __builtin_ctz(lanes), group.key, Space::none, lanes, 0,
+                 group.pc);
+    }
   const uint64_t elsewhere = split ? lanes_elsewhere(warp) : 0;
   warp.groups.push_back({lanes, warp.pc, Wait::barrier, static_cast<uint64_t>(number), elsewhere});
   check_barriers(*warp.block);
@@ -231,7 +245,9 @@ Flow cluster_arrive(Warp& warp, const Instruction& instruction, uint32_t lanes) 
   });
   if (warp.races && instruction.variant != kRelaxed) race_arrive(warp, cluster.races->arriving);
   if (warp.races && instruction.variant == kRelaxed)
-    race_arrive_relaxed(warp, cluster.races->arriving, warp.races->known.fenced_device);
+    race_arrive_relaxed(
+        warp, cluster.races->arriving,
+        cluster.blocks.size() > 1 ? warp.races->known.fenced_cluster : warp.races->known.fenced_block);
   cluster.barrier_arrived += static_cast<uint32_t>(__builtin_popcount(lanes));
   check_cluster_barrier(cluster);
   return {lanes};
@@ -260,6 +276,7 @@ Flow exit_lanes(Warp& warp, const Instruction&, uint32_t lanes) {
   for (const Group& group : warp.groups)
     if ((group.wait == Wait::barrier || group.wait == Wait::aligned) && (group.expected & lanes)) {
       const int32_t exit_pc = std::exchange(warp.pc, group.pc);
+      forget_suspected(*block.cluster);
       warp.fault(FaultKind::barrier_diverged, __builtin_ctz(group.mask), group.key, Space::none, group.mask,
                  0, exit_pc);
     }

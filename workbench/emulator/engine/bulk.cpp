@@ -9,6 +9,7 @@
 #include "mbarrier.hpp"
 #include "memory.hpp"
 #include "race.hpp"
+#include "tensor_bytes.hpp"
 #include "undefined.hpp"
 
 namespace workbench::emulator::WORKBENCH_ISA {
@@ -59,11 +60,32 @@ void each_piece(uint32_t offset, int64_t begin, int64_t end, int swizzle, F f) {
 // variant of an operation on tiles: the rank, this, and of stores a reduction + 1 above
 constexpr int kRank = 7, kIm2col = 8, kReductionShift = 4;
 
+// A map in global memory that the kernel has made or edited, or null.
+const TensorMap* edited_map(const Warp& warp, uint64_t address, int lane) {
+  const Launch& launch = *warp.machine->launch;
+  const Allocation* allocation = find_allocation(launch, address);
+  std::array<uint8_t, 128> bytes;
+  if (!allocation || address % 64 || address - allocation->address + bytes.size() > allocation->bytes)
+    return nullptr;
+  proxy_reads_global(warp, address, bytes.size(), lane);
+  std::memcpy(bytes.data(), allocation->data + (address - allocation->address), bytes.size());
+  const std::lock_guard<std::mutex> lock(launch.edited_maps->mutex);
+  const auto known = launch.edited_maps->maps.find(bytes);
+  if (known != launch.edited_maps->maps.end()) return &known->second;
+  TensorMap map{};
+  if (!decode_map(bytes.data(), map)) return nullptr;
+  return &launch.edited_maps->maps.emplace(bytes, map).first->second;
+}
+
 const TensorMap& find_map(const Warp& warp, uint64_t address, int lane, int variant) {
   const int rank = variant & kRank;
   if (address < kSharedWindow) address += kParamWindow;  // an address in the param space itself
-  for (const TensorMap& map : warp.machine->launch->tensor_maps) {
-    if (map.descriptor != address) continue;
+  const TensorMap* found = nullptr;
+  for (const TensorMap& map : warp.machine->launch->tensor_maps)
+    if (map.descriptor == address) found = &map;
+  if (!found) found = edited_map(warp, address, lane);
+  if (found) {
+    const TensorMap& map = *found;
     if (map.rank != rank)
       warp.fault(FaultKind::descriptor, lane, address, Space::param, kWrongRank, map.rank);
     if (map.im2col != ((variant & kIm2col) != 0))
@@ -247,6 +269,33 @@ void load_run(Warp& warp, const Instruction& instruction) {  // [dst], [src], si
 
 // ---- issue of stores
 
+// Where the tensor ends within a row of the tile, 16 bytes that it ends in are written whole, as on an H200;
+// a reduction ends with the last element.
+int64_t written_end(const Transfer& transfer, int64_t end, int64_t row_bytes) {
+  if (end == row_bytes || transfer.reduction >= 0) return end;
+  const auto row = static_cast<int64_t>(transfer.tile.map->sizes[0] * transfer.tile.map->strides[0]);
+  return std::min(end + (16 - row % 16) % 16, row_bytes);
+}
+
+// From now on global memory may change, until the group is waited for. What is out of bounds is found when it
+// is carried out.
+void store_begins(Warp& warp, const Transfer& transfer) {
+  if (!warp.races) return;
+  const auto writes = [&](uint64_t address, uint64_t bytes) {
+    const Allocation* to = find_allocation(*warp.machine->launch, address);
+    if (to && bytes <= to->bytes - (address - to->address))
+      race_store_issued(warp, *to, address - to->address, bytes,
+                        transfer.reduction < 0 ? Access::write : Access::atomic,
+                        static_cast<uint32_t>(transfer.lane));
+  };
+  if (!transfer.tile.map) return writes(transfer.global, transfer.bytes);
+  each_row(transfer, [&](uint32_t, uint64_t address, int64_t begin, int64_t end, int64_t row_bytes) {
+    if (begin < end)
+      writes(address + static_cast<uint64_t>(begin),
+             static_cast<uint64_t>(written_end(transfer, end, row_bytes) - begin));
+  });
+}
+
 void note_store(Warp& warp, Transfer transfer, uint32_t source, uint32_t alignment, int lane) {
   require_multiple(warp, lane, source, Space::shared, alignment);
   transfer.block = &shared_block(warp, source, lane, transfer.shared);
@@ -255,6 +304,7 @@ void note_store(Warp& warp, Transfer transfer, uint32_t source, uint32_t alignme
   check_shared_run(warp, *warp.block, transfer.shared, transfer.bytes, Access::read, lane);
   proxy_reads_shared(warp, *warp.block, transfer.shared, transfer.bytes, lane);
   transfer.group = warp.bulk_group[lane];
+  store_begins(warp, transfer);
   warp.block->stores.push_back(transfer);
 }
 
@@ -414,13 +464,6 @@ void carry_undefined(const Warp& warp, const Transfer& transfer) {
   });
 }
 
-// Where the tensor ends within a row of the tile, 16 bytes that it ends in are written whole, as on an H200;
-// a reduction ends with the last element.
-int64_t written_end(const Transfer& transfer, int64_t end, int64_t row_bytes) {
-  const auto row = static_cast<int64_t>(transfer.tile.map->sizes[0] * transfer.tile.map->strides[0]);
-  return transfer.reduction < 0 ? std::min(end + (16 - row % 16) % 16, row_bytes) : end;
-}
-
 void carry_out(const Warp& warp, const Transfer& transfer) {
   const uint8_t* shared = transfer.block->shared.data();
   const Access access = transfer.reduction < 0 ? Access::write : Access::atomic;
@@ -436,15 +479,15 @@ void carry_out(const Warp& warp, const Transfer& transfer) {
                  transfer.element_type);
   };
   if (!transfer.tile.map) {
-    put(resolve_global_run(warp, transfer.global, transfer.bytes, access, transfer.lane),
+    put(resolve_global_run(warp, transfer.global, transfer.bytes, access, transfer.lane, false),
         shared + transfer.shared, transfer.bytes);
     return;
   }
   each_row(transfer, [&](uint32_t at, uint64_t address, int64_t begin, int64_t end, int64_t row_bytes) {
     if (begin >= end) return;
-    if (end < row_bytes) end = written_end(transfer, end, row_bytes);
+    end = written_end(transfer, end, row_bytes);
     uint8_t* global = resolve_global_run(warp, address + static_cast<uint64_t>(begin),
-                                         static_cast<uint64_t>(end - begin), access, transfer.lane);
+                                         static_cast<uint64_t>(end - begin), access, transfer.lane, false);
     each_piece(at, begin, end, transfer.tile.map->swizzle,
                [&](uint32_t offset, int64_t position, size_t length) {
                  put(global + (position - begin), shared + offset, length);
@@ -468,12 +511,16 @@ void end_stores(std::vector<Transfer>& stores, const Due& due) {
   stores.erase(std::remove_if(stores.begin(), stores.end(), due), stores.end());
 }
 
-// Both forms wait for the reading and then write: a kernel cannot tell that the writes come no later.
+constexpr int kOfReading = 1;
+
+// Both forms wait for the reading and then write. What has been written, nobody knows before a wait without
+// .read: until then it is a race to touch it.
 void wait_group(Warp& warp, const Instruction& instruction) {
   const uint32_t left = uniform(warp, instruction.operands[0]);
   end_stores(warp.block->stores, [&](const Transfer& t) {
     return t.warp == warp.id && (warp.active >> t.lane & 1) && t.group + left < warp.bulk_group[t.lane];
   });
+  if (!instruction.variant) race_stores_done(warp, warp.active, left);
 }
 
 void nothing(Warp&, const Instruction&) {}
@@ -599,7 +646,7 @@ void add_bulk_operations(Table& table) {
   table.add("cp.async.bulk.prefetch.L2.global", "aw", nothing);
   table.add("cp.async.bulk.commit_group", "", commit);
   table.add("cp.async.bulk.wait_group", "w", wait_group);
-  table.add("cp.async.bulk.wait_group.read", "w", wait_group);
+  table.add("cp.async.bulk.wait_group.read", "w", wait_group, kOfReading);
 }
 
 }  // namespace workbench::emulator::WORKBENCH_ISA

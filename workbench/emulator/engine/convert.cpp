@@ -320,8 +320,10 @@ void add_to_half(Table& table, const char* type, const Format& format) {
       add_lanewise<ReluOf<ToHalf<H>>, H, From>(table, {"cvt.rn.relu", type, name});
     if constexpr (std::is_same_v<From, float>)
       for (const char* relu : {"", ".relu"})
-        table.add({"cvt.rn", relu, ".satfinite", type, name}, kSignature<H, From>, encode_one<From>,
-                  encoding_variant({&format, Rounding::nearest, true, *relu != 0}));
+        for (const auto& [rounding, mode] :
+             {std::pair(".rn", Rounding::nearest), std::pair(".rz", Rounding::zero)})
+          table.add({"cvt", rounding, relu, ".satfinite", type, name}, kSignature<H, From>, encode_one<From>,
+                    encoding_variant({&format, mode, true, *relu != 0}));
     for (const auto& [rounding, mode] : kDirectedRoundings) {
       const char* signature = kSignature<H, From>;
       table.add({"cvt", rounding, type, name}, signature, encode_one<From>,
@@ -435,6 +437,9 @@ void add_convert_operations(Table& table) {
   });
   add_to_half<f16>(table, ".f16", kHalf);
   add_to_half<bf16>(table, ".bf16", kBfloat);
+  // rounds to nearest where no rounding is named, as ptxas has it
+  add_lanewise<ToHalf<bf16>, bf16, f16>(table, "cvt.bf16.f16");
+  add_lanewise<ToHalf<f16>, f16, bf16>(table, "cvt.f16.bf16");
   add_float_to_float(table);
   add_tiny(table, ".e4m3x2", kE4m3, 0);
   add_tiny(table, ".e5m2x2", kE5m2, 1);

@@ -95,7 +95,9 @@ const std::vector<std::string>& fault_names() {
                                                  "race_same_value",
                                                  "stores_pending",
                                                  "loads_pending",
-                                                 "registers_unlimited"};
+                                                 "registers_unlimited",
+                                                 "incoherent_load",
+                                                 "read_only_changed"};
   return names;
 }
 

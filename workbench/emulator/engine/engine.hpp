@@ -20,8 +20,8 @@
 //   - order and scope (.weak .volatile .mmio .relaxed .acquire .release .acq_rel .sc .cta .cluster .gpu .sys)
 //     of ld, st, atom, red, mbarrier and fence: they go into `flags`. `fence.*` and `membar.*` all become
 //     `fence`, except `fence.proxy.*`, `fence.mbarrier_init.*` -> `fence.proxy`, `fence.mbarrier_init`;
-//   - cache hints (.ca .cg(not of cp.async) .cs .lu .cv .wb .wt .nc .L1::* .L2::* .unified); the cache-policy
-//   operand of
+//   - cache hints (.ca .cg(not of cp.async) .cs .lu .cv .wb .wt .nc (a flag) .L1::* .L2::* .unified); the
+//   cache-policy operand of
 //     .L2::cache_hint is dropped with it;
 //   - `::cta` of `.shared::cta`, `::entry` / `::func` of `.param::*`.
 // and these additions, where PTX gives one opcode two operand shapes:
@@ -47,8 +47,11 @@
 // inserts a cvt row and a scratch register.
 #pragma once
 
+#include <array>
 #include <cstdint>
+#include <map>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <utility>
 #include <vector>
@@ -87,6 +90,7 @@ enum Flag : int32_t {  // low bits: memory order; then scope
   kScopeMask = 7 << kScopeShift,
   kByLibrary = 1
       << 6,  // mbarrier.init of libcu++, which goes without the fence that the async proxy asks for
+  kReadOnlyCache = 1 << 7,  // ld.global.nc
 };
 
 struct Row {  // as Python writes it: an int32 array [n][7]
@@ -151,6 +155,13 @@ struct TensorMap {
   int32_t lower[3], upper[3];
 };
 
+// Tensor maps that a kernel has copied or edited, by their bytes; any thread that executes blocks may add
+// one.
+struct EditedMaps {
+  std::mutex mutex;
+  std::map<std::array<uint8_t, 128>, TensorMap> maps;
+};
+
 enum ElementType {  // of CUtensorMapDataType: those that a load converts
   kFloat32Ftz = 10,
   kTfloat32 = 11,
@@ -174,6 +185,7 @@ struct Launch {
   uint64_t parameter_bytes = 0;
   std::vector<Allocation> allocations;  // sorted by address, disjoint
   std::vector<TensorMap> tensor_maps;
+  std::shared_ptr<EditedMaps> edited_maps = std::make_shared<EditedMaps>();
   uint32_t shared_bytes = 0;     // static + dynamic, of a block
   uint32_t reserved_bytes = 0;   // at the end of those, which the system uses: zeros at first
   uint32_t local_bytes = 0;      // of a thread
@@ -238,11 +250,12 @@ enum class FaultKind : int32_t {
                           // info: 1 when it was never committed
   deadlock,               // Result::waiting says who waits for what
   budget,                 // ran for longer than the launch allows; Result::waiting holds all warps;
-                          // detail 1: in seconds, info: milliseconds
+                          // detail 1: in seconds, info: milliseconds. Where the device is full, address: how
+                          // many blocks have not begun, other_block: the first of those
   mbarrier_invalid,       // address is not an initialised mbarrier. Or, info: initialised again while in use
                           // (1; other_pc: where before), of another block (2), parity (detail) not 0 or 1 (3)
   mbarrier_overflow,  // address; more arrivals than pending; info: expected count. detail 1: a thread came
-                      // twice in the phase; other_pc: where for the second time
+                      // twice in the phase; other_pc: where for the second time. 2: phases have ended before
   mbarrier_transactions,  // address; transaction count out of range; info: the count
   mbarrier_count,         // mbarrier.init with a count out of range; info: the count
   barrier_count,          // bar with a bad thread count or number: info: the count, detail: the barrier
@@ -285,6 +298,8 @@ enum class FaultKind : int32_t {
   stores_pending,       // as exited_with_work, of bulk stores
   loads_pending,        // as exited_with_work, of bulk loads to the block's own shared memory
   registers_unlimited,  // setmaxnreg, where no limit is declared: it does nothing; address: its count
+  incoherent_load,      // as a race, of a load through the read-only cache and a store that it need not see
+  read_only_changed,    // the same, of a store that comes after the load for certain
   count
 };
 const std::vector<std::string>& fault_names();

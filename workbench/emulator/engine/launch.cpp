@@ -61,6 +61,7 @@ std::shared_ptr<const Code> prepare(const Program& program) {
   }
   find_granules(program, *code);
   find_guesses(program, *code);
+  find_record_flags(*code);
   track_registers(program, *code);
   return code;
 }
@@ -259,7 +260,9 @@ class Worker {
       const FaultKind suspected = cluster.suspected.kind;
       const bool says_more = fault.kind == FaultKind::race || suspected == FaultKind::none ||
                              (fault.kind == FaultKind::in_flight && suspected != FaultKind::race);
-      shared_.failed(cluster.order, says_more ? fault : cluster.suspected, cluster);
+      Fault found = says_more ? fault : cluster.suspected;
+      if (found.kind == FaultKind::budget && running_.size() + 1 >= resident_) found = while_full(found);
+      shared_.failed(cluster.order, found, cluster);
     }
     poll_();
     return ended;
@@ -320,6 +323,16 @@ class Worker {
     return true;
   }
 
+  // A block hangs while others have not begun: perhaps it waits for one of these.
+  Fault while_full(Fault hung) {
+    int64_t first = 0;
+    if (const int64_t left = shared_.not_started(first)) {
+      hung.address = static_cast<uint64_t>(left * machine_.cluster_size);
+      hung.other_block = block_id(machine_, static_cast<uint32_t>(first), 0);
+    }
+    return hung;
+  }
+
   void report(const std::vector<Waiting>& waiting, int64_t left, int64_t first) {
     const Launch& launch = *machine_.launch;
     const int64_t size = machine_.cluster_size;
@@ -335,10 +348,7 @@ class Worker {
       }
     fault.info = std::max<int64_t>(1, launch.resident_blocks / size) * size;
     fault.detail = left * size;
-    uint32_t position[3];
-    place_cluster(launch, first, position);
-    for (int d = 0; d < 3; ++d) position[d] *= launch.cluster[d];
-    fault.other_block = linear(launch, position);
+    fault.other_block = block_id(machine_, static_cast<uint32_t>(first), 0);
     shared_.not_resident(fault, waiting);
   }
 

@@ -205,7 +205,7 @@ struct Mbarrier {
   int32_t pc;                     // of its initialisation
   int32_t expect_pc;              // of the newest expect_tx
   uint64_t signature;             // what its bytes hold until something else is stored there
-  std::vector<uint32_t> arrived;  // in this phase, of each warp of its block: lanes
+  std::vector<uint32_t> arrived;  // in this phase, of each warp of the cluster: lanes
   int32_t again_pc;               // where one of them first came a second time; -1: nowhere
 };
 
@@ -364,7 +364,8 @@ struct Cluster {
   std::shared_ptr<ClusterTrace> trace;
   Fault suspected;  // a value of shared memory that nothing had written by then: perhaps a race; or a race
                     // of two lanes of a warp: perhaps one of warps, too
-  std::vector<Fault> more_suspected;  // races of lanes of other lines
+  std::vector<Fault> more_suspected;  // races of other lines that wait with it
+  std::vector<Waiting> suspected_at;  // where warps were when it was a race of warps
   bool raced = false;                 // a race or copy in flight was reported, which undefined values follow
   uint64_t after_race = 0;            // warp instructions since the suspected race
 
@@ -383,8 +384,11 @@ struct Code : Prepared {
   uint32_t shared_granule = 4, global_granule = 4;  // bytes: the smallest store of the program
   bool stores_tensors = false;                      // to global memory
   bool loads_in_bulk = false;                       // to shared memory
-  std::vector<bool> guesses;         // loads that may feed the comparison of a compare-and-swap
-  std::vector<Following> following;  // of each instruction
+  bool stores_in_bulk = false;                      // from there
+  bool has_narrow_scopes = false;                   // memory is ordered for a block or a cluster only
+  std::vector<bool> guesses;  // loads that may feed the comparison of a compare-and-swap
+  std::vector<std::array<uint16_t, 3>> record_flags;  // of a read, a write, an atomic; see race.hpp
+  std::vector<Following> following;                   // of each instruction
   std::vector<Function>
       untracked;  // what instructions do apart from noting their writes; empty: none is noted
 

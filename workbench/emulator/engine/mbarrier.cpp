@@ -44,6 +44,10 @@ void check_intact(const Warp& warp, MbarrierPlace place, const Mbarrier& barrier
   race_mbarrier_overwritten(warp, *place.block, place.offset, place.offset + changed, barrier.pc, lane);
 }
 
+uint64_t mbarrier_address(const Warp& warp, MbarrierPlace place) {
+  return place.block == warp.block ? place.offset : cluster_address(*place.block, place.offset);
+}
+
 // No copy of a phase may still be on its way when the phase ends.
 void check_nothing_left(const Warp& warp, MbarrierPlace place, const Mbarrier& barrier) {
   for (const Transfer& load : place.block->cluster->loads) {
@@ -56,7 +60,7 @@ void check_nothing_left(const Warp& warp, MbarrierPlace place, const Mbarrier& b
     fault.block = load.issuer->id;
     fault.warp = load.warp;
     fault.lane = load.lane;
-    fault.address = place.block == warp.block ? place.offset : cluster_address(*place.block, place.offset);
+    fault.address = mbarrier_address(warp, place);
     fault.space = Space::shared;
     fault.info = load.bytes;
     fault.detail = 1;
@@ -89,7 +93,8 @@ void mbarrier_update(const Warp& warp, MbarrierPlace place, int lane, int32_t ar
                      int64_t transactions) {
   Mbarrier& barrier = require_mbarrier(warp, place, lane);
   if (arrivals > barrier.pending)
-    warp.fault(FaultKind::mbarrier_overflow, lane, place.offset, Space::shared, barrier.expected);
+    warp.fault(FaultKind::mbarrier_overflow, lane, mbarrier_address(warp, place), Space::shared,
+               barrier.expected, barrier.phase ? 2 : 0);
   barrier.transactions += transactions;
   if (barrier.transactions > kLargest || barrier.transactions < -kLargest)
     warp.fault(FaultKind::mbarrier_transactions, lane, place.offset, Space::shared, barrier.transactions);
@@ -156,14 +161,14 @@ void invalidate(Warp& warp, const Instruction& instruction) {
 // A thread arrives. Where there are too many arrivals, it is told whether a thread came twice in the phase:
 // then it has not waited for its end.
 void note_arrival(const Warp& warp, MbarrierPlace place, Mbarrier& barrier, int lane, int32_t arrivals) {
-  if (place.block != warp.block) return;
-  barrier.arrived.resize(warp.block->warps.size());
-  uint32_t& lanes = barrier.arrived[static_cast<size_t>(warp.id)];
+  const size_t warps = warp.block->warps.size();
+  barrier.arrived.resize(warp.block->cluster->blocks.size() * warps);
+  uint32_t& lanes = barrier.arrived[warp.block->rank * warps + static_cast<size_t>(warp.id)];
   if ((lanes >> lane & 1) && barrier.again_pc < 0) barrier.again_pc = warp.pc;
   lanes |= 1u << lane;
   if (arrivals > barrier.pending && barrier.again_pc >= 0)
-    warp.fault(FaultKind::mbarrier_overflow, lane, place.offset, Space::shared, barrier.expected, 1,
-               barrier.again_pc);
+    warp.fault(FaultKind::mbarrier_overflow, lane, mbarrier_address(warp, place), Space::shared,
+               barrier.expected, 1, barrier.again_pc);
 }
 
 // A state is the phase it was taken in, and how many arrivals were then pending.
@@ -230,6 +235,8 @@ Flow wait(Warp& warp, const Instruction& instruction, uint32_t lanes) {
     const Operand& which = instruction.operands[2];
     awaited[l] =
         parity ? source_cells<uint32_t>(warp, which)[l] : source_cells<uint64_t>(warp, which)[l] >> 20;
+    // devices read bit 0 (`SHF.L 31` before the test), and Triton widens a bit with its sign
+    if (parity && awaited[l] == 0xffffffff) awaited[l] = 1;
     if (parity && awaited[l] > 1)
       warp.fault(FaultKind::mbarrier_invalid, l, place.offset, Space::shared, 3, awaited[l]);
     const bool ended = parity ? (barrier.phase & 1) != awaited[l] : barrier.phase != awaited[l];

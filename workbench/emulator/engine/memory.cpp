@@ -216,7 +216,8 @@ Pattern resolve_global(Warp& warp, const uint64_t* address, uint32_t bytes, Acce
   return Pattern::scattered;
 }
 
-uint8_t* resolve_global_run(const Warp& warp, uint64_t address, uint64_t bytes, Access access, int lane) {
+uint8_t* resolve_global_run(const Warp& warp, uint64_t address, uint64_t bytes, Access access, int lane,
+                            bool races) {
   const Allocation* own = find_allocation(*warp.machine->launch, address);
   if (!own || own->bytes - (address - own->address) < bytes)
     warp.fault(FaultKind::out_of_bounds, lane, address, Space::global, static_cast<int64_t>(bytes));
@@ -229,7 +230,7 @@ uint8_t* resolve_global_run(const Warp& warp, uint64_t address, uint64_t bytes, 
         undefined_matters(warp, lane, origin, Use::read);
     if (access != Access::read) std::memset(own->initialised + offset, 1, bytes);
   }
-  race_global_run(warp, *own, offset, bytes, access, static_cast<uint32_t>(lane));
+  if (races) race_global_run(warp, *own, offset, bytes, access, static_cast<uint32_t>(lane));
   return own->data + offset;
 }
 

@@ -25,7 +25,8 @@ bool all_written(const uint8_t* shadow, uint64_t bytes);
 const Allocation* find_allocation(const Launch& launch, uint64_t address);
 
 // A run of bytes of any length in one allocation, on behalf of one lane.
-uint8_t* resolve_global_run(const Warp& warp, uint64_t address, uint64_t bytes, Access access, int lane);
+uint8_t* resolve_global_run(const Warp& warp, uint64_t address, uint64_t bytes, Access access, int lane,
+                            bool races = true);
 
 // How the blocks of a cluster name a place in the shared memory of one of them.
 inline uint32_t cluster_address(const Block& block, uint32_t offset) {

@@ -1,49 +1,73 @@
 #include "race.hpp"
 
 #include <algorithm>
+#include <utility>
+
+#include "scheduler.hpp"
 
 namespace workbench::emulator::WORKBENCH_ISA {
 namespace {
 
-constexpr uint32_t kSlots = 32;                    // of TMA units in a cluster; further mbarriers share them
-constexpr size_t kMostSuspected = 32;              // races within a warp, of different lines
+constexpr uint32_t kSlots = 32;        // of TMA units in a cluster; further mbarriers share them
+constexpr uint32_t kStorers = 32;      // of those that carry out bulk stores; further lanes share them
+constexpr size_t kMostSuspected = 32;  // races that are not reported yet, of different lines
 constexpr uint32_t kWalked = 64, kLongest = 4096;  // entries of a set: that are compared, that are kept
 
 uint32_t warpgroups_of(const Machine& machine) { return (machine.warps_per_block + 3) / 4; }
 
-size_t agents_of(const Machine& machine) {  // warps, TMA units and warpgroups of a cluster
+size_t agents_of(const Machine& machine) {  // warps, TMA units and warpgroups of a cluster; storers follow
   return machine.cluster_size * (machine.warps_per_block + warpgroups_of(machine)) + kSlots;
 }
 
-// Reports the race, but not yet that of two lanes of a warp: where other warps race for the same, it takes
-// more than what puts lanes in order.
-void raise_race(const Warp& warp, const Fault& fault) {
-  Cluster& cluster = *warp.block->cluster;
-  if (fault.other_block != fault.block || fault.other_warp != fault.warp) return report(cluster, fault);
-  if (cluster.suspected.kind != FaultKind::race) {
+// A race that is not reported yet.
+void suspect(Cluster& cluster, const Fault& fault) {
+  if (cluster.suspected.kind != FaultKind::race && fault.kind == FaultKind::race) {
     cluster.suspected = fault;
     return;
   }
   auto& more = cluster.more_suspected;
-  const auto same = [&](const Fault& f) { return f.pc == fault.pc && f.other_pc == fault.other_pc; };
+  const auto same = [&](const Fault& f) {
+    return f.kind == fault.kind && f.pc == fault.pc && f.other_pc == fault.other_pc;
+  };
   if (more.size() < kMostSuspected && !same(cluster.suspected) &&
       std::none_of(more.begin(), more.end(), same))
     more.push_back(fault);
 }
 
+// Reports the race, but not yet that of two lanes of a warp: where other warps race for the same, it takes
+// more than what puts lanes in order. Nor while part of a warp waits at a barrier for the rest: where that
+// does not come, this is what the race comes from. The cluster goes on, so that they have their turn.
+void raise_race(const Warp& warp, const Fault& fault) {
+  Cluster& cluster = *warp.block->cluster;
+  const bool of_lanes =
+      fault.other_block == fault.block && fault.other_warp == fault.warp && !(fault.info & kAsynchronous);
+  if (of_lanes && fault.kind == FaultKind::race) return suspect(cluster, fault);
+  if (of_lanes || !barriers_lack_lanes(cluster)) {
+    if (!cluster.suspected_at.empty()) cluster.report_suspected();  // which came first
+    return report(cluster, fault);
+  }
+  if (cluster.suspected_at.empty() && fault.kind == FaultKind::race) {
+    const Fault of_lanes_before = std::exchange(cluster.suspected, fault);
+    cluster.suspected_at = cluster.waiting();
+    if (of_lanes_before.kind == FaultKind::race) suspect(cluster, of_lanes_before);
+    return;
+  }
+  suspect(cluster, fault);
+}
+
 // ---- clocks
+
+void join(Times& a, const Times& b) {
+  if (a.size() < b.size()) a.resize(b.size());
+  for (size_t k = 0; k < b.size(); ++k) a[k] = std::max(a[k], b[k]);
+}
 
 std::shared_ptr<const Times> later(const std::shared_ptr<const Times>& a,
                                    const std::shared_ptr<const Times>& b) {
   if (a == b) return a;
   auto both = std::make_shared<Times>(*a);
-  for (size_t k = 0; k < both->size(); ++k) (*both)[k] = std::max((*both)[k], (*b)[k]);
+  join(*both, *b);
   return both;
-}
-
-void join(Times& a, const Times& b) {
-  if (a.size() < b.size()) a.resize(b.size());
-  for (size_t k = 0; k < b.size(); ++k) a[k] = std::max(a[k], b[k]);
 }
 
 void join(std::shared_ptr<const Far>& a, const std::shared_ptr<const Far>& b) {
@@ -68,6 +92,7 @@ void join(Clock& a, const Clock& b) {
 void join(Knowledge& a, const Knowledge& b) {
   join(a.now, b.now);
   join(a.fenced_block, b.fenced_block);
+  join(a.fenced_cluster, b.fenced_cluster);
   join(a.fenced_device, b.fenced_device);
   join(a.proxied, b.proxied);
   join(a.initialised, b.initialised);
@@ -109,6 +134,7 @@ void settle(Warp& warp) {
       if (some[k] > all[k]) return false;
     if (part.known.now.far && part.known.now.far != own.known.now.far) return false;
     join(own.known.fenced_block, part.known.fenced_block);
+    join(own.known.fenced_cluster, part.known.fenced_cluster);
     join(own.known.fenced_device, part.known.fenced_device);
     return true;
   };
@@ -188,13 +214,32 @@ uint32_t seen(const WarpRaces& warp, uint32_t lane, uint32_t other) {
 }
 
 // A fence, or what counts as one, in these lanes.
-void take_pending(Warp& warp, uint32_t lanes) {
+void take_unfenced(Warp& warp, uint32_t lanes, Reach reach = kDeviceReach) {
   WarpRaces& own = *warp.races;
-  if (!(own.pending_lanes & lanes)) return;
-  learn(warp, own.pending, own.pending_lanes);
-  own.pending = Knowledge{};
-  own.pending_lanes = 0;
+  if (own.unfenced.empty()) return;
+  bool some = false;
+  for (Unfenced& part : own.unfenced) {
+    const uint32_t here = part.lanes & lanes;
+    if (!here) continue;
+    some = true;
+    for (int r = kBlockReach; r <= reach; ++r) learn(warp, part.known[r], here);
+    if (reach == kDeviceReach) part.lanes &= ~here;
+  }
+  if (!some) return;
+  own.unfenced.erase(std::remove_if(own.unfenced.begin(), own.unfenced.end(),
+                                    [](const Unfenced& part) { return part.lanes == 0; }),
+                     own.unfenced.end());
   own.tick();
+}
+
+// What lanes have read without a fence. Of many sets of lanes, some are taken together.
+void add_unfenced(WarpRaces& own, const Knowledge& known, uint32_t lanes, Reach reach) {
+  constexpr size_t kMostSets = 64;
+  for (Unfenced& part : own.unfenced)
+    if (part.lanes == lanes) return join(part.known[reach], known);
+  if (own.unfenced.size() < kMostSets) own.unfenced.push_back({lanes, {}});
+  own.unfenced.back().lanes |= lanes;
+  join(own.unfenced.back().known[reach], known);
 }
 
 }  // namespace
@@ -238,7 +283,7 @@ class Touch {
         flags_(table.records[record].flags),
         fine_(kShared ? warp.races->shared_before : warp.races->global_before) {
     // what only some lanes know, or what only this access may disregard, is no good to others
-    if (!own_.partly.empty() || own_.as_issued || (flags_ & kStrong) || proxied) {
+    if (!own_.partly.empty() || own_.as_issued || (flags_ & (kStrong | kNonCoherent)) || proxied) {
       fine_ = own_fine_;
       kept_ = kOwnKept;
       forget();
@@ -430,7 +475,7 @@ class Touch {
       since = mine;
       return;
     }
-    if (flags_ & kWrite) check_set(since, cell, lane);
+    if ((flags_ & kWrite) || warp_.machine->prepared->has_narrow_scopes) check_set(since, cell, lane);
     since = with(since, mine);
   }
 
@@ -445,7 +490,13 @@ class Touch {
       set = node.parent;
     }
     if (set) check_since(set, cell, lane);
-    if (all & kSet) fine_set_ = all;
+    // Entries whose lanes are known come first in a set, and are of one warp: one lane of it speaks for
+    // itself.
+    if ((all & kSet) && !(set && is_own(set) && (set & 63) <= kManyLanes)) fine_set_ = all;
+  }
+  bool is_own(uint32_t entry) const {
+    const Record& record = table_.records[entry >> 6];
+    return kShared && record.agent == own_.agent && record.cluster == own_.cluster;
   }
   void check_since(uint32_t entry, uint64_t cell, uint32_t lane) {
     const uint16_t theirs = table_.records[entry >> 6].flags;
@@ -464,6 +515,7 @@ class Touch {
   __attribute__((noinline)) void check_record(uint32_t entry, uint64_t cell, uint32_t lane) {
     const uint32_t index = entry >> 6;
     const Record& other = table_.records[index];
+    if ((flags_ | other.flags) & kNonCoherent) return incoherent(other, entry & 63, cell, lane);
     if (other.cluster == own_.cluster && other.agent == own_.agent) {
       if (other.clock <= own_.joined) return is_fine(index);
       const uint32_t by = entry & 63;
@@ -471,14 +523,33 @@ class Touch {
       if ((by == lane && lane != kManyLanes) || by > kManyLanes || index == record_ ||
           (!kShared && lane > kManyLanes))
         return;
-      if ((other.flags & kStrong) && (flags_ & kStrong)) return;
+      if (morally_strong(other)) return;
       if (writes(entry) && !(other.flags & kStrong) && by == kManyLanes) return;
       if (lane == kUnknownLane || all_seen(other, by, lane)) return;
       return conflict(other, by, cell, lane);
     }
-    if (!((other.flags & kStrong) && (flags_ & kStrong)) && !ordered(warp_, other, lane))
-      conflict(other, entry & 63, cell, lane);
+    if (!morally_strong(other) && !ordered(warp_, other, lane)) conflict(other, entry & 63, cell, lane);
     is_fine(index);
+  }
+
+  // Whether both are strong, and the scope of each includes the other's thread.
+  bool morally_strong(const Record& other) const {
+    if (!(other.flags & flags_ & kStrong)) return false;
+    const uint16_t scopes = (other.flags | flags_) & kNarrowScope;
+    if (!scopes) return true;
+    if (other.cluster != own_.cluster) return false;
+    const uint32_t warps = warp_.machine->warps_per_block;
+    return !(scopes & kBlockScope) || other.agent / warps == own_.agent / warps ||
+           other.agent >= warps * warp_.machine->cluster_size;  // TMA's, which is nobody's
+  }
+  // A load that goes past coherence, and a store of the same launch: no order makes it right.
+  void incoherent(const Record& other, uint32_t by, uint64_t cell, uint32_t lane) const {
+    Fault fault = conflict_with(other, by, cell, lane);
+    const bool later =
+        (other.flags & kNonCoherent) &&
+        ((other.cluster == own_.cluster && other.agent == own_.agent) || ordered(warp_, other, lane));
+    fault.kind = later ? FaultKind::read_only_changed : FaultKind::incoherent_load;
+    report(*warp_.block->cluster, fault);
   }
 
   // Whether a lane knows of another's access in its warp, or of those of several.
@@ -504,10 +575,15 @@ class Touch {
     return first_lane_ + static_cast<uint32_t>((std::max(cell << shift_, start_) - start_) / element_bytes_);
   }
 
+  // More of it conflicts with more: weak accesses with all, strong ones with those beyond their scope.
+  static int conflicting(uint16_t flags) {
+    return !(flags & kStrong) ? 3 : flags & kBlockScope ? 2 : flags & kClusterScope ? 1 : 0;
+  }
   // Whether whoever is ordered after `mine` is ordered after `entry` as well, and conflicts no less.
   bool replaces(uint32_t entry, uint32_t mine) const {
     const Record& old = table_.records[entry >> 6];
-    if (((old.flags & kWrite) && !(flags_ & kWrite)) || (!(old.flags & kStrong) && (flags_ & kStrong)))
+    if (((old.flags & kWrite) && !(flags_ & kWrite)) || conflicting(old.flags) > conflicting(flags_) ||
+        (old.flags & ~flags_ & kNonCoherent))
       return false;
     if (old.cluster == own_.cluster && old.agent == own_.agent) {
       if (!kShared || (entry & 63) > kManyLanes || old.clock <= own_.joined) return true;
@@ -516,20 +592,42 @@ class Touch {
     return ordered(own_, old);
   }
 
+  // Of shared memory: whether all of an entry, or of a set, are accesses by lanes of this warp that are known
+  // and need not have met since.
+  bool of_own_lanes(uint32_t entry) const {
+    if (!kShared || entry == 0) return false;
+    if (entry & kSet) {
+      const Node& node = table_.nodes[entry & ~kSet];
+      return node.of_one_warp && of_own_lanes(node.entry);
+    }
+    return (entry & 63) <= kManyLanes && is_own(entry) && table_.records[entry >> 6].clock > own_.joined;
+  }
+  // Whether an entry is of this warp, and as good as the one that is being made.
+  bool is_of_now(uint32_t entry) const {
+    const Record& old = table_.records[entry >> 6];
+    return kShared && !own_.as_issued && old.cluster == own_.cluster && old.agent == own_.agent &&
+           old.clock == own_.now() && old.flags == flags_;
+  }
+
   __attribute__((noinline)) uint32_t with(uint32_t since, uint32_t mine) {
     if (!(since & kSet)) {
-      const Record& old = table_.records[since >> 6];
-      if (kShared && !own_.as_issued && old.cluster == own_.cluster && old.agent == own_.agent &&
-          old.clock == own_.now() && old.flags == flags_) {
+      if (is_of_now(since)) {
         if ((since & 63) > kManyLanes) return mine;
         if ((mine & 63) > kManyLanes) return since;
         return by_many(since, mine);
       }
       if (replaces(since, mine)) return mine;
     }
-    mine = (mine & ~63u) | kUnknownLane;  // of accesses by several warps, lanes are not kept
-    if (since == from_) return to_;       // an instruction always adds the same entry
-    from_ = since;
+    if (__builtin_expect(of_own_lanes(since), 0) && !own_.as_issued && (mine & 63) <= kManyLanes)
+      return transition(since, mine);
+    const uint32_t any = (mine & ~63u) | kUnknownLane;  // of accesses by several warps, lanes are not kept
+    if (since != from_) {                               // an instruction always adds the same entry
+      from_ = since;
+      to_ = transition(since, any);
+    }
+    return to_ == any ? mine : to_;  // but where it takes the place of them all
+  }
+  uint32_t transition(uint32_t since, uint32_t mine) {
     const uint64_t key = uint64_t{since} << 32 | mine;
     RecordTable::Recent& recent = table_.recent[(key * 0x9e3779b97f4a7c15u >> 32) % RecordTable::kRecent];
     if (recent.key != key) {
@@ -537,7 +635,7 @@ class Touch {
       if (is_new) place->second = extended(since, mine);
       recent = {key, place->second};
     }
-    return to_ = recent.to;
+    return recent.to;
   }
   // Two entries between the same ticks: as the newer one, by the lanes of both.
   uint32_t by_many(uint32_t since, uint32_t mine) {
@@ -573,10 +671,16 @@ class Touch {
     }
     visit(set);
     if (std::find(kept, kept + count, mine) != kept + count) return since;
+    uint32_t first = 0;
+    if (count && (mine & 63) <= kManyLanes && is_of_now(kept[0])) {  // other lanes, just before
+      if (!(lanes_of(mine) & ~lanes_of(kept[0]))) return since;
+      mine = by_many(kept[first++], mine);
+      dropped = true;
+    }
     if (!dropped) return push(since, mine);
-    if (count == 0) return mine;
+    if (count == first) return mine;
     set = kept[--count];
-    while (count) set = push(set, kept[--count]);
+    while (count > first) set = push(set, kept[--count]);
     return push(set, mine);
   }
   uint32_t push(uint32_t parent, uint32_t entry) {
@@ -587,36 +691,14 @@ class Touch {
     };
     const bool strong_writes =
         strong_write(entry) || (set ? table_.nodes[parent & ~kSet].strong_writes : strong_write(parent));
-    table_.nodes.push_back({parent, entry, length + 1, strong_writes});
+    table_.nodes.push_back(
+        {parent, entry, length + 1, strong_writes, of_own_lanes(parent) && of_own_lanes(entry)});
     return kSet | static_cast<uint32_t>(table_.nodes.size() - 1);
   }
 
   // A store's race with another one waits for what it stores.
   void conflict(const Record& other, uint32_t by, uint64_t cell, uint32_t lane) const {
-    const Machine& machine = *warp_.machine;
-    Fault fault;
-    fault.kind = FaultKind::race;
-    fault.pc = warp_.pc;
-    fault.other_pc = other.pc;
-    fault.block = warp_.block->id;
-    fault.warp = warp_.id;
-    fault.lane = lane < kLanes ? static_cast<int32_t>(lane) : -1;
-    fault.address = base_ + std::max(cell << shift_, start_);
-    fault.space = kShared ? Space::shared : Space::global;
-    if (flags_ & kWrite) fault.info |= kWrites;
-    if (other.flags & kWrite) fault.info |= kOtherWrites;
-    const uint32_t warps = machine.warps_per_block;
-    if (other.agent < warps * machine.cluster_size) {
-      fault.other_block = block_id(machine, other.cluster, other.agent / warps);
-      fault.other_warp = static_cast<int32_t>(other.agent % warps);
-      fault.other_lane = by < kLanes ? static_cast<int32_t>(by) : -1;
-    } else if (const uint32_t group = other.agent - warps * machine.cluster_size; group >= kSlots) {
-      const uint32_t each = warpgroups_of(machine), in_block = (group - kSlots) % each;
-      fault.other_block = block_id(machine, other.cluster, (group - kSlots) / each);
-      fault.other_warp = static_cast<int32_t>(in_block * 4);
-    } else {
-      fault.info |= kAsynchronous;
-    }
+    const Fault fault = conflict_with(other, by, cell, lane);
     const uint64_t offset = std::max(cell << shift_, start_);
     const bool plain = flags_ == kWrite && (other.flags & 0xff) == kWrite && !(fault.info & kAsynchronous);
     const uint8_t* bytes = plain && warp_.races->storing ? stored_at(offset) : nullptr;
@@ -637,6 +719,35 @@ class Touch {
     return allocation ? allocation->data + offset : nullptr;
   }
 
+  Fault conflict_with(const Record& other, uint32_t by, uint64_t cell, uint32_t lane) const {
+    const Machine& machine = *warp_.machine;
+    Fault fault;
+    fault.kind = FaultKind::race;
+    fault.pc = warp_.pc;
+    fault.other_pc = other.pc;
+    fault.block = warp_.block->id;
+    fault.warp = warp_.id;
+    fault.lane = lane < kLanes ? static_cast<int32_t>(lane) : -1;
+    fault.address = base_ + std::max(cell << shift_, start_);
+    fault.space = kShared ? Space::shared : Space::global;
+    if (flags_ & kWrite) fault.info |= kWrites;
+    if (other.flags & kWrite) fault.info |= kOtherWrites;
+    const uint32_t warps = machine.warps_per_block, agents = warps * machine.cluster_size;
+    const bool stored = other.agent >= agents_of(machine);
+    if (other.agent < agents || stored) {
+      const uint32_t agent = stored ? other.lanes : other.agent;
+      fault.other_block = block_id(machine, other.cluster, agent / warps);
+      fault.other_warp = static_cast<int32_t>(agent % warps);
+      fault.other_lane = by < kLanes ? static_cast<int32_t>(by) : -1;
+    } else if (other.agent >= agents + kSlots) {
+      const uint32_t group = other.agent - agents - kSlots, each = warpgroups_of(machine);
+      fault.other_block = block_id(machine, other.cluster, group / each);
+      fault.other_warp = static_cast<int32_t>(group % each * 4);
+    }
+    if (stored || (other.agent >= agents && other.agent < agents + kSlots)) fault.info |= kAsynchronous;
+    return fault;
+  }
+
   const Warp& warp_;
   const WarpRaces& own_;
   RecordTable& table_;
@@ -654,9 +765,8 @@ class Touch {
 
 // The record of what the warp is executing; 0 when there is no room for more.
 uint32_t record_of(RecordTable& table, std::vector<uint32_t>& newest, const WarpRaces& warp, int pc,
-                   uint16_t flags) {
-  const auto agent = static_cast<uint16_t>(warp.as_issued ? warp.copier : warp.agent);
-  const uint32_t clock = warp.as_issued ? warp.copied : warp.now();
+                   uint16_t flags, uint32_t by, uint32_t clock) {
+  const auto agent = static_cast<uint16_t>(by);
   uint32_t& index = newest[static_cast<size_t>(pc)];
   if (index) {
     const Record& known = table.records[index];
@@ -666,16 +776,28 @@ uint32_t record_of(RecordTable& table, std::vector<uint32_t>& newest, const Warp
   return index = new_record(table, {warp.cluster, agent, flags, clock, pc});
 }
 
+uint32_t record_of(RecordTable& table, std::vector<uint32_t>& newest, const WarpRaces& warp, int pc,
+                   uint16_t flags) {
+  return warp.as_issued ? record_of(table, newest, warp, pc, flags, warp.copier, warp.copied)
+                        : record_of(table, newest, warp, pc, flags, warp.agent, warp.now());
+}
+
 uint16_t flags_of(const Warp& warp, Access access) {
+  return warp.machine->prepared->record_flags[static_cast<size_t>(warp.pc)][static_cast<size_t>(access)];
+}
+
+// What an instruction's accesses are recorded as.
+uint16_t flags_of(const Instruction& instruction, bool guess, Access access) {
+  const Reach reach = reach_of(instruction.flags);
+  const int narrow = reach == kBlockReach ? kBlockScope : reach == kClusterReach ? kClusterScope : 0;
   if (access == Access::atomic) {
-    const Instruction& instruction = warp.machine->code[static_cast<size_t>(warp.pc)];
     const bool swap = instruction.count == 4 && instruction.access[1] == 'a';
-    return static_cast<uint16_t>(kWrite | kStrong | (swap ? kCompareSwap : 0));
+    return static_cast<uint16_t>(kWrite | kStrong | narrow | (swap ? kCompareSwap : 0));
   }
-  const bool strong = (warp.machine->code[static_cast<size_t>(warp.pc)].flags & kOrderMask) != 0;
-  if (access == Access::read && warp.machine->prepared->guesses[static_cast<size_t>(warp.pc)])
-    return static_cast<uint16_t>(kGuess | (strong ? kStrong : 0));
-  return static_cast<uint16_t>((access == Access::write ? kWrite : 0) | (strong ? kStrong : 0));
+  const int ordered = instruction.flags & kOrderMask ? kStrong | narrow : 0;
+  if (access == Access::write) return static_cast<uint16_t>(ordered | kWrite);
+  const int cached = instruction.flags & kReadOnlyCache ? kNonCoherent : 0;
+  return static_cast<uint16_t>(ordered | cached | (guess ? kGuess : 0));
 }
 
 Shadow shadow_of(BlockRaces& races) { return {races.last_write.data(), races.since.data()}; }
@@ -803,6 +925,14 @@ void find_guesses(const Program& program, Code& code) {
     code.guesses[row] = name_of(row).rfind("ld", 0) == 0 && results_compared(code.instructions[row]);
 }
 
+void find_record_flags(Code& code) {
+  code.record_flags.resize(code.instructions.size());
+  for (size_t row = 0; row < code.instructions.size(); ++row)
+    for (const Access access : {Access::read, Access::write, Access::atomic})
+      code.record_flags[row][static_cast<size_t>(access)] =
+          flags_of(code.instructions[row], code.guesses[row], access);
+}
+
 void find_granules(const Program& program, Code& code) {
   for (const Row& row : program.rows) {
     const std::string& name = operation_table()[static_cast<size_t>(row.operation)].name;
@@ -812,6 +942,10 @@ void find_granules(const Program& program, Code& code) {
       code.global_granule = std::min(code.global_granule, bytes);
     code.stores_tensors |=
         name.find(".global.shared") != std::string::npos && name.find("tensor") != std::string::npos;
+    code.stores_in_bulk |= name.find(".bulk_group") != std::string::npos;
+    const auto ordered = [&](const char* prefix) { return name.rfind(prefix, 0) == 0; };
+    if (ordered("ld") || ordered("st") || ordered("atom") || ordered("red") || ordered("fence"))
+      code.has_narrow_scopes |= reach_of(row.flags) != kDeviceReach;
     code.loads_in_bulk |= name.rfind("cp.async.bulk", 0) == 0 && name.find(".mbarrier") != std::string::npos;
   }
 }
@@ -843,7 +977,7 @@ void start_races(Cluster& cluster, int64_t index) {
   std::fill(races.table.recent.begin(), races.table.recent.end(), RecordTable::Recent{});
   races.releases.clear();
   races.arriving = races.completed = Knowledge{};
-  races.next_slot = 0;
+  races.next_slot = races.next_storer = 0;
   const size_t lines = machine.launch->shared_bytes / kLineBytes + 1;
   const size_t cells = lines * (kLineBytes >> machine.races->shared_shift);
   for (Block& block : cluster.blocks) {
@@ -868,8 +1002,8 @@ void start_races(Cluster& cluster, int64_t index) {
       state.storing = false;
       state.overwrites.clear();
       state.partly.clear();
-      state.pending = Knowledge{};
-      state.pending_lanes = 0;
+      state.unfenced.clear();
+      std::fill_n(state.storers, kLanes, 0u);
       for (auto& both : state.last_acquired)
         for (auto& last : both) last = nullptr;
       state.last_proxied = nullptr;
@@ -879,7 +1013,7 @@ void start_races(Cluster& cluster, int64_t index) {
       state.seen.clear();
       std::fill_n(state.shared_before, kRecentlyBefore, 0u);
       std::fill_n(state.global_before, kRecentlyBefore, 0u);
-      state.known.now.near.assign(agents_of(machine), 0);
+      state.known.now.near.assign(agents_of(machine) + (machine.prepared->stores_in_bulk ? kStorers : 0), 0);
       state.known.now.near[state.agent] = 1;
       state.shared_record.assign(machine.prepared->instructions.size(), 0);
       state.global_record.resize(machine.prepared->instructions.size());
@@ -1006,7 +1140,7 @@ void race_stored(Warp& warp) {
       raise_race(warp, overwrite.fault);
     else {
       overwrite.fault.kind = FaultKind::race_same_value;
-      report(*warp.block->cluster, overwrite.fault);
+      raise_race(warp, overwrite.fault);
     }
   }
   overwrites.clear();
@@ -1087,6 +1221,42 @@ void race_bulk_issued(const Warp& warp, Block& block, uint32_t offset, uint32_t 
   race_guest_copy(warp, block, offset, static_cast<int>(lane), slot, phase);
 }
 
+void race_store_issued(Warp& warp, const Allocation& allocation, uint64_t offset, uint64_t bytes,
+                       Access access, uint32_t lane) {
+  if (!warp.races || !allocation.writable || bytes == 0) return;
+  ClusterRaces& cluster = *warp.block->cluster->races;
+  WarpRaces& own = *warp.races;
+  if (!own.storers[lane])
+    own.storers[lane] = static_cast<uint32_t>(agents_of(*warp.machine)) + cluster.next_storer++ % kStorers;
+  const Lock lock(*warp.machine);
+  MachineRaces& races = *warp.machine->races;
+  const auto flags = static_cast<uint16_t>(access == Access::atomic ? kWrite | kStrong : kWrite);
+  const uint32_t record = record_of(races.table, own.global_record, own, warp.pc, flags, own.storers[lane],
+                                    warp.bulk_group[lane] + 1);
+  if (!record) return;
+  races.table.records[record].lanes = own.agent;
+  Touch<false>(warp, races.table, shadow_of(*warp.machine, allocation, flags), races.global_shift,
+               allocation.address, record)
+      .access(offset, bytes, lane);
+}
+
+void race_stores_done(Warp& warp, uint32_t lanes, uint32_t left) {
+  if (!warp.races) return;
+  WarpRaces& own = *warp.races;
+  bool news = false;
+  for_lanes(lanes, [&](int l) {
+    if (!own.storers[l] || warp.bulk_group[l] <= left) return;
+    const Record done{own.cluster, static_cast<uint16_t>(own.storers[l]), 0, warp.bulk_group[l] - left, 0};
+    if (ordered(warp, done, static_cast<uint32_t>(l))) return;
+    Knowledge written;
+    written.now.near.resize(own.storers[l] + 1);
+    written.now.near.back() = done.clock;
+    learn(warp, written, 1u << l);
+    news = true;
+  });
+  if (news) own.tick();
+}
+
 void race_same_instruction(const Warp& warp, uint8_t* const* pointer, const uint64_t* value,
                            const uint64_t* address, Space space, uint32_t bytes) {
   if (warp.active == ~0u) {  // the common case, and quick to tell
@@ -1133,7 +1303,7 @@ void race_initialised_joined(Warp& warp) {
 void race_lanes_joined(Warp& warp, uint32_t lanes) {
   if (!warp.races) return;
   WarpRaces& own = *warp.races;
-  take_pending(warp, lanes);
+  take_unfenced(warp, lanes);
   share(warp, lanes);
   if ((lanes & warp.exists) == warp.exists) {
     own.joined = own.now();
@@ -1154,10 +1324,12 @@ void race_lanes_joined(Warp& warp, uint32_t lanes) {
 void race_fence(Warp& warp, int32_t flags) {
   if (!warp.races) return;
   WarpRaces& own = *warp.races;
-  take_pending(warp, warp.active);
+  const Reach reach = reach_of(flags);
+  take_unfenced(warp, warp.active, reach);
   const Clock now = known_to_some(warp);
   own.known.fenced_block = now;
-  if ((flags & kScopeMask) >> kScopeShift != 1) own.known.fenced_device = now;
+  if (reach >= kClusterReach && warp.machine->cluster_size > 1) own.known.fenced_cluster = now;
+  if (reach == kDeviceReach) own.known.fenced_device = now;
   own.tick();
 }
 
@@ -1173,6 +1345,7 @@ void race_arrive_relaxed(Warp& warp, Knowledge& at, const Clock& fenced) {
   Knowledge told;
   told.now = fenced;
   told.fenced_block = known.fenced_block;
+  told.fenced_cluster = known.fenced_cluster;
   told.fenced_device = known.fenced_device;
   told.proxied = known.proxied;
   told.initialised = known.initialised;
@@ -1182,7 +1355,7 @@ void race_arrive_relaxed(Warp& warp, Knowledge& at, const Clock& fenced) {
 
 void race_learn(Warp& warp, const Knowledge& from, uint32_t lanes) {
   if (!warp.races) return;
-  take_pending(warp, lanes);
+  take_unfenced(warp, lanes);
   learn(warp, from, lanes);
   warp.races->tick();
 }
@@ -1202,7 +1375,7 @@ void race_barrier_completed(Block& block, int number, bool all) {
   };
   for (Warp& warp : block.warps)
     if (const uint32_t lanes = waiting(warp)) {
-      take_pending(warp, lanes);
+      take_unfenced(warp, lanes);
       tell(warp, sum);
     }
   for (Warp& warp : block.warps) {
@@ -1226,7 +1399,7 @@ uint32_t race_lanes_seen(const WarpRaces& warp, uint32_t lane, uint32_t other) {
 void race_proxy_fence(Warp& warp) {
   if (!warp.races) return;
   WarpRaces& own = *warp.races;
-  take_pending(warp, warp.active);
+  take_unfenced(warp, warp.active);
   join(own.known.proxied, known_to_some(warp));
   own.tick();
 }
@@ -1259,8 +1432,9 @@ void race_mbarrier_initialised(const Warp& warp, Block& block, uint32_t offset, 
 void race_mbarrier_arrive(Warp& warp, Block& block, uint32_t offset, int32_t flags) {
   if (!block.races) return;
   Knowledge& arriving = block.races->mbarriers[offset].arriving;
+  const Knowledge& known = warp.races->known;
   if (is_relaxed(flags))
-    race_arrive_relaxed(warp, arriving, warp.races->known.fenced_block);
+    race_arrive_relaxed(warp, arriving, &block == warp.block ? known.fenced_block : known.fenced_cluster);
   else
     race_arrive(warp, arriving);
 }
@@ -1284,7 +1458,7 @@ void race_mbarrier_landed(const Warp& issuer, Block& block, uint32_t offset, uin
   MbarrierKnowledge& barrier = block.races->mbarriers[offset];
   Times& times = barrier.arriving.now.near;
   const uint32_t agents = block.cluster->races->agents;
-  times.resize(agents_of(*block.machine));
+  times.resize(std::max<size_t>(times.size(), agents + kSlots));
   uint32_t& engine = times[agents + barrier.slot];
   engine = std::max(engine, static_cast<uint32_t>(phase + 1));
   uint32_t& reader = times[issuer.races->agent];  // of what the copy read
@@ -1302,8 +1476,7 @@ void race_mbarrier_passed(Warp& warp, uint32_t offset, uint32_t lanes, int32_t f
   if (!warp.races) return;
   const Knowledge& completed = warp.block->races->mbarriers[offset].completed;
   if (!is_relaxed(flags)) return race_learn(warp, completed, lanes);
-  join(warp.races->pending, completed);
-  warp.races->pending_lanes |= lanes;
+  add_unfenced(*warp.races, completed, lanes, kBlockReach);
 }
 
 // ---- flags and atomics
@@ -1341,24 +1514,21 @@ void each_flag(Warp& warp, Space space, const uint64_t* address, F f) {
   }
 }
 
-void acquire(Warp& warp, const std::shared_ptr<const Far>& from, uint32_t lanes, bool far, bool at_once) {
+// Lanes read what a fence or a release of that reach has put there.
+void acquire(Warp& warp, const std::shared_ptr<const Far>& from, uint32_t lanes, Reach reach, bool at_once) {
   WarpRaces& own = *warp.races;
-  auto& last = own.last_acquired[at_once][far];
-  uint32_t& last_lanes = own.last_acquired_lanes[at_once][far];
+  auto& last = own.last_acquired[at_once][reach];
+  uint32_t& last_lanes = own.last_acquired_lanes[at_once][reach];
   if (!from || (last == from && !(lanes & ~last_lanes))) return;
   last = from;
   last_lanes = lanes;
   Knowledge learnt;
-  Clock& to = at_once ? learnt.now : own.pending.now;
   const auto near = from->find(own.cluster);
-  if (near != from->end()) join(to.near, *near->second);
-  if (far) join(to.far, from);
-  if (at_once) {
-    learn(warp, learnt, lanes);
-    own.tick();
-  } else {
-    own.pending_lanes |= lanes;
-  }
+  if (near != from->end()) join(learnt.now.near, *near->second);
+  join(learnt.now.far, from);
+  if (!at_once) return add_unfenced(own, learnt, lanes, reach);
+  learn(warp, learnt, lanes);
+  own.tick();
 }
 
 void acquire_proxied(WarpRaces& own, const std::shared_ptr<const Far>& from) {
@@ -1371,25 +1541,47 @@ void acquire_proxied(WarpRaces& own, const std::shared_ptr<const Far>& from) {
 
 }  // namespace
 
+namespace {
+
+// The part of a release that reaches one block or its cluster.
+void release_near(Release& release, const Warp& warp, const std::shared_ptr<const Far>& block,
+                  const std::shared_ptr<const Far>& cluster) {
+  std::vector<NearRelease>& all = release.near[warp.races->cluster];
+  const auto same = std::find_if(all.begin(), all.end(),
+                                 [&](const NearRelease& near) { return near.rank == warp.block->rank; });
+  NearRelease& near = same == all.end() ? all.emplace_back(NearRelease{warp.block->rank, {}, {}}) : *same;
+  join(near.block, block);
+  join(near.cluster, cluster);
+}
+
+}  // namespace
+
 void race_released(Warp& warp, Space space, const uint64_t* address, int32_t flags, bool update) {
   if (!warp.races || (!update && !(flags & kOrderMask))) return;
   WarpRaces& own = *warp.races;
-  const int order = flags & kOrderMask;
-  const bool releases = order >= kReleases;
-  const bool device_wide = (flags & kScopeMask) >> kScopeShift != 1;
+  const bool releases = (flags & kOrderMask) >= kReleases;
+  const Reach reach = reach_of(flags);
   const Lock lock(*warp.machine);
-  if (!releases && own.known.fenced_block.near.empty() && own.known.fenced_device.near.empty() &&
+  if (!releases && own.known.fenced_block.near.empty() &&
       (update || (warp.machine->races->releases.empty() && warp.block->cluster->races->releases.empty())))
     return;
-  if (releases) take_pending(warp, warp.active);
+  if (releases) take_unfenced(warp, warp.active, reach);
   const Clock now = releases ? known_to_some(warp) : Clock{};
-  std::shared_ptr<const Far> block = published(own, releases ? now : own.known.fenced_block);
-  std::shared_ptr<const Far> device = published(own, releases && device_wide ? now : own.known.fenced_device);
+  // What is ordered by a fence, or by this, reaches no further than either.
+  const auto up_to = [&](Reach r, const Clock& fenced) {
+    return reach < r ? nullptr : published(own, releases ? now : fenced);
+  };
+  std::shared_ptr<const Far> block, cluster;
+  if (warp.machine->prepared->has_narrow_scopes) {
+    block = up_to(kBlockReach, own.known.fenced_block);
+    if (warp.machine->cluster_size > 1) cluster = up_to(kClusterReach, own.known.fenced_cluster);
+  }
+  std::shared_ptr<const Far> device = up_to(kDeviceReach, own.known.fenced_device);
   std::shared_ptr<const Far> proxied = published(own, own.known.proxied);
   each_flag(warp, space, address, [&](auto& all, uint64_t key, uint32_t) {
     Release& release = all[key];
     if (!update) release = Release{};
-    join(release.block, block);
+    if (block) release_near(release, warp, block, cluster);
     join(release.device, device);
     join(release.proxied, proxied);
   });
@@ -1400,14 +1592,22 @@ void race_acquired(Warp& warp, Space space, const uint64_t* address, int32_t fla
   if (!warp.races) return;
   const int order = flags & kOrderMask;
   const bool at_once = order == kAcquires || order >= kBoth;
+  const Reach reach = reach_of(flags);
   const Lock lock(*warp.machine);
   if (warp.machine->races->releases.empty() && warp.block->cluster->races->releases.empty()) return;
   each_flag(warp, space, address, [&](auto& all, uint64_t key, uint32_t lanes) {
     const auto found = all.find(key);
     if (found == all.end()) return;
-    acquire(warp, found->second.block, lanes, false, at_once);
-    acquire(warp, found->second.device, lanes, true, at_once);
-    acquire_proxied(*warp.races, found->second.proxied);
+    const Release& release = found->second;
+    acquire_proxied(*warp.races, release.proxied);
+    if (reach == kDeviceReach) acquire(warp, release.device, lanes, kDeviceReach, at_once);
+    const auto near = release.near.find(warp.races->cluster);
+    if (near == release.near.end()) return;
+    for (const NearRelease& one : near->second)
+      if (one.rank == warp.block->rank)
+        acquire(warp, one.block, lanes, kBlockReach, at_once);
+      else if (reach >= kClusterReach)
+        acquire(warp, one.cluster, lanes, kClusterReach, at_once);
   });
 }
 

@@ -1,11 +1,12 @@
 // Races: conflicting accesses of which nothing says that one comes before the other.
 //
-// Happens-before by vector clocks. The agents are warps, and for each mbarrier the TMA unit that fills
-// what it announces. Every agent has a clock that goes up whenever it may have told others what it did;
-// barriers, mbarriers, fences with flags and atomics hand on what one agent knows of the clocks of others.
-// Within its cluster an agent knows the clocks of all; of other clusters, only what came through global
-// memory. Memory keeps, for each granule (the smallest store of the program), the last write and what came
-// since: the reads, and the atomic or volatile ("strong") accesses, which do not race with one another.
+// Happens-before by vector clocks. The agents are warps, for each mbarrier the TMA unit that fills what it
+// announces, and for each lane that issues bulk stores the one that carries them out. Every agent has a clock
+// that goes up whenever it may have told others what it did; barriers, mbarriers, fences with flags and
+// atomics hand on what one agent knows of the clocks of others. Within its cluster an agent knows the clocks
+// of all; of other clusters, only what came through global memory. Memory keeps, for each granule (the
+// smallest store of the program), the last write and what came since: the reads, and the atomic or volatile
+// ("strong") accesses, which do not race with one another.
 //
 // Lanes of a warp share its clock. Between lanes order comes from bar.warp.sync and the other collectives
 // with a member mask, and from barriers. What only some lanes have waited for (an mbarrier, a flag), the
@@ -31,18 +32,39 @@ struct Clock {
 
 struct Knowledge {  // of an agent, or on its way in a barrier
   Clock now;
-  Clock fenced_block, fenced_device;  // at the last fence of that scope: what a flag may hand on
-  Clock proxied;                      // what a fence.proxy.async put before later accesses of the async proxy
-  Clock initialised;                  // what a fence.mbarrier_init told of initialised mbarriers
+  Clock fenced_block, fenced_cluster, fenced_device;  // at the last fence of that scope: what a flag hands on
+  Clock proxied;      // what a fence.proxy.async put before later accesses of the async proxy
+  Clock initialised;  // what a fence.mbarrier_init told of initialised mbarriers
 };
 
-struct Release {  // what a flag or an atomic hands on
-  std::shared_ptr<const Far> device, block, proxied;
+struct NearRelease {  // by threads of one block
+  uint32_t rank;
+  std::shared_ptr<const Far> block, cluster;  // to these, and to all of their cluster
 };
+struct Release {  // what a flag or an atomic hands on
+  std::shared_ptr<const Far> device, proxied;
+  std::unordered_map<uint32_t, std::vector<NearRelease>> near;  // by cluster, where a scope is narrow
+};
+
+// How far a scope reaches.
+enum Reach : int { kBlockReach, kClusterReach, kDeviceReach };
+inline Reach reach_of(int32_t flags) {
+  const int scope = (flags & kScopeMask) >> kScopeShift;
+  return scope == 1 ? kBlockReach : scope == 2 ? kClusterReach : kDeviceReach;
+}
 
 // A plain read next to a compare-and-swap is how the swap's first guess is usually made. Where what it reads
 // is compared with, it is not reported.
-enum RecordFlag : uint16_t { kWrite = 1, kStrong = 2, kCompareSwap = 4, kGuess = 8 };
+enum RecordFlag : uint16_t {
+  kWrite = 1,
+  kStrong = 2,
+  kCompareSwap = 4,
+  kGuess = 8,
+  kBlockScope = 16,    // strong towards its own block only
+  kClusterScope = 32,  // towards its cluster
+  kNonCoherent = 64,   // a load that need not see any store of the launch
+};
+constexpr uint16_t kNarrowScope = kBlockScope | kClusterScope;
 
 // How a tensor copy swizzles what it writes: the bytes / 32 + 1, in the upper byte of its record's flags.
 constexpr int kSwizzleShift = 8;
@@ -55,12 +77,13 @@ struct Record {  // an instruction that a warp executed, between two ticks of it
   uint16_t agent, flags;
   uint32_t clock;
   int32_t pc;
-  uint32_t lanes = ~0u;  // that read, where an entry says that they are many
+  uint32_t lanes = ~0u;  // that read, where an entry says that they are many; of a bulk store: whose it is
 };
 struct Node {  // a set of accesses to a granule: one more than the parent
   uint32_t parent, entry;
   uint32_t length;
   bool strong_writes;
+  bool of_one_warp;  // and its lanes are known
 };
 
 // An entry is a record and the lane: `record << 6 | lane`. A set of several entries is `kSet | node`.
@@ -95,6 +118,11 @@ struct LaneKnowledge {
   Knowledge known;
 };
 
+struct Unfenced {  // what lanes have read of flags or mbarriers, with no fence since
+  uint32_t lanes;
+  Knowledge known[kDeviceReach + 1];  // what a fence takes that reaches at least so far
+};
+
 constexpr uint32_t kRecentlyBefore = 128;
 
 struct Overwrite {  // of what another store has written: a race, unless it stores the same
@@ -109,13 +137,13 @@ struct WarpRaces {
   std::vector<Overwrite> overwrites;  // by the store being executed
   Knowledge known;                    // to all lanes
   std::vector<LaneKnowledge> partly;  // to some
-  Knowledge pending;                  // read from flags or mbarriers, but no fence has followed yet
-  uint32_t pending_lanes = 0;         // that read it
-  std::shared_ptr<const Far> last_acquired[2][2], last_proxied;  // of [pending or at once][block or device]
-  uint32_t last_acquired_lanes[2][2] = {};
+  std::vector<Unfenced> unfenced;
+  std::shared_ptr<const Far> last_acquired[2][kDeviceReach + 1], last_proxied;  // of [unfenced or at once]
+  uint32_t last_acquired_lanes[2][kDeviceReach + 1] = {};
   bool as_issued = false;  // a copy goes on in the warp's name: known is what was known when it began,
   uint32_t copier = 0, copied = 0;  // and it reads as this agent, at this time
   uint32_t cluster = 0, agent = 0;
+  uint32_t storers[kLanes] = {};                       // agents of the lanes' bulk stores, or 0
   uint32_t joined = 0;                                 // up to here all lanes know of each other
   uint32_t joined_initialised = 0;                     // and of each other's mbarriers
   std::vector<uint32_t> seen;                          // [lane][other]: and in part, up to there
@@ -163,7 +191,7 @@ struct ClusterRaces {
   RecordTable table;
   std::unordered_map<uint64_t, Release> releases;  // by rank and offset
   Knowledge arriving, completed;
-  uint32_t agents = 0, next_slot = 0;
+  uint32_t agents = 0, next_slot = 0, next_storer = 0;
 };
 
 struct MachineRaces {
@@ -177,6 +205,7 @@ struct MachineRaces {
 
 void find_granules(const Program& program, Code& code);
 void find_guesses(const Program& program, Code& code);
+void find_record_flags(Code& code);
 void start_races(Machine& machine);
 void start_races(Cluster& cluster, int64_t index);
 
@@ -208,6 +237,12 @@ void race_copy_landed(const Warp& warp, Block& block, uint32_t offset, uint32_t 
 // a bulk copy into shared memory: written by TMA, in this phase of its mbarrier
 void race_bulk_issued(const Warp& warp, Block& block, uint32_t offset, uint32_t bytes, uint32_t lane,
                       Block& barrier_block, uint32_t barrier, uint64_t phase, int swizzle);
+// A bulk store to global memory: what it does to these bytes lasts from its issue until its group is waited
+// for.
+void race_store_issued(Warp& warp, const Allocation& allocation, uint64_t offset, uint64_t bytes,
+                       Access access, uint32_t lane);
+// The lanes' groups but for the newest `left` have been written.
+void race_stores_done(Warp& warp, uint32_t lanes, uint32_t left);
 // Two lanes of one store that write different values to one place.
 void race_same_instruction(const Warp& warp, uint8_t* const* pointer, const uint64_t* value,
                            const uint64_t* address, Space space, uint32_t bytes);
@@ -265,8 +300,8 @@ void race_mbarrier_fence(Warp& warp);
 void require_proxied(const Warp& warp, const Record& written, uint32_t by, Space space, uint64_t address,
                      int lane);
 void proxy_reads_shared(const Warp& warp, Block& block, uint32_t offset, uint32_t bytes, int lane);
-// What a tensor copy has written must be read with its swizzle.
-void require_swizzle(const Warp& warp, uint32_t address, int swizzle);
+// What a tensor copy has written must be read with its swizzle; or, `landed`, one that has been waited for.
+void require_swizzle(const Warp& warp, uint32_t address, int swizzle, bool landed = false);
 // The same as for shared memory; false when there is nothing in the allocation that could fail.
 bool proxy_reads_global(const Warp& warp, uint64_t address, uint64_t bytes, int lane);
 // A use of an mbarrier, by a thread or by a copy that it asks for: faults unless its initialisation is

@@ -29,6 +29,9 @@ std::array<int32_t, 3> key_of(const Launch& launch, const Fault& fault) {
     case FaultKind::loads_pending:
     case FaultKind::stores_pending:
       return {kind, fault.other_pc < 0 ? here : there, 0};
+    case FaultKind::incoherent_load:
+    case FaultKind::read_only_changed:
+      return {kind, std::min(here, there), std::max(here, there)};
     default:
       if (is_of_order(fault.kind)) return {kOrder, std::min(here, there), std::max(here, there)};
       return {kind, here, there};

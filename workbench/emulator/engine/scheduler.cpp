@@ -354,6 +354,7 @@ Waiting describe(const Block& block, const Warp& warp, const Group& group) {
 }  // namespace
 
 std::vector<Waiting> Cluster::waiting() const {
+  if (!suspected_at.empty()) return suspected_at;
   std::vector<Waiting> all;
   for (const Block& block : blocks)
     for (const Warp& warp : block.warps) {
@@ -386,7 +387,7 @@ int tells(const Warp& warp, const Group& group) {
 }
 
 // Nothing can move. Says so at the most telling place.
-[[noreturn]] void deadlock(const Cluster& cluster) {
+[[noreturn]] void deadlock(Cluster& cluster) {
   const Warp* warp = nullptr;
   const Group* group = nullptr;
   for (const Warp* w : cluster.warps)
@@ -394,6 +395,7 @@ int tells(const Warp& warp, const Group& group) {
       if (!group || tells(*w, g) > tells(*warp, *group)) warp = w, group = &g;
   Fault fault;
   fault.kind = tells(*warp, *group) == 3 ? FaultKind::barrier_diverged : FaultKind::deadlock;
+  if (fault.kind == FaultKind::barrier_diverged) forget_suspected(cluster);
   fault.pc = group->pc;
   fault.block = warp->block->id;
   fault.warp = warp->id;
@@ -432,6 +434,7 @@ void Cluster::start(int64_t index) {
   suspected = Fault{};
   more_suspected.clear();
   raced = false;
+  suspected_at.clear();
   after_race = 0;
   for (Warp* warp : warps) {
     warp->undefined.reset();
@@ -505,6 +508,7 @@ void Cluster::report_suspected() {
   after_race = 0;
   if (first.kind != FaultKind::none) report(*this, first);
   for (const Fault& fault : more) report(*this, fault);
+  suspected_at.clear();  // not before: who reports says where warps were
 }
 
 }  // namespace workbench::emulator::WORKBENCH_ISA

@@ -21,8 +21,10 @@ bool gather(Warp& warp, uint32_t lanes);
 int barrier_expected(const Block& block, int number);
 int barrier_arrived(const Block& block, int number);
 bool barrier_lacks_lanes(const Block& block, const Warp& warp,
-                         const Group& group);  // of a warp that must wait together
-void check_barriers(Block& block);             // after threads arrived or exited
+                         const Group& group);      // of a warp that must wait together
+bool barriers_lack_lanes(const Cluster& cluster);  // any of them
+void forget_suspected(Cluster& cluster);           // what a barrier explains that part of a warp passes by
+void check_barriers(Block& block);                 // after threads arrived or exited
 void check_cluster_barrier(Cluster& cluster);
 
 }  // namespace workbench::emulator::WORKBENCH_ISA

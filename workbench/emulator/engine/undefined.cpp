@@ -223,6 +223,14 @@ void follow_lanewise(Warp& warp, const Instruction& instruction, const Following
       merge(result, source, 0xffff0000, 0xffff0000);
     } else if (following.how == Follow::pack_halves) {
       merge(result, source, kAllBits, sources == 1 ? 0xffff0000 : 0xffff);
+    } else if (following.how == Follow::pack_bytes) {
+      merge(result, source, kAllBits, sources == 1 ? 0xff00 : 0xff);
+    } else if (following.how == Follow::to_bytes) {
+      merge(result, source, 0xffff, 0xff);
+      merge(result, source, 0xffff0000, 0xff00);
+    } else if (following.how == Follow::from_bytes) {
+      merge(result, source, 0xff, 0xffff);
+      merge(result, source, 0xff00, 0xffff0000);
     } else {
       merge(result, source, kAllBits, kAllBits);
     }
@@ -588,6 +596,8 @@ bool is_integer(const std::string& part) {
          part[1] <= '9';
 }
 
+bool is_tiny_pair(const std::string& part) { return part == "e4m3x2" || part == "e5m2x2"; }
+
 }  // namespace
 
 Following following(const Operation& operation, int operands) {
@@ -650,6 +660,10 @@ Following following(const Operation& operation, int operands) {
   } else if (base == "cvt" && parts.size() > 2 && last == "f32" &&
              (parts[parts.size() - 2] == "f16x2" || parts[parts.size() - 2] == "bf16x2")) {
     result.how = Follow::pack_halves;
+  } else if (base == "cvt" && parts.size() > 2 && is_tiny_pair(parts[parts.size() - 2])) {
+    result.how = last == "f32" ? Follow::pack_bytes : Follow::to_bytes;
+  } else if (base == "cvt" && is_tiny_pair(last)) {
+    result.how = Follow::from_bytes;
   }
   result.writes_carry = std::find(parts.begin(), parts.end(), "cc") != parts.end();
   result.reads_carry = base == "addc" || base == "subc" || base == "madc";
@@ -737,6 +751,9 @@ void execute_tracked(Warp& warp, const Instruction& instruction) {
     case Follow::lanewise:
     case Follow::halves:
     case Follow::pack_halves:
+    case Follow::pack_bytes:
+    case Follow::to_bytes:
+    case Follow::from_bytes:
       follow_lanewise(warp, instruction, following);
       break;
   }

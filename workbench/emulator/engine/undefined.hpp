@@ -50,6 +50,9 @@ enum class Follow : uint8_t {
   lanewise,     // all bits of the result, when any bit of a source is undefined in that lane
   halves,       // the same for each half
   pack_halves,  // the first source to the upper half, the second one to the lower
+  pack_bytes,   // the same of the lower half: floats to a pair of 8 bits each
+  to_bytes,     // each half to a byte of the lower half
+  from_bytes,   // each byte of the lower half to a half
   moves,        // bits go where the operation puts them
   logic,        // and, or, xor, not, lop3: bits that are known whatever the undefined ones are stay known
   shuffle,

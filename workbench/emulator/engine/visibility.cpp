@@ -96,15 +96,16 @@ void proxy_reads_shared(const Warp& warp, Block& block, uint32_t offset, uint32_
       .read(offset, bytes);
 }
 
-void require_swizzle(const Warp& warp, uint32_t address, int swizzle) {
+void require_swizzle(const Warp& warp, uint32_t address, int swizzle, bool landed) {
   const Block& block = *warp.block;
-  if (!block.races) return;
+  if (!block.races || address >= block.shared.size()) return;
   const BlockRaces& races = *block.races;
   uint32_t entry = races.lines.empty() ? kSpread : races.lines[address / kLineBytes].last_write;
   if (entry == kSpread) entry = races.last_write[address >> warp.machine->races->shared_shift];
   const Record& written = block.cluster->races->table.records[entry >> 6];
   const int found = (written.flags >> kSwizzleShift) - 1;
   if (found < 0 || found * 32 == swizzle) return;
+  if (landed && !some_lane_knows(*warp.races, written.cluster, written.agent, written.clock)) return;
   Fault fault = blamed(warp, FaultKind::swizzle_mismatch, 0, address, Space::shared, written, kLanes);
   fault.info = swizzle;
   fault.detail = found * 32;

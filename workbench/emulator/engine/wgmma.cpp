@@ -9,8 +9,8 @@
 #include "matrix.hpp"
 #include "memory.hpp"
 #include "race.hpp"
-#include "undefined.hpp"
 #include "scheduler.hpp"
+#include "undefined.hpp"
 #include "warpgroup.hpp"
 
 namespace workbench::emulator::WORKBENCH_ISA {
@@ -325,6 +325,14 @@ void issue(Warp& warp, const Instruction& instruction) {
   if (!form.a_in_registers) check_descriptor(warp, product.descriptor_a);
   check_descriptor(warp, product.descriptor_b);
 
+  const auto begins_with_its_swizzle = [&](const Layout& layout) {
+    require_swizzle(warp, layout.chunk(0, 0), static_cast<int>(layout.swizzle), true);
+  };
+  if (warp.races) {  // what a matrix with another swizzle reads elsewhere may be under way: that follows from
+                     // it
+    if (!form.a_in_registers) begins_with_its_swizzle(layout_a(product, form));
+    begins_with_its_swizzle(layout_b(product, form));
+  }
   product.low = ~0u;
   bool unwritten = false;
   each_operand_run(warp, product, [&](const std::vector<SharedRun>& runs) {

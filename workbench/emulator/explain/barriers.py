@@ -80,6 +80,14 @@ class Barriers(Evidence):
 
     def explain_mbarrier_overflow(self) -> tuple[str, str]:
         barrier, count = self.barrier_name(self.seen.address), self.seen.info
+        if self.seen.detail == 2:
+            return (
+                f"more arrivals at {barrier} than the {count} it was initialised for, in a phase that has not ended: "
+                "an arrival for the next one comes too early",
+                "wait for the end of the phase before arriving for the next: a producer on the empty barrier, for "
+                "those who read what was there before, a consumer on the full barrier; initialise it for more only if "
+                "more threads arrive in every phase",
+            )
         if self.seen.detail:
             again = f", at {through(self.other.location)}," if self.other else ""
             return (

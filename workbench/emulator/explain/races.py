@@ -4,12 +4,33 @@ from __future__ import annotations
 
 from functools import cached_property
 
+from ..ptx import Instruction
 from ..source_lines import through
 from .evidence import Evidence
 from .flow import Flow
 from .words import say_warp_numbers, shortened
 
+_STRONG = {"relaxed", "acquire", "release", "acq_rel", "volatile"}
+_READ_ONLY = (
+    "what __ldg(), ld.global.nc, or a load through a `const __restrict__` pointer reads must not change while the "
+    "kernel runs: read it by an ordinary load, or write elsewhere"
+)
 _ORDERING_MBARRIER = ("mbarrier.arrive", "mbarrier.test_wait", "mbarrier.try_wait")
+
+
+def _is_strong(instruction: Instruction) -> bool:
+    """Whether an access is an atomic or an ordered one."""
+    opcode = instruction.opcode
+    return opcode.startswith(("atom", "red.")) or (
+        opcode.startswith(("ld", "st")) and not _STRONG.isdisjoint(instruction.parts)
+    )
+
+
+def _narrow_scope(instruction: Instruction) -> str:
+    """``block`` or ``cluster`` where an instruction has no wider scope, else nothing."""
+    if instruction.opcode.startswith("fence.proxy"):
+        return ""
+    return "block" if "cta" in instruction.parts else "cluster" if "cluster" in instruction.parts else ""
 
 
 class Races(Evidence):
@@ -18,36 +39,97 @@ class Races(Evidence):
     def explain_race(self) -> tuple[str, str]:
         """What the two accesses are, and what would put them in order."""
         seen = self.seen
-        element, _ = self.element()
-        writes, wrote, together, copied = (bool(seen.info & bit) for bit in (1, 2, 4, 8))
-        here = self.access if self.access == "updates" or not writes else "writes"
-        if together:
+        if seen.info & 4:
+            lanes = f"lanes {seen.other_lane} and {seen.lane}"
             return (
-                f"lanes {seen.other_lane} and {seen.lane} write different values to {element} in one instruction",
+                f"{lanes} write different values to {self.element()[0]} in one instruction",
                 "give each lane its own element, let one lane store, or use an atomic",
             )
-        other = self.other.location if self.other else None
-        line = str(other) if other else "an unknown line"
-        before = "writes" if wrote else "reads"
-        if copied:
-            message = f"{here} {element}, which the copy at {through(other) if other else line} writes"
-            advice = "wait for the phase of its mbarrier first"
-            return f"{message}: nothing puts this after it", advice + self.relaxed_advice()
-        if self.other and wrote and self.other.opcode.startswith(("atom", "red", "cp.reduce")):
-            before = "updates"
-        who = self.other_access()
-        message = f"{here} {element}, which {who} {before} at {through(other) if other else line}"
+        message = self.both_accesses()
+        if seen.info & 8:
+            return f"{message}: nothing puts this after it", self.copied_advice() + self.relaxed_advice()
+        if narrow := self.narrow_pair():
+            return (
+                f"{message}: `{shortened(narrow.opcode)}` is atomic within its {_narrow_scope(narrow)} only",
+                "widen the scope on both sides to one that has both threads: .gpu for other blocks (atomicAdd, not "
+                "atomicAdd_block; cuda::thread_scope_device), .cluster for those of the cluster",
+            )
         message += ", and nothing puts one before the other"
-        return message, self.race_advice(line) + self.relaxed_advice()
+        return message, self.race_advice() + self.relaxed_advice() + self.narrow_advice()
 
     def explain_race_same_value(self) -> tuple[str, str]:
         """Two stores of one value."""
         message, advice = self.explain_race()
         return f"{message}; both store the same value", f"let one thread store it; else {advice}"
 
-    def race_advice(self, line: str) -> str:
+    def both_accesses(self) -> str:
+        """Who does what to which element here, and who did there."""
+        seen, other = self.seen, self.other
+        element, _ = self.element()
+        here = self.access if self.access == "updates" or not seen.info & 1 else "writes"
+        before = "writes" if seen.info & 2 else "reads"
+        if other and seen.info & 2 and other.opcode.startswith(("atom", "red", "cp.reduce")):
+            before = "updates"
+        where = through(other.location) if other else "an unknown line"
+        if seen.info & 8 and seen.other_block < 0:
+            return f"{here} {element}, which the copy at {where} {before}"
+        who = ("a bulk copy of " if seen.info & 8 else "") + self.other_access()
+        if seen.kind == "read_only_changed" and seen.other_warp == seen.warp and seen.other_block == seen.block:
+            who = "the same warp"  # and perhaps the same lane
+        return f"{here} {element}, which {who} {before} at {where}"
+
+    def explain_incoherent_load(self) -> tuple[str, str]:
+        """A load through the read-only cache, and a store of the same launch that it need not see."""
+        load = "this load" if self.instruction and "nc" in self.instruction.parts else "that load"
+        return (
+            f"{self.both_accesses()} in the same launch: {load} goes through the read-only cache, and need not see it",
+            _READ_ONLY,
+        )
+
+    def explain_read_only_changed(self) -> tuple[str, str]:
+        """A store to what has been read through the read-only cache."""
+        return (
+            f"{self.both_accesses()} in the same launch: that load goes through the read-only cache, and what it has "
+            "read must not change later",
+            _READ_ONLY,
+        )
+
+    def copied_advice(self) -> str:
+        """What to wait for after a bulk copy."""
+        if not self.other or "bulk_group" not in self.other.opcode:
+            return "wait for the phase of its mbarrier first"
+        others = "" if self.seen.other_block == self.seen.block else "; " + self.race_advice() + self.narrow_advice()
+        return (
+            "cp.async.bulk.wait_group, without .read, by the thread that issued the copy must come first, then what "
+            "tells others: after .read its source may be overwritten, but what it wrote is visible to nobody yet"
+            + others
+        )
+
+    def narrow_pair(self) -> Instruction | None:
+        """Of two accesses that are atomic or ordered, the one whose scope leaves the other's thread out."""
+        both = [i for i in (self.instruction, self.other) if i is not None and _is_strong(i)]
+        if len(both) < 2 or self.seen.other_block == self.seen.block:
+            return None
+        return next((i for i in both if _narrow_scope(i)), None)
+
+    def narrow_advice(self) -> str:
+        """The instructions of a kernel that order memory for a block or a cluster, where that is not enough."""
+        if self.seen.other_block == self.seen.block:
+            return ""
+        narrow = {
+            f"`{shortened(i.opcode)}` at {through(i.location)}": _narrow_scope(i)
+            for i in self.context.entry.instructions
+            if (i.opcode.startswith("fence.") or _is_strong(i)) and _narrow_scope(i)
+        }
+        if not narrow:
+            return ""
+        scope = next(iter(narrow.values()))
+        return f"; beyond its {scope}, nothing is ordered by {' and '.join(list(narrow)[:2])}"
+
+    def race_advice(self) -> str:
         """What is missing: it has to hold for every warp that comes to the two places, and for no other."""
         seen = self.seen
+        line = str(self.other.location) if self.other else "an unknown line"
         here = str(self.instruction.location) if self.instruction and self.instruction.location else "this line"
         between = f"between {line} and {here}" if line != here else f"between two runs of {here}"
         if line != here and seen.pc not in self.flow.after(seen.other_pc):
@@ -140,6 +222,13 @@ class Races(Evidence):
         here = {"writes": "overwrites"}.get(self.access, self.access)
         message = f"the async proxy {here} {element}, which {self.other_access()} stored to at {stored}, "
         space = "global" if self.seen.space == "global" else "shared::cta"
+        if space == "global" and self.other and self.other.opcode.startswith("tensormap."):
+            return (
+                f"{message}and no tensormap proxy fence lies between",
+                "the tensor map has been edited: fence.proxy.tensormap::generic.release, or cp_fenceproxy, by "
+                "the warp that edits, and fence.proxy.tensormap::generic.acquire by those that use it must come before "
+                f"`{shortened(self.opcode)}`",
+            )
         return (
             f"{message}and no proxy fence lies between",
             f"fence.proxy.async.{space} by the threads that store, then a barrier, must come before "

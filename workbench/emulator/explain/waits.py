@@ -20,24 +20,27 @@ class Waits(Barriers):
 
     def explain_budget(self) -> tuple[str, str]:
         if self.seen.detail:
-            return (
-                f"the launch ran for longer than {self.seen.info / 1000:g} seconds and counts as hung",
-                "look for a loop whose end another warp must bring about, or give the launch more seconds",
-            )
-        return (
-            "a block ran for longer than the launch allows and counts as hung",
-            "look for a loop whose end another warp must bring about, or give the launch more instructions",
-        )
+            message = f"the launch ran for longer than {self.seen.info / 1000:g} seconds and counts as hung"
+        else:
+            message = "a block ran for longer than the launch allows and counts as hung"
+        advice = "look for a loop whose end another warp must bring about"
+        if self.seen.other_block >= 0:
+            message += f"; the device is full, and {self.not_begun(self.seen.address)}"
+            advice += ", or a block that is not resident: launch no more than the device holds at once"
+        return message, f"{advice}, or give the launch more {'seconds' if self.seen.detail else 'instructions'}"
+
+    def not_begun(self, count: int) -> str:
+        """The blocks of a full device that wait for others to end."""
+        left = f"block {self.context.block_position(self.seen.other_block)}"
+        return f"{left} and {count - 1} more have not begun" if count > 1 else f"{left} has not begun"
 
     def explain_not_resident(self) -> tuple[str, str]:
         """All blocks that the device holds go round in loops, and others have not begun."""
         seen = self.seen
-        first, held = self.context.block_position(seen.other_block), say_count(seen.info, "block")
-        left = f"block {first}" + (f" and {seen.detail - 1} more" if seen.detail > 1 else "")
-        have = "have" if seen.detail > 1 else "has"
+        held = say_count(seen.info, "block")
         return (
             f"waits in a loop for a block that is not resident: the device holds {held} at once, all of them wait, and "
-            f"{left} {have} not begun",
+            f"{self.not_begun(seen.detail)}",
             f"launch at most {held} and let each do the work of several, or let no block wait for one that begins "
             "later; less shared memory, fewer threads or registers let a multiprocessor hold more",
         )

@@ -3,11 +3,12 @@
 The parser knows PTX's syntax and scoping, and nothing of what an instruction does: an opcode stays the string it was.
 Statements end with ``;`` and may span lines, ``.loc``, ``.file`` and the module's directives end with the line, and
 inline assembly brings nested ``{}`` scopes that declare the same names over and over; those are the three facts that
-shape this package. One regular expression is matched a statement, and operands are parsed once a scope, so that 20,000
+shape this package. Bodies of functions are passed over until they are asked for, since libraries have hundreds of
+kernels in a file. One regular expression is matched a statement, and operands are parsed once a scope, so that 20,000
 lines take well under a second.
 """
 
-from .parser import parse
+from .parser import Module, parse
 from .tree import (
     Address,
     Function,
@@ -15,7 +16,6 @@ from .tree import (
     Immediate,
     Instruction,
     Label,
-    Module,
     Negated,
     Operand,
     Pair,

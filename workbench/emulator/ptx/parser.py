@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass, field
 
 from .body import Body
 from .reader import Reader
-from .tree import Function, Module, PtxSyntaxError, Variable
+from .tree import Function, PtxSyntaxError, Variable
 
 _HEADER = re.compile(
     r"((?:\.(?:visible|weak|extern|common)\s+)*)\.(entry|func)\s*(?:\.attribute\s*\([^)]*\)\s*)?"
@@ -16,14 +17,83 @@ _HEADER = re.compile(
 _DIRECTIVE = re.compile(r"\.(\w+)\s*((?:\d+\s*,?\s*)*)")
 _BRACE = re.compile(r'"[^"\n]*"|[{}]')
 _SHARED = re.compile(r"\.shared(?<=[\s;{}:]\.shared)(?:::\w+)?\s[^;]*")  # no part of an opcode
+_NAME = re.compile(r"[A-Za-z_$][\w$]*")
+_POINTER_CALL = re.compile(r"(?<![\w.$%])call(?:\.uni)?\s+(?:\([^)]*\)\s*,\s*)?%")
+
+
+@dataclass(slots=True)
+class Module:
+    """A PTX module: its variables, the heads of its functions, and their bodies as far as they have been read."""
+
+    version: str
+    target: str
+    functions: dict[str, Function]
+    variables: dict[str, Variable]
+    files: dict[int, str]
+    reader: Reader = field(repr=False)
+
+    def read(self, function: Function) -> None:
+        """Parses the body of a function. Raises ``PtxSyntaxError``."""
+        if function.defined and not function.is_read:
+            Body(self.reader.at(function.body[0]), function).read()
+            function.is_read = True
+
+    def read_reached(self, function: Function) -> None:
+        """Parses a function and what it may call: all functions where it calls through a pointer."""
+        reached = self.reached(function)
+        if any(_POINTER_CALL.search(self.body(f)) for f in reached):
+            reached = list(self.functions.values())
+        for each in reached:
+            self.read(each)
+
+    def body(self, function: Function) -> str:
+        """The text of a function's body, without comments."""
+        return self.reader.text[slice(*function.body)]
+
+    def reached(self, function: Function) -> list[Function]:
+        """The function, and those that its body or that of one of them names."""
+        found = [function]
+        others = {f.name for f in self.functions.values() if f.defined and not f.is_entry} - {function.name}
+        for each in found:  # which grows
+            named = others.intersection(_NAME.findall(self.body(each))) if others else set()
+            others -= named
+            found += [self.functions[name] for name in sorted(named)]
+        return found
+
+    def shared_variables(self, function: Function) -> list[Variable]:
+        """The variables in shared memory that a function declares, whether or not it has been read."""
+        start, stop = function.body
+        found: list[Variable] = []
+        for declared in _SHARED.finditer(self.reader.text, start, stop):
+            found += self.reader.at(declared.start()).declaration(declared[0])
+        return found
+
+    def text_of(self, kernel: Function) -> str:
+        """The module with this kernel alone and what it may reach: everything else is blank, lines keep their number.
+
+        All of the text where debug sections describe its functions.
+        """
+        text = self.reader.text
+        if ".debug_info" in text or ".alias" in text:
+            return text
+        kept = {f.name for f in self.reached(kernel)}
+        for name in {name for variable in self.variables.values() for _, name, _, _ in variable.relocations}:
+            if name in self.functions:
+                kept |= {f.name for f in self.reached(self.functions[name])}
+        pieces, end = [], 0
+        for function in self.functions.values():
+            if function.defined and function.name not in kept:
+                start, stop = function.span
+                pieces += [text[end:start], "\n" * text.count("\n", start, stop)]
+                end = stop
+        return "".join([*pieces, text[end:]])
 
 
 class _Parser(Reader):
-    """Reads one module; without ``bodies`` those of functions are passed over."""
+    """Reads the heads of one module's functions and passes over their bodies."""
 
-    def __init__(self, text: str, source_name: str | None, bodies: bool) -> None:
+    def __init__(self, text: str, source_name: str | None) -> None:
         super().__init__(text, source_name)
-        self.bodies = bodies
         self.functions: dict[str, Function] = {}
         self.variables: dict[str, Variable] = {}
 
@@ -63,7 +133,7 @@ class _Parser(Reader):
                 continue
             if name not in self.variables or self.variables[name].space not in ("global", "const"):
                 raise PtxSyntaxError(f"a variable is initialised with the address of {name}, which is none", line)
-        return Module(version, target, self.functions, self.variables, self.files)
+        return Module(version, target, self.functions, self.variables, self.files, self)
 
     def function(self, header: re.Match[str]) -> None:
         _, kind, results, name, parameters, directives, end = header.groups()
@@ -82,35 +152,34 @@ class _Parser(Reader):
         self.position = header.end()
         if end == "{":
             function.defined = True
-            if self.bodies:
-                Body(self, function).read()
-            else:
-                self.pass_over(function)
+            self.pass_over(function)
+            function.span = header.start(), self.position
         if name not in self.functions or function.defined:
             self.functions[name] = function
 
     def pass_over(self, function: Function) -> None:
-        """Passes over the body of a function, up to its closing brace."""
+        """Passes over the body of a function and its closing brace."""
         start, depth = self.position, 1
         for brace in _BRACE.finditer(self.text, start):
             depth += (brace[0] == "{") - (brace[0] == "}")
             if not depth:
                 break
         else:
+            self.position = len(self.text)
             self.fail(f"the body of {function.name} has no closing brace")
-        function.body = self.text[start : brace.start()]
-        for declared in _SHARED.finditer(self.text, start, brace.start()):
-            self.position = declared.start()
-            for variable in self.declaration(declared[0]):
-                function.variables[f"{variable.name}.{len(function.variables)}"] = variable  # of whatever scope
+        function.body = start, brace.end()
         self.position = brace.end()
 
 
 def parse(text: str, source_name: str | None = None, *, bodies: bool = True) -> Module:
-    """Parses a PTX module; without ``bodies`` those of functions are passed over, which takes a tenth of the time.
+    """Parses a PTX module; without ``bodies`` those of functions are left to ``Module.read``, which saves nine tenths.
 
     ``source_name`` names the CUDA source where the PTX itself does not. Raises ``PtxSyntaxError`` with the PTX line.
     """
     if digits := re.search(r"\d{1000}", text):
         raise PtxSyntaxError("a number has a thousand digits", text.count("\n", 0, digits.start()) + 1)
-    return _Parser(text, source_name, bodies).module()
+    module = _Parser(text, source_name).module()
+    if bodies:
+        for function in module.functions.values():
+            module.read(function)
+    return module

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import struct
 from bisect import bisect_right
+from copy import copy
 from functools import cached_property
 from typing import NoReturn
 
@@ -51,6 +52,13 @@ class Reader:
         self.files = {int(number): path for number, path in _FILE.findall(self.text)}
         self.places: dict[tuple[int, int, int], SourceLocation] = {}
         self.position = 0
+
+    def at(self, position: int) -> Reader:
+        """A reader of the same text that stands at another place and knows no ``.loc`` yet."""
+        assert self.debug_strings is not None  # found once for all
+        other = copy(self)
+        other.position, other.places = position, {}
+        return other
 
     @cached_property
     def debug_strings(self) -> dict[tuple[str, int], str]:

@@ -228,7 +228,8 @@ class Variable:
 class Function:
     """An ``.entry`` or a ``.func``. ``instructions`` is empty for one that is only declared.
 
-    ``body`` is the text of a body that was passed over, of which ``variables`` then has those in shared memory.
+    ``span`` and ``body`` are where all of it and where its body lie in the text that the module keeps; ``is_read``
+    tells whether the body has been parsed.
     """
 
     name: str
@@ -244,18 +245,9 @@ class Function:
     branch_tables: dict[str, tuple[Label, ...]] = field(default_factory=dict)
     prototypes: dict[str, str] = field(default_factory=dict)
     defined: bool = False
-    body: str = ""
-
-
-@dataclass(slots=True)
-class Module:
-    """A parsed PTX text."""
-
-    version: str
-    target: str
-    functions: dict[str, Function]
-    variables: dict[str, Variable]
-    files: dict[int, str]
+    span: tuple[int, int] = (0, 0)
+    body: tuple[int, int] = (0, 0)
+    is_read: bool = False
 
 
 def readable_symbol(name: str) -> str:

@@ -89,6 +89,7 @@ def _launch(
     sizes=_tile_sizes,
     edge_cases=_EDGE_CASES,
     architecture=90,
+    specific=True,
 )
 def tma(p: AttentionProblem, size: Mapping[str, int]) -> Launch:
     return _launch(p, size, "attention_tma", 0)
@@ -103,6 +104,7 @@ def tma(p: AttentionProblem, size: Mapping[str, int]) -> Launch:
     sizes=_tile_sizes,
     edge_cases=_EDGE_CASES,
     architecture=90,
+    specific=True,
 )
 def specialised(p: AttentionProblem, size: Mapping[str, int]) -> Launch:
     return _launch(p, size, "attention_specialised")
@@ -117,6 +119,7 @@ def specialised(p: AttentionProblem, size: Mapping[str, int]) -> Launch:
     sizes=_tile_sizes,
     edge_cases=_EDGE_CASES,
     architecture=90,
+    specific=True,
 )
 def ping_pong(p: AttentionProblem, size: Mapping[str, int]) -> Launch:
     return _launch(p, size, "attention_ping_pong")
@@ -131,6 +134,7 @@ def ping_pong(p: AttentionProblem, size: Mapping[str, int]) -> Launch:
     sizes=_tile_sizes,
     edge_cases=_EDGE_CASES,
     architecture=90,
+    specific=True,
 )
 def overlap(p: AttentionProblem, size: Mapping[str, int]) -> Launch:
     return _launch(p, size, "attention_overlap")
@@ -176,6 +180,7 @@ def _in_rounds(tiles: int) -> tuple[int, int, int]:
     sizes=_fitted_sizes,
     edge_cases=(*_EDGE_CASES, *_MANY_TILES),
     architecture=90,
+    specific=True,
 )
 def persistent(p: AttentionProblem, size: Mapping[str, int]) -> Launch:
     launch = _launch(p, size, "attention_persistent", more=(np.int32(p.batch * p.heads), np.int32(_together(p))))

@@ -86,6 +86,7 @@ _GROUPS = Conv2dProblem(images=2, height=9, width=9, channels=64, filters=64, gr
     sizes=_sizes(fitted),
     edge_cases=(*EDGE_CASES, _MANY, _ROUNDS, _GROUPS),
     architecture=90,
+    specific=True,
 )
 def im2col_tma(p: Conv2dProblem, size: Mapping[str, int]) -> Launch:
     return _launch(p, size, "conv2d_im2col_tma")
@@ -102,6 +103,7 @@ def im2col_tma(p: Conv2dProblem, size: Mapping[str, int]) -> Launch:
     sizes=_sizes(fitted_to_one),
     edge_cases=(*EDGE_CASES, _MANY, _ROUNDS, _GROUPS),
     architecture=90,
+    specific=True,
 )
 def ping_pong(p: Conv2dProblem, size: Mapping[str, int]) -> Launch:
     return _launch(p, size, "conv2d_ping_pong")

@@ -221,6 +221,7 @@ def warp_tiles(p: GemmProblem, size: Mapping[str, int]) -> Launch:
         GemmProblem(m=128 * 9 + 1, n=257, k=8, dtype="fp32", layout="nn", pad_b=7),  # more rows than walked together
     ),
     architecture=90,
+    specific=True,
 )
 def fp32_pipeline(p: GemmProblem, size: Mapping[str, int]) -> Launch:
     return Launch(

@@ -126,6 +126,7 @@ def _tma_pipeline_shared(p: GemmProblem, size: Mapping[str, int]) -> int:
     ),
     edge_cases=(ODD_C, _TALL, _WHOLE, *DEEP),
     architecture=90,
+    specific=True,
 )
 def tma_pipeline(p: GemmProblem, size: Mapping[str, int]) -> Launch:
     launch = tile_launch(p, size, "gemm_tma_pipeline", boxes_of_c=False)
@@ -147,6 +148,7 @@ def _registers(p: GemmProblem, size: Mapping[str, int]) -> str | None:
     space={"BLOCK_M": (128, 192), "BLOCK_N": (128, 256), "GROUP_M": GROUPS},
     constraint=_registers,
     architecture=90,
+    specific=True,
     edge_cases=(*PADDED_C, _TALL, *DEEP),
 )
 def persistent(p: GemmProblem, size: Mapping[str, int]) -> Launch:
@@ -162,6 +164,7 @@ def persistent(p: GemmProblem, size: Mapping[str, int]) -> Launch:
     space={"BLOCK_M": (128, 192), "BLOCK_N": (128, 256), "GROUP_M": GROUPS},
     constraint=_registers,
     architecture=90,
+    specific=True,
     edge_cases=(*PADDED_C, _TALL, *DEEP),
 )
 def tma_store(p: GemmProblem, size: Mapping[str, int]) -> Launch:
@@ -176,6 +179,7 @@ def tma_store(p: GemmProblem, size: Mapping[str, int]) -> Launch:
     parameters={"BLOCK_M": 128, "BLOCK_N": 256, "BLOCK_K": 64, "GROUP_M": 8},
     space={"GROUP_M": GROUPS[:-1]},
     architecture=90,
+    specific=True,
     edge_cases=(*PADDED_C, _TALLER, *DEEP),
 )
 def multicast(p: GemmProblem, size: Mapping[str, int]) -> Launch:
@@ -190,6 +194,7 @@ def multicast(p: GemmProblem, size: Mapping[str, int]) -> Launch:
     parameters={"BLOCK_M": 128, "BLOCK_N": 256, "BLOCK_K": 64, "GROUP_M": 8},
     space={"GROUP_M": GROUPS[:-1]},
     architecture=90,
+    specific=True,
     edge_cases=(*PADDED_C, _TALLER, *DEEP),
 )
 def serpentine(p: GemmProblem, size: Mapping[str, int]) -> Launch:
@@ -204,6 +209,7 @@ def serpentine(p: GemmProblem, size: Mapping[str, int]) -> Launch:
     parameters={"BLOCK_M": 128, "BLOCK_N": 256, "BLOCK_K": 64, "GROUP_M": 8},
     space={"GROUP_M": GROUPS[:-1]},
     architecture=90,
+    specific=True,
     edge_cases=(*PADDED_C, _TALLER, *DEEP),
 )
 def deferred_epilogue(p: GemmProblem, size: Mapping[str, int]) -> Launch:
@@ -225,6 +231,7 @@ def _worth_sharing(p: GemmProblem, size: Mapping[str, int]) -> dict[str, int]:
     parameters={"BLOCK_M": 128, "BLOCK_N": 256, "BLOCK_K": 64, "GROUP_M": 8, "BLOCKS": 132},
     space={"GROUP_M": GROUPS[:-1], "BLOCKS": (128, 130, 132)},
     architecture=90,
+    specific=True,
     edge_cases=(*PADDED_C, _TALLER, *DEEP, *_LEFT_OVER),
     sizes=_worth_sharing,
 )
@@ -257,6 +264,7 @@ def _blocks(p: GemmProblem, size: Mapping[str, int], width: int, split: int) -> 
     space={"BLOCK_M": (128, 192), "BLOCK_N": (128, 256), "GROUP_M": GROUPS, "BLOCKS": (64, 128, 256)},
     constraint=_registers,
     architecture=90,
+    specific=True,
     edge_cases=(*PADDED_C, _TALL, *DEEP),
     sizes=lambda p, size: {"SPLIT": 2 if _blocks(p, size, size["BLOCK_N"], 2) else 1},
 )
@@ -278,6 +286,7 @@ def _fitted(p: GemmProblem, size: Mapping[str, int]) -> dict[str, int]:
     parameters={"BLOCK_M": 128, "BLOCK_K": 64, "GROUP_M": 16, "BLOCKS": 128, "B_ONCE": 0},
     space={"GROUP_M": GROUPS, "BLOCKS": (64, 128, 256, 512), "B_ONCE": (0, 1)},
     architecture=90,
+    specific=True,
     edge_cases=(*PADDED_C, _TALL, *DEEP, *_MANY_TILES),
     sizes=_fitted,
 )
@@ -314,6 +323,7 @@ def _streamed(p: GemmProblem, size: Mapping[str, int]) -> dict[str, int]:
     parameters={"BLOCK_K": 64, "BLOCKS": 128},
     space={"BLOCKS": (64, 128, 256)},
     architecture=90,
+    specific=True,
     edge_cases=(
         *PADDED_C,
         *_DEEPER,
@@ -349,6 +359,7 @@ def streamed(p: GemmProblem, size: Mapping[str, int]) -> Launch:
     parameters={"BLOCK_M": 128, "BLOCK_N": 128, "BLOCK_K": 64, "GROUP_M": 16},
     space={"GROUP_M": GROUPS},
     architecture=90,
+    specific=True,
     edge_cases=(*PADDED_C, _TALL, *DEEP),
 )
 def ping_pong(p: GemmProblem, size: Mapping[str, int]) -> Launch:

@@ -81,6 +81,7 @@ def _fitted(p: ScaledGemmProblem, size: Mapping[str, int]) -> dict[str, int]:
     parameters={"BLOCK_M": 128, "BLOCK_K": RUN, "GROUP_M": 8, "BUFFERS": 1, "BLOCKS": 132},
     space={"GROUP_M": GROUPS[:-1], "BUFFERS": (1, 2), "BLOCKS": (1, 132, 264)},
     architecture=90,
+    specific=True,
     sizes=_fitted,
     edge_cases=(
         ScaledGemmProblem(m=130, n=257, k=80, pad_c=7),  # a TMA store would write beyond the columns of this C

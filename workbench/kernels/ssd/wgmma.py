@@ -47,6 +47,7 @@ def _segments(p: SsdProblem, size: Mapping[str, int]) -> tuple[int, int]:
     supports=_supports,
     edge_cases=(*EDGE_CASES, SsdProblem(batch=3, heads=23, length=70, headdim=8, dstate=16)),
     architecture=90,
+    specific=True,
 )
 def tma(p: SsdProblem, size: Mapping[str, int]) -> Plan:
     count, each = _segments(p, size)

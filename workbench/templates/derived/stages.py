@@ -20,6 +20,7 @@ FIRST = GEMM.stages[0]
     parameters=FIRST.parameters,
     alignment=FIRST.alignment,
     architecture=FIRST.architecture,
+    specific=FIRST.specific,
 )
 def naive(p: DerivedProblem, size: Mapping[str, int]) -> Launch | Plan:
     return FIRST.plan_for(p, size)

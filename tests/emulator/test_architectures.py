@@ -1,0 +1,134 @@
+"""Devices of other architectures: their instructions and limits."""
+
+import numpy as np
+import pytest
+from emulation import module
+
+from workbench.emulator import (
+    ARCHITECTURES,
+    ArchitectureError,
+    CompileError,
+    LaunchError,
+    Program,
+    UnsupportedInstruction,
+    launch,
+    load,
+)
+from workbench.emulator.architectures import missing
+from workbench.emulator.device_limits import limits_of
+
+# the first architecture that ptxas takes them for
+SINCE = {
+    "sm_80": """cvt.rn.bf16.f32 cvt.rn.bf16x2.f32 cvt.f32.bf16 cvt.rna.tf32.f32 fma.rn.bf16x2 min.NaN.bf16
+        cp.async.cg.shared.global mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32
+        mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64
+        ldmatrix.sync.aligned.m8n8.x4.shared.b16 redux.sync.add.u32 mbarrier.arrive.shared.b64 mbarrier.test_wait.b64
+        atom.add.noftz.f16x2 red.global.add.f64 fence.acq_rel.gpu fence.proxy.alias set.lt.u32.f16x2 max.f16x2""",
+    "sm_86": "min.NaN.xorsign.abs.f32 max.xorsign.abs.bf16",
+    "sm_89": """cvt.rn.satfinite.e4m3x2.f32 cvt.rn.f16x2.e5m2x2
+        mma.sync.aligned.m16n8k32.row.col.f32.e4m3.e5m2.f32""",
+    "sm_90": """cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes cp.async.bulk.commit_group
+        cp.reduce.async.bulk.global.shared::cta.bulk_group.add.f32 stmatrix.sync.aligned.m8n8.x4.b16 elect.sync
+        mbarrier.arrive.expect_tx.shared.b64 mbarrier.try_wait.parity.shared.b64 barrier.cluster.arrive mapa.u64
+        mbarrier.arrive.shared.b64,count fence.proxy.async fence.mbarrier_init.release.cluster fence.acquire.gpu
+        fence.acq_rel.cluster ld.shared::cluster.u32 st.async.shared::cluster.mbarrier::complete_tx::bytes.b32
+        add.bf16 set.lt.u32.bf16 setp.lt.bf16x2 ex2.approx.ftz.bf16 tanh.approx.bf16x2 atom.add.noftz.bf16x2
+        cvt.f64.bf16 cvt.rn.bf16.s32 cvt.ftz.f32.bf16 cvt.rn.tf32.f32 add.u16x2 min.relu.s32 atom.global.add.v2.f32
+        mma.sync.aligned.m16n8k16.row.col.f64.f64.f64.f64 griddepcontrol.wait prefetch.tensormap""",
+}
+ORDER = ["sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120"]
+
+
+@pytest.mark.parametrize("arch", ARCHITECTURES)
+def test_an_architecture_has_the_instructions_that_ptxas_takes_for_it(arch: str) -> None:
+    for since, opcodes in SINCE.items():
+        has = ORDER.index(arch.rstrip("a")) >= ORDER.index(since)
+        for opcode in opcodes.split():
+            assert (missing(opcode, arch) is None) == has, opcode
+            assert has or f"needs {since} or later" in str(missing(opcode, arch))
+    assert (missing("wgmma.fence.sync.aligned", arch) is None) == (arch == "sm_90a")
+    assert (missing("setmaxnreg.inc.sync.aligned.u32", arch) is None) == arch.endswith("a")
+    assert str(missing("tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32", arch)).startswith("tcgen05 and the")
+
+
+BULK = "mov.b64 %d, 0; cp.async.bulk.commit_group; ret;"
+
+
+def test_ptx_chooses_the_architecture_by_its_target() -> None:
+    text = module(BULK, "", ".reg .b64 %d;")
+    plain = module("ret;")
+    nearest = {"sm_52": "sm_80", "sm_87": "sm_86", "sm_90": "sm_90", "sm_90a": "sm_90a", "sm_100f": "sm_100a"}
+    nearest |= {"sm_103a": "sm_100a", "sm_120, debug": "sm_120", "compute_89": "sm_89"}
+    for target, arch in nearest.items():
+        assert Program.from_ptx(plain.replace("sm_90a", target)).arch == arch
+    with pytest.raises(UnsupportedInstruction, match=r"commit_group`: sm_80 does not have it, it needs sm_90 or later"):
+        load(text.replace("sm_90a", "sm_80"))
+    with pytest.raises(UnsupportedInstruction, match="sm_80 does not have it"):  # as ptxas has it
+        load(text.replace("sm_90a", "sm_80"), arch="sm_120")
+    assert load(plain.replace("sm_90a", "sm_80"), arch="sm_120").arch == "sm_120"
+    with pytest.raises(ArchitectureError, match="for sm_90a and runs there alone, not on sm_120"):
+        load(text, arch="120")
+    with pytest.raises(ArchitectureError, match="for sm_90 and does not run on one before it, not on sm_89"):
+        load(text.replace("sm_90a", "sm_90"), arch="sm_89")
+    with pytest.raises(ArchitectureError, match=r"no architecture 'sm_91' here; there are sm_80, sm_86"):
+        load(text, arch="sm_91")
+
+
+SOURCE = """
+extern "C" __global__ void k(int* x) {
+    extern __shared__ int s[];
+    s[threadIdx.x] = __CUDA_ARCH__;
+    unsigned sms, warps;
+    asm("mov.u32 %0, %%nsmid;" : "=r"(sms));
+    asm("mov.u32 %0, %%nwarpid;" : "=r"(warps));
+    x[0] = s[threadIdx.x], x[1] = sms, x[2] = warps;
+}
+"""
+
+
+def test_cuda_is_compiled_for_the_architecture_that_is_wanted() -> None:
+    for arch, found in (("sm_80", [800, 108, 64]), ("86", [860, 82, 48]), ("sm_90", [900, 132, 64])):
+        x = np.zeros(3, np.int32)
+        assert launch(SOURCE, "k", 1, 1, [x], shared=4, arch=arch).ok
+        assert x.tolist() == found
+    for options in (["-arch=sm_120"], ["--gpu-architecture=compute_120a"]):
+        assert load(SOURCE, options=options).arch == ("sm_120a" if "a" in options[0][-1] else "sm_120")
+    assert load(SOURCE).arch == "sm_90a"
+    with pytest.raises(ArchitectureError, match="the program is for sm_90a: give arch='sm_80' to load"):
+        launch(load(SOURCE), "k", 1, 1, [x], arch="sm_80")
+    wgmma = """extern "C" __global__ void k() { asm volatile("wgmma.fence.sync.aligned;"); }"""
+    with pytest.raises((CompileError, UnsupportedInstruction), match="wgmma"):
+        load(wgmma, arch="sm_90")
+    load(wgmma, arch="sm_90a")
+
+
+@pytest.mark.parametrize(
+    ("arch", "shared", "held"),
+    [
+        ("sm_80", 166_912, 8),
+        ("sm_86", 101_376, 6),
+        ("sm_89", 101_376, 6),
+        ("sm_90", 232_448, 8),
+        ("sm_120", 101_376, 6),
+    ],
+)
+def test_the_limits_of_a_launch_are_the_architecture_s(arch: str, shared: int, held: int) -> None:
+    program, x = load(SOURCE, arch=arch), np.zeros(3, np.int32)
+    assert launch(program, "k", 1, 1, [x], shared=shared).ok
+    with pytest.raises(LaunchError, match=f"{shared} are allowed on NVIDIA"):
+        launch(program, "k", 1, 1, [x], shared=shared + 16)
+    limits = limits_of(arch)
+    assert limits.blocks_per_sm(256, 1024) == held
+    assert limits.blocks_per_sm(32, 0) == {"sm_86": 16, "sm_89": 24, "sm_120": 24}.get(arch, 32)
+    clusters = ORDER.index(arch) >= ORDER.index("sm_90")
+    if clusters:
+        assert launch(program, "k", 2, 1, [np.zeros(3, np.int32)], shared=4, cluster=2).findings
+    else:
+        with pytest.raises(LaunchError, match=rf"\({arch}\) has no clusters of blocks; they need sm_90 or later"):
+            launch(program, "k", 2, 1, [x], shared=4, cluster=2)
+
+
+def test_tensor_memory_is_refused_in_one_sentence() -> None:
+    text = module("tcgen05.relinquish_alloc_permit.cta_group::1.sync.aligned; ret;").replace("sm_90a", "sm_100a")
+    with pytest.raises(UnsupportedInstruction, match=r"tensor memory of sm_100 are not emulated: compile .* mma\.sync"):
+        load(text)

@@ -1,0 +1,53 @@
+"""Races between lanes of one warp: what several instructions have read is overwritten, and who has waited for it."""
+
+from __future__ import annotations
+
+import pytest
+from async_hazards import HEAD, launch, outer
+from emulation import line_of
+
+from workbench.emulator import FindingKind
+
+OVERWRITTEN = (
+    HEAD
+    + """
+extern "C" __global__ void k(int* a, int* x) {
+    __shared__ int s[64];
+    int t = threadIdx.x, lower = (t & 16) ? 0xffff0000 : 0x0000ffff, u = 0;
+    s[t] = a[t];
+    __syncthreads();
+    u += s[t];
+#if defined(OTHER_WARP)
+    u += s[t ^ 32];
+    __syncthreads();
+#endif
+#if defined(FENCED)
+    __threadfence_block();
+#elif defined(MET_IN_PART)
+    __syncwarp(lower);
+#endif
+    u += s[t ^ 18];               // reads
+#ifdef RIGHT
+    __syncwarp();
+#elif defined(MET_IN_PART)
+    __syncwarp(lower);
+#endif
+    s[t ^ 2] = u;                 // overwrites
+    __syncwarp();
+    x[t] = s[t];
+}
+"""
+)
+
+
+@pytest.mark.parametrize("bug", ["SOON", "FENCED", "MET_IN_PART", "OTHER_WARP"])
+def test_what_several_instructions_have_read_is_overwritten(bug: str) -> None:
+    for seed in range(3):
+        for right in ([], ["FENCED"], ["OTHER_WARP"]):
+            launch(OVERWRITTEN.replace("#ifdef RIGHT", "#if 1"), right[0] if right else "RIGHT", 1, 64, seed, None)
+        finding = launch(OVERWRITTEN, bug, 1, 64, seed, FindingKind.RACE)
+        assert finding is not None
+        assert outer(finding.location) == line_of(OVERWRITTEN, "// overwrites"), str(finding)
+        if bug == "MET_IN_PART":
+            assert outer(finding.other) == line_of(OVERWRITTEN, "// reads"), str(finding)
+        assert finding.advice.startswith("__syncwarp() is missing between")

@@ -1,0 +1,185 @@
+"""What others call from their CI: the workflow, the hooks of pre-commit, and the page that shows them."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+import yaml
+from command_line import document, invoke
+from pre_commit import clientlib
+from test_project import DECLARATION, HEADER, SOURCE, _forgotten
+
+from workbench.cli import main as cli
+
+ROOT = Path(__file__).parents[1]
+__all__ = ["_forgotten"]
+
+WORKFLOW = ROOT / ".github" / "workflows" / "kernels.yml"
+HOOKS = ROOT / ".pre-commit-hooks.yaml"
+PAGE = (ROOT / "docs" / "ci.md").read_text()
+
+
+def parsed(command: str) -> click.Context:
+    """A command line as the command line takes it; raises click's errors where it does not."""
+    program, name, *arguments = shlex.split(command)
+    assert program == "workbench"
+    return cli.main.commands[name].make_context(name, arguments)
+
+
+def workbench_lines(text: str) -> list[str]:
+    """The lines of a shell script that call the workbench."""
+    lines = (line.strip().partition(" || ")[0] for line in text.splitlines())
+    return [line for line in lines if line.startswith("workbench ")]
+
+
+def workflow() -> dict[Any, Any]:
+    made: dict[Any, Any] = yaml.safe_load(WORKFLOW.read_text())
+    return made
+
+
+def blocks(page: str) -> list[Any]:
+    return [yaml.safe_load(block) for block in re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)]
+
+
+def test_the_workflow_is_one_that_others_call_and_what_it_runs_is_a_command() -> None:
+    made = workflow()
+    call = made[True]["workflow_call"]  # YAML 1.1 takes `on` for true
+    assert list(made[True]) == ["workflow_call"]
+    for name, field in call["inputs"].items():
+        assert field["type"] in ("string", "boolean", "number") and field["description"], name
+        assert isinstance(field["default"], {"string": str, "boolean": bool}[field["type"]])
+    context = parsed(call["inputs"]["command"]["default"])
+    assert context.params["sarif_file"].suffix == ".sarif" and context.params["device_name"] == "emulator"
+
+
+def test_every_input_of_the_workflow_is_declared_and_used_and_none_is_pasted_into_a_script() -> None:
+    made, text = workflow(), WORKFLOW.read_text()
+    assert set(re.findall(r"\binputs\.([\w-]+)", text)) == set(made[True]["workflow_call"]["inputs"])
+    for step in made["jobs"]["kernels"]["steps"]:
+        script = step.get("run", "")
+        assert "${{" not in script  # what a caller gives would be code there
+        subprocess.run(["bash", "-n", "-c", script], check=True)
+        known = {*step.get("env", {}), "RUNNER_TEMP", "GITHUB_OUTPUT", "GITHUB_STEP_SUMMARY"}
+        assert set(re.findall(r"\$\{?([A-Z_]+)", script)) <= known
+    assert made["permissions"]["security-events"] == "write"
+
+
+def test_the_workflow_installs_what_is_asked_for_and_collects_sarif(tmp_path: Path) -> None:
+    steps = {step.get("name"): step for step in workflow()["jobs"]["kernels"]["steps"]}
+
+    def run(name: str, **variables: str) -> str:
+        shown = 'pip() { printf "%s\\n" "$@"; }\n' + steps[name]["run"]
+        environment = {**os.environ, "RUNNER_TEMP": str(tmp_path / "t"), **variables}
+        done = subprocess.run(["bash", "-eo", "pipefail", "-c", shown], env=environment, cwd=tmp_path, **captured)
+        return str(done.stdout)
+
+    captured: dict[str, Any] = {"check": True, "capture_output": True, "text": True}
+    asked = {"EXTRAS": "cuda13", "PACKAGE": "", "REQUIREMENTS": ""}
+    assert run("Install", **asked).split("\n")[:-1] == ["install", "kernel-workbench[cuda13]"]
+    asked = {**asked, "PACKAGE": "git+https://host/it", "REQUIREMENTS": "-r more.txt"}
+    wanted = ["install", "kernel-workbench[cuda13] @ git+https://host/it", "-r", "more.txt"]
+    assert run("Install", **asked).split("\n")[:-1] == wanted
+    (tmp_path / "a.sarif").write_text("{}")
+    for name in ("output", "summary"):
+        (tmp_path / name).touch()
+    run("Collect", GITHUB_OUTPUT=str(tmp_path / "output"), GITHUB_STEP_SUMMARY=str(tmp_path / "summary"))
+    assert (tmp_path / "output").read_text() == "sarif=1\n" and (tmp_path / "t/sarif/a.sarif").is_file()
+
+
+def test_the_page_calls_the_workflow_with_inputs_that_it_has() -> None:
+    inputs = workflow()[True]["workflow_call"]["inputs"]
+    caller, with_command, *_ = blocks(PAGE)
+    job = caller["jobs"]["kernels"]
+    assert job["uses"].partition("@")[0].endswith("kernel-workbench/.github/workflows/kernels.yml")
+    assert set(job["with"]) | set(with_command["with"]) <= set(inputs)
+    assert job["permissions"] == workflow()["permissions"]
+    rows = re.findall(r"^\| `([\w-]+)` \| (`[^`]*`|[^|]*?) ?\|", PAGE, re.MULTILINE)
+    assert [name for name, _ in rows] == list(inputs)
+    shown = {name: value.strip("`") for name, value in rows if value.startswith("`")}
+    assert shown == {n: str(inputs[n]["default"]).replace("True", "true") for n in shown} and len(shown) == 5
+
+
+def test_every_command_on_the_page_is_one() -> None:
+    lines = [line for block in re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL) for line in workbench_lines(block)]
+    assert len(lines) == 3
+    for line in lines:
+        parsed(line)
+
+
+def test_the_hooks_are_a_manifest_whose_entries_are_commands() -> None:
+    hooks = {hook["id"]: hook for hook in clientlib.load_manifest(str(HOOKS))}
+    assert set(hooks) == {"workbench-verify", "workbench-emulate"}
+    scripts = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    for hook in hooks.values():
+        assert hook["entry"].split()[0] in scripts["scripts"]
+        (extra,) = re.findall(r"^\.\[(\w+)\]$", hook["additional_dependencies"][0])
+        assert extra in scripts["optional-dependencies"]
+        re.compile(hook["files"])
+    parsed(f"{hooks['workbench-verify']['entry']} kernels/negation/1_naive.cu")
+    (config,) = [block for block in blocks(PAGE) if "repos" in block]
+    (repository,) = config["repos"]
+    for used in repository["hooks"]:
+        parsed(shlex.join([*shlex.split(hooks[used["id"]]["entry"]), *used.get("args", [])]))
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A git repository with two operations of a stage each, one of which includes a header."""
+    folder = tmp_path / "project"
+    (folder / "device/include").mkdir(parents=True)
+    (folder / "device/include/negated.cuh").write_text(HEADER)
+    for name in ("negation", "mirror"):
+        (folder / f"{name}s.py").write_text(DECLARATION.replace("negation", name))
+        (folder / "device" / name).mkdir()
+        text = SOURCE if name == "negation" else SOURCE.replace("negated(x[i])", "-x[i]").partition("\n")[2]
+        (folder / "device" / name / "1_naive.cu").write_text(text)
+    lines = ("[project]", 'name = "signs"', "[tool.workbench]", 'kernels = ["negations", "mirrors"]', 'cuda = "device"')
+    (folder / "pyproject.toml").write_text("\n".join(lines))
+    monkeypatch.chdir(folder)
+    return folder
+
+
+def test_files_choose_the_stages_that_are_made_of_them(project: Path) -> None:
+    arguments = ("verify", "--files", "--device", "emulator", "--examples", "1", "--json")
+
+    def verified(*files: str) -> list[str]:
+        return [verdict["spec"] for verdict in document(invoke(*arguments, *files))["verdicts"]]
+
+    assert verified("device/mirror/1_naive.cu") == ["mirror:naive"]
+    assert verified("device/include/negated.cuh") == ["negation:naive"]
+    assert verified("README.md", "--sarif", "none.sarif") == [] and Path("none.sarif").is_file()
+
+
+def test_the_hook_verifies_what_a_commit_changes_and_stops_a_commit_that_is_wrong(
+    project: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (hook,) = (hook for hook in yaml.safe_load(HOOKS.read_text()) if hook["id"] == "workbench-verify")
+    entry = hook["entry"].replace("workbench", f"{sys.executable} -m workbench", 1)
+    local = {**hook, "entry": entry, "language": "system", "verbose": True, "args": ["--examples", "1"]}
+    del local["additional_dependencies"]  # what is installed here is what is tested
+    (project / ".pre-commit-config.yaml").write_text(yaml.safe_dump({"repos": [{"repo": "local", "hooks": [local]}]}))
+    monkeypatch.setenv("PRE_COMMIT_HOME", str(tmp_path / "home"))
+    subprocess.run("git init -q && git add -A", shell=True, check=True)
+
+    def run(*files: str) -> tuple[int, str]:
+        command = [sys.executable, "-m", "pre_commit", "run", "--files", *files]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        return done.returncode, done.stdout + done.stderr
+
+    code, printed = run("device/mirror/1_naive.cu", "pyproject.toml")
+    assert code == 0 and "mirror:naive" in printed and "negation:naive" not in printed, printed
+    source = project / "device/mirror/1_naive.cu"
+    source.write_text(source.read_text().replace("i < n", "i <= n"))
+    code, printed = run("device/mirror/1_naive.cu")
+    assert code == 1 and "1_naive.cu:5: out of bounds" in printed, printed
+    code, printed = run("pyproject.toml")
+    assert code == 0 and "no files to check" in printed

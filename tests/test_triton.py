@@ -1,0 +1,62 @@
+"""Kernels of Triton in the emulator: correct ones pass, and a fault is named at its line of Python."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+triton = pytest.importorskip("triton", reason="Triton is not installed: pip install -e '.[triton]'")
+
+sys.path.insert(0, str(Path(__file__).parent / "triton_kernels"))
+
+import faulty_kernels as faulty  # noqa: E402
+import launches  # noqa: E402
+
+from workbench.emulator import FindingKind, KernelFault  # noqa: E402
+from workbench.triton import LaunchFault, emulate  # noqa: E402
+
+KERNELS = {name: "sm_80" if "descriptors" in name else "sm_90a" for name in launches.REFERENCES}
+
+
+@pytest.mark.parametrize(("kernel", "target"), KERNELS.items())
+def test_kernels_are_right_and_clean(kernel, target):
+    with emulate(target, reference=launches.REFERENCES) as run:
+        getattr(launches, kernel)()
+    assert run.ok
+    (launched,) = run.launches
+    assert launched.kernel == kernel
+
+
+def test_a_kernel_on_tma_is_right_and_clean():
+    with emulate(reference=launches.REFERENCES, change_ptx=faulty.fenced) as run:
+        launches.matmul_host_descriptors()
+    assert run.ok
+    assert "cp.async.bulk.tensor" in run.launches[0].ptx
+
+
+def lines_named(finding) -> list[str]:
+    """The lines of Python that a finding speaks of, its own first."""
+    places = [place for place in (finding.location, finding.other) if place is not None]
+    return [Path(place.file).read_text().splitlines()[place.line - 1].strip() for place in places]
+
+
+@pytest.mark.parametrize(("kernel", "fault"), faulty.IN_SOURCE.items(), ids=lambda f: getattr(f, "__name__", ""))
+def test_faults_in_the_source_are_named_at_their_line(kernel, fault):
+    kind, launch = fault
+    with emulate() as run, pytest.raises(LaunchFault) as raised:
+        launch(kernel)
+    assert raised.value.finding.kind == FindingKind(kind)
+    assert lines_named(raised.value.finding)[0].endswith("# here")
+    assert "faulty_kernels.py" in str(raised.value) and kernel.__name__ in str(raised.value)
+    assert not run.ok and run.findings == [raised.value.finding]
+
+
+@pytest.mark.parametrize("fault", faulty.IN_PTX)
+def test_faults_in_the_ptx_are_named_at_their_line(fault):
+    kernel, target, change, (kind, line) = faulty.IN_PTX[fault]
+    with emulate(target, change_ptx=change), pytest.raises(KernelFault) as raised:
+        getattr(launches, kernel)()
+    assert raised.value.finding.kind == FindingKind(kind)
+    assert any(line in named for named in lines_named(raised.value.finding))

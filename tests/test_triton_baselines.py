@@ -1,0 +1,71 @@
+"""Our Triton kernels, beside the stages of an operation, solve its problems in the emulator and have no hazard.
+
+The PTX is executed that a GPU would be given; `tests/baselines_on_cpu.py` has more problems, in Triton's interpreter.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+from unittest.mock import patch
+
+import numpy as np
+import pytest
+
+from workbench.catalogue import registry
+from workbench.judge.case import Case
+from workbench.triton import emulate
+
+pytest.importorskip("triton", reason="Triton is not installed: pip install -e '.[triton]'")
+
+PROBLEMS = {
+    "vector_add": ["n=1500,dtype=fp32", "n=1025,dtype=bf16"],
+    "matvec": ["n=65,k=1100,dtype=bf16,out=fp32,pad_b=2", "n=3,k=2048,dtype=fp32,out=fp32"],
+    "gemm": [
+        "m=65,n=130,k=200,dtype=bf16,out=bf16,layout=nt,pad_a=5,pad_b=4",
+        "m=64,n=128,k=320,dtype=fp16,out=fp16,layout=nn",
+        "m=70,n=33,k=40,dtype=fp32,out=fp32,layout=nn,pad_c=7",
+    ],
+    "attention": [
+        "batch=1,heads=2,rows=130,keys=150,dim=64,group=2,causal=true,dtype=bf16,layout=bhsd,scale=0.5",
+        "batch=1,heads=1,rows=40,keys=300,dim=120,causal=false,dtype=fp16,layout=bshd,gap_q=8",
+    ],
+    "conv2d": [
+        "images=1,height=9,width=13,channels=8,filters=70,taps_y=3,taps_x=3,bias=true,activation=relu,dtype=bf16",
+        "images=2,height=8,width=8,channels=3,filters=5,taps_y=2,taps_x=2,stride_y=2,activation=gelu,dtype=fp32",
+    ],
+}
+"""By operation, with tails in every dimension; several tiles where the emulator takes little time for them."""
+
+
+class Tensor(np.ndarray[Any, Any]):
+    """What the launches ask of a PyTorch tensor, which need not be installed."""
+
+    def stride(self, dimension: int | None = None) -> Any:
+        steps = tuple(step // self.itemsize for step in self.strides)
+        return steps if dimension is None else steps[dimension]
+
+    def numel(self) -> int:
+        return self.size
+
+
+@pytest.mark.parametrize(("operation", "text"), [(name, text) for name, texts in PROBLEMS.items() for text in texts])
+def test_triton_kernels_solve_problems(operation: str, text: str) -> None:
+    declared = registry.operations()[operation]
+    (baseline,) = (b for b in declared.baselines if b.name == "Triton")
+    problem = declared.problem.parse(text)
+    case = Case.of(problem.with_tier(problem.tiers[-1]))
+    storage = case.storage()
+    held = {name: array.view(storage[name]).view(Tensor) for name, array in case.arrays.items()}
+    module = sys.modules[baseline.call.__module__]
+    with patch.object(module, "multiprocessors", lambda: 132, create=True), emulate() as run:
+        baseline.call(case.problem, **baseline.arguments(held))()
+    assert run.ok
+    failure, _ = case.judge(storage.__getitem__)
+    assert failure is None, f"{problem}: {failure.message}: {failure.wrong[:3]}"
+    assert not case.changed_inputs(storage)
+
+
+def test_every_operation_that_has_a_triton_kernel_is_here() -> None:
+    declared = {name for name, o in registry.operations().items() if any(b.name == "Triton" for b in o.baselines)}
+    assert declared == PROBLEMS.keys() | {"ssd"}

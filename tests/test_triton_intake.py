@@ -1,0 +1,357 @@
+"""How launches of Triton kernels come to the emulator: arguments, configurations, files, pytest."""
+
+from __future__ import annotations
+
+import json
+import re
+import runpy
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import ml_dtypes
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from command_line import invoke, said
+
+from workbench.cli import main as cli
+from workbench.triton import TritonUnavailable, emulate
+
+KERNELS = Path(__file__).parent / "triton_kernels"
+
+
+def test_what_to_install_is_said_where_triton_is_missing(monkeypatch):
+    monkeypatch.setitem(sys.modules, "triton", None)
+    with pytest.raises(TritonUnavailable, match=r"pip install 'kernel-workbench\[triton\]'"), emulate():
+        pass
+
+
+triton = pytest.importorskip("triton", reason="Triton is not installed: pip install -e '.[triton]'")
+
+sys.path.insert(0, str(KERNELS))
+
+import launches  # noqa: E402
+import product_kernels as product  # noqa: E402
+import small_kernels as small  # noqa: E402
+
+from workbench.emulator import ArgumentError, FindingKind, KernelFault, LaunchError, Output  # noqa: E402
+from workbench.model.errors import WrongUsage  # noqa: E402
+from workbench.triton import Mismatch  # noqa: E402
+
+
+@pytest.fixture
+def x():
+    return np.arange(1000, dtype=np.float32)
+
+
+def test_arrays_are_filled_in_place_and_only_where_something_was_stored(x):
+    out = np.full(1000, -1.0, np.float32)
+    with emulate() as run:
+        small.scale[(4,)](x, Output(out), np.int32(900), np.float64(2.0), BLOCK=256)
+    assert np.array_equal(out[:900], 2 * x[:900]) and (out[900:] == -1).all()
+    assert run.launches[0].configuration == {"BLOCK": 256, "num_warps": 4, "num_stages": 3}
+    assert str(run).startswith("scale[4] BLOCK=256, num_warps=4, num_stages=3, sm_90a: no hazard found, ")
+    assert json.dumps(run.as_dict())
+
+
+def test_views_of_one_array_share_its_memory(x):
+    with emulate():
+        small.scale[(1,)](x[100:200], x[300:400], 100, 2.0, BLOCK=128)
+        small.scale[(1,)](x, x, 10, 10.0, BLOCK=128)
+        small.scale[(1,)](x[1:50], x[2:51], 1, 3.0, BLOCK=128)
+    expected = np.arange(1000, dtype=np.float32)
+    expected[300:400] = 2 * expected[100:200]
+    expected[:10] *= 10
+    expected[2] = 3 * expected[1]
+    assert np.array_equal(x, expected)
+
+
+def test_the_bounds_of_a_view_are_its_own(x):
+    with emulate(), pytest.raises(KernelFault, match=r"x\[100\] is one past the end of x \(100 elements"):
+        small.scale[(1,)](x[100:200], x[300:500], 101, 2.0, BLOCK=128)
+
+
+def test_arrays_that_must_not_change_do_not(x):
+    x.flags.writeable = False
+    with emulate(), pytest.raises(KernelFault) as raised:
+        small.scale[(1,)](x, x, 10, 2.0, BLOCK=128)
+    assert raised.value.finding.kind == FindingKind.READ_ONLY
+
+
+def test_tuples_of_arrays_are_arguments(x):
+    out = np.zeros_like(x)
+    with emulate():
+        small.add_pair[(1,)](small.Pair(x, 2 * x), out, 1000, BLOCK=1024)
+    assert np.array_equal(out, 3 * x)
+
+
+def test_addresses_in_memory_are_those_of_arrays():
+    shapes = np.array([(100, 72, 64), (64, 64, 40), (30, 130, 64)], np.int32)
+    triples = [
+        (launches.values(m, k, dtype=np.float16), launches.values(k, n, dtype=np.float16), np.zeros((m, n), np.float16))
+        for m, n, k in shapes
+    ]
+    addresses = np.array([[matrix.ctypes.data for matrix in matrices] for matrices in zip(*triples, strict=True)])
+    before = addresses.copy()
+    with emulate(reachable=[matrix for triple in triples for matrix in triple]) as run:
+        product.matmul_grouped[(3,)](addresses, shapes, 3, PROGRAMS=3, BLOCK_M=64, BLOCK_N=64, BLOCK_K=32)
+    assert run.ok and np.array_equal(addresses, before)
+    for a, b, c in triples:
+        np.testing.assert_allclose(c, a.astype(np.float32) @ b.astype(np.float32), rtol=2e-3, atol=2e-2)
+
+
+def test_every_configuration_of_an_autotuner_is_launched_on_the_same_values(x):
+    sums = np.ones(1, np.float32)
+    with emulate(raise_on_hazard=False) as run:
+        small.summed[lambda meta: (triton.cdiv(meta["n"], meta["BLOCK"]),)](x, sums, 1000)
+    blocks = [launched.configuration["BLOCK"] for launched in run.launches]
+    assert blocks == [64, 128, 256] and [launched.grid for launched in run.launches] == [
+        (16, 1, 1),
+        (8, 1, 1),
+        (4, 1, 1),
+    ]
+    assert [launched.ok for launched in run.launches] == [True, True, False]
+    assert run.findings[0].kind == FindingKind.OUT_OF_BOUNDS
+    assert not run.ok and "BLOCK=256, num_warps=4" in str(run)
+
+
+def test_each_configuration_is_compared_with_the_reference(x):
+    reference = {"summed": lambda x, n: {"sums": np.array([x[:n].sum()])}}
+    with emulate(reference=reference, raise_on_hazard=False) as run:
+        small.summed[lambda meta: (triton.cdiv(meta["n"], meta["BLOCK"]),)](x, np.ones(1, np.float32), 768)
+        small.scale[(1,)](x, x, 10, 2.0, BLOCK=128)
+    assert run.ok and len(run.launches) == 4
+
+
+def test_a_configuration_that_does_not_fit_is_left_out(x):
+    a, out = np.eye(128, dtype=np.float16), np.zeros((128, 128), np.float32)
+    with emulate() as run:
+        small.square[lambda meta: (128 // meta["BLOCK_M"],)](a, out, 128, 128)
+    assert [launched.report is None for launched in run.launches] == [True, False]
+    assert "shared memory" in run.launches[0].refused and run.ok and np.array_equal(out, np.eye(128))
+
+
+def test_a_wrong_result_is_told_with_its_first_and_its_worst_element(x):
+    reference = {"scale": lambda x, factor: {"out": np.where(np.arange(1000) == 7, 99.5, factor * x)}}
+    with emulate(reference=reference), pytest.raises(Mismatch) as raised:
+        small.scale[(4,)](x, np.zeros_like(x), 1000, 2.0, BLOCK=256)
+    assert "out: 1 of 1000 elements are not as the reference has them, first [7], worst [7]: 14.0" in str(raised.value)
+    with (
+        emulate(reference=reference),
+        pytest.raises(Mismatch, match=r"nothing was stored in 10 of 1000 .* first \[990\]"),
+    ):
+        small.scale[(4,)](x, Output(np.zeros_like(x)), 990, 2.0, BLOCK=256)
+
+
+@pytest.mark.parametrize(
+    ("reference", "says"),
+    [
+        (lambda y: {"out": y}, "takes y, and the kernel's parameters are: x, out, n, factor, BLOCK"),
+        (lambda x: x, "answers with ndarray; it has to be a dictionary"),
+        (lambda x: {"y": x}, "speaks of y, and the array arguments are: x, out"),
+        (lambda x: {"out": x[:5]}, r"shape \(5,\) for out, which has \(1000,\)"),
+    ],
+)
+def test_a_reference_that_cannot_be_asked_is_wrong_usage(x, reference, says):
+    with emulate(reference=reference), pytest.raises(WrongUsage, match=says):
+        small.scale[(4,)](x, np.zeros_like(x), 1000, 2.0, BLOCK=256)
+
+
+def test_prints_and_assertions_of_the_device():
+    with emulate(debug=True, raise_on_hazard=False) as run:
+        small.checked[(1,)](np.arange(32, dtype=np.float32), 31, BLOCK=32, num_warps=1)
+        small.checked[(1,)](np.arange(32, dtype=np.float32), 32, BLOCK=32, num_warps=1)
+    failed, passed = run.launches
+    assert failed.findings[0].kind == FindingKind.ASSERTION and "too large" in str(failed)
+    assert passed.ok and "value" in passed.output and "31.0" in passed.output
+
+
+@pytest.mark.parametrize("given", [np.float16, np.float32])
+@pytest.mark.parametrize("wanted", [ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e5m2])
+def test_halves_of_registers_that_nobody_needs_may_be_unset(given, wanted):
+    x, out = np.arange(128).astype(given), np.zeros(128, wanted)
+    with emulate():
+        small.rounded[(1,)](x, Output(out), BLOCK=128)
+    assert np.array_equal(out.astype(np.float32), x.astype(wanted).astype(np.float32))
+
+
+def test_bytes_widen_to_bfloat16_through_half():
+    x, out = np.arange(128).astype(ml_dtypes.float8_e4m3fn), np.zeros(128, ml_dtypes.bfloat16)
+    with emulate():
+        small.rounded[(1,)](x, out, BLOCK=128)
+    assert np.array_equal(out.astype(np.float32), x.astype(np.float32))
+
+
+@pytest.mark.parametrize(
+    ("target", "name"), [("sm_80", "sm_80"), (86, "sm_86"), ("89", "sm_89"), ("sm_90", "sm_90a"), ("sm_90a", "sm_90a")]
+)
+def test_targets(x, target, name):
+    with emulate(target) as run:
+        small.scale[(4,)](x, np.zeros_like(x), 1000, 2.0, BLOCK=256)
+    assert run.launches[0].target == name and f".target {name}\n" in run.launches[0].ptx
+
+
+@pytest.mark.parametrize(("target", "says"), [("sm_100a", "tcgen05"), ("volta", "the targets: sm_80, sm_86")])
+def test_other_targets_are_refused(target, says):
+    with pytest.raises(WrongUsage, match=says):
+        emulate(target)
+
+
+def test_what_makes_no_sense_is_refused_and_triton_is_as_before(x):
+    drivers = dict(vars(triton.runtime.driver))
+    run_before = triton.runtime.jit.JITFunction.run
+    with emulate() as run:
+        with pytest.raises(LaunchError, match=r"write \(4,\)"):
+            small.scale[4](x, x, 1000, 2.0, BLOCK=256)
+        with pytest.raises(ArgumentError, match="Python objects"):
+            small.scale[(4,)](np.array([None]), x, 1000, 2.0, BLOCK=256)
+        with pytest.raises(WrongUsage, match="nothing is timed"):
+            triton.testing.do_bench(lambda: None)
+    assert str(run) == "no Triton kernel was launched" and not run.ok
+    assert vars(triton.runtime.driver) == drivers and triton.runtime.jit.JITFunction.run is run_before
+
+
+def test_it_decorates_functions_and_compiled_kernels_are_launched(x):
+    out = np.zeros_like(x)
+
+    @emulate("sm_80")
+    def launch():
+        kernel = small.scale[(4,)](x, out, 1000, 2.0, BLOCK=256)
+        kernel._init_handles()
+        assert kernel.n_regs >= 8
+        kernel[(4, 1, 1)](x, out, 1000, 3.0, 256)
+
+    launch()
+    launch()
+    assert np.array_equal(out, 3 * x)
+
+
+SCRIPT = """
+import sys
+import numpy as np
+sys.path.insert(0, {kernels!r})
+from small_kernels import scale
+x, out = np.arange(1000, dtype=np.float32), np.zeros(1000, np.float32)
+print("launching")
+if __name__ == "__main__":
+    scale[(4,)](x, out, {n}, 2.0, BLOCK=256)
+    np.testing.assert_allclose(out, 2 * x)
+"""
+
+
+@pytest.mark.parametrize(
+    ("n", "code", "says"), [(1000, 0, "no hazard found"), (1001, 1, "small_kernels.py:16: out of")]
+)
+def test_a_file_is_executed_from_the_command_line(tmp_path, n, code, says):
+    script = tmp_path / "script.py"
+    script.write_text(SCRIPT.format(kernels=str(KERNELS), n=n))
+    result = CliRunner().invoke(cli.main, ["emulate", "--triton", str(script)])
+    assert (result.exit_code, result.exception is None or code == 1) == (code, True), result.output
+    assert says in result.output and "launching" in result.output
+    result = invoke("emulate", "--triton", str(script), "--target", "sm_80", "--json")
+    assert result.exit_code == code
+    found = said(result)
+    assert found["ok"] is (code == 0) and found["launches"][0]["target"] == "sm_80"
+
+
+def test_a_file_that_has_the_context_itself_is_reported(tmp_path):
+    script = tmp_path / "script.py"
+    text = SCRIPT.format(kernels=str(KERNELS), n=1000).replace("    scale", "    with emulate('sm_89'): scale")
+    script.write_text(f"from workbench.triton import emulate\n{text}")
+    result = CliRunner().invoke(cli.main, ["emulate", "--triton", str(script)])
+    assert result.exit_code == 0 and "sm_89: no hazard found" in result.output, result.output
+
+
+@pytest.mark.parametrize(
+    ("text", "arguments", "code", "says"),
+    [
+        ("x = 1", [], 2, "launched no Triton kernel"),
+        ("x = 1\nraise ValueError('no')", [], 1, "script.py:2: ValueError: no"),
+        ("x = (", [], 1, "script.py:1"),
+        ("x = 1", ["--grid", "4"], 2, "--grid is not for --triton"),
+        ("x = 1", ["--target", "sm_100"], 2, "tcgen05"),
+    ],
+)
+def test_a_file_that_cannot_be_emulated_is_told_why(tmp_path, text, arguments, code, says):
+    script = tmp_path / "script.py"
+    script.write_text(text)
+    result = CliRunner().invoke(cli.main, ["emulate", "--triton", str(script), *arguments])
+    assert result.exit_code == code and says in result.output, result.output
+
+
+TESTS = """
+import sys
+import numpy as np
+import pytest
+sys.path.insert(0, {kernels!r})
+from small_kernels import scale
+x = np.arange(1000, dtype=np.float32)
+
+def test_right(workbench_triton):
+    out = np.zeros_like(x)
+    scale[(4,)](x, out, 1000, 2.0, BLOCK=256)
+    np.testing.assert_allclose(out, 2 * x)
+    assert workbench_triton.ok
+
+@pytest.mark.workbench_triton(target="sm_80")
+def test_wrong(workbench_triton):
+    scale[(4,)](x, np.zeros_like(x), 1001, 2.0, BLOCK=256)
+"""
+
+
+def test_tests_take_a_fixture(tmp_path):
+    (tmp_path / "test_it.py").write_text(TESTS.format(kernels=str(KERNELS)))
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--strict-markers", "test_it.py"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert "1 failed, 1 passed" in done.stdout and "sm_80: 1 hazard" in done.stdout, done.stdout + done.stderr
+
+
+def test_tensors_of_pytorch_are_arguments():
+    torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install -e '.[baselines]'")
+    whole = torch.arange(2000, dtype=torch.bfloat16)
+    x, out = whole[1000:], torch.zeros(1000, dtype=torch.float32, requires_grad=True)
+    with emulate(), torch.no_grad():
+        small.scale[(4,)](x, out, 1000, 2.0, BLOCK=256)
+        assert torch.equal(out, 2 * x.float())
+        a, b = torch.randn(64, 32).half(), torch.randn(32, 64).half()
+        c = torch.zeros(64, 64).half()
+        addresses = torch.tensor([[a.data_ptr()], [b.data_ptr()], [c.data_ptr()]])
+        sizes = torch.tensor([[64, 64, 32]], dtype=torch.int32)
+        product.matmul_grouped[(1,)](addresses, sizes, 1, PROGRAMS=1, BLOCK_M=64, BLOCK_N=64, BLOCK_K=32)
+    torch.testing.assert_close(c.float(), a.float() @ b.float(), rtol=2e-3, atol=2e-2)
+    with emulate(), pytest.raises(ArgumentError, match="a tensor is on meta"):
+        small.scale[(4,)](x.to("meta"), out, 1000, 2.0, BLOCK=256)
+
+
+def test_the_page_runs_and_prints_what_it_says(tmp_path, monkeypatch, capsys):
+    page = (Path(__file__).parent.parent / "docs/triton.md").read_text()
+    blocks = {
+        language: re.findall(rf"```{language}\n(.*?)```", page, re.DOTALL) for language in ("python", "text", "console")
+    }
+    monkeypatch.chdir(tmp_path)
+    first, test, *others = blocks["python"]
+    Path("scale.py").write_text(first)
+    runpy.run_path("scale.py")
+    printed, shown = (re.sub(r"\d+ warp", "N warp", text) for text in (capsys.readouterr().out, blocks["text"][0]))
+    assert printed == shown  # but for the count, which depends on Triton's release
+    Path("right.py").write_text("\n".join([first.replace("at <= n", "at < n"), *others]))
+    runpy.run_path("right.py")
+    Path("test_scale.py").write_text(f"{first.split('with workbench')[0]}\n{test}")
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_scale.py"]
+    assert "1 passed" in subprocess.run(command, capture_output=True, text=True, check=False).stdout
+    lines = [line for line in first.splitlines() if not line.startswith(("with ", "print("))]
+    Path("scale.py").write_text("\n".join(line.replace("    scale[", "scale[") for line in lines))
+    result = CliRunner().invoke(cli.main, shlex.split(blocks["console"][0])[1:])
+    assert result.exit_code == 1 and "out of bounds" in result.output and "sm_80" in result.output
+
+
+def test_the_story_of_the_readme_is_three_lines():
+    readme = (Path(__file__).parent.parent / "README.md").read_text()
+    (block,) = (b for b in re.findall(r"```python\n(.*?)```", readme, re.DOTALL) if "workbench.triton" in b)
+    x = np.arange(1000, dtype=np.float32)
+    out = np.zeros_like(x)
+    exec(block, {"add": launches.row.add, "x": x, "y": 2 * x, "out": out})
+    assert np.array_equal(out, 3 * x)
+    assert len([line for line in block.splitlines() if line]) == 3

@@ -1,0 +1,114 @@
+"""Writes docs/ladder.md: is every stage nearest to its parent? python tools/ladder.py
+
+For every stage but the first of a track, the lines are counted that are changed from its parent, and from each other
+stage of the operation that is declared before it. The nearest has to be the parent.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tabulate import tabulate
+
+from workbench.catalogue import registry
+from workbench.model.operation import Operation
+from workbench.model.stage import Stage
+
+PAGE = Path(__file__).parent.parent / "docs/ladder.md"
+
+EXCEPTIONS: dict[str, str] = {
+    "gemm:fp32_pipeline": "It multiplies as `warp_tiles` does, and brings what surrounds the multiplications from the "
+    "pipelines of track wgmma: tensor maps load, warps specialise, blocks stay. To a short source it is nearer, as "
+    "fewer lines of that have to be taken away.",
+    "transpose:register_blocks": "It does without the shared memory of `shared_tile`, and shares with it only what "
+    "every kernel of more than one element a thread has.",
+}
+"""Stages whose parent is not the nearest, and why it is the parent all the same."""
+
+HEAD = """# Is a stage nearest to its parent?
+
+<!-- made by tools/ladder.py -->
+
+The ladder of an operation is a tree: a stage is written as its `parent` with one idea more, so what differs between the
+two is the lesson (`workbench diff STAGE`). This page measures it, by the lines that have to be taken away, added or
+replaced to make one source of another, without comments, blank lines and indentation; a line that is replaced by
+another counts once. A stage is compared with all that are declared before it in its operation, whatever their track;
+where several are as near as the nearest, the parent has to be one of them. The first stage of a track has no parent
+and is not in the table.
+
+"""
+
+
+@dataclass(frozen=True)
+class Distance:
+    """How far a stage is from its parent, and from the nearest of all stages before it."""
+
+    stage: Stage[Any]
+    nearest: str
+    to_parent: int
+    to_nearest: int
+
+    @property
+    def ok(self) -> bool:
+        """Whether no other stage is nearer than the parent."""
+        return self.to_parent == self.to_nearest
+
+
+def lines(source: str) -> list[str]:
+    """The lines of a source that hold code, without comments and indentation."""
+    code = re.sub(r"/\*.*?\*/|//[^\n]*", "", source, flags=re.DOTALL)
+    return [line.strip() for line in code.splitlines() if line.strip()]
+
+
+def changed(one: list[str], other: list[str]) -> int:
+    """How many lines have to be taken from one text, added to it or replaced to make the other."""
+    codes = difflib.SequenceMatcher(None, one, other, autojunk=False).get_opcodes()
+    return sum(max(i1 - i0, j1 - j0) for tag, i0, i1, j0, j1 in codes if tag != "equal")
+
+
+def distances(operation: Operation[Any]) -> list[Distance]:
+    """Of every stage that has a parent, in the order of the tree."""
+    texts = {stage.name: lines(stage.path.read_text()) for stage in operation.stages}
+    found = {}
+    for number, stage in enumerate(operation.stages):
+        if stage.parent is None:
+            continue
+        to = {other.name: changed(texts[stage.name], texts[other.name]) for other in operation.stages[:number]}
+        least = min(to.values())
+        nearest = stage.parent if to[stage.parent] == least else min(to, key=lambda name: to[name])
+        found[stage.name] = Distance(stage, nearest, to[stage.parent], least)
+    return [found[name] for name in operation.tree() if name in found]
+
+
+def measured() -> list[Distance]:
+    """Of every stage of this package."""
+    return [d for operation in registry.operations().values() for d in distances(operation)]
+
+
+def page() -> str:
+    """The page as it should be."""
+    rows = [
+        (
+            f"`{d.stage.spec}`",
+            d.stage.track or "-",
+            f"`{d.stage.parent}`",
+            f"`{d.nearest}`",
+            d.to_parent,
+            d.to_nearest,
+            "yes" if d.ok else "no",
+        )
+        for d in measured()
+    ]
+    headers = ("stage", "track", "parent", "nearest", "lines changed to parent", "to nearest", "ok")
+    parts = [HEAD + tabulate(rows, headers, tablefmt="pipe", disable_numparse=True)]
+    if apart := [d.stage.spec for d in measured() if not d.ok]:
+        parts += ["## Exceptions", *(f"`{spec}`: {EXCEPTIONS.get(spec, 'not explained.')}" for spec in apart)]
+    return "\n\n".join(parts) + "\n"
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page())

@@ -1,0 +1,179 @@
+"""Writes docs/operations/: a page for every operation, and their index. python tools/operations.py
+
+A page has the ladder, and for every stage what the head comment of its source says; charts are those of the report on
+an H200, where there is one.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+from workbench.catalogue import registry
+from workbench.model.operation import Operation
+from workbench.model.stage import Stage
+
+ROOT = Path(__file__).parent.parent
+FOLDER = ROOT / "docs/operations"
+DEVICE = "nvidia-h200"
+CHARTS = {
+    "ladder": "Throughput of every stage, beside the vendor's library and the physical limit.",
+    "heat-map": "Throughput of every stage on every problem, in percent of the vendor's library.",
+    "roofline": "Throughput over arithmetic intensity, with the limits of the device.",
+}
+ROWS = (
+    "cross_entropy",
+    "layer_norm",
+    "residual_rms_norm",
+    "rms_norm",
+    "rotary",
+    "softmax",
+    "transpose",
+    "reduce",
+    "scan",
+)
+MADE = "<!-- made by tools/operations.py from the declarations and the head comments of the sources; change those -->"
+NAMES = {"dim", "dstate", "dw", "dx", "dy", "ldx", "ldy", "lse", "wgmma"}
+"""Words that begin a sentence in small letters, since they are names."""
+
+INDEX = f"""# Operations
+
+{MADE}
+
+A page for each operation: its ladder, what each stage adds and what limits it, its source, and charts where it was
+timed. The stages of a ladder are a tree; a stage is its parent with one idea more, and `workbench diff STAGE`
+shows what that changed. How near each is to its parent [is measured](../ladder.md).
+
+| operation | what it computes | stages | timed |
+|---|---|---|---|
+"""
+
+
+def comment_of(source: str) -> list[str]:
+    """The paragraphs of the head comment of a CUDA source, each on one line."""
+    lines = []
+    for line in source.splitlines():
+        if not line.startswith("//"):
+            break
+        lines.append(line[2:].strip())
+    return [" ".join(p.split()) for p in re.split(r"\n\s*\n", "\n".join(lines)) if p.strip()]
+
+
+def prose(paragraph: str) -> str:
+    """A paragraph of a head comment as Markdown: sentences begin with a capital, and nothing in it is markup."""
+    lead, colon, rest = paragraph.partition(": ")
+    if colon and re.fullmatch(r"what (it gains|limits it)|(stage \d+[\w ]*, )?[\w ,.-]{1,40}", lead):
+        return f"**{_escaped(_sentence(lead))}.** {_escaped(_sentence(rest))}"
+    return _escaped(_sentence(paragraph))
+
+
+def _sentence(text: str) -> str:
+    """With capitals at the beginning of sentences, where those are words and not names."""
+
+    def capital(match: re.Match[str]) -> str:
+        word = match[2]
+        return match[0] if word in NAMES or (len(word) == 1 and word != "a") else match[1] + word.capitalize()
+
+    return re.sub(r"(^|(?<=[\w)])\. )([a-z]+)(?=[ -]|, )(?! [=+])", capital, text)
+
+
+def _escaped(text: str) -> str:
+    return re.sub(r"([\\`*_\[\]|])", r"\\\1", text).replace("<", "&lt;").replace(">", "&gt;")
+
+
+def notes(name: str) -> str | None:
+    """The page under docs/ that says more about an operation, from docs/operations/."""
+    base = name.removesuffix("_backward")
+    page = f"{name}.md" if (ROOT / f"docs/{name}.md").is_file() else "rows.md" if base in ROWS else None
+    return page and f"../{page}"
+
+
+def index() -> str:
+    """The page over all operations."""
+    rows = []
+    for name, operation in registry.operations().items():
+        timed = f"[H200](../../reports/{DEVICE}/{name}.md)" if _timed(name) else "not yet"
+        rows.append(f"| [{name}]({name}.md) | {_escaped(operation.summary)} | {len(operation.stages)} | {timed} |")
+    return INDEX + "\n".join(rows) + "\n"
+
+
+def page(operation: Operation[Any]) -> str:
+    """The page of one operation."""
+    name = operation.name
+    links = [f"`workbench verify {name}`"]
+    if operation.called:
+        links.append(f"[`workbench.ops.{name}`](../calling.md) in a program")
+    if more := notes(name):
+        links.append(f"[notes]({more})")
+    if _timed(name):
+        links.append(f"[report on an H200](../../reports/{DEVICE}/{name}.md)")
+    else:
+        links.append("not timed yet")
+    parts = [
+        f"# {name}",
+        MADE,
+        f"{_escaped(_first(operation.summary))}.",
+        " · ".join(links),
+        *_charts(name),
+        "## Ladder",
+    ]
+    parts.append(_table(operation))
+    seen, track = "", ""
+    by_name = {stage.name: stage for stage in operation.stages}
+    for stage_name, place in operation.tree().items():
+        if place.track and place.track != track:
+            track = place.track
+            parts.append(f"## Track {track}")
+        problem, *paragraphs = comment_of(by_name[stage_name].path.read_text())
+        parts += _stage(by_name[stage_name], None if problem == seen else problem, paragraphs, "###" if track else "##")
+        seen = problem
+    return "\n\n".join(parts) + "\n"
+
+
+def _stage(stage: Stage[Any], problem: str | None, paragraphs: list[str], heading: str) -> list[str]:
+    source = stage.path.relative_to(ROOT).as_posix()
+    facts = [f"[`{source}`](../../{source})"]
+    if stage.parent:
+        facts += [f"parent [{stage.parent}](#{stage.parent})", f"`workbench diff {stage.spec}`"]
+    found = [f"{heading} {stage.name}", " · ".join(facts)]
+    if problem:
+        found.append("> " + _escaped(problem))
+    return found + [prose(p) for p in paragraphs]
+
+
+def _table(operation: Operation[Any]) -> str:
+    ideas = {stage.name: stage.idea for stage in operation.stages}
+    rows = ["| stage | track | parent | idea |", "|---|---|---|---|"]
+    for name, place in operation.tree().items():
+        parent = f"[{place.parent}](#{place.parent})" if place.parent else "-"
+        rows.append(f"| [{name}](#{name}) | {place.track or '-'} | {parent} | {_escaped(ideas[name])} |")
+    return "\n".join(rows)
+
+
+def _charts(name: str) -> list[str]:
+    found = []
+    for chart, caption in CHARTS.items():
+        if (ROOT / f"reports/{DEVICE}/{name}-{chart}.png").is_file():
+            found += [f"![{name} on an H200: {chart}](../../reports/{DEVICE}/{name}-{chart}.png)", f"*{caption}*"]
+    return found
+
+
+def _timed(name: str) -> bool:
+    return (ROOT / f"reports/{DEVICE}/{name}.md").is_file()
+
+
+def _first(text: str) -> str:
+    return text[:1].upper() + text[1:].rstrip(".")
+
+
+def pages() -> dict[str, str]:
+    """All pages by their path from the top of the repository."""
+    made = {f"docs/operations/{name}.md": page(operation) for name, operation in registry.operations().items()}
+    return {"docs/operations/README.md": index(), **made}
+
+
+if __name__ == "__main__":
+    FOLDER.mkdir(exist_ok=True)
+    for path, text in pages().items():
+        (ROOT / path).write_text(text)

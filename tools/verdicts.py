@@ -1,0 +1,187 @@
+"""Writes docs/verdicts.md: every verdict and every look of a wrong result, what it means, a message and what to do.
+
+    python tools/verdicts.py
+
+Messages are those of faults that are planted and verified as the page is written, and of the record of
+reports/faults.json where that takes a GPU or a longer kernel. `tools/verdicts_before.json` has ten as they were before.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1] / "tests" / "faults")]
+
+import verdict_plants as plants  # noqa: E402
+from harness_report import FAULTS, without_folders  # noqa: E402
+from verdict_texts import LOOKS, VERDICTS  # noqa: E402
+
+from workbench import harness  # noqa: E402
+from workbench.devices.cuda import CudaDevice  # noqa: E402
+from workbench.devices.emulated import EmulatedDevice  # noqa: E402
+from workbench.model import compact  # noqa: E402
+from workbench.model.results import HAZARDS, Verdict  # noqa: E402
+from workbench.report.evidence import explain  # noqa: E402
+
+ROOT = Path(__file__).parents[1]
+PAGE = ROOT / "docs" / "verdicts.md"
+BEFORE = ROOT / "tools" / "verdicts_before.json"
+
+RECORDED: Mapping[Verdict, tuple[str, str]] = {
+    Verdict.WEAK_CHECK: ("emulator", "40-inverted"),
+    Verdict.OPERATION_ERROR: ("emulator", "52-tight-bound"),
+    Verdict.TIMEOUT: ("cuda", "2-phase-never-comes"),
+    Verdict.CRASH: ("cuda", "12-no-empty-wait"),
+    Verdict.IN_FLIGHT: ("emulator", "19-no-wait"),
+    Verdict.ACCUMULATOR_IN_FLIGHT: ("emulator", "15-accumulators-read"),
+    Verdict.PROXY_FENCE: ("emulator", "16-wgmma"),
+    Verdict.WGMMA_FENCE: ("emulator", "15-no-fence"),
+    Verdict.MBARRIER_MISUSE: ("emulator", "13-too-few-bytes"),
+    Verdict.DESCRIPTOR: ("emulator", "18-swizzle"),
+    Verdict.EXITED_WITH_WORK: ("emulator", "20-exit-before-read"),
+}
+"""Verdicts whose message is that of a fault of the catalogue, and on which device."""
+
+LOOKS_RECORDED = {
+    "outputs swapped, the wrong output": "56-outputs-swapped",
+    "half of every warp is left out": "53-half-warp",
+    "base 2": "55-base-2",
+}
+"""Looks whose message is that of a fault of the catalogue."""
+
+UNSHOWN = {
+    Verdict.PASS: "It has no message.",
+    Verdict.READ_ONLY: "Its message is that of `input_changed`.",
+    Verdict.RESOURCES: "It has no message any more.",
+}
+
+MOST_TABLE = 2
+"""Wrong elements that are shown."""
+
+
+def brief(text: str) -> str:
+    """A message without its map and most of its wrong elements."""
+    lines = []
+    elements = 0
+    for line in text.splitlines():
+        if set(line) <= set(".#") or line.startswith(("... and", "(raised at")):
+            continue
+        elements += bool(re.match(r"\w+\[[\d, ]+\] ", line))
+        if elements <= MOST_TABLE or not re.match(r"\w+\[[\d, ]+\] ", line):
+            lines.append(line.rstrip())
+    return "\n".join(lines)
+
+
+def recorded(device: str, key: str) -> tuple[str, str]:
+    """What a fault of the catalogue is planted in and what it is, and its message in the record."""
+    results = compact.read(ROOT / "reports" / "faults.json")[device]["results"]
+    (message,) = (result["message"] for result in results if result["key"] == key)
+    fault = FAULTS[key]
+    return f"Planted in: {fault.where}. {fault.title[0].upper()}{fault.title[1:]}.", message
+
+
+def shown(verdict: Verdict) -> str:
+    """A message of a verdict, below what it is about."""
+    if verdict in UNSHOWN:
+        return f"{UNSHOWN[verdict]}\n"
+    if verdict in plants.PLANTS:
+        plant = plants.PLANTS[verdict]
+        change = plants.difference(plant)
+        about = f"In `{plant.spec}`: {plant.title}.\n\n" + (f"{change}\n" if change else "")
+        return f"{about}{quoted(brief(plants.message(plant)))}"
+    if verdict is Verdict.ILLEGAL_ACCESS:
+        error: Any = SimpleNamespace(status=700)
+        text = "cudaErrorIllegalAddress: an illegal memory access was encountered"
+        fault = CudaDevice.fault(SimpleNamespace(_lost=None), error, f"the launch failed on the device: {text}")  # type: ignore[arg-type]
+        return quoted(str(fault).partition(": namespace")[0])
+    device, key = RECORDED[verdict]
+    about, message = recorded(device, key)
+    return f"{about}{' On a GPU:' if device == 'cuda' else ''}\n\n{quoted(brief(message))}"
+
+
+def quoted(text: str) -> str:
+    return f"```text\n{text}\n```\n"
+
+
+def look(name: str) -> str:
+    """What is said of a wrong result, for a cell of a table."""
+    if name in LOOKS_RECORDED:
+        message = recorded("emulator", LOOKS_RECORDED[name])[1]
+    elif name in plants.LOOKS:
+        message = plants.message(plants.LOOKS[name])
+    else:
+        return ""
+    (line,) = (line for line in message.splitlines() if line.startswith("looks like: "))
+    return line.removeprefix("looks like: ")
+
+
+def now(key: str) -> str:
+    """What is said today of a fault of the catalogue."""
+    judge = FAULTS[key].judge
+    device = EmulatedDevice(plants.MOST_WARP_INSTRUCTIONS)
+    result = harness.verify(judge.stage, device, examples=12, seed=0, problem=judge.problem)  # type: ignore[attr-defined]
+    return without_folders(explain(judge.spec, result))  # type: ignore[attr-defined]
+
+
+def comparisons() -> list[str]:
+    """Ten messages before and after."""
+    parts = []
+    for number, (key, before) in enumerate(json.loads(BEFORE.read_text()).items(), 1):
+        fault = FAULTS[key]
+        parts += [
+            f"### {number}. {fault.title[0].upper()}{fault.title[1:]}\n",
+            f"Planted in: {fault.where}. Before:\n\n{quoted(brief(chr(10).join(before)))}",
+            f"After:\n\n{quoted(brief(now(key)))}",
+        ]
+    return parts
+
+
+HEAD = """# Verdicts
+
+What `workbench verify`, `run` and `watch` say of a stage, what it means and what to do. `python tools/verdicts.py`
+writes this page: its messages are those of faults that are planted into stages that are right.
+
+A stage is judged on random problems; the message is that of the smallest one that fails, and `replay:` solves it once
+more. The exit code is 0 where nothing failed and something passed, 1 where a stage failed.
+"""
+
+
+def page() -> str:
+    """The whole page."""
+    parts = [HEAD, "| verdict | means |", "|---|---|"]
+    parts += [
+        f"| [`{v}`](#{v}) | {means.split('. ')[0].rstrip('.').replace('|', chr(92) + '|')} |"
+        for v, (means, _) in VERDICTS.items()
+    ]
+    for verdict, (means, do) in VERDICTS.items():
+        hazard = (
+            " The emulator names it, also beside a GPU."
+            if verdict in HAZARDS and verdict is not Verdict.READ_ONLY
+            else ""
+        )
+        parts.append(f"\n## {verdict}\n\n{means}{hazard}\n\n**What to do.** {do}\n\n{shown(verdict)}".rstrip("\n"))
+    parts += [
+        "\n## What a wrong result looks like\n",
+        "A `mismatch` is looked at closer, on the largest problem that failed, with a few more launches. The first of",
+        "these that is found is said in the line `looks like:`. It is a guess; what is certain is only that the answer",
+        "is wrong.\n",
+    ]
+    for name, (means, do) in LOOKS.items():
+        said = look(name)
+        parts.append(f"- **{name}**: {means} {do}" + (f"\n  > {said}" if said else ""))
+    parts += [
+        "\n## Ten messages before and after\n",
+        "Faults that were called by a wrong name, and what is said of them today.\n",
+        *comparisons(),
+    ]
+    return "\n".join(parts).rstrip("\n") + "\n"
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page())

@@ -1,0 +1,96 @@
+"""Which architecture has which instruction, and which of them the emulator knows.
+
+From the sections "Target ISA Notes" of the PTX manual; where it is silent, what ptxas says.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+
+__all__ = ["ARCHITECTURES", "DEFAULT", "ArchitectureError", "architecture", "chosen", "missing"]
+
+ARCHITECTURES = ("sm_80", "sm_86", "sm_89", "sm_90", "sm_90a", "sm_100", "sm_100a", "sm_120", "sm_120a")
+"""Those that can be emulated; ``a`` stands for the instructions that no later architecture keeps."""
+
+DEFAULT = "sm_90a"
+
+TENSOR_MEMORY = (
+    "tcgen05 and the tensor memory of sm_100 are not emulated: compile the kernel for sm_90a, where it uses wgmma, or "
+    "for sm_120, where it uses mma.sync"
+)
+
+_NAME = re.compile(r"(?:sm_|compute_)?(\d+)([af]?)")
+
+_SINCE = (
+    (86, r"(min|max)\.(.*\.)?abs\b.*"),
+    (89, r"cvt\..*e[45]m[23]x2.*|mma\..*\.e[45]m[23]\..*"),
+    (90, r".*(\.|::)cluster\b.*"),
+    (90, r"(cp\.(reduce\.)?async\.bulk|st\.async|red\.async|multimem|tensormap|griddepcontrol)\..*"),
+    (90, r"(stmatrix|mapa|getctarank|elect|prefetch.*\.tensormap)\b.*"),
+    (90, r"mbarrier\.arrive.*,count"),
+    (90, r"mbarrier\.(try_wait|complete_tx|(.*\.)?expect_tx|.*relaxed)\b.*"),
+    (90, r"fence\.(proxy\.(async|tensormap)|mbarrier_init|acquire|release)\b.*"),
+    (90, r"(add|sub|mul|ex2|tanh|setp?|atom|red)\.(.*\.)?bf16(x2)?\b.*"),
+    (90, r"cvt\.(.*\.)?bf16\.(?!f32\b)\w+|cvt\.(.*\.)?(?!f32\b)\w+\.bf16|cvt\.(.*\.)?ftz\.(.*\.)?f32\.bf16"),
+    (90, r"cvt\.(?!rna\b)(.*\.)?tf32\.f32"),
+    (90, r"(add|min|max)\.(.*\.)?[us]16x2\b.*|(min|max)\.(.*\.)?relu\.(.*\.)?s32|(min|max)\.s32\.relu"),
+    (90, r"(atom|red)\.(.*\.)?(v[248]|b128)\b.*|fma\..*\boob\b.*"),
+    (90, r"mma\..*m16n8k(4|8|16)\b.*\.f64\b.*"),
+)
+_SPECIFIC = (  # of which architectures alone, with the ``a``
+    (("sm_90a",), r"wgmma\..*"),
+    (("sm_90a", "sm_100a", "sm_120a"), r"(setmaxnreg|tensormap\.replace)\..*"),
+)
+
+
+class ArchitectureError(ValueError):
+    """An architecture that there is not, or one that the PTX is not for; the message says which would be right."""
+
+
+def architecture(name: str) -> str:
+    """An architecture's name, such as ``sm_80`` of ``80``. Raises ``ArchitectureError`` unless it can be emulated."""
+    match = _NAME.fullmatch(name.strip())
+    found = f"sm_{match[1]}{'a' if match[2] else ''}" if match else ""
+    if found not in ARCHITECTURES:
+        raise ArchitectureError(f"there is no architecture {name!r} here; there are {', '.join(ARCHITECTURES)}")
+    return found
+
+
+def chosen(target: str, wanted: str | None) -> str:
+    """The architecture for PTX of a ``.target``: the one wanted, or the nearest to the target that can be emulated.
+
+    Raises ``ArchitectureError`` where PTX of that target does not run on the one that is wanted.
+    """
+    match = _NAME.fullmatch(target.partition(",")[0].strip())
+    version, specific = (int(match[1]), match[2]) if match else (0, "")
+    if wanted is None:
+        fitting = [name for name in ARCHITECTURES if _version(name) <= max(version, 80)]
+        newest = max(map(_version, fitting))
+        return f"sm_{newest}a" if specific else f"sm_{newest}"
+    name = architecture(wanted)
+    if version > _version(name) or (specific and (version != _version(name) or not name.endswith("a"))):
+        said = "runs there alone" if specific else "does not run on one before it"
+        raise ArchitectureError(
+            f"the PTX is for sm_{version}{specific} and {said}, not on {name}: compile the source for {name}"
+        )
+    return name
+
+
+def _version(name: str) -> int:
+    return int(name[3:].rstrip("a"))
+
+
+@lru_cache(maxsize=8192)
+def missing(opcode: str, arch: str) -> str | None:
+    """Why an architecture cannot execute an opcode, or None where it can.
+
+    ``,count`` after an arrival at an mbarrier stands for its count.
+    """
+    if opcode.startswith("tcgen05"):
+        return TENSOR_MEMORY
+    for names, pattern in _SPECIFIC:
+        if re.fullmatch(pattern, opcode) and arch not in names:
+            return f"{arch} does not have it, it needs {' or '.join(names)}"
+    needed = max((since for since, pattern in _SINCE if re.fullmatch(pattern, opcode)), default=0)
+    return f"{arch} does not have it, it needs sm_{needed} or later" if _version(arch) < needed else None

@@ -1,0 +1,238 @@
+"""CUDA C++ to PTX, by NVRTC; host code is taken out before, with line numbers kept."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from .headers import cuda_headers, standard_headers
+from .host_code import DeviceCode, HostCode, SourceError, SourceFiles
+
+__all__ = ["CompileError", "Compiled", "CompilerUnavailable", "compile_source", "compile_with_nvcc"]
+
+_MOST_ATTEMPTS = 8
+_ERROR = re.compile(r"^(.+?)\((\d+)\): (?:catastrophic )?error\b", re.MULTILINE)
+_UNDEFINED = re.compile(r'(?:identifier|name followed by "::"|class template|member) "([^"]+)"')
+
+
+class CompileError(ValueError):
+    """NVRTC refused the source, or ptxas the PTX; the message holds what was said."""
+
+
+class CompilerUnavailable(RuntimeError):
+    """CUDA C++ was given and NVRTC cannot be loaded; the message says what to install."""
+
+
+@dataclass(slots=True)
+class Compiled:
+    """PTX, registers a thread by kernel as ptxas reports them, mangled names of the instances that were asked
+    for, the texts of the files by name, and kernels that are templates with the instances that host code launches."""
+
+    ptx: str
+    registers: dict[str, int]
+    instances: dict[str, str]
+    sources: dict[str, str]
+    templates: dict[str, list[str]] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class _Job:
+    """What NVRTC is asked for."""
+
+    nvrtc: Any
+    name: str
+    options: list[str]
+    standard: dict[bytes, bytes]
+    instances: list[str]
+    opened: str = ""  # what stands behind the source, so that instances need not be qualified
+
+    def compile(self, code: DeviceCode) -> tuple[str, dict[str, int], dict[str, str]]:
+        """PTX, registers and mangled names of instances. Raises ``CompileError`` with the log."""
+        nvrtc = self.nvrtc
+        headers = {**self.standard, **{name.encode(): text.encode() for name, text in code.headers.items()}}
+        options = [
+            *self.options,
+            f"--pre-include={code.implicit}",
+            *(["-default-device"] if code.has_host_code else []),
+        ]
+        program = nvrtc.createProgram(code.text + self.opened, self.name, [*headers.values()], [*headers])
+        try:
+            try:
+                for instance in self.instances:
+                    nvrtc.addNameExpression(program, instance)
+                nvrtc.compileProgram(program, tuple(options))
+            except nvrtc.NVRTCError as error:
+                log = nvrtc.getProgramLog(program).strip("\0 \n")
+                raise CompileError(log or str(error)) from None
+            ptx = _text(nvrtc.getPTX(program)).rstrip("\0")
+            lowered = {instance: _text(nvrtc.getLoweredName(program, instance)) for instance in self.instances}
+            log = nvrtc.getProgramLog(program)
+        finally:
+            nvrtc.destroyProgram(program)
+        used = re.findall(r"Compiling entry function '([^']+)'.*?Used (\d+) registers", log, re.DOTALL)
+        return ptx, {entry: int(count) for entry, count in used}, lowered
+
+
+def compile_source(
+    text: str,
+    name: str,
+    defines: Mapping[str, str | int],
+    folders: Sequence[str],
+    more: Sequence[str],
+    entries: Sequence[str],
+    arch: str,
+) -> Compiled:
+    """PTX of a source, for an architecture.
+
+    ``entries`` are the kernels that are wanted, with template arguments where they are instances; none stands for all.
+    Raises ``CompileError`` and ``CompilerUnavailable``.
+    """
+    if "\0" in text:
+        raise CompileError(f"{name} holds a zero byte: it is not CUDA C++")
+    nvrtc = _nvrtc()
+    known = cuda_headers()
+    searched = (*folders, *known)
+    standard = standard_headers(searched)
+    options = [f"-arch={arch}", "-lineinfo", "-device-int128", "--ptxas-options=-v", "-w", *more]
+    if not any(option.lstrip("-").startswith("std=") for option in more):
+        options.append("-std=c++17")
+    options += [f"-D{key}={value}" for key, value in defines.items()]
+    options += [f"-I{folder}" for folder in searched]
+    instances = [entry for entry in entries if is_instance(entry)]
+    job = _Job(nvrtc, name, options, standard, instances)
+    try:
+        files = SourceFiles(text, name, folders)
+    except SourceError as error:
+        return _untouched(job, text, error)
+    job.opened = _opened(files, instances)
+    words = frozenset(re.findall(r"[A-Za-z_]\w*", " ".join(instances)))
+    code = HostCode(files, searched, [header.decode() for header in standard], words)
+    ptx, registers, lowered = _without_host_code(job, code, entries)
+    sources = {name: text, **{header.name: header.text for header in files.headers}}
+    return Compiled(ptx, registers, lowered, sources, files.templates())
+
+
+def is_instance(entry: str) -> bool:
+    """Whether a kernel's name has template arguments."""
+    return "<" in entry.partition("(")[0]
+
+
+def _opened(files: SourceFiles, instances: Sequence[str]) -> str:
+    """Directives that open the namespaces around kernels that are named without all of them."""
+    opened: dict[str, None] = {}
+    for instance in instances:
+        spaces = files.namespaces(_bare(instance))
+        if not any(instance.replace(" ", "").startswith(f"{space}::") for space in spaces if "::" not in space):
+            opened.update(dict.fromkeys(spaces))
+    return "".join(f"\nusing namespace {space};" for space in opened)
+
+
+def _bare(entry: str) -> str:
+    """The name of a kernel without namespaces, template arguments and parameters."""
+    return re.sub(r"<.*|\(.*", "", entry, flags=re.DOTALL).split("::")[-1].strip()
+
+
+def compile_with_nvcc(
+    text: str,
+    name: str,
+    defines: Mapping[str, str | int],
+    folders: Sequence[str],
+    more: Sequence[str],
+    entries: Sequence[str],
+    arch: str,
+) -> Compiled:
+    """PTX of a source and its host code as nvcc compiles them, with the host's compiler and headers.
+
+    Raises ``CompileError``, and ``CompilerUnavailable`` where there is no nvcc.
+    """
+    nvcc = shutil.which("nvcc")
+    if nvcc is None:
+        raise CompilerUnavailable("there is no nvcc on the path; without --nvcc, NVRTC compiles what is for the device")
+    command = [nvcc, "-ptx", f"-arch={arch}", "-lineinfo", *more]
+    command += [f"-D{key}={value}" for key, value in defines.items()] + [f"-I{folder}" for folder in folders]
+    wanted = [entry for entry in entries if is_instance(entry)]
+    instances = "".join(f"static void* workbench_instance_{i} = (void*)({name});\n" for i, name in enumerate(wanted))
+    with TemporaryDirectory() as folder:
+        given, made = Path(folder, "given.cu"), Path(folder, "made.ptx")
+        given.write_text(f'#line 1 "{name}"\n{text}\n{instances}')
+        try:
+            done = subprocess.run([*command, "-o", str(made), str(given)], capture_output=True, text=True, check=False)
+        except OSError as error:
+            raise CompilerUnavailable(f"nvcc cannot be run: {error}") from None
+        if done.returncode or not made.is_file():
+            raise CompileError(f"{Path(name).name} does not compile:\n{(done.stderr or done.stdout).strip()}")
+        return Compiled(made.read_text(), {}, {}, {name: text})
+
+
+def _without_host_code(job: _Job, code: HostCode, entries: Sequence[str]) -> tuple[str, dict[str, int], dict[str, str]]:
+    """Compiles what is for the device, and less of it where what is not needed does not compile."""
+    message = ""
+    for _ in range(_MOST_ATTEMPTS):
+        device = code.device_code()
+        try:
+            return job.compile(device)
+        except CompileError as error:
+            log = str(error)
+        message = message or f"{Path(job.name).name} does not compile:\n{log}{_hints(log, device)}"
+        if not device.has_host_code:
+            break
+        if entries and not code.kernels:
+            code.kernels, message = frozenset(map(_bare, entries)), ""
+        elif not code.refuse([(file, int(line)) for file, line in _ERROR.findall(log)]):
+            break
+    raise CompileError(message)
+
+
+def _untouched(job: _Job, text: str, error: SourceError) -> Compiled:
+    """Compiles a source that cannot be taken apart as it is."""
+    try:
+        ptx, registers, lowered = job.compile(
+            DeviceCode(text, {"workbench/implicit.h": ""}, "workbench/implicit.h", False)
+        )
+    except CompileError as refused:
+        name = Path(job.name).name
+        raise CompileError(
+            f"{name} does not compile:\n{refused}\n{name}:{error.line}: host code cannot be taken out: {error}"
+        ) from None
+    return Compiled(ptx, registers, lowered, {job.name: text})
+
+
+def _hints(log: str, code: DeviceCode) -> str:
+    """What the compiler misses since it was taken out."""
+    lines = []
+    if "__nv_name_map(" in log:
+        lines.append("no template fits the instance that is named: compare its arguments, and how it is qualified")
+    for name in dict.fromkeys(_UNDEFINED.findall(log)):
+        if name in code.taken_out:
+            lines.append(
+                f"{name} ({code.taken_out[name]}) is host code, which was left out: a kernel can use it when it is "
+                "marked __device__, or constexpr"
+            )
+    if code.absent:
+        listed = ", ".join(f"{header} ({place})" for header, place in code.absent.items())
+        lines.append(f"headers that were not found and left out: {listed}; folders are given with --include")
+    return "".join(f"\n{line}" for line in lines)
+
+
+def _text(value: bytes | str) -> str:
+    return value.decode() if isinstance(value, bytes) else str(value)
+
+
+def _nvrtc() -> Any:
+    try:
+        from cupy.cuda import nvrtc
+
+        nvrtc.getVersion()
+    except Exception as error:
+        reason = str(error).splitlines()[0] if str(error) else repr(error)
+        raise CompilerUnavailable(
+            f"CUDA C++ needs NVRTC, the CUDA run-time compiler, which cannot be loaded ({reason}); install it with: "
+            "pip install cupy-cuda13x nvidia-cuda-nvrtc, or give PTX, which needs no compiler"
+        ) from None
+    return nvrtc

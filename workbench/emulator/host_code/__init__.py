@@ -1,0 +1,209 @@
+"""Takes what is for the host out of CUDA C++, so that a compiler of device code alone reads files as people have them.
+
+Nothing moves: what is taken out becomes blanks, directives stay, and every line keeps its number. Kernels, device
+functions and variables stay, and of types, constants and ``constexpr`` or ``__host__ __device__`` functions those that
+they name. Headers beside the file are treated like it; those of libraries of the host are replaced.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from .conditionals import Include
+from .declarations import Declaration
+from .files import SourceFile, SourceFiles
+from .selection import Selection, used_words
+from .stubs import HEADERS, cub_header, implicit_header, is_host_library, standard_includes, stub_for
+from .tokens import SourceError
+
+__all__ = ["DeviceCode", "HostCode", "SourceError", "SourceFiles"]
+
+_CUB = "workbench/cub.h"
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceCode:
+    """What a compiler of device code is given.
+
+    ``text`` of the file, ``headers`` by the name that they are included by, ``implicit`` the name of the one that
+    is read before all others; ``has_host_code``: whether anything was taken out. ``absent`` are headers that were
+    not found, ``taken_out`` names that are not declared any more, both with their places.
+    """
+
+    text: str
+    headers: dict[str, str]
+    implicit: str
+    has_host_code: bool
+    absent: dict[str, str] = field(default_factory=dict)
+    taken_out: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class HostCode:
+    """Takes host code out of files.
+
+    ``known`` are folders of headers that a compiler of device code reads, ``standard`` headers that it is given.
+    ``named`` is what is asked for besides kernels, such as the arguments of a template. ``kernels``: the names of those
+    that are wanted, or none for all.
+    """
+
+    files: SourceFiles
+    known: Sequence[str]
+    standard: Collection[str]
+    named: frozenset[str] = frozenset()
+    kernels: frozenset[str] = frozenset()
+    _refused: set[int] = field(default_factory=set)
+    _kept: list[tuple[SourceFile, Declaration]] = field(default_factory=list)
+
+    def device_code(self) -> DeviceCode:
+        """The files without it; as they are where there is none."""
+        selection = Selection(self.files.macros, self._refused, self.kernels)
+        selection.choose([d for file in self.files.all for d in file.declared], self.named)
+        kept = {id(declaration) for declaration in selection.kept}
+        self._kept = [(file, d) for file in self.files.all for d in _everything(file.declared) if id(d) in kept]
+        if not (selection.host or self._refused or self.kernels or self._includes_of_host()):
+            name, text = implicit_header(used_words(self.files.tokens()) | _words_of_macros(self.files))
+            return DeviceCode(self.files.main.text, {name: text}, name, False)
+        dropped = {id(declaration) for declaration in selection.dropped}
+        words = selection.words
+        name, implicit = implicit_header(words)
+        implicit += (
+            "".join(f"#include {header}\n" for header in standard_includes(words & self._of_std())) + self._namespaces()
+        )
+        headers = {name: implicit, **HEADERS, _CUB: cub_header(words)}
+        absent: dict[str, str] = {}
+        names = {header.name: f"workbench/{i}/{Path(header.name).name}" for i, header in enumerate(self.files.headers)}
+        texts = {}
+        for file in self.files.all:
+            edits = list(self._blanked(file, dropped)) + list(self._included(file, words, names, absent))
+            texts[file.name] = _edited(file.text, edits)
+        for header in self.files.headers:
+            headers[names[header.name]] = f'#line 1 "{header.name}"\n{texts[header.name]}'
+        gone = {
+            word: file.place(d)
+            for file in self.files.all
+            for d in _everything(file.declared)
+            if id(d) in dropped
+            for word in d.names
+        }
+        return DeviceCode(texts[self.files.main.name], headers, name, True, absent, gone)
+
+    def refuse(self, lines: Collection[tuple[str, int]]) -> bool:
+        """Takes out what did not compile, of what stays only since something names it; whether there was any."""
+        before = len(self._refused)
+        for file, declaration in self._kept:
+            text = file.text
+            for name, line in lines:
+                if Path(name).name == Path(file.name).name and line in _lines(text, declaration):
+                    self._refused.add(id(_innermost(text, declaration, line)))
+        return len(self._refused) > before
+
+    def _includes_of_host(self) -> bool:
+        """Whether a header is included that a compiler of device code does not have or read."""
+        return any(
+            include.token.start not in file.headers
+            and (is_host_library(include.name) or not self._is_known(include, file))
+            for file in self.files.all
+            for include in file.parts.includes
+        )
+
+    def _is_known(self, include: Include, file: SourceFile) -> bool:
+        folders = [*self.known, *([str(Path(file.name).parent)] if include.quoted else [])]
+        return include.name in self.standard or any(Path(folder, include.name).is_file() for folder in folders)
+
+    def _blanked(self, file: SourceFile, dropped: Collection[int]) -> Iterator[tuple[int, int, str]]:
+        """What becomes of declarations that are taken out: blanks, with directives among them left."""
+        directives = [(token.start, token.end) for token in file.parts.directives]
+        for declaration in _everything(file.declared):
+            if id(declaration) in dropped:
+                at, last = declaration.start, declaration.end
+                last = file.parts.alternatives.get(last, last)
+                for start, end in directives:
+                    if at <= start < last:
+                        yield at, start, ""
+                        at = end
+                yield at, max(at, last), ""
+
+    def _included(
+        self, file: SourceFile, words: Collection[str], names: dict[str, str], absent: dict[str, str]
+    ) -> Iterator[tuple[int, int, str]]:
+        """What becomes of directives that include something."""
+        for include in file.parts.includes:
+            token = include.token
+            header = file.headers.get(token.start)
+            if header is not None:
+                yield token.start, token.end, f'#include "{names[header.name]}"'
+            elif include.name.startswith("cub/"):
+                one = include.name.startswith(("cub/block/", "cub/warp/", "cub/thread/"))
+                if "cub" not in words or not one:
+                    yield token.start, token.end, f'#include "{_CUB}"' if "cub" in words else ""
+            elif is_host_library(include.name):
+                yield token.start, token.end, stub_for(include.name)
+            elif include.name in self.standard:
+                yield token.start, token.end, ""  # what is used of it is in the implicit header
+            elif not self._is_known(include, file) and not include.quoted:
+                if "." in include.name or "/" in include.name:  # else one of the C++ library
+                    absent[f"<{include.name}>"] = f"{Path(file.name).name}:{token.line}"
+                yield token.start, token.end, ""
+
+    def _of_std(self) -> set[str]:
+        """Words that stand behind ``std::`` somewhere; all where its names need not be qualified."""
+        found: set[str] = set()
+        for file in self.files.all:
+            everything = list(_everything(file.declared))
+            if any(d.kind == "using" and d.heads("std") for d in everything):
+                return {token.text for token in self.files.tokens()} | _words_of_macros(self.files)
+            texts = [token.text for token in file.parts.code]
+            found.update(name for at, name in enumerate(texts[2:]) if texts[at] == "std" and texts[at + 1] == "::")
+        macros = [macro.words for macro in self.files.macros.values() if "std" in macro.words]
+        return found.union(*macros)
+
+    def _namespaces(self) -> str:
+        """Declares namespaces that are opened by ``using namespace`` and that were in headers which are not there."""
+        everything = [d for file in self.files.all for d in _everything(file.declared)]
+        aliases = {name for d in everything if d.kind == "type" for name in d.names}
+        opened = []
+        for declaration in everything:
+            if declaration.kind == "using":
+                path = [token.text for token in declaration.head[2:] if token.kind == "word"]
+                if path and path[0] not in aliases:
+                    opened.append(" ".join(f"namespace {name} {{" for name in path) + " }" * len(path))
+        return "".join(f"{line}\n" for line in dict.fromkeys(opened))
+
+
+def _everything(declared: Sequence[Declaration]) -> Iterator[Declaration]:
+    for declaration in declared:
+        yield declaration
+        yield from _everything(declaration.children)
+
+
+def _words_of_macros(files: SourceFiles) -> set[str]:
+    return {word for macro in files.macros.values() for word in macro.words}
+
+
+def _lines(text: str, declaration: Declaration) -> range:
+    first = declaration.line
+    return range(first, first + text.count("\n", declaration.start, declaration.end) + 1)
+
+
+def _innermost(text: str, declaration: Declaration, line: int) -> Declaration:
+    """The member function that a line of a class belongs to; the declaration itself where there is none."""
+    for child in declaration.children:
+        if child.kind in ("function", "class") and line in _lines(text, child):
+            return _innermost(text, child, line)
+    return declaration
+
+
+def _edited(text: str, edits: Sequence[tuple[int, int, str]]) -> str:
+    """The text with other text in some places, and as many lines."""
+    parts, at = [], 0
+    for start, end, new in sorted(edits):
+        if start < at:
+            continue  # within what has been taken out
+        removed = text[start:end]
+        blank = "".join(character if character == "\n" else " " for character in removed)
+        parts += [text[at:start], new + "\n" * removed.count("\n") if new else blank]
+        at = end
+    return "".join([*parts, text[at:]])

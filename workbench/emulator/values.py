@@ -1,0 +1,144 @@
+"""What a parameter of a kernel is given: arrays, and what is made of them."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from .arguments import ArgumentError
+from .tensor_map import PixelBox
+
+__all__ = [
+    "Argument",
+    "Array",
+    "Output",
+    "Strided",
+    "Struct",
+    "TensorMapOf",
+    "element_type_of",
+    "members",
+    "numpy_array",
+]
+
+Array = npt.NDArray[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """An array that the kernel is to fill: reading an element before one was stored is a hazard.
+
+    ``array`` is one of NumPy, or a tensor of PyTorch in the CPU's memory. After the launch it holds what was stored;
+    elements where nothing was stored keep their value.
+    """
+
+    array: Any
+
+    def __post_init__(self) -> None:
+        array = numpy_array(self.array)
+        if array is None:
+            raise ArgumentError(f"an Output holds a NumPy array, not {type(self.array).__name__}")
+        if not array.flags.writeable:
+            raise ArgumentError("an Output's array must be writeable")
+
+
+@dataclass(frozen=True, slots=True)
+class Strided:
+    """An array that is passed with its strides as they are, such as a part of a wider matrix.
+
+    The kernel gets a pointer to the first element, and the others lie as far behind it as in ``array``; what lies
+    between them holds no value. A bare array is passed packed, in C order. Strides must not be negative.
+    """
+
+    array: Any
+
+    def __post_init__(self) -> None:
+        array = numpy_array(self.array)
+        if array is None:
+            raise ArgumentError(f"Strided holds a NumPy array, not {type(self.array).__name__}")
+        if any(stride < 0 for stride in array.strides):
+            raise ArgumentError(f"the strides {array.strides} of a Strided array must not be negative")
+
+
+@dataclass(frozen=True, slots=True)
+class TensorMapOf:
+    """A tensor map over an array: an argument of type ``const __grid_constant__ CUtensorMap``.
+
+    ``array`` is an array (or ``Output``, or ``Strided``, whose strides the map takes), or the name of one among the
+    arguments. ``box`` has the elements of a tile in each dimension, and ``shape`` those that the map covers (all of
+    the array's when None), both in the array's order: outermost first. A ``PixelBox`` as the box, outermost first
+    too, makes it an im2col map. ``swizzle`` is 0, 32, 64 or 128 bytes. The element type follows from the array's;
+    ``nan_fill`` and ``element_strides`` are those of ``TensorMap``.
+    """
+
+    array: Any
+    box: Sequence[int] | PixelBox
+    swizzle: int = 0
+    shape: Sequence[int] | None = None
+    element_strides: Sequence[int] | None = None
+    nan_fill: bool = False
+
+
+class Struct(dict[str, Any]):
+    """A struct of C++: its members by name, in their order; each is aligned as in C++.
+
+    A member is an ``Argument``: an array (a pointer to it), a NumPy number (of its type), a Python number (``int`` or
+    ``float`` of C++, of 4 bytes, and ``bool``), a ``TensorMapOf``, bytes, None, or another ``Struct``; a tuple is an
+    array among the members.
+    """
+
+
+Argument = Any
+"""What a parameter of a kernel is given:
+
+- an array of any dtype and shape: its elements are copied to emulated memory in C order, and back into the array after
+  the launch. An array that is not writeable is one that the kernel must not write. The same array twice is the same
+  memory twice. A tensor of PyTorch in the CPU's memory is as good;
+- ``Output(array)``: the same, and nothing has been stored there yet; ``Strided(array)``: with its strides kept;
+- ``TensorMapOf(array, box)``: a tensor map by value;
+- a number, Python's or NumPy's, which is converted to the parameter's type where that keeps its value (floats are
+  rounded); bytes or a ``np.void`` for a struct; None for a null pointer;
+- a ``Struct`` (or a dict) by value;
+- a list: a pointer to memory where its members lie one after the other, such as pointers to arrays, tensor maps, or
+  one ``Struct``.
+"""
+
+
+def numpy_array(value: Any) -> Array | None:
+    """The NumPy array, or one that shares the memory of a tensor of PyTorch; None for anything else.
+
+    Types that NumPy does not have are unsigned integers of as many bytes. Raises ``ArgumentError`` for a tensor that
+    does not lie in the CPU's memory.
+    """
+    if isinstance(value, np.ndarray):
+        return value
+    if type(value).__module__.partition(".")[0] != "torch" or not hasattr(value, "data_ptr"):
+        return None
+    if str(value.device) != "cpu":
+        raise ArgumentError(f"a tensor lies on {value.device}; the emulator takes those of the CPU: tensor.cpu()")
+    tensor = value.detach()
+    try:
+        return np.asarray(tensor.numpy())
+    except TypeError:  # a type that NumPy does not have
+        torch = sys.modules["torch"]
+        same = {1: torch.uint8, 2: torch.int16}[tensor.element_size()]
+        array: Array = tensor.view(same).numpy()
+        return array.view(f"u{array.itemsize}")
+
+
+def element_type_of(value: Any, array: Array) -> str:
+    """The name of an array's type: PyTorch's where it is a tensor."""
+    if isinstance(value, np.ndarray):
+        return str(array.dtype.name)
+    return str(value.dtype).rpartition(".")[2]
+
+
+def members(value: Mapping[str, Any] | Sequence[Any]) -> list[tuple[str, Any]]:
+    """The members of a struct or of a list, with what is put behind its name to name them."""
+    if isinstance(value, Mapping):
+        return [(f".{name}", member) for name, member in value.items()]
+    return [(f"[{number}]", member) for number, member in enumerate(value)]

@@ -1,0 +1,13 @@
+"""Triton kernels without a GPU: their launches run in the emulator, which names hazards at the line of Python.
+
+    with workbench.triton.emulate():
+        add[(4,)](x, y, out, 1000, BLOCK=256)  # NumPy arrays, or PyTorch tensors on the CPU
+
+The PTX is Triton's own, for sm_80 to sm_90a. It needs Triton, which the extra `triton` brings.
+"""
+
+from ..emulator import Output
+from .emulation import Emulation, TritonUnavailable, emulate
+from .launching import Launched, LaunchFault, Mismatch
+
+__all__ = ["Emulation", "LaunchFault", "Launched", "Mismatch", "Output", "TritonUnavailable", "emulate"]

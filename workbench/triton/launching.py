@@ -1,0 +1,309 @@
+"""One launch of a compiled Triton kernel in the emulator."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from ..emulator import (
+    Allocation,
+    ArgumentError,
+    Entry,
+    Finding,
+    KernelFault,
+    LaunchError,
+    Memory,
+    Program,
+    Report,
+    TensorMap,
+    execute,
+)
+from ..emulator.tensor_map import ELEMENT_TYPES
+from .arrays import Placed, Placement
+from .target import Target, registers_of_cubin
+from .wording import in_python
+
+__all__ = ["Compiled", "LaunchFault", "Launched", "Mismatch", "run"]
+
+_OPTIONS = ("num_warps", "num_stages", "num_ctas", "maxnreg")
+_SWIZZLES = (0, 32, 64, 128)
+_HALVES: dict[str, Any] = {"fp16": np.float16, "bf16": ml_dtypes.bfloat16}
+
+
+@dataclass(slots=True)
+class Launched:
+    """One launch of a Triton kernel, in one configuration, and what came of it.
+
+    ``grid``: programs along x, y and z; ``configuration``: constexpr parameters and options such as ``num_warps``;
+    ``ptx``: what was executed; ``report``: what the emulator found, with ``findings``, counts and what the kernel
+    printed, None where the launch was refused, for the reason ``refused``; ``differences``: a sentence for each array
+    that is not as the reference has it.
+    """
+
+    kernel: str
+    grid: tuple[int, int, int]
+    target: str
+    configuration: dict[str, Any]
+    ptx: str = field(repr=False)
+    report: Report | None = None
+    refused: str = ""
+    differences: list[str] = field(default_factory=list)
+
+    @property
+    def ok(self) -> bool:
+        """Whether it has no failure and no difference. A launch that was refused has neither."""
+        return not self.failures and not self.differences
+
+    @property
+    def findings(self) -> list[Finding]:
+        """What was found, of any severity, each with ``location``: the file and line of the Python source."""
+        return self.report.findings if self.report is not None else []
+
+    @property
+    def failures(self) -> list[Finding]:
+        """The findings that are failures: errors, and strict ones where strict rules were asked for."""
+        return self.report.failures if self.report is not None else []
+
+    @property
+    def output(self) -> str:
+        """What ``tl.device_print`` printed."""
+        return self.report.output if self.report is not None else ""
+
+    @property
+    def title(self) -> str:
+        """``softmax[4] BLOCK=256, num_warps=4, num_stages=3, sm_90a``."""
+        grid = ", ".join(map(str, self.grid)).removesuffix(", 1").removesuffix(", 1")
+        chosen = [f"{name}={_named(value)}" for name, value in self.configuration.items()]
+        return f"{self.kernel}[{grid}] {', '.join([*chosen, self.target])}"
+
+    def as_dict(self) -> dict[str, Any]:
+        """The launch in types that JSON has."""
+        return {
+            "kernel": self.kernel,
+            "ok": self.ok,
+            "grid": list(self.grid),
+            "target": self.target,
+            "configuration": {name: _plain(value) for name, value in self.configuration.items()},
+            "differences": self.differences,
+            "refused": self.refused,
+            "report": None if self.report is None else self.report.as_dict(),
+        }
+
+    def __str__(self) -> str:
+        if self.report is None:
+            return f"{self.title}: not launched: {self.refused}"
+        text = str(replace(self.report, kernel=self.title))
+        if self.differences and self.report.ok:
+            text = text.replace(": no hazard found", ": no hazard found, but the result is wrong")
+        return "\n".join([*self.differences, text])
+
+
+class LaunchFault(KernelFault):
+    """A launch ended with a hazard; ``launched`` says of which kernel, in which configuration."""
+
+    def __init__(self, launched: Launched) -> None:
+        assert launched.report is not None
+        super().__init__(launched.failures[0], launched.report.statistics, launched.findings)
+        self.args = (str(launched),)
+        self.launched = launched
+
+
+class Mismatch(AssertionError):
+    """A kernel's result is not as the reference has it; ``launched`` says which, in which configuration."""
+
+    def __init__(self, launched: Launched) -> None:
+        super().__init__(str(launched))
+        self.launched = launched
+
+
+def _named(value: Any) -> str:
+    return getattr(value, "__name__", None) or str(getattr(value, "value", value))
+
+
+def _plain(value: Any) -> Any:
+    return value if isinstance(value, int | float | str | bool | None) else _named(value)
+
+
+@dataclass(slots=True)
+class Compiled:
+    """A kernel that Triton has compiled, with what a launch needs of it."""
+
+    kernel: Any
+    ptx: str
+    program: Program
+    registers: int | None
+
+    @classmethod
+    def of(cls, kernel: Any, ptx: str | None = None) -> Compiled:
+        """With other PTX than Triton's where it is given. Raises what ``Program.from_ptx`` raises."""
+        text = kernel.asm["ptx"] if ptx is None else ptx
+        return cls(kernel, text, _decoded(text), registers_of_cubin(kernel.asm["cubin"]))
+
+    @property
+    def metadata(self) -> Any:
+        """What Triton says of the kernel."""
+        return self.kernel.metadata
+
+    def configuration(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """Its constexpr parameters, and options that are not Triton's defaults."""
+        given = {
+            name: arguments[name]
+            for name, kind in self.kernel.src.signature.items()
+            if kind == "constexpr" and name in arguments and self._is_constexpr(name)
+        }
+        options = {name: getattr(self.metadata, name, None) for name in _OPTIONS}
+        return given | {n: v for n, v in options.items() if v is not None and (n != "num_ctas" or v > 1)}
+
+    def _is_constexpr(self, name: str) -> bool:
+        """Not for numbers that are 1 and arguments that are None, which Triton makes constants of."""
+        params = getattr(self.kernel.src.fn, "params", ())
+        return any(p.name == name and p.is_constexpr for p in params)
+
+
+@lru_cache(maxsize=64)
+def _decoded(ptx: str) -> Program:
+    return Program.from_ptx(_at_lines_of_python(ptx))
+
+
+def _at_lines_of_python(ptx: str) -> str:
+    """PTX whose inline assembly stands at one line of Python.
+
+    Triton writes many instructions as inline assembly, and LLVM has line numbers go up by one with each line of such a
+    text: those after the first are of code that has nothing to do with it.
+    """
+    lines, inside, located = ptx.split("\n"), False, False
+    for number, line in enumerate(lines):
+        text = line.strip()
+        if text.startswith("// begin inline asm"):
+            inside, located = True, False
+        elif text.startswith("// end inline asm"):
+            inside = False
+        elif inside and text.startswith(".loc"):
+            lines[number] = "" if located else line  # as many lines as before
+            located = True
+    return "\n".join(lines)
+
+
+def run(
+    compiled: Compiled,
+    grid: tuple[int, int, int],
+    arguments: Mapping[str, Any],
+    placement: Placement,
+    target: Target,
+    **options: Any,
+) -> Report:
+    """Executes a kernel with arguments whose arrays are placed; what it stored is copied back.
+
+    ``options`` are those of ``emulator.execute``. Raises ``ArgumentError`` and ``LaunchError``.
+    """
+    metadata, (entry,) = compiled.metadata, compiled.program.entries.values()
+    ctas = getattr(metadata, "num_ctas", 1)
+    args = list(_parameters(compiled, entry, arguments, placement.memory))
+    for scratch in ("global", "profile"):
+        if len(args) < len(entry.parameters):
+            args.append(_scratch(placement.memory, metadata, scratch, ctas * grid[0] * grid[1] * grid[2]))
+    try:
+        statistics = execute(
+            entry,
+            (grid[0] * ctas, grid[1], grid[2]),
+            entry.required_block or (metadata.num_warps * metadata.warp_size, 1, 1),
+            args,
+            memory=placement.memory,
+            cluster=(ctas, 1, 1),
+            shared_bytes=metadata.shared,
+            registers_per_thread=compiled.registers,
+            limits=target.limits,
+            **options,
+        )
+    except KernelFault as hazard:
+        if hazard.statistics is None:
+            raise
+        statistics = hazard.statistics
+    placement.copy_back()
+    findings = [in_python(finding) for finding in statistics.findings]
+    return Report(entry.name, findings, statistics, placement.arrays, bool(options.get("strict")))
+
+
+def _scratch(memory: Memory, metadata: Any, kind: str, programs: int) -> Allocation | int:
+    """Memory that the compiler asks for beside the arguments: of every block as many bytes."""
+    size = getattr(metadata, f"{kind}_scratch_size", 0)
+    if not size:
+        return 0
+    return memory.allocate(size * programs, f"{kind} scratch memory", element_size=1)
+
+
+def _parameters(compiled: Compiled, entry: Entry, arguments: Mapping[str, Any], memory: Memory) -> Iterator[Any]:
+    """The values of the kernel's parameters in PTX, as ``emulator.execute`` takes them."""
+    signature = compiled.kernel.src.signature
+    descriptors = iter(getattr(compiled.metadata, "tensordesc_meta", None) or ())
+    parameters = iter(entry.parameters)
+
+    def flat(kind: Any, value: Any, name: str) -> Iterator[Any]:
+        if kind == "constexpr":
+            return
+        if isinstance(kind, tuple):
+            for number, (inner, part) in enumerate(zip(kind, value, strict=True)):
+                yield from flat(inner, part, f"{name}[{number}]")
+        elif kind.startswith("tensordesc"):
+            for passed in _descriptor(value, next(descriptors, None), name, memory):
+                parameter = next(parameters)
+                yield _sized(passed, parameter.size) if isinstance(passed, int) else passed
+        else:
+            yield _value(kind, value, name, next(parameters).size)
+
+    for name, kind in signature.items():
+        yield from flat(kind, arguments.get(name), name)
+
+
+def _value(kind: str, value: Any, name: str, size: int) -> bytes:
+    if kind.startswith("*"):
+        address = value.data_ptr() if hasattr(value, "data_ptr") else 0 if value is None else int(value)
+        return _sized(address, size)
+    if kind in _HALVES:
+        return bytes(np.array(value).astype(_HALVES[kind]).tobytes())
+    if kind in ("fp32", "f32", "fp64"):
+        return struct.pack("<d" if size == 8 else "<f", value)
+    if isinstance(value, int):
+        return _sized(value, size)
+    raise ArgumentError(
+        f"{name} is {type(value).__name__}, which Triton takes for {kind} and the emulator does not know"
+    )
+
+
+def _sized(value: int, size: int) -> bytes:
+    return (int(value) % (1 << 8 * size)).to_bytes(size, "little")
+
+
+def _descriptor(value: Any, layout: Mapping[str, Any] | None, name: str, memory: Memory) -> list[Any]:
+    """What Triton passes for a tensor descriptor: a tensor map where the target has TMA, shape and strides."""
+    shape, strides = [int(n) for n in value.shape], [int(n) for n in value.strides]
+    padding, rounded = getattr(value, "padding", "zero") == "nan", bool(getattr(value, "round_f32_to_tf32", False))
+    base: Placed = value.base
+    if layout is None:
+        flags = [
+            int(flag) for name, flag in (("padding", padding), ("round_f32_to_tf32", rounded)) if hasattr(value, name)
+        ]
+        return [base.address, *shape, *strides, *flags, *shape, *strides]
+    if layout.get("is_im2col") or layout.get("fp4_padded"):
+        raise ArgumentError(f"{name} is a descriptor of a kind that is not emulated: im2col, or 4-bit floats")
+    size, element = layout["elem_size"], "tfloat32" if rounded else base.array.dtype.name
+    try:
+        made = TensorMap(
+            base.address,
+            size,
+            shape[::-1],
+            [step * size for step in strides[:-1]][::-1],
+            [int(n) for n in layout["block_size"]][::-1],
+            swizzle=_SWIZZLES[layout["swizzle"]],
+            nan_fill=padding,
+            element_type=element if element in ELEMENT_TYPES else None,
+        )
+    except ValueError as error:
+        raise LaunchError(f"the descriptor {name}: {error}") from None
+    return [made, *shape, *strides]
