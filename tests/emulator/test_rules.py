@@ -127,3 +127,15 @@ def test_mask_with_exited_lanes_is_strict_and_one_without_the_own_lane_an_error(
     assert x[4:].tolist() == [t ^ 1 for t in range(4, 32)]
     report = launch(LEFT, "k", 1, 32, [x, 0x0000FFF0])
     assert [f.code for f in report.failures] == ["not_member"]
+
+
+def test_what_ends_a_launch_is_reported_behind_a_race_of_lanes_that_may_be_suppressed() -> None:
+    source = """extern "C" __global__ void k(int* y) {
+        y[threadIdx.x] = threadIdx.x;
+        y[threadIdx.x / 2] = -1;
+        if (threadIdx.x == 0) __trap();
+    }"""
+    for suppress, kinds in ((), ["race", "trap"]), (("race",), ["trap"]):
+        report = launch(source, "k", 1, 32, [np.zeros(32, np.int32)], suppress=suppress)
+        assert [finding.kind.value for finding in report.findings] == kinds, str(report)
+        assert report.statistics.stopped
