@@ -184,6 +184,19 @@ def test_a_hazard_is_told_with_its_line_and_ends_with_1(workbench: Workbench) ->
     assert (found["findings"][0]["array"], found["findings"][0]["seed"]) == ("x", 3)
 
 
+def test_findings_are_suppressed_by_kind_and_line(workbench: Workbench) -> None:
+    wrong = (*LAUNCH, *RIGHT[:-1], "i32=51")
+    result = workbench(*wrong, "--suppress", "out_of_bounds@scale.cu:7")
+    assert result.exit_code == 0, result.output
+    assert "no hazard found" in result.stdout and "suppressed" in result.stdout
+    result = workbench(*wrong, "--suppress", "race", "--strict")
+    assert result.exit_code == 1
+    assert result.stdout.rstrip().endswith("note: the suppression race matched nothing")
+    result = workbench(*wrong, "--suppress", "outofbounds")
+    assert result.exit_code == 2
+    assert "names no kind of finding; the kinds are out_of_bounds, " in result.output
+
+
 @pytest.mark.parametrize("type_name", emulate.DTYPES)
 def test_every_type_is_read_from_and_written_to_files(workbench: Workbench, type_name: str) -> None:
     dtype = emulate.DTYPES[type_name]

@@ -21,7 +21,7 @@ from workbench.report.judged import Judged, of_findings
 RACE = """extern "C" __global__ void last(float* y, int n) {
   int i = threadIdx.x;
   y[i] = i;
-  y[i / 2] = 1;
+  y[i / 2] = -1;
 }
 """
 

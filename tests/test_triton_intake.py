@@ -305,7 +305,7 @@ def test_tests_take_a_fixture(tmp_path):
     (tmp_path / "test_it.py").write_text(TESTS.format(kernels=str(KERNELS)))
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--strict-markers", "test_it.py"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert "1 failed, 1 passed" in done.stdout and "sm_80: stopped after" in done.stdout, done.stdout + done.stderr
+    assert "1 failed, 1 passed" in done.stdout and "sm_80: 1 hazard" in done.stdout, done.stdout + done.stderr
 
 
 def test_tensors_of_pytorch_are_arguments():

@@ -64,9 +64,9 @@ def line_of(source: str, marker: str) -> int:
 
 
 def fault_of(kind: FindingKind, *args: Any, **options: Any) -> Any:
-    """The finding of a launch that must end with a fault of the kind."""
+    """The finding of a launch that must end with a fault of the kind, by strict rules unless told otherwise."""
     try:
-        execute(*args, **options)
+        execute(*args, **{"strict": True, **options})
     except KernelFault as fault:
         assert fault.finding.kind == kind, str(fault)
         return fault.finding

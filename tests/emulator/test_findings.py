@@ -10,7 +10,18 @@ import pytest
 import sample_kernels as kernels
 from emulation import compile_cuda, fault_of, line_of, module
 
-from workbench.emulator import Checks, Finding, FindingKind, KernelFault, Memory, Program, TensorMap, execute, launch
+from workbench.emulator import (
+    Checks,
+    Finding,
+    FindingKind,
+    KernelFault,
+    Memory,
+    Program,
+    Severity,
+    TensorMap,
+    execute,
+    launch,
+)
 
 SOURCE = """
 __device__ __forceinline__ float at(const float* p, int i) {
@@ -61,7 +72,8 @@ def check_place(finding: Finding, marker: str, source: str = SOURCE) -> None:
     assert finding.location.file.endswith("kernel.cu")
     assert finding.location.line == line_of(source, marker)
     assert marker in finding.source_line
-    assert f"kernel.cu:{finding.location.line}: {str(finding.kind).replace('_', ' ')}: " in str(finding)
+    severity = "" if finding.severity is Severity.ERROR else f"{finding.severity}: "
+    assert f"kernel.cu:{finding.location.line}: {severity}{str(finding.kind).replace('_', ' ')}: " in str(finding)
     assert finding.source_line.strip() in str(finding)
 
 

@@ -151,7 +151,17 @@ def hazard_of(program: Drawn, seed: int) -> Finding | None:
     grid, block = program.blocks, program.warps * LANES
     try:
         cluster = 2 if program.cluster else 1
-        execute(entry, grid, block, arguments, memory=memory, seed=seed, max_warp_instructions=400_000, cluster=cluster)
+        execute(
+            entry,
+            grid,
+            block,
+            arguments,
+            memory=memory,
+            seed=seed,
+            max_warp_instructions=400_000,
+            cluster=cluster,
+            strict=True,
+        )
     except KernelFault as fault:
         return fault.finding
     return None

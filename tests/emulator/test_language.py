@@ -534,6 +534,6 @@ def test_the_headers_of_cuda_compile_and_run(which: str) -> None:
 def test_work_that_a_library_started_is_named_at_the_call_of_it() -> None:
     source = PIPELINE.replace("        pipe.consumer_wait();\n", "")
     x, y = np.zeros(64, np.float32), np.zeros(64, np.float32)
-    (finding,) = launch(source, "k", 1, 64, [x, y]).findings
+    finding = launch(source, "k", 1, 64, [x, y]).findings[0]
     assert finding.kind is FindingKind.IN_FLIGHT
     assert f" at kernel.cu:{line_of(source, 'cuda::memcpy_async')} may not be done" in finding.message

@@ -11,6 +11,7 @@ from emulation import compile_cuda, fault_of, line_of
 from test_warpgroup_hazards import PRODUCT
 
 from workbench.emulator import FindingKind, Memory, TensorMap, execute
+from workbench.emulator import launch as run
 
 SEEDS = range(5)
 
@@ -54,6 +55,15 @@ def test_a_barrier_that_part_of_a_warp_passes_by_comes_before_the_race_it_leads_
         assert finding is not None
         barriers = {outer(where) for where in (finding.location, finding.other) if where}
         assert barriers & {line_of(DIVERGED, f"// {m}") for m in (marker, "all")}, str(finding)
+
+
+def test_of_a_launch_that_could_go_on_only_the_barrier_is_reported_or_only_the_race() -> None:
+    for bug, kind in ("BUG_HALF", FindingKind.DIVERGENT_COLLECTIVE), ("BUG_RACE", FindingKind.RACE):
+        for seed in SEEDS:
+            a, x = np.arange(1024, dtype=np.int32), np.zeros(1024, np.int32)
+            report = run(compile_cuda(DIVERGED, bug), "k", 1, 64, [a, x], seed=seed)
+            assert {f.kind for f in report.findings} == {kind}, str(report)
+            assert report.statistics.stopped == (bug == "BUG_HALF")
 
 
 def test_a_race_is_one_while_lanes_are_yet_to_come_to_a_barrier() -> None:

@@ -483,7 +483,16 @@ def run(kernel: str, *defines: str, seed: int = 0, threads: int = 1, checks: Che
         grid, args = 1, [out, 128]
     entry = compile_cuda(SOURCE, *defines).entries[kernel]
     execute(
-        entry, grid, 128, args, memory=memory, seed=seed, threads=threads, checks=checks, max_warp_instructions=500_000
+        entry,
+        grid,
+        128,
+        args,
+        memory=memory,
+        seed=seed,
+        threads=threads,
+        checks=checks,
+        max_warp_instructions=500_000,
+        strict=True,
     )
     return memory.read(out, np.float32, 1024)
 

@@ -3,11 +3,13 @@ cache. Each kernel is right without its bug."""
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 from async_hazards import HEAD, launch, outer
-from emulation import line_of
+from emulation import compile_cuda, line_of
 
 from workbench.emulator import FindingKind
+from workbench.emulator import launch as run
 
 SEEDS = range(3)
 
@@ -241,3 +243,11 @@ def test_the_read_only_cache_is_for_what_no_thread_writes(bug: str) -> None:
         assert {outer(finding.location), outer(finding.other)} == expected, str(finding)
         assert finding.cause == ("incoherent_load" if bug == "STORED_BEFORE" else "read_only_changed")
         assert "goes through the read-only cache" in finding.message
+
+
+def test_a_launch_goes_on_behind_a_load_through_the_read_only_cache() -> None:
+    for bug, ok in ("STORED_BEFORE", False), ("IN_PLACE", True):
+        a, x = np.arange(64, dtype=np.int32), np.arange(64, dtype=np.int32)
+        report = run(compile_cuda(READ_ONLY, bug), "k", 1, 64, [a, x])
+        assert (report.ok, len(report.findings), report.statistics.stopped) == (ok, 1, False), str(report)
+        np.testing.assert_array_equal(x, np.arange(1, 65) if ok else np.full(64, 3))

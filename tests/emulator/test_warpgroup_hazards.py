@@ -13,7 +13,7 @@ from async_hazards import HEAD, SEEDS, launch, outer
 from emulation import compile_cuda, fault_of, line_of
 from sample_kernels import DEVICE
 
-from workbench.emulator import Entry, Finding, FindingKind, Memory, TensorMap, execute
+from workbench.emulator import Checks, Entry, Finding, FindingKind, Memory, Severity, TensorMap, execute
 
 PRODUCT = (
     DEVICE
@@ -64,8 +64,8 @@ extern "C" __global__ void __launch_bounds__(128) k(const __grid_constant__ Map 
 #ifdef BUG_LATE_WRITE
         for (int i = 0; i < 4; ++i) asm volatile("add.f32 %0, %0, 0f3F800000;" : "+f"(d[i]));  // late
 #endif
-#ifdef BUG_START
-        MULTIPLY(d, tile + 128, tile);  // start
+#ifdef START
+        MULTIPLY(d, tile + START, tile);  // start
 #else
         MULTIPLY(d, tile, tile);  // multiply
 #endif
@@ -111,6 +111,33 @@ def test_the_right_product_is_clean(seed: int) -> None:
     assert set(memory.read(args[1], np.float32).tolist()) == {1.0}
 
 
+@pytest.mark.parametrize("start", [128, 256, 896])
+def test_a_tile_may_begin_in_an_atom_at_128_bytes(start: int) -> None:
+    """The swizzle acts on the address, so that such a tile is one of later rows: row i is the i-th of 1s here."""
+    memory = Memory()
+    rows = np.zeros((128, 64), np.float32)
+    rows[np.arange(64), np.arange(64) % 16] = np.arange(64) + 1
+    bits = (rows.view(np.uint32) >> 16).astype(np.uint16)
+    tensor_map = TensorMap(memory.upload(bits, "a"), 2, (64, 128), (128,), (64, 64), swizzle=128)
+    x = memory.allocate(4 * 128, "x")
+    entry = compile_cuda(PRODUCT, f"START={start}").entries["k"]
+    found = execute(entry, 1, 128, [tensor_map, x], memory=memory, strict=True, checks=Checks.ALL & ~Checks.INITIALISED)
+    assert not found.findings
+    first = start // 128
+    product = 1 + rows[first : first + 64] @ rows[:8].T  # the last rows are those behind the tile
+    thread = np.arange(96)
+    expected = product[thread // 32 * 16 + thread % 32 // 4, thread % 4 * 2]
+    np.testing.assert_array_equal(memory.read(x, np.float32)[:96], expected)
+
+
+def test_a_tile_that_begins_in_a_row_of_an_atom_is_refused() -> None:
+    _, args, memory = product("START=64", swizzle=64, box=32)
+    entry = compile_cuda(PRODUCT, "START=64", "SWIZZLE_CODE=2ull", "ATOM=512").entries["k"]
+    finding = fault_of(FindingKind.DESCRIPTOR, entry, 1, 128, args, memory=memory)
+    assert outer(finding.location) == line_of(PRODUCT, "// start")
+    assert "in the middle of an atom of the 64-byte swizzle" in str(finding)
+
+
 @pytest.mark.parametrize(
     ("bug", "kind", "here", "there", "words"),
     [
@@ -119,7 +146,6 @@ def test_the_right_product_is_clean(seed: int) -> None:
         ("BUG_SECOND", FindingKind.WGMMA_FENCE, "second", "scaled", "after the last wgmma.fence"),
         ("BUG_NO_COMMIT", FindingKind.ACCUMULATOR_IN_FLIGHT, "store", "multiply", "which no commit covers"),
         ("BUG_THREE", FindingKind.DIVERGENT_COLLECTIVE, "fence", "end", "only some of warps 0-3 execute `wgmma.fence"),
-        ("BUG_START", FindingKind.DESCRIPTOR, "start", "", "in the middle of an atom of the 128-byte swizzle"),
         ("BUG_FEW", FindingKind.MBARRIER_MISUSE, "copy", "expect few", "16 more bytes came to mbarrier `bar`"),
     ],
 )
@@ -264,7 +290,6 @@ def test_registers_given_and_taken() -> None:
     [
         ("BUG_RAISE", "raise", "setmaxnreg.dec to 232 registers, of 128 that each thread has"),
         ("BUG_LOWER", "lower", "setmaxnreg.inc to 24 registers, of 128 that each thread has"),
-        ("LIMIT=", "", "without a limit on its registers has no effect"),
         ("BUG_NONE", "take", "for 3328 registers: 0 are free in the block"),
         ("UP=240", "take", "for 3584 registers: "),
     ],
@@ -276,6 +301,16 @@ def test_misused_setmaxnreg(define: str, line: str, words: str) -> None:
         lines = [line] if line else ["give", "take"]
         assert outer(finding.location) in [line_of(REGISTERS, f"// {name}") for name in lines], str(finding)
         assert words in str(finding), str(finding)
+
+
+def test_setmaxnreg_without_a_limit_is_noted_and_does_nothing() -> None:
+    memory = Memory()
+    a, x = memory.upload(np.arange(256, dtype=np.int32), "a"), memory.allocate(1024, "x")
+    entry = compile_cuda(REGISTERS, "LIMIT=").entries["k"]
+    found = execute(entry, 1, 256, [a, x], memory=memory, strict=True, registers_per_thread=128).findings
+    assert {finding.code for finding in found} == {"registers_unlimited"}
+    assert {finding.severity for finding in found} == {Severity.NOTE}
+    assert "without a limit on its registers has no effect" in str(found[0])
 
 
 def test_setmaxnreg_by_three_warps() -> None:

@@ -87,9 +87,12 @@ TEST(a_missing_barrier_is_an_uninitialised_read) {
 }
 
 TEST(two_warps_that_store_to_one_word_race) {
-  for (const bool barrier : {false, true}) {
+  for (const auto& [kind, barrier] : {std::pair(FaultKind::race, false), std::pair(FaultKind::race, true),
+                                      std::pair(FaultKind::race_same_value, false)}) {
     Assembler a;
-    const emu::Operand address = a.constant(16u), value = Assembler::special(Special::ctaid_x);
+    const emu::Operand address = a.constant(16u), value = a.cell();
+    a.row("shr.b32",
+          {value, Assembler::special(Special::tid_x), a.constant(kind == FaultKind::race ? 5u : 6u)});
     const int first = a.row("st.shared.b32", {address, value});
     if (barrier) a.row("bar.sync", {a.constant(0u), Assembler::absent()});
     a.row("exit");
@@ -99,7 +102,7 @@ TEST(two_warps_that_store_to_one_word_race) {
       device.launch.shared_bytes = 1024;
       device.launch.seed = seed;
       const emu::Fault fault = device.run(a).fault;  // a barrier afterwards changes nothing
-      CHECK(fault.kind == FaultKind::race && fault.pc == first && fault.other_pc == first);
+      CHECK(fault.kind == kind && fault.pc == first && fault.other_pc == first);
       CHECK(fault.space == emu::Space::shared && fault.address == 16 && fault.other_block == 0);
       CHECK(fault.warp + fault.other_warp == 1 && fault.info == (emu::kWrites | emu::kOtherWrites));
       device.launch.checks &= ~emu::kCheckRaces;

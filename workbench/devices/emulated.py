@@ -186,6 +186,7 @@ class _EmulatedPlan:
                     max_warp_instructions=self._device.most_warp_instructions,
                     counters=self._device.counters,
                     trace=self._device.trace,
+                    strict=True,  # a verdict is about what PTX promises, not about what one device does
                     registers_per_thread=self._registers(launch, grid),
                 )
             except emulator.KernelFault as fault:

@@ -98,7 +98,8 @@ class Waiting:
     transactions: int
 
 class Result:
-    fault: Fault | None
+    fault: Fault | None  # that ended the launch
+    findings: list[tuple[Fault, list[Waiting]]]  # behind which it went on
     waiting: list[Waiting]
     instructions: int
     switches: int
@@ -137,4 +138,8 @@ def launch(
     isa: str | None = None,
     seconds: float = 0,
     reserved_bytes: int = 0,
+    most_findings: int = 1,
+    failing: Sequence[bool] = (),  # of each of fault_names(); none: all are
+    suppressed: Sequence[tuple[int, int]] = (),  # index into fault_names(), row or -1
+    finding_lines: Sequence[int] = (),  # of each row
 ) -> Result: ...

@@ -175,8 +175,8 @@ def execute(
     take before that. ``registers_per_thread``, as the compiler reports it, limits how many blocks are resident at once.
     ``limits`` are those of the device, by default of one of the program's architecture.
     ``counters`` fills ``Statistics.counters``, which takes 10 to 30 % more time, and ``trace`` ``Statistics.timeline``.
-    ``strict`` makes failures of findings of that severity, too, ``suppress`` leaves findings out by kind, cause and
-    line (``"race"``, ``"race@kernel.cu:42"``), and after ``max_findings`` failures the launch ends.
+    ``strict`` makes findings of that severity failures, ``suppress`` leaves some out (``"race@kernel.cu:42"``), and
+    after ``max_findings`` failures the launch ends.
 
     Raises ``LaunchError`` and ``ArgumentError`` before anything has run, and ``KernelFault`` for a failure; memory then
     holds what had been written. Findings that are none are ``Statistics.findings``.
@@ -188,21 +188,14 @@ def execute(
     launch = _Launch.of(entry, memory, grid, block, cluster, shared_bytes, seed)
     limits = limits_of(entry.program.arch) if limits is None else limits
     launch.check(registers_per_thread, limits)
-    options = {"checks": int(checks), "count": counters, **dataclasses.asdict(limit), **_trace_options(trace, entry)}
+    options = {"checks": int(checks), "count": counters, **_options(limit, rules, trace, entry)}
     resident = launch.resident(registers_per_thread, limits)
     result = launch.run(args, registers=registers_of(entry, registers_per_thread), resident_blocks=resident, **options)
     timeline = Timeline(entry, launch.grid, shared_bytes, seed, result.trace, result.trace_cut) if trace else None
-    statistics = Statistics(
-        result.instructions,
-        result.switches,
-        resident,
-        result.counts,
-        entry,
-        result.counters if counters else None,
-        timeline,
-        printed_text(result.printed, result.prints_dropped, memory),
-        *_findings(result, launch, rules),
-    )
+    counts = (result.instructions, result.switches, resident, result.counts, entry)
+    output = printed_text(result.printed, result.prints_dropped, memory)
+    findings = _findings(result, launch, rules)
+    statistics = Statistics(*counts, result.counters if counters else None, timeline, output, *findings)
     rules.check(statistics)
     return statistics
 
@@ -214,18 +207,21 @@ def _findings(
 
     A suppressed finding is reported all the same where the launch could not go on behind it.
     """
-    every = [] if result.fault is None else [explain(result.fault, result.waiting, launch.context())]
-    last = every[-1] if result.fault is not None else None
+    context = launch.context()
+    every = [explain(fault, waiting, context) for fault, waiting in result.findings]
+    last = None if result.fault is None else explain(result.fault, result.waiting, context)
+    every += [] if last is None else [last]
     reported = tuple(finding for finding in every if finding is last or not rules.suppressed(finding))
     suppressed = tuple(finding for finding in every if finding not in reported)
     return reported, suppressed, last is not None, rules.unused(every)
 
 
-def _trace_options(trace: Traced | None, entry: Entry) -> dict[str, Any]:
+def _options(limit: _Limit, rules: Rules, trace: Traced | None, entry: Entry) -> dict[str, Any]:
+    options = {**dataclasses.asdict(limit), **rules.options(entry)}
     if trace is None:
-        return {}
+        return options
     events = whole_number(trace.events, "the number of events", 1, 2**32)
-    return {"trace_events": events, "trace_blocks": list(trace.blocks), "trace_lines": line_numbers(entry)}
+    return options | {"trace_events": events, "trace_blocks": list(trace.blocks), "trace_lines": line_numbers(entry)}
 
 
 def _engine_tensor_map(address: int, tensor: TensorMap) -> _engine.TensorMap:

@@ -73,6 +73,7 @@ class Entry(Signature):
     local_bytes: int
     constant_pool: tuple[tuple[object, ...], npt.NDArray[np.uint8]] | None = field(default=None, repr=False)
     allowed: tuple[tuple[str, str, int], ...] | None = field(default=None, repr=False)  # by comments; see Rules
+    lines: list[int] | None = field(default=None, repr=False)  # of each row; see line_numbers
 
 
 class Entries(Mapping[str, Entry]):

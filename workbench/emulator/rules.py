@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePath
+from typing import Any
 
 from .fault import KernelFault
 from .findings import Finding, FindingKind, Severity
@@ -16,6 +17,7 @@ from .program import Entry
 from .ptx import SourceLocation
 from .severity import CAUSES, kind_of, severity_of
 from .statistics import Statistics
+from .trace import line_numbers
 
 __all__ = ["Rules", "Suppression"]
 
@@ -108,6 +110,17 @@ class Rules:
         every = list(findings)
         asked = [s for s in self.suppressions if not s.in_source]
         return tuple(str(s) for s in asked if not any(s.covers(finding) for finding in every))
+
+    def options(self, entry: Entry) -> dict[str, Any]:
+        """What the engine is told of them."""
+        if entry.lines is None:
+            entry.lines = line_numbers(entry)
+        return {
+            "most_findings": self.most,
+            "failing": self.failing_causes(),
+            "suppressed": self.suppressed_rows(entry) if self.suppressions else [],
+            "finding_lines": entry.lines,
+        }
 
     def failing_causes(self) -> list[bool]:
         """Of each of the engine's causes, whether it is a failure."""

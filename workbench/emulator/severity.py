@@ -29,8 +29,13 @@ _OTHERS: dict[str, tuple[FindingKind, Severity]] = {
     "barrier_mismatch": (FindingKind.BARRIER_MISUSE, Severity.ERROR),
     "barrier_diverged": (FindingKind.DIVERGENT_COLLECTIVE, Severity.ERROR),
     "not_member": (FindingKind.DIVERGENT_COLLECTIVE, Severity.ERROR),
-    "exited_member": (FindingKind.DIVERGENT_COLLECTIVE, Severity.ERROR),
+    "exited_member": (FindingKind.DIVERGENT_COLLECTIVE, Severity.STRICT),
     "inactive_source": (FindingKind.DIVERGENT_COLLECTIVE, Severity.ERROR),
+    "mbarrier_init_fence": (FindingKind.MBARRIER_MISUSE, Severity.STRICT),
+    "race_same_value": (FindingKind.RACE, Severity.STRICT),
+    "stores_pending": (FindingKind.EXITED_WITH_WORK, Severity.STRICT),
+    "loads_pending": (FindingKind.EXITED_WITH_WORK, Severity.STRICT),
+    "registers_unlimited": (FindingKind.REGISTER_MISUSE, Severity.NOTE),
 }
 """Kind and severity of the causes that are no kind by their own name; those are errors."""
 

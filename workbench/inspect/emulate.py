@@ -282,7 +282,7 @@ class Emulation:
         return list({id(argument): argument for argument in flat}.values())
 
     def run(self) -> list[emulator.Report]:
-        """Runs it, up to the first hazard, and saves the arrays that are to be saved.
+        """Runs it, up to the first launch with a failure, and saves the arrays that are to be saved.
 
         Raises UsageError, NotExecuted and OSError.
         """

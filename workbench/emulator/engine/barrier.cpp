@@ -104,6 +104,7 @@ bool barriers_lack_lanes(const Cluster& cluster) {
 
 void forget_suspected(Cluster& cluster) {
   cluster.suspected = Fault{};
+  cluster.more_suspected.clear();
   cluster.suspected_at.clear();
 }
 
@@ -191,8 +192,8 @@ uint32_t join_warp_barrier(Warp& warp, uint32_t members, uint32_t lanes) {
   if (lanes & ~members)
     warp.fault(FaultKind::not_member, __builtin_ctz(lanes & ~members), 0, Space::none, members);
   if ((members & ~warp.alive) && warp.machine->check_exited)
-    warp.fault(FaultKind::exited_member, __builtin_ctz(lanes), 0, Space::none, members,
-               members & ~warp.alive);
+    warp.finding(FaultKind::exited_member, __builtin_ctz(lanes), 0, Space::none, members,
+                 members & ~warp.alive);
   uint32_t here = lanes;
   for (const Group& group : warp.groups)
     if (group.wait == Wait::warp_barrier && group.key == members) here |= group.mask;

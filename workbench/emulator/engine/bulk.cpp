@@ -499,16 +499,8 @@ void commit(Warp& warp, const Instruction&) {
   for_lanes(warp.active, [&](int l) { ++warp.bulk_group[l]; });
 }
 
-constexpr int kOfReading = 1;
-
-// Both forms wait for the reading and then write. What has been written, nobody knows before a wait without
-// .read: until then it is a race to touch it.
-void wait_group(Warp& warp, const Instruction& instruction) {
-  const uint32_t left = uniform(warp, instruction.operands[0]);
-  std::vector<Transfer>& stores = warp.block->stores;
-  const auto due = [&](const Transfer& t) {
-    return t.warp == warp.id && (warp.active >> t.lane & 1) && t.group + left < warp.bulk_group[t.lane];
-  };
+template <class Due>
+void end_stores(std::vector<Transfer>& stores, const Due& due) {
   for (const Transfer& transfer : stores)
     if (due(transfer)) {
       const AsIssuer issuer(transfer);
@@ -517,6 +509,17 @@ void wait_group(Warp& warp, const Instruction& instruction) {
                       static_cast<uint32_t>(transfer.lane));  // reading lasted until now
     }
   stores.erase(std::remove_if(stores.begin(), stores.end(), due), stores.end());
+}
+
+constexpr int kOfReading = 1;
+
+// Both forms wait for the reading and then write. What has been written, nobody knows before a wait without
+// .read: until then it is a race to touch it.
+void wait_group(Warp& warp, const Instruction& instruction) {
+  const uint32_t left = uniform(warp, instruction.operands[0]);
+  end_stores(warp.block->stores, [&](const Transfer& t) {
+    return t.warp == warp.id && (warp.active >> t.lane & 1) && t.group + left < warp.bulk_group[t.lane];
+  });
   if (!instruction.variant) race_stores_done(warp, warp.active, left);
 }
 
@@ -556,15 +559,20 @@ void check_finished(Warp& warp, uint32_t exiting) {
   const int lane = __builtin_ctz(exiting);
   Block& block = *warp.block;
   if (!warp.products.empty())
-    warp.fault(FaultKind::exited_with_work, lane, 0, Space::none, 0, 0, warp.products.front().pc);
+    warp.finding(FaultKind::exited_with_work, lane, 0, Space::none, 0, 0, warp.products.front().pc);
+  const auto left = [&](const Transfer& store) {
+    return store.warp == warp.id && (exiting >> store.lane & 1);
+  };
   for (const Transfer& store : block.stores)
-    if (store.warp == warp.id && (exiting >> store.lane & 1))
-      warp.fault(FaultKind::exited_with_work, store.lane, store.shared, Space::shared, store.bytes, 0,
-                 store.pc);
+    if (left(store))
+      warp.finding(FaultKind::stores_pending, store.lane, store.shared, Space::shared, store.bytes, 0,
+                   store.pc);
+  end_stores(block.stores, left);  // as devices do
   if (block.alive != static_cast<uint32_t>(__builtin_popcount(exiting))) return;
   for (const Transfer& load : block.cluster->loads)  // the last thread of the block: its shared memory goes
     if (load.block == &block)
-      warp.fault(FaultKind::exited_with_work, lane, load.shared, Space::shared, load.bytes, 0, load.pc);
+      warp.finding(load.issuer == &block ? FaultKind::loads_pending : FaultKind::exited_with_work, lane,
+                   load.shared, Space::shared, load.bytes, 0, load.pc);
 }
 
 namespace {

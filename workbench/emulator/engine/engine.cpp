@@ -91,6 +91,11 @@ const std::vector<std::string>& fault_names() {
                                                  "mbarrier_in_use",
                                                  "mbarrier_overwritten",
                                                  "not_resident",
+                                                 "mbarrier_init_fence",
+                                                 "race_same_value",
+                                                 "stores_pending",
+                                                 "loads_pending",
+                                                 "registers_unlimited",
                                                  "incoherent_load",
                                                  "read_only_changed"};
   return names;

@@ -53,6 +53,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace workbench::emulator {
@@ -201,6 +202,12 @@ struct Launch {
   std::vector<int32_t> trace_lines;   // of each row: a number, the same for rows that are shown as one
   bool count = false;                 // whether Result::counters are wanted
   uint32_t checks = kCheckInitialised | kCheckInFlight | kCheckExitedMembers | kCheckRaces;
+  // A finding behind which the launch can go on is reported once for its lines. The launch ends with the one
+  // that makes the failures `most_findings`.
+  uint32_t most_findings = 1;
+  std::vector<uint8_t> failing;  // of each FaultKind: whether it is a failure; empty: all are
+  std::vector<std::pair<int32_t, int32_t>> suppressed;  // FaultKind and row (-1: any) that do not count
+  std::vector<int32_t> finding_lines;  // of each row: a number, the same for rows of one line; or empty
 };
 
 // ---- timeline, where it is asked for; see trace.hpp
@@ -284,10 +291,15 @@ enum class FaultKind : int32_t {
   mbarrier_in_use,       // address: initialised again or invalidated; other_*: a use that may come later
   mbarrier_overwritten,  // address; other_*: a use that came later (none: the writer is unknown, and this is
                          // the use); info: row of the initialisation
-  not_resident,     // pc: where blocks wait in a loop; info: how many the device holds, detail: how many have
-                    // not begun, other_block: the first of those; Result::waiting says who waits where
-  incoherent_load,  // as a race, of a load through the read-only cache and a store that it need not see
-  read_only_changed,  // the same, of a store that comes after the load for certain
+  not_resident,  // pc: where blocks wait in a loop; info: how many the device holds, detail: how many have
+                 // not begun, other_block: the first of those; Result::waiting says who waits where
+  mbarrier_init_fence,  // as mbarrier_not_visible, where only a fence is missing
+  race_same_value,      // as race, of two stores of one value
+  stores_pending,       // as exited_with_work, of bulk stores
+  loads_pending,        // as exited_with_work, of bulk loads to the block's own shared memory
+  registers_unlimited,  // setmaxnreg, where no limit is declared: it does nothing; address: its count
+  incoherent_load,      // as a race, of a load through the read-only cache and a store that it need not see
+  read_only_changed,    // the same, of a store that comes after the load for certain
   count
 };
 const std::vector<std::string>& fault_names();
@@ -327,7 +339,16 @@ enum RaceForm : int64_t {  // bits
   kAsynchronous = 8,       // the other is a copy that TMA carried out
 };
 
-enum class WaitReason : int32_t { none, barrier, mbarrier, collective, cluster_barrier, exited, registers };
+enum class WaitReason : int32_t {
+  none,
+  barrier,
+  mbarrier,
+  collective,
+  cluster_barrier,
+  exited,
+  registers,
+  warpgroup,
+};
 
 struct Waiting {  // what some lanes of a warp are doing when a launch does not end
   int64_t block;
@@ -375,8 +396,14 @@ struct Printed {  // one printf of one thread
   std::vector<uint8_t> arguments;  // as far as they can reach, each at a multiple of its size
 };
 
-struct Result {
+struct Finding {  // behind which the launch went on
   Fault fault;
+  std::vector<Waiting> waiting;
+};
+
+struct Result {
+  Fault fault;                    // that ended the launch
+  std::vector<Finding> findings;  // in the order of execution
   bool interrupted = false;
   std::vector<Printed> printed;  // in the order of execution
   uint64_t prints_dropped = 0;   // beyond kMostPrints

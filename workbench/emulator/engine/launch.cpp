@@ -254,13 +254,18 @@ class Worker {
     try {
       if (cluster.order <= shared_.stop_at) ended = run();
       if (!ended) check_seconds(*machine_.launch, shared_, cluster);
-      if (ended && cluster.suspected.kind != FaultKind::none) throw cluster.suspected;
+      if (ended) cluster.report_suspected();
     } catch (const Fault& fault) {
       ended = true;
       const FaultKind suspected = cluster.suspected.kind;
       const bool says_more = fault.kind == FaultKind::race || suspected == FaultKind::none ||
                              (fault.kind == FaultKind::in_flight && suspected != FaultKind::race);
-      Fault found = says_more ? fault : cluster.suspected;
+      Fault found = fault;
+      if (!says_more) try {
+          cluster.report_suspected();  // which came first, and may not be what ends the launch
+        } catch (const Fault& first) {
+          found = first;
+        }
       if (found.kind == FaultKind::budget && running_.size() + 1 >= resident_) found = while_full(found);
       shared_.failed(cluster.order, found, cluster);
     }

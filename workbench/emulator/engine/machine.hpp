@@ -9,6 +9,7 @@
 #include <initializer_list>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -164,6 +165,7 @@ struct MatrixProduct {  // one warp's share of a wgmma, or a mov of registers th
   const Instruction* instruction;
   int32_t pc;
   bool is_move;
+  bool computed;  // and only the warp has not waited for it
   uint32_t group;
   uint32_t lanes;  // of a move
   uint64_t descriptor_a, descriptor_b;
@@ -214,14 +216,25 @@ struct NamedBarrier {
   bool in_use = false;
 };
 
-enum class Wait : uint8_t { none, barrier, mbarrier, member, aligned, warp_barrier, cluster, registers };
+enum class Wait : uint8_t {
+  none,
+  barrier,
+  mbarrier,
+  member,
+  aligned,
+  warp_barrier,
+  cluster,
+  registers,
+  warpgroup,
+};
 
 struct Group {  // lanes of a warp that share a program counter
   uint32_t mask;
   int32_t pc;
   Wait wait = Wait::none;
   uint64_t key = 0;       // barrier number, mbarrier address, member mask
-  uint64_t expected = 0;  // barrier: lanes that must not exit meanwhile; mbarrier: the phase that must end
+  uint64_t expected = 0;  // barrier: lanes that must not exit meanwhile; mbarrier: the phase that must end;
+                          // warpgroup: the first group of products that is not waited for
 };
 
 // ---- warpgroups
@@ -278,6 +291,9 @@ struct alignas(64) Warp {
 
   [[noreturn]] void fault(FaultKind kind, int lane, uint64_t address = 0, Space space = Space::none,
                           int64_t info = 0, int64_t detail = 0, int other_pc = -1) const;
+  // The same where the launch can go on; see `report`.
+  void finding(FaultKind kind, int lane, uint64_t address = 0, Space space = Space::none, int64_t info = 0,
+               int64_t detail = 0, int other_pc = -1) const;
   void set_active(uint32_t mask) {
     active = mask;
     for (int l = 0; l < kLanes; ++l) lane_mask[l] = -static_cast<int32_t>(mask >> l & 1u);
@@ -348,13 +364,16 @@ struct Cluster {
   std::shared_ptr<ClusterTrace> trace;
   Fault suspected;  // a value of shared memory that nothing had written by then: perhaps a race; or a race
                     // of two lanes of a warp: perhaps one of warps, too
+  std::vector<Fault> more_suspected;  // races of other lines that wait with it
   std::vector<Waiting> suspected_at;  // where warps were when it was a race of warps
-  uint64_t after_race = 0;            // warp instructions since that race
+  bool raced = false;                 // a race or copy in flight was reported, which undefined values follow
+  uint64_t after_race = 0;            // warp instructions since the suspected race
 
   void start(int64_t index);
   // Runs for about `fuel` warp instructions; true when every block has ended.
   bool run(uint64_t fuel);
   std::vector<Waiting> waiting() const;
+  void report_suspected();
   // That it takes too long, at the place where it is.
   Fault hung(int64_t limit, bool seconds) const;
 };
@@ -377,8 +396,15 @@ struct Code : Prepared {
   ~Code() override;
 };
 
+struct Reported {  // by a launch, so far
+  std::mutex mutex;
+  std::set<std::array<int32_t, 3>> known;  // kind and lines
+  uint32_t failures = 0, others = 0;
+};
+
 struct Machine {
   Result* result = nullptr;
+  Reported reported;
   std::mutex printing;
   const Program* program = nullptr;
   const Launch* launch = nullptr;
@@ -397,6 +423,10 @@ struct Machine {
 };
 
 void run_launch(const Program& program, const Launch& launch, Result& result);
+
+// A finding behind which the launch can go on: kept, once for its lines, or thrown when it is the last that
+// is wanted.
+void report(Cluster& cluster, const Fault& fault);
 
 // ---- asynchronous work, for the scheduler
 

@@ -132,8 +132,18 @@ bool all_inside(const Warp& warp, const uint64_t* offset, uint64_t limit, uint32
   return outside == 0 && (low_bits & (bytes - 1)) == 0;
 }
 
-void check_alignment(const Warp& warp, int lane, uint64_t address, uint32_t bytes, Space space) {
-  if (address & (bytes - 1)) warp.fault(FaultKind::misaligned, lane, address, space, bytes);
+// What a lane reads that may not, and where what it writes goes: zeros that nobody else sees.
+uint8_t* nowhere(int lane) {
+  constexpr size_t kMostBytes = 64;
+  alignas(64) static thread_local uint8_t bytes[kLanes][kMostBytes];
+  std::memset(bytes[lane], 0, kMostBytes);
+  return bytes[lane];
+}
+
+bool aligned(const Warp& warp, int lane, uint64_t address, uint32_t bytes, Space space) {
+  if ((address & (bytes - 1)) == 0) return true;
+  warp.finding(FaultKind::misaligned, lane, address, space, bytes);
+  return false;
 }
 
 bool overlaps(uint64_t low, uint64_t high, uint64_t other_low, uint64_t other_high) {
@@ -174,7 +184,11 @@ Pattern resolve_global(Warp& warp, const uint64_t* address, uint32_t bytes, Acce
       if (allocation->initialised) {
         const int bad = use_shadow(warp, pattern, offset, allocation->initialised, bytes, access,
                                    machine.check_initialised);
-        if (bad >= 0) read_unwritten(warp, access, bad, address[bad], bytes, Space::global);
+        if (bad >= 0) {
+          read_unwritten(warp, access, bad, address[bad], bytes, Space::global);
+          if (access != Access::read)
+            use_shadow(warp, pattern, offset, allocation->initialised, bytes, access, false);
+        }
       }
       if (warp.races) race_global(warp, *allocation, offset, bytes, access, pattern);
       return pattern;
@@ -182,12 +196,13 @@ Pattern resolve_global(Warp& warp, const uint64_t* address, uint32_t bytes, Acce
   }
 
   for_lanes(warp.active, [&](int l) {  // several allocations, or a fault
+    pointer[l] = nowhere(l);
     const Allocation* own = find_allocation(*machine.launch, address[l]);
     if (!own || own->bytes - (address[l] - own->address) < bytes)
-      warp.fault(FaultKind::out_of_bounds, l, address[l], Space::global, bytes);
-    check_alignment(warp, l, address[l], bytes, Space::global);
+      return warp.finding(FaultKind::out_of_bounds, l, address[l], Space::global, bytes);
+    if (!aligned(warp, l, address[l], bytes, Space::global)) return;
     if (!own->writable && access != Access::read)
-      warp.fault(FaultKind::read_only, l, address[l], Space::global, bytes);
+      return warp.finding(FaultKind::read_only, l, address[l], Space::global, bytes);
     const uint64_t offset = address[l] - own->address;
     if (own->initialised) {
       if (access != Access::write && machine.check_initialised &&
@@ -242,13 +257,13 @@ void check_shared_async(const Warp& warp, Block& block, uint32_t offset, uint32_
   if (block.words_in_flight) {
     for (uint32_t word = offset / 4; word <= (offset + bytes - 1) / 4; ++word)
       if (const int32_t mark = block.in_flight[word])
-        warp.fault(FaultKind::in_flight, lane, word * 4, Space::shared, bytes, access != Access::read,
-                   mark - 1);
+        warp.finding(FaultKind::in_flight, lane, word * 4, Space::shared, bytes, access != Access::read,
+                     mark - 1);
   }
   if (access == Access::read) return;
   for (const Transfer& store : block.stores)
     if (overlaps(offset, offset + bytes, store.shared, store.shared + store.bytes))
-      warp.fault(FaultKind::in_flight, lane, offset, Space::shared, bytes, 1, store.pc);
+      warp.finding(FaultKind::in_flight, lane, offset, Space::shared, bytes, 1, store.pc);
   if (block.products_in_flight) check_products(warp, block, offset, offset + bytes, lane);
 }
 
@@ -294,17 +309,22 @@ Pattern resolve_shared(Warp& warp, const uint64_t* address, uint32_t bytes, Acce
     const Pattern pattern = pattern_of(warp, address, bytes);
     const int bad = use_shadow(warp, pattern, address, block.shared_initialised.data(), bytes, access,
                                warp.machine->check_initialised);
-    if (bad >= 0) read_unwritten(warp, access, bad, address[bad], bytes, Space::shared);
+    if (bad >= 0) {
+      read_unwritten(warp, access, bad, address[bad], bytes, Space::shared);
+      if (access != Access::read)
+        use_shadow(warp, pattern, address, block.shared_initialised.data(), bytes, access, false);
+    }
     if (warp.races) race_shared(warp, address, bytes, access, pattern);
     return pattern;
   }
   for_lanes(warp.active, [&](int l) {  // another block of the cluster, or a fault
+    pointer[l] = nowhere(l);
     const uint32_t narrow = static_cast<uint32_t>(address[l]);
     uint32_t offset;
     Block& target = shared_block(warp, narrow, l, offset);
     if (offset > target.shared.size() || bytes > target.shared.size() - offset)
-      warp.fault(FaultKind::out_of_bounds, l, address[l], Space::shared, bytes);
-    check_alignment(warp, l, address[l], bytes, Space::shared);
+      return warp.finding(FaultKind::out_of_bounds, l, address[l], Space::shared, bytes);
+    if (!aligned(warp, l, address[l], bytes, Space::shared)) return;
     warp.read_unwritten |= check_shared_run(warp, target, offset, bytes, access, l);
     pointer[l] = target.shared.data() + offset;
   });
@@ -336,9 +356,11 @@ namespace {
 Pattern resolve_local(Warp& warp, const uint64_t* address, uint32_t bytes, Access access, uint8_t** pointer) {
   const uint64_t size = warp.machine->launch->local_bytes;
   for_lanes(warp.active, [&](int l) {
+    pointer[l] = nowhere(l);
     if (address[l] > size || bytes > size - address[l])
-      warp.fault(FaultKind::out_of_bounds, l, address[l], Space::local, bytes);
-    check_alignment(warp, l, address[l], bytes, Space::local);
+      warp.fault(FaultKind::out_of_bounds, l, address[l], Space::local,
+                 bytes);  // such as a stack that is full
+    if (!aligned(warp, l, address[l], bytes, Space::local)) return;
     const uint64_t offset = static_cast<uint64_t>(l) * size + address[l];
     uint8_t* shadow = warp.local_initialised + offset;
     if (access != Access::write && warp.machine->check_initialised && !all_written(shadow, bytes))
@@ -352,10 +374,11 @@ Pattern resolve_local(Warp& warp, const uint64_t* address, uint32_t bytes, Acces
 Pattern resolve_param(Warp& warp, const uint64_t* address, uint32_t bytes, Access access, uint8_t** pointer) {
   const Launch& launch = *warp.machine->launch;
   for_lanes(warp.active, [&](int l) {
+    pointer[l] = nowhere(l);
     if (address[l] > launch.parameter_bytes || bytes > launch.parameter_bytes - address[l])
-      warp.fault(FaultKind::out_of_bounds, l, address[l], Space::param, bytes);
-    check_alignment(warp, l, address[l], bytes, Space::param);
-    if (access != Access::read) warp.fault(FaultKind::read_only, l, address[l], Space::param, bytes);
+      return warp.finding(FaultKind::out_of_bounds, l, address[l], Space::param, bytes);
+    if (!aligned(warp, l, address[l], bytes, Space::param)) return;
+    if (access != Access::read) return warp.finding(FaultKind::read_only, l, address[l], Space::param, bytes);
     pointer[l] = const_cast<uint8_t*>(launch.parameters) + address[l];  // only ever read, see the line above
   });
   return Pattern::scattered;
@@ -487,6 +510,8 @@ void store(Warp& warp, const Instruction& instruction) {
   uint64_t address[kLanes];
   uint8_t* pointer[kLanes];
   read_addresses(warp, instruction.operands[0], address);
+  const bool compared = S != Space::local && warp.races && !(instruction.flags & kOrderMask);
+  if (compared) warp.races->storing = true;
   const Pattern pattern =
       resolve(warp, S, address, static_cast<uint32_t>(n) * sizeof(M), Access::write, pointer);
   if (instruction.flags & kOrderMask) race_released(warp, S, address, instruction.flags, false);
@@ -506,6 +531,7 @@ void store(Warp& warp, const Instruction& instruction) {
       });
     }
   }
+  if (compared) race_stored(warp);
 }
 
 void nothing(Warp&, const Instruction&) {}

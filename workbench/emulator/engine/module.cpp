@@ -23,7 +23,7 @@ using ReadOnlyBytes = Array<const uint8_t, nb::ndim<1>>;
 
 const std::vector<std::string> kSpaceNames = {"none", "global", "shared", "local", "param"};
 const std::vector<std::string> kWaitNames = {
-    "none", "barrier", "mbarrier", "collective", "cluster_barrier", "exited", "registers"};
+    "none", "barrier", "mbarrier", "collective", "cluster_barrier", "exited", "registers", "warpgroup"};
 const std::vector<std::string> kTraceKinds = {"run", "wait", "load", "copies", "products", "stores", "phase"};
 const std::vector<std::string> kTraceGates = {"none", "named", "mbarrier", "cluster"};
 const std::vector<std::string> kIsaNames = {"baseline", "v3"};
@@ -99,7 +99,10 @@ Result launch(const Program& program, const std::vector<uint32_t>& grid, const s
               uint32_t registers, uint32_t resident_blocks, uint32_t threads, uint32_t time_slice,
               uint64_t seed, uint64_t budget, uint32_t checks, bool count, uint64_t trace_events,
               const std::vector<int64_t>& trace_blocks, const std::vector<int32_t>& trace_lines,
-              const std::optional<std::string>& isa, double seconds, uint32_t reserved_bytes) {
+              const std::optional<std::string>& isa, double seconds, uint32_t reserved_bytes,
+              uint32_t most_findings, const std::vector<bool>& failing,
+              const std::vector<std::pair<int32_t, int32_t>>& suppressed,
+              const std::vector<int32_t>& finding_lines) {
   Launch launch;
   set_shape(launch.grid, grid, "grid has 1 to 3 dimensions");
   set_shape(launch.block, block, "block has 1 to 3 dimensions");
@@ -123,6 +126,14 @@ Result launch(const Program& program, const std::vector<uint32_t>& grid, const s
   launch.budget = budget;
   launch.seconds = seconds;
   launch.reserved_bytes = reserved_bytes;
+  launch.most_findings = most_findings;
+  launch.failing.assign(failing.begin(), failing.end());
+  launch.suppressed = suppressed;
+  launch.finding_lines = finding_lines;
+  if (!failing.empty() && failing.size() != fault_names().size())
+    throw nb::value_error("failing has one value for each of fault_names()");
+  if (!finding_lines.empty() && finding_lines.size() != program.rows.size())
+    throw nb::value_error("finding_lines has one number for each row");
   launch.interrupted = [] {  // such as by Ctrl-C
     nb::gil_scoped_acquire acquire;
     return PyErr_CheckSignals() != 0;
@@ -243,6 +254,12 @@ NB_MODULE(_engine, m) {
                      return r.fault.kind == FaultKind::none ? nb::none() : nb::cast(r.fault);
                    })
       .def_ro("waiting", &Result::waiting)
+      .def_prop_ro("findings",
+                   [](const Result& r) {
+                     nb::list list;
+                     for (const Finding& f : r.findings) list.append(nb::make_tuple(f.fault, f.waiting));
+                     return list;
+                   })
       .def_ro("instructions", &Result::instructions)
       .def_ro("switches", &Result::switches)
       .def_ro("prints_dropped", &Result::prints_dropped)
@@ -281,5 +298,7 @@ NB_MODULE(_engine, m) {
         "time_slice"_a = 2000, "seed"_a = 0, "budget"_a = uint64_t{1} << 63, "checks"_a = 15,
         "count"_a = false, "trace_events"_a = 0, "trace_blocks"_a = std::vector<int64_t>{},
         "trace_lines"_a = std::vector<int32_t>{}, "isa"_a = nb::none(), "seconds"_a = 0.0,
-        "reserved_bytes"_a = 0);
+        "reserved_bytes"_a = 0, "most_findings"_a = 1, "failing"_a = std::vector<bool>{},
+        "suppressed"_a = std::vector<std::pair<int32_t, int32_t>>{},
+        "finding_lines"_a = std::vector<int32_t>{});
 }

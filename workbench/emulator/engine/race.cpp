@@ -1,15 +1,59 @@
 #include "race.hpp"
 
 #include <algorithm>
+#include <utility>
 
 #include "scheduler.hpp"
 
 namespace workbench::emulator::WORKBENCH_ISA {
 namespace {
 
-constexpr uint32_t kSlots = 32;    // of TMA units in a cluster; further mbarriers share them
-constexpr uint32_t kStorers = 32;  // of those that carry out bulk stores; further lanes share them
+constexpr uint32_t kSlots = 32;        // of TMA units in a cluster; further mbarriers share them
+constexpr uint32_t kStorers = 32;      // of those that carry out bulk stores; further lanes share them
+constexpr size_t kMostSuspected = 32;  // races that are not reported yet, of different lines
 constexpr uint32_t kWalked = 64, kLongest = 4096;  // entries of a set: that are compared, that are kept
+
+uint32_t warpgroups_of(const Machine& machine) { return (machine.warps_per_block + 3) / 4; }
+
+size_t agents_of(const Machine& machine) {  // warps, TMA units and warpgroups of a cluster; storers follow
+  return machine.cluster_size * (machine.warps_per_block + warpgroups_of(machine)) + kSlots;
+}
+
+// A race that is not reported yet.
+void suspect(Cluster& cluster, const Fault& fault) {
+  if (cluster.suspected.kind != FaultKind::race && fault.kind == FaultKind::race) {
+    cluster.suspected = fault;
+    return;
+  }
+  auto& more = cluster.more_suspected;
+  const auto same = [&](const Fault& f) {
+    return f.kind == fault.kind && f.pc == fault.pc && f.other_pc == fault.other_pc;
+  };
+  if (more.size() < kMostSuspected && !same(cluster.suspected) &&
+      std::none_of(more.begin(), more.end(), same))
+    more.push_back(fault);
+}
+
+// Reports the race, but not yet that of two lanes of a warp: where other warps race for the same, it takes
+// more than what puts lanes in order. Nor while part of a warp waits at a barrier for the rest: where that
+// does not come, this is what the race comes from. The cluster goes on, so that they have their turn.
+void raise_race(const Warp& warp, const Fault& fault) {
+  Cluster& cluster = *warp.block->cluster;
+  const bool of_lanes =
+      fault.other_block == fault.block && fault.other_warp == fault.warp && !(fault.info & kAsynchronous);
+  if (of_lanes && fault.kind == FaultKind::race) return suspect(cluster, fault);
+  if (of_lanes || !barriers_lack_lanes(cluster)) {
+    if (!cluster.suspected_at.empty()) cluster.report_suspected();  // which came first
+    return report(cluster, fault);
+  }
+  if (cluster.suspected_at.empty() && fault.kind == FaultKind::race) {
+    const Fault of_lanes_before = std::exchange(cluster.suspected, fault);
+    cluster.suspected_at = cluster.waiting();
+    if (of_lanes_before.kind == FaultKind::race) suspect(cluster, of_lanes_before);
+    return;
+  }
+  suspect(cluster, fault);
+}
 
 // ---- clocks
 
@@ -505,7 +549,7 @@ class Touch {
         (other.flags & kNonCoherent) &&
         ((other.cluster == own_.cluster && other.agent == own_.agent) || ordered(warp_, other, lane));
     fault.kind = later ? FaultKind::read_only_changed : FaultKind::incoherent_load;
-    throw fault;
+    report(*warp_.block->cluster, fault);
   }
 
   // Whether a lane knows of another's access in its warp, or of those of several.
@@ -652,20 +696,29 @@ class Touch {
     return kSet | static_cast<uint32_t>(table_.nodes.size() - 1);
   }
 
-  // Throws the fault, but not that of two lanes of a warp: where other warps race for the same, it takes more
-  // than what puts lanes in order. Nor while part of a warp waits at a barrier for the rest: where that does
-  // not come, this is what the race comes from. The cluster goes on, so that they have their turn.
+  // A store's race with another one waits for what it stores.
   void conflict(const Record& other, uint32_t by, uint64_t cell, uint32_t lane) const {
     const Fault fault = conflict_with(other, by, cell, lane);
-    const bool of_lanes =
-        fault.other_block == fault.block && fault.other_warp == fault.warp && !(fault.info & kAsynchronous);
-    Cluster& cluster = *warp_.block->cluster;
-    const bool deferred = !cluster.suspected_at.empty();
-    if (!of_lanes && !barriers_lack_lanes(cluster)) throw deferred ? cluster.suspected : fault;
-    if (deferred || (of_lanes && cluster.suspected.kind == FaultKind::race)) return;
-    cluster.suspected = fault;
-    if (!of_lanes) cluster.suspected_at = cluster.waiting();
+    const uint64_t offset = std::max(cell << shift_, start_);
+    const bool plain = flags_ == kWrite && (other.flags & 0xff) == kWrite && !(fault.info & kAsynchronous);
+    const uint8_t* bytes = plain && warp_.races->storing ? stored_at(offset) : nullptr;
+    if (!bytes) return raise_race(warp_, fault);
+    Overwrite overwrite{fault, bytes, {}, static_cast<uint32_t>(((cell + 1) << shift_) - offset)};
+    std::memcpy(overwrite.before, bytes, overwrite.count);
+    warp_.races->overwrites.push_back(overwrite);
   }
+
+  // The byte of memory that an offset means.
+  const uint8_t* stored_at(uint64_t offset) const {
+    if (kShared) {
+      const uint64_t rank = base_ >> kRankShift;
+      const Block& block = rank ? warp_.block->cluster->blocks[rank - 1] : *warp_.block;
+      return block.shared.data() + offset;
+    }
+    const Allocation* allocation = find_allocation(*warp_.machine->launch, base_);
+    return allocation ? allocation->data + offset : nullptr;
+  }
+
   Fault conflict_with(const Record& other, uint32_t by, uint64_t cell, uint32_t lane) const {
     const Machine& machine = *warp_.machine;
     Fault fault;
@@ -680,14 +733,18 @@ class Touch {
     if (flags_ & kWrite) fault.info |= kWrites;
     if (other.flags & kWrite) fault.info |= kOtherWrites;
     const uint32_t warps = machine.warps_per_block, agents = warps * machine.cluster_size;
-    const bool stored = other.agent >= agents + kSlots;
+    const bool stored = other.agent >= agents_of(machine);
     if (other.agent < agents || stored) {
       const uint32_t agent = stored ? other.lanes : other.agent;
       fault.other_block = block_id(machine, other.cluster, agent / warps);
       fault.other_warp = static_cast<int32_t>(agent % warps);
       fault.other_lane = by < kLanes ? static_cast<int32_t>(by) : -1;
+    } else if (other.agent >= agents + kSlots) {
+      const uint32_t group = other.agent - agents - kSlots, each = warpgroups_of(machine);
+      fault.other_block = block_id(machine, other.cluster, group / each);
+      fault.other_warp = static_cast<int32_t>(group % each * 4);
     }
-    if (other.agent >= agents) fault.info |= kAsynchronous;
+    if (stored || (other.agent >= agents && other.agent < agents + kSlots)) fault.info |= kAsynchronous;
     return fault;
   }
 
@@ -942,6 +999,8 @@ void start_races(Cluster& cluster, int64_t index) {
       if (!warp.races) warp.races = std::make_shared<WarpRaces>();
       WarpRaces& state = *warp.races;
       state.known = Knowledge{};
+      state.storing = false;
+      state.overwrites.clear();
       state.partly.clear();
       state.unfenced.clear();
       std::fill_n(state.storers, kLanes, 0u);
@@ -954,8 +1013,7 @@ void start_races(Cluster& cluster, int64_t index) {
       state.seen.clear();
       std::fill_n(state.shared_before, kRecentlyBefore, 0u);
       std::fill_n(state.global_before, kRecentlyBefore, 0u);
-      state.known.now.near.assign(races.agents + kSlots + (machine.prepared->stores_in_bulk ? kStorers : 0),
-                                  0);
+      state.known.now.near.assign(agents_of(machine) + (machine.prepared->stores_in_bulk ? kStorers : 0), 0);
       state.known.now.near[state.agent] = 1;
       state.shared_record.assign(machine.prepared->instructions.size(), 0);
       state.global_record.resize(machine.prepared->instructions.size());
@@ -1052,6 +1110,42 @@ void race_product(const Warp& warp, const std::vector<SharedRun>& runs, bool beg
         });
 }
 
+uint32_t race_products_end(Warp& warp) {
+  if (!warp.races) return 0;
+  const Block& block = *warp.block;
+  const uint32_t agent = block.cluster->races->agents + kSlots + block.rank * warpgroups_of(*warp.machine) +
+                         static_cast<uint32_t>(warp.id) / 4;
+  uint32_t time = 0;
+  Warp* members = &warp.block->warps[static_cast<size_t>(warp.id / 4 * 4)];
+  for (int w = 0; w < 4; ++w) time = std::max(time, members[w].races->known.now.near[agent]);
+  return warp.races->known.now.near[agent] = time + 1;
+}
+
+void race_products_read(const Warp& warp, const std::vector<SharedRun>& runs, uint32_t time) {
+  WarpRaces& own = *warp.races;
+  const Block& block = *warp.block;
+  own.as_issued = true;
+  own.copied = time;
+  own.copier = block.cluster->races->agents + kSlots + block.rank * warpgroups_of(*warp.machine) +
+               static_cast<uint32_t>(warp.id) / 4;
+  race_product(warp, runs, false);
+  own.as_issued = false;
+}
+
+void race_stored(Warp& warp) {
+  std::vector<Overwrite>& overwrites = warp.races->overwrites;
+  warp.races->storing = false;
+  for (Overwrite& overwrite : overwrites) {
+    if (std::memcmp(overwrite.before, overwrite.bytes, overwrite.count) != 0)
+      raise_race(warp, overwrite.fault);
+    else {
+      overwrite.fault.kind = FaultKind::race_same_value;
+      raise_race(warp, overwrite.fault);
+    }
+  }
+  overwrites.clear();
+}
+
 void race_shared_run(const Warp& warp, Block& block, uint32_t offset, uint32_t bytes, Access access,
                      uint32_t lane) {
   if (!warp.machine->races || bytes == 0) return;
@@ -1132,7 +1226,8 @@ void race_store_issued(Warp& warp, const Allocation& allocation, uint64_t offset
   if (!warp.races || !allocation.writable || bytes == 0) return;
   ClusterRaces& cluster = *warp.block->cluster->races;
   WarpRaces& own = *warp.races;
-  if (!own.storers[lane]) own.storers[lane] = cluster.agents + kSlots + cluster.next_storer++ % kStorers;
+  if (!own.storers[lane])
+    own.storers[lane] = static_cast<uint32_t>(agents_of(*warp.machine)) + cluster.next_storer++ % kStorers;
   const Lock lock(*warp.machine);
   MachineRaces& races = *warp.machine->races;
   const auto flags = static_cast<uint16_t>(access == Access::atomic ? kWrite | kStrong : kWrite);
@@ -1191,7 +1286,7 @@ void race_same_instruction(const Warp& warp, uint8_t* const* pointer, const uint
       fault.address = address[l];
       fault.space = space;
       fault.info = kWrites | kOtherWrites | kSameInstruction;
-      throw fault;
+      report(*warp.block->cluster, fault);
     }
   }
 }

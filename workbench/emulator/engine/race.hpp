@@ -125,7 +125,16 @@ struct Unfenced {  // what lanes have read of flags or mbarriers, with no fence 
 
 constexpr uint32_t kRecentlyBefore = 128;
 
+struct Overwrite {  // of what another store has written: a race, unless it stores the same
+  Fault fault;
+  const uint8_t* bytes;
+  uint8_t before[16];
+  uint32_t count;
+};
+
 struct WarpRaces {
+  bool storing = false;               // plain values, which are compared with those that they race with
+  std::vector<Overwrite> overwrites;  // by the store being executed
   Knowledge known;                    // to all lanes
   std::vector<LaneKnowledge> partly;  // to some
   std::vector<Unfenced> unfenced;
@@ -207,11 +216,17 @@ Shadow shadow_of(const Machine& machine, BlockRaces& races, uint64_t offset, uin
 
 // ---- accesses; each may fault
 
+// After a store: what it has overwritten with another value is a race.
+void race_stored(Warp& warp);
+
 void race_shared(Warp& warp, const uint64_t* offset, uint32_t bytes, Access access, Pattern pattern);
 void race_global(Warp& warp, const Allocation& allocation, const uint64_t* offset, uint32_t bytes,
                  Access access, Pattern pattern);
 // A tensor core's reads. They last from the instruction to its wait: `begins` or ends.
 void race_product(const Warp& warp, const std::vector<SharedRun>& runs, bool begins);
+// The end of them, which all four warps of a warpgroup have in common: who has waited knows of it. Its time.
+uint32_t race_products_end(Warp& warp);
+void race_products_read(const Warp& warp, const std::vector<SharedRun>& runs, uint32_t time);
 void race_shared_run(const Warp& warp, Block& block, uint32_t offset, uint32_t bytes, Access access,
                      uint32_t lane);
 void race_global_run(const Warp& warp, const Allocation& allocation, uint64_t offset, uint64_t bytes,

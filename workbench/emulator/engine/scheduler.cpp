@@ -12,6 +12,7 @@
 
 #include <algorithm>
 #include <climits>
+#include <utility>
 
 #include "counters.hpp"
 #include "race.hpp"
@@ -20,20 +21,34 @@
 
 namespace workbench::emulator::WORKBENCH_ISA {
 
-void Warp::fault(FaultKind kind, int lane, uint64_t address, Space space, int64_t info, int64_t detail,
-                 int other_pc) const {
+namespace {
+
+Fault fault_of(const Warp& warp, FaultKind kind, int lane, uint64_t address, Space space, int64_t info,
+               int64_t detail, int other_pc) {
   Fault fault;
   fault.kind = kind;
-  fault.pc = pc;
+  fault.pc = warp.pc;
   fault.other_pc = other_pc;
-  fault.block = block->id;
-  fault.warp = id;
+  fault.block = warp.block->id;
+  fault.warp = warp.id;
   fault.lane = lane;
   fault.address = address;
   fault.space = space;
   fault.info = info;
   fault.detail = detail;
-  throw fault;
+  return fault;
+}
+
+}  // namespace
+
+void Warp::fault(FaultKind kind, int lane, uint64_t address, Space space, int64_t info, int64_t detail,
+                 int other_pc) const {
+  throw fault_of(*this, kind, lane, address, space, info, detail, other_pc);
+}
+
+void Warp::finding(FaultKind kind, int lane, uint64_t address, Space space, int64_t info, int64_t detail,
+                   int other_pc) const {
+  report(*block->cluster, fault_of(*this, kind, lane, address, space, info, detail, other_pc));
 }
 
 namespace {
@@ -124,8 +139,8 @@ uint32_t run_member(Warp& warp, const Instruction& instruction, uint32_t lanes) 
     if (here & ~members)
       warp.fault(FaultKind::not_member, __builtin_ctz(here & ~members), 0, Space::none, members);
     if ((members & ~warp.alive) && warp.machine->check_exited)
-      warp.fault(FaultKind::exited_member, __builtin_ctz(here), 0, Space::none, members,
-                 members & ~warp.alive);
+      warp.finding(FaultKind::exited_member, __builtin_ctz(here), 0, Space::none, members,
+                   members & ~warp.alive);
     const uint32_t needed = members & warp.alive;
     if ((here & needed) == needed) {
       warp.set_active(here);
@@ -323,6 +338,10 @@ Waiting describe(const Block& block, const Warp& warp, const Group& group) {
     case Wait::cluster:
       waiting.reason = WaitReason::cluster_barrier;
       break;
+    case Wait::warpgroup:
+      waiting.pc = group.pc - 1;  // it goes on behind the instruction
+      waiting.reason = WaitReason::warpgroup;
+      break;
     case Wait::registers:
       waiting.reason = WaitReason::registers;
       waiting.expected = static_cast<int64_t>(group.expected);
@@ -413,6 +432,8 @@ void Cluster::start(int64_t index) {
   start_races(*this, index);
   undefined.reset();
   suspected = Fault{};
+  more_suspected.clear();
+  raced = false;
   suspected_at.clear();
   after_race = 0;
   for (Warp* warp : warps) {
@@ -476,9 +497,18 @@ bool Cluster::run(uint64_t fuel) {
     if (trace) trace_stopped(warp);
     spent += warp.block->executed - before + 1;
     if (suspected.kind == FaultKind::race && (after_race += warp.block->executed - before) > kMostAfterRace)
-      throw suspected;
+      report_suspected();
     if (warp.block->executed > budget) throw hung(static_cast<int64_t>(budget), false);
   }
+}
+
+void Cluster::report_suspected() {
+  const Fault first = std::exchange(suspected, Fault{});
+  const std::vector<Fault> more = std::exchange(more_suspected, {});
+  after_race = 0;
+  if (first.kind != FaultKind::none) report(*this, first);
+  for (const Fault& fault : more) report(*this, fault);
+  suspected_at.clear();  // not before: who reports says where warps were
 }
 
 }  // namespace workbench::emulator::WORKBENCH_ISA

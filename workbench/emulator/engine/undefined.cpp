@@ -854,25 +854,38 @@ void copied_undefined(const Warp& warp, Block& block, uint32_t offset, uint32_t 
   }
 }
 
-void undefined_stored(const Warp& warp, int lane, uint32_t origin) {
-  if (!warp.races || of_cluster(warp).origins[origin].space != Space::shared)
-    undefined_matters(warp, lane, origin, Use::stored);
-  Fault& suspected = warp.block->cluster->suspected;
-  if (suspected.kind != FaultKind::none) return;
-  try {
-    undefined_matters(warp, lane, origin, Use::stored);
-  } catch (const Fault& fault) {
-    suspected = fault;
-  }
-}
+namespace {
 
-void undefined_matters(const Warp& warp, int lane, uint32_t origin, Use use) {
+Fault undefined_use(const Warp& warp, int lane, uint32_t origin, Use use) {
   const Origin& from = of_cluster(warp).origins[origin];
   uint64_t address = from.address;
   if (from.space == Space::shared && from.rank != warp.block->rank)
     address |= (uint64_t{from.rank} + 1) << kRankShift;
-  warp.fault(FaultKind::uninitialised, lane, address, from.space, static_cast<int64_t>(use), 0,
-             from.pc == warp.pc ? -1 : from.pc);
+  Fault fault;
+  fault.kind = FaultKind::uninitialised;
+  fault.pc = warp.pc;
+  fault.other_pc = from.pc == warp.pc ? -1 : from.pc;
+  fault.block = warp.block->id;
+  fault.warp = warp.id;
+  fault.lane = lane;
+  fault.address = address;
+  fault.space = from.space;
+  fault.info = static_cast<int64_t>(use);
+  return fault;
+}
+
+}  // namespace
+
+void undefined_stored(const Warp& warp, int lane, uint32_t origin) {
+  if (!warp.races || of_cluster(warp).origins[origin].space != Space::shared)
+    return undefined_matters(warp, lane, origin, Use::stored);
+  Fault& suspected = warp.block->cluster->suspected;
+  if (suspected.kind == FaultKind::none && !warp.block->cluster->raced)
+    suspected = undefined_use(warp, lane, origin, Use::stored);
+}
+
+void undefined_matters(const Warp& warp, int lane, uint32_t origin, Use use) {
+  report(*warp.block->cluster, undefined_use(warp, lane, origin, use));
 }
 
 }  // namespace workbench::emulator::WORKBENCH_ISA

@@ -113,6 +113,6 @@ void copied_undefined(const Warp& warp, Block& block, uint32_t offset, uint32_t 
 // with a write that is still to come, which says more: the launch then goes on, and ends with this fault
 // unless the race or copy in flight turns up.
 void undefined_stored(const Warp& warp, int lane, uint32_t origin);
-[[noreturn]] void undefined_matters(const Warp& warp, int lane, uint32_t origin, Use use);
+void undefined_matters(const Warp& warp, int lane, uint32_t origin, Use use);
 
 }  // namespace workbench::emulator::WORKBENCH_ISA

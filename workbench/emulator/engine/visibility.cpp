@@ -41,7 +41,7 @@ void require_proxied(const Warp& warp, const Record& written, uint32_t by, Space
       machine.code[static_cast<size_t>(written.pc)].proxy != Proxy::generic ||
       knows(warp.races->known.proxied, warp.races->cluster, written.cluster, written.agent, written.clock))
     return;
-  throw blamed(warp, FaultKind::proxy_fence, lane, address, space, written, by);
+  report(*warp.block->cluster, blamed(warp, FaultKind::proxy_fence, lane, address, space, written, by));
 }
 
 namespace {
@@ -109,7 +109,7 @@ void require_swizzle(const Warp& warp, uint32_t address, int swizzle, bool lande
   Fault fault = blamed(warp, FaultKind::swizzle_mismatch, 0, address, Space::shared, written, kLanes);
   fault.info = swizzle;
   fault.detail = found * 32;
-  throw fault;
+  report(*warp.block->cluster, fault);
 }
 
 bool proxy_reads_global(const Warp& warp, uint64_t address, uint64_t bytes, int lane) {
@@ -172,11 +172,10 @@ bool race_mbarrier_used(const Warp& warp, Block& block, uint32_t offset, int lan
   const bool by_library = (warp.machine->code[initialised.pc].flags & kByLibrary) != 0;
   const bool fenced = told || known(own.known.proxied) || by_library;
   if (!ordered || (by_copy && !fenced)) {
-    Fault fault =
-        blamed(warp, FaultKind::mbarrier_not_visible, lane, offset, Space::shared, initialised, barrier.lane);
+    Fault fault = blamed(warp, ordered ? FaultKind::mbarrier_init_fence : FaultKind::mbarrier_not_visible,
+                         lane, offset, Space::shared, initialised, barrier.lane);
     if (&block != warp.block) fault.address = cluster_address(block, offset);
-    fault.info = ordered;  // and only the fence is missing
-    throw fault;
+    report(*warp.block->cluster, fault);
   }
   if (same_warp && initialised.clock > own.joined) return false;  // known of this lane only
   visible |= wanted;
@@ -238,7 +237,7 @@ void race_mbarrier_gone(const Warp& warp, Block& block, uint32_t offset, int lan
     fault.other_block = use.block;
     fault.other_warp = use.warp;
     fault.other_lane = use.lane;
-    throw fault;
+    report(*warp.block->cluster, fault);
   }
   uses.clear();
 }
@@ -278,12 +277,13 @@ void race_block_exited(const Warp& warp, Block& block) {
     fault.other_pc = copy ? use.pc : warp.pc;
     fault.detail = copy ? 0 : 2;
     if (copy) {
+      if (use.block == block.id) fault.kind = FaultKind::loads_pending;
       fault.block = block.id;
       fault.warp = warp.id;
       fault.lane = -1;
       fault.other_block = use.block;
     }
-    throw fault;
+    report(*block.cluster, fault);
   }
 }
 

@@ -37,7 +37,7 @@ void shuffle(Warp& warp, const Instruction& instruction) {
         break;
     }
     if (!inside) from = l;
-    if (!(warp.active >> from & 1)) warp.fault(FaultKind::inactive_source, l, 0, Space::none, from);
+    if (!(warp.active >> from & 1)) warp.finding(FaultKind::inactive_source, l, 0, Space::none, from);
     values[l] = a[from];
     valid[l] = to_cell<bool>(inside);
   });

@@ -20,6 +20,10 @@ constexpr uint32_t kWarps = 4;  // of a warpgroup
   throw fault;
 }
 
+bool come_as_far(const Warpgroup& group, uint64_t steps) {
+  return *std::min_element(group.done, group.done + kWarps) >= steps;
+}
+
 }  // namespace
 
 void warpgroup_step(Warp& warp) {
@@ -42,6 +46,17 @@ void warpgroup_step(Warp& warp) {
     group.steps.pop_front();
     ++group.first;
   }
+  for (uint32_t w = index * kWarps; w < (index + 1) * kWarps; ++w)
+    for (Group& waiting : block.warps[w].groups)
+      if (waiting.wait == Wait::warpgroup && come_as_far(group, group.done[w % kWarps] - 1)) {
+        waiting.wait = Wait::none;
+        warpgroup_waited(block.warps[w], static_cast<uint32_t>(waiting.expected));
+      }
+}
+
+bool warpgroup_together(const Warp& warp) {
+  const Warpgroup& group = warp.block->warpgroups[static_cast<size_t>(warp.id) / kWarps];
+  return come_as_far(group, group.done[static_cast<uint32_t>(warp.id) % kWarps]);
 }
 
 void warpgroup_exit(Warp& warp) {
@@ -126,13 +141,13 @@ void track_registers(const Program& program, Code& code) {
 
 void require_fenced(const Warp& warp, const Operand* registers, int count) {
   if (!warp.machine->check_in_flight || warp.machine->prepared->untracked.empty()) return;
-  if (warp.fences == 0) warp.fault(FaultKind::wgmma_fence, 0);
+  if (warp.fences == 0) return warp.finding(FaultKind::wgmma_fence, 0);
   for (int k = 0; k < count; ++k) {
     if (registers[k].slot < 0) continue;
     const RegisterWrite& write = warp.written[static_cast<size_t>(registers[k].slot / 128)];
     if (write.pc >= 0 && write.fence == warp.fences)
-      warp.fault(FaultKind::wgmma_fence, 0, static_cast<uint64_t>(registers[k].slot), Space::none, 0, 0,
-                 write.pc);
+      warp.finding(FaultKind::wgmma_fence, 0, static_cast<uint64_t>(registers[k].slot), Space::none, 0, 0,
+                   write.pc);
   }
 }
 
@@ -140,7 +155,7 @@ void require_fenced(const Warp& warp, const Operand* registers, int count) {
 
 namespace {
 
-enum Problem { kRange = 1, kGrows, kShrinks, kNoLimit };  // of a reallocation
+enum Problem { kRange = 1, kGrows, kShrinks };  // of a reallocation
 
 constexpr uint32_t kLeast = 24, kMost = 256, kUnit = 8;
 constexpr int kIncrease = 1;
@@ -150,7 +165,7 @@ void check_reallocation(const Warp& warp, uint32_t count, bool increase) {
     warp.fault(FaultKind::register_misuse, 0, count, Space::none, problem, detail);
   };
   if (count < kLeast || count > kMost || count % kUnit) fail(kRange, 0);
-  if (warp.machine->launch->registers == 0) fail(kNoLimit, 0);
+  if (warp.machine->launch->registers == 0) warp.finding(FaultKind::registers_unlimited, 0, count);
   if (warp.thread_registers == kUnknownRegisters) return;
   if (increase && count < warp.thread_registers) fail(kShrinks, warp.thread_registers);
   if (!increase && count > warp.thread_registers) fail(kGrows, warp.thread_registers);

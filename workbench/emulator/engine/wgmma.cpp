@@ -9,6 +9,7 @@
 #include "matrix.hpp"
 #include "memory.hpp"
 #include "race.hpp"
+#include "scheduler.hpp"
 #include "undefined.hpp"
 #include "warpgroup.hpp"
 
@@ -296,7 +297,10 @@ void check_swizzle(const Warp& warp, const Layout& layout, uint32_t first, uint3
 void check_descriptor(const Warp& warp, uint64_t descriptor) {
   if (descriptor >> 49 & 7) warp.fault(FaultKind::descriptor, 0, descriptor, Space::shared, kBaseOffset);
   const Layout layout(descriptor, false, 1);
-  if (layout.swizzle && layout.start % (8 * layout.swizzle) >= layout.swizzle)
+  // The swizzle acts on the bits of the address, so that a tile may begin in an atom, at a multiple of 128
+  // bytes.
+  constexpr uint32_t kLine = 128;
+  if (layout.swizzle && layout.start % kLine >= layout.swizzle)
     warp.fault(FaultKind::descriptor, 0, layout.start, Space::shared, kOffAtom, layout.swizzle);
 }
 
@@ -599,9 +603,9 @@ bool same_accumulators(const Form& f, const Operand* x, const Form& g, const Ope
                     [](const Operand& a, const Operand& b) { return a.slot == b.slot; });
 }
 
-// Computes all products of the groups before `limit`, in order. Products into the same registers follow one
-// another without these being written in between.
-void compute(Warp& warp, uint32_t limit) {
+// Computes all products of the groups before `limit`, in order, as read by the warpgroup at `time`. Products
+// into the same registers follow one another without these being written in between.
+void compute(Warp& warp, uint32_t limit, uint32_t time) {
   static thread_local Tile tile;
   const Form* form = nullptr;
   const Operand* registers = nullptr;
@@ -609,9 +613,10 @@ void compute(Warp& warp, uint32_t limit) {
     if (form) store_accumulators(warp, *form, registers, tile);
     form = nullptr;
   };
-  size_t done = 0;
-  for (; done < warp.products.size() && warp.products[done].group < limit; ++done) {
-    const MatrixProduct& product = warp.products[done];
+  for (MatrixProduct& product : warp.products) {
+    if (product.group >= limit) break;
+    if (product.computed) continue;
+    product.computed = true;
     if (product.is_move) {
       flush();
       uint32_t values[kLanes];
@@ -633,13 +638,24 @@ void compute(Warp& warp, uint32_t limit) {
     if (warp.races) {  // reading lasts until now
       const int32_t pc = std::exchange(warp.pc, product.pc);
       each_operand_run(warp, product,
-                       [&](const std::vector<SharedRun>& runs) { race_product(warp, runs, false); });
+                       [&](const std::vector<SharedRun>& runs) { race_products_read(warp, runs, time); });
       warp.pc = pc;
     }
     add_product(warp, product, next, tile);
   }
   flush();
-  warp.products.erase(warp.products.begin(), warp.products.begin() + static_cast<std::ptrdiff_t>(done));
+}
+
+// The groups before `limit` have ended. A warpgroup's products are one instruction's, which ends for all of
+// its warps at once: what it reads has been read for all of them when one has waited. (On an H100, a warp
+// that is held up before its wgmma holds the waits of the other three.) Their registers stay locked until
+// they wait, too.
+void end_products(Warp& warp, uint32_t limit) {
+  Warp* members = &warp.block->warps[static_cast<size_t>(warp.id / 4 * 4)];
+  const uint32_t time = race_products_end(warp);
+  for (int w = 0; w < 4; ++w) compute(members[w], limit, time);
+  const auto waits = [&](const MatrixProduct& product) { return product.group >= limit; };
+  warp.products.erase(warp.products.begin(), std::find_if(warp.products.begin(), warp.products.end(), waits));
   warp.locked.clear();
   for (const MatrixProduct& product : warp.products) lock_registers(warp, product);
 }
@@ -654,29 +670,45 @@ void commit(Warp& warp, const Instruction&) {
   ++warp.product_group;
 }
 
-void wait_group(Warp& warp, const Instruction& instruction) {
-  warpgroup_step(warp);
+// Waits for the warps that have not come as far: they have parts of these products to issue.
+Flow wait_group(Warp& warp, const Instruction& instruction, uint32_t lanes) {
+  if (!gather(warp, lanes)) return {0};
   const uint32_t left = uniform(warp, instruction.operands[0]);
-  if (left < warp.product_group) compute(warp, warp.product_group - left);
+  const bool some = left < warp.product_group && !warp.products.empty();
+  if (some && !warpgroup_together(warp)) {
+    warp.groups.push_back({lanes, warp.pc + 1, Wait::warpgroup, 0, warp.product_group - left});
+    warpgroup_step(warp);
+    return {0};
+  }
+  warpgroup_step(warp);
+  if (some) end_products(warp, warp.product_group - left);
+  return {lanes};
 }
 
 }  // namespace
+
+void warpgroup_waited(Warp& warp, uint32_t limit) {
+  const uint32_t active = warp.active;
+  warp.set_active(warp.alive);
+  end_products(warp, limit);
+  warp.set_active(active);
+}
 
 // ---- what others may not do meanwhile
 
 void check_products(const Warp& warp, Block& block, uint32_t low, uint32_t high, int lane) {
   for (const Warp& other : block.warps)
     for (const MatrixProduct& product : other.products) {
-      if (product.is_move || high <= product.low || low >= product.high) continue;
+      if (product.is_move || product.computed || high <= product.low || low >= product.high) continue;
       each_operand_chunk(other, product, [&](uint32_t address) {
         if (address < high && low < address + 16)
-          warp.fault(FaultKind::in_flight, lane, address, Space::shared, high - low, 1, product.pc);
+          warp.finding(FaultKind::in_flight, lane, address, Space::shared, high - low, 1, product.pc);
       });
     }
 }
 
 bool defer_or_check(Warp& warp, const Instruction& instruction, uint32_t lanes) {
-  if (instruction.function == wait_group || instruction.function == commit) return false;
+  if (instruction.control == wait_group || instruction.function == commit) return false;
   const auto locked = [&](int32_t slot) {
     return slot < 0 ? uint8_t{0} : warp.locked[static_cast<size_t>(slot / 128)];
   };
@@ -689,8 +721,8 @@ bool defer_or_check(Warp& warp, const Instruction& instruction, uint32_t lanes) 
           pc = product.pc;
           committed = product.group < warp.product_group;
         }
-    warp.fault(FaultKind::accumulator_in_flight, lanes ? __builtin_ctz(lanes) : 0,
-               static_cast<uint64_t>(slot), Space::none, !committed, 0, pc);
+    warp.finding(FaultKind::accumulator_in_flight, lanes ? __builtin_ctz(lanes) : 0,
+                 static_cast<uint64_t>(slot), Space::none, !committed, 0, pc);
   };
   const bool is_product = instruction.function == issue;
   if (instruction.is_move && locked(instruction.operands[1].slot) == kNobody) {
@@ -770,7 +802,7 @@ void add_wgmma_operations(Table& table) {
   add_products(table, Element::b1, Element::b1, 256, Sums::integer, ".s32.b1.b1.and.popc");
   table.add_aligned("wgmma.fence.sync.aligned", "", fence);
   table.add_aligned("wgmma.commit_group.sync.aligned", "", commit);
-  table.add_aligned("wgmma.wait_group.sync.aligned", "w", wait_group);
+  table.add_control("wgmma.wait_group.sync.aligned", "w", wait_group);
 }
 
 }  // namespace workbench::emulator::WORKBENCH_ISA

@@ -42,15 +42,18 @@ class Barriers(Evidence):
     def explain_mbarrier_not_visible(self) -> tuple[str, str]:
         initialised = through(self.other.location) if self.other else "an unknown line"
         barrier = self.barrier_name(self.seen.address)
-        if self.seen.info:
-            return (
-                f"a copy completes on {barrier}, initialised at {initialised}, which the async proxy need not see yet",
-                "fence.mbarrier_init.release.cluster or fence.proxy.async must come between mbarrier.init and the "
-                "barrier that the other threads wait at",
-            )
         return (
             f"uses {barrier} while nothing puts its initialisation by {self.other_access()} at {initialised} before",
             "a barrier of all threads (of the cluster, if other blocks use it) must come between",
+        )
+
+    def explain_mbarrier_init_fence(self) -> tuple[str, str]:
+        initialised = through(self.other.location) if self.other else "an unknown line"
+        return (
+            f"a copy completes on {self.barrier_name(self.seen.address)}, initialised at {initialised}, which the "
+            "async proxy need not see yet",
+            "fence.mbarrier_init.release.cluster or fence.proxy.async must come between mbarrier.init and the "
+            "barrier that the other threads wait at",
         )
 
     def explain_mbarrier_in_use(self) -> tuple[str, str]:

@@ -94,3 +94,9 @@ class MemoryHazards(Evidence):
                 "a cluster barrier after the last access to another block's shared memory must come before its exit",
             )
         return f"a warp exits and never waited for {other}", "wait for it before the kernel ends"
+
+    def explain_stores_pending(self) -> tuple[str, str]:
+        return self.explain_exited_with_work()
+
+    def explain_loads_pending(self) -> tuple[str, str]:
+        return self.explain_exited_with_work()

@@ -57,6 +57,11 @@ class Races(Evidence):
         message += ", and nothing puts one before the other"
         return message, self.race_advice() + self.relaxed_advice() + self.narrow_advice()
 
+    def explain_race_same_value(self) -> tuple[str, str]:
+        """Two stores of one value."""
+        message, advice = self.explain_race()
+        return f"{message}; both store the same value", f"let one thread store it; else {advice}"
+
     def both_accesses(self) -> str:
         """Who does what to which element here, and who did there."""
         seen, other = self.seen, self.other

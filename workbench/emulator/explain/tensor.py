@@ -59,8 +59,9 @@ class TensorCores(Evidence):
             return f"setmaxnreg asks for {count} registers", "24 to 256 are allowed, in multiples of 8"
         if why == 2:
             return f"setmaxnreg.dec to {count} registers, of {held} that each thread has", "use setmaxnreg.inc"
-        if why == 3:
-            return f"setmaxnreg.inc to {count} registers, of {held} that each thread has", "use setmaxnreg.dec"
+        return f"setmaxnreg.inc to {count} registers, of {held} that each thread has", "use setmaxnreg.dec"
+
+    def explain_registers_unlimited(self) -> tuple[str, str]:
         return (
             "setmaxnreg in a kernel without a limit on its registers has no effect",
             "give the kernel __launch_bounds__ with the threads and blocks, or a maximum number of registers",
@@ -96,7 +97,7 @@ class TensorCores(Evidence):
             return (
                 f"a matrix of `{opcode}` begins at {self.element()[0]}, in the middle of an atom of the "
                 f"{seen.detail}-byte swizzle",
-                f"align tiles to {8 * seen.detail} bytes, and step from there along a row",
+                f"align tiles to {8 * seen.detail} bytes, and step from there along a row or by multiples of 128 bytes",
             )
         if seen.info == 6:
             given, wanted = ("im2col", "tiled") if seen.detail else ("tiled", "im2col")

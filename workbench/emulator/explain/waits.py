@@ -86,6 +86,8 @@ class Waits(Barriers):
             return f"at {place} for barrier {wait.address}: {wait.pending} of {wait.expected} threads have arrived"
         if wait.reason == "collective":
             return f"at {place} in `{opcode}`: the lanes {say_lanes(wait.expected)} of its mask have not come"
+        if wait.reason == "warpgroup":
+            return "for the other warps of the warpgroup, which have not issued their part of its products"
         if wait.reason == "registers":
             return f"at {place} for {say_count(wait.expected, 'register')}: {wait.pending} are free in the block"
         if wait.reason == "cluster_barrier":
