@@ -141,7 +141,7 @@ class Lucky(EmulatedDevice):
 
     def bind(self, compiled: Compiled, *arguments: Any, **options: Any) -> Any:
         (stage,) = registry.select(["gemm:vectorized"])
-        right = compile_source(stage.path, dict(compiled.defines), compiled.architecture)
+        right = compile_source(stage.path, dict(compiled.defines))
         return super().bind(right, *arguments, **options)
 
 
