@@ -17,23 +17,27 @@ import launches  # noqa: E402
 from workbench.emulator import FindingKind, KernelFault  # noqa: E402
 from workbench.triton import LaunchFault, emulate  # noqa: E402
 
-KERNELS = {name: "sm_80" if "descriptors" in name else "sm_90a" for name in launches.REFERENCES}
+KERNELS = [(name, "sm_90a") for name in launches.REFERENCES]
+KERNELS += [(name, target) for name in ("matmul", "matmul_host_descriptors") for target in ("sm_80", "sm_120")]
 
 
-@pytest.mark.parametrize(("kernel", "target"), KERNELS.items())
+@pytest.mark.parametrize(("kernel", "target"), KERNELS)
 def test_kernels_are_right_and_clean(kernel, target):
     with emulate(target, reference=launches.REFERENCES) as run:
         getattr(launches, kernel)()
     assert run.ok
     (launched,) = run.launches
     assert launched.kernel == kernel
+    assert ("cp.async.bulk.tensor" in launched.ptx) is ("descriptors" in kernel and target != "sm_80")
 
 
-def test_a_kernel_on_tma_is_right_and_clean():
-    with emulate(reference=launches.REFERENCES, change_ptx=faulty.fenced) as run:
+def test_a_fence_that_triton_leaves_out_is_strict():
+    with emulate(strict=True, raise_on_hazard=False) as run:
+        launches.matmul_host_descriptors()
+    assert "mbarrier_init_fence" in {finding.code for finding in run.findings}
+    with emulate() as run:
         launches.matmul_host_descriptors()
     assert run.ok
-    assert "cp.async.bulk.tensor" in run.launches[0].ptx
 
 
 def lines_named(finding) -> list[str]:

@@ -185,7 +185,8 @@ def test_bytes_widen_to_bfloat16_through_half():
 
 
 @pytest.mark.parametrize(
-    ("target", "name"), [("sm_80", "sm_80"), (86, "sm_86"), ("89", "sm_89"), ("sm_90", "sm_90a"), ("sm_90a", "sm_90a")]
+    ("target", "name"),
+    [("sm_80", "sm_80"), (86, "sm_86"), ("89", "sm_89"), ("sm_90", "sm_90a"), ("sm_90a", "sm_90a"), (120, "sm_120a")],
 )
 def test_targets(x, target, name):
     with emulate(target) as run:
@@ -250,7 +251,7 @@ def test_a_file_is_executed_from_the_command_line(tmp_path, n, code, says):
     result = CliRunner().invoke(cli.main, ["emulate", "--triton", str(script)])
     assert (result.exit_code, result.exception is None or code == 1) == (code, True), result.output
     assert says in result.output and "launching" in result.output
-    result = invoke("emulate", "--triton", str(script), "--target", "sm_80", "--json")
+    result = invoke("emulate", "--triton", str(script), "--arch", "sm_80", "--json")
     assert result.exit_code == code
     found = said(result)
     assert found["ok"] is (code == 0) and found["launches"][0]["target"] == "sm_80"
@@ -271,7 +272,7 @@ def test_a_file_that_has_the_context_itself_is_reported(tmp_path):
         ("x = 1\nraise ValueError('no')", [], 1, "script.py:2: ValueError: no"),
         ("x = (", [], 1, "script.py:1"),
         ("x = 1", ["--grid", "4"], 2, "--grid is not for --triton"),
-        ("x = 1", ["--target", "sm_100"], 2, "tcgen05"),
+        ("x = 1", ["--arch", "sm_100"], 2, "tcgen05"),
     ],
 )
 def test_a_file_that_cannot_be_emulated_is_told_why(tmp_path, text, arguments, code, says):

@@ -125,15 +125,6 @@ def _without(pattern: str, number: int = 0, instead: str = "") -> Callable[[str]
     return change
 
 
-def fenced(ptx: str) -> str:
-    """With the fence that PTX asks for between the initialisation of an mbarrier and TMA, which Triton leaves out."""
-    return re.sub(r"(mbarrier\.init\.[^;]*;)", r"\1 fence.mbarrier_init.release.cluster;", ptx)
-
-
-def _fenced_without(pattern: str, number: int = 0, instead: str = "") -> Callable[[str], str]:
-    return lambda ptx: _without(pattern, number, instead)(fenced(ptx))
-
-
 _TRY_WAIT = r"mbarrier\.try_wait\.parity\.shared::cta\.b64 complete, [^;]*;"
 
 IN_PTX = {
@@ -188,26 +179,20 @@ IN_PTX = {
     "no wait for TMA": (
         "matmul_host_descriptors",
         "sm_90a",
-        _fenced_without(_TRY_WAIT, 0, "setp.eq.u32 complete, 0, 0;"),
+        _without(_TRY_WAIT, 0, "setp.eq.u32 complete, 0, 0;"),
         ("in_flight", "sums = tl.dot("),
     ),
     "half of the bytes that TMA is to bring": (
         "matmul_host_descriptors",
         "sm_90a",
-        _fenced_without(r"8192;", 2, "4096;"),
+        _without(r"8192;", 2, "4096;"),
         ("race", "sums = tl.dot("),
     ),
     "no proxy fence before a TMA store": (
         "matmul_host_descriptors",
         "sm_90a",
-        _fenced_without(r"fence\.proxy\.async\.shared::cta;", -1),
+        _without(r"fence\.proxy\.async\.shared::cta;", -1),
         ("proxy_fence", "c.store("),
-    ),
-    "no wait for a TMA store": (
-        "matmul_host_descriptors",
-        "sm_90a",
-        _fenced_without(r"cp\.async\.bulk\.wait_group\s+0;"),
-        ("exited_with_work", "c.store("),
     ),
 }
 """By what is wrong: the launch, the target, the change of the PTX; the kind, and the line that is named."""

@@ -82,7 +82,9 @@ workbench emulate scale.cu --grid 4 --block 256 --arg x:f32[1000]=random \\
 )
 @click.option("--nvcc", is_flag=True, help="Let nvcc compile FILE.cu as it is, host code and all.")
 @click.option(
-    "--arch", metavar="SM", help="The device's: sm_80, 86, 89, 90, 90a, 100, 120; PTX names it, CUDA C++ is for sm_90a."
+    "--arch",
+    metavar="SM",
+    help="The device's: sm_80, 86, 89, 90, 90a, 100, 120; PTX names it, CUDA C++ and Triton are for sm_90a.",
 )
 @click.option("--print", "printed", metavar="0:8", help="Print these elements of every array afterwards.")
 @click.option("--max-seconds", type=click.FloatRange(0, min_open=True), help="When a kernel counts as hung.")
@@ -98,7 +100,6 @@ workbench emulate scale.cu --grid 4 --block 256 --arg x:f32[1000]=random \\
 )
 @click.option("--counters", is_flag=True, help="Print the source with what every line of it asks of the machine.")
 @click.option("--triton", is_flag=True, help="FILE.py launches kernels of Triton: execute it, and emulate those.")
-@click.option("--target", default="sm_90a", show_default=True, help="What --triton compiles for: sm_80 to sm_90a.")
 @click.option("--trace", "trace_file", type=click.Path(path_type=Path), metavar="FILE", help="Write the timeline.")
 @trace_options("trace-")
 @options("json", "sarif")
@@ -124,7 +125,6 @@ def emulate(
     suppress: tuple[str, ...],
     counters: bool,
     triton: bool,
-    target: str,
     trace_file: Path | None,
     blocks: tuple[int, ...],
     events: int,
@@ -142,7 +142,7 @@ def emulate(
     opened("emulator")  # says what is missing where the engine is not built
     if triton:
         how: dict[str, Any] = {"seed": seed, "max_seconds": max_seconds, "strict": strict, "suppress": suppress}
-        return _emulate_triton(file, target, as_json, **how)
+        return _emulate_triton(file, arch or "sm_90a", as_json, **how)
     if grid is None or block is None:
         hint: dict[str, Any] = {"param_hint": "--grid" if grid is None else "--block", "param_type": "option"}
         raise click.MissingParameter("A launch is, for example, --grid 4 --block 256.", **hint)
@@ -237,7 +237,7 @@ def _print_reports(reports: Sequence[emulator.Report]) -> None:
 def _emulate_triton(file: Path, target: str, as_json: bool, **options: Any) -> None:
     """The file under `workbench.triton.emulate`. Options that say how a kernel is launched are the file's to say."""
     context = click.get_current_context()
-    taken = ("file", "triton", "target", "as_json", *options)
+    taken = ("file", "triton", "arch", "as_json", *options)
     for parameter in context.command.params:
         name = parameter.name or ""
         given = context.get_parameter_source(name)
@@ -247,7 +247,7 @@ def _emulate_triton(file: Path, target: str, as_json: bool, **options: Any) -> N
     with contextlib.redirect_stdout(sys.stderr) if as_json else contextlib.nullcontext():
         run = run_script(file, target, **options)
     if as_json:
-        documents.result(run.as_dict(), [_of_triton(launched, _again()) for launched in run.launches])
+        documents.result(run.as_dict(), [_of_triton(one, _again(), options["strict"]) for one in run.launches])
     else:
         for launched in run.launches:
             click.echo(launched.output, nl=False)
@@ -256,9 +256,9 @@ def _emulate_triton(file: Path, target: str, as_json: bool, **options: Any) -> N
         raise click.exceptions.Exit(1)
 
 
-def _of_triton(launched: Launched, again: str) -> Judged:
+def _of_triton(launched: Launched, again: str, strict: bool) -> Judged:
     """The verdict of one launch: of what was found, and of what differs from the reference."""
-    found = judged.of_findings(launched.kernel, [*map(hazard_of, launched.findings)], str(launched), again)
+    found = judged.of_findings(launched.kernel, [*map(hazard_of, launched.findings)], str(launched), again, strict)
     if found.ok and launched.differences:
         found = replace(found, code=Verdict.MISMATCH, ok=False, message="\n".join(launched.differences), replay=again)
         found.reward = 0.0

@@ -3,32 +3,17 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, NoReturn
 
-from ..emulator import H200, DeviceLimits
+from ..emulator import DeviceLimits
+from ..emulator.device_limits import DEVICES
 from ..model.errors import WrongUsage
 
 __all__ = ["Driver", "Target", "registers_of_cubin", "target_of"]
 
-_ADA = DeviceLimits(
-    "NVIDIA L40S",
-    "sm_89",
-    142,
-    max_cluster_blocks=1,
-    shared_per_block=101_376,
-    shared_per_sm=102_400,
-    max_warps_per_sm=48,
-    max_blocks_per_sm=24,
-)
-_LIMITS = {
-    80: DeviceLimits(
-        "NVIDIA A100", "sm_80", 108, max_cluster_blocks=1, shared_per_block=166_912, shared_per_sm=167_936
-    ),
-    86: replace(_ADA, name="NVIDIA RTX A6000", arch="sm_86", sm_count=84, max_blocks_per_sm=16),
-    89: _ADA,
-    90: H200,
-}
+_LIMITS = {int(arch.removeprefix("sm_")): limits for arch, limits in DEVICES.items() if arch != "sm_100"}
+"""By compute capability. That of sm_100 needs tcgen05 for every product."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +26,7 @@ class Target:
     @property
     def name(self) -> str:
         """``sm_80``, ``sm_90a``: what Triton compiles for."""
-        return self.limits.arch
+        return f"sm_{self.capability}{'a' if self.capability >= 90 else ''}"
 
 
 def target_of(asked: str | int) -> Target:
@@ -49,7 +34,7 @@ def target_of(asked: str | int) -> Target:
     found = re.fullmatch(r"(?:sm_?)?(\d+)[af]?", str(asked))
     capability = int(found[1]) if found else -1
     if capability not in _LIMITS:
-        known = ", ".join(limits.arch for limits in _LIMITS.values())
+        known = ", ".join(Target(number, limits).name for number, limits in _LIMITS.items())
         more = ": tcgen05 and tensor memory are not emulated" if 100 <= capability < 120 else ""
         raise WrongUsage(
             f"{asked!r} is not a target that Triton's kernels are emulated for{more}; the targets: {known}"
