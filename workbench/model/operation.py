@@ -132,13 +132,13 @@ class Operation(Generic[P]):
         begins a new track of this name: the stage is the first of it and has no parent.
         The function gets the problem and the stage's `parameters`, and the `sizes` that depend on both. The CUDA C++ is
         the file `source`, relative to the folder of the operation's sources, or the string `code`. Raises ValueError
-        for a name that is taken, for neither or both of `source` and `code`, and for a `space` without the declared
-        value of each of its parameters; BadOperation, which is one, for a parent that is not declared before the stage
-        or a track that is there already.
+        for a name that is taken, neither or both of `source` and `code`, and a `space` without a parameter's declared
+        value; BadOperation, which is one, for a parent not declared before the stage or a track that is there already.
         """
+        self._check_source(name, source, code)
 
         def declare(plan_for: Callable[[P, Mapping[str, int]], Launch | Plan]) -> Stage[P]:
-            self._check(name, bool(source) != (code is not None), parameters or {}, space or {})
+            self._check(name, parameters or {}, space or {})
             before, place = self._place(name, parent, track)
             stage = Stage(
                 operation=self.name,
@@ -167,13 +167,13 @@ class Operation(Generic[P]):
 
         return declare
 
-    def _check(
-        self, name: str, one_source: bool, parameters: Mapping[str, int], space: Mapping[str, tuple[int, ...]]
-    ) -> None:
-        """Raises ValueError for a name that is taken or cannot be in a path, for no source or two, and for a space
-        without a declared value."""
-        if not one_source:
+    def _check_source(self, name: str, source: str, code: str | None) -> None:
+        """Raises ValueError for a stage without a source, or with two."""
+        if bool(source) == (code is not None):
             raise ValueError(f"{self.name}:{name} has to have either a source, which is a file, or code, a string")
+
+    def _check(self, name: str, parameters: Mapping[str, int], space: Mapping[str, tuple[int, ...]]) -> None:
+        """Raises ValueError for a name that is taken or cannot be in a path, and a space without a declared value."""
         check_name(name, f"a stage of {self.name}")
         if any(stage.name == name for stage in self.stages):
             raise ValueError(f"{self.name} already has a stage {name!r}")
