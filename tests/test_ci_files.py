@@ -13,12 +13,13 @@ from typing import Any
 
 import click
 import pytest
-import yaml
 from command_line import document, invoke
-from pre_commit import clientlib
 from test_project import DECLARATION, HEADER, SOURCE, _forgotten
 
 from workbench.cli import main as cli
+
+yaml = pytest.importorskip("yaml", reason="of the extra dev")
+clientlib = pytest.importorskip("pre_commit.clientlib", reason="of the extra dev")
 
 ROOT = Path(__file__).parents[1]
 __all__ = ["_forgotten"]
