@@ -13,7 +13,7 @@ from ..experiments import page
 from ..model.errors import WrongUsage
 from ..model.results import ResultsError, Run
 from ..records import store
-from ..report import changes, derived, differences, html_page, pages
+from ..report import changes, derived, differences, pages
 from ..report.changes import By, Comparison
 from ..report.differences import Difference, Row
 from . import documents
@@ -206,6 +206,8 @@ def report(as_html: bool, target: Path | None, traces: tuple[Path, ...], as_json
     OUTPUT is a folder of reports; with --html it may also be the folder of one device.
     """
     if as_html:
+        from ..report import html_page  # with a parser of Markdown, which no other command needs
+
         written = html_page.write(output, target, traces)
     elif target or traces:
         raise click.UsageError(f"{'-o' if target else '--trace'} is for the page of --html; add it")

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 import numpy as np
@@ -24,13 +24,14 @@ from ..model.errors import WrongUsage
 from ..model.results import Verdict
 from ..report import judged, sarif
 from ..report.judged import Judged
-from ..triton.launching import Launched
-from ..triton.script import run_script
 from . import documents
 from .console import notice
 from .options import options, trace_options
 from .problems import one_stage
 from .sessions import opened
+
+if TYPE_CHECKING:
+    from ..triton.launching import Launched
 
 EMULATE_ARGUMENTS = """Arguments, one --arg for each parameter of the kernel, in their order:
 
@@ -243,6 +244,8 @@ def _emulate_triton(file: Path, target: str, as_json: bool, **options: Any) -> N
         given = context.get_parameter_source(name)
         if name not in taken and given is click.core.ParameterSource.COMMANDLINE:
             raise WrongUsage(f"{parameter.opts[0]} is not for --triton: {file} itself launches its kernels")
+    from ..triton.script import run_script  # which no other command needs
+
     # what the file prints is no part of the JSON
     with contextlib.redirect_stdout(sys.stderr) if as_json else contextlib.nullcontext():
         run = run_script(file, target, **options)

@@ -14,7 +14,7 @@ from ..catalogue import registry
 from ..catalogue.project import BadProject
 from ..model.operation import Operation
 from ..model.stage import Stage
-from . import documents, imports, new, tasks
+from . import documents, new, tasks
 from .console import console, table
 from .doctor import State, examine
 from .options import options, specs_argument
@@ -112,6 +112,8 @@ def import_(kind: str, path: Path, name: str | None, as_json: bool) -> None:
     gets a folder with a declaration, a copy of the task, a first CUDA source without its kernel, and a test. Nothing is
     overwritten.
     """
+    from . import imports  # with what looks at PyTorch, which no other command needs
+
     show_made(imports.import_task(kind, path, name), as_json)
 
 
