@@ -8,9 +8,12 @@ import os
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
-from workbench import Launch, simple_operation
+from workbench import Launch, Plan, simple_operation
+from workbench.devices import Fault
+from workbench.devices.emulated import EmulatedDevice
 from workbench.toolchain import compiler
 from workbench.toolchain.compiler import CompileError, compile_source, translate_stage
 
@@ -94,6 +97,33 @@ def test_what_ptxas_refuses_is_refused_where_ptx_is_executed_too(source):
     code = SOURCE.replace("__shared__", 'asm("mov.b32 %nothing, 0;"); __shared__')
     with pytest.raises(CompileError, match="nothing"):
         translate_stage(*of(source, code))
+
+
+def test_a_macro_may_have_any_value_and_there_is_a_cubin(source):
+    assert compile_source(source, {"FACTOR": 2, "KIND": "compute_bound"}).cubin_path.read_bytes()[:4] == b"\x7fELF"
+
+
+MANY_REGISTERS = """
+extern "C" __global__ void scale(const float* x, float* y) {
+  float kept[100];
+#pragma unroll
+  for (int i = 0; i < 100; ++i) kept[i] = x[(threadIdx.x + i * FACTOR) % 100];
+  __syncthreads();
+#pragma unroll
+  for (int i = 99; i >= 0; --i) y[threadIdx.x] += kept[i] * kept[(i * 7) % 100];
+}
+"""
+
+
+def test_registers_are_asked_for_where_the_launch_may_be_refused_for_them(source):
+    translate_stage(*of(source, MANY_REGISTERS, factor=3))
+    stage, problem = of(source)
+    translated, arrays = translate_stage(stage, problem), problem.arrays()
+    assert translated.made is None
+    plan = Plan((dataclasses.replace(stage.plan(problem).launches[0], block=(1024, 1, 1)),))
+    bound = EmulatedDevice().bind(translated, plan, arrays, {"x": np.zeros(1, np.float32)})
+    with pytest.raises(Fault, match=r"1024 threads of \d+ registers need"):
+        bound.run()
 
 
 def test_a_source_that_has_changed_is_not_assembled_for_what_was_translated(source):

@@ -19,6 +19,7 @@ from .signature import argument_of, check_cluster, no_kernel
 
 try:
     from .. import emulator
+    from ..emulator.launch_checks import shared_bytes_of
 except ImportError as error:  # the C++ core was not built
     raise DeviceUnavailable(
         f"the emulator's engine is not installed ({error}); build it with: pip install . "
@@ -203,17 +204,21 @@ class _EmulatedPlan:
                 guards.check_zero(name, array, self.read(name))
 
     def _registers(self, launch: Launch, grid: tuple[int, int, int]) -> int | None:
-        """What ptxas reports of a kernel; None where nothing hangs on it, which saves its time: all blocks are
-        resident with the most registers that a thread may have."""
-        if self._compiled.made is None and "setmaxnreg" not in self._compiled.ptx:
-            entry, limits = self._program.entries[launch.kernel], emulator.H200
-            threads, most = math.prod(launch.block), entry.register_limit or MOST_REGISTERS
-            shared = entry.static_shared_bytes + launch.shared_bytes
-            if not 0 < threads * most <= limits.registers_per_sm:  # the launch may be refused for it
-                return self._compiled.usage[launch.kernel].registers
-            if shared < 0 or math.prod(grid) <= limits.resident_blocks(threads, shared, most):
-                return None
+        """What ptxas reports of a kernel; None where nothing hangs on it, which saves its time."""
+        if self._compiled.made is None and not self._registers_matter(launch, grid):
+            return None
         return self._compiled.usage[launch.kernel].registers
+
+    def _registers_matter(self, launch: Launch, grid: tuple[int, int, int]) -> bool:
+        """Whether, with the most registers that a thread may have, the launch is refused or blocks have to wait."""
+        if "setmaxnreg" in self._compiled.ptx:
+            return True
+        entry, limits = self._program.entries[launch.kernel], emulator.H200
+        threads, most = math.prod(launch.block), entry.register_limit or MOST_REGISTERS
+        shared = shared_bytes_of(entry, launch.shared_bytes)
+        if not 0 < threads * most <= limits.registers_per_sm:
+            return True
+        return shared >= 0 and math.prod(grid) > limits.resident_blocks(threads, shared, most)
 
     def read(self, name: str) -> np.ndarray[Any, Any]:
         array, allocation = self._arrays[name], self._allocations[name]

@@ -45,7 +45,7 @@ def _compile(nvrtc: Any, task: dict[str, Any]) -> dict[str, str]:
         ptx = nvrtc.getPTX(program)
         text = (ptx.decode() if isinstance(ptx, bytes) else ptx).rstrip("\0")
         # CuPy takes the cubin for a string and drops its last byte; the driver does not mind, nvdisasm does
-        assembled = not any("=compute_" in flag for flag in task["flags"])
+        assembled = not any(flag.startswith("-arch=compute_") for flag in task["flags"])  # and no value of a macro
         cubin = base64.b64encode(nvrtc.getCUBIN(program) + b"\0").decode() if assembled else ""
         return {"ptx": text, "cubin": cubin, "log": nvrtc.getProgramLog(program)}
     finally:
