@@ -224,15 +224,22 @@ def _text(value: bytes | str) -> str:
     return value.decode() if isinstance(value, bytes) else str(value)
 
 
-def _nvrtc() -> Any:
+def load_nvrtc() -> Any:
+    """CuPy's module of NVRTC. Raises ``ImportError`` with the reason, in one line, where it cannot be used."""
     try:
         from cupy.cuda import nvrtc
 
         nvrtc.getVersion()
     except Exception as error:
-        reason = str(error).splitlines()[0] if str(error) else repr(error)
+        raise ImportError(str(error).splitlines()[0] if str(error) else repr(error)) from None
+    return nvrtc
+
+
+def _nvrtc() -> Any:
+    try:
+        return load_nvrtc()
+    except ImportError as error:
         raise CompilerUnavailable(
-            f"CUDA C++ needs NVRTC, the CUDA run-time compiler, which cannot be loaded ({reason}); install it with: "
+            f"CUDA C++ needs NVRTC, the CUDA run-time compiler, which cannot be loaded ({error}); install it with: "
             "pip install cupy-cuda13x nvidia-cuda-nvrtc, or give PTX, which needs no compiler"
         ) from None
-    return nvrtc

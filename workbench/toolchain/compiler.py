@@ -21,6 +21,7 @@ from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
+from ..emulator.compiler import load_nvrtc
 from ..emulator.headers import header_folder, standard_headers
 from ..model.errors import WorkbenchError
 from ..model.origin import SOURCES
@@ -166,16 +167,12 @@ def source_of(stage: Stage[Any]) -> Path:
 @cache
 def _nvrtc() -> Any:
     try:
-        from cupy.cuda import nvrtc
-
-        nvrtc.getVersion()
-    except Exception as error:
-        reason = str(error).splitlines()[0] if str(error) else repr(error)
+        return load_nvrtc()
+    except ImportError as error:
         raise CompilerUnavailable(
-            f"NVRTC, the CUDA run-time compiler, cannot be loaded ({reason}); "
+            f"NVRTC, the CUDA run-time compiler, cannot be loaded ({error}); "
             "install it with: pip install 'kernel-workbench[cuda13]'"
         ) from None
-    return nvrtc
 
 
 @cache
