@@ -10,6 +10,7 @@ import pytest
 
 from workbench.judge import forensics
 from workbench.model.results import Verdict
+from workbench.report import meanings
 
 TOOLS = Path(__file__).parent.parent / "tools"
 sys.path[:0] = [str(TOOLS), str(TOOLS.parent / "tests" / "faults")]
@@ -30,7 +31,7 @@ def sections(page: str) -> dict[str, str]:
 
 def test_every_verdict_has_its_section_with_a_message_of_its_own(page: str) -> None:
     found = sections(page)
-    assert list(verdict_texts.VERDICTS) == list(Verdict)
+    assert list(meanings.VERDICTS) == list(Verdict)
     assert list(found)[: len(Verdict)] == list(Verdict)
     for verdict in set(Verdict) - set(made.UNSHOWN):
         text = found[verdict]

@@ -1,11 +1,6 @@
-"""What a wrong result may look like, and what verdicts mean: the words of verdicts.md."""
+"""What a wrong result may look like, in the words of verdicts.md; what verdicts mean is in `report/meanings.py`."""
 
 from __future__ import annotations
-
-from workbench.report.meanings import VERDICTS
-
-__all__ = ["LOOKS", "VERDICTS"]
-"""Meaning, and what to do, in the order of `Verdict`."""
 
 LOOKS: dict[str, tuple[str, str]] = {
     "it differs from run to run": (

@@ -20,7 +20,7 @@ sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1] / "tes
 
 import verdict_plants as plants  # noqa: E402
 from harness_report import FAULTS, without_folders  # noqa: E402
-from verdict_texts import LOOKS, VERDICTS  # noqa: E402
+from verdict_texts import LOOKS  # noqa: E402
 
 from workbench import harness  # noqa: E402
 from workbench.devices.cuda import CudaDevice  # noqa: E402
@@ -28,6 +28,7 @@ from workbench.devices.emulated import EmulatedDevice  # noqa: E402
 from workbench.model import compact  # noqa: E402
 from workbench.model.results import HAZARDS, Verdict  # noqa: E402
 from workbench.report.evidence import explain  # noqa: E402
+from workbench.report.meanings import VERDICTS  # noqa: E402
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "verdicts.md"

@@ -25,8 +25,8 @@ class Project:
     """`[tool.workbench]` of one `pyproject.toml`.
 
     `kernels` are importable modules, from `root` or `root/src`; a package stands for all modules in it, and none means
-    that the project has no kernels of its own. `cuda` is the
-    folder of the CUDA sources, None where each module has them beside itself.
+    that the project has no kernels of its own. `cuda` is the folder of the CUDA sources, None where each module has
+    them beside itself.
     """
 
     root: Path
