@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from math import prod
 from pathlib import Path
 
-from ..catalogue import project, registry
+from ..catalogue import registry
 from ..model.dtypes import DTYPES
 from ..model.torch_task import MODULES, torch
-from .new import FILL_IN, PROJECT, CannotMake, Made, _camel, _check_name, _package, _shown, _write
+from .new import FILL_IN, CannotMake, Made, camel, check_name, shown, write_operation
 from .tasks import Looked, Parsed, looked, parsed
 
 TASK = "_definition.py"
@@ -30,41 +30,23 @@ def import_task(kind: str, path: Path, name: str | None = None) -> Made:
     """
     task = parsed(kind, path)
     name = name or _name_of(task.path if kind == "kernelbench" else path)
-    _check_name(name, "an operation")
+    check_name(name, "an operation")
     if name in registry.operations():
         raise CannotMake(f"there is an operation {name!r} already; give another name with --name")
     torch()
     seen = looked(task)
-    found = project.find()
-    made = Made(found.root if found else Path.cwd())
-    folder, package = _package(made.root, found)
-    cuda = (found.cuda if found and found.cuda else folder) / name
-    source = "1_naive.cu" if found and found.cuda is None else f"{name}/1_naive.cu"
-    targets = {
-        folder / name / file: text for file, text in files(name, task, seen, source).items() if file[-3:] != ".cu"
-    }
-    targets[cuda / "1_naive.cu"] = kernel(name, task, seen)
-    if package and not (folder / "__init__.py").exists():
-        targets[folder / "__init__.py"] = '"""One folder an operation."""\n'
-    if not found and (made.root / project.FILE).exists():
-        lines = PROJECT.replace("\n", "\n    ").rstrip()
-        made.next.append(f"add to {project.FILE}, so that it is found:\n    {lines}")
-    elif not found:
-        targets[made.root / project.FILE] = PROJECT
-    elif not package:
-        made.next.append(f"add {name!r} to kernels in {project.FILE}, so that it is found")
-    _write(targets, made)
+    made, folder, cuda = write_operation(name, files(name, task, seen))
     for module in MODULES:
         if kind == "gpumode" and (beside := task.path.with_name(f"{module}.py")).is_file():
-            shutil.copyfile(beside, folder / name / f"_{module}.py")
+            shutil.copyfile(beside, folder / f"_{module}.py")
     if not seen.sizes:
         made.next.append(
             "name the sizes of the task as whole numbers at its top, which get_inputs uses, and import it again: now "
             "its own sizes alone can be tried"
         )
     made.next += [
-        f"look at the bound, and at which inputs are drawn, in {_shown(folder / name / '__init__.py', made.root)}",
-        f"write the kernel, in {_shown(cuda / '1_naive.cu', made.root)}",
+        f"look at the bound, and at which inputs are drawn, in {shown(folder / '__init__.py', made.root)}",
+        f"write the kernel, in {shown(cuda / '1_naive.cu', made.root)}",
         f"workbench verify {name}",
     ]
     return made
@@ -79,11 +61,12 @@ def _name_of(path: Path) -> str:
     return name
 
 
-def files(name: str, task: Parsed, seen: Looked, source: str) -> dict[str, str]:
-    """The files of the operation but its source, by their names."""
+def files(name: str, task: Parsed, seen: Looked) -> dict[str, str]:
+    """The files of the operation, by their names."""
     return {
         "__init__.py": declaration(name, task, seen),
-        "stages.py": stages(name, seen, source),
+        "stages.py": stages(name, seen),
+        "1_naive.cu": kernel(name, task, seen),
         TASK: task.path.read_text(),
         f"test_{name}.py": TEST.format(name=name),
     }
@@ -113,7 +96,7 @@ def _wrapped(parts: Sequence[str], left: str, right: str, indent: int = 0) -> st
 
 def declaration(name: str, task: Parsed, seen: Looked) -> str:
     """The module of the operation."""
-    kind = f"{_camel(name)}Problem"
+    kind = f"{camel(name)}Problem"
     inputs = [n for n, s in seen.arrays.items() if s.role != "output"]
     outputs = [n for n, s in seen.arrays.items() if s.role == "output"]
     first = next((s.dtype for s in seen.arrays.values() if s.role == "input"), "fp32")
@@ -167,16 +150,16 @@ def _tried_too(kind: str, task: Parsed, seen: Looked) -> str:
     return TRIED.format(tests=_wrapped(listed, "(", ")", 4))
 
 
-def stages(name: str, seen: Looked, source: str) -> str:
+def stages(name: str, seen: Looked) -> str:
     """The module of stages."""
     inputs = [n for n, s in seen.arrays.items() if s.role != "output"]
     outputs = [n for n, s in seen.arrays.items() if s.role == "output"]
     given = [*(f'"{n}"' for n in (*inputs, *outputs)), *(f"np.int32(p.{k})" for k in seen.sizes), "np.int64(count)"]
     return STAGES.format(
         name=name,
-        kind=f"{_camel(name)}Problem",
+        kind=f"{camel(name)}Problem",
         constant=name.upper(),
-        source=source,
+        source=f"{name}/1_naive.cu",
         output=outputs[0],
         arguments=_wrapped(given, "(", ")", 4),
     )

@@ -8,6 +8,7 @@ import importlib.util
 import inspect
 import keyword
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -58,42 +59,47 @@ def operation(name: str, *, like: str = KINDS[0], base: str | None = None) -> Ma
     `like` is one of KINDS; `base` instead an operation whose problems, inputs and first launch are used. Where there is
     no pyproject.toml yet, one is written as well. Raises CannotMake, BadProject.
     """
-    _check_name(name, "an operation")
+    check_name(name, "an operation")
     if name in registry.operations():
         first = next((s.name for s in registry.operations()[name].stages), None)
         next_stage = f"; its next stage: workbench new {name}:STAGE --from {first}" if first else ""
         whose = "" if name in registry.loaded().own else f", of {registry.operations()[name].origin}"
         raise CannotMake(f"there is an operation {name!r} already{whose or next_stage}")
-    found = project.find()
-    made = Made(found.root if found else Path.cwd())
-    folder, package = _package(made.root, found)
-    cuda = (found.cuda if found and found.cuda else folder) / name
-    files = _from(base, name) if base else _like(like, name)
-    prefix = "" if found and found.cuda is None else f"{name}/"
-    targets: dict[Path, str] = {}
-    if package and not (folder / "__init__.py").exists():
-        targets[folder / "__init__.py"] = '"""One folder an operation."""\n'
-    for file, text in files.items():
-        if file.endswith(".cu"):
-            targets[cuda / file] = text
-        else:
-            targets[folder / name / file] = text.replace(f'source="{name}/', f'source="{prefix}')
-    if not found:
-        if (made.root / project.FILE).exists():
-            lines = PROJECT.replace("\n", "\n    ").rstrip()
-            made.next.append(f"add to {project.FILE}, so that it is found:\n    {lines}")
-        else:
-            targets[made.root / project.FILE] = PROJECT
-    elif not package:
-        made.next.append(f"add {name!r} to kernels in {project.FILE}, so that it is found")
-    _write(targets, made)
-    reference = _shown(folder / name / "reference.py", made.root)
+    made, folder, cuda = write_operation(name, _from(base, name) if base else _like(like, name))
+    reference = shown(folder / "reference.py", made.root)
     made.next += [
         f"say what it computes, in {reference}, and what its arrays are, in the __init__.py beside it",
-        f"write the kernel, in {_shown(cuda / '1_naive.cu', made.root)}",
+        f"write the kernel, in {shown(cuda / '1_naive.cu', made.root)}",
         f"workbench verify {name}",
     ]
     return made
+
+
+def write_operation(name: str, files: Mapping[str, str]) -> tuple[Made, Path, Path]:
+    """Write the files of a new operation, each by its name, into the project around the working directory, or into one
+    that begins here; `stages.py` names sources as `name/1_naive.cu`.
+
+    Returns what was written, with what is to be done for the operation to be found, its folder, and that of its
+    sources. Raises CannotMake, BadProject.
+    """
+    found = project.find()
+    made = Made(found.root if found else Path.cwd())
+    home, package = _package(made.root, found)
+    folder, cuda = home / name, (found.cuda if found and found.cuda else home) / name
+    targets = {(cuda if file.endswith(".cu") else folder) / file: text for file, text in files.items()}
+    if found and found.cuda is None:  # sources are beside the module
+        targets[folder / "stages.py"] = files["stages.py"].replace(f'source="{name}/', 'source="')
+    if package and not (home / "__init__.py").exists():
+        targets[home / "__init__.py"] = '"""One folder an operation."""\n'
+    if not found and (made.root / project.FILE).exists():
+        lines = PROJECT.replace("\n", "\n    ").rstrip()
+        made.next.append(f"add to {project.FILE}, so that it is found:\n    {lines}")
+    elif not found:
+        targets[made.root / project.FILE] = PROJECT
+    elif not package:
+        made.next.append(f"add {name!r} to kernels in {project.FILE}, so that it is found")
+    _write(targets, made)
+    return made, folder, cuda
 
 
 def stage(spec: str, previous: str) -> Made:
@@ -103,7 +109,7 @@ def stage(spec: str, previous: str) -> Made:
     module. Raises CannotMake, UnknownSpec.
     """
     operation_name, _, name = spec.partition(":")
-    _check_name(name, "a stage")
+    check_name(name, "a stage")
     known = registry.operations()
     if operation_name not in known:
         near = difflib.get_close_matches(operation_name, known, 1)
@@ -131,9 +137,9 @@ def stage(spec: str, previous: str) -> Made:
     _write({source: text}, made)
     with module.open("a") as file:
         file.write(f"\n\n{declaration}")
-    made.added.append(Path(_shown(module, made.root)))
+    made.added.append(Path(shown(module, made.root)))
     made.next = [
-        f"fill in the head of {_shown(source, made.root)}, and the idea at the end of {_shown(module, made.root)}",
+        f"fill in the head of {shown(source, made.root)}, and the idea at the end of {shown(module, made.root)}",
         "change the kernel, and nothing but that idea",
         f"workbench verify {spec}",
     ]
@@ -148,7 +154,7 @@ def _module_of(stage: Stage[Any]) -> Path:
     return Path(registry.loaded().modules[stage.operation].__file__ or "")
 
 
-def _check_name(name: str, what: str) -> None:
+def check_name(name: str, what: str) -> None:
     if not re.fullmatch(r"[a-z][a-z0-9_]*", name) or keyword.iskeyword(name):
         raise CannotMake(
             f"{name!r} cannot be the name of {what}: small letters, digits and _ it may have, a letter first, and no "
@@ -178,12 +184,12 @@ def _texts(template: str) -> dict[str, str]:
 
 def _renamed(text: str, old: str, new: str) -> str:
     """The text with another name for the operation, as it is written in modules, classes and constants."""
-    for spelling in (str, str.upper, _camel):
+    for spelling in (str, str.upper, camel):
         text = re.sub(rf"(?<![A-Za-z]){spelling(old)}(?=[^a-z]|$)", spelling(new), text)
     return text
 
 
-def _camel(name: str) -> str:
+def camel(name: str) -> str:
     return "".join(part.capitalize() for part in name.split("_"))
 
 
@@ -320,9 +326,9 @@ def _write(targets: dict[Path, str], made: Made) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("x") as file:
             file.write(text)
-        made.written.append(Path(_shown(path, made.root)))
+        made.written.append(Path(shown(path, made.root)))
     registry.reload()
 
 
-def _shown(path: Path, root: Path) -> str:
+def shown(path: Path, root: Path) -> str:
     return str(path.relative_to(root)) if path.is_relative_to(root) else str(path)
