@@ -3,6 +3,8 @@
     python benchmarks/call_time.py measure OUTPUT.json   # on a machine with a GPU
     python benchmarks/call_time.py write [OUTPUT.json]   # reports/call-time.md, of that file and nothing else
 
+WORKBENCH_COMMIT names the commit where the files were copied to a machine without their history.
+
 Problems are small, so that the device is done before the next call. Every call is timed by itself, 100 of one kind
 after each other, then 100 of the next; the device is waited for in between and outside of the times. A first call of a
 class whose kernel is loaded is timed on shapes that have not been seen: it has the choice and the packing in it.
@@ -23,6 +25,7 @@ from tabulate import tabulate
 
 from workbench import ops
 from workbench.devices import open_device
+from workbench.ops import launched
 
 RECORD = Path(__file__).parents[1] / "reports/call-time.json"
 CALLS, TOGETHER, CLASSES = 10_000, 100, 50
@@ -127,6 +130,9 @@ def measure(output: Path) -> None:
 
     record = recorded.begin(open_device("cuda").info(), "rows")
     record["torch"] = torch.__version__
+    if launched.kind() is None:
+        raise SystemExit("workbench.ops._launch is not built: pip install . builds it; without it calls take longer")
+    print(record["environment"]["commit"], record["environment"]["code_sha256"], flush=True)
     a = torch.randn(ROWS, COLUMNS, device="cuda", dtype=torch.float16)
     b = a.T
     with torch.no_grad():

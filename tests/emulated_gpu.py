@@ -25,7 +25,7 @@ from workbench.model.arrays import Array
 from workbench.model.launch import Launch
 from workbench.model.results import Verdict
 from workbench.model.tensor_map import TensorMap
-from workbench.ops import dispatch, prepared
+from workbench.ops import dispatch, launched, prepared
 from workbench.ops.arrays import CupyArrays
 from workbench.toolchain.compiler import Compiled
 
@@ -57,6 +57,38 @@ class EmulatedGpu(CudaDevice):
         self.maps: list[tuple[TensorMap, Array, int]] = []
         self.refuse: list[int] = []  # statuses of the next launches
         self.stream, self.current, self.captured = 0, 0, False
+        self.raised: list[BaseException] = []
+        self.entered = 0  # calls of the driver from C
+        self._functions = self._in_c()
+        self.entry_points = tuple(ctypes.cast(f, ctypes.c_void_p).value for f in self._functions)
+
+    def _in_c(self) -> tuple[Any, ...]:
+        """The driver's functions, as C calls them."""
+        pointer, number = ctypes.c_void_p, ctypes.POINTER(ctypes.c_int)
+
+        def launch(config: int, function: int, parameters: int, extra: None) -> int:
+            self.entered += 1
+            try:
+                return self.launch(config, function, parameters, extra)
+            except BaseException as error:
+                self.raised.append(error)
+                return 999
+
+        def device(out: Any) -> int:
+            out[0] = self.current
+            return 0
+
+        def capturing(stream: int, out: Any) -> int:
+            out[0] = self.captured
+            return 0
+
+        typed = ctypes.CFUNCTYPE
+        return (
+            typed(ctypes.c_int, pointer, pointer, pointer, pointer)(launch),
+            typed(ctypes.c_int, pointer, pointer)(lambda at, address: self.replace_address(at, address)),
+            typed(ctypes.c_int, number)(device),
+            typed(ctypes.c_int, pointer, number)(capturing),
+        )
 
     # memory
 
@@ -151,7 +183,9 @@ class EmulatedGpu(CudaDevice):
         self.log["enter"] += 1
         return 0
 
-    def failed(self, status: int, kernel: str) -> Exception:
+    def failed(self, status: int, kernel: str) -> BaseException:  # type: ignore[override]
+        if self.raised:
+            return self.raised.pop()
         return Fault(Verdict.LAUNCH_ERROR, f"the launch of {kernel} was rejected: {status}")
 
 
@@ -163,6 +197,7 @@ class EmulatedArrays(CupyArrays):
         self.gpu = gpu
         self.current_device = lambda: gpu.current
         self.stream_of = lambda device=0: types.SimpleNamespace(ptr=gpu.stream)
+        self.call = self.hot = launched.kind(stream=lambda: gpu.stream)
 
     @contextlib.contextmanager
     def on(self, device: int) -> Iterator[None]:  # type: ignore[override]
@@ -199,6 +234,7 @@ def emulated(monkeypatch: pytest.MonkeyPatch) -> Iterator[EmulatedGpu]:
     arrays = EmulatedArrays(made)
     monkeypatch.setitem(dispatch.KINDS, cupy.ndarray, arrays)
     monkeypatch.setitem(calls.READERS, cupy.ndarray, arrays.read)
+    monkeypatch.setitem(calls.HOT, cupy.ndarray, arrays.call)
     monkeypatch.setattr(dispatch, "device_of", lambda number: made)
     monkeypatch.setattr(prepared, "_zero", {})
     for name in ("compile_stage", "choose"):

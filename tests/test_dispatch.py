@@ -93,7 +93,13 @@ def test_maps_of_more_addresses_than_are_kept_are_made_again(gpu: EmulatedGpu, r
     for array in kept * 2:
         ops.gemm(array, b, trans_b=True, out=out)
         assert np.array_equal(gpu.download(out), reference.gemm(gpu.download(array), gpu.download(b), trans_b=True))
+    assert gpu.log["replace"] > len(kept)
+    gpu.log["replace"] = 0
+    monkeypatch.setitem(calls.HOT, cupy.ndarray, None)  # through Python
+    for array in kept * 2:
+        ops.gemm(array, b, trans_b=True, out=out)
     (prepared,) = ops.gemm.ready.values()
+    assert gpu.log["replace"] > len(kept)
     assert max(len(maps.known) for maps in prepared._plan.maps.values()) == 2
 
 

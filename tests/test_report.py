@@ -521,7 +521,7 @@ def test_the_environment_names_no_machine_and_no_user() -> None:
     assert getpass.getuser() not in described.host
 
 
-def test_the_environment_knows_a_dirty_checkout(tmp_path: Path) -> None:
+def test_the_environment_knows_a_dirty_checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import subprocess
 
     def git(*arguments: str) -> None:
@@ -540,6 +540,9 @@ def test_the_environment_knows_a_dirty_checkout(tmp_path: Path) -> None:
     assert environment_module._checkout(tmp_path) == (commit, False)
     (tmp_path / "a").write_text("b")
     assert environment_module._checkout(tmp_path) == (commit, True)
+    monkeypatch.setenv("WORKBENCH_COMMIT", "c0ffee")  # this history began where the files were copied to
+    assert environment_module._checkout(tmp_path) == ("c0ffee", True)
+    monkeypatch.delenv("WORKBENCH_COMMIT")
     (tmp_path / "inside").mkdir()
     assert environment_module._checkout(tmp_path / "inside") == ("unknown", False)
 

@@ -6,7 +6,7 @@ One call of ctypes with four arguments takes 0.4 to 0.5 us where the classes of 
 from __future__ import annotations
 
 import ctypes
-from functools import cache
+from functools import cache, cached_property
 from typing import Any
 
 from ..model.arrays import Array
@@ -42,6 +42,13 @@ class CudaDriver:
         if status := self._library.cuCtxGetCurrent(ctypes.byref(context)):
             raise Fault(Verdict.LAUNCH_ERROR, f"there is no CUDA context: {self.said(status)}")
         self._context = context
+
+    @cached_property
+    def entry_points(self) -> tuple[int | None, ...]:
+        """The addresses of what C calls: the launch, the new address of a map, the current device, whether a stream is
+        being captured."""
+        called = (self.launch, self.replace_address, self._library.cuCtxGetDevice, self._library.cuStreamIsCapturing)
+        return tuple(ctypes.cast(function, ctypes.c_void_p).value for function in called)
 
     def encode(self, spec: TensorMap, array: Array, address: int) -> bytes:
         return tensor_maps.encoded(spec, array, address).tobytes()

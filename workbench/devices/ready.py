@@ -100,13 +100,13 @@ class TensorMaps:
     """The maps of one argument of a launch, by the address of its array."""
 
     def __init__(self, driver: Driver, argument: MapAt, address: int) -> None:
-        self._driver, self.argument = driver, argument
-        self._first = argument.encode(address)
-        self.known: dict[int, _Map] = {address: _Map(self._first)}
+        self._driver, self.argument, self.begun = driver, argument, address
+        self.first = argument.encode(address)
+        self.known: dict[int, _Map] = {address: _Map(self.first)}
 
     def at(self, address: int) -> _Map:
         """The map of memory at an address for which there was none."""
-        made = _Map(self._first)
+        made = _Map(self.first)
         if self._driver.replace_address(made.address, address + self.argument.offset):
             made = _Map(self.argument.encode(address))
         if len(self.known) >= MOST_MAPS:  # another thread may be launching with one of them: frames hold theirs
@@ -167,7 +167,7 @@ class ReadyPlan:
         self.maps = {
             (n, place): TensorMaps(driver, a, addresses[a.index]) for n, place, a in arguments if isinstance(a, MapAt)
         }
-        self._driver, self._launch = driver, driver.launch
+        self.driver, self._launch = driver, driver.launch
         self._free: list[_Frame] = []
 
     def __call__(self, addresses: list[int], stream: int) -> None:
@@ -194,7 +194,7 @@ class ReadyPlan:
 
     def _again(self, status: int, config: int, function: int, parameters: int, kernel: str) -> None:
         """Launch in the context of the device where the thread had none. Raises Fault."""
-        if status in NO_CONTEXT and not self._driver.enter():
+        if status in NO_CONTEXT and not self.driver.enter():
             status = self._launch(config, function, parameters, None)
         if status:
-            raise self._driver.failed(status, kernel)
+            raise self.driver.failed(status, kernel)

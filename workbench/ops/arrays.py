@@ -7,12 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
+from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
 
 from ..model.array_specs import ArraySpec
 from ..model.calls import Key
+from . import launched
+from .launched import Recipe
 
 MOST_ALIGNED = 256
 """Bytes beyond which nobody asks how well an address is aligned."""
@@ -24,6 +27,12 @@ class Arrays(Protocol):
     name: str
     graph_owns_memory: bool
     """Whether what is allocated while a graph is captured belongs to the graph."""
+
+    call: Callable[..., Any] | None
+    """What makes calls of classes that are ready quickly, as `calls.HOT` has it."""
+
+    hot: partial[Any] | None
+    """The same without what only PyTorch's compiler has to see, as `launched.kind` returns it."""
 
     def deferred(self, arrays: Sequence[Any]) -> bool:
         """Whether arrays are not solved at once, but by an operator of their library that records what is done."""
@@ -42,6 +51,9 @@ class Arrays(Protocol):
 
     def on(self, device: int) -> AbstractContextManager[Any]:
         """Makes a device the current one."""
+
+    def recipe(self, spec: ArraySpec) -> Recipe:
+        """What makes an array on the current device."""
 
     def maker(self, spec: ArraySpec) -> Callable[[list[int]], Any]:
         """A function that makes an array on the current device, and appends its address to a list."""
@@ -86,6 +98,8 @@ class CupyArrays:
         self._cupy, self._new = cupy, cupy.ndarray
         self.current_device: Callable[[], int] = cupy.cuda.runtime.getDevice
         self.stream_of: Callable[..., Any] = cupy.cuda.get_current_stream
+        self.call: Callable[..., Any] | None
+        self.hot = self.call = launched.kind(stream=_stream_in_c() or (lambda: cupy.cuda.get_current_stream().ptr))
 
     def deferred(self, arrays: Sequence[Any]) -> bool:
         return False
@@ -117,21 +131,22 @@ class CupyArrays:
     def on(self, device: int) -> AbstractContextManager[Any]:
         return self._cupy.cuda.Device(device)  # type: ignore[no-any-return]
 
-    def maker(self, spec: ArraySpec) -> Callable[[list[int]], Any]:
+    def recipe(self, spec: ArraySpec) -> Recipe:
         new, shape, dtype = self._new, spec.shape, bits(spec.dtype)
         flat = (spec.span // spec.itemsize,)
+        if spec.contiguous:
+            return new, (shape, dtype)
+        return lambda: new(shape, dtype, new(flat, dtype).data, spec.strides), ()
+
+    def maker(self, spec: ArraySpec) -> Callable[[list[int]], Any]:
+        new, arguments = self.recipe(spec)
 
         def make(addresses: list[int]) -> Any:
-            made = new(shape, dtype)
+            made = new(*arguments)
             addresses.append(made.data.ptr)
             return made
 
-        def make_with_gaps(addresses: list[int]) -> Any:
-            memory = new(flat, dtype).data
-            addresses.append(memory.ptr)
-            return new(shape, dtype, memory, spec.strides)
-
-        return make if spec.contiguous else make_with_gaps
+        return make
 
     def addresses(self, arrays: Sequence[Any]) -> list[int]:
         return [array.data.ptr for array in arrays]
@@ -160,6 +175,13 @@ class CupyArrays:
 
     def floats(self, values: np.ndarray[Any, Any]) -> Any:
         return self.upload(np.ascontiguousarray(values)).view(np.float32)
+
+
+def _stream_in_c() -> Any:
+    """Cython's capsule of CuPy's function from a device to its current stream, or None."""
+    from cupy_backends.cuda import stream
+
+    return getattr(stream, "__pyx_capi__", {}).get("get_stream_ptr")
 
 
 def bits(dtype: np.dtype[Any]) -> np.dtype[Any]:

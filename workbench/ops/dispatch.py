@@ -65,6 +65,8 @@ def register(kind: type, arrays: Arrays, *, read: bool = True) -> None:
     KINDS[kind] = arrays
     if read:
         calls.READERS[kind] = arrays.read
+        if arrays.call is not None:
+            calls.HOT[kind] = arrays.call
 
 
 def register_tensors() -> None:

@@ -13,6 +13,7 @@ from ..model.arrays import Array
 from ..model.calls import Key, listed
 from ..model.problem import Problem
 from ..model.stage import Stage
+from . import launched
 from .arrays import Arrays
 
 _zero: dict[tuple[str, int, int, int, str], tuple[Any, Any]] = {}
@@ -76,6 +77,8 @@ class Prepared:
         self._results, self._spans = tuple(results), [spec.span for spec in results]
         self._collect = collect
         self._between, self._more = between, between.any
+        self.hot: Any = None
+        """What the function in C++ makes calls with, None where they go through Python."""
         self._plan: Callable[[list[int], int], None] = self._unbound
 
     def bind(
@@ -95,7 +98,19 @@ class Prepared:
         index = {name: int(spec.source) for name, spec in between.inputs.items()}
         index |= {name: count + place for place, name in enumerate(names)}  # what is both is where the result is
         kept = self._fill(given, now, results, self._kind.stream(self._device) or 0)
-        self._plan = ready(index, now)
+        plan = ready(index, now)
+        self.hot = launched.ready_class(
+            self._kind.hot,
+            plan,
+            self._device,
+            self._inputs,
+            self._results,
+            [self._kind.recipe(spec) for spec in self._results],
+            self._collect,
+            between,
+            self._kind.recipe,
+        )
+        self._plan = plan
         del kept
 
     def _unbound(self, addresses: list[int], stream: int) -> None:

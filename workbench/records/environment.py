@@ -39,7 +39,8 @@ PACKAGES = (
 
 
 COMMIT = "WORKBENCH_COMMIT"
-"""Environment variable that names the commit of an installed copy, which has no history of its own to ask."""
+"""Environment variable that names the commit of a copy: one that is installed and has no history to ask, or one whose
+files were committed anew where they were copied to, so that its history names another commit."""
 
 
 def describe() -> Environment:
@@ -157,7 +158,7 @@ def _checkout_around(project: Project) -> tuple[str, bool]:
 
 
 def _state(folder: Path, reports: str) -> tuple[str, bool]:
-    commit = git.ask(folder, "rev-parse", "HEAD")
+    commit = os.environ.get(COMMIT) or git.ask(folder, "rev-parse", "HEAD")
     # generated reports are outcome, not cause: writing them must not make the next run look dirty
     changed = git.ask(folder, "status", "--porcelain", "--", ".", f":(exclude){reports}")
     return (commit or "unknown").strip(), bool(changed)
