@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from workbench import ops, reference
+from workbench.model import calls
 from workbench.ops import dispatch
 
 pytestmark = pytest.mark.gpu
@@ -157,3 +158,25 @@ def test_arrays_are_solved_on_their_device_whichever_is_current(cupy: Any, rng: 
         with cupy.cuda.Device(device):
             assert np.allclose(found.get(), reference.softmax(x), 1e-5)
     assert len({id(dispatch.device_of(device)) for device in (0, second)}) == 2
+
+
+@pytest.mark.parametrize("library", ["cupy", "torch"])
+def test_a_call_of_a_known_class_is_made_in_c_on_the_current_stream(cupy: Any, library: str) -> None:
+    if library == "torch":
+        torch = pytest.importorskip("torch", minversion="2.10")
+        x = torch.rand(64, 512, device="cuda", dtype=torch.float16)
+        stream: Any = torch.cuda.Stream()
+        current, handle = torch.cuda.stream(stream), stream.cuda_stream
+    else:
+        x = cupy.random.rand(64, 512).astype(cupy.float16)
+        current = stream = cupy.cuda.Stream(non_blocking=True)
+        handle = stream.ptr
+    cupy.cuda.Device().synchronize()
+    right = ops.softmax(x)
+    cupy.cuda.Device().synchronize()
+    with current:
+        assert dispatch.KINDS[type(x)].stream(0) == handle
+        found = calls.HOT[type(x)](ops.softmax.ready, (x,), None, {})
+    stream.synchronize()
+    assert found is not None and type(found) is type(right)
+    assert found.shape == right.shape and bool((found == right).all())

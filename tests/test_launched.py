@@ -16,7 +16,7 @@ from emulated_gpu import EmulatedGpu
 
 from workbench import ops
 from workbench.model import calls
-from workbench.ops import _launch, launched
+from workbench.ops import _launch, arrays, launched
 
 
 @pytest.fixture
@@ -38,16 +38,16 @@ def half(rng: np.random.Generator, *shape: int) -> np.ndarray[Any, Any]:
 def test_a_call_of_a_known_class_is_made_in_c_and_answers_as_python_does(in_c, rng, monkeypatch) -> None:
     x, w, b, dy = (in_c.upload(half(rng, *shape)) for shape in ((6, 64), (64,), (64,), (6, 64)))
     cases = {"softmax": (x,), "layer_norm": (x, w, b), "layer_norm_backward": (x, w, dy), "transpose": (x,)}
-    for name, arrays in cases.items():
+    for name, given in cases.items():
         function = getattr(ops, name)
-        function(*arrays)  # the first one
+        function(*given)  # the first one
         in_c.entered = 0
-        found = function(*arrays)
+        found = function(*given)
         assert in_c.entered, name
         with monkeypatch.context() as patch:
             patch.delitem(calls.HOT, cupy.ndarray)
             before = in_c.entered
-            right = function(*arrays)
+            right = function(*given)
             assert in_c.entered == before and type(found) is type(right)
         for ours, theirs in zip(*(r if isinstance(r, tuple) else (r,) for r in (found, right)), strict=True):
             assert (ours.shape, ours.strides, ours.dtype) == (theirs.shape, theirs.strides, theirs.dtype)
@@ -195,6 +195,12 @@ def test_tensors_are_read_through_the_exchange_of_dlpack_and_launched_on_its_str
     grad[0] = True
     assert called(known, (x,), None, {}) is None
     assert len(seen) == 2
+
+
+def test_cupy_has_the_function_in_c_that_says_the_stream() -> None:
+    valid = ctypes.pythonapi.PyCapsule_IsValid
+    valid.argtypes = (ctypes.py_object, ctypes.c_char_p)
+    assert valid(arrays.stream_in_c(), b"intptr_t (int)")
 
 
 def test_an_exchange_of_another_version_is_refused() -> None:

@@ -55,6 +55,9 @@ class Arrays(Protocol):
     def recipe(self, spec: ArraySpec) -> Recipe:
         """What makes an array on the current device."""
 
+    def bytes_recipe(self, nbytes: int, device: int) -> Recipe:
+        """What allocates memory on that device, which is current: an array, or what has its address as `ptr`."""
+
     def maker(self, spec: ArraySpec) -> Callable[[list[int]], Any]:
         """A function that makes an array on the current device, and appends its address to a list."""
 
@@ -99,7 +102,7 @@ class CupyArrays:
         self.current_device: Callable[[], int] = cupy.cuda.runtime.getDevice
         self.stream_of: Callable[..., Any] = cupy.cuda.get_current_stream
         self.call: Callable[..., Any] | None
-        self.hot = self.call = launched.kind(stream=_stream_in_c() or (lambda: cupy.cuda.get_current_stream().ptr))
+        self.hot = self.call = launched.kind(stream=stream_in_c() or (lambda: cupy.cuda.get_current_stream().ptr))
 
     def deferred(self, arrays: Sequence[Any]) -> bool:
         return False
@@ -135,8 +138,11 @@ class CupyArrays:
         new, shape, dtype = self._new, spec.shape, bits(spec.dtype)
         flat = (spec.span // spec.itemsize,)
         if spec.contiguous:
-            return new, (shape, dtype)
+            return new.__new__, (new, shape, dtype)  # without an initialiser that does nothing: 0.3 us
         return lambda: new(shape, dtype, new(flat, dtype).data, spec.strides), ()
+
+    def bytes_recipe(self, nbytes: int, device: int) -> Recipe:
+        return self._cupy.cuda.alloc, (nbytes,)
 
     def maker(self, spec: ArraySpec) -> Callable[[list[int]], Any]:
         new, arguments = self.recipe(spec)
@@ -177,7 +183,7 @@ class CupyArrays:
         return self.upload(np.ascontiguousarray(values)).view(np.float32)
 
 
-def _stream_in_c() -> Any:
+def stream_in_c() -> Any:
     """Cython's capsule of CuPy's function from a device to its current stream, or None."""
     from cupy_backends.cuda import stream
 

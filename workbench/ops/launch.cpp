@@ -289,6 +289,13 @@ struct Call {
     return true;
   }
 
+  // Where the scratch memory is; false with an error.
+  bool memory_at(uint64_t& address) const {
+    if (ready.kind->exchange) return address_of(*ready.kind, kept.get(), address);
+    address = number(attribute(kept.get(), names.ptr).get());
+    return !PyErr_Occurred();
+  }
+
   // The arrays between; false with an error.
   bool fill() {
     int captured = 1;
@@ -296,7 +303,7 @@ struct Call {
       kept.reset(
           PyObject_Call(ready.scratch_maker.function.get(), ready.scratch_maker.arguments.get(), nullptr));
       uint64_t at = 0;
-      if (!kept || !address_of(*ready.kind, kept.get(), at)) return false;
+      if (!kept || !memory_at(at)) return false;
       for (const uint64_t bytes : ready.scratch) {
         addresses[count++] = at;
         at += (bytes + kMostAligned - 1) / kMostAligned * kMostAligned;

@@ -10,8 +10,6 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-import numpy as np
-
 from ..devices import ready
 from ..model.array_specs import ArraySpec
 
@@ -49,7 +47,7 @@ def ready_class(
     makers: Sequence[Recipe],
     collect: Any,
     between: Any,
-    recipe: Callable[[ArraySpec], Recipe],
+    bytes_recipe: Callable[[int, int], Recipe],
 ) -> Any:
     """What the function in C++ needs of a class, or None where it cannot make such calls.
 
@@ -77,7 +75,7 @@ def ready_class(
         collect,
         between.any,
         scratch,
-        recipe(ArraySpec((total,), (1,), np.dtype(np.uint8), device)) if scratch else (tuple, ()),
+        bytes_recipe(total, device) if scratch else (tuple, ()),
         plan.driver.failed,
         steps,
     )

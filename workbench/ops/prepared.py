@@ -108,7 +108,7 @@ class Prepared:
             [self._kind.recipe(spec) for spec in self._results],
             self._collect,
             between,
-            self._kind.recipe,
+            self._kind.bytes_recipe,
         )
         self._plan = plan
         del kept

@@ -147,6 +147,9 @@ class TorchArrays:
         device = self._torch.device("cuda", spec.device)
         return partial(self._torch.empty_strided, dtype=dtype, device=device), (shape, strides)
 
+    def bytes_recipe(self, nbytes: int, device: int) -> Recipe:
+        return self.recipe(ArraySpec((nbytes,), (1,), np.dtype(np.uint8), device))
+
     def maker(self, spec: ArraySpec) -> Callable[[list[int]], Any]:
         empty, arguments = self.recipe(spec)
 
