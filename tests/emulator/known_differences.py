@@ -26,6 +26,12 @@ REASONS = [
         "infinity there.",
     ),
     (
+        "different",
+        r"cvt\.r[mp]\.ftz\.(sat\.)?f16\.f32 ",
+        "Subnormal operands are rounded away from zero on the device; the emulator, as PTX says of .ftz, takes them for "
+        "zeros.",
+    ),
+    (
         "error",
         r"reduce cp\.reduce\.async\.bulk\.tensor\S*\.(and|or|xor)\.\S* int64 ",
         "The device refuses bitwise reductions of tensors whose elements are signed numbers of 64 bits.",
