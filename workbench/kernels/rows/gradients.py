@@ -146,13 +146,16 @@ def _declare_fused(operation: Operation[G]) -> None:
     name, problem = operation.name, operation.problem
     gradients = problem.gradients
 
+    def size_of(p: RowProblem, size: Mapping[str, int]) -> dict[str, int]:
+        return kept(p, size, len(gradients))
+
     @operation.stage(
         "fused",
         source=f"{name}/04_fused.cu",
         idea="a block adds up dw in registers, row after row: one read for all",
         parameters=FUSED,
-        sizes=kept,
-        supports=groups.fits(kept, FUSED, "a block"),
+        sizes=size_of,
+        supports=groups.fits(size_of, FUSED, "a block"),
         edge_cases=(
             problem(rows=3, columns=8000, dtype="bf16", out="bf16"),
             problem(rows=1500, columns=9, dtype="fp32", out="fp32"),
@@ -171,13 +174,14 @@ def _declare_fused(operation: Operation[G]) -> None:
         )
 
 
-def kept(p: NormGradientProblem, size: Mapping[str, int]) -> dict[str, int]:
+def kept(p: RowProblem, size: Mapping[str, int], sums: int) -> dict[str, int]:
     """GROUP threads that hold a row, VECTORS vectors each, in blocks of THREADS, of which RESIDENT fit on a
-    multiprocessor; AHEAD: with the next row, too. The registers that a thread needs are an estimate from above."""
+    multiprocessor; AHEAD: with the next row, too. `sums` are kept of every column. The registers that a thread needs
+    are an estimate from above."""
     count = ceil_div(p.columns, groups.width(p))  # every row begins with the first vector of its first thread
     chosen = groups.shared(count, size["THREADS"], size["VECTORS"], groups.MOST_THREADS)
     of_vectors = 8 * chosen["VECTORS"]
-    registers = 24 + of_vectors + 2 * chosen["VECTORS"] * groups.width(p) * len(p.gradients)
+    registers = 24 + of_vectors + 2 * chosen["VECTORS"] * groups.width(p) * sums
     resident = max(1, REGISTERS // (chosen["THREADS"] * registers))
     ahead = chosen["THREADS"] * resident * (registers + of_vectors) <= REGISTERS
     return {**chosen, "RESIDENT": resident, "AHEAD": int(ahead)}
