@@ -28,8 +28,8 @@ REASONS = [
     (
         "different",
         r"cvt\.r[mp]\.ftz\.(sat\.)?f16\.f32 ",
-        "Subnormal operands are rounded away from zero on the device; the emulator, as PTX says of .ftz, makes zeros of "
-        "them.",
+        "Subnormal operands are rounded away from zero on the device; the emulator, as PTX says of .ftz, makes them "
+        "zeros.",
     ),
     (
         "error",
