@@ -32,6 +32,11 @@ REASONS = [
         "zeros.",
     ),
     (
+        "different",
+        r"load cp\.async\.bulk\.tensor\S* as (float32|tfloat32)_ftz",
+        "The device keeps subnormal numbers that it loads; the emulator, as CUDA says of these types, makes them zeros.",
+    ),
+    (
         "error",
         r"reduce cp\.reduce\.async\.bulk\.tensor\S*\.(and|or|xor)\.\S* int64 ",
         "The device refuses bitwise reductions of tensors whose elements are signed numbers of 64 bits.",
