@@ -13,7 +13,6 @@
 //
 // what limits it: device memory; what is kept takes registers, so few rows are in flight where they are long.
 #include "tile/gradient_row.cuh"
-#include "tile/norm_row.cuh"
 
 constexpr int ROWS = THREADS / GROUP, WIDTH = ROW_WIDTH<IN, OUT>, COUNT = VECTORS * WIDTH;
 
@@ -21,8 +20,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
     layer_norm_backward_fused(const IN* __restrict__ x, const IN* __restrict__ w, const IN* __restrict__ dy,
                               OUT* __restrict__ dx, TwoSums::Value* __restrict__ partial, int rows,
                               int columns, long long ldx, long long ldy, float eps) {
-  __shared__ RowScratch<Moments, THREADS> statistics[2];  // alternating: a fast warp may be one row ahead
-  __shared__ RowScratch<TwoSums, THREADS> scratch[2];
+  __shared__ RowScratch<Sum, THREADS> statistics[2];  // alternating: a fast warp may be one row ahead
+  __shared__ RowScratch<ThreeSums, THREADS> scratch[2];
   __shared__ GroupScratch<TwoSums, GROUP, COUNT> groups;
   const int group = threadIdx.x / GROUP, member = threadIdx.x % GROUP;
   const RowWalk<WIDTH, EVEN> walk(w, columns);  // of every row a thread has the same columns
@@ -47,19 +46,20 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
     } else {
       load(held, first);
     }
-    const Moments::Value moment = row_reduce<Moments, GROUP, THREADS>(
-        moments<EVEN>(held.x, walk.column(member), GROUP * WIDTH, columns), statistics[buffer]);
-    const float mean = moment.mean, scale = rsqrtf(moment.squares / columns + eps);
-    TwoSums::Value means = TwoSums::identity();
+    const float mean = row_reduce<Sum, GROUP, THREADS>(sum_elements(held.x), statistics[buffer]) / columns;
+    ThreeSums::Value part = ThreeSums::identity();
 #pragma unroll
-    for (int i = 0; i < VECTORS; ++i)
-      add_gradient_sums(means, held.x[i], held.dy[i], walk.load(w, walk.column(member + i * GROUP), outside),
-                        mean, scale);
-    means = row_reduce<TwoSums, GROUP, THREADS>(means, scratch[buffer]);
+    for (int i = 0; i < VECTORS; ++i) {
+      const int column = walk.column(member + i * GROUP);
+      add_centred_sums<EVEN>(part, held.x[i], held.dy[i], walk.load(w, column, outside), mean, column,
+                             columns);
+    }
+    const ThreeSums::Value whole = row_reduce<ThreeSums, GROUP, THREADS>(part, scratch[buffer]);
+    const float scale = rsqrtf(whole.first / columns + eps);
     const int row = first + group;
     if (row >= rows) continue;
     OUT* const to = dx + row * ldy;
-    const RowGradient gradient = {mean, scale, means.first / columns, means.second / columns};
+    const RowGradient gradient = {mean, scale, whole.second / columns, whole.third * scale / columns};
 #pragma unroll
     for (int i = 0; i < VECTORS; ++i) {
       const int column = walk.column(member + i * GROUP);

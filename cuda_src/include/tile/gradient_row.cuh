@@ -15,6 +15,29 @@ struct TwoSums {
   }
 };
 
+// three sums at once
+struct ThreeSums {
+  struct Value {
+    float first, second, third;
+  };
+  static constexpr bool COMMUTES = true;
+  static __device__ __forceinline__ Value identity() { return {0.f, 0.f, 0.f}; }
+  static __device__ __forceinline__ Value combine(Value a, Value b) {
+    return {a.first + b.first, a.second + b.second, a.third + b.third};
+  }
+};
+
+// sum of COUNT vectors; elements outside of the row have to be 0
+template <int COUNT, int WIDTH, class Element>
+__device__ __forceinline__ float sum_elements(const Vector<Element, WIDTH> (&v)[COUNT]) {
+  float sum = 0.f;
+#pragma unroll
+  for (int i = 0; i < COUNT; ++i)
+#pragma unroll
+    for (int j = 0; j < WIDTH; ++j) sum += to_float(v[i].x[j]);
+  return sum;
+}
+
 // sum of a b over COUNT vectors; elements outside of the row have to be 0
 template <int COUNT, int WIDTH, class Element>
 __device__ __forceinline__ float sum_products(const Vector<Element, WIDTH> (&a)[COUNT],
@@ -58,6 +81,24 @@ __device__ __forceinline__ void add_gradient_sums(TwoSums::Value& sums, const Ve
     const float g = to_float(w.x[j]) * to_float(dy.x[j]);
     sums.first += g;
     sums.second += g * ((to_float(x.x[j]) - mean) * scale);
+  }
+}
+
+// sums of (x - mean)^2, of g = w dy and of g (x - mean) over a vector that begins at `column`. WHOLE as in
+// tile/row.cuh
+template <bool WHOLE, int WIDTH, class Element>
+__device__ __forceinline__ void add_centred_sums(ThreeSums::Value& sums, const Vector<Element, WIDTH>& x,
+                                                 const Vector<Element, WIDTH>& dy,
+                                                 const Vector<Element, WIDTH>& w, float mean, int column,
+                                                 int columns) {
+#pragma unroll
+  for (int j = 0; j < WIDTH; ++j) {
+    const int at = column + (WHOLE ? 0 : j);
+    const float distance = at >= 0 && at < columns ? to_float(x.x[j]) - mean : 0.f;
+    const float g = to_float(w.x[j]) * to_float(dy.x[j]);
+    sums.first += distance * distance;
+    sums.second += g;
+    sums.third += g * distance;
   }
 }
 
