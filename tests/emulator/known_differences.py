@@ -34,7 +34,7 @@ REASONS = [
     (
         "different",
         r"load cp\.async\.bulk\.tensor\S* as (float32|tfloat32)_ftz",
-        "The device keeps subnormal numbers that it loads; the emulator, as CUDA says of these types, makes them zeros.",
+        "The device keeps subnormal numbers that it loads; the emulator, as CUDA says of these types, does not.",
     ),
     (
         "error",
