@@ -10,6 +10,7 @@ from ...model.arrays import Array
 from ...model.dtypes import FP32, dtype_of
 from ...model.launch import Launch, Plan, ceil_div
 from ...model.tensor_map import TensorMap
+from .fastest import NARROW
 from .operation import GEMM, GROUPS, ODD_C, scalars, tiles
 from .problem import SHARED_BYTES, GemmProblem, tensor_maps
 
@@ -254,10 +255,6 @@ def warp_parallel(p: GemmProblem, size: Mapping[str, int]) -> Launch:
     return Launch("gemm_warp_parallel", grid, (threads, 1, 1), ("A", "B", "C", *scalars(p)))
 
 
-NARROW = 16
-"""Rows or columns of C up to which a tile has no more."""
-
-
 def _small_tile(p: GemmProblem, size: Mapping[str, int]) -> dict[str, int]:
     m, n = (NARROW if extent <= NARROW else size["BLOCK_MN"] for extent in (p.m, p.n))
     # 256 threads: 4 x 4, 4 x 1, 1 x 4 or 1 x 1 elements each
@@ -272,7 +269,7 @@ def _parts(p: GemmProblem, size: Mapping[str, int]) -> int:
 
 @GEMM.stage(
     "split_tiles",
-    parent="vectorized",
+    parent="thread_tile",
     source="gemm/simt/11_split_tiles.cu",
     idea="small tiles, of which blocks share one where C is small: each has a part of k, a second kernel adds up",
     parameters={"BLOCK_MN": 64, "BLOCKS": 264, "MOST": 128},

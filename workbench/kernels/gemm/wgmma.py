@@ -82,10 +82,9 @@ def tile_launch(
     """A cluster of `split` blocks for every tile of C, or of `sharing` blocks for as many tiles one above the other.
 
     Without `boxes_of_c` the kernel takes no tensor map of C; with it, where C can have none, one of A stands in. A
-    consumer has 64 rows where their number is not given. `more` are arrays that the kernel is given before C. `operands`
-    are the arrays that hold A and B.
-    `promotion` is that of the tensor maps of A and B: a row of a box is 128 bytes, and what the L2 fetches beyond them
-    is of the next k-tile, early for it and in the way of this one.
+    consumer has 64 rows where their number is not given. `more` are arrays that the kernel is given before C, and
+    `operands` those that hold A and B. `promotion` is that of the tensor maps of A and B: a row of a box is 128 bytes,
+    and what the L2 fetches beyond them is of the next k-tile, early for it and in the way of this one.
     """
     m, n, k = size["BLOCK_M"], size["BLOCK_N"], size["BLOCK_K"]
     out, warp_rows = dtype_of(p.out).itemsize, 16
