@@ -1,0 +1,196 @@
+// what the stages of this track have in common: gradients of o = softmax(scale q k^T) v. which keys of which head a
+// block owns, and which rows see those; products of tiles; how dq is added up in memory. sm_90a.
+//
+// a block owns BLOCK_N keys, with their values, a consumer warpgroup 64 of them, and goes through tiles of BLOCK_M
+// rows. logits are transposed, keys as rows, so weights and gradients of logits are left operands of dv and dk as they
+// are in registers. of dq every consumer computes a part, of all keys of the block: a band of 64 rows, or, where a
+// tile has one band alone, its columns.
+#pragma once
+#include "../rows.cuh"
+#include "ptx/bulk.cuh"
+#include "ptx/mma.cuh"
+#include "ptx/named_barrier.cuh"
+#include "ptx/wgmma_all.cuh"
+#include "tile/fragment.cuh"
+#include "tile/fragment_softmax.cuh"
+#include "tile/panels.cuh"
+
+constexpr int CONSUMERS = 2, BLOCK_N = CONSUMERS * WGMMA_M, BANDS = BLOCK_M / WGMMA_M;
+constexpr int CHUNK = VECTOR_BYTES / sizeof(IN);
+
+static_assert(BLOCK_M * DIM == CONSUMERS * WGMMA_M * 64, "a consumer computes 64 x 64 elements of dq: take 8192 / DIM rows");
+
+using Keys = Panels<IN, BLOCK_N, DIM>;
+using Rows = Panels<IN, BLOCK_M, DIM>;
+using Operand = u32[BLOCK_M / WGMMA_K][4];
+
+// of the rows of a tile, see rows.cuh
+using Statistic = float[BLOCK_M];
+
+// what a kernel is given: tensor maps of (batch, head, row, element); lse2, delta: (batch heads, padded); sums: (batch
+// heads, padded, DIM), a tile of BLOCK_M rows in the order of Gradients::add
+struct Operands {
+  const TensorMap &q, &k, &v, &d_o;
+  const float *lse2, *delta;
+  float* sums;
+  IN *dk, *dv;
+  long long dk_batch, dk_head, dk_row;  // elements to the next
+  int heads, group, rows, keys, dim, padded;
+  float scale;
+
+  // row i sees the keys up to i + behind()
+  __device__ __forceinline__ int behind() const { return keys - rows; }
+};
+
+#define BACKWARD_MAPS                                                                       \
+  const __grid_constant__ TensorMap q, const __grid_constant__ TensorMap k,                 \
+      const __grid_constant__ TensorMap v, const __grid_constant__ TensorMap d_o
+#define BACKWARD_PARAMETERS                                                                                      \
+  const float *lse2, const float *delta, float *sums, IN *dk, IN *dv, long long dk_batch, long long dk_head,     \
+      long long dk_row, int heads, int group, int rows, int keys, int dim, int padded, float scale
+#define BACKWARD_OPERANDS                                                                                   \
+  {q,      k,       v,     d_o,   lse2, delta, sums, dk,     dv, dk_batch, dk_head, dk_row, heads, group, \
+   rows, keys,    dim,   padded, scale}
+
+// BLOCK_N keys of a head, from `first` on, and the tiles of rows that see them, of all heads that share it
+struct WorkTile {
+  int batch, key_head, first, first_tile, tiles, all;
+  const Operands& g;
+
+  // key tile `number` of all: those that most rows see come first
+  __device__ __forceinline__ WorkTile(const Operands& g, int number) : g(g) {
+    const int key_tiles = (g.keys + BLOCK_N - 1) / BLOCK_N, key_heads = g.heads / g.group;
+    first = number % key_tiles * BLOCK_N;
+    key_head = number / key_tiles % key_heads;
+    batch = number / key_tiles / key_heads;
+    first_tile = CAUSAL ? max(0, first - g.behind()) / BLOCK_M : 0;
+    tiles = (g.rows + BLOCK_M - 1) / BLOCK_M - first_tile;
+    all = tiles * g.group;
+  }
+
+  // the head and the first row of tile `i` of all
+  __device__ __forceinline__ int head(int i) const { return key_head * g.group + i / tiles; }
+  __device__ __forceinline__ int row(int i) const { return (first_tile + i % tiles) * BLOCK_M; }
+  // where it is in lse2 and delta
+  __device__ __forceinline__ long long place(int i) const {
+    return (static_cast<long long>(batch) * g.heads + head(i)) * g.padded + row(i);
+  }
+};
+
+// gradients of the logits of a tile, a key a row: panels of 64 of the tile's rows
+struct alignas(ATOM_BYTES) Scores {
+  IN panel[BANDS][BLOCK_N * 64];
+
+  // by a consumer: writes those of its 64 keys
+  __device__ __forceinline__ void put(int consumer, const Operand& ds) {
+    const int lane = threadIdx.x % WARP, key = consumer * WGMMA_M + threadIdx.x % WARPGROUP / WARP * 16 + lane % 16;
+#pragma unroll
+    for (int i = 0; i < BLOCK_M / WGMMA_K; ++i) {
+      const int chunk = i % 4 * 2 + lane / 16;
+      stmatrix_x4(&panel[i / 4][key * 64 + (chunk ^ key % 8) * CHUNK], ds[i]);
+    }
+  }
+};
+
+// a consumer's part of dq of a tile, on the way to memory
+using Part = float[WGMMA_M * 64];
+
+// by a consumer: has its part of dq computed
+__device__ __forceinline__ void multiply_scores(float (&dq)[32], const Scores& ds, int consumer, const Keys& k) {
+  const u64 rows = swizzled_operand(shared_address(ds.panel[BANDS == 1 ? 0 : consumer]), 0, ATOM_BYTES);
+  const u64 columns = swizzled_operand(shared_address(k.panel[BANDS == 1 ? consumer : 0]), 0, ATOM_BYTES);
+  wgmma_fence();
+#pragma unroll
+  for (int i = 0; i < BLOCK_N / WGMMA_K; ++i)
+    wgmma<1, 1>(dq, operand_at(rows, i * WGMMA_K * ROW_BYTES), operand_at(columns, i * WGMMA_K * ROW_BYTES), IN(),
+                i > 0);
+  wgmma_commit();
+}
+
+// what a consumer keeps of its 64 keys: a thread of two of them
+struct Gradients {
+  const Operands& g;
+  const WorkTile& tile;
+  float dk[DIM / 2] = {}, dv[DIM / 2] = {};
+  int consumer, key;  // the other is 8 further down
+
+  __device__ __forceinline__ Gradients(const Operands& g, const WorkTile& tile, int consumer)
+      : g(g), tile(tile), consumer(consumer) {
+    key = tile.first + consumer * WGMMA_M + threadIdx.x % WARPGROUP / WARP * 16 + threadIdx.x % WARP / ROW_LANES;
+  }
+
+  // products of keys and rows become weights. rows of the tile begin at `row`
+  __device__ __forceinline__ void weigh(float (&p)[BLOCK_M / 2], const Statistic& lse2, int row) const {
+    const int last = tile.first + consumer * WGMMA_M + WGMMA_M - 1;
+    if (last >= g.keys || (CAUSAL && last > row + g.behind())) {  // some row does not see all
+      const int before = CAUSAL ? -g.behind() - row : -g.keys;
+      mask_columns_before(p, {key < g.keys ? key + before : BLOCK_M, key + 8 < g.keys ? key + 8 + before : BLOCK_M});
+    }
+    const float factor = g.scale * LOG2_E;
+#pragma unroll
+    for (int i = 0; i < BLOCK_M / 2; i += 4) {
+      const auto base = load_vector<2>(&lse2[i * 2 + threadIdx.x % ROW_LANES * 2]);
+#pragma unroll
+      for (int j = 0; j < 4; ++j) p[i + j] = ex2(p[i + j] * factor - base.x[j % 2]);
+    }
+  }
+
+  // products of values and gradients of o become gradients of the logits
+  __device__ __forceinline__ void differentiate(float (&ds)[BLOCK_M / 2], const float (&p)[BLOCK_M / 2],
+                                                const Statistic& delta) const {
+#pragma unroll
+    for (int i = 0; i < BLOCK_M / 2; i += 4) {
+      const auto less = load_vector<2>(&delta[i * 2 + threadIdx.x % ROW_LANES * 2]);
+#pragma unroll
+      for (int j = 0; j < 4; ++j) ds[i + j] = p[i + j] * (ds[i + j] - less.x[j % 2]);
+    }
+  }
+
+  // by a consumer: adds its part of dq of tile `i` to memory, when what was added before has left `part`
+  __device__ __forceinline__ void add(Part& part, const float (&dq)[32], int i) const {
+    const int thread = threadIdx.x % WARPGROUP;
+    if (thread == 0) tma_store_wait_read<0>();
+    named_sync<WARPGROUP>(1 + consumer);
+#pragma unroll
+    for (int j = 0; j < 32; j += 4)
+      store_vector(&part[(j / 4 * WARPGROUP + thread) * 4], Vector<float, 4>{dq[j], dq[j + 1], dq[j + 2], dq[j + 3]});
+    async_fence();
+    named_sync<WARPGROUP>(1 + consumer);
+    if (thread == 0) {
+      bulk_add(g.sums + tile.place(i) * DIM + consumer * WGMMA_M * 64, part, sizeof(Part));
+      tma_store_commit();
+    }
+  }
+
+  __device__ __forceinline__ void store() {
+    if (threadIdx.x % WARPGROUP == 0) tma_store_wait_read<0>();
+#pragma unroll
+    for (float& x : dk) x *= g.scale;
+    const long long to = tile.batch * g.dk_batch + tile.key_head * g.dk_head + key * g.dk_row;
+    const bool inside[2] = {key < g.keys, key + 8 < g.keys};
+    const bool aligned = g.dk_row % CHUNK == 0 && g.dk_head % CHUNK == 0;
+    store_rows({g.dk + to, g.dk + to + 8 * g.dk_row}, inside, dk, g.dim, aligned);
+    store_rows({g.dv + to, g.dv + to + 8 * g.dk_row}, inside, dv, g.dim, aligned);
+  }
+};
+
+// dq = scale sums: a block has a tile of BLOCK_M rows
+extern "C" __global__ void __launch_bounds__(CONSUMERS* WARPGROUP)
+    attention_backward_queries(const float* sums, IN* dq, long long q_batch, long long q_head, long long q_row,
+                               int heads, int rows, int dim, int padded, float scale) {
+  const int tiles = padded / BLOCK_M, head = blockIdx.x / tiles, consumer = threadIdx.x / WARPGROUP;
+  const int thread = threadIdx.x % WARPGROUP, first = BANDS == 1 ? 0 : consumer * WGMMA_M;
+  const int row = blockIdx.x % tiles * BLOCK_M + first + thread / WARP * 16 + thread % WARP / ROW_LANES;
+  const int column = BANDS == 1 ? consumer * 64 : 0;
+  const float* const from = sums + (static_cast<long long>(blockIdx.x) * CONSUMERS + consumer) * WGMMA_M * 64;
+  float sum[32];
+#pragma unroll
+  for (int j = 0; j < 32; j += 4) {
+    const auto four = load_vector<4>(from + (j / 4 * WARPGROUP + thread) * 4);
+#pragma unroll
+    for (int i = 0; i < 4; ++i) sum[j + i] = four.x[i] * scale;
+  }
+  IN* const to = dq + head / heads * q_batch + head % heads * q_head + row * q_row + column;
+  const bool inside[2] = {row < rows, row + 8 < rows};
+  store_rows({to, to + 8 * q_row}, inside, sum, dim - column, q_row % CHUNK == 0 && q_head % CHUNK == 0);
+}

@@ -1,0 +1,82 @@
+"""Stages of attention_backward by TMA and wgmma, which reads tiles from shared memory."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from ...model.launch import Launch, Plan, ceil_div
+from ...model.tensor_map import TensorMap
+from ..attention.problem import Layout
+from . import passes
+from .operation import ATTENTION_BACKWARD, EDGE_CASES, SHARED_BYTES, counts, strides
+from .problem import AttentionBackwardProblem, padded_dim, tensor_maps
+
+KEYS = 128
+"""Of a block, 64 of each of two consumer warpgroups."""
+
+ROWS = {64: 128, 128: 64}
+"""Of a tile, by dim."""
+
+_EDGE_CASES = (
+    *EDGE_CASES,
+    AttentionBackwardProblem(rows=700, keys=70, dim=64, layout=Layout.BSHD),
+    AttentionBackwardProblem(heads=4, rows=300, keys=200, dim=128, group=2, causal=True, dtype="fp16"),
+    AttentionBackwardProblem(heads=2, rows=200, keys=300, dim=64, causal=True),
+)
+"""So many tiles of rows that every buffer is filled several times: parities of its barriers come back."""
+
+
+def _sizes(p: AttentionBackwardProblem, size: Mapping[str, int]) -> dict[str, int]:
+    dim = padded_dim(p)
+    return {"DIM": dim, "BLOCK_M": ROWS[dim], "CAUSAL": int(p.causal)}
+
+
+def _supports(p: AttentionBackwardProblem) -> str | None:
+    return "its tiles hold vectors of at most 128 elements" if p.dim > 128 else tensor_maps(p)
+
+
+def _after(p: AttentionBackwardProblem, tile: int) -> Launch:
+    rows = passes.padded_rows(p, tile)
+    sizes = (*(np.int32(n) for n in (p.heads, p.rows, p.dim, rows)), np.float32(p.factor))
+    grid = (p.batch * p.heads * rows // tile, 1, 1)
+    return Launch("attention_backward_queries", grid, (256, 1, 1), ("sums", "dq", *strides(p, "dq"), *sizes))
+
+
+def _plan(p: AttentionBackwardProblem, kernel: str, producers: int = 1) -> Plan:
+    tile = ROWS[padded_dim(p)]
+    main = Launch(
+        kernel,
+        (ceil_div(p.keys, KEYS) * p.key_heads * p.batch, 1, 1),
+        (128 * (2 + producers), 1, 1),
+        (
+            TensorMap("q", box=(1, 1, tile, 64)),
+            TensorMap("k", box=(1, 1, KEYS, 64)),
+            TensorMap("v", box=(1, 1, KEYS, 64)),
+            TensorMap("do", box=(1, 1, tile, 64)),
+            *("lse2", "delta", "sums", "dk", "dv"),
+            *strides(p, "dk"),
+            *counts(p),
+            np.int32(passes.padded_rows(p, tile)),
+            np.float32(p.factor),
+        ),
+        shared_bytes=SHARED_BYTES,
+    )
+    return Plan((passes.before(p, tile), main, _after(p, tile)), scratch=passes.scratch(p, tile))
+
+
+@ATTENTION_BACKWARD.stage(
+    "tma",
+    track="wgmma",
+    source="attention_backward/wgmma/01_tma.cu",
+    idea="TMA and wgmma: scores are transposed and stay in registers, dq is added to memory in bulk",
+    supports=_supports,
+    sizes=_sizes,
+    edge_cases=_EDGE_CASES,
+    architecture=90,
+    specific=True,
+    deterministic=False,
+)
+def tma(p: AttentionBackwardProblem, size: Mapping[str, int]) -> Plan:
+    return _plan(p, "attention_backward_tma", 0)
