@@ -26,16 +26,16 @@ struct Shared {
   Barrier keys_full, full[BUFFERS];
 };
 
-// by thread 0: asks for tile `i` of rows
-__device__ __forceinline__ void load(const Operands& g, Shared& shared, const WorkTile& tile, int i) {
-  if (threadIdx.x > 0 || i >= tile.all) return;
-  const int buffer = i % BUFFERS;
+// by thread 0: asks for a tile of rows
+__device__ __forceinline__ void load(const Operands& g, Shared& shared, const WorkTile& tile, const RowTile& rows) {
+  if (threadIdx.x > 0 || !rows.any()) return;
+  const int buffer = rows.number % BUFFERS;
   Barrier& full = shared.full[buffer];
   mbarrier_arrive_expect(full, 2 * sizeof(Rows) + 2 * sizeof(Statistic));
-  shared.q[buffer].load(g.q, full, tile.batch, tile.head(i), tile.row(i));
-  shared.d_o[buffer].load(g.d_o, full, tile.batch, tile.head(i), tile.row(i));
-  bulk_load(shared.lse2[buffer], g.lse2 + tile.place(i), sizeof(Statistic), full);
-  bulk_load(shared.delta[buffer], g.delta + tile.place(i), sizeof(Statistic), full);
+  shared.q[buffer].load(g.q, full, tile.batch, rows.head, rows.row);
+  shared.d_o[buffer].load(g.d_o, full, tile.batch, rows.head, rows.row);
+  bulk_load(shared.lse2[buffer], g.lse2 + rows.place(g, tile), sizeof(Statistic), full);
+  bulk_load(shared.delta[buffer], g.delta + rows.place(g, tile), sizeof(Statistic), full);
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
@@ -52,20 +52,22 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
     shared.k.load(g.k, shared.keys_full, tile.batch, tile.key_head, tile.first);
     shared.v.load(g.v, shared.keys_full, tile.batch, tile.key_head, tile.first);
   }
-  load(g, shared, tile, 0);
+  RowTile at(g, tile), next = at;
+  load(g, shared, tile, next);
   __syncthreads();
   const int consumer = uniform(threadIdx.x / WARPGROUP);
   Gradients gradients(g, tile, consumer);
   mbarrier_wait(shared.keys_full, 0);
-  for (int i = 0; i < tile.all; ++i) {
-    const int buffer = i % BUFFERS;
-    load(g, shared, tile, i + 1);
-    mbarrier_wait(shared.full[buffer], i / BUFFERS % 2);
+  for (; at.any(); at.advance(g, tile)) {
+    const int buffer = at.number % BUFFERS;
+    next.advance(g, tile);
+    load(g, shared, tile, next);
+    mbarrier_wait(shared.full[buffer], at.number / BUFFERS % 2);
     float p[BLOCK_M / 2], ds[BLOCK_M / 2];
     multiply_vectors(p, shared.k, consumer * WGMMA_M, shared.q[buffer]);
     multiply_vectors(ds, shared.v, consumer * WGMMA_M, shared.d_o[buffer]);
     wgmma_wait<0>();
-    gradients.weigh(p, shared.lse2[buffer], tile.row(i));
+    gradients.weigh(p, shared.lse2[buffer], at.row);
     gradients.differentiate(ds, p, shared.delta[buffer]);
 
     Operand of_p, of_ds;
@@ -80,7 +82,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
     multiply_scores(dq, shared.ds, consumer, shared.k);
     wgmma_wait<0>();
     __syncthreads();  // everyone is done with them, and with the tile
-    gradients.add(shared.part[consumer], dq, i);
+    gradients.add(shared.part[consumer], dq, at);
   }
   gradients.store();
 }

@@ -52,28 +52,37 @@ struct Operands {
   {q,      k,       v,     d_o,   lse2, delta, sums, dk,     dv, dk_batch, dk_head, dk_row, heads, group, \
    rows, keys,    dim,   padded, scale}
 
-// BLOCK_N keys of a head, from `first` on, and the tiles of rows that see them, of all heads that share it
+// BLOCK_N keys of a head, from `first` on, and the first row of the tiles that see some of them
 struct WorkTile {
-  int batch, key_head, first, first_tile, tiles, all;
-  const Operands& g;
+  int batch, key_head, first, first_row;
 
   // key tile `number` of all: those that most rows see come first
-  __device__ __forceinline__ WorkTile(const Operands& g, int number) : g(g) {
+  __device__ __forceinline__ WorkTile(const Operands& g, int number) {
     const int key_tiles = (g.keys + BLOCK_N - 1) / BLOCK_N, key_heads = g.heads / g.group;
     first = number % key_tiles * BLOCK_N;
     key_head = number / key_tiles % key_heads;
     batch = number / key_tiles / key_heads;
-    first_tile = CAUSAL ? max(0, first - g.behind()) / BLOCK_M : 0;
-    tiles = (g.rows + BLOCK_M - 1) / BLOCK_M - first_tile;
-    all = tiles * g.group;
+    first_row = CAUSAL ? max(0, first - g.behind()) / BLOCK_M * BLOCK_M : 0;
+  }
+};
+
+// the tiles of rows that a work tile goes through: those of all heads that share its keys, one after the other
+struct RowTile {
+  int head, row, number = 0, all;
+
+  __device__ __forceinline__ RowTile(const Operands& g, const WorkTile& tile)
+      : head(tile.key_head * g.group), row(tile.first_row), all((g.padded - row) / BLOCK_M * g.group) {}
+
+  __device__ __forceinline__ bool any() const { return number < all; }
+  __device__ __forceinline__ void advance(const Operands& g, const WorkTile& tile) {
+    ++number;
+    row += BLOCK_M;
+    if (row == g.padded) row = tile.first_row, ++head;
   }
 
-  // the head and the first row of tile `i` of all
-  __device__ __forceinline__ int head(int i) const { return key_head * g.group + i / tiles; }
-  __device__ __forceinline__ int row(int i) const { return (first_tile + i % tiles) * BLOCK_M; }
   // where it is in lse2 and delta
-  __device__ __forceinline__ long long place(int i) const {
-    return (static_cast<long long>(batch) * g.heads + head(i)) * g.padded + row(i);
+  __device__ __forceinline__ long long place(const Operands& g, const WorkTile& tile) const {
+    return (static_cast<long long>(tile.batch) * g.heads + head) * g.padded + row;
   }
 };
 
@@ -91,6 +100,18 @@ struct alignas(ATOM_BYTES) Scores {
     }
   }
 };
+
+// by a consumer: has gradients of the logits of its keys, times rows, added to dk
+__device__ __forceinline__ void add_scores(float (&dk)[DIM / 2], const Scores& ds, int consumer, const Rows& q) {
+  const u64 vectors = swizzled_operand(shared_address(q.panel), Rows::PANELS > 1 ? BLOCK_M * ROW_BYTES : 0, ATOM_BYTES);
+  const u64 keys = swizzled_operand(shared_address(ds.panel) + consumer * WGMMA_M * ROW_BYTES, 0, ATOM_BYTES);
+  wgmma_fence();
+#pragma unroll
+  for (int i = 0; i < BLOCK_M / WGMMA_K; ++i)
+    wgmma<1>(dk, operand_at(keys, i / 4 * sizeof(ds.panel[0]) + i % 4 * WGMMA_K * sizeof(IN)),
+             operand_at(vectors, i * WGMMA_K * ROW_BYTES), IN());
+  wgmma_commit();
+}
 
 // a consumer's part of dq of a tile, on the way to memory
 using Part = float[WGMMA_M * 64];
@@ -146,8 +167,8 @@ struct Gradients {
     }
   }
 
-  // by a consumer: adds its part of dq of tile `i` to memory, when what was added before has left `part`
-  __device__ __forceinline__ void add(Part& part, const float (&dq)[32], int i) const {
+  // by a consumer: adds its part of dq of a tile to memory, when what was added before has left `part`
+  __device__ __forceinline__ void add(Part& part, const float (&dq)[32], const RowTile& rows) const {
     const int thread = threadIdx.x % WARPGROUP;
     if (thread == 0) tma_store_wait_read<0>();
     named_sync<WARPGROUP>(1 + consumer);
@@ -157,7 +178,7 @@ struct Gradients {
     async_fence();
     named_sync<WARPGROUP>(1 + consumer);
     if (thread == 0) {
-      bulk_add(g.sums + tile.place(i) * DIM + consumer * WGMMA_M * 64, part, sizeof(Part));
+      bulk_add(g.sums + rows.place(g, tile) * DIM + consumer * WGMMA_M * 64, part, sizeof(Part));
       tma_store_commit();
     }
   }

@@ -80,3 +80,33 @@ def _plan(p: AttentionBackwardProblem, kernel: str, producers: int = 1) -> Plan:
 )
 def tma(p: AttentionBackwardProblem, size: Mapping[str, int]) -> Plan:
     return _plan(p, "attention_backward_tma", 0)
+
+
+@ATTENTION_BACKWARD.stage(
+    "specialised",
+    source="attention_backward/wgmma/02_specialised.cu",
+    idea="a producer loads rows through circular buffers of q and of do; two consumers of 64 keys meet once a tile",
+    supports=_supports,
+    sizes=_sizes,
+    edge_cases=_EDGE_CASES,
+    architecture=90,
+    specific=True,
+    deterministic=False,
+)
+def specialised(p: AttentionBackwardProblem, size: Mapping[str, int]) -> Plan:
+    return _plan(p, "attention_backward_specialised")
+
+
+@ATTENTION_BACKWARD.stage(
+    "overlap",
+    source="attention_backward/wgmma/03_overlap.cu",
+    idea="products of the next tile are issued before this one's are waited for: tensor cores always have one",
+    supports=_supports,
+    sizes=_sizes,
+    edge_cases=_EDGE_CASES,
+    architecture=90,
+    specific=True,
+    deterministic=False,
+)
+def overlap(p: AttentionBackwardProblem, size: Mapping[str, int]) -> Plan:
+    return _plan(p, "attention_backward_overlap")
