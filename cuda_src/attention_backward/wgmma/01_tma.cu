@@ -32,10 +32,10 @@ __device__ __forceinline__ void load(const Operands& g, Shared& shared, const Wo
   const int buffer = rows.number % BUFFERS;
   Barrier& full = shared.full[buffer];
   mbarrier_arrive_expect(full, 2 * sizeof(Rows) + 2 * sizeof(Statistic));
-  shared.q[buffer].load(g.q, full, tile.batch, rows.head, rows.row);
-  shared.d_o[buffer].load(g.d_o, full, tile.batch, rows.head, rows.row);
-  bulk_load(shared.lse2[buffer], g.lse2 + rows.place(g, tile), sizeof(Statistic), full);
-  bulk_load(shared.delta[buffer], g.delta + rows.place(g, tile), sizeof(Statistic), full);
+  shared.q[buffer].load(g.q, full, tile.batch, rows.place / g.padded % g.heads, rows.row);
+  shared.d_o[buffer].load(g.d_o, full, tile.batch, rows.place / g.padded % g.heads, rows.row);
+  bulk_load(shared.lse2[buffer], g.lse2 + rows.place, sizeof(Statistic), full);
+  bulk_load(shared.delta[buffer], g.delta + rows.place, sizeof(Statistic), full);
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
@@ -82,7 +82,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
     multiply_scores(dq, shared.ds, consumer, shared.k);
     wgmma_wait<0>();
     __syncthreads();  // everyone is done with them, and with the tile
-    gradients.add(shared.part[consumer], dq, at);
+    gradients.add(shared.part[consumer], dq, at.place);
   }
   gradients.store();
 }

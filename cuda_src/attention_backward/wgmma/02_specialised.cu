@@ -46,7 +46,7 @@ __device__ __forceinline__ void consume(const Operands& g, Shared& shared, const
     wgmma_wait<2>();
     of_o.release();
     wgmma_wait<1>();
-    gradients.add(shared.part[consumer], dq, at);
+    gradients.add(shared.part[consumer], dq, at.place);
     wgmma_wait<0>();
     of_q.release();
   }

@@ -17,52 +17,58 @@
 
 __device__ __forceinline__ void consume(const Operands& g, Shared& shared, const WorkTile& tile) {
   const int consumer = uniform(roles::consumer()), first = consumer * WGMMA_M;
-  Consumed<ring> of_q{shared.rows}, of_o{shared.gradients};
   Gradients gradients(g, tile, consumer);
-  float p[BLOCK_M / 2], ds[BLOCK_M / 2];
+  Operand of_p;  // of the present tile, and gradients of its logits are in shared memory
+  RowTile at(g, tile);
   mbarrier_wait(shared.keys_full, 0);
-  of_q.wait();
-  multiply_vectors(p, shared.k, first, shared.q[of_q.stage()]);
-  of_o.wait();
-  multiply_vectors(ds, shared.v, first, shared.d_o[of_o.stage()]);
-  wgmma_commit();  // in the place of dk of a tile before
-  for (RowTile at(g, tile); at.any(); at.advance(g, tile)) {
-    Scores& scores = shared.ds[at.number % 2];
-    const bool more = at.number + 1 < at.all;
-    wgmma_wait<2>();  // the logits are there
-    gradients.weigh(p, shared.lse2[of_q.stage()], at.row);
+  {
+    float p[BLOCK_M / 2], ds[BLOCK_M / 2];
+    shared.rows.wait(at.buffer());
+    multiply_vectors(p, shared.k, first, shared.q[0]);
+    shared.gradients.wait(at.buffer());
+    multiply_vectors(ds, shared.v, first, shared.d_o[0]);
     wgmma_wait<1>();
-    gradients.differentiate(ds, p, shared.delta[of_o.stage()]);
-    Operand of_p, of_ds;
+    gradients.weigh(p, shared.lse2[0], at.row);
+    wgmma_wait<0>();
+    gradients.differentiate(ds, p, shared.delta[0]);
     to_left_operand<IN>(of_p, p);
-    to_left_operand<IN>(of_ds, ds);
-    scores.put(consumer, of_ds);
-    wgmma_wait<0>();  // dk of the tile before
-    of_q.release_previous();
+    shared.ds[0].put(consumer, ds);
     shared.meet();
-
-    float dq[32];
-    const Rows &q = shared.q[of_q.stage()], &d_o = shared.d_o[of_o.stage()];
-    add_weighted(gradients.dv, of_p, d_o);
-    multiply_scores(dq, scores, consumer, shared.k);
-    of_q.advance();
-    if (more) {
-      of_q.wait();
-      multiply_vectors(p, shared.k, first, shared.q[of_q.stage()]);
-    } else {
-      wgmma_commit();
-    }
-    wgmma_wait<2>();
-    of_o.release();
-    of_o.advance();
-    wgmma_wait<1>();
-    gradients.add(shared.part[consumer], dq, at);
-    if (more) {
-      of_o.wait();
-      multiply_vectors(ds, shared.v, first, shared.d_o[of_o.stage()]);
-    }
-    add_scores(gradients.dk, scores, consumer, q);
   }
+  while (at.number + 1 < at.all) {
+    float p[BLOCK_M / 2], ds[BLOCK_M / 2], dq[32];
+    const int now = at.buffer().stage;
+    add_weighted(gradients.dv, of_p, shared.d_o[now]);
+    multiply_scores(dq, shared.ds[now], consumer, shared.k);
+    const int place = at.place;
+    at.advance(g, tile);
+    const ring::place next = at.buffer();
+    shared.rows.wait(next);
+    multiply_vectors(p, shared.k, first, shared.q[next.stage]);
+    wgmma_wait<2>();
+    shared.gradients.release(now);
+    wgmma_wait<1>();
+    gradients.add(shared.part[consumer], dq, place);
+    shared.gradients.wait(next);
+    multiply_vectors(ds, shared.v, first, shared.d_o[next.stage]);
+    add_scores(gradients.dk, shared.ds[now], consumer, shared.q[now]);
+    wgmma_wait<2>();
+    gradients.weigh(p, shared.lse2[next.stage], at.row);
+    wgmma_wait<1>();
+    gradients.differentiate(ds, p, shared.delta[next.stage]);
+    to_left_operand<IN>(of_p, p);
+    shared.ds[next.stage].put(consumer, ds);
+    wgmma_wait<0>();
+    shared.rows.release(now);
+    shared.meet();
+  }
+  float dq[32];
+  const int last = at.buffer().stage;
+  add_weighted(gradients.dv, of_p, shared.d_o[last]);
+  multiply_scores(dq, shared.ds[last], consumer, shared.k);
+  add_scores(gradients.dk, shared.ds[last], consumer, shared.q[last]);
+  wgmma_wait<1>();
+  gradients.add(shared.part[consumer], dq, at.place);
   wgmma_wait<0>();
   gradients.store();
 }

@@ -43,16 +43,19 @@ __device__ __forceinline__ void produce(const Operands& g, Shared& shared, const
   mbarrier_arrive_expect(shared.keys_full, 2 * sizeof(Keys));
   shared.k.load(g.k, shared.keys_full, tile.batch, tile.key_head, tile.first);
   shared.v.load(g.v, shared.keys_full, tile.batch, tile.key_head, tile.first);
-  ring::place to;
-  for (RowTile at(g, tile); at.any(); at.advance(g, tile), to.advance()) {
-    const long long place = at.place(g, tile);
+  int head = tile.key_head * g.group;
+  for (RowTile at(g, tile); at.any();) {
+    const ring::place to = at.buffer();
     shared.rows.acquire(to);
     Barrier& rows = shared.rows.commit(to.stage, sizeof(Rows) + sizeof(Statistic));
-    shared.q[to.stage].load(g.q, rows, tile.batch, at.head, at.row);
-    bulk_load(shared.lse2[to.stage], g.lse2 + place, sizeof(Statistic), rows);
+    shared.q[to.stage].load(g.q, rows, tile.batch, head, at.row);
+    bulk_load(shared.lse2[to.stage], g.lse2 + at.place, sizeof(Statistic), rows);
     shared.gradients.acquire(to);
     Barrier& gradients = shared.gradients.commit(to.stage, sizeof(Rows) + sizeof(Statistic));
-    shared.d_o[to.stage].load(g.d_o, gradients, tile.batch, at.head, at.row);
-    bulk_load(shared.delta[to.stage], g.delta + place, sizeof(Statistic), gradients);
+    shared.d_o[to.stage].load(g.d_o, gradients, tile.batch, head, at.row);
+    bulk_load(shared.delta[to.stage], g.delta + at.place, sizeof(Statistic), gradients);
+    const int last = at.row;
+    at.advance(g, tile);
+    head += at.row <= last;
   }
 }

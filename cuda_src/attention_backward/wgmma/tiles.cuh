@@ -7,6 +7,7 @@
 // tile has one band alone, its columns.
 #pragma once
 #include "../rows.cuh"
+#include "pipeline/circular_buffer.cuh"
 #include "ptx/bulk.cuh"
 #include "ptx/mma.cuh"
 #include "ptx/named_barrier.cuh"
@@ -68,21 +69,21 @@ struct WorkTile {
 
 // the tiles of rows that a work tile goes through: those of all heads that share its keys, one after the other
 struct RowTile {
-  int head, row, number = 0, all;
+  int row, place;  // the first row, in its head and in lse2 and delta
+  int number = 0, all;
 
   __device__ __forceinline__ RowTile(const Operands& g, const WorkTile& tile)
-      : head(tile.key_head * g.group), row(tile.first_row), all((g.padded - row) / BLOCK_M * g.group) {}
-
-  __device__ __forceinline__ bool any() const { return number < all; }
-  __device__ __forceinline__ void advance(const Operands& g, const WorkTile& tile) {
-    ++number;
-    row += BLOCK_M;
-    if (row == g.padded) row = tile.first_row, ++head;
+      : row(tile.first_row), all((g.padded - row) / BLOCK_M * g.group) {
+    place = (tile.batch * g.heads + tile.key_head * g.group) * g.padded + row;
   }
 
-  // where it is in lse2 and delta
-  __device__ __forceinline__ long long place(const Operands& g, const WorkTile& tile) const {
-    return (static_cast<long long>(tile.batch) * g.heads + head) * g.padded + row;
+  __device__ __forceinline__ bool any() const { return number < all; }
+  // of a circular buffer of two, in which such tiles are one after the other
+  __device__ __forceinline__ Place<2> buffer() const { return {number % 2, number / 2 % 2}; }
+  __device__ __forceinline__ void advance(const Operands& g, const WorkTile& tile) {
+    ++number;
+    row += BLOCK_M, place += BLOCK_M;
+    if (row == g.padded) row = tile.first_row, place += row;
   }
 };
 
@@ -90,14 +91,18 @@ struct RowTile {
 struct alignas(ATOM_BYTES) Scores {
   IN panel[BANDS][BLOCK_N * 64];
 
-  // by a consumer: writes those of its 64 keys
+  // by a consumer: writes those of its 64 keys. the swizzle permutes 16 bytes of a row: of its address, bits 4 to 6
   __device__ __forceinline__ void put(int consumer, const Operand& ds) {
     const int lane = threadIdx.x % WARP, key = consumer * WGMMA_M + threadIdx.x % WARPGROUP / WARP * 16 + lane % 16;
+    const u32 row = shared_address(panel[0] + key * 64 + (lane / 16 ^ key % 8) * CHUNK);
 #pragma unroll
-    for (int i = 0; i < BLOCK_M / WGMMA_K; ++i) {
-      const int chunk = i % 4 * 2 + lane / 16;
-      stmatrix_x4(&panel[i / 4][key * 64 + (chunk ^ key % 8) * CHUNK], ds[i]);
-    }
+    for (int i = 0; i < BLOCK_M / WGMMA_K; ++i)
+      stmatrix_x4(__cvta_shared_to_generic((row ^ i % 4 * 2 * VECTOR_BYTES) + i / 4 * sizeof(panel[0])), ds[i]);
+  }
+  __device__ __forceinline__ void put(int consumer, const float (&ds)[BLOCK_M / 2]) {
+    Operand rounded;
+    to_left_operand<IN>(rounded, ds);
+    put(consumer, rounded);
   }
 };
 
@@ -133,18 +138,21 @@ struct Gradients {
   const Operands& g;
   const WorkTile& tile;
   float dk[DIM / 2] = {}, dv[DIM / 2] = {};
-  int consumer, key;  // the other is 8 further down
+  int consumer;
 
   __device__ __forceinline__ Gradients(const Operands& g, const WorkTile& tile, int consumer)
-      : g(g), tile(tile), consumer(consumer) {
-    key = tile.first + consumer * WGMMA_M + threadIdx.x % WARPGROUP / WARP * 16 + threadIdx.x % WARP / ROW_LANES;
+      : g(g), tile(tile), consumer(consumer) {}
+
+  // the thread's first key, the other is 8 further down
+  __device__ __forceinline__ int first_key() const {
+    return tile.first + consumer * WGMMA_M + threadIdx.x % WARPGROUP / WARP * 16 + threadIdx.x % WARP / ROW_LANES;
   }
 
   // products of keys and rows become weights. rows of the tile begin at `row`
   __device__ __forceinline__ void weigh(float (&p)[BLOCK_M / 2], const Statistic& lse2, int row) const {
     const int last = tile.first + consumer * WGMMA_M + WGMMA_M - 1;
     if (last >= g.keys || (CAUSAL && last > row + g.behind())) {  // some row does not see all
-      const int before = CAUSAL ? -g.behind() - row : -g.keys;
+      const int key = first_key(), before = CAUSAL ? -g.behind() - row : -g.keys;
       mask_columns_before(p, {key < g.keys ? key + before : BLOCK_M, key + 8 < g.keys ? key + 8 + before : BLOCK_M});
     }
     const float factor = g.scale * LOG2_E;
@@ -168,7 +176,7 @@ struct Gradients {
   }
 
   // by a consumer: adds its part of dq of a tile to memory, when what was added before has left `part`
-  __device__ __forceinline__ void add(Part& part, const float (&dq)[32], const RowTile& rows) const {
+  __device__ __forceinline__ void add(Part& part, const float (&dq)[32], int place) const {
     const int thread = threadIdx.x % WARPGROUP;
     if (thread == 0) tma_store_wait_read<0>();
     named_sync<WARPGROUP>(1 + consumer);
@@ -178,7 +186,7 @@ struct Gradients {
     async_fence();
     named_sync<WARPGROUP>(1 + consumer);
     if (thread == 0) {
-      bulk_add(g.sums + rows.place(g, tile) * DIM + consumer * WGMMA_M * 64, part, sizeof(Part));
+      bulk_add(g.sums + static_cast<long long>(place) * DIM + consumer * WGMMA_M * 64, part, sizeof(Part));
       tma_store_commit();
     }
   }
@@ -187,6 +195,7 @@ struct Gradients {
     if (threadIdx.x % WARPGROUP == 0) tma_store_wait_read<0>();
 #pragma unroll
     for (float& x : dk) x *= g.scale;
+    const int key = first_key();
     const long long to = tile.batch * g.dk_batch + tile.key_head * g.dk_head + key * g.dk_row;
     const bool inside[2] = {key < g.keys, key + 8 < g.keys};
     const bool aligned = g.dk_row % CHUNK == 0 && g.dk_head % CHUNK == 0;
