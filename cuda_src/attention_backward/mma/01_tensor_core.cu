@@ -142,7 +142,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
 
     multiply_scores<false>(dv_sums, shared.p, band, o_tile, part * COLUMNS);
     multiply_scores<false>(dk_sums, shared.ds, band, q_tile, part * COLUMNS);
-#pragma unroll
+#pragma unroll(DIM > 128 ? 1 : COLUMNS / 32)  // of more columns registers would spill
     for (int c = 0; c < COLUMNS; c += 32) {
       float dq[4][4] = {};
       multiply_scores<true>(dq, shared.ds, band, shared.k, part * COLUMNS + c);
