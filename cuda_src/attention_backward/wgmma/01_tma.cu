@@ -21,7 +21,7 @@ struct Shared {
   Keys k, v;
   Rows q[BUFFERS], d_o[BUFFERS];
   Scores ds;
-  alignas(128) Part part[CONSUMERS];
+  alignas(128) Chunk staged[CONSUMERS];
   alignas(128) Statistic lse2[BUFFERS], delta[BUFFERS];
   Barrier keys_full, full[BUFFERS];
 };
@@ -73,7 +73,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
     Operand of_p, of_ds;
     to_left_operand<IN>(of_p, p);
     to_left_operand<IN>(of_ds, ds);
-    shared.ds.put(consumer, of_ds);
+    shared.ds.put(consumer * WGMMA_M, of_ds);
     async_fence();
     __syncthreads();  // the gradients of the logits are there for everyone
     float dq[32];
@@ -82,7 +82,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
     multiply_scores(dq, shared.ds, consumer, shared.k);
     wgmma_wait<0>();
     __syncthreads();  // everyone is done with them, and with the tile
-    gradients.add(shared.part[consumer], dq, at.place);
+    gradients.add(shared.staged[consumer], dq, at.place, consumer);
   }
   gradients.store();
 }

@@ -39,14 +39,14 @@ __device__ __forceinline__ void consume(const Operands& g, Shared& shared, const
     to_left_operand<IN>(of_p, p);
     to_left_operand<IN>(of_ds, ds);
     add_weighted(gradients.dv, of_p, d_o);
-    scores.put(consumer, of_ds);
+    scores.put(consumer * WGMMA_M, of_ds);
     shared.meet();
     multiply_scores(dq, scores, consumer, shared.k);
     add_weighted(gradients.dk, of_ds, q);
     wgmma_wait<2>();
     of_o.release();
     wgmma_wait<1>();
-    gradients.add(shared.part[consumer], dq, at.place);
+    gradients.add(shared.staged[consumer], dq, at.place, consumer);
     wgmma_wait<0>();
     of_q.release();
   }

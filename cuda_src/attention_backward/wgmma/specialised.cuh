@@ -14,7 +14,7 @@ struct Shared {
   Keys k, v;
   Rows q[ring::PIPELINE_STAGES], d_o[ring::PIPELINE_STAGES];
   Scores ds[2];  // of every other tile: consumers may be one apart
-  alignas(128) Part part[CONSUMERS];
+  alignas(128) Chunk staged[CONSUMERS];
   alignas(128) Statistic lse2[ring::PIPELINE_STAGES], delta[ring::PIPELINE_STAGES];
   ring rows, gradients;
   Barrier keys_full;
@@ -46,14 +46,14 @@ __device__ __forceinline__ void produce(const Operands& g, Shared& shared, const
   int head = tile.key_head * g.group;
   for (RowTile at(g, tile); at.any();) {
     const ring::place to = at.buffer();
+    shared.gradients.acquire(to);  // which are released first
+    Barrier& gradients = shared.gradients.commit(to.stage, sizeof(Rows) + sizeof(Statistic));
+    shared.d_o[to.stage].load(g.d_o, gradients, tile.batch, head, at.row);
+    bulk_load(shared.delta[to.stage], g.delta + at.place, sizeof(Statistic), gradients);
     shared.rows.acquire(to);
     Barrier& rows = shared.rows.commit(to.stage, sizeof(Rows) + sizeof(Statistic));
     shared.q[to.stage].load(g.q, rows, tile.batch, head, at.row);
     bulk_load(shared.lse2[to.stage], g.lse2 + at.place, sizeof(Statistic), rows);
-    shared.gradients.acquire(to);
-    Barrier& gradients = shared.gradients.commit(to.stage, sizeof(Rows) + sizeof(Statistic));
-    shared.d_o[to.stage].load(g.d_o, gradients, tile.batch, head, at.row);
-    bulk_load(shared.delta[to.stage], g.delta + at.place, sizeof(Statistic), gradients);
     const int last = at.row;
     at.advance(g, tile);
     head += at.row <= last;

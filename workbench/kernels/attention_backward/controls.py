@@ -12,8 +12,8 @@ from ..attention.controls import KEY_TILE, LOG2_E
 
 Values = np.ndarray[Any, Any]
 
-NOTICEABLE = 0.05
-"""By what part of the largest sum of absolute terms an answer has to differ: that of rounding is below 2^-7."""
+NOTICEABLE = 0.1
+"""By what part of the size of its terms an answer has to differ: that of rounding is below 2^-7."""
 
 
 class Solved(Protocol):
@@ -57,39 +57,31 @@ def controls(p: Solved, inputs: Arrays, expected: Arrays) -> dict[str, Arrays]:
     if p.group > 1 and p.key_heads > 1:
         other = {name: np.roll(inputs[name], 1, axis=1) for name in ("k", "v")}
         wrong["keys of another head"] = solved(**other)
-    largest = _largest(solved(_absolute))
-    return {name: answer for name, answer in wrong.items() if _noticeable(answer, expected, largest)}
+    squares = solved(_squares)
+    return {name: answer for name, answer in wrong.items() if _noticeable(answer, expected, squares)}
 
 
-def _largest(sums: Arrays) -> dict[str, float]:
-    return {name: float(values.max()) for name, values in sums.items()}
-
-
-def _noticeable(answer: Arrays, expected: Arrays, largest: dict[str, float]) -> bool:
-    """Whether an answer differs by more than rounding may: where gradients cancel, they are much less than their
-    terms, and what is wrong with them may be less than what is rounded."""
+def _noticeable(answer: Arrays, expected: Arrays, squares: Arrays) -> bool:
+    """Whether an answer differs by more than rounding may, of the size of a row's terms, or of a typical row's where
+    that is larger. Where gradients cancel, they are much less than their terms, and what is wrong with them may be less
+    than what is rounded."""
     for name, right in expected.items():
-        got = answer[name]
-        if not np.isfinite(got).all() or (np.abs(got - right) > NOTICEABLE * largest[name]).any():
+        rows = np.sqrt(squares[name].max(axis=-1, keepdims=True))
+        size = np.maximum(rows, np.median(rows[rows > 0])) if rows.any() else np.ones_like(rows)
+        if not np.isfinite(answer[name]).all() or (np.abs(answer[name] - right) > NOTICEABLE * size).any():
             return True
     return False
 
 
-def _absolute(
+def _squares(
     q: Values, k: Values, v: Values, o: Values, lse: Values, do: Values, mask: Values, scale: float
 ) -> tuple[Values, Values, Values]:
-    """The gradients with absolute values of all terms."""
-    q, k, v, o, do = (np.abs(x.astype(np.float64)) for x in (q, k, v, o, do))
-    p = _weights(q, k, lse, mask, scale)
-    ds = p * (do @ v.T + (do * o).sum(axis=1, keepdims=True))
-    return scale * (ds @ k), scale * (ds.T @ q), p.T @ do
-
-
-def _weights(q: Values, k: Values, lse: Values, mask: Values, scale: float) -> Values:
-    """At most 1 each: with absolute values the logarithms of the sums are others."""
+    """Sums of the squares of all terms, which have signs by chance."""
+    q, k, v, o, do = (x.astype(np.float64) for x in (q, k, v, o, do))
     sees = np.isfinite(lse)[:, None]
-    logits = q @ k.T * scale - np.where(sees, lse[:, None], 0.0)
-    return np.exp(np.minimum(np.where(mask & sees, logits, -np.inf), 0.0))
+    p = np.exp(2 * np.where(mask & sees, q @ k.T * scale - np.where(sees, lse[:, None], 0.0), -np.inf))
+    ds = p * (do**2 @ (v**2).T + (do**2 * o**2).sum(axis=1, keepdims=True))
+    return scale**2 * (ds @ k**2), scale**2 * (ds.T @ q**2), p.T @ do**2
 
 
 def _one_of_group(p: Solved, inputs: Arrays, expected: Arrays) -> Arrays:

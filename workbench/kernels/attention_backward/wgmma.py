@@ -8,15 +8,15 @@ import numpy as np
 
 from ...model.launch import Launch, Plan, ceil_div
 from ...model.tensor_map import TensorMap
-from ..attention.problem import Layout
+from ..attention.problem import Kind, Layout
 from . import passes
 from .operation import ATTENTION_BACKWARD, EDGE_CASES, SHARED_BYTES, counts, strides
 from .problem import AttentionBackwardProblem, padded_dim, tensor_maps
 
-KEYS = 128
-"""Of a block, 64 of each of two consumer warpgroups."""
+KEYS = {64: 128, 128: 128, 256: 64}
+"""Of a block, by dim."""
 
-ROWS = {64: 128, 128: 64}
+ROWS = {64: 128, 128: 64, 256: 64}
 """Of a tile, by dim."""
 
 _EDGE_CASES = (
@@ -26,6 +26,13 @@ _EDGE_CASES = (
     AttentionBackwardProblem(heads=2, rows=200, keys=300, dim=64, causal=True),
 )
 """So many tiles of rows that every buffer is filled several times: parities of its barriers come back."""
+
+_WIDE_EDGE_CASES = (
+    AttentionBackwardProblem(rows=70, keys=150, dim=256, causal=True, values=Kind.LARGE, layout=Layout.BSHD),
+    AttentionBackwardProblem(rows=200, keys=70, dim=136, causal=True, heads=2, group=2),
+    AttentionBackwardProblem(rows=400, keys=100, dim=192, dtype="fp16", layout=Layout.BSHD),
+    AttentionBackwardProblem(heads=4, rows=130, keys=200, dim=256, group=2),
+)
 
 
 def _sizes(p: AttentionBackwardProblem, size: Mapping[str, int]) -> dict[str, int]:
@@ -40,20 +47,20 @@ def _supports(p: AttentionBackwardProblem) -> str | None:
 def _after(p: AttentionBackwardProblem, tile: int) -> Launch:
     rows = passes.padded_rows(p, tile)
     sizes = (*(np.int32(n) for n in (p.heads, p.rows, p.dim, rows)), np.float32(p.factor))
-    grid = (p.batch * p.heads * rows // tile, 1, 1)
-    return Launch("attention_backward_queries", grid, (256, 1, 1), ("sums", "dq", *strides(p, "dq"), *sizes))
+    grid, threads = (p.batch * p.heads * rows // tile, 1, 1), tile * padded_dim(p) // 32
+    return Launch("attention_backward_queries", grid, (threads, 1, 1), ("sums", "dq", *strides(p, "dq"), *sizes))
 
 
 def _plan(p: AttentionBackwardProblem, kernel: str, producers: int = 1) -> Plan:
-    tile = ROWS[padded_dim(p)]
+    tile, keys = ROWS[padded_dim(p)], KEYS[padded_dim(p)]
     main = Launch(
         kernel,
-        (ceil_div(p.keys, KEYS) * p.key_heads * p.batch, 1, 1),
+        (ceil_div(p.keys, keys) * p.key_heads * p.batch, 1, 1),
         (128 * (2 + producers), 1, 1),
         (
             TensorMap("q", box=(1, 1, tile, 64)),
-            TensorMap("k", box=(1, 1, KEYS, 64)),
-            TensorMap("v", box=(1, 1, KEYS, 64)),
+            TensorMap("k", box=(1, 1, keys, 64)),
+            TensorMap("v", box=(1, 1, keys, 64)),
             TensorMap("do", box=(1, 1, tile, 64)),
             *("lse2", "delta", "sums", "dk", "dv"),
             *strides(p, "dk"),
@@ -98,15 +105,15 @@ def specialised(p: AttentionBackwardProblem, size: Mapping[str, int]) -> Plan:
 
 
 @ATTENTION_BACKWARD.stage(
-    "overlap",
-    source="attention_backward/wgmma/03_overlap.cu",
-    idea="products of the next tile are issued before this one's are waited for: tensor cores always have one",
-    supports=_supports,
+    "wide",
+    source="attention_backward/wgmma/03_wide.cu",
+    idea="dim 256: a consumer has half of the columns; one computes weights, the other gradients of the logits",
+    supports=lambda p: tensor_maps(p) if p.dim > 128 else "vectors of at most 128 elements need no halves",
     sizes=_sizes,
-    edge_cases=_EDGE_CASES,
+    edge_cases=_WIDE_EDGE_CASES,
     architecture=90,
     specific=True,
     deterministic=False,
 )
-def overlap(p: AttentionBackwardProblem, size: Mapping[str, int]) -> Plan:
-    return _plan(p, "attention_backward_overlap")
+def wide(p: AttentionBackwardProblem, size: Mapping[str, int]) -> Plan:
+    return _plan(p, "attention_backward_wide")
