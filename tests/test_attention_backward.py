@@ -113,7 +113,7 @@ def test_a_broken_kernel_is_found_out(right, broken):
     ("right", "broken", "verdict"),
     [
         ("    shared.meet();", "    async_fence();", "in_flight"),
-        ("    shared.meet();", "    named_sync<roles::CONSUMER_THREADS>(SCORES_NAME);", "not_fenced"),
+        ("    shared.meet();", "    named_sync<roles::CONSUMER_THREADS>(SCORES_NAME);", "proxy_fence"),
         ("    of_q.release();", "", "deadlock"),
         ("    wgmma_wait<0>();\n    gradients.differentiate", "    gradients.differentiate", "accumulator_in_flight"),
         ("    wgmma_wait<2>();\n    of_o.release();", "    of_o.release();", "race"),

@@ -40,6 +40,7 @@ TEMPLATES = {
     "roles",
     "activation",
     "fragment",
+    "panels",
 }
 """What wraps no instruction, and is tested by the stages that are built on it; what they do not use by a trial."""
 

@@ -160,14 +160,12 @@ def on_cpu() -> Any:
     def softmax(x: Any, *, out_dtype: Any = None) -> Any:
         return torch.softmax(x, -1, dtype=out_dtype)
 
-    def attention(q: Any, k: Any, v: Any, *, causal: bool = False, scale: Any = None, layout: str = "bhsd") -> Any:
+    def attention(q: Any, k: Any, v: Any, *, scale: Any = None, **more: Any) -> Any:
         logits = scale * q @ k.mT
         return torch.softmax(logits, -1) @ v, torch.logsumexp(logits, -1)
 
-    def attention_backward(
-        q: Any, k: Any, v: Any, o: Any, lse: Any, do: Any, *, causal: bool = False, scale: Any = None, layout: Any = ""
-    ) -> Any:
-        assert do.is_contiguous() and layout == "bhsd"
+    def attention_backward(q: Any, k: Any, v: Any, o: Any, lse: Any, do: Any, *, scale: Any = None, **more: Any) -> Any:
+        assert do.is_contiguous()
         p = torch.exp(scale * q @ k.mT - lse[..., None])
         ds = p * (do @ v.mT - (do * o).sum(-1, keepdim=True)) * scale
         return ds @ k, ds.mT @ q, p.mT @ do
