@@ -130,7 +130,8 @@ __device__ __forceinline__ void multiply_scores(float (&dq)[32], const Scores& d
 template <int SUMS>
 __device__ __forceinline__ void add_scores(float (&sum)[SUMS], const Scores& scores, const Rows& rows, int consumer) {
   const u64 keys = swizzled_operand(shared_address(scores.panel), 0, ATOM_BYTES);
-  const u64 columns = swizzled_operand(shared_address(rows.panel[consumer * COLUMNS / 64]), BLOCK_M * ROW_BYTES, ATOM_BYTES);
+  const u32 from = shared_address(rows.panel[consumer * COLUMNS / 64]);
+  const u64 columns = swizzled_operand(from, BLOCK_M * ROW_BYTES, ATOM_BYTES);
   wgmma_fence();
 #pragma unroll
   for (int i = 0; i < BLOCK_M / WGMMA_K; ++i)
@@ -186,18 +187,25 @@ struct Gradients {
 
   // by a consumer: adds a chunk of dq of a tile to memory, when what was added before has left `staged`
   __device__ __forceinline__ void add(Chunk& staged, const float (&dq)[32], int place, int chunk) const {
+    if (threadIdx.x % WARPGROUP == 0) tma_store_wait_read<0>();
+    stage(staged, dq);
+    send(staged, place, chunk);
+  }
+
+  // the two halves of that: the threads write it, one has it added
+  __device__ __forceinline__ void stage(Chunk& staged, const float (&dq)[32]) const {
     const int thread = threadIdx.x % WARPGROUP;
-    if (thread == 0) tma_store_wait_read<0>();
     named_sync<WARPGROUP>(1 + consumer);
 #pragma unroll
     for (int j = 0; j < 32; j += 4)
       store_vector(&staged[(j / 4 * WARPGROUP + thread) * 4], Vector<float, 4>{dq[j], dq[j + 1], dq[j + 2], dq[j + 3]});
     async_fence();
     named_sync<WARPGROUP>(1 + consumer);
-    if (thread == 0) {
-      bulk_add(g.sums + static_cast<long long>(place) * DIM + chunk * WGMMA_M * 64, staged, sizeof(Chunk));
-      tma_store_commit();
-    }
+  }
+  __device__ __forceinline__ void send(const Chunk& staged, int place, int chunk) const {
+    if (threadIdx.x % WARPGROUP > 0) return;
+    bulk_add(g.sums + static_cast<long long>(place) * DIM + chunk * WGMMA_M * 64, staged, sizeof(Chunk));
+    tma_store_commit();
   }
 
   __device__ __forceinline__ void store() {

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import numpy as np
 
-from ...model.launch import Launch, Plan, ceil_div
+from ...model.arrays import Array
+from ...model.dtypes import INT32
+from ...model.launch import Argument, Launch, Plan, ceil_div
 from ...model.tensor_map import TensorMap
 from ..attention.problem import Kind, Layout
 from . import passes
@@ -51,7 +54,7 @@ def _after(p: AttentionBackwardProblem, tile: int) -> Launch:
     return Launch("attention_backward_queries", grid, (threads, 1, 1), ("sums", "dq", *strides(p, "dq"), *sizes))
 
 
-def _plan(p: AttentionBackwardProblem, kernel: str, producers: int = 1) -> Plan:
+def _plan(p: AttentionBackwardProblem, kernel: str, producers: int = 1, more: tuple[Argument, ...] = ()) -> Plan:
     tile, keys = ROWS[padded_dim(p)], KEYS[padded_dim(p)]
     main = Launch(
         kernel,
@@ -67,6 +70,7 @@ def _plan(p: AttentionBackwardProblem, kernel: str, producers: int = 1) -> Plan:
             *counts(p),
             np.int32(passes.padded_rows(p, tile)),
             np.float32(p.factor),
+            *more,
         ),
         shared_bytes=SHARED_BYTES,
     )
@@ -117,3 +121,23 @@ def specialised(p: AttentionBackwardProblem, size: Mapping[str, int]) -> Plan:
 )
 def wide(p: AttentionBackwardProblem, size: Mapping[str, int]) -> Plan:
     return _plan(p, "attention_backward_wide")
+
+
+@ATTENTION_BACKWARD.stage(
+    "deterministic",
+    parent="specialised",
+    source="attention_backward/wgmma/04_deterministic.cu",
+    idea="blocks add their parts of dq in the order of their keys, by flags: two runs give the same bits",
+    supports=_supports,
+    sizes=_sizes,
+    edge_cases=_EDGE_CASES,
+    architecture=90,
+    specific=True,
+)
+def deterministic(p: AttentionBackwardProblem, size: Mapping[str, int]) -> Plan:
+    tile = ROWS[padded_dim(p)]
+    parts = 2 * p.batch * p.heads * passes.padded_rows(p, tile) // tile
+    plan = _plan(p, "attention_backward_deterministic", more=("flags", np.int32(parts)))
+    flags = Array((parts + 1,), INT32, output=True)  # the last is the ticket
+    clear = Launch("attention_backward_clear", (parts // 256 + 1, 1, 1), (256, 1, 1), ("flags", np.int32(parts + 1)))
+    return replace(plan, launches=(clear, *plan.launches), scratch={**plan.scratch, "flags": flags})
