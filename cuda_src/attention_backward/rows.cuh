@@ -21,7 +21,7 @@ extern "C" __global__ void __launch_bounds__(ROWS_THREADS)
   const bool inside = head < all_heads && row < rows;
   float products = 0.f;
   if (inside && column < dim) {
-    const bool aligned = o_row % CHUNK == 0 && o_head % CHUNK == 0;
+    const bool aligned = dim % CHUNK == 0;  // there are no gaps
     const long long from = head / heads * o_batch + head % heads * o_head + row * o_row + column;
     const auto x = load_tail<CHUNK>(o + from, dim - column, aligned);
     const auto y = load_tail<CHUNK>(d_o + from, dim - column, aligned);

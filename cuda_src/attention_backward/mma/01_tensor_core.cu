@@ -78,8 +78,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
                                    long long q_head, long long q_row, long long k_batch, long long k_head,
                                    long long k_row, long long o_batch, long long o_head, long long o_row,
                                    long long dk_batch, long long dk_head, long long dk_row, int heads, int group,
-                                   int rows, int keys, int dim, int padded, int causal, float scale, int aligned,
-                                   int o_aligned) {
+                                   int rows, int keys, int dim, int padded, int causal, float scale, int aligned) {
   extern __shared__ __align__(alignof(Shared)) unsigned char memory[];
   Shared& shared = *reinterpret_cast<Shared*>(memory);
   const int lane = threadIdx.x % WARP, band = threadIdx.x / WARP % BANDS, part = threadIdx.x / WARP / BANDS;
@@ -94,7 +93,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     if (i < all) {
       const int head = key_head * group + i / tiles, row = (first_tile + i % tiles) * BLOCK;
       shared.q[i % 2].load(q + batch * q_batch + head * q_head, q_row, row, rows, dim, aligned);
-      shared.d_o[i % 2].load(d_o + batch * o_batch + head * o_head, o_row, row, rows, dim, o_aligned);
+      shared.d_o[i % 2].load(d_o + batch * o_batch + head * o_head, o_row, row, rows, dim, dim % CHUNK == 0);
     }
     cp_async_commit();
   };
@@ -154,13 +153,12 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     }
     __syncthreads();  // everyone is done with the tile
   }
-  cp_async_wait<0>();
 
 #pragma unroll
   for (float& x : dk_sum) x *= scale;
   const bool inside[2] = {key < keys, key + 8 < keys};
   const long long to = batch * dk_batch + key_head * dk_head + key * dk_row + part * COLUMNS;
-  const bool whole = dk_row % CHUNK == 0 && dk_head % CHUNK == 0;
+  const bool whole = dim % CHUNK == 0;  // gradients have no gaps
   store_rows({dk + to, dk + to + 8 * dk_row}, inside, dk_sum, dim - part * COLUMNS, whole);
   store_rows({dv + to, dv + to + 8 * dk_row}, inside, dv_sum, dim - part * COLUMNS, whole);
 }
@@ -182,5 +180,5 @@ extern "C" __global__ void __launch_bounds__(256)
     for (int j = 0; j < 4; ++j) out.x[i + j] = from_float<IN>(v.x[j] * scale);
   }
   IN* const to = dq + head / heads * q_batch + head % heads * q_head + row * q_row + column;
-  store_tail(to, out, dim - column, q_row % CHUNK == 0 && q_head % CHUNK == 0);
+  store_tail(to, out, dim - column, dim % CHUNK == 0);
 }

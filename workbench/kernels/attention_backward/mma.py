@@ -34,7 +34,7 @@ _EDGE_CASES = (
 def tensor_core(p: AttentionBackwardProblem, size: Mapping[str, int]) -> Plan:
     aligned = tensor_maps(p) is None  # of the same 16 bytes
     padded = np.int32(passes.padded_rows(p, BLOCK))
-    scalars = (np.int32(p.causal), np.float32(p.factor), np.int32(aligned), np.int32(p.dim % 8 == 0))
+    scalars = (np.int32(p.causal), np.float32(p.factor), np.int32(aligned))
     main = Launch(
         "attention_backward_tensor_core",
         (ceil_div(p.keys, BLOCK), p.batch * p.key_heads, 1),

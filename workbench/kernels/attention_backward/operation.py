@@ -27,12 +27,14 @@ SHARED_BYTES = 227 * 1024
 """The most shared memory that a block may have."""
 
 EDGE_CASES = (
-    AttentionBackwardProblem(rows=5, keys=3, dim=8, causal=True),  # two rows see nothing
+    AttentionBackwardProblem(batch=2, rows=5, keys=3, dim=8, causal=True),  # two rows see nothing
     AttentionBackwardProblem(rows=200, keys=70, dim=16, causal=True),  # a whole tile of rows sees nothing
     AttentionBackwardProblem(rows=1, keys=190, dim=64, heads=4, group=4, layout=Layout.BSHD),
     AttentionBackwardProblem(rows=3, keys=200, dim=8, scale=EQUAL_SCALE, dtype="fp16"),
     AttentionBackwardProblem(rows=70, keys=150, dim=128, causal=True, values=Kind.LARGE, heads=2, layout=Layout.BSHD),
-    AttentionBackwardProblem(rows=70, keys=33, dim=33, pad_q=1, pad_kv=2, gap_kv=3, layout=Layout.BSHD, heads=2),
+    AttentionBackwardProblem(
+        batch=2, rows=70, keys=33, dim=33, pad_q=1, pad_kv=2, gap_kv=3, layout=Layout.BSHD, heads=2
+    ),
 )
 """What random problems would hardly hit."""
 

@@ -26,13 +26,13 @@ _EDGE_CASES = (
     *EDGE_CASES,
     AttentionBackwardProblem(rows=700, keys=70, dim=64, layout=Layout.BSHD),
     AttentionBackwardProblem(heads=4, rows=300, keys=200, dim=128, group=2, causal=True, dtype="fp16"),
-    AttentionBackwardProblem(heads=2, rows=200, keys=300, dim=64, causal=True),
+    AttentionBackwardProblem(batch=2, heads=2, rows=200, keys=300, dim=64, causal=True),
 )
 """So many tiles of rows that every buffer is filled several times: parities of its barriers come back."""
 
 _WIDE_EDGE_CASES = (
     AttentionBackwardProblem(rows=70, keys=150, dim=256, causal=True, values=Kind.LARGE, layout=Layout.BSHD),
-    AttentionBackwardProblem(rows=200, keys=70, dim=136, causal=True, heads=2, group=2),
+    AttentionBackwardProblem(batch=2, rows=200, keys=70, dim=136, causal=True, heads=2, group=2),
     AttentionBackwardProblem(rows=400, keys=100, dim=192, dtype="fp16", layout=Layout.BSHD),
     AttentionBackwardProblem(heads=4, rows=130, keys=200, dim=256, group=2),
 )
