@@ -176,13 +176,9 @@ def _literal(value: Any) -> str:
 
 
 def _results(function: Function) -> tuple[int, Callable[[Sequence[Any]], Any] | None]:
-    """How many results a function has, and what puts them together: those of a call with the default problem."""
-    problem = function.operation.problem()
-    specs = [
-        ArraySpec(
-            array.shape, tuple(n * array.dtype.itemsize for n in array.element_strides), bits(array.dtype.numpy), 0, i
-        )
-        for i, array in enumerate(array for array in problem.arrays().values() if array.given)
-    ]
+    """How many results a function has, and what puts them together: those of a call with arrays of its suite's first
+    problem, whose extents go together whatever the options are; as a caller's are, without gaps."""
+    given = (array for array in function.operation.suite[0].arrays().values() if array.given)
+    specs = [ArraySpec.whole(array.shape, bits(array.dtype.numpy), 0, i) for i, array in enumerate(given)]
     results, collect = results_of(function.operation.name, function.build(*specs), 0)
     return len(results), collect
