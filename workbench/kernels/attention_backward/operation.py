@@ -18,8 +18,8 @@ ATTENTION_BACKWARD = Operation(
     problems=problems,
     suite=SUITE,
     defines=lambda p: {"IN": dtype_of(p.dtype).cuda},
-    emulator_size=Size(extent=400, work=2_000_000),
-    cuda_size=Size(extent=3000, work=100_000_000),
+    emulator_size=Size(extent=300, work=1_000_000),
+    cuda_size=Size(extent=2000, work=60_000_000),
     fastest=fastest,
 )
 
