@@ -31,8 +31,6 @@ using Operand = u32[BLOCK_M / WGMMA_K][4];
 // of the rows of a tile, see rows.cuh
 using Statistic = float[BLOCK_M];
 
-// gradients lie without gaps, and tensor maps are there only for a dim that is a multiple of 8: whole vectors are stored
-//
 // what a kernel is given: tensor maps of (batch, head, row, element); lse2, delta: (batch heads, padded); sums: (batch
 // heads, padded, DIM), a tile of BLOCK_M rows in chunks of 64 x 64, in the order of Gradients::add
 struct Operands {
@@ -217,6 +215,7 @@ struct Gradients {
     const int key = first_of_thread(), column = WIDE ? consumer * COLUMNS : 0;
     const long long to = tile.batch * g.dk_batch + tile.key_head * g.dk_head + key * g.dk_row + column;
     const bool inside[2] = {key < g.keys, key + 8 < g.keys};
+    // without gaps, and tensor maps are there only for a dim that is a multiple of 8: whole vectors
     store_rows({g.dk + to, g.dk + to + 8 * g.dk_row}, inside, dk, g.dim - column, true);
     store_rows({g.dv + to, g.dv + to + 8 * g.dk_row}, inside, dv, g.dim - column, true);
   }
@@ -240,5 +239,5 @@ extern "C" __global__ void __launch_bounds__(CHUNKS* WARPGROUP)
   }
   IN* const to = dq + head / heads * q_batch + head % heads * q_head + row * q_row + column;
   const bool inside[2] = {row < rows, row + 8 < rows};
-  store_rows({to, to + 8 * q_row}, inside, sum, dim - column, true);
+  store_rows({to, to + 8 * q_row}, inside, sum, dim - column, q_row % VECTOR == 0 && q_head % VECTOR == 0);
 }
