@@ -36,7 +36,7 @@ EDGE_CASES = (
         batch=2, rows=70, keys=33, dim=33, pad_q=1, pad_kv=2, gap_kv=3, layout=Layout.BSHD, heads=2
     ),
     # logarithms of sums so low that the weight of a key behind the last, where it is not masked, is infinite
-    AttentionBackwardProblem(heads=4, rows=500, keys=1, dim=64, values=Kind.LARGE),
+    AttentionBackwardProblem(rows=120, keys=1, dim=64, values=Kind.LARGE, seed=9),
 )
 """What random problems would hardly hit."""
 
