@@ -14,11 +14,13 @@ sys.path[:0] = [
     str(Path(__file__).parent),
     str(Path(__file__).parent / "faults"),
     str(Path(__file__).parent / "cheats"),
-]  #
+]
 
 os.environ["WORKBENCH_SEED"] = "0"  # where a test gives none: no test depends on chance
 # before NumPy is imported: the cores are those of pytest-xdist, and threads of BLAS would only wait for one
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+# what Triton compiled names files of the environment that compiled it
+os.environ.setdefault("TRITON_CACHE_DIR", str(Path(sys.prefix) / "triton-cache"))
 os.environ.pop("COLUMNS", None)  # readline, which pytest loads, sets it for the processes of pytest-xdist
 
 

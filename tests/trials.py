@@ -13,7 +13,7 @@ from workbench.devices import Device
 from workbench.model.arrays import Array
 from workbench.model.dtypes import BF16, E4M3, E5M2, FP16, FP32, UINT32, DType
 from workbench.model.launch import Argument, Launch, Plan
-from workbench.toolchain.compiler import Compiled, compile_source
+from workbench.toolchain.compiler import Compiled, translate_source
 
 SOURCES = Path(__file__).parent / "headers"
 TYPES = (BF16, FP16, FP32)
@@ -35,7 +35,7 @@ class Trial:
     leading: int | None = None
 
     def compiled(self) -> Compiled:
-        return compile_source(SOURCES / self.source, self.defines)
+        return translate_source(SOURCES / self.source, self.defines)
 
     def run(self, device: Device) -> None:
         arrays = {name: Array(values.shape, _dtype(values)) for name, values in self.inputs.items()}

@@ -3,63 +3,78 @@
 // x, dy, dx: (rows, columns), rows ldx (of the first two) and ldy elements apart; w, dw, db: (columns).
 // partial: (blocks, columns, 2), scratch.
 //
-// stage 4, fused: a block takes rows one after the other, each with all its threads, and keeps what the rows
-// add to dw in registers: a thread has the same columns of every row. a second kernel adds up what the blocks
-// store.
+// stage 4, fused: groups of GROUP threads, some lanes of a warp for a short row, a block for a long one, take
+// rows one after the other and keep what the rows add to dw and db in registers: a thread has the same
+// columns of every row. the groups of a block add theirs up, and a second kernel what the blocks store.
+//
+// where registers are left, AHEAD, the next row is loaded before this one is used.
 //
 // what it gains: x and dy are read once for all gradients.
 //
-// what limits it: device memory; rows that do not start at multiples of 16 bytes are moved element by
-// element.
+// what limits it: device memory; what is kept takes registers, so few rows are in flight where they are long.
 #include "tile/gradient_row.cuh"
-#include "tile/norm_row.cuh"
 
-constexpr int WIDTH = ROW_WIDTH<IN, OUT>, GROUP = THREADS;
+constexpr int ROWS = THREADS / GROUP, WIDTH = ROW_WIDTH<IN, OUT>, COUNT = VECTORS * WIDTH;
 
-extern "C" __global__ void __launch_bounds__(THREADS)
+extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
     layer_norm_backward_fused(const IN* __restrict__ x, const IN* __restrict__ w, const IN* __restrict__ dy,
                               OUT* __restrict__ dx, TwoSums::Value* __restrict__ partial, int rows,
                               int columns, long long ldx, long long ldy, float eps) {
-  __shared__ RowScratch<Moments, THREADS> statistics[2];  // alternating: a fast warp may be one row ahead
-  __shared__ RowScratch<TwoSums, THREADS> scratch[2];
-  const int member = threadIdx.x;
+  __shared__ RowScratch<Sum, THREADS> statistics[2];  // alternating: a fast warp may be one row ahead
+  __shared__ RowScratch<ThreeSums, THREADS> scratch[2];
+  __shared__ GroupScratch<TwoSums, GROUP, COUNT> groups;
+  const int group = threadIdx.x / GROUP, member = threadIdx.x % GROUP;
   const RowWalk<WIDTH, EVEN> walk(w, columns);  // of every row a thread has the same columns
   const IN outside = from_float<IN>(0.f);
-  TwoSums::Value sums[VECTORS * WIDTH];
+  TwoSums::Value sums[COUNT];
 #pragma unroll
-  for (int i = 0; i < VECTORS * WIDTH; ++i) sums[i] = TwoSums::identity();
+  for (int i = 0; i < COUNT; ++i) sums[i] = TwoSums::identity();
 
+  GradientRow<VECTORS, WIDTH, EVEN, IN> held, next;
+  const auto load = [&](GradientRow<VECTORS, WIDTH, EVEN, IN>& to, int first) {
+    // without a row of its own a group reads the last one: all lanes have to take part in shuffles
+    const long long row = min(first + group, rows - 1);
+    to.load(walk, x + row * ldx, dy + row * ldx, member, GROUP);
+  };
+  const int step = gridDim.x * ROWS;
+  if (AHEAD) load(next, blockIdx.x * ROWS);
   int buffer = 0;
-  for (int row = blockIdx.x; row < rows; row += gridDim.x, buffer ^= 1) {
-    const IN *from = x + row * ldx, *more = dy + row * ldx;
-    OUT* to = dx + row * ldy;
-    Vector<IN, WIDTH> v[VECTORS], d[VECTORS];
-#pragma unroll
-    for (int i = 0; i < VECTORS; ++i) v[i] = walk.load(from, walk.column(member + i * GROUP), outside);
-#pragma unroll
-    for (int i = 0; i < VECTORS; ++i) d[i] = walk.load(more, walk.column(member + i * GROUP), outside);
-    const Moments::Value moment = row_reduce<Moments, GROUP, THREADS>(
-        moments<EVEN>(v, walk.column(member), GROUP * WIDTH, columns), statistics[buffer]);
-    const float mean = moment.mean, scale = rsqrtf(moment.squares / columns + eps);
-    TwoSums::Value means = TwoSums::identity();
-#pragma unroll
-    for (int i = 0; i < VECTORS; ++i)
-      add_gradient_sums(means, v[i], d[i], walk.load(w, walk.column(member + i * GROUP), outside), mean,
-                        scale);
-    means = row_reduce<TwoSums, GROUP, THREADS>(means, scratch[buffer]);
-    const RowGradient gradient = {mean, scale, means.first / columns, means.second / columns};
+  for (int first = blockIdx.x * ROWS; first < rows; first += step, buffer ^= 1) {
+    if (AHEAD) {
+      held = next;
+      load(next, first < rows - step ? first + step : first);
+    } else {
+      load(held, first);
+    }
+    const float mean = row_reduce<Sum, GROUP, THREADS>(sum_elements(held.x), statistics[buffer]) / columns;
+    ThreeSums::Value part = ThreeSums::identity();
 #pragma unroll
     for (int i = 0; i < VECTORS; ++i) {
       const int column = walk.column(member + i * GROUP);
-      walk.store(to, column, norm_gradient<OUT>(v[i], d[i], walk.load(w, column, outside), gradient));
+      add_centred_sums<EVEN>(part, held.x[i], held.dy[i], walk.load(w, column, outside), mean, column,
+                             columns);
+    }
+    const ThreeSums::Value whole = row_reduce<ThreeSums, GROUP, THREADS>(part, scratch[buffer]);
+    const float scale = rsqrtf(whole.first / columns + eps);
+    const int row = first + group;
+    if (row >= rows) continue;
+    OUT* const to = dx + row * ldy;
+    const RowGradient gradient = {mean, scale, whole.second / columns, whole.third * scale / columns};
+#pragma unroll
+    for (int i = 0; i < VECTORS; ++i) {
+      const int column = walk.column(member + i * GROUP);
+      walk.store(to, column,
+                 norm_gradient<OUT>(held.x[i], held.dy[i], walk.load(w, column, outside), gradient));
 #pragma unroll
       for (int j = 0; j < WIDTH; ++j) {
-        const float g = to_float(d[i].x[j]);
+        const float g = to_float(held.dy[i].x[j]);
         sums[i * WIDTH + j] =
-            TwoSums::combine(sums[i * WIDTH + j], {g * gradient.normalised(to_float(v[i].x[j])), g});
+            TwoSums::combine(sums[i * WIDTH + j], {g * gradient.normalised(to_float(held.x[i].x[j])), g});
       }
     }
   }
+  add_up_groups<TwoSums, GROUP, THREADS>(sums, groups);
+  if (group > 0) return;
 #pragma unroll
   for (int i = 0; i < VECTORS; ++i)
 #pragma unroll
@@ -73,11 +88,10 @@ extern "C" __global__ void __launch_bounds__(THREADS)
 extern "C" __global__ void __launch_bounds__(THREADS)
     layer_norm_backward_combine(const TwoSums::Value* __restrict__ partial, OUT* __restrict__ dw,
                                 OUT* __restrict__ db, int columns, int parts) {
-  const int column = blockIdx.x * THREADS + threadIdx.x;
-  if (column >= columns) return;
-  TwoSums::Value sum = TwoSums::identity();
-  for (int p = 0; p < parts; ++p)
-    sum = TwoSums::combine(sum, partial[static_cast<long long>(p) * columns + column]);
+  __shared__ TwoSums::Value scratch[THREADS];
+  const int column = blockIdx.x * WARP + threadIdx.x % WARP;
+  const TwoSums::Value sum = add_up_parts<TwoSums>(partial, column, columns, parts, scratch);
+  if (threadIdx.x >= WARP || column >= columns) return;
   dw[column] = from_float<OUT>(sum.first);
   db[column] = from_float<OUT>(sum.second);
 }

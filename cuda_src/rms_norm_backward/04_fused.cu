@@ -3,62 +3,77 @@
 // x, dy, dx: (rows, columns), rows ldx (of the first two) and ldy elements apart; w, dw: (columns).
 // partial: (blocks, columns), scratch.
 //
-// stage 4, fused: a block takes rows one after the other, each with all its threads, and keeps what the rows
-// add to dw in registers: a thread has the same columns of every row. a second kernel adds up what the blocks
-// store.
+// stage 4, fused: groups of GROUP threads, some lanes of a warp for a short row, a block for a long one, take
+// rows one after the other and keep what the rows add to dw in registers: a thread has the same columns of
+// every row. the groups of a block add theirs up, and a second kernel what the blocks store.
+//
+// where registers are left, AHEAD, the next row is loaded before this one is used.
 //
 // what it gains: x and dy are read once for all gradients.
 //
-// what limits it: device memory; rows that do not start at multiples of 16 bytes are moved element by
-// element.
+// what limits it: device memory; what is kept takes registers, so few rows are in flight where they are long.
 #include "tile/gradient_row.cuh"
 #include "tile/norm_row.cuh"
 
-constexpr int WIDTH = ROW_WIDTH<IN, OUT>, GROUP = THREADS;
+constexpr int ROWS = THREADS / GROUP, WIDTH = ROW_WIDTH<IN, OUT>, COUNT = VECTORS * WIDTH;
 
-extern "C" __global__ void __launch_bounds__(THREADS)
+extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
     rms_norm_backward_fused(const IN* __restrict__ x, const IN* __restrict__ w, const IN* __restrict__ dy,
                             OUT* __restrict__ dx, float* __restrict__ partial, int rows, int columns,
                             long long ldx, long long ldy, float eps) {
   __shared__ RowScratch<Sum, THREADS> statistics[2];  // alternating: a fast warp may be one row ahead
   __shared__ RowScratch<TwoSums, THREADS> scratch[2];
-  const int member = threadIdx.x;
+  __shared__ GroupScratch<Sum, GROUP, COUNT> groups;
+  const int group = threadIdx.x / GROUP, member = threadIdx.x % GROUP;
   const RowWalk<WIDTH, EVEN> walk(w, columns);  // of every row a thread has the same columns
   const IN outside = from_float<IN>(0.f);
-  float sums[VECTORS * WIDTH];
+  float sums[COUNT];
 #pragma unroll
-  for (int i = 0; i < VECTORS * WIDTH; ++i) sums[i] = 0.f;
+  for (int i = 0; i < COUNT; ++i) sums[i] = Sum::identity();
 
+  GradientRow<VECTORS, WIDTH, EVEN, IN> held, next;
+  const auto load = [&](GradientRow<VECTORS, WIDTH, EVEN, IN>& to, int first) {
+    // without a row of its own a group reads the last one: all lanes have to take part in shuffles
+    const long long row = min(first + group, rows - 1);
+    to.load(walk, x + row * ldx, dy + row * ldx, member, GROUP);
+  };
+  const int step = gridDim.x * ROWS;
+  if (AHEAD) load(next, blockIdx.x * ROWS);
   int buffer = 0;
-  for (int row = blockIdx.x; row < rows; row += gridDim.x, buffer ^= 1) {
-    const IN *from = x + row * ldx, *more = dy + row * ldx;
-    OUT* to = dx + row * ldy;
-    Vector<IN, WIDTH> v[VECTORS], d[VECTORS];
-#pragma unroll
-    for (int i = 0; i < VECTORS; ++i) v[i] = walk.load(from, walk.column(member + i * GROUP), outside);
-#pragma unroll
-    for (int i = 0; i < VECTORS; ++i) d[i] = walk.load(more, walk.column(member + i * GROUP), outside);
-    const float mean = 0.f,
-                scale = rsqrtf(row_reduce<Sum, GROUP, THREADS>(sum_squares(v), statistics[buffer]) / columns +
-                               eps);
+  for (int first = blockIdx.x * ROWS; first < rows; first += step, buffer ^= 1) {
+    if (AHEAD) {
+      held = next;
+      load(next, first < rows - step ? first + step : first);
+    } else {
+      load(held, first);
+    }
+    const float mean = 0.f;
+    const float scale =
+        rsqrtf(row_reduce<Sum, GROUP, THREADS>(sum_squares(held.x), statistics[buffer]) / columns + eps);
     TwoSums::Value means = TwoSums::identity();
 #pragma unroll
     for (int i = 0; i < VECTORS; ++i)
-      add_gradient_sums(means, v[i], d[i], walk.load(w, walk.column(member + i * GROUP), outside), mean,
-                        scale);
+      add_gradient_sums(means, held.x[i], held.dy[i], walk.load(w, walk.column(member + i * GROUP), outside),
+                        mean, scale);
     means = row_reduce<TwoSums, GROUP, THREADS>(means, scratch[buffer]);
+    const int row = first + group;
+    if (row >= rows) continue;
+    OUT* const to = dx + row * ldy;
     const RowGradient gradient = {mean, scale, 0.f, means.second / columns};
 #pragma unroll
     for (int i = 0; i < VECTORS; ++i) {
       const int column = walk.column(member + i * GROUP);
-      walk.store(to, column, norm_gradient<OUT>(v[i], d[i], walk.load(w, column, outside), gradient));
+      walk.store(to, column,
+                 norm_gradient<OUT>(held.x[i], held.dy[i], walk.load(w, column, outside), gradient));
 #pragma unroll
       for (int j = 0; j < WIDTH; ++j) {
-        const float g = to_float(d[i].x[j]);
-        sums[i * WIDTH + j] += g * gradient.normalised(to_float(v[i].x[j]));
+        const float g = to_float(held.dy[i].x[j]);
+        sums[i * WIDTH + j] += g * gradient.normalised(to_float(held.x[i].x[j]));
       }
     }
   }
+  add_up_groups<Sum, GROUP, THREADS>(sums, groups);
+  if (group > 0) return;
 #pragma unroll
   for (int i = 0; i < VECTORS; ++i)
 #pragma unroll
@@ -72,9 +87,8 @@ extern "C" __global__ void __launch_bounds__(THREADS)
 extern "C" __global__ void __launch_bounds__(THREADS)
     rms_norm_backward_combine(const float* __restrict__ partial, OUT* __restrict__ dw, int columns,
                               int parts) {
-  const int column = blockIdx.x * THREADS + threadIdx.x;
-  if (column >= columns) return;
-  float sum = 0.f;
-  for (int p = 0; p < parts; ++p) sum += partial[static_cast<long long>(p) * columns + column];
-  dw[column] = from_float<OUT>(sum);
+  __shared__ float scratch[THREADS];
+  const int column = blockIdx.x * WARP + threadIdx.x % WARP;
+  const float sum = add_up_parts<Sum>(partial, column, columns, parts, scratch);
+  if (threadIdx.x < WARP && column < columns) dw[column] = from_float<OUT>(sum);
 }

@@ -26,6 +26,17 @@ REASONS = [
         "infinity there.",
     ),
     (
+        "different",
+        r"cvt\.r[mp]\.ftz\.(sat\.)?f16\.f32 ",
+        "Subnormal operands are rounded away from zero on the device; the emulator, as PTX says of .ftz, makes them "
+        "zeros.",
+    ),
+    (
+        "different",
+        r"load cp\.async\.bulk\.tensor\S* as (float32|tfloat32)_ftz",
+        "The device keeps subnormal numbers that it loads; the emulator, as CUDA says of these types, does not.",
+    ),
+    (
         "error",
         r"reduce cp\.reduce\.async\.bulk\.tensor\S*\.(and|or|xor)\.\S* int64 ",
         "The device refuses bitwise reductions of tensors whose elements are signed numbers of 64 bits.",

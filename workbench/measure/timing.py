@@ -460,7 +460,9 @@ def _measurement(
     if any(outcome.sampled[array].tobytes() != plan.read(array).tobytes() for array in outcome.sampled):
         failure, _ = case.judge(lambda array: outcome.sampled.get(array, plan.read(array)))
         if failure:
-            return f"wrong while it was timed, in a sample that was drawn: {failure.message}"
+            why = doubtful(name, outcome)
+            said = f"wrong while it was timed, in a sample that was drawn: {failure.message}"
+            return f"{said}; {why}" if why else said
     if reason := doubtful(name, outcome) or too_fast(timings[name], problem, info):
         return reason
     limit, by = doubts.roofline_bound(problem, info)

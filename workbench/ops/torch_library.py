@@ -87,7 +87,10 @@ class Operator:
         gradient = self.function.gradient
         if gradient is None:
             return
-        known = {**dict(zip(self.function.arrays, inputs, strict=True)), gradient.RESULT: output}
+        results = output if isinstance(output, tuple | list) else (output,)
+        known = dict(zip(self.function.arrays, inputs, strict=True))
+        known |= {gradient.result(place): result for place, result in enumerate(results)}
+        ctx.mark_non_differentiable(*results[1:])
         ctx.saved = [name for name in gradient.takes if name in known]
         ctx.save_for_backward(*(known[name] for name in ctx.saved))
         ctx.dtypes = [None if array is None else array.dtype for array in inputs]
@@ -173,13 +176,9 @@ def _literal(value: Any) -> str:
 
 
 def _results(function: Function) -> tuple[int, Callable[[Sequence[Any]], Any] | None]:
-    """How many results a function has, and what puts them together: those of a call with the default problem."""
-    problem = function.operation.problem()
-    specs = [
-        ArraySpec(
-            array.shape, tuple(n * array.dtype.itemsize for n in array.element_strides), bits(array.dtype.numpy), 0, i
-        )
-        for i, array in enumerate(array for array in problem.arrays().values() if array.given)
-    ]
+    """How many results a function has, and what puts them together: those of a call with arrays of its suite's first
+    problem, whose extents go together whatever the options are; as a caller's are, without gaps."""
+    given = (array for array in function.operation.suite[0].arrays().values() if array.given)
+    specs = [ArraySpec.whole(array.shape, bits(array.dtype.numpy), 0, i) for i, array in enumerate(given)]
     results, collect = results_of(function.operation.name, function.build(*specs), 0)
     return len(results), collect

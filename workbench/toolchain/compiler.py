@@ -388,13 +388,17 @@ def compile_stage(stage: Stage[Any], problem: Problem, architecture: int = 90) -
     return compile_source(source_of(stage), stage.defines(problem), architecture)
 
 
-def translate_stage(stage: Stage[Any], problem: Problem, architecture: int = 90) -> Compiled:
-    """As `compile_stage`, for whoever executes the PTX: the cubin is made where it is asked for.
+def translate_source(path: Path, defines: Mapping[str, str | int], architecture: int = 90) -> Compiled:
+    """As `compile_source`, for whoever executes the PTX: the cubin is made where it is asked for.
 
     One variant of every source is assembled all the same, so that PTX that ptxas refuses raises CompileError.
     """
-    path = source_of(stage)
-    return _translate(path, source_digest(path), _sorted(stage.defines(problem)), target_of(architecture))
+    return _translate(path, source_digest(path), _sorted(defines), target_of(architecture))
+
+
+def translate_stage(stage: Stage[Any], problem: Problem, architecture: int = 90) -> Compiled:
+    """As `compile_stage`, for whoever executes the PTX, by `translate_source`."""
+    return translate_source(source_of(stage), stage.defines(problem), architecture)
 
 
 def _sorted(defines: Mapping[str, str | int]) -> Defines:

@@ -15,6 +15,29 @@ struct TwoSums {
   }
 };
 
+// three sums at once
+struct ThreeSums {
+  struct Value {
+    float first, second, third;
+  };
+  static constexpr bool COMMUTES = true;
+  static __device__ __forceinline__ Value identity() { return {0.f, 0.f, 0.f}; }
+  static __device__ __forceinline__ Value combine(Value a, Value b) {
+    return {a.first + b.first, a.second + b.second, a.third + b.third};
+  }
+};
+
+// sum of COUNT vectors; elements outside of the row have to be 0
+template <int COUNT, int WIDTH, class Element>
+__device__ __forceinline__ float sum_elements(const Vector<Element, WIDTH> (&v)[COUNT]) {
+  float sum = 0.f;
+#pragma unroll
+  for (int i = 0; i < COUNT; ++i)
+#pragma unroll
+    for (int j = 0; j < WIDTH; ++j) sum += to_float(v[i].x[j]);
+  return sum;
+}
+
 // sum of a b over COUNT vectors; elements outside of the row have to be 0
 template <int COUNT, int WIDTH, class Element>
 __device__ __forceinline__ float sum_products(const Vector<Element, WIDTH> (&a)[COUNT],
@@ -61,6 +84,24 @@ __device__ __forceinline__ void add_gradient_sums(TwoSums::Value& sums, const Ve
   }
 }
 
+// sums of (x - mean)^2, of g = w dy and of g (x - mean) over a vector that begins at `column`. WHOLE as in
+// tile/row.cuh
+template <bool WHOLE, int WIDTH, class Element>
+__device__ __forceinline__ void add_centred_sums(ThreeSums::Value& sums, const Vector<Element, WIDTH>& x,
+                                                 const Vector<Element, WIDTH>& dy,
+                                                 const Vector<Element, WIDTH>& w, float mean, int column,
+                                                 int columns) {
+#pragma unroll
+  for (int j = 0; j < WIDTH; ++j) {
+    const int at = column + (WHOLE ? 0 : j);
+    const float distance = at >= 0 && at < columns ? to_float(x.x[j]) - mean : 0.f;
+    const float g = to_float(w.x[j]) * to_float(dy.x[j]);
+    sums.first += distance * distance;
+    sums.second += g;
+    sums.third += g * distance;
+  }
+}
+
 template <class Out, int WIDTH, class Element>
 __device__ __forceinline__ Vector<Out, WIDTH> norm_gradient(const Vector<Element, WIDTH>& x,
                                                             const Vector<Element, WIDTH>& dy,
@@ -71,4 +112,52 @@ __device__ __forceinline__ Vector<Out, WIDTH> norm_gradient(const Vector<Element
   for (int j = 0; j < WIDTH; ++j)
     dx.x[j] = from_float<Out>(row.dx(to_float(x.x[j]), to_float(w.x[j]) * to_float(dy.x[j])));
   return dx;
+}
+
+// what a thread holds of a row of x and of dy: COUNT vectors of each, the first at the row's vector `member`,
+// the others `step` further each
+template <int COUNT, int WIDTH, bool WHOLE, class Element>
+struct GradientRow {
+  Vector<Element, WIDTH> x[COUNT], dy[COUNT];
+
+  __device__ __forceinline__ void load(const RowWalk<WIDTH, WHOLE>& walk, const Element* of_x,
+                                       const Element* of_dy, int member, int step) {
+    const Element outside = from_float<Element>(0.f);
+#pragma unroll
+    for (int i = 0; i < COUNT; ++i) x[i] = walk.load(of_x, walk.column(member + i * step), outside);
+#pragma unroll
+    for (int i = 0; i < COUNT; ++i) dy[i] = walk.load(of_dy, walk.column(member + i * step), outside);
+  }
+};
+
+// what the groups of a block have of the same columns
+template <class Op, int MEMBERS, int COUNT>
+struct GroupScratch {
+  typename Op::Value of[MEMBERS <= WARP ? COUNT * MEMBERS : 1];
+};
+
+// adds up what groups of MEMBERS threads have of COUNT columns a thread: in the threads of the first group,
+// at every run in the same order. by all BLOCK threads
+template <class Op, int MEMBERS, int BLOCK, int COUNT>
+__device__ __forceinline__ void add_up_groups(typename Op::Value (&sums)[COUNT],
+                                              GroupScratch<Op, MEMBERS, COUNT>& scratch) {
+  if constexpr (MEMBERS <= WARP) {
+#pragma unroll
+    for (int i = 0; i < COUNT; ++i)
+#pragma unroll
+      for (int distance = MEMBERS; distance < WARP; distance *= 2)
+        sums[i] = Op::combine(sums[i], shuffle_xor(sums[i], distance));
+    for (int warp = 0; warp < BLOCK / WARP; ++warp) {
+      if (threadIdx.x / WARP == warp && threadIdx.x % WARP < MEMBERS)
+#pragma unroll
+        for (int i = 0; i < COUNT; ++i) {
+          typename Op::Value& sum = scratch.of[i * MEMBERS + threadIdx.x % WARP];
+          sum = warp ? Op::combine(sum, sums[i]) : sums[i];
+        }
+      __syncthreads();
+    }
+    if (threadIdx.x < MEMBERS)
+#pragma unroll
+      for (int i = 0; i < COUNT; ++i) sums[i] = scratch.of[i * MEMBERS + threadIdx.x];
+  }
 }

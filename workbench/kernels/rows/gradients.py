@@ -20,8 +20,11 @@ HELD = {"THREADS": 128, "VECTORS": 2, "MOST": 4}
 """Threads of the smallest block; vectors of x and of dy that a thread holds, where more threads can be had, and at
 most."""
 
-FUSED = {"THREADS": 64, "VECTORS": 1, "LARGEST": 512, "MOST": 2, "BLOCKS_MOST": 528}
-"""As before; the largest block; the number of blocks that share the rows, at most."""
+FUSED = {"THREADS": 256, "VECTORS": 4, "MOST": 4, "WAVES": 1, "MULTIPROCESSORS": 132}
+"""As before; how often all multiprocessors are full of blocks that share the rows."""
+
+REGISTERS = 2**16
+"""Of a multiprocessor."""
 
 GRADIENT_SUITE = SUITE[:4]
 """Rows and columns that are timed: those of models."""
@@ -143,34 +146,42 @@ def _declare_fused(operation: Operation[G]) -> None:
     name, problem = operation.name, operation.problem
     gradients = problem.gradients
 
+    def size_of(p: RowProblem, size: Mapping[str, int]) -> dict[str, int]:
+        return kept(p, size, len(gradients))
+
     @operation.stage(
         "fused",
         source=f"{name}/04_fused.cu",
         idea="a block adds up dw in registers, row after row: one read for all",
         parameters=FUSED,
-        sizes=whole_blocks,
-        supports=groups.fits(whole_blocks, FUSED, "a block"),
+        sizes=size_of,
+        supports=groups.fits(size_of, FUSED, "a block"),
         edge_cases=(
             problem(rows=3, columns=8000, dtype="bf16", out="bf16"),
             problem(rows=1500, columns=9, dtype="fp32", out="fp32"),
         ),
     )
     def fused(p: G, size: Mapping[str, int]) -> Plan:
-        blocks = min(p.rows, size["BLOCKS_MOST"])
+        most = size["MULTIPROCESSORS"] * size["RESIDENT"] * size["WAVES"]
+        blocks = min(ceil_div(p.rows, size["THREADS"] // size["GROUP"]), most)
         block = (size["THREADS"], 1, 1)
         first = Launch(f"{name}_fused", (blocks, 1, 1), block, ("x", "w", "dy", "dx", "partial", *p.scalars()))
         extent = np.int32(p.columns), np.int32(blocks)
-        grid = (ceil_div(p.columns, size["THREADS"]), 1, 1)
+        grid = (ceil_div(p.columns, launches.WARP), 1, 1)
         second = Launch(f"{name}_combine", grid, block, ("partial", *gradients, *extent))
         return Plan(
             (first, second), scratch={"partial": Array((blocks * p.columns, len(gradients)), FP32, output=True)}
         )
 
 
-def whole_blocks(p: RowProblem, size: Mapping[str, int]) -> dict[str, int]:
-    """THREADS that hold a row, VECTORS vectors each, that begin at the row's first element."""
-    count = ceil_div(p.columns, groups.width(p))
-    threads = size["THREADS"]
-    while threads < size["LARGEST"] and threads * size["VECTORS"] < count:
-        threads *= 2
-    return {"THREADS": threads, "VECTORS": groups.power_of_two(ceil_div(count, threads))}
+def kept(p: RowProblem, size: Mapping[str, int], sums: int) -> dict[str, int]:
+    """GROUP threads that hold a row, VECTORS vectors each, in blocks of THREADS, of which RESIDENT fit on a
+    multiprocessor; AHEAD: with the next row, too. `sums` are kept of every column. The registers that a thread needs
+    are an estimate from above."""
+    count = ceil_div(p.columns, groups.width(p))  # every row begins with the first vector of its first thread
+    chosen = groups.shared(count, size["THREADS"], size["VECTORS"], groups.MOST_THREADS)
+    of_vectors = 8 * chosen["VECTORS"]
+    registers = 24 + of_vectors + 2 * chosen["VECTORS"] * groups.width(p) * sums
+    resident = max(1, REGISTERS // (chosen["THREADS"] * registers))
+    ahead = chosen["THREADS"] * resident * (registers + of_vectors) <= REGISTERS
+    return {**chosen, "RESIDENT": resident, "AHEAD": int(ahead)}

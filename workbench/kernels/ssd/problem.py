@@ -160,6 +160,11 @@ class SsdProblem(Problem):
         def rounded(values: Values) -> Values:
             return dtype.rounded(values).astype(np.float32)
 
+        def decay(exponents: Values) -> Values:
+            """2^exponents as ex2.approx.ftz gives it: no subnormal numbers."""
+            found = np.exp2(exponents)
+            return np.where(found < np.finfo(np.float32).tiny, np.float32(0), found)
+
         def solver(x: Values, log_a: Values, b: Values, c: Values, h0: Values) -> tuple[Values, Values]:
             """Products of chunks, of operands that are rounded; the state stays in fp32."""
             x, b, c = (v.astype(np.float32) for v in (x, b, c))
@@ -171,12 +176,12 @@ class SsdProblem(Problem):
                 sums = np.cumsum(steps[:, at], axis=1, dtype=np.float32)
                 earlier = np.tri(xs.shape[1], dtype=bool)
                 apart = np.where(earlier, sums[:, :, None] - sums[:, None, :], np.float32(-np.inf))
-                weights = tensor_core_product(cs, bs.swapaxes(1, 2), 16, backwards) * np.exp2(apart)
-                from_before = tensor_core_product(cs, rounded(h), 16, backwards) * np.exp2(sums)[:, :, None]
+                weights = tensor_core_product(cs, bs.swapaxes(1, 2), 16, backwards) * decay(apart)
+                from_before = tensor_core_product(cs, rounded(h), 16, backwards) * decay(sums)[:, :, None]
                 y[:, at] = from_before + tensor_core_product(rounded(weights), xs, 16, backwards)
-                kept = rounded(bs * np.exp2(sums[:, -1:] - sums)[:, :, None])
+                kept = rounded(bs * decay(sums[:, -1:] - sums)[:, :, None])
                 added = tensor_core_product(kept.swapaxes(1, 2), xs, 16, backwards)
-                h = h * np.exp2(sums[:, -1])[:, None, None] + added
+                h = h * decay(sums[:, -1])[:, None, None] + added
                 truncate(h)
             return y, h
 
