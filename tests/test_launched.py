@@ -68,6 +68,16 @@ def test_what_is_not_known_is_left_to_python(in_c, rng) -> None:
     assert in_c.entered == 0
 
 
+def test_an_out_over_an_input_is_refused_in_a_class_that_is_known(in_c) -> None:
+    memory = in_c.upload(np.zeros(256, np.float32))
+    x, apart, over = (memory[first : first + 64].reshape(4, 16) for first in (0, 96, 32))  # equally aligned
+    ops.softmax(x, out=apart)
+    assert ops.softmax(x, out=apart) is apart and in_c.entered == 1
+    with pytest.raises(ValueError, match="out overlaps the memory of an input"):
+        ops.softmax(x, out=over)
+    assert in_c.entered == 1
+
+
 def test_what_goes_wrong_in_a_launch_is_raised(in_c, rng) -> None:
     x = in_c.upload(half(rng, 4, 64))
     ops.softmax(x)
