@@ -1,0 +1,216 @@
+// what the decode stages share: a warp attends with 16 rows to its own tiles of keys, which it alone loads;
+// what several warps, or several blocks, have found for the same rows is merged.
+#pragma once
+#include "ptx/mma.cuh"
+#include "tile/async_tile.cuh"
+#include "tile/fragment.cuh"
+#include "tile/fragment_softmax.cuh"
+
+constexpr int THREADS = WARPS * WARP, BLOCK_ROWS = 16, BLOCK_KEYS = WARPS * KEYS;
+constexpr int CHUNK = VECTOR_BYTES / sizeof(IN), ROW_CHUNKS = DIM / CHUNK;  // elements that move together
+constexpr int LANE_COLUMNS = 4, ROW_VECTORS = DIM / LANE_COLUMNS;           // that a thread merges at once
+
+static_assert(KEYS % 16 == 0 && STAGES >= 2,
+              "an mma takes 16 keys; a tile is loaded while another is multiplied");
+
+// where the arrays lie, and the sizes. k and v lie alike
+struct Problem {
+  long long q_batch, q_head, q_row, k_batch, k_head, k_row, o_batch, o_head, o_row;
+  int heads, group, rows, keys, dim, causal;
+  float scale;
+  int aligned;
+
+  __device__ __forceinline__ float factor() const { return scale * LOG2_E; }  // of logits, as exponents of 2
+  __device__ __forceinline__ int key_heads() const { return heads / group; }
+  // rows of the heads that share keys, and tiles of them
+  __device__ __forceinline__ int packed() const { return group * rows; }
+  __device__ __forceinline__ int tiles() const { return (packed() + BLOCK_ROWS - 1) / BLOCK_ROWS; }
+  // keys that a packed row sees; those of all heads come before the next row
+  __device__ __forceinline__ int seen(int packed_row) const {
+    const int row = min(packed_row / group, rows - 1);
+    return causal ? max(0, min(keys, row + 1 + keys - rows)) : keys;
+  }
+};
+
+// 16 packed rows of one batch and one head of keys
+struct RowTile {
+  int batch, key_head, first, count;  // packed rows
+
+  // of all tiles of all heads of keys of all batches
+  __device__ __forceinline__ RowTile(const Problem& p, int number) {
+    first = number % p.tiles() * BLOCK_ROWS;
+    key_head = number / p.tiles() % p.key_heads();
+    batch = number / p.tiles() / p.key_heads();
+    count = min(BLOCK_ROWS, p.packed() - first);
+  }
+  __device__ __forceinline__ int head(const Problem& p, int row) const {
+    return key_head * p.group + (first + row) % p.group;
+  }
+  __device__ __forceinline__ int place(const Problem& p, int row) const { return (first + row) / p.group; }
+};
+
+// what some keys give for rows: averages that are not divided by the sum of the weights yet, and per row the
+// largest logit and the sum of the weights relative to it
+struct Found {
+  static constexpr int STRIDE = DIM + 8;  // rows of a fragment begin in other banks
+  float o[BLOCK_ROWS * STRIDE];
+};
+
+struct WarpShared {
+  using Tile = AsyncTile<IN, KEYS, DIM, WARP>;
+  union {
+    struct {
+      Tile k[STAGES], v[STAGES];
+    };
+    Found found;
+  };
+};
+
+struct Shared {
+  AsyncTile<IN, BLOCK_ROWS, DIM, THREADS> q;
+  WarpShared warps[WARPS];
+  float2 stats[WARPS][BLOCK_ROWS];  // maximum, sum
+};
+
+// the queries of a tile; those behind the last are zero
+__device__ __forceinline__ void load_queries(Shared& shared, const Problem& p, const RowTile& tile,
+                                             const IN* q) {
+  q += tile.batch * p.q_batch;
+  for (int i = threadIdx.x; i < BLOCK_ROWS * ROW_CHUNKS; i += THREADS) {
+    const int row = i / ROW_CHUNKS, column = i % ROW_CHUNKS * CHUNK;
+    const IN* const from = q + tile.head(p, row) * p.q_head + tile.place(p, row) * p.q_row + column;
+    store_vector(shared.q.chunk(row, i % ROW_CHUNKS),
+                 load_tail<CHUNK>(from, row < tile.count ? p.dim - column : 0, p.aligned));
+  }
+}
+
+// each warp attends to its share of the keys from `begin` to `end` and leaves what it found in shared memory
+__device__ __forceinline__ void attend(Shared& shared, const Problem& p, const RowTile& tile, const IN* q,
+                                       const IN* k, const IN* v, int begin, int end) {
+  const int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
+  WarpShared& mine = shared.warps[warp];
+  k += tile.batch * p.k_batch + tile.key_head * p.k_head;
+  v += tile.batch * p.k_batch + tile.key_head * p.k_head;
+  end = min(end, p.seen(tile.first + tile.count - 1));  // the last row sees the most
+  begin += warp * KEYS;
+  const int tiles = max(0, (end - begin + BLOCK_KEYS - 1) / BLOCK_KEYS);
+
+  const auto load = [&](int number) {
+    if (number < tiles) {
+      const int first = begin + number * BLOCK_KEYS;
+      mine.k[number % STAGES].load(k, p.k_row, first, p.keys, p.dim, p.aligned);
+      mine.v[number % STAGES].load(v, p.k_row, first, p.keys, p.dim, p.aligned);
+    }
+    cp_async_commit();
+  };
+#pragma unroll 1
+  for (int number = 0; number < STAGES - 1; ++number) load(number);
+  load_queries(shared, p, tile, q);
+  __syncthreads();
+  u32 a[DIM / 16][4];
+#pragma unroll
+  for (int c = 0; c < DIM / 16; ++c) ldmatrix_x4(a[c], shared.q.chunk(lane % 16, 2 * c + lane / 16));
+
+  const int row = tile.first + lane / 4;  // and that 8 further down
+  const int least = min(end, p.seen(tile.first)), upper = min(end, p.seen(row)),
+            lower = min(end, p.seen(row + 8));
+  float sum[DIM / 2] = {};
+  auto& sums = reinterpret_cast<float (&)[DIM / 8][4]>(sum);
+  FragmentSoftmax softmax;
+#pragma unroll 1
+  for (int number = 0; number < tiles; ++number) {
+    cp_async_wait<STAGES - 2>();
+    __syncwarp();  // this tile has come for all lanes, and all are done with the one before
+    load(number + STAGES - 1);
+    auto &key_tile = mine.k[number % STAGES], &value_tile = mine.v[number % STAGES];
+
+    float logit[KEYS / 2] = {};
+    auto& logits = reinterpret_cast<float (&)[KEYS / 8][4]>(logit);
+#pragma unroll
+    for (int c = 0; c < ROW_CHUNKS; c += 2)  // 16 elements of each vector
+#pragma unroll
+      for (int n = 0; n < KEYS; n += 16) {
+        u32 b[4];  // keys n to n + 7, and 8 more, each in two chunks
+        ldmatrix_x4(b, key_tile.chunk(n + lane / 16 * 8 + lane % 8, c + lane / 8 % 2));
+        mma(logits[n / 8], a[c / 2], b[0], b[1], IN());
+        mma(logits[n / 8 + 1], a[c / 2], b[2], b[3], IN());
+      }
+    const int before = begin + number * BLOCK_KEYS;
+    if (before + KEYS > least) mask_columns(logit, {upper - before, lower - before});
+    float rescale[2];
+    softmax.weigh(logit, p.factor(), rescale);
+    scale_rows(sum, rescale);
+
+    u32 weights[KEYS / 16][4];
+    to_left_operand<IN>(weights, logit);
+#pragma unroll
+    for (int n = 0; n < KEYS; n += 16)
+#pragma unroll
+      for (int c = 0; c < ROW_CHUNKS; c += 2) {
+        u32 b[4];  // columns of two chunks, each of keys n to n + 7 and 8 more
+        ldmatrix_x4_trans(b, value_tile.chunk(n + lane % 16, c + lane / 16));
+        mma(sums[c], weights[n / 16], b[0], b[1], IN());
+        mma(sums[c + 1], weights[n / 16], b[2], b[3], IN());
+      }
+  }
+  cp_async_wait<0>();
+  __syncwarp();  // the tiles make room for what was found
+
+#pragma unroll
+  for (int i = 0; i < DIM / 2; i += 2)
+    store_vector(mine.found.o + (lane / 4 + i / 2 % 2 * 8) * Found::STRIDE + i / 4 * 8 + lane % 4 * 2,
+                 Vector<float, 2>{sum[i], sum[i + 1]});
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+    const float total = warp_reduce<Sum, ROW_LANES>(softmax.sum[i]);
+    if (lane % ROW_LANES == 0) shared.stats[warp][lane / 4 + i * 8] = {softmax.max[i], total};
+  }
+}
+
+// of some columns of one row, what different keys give: added in order, so that the result is the same every
+// time
+struct Merged {
+  using Columns = Vector<float, LANE_COLUMNS>;
+  Columns o = {};
+  float max = -infinity(), sum = 0.f;
+
+  // `stats` are maximum and sum. factor is positive
+  __device__ __forceinline__ void add(const Columns& x, float2 stats, float factor) {
+    const float largest = fmaxf(max, stats.x), base = ExpSum::base(largest) * factor;
+    const float before = ex2(max * factor - base), more = ex2(stats.x * factor - base);
+#pragma unroll
+    for (int i = 0; i < LANE_COLUMNS; ++i) o.x[i] = o.x[i] * before + x.x[i] * more;
+    sum = sum * before + stats.y * more;
+    max = largest;
+  }
+};
+
+// what the warps of this block found for a row. all of them have left it
+__device__ __forceinline__ Merged merge_warps(const Shared& shared, int row, int column, float factor) {
+  Merged merged;
+#pragma unroll
+  for (int warp = 0; warp < WARPS; ++warp)
+    merged.add(load_vector<LANE_COLUMNS>(shared.warps[warp].found.o + row * Found::STRIDE + column),
+               shared.stats[warp][row], factor);
+  return merged;
+}
+
+// rows of a tile from `from` on, `rows` of them: what all warps found is the result
+__device__ __forceinline__ void store_result(const Shared& shared, const Problem& p, const RowTile& tile,
+                                             IN* o, float* lse, int from, int rows) {
+  o += tile.batch * p.o_batch;
+  lse += static_cast<long long>(tile.batch) * p.heads * p.rows;
+  for (int i = threadIdx.x; i < rows * ROW_VECTORS; i += THREADS) {
+    const int row = from + i / ROW_VECTORS, column = i % ROW_VECTORS * LANE_COLUMNS;
+    const Merged merged = merge_warps(shared, row, column, p.factor());
+    const float divided = merged.sum == 0.f ? 0.f : 1.f / merged.sum;
+    Vector<IN, LANE_COLUMNS> rounded;
+#pragma unroll
+    for (int j = 0; j < LANE_COLUMNS; ++j) rounded.x[j] = from_float<IN>(merged.o.x[j] * divided);
+    const int head = tile.head(p, row), place = tile.place(p, row);
+    store_tail(o + head * p.o_head + place * p.o_row + column, rounded, p.dim - column,
+               p.dim % LANE_COLUMNS == 0);
+    if (column == 0)
+      lse[static_cast<long long>(head) * p.rows + place] = merged.max * p.scale + logf(merged.sum);
+  }
+}
