@@ -49,6 +49,17 @@ struct RowTile {
   __device__ __forceinline__ int place(const Problem& p, int row) const { return (first + row) / p.group; }
 };
 
+// which of the tiles of rows a block works on, and which of its keys: blocks in a row, tiles first, then
+// parts of the keys, so that what shares keys is worked on at the same time, and what is merged, too
+struct SharedTile {
+  int tile, split;
+
+  __device__ __forceinline__ SharedTile(const Problem& p, int block, int splits) {
+    split = block / p.tiles() % splits;
+    tile = block / p.tiles() / splits * p.tiles() + block % p.tiles();
+  }
+};
+
 // what some keys give for rows: averages that are not divided by the sum of the weights yet, and per row the
 // largest logit and the sum of the weights relative to it
 struct Found {
@@ -214,3 +225,48 @@ __device__ __forceinline__ void store_result(const Shared& shared, const Problem
       lse[static_cast<long long>(head) * p.rows + place] = merged.max * p.scale + logf(merged.sum);
   }
 }
+
+// where blocks that share a tile of rows leave what they found: o (tiles, splits, rows of a tile, DIM), stats
+// the same without DIM
+struct Partial {
+  float* o;
+  float2* stats;
+  int splits, rows;
+
+  __device__ __forceinline__ Partial(float* o, float* stats, int splits, const Problem& p)
+      : o(o), stats(reinterpret_cast<float2*>(stats)), splits(splits), rows(min(BLOCK_ROWS, p.packed())) {}
+
+  __device__ __forceinline__ long long place(int tile, int split, int row) const {
+    return (static_cast<long long>(tile) * splits + split) * rows + row;
+  }
+
+  // what all warps of this block found
+  __device__ __forceinline__ void store(const Shared& shared, const Problem& p, int tile, int split,
+                                        int count) const {
+    for (int i = threadIdx.x; i < count * ROW_VECTORS; i += THREADS) {
+      const int row = i / ROW_VECTORS, column = i % ROW_VECTORS * LANE_COLUMNS;
+      const Merged merged = merge_warps(shared, row, column, p.factor());
+      const long long to = place(tile, split, row);
+      store_vector(o + to * DIM + column, merged.o);
+      if (column == 0) stats[to] = {merged.max, merged.sum};
+    }
+  }
+
+  // what all blocks found for some rows of a tile, as if the warps of this one had found it: each merges
+  // every WARPS-th split
+  __device__ __forceinline__ void load(Shared& shared, const Problem& p, int tile, int from,
+                                       int count) const {
+    const int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
+    for (int i = lane; i < count * ROW_VECTORS; i += WARP) {
+      const int row = from + i / ROW_VECTORS, column = i % ROW_VECTORS * LANE_COLUMNS;
+      Merged merged;
+#pragma unroll 8
+      for (int split = warp; split < splits; split += WARPS) {
+        const long long at = place(tile, split, row);
+        merged.add(load_vector<LANE_COLUMNS>(o + at * DIM + column), stats[at], p.factor());
+      }
+      store_vector(shared.warps[warp].found.o + row * Found::STRIDE + column, merged.o);
+      if (column == 0) shared.stats[warp][row] = {merged.max, merged.sum};
+    }
+  }
+};

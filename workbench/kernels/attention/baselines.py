@@ -15,8 +15,6 @@ from .problem import AttentionProblem, tensor_maps
 def _torch_refuses(p: AttentionProblem) -> str | None:
     if p.causal and p.rows != p.keys:
         return "its causal mask is aligned to the first key, not to the last"
-    if p.group > 1:
-        return "its call takes as many heads of keys as of queries"
     if p.dim % 8:
         return "it takes rows of a multiple of 8 elements"
     return tensor_maps(p)

@@ -6,7 +6,9 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from ...model.launch import Launch, ceil_div
+from ...model.arrays import Array
+from ...model.dtypes import FP32
+from ...model.launch import Launch, Plan, ceil_div
 from .operation import ATTENTION, EDGE_CASES, SHARED_BYTES, counts, strides
 from .problem import AttentionProblem, Kind, Layout, padded_dim, tensor_maps
 
@@ -31,6 +33,11 @@ def shared_bytes(p: AttentionProblem, size: Mapping[str, int]) -> int:
 def row_tiles(p: AttentionProblem) -> int:
     """Tiles of 16 rows of all heads of keys of all batches."""
     return ceil_div(p.group * p.rows, ROWS) * p.key_heads * p.batch
+
+
+def _tile_rows(p: AttentionProblem) -> int:
+    """Rows of the largest tile."""
+    return min(ROWS, p.group * p.rows)
 
 
 def _scalars(p: AttentionProblem) -> tuple[np.generic, ...]:
@@ -62,3 +69,71 @@ def packed_heads(p: AttentionProblem, size: Mapping[str, int]) -> Launch:
         ("q", "k", "v", "o", "lse", *_scalars(p)),
         shared_bytes=shared_bytes(p, size),
     )
+
+
+MULTIPROCESSORS = 132
+OVERHEAD = 2
+"""Tiles of keys of a block that could be loaded in the time in which it starts and ends."""
+
+MERGED = 4
+"""How many times as fast as its share of the memory a block reads what it merges from the L2."""
+
+
+def splits_of(p: AttentionProblem, size: Mapping[str, int]) -> tuple[int, int]:
+    """Into how many parts keys are split, and the keys of one: the least time for rounds of blocks, and to merge."""
+    tile = size["WARPS"] * size["KEYS"]
+    tiles, items = ceil_div(p.keys, tile), row_tiles(p)
+    if size["SPLITS"]:
+        part = ceil_div(tiles, min(size["SPLITS"], tiles))
+    else:
+        resident = MULTIPROCESSORS * max(1, SHARED_BYTES // (shared_bytes(p, size) + 1024))
+        merged = _tile_rows(p) / (MERGED * tile)  # fp32, as the bytes of keys and values of 16 bits
+
+        def cost(part: int) -> float:
+            splits = ceil_div(tiles, part)
+            return ceil_div(items * splits, resident) * (part + OVERHEAD) + (splits > 1) * splits * merged
+
+        part = min({ceil_div(tiles, splits) for splits in range(1, min(tiles, 2 * resident) + 1)}, key=cost)
+    return ceil_div(tiles, part), part * tile
+
+
+_SPLIT_CASES = (
+    *_EDGE_CASES,
+    AttentionProblem(heads=4, group=4, rows=3, keys=1100, dim=64, causal=True, values=Kind.LARGE),  # many parts
+    AttentionProblem(heads=2, rows=40, keys=333, dim=16, causal=True, layout=Layout.BSHD),  # some see no key of a part
+)
+
+
+@ATTENTION.stage(
+    "split_keys",
+    source="attention/decode/02_split_keys.cu",
+    idea="as many blocks as fill the GPU share the keys of a tile; a second kernel merges what they found",
+    parameters={"WARPS": 4, "KEYS": 16, "STAGES": 3, "SPLITS": 0},
+    space={"WARPS": (2, 4, 8), "KEYS": (16, 32), "STAGES": (2, 3, 4, 6)},
+    constraint=_constraint,
+    sizes=lambda p, size: {"DIM": padded_dim(p)},
+    edge_cases=_SPLIT_CASES,
+    architecture=80,
+)
+def split_keys(p: AttentionProblem, size: Mapping[str, int]) -> Plan:
+    splits, part = splits_of(p, size)
+    block, scalars = (32 * size["WARPS"], 1, 1), (np.int32(splits), np.int32(part))
+    bytes_ = shared_bytes(p, size)
+    arrays = ("q", "k", "v", "o", "lse", "partial", "stats")
+    launches = [
+        Launch("attention_split_keys", (row_tiles(p) * splits, 1, 1), block, (*arrays, *_scalars(p), *scalars), bytes_)
+    ]
+    if splits > 1:
+        sizes = tuple(np.int32(n) for n in (p.heads, p.group, p.rows, p.dim))
+        given = (*arrays[3:], *strides(p, "o"), *sizes, np.float32(p.factor), np.int32(splits))
+        launches.append(Launch("attention_merge_splits", (row_tiles(p) * _tile_rows(p), 1, 1), block, given, bytes_))
+    return Plan(tuple(launches), scratch=_scratch(p, splits))
+
+
+def _scratch(p: AttentionProblem, splits: int) -> dict[str, Array]:
+    """Of every part of the keys of a tile averages, and of each row a maximum and a sum; none of one part."""
+    rows = (row_tiles(p), splits, _tile_rows(p)) if splits > 1 else (1, 1, 1)
+    return {
+        "partial": Array((*rows, padded_dim(p)), FP32, output=True),
+        "stats": Array((*rows, 2), FP32, output=True),
+    }
