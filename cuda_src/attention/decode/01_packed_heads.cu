@@ -2,7 +2,7 @@
 // keys. q, o: (batch, heads, rows, dim), k, v: (batch, heads / group, keys, dim), with any strides; lse:
 // (batch, heads, rows). dim up to DIM. bf16 and fp16.
 //
-// decode 1, packed heads: the rows of all heads that share keys are rows of one tile of 16, so that the
+// packed heads: the rows of all heads that share keys are rows of one tile of 16, so that the
 // tensor cores have something to do and keys are read once, not once a head. a block takes such a tile and
 // all keys. each of its warps attends to every WARPS-th tile of KEYS keys, which it loads by cp.async, STAGES
 // - 1 tiles ahead: warps wait for no other until the end, where what they found is merged in shared memory.

@@ -2,9 +2,9 @@
 // keys. q, o: (batch, heads, rows, dim), k, v: (batch, heads / group, keys, dim), with any strides; lse:
 // (batch, heads, rows). dim up to DIM. bf16 and fp16.
 //
-// decode 2, split keys: as many blocks share a tile of rows as fill the GPU, each with `part` of its keys.
+// split keys: as many blocks share a tile of rows as fill the GPU, each with `part` of its keys.
 // what they found goes to memory in fp32, and a second kernel merges it, a block for every row. with one
-// block a tile this is stage 1, and there is nothing to merge.
+// block a tile this is packed_heads, and there is nothing to merge.
 //
 // what it gains: all multiprocessors are at work, however few heads there are.
 //
@@ -44,8 +44,5 @@ extern "C" __global__ void __launch_bounds__(THREADS)
   const Partial parts(partial, stats, splits, p);
   const int number = blockIdx.x / parts.rows, row = blockIdx.x % parts.rows;
   const RowTile tile(p, number);
-  if (row >= tile.count) return;
-  parts.load(shared, p, number, row, 1);
-  __syncthreads();
-  store_result(shared, p, tile, o, lse, row, 1);
+  if (row < tile.count) parts.merge(shared, p, tile, number, o, lse, row, 1);
 }

@@ -269,4 +269,12 @@ struct Partial {
       if (column == 0) shared.stats[warp][row] = {merged.max, merged.sum};
     }
   }
+
+  // the result of some rows of a tile: what all blocks found for them, by one block
+  __device__ __forceinline__ void merge(Shared& shared, const Problem& p, const RowTile& tile, int number,
+                                        IN* out, float* lse, int from, int count) const {
+    load(shared, p, number, from, count);
+    __syncthreads();
+    store_result(shared, p, tile, out, lse, from, count);
+  }
 };

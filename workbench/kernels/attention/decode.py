@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import numpy as np
 
@@ -45,6 +46,9 @@ def _scalars(p: AttentionProblem) -> tuple[np.generic, ...]:
     return (*strides(p, "q", "k", "o"), *counts(p), np.int32(p.causal), np.float32(p.factor), np.int32(aligned))
 
 
+_SPACE = {"WARPS": (2, 4, 8), "KEYS": (16, 32), "STAGES": (2, 3, 4, 6)}
+
+
 def _constraint(p: AttentionProblem, size: Mapping[str, int]) -> str | None:
     return None if shared_bytes(p, size) <= SHARED_BYTES else "the tiles do not fit into shared memory"
 
@@ -55,7 +59,7 @@ def _constraint(p: AttentionProblem, size: Mapping[str, int]) -> str | None:
     source="attention/decode/01_packed_heads.cu",
     idea="few rows: those of the heads that share keys are one tile; each warp loads keys of its own, some tiles ahead",
     parameters={"WARPS": 4, "KEYS": 16, "STAGES": 3},
-    space={"WARPS": (2, 4, 8), "KEYS": (16, 32), "STAGES": (2, 3, 4, 6)},
+    space=_SPACE,
     constraint=_constraint,
     sizes=lambda p, size: {"DIM": padded_dim(p)},
     edge_cases=_EDGE_CASES,
@@ -109,31 +113,61 @@ _SPLIT_CASES = (
     source="attention/decode/02_split_keys.cu",
     idea="as many blocks as fill the GPU share the keys of a tile; a second kernel merges what they found",
     parameters={"WARPS": 4, "KEYS": 16, "STAGES": 3, "SPLITS": 0},
-    space={"WARPS": (2, 4, 8), "KEYS": (16, 32), "STAGES": (2, 3, 4, 6)},
+    space=_SPACE,
     constraint=_constraint,
     sizes=lambda p, size: {"DIM": padded_dim(p)},
     edge_cases=_SPLIT_CASES,
     architecture=80,
 )
 def split_keys(p: AttentionProblem, size: Mapping[str, int]) -> Plan:
+    splits, _ = splits_of(p, size)
+    shared = _shared_keys("attention_split_keys", p, size)
+    if splits == 1:
+        return shared
+    sizes = tuple(np.int32(n) for n in (p.heads, p.group, p.rows, p.dim))
+    merged = Launch(
+        "attention_merge_splits",
+        (row_tiles(p) * _tile_rows(p), 1, 1),
+        (32 * size["WARPS"], 1, 1),
+        ("o", "lse", *shared.scratch, *strides(p, "o"), *sizes, np.float32(p.factor), np.int32(splits)),
+        shared_bytes(p, size),
+    )
+    return replace(shared, launches=(*shared.launches, merged))
+
+
+@ATTENTION.stage(
+    "last_block",
+    source="attention/decode/03_last_block.cu",
+    idea="the last block of a tile merges what all of them found; a counter tells which it is",
+    parameters={"WARPS": 4, "KEYS": 16, "STAGES": 3, "SPLITS": 0},
+    space=_SPACE,
+    constraint=_constraint,
+    sizes=lambda p, size: {"DIM": padded_dim(p)},
+    edge_cases=_SPLIT_CASES,
+    architecture=80,
+)
+def last_block(p: AttentionProblem, size: Mapping[str, int]) -> Plan:
+    counters = Array((row_tiles(p),), FP32, output=True, zero=True)  # 4 bytes each
+    return _shared_keys("attention_last_block", p, size, {"counters": counters})
+
+
+def _shared_keys(
+    kernel: str, p: AttentionProblem, size: Mapping[str, int], more: Mapping[str, Array] | None = None
+) -> Plan:
+    """Blocks that share the keys of tiles, and where they leave what they found: of every part of the keys averages,
+    and of each row a maximum and a sum; nothing where there is one part."""
     splits, part = splits_of(p, size)
-    block, scalars = (32 * size["WARPS"], 1, 1), (np.int32(splits), np.int32(part))
-    bytes_ = shared_bytes(p, size)
-    arrays = ("q", "k", "v", "o", "lse", "partial", "stats")
-    launches = [
-        Launch("attention_split_keys", (row_tiles(p) * splits, 1, 1), block, (*arrays, *_scalars(p), *scalars), bytes_)
-    ]
-    if splits > 1:
-        sizes = tuple(np.int32(n) for n in (p.heads, p.group, p.rows, p.dim))
-        given = (*arrays[3:], *strides(p, "o"), *sizes, np.float32(p.factor), np.int32(splits))
-        launches.append(Launch("attention_merge_splits", (row_tiles(p) * _tile_rows(p), 1, 1), block, given, bytes_))
-    return Plan(tuple(launches), scratch=_scratch(p, splits))
-
-
-def _scratch(p: AttentionProblem, splits: int) -> dict[str, Array]:
-    """Of every part of the keys of a tile averages, and of each row a maximum and a sum; none of one part."""
     rows = (row_tiles(p), splits, _tile_rows(p)) if splits > 1 else (1, 1, 1)
-    return {
+    scratch = {
         "partial": Array((*rows, padded_dim(p)), FP32, output=True),
         "stats": Array((*rows, 2), FP32, output=True),
+        **(more or {}),
     }
+    launch = Launch(
+        kernel,
+        (row_tiles(p) * splits, 1, 1),
+        (32 * size["WARPS"], 1, 1),
+        ("q", "k", "v", "o", "lse", *scratch, *_scalars(p), np.int32(splits), np.int32(part)),
+        shared_bytes(p, size),
+    )
+    return Plan((launch,), scratch=scratch)
