@@ -13,6 +13,7 @@ from workbench import ops, reference
 from workbench.catalogue import registry
 from workbench.harness import Case
 from workbench.kernels.attention import ATTENTION, AttentionProblem, Layout
+from workbench.kernels.attention.decode import splits_of
 from workbench.kernels.attention.problem import Kind
 from workbench.kernels.shared.tensor_cores import tensor_core_product
 from workbench.model.dtypes import BF16
@@ -139,6 +140,56 @@ def test_a_hazard_of_the_persistent_kernel_is_named(right, broken, verdict):
     problem = AttentionProblem(rows=70, keys=390, dim=64)
     outcome = workbench.verify(PERSISTENT, code=headers.replace(right, broken), device="emulator", problem=problem)
     assert outcome.run.stages[0].verification.verdict == verdict
+
+
+LAST_BLOCK = next(stage for stage in ATTENTION.stages if stage.name == "last_block")
+SPLIT = AttentionProblem(heads=10, group=5, rows=3, keys=460, dim=64, causal=True, values=Kind.LARGE)
+"""Of 8 tiles of keys, each of which is a part where it is free."""
+
+
+@pytest.mark.parametrize("splits", [1, 2, 3, 8])
+@pytest.mark.parametrize("name", ["split_keys", "last_block"])
+def test_keys_may_be_split_into_any_number_of_parts(name, splits):
+    stage = next(stage for stage in ATTENTION.stages if stage.name == name).with_parameters({"SPLITS": splits})
+    plan = stage.plan_for(SPLIT, stage.parameters)
+    assert plan.launches[0].grid[0] == 2 * splits
+    assert workbench.verify(stage, device="emulator", problem=SPLIT).run.stages[0].verification.verdict == "pass"
+
+
+@pytest.mark.parametrize("problem", [p for p in ATTENTION.suite if p.rows == 1], ids=lambda p: p.label)
+def test_blocks_that_share_keys_fill_the_gpu_and_see_every_key(problem):
+    splits, part = splits_of(problem, LAST_BLOCK.parameters)
+    assert (splits - 1) * part < problem.keys <= splits * part
+    resident = 2 * 132
+    blocks = splits * problem.batch * problem.key_heads
+    assert blocks / resident > 0.95 * np.ceil(blocks / resident)
+
+
+@pytest.mark.parametrize(
+    ("right", "broken", "verdict"),
+    [
+        ("count_to_last(counters + mine.tile, splits)", "atomicInc(counters + mine.tile, splits - 1) > 6", "race"),
+        ("  __syncthreads();  // all threads have written", "  // ", "race"),
+        ("count_to_last(counters + mine.tile, splits)", "count_to_last(counters + mine.tile, splits + 1)", "stale"),
+        ("cp_async_wait<STAGES - 2>()", "cp_async_wait<STAGES - 1>()", "in_flight"),
+        ("__syncwarp();  // this tile has come", "// ", "race"),
+        ("x.x[i] * more", "x.x[i]", "mismatch"),
+        ("sum = sum * before", "sum = sum", "mismatch"),
+    ],
+)
+def test_a_fault_of_blocks_that_share_keys_is_named(right, broken, verdict):
+    shared = (LAST_BLOCK.path.parent / "decode.cuh").read_text().replace("#pragma once", "")
+    source = LAST_BLOCK.path.read_text().replace('#include "decode.cuh"', shared)
+    assert source.count(right) == 1
+    outcome = workbench.verify(LAST_BLOCK, code=source.replace(right, broken), device="emulator", problem=SPLIT)
+    assert outcome.run.stages[0].verification.verdict == verdict
+
+
+@pytest.mark.parametrize(
+    ("rows", "group", "first"), [(1, 4, "last_block"), (4, 8, "last_block"), (40, 1, "persistent")]
+)
+def test_few_rows_are_for_the_stages_that_split_keys(rows, group, first):
+    assert ATTENTION.fastest(AttentionProblem(heads=8, rows=rows, keys=5000, dim=64, group=group))[0] == first
 
 
 @pytest.mark.parametrize("name", ["weights sum to 1", "any order of keys", "a shift of all logits of a row"])

@@ -260,7 +260,7 @@ struct Partial {
     for (int i = lane; i < count * ROW_VECTORS; i += WARP) {
       const int row = from + i / ROW_VECTORS, column = i % ROW_VECTORS * LANE_COLUMNS;
       Merged merged;
-#pragma unroll 8
+#pragma unroll 4
       for (int split = warp; split < splits; split += WARPS) {
         const long long at = place(tile, split, row);
         merged.add(load_vector<LANE_COLUMNS>(o + at * DIM + column), stats[at], p.factor());
