@@ -25,5 +25,5 @@ extern "C" __global__ void __launch_bounds__(THREADS)
   const RowTile tile(p, blockIdx.x);
   attend(shared, p, tile, q, k, v, 0, p.keys);
   __syncthreads();
-  store_result(shared, p, tile, o, lse, 0, tile.count);
+  store_result(shared.parts(), WARPS, p, tile, o, lse);
 }

@@ -26,23 +26,24 @@ extern "C" __global__ void __launch_bounds__(THREADS)
   const RowTile tile(p, mine.tile);
   attend(shared, p, tile, q, k, v, mine.split * part, (mine.split + 1) * part);
   __syncthreads();
-  if (splits == 1)
-    store_result(shared, p, tile, o, lse, 0, tile.count);
-  else
-    Partial(partial, stats, splits, p).store(shared, p, mine.tile, mine.split, tile.count);
+  if (splits == 1) return store_result(shared.parts(), WARPS, p, tile, o, lse);
+  store_part(parts_of_tile(partial, stats, p, mine.tile, splits), mine.split, shared.parts(), p, tile);
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS)
     attention_merge_splits(IN* o, float* lse, float* partial, float* stats, long long o_batch,
                            long long o_head, long long o_row, int heads, int group, int rows, int dim,
                            float scale, int splits) {
-  extern __shared__ __align__(alignof(Shared)) unsigned char memory[];
-  Shared& shared = *reinterpret_cast<Shared*>(memory);
+  __shared__ __align__(16) float o_shared[WARPS][DIM];
+  __shared__ float2 stats_shared[WARPS];
   Problem p = {};
   p.o_batch = o_batch, p.o_head = o_head, p.o_row = o_row;
   p.heads = heads, p.group = group, p.rows = rows, p.dim = dim, p.scale = scale;
-  const Partial parts(partial, stats, splits, p);
-  const int number = blockIdx.x / parts.rows, row = blockIdx.x % parts.rows;
+  const int tile_rows = min(BLOCK_ROWS, p.packed()), number = blockIdx.x / tile_rows,
+            row = blockIdx.x % tile_rows;
   const RowTile tile(p, number);
-  if (row < tile.count) parts.merge(shared, p, tile, number, o, lse, row, 1);
+  if (row >= tile.count) return;
+  Parts parts = parts_of_tile(partial, stats, p, number, splits);
+  parts.o += row * parts.o_row, parts.stats += row;
+  merge_parts({o_shared[0], stats_shared, DIM, 0, 1}, parts, splits, p, tile.only(row), o, lse);
 }

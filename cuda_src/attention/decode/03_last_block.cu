@@ -27,12 +27,12 @@ extern "C" __global__ void __launch_bounds__(THREADS)
   const RowTile tile(p, mine.tile);
   attend(shared, p, tile, q, k, v, mine.split * part, (mine.split + 1) * part);
   __syncthreads();
-  if (splits == 1) return store_result(shared, p, tile, o, lse, 0, tile.count);
-  const Partial parts(partial, stats, splits, p);
-  parts.store(shared, p, mine.tile, mine.split, tile.count);
+  if (splits == 1) return store_result(shared.parts(), WARPS, p, tile, o, lse);
+  const Parts parts = parts_of_tile(partial, stats, p, mine.tile, splits);
+  store_part(parts, mine.split, shared.parts(), p, tile);
   __syncthreads();  // all threads have written before one counts for them
   __shared__ bool last;
   if (threadIdx.x == 0) last = count_to_last(counters + mine.tile, splits);
   __syncthreads();
-  if (last) parts.merge(shared, p, tile, mine.tile, o, lse, 0, tile.count);
+  if (last) merge_parts(shared.parts(), parts, splits, p, tile, o, lse);
 }

@@ -10,6 +10,7 @@ constexpr int THREADS = WARPS * WARP, BLOCK_ROWS = 16, BLOCK_KEYS = WARPS * KEYS
 constexpr int CHUNK = VECTOR_BYTES / sizeof(IN), ROW_CHUNKS = DIM / CHUNK;  // elements that move together
 constexpr int LANE_COLUMNS = 4, ROW_VECTORS = DIM / LANE_COLUMNS;           // that a thread merges at once
 
+static_assert((WARPS & (WARPS - 1)) == 0, "warps share out what is merged by halves");
 static_assert(KEYS % 16 == 0 && STAGES >= 2,
               "an mma takes 16 keys; a tile is loaded while another is multiplied");
 
@@ -32,7 +33,7 @@ struct Problem {
   }
 };
 
-// 16 packed rows of one batch and one head of keys
+// up to 16 packed rows of one batch and one head of keys
 struct RowTile {
   int batch, key_head, first, count;  // packed rows
 
@@ -42,6 +43,12 @@ struct RowTile {
     key_head = number / p.tiles() % p.key_heads();
     batch = number / p.tiles() / p.key_heads();
     count = min(BLOCK_ROWS, p.packed() - first);
+  }
+  // of these rows one alone
+  __device__ __forceinline__ RowTile only(int row) const {
+    RowTile one = *this;
+    one.first += row, one.count = 1;
+    return one;
   }
   __device__ __forceinline__ int head(const Problem& p, int row) const {
     return key_head * p.group + (first + row) % p.group;
@@ -60,27 +67,66 @@ struct SharedTile {
   }
 };
 
-// what some keys give for rows: averages that are not divided by the sum of the weights yet, and per row the
-// largest logit and the sum of the weights relative to it
-struct Found {
-  static constexpr int STRIDE = DIM + 8;  // rows of a fragment begin in other banks
-  float o[BLOCK_ROWS * STRIDE];
+// of some columns of one row, what different keys give: averages not yet divided by the sum of the weights,
+// the largest logit, and the sum of the weights relative to it
+struct Merged {
+  using Columns = Vector<float, LANE_COLUMNS>;
+  Columns o = {};
+  float max = -infinity(), sum = 0.f;
+
+  // `stats` are maximum and sum. factor is positive
+  __device__ __forceinline__ void add(const Columns& x, float2 stats, float factor) {
+    const float largest = fmaxf(max, stats.x), base = ExpSum::base(largest) * factor;
+    const float before = ex2(max * factor - base), more = ex2(stats.x * factor - base);
+#pragma unroll
+    for (int i = 0; i < LANE_COLUMNS; ++i) o.x[i] = o.x[i] * before + x.x[i] * more;
+    sum = sum * before + stats.y * more;
+    max = largest;
+  }
+};
+
+// where parts of the keys leave what they give for the rows of a tile, in shared or global memory
+struct Parts {
+  float* o;
+  float2* stats;                  // maximum, sum
+  int o_step, o_row, stats_step;  // from one part to the next, from one row to the next
+
+  __device__ __forceinline__ void store(int part, int row, int column, const Merged& merged) const {
+    store_vector(o + part * o_step + row * o_row + column, merged.o);
+    if (column == 0) stats[part * stats_step + row] = {merged.max, merged.sum};
+  }
+  // every `step`-th part from `first` on, in this order, so that the result is the same every time
+  __device__ __forceinline__ Merged merge(int row, int column, int first, int parts, int step,
+                                          float factor) const {
+    Merged merged;
+#pragma unroll 4
+    for (int part = first; part < parts; part += step)
+      merged.add(load_vector<LANE_COLUMNS>(o + part * o_step + row * o_row + column),
+                 stats[part * stats_step + row], factor);
+    return merged;
+  }
 };
 
 struct WarpShared {
   using Tile = AsyncTile<IN, KEYS, DIM, WARP>;
+  static constexpr int FOUND_ROW = DIM + 8;  // rows of a fragment begin in other banks
   union {
     struct {
       Tile k[STAGES], v[STAGES];
     };
-    Found found;
+    float found[BLOCK_ROWS * FOUND_ROW];
   };
 };
 
 struct Shared {
   AsyncTile<IN, BLOCK_ROWS, DIM, THREADS> q;
   WarpShared warps[WARPS];
-  float2 stats[WARPS][BLOCK_ROWS];  // maximum, sum
+  float2 stats[WARPS][BLOCK_ROWS];
+
+  // what the warps found, a part each
+  __device__ __forceinline__ Parts parts() {
+    return {warps[0].found, stats[0], sizeof(WarpShared) / sizeof(float), WarpShared::FOUND_ROW, BLOCK_ROWS};
+  }
 };
 
 // the queries of a tile; those behind the last are zero
@@ -169,7 +215,7 @@ __device__ __forceinline__ void attend(Shared& shared, const Problem& p, const R
 
 #pragma unroll
   for (int i = 0; i < DIM / 2; i += 2)
-    store_vector(mine.found.o + (lane / 4 + i / 2 % 2 * 8) * Found::STRIDE + i / 4 * 8 + lane % 4 * 2,
+    store_vector(mine.found + (lane / 4 + i / 2 % 2 * 8) * WarpShared::FOUND_ROW + i / 4 * 8 + lane % 4 * 2,
                  Vector<float, 2>{sum[i], sum[i + 1]});
 #pragma unroll
   for (int i = 0; i < 2; ++i) {
@@ -178,42 +224,14 @@ __device__ __forceinline__ void attend(Shared& shared, const Problem& p, const R
   }
 }
 
-// of some columns of one row, what different keys give: added in order, so that the result is the same every
-// time
-struct Merged {
-  using Columns = Vector<float, LANE_COLUMNS>;
-  Columns o = {};
-  float max = -infinity(), sum = 0.f;
-
-  // `stats` are maximum and sum. factor is positive
-  __device__ __forceinline__ void add(const Columns& x, float2 stats, float factor) {
-    const float largest = fmaxf(max, stats.x), base = ExpSum::base(largest) * factor;
-    const float before = ex2(max * factor - base), more = ex2(stats.x * factor - base);
-#pragma unroll
-    for (int i = 0; i < LANE_COLUMNS; ++i) o.x[i] = o.x[i] * before + x.x[i] * more;
-    sum = sum * before + stats.y * more;
-    max = largest;
-  }
-};
-
-// what the warps of this block found for a row. all of them have left it
-__device__ __forceinline__ Merged merge_warps(const Shared& shared, int row, int column, float factor) {
-  Merged merged;
-#pragma unroll
-  for (int warp = 0; warp < WARPS; ++warp)
-    merged.add(load_vector<LANE_COLUMNS>(shared.warps[warp].found.o + row * Found::STRIDE + column),
-               shared.stats[warp][row], factor);
-  return merged;
-}
-
-// rows of a tile from `from` on, `rows` of them: what all warps found is the result
-__device__ __forceinline__ void store_result(const Shared& shared, const Problem& p, const RowTile& tile,
-                                             IN* o, float* lse, int from, int rows) {
+// a tile is done: what all `parts` found, divided by the sums
+__device__ __forceinline__ void store_result(const Parts& from, int parts, const Problem& p,
+                                             const RowTile& tile, IN* o, float* lse) {
   o += tile.batch * p.o_batch;
   lse += static_cast<long long>(tile.batch) * p.heads * p.rows;
-  for (int i = threadIdx.x; i < rows * ROW_VECTORS; i += THREADS) {
-    const int row = from + i / ROW_VECTORS, column = i % ROW_VECTORS * LANE_COLUMNS;
-    const Merged merged = merge_warps(shared, row, column, p.factor());
+  for (int i = threadIdx.x; i < tile.count * ROW_VECTORS; i += THREADS) {
+    const int row = i / ROW_VECTORS, column = i % ROW_VECTORS * LANE_COLUMNS;
+    const Merged merged = from.merge(row, column, 0, parts, 1, p.factor());
     const float divided = merged.sum == 0.f ? 0.f : 1.f / merged.sum;
     Vector<IN, LANE_COLUMNS> rounded;
 #pragma unroll
@@ -226,55 +244,35 @@ __device__ __forceinline__ void store_result(const Shared& shared, const Problem
   }
 }
 
-// where blocks that share a tile of rows leave what they found: o (tiles, splits, rows of a tile, DIM), stats
-// the same without DIM
-struct Partial {
-  float* o;
-  float2* stats;
-  int splits, rows;
+// where blocks that share a tile leave what they found: o (tiles, splits, rows of a tile, DIM), stats (tiles,
+// splits, rows of a tile, 2)
+__device__ __forceinline__ Parts parts_of_tile(float* o, float* stats, const Problem& p, int tile,
+                                               int splits) {
+  const int rows = min(BLOCK_ROWS, p.packed());
+  const long long before = static_cast<long long>(tile) * splits * rows;
+  return {o + before * DIM, reinterpret_cast<float2*>(stats) + before, rows * DIM, DIM, rows};
+}
 
-  __device__ __forceinline__ Partial(float* o, float* stats, int splits, const Problem& p)
-      : o(o), stats(reinterpret_cast<float2*>(stats)), splits(splits), rows(min(BLOCK_ROWS, p.packed())) {}
-
-  __device__ __forceinline__ long long place(int tile, int split, int row) const {
-    return (static_cast<long long>(tile) * splits + split) * rows + row;
+// a block becomes a part: what all of its warps found
+__device__ __forceinline__ void store_part(const Parts& to, int number, const Parts& from, const Problem& p,
+                                           const RowTile& tile) {
+  for (int i = threadIdx.x; i < tile.count * ROW_VECTORS; i += THREADS) {
+    const int row = i / ROW_VECTORS, column = i % ROW_VECTORS * LANE_COLUMNS;
+    to.store(number, row, column, from.merge(row, column, 0, WARPS, 1, p.factor()));
   }
+}
 
-  // what all warps of this block found
-  __device__ __forceinline__ void store(const Shared& shared, const Problem& p, int tile, int split,
-                                        int count) const {
-    for (int i = threadIdx.x; i < count * ROW_VECTORS; i += THREADS) {
-      const int row = i / ROW_VECTORS, column = i % ROW_VECTORS * LANE_COLUMNS;
-      const Merged merged = merge_warps(shared, row, column, p.factor());
-      const long long to = place(tile, split, row);
-      store_vector(o + to * DIM + column, merged.o);
-      if (column == 0) stats[to] = {merged.max, merged.sum};
-    }
+// the result of `parts` by one block, with `shared` for as many parts as it has warps: where rows are few,
+// warps share the parts of one
+__device__ __forceinline__ void merge_parts(const Parts& shared, const Parts& from, int parts,
+                                            const Problem& p, const RowTile& tile, IN* o, float* lse) {
+  const int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP, vectors = tile.count * ROW_VECTORS;
+  int sharing = WARPS;
+  while (sharing > 1 && vectors > THREADS / sharing) sharing /= 2;
+  for (int i = warp / sharing * WARP + lane; i < vectors; i += THREADS / sharing) {
+    const int row = i / ROW_VECTORS, column = i % ROW_VECTORS * LANE_COLUMNS, share = warp % sharing;
+    shared.store(share, row, column, from.merge(row, column, share, parts, sharing, p.factor()));
   }
-
-  // what all blocks found for some rows of a tile, as if the warps of this one had found it: each merges
-  // every WARPS-th split
-  __device__ __forceinline__ void load(Shared& shared, const Problem& p, int tile, int from,
-                                       int count) const {
-    const int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
-    for (int i = lane; i < count * ROW_VECTORS; i += WARP) {
-      const int row = from + i / ROW_VECTORS, column = i % ROW_VECTORS * LANE_COLUMNS;
-      Merged merged;
-#pragma unroll 4
-      for (int split = warp; split < splits; split += WARPS) {
-        const long long at = place(tile, split, row);
-        merged.add(load_vector<LANE_COLUMNS>(o + at * DIM + column), stats[at], p.factor());
-      }
-      store_vector(shared.warps[warp].found.o + row * Found::STRIDE + column, merged.o);
-      if (column == 0) shared.stats[warp][row] = {merged.max, merged.sum};
-    }
-  }
-
-  // the result of some rows of a tile: what all blocks found for them, by one block
-  __device__ __forceinline__ void merge(Shared& shared, const Problem& p, const RowTile& tile, int number,
-                                        IN* out, float* lse, int from, int count) const {
-    load(shared, p, number, from, count);
-    __syncthreads();
-    store_result(shared, p, tile, out, lse, from, count);
-  }
-};
+  __syncthreads();
+  store_result(shared, sharing, p, tile, o, lse);
+}

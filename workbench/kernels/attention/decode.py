@@ -25,10 +25,20 @@ _EDGE_CASES = (
 )
 
 
+def _sizes(p: AttentionProblem, size: Mapping[str, int]) -> dict[str, int]:
+    """Where none are asked for, as many warps as have room for their tiles, which fill a multiprocessor."""
+    dim = padded_dim(p)
+    return {"DIM": dim, "WARPS": size["WARPS"] or (8 if dim <= 128 else 4)}
+
+
+def _threads(p: AttentionProblem, size: Mapping[str, int]) -> tuple[int, int, int]:
+    return (32 * _sizes(p, size)["WARPS"], 1, 1)
+
+
 def shared_bytes(p: AttentionProblem, size: Mapping[str, int]) -> int:
     """Of the queries, of the tiles of all warps, and of a maximum and a sum of every row of each."""
-    tiles = 2 * size["STAGES"] * size["KEYS"]
-    return (ROWS + size["WARPS"] * tiles) * padded_dim(p) * 2 + size["WARPS"] * ROWS * 8
+    tiles, warps = 2 * size["STAGES"] * size["KEYS"], _sizes(p, size)["WARPS"]
+    return (ROWS + warps * tiles) * padded_dim(p) * 2 + warps * ROWS * 8
 
 
 def row_tiles(p: AttentionProblem) -> int:
@@ -46,7 +56,7 @@ def _scalars(p: AttentionProblem) -> tuple[np.generic, ...]:
     return (*strides(p, "q", "k", "o"), *counts(p), np.int32(p.causal), np.float32(p.factor), np.int32(aligned))
 
 
-_SPACE = {"WARPS": (2, 4, 8), "KEYS": (16, 32), "STAGES": (2, 3, 4, 6)}
+_SPACE = {"WARPS": (0, 2, 4, 8), "KEYS": (16, 32), "STAGES": (2, 3, 4, 6)}
 
 
 def _constraint(p: AttentionProblem, size: Mapping[str, int]) -> str | None:
@@ -58,10 +68,10 @@ def _constraint(p: AttentionProblem, size: Mapping[str, int]) -> str | None:
     track="decode",
     source="attention/decode/01_packed_heads.cu",
     idea="few rows: those of the heads that share keys are one tile; each warp loads keys of its own, some tiles ahead",
-    parameters={"WARPS": 4, "KEYS": 16, "STAGES": 3},
+    parameters={"WARPS": 0, "KEYS": 16, "STAGES": 3},
     space=_SPACE,
     constraint=_constraint,
-    sizes=lambda p, size: {"DIM": padded_dim(p)},
+    sizes=_sizes,
     edge_cases=_EDGE_CASES,
     architecture=80,
 )
@@ -69,13 +79,15 @@ def packed_heads(p: AttentionProblem, size: Mapping[str, int]) -> Launch:
     return Launch(
         "attention_packed_heads",
         (row_tiles(p), 1, 1),
-        (32 * size["WARPS"], 1, 1),
+        _threads(p, size),
         ("q", "k", "v", "o", "lse", *_scalars(p)),
         shared_bytes=shared_bytes(p, size),
     )
 
 
 MULTIPROCESSORS = 132
+"""Blocks that together keep the memory busy: one on each, and more gain nothing (H100)."""
+
 OVERHEAD = 2
 """Tiles of keys of a block that could be loaded in the time in which it starts and ends."""
 
@@ -85,19 +97,19 @@ MERGED = 4
 
 def splits_of(p: AttentionProblem, size: Mapping[str, int]) -> tuple[int, int]:
     """Into how many parts keys are split, and the keys of one: the least time for rounds of blocks, and to merge."""
-    tile = size["WARPS"] * size["KEYS"]
+    tile = _sizes(p, size)["WARPS"] * size["KEYS"]
     tiles, items = ceil_div(p.keys, tile), row_tiles(p)
     if size["SPLITS"]:
         part = ceil_div(tiles, min(size["SPLITS"], tiles))
     else:
-        resident = MULTIPROCESSORS * max(1, SHARED_BYTES // (shared_bytes(p, size) + 1024))
         merged = _tile_rows(p) / (MERGED * tile)  # fp32, as the bytes of keys and values of 16 bits
 
         def cost(part: int) -> float:
             splits = ceil_div(tiles, part)
-            return ceil_div(items * splits, resident) * (part + OVERHEAD) + (splits > 1) * splits * merged
+            rounds = ceil_div(items * splits, MULTIPROCESSORS)
+            return rounds * (part + OVERHEAD) + (splits > 1) * splits * merged
 
-        part = min({ceil_div(tiles, splits) for splits in range(1, min(tiles, 2 * resident) + 1)}, key=cost)
+        part = min({ceil_div(tiles, splits) for splits in range(1, min(tiles, 2 * MULTIPROCESSORS) + 1)}, key=cost)
     return ceil_div(tiles, part), part * tile
 
 
@@ -112,10 +124,10 @@ _SPLIT_CASES = (
     "split_keys",
     source="attention/decode/02_split_keys.cu",
     idea="as many blocks as fill the GPU share the keys of a tile; a second kernel merges what they found",
-    parameters={"WARPS": 4, "KEYS": 16, "STAGES": 3, "SPLITS": 0},
+    parameters={"WARPS": 0, "KEYS": 16, "STAGES": 3, "SPLITS": 0},
     space=_SPACE,
     constraint=_constraint,
-    sizes=lambda p, size: {"DIM": padded_dim(p)},
+    sizes=_sizes,
     edge_cases=_SPLIT_CASES,
     architecture=80,
 )
@@ -128,9 +140,8 @@ def split_keys(p: AttentionProblem, size: Mapping[str, int]) -> Plan:
     merged = Launch(
         "attention_merge_splits",
         (row_tiles(p) * _tile_rows(p), 1, 1),
-        (32 * size["WARPS"], 1, 1),
+        _threads(p, size),
         ("o", "lse", *shared.scratch, *strides(p, "o"), *sizes, np.float32(p.factor), np.int32(splits)),
-        shared_bytes(p, size),
     )
     return replace(shared, launches=(*shared.launches, merged))
 
@@ -139,10 +150,10 @@ def split_keys(p: AttentionProblem, size: Mapping[str, int]) -> Plan:
     "last_block",
     source="attention/decode/03_last_block.cu",
     idea="the last block of a tile merges what all of them found; a counter tells which it is",
-    parameters={"WARPS": 4, "KEYS": 16, "STAGES": 3, "SPLITS": 0},
+    parameters={"WARPS": 0, "KEYS": 16, "STAGES": 3, "SPLITS": 0},
     space=_SPACE,
     constraint=_constraint,
-    sizes=lambda p, size: {"DIM": padded_dim(p)},
+    sizes=_sizes,
     edge_cases=_SPLIT_CASES,
     architecture=80,
 )
@@ -166,7 +177,7 @@ def _shared_keys(
     launch = Launch(
         kernel,
         (row_tiles(p) * splits, 1, 1),
-        (32 * size["WARPS"], 1, 1),
+        _threads(p, size),
         ("q", "k", "v", "o", "lse", *scratch, *_scalars(p), np.int32(splits), np.int32(part)),
         shared_bytes(p, size),
     )
