@@ -8,7 +8,9 @@ from typing import Any
 
 import call_time
 import gemm_limits
+import numpy as np
 import pytest
+import random_problems
 import recorded
 import template
 
@@ -98,3 +100,26 @@ def test_a_median_is_of_all_calls_and_waits_between_kinds(monkeypatch: pytest.Mo
     found = call_time.medians({"fast": lambda: said.append("fast"), "slow": slow}, lambda: said.append("wait"))
     assert found == {"fast": 1.0, "slow": 5.0}
     assert said.count("wait") == 4 and said.count("slow") == 30
+
+
+def test_random_extents_are_even_by_their_logarithm_and_a_third_of_them_odd() -> None:
+    class Types:
+        float32 = None
+
+    draw = random_problems.Draw(np.random.default_rng(0), Types, "float32")
+    found = np.array([draw.extent(16384) for _ in range(6000)])
+    assert found.min() == 1 and 15000 < found.max() <= 16384
+    assert abs((found < 128).mean() - 0.5) < 0.02  # the root of the largest
+    large = found[found >= 128]
+    assert abs((large % 8 != 0).mean() - 7 / 8 / 3) < 0.03
+
+
+def test_a_wrong_answer_counts_as_wrong_and_not_as_fast() -> None:
+    rows = [
+        {"kind": "softmax", "problem": "1x16", "apart": 0.0, "us": 10.0, "theirs": 20.0},
+        {"kind": "softmax", "problem": "2x16", "apart": 0.0, "us": 10.0, "theirs": 5.0},
+        {"kind": "softmax", "problem": "3x16", "apart": 0.5},
+        {"kind": "softmax", "problem": "4x16", "apart": float("nan")},
+        {"kind": "softmax", "refused": "too large"},
+    ]
+    assert random_problems.summary("softmax", rows)[2:] == ["2", "2", "1.00", "0.57", "0.50"]

@@ -60,10 +60,14 @@ class Distance:
         return self.to_parent == self.to_nearest
 
 
-def lines(source: str) -> list[str]:
-    """The lines of a source that hold code, without comments and indentation."""
-    code = re.sub(r"/\*.*?\*/|//[^\n]*", "", source, flags=re.DOTALL)
-    return [line.strip() for line in code.splitlines() if line.strip()]
+def lines(source: Path) -> list[str]:
+    """The lines of a source that hold code, without comments and indentation; of another stage's that it includes, too."""
+    code = re.sub(r"/\*.*?\*/|//[^\n]*", "", source.read_text(), flags=re.DOTALL)
+    found = []
+    for line in filter(None, map(str.strip, code.splitlines())):
+        included = re.fullmatch(r'#include "(\w+\.cu)"', line)
+        found += lines(source.with_name(included[1])) if included else [line]
+    return found
 
 
 def changed(one: list[str], other: list[str]) -> int:
@@ -74,7 +78,7 @@ def changed(one: list[str], other: list[str]) -> int:
 
 def distances(operation: Operation[Any]) -> list[Distance]:
     """Of every stage that has a parent, in the order of the tree."""
-    texts = {stage.name: lines(stage.path.read_text()) for stage in operation.stages}
+    texts = {stage.name: lines(stage.path) for stage in operation.stages}
     found = {}
     for number, stage in enumerate(operation.stages):
         if stage.parent is None:

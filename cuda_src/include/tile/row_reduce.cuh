@@ -91,3 +91,22 @@ __device__ __forceinline__ typename Op::Value row_reduce(typename Op::Value valu
     return warp_reduce<Op, WARPS>(scratch.warps[threadIdx.x % WARPS]);
   }
 }
+
+// what `parts` blocks have of one column for each lane, added up: in the first warp. by all BLOCK threads,
+// whose warps share the parts
+template <class Op, int BLOCK>
+__device__ __forceinline__ typename Op::Value add_up_parts(const typename Op::Value* partial, int column,
+                                                           int columns, int parts,
+                                                           typename Op::Value (&scratch)[BLOCK]) {
+  typename Op::Value sum = Op::identity();
+  if (column < columns)
+#pragma unroll 4
+    for (int part = threadIdx.x / WARP; part < parts; part += BLOCK / WARP)
+      sum = Op::combine(sum, partial[static_cast<long long>(part) * columns + column]);
+  scratch[threadIdx.x] = sum;
+  __syncthreads();
+  if (threadIdx.x < WARP)
+#pragma unroll
+    for (int i = threadIdx.x + WARP; i < BLOCK; i += WARP) sum = Op::combine(sum, scratch[i]);
+  return sum;
+}

@@ -9,6 +9,15 @@ from .problem import GemmProblem, tensor_maps
 MULTIPROCESSORS = 132
 """Of the H200 whose times say which stage is preferred."""
 
+STREAMED_N = 64
+"""Columns of the tiles of `streamed`."""
+
+NARROW = 16
+"""Rows or columns of C up to which a tile of `split_tiles` has no more."""
+
+FEW_TILES = 96
+"""Of 128 rows and columns: fewer leave more of the device idle than larger tiles gain."""
+
 
 def _tiles_each(p: GemmProblem, block_m: int, block_n: int) -> int:
     """Tiles of C that the busiest multiprocessor computes."""
@@ -22,8 +31,15 @@ def _fastest_single(p: GemmProblem) -> str:
     tile. So 16 of them should take 20,800 at 8192^3, where 20,689 were measured. At 1024^3 it has one of either: 170
     against 110, and 96 of `vectorized`, whose tiles are half as large and still no more than one for each.
 
-    All of these had rows that are multiples of 16 bytes apart, and k from 1024.
+    All of these had rows that are multiples of 16 bytes apart, and k from 1024. Where tiles of 128 rows and columns
+    leave a part of the device idle, or C is narrow, `split_tiles` is faster, on an H100 (commit b97bfe4): 90 against 94
+    at 1000^3, 559 against 1,247 at 325x944x13417, 19 against 63 of `warp_parallel` at 480x18x3896. What is over
+    at once, `warp_parallel` takes: 6 against 11 at 64x48x80.
     """
+    if p.m * p.n * p.k <= 2**19:
+        return "warp_parallel"
+    if min(p.m, p.n) <= NARROW or ceil_div(p.m, 128) * ceil_div(p.n, 128) < FEW_TILES:
+        return "split_tiles"
     if 5 * _tiles_each(p, 128, 256) < 3 * _tiles_each(p, 128, 128):
         return "fp32_pipeline"
     small = _tiles_each(p, 64, 128) == 1 and p.k >= 1024 and not tensor_maps(p)
@@ -46,6 +62,8 @@ def _fastest_half(p: GemmProblem) -> str:
     `ping_pong`, which computes one tile while it stores another, for a k that is short: 30.7 against 34.1 at
     4096x4096x512.
     """
+    if tensor_maps(p):
+        return _fastest_unaligned(p)
     if p.out != p.dtype:
         return "fitted_tiles"
     narrow = ceil_div(p.m, 64 if p.m <= 64 else 128) * ceil_div(p.n, STREAMED_N)
@@ -58,11 +76,21 @@ def _fastest_half(p: GemmProblem) -> str:
     return "fitted_tiles"
 
 
+def _fastest_unaligned(p: GemmProblem) -> str:
+    """The fastest stage for bf16 where rows of A or B are no multiples of 16 bytes, of cold medians in us on an
+    H100 (commit b97bfe4), with cuBLAS's.
+
+    `realigned`: 437 (1,178) at 4097^3, 56 (141) at 2000x2000x2001, 33 (57) at 6769x608x718. `split_tiles` for a C of a
+    few rows or columns: 16 against 24 (9) at 168x22x1860, 13 against 19 (12) at 8x102x670; 20 and 17 at 68x208x2868.
+    `register_prefetch` for a short k, where copying takes longer than the product: 133 against 283 (82) at
+    14098x2770x82, 26 against 34 (14) at 744x3169x99, 13 against 14 (8) at 88x1690x144.
+    """
+    if min(p.m, p.n) <= 2 * NARROW:
+        return "split_tiles"
+    return "register_prefetch" if p.k <= 160 else "realigned"
+
+
 def fastest(p: GemmProblem) -> tuple[str, ...]:
     """The stages that are preferred for a problem that is in no table of what is fastest, best first."""
     found = _fastest_single(p) if p.dtype == FP32.name else _fastest_half(p)
-    return found, "fitted_tiles", "cp_async", "warp_tiles", "vectorized"
-
-
-STREAMED_N = 64
-"""Columns of the tiles of `streamed`."""
+    return found, "fitted_tiles", "cp_async", "split_tiles", "warp_tiles"

@@ -6,9 +6,11 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from ...model.dtypes import dtype_of
-from ...model.launch import Launch, ceil_div
+from ...model.arrays import Array
+from ...model.dtypes import FP32, dtype_of
+from ...model.launch import Launch, Plan, ceil_div
 from ...model.tensor_map import TensorMap
+from .fastest import NARROW
 from .operation import GEMM, GROUPS, ODD_C, scalars, tiles
 from .problem import SHARED_BYTES, GemmProblem, tensor_maps
 
@@ -251,3 +253,41 @@ def warp_parallel(p: GemmProblem, size: Mapping[str, int]) -> Launch:
     grid = tiles(p, size["WARPS_M"] * size["PATCH_M"], size["WARPS_N"] * size["PATCH_N"])
     threads = 32 * size["WARPS_M"] * size["WARPS_N"]
     return Launch("gemm_warp_parallel", grid, (threads, 1, 1), ("A", "B", "C", *scalars(p)))
+
+
+def _small_tile(p: GemmProblem, size: Mapping[str, int]) -> dict[str, int]:
+    m, n = (NARROW if extent <= NARROW else size["BLOCK_MN"] for extent in (p.m, p.n))
+    # 256 threads: 4 x 4, 4 x 1, 1 x 4 or 1 x 1 elements each
+    return {"BLOCK_M": m, "BLOCK_N": n, "THREAD_M": 1 if m == NARROW else 4, "THREAD_N": 1 if n == NARROW else 4}
+
+
+def _parts(p: GemmProblem, size: Mapping[str, int]) -> int:
+    """Blocks that share a tile: as many as fill the device, of at least two k-tiles each."""
+    tiles_of_c = ceil_div(p.m, size["BLOCK_M"]) * ceil_div(p.n, size["BLOCK_N"])
+    return max(1, min(size["BLOCKS"] // tiles_of_c, ceil_div(p.k, 2 * 32), size["MOST"]))
+
+
+@GEMM.stage(
+    "split_tiles",
+    parent="thread_tile",
+    source="gemm/simt/11_split_tiles.cu",
+    idea="small tiles, of which blocks share one where C is small: each has a part of k, a second kernel adds up",
+    parameters={"BLOCK_MN": 64, "BLOCKS": 264, "MOST": 128},
+    edge_cases=(
+        GemmProblem(m=3, n=70, k=500, dtype="fp32"),
+        GemmProblem(m=70, n=3, k=300, dtype="bf16", layout="nn", pad_b=2),
+        GemmProblem(m=65, n=66, k=200, dtype="fp32", layout="nn", pad_c=3),
+        GemmProblem(m=2, n=2, k=1500, dtype="fp16", out="fp16"),
+    ),
+    sizes=_small_tile,
+)
+def split_tiles(p: GemmProblem, size: Mapping[str, int]) -> Plan:
+    parts = _parts(p, size)
+    grid = (*tiles(p, size["BLOCK_M"], size["BLOCK_N"])[:2], parts)
+    first = Launch("gemm_split_tiles", grid, (256, 1, 1), ("A", "B", "C", "partial", *scalars(p)))
+    scratch = {"partial": Array((parts, p.m * p.n) if parts > 1 else (1, 1), FP32, output=True)}
+    if parts == 1:
+        return Plan((first,), scratch=scratch)
+    numbers = tuple(np.int32(x) for x in (p.m, p.n, p.ldc, parts))
+    added = Launch("gemm_add_parts", (ceil_div(p.m * p.n, 32), 1, 1), (256, 1, 1), ("partial", "C", *numbers))
+    return Plan((first, added), scratch=scratch)

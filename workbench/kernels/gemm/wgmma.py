@@ -14,7 +14,7 @@ from ...model.launch import Launch, Plan, ceil_div
 from ...model.tensor_map import TensorMap
 from .fastest import STREAMED_N
 from .operation import DEEP, GEMM, GROUPS, ODD_C
-from .problem import SHARED_BYTES, GemmProblem, tma_and_wgmma
+from .problem import SHARED_BYTES, GemmProblem, half_only, tma_and_wgmma
 
 _DEEPER = (
     GemmProblem(m=70, n=136, k=64 * 56 + 1, dtype="bf16", pad_a=7, pad_b=7),
@@ -77,25 +77,27 @@ def tile_launch(
     more: tuple[str, ...] = (),
     promotion: int = 256,
     boxes_of_c: bool = True,
+    operands: tuple[str, str] = ("A", "B"),
 ) -> Launch:
     """A cluster of `split` blocks for every tile of C, or of `sharing` blocks for as many tiles one above the other.
 
     Without `boxes_of_c` the kernel takes no tensor map of C; with it, where C can have none, one of A stands in. A
-    consumer has 64 rows where their number is not given. `more` are arrays that the kernel is given before C.
-    `promotion` is that of the tensor maps of A and B: a row of a box is 128 bytes, and what the L2 fetches beyond them
-    is of the next k-tile, early for it and in the way of this one.
+    consumer has 64 rows where their number is not given. `more` are arrays that the kernel is given before C, and
+    `operands` those that hold A and B. `promotion` is that of the tensor maps of A and B: a row of a box is 128 bytes,
+    and what the L2 fetches beyond them is of the next k-tile, early for it and in the way of this one.
     """
     m, n, k = size["BLOCK_M"], size["BLOCK_N"], size["BLOCK_K"]
     out, warp_rows = dtype_of(p.out).itemsize, 16
     b_box = (n // sharing, k) if p.layout == "nt" else (k, 128 // dtype_of(p.dtype).itemsize)
-    c_boxes = TensorMap("C", box=(warp_rows, 128 // out)) if p.ldc * out % 16 == 0 else TensorMap("A", box=(m, k))
+    a, b = operands
+    c_boxes = TensorMap("C", box=(warp_rows, 128 // out)) if p.ldc * out % 16 == 0 else TensorMap(a, box=(m, k))
     return Launch(
         kernel,
         (ceil_div(p.m, m * sharing) * sharing * ceil_div(p.n, n) * split, 1, 1),
         (128 * (1 + (consumers or m // 64)), 1, 1),
         (
-            TensorMap("A", box=(m, k), promotion=promotion),
-            TensorMap("B", box=b_box, promotion=promotion),
+            TensorMap(a, box=(m, k), promotion=promotion),
+            TensorMap(b, box=b_box, promotion=promotion),
             *((c_boxes,) if boxes_of_c else ()),
             *more,
             "C",
@@ -364,3 +366,40 @@ def streamed(p: GemmProblem, size: Mapping[str, int]) -> Launch:
 )
 def ping_pong(p: GemmProblem, size: Mapping[str, int]) -> Launch:
     return tile_launch(p, size, "gemm_ping_pong", consumers=2, promotion=128)
+
+
+def _realign(p: GemmProblem, name: str) -> tuple[Launch, Array]:
+    """Copies an array to one whose rows are a multiple of 16 bytes apart."""
+    array = p.arrays()[name]
+    rows, columns = array.shape
+    packed = Array(array.shape, array.dtype, ceil_div(columns, 8) * 8, output=True)
+    each = 8  # warps of a block, each with 256 elements of a row
+    blocks = ceil_div(rows * ceil_div(columns, 256), each)
+    numbers = tuple(np.int32(x) for x in (rows, columns, array.row_stride, packed.row_stride))
+    return Launch("gemm_realign", (blocks, 1, 1), (32 * each, 1, 1), (name, f"realigned_{name}", *numbers)), packed
+
+
+@GEMM.stage(
+    "realigned",
+    parent="fitted_tiles",
+    source="gemm/wgmma/12_realigned.cu",
+    idea="rows that are no multiples of 16 bytes are copied first, to rows that are: TMA for every matrix",
+    supports=half_only,
+    parameters={"BLOCK_M": 128, "BLOCK_K": 64, "GROUP_M": 16, "BLOCKS": 128, "B_ONCE": 0},
+    architecture=90,
+    specific=True,
+    edge_cases=(
+        *PADDED_C,
+        *DEEP,
+        GemmProblem(m=70, n=257, k=129, dtype="bf16", layout="nn"),
+        GemmProblem(m=3, n=2, k=1001, dtype="fp16", out="fp16", pad_a=3, pad_b=2, pad_c=1),
+    ),
+    sizes=_fitted,
+)
+def realigned(p: GemmProblem, size: Mapping[str, int]) -> Plan:
+    item = dtype_of(p.dtype).itemsize
+    copied = {n: _realign(p, n) for n in "AB" if p.arrays()[n].row_stride * item % 16}
+    a, b = (f"realigned_{name}" if name in copied else name for name in "AB")
+    product = tile_launch(p, size, "gemm_fitted_tiles", size["SPLIT"], promotion=128, operands=(a, b))
+    scratch = {f"realigned_{name}": array for name, (_, array) in copied.items()}
+    return Plan((*(launch for launch, _ in copied.values()), product), scratch=scratch)

@@ -1,0 +1,32 @@
+// C[m, n] = sum_k A[m, k] B[k, n], with TRANS_B: B[n, k]. A: (M, K), C: (M, N). A and B come as tensor maps
+// of arrays whose rows are multiples of 16 bytes, as in fitted_tiles. bf16 and fp16, sm_90a.
+//
+// stage 12, realigned: where rows of A or of B are no multiples of 16 bytes, a kernel copies them first, to
+// rows that are. tiles are those of fitted_tiles.
+//
+// what it gains: TMA for every matrix. cp_async takes such rows element by element, again for every tile.
+//
+// what limits it: the matrix is read once more and written, which takes longer than the product where that is
+// small.
+
+#include "09_fitted_tiles.cu"
+
+constexpr int COPY_THREADS = 256, COPY_EACH = 8;  // elements of a thread, a warp's width apart
+
+// rows `ld` elements apart to rows `packed` elements apart: a warp takes COPY_EACH x 32 elements of a row
+extern "C" __global__ void __launch_bounds__(COPY_THREADS)
+    gemm_realign(const IN* __restrict__ from, IN* __restrict__ to, int rows, int columns, int ld,
+                 int packed) {
+  const int parts = (columns + COPY_EACH * 32 - 1) / (COPY_EACH * 32);
+  const long long number = static_cast<long long>(blockIdx.x) * (COPY_THREADS / 32) + threadIdx.x / 32;
+  const long long row = number / parts;
+  const int first = static_cast<int>(number % parts) * COPY_EACH * 32 + threadIdx.x % 32;
+  if (row >= rows) return;
+  IN x[COPY_EACH];
+#pragma unroll
+  for (int i = 0; i < COPY_EACH; ++i)
+    if (first + i * 32 < columns) x[i] = from[row * ld + first + i * 32];
+#pragma unroll
+  for (int i = 0; i < COPY_EACH; ++i)
+    if (first + i * 32 < columns) to[row * packed + first + i * 32] = x[i];
+}
