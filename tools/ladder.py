@@ -21,8 +21,6 @@ from workbench.model.stage import Stage
 PAGE = Path(__file__).parent.parent / "docs/ladder.md"
 
 EXCEPTIONS: dict[str, str] = {
-    "attention:last_block": "It splits keys as `split_keys` does, whose second kernel it takes away. To a stage that "
-    "never had one it is nearer.",
     "gemm:fp32_pipeline": "It multiplies as `warp_tiles` does, and brings what surrounds the multiplications from the "
     "pipelines of track wgmma: tensor maps load, warps specialise, blocks stay. To a short source it is nearer, as "
     "fewer lines of that have to be taken away.",

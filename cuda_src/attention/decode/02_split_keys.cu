@@ -27,23 +27,14 @@ extern "C" __global__ void __launch_bounds__(THREADS)
   attend(shared, p, tile, q, k, v, mine.split * part, (mine.split + 1) * part);
   __syncthreads();
   if (splits == 1) return store_result(shared.parts(), WARPS, p, tile, o, lse);
-  store_part(parts_of_tile(partial, stats, p, mine.tile, splits), mine.split, shared.parts(), p, tile);
+  const Parts parts = parts_of_tile(partial, stats, p, mine.tile, splits);
+  store_part(parts, mine.split, shared.parts(), p, tile);
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS)
     attention_merge_splits(IN* o, float* lse, float* partial, float* stats, long long o_batch,
                            long long o_head, long long o_row, int heads, int group, int rows, int dim,
                            float scale, int splits) {
-  __shared__ __align__(16) float o_shared[WARPS][DIM];
-  __shared__ float2 stats_shared[WARPS];
-  Problem p = {};
-  p.o_batch = o_batch, p.o_head = o_head, p.o_row = o_row;
-  p.heads = heads, p.group = group, p.rows = rows, p.dim = dim, p.scale = scale;
-  const int tile_rows = min(BLOCK_ROWS, p.packed()), number = blockIdx.x / tile_rows,
-            row = blockIdx.x % tile_rows;
-  const RowTile tile(p, number);
-  if (row >= tile.count) return;
-  Parts parts = parts_of_tile(partial, stats, p, number, splits);
-  parts.o += row * parts.o_row, parts.stats += row;
-  merge_parts({o_shared[0], stats_shared, DIM, 0, 1}, parts, splits, p, tile.only(row), o, lse);
+  const Problem p = {0, 0, 0, 0, 0, 0, o_batch, o_head, o_row, heads, group, rows, 0, dim, 0, scale, 0};
+  merge_row(p, blockIdx.x, partial, stats, splits, o, lse);
 }

@@ -15,10 +15,10 @@
 
 extern "C" __global__ void __launch_bounds__(THREADS)
     attention_last_block(const IN* q, const IN* k, const IN* v, IN* o, float* lse, float* partial,
-                         float* stats, unsigned* counters, long long q_batch, long long q_head,
-                         long long q_row, long long k_batch, long long k_head, long long k_row,
-                         long long o_batch, long long o_head, long long o_row, int heads, int group, int rows,
-                         int keys, int dim, int causal, float scale, int aligned, int splits, int part) {
+                         float* stats, long long q_batch, long long q_head, long long q_row,
+                         long long k_batch, long long k_head, long long k_row, long long o_batch,
+                         long long o_head, long long o_row, int heads, int group, int rows, int keys, int dim,
+                         int causal, float scale, int aligned, int splits, int part, unsigned* counters) {
   extern __shared__ __align__(alignof(Shared)) unsigned char memory[];
   Shared& shared = *reinterpret_cast<Shared*>(memory);
   const Problem p = {q_batch, q_head, q_row, k_batch, k_head, k_row,  o_batch, o_head, o_row,

@@ -276,3 +276,16 @@ __device__ __forceinline__ void merge_parts(const Parts& shared, const Parts& fr
   __syncthreads();
   store_result(shared, sharing, p, tile, o, lse);
 }
+
+// one row of the tiles of all heads of keys of all batches, by one block
+__device__ __forceinline__ void merge_row(const Problem& p, int number, float* partial, float* stats,
+                                          int splits, IN* o, float* lse) {
+  __shared__ __align__(VECTOR_BYTES) float o_shared[WARPS][DIM];
+  __shared__ float2 stats_shared[WARPS];
+  const int rows = min(BLOCK_ROWS, p.packed()), row = number % rows;
+  const RowTile tile(p, number / rows);
+  if (row >= tile.count) return;
+  Parts parts = parts_of_tile(partial, stats, p, number / rows, splits);
+  parts.o += row * parts.o_row, parts.stats += row;
+  merge_parts({o_shared[0], stats_shared, DIM, 0, 1}, parts, splits, p, tile.only(row), o, lse);
+}

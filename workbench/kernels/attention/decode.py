@@ -159,12 +159,10 @@ def split_keys(p: AttentionProblem, size: Mapping[str, int]) -> Plan:
 )
 def last_block(p: AttentionProblem, size: Mapping[str, int]) -> Plan:
     counters = Array((row_tiles(p),), FP32, output=True, zero=True)  # 4 bytes each
-    return _shared_keys("attention_last_block", p, size, {"counters": counters})
+    return _shared_keys("attention_last_block", p, size, counters=counters)
 
 
-def _shared_keys(
-    kernel: str, p: AttentionProblem, size: Mapping[str, int], more: Mapping[str, Array] | None = None
-) -> Plan:
+def _shared_keys(kernel: str, p: AttentionProblem, size: Mapping[str, int], **more: Array) -> Plan:
     """Blocks that share the keys of tiles, and where they leave what they found: of every part of the keys averages,
     and of each row a maximum and a sum; nothing where there is one part."""
     splits, part = splits_of(p, size)
@@ -172,13 +170,12 @@ def _shared_keys(
     scratch = {
         "partial": Array((*rows, padded_dim(p)), FP32, output=True),
         "stats": Array((*rows, 2), FP32, output=True),
-        **(more or {}),
     }
     launch = Launch(
         kernel,
         (row_tiles(p) * splits, 1, 1),
         _threads(p, size),
-        ("q", "k", "v", "o", "lse", *scratch, *_scalars(p), np.int32(splits), np.int32(part)),
+        ("q", "k", "v", "o", "lse", *scratch, *_scalars(p), np.int32(splits), np.int32(part), *more),
         shared_bytes(p, size),
     )
-    return Plan((launch,), scratch=scratch)
+    return Plan((launch,), scratch={**scratch, **more})
