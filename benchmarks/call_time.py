@@ -80,6 +80,8 @@ def cases(t: Any) -> Iterator[tuple[str, Case]]:
     yield "reduce", Case((x,), {}, lambda: x.sum(1))
     yield "scan", Case((x,), {}, lambda: x.cumsum(-1))
     yield "attention", Case((heads, heads, heads), {}, lambda: f.scaled_dot_product_attention(heads, heads, heads))
+    sums = t.zeros(2, 4, 64, device="cuda")
+    yield "attention_backward", Case((heads, heads, heads, heads, sums, heads), {}, None)
     yield "conv2d", Case((image, filters), {"padding": 1}, lambda: f.conv2d(*named, padding=1))
     yield "ssd", Case((places, decays, places, places), {}, None)
     yield "fft_conv", Case((sequences, kernel, spectrum, roots), {}, None)

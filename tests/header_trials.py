@@ -339,7 +339,7 @@ def tma_im2col() -> Iterator[Trial]:
 
 def bulk() -> Iterator[Trial]:
     x, numbers = np.arange(64, dtype=np.uint32) % 7, whole((64,), FP32, 3)
-    expected = {"y": x, "sum": x + 3, "least": np.minimum(x, 3), "most": np.maximum(x, 3), "sum_float": numbers + 3}
+    expected = {"y": x, "sum": x + 3, "least": np.minimum(x, 3), "most": np.maximum(x, 3), "sum_float": 2 * numbers + 3}
     defines = {"COUNT": 64, "BLOCKS": 3}
     copies = launch("copies", 32, "x", "x_float", *expected)
     before = (launch("set", 64, "sum", "least", "most", "sum_float"),)

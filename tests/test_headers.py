@@ -40,6 +40,7 @@ TEMPLATES = {
     "roles",
     "activation",
     "fragment",
+    "panels",
 }
 """What wraps no instruction, and is tested by the stages that are built on it; what they do not use by a trial."""
 
@@ -112,6 +113,7 @@ INSTRUCTIONS: Mapping[str, Sequence[str]] = {
     "tma_prefetch_map": ["prefetch.tensormap"],
     "tma_store": [f"cp.async.bulk.tensor.{n}d.global.shared::cta.tile.bulk_group" for n in range(1, 6)],
     "tma_store_commit": ["cp.async.bulk.commit_group"],
+    "tma_store_wait": ["cp.async.bulk.wait_group 0"],
     "tma_store_wait_read": [f"cp.async.bulk.wait_group.read {pending}" for pending in (0, 1)],
     "wgmma_commit": ["wgmma.commit_group.sync.aligned"],
     "wgmma_fence": ["wgmma.fence.sync.aligned"],

@@ -33,6 +33,7 @@ def operation(request):
 def test_every_operation_is_registered():
     assert OPERATIONS == [
         "attention",
+        "attention_backward",
         "conv2d",
         "cross_entropy",
         "fft_conv",

@@ -160,6 +160,18 @@ def on_cpu() -> Any:
     def softmax(x: Any, *, out_dtype: Any = None) -> Any:
         return torch.softmax(x, -1, dtype=out_dtype)
 
+    def attention(q: Any, k: Any, v: Any, *, scale: Any = None, **more: Any) -> Any:
+        logits = scale * q @ k.mT
+        return torch.softmax(logits, -1) @ v, torch.logsumexp(logits, -1)
+
+    def attention_backward(q: Any, k: Any, v: Any, o: Any, lse: Any, do: Any, *, scale: Any = None, **more: Any) -> Any:
+        assert do.is_contiguous()
+        p = torch.exp(scale * q @ k.mT - lse[..., None])
+        ds = p * (do @ v.mT - (do * o).sum(-1, keepdim=True)) * scale
+        return ds @ k, ds.mT @ q, p.mT @ do
+
+    for kernel in (attention, attention_backward):
+        library.impl(kernel.__name__, kernel, "CPU")
     for kernel in (softmax, softmax_backward, rms_norm, rms_norm_backward, layer_norm, layer_norm_backward):
         library.impl(kernel.__name__, kernel, "CPU")
     library.impl("scan", lambda x, *, out_dtype=None: x.cumsum(-1), "CPU")
@@ -198,6 +210,20 @@ def test_gradients_are_those_of_pytorch(name: str, how: str) -> None:
     theirs(**leaves).backward(dy)
     for gradient, leaf in zip(found, [leaves[n] for n in names], strict=True):
         assert torch.allclose(gradient, leaf.grad, 1e-4, 1e-5)
+
+
+@pytest.mark.usefixtures("on_cpu")
+def test_of_several_results_the_first_has_a_gradient() -> None:
+    torch.manual_seed(0)
+    given = [torch.randn(2, 3, n, 8, requires_grad=True) for n in (4, 5, 5)]
+    theirs = [x.detach().requires_grad_() for x in given]
+    o, lse = ops.attention(*given, scale=0.7)
+    right = torch.nn.functional.scaled_dot_product_attention(*theirs, scale=0.7)
+    do = torch.randn(3, 2, 4, 8).transpose(0, 1)
+    o.backward(do)
+    right.backward(do)
+    assert all(torch.allclose(a.grad, b.grad, 1e-4, 1e-5) for a, b in zip(given, theirs, strict=True))
+    assert not lse.requires_grad
 
 
 @pytest.mark.usefixtures("on_cpu")

@@ -59,7 +59,7 @@ class Distance:
 
 
 def lines(source: Path) -> list[str]:
-    """The lines of a source that hold code, without comments and indentation; of another stage's that it includes, too."""
+    """The lines of code of a source and of another stage that it includes, without comments and indentation."""
     code = re.sub(r"/\*.*?\*/|//[^\n]*", "", source.read_text(), flags=re.DOTALL)
     found = []
     for line in filter(None, map(str.strip, code.splitlines())):

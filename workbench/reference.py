@@ -109,6 +109,20 @@ def attention(q: Array, k: Array, v: Array, mask: Array, scale: float) -> tuple[
     return softmax(logits) @ v.astype(np.float64), log_sum_exp(logits)
 
 
+def attention_backward(
+    q: Array, k: Array, v: Array, o: Array, lse: Array, do: Array, mask: Array, scale: float
+) -> tuple[Array, Array, Array]:
+    """Gradients of `attention` for q, k and v, of its results o and lse and the gradient do of o. q, o, do: (rows,
+    dim); k, v: (keys, dim); lse: (rows,); mask: (rows, keys) bool; returns dq like q, dk and dv like k, float64. A row
+    whose lse is -inf sees no key and adds nothing. Source: Dao et al., FlashAttention, 2022, appendix B.2."""
+    q64, k64, v64, o64, do64 = (x.astype(np.float64) for x in (q, k, v, o, do))
+    sees = np.isfinite(lse)[:, None]
+    log_sum = np.where(sees, lse.astype(np.float64)[:, None], 0.0)
+    p = np.exp(np.where(mask & sees, q64 @ k64.T * scale - log_sum, -np.inf))
+    ds = p * (do64 @ v64.T - (do64 * o64).sum(axis=1, keepdims=True))
+    return scale * (ds @ k64), scale * (ds.T @ q64), p.T @ do64
+
+
 def rotary(x: Array, cos: Array, sin: Array, *, interleaved: bool = False) -> Array:
     """Rotary position embedding: pairs (u, v) become (u cos - v sin, u sin + v cos). x: (..., seq, dim); cos, sin:
     (seq, dim / 2); returns the shape of x, float64. A pair is (2i, 2i + 1), `interleaved`, or (i, i + dim / 2)."""

@@ -10,7 +10,6 @@
 //
 // what limits it: dw reads x and dy once more.
 #include "tile/gradient_row.cuh"
-#include "tile/norm_row.cuh"
 
 constexpr int ROWS = THREADS / GROUP, WIDTH = ROW_WIDTH<IN, OUT>;
 
@@ -19,35 +18,33 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
                                   const IN* __restrict__ dy, OUT* __restrict__ dx,
                                   float2* __restrict__ states, int rows, int columns, long long ldx,
                                   long long ldy, float eps) {
-  __shared__ RowScratch<Moments, THREADS> statistics;
-  __shared__ RowScratch<TwoSums, THREADS> scratch;
+  __shared__ RowScratch<Sum, THREADS> statistics;
+  __shared__ RowScratch<ThreeSums, THREADS> scratch;
   const int row = blockIdx.x * ROWS + threadIdx.x / GROUP, member = threadIdx.x % GROUP;
   // without a row of its own a group reads the last one: all lanes have to take part in shuffles
-  const int held = min(row, rows - 1);
-  const IN *from = x + held * ldx, *more = dy + held * ldx;
-  OUT* to = dx + held * ldy;
-  const RowWalk<WIDTH, EVEN> walk(from, columns);
+  const long long at = min(row, rows - 1);
+  OUT* const to = dx + at * ldy;
+  const RowWalk<WIDTH, EVEN> walk(x + at * ldx, columns);
   const IN outside = from_float<IN>(0.f);
 
-  Vector<IN, WIDTH> v[VECTORS], d[VECTORS];
+  GradientRow<VECTORS, WIDTH, EVEN, IN> held;
+  held.load(walk, x + at * ldx, dy + at * ldx, member, GROUP);
+  const float mean = row_reduce<Sum, GROUP, THREADS>(sum_elements(held.x), statistics) / columns;
+  ThreeSums::Value part = ThreeSums::identity();
 #pragma unroll
-  for (int i = 0; i < VECTORS; ++i) v[i] = walk.load(from, walk.column(member + i * GROUP), outside);
-#pragma unroll
-  for (int i = 0; i < VECTORS; ++i) d[i] = walk.load(more, walk.column(member + i * GROUP), outside);
-  const Moments::Value moment = row_reduce<Moments, GROUP, THREADS>(
-      moments<EVEN>(v, walk.column(member), GROUP * WIDTH, columns), statistics);
-  const float mean = moment.mean, scale = rsqrtf(moment.squares / columns + eps);
-  TwoSums::Value means = TwoSums::identity();
-#pragma unroll
-  for (int i = 0; i < VECTORS; ++i)
-    add_gradient_sums(means, v[i], d[i], walk.load(w, walk.column(member + i * GROUP), outside), mean, scale);
-  means = row_reduce<TwoSums, GROUP, THREADS>(means, scratch);
-  const RowGradient gradient = {mean, scale, means.first / columns, means.second / columns};
+  for (int i = 0; i < VECTORS; ++i) {
+    const int column = walk.column(member + i * GROUP);
+    add_centred_sums<EVEN>(part, held.x[i], held.dy[i], walk.load(w, column, outside), mean, column, columns);
+  }
+  const ThreeSums::Value whole = row_reduce<ThreeSums, GROUP, THREADS>(part, scratch);
+  const float scale = rsqrtf(whole.first / columns + eps);
+  const RowGradient gradient = {mean, scale, whole.second / columns, whole.third * scale / columns};
   if (row >= rows) return;
 #pragma unroll
   for (int i = 0; i < VECTORS; ++i) {
     const int column = walk.column(member + i * GROUP);
-    walk.store(to, column, norm_gradient<OUT>(v[i], d[i], walk.load(w, column, outside), gradient));
+    walk.store(to, column,
+               norm_gradient<OUT>(held.x[i], held.dy[i], walk.load(w, column, outside), gradient));
   }
   if (member == 0) states[row] = make_float2(mean, scale);
 }

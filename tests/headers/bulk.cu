@@ -26,6 +26,9 @@ extern "C" __global__ void copies(const int* x, const float* x_float, int* y, in
     bulk_max(most, run, sizeof(run));
     bulk_add(sum_float, run_float, sizeof(run_float));
     tma_store_commit();
+    tma_store_wait<0>();
+    bulk_add(sum_float, run_float, sizeof(run_float));  // to what is there by now
+    tma_store_commit();
     tma_store_wait_read<0>();
   }
 }

@@ -59,7 +59,8 @@ class Gradient:
 
     `takes` names what it is given, in the order of its arrays: inputs of the other one, `RESULT` for its result and
     `OF_RESULT` for the gradient of that. `gives` are the inputs whose gradients it returns. Options are handed on by
-    name. All arrays have the dtype of the first that is no gradient.
+    name. The gradient of the result has the dtype of the first array that is taken. Of several results `RESULT` is the
+    first, to which alone there is a gradient, and `result(n)` the one n places behind it.
     """
 
     operation: str
@@ -68,6 +69,11 @@ class Gradient:
 
     RESULT: ClassVar[str] = "result"
     OF_RESULT: ClassVar[str] = "gradient of the result"
+
+    @classmethod
+    def result(cls, place: int) -> str:
+        """What `takes` calls the result at this place, from 0 on."""
+        return f"{cls.RESULT} {place}" if place else cls.RESULT
 
 
 class Function:

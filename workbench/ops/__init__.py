@@ -16,6 +16,7 @@ import sys
 from typing import Any
 
 from ..kernels.attention.ops import attention
+from ..kernels.attention_backward.ops import attention_backward
 from ..kernels.conv2d.ops import conv2d
 from ..kernels.cross_entropy.ops import cross_entropy
 from ..kernels.fft_conv.ops import fft_conv
@@ -51,6 +52,7 @@ __all__ = [
     "PreparedFilter",
     "Unverified",
     "attention",
+    "attention_backward",
     "conv2d",
     "cross_entropy",
     "explain",

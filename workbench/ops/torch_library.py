@@ -87,7 +87,10 @@ class Operator:
         gradient = self.function.gradient
         if gradient is None:
             return
-        known = {**dict(zip(self.function.arrays, inputs, strict=True)), gradient.RESULT: output}
+        results = output if isinstance(output, tuple | list) else (output,)
+        known = dict(zip(self.function.arrays, inputs, strict=True))
+        known |= {gradient.result(place): result for place, result in enumerate(results)}
+        ctx.mark_non_differentiable(*results[1:])
         ctx.saved = [name for name in gradient.takes if name in known]
         ctx.save_for_backward(*(known[name] for name in ctx.saved))
         ctx.dtypes = [None if array is None else array.dtype for array in inputs]

@@ -1,30 +1,17 @@
 // what the stages of this track have in common: o = softmax(scale q k^T) v. which rows of which head a block
 // computes, and which keys those see; how tiles of queries, keys and values are loaded, multiplied and stored. sm_90a.
 #pragma once
-#include "ptx/tma_ranks.cuh"
 #include "ptx/wgmma_all.cuh"
 #include "tile/fragment.cuh"
 #include "tile/fragment_softmax.cuh"
-#include "tile/k_tile.cuh"
+#include "tile/panels.cuh"
 
-constexpr int PANEL = KTile<IN>::DEPTH;  // elements of a vector in one box
-constexpr int PANELS = DIM / PANEL;
 constexpr int BLOCK_M = WARPGROUPS * WGMMA_M;  // rows of a work tile: a consumer has 64 of them
 
-static_assert(DIM % PANEL == 0, "vectors are loaded 64 elements at a time: DIM has to be a multiple of 64");
 static_assert(BLOCK_N % WGMMA_K == 0 && BLOCK_N <= 256, "a product takes 16 keys at a time, and at most 256");
 
-// vectors as TMA brings them: panels of 64 elements, rows of 128 bytes, swizzled
 template <int ROWS>
-struct alignas(ATOM_BYTES) Vectors {
-  IN panel[PANELS][ROWS * PANEL];
-
-  // by one thread: rows from `row` on of a head
-  __device__ __forceinline__ void load(const TensorMap& map, Barrier& full, int batch, int head, int row) {
-#pragma unroll
-    for (int i = 0; i < PANELS; ++i) tma_load(panel[i], map, full, batch, head, row, i * PANEL);
-  }
-};
+using Vectors = Panels<IN, ROWS, DIM>;
 using Queries = Vectors<BLOCK_M>;
 using Keys = Vectors<BLOCK_N>;
 
@@ -58,29 +45,13 @@ struct WorkTile {
 // by a warpgroup: has the logits of its 64 rows computed, which begin at `first` of the tile
 __device__ __forceinline__ void multiply_keys(float (&logits)[BLOCK_N / 2], const Queries& q, int first,
                                               const Keys& k) {
-  const u64 rows = swizzled_operand(shared_address(q.panel) + first * ROW_BYTES, 0, ATOM_BYTES);
-  const u64 keys = swizzled_operand(shared_address(k.panel), 0, ATOM_BYTES);
-  wgmma_fence();
-#pragma unroll
-  for (int i = 0; i < PANELS; ++i)
-#pragma unroll
-    for (int j = 0; j < PANEL / WGMMA_K; ++j) {
-      const int along = j * WGMMA_K * sizeof(IN);
-      wgmma<0>(logits, operand_at(rows, i * BLOCK_M * ROW_BYTES + along),
-               operand_at(keys, i * BLOCK_N * ROW_BYTES + along), IN(), i + j > 0);
-    }
-  wgmma_commit();
+  multiply_vectors(logits, q, first, k);
 }
 
 // by a warpgroup: has the values, weighted, added to the sums of its rows
 __device__ __forceinline__ void add_values(float (&sum)[DIM / 2], const u32 (&weights)[BLOCK_N / WGMMA_K][4],
                                            const Keys& v) {
-  const u64 values = swizzled_operand(shared_address(v.panel), PANELS > 1 ? BLOCK_N * ROW_BYTES : 0, ATOM_BYTES);
-  wgmma_fence();
-#pragma unroll
-  for (int i = 0; i < BLOCK_N / WGMMA_K; ++i)
-    wgmma<1>(sum, weights[i], operand_at(values, i * WGMMA_K * ROW_BYTES), IN());
-  wgmma_commit();
+  add_weighted(sum, weights, v);
 }
 
 // what a consumer warpgroup keeps of its 64 rows: a thread of two of them

@@ -82,3 +82,10 @@ template <int PENDING>
 __device__ __forceinline__ void tma_store_wait_read() {
   asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(PENDING) : "memory");
 }
+
+// cp.async.bulk.wait_group: until at most PENDING of this thread's groups are still to be written. what the others
+// store is then visible to this thread, and to whoever finds a flag that it raises after
+template <int PENDING>
+__device__ __forceinline__ void tma_store_wait() {
+  asm volatile("cp.async.bulk.wait_group %0;" ::"n"(PENDING) : "memory");
+}

@@ -102,9 +102,9 @@
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "n"(B_TRANSPOSED),                     \
                    "r"(static_cast<int>(add)));                                                               \
   }                                                                                                           \
-  template <int B_TRANSPOSED>                                                                                 \
+  template <int B_TRANSPOSED, int A_TRANSPOSED = 0>                                                           \
   __device__ __forceinline__ void wgmma(float (&d)[REGISTERS], u64 a, u64 b, ELEMENT, bool add = true) {      \
-    NAME<0, B_TRANSPOSED>(d, a, b, add);                                                                      \
+    NAME<A_TRANSPOSED, B_TRANSPOSED>(d, a, b, add);                                                           \
   }                                                                                                           \
   template <int B_TRANSPOSED>                                                                                 \
   __device__ __forceinline__ void wgmma(float (&d)[REGISTERS], const u32(&a)[4], u64 b, ELEMENT,              \

@@ -28,6 +28,17 @@ __device__ __forceinline__ void to_left_operand(unsigned (&a)[OPERANDS][4], cons
       a[operand][i] = pair_from_float<Element>(sum[operand * 8 + i * 2], sum[operand * 8 + i * 2 + 1]);
 }
 
+// the same back: rounded accumulators
+template <class Element, int OPERANDS, int SUMS>
+__device__ __forceinline__ void from_left_operand(float (&sum)[SUMS], const unsigned (&a)[OPERANDS][4]) {
+  static_assert(OPERANDS * 8 == SUMS, "an operand has 16 columns of the product, 8 elements of a thread");
+#pragma unroll
+  for (int i = 0; i < SUMS; i += 2) {
+    const auto& pair = reinterpret_cast<const Vector<Element, 2>&>(a[i / 8][i / 2 % 4]);
+    sum[i] = to_float(pair.x[0]), sum[i + 1] = to_float(pair.x[1]);
+  }
+}
+
 // of four lanes that share a row, each with a pair of every group of 8 columns: lane i % 4 gets the four pairs of
 // group i. all lanes have to call
 __device__ __forceinline__ void exchange_pairs(u32 (&pairs)[4]) {

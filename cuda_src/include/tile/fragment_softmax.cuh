@@ -17,6 +17,16 @@ __device__ __forceinline__ void mask_columns(float (&x)[SUMS], const int (&colum
     if (i / 4 * 8 + i % 2 >= left[i / 2 % 2]) x[i] = -infinity();
 }
 
+// the same of columns before `columns[row]`
+template <int SUMS>
+__device__ __forceinline__ void mask_columns_before(float (&x)[SUMS], const int (&columns)[2]) {
+  const int first = threadIdx.x % ROW_LANES * 2;
+  const int left[2] = {columns[0] - first, columns[1] - first};
+#pragma unroll
+  for (int i = 0; i < SUMS; ++i)
+    if (i / 4 * 8 + i % 2 < left[i / 2 % 2]) x[i] = -infinity();
+}
+
 // each row of a fragment times a factor of its own
 template <int SUMS>
 __device__ __forceinline__ void scale_rows(float (&x)[SUMS], const float (&factor)[2]) {

@@ -1,0 +1,196 @@
+"""Gradients of attention: their definition, what rejects broken kernels, and `workbench.ops.attention_backward`."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+from test_row_ops import place, rng  # noqa: F401  (fixtures)
+
+import workbench
+from workbench import ops, reference
+from workbench.catalogue import registry
+from workbench.harness import Case
+from workbench.kernels.attention.problem import Kind, Layout
+from workbench.kernels.attention_backward import ATTENTION_BACKWARD, AttentionBackwardProblem
+from workbench.model.dtypes import BF16
+from workbench.model.fields import ProblemError
+
+PROBLEMS = [
+    AttentionBackwardProblem(batch=2, heads=4, rows=70, keys=133, dim=64, group=2, causal=True, seed=1),
+    AttentionBackwardProblem(heads=2, rows=40, keys=31, dim=33, causal=True, dtype="fp16", layout=Layout.BSHD, seed=2),
+    AttentionBackwardProblem(heads=4, rows=9, keys=300, dim=16, group=2, values=Kind.LARGE, seed=3),
+    AttentionBackwardProblem(rows=64, keys=65, dim=8, causal=True, values=Kind.STEPS, seed=5),
+]
+
+
+def test_the_reference_is_the_gradient_of_the_reference_of_attention():
+    drawn = np.random.default_rng(1)
+    q, k, v, do = (drawn.standard_normal((n, 4)) for n in (3, 5, 5, 3))
+    mask = np.arange(5) <= np.arange(3)[:, None] - 1  # the first row sees nothing
+    o, lse = reference.attention(q, k, v, mask, 0.7)
+    found = reference.attention_backward(q, k, v, o, lse, do, mask, 0.7)
+
+    def loss(**changed):
+        return (reference.attention(*({"q": q, "k": k, "v": v} | changed).values(), mask, 0.7)[0] * do).sum()
+
+    for name, array, gradient in zip("qkv", (q, k, v), found, strict=True):
+        for at in np.ndindex(array.shape):
+            step = np.zeros_like(array)
+            step[at] = 1e-6
+            slope = (loss(**{name: array + step}) - loss(**{name: array - step})) / 2e-6
+            assert gradient[at] == pytest.approx(slope, abs=1e-7)
+    assert (found[0][0] == 0).all() and (found[1][2:] == 0).all()
+
+
+def test_gradients_of_heads_that_share_keys_are_added_up():
+    problem = AttentionBackwardProblem(heads=4, rows=600, keys=9, dim=4, group=2, causal=True)
+    inputs = problem.inputs()
+    found = problem.reference(inputs)
+    parts = []
+    for head in range(4):
+        given = [inputs[name][0, head // 2 if name in "kv" else head] for name in ("q", "k", "v", "o", "lse", "do")]
+        parts.append(reference.attention_backward(*given, problem.visible(), 0.5))
+    for shared in range(2):
+        first, second = parts[2 * shared], parts[2 * shared + 1]
+        assert np.allclose(found["dq"][0, 2 * shared + 1], second[0], 1e-12, 1e-12)
+        assert np.allclose(found["dk"][0, shared], first[1] + second[1], 1e-12, 1e-12)
+        assert np.allclose(found["dv"][0, shared], first[2] + second[2], 1e-12, 1e-12)
+
+
+@pytest.mark.parametrize("problem", PROBLEMS, ids=str)
+def test_every_wrong_answer_is_rejected(problem):
+    rejected, accepted = Case.of(problem).negative_controls()
+    assert accepted == []
+    assert rejected >= 10
+
+
+def test_the_controls_are_those_that_kernels_get_wrong():
+    names = {name for p in PROBLEMS for name in p.negative_controls(p.inputs(), p.reference(p.inputs()))}
+    assert names >= {
+        "mask off by one",
+        "mask forgotten",
+        "rowsum of do o forgotten",
+        "scale missing on dq",
+        "scale missing on dk",
+        "dk and dv of one head of the group",
+        "lse in base 2",
+        "tail keys not masked",
+        "last key not seen",
+        "keys of another head",
+    }
+
+
+def test_equal_keys_are_refused():
+    with pytest.raises(ProblemError, match="take a small scale for equal logits"):
+        AttentionBackwardProblem(values=Kind.EQUAL)
+
+
+STAGES = {stage.name: stage for stage in ATTENTION_BACKWARD.stages}
+SMALL = AttentionBackwardProblem(batch=1, heads=2, group=2, rows=70, keys=75, dim=24, causal=True, seed=3)
+
+
+@pytest.mark.parametrize(
+    ("right", "broken"),
+    [
+        ("key > at.row + keys - rows", "key > at.row + 1 + keys - rows"),
+        ("logit * scale - log_sum", "logit * scale"),
+        ("weight * (product - delta[i / keys])", "weight * product"),
+        ("from_float<IN>(sum * scale)", "from_float<IN>(sum)"),
+        ("from_float<IN>(key_sum * scale)", "from_float<IN>(key_sum)"),
+        ("head < (at.head + 1) * group", "head < at.head * group + 1"),
+    ],
+)
+def test_a_broken_kernel_is_found_out(right, broken):
+    source = STAGES["naive"].path.read_text()
+    assert source.count(right) == 1
+    outcome = workbench.verify(STAGES["naive"], code=source.replace(right, broken), device="emulator", problem=SMALL)
+    assert outcome.run.stages[0].verification.verdict == "mismatch"
+
+
+@pytest.mark.parametrize(
+    ("right", "broken", "verdict"),
+    [
+        ("    shared.meet();", "    async_fence();", "in_flight"),
+        ("    shared.meet();", "    named_sync<roles::CONSUMER_THREADS>(SCORES_NAME);", "proxy_fence"),
+        ("    of_q.release();", "", "deadlock"),
+        ("    wgmma_wait<0>();\n    gradients.differentiate", "    gradients.differentiate", "accumulator_in_flight"),
+        ("    wgmma_wait<2>();\n    of_o.release();", "    of_o.release();", "race"),
+    ],
+)
+def test_a_hazard_of_the_specialised_kernel_is_named(right, broken, verdict):
+    stage = STAGES["specialised"]
+    source = stage.path.read_text()
+    assert source.count(right) == 1
+    code = source.replace(right, broken).replace('"specialised.cuh"', f'"{stage.path.parent}/specialised.cuh"')
+    problem = AttentionBackwardProblem(rows=600, keys=70, dim=64)
+    outcome = workbench.verify(stage, code=code, device="emulator", problem=problem)
+    assert outcome.run.stages[0].verification.verdict == verdict
+
+
+NAMES = ["linear in do", "any order of keys", "gradients of a row's logits sum to 0"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_an_invariant_holds_of_the_reference_and_not_of_others(name):
+    problem = AttentionBackwardProblem(heads=2, rows=20, keys=50, dim=16, values=Kind.STEPS)
+    _check(problem, name, lambda answer, inputs: {**answer, "dq": answer["dq"] + inputs["k"][..., :20, :1]})
+
+
+def test_a_later_key_changes_no_earlier_row():
+    problem = AttentionBackwardProblem(heads=2, rows=20, keys=50, dim=16, causal=True)
+    name = "a changed later key changes nothing"
+    _check(problem, name, lambda answer, inputs: {**answer, "dq": answer["dq"] + inputs["v"][..., -1:, :]})
+
+
+def _check(problem, name, spoil):
+    case = Case.of(problem)
+    (invariant,) = (i for i in problem.invariants() if i.name == name)
+    related = invariant.related(case.inputs)
+    first, other = case.expected, problem.reference(related)
+    assert invariant.holds(first, other, case.bound)
+    assert not invariant.holds(spoil(first, case.inputs), spoil(other, related), case.bound)
+
+
+@pytest.mark.parametrize("layout", ["bhsd", "bshd"])
+@pytest.mark.parametrize("causal", [False, True])
+def test_gradients_of_arrays(place, rng, layout, causal):  # noqa: F811
+    size = {"batch": 2, "heads": 4, "group": 2, "rows": 40, "keys": 70, "dim": 24}
+    problem = AttentionBackwardProblem(**size, causal=causal, scale=0.25)
+    inputs = problem.inputs()
+
+    def ordered(x):
+        return x if layout == "bhsd" else np.ascontiguousarray(x.swapaxes(1, 2))
+
+    given = [inputs[n] if n == "lse" else ordered(inputs[n]) for n in ("q", "k", "v", "o", "lse", "do")]
+    found = ops.attention_backward(*map(place.upload, given), causal=causal, scale=0.25, layout=layout)
+    right = problem.reference(inputs)
+    for name in ("dq", "dk", "dv"):
+        gradient = place.download(getattr(found, name)).astype(np.float64)
+        gradient = gradient if layout == "bhsd" else gradient.swapaxes(1, 2)
+        assert np.allclose(gradient, right[name], 0, 0.02 * np.abs(right[name]).max())
+
+
+@pytest.mark.parametrize(
+    ("changed", "says"),
+    [
+        ({"o": (1, 2, 4, 16)}, r"attention_backward: o has shape \(1, 2, 4, 16\)"),
+        ({"do": (1, 2, 5, 8)}, "it has to have the shape of q"),
+        ({"lse": (1, 4, 2)}, r"lse has shape \(1, 4, 2\); it has to have \(1, 2, 4\)"),
+        ({"k": (1, 3, 4, 8), "v": (1, 3, 4, 8)}, "attention_backward: q has shape"),
+    ],
+)
+def test_attention_backward_refuses_what_is_none(place, changed, says):  # noqa: F811
+    shapes = dict.fromkeys(("q", "k", "v", "o", "lse", "do"), (1, 2, 4, 8)) | {"lse": (1, 2, 4)} | changed
+    given = (np.zeros(shape, np.float32 if n == "lse" else BF16.numpy) for n, shape in shapes.items())
+    with pytest.raises(ValueError, match=says):
+        ops.attention_backward(*map(place.upload, given))
+
+
+def test_the_numpy_baseline_is_right_and_the_others_say_what_they_take():
+    baselines = {b.name: b for b in registry.operations()["attention_backward"].baselines}
+    assert workbench.baseline_error(baselines["NumPy"], PROBLEMS[0]) == ""
+    assert all(baselines["cuDNN"].refuses(problem) is None for problem in ATTENTION_BACKWARD.suite)
+    last = dataclasses.replace(PROBLEMS[0], group=1)
+    assert "aligned to the first key" in str(baselines["cuDNN"].refuses(last))
