@@ -31,7 +31,7 @@ SHORT = dict(
 
 def default_problem(stage: Stage[Any]) -> Problem:
     """The first problem of the timed suite that the stage takes when its sizes are halved, those that can be, until it
-    is one for the emulator."""
+    is one for the emulator; where it takes none, its first edge case."""
     operation = registry.operation_of(stage)
 
     def shrunk(problem: Problem) -> Problem:
@@ -44,7 +44,7 @@ def default_problem(stage: Stage[Any]) -> Problem:
                 break
         return problem
 
-    problems: list[Problem] = [shrunk(problem) for problem in operation.suite]
+    problems: list[Problem] = [*(shrunk(problem) for problem in operation.suite), *stage.edge_cases]
     return next((problem for problem in problems if stage.supports(problem) is None), problems[0])
 
 
