@@ -22,7 +22,7 @@ from ..model.fields import ProblemError
 from ..model.origin import SOURCES
 from ..model.problem import Problem
 from ..model.stage import Stage
-from ..toolchain.compiler import compile_stage, source_of
+from ..toolchain.compiler import source_of, translate_stage
 
 SHORT = dict(
     zip(KINDS, ("global", "shared", "memory", "tensor", "arithmetic", "warp", "barrier", "control"), strict=True)
@@ -50,7 +50,7 @@ def default_problem(stage: Stage[Any]) -> Problem:
 
 def profile_stage(stage: Stage[Any], problem: Problem) -> Profile:
     """Runs the stage's launches in the emulator. Raises CompileError, CompilerUnavailable and Fault for a hazard."""
-    compiled = compile_stage(stage, problem)
+    compiled = translate_stage(stage, problem)
     case = Case.of(problem)
     bound = EmulatedDevice(counters=True).bind(compiled, stage.plan(problem), case.arrays, case.storage(), problem.seed)
     try:
