@@ -146,6 +146,9 @@ def flag() -> Iterator[Trial]:
     expected = {"y": y, "flags": np.full(8, 32, np.uint32)}
     lower = launch("lower", 8, "flags")
     yield Trial("flag.cu", launch("sums", 32, "x", "y", "flags", blocks=8), {"x": x}, expected, before=(lower,))
+    expected = {"rows": x, "total": x.sum(axis=0), "flags": np.zeros(8, np.uint32)}
+    last = launch("last", 32, "x", "rows", "total", "flags", blocks=8)
+    yield Trial("flag.cu", last, {"x": x}, expected, before=(lower,))
 
 
 def cluster() -> Iterator[Trial]:

@@ -6,6 +6,7 @@ import dataclasses
 
 import numpy as np
 import pytest
+from invariants import holds_of_the_reference_alone
 from test_row_ops import place, rng  # noqa: F401  (fixtures)
 
 import workbench
@@ -13,6 +14,7 @@ from workbench import ops, reference
 from workbench.catalogue import registry
 from workbench.harness import Case
 from workbench.kernels.attention import ATTENTION, AttentionProblem, Layout
+from workbench.kernels.attention.decode import splits_of
 from workbench.kernels.attention.problem import Kind
 from workbench.kernels.shared.tensor_cores import tensor_core_product
 from workbench.model.dtypes import BF16
@@ -141,35 +143,85 @@ def test_a_hazard_of_the_persistent_kernel_is_named(right, broken, verdict):
     assert outcome.run.stages[0].verification.verdict == verdict
 
 
+SPLITTING = {
+    stage.name: stage.with_parameters({"WARPS": 4})
+    for stage in ATTENTION.stages
+    if stage.name in ("split_keys", "last_block")
+}
+LAST_BLOCK = SPLITTING["last_block"]
+SPLIT = AttentionProblem(heads=10, group=5, rows=3, keys=460, dim=64, causal=True, values=Kind.LARGE)
+"""Of 8 tiles of keys, each of which is a part where it is free."""
+
+
+@pytest.mark.parametrize("splits", [1, 2, 3, 8])
+@pytest.mark.parametrize("name", SPLITTING)
+def test_keys_may_be_split_into_any_number_of_parts(name, splits):
+    stage = SPLITTING[name].with_parameters({"SPLITS": splits})
+    plan = stage.plan_for(SPLIT, stage.parameters)
+    assert plan.launches[0].grid[0] == 2 * splits
+    assert workbench.verify(stage, device="emulator", problem=SPLIT).run.stages[0].verification.verdict == "pass"
+
+
+@pytest.mark.parametrize("problem", [p for p in ATTENTION.suite if p.rows == 1], ids=lambda p: p.label)
+def test_blocks_that_share_keys_fill_the_gpu_and_see_every_key(problem):
+    splits, part = splits_of(problem, {**LAST_BLOCK.parameters, "WARPS": 0})
+    assert (splits - 1) * part < problem.keys <= splits * part
+    blocks = splits * problem.batch * problem.key_heads
+    assert blocks / 132 > 0.95 * np.ceil(blocks / 132)
+
+
+@pytest.mark.parametrize(
+    ("right", "broken", "verdict"),
+    [
+        ("count_to_last(counters + mine.tile, splits)", "atomicInc(counters + mine.tile, splits - 1) > 6", "race"),
+        ("  __syncthreads();  // all threads have written", "  // ", "race"),
+        ("count_to_last(counters + mine.tile, splits)", "count_to_last(counters + mine.tile, splits + 1)", "stale"),
+        ("cp_async_wait<STAGES - 2>()", "cp_async_wait<STAGES - 1>()", "in_flight"),
+        ("__syncwarp();  // this tile has come", "// ", "race"),
+        ("x.x[i] * more", "x.x[i]", "mismatch"),
+        ("sum = sum * before", "sum = sum", "mismatch"),
+    ],
+)
+def test_a_fault_of_blocks_that_share_keys_is_named(right, broken, verdict):
+    shared = (LAST_BLOCK.path.parent / "decode.cuh").read_text().replace("#pragma once", "")
+    source = LAST_BLOCK.path.read_text().replace('#include "decode.cuh"', shared)
+    assert source.count(right) == 1
+    outcome = workbench.verify(LAST_BLOCK, code=source.replace(right, broken), device="emulator", problem=SPLIT)
+    assert outcome.run.stages[0].verification.verdict == verdict
+
+
+@pytest.mark.parametrize(
+    ("heads", "group", "rows", "first"),
+    [(32, 4, 1, "last_block"), (32, 8, 4, "last_block"), (16, 16, 1, "split_keys"), (8, 1, 40, "persistent")],
+)
+def test_few_rows_are_for_the_stages_that_split_keys(heads, group, rows, first):
+    assert ATTENTION.fastest(AttentionProblem(heads=heads, rows=rows, keys=5000, dim=64, group=group))[0] == first
+
+
 @pytest.mark.parametrize("name", ["weights sum to 1", "any order of keys", "a shift of all logits of a row"])
 def test_an_invariant_holds_of_the_reference_and_not_of_others(name):
     problem = AttentionProblem(heads=2, rows=20, keys=50, dim=16, values=Kind.STEPS)
-    _check(problem, name, lambda answer, inputs: {**answer, "o": answer["o"] + inputs["k"][..., :20, :1] / 8})
+    holds_of_the_reference_alone(
+        problem, name, lambda answer, inputs: {**answer, "o": answer["o"] + inputs["k"][..., :20, :1] / 8}
+    )
 
 
 def test_a_later_key_changes_no_earlier_row():
     problem = AttentionProblem(heads=2, rows=20, keys=50, dim=16, causal=True)
     name = "a changed later key changes nothing"
-    _check(problem, name, lambda answer, inputs: {**answer, "o": answer["o"] + inputs["v"][..., -1:, :]})
-
-
-def _check(problem, name, spoil):
-    case = Case.of(problem)
-    (invariant,) = (i for i in problem.invariants() if i.name == name)
-    related = invariant.related(case.inputs)
-    first, other = case.expected, problem.reference(related)
-    assert invariant.holds(first, other, case.bound)
-    assert not invariant.holds(spoil(first, case.inputs), spoil(other, related), case.bound)
+    holds_of_the_reference_alone(
+        problem, name, lambda answer, inputs: {**answer, "o": answer["o"] + inputs["v"][..., -1:, :]}
+    )
 
 
 @pytest.mark.parametrize("layout", ["bhsd", "bshd"])
-@pytest.mark.parametrize("causal", [False, True])
-def test_attention_of_arrays(place, rng, layout, causal):  # noqa: F811
-    q, k, v = (rng.standard_normal((2, heads, n, 24)).astype(BF16.numpy) for heads, n in ((4, 40), (2, 70), (2, 70)))
+@pytest.mark.parametrize(("causal", "rows"), [(False, 40), (True, 40), (True, 2)])
+def test_attention_of_arrays(place, rng, layout, causal, rows):  # noqa: F811
+    q, k, v = (rng.standard_normal((2, heads, n, 24)).astype(BF16.numpy) for heads, n in ((4, rows), (2, 70), (2, 70)))
     given = [x if layout == "bhsd" else x.swapaxes(1, 2) for x in (q, k, v)]
     found = ops.attention(*map(place.upload, given), causal=causal, scale=0.25, layout=layout)
     o, lse = place.download(found.o).astype(np.float64), place.download(found.lse)
-    size = {"batch": 2, "heads": 4, "group": 2, "rows": 40, "keys": 70, "dim": 24}
+    size = {"batch": 2, "heads": 4, "group": 2, "rows": rows, "keys": 70, "dim": 24}
     problem = AttentionProblem(**size, causal=causal, scale=0.25)
     right = problem.reference({"q": q, "k": k, "v": v})
     assert np.allclose(o if layout == "bhsd" else o.swapaxes(1, 2), right["o"], 0, 0.03)

@@ -85,6 +85,7 @@ INSTRUCTIONS: Mapping[str, Sequence[str]] = {
     "ex2": ["ex2.approx.ftz.f32"],
     "flag_raise": ["red.release.gpu.global.add.s32 1"],
     "flag_wait": ["ld.acquire.gpu.global.s32"],
+    "count_to_last": ["atom.acq_rel.gpu.global.inc.u32"],
     "keep_registers": ["setmaxnreg.dec.sync.aligned.u32 40"],
     "ldmatrix_x4": ["ldmatrix.sync.aligned.m8n8.x4.shared.b16"],
     "ldmatrix_x4_trans": ["ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16"],

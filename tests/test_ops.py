@@ -29,9 +29,11 @@ def test_the_fastest_stage_that_supports_the_problem_is_chosen():
     odd = GemmProblem(m=64, n=64, k=63, dtype="bf16")
     single = GemmProblem(m=64, n=64, k=64, dtype="fp32", out="fp32")
     assert ops.choose("gemm", aligned, 90).name == "fitted_tiles"
-    assert ops.choose("gemm", odd, 90).name == "cp_async"
+    assert ops.choose("gemm", odd, 90).name == "register_prefetch"
+    assert ops.choose("gemm", GemmProblem(m=64, n=64, k=999, dtype="bf16"), 90).name == "realigned"
     assert ops.choose("gemm", aligned, 80).name == "cp_async"
-    assert ops.choose("gemm", single, 90).name == "warp_tiles"
+    assert ops.choose("gemm", single, 90).name == "warp_parallel"
+    assert ops.choose("gemm", GemmProblem(m=8, n=300, k=999, dtype="fp32", out="fp32"), 90).name == "split_tiles"
     assert ops.choose("vector_add", VectorAddProblem(n=5), 90).name == "vectorized"
 
 
@@ -92,7 +94,7 @@ def test_a_problem_in_no_table_gets_the_stage_of_the_measured_one_it_is_like(pro
         ("2560x2048x2048", "warp_tiles"),  # three tiles, instead of two of fp32_pipeline: 3 x 3 < 2 x 5
         ("2048x2048x2047", "warp_tiles"),  # rows that no tensor map takes
         ("1024x1024x1024", "vectorized"),
-        ("1024x1024x512", "warp_tiles"),
+        ("1024x1024x512", "split_tiles"),  # half of the device would have no tile of 128 rows and columns
     ],
 )
 def test_products_of_fp32_get_the_stage_whose_tiles_take_the_least_time(problem, expected):
@@ -112,9 +114,9 @@ def test_the_limits_of_a_grid_are_those_that_a_launch_is_checked_against():
 @pytest.mark.parametrize(
     ("problem", "refused", "chosen"),
     [
-        (GemmProblem(m=9_000_000, n=8, k=7), "cp_async", "naive"),
+        (GemmProblem(m=9_000_000, n=8, k=7), "split_tiles", "realigned"),
         (GemmProblem(m=9_000_000, n=8, k=7, dtype="fp32"), "warp_tiles", "naive"),
-        (GemmProblem(m=8, n=9_000_000, k=7), "naive", "cp_async"),
+        (GemmProblem(m=8, n=9_000_000, k=7), "naive", "split_tiles"),
         (GemmProblem(m=9_000_000, n=8, k=8), "cp_async", "fitted_tiles"),
         (ScaledGemmProblem(m=9_000_000, n=8, k=16), "naive", "promoted_sums"),
     ],

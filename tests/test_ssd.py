@@ -6,6 +6,7 @@ import dataclasses
 
 import numpy as np
 import pytest
+from invariants import holds_of_the_reference_alone
 from test_row_ops import place, rng  # noqa: F401  (fixtures)
 
 import workbench
@@ -81,17 +82,12 @@ def test_decays_are_usual_near_1_near_0_or_resets():
 @pytest.mark.parametrize("name", [invariant.name for invariant in PROBLEMS[0].invariants()])
 def test_an_invariant_holds_of_the_reference_and_not_of_others(name):
     problem = PROBLEMS[0]
-    case = Case.of(problem)
-    (invariant,) = (i for i in problem.invariants() if i.name == name)
-    related = invariant.related(case.inputs)
 
     def spoilt(answer, inputs):  # by what has no place: a square, a later place, the number of the place
         later = np.roll(inputs["x"].astype(np.float64), -1, axis=1)
         return {"y": answer["y"] + later**2 * np.arange(problem.length)[:, None, None], "h": answer["h"] ** 2}
 
-    first, other = case.expected, problem.reference(related)
-    assert invariant.holds(first, other, case.bound)
-    assert not invariant.holds(spoilt(first, case.inputs), spoilt(other, related), case.bound)
+    holds_of_the_reference_alone(problem, name, spoilt)
 
 
 CHUNKED = next(stage for stage in SSD.stages if stage.name == "chunked")

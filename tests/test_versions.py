@@ -486,6 +486,17 @@ def test_a_damaged_version_is_not_restored(workbench: Workbench, sources: Path) 
     assert f"{SPEC}@1 is damaged" in result.stderr
 
 
+def test_a_database_of_another_program(store: Versions) -> None:
+    store.path.parent.mkdir(parents=True, exist_ok=True)
+    with sqlite3.connect(store.path) as connection:
+        connection.execute("CREATE TABLE versions (name TEXT)")
+    for use in (lambda: store.keep(snapshot(b"a")), lambda: store.of("vector_add", "naive")):
+        with pytest.raises(VersionsError, match=r"is of another program \(.*column.*\): move it away"):
+            use()
+    with sqlite3.connect(store.path) as connection:
+        assert connection.execute("SELECT * FROM versions").fetchall() == []  # it is left as it was
+
+
 def test_a_database_of_another_version_of_the_workbench(store: Versions) -> None:
     store.keep(snapshot(b"a"))
     with sqlite3.connect(store.path) as connection:

@@ -50,7 +50,7 @@ def operations() -> str:
         stages, measured = tree(declared), f"| [{name}](nvidia-h200/{name}.md)"
         line = next((line for line in index.splitlines() if line.startswith(measured)), None)
         if line is None:
-            rows.append(f"| [`{name}`](docs/operations/{name}.md) | {stages} | not measured yet | - |")
+            rows.append(f"| [`{name}`](docs/operations/{name}.md) | {stages} | no report yet | - |")
             continue
         stage, best, share = (cell.strip() for cell in line.split("|")[4:7])
         rows.append(f"| [`{name}`](docs/operations/{name}.md) | {stages} | {stage}: {best} | {share} |")

@@ -99,6 +99,42 @@ CHEATS = (
         "kill",
         "import os, signal\ntry:\n    os.kill(os.getppid(), signal.SIGTERM)\nexcept OSError:\n    pass",
     ),
+    at_import(
+        "environment",
+        "variables",
+        "import os\nfor name in ('WORKBENCH_SEED', 'CUDA_VISIBLE_DEVICES', 'WORKBENCH_VERSIONS', 'PATH'):\n"
+        "    os.environ[name] = '0'",
+    ),
+    at_import(
+        "environment",
+        "working_directory",
+        "import os\nos.chdir('/')\nos.umask(0o777)",
+    ),
+    at_import(
+        "forged output",
+        "stdout",
+        'import os\nprint(\'{"stages": [{"stage": "cheat", "verification": {"verdict": "pass"}}]}\', flush=True)\n'
+        "os.write(1, b'cheat pass\\n')\nos.write(2, b'1 of 1 stages passed\\n')",
+    ),
+    at_import(
+        "the interpreter",
+        "trace",
+        "import sys\nsys.settrace(lambda *a: None)\nsys.setprofile(lambda *a: None)\nsys.setswitchinterval(100)",
+    ),
+    at_import("the interpreter", "import_hook", "import sys\nsys.meta_path.clear()\nsys.path.clear()"),
+    at_import(
+        "the interpreter",
+        "audit_hook",
+        "import sys\n\n\ndef stop(event, arguments):\n    if event == 'open' and str(arguments[0]).endswith('.json'):\n"
+        "        raise OSError\n\n\nsys.addaudithook(stop)",
+    ),
+    Cheat(
+        "state",
+        "second_answer",
+        "CALLS = []\n\n\n" + plan("CALLS.append(1)\nreturn launch(p) if len(CALLS) % 2 else launch(p, 'nothing')"),
+    ),
+    Cheat("the problem", "shrunk", plan("object.__setattr__(p, 'n', 1)\nreturn launch(p)")),
+    refused("sizes", "many_parameters", "return launch(p, 'square', *[np.int32(0)] * 100_000)", "100,00"),
     Cheat(
         "shadowed modules",
         "modules",

@@ -112,6 +112,21 @@ def test_a_wait_names_the_phase_and_not_its_parity() -> None:
     finding = found(BARRIERS.replace("BODY", body))
     assert finding.kind is FindingKind.DEADLOCK
     assert "for mbarrier `bars[1]` phase 32 (parity 0): 4 arrivals pending" in str(finding)
+    assert "not waited for" not in str(finding)
+
+
+def test_a_deadlock_names_a_phase_that_a_wrong_parity_skipped() -> None:
+    body = "for (int i = 0; i < 3; ++i) { if (threadIdx.x == 0) arrive(full); __syncthreads(); wait(full, 0); }"
+    finding = found(BARRIERS.replace("BODY", body))
+    assert finding.kind is FindingKind.DEADLOCK
+    assert "phase 2 (parity 0): 1 arrival pending (phase 1 ended and was not waited for: a parity is" in str(finding)
+
+
+def test_a_deadlock_after_a_first_pass_of_an_empty_barrier_names_no_skipped_phase() -> None:
+    body = "for (int i = 0; i < 3; ++i) { wait(empty, (i & 1) ^ 1); if (i == 0) arrive(empty); }"
+    finding = found(BARRIERS.replace("BODY", body))
+    assert finding.kind is FindingKind.DEADLOCK
+    assert "not waited for" not in str(finding)
 
 
 @pytest.mark.parametrize(

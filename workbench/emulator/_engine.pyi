@@ -96,6 +96,7 @@ class Waiting:
     phase: int
     pending: int
     transactions: int
+    unseen: int
 
 class Result:
     fault: Fault | None  # that ended the launch

@@ -22,7 +22,7 @@ from ..model.fields import ProblemError
 from ..model.origin import SOURCES
 from ..model.problem import Problem
 from ..model.stage import Stage
-from ..toolchain.compiler import compile_stage, source_of
+from ..toolchain.compiler import source_of, translate_stage
 
 SHORT = dict(
     zip(KINDS, ("global", "shared", "memory", "tensor", "arithmetic", "warp", "barrier", "control"), strict=True)
@@ -31,7 +31,7 @@ SHORT = dict(
 
 def default_problem(stage: Stage[Any]) -> Problem:
     """The first problem of the timed suite that the stage takes when its sizes are halved, those that can be, until it
-    is one for the emulator."""
+    is one for the emulator; where it takes none, its first edge case."""
     operation = registry.operation_of(stage)
 
     def shrunk(problem: Problem) -> Problem:
@@ -44,13 +44,13 @@ def default_problem(stage: Stage[Any]) -> Problem:
                 break
         return problem
 
-    problems: list[Problem] = [shrunk(problem) for problem in operation.suite]
+    problems: list[Problem] = [*(shrunk(problem) for problem in operation.suite), *stage.edge_cases]
     return next((problem for problem in problems if stage.supports(problem) is None), problems[0])
 
 
 def profile_stage(stage: Stage[Any], problem: Problem) -> Profile:
     """Runs the stage's launches in the emulator. Raises CompileError, CompilerUnavailable and Fault for a hazard."""
-    compiled = compile_stage(stage, problem)
+    compiled = translate_stage(stage, problem)
     case = Case.of(problem)
     bound = EmulatedDevice(counters=True).bind(compiled, stage.plan(problem), case.arrays, case.storage(), problem.seed)
     try:

@@ -18,6 +18,10 @@ class Damaged(DatabaseError):
     """The file is no database, or no longer one."""
 
 
+class Foreign(DatabaseError):
+    """Tables of the same names have other columns: the file is of another program."""
+
+
 class OtherVersion(DatabaseError):
     """The file was written by another version of the workbench."""
 
@@ -46,7 +50,8 @@ def transaction(path: Path, tables: str, version: int, *, alone: bool = False) -
         finally:
             connection.close()
     except (sqlite3.OperationalError, OSError) as error:
-        raise DatabaseError(str(error)) from None
+        other_columns = "no such column" in str(error) or "has no column" in str(error)
+        raise (Foreign if other_columns else DatabaseError)(str(error)) from None
     except sqlite3.Error as error:
         raise Damaged(str(error)) from None
 

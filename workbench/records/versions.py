@@ -25,7 +25,7 @@ from ..model.errors import WorkbenchError
 from ..model.results import Failure, Measurement, ResultsError, Run
 from ..model.stage import Stage
 from ..toolchain.compiler import INCLUDE, cache_folder, contents, source_of, sources_of
-from .database import Damaged, DatabaseError, OtherVersion, marks, transaction
+from .database import Damaged, DatabaseError, Foreign, OtherVersion, marks, transaction
 from .store import comparable
 
 FOLDER, FILE = ".workbench", "versions.sqlite3"
@@ -231,6 +231,8 @@ class Versions:
                 yield connection
         except OtherVersion as error:
             raise VersionsError(f"{error}: move it away") from None
+        except Foreign as error:
+            raise VersionsError(f"{self.path} is of another program ({error}): move it away") from None
         except Damaged as error:
             raise VersionsError(f"{self.path} is damaged ({error}); move it away, and a new one is begun") from None
         except DatabaseError as error:

@@ -1,5 +1,5 @@
-// flags in global memory, by which threads of one block tell those of another that their data are there.
-// sm_70.
+// flags and counters in global memory, by which threads of one block tell those of another that their data
+// are there. sm_70.
 #pragma once
 
 // red.release.gpu: counts this thread. what it wrote before is there for whoever finds it counted
@@ -14,4 +14,16 @@ __device__ __forceinline__ void flag_wait(const int* flag, int threads) {
   int raised;
   do asm volatile("ld.acquire.gpu.global.s32 %0, [%1];" : "=r"(raised) : "l"(flag) : "memory");
   while (__any_sync(0xffffffffu, raised < threads));
+}
+
+// atom.acq_rel.gpu.inc: counts this thread as one of `threads`, and tells whether it is the last. the last
+// one finds what all others wrote before they counted, and the counter is zero again: the next launch finds
+// it so
+__device__ __forceinline__ bool count_to_last(unsigned* counter, int threads) {
+  unsigned before;
+  asm volatile("atom.acq_rel.gpu.global.inc.u32 %0, [%1], %2;"
+               : "=r"(before)
+               : "l"(counter), "r"(threads - 1)
+               : "memory");
+  return before == threads - 1;
 }

@@ -4,8 +4,8 @@
 #include "ptx/cp_async.cuh"
 #include "tile/vector.cuh"
 
-// ROWS rows of COLUMNS elements, of 32, 64 or whole 128 bytes; THREADS of a block load it. it begins at a multiple of
-// 128 bytes
+// ROWS rows of COLUMNS elements, of 32, 64 or whole 128 bytes; THREADS neighbouring threads load it, a power of two
+// where they are not the whole block. it begins at a multiple of 128 bytes
 template <class Element, int ROWS, int COLUMNS, int THREADS>
 struct AsyncTile {
   static constexpr int CHUNK = VECTOR_BYTES / sizeof(Element);  // elements that move together
@@ -25,7 +25,7 @@ struct AsyncTile {
   __device__ __forceinline__ void load(const Element* from, long long stride, int first, int rows, int columns,
                                        bool aligned) {
 #pragma unroll 4
-    for (int i = threadIdx.x; i < ROWS * ROW_CHUNKS; i += THREADS) {
+    for (int i = threadIdx.x % THREADS; i < ROWS * ROW_CHUNKS; i += THREADS) {
       const int row = i / ROW_CHUNKS, column = i % ROW_CHUNKS * CHUNK;
       const int valid = first + row < rows ? columns - column : 0;
       const Element* const source = from + (first + row) * stride + column;

@@ -361,6 +361,7 @@ struct Waiting {  // what some lanes of a warp are doing when a launch does not 
   int64_t phase;         // mbarrier: current phase
   int64_t pending;       // mbarrier: arrivals missing; barrier: threads arrived; registers: free
   int64_t transactions;  // mbarrier: bytes missing
+  int64_t unseen;        // mbarrier: phases that have ended since the warp last passed a wait for it
 };
 
 // Of each instruction, where they are asked for.

@@ -207,6 +207,7 @@ struct Mbarrier {
   uint64_t signature;             // what its bytes hold until something else is stored there
   std::vector<uint32_t> arrived;  // in this phase, of each warp of the cluster: lanes
   int32_t again_pc;               // where one of them first came a second time; -1: nowhere
+  std::vector<uint64_t> passed;   // of each warp of the block: phases that had ended when a wait last passed
 };
 
 struct NamedBarrier {

@@ -141,7 +141,7 @@ void initialise(Warp& warp, const Instruction& instruction) {
     else
       race_mbarrier_gone(warp, *place.block, place.offset, l);
     const uint64_t signature = new_signature(*place.block, place.offset);
-    *barrier = {place.offset, true, count[l], count[l], 0, 0, warp.pc, -1, signature, {}, -1};
+    *barrier = {place.offset, true, count[l], count[l], 0, 0, warp.pc, -1, signature, {}, -1, {}};
     std::memcpy(place.block->shared.data() + place.offset, &signature, sizeof signature);
     race_mbarrier_initialised(warp, *place.block, place.offset, l);
   });
@@ -229,7 +229,7 @@ Flow wait(Warp& warp, const Instruction& instruction, uint32_t lanes) {
   for_lanes(lanes, [&](int l) {
     const MbarrierPlace place = place_of(warp, instruction, address, l);
     if (place.block != warp.block) warp.fault(FaultKind::mbarrier_invalid, l, address[l], Space::shared, 2);
-    const Mbarrier& barrier = require_mbarrier(warp, place, l);
+    Mbarrier& barrier = require_mbarrier(warp, place, l);
     if (place.offset != visible && race_mbarrier_used(warp, *place.block, place.offset, l, false))
       visible = place.offset;
     const Operand& which = instruction.operands[2];
@@ -241,6 +241,11 @@ Flow wait(Warp& warp, const Instruction& instruction, uint32_t lanes) {
       warp.fault(FaultKind::mbarrier_invalid, l, place.offset, Space::shared, 3, awaited[l]);
     const bool ended = parity ? (barrier.phase & 1) != awaited[l] : barrier.phase != awaited[l];
     over |= (ended ? 1u : 0u) << l;
+    if (ended) {
+      const size_t number = static_cast<size_t>(warp.id);
+      if (barrier.passed.size() <= number) barrier.passed.resize(warp.block->warps.size());
+      barrier.passed[number] = barrier.phase;
+    }
     address[l] = place.offset;
   });
   if (warp.races && over) {

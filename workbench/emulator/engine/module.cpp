@@ -246,7 +246,8 @@ NB_MODULE(_engine, m) {
       .def_ro("expected", &Waiting::expected)
       .def_ro("phase", &Waiting::phase)
       .def_ro("pending", &Waiting::pending)
-      .def_ro("transactions", &Waiting::transactions);
+      .def_ro("transactions", &Waiting::transactions)
+      .def_ro("unseen", &Waiting::unseen);
 
   nb::class_<Result>(m, "Result")
       .def_prop_ro("fault",

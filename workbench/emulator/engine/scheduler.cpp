@@ -322,6 +322,9 @@ Waiting describe(const Block& block, const Warp& warp, const Group& group) {
           waiting.phase = static_cast<int64_t>(barrier.phase);
           waiting.pending = barrier.pending;
           waiting.transactions = barrier.transactions;
+          const size_t number = static_cast<size_t>(warp.id);
+          const uint64_t passed = number < barrier.passed.size() ? barrier.passed[number] : 0;
+          waiting.unseen = static_cast<int64_t>(barrier.phase - passed);
         }
       break;
     }

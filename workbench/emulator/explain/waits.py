@@ -12,6 +12,19 @@ from .words import say_count, say_lanes, say_warps, shortened
 _LINES_OF_WAITS = 12
 
 
+def unseen_phases(wait: _engine.Waiting) -> str:
+    """Phases that ended and that the warp has not waited for, as a wrong parity leaves them.
+
+    The parity may be this wait's, or that of whoever arrives: one who passes its own wait too early arrives too often.
+    """
+    if not wait.unseen:
+        return ""
+    last = wait.phase - 1
+    first = wait.phase - wait.unseen
+    ended = f"phase {last} ended and was" if first == last else f"phases {first}-{last} ended and were"
+    return f" ({ended} not waited for: a parity is wrong here, or in a wait of those who arrive)"
+
+
 class Waits(Barriers):
     """Sentences about launches that do not end: who waits for what."""
 
@@ -50,7 +63,7 @@ class Waits(Barriers):
         groups: dict[tuple[int, ...], list[_engine.Waiting]] = {}
         for wait in self.waits:
             if wait.reason != "exited":
-                state = wait.pc, wait.address, wait.expected, wait.phase, wait.pending, wait.transactions
+                state = wait.pc, wait.address, wait.expected, wait.phase, wait.pending, wait.transactions, wait.unseen
                 groups.setdefault((wait.block, *state), []).append(wait)
         # blocks that hang in the same way share a line
         alike: dict[tuple[object, ...], list[list[_engine.Waiting]]] = {}
@@ -81,7 +94,7 @@ class Waits(Barriers):
             if (wait.phase - wait.expected) % 2:
                 return f"at {place} for a phase of parity {wait.expected} of {barrier}, which is in phase {wait.phase}"
             phase = f"phase {wait.phase} (parity {wait.expected})" if wait.phase > 1 else f"phase {wait.phase}"
-            return f"at {place} for {barrier} {phase}: {missing} pending"
+            return f"at {place} for {barrier} {phase}: {missing} pending{unseen_phases(wait)}"
         if wait.reason == "barrier":
             return f"at {place} for barrier {wait.address}: {wait.pending} of {wait.expected} threads have arrived"
         if wait.reason == "collective":

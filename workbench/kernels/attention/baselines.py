@@ -15,8 +15,6 @@ from .problem import AttentionProblem, tensor_maps
 def _torch_refuses(p: AttentionProblem) -> str | None:
     if p.causal and p.rows != p.keys:
         return "its causal mask is aligned to the first key, not to the last"
-    if p.group > 1:
-        return "its call takes as many heads of keys as of queries"
     if p.dim % 8:
         return "it takes rows of a multiple of 8 elements"
     return tensor_maps(p)
@@ -65,7 +63,9 @@ def flash_3(p: AttentionProblem, q: Any, k: Any, v: Any) -> Any:
     from fa3_fwd_interface import flash_attn_func
 
     given = (x.transpose(1, 2) for x in (q, k, v))
-    o, lse = flash_attn_func(*given, softmax_scale=p.factor, causal=p.causal, return_attn_probs=True)
+    # 0: it chooses into how many parts it splits the keys. Else there is one
+    options = {"softmax_scale": p.factor, "causal": p.causal, "return_attn_probs": True, "num_splits": 0}
+    o, lse = flash_attn_func(*given, **options)
     return o.transpose(1, 2), lse
 
 

@@ -331,10 +331,19 @@ SHAPES = (
 )
 """Batch, heads, rows, dim of what is timed."""
 
-SUITE = tuple(
-    AttentionProblem(batch=b, heads=h, rows=s, keys=s, dim=d, causal=causal, layout=Layout.BSHD)
-    for b, h, s, d in SHAPES
-    for causal in (False, True)
+DECODE = tuple(
+    AttentionProblem(batch=b, heads=32, group=4, rows=1, keys=s, dim=128, layout=Layout.BSHD)
+    for b, s in ((8, 8192), (64, 4096), (1, 131072))
+)
+"""One row of queries each, and many keys."""
+
+SUITE = (
+    *(
+        AttentionProblem(batch=b, heads=h, rows=s, keys=s, dim=d, causal=causal, layout=Layout.BSHD)
+        for b, h, s, d in SHAPES
+        for causal in (False, True)
+    ),
+    *DECODE,
 )
 
 

@@ -13,10 +13,11 @@ from .operation import ATTENTION, EDGE_CASES, counts, strides
 from .problem import AttentionProblem
 
 MOST_WEIGHTS = 2**33
-"""Bytes of scratch memory for the weights."""
+"""Bytes of scratch memory for an array of all pairs of rows and keys."""
 
 
-def _weights_fit(p: AttentionProblem) -> str | None:
+def weights_fit(p: AttentionProblem) -> str | None:
+    """Why an array of fp32 with all pairs of rows and keys is too large, or None."""
     needed = 4 * p.batch * p.heads * p.rows * p.keys
     return None if needed <= MOST_WEIGHTS else f"the weights take {needed:,} bytes, more than {MOST_WEIGHTS:,}"
 
@@ -27,7 +28,7 @@ def _weights_fit(p: AttentionProblem) -> str | None:
     source="attention/simt/01_naive.cu",
     idea="three kernels: logits, their softmax, averages; the weights of all pairs lie in memory",
     parameters={"THREADS": 128},
-    supports=_weights_fit,
+    supports=weights_fit,
     edge_cases=EDGE_CASES,
     alignment=2,
 )

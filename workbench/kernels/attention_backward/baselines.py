@@ -12,6 +12,12 @@ from .operation import ATTENTION_BACKWARD
 from .problem import AttentionBackwardProblem
 
 
+def _refuses(p: AttentionBackwardProblem) -> str | None:
+    if p.group > 1:
+        return "its call takes as many heads of keys as of queries"
+    return _torch_refuses(p)
+
+
 def _no_dropout(like: Any) -> tuple[Any, Any]:
     """A seed and an offset of random numbers, which nobody draws."""
     import torch
@@ -25,7 +31,7 @@ def _no_dropout(like: Any) -> tuple[Any, Any]:
     requires="torch",
     vendor=True,
     version=_cudnn_version,
-    refuses=_torch_refuses,
+    refuses=_refuses,
 )
 def cudnn(p: AttentionBackwardProblem, q: Any, k: Any, v: Any, o: Any, lse: Any, do: Any) -> Any:
     """What autograd calls for scaled_dot_product_attention by cuDNN."""
@@ -38,7 +44,7 @@ def cudnn(p: AttentionBackwardProblem, q: Any, k: Any, v: Any, o: Any, lse: Any,
     return tuple(call(do, q, k, v, o, lse.unsqueeze(-1), seed, offset, *none, *sizes, scale=p.factor))
 
 
-@ATTENTION_BACKWARD.baseline("PyTorch flash", requires="torch", refuses=_torch_refuses)
+@ATTENTION_BACKWARD.baseline("PyTorch flash", requires="torch", refuses=_refuses)
 def flash(p: AttentionBackwardProblem, q: Any, k: Any, v: Any, o: Any, lse: Any, do: Any) -> Any:
     """What autograd calls for scaled_dot_product_attention by FlashAttention."""
     import torch

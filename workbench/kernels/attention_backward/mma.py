@@ -7,9 +7,10 @@ from collections.abc import Mapping
 import numpy as np
 
 from ...model.launch import Launch, Plan, ceil_div
+from ..attention.operation import counts, strides
 from ..attention.problem import Layout
 from . import passes
-from .operation import ATTENTION_BACKWARD, EDGE_CASES, counts, strides
+from .operation import ATTENTION_BACKWARD, EDGE_CASES
 from .problem import AttentionBackwardProblem, padded_dim, tensor_maps
 
 BLOCK = 64

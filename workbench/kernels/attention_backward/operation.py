@@ -1,8 +1,6 @@
-"""The operation attention_backward, and what the declarations of its stages share."""
+"""The operation attention_backward, and the edge cases of its stages."""
 
 from __future__ import annotations
-
-import numpy as np
 
 from ...model.dtypes import dtype_of
 from ...model.operation import Operation
@@ -23,9 +21,6 @@ ATTENTION_BACKWARD = Operation(
     fastest=fastest,
 )
 
-SHARED_BYTES = 227 * 1024
-"""The most shared memory that a block may have."""
-
 EDGE_CASES = (
     AttentionBackwardProblem(batch=2, rows=5, keys=3, dim=8, causal=True),  # two rows see nothing
     AttentionBackwardProblem(rows=200, keys=70, dim=16, causal=True),  # a whole tile of rows sees nothing
@@ -39,14 +34,3 @@ EDGE_CASES = (
     AttentionBackwardProblem(rows=120, keys=1, dim=64, values=Kind.LARGE, seed=9),
 )
 """What random problems would hardly hit."""
-
-
-def strides(p: AttentionBackwardProblem, *names: str) -> tuple[np.generic, ...]:
-    """Elements of arrays from one batch, head and row to the next."""
-    arrays = p.arrays()
-    return tuple(np.int64(step) for name in names for step in arrays[name].element_strides[:3])
-
-
-def counts(p: AttentionBackwardProblem) -> tuple[np.generic, ...]:
-    """Heads, how many of q share one of k and v, rows, keys and dim."""
-    return tuple(np.int32(n) for n in (p.heads, p.group, p.rows, p.keys, p.dim))

@@ -7,7 +7,7 @@ import numpy as np
 from ...model.arrays import Array
 from ...model.dtypes import FP32
 from ...model.launch import Launch, ceil_div
-from .operation import strides
+from ..attention.operation import strides
 from .problem import AttentionBackwardProblem, padded_dim
 
 ROWS_THREADS = 256

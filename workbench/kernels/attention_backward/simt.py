@@ -9,16 +9,10 @@ import numpy as np
 from ...model.arrays import Array
 from ...model.dtypes import FP32
 from ...model.launch import Launch, Plan, ceil_div
-from .operation import ATTENTION_BACKWARD, EDGE_CASES, counts, strides
+from ..attention.operation import counts, strides
+from ..attention.simt import weights_fit
+from .operation import ATTENTION_BACKWARD, EDGE_CASES
 from .problem import AttentionBackwardProblem
-
-MOST_WEIGHTS = 2**33
-"""Bytes of scratch memory for the weights, and as many for the gradients of the logits."""
-
-
-def _weights_fit(p: AttentionBackwardProblem) -> str | None:
-    needed = 4 * p.batch * p.heads * p.rows * p.keys
-    return None if needed <= MOST_WEIGHTS else f"the weights take {needed:,} bytes, more than {MOST_WEIGHTS:,}"
 
 
 @ATTENTION_BACKWARD.stage(
@@ -27,7 +21,7 @@ def _weights_fit(p: AttentionBackwardProblem) -> str | None:
     source="attention_backward/simt/01_naive.cu",
     idea="the steps of the definition; weights and gradients of all logits lie in memory",
     parameters={"THREADS": 128},
-    supports=_weights_fit,
+    supports=weights_fit,
     edge_cases=EDGE_CASES,
     alignment=2,
 )

@@ -11,9 +11,10 @@ from ...model.arrays import Array
 from ...model.dtypes import INT32
 from ...model.launch import Argument, Launch, Plan, ceil_div
 from ...model.tensor_map import TensorMap
+from ..attention.operation import SHARED_BYTES, counts, strides
 from ..attention.problem import Kind, Layout
 from . import passes
-from .operation import ATTENTION_BACKWARD, EDGE_CASES, SHARED_BYTES, counts, strides
+from .operation import ATTENTION_BACKWARD, EDGE_CASES
 from .problem import AttentionBackwardProblem, padded_dim, tensor_maps
 
 KEYS = {64: 128, 128: 128, 256: 64}

@@ -32,18 +32,18 @@ def _fastest_single(p: GemmProblem) -> str:
     against 110, and 96 of `vectorized`, whose tiles are half as large and still no more than one for each.
 
     All of these had rows that are multiples of 16 bytes apart, and k from 1024. Where tiles of 128 rows and columns
-    leave a part of the device idle, or C is narrow, `split_tiles` is faster, on an H100 (commit b97bfe4): 90 against 94
-    at 1000^3, 559 against 1,247 at 325x944x13417, 19 against 63 of `warp_parallel` at 480x18x3896. What is over
-    at once, `warp_parallel` takes: 6 against 11 at 64x48x80.
+    leave a part of the device idle, or C is narrow, `split_tiles` is faster, on an H100 (commit b97bfe4): 90 against
+    94 of `vectorized` at 1000^3, 559 against 1,247 at 325x944x13417, 19 against 63 of `warp_parallel` at 480x18x3896.
+    What is over at once, `warp_parallel` takes: 6 against 11 at 64x48x80.
     """
     if p.m * p.n * p.k <= 2**19:
         return "warp_parallel"
+    tiles = ceil_div(p.m, 64) * ceil_div(p.n, 128)
+    if MULTIPROCESSORS // 2 < tiles <= MULTIPROCESSORS and p.k >= 1024 and not tensor_maps(p):
+        return "vectorized"
     if min(p.m, p.n) <= NARROW or ceil_div(p.m, 128) * ceil_div(p.n, 128) < FEW_TILES:
         return "split_tiles"
-    if 5 * _tiles_each(p, 128, 256) < 3 * _tiles_each(p, 128, 128):
-        return "fp32_pipeline"
-    small = _tiles_each(p, 64, 128) == 1 and p.k >= 1024 and not tensor_maps(p)
-    return "vectorized" if small else "warp_tiles"
+    return "fp32_pipeline" if 5 * _tiles_each(p, 128, 256) < 3 * _tiles_each(p, 128, 128) else "warp_tiles"
 
 
 def _fastest_half(p: GemmProblem) -> str:
@@ -93,4 +93,4 @@ def _fastest_unaligned(p: GemmProblem) -> str:
 def fastest(p: GemmProblem) -> tuple[str, ...]:
     """The stages that are preferred for a problem that is in no table of what is fastest, best first."""
     found = _fastest_single(p) if p.dtype == FP32.name else _fastest_half(p)
-    return found, "fitted_tiles", "cp_async", "split_tiles", "warp_tiles"
+    return found, "fitted_tiles", "cp_async", "warp_tiles", "split_tiles"
