@@ -15,6 +15,7 @@ import pytest
 from emulated_gpu import EmulatedGpu
 
 from workbench import ops
+from workbench.devices.ready import NO_CONTEXT
 from workbench.model import calls
 from workbench.ops import _launch, arrays, launched
 
@@ -89,6 +90,18 @@ def test_what_goes_wrong_in_a_launch_is_raised(in_c, rng) -> None:
         ops.softmax(x)
     cupy.cuda.set_allocator(in_c.allocate)
     assert np.isfinite(in_c.download(ops.softmax(x))).all()
+
+
+@pytest.mark.parametrize("status", NO_CONTEXT)
+def test_a_launch_without_a_context_is_made_again_in_that_of_the_device(in_c, rng, status: int) -> None:
+    x = in_c.upload(half(rng, 4, 64))
+    right = in_c.download(ops.softmax(x))
+    in_c.refuse = [status]
+    assert np.array_equal(in_c.download(ops.softmax(x)), right)
+    assert (in_c.entered, in_c.log["enter"]) == (2, 1)
+    in_c.refuse = [status, status]
+    with pytest.raises(Exception, match=f"was rejected: {status}"):
+        ops.softmax(x)
 
 
 def test_a_call_keeps_nothing(in_c, rng) -> None:
@@ -192,7 +205,7 @@ def test_tensors_are_read_through_the_exchange_of_dlpack_and_launched_on_its_str
     makers, steps = ((lambda: result, ()),), (("k", 5, (1, 1, 1), (32, 1, 1), 0, (0, b"abcd", 1)),)
     assert called is not None
     hot = _launch.ready(
-        called.args[0], 0, points, 4, makers, (64,), (64,), None, False, (), (tuple, ()), gpu.failed, steps
+        called.args[0], 0, points, 4, makers, (64,), (64,), None, False, (), (tuple, ()), gpu.enter, gpu.failed, steps
     )
     known = {((4, 8), (16, 1), "float16", 0, 16): types.SimpleNamespace(hot=hot)}
     x = Tensor(0x1010, (4, 8), (16, 1))

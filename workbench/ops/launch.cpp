@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <cstring>
 #include <memory>
+#include <new>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -23,6 +24,8 @@ constexpr int kMostMaps = 8;
 constexpr int kMapBytes = 128;
 constexpr uint64_t kMostAligned = 256;
 constexpr int kCudaDevice = 2;  // kDLCUDA
+// CUDA_ERROR_INVALID_CONTEXT and CUDA_ERROR_INVALID_HANDLE: the thread has no context, or another one
+constexpr int kNoContext[] = {201, 400};
 
 // The driver.
 
@@ -125,7 +128,8 @@ struct Ready {
   bool fill;                              // the class has arrays between
   std::vector<uint64_t> scratch;          // where they are memory alone: bytes of each, else empty
   Maker scratch_maker;
-  Owned failed;
+  Owned enter;   // makes the context of the device current
+  Owned failed;  // the error of a status
   std::vector<Step> steps;
   std::vector<Map> maps;
 };
@@ -239,7 +243,10 @@ bool map_at(const Ready& ready, Map& map, uint64_t address, Block& out) {
   out = map.first;
   if (ready.replace(out.bytes, reinterpret_cast<void*>(address + map.offset))) return false;
   if (map.known.size() >= ready.most_maps) map.known.clear();
-  map.known.emplace(address, out);
+  try {
+    map.known.emplace(address, out);
+  } catch (const std::bad_alloc&) {  // it is made again next time
+  }
   return true;
 }
 
@@ -279,6 +286,7 @@ struct Call {
 
   bool make() {  // the results; false with an error
     results.reset(PyTuple_New(static_cast<Py_ssize_t>(ready.makers.size())));
+    if (!results) return false;
     for (size_t i = 0; i < ready.makers.size(); ++i) {
       PyObject* made =
           PyObject_Call(ready.makers[i].function.get(), ready.makers[i].arguments.get(), nullptr);
@@ -327,9 +335,19 @@ struct Call {
     return !PyErr_Occurred();
   }
 
+  // Makes the context of the device current; false where it was not missing, or could not be.
+  bool enter(int status) const {
+    if (status != kNoContext[0] && status != kNoContext[1]) return false;
+    const Owned entered(PyObject_CallNoArgs(ready.enter.get()));
+    return entered && !number(entered.get());
+  }
+
   bool launch(Block* maps) {  // false with an error
     for (size_t s = 0; s < ready.steps.size(); ++s) {
-      if (const int status = enqueue(ready, ready.steps[s], s, addresses, maps, stream)) {
+      int status = enqueue(ready, ready.steps[s], s, addresses, maps, stream);
+      if (enter(status)) status = enqueue(ready, ready.steps[s], s, addresses, maps, stream);
+      if (PyErr_Occurred()) return false;
+      if (status) {
         const Owned error(
             PyObject_CallFunction(ready.failed.get(), "is", status, ready.steps[s].kernel.c_str()));
         if (error) PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(error.get())), error.get());
@@ -504,15 +522,15 @@ bool add_step(PyObject* given, Ready& ready) {
 }
 
 // ready(kind, device, entries, most_maps, makers, inputs, results, collect, fill, scratch, scratch_maker,
-// failed, steps)
+// enter, failed, steps)
 PyObject* make_ready(PyObject*, PyObject* arguments) {
-  PyObject *kind, *makers, *inputs, *results, *collect, *scratch, *scratch_maker, *failed, *steps;
+  PyObject *kind, *makers, *inputs, *results, *collect, *scratch, *scratch_maker, *enter, *failed, *steps;
   unsigned long long launch, replace, current, capturing, most_maps;
   int device, fill;
-  if (!PyArg_ParseTuple(arguments, "Oi(KKKK)KO!O!O!OpO!O!OO!", &kind, &device, &launch, &replace, &current,
+  if (!PyArg_ParseTuple(arguments, "Oi(KKKK)KO!O!O!OpO!O!OOO!", &kind, &device, &launch, &replace, &current,
                         &capturing, &most_maps, &PyTuple_Type, &makers, &PyTuple_Type, &inputs, &PyTuple_Type,
                         &results, &collect, &fill, &PyTuple_Type, &scratch, &PyTuple_Type, &scratch_maker,
-                        &failed, &PyTuple_Type, &steps))
+                        &enter, &failed, &PyTuple_Type, &steps))
     return nullptr;
   auto made = std::make_unique<Ready>();
   made->kind = static_cast<Kind*>(PyCapsule_GetPointer(kind, kKind));
@@ -526,6 +544,7 @@ PyObject* make_ready(PyObject*, PyObject* arguments) {
   made->most_maps = most_maps;
   made->collect = shared(collect);
   made->fill = fill;
+  made->enter = shared(enter);
   made->failed = shared(failed);
   made->makers.resize(static_cast<size_t>(PyTuple_Size(makers)));
   for (size_t i = 0; i < made->makers.size(); ++i)

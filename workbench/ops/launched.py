@@ -76,6 +76,7 @@ def ready_class(
         between.any,
         scratch,
         bytes_recipe(total, device) if scratch else (tuple, ()),
+        plan.driver.enter,
         plan.driver.failed,
         steps,
     )
