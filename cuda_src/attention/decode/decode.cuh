@@ -76,8 +76,8 @@ struct Merged {
 
   // `stats` are maximum and sum. factor is positive
   __device__ __forceinline__ void add(const Columns& x, float2 stats, float factor) {
-    const float largest = fmaxf(max, stats.x), base = ExpSum::base(largest) * factor;
-    const float before = ex2(max * factor - base), more = ex2(stats.x * factor - base);
+    const float largest = fmaxf(max, stats.x), base = ExpSum::base(largest);
+    const float before = ex2((max - base) * factor), more = ex2((stats.x - base) * factor);
 #pragma unroll
     for (int i = 0; i < LANE_COLUMNS; ++i) o.x[i] = o.x[i] * before + x.x[i] * more;
     sum = sum * before + stats.y * more;

@@ -55,8 +55,9 @@ struct FragmentSoftmax {
 #pragma unroll
     for (int row = 0; row < 2; ++row) {
       const float largest = warp_reduce<Max, ROW_LANES>(fmaxf(most[row][0], most[row][1]));
-      base[row] = ExpSum::base(largest) * factor;
-      rescale[row] = ex2(max[row] * factor - base[row]);
+      const float relative_to = ExpSum::base(largest);
+      base[row] = relative_to * factor;
+      rescale[row] = ex2((max[row] - relative_to) * factor);  // 1 while the maximum stays: else sums drift
       max[row] = largest;
     }
     float sums[2][CHAINS];
