@@ -46,6 +46,10 @@ MOST_SAID = 20_000
 """Characters of the compiler's diagnostics that are kept."""
 
 
+ASSEMBLED, ASKED = ".assembled", ".asked"
+"""Files of the cache: a variant of this source has been assembled; that was asked for after it had been translated."""
+
+
 Defines = tuple[tuple[str, str], ...]
 """Macros and their values, sorted."""
 
@@ -98,6 +102,9 @@ class Compiled:
             raise CompileError(f"{self.name} has changed since it was read: start again")
         made = _compile(Path(self.source), self.digest, self.defines, self.architecture).made
         assert made is not None
+        mark = _mark(Path(self.source), self.digest, self.architecture, ASKED)
+        if not mark.exists():
+            write(mark, b"")
         return made
 
     @property
@@ -296,6 +303,11 @@ def _entry(path: Path, key: str) -> tuple[Path, Path, Path]:
     return ptx, cubin, usage
 
 
+def _mark(path: Path, digest: str, architecture: str, suffix: str) -> Path:
+    """The file of the cache that says something of all variants of a source."""
+    return cache_folder() / f"{path.stem}-{_key(path, digest, (), architecture)[:32]}{suffix}"
+
+
 @lru_cache(maxsize=512)
 def _compile(path: Path, digest: str, defines: Defines, architecture: str) -> Compiled:
     key = _key(path, digest, defines, architecture)
@@ -314,15 +326,18 @@ def _compile(path: Path, digest: str, defines: Defines, architecture: str) -> Co
 @lru_cache(maxsize=512)
 def _translate(path: Path, digest: str, defines: Defines, architecture: str) -> Compiled:
     """As `_compile`, but without a cubin, where another variant of the same source has been assembled: what ptxas
-    refuses is refused for the first one."""
+    refuses is refused for the first one. Where the cubin of a variant was asked for later, those of the next ones will
+    be: both at once take less than one after the other."""
     key = _key(path, digest, defines, architecture)
-    alone, source = _entry(path, key)[0].with_suffix(".alone.ptx"), _key(path, digest, (), architecture)
-    others = cache_folder() / f"{path.stem}-{source[:32]}.assembled"
+    alone = _entry(path, key)[0].with_suffix(".alone.ptx")
+    others, asked = (_mark(path, digest, architecture, suffix) for suffix in (ASSEMBLED, ASKED))
     if _kept(*_entry(path, key)) or not others.exists():
         compiled = _compile(path, digest, defines, architecture)
         write(others, b"")
         return compiled
     ptx = _kept_alone(alone)
+    if ptx is None and asked.exists():
+        return _compile(path, digest, defines, architecture)
     if ptx is None:
         ptx, _, _ = _run_nvrtc(path, defines, _options(architecture.replace("sm_", "compute_")))
         write(alone, f"{_digest(ptx.encode(), b'')}\n{ptx}".encode())
