@@ -21,7 +21,6 @@ from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
-from ..emulator.compiler import load_nvrtc
 from ..emulator.headers import header_folder, standard_headers
 from ..model.errors import WorkbenchError
 from ..model.origin import SOURCES
@@ -172,21 +171,24 @@ def source_of(stage: Stage[Any]) -> Path:
 
 
 @cache
-def _nvrtc() -> Any:
+def _version() -> tuple[int, int]:
+    """Of NVRTC. Raises CompilerUnavailable."""
     try:
-        return load_nvrtc()
-    except ImportError as error:
+        from cuda.bindings import nvrtc  # CuPy has it too, and takes longer to load
+
+        _, major, minor = nvrtc.nvrtcVersion()
+    except Exception as error:  # as many kinds as there are ways to miss a library
+        reason = str(error).splitlines()[0] if str(error) else repr(error)
         raise CompilerUnavailable(
-            f"NVRTC, the CUDA run-time compiler, cannot be loaded ({error}); "
+            f"NVRTC, the CUDA run-time compiler, cannot be loaded ({reason}); "
             "install it with: pip install 'kernel-workbench[cuda13]'"
         ) from None
+    return major, minor
 
 
-@cache
 def nvrtc_version() -> str:
     """Version of NVRTC, `13.4`. Raises CompilerUnavailable."""
-    major, minor = _nvrtc().getVersion()
-    return f"{major}.{minor}"
+    return "{}.{}".format(*_version())
 
 
 @cache
@@ -278,7 +280,7 @@ def _options(architecture: str) -> tuple[str, ...]:
     options: tuple[str, ...] = (f"-arch={architecture}", "-std=c++17", "-device-int128", "-lineinfo")
     if architecture.startswith("sm_"):
         options += ("--ptxas-options=-v",)
-    if _nvrtc().getVersion() >= (12, 9):
+    if _version() >= (12, 9):
         options += ("--no-cache",)  # NVRTC's own cache gives the binary back, but not what ptxas said of it
     return options
 
