@@ -131,6 +131,8 @@ def usable() -> bool:
 
 def main(descriptor: int, parent: int) -> None:
     """Fork a process for every question until the other end is closed."""
+    import hypothesis.strategies  # noqa: F401  # which every operation imports
+
     hosted.end_with(parent)
     hosted.hide()
     gc.collect()
