@@ -261,17 +261,16 @@ def wgmma_shapes() -> Iterator[Trial]:
     """Every N with one type after the other, and every type at two of them; a in registers and in shared memory."""
     names = list(WGMMA_TYPES)
     shapes = {(8 * i, names[i % len(names)]) for i in range(1, 33)} | set(product((16, 64), names))
-    for columns, name in sorted(shapes):
-        left, right, cuda = WGMMA_TYPES[name]
-        depth, sixteen = 128 // left.itemsize, left.itemsize == 2
-        a, b = whole((64, depth), left, 8), whole((columns, depth), right, 9)
-        d = a.astype(np.float32) @ b.astype(np.float32).T
-        for held in (0, 1):
-            defines: dict[str, str | int] = {"NAME": name, "TYPE": cuda, "N_COLUMNS": columns, "FROM_REGISTERS": held}
-            along = (int(sixteen and not held), int(sixteen and columns % 64 == 0))
-            defines |= {"SIXTEEN_BITS": int(sixteen), "A_ALONG_M": along[0], "B_ALONG_N": along[1]}
-            given = launch("product", 128, "a", "b", "d")
-            yield Trial("wgmma_shapes.cu", given, {"a": a, "b": b}, {"d": d}, defines)
+    for name, (left, right, cuda) in WGMMA_TYPES.items():
+        depth, every = 128 // left.itemsize, sorted(columns for columns, other in shapes if other == name)
+        defines: dict[str, str | int] = {"NAME": name, "TYPE": cuda, "SIXTEEN_BITS": int(left.itemsize == 2)}
+        defines["PRODUCTS"] = " ".join(f"PRODUCT({columns})" for columns in every)
+        for columns in every:
+            a, b = whole((64, depth), left, 8), whole((columns, depth), right, 9)
+            d = a.astype(np.float32) @ b.astype(np.float32).T
+            for kernel in ("shared", "held"):
+                given = launch(f"{kernel}_{columns}", 128, "a", "b", "d")
+                yield Trial("wgmma_shapes.cu", given, {"a": a, "b": b}, {"d": d}, defines)
 
 
 def tma_ranks() -> Iterator[Trial]:

@@ -82,6 +82,15 @@ def test_a_translated_source_has_the_same_ptx_and_is_assembled_where_that_is_ask
     assert len(runs) == 3
 
 
+def test_what_was_assembled_after_all_is_assembled_at_once_in_the_next_variant(source, runs):
+    translate_stage(*of(source, factor=3))
+    assert translate_stage(*of(source)).made is None
+    translate_stage(*of(source)).usage  # noqa: B018
+    before = len(runs)
+    assert translate_stage(*of(source, factor=5)).usage
+    assert len(runs) == before + 1
+
+
 def test_ptx_without_a_cubin_is_kept_and_made_again_where_it_is_damaged(source, runs):
     translate_stage(*of(source, factor=3))
     first = translate_stage(*of(source))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import subprocess
+import sys
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -278,3 +280,17 @@ def test_a_stage_that_failed_is_looked_at_again(
     verified.clear()
     assert workbench().exit_code == 0
     assert verified[0] == "naive"
+
+
+def test_what_a_record_says_of_the_code_loads_no_module(tmp_path: Path) -> None:
+    (tmp_path / "late.py").write_text("raise SystemExit('loaded')\n")
+    script = """
+import importlib.util, sys
+from workbench.records import environment
+spec = importlib.util.find_spec("late")
+spec.loader = importlib.util.LazyLoader(spec.loader)
+sys.modules["late"] = module = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(module)
+environment.code_digest()
+"""
+    subprocess.run([sys.executable, "-c", script], cwd=tmp_path, check=True)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import ctypes
 import os
 import signal
 import socket
@@ -20,7 +19,6 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 from ..model import plain
@@ -28,8 +26,8 @@ from ..model.declared import BadStage
 from ..model.launch import Plan
 from ..model.plain import OffSchema
 from ..model.problem import Problem
-from . import channel
-from .hosted import landlock_version
+from . import channel, forkserver, hosted
+from .forkserver import Forked, ForkServer
 
 START_SECONDS, ANSWER_SECONDS = 60.0, 10.0
 """How long importing the modules may take, and an answer."""
@@ -39,6 +37,8 @@ REMEMBERED = 4096
 
 _starter = ThreadPoolExecutor(1)
 """Starts all processes: a process ends when the thread ends that started it, and this one lives to the end."""
+
+_server = ForkServer()
 
 _hosts: list[Host] = []
 
@@ -107,7 +107,7 @@ class Host:
         self.module = module
         self._about: dict[str, Any] = {"ask": "begin", "module": module, "homes": dict(homes), "known": dict(known)}
         self._about["others"] = list(others)
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: subprocess.Popen[bytes] | Forked | None = None
         self._connection: socket.socket | None = None
         self._answers: OrderedDict[Any, Answer] = OrderedDict()
         self._ended: dict[tuple[str, str], str] = {}
@@ -175,21 +175,11 @@ class Host:
 
     def _start(self) -> None:
         ours, theirs = socket.socketpair()
-        number = theirs.fileno()
-        root = str(Path(__file__).parents[2])
-        program = (
-            f"import sys; sys.path.append({root!r}); from workbench.catalogue import hosted; "
-            f"hosted.main({number}, {os.getpid()})"
-        )
-        self._process = subprocess.Popen(
-            [sys.executable, "-P", "-c", program],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            pass_fds=(number,),
-            env={name: value for name, value in os.environ.items() if name != "WORKBENCH_SEED"},
-        )
-        theirs.close()
+        with theirs:
+            if forkserver.usable():
+                self._process = _server.fork(theirs)
+            else:
+                self._process = forkserver.started("hosted", theirs, forkserver.environment())
         self._connection = ours
 
     def _exchange(self, question: dict[str, Any], seconds: float) -> dict[str, Any]:
@@ -229,21 +219,20 @@ _starter_pid = os.getpid()
 
 
 def _starter_of_this_process() -> ThreadPoolExecutor:
-    global _starter, _starter_pid
-    if _starter_pid != os.getpid():  # forked: its thread is the parent's
-        _starter, _starter_pid = ThreadPoolExecutor(1), os.getpid()
-    _hide()
+    global _starter, _starter_pid, _server
+    if _starter_pid != os.getpid():  # forked: its thread and the server are the parent's
+        _starter, _starter_pid, _server = ThreadPoolExecutor(1), os.getpid(), ForkServer()
+    hosted.hide()  # the inputs
     return _starter
 
 
-def _hide() -> None:
-    """Where Landlock does not keep stages from it: nobody may read this process's memory, which has the inputs."""
-    if sys.platform == "linux" and landlock_version() < 1:
-        set_dumpable = 4
-        ctypes.CDLL(None).prctl(set_dumpable, 0, 0, 0, 0)
-
-
 @atexit.register
+def _end() -> None:
+    close_all()
+    if _starter_pid == os.getpid():
+        _server.close()
+
+
 def close_all() -> None:
     """End all processes of stages: what is written after this, they cannot change."""
     for host in _hosts:

@@ -35,7 +35,7 @@ LINES = 4
 def main(descriptor: int, parent: int) -> None:
     """Answer until the other end is closed. The first message says which modules there are."""
     connection = socket.socket(fileno=descriptor)
-    _end_with(parent)
+    end_with(parent)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     sys.dont_write_bytecode = True
     with contextlib.suppress(OSError, AttributeError):
@@ -199,8 +199,8 @@ def _sizes(values: Any) -> dict[str, int]:
 # ------------------------------------------------------------------------------------------------ what it may not do
 
 
-def _end_with(parent: int) -> None:
-    """Be killed when the process ends that started this one."""
+def end_with(parent: int) -> None:
+    """Be killed when the thread ends that started this process."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; who started us decides
     if sys.platform == "linux":
         set_death_signal = 1
@@ -226,6 +226,13 @@ def landlock_version() -> int:
     if sys.platform != "linux":
         return 0
     return int(ctypes.CDLL(None).syscall(_CREATE_RULESET, None, ctypes.c_size_t(0), 1))
+
+
+def hide() -> None:
+    """Where Landlock does not keep stages from it: nobody may read the memory of this process, or of its forks."""
+    if sys.platform == "linux" and landlock_version() < 1:
+        set_dumpable = 4
+        ctypes.CDLL(None).prctl(set_dumpable, 0, 0, 0, 0)
 
 
 def _write_nothing() -> None:

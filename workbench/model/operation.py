@@ -7,9 +7,7 @@ import difflib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Generic
-
-from hypothesis import strategies as st
+from typing import TYPE_CHECKING, Any, Generic
 
 from .baseline import Baseline
 from .calls import Call, Function
@@ -20,6 +18,9 @@ from .names import check_name, check_title
 from .origin import BUILT_IN
 from .problem import P, Problem, Size, Tier
 from .stage import Place, Stage
+
+if TYPE_CHECKING:
+    from hypothesis import strategies as st
 
 
 @dataclass

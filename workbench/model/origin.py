@@ -11,3 +11,12 @@ SOURCES = next(p for p in (_HERE / "cuda_src", _HERE.parent / "cuda_src") if p.i
 
 BUILT_IN = "workbench"
 """Where the workbench's own operations come from."""
+
+
+def file_of(module: object) -> str | None:
+    """The file of a module that is loaded. One that is to be loaded when it is used, as CuPy's are, is not for this."""
+    try:
+        file = object.__getattribute__(module, "__dict__").get("__file__")
+    except AttributeError:
+        return None
+    return file if isinstance(file, str) else None

@@ -10,10 +10,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum, StrEnum
 from functools import lru_cache
-from typing import Any, ClassVar, Self, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 
 import numpy as np
-from hypothesis import strategies as st
 
 from . import fields
 from .arrays import Array, Arrays
@@ -21,6 +20,9 @@ from .default_controls import default_controls
 from .distribution import Distribution, NonFinite, distributed, with_signed_zeros
 from .dtypes import DTYPES, DType
 from .fields import ProblemError as ProblemError
+
+if TYPE_CHECKING:
+    from hypothesis import strategies as st
 
 
 class Tier(StrEnum):
@@ -349,6 +351,8 @@ def draw_values(rng: np.random.Generator, tier: Tier, shape: tuple[int, ...], dt
 @lru_cache  # drawing takes far less time from a strategy that is there already
 def extents(size: Size, edges: tuple[int, ...]) -> st.SearchStrategy[int]:
     """Extents of a dimension: tiny ones, one off multiples of `edges`, powers of two, anything up to the limit."""
+    from hypothesis import strategies as st  # as long to load as all else here, and only who draws needs it
+
     near = sorted({e * f + d for e in edges for f in (1, 2, 3) for d in (-1, 0, 1)} | {2**i for i in range(11)})
     return st.one_of(
         st.integers(1, min(17, size.extent)),

@@ -10,16 +10,18 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
-from hypothesis import strategies as st
 
 from .arrays import Array, Arrays, element_bytes
 from .distribution import NonFinite
 from .dtypes import DTYPES, FLOATS, FP32, FP64, DType, dtype_of
 from .operation import Operation
 from .problem import OF_ALL, Cost, Problem, Size, Tier, extents
+
+if TYPE_CHECKING:
+    from hypothesis import strategies as st
 
 Answer = Any
 """One output, a tuple of them in the order of the text, or a dict."""
@@ -329,6 +331,8 @@ def _strategy(
     problem: type[ShortProblem], given: dict[str, st.SearchStrategy[Any]]
 ) -> Callable[[Size, tuple[int, ...]], st.SearchStrategy[ShortProblem]]:
     """Extents within the size, the first one as long as any; every type; fields at their default and beside it."""
+    from hypothesis import strategies as st
+
     made = problem.declaration
     inner = {array.extents[-1] for array in made.arrays.values() if array.extents} & set(made.extents)
 

@@ -19,7 +19,7 @@ import threadpoolctl
 
 from ..catalogue import registry
 from ..catalogue.project import Project
-from ..model.origin import SOURCES
+from ..model.origin import SOURCES, file_of
 from ..model.results import Environment
 from ..toolchain.compiler import CompilerUnavailable, nvrtc_version
 from . import git
@@ -81,8 +81,8 @@ def _beside(module: ModuleType) -> Iterator[Path]:
 
 def _loaded() -> set[Path]:
     """The Python files of the modules that are loaded; installed packages have versions instead."""
-    files = (getattr(module, "__file__", None) for module in list(sys.modules.values()))
-    paths = {Path(file) for file in files if isinstance(file, str) and file.endswith(".py")}
+    files = map(file_of, list(sys.modules.values()))
+    paths = {Path(file) for file in files if file and file.endswith(".py")}
     return {path for path in paths if "site-packages" not in path.parts and path.is_file()}
 
 

@@ -31,6 +31,7 @@ from ..devices.worker import end_with_parent
 from ..model import notices
 from ..model.errors import WorkbenchError
 from ..model.fields import ProblemError
+from ..model.origin import file_of
 from ..model.problem import Problem
 from ..model.results import StageResult, Verdict, Verification
 from ..model.stage import Stage
@@ -195,7 +196,7 @@ def files_of(stage: Stage[Any]) -> _Files:
     module = loaded.modules.get(stage.operation)
     modules = {module.__file__} if module else set()
     if loaded.project and stage.operation in loaded.own:
-        names = (getattr(m, "__file__", None) for m in list(sys.modules.values()))
+        names = map(file_of, list(sys.modules.values()))
         root = loaded.project.root.resolve()
         modules |= {n for n in names if n and _is_of(Path(n).resolve(), root)}
         sources.add(root / "pyproject.toml")

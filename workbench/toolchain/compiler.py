@@ -21,7 +21,6 @@ from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
-from ..emulator.compiler import load_nvrtc
 from ..emulator.headers import header_folder, standard_headers
 from ..model.errors import WorkbenchError
 from ..model.origin import SOURCES
@@ -44,6 +43,10 @@ MOST_BYTES = 16 << 20
 
 MOST_SAID = 20_000
 """Characters of the compiler's diagnostics that are kept."""
+
+
+ASSEMBLED, ASKED = ".assembled", ".asked"
+"""Files of the cache: a variant of this source has been assembled; that was asked for after it had been translated."""
 
 
 Defines = tuple[tuple[str, str], ...]
@@ -98,6 +101,9 @@ class Compiled:
             raise CompileError(f"{self.name} has changed since it was read: start again")
         made = _compile(Path(self.source), self.digest, self.defines, self.architecture).made
         assert made is not None
+        mark = _mark(Path(self.source), self.digest, self.architecture, ASKED)
+        if not mark.exists():
+            write(mark, b"")
         return made
 
     @property
@@ -165,21 +171,24 @@ def source_of(stage: Stage[Any]) -> Path:
 
 
 @cache
-def _nvrtc() -> Any:
+def _version() -> tuple[int, int]:
+    """Of NVRTC. Raises CompilerUnavailable."""
     try:
-        return load_nvrtc()
-    except ImportError as error:
+        from cuda.bindings import nvrtc  # CuPy has it too, and takes longer to load
+
+        _, major, minor = nvrtc.nvrtcVersion()
+    except Exception as error:  # as many kinds as there are ways to miss a library
+        reason = str(error).splitlines()[0] if str(error) else repr(error)
         raise CompilerUnavailable(
-            f"NVRTC, the CUDA run-time compiler, cannot be loaded ({error}); "
+            f"NVRTC, the CUDA run-time compiler, cannot be loaded ({reason}); "
             "install it with: pip install 'kernel-workbench[cuda13]'"
         ) from None
+    return major, minor
 
 
-@cache
 def nvrtc_version() -> str:
     """Version of NVRTC, `13.4`. Raises CompilerUnavailable."""
-    major, minor = _nvrtc().getVersion()
-    return f"{major}.{minor}"
+    return "{}.{}".format(*_version())
 
 
 @cache
@@ -271,7 +280,7 @@ def _options(architecture: str) -> tuple[str, ...]:
     options: tuple[str, ...] = (f"-arch={architecture}", "-std=c++17", "-device-int128", "-lineinfo")
     if architecture.startswith("sm_"):
         options += ("--ptxas-options=-v",)
-    if _nvrtc().getVersion() >= (12, 9):
+    if _version() >= (12, 9):
         options += ("--no-cache",)  # NVRTC's own cache gives the binary back, but not what ptxas said of it
     return options
 
@@ -296,6 +305,11 @@ def _entry(path: Path, key: str) -> tuple[Path, Path, Path]:
     return ptx, cubin, usage
 
 
+def _mark(path: Path, digest: str, architecture: str, suffix: str) -> Path:
+    """The file of the cache that says something of all variants of a source."""
+    return cache_folder() / f"{path.stem}-{_key(path, digest, (), architecture)[:32]}{suffix}"
+
+
 @lru_cache(maxsize=512)
 def _compile(path: Path, digest: str, defines: Defines, architecture: str) -> Compiled:
     key = _key(path, digest, defines, architecture)
@@ -314,15 +328,18 @@ def _compile(path: Path, digest: str, defines: Defines, architecture: str) -> Co
 @lru_cache(maxsize=512)
 def _translate(path: Path, digest: str, defines: Defines, architecture: str) -> Compiled:
     """As `_compile`, but without a cubin, where another variant of the same source has been assembled: what ptxas
-    refuses is refused for the first one."""
+    refuses is refused for the first one. Where the cubin of a variant was asked for later, those of the next ones will
+    be: both at once take less than one after the other."""
     key = _key(path, digest, defines, architecture)
-    alone, source = _entry(path, key)[0].with_suffix(".alone.ptx"), _key(path, digest, (), architecture)
-    others = cache_folder() / f"{path.stem}-{source[:32]}.assembled"
+    alone = _entry(path, key)[0].with_suffix(".alone.ptx")
+    others, asked = (_mark(path, digest, architecture, suffix) for suffix in (ASSEMBLED, ASKED))
     if _kept(*_entry(path, key)) or not others.exists():
         compiled = _compile(path, digest, defines, architecture)
         write(others, b"")
         return compiled
     ptx = _kept_alone(alone)
+    if ptx is None and asked.exists():
+        return _compile(path, digest, defines, architecture)
     if ptx is None:
         ptx, _, _ = _run_nvrtc(path, defines, _options(architecture.replace("sm_", "compute_")))
         write(alone, f"{_digest(ptx.encode(), b'')}\n{ptx}".encode())

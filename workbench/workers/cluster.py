@@ -35,7 +35,7 @@ from ..model.declared import BadStage
 from ..model.errors import WorkbenchError
 from ..model.names import inside
 from ..model.operation import Operation
-from ..model.origin import BUILT_IN
+from ..model.origin import BUILT_IN, file_of
 from ..model.results import DeviceInfo
 from ..model.stage import Stage
 from ..records import environment
@@ -203,7 +203,7 @@ def _project_modules() -> Iterator[ModuleType]:
     packages = {module.__name__.partition(".")[0] for module in foreign}
     root = found.project.root if found.project else None
     for name, module in list(sys.modules.items()):
-        file = getattr(module, "__file__", None)
+        file = file_of(module)
         ours = name.partition(".")[0] in (__name__.partition(".")[0], "__main__")
         inside = root and file and Path(file).is_relative_to(root) and "site-packages" not in Path(file).parts
         if not ours and (inside or name.partition(".")[0] in packages):
