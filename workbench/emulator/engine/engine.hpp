@@ -300,6 +300,8 @@ enum class FaultKind : int32_t {
   registers_unlimited,  // setmaxnreg, where no limit is declared: it does nothing; address: its count
   incoherent_load,      // as a race, of a load through the read-only cache and a store that it need not see
   read_only_changed,    // the same, of a store that comes after the load for certain
+  sparse_metadata,  // address: the four bits; info: MetadataProblem; detail: the chunk's row, first element
+                    // and elements, 8 bits each from the last on. Of a selector: it, and how many there are
   count
 };
 const std::vector<std::string>& fault_names();
@@ -329,6 +331,13 @@ enum TileProblem : int64_t {  // detail of a bad operand, less the dimension; ad
   kTileBegins = -1,           // info: where
   kPixelsReach = -9,          // info: elements beyond the tensor that the pixels of a store reach
   kPixelOffset = -17,         // info: an offset that is too large
+};
+enum MetadataProblem : int64_t {
+  kSound,
+  kTwice,       // one place for both elements
+  kOutOfOrder,  // the later place first, which .sp::ordered_metadata leaves undefined
+  kNoElement,   // of tf32: neither of the two that stand for an element
+  kNoSelector,
 };
 constexpr size_t kMostPrints = 1 << 16;
 

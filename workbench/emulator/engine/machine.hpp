@@ -172,6 +172,8 @@ struct MatrixProduct {  // one warp's share of a wgmma, or a mov of registers th
   uint32_t low, high;  // bounds of the shared memory that it reads
   bool accumulate, transpose_a, transpose_b;
   float sign;
+  int selector;  // of a sparse A, as its metadata, which is taken when the product is issued
+  uint32_t metadata[kLanes];
 };
 
 struct Transfer {   // a bulk copy: TMA tile or plain run of bytes
