@@ -147,6 +147,13 @@ def test_metadata_that_nothing_has_written_spoils_its_rows() -> None:
     assert finding.other.line == line_of(PRODUCT, "// load")
 
 
+def test_its_operations_are_counted_apart_from_dense_ones() -> None:
+    memory, args = arguments(np.full(32, FIRST, np.uint32))
+    counted = execute(product(BYTES.format(ORDERED)), 1, 32, args, memory=memory, counters=True).counters
+    assert counted is not None
+    assert counted.tensor_operations() == {"sp.m16n8k64.s32.s8.s8.s32": 2 * 16 * 8 * 64}
+
+
 GROUP = """
 typedef unsigned long long u64;
 __device__ unsigned address(const void* p) { return (unsigned)__cvta_generic_to_shared(p); }

@@ -42,9 +42,11 @@ def _image(matrix: Array, swizzle: int, transposed: bool) -> tuple[Array, int]:
     width = raw.shape[1]
     if swizzle == 0:  # core matrices of 8 rows of 16 bytes: those of one depth follow one another
         return raw.reshape(rows, width // 16, 16).transpose(1, 0, 2).ravel(), _descriptor(rows * 16, 128, 0)
-    padded = np.zeros((rows, swizzle), np.uint8)
-    padded[:, :width] = raw
-    return swizzled(padded.ravel(), swizzle), _descriptor(16, 8 * swizzle, swizzle)
+    slabs = -(-width // swizzle)  # one behind another where the depth has more bytes than the swizzle
+    padded = np.zeros((rows, slabs, swizzle), np.uint8)
+    padded.reshape(rows, -1)[:, :width] = raw
+    leading = 16 if slabs == 1 else rows * swizzle
+    return swizzled(padded.transpose(1, 0, 2).ravel(), swizzle), _descriptor(leading, 8 * swizzle, swizzle)
 
 
 WGMMA = [
