@@ -91,6 +91,8 @@ enum Flag : int32_t {  // low bits: memory order; then scope
   kByLibrary = 1
       << 6,  // mbarrier.init of libcu++, which goes without the fence that the async proxy asks for
   kReadOnlyCache = 1 << 7,  // ld.global.nc
+  kUnusedShift = 8,  // of a load: bits of %tid.x, one of which is set where its value is used for nothing
+  kUnusedMask = 0x3ff << kUnusedShift,
 };
 
 struct Row {  // as Python writes it: an int32 array [n][7]
