@@ -159,9 +159,10 @@ struct TensorMap {
 
 // Tensor maps that a kernel has copied or edited, by their bytes; any thread that executes blocks may add
 // one.
+using TensorMapBytes = std::array<uint8_t, 128>;
 struct EditedMaps {
   std::mutex mutex;
-  std::map<std::array<uint8_t, 128>, TensorMap> maps;
+  std::map<TensorMapBytes, TensorMap> maps;
 };
 
 enum ElementType {  // of CUtensorMapDataType: those that a load converts
@@ -279,7 +280,8 @@ enum class FaultKind : int32_t {
                      // have (2); other_pc: the exit
   unsupported,       // a legal form the engine does not carry out
   race,              // address, space; other_*: the access that nothing puts before this one; info: RaceForm
-  proxy_fence,       // address, space; other_*: the store that no proxy fence puts before this async access
+  proxy_fence,       // address, space; other_*: the store that no proxy fence puts before this async access;
+                     // info 1: to a tensor map, which the block has not acquired since
   mbarrier_not_visible,  // address; other_*: its initialisation; info: 1 when only a fence is missing
   mbarrier_bytes,  // address; info: bytes beyond what was expected in the phase (detail 1: of a copy that is
                    // still on its way when it ends); other_pc: the newest expect_tx
