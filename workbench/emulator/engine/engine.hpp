@@ -19,7 +19,8 @@
 // Operation names are PTX opcodes verbatim, after these removals by the decoder:
 //   - order and scope (.weak .volatile .mmio .relaxed .acquire .release .acq_rel .sc .cta .cluster .gpu .sys)
 //     of ld, st, atom, red, mbarrier and fence: they go into `flags`. `fence.*` and `membar.*` all become
-//     `fence`, except `fence.proxy.*`, `fence.mbarrier_init.*` -> `fence.proxy`, `fence.mbarrier_init`;
+//     `fence`, except `fence.proxy.*`, `fence.mbarrier_init.*` -> `fence.proxy`, `fence.mbarrier_init`
+//     and of a tensor map's acquire, which is a `fence` and a `fence.proxy.tensormap.acquire`;
 //   - cache hints (.ca .cg(not of cp.async) .cs .lu .cv .wb .wt .nc (a flag) .L1::* .L2::* .unified); the
 //   cache-policy operand of
 //     .L2::cache_hint is dropped with it;
