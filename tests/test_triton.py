@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 triton = pytest.importorskip("triton", reason="Triton is not installed: pip install -e '.[triton]'")
@@ -13,6 +14,7 @@ sys.path.insert(0, str(Path(__file__).parent / "triton_kernels"))
 
 import faulty_kernels as faulty  # noqa: E402
 import launches  # noqa: E402
+from small_kernels import normalised  # noqa: E402
 
 from workbench.emulator import FindingKind, KernelFault  # noqa: E402
 from workbench.triton import LaunchFault, emulate  # noqa: E402
@@ -29,6 +31,20 @@ def test_kernels_are_right_and_clean(kernel, target):
     (launched,) = run.launches
     assert launched.kernel == kernel
     assert ("cp.async.bulk.tensor" in launched.ptx) is ("descriptors" in kernel and target != "sm_80")
+
+
+@pytest.mark.parametrize("block", [16, 32, 64])
+def test_threads_that_only_hold_what_another_stores_race_with_nobody(block):
+    """Fewer elements than threads, in place: all threads load, and one that holds the element stores it."""
+    rows = np.random.default_rng(0).random((4, block), np.float32) + 1
+    expected = rows / rows.sum(1, keepdims=True)
+    with emulate() as run:
+        normalised[(4,)](rows, block, BLOCK=block)
+    assert run.ok
+    np.testing.assert_allclose(rows, expected, rtol=1e-6)
+    with emulate(raise_on_hazard=False) as run:
+        normalised[(2,)](rows, block // 2, BLOCK=block)
+    assert {finding.kind for finding in run.findings} == {FindingKind.RACE}
 
 
 def test_a_fence_that_triton_leaves_out_is_strict():

@@ -13,9 +13,10 @@ from box_cases import box_options, box_reductions, boxes, pixels
 from case import Case
 from cluster_cases import clusters, endings, messages
 from product_cases import double_products, narrow_products, products, quad_products
+from sparse_cases import sparse_products
 from tile_cases import tile_moves
 from warp_cases import barriers, contended_atomics, matches, shuffles, votes, warp_reductions
-from warpgroup_cases import warpgroup_products
+from warpgroup_cases import sparse_warpgroup_products, warpgroup_products
 from wmma_cases import fragments
 
 GROUPS: dict[str, Callable[[int, np.random.Generator], Iterator[Case]]] = {
@@ -33,8 +34,10 @@ GROUPS: dict[str, Callable[[int, np.random.Generator], Iterator[Case]]] = {
     "narrow mma": narrow_products,
     "mma of doubles": double_products,
     "mma of quads": quad_products,
+    "sparse mma": sparse_products,
     "wmma": fragments,
     "wgmma": warpgroup_products,
+    "sparse wgmma": sparse_warpgroup_products,
     "boxes": boxes,
     "box reductions": box_reductions,
     "box options": box_options,

@@ -123,7 +123,7 @@ def difference_row(record: dict[str, Any]) -> str:
 def family_of(operation: str) -> str:
     """The instruction that a form belongs to; approximations by the type as well."""
     operation = re.sub(r"^(load|store|reduce) ", "", operation)  # the name of a launch that ended with an error
-    pattern = r"mma\.sync|wgmma\.\w+|(cp\.(reduce\.)?|st\.|red\.)async(\.bulk(\.tensor)?)?"
+    pattern = r"mma\.(sync|sp)|wgmma\.\w+(\.sp)?|(cp\.(reduce\.)?|st\.|red\.)async(\.bulk(\.tensor)?)?"
     if kept := re.match(pattern, operation):
         return kept[0]
     parts = operation.split(".")

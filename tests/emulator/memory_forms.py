@@ -288,7 +288,7 @@ def _clock(operation: str) -> list[Form]:
 
 
 _EFFECTLESS = re.compile(
-    r"prefetch(?!(\.param)?\.tensormap).*|prefetchu.*|applypriority.*|nanosleep.*|fence.*|griddepcontrol.*|bar\.warp\.sync|pmevent|nop|bra|bra\.uni"
+    r"prefetch(?!(\.param)?\.tensormap).*|prefetchu.*|applypriority.*|nanosleep.*|fence(?!.*\.tensormap).*|griddepcontrol.*|bar\.warp\.sync|pmevent|nop|bra|bra\.uni"
     r"|cp\.async\.bulk\.prefetch\.L2\.global"
 )
 

@@ -68,24 +68,24 @@ def packed(elements: Array, name: str) -> Array:
     return np.ascontiguousarray(elements).view(np.uint8)
 
 
-def _pack(matrices: Array, rows: Array, columns: Array, name: str) -> Array:
+def pack(matrices: Array, rows: Array, columns: Array, name: str) -> Array:
     """Registers [warp * 32 + lane][register] of fragments of matrices [warp][row][column]."""
     taken = packed(matrices[:, rows, columns], name)
     return taken.view(np.uint64 if matrices.itemsize == 8 else np.uint32).reshape(len(matrices) * 32, -1)
 
 
-def _places_a(rows: int, depth: int, per: int) -> tuple[Array, Array]:
+def places_a(rows: int, depth: int, per: int) -> tuple[Array, Array]:
     lane, register, element = np.ogrid[:32, : rows * depth // (32 * per), :per]
     below, beyond = register % (rows // 8), register // (rows // 8)
     return lane // 4 + 8 * below + 0 * element, lane % 4 * per + element + beyond * 4 * per
 
 
-def _places_b(depth: int, per: int) -> tuple[Array, Array]:
+def places_b(depth: int, per: int) -> tuple[Array, Array]:
     lane, register, element = np.ogrid[:32, : depth // (4 * per), :per]
     return lane % 4 * per + element + register * 4 * per, lane // 4 + 0 * register + 0 * element
 
 
-def _places_c(rows: int) -> tuple[Array, Array]:
+def places_c(rows: int) -> tuple[Array, Array]:
     lane, number = np.ogrid[:32, : rows // 4]
     return lane // 4 + 8 * (number >> 1), lane % 4 * 2 + (number & 1)
 
@@ -159,57 +159,85 @@ def _mma_cases(
     warps: int, shape: str, d: str, a: str, b: str, end: str, whole: bool, rng: np.random.Generator
 ) -> Iterator[Case]:
     """One shape and its types, in the variants of rounding or saturation that there are; ``end`` follows the types."""
-    rows, _, depth = (int(n) for n in shape[1:].replace("n", "k").split("k"))
+    rows, _, depth = sizes_of(shape)
     per = max(32 // element_bits(a), 1)
     left = matrix_of(a, (warps, rows, depth), rng, whole)
     right = matrix_of(b, (warps, depth, 8), rng, whole)
     addend = matrix_of(d, (warps, rows, 8), rng, whole)
     if d == "s32":
         near_the_ends(addend, rng)
-    exact = product_of(left, right, end) + addend.astype(np.int64 if d == "s32" else np.float64)
-    scale = np.abs(left.astype(np.float64)) @ np.abs(right.astype(np.float64)) + np.abs(addend.astype(np.float64))
-    places = (slice(None), *_places_c(rows))
-    fragments = [_pack(left, *_places_a(rows, depth, per), a), _pack(right, *_places_b(depth, per), b)]
-    fragments.append(_pack(addend, *_places_c(rows), d))
+    fragments = [pack(left, *places_a(rows, depth, per), a), pack(right, *places_b(depth, per), b)]
+    fragments.append(pack(addend, *places_c(rows), d))
     variants = ("", ".rn") if d == "f64" else ("", ".satfinite") if d == "s32" and not end else ("",)
     for variant in variants:
         opcode = f"mma.sync.aligned.{shape}.row.col{variant}.{d}.{a}.{b}.{d}{end}"
-        result = exact[places].reshape(warps * 32, -1)
-        result = as_integers(result, variant == ".satfinite") if d == "s32" else result.astype(DTYPES[d])
-        kernel = _mma_kernel(opcode, fragments, [result, result])
-        near = {}
-        if not whole and d != "s32":
-            bound = depth * 2.0**-52 if d == "f64" else max(SUM_ERROR[d], SUM_ERROR.get(a, 0.0))
-            near = dict.fromkeys((3, 4), (scale[places].reshape(warps * 32, -1), bound))
-        name = f"{opcode}{', whole numbers' if whole else ''}"
-        yield Case(name, [opcode], kernel, [None] * 3 + [result, result], near)
+        yield mma_case(opcode, fragments, (left, right, addend), (d, a), whole)
 
 
-def _mma_kernel(opcode: str, fragments: list[Array], results: list[Array]) -> Kernel:
-    """Registers of A, B and C to those of D and, as a second result, to those of C."""
+def sizes_of(shape: str) -> tuple[int, int, int]:
+    """Rows, columns and depth of such as ``m16n8k16``."""
+    rows, columns, depth = (int(n) for n in shape[1:].replace("n", "k").split("k"))
+    return rows, columns, depth
+
+
+def mma_case(
+    opcode: str,
+    fragments: list[Array],
+    factors: tuple[Array, Array, Array],
+    types: tuple[str, str],
+    whole: bool,
+    selector: int | None = None,
+) -> Case:
+    """A launch of one instruction: ``fragments`` are its registers, ``factors`` the matrices A, B and C that they mean.
+
+    ``types`` are those of D and A; ``selector``: of a sparse A, whose metadata is the fragment behind C.
+    """
+    d, a = types
+    left, right, addend = factors
+    warps, rows, depth = left.shape
+    exact = product_of(left, right, opcode) + addend.astype(np.int64 if d == "s32" else np.float64)
+    scale = np.abs(left.astype(np.float64)) @ np.abs(right.astype(np.float64)) + np.abs(addend.astype(np.float64))
+    places = (slice(None), *places_c(rows))
+    result = exact[places].reshape(warps * 32, -1)
+    result = as_integers(result, "satfinite" in opcode) if d == "s32" else result.astype(DTYPES[d])
+    kernel = _mma_kernel(opcode, fragments, [result, result], selector)
+    near = {}
+    if not whole and d != "s32":
+        bound = depth * 2.0**-52 if d == "f64" else max(SUM_ERROR[d], SUM_ERROR.get(a, 0.0))
+        results = range(len(fragments), len(fragments) + 2)
+        near = dict.fromkeys(results, (scale[places].reshape(warps * 32, -1), bound))
+    name = opcode if selector is None else f"{opcode}, selector {selector}"
+    name = f"{name}{', whole numbers' if whole else ''}"
+    return Case(name, [opcode], kernel, [None] * len(fragments) + [result, result], near)
+
+
+def _mma_kernel(opcode: str, fragments: list[Array], results: list[Array], selector: int | None = None) -> Kernel:
+    """Registers of A, B and C, and of metadata, to those of D and, as a second result, to those of C."""
     width = fragments[0].itemsize
     kind = f"b{8 * width}"
-    counts = [f.shape[1] for f in fragments] + [results[0][0].nbytes // width]
+    counts = [f.shape[1] for f in fragments]
+    kept = results[0][0].nbytes // width
     loads = " ".join(
         f"ld.param.u64 %p, [p{n}]; mul.wide.u32 %o, %i, {width * count}; add.u64 %p, %p, %o;"
         + " ".join(f"ld.global.{kind} %{name}{r}, [%p+{width * r}];" for r in range(count))
-        for n, (name, count) in enumerate(zip("abc", counts, strict=False))
+        for n, (name, count) in enumerate(zip("abce", counts, strict=False))
     )
     stores = " ".join(
-        f"ld.param.u64 %p, [p{n}]; mul.wide.u32 %o, %i, {width * counts[3]}; add.u64 %p, %p, %o;"
-        + " ".join(f"st.global.{kind} [%p+{width * r}], %{name}{r};" for r in range(counts[3]))
-        for n, name in enumerate("dc"[: len(results)], 3)
+        f"ld.param.u64 %p, [p{n}]; mul.wide.u32 %o, %i, {width * kept}; add.u64 %p, %p, %o;"
+        + " ".join(f"st.global.{kind} [%p+{width * r}], %{name}{r};" for r in range(kept))
+        for n, name in enumerate("dc"[: len(results)], len(fragments))
     )
-    a, b, c, d = (vector_text(n, k) for n, k in zip("abcd", counts, strict=True))
-    multiply = " ".join(f"{opcode} {to}, {a}, {b}, {c};" for to in (d, c)[: len(results)])
+    a, b, c = (vector_text(n, k) for n, k in zip("abc", counts, strict=False))
+    tail = "" if selector is None else f", %e0, {selector}"
+    multiply = " ".join(f"{opcode} {to}, {a}, {b}, {c}{tail};" for to in (vector_text("d", kept), c)[: len(results)])
     text = case_module(
         f"""
         mov.u32 %i, %ctaid.x; mov.u32 %t, %ntid.x; mov.u32 %o32, %tid.x; mad.lo.u32 %i, %i, %t, %o32;
         {loads} {multiply} {stores} ret;
         """,
-        ", ".join(f".param .u64 p{n}" for n in range(3 + len(results))),
+        ", ".join(f".param .u64 p{n}" for n in range(len(fragments) + len(results))),
         ".reg .b32 %i; .reg .b32 %t; .reg .b32 %o32; .reg .b64 %p; .reg .b64 %o;"
-        + " ".join(f".reg .{kind} %{n}<8>;" for n in "abcd"),
+        + " ".join(f".reg .{kind} %{n}<8>;" for n in "abcde"),
     )
     count = len(fragments[0])
     block = min(count, 128)

@@ -54,10 +54,16 @@ extern "C" __global__ void k(const __grid_constant__ Map given, Map* made, const
     __threadfence();
     __syncwarp();
 #else
+#define ACQUIRE asm volatile("fence.proxy.tensormap::generic.acquire.gpu [%0], 128;" :: "l"(made) : "memory")
+#ifdef BUG_EARLY
+    ACQUIRE;
+#endif
     asm volatile("tensormap.cp_fenceproxy.global.shared::cta.tensormap::generic.release.gpu.sync.aligned "
                  "[%0], [%1], 128;"
                  :: "l"(made), "r"(shared_address(&edited)) : "memory");
-    asm volatile("fence.proxy.tensormap::generic.acquire.gpu [%0], 128;" :: "l"(made) : "memory");
+#if !defined(BUG_EARLY) && !defined(BUG_NO_ACQUIRE)
+    ACQUIRE;
+#endif
 #endif
 #ifdef BUG_EDIT_IN_PLACE
     __syncwarp();
@@ -111,6 +117,16 @@ def test_an_edit_without_its_fence_is_named(bug: str) -> None:
     assert f":{line}" in str(finding)
     if bug == "BUG_EDIT_IN_PLACE":
         assert "fence.proxy.tensormap::generic.release" in finding.advice
+
+
+@pytest.mark.parametrize("bug", ["BUG_NO_ACQUIRE", "BUG_EARLY"])
+def test_a_map_that_the_block_has_not_acquired_since_its_edit_is_named(bug: str) -> None:
+    _, _, finding = run(bug)
+    assert finding is not None and finding.kind is FindingKind.PROXY_FENCE
+    assert "cp.async.bulk.tensor" in finding.instruction
+    assert finding.other_instruction.startswith("tensormap.cp_fenceproxy")
+    assert "no thread of the block has acquired the tensor map since" in finding.message
+    assert "fence.proxy.tensormap::generic.acquire with its address" in finding.advice
 
 
 def test_bytes_that_are_no_tensor_map_are_refused() -> None:

@@ -11,6 +11,7 @@ from batches import Kernel
 from case import Case, case_module
 from form import Array
 from product_cases import DTYPES, NARROW, SUM_ERROR, as_integers, element_bits, matrix_of, packed
+from sparse_cases import chunk_of, draw_taken, expanded, metadata, places_of, selectors
 from tile_cases import vector_text
 
 LAYOUT = {0: 0, 128: 1, 64: 2, 32: 3}  # of a descriptor, by bytes of the swizzle
@@ -41,9 +42,11 @@ def _image(matrix: Array, swizzle: int, transposed: bool) -> tuple[Array, int]:
     width = raw.shape[1]
     if swizzle == 0:  # core matrices of 8 rows of 16 bytes: those of one depth follow one another
         return raw.reshape(rows, width // 16, 16).transpose(1, 0, 2).ravel(), _descriptor(rows * 16, 128, 0)
-    padded = np.zeros((rows, swizzle), np.uint8)
-    padded[:, :width] = raw
-    return swizzled(padded.ravel(), swizzle), _descriptor(16, 8 * swizzle, swizzle)
+    slabs = -(-width // swizzle)  # one behind another where the depth has more bytes than the swizzle
+    padded = np.zeros((rows, slabs, swizzle), np.uint8)
+    padded.reshape(rows, -1)[:, :width] = raw
+    leading = 16 if slabs == 1 else rows * swizzle
+    return swizzled(padded.transpose(1, 0, 2).ravel(), swizzle), _descriptor(leading, 8 * swizzle, swizzle)
 
 
 WGMMA = [
@@ -53,6 +56,9 @@ WGMMA = [
     ("f32", "tf32", "tf32"),
     *((d, a, b) for a in ("e4m3", "e5m2") for b in ("e4m3", "e5m2") for d in ("f32", "f16")),
 ]
+
+
+INTEGERS = [(a, b, d) for a in ("s8", "u8") for b in ("s8", "u8") for d in ("s32", "s32.satfinite")]
 
 
 def warpgroup_products(size: int, rng: np.random.Generator) -> Iterator[Case]:
@@ -66,8 +72,7 @@ def warpgroup_products(size: int, rng: np.random.Generator) -> Iterator[Case]:
             yield _Products(d, a, b, part, swizzle, registers, whole=whole).case(rng)
             turn += 1
     some = [n for n in widths if n % 16 == 0 or n < 32]  # of integers
-    integers = [(a, b, d) for a in ("s8", "u8") for b in ("s8", "u8") for d in ("s32", "s32.satfinite")]
-    integers += [("b1", "b1", "s32.and.popc")] * 2
+    integers = [*INTEGERS, *[("b1", "b1", "s32.and.popc")] * 2]
     for number, ((a, b, d), registers) in enumerate(itertools.product(integers, (False, True))):
         for part in (some[::2], some[1::2]):
             swizzle = (128, 64, 32, 0)[(number + len(part)) % 4]
@@ -80,12 +85,30 @@ def warpgroup_products(size: int, rng: np.random.Generator) -> Iterator[Case]:
         yield _Products(d, a, b, [16, 128], 128, False, False, False, signs, keep=False).case(rng)
 
 
+def sparse_warpgroup_products(size: int, rng: np.random.Generator) -> Iterator[Case]:
+    """wgmma of a sparse A: all widths, layouts that hold 64 bytes of a row of B, transpositions and selectors."""
+    widths = list(range(8, 257, 8))
+    some = [n for n in widths if n % 16 == 0 or n < 32]
+    kinds = [(d, a, b, widths) for d, a, b in WGMMA] + [(d, a, b, some) for a, b, d in INTEGERS]
+    for turn, ((d, a, b, all_widths), registers) in enumerate(itertools.product(kinds, (False, True))):
+        for part in range(2):
+            swizzle = (128, 64, 0)[(turn + part) % 3]
+            whole = (turn // 2 + part) % 2 == 0
+            selector = (turn + part) % 2
+            yield _Products(
+                d, a, b, all_widths[part::2], swizzle, registers, whole=whole, sparse=True, selector=selector
+            ).case(rng)
+    for (d, a, b), swizzle in itertools.product(WGMMA[:3], (32, 128)):
+        for left in (False, True):
+            yield _Products(d, a, b, [64, 256], swizzle, False, left, True, (1, -1), sparse=True).case(rng)
+
+
 @dataclass
 class _Products:
     """One warpgroup: the first columns of one B by the same A, once for every width.
 
     ``d`` may say what follows the types. Elements of A and B in memory are at least bytes: those are eight of single
-    bits.
+    bits. Of a ``sparse`` A half of the elements are stored.
     """
 
     d: str
@@ -99,16 +122,24 @@ class _Products:
     signs: tuple[int, int] = (1, 1)
     keep: bool = True
     whole: bool = False
+    sparse: bool = False
+    selector: int = 0
     end: str = ""
 
     def __post_init__(self) -> None:
         self.d, dot, end = self.d.partition(".")
         self.end = dot + end
         self.whole |= self.d == "s32"
+        self.selector %= selectors(self.a, self.depth) if self.sparse else 1
+
+    @property
+    def stored(self) -> int:
+        """Elements of a row of A that are stored."""
+        return 256 // element_bits(self.a)
 
     @property
     def depth(self) -> int:
-        return 256 // element_bits(self.a)
+        return self.stored * (2 if self.sparse else 1)
 
     @property
     def columns(self) -> int:
@@ -121,11 +152,11 @@ class _Products:
 
     def case(self, rng: np.random.Generator) -> Case:
         """Operands drawn, what is to come of them, and the kernel."""
-        factors = (
-            matrix_of(self.a, (64, self.depth), rng, self.whole),
-            matrix_of(self.b, (self.columns, self.depth), rng, self.whole),
-        )
-        left, right = (packed(x, self.a) if self.a in NARROW else x for x in factors)
+        stored = matrix_of(self.a, (64, self.stored), rng, self.whole)
+        right = matrix_of(self.b, (self.columns, self.depth), rng, self.whole)
+        taken = draw_taken(self.a, (64, self.depth // chunk_of(self.a)), rng, ordered=False)
+        factors = (expanded(stored, places_of(self.a, taken)) if self.sparse else stored, right)
+        left, right = (packed(x, self.a) if self.a in NARROW else x for x in (stored, right))
         images = _image(left, self.swizzle, self.left_transposed), _image(right, self.swizzle, self.right_transposed)
         start = matrix_of(self.d, (64, self.columns), rng, self.whole)
         if self.d == "s32":
@@ -139,7 +170,11 @@ class _Products:
             exact = as_integers(exact, self.end == ".satfinite")
         result = exact.astype(DTYPES[self.d])
         near = {} if self.whole else {4: (scale, max(SUM_ERROR[self.d], SUM_ERROR.get(self.a, 0.0)))}
-        arguments = [images[0][0], images[1][0], _fragments(left), given, np.zeros_like(result)]
+        registers = _fragments(left)
+        if self.sparse:
+            said = metadata(self.a, taken.reshape(4, 16, *taken.shape[1:]), self.selector, rng)
+            registers = np.concatenate([registers, said], axis=1)
+        arguments = [images[0][0], images[1][0], registers, given, np.zeros_like(result)]
         pieces, operations, offset = self.pieces()
         text = self.text(pieces, images, offset)
         operations += ["wgmma.fence.sync.aligned", "wgmma.commit_group.sync.aligned", "wgmma.wait_group.sync.aligned"]
@@ -148,9 +183,10 @@ class _Products:
     def name(self) -> str:
         transposed = ", B^T" if self.right_transposed else ""
         how = f"{'registers' if self.registers else 'A^T' if self.left_transposed else 'A'}{transposed}"
+        sparse = f".sp selector {self.selector}" if self.sparse else ""
         name = (
-            f"wgmma k{self.depth} {self.d}.{self.a}.{self.b}{self.end}, n {min(self.widths)} to {max(self.widths)}, "
-            f"swizzle {self.swizzle}, {how}, signs {self.signs}"
+            f"wgmma{sparse} k{self.depth} {self.d}.{self.a}.{self.b}{self.end}, "
+            f"n {min(self.widths)} to {max(self.widths)}, swizzle {self.swizzle}, {how}, signs {self.signs}"
         )
         return name + (", keep" if self.keep else "") + (", whole numbers" if self.whole else "")
 
@@ -173,16 +209,18 @@ class _Products:
             right = f", {int(self.right_transposed)}"
             tail += right if self.registers else f", {int(self.left_transposed)}{right}"
         left = vector_text("a", 4) if self.registers else "%da"
+        said = f", %a4, {self.selector}" if self.sparse else ""
         pieces, operations, offset = [], [], 0
         for width in self.widths:
             count = width // 2 // self.of_a_register
-            name = f"wgmma.mma_async.sync.aligned.m64n{width}k{self.depth}.{d}.{self.a}.{self.b}{self.end}"
+            kind = "wgmma.mma_async.sp" if self.sparse else "wgmma.mma_async"
+            name = f"{kind}.sync.aligned.m64n{width}k{self.depth}.{d}.{self.a}.{self.b}{self.end}"
             operations.append(name + (".rs" if self.registers else ""))
             moved = [(n, vector_text("d", at_once, n)) for n in range(0, count, at_once)]
             pieces.append(
                 " ".join(f"ld.global.v{at_once}.b32 {vector}, [%pd+{4 * n}];" for n, vector in moved)
                 + "wgmma.fence.sync.aligned;"
-                + f"{name} {vector_text('d', count)}, {left}, %db, %keep{tail};"
+                + f"{name} {vector_text('d', count)}, {left}, %db{said}, %keep{tail};"
                 + "wgmma.commit_group.sync.aligned; wgmma.wait_group.sync.aligned 0;"
                 + " ".join(f"st.global.v{at_once}.b32 [%px+{offset + 4 * n}], {vector};" for n, vector in moved)
             )
@@ -205,8 +243,8 @@ class _Products:
             add.u32 %t, %base, {up}; shr.u32 %t, %t, 4; cvt.u64.u32 %o, %t; or.b64 %db, %db, %o;
             mul.wide.u32 %o, %i, {4 * kept}; add.u64 %pd, %pd, %o;
             mul.wide.u32 %o, %i, {offset}; add.u64 %px, %px, %o;
-            ld.param.u64 %q, [fragments]; mul.wide.u32 %o, %i, 16; add.u64 %q, %q, %o;
-            {" ".join(f"ld.global.b32 %a{n}, [%q+{4 * n}];" for n in range(4))}
+            ld.param.u64 %q, [fragments]; mul.wide.u32 %o, %i, {16 + 4 * self.sparse}; add.u64 %q, %q, %o;
+            {" ".join(f"ld.global.b32 %a{n}, [%q+{4 * n}];" for n in range(4 + self.sparse))}
             setp.ne.u32 %keep, %base, {"-1" if self.keep else "%base"};
             {" ".join(pieces)}
             ret;
@@ -214,7 +252,7 @@ class _Products:
             ".param .u64 a, .param .u64 b, .param .u64 fragments, .param .u64 d, .param .u64 x",
             ".reg .b32 %i; .reg .b32 %s; .reg .b32 %t; .reg .b32 %v; .reg .b32 %base; .reg .pred %p; .reg .pred %keep;"
             ".reg .b64 %pa; .reg .b64 %pb; .reg .b64 %pd; .reg .b64 %px; .reg .b64 %o; .reg .b64 %q; .reg .b64 %da;"
-            f".reg .b64 %db; .reg .b32 %a<4>; .reg .b32 %d<{kept}>; "
+            f".reg .b64 %db; .reg .b32 %a<5>; .reg .b32 %d<{kept}>; "
             f".shared .align 1024 .b8 tile[{up + b_image.nbytes}];",
             directives=".maxntid 128",
         )

@@ -78,6 +78,16 @@ emu::Operand random_constant(Assembler& assembler, char letter, std::mt19937_64&
   return assembler.constant(values);
 }
 
+// Metadata that says something for every type: the first two places of a chunk, or the last two.
+emu::Operand random_metadata(Assembler& assembler, std::mt19937_64& random) {
+  Lanes<uint32_t> values;
+  for (uint32_t& value : values) {
+    value = 0;
+    for (int chunk = 0; chunk < 8; ++chunk) value = value << 4 | (random() & 1 ? 0b0100 : 0b1110);
+  }
+  return assembler.constant(values);
+}
+
 // Stores a cell to memory, at output number `index`.
 void store(Assembler& assembler, emu::Operand cell, bool wide, int index) {
   Lanes<uint64_t> address;
@@ -114,7 +124,11 @@ TEST(every_operation_alone_in_place_and_guarded) {
         alone.push_back(assembler.cell(is_wide(letters[k]) ? 8 : 4));
         guarded.push_back(assembler.cell(is_wide(letters[k]) ? 8 : 4));
       } else {
-        const emu::Operand source = random_constant(assembler, letters[k], random);
+        const bool sparse = operation.name.compare(0, 6, "mma.sp") == 0;
+        const emu::Operand source = sparse && k + 2 == letters.size() ? random_metadata(assembler, random)
+                                    : sparse && k + 1 == letters.size()
+                                        ? assembler.constant(0u)
+                                        : random_constant(assembler, letters[k], random);
         alone.push_back(source);
         guarded.push_back(source);
       }

@@ -152,6 +152,12 @@ IN_PTX = {
         _without(r"wgmma\.wait_group\.sync\.aligned 0;", 0, "wgmma.wait_group.sync.aligned 1;"),
         ("in_flight", "x = tl.load("),
     ),
+    "no acquire of a descriptor": (
+        "matmul_device_descriptors",
+        "sm_90a",
+        _without(r"@%p\d+ fence\.proxy\.tensormap::generic\.acquire\.gpu [^;]*;"),
+        ("proxy_fence", "sums = tl.dot("),
+    ),
     "no wgmma.fence": (
         "matmul",
         "sm_90a",

@@ -12,7 +12,8 @@ A set of counts is a ``collections.Counter`` of whole numbers. Its names are
   requests and bytes of other blocks' shared memory;
 - of bulk copies ``bulk_load_requests``, ``..._sectors`` of global memory and ``..._bytes`` of shared memory, and the
   same with ``store``;
-- ``tensor_operations``, of which a multiplication and an addition are two.
+- ``tensor_operations``, of which a multiplication and an addition are two; of a sparse product those that its zeros
+  would take, too, as in the rates that are given for it.
 
 What is zero is left out.
 """
@@ -73,13 +74,17 @@ class Counters:
         return self.grouped(_lines if inlined else lambda i: ((i.location.file, i.location.line),))
 
     def tensor_operations(self) -> Counts:
-        """Operations of tensor cores by shape and types, such as ``m16n8k16.f32.bf16.bf16.f32``."""
+        """Operations of tensor cores by shape and types, such as ``m16n8k16.f32.bf16.bf16.f32``.
+
+        Those of a sparse product begin with ``sp``.
+        """
         found: Counts = Counter()
         for opcode, counts in self.by_opcode().items():
             if counts["tensor_operations"]:
                 parts = opcode.split(".")
                 shape = next(k for k, part in enumerate(parts) if re.fullmatch(r"m\d+n\d+k\d+", part))
-                named = [part for part in parts[shape:] if part not in ("row", "col")]
+                sparse = ["sp" for part in parts[:shape] if part.partition("::")[0] == "sp"]
+                named = sparse + [part for part in parts[shape:] if part not in ("row", "col")]
                 found[".".join(named)] += counts["tensor_operations"]
         return found
 

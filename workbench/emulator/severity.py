@@ -24,6 +24,7 @@ _OTHERS: dict[str, tuple[FindingKind, Severity]] = {
     "swizzle_mismatch": (FindingKind.DESCRIPTOR, Severity.ERROR),
     "incoherent_load": (FindingKind.RACE, Severity.ERROR),
     "read_only_changed": (FindingKind.RACE, Severity.STRICT),
+    "sparse_metadata": (FindingKind.BAD_OPERAND, Severity.ERROR),
     "warpgroup_diverged": (FindingKind.DIVERGENT_COLLECTIVE, Severity.ERROR),
     "barrier_count": (FindingKind.BARRIER_MISUSE, Severity.ERROR),
     "barrier_mismatch": (FindingKind.BARRIER_MISUSE, Severity.ERROR),

@@ -22,7 +22,7 @@ def edit_steps(instruction: ptx.Instruction, scratch: Callable[[str], ptx.Regist
     """Operations, operands and flags in order, or what is wrong with the instruction."""
     parts, operands = instruction.parts, instruction.operands
     if parts[0] == "fence":
-        return _fence(instruction.opcode)
+        return _fence(instruction.opcode, operands)
     if parts[1:2] == ("replace",):
         return _replace(parts, operands, scratch)
     if parts[1:2] != ("cp_fenceproxy",) or len(operands) != 3:
@@ -30,9 +30,14 @@ def edit_steps(instruction: ptx.Instruction, scratch: Callable[[str], ptx.Regist
     return _copy(instruction.opcode, operands, scratch)
 
 
-def _fence(opcode: str) -> list[Step]:
-    scope = normalise(opcode)[1] & ~7
-    return [("fence", (), scope | 4), ("fence.proxy", (), 0)]
+def _fence(opcode: str, operands: tuple[ptx.Operand, ...] = ()) -> list[Step] | str:
+    flags = normalise(opcode)[1]
+    fence: Step = ("fence", (), flags & ~7 | 4)
+    if "acquire" not in opcode.split("."):
+        return [fence, ("fence.proxy", (), 0)]
+    if len(operands) != 2 or operands[1] != ptx.Immediate(128):
+        return "it has the address of a tensor map, and 128 bytes"
+    return [fence, ("fence.proxy.tensormap.acquire", operands[:1], 0)]
 
 
 def _replace(
@@ -75,9 +80,8 @@ def _copy(opcode: str, operands: tuple[ptx.Operand, ...], scratch: Callable[[str
         narrow = moved.type == "b32"
         steps.append((f"add.u{32 if narrow else 64}", (moved, base, offset if narrow else wide), 0))
         places.append(ptx.Address(moved, address.offset))
-    return [
-        *steps,
-        ("ld.shared.b32", (word, places[0]), 0),
-        ("st.global.b32", (places[1], word), 0),
-        *_fence(opcode.replace("tensormap", "fence", 1)),
-    ]
+    fence = _fence(opcode.replace("tensormap", "fence", 1))
+    if isinstance(fence, str):
+        return fence
+    steps += [("ld.shared.b32", (word, places[0]), 0), ("st.global.b32", (places[1], word), 0)]
+    return [*steps, *fence]

@@ -64,17 +64,32 @@ constexpr int kRank = 7, kIm2col = 8, kReductionShift = 4;
 const TensorMap* edited_map(const Warp& warp, uint64_t address, int lane) {
   const Launch& launch = *warp.machine->launch;
   const Allocation* allocation = find_allocation(launch, address);
-  std::array<uint8_t, 128> bytes;
+  TensorMapBytes bytes;
   if (!allocation || address % 64 || address - allocation->address + bytes.size() > allocation->bytes)
     return nullptr;
   proxy_reads_global(warp, address, bytes.size(), lane);
   std::memcpy(bytes.data(), allocation->data + (address - allocation->address), bytes.size());
+  require_acquired(warp, address, bytes, lane);
   const std::lock_guard<std::mutex> lock(launch.edited_maps->mutex);
   const auto known = launch.edited_maps->maps.find(bytes);
   if (known != launch.edited_maps->maps.end()) return &known->second;
   TensorMap map{};
   if (!decode_map(bytes.data(), map)) return nullptr;
   return &launch.edited_maps->maps.emplace(bytes, map).first->second;
+}
+
+// Copies of the block use the map as it is now, or as it is when one of its threads comes here again.
+void acquire_map(Warp& warp, const Instruction& instruction) {
+  uint64_t address[kLanes];
+  read_addresses(warp, instruction.operands[0], address);
+  for_lanes(warp.active, [&](int l) {
+    const Allocation* allocation = find_allocation(*warp.machine->launch, address[l]);
+    TensorMapBytes bytes;
+    if (!allocation || address[l] - allocation->address + bytes.size() > allocation->bytes) return;
+    std::memcpy(bytes.data(), allocation->data + (address[l] - allocation->address), bytes.size());
+    warp.block->acquired_maps[address[l]] = bytes;
+  });
+  race_proxy_fence(warp);
 }
 
 const TensorMap& find_map(const Warp& warp, uint64_t address, int lane, int variant) {
@@ -589,6 +604,7 @@ bool is_reduction(const std::string& name, const std::string& type) {
 }  // namespace
 
 void add_bulk_operations(Table& table) {
+  table.add("fence.proxy.tensormap.acquire", "a", acquire_map);
   const std::string end = ".mbarrier::complete_tx::bytes", multicast = ".multicast::cluster";
   for (const char* to : {".shared::cluster", ".shared"}) {
     const std::string run = "cp.async.bulk" + std::string(to);

@@ -97,7 +97,8 @@ const std::vector<std::string>& fault_names() {
                                                  "loads_pending",
                                                  "registers_unlimited",
                                                  "incoherent_load",
-                                                 "read_only_changed"};
+                                                 "read_only_changed",
+                                                 "sparse_metadata"};
   return names;
 }
 

@@ -19,7 +19,8 @@
 // Operation names are PTX opcodes verbatim, after these removals by the decoder:
 //   - order and scope (.weak .volatile .mmio .relaxed .acquire .release .acq_rel .sc .cta .cluster .gpu .sys)
 //     of ld, st, atom, red, mbarrier and fence: they go into `flags`. `fence.*` and `membar.*` all become
-//     `fence`, except `fence.proxy.*`, `fence.mbarrier_init.*` -> `fence.proxy`, `fence.mbarrier_init`;
+//     `fence`, except `fence.proxy.*`, `fence.mbarrier_init.*` -> `fence.proxy`, `fence.mbarrier_init`
+//     and of a tensor map's acquire, which is a `fence` and a `fence.proxy.tensormap.acquire`;
 //   - cache hints (.ca .cg(not of cp.async) .cs .lu .cv .wb .wt .nc (a flag) .L1::* .L2::* .unified); the
 //   cache-policy operand of
 //     .L2::cache_hint is dropped with it;
@@ -91,6 +92,8 @@ enum Flag : int32_t {  // low bits: memory order; then scope
   kByLibrary = 1
       << 6,  // mbarrier.init of libcu++, which goes without the fence that the async proxy asks for
   kReadOnlyCache = 1 << 7,  // ld.global.nc
+  kUnusedShift = 8,  // of a load: bits of %tid.x, one of which is set where its value is used for nothing
+  kUnusedMask = 0x3ff << kUnusedShift,
 };
 
 struct Row {  // as Python writes it: an int32 array [n][7]
@@ -157,9 +160,10 @@ struct TensorMap {
 
 // Tensor maps that a kernel has copied or edited, by their bytes; any thread that executes blocks may add
 // one.
+using TensorMapBytes = std::array<uint8_t, 128>;
 struct EditedMaps {
   std::mutex mutex;
-  std::map<std::array<uint8_t, 128>, TensorMap> maps;
+  std::map<TensorMapBytes, TensorMap> maps;
 };
 
 enum ElementType {  // of CUtensorMapDataType: those that a load converts
@@ -277,7 +281,8 @@ enum class FaultKind : int32_t {
                      // have (2); other_pc: the exit
   unsupported,       // a legal form the engine does not carry out
   race,              // address, space; other_*: the access that nothing puts before this one; info: RaceForm
-  proxy_fence,       // address, space; other_*: the store that no proxy fence puts before this async access
+  proxy_fence,       // address, space; other_*: the store that no proxy fence puts before this async access;
+                     // info 1: to a tensor map, which the block has not acquired since
   mbarrier_not_visible,  // address; other_*: its initialisation; info: 1 when only a fence is missing
   mbarrier_bytes,  // address; info: bytes beyond what was expected in the phase (detail 1: of a copy that is
                    // still on its way when it ends); other_pc: the newest expect_tx
@@ -300,6 +305,8 @@ enum class FaultKind : int32_t {
   registers_unlimited,  // setmaxnreg, where no limit is declared: it does nothing; address: its count
   incoherent_load,      // as a race, of a load through the read-only cache and a store that it need not see
   read_only_changed,    // the same, of a store that comes after the load for certain
+  sparse_metadata,  // address: the four bits; info: MetadataProblem; detail: the chunk's row, first element
+                    // and elements, 8 bits each from the last on. Of a selector: it, and how many there are
   count
 };
 const std::vector<std::string>& fault_names();
@@ -329,6 +336,13 @@ enum TileProblem : int64_t {  // detail of a bad operand, less the dimension; ad
   kTileBegins = -1,           // info: where
   kPixelsReach = -9,          // info: elements beyond the tensor that the pixels of a store reach
   kPixelOffset = -17,         // info: an offset that is too large
+};
+enum MetadataProblem : int64_t {
+  kSound,
+  kTwice,       // one place for both elements
+  kOutOfOrder,  // the later place first, which .sp::ordered_metadata leaves undefined
+  kNoElement,   // of tf32: neither of the two that stand for an element
+  kNoSelector,
 };
 constexpr size_t kMostPrints = 1 << 16;
 

@@ -7,6 +7,7 @@
 #pragma once
 
 #include "matrix.hpp"
+#include "sparse.hpp"
 
 namespace workbench::emulator::WORKBENCH_ISA {
 
@@ -114,18 +115,22 @@ struct HalfAccumulator {
 template <class Acc, int M, int N>
 constexpr int kAccumulatorRegisters = M * N / (kLanes * Acc::kPacked);
 
-// ---- d += a b
+// ---- d += a b, where element k of row r of A belongs to row place(r, k) of B
+
+struct DensePlaces {
+  int operator()(int, int k) const { return k; }
+};
 
 // float: the products of one instruction are summed first, in float, and then added to the accumulator
-template <int M, int N, int K>
-void add_product(const float (&a)[M][K], const float (&b)[K][N], float (&d)[M][N], int) {
+template <int M, int N, int K, int Depth, class Place>
+void add_product(const float (&a)[M][K], const float (&b)[Depth][N], float (&d)[M][N], int, Place place) {
   typedef float Row __attribute__((vector_size(32)));
   for (int r = 0; r < M; ++r)
     for (int n = 0; n < N; n += 8) {
       Row sum = {}, c;
       for (int k = 0; k < K; ++k) {
         Row row;
-        std::memcpy(&row, &b[k][n], sizeof row);
+        std::memcpy(&row, &b[place(r, k)][n], sizeof row);
         sum += row * a[r][k];
       }
       std::memcpy(&c, &d[r][n], sizeof c);
@@ -136,21 +141,24 @@ void add_product(const float (&a)[M][K], const float (&b)[K][N], float (&d)[M][N
 
 // double: a chain of fused multiplications and additions that begins with the accumulator
 template <int M, int N, int K>
-void add_product(const double (&a)[M][K], const double (&b)[K][N], double (&d)[M][N], int) {
+void add_product(const double (&a)[M][K], const double (&b)[K][N], double (&d)[M][N], int, DensePlaces) {
   for (int r = 0; r < M; ++r)
     for (int n = 0; n < N; ++n)
       for (int k = 0; k < K; ++k) d[r][n] = __builtin_fma(a[r][k], b[k][n], d[r][n]);
 }
 
-enum IntegerForm { kSaturate = 1, kExclusiveOr = 2 };
+enum ProductForm { kSaturate = 1, kExclusiveOr = 2, kOrdered = 4 };
 
 // Integers: sums wrap, or with .satfinite the exact sum is clamped. Bits are multiplied with `and` or `xor`.
-template <int M, int N, int K>
-void add_product(const int32_t (&a)[M][K], const int32_t (&b)[K][N], int32_t (&d)[M][N], int form) {
+template <int M, int N, int K, int Depth, class Place>
+void add_product(const int32_t (&a)[M][K], const int32_t (&b)[Depth][N], int32_t (&d)[M][N], int form,
+                 Place place) {
   for (int r = 0; r < M; ++r) {
     int32_t sum[N] = {};
-    for (int k = 0; k < K; ++k)
-      for (int n = 0; n < N; ++n) sum[n] += form & kExclusiveOr ? a[r][k] ^ b[k][n] : a[r][k] * b[k][n];
+    for (int k = 0; k < K; ++k) {
+      const int32_t* row = b[place(r, k)];
+      for (int n = 0; n < N; ++n) sum[n] += form & kExclusiveOr ? a[r][k] ^ row[n] : a[r][k] * row[n];
+    }
     for (int n = 0; n < N; ++n) {
       int64_t exact = int64_t{d[r][n]} + sum[n];
       if (form & kSaturate) exact = exact < INT32_MIN ? INT32_MIN : exact > INT32_MAX ? INT32_MAX : exact;
@@ -159,29 +167,40 @@ void add_product(const int32_t (&a)[M][K], const int32_t (&b)[K][N], int32_t (&d
   }
 }
 
-// The instruction `D, A, B, C`. Of wmma's halves, PTX gives A and B eight registers whatever the shape:
-// `Held`; only the first of them are looked at.
-template <class EA, class EB, int M, int N, int K, class D, class C = D, int Held = 0>
+// The instruction `D, A, B, C`, of a sparse A followed by metadata and selector. Of wmma's halves, PTX gives
+// A and B eight registers whatever the shape: `Held`; only the first of them are looked at.
+template <class EA, class EB, int M, int N, int K, class D, class C = D, int Held = 0, bool Sparse = false>
 struct Multiply {
+  static constexpr int kStored = Sparse ? K / 2 : K;  // elements in a row of A
   static constexpr int kD = kAccumulatorRegisters<D, M, N>, kC = kAccumulatorRegisters<C, M, N>,
-                       kA = Held ? Held : kFragmentRegisters<EA, M, K>,
+                       kA = Held ? Held : kFragmentRegisters<EA, M, kStored>,
                        kB = Held ? Held : kFragmentRegisters<EB, N, K>;
   using Value = decltype(EA::unpack(0, 0));
 
   static void run(Warp& warp, const Instruction& instruction) {
     const Operand* operands = instruction.operands;
-    alignas(64) Value a[M][K], b[K][N], d[M][N];
+    alignas(64) Value a[M][kStored], b[K][N], d[M][N];
     read_a<EA>(warp, operands + kD, a);
     read_b<EB>(warp, operands + kD + kA, b);
     C::read(warp, operands + kD + kA + kB, d);
-    add_product(a, b, d, instruction.variant);
+    if constexpr (Sparse) {
+      constexpr SparseShape shape{32 / EA::kPacked, K};
+      const Operand& metadata = operands[kD + kA + kB + kC];
+      const int selector = selector_of(warp, (&metadata)[1], shape);
+      check_metadata(warp, metadata, selector, shape, (instruction.variant & kOrdered) != 0, 0);
+      SparsePlaces places;
+      find_places(source_cells<uint32_t>(warp, metadata), selector, shape, places);
+      add_product(a, b, d, instruction.variant, [&](int r, int k) { return places.k[r][k]; });
+    } else {
+      add_product(a, b, d, instruction.variant, DensePlaces());
+    }
     D::write(warp, operands, d);
   }
 
   static std::string signature() {
     const std::string letter = std::is_same_v<Value, double> ? "e" : "w";
     return D::kDestination + std::to_string(kD) + letter + std::to_string(kA) + letter + std::to_string(kB) +
-           C::kSource + std::to_string(kC);
+           C::kSource + std::to_string(kC) + (Sparse ? "w2" : "");
   }
 
   static void add(Table& table, const std::string& name, int variant = 0) {

@@ -438,6 +438,7 @@ void reset(Block& block, const uint32_t* cluster_position, const uint32_t* withi
   block.initialisations = 0;
   block.stores.clear();
   block.products_in_flight = 0;
+  block.acquired_maps.clear();
   block.warpgroups.clear();
   block.free_registers = 0;
   block.exit_pc = -1;

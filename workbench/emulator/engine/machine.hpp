@@ -172,6 +172,8 @@ struct MatrixProduct {  // one warp's share of a wgmma, or a mov of registers th
   uint32_t low, high;  // bounds of the shared memory that it reads
   bool accumulate, transpose_a, transpose_b;
   float sign;
+  int selector;  // of a sparse A, as its metadata, which is taken when the product is issued
+  uint32_t metadata[kLanes];
 };
 
 struct Transfer {   // a bulk copy: TMA tile or plain run of bytes
@@ -328,10 +330,11 @@ struct Block {
   std::vector<Transfer> stores;  // bulk stores issued here that have not read their source yet
   int products_in_flight = 0;    // over all warps
   std::vector<Warpgroup> warpgroups;
-  int64_t free_registers = 0;  // given up by setmaxnreg.dec
-  uint32_t alive = 0;          // threads
-  int32_t exit_pc = -1;        // where the last of them left
-  uint64_t executed = 0;       // warp instructions
+  int64_t free_registers = 0;                        // given up by setmaxnreg.dec
+  uint32_t alive = 0;                                // threads
+  int32_t exit_pc = -1;                              // where the last of them left
+  uint64_t executed = 0;                             // warp instructions
+  std::map<uint64_t, TensorMapBytes> acquired_maps;  // in global memory, as fences of its threads found them
   std::shared_ptr<BlockRaces> races;
 };
 

@@ -121,7 +121,7 @@ void multiply_quads(Warp& warp, const Instruction& instruction) {
           half_c ? F16Element::unpack(source_cells<uint32_t>(warp, c_at[i / 2])[l], i % 2)
                  : source_cells<float>(warp, c_at[i])[l];
     }
-  for (int quad = 0; quad < kQuads; ++quad) add_product(a[quad], b[quad], d[quad], 0);
+  for (int quad = 0; quad < kQuads; ++quad) add_product(a[quad], b[quad], d[quad], 0, DensePlaces());
   const auto result = [&](int l, int i) {
     const QuadPlace at = quad_accumulator(l, i, half_d);
     return d[l / 4 % 4][at.row][at.column];
@@ -138,8 +138,9 @@ void multiply_quads(Warp& warp, const Instruction& instruction) {
 
 std::string count(char letter, int n) { return letter + std::to_string(n); }
 
-std::string shape_name(int m, int k, const char* layouts = ".row.col") {
-  return "mma.sync.aligned.m" + std::to_string(m) + "n8k" + std::to_string(k) + layouts;
+std::string shape_name(int m, int k, const char* layouts = ".row.col", const char* sparse = "") {
+  return std::string("mma") + sparse + ".sync.aligned.m" + std::to_string(m) + "n8k" + std::to_string(k) +
+         layouts;
 }
 
 template <class EA, class EB, int K, class Acc>
@@ -195,6 +196,56 @@ void add_doubles(Table& table) {
         table, shape_name(M, K) + rounding + ".f64.f64.f64.f64");
 }
 
+// ---- of a sparse A
+
+template <class EA, class EB, int K, class Acc>
+void add_sparse_shape(Table& table, const std::string& types, int variant = 0) {
+  using Product = Multiply<EA, EB, 16, 8, K, Acc, Acc, 0, true>;
+  Product::add(table, shape_name(16, K, ".row.col", ".sp") + types, variant);
+  Product::add(table, shape_name(16, K, ".row.col", ".sp::ordered_metadata") + types, variant | kOrdered);
+}
+
+template <class E, int K, class Acc>
+void add_sparse(Table& table, const std::string& types) {
+  add_sparse_shape<E, E, K, Acc>(table, types);
+  add_sparse_shape<E, E, 2 * K, Acc>(table, types);
+}
+
+template <int Bits, bool SignedA, bool SignedB>
+void add_sparse_integers(Table& table) {
+  const std::string bits = std::to_string(Bits);
+  const std::string types =
+      ".s32" + std::string(SignedA ? ".s" : ".u") + bits + (SignedB ? ".s" : ".u") + bits + ".s32";
+  using A = IntegerElement<Bits, SignedA>;
+  using B = IntegerElement<Bits, SignedB>;
+  using Sums = Accumulator<int32_t>;
+  add_sparse_shape<A, B, 256 / Bits, Sums>(table, types);
+  add_sparse_shape<A, B, 512 / Bits, Sums>(table, types);
+  add_sparse_shape<A, B, 256 / Bits, Sums>(table, ".satfinite" + types, kSaturate);
+  add_sparse_shape<A, B, 512 / Bits, Sums>(table, ".satfinite" + types, kSaturate);
+}
+
+template <int Bits>
+void add_sparse_integer_pairs(Table& table) {
+  add_sparse_integers<Bits, false, false>(table);
+  add_sparse_integers<Bits, false, true>(table);
+  add_sparse_integers<Bits, true, false>(table);
+  add_sparse_integers<Bits, true, true>(table);
+}
+
+void add_sparse_products(Table& table) {
+  add_sparse<F16Element, 16, Accumulator<float>>(table, ".f32.f16.f16.f32");
+  add_sparse<F16Element, 16, HalfAccumulator>(table, ".f16.f16.f16.f16");
+  add_sparse<Bf16Element, 16, Accumulator<float>>(table, ".f32.bf16.bf16.f32");
+  add_sparse<Tf32Element, 8, Accumulator<float>>(table, ".f32.tf32.tf32.f32");
+  add_sparse_shape<E4m3Element, E4m3Element, 64, Accumulator<float>>(table, ".f32.e4m3.e4m3.f32");
+  add_sparse_shape<E4m3Element, E5m2Element, 64, Accumulator<float>>(table, ".f32.e4m3.e5m2.f32");
+  add_sparse_shape<E5m2Element, E4m3Element, 64, Accumulator<float>>(table, ".f32.e5m2.e4m3.f32");
+  add_sparse_shape<E5m2Element, E5m2Element, 64, Accumulator<float>>(table, ".f32.e5m2.e5m2.f32");
+  add_sparse_integer_pairs<8>(table);
+  add_sparse_integer_pairs<4>(table);
+}
+
 void add_quads(Table& table) {
   const std::pair<const char*, int> layouts[] = {
       {".row.col", 0}, {".row.row", kRowsB}, {".col.col", kColumnsA}, {".col.row", kColumnsA | kRowsB}};
@@ -243,6 +294,7 @@ void add_matrix_operations(Table& table) {
   add_doubles<16, 8>(table);
   add_doubles<16, 16>(table);
   add_quads(table);
+  add_sparse_products(table);
 }
 
 }  // namespace workbench::emulator::WORKBENCH_ISA

@@ -1047,9 +1047,27 @@ void race_shared(Warp& warp, const uint64_t* offset, uint32_t bytes, Access acce
     touch.access_each(offset, bytes, warp.active);
 }
 
+namespace {
+
+// The lanes that use what the load that the warp executes brings; those of other threads race with nobody.
+uint32_t using_lanes(const Warp& warp, Access access) {
+  const Code& code = *warp.machine->prepared;
+  const int32_t flags = code.instructions[static_cast<size_t>(warp.pc)].flags & kUnusedMask;
+  const uint32_t* block = warp.machine->launch->block;
+  if (!flags || access != Access::read || block[1] > 1 || block[2] > 1) return ~0u;
+  uint32_t lanes = 0;
+  for (int l = 0; l < kLanes; ++l)
+    if (!((warp.id * kLanes + l) & flags >> kUnusedShift)) lanes |= 1u << l;
+  return lanes;
+}
+
+}  // namespace
+
 void race_global(Warp& warp, const Allocation& allocation, const uint64_t* offset, uint32_t bytes,
                  Access access, Pattern pattern) {
   if (!allocation.writable) return;
+  const uint32_t lanes = using_lanes(warp, access);
+  if (!(lanes & warp.active)) return;
   const Lock lock(*warp.machine);
   MachineRaces& races = *warp.machine->races;
   const uint16_t flags = flags_of(warp, access);
@@ -1057,8 +1075,8 @@ void race_global(Warp& warp, const Allocation& allocation, const uint64_t* offse
   if (!record) return;
   Touch<false> touch(warp, races.table, shadow_of(*warp.machine, allocation, flags), races.global_shift,
                      allocation.address, record);
-  if (!warp.races->partly.empty())
-    for_lanes(warp.active, [&](int l) { touch.access(offset[l], bytes, static_cast<uint32_t>(l)); });
+  if (!warp.races->partly.empty() || lanes != ~0u)
+    for_lanes(warp.active & lanes, [&](int l) { touch.access(offset[l], bytes, static_cast<uint32_t>(l)); });
   else if (pattern == Pattern::scattered && access == Access::read)
     for (uint32_t left = warp.active; left;) {  // neighbours that read neighbouring elements, as one
       const int first = __builtin_ctz(left);

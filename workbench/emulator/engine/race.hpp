@@ -304,6 +304,9 @@ void proxy_reads_shared(const Warp& warp, Block& block, uint32_t offset, uint32_
 void require_swizzle(const Warp& warp, uint32_t address, int swizzle, bool landed = false);
 // The same as for shared memory; false when there is nothing in the allocation that could fail.
 bool proxy_reads_global(const Warp& warp, uint64_t address, uint64_t bytes, int lane);
+// Of a tensor map in global memory whose bytes these are: that the block has acquired it, if the launch has
+// written it.
+void require_acquired(const Warp& warp, uint64_t address, const TensorMapBytes& bytes, int lane);
 // A use of an mbarrier, by a thread or by a copy that it asks for: faults unless its initialisation is
 // visible. True when the warp's other lanes need not be asked.
 bool race_mbarrier_used(const Warp& warp, Block& block, uint32_t offset, int lane, bool by_copy);

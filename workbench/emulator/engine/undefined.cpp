@@ -4,6 +4,7 @@
 #include <cstdio>
 
 #include "matrix.hpp"
+#include "sparse.hpp"
 
 namespace workbench::emulator::WORKBENCH_ISA {
 namespace {
@@ -438,6 +439,7 @@ std::vector<std::string> parts_of(const std::string& name) {
 struct ProductShape {
   int m = 0, n = 0, k = 0;
   int d = 0, a = 0, b = 0, c = 0;  // registers
+  bool sparse = false;             // half of A is there; metadata and selector come last
   bool halves(int registers) const { return registers * 2 * kLanes == m * n; }
   int row(int pair, int lane) const { return pair % (m / 8) * 8 + lane / 4; }
   int column(int pair, int lane) const { return pair / (m / 8) * 8 + lane % 4 * 2; }
@@ -457,13 +459,16 @@ ProductShape product_shape(const Instruction& instruction, const std::string& na
   const bool held = starts(name, "wmma.") && name.find("bf16") == std::string::npos &&
                     name.find(".f") != std::string::npos && shape.k == 16;
   shape.c = held ? instruction.count - shape.d - 16 : shape.d;
-  const int factors = instruction.count - shape.d - shape.c;
-  shape.a = factors * (held ? 1 : shape.m) / (held ? 2 : shape.m + shape.n);
+  shape.sparse = starts(name, "mma.sp");
+  const int factors = instruction.count - shape.d - shape.c - (shape.sparse ? 2 : 0);
+  const int rows = shape.sparse ? shape.m / 2 : shape.m;  // as many registers as dense ones have
+  shape.a = factors * (held ? 1 : rows) / (held ? 2 : rows + shape.n);
   shape.b = factors - shape.a;
   return shape;
 }
 
-// A row of A makes its row of D undefined, a column of B its column, an element of C its element.
+// A row of A or of its metadata makes its row of D undefined, a column of B its column, an element of C its
+// element.
 void follow_matrix(Warp& warp, const Instruction& instruction) {
   const std::string& name = warp.machine->name_of(instruction);
   const ProductShape shape = product_shape(instruction, name);
@@ -481,6 +486,11 @@ void follow_matrix(Warp& warp, const Instruction& instruction) {
   const int per_register = held ? 2 : std::max(1, shape.n * shape.k / (kLanes * shape.b));
   visit(shape.d + shape.a, shape.b,
         [&](int q, int l, const Lanes& b) { column[shape.column_of_b(q, l, per_register)] = b.origin[l]; });
+  if (shape.sparse) {
+    const Operand* metadata = instruction.operands + shape.d + shape.a + shape.b + shape.c;
+    const SparseShape sparse{32 / per_register, shape.k};
+    undefined_rows(warp, metadata[0], selector_of(warp, metadata[1], sparse), sparse, row);
+  }
   const bool c_in_halves = shape.halves(shape.c), d_in_halves = shape.halves(shape.d);
   visit(shape.d + shape.a + shape.b, shape.c, [&](int q, int l, const Lanes& c) {
     const int pair = c_in_halves ? q : q / 2;

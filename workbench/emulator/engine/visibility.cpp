@@ -130,6 +130,30 @@ bool proxy_reads_global(const Warp& warp, uint64_t address, uint64_t bytes, int 
   return true;
 }
 
+void require_acquired(const Warp& warp, uint64_t address, const TensorMapBytes& bytes, int lane) {
+  const Machine& machine = *warp.machine;
+  const auto acquired = warp.block->acquired_maps.find(address);
+  if (!warp.races || (acquired != warp.block->acquired_maps.end() && acquired->second == bytes)) return;
+  const Allocation& allocation = *find_allocation(*machine.launch, address);
+  MachineRaces& races = *machine.races;
+  std::unique_lock<std::mutex> lock;
+  if (races.locked) lock = std::unique_lock<std::mutex>(races.mutex);
+  const auto k = static_cast<size_t>(&allocation - machine.launch->allocations.data());
+  const uint32_t* last_write = races.last_write[k].get();
+  if (!last_write) return;
+  const uint64_t first = (address - allocation.address) >> races.global_shift,
+                 count = bytes.size() >> races.global_shift;
+  for (uint64_t cell = first; cell < first + count; ++cell) {
+    const uint32_t entry = last_write[cell];
+    if (entry >> 6 == 0) continue;  // as the launch found it
+    Fault fault =
+        blamed(warp, FaultKind::proxy_fence, lane, allocation.address + (cell << races.global_shift),
+               Space::global, races.table.records[entry >> 6], entry & 63);
+    fault.info = 1;
+    return report(*warp.block->cluster, fault);
+  }
+}
+
 // ---- mbarriers
 
 namespace {

@@ -10,6 +10,7 @@
 #include "memory.hpp"
 #include "race.hpp"
 #include "scheduler.hpp"
+#include "sparse.hpp"
 #include "undefined.hpp"
 #include "warpgroup.hpp"
 
@@ -18,15 +19,17 @@ namespace {
 
 constexpr int kRows = 16;  // of a warp
 constexpr int kMaxColumns = 256;
-constexpr int kMaxDepth = 32;         // elements of K in one product
+constexpr int kMaxDepth = 32;         // elements of K in one product, of a sparse A those that are stored
 constexpr uint32_t kDepthBytes = 32;  // and their bytes, whatever the type
+constexpr int kMostSkipped = 2;       // how much deeper B is than what is stored of A
 
 enum class Element { f16, bf16, tf32, e4m3, e5m2, s8, u8, b1 };  // of b1, eight bits count as an element
 
 struct Form {
   int columns, depth;
   Element a, b;
-  bool half_result, integer, saturated, a_in_registers;
+  bool half_result, integer, saturated, a_in_registers, sparse;
+  int depth_of_b() const { return sparse ? kMostSkipped * depth : depth; }
 };
 
 std::vector<Form>& forms() {
@@ -42,6 +45,7 @@ int bytes_of(Element element) {
   return element == Element::tf32 ? 4 : element == Element::f16 || element == Element::bf16 ? 2 : 1;
 }
 int accumulators(const Form& form) { return form.columns / (form.half_result ? 4 : 2); }
+SparseShape sparse_shape(const Form& form) { return {8 * bytes_of(form.a), form.depth_of_b()}; }
 
 // ---- matrix descriptors
 
@@ -132,16 +136,19 @@ void each_chunk(const Layout& layout, uint32_t first_row, uint32_t rows, uint32_
   }
 }
 
-// ---- operands of an instruction: accumulators, A, B, scale-d, of floats scale-a, scale-b, and for 16-bit
-// types transpositions
+// ---- operands of an instruction: accumulators, A, B, of a sparse A metadata and selector, scale-d, of
+// floats scale-a, scale-b, and for 16-bit types transpositions
 
 struct Operands {
-  const Operand *accumulator, *a, *b, *scale_d, *scale_a, *scale_b, *transpose_a, *transpose_b;
+  const Operand *accumulator, *a, *b, *metadata, *selector, *scale_d, *scale_a, *scale_b, *transpose_a,
+      *transpose_b;
   Operands(const Instruction& instruction, const Form& form) {
     const Operand* next = instruction.operands;
     accumulator = next, next += accumulators(form);
     a = next, next += form.a_in_registers ? 4 : 1;
     b = next++;
+    metadata = form.sparse ? next++ : nullptr;
+    selector = form.sparse ? next++ : nullptr;
     scale_d = next++;
     scale_a = form.integer ? nullptr : next++;
     scale_b = form.integer ? nullptr : next++;
@@ -158,14 +165,24 @@ Layout layout_b(const MatrixProduct& p, const Form& form) {
   return Layout(p.descriptor_b, p.transpose_b, bytes_of(form.b));
 }
 
+// Calls f(layout, first row, rows, depth, whether it is A) for each operand in shared memory, with what the
+// warp reads of it.
+template <class F>
+void each_shared_operand(const Warp& warp, const MatrixProduct& product, F f) {
+  const Form& form = form_of(*product.instruction);
+  if (!form.a_in_registers)
+    f(layout_a(product, form), static_cast<uint32_t>(warp.id % 4) * kRows, uint32_t{kRows},
+      static_cast<uint32_t>(form.depth), true);
+  f(layout_b(product, form), 0u, static_cast<uint32_t>(form.columns),
+    static_cast<uint32_t>(form.depth_of_b()), false);
+}
+
 template <class F>
 void each_operand_chunk(const Warp& warp, const MatrixProduct& product, F f) {
-  const Form& form = form_of(*product.instruction);
-  const auto depth = static_cast<uint32_t>(form.depth);
-  const auto visit = [&](uint32_t, uint32_t, uint32_t address) { f(address); };
-  if (!form.a_in_registers)
-    each_chunk(layout_a(product, form), static_cast<uint32_t>(warp.id % 4) * kRows, kRows, depth, visit);
-  each_chunk(layout_b(product, form), 0, static_cast<uint32_t>(form.columns), depth, visit);
+  each_shared_operand(
+      warp, product, [&](const Layout& layout, uint32_t first, uint32_t rows, uint32_t depth, bool) {
+        each_chunk(layout, first, rows, depth, [&](uint32_t, uint32_t, uint32_t address) { f(address); });
+      });
 }
 
 // The bytes of an operand, as runs: of 16-byte pieces of the same 128 bytes that follow one another, those
@@ -217,11 +234,10 @@ const std::vector<SharedRun>& runs_of(const Layout& layout, uint32_t first_row, 
 // Calls f(runs) for each operand in shared memory.
 template <class F>
 void each_operand_run(const Warp& warp, const MatrixProduct& product, F f) {
-  const Form& form = form_of(*product.instruction);
-  const auto depth = static_cast<uint32_t>(form.depth);
-  if (!form.a_in_registers)
-    f(runs_of(layout_a(product, form), static_cast<uint32_t>(warp.id % 4) * kRows, kRows, depth));
-  f(runs_of(layout_b(product, form), 0, static_cast<uint32_t>(form.columns), depth));
+  each_shared_operand(warp, product,
+                      [&](const Layout& layout, uint32_t first, uint32_t rows, uint32_t depth, bool) {
+                        f(runs_of(layout, first, rows, depth));
+                      });
 }
 
 // ---- issue
@@ -246,31 +262,30 @@ void lock_registers(Warp& warp, const MatrixProduct& product) {
     for (int k = 0; k < 4; ++k) lock(warp, operands.a[k], kReadOnly);
 }
 
-// A row of A that is undefined makes its row of D undefined, a column of B its column.
+// A row of A that is undefined, or its metadata, makes its row of D undefined, a column of B its column.
 void follow_product(Warp& warp, const MatrixProduct& product) {
   const Form& form = form_of(*product.instruction);
   const Operands operands(*product.instruction, form);
   uint32_t row_origin[kRows] = {}, column_origin[kMaxColumns] = {};
-  const auto depth = static_cast<uint32_t>(form.depth);
-  const auto follow = [&](const Layout& layout, uint32_t first, uint32_t rows, uint32_t* origins) {
-    each_chunk(layout, first, rows, depth, [&](uint32_t row, uint32_t, uint32_t address) {
-      const uint32_t pieces = layout.transposed ? 16 / layout.element : 1;
-      if (!origin_in_shared(warp, *warp.block, address, 16)) return;
-      for (uint32_t i = 0; i < pieces; ++i)
-        if (const uint32_t origin =
-                origin_in_shared(warp, *warp.block, address + i * 16 / pieces, 16 / pieces))
-          origins[row + i] = origin;
-    });
-  };
+  each_shared_operand(
+      warp, product, [&](const Layout& layout, uint32_t first, uint32_t rows, uint32_t depth, bool is_a) {
+        uint32_t* origins = is_a ? row_origin : column_origin;
+        each_chunk(layout, first, rows, depth, [&](uint32_t row, uint32_t, uint32_t address) {
+          const uint32_t pieces = layout.transposed ? 16 / layout.element : 1;
+          if (!origin_in_shared(warp, *warp.block, address, 16)) return;
+          for (uint32_t i = 0; i < pieces; ++i)
+            if (const uint32_t origin =
+                    origin_in_shared(warp, *warp.block, address + i * 16 / pieces, 16 / pieces))
+              origins[row + i] = origin;
+        });
+      });
   if (form.a_in_registers)
     for (int q = 0; q < 4; ++q)
       for (int l = 0; l < kLanes; ++l) {
         if (const uint32_t origin = origin_in_register(warp, operands.a[q], l))
           row_origin[q % 2 * 8 + l / 4] = origin;
       }
-  else
-    follow(layout_a(product, form), static_cast<uint32_t>(warp.id % 4) * kRows, kRows, row_origin);
-  follow(layout_b(product, form), 0, static_cast<uint32_t>(form.columns), column_origin);
+  if (form.sparse) undefined_rows(warp, *operands.metadata, product.selector, sparse_shape(form), row_origin);
   for (int j = 0; j < form.columns / 8; ++j)
     for (int h = 0; h < 2; ++h)
       for (int l = 0; l < kLanes; ++l)
@@ -285,8 +300,8 @@ void follow_product(Warp& warp, const MatrixProduct& product) {
 
 // Patterns begin at their atom of 8 rows; and the corners of the operand, if a tensor copy wrote them, were
 // written with the same swizzle.
-void check_swizzle(const Warp& warp, const Layout& layout, uint32_t first, uint32_t rows, const Form& form) {
-  const uint32_t chunk = 16 / layout.element, depth = static_cast<uint32_t>(form.depth);
+void check_swizzle(const Warp& warp, const Layout& layout, uint32_t first, uint32_t rows, uint32_t depth) {
+  const uint32_t chunk = 16 / layout.element;
   require_swizzle(warp, layout.chunk(first, 0), static_cast<int>(layout.swizzle));
   require_swizzle(warp,
                   layout.transposed ? layout.chunk(first + rows - chunk, depth - 1)
@@ -325,14 +340,18 @@ void issue(Warp& warp, const Instruction& instruction) {
   if (!form.a_in_registers) check_descriptor(warp, product.descriptor_a);
   check_descriptor(warp, product.descriptor_b);
 
-  const auto begins_with_its_swizzle = [&](const Layout& layout) {
-    require_swizzle(warp, layout.chunk(0, 0), static_cast<int>(layout.swizzle), true);
-  };
-  if (warp.races) {  // what a matrix with another swizzle reads elsewhere may be under way: that follows from
-                     // it
-    if (!form.a_in_registers) begins_with_its_swizzle(layout_a(product, form));
-    begins_with_its_swizzle(layout_b(product, form));
+  if (form.sparse) {
+    const SparseShape shape = sparse_shape(form);
+    product.selector = selector_of(warp, *operands.selector, shape);
+    check_metadata(warp, *operands.metadata, product.selector, shape, false, warp.id % 4 * kRows);
+    std::copy_n(source_cells<uint32_t>(warp, *operands.metadata), kLanes, product.metadata);
   }
+
+  if (warp.races)  // what a matrix with another swizzle reads elsewhere may be under way: that follows from
+                   // it
+    each_shared_operand(warp, product, [&](const Layout& layout, uint32_t, uint32_t, uint32_t, bool) {
+      require_swizzle(warp, layout.chunk(0, 0), static_cast<int>(layout.swizzle), true);
+    });
   product.low = ~0u;
   bool unwritten = false;
   each_operand_run(warp, product, [&](const std::vector<SharedRun>& runs) {
@@ -346,9 +365,10 @@ void issue(Warp& warp, const Instruction& instruction) {
   if (warp.races) {
     each_operand_run(warp, product,
                      [&](const std::vector<SharedRun>& runs) { race_product(warp, runs, true); });
-    if (!form.a_in_registers)
-      check_swizzle(warp, layout_a(product, form), static_cast<uint32_t>(warp.id % 4) * kRows, kRows, form);
-    check_swizzle(warp, layout_b(product, form), 0, static_cast<uint32_t>(form.columns), form);
+    each_shared_operand(warp, product,
+                        [&](const Layout& layout, uint32_t first, uint32_t rows, uint32_t depth, bool) {
+                          check_swizzle(warp, layout, first, rows, depth);
+                        });
   }
   warp.products.push_back(product);
   ++warp.block->products_in_flight;
@@ -525,15 +545,16 @@ bool all_finite(const float* values, size_t count) {
 }
 
 constexpr int kGroup = 8;  // columns that are computed together
-using Columns = float[kMaxDepth][kMaxColumns + kGroup];
+using Columns = float[kMostSkipped * kMaxDepth][kMaxColumns + kGroup];
 
 // B, and which groups of its columns hold nothing but zeros.
 void read_b(const Warp& warp, const MatrixProduct& product, const Form& form, Columns& b,
             bool (&zero)[kMaxColumns / kGroup]) {
   const Layout layout = layout_b(product, form);
-  const auto depth = static_cast<uint32_t>(form.depth), row_bytes = layout.transposed ? 16 : kDepthBytes;
+  const auto depth = static_cast<uint32_t>(form.depth_of_b()),
+             row_bytes = layout.transposed ? 16 : depth * layout.element;
   for (int n = 0; n < form.columns; n += kGroup) {
-    alignas(64) uint8_t raw[kGroup * kDepthBytes];  // by rows of the layout
+    alignas(64) uint8_t raw[kMostSkipped * kGroup * kDepthBytes];  // by rows of the layout
     uint64_t bits = 0;
     each_chunk(layout, static_cast<uint32_t>(n), kGroup, depth,
                [&](uint32_t row, uint32_t k, uint32_t address) {
@@ -570,13 +591,15 @@ void add_product(const Warp& warp, const MatrixProduct& product, const Form& for
   bool zero_b[kMaxColumns / kGroup], finite_b[kMaxColumns / kGroup], idle_b[kMaxColumns / kGroup];
   read_a(warp, product, form, a);
   read_b(warp, product, form, b, zero_b);
+  SparsePlaces places;
+  if (form.sparse) find_places(product.metadata, product.selector, sparse_shape(form), places);
   bool zero_a[kRows / kShared], some_zero_a = false;
   for (int r = 0; r < kRows; r += kShared)
     some_zero_a |= zero_a[r / kShared] = all_zero(a[r], size_t{kShared} * kMaxDepth);
   const bool finite_a = all_finite(a[0], size_t{kRows} * kMaxDepth);
   for (int n = 0; n < form.columns; n += kGroup) {
     bool finite = some_zero_a;
-    for (int k = 0; k < form.depth && finite && !zero_b[n / kGroup]; ++k)
+    for (int k = 0; k < form.depth_of_b() && finite && !zero_b[n / kGroup]; ++k)
       finite = all_finite(&b[k][n], kGroup);
     finite_b[n / kGroup] = finite;
     idle_b[n / kGroup] = zero_b[n / kGroup] && finite_a;
@@ -589,6 +612,10 @@ void add_product(const Warp& warp, const MatrixProduct& product, const Form& for
       if (skipped[n / kGroup]) continue;
       Vector sum[kShared] = {};
       for (int k = 0; k < form.depth; ++k) {
+        if (form.sparse) {
+          for (int i = 0; i < kShared; ++i) sum[i] += read_vector(&b[places.k[r + i][k]][n]) * a[r + i][k];
+          continue;
+        }
         const Vector row = read_vector(&b[k][n]);
         for (int i = 0; i < kShared; ++i) sum[i] += row * a[r + i][k];
       }
@@ -754,7 +781,8 @@ namespace {
 
 enum class Sums { single, half, integer, saturated };
 
-void add_products(Table& table, Element a, Element b, int depth, Sums sums, const std::string& types) {
+void add_products(Table& table, Element a, Element b, int depth, Sums sums, const std::string& types,
+                  bool sparse) {
   const bool transposable = bytes_of(a) == 2, integer = sums == Sums::integer || sums == Sums::saturated;
   for (int n = 8; n <= kMaxColumns; n += 8)
     for (const bool from_registers : {false, true}) {
@@ -766,11 +794,13 @@ void add_products(Table& table, Element a, Element b, int depth, Sums sums, cons
                       sums == Sums::half,
                       integer,
                       sums == Sums::saturated,
-                      from_registers};
-      const std::string name =
-          "wgmma.mma_async.sync.aligned.m64n" + std::to_string(n) + "k" + std::to_string(depth) + types;
+                      from_registers,
+                      sparse};
+      const std::string name = std::string("wgmma.mma_async") + (sparse ? ".sp" : "") + ".sync.aligned.m64n" +
+                               std::to_string(n) + "k" +
+                               std::to_string(sparse ? kMostSkipped * depth : depth) + types;
       std::string signature = "U" + std::to_string(accumulators(form)) + (from_registers ? "w4" : "d") +
-                              (integer ? "dp" : "dpww");
+                              (sparse ? "dw2p" : "dp") + (integer ? "" : "ww");
       if (transposable) signature += from_registers ? "w" : "ww";
       table.add_aligned(name + (from_registers ? ".rs" : ""), signature, issue,
                         static_cast<int>(forms().size()));
@@ -778,28 +808,34 @@ void add_products(Table& table, Element a, Element b, int depth, Sums sums, cons
     }
 }
 
-}  // namespace
-
-void add_wgmma_operations(Table& table) {
-  forms().clear();
-  add_products(table, Element::bf16, Element::bf16, 16, Sums::single, ".f32.bf16.bf16");
-  add_products(table, Element::f16, Element::f16, 16, Sums::single, ".f32.f16.f16");
-  add_products(table, Element::f16, Element::f16, 16, Sums::half, ".f16.f16.f16");
-  add_products(table, Element::tf32, Element::tf32, 8, Sums::single, ".f32.tf32.tf32");
+// Of dense products, or of those whose A is sparse.
+void add_all_products(Table& table, bool sparse) {
+  add_products(table, Element::bf16, Element::bf16, 16, Sums::single, ".f32.bf16.bf16", sparse);
+  add_products(table, Element::f16, Element::f16, 16, Sums::single, ".f32.f16.f16", sparse);
+  add_products(table, Element::f16, Element::f16, 16, Sums::half, ".f16.f16.f16", sparse);
+  add_products(table, Element::tf32, Element::tf32, 8, Sums::single, ".f32.tf32.tf32", sparse);
   const std::pair<Element, const char*> tiny[] = {{Element::e4m3, ".e4m3"}, {Element::e5m2, ".e5m2"}};
   for (const auto& [a, a_name] : tiny)
     for (const auto& [b, b_name] : tiny) {
-      add_products(table, a, b, 32, Sums::single, std::string(".f32") + a_name + b_name);
-      add_products(table, a, b, 32, Sums::half, std::string(".f16") + a_name + b_name);
+      add_products(table, a, b, 32, Sums::single, std::string(".f32") + a_name + b_name, sparse);
+      add_products(table, a, b, 32, Sums::half, std::string(".f16") + a_name + b_name, sparse);
     }
   const std::pair<Element, const char*> bytes[] = {{Element::s8, ".s8"}, {Element::u8, ".u8"}};
   for (const auto& [a, a_name] : bytes)
     for (const auto& [b, b_name] : bytes) {
       const std::string types = std::string(".s32") + a_name + b_name;
-      add_products(table, a, b, 32, Sums::integer, types);
-      add_products(table, a, b, 32, Sums::saturated, types + ".satfinite");
+      add_products(table, a, b, 32, Sums::integer, types, sparse);
+      add_products(table, a, b, 32, Sums::saturated, types + ".satfinite", sparse);
     }
-  add_products(table, Element::b1, Element::b1, 256, Sums::integer, ".s32.b1.b1.and.popc");
+}
+
+}  // namespace
+
+void add_wgmma_operations(Table& table) {
+  forms().clear();
+  add_all_products(table, false);
+  add_all_products(table, true);
+  add_products(table, Element::b1, Element::b1, 256, Sums::integer, ".s32.b1.b1.and.popc", false);
   table.add_aligned("wgmma.fence.sync.aligned", "", fence);
   table.add_aligned("wgmma.commit_group.sync.aligned", "", commit);
   table.add_control("wgmma.wait_group.sync.aligned", "w", wait_group);

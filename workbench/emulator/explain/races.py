@@ -222,6 +222,12 @@ class Races(Evidence):
         here = {"writes": "overwrites"}.get(self.access, self.access)
         message = f"the async proxy {here} {element}, which {self.other_access()} stored to at {stored}, "
         space = "global" if self.seen.space == "global" else "shared::cta"
+        if self.seen.info:
+            return (
+                f"{message}and no thread of the block has acquired the tensor map since",
+                "fence.proxy.tensormap::generic.acquire with its address must come before "
+                f"`{shortened(self.opcode)}`, behind the barrier or flag that says that it has been edited",
+            )
         if space == "global" and self.other and self.other.opcode.startswith("tensormap."):
             return (
                 f"{message}and no tensormap proxy fence lies between",

@@ -121,6 +121,33 @@ class TensorCores(Evidence):
             )
         return f"`{shortened(self.opcode)}` does not accept the value {self.seen.info}", ""
 
+    def explain_sparse_metadata(self) -> tuple[str, str]:
+        """Metadata or a selector that says nothing of where the elements of a sparse matrix belong."""
+        seen, opcode = self.seen, shortened(self.opcode)
+        if seen.info == 4:
+            last = seen.detail - 1
+            return (
+                f"`{opcode}` has the sparsity selector {seen.address}",
+                f"of this shape and type it is {f'0 to {last}' if last else '0'}: it chooses the threads of four that "
+                "hold the metadata",
+            )
+        row, first, elements = seen.detail >> 16, seen.detail >> 8 & 255, seen.detail & 255
+        where = f"elements {first} to {first + elements - 1} of row {row} of A"
+        said = f"`{opcode}` has the metadata {seen.address:#06b} for {where}"
+        if seen.info == 3:
+            return said, "of tf32 it is 0b0100 where the first of two elements is stored, 0b1110 where the second is"
+        if seen.info == 2:
+            return (
+                f"{said}, which names place {seen.address & 3} before place {seen.address >> 2}",
+                "`.sp::ordered_metadata` wants the lower place in the lower bits: 0b0100, 0b1000, 0b1001, 0b1100, "
+                "0b1101 or 0b1110",
+            )
+        return (
+            f"{said}, which names place {seen.address & 3} twice",
+            "name two places of the four, the lower one in the lower bits: 0b0100, 0b1000, 0b1001, 0b1100, 0b1101 or "
+            "0b1110, also where elements are zero",
+        )
+
     def explain_bad_tile(self) -> tuple[str, str]:
         """Where a tile begins (detail -1 less the dimension), pixels of a store outside (-9), or an offset (-17)."""
         opcode, number, why = shortened(self.opcode), self.seen.info, -1 - self.seen.detail
