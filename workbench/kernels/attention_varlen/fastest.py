@@ -1,0 +1,10 @@
+"""Which stage of attention_varlen is preferred for a problem."""
+
+from __future__ import annotations
+
+from .problem import AttentionVarlenProblem
+
+
+def fastest(p: AttentionVarlenProblem) -> tuple[str, ...]:
+    """The stages that are preferred for a problem that is in no table of what is fastest, best first."""
+    return ("naive",)
