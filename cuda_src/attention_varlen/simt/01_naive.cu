@@ -21,7 +21,7 @@ extern "C" __global__ void __launch_bounds__(WARPS* WARP, 2)
   const long long number = static_cast<long long>(blockIdx.x) * WARPS + warp;
   if (number >= static_cast<long long>(heads) * rows) return;
   const int head = number / rows, row = number % rows;  // of all sequences
-  if (row < offsets_q[0] || row >= offsets_q[batch]) return;
+  if (row >= offsets_q[batch]) return;
   const int mine = find_last(batch, row, [&](int i) { return offsets_q[i]; });
   const Sequence sequence(offsets_q, offsets_k, mine);
   const long long first = sequence.key_offset * k_row + head / group * k_head;

@@ -45,3 +45,8 @@ def strides(p: AttentionVarlenProblem, *names: str) -> tuple[np.generic, ...]:
 def counts(p: AttentionVarlenProblem) -> tuple[np.generic, ...]:
     """Sequences, heads, how many of q share one of k and v, rows and dim."""
     return tuple(np.int32(n) for n in (p.batch, p.heads, p.group, p.rows, p.dim))
+
+
+def row_tiles(p: AttentionVarlenProblem, rows: int) -> int:
+    """The most tiles of so many rows that sequences of these lengths together can have: see `row_tiles.cuh`."""
+    return p.rows // rows + p.batch

@@ -15,6 +15,7 @@ from ... import reference
 from ...model.arrays import Array, Arrays, element_bytes
 from ...model.distribution import NonFinite
 from ...model.dtypes import BF16, FP16, FP32, INT32, dtype_of
+from ...model.launch import ceil_div
 from ...model.problem import Cost, Invariant, Problem, Size, Tier, draw_values, extents
 from ..attention.controls import Solver, Values
 from ..attention.problem import DIMS, KEY_TILES, AttentionProblem, Kind, Layout, of_kind
@@ -290,3 +291,8 @@ def tensor_maps(p: AttentionVarlenProblem) -> str | None:
         if any(step * 2 % 16 for step, extent in steps if extent > 1):
             return f"a tensor map needs rows and heads of {name} a multiple of 16 bytes apart"
     return None
+
+
+def padded_dim(p: AttentionVarlenProblem) -> int:
+    """The dim of a head in shared memory: whole panels of 64 elements."""
+    return 64 * ceil_div(p.dim, 64)
