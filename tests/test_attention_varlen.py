@@ -134,6 +134,28 @@ def test_a_broken_kernel_is_found_out(right, broken):
     assert outcome.run.stages[0].verification.verdict == "mismatch"
 
 
+AT_ENDS = AttentionVarlenProblem(batch=3, rows=150, keys=300, dim=64, lengths=Lengths.UNIFORM, seed=3)
+
+
+@pytest.mark.parametrize(
+    ("right", "broken", "verdict"),
+    [
+        ("if (tile.beyond())", "if (false)", "mismatch"),
+        ("  async_fence();\n", "", "proxy_fence"),
+        ("(tile.tiles - 1 >= averages.whole)", "(CAUSAL)", "mismatch"),
+        ("key_offset + tile * BLOCK_N", "row_offset + tile * BLOCK_N", "mismatch"),
+    ],
+)
+def test_a_fault_at_the_end_of_a_sequence_is_found_out(right, broken, verdict):
+    folder = STAGES["tma"].path.parent
+    tiles = (folder / "tiles.cuh").read_text().replace("#pragma once", "")
+    source = STAGES["tma"].path.read_text().replace('#include "tiles.cuh"', tiles)
+    assert source.count(right) == 1
+    source = source.replace('#include "../', f'#include "{folder}/../').replace(right, broken)
+    outcome = workbench.verify(STAGES["tma"], code=source, device="emulator", problem=AT_ENDS)
+    assert outcome.run.stages[0].verification.verdict == verdict
+
+
 def packed(rng, lengths, heads, dim=24):  # noqa: F811
     return rng.standard_normal((sum(lengths), heads, dim)).astype(BF16.numpy), np.cumsum([0, *lengths], dtype=np.int32)
 

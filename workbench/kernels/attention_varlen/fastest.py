@@ -7,4 +7,4 @@ from .problem import AttentionVarlenProblem
 
 def fastest(p: AttentionVarlenProblem) -> tuple[str, ...]:
     """The stages that are preferred for a problem that is in no table of what is fastest, best first."""
-    return "tensor_core", "naive"
+    return "tma", "tensor_core", "naive"

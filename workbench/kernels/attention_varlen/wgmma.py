@@ -1,0 +1,70 @@
+"""Stages of attention_varlen by TMA and wgmma, which reads queries, keys and values from shared memory."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from ...model.launch import Argument, Launch
+from ...model.tensor_map import TensorMap
+from ..attention.operation import SHARED_BYTES
+from ..attention.wgmma import FITTED
+from .operation import ATTENTION_VARLEN, EDGE_CASES, counts, row_tiles, strides
+from .problem import AttentionVarlenProblem, Lengths, padded_dim, tensor_maps
+
+_P = AttentionVarlenProblem
+
+_EDGE_CASES = (
+    *EDGE_CASES,
+    # so many tiles of keys that every buffer is filled several times
+    _P(batch=3, rows=70, keys=1900, dim=64, lengths=Lengths.ONE_LONG),
+    _P(batch=4, heads=2, group=2, rows=400, keys=1500, dim=128, causal=True, lengths=Lengths.UNIFORM, dtype="fp16"),
+    _P(batch=2, rows=140, keys=900, dim=256, causal=True, lengths=Lengths.EVEN),
+    _P(batch=3, rows=100, keys=900, dim=192, lengths=Lengths.ONE_LONG),
+)
+
+
+def _sizes(p: AttentionVarlenProblem, size: Mapping[str, int]) -> dict[str, int]:
+    """What fits the dim, where no other sizes are asked for."""
+    warpgroups, full, causal = FITTED[padded_dim(p)]
+    keys = size["TILE_KEYS"] or (causal if p.causal else full)
+    found = {"DIM": padded_dim(p), "BLOCK_N": keys, "CAUSAL": int(p.causal)}
+    return found | ({} if size["WARPGROUPS"] else {"WARPGROUPS": warpgroups})
+
+
+def _launch(p: AttentionVarlenProblem, size: Mapping[str, int], kernel: str, *where: Argument) -> Launch:
+    """A block for every tile of rows that there can be; `where` is how it finds its own."""
+    rows, arrays = 64 * size["WARPGROUPS"], p.arrays()
+
+    def mapped(name: str, places: int) -> TensorMap:
+        """Of (1, heads, places, dim), as attention has it."""
+        (length, heads, dim), (place, head, _) = arrays[name].shape, arrays[name].element_strides
+        shape, steps = (1, heads, length, dim), (length * place, head, place, 1)
+        return TensorMap(name, box=(1, 1, places, 64), shape=shape, strides=steps)
+
+    maps = mapped("q", rows), mapped("k", size["BLOCK_N"]), mapped("v", size["BLOCK_N"])
+    arguments = (*maps, "offsets_q", "offsets_k", *where, "o", "lse", *strides(p, "o"), *counts(p))
+    return Launch(
+        kernel,
+        (row_tiles(p, rows) * p.heads, 1, 1),
+        (128 * (size["WARPGROUPS"] + 1), 1, 1),
+        (*arguments, np.float32(p.factor)),
+        shared_bytes=SHARED_BYTES,
+    )
+
+
+@ATTENTION_VARLEN.stage(
+    "tma",
+    track="wgmma",
+    source="attention_varlen/wgmma/01_tma.cu",
+    idea="TMA and wgmma as in attention's overlap; what a tile has of the next sequence is masked, cleared, not stored",
+    supports=tensor_maps,
+    parameters={"WARPGROUPS": 0, "TILE_KEYS": 0},
+    sizes=_sizes,
+    edge_cases=_EDGE_CASES,
+    architecture=90,
+    specific=True,
+)
+def tma(p: AttentionVarlenProblem, size: Mapping[str, int]) -> Launch:
+    return _launch(p, size, "attention_varlen_tma")
