@@ -156,6 +156,25 @@ def test_a_fault_at_the_end_of_a_sequence_is_found_out(right, broken, verdict):
     assert outcome.run.stages[0].verification.verdict == verdict
 
 
+@pytest.mark.parametrize(
+    ("right", "broken", "verdict"),
+    [
+        (" && i < mine", "", "out_of_bounds"),
+        ("if (rank == batch - 1)", "if (mine == batch - 1)", "stale"),
+        ("tiles - 1 - place / of_group", "place / of_group / 2", "race"),
+    ],
+)
+def test_a_fault_of_the_table_of_sequences_is_found_out(right, broken, verdict):
+    folder = STAGES["longest_first"].path.parent
+    ranked = (folder / "ranked.cuh").read_text().replace("#pragma once", "")
+    source = STAGES["longest_first"].path.read_text().replace('#include "ranked.cuh"', ranked)
+    assert source.count(right) == 1
+    source = source.replace('"tiles.cuh"', f'"{folder}/tiles.cuh"').replace(right, broken)
+    problem = AttentionVarlenProblem(batch=6, rows=600, keys=600, dim=64, causal=True, lengths=Lengths.ONE_LONG, seed=1)
+    outcome = workbench.verify(STAGES["longest_first"], code=source, device="emulator", problem=problem)
+    assert outcome.run.stages[0].verification.verdict == verdict
+
+
 def packed(rng, lengths, heads, dim=24):  # noqa: F811
     return rng.standard_normal((sum(lengths), heads, dim)).astype(BF16.numpy), np.cumsum([0, *lengths], dtype=np.int32)
 

@@ -45,16 +45,19 @@ __device__ __forceinline__ void clear_beyond(Keys& values, int rows) {
   named_sync<roles::CONSUMER_THREADS>(CLEARED);
 }
 
-// a consumer: products of the next keys are issued before those of the values, as in attention's `overlap`
-__device__ __forceinline__ void consume(const Operands& g, Shared& shared, const PackedTile& tile) {
+using Buffer = Consumed<ring>;
+
+// a consumer: products of the next keys are issued before those of the values, as in attention's `overlap`.
+// `parity` is that of the queries
+__device__ __forceinline__ void consume(const Operands& g, Shared& shared, const PackedTile& tile,
+                                        Buffer& keys, Buffer& values, int& parity) {
   const int consumer = uniform(roles::consumer());
-  Consumed<ring> keys{shared.keys}, values{shared.values};
   Averages averages(tile, tile, consumer);
-  Order::start(consumer);
   float logits[BLOCK_N / 2], rescale[2];
   u32 weights[BLOCK_N / WGMMA_K][4];
   if (tile.tiles > 0) {
-    mbarrier_wait(shared.q_full, 0);
+    mbarrier_wait(shared.q_full, parity);
+    parity ^= 1;
     keys.wait();
     multiply_keys(logits, shared.q, consumer * WGMMA_M, shared.k[keys.stage()]);
     wgmma_wait<0>();
@@ -87,6 +90,7 @@ __device__ __forceinline__ void consume(const Operands& g, Shared& shared, const
     if (i >= averages.whole) averages.mask(tile, logits, i);
     averages.softmax.weigh(logits, g.scale * LOG2_E, rescale);
   }
+  if (tile.tiles > 0) release_queries(shared);
   wgmma_wait<0>();
   values.release_last();
   if (tile.tiles > 0) {
@@ -96,8 +100,8 @@ __device__ __forceinline__ void consume(const Operands& g, Shared& shared, const
     add_values(averages.sum, weights, shared.v[values.stage()]);
     wgmma_wait<0>();
     values.release();
+    values.advance();
   }
-  Order::finish(consumer);
   averages.store(g, tile.rows, tile.row_offset * g.o_row + tile.head * g.o_head,
                  static_cast<long long>(tile.head) * g.rows + tile.row_offset);
 }
@@ -110,6 +114,10 @@ __device__ __forceinline__ void attend(const Operands& g, Shared& shared, const 
     if (threadIdx.x == 0) Producer{g, shared}.load(tile);
   } else {
     roles::consume();
-    consume(g, shared, tile);
+    Buffer keys{shared.keys}, values{shared.values};
+    int parity = 0;
+    Order::start(roles::consumer());
+    consume(g, shared, tile, keys, values, parity);
+    Order::finish(roles::consumer());
   }
 }

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import numpy as np
 
-from ...model.launch import Argument, Launch
+from ...model.arrays import Array
+from ...model.dtypes import INT32
+from ...model.launch import Argument, Launch, Plan, ceil_div
 from ...model.tensor_map import TensorMap
 from ..attention.operation import SHARED_BYTES
 from ..attention.wgmma import FITTED
@@ -68,3 +71,47 @@ def _launch(p: AttentionVarlenProblem, size: Mapping[str, int], kernel: str, *wh
 )
 def tma(p: AttentionVarlenProblem, size: Mapping[str, int]) -> Launch:
     return _launch(p, size, "attention_varlen_tma")
+
+
+RANKED = 8
+"""Sequences that a block ranks."""
+
+
+def _ranked(p: AttentionVarlenProblem, size: Mapping[str, int], kernel: str) -> Plan:
+    """With a kernel before that ranks sequences by their keys."""
+    table = {"order": Array((p.batch,), INT32, output=True), "starts": Array((p.batch + 1,), INT32, output=True)}
+    arguments: tuple[Argument, ...] = ("offsets_q", "offsets_k", *table, np.int32(p.batch))
+    blocks = (ceil_div(p.batch, RANKED), 1, 1)
+    rank = Launch("attention_varlen_rank", blocks, (32 * RANKED, 1, 1), arguments)
+    return Plan((rank, _launch(p, size, kernel, *table)), scratch=table)
+
+
+@ATTENTION_VARLEN.stage(
+    "longest_first",
+    source="attention_varlen/wgmma/02_longest_first.cu",
+    idea="a kernel before ranks sequences by their keys, so that blocks start with the longest",
+    supports=tensor_maps,
+    parameters={"WARPGROUPS": 0, "TILE_KEYS": 0},
+    sizes=_sizes,
+    edge_cases=_EDGE_CASES,
+    architecture=90,
+    specific=True,
+)
+def longest_first(p: AttentionVarlenProblem, size: Mapping[str, int]) -> Plan:
+    return _ranked(p, size, "attention_varlen_longest_first")
+
+
+@ATTENTION_VARLEN.stage(
+    "persistent",
+    source="attention_varlen/wgmma/03_persistent.cu",
+    idea="blocks that stay take tiles of the ranked sequences to and fro, and load the next while they end one",
+    supports=tensor_maps,
+    parameters={"WARPGROUPS": 0, "TILE_KEYS": 0},
+    sizes=_sizes,
+    edge_cases=_EDGE_CASES,
+    architecture=90,
+    specific=True,
+)
+def persistent(p: AttentionVarlenProblem, size: Mapping[str, int]) -> Plan:
+    plan = _ranked(p, size, "attention_varlen_persistent")
+    return replace(plan, launches=(plan.launches[0], replace(plan.launches[1], persistent=True)))
