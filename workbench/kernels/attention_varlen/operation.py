@@ -27,9 +27,9 @@ _P = AttentionVarlenProblem
 
 EDGE_CASES = (
     _P(batch=3, rows=9, keys=4, dim=8, causal=True, lengths=Lengths.EMPTY),  # rows without keys, keys without rows
-    _P(batch=40, heads=2, rows=300, keys=300, dim=64, causal=True, lengths=Lengths.LOGNORMAL),
+    _P(batch=40, heads=2, rows=200, keys=200, dim=64, causal=True, lengths=Lengths.LOGNORMAL),
     _P(batch=70, rows=33, keys=50, dim=16, lengths=Lengths.UNIFORM),  # most have no row, and are more than two warps
-    _P(batch=5, heads=4, group=4, rows=150, keys=700, dim=64, causal=True, lengths=Lengths.DECODE, values=Kind.LARGE),
+    _P(batch=5, heads=4, group=4, rows=70, keys=400, dim=64, causal=True, lengths=Lengths.DECODE, values=Kind.LARGE),
     _P(batch=3, heads=2, rows=270, keys=140, dim=128, causal=True, lengths=Lengths.ONE_LONG, dtype="fp16"),
     _P(batch=4, heads=2, rows=70, keys=33, dim=33, pad_q=1, pad_kv=2, gap_kv=3, lengths=Lengths.UNIFORM),
 )

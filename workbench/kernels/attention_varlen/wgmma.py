@@ -21,10 +21,10 @@ _P = AttentionVarlenProblem
 _EDGE_CASES = (
     *EDGE_CASES,
     # so many tiles of keys that every buffer is filled several times
-    _P(batch=3, rows=70, keys=1900, dim=64, lengths=Lengths.ONE_LONG),
-    _P(batch=4, heads=2, group=2, rows=400, keys=1500, dim=128, causal=True, lengths=Lengths.UNIFORM, dtype="fp16"),
-    _P(batch=2, rows=140, keys=900, dim=256, causal=True, lengths=Lengths.EVEN),
-    _P(batch=3, rows=100, keys=900, dim=192, lengths=Lengths.ONE_LONG),
+    _P(batch=3, rows=30, keys=1900, dim=64, lengths=Lengths.ONE_LONG),
+    _P(batch=4, heads=2, group=2, rows=150, keys=1500, dim=128, causal=True, lengths=Lengths.UNIFORM, dtype="fp16"),
+    _P(batch=2, rows=40, keys=800, dim=256, causal=True, lengths=Lengths.EVEN),
+    _P(batch=3, rows=30, keys=900, dim=192, lengths=Lengths.ONE_LONG),
 )
 
 
