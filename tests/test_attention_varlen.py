@@ -175,6 +175,29 @@ def test_a_fault_of_the_table_of_sequences_is_found_out(right, broken, verdict):
     assert outcome.run.stages[0].verification.verdict == verdict
 
 
+MANY_TILES = AttentionVarlenProblem(batch=40, rows=200, keys=200, dim=64, causal=True, lengths=Lengths.LOGNORMAL)
+
+
+@pytest.mark.parametrize(
+    ("right", "broken", "verdict"),
+    [
+        ("mbarrier_wait(memory.empty, parity);", "", "deadlock"),
+        ("if (blockIdx.x == 0 && threadIdx.x == 0) *ticket = 0;", "", "uninitialised"),
+        ("named_sync<roles::CONSUMER_THREADS>(CLEARED);", "", "in_flight"),
+    ],
+)
+def test_a_hazard_of_the_persistent_kernel_is_named(right, broken, verdict):
+    folder = STAGES["persistent"].path.parent
+    source = STAGES["persistent"].path.read_text()
+    for name in ("ranked.cuh", "tiles.cuh"):
+        text = (folder / name).read_text().replace("#pragma once", "")
+        source = source.replace(f'#include "{name}"', text)
+    assert source.count(right) == 1
+    source = source.replace('#include "../', f'#include "{folder}/../').replace(right, broken)
+    outcome = workbench.verify(STAGES["persistent"], code=source, device="emulator", problem=MANY_TILES)
+    assert outcome.run.stages[0].verification.verdict == verdict
+
+
 def packed(rng, lengths, heads, dim=24):  # noqa: F811
     return rng.standard_normal((sum(lengths), heads, dim)).astype(BF16.numpy), np.cumsum([0, *lengths], dtype=np.int32)
 

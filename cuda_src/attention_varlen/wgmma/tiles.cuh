@@ -13,6 +13,8 @@ struct PackedTile {
   static constexpr int batch = 0;  // tensor maps have one, of all rows
   int head, first, tiles, row_offset, rows, key_offset, keys;
 
+  PackedTile() = default;
+
   __device__ __forceinline__ PackedTile(const Sequence& sequence, int of_head, int row_tile)
       : head(uniform(of_head)),
         first(uniform(row_tile) * BLOCK_M),

@@ -12,7 +12,7 @@ from ...model.dtypes import INT32
 from ...model.launch import Argument, Launch, Plan, ceil_div
 from ...model.tensor_map import TensorMap
 from ..attention.operation import SHARED_BYTES
-from ..attention.wgmma import FITTED
+from ..attention.wgmma import FITTED, in_rounds
 from .operation import ATTENTION_VARLEN, EDGE_CASES, counts, row_tiles, strides
 from .problem import AttentionVarlenProblem, Lengths, padded_dim, tensor_maps
 
@@ -77,13 +77,14 @@ RANKED = 8
 """Sequences that a block ranks."""
 
 
-def _ranked(p: AttentionVarlenProblem, size: Mapping[str, int], kernel: str) -> Plan:
-    """With a kernel before that ranks sequences by their keys."""
+def _ranked(p: AttentionVarlenProblem, size: Mapping[str, int], kernel: str, **more: Array) -> Plan:
+    """With a kernel before that ranks sequences by their keys, and sets what `more` there is."""
     table = {"order": Array((p.batch,), INT32, output=True), "starts": Array((p.batch + 1,), INT32, output=True)}
-    arguments: tuple[Argument, ...] = ("offsets_q", "offsets_k", *table, np.int32(p.batch))
+    scratch = {**table, **more}
+    arguments: tuple[Argument, ...] = ("offsets_q", "offsets_k", *scratch, np.int32(p.batch))
     blocks = (ceil_div(p.batch, RANKED), 1, 1)
     rank = Launch("attention_varlen_rank", blocks, (32 * RANKED, 1, 1), arguments)
-    return Plan((rank, _launch(p, size, kernel, *table)), scratch=table)
+    return Plan((rank, _launch(p, size, kernel, *scratch)), scratch=scratch)
 
 
 @ATTENTION_VARLEN.stage(
@@ -104,7 +105,7 @@ def longest_first(p: AttentionVarlenProblem, size: Mapping[str, int]) -> Plan:
 @ATTENTION_VARLEN.stage(
     "persistent",
     source="attention_varlen/wgmma/03_persistent.cu",
-    idea="blocks that stay take tiles of the ranked sequences to and fro, and load the next while they end one",
+    idea="blocks that stay: a producer draws the next of the ranked tiles by a ticket, and loads it while one ends",
     supports=tensor_maps,
     parameters={"WARPGROUPS": 0, "TILE_KEYS": 0},
     sizes=_sizes,
@@ -113,5 +114,6 @@ def longest_first(p: AttentionVarlenProblem, size: Mapping[str, int]) -> Plan:
     specific=True,
 )
 def persistent(p: AttentionVarlenProblem, size: Mapping[str, int]) -> Plan:
-    plan = _ranked(p, size, "attention_varlen_persistent")
-    return replace(plan, launches=(plan.launches[0], replace(plan.launches[1], persistent=True)))
+    plan = _ranked(p, size, "attention_varlen_persistent", ticket=Array((1,), INT32, output=True))
+    rank, main = plan.launches
+    return replace(plan, launches=(rank, replace(main, grid=in_rounds(main.grid[0]), persistent=True)))
