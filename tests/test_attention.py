@@ -108,13 +108,14 @@ ONLINE = next(stage for stage in ATTENTION.stages if stage.name == "online")
         ("sum *= rescale", "sum *= 1.f"),
         ("state.sum * rescale", "state.sum"),
         ("logit *= scale", "logit *= scale * scale"),
-        ("v += batch * k_batch + head / group * k_head;", "v += batch * k_batch;"),
-        ("lse[number] = log_sum(state)", "lse[number] = log_sum(state) * LOG2_E"),
+        ("k + first, v + first,", "k + first, v + batch * k_batch,"),
+        ("return log_sum(state);", "return log_sum(state) * LOG2_E;"),
         ("float logit = -infinity();", "float logit = 0.f;"),
     ],
 )
 def test_a_broken_kernel_is_found_out(right, broken):
-    source = ONLINE.path.read_text()
+    row = (ONLINE.path.parent / "row.cuh").read_text().replace("#pragma once", "")
+    source = ONLINE.path.read_text().replace('#include "row.cuh"', row)
     assert source.count(right) == 1
     outcome = workbench.verify(ONLINE, code=source.replace(right, broken), device="emulator", examples=40)
     assert outcome.run.stages[0].verification.verdict == "mismatch"

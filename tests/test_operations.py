@@ -34,6 +34,7 @@ def test_every_operation_is_registered():
     assert OPERATIONS == [
         "attention",
         "attention_backward",
+        "attention_varlen",
         "conv2d",
         "cross_entropy",
         "fft_conv",

@@ -17,6 +17,7 @@ from typing import Any
 
 from ..kernels.attention.ops import attention
 from ..kernels.attention_backward.ops import attention_backward
+from ..kernels.attention_varlen.ops import attention_varlen
 from ..kernels.conv2d.ops import conv2d
 from ..kernels.cross_entropy.ops import cross_entropy
 from ..kernels.fft_conv.ops import fft_conv
@@ -53,6 +54,7 @@ __all__ = [
     "Unverified",
     "attention",
     "attention_backward",
+    "attention_varlen",
     "conv2d",
     "cross_entropy",
     "explain",

@@ -1,5 +1,5 @@
-// what the warp-specialised stages have in common: the memory of a block, and its producer. queries come once a
-// work tile, keys and values have circular buffers of their own. sm_90a.
+// what the warp-specialised stages have in common: the memory of a block, and its producer. queries come once
+// a work tile, keys and values have circular buffers of their own. sm_90a.
 #pragma once
 #include "pipeline/circular_buffer.cuh"
 #include "pipeline/roles.cuh"
@@ -29,7 +29,8 @@ struct Shared {
     __syncthreads();
   }
 };
-static_assert(sizeof(Shared) <= roles::SHARED_BYTES, "the tiles do not fit into shared memory: lower BLOCK_N");
+static_assert(sizeof(Shared) <= roles::SHARED_BYTES,
+              "the tiles do not fit into shared memory: lower BLOCK_N");
 
 // one thread, which loads what the consumers multiply, ahead of time
 struct Producer {
@@ -39,12 +40,13 @@ struct Producer {
   int parity = 1;       // of the queries that the consumers are done with
 
   // queries and keys of a work tile, the last keys first; values behind the next keys, as they are multiplied
-  __device__ __forceinline__ void load(const WorkTile& tile) {
+  template <class Tile>
+  __device__ __forceinline__ void load(const Tile& tile) {
     if (tile.tiles == 0) return;
     mbarrier_wait(shared.q_empty, parity);
     parity ^= 1;
     mbarrier_arrive_expect(shared.q_full, sizeof(Queries));
-    shared.q.load(g.q, shared.q_full, tile.batch, tile.head, tile.first);
+    shared.q.load(g.q, shared.q_full, tile.batch, tile.head, tile.query_row());
     load_keys(tile, tile.tiles - 1, to);
     for (int i = tile.tiles - 1; i >= 0; --i) {
       const ring::place values = to;
@@ -52,15 +54,16 @@ struct Producer {
       if (i > 0) load_keys(tile, i - 1, to);
       shared.values.acquire(values);
       Barrier& full = shared.values.commit(values.stage, sizeof(Keys));
-      shared.v[values.stage].load(g.v, full, tile.batch, tile.head / g.group, i * BLOCK_N);
+      shared.v[values.stage].load(g.v, full, tile.batch, tile.head / g.group, tile.key_row(i));
     }
   }
 
  private:
-  __device__ __forceinline__ void load_keys(const WorkTile& tile, int number, const ring::place& keys) {
+  template <class Tile>
+  __device__ __forceinline__ void load_keys(const Tile& tile, int number, const ring::place& keys) {
     shared.keys.acquire(keys);
     Barrier& full = shared.keys.commit(keys.stage, sizeof(Keys));
-    shared.k[keys.stage].load(g.k, full, tile.batch, tile.head / g.group, number * BLOCK_N);
+    shared.k[keys.stage].load(g.k, full, tile.batch, tile.head / g.group, tile.key_row(number));
   }
 };
 

@@ -1,5 +1,6 @@
 // what the stages of this track have in common: o = softmax(scale q k^T) v. which rows of which head a block
-// computes, and which keys those see; how tiles of queries, keys and values are loaded, multiplied and stored. sm_90a.
+// computes, and which keys those see; how tiles of queries, keys and values are loaded, multiplied and
+// stored. sm_90a.
 #pragma once
 #include "ptx/wgmma_all.cuh"
 #include "tile/fragment.cuh"
@@ -15,7 +16,8 @@ using Vectors = Panels<IN, ROWS, DIM>;
 using Queries = Vectors<BLOCK_M>;
 using Keys = Vectors<BLOCK_N>;
 
-// what a kernel is given: tensor maps of (batch, head, row, element); o with any strides; lse (batch, head, row)
+// what a kernel is given: tensor maps of (batch, head, row, element); o with any strides; lse (batch, head,
+// row)
 struct Operands {
   const TensorMap &q, &k, &v;
   IN* o;
@@ -40,6 +42,10 @@ struct WorkTile {
       : batch(head_of_all / g.heads), head(head_of_all % g.heads), first(row_tile * BLOCK_M) {
     tiles = (g.seen(min(first + BLOCK_M, g.rows) - 1) + BLOCK_N - 1) / BLOCK_N;
   }
+
+  // where it begins in the arrays, and where its tiles of keys do
+  __device__ __forceinline__ int query_row() const { return first; }
+  __device__ __forceinline__ int key_row(int tile) const { return tile * BLOCK_N; }
 };
 
 // by a warpgroup: has the logits of its 64 rows computed, which begin at `first` of the tile
@@ -54,34 +60,44 @@ __device__ __forceinline__ void add_values(float (&sum)[DIM / 2], const u32 (&we
   add_weighted(sum, weights, v);
 }
 
-// what a consumer warpgroup keeps of its 64 rows: a thread of two of them
+// what a consumer warpgroup keeps of its 64 rows: a thread of two of them. `sequence` is what knows how many
+// keys a row sees: seen(row)
 struct Averages {
   float sum[DIM / 2] = {};
   FragmentSoftmax softmax;
   int row;    // of the head, the other is 8 further down
   int whole;  // tiles of keys that all rows of the warpgroup see all of
 
-  __device__ __forceinline__ Averages(const Operands& g, const WorkTile& tile, int consumer) {
+  template <class Sequence, class Tile>
+  __device__ __forceinline__ Averages(const Sequence& sequence, const Tile& tile, int consumer) {
     const int first = tile.first + consumer * WGMMA_M;
     row = first + threadIdx.x % WARPGROUP / WARP * 16 + threadIdx.x % WARP / ROW_LANES;
-    whole = g.seen(first) / BLOCK_N;
+    whole = sequence.seen(first) / BLOCK_N;
   }
 
   // logits of the keys of a tile that a row does not see are masked
-  __device__ __forceinline__ void mask(const Operands& g, float (&logits)[BLOCK_N / 2], int tile) const {
-    mask_columns(logits, {g.seen(row) - tile * BLOCK_N, g.seen(row + 8) - tile * BLOCK_N});
+  template <class Sequence>
+  __device__ __forceinline__ void mask(const Sequence& sequence, float (&logits)[BLOCK_N / 2],
+                                       int tile) const {
+    mask_columns(logits, {sequence.seen(row) - tile * BLOCK_N, sequence.seen(row + 8) - tile * BLOCK_N});
   }
 
   __device__ __forceinline__ void store(const Operands& g, const WorkTile& tile) {
+    const long long head = static_cast<long long>(tile.batch) * g.heads + tile.head;
+    store(g, g.rows, tile.batch * g.o_batch + tile.head * g.o_head, head * g.rows);
+  }
+
+  // of so many rows, the first of which has its results at these places
+  __device__ __forceinline__ void store(const Operands& g, int rows, long long first_o, long long first_lse) {
     constexpr int CHUNK = VECTOR_BYTES / sizeof(IN);
     float factor[2], log_sum[2];
     softmax.finish(g.scale, factor, log_sum);
     scale_rows(sum, factor);
-    IN* const o = g.o + tile.batch * g.o_batch + tile.head * g.o_head + row * g.o_row;
-    const bool inside[2] = {row < g.rows, row + 8 < g.rows};
+    IN* const o = g.o + first_o + row * g.o_row;
+    const bool inside[2] = {row < rows, row + 8 < rows};
     store_rows({o, o + 8 * g.o_row}, inside, sum, g.dim, g.o_row % CHUNK == 0 && g.o_head % CHUNK == 0);
     if (threadIdx.x % ROW_LANES == 0) {
-      float* const lse = g.lse + (static_cast<long long>(tile.batch) * g.heads + tile.head) * g.rows + row;
+      float* const lse = g.lse + first_lse + row;
       if (inside[0]) lse[0] = log_sum[0];
       if (inside[1]) lse[8] = log_sum[1];
     }

@@ -71,7 +71,8 @@ def _sums(p: Solved, inputs: Arrays) -> Values:
         with np.errstate(invalid="ignore"):
             return np.zeros(q.shape), np.where(mask.any(axis=1), np.exp(reference.log_sum_exp(logits) - top), 1.0)
 
-    return p.solved(inputs, solver, np.float64)["lse"]
+    found = p.solved(inputs, solver, np.float64)["lse"]
+    return np.where(np.isfinite(found), found, 1.0)  # of a sequence without keys nothing is asked
 
 
 def _logits(q: Values, k: Values, mask: Values, scale: float) -> Values:
@@ -82,7 +83,7 @@ def _halves(q: Values, k: Values, v: Values, mask: Values, scale: float, swapped
     """Each half of the keys relative to its own maximum, or that of the other half; added up as if it were the same."""
     logits, half = _logits(q, k, mask, scale), len(k) // 2
     parts = [logits[:, :half], logits[:, half:]]
-    tops = [np.maximum(part.max(axis=1, keepdims=True), -1e300) for part in parts]
+    tops = [part.max(axis=1, keepdims=True, initial=-1e300) for part in parts]
     with np.errstate(over="ignore", invalid="ignore"):
         pairs = zip(parts, tops[:: -1 if swapped else 1], strict=True)
         weights = np.concatenate([np.exp(np.minimum(part - top, 700)) for part, top in pairs], axis=1)

@@ -11,9 +11,9 @@ from .operation import ATTENTION, EDGE_CASES, SHARED_BYTES, counts, strides
 from .problem import AttentionProblem, padded_dim, tensor_maps
 
 
-def _shared_bytes(p: AttentionProblem, size: Mapping[str, int]) -> int:
-    """Of the queries, and of two tiles of keys and values."""
-    return (16 * size["WARPS"] + 4 * size["BLOCK_N"]) * padded_dim(p) * 2
+def shared_bytes(dim: int, size: Mapping[str, int]) -> int:
+    """Of the queries, and of two tiles of keys and values, with vectors of `dim` elements."""
+    return (16 * size["WARPS"] + 4 * size["BLOCK_N"]) * dim * 2
 
 
 @ATTENTION.stage(
@@ -24,7 +24,7 @@ def _shared_bytes(p: AttentionProblem, size: Mapping[str, int]) -> int:
     parameters={"WARPS": 4, "BLOCK_N": 64},
     space={"WARPS": (4, 8), "BLOCK_N": (32, 64, 128)},
     constraint=lambda p, size: (
-        None if _shared_bytes(p, size) <= SHARED_BYTES else "the tiles do not fit into shared memory"
+        None if shared_bytes(padded_dim(p), size) <= SHARED_BYTES else "the tiles do not fit into shared memory"
     ),
     sizes=lambda p, size: {"DIM": padded_dim(p)},
     edge_cases=EDGE_CASES,
@@ -38,5 +38,5 @@ def tensor_core(p: AttentionProblem, size: Mapping[str, int]) -> Launch:
         (ceil_div(p.rows, 16 * size["WARPS"]), p.batch * p.heads, 1),
         (32 * size["WARPS"], 1, 1),
         ("q", "k", "v", "o", "lse", *scalars),
-        shared_bytes=_shared_bytes(p, size),
+        shared_bytes=shared_bytes(padded_dim(p), size),
     )

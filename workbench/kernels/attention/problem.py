@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from ... import reference
 from ...model.arrays import Array, Arrays, element_bytes
 from ...model.distribution import NonFinite
-from ...model.dtypes import BF16, FP16, FP32, dtype_of
+from ...model.dtypes import BF16, FP16, FP32, DType, dtype_of
 from ...model.launch import ceil_div
 from ...model.problem import Cost, Invariant, Problem, Size, Tier, draw_values, extents
 from ..shared.tensor_cores import tensor_core_product
@@ -42,6 +42,17 @@ class Kind(StrEnum):
 
 LARGE = 30.0
 SHIFT = 2.0
+
+
+def of_kind(kind: Kind, q: Values, k: Values, dtype: DType, factor: float) -> tuple[Values, Values]:
+    """Queries and keys that make logits of this kind, of normal ones. q: (..., rows, dim), k: (..., keys, dim)."""
+    if kind is Kind.LARGE:
+        q = dtype.rounded(q.astype(np.float32) * np.float32(LARGE / (factor * q.shape[-1] ** 0.5)))
+    elif kind is Kind.EQUAL:
+        k = np.ascontiguousarray(np.broadcast_to(k[..., :1, :], k.shape))
+    elif kind is Kind.STEPS:
+        k = dtype.rounded(np.clip(np.rint(k.astype(np.float32) * 16) / 16, -5, 5))
+    return q, k
 
 
 CHUNK = 512
@@ -141,12 +152,7 @@ class AttentionProblem(Problem):
         rng, dtype = self.rng(), dtype_of(self.dtype)
         arrays = self.arrays()
         q, k, v = (draw_values(rng, self.tier, arrays[name].shape, dtype) for name in ("q", "k", "v"))
-        if self.values is Kind.LARGE:
-            q = dtype.rounded(q.astype(np.float32) * np.float32(LARGE / (self.factor * self.dim**0.5)))
-        elif self.values is Kind.EQUAL:
-            k = np.ascontiguousarray(np.broadcast_to(k[..., :1, :], k.shape))
-        elif self.values is Kind.STEPS:
-            k = dtype.rounded(np.clip(np.rint(k.astype(np.float32) * 16) / 16, -5, 5))
+        q, k = of_kind(self.values, q, k, dtype, self.factor)
         return {"q": q, "k": k, "v": v}
 
     def visible(self, first: int = 0, rows: int | None = None) -> Values:

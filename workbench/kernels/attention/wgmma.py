@@ -163,7 +163,7 @@ _MANY_TILES = (
 MULTIPROCESSORS = 132
 
 
-def _in_rounds(tiles: int) -> tuple[int, int, int]:
+def in_rounds(tiles: int) -> tuple[int, int, int]:
     """A grid for tiles of different lengths: of whole rounds, so that no multiprocessor is left out to make even ones.
     Blocks find no tile behind the last."""
     return (ceil_div(tiles, MULTIPROCESSORS) * MULTIPROCESSORS, 1, 1)
@@ -184,4 +184,4 @@ def _in_rounds(tiles: int) -> tuple[int, int, int]:
 )
 def persistent(p: AttentionProblem, size: Mapping[str, int]) -> Launch:
     launch = _launch(p, size, "attention_persistent", more=(np.int32(p.batch * p.heads), np.int32(_together(p))))
-    return replace(launch, grid=_in_rounds(launch.grid[0]) if p.causal else launch.grid)
+    return replace(launch, grid=in_rounds(launch.grid[0]) if p.causal else launch.grid)

@@ -1,0 +1,93 @@
+// o = softmax(scale q k^T) v of packed sequences, and lse, the logarithm of the sum of a row's exponentials.
+// q, o: (rows, heads, dim), k, v: (keys, heads / group, dim); offsets_q, offsets_k: (batch + 1) int32, where
+// sequences begin and end; lse: (heads, rows). q, k and v come as tensor maps, so their rows and heads are
+// multiples of 16 bytes apart. dim up to DIM. bf16 and fp16, sm_90a.
+//
+// persistent: as many blocks as fit on the device stay there. the producer of a block draws the next of the
+// ranked tiles by a ticket as soon as all of the last one is under way, and posts it to the consumers through
+// shared memory.
+//
+// what it gains: who is done early takes more tiles. no tile but the first waits for its first keys or for
+// the search in the table, and no blocks start where there is no tile.
+//
+// what limits it: as in attention, exponentials beside products; and tiles of few rows: one that decodes has
+// one row of 128.
+
+#include "ranked.cuh"
+
+extern "C" __global__ void __launch_bounds__(RANKED* WARP)
+    attention_varlen_rank(const int* offsets_q, const int* offsets_k, int* order, int* starts, int* ticket,
+                          int batch) {
+  rank_sequences(offsets_q, offsets_k, order, starts, batch);
+  if (blockIdx.x == 0 && threadIdx.x == 0) *ticket = 0;
+}
+
+// beside the memory of attention: the tile that the producer has drawn
+struct Memory {
+  Shared shared;
+  Barrier full, empty;
+  bool last;  // there is no more
+  PackedTile tile;
+};
+static_assert(sizeof(Memory) <= roles::SHARED_BYTES,
+              "the tiles do not fit into shared memory: lower TILE_KEYS");
+
+// by a warp, all lanes
+__device__ __forceinline__ void produce(const Operands& g, Memory& memory, const Ranked& ranked,
+                                        int* ticket) {
+  Producer producer{g, memory.shared};
+  const int all = ranked.all(g.heads);
+  const bool first_lane = threadIdx.x == 0;
+  for (int parity = 1;; parity ^= 1) {
+    const int number = uniform(first_lane ? atomicAdd(ticket, 1) : 0);
+    const bool last = number >= all;
+    PackedTile tile;
+    if (!last) tile = ranked.tile(g, number);
+    if (first_lane) {
+      mbarrier_wait(memory.empty, parity);
+      memory.last = last, memory.tile = tile;
+      mbarrier_arrive(memory.full);
+      if (!last) producer.load(tile);
+    }
+    __syncwarp();
+    if (last) return;
+  }
+}
+
+__device__ __forceinline__ void consume(const Operands& g, Memory& memory) {
+  Buffer keys{memory.shared.keys}, values{memory.shared.values};
+  int of_queries = 0;
+  Order::start(roles::consumer());
+  for (int parity = 0;; parity ^= 1) {
+    mbarrier_wait(memory.full, parity);
+    if (memory.last) break;
+    const PackedTile tile = memory.tile;
+    __syncwarp();
+    if (threadIdx.x % WARP == 0) mbarrier_arrive(memory.empty);
+    consume(g, memory.shared, tile, keys, values, of_queries);
+  }
+  Order::finish(roles::consumer());
+}
+
+extern "C" __global__ void __launch_bounds__(roles::THREADS, 1)
+    attention_varlen_persistent(const __grid_constant__ TensorMap q, const __grid_constant__ TensorMap k,
+                                const __grid_constant__ TensorMap v, const int* offsets_q,
+                                const int* offsets_k, const int* order, const int* starts, int* ticket, IN* o,
+                                float* lse, long long o_row, long long o_head, int batch, int heads,
+                                int group, int rows, int dim, float scale) {
+  extern __shared__ __align__(ATOM_BYTES) unsigned char bytes[];
+  Memory& memory = *reinterpret_cast<Memory*>(bytes);
+  const Operands g{q, k, v, o, lse, 0, o_head, o_row, heads, group, rows, 0, dim, scale};
+  if (threadIdx.x == 0) {
+    mbarrier_init(memory.full, 1);
+    mbarrier_init(memory.empty, roles::CONSUMER_WARPS);
+  }
+  memory.shared.start();
+  if (roles::producing()) {
+    roles::produce();
+    if (threadIdx.x < WARP) produce(g, memory, {offsets_q, offsets_k, order, starts, batch}, ticket);
+  } else {
+    roles::consume();
+    consume(g, memory);
+  }
+}

@@ -1,0 +1,252 @@
+"""Attention of packed sequences: its definition, what rejects broken kernels, and `workbench.ops.attention_varlen`."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from invariants import holds_of_the_reference_alone
+from test_row_ops import place, rng  # noqa: F401  (fixtures)
+
+import workbench
+from workbench import ops, reference
+from workbench.catalogue import registry
+from workbench.harness import Case
+from workbench.kernels.attention.problem import Kind
+from workbench.kernels.attention_varlen import ATTENTION_VARLEN, AttentionVarlenProblem, Lengths
+from workbench.model.dtypes import BF16
+
+SIZE = {"batch": 5, "heads": 4, "group": 2, "dim": 16}
+PROBLEMS = [
+    AttentionVarlenProblem(rows=90, keys=130, causal=True, lengths=Lengths.UNIFORM, seed=1, **SIZE),
+    AttentionVarlenProblem(rows=60, keys=150, lengths=Lengths.EMPTY, values=Kind.LARGE, dtype="fp16", seed=2, **SIZE),
+    AttentionVarlenProblem(rows=70, keys=150, causal=True, lengths=Lengths.DECODE, seed=3, **SIZE),
+]
+STAGES = {stage.name: stage for stage in ATTENTION_VARLEN.stages}
+
+
+def test_a_sequence_is_attention_of_its_own_rows_and_keys():
+    problem = PROBLEMS[0]
+    inputs = problem.inputs()
+    found = problem.reference(inputs)
+    for i in range(problem.batch):
+        rows, keys = (slice(*inputs[name][i : i + 2]) for name in ("offsets_q", "offsets_k"))
+        n, m = rows.stop - rows.start, keys.stop - keys.start
+        mask = np.arange(m) <= np.arange(n)[:, None] + m - n
+        for head in range(problem.heads):
+            q, k, v = inputs["q"][rows, head], inputs["k"][keys, head // 2], inputs["v"][keys, head // 2]
+            o, lse = reference.attention(q, k, v, mask, problem.factor)
+            assert np.array_equal(found["o"][rows, head], o) and np.array_equal(found["lse"][head, rows], lse)
+
+
+@pytest.mark.parametrize("lengths", Lengths)
+def test_lengths_are_those_that_they_are_called(lengths):
+    for batch, rows, keys in ((1, 5, 7), (40, 3000, 3000), (40, 300, 5000), (30, 7, 2)):
+        rows_of, keys_of = AttentionVarlenProblem(batch=batch, rows=rows, keys=keys, lengths=lengths).lengths_of()
+        assert (len(rows_of), sum(rows_of), len(keys_of), sum(keys_of)) == (batch, rows, batch, keys)
+        assert min(rows_of) >= 0 and min(keys_of) >= 0
+    rows_of, keys_of = AttentionVarlenProblem(batch=40, rows=300, keys=5000, lengths=lengths).lengths_of()
+    holds = {
+        Lengths.EVEN: max(rows_of) - min(rows_of) <= 1,
+        Lengths.UNIFORM: 2 < max(rows_of) < 3 * 300 / 40,
+        Lengths.LOGNORMAL: max(keys_of) > 3 * 5000 / 40,
+        Lengths.ONE_LONG: 140 < max(rows_of) < 160,
+        Lengths.EMPTY: rows_of.count(0) >= 13 and keys_of.count(0) >= 13,
+        Lengths.DECODE: rows_of.count(1) >= 35 and all(n <= m for n, m in zip(rows_of, keys_of, strict=True)),
+    }
+    assert holds[lengths]
+
+
+def test_the_work_is_that_of_the_pairs_that_are_seen():
+    for problem in PROBLEMS:
+        pairs = 0
+        for n, m in zip(*problem.lengths_of(), strict=True):
+            pairs += (np.arange(m) <= np.arange(n)[:, None] + m - n).sum() if problem.causal else n * m
+        assert problem.seen == pairs and problem.cost.flops == 4 * 4 * 16 * pairs
+
+
+@pytest.mark.parametrize("problem", PROBLEMS, ids=lambda p: p.lengths)
+def test_every_wrong_answer_is_rejected(problem):
+    rejected, accepted = Case.of(problem).negative_controls()
+    assert accepted == []
+    assert rejected >= 15
+
+
+def test_the_controls_are_those_that_kernels_get_wrong():
+    names = {name for p in PROBLEMS for name in p.negative_controls(p.inputs(), p.reference(p.inputs()))}
+    assert names >= {
+        "keys of the next sequence seen",
+        "offsets of q used for k",
+        "offsets of k used for q",
+        "one sequence of all",
+        "last row of a sequence not stored",
+        "mask counted from the top left",
+        "tail keys not masked",
+        "mask off by one",
+        "keys of another head",
+        "lse in the order of o",
+    }
+
+
+@pytest.mark.parametrize(
+    ("name", "seed", "causal"),
+    [
+        ("weights sum to 1", 0, False),
+        ("any order of keys", 0, False),
+        ("a changed later key changes nothing", 0, True),
+        ("a changed neighbour changes nothing", 0, True),
+        ("any order of sequences", 1, True),
+        ("a sequence is the same among others", 8, True),
+    ],
+)
+def test_an_invariant_holds_of_the_reference_and_not_of_others(name, seed, causal):
+    """In the answers that are none every row also has values from elsewhere, as many times as the offsets sum up to."""
+    size = {"batch": 4, "rows": 20, "keys": 20, "dim": 16, "lengths": Lengths.UNIFORM}
+    problem = AttentionVarlenProblem(**size, causal=causal, seed=seed)
+
+    def spoilt(answer, inputs):
+        elsewhere = np.roll(inputs["v"], 7, axis=0).astype(np.float64)
+        return {**answer, "o": answer["o"] + elsewhere * np.arange(16) * inputs["offsets_q"].sum()}
+
+    holds_of_the_reference_alone(problem, name, spoilt)
+
+
+SMALL = AttentionVarlenProblem(
+    batch=6, heads=2, group=2, rows=70, keys=95, dim=24, causal=True, lengths=Lengths.EMPTY, seed=2
+)
+
+
+@pytest.mark.parametrize(
+    ("right", "broken"),
+    [
+        ("row - sequence.row_offset, causal", "row, causal"),
+        ("sequence.key_offset * k_row", "sequence.row_offset * k_row"),
+        ("return offsets_q[i];", "return offsets_k[i];"),
+        ("find_last(batch, row,", "find_last(batch - 1, row,"),
+        ("lse[number] = log_sum", "lse[row * heads + head] = log_sum"),
+    ],
+)
+def test_a_broken_kernel_is_found_out(right, broken):
+    source = STAGES["naive"].path.read_text()
+    assert source.count(right) == 1
+    for name in ("../../attention/simt/row.cuh", "../sequences.cuh"):
+        source = source.replace(f'"{name}"', f'"{STAGES["naive"].path.parent / name}"')
+    outcome = workbench.verify(STAGES["naive"], code=source.replace(right, broken), device="emulator", problem=SMALL)
+    assert outcome.run.stages[0].verification.verdict == "mismatch"
+
+
+AT_ENDS = AttentionVarlenProblem(batch=3, rows=150, keys=300, dim=64, lengths=Lengths.UNIFORM, seed=3)
+
+
+@pytest.mark.parametrize(
+    ("right", "broken", "verdict"),
+    [
+        ("if (tile.beyond())", "if (false)", "mismatch"),
+        ("  async_fence();\n", "", "proxy_fence"),
+        ("(tile.tiles - 1 >= averages.whole)", "(CAUSAL)", "mismatch"),
+        ("key_offset + tile * BLOCK_N", "row_offset + tile * BLOCK_N", "mismatch"),
+    ],
+)
+def test_a_fault_at_the_end_of_a_sequence_is_found_out(right, broken, verdict):
+    folder = STAGES["tma"].path.parent
+    tiles = (folder / "tiles.cuh").read_text().replace("#pragma once", "")
+    source = STAGES["tma"].path.read_text().replace('#include "tiles.cuh"', tiles)
+    assert source.count(right) == 1
+    source = source.replace('#include "../', f'#include "{folder}/../').replace(right, broken)
+    outcome = workbench.verify(STAGES["tma"], code=source, device="emulator", problem=AT_ENDS)
+    assert outcome.run.stages[0].verification.verdict == verdict
+
+
+@pytest.mark.parametrize(
+    ("right", "broken", "verdict"),
+    [
+        (" && i < mine", "", "out_of_bounds"),
+        ("if (rank == batch - 1)", "if (mine == batch - 1)", "stale"),
+        ("tiles - 1 - place / of_group", "place / of_group / 2", "race"),
+    ],
+)
+def test_a_fault_of_the_table_of_sequences_is_found_out(right, broken, verdict):
+    folder = STAGES["longest_first"].path.parent
+    ranked = (folder / "ranked.cuh").read_text().replace("#pragma once", "")
+    source = STAGES["longest_first"].path.read_text().replace('#include "ranked.cuh"', ranked)
+    assert source.count(right) == 1
+    source = source.replace('"tiles.cuh"', f'"{folder}/tiles.cuh"').replace(right, broken)
+    problem = AttentionVarlenProblem(batch=6, rows=600, keys=600, dim=64, causal=True, lengths=Lengths.ONE_LONG, seed=1)
+    outcome = workbench.verify(STAGES["longest_first"], code=source, device="emulator", problem=problem)
+    assert outcome.run.stages[0].verification.verdict == verdict
+
+
+MANY_TILES = AttentionVarlenProblem(batch=40, rows=200, keys=200, dim=64, causal=True, lengths=Lengths.LOGNORMAL)
+
+
+@pytest.mark.parametrize(
+    ("right", "broken", "verdict"),
+    [
+        ("mbarrier_wait(memory.empty, parity);", "", "deadlock"),
+        ("if (blockIdx.x == 0 && threadIdx.x == 0) *ticket = 0;", "", "uninitialised"),
+        ("named_sync<roles::CONSUMER_THREADS>(CLEARED);", "", "in_flight"),
+    ],
+)
+def test_a_hazard_of_the_persistent_kernel_is_named(right, broken, verdict):
+    folder = STAGES["persistent"].path.parent
+    source = STAGES["persistent"].path.read_text()
+    for name in ("ranked.cuh", "tiles.cuh"):
+        text = (folder / name).read_text().replace("#pragma once", "")
+        source = source.replace(f'#include "{name}"', text)
+    assert source.count(right) == 1
+    source = source.replace('#include "../', f'#include "{folder}/../').replace(right, broken)
+    outcome = workbench.verify(STAGES["persistent"], code=source, device="emulator", problem=MANY_TILES)
+    assert outcome.run.stages[0].verification.verdict == verdict
+
+
+def packed(rng, lengths, heads, dim=24):  # noqa: F811
+    return rng.standard_normal((sum(lengths), heads, dim)).astype(BF16.numpy), np.cumsum([0, *lengths], dtype=np.int32)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_attention_of_packed_arrays(place, rng, causal):  # noqa: F811
+    q, offsets_q = packed(rng, (7, 0, 30, 3), 4)
+    both, offsets_k = packed(rng, (9, 5, 40, 0), 4)
+    given = place.upload(both)
+    found = ops.attention_varlen(
+        place.upload(q),
+        given[:, :2],
+        given[:, 2:],
+        *map(place.upload, (offsets_q, offsets_k)),
+        causal=causal,
+        scale=0.3,
+    )
+    size = {"batch": 4, "heads": 4, "group": 2, "rows": 40, "keys": 54, "dim": 24}
+    problem = AttentionVarlenProblem(**size, causal=causal, scale=0.3)
+    inputs = {"q": q, "k": both[:, :2], "v": both[:, 2:], "offsets_q": offsets_q, "offsets_k": offsets_k}
+    right = problem.reference(inputs)
+    assert np.allclose(place.download(found.o).astype(np.float64), right["o"], 0, 0.03)
+    assert np.allclose(place.download(found.lse), right["lse"], 0, 1e-5)
+
+
+@pytest.mark.parametrize(
+    ("changed", "error", "says"),
+    [
+        ({"q": (4, 3, 8)}, ValueError, "the heads of k have to divide those of q"),
+        ({"v": (5, 2, 8)}, ValueError, "they have to have the same"),
+        ({"q": (1, 4, 2, 8)}, ValueError, "it has to have three dimensions"),
+        ({"offsets_k": (4,)}, ValueError, "both have to have one element more than there are sequences"),
+        ({"offsets_q": np.int64}, TypeError, "offsets_q has dtype int64; it has to be int32"),
+    ],
+)
+def test_attention_varlen_refuses_what_is_none(place, changed, error, says):  # noqa: F811
+    shapes = dict.fromkeys("qkv", (4, 2, 8)) | dict.fromkeys(("offsets_q", "offsets_k"), (3,)) | changed
+    types = dict.fromkeys("qkv", BF16.numpy)
+    given = {
+        name: np.zeros((3,), shape) if isinstance(shape, type) else np.zeros(shape, types.get(name, np.int32))
+        for name, shape in shapes.items()
+    }
+    with pytest.raises(error, match=says):
+        ops.attention_varlen(*map(place.upload, given.values()))
+
+
+def test_the_numpy_baseline_is_right_and_the_others_say_what_they_take():
+    baselines = {b.name: b for b in registry.operations()["attention_varlen"].baselines}
+    assert workbench.baseline_error(baselines["NumPy"], PROBLEMS[0]) == ""
+    for problem in ATTENTION_VARLEN.suite:
+        assert all(baselines[name].refuses(problem) is None for name in ("PyTorch flash", "FlashAttention-3"))
+    assert "+inf" in str(baselines["PyTorch flash"].refuses(PROBLEMS[1]))

@@ -1,0 +1,298 @@
+"""Problems of attention with variable lengths: sequences packed one behind the other, and how long each of them is."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, ClassVar
+
+import numpy as np
+from hypothesis import strategies as st
+
+from ... import reference
+from ...model.arrays import Array, Arrays, element_bytes
+from ...model.distribution import NonFinite
+from ...model.dtypes import BF16, FP16, FP32, INT32, dtype_of
+from ...model.launch import ceil_div
+from ...model.problem import Cost, Invariant, Problem, Size, Tier, draw_values, extents
+from ..attention.controls import Solver, Values
+from ..attention.problem import DIMS, KEY_TILES, AttentionProblem, Kind, Layout, of_kind
+from .controls import Part, controls
+from .invariants import invariants
+
+
+class Lengths(StrEnum):
+    """How rows and keys are divided among sequences: equally; with equal odds from 1/64 of the longest on; by a
+    lognormal distribution (sigma 1); half of all to one sequence; as in uniform, but a third of the sequences has no
+    rows, and a third no keys; one row for each of seven in eight, all others to the rest, and keys for these and, as in
+    uniform, for rows that came before."""
+
+    EVEN = "even"
+    UNIFORM = "uniform"
+    LOGNORMAL = "lognormal"
+    ONE_LONG = "one_long"
+    EMPTY = "empty"
+    DECODE = "decode"
+
+
+@dataclass(frozen=True)
+class AttentionVarlenProblem(Problem):
+    """q, o: (rows, heads, dim); k, v: (keys, heads / group, dim); offsets_q, offsets_k: (batch + 1,) int32; lse:
+    (heads, rows) fp32.
+
+    Sequence i has the rows offsets_q[i] to offsets_q[i + 1] of q and the keys offsets_k[i] to offsets_k[i + 1]; each is
+    a problem of attention by itself: o = softmax(scale q k^T) v, `group` heads of q share one of k and v, `scale` 0
+    stands for 1 / sqrt(dim). With `causal`, row i of a sequence sees its keys up to i + keys - rows. A row that sees no
+    key has o = 0 and lse = -inf. Offsets begin with 0, never decrease and end with `rows` and `keys`, the lengths of
+    all sequences together; `lengths` and `seed` say which they are, the same of rows and keys where there are as many.
+    A launch may depend on their sums alone. Heads of q (k and v) are `pad_q` (`pad_kv`) elements apart, and `gap_q`
+    (`gap_kv`) more follow the heads of a place; o has none. What is not finite reaches its own sequence alone.
+    """
+
+    batch: int = 1
+    heads: int = 1
+    rows: int = 1
+    keys: int = 1
+    dim: int = 1
+    group: int = 1
+    causal: bool = False
+    scale: float = 0.0
+    lengths: Lengths = Lengths.EVEN
+    dtype: str = "bf16"
+    values: Kind = Kind.NORMAL
+    pad_q: int = 0
+    gap_q: int = 0
+    pad_kv: int = 0
+    gap_kv: int = 0
+    tier: Tier = Tier.COMPARATIVE
+
+    tiers: ClassVar[tuple[Tier, ...]] = (Tier.COMPARATIVE,)
+    not_exact: ClassVar[str] = AttentionProblem.not_exact
+    non_finite: ClassVar[NonFinite | str] = NonFinite.UNDEFINED
+    distributed: ClassVar[tuple[str, ...]] = AttentionProblem.distributed
+    elementwise: ClassVar[tuple[str, ...]] = AttentionProblem.elementwise
+    extents: ClassVar[tuple[str, ...]] = AttentionProblem.extents
+    ranges: ClassVar[Mapping[str, tuple[float, float]]] = AttentionProblem.ranges
+    choices: ClassVar[Mapping[str, tuple[str, ...]]] = {"dtype": (BF16.name, FP16.name)}
+
+    def check(self) -> str | None:
+        if self.heads % self.group:
+            return f"{self.heads} heads are no whole groups of {self.group}; group has to divide heads"
+        return None
+
+    @property
+    def label(self) -> str:
+        shared = f"/{self.group}" if self.group > 1 else ""
+        keys = "" if self.keys == self.rows else f"x{self.keys}"
+        size = f"b{self.batch} {self.lengths} h{self.heads}{shared} s{self.rows}{keys} d{self.dim}"
+        return f"{size} {self.dtype} {'causal' if self.causal else 'full'}"
+
+    @property
+    def factor(self) -> float:
+        """What products of queries and keys are multiplied with."""
+        return self.scale or self.dim**-0.5
+
+    @property
+    def key_heads(self) -> int:
+        """Heads of k and v."""
+        return self.heads // self.group
+
+    def _array(self, length: int, heads: int, pad: int = 0, gap: int = 0, output: bool = False) -> Array:
+        head = self.dim + pad
+        strides = (heads * head + gap, head, 1)
+        return Array((length, heads, self.dim), dtype_of(self.dtype), strides=strides, output=output)
+
+    def arrays(self) -> dict[str, Array]:
+        kv = self._array(self.keys, self.key_heads, self.pad_kv, self.gap_kv)
+        offsets = Array((self.batch + 1,), INT32)
+        return {
+            "q": self._array(self.rows, self.heads, self.pad_q, self.gap_q),
+            "k": kv,
+            "v": kv,
+            "offsets_q": offsets,
+            "offsets_k": offsets,
+            "o": self._array(self.rows, self.heads, output=True),
+            "lse": Array((self.heads, self.rows), FP32, output=True),
+        }
+
+    def offsets(self) -> tuple[Values, Values]:
+        """offsets_q and offsets_k, (batch + 1,) int32."""
+        rng = np.random.default_rng([self.seed, 36])
+        shares = _shares(self.lengths, self.batch, rng)
+        offsets_q = _divided(shares, self.rows)
+        if self.lengths is Lengths.DECODE and self.rows >= self.batch:
+            some = np.where(rng.permutation(self.batch) % 8 == 0, shares, 0.0)
+            offsets_q = np.arange(self.batch + 1) + _divided(some, self.rows - self.batch)
+        others = _shares(self.lengths, self.batch, rng)
+        if self.lengths is Lengths.DECODE and self.keys >= self.rows:
+            offsets_k = offsets_q + _divided(others, self.keys - self.rows)
+        elif self.keys == self.rows and self.lengths is not Lengths.EMPTY:
+            offsets_k = offsets_q
+        else:
+            offsets_k = _divided(others, self.keys)
+        return offsets_q.astype(np.int32), offsets_k.astype(np.int32)
+
+    def lengths_of(self) -> tuple[list[int], list[int]]:
+        """Rows and keys of every sequence."""
+        rows, keys = (np.diff(offsets).tolist() for offsets in self.offsets())
+        return rows, keys
+
+    def inputs(self) -> Arrays:
+        rng, dtype, arrays = self.rng(), dtype_of(self.dtype), self.arrays()
+        drawn = {n: draw_values(rng, self.tier, arrays[n].shape, dtype) for n in ("q", "k", "v")}
+        drawn["offsets_q"], drawn["offsets_k"] = self.offsets()
+        for rows, keys, _ in self.parts(drawn):
+            q, k = (drawn[n][at].swapaxes(0, 1) for n, at in (("q", rows), ("k", keys)))
+            q[...], k[...] = of_kind(self.values, q, k, dtype, self.factor)
+        return drawn
+
+    def parts(self, inputs: Arrays) -> list[Part]:
+        """The sequences of a batch."""
+        ends = (itertools.pairwise(inputs[n].tolist()) for n in ("offsets_q", "offsets_k"))
+        return [(slice(*rows), slice(*keys), self.causal) for rows, keys in zip(*ends, strict=True)]
+
+    def alone(self, rows: int, keys: int, causal: bool) -> AttentionProblem:
+        """A sequence as a problem of attention."""
+        given = {n: getattr(self, n) for n in ("heads", "group", "dim", "scale", "dtype", "values")}
+        return AttentionProblem(rows=rows, keys=keys, causal=causal, layout=Layout.BSHD, **given)
+
+    def solved(
+        self,
+        inputs: Arrays,
+        solve: Callable[[AttentionProblem, Arrays], Arrays],
+        kind: Any,
+        parts: Iterable[Part] | None = None,
+    ) -> Arrays:
+        """o and lse of type `kind`: of every sequence what `solve` gives, which is given it as a problem of attention
+        with q, k and v; 0 and -inf without keys. `parts` are others than the sequences."""
+        o = np.zeros((self.rows, self.heads, self.dim), kind)
+        lse = np.full((self.heads, self.rows), -np.inf, kind)
+        for rows, keys, causal in self.parts(inputs) if parts is None else parts:
+            n, m = rows.stop - rows.start, keys.stop - keys.start
+            if min(n, m) > 0:
+                given = {name: inputs[name][rows if name == "q" else keys].swapaxes(0, 1)[None] for name in "qkv"}
+                found = solve(self.alone(n, m, causal), given)
+                o[rows], lse[:, rows] = found["o"][0].swapaxes(0, 1), found["lse"][0]
+        return {"o": o, "lse": lse}
+
+    def answered(
+        self, inputs: Arrays, solver: Solver, scale: float | None = None, parts: Iterable[Part] | None = None
+    ) -> Arrays:
+        """o and lse in float64 by a solver of some rows of a head, as `AttentionProblem.solved` is given one."""
+        return self.solved(inputs, lambda p, given: p.solved(given, solver, np.float64, scale), np.float64, parts)
+
+    def reference(self, inputs: Arrays) -> Arrays:
+        return self.answered(inputs, reference.attention)
+
+    def model(self, inputs: Arrays, *, backwards: bool = False) -> Arrays:
+        return self.solved(inputs, lambda p, given: p.model(given, backwards=backwards), np.float32)
+
+    def invariants(self) -> tuple[Invariant, ...]:
+        return invariants(self)
+
+    def negative_controls(self, inputs: Arrays, expected: Arrays) -> dict[str, Arrays]:
+        return super().negative_controls(inputs, expected) | controls(self, inputs, expected)
+
+    @property
+    def seen(self) -> int:
+        """Pairs of a row and a key that it sees, of one head."""
+        rows, keys = self.lengths_of()
+        both = zip(rows, keys, strict=True)
+        return sum(self.alone(n, m, self.causal).seen for n, m in both if min(n, m) > 0)
+
+    @property
+    def cost(self) -> Cost:
+        return Cost(4 * self.heads * self.seen * self.dim, element_bytes(self.arrays().values()))
+
+
+def _shares(lengths: Lengths, batch: int, rng: np.random.Generator) -> Values:
+    """What part of all each sequence has, up to a factor."""
+    if lengths is Lengths.EVEN:
+        return np.ones(batch)
+    if lengths is Lengths.LOGNORMAL:
+        return rng.lognormal(size=batch)
+    shares = rng.uniform(1 / 64, 1, batch)
+    if lengths is Lengths.ONE_LONG:
+        shares[rng.integers(batch)] = shares.sum()
+    if lengths is Lengths.EMPTY:
+        shares *= rng.permutation(batch) % 3 > 0
+    return shares
+
+
+def _divided(shares: Values, total: int) -> Values:
+    """Offsets of sequences that have these parts of `total`."""
+    ends = np.cumsum(shares)
+    if ends[-1] == 0:  # all to the last
+        return np.where(np.arange(len(shares) + 1) < len(shares), 0, total)
+    return np.concatenate([[0], np.rint(ends * (total / ends[-1]))]).astype(np.int64)
+
+
+def problems(size: Size, edges: tuple[int, ...]) -> st.SearchStrategy[AttentionVarlenProblem]:
+    """Few heads of some short sequences; as many rows as keys, fewer or more."""
+    edges = tuple(sorted({*edges, *KEY_TILES}))
+
+    @st.composite
+    def draw(d: st.DrawFn) -> AttentionVarlenProblem:
+        dim = d(st.sampled_from([n for n in DIMS if n <= size.extent]))
+        left = max(1, size.work // dim)
+        rows = d(extents(Size(min(size.extent, left), size.work), edges))
+        keys = rows if d(st.booleans()) else d(extents(Size(size.extent, size.work), edges))
+        keys = min(keys, max(1, left // rows))
+        left = max(1, left // (rows * keys))
+        group = d(st.integers(1, min(4, left)))
+        heads = group * d(st.integers(1, max(1, min(3, left // group))))
+        aligned = d(st.sampled_from([True, True, False]))
+        pads = [-dim % 8 + 8 * d(st.integers(0, 1)) if aligned else d(st.integers(0, 5)) for _ in range(2)]
+        return AttentionVarlenProblem(
+            batch=d(st.one_of(st.integers(1, min(8, size.extent)), st.integers(1, min(40, size.extent)))),
+            heads=heads,
+            rows=rows,
+            keys=keys,
+            dim=dim,
+            group=group,
+            causal=d(st.booleans()),
+            scale=d(st.sampled_from([0.0, 0.0, 0.125, 0.5, 1.5])),
+            lengths=d(st.sampled_from(Lengths)),
+            dtype=d(st.sampled_from(AttentionVarlenProblem.choices["dtype"])),
+            values=d(st.sampled_from(Kind)),
+            pad_q=pads[0],
+            gap_q=8 * d(st.integers(0, 2)) if aligned else d(st.integers(0, 3)),
+            pad_kv=pads[1],
+            gap_kv=8 * d(st.integers(0, 2)) if aligned else d(st.integers(0, 3)),
+            seed=d(st.integers(0, 2**16)),
+        )
+
+    return draw()
+
+
+_P = AttentionVarlenProblem
+
+SUITE = (
+    _P(batch=16, heads=16, rows=66560, keys=66560, dim=128, causal=True, lengths=Lengths.UNIFORM),
+    _P(batch=16, heads=16, rows=66560, keys=66560, dim=128, lengths=Lengths.UNIFORM),
+    _P(batch=64, heads=32, group=4, rows=65536, keys=65536, dim=128, causal=True, lengths=Lengths.LOGNORMAL),
+    _P(batch=64, heads=16, rows=32768, keys=32768, dim=128, causal=True, lengths=Lengths.ONE_LONG),
+    _P(batch=64, heads=32, group=4, rows=4096, keys=131072, dim=128, causal=True, lengths=Lengths.DECODE),
+    _P(batch=16, heads=32, rows=66560, keys=66560, dim=64, causal=True, lengths=Lengths.UNIFORM),
+    _P(batch=16, heads=8, rows=66560, keys=66560, dim=256, causal=True, lengths=Lengths.UNIFORM),
+    _P(batch=256, heads=16, rows=65536, keys=65536, dim=64, lengths=Lengths.UNIFORM),
+)
+"""Training and prefill with lengths of 128 to 8192; many and few lengths; one long sequence; prefill beside decoding;
+short texts, each of which sees all of itself."""
+
+
+def tensor_maps(p: AttentionVarlenProblem) -> str | None:
+    """Why an input can have no tensor map, or None where all can."""
+    arrays = p.arrays()
+    for name in ("q", "k"):
+        steps = zip(arrays[name].element_strides[:2], arrays[name].shape, strict=False)
+        if any(step * 2 % 16 for step, extent in steps if extent > 1):
+            return f"a tensor map needs rows and heads of {name} a multiple of 16 bytes apart"
+    return None
+
+
+def padded_dim(p: AttentionVarlenProblem) -> int:
+    """The dim of a head in shared memory: whole panels of 64 elements."""
+    return 64 * ceil_div(p.dim, 64)

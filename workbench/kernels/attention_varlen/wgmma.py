@@ -1,0 +1,119 @@
+"""Stages of attention_varlen by TMA and wgmma, which reads queries, keys and values from shared memory."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import numpy as np
+
+from ...model.arrays import Array
+from ...model.dtypes import INT32
+from ...model.launch import Argument, Launch, Plan, ceil_div
+from ...model.tensor_map import TensorMap
+from ..attention.operation import SHARED_BYTES
+from ..attention.wgmma import FITTED, in_rounds
+from .operation import ATTENTION_VARLEN, EDGE_CASES, counts, row_tiles, strides
+from .problem import AttentionVarlenProblem, Lengths, padded_dim, tensor_maps
+
+_P = AttentionVarlenProblem
+
+_EDGE_CASES = (
+    *EDGE_CASES,
+    # so many tiles of keys that every buffer is filled several times
+    _P(batch=3, rows=30, keys=1900, dim=64, lengths=Lengths.ONE_LONG),
+    _P(batch=4, heads=2, group=2, rows=150, keys=1500, dim=128, causal=True, lengths=Lengths.UNIFORM, dtype="fp16"),
+    _P(batch=2, rows=40, keys=800, dim=256, causal=True, lengths=Lengths.EVEN),
+    _P(batch=3, rows=30, keys=900, dim=192, lengths=Lengths.ONE_LONG),
+)
+
+
+def _sizes(p: AttentionVarlenProblem, size: Mapping[str, int]) -> dict[str, int]:
+    """What fits the dim, where no other sizes are asked for."""
+    warpgroups, full, causal = FITTED[padded_dim(p)]
+    keys = size["TILE_KEYS"] or (causal if p.causal else full)
+    found = {"DIM": padded_dim(p), "BLOCK_N": keys, "CAUSAL": int(p.causal)}
+    return found | ({} if size["WARPGROUPS"] else {"WARPGROUPS": warpgroups})
+
+
+def _launch(p: AttentionVarlenProblem, size: Mapping[str, int], kernel: str, *where: Argument) -> Launch:
+    """A block for every tile of rows that there can be; `where` is how it finds its own."""
+    rows, arrays = 64 * size["WARPGROUPS"], p.arrays()
+
+    def mapped(name: str, places: int) -> TensorMap:
+        """Of (1, heads, places, dim), as attention has it."""
+        (length, heads, dim), (place, head, _) = arrays[name].shape, arrays[name].element_strides
+        shape, steps = (1, heads, length, dim), (length * place, head, place, 1)
+        return TensorMap(name, box=(1, 1, places, 64), shape=shape, strides=steps)
+
+    maps = mapped("q", rows), mapped("k", size["BLOCK_N"]), mapped("v", size["BLOCK_N"])
+    arguments = (*maps, "offsets_q", "offsets_k", *where, "o", "lse", *strides(p, "o"), *counts(p))
+    return Launch(
+        kernel,
+        (row_tiles(p, rows) * p.heads, 1, 1),
+        (128 * (size["WARPGROUPS"] + 1), 1, 1),
+        (*arguments, np.float32(p.factor)),
+        shared_bytes=SHARED_BYTES,
+    )
+
+
+@ATTENTION_VARLEN.stage(
+    "tma",
+    track="wgmma",
+    source="attention_varlen/wgmma/01_tma.cu",
+    idea="TMA and wgmma as in attention's overlap; what a tile has of the next sequence is masked, cleared, not stored",
+    supports=tensor_maps,
+    parameters={"WARPGROUPS": 0, "TILE_KEYS": 0},
+    sizes=_sizes,
+    edge_cases=_EDGE_CASES,
+    architecture=90,
+    specific=True,
+)
+def tma(p: AttentionVarlenProblem, size: Mapping[str, int]) -> Launch:
+    return _launch(p, size, "attention_varlen_tma")
+
+
+RANKED = 8
+"""Sequences that a block ranks."""
+
+
+def _ranked(p: AttentionVarlenProblem, size: Mapping[str, int], kernel: str, **more: Array) -> Plan:
+    """With a kernel before that ranks sequences by their keys, and sets what `more` there is."""
+    table = {"order": Array((p.batch,), INT32, output=True), "starts": Array((p.batch + 1,), INT32, output=True)}
+    scratch = {**table, **more}
+    arguments: tuple[Argument, ...] = ("offsets_q", "offsets_k", *scratch, np.int32(p.batch))
+    blocks = (ceil_div(p.batch, RANKED), 1, 1)
+    rank = Launch("attention_varlen_rank", blocks, (32 * RANKED, 1, 1), arguments)
+    return Plan((rank, _launch(p, size, kernel, *scratch)), scratch=scratch)
+
+
+@ATTENTION_VARLEN.stage(
+    "longest_first",
+    source="attention_varlen/wgmma/02_longest_first.cu",
+    idea="a kernel before ranks sequences by their keys, so that blocks start with the longest",
+    supports=tensor_maps,
+    parameters={"WARPGROUPS": 0, "TILE_KEYS": 0},
+    sizes=_sizes,
+    edge_cases=_EDGE_CASES,
+    architecture=90,
+    specific=True,
+)
+def longest_first(p: AttentionVarlenProblem, size: Mapping[str, int]) -> Plan:
+    return _ranked(p, size, "attention_varlen_longest_first")
+
+
+@ATTENTION_VARLEN.stage(
+    "persistent",
+    source="attention_varlen/wgmma/03_persistent.cu",
+    idea="blocks that stay: a producer draws the next of the ranked tiles by a ticket, and loads it while one ends",
+    supports=tensor_maps,
+    parameters={"WARPGROUPS": 0, "TILE_KEYS": 0},
+    sizes=_sizes,
+    edge_cases=_EDGE_CASES,
+    architecture=90,
+    specific=True,
+)
+def persistent(p: AttentionVarlenProblem, size: Mapping[str, int]) -> Plan:
+    plan = _ranked(p, size, "attention_varlen_persistent", ticket=Array((1,), INT32, output=True))
+    rank, main = plan.launches
+    return replace(plan, launches=(rank, replace(main, grid=in_rounds(main.grid[0]), persistent=True)))
