@@ -117,8 +117,9 @@ class AttentionBackwardProblem(AttentionProblem):
             p = np.exp2(np.where(mask & sees, logits, np.float32(-np.inf)))  # as an instruction has the base 2
             products = (do * o)[:, :: -1 if backwards else 1]
             delta = products.cumsum(axis=1, dtype=np.float32)[:, -1:]
-            ds = p * (tensor_core_product(do, v.T, 8, backwards) - delta)
-            p, ds = rounded(p), rounded(ds)  # tensor cores take both in the type of the inputs
+            # tensor cores take both in the type of the inputs, and so may warps that hand weights over
+            p = rounded(p)
+            ds = rounded(p * (tensor_core_product(do, v.T, 8, backwards) - delta))
             dq = tensor_core_product(ds, k, max(16, len(k) // 64), backwards)
             dk, dv = (tensor_core_product(a.T, b, 16, backwards) for a, b in ((ds, q), (p, do)))
             return dq * np.float32(scale), dk * np.float32(scale), dv
