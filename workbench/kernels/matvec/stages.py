@@ -13,6 +13,18 @@ from ...model.operation import Operation
 from ...model.problem import Size
 from .problem import MatvecProblem, problems
 
+SHORT = 256
+"""Bytes of a row for which half a warp has no vector to load."""
+
+
+def fastest(p: MatvecProblem) -> tuple[str, ...]:
+    """Warps read rows in vectors where these begin at multiples of 16 bytes and are long enough for their lanes."""
+    itemsize = dtype_of(p.dtype).itemsize
+    if p.ldb * itemsize % 16 or p.k * itemsize < SHORT:
+        return "unaligned", "warp_parallel"
+    return "streamed", "unaligned"
+
+
 MATVEC = Operation(
     name="matvec",
     summary="matrix-vector product c = B a",
@@ -27,6 +39,7 @@ MATVEC = Operation(
     emulator_size=Size(extent=3000, work=100_000),
     cuda_size=Size(extent=20_000, work=4_000_000),
     metric="GB/s",
+    fastest=fastest,
 )
 
 
@@ -152,3 +165,29 @@ def _streamed(p: MatvecProblem, size: Mapping[str, int]) -> dict[str, int]:
 )
 def streamed(p: MatvecProblem, size: Mapping[str, int]) -> Launch:
     return _launch("matvec_streamed", p, size["THREADS"] // 32 // size["SHARE"], size["THREADS"])
+
+
+def _lanes(p: MatvecProblem, size: Mapping[str, int]) -> dict[str, int]:
+    """As many lanes share a row as it has vectors for, a power of two."""
+    vectors = max(1, p.k * dtype_of(p.dtype).itemsize // 16)
+    return {"GROUP": min(32, 1 << (vectors.bit_length() - 1))}
+
+
+@MATVEC.stage(
+    "unaligned",
+    parent="warp_parallel",
+    source="matvec/6_unaligned.cu",
+    idea="16 bytes a load wherever a row begins; few lanes share a short row",
+    parameters={"THREADS": 256},
+    space={"THREADS": THREADS[:3]},
+    sizes=_lanes,
+    edge_cases=(
+        *_EDGE_CASES,
+        MatvecProblem(n=70, k=3, dtype="bf16", out="bf16"),
+        MatvecProblem(n=40, k=33, dtype="fp32", out="fp32"),
+        MatvecProblem(n=33, k=601, dtype="fp16", pad_b=2),
+    ),
+    alignment=1,
+)
+def unaligned(p: MatvecProblem, size: Mapping[str, int]) -> Launch:
+    return _launch("matvec_unaligned", p, size["THREADS"] // _lanes(p, size)["GROUP"], size["THREADS"])

@@ -1,0 +1,41 @@
+// c[n] = sum_k a[k] B[n, k]. a: (K), B: (N, K), rows ldb elements apart, c: (N).
+//
+// stage 6, unaligned: GROUP lanes share a row, a single one where it is short. what lies in it at multiples
+// of 16 bytes is loaded so, wherever the row begins. its ends, and a, are read element by element.
+//
+// what it gains: rows that are no multiples of 16 bytes apart are loaded in vectors, too, and a warp reads as
+// many short rows as its lanes have loads for.
+//
+// what limits it: a comes from the L1, with a load for every product.
+
+#include "tile/convert.cuh"
+#include "tile/row_reduce.cuh"
+#include "tile/vector.cuh"
+
+static_assert(THREADS % WARP == 0 && WARP % GROUP == 0, "a row belongs to lanes of one warp");
+
+extern "C" __global__ void __launch_bounds__(THREADS)
+    matvec_unaligned(const IN* __restrict__ a, const IN* __restrict__ B, OUT* __restrict__ c, int N, int K,
+                     int ldb) {
+  constexpr int WIDTH = VECTOR_BYTES / sizeof(IN);
+  const int lane = threadIdx.x % GROUP;
+  const int n = blockIdx.x * (THREADS / GROUP) + threadIdx.x / GROUP;
+  const IN* b = B + static_cast<long long>(min(n, N - 1)) * ldb;
+  // elements before the first multiple of 16 bytes, and vectors from there on
+  const int before = -static_cast<int>(reinterpret_cast<size_t>(b) / sizeof(IN)) & (WIDTH - 1);
+  const int head = min(before, K), vectors = (K - head) / WIDTH;
+
+  float sum = 0.f;
+  for (int k = lane; k < head; k += GROUP) sum += to_float(a[k]) * to_float(b[k]);
+#pragma unroll 4
+  for (int v = lane; v < vectors; v += GROUP) {
+    const int k = head + v * WIDTH;
+    const auto x = load_vector<WIDTH>(b + k);
+#pragma unroll
+    for (int i = 0; i < WIDTH; ++i) sum += to_float(a[k + i]) * to_float(x.x[i]);
+  }
+  for (int k = head + vectors * WIDTH + lane; k < K; k += GROUP) sum += to_float(a[k]) * to_float(b[k]);
+
+  sum = warp_reduce<Sum, GROUP>(sum);
+  if (lane == 0 && n < N) c[n] = from_float<OUT>(sum);
+}
