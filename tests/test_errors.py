@@ -28,6 +28,7 @@ UNFORESEEN = {
     "workbench.catalogue.channel.Closed",
     "workbench.model.plain.OffSchema",
     "workbench.ops.torch_arrays.Elsewhere",  # sends a call to an operator of PyTorch
+    "workbench.toolchain._nvrtc_process._Failed",  # ends as an answer to the process that asked
 }
 """Exceptions that are caught where they are expected, or are mistakes of the workbench's own."""
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from workbench.catalogue import forkserver, host
+from workbench.catalogue import forkserver, host, registry
 from workbench.model.declared import BadStage
 
 only_where_there_is_one = pytest.mark.skipif(not forkserver.usable(), reason="there is no fork server on this system")
@@ -129,6 +129,18 @@ def test_a_server_that_was_killed_is_replaced_and_its_processes_end_with_it(made
     assert ended(forked)
     assert made("").describe() == []
     assert host._server._process is not server
+
+
+@only_where_there_is_one
+def test_a_stage_whose_process_ended_with_the_server_is_asked_again() -> None:
+    (stage,) = registry.select(["vector_add:naive"])
+    first, second = registry.operation_of(stage).suite[:2]
+    assert stage.supports(first) is None
+    server, forked = host._server._process, children()
+    assert server is not None
+    os.kill(server.pid, signal.SIGKILL)
+    assert ended(forked)
+    assert stage.supports(second) is None
 
 
 JUDGE = """

@@ -6,7 +6,7 @@
 // what it gains: rows that are no multiples of 16 bytes apart are loaded in vectors, too, and a warp reads as
 // many short rows as its lanes have loads for.
 //
-// what limits it: a comes from the L1, with a load for every product.
+// what limits it: a comes from the L1, with a load for every product; one warp has a row alone.
 
 #include "tile/convert.cuh"
 #include "tile/row_reduce.cuh"

@@ -58,6 +58,7 @@ class Forked:
     def __init__(self, server: socket.socket) -> None:
         self._server = server  # sends the exit code, and ends the process when this end is closed
         self._code: int | None = None
+        self.orphaned = False  # the server ended first, and the process with it
 
     def kill(self) -> None:
         """End it, whatever it is doing."""
@@ -71,7 +72,7 @@ class Forked:
                 raise subprocess.TimeoutExpired("a process of stages", timeout or 0.0)
             with self._server:
                 code = self._server.recv(CODE_BYTES)
-            # without a code the server has ended, and with it the process
+            self.orphaned = not code
             self._code = int.from_bytes(code, "big", signed=True) if code else -signal.SIGKILL
         return self._code
 

@@ -90,6 +90,10 @@ def _text(given: Any) -> str:
     return given[: plain.MOST_TEXT] if type(given) is str else repr(given)[:200]
 
 
+class Orphaned(BadStage):
+    """The process of a stage ended with the server that forked it: not necessarily by the stage's doing."""
+
+
 class Host:
     """The process of one module of stages, or, without one, of all stages that are declared beside their operations.
 
@@ -135,9 +139,12 @@ class Host:
             if known and (not whole or "plan" in known.parts):
                 return known
             question = {"ask": "solve", "operation": operation, "stage": stage, "problem": words, "whole": whole}
+            question["parameters"] = dict(parameters)
             try:
-                self._begun()
-                told = self._exchange(question | {"parameters": dict(parameters)}, ANSWER_SECONDS)
+                try:
+                    told = self._asked(question)
+                except Orphaned:  # another stage may have ended the server
+                    told = self._asked(question)
             except BadStage as error:
                 message = f"the Python code of {operation}:{stage} cannot be used: {error}"
                 self._ended[operation, stage] = message
@@ -158,6 +165,10 @@ class Host:
         if process is not None and self._pid == os.getpid():
             process.kill()
             process.wait()
+
+    def _asked(self, question: dict[str, Any]) -> dict[str, Any]:
+        self._begun()
+        return self._exchange(question, ANSWER_SECONDS)
 
     def _begun(self) -> dict[str, Any]:
         """Start the process where there is none, and let it import. Raises BadStage."""
@@ -191,7 +202,7 @@ class Host:
             self.close()
             raise BadStage(f"it gave no answer within {seconds:.3g} s: a loop without end, or a wait") from None
         except channel.Closed as error:
-            raise BadStage(self._how_it_ended(str(error))) from None
+            raise self._how_it_ended(str(error)) from None
         except BaseException:  # also when the user interrupts: an answer to this question would be taken for another's
             self.close()
             raise
@@ -200,19 +211,21 @@ class Host:
             raise BadStage("it sent what is no answer")
         return told
 
-    def _how_it_ended(self, said: str) -> str:
+    def _how_it_ended(self, said: str) -> BadStage:
         assert self._process is not None
+        process = self._process
         if said != "it has ended":
             self.close()
-            return said
+            return BadStage(said)
         try:
-            code = self._process.wait(1.0)
+            code = process.wait(1.0)
         except subprocess.TimeoutExpired:
             self.close()
-            return "it closed its end of the connection"
+            return BadStage("it closed its end of the connection")
         self.close()
         how = f"was ended by {signal.Signals(-code).name}" if code < 0 else f"exited with code {code}"
-        return f"the process in which it ran {how}; a stage may not end it"
+        said = f"the process in which it ran {how}; a stage may not end it"
+        return Orphaned(said) if isinstance(process, Forked) and process.orphaned else BadStage(said)
 
 
 _starter_pid = os.getpid()

@@ -36,11 +36,10 @@ static_assert(sizeof(Memory) <= roles::SHARED_BYTES,
 __device__ __forceinline__ void produce(const Operands& g, Memory& memory, const Ranked& ranked,
                                         int* ticket) {
   Producer producer{g, memory.shared};
-  const int all = ranked.all(g.heads);
   const bool first_lane = threadIdx.x == 0;
   for (int parity = 1;; parity ^= 1) {
     const int number = uniform(first_lane ? atomicAdd(ticket, 1) : 0);
-    const bool last = number >= all;
+    const bool last = number >= ranked.all(g.heads);  // not kept: the producer has few registers
     PackedTile tile;
     if (!last) tile = ranked.tile(g, number);
     if (first_lane) {

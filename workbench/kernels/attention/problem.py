@@ -200,8 +200,9 @@ class AttentionProblem(Problem):
             top = logits.max(axis=1, keepdims=True)
             top = np.where(np.isfinite(top), top, np.float32(0))
             factor = np.float32(scale * LOG2_E)
-            # in fp32, as an instruction has the base 2. on a GPU it is off by as much, even where the logit is the largest
-            weights = np.exp2(logits * factor - top * factor) * EXP2_ERROR
+            # in fp32, as an instruction has the base 2, which is off by as much, also of the largest logit
+            weights = np.exp2(logits * factor - top * factor)
+            weights *= EXP2_ERROR
             total = weights[:, :: -1 if backwards else 1].cumsum(axis=1)[:, -1]  # as a thread adds up
             # tensor cores take weights in the type of the values. divided before, as equal ones would have exact sums
             weights = dtype.rounded(weights).astype(np.float32) / np.where(total > 0, total, np.float32(1))[:, None]

@@ -13,14 +13,18 @@ from ...model.operation import Operation
 from ...model.problem import Size
 from .problem import MatvecProblem, problems
 
-SHORT = 256
-"""Bytes of a row for which half a warp has no vector to load."""
+SHORT, LONG = 256, 32 * 1024
+"""Bytes of a row for which half a warp has no vector to load, and those that take one warp longer than a block takes
+for them element by element (H100)."""
 
 
 def fastest(p: MatvecProblem) -> tuple[str, ...]:
-    """Warps read rows in vectors where these begin at multiples of 16 bytes and are long enough for their lanes."""
+    """Warps read rows in vectors where these begin at multiples of 16 bytes and are long enough for their lanes. A warp
+    has an unaligned row alone, so where rows are few and long a block is faster."""
     itemsize = dtype_of(p.dtype).itemsize
-    if p.ldb * itemsize % 16 or p.k * itemsize < SHORT:
+    aligned, short = p.ldb * itemsize % 16 == 0, p.k * itemsize < SHORT
+    few = p.n < 1024 and p.k * itemsize > LONG
+    if short or not (aligned or few):
         return "unaligned", "warp_parallel"
     return "streamed", "unaligned"
 
@@ -187,7 +191,6 @@ def _lanes(p: MatvecProblem, size: Mapping[str, int]) -> dict[str, int]:
         MatvecProblem(n=40, k=33, dtype="fp32", out="fp32"),
         MatvecProblem(n=33, k=601, dtype="fp16", pad_b=2),
     ),
-    alignment=1,
 )
 def unaligned(p: MatvecProblem, size: Mapping[str, int]) -> Launch:
     return _launch("matvec_unaligned", p, size["THREADS"] // _lanes(p, size)["GROUP"], size["THREADS"])
