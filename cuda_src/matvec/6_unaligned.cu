@@ -15,8 +15,7 @@
 static_assert(THREADS % WARP == 0 && WARP % GROUP == 0, "a row belongs to lanes of one warp");
 
 extern "C" __global__ void __launch_bounds__(THREADS)
-    matvec_unaligned(const IN* __restrict__ a, const IN* __restrict__ B, OUT* __restrict__ c, int N, int K,
-                     int ldb) {
+    matvec_unaligned(const IN* a, const IN* B, OUT* c, int N, int K, int ldb) {
   constexpr int WIDTH = VECTOR_BYTES / sizeof(IN);
   const int lane = threadIdx.x % GROUP;
   const int n = blockIdx.x * (THREADS / GROUP) + threadIdx.x / GROUP;
