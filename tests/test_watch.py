@@ -156,7 +156,7 @@ def test_a_save_of_the_source_a_header_or_the_declaration_is_a_run_and_what_pass
         assert [a["name"] for a in told["whole"]["against"]] == [f"@{number - 1}"]
     assert [r["block_threads"] for r in told["whole"]["result"]["resources"]] == [64]
     code, rest, errors = watching.end(signal.SIGINT)
-    assert (code, rest, "interrupted" in errors, "Traceback" in errors) == (130, "", True, False)
+    assert (code, rest, "interrupted" in errors, "Traceback" in errors) == (130, "", True, False), errors
     kept = versions.Versions(watching.root / versions.FOLDER / versions.FILE).of("negation", "naive")
     assert [v.number for v in kept] == [1, 2, 3, 4]
     assert not list(watching.root.rglob("*.pyc"))  # they are told from the source by the second in which it was saved
