@@ -137,6 +137,19 @@ def test_a_broken_kernel_is_found_out(right, broken):
 AT_ENDS = AttentionVarlenProblem(batch=3, rows=150, keys=300, dim=64, lengths=Lengths.UNIFORM, seed=3)
 
 
+def verdict_of_broken(stage, headers, right, broken, problem):
+    """Of a stage whose source, with these headers in it, has `broken` in place of `right`."""
+    folder = STAGES[stage].path.parent
+    source = STAGES[stage].path.read_text()
+    for name in headers:
+        source = source.replace(f'#include "{name}"', (folder / name).read_text().replace("#pragma once", ""))
+    assert source.count(right) == 1
+    for near in ("tiles.cuh", "../"):  # of a source that lies elsewhere
+        source = source.replace(f'#include "{near}', f'#include "{folder}/{near}')
+    outcome = workbench.verify(STAGES[stage], code=source.replace(right, broken), device="emulator", problem=problem)
+    return outcome.run.stages[0].verification.verdict
+
+
 @pytest.mark.parametrize(
     ("right", "broken", "verdict"),
     [
@@ -147,13 +160,7 @@ AT_ENDS = AttentionVarlenProblem(batch=3, rows=150, keys=300, dim=64, lengths=Le
     ],
 )
 def test_a_fault_at_the_end_of_a_sequence_is_found_out(right, broken, verdict):
-    folder = STAGES["tma"].path.parent
-    tiles = (folder / "tiles.cuh").read_text().replace("#pragma once", "")
-    source = STAGES["tma"].path.read_text().replace('#include "tiles.cuh"', tiles)
-    assert source.count(right) == 1
-    source = source.replace('#include "../', f'#include "{folder}/../').replace(right, broken)
-    outcome = workbench.verify(STAGES["tma"], code=source, device="emulator", problem=AT_ENDS)
-    assert outcome.run.stages[0].verification.verdict == verdict
+    assert verdict_of_broken("tma", ["tiles.cuh"], right, broken, AT_ENDS) == verdict
 
 
 @pytest.mark.parametrize(
@@ -165,14 +172,8 @@ def test_a_fault_at_the_end_of_a_sequence_is_found_out(right, broken, verdict):
     ],
 )
 def test_a_fault_of_the_table_of_sequences_is_found_out(right, broken, verdict):
-    folder = STAGES["longest_first"].path.parent
-    ranked = (folder / "ranked.cuh").read_text().replace("#pragma once", "")
-    source = STAGES["longest_first"].path.read_text().replace('#include "ranked.cuh"', ranked)
-    assert source.count(right) == 1
-    source = source.replace('"tiles.cuh"', f'"{folder}/tiles.cuh"').replace(right, broken)
     problem = AttentionVarlenProblem(batch=6, rows=600, keys=600, dim=64, causal=True, lengths=Lengths.ONE_LONG, seed=1)
-    outcome = workbench.verify(STAGES["longest_first"], code=source, device="emulator", problem=problem)
-    assert outcome.run.stages[0].verification.verdict == verdict
+    assert verdict_of_broken("longest_first", ["ranked.cuh"], right, broken, problem) == verdict
 
 
 MANY_TILES = AttentionVarlenProblem(batch=40, rows=200, keys=200, dim=64, causal=True, lengths=Lengths.LOGNORMAL)
@@ -187,15 +188,7 @@ MANY_TILES = AttentionVarlenProblem(batch=40, rows=200, keys=200, dim=64, causal
     ],
 )
 def test_a_hazard_of_the_persistent_kernel_is_named(right, broken, verdict):
-    folder = STAGES["persistent"].path.parent
-    source = STAGES["persistent"].path.read_text()
-    for name in ("ranked.cuh", "tiles.cuh"):
-        text = (folder / name).read_text().replace("#pragma once", "")
-        source = source.replace(f'#include "{name}"', text)
-    assert source.count(right) == 1
-    source = source.replace('#include "../', f'#include "{folder}/../').replace(right, broken)
-    outcome = workbench.verify(STAGES["persistent"], code=source, device="emulator", problem=MANY_TILES)
-    assert outcome.run.stages[0].verification.verdict == verdict
+    assert verdict_of_broken("persistent", ["ranked.cuh", "tiles.cuh"], right, broken, MANY_TILES) == verdict
 
 
 def packed(rng, lengths, heads, dim=24):  # noqa: F811

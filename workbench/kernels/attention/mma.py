@@ -8,12 +8,17 @@ import numpy as np
 
 from ...model.launch import Launch, ceil_div
 from .operation import ATTENTION, EDGE_CASES, SHARED_BYTES, counts, strides
-from .problem import AttentionProblem, padded_dim, tensor_maps
+from .problem import AttentionProblem, GroupedHeads, padded_dim, tensor_maps
 
 
 def shared_bytes(dim: int, size: Mapping[str, int]) -> int:
     """Of the queries, and of two tiles of keys and values, with vectors of `dim` elements."""
     return (16 * size["WARPS"] + 4 * size["BLOCK_N"]) * dim * 2
+
+
+def constraint(p: GroupedHeads, size: Mapping[str, int]) -> str | None:
+    """Why tiles of these sizes do not fit, or None."""
+    return None if shared_bytes(padded_dim(p), size) <= SHARED_BYTES else "the tiles do not fit into shared memory"
 
 
 @ATTENTION.stage(
@@ -23,9 +28,7 @@ def shared_bytes(dim: int, size: Mapping[str, int]) -> int:
     idea="tensor cores (mma.sync): weights stay in registers; cp.async loads the next keys and values",
     parameters={"WARPS": 4, "BLOCK_N": 64},
     space={"WARPS": (4, 8), "BLOCK_N": (32, 64, 128)},
-    constraint=lambda p, size: (
-        None if shared_bytes(padded_dim(p), size) <= SHARED_BYTES else "the tiles do not fit into shared memory"
-    ),
+    constraint=constraint,
     sizes=lambda p, size: {"DIM": padded_dim(p)},
     edge_cases=EDGE_CASES,
     architecture=80,

@@ -62,8 +62,42 @@ CHUNK = 512
 """Rows that are solved at once on the host: of long sequences not all logits fit into memory."""
 
 
+class GroupedHeads(Problem):
+    """What problems of attention have in common, whichever way their sequences lie: `group` heads of q share one of k
+    and v, and products are multiplied with `scale`, or with 1 / sqrt(dim) where that is 0."""
+
+    heads: int
+    group: int
+    dim: int
+    scale: float
+
+    tiers: ClassVar[tuple[Tier, ...]] = (Tier.COMPARATIVE,)
+    not_exact: ClassVar[str] = "an exponential is rounded"
+    non_finite: ClassVar[NonFinite | str] = NonFinite.UNDEFINED
+    distributed: ClassVar[tuple[str, ...]] = ("v",)  # of q and k `values` has the kinds that logits are made of
+    elementwise: ClassVar[tuple[str, ...]] = ("lse",)
+    extents: ClassVar[tuple[str, ...]] = ("batch", "heads", "rows", "keys", "dim")
+    ranges: ClassVar[Mapping[str, tuple[float, float]]] = {"dim": (1, 256), "group": (1, 2**31), "scale": (0, 1e6)}
+    choices: ClassVar[Mapping[str, tuple[str, ...]]] = {"dtype": (BF16.name, FP16.name)}
+
+    def check(self) -> str | None:
+        if self.heads % self.group:
+            return f"{self.heads} heads are no whole groups of {self.group}; group has to divide heads"
+        return None
+
+    @property
+    def factor(self) -> float:
+        """What products of queries and keys are multiplied with."""
+        return self.scale or self.dim**-0.5
+
+    @property
+    def key_heads(self) -> int:
+        """Heads of k and v."""
+        return self.heads // self.group
+
+
 @dataclass(frozen=True)
-class AttentionProblem(Problem):
+class AttentionProblem(GroupedHeads):
     """q, o: (batch, heads, rows, dim); k, v: (batch, heads / group, keys, dim); lse: (batch, heads, rows) fp32.
 
     o = softmax(scale q k^T) v; `group` heads of q share one of k and v. `scale` is positive, 0 stands for
@@ -91,36 +125,12 @@ class AttentionProblem(Problem):
     gap_kv: int = 0
     tier: Tier = Tier.COMPARATIVE
 
-    tiers: ClassVar[tuple[Tier, ...]] = (Tier.COMPARATIVE,)
-    not_exact: ClassVar[str] = "an exponential is rounded"
-    non_finite: ClassVar[NonFinite | str] = NonFinite.UNDEFINED
-    distributed: ClassVar[tuple[str, ...]] = ("v",)  # of q and k `values` has the kinds that logits are made of
-    elementwise: ClassVar[tuple[str, ...]] = ("lse",)
-    extents: ClassVar[tuple[str, ...]] = ("batch", "heads", "rows", "keys", "dim")
-    ranges: ClassVar[Mapping[str, tuple[float, float]]] = {"dim": (1, 256), "group": (1, 2**31), "scale": (0, 1e6)}
-    choices: ClassVar[Mapping[str, tuple[str, ...]]] = {"dtype": (BF16.name, FP16.name)}
-
-    def check(self) -> str | None:
-        if self.heads % self.group:
-            return f"{self.heads} heads are no whole groups of {self.group}; group has to divide heads"
-        return None
-
     @property
     def label(self) -> str:
         shared = f"/{self.group}" if self.group > 1 else ""
         keys = "" if self.keys == self.rows else f"x{self.keys}"
         size = f"b{self.batch} h{self.heads}{shared} s{self.rows}{keys} d{self.dim}"
         return f"{size} {self.dtype} {self.layout} {'causal' if self.causal else 'full'}"
-
-    @property
-    def factor(self) -> float:
-        """What products of queries and keys are multiplied with."""
-        return self.scale or self.dim**-0.5
-
-    @property
-    def key_heads(self) -> int:
-        """Heads of k and v."""
-        return self.heads // self.group
 
     @property
     def seen(self) -> int:
@@ -358,7 +368,7 @@ SUITE = (
 )
 
 
-def tensor_maps(p: AttentionProblem) -> str | None:
+def tensor_maps(p: GroupedHeads) -> str | None:
     """Why an input can have no tensor map, or None where all can."""
     for name in ("q", "k", "v"):
         strides = p.arrays()[name].element_strides
@@ -367,6 +377,6 @@ def tensor_maps(p: AttentionProblem) -> str | None:
     return None
 
 
-def padded_dim(p: AttentionProblem) -> int:
+def padded_dim(p: GroupedHeads) -> int:
     """The dim of a head in shared memory: whole panels of 64 elements."""
     return 64 * math.ceil(p.dim / 64)

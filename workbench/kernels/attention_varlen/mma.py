@@ -7,10 +7,10 @@ from collections.abc import Mapping
 import numpy as np
 
 from ...model.launch import Launch
-from ..attention.mma import shared_bytes
-from ..attention.operation import SHARED_BYTES
+from ..attention.mma import constraint, shared_bytes
+from ..attention.problem import padded_dim
 from .operation import ATTENTION_VARLEN, EDGE_CASES, counts, row_tiles, strides
-from .problem import AttentionVarlenProblem, padded_dim, tensor_maps
+from .problem import AttentionVarlenProblem, tensor_maps
 
 
 @ATTENTION_VARLEN.stage(
@@ -20,9 +20,7 @@ from .problem import AttentionVarlenProblem, padded_dim, tensor_maps
     idea="tensor cores (mma.sync): a block finds its tile of rows in the offsets; what lies behind an end is zero",
     parameters={"WARPS": 4, "BLOCK_N": 64},
     space={"WARPS": (4, 8), "BLOCK_N": (32, 64, 128)},
-    constraint=lambda p, size: (
-        None if shared_bytes(padded_dim(p), size) <= SHARED_BYTES else "the tiles do not fit into shared memory"
-    ),
+    constraint=constraint,
     sizes=lambda p, size: {"DIM": padded_dim(p)},
     edge_cases=EDGE_CASES,
     architecture=80,

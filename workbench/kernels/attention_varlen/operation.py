@@ -8,7 +8,6 @@ from ...model.dtypes import dtype_of
 from ...model.operation import Operation
 from ...model.problem import Size
 from ..attention.problem import Kind
-from .fastest import fastest
 from .problem import SUITE, AttentionVarlenProblem, Lengths, problems
 
 ATTENTION_VARLEN = Operation(
@@ -20,7 +19,8 @@ ATTENTION_VARLEN = Operation(
     defines=lambda p: {"IN": dtype_of(p.dtype).cuda},
     emulator_size=Size(extent=400, work=2_000_000),
     cuda_size=Size(extent=3000, work=100_000_000),
-    fastest=fastest,
+    # blocks that draw ranked tiles are the fastest of all problems of the suite but one, by 1 % (H100)
+    fastest=("persistent", "tensor_core", "naive"),
 )
 
 _P = AttentionVarlenProblem

@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from hypothesis import strategies as st
 
 from ... import reference
 from ...model.arrays import Array, Arrays, element_bytes
-from ...model.distribution import NonFinite
-from ...model.dtypes import BF16, FP16, FP32, INT32, dtype_of
-from ...model.launch import ceil_div
-from ...model.problem import Cost, Invariant, Problem, Size, Tier, draw_values, extents
+from ...model.dtypes import FP32, INT32, dtype_of
+from ...model.problem import Cost, Invariant, Size, Tier, draw_values, extents
 from ..attention.controls import Solver, Values
-from ..attention.problem import DIMS, KEY_TILES, AttentionProblem, Kind, Layout, of_kind
+from ..attention.problem import DIMS, KEY_TILES, AttentionProblem, GroupedHeads, Kind, Layout, of_kind
 from .controls import Part, controls
 from .invariants import invariants
 
@@ -38,7 +36,7 @@ class Lengths(StrEnum):
 
 
 @dataclass(frozen=True)
-class AttentionVarlenProblem(Problem):
+class AttentionVarlenProblem(GroupedHeads):
     """q, o: (rows, heads, dim); k, v: (keys, heads / group, dim); offsets_q, offsets_k: (batch + 1,) int32; lse:
     (heads, rows) fp32.
 
@@ -68,36 +66,12 @@ class AttentionVarlenProblem(Problem):
     gap_kv: int = 0
     tier: Tier = Tier.COMPARATIVE
 
-    tiers: ClassVar[tuple[Tier, ...]] = (Tier.COMPARATIVE,)
-    not_exact: ClassVar[str] = AttentionProblem.not_exact
-    non_finite: ClassVar[NonFinite | str] = NonFinite.UNDEFINED
-    distributed: ClassVar[tuple[str, ...]] = AttentionProblem.distributed
-    elementwise: ClassVar[tuple[str, ...]] = AttentionProblem.elementwise
-    extents: ClassVar[tuple[str, ...]] = AttentionProblem.extents
-    ranges: ClassVar[Mapping[str, tuple[float, float]]] = AttentionProblem.ranges
-    choices: ClassVar[Mapping[str, tuple[str, ...]]] = {"dtype": (BF16.name, FP16.name)}
-
-    def check(self) -> str | None:
-        if self.heads % self.group:
-            return f"{self.heads} heads are no whole groups of {self.group}; group has to divide heads"
-        return None
-
     @property
     def label(self) -> str:
         shared = f"/{self.group}" if self.group > 1 else ""
         keys = "" if self.keys == self.rows else f"x{self.keys}"
         size = f"b{self.batch} {self.lengths} h{self.heads}{shared} s{self.rows}{keys} d{self.dim}"
         return f"{size} {self.dtype} {'causal' if self.causal else 'full'}"
-
-    @property
-    def factor(self) -> float:
-        """What products of queries and keys are multiplied with."""
-        return self.scale or self.dim**-0.5
-
-    @property
-    def key_heads(self) -> int:
-        """Heads of k and v."""
-        return self.heads // self.group
 
     def _array(self, length: int, heads: int, pad: int = 0, gap: int = 0, output: bool = False) -> Array:
         head = self.dim + pad
@@ -291,8 +265,3 @@ def tensor_maps(p: AttentionVarlenProblem) -> str | None:
         if any(step * 2 % 16 for step, extent in steps if extent > 1):
             return f"a tensor map needs rows and heads of {name} a multiple of 16 bytes apart"
     return None
-
-
-def padded_dim(p: AttentionVarlenProblem) -> int:
-    """The dim of a head in shared memory: whole panels of 64 elements."""
-    return 64 * ceil_div(p.dim, 64)

@@ -12,9 +12,10 @@ from ...model.dtypes import INT32
 from ...model.launch import Argument, Launch, Plan, ceil_div
 from ...model.tensor_map import TensorMap
 from ..attention.operation import SHARED_BYTES
+from ..attention.problem import padded_dim
 from ..attention.wgmma import FITTED, in_rounds
 from .operation import ATTENTION_VARLEN, EDGE_CASES, counts, row_tiles, strides
-from .problem import AttentionVarlenProblem, Lengths, padded_dim, tensor_maps
+from .problem import AttentionVarlenProblem, Lengths, tensor_maps
 
 _P = AttentionVarlenProblem
 
