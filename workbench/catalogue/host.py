@@ -141,10 +141,7 @@ class Host:
             question = {"ask": "solve", "operation": operation, "stage": stage, "problem": words, "whole": whole}
             question["parameters"] = dict(parameters)
             try:
-                try:
-                    told = self._asked(question)
-                except Orphaned:  # another stage may have ended the server
-                    told = self._asked(question)
+                told = self._asked(question)
             except BadStage as error:
                 message = f"the Python code of {operation}:{stage} cannot be used: {error}"
                 self._ended[operation, stage] = message
@@ -167,6 +164,10 @@ class Host:
             process.wait()
 
     def _asked(self, question: dict[str, Any]) -> dict[str, Any]:
+        """The answer; the second one where another stage may have ended the server. Raises BadStage."""
+        with contextlib.suppress(Orphaned):
+            self._begun()
+            return self._exchange(question, ANSWER_SECONDS)
         self._begun()
         return self._exchange(question, ANSWER_SECONDS)
 
