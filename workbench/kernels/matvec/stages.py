@@ -193,4 +193,4 @@ def _lanes(p: MatvecProblem, size: Mapping[str, int]) -> dict[str, int]:
     ),
 )
 def unaligned(p: MatvecProblem, size: Mapping[str, int]) -> Launch:
-    return _launch("matvec_unaligned", p, size["THREADS"] // _lanes(p, size)["GROUP"], size["THREADS"])
+    return _launch("matvec_unaligned", p, size["THREADS"] // size["GROUP"], size["THREADS"])
