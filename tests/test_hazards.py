@@ -31,9 +31,19 @@ def naive() -> Stage[VectorAddProblem]:
     return found
 
 
-def test_a_wrong_result_of_the_gpu_is_the_verdict_whatever_the_emulator_found() -> None:
+def test_a_hazard_that_the_emulator_finds_names_what_is_wrong_on_the_gpu() -> None:
     result = harness.verify(naive().with_code(RACES), NumpyDevice("cuda", wrong_after=0), examples=5)
+    assert result.failure is not None
+    assert result.verdict is result.failure.verdict is Verdict.RACE
+    assert "\nthe GPU's answers: mismatch: " in result.failure.message
+    assert result.failure.hazards[0].code == "race"
+
+
+def test_a_wrong_result_of_the_gpu_in_which_the_emulator_finds_nothing_keeps_its_name() -> None:
+    result = harness.verify(naive(), NumpyDevice("cuda", wrong_after=0), examples=5)
+    assert result.failure is not None
     assert result.verdict is Verdict.MISMATCH
+    assert "the emulator finds nothing wrong with the same problem" in result.failure.message
 
 
 def test_the_emulator_looks_while_the_gpu_is_still_at_work(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -120,6 +121,20 @@ def test_a_deadlock_names_a_phase_that_a_wrong_parity_skipped() -> None:
     finding = found(BARRIERS.replace("BODY", body))
     assert finding.kind is FindingKind.DEADLOCK
     assert "phase 2 (parity 0): 1 arrival pending (phase 1 ended and was not waited for: a parity is" in str(finding)
+
+
+def test_a_deadlock_names_the_wait_that_took_an_old_phase_for_the_next_one() -> None:
+    arrive = "if (threadIdx.x == 0) arrive(full); __syncthreads();"
+    body = f"{arrive} wait(full, 0);\n    wait(full, 0);  // too early, and not for parity 1\n{arrive} wait(full, 0);"
+    source = BARRIERS.replace("BODY", body)
+    line = source[: source.index("// too early")].count("\n") + 1
+    passed = (
+        rf"warps 0-1 passed at [^ ]*:\d+ \(from [^ ]*:{line}\) the end of phase 0 of mbarrier `bars\[0\]` a second time"
+    )
+    assert re.search(passed, str(found(source)))
+    # who waits twice for one phase, and skips none, may have its reasons
+    twice = f"{arrive} wait(full, 0); wait(full, 0); wait(full, 1);"
+    assert "a second time" not in str(found(BARRIERS.replace("BODY", twice)))
 
 
 def test_a_deadlock_after_a_first_pass_of_an_empty_barrier_names_no_skipped_phase() -> None:

@@ -63,7 +63,7 @@ def _emulated_fault(fault: PlantedFault, device: EmulatedDevice) -> Record:
         "found": len(found),
         "at_line": sum(map(fault.at_its_line, found)),
         "seeds": len(outcomes),
-        "why": fault.why or fault.pending,
+        "why": fault.pending,
         "first": _first_line(found[0]) if found else "",
     }
 

@@ -53,7 +53,7 @@ class Verified:
 class HarnessFault:
     """What deceives a weak harness, and what ours has to say of it.
 
-    `judge` tries it on a device; the verdict has to be `verdict`, on a GPU one of `on_gpu` where that is given, and
+    `judge` tries it on a device; the verdict has to be `verdict`, on a GPU `on_gpu` where that is given, and
     every pattern of `says` has to be in the message. `where` names what the fault is planted in.
     """
 
@@ -64,7 +64,7 @@ class HarnessFault:
     judge: Callable[[Device], Outcome]
     verdict: str
     says: tuple[str, ...]
-    on_gpu: tuple[str, ...] = ()
+    on_gpu: str = ""
 
     @property
     def key(self) -> str:
@@ -73,8 +73,8 @@ class HarnessFault:
 
     def found_by(self, outcome: Outcome, on_gpu: bool = False) -> bool:
         """Whether the outcome is the right verdict, for the fault's own reason."""
-        wanted = self.on_gpu if on_gpu and self.on_gpu else (self.verdict,)
-        return outcome.verdict in wanted and all(re.search(text, outcome.message) for text in self.says)
+        wanted = self.on_gpu if on_gpu and self.on_gpu else self.verdict
+        return outcome.verdict == wanted and all(re.search(text, outcome.message) for text in self.says)
 
 
 HEAD = 'extern "C" __global__'

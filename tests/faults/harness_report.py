@@ -39,7 +39,7 @@ from wrong_times import ON_A_CLOCK, TIMES
 
 from workbench.devices import Device, open_device
 from workbench.harness import search
-from workbench.harness.hazards import BY_LUCK
+from workbench.harness.hazards import ANSWERS, BY_LUCK
 from workbench.model import compact
 from workbench.records import environment
 
@@ -285,6 +285,8 @@ def _cell(result: Record | None) -> str:
     verdict = result["verdict"].replace("_", " ")
     if _right(result):
         verdict = f"right answers; in the emulator: {verdict}"
+    elif answers := re.search(rf"^{ANSWERS}(\w+)", result["message"], re.MULTILINE):
+        verdict = f"{answers[1].replace('_', ' ')}; in the emulator: {verdict}"
     return verdict if result["found"] else f"{verdict}, **not for its reason**"
 
 

@@ -17,7 +17,7 @@ from workbench.catalogue import registry
 from workbench.devices import Device, Fault, IsolatedDevice
 from workbench.devices.emulated import EmulatedDevice
 from workbench.harness import Case
-from workbench.harness.hazards import BY_LUCK
+from workbench.harness.hazards import BY_LUCK, named
 from workbench.model.arrays import Array, Arrays
 from workbench.model.dtypes import DType
 from workbench.model.launch import Argument, Launch, Plan
@@ -124,8 +124,8 @@ class PlantedFault:
 
     `number` is that of the class of fault, `name` tells its variants apart, `title` says what is wrong. The verdict has
     to be one of `verdicts`, and its message has to name every line of `at`, each given by text that occurs once in the
-    changed sources; of texts in a tuple one is enough. An answer that is merely wrong has no line. So many `seeds` of
-    ten find it, all of them unless `why` says otherwise. `pending` says why a fault is not found yet.
+    changed sources; of texts in a tuple one is enough. An answer that is merely wrong has no line. `pending`
+    says why a fault is not found yet.
     """
 
     number: int
@@ -136,8 +136,6 @@ class PlantedFault:
     verdicts: tuple[Verdict, ...]
     at: tuple[str | tuple[str, ...], ...] = ()
     relaunch: Callable[[Launch], Launch] | None = None
-    seeds: int = 10
-    why: str = ""
     pending: str = ""
 
     @property
@@ -182,8 +180,9 @@ class PlantedFault:
             emulator.close()
         if outcome.verdict == Verdict.PASS:
             return Outcome(closer.verdict, BY_LUCK + closer.message) if closer.verdict in HAZARDS else outcome
-        again = f"the emulator, on the same problem: {closer.verdict}: {closer.message}"
-        return Outcome(outcome.verdict, f"{outcome.message.rstrip()}\n{again}")
+        if closer.verdict == Verdict.PASS:
+            return outcome
+        return Outcome(*named(outcome.verdict, outcome.message, closer.verdict, closer.message))
 
     def found_by(self, outcome: Outcome, on_gpu: bool = False) -> bool:
         """Whether the outcome is the right verdict, at the right line; a GPU names no hazard, it only has to fail."""

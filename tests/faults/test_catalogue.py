@@ -37,7 +37,7 @@ def _case(fault: PlantedFault) -> object:
 def test_a_planted_fault_is_named_at_its_line(fault: PlantedFault, emulator: EmulatedDevice) -> None:
     outcomes = [judge(fault.planted, emulator, seed) for seed in SEEDS]
     missed = [o for o in outcomes if not fault.found_by(o)]
-    assert len(outcomes) - len(missed) >= fault.seeds, f"{missed[0].verdict}\n{missed[0].message}\n{fault.lines}"
+    assert not missed, f"{missed[0].verdict}\n{missed[0].message}\n{fault.lines}"
 
 
 def test_every_class_of_fault_is_planted() -> None:
@@ -50,7 +50,6 @@ def test_entries_are_told_apart_and_say_what_they_leave_out() -> None:
     for fault in CATALOGUE:
         assert fault.changes or fault.relaunch, f"{fault.key} changes nothing"
         assert fault.at or set(fault.verdicts) <= {Verdict.MISMATCH} or fault.pending, f"{fault.key} names no line"
-        assert (fault.seeds == 10) == (not fault.why), fault.key
 
 
 def test_a_line_that_the_finding_does_not_name_is_not_accepted(emulator: EmulatedDevice) -> None:

@@ -12,7 +12,7 @@ from harness_report import FAULTS, LOST, RECORD, REPORTS, judge_in_children, jud
 from planting import MOST_WARP_INSTRUCTIONS, Outcome
 
 from workbench.devices.emulated import EmulatedDevice
-from workbench.harness.hazards import BY_LUCK
+from workbench.harness.hazards import ANSWERS, BY_LUCK
 
 
 def committed() -> dict[str, Any]:
@@ -45,20 +45,25 @@ def test_a_row_says_what_each_device_said() -> None:
     gpu = of_device(
         ("5-no-barrier-after-reads", "race", True, f"{BY_LUCK}a.cu:7: race"),
         ("26-zeros-exact", "launch_error", False, "refused"),
+        ("36-cleared-while-added", "race", True, f"b.cu:3: race\n{ANSWERS}not_deterministic: 2 of 9 elements"),
         ("43-once", "not timed", True, "on the GPU"),
     )
     text = page({"emulator": emulator, "cuda": gpu})
     rows = [[c.strip() for c in line.replace("\\|", "!").split("|")[1:-1]] for line in text.splitlines() if "|" in line]
     cells = {fault.title: row[3:] for row in rows for fault in FAULTS.values() if row[1:2] == [fault.title]}
-    titles = [FAULTS[key].title for key in ("5-no-barrier-after-reads", "26-zeros-exact", "43-once", "44-drift")]
+    titles = [
+        FAULTS[key].title
+        for key in ("5-no-barrier-after-reads", "26-zeros-exact", "36-cleared-while-added", "43-once", "44-drift")
+    ]
     assert [cells[title] for title in titles] == [
         ["race", "right answers; in the emulator: race", "a.cu:7: race: `x_y` ! x\\_y"],
         ["mismatch", "launch error, **not for its reason**", "all are wrong; looks like: all zeros"],
+        ["not run", "not deterministic; in the emulator: race", ""],
         ["not timed (by a clock)", "not timed", "on the GPU"],
         ["not run (by a clock)", "not run", ""],
     ]
     assert f"3 of {len(FAULTS)} found" in text
-    assert f"2 of {len(FAULTS)} found, 1 of them behind right answers" in text
+    assert f"3 of {len(FAULTS)} found, 1 of them behind right answers" in text
     assert "- Right answers on the GPU" in text
 
 
@@ -90,7 +95,8 @@ class Pretender(EmulatedDevice):
 def test_a_failure_on_a_gpu_is_followed_by_what_the_emulator_finds(key: str) -> None:
     outcome, found = judged(FAULTS[key], Pretender(MOST_WARP_INSTRUCTIONS))
     assert found
-    assert ("\nthe emulator, on the same problem: " in outcome.message) == (outcome.verdict != "compile_error")
+    asked = "\nthe emulator, on the same problem: " in outcome.message or f"\n{ANSWERS}" in outcome.message
+    assert asked == (outcome.verdict != "compile_error")
 
 
 def test_a_gpu_has_to_fail_and_the_emulator_to_name_the_line() -> None:

@@ -158,7 +158,6 @@ WRONG_DIAGNOSES = (
         stage("vector_add:naive", through_shared(IN_A_BRANCH), problem=VectorAddProblem(n=256, dtype="fp32")),
         Verdict.RACE,
         (r"not all threads come to the barrier at \S*1_naive\.cu:\d+: take it out",),
-        on_gpu=(Verdict.RACE, Verdict.MISMATCH, Verdict.NOT_DETERMINISTIC),  # as its warps happen to run
     ),
     HarnessFault(
         52,
@@ -325,6 +324,6 @@ WRONG_DIAGNOSES = (
         ),
         Verdict.DEADLOCK,
         (r"not resident",),
-        on_gpu=(Verdict.TIMEOUT,),
+        on_gpu=Verdict.TIMEOUT,
     ),
 )

@@ -163,7 +163,6 @@ WRONG_RESULTS = (
         add(("to_float(b[i])", "to_float(b[i + 1]) * 0.f + to_float(b[i])")),
         Verdict.OUT_OF_BOUNDS,
         (LINE, r"b\[50\] is one past the end of b"),
-        on_gpu=(Verdict.MISMATCH,),  # what lies there is NaN
     ),
     HarnessFault(
         29,
@@ -255,7 +254,6 @@ WRONG_RESULTS = (
         ),
         Verdict.RACE,
         (LINE,),
-        on_gpu=(Verdict.MISMATCH, Verdict.NOT_DETERMINISTIC),
     ),
     HarnessFault(
         37,

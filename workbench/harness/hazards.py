@@ -38,6 +38,10 @@ NOT_OF_A_LAUNCH = (
 """Failures before anything has run: the emulator has nothing to add."""
 
 
+WRONG_ANSWERS = (Verdict.MISMATCH, Verdict.INPUT_CHANGED, Verdict.NOT_DETERMINISTIC, Verdict.STALE)
+"""What a hazard comes to on a GPU, as its warps happen to run: the hazard's name is the verdict then."""
+
+
 EXAMPLES = 4
 """Problems that a stage solves in the emulator while a GPU verifies it, of DRAWN ones: edge cases of the stage come
 first, then those with the most work, since of a small one a single tile is all there is."""
@@ -45,6 +49,7 @@ first, then those with the most work, since of a small one a single tile is all 
 DRAWN = 16
 
 
+ANSWERS = "the GPU's answers: "
 BY_LUCK = "the GPU's answers are right, by luck or because it does not need what is missing; the emulator finds: "
 
 
@@ -98,7 +103,8 @@ class HazardSearch:
 
 
 def look_closer(stage: Stage[Any], failure: Failure) -> None:
-    """Add to the message of a failure what the emulator says of the same problem."""
+    """Add to a failure what the emulator says of the same problem. Where answers are wrong, and the emulator names a
+    hazard, that is the verdict: which answers come of it is chance."""
     if failure.verdict in NOT_OF_A_LAUNCH:
         return
     try:
@@ -107,15 +113,26 @@ def look_closer(stage: Stage[Any], failure: Failure) -> None:
         return  # the failure is not of one problem
     limits = AFTER_TIMEOUT if failure.verdict is Verdict.TIMEOUT else (SECONDS, None)
     said, found = in_emulator(stage, problem, *limits)
-    failure.message = f"{failure.message.rstrip()}\n{said}"
-    failure.hazards += found.hazards if found else []
+    if found:
+        failure.verdict, failure.message = named(failure.verdict, failure.message, found.verdict, found.message)
+        failure.hazards += found.hazards
+    else:
+        failure.message = f"{failure.message.rstrip()}\n{said}"
+
+
+def named(verdict: str, message: str, found: str, says: str) -> tuple[Verdict, str]:
+    """The verdict of a failure on a GPU and what is said of it, where the emulator has found and says something of the
+    same problem."""
+    if found in HAZARDS and verdict in WRONG_ANSWERS:
+        return Verdict(found), f"{says.rstrip()}\n{ANSWERS}{verdict}: {message}"
+    return Verdict(verdict), f"{message.rstrip()}\nthe emulator, on the same problem: {found}: {says}"
 
 
 def in_emulator(
     stage: Stage[Any], problem: Problem, seconds: float, instructions: int | None = None
 ) -> tuple[str, Failure | None]:
-    """What the emulator finds when it solves the problem, in at most about so many seconds and warp instructions: in
-    words, and the failure, where there is one."""
+    """What the emulator finds when it solves the problem, in at most about so many seconds and warp instructions: the
+    failure, or in words why there is none."""
     try:
         from ..devices.emulated import EmulatedDevice
 
@@ -131,4 +148,4 @@ def in_emulator(
         return "the emulator finds nothing wrong with the same problem", None
     if found.verdict is Verdict.TIMEOUT:
         return f"the emulator did not get through the same problem in {seconds:.3g} s", None
-    return f"the emulator, on the same problem: {found.verdict}: {found.message}", found
+    return "", found

@@ -38,9 +38,9 @@ def verify(
     `on_problem` is called with the number of problems done. Where work is done `ahead`, the device is that of a
     cluster's workers, and the outcome the same. Raises CompilerUnavailable.
 
-    On a GPU a failure is looked at in the emulator as well, and meanwhile the stage solves a few small problems there:
-    a hazard that is found fails it. A stage whose Python code changes what judges it has failed whatever else it does
-    (TAMPERING); what it has changed is put back.
+    On a GPU a failure is looked at in the emulator as well, which may name it, and meanwhile the stage solves a few
+    small problems there: a hazard that is found fails it. A stage whose Python code changes what judges it has failed
+    whatever else it does (TAMPERING); what it has changed is put back.
     """
     watch = integrity.Watch()
     search = Search(stage, device, examples if problems is None else len(problems), on_problem, ahead=ahead)
@@ -68,4 +68,5 @@ def verify(
         result.verdict, result.failure = hazard.verdict, hazard
     elif device.name == "cuda" and result.failure:
         look_closer(stage, result.failure)
+        result.verdict = result.failure.verdict
     return result

@@ -362,6 +362,7 @@ enum class WaitReason : int32_t {
   exited,
   registers,
   warpgroup,
+  passed_again,  // not a wait any more: of an mbarrier whose phase had ended before the last one that passed
 };
 
 struct Waiting {  // what some lanes of a warp are doing when a launch does not end

@@ -198,6 +198,15 @@ struct Transfer {   // a bulk copy: TMA tile or plain run of bytes
 
 // ---- barriers
 
+// What the lanes of a warp have passed in their waits for an mbarrier.
+struct Passed {
+  uint64_t phases = 0;        // that had ended when a wait last passed
+  uint32_t lanes = 0;         // of the warp, that have passed since
+  int32_t again_pc = -1;      // where lanes first passed the end of a phase a second time; -1: nowhere
+  uint32_t again = 0;         // these lanes
+  uint64_t again_phases = 0;  // that had ended then
+};
+
 struct Mbarrier {
   uint32_t address;
   bool valid;
@@ -209,7 +218,7 @@ struct Mbarrier {
   uint64_t signature;             // what its bytes hold until something else is stored there
   std::vector<uint32_t> arrived;  // in this phase, of each warp of the cluster: lanes
   int32_t again_pc;               // where one of them first came a second time; -1: nowhere
-  std::vector<uint64_t> passed;   // of each warp of the block: phases that had ended when a wait last passed
+  std::vector<Passed> passed;     // of each warp of the block
 };
 
 struct NamedBarrier {

@@ -218,6 +218,22 @@ void pending_count(Warp& warp, const Instruction& instruction) {
                         [&](int l) { return static_cast<uint32_t>(state[l] & kLargest); });
 }
 
+// Who passes the end of the same phase twice has waited for a parity that was not the next one.
+void note_passed(const Warp& warp, Mbarrier& barrier, int lane) {
+  const size_t number = static_cast<size_t>(warp.id);
+  if (barrier.passed.size() <= number) barrier.passed.resize(warp.block->warps.size());
+  Passed& passed = barrier.passed[number];
+  if (passed.phases != barrier.phase) passed.lanes = 0;
+  passed.phases = barrier.phase;
+  if ((passed.lanes >> lane & 1) && barrier.phase && (passed.again_pc < 0 || passed.again_pc == warp.pc) &&
+      (!passed.again || passed.again_phases == barrier.phase)) {
+    passed.again_pc = warp.pc;
+    passed.again_phases = barrier.phase;
+    passed.again |= 1u << lane;
+  }
+  passed.lanes |= 1u << lane;
+}
+
 // test_wait and try_wait: p, [barrier], state or parity. A try_wait that fails waits until the phase ends
 // instead: a kernel must expect that it does, and a deadlock shows at once.
 Flow wait(Warp& warp, const Instruction& instruction, uint32_t lanes) {
@@ -242,9 +258,7 @@ Flow wait(Warp& warp, const Instruction& instruction, uint32_t lanes) {
     const bool ended = parity ? (barrier.phase & 1) != awaited[l] : barrier.phase != awaited[l];
     over |= (ended ? 1u : 0u) << l;
     if (ended) {
-      const size_t number = static_cast<size_t>(warp.id);
-      if (barrier.passed.size() <= number) barrier.passed.resize(warp.block->warps.size());
-      barrier.passed[number] = barrier.phase;
+      note_passed(warp, barrier, l);
     }
     address[l] = place.offset;
   });

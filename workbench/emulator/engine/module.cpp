@@ -22,8 +22,9 @@ using Bytes = Array<uint8_t, nb::ndim<1>>;
 using ReadOnlyBytes = Array<const uint8_t, nb::ndim<1>>;
 
 const std::vector<std::string> kSpaceNames = {"none", "global", "shared", "local", "param"};
-const std::vector<std::string> kWaitNames = {
-    "none", "barrier", "mbarrier", "collective", "cluster_barrier", "exited", "registers", "warpgroup"};
+const std::vector<std::string> kWaitNames = {"none",       "barrier",         "mbarrier",
+                                             "collective", "cluster_barrier", "exited",
+                                             "registers",  "warpgroup",       "passed_again"};
 const std::vector<std::string> kTraceKinds = {"run", "wait", "load", "copies", "products", "stores", "phase"};
 const std::vector<std::string> kTraceGates = {"none", "named", "mbarrier", "cluster"};
 const std::vector<std::string> kIsaNames = {"baseline", "v3"};

@@ -323,7 +323,7 @@ Waiting describe(const Block& block, const Warp& warp, const Group& group) {
           waiting.pending = barrier.pending;
           waiting.transactions = barrier.transactions;
           const size_t number = static_cast<size_t>(warp.id);
-          const uint64_t passed = number < barrier.passed.size() ? barrier.passed[number] : 0;
+          const uint64_t passed = number < barrier.passed.size() ? barrier.passed[number].phases : 0;
           waiting.unseen = static_cast<int64_t>(barrier.phase - passed);
         }
       break;
@@ -359,7 +359,7 @@ Waiting describe(const Block& block, const Warp& warp, const Group& group) {
 std::vector<Waiting> Cluster::waiting() const {
   if (!suspected_at.empty()) return suspected_at;
   std::vector<Waiting> all;
-  for (const Block& block : blocks)
+  for (const Block& block : blocks) {
     for (const Warp& warp : block.warps) {
       for (const Group& group : warp.groups) all.push_back(describe(block, warp, group));
       if (const uint32_t exited = warp.exists & ~warp.alive) {
@@ -372,6 +372,20 @@ std::vector<Waiting> Cluster::waiting() const {
         all.push_back(waiting);
       }
     }
+    for (const Mbarrier& barrier : block.mbarriers)
+      for (size_t w = 0; w < barrier.passed.size(); ++w)
+        if (const Passed& passed = barrier.passed[w]; passed.again) {
+          Waiting waiting{};
+          waiting.block = block.id;
+          waiting.warp = static_cast<int32_t>(w);
+          waiting.pc = passed.again_pc;
+          waiting.lanes = passed.again;
+          waiting.reason = WaitReason::passed_again;
+          waiting.address = barrier.address;
+          waiting.phase = static_cast<int64_t>(passed.again_phases);
+          all.push_back(waiting);
+        }
+  }
   return all;
 }
 

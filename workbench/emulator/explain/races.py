@@ -8,7 +8,7 @@ from ..ptx import Instruction
 from ..source_lines import through
 from .evidence import Evidence
 from .flow import Flow
-from .words import say_warp_numbers, shortened
+from .words import NOT_WAITING, say_warp_numbers, shortened
 
 _STRONG = {"relaxed", "acquire", "release", "acq_rel", "volatile"}
 _READ_ONLY = (
@@ -202,7 +202,7 @@ class Races(Evidence):
         """Where the warps of the block are that have not exited."""
         found: dict[int, set[int]] = {self.seen.warp: {self.seen.pc}} if self.waits else {}
         for wait in self.waits:
-            if wait.block == self.seen.block and wait.reason != "exited" and wait.pc >= 0:
+            if wait.block == self.seen.block and wait.reason not in NOT_WAITING and wait.pc >= 0:
                 found.setdefault(wait.warp, set()).add(wait.pc)
         return found
 

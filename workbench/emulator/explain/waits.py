@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from .. import _engine
 from ..source_lines import through
 from .barriers import Barriers
-from .words import say_count, say_lanes, say_warps, shortened
+from .words import NOT_WAITING, say_count, say_lanes, say_warps, shortened
 
 _LINES_OF_WAITS = 12
 
@@ -61,8 +61,9 @@ class Waits(Barriers):
     def describe_waits(self) -> Iterable[str]:
         """One line for all warps of a block that wait at the same place for the same."""
         groups: dict[tuple[int, ...], list[_engine.Waiting]] = {}
+        unseen = any(wait.unseen for wait in self.waits)  # a sign that a parity is wrong
         for wait in self.waits:
-            if wait.reason != "exited":
+            if wait.reason not in NOT_WAITING or (wait.reason == "passed_again" and unseen):
                 state = wait.pc, wait.address, wait.expected, wait.phase, wait.pending, wait.transactions, wait.unseen
                 groups.setdefault((wait.block, *state), []).append(wait)
         # blocks that hang in the same way share a line
@@ -95,6 +96,9 @@ class Waits(Barriers):
                 return f"at {place} for a phase of parity {wait.expected} of {barrier}, which is in phase {wait.phase}"
             phase = f"phase {wait.phase} (parity {wait.expected})" if wait.phase > 1 else f"phase {wait.phase}"
             return f"at {place} for {barrier} {phase}: {missing} pending{unseen_phases(wait)}"
+        if wait.reason == "passed_again":
+            ended = f"the end of phase {wait.phase - 1} of {self.barrier_name(wait.address)}"
+            return f"at {place} {ended} a second time: the parity there is not that of the next phase"
         if wait.reason == "barrier":
             return f"at {place} for barrier {wait.address}: {wait.pending} of {wait.expected} threads have arrived"
         if wait.reason == "collective":

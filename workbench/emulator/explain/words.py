@@ -15,6 +15,10 @@ def say_past(elements: int) -> str:
     return "one past" if elements == 0 else f"{elements + 1} past"
 
 
+NOT_WAITING = frozenset({"exited", "passed_again"})
+"""Reasons of the engine for which the lanes are not where it says."""
+
+
 def say_count(number: int, noun: str) -> str:
     return f"{number} {noun}{'' if number == 1 else 's'}"
 
@@ -37,14 +41,14 @@ def say_lanes(mask: int) -> str:
 def say_warps(waits: Sequence[_engine.Waiting]) -> str:
     """``warps 0-3 wait``, ``lanes 0-7 of warp 2 run``."""
     warps = sorted({wait.warp for wait in waits})
-    verb = "wait" if waits[0].reason != "none" else "run"
+    verb = {"none": "run", "passed_again": "passed"}.get(waits[0].reason, "wait")
     who = f"warp {warps[0]}" if len(warps) == 1 else f"warps {say_ranges(warps)}"
     singular = len(warps) == 1
     masks = {wait.lanes & 0xFFFFFFFF for wait in waits}
     if len(masks) == 1 and (mask := masks.pop()) not in (0, 0xFFFFFFFF):
         singular = mask.bit_count() == 1
         who = f"lane{'' if singular else 's'} {say_lanes(mask)} of {who}"
-    return f"{who} {verb}{'s' if singular else ''}"
+    return f"{who} {verb}{'s' if singular and verb != 'passed' else ''}"
 
 
 def say_warp_numbers(numbers: Iterable[int]) -> str:
