@@ -61,7 +61,7 @@ def run(stage: Stage[Any], problem: str) -> Run:
     device = open_device("cuda")
     try:
         operation = registry.operation_of(stage)
-        problems = {operation.name: operation.problem.parse(problem)}
+        problems = {operation.name: (operation.problem.parse(problem),)}
         session = Session(device, examples=2, seed=0, timed=True, problems=problems)
         result = session.stage(stage, _Silent())
         if not result.measurements:

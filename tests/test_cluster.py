@@ -173,7 +173,7 @@ def test_stages_are_verified_as_on_one_machine(local: Cluster, problem: str | No
     found = []
     for where in (None, local):
         stages = registry.select(["vector_add", "matvec:naive"][: 1 if problem else 2])
-        problems = {"vector_add": registry.operations()["vector_add"].problem.parse(problem)} if problem else {}
+        problems = {"vector_add": (registry.operations()["vector_add"].problem.parse(problem),)} if problem else {}
         device = harness_device() if where is None else where.device
         session = Session(device, 12, 3, problems=problems, cluster=where)
         session.expect(stages)

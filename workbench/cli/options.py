@@ -47,6 +47,13 @@ COMMON: dict[str, Callable[[Any], Any]] = {
         metavar="TEXT",
         help="One problem instead of the usual ones: `64x32x7,dtype=bf16` or `m=64,n=32,k=7`.",
     ),
+    "problems": click.option(
+        "--problem",
+        "problem_texts",
+        metavar="TEXT",
+        multiple=True,
+        help="A problem instead of the usual ones, as often as you like: `64x32x7,dtype=bf16` or `m=64,n=32,k=7`.",
+    ),
     "json": click.option(
         "--json", "as_json", is_flag=True, help="Print JSON and nothing else on stdout; messages go to stderr."
     ),

@@ -53,6 +53,12 @@ def problems_of(stages: Sequence[Stage[Any]], text: str | None) -> dict[str, Pro
     return parsed
 
 
+def suites_of(stages: Sequence[Stage[Any]], texts: Sequence[str]) -> dict[str, tuple[Problem, ...]]:
+    """The texts as problems of every operation that the stages belong to. Raises ProblemError."""
+    parsed = [problems_of(stages, text) for text in texts]
+    return {name: tuple(problems[name] for problems in parsed) for name in (parsed[0] if parsed else ())}
+
+
 def _check_memory(problem: Problem) -> None:
     """Refuse a problem whose float64 reference alone is larger than the machine's memory. Raises WorkbenchError."""
     with declared("arrays of the operation"):

@@ -77,7 +77,7 @@ def session_on(
     device: Device,
     examples: int,
     seed: int | None,
-    problems: dict[str, Problem],
+    problems: dict[str, tuple[Problem, ...]],
     output: Path | None = None,
     fresh: bool = False,
     cluster: Cluster | None = None,

@@ -22,7 +22,7 @@ from ..run.touched import touched
 from . import documents
 from .console import StageProgress, console, notice, table
 from .options import options, specs_argument
-from .problems import problems_of
+from .problems import suites_of
 from .sessions import device_or_cluster, finishing, folder_of, marking_stale, opened, session_on, use_sanitizer, work
 
 
@@ -59,7 +59,7 @@ def verify(
         if sarif_file:
             sarif.write(sarif_file, [], "verify", __version__)
         return
-    problems = problems_of(stages, problem_text)
+    problems = suites_of(stages, [] if problem_text is None else [problem_text])
     if sanitize and cluster:
         raise click.UsageError("compute-sanitizer looks at kernels on this machine; leave out --cluster or --sanitize")
     with device_or_cluster(device_name, isolate, cluster) as (device, workers):
@@ -72,13 +72,13 @@ def verify(
 
 @click.command()
 @specs_argument
-@options("device", "secret_seed", "examples", "problem", "baselines", "fresh", "cluster", "json", "output")
+@options("device", "secret_seed", "examples", "problems", "baselines", "fresh", "cluster", "json", "output")
 def bench(
     specs: tuple[str, ...],
     device_name: str,
     seed: int | None,
     examples: int,
-    problem_text: str | None,
+    problem_texts: tuple[str, ...],
     baselines: str,
     fresh: bool,
     cluster: str | None,
@@ -93,7 +93,7 @@ def bench(
     an interruption the same command goes on where it was.
     """
     stages = registry.select(specs)
-    problems = problems_of(stages, problem_text)
+    problems = suites_of(stages, problem_texts)
     with device_or_cluster(device_name, False, cluster) as (device, workers):
         if device.name == "emulator":
             raise WorkbenchError(NO_TIMES)
@@ -105,13 +105,13 @@ def bench(
 
 @click.command()
 @specs_argument
-@options("device", "secret_seed", "examples", "problem", "baselines", "isolate", "fresh", "json", "output")
+@options("device", "secret_seed", "examples", "problems", "baselines", "isolate", "fresh", "json", "output")
 def run(
     specs: tuple[str, ...],
     device_name: str,
     seed: int | None,
     examples: int,
-    problem_text: str | None,
+    problem_texts: tuple[str, ...],
     baselines: str,
     isolate: bool,
     fresh: bool,
@@ -123,12 +123,14 @@ def run(
     Results are saved after every stage in OUTPUT/<device>/results/<operation>.json. With SPEC only those stages are
     replaced: the others stay as the earlier run found them, and the report says which run each figure is from.
 
-    --problem replaces the suite of timed problems; where nothing is timed, it replaces the random ones. After an
+    --problem replaces the suite of timed problems; where nothing is timed, one replaces the random ones. After an
     interruption the same command goes on where it was.
     """
     stages = registry.select(specs)
-    problems = problems_of(stages, problem_text)
+    problems = suites_of(stages, problem_texts)
     session = session_on(opened(device_name, isolate), examples, seed, problems, output, fresh)
+    if len(problem_texts) > 1 and not session.timed:
+        raise click.UsageError("nothing is timed here, and stages are verified on one problem: give one --problem")
     with finishing(session, as_json) as written:
         work(session, stages, 1 if problems and not session.timed else examples, peers=baselines == "all")
         if session.folder and not specs:
@@ -187,7 +189,7 @@ def replay(identity: str | None, device_name: str, isolate: bool, as_json: bool)
         return
     failure = versions.remembered(identity)
     stages = registry.select((failure.spec,))
-    session = session_on(opened(device_name, isolate), 1, 0, problems_of(stages, failure.problem))
+    session = session_on(opened(device_name, isolate), 1, 0, suites_of(stages, [failure.problem]))
     with finishing(session, as_json):
         work(session, stages, 1)
 

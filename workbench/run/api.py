@@ -183,7 +183,7 @@ def _session(
     if examples < 1:
         raise ValueError(f"examples is {examples}; it has to be at least 1")
     known = {s.operation: registry.operation_of(s) for s in stages}
-    problems = {} if problem is None else {name: _parsed(o.problem, problem) for name, o in known.items()}
+    problems = {} if problem is None else {name: (_parsed(o.problem, problem),) for name, o in known.items()}
     opened = open_device(device)
     if timed and opened.name == "emulator":
         raise DeviceUnavailable(NO_TIMES)

@@ -27,7 +27,7 @@ class Listener(Protocol):
 
 @dataclass
 class Asked:
-    """`problems` holds the one problem asked for, by operation; none means the usual ones.
+    """`problems` holds those asked for, by operation; none means the usual ones. Where nothing is timed, it is one.
 
     With a `cluster` its workers solve problems and time: the device is theirs, and what comes out is the same.
     What an interrupted run of the same code in the same environment left in the folder is taken over, unless `fresh`.
@@ -40,7 +40,7 @@ class Asked:
     examples: int
     seed: int
     timed: bool = False
-    problems: Mapping[str, Problem] = field(default_factory=dict)
+    problems: Mapping[str, tuple[Problem, ...]] = field(default_factory=dict)
     folder: Folder | None = None
     sanitize: bool = False
     fresh: bool = False
@@ -51,12 +51,11 @@ class Asked:
 
     def suite(self, operation: Operation[Any]) -> tuple[Problem, ...]:
         """The problems that are timed."""
-        chosen = self.problems.get(operation.name)
-        return (chosen,) if chosen else operation.suite
+        return self.problems.get(operation.name, operation.suite)
 
     def only_problem(self, stage: Stage[Any]) -> Problem | None:
         """Where times follow, random problems come first even when only one problem is timed."""
-        return None if self.timed else self.problems.get(stage.operation)
+        return None if self.timed or stage.operation not in self.problems else self.problems[stage.operation][0]
 
     def call(self, function: Callable[..., Any], *arguments: Any) -> Any:
         """`function(*arguments)`, on a worker where there are some."""

@@ -136,7 +136,7 @@ class Verifier:
             kind = registry.operation_of(stage).problem
             problems: list[Problem] = [kind.parse(verification.failure.problem)]
         elif chosen := self._asked.problems.get(stage.operation):
-            problems = [chosen]
+            problems = list(chosen)
         else:
             problems = harness.drawn(stage, self._asked.device, examples=sanitizer.PROBLEMS, seed=self._asked.seed)
         sanitizer.add(stage, verification, problems)

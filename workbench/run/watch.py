@@ -246,7 +246,7 @@ def run(job: Job, device: Device, send: Callable[[Event | _Files], None]) -> Non
     if outcome.verdict is not Verdict.PASS:
         return
     others = _others(stage, before.digest)
-    given = {stage.operation: chosen} if chosen else {}
+    given = {stage.operation: (chosen,)} if chosen else {}
     session = Session(device, job.examples, job.seed, timed, given, keep=True)
 
     def told(with_times: bool) -> None:
