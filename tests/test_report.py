@@ -452,6 +452,14 @@ def test_without_peaks_there_is_no_roofline_and_no_share_of_it(tmp_path: Path) -
     assert "there is no roofline bound" in page
 
 
+def test_an_operation_that_computes_nothing_has_no_roofline(tmp_path: Path) -> None:
+    run = timed_run("transpose")
+    assert {m.flops for s in run.stages for m in s.measurements} == {0}
+    page = _write(tmp_path, ("nvidia-h200", run))["nvidia-h200/transpose.md"]
+    assert "transpose-ladder.png" in page
+    assert "transpose-roofline.png" not in page
+
+
 def test_figures_of_two_runs_are_told_apart(tmp_path: Path) -> None:
     folder = tmp_path / "nvidia-h200"
     store.Folder(folder).save(timed_run("vector_add"))

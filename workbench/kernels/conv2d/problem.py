@@ -204,7 +204,7 @@ class Conv2dProblem(Problem):
         rows, taps_y = touched(self.height, self.rows, self.taps_y, self.stride_y, self.pad_y, self.dilation_y)
         columns, taps_x = touched(self.width, self.columns, self.taps_x, self.stride_x, self.pad_x, self.dilation_x)
         read = self.groups * self.channels * (self.images * rows * columns + self.filters * taps_y * taps_x)
-        others = (array for name, array in arrays.items() if name not in "xf")
+        others = (array for name, array in arrays.items() if name not in ("x", "f"))
         return Cost(flops, read * arrays["x"].dtype.itemsize + element_bytes(others))
 
 
