@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable, Mapping
 from functools import cache
+from importlib import metadata
 from typing import Any
 
 from ...model import baseline as model
@@ -89,4 +90,10 @@ def _version(torch: Any) -> str:
 
 
 def _version_of(module: str) -> str:
-    return str(getattr(importlib.import_module(module), "__version__", ""))
+    own = getattr(importlib.import_module(module), "__version__", None)
+    if own is not None:
+        return str(own)
+    try:
+        return metadata.version(module)  # of the distribution of that name
+    except metadata.PackageNotFoundError:
+        return ""
