@@ -58,7 +58,7 @@ class Torch:
         if torch is None or not installed(self.declared.requires):
             return None
         own = self.declared.version() if self.declared.version else ""
-        others = [f"{name} {_version_of(name)}" for name in self.declared.requires[1:]]
+        others = [f"{name} {version_of(name)}" for name in self.declared.requires[1:]]
         return None if own is None else ", ".join(filter(None, (own, *others, _version(torch))))
 
     def refuses(self, problem: Problem) -> str | None:
@@ -89,7 +89,7 @@ def _version(torch: Any) -> str:
     return f"torch {torch.__version__}, CUDA {torch.version.cuda}"
 
 
-def _version_of(module: str) -> str:
+def version_of(module: str) -> str:
     own = getattr(importlib.import_module(module), "__version__", None)
     if own is not None:
         return str(own)
