@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ..rows.baselines import beside
-from ..rows.liger import beside_liger, gradients
+from ..rows.liger import beside_liger, gradients, short_rows
 from . import SOFTMAX_BACKWARD
 
 
@@ -23,7 +23,11 @@ def _numpy(p: Any, y: Any, dy: Any) -> Any:
 beside(SOFTMAX_BACKWARD, _torch, _numpy)
 
 
-@beside_liger(SOFTMAX_BACKWARD, prepares=True)
+def _exact_sums(p: Any) -> str | None:
+    return short_rows(p) or (None if p.dtype == "fp32" else f"it adds up the products of a row in {p.dtype}")
+
+
+@beside_liger(SOFTMAX_BACKWARD, prepares=True, refuses=_exact_sums)
 def _liger(p: Any, y: Any, dy: Any) -> Callable[[], Any]:
     from liger_kernel.transformers.functional import liger_softmax
 
