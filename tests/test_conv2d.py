@@ -18,7 +18,7 @@ from workbench.harness import Case
 from workbench.kernels.conv2d import CONV2D, Activation, Conv2dProblem, Layout
 from workbench.kernels.conv2d.estimate import TILES, TILES_OF_ONE
 from workbench.kernels.conv2d.operation import sizes
-from workbench.kernels.conv2d.problem import SHAPES
+from workbench.kernels.conv2d.problem import SHAPES, touched
 from workbench.kernels.conv2d.wgmma import im2col
 from workbench.model.dtypes import BF16
 from workbench.model.fields import ProblemError
@@ -331,3 +331,21 @@ def test_the_stage_that_is_preferred_takes_the_problem():
     assert chosen(channels=3, filters=16) == "few_channels"
     assert chosen(channels=16, filters=16, dtype="fp32") == chosen(channels=3, layout=Layout.NCHW) == "smem_tiling"
     assert chosen(groups=16) == "depthwise"
+
+
+def test_the_least_bytes_are_those_of_pixels_and_taps_that_meet(rng):  # noqa: F811
+    for _ in range(300):
+        drawn = rng.integers([1, 1, 1, 1, 0, 1], [12, 8, 6, 5, 7, 5])
+        extent, windows, taps, stride, pad, dilation = (int(n) for n in drawn)
+        meetings = [(p * stride - pad + r * dilation, r) for p in range(windows) for r in range(taps)]
+        inside = [(pixel, tap) for pixel, tap in meetings if 0 <= pixel < extent]
+        wanted = len({pixel for pixel, _ in inside}), len({tap for _, tap in inside})
+        assert touched(extent, windows, taps, stride, pad, dilation) == wanted
+
+
+def test_a_filter_of_one_tap_and_stride_2_reads_a_quarter_of_the_pixels():
+    strided = Conv2dProblem(images=64, height=56, width=56, channels=256, filters=512)
+    strided = dataclasses.replace(strided, taps_y=1, taps_x=1, stride_y=2, stride_x=2, pad_y=0, pad_x=0, bias=True)
+    assert strided.cost.bytes == 2 * (64 * 28 * 28 * 256 + 256 * 512 + 512 + 64 * 28 * 28 * 512)
+    one = Conv2dProblem(images=3, channels=5, filters=7, groups=2)  # of 3 x 3 taps one lies on the pixel
+    assert one.cost.bytes == 2 * (3 * 10 + 14 * 5 + 3 * 14)
