@@ -1,0 +1,127 @@
+// k-tiles that threads copy piece by piece, where k runs through taps and channels together.
+#pragma once
+#include "ptx/cp_async.cuh"
+#include "tiles.cuh"
+
+static_assert(VECTOR == 1 || VECTOR == 2 || VECTOR == 4 || VECTOR == CHUNK,
+              "a copy has 1, 2, 4 or 8 elements");
+constexpr bool HELD = VECTOR == 1;          // in registers on the way: cp.async has 4 bytes at least
+constexpr int PIECE = HELD ? 2 : VECTOR;    // what a thread puts into shared memory at once
+constexpr int ACROSS = BLOCK_K / PIECE;     // pieces of a row of a k-tile
+constexpr int ROW_STEP = THREADS / ACROSS;  // a thread has the same piece of every so many-th row
+static_assert(BLOCK_M % ROW_STEP == 0 && BLOCK_N % ROW_STEP == 0,
+              "threads have to copy whole rows of a k-tile");
+constexpr int WINDOWS = BLOCK_M / ROW_STEP, FILTERS = BLOCK_N / ROW_STEP;  // rows of a thread
+
+// where an element of a filter is. behind the last one r is not below taps_y
+struct Place {
+  int r, s, channel;
+
+  static __device__ __forceinline__ Place of(const Convolution& c, int k) {
+    const int tap = k / c.group_channels;
+    return {tap / c.taps_x, tap % c.taps_x, k % c.group_channels};
+  }
+  // both are digits of a number: a digit carries at most one
+  __device__ __forceinline__ Place plus(const Place& step, const Convolution& c) const {
+    Place sum = {r + step.r, s + step.s, channel + step.channel};
+    if (sum.channel >= c.group_channels) sum.channel -= c.group_channels, ++sum.s;
+    if (sum.s >= c.taps_x) sum.s -= c.taps_x, ++sum.r;
+    return sum;
+  }
+};
+
+// where the element of a place is in every window
+struct Tap {
+  const IN* from;  // of the window that begins at element 0
+  int down, right;
+
+  __device__ __forceinline__ Tap(const Convolution& c, const IN* channels, const Place& at) {
+    down = at.r < c.taps_y ? at.r * c.dilation_y : Convolution::NOWHERE;
+    right = at.s * c.dilation_x;
+    from =
+        channels + (static_cast<long long>(at.r * c.dilation_y) * c.width + right) * c.channels + at.channel;
+  }
+  __device__ __forceinline__ bool inside(const Convolution& c, const Origin& origin) const {
+    return c.inside(origin.top + down, origin.left + right);
+  }
+};
+
+// of a thread, what copies k-tile after k-tile
+struct Copier {
+  const Convolution& c;
+  const IN *channels, *weights;  // of the group; of the thread's first filter, its next element
+  const Place step;              // a k-tile
+  Place place;                   // of the thread's next element
+  long long depth, left;         // elements of a filter, and of those that are still to be copied
+  const int row, piece, filters;
+  IN held[HELD ? WINDOWS + FILTERS : 1][PIECE];
+
+  __device__ __forceinline__ Copier(const Convolution& c, const OutputTile& tile, const IN* x, const IN* f,
+                                    int first)
+      : c(c),
+        channels(x + tile.group * c.group_channels),
+        step(Place::of(c, BLOCK_K)),
+        row(threadIdx.x / ACROSS),
+        piece(threadIdx.x % ACROSS * PIECE),
+        filters(c.group_filters - tile.filter) {
+    const int k = first * BLOCK_K + piece;
+    place = Place::of(c, k);
+    depth = static_cast<long long>(c.taps_y) * c.taps_x * c.group_channels;
+    left = depth - k;
+    weights = f + (static_cast<long long>(tile.group) * c.group_filters + tile.filter + row) * depth + k;
+  }
+
+  // where the thread's piece of a row is
+  template <int ROWS>
+  __device__ __forceinline__ IN* in(Tile<ROWS>& to, int row) const {
+    return to.chunk(row, piece / CHUNK) + piece % CHUNK;
+  }
+
+  // the next k-tile, from global memory
+  __device__ __forceinline__ void fetch(KTile& to, const Origin (&origins)[BLOCK_M], const IN* x) {
+    if constexpr (HELD) {
+#pragma unroll
+      for (int e = 0; e < PIECE; ++e) {
+        const Tap tap(c, channels, e ? place.plus({0, 0, 1}, c) : place);
+#pragma unroll
+        for (int i = 0; i < WINDOWS; ++i) {
+          const Origin origin = origins[row + i * ROW_STEP];
+          held[i][e] = tap.inside(c, origin) ? tap.from[origin.element] : from_float<IN>(0.f);
+        }
+#pragma unroll
+        for (int i = 0; i < FILTERS; ++i)
+          held[WINDOWS + i][e] = e < left && row + i * ROW_STEP < filters ? weights[i * ROW_STEP * depth + e]
+                                                                          : from_float<IN>(0.f);
+      }
+    } else {
+      constexpr int BYTES = PIECE * sizeof(IN);
+      const Tap tap(c, channels, place);
+#pragma unroll
+      for (int i = 0; i < WINDOWS; ++i) {
+        const Origin origin = origins[row + i * ROW_STEP];
+        const bool valid = tap.inside(c, origin);
+        cp_async<BYTES>(in(to.windows, row + i * ROW_STEP), valid ? tap.from + origin.element : x,
+                        valid ? BYTES : 0);
+      }
+#pragma unroll
+      for (int i = 0; i < FILTERS; ++i) {
+        const bool valid = left > 0 && row + i * ROW_STEP < filters;
+        cp_async<BYTES>(in(to.filters, row + i * ROW_STEP), valid ? weights + i * ROW_STEP * depth : x,
+                        valid ? BYTES : 0);
+      }
+    }
+    place = place.plus(step, c);
+    weights += BLOCK_K, left -= BLOCK_K;
+  }
+
+  // what is held, to shared memory
+  __device__ __forceinline__ void put(KTile& to) const {
+    if constexpr (HELD) {
+#pragma unroll
+      for (int i = 0; i < WINDOWS + FILTERS; ++i)
+        store_vector(
+            i < WINDOWS ? in(to.windows, row + i * ROW_STEP) : in(to.filters, row + (i - WINDOWS) * ROW_STEP),
+            Vector<IN, PIECE>{held[i][0], held[i][1]});
+    }
+  }
+};
