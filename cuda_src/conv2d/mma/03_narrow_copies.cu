@@ -42,7 +42,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
   const int first = blockIdx.y * part, k_tiles = min(part, all - first);
   Copier copier(c, tile, x, f, first);
   const auto fetch = [&](int kt) {
-    if (kt < k_tiles) copier.fetch(shared.buffer[kt % BUFFERS], shared.origins, x);
+    if (kt < k_tiles) copier.fetch(shared.buffer[kt % BUFFERS], shared.origins);
     cp_async_commit();  // one group of copies a k-tile, empty ones at the end
   };
   for (int kt = 0; kt < BUFFERS - 1; ++kt) fetch(kt);

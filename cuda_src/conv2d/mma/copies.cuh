@@ -11,6 +11,7 @@ constexpr int ACROSS = BLOCK_K / PIECE;     // pieces of a row of a k-tile
 constexpr int ROW_STEP = THREADS / ACROSS;  // a thread has the same piece of every so many-th row
 static_assert(BLOCK_M % ROW_STEP == 0 && BLOCK_N % ROW_STEP == 0,
               "threads have to copy whole rows of a k-tile");
+constexpr int PERMUTATIONS = ROW_STEP < SWIZZLE ? SWIZZLE / ROW_STEP : 1;  // of chunks, in a thread's rows
 constexpr int WINDOWS = BLOCK_M / ROW_STEP, FILTERS = BLOCK_N / ROW_STEP;  // rows of a thread
 
 // where an element of a filter is. behind the last one r is not below taps_y
@@ -40,7 +41,10 @@ struct Tap {
     right = at.s * c.dilation_x;
     from =
         channels + (static_cast<long long>(at.r * c.dilation_y) * c.width + right) * c.channels + at.channel;
+    asm("" : "+l"(from));  // added up once: the compiler would do it again for every window
   }
+  // of a window; an address that is of use only where it is inside
+  __device__ __forceinline__ const IN* in(const Origin& origin) const { return from + origin.element; }
   __device__ __forceinline__ bool inside(const Convolution& c, const Origin& origin) const {
     return c.inside(origin.top + down, origin.left + right);
   }
@@ -71,14 +75,23 @@ struct Copier {
     weights = f + (static_cast<long long>(tile.group) * c.group_filters + tile.filter + row) * depth + k;
   }
 
-  // where the thread's piece of a row is
-  template <int ROWS>
-  __device__ __forceinline__ IN* in(Tile<ROWS>& to, int row) const {
-    return to.chunk(row, piece / CHUNK) + piece % CHUNK;
-  }
+  // where the thread's piece of its rows of a tile is: those that are permuted alike are a constant apart
+  struct Pieces {
+    IN* first[PERMUTATIONS];
+
+    template <int ROWS>
+    __device__ __forceinline__ Pieces(Tile<ROWS>& tile, int row, int piece) {
+#pragma unroll
+      for (int i = 0; i < PERMUTATIONS; ++i)
+        first[i] = tile.chunk(row + i * ROW_STEP, piece / CHUNK) + piece % CHUNK;
+    }
+    __device__ __forceinline__ IN* of(int i) const {
+      return first[i % PERMUTATIONS] + i / PERMUTATIONS * PERMUTATIONS * ROW_STEP * BLOCK_K;
+    }
+  };
 
   // the next k-tile, from global memory
-  __device__ __forceinline__ void fetch(KTile& to, const Origin (&origins)[BLOCK_M], const IN* x) {
+  __device__ __forceinline__ void fetch(KTile& to, const Origin (&origins)[BLOCK_M]) {
     if constexpr (HELD) {
 #pragma unroll
       for (int e = 0; e < PIECE; ++e) {
@@ -86,29 +99,26 @@ struct Copier {
 #pragma unroll
         for (int i = 0; i < WINDOWS; ++i) {
           const Origin origin = origins[row + i * ROW_STEP];
-          held[i][e] = tap.inside(c, origin) ? tap.from[origin.element] : from_float<IN>(0.f);
+          held[i][e] = tap.inside(c, origin) ? *tap.in(origin) : from_float<IN>(0.f);
         }
+        const IN* from = weights + e;
 #pragma unroll
-        for (int i = 0; i < FILTERS; ++i)
-          held[WINDOWS + i][e] = e < left && row + i * ROW_STEP < filters ? weights[i * ROW_STEP * depth + e]
-                                                                          : from_float<IN>(0.f);
+        for (int i = 0; i < FILTERS; ++i, from += ROW_STEP * depth)
+          held[WINDOWS + i][e] = e < left && row + i * ROW_STEP < filters ? *from : from_float<IN>(0.f);
       }
     } else {
       constexpr int BYTES = PIECE * sizeof(IN);
       const Tap tap(c, channels, place);
+      const Pieces windows(to.windows, row, piece), weighted(to.filters, row, piece);
 #pragma unroll
       for (int i = 0; i < WINDOWS; ++i) {
         const Origin origin = origins[row + i * ROW_STEP];
-        const bool valid = tap.inside(c, origin);
-        cp_async<BYTES>(in(to.windows, row + i * ROW_STEP), valid ? tap.from + origin.element : x,
-                        valid ? BYTES : 0);
+        cp_async<BYTES>(windows.of(i), tap.in(origin), tap.inside(c, origin) ? BYTES : 0);
       }
+      const IN* from = weights;
 #pragma unroll
-      for (int i = 0; i < FILTERS; ++i) {
-        const bool valid = left > 0 && row + i * ROW_STEP < filters;
-        cp_async<BYTES>(in(to.filters, row + i * ROW_STEP), valid ? weights + i * ROW_STEP * depth : x,
-                        valid ? BYTES : 0);
-      }
+      for (int i = 0; i < FILTERS; ++i, from += ROW_STEP * depth)
+        cp_async<BYTES>(weighted.of(i), from, left > 0 && row + i * ROW_STEP < filters ? BYTES : 0);
     }
     place = place.plus(step, c);
     weights += BLOCK_K, left -= BLOCK_K;
@@ -117,11 +127,11 @@ struct Copier {
   // what is held, to shared memory
   __device__ __forceinline__ void put(KTile& to) const {
     if constexpr (HELD) {
+      const Pieces windows(to.windows, row, piece), weighted(to.filters, row, piece);
 #pragma unroll
       for (int i = 0; i < WINDOWS + FILTERS; ++i)
-        store_vector(
-            i < WINDOWS ? in(to.windows, row + i * ROW_STEP) : in(to.filters, row + (i - WINDOWS) * ROW_STEP),
-            Vector<IN, PIECE>{held[i][0], held[i][1]});
+        store_vector(i < WINDOWS ? windows.of(i) : weighted.of(i - WINDOWS),
+                     Vector<IN, PIECE>{held[i][0], held[i][1]});
     }
   }
 };

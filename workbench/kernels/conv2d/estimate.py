@@ -63,8 +63,11 @@ those that follow."""
 MMA_PRODUCTS, L2_BYTES = 800, 40
 """What a multiprocessor multiplies by mma.sync, and gets from the L2, in a cycle."""
 
-WAIT, WAIT_FOR_REGISTERS = 400, 900
+WAIT, WAIT_FOR_REGISTERS = 500, 1200
 """Cycles of a k-tile of a block that is alone on its multiprocessor."""
+
+FIRST_K_TILE = 1500
+"""Cycles until a block has its first k-tile."""
 
 SPLIT = 2000
 """Cycles until the last of several blocks knows that it is."""
@@ -93,7 +96,7 @@ def copied_cycles(p: Conv2dProblem, height: int, width: int, splits: int) -> int
     rounds = ceil_div(blocks, resident)
     mainloop = max(blocks * k_tile, rounds * (WAIT if each > 1 else WAIT_FOR_REGISTERS)) * iterations
     added = SPLIT + splits * height * width * 4 // L2_BYTES if splits > 1 else 0
-    return mainloop + rounds * EPILOGUE + blocks * 2 * height * width // L2_BYTES + added
+    return FIRST_K_TILE + mainloop + rounds * EPILOGUE + blocks * 2 * height * width // L2_BYTES + added
 
 
 @lru_cache(maxsize=1024)
@@ -103,3 +106,36 @@ def fitted_to_copies(p: Conv2dProblem) -> tuple[int, int, int]:
     most = max(1, k_tiles_of_copies(p) // 2)
     choices = [(*tile, splits) for tile in TILES_OF_COPIES for splits in SPLITS if splits <= most]
     return min(choices, key=lambda choice: copied_cycles(p, *choice))
+
+
+LOADED_ROW = 3.7
+"""Cycles after which TMA has loaded 128 bytes of a pixel or of a filter more."""
+
+PART_OF_A_BOX = (900, 2.2)
+"""The same where channels end within a box and every multiprocessor loads: cycles of a k-tile, and more of each row.
+Both are fitted to the layers of `reports/random-problems.json`."""
+
+
+def im2col_cycles(p: Conv2dProblem) -> float:
+    """A multiprocessor's estimated cycles for its share of tiles that TMA loads, of the size that fits, waits for loads
+    included."""
+    tiles = ((*fitted(p), False), (*fitted_to_one(p), True))
+    height, width, overlapped = min(tiles, key=lambda tile: cycles(p, tile[0], tile[1], overlapped=tile[2]))
+    rows, count = height + width, p.tiles(height, width)
+    per_row = LOADED_ROW * rows
+    channel_tiles = ceil_div(p.channels, BLOCK_K)
+    in_part = min(count, MULTIPROCESSORS) / MULTIPROCESSORS * (PART_OF_A_BOX[0] + PART_OF_A_BOX[1] * rows)
+    whole = p.channels // BLOCK_K
+    waits = p.taps_y * p.taps_x * (whole * per_row + (channel_tiles - whole) * max(per_row, in_part))
+    rounds = ceil_div(count, MULTIPROCESSORS)
+    return max(cycles(p, height, width, overlapped=overlapped), rounds * waits) + FIRST_K_TILE
+
+
+LAUNCH, MEMORY_BYTES = 4000, 11
+"""Cycles of one launch more, and what a multiprocessor gets from memory in a cycle while all do."""
+
+
+def padding_cycles(p: Conv2dProblem) -> float:
+    """Estimated cycles of the launch that copies images and filters to arrays with more channels."""
+    pixels = p.images * p.height * p.width * p.groups + p.groups * p.filters * p.taps_y * p.taps_x
+    return LAUNCH + 2 * 2 * pixels * p.channels / MEMORY_BYTES / MULTIPROCESSORS

@@ -2,12 +2,27 @@
 
 from __future__ import annotations
 
-from .estimate import cycles, fitted, fitted_to_one
+from .estimate import copied_cycles, cycles, fitted, fitted_to_copies, fitted_to_one, im2col_cycles, padding_cycles
+from .padding import no_eights, padded
 from .problem import Conv2dProblem
+
+MARGIN = 1.25
+"""By how much the estimate of what threads copy has to be less than that of what TMA loads."""
 
 
 def fastest(p: Conv2dProblem) -> tuple[str, ...]:
     """The stages that are preferred for a problem that is in no table of what is fastest, best first."""
     alone = cycles(p, *fitted_to_one(p), overlapped=True)
     wgmma = ("ping_pong", "im2col_tma") if alone < cycles(p, *fitted(p)) else ("im2col_tma", "ping_pong")
-    return ("depthwise", *wgmma, "tensor_core", "few_channels", "smem_tiling")
+    copied = MARGIN * copied_cycles(p, *fitted_to_copies(p))
+    if no_eights(p):
+        ranked = {wgmma: im2col_cycles(p), ("narrow_copies",): copied}
+    else:
+        wide, more = padded(p), padding_cycles(p)
+        ranked = {
+            ("narrow_copies",): copied,
+            ("padded_channels",): MARGIN * copied_cycles(wide, *fitted_to_copies(wide)) + more,
+            ("padded_im2col",): im2col_cycles(wide) + more,
+        }
+    names = sorted(ranked, key=lambda names: ranked[names])
+    return ("depthwise", *(name for several in names for name in several), "tensor_core", "few_channels", "smem_tiling")

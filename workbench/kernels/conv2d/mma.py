@@ -10,7 +10,8 @@ from ...model.arrays import Array
 from ...model.dtypes import FP32
 from ...model.launch import Launch, Plan, ceil_div
 from .estimate import BLOCK_K, TILES_OF_COPIES, copied_elements, fitted_to_copies, k_tiles_of_copies
-from .operation import CONV2D, EDGE_CASES, channels_last, first_refusal, pointers, sizes
+from .operation import CONV2D, EDGE_CASES, ODD_CHANNELS, channels_last, first_refusal, pointers, sizes
+from .padding import no_eights, pad_channels, padded, padding_sizes
 from .problem import Activation, Conv2dProblem
 
 SHARED_BYTES = 227 * 1024
@@ -111,14 +112,8 @@ def _copied_constraint(p: Conv2dProblem, size: Mapping[str, int]) -> str | None:
     return None if given in ((0, 0), *TILES_OF_COPIES) else "a tile has sizes for which its warps are known"
 
 
-_SHARED_K = (
-    Conv2dProblem(images=2, height=7, width=7, channels=75, filters=17, bias=True, activation=Activation.GELU),
-    Conv2dProblem(images=3, height=9, width=6, channels=70, filters=34, groups=2, taps_y=5, stride_x=2, dtype="fp16"),
-    Conv2dProblem(images=2, height=8, width=9, channels=44, filters=72, taps_x=5, pad_x=0, dilation_y=2, bias=True),
-    Conv2dProblem(height=6, width=6, channels=136, filters=8, groups=3, taps_x=2, activation=Activation.RELU),
-    Conv2dProblem(images=2, height=13, width=12, channels=3, filters=131, taps_y=7, taps_x=7, dtype="fp16"),
-)
-"""Copies of 1, 2, 4 and 8 elements, k-tiles that blocks share, filters that are stored 1, 2 and 8 at once."""
+_SHARED_K = Conv2dProblem(height=6, width=6, channels=136, filters=8, groups=3, taps_x=2, activation=Activation.RELU)
+"""Few tiles of many k-tiles."""
 
 
 @CONV2D.stage(
@@ -131,10 +126,15 @@ _SHARED_K = (
     space={"TILE_M": (0, 64, 128), "TILE_N": (0, 32, 64, 128), "STAGES": (2, 3, 4), "SPLITS": (0, 1, 2, 4, 8, 16)},
     constraint=_copied_constraint,
     sizes=_copied_sizes,
-    edge_cases=(*EDGE_CASES, *_DEEP, *_SHARED_K),
+    edge_cases=(*EDGE_CASES, *_DEEP, *ODD_CHANNELS, _SHARED_K),
     architecture=80,
 )
 def narrow_copies(p: Conv2dProblem, size: Mapping[str, int]) -> Plan:
+    return _copied(p, size)
+
+
+def _copied(p: Conv2dProblem, size: Mapping[str, int], prefix: str = "") -> Plan:
+    """Of x and f, or of arrays of these names behind a prefix."""
     m, n = size["BLOCK_M"], size["BLOCK_N"]
     tiles, k_tiles = p.tiles(m, n), k_tiles_of_copies(p)
     part = ceil_div(k_tiles, size["SPLITS"] or fitted_to_copies(p)[2])
@@ -147,7 +147,25 @@ def narrow_copies(p: Conv2dProblem, size: Mapping[str, int]) -> Plan:
         "conv2d_narrow_copies",
         (tiles, splits, 1),
         (32 * size["WARPS_M"] * size["WARPS_N"], 1, 1),
-        (*pointers(p), sizes(p), *scratch, np.int32(part)),
+        (*pointers(p, prefix), sizes(p), *scratch, np.int32(part)),
         shared_bytes=_shared_bytes(size, size["STAGES"] if size["VECTOR"] > 1 else 2),
     )
     return Plan((launch,), scratch)
+
+
+@CONV2D.stage(
+    "padded_channels",
+    source="conv2d/mma/04_padded_channels.cu",
+    idea="where channels are no multiple of 8, images and filters are copied first, with zeros: copies of 16 bytes",
+    supports=first_refusal(channels_last, half_only, no_eights),
+    parameters={"TILE_M": 0, "TILE_N": 0, "STAGES": 3, "SPLITS": 0},
+    space={"TILE_M": (0, 64, 128), "TILE_N": (0, 32, 64, 128), "STAGES": (2, 3, 4), "SPLITS": (0, 1, 2, 4, 8, 16)},
+    constraint=_copied_constraint,
+    sizes=lambda p, size: _copied_sizes(padded(p), size) | padding_sizes(p),
+    edge_cases=(*EDGE_CASES, *ODD_CHANNELS),
+    architecture=80,
+)
+def padded_channels(p: Conv2dProblem, size: Mapping[str, int]) -> Plan:
+    first, arrays = pad_channels(p)
+    then = _copied(padded(p), size, "padded_")
+    return Plan((first, *then.launches), {**arrays, **then.scratch})
