@@ -108,12 +108,9 @@ def fitted_to_copies(p: Conv2dProblem) -> tuple[int, int, int]:
     return min(choices, key=lambda choice: copied_cycles(p, *choice))
 
 
-LOADED_ROW = 3.7
-"""Cycles after which TMA has loaded 128 bytes of a pixel or of a filter more."""
-
-PART_OF_A_BOX = (900, 2.2)
-"""The same where channels end within a box and every multiprocessor loads: cycles of a k-tile, and more of each row.
-Both are fitted to the layers of `reports/random-problems.json`."""
+LOADED, LOADED_IN_PART = (200, 2.2), (900, 2.2)
+"""Cycles of a k-tile that TMA loads, and more of each of its rows; the same where channels end within a box and every
+multiprocessor loads. Both are fitted to the layers of `reports/random-problems.json`."""
 
 
 def im2col_cycles(p: Conv2dProblem) -> float:
@@ -121,12 +118,11 @@ def im2col_cycles(p: Conv2dProblem) -> float:
     included."""
     tiles = ((*fitted(p), False), (*fitted_to_one(p), True))
     height, width, overlapped = min(tiles, key=lambda tile: cycles(p, tile[0], tile[1], overlapped=tile[2]))
-    rows, count = height + width, p.tiles(height, width)
-    per_row = LOADED_ROW * rows
-    channel_tiles = ceil_div(p.channels, BLOCK_K)
-    in_part = min(count, MULTIPROCESSORS) / MULTIPROCESSORS * (PART_OF_A_BOX[0] + PART_OF_A_BOX[1] * rows)
+    count = p.tiles(height, width)
+    loaded, in_part = (each + row * (height + width) for each, row in (LOADED, LOADED_IN_PART))
+    in_part = max(loaded, in_part * min(count, MULTIPROCESSORS) / MULTIPROCESSORS)
     whole = p.channels // BLOCK_K
-    waits = p.taps_y * p.taps_x * (whole * per_row + (channel_tiles - whole) * max(per_row, in_part))
+    waits = p.taps_y * p.taps_x * (whole * loaded + (in_part if p.channels % BLOCK_K else 0))
     rounds = ceil_div(count, MULTIPROCESSORS)
     return max(cycles(p, height, width, overlapped=overlapped), rounds * waits) + FIRST_K_TILE
 
