@@ -21,8 +21,6 @@ from workbench.model.stage import Stage
 PAGE = Path(__file__).parent.parent / "docs/ladder.md"
 
 EXCEPTIONS: dict[str, str] = {
-    "conv2d:narrow_copies": "It multiplies k-tiles of a circular buffer as `tensor_core` does, and leaves to headers "
-    "what copies them and what stores. To a short source it is nearer, as fewer lines of that have to be taken away.",
     "gemm:fp32_pipeline": "It multiplies as `warp_tiles` does, and brings what surrounds the multiplications from the "
     "pipelines of track wgmma: tensor maps load, warps specialise, blocks stay. To a short source it is nearer, as "
     "fewer lines of that have to be taken away.",

@@ -20,7 +20,7 @@
 #include "outputs.cuh"
 
 static_assert(STAGES >= 2, "one k-tile is multiplied while at least one is loaded");
-constexpr int BUFFERS = HELD ? 2 : STAGES;
+constexpr int BUFFERS = HELD ? 2 : STAGES, BYTES = PIECE * sizeof(IN);
 
 struct Shared {
   KTile buffer[BUFFERS];
@@ -38,26 +38,59 @@ extern "C" __global__ void __launch_bounds__(THREADS)
   for (int i = threadIdx.x; i < BLOCK_M; i += THREADS) shared.origins[i] = Origin::of(c, tile.pixel + i);
   __syncthreads();
 
-  const int depth = c.taps_y * c.taps_x * c.group_channels, all = (depth + BLOCK_K - 1) / BLOCK_K;
-  const int first = blockIdx.y * part, k_tiles = min(part, all - first);
-  Copier copier(c, tile, x, f, first);
-  const auto fetch = [&](int kt) {
-    if (kt < k_tiles) copier.fetch(shared.buffer[kt % BUFFERS], shared.origins);
-    cp_async_commit();  // one group of copies a k-tile, empty ones at the end
+  const int first = blockIdx.y * part;
+  const int row = threadIdx.x / ACROSS, piece = threadIdx.x % ACROSS * PIECE;
+  const int taps = c.taps_y * c.taps_x, filters = c.group_filters - tile.filter - row;
+  const IN* channels = x + tile.group * c.group_channels;
+  const long long depth = static_cast<long long>(taps) * c.group_channels;  // elements of a filter
+  const IN* weights = f + (static_cast<long long>(tile.group) * c.group_filters + tile.filter + row) * depth +
+                      first * BLOCK_K + piece;
+  const int all = (depth + BLOCK_K - 1) / BLOCK_K;
+  const int k_tiles = min(part, all - first);  // of this block
+  const Place step = Place::of(c, BLOCK_K);
+  Place place = Place::of(c, first * BLOCK_K + piece);  // of the thread's next element
+  int left = depth - first * BLOCK_K - piece;           // of its elements of a filter
+  Held held;
+
+  // one group of copies a k-tile, empty ones at the end: so the number of groups in flight is always the same
+  const auto load = [&](int kt) {
+    if (kt < k_tiles) {
+      KTile& to = shared.buffer[kt % BUFFERS];
+      const IN* from = weights;
+      if constexpr (HELD) {
+        held.fetch(c, channels, place, shared.origins + row, from, depth, left, filters);
+      } else {
+        const Tap tap(c, channels, place);
+        const Pieces windows(to.windows, row, piece), weighted(to.filters, row, piece);
+#pragma unroll
+        for (int i = 0; i < WINDOWS; ++i) {
+          const Origin origin = shared.origins[row + i * ROW_STEP];
+          cp_async<BYTES>(windows.of(i), tap.in(origin), tap.inside(c, origin) ? BYTES : 0);
+        }
+#pragma unroll
+        for (int i = 0; i < FILTERS; ++i, from += ROW_STEP * depth)
+          cp_async<BYTES>(weighted.of(i), from, left > 0 && i * ROW_STEP < filters ? BYTES : 0);
+      }
+      place = place.plus(step, c), weights += BLOCK_K, left -= BLOCK_K;
+    }
+    cp_async_commit();
   };
-  for (int kt = 0; kt < BUFFERS - 1; ++kt) fetch(kt);
-  copier.put(shared.buffer[0]);
+  const auto put = [&](int kt) {
+    if constexpr (HELD) held.put(shared.buffer[kt % BUFFERS], row, piece);
+  };
+  for (int kt = 0; kt < BUFFERS - 1; ++kt) load(kt);
+  put(0);
 
   Sums sums;
   for (int kt = 0; kt < k_tiles; ++kt) {
     cp_async_wait<BUFFERS - 2>();
     __syncthreads();  // this k-tile has come for everyone, and everyone is done with the one before
-    fetch(kt + BUFFERS - 1);
+    load(kt + BUFFERS - 1);
     if (first + kt + 1 < all)
       sums.add(shared.buffer[kt % BUFFERS]);
     else  // of the last one what is multiplied, whole pieces
       sums.add(shared.buffer[kt % BUFFERS], depth - (all - 1) * BLOCK_K);
-    if (kt + 1 < k_tiles) copier.put(shared.buffer[(kt + 1) % BUFFERS]);
+    if (kt + 1 < k_tiles) put(kt + 1);
   }
   if (gridDim.y > 1 && !add_up(sums, partial, counters, blockIdx.x, blockIdx.y, gridDim.y)) return;
   __syncthreads();  // everyone is done with the k-tiles

@@ -50,88 +50,51 @@ struct Tap {
   }
 };
 
-// of a thread, what copies k-tile after k-tile
-struct Copier {
-  const Convolution& c;
-  const IN *channels, *weights;  // of the group; of the thread's first filter, its next element
-  const Place step;              // a k-tile
-  Place place;                   // of the thread's next element
-  long long depth, left;         // elements of a filter, and of those that are still to be copied
-  const int row, piece, filters;
-  IN held[HELD ? WINDOWS + FILTERS : 1][PIECE];
+// where a thread's piece of its rows of a tile is: those that are permuted alike are a constant apart
+struct Pieces {
+  IN* first[PERMUTATIONS];
 
-  __device__ __forceinline__ Copier(const Convolution& c, const OutputTile& tile, const IN* x, const IN* f,
-                                    int first)
-      : c(c),
-        channels(x + tile.group * c.group_channels),
-        step(Place::of(c, BLOCK_K)),
-        row(threadIdx.x / ACROSS),
-        piece(threadIdx.x % ACROSS * PIECE),
-        filters(c.group_filters - tile.filter) {
-    const int k = first * BLOCK_K + piece;
-    place = Place::of(c, k);
-    depth = static_cast<long long>(c.taps_y) * c.taps_x * c.group_channels;
-    left = depth - k;
-    weights = f + (static_cast<long long>(tile.group) * c.group_filters + tile.filter + row) * depth + k;
+  template <int ROWS>
+  __device__ __forceinline__ Pieces(Tile<ROWS>& tile, int row, int piece) {
+#pragma unroll
+    for (int i = 0; i < PERMUTATIONS; ++i)
+      first[i] = tile.chunk(row + i * ROW_STEP, piece / CHUNK) + piece % CHUNK;
   }
+  __device__ __forceinline__ IN* of(int i) const {
+    return first[i % PERMUTATIONS] + i / PERMUTATIONS * PERMUTATIONS * ROW_STEP * BLOCK_K;
+  }
+};
 
-  // where the thread's piece of its rows of a tile is: those that are permuted alike are a constant apart
-  struct Pieces {
-    IN* first[PERMUTATIONS];
+// a thread's pieces of a k-tile, in registers
+struct Held {
+  IN x[HELD ? WINDOWS + FILTERS : 1][PIECE];
 
-    template <int ROWS>
-    __device__ __forceinline__ Pieces(Tile<ROWS>& tile, int row, int piece) {
+  // from global memory: of the windows that begin at `origins`, and of filters, `depth` elements each, of the
+  // first `filters` rows. of a piece `left` elements are there
+  __device__ __forceinline__ void fetch(const Convolution& c, const IN* channels, const Place& place,
+                                        const Origin* origins, const IN* weights, long long depth, int left,
+                                        int filters) {
 #pragma unroll
-      for (int i = 0; i < PERMUTATIONS; ++i)
-        first[i] = tile.chunk(row + i * ROW_STEP, piece / CHUNK) + piece % CHUNK;
-    }
-    __device__ __forceinline__ IN* of(int i) const {
-      return first[i % PERMUTATIONS] + i / PERMUTATIONS * PERMUTATIONS * ROW_STEP * BLOCK_K;
-    }
-  };
-
-  // the next k-tile, from global memory
-  __device__ __forceinline__ void fetch(KTile& to, const Origin (&origins)[BLOCK_M]) {
-    if constexpr (HELD) {
-#pragma unroll
-      for (int e = 0; e < PIECE; ++e) {
-        const Tap tap(c, channels, e ? place.plus({0, 0, 1}, c) : place);
-#pragma unroll
-        for (int i = 0; i < WINDOWS; ++i) {
-          const Origin origin = origins[row + i * ROW_STEP];
-          held[i][e] = tap.inside(c, origin) ? *tap.in(origin) : from_float<IN>(0.f);
-        }
-        const IN* from = weights + e;
-#pragma unroll
-        for (int i = 0; i < FILTERS; ++i, from += ROW_STEP * depth)
-          held[WINDOWS + i][e] = e < left && row + i * ROW_STEP < filters ? *from : from_float<IN>(0.f);
-      }
-    } else {
-      constexpr int BYTES = PIECE * sizeof(IN);
-      const Tap tap(c, channels, place);
-      const Pieces windows(to.windows, row, piece), weighted(to.filters, row, piece);
+    for (int e = 0; e < PIECE; ++e) {
+      const Tap tap(c, channels, e ? place.plus({0, 0, 1}, c) : place);
 #pragma unroll
       for (int i = 0; i < WINDOWS; ++i) {
-        const Origin origin = origins[row + i * ROW_STEP];
-        cp_async<BYTES>(windows.of(i), tap.in(origin), tap.inside(c, origin) ? BYTES : 0);
+        const Origin origin = origins[i * ROW_STEP];
+        x[i][e] = tap.inside(c, origin) ? *tap.in(origin) : from_float<IN>(0.f);
       }
-      const IN* from = weights;
+      const IN* from = weights + e;
 #pragma unroll
       for (int i = 0; i < FILTERS; ++i, from += ROW_STEP * depth)
-        cp_async<BYTES>(weighted.of(i), from, left > 0 && row + i * ROW_STEP < filters ? BYTES : 0);
+        x[WINDOWS + i][e] = e < left && i * ROW_STEP < filters ? *from : from_float<IN>(0.f);
     }
-    place = place.plus(step, c);
-    weights += BLOCK_K, left -= BLOCK_K;
   }
 
-  // what is held, to shared memory
-  __device__ __forceinline__ void put(KTile& to) const {
-    if constexpr (HELD) {
-      const Pieces windows(to.windows, row, piece), weighted(to.filters, row, piece);
+  // to shared memory
+  __device__ __forceinline__ void put(KTile& to, int row, int piece) const {
+    const Pieces windows(to.windows, row, piece), weighted(to.filters, row, piece);
 #pragma unroll
-      for (int i = 0; i < WINDOWS + FILTERS; ++i)
-        store_vector(i < WINDOWS ? windows.of(i) : weighted.of(i - WINDOWS),
-                     Vector<IN, PIECE>{held[i][0], held[i][1]});
-    }
+    for (int i = 0; i < WINDOWS + FILTERS; ++i)
+      store_vector(i < WINDOWS ? windows.of(i) : weighted.of(i - WINDOWS),
+                   Vector<IN, PIECE>{x[i][0], x[i][1]});
   }
 };

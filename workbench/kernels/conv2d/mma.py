@@ -103,7 +103,7 @@ def _copied_sizes(p: Conv2dProblem, size: Mapping[str, int]) -> dict[str, int]:
     m, n, _ = fitted_to_copies(p)
     m, n = size["TILE_M"] or m, size["TILE_N"] or n
     vector = copied_elements(p)
-    down, across = (4, 4 if m * n > 64 * 64 else 2) if vector == 1 else (m // 32, min(2, n // 32))
+    down, across = (4, 4 if (m, n) == (128, 64) else 2) if vector == 1 else (m // 32, min(2, n // 32))
     return {"BLOCK_M": m, "BLOCK_N": n, "WARPS_M": down, "WARPS_N": across, "VECTOR": vector}
 
 
