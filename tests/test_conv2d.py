@@ -373,6 +373,15 @@ def test_layers_that_tma_cannot_take_or_fill_are_copied(fields, wanted):
     assert ops.choose("conv2d", problem, 90, 2).name == "smem_tiling"  # elements lie anywhere
 
 
+@pytest.mark.parametrize(("splits", "channels"), [(2, 36), (7, 21)])  # 9 k-tiles, and 5
+def test_blocks_that_share_k_add_up_all_of_it(splits, channels):
+    stage = _stage("narrow_copies").with_parameters({"SPLITS": splits, "TILE_M": 128, "TILE_N": 32})
+    problem = Conv2dProblem(images=2, height=9, width=9, channels=channels, filters=33, taps_y=5, pad_y=2, bias=True)
+    tiles, blocks = stage.plan(problem).launches[0].grid[:2]
+    assert (tiles, blocks) == (4, splits if splits == 2 else 5)
+    assert workbench.verify(stage, device="emulator", problem=problem).ok
+
+
 def test_a_padded_array_has_the_channels_and_zeros():
     problem = Conv2dProblem(height=3, width=5, channels=5, filters=2, groups=3, taps_y=2, dtype="fp16")
     launch, arrays = pad_channels(problem)
