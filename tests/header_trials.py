@@ -467,7 +467,13 @@ def staging() -> Iterator[Trial]:
         defines, chunk = {"OUT": dtype.cuda, "WIDE": columns, "IN_CHUNKS": 0}, 16 // dtype.itemsize
         y = x.astype(dtype.numpy)
         yield Trial("staging.cu", launch("put_and_read", 32, "x", "y"), {"x": x}, {"y": y}, defines)
-        stores = ((1, 16, columns), (1, 13, columns - chunk), (0, 13, columns - 3), (0, 16, columns - chunk))
+        stores = (
+            (1, 16, columns),
+            (1, 13, columns - chunk),
+            (0, 13, columns - 3),
+            (0, 15, columns - 2),
+            (0, 16, columns - chunk),
+        )
         for in_chunks, m, n in stores:
             boxes = TensorMap("x", (16, columns), 0)  # of no use: nothing is stored by TMA
             given = launch("put_and_store", 32, "x", "y", boxes, np.int32(m), np.int32(n))
