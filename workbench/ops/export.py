@@ -45,7 +45,7 @@ __all__ = ["LaunchError", "{name}"]
 
 
 class ExportError(WrongUsage, ValueError):
-    """An operation, or a problem of it, that cannot be exported; the message says why."""
+    """An operation or a problem cannot be exported; the message says why."""
 
 
 def export(

@@ -20,7 +20,7 @@ from .inferred import function_of
 
 
 class Unverified(WrongUsage, ValueError):
-    """No stage that may be called has passed verification as it is now; the message says what to do."""
+    """No stage that may be called has passed verification in its current state; the message says what to do."""
 
 
 def load(name: str, *, stage: str | None = None, unverified: bool = False) -> Function:

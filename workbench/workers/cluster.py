@@ -62,11 +62,11 @@ HOUSED = "travelled"
 
 
 class ClusterUnavailable(WorkbenchError, RuntimeError):
-    """The cluster cannot be used, or cannot do this; the message says why and what would help."""
+    """The cluster cannot be used, or does not support this; the message says why, and what would help."""
 
 
 class Lost(WorkbenchError, RuntimeError):
-    """Worker after worker ended while it had this task, which need not be the one to blame: others may be beside it."""
+    """Several workers ended while they had this task. Another task of the same workers may be the cause."""
 
 
 # ------------------------------------------------------------------------------------------------ this machine
