@@ -5,7 +5,7 @@ from __future__ import annotations
 LOOKS: dict[str, tuple[str, str]] = {
     "it differs from run to run": (
         "The same launch gives another answer.",
-        "Look for a race or for memory that nobody wrote; the emulator names both.",
+        "Look for a race, or for memory that was never written. The emulator names both.",
     ),
     "never written, partly not written": (
         "Elements still hold the bits with which memory was filled before the launch. In types where a kernel may "

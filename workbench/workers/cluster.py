@@ -484,7 +484,7 @@ def _checked(address: str) -> str:
         get_address_host_port(full, strict=True)
     except ValueError as error:
         raise ClusterUnavailable(
-            f"{address!r} is no address of a Dask scheduler ({error}); it is written tcp://10.0.0.5:8786, or {LOCAL}"
+            f"{address!r} is not the address of a Dask scheduler ({error}); write tcp://10.0.0.5:8786 or {LOCAL}"
         ) from None
     return full
 

@@ -50,7 +50,7 @@ def _fits(p: AttentionProblem, size: Mapping[str, int]) -> str | None:
     if dim * 2 * (64 * warpgroups + 4 * keys) + 2048 > SHARED_BYTES:
         return "two tiles of keys and of values do not fit into shared memory"
     if dim // 2 + keys // 2 + keys // 4 > (200 if warpgroups == 2 else 128):  # sums, logits, weights
-        return "a thread has no registers for so many keys"
+        return "a thread has too few registers for this many keys"
     return None
 
 
