@@ -41,9 +41,9 @@ INDEX = f"""# Operations
 
 {MADE}
 
-A page for each operation: its ladder, what each stage adds and what limits it, its source, and charts where it was
-timed. The stages of a ladder are a tree; a stage is its parent with one idea more, and `workbench diff STAGE`
-shows what that changed. How near each is to its parent [is measured](../ladder.md).
+Each operation has a page with its ladder, what each stage adds and what limits it, its source, and charts if it was
+timed. The stages of a ladder form a tree. A stage adds one idea to its parent, and `workbench diff STAGE` shows the
+change. [A table](../ladder.md) says how large the change of each stage is.
 
 | operation | what it computes | stages | timed |
 |---|---|---|---|
