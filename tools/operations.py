@@ -34,7 +34,7 @@ ROWS = (
     "scan",
 )
 MADE = "<!-- made by tools/operations.py from the declarations and the head comments of the sources; change those -->"
-NAMES = {"dim", "dstate", "dw", "dx", "dy", "ldx", "ldy", "lse", "wgmma"}
+NAMES = {"dim", "dk", "dq", "ds", "dstate", "dv", "dw", "dx", "dy", "ldx", "ldy", "lse", "wgmma"}
 """Words that begin a sentence in small letters, since they are names."""
 
 INDEX = f"""# Operations
@@ -75,7 +75,7 @@ def _sentence(text: str) -> str:
         word = match[2]
         return match[0] if word in NAMES or (len(word) == 1 and word != "a") else match[1] + word.capitalize()
 
-    return re.sub(r"(^|(?<=[\w)])\. )([a-z]+)(?=[ -]|, )(?! [=+])", capital, text)
+    return re.sub(r"(^|(?<=[\w)`])\. )([a-z]+)(?=[ -]|, |\.(?: |$)|$)(?! [=+])", capital, text)
 
 
 def _escaped(text: str) -> str:
