@@ -94,6 +94,13 @@ def test_the_readme_begins_an_operation_whose_name_is_free(tmp_path: Path, monke
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_block_of_a_page_is_closed_before_the_next_begins(page: Path) -> None:
+    fences = re.findall(r"^ *```(.*)$", page.read_text(), re.MULTILINE)
+    assert all(language for language in fences[::2]) and not any(fences[1::2]), fences
+    assert len(fences) % 2 == 0
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_every_command_on_a_page_is_one_with_options_that_it_has(page: Path) -> None:
     for block in re.findall(r"```(?:console|sh)\n(.*?)```", page.read_text(), re.DOTALL):
         for words in map(_called, block.replace("\\\n", " ").splitlines()):
