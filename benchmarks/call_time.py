@@ -175,8 +175,9 @@ def page(record: dict[str, Any]) -> str:
         (
             "# Time of a call on the host\n",
             f"Written by `benchmarks/call_time.py` from [the JSON beside it](call-time.json). Medians of {CALLS:,} "
-            f"calls of `workbench.ops` on small problems, by the host's clock. The last column is the slower of ours "
-            f"by `torch.matmul`, timed in turns with it: {matmul:.1f} us in the median.\n",
+            "calls of `workbench.ops` on small problems, by the host's clock. The last column is the slower of our "
+            "two times divided by the time of `torch.matmul`. The two were timed alternately; the median of "
+            f"`torch.matmul` is {matmul:.1f} us.\n",
             recorded.made_on(record) + f"PyTorch {record['torch']}.\n",
             tabulate(cells, headers, tablefmt="pipe", disable_numparse=True, colalign=align) + "\n",
             f"First call of a class whose kernel is loaded: {first}.\n",

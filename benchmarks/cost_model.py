@@ -75,11 +75,11 @@ def page() -> str:
     return "\n".join(
         (
             "# The cost model of GEMM\n",
-            "Written by `benchmarks/cost_model.py` of the committed times of an H200; "
-            "[the model](../workbench/model/cost_model.py) says what the constants mean. TFLOP/s and loaded bytes are "
-            "of the mainloop, of all multiprocessors; a dash is what the fit found no need for.\n",
+            "Written by `benchmarks/cost_model.py` from the committed times of an H200. "
+            "[The model](../workbench/model/cost_model.py) says what the constants mean. TFLOP/s and loaded bytes are "
+            "those of the mainloop on all multiprocessors. A dash is a constant that the fit did not need.\n",
             tabulate(table, headers, tablefmt="pipe", disable_numparse=True, colalign=("left", *["right"] * 7)) + "\n",
-            "Which stage it would take for the problems that were measured, of those that were measured for them:\n",
+            "The second table shows which of the measured stages the model chooses for each measured problem:\n",
             tabulate(rows, chosen, tablefmt="pipe", disable_numparse=True) + "\n",
         )
     )

@@ -48,8 +48,9 @@ def page() -> str:
     return "\n".join(
         (
             "# Two benches of the same code\n",
-            "What `workbench compare` says of the first and the second bench in each folder of `reports/repeated`. "
-            "Written by `benchmarks/repeated.py`. Parts of a bench were made on several GPUs at once.\n",
+            "Each folder of `reports/repeated` has two benches of the same code. This page shows what `workbench "
+            "compare` says about the two. Written by `benchmarks/repeated.py`. Parts of a bench were made on several "
+            "GPUs at once.\n",
             *(part for pair in pairs() for part in section(pair)),
         )
     )
@@ -86,7 +87,7 @@ def section(pair: Path) -> list[str]:
         *(f"- {note}" for note in found.notes),
         *(f"- only in the {bench}: {len(missing)} problems of stages" for bench, missing in alone if missing),
         "",
-        *(["All that is not:\n", tabulate(others, headers, tablefmt="pipe") + "\n"] if others else []),
+        *(["These rows are not the same:\n", tabulate(others, headers, tablefmt="pipe") + "\n"] if others else []),
     ]
 
 

@@ -120,9 +120,9 @@ def page(record: dict[str, Any]) -> str:
     return "\n".join(
         (
             "# Does `workbench compare` see 3 %?\n",
-            "Written by `benchmarks/sensitivity.py` from [the JSON beside it](compare.json). A stage as it is and the "
-            f"same with a delay of {100 * SLOWER_BY:.0f} % planted alternate, each run in a process of its own and "
-            "compared with the unchanged run before it.\n",
+            "Written by `benchmarks/sensitivity.py` from [the JSON beside it](compare.json). Runs of an unchanged "
+            f"stage alternate with runs of the same stage with a planted delay of {100 * SLOWER_BY:.0f} %. Each run "
+            "has its own process, and is compared with the unchanged run before it.\n",
             recorded.made_on(record),
             tabulate(lines, headers, tablefmt="pipe", disable_numparse=True) + "\n",
         )

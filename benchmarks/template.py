@@ -158,10 +158,10 @@ def reading(record: dict[str, Any]) -> str:
             found.append(f"{how}, {'; '.join(parts)}")
         verdict = "faster than" if max(every) < 1 else "slower than" if min(every) > 1 else "not always slower than"
         sentences.append(
-            f"- They are **{verdict}** `{other}`, {what}. Of its time they take:\n"
+            f"- They are **{verdict}** `{other}`, {what}. Their time as a fraction of its time:\n"
             + "".join(f"    - {one}\n" for one in found)
         )
-    return "The two kernels on the template beside those that are not:\n\n" + "".join(sentences)
+    return "The two kernels on the template, compared with kernels without it:\n\n" + "".join(sentences)
 
 
 def page(record: dict[str, Any]) -> str:
@@ -179,9 +179,9 @@ def page(record: dict[str, Any]) -> str:
     return "\n".join(
         (
             "# A kernel on the template that is no GEMM\n",
-            "out = up silu(gate): the kernels that [the page on the template](../docs/template.md) builds, and plain "
-            "ones. Written by `benchmarks/template.py` from [the JSON beside it](template.json): medians of samples "
-            "interleaved.\n",
+            "The kernels compute out = up silu(gate). Two are those that [the page on the "
+            "template](../docs/template.md) builds; the others are plain. Written by `benchmarks/template.py` from "
+            "[the JSON beside it](template.json). Times are medians of interleaved samples.\n",
             recorded.made_on(record),
             reading(record),
             tabulate(table, headers, tablefmt="pipe", disable_numparse=True) + "\n",

@@ -166,12 +166,12 @@ def page(record: dict[str, Any]) -> str:
     ]
     tables = (
         (
-            "## A search of a minute, and everything",
+            "## A search of one minute, and all configurations",
             spaces,
             ["stage", "problem", "tried", "s", "all, s", "declared, us", "found, us", "best of all, us", "ratio"],
         ),
         (
-            "## What was picked by hand, and the best that was found",
+            "## Stages picked by hand, and the best that was found",
             picked,
             ["problem", "picked", "found", "picked, us", "found, us", "picked / found"],
         ),
@@ -179,8 +179,8 @@ def page(record: dict[str, Any]) -> str:
     )
     lines = [
         "# What tuning finds\n",
-        "Written by `benchmarks/tuned.py` from [the JSON beside it](tuning.json). Cold medians; those of a row were "
-        "interleaved.\n",
+        "Written by `benchmarks/tuned.py` from [the JSON beside it](tuning.json). Times are cold medians; those of one "
+        "row were measured interleaved.\n",
         recorded.made_on(record),
     ]
     for title, rows, headers in tables:

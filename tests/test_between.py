@@ -126,7 +126,7 @@ BOUND = 2 * 4096**3 / 1e15 * 1e6
         ([BOUND * 1.3] * 10, [], None),  # the clock is coarse
         ([BOUND * 1.02, BOUND * 1.03] * 5, [], None),
         ([BOUND * 1.02] * 4, [], None),
-        ([BOUND * 1.02, BOUND * 1.0201] * 5, [], "so flat are no times"),
+        ([BOUND * 1.02, BOUND * 1.0201] * 5, [], "such uniform times"),
         ([BOUND * 1.3, BOUND * 0.99] * 5, [], "below the roofline bound"),
         ([BOUND * 1.3, BOUND * 1.31] * 5, [BOUND, BOUND * 0.98], "back to back, below the roofline bound"),
     ],

@@ -406,7 +406,7 @@ def test_a_missing_dask_and_a_missing_scheduler_say_what_to_do(monkeypatch: pyte
 def test_what_is_no_address_is_refused(address: str) -> None:
     result = CliRunner().invoke(cli.main, ["verify", "vector_add:naive", "--cluster", address])
     assert result.exit_code == 1
-    assert f"{address!r} is no address of a Dask scheduler" in result.stderr
+    assert f"{address!r} is not the address of a Dask scheduler" in result.stderr
 
 
 def test_workers_with_another_workbench_are_refused(local: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -78,16 +78,16 @@ def test_a_limit_that_is_none_is_wrong_usage(value: str, folder: Path, monkeypat
 
 def test_a_pipe_is_no_source_and_is_not_waited_for(folder: Path) -> None:
     os.mkfifo(folder / "source.cu")
-    with pytest.raises(OSError, match="no regular file"):
+    with pytest.raises(OSError, match="not a regular file"):
         compile_source(folder / "source.cu", {})
 
 
 def test_a_device_and_a_folder_are_no_sources(folder: Path) -> None:
     (folder / "source.cu").symlink_to("/dev/zero")
-    with pytest.raises(OSError, match="no regular file"):
+    with pytest.raises(OSError, match="not a regular file"):
         source_digest(folder / "source.cu")
     (folder / "other.cu").mkdir()
-    with pytest.raises(OSError, match=r"Is a directory|no regular file"):
+    with pytest.raises(OSError, match=r"Is a directory|not a regular file"):
         source_digest(folder / "other.cu")
 
 

@@ -276,9 +276,9 @@ def rounded_inputs(bits):
 
 
 ROW_MISTAKES: dict[str, tuple[Mistake, str]] = {
-    "zero row": (row_by_zero, "NaN is computed in rows 3 to 4: something that a row shares"),
+    "zero row": (row_by_zero, "NaN is computed in rows 3 to 4: a value that a whole row shares is NaN"),
     "negative root": (root_of_a_negative, "root or logarithm of a negative number"),
-    "padding": (padding_read, "NaN is computed in row 0: it comes from what lies between the rows of x"),
+    "padding": (padding_read, "NaN is computed in row 0: it comes from the gaps between the rows of x"),
     "overflow": (too_large, "overflow: infinity in row 2"),
     "rows scaled": (rows_scaled, "each row is off by one factor, of 1.5 to 2.5"),
     "some rows scaled": (some_rows_scaled, "4 of 12 rows are each off by one factor, of 3 to 3"),

@@ -140,7 +140,7 @@ def test_the_workflow_verifies_and_puts_the_report_into_the_summary(shell: Shell
     shell.environment["GITHUB_STEP_SUMMARY"] = str(summary)
     code, output = shell.run(tests.replace("--workbench-examples 50", "--workbench-examples 5"))
     assert code == 0, output
-    assert 'tests="3"' in (shell.folder / "junit.xml").read_text()
+    assert 'tests="4"' in (shell.folder / "junit.xml").read_text()
     report = report.replace("--device emulator", "--device emulator --examples 5")
     code, output = shell.run(report)
     assert code == 0, output

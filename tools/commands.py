@@ -16,8 +16,8 @@ HEAD = """# Commands
 
 <!-- made by tools/commands.py from the help texts; change those -->
 
-Every command explains itself: `workbench COMMAND --help` prints what stands here.
-[`--json`](json.md) prints JSON and nothing else on stdout, also on errors; messages go to stderr.
+`workbench COMMAND --help` prints the same text as this page. With [`--json`](json.md) a command prints JSON and nothing
+else on stdout, also after an error; messages go to stderr.
 
 """
 
@@ -29,7 +29,7 @@ def page() -> str:
     commands = [(name, command) for name, command in listed if command and not command.hidden]
     rows = [f"| [`{name}`](#{name}) | {_cell(command.get_short_help_str(200))} |" for name, command in commands]
     index = ["| command | what it does |", "|---|---|", *rows]
-    parts = [*_prose(group), "\n".join(index)]
+    parts = [*_prose(group.help), "\n".join(index)]
     for name, command in commands:
         parts += _section(command, click.Context(command, info_name=name, parent=top))
     return HEAD + "\n\n".join(parts) + "\n"
@@ -40,12 +40,18 @@ def _section(command: click.Command, context: click.Context) -> list[str]:
     records = [p.get_help_record(context) for p in command.get_params(context) if isinstance(p, click.Option)]
     rows = [f"| {_code(record[0])} | {_cell(record[1])} |" for record in records if record]
     options = "\n".join(["| option | meaning |", "|---|---|", *rows])
-    return [f"## {context.info_name}", f"```text\n{usage}\n```", *_prose(command), options]
+    return [
+        f"## {context.info_name}",
+        f"```text\n{usage}\n```",
+        *_prose(command.help),
+        options,
+        *_prose(command.epilog),
+    ]
 
 
-def _prose(command: click.Command) -> list[str]:
+def _prose(text: str | None) -> list[str]:
     """The paragraphs of a help text; what click is told not to wrap stays as it is, as code."""
-    text = inspect.cleandoc(command.help or "").partition("\f")[0]
+    text = inspect.cleandoc(text or "").partition("\f")[0]
     paragraphs = [p.strip("\n") for p in re.split(r"\n\s*\n", text) if p.strip()]
     return [_kept(p.removeprefix("\b\n")) if p.startswith("\b") else p.replace("<", "&lt;") for p in paragraphs]
 

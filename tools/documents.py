@@ -34,10 +34,10 @@ SCHEMA = ROOT / "workbench" / "schemas" / "document.json"
 PAGE = ROOT / "docs" / "json.md"
 
 EXIT_CODES = (
-    (0, "Everything passed, or the command did what it was asked for."),
-    (1, "Something was judged and failed, or the machine cannot do it: `error` tells which, it is null for a failure."),
-    (2, "Wrong usage: an option, a name or a file that makes no sense. Nothing was judged."),
-    (130, "Interrupted by Ctrl-C. `result` has what was done until then."),
+    (0, "Everything passed, or the command did its job."),
+    (1, "Something was judged and failed, and `error` is null. Or the machine cannot do it, and `error` says why."),
+    (2, "Wrong usage: an option, a name or a file is not valid. Nothing was judged."),
+    (130, "Interrupted by Ctrl-C. `result` has what was done before."),
 )
 
 
@@ -106,8 +106,8 @@ def error_codes() -> Iterator[tuple[str, int, str]]:
         found.setdefault(code, (1, _first(emulated)))
     found.update({code: (2, means) for code, means in USAGE.items()})
     found["os_error"] = (1, "A file cannot be read or written; the message names it.")
-    found["out_of_memory"] = (1, "There is not enough memory for what was asked.")
-    found[INTERNAL_ERROR] = (1, "A mistake of the workbench; stderr has its traceback.")
+    found["out_of_memory"] = (1, "There is not enough memory.")
+    found[INTERNAL_ERROR] = (1, "A mistake in the workbench; stderr has its traceback.")
     yield from ((code, *found[code]) for code in sorted(found))
 
 
@@ -139,19 +139,19 @@ def _about(kind: type) -> str:
 
 HEAD = f"""# Documents for programs: `--json`
 
-Every command that judges, lists or writes takes `--json`. It then prints exactly one JSON object on stdout, when it
-succeeds, when a stage fails and when it cannot do what it was asked for; wrong options are among that. Messages and
-progress go to stderr. `--help` prints help, and `watch` a line for every event, the document only where it ends.
-`python tools/documents.py` writes this page.
+Every command that judges, lists or writes takes `--json`. Then it prints exactly one JSON object on stdout. It does so
+when it succeeds, when a stage fails, and when it cannot do its job, for example because of wrong options. Messages and
+progress go to stderr. There are two exceptions: `--help` prints help, and `watch` prints a line for every event, with
+the document as the last line if an error ends it. `python tools/documents.py` writes this page.
 
 ```console
 $ workbench verify gemm:naive --problem m=12,n=20,k=39 --json | jq '.verdicts[] | {{code, file, line, reward}}'
 ```
 
-The schema is [`workbench/schemas/document.json`](../workbench/schemas/document.json), JSON Schema 2020-12, and is
-installed with the package. `schema_version` is {SCHEMA_VERSION}. It grows when a field is taken away or changes its
-meaning. Fields may be added within a version: ignore those that you do not know. Numbers that are not finite are text:
-`"nan"`, `"inf"`, `"-inf"`. What `verify`, `bench` and `run` print can be given to `workbench compare` as a file.
+The schema is [`workbench/schemas/document.json`](../workbench/schemas/document.json), in JSON Schema 2020-12. It is
+installed with the package. `schema_version` is {SCHEMA_VERSION}. It grows when a field is removed or changes its
+meaning. Fields may be added within a version: ignore fields that you do not know. Numbers that are not finite are
+text: `"nan"`, `"inf"`, `"-inf"`. `workbench compare` reads the output of `verify`, `bench` and `run` as a file.
 """
 
 
@@ -172,14 +172,14 @@ def page() -> str:
         f"## A verdict\n\n{_about(Judged)}",
         REWARD,
         f"## Exit codes\n\n{_table(('exit code', 'means'), EXIT_CODES)}",
-        f"## Codes of verdicts and findings\n\nThose of findings are the same words.\n\n"
+        f"## Codes of verdicts and findings\n\nVerdicts and findings use the same codes.\n\n"
         f"{_table(('code', 'means'), verdicts)}",
         "## Causes of findings\n\nA cause is finer than the code, and helps to tell one mistake from another. A "
-        "finding of severity `error`\nis a failure, a `strict` one with `--strict` only, a `note` never.\n\n"
+        "finding of severity `error`\nis a failure, a `strict` one only with `--strict`, a `note` never.\n\n"
         f"{_table(('cause', 'code', 'severity'), causes)}",
-        "## Codes of errors\n\nA kernel that `trace` cannot get to the end of has the code of its verdict.\n\n"
+        "## Codes of errors\n\nIf `trace` cannot execute a kernel to its end, the error has the code of a verdict.\n\n"
         f"{_table(('code', 'exit code', 'means'), errors)}",
-        "## Results\n\nThe shapes of `result` are definitions in the schema, by these names.\n\n"
+        "## Results\n\nThe schema defines the shapes of `result` under these names.\n\n"
         f"{_table(('command', 'result'), results)}",
     ]
     return "\n\n".join(part.rstrip("\n") for part in parts) + "\n"
@@ -189,12 +189,12 @@ REWARD = """## The reward
 
 `reward` of a verdict is for programs that look for better kernels:
 
-- 0 where `code` is not `pass`. A mistake of the operation (`operation_error`, `weak_check`) is no fault of the kernel:
-  look at `code` before you learn from it.
-- `speed_ratio` where the stage passed and was timed beside the vendor's library (`bench`, `run`, on a GPU): the
+- 0 if `code` is not `pass`. The kernel is not to blame for a mistake of the operation (`operation_error`,
+  `weak_check`): look at `code` before you learn from it.
+- `speed_ratio` if the stage passed and was timed beside the vendor's library (`bench`, `run`, on a GPU). This is the
   geometric mean, over the timed problems, of the library's cold median time divided by the stage's. For an operation
   that was [imported](importing.md), the library is PyTorch, which runs the task's own reference.
-- 1 where the stage passed and was not timed.
+- 1 if the stage passed and was not timed.
 
 [`examples/agent`](../examples/agent) is a loop that reads documents and changes a kernel until it passes."""
 

@@ -21,24 +21,24 @@ from workbench.model.stage import Stage
 PAGE = Path(__file__).parent.parent / "docs/ladder.md"
 
 EXCEPTIONS: dict[str, str] = {
-    "gemm:fp32_pipeline": "It multiplies as `warp_tiles` does, and brings what surrounds the multiplications from the "
-    "pipelines of track wgmma: tensor maps load, warps specialise, blocks stay. To a short source it is nearer, as "
-    "fewer lines of that have to be taken away.",
-    "transpose:register_blocks": "It does without the shared memory of `shared_tile`, and shares with it only what "
-    "every kernel of more than one element a thread has.",
+    "gemm:fp32_pipeline": "It multiplies as `warp_tiles` does. Everything around the multiplications comes from the "
+    "pipelines of track wgmma: tensor maps load, warps specialise, blocks are persistent. A short source such as "
+    "`naive` is nearer only because it has fewer lines to remove.",
+    "transpose:register_blocks": "It does not use the shared memory of `shared_tile`. The two share only the lines of "
+    "every kernel with more than one element for each thread.",
 }
-"""Stages whose parent is not the nearest, and why it is the parent all the same."""
+"""Stages whose parent is not the nearest, and why it is still the parent."""
 
 HEAD = """# Is a stage nearest to its parent?
 
 <!-- made by tools/ladder.py -->
 
-The ladder of an operation is a tree: a stage is written as its `parent` with one idea more, so what differs between the
-two is the lesson (`workbench diff STAGE`). This page measures it, by the lines that have to be taken away, added or
-replaced to make one source of another, without comments, blank lines and indentation; a line that is replaced by
-another counts once. A stage is compared with all that are declared before it in its operation, whatever their track;
-where several are as near as the nearest, the parent has to be one of them. The first stage of a track has no parent
-and is not in the table.
+The ladder of an operation is a tree. A stage is its `parent` plus one idea, so the difference between the two is the
+lesson (`workbench diff STAGE`). This page measures that difference. It counts the lines to remove, add or replace that
+turn one source into the other, without comments, blank lines and indentation. A replaced line counts once.
+
+A stage is compared with all stages that are declared before it in its operation, in any track. The parent must be the
+nearest of them, or one of several equally near ones. The first stage of a track has no parent and is not in the table.
 
 """
 

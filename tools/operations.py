@@ -34,16 +34,16 @@ ROWS = (
     "scan",
 )
 MADE = "<!-- made by tools/operations.py from the declarations and the head comments of the sources; change those -->"
-NAMES = {"dim", "dstate", "dw", "dx", "dy", "ldx", "ldy", "lse", "wgmma"}
+NAMES = {"dim", "dk", "dq", "ds", "dstate", "dv", "dw", "dx", "dy", "ldx", "ldy", "lse", "wgmma"}
 """Words that begin a sentence in small letters, since they are names."""
 
 INDEX = f"""# Operations
 
 {MADE}
 
-A page for each operation: its ladder, what each stage adds and what limits it, its source, and charts where it was
-timed. The stages of a ladder are a tree; a stage is its parent with one idea more, and `workbench diff STAGE`
-shows what that changed. How near each is to its parent [is measured](../ladder.md).
+Each operation has a page with its ladder, what each stage adds and what limits it, its source, and charts if it was
+timed. The stages of a ladder form a tree. A stage adds one idea to its parent, and `workbench diff STAGE` shows the
+change. [A table](../ladder.md) says how large the change of each stage is.
 
 | operation | what it computes | stages | timed |
 |---|---|---|---|
@@ -75,7 +75,7 @@ def _sentence(text: str) -> str:
         word = match[2]
         return match[0] if word in NAMES or (len(word) == 1 and word != "a") else match[1] + word.capitalize()
 
-    return re.sub(r"(^|(?<=[\w)])\. )([a-z]+)(?=[ -]|, )(?! [=+])", capital, text)
+    return re.sub(r"(^|(?<=[\w)`])\. )([a-z]+)(?=[ -]|, |\.(?: |$)|$)(?! [=+])", capital, text)
 
 
 def _escaped(text: str) -> str:

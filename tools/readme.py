@@ -98,15 +98,19 @@ def chart() -> bytes:
         return plots.save(figure, Path(folder) / "chart.png").read_bytes()
 
 
+def write_project(readme: str, folder: Path) -> None:
+    """Write the files that the README shows, each below the line that ends with its name."""
+    shown = re.findall(r"`([\w./]+)`:\n\n```\w+\n(.*?)```", readme, re.DOTALL)
+    assert len(shown) == 3, [name for name, _ in shown]
+    for name, text in shown:
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_text(text)
+
+
 def failure(readme: str) -> str:
     """What `workbench verify row_sum` prints of the kernel in the README, in a project that has it."""
-    kernel, declaration = (re.findall(rf"```{kind}\n(.*?)```", readme, re.DOTALL)[0] for kind in ("cuda", "python"))
     with tempfile.TemporaryDirectory() as folder:
-        package = Path(folder) / "kernels"
-        package.mkdir()
-        (package / "row_sum.cu").write_text(kernel)
-        (package / "__init__.py").write_text(declaration)
-        (Path(folder) / "pyproject.toml").write_text('[tool.workbench]\nkernels = ["kernels"]\ncuda = "kernels"\n')
+        write_project(readme, Path(folder))
         command = ["workbench", "verify", "row_sum", "--device", "emulator", "--seed", "0"]
         environment = {
             **os.environ,

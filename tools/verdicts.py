@@ -145,11 +145,11 @@ def comparisons() -> list[str]:
 
 HEAD = """# Verdicts
 
-What `workbench verify`, `run` and `watch` say of a stage, what it means and what to do. `python tools/verdicts.py`
-writes this page: its messages are those of faults that are planted into stages that are right.
+This page lists every verdict of `workbench verify`, `run` and `watch`, with its meaning and what to do.
+`python tools/verdicts.py` writes the page. It plants faults into correct stages, and quotes the messages.
 
-A stage is judged on random problems; the message is that of the smallest one that fails, and `replay:` solves it once
-more. The exit code is 0 where nothing failed and something passed, 1 where a stage failed.
+A stage is judged on random problems. The message is about the smallest problem that fails. The command after `replay:`
+solves that problem once more. The exit code is 1 if a stage failed, and 0 if nothing failed and something passed.
 """
 
 
@@ -162,23 +162,23 @@ def page() -> str:
     ]
     for verdict, (means, do) in VERDICTS.items():
         hazard = (
-            " The emulator names it, also beside a GPU."
+            " The emulator finds it, also when the stage runs on a GPU."
             if verdict in HAZARDS and verdict is not Verdict.READ_ONLY
             else ""
         )
         parts.append(f"\n## {verdict}\n\n{means}{hazard}\n\n**What to do.** {do}\n\n{shown(verdict)}".rstrip("\n"))
     parts += [
         "\n## What a wrong result looks like\n",
-        "A `mismatch` is looked at closer, on the largest problem that failed, with a few more launches. The first of",
-        "these that is found is said in the line `looks like:`. It is a guess; what is certain is only that the answer",
-        "is wrong.\n",
+        "After a `mismatch`, the workbench examines the largest problem that failed, with a few more launches. The",
+        "line `looks like:` has the first of these patterns that it finds. The pattern is a guess. Only one thing is",
+        "certain: the answer is wrong.\n",
     ]
     for name, (means, do) in LOOKS.items():
         said = look(name)
         parts.append(f"- **{name}**: {means} {do}" + (f"\n  > {said}" if said else ""))
     parts += [
         "\n## Ten messages before and after\n",
-        "Faults that were called by a wrong name, and what is said of them today.\n",
+        "An earlier version named these faults wrongly. Each one has the old message and the message of today.\n",
         *comparisons(),
     ]
     return "\n".join(parts).rstrip("\n") + "\n"

@@ -67,9 +67,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption(
         "--workbench-examples", type=_positive, default=20, help="random problems for each stage (default: 20)"
     )
-    group.addoption(
-        "--workbench-seed", type=int, help="which random problems are drawn (default: one that nobody can guess)"
-    )
+    group.addoption("--workbench-seed", type=int, help="the seed of the random problems (default: a secret random one)")
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -1,9 +1,9 @@
 // c[n] = sum_k a[k] B[n, k]. a: (K), B: (N, K), rows ldb elements apart, c: (N).
 //
-// stage 3, vectorized: a lane loads 16 bytes at a time, and UNROLL such vectors of the row before it uses
-// the first. the compiler would rather load them one by one, in fewer registers; that there is no gain in
-// room for more than RESIDENT threads a multiprocessor has to be said. rows that are not multiples of 16
-// bytes apart are read element by element, as before.
+// stage 3, vectorized: a lane loads 16 bytes at a time, and UNROLL such vectors of the row before it uses the
+// first. the compiler would load them one by one, to use fewer registers. the launch bounds tell it that more
+// than RESIDENT threads a multiprocessor gain nothing. rows whose distance is not a multiple of 16 bytes are
+// read element by element, as before.
 //
 // what it gains: 8 elements an instruction (4 for fp32), and enough bytes in flight to cover the latency of
 // the memory.

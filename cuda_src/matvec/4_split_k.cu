@@ -6,7 +6,7 @@
 // that the result is the same every time. with one part a row this is stage 3, and there is nothing to add
 // up.
 //
-// what it gains: enough warps at work whatever the shape of B.
+// what it gains: enough warps are at work, whatever the shape of B.
 //
 // what limits it: device memory; for small B the second launch, some 3 us.
 

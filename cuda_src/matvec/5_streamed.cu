@@ -1,12 +1,13 @@
 // c[n] = sum_k a[k] B[n, k]. a: (K), B: (N, K), rows ldb elements apart, c: (N).
 //
-// stage 5, streamed: SHARE warps of a block share a row, stretch by stretch, and add up in shared
-// memory: a block reads side by side, and one launch is enough. RESIDENT is as in stage 3: how much is in
-// flight has an optimum. with READ_ONCE, B is the first to leave the L2 again, as nobody reads it twice.
+// stage 5, streamed: SHARE warps of a block share a row, stretch by stretch, and add up in shared memory. a
+// block reads contiguous memory, and one launch is enough. RESIDENT is as in stage 3: the number of bytes in
+// flight has an optimum. with READ_ONCE, B is the first to leave the L2 again, because nothing reads it
+// twice.
 //
-// what it gains: longer runs in each page of the memory, and no second kernel. what others have written and
-// is still in the L2 need not go to memory to make room for a small B. a large B drives it out anyway, and
-// bit by bit, between its own reads, that costs more than at once.
+// what it gains: longer runs in each page of the memory, and no second kernel. a small B, read with
+// READ_ONCE, does not force data that others have written from the L2 to memory. a large B forces them out
+// anyway. with READ_ONCE it would do so bit by bit, between its own reads, which costs more than at once.
 //
 // what limits it: device memory.
 

@@ -1,12 +1,12 @@
 // c[n] = sum_k a[k] B[n, k]. a: (K), B: (N, K), rows ldb elements apart, c: (N).
 //
-// stage 6, unaligned: GROUP lanes share a row, a single one where it is short. what lies in it at multiples
-// of 16 bytes is loaded so, wherever the row begins. its ends, and a, are read element by element.
+// stage 6, unaligned: GROUP lanes share a row. a short row has one lane. the part of a row that is aligned to
+// 16 bytes is loaded in vectors, wherever the row begins. its ends, and a, are read element by element.
 //
-// what it gains: rows that are no multiples of 16 bytes apart are loaded in vectors, too, and a warp reads as
-// many short rows as its lanes have loads for.
+// what it gains: rows whose distance is not a multiple of 16 bytes are loaded in vectors, too, and a warp
+// reads as many short rows as its lanes have loads for.
 //
-// what limits it: a comes from the L1, with a load for every product; one warp has a row alone.
+// what limits it: a comes from the L1, with a load for every product. one warp has a row alone.
 
 #include "tile/convert.cuh"
 #include "tile/row_reduce.cuh"

@@ -124,7 +124,7 @@ def test_a_race_names_the_relaxed_mbarrier_operation() -> None:
     args = [memory.upload(np.zeros(1024, np.int32), name) for name in ("a", "x")]
     finding = fault_of(FindingKind.RACE, compile_cuda(ORDER, *defines).entries["k"], 1, 64, args, memory=memory)
     line = line_of(ORDER, "ARRIVE_FORM")
-    named = f"nothing is ordered by `mbarrier.arrive.relaxed.cta.shared::cta.b64` at kernel.cu:{line}"
+    named = f"`mbarrier.arrive.relaxed.cta.shared::cta.b64` at kernel.cu:{line} orders nothing without fence.acq_rel"
     assert finding.advice.endswith(named)
 
 

@@ -137,9 +137,9 @@ REMEDIES = {
     "one_warp": r"^__syncwarp\(\) is missing between",
     "roles": r"^a named barrier of warps? [0-3].*, bar\.sync ID, THREADS, is missing between"
     r"|^a barrier of all warps that come here is missing between .*: a named one, bar\.sync ID, THREADS,",
-    "handed_over": r"warps? .* and warps? .* take different ways, and __syncthreads\(\) would not do: hand over by "
-    r"the pipeline's mbarriers\. .*; one of these is missing",
-    "in_a_branch": r"^not all threads come to the barrier at \S+:{barrier}: .* between \S+:{store} and \S+:{load} for",
+    "handed_over": r"warps? .* and warps? .* take different branches, so __syncthreads\(\) does not work: synchronise "
+    r"them by the pipeline's mbarriers\. .*\. One of these is missing",
+    "in_a_branch": r"^not all threads come to the barrier at \S+:{barrier}: .* between \S+:{store} and \S+:{load} that",
     "with_a_loop": r"^__syncthreads\(\) is missing between \S+:{store} and \S+:{load}$",
 }
 

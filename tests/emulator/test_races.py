@@ -538,7 +538,7 @@ def test_both_lines_are_named_and_what_is_missing_between_them() -> None:
         assert finding.array == "tile"
         assert finding.space == "shared"
         assert "__syncthreads() is missing between kernel.cu:" in finding.advice
-        assert "nothing puts one before the other" in str(finding)
+        assert "nothing orders the two accesses" in str(finding)
 
 
 def test_the_barrier_after_the_reads() -> None:

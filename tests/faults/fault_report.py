@@ -186,9 +186,9 @@ def _introduction(record: Record) -> str:
     ran, gpu = record["environment"], record.get("device")
     text = (
         "# What the emulator finds, and what compute-sanitizer finds\n\n"
-        "Made by `tests/faults/fault_report.py` from [the JSON beside it](emulator.json); what is planted, and where, "
-        "stands in [`tests/faults/catalogue.py`](../tests/faults/catalogue.py). The classes 1 to 10 are what went "
-        "wrong in hand-written matrix products, 11 to 23 belong to asynchronous code for Hopper.\n\n"
+        "Made by `tests/faults/fault_report.py` from [the JSON beside it](emulator.json). "
+        "[`tests/faults/catalogue.py`](../tests/faults/catalogue.py) says what is planted, and where. The classes 1 to "
+        "10 are faults of hand-written matrix products, and 11 to 23 are faults of asynchronous code for Hopper.\n\n"
         f"- Emulator: commit `{ran['commit'][:12]}`, {ran['date'][:10]}, every fault under {len(SEEDS)} seeds.\n"
     )
     if gpu:
@@ -204,8 +204,8 @@ def _introduction(record: Record) -> str:
         if done:
             rows.append([f"`{tool}`", len(found), sum(_names_a_line(*each) for each in found)])
     return (
-        f"{text}\nOf the {len(record['faults'])} faults {len(hazards)} are hazards; the others give a wrong result and "
-        "nothing else, or do not compile. Hazards that are found, and those named with a line of theirs:\n\n"
+        f"{text}\nOf the {len(record['faults'])} faults {len(hazards)} are hazards. The others only give a wrong "
+        "result, or do not compile. The table counts the hazards that are found, and those named with their line:\n\n"
         + tabulate(rows, headers=["", "found", "at a line of it"], tablefmt="pipe")
     )
 
@@ -234,7 +234,7 @@ def _faults(record: Record) -> str:
     headers += ["on the GPU", *TOOLS[1:]] if runs else []
     notes = [f"- {f['number']}, {f['title']}: {f['why']}." for f in record["faults"] if f["why"]]
     text = "## Planted faults\n\n"
-    text += "An answer that is wrong and nothing else (`mismatch`) has no line. `-`: nothing reported.\n\n"
+    text += "A fault that only gives a wrong answer (`mismatch`) has no line. `-`: nothing was reported.\n\n"
     text += tabulate(rows, headers=headers, tablefmt="pipe")
     return text + ("\n\nNot found, or not under every seed:\n\n" + "\n".join(notes) if notes else "")
 
@@ -250,7 +250,7 @@ def _correct(record: Record) -> str:
             row += [_tool_cell(runs.get((key, tool)), []) for tool in TOOLS[1:]]
         rows.append(row)
     headers = ["kernel", "clean seeds", *(["on the GPU", *TOOLS[1:]] if runs else [])]
-    return "## The same kernels without a fault\n\nWhat a tool reports here is a false alarm.\n\n" + tabulate(
+    return "## The same kernels without a fault\n\nEvery report in this table is a false alarm.\n\n" + tabulate(
         rows, headers=headers, tablefmt="pipe"
     )
 

@@ -214,16 +214,16 @@ def page(record: Record) -> str:
     ]
     return (
         "# Faults, and what the workbench says of them\n\n"
-        "Made by `tests/faults/harness_report.py` from [the JSON beside it](faults.json). What is planted stands in "
+        "Made by `tests/faults/harness_report.py` from [the JSON beside it](faults.json). The faults are in "
         "[`catalogue.py`](../tests/faults/catalogue.py) (1 to 23: hand-written matrix products, asynchronous code for "
-        "Hopper), [`wrong_results.py`](../tests/faults/wrong_results.py) (24 to 40: those that a weak harness passes), "
-        "[`wrong_times.py`](../tests/faults/wrong_times.py) (41 to 49: those that it believes) and "
-        "[`wrong_diagnoses.py`](../tests/faults/wrong_diagnoses.py) (50 to 59: those that are easily called by a wrong "
-        "name).\n\n"
+        "Hopper), [`wrong_results.py`](../tests/faults/wrong_results.py) (24 to 40: wrong results that a weak harness "
+        "passes), [`wrong_times.py`](../tests/faults/wrong_times.py) (41 to 49: wrong times that a weak harness "
+        "believes) and [`wrong_diagnoses.py`](../tests/faults/wrong_diagnoses.py) (50 to 59: faults that are easily "
+        "given a wrong name).\n\n"
         f"- Emulator: {_circumstances(emulator)}\n- GPU: {_circumstances(gpu) if gpu else 'not run yet.'}\n\n"
-        "A fault is found where it gets its verdict for its own reason: its line, or the words that name it, are in "
-        "the message. A GPU names no hazard: there the emulator is asked as well, and its "
-        "finding has to be that of the fault. Messages are the emulator's, for 41 to 47 the GPU's.\n\n"
+        "A fault counts as found if it gets its verdict for the right reason: the message has its line, or the words "
+        "that name it. A GPU names no hazard. There the emulator checks the kernel as well, and its finding has to be "
+        "that of the fault. Messages are the emulator's; for 41 to 47 they are the GPU's.\n\n"
         + tabulate(rows, headers=headers, tablefmt="pipe", disable_numparse=True)
         + "\n\n"
         + "\n".join(f"- {note}" for note in _notes(*said))
@@ -293,17 +293,17 @@ def _cell(result: Record | None) -> str:
 def _notes(emulator: dict[str, Record], gpu: dict[str, Record]) -> list[str]:
     """Why a device does not show a fault."""
     notes = [
-        "41 to 47 in the emulator: it times nothing. What `timing.bench` refuses there are the samples of a device "
-        "whose clock is a number and which cheats by an exact amount "
-        "([`synthetic_clock.py`](../tests/faults/synthetic_clock.py)).",
-        "46 on a GPU: its clock is not ours to slow down. One kernel does its work three times instead, from the "
-        "nineteenth launch on; for the others the GPU is left idle, or given more work than its power limit allows: "
-        "what NVML says of its clock has to reach the record.",
+        "41 to 47 in the emulator: the emulator times nothing. `timing.bench` gets the samples of a synthetic device "
+        "instead, which cheats by an exact amount ([`synthetic_clock.py`](../tests/faults/synthetic_clock.py)), and "
+        "has to refuse them.",
+        "46 on a GPU: the test cannot slow down the clock of the GPU. Instead, one kernel does its work three times, "
+        "from the nineteenth launch on. For the others the GPU is idle, or has more work than its power limit allows. "
+        "The clock that NVML reports has to reach the record.",
     ]
     if any(map(_right, gpu.values())):
         notes.append(
-            "Right answers on the GPU: the warps came in an order that hides the fault, or the hardware does not need "
-            "what is missing. Verification solves a few small problems in the emulator as well, and that names it."
+            "Right answers on the GPU: the order of the warps hid the fault, or the hardware does not need what is "
+            "missing. Verification also solves a few small problems in the emulator, which names the fault."
         )
     return notes
 

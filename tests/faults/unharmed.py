@@ -106,8 +106,9 @@ def sections(record: Mapping[str, Any]) -> list[str]:
             rows.append([f"`{stage.spec}`", *cells])
         titles = [f"{name}, commit {_commits(verified[name])}" for name in names]
         parts += [
-            "## What is right passes\n",
-            "Random problems, each in both tiers (`workbench verify`); beside the verdict the largest error / bound.\n",
+            "## Correct stages pass\n",
+            "Every stage solved random problems, each in both tiers (`workbench verify`). The number after the "
+            "verdict is the largest error / bound.\n",
             tabulate(rows, ["stage", *titles], tablefmt="pipe") + "\n",
         ]
     if beside := record.get("neighbours"):

@@ -157,7 +157,7 @@ WRONG_DIAGNOSES = (
         ADD_SOURCE,
         stage("vector_add:naive", through_shared(IN_A_BRANCH), problem=VectorAddProblem(n=256, dtype="fp32")),
         Verdict.RACE,
-        (r"not all threads come to the barrier at \S*1_naive\.cu:\d+: take it out",),
+        (r"not all threads come to the barrier at \S*1_naive\.cu:\d+: move it out",),
     ),
     HarnessFault(
         52,

@@ -66,4 +66,4 @@ def _read(connection: socket.socket, count: int, until: float | None) -> bytes:
 
 
 def _refused(constant: str) -> Any:
-    raise ValueError(f"{constant} is no number that an answer may have")
+    raise ValueError(f"{constant} is not a number that an answer may have")

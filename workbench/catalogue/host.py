@@ -91,7 +91,7 @@ def _text(given: Any) -> str:
 
 
 class Orphaned(BadStage):
-    """The process of a stage ended with the server that forked it: not necessarily by the stage's doing."""
+    """The process of a stage ended together with the server that forked it. The stage may not be the cause."""
 
 
 class Host:

@@ -17,7 +17,7 @@ KEYS = {"kernels": "a list of modules", "cuda": "a folder", "reports": "a folder
 
 
 class BadProject(WrongUsage, ValueError):
-    """A `[tool.workbench]`, or a module that it names, that cannot be used; the message says what is wrong."""
+    """The table `[tool.workbench]`, or a module that it names, cannot be used; the message says what is wrong."""
 
 
 @dataclass(frozen=True)

@@ -44,7 +44,7 @@ CUDA = "cuda_src"
 
 
 class UnknownSpec(WrongUsage, ValueError):
-    """A SPEC that names no stage; the message lists the nearest right ones."""
+    """A SPEC names no stage; the message lists the most similar valid ones."""
 
 
 @dataclass(frozen=True)

@@ -46,7 +46,7 @@ MOST_WARP_INSTRUCTIONS = 5_000_000
 
 
 class BadExplanation(WorkbenchError, ValueError):
-    """A file of equivalent mutants that cannot be used; the message says what an entry has to have."""
+    """A file of equivalent mutants cannot be used; the message says what an entry needs."""
 
 
 class Outcome(StrEnum):

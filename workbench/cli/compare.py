@@ -25,7 +25,7 @@ COMPARE_VERDICTS = """\b
 SAME       within the tolerance, and a change of twice the tolerance is ruled out
 SLOWER     beyond the tolerance, and "no change" is ruled out
 FASTER     the same in the other direction
-AMBIGUOUS  anything else: measure again, or for longer"""
+AMBIGUOUS  anything else: measure again, or measure longer"""
 
 
 @click.command(epilog=COMPARE_VERDICTS)
@@ -37,23 +37,23 @@ AMBIGUOUS  anything else: measure again, or for longer"""
     default=2.0,
     show_default=True,
     metavar="PERCENT",
-    help="Which change matters.",
+    help="Smaller changes count as the same.",
 )
 @click.option(
     "--by",
     type=click.Choice([by.value for by in By]),
     default=By.DRIFT.value,
     show_default=True,
-    help="What times are divided by: how far the vendor's library drifted from A to B in all its measurements, its own "
-    "time on the same problem, or nothing.",
+    help="What times are divided by: drift is the change of the vendor's library from A to B over all its "
+    "measurements, vendor is its time on the same problem, time is nothing.",
 )
 @options("json")
 def compare(before: str, after: str, tolerance: float, by: str, as_json: bool) -> None:
-    """Say of every stage and problem whether B is as fast as A, from their samples.
+    """Say for every stage and problem whether B is as fast as A, from their samples.
 
-    A and B are results: a JSON file, a folder of a report, or COMMIT:path for what git has of them.
+    A and B are results: a JSON file, the folder of a report, or COMMIT:path for a state in git.
 
-    Exit codes: 0 nothing is slower, 1 something is SLOWER, 2 wrong usage, or results that cannot be compared.
+    Exit codes: 0 nothing is slower, 1 something is SLOWER, 2 wrong usage, or the results cannot be compared.
     """
     try:
         runs = store.read(before), store.read(after)
@@ -112,9 +112,9 @@ def show_comparison(found: Comparison, runs: tuple[Sequence[Run], Sequence[Run]]
 def diff(before: str, after: str | None, problem_text: str | None, as_json: bool) -> None:
     """Show two stages, or versions of them, side by side: sources, instructions, resources, times.
 
-    A and B are SPEC, which is the stage as it is now, or SPEC@N; A alone is set beside its parent. Instructions are
-    SASS where nvdisasm or cuobjdump is installed, else PTX, of the variant for --problem, or for the first timed
-    problem that both take. Times are those of the versions that are kept.
+    A and B are SPEC, the current state of a stage, or SPEC@N, a kept version. A alone is compared with its parent.
+    Instructions are SASS if nvdisasm or cuobjdump is installed, otherwise PTX. They are those of the variant for
+    --problem, or for the first timed problem that both support. Times are those of the kept versions.
     """
     last = differences.Side.of(after or before)
     sides = differences.Side.of(before if after else differences.parent_of(last)), last
@@ -181,14 +181,14 @@ def _change(row: Row) -> str:
     "--html",
     "as_html",
     is_flag=True,
-    help="Write one page of HTML that needs no other file, OUTPUT/<device>/report.html.",
+    help="Write one HTML page that needs no other file: OUTPUT/<device>/report.html.",
 )
 @click.option(
     "-o",
     "target",
     type=click.Path(path_type=Path, dir_okay=False),
     metavar="FILE",
-    help="With --html: where that page is written.",
+    help="With --html: the file to write.",
 )
 @click.option(
     "--trace",

@@ -22,7 +22,7 @@ from ..model.errors import WorkbenchError
 from ..report.judged import Judged
 
 SCHEMA_VERSION = 1
-"""Grows when a field is taken away or changes its meaning; fields may be added without."""
+"""Grows when a field is removed or changes its meaning, but not when a field is added."""
 
 INTERRUPTED = 130
 """The exit code after Ctrl-C."""
@@ -32,12 +32,12 @@ INTERNAL_ERROR = "internal_error"
 
 
 USAGE = {
-    "bad_argument_usage": "An argument is used as it may not be.",
-    "bad_option_usage": "An option is used as it may not be: without its value, say.",
-    "bad_parameter": "The value of an option or argument makes no sense.",
+    "bad_argument_usage": "An argument is used in a wrong way.",
+    "bad_option_usage": "An option is used in a wrong way, for example without its value.",
+    "bad_parameter": "The value of an option or argument is not valid.",
     "missing_parameter": "An option or argument is missing.",
-    "no_such_option": "There is no option of this name.",
-    "usage_error": "Any other command line that makes no sense.",
+    "no_such_option": "There is no option with this name.",
+    "usage_error": "The command line is wrong in another way.",
 }
 """Codes of wrong command lines."""
 
@@ -46,8 +46,8 @@ USAGE = {
 class ErrorSaid:
     """Why a command could not do what it was asked for.
 
-    `code` is stable; `message` is what stderr has; `remedy` is the part of it that says what would be right, empty
-    where it says nothing of that. `file` and `line` are of a source that is to blame, else empty and 0.
+    `code` is stable. `message` is the text on stderr. `remedy` is the part of the message that says what would be
+    right, or empty. `file` and `line` name a source that is to blame; otherwise they are empty and 0.
     """
 
     code: str
@@ -59,11 +59,11 @@ class ErrorSaid:
 
 @dataclass
 class Document:
-    """What a command prints with `--json`.
+    """A command prints this document with `--json`.
 
-    `ok` is whether the exit code is 0; docs/json.md has a table of exit codes. `error` is null unless the command could
-    not do what it was asked for, or was interrupted. A stage that fails is no error: `verdicts` has what was judged.
-    `result` is what else there is to say, of a shape that the command decides, and null where there was nothing yet.
+    `ok` says whether the exit code is 0; docs/json.md has a table of exit codes. `error` is null unless the command
+    could not do its job, or was interrupted. A stage that fails is not an error: `verdicts` has what was judged.
+    `result` has everything else; its shape depends on the command, and it is null if there was nothing yet.
     """
 
     command: str

@@ -36,23 +36,23 @@ if TYPE_CHECKING:
 EMULATE_ARGUMENTS = """Arguments, one --arg for each parameter of the kernel, in their order:
 
 \b
-  f32[1024]=random      an array, its shape and what it holds: zeros, ones,
+  f32[1024]=random      an array, its shape and its values: zeros, ones,
                         random, arange, nan or uninitialised
-  f32[64,32]            the same, uninitialised: to read an element before
-                        one was written is a hazard
-  f32[1024]=@x.npy      what a .npy file holds; f32=@x.npy takes its shape
-  f32[1024] => y.npy    and save what it holds afterwards
-  C:f32[64,64]          and be called C in findings
+  f32[64,32]            an uninitialised array: reading an element before
+                        it was written is a hazard
+  f32[1024]=@x.npy      values from a .npy file; f32=@x.npy takes its shape
+  f32[1024] => y.npy    save the array to this file afterwards
+  C:f32[64,64]          an array with the name C in findings
   i32=1024   f32=0.5    a number
   {x:f32[8]=ones; n:i32=8}   a struct, with a pointer to x
   A:bf16[256,64]=random as map[64,64] swizzle=128
                         a tensor map of an array, and its box
-  A                     what was named before, again
+  A                     the array that was named before
 
 \b
 --set coefficients:f32[4]=@c.npy gives a __constant__ or __device__ variable
 its value. --then 'reduce --grid 1 --block 256 --arg y --arg z:f32[1]'
-launches a kernel afterwards; an array that is named before is the same.
+launches another kernel afterwards; y is the array that was named before.
 
 \b
 Types: i8 i16 i32 i64 u8 u16 u32 u64 f16 f32 f64 bf16 e4m3 e5m2
@@ -67,10 +67,10 @@ workbench emulate scale.cu --grid 4 --block 256 --arg x:f32[1000]=random \\
 @click.option(
     "--entry",
     metavar="NAME",
-    help="The kernel, such as scale or ns::scale<float>; needed where the source has several.",
+    help="The kernel, such as scale or ns::scale<float>; needed if the source has several.",
 )
-@click.option("--grid", metavar="X[,Y[,Z]]", help="Blocks of the grid; needed, but for --triton.")
-@click.option("--block", metavar="X[,Y[,Z]]", help="Threads of a block; needed, but for --triton.")
+@click.option("--grid", metavar="X[,Y[,Z]]", help="Blocks of the grid; needed except with --triton.")
+@click.option("--block", metavar="X[,Y[,Z]]", help="Threads of a block; needed except with --triton.")
 @click.option("--cluster", default="1", metavar="X[,Y[,Z]]", help="Blocks of a cluster.")
 @click.option("--arg", "arguments", multiple=True, metavar="ARG", help="An argument of the kernel: see below.")
 @click.option("--shared", type=click.IntRange(0), default=0, metavar="BYTES", help="Dynamic shared memory.")
@@ -79,29 +79,36 @@ workbench emulate scale.cu --grid 4 --block 256 --arg x:f32[1000]=random \\
 @click.option("--option", "flags", multiple=True, metavar="FLAG", help="A flag of NVRTC, such as -use_fast_math.")
 @click.option("--set", "variables", multiple=True, metavar="NAME:ARG", help="A variable of the source, and its value.")
 @click.option(
-    "--then", "steps", multiple=True, metavar="'KERNEL ...'", help="Another launch on the same memory: below."
+    "--then", "steps", multiple=True, metavar="'KERNEL ...'", help="Another launch on the same memory: see below."
 )
-@click.option("--nvcc", is_flag=True, help="Let nvcc compile FILE.cu as it is, host code and all.")
+@click.option("--nvcc", is_flag=True, help="Let nvcc compile FILE.cu unchanged, with its host code.")
 @click.option(
     "--arch",
     metavar="SM",
-    help="The device's: sm_80, 86, 89, 90, 90a, 100, 120; PTX names it, CUDA C++ and Triton are for sm_90a.",
+    help="Architecture of the device: sm_80, 86, 89, 90, 90a, 100, 120. By default PTX has its own, and CUDA C++ and "
+    "Triton have sm_90a.",
 )
-@click.option("--print", "printed", metavar="0:8", help="Print these elements of every array afterwards.")
-@click.option("--max-seconds", type=click.FloatRange(0, min_open=True), help="When a kernel counts as hung.")
+@click.option("--print", "printed", metavar="0:8", help="Print these elements of every array after the launch.")
 @click.option(
-    "--seed", type=click.IntRange(0, 2**64 - 1), default=0, help="Order of warps, and what random arrays hold."
+    "--max-seconds", type=click.FloatRange(0, min_open=True), help="A kernel that takes longer counts as hung."
 )
-@click.option("--strict", is_flag=True, help="Fail for what PTX only forbids formally, too.")
+@click.option(
+    "--seed", type=click.IntRange(0, 2**64 - 1), default=0, help="Seed of the order of warps and of random arrays."
+)
+@click.option(
+    "--strict", is_flag=True, help="Also fail for strict findings: PTX forbids them, but devices do what is meant."
+)
 @click.option(
     "--suppress",
     multiple=True,
     metavar="KIND[@FILE:LINE]",
-    help="Leave findings of this kind out; a comment `// workbench: allow KIND` on the line does the same.",
+    help="Hide findings of this kind; a comment `// workbench: allow KIND` on the line does the same.",
 )
-@click.option("--counters", is_flag=True, help="Print the source with what every line of it asks of the machine.")
-@click.option("--triton", is_flag=True, help="FILE.py launches kernels of Triton: execute it, and emulate those.")
-@click.option("--trace", "trace_file", type=click.Path(path_type=Path), metavar="FILE", help="Write the timeline.")
+@click.option("--counters", is_flag=True, help="Print the source, with what every line asks of the machine.")
+@click.option("--triton", is_flag=True, help="Execute FILE.py, and emulate the Triton kernels that it launches.")
+@click.option(
+    "--trace", "trace_file", type=click.Path(path_type=Path), metavar="FILE", help="Write the timeline to this file."
+)
 @trace_options("trace-")
 @options("json", "sarif")
 def emulate(
@@ -134,9 +141,9 @@ def emulate(
 ) -> None:
     """Execute any kernel on the CPU and name its hazards at their source lines.
 
-    FILE is a .cu, host code and all, a .ptx, or a fat binary, object file, library or program with PTX in it.
+    FILE is a .cu file (with or without host code), a .ptx file, or a fat binary, object, library or program with PTX.
 
-    With --triton it is FILE.py, whose launches of Triton kernels are emulated, on arrays of NumPy or PyTorch.
+    With --triton, FILE is a Python file. Its launches of Triton kernels are emulated, on arrays of NumPy or PyTorch.
 
     Exit codes: 0 no hazard, 1 a hazard or a source that does not compile, 2 wrong usage.
     """
@@ -276,10 +283,10 @@ def _said(report: emulator.Report) -> str:
 @click.argument("spec")
 @options("problem", "json")
 def profile_(spec: str, problem_text: str | None, as_json: bool) -> None:
-    """Count what every source line of a stage executes and asks of memory, exactly, in the emulator.
+    """Count exactly, in the emulator, what every source line of a stage executes and what it asks of memory.
 
-    SPEC is one stage; --problem is what it works on, instead of a small one. Instructions of a function that was
-    inlined count at its own line ("own"), and in the "total" of each line that it was inlined into.
+    SPEC is one stage. It solves a small problem, or --problem. Instructions of an inlined function count at its own
+    line ("own"), and in the "total" of each line that it was inlined into.
     """
     opened("emulator")  # says what is missing where the engine is not built
     stage, problem = one_stage(spec, problem_text)
@@ -300,10 +307,12 @@ def profile_(spec: str, problem_text: str | None, as_json: bool) -> None:
     default=Path("trace.json"),
     show_default=True,
     metavar="FILE",
-    help="Where it is written.",
+    help="The file to write.",
 )
 @trace_options("")
-@click.option("--seed", type=click.IntRange(0, 2**64 - 1), default=0, show_default=True, help="Order of warps.")
+@click.option(
+    "--seed", type=click.IntRange(0, 2**64 - 1), default=0, show_default=True, help="Seed of the order of warps."
+)
 @options("problem", "json")
 def trace(
     spec: str,
@@ -316,8 +325,8 @@ def trace(
 ) -> None:
     """Write the timeline of a stage, as executed in the emulator, for ui.perfetto.dev or chrome://tracing.
 
-    It shows what every warp does and waits for, phases of mbarriers, and copies and tensor-core work under way. A
-    hazard ends it, and the exit code is 1. SPEC is one stage; --problem is what it works on, instead of a small one.
+    The timeline shows what every warp does and waits for, phases of mbarriers, and copies and tensor-core work in
+    flight. A hazard ends it, and the exit code is 1. SPEC is one stage. It solves a small problem, or --problem.
     """
     opened("emulator")  # says what is missing where the engine is not built
     stage, problem = one_stage(spec, problem_text)

@@ -24,14 +24,14 @@ from .sessions import check_writable, opened
     type=click.IntRange(1),
     default=10,
     show_default=True,
-    help="Random problems a point, in all tiers.",
+    help="Random problems for each point, in all tiers.",
 )
 @options("device", "seed", "json", "output")
 def experiment(names: tuple[str, ...], examples: int, device_name: str, seed: int, as_json: bool, output: Path) -> None:
-    """Show one effect each with short kernels: coalescing, bank conflicts, swizzles, divergence, occupancy ...
+    """Run short kernels that show one effect each: coalescing, bank conflicts, swizzles, divergence, occupancy ...
 
-    Every point of an experiment is verified, then counted in the emulator, then timed where there is a GPU. Results and
-    their page are in OUTPUT/experiments/<device>. With NAME only those are made again.
+    Every point of an experiment is verified, then counted in the emulator, then timed if there is a GPU. Results and
+    their page are in OUTPUT/experiments/<device>. With NAME, only those experiments run.
     """
     opened("emulator")  # says what is missing where the engine is not built
     chosen, device = experiments.select(names), opened(device_name)

@@ -17,25 +17,27 @@ from .options import options
     "-o",
     "--output",
     type=click.Path(path_type=Path, file_okay=False),
-    help="The folder of the package; by default OPERATION in the working directory.",
+    help="The folder of the package. The default is OPERATION in the working directory.",
 )
 @click.option(
     "--problem",
     "problems",
     metavar="TEXT",
     multiple=True,
-    help="A problem whose calls the package solves, as often as you like; by default those of the suite.",
+    help="A problem that the package solves; can be repeated. The default is the suite.",
 )
-@click.option("--stage", help="Take this stage; by default the best one for each problem.")
-@click.option("--unverified", is_flag=True, help="Take stages, too, that have not passed verification as they are now.")
+@click.option("--stage", help="Use this stage. The default is the best one for each problem.")
+@click.option(
+    "--unverified", is_flag=True, help="Also use stages that have not passed verification in their current state."
+)
 @options("json")
 def export(
     name: str, output: Path | None, problems: tuple[str, ...], stage: str | None, unverified: bool, as_json: bool
 ) -> None:
-    """Write an operation as a Python package that needs CuPy or PyTorch and nothing of the workbench.
+    """Write an operation as a Python package that needs CuPy or PyTorch, but not the workbench.
 
-    It has compiled kernels and their sources, what launches them on arrays of either library, and an operator of
-    PyTorch. It solves the problems that are named, of any tier and seed: their shapes, strides, types and fields.
+    The package has compiled kernels and their sources, code that launches them on arrays of either library, and an
+    operator of PyTorch. It solves the problems that you name: their shapes, strides, types and fields.
     """
     from ..ops import export as packages  # imports every operation
 

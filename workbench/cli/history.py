@@ -28,7 +28,7 @@ from .problems import problems_of
     "target",
     type=click.Path(path_type=Path),
     metavar="FILE.md",
-    help="Also write it as Markdown, with a picture beside it.",
+    help="Also write the tables as Markdown, with a picture beside them.",
 )
 @click.option(
     "--problem",
@@ -40,9 +40,9 @@ from .problems import problems_of
 def history(specs: tuple[str, ...], target: Path | None, problem_text: str | None, as_json: bool, output: Path) -> None:
     """Show the versions of stages that are kept here, and their times over commits.
 
-    Every version that passed is kept; `workbench restore SPEC@N` brings one back. Times over commits are those of the
-    results that git has in the report folder, and those in it now; --output may also be the folder of one device. A
-    measurement is one line, named by the commit that was measured.
+    Every version that passed is kept; `workbench restore SPEC@N` brings one back. Times over commits come from the
+    results in the report folder, as git has them and as they are now. --output may also be the folder of one device.
+    Each measurement is one line, with the commit that was measured.
     """
     stages = registry.select(specs)
     kept = {s.spec: known for s in stages if (known := versions.listed(s))}
@@ -114,7 +114,7 @@ def show_history(lines: Iterable[past.Line]) -> None:
 def restore(name: str, as_json: bool) -> None:
     """Bring back version N of a stage, as `workbench history SPEC` lists them, byte for byte.
 
-    What is there now is kept as a version first, so that nothing is lost.
+    The current files are kept as a version first. So nothing is lost.
     """
     stage, version = versions.named(name)
     if version is None:

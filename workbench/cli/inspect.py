@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 import click
 
 from ..catalogue import registry
+from ..inspect.profile import default_problem
 from ..model.errors import WorkbenchError
 from ..model.results import Resources
 from ..report import derived
@@ -35,7 +36,7 @@ def inspect(specs: tuple[str, ...], show_ptx: bool, show_sass: bool, problem_tex
     compiled_variants = {}
     for stage in stages:
         chosen = problems.get(stage.operation)
-        suite = (chosen,) if chosen else registry.operation_of(stage).suite
+        suite = (chosen,) if chosen else registry.operation_of(stage).suite or (default_problem(stage),)
         if chosen and (reason := stage.supports(chosen)):
             notice(f"{stage.spec} does not take {chosen}: {reason}")
             continue

@@ -18,8 +18,8 @@ def main() -> None:
     """Develop CUDA kernels in stages: verified against NumPy on random problems, then timed, then reported.
 
     SPEC names what to work on: an operation (`gemm`), a stage (`gemm:tma_pipeline`), or a stage of every operation
-    that has it (`naive`). Without SPEC it is every stage; in a project with a `[tool.workbench]` in its pyproject.toml,
-    every stage of its own.
+    that has it (`naive`). Without SPEC, a command works on every stage. In a project (a folder whose pyproject.toml has
+    a `[tool.workbench]`), it works on every stage of the project.
 
     Exit codes: 0 all pass, 1 something failed, 2 wrong usage, 130 interrupted.
     """
@@ -28,9 +28,9 @@ def main() -> None:
 _SECTIONS: dict[str, dict[click.Command, str]] = {
     "Develop a kernel": {
         setup.new_: "Write the files of a new operation or stage.",
-        setup.import_: "Make an operation of a task of KernelBench or gpu-mode.",
+        setup.import_: "Turn a KernelBench or gpu-mode task into an operation.",
         verify.verify: "Check stages against NumPy on random problems.",
-        verify.replay: "Solve a problem again that a stage has failed on.",
+        verify.replay: "Solve a failing problem of a stage again.",
         watch.watch: "Verify a stage whenever its source is saved.",
         inspect.inspect: "Show registers, spills, occupancy, PTX and SASS.",
         emulate.profile_: "Count what each source line of a stage executes.",

@@ -19,13 +19,18 @@ from .sessions import connected, opened
 @click.command()
 @specs_argument
 @click.option(
-    "--examples", type=click.IntRange(1), default=30, show_default=True, help="Problems that a mutant is tried on."
+    "--examples",
+    type=click.IntRange(1),
+    default=30,
+    show_default=True,
+    help="Number of problems to try on each mutant.",
 )
-@click.option("--limit", type=click.IntRange(1), help="Try so many mutants, drawn from the seed, instead of all.")
+@click.option("--limit", type=click.IntRange(1), help="Try only this many mutants, chosen by the seed.")
 @click.option(
     "--jobs",
     type=click.IntRange(1),
-    help="Processes that try mutants, one by default; workers of --cluster local, one a core by default.",
+    help="Number of processes that try mutants (default: 1), or of workers of --cluster local (default: one for "
+    "each core).",
 )
 @options("cluster", "seed", "json")
 def mutate(
@@ -37,11 +42,11 @@ def mutate(
     seed: int,
     as_json: bool,
 ) -> None:
-    """Change the CUDA sources in small ways and see whether verification notices, in the emulator.
+    """Change the CUDA sources in small ways, and check in the emulator whether verification notices.
 
-    Every mutant that passes is shown: either it changes nothing that matters, and equivalent/NAME.toml beside the
-    source NAME gets an entry that says why, or the problems or checks of the operation have a hole. Exit code 1 while
-    one is unexplained.
+    Every mutant that passes is shown. If its change has no effect, add an entry that says why to equivalent/NAME.toml
+    beside the source NAME. Otherwise the problems or checks of the operation have a gap. The exit code is 1 while a
+    mutant is unexplained.
     """
     stages = registry.select(specs)
     opened("emulator")  # says what is missing, before any process is started

@@ -40,7 +40,7 @@ FILL_IN = "FILL IN"
 
 
 class CannotMake(WrongUsage, ValueError):
-    """What was asked for cannot be made; the message says why and what would be right."""
+    """The files cannot be written as requested; the message says why, and what would be right."""
 
 
 @dataclass

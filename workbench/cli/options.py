@@ -23,23 +23,23 @@ COMMON: dict[str, Callable[[Any], Any]] = {
         type=click.Choice(DEVICE_NAMES),
         default="auto",
         show_default=True,
-        help="Where to run; auto is the GPU where there is one, else the emulator.",
+        help="Where to run; auto is the GPU if there is one, otherwise the emulator.",
     ),
     "seed": click.option(
-        "--seed", type=click.IntRange(0), default=0, show_default=True, help="Which random problems are drawn."
+        "--seed", type=click.IntRange(0), default=0, show_default=True, help="The seed of the random problems."
     ),
     "secret_seed": click.option(
         "--seed",
         type=click.IntRange(0),
-        show_default="one that nobody can guess",
-        help="Which random problems are drawn, and with which inputs; the replay of a failure names it.",
+        show_default="a secret random one",
+        help="The seed of the random problems and their inputs; the replay of a failure names it.",
     ),
     "examples": click.option(
         "--examples",
         type=click.IntRange(1),
         default=50,
         show_default=True,
-        help="Random problems a stage, each judged in all tiers of its operation.",
+        help="Random problems for each stage, each judged in all tiers of its operation.",
     ),
     "problem": click.option(
         "--problem",
@@ -52,7 +52,7 @@ COMMON: dict[str, Callable[[Any], Any]] = {
         "problem_texts",
         metavar="TEXT",
         multiple=True,
-        help="A problem instead of the usual ones, as often as you like: `64x32x7,dtype=bf16` or `m=64,n=32,k=7`.",
+        help="A problem instead of the usual ones: `64x32x7,dtype=bf16` or `m=64,n=32,k=7`; can be repeated.",
     ),
     "json": click.option(
         "--json", "as_json", is_flag=True, help="Print JSON and nothing else on stdout; messages go to stderr."
@@ -62,12 +62,12 @@ COMMON: dict[str, Callable[[Any], Any]] = {
         "sarif_file",
         type=click.Path(path_type=Path, dir_okay=False),
         metavar="FILE",
-        help="Also write what failed as SARIF 2.1.0, with lines, for code scanning.",
+        help="Also write failures as SARIF 2.1.0, with their lines, for code scanning.",
     ),
     "isolate": click.option(
         "--isolate",
         is_flag=True,
-        help="Use the emulator, too, from a process of its own, as is always done with the GPU.",
+        help="Run the emulator in a separate process, too. The GPU always has one.",
     ),
     "sanitize": click.option(
         "--sanitize",
@@ -79,19 +79,19 @@ COMMON: dict[str, Callable[[Any], Any]] = {
         type=click.Choice(("vendor", "all")),
         default="vendor",
         show_default=True,
-        help="The vendor's library is timed interleaved with each stage; all adds those of cuBLASLt, cuDNN, "
-        "torch.compile, Triton and NumPy that are found, once a problem.",
+        help="vendor times the vendor's library, interleaved with each stage; all adds every other baseline that is "
+        "installed (such as cuBLASLt, cuDNN, torch.compile, Triton and NumPy), once a problem.",
     ),
     "cluster": click.option(
         "--cluster",
         metavar="ADDRESS",
-        help="Spread the work over the workers of the Dask scheduler at ADDRESS; local starts one here, with a "
-        "worker for each GPU, or for each core where there is none.",
+        help="Spread the work over the workers of the Dask scheduler at ADDRESS; local starts a scheduler here, with a "
+        "worker for each GPU, or for each core if there is no GPU.",
     ),
     "fresh": click.option(
         "--fresh",
         is_flag=True,
-        help="Make everything again, also what an earlier run of the same code has done already.",
+        help="Do everything again, also what an earlier run of the same code has already done.",
     ),
     "output": click.option(
         "--output",
@@ -125,7 +125,7 @@ def trace_options(prefix: str) -> Callable[[F], F]:
             type=click.IntRange(1),
             default=200_000,
             show_default=True,
-            help="Most events of a launch in the timeline.",
+            help="The largest number of events of a launch in the timeline.",
         )(command)
         return click.option(
             f"--{prefix}block",
@@ -133,7 +133,7 @@ def trace_options(prefix: str) -> Callable[[F], F]:
             type=click.IntRange(0),
             multiple=True,
             metavar="N",
-            help="Show this block in the timeline, counted along x first; can be repeated. Without it: block 0.",
+            help="Show this block in the timeline, counted along x first; can be repeated. The default is block 0.",
         )(command)
 
     return decorate

@@ -67,14 +67,14 @@ def _show(operation: Operation[Any], chosen: Sequence[Stage[Any]]) -> None:
 
 @click.command("new")
 @click.argument("name", metavar="OPERATION[:STAGE]")
-@click.option("--from", "previous", metavar="NAME", help="The operation, or the stage of it, to begin with.")
-@click.option("--like", type=click.Choice(new.KINDS), help="What a new operation is like.  [default: elementwise]")
+@click.option("--from", "previous", metavar="NAME", help="The operation, or the stage, to copy.")
+@click.option("--like", type=click.Choice(new.KINDS), help="The template of a new operation.  [default: elementwise]")
 @options("json")
 def new_(name: str, previous: str | None, like: str | None, as_json: bool) -> None:
     """Write the files of a new operation, or of the next stage of one, for you to fill in. Nothing is overwritten.
 
     OPERATION gets a folder with a declaration, a NumPy reference, a first CUDA source without its kernel, and a test
-    that fails until that is written. OPERATION:STAGE --from STAGE copies the source and the declaration of a stage.
+    that fails until the kernel is written. OPERATION:STAGE --from STAGE copies the source and the declaration of STAGE.
     """
     if ":" in name:
         if not previous or like:

@@ -1,4 +1,4 @@
-"""Shapes of `result` in the documents of commands, where no record has them: what the JSON Schema is made of."""
+"""Shapes of `result` in the documents of commands that print no record. The JSON Schema is made from them."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from ..report.differences import Difference
 from .doctor import Diagnosis
 
 Number = int | float | str
-"""A number; what is not finite is text, `nan`, `inf` or `-inf`."""
+"""A number. A number that is not finite is text: `nan`, `inf` or `-inf`."""
 
 
 @dataclass
 class ListedStage:
-    """A stage that there is; `origin` is where its operation comes from."""
+    """An existing stage; `origin` says where its operation comes from."""
 
     spec: str
     idea: str
@@ -35,14 +35,14 @@ class ListedStage:
 
 @dataclass
 class Listing:
-    """What `list` prints."""
+    """The result of `list`."""
 
     stages: list[ListedStage]
 
 
 @dataclass
 class Failures:
-    """What `replay` prints without an ID: the problems that are kept."""
+    """The result of `replay` without an ID: the failing problems that are kept."""
 
     failures: list[Remembered]
 
@@ -66,7 +66,7 @@ class Mutant:
 
 @dataclass
 class Mutants:
-    """What `mutate` prints; `verdicts` counts those that killed a mutant."""
+    """The result of `mutate`; `verdicts` counts the verdicts that killed a mutant."""
 
     environment: Environment
     specs: list[str]
@@ -95,7 +95,7 @@ class Search(Tuning):
 
 @dataclass
 class Searches:
-    """What `tune` prints."""
+    """The result of `tune`."""
 
     searches: list[Search]
 
@@ -109,14 +109,14 @@ class TunedLine(Listed):
 
 @dataclass
 class Tuned:
-    """What `tune --show` prints."""
+    """The result of `tune --show`."""
 
     tuned: list[TunedLine]
 
 
 @dataclass
 class Compared(Comparison):
-    """What `compare` prints; `slower` says whether any row is."""
+    """The result of `compare`; `slower` says whether any row is."""
 
     summary: str = ""
     slower: bool = False
@@ -124,7 +124,7 @@ class Compared(Comparison):
 
 @dataclass
 class Written:
-    """Files that were written (`report`, `restore`, `trace`, `export`) and what there is to say of them."""
+    """Files that were written (`report`, `restore`, `trace`, `export`), and notes about them."""
 
     written: list[str]
     notes: list[str] = field(default_factory=list)
@@ -132,7 +132,7 @@ class Written:
 
 @dataclass
 class Begun:
-    """What `new` and `import` print: files that were written and added to, and what is to be done next."""
+    """The result of `new` and `import`: files that were written or added to, and what to do next."""
 
     written: list[str]
     added: list[str]
@@ -141,7 +141,7 @@ class Begun:
 
 @dataclass
 class KeptVersion:
-    """A version of a stage that is kept; `runs` are the records of what was found of it."""
+    """A kept version of a stage; `runs` has the records of its verification and timing."""
 
     version: str
     date: str
@@ -177,7 +177,7 @@ class PastTimes:
 
 @dataclass
 class Past:
-    """What `history` prints."""
+    """The result of `history`."""
 
     versions: list[KeptVersion]
     times: list[PastTimes]
@@ -185,14 +185,14 @@ class Past:
 
 @dataclass
 class Experiments:
-    """What `experiment` prints."""
+    """The result of `experiment`."""
 
     outcomes: list[Outcome]
 
 
 @dataclass
 class StageResources(Resources):
-    """What a variant of a stage takes of a multiprocessor."""
+    """How much of a multiprocessor a variant of a stage uses."""
 
     spec: str = ""
 
@@ -209,7 +209,7 @@ class Code:
 
 @dataclass
 class Inspected:
-    """What `inspect` prints."""
+    """The result of `inspect`."""
 
     resources: list[StageResources]
     listings: list[Code]
@@ -217,7 +217,8 @@ class Inspected:
 
 @dataclass
 class CountedLine:
-    """What a source line executed, in warp instructions, and asked of memory: by itself, and with what it calls."""
+    """What a source line executed, in warp instructions, and what it asked of memory. `own_...` is the line alone;
+    `total_...` includes the functions that it calls."""
 
     file: str
     line: int
@@ -232,7 +233,7 @@ class CountedLine:
 
 @dataclass
 class Profiled:
-    """What `profile` prints."""
+    """The result of `profile`."""
 
     spec: str
     problem: str
@@ -253,7 +254,7 @@ class ExecutedLine:
 
 @dataclass(frozen=True)
 class FullFinding(Finding):
-    """A finding with everything that is known of it; `code` is its cause, `text` the whole of it as it is shown."""
+    """A finding with all its details; `code` is its cause, and `text` is the whole finding as it is shown."""
 
     code: str = ""
     text: str = ""
@@ -281,7 +282,7 @@ class EmulatedLaunch:
 
 @dataclass
 class Emulated(EmulatedLaunch):
-    """What `emulate` prints: the first launch, those of --then, and the elements of --print."""
+    """The result of `emulate`: the first launch, those of --then, and the elements of --print."""
 
     then: list[EmulatedLaunch] = field(default_factory=list)
     arrays: dict[str, list[Any]] = field(default_factory=dict)
@@ -289,7 +290,7 @@ class Emulated(EmulatedLaunch):
 
 @dataclass
 class TritonLaunch:
-    """A launch of a Triton kernel; `differences` are from the reference, `refused` says why it was not launched."""
+    """A launch of a Triton kernel. `differences` are those from the reference; `refused` says why there is none."""
 
     kernel: str
     ok: bool
@@ -303,7 +304,7 @@ class TritonLaunch:
 
 @dataclass
 class EmulatedTriton:
-    """What `emulate --triton` prints."""
+    """The result of `emulate --triton`."""
 
     ok: bool
     launches: list[TritonLaunch]
@@ -311,7 +312,7 @@ class EmulatedTriton:
 
 @dataclass(frozen=True)
 class Diagnosed(Diagnosis):
-    """What `doctor` prints; `usable` says whether the main job can run here at all."""
+    """The result of `doctor`; `usable` says whether the main job can run here at all."""
 
     usable: bool = False
     summary: str = ""

@@ -43,9 +43,10 @@ def _budget(_: click.Context, __: click.Parameter, text: str) -> float:
 @click.option(
     "--jobs",
     type=click.IntRange(1),
-    help="Processes that compile, one a core by default; workers of --cluster local, one a GPU by default.",
+    help="Number of processes that compile (default: one for each core), or of workers of --cluster local (default: "
+    "one for each GPU).",
 )
-@click.option("--show", is_flag=True, help="Show what was found so far, and tune nothing.")
+@click.option("--show", is_flag=True, help="Show what tuning has found so far, and tune nothing.")
 @options("device", "cluster", "seed", "problem", "json")
 def tune(
     specs: tuple[str, ...],
@@ -58,11 +59,11 @@ def tune(
     problem_text: str | None,
     as_json: bool,
 ) -> None:
-    """Search for the parameters with which stages are fastest, for workbench.ops to use. Needs a GPU to time.
+    """Search for the fastest parameters of stages; workbench.ops then uses them. Needs a GPU to time.
 
-    Every configuration is verified before it is timed. Without --problem, every class of the suite's problems is tuned
-    for. What was found stays, whatever ends the search. On the emulator configurations are compiled and verified and
-    nothing is timed; the exit code is 1 when one is rejected, or the time is up before all were verified.
+    Every configuration is verified before it is timed. Without --problem, every class of the suite's problems is tuned.
+    Results are kept, whatever ends the search. On the emulator, configurations are compiled and verified, and nothing
+    is timed. Then the exit code is 1 if one is rejected, or if the time is up before all were verified.
     """
     stages = registry.select(specs)
     table = tuned.table_for(stages)

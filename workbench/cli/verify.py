@@ -32,7 +32,7 @@ from .sessions import device_or_cluster, finishing, folder_of, marking_stale, op
     "--files",
     "are_files",
     is_flag=True,
-    help="SPEC are files: verify the stages of the project that are made of one of them, for a hook before a commit.",
+    help="Each SPEC is a file: verify the stages of the project that depend on it, for a hook before a commit.",
 )
 @options("device", "secret_seed", "examples", "problem", "isolate", "sanitize", "cluster", "json", "sarif")
 def verify(
@@ -50,11 +50,11 @@ def verify(
 ) -> None:
     """Check stages against NumPy on random problems, or on the one given by --problem.
 
-    A failure is shown with its smallest problem, the first wrong elements and the command that replays it.
+    A failure is shown with its smallest problem, the first wrong elements, and the command that replays it.
     """
     stages = touched(registry.select(()), map(Path, specs)) if are_files else registry.select(specs)
     if are_files and not stages:
-        notice("no stage is made of these files: nothing is to be verified")
+        notice("no stage depends on these files: there is nothing to verify")
         documents.result(None)
         if sarif_file:
             sarif.write(sarif_file, [], "verify", __version__)
@@ -87,10 +87,10 @@ def bench(
 ) -> None:
     """Verify stages on random problems, then time those that passed. Needs a GPU.
 
-    A stage that has passed before exactly as it is now, by the same code on the same device, is not verified again.
+    A stage is not verified again if it has already passed in its current state, with the same code on the same device.
 
     --problem replaces the suite of timed problems. Results are saved like those of `run`; no report is written. After
-    an interruption the same command goes on where it was.
+    an interruption, the same command continues where it stopped.
     """
     stages = registry.select(specs)
     problems = suites_of(stages, problem_texts)
@@ -118,19 +118,19 @@ def run(
     as_json: bool,
     output: Path,
 ) -> None:
-    """Verify, then time where there is a GPU, then write the report: the main job.
+    """Verify, then time if there is a GPU, then write the report: the main job.
 
-    Results are saved after every stage in OUTPUT/<device>/results/<operation>.json. With SPEC only those stages are
-    replaced: the others stay as the earlier run found them, and the report says which run each figure is from.
+    Results are saved after every stage in OUTPUT/<device>/results/<operation>.json. With SPEC, only the results of
+    those stages are replaced. The others stay from the earlier run, and the report says which run each figure is from.
 
-    --problem replaces the suite of timed problems; where nothing is timed, one replaces the random ones. After an
-    interruption the same command goes on where it was.
+    --problem replaces the suite of timed problems. If nothing is timed, it replaces the random problems. After an
+    interruption, the same command continues where it stopped.
     """
     stages = registry.select(specs)
     problems = suites_of(stages, problem_texts)
     session = session_on(opened(device_name, isolate), examples, seed, problems, output, fresh)
     if len(problem_texts) > 1 and not session.timed:
-        raise click.UsageError("nothing is timed here, and stages are verified on one problem: give one --problem")
+        raise click.UsageError("nothing is timed here, and stages are verified on one problem: give only one --problem")
     with finishing(session, as_json) as written:
         work(session, stages, 1 if problems and not session.timed else examples, peers=baselines == "all")
         if session.folder and not specs:
@@ -146,8 +146,8 @@ def run(
 def agree(specs: tuple[str, ...], seed: int, examples: int, as_json: bool, output: Path) -> None:
     """Solve the same problems on the GPU and in the emulator and compare the answers. Needs a GPU.
 
-    Bit-equal in the exact tier, both within the bound in the other. Saved as OUTPUT/<device>/agreement.json, which the
-    report quotes.
+    In the exact tier both answers must be bit-equal; in the other, both must be within the bound. The result is saved
+    as OUTPUT/<device>/agreement.json, which the report quotes.
     """
     stages = registry.select(specs)
     gpu, emulator = opened("cuda"), opened("emulator")
@@ -176,9 +176,9 @@ def agree(specs: tuple[str, ...], seed: int, examples: int, as_json: bool, outpu
 @click.argument("identity", required=False, metavar="[ID]")
 @options("device", "isolate", "json")
 def replay(identity: str | None, device_name: str, isolate: bool, as_json: bool) -> None:
-    """Solve a problem again that a stage has failed on, on either device; without ID, list those that are kept.
+    """Solve a failing problem of a stage again, on either device; without ID, list the failing problems that are kept.
 
-    What fails is kept and tried first whenever the stage is verified. The exit code is 1 while it still fails.
+    Failing problems are kept, and tried first whenever the stage is verified. The exit code is 1 while it still fails.
     """
     if identity is None:
         kept = versions.every_failure()

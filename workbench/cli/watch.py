@@ -18,11 +18,11 @@ from .problems import one_stage
 def watch(
     spec: str, device_name: str, seed: int, examples: int, problem_text: str | None, isolate: bool, as_json: bool
 ) -> None:
-    """Verify a stage whenever its source, a header or its declaration is saved; on a GPU time it, too.
+    """Verify a stage whenever its source, a header or its declaration is saved. On a GPU, also time it.
 
-    The smallest problems come first, then --examples random ones, then times, set beside those of the last good version
-    and of its parent. Every version that passes is kept. A save in the middle of a run begins it again; Ctrl-C
-    ends it. With --json every event is a line of its own.
+    The smallest problems come first, then --examples random ones. Then the stage is timed, and compared with its last
+    good version and with its parent. Every version that passes is kept. A save during a run starts the run again.
+    Ctrl-C ends the watch. With --json, every event is one line.
     """
     sys.dont_write_bytecode = True  # it is told from its source by the second, and there may be two saves in one
     saves = watching.Saves()

@@ -1,4 +1,4 @@
-"""An emulator of CUDA kernels: executes PTX on a CPU and explains what is wrong with it at its source line.
+"""An emulator of CUDA kernels: it executes PTX on a CPU and explains faults at their source line.
 
     report = launch("scale.cu", "scale", grid=4, block=256, args=[array, Output(result), array.size])
     print(report)
@@ -11,7 +11,7 @@ or, with memory that outlives a launch:
     execute(program.entries["scale"], grid=4, block=256, args=[a, b, array.size], memory=memory)
     result = memory.read(b, array.dtype, array.shape)
 
-It needs NumPy and nothing else of the package that it lives in; CUDA C++, unlike PTX, needs NVRTC.
+It needs NumPy, and nothing else of this package. CUDA C++ also needs NVRTC; PTX does not.
 """
 
 from importlib.util import find_spec

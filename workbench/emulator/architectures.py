@@ -11,7 +11,7 @@ from functools import lru_cache
 __all__ = ["ARCHITECTURES", "DEFAULT", "ArchitectureError", "architecture", "chosen", "missing"]
 
 ARCHITECTURES = ("sm_80", "sm_86", "sm_89", "sm_90", "sm_90a", "sm_100", "sm_100a", "sm_120", "sm_120a")
-"""Those that can be emulated; ``a`` stands for the instructions that no later architecture keeps."""
+"""The architectures that can be emulated. A suffix ``a`` adds instructions that no later architecture has."""
 
 DEFAULT = "sm_90a"
 
@@ -45,7 +45,7 @@ _SPECIFIC = (  # of which architectures alone, with the ``a``
 
 
 class ArchitectureError(ValueError):
-    """An architecture that there is not, or one that the PTX is not for; the message says which would be right."""
+    """An unknown architecture, or one that the PTX does not fit; the message says which would be right."""
 
 
 def architecture(name: str) -> str:

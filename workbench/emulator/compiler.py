@@ -22,11 +22,11 @@ _UNDEFINED = re.compile(r'(?:identifier|name followed by "::"|class template|mem
 
 
 class CompileError(ValueError):
-    """NVRTC refused the source, or ptxas the PTX; the message holds what was said."""
+    """NVRTC rejected the source, or ptxas the PTX; the message has the diagnostics."""
 
 
 class CompilerUnavailable(RuntimeError):
-    """CUDA C++ was given and NVRTC cannot be loaded; the message says what to install."""
+    """CUDA C++ needs NVRTC, which cannot be loaded; the message says what to install."""
 
 
 @dataclass(slots=True)

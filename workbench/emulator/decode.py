@@ -24,7 +24,7 @@ __all__ = ["Layout", "UnsupportedInstruction", "decode"]
 
 
 class UnsupportedInstruction(NotImplementedError):
-    """An instruction that the emulator does not carry out.
+    """An instruction that the emulator does not support.
 
     ``instruction`` is its text, ``location`` the line of the CUDA source, ``ptx_line`` the line of the PTX.
     """

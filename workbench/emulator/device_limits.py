@@ -45,7 +45,7 @@ class DeviceLimits:
 
 
 H200 = DeviceLimits("NVIDIA H200", "sm_90a", 132)
-"""What an NVIDIA H200 holds."""
+"""The limits of an NVIDIA H200."""
 
 _SMALL = DeviceLimits("", "", 0, shared_per_block=101_376, shared_per_sm=102_400, max_warps_per_sm=48)
 

@@ -43,7 +43,7 @@ _GRID_WORKSPACE = np.array([8, 0], np.uint32)  # of cooperative groups: its size
 
 
 class Checks(IntFlag):
-    """What is looked for besides bounds and alignment, which always are."""
+    """The checks that can be turned off. Bounds and alignment are always checked."""
 
     NONE = 0
     INITIALISED = 1

@@ -112,7 +112,7 @@ def check_launch(
     held = limits.resident_blocks(threads, shared, registers)
     if entry.cooperative and grid[0] * grid[1] * grid[2] > held:
         raise LaunchError(
-            f"{entry.name} waits for its whole grid, of which all blocks must be resident: {limits.name} holds {held} "
+            f"{entry.name} waits for its whole grid, so all blocks must be resident: {limits.name} holds {held} "
             f"of {threads} threads and {shared} bytes of shared memory, not {grid[0] * grid[1] * grid[2]}"
         )
     if entry.parameter_bytes > limits.max_parameter_bytes:

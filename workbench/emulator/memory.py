@@ -87,7 +87,7 @@ class Memory:
         return allocation
 
     def free(self, allocation: Allocation) -> None:
-        """Gives memory back: a later access by a kernel is out of bounds."""
+        """Frees memory: a later access by a kernel is out of bounds."""
         index = self._addresses.index(allocation.address)
         del self._addresses[index], self._allocations[index]
         allocation.freed = True

@@ -40,7 +40,7 @@ MOST_FINDINGS = 20
 
 @dataclass(slots=True)
 class Report:
-    """What a launch did.
+    """The result of a launch.
 
     ``findings`` lists what was found, of any severity, in the order found. ``strict``: whether strict findings are
     failures. ``statistics`` counts executed warp instructions, up to the finding that stopped the launch where one
@@ -55,7 +55,7 @@ class Report:
 
     @property
     def ok(self) -> bool:
-        """Whether nothing was found that is a failure: no error, and nothing strict where that was asked for."""
+        """Whether there is no failure: no error, and with strict rules no strict finding."""
         return not self.failures
 
     @property

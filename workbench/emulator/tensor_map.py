@@ -36,7 +36,7 @@ _SWIZZLES = (0, 32, 64, 128)
 
 @dataclass(frozen=True, slots=True)
 class PixelBox:
-    """What an im2col map moves at once: ``channels`` elements of each of ``pixels`` pixels.
+    """The box of an im2col map: ``channels`` elements of each of ``pixels`` pixels.
 
     The first pixel of a tile, and after it the others, run through a bounding box in all dimensions but the innermost
     (channels) and the outermost (images): from ``lower`` (counted from the first element) to ``upper`` (counted from
@@ -51,7 +51,7 @@ class PixelBox:
 
 @dataclass(frozen=True, slots=True, init=False)
 class TensorMap:
-    """A tiled tensor map, or with a ``PixelBox`` an im2col one. Dimensions stand innermost first, as in the driver's.
+    """A tiled tensor map, or with a ``PixelBox`` an im2col one. The innermost dimension is first, as in the driver's.
 
     ``address``: of the tensor in global memory, an ``int`` or an ``Allocation``; ``shape``: elements in each of 1 to
     5 dimensions; ``strides``: bytes from one element to the next in every dimension but the innermost; ``box``:

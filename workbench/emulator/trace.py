@@ -37,7 +37,7 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Traced:
-    """What is to be recorded: linear numbers of blocks, and the most events."""
+    """What to record: linear numbers of blocks, and the largest number of events."""
 
     blocks: Sequence[int] = (0,)
     events: int = MOST_EVENTS

@@ -30,7 +30,7 @@ Array = npt.NDArray[Any]
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """An array that the kernel is to fill: reading an element before one was stored is a hazard.
+    """An array that the kernel should fill: reading an element before one was stored is a hazard.
 
     ``array`` is one of NumPy, or a tensor of PyTorch in the CPU's memory. After the launch it holds what was stored;
     elements where nothing was stored keep their value.

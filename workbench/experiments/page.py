@@ -42,7 +42,7 @@ def _write_folder(where: Path) -> list[Path]:
     outcomes = [Outcome.load(path) for path in sorted(where.glob("*.json"))]
     if unknown := [outcome.name for outcome in outcomes if outcome.name not in known]:
         raise ResultsError(
-            f"{where} has results of {', '.join(unknown)}, which is no experiment (any more): remove them"
+            f"{where} has results of {', '.join(unknown)}, which is not an experiment (any more): remove them"
         )
     by_name = {outcome.name: outcome for outcome in outcomes}
     pairs = [(experiment, by_name[name]) for name, experiment in known.items() if name in by_name]

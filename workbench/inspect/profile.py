@@ -19,6 +19,7 @@ from ..emulator.profile import KINDS, Line, Profile, profile
 from ..emulator.ptx import SourceLocation
 from ..harness import Case
 from ..model.fields import ProblemError
+from ..model.operation import Operation
 from ..model.origin import SOURCES
 from ..model.problem import Problem
 from ..model.stage import Stage
@@ -30,8 +31,8 @@ SHORT = dict(
 
 
 def default_problem(stage: Stage[Any]) -> Problem:
-    """The first problem of the timed suite that the stage takes when its sizes are halved, those that can be, until it
-    is one for the emulator; where it takes none, its first edge case."""
+    """A small problem that the stage supports: of the timed suite, with extents halved until the emulator can solve it;
+    otherwise an edge case. An operation without a suite has a problem of moderate extents instead."""
     operation = registry.operation_of(stage)
 
     def shrunk(problem: Problem) -> Problem:
@@ -44,8 +45,19 @@ def default_problem(stage: Stage[Any]) -> Problem:
                 break
         return problem
 
-    problems: list[Problem] = [*(shrunk(problem) for problem in operation.suite), *stage.edge_cases]
+    suite = operation.suite or (_moderate(operation),)
+    problems: list[Problem] = [*(shrunk(problem) for problem in suite), *stage.edge_cases]
     return next((problem for problem in problems if stage.supports(problem) is None), problems[0])
+
+
+def _moderate(operation: Operation[Any]) -> Problem:
+    """The largest problem whose extents are all 128, 32, 8 or what they are by default, as the operation allows."""
+    problem: Problem = operation.problem()
+    for extent in (128, 32, 8):
+        with contextlib.suppress(ProblemError):
+            extents: dict[str, Any] = dict.fromkeys(problem.extents, extent)
+            return dataclasses.replace(problem, **extents)
+    return problem
 
 
 def profile_stage(stage: Stage[Any], problem: Problem) -> Profile:

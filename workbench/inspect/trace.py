@@ -19,7 +19,7 @@ from ..toolchain.compiler import compile_stage
 
 
 class NoSuchBlock(WrongUsage, ValueError):
-    """A block that was to be traced is not in the grid; the message says how many there are."""
+    """A block to trace is not in the grid; the message says how many blocks there are."""
 
 
 def check_blocks(blocks: Sequence[int], count: int) -> None:

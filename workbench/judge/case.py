@@ -29,7 +29,7 @@ SAID = {
 
 
 class BadBound(BadOperation):
-    """The error bound of an operation is none; the message says what it has to be."""
+    """The error bound of an operation is not valid; the message says what it has to be."""
 
 
 def _checked(bound: Any, expected: Arrays) -> Arrays:

@@ -117,6 +117,6 @@ def too_fast(timing: Timing, problem: Problem, device: DeviceInfo) -> str | None
     if limit and flat and median < AT_THE_BOUND * limit:
         return (
             f"{len(timing.cold_us)} samples differ by {spread:.3f} us, at {median:.2f} us and a roofline bound of "
-            f"{limit:.2f} us: so flat are no times of a kernel that does the work"
+            f"{limit:.2f} us: no kernel that does the work has such uniform times"
         )
     return None

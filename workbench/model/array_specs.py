@@ -59,7 +59,7 @@ class ArraySpec:
         """The dimensions in this order, without any in the reverse one."""
         order = axes or tuple(reversed(range(self.ndim)))
         if sorted(order) != list(range(self.ndim)):
-            raise ValueError(f"axes {axes} are no order of {self.ndim} dimensions")
+            raise ValueError(f"axes {axes} are not a permutation of {self.ndim} dimensions")
         return replace(self, shape=tuple(self.shape[i] for i in order), strides=tuple(self.strides[i] for i in order))
 
     def reshape(self, *shape: Any) -> ArraySpec:

@@ -20,7 +20,7 @@ BEST_ALIGNMENT = 256
 
 @dataclass(frozen=True)
 class Array:
-    """An array in device memory: logical `shape`, and `strides`, the elements from one to the next in each dimension.
+    """An array in device memory, with a logical `shape` and `strides`: the distance in elements in each dimension.
 
     Without strides it is in row-major order; `leading` then says how many elements its rows are apart (the leading
     dimension). The storage ends with the last element: nothing behind it may be touched, and nothing between elements.
@@ -62,12 +62,12 @@ class Array:
 
     @property
     def given(self) -> bool:
-        """Whether its values are inputs that the caller gives."""
+        """Whether the caller gives its values, as inputs."""
         return self.inout or not (self.output or self.prepared)
 
     @property
     def element_strides(self) -> tuple[int, ...]:
-        """Elements from one to the next in every dimension, outermost first."""
+        """The distance in elements between neighbours in every dimension, outermost first."""
         if self.strides is not None:
             return self.strides
         steps = [1] * len(self.shape)
@@ -86,7 +86,7 @@ class Array:
 
     @property
     def rows_contiguous(self) -> bool:
-        """Whether the elements of a row lie side by side, and rows at even distances, as in a matrix."""
+        """Whether the elements of a row are contiguous, and rows have equal distances, as in a matrix."""
         if self.strides is None:
             return True
         rows = max(self.row_stride, self.shape[-1])
@@ -99,12 +99,12 @@ class Array:
 
     @property
     def storage_elements(self) -> int:
-        """Elements of memory from the first to the last, what lies between included."""
+        """The number of elements of memory from the first to the last, including the gaps."""
         return 1 + sum((extent - 1) * step for extent, step in zip(self.shape, self.element_strides, strict=True))
 
     @property
     def padded(self) -> bool:
-        """Whether there is memory between elements that is nobody's."""
+        """Whether there is memory between elements that belongs to none of them."""
         return self.storage_elements > self.size
 
     @property
@@ -123,7 +123,7 @@ class Array:
 
     @property
     def filler(self) -> bytes:
-        """The bytes of an element to which nobody has written."""
+        """The bytes of an element that was never written."""
         return bytes(self.dtype.itemsize) if self.zero else self.fill or self.dtype.fillers[0]
 
     def poisoned(self) -> np.ndarray[Any, Any]:
@@ -134,7 +134,7 @@ class Array:
         )
 
     def unwritten(self, values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-        """Which of `values`, of the array's type, have the bits of an element that nobody has written."""
+        """A mask of `values` (of the array's type): those with the bits of an element that was never written."""
         return same_bits(values, self.filler)
 
     def pack(self, values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
@@ -144,7 +144,7 @@ class Array:
         return storage
 
     def written_padding(self, storage: np.ndarray[Any, Any]) -> int:
-        """How many elements between those of the array no longer hold what was put there."""
+        """How many elements in the gaps of the array no longer hold their filler."""
         if not self.padded:
             return 0
         untouched = self.unwritten(storage)

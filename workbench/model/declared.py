@@ -21,12 +21,12 @@ LIBRARIES = {"workbench", "hypothesis", "numpy"} | sys.stdlib_module_names
 
 
 class BadOperation(WorkbenchError, ValueError):
-    """The Python code of an operation raises, or gives what cannot be used; the message says where, or what it has to
-    give."""
+    """The Python code of an operation raises an exception or returns something unusable; the message says where, or
+    what it has to return."""
 
 
 class BadStage(BadOperation):
-    """The Python code of a stage raises, gives what cannot be used, or (`ended`) has ended its process."""
+    """The Python code of a stage raises an exception, returns something unusable, or (`ended`) ended its process."""
 
     def __init__(self, message: str, ended: bool = False) -> None:
         super().__init__(message)

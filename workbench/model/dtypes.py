@@ -30,7 +30,7 @@ class DType:
 
     @property
     def itemsize(self) -> int:
-        """Bytes an element."""
+        """Bytes of one element."""
         return self.numpy.itemsize
 
     @property

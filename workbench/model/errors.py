@@ -1,4 +1,4 @@
-"""The base class of every error that is foreseen: the command line shows its message and no traceback."""
+"""The base class of every expected error: the command line shows its message and no traceback."""
 
 from __future__ import annotations
 
@@ -7,13 +7,14 @@ from typing import Any, ClassVar
 
 
 class WorkbenchError(Exception):
-    """Something that can go wrong on any machine; the message says what, and what would help."""
+    """An expected error without a code of its own; the message says what is wrong, and what would help."""
 
     exit_code: ClassVar[int] = 1
-    """Of a command that ends with this error."""
+    """The exit code of a command that ends with this error."""
 
     code: str = "workbench_error"
-    """What programs know it by: the name of its class, `UnknownSpec` is `unknown_spec`, unless that has its own."""
+    """The stable name of the error for programs. By default it is the name of the class: `UnknownSpec` is
+    `unknown_spec`."""
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
@@ -22,6 +23,6 @@ class WorkbenchError(Exception):
 
 
 class WrongUsage(WorkbenchError):
-    """What was asked for makes no sense; the message says what would."""
+    """The request is not valid; the message says what would be valid."""
 
     exit_code = 2

@@ -13,7 +13,7 @@ from .errors import WrongUsage
 
 
 class ProblemError(WrongUsage, ValueError):
-    """A problem text or field that makes no sense; the message says what would."""
+    """A problem text or a field of a problem is not valid; the message says what would be valid."""
 
 
 def text(value: Any) -> str:

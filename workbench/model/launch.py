@@ -23,13 +23,14 @@ Argument = str | np.generic | TensorMap
 
 @dataclass(frozen=True)
 class Launch:
-    """One kernel launch: `kernel` is the `extern "C"` entry point; sizes in blocks, threads, bytes and blocks.
+    """One kernel launch. `kernel` is the `extern "C"` entry point. `grid` counts blocks, `block` counts threads, and
+    `cluster` counts blocks.
 
-    `cluster` is what the kernel is compiled for, with `__cluster_dims__`.
+    `cluster` is the size for which the kernel is compiled, with `__cluster_dims__`.
 
-    A `persistent` kernel is right for any number of blocks along x, in clusters for any number of those, and the more
-    of them the grid has, the less each has to do: the device launches no more than it can hold at once, and of these
-    no more than its rounds of work need.
+    A `persistent` kernel gives the right result for any number of blocks along x (of clusters, if it has clusters).
+    `grid` is the number of blocks with which each does one piece of the work. The device launches no more blocks than
+    it can hold at once, and no more than the same number of rounds needs.
     """
 
     kernel: str
@@ -48,12 +49,12 @@ class Launch:
         return None
 
     def persistent_blocks(self, resident: int) -> int:
-        """How many blocks along x a device launches that holds `resident` of them at once: whole clusters."""
+        """The number of blocks along x that a device launches if it holds `resident` blocks at once: whole clusters."""
         most = max(self.cluster[0], resident - resident % self.cluster[0])
         return min(self.grid[0], most) if self.persistent else self.grid[0]
 
     def even_blocks(self, resident: int) -> int:
-        """How many of them it takes for as few rounds, in which each then works on as many items as the others."""
+        """The smallest number of blocks that needs no more rounds; each block then does the same amount of work."""
         blocks = self.persistent_blocks(resident)
         each = ceil_div(self.grid[0], ceil_div(self.grid[0], blocks))
         return ceil_div(each, self.cluster[0]) * self.cluster[0]
@@ -61,11 +62,11 @@ class Launch:
 
 @dataclass(frozen=True)
 class Plan:
-    """The launches of a stage for one problem, in stream order, and the scratch arrays they hand data over in.
+    """The launches of a stage for one problem, in stream order, and the scratch arrays that pass data between them.
 
-    Even a slow stage is expected to be done after `expected_seconds`; a multiple of it is the deadline. `alignments`
-    has the bytes of which an array's address is a multiple, and of no more; what it does not name starts at a multiple
-    of 256 bytes.
+    Even a slow stage should end within `expected_seconds`; the deadline is a multiple of it. `alignments` names arrays
+    whose address is a multiple of these bytes and of no larger power of two. All other arrays start at a multiple of
+    256 bytes.
     """
 
     launches: tuple[Launch, ...]
@@ -74,7 +75,7 @@ class Plan:
     alignments: Mapping[str, int] = field(default_factory=dict)
 
     def alignment(self, name: str, array: Array) -> int:
-        """The bytes at a multiple of which an array starts; never less than an element has."""
+        """An array starts at a multiple of this number of bytes, which is at least the size of an element."""
         return max(self.alignments.get(name, BEST_ALIGNMENT), array.dtype.itemsize)
 
 

@@ -19,7 +19,7 @@ TITLE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.,:()+ -]{0,99}")
 
 
 class BadName(WorkbenchError, ValueError):
-    """A name that may not be in a path; the message says whose, and which may."""
+    """A name contains characters that a path may not have; the message says which name, and what is allowed."""
 
 
 def check_name(name: object, what: str) -> str:

@@ -25,20 +25,20 @@ if TYPE_CHECKING:
 
 @dataclass
 class Operation(Generic[P]):
-    """What is computed, and the ladder of stages that compute it: a tree, as each stage but the first of a track has a
-    parent, from which it differs by one idea. One at module level in a module of a project's
-    `[tool.workbench]` is found by its `name`.
+    """A computation, and the ladder of stages that compute it. The ladder is a tree: each stage except the first of a
+    track has a parent, and adds one idea to it. The workbench finds an operation by its `name` if it stands at module
+    level in a module of a project's `[tool.workbench]`.
 
-    `problem` is the class of its problems. `problems(size, edges)` is the Hypothesis strategy: `edges` are the sizes
-    of the stage's tiles, so that extents at their multiples and one off are drawn often. `suite` holds the problems
-    that are timed. `defines` are the defines that all stages share. `emulator_size` and `cuda_size` bound random
-    problems. `metric` is the unit in which throughput is reported, `TFLOP/s` or `GB/s`. `fastest` names the stages that
-    `workbench.ops` prefers, best first, where a later stage of the ladder was not measured to be faster: the same ones
-    always, or a function that names those for a problem.
+    `problem` is the class of its problems. `problems(size, edges)` is the Hypothesis strategy. `edges` are the sizes
+    of the stage's tiles; extents at their multiples and one off should be drawn often. `suite` holds the timed
+    problems. `defines` are the defines that all stages share. `emulator_size` and `cuda_size` limit random problems.
+    `metric` is the unit of throughput in reports, `TFLOP/s` or `GB/s`. `fastest` names the stages that `workbench.ops`
+    prefers, best first: always the same stages, or a function that names them for a problem. Without it, later stages
+    of the ladder are preferred.
 
-    `sources` is the folder of the CUDA sources and `origin` says where the operation comes from; who finds it sets
-    them. None are the workbench's own sources. `called` is the operation as a function, where that is declared.
-    `work` says what a stage of these sizes does for a problem, where its time can be predicted from that.
+    `sources` is the folder of the CUDA sources, and None for the workbench's own. `origin` says where the operation
+    comes from. The code that finds the operation sets both. `called` is the operation as a function, if that is
+    declared. `work` says how much work a stage of these sizes does for a problem, if its time can be predicted.
     """
 
     name: str
@@ -211,7 +211,7 @@ class Operation(Generic[P]):
         return next((s for s in self.stages if s.name == stage.parent), None)
 
     def tree(self) -> dict[str, Place]:
-        """Where every stage stands, by its name: track by track, in the order of their declaration."""
+        """The place of every stage in the tree, by name: track by track, in the order of declaration."""
         found: dict[str, Place] = {}
         continued: set[str] = set()
         for stage in self.stages:

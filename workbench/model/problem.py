@@ -51,7 +51,7 @@ class Cost:
 
     @property
     def slow_seconds(self) -> float:
-        """What a first, naive kernel may well take on a GPU."""
+        """The time in seconds that a first, naive kernel may take on a GPU."""
         return self.flops / SLOW_FLOPS + self.bytes / SLOW_BYTES
 
 
@@ -65,10 +65,11 @@ class Size:
 
 @dataclass(frozen=True)
 class Invariant:
-    """What holds of the answers to a problem beside their error: rows that sum to 1, causality, linearity.
+    """A property of the answers to a problem, besides their error: rows that sum to 1, causality, linearity.
 
-    `holds(first, second, bound)` says whether it does, of outputs in float64 by name and the error that `first` may
-    have; `second` answers the inputs that `related` makes of the problem's own, and is `first` where there is none.
+    `holds(first, second, bound)` says whether the property holds. `first` and `second` are outputs in float64 by name,
+    and `bound` is the error that `first` may have. `second` is the answer to the inputs that `related` makes from the
+    problem's own; without `related` it is `first`.
     """
 
     name: str
@@ -93,14 +94,14 @@ class Problem(ABC):
     is none, declare `tier: Tier = Tier.EXACT` anew."""
 
     not_exact: ClassVar[str] = ""
-    """Why no inputs make every product and sum representable, where `exact` is none of the tiers."""
+    """The reason why no inputs make every product and sum representable, if `exact` is not one of the tiers."""
 
     elementwise: ClassVar[tuple[str, ...]] = ()
-    """Outputs whose elements are results by themselves and no parts of a row: the comparative tier takes the error of
+    """Outputs whose elements are independent results, not parts of a row: the comparative tier takes the error of
     each relative to its own size."""
 
     choices: ClassVar[Mapping[str, tuple[str, ...]]] = {}
-    """Fields that hold one of a few words."""
+    """Fields that hold one of several fixed words."""
 
     extents: ClassVar[tuple[str, ...]] = ()
     """Fields that hold a size >= 1, in the order of the short text form `64x32x16`."""
@@ -110,7 +111,7 @@ class Problem(ABC):
     numbers at least 0, and real numbers anything finite."""
 
     non_finite: ClassVar[NonFinite | str] = NonFinite.PROPAGATE
-    """What the operation owes where inputs are NaN or infinite."""
+    """What must hold if inputs are NaN or infinite."""
 
     distributed: ClassVar[tuple[str, ...] | None] = None
     """The inputs that are drawn in every distribution; none where it is empty. Without it, all of a floating-point
@@ -143,7 +144,7 @@ class Problem(ABC):
         return cls.ranges.get(name, (least, math.inf))
 
     def check(self) -> str | None:
-        """Why the fields do not go together, each of which by itself is allowed, or None where they do."""
+        """The reason why this combination of allowed fields is not allowed, or None if it is allowed."""
         return None
 
     @classmethod
@@ -288,7 +289,7 @@ class Problem(ABC):
         return {}
 
     def invariants(self) -> tuple[Invariant, ...]:
-        """What holds of right answers beside their error."""
+        """The properties of right answers besides their error."""
         return ()
 
     def bound(self, inputs: Arrays, expected: Arrays) -> Arrays:
@@ -320,7 +321,7 @@ class Problem(ABC):
 
     @property
     def compute_dtype(self) -> str:
-        """The type whose peak bounds the time: that of the field `dtype`, else of the first input."""
+        """The type whose peak rate limits the time: that of the field `dtype`, otherwise of the first input."""
         named = getattr(self, "dtype", None)
         if isinstance(named, str) and named in DTYPES:
             return named

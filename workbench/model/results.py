@@ -68,7 +68,7 @@ HAZARDS = frozenset(list(Verdict)[list(Verdict).index(Verdict.OUT_OF_BOUNDS) :])
 
 
 class ResultsError(WorkbenchError, ValueError):
-    """A results file that cannot be read; the message says which part is wrong."""
+    """A results file cannot be read; the message says which part is wrong."""
 
 
 @dataclass

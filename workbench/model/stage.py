@@ -23,23 +23,22 @@ class Owner(Protocol):
 
 @dataclass(frozen=True)
 class Stage(Generic[P]):
-    """One CUDA source that computes an operation, with the idea it adds to its `parent`, another stage.
+    """One CUDA source that computes an operation. It adds one idea to its `parent`, another stage.
 
-    `track` is the part of the ladder it stands in; the first stage of a track has no parent.
+    `track` is the part of the ladder to which the stage belongs; the first stage of a track has no parent.
 
-    `source` is relative to the folder of the operation's sources. `parameters` are compile-time sizes: they become
-    `-D` defines, `plan` gets them through the stage, and problems near their multiples are drawn on purpose.
-    `sizes_for` gives those that depend on the problem: each choice is a variant compiled by itself. `accepts` returns
-    why a problem cannot be taken, or None. `architecture` is the least compute capability times ten, or, where it is
-    `specific`, the only one: `wgmma` and `setmaxnreg` are instructions of 9.0 alone. Every array has to start at a
-    multiple of `alignment` bytes. `edge_cases` are problems that random ones would hardly hit and that are
-    always tried.
-    Two launches on the same inputs have to give the same bits unless the stage is declared not `deterministic`.
+    `source` is relative to the folder of the operation's sources. `parameters` are compile-time sizes. They become
+    `-D` defines, `plan` gets them through the stage, and random problems include sizes near their multiples.
+    `sizes_for` gives sizes that depend on the problem; each choice is a variant, which is compiled separately.
+    `accepts` returns the reason why the stage cannot solve a problem, or None. `architecture` is the least compute
+    capability times ten. If the stage is `specific`, it is the only one: `wgmma` and `setmaxnreg` exist in 9.0 only.
+    Every array has to start at a multiple of `alignment` bytes. `edge_cases` are problems that are always tried,
+    because random problems would rarely hit them. Two launches on the same inputs have to give the same bits unless
+    the stage is declared not `deterministic`.
 
-    `space` holds the values that tuning may give to some of the parameters, their declared ones among them;
-    `constraint` returns why the stage cannot solve a problem with these parameters, or None. It says what the
-    static_asserts of the source say, and what would not fit on the device. `owner` is the operation, and `code` the
-    source where that is no file.
+    `space` holds the values that tuning may give to parameters, including the declared values. `constraint` returns
+    the reason why the stage cannot solve a problem with these parameters, or None. It covers the static_asserts of the
+    source, and what would not fit on the device. `owner` is the operation. `code` is the source if there is no file.
     """
 
     operation: str
@@ -120,7 +119,7 @@ class Stage(Generic[P]):
         return dataclasses.replace(self, parameters={**self.parameters, **parameters})
 
     def configurations(self) -> Iterator[dict[str, int]]:
-        """Every combination of the values in `space`, also those that `constraint` rules out."""
+        """Every combination of the values in `space`, including those that `constraint` rules out."""
         for values in itertools.product(*self.space.values()):
             yield dict(zip(self.space, values, strict=True))
 

@@ -21,12 +21,12 @@ PROMOTIONS = (0, 64, 128, 256)
 
 @dataclass(frozen=True)
 class Im2col:
-    """What an im2col map (`cuTensorMapEncodeIm2col`) moves at once: `channels` elements of each of `pixels` pixels.
+    """The box of an im2col map (`cuTensorMapEncodeIm2col`): `channels` elements of each of `pixels` pixels.
 
-    The map is of 3 to 5 dimensions: images, one to three of space, channels. Pixels run through a bounding box in the
-    dimensions of space, from `lower`, counted from the first element, to `upper`, counted from the last, both
-    included; then on to the next image. Of a convolution `lower` is minus the padding, and `upper` is the padding minus
-    the extent of the (dilated) filter less one; the offsets that a copy is given then walk through the filter.
+    The map has 3 to 5 dimensions: images, one to three of space, channels. In the dimensions of space, pixels run
+    through a bounding box, and then through that of the next image. The box goes from `lower`, counted from the first
+    element, to `upper`, counted from the last element, both included. For a convolution, `lower` is minus the padding,
+    and `upper` is padding - dilation (taps - 1). The offsets of a copy then select a tap of the filter.
     `TensorMap.element_strides` are the strides of the convolution.
     """
 

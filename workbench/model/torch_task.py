@@ -57,7 +57,7 @@ MOST_LOOKS = 4096
 
 
 class TaskError(WorkbenchError):
-    """A task that cannot be used, or PyTorch is missing; the message says what, and what would help."""
+    """A task cannot be used, or PyTorch is missing; the message says what is wrong, and what would help."""
 
 
 def torch() -> Any:

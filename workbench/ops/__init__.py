@@ -1,13 +1,14 @@
-"""The operations as functions on arrays of a GPU, each solved by the fastest stage that supports the problem.
+"""The operations as functions on arrays of a GPU. The fastest stage that supports the problem solves a call.
 
 The first call of a class of problems (shapes, strides, dtypes, options, device) chooses the stage, compiles it and
-packs the parameters of its launches; later ones find all that ready and call the driver. `f.prepare(...)` does the work
-of the first call and returns what is ready, a `Prepared`. `out=` takes the array for the result, or a tuple of them
-where there are several: of the shape, dtype and strides that the result would have, over no memory of an input. Calls
-are made on the current stream, may come from any thread, and can be captured into a CUDA graph.
+packs the parameters of its launches. Later calls find all of that ready, and call the driver. `f.prepare(...)` does the
+work of the first call and returns the prepared call, a `Prepared`. `out=` takes the array for the result, or a tuple if
+there are several. The array must have the shape, dtype and strides of the result, and must not overlap an input. Calls
+run on the current stream, may come from any thread, and can be captured into a CUDA graph.
 
-Stage and parameters come from what `workbench tune` has found on this device, else from the table that ships, else
-from what the cost model predicts or the operation prefers, else from the ladder; `explain` says which, and why.
+Stage and parameters come from the first of these that knows the problem: what `workbench tune` has found on this
+device, the table that ships, the prediction of the cost model or the preference of the operation, the ladder. `explain`
+says which, and why.
 """
 
 from __future__ import annotations

@@ -146,4 +146,4 @@ def explained(
         candidates.append(Candidate(other, choice.refused(other), *figures))
     predicted = choice.predicted.get(stage.name)
     us = predicted.us if predicted else None
-    return Explanation(problem, device or "a device of which nothing is known", stage, why, us, tuple(candidates))
+    return Explanation(problem, device or "an unknown device", stage, why, us, tuple(candidates))

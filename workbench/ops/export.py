@@ -45,7 +45,7 @@ __all__ = ["LaunchError", "{name}"]
 
 
 class ExportError(WrongUsage, ValueError):
-    """An operation, or a problem of it, that cannot be exported; the message says why."""
+    """An operation or a problem cannot be exported; the message says why."""
 
 
 def export(
@@ -68,7 +68,7 @@ def export(
         raise ExportError(f"{folder} is there already and not empty: name another folder, or remove it")
     operation, stages = usable(name, stage, unverified)
     if not name.isidentifier():
-        raise ExportError(f"{name} is no name of a Python module")
+        raise ExportError(f"{name} is not a valid name of a Python module")
     limited = dataclasses.replace(operation, stages=list(stages), called=None)
     wanted = [operation.problem.parse(text) for text in problems] or list(operation.suite)
     for part in ("kernels", "cuda"):

@@ -20,20 +20,20 @@ from .inferred import function_of
 
 
 class Unverified(WrongUsage, ValueError):
-    """No stage that may be called has passed verification as it is now; the message says what to do."""
+    """No stage that may be called has passed verification in its current state; the message says what to do."""
 
 
 def load(name: str, *, stage: str | None = None, unverified: bool = False) -> Function:
     """An operation of the project, of an installed package or of the workbench, as a function like those here.
 
-    It is solved by the best of its stages that have passed `workbench verify` as they are now, source, headers,
-    parameters and declaration: what `fastest` names, else the fastest that has been timed, else the last of the ladder.
-    `stage` names the only one to be taken. With `unverified` stages are taken that nobody has verified. Those of the
-    workbench itself are verified with every release.
+    It uses the best of the stages that have passed `workbench verify` in their current state: source, headers,
+    parameters and declaration. The best is the stage that `fastest` names, otherwise the fastest that was timed,
+    otherwise the last of the ladder. `stage` names the only stage to use. With `unverified`, stages are used that were
+    not verified. The stages of the workbench itself are verified with every release.
 
-    Arrays are the inputs in the order of their declaration, and fields that do not follow from them are options, unless
-    the operation declares a function. Sources that change afterwards are seen by the next `load`. Raises UnknownSpec
-    for a name that there is not, BadProject for a project that cannot be used, and Unverified.
+    Arguments are the inputs in the order of their declaration. Fields that do not follow from them are options. An
+    operation may declare another function. A change of the sources has an effect only at the next `load`. Raises
+    UnknownSpec for an unknown name, BadProject for a project that cannot be used, and Unverified.
 
     >>> from workbench import ops
     >>> ops.load("vector_add").operation.name

@@ -194,7 +194,7 @@ class TorchArrays:
 def spec_of(array: Any, source: int) -> ArraySpec:
     """What an operation is told of a tensor, also of one that stands for others. Raises TypeError for its dtype."""
     if array.dtype not in dtypes():
-        raise TypeError(f"argument {source + 1} has dtype {array.dtype}, of which nothing is known here")
+        raise TypeError(f"argument {source + 1} has dtype {array.dtype}, which is not supported here")
     dtype = dtypes()[array.dtype]
     strides = tuple(int(step) * dtype.itemsize for step in array.stride())
     return ArraySpec(tuple(int(n) for n in array.shape), strides, dtype, array.get_device(), source)

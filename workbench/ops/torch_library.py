@@ -33,7 +33,7 @@ _defined: dict[str, Operator] = {}
 
 
 class SchemaError(WrongUsage, TypeError):
-    """An option of a function has a type that operators of PyTorch do not have."""
+    """An option of a function has a type that PyTorch operators do not support."""
 
 
 @cache

@@ -15,11 +15,11 @@ class DatabaseError(WorkbenchError, RuntimeError):
 
 
 class Damaged(DatabaseError):
-    """The file is no database, or no longer one."""
+    """The file is not a database, or it is damaged."""
 
 
 class Foreign(DatabaseError):
-    """Tables of the same names have other columns: the file is of another program."""
+    """The tables have other columns than expected: the file belongs to another program."""
 
 
 class OtherVersion(DatabaseError):

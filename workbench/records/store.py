@@ -37,7 +37,7 @@ AGREEMENT = "agreement.json"
 
 
 class SeveralDevices(ResultsError):
-    """Results of one device were asked for where several have some; the message names their folders."""
+    """A command needs the results of one device, but several devices have results; the message names their folders."""
 
 
 def slug(device: DeviceInfo) -> str:
@@ -166,7 +166,7 @@ def _only(folders: list[Path], where: str) -> Path:
 
 
 class FolderBusy(WorkbenchError, RuntimeError):
-    """Another process saves a run in the folder; the message says which."""
+    """Another process is saving a run in the folder; the message says which."""
 
 
 class _Lock:

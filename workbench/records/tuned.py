@@ -47,11 +47,11 @@ CREATE TABLE IF NOT EXISTS trials (
 
 
 class TableError(WorkbenchError, RuntimeError):
-    """The database cannot be read or written; the message says which file and what to do."""
+    """The database of tuning results cannot be read or written; the message says which file, and what to do."""
 
 
 class TuningError(WorkbenchError, RuntimeError):
-    """There is nothing that could be tuned, or what tunes is missing; the message says what."""
+    """There is nothing to tune, or the package that tunes is missing; the message says which."""
 
 
 @dataclass(frozen=True)

@@ -75,7 +75,7 @@ LAST = "(SELECT COALESCE(MAX({}), 0) FROM {})"
 
 
 class VersionsError(WorkbenchError, RuntimeError):
-    """The database cannot be used, or does not have what is asked for; the message says which and what to do."""
+    """The database of versions cannot be used, or lacks the requested entry; the message says which, and what to do."""
 
 
 @dataclass(frozen=True)

@@ -43,7 +43,7 @@ Key = tuple[str, str, str]
 
 
 class Incomparable(WrongUsage, ValueError):
-    """Records of which the times say nothing about each other; the message says why."""
+    """The times of two records cannot be compared; the message says why."""
 
 
 class StatisticsUnavailable(WorkbenchError, RuntimeError):

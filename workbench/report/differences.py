@@ -30,7 +30,7 @@ _PTX_STATEMENT = re.compile(r"(?:[\s{}]|[$\w]+:(?!:))*(?:@!?%?\w+\s+)?([a-z]\w*(
 
 
 class NothingInCommon(WrongUsage, ValueError):
-    """Two stages that cannot be compared; the message says why."""
+    """Two stages cannot be compared; the message says why."""
 
 
 def sass_counts(text: str) -> Counter[str]:

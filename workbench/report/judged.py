@@ -26,12 +26,13 @@ _KERNEL = re.compile(r"\b__global__\b")
 class Judged:
     """The verdict of one stage, or of one kernel that was emulated.
 
-    `code` is a verdict, `ok` whether it counts as no failure, `message` the evidence as text and `advice` what to do.
-    `file`, as it opens from the working directory, and `line` are where the fault is: the hazard's, the compiler's, or
-    else the first kernel of the source; empty and 0 where it is not of a source. `problem` is the smallest that fails,
-    `replay` the command that solves it again, `findings` what the emulator found. `problems` counts those that were
-    solved. `speed_ratio` is the geometric mean, over the timed problems, of the vendor's cold median time over the
-    stage's; `reward` is 0 unless `code` is `pass`, then `speed_ratio` where there is one, else 1.
+    `code` is a verdict, and `ok` says that it is not a failure. `message` is the evidence as text, and `advice` says
+    what to do. `file` (a path from the working directory) and `line` say where the fault is: the line of the hazard or
+    of the compiler's error, otherwise the first kernel of the source. They are empty and 0 if no source is to blame.
+    `problem` is the smallest problem that fails, and `replay` the command that solves it again. `findings` is what the
+    emulator found. `problems` counts the solved problems. `speed_ratio` is the geometric mean, over the timed problems,
+    of the vendor's cold median time divided by the stage's. `reward` is 0 unless `code` is `pass`. Then it is
+    `speed_ratio`, or 1 without one.
     """
 
     spec: str

@@ -1,4 +1,4 @@
-"""What every verdict means and what to do about it: the words of docs/verdicts.md and of the rules in SARIF."""
+"""What every verdict means and what to do about it. docs/verdicts.md and the rules in SARIF use these texts."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ from ..model.results import Verdict
 
 VERDICTS: dict[Verdict, tuple[str, str]] = {
     Verdict.PASS: (
-        "Every problem that was tried was solved right, in every tier, and the negative controls were rejected.",
+        "The stage solved every problem correctly, in every tier, and all negative controls were rejected.",
         "Nothing. Another seed, or more `--examples`, tries other problems.",
     ),
     Verdict.UNSUPPORTED: (
-        "The stage takes none of the problems, by its own `supports`, or it uses an instruction that the emulator does "
-        "not know. This is no failure.",
-        "Give it problems that it takes with `--problem`; for an instruction, verify on a GPU.",
+        "The stage's own `supports` refuses all of the problems, or the stage uses an instruction that the emulator "
+        "does not know. This is not a failure.",
+        "Choose a problem that it supports with `--problem`; for an instruction, verify on a GPU.",
     ),
     Verdict.MISMATCH: (
-        "An output is wrong: not the rounded reference in the exact tier, beyond its bound in the others, not finite "
-        "where the reference is, or against an invariant of the operation.",
+        "An output is wrong: it differs from the rounded reference in the exact tier, it exceeds its bound in another "
+        "tier, it is not finite where the reference is, or it violates an invariant of the operation.",
         "Read `looks like:` and the map of wrong elements, and replay the smallest problem.",
     ),
     Verdict.INPUT_CHANGED: (
@@ -24,136 +24,140 @@ VERDICTS: dict[Verdict, tuple[str, str]] = {
         "Store to an output, or declare the array `inout`.",
     ),
     Verdict.WEAK_CHECK: (
-        "The operation's comparison is not able to judge: its bound is no array of numbers, or so wide that a negative "
-        "control, the answer of a broken kernel, would pass.",
+        "The operation's comparison cannot judge: its bound is not an array of numbers, or it is so wide that a "
+        "negative control (the answer of a broken kernel) would pass.",
         "Correct `bound` of the operation. The stage is not to blame.",
     ),
     Verdict.NOT_DETERMINISTIC: (
-        "Two launches on the same inputs gave answers whose bits differ.",
-        "Sum up in a fixed order; or declare the stage `deterministic=False`, where any order is right.",
+        "Two launches on the same inputs gave answers with different bits.",
+        "Add up in a fixed order. If any order is right, declare the stage `deterministic=False`.",
     ),
     Verdict.STALE: (
-        "A launch gave what belongs to an earlier launch, or nothing, though it is right in fresh memory; or it was "
-        "wrong after several on the same inputs that were right; or scratch that has to be zero again is not.",
-        "Let a launch depend on its arguments only; clear what has to be zero at its end.",
+        "A launch gave the answer of an earlier launch, or none, although it is right in fresh memory; or it was wrong "
+        "after several right launches on the same inputs; or scratch memory that must be zero again at the end is not.",
+        "Let a launch depend only on its arguments, and clear at its end whatever must be zero.",
     ),
     Verdict.OPERATION_ERROR: (
-        "The Python code of the operation raises or gives what cannot be used; or what it declares is not sound: the "
-        "reference or a kernel in fp32 does not pass its own bound, or the exact tier is not exact.",
-        "Correct the operation at the line that is named. No kernel is to blame.",
+        "The Python code of the operation raises an exception or returns something unusable; or its declaration is not "
+        "sound: the reference or a kernel in fp32 does not pass its own bound, or the exact tier is not exact.",
+        "Correct the operation at the named line. No kernel is to blame.",
     ),
     Verdict.COMPILE_ERROR: (
-        "The source does not compile, with what the compiler says.",
-        "Correct the line that it names.",
+        "The source does not compile. The message has the compiler's errors.",
+        "Correct the line that the compiler names.",
     ),
     Verdict.LAUNCH_ERROR: (
-        "The function that makes the launch raises, or the device refuses what it gives: a kernel that is not there, "
-        "arguments of other types, too many threads, too much shared memory.",
-        "Correct the launch: the line of your file that raised is named, or the limit.",
+        "The function that makes the launch raises an exception, or the device refuses its launch: a kernel that does "
+        "not exist, arguments of other types, too many threads, too much shared memory.",
+        "Correct the launch: the message names the line of your file that raised, or the limit.",
     ),
     Verdict.ILLEGAL_ACCESS: (
-        "The GPU stopped at an address that belongs to nobody. It does not say where; the emulator, which solves the "
-        "same problem then, does.",
-        "Look at what the emulator adds below the message.",
+        "The GPU stopped at an address outside of every allocation. It does not say where. The emulator then solves "
+        "the same problem, and names the line.",
+        "Read what the emulator adds below the message.",
     ),
     Verdict.TIMEOUT: (
-        "A launch took many times what a slow kernel needs, and was ended. The emulator is asked what it waits for.",
-        "Look for a wait that nobody ends, and at what the emulator adds below the message.",
+        "A launch took many times as long as a slow kernel needs, and was ended. The emulator then says what it waits "
+        "for.",
+        "Look for a wait that nothing ends, and read what the emulator adds below the message.",
     ),
     Verdict.CRASH: (
-        "The process in which the stage ran ended, or the GPU failed in a way that has no name.",
-        "Look at what the emulator adds below the message, and replay the problem.",
+        "The process of the stage ended, or the GPU failed with an error that no other verdict describes.",
+        "Read what the emulator adds below the message, and replay the problem.",
     ),
     Verdict.OUT_OF_MEMORY: (
         "The problem does not fit into memory.",
         "Ask for less scratch, or verify smaller problems.",
     ),
     Verdict.TAMPERING: (
-        "The Python code of the stage changed what judges or times it. Nothing it gives can be believed.",
-        "Leave the names alone that are listed.",
+        "The Python code of the stage changed the code that judges or times it. None of its results can be trusted.",
+        "Do not change the names that are listed.",
     ),
     Verdict.OUT_OF_BOUNDS: (
-        "An access outside of an array, of shared or of local memory; or elements between the rows of an output were "
-        "written.",
+        "An access is outside of an array, of shared memory or of local memory; or a kernel wrote to the gaps between "
+        "the rows of an output.",
         "Compare the index with the size before the access, also in tails.",
     ),
     Verdict.MISALIGNED: (
-        "An access of several bytes at an address that is not a multiple of them.",
-        "Align the array and its rows, or check before the wide path is taken; a stage declares its `alignment`.",
+        "An access of several bytes has an address that is not a multiple of their number.",
+        "Align the array and its rows, or check the alignment before the wide path; a stage declares its `alignment`.",
     ),
     Verdict.UNINITIALISED: (
-        "A value is used that nobody has set: a register, or memory that was never written.",
-        "Set it on every path; store to every element that is read, with a barrier or a wait before the read.",
+        "A kernel uses a value that nothing has set: a register, or memory that was never written.",
+        "Set the register on every path. Store to every element that is read, with a barrier or a wait before the "
+        "read.",
     ),
     Verdict.READ_ONLY: (
-        "A store to memory that must not change. `workbench verify` calls it `input_changed`.",
+        "A kernel stores to memory that must not change. `workbench verify` calls this `input_changed`.",
         "Store to an output instead.",
     ),
     Verdict.IN_FLIGHT: (
-        "Memory is touched while an asynchronous copy or product may not be done with it.",
+        "A kernel accesses memory while an asynchronous copy or product may still be using it.",
         "Wait for it first: the message names the wait.",
     ),
     Verdict.ACCUMULATOR_IN_FLIGHT: (
-        "A register is touched while a wgmma may still be using it.",
-        "wgmma.commit_group and wgmma.wait_group come before accumulators are touched.",
+        "A kernel accesses a register while a wgmma may still be using it.",
+        "Execute wgmma.commit_group and wgmma.wait_group before you access accumulators.",
     ),
     Verdict.RACE: (
-        "Two accesses to one place, at least one of which writes, and nothing puts one before the other: of lanes, of "
-        "warps, of blocks, or of a copy. Both lines are named.",
-        "Put what the message says between the two. It fits every warp that comes there: a barrier, a named one where "
-        "only some warps come, mbarriers between roles, atomics or a flag between blocks.",
+        "Two accesses to one address, at least one of them a write, have no defined order: those of two lanes, warps "
+        "or blocks, or of a copy. Both lines are named.",
+        "Put what the message proposes between the two accesses: a barrier, a named barrier where only some warps "
+        "come, mbarriers between roles, atomics or a flag between blocks.",
     ),
     Verdict.PROXY_FENCE: (
-        "TMA or wgmma uses what an ordinary store wrote, and no proxy fence lies between.",
-        "fence.proxy.async by the threads that store, then a barrier.",
+        "TMA or wgmma uses what an ordinary store wrote, without a proxy fence between them.",
+        "Let the threads that store execute fence.proxy.async, then a barrier.",
     ),
     Verdict.WGMMA_FENCE: (
-        "A wgmma may begin before its registers are settled.",
-        "wgmma.fence before the first wgmma, and after other writes to registers that one uses.",
+        "A wgmma may begin before earlier accesses to its registers are complete.",
+        "Execute wgmma.fence before the first wgmma, and after every other write to a register that a wgmma uses.",
     ),
     Verdict.REGISTER_MISUSE: (
-        "A setmaxnreg that cannot be right: its count, its direction, or no limit declared.",
-        "Give a multiple of 8 from 24 to 256, and let the kernel have launch bounds.",
+        "A setmaxnreg cannot be right: its count or its direction is wrong, or the kernel declares no limit.",
+        "Use a multiple of 8 from 24 to 256, and give the kernel launch bounds.",
     ),
     Verdict.DEADLOCK: (
-        "No warp can go on: who waits for what is listed; or all blocks that the device holds wait for one that cannot "
-        "begin before they end.",
-        "Compare what is waited for with who is left; launch no more blocks than are resident where all wait for all.",
+        "No warp can continue; the message lists who waits for what. Or all resident blocks wait for a block that "
+        "cannot begin before one of them ends.",
+        "Compare what each warp waits for with the warps that are left. If all blocks wait for all, launch only as "
+        "many as are resident.",
     ),
     Verdict.LIVELOCK: (
-        "A block ran for longer than the launch allows. Where its warps are is listed.",
-        "Look for a loop whose end another warp must bring about.",
+        "A block ran for longer than the launch allows. The message lists where its warps are.",
+        "Look for a loop that ends only when another warp does something.",
     ),
     Verdict.MBARRIER_MISUSE: (
-        "An mbarrier that is not initialised, or not visibly so, or used against its counts: too many arrivals, or "
-        "other bytes than were expected.",
+        "An mbarrier is not initialised, or its initialisation is not visible yet, or its counts do not match: too "
+        "many arrivals, or a wrong number of bytes.",
         "Compare the count of its initialisation, its arrivals and the bytes of its copies.",
     ),
     Verdict.BARRIER_MISUSE: (
-        "Threads disagree about a barrier, or give it a count that it cannot have.",
-        "The same count and operation in all threads that meet there, in multiples of 32.",
+        "Threads use one barrier with different counts or operations, or with a count that is not allowed.",
+        "Use the same count and operation in all threads that meet at the barrier. The count is a multiple of 32.",
     ),
     Verdict.DIVERGENT_COLLECTIVE: (
-        "Only some lanes of a warp, or warps of a warpgroup, come to what needs them all together.",
-        "Move it out of the branch, or name exactly the lanes that execute it.",
+        "Only some lanes of a warp, or some warps of a warpgroup, reach an instruction that needs all of them.",
+        "Move the instruction out of the branch, or name exactly the lanes that execute it.",
     ),
-    Verdict.TRAP: ("The kernel executed a trap.", "Look at the line: it is there for a reason."),
-    Verdict.ASSERTION: ("An assertion of the kernel failed.", "Look at its condition, and at the thread."),
+    Verdict.TRAP: ("The kernel executed a trap.", "Read the named line and find out why the kernel traps there."),
+    Verdict.ASSERTION: ("An assertion of the kernel failed.", "Check its condition for the named thread."),
     Verdict.DESCRIPTOR: (
-        "A tensor map or a matrix descriptor does not fit its use: another swizzle, rank, mode, or start.",
+        "A tensor map or a matrix descriptor does not fit its use: its swizzle, rank, mode or start address is wrong.",
         "Make the map, the descriptor and the layout in shared memory agree.",
     ),
     Verdict.BAD_OPERAND: (
-        "An instruction is given a value that it does not accept: a size, a box that begins off its multiple, a "
-        "multicast to nobody.",
-        "Give it one that it accepts: the message has the rule where there is one.",
+        "An instruction gets a value that it does not accept: a wrong size, a box whose start is not a multiple of "
+        "what is required, a multicast without a target.",
+        "Use a value that it accepts: the message has the rule where there is one.",
     ),
     Verdict.RESOURCES: (
-        "A launch that does not fit. Today it is a `launch_error`; old records may have this.",
-        "Ask for less.",
+        "A launch does not fit. New records have `launch_error` instead; old records may have this verdict.",
+        "Request fewer resources.",
     ),
     Verdict.EXITED_WITH_WORK: (
-        "A warp ends with asynchronous work that nobody waited for, or a block while another one uses its memory.",
-        "Wait for it; a cluster barrier before the exit.",
+        "A warp ends with asynchronous work that nothing waited for, or a block ends while another block uses its "
+        "memory.",
+        "Wait for the work. For another block, put a cluster barrier before the exit.",
     ),
 }

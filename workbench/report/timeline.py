@@ -41,7 +41,7 @@ LEAST = 0.4
 
 
 class NoTimeline(WorkbenchError, ValueError):
-    """A file is no timeline of `workbench trace`; the message names it."""
+    """A file is not a timeline of `workbench trace`; the message names it."""
 
 
 @dataclass(frozen=True)

@@ -29,7 +29,7 @@ NO_TIMES = "the emulator verifies and does not time: bench needs a GPU (workbenc
 
 @dataclass(frozen=True)
 class Outcome:
-    """What `verify` or `bench` found. `print` shows it as text, a notebook as tables; `run` has every figure.
+    """The result of `verify` or `bench`. `print` shows it as text, a notebook as tables; `run` has every figure.
 
     `trouble` has the stages that passed and could not be timed, with the reason. Times in `run` are microseconds.
     """
@@ -111,13 +111,13 @@ def verify(
 ) -> Outcome:
     """Check stages against NumPy on `examples` random problems each, or on the one given.
 
-    `what` are stages, operations, or their names as on the command line (`gemm`, `gemm:naive`); without any it is
-    every stage of the project. `code` is CUDA C++ that is verified in the place of the one stage's source; its entry
-    point has the same name and parameters. Problems and inputs are drawn from the `seed`; without one from a fresh one,
-    which the outcome has and no stage can guess. `device` is `cuda`, `emulator` or `auto`. A `problem` may be text.
+    `what` are stages, operations, or their names as on the command line (`gemm`, `gemm:naive`); the default is every
+    stage of the project. `code` is CUDA C++ that replaces the source of the one stage; its entry point has the same
+    name and parameters. Problems and inputs are drawn from the `seed`. The default is a fresh secret seed, which the
+    outcome names. `device` is `cuda`, `emulator` or `auto`. A `problem` may be text.
 
-    Raises UnknownSpec, BadProject, ProblemError, DeviceUnavailable, and ValueError for `code` and several stages, and
-    for fewer than one example. What is wrong with a stage is in the outcome.
+    Raises UnknownSpec, BadProject, ProblemError, DeviceUnavailable, and ValueError for `code` with several stages, and
+    for fewer than one example. A fault of a stage is in the outcome, and raises nothing.
 
     >>> import workbench
     >>> outcome = workbench.verify("vector_add:naive", device="emulator", examples=5)

@@ -12,7 +12,7 @@ VARIABLE = "WORKBENCH_SEED"
 
 
 class BadSeed(WrongUsage, ValueError):
-    """The environment variable holds no seed."""
+    """The environment variable `WORKBENCH_SEED` does not hold a seed."""
 
 
 def asked(seed: int | None) -> int | None:

@@ -64,7 +64,7 @@ PRELOADED = "workbench.run.warm"
 
 
 class WatchUnavailable(WorkbenchError, RuntimeError):
-    """What looks at files is missing; the message says how to get it."""
+    """The package that watches files is missing; the message says how to install it."""
 
 
 @dataclass(frozen=True)

@@ -247,7 +247,7 @@ def _read(path: Path) -> bytes:
     with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:
         about = os.fstat(file.fileno())
         if not stat.S_ISREG(about.st_mode):
-            raise OSError(errno.EINVAL, "it is no regular file", str(path))
+            raise OSError(errno.EINVAL, "it is not a regular file", str(path))
         if about.st_size > MOST_BYTES:
             raise OSError(errno.EFBIG, f"it has more than {MOST_BYTES >> 20} MiB", str(path))
         return file.read(MOST_BYTES)

@@ -36,7 +36,7 @@ SCRIPT = Path(__file__).with_name("_nvrtc_process.py")
 
 
 class CompileError(WorkbenchError):
-    """NVRTC rejected the source, or did not come to an end with it; the message holds its diagnostics."""
+    """NVRTC rejected the source, or did not finish; the message holds its diagnostics."""
 
 
 @dataclass(frozen=True)

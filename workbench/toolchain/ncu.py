@@ -15,7 +15,7 @@ from ..model.errors import WorkbenchError
 
 
 class NcuUnavailable(WorkbenchError, RuntimeError):
-    """There is no ncu; the message says what to do."""
+    """ncu is not installed; the message says what to do."""
 
 
 def find() -> str:

@@ -52,7 +52,7 @@ class Emulation(ContextDecorator):
 
     @property
     def findings(self) -> list[Finding]:
-        """What was found in all launches, of any severity."""
+        """The findings of all launches, of any severity."""
         return [finding for launched in self.launches for finding in launched.findings]
 
     def as_dict(self) -> dict[str, Any]:

@@ -38,7 +38,7 @@ _HALVES: dict[str, Any] = {"fp16": np.float16, "bf16": ml_dtypes.bfloat16}
 
 @dataclass(slots=True)
 class Launched:
-    """One launch of a Triton kernel, in one configuration, and what came of it.
+    """One launch of a Triton kernel in one configuration, and its result.
 
     ``grid``: programs along x, y and z; ``configuration``: constexpr parameters and options such as ``num_warps``;
     ``ptx``: what was executed; ``report``: what the emulator found, with ``findings``, counts and what the kernel
@@ -57,7 +57,7 @@ class Launched:
 
     @property
     def ok(self) -> bool:
-        """Whether it has no failure and no difference. A launch that was refused has neither."""
+        """Whether the launch has no failure and no difference. A refused launch has neither."""
         return not self.failures and not self.differences
 
     @property

@@ -17,7 +17,7 @@ __all__ = ["ScriptFailed", "run_script"]
 
 
 class ScriptFailed(WorkbenchError):
-    """The file ended with an exception that no hazard explains; the message has it, with its line."""
+    """The file ended with an exception that no hazard explains; the message has the exception, with its line."""
 
 
 def run_script(path: Path, target: str | int = "sm_90a", **options: Any) -> Emulation:

@@ -62,11 +62,11 @@ HOUSED = "travelled"
 
 
 class ClusterUnavailable(WorkbenchError, RuntimeError):
-    """The cluster cannot be used, or cannot do this; the message says why and what would help."""
+    """The cluster cannot be used, or does not support this; the message says why, and what would help."""
 
 
 class Lost(WorkbenchError, RuntimeError):
-    """Worker after worker ended while it had this task, which need not be the one to blame: others may be beside it."""
+    """Several workers ended while they had this task. Another task of the same workers may be the cause."""
 
 
 # ------------------------------------------------------------------------------------------------ this machine
@@ -484,7 +484,7 @@ def _checked(address: str) -> str:
         get_address_host_port(full, strict=True)
     except ValueError as error:
         raise ClusterUnavailable(
-            f"{address!r} is no address of a Dask scheduler ({error}); it is written tcp://10.0.0.5:8786, or {LOCAL}"
+            f"{address!r} is not the address of a Dask scheduler ({error}); write tcp://10.0.0.5:8786 or {LOCAL}"
         ) from None
     return full
 

@@ -2,14 +2,15 @@
 // keys. q, o: (batch, heads, rows, dim), k, v: (batch, heads / group, keys, dim), with any strides; lse:
 // (batch, heads, rows). dim up to DIM. bf16 and fp16.
 //
-// packed heads: the rows of all heads that share keys are rows of one tile of 16, so that the
-// tensor cores have something to do and keys are read once, not once a head. a block takes such a tile and
-// all keys. each of its warps attends to every WARPS-th tile of KEYS keys, which it loads by cp.async, STAGES
-// - 1 tiles ahead: warps wait for no other until the end, where what they found is merged in shared memory.
+// packed heads: the rows of all heads that share keys are rows of one tile of 16. so the tensor cores have
+// more to do, and keys are read once, not once for each head. a block takes such a tile and all keys. each of
+// its warps attends to every WARPS-th tile of KEYS keys, which it loads by cp.async, STAGES - 1 tiles ahead.
+// warps do not wait for each other until the end, where their results are merged in shared memory.
 //
-// what it gains: keys and values are read once, and tens of kilobytes of them are under way all the time.
+// what it gains: keys and values are read once, and tens of kilobytes of them are in flight all the time.
 //
-// what limits it: where heads of keys and batches are fewer than the GPU can hold blocks, most of it is idle.
+// what limits it: if there are fewer pairs of a batch and a head of keys than the GPU can hold blocks, most
+// of it is idle.
 
 #include "decode.cuh"
 

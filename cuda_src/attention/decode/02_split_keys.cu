@@ -2,9 +2,9 @@
 // keys. q, o: (batch, heads, rows, dim), k, v: (batch, heads / group, keys, dim), with any strides; lse:
 // (batch, heads, rows). dim up to DIM. bf16 and fp16.
 //
-// split keys: as many blocks share a tile of rows as fill the GPU, each with `part` of its keys.
-// what they found goes to memory in fp32, and a second kernel merges it, a block for every row. with one
-// block a tile this is packed_heads, and there is nothing to merge.
+// split keys: enough blocks to fill the GPU share a tile of rows, each with `part` of its keys. their results
+// go to memory in fp32, and a second kernel merges them, a block for every row. with one block a tile this is
+// packed_heads, and there is nothing to merge.
 //
 // what it gains: all multiprocessors are at work, however few heads there are.
 //

@@ -2,15 +2,15 @@
 // rows, dim), k, v: (batch, heads / group, keys, dim), with any strides; lse: (batch, heads, rows). dim up to
 // DIM. bf16 and fp16.
 //
-// tensor cores: a block takes WARPS x 16 rows of a head, a warp 16 of them with all keys, a tile of BLOCK_N
-// at a time. mma.sync multiplies queries and keys, and weights and values; the weights stay in registers, as
-// the accumulators of the first product are the left operand of the second but for the rounding. two tiles of
-// keys and values are in shared memory, swizzled: cp.async fills one while the other is multiplied.
+// tensor cores: a block takes WARPS x 16 rows of a head. a warp takes 16 of them with all keys, a tile of
+// BLOCK_N keys at a time. mma.sync multiplies queries and keys, and weights and values. the weights stay in
+// registers: the accumulators of the first product, once rounded, are the left operand of the second. two
+// tiles of keys and values are in shared memory, swizzled. cp.async fills one while the other is multiplied.
 //
 // what it gains: the products take a fraction of the time, and all rows of a block share what is loaded.
 //
-// what limits it: a warp multiplies, or it computes exponentials; every operand passes through registers, and
-// mma.sync alone cannot fill the tensor cores of Hopper.
+// what limits it: a warp either multiplies or computes exponentials. every operand passes through registers,
+// and mma.sync alone cannot fill the tensor cores of Hopper.
 
 #include "rows.cuh"
 

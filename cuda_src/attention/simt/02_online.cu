@@ -3,10 +3,10 @@
 // 256.
 //
 // online: one kernel, a warp a row. its lanes take a key each, 32 at a time, then columns of o. the weights
-// are relative to the maximum of the keys so far; where that grows, what has been added up is rescaled.
-// logits and weights stay in registers, so nothing is moved but q, k, v and o.
+// are relative to the maximum of the keys so far. when the maximum grows, the sums so far are rescaled.
+// logits and weights stay in registers, so only q, k, v and o are moved.
 //
-// what limits it: each row reads all keys and values, from caches, and each of their elements takes an
+// what limits it: each row reads all keys and values from caches, and each of their elements takes an
 // instruction.
 
 #include "row.cuh"

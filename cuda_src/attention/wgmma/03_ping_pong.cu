@@ -2,14 +2,15 @@
 // rows, dim), k, v: (batch, heads / group, keys, dim), lse: (batch, heads, rows). q, k and v come as tensor maps, so
 // their rows, heads and batches are multiples of 16 bytes apart. dim up to DIM. bf16 and fp16, sm_90a.
 //
-// ping-pong: the consumers alternate. each has its products issued, those of the keys of the next tile and of the
-// values of this one, then it passes; while another one's are computed, it computes weights.
+// ping-pong: the consumers alternate. a consumer issues its products, those of the keys of the next tile and
+// of the values of this one, and passes the turn on. while the products of another consumer are computed, it
+// computes weights.
 //
-// what it gains: exponentials, of which a multiprocessor computes 16 a cycle, take the time of the other's products
-// and none of their own.
+// what it gains: exponentials, of which a multiprocessor computes 16 a cycle, are computed during the other
+// consumer's products, and add no time.
 //
-// what limits it: within a consumer nothing overlaps: it waits for both products before it weighs the logits, though
-// those of the keys are there first.
+// what limits it: within a consumer nothing overlaps. it waits for both products before it computes the
+// weights, though the product of the keys is ready first.
 
 #include "pipeline/ordered.cuh"
 #include "specialised.cuh"

@@ -2,13 +2,14 @@
 // rows, dim), k, v: (batch, heads / group, keys, dim), lse: (batch, heads, rows). q, k and v come as tensor maps, so
 // their rows, heads and batches are multiples of 16 bytes apart. dim up to DIM. bf16 and fp16, sm_90a.
 //
-// overlap within a consumer: it waits for the products of the keys alone, and weighs the logits of the next tile
-// while those of the values of this one are still computed.
+// overlap within a consumer: a consumer waits only for the product of the keys. it computes the weights of
+// the next tile while the product of the values of this tile is still computed.
 //
 // what it gains: a consumer's own products and its exponentials overlap, where the other consumers leave the tensor
 // cores idle.
 //
-// what limits it: a block has one work tile. its tensor cores idle while the first keys come, and while it stores.
+// what limits it: a block has one work tile. its tensor cores idle while the first keys are loaded, and while
+// it stores.
 
 #include "pipeline/ordered.cuh"
 #include "specialised.cuh"

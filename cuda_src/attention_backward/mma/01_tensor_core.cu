@@ -3,13 +3,14 @@
 // heads / group, keys, dim), with any strides; lse: (batch, heads, rows). dim up to DIM. sums: (batch heads, padded,
 // DIM) fp32, scratch. bf16 and fp16.
 //
-// tensor cores: weights are computed again, from lse. a block owns 64 keys, with their values, and goes through the
-// rows of all heads that share them, 64 at a time; so dk and dv stay in registers. five products (mma.sync) a tile:
-// logits and do v^T, keys as rows; p and ds, rounded, go to shared memory, where they are operands of the other
-// three. what a tile adds to dq is added to memory atomically. a kernel before computes rowsum(do o), one after
-// rounds dq.
+// tensor cores: weights are computed again, from lse. a block owns 64 keys, with their values. it loops over
+// the rows of all heads that share them, 64 at a time, so dk and dv stay in registers. there are five
+// products (mma.sync) a tile: logits and do v^T have keys as rows; p and ds, rounded, go to shared memory,
+// where they are operands of the other three. the contribution of a tile to dq is added to memory atomically.
+// a first kernel computes rowsum(do o), a last one rounds dq.
 //
-// what it gains: nothing of the size of all pairs is in memory, and the products take a fraction of the time.
+// what it gains: no array with an element for each pair is in memory, and the products take a fraction of the
+// time.
 //
 // what limits it: every operand passes through registers, and mma.sync alone cannot fill the tensor cores of Hopper;
 // all warps wait for each other twice a tile.

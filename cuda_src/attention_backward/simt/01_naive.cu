@@ -2,12 +2,12 @@
 // dq = scale ds k, dk = scale ds^T q, dv = p^T do. q, o, do, dq: (batch, heads, rows, dim), k, v, dk, dv: (batch,
 // heads / group, keys, dim), with any strides; lse: (batch, heads, rows).
 //
-// naive: the steps of the definition, a kernel each. one thread takes one row, one pair of a row and a key, one
-// element of dq, of dk and dv. p and ds of all pairs lie in memory; those of all rows and heads that share a key are
-// added up by one thread.
+// naive: the steps of the definition, one kernel each. one thread takes one row, one pair of a row and a key,
+// one element of dq, of dk and dv. p and ds of all pairs are stored in memory. one thread adds up those of
+// all rows and heads that share a key.
 //
-// what limits it: memory. p and ds are written once and read once for every element of a vector, and the vectors
-// of every pair are read from caches for one product.
+// what limits it: memory. p and ds are written once, and read once for every element of a vector. for each
+// product, the vectors of a pair are read from caches.
 
 #include "tile/convert.cuh"
 #include "tile/online_softmax.cuh"

@@ -4,12 +4,13 @@
 // batches are multiples of 16 bytes apart. dim up to DIM. sums: (batch heads, padded, DIM) fp32, scratch. bf16 and
 // fp16, sm_90a.
 //
-// TMA and wgmma: a block owns 128 keys, a warpgroup 64 of them. one thread asks TMA for the next tile of rows while
-// the present one is multiplied. logits are computed transposed: p^T and ds^T stay in registers, as left operands of
-// dv and dk. ds alone goes to shared memory, for dq, which is added to memory from there, in bulk.
+// TMA and wgmma: a block owns 128 keys, a warpgroup 64 of them. one thread asks TMA for the next tile of rows
+// while the present one is multiplied. logits are computed transposed: p^T and ds^T stay in registers, as
+// left operands of dv and dk. only ds goes to shared memory, for dq, which is added to memory from there, in
+// bulk.
 //
-// what it gains: the operands no longer pass through registers, nobody computes their addresses, and a bulk
-// reduction takes the place of 64 atomic additions of each thread.
+// what it gains: the operands no longer pass through registers, no thread computes their addresses, and a
+// bulk reduction replaces 64 atomic additions of each thread.
 //
 // what limits it: all warps wait for each other twice a tile, and the tensor cores wait for the weights of each.
 

@@ -5,14 +5,14 @@
 // fp16, sm_90a.
 //
 //
-// warp specialisation: one thread of the first warpgroup, the producer, asks TMA for keys, values and rows. two
-// consumers of 64 keys each wait for what they need next: q and do have circular buffers of their own, which are
-// released when the last product with them is over. consumers meet once a tile, when the gradients of its logits are
-// in shared memory. the registers of the producers go to the consumers.
+// warp specialisation: one thread of the first warpgroup, the producer, asks TMA for keys, values and rows.
+// two consumers of 64 keys each wait only for what they need next. q and do have circular buffers of their
+// own, which are released when the last product with them is over. the consumers synchronise once a tile,
+// when the gradients of its logits are in shared memory. the registers of the producers go to the consumers.
 //
-// what it gains: nobody waits for a load, and while one consumer computes weights the other may multiply.
+// what it gains: no warp waits for a load, and while one consumer computes weights the other may multiply.
 //
-// what limits it: a consumer waits for the products of a tile before it begins the next, so that the tensor cores
+// what limits it: a consumer waits for the products of a tile before it begins the next. so the tensor cores
 // idle while both compute weights.
 
 #include "specialised.cuh"

@@ -5,16 +5,17 @@
 // fp16, sm_90a.
 //
 //
-// wide: dk and dv of 64 keys at dim 256 are all that the registers of two consumers hold, so a consumer has half of
-// their columns. one computes the weights of a tile, the other the gradients of its logits, at the same time but for
-// the weights, which the second needs; both go through shared memory, where they are left operands of dv and dk. of
-// dq, too, a consumer computes half of the columns, 64 at a time. rows of q have two buffers, those of do one: their
-// last product is over early.
+// wide: dk and dv of 64 keys at dim 256 fill the registers of two consumers, so each consumer has half of
+// their columns. one computes the weights of a tile, the other the gradients of its logits. they work at the
+// same time, except that the second needs the weights. both results go through shared memory, where they are
+// left operands of dv and dk. a consumer also computes half of the columns of dq, 64 at a time. rows of q
+// have two buffers. rows of do have one, because their last product is over early.
 //
-// what it gains: every product is computed once, where halves of the columns alone would need all logits twice.
+// what it gains: every product is computed once. if each consumer only had half of the columns, both would
+// compute all logits.
 //
-// what limits it: the consumers meet twice a tile, and a product of 64 keys and 64 rows reads as many bytes of shared
-// memory a cycle as it has.
+// what limits it: the consumers synchronise twice a tile, and a product of 64 keys and 64 rows reads as many
+// bytes a cycle as shared memory delivers.
 
 #include "pipeline/roles.cuh"
 #include "tiles.cuh"

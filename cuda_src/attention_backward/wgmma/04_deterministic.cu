@@ -5,15 +5,15 @@
 // fp16, sm_90a.
 //
 //
-// deterministic: sums of floats depend on their order. here blocks add their parts of dq in the order of their keys: a
-// flag for each part says how many have been added, and a block waits for those before its own. it raises the flag
-// when its part is in memory, a tile later. blocks take key tiles by a ticket, in the order in which they begin, so
-// that whom a block waits for runs already.
+// deterministic: the result of a sum of floats depends on the order. here blocks add their parts of dq in the
+// order of their keys. a flag for each part says how many have been added, and a block waits for those before
+// its own. it raises the flag when its part is in memory, a tile later. blocks take key tiles by a ticket, in
+// the order in which they begin. so a block only waits for blocks that already run.
 //
 // what it gains: two runs give the same bits.
 //
-// what limits it: blocks of a head follow each other at a distance of a tile or two; those that begin together wait
-// at first.
+// what limits it: the blocks of a head follow each other at a distance of a tile or two. blocks that begin
+// together wait at first.
 
 #include "ptx/flag.cuh"
 #include "specialised.cuh"

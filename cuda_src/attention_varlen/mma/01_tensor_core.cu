@@ -3,9 +3,9 @@
 // + 1) int32, where sequences begin and end; lse: (heads, rows). dim up to DIM. bf16 and fp16.
 //
 // tensor cores: a block takes WARPS x 16 rows of a sequence, as attention's `tensor_core` does of a batch.
-// what lies behind the sequence's end is loaded as zeros, so tiles need not end where sequences do. how many
-// tiles there are is not known at the launch: there are blocks for as many as there can be, and a block finds
-// its own in the offsets.
+// what is behind the end of the sequence is loaded as zeros, so tiles need not end where sequences do. the
+// number of tiles is not known at the launch. there are blocks for the largest possible number, and a block
+// finds its tile in the offsets.
 //
 // what it gains: the products take a fraction of the time, and all rows of a block share what is loaded.
 //

@@ -2,10 +2,10 @@
 // q, o: (rows, heads, dim), k, v: (keys, heads / group, dim), with any strides; offsets_q, offsets_k: (batch
 // + 1) int32, where sequences begin and end; lse: (heads, rows). dim up to 256.
 //
-// naive: a warp a row of a head. it looks for the sequence that the row belongs to, whose keys it then goes
-// through as in attention's `online`. nothing has to be known of the lengths when it is launched.
+// naive: a warp takes a row of a head. it searches for the sequence of the row, and then goes through its
+// keys as in attention's `online`. the launch needs no lengths.
 //
-// what limits it: each row reads all keys and values, from caches, and each of their elements takes an
+// what limits it: each row reads all keys and values from caches, and each of their elements takes an
 // instruction.
 
 #include "../../attention/simt/row.cuh"

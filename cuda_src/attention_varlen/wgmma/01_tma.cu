@@ -3,14 +3,14 @@
 // sequences begin and end; lse: (heads, rows). q, k and v come as tensor maps, so their rows and heads are
 // multiples of 16 bytes apart. dim up to DIM. bf16 and fp16, sm_90a.
 //
-// TMA and wgmma: a block computes a tile of rows of a sequence as in attention's `overlap`. maps cover all
-// sequences, so a tile at the end of one has rows of the next, too: logits of those keys are masked, their
-// values cleared in shared memory, and results of those rows not stored.
+// TMA and wgmma: a block computes a tile of rows of a sequence as in attention's `overlap`. tensor maps cover
+// all sequences, so a tile at the end of one also has rows of the next. logits of those keys are masked,
+// their values are cleared in shared memory, and results of those rows are not stored.
 //
-// what it gains: products take no registers for operands, and loads no threads.
+// what it gains: products need no registers for operands, and loads need no threads.
 //
-// what limits it: blocks take sequences as they come. where the last is long, few multiprocessors work at the
-// end.
+// what limits it: blocks take sequences in the order of the input. if the last one is long, few
+// multiprocessors work at the end.
 
 #include "tiles.cuh"
 

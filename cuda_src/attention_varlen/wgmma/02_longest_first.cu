@@ -3,13 +3,12 @@
 // sequences begin and end; lse: (heads, rows). q, k and v come as tensor maps, so their rows and heads are
 // multiples of 16 bytes apart. dim up to DIM. bf16 and fp16, sm_90a.
 //
-// longest first: a small kernel before ranks sequences by their keys and adds up their tiles; blocks start in
-// that order. so the tiles that take longest begin first, and short ones fill what is left at the end.
+// longest first: a small first kernel ranks sequences by their number of keys and adds up their tiles. blocks
+// start in that order. so the tiles that take longest begin first, and short ones fill the gaps at the end.
 //
-// what it gains: all multiprocessors end at about the same time, in whichever order sequences come.
+// what it gains: all multiprocessors end at about the same time, whatever the order of the sequences.
 //
-// what limits it: a launch more, some microseconds. its blocks are as many as there can be tiles, and one
-// each.
+// what limits it: one more launch, some microseconds. there is a block for each tile that there could be.
 
 #include "ranked.cuh"
 

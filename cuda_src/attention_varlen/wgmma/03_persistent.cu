@@ -4,14 +4,14 @@
 // multiples of 16 bytes apart. dim up to DIM. bf16 and fp16, sm_90a.
 //
 // persistent: as many blocks as fit on the device stay there. the producer of a block draws the next of the
-// ranked tiles by a ticket as soon as all of the last one is under way, and posts it to the consumers through
-// shared memory.
+// ranked tiles by a ticket as soon as all loads of the last tile are in flight, and posts it to the consumers
+// through shared memory.
 //
-// what it gains: who is done early takes more tiles. no tile but the first waits for its first keys or for
-// the search in the table, and no blocks start where there is no tile.
+// what it gains: a block that is done early takes more tiles. only the first tile waits for its first keys
+// and for the search in the table, and no block starts without a tile.
 //
-// what limits it: as in attention, exponentials beside products; and tiles of few rows: one that decodes has
-// one row of 128.
+// what limits it: as in attention, exponentials beside products; and tiles with few rows: a sequence that
+// decodes has one row of 128.
 
 #include "ranked.cuh"
 

@@ -3,15 +3,16 @@
 // divided by PERIOD; roots: exp(-2 pi i j / PERIOD). bf16.
 //
 // tensor cores: transforms are products with matrices, FIRST x FIRST from the left and SECOND x SECOND from
-// the right, which stay in shared memory. the sequences of two batches are real and imaginary part of a
-// matrix, just as they lie in memory. from the first product to the third everything stays in registers; then
-// rows have to meet, and go through shared memory. a block takes pairs of one channel, one after the other,
-// and loads the next by cp.async meanwhile.
+// the right, which stay in shared memory. the sequences of two batches are the real and the imaginary part of
+// a matrix, in the order in which they are stored. from the first product to the third everything stays in
+// registers. then rows are exchanged through shared memory. a block takes pairs of one channel, one after the
+// other, and loads the next pair by cp.async meanwhile.
 //
-// what it gains: PERIOD (FIRST + SECOND) products for log PERIOD steps of butterflies, but on tensor cores;
-// and one exchange in the place of four.
+// what it gains: PERIOD (FIRST + SECOND) products replace log PERIOD steps of butterflies, but on tensor
+// cores. one exchange replaces four.
 //
-// what limits it: products whose operands pass through registers, of bf16: each rounding costs 8 bits.
+// what limits it: the operands of the products pass through registers, and are bf16: each rounding leaves 8
+// bits.
 
 #include "products.cuh"
 

@@ -1,9 +1,9 @@
 // y_t = sum_j k_j u_{t-j} of every sequence, with places modulo length, or, causal, those from 0 to t. u, y:
 // (batch, channels, length), k: (channels, length).
 //
-// naive: the definition. a thread takes a place.
+// naive: the definition. a thread computes one element of y.
 //
-// what limits it: length products for each place, with two loads each; there is no transform.
+// what limits it: `length` products for each element, with two loads each. there is no transform.
 
 #include "tile/convert.cuh"
 

@@ -2,11 +2,11 @@
 // channels, length); spectrum: (channels, PERIOD, 2), of the filters and divided by PERIOD; roots: exp(-2 pi
 // i j / PERIOD).
 //
-// shared: one kernel, a block a sequence, which is transformed in place in shared memory by butterflies of
-// two. the transform leaves it in bit-reversed order, the spectrum is read in that order, and the inverse
-// begins there.
+// shared: one kernel, a block for each sequence. the sequence is transformed in place in shared memory by
+// radix-2 butterflies. the transform leaves it in bit-reversed order, the spectrum is read in that order, and
+// the inverse transform begins with it.
 //
-// what it gains: n log n operations for n^2, and memory is read and written once.
+// what it gains: n log n operations instead of n^2, and memory is read and written once.
 //
 // what limits it: shared memory, which every butterfly reads and writes, and a barrier for each of 2 log2 n
 // steps.

@@ -2,9 +2,9 @@
 // channels, length); spectrum: (channels, PERIOD, 2), of the filters and divided by PERIOD; roots: exp(-2 pi
 // i j / PERIOD).
 //
-// registers: a thread holds 16 places, so butterflies of 16 need no memory, and four steps of two become one.
-// the product with the spectrum happens in registers, between the last butterflies of the transform and the
-// first of the inverse, which have the same places.
+// registers: a thread holds 16 elements, so radix-16 butterflies need no memory, and four radix-2 steps
+// become one. the product with the spectrum happens in registers, between the last butterflies of the
+// transform and the first of the inverse, which work on the same elements.
 //
 // what it gains: a quarter of the passes through shared memory and of the barriers.
 //

@@ -2,13 +2,13 @@
 // channels, length); spectrum: (channels, PERIOD, 2), of the filters and divided by PERIOD; roots: exp(-2 pi
 // i j / PERIOD).
 //
-// paired: the sequences of two batches are the real and the imaginary part of one that is complex. a filter
-// is real, so its convolution with that has both results as real and imaginary part: nothing has to be
-// separated.
+// paired: the sequences of two batches are the real and the imaginary part of one complex sequence. a filter
+// is real, so its convolution with that sequence has the two results as real and imaginary part. nothing has
+// to be separated.
 //
 // what it gains: half of the transforms.
 //
-// what limits it: butterflies, and their way through shared memory.
+// what limits it: the butterflies, and their passes through shared memory.
 
 #include "stockham.cuh"
 

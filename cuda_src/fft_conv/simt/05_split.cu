@@ -2,13 +2,14 @@
 // channels, length); spectrum: (channels, PERIOD, 2), of the filters and divided by PERIOD; roots: exp(-2 pi
 // i j / PERIOD).
 //
-// split: frequencies s, s + PARTS, ... are a transform of PERIOD / PARTS places, of what the places at the
-// same distance in all parts of the sequence add up to, turned (decimation in frequency). those transforms
-// follow each other, and the results of their inverses, turned back, add up.
+// split: the frequencies s, s + PARTS, ... are a transform of length PERIOD / PARTS. its input is the sum of
+// the elements at the same distance in all parts of the sequence, times roots of unity (decimation in
+// frequency). these transforms follow each other. the results of their inverses, times the conjugate roots,
+// add up.
 //
-// what it gains: periods of 32,768 and 65,536 places, which do not fit into shared memory at once.
+// what it gains: periods of 32,768 and 65,536 elements, which do not fit into shared memory at once.
 //
-// what limits it: results wait in registers, or in local memory, and the sequence is read PARTS times.
+// what limits it: the results wait in registers, or in local memory, and the sequence is read PARTS times.
 
 #include "stockham.cuh"
 

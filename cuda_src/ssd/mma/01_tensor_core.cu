@@ -1,14 +1,14 @@
 // h_t = exp(log_a_t) h_{t-1} + b_t x_t^T and y_t = h_t^T c_t of every head, see ../scan.cuh. dstate up to DSTATE.
 //
-// tensor cores: a block takes 64 columns of a head, one chunk of 64 places after the other, and its state stays in
-// registers, in fp32. mma.sync multiplies; weights within a chunk stay in registers, as the accumulators of c b^T are
-// the left operand of the product with x but for the decays and the rounding. b^T gets its decays in registers, too. the
-// state goes through shared memory once a chunk, rounded, since all warps multiply with all of it. cp.async loads the
-// next chunk.
+// tensor cores: a block takes 64 columns of a head, one chunk of 64 positions after the other. its state
+// stays in registers, in fp32. mma.sync multiplies. weights within a chunk stay in registers: the
+// accumulators of c b^T, with decays and rounded, are the left operand of the product with x. b^T gets its
+// decays in registers, too. the state goes through shared memory once a chunk, rounded, because all warps
+// multiply with all of it. cp.async loads the next chunk.
 //
-// what it gains: the products take a fraction of the time, and nothing but x, b, c and y is moved.
+// what it gains: the products take a fraction of the time, and only x, b, c and y are moved.
 //
-// what limits it: chunks follow each other: of few heads most multiprocessors have nothing to do.
+// what limits it: chunks follow each other. with few heads most multiprocessors have nothing to do.
 
 #include "chunk.cuh"
 

@@ -1,12 +1,14 @@
 // h_t = exp(log_a_t) h_{t-1} + b_t x_t^T and y_t = h_t^T c_t of every head, see scan.cuh.
 //
-// chunked: CHUNK places at a time. from the state before a chunk follows a product, (c h) of every row times the decays
-// up to it; within the chunk y is like causal attention with decays for weights, ((c b^T) o L) x; and the state after
-// it is a product, too. a block takes 64 columns of a head, one chunk after the other.
+// chunked: CHUNK positions at a time. the state before a chunk contributes a product: (c h) of every row,
+// times the decays up to it. within the chunk y is like causal attention with decays as weights: ((c b^T) o
+// L) x. the state after the chunk is a product, too. a block takes 64 columns of a head, one chunk after the
+// other.
 //
-// what it gains: the places of a chunk no longer wait for each other, and all threads of a block work on them.
+// what it gains: the positions of a chunk no longer wait for each other, and all threads of a block work on
+// them.
 //
-// what limits it: products on CUDA cores, with an operand from shared memory for each instruction.
+// what limits it: the products run on CUDA cores, with an operand from shared memory for each instruction.
 
 #include "../scan.cuh"
 

@@ -2,15 +2,17 @@
 // and c come as tensor maps, too, so their heads and places are multiples of 16 bytes apart. states: (batch, heads,
 // segments, dstate, headdim), decays: (batch, heads, segments), fp32; states are h0 where there is one segment. sm_90a.
 //
-// TMA and wgmma: a block is a warpgroup with 64 columns of a head, one chunk of 64 places after the other. one thread
-// asks TMA for the next chunk; wgmma reads c, b, x and the state where they lie. weights are made of the products of c
-// and b while c is multiplied with the state; y is stored while the state is. segments are as in parallel, where there
-// are few heads; else there is one, and one kernel.
+// TMA and wgmma: a block is a warpgroup. it takes 64 columns of a head, one chunk of 64 positions after the
+// other. one thread asks TMA for the next chunk. wgmma reads c, b, x and the state from shared memory.
+// weights are computed from the product of c and b while c is multiplied with the state. y is stored while
+// the next state is computed. with few heads there are segments, as in parallel. otherwise there is one
+// segment, and one kernel.
 //
-// what it gains: the right operands no longer pass through registers, and nobody computes addresses of what is loaded.
+// what it gains: the right operands no longer pass through registers, and no thread computes addresses of
+// what is loaded.
 //
-// what limits it: chunks follow each other, so a block waits for every product; other blocks of the multiprocessor
-// have to fill that time.
+// what limits it: chunks follow each other, so a block waits for every product. other blocks of the
+// multiprocessor have to fill that time.
 
 #include "../segments.cuh"
 #include "chunk.cuh"

@@ -161,6 +161,6 @@ class Barriers(Evidence):
 
     def explain_inactive_source(self) -> tuple[str, str]:
         return (
-            f"`{self.opcode}` takes a value from lane {self.seen.info}, which does not take part in it",
+            f"`{self.opcode}` reads a value of lane {self.seen.info}, which does not execute it",
             "let the source lane execute it too",
         )

@@ -28,4 +28,4 @@ class Others(Evidence):
         return f"the launch asks for more than fits: {self.seen.info}", ""
 
     def explain_unsupported(self) -> tuple[str, str]:
-        return f"the emulator does not carry out this form of `{shortened(self.opcode)}`", ""
+        return f"the emulator does not support this form of `{shortened(self.opcode)}`", ""

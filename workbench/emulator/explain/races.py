@@ -33,6 +33,10 @@ def _narrow_scope(instruction: Instruction) -> str:
     return "block" if "cta" in instruction.parts else "cluster" if "cluster" in instruction.parts else ""
 
 
+def _ordering(instructions: list[str]) -> str:
+    return f"{' and '.join(instructions)} {'order' if len(instructions) > 1 else 'orders'}"
+
+
 class Races(Evidence):
     """Sentences about two accesses that nothing puts in order."""
 
@@ -47,14 +51,14 @@ class Races(Evidence):
             )
         message = self.both_accesses()
         if seen.info & 8:
-            return f"{message}: nothing puts this after it", self.copied_advice() + self.relaxed_advice()
+            return f"{message}: nothing makes this access wait for it", self.copied_advice() + self.relaxed_advice()
         if narrow := self.narrow_pair():
             return (
                 f"{message}: `{shortened(narrow.opcode)}` is atomic within its {_narrow_scope(narrow)} only",
                 "widen the scope on both sides to one that has both threads: .gpu for other blocks (atomicAdd, not "
                 "atomicAdd_block; cuda::thread_scope_device), .cluster for those of the cluster",
             )
-        message += ", and nothing puts one before the other"
+        message += ", and nothing orders the two accesses"
         return message, self.race_advice() + self.relaxed_advice() + self.narrow_advice()
 
     def explain_race_same_value(self) -> tuple[str, str]:
@@ -101,7 +105,7 @@ class Races(Evidence):
         others = "" if self.seen.other_block == self.seen.block else "; " + self.race_advice() + self.narrow_advice()
         return (
             "cp.async.bulk.wait_group, without .read, by the thread that issued the copy must come first, then what "
-            "tells others: after .read its source may be overwritten, but what it wrote is visible to nobody yet"
+            "tells others: after .read its source may be overwritten, but its destination is visible to no thread yet"
             + others
         )
 
@@ -124,7 +128,7 @@ class Races(Evidence):
         if not narrow:
             return ""
         scope = next(iter(narrow.values()))
-        return f"; beyond its {scope}, nothing is ordered by {' and '.join(list(narrow)[:2])}"
+        return f"; {_ordering(list(narrow)[:2])} nothing beyond its {scope}"
 
     def race_advice(self) -> str:
         """What is missing: it has to hold for every warp that comes to the two places, and for no other."""
@@ -164,8 +168,8 @@ class Races(Evidence):
             row = flow.in_a_branch(one, other)
             if row is not None and (barrier := self.context.instruction(row)):
                 return (
-                    f"not all threads come to the barrier at {through(barrier.location)}: take it out of its branch or "
-                    f"condition, so that it lies {between} for every thread of the block"
+                    f"not all threads come to the barrier at {through(barrier.location)}: move it out of its branch or "
+                    f"condition, to a place {between} that every thread of the block reaches"
                 )
         been, coming = ([of(row, positions) for row in (seen.pc, seen.other_pc)] for of in (flow.been, flow.coming))
         undecided = (coming[0] | coming[1]) - been[0] - been[1]
@@ -177,12 +181,12 @@ class Races(Evidence):
             more = f" (and of {say_warp_numbers(undecided)}, if they come here)" if undecided else ""
             return (
                 f"{first}a named barrier of {say_warp_numbers(here)}{more}, bar.sync ID, THREADS, is missing "
-                f"{between}: {say_warp_numbers(others)} took another way, and __syncthreads() would wait for them"
+                f"{between}: {say_warp_numbers(others)} took another branch, and __syncthreads() would wait for them"
             )
         if any(flow.is_barrier(row, named=True) for row in range(len(flow.successors))):
             return (
                 f"{first}a barrier of all warps that come here is missing {between}: a named one, bar.sync ID, "
-                "THREADS, where other warps of the block take another way, else __syncthreads()"
+                "THREADS, if other warps of the block take another branch, otherwise __syncthreads()"
             )
         return f"{first}__syncthreads() is missing {between}"
 
@@ -192,10 +196,10 @@ class Races(Evidence):
         by = "the pipeline's mbarriers" if barriers else "mbarriers"
         roles = f"{say_warp_numbers(there)} and {say_warp_numbers(here)}"
         return (
-            f"{roles} take different ways, and __syncthreads() would not do: hand over by {by}. Those that write "
-            "arrive at one for which the others wait before they read, and those that read at one for which the others "
-            "wait before they write again; one of these is missing. Or let both meet at a named barrier, by bar.arrive "
-            "and bar.sync with the threads of both"
+            f"{roles} take different branches, so __syncthreads() does not work: synchronise them by {by}. The writers "
+            "arrive at one mbarrier, and the readers wait for it before they read. The readers arrive at another, and "
+            "the writers wait for it before they write again. One of these is missing. Or let both meet at a named "
+            "barrier: bar.arrive and bar.sync with the threads of both"
         )
 
     def positions(self) -> dict[int, set[int]]:
@@ -213,7 +217,7 @@ class Races(Evidence):
             for instruction in self.context.entry.instructions
             if instruction.opcode.startswith(_ORDERING_MBARRIER) and "relaxed" in instruction.parts
         )
-        return f"; without fence.acq_rel, nothing is ordered by {' and '.join(relaxed)}" if relaxed else ""
+        return f"; {_ordering(list(relaxed))} nothing without fence.acq_rel" if relaxed else ""
 
     def explain_proxy_fence(self) -> tuple[str, str]:
         """An access of the async proxy to what an ordinary store wrote."""

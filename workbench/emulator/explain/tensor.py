@@ -80,7 +80,7 @@ class TensorCores(Evidence):
         seen, opcode = self.seen, shortened(self.opcode)
         if seen.info == 2:
             return (
-                f"`{opcode}` is given {seen.address:#x} as a tensor map, which is none",
+                f"`{opcode}` is given {seen.address:#x} as a tensor map, but there is none",
                 "pass tensor maps as `const __grid_constant__` parameters, and their address",
             )
         if seen.info == 3:

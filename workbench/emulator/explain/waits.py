@@ -29,7 +29,7 @@ class Waits(Barriers):
     """Sentences about launches that do not end: who waits for what."""
 
     def explain_deadlock(self) -> tuple[str, str]:
-        return "no warp can go on", "every wait needs someone who arrives: compare what is waited for with who is left"
+        return "no warp can go on", "every wait needs an arrival: compare what each warp waits for with the other warps"
 
     def explain_budget(self) -> tuple[str, str]:
         if self.seen.detail:
@@ -54,8 +54,8 @@ class Waits(Barriers):
         return (
             f"waits in a loop for a block that is not resident: the device holds {held} at once, all of them wait, and "
             f"{self.not_begun(seen.detail)}",
-            f"launch at most {held} and let each do the work of several, or let no block wait for one that begins "
-            "later; less shared memory, fewer threads or registers let a multiprocessor hold more",
+            f"launch at most {held} and let each do the work of several, or let no block wait for a block that begins "
+            "later; with less shared memory, threads or registers a multiprocessor holds more blocks",
         )
 
     def describe_waits(self) -> Iterable[str]:

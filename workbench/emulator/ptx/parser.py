@@ -132,7 +132,7 @@ class _Parser(Reader):
             if name in self.functions:
                 continue
             if name not in self.variables or self.variables[name].space not in ("global", "const"):
-                raise PtxSyntaxError(f"a variable is initialised with the address of {name}, which is none", line)
+                raise PtxSyntaxError(f"a variable has the address of {name}, which is not a variable", line)
         return Module(version, target, self.functions, self.variables, self.files, self)
 
     def function(self, header: re.Match[str]) -> None:

@@ -25,7 +25,7 @@ def all_zeros(e: Evidence) -> str | None:
     return "all zeros: nothing that is computed reaches the output" if not e.got.any() else None
 
 
-UNSTABLE = "it differs from run to run: a race, or memory that nobody wrote"
+UNSTABLE = "it differs from run to run: a race, or memory that was never written"
 
 
 def right_this_time(e: Evidence) -> str | None:

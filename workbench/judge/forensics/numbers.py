@@ -17,12 +17,12 @@ def computed_nan(e: Evidence) -> str | None:
         return None
     said = f"NaN is computed {_where(nan)}: "
     if read := _from_padding(e, nan):
-        return f"{said}it comes from what lies between the rows of {read}, which are no elements of it"
+        return f"{said}it comes from the gaps between the rows of {read}, which belong to no element"
     rows = nan.any(axis=1)
     if len(e.array.shape) > 1 and e.got.shape[1] > 1 and nan[rows].all():
         return (
-            f"{said}something that a row shares is none, such as 0 / 0 by a sum or a root that is 0 (a forgotten eps, "
-            "a row of zeros or one that is wholly masked), or inf - inf by a maximum that is -inf"
+            f"{said}a value that a whole row shares is NaN, such as 0 / 0 by a sum or a root that is 0 (a missing eps, "
+            "a row of zeros, a wholly masked row), or inf - inf by a maximum that is -inf"
         )
     return (
         f"{said}inf / inf or inf - inf (an exponential that overflows: subtract the maximum first), 0 / 0, 0 * inf, or "

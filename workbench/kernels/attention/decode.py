@@ -67,7 +67,7 @@ def _constraint(p: AttentionProblem, size: Mapping[str, int]) -> str | None:
     "packed_heads",
     track="decode",
     source="attention/decode/01_packed_heads.cu",
-    idea="few rows: those of the heads that share keys are one tile; each warp loads keys of its own, some tiles ahead",
+    idea="few rows: the rows of heads that share keys form one tile; each warp loads its own keys, some tiles ahead",
     parameters={"WARPS": 0, "KEYS": 16, "STAGES": 3},
     space=_SPACE,
     constraint=_constraint,
@@ -123,7 +123,7 @@ _SPLIT_CASES = (
 @ATTENTION.stage(
     "split_keys",
     source="attention/decode/02_split_keys.cu",
-    idea="as many blocks as fill the GPU share the keys of a tile; a second kernel merges what they found",
+    idea="enough blocks to fill the GPU share the keys of a tile; a second kernel merges their results",
     parameters={"WARPS": 0, "KEYS": 16, "STAGES": 3, "SPLITS": 0},
     space=_SPACE,
     constraint=_constraint,
@@ -149,7 +149,7 @@ def split_keys(p: AttentionProblem, size: Mapping[str, int]) -> Plan:
 @ATTENTION.stage(
     "last_block",
     source="attention/decode/03_last_block.cu",
-    idea="the last block of a tile merges what all of them found; a counter tells which it is",
+    idea="the last block of a tile merges the results; a counter tells which block is the last",
     parameters={"WARPS": 0, "KEYS": 16, "STAGES": 3, "SPLITS": 0},
     space=_SPACE,
     constraint=_constraint,

@@ -82,7 +82,7 @@ class GroupedHeads(Problem):
 
     def check(self) -> str | None:
         if self.heads % self.group:
-            return f"{self.heads} heads are no whole groups of {self.group}; group has to divide heads"
+            return f"{self.heads} heads cannot be divided into groups of {self.group}; group has to divide heads"
         return None
 
     @property

@@ -26,7 +26,7 @@ def weights_fit(p: AttentionProblem) -> str | None:
     "naive",
     track="simt",
     source="attention/simt/01_naive.cu",
-    idea="three kernels: logits, their softmax, averages; the weights of all pairs lie in memory",
+    idea="three kernels: logits, their softmax, averages; the weights of all pairs are stored in memory",
     parameters={"THREADS": 128},
     supports=weights_fit,
     edge_cases=EDGE_CASES,
@@ -53,7 +53,7 @@ def naive(p: AttentionProblem, size: Mapping[str, int]) -> Plan:
 @ATTENTION.stage(
     "online",
     source="attention/simt/02_online.cu",
-    idea="one kernel, a warp a row: weights are relative to the maximum so far, and what was added up is rescaled",
+    idea="one kernel, a warp a row: weights are relative to the maximum so far, and the sums are rescaled",
     parameters={"WARPS": 4},
     space={"WARPS": (1, 2, 4, 8)},
     edge_cases=EDGE_CASES,

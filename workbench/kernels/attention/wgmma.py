@@ -50,7 +50,7 @@ def _fits(p: AttentionProblem, size: Mapping[str, int]) -> str | None:
     if dim * 2 * (64 * warpgroups + 4 * keys) + 2048 > SHARED_BYTES:
         return "two tiles of keys and of values do not fit into shared memory"
     if dim // 2 + keys // 2 + keys // 4 > (200 if warpgroups == 2 else 128):  # sums, logits, weights
-        return "a thread has no registers for so many keys"
+        return "a thread has too few registers for this many keys"
     return None
 
 
@@ -98,7 +98,7 @@ def tma(p: AttentionProblem, size: Mapping[str, int]) -> Launch:
 @ATTENTION.stage(
     "specialised",
     source="attention/wgmma/02_specialised.cu",
-    idea="a producer loads through circular buffers of keys and of values; consumers of 64 rows do not wait for others",
+    idea="a producer loads through circular buffers of keys and of values; consumers do not wait for each other",
     supports=tensor_maps,
     parameters={"WARPGROUPS": 2},
     sizes=_tile_sizes,
@@ -113,7 +113,7 @@ def specialised(p: AttentionProblem, size: Mapping[str, int]) -> Launch:
 @ATTENTION.stage(
     "ping_pong",
     source="attention/wgmma/03_ping_pong.cu",
-    idea="consumers take turns: while the products of one are computed, another computes weights",
+    idea="consumers alternate: while the products of one are computed, the other computes weights",
     supports=tensor_maps,
     parameters={"WARPGROUPS": 2},
     sizes=_tile_sizes,
@@ -128,7 +128,7 @@ def ping_pong(p: AttentionProblem, size: Mapping[str, int]) -> Launch:
 @ATTENTION.stage(
     "overlap",
     source="attention/wgmma/04_overlap.cu",
-    idea="the products of the next keys are issued before those of the values: a consumer weighs meanwhile",
+    idea="the product of the next keys is issued before that of the values; weights are computed meanwhile",
     supports=tensor_maps,
     parameters={"WARPGROUPS": 2},
     sizes=_tile_sizes,
@@ -172,7 +172,7 @@ def in_rounds(tiles: int) -> tuple[int, int, int]:
 @ATTENTION.stage(
     "persistent",
     source="attention/wgmma/05_persistent.cu",
-    idea="blocks that stay take one tile of rows after the other, the longest first",
+    idea="persistent blocks take one tile of rows after the other, the longest first",
     supports=tensor_maps,
     parameters={"WARPGROUPS": 0, "TILE_KEYS": 0},
     space={"WARPGROUPS": (0, 2, 3), "TILE_KEYS": (0, 64, 80, 96, 112, 128, 144, 160, 176)},

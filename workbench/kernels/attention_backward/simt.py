@@ -19,7 +19,7 @@ from .problem import AttentionBackwardProblem
     "naive",
     track="simt",
     source="attention_backward/simt/01_naive.cu",
-    idea="the steps of the definition; weights and gradients of all logits lie in memory",
+    idea="the steps of the definition; weights and gradients of all logits are stored in memory",
     parameters={"THREADS": 128},
     supports=weights_fit,
     edge_cases=EDGE_CASES,

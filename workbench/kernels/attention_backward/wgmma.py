@@ -97,7 +97,7 @@ def tma(p: AttentionBackwardProblem, size: Mapping[str, int]) -> Plan:
 @ATTENTION_BACKWARD.stage(
     "specialised",
     source="attention_backward/wgmma/02_specialised.cu",
-    idea="a producer loads rows through circular buffers of q and of do; two consumers of 64 keys meet once a tile",
+    idea="a producer loads rows through circular buffers of q and of do; two consumers synchronise once a tile",
     supports=_supports,
     sizes=_sizes,
     edge_cases=_EDGE_CASES,

@@ -62,7 +62,7 @@ def _launch(p: AttentionVarlenProblem, size: Mapping[str, int], kernel: str, *wh
     "tma",
     track="wgmma",
     source="attention_varlen/wgmma/01_tma.cu",
-    idea="TMA and wgmma as in attention's overlap; what a tile has of the next sequence is masked, cleared, not stored",
+    idea="TMA and wgmma as in attention's overlap; the part of a tile in the next sequence is masked and not stored",
     supports=tensor_maps,
     parameters={"WARPGROUPS": 0, "TILE_KEYS": 0},
     sizes=_sizes,
@@ -91,7 +91,7 @@ def _ranked(p: AttentionVarlenProblem, size: Mapping[str, int], kernel: str, **m
 @ATTENTION_VARLEN.stage(
     "longest_first",
     source="attention_varlen/wgmma/02_longest_first.cu",
-    idea="a kernel before ranks sequences by their keys, so that blocks start with the longest",
+    idea="a first kernel ranks sequences by their number of keys; blocks start with the longest",
     supports=tensor_maps,
     parameters={"WARPGROUPS": 0, "TILE_KEYS": 0},
     sizes=_sizes,
@@ -106,7 +106,7 @@ def longest_first(p: AttentionVarlenProblem, size: Mapping[str, int]) -> Plan:
 @ATTENTION_VARLEN.stage(
     "persistent",
     source="attention_varlen/wgmma/03_persistent.cu",
-    idea="blocks that stay: a producer draws the next of the ranked tiles by a ticket, and loads it while one ends",
+    idea="persistent blocks: a producer draws the next of the ranked tiles by a ticket, and loads it ahead",
     supports=tensor_maps,
     parameters={"WARPGROUPS": 0, "TILE_KEYS": 0},
     sizes=_sizes,

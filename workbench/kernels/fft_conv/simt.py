@@ -15,7 +15,7 @@ from .problem import FftConvProblem, Filter
     "naive",
     track="simt",
     source="fft_conv/simt/01_naive.cu",
-    idea="the sum of the definition: a thread a place",
+    idea="the sum of the definition: one thread computes one element",
     parameters={"THREADS": 128},
     edge_cases=EDGE_CASES,
     alignment=2,
@@ -45,7 +45,7 @@ def _period(p: FftConvProblem, size: Mapping[str, int]) -> dict[str, int]:
 @FFT_CONV.stage(
     "shared",
     source="fft_conv/simt/02_shared.cu",
-    idea="transform, product and inverse in one kernel: butterflies of two, in place in shared memory",
+    idea="transform, product and inverse in one kernel: radix-2 butterflies, in place in shared memory",
     parameters={"THREADS": 256},
     sizes=_period,
     supports=_fits,
@@ -92,7 +92,7 @@ def _transforms(p: FftConvProblem, kernel: str, sequences: int, places: int) -> 
 @FFT_CONV.stage(
     "registers",
     source="fft_conv/simt/03_registers.cu",
-    idea="butterflies of 16 in registers: a quarter of the passes through shared memory",
+    idea="radix-16 butterflies in registers: a quarter of the passes through shared memory",
     parameters=RESIDENT,
     sizes=_whole,
     supports=_fits,
@@ -135,7 +135,7 @@ def _parts(p: FftConvProblem, size: Mapping[str, int]) -> dict[str, int]:
 @FFT_CONV.stage(
     "split",
     source="fft_conv/simt/05_split.cu",
-    idea="a transform in parts, of every second or fourth frequency each: any period fits into shared memory",
+    idea="a transform in parts, each of every second or fourth frequency: any period fits into shared memory",
     parameters=RESIDENT,
     sizes=_parts,
     space=RESIDENT_SPACE,

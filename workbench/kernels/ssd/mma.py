@@ -89,7 +89,7 @@ def state_scan(p: SsdProblem, size: Mapping[str, int], count: int) -> tuple[Laun
 @SSD.stage(
     "parallel",
     source="ssd/mma/02_parallel.cu",
-    idea="segments of a sequence at once: their states, a scan of those, their outputs",
+    idea="segments of a sequence in parallel: their states, a scan of the states, their outputs",
     parameters={"PASSING": 128, "BLOCKS": 528, "LEAST": 2},
     sizes=lambda p, size: {"DSTATE": padded_dstate(p)},
     space={"PASSING": (64, 128, 256), "BLOCKS": (132, 264, 528, 792), "LEAST": (1, 2, 4, 8)},

@@ -15,7 +15,7 @@ ARGUMENTS = ("x", "log_a", "b", "c", "h0", "y", "h")
     "naive",
     track="simt",
     source="ssd/simt/01_naive.cu",
-    idea="the recurrence: a block a head, a thread a column of its state",
+    idea="the recurrence: a block takes a head, a thread a column of its state",
     sizes=lambda p, size: {"DSTATE": p.dstate},
     edge_cases=EDGE_CASES,
     alignment=2,

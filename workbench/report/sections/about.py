@@ -38,8 +38,8 @@ def stages(page: Page) -> list[str]:
     if gains:
         parts.append(f"Gained: {GAIN}, the geometric mean over all problems (and range).")
     parts.append(
-        "The SHA-256 is of the source and the headers that it includes. Both, and the source's name, are as they "
-        "were when the stage was run, at the commit under Environment."
+        "The SHA-256 covers the source and the headers that it includes. It and the name of the source are those at "
+        "the time of the run, at the commit under Environment."
     )
     if missing := page.missing():
         parts.append(f"Never run here: {', '.join(f'`{name}`' for name in missing)}.")
@@ -109,7 +109,7 @@ def environment(page: Page) -> list[str]:
     parts = ["## Environment", table(("", *names), rows)]
     if len(page.runs) > 1:
         parts.insert(
-            1, "The stages were not all run at once; the letter behind a stage says which run its figures are from."
+            1, "The stages come from several runs. The letter behind a stage says from which run its figures are."
         )
     return parts
 

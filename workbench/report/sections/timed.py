@@ -16,8 +16,8 @@ def timed(page: Page, charts: Sequence[str]) -> list[str]:
     if page.newest.device.kind == "emulator":
         return [
             *parts,
-            "Nothing: the emulator executes the kernels' PTX to check it and says nothing about speed. Times come "
-            "from `workbench run` on a machine with a GPU.",
+            "Nothing was timed: the emulator executes the kernels' PTX to check it, and says nothing about speed. Run "
+            "`workbench run` on a machine with a GPU to get times.",
         ]
     if not page.ladders:
         return [*parts, "Nothing.", *_untimed(page)]
@@ -44,9 +44,7 @@ def _conditions(page: Page) -> str:
     state = "; ".join(o for o in observed if o)
     nothing = [c.launch_overhead_us for c in seen if c.launch_overhead_us]
     launch = duration(derived.median(nothing)) if nothing else ""
-    overhead = (
-        f"Of every cold time {launch} are the launch: a kernel that does nothing takes as long. " if launch else ""
-    )
+    overhead = f"The launch is {launch} of every cold time: an empty kernel takes that long. " if launch else ""
     graph = any(t.replayed for m in measured for t in (m.timing, *m.baselines))
     heated = ", once the device has been kept busy" if all(m.effort.get("heat_seconds") for m in measured) else ""
     reasons = sorted({reason for c in seen for reason in c.throttle_reasons})
@@ -54,10 +52,10 @@ def _conditions(page: Page) -> str:
     return (
         "Cold: the L2 is flushed before every sample. Sustained: launches back to back"
         f"{', from a CUDA graph where they are short' if graph else ''}{heated}. {overhead}Times are medians, with "
-        "the first and third quartile of the cold samples; throughput, shares and gain are of the cold median. "
+        "the first and third quartile of the cold samples. Throughput, shares and gain use the cold median. "
         "Each stage and the baselines ran interleaved"
-        f"{_of_peers(page)}; *of vendor* compares with the fastest library in the "
-        "stage's own samples, *of roofline* with the time that the device's peaks allow at best, *gain* is "
+        f"{_of_peers(page)}. *Of vendor* compares with the fastest library in the stage's own samples. *Of roofline* "
+        "compares with the least time that the device's peaks allow. *Gain* is "
         f"{GAIN}. " + (f"During timing: {state}. {throttled}" if state else "Clocks and power could not be read.")
     )
 
@@ -103,8 +101,8 @@ def _ladder_key(page: Page, ladder: derived.Ladder) -> list[str]:
     key = page.key(rung.run for rung in ladder.rungs)
     if key and ladder.baselines:
         key.append(
-            "A share is of the vendor's library in the same run, and the library's row is of all these runs: equal "
-            "throughput may have different shares."
+            "A share compares with the vendor's library in the same run. The library's row covers all these runs, so "
+            "equal throughput may have different shares."
         )
     return [" ".join(key)] if key else []
 

@@ -32,10 +32,11 @@ def verified(page: Page, pictures: Collection[str]) -> list[str]:
     where = "in the emulator" if page.newest.device.kind == "emulator" else "on the device"
     parts = [
         "## What was verified",
-        f"Random problems, solved {where} and compared element by element with a float64 NumPy reference, before "
-        "anything was timed. Exact: small-integer inputs, bit-equal results. Bounded: zero-mean inputs, every "
-        "element's error within its a-priori bound (1 in the column of errors). Answers of broken kernels "
-        "(all zeros, a dropped term, the last row missing ...) had to be rejected by it.",
+        f"Random problems were solved {where} and compared element by element with a float64 NumPy reference, before "
+        "anything was timed. In the exact tier, inputs are small integers and results must be bit-equal. In the "
+        "bounded tier, inputs have zero mean, and every element's error must be within its a-priori bound (1 in the "
+        "column of errors). The comparison had to reject the answers of broken kernels (all zeros, a dropped term, the "
+        "last row missing ...).",
         table(headers, rows, headers[2:3] + headers[5:]),
         *page.key(run for _, run in page.entries),
     ]
@@ -43,7 +44,7 @@ def verified(page: Page, pictures: Collection[str]) -> list[str]:
         parts.append(f"Verified by an earlier run, of exactly this code on this device: {', '.join(earlier)}.")
     refused = [line for s, _ in page.entries for line in _refused(s)]
     if refused:
-        parts += ["Problems that a stage does not take were drawn too and left out:", "\n".join(refused)]
+        parts += ["Some drawn problems were left out, because a stage does not support them:", "\n".join(refused)]
     for s, _ in page.entries:
         if failed(s.verification):
             parts += _failure(s, pictures)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from hypothesis import strategies as st
@@ -100,3 +100,11 @@ PROBABILITIES = Operation(
     cuda_size=Size(extent=20_000, work=4_000_000),
     metric="GB/s",
 )
+
+
+@PROBABILITIES.baseline("PyTorch", requires="torch", vendor=True)
+def pytorch(p: ProbabilitiesProblem, x: Any) -> Any:
+    """The softmax of PyTorch, in the type of x."""
+    import torch
+
+    return torch.softmax(x, dim=1)

@@ -32,3 +32,15 @@ def warp(p: ProbabilitiesProblem, size: Mapping[str, int]) -> Launch:
     arguments = ("x", "y", np.int32(p.rows), np.int32(p.columns))
     blocks = ceil_div(p.rows, size["THREADS"] // 32)
     return Launch("probabilities_warp", (blocks, 1, 1), (size["THREADS"], 1, 1), arguments)
+
+
+@PROBABILITIES.stage(
+    "online",
+    source="probabilities/3_online.cu",
+    idea="maximum and sum in one pass",
+    parameters={"THREADS": 128},
+)
+def online(p: ProbabilitiesProblem, size: Mapping[str, int]) -> Launch:
+    arguments = ("x", "y", np.int32(p.rows), np.int32(p.columns))
+    blocks = ceil_div(p.rows, size["THREADS"] // 32)
+    return Launch("probabilities_online", (blocks, 1, 1), (size["THREADS"], 1, 1), arguments)

@@ -1,0 +1,132 @@
+"""The commands of the README and of docs/, followed as a reader would: what they say they print is printed.
+
+Other pages have such tests of their own: `test_tutorial.py` follows the tutorial (three stages, a baseline) and the CI
+page, `test_triton_intake.py` the page on Triton, and `test_docs.py` the page on the emulator.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import shlex
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import click
+import pytest
+from command_line import invoke, one_message
+from test_project import _forgotten
+from test_tutorial import commands, settled
+
+from workbench.cli import main as cli
+
+__all__ = ["_forgotten"]
+
+ROOT = Path(__file__).parents[1]
+README = ROOT / "README.md"
+PAGES = [README, *sorted((ROOT / "docs").glob("*.md"))]
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder in which the files of the README were written, and nothing else."""
+    monkeypatch.chdir(tmp_path)
+    _script().write_project(README.read_text(), tmp_path)
+    return tmp_path
+
+
+def _script() -> ModuleType:
+    if "readme_page" not in sys.modules:
+        spec = importlib.util.spec_from_file_location("readme_page", ROOT / "tools/readme.py")
+        assert spec and spec.loader
+        sys.modules["readme_page"] = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(sys.modules["readme_page"])
+    return sys.modules["readme_page"]
+
+
+def _called(line: str) -> list[str]:
+    """The words of a line of a shell behind `workbench`, without comments and what reads its output."""
+    words = shlex.split(line.removeprefix("$ "), comments=True)
+    words = words[: words.index("|")] if "|" in words else words
+    return words[1:] if words[:1] == ["workbench"] else []
+
+
+def _block(language: str, starting: str) -> str:
+    blocks = re.findall(rf"```{language}\n(.*?)```", README.read_text(), re.DOTALL)
+    (found,) = (block for block in blocks if block.startswith(starting))
+    return str(found)
+
+
+def test_the_first_failure_is_printed_and_the_barrier_that_it_asks_for_lets_the_kernel_pass(project: Path) -> None:
+    ((command, printed),) = commands(_block("console", "$ workbench verify"))
+    failed = invoke(*_called(command))
+    assert failed.exit_code == 1, failed.output
+    lines = [settled(line) for line in failed.stdout.splitlines()]
+    for line in printed:
+        assert settled(line) in lines, f"{line!r} is not printed:\n{failed.output}"
+
+    source = project / "kernels/row_sum.cu"
+    found = re.search(r"__syncthreads\(\) is missing between (\S+):(\d+) and \S+:(\d+)", failed.stdout)
+    assert found and Path(found[1]) == source.relative_to(project)
+    text = source.read_text().splitlines(keepends=True)
+    text.insert(int(found[2]), "    __syncthreads();\n")
+    source.write_text("".join(text))
+    passed = invoke(*_called(command), "--examples", "10")
+    assert passed.exit_code == 0, passed.output
+    for what in ("profile", "inspect"):  # of an operation for which no timed problem was declared
+        result = invoke(what, "row_sum")
+        assert result.exit_code == 0 and "row_sum:naive" in result.stdout, result.output
+
+
+def test_the_readme_begins_an_operation_whose_name_is_free(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    lines = _block("console", "workbench new ").splitlines()
+    begun = [words for line in lines if (words := _called(line))[:1] == ["new"]]
+    assert len(begun) == 2
+    for words in begun:
+        result = invoke(*words)
+        assert result.exit_code == 0, result.output
+    named = {
+        word.partition(":")[0] for line in lines if (words := _called(line))[0] != "emulate" for word in words[1:2]
+    }
+    assert named == {begun[0][1]}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_block_of_a_page_is_closed_before_the_next_begins(page: Path) -> None:
+    fences = re.findall(r"^ *```(.*)$", page.read_text(), re.MULTILINE)
+    assert all(language for language in fences[::2]) and not any(fences[1::2]), fences
+    assert len(fences) % 2 == 0
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_command_on_a_page_is_one_with_options_that_it_has(page: Path) -> None:
+    for block in re.findall(r"```(?:console|sh)\n(.*?)```", page.read_text(), re.DOTALL):
+        for words in map(_called, block.replace("\\\n", " ").splitlines()):
+            if not words:
+                continue
+            name, *arguments = words
+            assert name in cli.main.commands, f"{page.name}: workbench {name}"
+            try:
+                cli.main.commands[name].make_context(name, arguments)
+            except click.UsageError as error:
+                pytest.fail(f"{page.name}: {shlex.join(words)}: {error.format_message()}")
+
+
+def test_a_bench_beside_pytorch_says_without_a_gpu_what_it_needs(project: Path) -> None:
+    for baselines in ([], ["--baselines", "all"]):
+        one_message(invoke("bench", "row_sum", "--device", "emulator", *baselines), 1, "bench needs a GPU", "doctor")
+
+
+@pytest.mark.gpu
+def test_a_bench_of_the_readmes_kernel_is_timed_beside_pytorch(project: Path) -> None:
+    pytest.importorskip("torch", reason="of the extra baselines")
+    source = project / "kernels/row_sum.cu"
+    source.write_text(source.read_text().replace("    for (int half", "    __syncthreads();\n    for (int half"))
+    with (project / "kernels/__init__.py").open("a") as file:
+        file.write('\n\n@row_sum.baseline("PyTorch", requires="torch", vendor=True)\n')
+        file.write("def pytorch(p, x):\n    return x.sum(dim=1)\n")
+    result = invoke("bench", "row_sum", "--problem", "rows=4096,columns=4096", "--examples", "10")
+    assert result.exit_code == 0, result.output
+    assert "PyTorch" in result.stdout, result.output
