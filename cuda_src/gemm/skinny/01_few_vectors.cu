@@ -26,6 +26,8 @@ constexpr int THREADS = WARPS * WARP;
 constexpr int PITCH = LINES + 1;               // spreads the vectors over the banks
 constexpr int BEYOND = S_ALIGNED ? 0 : WIDTH;  // elements after a chunk that loading it may read
 constexpr bool TENSOR = sizeof(IN) == 2;
+// K_EVEN: K is a multiple of WIDTH. S_EVEN: with S_ALIGNED, chunks of S are inside of it or outside as a
+// whole
 constexpr int REST = UNROLL > 1 ? UNROLL - 1 : 1;
 
 static_assert(VECTORS % (TENSOR ? 8 : 4) == 0, "mma takes 8 vectors at once; four lanes add up fp32");
@@ -65,7 +67,7 @@ struct Square {
 #pragma unroll
     for (int i = 0; i < WIDTH; ++i) chunk[i] = {};
     if constexpr (S_ALIGNED) load_part<false>(S, lds, line0, k0, lines, K);
-    load_part<true>(S, lds, line0, k0, lines, K);
+    if constexpr (!S_EVEN) load_part<true>(S, lds, line0, k0, lines, K);
   }
 
  private:
@@ -80,13 +82,13 @@ struct Square {
       const int k = k0 + lane.k * WIDTH + (ALONG_K ? 0 : i);
       const int valid = line < lines && k < K ? ALONG_K ? K - k : lines - line : 0;
       const long long at = static_cast<long long>(ALONG_K ? line : k) * lds + (ALONG_K ? k : line);
-      if (valid <= 0 || (S_ALIGNED && (at + WIDTH > end) != BY_ELEMENTS)) continue;
+      if (valid <= 0 || (S_ALIGNED && !S_EVEN && (at + WIDTH > end) != BY_ELEMENTS)) continue;
       if constexpr (BY_ELEMENTS)
         chunk[i] = load_tail<WIDTH>(S + at, valid, false);
       else
         chunk[i] = load_vector<WIDTH>(S + at);
     }
-    if constexpr (ALONG_K && !BY_ELEMENTS)
+    if constexpr (ALONG_K && !S_EVEN && !BY_ELEMENTS)
 #pragma unroll
       for (int i = 0; i < WIDTH; ++i) keep_first(chunk[i], K - k0 - lane.k * WIDTH);
   }
@@ -109,6 +111,9 @@ struct Others {
       const IN* from = x + static_cast<long long>(vector) * x_vector + static_cast<long long>(k) * x_k;
       if constexpr (X_ALIGNED && WHOLE) {
         chunk[i] = load_vector<WIDTH>(from);
+      } else if constexpr (X_ALIGNED && K_EVEN) {
+        chunk[i] = {};
+        if (k < K) chunk[i] = load_vector<WIDTH>(from);
       } else {
 #pragma unroll
         for (int j = 0; j < WIDTH; ++j, from += x_k) chunk[i].x[j] = WHOLE || k + j < K ? *from : IN(0.f);

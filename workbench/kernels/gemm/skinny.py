@@ -59,18 +59,23 @@ def _sharing(p: GemmProblem, size: Mapping[str, int], few: _Few) -> tuple[int, i
 
 def _few_vectors(p: GemmProblem, size: Mapping[str, int]) -> dict[str, int]:
     few, item = _Few.of(p), dtype_of(p.dtype).itemsize
-    lines, _, vectors = _at_once(p, few)
+    lines, k, vectors = _at_once(p, few)
+    width = 16 // item
     aligned = few.stride * item % 16 == 0
     # what has to be shifted takes twice the registers, and so do the sums of fp32 and what they are made of
     registers = (1 if aligned else 2) * (2 if p.dtype == FP32.name and vectors > 4 else 1)
+    share, split = _sharing(p, size, few)
+    steps_each = ceil_div(ceil_div(p.k, k), share * split)
     return {
         "ALONG_K": int(few.along_k),
+        "K_EVEN": int(p.k % width == 0),
         "S_ALIGNED": int(aligned),
+        "S_EVEN": int(aligned and (p.k if few.along_k else few.lines) % width == 0),
         "X_ALIGNED": int(few.x_k == 1 and (few.x_vector * item % 16 == 0 or few.vectors == 1)),
         "READ_ONCE": int(aligned and few.lines >= lines and few.vectors <= vectors),
         "VECTORS": vectors,
-        "UNROLL": max(1, size["IN_FLIGHT"] // registers),
-        "SPLIT": _sharing(p, size, few)[1],
+        "UNROLL": max(1, min(size["IN_FLIGHT"] // registers, 1 << (steps_each - 1).bit_length())),
+        "SPLIT": split,
     }
 
 
@@ -82,12 +87,12 @@ def _few_vectors(p: GemmProblem, size: Mapping[str, int]) -> dict[str, int]:
     parameters={"WARPS": 8, "RESIDENT": 256, "IN_FLIGHT": 4, "WANTED": 1056, "LEAST": 2},
     sizes=_few_vectors,
     edge_cases=(  # so long that a warp of 64 has several steps, and as many as are in flight
-        GemmProblem(m=3, n=20, k=17000, dtype="bf16"),
+        GemmProblem(m=3, n=20, k=17001, dtype="bf16", pad_b=7),
         GemmProblem(m=70, n=9, k=8500, dtype="fp16", out="fp16", layout="nn"),
-        GemmProblem(m=2, n=135, k=8700, dtype="bf16", layout="nn", pad_b=1),
-        GemmProblem(m=1, n=30, k=8500, dtype="fp32", layout="nn"),
+        GemmProblem(m=2, n=135, k=8704, dtype="bf16", layout="nn", pad_b=1),
+        GemmProblem(m=1, n=30, k=8512, dtype="fp32", layout="nn"),
         GemmProblem(m=40, n=5, k=8500, dtype="fp32"),
-        GemmProblem(m=33, n=2, k=4204, dtype="fp32", layout="nn", pad_c=2),
+        GemmProblem(m=33, n=2, k=4201, dtype="fp32", layout="nn", pad_a=3, pad_c=2),
         GemmProblem(m=300, n=13, k=530, dtype="fp32", layout="nn"),
         GemmProblem(m=20, n=34, k=300, dtype="bf16", out="bf16", layout="nn"),
     ),
