@@ -48,10 +48,10 @@ def _at_once(p: GemmProblem, few: _Few) -> tuple[int, int, int]:
 
 
 def _sharing(p: GemmProblem, size: Mapping[str, int], few: _Few) -> tuple[int, int]:
-    """Warps of a block, then blocks that share lines: as many as are wanted, while each has enough of k."""
+    """Warps of a block, then blocks that share lines: as many as are wanted, while each has a step of k."""
     lines, k, vectors = _at_once(p, few)
     tiles, steps = ceil_div(few.lines, lines) * ceil_div(few.vectors, vectors), ceil_div(p.k, k)
-    most = min(ceil_div(size["WANTED"], tiles), steps // size["LEAST"])
+    most = min(ceil_div(size["WANTED"], tiles), steps)
     parts = 1 << max(0, most.bit_length() - 1)
     share = min(parts, size["WARPS"])
     return share, min(parts // share, MOST_IN_CLUSTER)
@@ -84,7 +84,7 @@ def _few_vectors(p: GemmProblem, size: Mapping[str, int]) -> dict[str, int]:
     track="skinny",
     source="gemm/skinny/01_few_vectors.cu",
     idea="a large operand against few vectors goes through registers, once, by as many warps as fill the device",
-    parameters={"WARPS": 8, "RESIDENT": 256, "IN_FLIGHT": 4, "WANTED": 1056, "LEAST": 2},
+    parameters={"WARPS": 8, "RESIDENT": 256, "IN_FLIGHT": 4, "WANTED": 1056},
     sizes=_few_vectors,
     edge_cases=(  # so long that a warp of 64 has several steps, and as many as are in flight
         GemmProblem(m=3, n=20, k=17001, dtype="bf16", pad_b=7),
