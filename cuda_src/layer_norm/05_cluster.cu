@@ -17,7 +17,7 @@ static_assert(BLOCKS == 1 || GROUP == THREADS, "a cluster takes one row");
 extern "C" __global__ void __cluster_dims__(BLOCKS) __launch_bounds__(THREADS)
     layer_norm_cluster(const IN* __restrict__ x, const IN* __restrict__ w, const IN* __restrict__ b,
                        OUT* __restrict__ y, int rows, int columns, long long ldx, long long ldy, float eps) {
-  __shared__ RowScratch<Moments, THREADS> scratch;
+  __shared__ MomentsScratch<THREADS> scratch;
   __shared__ ClusterScratch<Moments, BLOCKS> others;
   if constexpr (BLOCKS > 1) cluster_started();
   const int row = blockIdx.x / BLOCKS * ROWS + threadIdx.x / GROUP;
@@ -32,8 +32,8 @@ extern "C" __global__ void __cluster_dims__(BLOCKS) __launch_bounds__(THREADS)
   Vector<IN, WIDTH> v[VECTORS];
 #pragma unroll
   for (int i = 0; i < VECTORS; ++i) v[i] = walk.load(from, walk.column(member + i * GROUP * BLOCKS), outside);
-  Moments::Value state = row_reduce<Moments, GROUP, THREADS>(
-      moments<EVEN>(v, walk.column(member), GROUP * BLOCKS * WIDTH, columns), scratch);
+  Moments::Value state =
+      held_moments<EVEN, GROUP, THREADS>(v, walk.column(member), GROUP * BLOCKS * WIDTH, columns, scratch);
   state = cluster_reduce<Moments, BLOCKS>(state, others);
   const float scale = rsqrtf(state.squares / columns + eps);
   if (row >= rows) return;

@@ -20,7 +20,7 @@ extern "C" __global__ void __cluster_dims__(BLOCKS) __launch_bounds__(THREADS, R
                         OUT* __restrict__ y, int rows, int columns, long long ldx, long long ldy, float eps) {
   extern __shared__ __align__(128) unsigned char memory[];
   __shared__ Barrier full[STAGES];
-  __shared__ RowScratch<Moments, THREADS> scratch[2];
+  __shared__ MomentsScratch<THREADS> scratch[2];
   __shared__ ClusterScratch<Moments, BLOCKS> others[2];
   if constexpr (BLOCKS > 1) cluster_started();
   RowPrefetch<IN, WIDTH, VECTORS, THREADS, BLOCKS, STAGES> ahead(memory, full, x, rows, columns, ldx);
@@ -29,8 +29,8 @@ extern "C" __global__ void __cluster_dims__(BLOCKS) __launch_bounds__(THREADS, R
   for (int turn = 0; ahead.more(); ahead.next(), turn ^= 1) {
     Vector<IN, WIDTH> v[VECTORS];
     ahead.read(v, outside);
-    Moments::Value state = row_reduce<Moments, THREADS, THREADS>(
-        moments<true>(v, ahead.column(0), THREADS * WIDTH, columns), scratch[turn]);
+    Moments::Value state =
+        held_moments<true, THREADS, THREADS>(v, ahead.column(0), THREADS * WIDTH, columns, scratch[turn]);
     ahead.refill();
     state = cluster_reduce<Moments, BLOCKS>(state, others[turn]);
     const float scale = rsqrtf(state.squares / columns + eps);

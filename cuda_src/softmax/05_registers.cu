@@ -28,10 +28,10 @@ extern "C" __global__ void __launch_bounds__(THREADS)
 #pragma unroll
   for (int i = 0; i < VECTORS; ++i)
     v[i] = walk.load(from, walk.column(member + i * GROUP), from_float<IN>(-infinity()));
-  const ExpSum::Value state = row_reduce<ExpSum, GROUP, THREADS>(exp_sum(v), scratch);
-  const float base = ExpSum::base(state.max), scale = reciprocal_sum(state);
+  const HeldExps<VECTORS, WIDTH> own(v);
+  const float scale = own.scale(row_reduce<ExpSum, GROUP, THREADS>(own.state, scratch));
   if (row >= rows) return;
 #pragma unroll
   for (int i = 0; i < VECTORS; ++i)
-    walk.store(to, walk.column(member + i * GROUP), probabilities<OUT>(v[i], base, scale));
+    walk.store(to, walk.column(member + i * GROUP), own.probabilities<OUT>(i, scale));
 }

@@ -31,11 +31,11 @@ extern "C" __global__ void __cluster_dims__(BLOCKS) __launch_bounds__(THREADS)
 #pragma unroll
   for (int i = 0; i < VECTORS; ++i)
     v[i] = walk.load(from, walk.column(member + i * GROUP * BLOCKS), from_float<IN>(-infinity()));
-  ExpSum::Value state = row_reduce<ExpSum, GROUP, THREADS>(exp_sum(v), scratch);
-  state = cluster_reduce<ExpSum, BLOCKS>(state, others);
-  const float base = ExpSum::base(state.max), scale = reciprocal_sum(state);
+  const HeldExps<VECTORS, WIDTH> own(v);
+  const ExpSum::Value state = row_reduce<ExpSum, GROUP, THREADS>(own.state, scratch);
+  const float scale = own.scale(cluster_reduce<ExpSum, BLOCKS>(state, others));
   if (row >= rows) return;
 #pragma unroll
   for (int i = 0; i < VECTORS; ++i)
-    walk.store(to, walk.column(member + i * GROUP * BLOCKS), probabilities<OUT>(v[i], base, scale));
+    walk.store(to, walk.column(member + i * GROUP * BLOCKS), own.probabilities<OUT>(i, scale));
 }

@@ -26,13 +26,13 @@ extern "C" __global__ void __cluster_dims__(BLOCKS) __launch_bounds__(THREADS, R
   for (int turn = 0; ahead.more(); ahead.next(), turn ^= 1) {
     Vector<IN, WIDTH> v[VECTORS];
     ahead.read(v, from_float<IN>(-infinity()));
-    ExpSum::Value state = row_reduce<ExpSum, THREADS, THREADS>(exp_sum(v), scratch[turn]);
+    const HeldExps<VECTORS, WIDTH> own(v);
+    const ExpSum::Value state = row_reduce<ExpSum, THREADS, THREADS>(own.state, scratch[turn]);
     ahead.refill();
-    state = cluster_reduce<ExpSum, BLOCKS>(state, others[turn]);
-    const float base = ExpSum::base(state.max), scale = reciprocal_sum(state);
+    const float scale = own.scale(cluster_reduce<ExpSum, BLOCKS>(state, others[turn]));
     OUT* to = y + ahead.row * ldy;
 #pragma unroll
     for (int i = 0; i < VECTORS; ++i)
-      if (ahead.in_row(i)) store_vector(to + ahead.column(i), probabilities<OUT>(v[i], base, scale));
+      if (ahead.in_row(i)) store_vector(to + ahead.column(i), own.probabilities<OUT>(i, scale));
   }
 }

@@ -2,7 +2,7 @@
 #include "tile/norm_row.cuh"
 
 // of the columns first to first + 8 of a row of `columns`: {count, mean, squares} of both vectors at once,
-// and of one combined with the other; the sum of squares. x: (8), y: (7)
+// and of one combined with the other; the sum of squares; by a thread that holds both. x: (8), y: (10)
 extern "C" __global__ void sums(const float* x, float* y, int first, int columns) {
   const Vector<float, 4> v[2] = {load_vector<4>(x), load_vector<4>(x + 4)};
   const Vector<float, 4> lower[1] = {v[0]}, upper[1] = {v[1]};
@@ -13,6 +13,9 @@ extern "C" __global__ void sums(const float* x, float* y, int first, int columns
   y[0] = whole.count, y[1] = whole.mean, y[2] = whole.squares;
   y[3] = parts.count, y[4] = parts.mean, y[5] = parts.squares;
   y[6] = sum_squares(v);
+  __shared__ MomentsScratch<1> scratch;
+  const Moments::Value held = held_moments<EVEN, 1, 1>(v, first, 4, columns, scratch);
+  y[7] = held.count, y[8] = held.mean, y[9] = held.squares;
 }
 
 // y: x scale w; (x - mean) scale w + b; x + b. x, w, b: (4), y: (3, 4)

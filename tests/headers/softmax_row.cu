@@ -17,7 +17,6 @@ extern "C" __global__ void states(const float* x, float* y) {
 // p = the probabilities of the four logits of each thread, which are 0 or -inf. x, p: (threads, 4)
 extern "C" __global__ void chances(const float* x, float* p) {
   const Vector<float, 4> v[1] = {load_vector<4>(x + threadIdx.x * 4)};
-  const ExpSum::Value state = exp_sum(v);
-  store_vector(p + threadIdx.x * 4,
-               probabilities<float>(v[0], ExpSum::base(state.max), reciprocal_sum(state)));
+  const HeldExps<1, 4> own(v);
+  store_vector(p + threadIdx.x * 4, own.probabilities<float>(0, own.scale(own.state)));
 }

@@ -59,6 +59,52 @@ __device__ __forceinline__ Moments::Value moments(const Vector<Element, WIDTH> (
   return {count, mean, squares};
 }
 
+// number and sum of some elements
+struct CountedSum {
+  struct Value {
+    float count, sum;
+  };
+  static constexpr bool COMMUTES = true;
+  static __device__ __forceinline__ Value identity() { return {0.f, 0.f}; }
+  static __device__ __forceinline__ Value combine(Value a, Value b) {
+    return {a.count + b.count, a.sum + b.sum};
+  }
+};
+
+template <int BLOCK>
+struct MomentsScratch {
+  RowScratch<CountedSum, BLOCK> sums;
+  RowScratch<Sum, BLOCK> squares;
+};
+
+// the moments of what MEMBERS threads hold, as `moments` takes it: the mean of all first, and then the
+// squares, which takes less than to combine moments
+template <bool WHOLE, int MEMBERS, int BLOCK, int COUNT, int WIDTH, class Element>
+__device__ __forceinline__ Moments::Value held_moments(const Vector<Element, WIDTH> (&v)[COUNT], int first,
+                                                       int step, int columns,
+                                                       MomentsScratch<BLOCK>& scratch) {
+  CountedSum::Value own = CountedSum::identity();
+#pragma unroll
+  for (int i = 0; i < COUNT; ++i) {
+    const int from = max(first + i * step, 0), to = min(first + i * step + WIDTH, columns);
+    own.count += static_cast<float>(WHOLE ? (from < columns ? WIDTH : 0) : max(to - from, 0));
+#pragma unroll
+    for (int j = 0; j < WIDTH; ++j) own.sum += to_float(v[i].x[j]);  // those outside are 0
+  }
+  own = row_reduce<CountedSum, MEMBERS, BLOCK>(own, scratch.sums);
+  const float mean = own.count > 0.f ? own.sum / own.count : 0.f;
+  float squares = 0.f;
+#pragma unroll
+  for (int i = 0; i < COUNT; ++i)
+#pragma unroll
+    for (int j = 0; j < WIDTH; ++j) {
+      const int column = first + i * step + (WHOLE ? 0 : j);
+      const float distance = column >= 0 && column < columns ? to_float(v[i].x[j]) - mean : 0.f;
+      squares += distance * distance;
+    }
+  return {own.count, mean, row_reduce<Sum, MEMBERS, BLOCK>(squares, scratch.squares)};
+}
+
 // v scale w
 template <class Out, int WIDTH, class Element>
 __device__ __forceinline__ Vector<Out, WIDTH> scaled(const Vector<Element, WIDTH>& v, float scale,

@@ -19,6 +19,39 @@ __device__ __forceinline__ ExpSum::Value exp_sum(const Vector<Element, WIDTH> (&
   return state;
 }
 
+// the same of a part that a thread keeps: its exponentials relative to the thread's own maximum
+template <int COUNT, int WIDTH>
+struct HeldExps {
+  float e[COUNT][WIDTH];
+  ExpSum::Value state = ExpSum::identity();
+
+  template <class Element>
+  __device__ __forceinline__ explicit HeldExps(const Vector<Element, WIDTH> (&v)[COUNT]) {
+#pragma unroll
+    for (int i = 0; i < COUNT; ++i)
+#pragma unroll
+      for (int j = 0; j < WIDTH; ++j) state.max = fmaxf(state.max, to_float(v[i].x[j]));
+    const float base = ExpSum::base(state.max);
+#pragma unroll
+    for (int i = 0; i < COUNT; ++i)
+#pragma unroll
+      for (int j = 0; j < WIDTH; ++j) state.sum += e[i][j] = exp_of(to_float(v[i].x[j]) - base);
+  }
+
+  // what they have to be multiplied with to be probabilities of the row of this state
+  __device__ __forceinline__ float scale(ExpSum::Value row) const {
+    return exp_of(ExpSum::base(state.max) - ExpSum::base(row.max)) * reciprocal_sum(row);
+  }
+
+  template <class Out>
+  __device__ __forceinline__ Vector<Out, WIDTH> probabilities(int i, float scale) const {
+    Vector<Out, WIDTH> p;
+#pragma unroll
+    for (int j = 0; j < WIDTH; ++j) p.x[j] = from_float<Out>(e[i][j] * scale);
+    return p;
+  }
+};
+
 // the probabilities of a vector of logits
 template <class Out, int WIDTH, class Element>
 __device__ __forceinline__ Vector<Out, WIDTH> probabilities(const Vector<Element, WIDTH>& v, float base,
