@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import sys
@@ -59,11 +60,33 @@ OF_EVERY_STAGE = {
 """Tests with an item a stage, in the order of the items of one stage."""
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     for item in items:
         if item.get_closest_marker("gpu") and (reason := missing_gpu()):
             item.add_marker(pytest.mark.skip(reason=f"needs a GPU: {reason}"))
     _stage_by_stage(items)
+    if hasattr(config, "workerinput"):  # of pytest-xdist
+        _spread(items)
+
+
+def pytest_collection_finish() -> None:
+    """Thousands of items and what they were made of stay until the end: no collection has to look at them again."""
+    gc.collect()
+    gc.freeze()
+
+
+THAT_WAIT = ("test_isolation.py", "test_kill_anywhere.py", "test_tutorial.py", "test_watch.py")
+
+
+def _spread(items: list[pytest.Item]) -> None:
+    """Set tests that mostly wait for other processes evenly among the others: where many of them were at the end, all
+    workers of pytest-xdist would wait at once."""
+    waiting = [item for item in items if item.path.name in THAT_WAIT]
+    others = [item for item in items if item.path.name not in THAT_WAIT]
+    apart = len(others) // (len(waiting) + 1)
+    for number, item in reversed(list(enumerate(waiting))):
+        others.insert(number * apart, item)
+    items[:] = others
 
 
 def _stage_by_stage(items: list[pytest.Item]) -> None:
