@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import sys
@@ -51,10 +52,56 @@ def _versions_of_the_test(tmp_path_factory: pytest.TempPathFactory, monkeypatch:
     monkeypatch.setenv("WORKBENCH_VERSIONS", str(tmp_path_factory.mktemp("versions")))
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+OF_EVERY_STAGE = {
+    "test_no_stage_spills_registers": 0,  # the others need no cubin, and take the PTX that comes with it
+    "test_stage": 1,
+    "test_every_stage_can_be_profiled_on_a_problem_of_its_own": 2,
+}
+"""Tests with an item a stage, in the order of the items of one stage."""
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     for item in items:
         if item.get_closest_marker("gpu") and (reason := missing_gpu()):
             item.add_marker(pytest.mark.skip(reason=f"needs a GPU: {reason}"))
+    _stage_by_stage(items)
+    if hasattr(config, "workerinput"):  # of pytest-xdist
+        _spread(items)
+
+
+def pytest_collection_finish() -> None:
+    """Thousands of items and what they were made of stay until the end: no collection has to look at them again."""
+    gc.collect()
+    gc.freeze()
+
+
+THAT_WAIT = ("test_isolation.py", "test_kill_anywhere.py", "test_tutorial.py", "test_watch.py")
+
+
+def _spread(items: list[pytest.Item]) -> None:
+    """Set tests that mostly wait for other processes evenly among the others: where many of them were at the end, all
+    workers of pytest-xdist would wait at once."""
+    waiting = [item for item in items if item.path.name in THAT_WAIT]
+    others = [item for item in items if item.path.name not in THAT_WAIT]
+    apart = len(others) // (len(waiting) + 1)
+    for number, item in reversed(list(enumerate(waiting))):
+        others.insert(number * apart, item)
+    items[:] = others
+
+
+def _stage_by_stage(items: list[pytest.Item]) -> None:
+    """Have the items of a stage follow each other, so that pytest-xdist gives them to one worker, too: most of what
+    they compile and read is the same."""
+    places: dict[pytest.Item, tuple[int, ...]] = {item: (place,) for place, item in enumerate(items)}
+    first, stages = None, dict[str, int]()
+    for item in items:
+        if isinstance(item, pytest.Function) and item.originalname in OF_EVERY_STAGE and hasattr(item, "callspec"):
+            (given,) = item.callspec.params.values()
+            stage = getattr(given, "stage", given)
+            number = stages.setdefault(getattr(stage, "spec", stage), len(stages))
+            first = first or places[item]
+            places[item] = (*first, number, OF_EVERY_STAGE[item.originalname])
+    items.sort(key=places.__getitem__)
 
 
 @pytest.fixture

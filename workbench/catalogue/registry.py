@@ -218,9 +218,11 @@ def _modules(origin: _Origin, troubles: list[str], withheld: list[str]) -> Itera
 def _another(origin: _Origin, top: str) -> str | None:
     """What is wrong where a module of the same name comes first in the path, as one of pytest's folders may have."""
     there = importlib.machinery.PathFinder.find_spec(top, [str(folder) for folder in origin.folders])
+    if there is None:
+        return None
     places = [getattr(sys.modules[top], "__file__", None), *getattr(sys.modules[top], "__path__", ())]
     found = [Path(place).resolve() for place in places if place]
-    if there is None or not found or any(f.is_relative_to(o.resolve()) for f in found for o in origin.folders):
+    if not found or any(f.is_relative_to(o.resolve()) for f in found for o in origin.folders):
         return None
     mine = there.origin or f"the folder {top}"
     return f"{origin.label}: {top} is {found[0]} here, not {mine}: rename one of them"

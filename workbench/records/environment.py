@@ -66,8 +66,8 @@ def code_digest() -> str:
     found = registry.loaded()
     modules = [found.modules[name] for name in found.own]
     declared = {path for module in modules for path in _beside(module)}
-    roots = [found.project.root] if found.project else []
-    return _digest(sorted(declared | {path for path in _loaded() if any(map(path.is_relative_to, roots))}))
+    loaded = _loaded(found.project.root) if found.project else set()
+    return _digest(sorted(declared | loaded))
 
 
 def _beside(module: ModuleType) -> Iterator[Path]:
@@ -79,10 +79,10 @@ def _beside(module: ModuleType) -> Iterator[Path]:
         yield from Path(module.__file__).parent.glob("*.py")
 
 
-def _loaded() -> set[Path]:
-    """The Python files of the modules that are loaded; installed packages have versions instead."""
-    files = map(file_of, list(sys.modules.values()))
-    paths = {Path(file) for file in files if file and file.endswith(".py")}
+def _loaded(root: Path) -> set[Path]:
+    """The Python files below a folder of the modules that are loaded; installed packages have versions instead."""
+    files, below = map(file_of, list(sys.modules.values())), f"{root}{os.sep}"
+    paths = {Path(file) for file in files if file and file.endswith(".py") and file.startswith(below)}
     return {path for path in paths if "site-packages" not in path.parts and path.is_file()}
 
 
@@ -96,9 +96,11 @@ def _digest(declared: list[Path]) -> str:
     root, digest = Path(__file__).parents[1], hashlib.sha256()
     engine = root.glob("emulator/_engine*.so")
     common = Path(os.path.commonpath([path.parent for path in declared])) if declared else root
+    ours = f"{root.as_posix()}/"
     for path in dict.fromkeys([*sorted(root.rglob("*.py")), *sorted(engine), *declared]):
-        name = path.relative_to(root) if path.is_relative_to(root) else path.relative_to(common)
-        digest.update(name.as_posix().encode() + b"\0" + path.read_bytes() + b"\0")
+        text = path.as_posix()
+        name = text.removeprefix(ours) if text.startswith(ours) else path.relative_to(common).as_posix()
+        digest.update(name.encode() + b"\0" + path.read_bytes() + b"\0")
     return digest.hexdigest()
 
 

@@ -101,9 +101,7 @@ class Compiled:
             raise CompileError(f"{self.name} has changed since it was read: start again")
         made = _compile(Path(self.source), self.digest, self.defines, self.architecture).made
         assert made is not None
-        mark = _mark(Path(self.source), self.digest, self.architecture, ASKED)
-        if not mark.exists():
-            write(mark, b"")
+        _set_mark(Path(self.source), self.digest, self.architecture, ASKED)
         return made
 
     @property
@@ -310,6 +308,13 @@ def _mark(path: Path, digest: str, architecture: str, suffix: str) -> Path:
     return cache_folder() / f"{path.stem}-{_key(path, digest, (), architecture)[:32]}{suffix}"
 
 
+def _set_mark(path: Path, digest: str, architecture: str, suffix: str) -> None:
+    """Keep that all variants of a source are to be treated so. Raises CompilerUnavailable."""
+    mark = _mark(path, digest, architecture, suffix)
+    if not mark.exists():
+        write(mark, b"")
+
+
 @lru_cache(maxsize=512)
 def _compile(path: Path, digest: str, defines: Defines, architecture: str) -> Compiled:
     key = _key(path, digest, defines, architecture)
@@ -322,6 +327,7 @@ def _compile(path: Path, digest: str, defines: Defines, architecture: str) -> Co
         write(ptx_path, ptx.encode())
         write(cubin_path, cubin)
         write(usage_path, json.dumps({"sha256": _digest(ptx.encode(), cubin), "kernels": kernels}).encode())
+        _set_mark(path, digest, architecture, ASSEMBLED)
     return Compiled(key, path.name, str(path), digest, defines, architecture, ptx, Assembled(cubin_path, usage))
 
 
@@ -335,7 +341,7 @@ def _translate(path: Path, digest: str, defines: Defines, architecture: str) -> 
     others, asked = (_mark(path, digest, architecture, suffix) for suffix in (ASSEMBLED, ASKED))
     if _kept(*_entry(path, key)) or not others.exists():
         compiled = _compile(path, digest, defines, architecture)
-        write(others, b"")
+        _set_mark(path, digest, architecture, ASSEMBLED)
         return compiled
     ptx = _kept_alone(alone)
     if ptx is None and asked.exists():

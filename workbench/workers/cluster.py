@@ -15,6 +15,7 @@ import hashlib
 import io
 import logging
 import multiprocessing
+import os
 import pickle
 import signal
 import sys
@@ -201,11 +202,11 @@ def _project_modules() -> Iterator[ModuleType]:
         return
     foreign = [m for name, m in found.modules.items() if found.operations[name].origin != BUILT_IN]
     packages = {module.__name__.partition(".")[0] for module in foreign}
-    root = found.project.root if found.project else None
+    below = f"{found.project.root}{os.sep}" if found.project else None
     for name, module in list(sys.modules.items()):
         file = file_of(module)
         ours = name.partition(".")[0] in (__name__.partition(".")[0], "__main__")
-        inside = root and file and Path(file).is_relative_to(root) and "site-packages" not in Path(file).parts
+        inside = below and file and file.startswith(below) and "site-packages" not in Path(file).parts
         if not ours and (inside or name.partition(".")[0] in packages):
             yield module
 
@@ -214,7 +215,8 @@ def _project_modules() -> Iterator[ModuleType]:
 def _travelling() -> Iterator[None]:
     import cloudpickle
 
-    modules = [m for m in _project_modules() if m.__name__ not in cloudpickle.list_registry_pickle_by_value()]
+    known = cloudpickle.list_registry_pickle_by_value()
+    modules = [module for module in _project_modules() if module.__name__ not in known]
     for module in modules:
         cloudpickle.register_pickle_by_value(module)
     try:
