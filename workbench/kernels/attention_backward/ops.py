@@ -35,8 +35,8 @@ def attention_backward(
     layout: str = "bhsd",
 ) -> Call:
     """Gradients of `attention` for q, k and v. The arguments are those of `attention`, its results o and lse, and do,
-    the gradient of o. o and do have the shape and dtype of q, without gaps; lse is (batch, heads, rows) float32. Options
-    are those of the call of `attention`.
+    the gradient of o. o and do have the shape and dtype of q, without gaps; lse is (batch, heads, rows) float32.
+    Options are those of the call of `attention`.
 
     Returns a named tuple: dq like q, dk and dv like k, without gaps. Gradients of heads that share keys are added up. A
     row that sees no key has dq = 0. The order of the sums for dq varies: two calls may differ by rounding. Raises
