@@ -122,7 +122,7 @@ WRONG_DIAGNOSES = (
     HarnessFault(
         50,
         "computed-nan",
-        "a missing eps: a row of zeros is divided by zero",
+        "a forgotten eps: a row of zeros is divided by zero",
         RMS,
         stage(
             "rms_norm:naive",
