@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import argparse
 import statistics
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -161,9 +161,9 @@ KINDS: dict[str, tuple[Callable[[Draw], Problem], str, str]] = {
 class Stopwatch:
     """Microseconds of a call on the device, cold."""
 
-    def __init__(self, torch: Any) -> None:
+    def __init__(self, torch: Any, flushed_bytes: int = FLUSHED_BYTES) -> None:
         self.torch = torch
-        self.flushed = torch.empty(FLUSHED_BYTES, dtype=torch.uint8, device="cuda")
+        self.flushed = torch.empty(flushed_bytes, dtype=torch.uint8, device="cuda")
 
     def sample(self, call: Call) -> float:
         begin, end = (self.torch.cuda.Event(enable_timing=True) for _ in range(2))
@@ -174,16 +174,15 @@ class Stopwatch:
         end.synchronize()
         return float(1000 * begin.elapsed_time(end))
 
-    def both(self, problem: Problem) -> tuple[float, float]:
-        """Ours and theirs, in turns."""
-        samples = [(self.sample(problem.ours), self.sample(problem.theirs)) for _ in range(SAMPLES)]
-        ours, theirs = (statistics.median(times) for times in zip(*samples, strict=True))
-        return ours, theirs
+    def medians(self, calls: Sequence[Call]) -> list[float]:
+        """Of several calls, in turns."""
+        samples = [[self.sample(call) for call in calls] for _ in range(SAMPLES)]
+        return [statistics.median(times) for times in zip(*samples, strict=True)]
 
 
-def apart(torch: Any, problem: Problem) -> float:
-    """The distance of the two answers, of the norm of theirs."""
-    ours, theirs = problem.ours().double(), problem.theirs().double()
+def apart(torch: Any, ours: Any, theirs: Any) -> float:
+    """The distance of two answers, of the norm of theirs."""
+    ours, theirs = ours.double(), theirs.double()
     size = torch.linalg.vector_norm(theirs).item() or 1.0
     return float(torch.linalg.vector_norm(ours - theirs).item() / size)
 
@@ -205,9 +204,9 @@ def measure(options: argparse.Namespace) -> None:
             row: dict[str, Any] = {"kind": name}
             try:
                 problem = draw(given)
-                row["problem"], row["apart"] = problem.label, apart(torch, problem)
+                row["problem"], row["apart"] = problem.label, apart(torch, problem.ours(), problem.theirs())
                 if row["apart"] <= TOLERANCE[dtype]:
-                    row["us"], row["theirs"] = watch.both(problem)
+                    row["us"], row["theirs"] = watch.medians((problem.ours, problem.theirs))
             except (ValueError, torch.OutOfMemoryError) as error:
                 row["refused"] = str(error).splitlines()[0]
             record["rows"].append(row)

@@ -103,9 +103,11 @@ def main(
     committed: Path,
     measure: Callable[[argparse.Namespace], None],
     page: Callable[[Record], str],
+    draw: Callable[[Record, Path], object] = lambda record, folder: None,
     **options: dict[str, Any],
 ) -> None:
-    """`measure FILE` lets `measure` fill the file; `write [FILE]` takes it over and makes the page beside `committed`.
+    """`measure FILE` lets `measure` fill the file; `write [FILE]` takes it over and makes the page beside `committed`,
+    and what `draw` puts into the folder of that.
 
     `options` are those of argparse, by name.
     """
@@ -121,4 +123,5 @@ def main(
     record = read(chosen.file)
     if chosen.file != committed:
         save(record, committed)
+    draw(record, committed.parent)
     page_beside(committed).write_text(page(record))

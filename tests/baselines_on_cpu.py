@@ -1,6 +1,6 @@
-"""Solves random problems with our Triton kernels, as Triton's interpreter executes them, or with PyTorch's calls.
+"""Solves problems with our Triton kernels or Liger's, as Triton's interpreter executes them, or with PyTorch's calls.
 
-    TRITON_INTERPRET=1 python tests/baselines_on_cpu.py triton|pytorch
+    TRITON_INTERPRET=1 python tests/baselines_on_cpu.py triton|liger|pytorch
 
 A process of its own, since PyTorch and that interpreter would change others' modules. Fails at the first wrong result.
 """
@@ -22,6 +22,7 @@ from hypothesis import strategies as st
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 
+from workbench import baseline_error
 from workbench.catalogue import registry
 from workbench.harness import Case
 from workbench.measure.baselines import pytorch
@@ -54,12 +55,11 @@ def judge_many(operation: str, size: Size, solve_for: Callable[[int], Solve], re
     run()
 
 
-def triton() -> None:
-    """Every Triton kernel."""
+def interpret_bf16() -> None:
+    """Have Triton's interpreter round to bf16 as the device does: it cuts off, and computes with bits as integers."""
     import triton.language as tl
     from triton.runtime import interpreter
 
-    # the interpreter cuts bf16 off where the device rounds it, and multiplies its bits as integers
     builder, handle = interpreter.InterpreterBuilder, interpreter.TensorHandle
     truncate, dot = builder.create_fp_trunc, builder.create_dot
 
@@ -73,8 +73,22 @@ def triton() -> None:
             return x
         return handle(x.data.view(ml_dtypes.bfloat16).astype(np.float32), tl.float32)
 
+    def in_fp32(compute: Any) -> Any:
+        def computed(self: Any, a: Any, b: Any) -> Any:
+            found = compute(self, widened(a), widened(b))
+            return rounded(self, found, tl.bfloat16) if a.dtype.scalar == tl.bfloat16 else found
+
+        return computed
+
     builder.create_fp_trunc = rounded
     builder.create_dot = lambda self, a, b, *more: dot(self, widened(a), widened(b), *more)
+    for name in ("create_fadd", "create_fsub", "create_fmul"):
+        setattr(builder, name, in_fp32(getattr(builder, name)))
+
+
+def triton() -> None:
+    """Every Triton kernel."""
+    interpret_bf16()
 
     def solve_for(operation: str) -> Callable[[int], Solve]:
         (declared,) = (b for b in registry.operations()[operation].baselines if b.name == "Triton")
@@ -100,6 +114,36 @@ def triton() -> None:
         "conv2d": Size(200, 200_000),
     }.items():
         judge_many(operation, size, solve_for(operation))
+
+
+def liger() -> None:
+    """Liger's kernels, some problems of each operation."""
+    import liger_kernel.transformers.functional  # noqa: F401
+    import triton.language as tl
+    from triton.runtime import interpreter
+
+    def scalar(value: Any) -> Any:
+        """The interpreter leaves numbers of Python as they are, which have no `to`."""
+        if not isinstance(value, float):
+            return converted(value)
+        return tl.tensor(interpreter.TensorHandle(np.array([value], np.float32), tl.float32), tl.float32)
+
+    def rsqrt(x: Any) -> Any:
+        """It cannot call the device's library."""
+        found = (1 / np.sqrt(x.handle.data)).astype(np.float32)
+        return tl.tensor(interpreter.TensorHandle(found, tl.float32), x.type)
+
+    interpret_bf16()
+    converted, interpreter._implicit_cvt = interpreter._implicit_cvt, scalar
+    for name in ("rms_norm", "layer_norm", "fused_add_rms_norm"):
+        vars(sys.modules[f"liger_kernel.ops.{name}"])["rsqrt"] = rsqrt
+    for operation in LIGER:
+        (declared,) = (b for b in registry.operations()[operation].baselines if b.name == "Liger")
+        for sizes in LIGER[operation]:
+            problem = _problem(operation, sizes)
+            assert declared.refuses(problem) is None
+            error = baseline_error(declared, problem)
+            assert not error, f"{problem}: {error}"
 
 
 def calls() -> None:
@@ -145,6 +189,11 @@ COMPILED = {
     "matvec": [_problem("matvec", "33x170,dtype=fp32,out=fp32,pad_b=3")],
     "vector_add": [_problem("vector_add", "1000,dtype=bf16")],
 }
+TYPES = ("fp32", "bf16")
+ROWS = [f"rows={r},columns={c},dtype={t},out={t},pad_x=2" for r, c in ((9, 70), (3, 300)) for t in TYPES]
+HEADS = [f"batch=2,heads=3,seq=5,half=8,dtype={t},layout={a}" for t in TYPES for a in ("bhsd", "bshd")]
+NORMS = ("rms_norm", "layer_norm", "residual_rms_norm", "rms_norm_backward", "layer_norm_backward")
+LIGER = dict.fromkeys(("softmax", *NORMS), ROWS) | {"softmax_backward": ROWS[::2], "rotary": HEADS}
 CONVOLVED = [_problem("gemm", "33x17x9,dtype=fp32,out=fp32"), _problem("gemm", "1x1x1,dtype=fp32,out=fp32")]
 
 
@@ -166,7 +215,7 @@ def main() -> None:
 
     pytorch.load = lambda: torch  # type: ignore[assignment]
     pytorch.DEVICE = "cpu"
-    {"triton": triton, "pytorch": calls}[sys.argv[1]]()
+    {"triton": triton, "liger": liger, "pytorch": calls}[sys.argv[1]]()
 
 
 if __name__ == "__main__":

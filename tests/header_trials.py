@@ -67,6 +67,12 @@ def vector() -> Iterator[Trial]:
         if x[0].nbytes == 16:
             given = launch("whole_once", 32, "x", "y")
             yield Trial("vector.cu", given, {"x": x}, {"y": x}, defines | {"WHOLE_ONCE": 1})
+            for offset in range(count):
+                x = distinct((count * (count + 1),), dtype)  # two vectors are read for each
+                y = x[offset : offset + count * count].reshape(count, count)
+                kept = np.where(np.tri(count, dtype=bool), y, np.zeros_like(y))
+                given = launch("anywhere", count, "x", "y", "kept", np.int32(offset))
+                yield Trial("vector.cu", given, {"x": x}, {"y": y, "kept": kept}, defines | {"ANYWHERE": 1})
         for offset in (0, 1):
             for valid in (-1, 0, 1, count - 1, count, count + 1):
                 held = max(0, min(valid, count))
@@ -153,8 +159,9 @@ def flag() -> Iterator[Trial]:
 
 def cluster() -> Iterator[Trial]:
     x = distinct((4, 32, 4), FP32)
-    expected = {"y": np.roll(x, 1, axis=0), "ranks": np.arange(4, dtype=np.uint32)}
-    given = launch("push", 32, "x", "y", "ranks", blocks=4, cluster=4)
+    read = np.ascontiguousarray(np.roll(x, -1, axis=0)[..., 0])
+    expected = {"y": np.roll(x, 1, axis=0), "ranks": np.arange(4, dtype=np.uint32), "read": read}
+    given = launch("push", 32, "x", "y", "ranks", "read", blocks=4, cluster=4)
     yield Trial("cluster.cu", given, {"x": x}, expected, {"THREADS": 32, "BLOCKS": 4})
 
 
@@ -467,7 +474,13 @@ def staging() -> Iterator[Trial]:
         defines, chunk = {"OUT": dtype.cuda, "WIDE": columns, "IN_CHUNKS": 0}, 16 // dtype.itemsize
         y = x.astype(dtype.numpy)
         yield Trial("staging.cu", launch("put_and_read", 32, "x", "y"), {"x": x}, {"y": y}, defines)
-        stores = ((1, 16, columns), (1, 13, columns - chunk), (0, 13, columns - 3), (0, 16, columns - chunk))
+        stores = (
+            (1, 16, columns),
+            (1, 13, columns - chunk),
+            (0, 13, columns - 3),
+            (0, 15, columns - 2),
+            (0, 16, columns - chunk),
+        )
         for in_chunks, m, n in stores:
             boxes = TensorMap("x", (16, columns), 0)  # of no use: nothing is stored by TMA
             given = launch("put_and_store", 32, "x", "y", boxes, np.int32(m), np.int32(n))

@@ -251,9 +251,11 @@ def test_an_interrupted_run_keeps_what_was_timed_of_them(
 SOLVE = Path(__file__).parent / "baselines_on_cpu.py"
 
 
-@pytest.mark.parametrize("what", ["triton", "pytorch"])
-def test_they_solve_random_problems(what: str) -> None:
-    needed = ("torch", "triton") if what == "triton" else ("torch",)
+@pytest.mark.parametrize(
+    ("what", "needed"),
+    [("triton", ("torch", "triton")), ("liger", ("torch", "triton", "liger_kernel")), ("pytorch", ("torch",))],
+)
+def test_they_solve_problems(what: str, needed: tuple[str, ...]) -> None:
     if any(importlib.util.find_spec(name) is None for name in needed):
         pytest.skip(f"needs {' and '.join(needed)}")
     environment = {**os.environ, "TRITON_INTERPRET": "1", "CUDA_VISIBLE_DEVICES": ""}

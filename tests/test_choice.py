@@ -89,7 +89,8 @@ def test_what_it_would_take_is_within_a_few_percent_of_the_fastest_that_was_meas
 CHOSEN = {
     "3000x3000x3000": ("stream_k", choice.MODEL),  # two rounds of whole tiles, and a quarter of one
     "8192x8192x8192": ("stream_k", choice.PREFERRED),  # deferred_epilogue is predicted to be 1.5 % faster
-    "16x4096x14336": ("streamed", choice.MODEL),
+    "32x4096x14336": ("streamed", choice.MODEL),
+    "16x4096x14336": ("few_vectors", choice.PREFERRED),  # so few rows are no work of a model's tiles
     "64x64x64": ("fitted_tiles", choice.PREFERRED),
 }
 

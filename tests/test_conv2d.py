@@ -18,7 +18,8 @@ from workbench.harness import Case
 from workbench.kernels.conv2d import CONV2D, Activation, Conv2dProblem, Layout
 from workbench.kernels.conv2d.estimate import TILES, TILES_OF_ONE
 from workbench.kernels.conv2d.operation import sizes
-from workbench.kernels.conv2d.problem import SHAPES
+from workbench.kernels.conv2d.padding import THREADS, no_eights, pad_channels, padded
+from workbench.kernels.conv2d.problem import SHAPES, touched
 from workbench.kernels.conv2d.wgmma import im2col
 from workbench.model.dtypes import BF16
 from workbench.model.fields import ProblemError
@@ -279,6 +280,8 @@ def test_a_tile_is_chosen_of_which_multiprocessors_have_as_many():
         ("few_channels", "there ? filters : 0", "filters", "out_of_bounds"),
         ("few_channels", "    __syncthreads();  // the distances", "    // the distances", "uninitialised"),
         ("few_channels", "    __syncthreads();  // this k-tile", "    // this k-tile", "race"),
+        ("narrow_copies", "    cp_async_wait<BUFFERS - 2>();\n", "", "in_flight"),
+        ("narrow_copies", "  __syncthreads();  // everyone is done with the k-tiles\n", "", "race"),
         ("depthwise", "if (column + i >= c.columns) break;", "", "race"),
         ("depthwise", "static_cast<unsigned>(at) < static_cast<unsigned>(c.width)", "true", "out_of_bounds"),
         ("im2col_tma", "      consumed.release_previous();\n", "", "deadlock"),
@@ -294,8 +297,11 @@ def test_a_hazard_or_fault_of_a_kernel_is_named(name, right, broken, verdict):
     source = stage.path.read_text()
     assert source.count(right) == 1
     folder = stage.path.parent
-    headers = source.replace('"../', f'"{folder.parent}/').replace('"tiles.cuh', f'"{folder}/tiles.cuh')
-    size = {"depthwise": {"groups": 24}, "few_channels": {"channels": 5}}.get(name, {"channels": 136})
+    headers = source.replace('"../', f'"{folder.parent}/')
+    for header in folder.glob("*.cuh"):
+        headers = headers.replace(f'"{header.name}', f'"{header}')
+    few = {"few_channels": 5, "narrow_copies": 4}
+    size = {"groups": 24} if name == "depthwise" else {"channels": few.get(name, 136)}
     problem = Conv2dProblem(images=4, height=9, width=9, filters=1 if name == "depthwise" else 16, bias=True, **size)
     outcome = workbench.verify(stage, code=headers.replace(right, broken), device="emulator", problem=problem)
     assert outcome.run.stages[0].verification.verdict == verdict
@@ -325,9 +331,63 @@ def test_the_stage_that_is_preferred_takes_the_problem():
     def chosen(**fields):
         return ops.choose("conv2d", Conv2dProblem(height=9, width=9, **fields), 90, 16).name
 
-    assert chosen(channels=16, filters=16) == "ping_pong"
+    assert chosen(channels=64, filters=64) == "ping_pong"
     assert chosen(images=300, channels=512, filters=512) == "im2col_tma"
-    assert chosen(channels=16, filters=16, stride_x=9) == "tensor_core"
-    assert chosen(channels=3, filters=16) == "few_channels"
+    assert chosen(channels=64, filters=64, stride_x=9) == "narrow_copies"
+    assert chosen(images=300, channels=3, filters=16) == "few_channels"
     assert chosen(channels=16, filters=16, dtype="fp32") == chosen(channels=3, layout=Layout.NCHW) == "smem_tiling"
     assert chosen(groups=16) == "depthwise"
+
+
+def test_the_least_bytes_are_those_of_pixels_and_taps_that_meet(rng):  # noqa: F811
+    for _ in range(300):
+        drawn = rng.integers([1, 1, 1, 1, 0, 1], [12, 8, 6, 5, 7, 5])
+        extent, windows, taps, stride, pad, dilation = (int(n) for n in drawn)
+        meetings = [(p * stride - pad + r * dilation, r) for p in range(windows) for r in range(taps)]
+        inside = [(pixel, tap) for pixel, tap in meetings if 0 <= pixel < extent]
+        wanted = len({pixel for pixel, _ in inside}), len({tap for _, tap in inside})
+        assert touched(extent, windows, taps, stride, pad, dilation) == wanted
+
+
+def test_a_filter_of_one_tap_and_stride_2_reads_a_quarter_of_the_pixels():
+    strided = Conv2dProblem(images=64, height=56, width=56, channels=256, filters=512)
+    strided = dataclasses.replace(strided, taps_y=1, taps_x=1, stride_y=2, stride_x=2, pad_y=0, pad_x=0, bias=True)
+    assert strided.cost.bytes == 2 * (64 * 28 * 28 * 256 + 256 * 512 + 512 + 64 * 28 * 28 * 512)
+    one = Conv2dProblem(images=3, channels=5, filters=7, groups=2)  # of 3 x 3 taps one lies on the pixel
+    assert one.cost.bytes == 2 * (3 * 10 + 14 * 5 + 3 * 14)
+
+
+@pytest.mark.parametrize(
+    ("fields", "wanted"),
+    [
+        ({"images": 1, "channels": 342, "filters": 16, "taps": 5}, "narrow_copies"),  # few tiles, long k
+        ({"images": 4, "channels": 8, "filters": 24, "taps": 5}, "narrow_copies"),  # boxes of 64 would be empty
+        ({"images": 27, "channels": 51, "filters": 8}, "padded_channels"),
+        ({"images": 64, "channels": 250, "filters": 250}, "padded_im2col"),
+    ],
+)
+def test_layers_that_tma_cannot_take_or_fill_are_copied(fields, wanted):
+    taps = fields.pop("taps", 3)
+    problem = Conv2dProblem(height=48, width=48, taps_y=taps, taps_x=taps, pad_y=taps // 2, pad_x=taps // 2, **fields)
+    assert ops.choose("conv2d", problem, 90, 16).name == wanted
+    assert ops.choose("conv2d", problem, 90, 2).name == "smem_tiling"  # elements lie anywhere
+
+
+@pytest.mark.parametrize(("splits", "channels"), [(2, 36), (7, 21)])  # 9 k-tiles, and 5
+def test_blocks_that_share_k_add_up_all_of_it(splits, channels):
+    stage = _stage("narrow_copies").with_parameters({"SPLITS": splits, "TILE_M": 128, "TILE_N": 32})
+    problem = Conv2dProblem(images=2, height=9, width=9, channels=channels, filters=33, taps_y=5, pad_y=2, bias=True)
+    tiles, blocks = stage.plan(problem).launches[0].grid[:2]
+    assert (tiles, blocks) == (4, splits if splits == 2 else 5)
+    assert workbench.verify(stage, device="emulator", problem=problem).ok
+
+
+def test_a_padded_array_has_the_channels_and_zeros():
+    problem = Conv2dProblem(height=3, width=5, channels=5, filters=2, groups=3, taps_y=2, dtype="fp16")
+    launch, arrays = pad_channels(problem)
+    assert {name: array.shape for name, array in arrays.items()} == {
+        "padded_x": (1, 3, 5, 24),
+        "padded_f": (6, 2, 3, 8),
+    }
+    assert launch.grid[0] * THREADS >= 3 * 5 * 3 + 6 * 2 * 3  # a vector a pixel of a group, and a tap of a filter
+    assert no_eights(problem) is None and "nothing is to be padded" in (no_eights(padded(problem)) or "")

@@ -125,9 +125,11 @@ def _tuned(stage: Stage) -> Iterator[tuple[Stage, Problem]]:
 SPILT = {
     **{"fft_conv:registers": 300, "fft_conv:paired": 340, "fft_conv:split": 964, "fft_conv:tensor_core": 400},
     "attention_backward:tensor_core": 8,
+    **{"softmax:prefetch": 96, "rms_norm:prefetch": 80, "layer_norm:prefetch": 164},
 }
-"""Bytes a thread of stages that hold 16 places and their roots, or columns of a transform, where a block is large, and
-of one whose accumulators of 256 columns leave no register to some compilers."""
+"""Bytes a thread of stages that hold 16 places and their roots, or columns of a transform, where a block is large, of
+one whose accumulators of 256 columns leave no register to some compilers, and of those that hold 64 elements of a row:
+with fewer elements a thread they were slower."""
 
 
 @pytest.mark.parametrize("stage", registry.stages(), ids=lambda s: s.spec)

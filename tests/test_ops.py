@@ -33,7 +33,9 @@ def test_the_fastest_stage_that_supports_the_problem_is_chosen():
     assert ops.choose("gemm", GemmProblem(m=64, n=64, k=999, dtype="bf16"), 90).name == "realigned"
     assert ops.choose("gemm", aligned, 80).name == "cp_async"
     assert ops.choose("gemm", single, 90).name == "warp_parallel"
-    assert ops.choose("gemm", GemmProblem(m=8, n=300, k=999, dtype="fp32", out="fp32"), 90).name == "split_tiles"
+    assert ops.choose("gemm", GemmProblem(m=24, n=300, k=999, dtype="fp32", out="fp32"), 90).name == "split_tiles"
+    assert ops.choose("gemm", GemmProblem(m=8, n=300, k=999, dtype="fp32", out="fp32"), 90).name == "few_vectors"
+    assert ops.choose("gemm", GemmProblem(m=8, n=300, k=999, dtype="fp32", out="fp32"), 80).name == "warp_tiles"
     assert ops.choose("vector_add", VectorAddProblem(n=5), 90).name == "vectorized"
 
 
@@ -72,7 +74,6 @@ def test_the_stage_that_is_chosen_is_as_fast_as_the_fastest_that_was_measured(op
     [
         ("16384x8192x8192,dtype=bf16,out=bf16", "8192x8192x8192,dtype=bf16,out=bf16"),
         ("8192x8192x4096,dtype=fp16,out=fp16,layout=nn", "8192x8192x8192,dtype=bf16,out=bf16,layout=nn"),
-        ("1x8192x8192,dtype=bf16,out=bf16", "128x8192x8192,dtype=bf16,out=bf16"),
         ("32x8192x8192,dtype=bf16,out=bf16", "128x8192x8192,dtype=bf16,out=bf16"),
         ("512x2048x1024,dtype=bf16,out=bf16", "1024x1024x1024,dtype=bf16,out=bf16"),
         ("8192x8192x512,dtype=bf16,out=bf16", "4096x4096x512,dtype=bf16,out=bf16"),
@@ -102,6 +103,14 @@ def test_products_of_fp32_get_the_stage_whose_tiles_take_the_least_time(problem,
     assert ops.choose("gemm", single, 90).name == expected
 
 
+@pytest.mark.parametrize("dtype", ["bf16", "fp16", "fp32"])
+@pytest.mark.parametrize("shape", ["1x8192x8192", "8192x16x8192", "3x1471x9161", "1471x3x9161"])
+def test_few_rows_or_columns_get_the_stage_that_reads_the_large_operand_once(shape, dtype):
+    for layout in ("nn", "nt"):
+        problem = GemmProblem.parse(f"{shape},dtype={dtype},out={dtype},layout={layout}")
+        assert ops.choose("gemm", problem, 90, device="NVIDIA H200").name == "few_vectors"
+
+
 def test_products_of_which_no_times_are_like_get_what_they_always_got():
     for text in ("8192x8192x8192,dtype=bf16,out=fp32", "64x64x64,dtype=bf16,out=bf16"):
         assert ops.choose("gemm", GemmProblem.parse(text), 90).name == "fitted_tiles"
@@ -114,10 +123,10 @@ def test_the_limits_of_a_grid_are_those_that_a_launch_is_checked_against():
 @pytest.mark.parametrize(
     ("problem", "refused", "chosen"),
     [
-        (GemmProblem(m=9_000_000, n=8, k=7), "split_tiles", "realigned"),
-        (GemmProblem(m=9_000_000, n=8, k=7, dtype="fp32"), "warp_tiles", "naive"),
-        (GemmProblem(m=8, n=9_000_000, k=7), "naive", "split_tiles"),
-        (GemmProblem(m=9_000_000, n=8, k=8), "cp_async", "fitted_tiles"),
+        (GemmProblem(m=9_000_000, n=24, k=7), "split_tiles", "realigned"),
+        (GemmProblem(m=9_000_000, n=24, k=7, dtype="fp32"), "warp_tiles", "few_vectors"),
+        (GemmProblem(m=24, n=9_000_000, k=7), "naive", "split_tiles"),
+        (GemmProblem(m=9_000_000, n=24, k=8), "cp_async", "fitted_tiles"),
         (ScaledGemmProblem(m=9_000_000, n=8, k=16), "naive", "promoted_sums"),
     ],
     ids=str,

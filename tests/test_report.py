@@ -166,7 +166,9 @@ def test_a_page_has_tracks_and_marks_branches(tmp_path: Path) -> None:
     assert rows[1] == ["simt", "`coalesced`", "`naive`"]
     assert ["simt", "\u21b3 `warp_parallel`", "`coalesced`"] in rows
     names = [
-        line.split("|")[2].strip("\u21b3` ") for line in page.splitlines() if re.match(r"\| (simt|mma|wgmma) ", line)
+        line.split("|")[2].strip("\u21b3` ")
+        for line in page.splitlines()
+        if re.match(r"\| (simt|skinny|mma|wgmma) ", line)
     ]
     assert names == list(registry.tree("gemm"))
 
@@ -269,7 +271,7 @@ def test_the_ladder_shows_tracks_and_branches() -> None:
     names = [label.get_text() for label in axes.get_yticklabels()]
     assert names[:-1] == [place.shown(name) for name, place in tree.items()]
     between = [line.get_ydata()[0] for line in axes.lines if line.get_gid() == "between tracks"]
-    assert between == [names.index("tensor_core") - 0.5, names.index("tma_pipeline") - 0.5]
+    assert between == [names.index(first) - 0.5 for first in ("few_vectors", "tensor_core", "tma_pipeline")]
 
 
 @pytest.mark.parametrize("share", [0.5, 0.7, 0.76, 0.8, 0.99])
@@ -450,6 +452,14 @@ def test_without_peaks_there_is_no_roofline_and_no_share_of_it(tmp_path: Path) -
     assert "vector_add-ladder.png" in page
     assert "vector_add-roofline.png" not in page
     assert "there is no roofline bound" in page
+
+
+def test_an_operation_that_computes_nothing_has_no_roofline(tmp_path: Path) -> None:
+    run = timed_run("transpose")
+    assert {m.flops for s in run.stages for m in s.measurements} == {0}
+    page = _write(tmp_path, ("nvidia-h200", run))["nvidia-h200/transpose.md"]
+    assert "transpose-ladder.png" in page
+    assert "transpose-roofline.png" not in page
 
 
 def test_figures_of_two_runs_are_told_apart(tmp_path: Path) -> None:

@@ -287,6 +287,25 @@ def test_errors_of_an_elementwise_output_are_relative_to_elements() -> None:
     assert bound[0] > 0
 
 
+def test_errors_of_sums_that_cancel_are_relative_to_the_terms_where_they_are_known() -> None:
+    def draw(p: Any, rng: np.random.Generator) -> Arrays:
+        half = rng.normal(size=(p.rows, p.columns)).astype(np.float32) * 2.0 ** np.arange(p.rows)[:, None]
+        x = np.stack([half, -half], axis=2).reshape(p.rows, -1)[:, : p.columns]
+        x[:, 0] += 1
+        return {"x": x.astype(np.float32)}
+
+    sums: Operation[Any] = simple_operation(
+        "sums", "x: rows columns fp32 -> y: rows fp32", tiers=(Tier.COMPARATIVE,), not_exact="not tried here", draw=draw
+    )(lambda x: x.sum(axis=1))
+    problem = sums.problem(rows=8, columns=200)
+    with patch.object(type(problem), "elementwise", ("y",)):
+        by_results = Case.of(problem).bound["y"]
+        with patch.object(type(problem), "magnitudes", lambda p, inputs: {"y": np.abs(inputs["x"]).sum(axis=1)}):
+            by_terms = Case.of(problem).bound["y"]
+    assert by_results[7] < 2 * by_results[0]  # a result says nothing of its terms
+    assert by_terms[7] > 8 * by_terms[3] > 0
+
+
 # ------------------------------------------------------------------------------------------------------- invariants
 
 TWICE = """extern "C" __global__ void made(const float* x, float* y, int n) {

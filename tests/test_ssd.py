@@ -14,6 +14,7 @@ from workbench import harness, ops, reference
 from workbench.catalogue import registry
 from workbench.devices import open_device
 from workbench.harness import Case
+from workbench.harness.invariants import broken_invariant
 from workbench.judge.controls import telling
 from workbench.kernels.ssd import SSD, Decays, SsdProblem
 from workbench.kernels.ssd.mma import segments
@@ -205,6 +206,21 @@ def test_a_state_that_a_stage_hands_on_gives_what_one_run_does():
             state = found["h"].astype(np.float32)
         assert (np.abs(np.concatenate(parts, axis=1) - whole.expected["y"]) <= whole.bound["y"]).all(), stage.name
         assert (np.abs(state - whole.expected["h"]) <= 2 * whole.bound["h"]).all(), stage.name
+
+
+def test_an_invariant_allows_what_related_inputs_make_a_right_kernel_err_by():
+    """The state after the first half is ten times as large as what is left of it at the end."""
+    problem = SsdProblem(
+        heads=3, length=65, headdim=72, dstate=64, group=3, decays=Decays.RESETS, seed=304, distribution="scaled"
+    )
+    case = Case.of(problem)
+    (stage,) = (stage for stage in SSD.stages if stage.name == "tma")
+    after = harness.solve(stage, open_device("emulator"), case)
+    (handed,) = (i for i in problem.invariants() if "handed over" in i.name)
+    related = dataclasses.replace(case, inputs=handed.related(case.inputs))
+    other = related.answers(harness.solve(stage, open_device("emulator"), related))
+    assert not handed.holds(case.answers(after), other, case.bound)
+    assert broken_invariant(stage, open_device("emulator"), case, after) is None
 
 
 def test_what_is_not_finite_reaches_later_places_and_no_other_head():

@@ -87,7 +87,12 @@ def test_the_first_stage_of_all_can_have_no_parent() -> None:
 
 
 def test_the_ladders_of_this_package_are_trees() -> None:
-    assert list(dict.fromkeys(s.track for s in registry.operations()["gemm"].stages)) == ["simt", "mma", "wgmma"]
+    assert list(dict.fromkeys(s.track for s in registry.operations()["gemm"].stages)) == [
+        "simt",
+        "skinny",
+        "mma",
+        "wgmma",
+    ]
     for operation in registry.operations().values():
         places = operation.tree()
         assert set(places) == {s.name for s in operation.stages}

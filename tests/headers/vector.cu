@@ -14,6 +14,17 @@ extern "C" __global__ void whole_once(const TYPE* x, TYPE* y) {
 }
 #endif
 
+// y[t] = x[offset + t N], N elements that begin anywhere; the first t + 1 of them in `kept`, the others zero.
+// x ends with the last vector at a multiple of 16 bytes of which any is wanted. y, kept: (threads, N)
+#if ANYWHERE
+extern "C" __global__ void anywhere(const TYPE* x, TYPE* y, TYPE* kept, int offset) {
+  auto v = load_vector_anywhere<N>(x + offset + threadIdx.x * N);
+  store_vector(y + threadIdx.x * N, v);
+  keep_first(v, threadIdx.x + 1);
+  store_vector(kept + threadIdx.x * N, v);
+}
+#endif
+
 // the first `valid` elements from x + offset on: what load_tail makes of them, N, in `loaded`; what
 // store_tail stores of them at y + offset. by one thread
 extern "C" __global__ void tail(const TYPE* x, TYPE* loaded, TYPE* y, int valid, int offset) {

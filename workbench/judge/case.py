@@ -99,6 +99,11 @@ class Case:
             expected = arrays_like("reference of the operation", problem.reference(inputs), outputs)
             return cls(problem, arrays, inputs, expected, _bound(problem, arrays, inputs, expected))
 
+    def bound_for(self, inputs: Arrays) -> Arrays:
+        """The bound of the same problem with other inputs. Raises BadOperation."""
+        with declared("the operation"), quiet(self.problem):
+            return _bound(self.problem, self.arrays, inputs, self.problem.reference(inputs))
+
     @cached_property
     def prepared(self) -> Arrays:
         """What the operation prepares of the inputs on the host. Raises BadOperation."""

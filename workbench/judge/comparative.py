@@ -24,9 +24,9 @@ def twice_the_model(problem: Problem, inputs: Arrays, expected: Arrays) -> Array
     """The bound of the comparative tier: twice the largest error of the operation's model, and one rounding.
 
     A row is what lies along the last axis, or an element of an output that is `elementwise`. Its error is taken
-    relative to its size, which is its largest element, or the median of those of all rows that are not 0 where that
-    is larger; the largest over all rows counts. So a row of small results, an average of many values, may have small
-    errors only.
+    relative to its size, which is its largest element, by the problem's `magnitudes` where it has them, or the median
+    of those of all rows that are not 0 where that is larger; the largest over all rows counts. So a row of small
+    results, an average of many values, may have small errors only.
     Problems of few rows show too few errors: then the same problem is looked at with other seeds. Raises BadOperation.
     """
     arrays = {name: array for name, array in problem.arrays().items() if array.output}
@@ -57,10 +57,13 @@ def _rows(
 
     Raises BadOperation.
     """
+    shapes = {name: array.shape for name, array in arrays.items()}
     answer = problem.model(inputs)
     if answer is None:
         raise BadOperation("an operation with a comparative tier has to define model()")
-    answer = arrays_like("model of the operation", answer, {name: array.shape for name, array in arrays.items()})
+    answer = arrays_like("model of the operation", answer, shapes)
+    magnitudes = problem.magnitudes(inputs)
+    magnitudes = arrays_like("magnitudes of the operation", magnitudes, {name: shapes[name] for name in magnitudes})
     found = {}
     for name in arrays:
         got, right = answer[name].astype(np.float64), expected[name].astype(np.float64)
@@ -69,7 +72,7 @@ def _rows(
         finite = np.isfinite(right)
         with np.errstate(invalid="ignore"):
             errors = np.where(finite, np.abs(got - right), 0.0)
-        sizes = np.where(finite, np.abs(right), 0.0)
+        sizes = np.where(finite, magnitudes.get(name, np.abs(right)), 0.0)
         alone = name in problem.elementwise
         found[name] = (sizes, errors) if alone else (_largest(sizes), _largest(errors))
     return found

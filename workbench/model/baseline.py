@@ -25,9 +25,10 @@ class Baseline(Generic[P]):
 
     One that is `vendor` is timed interleaved with every stage; the others once a problem. One that does not `solve` the
     problem is a yardstick (a plain copy): its output is not looked at. With `prepares` the callable is asked once a
-    problem and returns a function without arguments, which is what is timed; with `compiled` PyTorch compiles it.
-    `refuses` says why a problem cannot be taken, or None. `version` is for the record, where it is more than that of
-    what is required; None where the baseline cannot run.
+    problem and returns a function without arguments, which is what is timed, and which returns the outputs unless the
+    callable names one of them to write to; with `compiled` PyTorch compiles it. `refuses` says why a problem cannot be
+    taken, or None. `version` is for the record, where it is more than that of what is required; None where the baseline
+    cannot run.
     """
 
     name: str

@@ -283,6 +283,11 @@ class Problem(ABC):
         """
         return None
 
+    def magnitudes(self, inputs: Arrays) -> Arrays:
+        """How large the terms are of which elements of an output are sums, by output name: a sum in which terms cancel
+        is as inexact as they are large. The comparative tier takes outputs that are not named by their own size."""
+        return {}
+
     def invariants(self) -> tuple[Invariant, ...]:
         """The properties of right answers besides their error."""
         return ()

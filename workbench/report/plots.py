@@ -345,12 +345,13 @@ def sweep(panels: Sequence[Panel], axis: str, even: bool) -> Figure:
 
 
 def roofline(ladders: Sequence[derived.Ladder], device: DeviceInfo) -> Figure | None:
-    """Attained against attainable FLOP/s over arithmetic intensity; None where the device's peaks are unknown.
+    """Attained against attainable FLOP/s over arithmetic intensity; None where the device's peaks are unknown, or where
+    nothing is computed.
 
     Points of the input type with the highest peak are filled, those of other types hollow. Of problems with much the
     same intensity a stage has its best; what would cover another point stands to its right.
     """
-    measured = [r for x in ladders for r in x.rungs]
+    measured = [r for x in ladders for r in x.rungs if r.measurement.flops]
     types = {derived.dtype(r.measurement) for r in measured}
     peaks = {t: device.peak_flops[t] for t in sorted(types) if device.peak_flops.get(t)}
     bandwidth = device.peak_bytes_per_s

@@ -33,7 +33,7 @@ struct KTile {
 };
 
 // where a window begins: the element of its channel 0 there, which may lie outside of the image
-struct Origin {
+struct alignas(VECTOR_BYTES) Origin {
   long long element;
   int top, left;
 

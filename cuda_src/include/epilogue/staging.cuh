@@ -61,6 +61,13 @@ struct Staging {
   // those begin at multiples of 16 bytes and none reaches beyond a row
   template <bool WHOLE>
   static __device__ __forceinline__ void by_threads(const Rows<Out>& to, Out* staged, int row, int column) {
+    if (!WHOLE && to.leading % CHUNK != 0) {
+      if (to.leading % 2 == 0 && to.columns % 2 == 0)
+        side_by_side<2>(to, staged, row, column);
+      else
+        side_by_side<1>(to, staged, row, column);
+      return;
+    }
     constexpr int ROUNDS = ROWS * CHUNKS / LANES;
 #pragma unroll(WHOLE ? ROUNDS : 1)
     for (int round = 0; round < ROUNDS; ++round) {
@@ -76,6 +83,21 @@ struct Staging {
   }
 
  private:
+  // rows whose chunks begin anywhere: COUNT elements at once, side by side with those of the next lane, so
+  // that a warp stores few sectors at a time. rows and columns begin at multiples of COUNT, and so do columns
+  // end
+  template <int COUNT>
+  static __device__ __forceinline__ void side_by_side(const Rows<Out>& to, Out* staged, int row, int column) {
+    constexpr int ACROSS = COLUMNS / COUNT;
+#pragma unroll 2
+    for (int i = threadIdx.x % LANES; i < ROWS * ACROSS; i += LANES) {
+      const int r = i / ACROSS, c = i % ACROSS * COUNT;
+      if (row + r < to.rows && column + c < to.columns)
+        store_vector(to.data + static_cast<long long>(row + r) * to.leading + column + c,
+                     load_vector<COUNT>(chunk(staged, r, c / CHUNK) + c % CHUNK));
+    }
+  }
+
   // what the warp has written is stored
   static __device__ __forceinline__ void send(const Rows<Out>& to, Out* staged, int row, int column) {
     async_fence();

@@ -39,3 +39,18 @@ __device__ __forceinline__ void cluster_store(float4* to, int rank, float4 v) {
       "r"(rank), "f"(v.x), "f"(v.y), "f"(v.z), "f"(v.w)
       : "memory");
 }
+
+// mapa and ld.shared::cluster: what lies where `from` does in block `rank`, with the same duties
+__device__ __forceinline__ float cluster_load(const float* from, int rank) {
+  float v;
+  asm volatile(
+      "{\n"
+      ".reg .u32 there;\n"
+      "mapa.shared::cluster.u32 there, %1, %2;\n"
+      "ld.shared::cluster.f32 %0, [there];\n"
+      "}"
+      : "=f"(v)
+      : "r"(shared_address(from)), "r"(rank)
+      : "memory");
+  return v;
+}

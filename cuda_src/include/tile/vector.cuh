@@ -27,9 +27,41 @@ __device__ __forceinline__ Vector<Element, COUNT> load_vector_once(const Element
   return reinterpret_cast<const Vector<Element, COUNT>&>(bits);
 }
 
+// 16 bytes from anywhere: of the two vectors at multiples of 16 bytes in which they lie, of which the second
+// one is read even where they begin at such a multiple
+template <int COUNT, class Element>
+__device__ __forceinline__ Vector<Element, COUNT> load_vector_anywhere(const Element* from) {
+  static_assert(COUNT * sizeof(Element) == VECTOR_BYTES, "what begins anywhere is read 16 bytes at a time");
+  const size_t at = reinterpret_cast<size_t>(from);
+  const uint4* const whole = reinterpret_cast<const uint4*>(at & ~static_cast<size_t>(VECTOR_BYTES - 1));
+  const uint4 low = whole[0], high = whole[1];
+  unsigned word[8] = {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w};
+  Vector<unsigned, 4> v;
+#pragma unroll
+  for (int i = 0; i < 6; ++i) word[i] = at & 8 ? word[i + 2] : word[i];
+#pragma unroll
+  for (int i = 0; i < 5; ++i) word[i] = at & 4 ? word[i + 1] : word[i];
+#pragma unroll
+  for (int i = 0; i < 4; ++i)
+    v.x[i] = sizeof(Element) % 4 ? __funnelshift_r(word[i], word[i + 1], (at & 3) * 8) : word[i];
+  return reinterpret_cast<const Vector<Element, COUNT>&>(v);
+}
+
 template <int COUNT, class Element>
 __device__ __forceinline__ void store_vector(Element* to, const Vector<Element, COUNT>& v) {
   *reinterpret_cast<Vector<Element, COUNT>*>(to) = v;
+}
+
+// makes all but the first `valid` elements zero
+template <int COUNT, class Element>
+__device__ __forceinline__ void keep_first(Vector<Element, COUNT>& v, int valid) {
+  static_assert(COUNT * sizeof(Element) % sizeof(unsigned) == 0, "elements are cleared a word at a time");
+  unsigned* const word = reinterpret_cast<unsigned*>(&v);
+#pragma unroll
+  for (int i = 0; i < COUNT * sizeof(Element) / 4; ++i) {
+    const int bits = valid * 8 * static_cast<int>(sizeof(Element)) - 32 * i;
+    word[i] &= bits >= 32 ? ~0u : bits > 0 ? (1u << bits) - 1 : 0u;
+  }
 }
 
 // the first `valid` of COUNT elements, zero for the others. `aligned`: `from` is a multiple of the vector's

@@ -126,6 +126,29 @@ class AttentionBackwardProblem(AttentionProblem):
 
         return self.gradients(inputs, solver, np.float32)
 
+    def magnitudes(self, inputs: Arrays) -> Arrays:
+        """Those of sums over keys and over queries. The gradient of a logit is as large as a number whose rounding errs
+        as much: itself, or the fp32 sums that cancel in it, or the smallest normal number."""
+        dtype = dtype_of(self.dtype)
+        least = np.float32(dtype.smallest / (2 * dtype.unit_roundoff))
+        of_sums = np.float32(4 * FP32.unit_roundoff / dtype.unit_roundoff)
+
+        def solver(
+            q: Values, k: Values, v: Values, o: Values, lse: Values, do: Values, mask: Values, scale: float
+        ) -> tuple[Values, Values, Values]:
+            q, k, v, o, do = (x.astype(np.float32) for x in (q, k, v, o, do))
+            sees = mask & np.isfinite(lse)[:, None]
+            logits = q @ k.T * np.float32(scale) - np.where(sees, lse[:, None], np.float32(0))
+            p = np.exp(np.where(sees, logits, np.float32(-np.inf)))
+            ds = p * np.abs(do @ v.T - (do * o).sum(axis=1, keepdims=True))
+            q, k, v, o, do = (np.abs(x) for x in (q, k, v, o, do))
+            ds += of_sums * p * (do @ v.T + (do * o).sum(axis=1, keepdims=True))
+            p, ds = (np.where(sees, x + least, np.float32(0)) for x in (p, ds))
+            factor = np.float32(abs(scale))
+            return ds @ k * factor, ds.T @ q * factor, p.T @ do
+
+        return self.gradients(inputs, solver, np.float32)
+
     def invariants(self) -> tuple[Invariant, ...]:
         found = [self._linear()] if self.distribution is Distribution.NORMAL else []
         found.append(self._causality() if self.causal else self._order())

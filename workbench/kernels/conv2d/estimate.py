@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from ...model.launch import ceil_div
 from .problem import Conv2dProblem
 
@@ -46,3 +48,90 @@ def fitted(p: Conv2dProblem) -> tuple[int, int]:
 def fitted_to_one(p: Conv2dProblem) -> tuple[int, int]:
     """The tile of one consumer that takes the least cycles, where another multiplies during its epilogue."""
     return min(TILES_OF_ONE, key=lambda tile: cycles(p, *tile, overlapped=True))
+
+
+TILES_OF_COPIES = ((128, 128), (128, 64), (64, 64), (128, 32))
+"""Pixels and filters of a tile whose k-tiles threads copy."""
+
+SPLITS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
+"""Among how many blocks the k-tiles of such a tile may be shared."""
+
+COPY, COPY_BY_REGISTERS = 3, 9
+"""Cycles that a multiprocessor needs to issue a warp's copy of 4 to 16 bytes, and of two elements: estimates, as are
+those that follow."""
+
+MMA_PRODUCTS, L2_BYTES = 800, 40
+"""What a multiprocessor multiplies by mma.sync, and gets from the L2, in a cycle."""
+
+WAIT, WAIT_FOR_REGISTERS = 500, 1200
+"""Cycles of a k-tile of a block that is alone on its multiprocessor."""
+
+FIRST_K_TILE = 1500
+"""Cycles until a block has its first k-tile."""
+
+SPLIT = 2000
+"""Cycles until the last of several blocks knows that it is."""
+
+
+def copied_elements(p: Conv2dProblem) -> int:
+    """How many elements a copy has that keeps to one pixel, up to 16 bytes."""
+    return next(n for n in (8, 4, 2, 1) if p.channels % n == 0)
+
+
+def k_tiles_of_copies(p: Conv2dProblem) -> int:
+    """Of a sum, where k runs through taps and channels together."""
+    return ceil_div(p.products, BLOCK_K)
+
+
+def copied_cycles(p: Conv2dProblem, height: int, width: int, splits: int) -> int:
+    """A multiprocessor's estimated cycles for its share of tiles of a size whose k-tiles threads copy, shared among
+    `splits` blocks."""
+    each = copied_elements(p)
+    moved = (height + width) * BLOCK_K
+    copies = moved // 32 // max(2, each) * (COPY if each > 1 else COPY_BY_REGISTERS)
+    k_tile = max(height * width * BLOCK_K // MMA_PRODUCTS, copies, 2 * moved // L2_BYTES)
+    iterations = ceil_div(k_tiles_of_copies(p), splits)
+    blocks = ceil_div(p.tiles(height, width) * splits, MULTIPROCESSORS)
+    resident = max(1, 4 * 64 * 64 // (height * width))
+    rounds = ceil_div(blocks, resident)
+    mainloop = max(blocks * k_tile, rounds * (WAIT if each > 1 else WAIT_FOR_REGISTERS)) * iterations
+    added = SPLIT + splits * height * width * 4 // L2_BYTES if splits > 1 else 0
+    return FIRST_K_TILE + mainloop + rounds * EPILOGUE + blocks * 2 * height * width // L2_BYTES + added
+
+
+@lru_cache(maxsize=1024)
+def fitted_to_copies(p: Conv2dProblem) -> tuple[int, int, int]:
+    """The tile whose k-tiles threads copy, and among how many blocks it is shared, that take the least cycles. Of a
+    block each has at least two k-tiles."""
+    most = max(1, k_tiles_of_copies(p) // 2)
+    choices = [(*tile, splits) for tile in TILES_OF_COPIES for splits in SPLITS if splits <= most]
+    return min(choices, key=lambda choice: copied_cycles(p, *choice))
+
+
+LOADED, LOADED_IN_PART = (200, 2.2), (900, 2.2)
+"""Cycles of a k-tile that TMA loads, and more of each of its rows; the same where channels end within a box and every
+multiprocessor loads. Both are fitted to the layers of `reports/random-problems.json`."""
+
+
+def im2col_cycles(p: Conv2dProblem) -> float:
+    """A multiprocessor's estimated cycles for its share of tiles that TMA loads, of the size that fits, waits for loads
+    included."""
+    tiles = ((*fitted(p), False), (*fitted_to_one(p), True))
+    height, width, overlapped = min(tiles, key=lambda tile: cycles(p, tile[0], tile[1], overlapped=tile[2]))
+    count = p.tiles(height, width)
+    loaded, in_part = (each + row * (height + width) for each, row in (LOADED, LOADED_IN_PART))
+    in_part = max(loaded, in_part * min(count, MULTIPROCESSORS) / MULTIPROCESSORS)
+    whole = p.channels // BLOCK_K
+    waits = p.taps_y * p.taps_x * (whole * loaded + (in_part if p.channels % BLOCK_K else 0))
+    rounds = ceil_div(count, MULTIPROCESSORS)
+    return max(cycles(p, height, width, overlapped=overlapped), rounds * waits) + FIRST_K_TILE
+
+
+LAUNCH, MEMORY_BYTES = 4000, 11
+"""Cycles of one launch more, and what a multiprocessor gets from memory in a cycle while all do."""
+
+
+def padding_cycles(p: Conv2dProblem) -> float:
+    """Estimated cycles of the launch that copies images and filters to arrays with more channels."""
+    pixels = p.images * p.height * p.width * p.groups + p.groups * p.filters * p.taps_y * p.taps_x
+    return LAUNCH + 2 * 2 * pixels * p.channels / MEMORY_BYTES / MULTIPROCESSORS

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import numpy as np
+
+from ...model.arrays import Array
 from ...model.dtypes import FP32
-from ...model.launch import Launch
-from .estimate import BLOCK_K
-from .operation import CONV2D, EDGE_CASES, channels_last, first_refusal, pointers, sizes
-from .problem import Conv2dProblem
+from ...model.launch import Launch, Plan, ceil_div
+from .estimate import BLOCK_K, TILES_OF_COPIES, copied_elements, fitted_to_copies, k_tiles_of_copies
+from .operation import CONV2D, EDGE_CASES, ODD_CHANNELS, channels_last, first_refusal, pointers, sizes
+from .padding import no_eights, pad_channels, padded, padding_sizes
+from .problem import Activation, Conv2dProblem
 
 SHARED_BYTES = 227 * 1024
 """The most shared memory that a block may have."""
@@ -91,3 +95,77 @@ def tensor_core(p: Conv2dProblem, size: Mapping[str, int]) -> Launch:
 )
 def few_channels(p: Conv2dProblem, size: Mapping[str, int]) -> Launch:
     return _launch(p, size, "conv2d_few_channels", 1)
+
+
+def _copied_sizes(p: Conv2dProblem, size: Mapping[str, int]) -> dict[str, int]:
+    """Of a tile, those that are given, or, where they are 0, those that fit the problem. A warp has up to 32 x 64
+    outputs; where a k-tile comes through registers there are more warps, which have enough of them."""
+    m, n, _ = fitted_to_copies(p)
+    m, n = size["TILE_M"] or m, size["TILE_N"] or n
+    vector = copied_elements(p)
+    down, across = (4, 4 if (m, n) == (128, 64) else 2) if vector == 1 else (m // 32, min(2, n // 32))
+    return {"BLOCK_M": m, "BLOCK_N": n, "WARPS_M": down, "WARPS_N": across, "VECTOR": vector}
+
+
+def _copied_constraint(p: Conv2dProblem, size: Mapping[str, int]) -> str | None:
+    given = size["TILE_M"], size["TILE_N"]
+    return None if given in ((0, 0), *TILES_OF_COPIES) else "a tile has sizes for which its warps are known"
+
+
+_SHARED_K = Conv2dProblem(height=6, width=6, channels=136, filters=8, groups=3, taps_x=2, activation=Activation.RELU)
+"""Few tiles of many k-tiles."""
+
+
+@CONV2D.stage(
+    "narrow_copies",
+    parent="tensor_core",
+    source="conv2d/mma/03_narrow_copies.cu",
+    idea="k-tiles of few_channels come ahead, by copies as wide as channels allow; blocks share those of few tiles",
+    supports=first_refusal(channels_last, half_only),
+    parameters={"TILE_M": 0, "TILE_N": 0, "STAGES": 3, "SPLITS": 0},
+    space={"TILE_M": (0, 64, 128), "TILE_N": (0, 32, 64, 128), "STAGES": (2, 3, 4), "SPLITS": (0, 1, 2, 4, 8, 16)},
+    constraint=_copied_constraint,
+    sizes=_copied_sizes,
+    edge_cases=(*EDGE_CASES, *_DEEP, *ODD_CHANNELS, _SHARED_K),
+    architecture=80,
+)
+def narrow_copies(p: Conv2dProblem, size: Mapping[str, int]) -> Plan:
+    return _copied(p, size)
+
+
+def _copied(p: Conv2dProblem, size: Mapping[str, int], prefix: str = "") -> Plan:
+    """Of x and f, or of arrays of these names behind a prefix."""
+    m, n = size["BLOCK_M"], size["BLOCK_N"]
+    tiles, k_tiles = p.tiles(m, n), k_tiles_of_copies(p)
+    part = ceil_div(k_tiles, size["SPLITS"] or fitted_to_copies(p)[2])
+    splits = ceil_div(k_tiles, part)
+    scratch = {
+        "partial": Array((tiles * splits, m * n) if splits > 1 else (1, 1), FP32, output=True),
+        "counters": Array((tiles,), FP32, output=True, zero=True),  # 4 bytes each
+    }
+    launch = Launch(
+        "conv2d_narrow_copies",
+        (tiles, splits, 1),
+        (32 * size["WARPS_M"] * size["WARPS_N"], 1, 1),
+        (*pointers(p, prefix), sizes(p), *scratch, np.int32(part)),
+        shared_bytes=_shared_bytes(size, size["STAGES"] if size["VECTOR"] > 1 else 2),
+    )
+    return Plan((launch,), scratch)
+
+
+@CONV2D.stage(
+    "padded_channels",
+    source="conv2d/mma/04_padded_channels.cu",
+    idea="where channels are no multiple of 8, images and filters are copied first, with zeros: copies of 16 bytes",
+    supports=first_refusal(channels_last, half_only, no_eights),
+    parameters={"TILE_M": 0, "TILE_N": 0, "STAGES": 3, "SPLITS": 0},
+    space={"TILE_M": (0, 64, 128), "TILE_N": (0, 32, 64, 128), "STAGES": (2, 3, 4), "SPLITS": (0, 1, 2, 4, 8, 16)},
+    constraint=_copied_constraint,
+    sizes=lambda p, size: _copied_sizes(padded(p), size) | padding_sizes(p),
+    edge_cases=(*EDGE_CASES, *ODD_CHANNELS),
+    architecture=80,
+)
+def padded_channels(p: Conv2dProblem, size: Mapping[str, int]) -> Plan:
+    first, arrays = pad_channels(p)
+    then = _copied(padded(p), size, "padded_")
+    return Plan((first, *then.launches), {**arrays, **then.scratch})

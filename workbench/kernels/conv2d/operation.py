@@ -78,9 +78,19 @@ def _struct(kind: np.dtype[Any], values: list[Any]) -> np.generic:
     return np.void(np.array(tuple(values), kind).tobytes())
 
 
-def pointers(p: Conv2dProblem) -> tuple[str | np.generic, ...]:
-    """x, f, the bias, which is null where there is none, and y."""
-    return ("x", "f", "bias" if p.bias else np.uint64(0), "y")
+def pointers(p: Conv2dProblem, prefix: str = "") -> tuple[str | np.generic, ...]:
+    """x and f, or arrays of these names behind a `prefix`, the bias, which is null where there is none, and y."""
+    return (f"{prefix}x", f"{prefix}f", "bias" if p.bias else np.uint64(0), "y")
+
+
+ODD_CHANNELS = (
+    Conv2dProblem(images=2, height=7, width=7, channels=75, filters=17, bias=True, activation=Activation.GELU),
+    Conv2dProblem(images=3, height=9, width=6, channels=70, filters=34, groups=2, taps_y=5, stride_x=2, dtype="fp16"),
+    Conv2dProblem(images=2, height=8, width=9, channels=44, filters=72, taps_x=5, pad_x=0, dilation_y=2, bias=True),
+    Conv2dProblem(images=2, height=13, width=12, channels=3, filters=131, taps_y=7, taps_x=7, dtype="fp16"),
+)
+"""Channels that are a multiple of 1, 2 and 4, so many k-tiles that blocks may share them, and filters whose pixels are
+a multiple of 2, 4 and 16 bytes."""
 
 
 def channels_last(p: Conv2dProblem) -> str | None:

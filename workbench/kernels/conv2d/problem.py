@@ -200,7 +200,33 @@ class Conv2dProblem(Problem):
     @property
     def cost(self) -> Cost:
         flops = 2 * self.pixels * self.groups * self.filters * self.products
-        return Cost(flops, element_bytes(self.arrays().values()))
+        arrays = self.arrays()
+        rows, taps_y = touched(self.height, self.rows, self.taps_y, self.stride_y, self.pad_y, self.dilation_y)
+        columns, taps_x = touched(self.width, self.columns, self.taps_x, self.stride_x, self.pad_x, self.dilation_x)
+        read = self.groups * self.channels * (self.images * rows * columns + self.filters * taps_y * taps_x)
+        others = (array for name, array in arrays.items() if name not in ("x", "f"))
+        return Cost(flops, read * arrays["x"].dtype.itemsize + element_bytes(others))
+
+
+def touched(extent: int, windows: int, taps: int, stride: int, pad: int, dilation: int) -> tuple[int, int]:
+    """Along one axis, how many pixels of the image any tap of any window lies on, and how many taps lie on one: a 1 x 1
+    filter of stride 2 reads every second row, and on an image of one pixel a padded 3 x 3 filter has one tap.
+
+    The pixels of a tap are `stride` apart. Taps whose first pixels have the same remainder lie on pixels of one
+    sequence, of which each adds what lies behind the pixels of those before it.
+    """
+    behind: dict[int, int] = {}  # of every remainder, the next pixel that is not counted yet
+    pixels = used = 0
+    for tap in range(taps):
+        begin = tap * dilation - pad
+        remainder = begin % stride
+        inside, last = max(begin, remainder), min(extent - 1, begin + (windows - 1) * stride)
+        used += inside <= last
+        if (first := max(inside, behind.get(remainder, 0))) <= last:
+            count = (last - first) // stride + 1
+            pixels += count
+            behind[remainder] = first + count * stride
+    return pixels, used
 
 
 def _steps(p: Conv2dProblem) -> int:

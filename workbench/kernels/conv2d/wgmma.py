@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from ...model.launch import Launch
+from ...model.launch import Launch, Plan
 from ...model.tensor_map import Im2col, TensorMap
 from .estimate import BLOCK_K, TILES, TILES_OF_ONE, fitted, fitted_to_one
 from .mma import SHARED_BYTES, eights, half_only
-from .operation import CONV2D, EDGE_CASES, channels_last, first_refusal, pointers, sizes
+from .operation import CONV2D, EDGE_CASES, ODD_CHANNELS, channels_last, first_refusal, pointers, sizes
+from .padding import no_eights, pad_channels, padded, padding_sizes
 from .problem import Conv2dProblem
 
 CORNER, OFFSET, STEP = 128, 255, 8
@@ -109,12 +110,30 @@ def ping_pong(p: Conv2dProblem, size: Mapping[str, int]) -> Launch:
     return _launch(p, size, "conv2d_ping_pong")
 
 
-def _launch(p: Conv2dProblem, size: Mapping[str, int], kernel: str) -> Launch:
+@CONV2D.stage(
+    "padded_im2col",
+    source="conv2d/wgmma/03_padded_im2col.cu",
+    idea="where channels are no multiple of 8, images and filters are copied first, with zeros: im2col maps for them",
+    supports=lambda p: no_eights(p) or _supports(padded(p)),
+    parameters={"TILE_M": 0, "TILE_N": 0},
+    space={"TILE_M": (0, 64, 128, 256), "TILE_N": (0, 64, 128, 160, 192, 256)},
+    constraint=_one_of(TILES_OF_ONE),
+    sizes=lambda p, size: _sizes(fitted_to_one)(padded(p), size) | padding_sizes(p),
+    edge_cases=(*EDGE_CASES, *ODD_CHANNELS),
+    architecture=90,
+    specific=True,
+)
+def padded_im2col(p: Conv2dProblem, size: Mapping[str, int]) -> Plan:
+    first, arrays = pad_channels(p)
+    return Plan((first, _launch(padded(p), size, "conv2d_ping_pong", "padded_")), arrays)
+
+
+def _launch(p: Conv2dProblem, size: Mapping[str, int], kernel: str, prefix: str = "") -> Launch:
     m, n = size["BLOCK_M"], size["BLOCK_N"]
     lower = (-p.pad_y, -p.pad_x)
     upper = (p.pad_y - p.dilation_y * (p.taps_y - 1), p.pad_x - p.dilation_x * (p.taps_x - 1))
     filters, stored = p.groups * p.filters, 64 if n % 64 == 0 else 32
-    x = TensorMap("x", Im2col(lower, upper, BLOCK_K, m), element_strides=(1, p.stride_y, p.stride_x, 1))
+    x = TensorMap(f"{prefix}x", Im2col(lower, upper, BLOCK_K, m), element_strides=(1, p.stride_y, p.stride_x, 1))
     y = TensorMap("y", (16, stored), swizzle=2 * stored, shape=(p.pixels, filters))
     _, _, bias, out = pointers(p)
     return Launch(
@@ -123,7 +142,7 @@ def _launch(p: Conv2dProblem, size: Mapping[str, int], kernel: str) -> Launch:
         (128 * 3, 1, 1),
         (
             x,
-            TensorMap("f", (n, 1, BLOCK_K), shape=(filters, p.taps_y * p.taps_x, p.channels)),
+            TensorMap(f"{prefix}f", (n, 1, BLOCK_K), shape=(filters, p.taps_y * p.taps_x, p.channels)),
             y if filters % 8 == 0 else x,
             bias,
             out,

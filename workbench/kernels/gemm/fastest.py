@@ -13,7 +13,8 @@ STREAMED_N = 64
 """Columns of the tiles of `streamed`."""
 
 NARROW = 16
-"""Rows or columns of C up to which a tile of `split_tiles` has no more."""
+"""Rows or columns of C up to which a tile of `split_tiles` has no more, and for which `few_vectors` reads the large
+operand once."""
 
 FEW_TILES = 96
 """Of 128 rows and columns: fewer leave more of the device idle than larger tiles gain."""
@@ -22,6 +23,11 @@ FEW_TILES = 96
 def _tiles_each(p: GemmProblem, block_m: int, block_n: int) -> int:
     """Tiles of C that the busiest multiprocessor computes."""
     return ceil_div(ceil_div(p.m, block_m) * ceil_div(p.n, block_n), MULTIPROCESSORS)
+
+
+def _over_at_once(p: GemmProblem) -> bool:
+    """Whether `warp_parallel` has read all of k with one load or two of each lane."""
+    return p.dtype == FP32.name and p.k <= 64 and p.m * p.n * p.k <= 2**19
 
 
 def _fastest_single(p: GemmProblem) -> str:
@@ -91,6 +97,12 @@ def _fastest_unaligned(p: GemmProblem) -> str:
 
 
 def fastest(p: GemmProblem) -> tuple[str, ...]:
-    """The stages that are preferred for a problem that is in no table of what is fastest, best first."""
-    found = _fastest_single(p) if p.dtype == FP32.name else _fastest_half(p)
+    """The stages that are preferred for a problem that is in no table of what is fastest, best first.
+
+    `few_vectors` for few rows or columns, whatever else: it reads the large operand at the speed of memory.
+    """
+    if min(p.m, p.n) <= NARROW and not _over_at_once(p):
+        found = "few_vectors"
+    else:
+        found = _fastest_single(p) if p.dtype == FP32.name else _fastest_half(p)
     return found, "fitted_tiles", "cp_async", "warp_tiles", "split_tiles"

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from ..rows.baselines import beside
+from ..rows.liger import beside_liger
 from . import LAYER_NORM
 
 
@@ -22,3 +23,10 @@ def _numpy(p: Any, x: Any, w: Any, b: Any) -> Any:
 
 
 beside(LAYER_NORM, _torch, _numpy)
+
+
+@beside_liger(LAYER_NORM)
+def _liger(p: Any, x: Any, w: Any, b: Any) -> Any:
+    from liger_kernel.transformers.functional import liger_layer_norm
+
+    return liger_layer_norm(x, w, b, p.eps)

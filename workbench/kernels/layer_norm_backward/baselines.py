@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from ..rows.baselines import beside
+from ..rows.liger import beside_autograd, beside_liger, gradients
 from . import LAYER_NORM_BACKWARD
 
 
@@ -31,3 +33,19 @@ def _numpy(p: Any, x: Any, w: Any, dy: Any) -> Any:
 
 
 beside(LAYER_NORM_BACKWARD, _torch, _numpy)
+
+
+@beside_autograd(LAYER_NORM_BACKWARD)
+def _autograd(p: Any, x: Any, w: Any, dy: Any) -> Callable[[], Any]:
+    import torch
+
+    b = torch.zeros_like(w)  # no gradient depends on it
+    return gradients(lambda x, w, b: torch.nn.functional.layer_norm(x, (p.columns,), w, b, p.eps), dy, x, w, b)
+
+
+@beside_liger(LAYER_NORM_BACKWARD, prepares=True)
+def _liger(p: Any, x: Any, w: Any, dy: Any) -> Callable[[], Any]:
+    import torch
+    from liger_kernel.transformers.functional import liger_layer_norm
+
+    return gradients(lambda x, w, b: liger_layer_norm(x, w, b, p.eps), dy, x, w, torch.zeros_like(w))

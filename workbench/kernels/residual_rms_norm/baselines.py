@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from ..rows.baselines import beside
+from ..rows.liger import beside_liger
 from . import RESIDUAL_RMS_NORM
 
 
@@ -23,3 +24,11 @@ def _numpy(p: Any, x: Any, residual: Any, w: Any) -> Any:
 
 
 beside(RESIDUAL_RMS_NORM, _torch, _numpy)
+
+
+@beside_liger(RESIDUAL_RMS_NORM)
+def _liger(p: Any, x: Any, residual: Any, w: Any) -> Any:
+    from liger_kernel.transformers.functional import liger_fused_add_rms_norm
+
+    y, s = liger_fused_add_rms_norm(x, residual, w, p.eps, casting_mode="gemma")  # all but the sum in fp32
+    return s, y

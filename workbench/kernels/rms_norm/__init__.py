@@ -74,3 +74,4 @@ RMS_NORM = Operation(
 norms.declare_first(RMS_NORM, ("x", "w", "y"))
 norms.declare_held(RMS_NORM, ("x", "w", "y"))
 norms.declare_split(RMS_NORM, ("x",), ("x", "w"), 1)
+norms.declare_ahead(RMS_NORM, ("x", "w", "y"))

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from ..rows.baselines import beside
+from ..rows.liger import beside_liger
 from . import RMS_NORM
 
 
@@ -21,3 +22,10 @@ def _numpy(p: Any, x: Any, w: Any) -> Any:
 
 
 beside(RMS_NORM, _torch, _numpy)
+
+
+@beside_liger(RMS_NORM)
+def _liger(p: Any, x: Any, w: Any) -> Any:
+    from liger_kernel.transformers.functional import liger_rms_norm
+
+    return liger_rms_norm(x, w, p.eps, casting_mode="gemma")  # all in fp32; by default the product with w is not

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from ..rows.baselines import beside
+from ..rows.liger import beside_autograd, beside_liger, gradients
 from . import RMS_NORM_BACKWARD
 
 
@@ -28,3 +30,18 @@ def _numpy(p: Any, x: Any, w: Any, dy: Any) -> Any:
 
 
 beside(RMS_NORM_BACKWARD, _torch, _numpy)
+
+
+@beside_autograd(RMS_NORM_BACKWARD)
+def _autograd(p: Any, x: Any, w: Any, dy: Any) -> Callable[[], Any]:
+    import torch
+
+    return gradients(lambda x, w: torch.nn.functional.rms_norm(x, (p.columns,), w, p.eps), dy, x, w)
+
+
+@beside_liger(RMS_NORM_BACKWARD, prepares=True)
+def _liger(p: Any, x: Any, w: Any, dy: Any) -> Callable[[], Any]:
+    from liger_kernel.transformers.functional import liger_rms_norm
+
+    how = {"casting_mode": "gemma", "in_place": False}  # in place, dx would take the place of dy
+    return gradients(lambda x, w: liger_rms_norm(x, w, p.eps, **how), dy, x, w)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from ..rows.baselines import beside
+from ..rows.liger import beside_liger
 from . import ROTARY
 
 
@@ -39,3 +41,30 @@ def _numpy(p: Any, x: Any, cos: Any, sin: Any) -> Any:
 
 
 beside(ROTARY, _torch, _numpy)
+
+
+def _pairs(p: Any) -> str | None:
+    return None if p.pairs == "half" else "it rotates elements half a row apart"
+
+
+@beside_liger(ROTARY, prepares=True, refuses=_pairs)
+def _liger(p: Any, x: Any, cos: Any, sin: Any) -> Callable[[], Any]:
+    """It rotates queries and keys where they lie, as (batch, seq, heads, dim): the time has a copy of x, which stays as
+    it is, and one head of keys. In fp32, which is the type of the angles."""
+    import torch
+    from liger_kernel.transformers.functional import liger_rope
+
+    def other_order(heads: Any) -> Any:
+        return heads.transpose(1, 2)
+
+    rows = x if p.layout == "bshd" else other_order(x)
+    copied = torch.empty(tuple(rows.shape), dtype=x.dtype, device=x.device)
+    keys = torch.zeros_like(copied[:, :, :1])
+    angles = [torch.cat((table, table), -1).float()[None] for table in (cos, sin)]
+
+    def rotate() -> Any:
+        copied.copy_(rows)
+        y, _ = liger_rope(other_order(copied), other_order(keys), *angles)
+        return other_order(y) if p.layout == "bshd" else y
+
+    return rotate

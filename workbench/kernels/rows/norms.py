@@ -115,6 +115,34 @@ def declare_first(operation: Operation[N], arrays: tuple[Argument, ...]) -> None
         return launches.warp_rows(f"{name}_vectorized", p, size, (*arrays, *p.scalars()))
 
 
+AHEAD = {"VECTORS": 8, "STAGES": 3, "MOST": 512, "RESIDENT": 1}
+"""Vectors that a thread holds; rows in shared memory, where there is room; threads of the largest block, and how many
+of those a multiprocessor has."""
+
+
+def declare_ahead(operation: Operation[N], arrays: tuple[Argument, ...], parameters: Mapping[str, int] = AHEAD) -> None:
+    """The stage that fetches rows ahead."""
+    name, problem = operation.name, operation.problem
+
+    @operation.stage(
+        "prefetch",
+        source=f"{name}/07_prefetch.cu",
+        idea="blocks stay; bulk copies fetch the next rows while they work on one",
+        parent="registers",
+        parameters=parameters,
+        space={"VECTORS": (4, 8), "STAGES": (1, 2, 3), "MOST": (256, 512, 1024), "RESIDENT": (1, 2, 3)},
+        sizes=groups.ahead,
+        supports=groups.fetched(parameters),
+        architecture=90,
+        edge_cases=(
+            problem(rows=300, columns=16, dtype="bf16", out="bf16"),
+            problem(rows=3, columns=20_480, dtype="fp32", out="fp32"),
+        ),
+    )
+    def prefetch(p: N, size: Mapping[str, int]) -> Launch:
+        return launches.rows_ahead(f"{name}_prefetch", p, size, (*arrays, *p.scalars()))
+
+
 def declare_held(operation: Operation[N], arrays: tuple[Argument, ...]) -> None:
     """The stages that hold a row in registers."""
     name, problem = operation.name, operation.problem
@@ -183,9 +211,10 @@ def declare_split(
 
 
 def fastest(p: NormProblem) -> tuple[str, ...]:
-    """Many rows are held by a block each; longer ones, and few, by clusters, or else split."""
+    """Many rows are held by a block each, or fetched ahead where they are long; few are held by clusters, or else
+    split."""
     held = ("registers", "cluster") if p.rows >= groups.MANY else ("cluster",)
-    return (*held, "split_rows", "vectorized")
+    return (*(("prefetch",) if groups.worth_fetching(p) else ()), *held, "split_rows", "vectorized")
 
 
 def fastest_of_more(p: NormProblem) -> tuple[str, ...]:

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from ..rows.baselines import beside
+from ..rows.liger import beside_liger
 from . import SOFTMAX
 
 
@@ -22,3 +23,10 @@ def _numpy(p: Any, x: Any) -> Any:
 
 
 beside(SOFTMAX, _torch, _numpy)
+
+
+@beside_liger(SOFTMAX)
+def _liger(p: Any, x: Any) -> Any:
+    from liger_kernel.transformers.functional import liger_softmax
+
+    return liger_softmax(x)

@@ -11,15 +11,18 @@ from ...model.dtypes import FP32
 from ...model.launch import Launch, Plan, ceil_div
 from ...model.operation import Operation
 from ...model.problem import Size
-from ..rows import groups
+from ..rows import groups, launches
+from ..rows.norms import AHEAD
 from ..rows.problem import SUITE, row_problems
 from .problem import SoftmaxProblem
 
 
 def fastest(p: SoftmaxProblem) -> tuple[str, ...]:
-    """Many rows are held by a block each; longer ones, and few, by clusters, or else split."""
+    """Many rows are held by a block each, or fetched ahead where they are long and of two bytes an element; few, and
+    others, are held by clusters, or else split."""
+    fetched = p.in_type.itemsize == 2 and groups.worth_fetching(p) and p.columns <= 2**16
     held = ("registers", "cluster") if p.rows >= groups.MANY else ("cluster",)
-    return (*held, "split_rows", "vectorized")
+    return (*(("prefetch",) if fetched else ()), *held, "split_rows", "vectorized")
 
 
 SOFTMAX = Operation(
@@ -156,3 +159,23 @@ def split_rows(p: SoftmaxProblem, size: Mapping[str, int]) -> Plan:
     first = Launch("softmax_parts", grid, block, ("x", "states", np.int32(p.columns), ldx, *split))
     second = Launch("softmax_scale", grid, block, ("x", "states", "y", np.int32(p.columns), ldx, ldy, *split))
     return Plan((first, second), scratch={"states": Array((p.rows * count, 2), FP32, output=True)})
+
+
+@SOFTMAX.stage(
+    "prefetch",
+    source="softmax/08_prefetch.cu",
+    idea="blocks stay; bulk copies fetch the next rows while they work on one",
+    parent="vectorized",
+    parameters=AHEAD,
+    space={"VECTORS": (4, 8), "STAGES": (1, 2, 3), "MOST": (256, 512, 1024), "RESIDENT": (1, 2, 3)},
+    sizes=groups.ahead,
+    supports=groups.fetched(AHEAD),
+    architecture=90,
+    edge_cases=(
+        SoftmaxProblem(rows=300, columns=16, out="bf16"),
+        SoftmaxProblem(rows=3, columns=20_480, dtype="fp32", out="fp32"),
+    ),
+)
+def prefetch(p: SoftmaxProblem, size: Mapping[str, int]) -> Launch:
+    scalars = (np.int32(p.rows), np.int32(p.columns), np.int64(p.ldx), np.int64(p.ldy))
+    return launches.rows_ahead("softmax_prefetch", p, size, ("x", "y", *scalars))

@@ -70,6 +70,7 @@ def prepared(
     """
     names = [name for name, array in arrays.items() if array.output]
     arguments = declared.arguments(held)
+    wrote = declared.prepares and any(name in arguments for name in names)
     answer: list[Any] = []
     if declared.prepares:
         run = declared.call(problem, **arguments)
@@ -81,7 +82,7 @@ def prepared(
         answer.append(run())
 
     def deliver() -> None:
-        returned = None if declared.prepares or not declared.solves else answer[0]
+        returned = None if wrote or not declared.solves else answer[0]
         for name, value in declared.outputs(returned, names).items():
             copy(held[name], value)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable, Mapping
 from functools import cache
+from importlib import metadata
 from typing import Any
 
 from ...model import baseline as model
@@ -57,7 +58,7 @@ class Torch:
         if torch is None or not installed(self.declared.requires):
             return None
         own = self.declared.version() if self.declared.version else ""
-        others = [f"{name} {_version_of(name)}" for name in self.declared.requires[1:]]
+        others = [f"{name} {version_of(name)}" for name in self.declared.requires[1:]]
         return None if own is None else ", ".join(filter(None, (own, *others, _version(torch))))
 
     def refuses(self, problem: Problem) -> str | None:
@@ -88,5 +89,11 @@ def _version(torch: Any) -> str:
     return f"torch {torch.__version__}, CUDA {torch.version.cuda}"
 
 
-def _version_of(module: str) -> str:
-    return str(getattr(importlib.import_module(module), "__version__", ""))
+def version_of(module: str) -> str:
+    own = getattr(importlib.import_module(module), "__version__", None)
+    if own is not None:
+        return str(own)
+    try:
+        return metadata.version(module)  # of the distribution of that name
+    except metadata.PackageNotFoundError:
+        return ""

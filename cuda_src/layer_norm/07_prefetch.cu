@@ -1,0 +1,45 @@
+// y[r, c] = (x[r, c] - mean_r) w[c] / sqrt(variance_r + eps) + b[c]. x, y: (rows, columns), rows ldx and ldy
+// elements apart; w, b: (columns).
+//
+// stage 7, prefetch: blocks stay and take row after row, or a cluster of BLOCKS does. bulk copies bring the
+// next STAGES - 1 rows to shared memory while threads work on this one in their registers, where weights and
+// biases are for all rows.
+//
+// what it gains: loads go on while a block computes and stores, however large it is; weights and biases are
+// read once a block.
+//
+// what limits it: device memory. a row less than a few tens of kilobytes long keeps a block too short a time.
+#include "tile/cluster_reduce.cuh"
+#include "tile/norm_row.cuh"
+#include "tile/row_prefetch.cuh"
+
+constexpr int WIDTH = ROW_WIDTH<IN, OUT>;
+
+extern "C" __global__ void __cluster_dims__(BLOCKS) __launch_bounds__(THREADS, RESIDENT)
+    layer_norm_prefetch(const IN* __restrict__ x, const IN* __restrict__ w, const IN* __restrict__ b,
+                        OUT* __restrict__ y, int rows, int columns, long long ldx, long long ldy, float eps) {
+  extern __shared__ __align__(128) unsigned char memory[];
+  __shared__ Barrier full[STAGES];
+  __shared__ RowScratch<Moments, THREADS> scratch[2];
+  __shared__ ClusterScratch<Moments, BLOCKS> others[2];
+  if constexpr (BLOCKS > 1) cluster_started();
+  RowPrefetch<IN, WIDTH, VECTORS, THREADS, BLOCKS, STAGES> ahead(memory, full, x, rows, columns, ldx);
+  const IN outside = from_float<IN>(0.f);
+
+  for (int turn = 0; ahead.more(); ahead.next(), turn ^= 1) {
+    Vector<IN, WIDTH> v[VECTORS];
+    ahead.read(v, outside);
+    Moments::Value state = row_reduce<Moments, THREADS, THREADS>(
+        moments<true>(v, ahead.column(0), THREADS * WIDTH, columns), scratch[turn]);
+    ahead.refill();
+    state = cluster_reduce<Moments, BLOCKS>(state, others[turn]);
+    const float scale = rsqrtf(state.squares / columns + eps);
+    OUT* to = y + ahead.row * ldy;
+#pragma unroll
+    for (int i = 0; i < VECTORS; ++i)
+      if (ahead.in_row(i))
+        store_vector(to + ahead.column(i),
+                     standardized<OUT>(v[i], state.mean, scale, load_vector<WIDTH>(w + ahead.column(i)),
+                                       load_vector<WIDTH>(b + ahead.column(i))));
+  }
+}
