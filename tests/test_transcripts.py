@@ -79,6 +79,14 @@ def test_the_first_failure_is_printed_and_the_barrier_that_it_asks_for_lets_the_
         assert result.exit_code == 0 and "row_sum:naive" in result.stdout, result.output
 
 
+def test_without_the_readmes_project_file_the_message_says_that_it_is_missing(project: Path) -> None:
+    (project / "pyproject.toml").unlink()
+    one_message(
+        invoke("verify", "row_sum", "--device", "emulator"), 2, "'row_sum'", "pyproject.toml", "which is not here"
+    )
+    assert "pyproject.toml" not in invoke("verify", "gemm:niave").stderr  # a slip of the pen
+
+
 def test_the_readme_begins_an_operation_whose_name_is_free(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     lines = _block("console", "workbench new ").splitlines()

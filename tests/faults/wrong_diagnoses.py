@@ -130,7 +130,7 @@ WRONG_DIAGNOSES = (
             problem=ZeroRow(rows=5, columns=40, dtype="fp32", out="fp32"),
         ),
         MISMATCH,
-        ("looks like: NaN is computed in row 2: .*a forgotten eps",),
+        ("looks like: NaN is computed in row 2: .*a missing eps",),
     ),
     HarnessFault(
         51,

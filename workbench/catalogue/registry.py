@@ -347,6 +347,8 @@ def select(specs: Iterable[str]) -> list[Stage[Any]]:
             names = dict.fromkeys(n for s in every for n in (s.operation, s.name, s.spec))
             near = difflib.get_close_matches(spec, names, 3) or list(operations())
             why = "".join(f"\n{trouble}" for trouble in found.troubles)
+            if found.project is None and not difflib.get_close_matches(spec, names, 1, 0.8):
+                why += "\nkernels of your own are found by a pyproject.toml with [tool.workbench], which is not here"
             raise UnknownSpec(f"no stage or operation is called {spec!r}; did you mean {' or '.join(near)}?{why}")
         chosen += [s for s in matches if s not in chosen]
     return [hosted(s) for s in chosen]

@@ -1,14 +1,14 @@
 // C[m, n] = sum_k A[m, k] B[k, n], with TRANS_B: B[n, k]. A: (M, K), C: (M, N); rows are lda, ldb, ldc
 // elements apart. bf16 and fp16.
 //
-// stage 1 of mma, tensor cores: a warp at a time, mma.sync multiplies a 16 x 16 piece of A with a 16 x 8
-// piece of B in registers, and ldmatrix brings them there from shared memory, where a block keeps one k-tile
-// of each. 16-byte chunks of a tile are permuted (swizzled) within 128 bytes, so that the 8 rows an ldmatrix
-// reads at once lie in different banks.
+// stage 1 of mma, tensor cores: for each warp, mma.sync multiplies a 16 x 16 piece of A with a 16 x 8 piece
+// of B in registers. ldmatrix brings the pieces there from shared memory, where a block keeps one k-tile of A
+// and of B. chunks of 16 bytes are permuted (swizzled) within 128 bytes of a tile, so the 8 rows that an
+// ldmatrix reads at once are in different banks.
 //
 // what it gains: a tensor core does 512 multiplications a cycle where the fp32 units beside it do 32.
 //
-// what limits it: a block waits for global memory before each k-tile, and multiplies nothing meanwhile.
+// what limits it: a block waits for global memory before each k-tile, and does not multiply meanwhile.
 
 #include "ptx/mma.cuh"
 #include "tile/convert.cuh"

@@ -4,9 +4,9 @@
 // stage 2 of mma, register prefetch: a thread loads its part of the next k-tile into registers before it
 // multiplies the present one, and stores it to shared memory afterwards.
 //
-// what it gains: the time that global memory takes passes with multiplications.
+// what it gains: the block multiplies while it waits for global memory.
 //
-// what limits it: what is loaded ahead costs registers, so one k-tile is all that can be in flight, and two
+// what limits it: data that is loaded ahead costs registers, so only one k-tile can be in flight. two
 // barriers a k-tile still separate stores to shared memory from multiplications.
 
 #include "ptx/mma.cuh"

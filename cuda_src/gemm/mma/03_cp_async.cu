@@ -1,11 +1,12 @@
 // C[m, n] = sum_k A[m, k] B[k, n], with TRANS_B: B[n, k]. A: (M, K), C: (M, N); rows are lda, ldb, ldc
 // elements apart. bf16 and fp16.
 //
-// stage 3 of mma, cp.async: a circular buffer of STAGES k-tiles of A and B is in flight: cp.async fills the
-// ones to come while the present one is multiplied.
+// stage 3 of mma, cp.async: a circular buffer of STAGES k-tiles of A and B is in flight. cp.async fills later
+// k-tiles while the present one is multiplied.
 //
-// what it gains: what is loaded ahead costs no registers, so several k-tiles can be in flight, and a warp's
-// tile can be larger. of two barriers a k-tile one is left, and each byte takes two instructions less.
+// what it gains: data that is loaded ahead costs no registers, so several k-tiles can be in flight, and a
+// warp's tile can be larger. a k-tile needs one barrier instead of two, and each byte takes two instructions
+// less.
 //
 // what limits it: every operand passes through registers, and threads compute the addresses of all of them;
 // mma.sync alone cannot fill the tensor cores of Hopper anyway.

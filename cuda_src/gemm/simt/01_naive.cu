@@ -2,11 +2,11 @@
 // elements apart.
 //
 // stage 1 of simt, naive: one thread computes one element of C, and neighbouring threads of a warp take
-// neighbouring rows: the mapping that everyone writes first. nothing is shared between threads; it is here to
-// be right and to be compared with.
+// neighbouring rows. everyone writes this mapping first. threads share nothing. the stage only has to be
+// right, and the others are compared with it.
 //
-// what limits it: each lane of a warp reads another row of A, so a load touches 16 lines of 128 bytes to use
-// 2 or 4 bytes of each, and there are two loads for every multiplication. stores of C are as scattered.
+// what limits it: each lane of a warp reads another row of A, so a load touches 16 lines of 128 bytes and
+// uses 2 or 4 bytes of each. there are two loads for every multiplication. stores of C are equally scattered.
 
 #include "tile/convert.cuh"
 

@@ -1,14 +1,14 @@
 // C[m, n] = sum_k A[m, k] B[k, n], with TRANS_B: B[n, k]. A: (M, K), C: (M, N); rows are lda, ldb, ldc
 // elements apart.
 //
-// stage 2 of simt, coalesced: as before one thread computes one element of C, but neighbouring threads of a
-// warp take neighbouring columns.
+// stage 2 of simt, coalesced: one thread still computes one element of C, but neighbouring threads of a warp
+// take neighbouring columns.
 //
 // what it gains: where B is not transposed, the lanes of a warp read neighbouring elements of a row of B in
 // one request, and all of them the same two elements of A. C is stored in whole sectors in either layout.
 //
-// what limits it: there are still two loads for every multiplication, and each element is loaded again by
-// every thread that needs it. where B is transposed, it is now B of which each lane reads another row.
+// what limits it: there are still two loads for every multiplication, and every thread that needs an element
+// loads it again. if B is transposed, each lane now reads another row of B.
 
 #include "tile/convert.cuh"
 

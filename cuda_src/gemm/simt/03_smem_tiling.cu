@@ -2,14 +2,14 @@
 // elements apart.
 //
 // stage 3 of simt, shared memory tiling: a block computes BLOCK_M x BLOCK_N elements of C, one a thread. it
-// copies a k-tile of A and of B, BLOCK_K deep, to shared memory as float, and multiplies from there. both lie
-// k-major, so that neighbouring threads read neighbouring banks.
+// copies a k-tile of A and of B, BLOCK_K deep, to shared memory as float, and multiplies from there. both
+// tiles are k-major, so neighbouring threads read neighbouring banks.
 //
 // what it gains: an element of A is loaded from global memory once for BLOCK_N multiplications and one of B
 // once for BLOCK_M, and both along the rows of the matrix, whatever the layout.
 //
-// what limits it: every multiplication still has two loads, now from shared memory: those are what the block
-// waits for, and not the arithmetic.
+// what limits it: every multiplication still has two loads, now from shared memory. the block waits for these
+// loads, not for the arithmetic.
 
 #include "tile/convert.cuh"
 

@@ -2,8 +2,8 @@
 // elements apart.
 //
 // stage 4 of simt, thread tile: each thread computes THREAD_M x THREAD_N elements of the block's tile of C,
-// in registers. they lie THREADS_M rows and THREADS_N columns apart, so that neighbouring threads still have
-// neighbouring columns.
+// in registers. the elements of a thread are THREADS_M rows and THREADS_N columns apart, so neighbouring
+// threads still have neighbouring columns.
 //
 // what it gains: an element of A is read from shared memory once for THREAD_N multiplications and one of B
 // once for THREAD_M: 12 loads feed 32 multiplications where 64 did before. so the block's tile can be larger,

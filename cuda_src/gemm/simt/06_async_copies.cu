@@ -1,15 +1,15 @@
 // C[m, n] = sum_k A[m, k] B[k, n], with TRANS_B: B[n, k]. A: (M, K), C: (M, N); rows are lda, ldb, ldc
 // elements apart. fp32.
 //
-// stage 6 of simt, asynchronous copies: a circular buffer of STAGES k-tiles of A and B is in flight: cp.async
-// fills the ones to come while the present one is multiplied. it moves bytes as they are, so inputs are fp32:
-// nothing is converted on the way.
+// stage 6 of simt, asynchronous copies: a circular buffer of STAGES k-tiles of A and B is in flight. cp.async
+// fills later k-tiles while the present one is multiplied. it cannot convert what it moves, so inputs are
+// fp32.
 //
-// what it gains: no k-tile passes through registers, nobody waits for global memory, and one barrier a k-tile
-// is left of two.
+// what it gains: no k-tile passes through registers, no thread waits for global memory, and a k-tile needs
+// one barrier instead of two.
 //
-// what limits it: the multiplications read three registers each, more than the banks of the registers give
-// every clock.
+// what limits it: each multiplication reads three registers, more than the register banks deliver every
+// clock.
 
 #include "ptx/cp_async.cuh"
 #include "tile/convert.cuh"

@@ -4,11 +4,11 @@
 // stage 7 of simt, operand reuse: a thread multiplies down one column of its tile and up the next, so that
 // each multiplication has a factor in common with the one before.
 //
-// what it gains: the common factor is not read again: a multiply-add reads three registers, and three reads a
-// clock are more than the banks of the registers give.
+// what it gains: the common factor is not read again. a multiply-add reads three registers, and the register
+// banks cannot deliver three reads every clock.
 //
-// what limits it: neighbouring threads lie along a row of C: of A a warp reads one or two quads at once, of B
-// 16 or 32 different ones, which take as many wavefronts as they are 128 bytes.
+// what limits it: neighbouring threads are neighbours along a row of C. so a warp reads one or two quads of A
+// at once, but 16 or 32 different quads of B. these take one wavefront for each 128 bytes.
 
 #include "ptx/cp_async.cuh"
 #include "tile/convert.cuh"

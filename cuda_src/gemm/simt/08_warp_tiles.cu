@@ -1,14 +1,14 @@
 // C[m, n] = sum_k A[m, k] B[k, n], with TRANS_B: B[n, k]. A: (M, K), C: (M, N); rows are lda, ldb, ldc
 // elements apart. fp32.
 //
-// stage 8 of simt, warp tiles: the threads of a warp no longer lie along a row of the block's tile, but over
-// a tile of their own, 8 x 4 of them.
+// stage 8 of simt, warp tiles: the threads of a warp are no longer neighbours along a row of the block's
+// tile. they cover a tile of their own, with 8 x 4 threads.
 //
-// what it gains: of what a warp reads from shared memory at once most is shared by several of its lanes:
-// as declared 8 quads of A and 4 of B for 32 threads, instead of 2 and 16.
+// what it gains: several lanes share most of what a warp reads from shared memory at once. as declared these
+// are 8 quads of A and 4 of B for 32 threads, instead of 2 and 16.
 //
-// what limits it: the fp32 units. as declared one multiplication in seven finds its other operands in one
-// bank: which registers are used is the compiler's choice.
+// what limits it: the fp32 units. as declared, one multiplication in seven finds its other operands in one
+// bank. the compiler chooses the registers.
 
 #include "ptx/cp_async.cuh"
 #include "tile/convert.cuh"

@@ -2,16 +2,17 @@
 // and B come as tensor maps, so their rows are multiples of 16 bytes. bf16 and fp16, sm_90a.
 //
 // stage 1, TMA pipeline: the warps specialise. one thread of the first warpgroup, the producer, asks TMA for
-// whole k-tiles of A and B; two warpgroups, the consumers, have the tensor cores multiply them where they lie
-// (wgmma). a circular buffer of STAGES k-tiles is handed back and forth through mbarriers: one completes when
-// the bytes have come, another when every consumer warp is done with them. the loop around that is a frame,
-// load / compute / epilogue: here are its parts.
+// whole k-tiles of A and B. two warpgroups, the consumers, multiply them with wgmma, which reads shared
+// memory. a circular buffer of STAGES k-tiles passes between them through mbarriers. one mbarrier completes
+// when the bytes have arrived, another when every consumer warp is done with them. the loop around that is
+// the frame load / compute / epilogue; this file has its parts.
 //
-// what it gains: operands no longer pass through registers, nobody computes addresses, and wgmma runs the
-// tensor cores at their full rate. blocks are numbered so that those at work together share rows of A and
-// columns of B in the L2.
+// what it gains: operands no longer pass through registers, no thread computes addresses, and wgmma runs the
+// tensor cores at their full rate. blocks are numbered for the L2: blocks that run at the same time share
+// rows of A and columns of B.
 //
-// what limits it: a block has one tile. its tensor cores idle while it fills the buffer and while it stores C.
+// what limits it: a block has one tile. its tensor cores idle while it fills the buffer, and while it stores
+// C.
 
 #include "pipeline/load_compute_epilogue.cuh"
 #include "product.cuh"

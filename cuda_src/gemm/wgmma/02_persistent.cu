@@ -5,7 +5,7 @@
 // while the consumers store a tile, the producer already loads k-tiles of the next one, as many as fit into
 // shared memory.
 //
-// what it gains: no tile but the first waits for its first k-tile. most where K is short.
+// what it gains: only the first tile waits for its first k-tile. the gain is largest where K is short.
 //
 // what limits it: the tensor cores idle while a tile is stored, and products of few tiles keep only few blocks
 // busy.

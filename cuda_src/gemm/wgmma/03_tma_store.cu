@@ -2,13 +2,13 @@
 // and B come as tensor maps, so their rows are multiples of 16 bytes; C too, where its rows are. bf16 and
 // fp16, sm_90a.
 //
-// stage 3, TMA store: TMA does the storing, too. a warp collects 128 bytes of each of its rows in shared memory
-// and has them stored as a box; meanwhile it writes the next of two buffers.
+// stage 3, TMA store: TMA also stores. a warp collects 128 bytes of each of its rows in shared memory, and
+// TMA stores them as a box. meanwhile the warp writes to the other of two buffers.
 //
-// what it gains: the tensor cores wait for a copy into shared memory where they waited for stores.
+// what it gains: the tensor cores wait for a copy into shared memory, and no longer for stores.
 //
-// what limits it: they still idle while accumulators are written to shared memory, and what a block loads
-// comes from the L2, which at large sizes delivers all that it can.
+// what limits it: they still idle while accumulators are written to shared memory. what a block loads comes
+// from the L2, which is at its limit for large sizes.
 
 #include "pipeline/load_compute_epilogue.cuh"
 #include "product.cuh"

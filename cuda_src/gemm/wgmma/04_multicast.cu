@@ -2,13 +2,13 @@
 // and B come as tensor maps, so their rows are multiples of 16 bytes; C too, where its rows are. bf16 and
 // fp16, sm_90a.
 //
-// stage 4, multicast: two blocks one above the other need the same k-tiles of B. as a cluster they load half of
-// each, and TMA delivers it to both; k-tiles of A they load for themselves.
+// stage 4, multicast: two blocks, one above the other, need the same k-tiles of B. as a cluster each loads
+// half of them, and TMA delivers it to both. each block loads its own k-tiles of A.
 //
-// what it gains: a third less is read from the L2, which at large sizes delivers all that it can.
+// what it gains: the blocks read a third less from the L2, which is at its limit for large sizes.
 //
-// what limits it: shared memory of a block receives as much as before, and it takes two blocks to free a
-// pipeline stage. where C has one row of tiles the second block of a cluster has nothing to do.
+// what limits it: the shared memory of a block receives as much as before, and two blocks have to free a
+// pipeline stage. if C has one row of tiles, the second block of a cluster has nothing to do.
 
 #include "pipeline/load_compute_epilogue.cuh"
 #include "product.cuh"

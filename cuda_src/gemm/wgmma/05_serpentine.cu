@@ -2,11 +2,11 @@
 // and B come as tensor maps, so their rows are multiples of 16 bytes; C too, where its rows are. bf16 and
 // fp16, sm_90a.
 //
-// stage 5, serpentine: every other group of rows of tiles is walked from right to left, and every other tile of
-// a block takes its k-tiles backwards: what was read last is read next.
+// stage 5, serpentine: every other group of rows of tiles is walked from right to left, and every other tile
+// of a block takes its k-tiles backwards. so what was read last is read next.
 //
-// what it gains: less is read from memory: less waiting, and less power, which at large sizes decides the
-// clock.
+// what it gains: less is read from memory. that saves waiting and power, and for large sizes the power
+// decides the clock.
 //
 // what limits it: the tensor cores idle while a tile goes from registers to shared memory.
 

@@ -2,12 +2,13 @@
 // and B come as tensor maps, so their rows are multiples of 16 bytes; C too, where its rows are. bf16 and
 // fp16, sm_90a.
 //
-// stage 6, deferred epilogue: a finished tile stays in registers, rounded, and is stored in parts while the next
-// one is multiplied. of fp32 there is no room for it: that is stored at once.
+// stage 6, deferred epilogue: a finished tile stays in registers, rounded, and is stored in parts while the
+// next one is multiplied. fp32 tiles do not fit beside the next one, so they are stored at once.
 //
 // what it gains: tensor cores hardly pause between tiles.
 //
-// what limits it: where the tiles do not come out even, most blocks wait for the few that have one more.
+// what limits it: if the tiles do not divide evenly among the blocks, most blocks wait for the few that have
+// one more.
 
 #include "epilogue/deferred.cuh"
 #include "pipeline/load_compute_epilogue.cuh"

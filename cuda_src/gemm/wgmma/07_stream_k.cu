@@ -2,15 +2,15 @@
 // and B come as tensor maps, so their rows are multiples of 16 bytes; C too, where its rows are. bf16 and
 // fp16, sm_90a.
 //
-// stage 7, stream-K: where the tiles do not come out even, blocks share out the k-iterations of the tiles that
-// are left over, evenly, wherever a tile ends: then a tile may be computed in parts. the block with its last
-// k-tiles adds to its own sums those of the others, which leave theirs in memory and raise a flag, and lowers
-// the flag again: the next launch finds all of them down. blocks are pairs, and so are tiles.
+// stage 7, stream-K: if the tiles do not divide evenly among the blocks, the blocks divide the k-iterations
+// of the remaining tiles evenly. so several blocks may compute parts of one tile. each stores its sums in
+// memory and raises a flag. the block with the last k-tiles of a tile adds the sums of the others to its own,
+// and lowers the flags again, so the next launch finds all of them down. blocks are pairs, and so are tiles.
 //
-// what it gains: up to the last round of tiles, of 16 at 8192 cubed; and blocks that finish tiles one after the
-// other, not all at once, draw power and ask the L2 for k-tiles more evenly.
+// what it gains: up to the last round of tiles, of 16 at 8192 cubed. also, blocks finish tiles one after the
+// other, not all at once. so they draw power, and read k-tiles from the L2, more evenly.
 //
-// what limits it: sums of a part are 128 KB, written and read while no tensor core is busy.
+// what limits it: the sums of a part are 128 KB. they are written and read while no tensor core is busy.
 //
 // source: Osama et al., Stream-K: work-centric parallel decomposition for dense matrix-matrix multiplication
 // on the GPU, 2023: the hybrid of two rounds.

@@ -2,12 +2,13 @@
 // and B come as tensor maps, so their rows are multiples of 16 bytes; C too, where its rows are. bf16 and
 // fp16, sm_90a.
 //
-// stage 8, split k: where tiles are too few for the device, SPLIT blocks, a cluster, share one. each multiplies
-// its part of k; then each gathers the others' sums for its own columns, through distributed shared memory, and
-// stores these. the memory it gathers in is that of the k-tiles, which by then nobody needs.
+// stage 8, split k: if there are too few tiles for the device, a cluster of SPLIT blocks shares one. each
+// block multiplies its part of k. then each gathers the others' sums for its own columns through distributed
+// shared memory, and stores these columns. the sums are gathered in the memory of the k-tiles, which are no
+// longer needed then.
 //
-// what it gains: up to SPLIT times the blocks at work, and as much memory bandwidth, where C is small. the
-// order of summation is fixed, and no sum goes through global memory.
+// what it gains: up to SPLIT times as many blocks at work, and as much more memory bandwidth, where C is
+// small. the order of summation is fixed, and no sum goes through global memory.
 //
 // what limits it: more than two blocks a cluster do not pay. an H200 holds 66 clusters of two, but only 30 of
 // four: of 32 tiles two then have to wait. with two, 32 tiles leave half of the device idle.

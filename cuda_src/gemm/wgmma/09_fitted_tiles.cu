@@ -2,17 +2,17 @@
 // and B come as tensor maps, so their rows are multiples of 16 bytes; C too, where its rows are. bf16 and
 // fp16, sm_90a.
 //
-// stage 9, fitted tiles: the width of a tile is chosen for the problem, 128 columns where tiles of 256 leave the
-// device idle even with k split. half as many k-tiles again are then in flight.
+// stage 9, fitted tiles: the problem decides the width of a tile. it is 128 columns if tiles of 256 leave the
+// device idle even with k split. then half as many k-tiles again are in flight.
 //
 // with B_ONCE, B is the first to leave the L2: where the blocks that need a k-tile run at the same time, it is
 // not missed, and what others have written need not go to memory to make room for it.
 //
-// what it gains: twice the blocks at work where C is small.
+// what it gains: twice as many blocks at work where C is small.
 //
-// what limits it: narrow tiles fetch more for the same work, so wide ones stay where they suffice. at 1024
-// cubed a block has 8 k-tiles to multiply, hardly more than are in flight: filling the pipeline, handing sums
-// over and storing C take longer than that.
+// what limits it: narrow tiles load more for the same work, so wide tiles stay where they suffice. at 1024
+// cubed a block has 8 k-tiles to multiply, hardly more than are in flight. filling the pipeline, exchanging
+// sums and storing C take longer than the products.
 
 #include "epilogue/cluster_sums.cuh"
 #include "pipeline/load_compute_epilogue.cuh"

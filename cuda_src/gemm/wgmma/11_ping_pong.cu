@@ -2,9 +2,10 @@
 // and B come as tensor maps, so their rows are multiples of 16 bytes; C too, where its rows are. bf16 and
 // fp16, sm_90a.
 //
-// stage 11, ping-pong: a consumer has a tile of 128 columns to itself, all of its 128 rows, and the two alternate:
-// while one writes its sums to C the other multiplies. it does so with pauses, as there is time: all blocks
-// together would push more out of the L2 than memory can take, and k-tiles would have to wait.
+// stage 11, ping-pong: each consumer has a tile of 128 columns to itself, with all of its 128 rows. the two
+// alternate: one writes its sums to C while the other multiplies. it writes with pauses, because there is
+// time. without them all blocks together would push more out of the L2 than memory can take, and k-tiles
+// would have to wait.
 //
 // what it gains: tensor cores no longer wait for the end of a tile. most where K is short.
 //

@@ -23,10 +23,10 @@ def attention(
     q: Any, k: Any, v: Any, *, causal: bool = False, scale: float | None = None, layout: str = "bhsd"
 ) -> Call:
     """Attention of every head, softmax(scale q k^T) v. q: (batch, heads, rows, dim); k, v: (batch, key heads, keys,
-    dim), or (batch, rows, heads, dim) and (batch, keys, key heads, dim) with `layout` bshd; arrays of bfloat16 or
-    float16, dim at most 256, key heads a divisor of heads. Rows of dim, and heads (places, with bshd), may be any
-    distance apart, in k and v the same. `scale` is positive, 1 / sqrt(dim) where it is not given. With `causal`, row i
-    sees the keys up to i + keys - rows.
+    dim). With `layout` bshd, they are (batch, rows, heads, dim) and (batch, keys, key heads, dim). Types are bfloat16
+    or float16; dim is at most 256; key heads divide heads. Rows of dim, and heads (rows, with bshd), may be any
+    distance apart; k and v have the same distances. `scale` is positive; the default is 1 / sqrt(dim). With `causal`,
+    row i sees the keys up to i + keys - rows.
 
     Returns a named tuple: o like q, without gaps, and lse, (batch, heads, rows) float32, the natural logarithm of the
     sum of a row's exponentials. A row that sees no key has o = 0 and lse = -inf. Raises TypeError and ValueError like

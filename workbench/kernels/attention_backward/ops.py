@@ -34,12 +34,12 @@ def attention_backward(
     scale: float | None = None,
     layout: str = "bhsd",
 ) -> Call:
-    """Gradients of `attention` for q, k and v: of its arguments, its results o and lse, and the gradient do of o, an
-    array like o. o and do are of the shape and dtype of q, without gaps; lse is (batch, heads, rows) float32. Options
-    are those of the call of `attention`.
+    """Gradients of `attention` for q, k and v. The arguments are those of `attention`, its results o and lse, and do,
+    the gradient of o. o and do have the shape and dtype of q, without gaps; lse is (batch, heads, rows) float32.
+    Options are those of the call of `attention`.
 
-    Returns a named tuple: dq like q, dk and dv like k, without gaps. Gradients of heads that share keys are added up; a
-    row that sees no key has dq = 0. Sums for dq are made in no certain order: two calls may differ by rounding. Raises
+    Returns a named tuple: dq like q, dk and dv like k, without gaps. Gradients of heads that share keys are added up. A
+    row that sees no key has dq = 0. The order of the sums for dq varies: two calls may differ by rounding. Raises
     TypeError and ValueError like `attention`.
     """
     name = "attention_backward"

@@ -21,18 +21,18 @@ _NAME = "attention_varlen"
 def attention_varlen(
     q: Any, k: Any, v: Any, offsets_q: Any, offsets_k: Any, *, causal: bool = False, scale: float | None = None
 ) -> Call:
-    """Attention of sequences of different lengths, packed one behind the other. q: (rows, heads, dim); k, v: (keys, key
-    heads, dim), arrays of bfloat16 or float16, dim at most 256, key heads a divisor of heads. offsets_q, offsets_k:
+    """Attention of sequences of different lengths, packed one after the other. q: (rows, heads, dim); k, v: (keys, key
+    heads, dim). Types are bfloat16 or float16; dim is at most 256; key heads divide heads. offsets_q, offsets_k:
     (batch + 1,) int32: sequence i has the rows offsets_q[i] to offsets_q[i + 1] of q and the keys offsets_k[i] to
-    offsets_k[i + 1]. They begin with 0, never decrease and end with rows and keys at most: that is not checked, as they
-    are in the memory of the GPU. Sequences may be empty; no length has to be given, and calls with other offsets are of
-    the same class. Rows of dim, and places, may be any distance apart, in k and v the same. `scale` is positive, 1 /
-    sqrt(dim) where it is not given. With `causal`, row i of a sequence sees its keys up to i + keys - rows, of its
-    own rows and keys.
+    offsets_k[i + 1]. Offsets must begin with 0, never decrease, and end with at most rows and keys. This is not
+    checked, because they are in the memory of the GPU. Sequences may be empty. No length has to be given, and calls
+    with other offsets belong to the same class. Rows of dim, and rows of heads, may be any distance apart; k and v have
+    the same distances. `scale` is positive; the default is 1 / sqrt(dim). With `causal`, row i of a sequence sees its
+    keys up to i + keys - rows, counted in that sequence.
 
     Returns a named tuple: o like q, without gaps, and lse, (heads, rows) float32, the natural logarithm of the sum of a
-    row's exponentials. A row that sees no key has o = 0 and lse = -inf; what lies behind the last sequence is not
-    written. Raises TypeError and ValueError like `gemm`.
+    row's exponentials. A row that sees no key has o = 0 and lse = -inf. Rows behind the last sequence are not written.
+    Raises TypeError and ValueError like `gemm`.
     """
     dtype = common_dtype(_NAME, q=q, k=k, v=v)
     if dtype is FP32:
@@ -54,7 +54,7 @@ def attention_varlen(
     if offsets_q.ndim != 1 or offsets_q.shape != offsets_k.shape or offsets_q.shape[0] < 2:
         raise ValueError(
             f"{_NAME}: offsets_q has shape {offsets_q.shape} and offsets_k {offsets_k.shape}; both have to have one "
-            "element more than there are sequences, of which there has to be one"
+            "element more than there are sequences, and there has to be at least one"
         )
     contiguous(_NAME, "offsets_q", offsets_q)
     contiguous(_NAME, "offsets_k", offsets_k)

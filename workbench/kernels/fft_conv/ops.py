@@ -13,10 +13,10 @@ from .problem import MOST
 
 @FFT_CONV.function
 def fft_conv(u: Any, k: Any, spectrum: Any = None, roots: Any = None, *, causal: bool = False) -> Call:
-    """Convolution of every channel with a filter as long as the sequence, y_t = sum_j k_j u_{t-j}, with places modulo
-    length, or, `causal`, no places before the first. u: (batch, channels, length) bfloat16, contiguous, length at most
-    32768; k: (channels, length) float32. `spectrum` and `roots` are what `fft_conv_filter` makes of k, for the same
-    `causal`; without them they are computed on the host, in every call.
+    """Convolution of every channel with a filter as long as the sequence, y_t = sum_j k_j u_{t-j}. Positions are taken
+    modulo length; with `causal`, there are none before the first. u: (batch, channels, length) bfloat16, contiguous,
+    length at most 32768; k: (channels, length) float32. `spectrum` and `roots` are the results of `fft_conv_filter` for
+    k and the same `causal`. Without them every call computes them on the host.
 
     Returns y like u. Raises TypeError and ValueError like `gemm`.
     """

@@ -17,9 +17,9 @@ from .stages import GEMM_FP8
 def gemm_fp8(a: Any, b: Any, a_scale: Any, b_scale: Any, *, out_dtype: Any = None) -> Call:
     """Matrix product of 8-bit numbers on the GPU: c[m, n] = a_scale[m] b_scale[n] sum_k a[m, k] b[n, k].
 
-    a: (m, k), b: (n, k), arrays of uint8 that hold the bits of `ml_dtypes.float8_e4m3fn`, of which CuPy knows
-    nothing; rows contiguous, any distance between them. a_scale: (m,), b_scale: (n,), float32 and contiguous. Returns
-    (m, n) of `out_dtype`: bfloat16 (default) or float32. Raises TypeError and ValueError like `gemm`.
+    a: (m, k), b: (n, k), arrays of uint8 that hold the bits of `ml_dtypes.float8_e4m3fn`, a type that CuPy
+    does not have; rows contiguous, any distance between them. a_scale: (m,), b_scale: (n,), float32 and contiguous.
+    Returns (m, n) of `out_dtype`: bfloat16 (default) or float32. Raises TypeError and ValueError like `gemm`.
     """
     check_arrays("gemm_fp8", [np.dtype(np.uint8)], a=a, b=b)
     check_arrays("gemm_fp8", [FP32.numpy], a_scale=a_scale, b_scale=b_scale)

@@ -22,10 +22,10 @@ def ssd(x: Any, log_a: Any, b: Any, c: Any, h0: Any = None) -> Call:
     """Mamba-2's chunked scan of every head, h_t = exp(log_a_t) h_{t-1} + b_t x_t^T and y_t = h_t^T c_t. x: (batch,
     length, heads, headdim) bfloat16; log_a: (batch, length, heads) float32, at most 0, which may be -inf; b, c: (batch,
     length, groups, dstate) bfloat16, groups a divisor of heads; h0: (batch, heads, dstate, headdim) float32, the state
-    before the first place, zero where it is not given; headdim and dstate at most 128. log_a and h0 are
-    contiguous; places of x, and of b and c, may be any distance apart, in b and c the same.
+    before the first position, by default zero; headdim and dstate at most 128. log_a and h0 are contiguous. Positions
+    of x, and of b and c, may be any distance apart; b and c have the same distance.
 
-    Returns a named tuple: y like x, without gaps, and h, the state after the last place. Raises TypeError and
+    Returns a named tuple: y like x, without gaps, and h, the state after the last position. Raises TypeError and
     ValueError like `gemm`.
     """
     check_arrays("ssd", [BF16.numpy], x=x, b=b, c=c)

@@ -1,10 +1,10 @@
 // y[r, c] = exp(x[r, c]) / sum_j exp(x[r, j]). x, y: (rows, columns).
 //
-// stage 1, naive: one thread takes one row, in three passes: its maximum, without which exp overflows; the sum; the
+// stage 1, naive: one thread takes one row, in three passes: the maximum, without which exp overflows; the sum; the
 // quotients.
 //
-// what limits it: the lanes of a warp walk down 32 rows side by side, so each load touches 32 lines to use 2 or 4
-// bytes of each; and rows are few for a whole device.
+// what limits it: the lanes of a warp read 32 different rows, so each load touches 32 lines and uses 2 or 4 bytes of
+// each; and there are few rows for a whole device.
 
 #include "tile/convert.cuh"  // to_float, from_float
 

@@ -1,12 +1,12 @@
 // y[r, c] = exp(x[r, c]) / sum_j exp(x[r, j]). x, y: (rows, columns).
 //
-// stage 2, warp: a warp takes one row. its lanes take every 32nd column, so that a load reads neighbours, and agree on
-// the maximum and on the sum by shuffles.
+// stage 2, warp: a warp takes one row. each lane takes every 32nd column, so a load reads neighbouring columns. shuffles
+// give all lanes the maximum and the sum.
 //
 // what it gains: every line that is loaded is used whole, and 32 times as many threads have loads in flight.
 //
-// what limits it: the row is read three times and exp computed twice, of which all but one read and one exp could be
-// spared for rows that fit into registers.
+// what limits it: the row is read three times, and exp is computed twice. a row that fits into registers needs one read
+// and one exp.
 
 #include "tile/convert.cuh"  // to_float, from_float
 #include "tile/warp.cuh"     // warp_sum, WARP, ALL_LANES
