@@ -26,7 +26,18 @@ from host_files import (
     TMA,
 )
 
-from workbench.emulator import CompileError, LaunchError, Output, Program, Report, Struct, TensorMapOf, launch, load
+from workbench.emulator import (
+    CompileError,
+    LaunchError,
+    Output,
+    Program,
+    Report,
+    Struct,
+    TensorMapOf,
+    headers,
+    launch,
+    load,
+)
 from workbench.emulator.headers import cuda_headers, standard_headers
 from workbench.emulator.host_code import stubs
 from workbench.emulator.host_code.declarations import declarations
@@ -202,6 +213,34 @@ def test_a_template_without_arguments_is_told_of_the_instances_that_host_code_la
 def test_an_instance_that_no_template_fits_is_told() -> None:
     with pytest.raises(CompileError, match="no template fits the instance that is named"):
         load("template <class T> __global__ void scale(T* x) {}\nint main() {}\n", entry="scale<3>")
+
+
+@pytest.mark.parametrize("beside", [False, True], ids=["the source", "a header"])
+def test_the_headers_of_curand_are_found_for_what_names_them(
+    beside: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "curand").mkdir()
+    (tmp_path / "curand" / "curand_kernel.h").write_text("__device__ inline float draw() { return 0.5f; }\n")
+    (tmp_path / "noise.h").write_text("#include <curand_kernel.h>\n")
+    asked = []
+    find = headers.header_folder
+
+    def found(library: str) -> str | None:
+        asked.append(library)
+        return str(tmp_path / "curand") if library == "curand" else find(library)
+
+    monkeypatch.setattr(headers, "header_folder", found)
+    headers.random_headers.cache_clear()
+    headers.is_of_cuda.cache_clear()
+    try:
+        load("__global__ void k(float* x) { *x = 1; }\n", include=[tmp_path])
+        assert "curand" not in asked  # a search that takes longer than to compile it
+        included = '"noise.h"' if beside else "<curand_kernel.h>"
+        load(f"#include {included}\n__global__ void k(float* x) {{ *x = draw(); }}\n", include=[tmp_path])
+        assert headers.is_of_cuda(str(tmp_path / "curand" / "curand_kernel.h"))
+    finally:
+        headers.random_headers.cache_clear()
+        headers.is_of_cuda.cache_clear()
 
 
 def test_headers_that_declare_what_is_used_of_std_are_all_there() -> None:

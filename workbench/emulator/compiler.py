@@ -11,7 +11,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from .headers import cuda_headers, standard_headers
+from .headers import RANDOM, cuda_headers, random_headers, standard_headers
 from .host_code import DeviceCode, HostCode, SourceError, SourceFiles
 
 __all__ = ["CompileError", "Compiled", "CompilerUnavailable", "compile_source", "compile_with_nvcc"]
@@ -96,8 +96,13 @@ def compile_source(
     if "\0" in text:
         raise CompileError(f"{name} holds a zero byte: it is not CUDA C++")
     nvrtc = _nvrtc()
-    known = cuda_headers()
-    searched = (*folders, *known)
+    files: SourceFiles | SourceError
+    try:
+        files = SourceFiles(text, name, folders)
+    except SourceError as error:
+        files = error
+    texts = [text] if isinstance(files, SourceError) else [text, *(header.text for header in files.headers)]
+    searched = (*folders, *cuda_headers(), *(random_headers() if any(RANDOM in part for part in texts) else ()))
     standard = standard_headers(searched)
     options = [f"-arch={arch}", "-lineinfo", "-device-int128", "--ptxas-options=-v", "-w", *more]
     if not any(option.lstrip("-").startswith("std=") for option in more):
@@ -106,10 +111,8 @@ def compile_source(
     options += [f"-I{folder}" for folder in searched]
     instances = [entry for entry in entries if is_instance(entry)]
     job = _Job(nvrtc, name, options, standard, instances)
-    try:
-        files = SourceFiles(text, name, folders)
-    except SourceError as error:
-        return _untouched(job, text, error)
+    if isinstance(files, SourceError):
+        return _untouched(job, text, files)
     job.opened = _opened(files, instances)
     words = frozenset(re.findall(r"[A-Za-z_]\w*", " ".join(instances)))
     code = HostCode(files, searched, [header.decode() for header in standard], words)

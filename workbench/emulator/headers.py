@@ -8,7 +8,10 @@ from functools import cache
 from os import PathLike
 from pathlib import Path
 
-__all__ = ["cuda_headers", "header_folder", "is_of_cuda", "standard_headers"]
+__all__ = ["RANDOM", "cuda_headers", "header_folder", "is_of_cuda", "random_headers", "standard_headers"]
+
+RANDOM = "curand"
+"""How the names of the headers of cuRAND begin."""
 
 _STANDARD = (
     *("algorithm", "array", "bit", "complex", "functional", "initializer_list", "limits", "numeric", "optional"),
@@ -49,10 +52,15 @@ def header_folder(library: str) -> str | None:
 @cache
 def cuda_headers() -> tuple[str, ...]:
     """The folders with ``cuda_bf16.h``, ``cuda/barrier`` and ``crt/mma.h`` and their siblings, as far as installed."""
-    found = map(
-        header_folder, ("cudart", "cccl", "nvcc", "curand")
-    )  # a source that includes none compiles all the same
+    found = map(header_folder, ("cudart", "cccl", "nvcc"))  # a source that includes none compiles all the same
     return tuple(dict.fromkeys(folder for folder in found if folder))
+
+
+@cache
+def random_headers() -> tuple[str, ...]:
+    """The folder with ``curand_kernel.h``, where it is installed. Only for what names them: where no package has them,
+    the search starts a process."""
+    return tuple(filter(None, [header_folder("curand")]))
 
 
 def standard_headers(folders: Sequence[str | PathLike[str]]) -> dict[bytes, bytes]:
@@ -78,6 +86,8 @@ def standard_headers(folders: Sequence[str | PathLike[str]]) -> dict[bytes, byte
 def is_of_cuda(file: str) -> bool:
     """Whether a file is one of CUDA's headers, wherever they lie: PTX names those of the machine that compiled it."""
     path, folders = Path(file), cuda_headers()
+    if path.name.startswith(RANDOM):
+        folders += random_headers()
     if any(path.is_relative_to(folder) for folder in folders):
         return True
     parts = path.parts
