@@ -335,7 +335,7 @@ def test_an_outcome_comes_back_as_it_was_saved(tmp_path: Path) -> None:
 def test_results_of_no_experiment_are_refused(tmp_path: Path) -> None:
     (experiment,) = experiments.select(["bank_conflicts"])
     page.save(tmp_path, dataclasses.replace(timed_outcome(experiment), name="gone"))
-    with pytest.raises(ResultsError, match="gone, which is no experiment"):
+    with pytest.raises(ResultsError, match="gone, which is not an experiment"):
         page.write(tmp_path)
 
 

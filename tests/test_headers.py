@@ -41,6 +41,7 @@ TEMPLATES = {
     "activation",
     "fragment",
     "panels",
+    "row_prefetch",
 }
 """What wraps no instruction, and is tested by the stages that are built on it; what they do not use by a trial."""
 

@@ -211,7 +211,7 @@ def test_the_command_shows_survivors_and_ends_with_one():
     assert found["made"] == 4
     assert found["killed"] + found["uncompiled"] + found["unchanged"] == 4
     assert result.exit_code == 0
-    weak = CliRunner().invoke(cli.main, ["mutate", "vector_add:vectorized", "--limit", "12", "--examples", "1"])
+    weak = CliRunner().invoke(cli.main, ["mutate", "vector_add:vectorized", "--limit", "24", "--examples", "1"])
     assert weak.exit_code == 1
     assert "survived: " in weak.stdout
-    assert "12 mutants: " in weak.stdout
+    assert "24 mutants: " in weak.stdout

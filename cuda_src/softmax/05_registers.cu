@@ -23,11 +23,12 @@ extern "C" __global__ void __launch_bounds__(THREADS)
   const IN* from = x + held * ldx;
   OUT* to = y + held * ldy;
   const RowWalk<WIDTH, EVEN> walk(from, columns);
+  const IN masked = from_float<IN>(-infinity());
 
   Vector<IN, WIDTH> v[VECTORS];
 #pragma unroll
   for (int i = 0; i < VECTORS; ++i)
-    v[i] = walk.load(from, walk.column(member + i * GROUP), from_float<IN>(-infinity()));
+    v[i] = walk.load(from, walk.column(member + i * GROUP), masked);
   const HeldExps<VECTORS, WIDTH> own(v);
   const float scale = own.scale(row_reduce<ExpSum, GROUP, THREADS>(own.state, scratch));
   if (row >= rows) return;

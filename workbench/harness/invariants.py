@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from typing import Any
 
 from ..devices import Device, Fault
 from ..judge.case import Case
 from ..model.arrays import Arrays
-from ..model.declared import declared
+from ..model.declared import BadOperation, declared
 from ..model.distribution import Distribution
 from ..model.problem import Tier
 from ..model.results import Failure, Verdict
@@ -16,13 +17,14 @@ from ..model.stage import Stage
 from .launching import solve
 
 
-def _of_both(bound: Arrays, related: Arrays) -> Arrays:
-    """A bound that is as much larger as that of related inputs is, where those are harder."""
-    found = dict(bound)
-    for name, own in bound.items():
-        most, others = float(own.max(initial=0.0)), float(related[name].max(initial=0.0))
-        if others > most > 0:
-            found[name] = own * (others / most)
+def _with_related(case: Case, inputs: Arrays) -> Arrays:
+    """The bound of a case, as much larger as that of related inputs is, if those are harder and have one."""
+    found = dict(case.bound)
+    with contextlib.suppress(BadOperation):  # there may be NaN where answers do not depend on it
+        for name, related in case.bound_for(inputs).items():
+            most, others = float(case.bound[name].max(initial=0.0)), float(related.max(initial=0.0))
+            if others > most > 0:
+                found[name] = case.bound[name] * (others / most)
     return found
 
 
@@ -47,7 +49,7 @@ def broken_invariant(stage: Stage[Any], device: Device, case: Case, after: Array
         with declared(f"the invariant `{invariant.name}` of the operation"):
             holds = invariant.holds(first, second, case.bound)
             if not holds and inputs is not None:
-                holds = invariant.holds(first, second, _of_both(case.bound, case.bound_for(inputs)))
+                holds = invariant.holds(first, second, _with_related(case, inputs))
         if not holds:
             message = f"the invariant `{invariant.name}` does not hold of {about}, though every element is near enough"
             return Failure(Verdict.MISMATCH, str(case.problem), message, "")

@@ -3,18 +3,6 @@
 #include "tile/row.cuh"
 #include "tile/row_reduce.cuh"
 
-// two sums at once
-struct TwoSums {
-  struct Value {
-    float first, second;
-  };
-  static constexpr bool COMMUTES = true;
-  static __device__ __forceinline__ Value identity() { return {0.f, 0.f}; }
-  static __device__ __forceinline__ Value combine(Value a, Value b) {
-    return {a.first + b.first, a.second + b.second};
-  }
-};
-
 // three sums at once
 struct ThreeSums {
   struct Value {

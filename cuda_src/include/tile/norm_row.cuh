@@ -34,65 +34,26 @@ struct Moments {
   }
 };
 
-// the moments of those elements of COUNT vectors that lie in the row: vector i starts at column first + i *
-// step. WHOLE as in tile/row.cuh: a vector lies in the row or outside of it
+// number and sum of those elements of COUNT vectors that lie in the row: vector i starts at column first + i * step. elements
+// outside have to be 0. WHOLE as in tile/row.cuh: a vector lies in the row or outside of it
 template <bool WHOLE, int COUNT, int WIDTH, class Element>
-__device__ __forceinline__ Moments::Value moments(const Vector<Element, WIDTH> (&v)[COUNT], int first,
-                                                  int step, int columns) {
-  float count = 0.f, sum = 0.f, squares = 0.f;
+__device__ __forceinline__ TwoSums::Value counted_sum(const Vector<Element, WIDTH> (&v)[COUNT], int first,
+                                                         int step, int columns) {
+  TwoSums::Value own = TwoSums::identity();
 #pragma unroll
   for (int i = 0; i < COUNT; ++i) {
     const int from = max(first + i * step, 0), to = min(first + i * step + WIDTH, columns);
-    count += static_cast<float>(WHOLE ? (from < columns ? WIDTH : 0) : max(to - from, 0));
+    own.first += static_cast<float>(WHOLE ? (from < columns ? WIDTH : 0) : max(to - from, 0));
 #pragma unroll
-    for (int j = 0; j < WIDTH; ++j) sum += to_float(v[i].x[j]);  // those outside are 0
+    for (int j = 0; j < WIDTH; ++j) own.second += to_float(v[i].x[j]);
   }
-  const float mean = count > 0.f ? sum / count : 0.f;
-#pragma unroll
-  for (int i = 0; i < COUNT; ++i)
-#pragma unroll
-    for (int j = 0; j < WIDTH; ++j) {
-      const int column = first + i * step + (WHOLE ? 0 : j);
-      const float distance = column >= 0 && column < columns ? to_float(v[i].x[j]) - mean : 0.f;
-      squares += distance * distance;
-    }
-  return {count, mean, squares};
+  return own;
 }
 
-// number and sum of some elements
-struct CountedSum {
-  struct Value {
-    float count, sum;
-  };
-  static constexpr bool COMMUTES = true;
-  static __device__ __forceinline__ Value identity() { return {0.f, 0.f}; }
-  static __device__ __forceinline__ Value combine(Value a, Value b) {
-    return {a.count + b.count, a.sum + b.sum};
-  }
-};
-
-template <int BLOCK>
-struct MomentsScratch {
-  RowScratch<CountedSum, BLOCK> sums;
-  RowScratch<Sum, BLOCK> squares;
-};
-
-// the moments of what MEMBERS threads hold, as `moments` takes it: the mean of all first, and then the
-// squares, which takes less than to combine moments
-template <bool WHOLE, int MEMBERS, int BLOCK, int COUNT, int WIDTH, class Element>
-__device__ __forceinline__ Moments::Value held_moments(const Vector<Element, WIDTH> (&v)[COUNT], int first,
-                                                       int step, int columns,
-                                                       MomentsScratch<BLOCK>& scratch) {
-  CountedSum::Value own = CountedSum::identity();
-#pragma unroll
-  for (int i = 0; i < COUNT; ++i) {
-    const int from = max(first + i * step, 0), to = min(first + i * step + WIDTH, columns);
-    own.count += static_cast<float>(WHOLE ? (from < columns ? WIDTH : 0) : max(to - from, 0));
-#pragma unroll
-    for (int j = 0; j < WIDTH; ++j) own.sum += to_float(v[i].x[j]);  // those outside are 0
-  }
-  own = row_reduce<CountedSum, MEMBERS, BLOCK>(own, scratch.sums);
-  const float mean = own.count > 0.f ? own.sum / own.count : 0.f;
+// the sum of their squared differences from `mean`
+template <bool WHOLE, int COUNT, int WIDTH, class Element>
+__device__ __forceinline__ float squares_about(float mean, const Vector<Element, WIDTH> (&v)[COUNT],
+                                               int first, int step, int columns) {
   float squares = 0.f;
 #pragma unroll
   for (int i = 0; i < COUNT; ++i)
@@ -102,7 +63,35 @@ __device__ __forceinline__ Moments::Value held_moments(const Vector<Element, WID
       const float distance = column >= 0 && column < columns ? to_float(v[i].x[j]) - mean : 0.f;
       squares += distance * distance;
     }
-  return {own.count, mean, row_reduce<Sum, MEMBERS, BLOCK>(squares, scratch.squares)};
+  return squares;
+}
+
+// the moments of what a thread has
+template <bool WHOLE, int COUNT, int WIDTH, class Element>
+__device__ __forceinline__ Moments::Value moments(const Vector<Element, WIDTH> (&v)[COUNT], int first,
+                                                  int step, int columns) {
+  const TwoSums::Value own = counted_sum<WHOLE>(v, first, step, columns);
+  const float mean = own.first > 0.f ? own.second / own.first : 0.f;
+  return {own.first, mean, squares_about<WHOLE>(mean, v, first, step, columns)};
+}
+
+template <int BLOCK>
+struct MomentsScratch {
+  RowScratch<TwoSums, BLOCK> sums;
+  RowScratch<Sum, BLOCK> squares;
+};
+
+// the moments of what MEMBERS threads hold: the mean of all first, and then the squares, which takes less
+// than to combine moments
+template <bool WHOLE, int MEMBERS, int BLOCK, int COUNT, int WIDTH, class Element>
+__device__ __forceinline__ Moments::Value held_moments(const Vector<Element, WIDTH> (&v)[COUNT], int first,
+                                                       int step, int columns,
+                                                       MomentsScratch<BLOCK>& scratch) {
+  const TwoSums::Value all =
+      row_reduce<TwoSums, MEMBERS, BLOCK>(counted_sum<WHOLE>(v, first, step, columns), scratch.sums);
+  const float mean = all.first > 0.f ? all.second / all.first : 0.f;
+  const float squares = squares_about<WHOLE>(mean, v, first, step, columns);
+  return {all.first, mean, row_reduce<Sum, MEMBERS, BLOCK>(squares, scratch.squares)};
 }
 
 // v scale w

@@ -17,6 +17,18 @@ struct Sum {
   static __device__ __forceinline__ float combine(float a, float b) { return a + b; }
 };
 
+// two sums at once
+struct TwoSums {
+  struct Value {
+    float first, second;
+  };
+  static constexpr bool COMMUTES = true;
+  static __device__ __forceinline__ Value identity() { return {0.f, 0.f}; }
+  static __device__ __forceinline__ Value combine(Value a, Value b) {
+    return {a.first + b.first, a.second + b.second};
+  }
+};
+
 // the larger one; NaN only where both are
 struct Max {
   using Value = float;

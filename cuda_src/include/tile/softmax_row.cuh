@@ -3,23 +3,8 @@
 #include "tile/online_softmax.cuh"
 #include "tile/row.cuh"
 
-// maximum and sum of COUNT vectors: the maximum first, which costs less than to rescale
-template <int COUNT, int WIDTH, class Element>
-__device__ __forceinline__ ExpSum::Value exp_sum(const Vector<Element, WIDTH> (&v)[COUNT]) {
-  ExpSum::Value state = ExpSum::identity();
-#pragma unroll
-  for (int i = 0; i < COUNT; ++i)
-#pragma unroll
-    for (int j = 0; j < WIDTH; ++j) state.max = fmaxf(state.max, to_float(v[i].x[j]));
-  const float base = ExpSum::base(state.max);
-#pragma unroll
-  for (int i = 0; i < COUNT; ++i)
-#pragma unroll
-    for (int j = 0; j < WIDTH; ++j) state.sum += exp_of(to_float(v[i].x[j]) - base);
-  return state;
-}
-
-// the same of a part that a thread keeps: its exponentials relative to the thread's own maximum
+// COUNT vectors that a thread keeps as exponentials relative to its own maximum, with that and their sum: the
+// maximum first, which costs less than to rescale
 template <int COUNT, int WIDTH>
 struct HeldExps {
   float e[COUNT][WIDTH];
@@ -51,6 +36,12 @@ struct HeldExps {
     return p;
   }
 };
+
+// maximum and sum alone
+template <int COUNT, int WIDTH, class Element>
+__device__ __forceinline__ ExpSum::Value exp_sum(const Vector<Element, WIDTH> (&v)[COUNT]) {
+  return HeldExps<COUNT, WIDTH>(v).state;
+}
 
 // the probabilities of a vector of logits
 template <class Out, int WIDTH, class Element>

@@ -11,7 +11,8 @@ import numpy as np
 from ... import reference
 from ...judge import bounds
 from ...model.arrays import Array, Arrays, element_bytes
-from ...model.launch import Launch
+from ...model.dtypes import FP32
+from ...model.launch import Launch, Plan
 from ...model.operation import Operation
 from ...model.problem import Cost, Size, Tier, draw_values
 from ..rows import groups, launches
@@ -84,7 +85,7 @@ SOFTMAX_BACKWARD = Operation(
     emulator_size=Size(extent=6000, work=15_000),
     cuda_size=Size(extent=200_000, work=4_000_000),
     metric="GB/s",
-    fastest=("registers", "cluster", "vectorized"),
+    fastest=("registers", "cluster", "split_rows", "vectorized"),
 )
 
 
@@ -162,3 +163,27 @@ def registers(p: SoftmaxBackwardProblem, size: Mapping[str, int]) -> Launch:
 )
 def cluster(p: SoftmaxBackwardProblem, size: Mapping[str, int]) -> Launch:
     return launches.held_rows("softmax_backward_cluster", p, size, _args(p))
+
+
+@SOFTMAX_BACKWARD.stage(
+    "split_rows",
+    source="softmax_backward/06_split_rows.cu",
+    idea="few rows are split over all blocks; a second kernel adds up the parts of a row",
+    parent="registers",
+    parameters={"THREADS": 256, "VECTORS": 4, "TARGET": 1056},
+    space={"THREADS": THREADS, "VECTORS": (1, 2, 4), "TARGET": (528, 1056, 2112)},
+    supports=groups.worth_splitting,
+    edge_cases=(
+        SoftmaxBackwardProblem(rows=1, columns=60_000, out="bf16"),
+        SoftmaxBackwardProblem(rows=2, columns=9001, dtype="fp32"),
+    ),
+)
+def split_rows(p: SoftmaxBackwardProblem, size: Mapping[str, int]) -> Plan:
+    count, each = groups.parts(p, size)
+    grid, block = (p.rows * count, 1, 1), (size["THREADS"], 1, 1)
+    columns, ldx, split = np.int32(p.columns), np.int64(p.ldx), (np.int32(count), np.int32(each))
+    first = Launch("softmax_backward_parts", grid, block, ("y", "dy", "sums", columns, ldx, *split))
+    second = Launch(
+        "softmax_backward_scale", grid, block, ("y", "dy", "sums", "dx", columns, ldx, np.int64(p.ldy), *split)
+    )
+    return Plan((first, second), scratch={"sums": Array((p.rows * count,), FP32, output=True)})
