@@ -45,8 +45,8 @@ TEMPLATES = {
 }
 """What wraps no instruction, and is tested by the stages that are built on it; what they do not use by a trial."""
 
-INSIDE = {"multiply_bands", "operator", "to_share"}
-"""What trials call by way of other functions of the same header: `multiply`, `()` and `work`."""
+INSIDE = {"multiply_bands", "operator", "side_by_side", "to_share"}
+"""What trials call by way of other functions of the same header: `multiply`, `()`, `by_threads` and `work`."""
 
 GENERATED = {"wgmma_shapes", "wgmma_all"}
 """Whose functions are made by macros: what they do is tested for every N and every type."""
