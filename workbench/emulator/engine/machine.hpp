@@ -202,8 +202,8 @@ struct Transfer {   // a bulk copy: TMA tile or plain run of bytes
 struct Passed {
   uint64_t phases = 0;        // that had ended when a wait last passed
   uint32_t lanes = 0;         // of the warp, that have passed since
-  int32_t again_pc = -1;      // where lanes first passed the end of a phase a second time; -1: nowhere
-  uint32_t again = 0;         // these lanes
+  uint32_t again = 0;         // lanes that first passed the end of a phase a second time
+  int32_t again_pc = 0;       // where they did
   uint64_t again_phases = 0;  // that had ended then
 };
 

@@ -225,13 +225,12 @@ void note_passed(const Warp& warp, Mbarrier& barrier, int lane) {
   Passed& passed = barrier.passed[number];
   if (passed.phases != barrier.phase) passed.lanes = 0;
   passed.phases = barrier.phase;
-  if ((passed.lanes >> lane & 1) && barrier.phase && (passed.again_pc < 0 || passed.again_pc == warp.pc) &&
-      (!passed.again || passed.again_phases == barrier.phase)) {
-    passed.again_pc = warp.pc;
-    passed.again_phases = barrier.phase;
-    passed.again |= 1u << lane;
+  const uint32_t bit = 1u << lane;
+  if ((passed.lanes & bit) && barrier.phase) {
+    if (!passed.again) passed.again_pc = warp.pc, passed.again_phases = barrier.phase;
+    if (passed.again_pc == warp.pc && passed.again_phases == barrier.phase) passed.again |= bit;
   }
-  passed.lanes |= 1u << lane;
+  passed.lanes |= bit;
 }
 
 // test_wait and try_wait: p, [barrier], state or parity. A try_wait that fails waits until the phase ends

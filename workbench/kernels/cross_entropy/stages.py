@@ -8,7 +8,7 @@ import numpy as np
 
 from ...model.arrays import Array
 from ...model.dtypes import FP32
-from ...model.launch import Launch, Plan, ceil_div
+from ...model.launch import Launch, Plan
 from ...model.operation import Operation
 from ...model.problem import Size
 from ..rows import groups, launches
@@ -123,17 +123,9 @@ def group_row(p: CrossEntropyProblem, size: Mapping[str, int]) -> Launch:
     edge_cases=LONG,
 )
 def split_rows(p: CrossEntropyProblem, size: Mapping[str, int]) -> Plan:
-    count, each = groups.parts(p, size)
-    columns, ldx, parts = np.int32(p.columns), np.int64(p.ldx), np.int32(count)
-    block = (size["THREADS"], 1, 1)
-    first = Launch(
-        "cross_entropy_parts", (p.rows * count, 1, 1), block, ("x", "states", columns, ldx, parts, np.int32(each))
-    )
-    warps = size["THREADS"] // launches.WARP
-    second = Launch(
-        "cross_entropy_combine",
-        (ceil_div(p.rows, warps), 1, 1),
-        block,
-        (*ARRAYS, "states", np.int32(p.rows), ldx, parts),
-    )
+    count, launch = launches.on_parts(p, size)
+    ldx = np.int64(p.ldx)
+    first = launch("cross_entropy_parts", ("x", "states", np.int32(p.columns), ldx))
+    combined = (*ARRAYS, "states", np.int32(p.rows), ldx, np.int32(count))
+    second = launches.warp_rows("cross_entropy_combine", p, size, combined)
     return Plan((first, second), scratch={"states": Array((p.rows * count, 2), FP32, output=True)})

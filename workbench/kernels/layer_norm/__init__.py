@@ -12,7 +12,7 @@ from ...judge import bounds
 from ...model.arrays import Array, Arrays, element_bytes
 from ...model.operation import Operation
 from ...model.problem import Cost, Size
-from ..rows import groups, norms
+from ..rows import groups, norms, prefetch
 from ..rows.problem import SUITE, draw_rows, row_problems
 
 __all__ = ["LAYER_NORM", "LayerNormProblem"]
@@ -75,7 +75,7 @@ def _variance_in_half(x: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
 def fastest(p: LayerNormProblem) -> tuple[str, ...]:
     """Long rows are fetched ahead, but for those of which a block holds exactly so many vectors."""
     exact = p.columns <= 2**14 and groups.vectors(p) == groups.power_of_two(groups.vectors(p))
-    return (*(("prefetch",) if groups.worth_fetching(p) and not exact else ()), *norms.fastest_of_more(p))
+    return (*(("prefetch",) if prefetch.worth_fetching(p) and not exact else ()), *norms.fastest_of_more(p))
 
 
 LAYER_NORM = Operation(
@@ -98,4 +98,9 @@ LAYER_NORM = Operation(
 norms.declare_first(LAYER_NORM, ("x", "w", "b", "y"))
 norms.declare_held(LAYER_NORM, ("x", "w", "b", "y"))
 norms.declare_split(LAYER_NORM, ("x",), ("x", "w", "b"), 4)
-norms.declare_ahead(LAYER_NORM, ("x", "w", "b", "y"), {**norms.AHEAD, "MOST": 256, "RESIDENT": 3})
+prefetch.declare(
+    LAYER_NORM,
+    "layer_norm/07_prefetch.cu",
+    lambda p: ("x", "w", "b", "y", *p.scalars()),
+    parameters={**prefetch.PARAMETERS, "MOST": 256, "RESIDENT": 3},
+)

@@ -11,7 +11,7 @@ from ...judge import bounds
 from ...model.arrays import Array, Arrays, element_bytes
 from ...model.operation import Operation
 from ...model.problem import Cost, Size
-from ..rows import groups, norms
+from ..rows import groups, norms, prefetch
 from ..rows.problem import SUITE, row_problems
 
 __all__ = ["RMS_NORM", "RmsNormProblem"]
@@ -74,4 +74,4 @@ RMS_NORM = Operation(
 norms.declare_first(RMS_NORM, ("x", "w", "y"))
 norms.declare_held(RMS_NORM, ("x", "w", "y"))
 norms.declare_split(RMS_NORM, ("x",), ("x", "w"), 1)
-norms.declare_ahead(RMS_NORM, ("x", "w", "y"))
+prefetch.declare(RMS_NORM, "rms_norm/07_prefetch.cu", lambda p: ("x", "w", "y", *p.scalars()))

@@ -97,55 +97,6 @@ def fits(
     return refuse
 
 
-MOST_AHEAD = 220 * 1024
-"""Bytes of a multiprocessor's shared memory in which rows are fetched ahead."""
-
-MOST_HELD = 64
-"""Elements of a row that a thread holds."""
-
-
-def ahead(p: RowProblem, size: Mapping[str, int]) -> dict[str, int]:
-    """At most MOST threads of a block, VECTORS of each, in RESIDENT blocks of a multiprocessor, or more smaller ones;
-    and as few BLOCKS that share a row as leave room for STAGES of their parts, or for one at least."""
-    count, of_vector = vectors(p), width(p) * p.in_type.itemsize
-    blocks = 1
-    while True:
-        each = ceil_div(count, blocks)
-        threads = min(size["MOST"], max(128, power_of_two(ceil_div(each, size["VECTORS"]))))
-        held, resident = ceil_div(each, threads), size["RESIDENT"] * size["MOST"] // threads
-        stages = min(size["STAGES"], MOST_AHEAD // resident // (held * threads * of_vector))
-        if blocks == MOST_BLOCKS and not stages and size["RESIDENT"] > 1:
-            return ahead(p, {**size, "RESIDENT": size["RESIDENT"] - 1})
-        if blocks == MOST_BLOCKS or (stages and held <= size["VECTORS"]):
-            return {"THREADS": threads, "VECTORS": held, "BLOCKS": blocks, "STAGES": stages, "RESIDENT": resident}
-        blocks *= 2
-
-
-def worth_fetching(p: RowProblem) -> bool:
-    """Whether blocks that take row after row are faster than those that hold one each, as measured on an H200."""
-    return p.rows >= MANY and p.columns > (11_000 if p.in_type.itemsize == 2 else 17_000)
-
-
-def bytes_ahead(p: RowProblem, size: Mapping[str, int]) -> int:
-    """Of the shared memory of a block that fetches rows ahead."""
-    return size["STAGES"] * size["VECTORS"] * size["THREADS"] * width(p) * p.in_type.itemsize
-
-
-def fetched(size: Mapping[str, int]) -> Callable[[RowProblem], str | None]:
-    """Why rows cannot be fetched ahead by bulk copies into shared memory, as `supports` says it."""
-
-    def refuse(p: RowProblem) -> str | None:
-        whole = 16 // p.in_type.itemsize
-        if not even(max(whole, width(p)), p.columns, p.ldx) or p.ldy % width(p):
-            return f"rows of {p.columns} elements, {p.ldx} apart, are not made of whole vectors of 16 bytes"
-        chosen = ahead(p, size)
-        if not chosen["STAGES"] or chosen["VECTORS"] * width(p) > MOST_HELD:
-            return f"{p.columns} columns are more than a cluster holds while it fetches the next row"
-        return None
-
-    return refuse
-
-
 def parts(p: RowProblem, size: Mapping[str, int]) -> tuple[int, int]:
     """Into how many parts a row is split, of how many vectors each, so that there are at least TARGET blocks: a part is
     at least what a block loads at once."""

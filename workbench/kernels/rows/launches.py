@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Protocol
+
+import numpy as np
 
 from ...model.launch import Argument, Launch, ceil_div
 from . import groups
 from .problem import RowProblem
 
 WARP = 32
+
+
+class PartsLaunch(Protocol):
+    """A launch with a block for each part of every row."""
+
+    def __call__(self, kernel: str, args: tuple[Argument, ...], after: tuple[Argument, ...] = ()) -> Launch: ...
 
 
 def thread_rows(kernel: str, p: RowProblem, size: Mapping[str, int], args: tuple[Argument, ...]) -> Launch:
@@ -27,14 +36,13 @@ def held_rows(kernel: str, p: RowProblem, size: Mapping[str, int], args: tuple[A
     return Launch(kernel, (blocks, 1, 1), (size["THREADS"], 1, 1), args, cluster=(size["BLOCKS"], 1, 1))
 
 
-def rows_ahead(kernel: str, p: RowProblem, size: Mapping[str, int], args: tuple[Argument, ...]) -> Launch:
-    """Clusters of BLOCKS blocks stay and take row after row, of which the next are fetched ahead."""
-    return Launch(
-        kernel,
-        (p.rows * size["BLOCKS"], 1, 1),
-        (size["THREADS"], 1, 1),
-        args,
-        shared_bytes=groups.bytes_ahead(p, size),
-        cluster=(size["BLOCKS"], 1, 1),
-        persistent=True,
-    )
+def on_parts(p: RowProblem, size: Mapping[str, int]) -> tuple[int, PartsLaunch]:
+    """Into how many parts a row is split, and what launches a kernel with a block for each part of every row. The
+    kernel gets that number and the vectors of a part after its `args`, and before what else it is given."""
+    count, each = groups.parts(p, size)
+    split = np.int32(count), np.int32(each)
+
+    def launch(kernel: str, args: tuple[Argument, ...], after: tuple[Argument, ...] = ()) -> Launch:
+        return Launch(kernel, (p.rows * count, 1, 1), (size["THREADS"], 1, 1), (*args, *split, *after))
+
+    return count, launch

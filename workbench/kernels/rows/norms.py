@@ -14,7 +14,7 @@ from ...model.dtypes import FP32
 from ...model.launch import Argument, Launch, Plan
 from ...model.operation import Operation
 from ...model.problem import Tier
-from . import groups, launches
+from . import groups, launches, prefetch
 from .problem import RowProblem, draw_rows
 
 EPSILONS = st.sampled_from([1e-6, 1e-5, 1e-2])
@@ -115,34 +115,6 @@ def declare_first(operation: Operation[N], arrays: tuple[Argument, ...]) -> None
         return launches.warp_rows(f"{name}_vectorized", p, size, (*arrays, *p.scalars()))
 
 
-AHEAD = {"VECTORS": 8, "STAGES": 3, "MOST": 512, "RESIDENT": 1}
-"""Vectors that a thread holds; rows in shared memory, where there is room; threads of the largest block, and how many
-of those a multiprocessor has."""
-
-
-def declare_ahead(operation: Operation[N], arrays: tuple[Argument, ...], parameters: Mapping[str, int] = AHEAD) -> None:
-    """The stage that fetches rows ahead."""
-    name, problem = operation.name, operation.problem
-
-    @operation.stage(
-        "prefetch",
-        source=f"{name}/07_prefetch.cu",
-        idea="blocks stay; bulk copies fetch the next rows while they work on one",
-        parent="registers",
-        parameters=parameters,
-        space={"VECTORS": (4, 8), "STAGES": (1, 2, 3), "MOST": (256, 512, 1024), "RESIDENT": (1, 2, 3)},
-        sizes=groups.ahead,
-        supports=groups.fetched(parameters),
-        architecture=90,
-        edge_cases=(
-            problem(rows=300, columns=16, dtype="bf16", out="bf16"),
-            problem(rows=3, columns=20_480, dtype="fp32", out="fp32"),
-        ),
-    )
-    def prefetch(p: N, size: Mapping[str, int]) -> Launch:
-        return launches.rows_ahead(f"{name}_prefetch", p, size, (*arrays, *p.scalars()))
-
-
 def declare_held(operation: Operation[N], arrays: tuple[Argument, ...]) -> None:
     """The stages that hold a row in registers."""
     name, problem = operation.name, operation.problem
@@ -199,22 +171,20 @@ def declare_split(
         ),
     )
     def split_rows(p: N, size: Mapping[str, int]) -> Plan:
-        count, each = groups.parts(p, size)
+        count, launch = launches.on_parts(p, size)
         columns, ldx, ldy = np.int32(p.columns), np.int64(p.ldx), np.int64(p.ldy)
-        split = (np.int32(count), np.int32(each))
-        grid, block = (p.rows * count, 1, 1), (size["THREADS"], 1, 1)
         strides = ((ldx, ldy), (ldy,)) if sums else ((ldx,), (ldx, ldy))
-        parts = Launch(f"{name}_parts", grid, block, (*first, "states", columns, *strides[0], *split))
-        scaled = (*second, "states", "y", columns, *strides[1], *split, np.float32(p.eps))
+        parts = launch(f"{name}_parts", (*first, "states", columns, *strides[0]))
+        scaled = launch(f"{name}_scale", (*second, "states", "y", columns, *strides[1]), (np.float32(p.eps),))
         states = Array((p.rows * count, state), FP32, output=True)
-        return Plan((parts, Launch(f"{name}_scale", grid, block, scaled)), scratch={"states": states})
+        return Plan((parts, scaled), scratch={"states": states})
 
 
 def fastest(p: NormProblem) -> tuple[str, ...]:
     """Many rows are held by a block each, or fetched ahead where they are long; few are held by clusters, or else
     split."""
     held = ("registers", "cluster") if p.rows >= groups.MANY else ("cluster",)
-    return (*(("prefetch",) if groups.worth_fetching(p) else ()), *held, "split_rows", "vectorized")
+    return (*(("prefetch",) if prefetch.worth_fetching(p) else ()), *held, "split_rows", "vectorized")
 
 
 def fastest_of_more(p: NormProblem) -> tuple[str, ...]:

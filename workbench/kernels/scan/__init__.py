@@ -164,10 +164,8 @@ def block_row(p: ScanProblem, size: Mapping[str, int]) -> Launch:
     edge_cases=LONG,
 )
 def split_rows(p: ScanProblem, size: Mapping[str, int]) -> Plan:
-    count, each = groups.parts(p, size)
-    grid, block = (p.rows * count, 1, 1), (size["THREADS"], 1, 1)
-    columns, ldx, ldy = np.int32(p.columns), np.int64(p.ldx), np.int64(p.ldy)
-    split = np.int32(count), np.int32(each)
-    first = Launch("scan_parts", grid, block, ("x", "partial", columns, ldx, *split))
-    second = Launch("scan_rest", grid, block, ("x", "partial", "y", columns, ldx, ldy, *split))
+    count, launch = launches.on_parts(p, size)
+    columns, ldx = np.int32(p.columns), np.int64(p.ldx)
+    first = launch("scan_parts", ("x", "partial", columns, ldx))
+    second = launch("scan_rest", ("x", "partial", "y", columns, ldx, np.int64(p.ldy)))
     return Plan((first, second), scratch={"partial": Array((p.rows * count,), FP32, output=True)})

@@ -8,11 +8,10 @@ import numpy as np
 
 from ...model.arrays import Array
 from ...model.dtypes import FP32
-from ...model.launch import Launch, Plan, ceil_div
+from ...model.launch import Argument, Launch, Plan, ceil_div
 from ...model.operation import Operation
 from ...model.problem import Size
-from ..rows import groups, launches
-from ..rows.norms import AHEAD
+from ..rows import groups, launches, prefetch
 from ..rows.problem import SUITE, row_problems
 from .problem import SoftmaxProblem
 
@@ -20,7 +19,7 @@ from .problem import SoftmaxProblem
 def fastest(p: SoftmaxProblem) -> tuple[str, ...]:
     """Many rows are held by a block each, or fetched ahead where they are long and of two bytes an element; few, and
     others, are held by clusters, or else split."""
-    fetched = p.in_type.itemsize == 2 and groups.worth_fetching(p) and p.columns <= 2**16
+    fetched = p.in_type.itemsize == 2 and prefetch.worth_fetching(p) and p.columns <= 2**16
     held = ("registers", "cluster") if p.rows >= groups.MANY else ("cluster",)
     return (*(("prefetch",) if fetched else ()), *held, "split_rows", "vectorized")
 
@@ -45,9 +44,12 @@ SOFTMAX = Operation(
 THREADS = (64, 128, 256, 512, 1024)
 
 
+def _args(p: SoftmaxProblem) -> tuple[Argument, ...]:
+    return "x", "y", np.int32(p.rows), np.int32(p.columns), np.int64(p.ldx), np.int64(p.ldy)
+
+
 def _launch(kernel: str, p: SoftmaxProblem, blocks: int, threads: int, cluster: int = 1) -> Launch:
-    scalars = (np.int32(p.rows), np.int32(p.columns), np.int64(p.ldx), np.int64(p.ldy))
-    return Launch(kernel, (blocks, 1, 1), (threads, 1, 1), ("x", "y", *scalars), cluster=(cluster, 1, 1))
+    return Launch(kernel, (blocks, 1, 1), (threads, 1, 1), _args(p), cluster=(cluster, 1, 1))
 
 
 @SOFTMAX.stage(
@@ -153,29 +155,11 @@ def cluster(p: SoftmaxProblem, size: Mapping[str, int]) -> Launch:
     ),
 )
 def split_rows(p: SoftmaxProblem, size: Mapping[str, int]) -> Plan:
-    count, each = groups.parts(p, size)
-    grid, block = (p.rows * count, 1, 1), (size["THREADS"], 1, 1)
-    ldx, ldy, split = np.int64(p.ldx), np.int64(p.ldy), (np.int32(count), np.int32(each))
-    first = Launch("softmax_parts", grid, block, ("x", "states", np.int32(p.columns), ldx, *split))
-    second = Launch("softmax_scale", grid, block, ("x", "states", "y", np.int32(p.columns), ldx, ldy, *split))
+    count, launch = launches.on_parts(p, size)
+    columns, ldx = np.int32(p.columns), np.int64(p.ldx)
+    first = launch("softmax_parts", ("x", "states", columns, ldx))
+    second = launch("softmax_scale", ("x", "states", "y", columns, ldx, np.int64(p.ldy)))
     return Plan((first, second), scratch={"states": Array((p.rows * count, 2), FP32, output=True)})
 
 
-@SOFTMAX.stage(
-    "prefetch",
-    source="softmax/08_prefetch.cu",
-    idea="blocks stay; bulk copies fetch the next rows while they work on one",
-    parent="vectorized",
-    parameters=AHEAD,
-    space={"VECTORS": (4, 8), "STAGES": (1, 2, 3), "MOST": (256, 512, 1024), "RESIDENT": (1, 2, 3)},
-    sizes=groups.ahead,
-    supports=groups.fetched(AHEAD),
-    architecture=90,
-    edge_cases=(
-        SoftmaxProblem(rows=300, columns=16, out="bf16"),
-        SoftmaxProblem(rows=3, columns=20_480, dtype="fp32", out="fp32"),
-    ),
-)
-def prefetch(p: SoftmaxProblem, size: Mapping[str, int]) -> Launch:
-    scalars = (np.int32(p.rows), np.int32(p.columns), np.int64(p.ldx), np.int64(p.ldy))
-    return launches.rows_ahead("softmax_prefetch", p, size, ("x", "y", *scalars))
+prefetch.declare(SOFTMAX, "softmax/08_prefetch.cu", _args, parent="vectorized")

@@ -179,11 +179,8 @@ def cluster(p: SoftmaxBackwardProblem, size: Mapping[str, int]) -> Launch:
     ),
 )
 def split_rows(p: SoftmaxBackwardProblem, size: Mapping[str, int]) -> Plan:
-    count, each = groups.parts(p, size)
-    grid, block = (p.rows * count, 1, 1), (size["THREADS"], 1, 1)
-    columns, ldx, split = np.int32(p.columns), np.int64(p.ldx), (np.int32(count), np.int32(each))
-    first = Launch("softmax_backward_parts", grid, block, ("y", "dy", "sums", columns, ldx, *split))
-    second = Launch(
-        "softmax_backward_scale", grid, block, ("y", "dy", "sums", "dx", columns, ldx, np.int64(p.ldy), *split)
-    )
+    count, launch = launches.on_parts(p, size)
+    columns, ldx = np.int32(p.columns), np.int64(p.ldx)
+    first = launch("softmax_backward_parts", ("y", "dy", "sums", columns, ldx))
+    second = launch("softmax_backward_scale", ("y", "dy", "sums", "dx", columns, ldx, np.int64(p.ldy)))
     return Plan((first, second), scratch={"sums": Array((p.rows * count,), FP32, output=True)})

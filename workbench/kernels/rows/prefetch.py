@@ -1,0 +1,103 @@
+"""The stage that fetches rows ahead, of operations on rows: blocks stay and take row after row."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TypeVar
+
+from ...model.launch import Argument, Launch, ceil_div
+from ...model.operation import Operation
+from . import groups
+from .problem import RowProblem
+
+P = TypeVar("P", bound=RowProblem)
+
+PARAMETERS = {"VECTORS": 8, "STAGES": 3, "MOST": 512, "RESIDENT": 1}
+"""Vectors that a thread holds; rows in shared memory, where there is room; threads of the largest block, and how many
+of those a multiprocessor has."""
+
+MOST_AHEAD = 220 * 1024
+"""Bytes of a multiprocessor's shared memory in which rows are fetched ahead."""
+
+MOST_HELD = 64
+"""Elements of a row that a thread holds."""
+
+
+def sizes(p: RowProblem, size: Mapping[str, int]) -> dict[str, int]:
+    """At most MOST threads of a block, VECTORS of each, in RESIDENT blocks of a multiprocessor, or more smaller ones;
+    and as few BLOCKS that share a row as leave room for STAGES of their parts, or for one at least."""
+    count, of_vector = groups.vectors(p), groups.width(p) * p.in_type.itemsize
+    blocks = 1
+    while True:
+        each = ceil_div(count, blocks)
+        threads = min(size["MOST"], max(128, groups.power_of_two(ceil_div(each, size["VECTORS"]))))
+        held, resident = ceil_div(each, threads), size["RESIDENT"] * size["MOST"] // threads
+        stages = min(size["STAGES"], MOST_AHEAD // resident // (held * threads * of_vector))
+        if blocks == groups.MOST_BLOCKS and not stages and size["RESIDENT"] > 1:
+            return sizes(p, {**size, "RESIDENT": size["RESIDENT"] - 1})
+        if blocks == groups.MOST_BLOCKS or (stages and held <= size["VECTORS"]):
+            return {"THREADS": threads, "VECTORS": held, "BLOCKS": blocks, "STAGES": stages, "RESIDENT": resident}
+        blocks *= 2
+
+
+def worth_fetching(p: RowProblem) -> bool:
+    """Whether blocks that take row after row are faster than those that hold one each, as measured on an H200."""
+    return p.rows >= groups.MANY and p.columns > (11_000 if p.in_type.itemsize == 2 else 17_000)
+
+
+def bytes_ahead(p: RowProblem, size: Mapping[str, int]) -> int:
+    """Of the shared memory of a block that fetches rows ahead."""
+    return size["STAGES"] * size["VECTORS"] * size["THREADS"] * groups.width(p) * p.in_type.itemsize
+
+
+def fits(size: Mapping[str, int]) -> Callable[[RowProblem], str | None]:
+    """Why rows cannot be fetched ahead by bulk copies into shared memory, as `supports` says it."""
+
+    def refuse(p: RowProblem) -> str | None:
+        whole = 16 // p.in_type.itemsize
+        if not groups.even(max(whole, groups.width(p)), p.columns, p.ldx) or p.ldy % groups.width(p):
+            return f"rows of {p.columns} elements, {p.ldx} apart, are not made of whole vectors of 16 bytes"
+        chosen = sizes(p, size)
+        if not chosen["STAGES"] or chosen["VECTORS"] * groups.width(p) > MOST_HELD:
+            return f"{p.columns} columns are more than a cluster holds while it fetches the next row"
+        return None
+
+    return refuse
+
+
+def declare(
+    operation: Operation[P],
+    source: str,
+    args: Callable[[P], tuple[Argument, ...]],
+    parent: str = "registers",
+    parameters: Mapping[str, int] = PARAMETERS,
+) -> None:
+    """Declare it, with the arguments of its kernel."""
+    problem, kernel = operation.problem, f"{operation.name}_prefetch"
+
+    @operation.stage(
+        "prefetch",
+        source=source,
+        idea="blocks stay; bulk copies fetch the next rows while they work on one",
+        parent=parent,
+        parameters=parameters,
+        space={"VECTORS": (4, 8), "STAGES": (1, 2, 3), "MOST": (256, 512, 1024), "RESIDENT": (1, 2, 3)},
+        sizes=sizes,
+        supports=fits(parameters),
+        architecture=90,
+        edge_cases=(
+            problem(rows=300, columns=16, dtype="bf16", out="bf16"),
+            problem(rows=3, columns=20_480, dtype="fp32", out="fp32"),
+        ),
+    )
+    def prefetch(p: P, size: Mapping[str, int]) -> Launch:
+        blocks = size["BLOCKS"]
+        return Launch(
+            kernel,
+            (p.rows * blocks, 1, 1),
+            (size["THREADS"], 1, 1),
+            args(p),
+            shared_bytes=bytes_ahead(p, size),
+            cluster=(blocks, 1, 1),
+            persistent=True,
+        )
