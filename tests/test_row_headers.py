@@ -101,6 +101,8 @@ def softmax_row() -> Iterator[Trial]:
     x = np.array([[0, 0, -inf, -inf], [-inf] * 4, [0, -inf, -inf, -inf], [inf, 0, 0, 0]], np.float32)
     p = np.array([[0.5, 0.5, 0, 0], [0] * 4, [1, 0, 0, 0], [nan] * 4], np.float32)
     yield Trial("softmax_row.cu", launch("chances", 4, "x", "p"), {"x": x}, {"p": p})
+    x = np.array([[-300, -300, -inf, -inf], [-inf] * 4], np.float32)  # of a part that is masked there is nothing
+    yield Trial("softmax_row.cu", launch("part", 2, "x", "y"), {"x": x}, {"y": np.array([0.5, 0], np.float32)})
 
 
 def norm_row() -> Iterator[Trial]:

@@ -23,9 +23,9 @@ struct HeldExps {
       for (int j = 0; j < WIDTH; ++j) state.sum += e[i][j] = exp_of(to_float(v[i].x[j]) - base);
   }
 
-  // what they have to be multiplied with to be probabilities of the row of this state
+  // what they have to be multiplied with to be probabilities of the row of this state: 0 where all are masked
   __device__ __forceinline__ float scale(ExpSum::Value row) const {
-    return exp_of(ExpSum::base(state.max) - ExpSum::base(row.max)) * reciprocal_sum(row);
+    return exp_of(state.max - ExpSum::base(row.max)) * reciprocal_sum(row);
   }
 
   template <class Out>

@@ -71,8 +71,9 @@ def declare(
     args: Callable[[P], tuple[Argument, ...]],
     parent: str = "registers",
     parameters: Mapping[str, int] = PARAMETERS,
+    edge_cases: tuple[P, ...] = (),
 ) -> None:
-    """Declare it, with the arguments of its kernel."""
+    """Declare it, with the arguments of its kernel and more edge cases."""
     problem, kernel = operation.problem, f"{operation.name}_prefetch"
 
     @operation.stage(
@@ -86,6 +87,7 @@ def declare(
         supports=fits(parameters),
         architecture=90,
         edge_cases=(
+            *edge_cases,
             problem(rows=300, columns=16, dtype="bf16", out="bf16"),
             problem(rows=3, columns=20_480, dtype="fp32", out="fp32"),
         ),

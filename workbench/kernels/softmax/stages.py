@@ -7,10 +7,11 @@ from collections.abc import Mapping
 import numpy as np
 
 from ...model.arrays import Array
+from ...model.distribution import Distribution
 from ...model.dtypes import FP32
 from ...model.launch import Argument, Launch, Plan, ceil_div
 from ...model.operation import Operation
-from ...model.problem import Size
+from ...model.problem import Size, Tier
 from ..rows import groups, launches, prefetch
 from ..rows.problem import SUITE, row_problems
 from .problem import SoftmaxProblem
@@ -99,6 +100,11 @@ def vectorized(p: SoftmaxProblem, size: Mapping[str, int]) -> Launch:
     return _launch("softmax_vectorized", p, ceil_div(p.rows, size["THREADS"] // 32), size["THREADS"])
 
 
+MASKED = SoftmaxProblem(
+    rows=6, columns=16, out="bf16", values="masked", tier=Tier.BOUNDED, distribution=Distribution.SCALED
+)
+"""A thread holds nothing but masked logits, in a row whose others are far below 0."""
+
 HELD = {"THREADS": 128, "VECTORS": 4}
 """Threads of the smallest block; vectors that a thread holds, where more threads can be had."""
 
@@ -111,6 +117,7 @@ HELD = {"THREADS": 128, "VECTORS": 4}
     sizes=groups.block,
     supports=groups.fits(groups.block, HELD, "a block"),
     edge_cases=(
+        MASKED,
         SoftmaxProblem(rows=2, columns=20_000, out="bf16"),
         SoftmaxProblem(rows=3, columns=9001, dtype="fp32", out="fp32"),
     ),
@@ -132,6 +139,7 @@ CLUSTERED = {"THREADS": 128, "VECTORS": 4, "LARGEST": 256}
     supports=groups.fits(groups.cluster, CLUSTERED, "a cluster"),
     architecture=90,
     edge_cases=(
+        MASKED,
         SoftmaxProblem(rows=2, columns=40_000, out="bf16"),
         SoftmaxProblem(rows=3, columns=9001, dtype="fp32", out="fp32"),
     ),
@@ -162,4 +170,4 @@ def split_rows(p: SoftmaxProblem, size: Mapping[str, int]) -> Plan:
     return Plan((first, second), scratch={"states": Array((p.rows * count, 2), FP32, output=True)})
 
 
-prefetch.declare(SOFTMAX, "softmax/08_prefetch.cu", _args, parent="vectorized")
+prefetch.declare(SOFTMAX, "softmax/08_prefetch.cu", _args, parent="vectorized", edge_cases=(MASKED,))
