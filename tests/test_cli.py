@@ -253,6 +253,7 @@ def test_doctor_says_what_is_missing_and_the_remedy(workbench: Workbench, monkey
     result = workbench("doctor")
     assert result.exit_code == 1
     assert "install it with: pip install this" in result.stdout
+    assert "The emulator can execute PTX here, but no stage can be compiled" in result.stdout
     diagnosis = said(workbench("doctor", "--json"))
     assert not diagnosis["usable"]
     (check,) = [c for c in diagnosis["checks"] if c["name"] == "NVRTC"]
