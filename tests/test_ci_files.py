@@ -132,6 +132,25 @@ def test_the_hooks_are_a_manifest_whose_entries_are_commands() -> None:
         parsed(shlex.join([*shlex.split(hooks[used["id"]]["entry"]), *used.get("args", [])]))
 
 
+def test_wheels_are_built_and_tested_on_every_platform_that_the_package_names() -> None:
+    text = (ROOT / ".github/workflows/wheels.yml").read_text()
+    jobs = yaml.safe_load(text)["jobs"]
+    systems = jobs["wheels"]["strategy"]["matrix"]["os"]
+    assert [s for s in systems if s.startswith("ubuntu") and not s.endswith("arm")]
+    assert [s for s in systems if s.endswith("-arm")] and [s for s in systems if s.startswith("macos")]
+    assert any(step.get("uses", "").startswith("pypa/cibuildwheel@") for step in jobs["wheels"]["steps"])
+    assert set(jobs["publish"]["needs"]) == {"source", "wheels"} and "tag" in jobs["publish"]["if"]
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    built = settings["tool"]["cibuildwheel"]
+    assert {"manylinux", "macosx"} <= set(re.findall(r"cp311-(\w+)_\*", built["build"]))
+    parsed(built["linux"]["test-command"])
+    words = built["macos"]["test-command"].replace("{project}", str(ROOT))
+    done = invoke(*shlex.split(words)[1:])  # macOS has no NVRTC: what it tests is PTX
+    assert done.exit_code == 0 and "no hazard found" in done.stdout
+    named = {c.rpartition(" :: ")[2] for c in settings["project"]["classifiers"] if c.startswith("Operating System")}
+    assert named == {"Linux", "MacOS"}
+
+
 @pytest.fixture
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A git repository with two operations of a stage each, one of which includes a header."""

@@ -139,7 +139,8 @@ def test_help_has_every_command_in_a_section_with_a_whole_sentence_that_fits(wor
     assert set(cli.main.commands) <= set(sentences)
     for name in cli.main.commands:
         assert sentences[name].endswith(".") and not sentences[name].endswith("..."), name
-    assert max(map(len, text.splitlines())) < 80
+    for shown in (text, *(workbench(name, "--help").stdout for name in cli.main.commands)):
+        assert max(map(len, shown.splitlines())) <= 80, shown
 
 
 def test_run_of_everything_forgets_stages_that_are_gone(
@@ -224,16 +225,24 @@ def test_inspect_shows_resources_and_ptx(workbench: Workbench) -> None:
     assert shown["listings"] == []
 
 
-def test_inspect_prints_sass_through_a_disassembler(
-    workbench: Workbench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("package", ["nvidia/cu13/bin", "triton/backends/nvidia/bin", None])
+def test_inspect_prints_sass_through_a_disassembler_of_the_toolkit_or_a_package(
+    package: str | None, workbench: Workbench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    tool = tmp_path / "nvdisasm"
-    tool.write_text('#!/bin/sh\necho "SASS of $1"\n')
+    tool = tmp_path / (package or "") / "nvdisasm"
+    tool.parent.mkdir(parents=True, exist_ok=True)
+    tool.write_text('#!/bin/sh\necho "code of $*"\n')
     tool.chmod(0o755)
-    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    for variable in ("CUDA_HOME", "CUDA_PATH"):
+        monkeypatch.delenv(variable, raising=False)
+    if package:
+        monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+    else:
+        monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
     result = workbench("inspect", "vector_add:naive", "--problem", "n=100", "--sass")
     assert result.exit_code == 0
-    assert ".cubin" in result.stdout.split("SASS of", 2)[2]
+    _, options, cubin = result.stdout.partition("code of ")[2].split()[:3]
+    assert options == "-g" and cubin.endswith(".cubin")
 
 
 def test_doctor_says_what_is_missing_and_the_remedy(workbench: Workbench, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -244,6 +253,7 @@ def test_doctor_says_what_is_missing_and_the_remedy(workbench: Workbench, monkey
     result = workbench("doctor")
     assert result.exit_code == 1
     assert "install it with: pip install this" in result.stdout
+    assert "The emulator can execute PTX here, but no stage can be compiled" in result.stdout
     diagnosis = said(workbench("doctor", "--json"))
     assert not diagnosis["usable"]
     (check,) = [c for c in diagnosis["checks"] if c["name"] == "NVRTC"]

@@ -44,6 +44,24 @@ def test_an_unknown_stage_gets_the_nearest(command: str, workbench: Workbench, d
     one_message(workbench(command, "gemm:niave"), 2, "'gemm:niave'", "did you mean gemm:naive")
 
 
+@pytest.mark.parametrize(
+    ("arguments", "part"),
+    [
+        (("list", "xyzzy"), "the operations are attention, "),
+        (("list", "gemm:xyzzy"), "the stages of gemm are naive, "),
+        (("new", "mine", "--from", "xyzzy"), "the operations are attention, "),
+        (("new", "gemm:mine", "--from", "xyzzy"), "the stages of gemm are naive, "),
+        (("experiment", "xyzzy"), "the experiments are coalescing, "),
+    ],
+)
+def test_a_name_without_a_near_one_gets_all_of_them(
+    arguments: tuple[str, ...], part: str, workbench: Workbench
+) -> None:
+    result = workbench(*arguments)
+    one_message(result, 2, "'xyzzy'" if "gemm:xyzzy" not in arguments else "'gemm:xyzzy'", part)
+    assert "did you mean" not in result.stderr
+
+
 def test_an_unknown_command_gets_the_nearest(workbench: Workbench) -> None:
     one_message(workbench("verfy"), 2, "there is no command 'verfy'", "did you mean verify")
     one_message(workbench("xyzzy"), 2, "the commands are", "doctor")
@@ -191,7 +209,7 @@ def test_report_without_results(workbench: Workbench) -> None:
 def test_sass_without_a_disassembler(workbench: Workbench, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(disassembly, "find", lambda: None)
     result = workbench("inspect", "vector_add:naive", "--problem", "n=100", "--sass")
-    one_message(result, 1, "nvdisasm was not found", "CUDA toolkit")
+    one_message(result, 1, "nvdisasm was not found", "pip install nvidia-cuda-nvdisasm")
 
 
 @pytest.mark.parametrize("n", [10**13, 10**30])

@@ -67,7 +67,7 @@ def test_the_tree_goes_track_by_track_and_tells_branches() -> None:
     ("keywords", "says"),
     [
         ({"parent": "bee"}, r"vector_add:new has the parent 'bee', but no stage before it .*did you mean bees\?"),
-        ({"parent": "later"}, "no stage before it is called that: a parent is declared first; there are a, bees"),
+        ({"parent": "later"}, "before it is called that: a parent is declared first; the stages so far are a, bees"),
         ({"parent": "new"}, "vector_add:new has the parent 'new', but no stage before it is called that"),
         ({"track": "simt"}, "cannot begin track 'simt', which is there already"),
         ({"track": "mma", "parent": "a"}, "is the first of track 'mma', so it can have no parent"),
@@ -82,7 +82,7 @@ def test_a_place_that_makes_no_tree_is_refused(keywords: dict[str, str], says: s
 
 
 def test_the_first_stage_of_all_can_have_no_parent() -> None:
-    with pytest.raises(BadOperation, match="there are none"):
+    with pytest.raises(BadOperation, match="there are no stages so far"):
         _operation(a={"parent": "b"})
 
 

@@ -79,7 +79,13 @@ def _sentence(text: str) -> str:
 
 
 def _escaped(text: str) -> str:
-    return re.sub(r"([\\`*_\[\]|])", r"\\\1", text).replace("<", "&lt;").replace(">", "&gt;")
+    """As Markdown in which nothing is markup but names: those in backticks, and macros such as BLOCK_M, are code."""
+    pieces = re.split(r"`([^`]+)`|\b([A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+)\b", text)
+    made = []
+    for plain, quoted, macro in zip(pieces[::3], [*pieces[1::3], None], [*pieces[2::3], None], strict=True):
+        plain = re.sub(r"([\\`*_\[\]|])", r"\\\1", plain).replace("<", "&lt;").replace(">", "&gt;")
+        made += [plain, f"`{quoted or macro}`" if quoted or macro else ""]
+    return "".join(made)
 
 
 def notes(name: str) -> str | None:

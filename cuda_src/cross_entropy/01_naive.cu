@@ -3,8 +3,8 @@
 //
 // stage 1, naive: one thread takes one row and reads it twice: for the maximum and for the sum.
 //
-// what limits it: neighbouring threads read addresses a row apart, so that each load of a warp is 32
-// transactions; and there are only as many threads as rows.
+// what limits it: neighbouring threads read addresses a row apart, so each load of a warp needs 32
+// transactions. there are only as many threads as rows.
 #include "tile/cross_entropy.cuh"
 
 extern "C" __global__ void __launch_bounds__(THREADS)

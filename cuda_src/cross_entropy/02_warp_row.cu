@@ -3,9 +3,9 @@
 //
 // stage 2, a warp a row: the lanes of a warp share a row, and reduce maximum and sum by shuffles.
 //
-// what it gains: the lanes read neighbouring elements, which are few transactions; 32 times as many threads.
+// what it gains: lanes read neighbouring elements in few transactions, and 32 times as many threads work.
 //
-// what limits it: two reads of the row, of which a cache serves the second only while the row is there.
+// what limits it: the row is read twice; a cache serves the second read while it still holds the row.
 #include "tile/cross_entropy.cuh"
 
 constexpr int ROWS = THREADS / WARP;

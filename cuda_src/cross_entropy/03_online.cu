@@ -4,9 +4,9 @@
 // stage 3, online: maximum and sum in one pass. a lane keeps the sum relative to the largest number that it
 // has seen, and rescales it when a larger one comes; the lanes' pairs are combined in the same way.
 //
-// what it gains: one read of the row, which is the least there is.
+// what it gains: the row is read once, the least possible.
 //
-// what limits it: each load is of one element, so that few bytes are in flight.
+// what limits it: a lane loads one element at a time, so few bytes are in flight.
 #include "tile/cross_entropy.cuh"
 
 constexpr int ROWS = THREADS / WARP;

@@ -5,10 +5,10 @@
 // vectors lie at multiples of 16 bytes wherever the row starts; only its first and last elements are loaded
 // one by one.
 //
-// what it gains: 8 elements an instruction (4 of fp32), more bytes in flight; the maximum of the vectors
-// first, then their exponentials, so that the sum is rescaled once for all of them.
+// what it gains: one instruction loads 8 elements (4 of fp32), and more bytes are in flight. a lane takes the
+// maximum of all vectors before their exponentials, so the sum is rescaled once for all of them.
 //
-// what limits it: a warp is not enough for a long row, where rows are few.
+// what limits it: if rows are few and long, one warp a row is not enough.
 #include "tile/cross_entropy.cuh"
 #include "tile/softmax_row.cuh"
 

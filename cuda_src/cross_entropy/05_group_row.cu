@@ -1,11 +1,11 @@
 // loss[r] = log sum_j e^(x[r, j]) - x[r, labels[r]], 0 where the label is below 0; lse[r]: that logarithm.
 // x: (rows, columns), rows ldx elements apart; labels, loss, lse: (rows).
 //
-// stage 5, a group a row: as many threads share a row, GROUP, as have work for it: some lanes of a warp for a
-// short row, a block for a long one, which combines its pairs through shared memory.
+// stage 5, a group a row: GROUP threads share a row, as many as it has work for. a short row has some lanes
+// of a warp; a long one has a block, which combines its pairs through shared memory.
 //
-// what it gains: longer runs in each page of the memory; enough threads where there are no more rows than
-// multiprocessors can hold blocks; no idle lanes where rows are short.
+// what it gains: longer runs in each page of the memory; enough threads where rows are too few to fill the
+// device with warps; no idle lanes where rows are short.
 //
 // what limits it: device memory, for many rows.
 #include "tile/cross_entropy.cuh"

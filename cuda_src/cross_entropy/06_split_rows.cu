@@ -6,9 +6,9 @@
 // stage 6, split rows: a row of any length is split over `parts` blocks. each stores maximum and sum of its
 // part in memory; a second kernel combines those of a row by a warp.
 //
-// what it gains: few rows, one of 2^26 columns say, keep all multiprocessors busy.
+// what it gains: few rows, such as one of 2^26 columns, keep all multiprocessors busy.
 //
-// what limits it: device memory; for few bytes the second launch, some 3 us.
+// what limits it: device memory; if there are few bytes, the second launch, about 3 us.
 #include "tile/cross_entropy.cuh"
 #include "tile/softmax_row.cuh"
 

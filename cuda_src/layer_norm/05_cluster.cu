@@ -1,11 +1,11 @@
 // y[r, c] = (x[r, c] - mean_r) w[c] / sqrt(variance_r + eps) + b[c]. x, y: (rows, columns), rows ldx and ldy
 // elements apart; w, b: (columns).
 //
-// stage 5, cluster: the BLOCKS blocks of a cluster share a row, each with its vectors in registers, and hand
-// each other mean and variance through distributed shared memory. with one block a row this is stage 4.
+// stage 5, cluster: the BLOCKS blocks of a cluster share a row, each with its vectors in registers. they
+// exchange mean and variance through distributed shared memory. with one block a row this is stage 4.
 //
-// what it gains: rows that no block can hold are read once, too; long rows are held by several small blocks,
-// of which a multiprocessor has some at different points of their work.
+// what it gains: rows that do not fit into one block are read once, too. several small blocks hold a long
+// row, and a multiprocessor has several of them at different points of their work.
 //
 // what limits it: device memory, while there are enough rows for all multiprocessors.
 #include "tile/cluster_reduce.cuh"

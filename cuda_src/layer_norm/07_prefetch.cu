@@ -8,7 +8,7 @@
 // what it gains: loads go on while a block computes and stores, however large it is; weights and biases are
 // read once a block.
 //
-// what limits it: device memory. a row less than a few tens of kilobytes long keeps a block too short a time.
+// what limits it: device memory. a row of less than a few tens of kilobytes is too little work for a block.
 #include "tile/cluster_reduce.cuh"
 #include "tile/norm_row.cuh"
 #include "tile/row_prefetch.cuh"

@@ -1,10 +1,10 @@
-// y = the sum, or the maximum where MAXIMUM, of x: (rows, columns), rows ldx elements apart, along the
-// columns, (rows), along the rows, (columns), or of all, (1).
+// y = the sum, or the maximum if MAXIMUM, of x along the columns, (rows), along the rows, (columns), or of
+// all elements, (1). x: (rows, columns), rows ldx elements apart.
 //
 // stage 1, naive: one thread computes one element of y.
 //
-// what limits it: along the columns, neighbouring threads read addresses a row apart; of all, one thread is
-// at work.
+// what limits it: along the columns, neighbouring threads read addresses a row apart. if all elements are
+// reduced, one thread does everything.
 #include "tile/reduce_ops.cuh"
 
 using Op = ReduceOp<MAXIMUM>;

@@ -1,14 +1,14 @@
-// y = the sum, or the maximum where MAXIMUM, of x: (rows, columns), rows ldx elements apart, along the
-// columns, (rows), along the rows, (columns), or of all, (1).
+// y = the sum, or the maximum if MAXIMUM, of x along the columns, (rows), along the rows, (columns), or of
+// all elements, (1). x: (rows, columns), rows ldx elements apart.
 //
-// stage 2, parallel: the lanes of a warp read neighbouring elements. along the columns a warp shares a row;
-// along the rows each lane has a column, and the warps of a block take rows alternately and add up in shared
-// memory; of all, the values of the rows are combined by a second kernel.
+// stage 2, parallel: the lanes of a warp read neighbouring elements. along the columns, a warp shares a row.
+// along the rows, each lane has a column; the warps of a block alternate rows and add up in shared memory. if
+// all elements are reduced, a second kernel combines the values of the rows.
 //
-// what it gains: few transactions a load, 32 times as many threads, and more of them at work on one element
-// of y.
+// what it gains: a load needs few transactions, 32 times as many threads work, and several of them work on
+// one element of y.
 //
-// what limits it: a load of a lane is of one element, so that few bytes are in flight.
+// what limits it: a lane loads one element at a time, so few bytes are in flight.
 #include "tile/reduce_ops.cuh"
 
 using Op = ReduceOp<MAXIMUM>;

@@ -1,13 +1,13 @@
-// y = the sum, or the maximum where MAXIMUM, of x: (rows, columns), rows ldx elements apart, along the
-// columns, (rows), along the rows, (columns), or of all, (1).
+// y = the sum, or the maximum if MAXIMUM, of x along the columns, (rows), along the rows, (columns), or of
+// all elements, (1). x: (rows, columns), rows ldx elements apart.
 //
-// stage 3, vectorized: a lane loads 16 bytes at a time, VECTORS of them before it uses the first; along the
-// rows it has the columns of a vector. a matrix without padding is one long row, of all of whose stretches
-// are reduced.
+// stage 3, vectorized: a lane loads VECTORS vectors of 16 bytes before it uses the first. along the rows it
+// reduces the columns of a vector. if all elements are reduced, a matrix without padding counts as one long
+// row, which is reduced in stretches.
 //
-// what it gains: 8 elements an instruction (4 of fp32), and enough bytes in flight.
+// what it gains: one instruction loads 8 elements (4 of fp32), and enough bytes are in flight.
 //
-// what limits it: where y has few elements only as many warps, or blocks, are at work.
+// what limits it: if y has few elements, few warps or blocks work.
 #include "tile/reduce_ops.cuh"
 
 using Op = ReduceOp<MAXIMUM>;

@@ -1,13 +1,13 @@
-// y = the sum, or the maximum where MAXIMUM, of x: (rows, columns), rows ldx elements apart, along the
-// columns, (rows), along the rows, (columns), or of all, (1).
+// y = the sum, or the maximum if MAXIMUM, of x along the columns, (rows), along the rows, (columns), or of
+// all elements, (1). x: (rows, columns), rows ldx elements apart.
 //
-// stage 4, split: what is one element of y is shared by several blocks: along the columns each has a part of
-// the row, along the rows some rows, of all some stretches. a second kernel combines what they store, in a
-// fixed order, so that the result is the same every time.
+// stage 4, split: several blocks share one element of y. along the columns each block has a part of the row,
+// along the rows some rows, of all elements some stretches. a second kernel combines what they store, in a
+// fixed order, so the result is always the same.
 //
 // what it gains: enough blocks at work whatever the shape of y.
 //
-// what limits it: device memory; for few bytes the second launch, some 3 us.
+// what limits it: device memory; if there are few bytes, the second launch, about 3 us.
 #include "tile/reduce_ops.cuh"
 
 using Op = ReduceOp<MAXIMUM>;

@@ -6,7 +6,7 @@
 // its part in memory; a second kernel combines those of the row in every block and writes the part of the
 // result.
 //
-// what it gains: few rows, one of 2^26 columns say, keep all multiprocessors busy.
+// what it gains: few rows, such as one of 2^26 columns, keep all multiprocessors busy.
 //
 // what limits it: device memory; the row is read twice: at most 2/3 of the speed of a copy.
 #include "tile/norm_row.cuh"

@@ -1,11 +1,11 @@
-// rotary position embedding: pairs (u, v) of a row become (u cos - v sin, u sin + v cos), by the angles of
+// rotary position embedding: a pair (u, v) of a row becomes (u cos - v sin, u sin + v cos), by the angles of
 // the row's position. x, y: rows of 2 half elements for each of (batch, heads, seq), any distance between
-// them; cos, sin: (seq, half). a pair is (2 i, 2 i + 1) where INTERLEAVED, else (i, i + half).
+// them; cos, sin: (seq, half). a pair is (2 i, 2 i + 1) if INTERLEAVED, else (i, i + half).
 //
 // stage 1, naive: one thread takes one pair.
 //
-// what limits it: loads and stores of one element, with a division or three for each pair to find out where
-// it is.
+// what limits it: each load and store moves one element, and every pair costs up to three divisions to find
+// its place.
 #include "tile/convert.cuh"
 
 extern "C" __global__ void __launch_bounds__(THREADS)

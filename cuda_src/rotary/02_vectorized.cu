@@ -1,14 +1,14 @@
-// rotary position embedding: pairs (u, v) of a row become (u cos - v sin, u sin + v cos), by the angles of
+// rotary position embedding: a pair (u, v) of a row becomes (u cos - v sin, u sin + v cos), by the angles of
 // the row's position. x, y: rows of 2 half elements for each of (batch, heads, seq), any distance between
-// them; cos, sin: (seq, half). a pair is (2 i, 2 i + 1) where INTERLEAVED, else (i, i + half).
+// them; cos, sin: (seq, half). a pair is (2 i, 2 i + 1) if INTERLEAVED, else (i, i + half).
 //
 // stage 2, vectorized: one thread takes as many pairs as two vectors of 16 bytes hold, and loads their angles
 // by 16 bytes, too. rows that do not start at multiples of 16 bytes are moved element by element.
 //
-// what it gains: 8 elements an instruction (4 of fp32); the place of a pair is found once for all of them.
+// what it gains: 8 elements an instruction (4 of fp32). the place of a pair is found once for all.
 //
-// what limits it: angles are as many bytes as the pairs, and are loaded again for every head, if from the L2;
-// two loads of x a thread are in flight.
+// what limits it: the angles have as many bytes as the pairs, and every head loads them again, though from
+// the L2. only two loads of x a thread are in flight.
 #include "tile/rotate.cuh"
 
 constexpr int WIDTH = ROW_WIDTH<IN>;

@@ -1,10 +1,10 @@
-// rotary position embedding: pairs (u, v) of a row become (u cos - v sin, u sin + v cos), by the angles of
+// rotary position embedding: a pair (u, v) of a row becomes (u cos - v sin, u sin + v cos), by the angles of
 // the row's position. x, y: rows of 2 half elements for each of (batch, heads, seq), any distance between
-// them; cos, sin: (seq, half). a pair is (2 i, 2 i + 1) where INTERLEAVED, else (i, i + half).
+// them; cos, sin: (seq, half). a pair is (2 i, 2 i + 1) if INTERLEAVED, else (i, i + half).
 //
 // stage 3, several heads: one thread takes the same pairs of HEADS heads, which have the same angles.
 //
-// what it gains: angles are loaded and converted once for HEADS heads; 2 HEADS loads of x are in flight
+// what it gains: angles are loaded and converted once for HEADS heads, and 2 HEADS loads of x are in flight
 // before the first is used.
 //
 // what limits it: device memory.

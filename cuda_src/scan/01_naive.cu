@@ -2,8 +2,8 @@
 //
 // stage 1, naive: one thread takes one row.
 //
-// what limits it: neighbouring threads read and write addresses a row apart, so that each load of a warp is
-// 32 transactions; and there are only as many threads as rows.
+// what limits it: neighbouring threads read and write addresses a row apart, so each load of a warp needs 32
+// transactions. there are only as many threads as rows.
 #include "tile/convert.cuh"
 
 extern "C" __global__ void __launch_bounds__(THREADS)

@@ -3,9 +3,9 @@
 // stage 2, a warp a row: lanes take neighbouring elements and add up by shuffles, 32 elements at a time; the
 // sum so far is carried on.
 //
-// what it gains: few transactions a load, 32 times as many threads.
+// what it gains: a load needs few transactions, and 32 times as many threads work.
 //
-// what limits it: ten instructions a shuffle tree for each element; one element a load.
+// what limits it: each element costs a tree of shuffles, ten instructions. loads are of one element.
 #include "tile/row_scan.cuh"
 
 constexpr int ROWS = THREADS / WARP;

@@ -2,7 +2,7 @@
 //
 // stage 3, vectorized: a lane loads and stores 16 bytes, and adds up their elements before the lanes do.
 //
-// what it gains: a tree of shuffles for 8 elements of a lane (4 of fp32), 16 bytes an instruction.
+// what it gains: one tree of shuffles serves 8 elements of a lane (4 of fp32); an instruction moves 16 bytes.
 //
 // what limits it: one warp a row, which waits for each load.
 #include "tile/row_scan.cuh"

@@ -3,10 +3,10 @@
 // stage 4, a block a row: the threads of a block share a row, each with VECTORS vectors that follow each
 // other.
 //
-// what it gains: a block has THREADS VECTORS 16 bytes of a row in flight; the barrier is one for all of them.
+// what it gains: a block has THREADS x VECTORS x 16 bytes of a row in flight, and one barrier for them.
 //
-// what limits it: few rows are few blocks; what a thread loads lies VECTORS vectors apart from what its
-// neighbour does.
+// what limits it: few rows make few blocks. neighbouring threads load from addresses VECTORS vectors
+// apart.
 #include "tile/row_scan.cuh"
 
 constexpr int WIDTH = ROW_WIDTH<IN, OUT>;

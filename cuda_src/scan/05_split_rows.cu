@@ -1,10 +1,10 @@
 // y[r, c] = sum_{j <= c} x[r, j]. x, y: (rows, columns), rows ldx and ldy elements apart.
 // partial: (rows, parts), scratch.
 //
-// stage 5, split rows: a row is split over `parts` blocks. each stores the sum of its part in memory; a
-// second kernel adds up the sums of the parts before, and scans its own.
+// stage 5, split rows: a row is split over `parts` blocks. each stores the sum of its part in memory. in a
+// second kernel, each block adds up the sums of the parts before its own, and scans its part.
 //
-// what it gains: few rows, one of 2^28 columns say, keep all multiprocessors busy.
+// what it gains: few rows, such as one of 2^28 columns, keep all multiprocessors busy.
 //
 // what limits it: device memory, with two reads and one write: at most 2/3 of the speed of a copy.
 #include "tile/row_reduce.cuh"

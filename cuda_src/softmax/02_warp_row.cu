@@ -3,10 +3,10 @@
 //
 // stage 2, a warp a row: the lanes of a warp share a row, and reduce maximum and sum by shuffles.
 //
-// what it gains: the lanes read neighbouring elements, which are few transactions; 32 times as many threads.
+// what it gains: lanes read neighbouring elements in few transactions, and 32 times as many threads work.
 //
-// what limits it: three reads of the row, of which the L2 or the L1 serves the second and the third only
-// while the row is there; two dependent passes before the first store.
+// what limits it: the row is read three times, and a cache serves the second and the third read only while it
+// still holds the row. two passes come before the first store.
 #include "tile/convert.cuh"
 #include "tile/online_softmax.cuh"
 

@@ -6,7 +6,7 @@
 //
 // what it gains: one read of the row less.
 //
-// what limits it: two reads; each load is of one element, so that few bytes are in flight.
+// what limits it: the row is read twice. a lane loads one element at a time, so few bytes are in flight.
 #include "tile/convert.cuh"
 #include "tile/online_softmax.cuh"
 

@@ -4,8 +4,8 @@
 // stage 4, vectorized: a lane loads and stores 16 bytes at a time. vectors lie at multiples of 16 bytes
 // wherever the row starts; only the first and the last one of a row are moved element by element.
 //
-// what it gains: 8 elements an instruction (4 of fp32); the maximum of a vector first, then its exponentials,
-// so that the sum is rescaled once a vector.
+// what it gains: one instruction moves 8 elements (4 of fp32). a lane takes the maximum of a vector before
+// its exponentials, so the sum is rescaled once a vector.
 //
 // what limits it: two reads of the row; one warp has too few bytes in flight for a long row.
 #include "tile/softmax_row.cuh"

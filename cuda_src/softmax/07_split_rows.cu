@@ -5,7 +5,7 @@
 // part in memory; a second kernel combines those of the row in every block and writes the part's
 // probabilities. with one part a row its block reads it twice.
 //
-// what it gains: few rows, one of 2^26 columns say, keep all multiprocessors busy.
+// what it gains: few rows, such as one of 2^26 columns, keep all multiprocessors busy.
 //
 // what limits it: device memory, with two reads and one write: at most 2/3 of the speed of a copy.
 #include "tile/softmax_row.cuh"

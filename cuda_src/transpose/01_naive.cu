@@ -3,8 +3,8 @@
 //
 // stage 1, naive: one thread moves one element; the lanes of a warp read neighbouring elements of a row.
 //
-// what limits it: what a warp reads together it writes to addresses a row apart, 32 transactions of which
-// each fills a small part of what the memory moves.
+// what limits it: a warp writes to addresses a row apart, in 32 transactions, and each of them fills only a
+// small part of a sector.
 extern "C" __global__ void __launch_bounds__(BLOCK_X* BLOCK_Y)
     transpose_naive(const IN* __restrict__ x, IN* __restrict__ y, int rows, int columns, long long ldx,
                     long long ldy, int tiles) {

@@ -5,8 +5,8 @@
 //
 // what it gains: reads and writes of a warp are both neighbouring elements.
 //
-// what limits it: the elements of a column of the tile lie in one bank of the shared memory, so that a warp
-// reads them one after the other; loads and stores of one element.
+// what limits it: the elements of a column of the tile lie in one bank of the shared memory, so a warp reads
+// them one after the other. each load and store moves one element.
 #include "tile/warp.cuh"
 
 constexpr int TILE = WARP;

@@ -1,11 +1,11 @@
 // y[c, r] = x[r, c]. x: (rows, columns), rows ldx elements apart; y: (columns, rows), rows ldy elements
 // apart.
 //
-// stage 3, padded: rows of the tile are a bank of the shared memory further apart than they are long.
+// stage 3, padded: rows of the tile are one bank longer than their elements.
 //
 // what it gains: the elements of a column lie in different banks, and a warp reads them at once.
 //
-// what limits it: loads and stores of one element, few bytes in flight.
+// what limits it: each load and store moves one element, so few bytes are in flight.
 #include "tile/warp.cuh"
 
 constexpr int TILE = WARP, PAD = 4 / sizeof(IN);

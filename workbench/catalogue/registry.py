@@ -12,7 +12,7 @@ import os
 import pkgutil
 import sys
 import traceback
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib import metadata
@@ -22,7 +22,7 @@ from typing import Any
 
 from .. import kernels
 from ..model.declared import BadOperation, BadStage, trouble
-from ..model.errors import WrongUsage
+from ..model.errors import WrongUsage, hint
 from ..model.operation import Operation
 from ..model.origin import BUILT_IN
 from ..model.stage import Place, Stage
@@ -344,14 +344,25 @@ def select(specs: Iterable[str]) -> list[Stage[Any]]:
             raise BadProject("\n".join(lacking))
         matches = [s for s in every if spec in (s.operation, s.name, s.spec)]
         if not matches:
-            names = dict.fromkeys(n for s in every for n in (s.operation, s.name, s.spec))
-            near = difflib.get_close_matches(spec, names, 3) or list(operations())
-            why = "".join(f"\n{trouble}" for trouble in found.troubles)
-            if found.project is None and not difflib.get_close_matches(spec, names, 1, 0.8):
-                why += "\nkernels of your own are found by a pyproject.toml with [tool.workbench], which is not here"
-            raise UnknownSpec(f"no stage or operation is called {spec!r}; did you mean {' or '.join(near)}?{why}")
+            raise UnknownSpec(f"no stage or operation is called {spec!r}; {_hint(spec, every, found)}")
         chosen += [s for s in matches if s not in chosen]
     return [hosted(s) for s in chosen]
+
+
+def _hint(spec: str, every: Sequence[Stage[Any]], found: Loaded) -> str:
+    """What a spec that names nothing could mean, and what cannot be loaded."""
+    operation, _, name = spec.partition(":")
+    names = list(dict.fromkeys(n for s in every for n in (s.operation, s.name, s.spec)))
+    if name and (own := [s.name for s in every if s.operation == operation]):
+        said = hint(name, own, f"stages of {operation}", before=f"{operation}:")
+    elif difflib.get_close_matches(spec, names, 1):
+        said = hint(spec, names, "names")
+    else:
+        said = hint(spec, operations(), "operations")
+    said += "".join(f"\n{trouble}" for trouble in found.troubles)
+    if found.project is None and not difflib.get_close_matches(spec, names, 1, 0.8):
+        said += "\nkernels of your own are found by a pyproject.toml with [tool.workbench], which is not here"
+    return said
 
 
 def _lacking(found: Loaded, operation: str) -> list[str]:

@@ -22,7 +22,7 @@ from .options import options
 from .problems import problems_of
 
 COMPARE_VERDICTS = """\b
-SAME       within the tolerance, and a change of twice the tolerance is ruled out
+SAME       within the tolerance; a change of twice the tolerance is ruled out
 SLOWER     beyond the tolerance, and "no change" is ruled out
 FASTER     the same in the other direction
 AMBIGUOUS  anything else: measure again, or measure longer"""
@@ -146,7 +146,7 @@ def show_difference(found: Difference) -> None:
             out.print(f"\n{title}", style="bold", soft_wrap=True)
             out.print(table(("", *sides, "change"), cells, (*sides, "change")))
     if not instructions:
-        out.print(f"the {found.instructions_of} instructions are as many of each{compiled}", soft_wrap=True)
+        out.print(f"every {found.instructions_of} instruction occurs equally often in both{compiled}", soft_wrap=True)
     if found.times:
         out.print("\ncold times", style="bold")
         times = [
@@ -160,7 +160,7 @@ def show_difference(found: Difference) -> None:
         ]
         out.print(table(("on", "problem", *sides, "gain"), times, (*sides, "gain"), 2))
     else:
-        out.print("neither has been timed as it is now")
+        out.print("neither was timed in its current state")
 
 
 DIFF = {"+": "green", "-": "red", "@": "cyan"}

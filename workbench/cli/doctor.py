@@ -24,6 +24,9 @@ class State(StrEnum):
     OPTIONAL = "optional"
 
 
+ENGINE = "emulator engine"
+
+
 @dataclass(frozen=True)
 class Check:
     """One thing looked at: what was found and, where it is missing, what it is for and how to get it."""
@@ -55,6 +58,11 @@ class Diagnosis:
             return f"This machine can verify and time stages on its GPU{also}."
         if self.can_emulate:
             return "This machine can verify stages in the emulator; nothing can be timed without a GPU."
+        if any(c.name == ENGINE and c.state is State.OK for c in self.checks):
+            return (
+                "The emulator can execute PTX here, but no stage can be compiled for it: follow the remedies above, "
+                "first those of NVRTC and of the CUDA headers."
+            )
         return "This machine can neither use a GPU nor emulate one: follow the remedies above."
 
 
@@ -75,7 +83,7 @@ def examine(reports: Path) -> Diagnosis:
         _package("cuda-bindings", "cuda.bindings.driver", "cuda-bindings", "make TMA tensor maps on a GPU"),
         _nvml(),
         _package("PyTorch", "torch", "torch", "compare with the vendor's libraries", State.OPTIONAL),
-        _package("Triton", "triton", "triton", "compare with our own Triton kernels", State.OPTIONAL),
+        _package("Triton", "triton", "triton", "emulate Triton kernels, or time them", State.OPTIONAL),
         _package("SciPy", "scipy", "scipy", "compare runs", State.OPTIONAL),
         _package("optuna", "optuna", "optuna", "search for the best parameters of a stage", State.OPTIONAL),
         _package("watchfiles", "watchfiles", "watchfiles", "verify a stage on every save", State.OPTIONAL),
@@ -96,10 +104,10 @@ def _python() -> Check:
 def _engine() -> Check:
     try:
         engine = importlib.import_module("workbench.emulator._engine")
-        return Check("emulator engine", State.OK, f"instruction set {engine.best_isa()}")
+        return Check(ENGINE, State.OK, f"instruction set {engine.best_isa()}")
     except (ImportError, AttributeError) as error:
         remedy = "build it with: pip install . (it needs a C++17 compiler, for example the package g++)"
-        return Check("emulator engine", State.MISSING, _first_line(error), remedy)
+        return Check(ENGINE, State.MISSING, _first_line(error), remedy)
 
 
 def _try(name: str, look: Callable[[], str], *wrong: type[Exception]) -> Check:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import difflib
 import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -12,7 +11,7 @@ import click
 
 from ..catalogue import registry
 from ..model.declared import BadOperation
-from ..model.errors import WorkbenchError
+from ..model.errors import WorkbenchError, hint
 from . import documents
 
 
@@ -92,7 +91,5 @@ class WorkbenchGroup(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         if args and self.get_command(ctx, args[0]) is None and not args[0].startswith("-"):
             names = self.list_commands(ctx)
-            near = difflib.get_close_matches(args[0], names, 3)
-            hint = f"did you mean {' or '.join(near)}?" if near else f"the commands are {', '.join(names)}"
-            raise click.UsageError(f"there is no command {args[0]!r}; {hint}", ctx)
+            raise click.UsageError(f"there is no command {args[0]!r}; {hint(args[0], names, 'commands')}", ctx)
         return super().resolve_command(ctx, args)

@@ -15,7 +15,7 @@ from typing import Any
 
 from ..catalogue import project, registry
 from ..checks.mutate import code_of
-from ..model.errors import WrongUsage
+from ..model.errors import WrongUsage, hint
 from ..model.operation import Operation
 from ..model.origin import BUILT_IN
 from ..model.stage import Stage
@@ -113,8 +113,8 @@ def stage(spec: str, previous: str) -> Made:
     known = registry.operations()
     if operation_name not in known:
         near = difflib.get_close_matches(operation_name, known, 1)
-        hint = f"; did you mean {near[0]}?" if near else f"; to make it: workbench new {operation_name}"
-        raise CannotMake(f"there is no operation {operation_name!r}{hint}")
+        remedy = f"did you mean {near[0]}?" if near else f"to make it: workbench new {operation_name}"
+        raise CannotMake(f"there is no operation {operation_name!r}; {remedy}")
     ladder = known[operation_name]
     before = _stage_of(ladder, previous.removeprefix(f"{operation_name}:"))
     if any(s.name == name for s in ladder.stages):
@@ -197,8 +197,7 @@ def _from(base: str, name: str) -> dict[str, str]:
     """The files of an operation that has another one's problems, and the first source of that, its kernels empty."""
     known = registry.operations()
     if base not in known:
-        near = difflib.get_close_matches(base, known, 1) or list(known)
-        raise CannotMake(f"there is no operation {base!r} to begin with; did you mean {' or '.join(near)}?")
+        raise CannotMake(f"there is no operation {base!r} to begin with; {hint(base, known, 'operations')}")
     old = known[base]
     if not old.stages:
         raise CannotMake(f"{base} has no stage whose launch could be used")
@@ -252,8 +251,8 @@ def _stage_of(ladder: Operation[Any], name: str) -> Stage[Any]:
     for one in ladder.stages:
         if one.name == name:
             return one
-    near = difflib.get_close_matches(name, [s.name for s in ladder.stages]) or [s.name for s in ladder.stages]
-    raise CannotMake(f"{ladder.name} has no stage {name!r} to begin with; did you mean {' or '.join(near)}?")
+    known = hint(name, [s.name for s in ladder.stages], f"stages of {ladder.name}")
+    raise CannotMake(f"{ladder.name} has no stage {name!r} to begin with; {known}")
 
 
 def _next_number(before: Path) -> str:

@@ -224,7 +224,7 @@ def verification_table(run: Run) -> Fitting:
     """`verification_cells` with coloured verdicts."""
     headers, rows = verification_cells(run)
     coloured = [(spec, verdict_text(Verdict(verdict)), *others) for spec, verdict, *others in rows]
-    return table(headers, coloured, headers[2:3] + headers[4:])
+    return table(headers, coloured, (headers[2], *headers[4:]), unwrapped=2)
 
 
 def verdict_text(verdict: Verdict) -> Text:

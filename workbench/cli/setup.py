@@ -120,7 +120,7 @@ def import_(kind: str, path: Path, name: str | None, as_json: bool) -> None:
 @click.command()
 @options("json", "output")
 def doctor(as_json: bool, output: Path) -> None:
-    """Say what this machine can do, what is missing, and the remedy. Exit code 1 when it can do nothing."""
+    """Say what this machine can do, what is missing, and the remedy. Exit code 1 if it can verify no stage."""
     diagnosis = examine(output)
     if as_json:
         documents.result({**dataclasses.asdict(diagnosis), "usable": diagnosis.usable, "summary": diagnosis.summary})

@@ -5,10 +5,10 @@ An experiment is verified like any operation before it is counted in the emulato
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable
 
 from ..catalogue.registry import UnknownSpec
+from ..model.errors import hint
 from . import execution, memory
 from .base import Experiment, Outcome, Point, Quantity
 
@@ -33,6 +33,5 @@ def select(names: Iterable[str]) -> tuple[Experiment, ...]:
     known = {experiment.name: experiment for experiment in EXPERIMENTS}
     wanted = set(names)
     for name in sorted(wanted - set(known)):
-        near = difflib.get_close_matches(name, known, 3) or known
-        raise UnknownSpec(f"there is no experiment {name!r}; did you mean {' or '.join(near)}?")
+        raise UnknownSpec(f"there is no experiment {name!r}; {hint(name, known, 'experiments')}")
     return tuple(e for e in EXPERIMENTS if not wanted or e.name in wanted)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import difflib
 import re
+from collections.abc import Collection
 from typing import Any, ClassVar
 
 
@@ -26,3 +28,14 @@ class WrongUsage(WorkbenchError):
     """The request is not valid; the message says what would be valid."""
 
     exit_code = 2
+
+
+def hint(name: str, known: Collection[str], kind: str, before: str = "") -> str:
+    """What a message says of an unknown name: the nearest of the known ones, or all of them where none is near.
+
+    `before` is put before a name that is near.
+    """
+    if not known:
+        return f"there are no {kind}"
+    near = [before + n for n in difflib.get_close_matches(name, known, 3)]
+    return f"did you mean {' or '.join(near)}?" if near else f"the {kind} are {', '.join(known)}"

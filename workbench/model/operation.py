@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,6 +12,7 @@ from .baseline import Baseline
 from .calls import Call, Function
 from .cost_model import Work
 from .declared import BadOperation
+from .errors import hint
 from .launch import Launch, Plan
 from .names import check_name, check_title
 from .origin import BUILT_IN
@@ -198,11 +198,9 @@ class Operation(Generic[P]):
         known = {stage.name: stage for stage in self.stages}
         before = self.stages[-1].name if parent is None else parent
         if before not in known:
-            near = difflib.get_close_matches(before, known, 1)
-            hint = f"; did you mean {near[0]}?" if near else f"; there are {', '.join(known) or 'none'}"
             raise BadOperation(
                 f"{self.name}:{name} has the parent {before!r}, but no stage before it is called that: a parent is "
-                f"declared first{hint}"
+                f"declared first; {hint(before, known, 'stages so far')}"
             )
         return before, known[before].track
 

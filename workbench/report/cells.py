@@ -13,9 +13,10 @@ Cells = tuple[tuple[str, ...], Sequence[tuple[str, ...]]]
 
 
 def verification_cells(run: Run) -> Cells:
-    """Headers, and one line a stage, its verdict second."""
-    headers = ("stage", "verdict", "problems", "comparisons", "not supported", "worst error / bound", "seconds")
-    rows = [
+    """Headers, and one line a stage, its verdict second. Where every problem is supported, no column says so."""
+    headers: tuple[str, ...]
+    headers = ("stage", "verdict", "problems", "by tier", "not supported", "worst error / bound", "seconds")
+    rows: list[tuple[str, ...]] = [
         (
             f"{s.operation}:{s.stage}",
             str(s.verification.verdict),
@@ -27,6 +28,10 @@ def verification_cells(run: Run) -> Cells:
         )
         for s in run.stages
     ]
+    if not any(s.verification.unsupported for s in run.stages):
+        left_out = headers.index("not supported")
+        headers = headers[:left_out] + headers[left_out + 1 :]
+        rows = [row[:left_out] + row[left_out + 1 :] for row in rows]
     return headers, rows
 
 

@@ -5,17 +5,22 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 from ..model.errors import WorkbenchError
 
-TOOLS = {"nvdisasm": (), "cuobjdump": ("-sass",)}
-"""Disassemblers in order of preference, with the options that make them print SASS."""
+TOOLS = {"nvdisasm": ("-c", "-g"), "cuobjdump": ("-sass",)}
+"""Disassemblers in order of preference, with the options that make them print SASS and no other section; nvdisasm also
+names source lines."""
 
 REMEDY = (
-    "nvdisasm was not found; it comes with the CUDA toolkit (put its bin folder on PATH or set CUDA_HOME), "
-    "or with: conda install -c nvidia cuda-nvdisasm"
+    "nvdisasm was not found; install it with: pip install nvidia-cuda-nvdisasm "
+    "(or put the bin folder of a CUDA toolkit on PATH, or set CUDA_HOME)"
 )
+
+PACKAGED = ("nvidia/*/bin", "triton/backends/nvidia/bin")
+"""Where Python packages have programs of the toolkit, below a folder of packages: NVIDIA's own, and Triton."""
 
 
 class DisassemblerUnavailable(WorkbenchError, RuntimeError):
@@ -28,10 +33,12 @@ def find() -> Path | None:
 
 
 def toolkit_program(name: str) -> Path | None:
-    """A program on PATH or in a CUDA toolkit ($CUDA_HOME, $CUDA_PATH, /usr/local/cuda); None where it is not."""
+    """A program on PATH, in a CUDA toolkit ($CUDA_HOME, $CUDA_PATH, /usr/local/cuda) or in a Python package; None where
+    it is not."""
     roots = [os.environ.get("CUDA_HOME"), os.environ.get("CUDA_PATH"), "/usr/local/cuda"]
-    path = os.pathsep.join([os.environ.get("PATH", ""), *(str(Path(root) / "bin") for root in roots if root)])
-    found = shutil.which(name, path=path)
+    packaged = [str(p) for place in PACKAGED for folder in sys.path for p in sorted(Path(folder).glob(place))]
+    path = [os.environ.get("PATH", ""), *(str(Path(root) / "bin") for root in roots if root), *packaged]
+    found = shutil.which(name, path=os.pathsep.join(path))
     return Path(found) if found else None
 
 

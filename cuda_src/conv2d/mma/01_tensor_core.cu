@@ -3,15 +3,15 @@
 // height, width, channels); f: (filters, taps_y, taps_x, channels of a group), both of which are multiples of
 // 8; y: (images, rows, columns, filters). bf16 and fp16.
 //
-// stage 1 of mma, tensor cores: the implicit product of matrices on mma.sync. a k-tile is 64 channels of one
-// tap. where the windows of a tile begin is computed once and kept in shared memory; of a k-tile, threads add
-// the distance of the tap to it, and ask whether it lies in the image. cp.async copies 16 bytes, or writes
-// zeros where it does not, into a circular buffer of STAGES k-tiles.
+// stage 1 of mma, tensor cores: an implicit product of matrices on mma.sync. a k-tile is 64 channels of one
+// tap. a block computes once where the windows of its tile begin, and keeps that in shared memory. for each
+// k-tile a thread adds the offset of the tap, and checks whether the pixel lies in the image. cp.async then
+// copies 16 bytes, or writes zeros outside of the image, into a circular buffer of STAGES k-tiles.
 //
-// what it gains: tensor cores multiply, several k-tiles are in flight, and what is loaded ahead takes no
+// what it gains: tensor cores multiply. several k-tiles are in flight, and they occupy no
 // registers.
 //
-// what limits it: threads compute the address of every 16 bytes; every operand passes through registers on
+// what limits it: threads compute an address for every 16 bytes. every operand passes through registers on
 // its way to mma.sync, which cannot fill the tensor cores of Hopper.
 
 #include "ptx/cp_async.cuh"

@@ -3,16 +3,16 @@
 // height, width, channels); f: (filters, taps_y, taps_x, channels of a group), of which there may be any
 // number; y: (images, rows, columns, filters). bf16 and fp16.
 //
-// stage 2 of mma, few channels: k runs through taps and channels together, (r, s, c) as a filter lies in
-// memory, so that no k-tile but the last is partly empty, however few channels there are. a thread gathers
-// the window of one pixel, element by element: neighbouring threads have neighbouring pixels, which with few
-// channels lie in the same cache lines. how far each k lies from the beginning of a window is the same for
-// all of them: it is computed once a k-tile and kept in shared memory. filters are gathered along k.
+// stage 2 of mma, few channels: k runs through taps and channels together, (r, s, c), as a filter lies in
+// memory. so only the last k-tile is partly empty, however few channels there are. a thread gathers the
+// window of one pixel, element by element. neighbouring threads have neighbouring pixels, and with few
+// channels these share cache lines. the offset of each k from the beginning of its window is the same for all
+// windows: it is computed once a k-tile and kept in shared memory. filters are gathered along k.
 //
-// what it gains: 3 channels and 7 x 7 taps are three k-tiles; with a k-tile a tap they would be 49.
+// what it gains: 3 channels and 7 x 7 taps make three k-tiles. with one k-tile a tap they would make 49.
 //
-// what limits it: elements are loaded one by one, and several blocks on a multiprocessor have to hide each
-// other's latency. with many channels each pixel lies in a cache line of its own.
+// what limits it: elements are loaded one by one, and only other blocks of the multiprocessor hide the
+// latency. with many channels each pixel lies in a cache line of its own.
 
 #include "tiles.cuh"
 

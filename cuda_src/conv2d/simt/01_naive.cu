@@ -5,8 +5,8 @@
 //
 // stage 1, naive: one thread computes one output, tap by tap. neighbouring threads have neighbouring filters.
 //
-// what limits it: every product has two loads, and no two threads share what they have loaded, except by way
-// of the caches.
+// what limits it: every product needs two loads, and threads share what they load only through the
+// caches.
 
 #include "../convolution.cuh"
 #include "strides.cuh"

@@ -3,10 +3,10 @@
 // height, width, channels); f: (filters, taps_y, taps_x, channels of a group); y: (images, rows, columns,
 // filters); any strides. bf16, fp16 and fp32.
 //
-// stage 2, shared memory tiling: the convolution as a product of matrices. rows of the left one are windows,
-// rows of the right one filters, and k runs through taps and channels. the left one is never stored: a block
-// gathers BLOCK_M x BLOCK_K elements of it into shared memory, and as much of BLOCK_N filters, where a thread
-// multiplies THREAD_M x THREAD_N of them.
+// stage 2, shared memory tiling: the convolution becomes a product of matrices. a row of the left matrix is a
+// window, a row of the right one is a filter, and k runs through taps and channels. the left matrix is never
+// stored: a block gathers BLOCK_M x BLOCK_K elements of it into shared memory, beside the same k of BLOCK_N
+// filters. a thread computes THREAD_M x THREAD_N outputs from there.
 //
 // what it gains: an element is loaded from global memory once for a tile of outputs, and from shared memory
 // once for THREAD_M or THREAD_N products.

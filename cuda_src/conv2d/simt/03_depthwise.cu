@@ -3,15 +3,15 @@
 // height, width, channels); f: (channels, taps_y, taps_x); y: (images, rows, columns, channels). bf16, fp16
 // and fp32.
 //
-// stage 3, depthwise: a group has one channel and one filter, so there is no product of matrices in it, and
-// few products an element. a thread computes STRIP neighbouring outputs of VECTOR channels, which it loads
-// and stores at once. with TAPS_X known it walks along the input row once: an input is multiplied for all
-// outputs of the strip that see it. the filters of a block's channels lie in shared memory, tap by tap.
+// stage 3, depthwise: each group has one channel and one filter: no product of matrices, and few products an
+// element. a thread computes STRIP neighbouring outputs of VECTOR channels, loaded and stored together. if
+// TAPS_X is known, it reads an input row once, and multiplies each input for all outputs of the strip that
+// see it. the filters of the block's channels lie in shared memory, tap by tap.
 //
-// what it gains: an input is loaded and converted once for a row of taps, not once a tap.
+// what it gains: an input is loaded and converted once for a row of taps, not once for each tap.
 //
-// what limits it: memory where there are few taps. with 7 x 7 an element has 49 products, which fp32 units
-// multiply in about as much time.
+// what limits it: with few taps, memory. with 7 x 7 taps an element has 49 products, which take the fp32
+// units about as long as memory takes.
 
 #include "../convolution.cuh"
 #include "tile/vector.cuh"

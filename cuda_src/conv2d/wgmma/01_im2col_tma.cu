@@ -5,17 +5,17 @@
 // of 8. bf16 and fp16, sm_90a.
 //
 // stage 1 of wgmma, im2col TMA: TMA gathers the windows. an im2col map knows padding, stride and the size of
-// a filter: from the window of a tile's first pixel it walks through those of all its pixels, row by row and
-// image by image, and fills in zeros; a tap is an offset that it adds to each. so a k-tile, 64 channels of
-// one tap, takes one copy, and the same of the filters another. blocks stay and take one tile of outputs
-// after the other; a producer loads ahead, two consumer warpgroups multiply in place, and add bias and
-// activation to what they store.
+// a filter. from the window of a tile's first pixel TMA walks through the windows of all its pixels, row by
+// row and image by image, and writes zeros outside of an image. a tap is an offset that TMA adds. so one copy
+// brings a k-tile of windows, 64 channels of one tap, and another brings that of the filters. blocks are
+// persistent and compute one tile of outputs after the other. a producer loads ahead. two consumer warpgroups
+// multiply from shared memory, and add bias and activation to what they store.
 //
-// what it gains: no thread computes an address of the input, or asks whether it lies in the image; wgmma
-// reads both operands from shared memory; while a tile is stored, the next one is loaded.
+// what it gains: no thread computes an address of the input, or checks whether it lies in the image. wgmma
+// reads both operands from shared memory. the next tile is loaded while one is stored.
 //
-// what limits it: tensor cores idle while a tile is completed and stored, which tiles of few k-tiles do not
-// make up for. with 64 filters shared memory delivers operands less fast than they are multiplied.
+// what limits it: tensor cores idle while a tile is finished and stored, which matters most if it has few
+// k-tiles. with 64 filters shared memory delivers operands more slowly than tensor cores multiply them.
 
 #include "../convolution.cuh"
 #include "epilogue/staging.cuh"

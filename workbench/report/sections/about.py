@@ -42,7 +42,8 @@ def stages(page: Page) -> list[str]:
         "the time of the run, at the commit under Environment."
     )
     if missing := page.missing():
-        parts.append(f"Never run here: {', '.join(f'`{name}`' for name in missing)}.")
+        names = ", ".join(f"`{name}`" for name in missing)
+        parts.append(f"In the ladder today, but not in these results: {names}.")
     return parts
 
 
