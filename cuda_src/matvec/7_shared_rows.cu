@@ -27,7 +27,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT / THREADS)
   const RowDot<EVEN, IN> dot(a, B + static_cast<long long>(min(n, N - 1)) * ldb, K);
   const RowDot<EVEN, IN>::Edges<GROUP> edges(dot, member);
   const int first = SHARED ? block * part : 0, end = SHARED ? min(first + part, dot.inner) : dot.inner;
-  float sum = dot.vectors<GROUP, UNROLL, READ_ONCE>(first, end, member);
+  float sum = dot.vectors<GROUP, IN_FLIGHT, READ_ONCE>(first, end, member);
   if (block == 0) sum += edges.products();
   sum = row_reduce<Sum, GROUP, THREADS>(sum, scratch);
   if constexpr (SHARED) {

@@ -23,7 +23,8 @@ struct RowDot {
   }
 
   // what one of MEMBERS threads has of the products of inner vectors `first` to `end`, of which it takes
-  // every MEMBERS-th. LOADS loads of the row are in flight before the first is used. with ONCE, nobody reads
+  // every MEMBERS-th. LOADS loads of the row, and
+  // those of the vector for them, are in flight before the first is used. with ONCE, nobody reads
   // the row again
   template <int MEMBERS, int LOADS, bool ONCE>
   __device__ __forceinline__ float vectors(int first, int end, int member) const {
@@ -32,6 +33,7 @@ struct RowDot {
 #pragma unroll 1
     for (int v = first + member; v < end; v += MEMBERS * LOADS) {
       Chunk<Element> y[LOADS];
+      OfVector x[LOADS];
 #pragma unroll
       for (int u = 0; u < LOADS; ++u)
         if (v + u * MEMBERS < end) {
@@ -43,7 +45,10 @@ struct RowDot {
         }
 #pragma unroll
       for (int u = 0; u < LOADS; ++u)
-        if (v + u * MEMBERS < end) add_products(sums[u], of_a(v + u * MEMBERS), y[u]);
+        if (v + u * MEMBERS < end) x[u].load(a + (v + u * MEMBERS) * WIDTH, left);
+#pragma unroll
+      for (int u = 0; u < LOADS; ++u)
+        if (v + u * MEMBERS < end) add_products(sums[u], x[u].elements(left), y[u]);
     }
 #pragma unroll
     for (int u = 1; u < LOADS; ++u) sums[0] += sums[u];
@@ -74,11 +79,17 @@ struct RowDot {
   };
 
  private:
-  // the elements of the vector that belong to inner vector v
-  __device__ __forceinline__ Chunk<Element> of_a(int v) const {
-    const Chunk<Element> low = load_vector<WIDTH>(a + v * WIDTH);
-    if constexpr (WHOLE) return low;
-    return shifted(low, left ? load_vector<WIDTH>(a + (v + 1) * WIDTH) : low,
-                   left * static_cast<unsigned>(sizeof(Element)));
-  }
+  // the elements of the vector that belong to an inner vector: loaded first, all of a loop, and shifted later
+  struct OfVector {
+    Chunk<Element> low, high;
+
+    __device__ __forceinline__ void load(const Element* from, int left) {
+      low = load_vector<WIDTH>(from);
+      if (!WHOLE && left) high = load_vector<WIDTH>(from + WIDTH);
+    }
+    __device__ __forceinline__ Chunk<Element> elements(int left) const {
+      if constexpr (WHOLE) return low;
+      return shifted(low, high, left * static_cast<unsigned>(sizeof(Element)));
+    }
+  };
 };

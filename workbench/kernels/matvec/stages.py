@@ -227,15 +227,21 @@ def unaligned(p: MatvecProblem, size: Mapping[str, int]) -> Launch:
     return _launch("matvec_unaligned", p, size["THREADS"] // size["GROUP"], size["THREADS"])
 
 
+def _loads(p: MatvecProblem, size: Mapping[str, int]) -> int:
+    """Vectors of a row that a thread has in flight: 3 at most where it has two of a for each, as registers have it."""
+    return size["UNROLL"] if _even(p)["EVEN"] else min(3, size["UNROLL"])
+
+
 def _spread(p: MatvecProblem, size: Mapping[str, int]) -> dict[str, int]:
-    return groups.spread(p.n, _vectors(p), size["UNROLL"], size["THREADS"], size["RESIDENT"])
+    return groups.spread(p.n, _vectors(p), _loads(p, size), size["THREADS"], size["RESIDENT"])
 
 
 def _shared(p: MatvecProblem, size: Mapping[str, int]) -> dict[str, int]:
     """What its kernel is compiled for: how threads share rows, and whether blocks do."""
     chosen = _spread(p, size)
     blocks = chosen.pop("BLOCKS")
-    return {**chosen, "SHARED": int(blocks > 1), "READ_ONCE": _read_once(p), **_even(p)}
+    more = {"SHARED": int(blocks > 1), "IN_FLIGHT": _loads(p, size), "READ_ONCE": _read_once(p)}
+    return {**chosen, **more, **_even(p)}
 
 
 @MATVEC.stage(
