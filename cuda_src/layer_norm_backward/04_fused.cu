@@ -22,7 +22,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
                               int columns, long long ldx, long long ldy, float eps) {
   __shared__ RowScratch<Sum, THREADS> statistics[2];  // alternating: a fast warp may be one row ahead
   __shared__ RowScratch<ThreeSums, THREADS> scratch[2];
-  __shared__ GroupScratch<TwoSums, GROUP, COUNT> groups;
+  __shared__ GroupScratch<TwoSums, GROUP, THREADS, COUNT> groups;
   const int group = threadIdx.x / GROUP, member = threadIdx.x % GROUP;
   const RowWalk<WIDTH, EVEN> walk(w, columns);  // of every row a thread has the same columns
   const IN outside = from_float<IN>(0.f);

@@ -13,7 +13,6 @@
 //
 // what limits it: device memory; what is kept takes registers, so few rows are in flight where they are long.
 #include "tile/gradient_row.cuh"
-#include "tile/norm_row.cuh"
 
 constexpr int ROWS = THREADS / GROUP, WIDTH = ROW_WIDTH<IN, OUT>, COUNT = VECTORS * WIDTH;
 
@@ -23,7 +22,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
                             long long ldx, long long ldy, float eps) {
   __shared__ RowScratch<Sum, THREADS> statistics[2];  // alternating: a fast warp may be one row ahead
   __shared__ RowScratch<TwoSums, THREADS> scratch[2];
-  __shared__ GroupScratch<Sum, GROUP, COUNT> groups;
+  __shared__ GroupScratch<Sum, GROUP, THREADS, COUNT> groups;
   const int group = threadIdx.x / GROUP, member = threadIdx.x % GROUP;
   const RowWalk<WIDTH, EVEN> walk(w, columns);  // of every row a thread has the same columns
   const IN outside = from_float<IN>(0.f);

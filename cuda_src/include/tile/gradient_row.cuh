@@ -1,5 +1,6 @@
 // gradients of softmax and of norms, of parts of a row that a thread holds in registers.
 #pragma once
+#include "tile/norm_row.cuh"
 #include "tile/row.cuh"
 #include "tile/row_reduce.cuh"
 
@@ -118,29 +119,84 @@ struct GradientRow {
   }
 };
 
-// what the groups of a block have of the same columns
-template <class Op, int MEMBERS, int COUNT>
-struct GroupScratch {
-  typename Op::Value of[MEMBERS <= WARP ? COUNT * MEMBERS : 1];
+// what the gradient of layer norm needs of a part of a row: its moments, the sum of g = w dy, and that of g
+// times the distance from the part's mean. two such are combined without cancellation, as moments are: with
+// another mean the distances change by the same number
+struct GradientMoments {
+  struct Value {
+    Moments::Value x;
+    float of_g, of_products;
+  };
+  static constexpr bool COMMUTES = false;
+
+  static __device__ __forceinline__ Value identity() { return {Moments::identity(), 0.f, 0.f}; }
+
+  static __device__ __forceinline__ Value combine(Value a, Value b) {
+    const Moments::Value x = Moments::combine(a.x, b.x);
+    return {x, a.of_g + b.of_g,
+            a.of_products + b.of_products + (a.x.mean - x.mean) * a.of_g + (b.x.mean - x.mean) * b.of_g};
+  }
 };
 
-// adds up what groups of MEMBERS threads have of COUNT columns a thread: in the threads of the first group,
-// at every run in the same order. by all BLOCK threads
+// those of what a thread holds of a row, of which vector i starts at column first + i * step. WHOLE as in
+// tile/row.cuh
+template <bool WHOLE, int COUNT, int WIDTH, class Element>
+__device__ __forceinline__ GradientMoments::Value gradient_moments(
+    const GradientRow<COUNT, WIDTH, WHOLE, Element>& held, const Vector<Element, WIDTH> (&w)[COUNT],
+    int first, int step, int columns) {
+  GradientMoments::Value part = {moments<WHOLE>(held.x, first, step, columns), 0.f, 0.f};
+#pragma unroll
+  for (int i = 0; i < COUNT; ++i)
+#pragma unroll
+    for (int j = 0; j < WIDTH; ++j) {
+      const float g = to_float(w[i].x[j]) * to_float(held.dy[i].x[j]);
+      part.of_g += g;
+      part.of_products += g * (to_float(held.x[i].x[j]) - part.x.mean);
+    }
+  return part;
+}
+
+// combines what `parts` parts have of each of `rows` rows, (rows, parts), MEMBERS threads a row, and has one
+// of them call use(row, state). by all BLOCK threads; MEMBERS is at most a warp, or the block
+template <class Op, int MEMBERS, int BLOCK, class Use>
+__device__ __forceinline__ void combine_parts(const typename Op::Value* states, int rows, int parts,
+                                              RowScratch<Op, BLOCK>& scratch, const Use& use) {
+  for (int first = 0; first < rows; first += BLOCK / MEMBERS) {
+    const int row = first + threadIdx.x / MEMBERS;
+    typename Op::Value state = Op::identity();
+    if (row < rows)
+      for (int i = threadIdx.x % MEMBERS; i < parts; i += MEMBERS)
+        state = Op::combine(state, states[static_cast<long long>(row) * parts + i]);
+    state = row_reduce<Op, MEMBERS, BLOCK>(state, scratch);
+    if (row < rows && threadIdx.x % MEMBERS == 0) use(row, state);
+    if (MEMBERS > WARP) __syncthreads();
+  }
+}
+
+// what the groups of a block have of the same columns
+template <class Op, int MEMBERS, int BLOCK, int COUNT>
+struct GroupScratch {
+  typename Op::Value of[MEMBERS < BLOCK ? COUNT * MEMBERS : 1];
+};
+
+// adds up what groups of MEMBERS threads, a power of two, have of COUNT columns a thread: in the threads of
+// the first group, at every run in the same order. by all BLOCK threads
 template <class Op, int MEMBERS, int BLOCK, int COUNT>
 __device__ __forceinline__ void add_up_groups(typename Op::Value (&sums)[COUNT],
-                                              GroupScratch<Op, MEMBERS, COUNT>& scratch) {
-  if constexpr (MEMBERS <= WARP) {
+                                              GroupScratch<Op, MEMBERS, BLOCK, COUNT>& scratch) {
+  constexpr int TOGETHER = MEMBERS < WARP ? WARP : MEMBERS;  // threads that store at once
+  if constexpr (MEMBERS < BLOCK) {
 #pragma unroll
     for (int i = 0; i < COUNT; ++i)
 #pragma unroll
       for (int distance = MEMBERS; distance < WARP; distance *= 2)
         sums[i] = Op::combine(sums[i], shuffle_xor(sums[i], distance));
-    for (int warp = 0; warp < BLOCK / WARP; ++warp) {
-      if (threadIdx.x / WARP == warp && threadIdx.x % WARP < MEMBERS)
+    for (int turn = 0; turn < BLOCK / TOGETHER; ++turn) {
+      if (threadIdx.x / TOGETHER == turn && threadIdx.x % TOGETHER < MEMBERS)
 #pragma unroll
         for (int i = 0; i < COUNT; ++i) {
-          typename Op::Value& sum = scratch.of[i * MEMBERS + threadIdx.x % WARP];
-          sum = warp ? Op::combine(sum, sums[i]) : sums[i];
+          typename Op::Value& sum = scratch.of[i * MEMBERS + threadIdx.x % TOGETHER];
+          sum = turn ? Op::combine(sum, sums[i]) : sums[i];
         }
       __syncthreads();
     }

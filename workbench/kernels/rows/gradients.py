@@ -10,7 +10,7 @@ import numpy as np
 
 from ...model.arrays import Array, Arrays, element_bytes
 from ...model.dtypes import FP32
-from ...model.launch import Launch, Plan, ceil_div
+from ...model.launch import Argument, Launch, Plan, ceil_div
 from ...model.operation import Operation
 from ...model.problem import Cost
 from . import groups, launches, norms
@@ -22,6 +22,13 @@ most."""
 
 FUSED = {"THREADS": 256, "VECTORS": 4, "MOST": 4, "WAVES": 1, "MULTIPROCESSORS": 132}
 """As before; how often all multiprocessors are full of blocks that share the rows."""
+
+SPLIT = {"THREADS": 256, "VECTORS": 4, "TARGET": 1056, "NARROWEST": 8, "UNROLL": 4}
+"""As before; the least number of blocks that few rows are split into; threads of the smallest group that shares a row
+in the second kernel, and rows that a thread of it loads at once."""
+
+MANY_BLOCKS = 132
+"""So many have a multiprocessor each."""
 
 REGISTERS = 2**16
 """Of a multiprocessor."""
@@ -78,10 +85,12 @@ def sum_bound(terms: np.ndarray[Any, Any], off: np.ndarray[Any, Any]) -> np.ndar
     return error
 
 
-def declare(operation: Operation[G], states: int) -> None:
-    """The ladder. Of each row `states` numbers say how it was normalised."""
+def declare(operation: Operation[G], states: int, state: int) -> None:
+    """The ladder. Of each row `states` numbers say how it was normalised, and of a part of one `state` numbers what it
+    adds to its row."""
     _declare_separate(operation, states)
     _declare_fused(operation)
+    _declare_split(operation, state)
 
 
 def _declare_separate(operation: Operation[G], states: int) -> None:
@@ -172,6 +181,50 @@ def _declare_fused(operation: Operation[G]) -> None:
         return Plan(
             (first, second), scratch={"partial": Array((blocks * p.columns, len(gradients)), FP32, output=True)}
         )
+
+
+def _declare_split(operation: Operation[G], state: int) -> None:
+    """The stage that splits rows over all blocks."""
+    name, problem = operation.name, operation.problem
+    gradients = problem.gradients
+
+    @operation.stage(
+        "split_rows",
+        source=f"{name}/06_split_rows.cu",
+        idea="few rows are split over all blocks, then their columns; no sums of columns are stored",
+        parent="registers",
+        parameters=SPLIT,
+        space={"THREADS": (128, 256, 512), "VECTORS": (1, 2, 4), "TARGET": (528, 1056, 2112), "UNROLL": (1, 2, 4)},
+        sizes=split,
+        supports=groups.worth_splitting,
+        edge_cases=(
+            problem(rows=1, columns=30_000, dtype="bf16", out="bf16"),
+            problem(rows=2, columns=9001, dtype="fp32", out="fp32"),
+            problem(rows=300, columns=1032, dtype="bf16", out="bf16"),
+        ),
+    )
+    def split_rows(p: G, size: Mapping[str, int]) -> Plan:
+        count, launch = launches.on_parts(p, size)
+        columns, ldx = np.int32(p.columns), np.int64(p.ldx)
+        first = launch(f"{name}_parts", ("x", "w", "dy", "states", columns, ldx))
+        wide = ceil_div(ceil_div(p.columns, groups.width(p)), size["GROUP"])  # in groups
+        each = ceil_div(wide, size["TARGET"])
+        args: tuple[Argument, ...] = ("x", "w", "dy", "states", "dx", *gradients, np.int32(p.rows), columns, ldx)
+        args = (*args, np.int64(p.ldy), np.int32(count), np.int32(each * size["GROUP"]), np.float32(p.eps))
+        second = Launch(f"{name}_gradients", (ceil_div(wide, each), 1, 1), (size["THREADS"], 1, 1), args)
+        return Plan((first, second), scratch={"states": Array((p.rows * count, state), FP32, output=True)})
+
+
+def split(p: RowProblem, size: Mapping[str, int]) -> dict[str, int]:
+    """GROUP threads that share a row in the second kernel: all of a block have the same one, or as many rows as there
+    are, and small groups where there would be few blocks; SHARE threads that combine the parts of a row."""
+    threads = size["THREADS"]
+    group = threads // min(groups.power_of_two(p.rows), threads // launches.WARP)
+    while group > size["NARROWEST"] and p.rows * group > threads and p.columns < MANY_BLOCKS * group * groups.width(p):
+        group //= 2
+    count, _ = groups.parts(p, size)
+    share = threads if p.rows == 1 else min(launches.WARP, groups.power_of_two(count))
+    return {**size, "GROUP": group, "SHARE": share}
 
 
 def kept(p: RowProblem, size: Mapping[str, int], sums: int) -> dict[str, int]:
