@@ -27,6 +27,15 @@ SPLIT = {"THREADS": 256, "VECTORS": 4, "TARGET": 1056, "NARROWEST": 8, "UNROLL":
 """As before; the least number of blocks that few rows are split into; threads of the smallest group that shares a row
 in the second kernel, and rows that a thread of it loads at once."""
 
+CLUSTERED = {**FUSED, "VECTORS": 2, "LARGEST": 8, "FILLED": 128}
+"""As `FUSED`; the most blocks of a cluster; multiprocessors that clusters of more than two blocks can fill."""
+
+ALONE = {"THREADS": 256, "VECTORS": 2, "MOST": 4}
+"""As `HELD`, of the one cluster that takes all rows."""
+
+MOST_ALONE, MOST_KEPT = 2**20, 2**15
+"""Elements of the largest matrix that one cluster takes; bytes of the sums that a block keeps in shared memory."""
+
 MANY_BLOCKS = 132
 """So many have a multiprocessor each."""
 
@@ -90,7 +99,9 @@ def declare(operation: Operation[G], states: int, state: int) -> None:
     adds to its row."""
     _declare_separate(operation, states)
     _declare_fused(operation)
+    _declare_cluster(operation)
     _declare_split(operation, state)
+    _declare_one_cluster(operation)
 
 
 def _declare_separate(operation: Operation[G], states: int) -> None:
@@ -171,16 +182,86 @@ def _declare_fused(operation: Operation[G]) -> None:
         ),
     )
     def fused(p: G, size: Mapping[str, int]) -> Plan:
-        most = size["MULTIPROCESSORS"] * size["RESIDENT"] * size["WAVES"]
-        blocks = min(ceil_div(p.rows, size["THREADS"] // size["GROUP"]), most)
-        block = (size["THREADS"], 1, 1)
-        first = Launch(f"{name}_fused", (blocks, 1, 1), block, ("x", "w", "dy", "dx", "partial", *p.scalars()))
-        extent = np.int32(p.columns), np.int32(blocks)
-        grid = (ceil_div(p.columns, launches.WARP), 1, 1)
-        second = Launch(f"{name}_combine", grid, block, ("partial", *gradients, *extent))
-        return Plan(
-            (first, second), scratch={"partial": Array((blocks * p.columns, len(gradients)), FP32, output=True)}
-        )
+        return kept_sums(f"{name}_fused", p, size, size["MULTIPROCESSORS"] * size["RESIDENT"] * size["WAVES"])
+
+
+def kept_sums(kernel: str, p: NormGradientProblem, size: Mapping[str, int], most: int) -> Plan:
+    """A kernel whose clusters, `most` of them, take rows alternately and store what they keep of the columns, and one
+    that adds that up."""
+    clusters = min(ceil_div(p.rows, size["THREADS"] // size["GROUP"]), most)
+    blocks, block = size.get("BLOCKS", 1), (size["THREADS"], 1, 1)
+    args: tuple[Argument, ...] = ("x", "w", "dy", "dx", "partial", *p.scalars())
+    first = Launch(kernel, (clusters * blocks, 1, 1), block, args, cluster=(blocks, 1, 1))
+    extent = np.int32(p.columns), np.int32(clusters)
+    combine = f"{kernel.rsplit('_', 1)[0]}_combine"
+    second = Launch(combine, (ceil_div(p.columns, launches.WARP), 1, 1), block, ("partial", *p.gradients, *extent))
+    partial = Array((clusters * p.columns, len(p.gradients)), FP32, output=True)
+    return Plan((first, second), scratch={"partial": partial})
+
+
+def _declare_cluster(operation: Operation[G]) -> None:
+    """The stage whose clusters share long rows."""
+    name, problem = operation.name, operation.problem
+
+    def size_of(p: RowProblem, size: Mapping[str, int]) -> dict[str, int]:
+        return clustered(p, size, len(problem.gradients))
+
+    @operation.stage(
+        "cluster",
+        source=f"{name}/05_cluster.cu",
+        idea="long rows are shared by the blocks of a cluster",
+        parameters=CLUSTERED,
+        space={"THREADS": (128, 256, 512), "VECTORS": (1, 2, 4)},
+        sizes=size_of,
+        supports=groups.fits(size_of, CLUSTERED, "a cluster"),
+        architecture=90,
+        edge_cases=(
+            problem(rows=3, columns=20_000, dtype="bf16", out="bf16"),
+            problem(rows=2, columns=9001, dtype="fp32", out="fp32"),
+        ),
+    )
+    def cluster(p: G, size: Mapping[str, int]) -> Plan:
+        whole = size["MULTIPROCESSORS"] if size["BLOCKS"] <= 2 else size["FILLED"]
+        return kept_sums(f"{name}_cluster", p, size, whole * size["RESIDENT"] // size["BLOCKS"])
+
+
+def _declare_one_cluster(operation: Operation[G]) -> None:
+    """The stage that solves a small problem with one cluster."""
+    name, problem = operation.name, operation.problem
+    sums = len(problem.gradients)
+
+    def size_of(p: RowProblem, size: Mapping[str, int]) -> dict[str, int]:
+        return alone(p, size, sums)
+
+    def supports(p: RowProblem) -> str | None:
+        if p.rows * p.columns > MOST_ALONE:
+            return f"{p.rows} rows of {p.columns} columns are too many for one cluster"
+        size = size_of(p, ALONE)
+        held = size["GROUP"] * size["VECTORS"] * groups.width(p)
+        if size["BLOCKS"] > 1 and 4 * sums * held > MOST_KEPT:
+            return f"the sums of {p.columns} columns are more than a block keeps in shared memory"
+        return groups.fits(size_of, ALONE, "a block")(p)
+
+    @operation.stage(
+        "one_cluster",
+        source=f"{name}/07_one_cluster.cu",
+        idea="one cluster takes a small matrix: no second launch",
+        parent="fused",
+        parameters=ALONE,
+        space={"THREADS": (128, 256, 512), "VECTORS": (1, 2, 4)},
+        sizes=size_of,
+        supports=supports,
+        architecture=90,
+        edge_cases=(
+            problem(rows=1, columns=8000, dtype="bf16", out="bf16"),
+            problem(rows=90, columns=100, dtype="fp32", out="fp32"),
+            problem(rows=40, columns=1001, dtype="bf16", out="fp32"),
+        ),
+    )
+    def one_cluster(p: G, size: Mapping[str, int]) -> Launch:
+        blocks = size["BLOCKS"]
+        args: tuple[Argument, ...] = ("x", "w", "dy", "dx", *problem.gradients, *p.scalars())
+        return Launch(f"{name}_one_cluster", (blocks, 1, 1), (size["THREADS"], 1, 1), args, cluster=(blocks, 1, 1))
 
 
 def _declare_split(operation: Operation[G], state: int) -> None:
@@ -229,12 +310,34 @@ def split(p: RowProblem, size: Mapping[str, int]) -> dict[str, int]:
 
 def kept(p: RowProblem, size: Mapping[str, int], sums: int) -> dict[str, int]:
     """GROUP threads that hold a row, VECTORS vectors each, in blocks of THREADS, of which RESIDENT fit on a
-    multiprocessor; AHEAD: with the next row, too. `sums` are kept of every column. The registers that a thread needs
-    are an estimate from above."""
+    multiprocessor; AHEAD: with the next row, too. `sums` are kept of every column."""
     count = ceil_div(p.columns, groups.width(p))  # every row begins with the first vector of its first thread
-    chosen = groups.shared(count, size["THREADS"], size["VECTORS"], groups.MOST_THREADS)
+    return resident(groups.shared(count, size["THREADS"], size["VECTORS"], groups.MOST_THREADS), p, sums)
+
+
+def clustered(p: RowProblem, size: Mapping[str, int], sums: int) -> dict[str, int]:
+    """The same, of as few BLOCKS of a cluster as hold a row with so many threads and vectors, or of at most LARGEST
+    with more vectors."""
+    count, blocks = ceil_div(p.columns, groups.width(p)), 1
+    while blocks < size["LARGEST"] and size["THREADS"] * size["VECTORS"] * blocks < count:
+        blocks *= 2
+    chosen = groups.shared(ceil_div(count, blocks), size["THREADS"], size["VECTORS"], size["THREADS"])
+    return resident(chosen, p, sums) | {"BLOCKS": blocks}
+
+
+def alone(p: RowProblem, size: Mapping[str, int], sums: int) -> dict[str, int]:
+    """GROUP threads that hold a row, VECTORS vectors each, in BLOCKS blocks of THREADS that take all rows; AHEAD: with
+    the next row, where there is one."""
+    chosen = kept(p, size, sums)
+    at_once = chosen["THREADS"] // chosen["GROUP"]
+    blocks = min(groups.MOST_BLOCKS, groups.power_of_two(ceil_div(p.rows, at_once)))
+    return {**chosen, "BLOCKS": blocks, "AHEAD": int(chosen["AHEAD"] and p.rows > at_once * blocks)}
+
+
+def resident(chosen: dict[str, int], p: RowProblem, sums: int) -> dict[str, int]:
+    """With the blocks that fit on a multiprocessor. The registers that a thread needs are an estimate from above."""
     of_vectors = 8 * chosen["VECTORS"]
     registers = 24 + of_vectors + 2 * chosen["VECTORS"] * groups.width(p) * sums
-    resident = max(1, REGISTERS // (chosen["THREADS"] * registers))
-    ahead = chosen["THREADS"] * resident * (registers + of_vectors) <= REGISTERS
-    return {**chosen, "RESIDENT": resident, "AHEAD": int(ahead)}
+    blocks = max(1, REGISTERS // (chosen["THREADS"] * registers))
+    ahead = chosen["THREADS"] * blocks * (registers + of_vectors) <= REGISTERS
+    return {**chosen, "RESIDENT": blocks, "AHEAD": int(ahead)}
