@@ -163,7 +163,23 @@ def gradient_row() -> Iterator[Trial]:
     sums = np.array([(x * dy).sum(), 1 + g.sum(), 2 + (g * n).sum()], np.float32)
     numbers = [np.float32(v) for v in (2, 0.5, 3, 4)]
     given = launch("gradients", 1, "x", "dy", "w", "y", "sums", *numbers)
-    yield Trial("gradient_row.cu", given, {"x": x, "dy": dy, "w": w}, {"y": y, "sums": sums})
+    yield Trial("gradient_row.cu", given, {"x": x, "dy": dy, "w": w}, {"y": y, "sums": sums}, {"OF_A_ROW": 1})
+    x = np.array([4, -8, 12, 4, 20, 4, -4, 8], np.float32)
+    dy, w = (whole((8,), FP32, seed) for seed in (4, 5))
+
+    def state(part: slice) -> list[float]:
+        held, g = x[part].astype(np.float64), (w * dy)[part]
+        off = held - held.mean()
+        return [held.size, held.mean(), (off**2).sum(), g.sum(), (g * off).sum()]
+
+    y = np.array([state(slice(4)), state(slice(4, 8)), state(slice(8)), state(slice(8))], np.float32)
+    for members in (1, 2, 32):
+        given = launch("states", 32, "x", "dy", "w", "y")
+        yield Trial("gradient_row.cu", given, {"x": x, "dy": dy, "w": w}, {"y": y}, {"OF_A_ROW": members})
+    x = whole((128, 2), FP32, 6)
+    for members in (4, 32, 64, 128):
+        y = x.reshape(-1, members, 2).sum(axis=0)
+        yield Trial("gradient_row.cu", launch("added", 128, "x", "y"), {"x": x}, {"y": y}, {"OF_A_ROW": members})
 
 
 def cross_entropy() -> Iterator[Trial]:
