@@ -331,7 +331,8 @@ def alone(p: RowProblem, size: Mapping[str, int], sums: int) -> dict[str, int]:
     chosen = kept(p, size, sums)
     at_once = chosen["THREADS"] // chosen["GROUP"]
     blocks = min(groups.MOST_BLOCKS, groups.power_of_two(ceil_div(p.rows, at_once)))
-    return {**chosen, "BLOCKS": blocks, "AHEAD": int(chosen["AHEAD"] and p.rows > at_once * blocks)}
+    room = chosen["VECTORS"] * chosen["THREADS"] <= REGISTERS // 64
+    return {**chosen, "BLOCKS": blocks, "AHEAD": int(room and p.rows > at_once * blocks)}
 
 
 def resident(chosen: dict[str, int], p: RowProblem, sums: int) -> dict[str, int]:
