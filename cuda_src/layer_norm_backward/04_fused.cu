@@ -85,10 +85,10 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
     }
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS)
+extern "C" __global__ void __launch_bounds__(ADDERS)
     layer_norm_backward_combine(const TwoSums::Value* __restrict__ partial, OUT* __restrict__ dw,
                                 OUT* __restrict__ db, int columns, int parts) {
-  __shared__ TwoSums::Value scratch[THREADS];
+  __shared__ TwoSums::Value scratch[ADDERS];
   const int column = blockIdx.x * WARP + threadIdx.x % WARP;
   const TwoSums::Value sum = add_up_parts<TwoSums>(partial, column, columns, parts, scratch);
   if (threadIdx.x >= WARP || column >= columns) return;

@@ -11,7 +11,7 @@
 // leaves registers for the next one.
 //
 // what limits it: device memory, while there are enough rows for all clusters; each row waits for the slowest
-// block of its cluster, twice.
+// block of its cluster.
 #include "tile/cluster_reduce.cuh"
 #include "tile/gradient_row.cuh"
 
@@ -25,13 +25,16 @@ extern "C" __global__ void __cluster_dims__(BLOCKS) __launch_bounds__(THREADS, R
                                 int columns, long long ldx, long long ldy, float eps) {
   __shared__ RowScratch<Sum, THREADS> statistics[2];  // alternating: a fast warp may be one row ahead
   __shared__ RowScratch<ThreeSums, THREADS> scratch[2];
-  __shared__ ClusterScratch<Sum, BLOCKS> of_elements[2];
-  __shared__ ClusterScratch<ThreeSums, BLOCKS> of_products[2];
+  __shared__ ClusterInbox<BLOCKS> inbox;
   __shared__ GroupScratch<TwoSums, GROUP, THREADS, COUNT> groups;
-  if constexpr (BLOCKS > 1) cluster_started();
+  ClusterReductions<BLOCKS> cluster(inbox);
   const int group = threadIdx.x / GROUP, member = cluster_rank_of<BLOCKS>() * GROUP + threadIdx.x % GROUP;
   const RowWalk<WIDTH, EVEN> walk(w, columns);  // of every row a thread has the same columns
   const IN outside = from_float<IN>(0.f);
+  int own = 0;  // columns of this block
+#pragma unroll
+  for (int i = 0; i < VECTORS; ++i)
+    own += max(0, min(GROUP * WIDTH, columns - (cluster_rank_of<BLOCKS>() * GROUP + i * STEP) * WIDTH));
   TwoSums::Value sums[COUNT];
 #pragma unroll
   for (int i = 0; i < COUNT; ++i) sums[i] = TwoSums::identity();
@@ -52,8 +55,9 @@ extern "C" __global__ void __cluster_dims__(BLOCKS) __launch_bounds__(THREADS, R
     } else {
       load(held, first);
     }
+    // of the block's part of the row: its mean, and then what is about that
     const float sum = row_reduce<Sum, GROUP, THREADS>(sum_elements(held.x), statistics[buffer]);
-    const float mean = cluster_reduce<Sum, BLOCKS>(sum, of_elements[buffer]) / columns;
+    const float mean = own > 0 ? sum / own : 0.f;
     ThreeSums::Value part = ThreeSums::identity();
 #pragma unroll
     for (int i = 0; i < VECTORS; ++i) {
@@ -62,12 +66,14 @@ extern "C" __global__ void __cluster_dims__(BLOCKS) __launch_bounds__(THREADS, R
                              columns);
     }
     part = row_reduce<ThreeSums, GROUP, THREADS>(part, scratch[buffer]);
-    const ThreeSums::Value whole = cluster_reduce<ThreeSums, BLOCKS>(part, of_products[buffer]);
-    const float scale = rsqrtf(whole.first / columns + eps);
+    const GradientMoments::Value whole = cluster.reduce<GradientMoments>(
+        {{static_cast<float>(own), mean, part.first}, part.second, part.third});
+    const float scale = rsqrtf(whole.x.squares / columns + eps);
     const int row = first + group;
     if (row >= rows) continue;
     OUT* const to = dx + row * ldy;
-    const RowGradient gradient = {mean, scale, whole.second / columns, whole.third * scale / columns};
+    const RowGradient gradient = {whole.x.mean, scale, whole.of_g / columns,
+                                  whole.of_products * scale / columns};
 #pragma unroll
     for (int i = 0; i < VECTORS; ++i) {
       const int column = walk.column(member + i * STEP);
@@ -93,10 +99,10 @@ extern "C" __global__ void __cluster_dims__(BLOCKS) __launch_bounds__(THREADS, R
     }
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS)
+extern "C" __global__ void __launch_bounds__(ADDERS)
     layer_norm_backward_combine(const TwoSums::Value* __restrict__ partial, OUT* __restrict__ dw,
                                 OUT* __restrict__ db, int columns, int parts) {
-  __shared__ TwoSums::Value scratch[THREADS];
+  __shared__ TwoSums::Value scratch[ADDERS];
   const int column = blockIdx.x * WARP + threadIdx.x % WARP;
   const TwoSums::Value sum = add_up_parts<TwoSums>(partial, column, columns, parts, scratch);
   if (threadIdx.x >= WARP || column >= columns) return;

@@ -16,7 +16,9 @@
 #include "tile/gradient_row.cuh"
 
 constexpr int WIDTH = ROW_WIDTH<IN, OUT>, AT_ONCE = THREADS / GROUP;
-constexpr int ROWS = 256;  // of which a block has the states at once
+constexpr int STEP = AT_ONCE * UNROLL;  // rows that a block loads at once
+constexpr int ROWS = 256;               // of which it has the states
+static_assert(ROWS % STEP == 0, "groups of a block times UNROLL have to be a power of two, at most 256");
 
 extern "C" __global__ void __launch_bounds__(THREADS)
     layer_norm_backward_parts(const IN* __restrict__ x, const IN* __restrict__ w, const IN* __restrict__ dy,
@@ -60,29 +62,40 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     TwoSums::Value sums[WIDTH];
 #pragma unroll
     for (int j = 0; j < WIDTH; ++j) sums[j] = TwoSums::identity();
-    for (int from = 0; from < rows; from += ROWS) {
-      const int many = min(ROWS, rows - from);
-      if (first == walk.first || rows > ROWS) {  // otherwise the states are there already
+    GradientRow<UNROLL, WIDTH, EVEN, IN> next;
+    const auto load = [&](int from) {
+#pragma unroll
+      for (int u = 0; u < UNROLL; ++u) {
+        const long long row = min(from + group + u * AT_ONCE, rows - 1);
+        next.x[u] = walk.load(x + row * ldx, column, outside);
+        next.dy[u] = walk.load(dy + row * ldx, column, outside);
+      }
+    };
+    load(0);  // before the states of these rows are there
+    for (int from = 0; from < rows; from += STEP) {
+      if (from % ROWS == 0 &&
+          (first == walk.first || rows > ROWS)) {  // otherwise the states are there already
         __syncthreads();
         combine_parts<GradientMoments, SHARE, THREADS>(
-            states + static_cast<long long>(from) * parts, many, parts, scratch,
+            states + static_cast<long long>(from) * parts, min(ROWS, rows - from), parts, scratch,
             [&](int row, GradientMoments::Value state) {
               const float scale = rsqrtf(state.x.squares / columns + eps);
               of_rows[row] = {state.x.mean, scale, state.of_g / columns, state.of_products * scale / columns};
             });
         __syncthreads();
       }
-#pragma unroll UNROLL
-      for (int r = group; r < many; r += AT_ONCE) {
-        const long long row = from + r;
-        const RowGradient gradient = of_rows[r];
-        const auto v = walk.load(x + row * ldx, column, outside),
-                   d = walk.load(dy + row * ldx, column, outside);
-        walk.store(dx + row * ldy, column, norm_gradient<OUT>(v, d, weights, gradient));
+      const auto held = next;
+      if (from < rows - STEP) load(from + STEP);
+#pragma unroll
+      for (int u = 0; u < UNROLL; ++u) {
+        const int row = from + group + u * AT_ONCE;
+        if (row >= rows) continue;
+        const RowGradient gradient = of_rows[row % ROWS];
+        walk.store(dx + row * ldy, column, norm_gradient<OUT>(held.x[u], held.dy[u], weights, gradient));
 #pragma unroll
         for (int j = 0; j < WIDTH; ++j) {
-          const float g = to_float(d.x[j]);
-          sums[j] = TwoSums::combine(sums[j], {g * gradient.normalised(to_float(v.x[j])), g});
+          const float g = to_float(held.dy[u].x[j]);
+          sums[j] = TwoSums::combine(sums[j], {g * gradient.normalised(to_float(held.x[u].x[j])), g});
         }
       }
     }

@@ -11,7 +11,7 @@
 // leaves registers for the next one.
 //
 // what limits it: device memory, while there are enough rows for all clusters; each row waits for the slowest
-// block of its cluster, twice.
+// block of its cluster.
 #include "tile/cluster_reduce.cuh"
 #include "tile/gradient_row.cuh"
 
@@ -23,12 +23,10 @@ extern "C" __global__ void __cluster_dims__(BLOCKS) __launch_bounds__(THREADS, R
     rms_norm_backward_cluster(const IN* __restrict__ x, const IN* __restrict__ w, const IN* __restrict__ dy,
                               OUT* __restrict__ dx, float* __restrict__ partial, int rows, int columns,
                               long long ldx, long long ldy, float eps) {
-  __shared__ RowScratch<Sum, THREADS> statistics[2];  // alternating: a fast warp may be one row ahead
-  __shared__ RowScratch<TwoSums, THREADS> scratch[2];
-  __shared__ ClusterScratch<Sum, BLOCKS> of_squares[2];
-  __shared__ ClusterScratch<TwoSums, BLOCKS> of_products[2];
+  __shared__ RowScratch<TwoSums, THREADS> scratch[2];  // alternating: a fast warp may be one row ahead
+  __shared__ ClusterInbox<BLOCKS> inbox;
   __shared__ GroupScratch<Sum, GROUP, THREADS, COUNT> groups;
-  if constexpr (BLOCKS > 1) cluster_started();
+  ClusterReductions<BLOCKS> cluster(inbox);
   const int group = threadIdx.x / GROUP, member = cluster_rank_of<BLOCKS>() * GROUP + threadIdx.x % GROUP;
   const RowWalk<WIDTH, EVEN> walk(w, columns);  // of every row a thread has the same columns
   const IN outside = from_float<IN>(0.f);
@@ -52,20 +50,17 @@ extern "C" __global__ void __cluster_dims__(BLOCKS) __launch_bounds__(THREADS, R
     } else {
       load(held, first);
     }
-    const float mean = 0.f;
-    const float part = row_reduce<Sum, GROUP, THREADS>(sum_squares(held.x), statistics[buffer]);
-    const float scale = rsqrtf(cluster_reduce<Sum, BLOCKS>(part, of_squares[buffer]) / columns + eps);
-    TwoSums::Value means = TwoSums::identity();
+    TwoSums::Value whole = TwoSums::identity();
 #pragma unroll
     for (int i = 0; i < VECTORS; ++i)
-      add_gradient_sums(means, held.x[i], held.dy[i], walk.load(w, walk.column(member + i * STEP), outside),
-                        mean, scale);
-    means = row_reduce<TwoSums, GROUP, THREADS>(means, scratch[buffer]);
-    means = cluster_reduce<TwoSums, BLOCKS>(means, of_products[buffer]);
+      add_uncentred_sums(whole, held.x[i], held.dy[i], walk.load(w, walk.column(member + i * STEP), outside));
+    whole = row_reduce<TwoSums, GROUP, THREADS>(whole, scratch[buffer]);
+    whole = cluster.reduce<TwoSums>(whole);
+    const float scale = rsqrtf(whole.first / columns + eps);
     const int row = first + group;
     if (row >= rows) continue;
     OUT* const to = dx + row * ldy;
-    const RowGradient gradient = {mean, scale, 0.f, means.second / columns};
+    const RowGradient gradient = {0.f, scale, 0.f, whole.second * scale / columns};
 #pragma unroll
     for (int i = 0; i < VECTORS; ++i) {
       const int column = walk.column(member + i * STEP);
@@ -90,10 +85,10 @@ extern "C" __global__ void __cluster_dims__(BLOCKS) __launch_bounds__(THREADS, R
     }
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS)
+extern "C" __global__ void __launch_bounds__(ADDERS)
     rms_norm_backward_combine(const float* __restrict__ partial, OUT* __restrict__ dw, int columns,
                               int parts) {
-  __shared__ float scratch[THREADS];
+  __shared__ float scratch[ADDERS];
   const int column = blockIdx.x * WARP + threadIdx.x % WARP;
   const float sum = add_up_parts<Sum>(partial, column, columns, parts, scratch);
   if (threadIdx.x < WARP && column < columns) dw[column] = from_float<OUT>(sum);

@@ -18,8 +18,7 @@ extern "C" __global__ void __cluster_dims__(BLOCKS) __launch_bounds__(THREADS, 1
     rms_norm_backward_one_cluster(const IN* __restrict__ x, const IN* __restrict__ w,
                                   const IN* __restrict__ dy, OUT* __restrict__ dx, OUT* __restrict__ dw,
                                   int rows, int columns, long long ldx, long long ldy, float eps) {
-  __shared__ RowScratch<Sum, THREADS> statistics[2];  // alternating: a fast warp may be one row ahead
-  __shared__ RowScratch<TwoSums, THREADS> scratch[2];
+  __shared__ RowScratch<TwoSums, THREADS> scratch[2];  // alternating: a fast warp may be one row ahead
   __shared__ GroupScratch<Sum, GROUP, THREADS, COUNT> groups;
   __shared__ float kept[1][BLOCKS > 1 ? GROUP * COUNT : 1];  // of every column
   if constexpr (BLOCKS > 1) cluster_started();
@@ -49,18 +48,15 @@ extern "C" __global__ void __cluster_dims__(BLOCKS) __launch_bounds__(THREADS, 1
     } else {
       load(held, first);
     }
-    const float mean = 0.f;
-    const float scale =
-        rsqrtf(row_reduce<Sum, GROUP, THREADS>(sum_squares(held.x), statistics[buffer]) / columns + eps);
-    TwoSums::Value means = TwoSums::identity();
+    TwoSums::Value whole = TwoSums::identity();
 #pragma unroll
-    for (int i = 0; i < VECTORS; ++i)
-      add_gradient_sums(means, held.x[i], held.dy[i], weights[i], mean, scale);
-    means = row_reduce<TwoSums, GROUP, THREADS>(means, scratch[buffer]);
+    for (int i = 0; i < VECTORS; ++i) add_uncentred_sums(whole, held.x[i], held.dy[i], weights[i]);
+    whole = row_reduce<TwoSums, GROUP, THREADS>(whole, scratch[buffer]);
+    const float scale = rsqrtf(whole.first / columns + eps);
     const int row = first + group;
     if (row >= rows) continue;
     OUT* const to = dx + row * ldy;
-    const RowGradient gradient = {mean, scale, 0.f, means.second / columns};
+    const RowGradient gradient = {0.f, scale, 0.f, whole.second * scale / columns};
 #pragma unroll
     for (int i = 0; i < VECTORS; ++i) {
       const int column = walk.column(member + i * GROUP);

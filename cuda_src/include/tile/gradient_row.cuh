@@ -73,6 +73,19 @@ __device__ __forceinline__ void add_gradient_sums(TwoSums::Value& sums, const Ve
   }
 }
 
+// sums of x^2 and of x w dy over a vector
+template <int WIDTH, class Element>
+__device__ __forceinline__ void add_uncentred_sums(TwoSums::Value& sums, const Vector<Element, WIDTH>& x,
+                                                   const Vector<Element, WIDTH>& dy,
+                                                   const Vector<Element, WIDTH>& w) {
+#pragma unroll
+  for (int j = 0; j < WIDTH; ++j) {
+    const float v = to_float(x.x[j]);
+    sums.first += v * v;
+    sums.second += v * (to_float(w.x[j]) * to_float(dy.x[j]));
+  }
+}
+
 // sums of (x - mean)^2, of g = w dy and of g (x - mean) over a vector that begins at `column`. WHOLE as in
 // tile/row.cuh
 template <bool WHOLE, int WIDTH, class Element>

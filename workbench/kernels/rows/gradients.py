@@ -20,10 +20,11 @@ HELD = {"THREADS": 128, "VECTORS": 2, "MOST": 4}
 """Threads of the smallest block; vectors of x and of dy that a thread holds, where more threads can be had, and at
 most."""
 
-FUSED = {"THREADS": 256, "VECTORS": 4, "MOST": 4, "WAVES": 1, "MULTIPROCESSORS": 132}
-"""As before; how often all multiprocessors are full of blocks that share the rows."""
+FUSED = {"THREADS": 256, "VECTORS": 4, "MOST": 4, "WAVES": 1, "MULTIPROCESSORS": 132, "ADDERS": 1024}
+"""As before; how often all multiprocessors are full of blocks that share the rows; threads of a block that adds up what
+they keep."""
 
-SPLIT = {"THREADS": 256, "VECTORS": 4, "TARGET": 1056, "NARROWEST": 8, "UNROLL": 4}
+SPLIT = {"THREADS": 256, "VECTORS": 4, "TARGET": 1056, "NARROWEST": 8, "UNROLL": 2}
 """As before; the least number of blocks that few rows are split into; threads of the smallest group that shares a row
 in the second kernel, and rows that a thread of it loads at once."""
 
@@ -194,7 +195,8 @@ def kept_sums(kernel: str, p: NormGradientProblem, size: Mapping[str, int], most
     first = Launch(kernel, (clusters * blocks, 1, 1), block, args, cluster=(blocks, 1, 1))
     extent = np.int32(p.columns), np.int32(clusters)
     combine = f"{kernel.rsplit('_', 1)[0]}_combine"
-    second = Launch(combine, (ceil_div(p.columns, launches.WARP), 1, 1), block, ("partial", *p.gradients, *extent))
+    grid = (ceil_div(p.columns, launches.WARP), 1, 1)
+    second = Launch(combine, grid, (size["ADDERS"], 1, 1), ("partial", *p.gradients, *extent))
     partial = Array((clusters * p.columns, len(p.gradients)), FP32, output=True)
     return Plan((first, second), scratch={"partial": partial})
 
@@ -305,7 +307,8 @@ def split(p: RowProblem, size: Mapping[str, int]) -> dict[str, int]:
         group //= 2
     count, _ = groups.parts(p, size)
     share = threads if p.rows == 1 else min(launches.WARP, groups.power_of_two(count))
-    return {**size, "GROUP": group, "SHARE": share}
+    at_once = groups.power_of_two(ceil_div(p.rows, threads // group))
+    return {**size, "GROUP": group, "SHARE": share, "UNROLL": min(size["UNROLL"], at_once)}
 
 
 def kept(p: RowProblem, size: Mapping[str, int], sums: int) -> dict[str, int]:
