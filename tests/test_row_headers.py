@@ -49,6 +49,10 @@ def cluster_reduce() -> Iterator[Trial]:
         y = np.tile(_composed(x), (blocks, 64, 1)).astype(np.float32)
         given = launch("reduced", 64, "x", "y", blocks=blocks, cluster=blocks)
         yield Trial("cluster_reduce.cu", given, {"x": x}, {"y": y}, {"BLOCKS": blocks})
+        x = _functions(5 * blocks).reshape(5, blocks, 2)
+        y = np.tile(np.array([_composed(turn) for turn in x])[:, None], (blocks, 1, 64, 1)).astype(np.float32)
+        given = launch("in_turns", 64, "x", "y", np.int32(5), blocks=blocks, cluster=blocks)
+        yield Trial("cluster_reduce.cu", given, {"x": x}, {"y": y.reshape(blocks, 5, 64, 2)}, {"BLOCKS": blocks})
 
 
 def row() -> Iterator[Trial]:

@@ -34,7 +34,7 @@ __device__ __forceinline__ typename Op::Value cluster_reduce(typename Op::Value 
 template <int RANKS>
 struct alignas(16) ClusterInbox {
   float4 from[2][RANKS][2];
-  Barrier full[2];
+  Barrier full[2], empty[2];
 };
 
 // reductions in a loop, of values of up to 32 bytes. values come with st.async, and a block waits for those
@@ -47,7 +47,10 @@ class ClusterReductions {
   __device__ __forceinline__ explicit ClusterReductions(ClusterInbox<RANKS>& inbox) : inbox(inbox) {
     if constexpr (RANKS == 1) return;
     if (threadIdx.x == 0) {
-      mbarrier_init(inbox.full[0], 1), mbarrier_init(inbox.full[1], 1);
+      for (int slot = 0; slot < 2; ++slot) {
+        mbarrier_init(inbox.full[slot], 1);
+        mbarrier_init(inbox.empty[slot], RANKS);
+      }
       mbarrier_init_fence();
     }
     __syncthreads();
@@ -65,12 +68,16 @@ class ClusterReductions {
     float4 packed[FOURS] = {};
     *reinterpret_cast<Value*>(packed) = value;
     const int slot = turn & 1, parity = turn >> 1 & 1;
-    ++turn;
     if (threadIdx.x == 0) mbarrier_arrive_expect(inbox.full[slot], RANKS * FOURS * sizeof(float4));
-    if (threadIdx.x < RANKS)
+    if (threadIdx.x < RANKS) {
+      // the values of the last turn have been read: the block was at a barrier since
+      if (turn > 0) mbarrier_arrive_at(inbox.empty[slot ^ 1], threadIdx.x);
+      mbarrier_wait(inbox.empty[slot], parity ^ 1);
 #pragma unroll
       for (int i = 0; i < FOURS; ++i)
         store_async(&inbox.from[slot][cluster_rank()][i], threadIdx.x, packed[i], inbox.full[slot]);
+    }
+    ++turn;
     mbarrier_wait(inbox.full[slot], parity);
     value = *reinterpret_cast<const Value*>(inbox.from[slot][0]);
 #pragma unroll

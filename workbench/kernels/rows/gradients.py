@@ -20,15 +20,15 @@ HELD = {"THREADS": 128, "VECTORS": 2, "MOST": 4}
 """Threads of the smallest block; vectors of x and of dy that a thread holds, where more threads can be had, and at
 most."""
 
-FUSED = {"THREADS": 256, "VECTORS": 4, "MOST": 4, "WAVES": 1, "MULTIPROCESSORS": 132, "ADDERS": 1024}
+FUSED = {"THREADS": 256, "VECTORS": 4, "MOST": 4, "WAVES": 1, "MULTIPROCESSORS": 132, "ADDERS": 1024, "FETCH": 0}
 """As before; how often all multiprocessors are full of blocks that share the rows; threads of a block that adds up what
-they keep."""
+they keep; whether there is room for the next row, at the cost of blocks, or only where registers are left."""
 
 SPLIT = {"THREADS": 256, "VECTORS": 4, "TARGET": 1056, "NARROWEST": 8, "UNROLL": 2}
 """As before; the least number of blocks that few rows are split into; threads of the smallest group that shares a row
 in the second kernel, and rows that a thread of it loads at once."""
 
-CLUSTERED = {**FUSED, "VECTORS": 2, "LARGEST": 8, "FILLED": 128}
+CLUSTERED = {**FUSED, "THREADS": 128, "LARGEST": 8, "FILLED": 128}
 """As `FUSED`; the most blocks of a cluster; multiprocessors that clusters of more than two blocks can fill."""
 
 ALONE = {"THREADS": 256, "VECTORS": 2, "MOST": 4}
@@ -213,7 +213,7 @@ def _declare_cluster(operation: Operation[G]) -> None:
         source=f"{name}/05_cluster.cu",
         idea="long rows are shared by the blocks of a cluster",
         parameters=CLUSTERED,
-        space={"THREADS": (128, 256, 512), "VECTORS": (1, 2, 4)},
+        space={"THREADS": (128, 256, 512), "VECTORS": (1, 2, 4), "FETCH": (0, 1)},
         sizes=size_of,
         supports=groups.fits(size_of, CLUSTERED, "a cluster"),
         architecture=90,
@@ -315,7 +315,9 @@ def kept(p: RowProblem, size: Mapping[str, int], sums: int) -> dict[str, int]:
     """GROUP threads that hold a row, VECTORS vectors each, in blocks of THREADS, of which RESIDENT fit on a
     multiprocessor; AHEAD: with the next row, too. `sums` are kept of every column."""
     count = ceil_div(p.columns, groups.width(p))  # every row begins with the first vector of its first thread
-    return resident(groups.shared(count, size["THREADS"], size["VECTORS"], groups.MOST_THREADS), p, sums)
+    return resident(
+        groups.shared(count, size["THREADS"], size["VECTORS"], groups.MOST_THREADS), p, sums, size.get("FETCH", 0)
+    )
 
 
 def clustered(p: RowProblem, size: Mapping[str, int], sums: int) -> dict[str, int]:
@@ -325,7 +327,7 @@ def clustered(p: RowProblem, size: Mapping[str, int], sums: int) -> dict[str, in
     while blocks < size["LARGEST"] and size["THREADS"] * size["VECTORS"] * blocks < count:
         blocks *= 2
     chosen = groups.shared(ceil_div(count, blocks), size["THREADS"], size["VECTORS"], size["THREADS"])
-    return resident(chosen, p, sums) | {"BLOCKS": blocks}
+    return resident(chosen, p, sums, size["FETCH"]) | {"BLOCKS": blocks}
 
 
 def alone(p: RowProblem, size: Mapping[str, int], sums: int) -> dict[str, int]:
@@ -338,10 +340,10 @@ def alone(p: RowProblem, size: Mapping[str, int], sums: int) -> dict[str, int]:
     return {**chosen, "BLOCKS": blocks, "AHEAD": int(room and p.rows > at_once * blocks)}
 
 
-def resident(chosen: dict[str, int], p: RowProblem, sums: int) -> dict[str, int]:
+def resident(chosen: dict[str, int], p: RowProblem, sums: int, fetch: int) -> dict[str, int]:
     """With the blocks that fit on a multiprocessor. The registers that a thread needs are an estimate from above."""
     of_vectors = 8 * chosen["VECTORS"]
     registers = 24 + of_vectors + 2 * chosen["VECTORS"] * groups.width(p) * sums
-    blocks = max(1, REGISTERS // (chosen["THREADS"] * registers))
+    blocks = max(1, REGISTERS // (chosen["THREADS"] * (registers + fetch * of_vectors)))
     ahead = chosen["THREADS"] * blocks * (registers + of_vectors) <= REGISTERS
     return {**chosen, "RESIDENT": blocks, "AHEAD": int(ahead)}
