@@ -184,6 +184,24 @@ def test_nan_in_a_row_makes_its_dx_and_all_of_dw_nan(device, operation):
         assert np.isfinite(found.get("db", found["dx"][0])).all(), stage.name
 
 
+@pytest.mark.parametrize("operation", GRADIENTS)
+def test_an_infinity_of_dy_has_the_sign_in_dx_that_arithmetic_gives_it(device, operation):
+    """Parts of a row have other means than the row: an infinity times a distance from one may have another sign."""
+    problem = made(operation, 5, 1100, seed=6)
+    case = Case.of(problem)
+    dy = case.inputs["dy"].copy()
+    dy[np.arange(1, 5), [0, 350, 700, 1099]] = np.float32([INF, -INF, INF, INF])
+    with np.errstate(invalid="ignore"):
+        right = problem.reference(case.inputs | {"dy": dy})
+    assert np.isinf(right["dx"][1:]).any(axis=1).all()
+    for stage in stages(operation, problem):
+        found = solved(stage, device, problem, dy=dy)
+        for name, value in right.items():
+            infinite = ~np.isfinite(value)
+            assert np.array_equal(found[name][infinite], value[infinite], equal_nan=True), (stage.name, name)
+            assert np.isfinite(found[name][~infinite]).all(), (stage.name, name)
+
+
 def _single(operation: str, problem: Any, inputs: dict[str, np.ndarray]) -> np.ndarray:
     """A NumPy model in fp32."""
     x = inputs["x"].astype(np.float32)

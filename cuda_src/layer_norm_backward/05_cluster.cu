@@ -11,7 +11,7 @@
 // leaves registers for the next one.
 //
 // what limits it: device memory, while there are enough rows for all clusters; each row waits for the slowest
-// block of its cluster.
+// block of its cluster, twice.
 #include "tile/cluster_reduce.cuh"
 #include "tile/gradient_row.cuh"
 
@@ -31,10 +31,6 @@ extern "C" __global__ void __cluster_dims__(BLOCKS) __launch_bounds__(THREADS, R
   const int group = threadIdx.x / GROUP, member = cluster_rank_of<BLOCKS>() * GROUP + threadIdx.x % GROUP;
   const RowWalk<WIDTH, EVEN> walk(w, columns);  // of every row a thread has the same columns
   const IN outside = from_float<IN>(0.f);
-  int own = 0;  // columns of this block
-#pragma unroll
-  for (int i = 0; i < VECTORS; ++i)
-    own += max(0, min(GROUP * WIDTH, columns - (cluster_rank_of<BLOCKS>() * GROUP + i * STEP) * WIDTH));
   TwoSums::Value sums[COUNT];
 #pragma unroll
   for (int i = 0; i < COUNT; ++i) sums[i] = TwoSums::identity();
@@ -55,9 +51,8 @@ extern "C" __global__ void __cluster_dims__(BLOCKS) __launch_bounds__(THREADS, R
     } else {
       load(held, first);
     }
-    // of the block's part of the row: its mean, and then what is about that
     const float sum = row_reduce<Sum, GROUP, THREADS>(sum_elements(held.x), statistics[buffer]);
-    const float mean = own > 0 ? sum / own : 0.f;
+    const float mean = cluster.reduce<Sum>(sum) / columns;
     ThreeSums::Value part = ThreeSums::identity();
 #pragma unroll
     for (int i = 0; i < VECTORS; ++i) {
@@ -66,14 +61,12 @@ extern "C" __global__ void __cluster_dims__(BLOCKS) __launch_bounds__(THREADS, R
                              columns);
     }
     part = row_reduce<ThreeSums, GROUP, THREADS>(part, scratch[buffer]);
-    const GradientMoments::Value whole = cluster.reduce<GradientMoments>(
-        {{static_cast<float>(own), mean, part.first}, part.second, part.third});
-    const float scale = rsqrtf(whole.x.squares / columns + eps);
+    const ThreeSums::Value whole = cluster.reduce<ThreeSums>(part);
+    const float scale = rsqrtf(whole.first / columns + eps);
     const int row = first + group;
     if (row >= rows) continue;
     OUT* const to = dx + row * ldy;
-    const RowGradient gradient = {whole.x.mean, scale, whole.of_g / columns,
-                                  whole.of_products * scale / columns};
+    const RowGradient gradient = {mean, scale, whole.second / columns, whole.third * scale / columns};
 #pragma unroll
     for (int i = 0; i < VECTORS; ++i) {
       const int column = walk.column(member + i * STEP);

@@ -16,15 +16,13 @@
 #include "tile/gradient_row.cuh"
 
 constexpr int WIDTH = ROW_WIDTH<IN, OUT>, AT_ONCE = THREADS / GROUP;
-constexpr int STEP = AT_ONCE * UNROLL;  // rows that a block loads at once
-constexpr int ROWS = 256;               // of which it has the states
-static_assert(ROWS % STEP == 0, "groups of a block times UNROLL have to be a power of two, at most 256");
+constexpr int ROWS = 256;  // of which a block has the states at once
 
 extern "C" __global__ void __launch_bounds__(THREADS)
     layer_norm_backward_parts(const IN* __restrict__ x, const IN* __restrict__ w, const IN* __restrict__ dy,
                               GradientMoments::Value* __restrict__ states, int length, long long ldx,
                               int parts, int part) {
-  __shared__ RowScratch<GradientMoments, THREADS> scratch;
+  __shared__ GradientScratch<THREADS> scratch;
   const int row = blockIdx.x / parts;
   const IN *from = x + row * ldx, *more = dy + row * ldx;
   const RowPart<WIDTH, EVEN> walk(from, length, blockIdx.x % parts, part);
@@ -40,7 +38,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     state = GradientMoments::combine(
         state, gradient_moments(held, weights, walk.column(i), THREADS * WIDTH, columns));
   }
-  state = row_reduce<GradientMoments, THREADS, THREADS>(state, scratch);
+  state = reduce_states<THREADS>(state, scratch);
   if (threadIdx.x == 0) states[blockIdx.x] = state;
 }
 
@@ -51,7 +49,8 @@ extern "C" __global__ void __launch_bounds__(THREADS)
                                   OUT* __restrict__ dw, OUT* __restrict__ db, int rows, int columns,
                                   long long ldx, long long ldy, int parts, int part, float eps) {
   __shared__ RowGradient of_rows[ROWS];
-  __shared__ RowScratch<GradientMoments, THREADS> scratch;
+  __shared__ GradientScratch<THREADS> scratch;
+  __shared__ RowScratch<Sum, THREADS> recomputed;
   __shared__ GroupScratch<TwoSums, GROUP, THREADS, WIDTH> groups;
   const int group = threadIdx.x / GROUP, member = threadIdx.x % GROUP;
   const RowPart<WIDTH, EVEN> walk(w, columns, blockIdx.x, part);
@@ -62,40 +61,39 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     TwoSums::Value sums[WIDTH];
 #pragma unroll
     for (int j = 0; j < WIDTH; ++j) sums[j] = TwoSums::identity();
-    GradientRow<UNROLL, WIDTH, EVEN, IN> next;
-    const auto load = [&](int from) {
-#pragma unroll
-      for (int u = 0; u < UNROLL; ++u) {
-        const long long row = min(from + group + u * AT_ONCE, rows - 1);
-        next.x[u] = walk.load(x + row * ldx, column, outside);
-        next.dy[u] = walk.load(dy + row * ldx, column, outside);
-      }
-    };
-    load(0);  // before the states of these rows are there
-    for (int from = 0; from < rows; from += STEP) {
-      if (from % ROWS == 0 &&
-          (first == walk.first || rows > ROWS)) {  // otherwise the states are there already
+    for (int from = 0; from < rows; from += ROWS) {
+      const int many = min(ROWS, rows - from);
+      if (first == walk.first || rows > ROWS) {  // otherwise the states are there already
+        bool infinite = false;
         __syncthreads();
         combine_parts<GradientMoments, SHARE, THREADS>(
-            states + static_cast<long long>(from) * parts, min(ROWS, rows - from), parts, scratch,
+            states + static_cast<long long>(from) * parts, many, parts, scratch,
             [&](int row, GradientMoments::Value state) {
               const float scale = rsqrtf(state.x.squares / columns + eps);
               of_rows[row] = {state.x.mean, scale, state.of_g / columns, state.of_products * scale / columns};
+              infinite |= isinf(state.of_g);
             });
-        __syncthreads();
+        if (__syncthreads_or(infinite))
+          for (int r = 0; r < many; ++r) {
+            if (!isinf(of_rows[r].of_g)) continue;
+            const long long row = from + r;
+            const float sum = sum_centred_products<THREADS>(x + row * ldx, dy + row * ldx, w, of_rows[r].mean,
+                                                            columns, recomputed);
+            if (threadIdx.x == 0) of_rows[r].of_products = sum * of_rows[r].scale / columns;
+            __syncthreads();
+          }
       }
-      const auto held = next;
-      if (from < rows - STEP) load(from + STEP);
-#pragma unroll
-      for (int u = 0; u < UNROLL; ++u) {
-        const int row = from + group + u * AT_ONCE;
-        if (row >= rows) continue;
-        const RowGradient gradient = of_rows[row % ROWS];
-        walk.store(dx + row * ldy, column, norm_gradient<OUT>(held.x[u], held.dy[u], weights, gradient));
+#pragma unroll UNROLL
+      for (int r = group; r < many; r += AT_ONCE) {
+        const long long row = from + r;
+        const RowGradient gradient = of_rows[r];
+        const auto v = walk.load(x + row * ldx, column, outside),
+                   d = walk.load(dy + row * ldx, column, outside);
+        walk.store(dx + row * ldy, column, norm_gradient<OUT>(v, d, weights, gradient));
 #pragma unroll
         for (int j = 0; j < WIDTH; ++j) {
-          const float g = to_float(held.dy[u].x[j]);
-          sums[j] = TwoSums::combine(sums[j], {g * gradient.normalised(to_float(held.x[u].x[j])), g});
+          const float g = to_float(d.x[j]);
+          sums[j] = TwoSums::combine(sums[j], {g * gradient.normalised(to_float(v.x[j])), g});
         }
       }
     }

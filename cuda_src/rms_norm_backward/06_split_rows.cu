@@ -16,9 +16,7 @@
 #include "tile/gradient_row.cuh"
 
 constexpr int WIDTH = ROW_WIDTH<IN, OUT>, AT_ONCE = THREADS / GROUP;
-constexpr int STEP = AT_ONCE * UNROLL;  // rows that a block loads at once
-constexpr int ROWS = 256;               // of which it has the states
-static_assert(ROWS % STEP == 0, "groups of a block times UNROLL have to be a power of two, at most 256");
+constexpr int ROWS = 256;  // of which a block has the states at once
 
 extern "C" __global__ void __launch_bounds__(THREADS)
     rms_norm_backward_parts(const IN* __restrict__ x, const IN* __restrict__ w, const IN* __restrict__ dy,
@@ -62,40 +60,28 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     Sum::Value sums[WIDTH];
 #pragma unroll
     for (int j = 0; j < WIDTH; ++j) sums[j] = Sum::identity();
-    GradientRow<UNROLL, WIDTH, EVEN, IN> next;
-    const auto load = [&](int from) {
-#pragma unroll
-      for (int u = 0; u < UNROLL; ++u) {
-        const long long row = min(from + group + u * AT_ONCE, rows - 1);
-        next.x[u] = walk.load(x + row * ldx, column, outside);
-        next.dy[u] = walk.load(dy + row * ldx, column, outside);
-      }
-    };
-    load(0);  // before the states of these rows are there
-    for (int from = 0; from < rows; from += STEP) {
-      if (from % ROWS == 0 &&
-          (first == walk.first || rows > ROWS)) {  // otherwise the states are there already
+    for (int from = 0; from < rows; from += ROWS) {
+      const int many = min(ROWS, rows - from);
+      if (first == walk.first || rows > ROWS) {  // otherwise the states are there already
         __syncthreads();
-        combine_parts<TwoSums, SHARE, THREADS>(
-            states + static_cast<long long>(from) * parts, min(ROWS, rows - from), parts, scratch,
-            [&](int row, TwoSums::Value state) {
-              const float scale = rsqrtf(state.first / columns + eps);
-              of_rows[row] = {0.f, scale, 0.f, state.second * scale / columns};
-            });
+        combine_parts<TwoSums, SHARE, THREADS>(states + static_cast<long long>(from) * parts, many, parts,
+                                               scratch, [&](int row, TwoSums::Value state) {
+                                                 const float scale = rsqrtf(state.first / columns + eps);
+                                                 of_rows[row] = {0.f, scale, 0.f,
+                                                                 state.second * scale / columns};
+                                               });
         __syncthreads();
       }
-      const auto held = next;
-      if (from < rows - STEP) load(from + STEP);
-#pragma unroll
-      for (int u = 0; u < UNROLL; ++u) {
-        const int row = from + group + u * AT_ONCE;
-        if (row >= rows) continue;
-        RowGradient gradient = of_rows[row % ROWS];
+#pragma unroll UNROLL
+      for (int r = group; r < many; r += AT_ONCE) {
+        const long long row = from + r;
+        RowGradient gradient = of_rows[r];
         gradient.mean = gradient.of_g = 0.f;
-        walk.store(dx + row * ldy, column, norm_gradient<OUT>(held.x[u], held.dy[u], weights, gradient));
+        const auto v = walk.load(x + row * ldx, column, outside),
+                   d = walk.load(dy + row * ldx, column, outside);
+        walk.store(dx + row * ldy, column, norm_gradient<OUT>(v, d, weights, gradient));
 #pragma unroll
-        for (int j = 0; j < WIDTH; ++j)
-          sums[j] += to_float(held.dy[u].x[j]) * gradient.normalised(to_float(held.x[u].x[j]));
+        for (int j = 0; j < WIDTH; ++j) sums[j] += to_float(d.x[j]) * gradient.normalised(to_float(v.x[j]));
       }
     }
     add_up_groups<Sum, GROUP, THREADS>(sums, groups);

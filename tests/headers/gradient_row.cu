@@ -18,7 +18,7 @@ extern "C" __global__ void gradients(const float* x, const float* dy, const floa
 // combine_parts finds them with OF_A_ROW threads, at most a warp. x, dy, w: (8), y: (4, 5)
 extern "C" __global__ void states(const float* x, const float* dy, const float* w, float* y) {
   __shared__ GradientMoments::Value parts[2];
-  __shared__ RowScratch<GradientMoments, 32> scratch;
+  __shared__ GradientScratch<32> scratch;
   if (threadIdx.x < 2) {
     const int first = threadIdx.x * 4;
     GradientRow<1, 4, true, float> held;
@@ -47,4 +47,11 @@ extern "C" __global__ void added(const float* x, float* y) {
   float sums[2] = {x[threadIdx.x * 2], x[threadIdx.x * 2 + 1]};
   add_up_groups<Sum, OF_A_ROW, 128>(sums, scratch);
   if (threadIdx.x < OF_A_ROW) y[threadIdx.x * 2] = sums[0], y[threadIdx.x * 2 + 1] = sums[1];
+}
+
+// sum: the sum of w dy (x - mean) over `columns`
+extern "C" __global__ void recomputed(const float* x, const float* dy, const float* w, float* sum, float mean,
+                                      int columns) {
+  __shared__ RowScratch<Sum, 64> scratch;
+  sum[threadIdx.x] = sum_centred_products<64>(x, dy, w, mean, columns, scratch);
 }

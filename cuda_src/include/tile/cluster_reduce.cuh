@@ -33,11 +33,11 @@ __device__ __forceinline__ typename Op::Value cluster_reduce(typename Op::Value 
 // of every block
 template <int RANKS>
 struct alignas(16) ClusterInbox {
-  float4 from[2][RANKS][2];
+  float4 from[2][RANKS];
   Barrier full[2], empty[2];
 };
 
-// reductions in a loop, of values of up to 32 bytes. values come with st.async, and a block waits for those
+// reductions in a loop, of values as above. they come with st.async, and a block waits for those
 // alone: the release of cluster_sync would wait for all that the threads have stored to device memory before,
 // too
 template <int RANKS>
@@ -62,27 +62,24 @@ class ClusterReductions {
   template <class Op>
   __device__ __forceinline__ typename Op::Value reduce(typename Op::Value value) {
     using Value = typename Op::Value;
-    constexpr int FOURS = (sizeof(Value) + sizeof(float4) - 1) / sizeof(float4);
-    static_assert(FOURS <= 2, "a value that goes to other blocks has at most 32 bytes");
+    static_assert(sizeof(Value) <= sizeof(float4), "a value that goes to other blocks has at most 16 bytes");
     if constexpr (RANKS == 1) return value;
-    float4 packed[FOURS] = {};
-    *reinterpret_cast<Value*>(packed) = value;
+    float4 packed = {};
+    *reinterpret_cast<Value*>(&packed) = value;
     const int slot = turn & 1, parity = turn >> 1 & 1;
-    if (threadIdx.x == 0) mbarrier_arrive_expect(inbox.full[slot], RANKS * FOURS * sizeof(float4));
+    if (threadIdx.x == 0) mbarrier_arrive_expect(inbox.full[slot], RANKS * sizeof(float4));
     if (threadIdx.x < RANKS) {
       // the values of the last turn have been read: the block was at a barrier since
       if (turn > 0) mbarrier_arrive_at(inbox.empty[slot ^ 1], threadIdx.x);
       mbarrier_wait(inbox.empty[slot], parity ^ 1);
-#pragma unroll
-      for (int i = 0; i < FOURS; ++i)
-        store_async(&inbox.from[slot][cluster_rank()][i], threadIdx.x, packed[i], inbox.full[slot]);
+      store_async(&inbox.from[slot][cluster_rank()], threadIdx.x, packed, inbox.full[slot]);
     }
     ++turn;
     mbarrier_wait(inbox.full[slot], parity);
-    value = *reinterpret_cast<const Value*>(inbox.from[slot][0]);
+    value = *reinterpret_cast<const Value*>(&inbox.from[slot][0]);
 #pragma unroll
     for (int rank = 1; rank < RANKS; ++rank)
-      value = Op::combine(value, *reinterpret_cast<const Value*>(inbox.from[slot][rank]));
+      value = Op::combine(value, *reinterpret_cast<const Value*>(&inbox.from[slot][rank]));
     return value;
   }
 

@@ -169,21 +169,61 @@ __device__ __forceinline__ GradientMoments::Value gradient_moments(
   return part;
 }
 
+template <int BLOCK>
+struct GradientScratch {
+  RowScratch<TwoSums, BLOCK> counted;
+  RowScratch<ThreeSums, BLOCK> centred;
+};
+
+// what MEMBERS threads have of a row, as row_reduce: the mean of all first, and then everything about that,
+// which takes one division and not one each time that two are combined
+template <int MEMBERS, int BLOCK>
+__device__ __forceinline__ GradientMoments::Value reduce_states(GradientMoments::Value own,
+                                                                GradientScratch<BLOCK>& scratch) {
+  const TwoSums::Value all =
+      row_reduce<TwoSums, MEMBERS, BLOCK>({own.x.count, own.x.count * own.x.mean}, scratch.counted);
+  const float mean = all.first > 0.f ? all.second / all.first : 0.f, off = own.x.mean - mean;
+  const ThreeSums::Value sums = row_reduce<ThreeSums, MEMBERS, BLOCK>(
+      {own.x.squares + own.x.count * off * off, own.of_g, own.of_products + own.of_g * off}, scratch.centred);
+  return {{all.first, mean, sums.first}, sums.second, sums.third};
+}
+
+// the same of two sums
+template <int MEMBERS, int BLOCK>
+__device__ __forceinline__ TwoSums::Value reduce_states(TwoSums::Value own,
+                                                        RowScratch<TwoSums, BLOCK>& scratch) {
+  return row_reduce<TwoSums, MEMBERS, BLOCK>(own, scratch);
+}
+
 // combines what `parts` parts have of each of `rows` rows, (rows, parts), MEMBERS threads a row, and has one
 // of them call use(row, state). by all BLOCK threads; MEMBERS is at most a warp, or the block
-template <class Op, int MEMBERS, int BLOCK, class Use>
+template <class Op, int MEMBERS, int BLOCK, class Scratch, class Use>
 __device__ __forceinline__ void combine_parts(const typename Op::Value* states, int rows, int parts,
-                                              RowScratch<Op, BLOCK>& scratch, const Use& use) {
+                                              Scratch& scratch, const Use& use) {
   for (int first = 0; first < rows; first += BLOCK / MEMBERS) {
     const int row = first + threadIdx.x / MEMBERS;
     typename Op::Value state = Op::identity();
     if (row < rows)
       for (int i = threadIdx.x % MEMBERS; i < parts; i += MEMBERS)
         state = Op::combine(state, states[static_cast<long long>(row) * parts + i]);
-    state = row_reduce<Op, MEMBERS, BLOCK>(state, scratch);
+    state = reduce_states<MEMBERS, BLOCK>(state, scratch);
     if (row < rows && threadIdx.x % MEMBERS == 0) use(row, state);
     if (MEMBERS > WARP) __syncthreads();
   }
+}
+
+// the sum of g (x - mean) over a row, element by element, by all BLOCK threads. where some g is infinite it
+// cannot be found of parts with other means: the difference of two infinities may be anything
+template <int BLOCK, class Element>
+__device__ __forceinline__ float sum_centred_products(const Element* x, const Element* dy, const Element* w,
+                                                      float mean, int columns,
+                                                      RowScratch<Sum, BLOCK>& scratch) {
+  float sum = 0.f;
+  for (int c = threadIdx.x; c < columns; c += BLOCK)
+    sum += to_float(w[c]) * to_float(dy[c]) * (to_float(x[c]) - mean);
+  sum = row_reduce<Sum, BLOCK, BLOCK>(sum, scratch);
+  __syncthreads();
+  return sum;
 }
 
 // what the groups of a block have of the same columns

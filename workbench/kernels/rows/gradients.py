@@ -20,7 +20,7 @@ HELD = {"THREADS": 128, "VECTORS": 2, "MOST": 4}
 """Threads of the smallest block; vectors of x and of dy that a thread holds, where more threads can be had, and at
 most."""
 
-FUSED = {"THREADS": 256, "VECTORS": 4, "MOST": 4, "WAVES": 1, "MULTIPROCESSORS": 132, "ADDERS": 1024, "FETCH": 0}
+FUSED = {"THREADS": 256, "VECTORS": 4, "MOST": 4, "WAVES": 1, "MULTIPROCESSORS": 132, "ADDERS": 512, "FETCH": 0}
 """As before; how often all multiprocessors are full of blocks that share the rows; threads of a block that adds up what
 they keep; whether there is room for the next row, at the cost of blocks, or only where registers are left."""
 
@@ -31,11 +31,17 @@ in the second kernel, and rows that a thread of it loads at once."""
 CLUSTERED = {**FUSED, "THREADS": 128, "LARGEST": 8, "FILLED": 128}
 """As `FUSED`; the most blocks of a cluster; multiprocessors that clusters of more than two blocks can fill."""
 
-ALONE = {"THREADS": 256, "VECTORS": 2, "MOST": 4}
-"""As `HELD`, of the one cluster that takes all rows."""
+ALONE = {"THREADS": 512, "VECTORS": 4, "MOST": 4}
+"""Of the one cluster that takes all rows: threads of its largest block; as `HELD`."""
+
+ALONE_SHAPES = ((128, 1), (256, 2), (256, 4), (512, 2))
+"""Threads of its blocks, and vectors that each holds while there are threads: the best of these is taken."""
 
 MOST_ALONE, MOST_KEPT = 2**20, 2**15
 """Elements of the largest matrix that one cluster takes; bytes of the sums that a block keeps in shared memory."""
+
+SMALL, FEW_LOADS = 2**16, 4
+"""Elements of the largest matrix for which it is preferred, if its threads load at most so many vectors of x."""
 
 MANY_BLOCKS = 132
 """So many have a multiprocessor each."""
@@ -276,7 +282,7 @@ def _declare_split(operation: Operation[G], state: int) -> None:
         source=f"{name}/06_split_rows.cu",
         idea="few rows are split over all blocks, then their columns; no sums of columns are stored",
         parent="registers",
-        parameters=SPLIT,
+        parameters=SPLIT if len(gradients) == 1 else {**SPLIT, "UNROLL": 4},
         space={"THREADS": (128, 256, 512), "VECTORS": (1, 2, 4), "TARGET": (528, 1056, 2112), "UNROLL": (1, 2, 4)},
         sizes=split,
         supports=groups.worth_splitting,
@@ -307,8 +313,7 @@ def split(p: RowProblem, size: Mapping[str, int]) -> dict[str, int]:
         group //= 2
     count, _ = groups.parts(p, size)
     share = threads if p.rows == 1 else min(launches.WARP, groups.power_of_two(count))
-    at_once = groups.power_of_two(ceil_div(p.rows, threads // group))
-    return {**size, "GROUP": group, "SHARE": share, "UNROLL": min(size["UNROLL"], at_once)}
+    return {**size, "GROUP": group, "SHARE": share}
 
 
 def kept(p: RowProblem, size: Mapping[str, int], sums: int) -> dict[str, int]:
@@ -332,12 +337,22 @@ def clustered(p: RowProblem, size: Mapping[str, int], sums: int) -> dict[str, in
 
 def alone(p: RowProblem, size: Mapping[str, int], sums: int) -> dict[str, int]:
     """GROUP threads that hold a row, VECTORS vectors each, in BLOCKS blocks of THREADS that take all rows; AHEAD: with
-    the next row, where there is one."""
-    chosen = kept(p, size, sums)
+    the next row, where there is one. Threads and vectors are those with which a thread loads fewest vectors."""
+    shapes = (s for s in ALONE_SHAPES if s[0] <= size["THREADS"] and s[1] <= size["VECTORS"])
+    return min((_alone(p, threads, vectors, sums) for threads, vectors in shapes), key=lambda found: loads(p, found))
+
+
+def _alone(p: RowProblem, threads: int, vectors: int, sums: int) -> dict[str, int]:
+    chosen = kept(p, {"THREADS": threads, "VECTORS": vectors}, sums)
     at_once = chosen["THREADS"] // chosen["GROUP"]
     blocks = min(groups.MOST_BLOCKS, groups.power_of_two(ceil_div(p.rows, at_once)))
     room = chosen["VECTORS"] * chosen["THREADS"] <= REGISTERS // 64
     return {**chosen, "BLOCKS": blocks, "AHEAD": int(room and p.rows > at_once * blocks)}
+
+
+def loads(p: RowProblem, size: Mapping[str, int]) -> int:
+    """Vectors of x that a thread of the one cluster loads."""
+    return size["VECTORS"] * ceil_div(p.rows, size["THREADS"] // size["GROUP"] * size["BLOCKS"])
 
 
 def resident(chosen: dict[str, int], p: RowProblem, sums: int, fetch: int) -> dict[str, int]:
@@ -347,3 +362,21 @@ def resident(chosen: dict[str, int], p: RowProblem, sums: int, fetch: int) -> di
     blocks = max(1, REGISTERS // (chosen["THREADS"] * (registers + fetch * of_vectors)))
     ahead = chosen["THREADS"] * blocks * (registers + of_vectors) <= REGISTERS
     return {**chosen, "RESIDENT": blocks, "AHEAD": int(ahead)}
+
+
+def fastest(p: NormGradientProblem) -> tuple[str, ...]:
+    """As measured on an H200: one cluster where its threads load few vectors; few rows that are long are split, since
+    `fused` would store the sums of columns once for each or two of them; the others are kept by blocks. Of those that
+    are too long for that a cluster holds many, if there is one sum a column, of fp32."""
+    small = p.rows * p.columns <= SMALL and loads(p, alone(p, ALONE, len(p.gradients))) <= FEW_LOADS
+    few = p.rows < groups.MANY and p.columns >= max(2048, 8 * p.rows)
+    held = p.rows >= groups.MANY and p.in_type.itemsize == 4 and len(p.gradients) == 1
+    return (
+        *(("one_cluster",) if small else ()),
+        *(("split_rows",) if few else ()),
+        "fused",
+        *(("cluster",) if held else ()),
+        "split_rows",
+        "registers",
+        "warp_row",
+    )
