@@ -21,22 +21,29 @@ constexpr int ROWS = 256;  // of which a block has the states at once
 extern "C" __global__ void __launch_bounds__(THREADS)
     layer_norm_backward_parts(const IN* __restrict__ x, const IN* __restrict__ w, const IN* __restrict__ dy,
                               GradientMoments::Value* __restrict__ states, int length, long long ldx,
-                              int parts, int part) {
+                              int parts, int vectors) {
   __shared__ GradientScratch<THREADS> scratch;
   const int row = blockIdx.x / parts;
-  const IN *from = x + row * ldx, *more = dy + row * ldx;
-  const RowPart<WIDTH, EVEN> walk(from, length, blockIdx.x % parts, part);
+  const long long at = row * ldx;
+  const RowPart<WIDTH, EVEN> walk(x + at, length, blockIdx.x % parts, vectors);
   const int columns = walk.limit;  // of the part
   const IN outside = from_float<IN>(0.f);
   GradientMoments::Value state = GradientMoments::identity();
-  for (int i = walk.first + threadIdx.x; i < walk.end; i += THREADS * VECTORS) {
+  for (int member = walk.first + threadIdx.x; member < walk.end; member += THREADS * VECTORS) {
     GradientRow<VECTORS, WIDTH, EVEN, IN> held;
-    held.load(walk, from, more, i, THREADS);
+    held.load(walk, x + at, dy + at, member, THREADS);
     Vector<IN, WIDTH> weights[VECTORS];
 #pragma unroll
-    for (int u = 0; u < VECTORS; ++u) weights[u] = walk.load(w, walk.column(i + u * THREADS), outside);
-    state = GradientMoments::combine(
-        state, gradient_moments(held, weights, walk.column(i), THREADS * WIDTH, columns));
+    for (int i = 0; i < VECTORS; ++i) weights[i] = walk.load(w, walk.column(member + i * THREADS), outside);
+    const TwoSums::Value own = counted_sum<EVEN>(held.x, walk.column(member), THREADS * WIDTH, columns);
+    const float mean = own.first > 0.f ? own.second / own.first : 0.f;
+    ThreeSums::Value part = ThreeSums::identity();
+#pragma unroll
+    for (int i = 0; i < VECTORS; ++i) {
+      const int column = walk.column(member + i * THREADS);
+      add_centred_sums<EVEN>(part, held.x[i], held.dy[i], weights[i], mean, column, columns);
+    }
+    state = GradientMoments::combine(state, {{own.first, mean, part.first}, part.second, part.third});
   }
   state = reduce_states<THREADS>(state, scratch);
   if (threadIdx.x == 0) states[blockIdx.x] = state;
@@ -50,7 +57,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
                                   long long ldx, long long ldy, int parts, int part, float eps) {
   __shared__ RowGradient of_rows[ROWS];
   __shared__ GradientScratch<THREADS> scratch;
-  __shared__ RowScratch<Sum, THREADS> recomputed;
+  __shared__ RowScratch<Sum, THREADS> statistics;
   __shared__ GroupScratch<TwoSums, GROUP, THREADS, WIDTH> groups;
   const int group = threadIdx.x / GROUP, member = threadIdx.x % GROUP;
   const RowPart<WIDTH, EVEN> walk(w, columns, blockIdx.x, part);
@@ -74,14 +81,8 @@ extern "C" __global__ void __launch_bounds__(THREADS)
               infinite |= isinf(state.of_g);
             });
         if (__syncthreads_or(infinite))
-          for (int r = 0; r < many; ++r) {
-            if (!isinf(of_rows[r].of_g)) continue;
-            const long long row = from + r;
-            const float sum = sum_centred_products<THREADS>(x + row * ldx, dy + row * ldx, w, of_rows[r].mean,
-                                                            columns, recomputed);
-            if (threadIdx.x == 0) of_rows[r].of_products = sum * of_rows[r].scale / columns;
-            __syncthreads();
-          }
+          retake_infinite<THREADS>(of_rows, many, x + from * ldx, dy + from * ldx, w, columns, ldx,
+                                   statistics);
       }
 #pragma unroll UNROLL
       for (int r = group; r < many; r += AT_ONCE) {

@@ -24,13 +24,13 @@ extern "C" __global__ void __launch_bounds__(THREADS)
                             int part) {
   __shared__ RowScratch<TwoSums, THREADS> scratch;
   const int row = blockIdx.x / parts;
-  const IN *from = x + row * ldx, *more = dy + row * ldx;
-  const RowPart<WIDTH, EVEN> walk(from, columns, blockIdx.x % parts, part);
+  const long long at = row * ldx;
+  const RowPart<WIDTH, EVEN> walk(x + at, columns, blockIdx.x % parts, part);
   const IN outside = from_float<IN>(0.f);
   Running<TwoSums> sums;
   for (int i = walk.first + threadIdx.x; i < walk.end; i += THREADS * VECTORS) {
     GradientRow<VECTORS, WIDTH, EVEN, IN> held;
-    held.load(walk, from, more, i, THREADS);
+    held.load(walk, x + at, dy + at, i, THREADS);
     Vector<IN, WIDTH> weights[VECTORS];
 #pragma unroll
     for (int u = 0; u < VECTORS; ++u) weights[u] = walk.load(w, walk.column(i + u * THREADS), outside);

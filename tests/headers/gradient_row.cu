@@ -20,11 +20,11 @@ extern "C" __global__ void states(const float* x, const float* dy, const float* 
   __shared__ GradientMoments::Value parts[2];
   __shared__ GradientScratch<32> scratch;
   if (threadIdx.x < 2) {
-    const int first = threadIdx.x * 4;
-    GradientRow<1, 4, true, float> held;
-    held.load(RowWalk<4, true>(x, 8), x, dy, threadIdx.x, 2);
-    const Vector<float, 4> weights[1] = {load_vector<4>(w + first)};
-    parts[threadIdx.x] = gradient_moments(held, weights, first, 0, 8);
+    const auto a = load_vector<4>(x + threadIdx.x * 4), b = load_vector<4>(dy + threadIdx.x * 4);
+    const float mean = (a.x[0] + a.x[1] + a.x[2] + a.x[3]) / 4;
+    ThreeSums::Value sums = ThreeSums::identity();
+    add_centred_sums<true>(sums, a, b, load_vector<4>(w + threadIdx.x * 4), mean, threadIdx.x * 4, 8);
+    parts[threadIdx.x] = {{4.f, mean, sums.first}, sums.second, sums.third};
   }
   __syncthreads();
   const auto store = [&](int row, GradientMoments::Value s) {
@@ -49,9 +49,17 @@ extern "C" __global__ void added(const float* x, float* y) {
   if (threadIdx.x < OF_A_ROW) y[threadIdx.x * 2] = sums[0], y[threadIdx.x * 2 + 1] = sums[1];
 }
 
-// sum: the sum of w dy (x - mean) over `columns`
-extern "C" __global__ void recomputed(const float* x, const float* dy, const float* w, float* sum, float mean,
-                                      int columns) {
+// what is known of rows before and after those of infinite g are taken anew: {mean, scale, of_g,
+// of_products}. x, dy: (rows, columns), w: (columns), y: (rows, 4)
+extern "C" __global__ void retaken(const float* x, const float* dy, const float* w, float* y, int rows,
+                                   int columns) {
   __shared__ RowScratch<Sum, 64> scratch;
-  sum[threadIdx.x] = sum_centred_products<64>(x, dy, w, mean, columns, scratch);
+  __shared__ RowGradient of_rows[2];
+  if (threadIdx.x < 2) of_rows[threadIdx.x] = {2.f, 0.5f, threadIdx.x ? infinity() : 1.f, 7.f};
+  __syncthreads();
+  retake_infinite<64>(of_rows, rows, x, dy, w, columns, static_cast<long long>(columns), scratch);
+  if (threadIdx.x >= rows) return;
+  const RowGradient found = of_rows[threadIdx.x];
+  float* to = y + threadIdx.x * 4;
+  to[0] = found.mean, to[1] = found.scale, to[2] = found.of_g, to[3] = found.of_products;
 }

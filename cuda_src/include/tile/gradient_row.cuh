@@ -151,24 +151,6 @@ struct GradientMoments {
   }
 };
 
-// those of what a thread holds of a row, of which vector i starts at column first + i * step. WHOLE as in
-// tile/row.cuh
-template <bool WHOLE, int COUNT, int WIDTH, class Element>
-__device__ __forceinline__ GradientMoments::Value gradient_moments(
-    const GradientRow<COUNT, WIDTH, WHOLE, Element>& held, const Vector<Element, WIDTH> (&w)[COUNT],
-    int first, int step, int columns) {
-  GradientMoments::Value part = {moments<WHOLE>(held.x, first, step, columns), 0.f, 0.f};
-#pragma unroll
-  for (int i = 0; i < COUNT; ++i)
-#pragma unroll
-    for (int j = 0; j < WIDTH; ++j) {
-      const float g = to_float(w[i].x[j]) * to_float(held.dy[i].x[j]);
-      part.of_g += g;
-      part.of_products += g * (to_float(held.x[i].x[j]) - part.x.mean);
-    }
-  return part;
-}
-
 template <int BLOCK>
 struct GradientScratch {
   RowScratch<TwoSums, BLOCK> counted;
@@ -212,18 +194,23 @@ __device__ __forceinline__ void combine_parts(const typename Op::Value* states, 
   }
 }
 
-// the sum of g (x - mean) over a row, element by element, by all BLOCK threads. where some g is infinite it
-// cannot be found of parts with other means: the difference of two infinities may be anything
+// takes the products of those of `rows` rows anew, element by element, whose g is infinite: they cannot be
+// found of parts with other means, since the difference of two infinities may be anything. x, dy: rows `ld`
+// elements apart. by all BLOCK threads, behind a barrier, and before one
 template <int BLOCK, class Element>
-__device__ __forceinline__ float sum_centred_products(const Element* x, const Element* dy, const Element* w,
-                                                      float mean, int columns,
-                                                      RowScratch<Sum, BLOCK>& scratch) {
-  float sum = 0.f;
-  for (int c = threadIdx.x; c < columns; c += BLOCK)
-    sum += to_float(w[c]) * to_float(dy[c]) * (to_float(x[c]) - mean);
-  sum = row_reduce<Sum, BLOCK, BLOCK>(sum, scratch);
-  __syncthreads();
-  return sum;
+__device__ __forceinline__ void retake_infinite(RowGradient* of_rows, int rows, const Element* x,
+                                                const Element* dy, const Element* w, int columns,
+                                                long long ld, RowScratch<Sum, BLOCK>& scratch) {
+  for (int row = 0; row < rows; ++row, x += ld, dy += ld) {
+    const RowGradient found = of_rows[row];
+    if (!isinf(found.of_g)) continue;
+    float sum = 0.f;
+    for (int c = threadIdx.x; c < columns; c += BLOCK)
+      sum += to_float(w[c]) * to_float(dy[c]) * (to_float(x[c]) - found.mean);
+    sum = row_reduce<Sum, BLOCK, BLOCK>(sum, scratch);
+    if (threadIdx.x == 0) of_rows[row].of_products = sum * found.scale / columns;
+    __syncthreads();
+  }
 }
 
 // what the groups of a block have of the same columns
