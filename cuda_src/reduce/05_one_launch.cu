@@ -101,6 +101,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     over_threads(value, shared, [&](int c, float sum) {
       if (first + c < columns) partial[static_cast<long long>(part) * columns + first + c] = sum;
     });
+    __syncthreads();  // all threads have stored before one counts for them
     if (!last_block(counters + tile, parts)) return;
 #pragma unroll
     for (int j = 0; j < WIDTH; ++j) {

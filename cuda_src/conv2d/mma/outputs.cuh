@@ -15,6 +15,7 @@ __device__ __forceinline__ bool add_up(Sums& sums, float* partial, unsigned* cou
 #pragma unroll
   for (int i = 0; i < FOURS; ++i)
     store_vector(own + i * THREADS * 4, Vector<float, 4>{mine[i][0], mine[i][1], mine[i][2], mine[i][3]});
+  __syncthreads();  // all threads have stored before one counts for them
   if (!last_block(counters + tile, splits)) return false;
 #pragma unroll
   for (int i = 0; i < FOURS; ++i)
