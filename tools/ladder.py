@@ -24,12 +24,6 @@ EXCEPTIONS: dict[str, str] = {
     "gemm:fp32_pipeline": "It multiplies as `warp_tiles` does. Everything around the multiplications comes from the "
     "pipelines of track wgmma: tensor maps load, warps specialise, blocks are persistent. A short source such as "
     "`naive` is nearer only because it has fewer lines to remove.",
-    "reduce:one_launch": "It is `split` without a second launch, and with fewer threads where rows are short. A source "
-    "that does less, such as `naive`, is nearer only because it has fewer lines to remove.",
-    "softmax:packed": "Lanes of a warp share a row, element by element, as in `warp_row`. With `vectorized` it shares "
-    "the vectors of its copies alone.",
-    "transpose:realigned": "It fills a tile in shared memory as `padded` does, with other rows and other copies. "
-    "`naive` is nearer only because it is shorter.",
     "transpose:register_blocks": "It does not use the shared memory of `shared_tile`. The two share only the lines of "
     "every kernel with more than one element for each thread.",
 }

@@ -243,6 +243,7 @@ def _few_parts(p: ReduceProblem) -> str | None:
 
 @REDUCE.stage(
     "one_launch",
+    parent="vectorized",
     source="reduce/05_one_launch.cu",
     idea="one launch: the last block that shares a result combines it; as many threads a row as there are",
     parameters={"THREADS": 256, "VECTORS": 4, "TARGET": 1056},

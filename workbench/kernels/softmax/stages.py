@@ -209,7 +209,7 @@ EIGHT = 8
     "packed",
     source="softmax/09_packed.cu",
     idea="short rows of any length are moved in vectors together, by way of shared memory",
-    parent="warp_row",
+    parent="vectorized",
     parameters={"THREADS": 128},
     space={"THREADS": (64, 128, 256)},
     sizes=_lanes,

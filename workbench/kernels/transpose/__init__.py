@@ -213,7 +213,7 @@ SQUARE = 64
     "realigned",
     source="transpose/05_realigned.cu",
     idea="16 bytes at once to shared memory and from there, wherever rows begin; tiles fit few rows or columns",
-    parent="padded",
+    parent="naive",
     edge_cases=(
         TransposeProblem(rows=1, columns=9001),
         TransposeProblem(rows=9001, columns=1, dtype="fp32"),
