@@ -113,6 +113,7 @@ def benchmarks(root: Path) -> Files:
     """Pages of benchmarks, each of the record beside it."""
     recorded, found = script("benchmarks/recorded.py"), {}
     for name in (
+        "call_time",
         "gemm_limits",
         "gemm_suite",
         "gemm_types",
