@@ -79,7 +79,7 @@ def test_every_link_and_picture_exists(tmp_path: Path) -> None:
 def test_the_index_links_pages_that_others_have_put_beside_it(tmp_path: Path) -> None:
     (tmp_path / "faults.md").write_text("# What was planted\n\ntext\n")
     index = _write(tmp_path, ("nvidia-h200", timed_run("vector_add")))["README.md"]
-    assert index.endswith("Reports of their own:\n\n- [What was planted](faults.md)\n")
+    assert index.endswith("## Reports of their own\n\n- [What was planted](faults.md)\n")
     assert _write(tmp_path, ("nvidia-h200", timed_run("vector_add")))["README.md"] == index
 
 
