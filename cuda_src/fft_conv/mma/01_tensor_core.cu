@@ -21,26 +21,6 @@ struct Shared {
   Complex<FIRST, SECOND> x[2][PAIRS];
 };
 
-// columns from `column` on of two rows of y, of which the first is `row`; those of one part
-__device__ __forceinline__ void store_part(IN* y, const float (&sums)[COLUMNS / 2], int row, int column,
-                                           int length) {
-  const int at[2] = {row * SECOND + column, (row + 8) * SECOND + column};
-  if constexpr (COLUMNS % 32 == 0) {
-    if (length % SECOND == 0) {  // a row is in the sequence, or it is not
-      const bool inside[2] = {at[0] < length, at[1] < length};
-      store_rows({y + at[0], y + at[1]}, inside, sums, COLUMNS, true);
-      return;
-    }
-  }
-#pragma unroll
-  for (int i = 0; i < COLUMNS / 8; ++i)
-#pragma unroll
-    for (int j = 0; j < 4; ++j) {
-      const int place = at[j / 2] + i * 8 + threadIdx.x % 4 * 2 + j % 2;
-      if (place < length) y[place] = from_float<IN>(sums[i * 4 + j]);
-    }
-}
-
 extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
     fft_conv_tensor_core(const IN* u, const float2* spectrum, const float2* roots, IN* y, int batch,
                          int channels, int length, int extended, int rounds) {
@@ -101,15 +81,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
       Sums sums;
       multiply_right<true>(sums, frequencies, shared.matrices.right(), column);
       back.turn<true>(sums);
-#pragma unroll
-      for (int i = 0; i < COLUMNS / 8; ++i)
-#pragma unroll
-        for (int half = 0; half < 2; ++half) {
-          const int chunk = column / EACH + i, at = threadIdx.x % 4 * 2;
-          const float *re = &sums.re[i * 4 + half * 2], *im = &sums.im[i * 4 + half * 2];
-          *reinterpret_cast<u32*>(x.re.chunk(row + half * 8, chunk) + at) = pair_from_float<IN>(re[0], re[1]);
-          *reinterpret_cast<u32*>(x.im.chunk(row + half * 8, chunk) + at) = pair_from_float<IN>(im[0], im[1]);
-        }
+      store_rows_of_lane(x, sums, row, column);
     }
     __syncthreads();  // the rows of all warps are there
 

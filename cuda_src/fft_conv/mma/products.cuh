@@ -1,10 +1,12 @@
-// transforms over PERIOD = FIRST x SECOND places as products of complex matrices on tensor cores, a warp 16 rows.
+// transforms over PERIOD = FIRST x SECOND places as products of complex matrices on tensor cores, a warp 16
+// rows.
 //
-// place n = SECOND n1 + n2 is element [n1][n2], frequency k = k1 + FIRST k2 element [k1][k2]. With F the matrices of
-// transforms of FIRST and of SECOND places, and W[k1][n2] = exp(-2 pi i k1 n2 / PERIOD), the transform is
-// ((F x) o W) F, products from the left and from the right; its inverse, but for the division, is conj(F) ((z conj(F)) o
-// conj(W)). accumulators of one product are the left operand of the next but for the factors and the rounding. Source:
-// Fu et al., FlashFFTConv, 2023.
+// place n = SECOND n1 + n2 is element [n1][n2], frequency k = k1 + FIRST k2 element [k1][k2]. With F the
+// matrices of transforms of FIRST and of SECOND places, and W[k1][n2] = exp(-2 pi i k1 n2 / PERIOD), the
+// transform is
+// ((F x) o W) F, products from the left and from the right; its inverse, but for the division, is conj(F) ((z
+// conj(F)) o conj(W)). accumulators of one product are the left operand of the next but for the factors and
+// the rounding. Source: Fu et al., FlashFFTConv, 2023.
 #pragma once
 #include "../sequence.cuh"
 #include "ptx/mma.cuh"
@@ -12,13 +14,14 @@
 #include "tile/fragment.cuh"
 #include "tile/warp.cuh"
 
-constexpr int GROUP = FIRST / 16;                  // warps of a pair of sequences
+constexpr int GROUP = FIRST / 16;                 // warps of a pair of sequences
 constexpr int BLOCK_WARPS = SECOND > 64 ? 8 : 4;  // of long rows one block fits on a multiprocessor
 constexpr int PAIRS = GROUP < BLOCK_WARPS ? BLOCK_WARPS / GROUP : 1;
 constexpr int GROUP_THREADS = GROUP * WARP, THREADS = GROUP_THREADS * PAIRS;
 constexpr int EACH = VECTOR_BYTES / sizeof(IN);
 constexpr int RESIDENT = SECOND > 64 ? 1 : RESIDENT_WARPS / BLOCK_WARPS;  // blocks of a multiprocessor
-constexpr int COLUMNS = SECOND < 32 ? SECOND : 32, PARTS = SECOND / COLUMNS;  // that a warp accumulates at once
+constexpr int COLUMNS = SECOND < 32 ? SECOND : 32,
+              PARTS = SECOND / COLUMNS;  // that a warp accumulates at once
 
 static_assert(FIRST * SECOND == PERIOD && FIRST % 16 == 0 && SECOND % COLUMNS == 0, "an mma has 16 rows");
 
@@ -85,11 +88,12 @@ struct Sums {
       for (int j = 0; j < 4; ++j) work(j / 2, i * 8 + column + j % 2, re[i * 4 + j], im[i * 4 + j]);
   }
 
-  // adds products of 16 of k: re += a[0] b_re + a[1] b_im, im += a[2] b_re + a[3] b_im, of columns i and the next, 8 each
+  // adds products of 16 of k: re += a[0] b_re + a[1] b_im, im += a[2] b_re + a[3] b_im, of columns i and the
+  // next, 8 each
   __device__ __forceinline__ void add(int i, const u32 (&a0)[4], const u32 (&a1)[4], const u32 (&a2)[4],
                                       const u32 (&a3)[4], const u32 (&b_re)[4], const u32 (&b_im)[4]) {
-    auto& to_re = reinterpret_cast<float(&)[COLUMNS / 8][4]>(re);
-    auto& to_im = reinterpret_cast<float(&)[COLUMNS / 8][4]>(im);
+    auto& to_re = reinterpret_cast<float (&)[COLUMNS / 8][4]>(re);
+    auto& to_im = reinterpret_cast<float (&)[COLUMNS / 8][4]>(im);
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       mma(to_re[i + half], a0, b_re[half * 2], b_re[half * 2 + 1], IN());
@@ -105,8 +109,8 @@ __device__ __forceinline__ void negate(u32 (&to)[4], const u32 (&from)[4]) {
   for (int i = 0; i < 4; ++i) to[i] = from[i] ^ 0x80008000u;
 }
 
-// `rows` of the matrix from the left, conjugated or not, times the columns of x from `column` on, of which the first
-// `depth` rows are not zero
+// `rows` of the matrix from the left, conjugated or not, times the columns of x from `column` on, of which
+// the first `depth` rows are not zero
 template <bool CONJUGATED>
 __device__ __forceinline__ void multiply_left(Sums& sums, Complex<FIRST, FIRST>& matrix, int rows,
                                               Complex<FIRST, SECOND>& x, int column, int depth) {
@@ -145,8 +149,8 @@ struct Operand {
 
 // the rows of a warp times columns of the matrix, conjugated or not, which is symmetric
 template <bool CONJUGATED>
-__device__ __forceinline__ void multiply_right(Sums& sums, const Operand& rows, Complex<SECOND, SECOND>& matrix,
-                                               int column) {
+__device__ __forceinline__ void multiply_right(Sums& sums, const Operand& rows,
+                                               Complex<SECOND, SECOND>& matrix, int column) {
   const int lane = threadIdx.x % WARP;
 #pragma unroll
   for (int k = 0; k < SECOND / 16; ++k) {
@@ -195,3 +199,38 @@ struct Turns {
     }
   }
 };
+
+// to the exchange between warps: what a lane holds of row `row` and the one 8 further down, columns from
+// `column` on
+__device__ __forceinline__ void store_rows_of_lane(Complex<FIRST, SECOND>& x, const Sums& sums, int row,
+                                                   int column) {
+#pragma unroll
+  for (int i = 0; i < COLUMNS / 8; ++i)
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int chunk = column / EACH + i, at = threadIdx.x % 4 * 2;
+      const float *re = &sums.re[i * 4 + half * 2], *im = &sums.im[i * 4 + half * 2];
+      *reinterpret_cast<u32*>(x.re.chunk(row + half * 8, chunk) + at) = pair_from_float<IN>(re[0], re[1]);
+      *reinterpret_cast<u32*>(x.im.chunk(row + half * 8, chunk) + at) = pair_from_float<IN>(im[0], im[1]);
+    }
+}
+
+// columns from `column` on of two rows of y, of which the first is `row`; those of one part
+__device__ __forceinline__ void store_part(IN* y, const float (&sums)[COLUMNS / 2], int row, int column,
+                                           int length) {
+  const int at[2] = {row * SECOND + column, (row + 8) * SECOND + column};
+  if constexpr (COLUMNS % 32 == 0) {
+    if (length % SECOND == 0) {  // a row is in the sequence, or it is not
+      const bool inside[2] = {at[0] < length, at[1] < length};
+      store_rows({y + at[0], y + at[1]}, inside, sums, COLUMNS, true);
+      return;
+    }
+  }
+#pragma unroll
+  for (int i = 0; i < COLUMNS / 8; ++i)
+#pragma unroll
+    for (int j = 0; j < 4; ++j) {
+      const int place = at[j / 2] + i * 8 + threadIdx.x % 4 * 2 + j % 2;
+      if (place < length) y[place] = from_float<IN>(sums[i * 4 + j]);
+    }
+}
