@@ -23,20 +23,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
                        int channels, int length, int extended, int rounds) {
   extern __shared__ __align__(alignof(Shared)) unsigned char memory[];
   Shared& shared = *reinterpret_cast<Shared*>(memory);
-  const int group = threadIdx.x / GROUP_THREADS, rows = threadIdx.x % GROUP_THREADS / WARP * 16;
-  const int row = rows + threadIdx.x % WARP / 4, frequency = frequency_of(row);
+  const int group = threadIdx.x / GROUP_THREADS;
   const int depth = extended ? FIRST : min(FIRST, (length + SECOND - 1) / SECOND);  // rows that are not zero
   const long long next = static_cast<long long>(channels) * length;                 // sequence of a channel
   u += static_cast<long long>(blockIdx.x) * length;
   y += static_cast<long long>(blockIdx.x) * length;
-  spectrum += static_cast<long long>(blockIdx.x) * PERIOD;
-
-  // of both rows of a lane, column 0: where positive frequencies are, and where negative ones
-  const int first = FIRST / 2 + FIRST * (threadIdx.x % 4 * 2),
-            of_rows[2] = {frequency, -(frequency ? frequency : FIRST / 2)};
-  const float2* const positive[2] = {spectrum + of_rows[0] + first, spectrum + of_rows[1] + first};
-  const float2* const negative[2] = {spectrum + PERIOD + of_rows[0] - first,
-                                     spectrum + PERIOD + of_rows[1] - first};
 
   const auto number = [&](int round) { return ((blockIdx.y * rounds + round) * PAIRS + group) * 2; };
   const auto load = [&](int round) {
@@ -51,59 +42,17 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
   load(0);
   make_matrix<false>(shared.left, roots);
   make_matrix<true>(shared.right, roots);
+  const int frequency = frequency_of_lane();
+  const Spectrum own_spectrum(spectrum + static_cast<long long>(blockIdx.x) * PERIOD, frequency);
+  const PairedTurns turns(roots, frequency);
 
   for (int round = 0; round < rounds; ++round) {
-    Complex<FIRST, SECOND>& x = shared.x[round % 2][group];
+    const int own = number(round);
     cp_async_wait<0>();
     __syncthreads();  // the sequences have come, and everyone is done with those before
     load(round + 1);
-
-    Operand places, frequencies;
-    PairedTurns turns(roots, frequency);
-#pragma unroll
-    for (int column = 0; column < SECOND; column += COLUMNS) {
-      Sums sums;
-      multiply_left<false>(sums, shared.left, rows, x, column, depth);
-      if (rows == 0)
-        turns.forward<true>(sums);
-      else
-        turns.forward<false>(sums);
-      places.set(sums, column);
-    }
-    __syncthreads();  // everyone is done with the sequences
-#pragma unroll
-    for (int column = 0; column < SECOND; column += COLUMNS) {
-      Sums sums;
-      multiply_right<true>(sums, places, shared.right, column);
-      every_pair_of_columns(sums, [&](int half, int slot, float2& c, float2& s) {
-        to_frequencies(c, s);
-        const int away = FIRST * (column / 2 + slot);
-        c = c * positive[half][away], s = s * negative[half][-away];
-        from_frequencies(c, s);
-      });
-      frequencies.set(sums, column);
-    }
-    PairedTurns back(roots, frequency);
-#pragma unroll
-    for (int column = 0; column < SECOND; column += COLUMNS) {
-      Sums sums;
-      multiply_right<false>(sums, frequencies, shared.right, column);
-      if (rows == 0)
-        back.back<true>(sums);
-      else
-        back.back<false>(sums);
-      store_rows_of_lane(x, sums, row, column);
-    }
-    __syncthreads();  // the rows of all warps are there
-
-    const int own = number(round);
-    if (rows * SECOND >= length || own >= batch) continue;  // nothing of these rows is stored
-#pragma unroll 1
-    for (int column = 0; column < SECOND; column += COLUMNS) {
-      Sums sums;
-      multiply_left<true>(sums, shared.left, rows, x, column, FIRST);
-      store_part(y + own * next, sums.re, row, column, length);
-      if (own + 1 < batch) store_part(y + (own + 1) * next, sums.im, row, column, length);
-    }
+    IN* const to[2] = {own < batch ? y + own * next : nullptr,
+                       own + 1 < batch ? y + (own + 1) * next : nullptr};
+    convolve(shared.left, shared.right, shared.x[round % 2][group], own_spectrum, turns, to, length, depth);
   }
 }

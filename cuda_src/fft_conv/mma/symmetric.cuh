@@ -19,16 +19,25 @@ using RealMatrix = AsyncTile<IN, SIZE, SIZE, GROUP_THREADS>;
 // which of the frequencies that have cosines and sines a row of a matrix is
 __device__ __forceinline__ int frequency_of(int row) { return row / 16 * 8 + row % 8; }
 
+// those of the rows of a lane are this one and its negative
+__device__ __forceinline__ int frequency_of_lane() {
+  return frequency_of(threadIdx.x % GROUP_THREADS / WARP * 16 + threadIdx.x % WARP / 4);
+}
+
 // by all threads of the block. frequencies are 1/2 more, `SHIFTED`, or SIZE / 2
 template <bool SHIFTED, int SIZE>
 __device__ __forceinline__ void make_matrix(RealMatrix<SIZE>& matrix, const float2* roots) {
-#pragma unroll 4
-  for (int i = threadIdx.x; i < SIZE * SIZE; i += THREADS) {
-    const int row = i / SIZE, column = i % SIZE, frequency = frequency_of(row);
+  for (int i = threadIdx.x; i < SIZE * SIZE / EACH; i += THREADS) {
+    const int row = i / (SIZE / EACH), chunk = i % (SIZE / EACH), frequency = frequency_of(row);
     const bool sine = row & 8, edge = !SHIFTED && sine && frequency == 0;
-    const int twice = edge ? 0 : 2 * frequency + (SHIFTED ? 1 : SIZE);
-    const float2 root = roots[twice * column % (2 * SIZE) * (PERIOD / (2 * SIZE))];
-    matrix.chunk(row, column / EACH)[column % EACH] = from_float<IN>(sine && !edge ? -root.y : root.x);
+    const int step = (edge ? 0 : 2 * frequency + (SHIFTED ? 1 : SIZE)) * (PERIOD / (2 * SIZE));
+    Vector<IN, EACH> v;
+#pragma unroll
+    for (int j = 0; j < EACH; ++j) {
+      const float2 root = roots[step * (chunk * EACH + j) & PERIOD - 1];
+      v.x[j] = from_float<IN>(sine && !edge ? -root.y : root.x);
+    }
+    store_vector(matrix.chunk(row, chunk), v);
   }
 }
 
@@ -174,3 +183,78 @@ struct PairedTurns {
     });
   }
 };
+
+// where the elements of a lane are in a spectrum
+struct Spectrum {
+  const float2 *positive[2], *negative[2];  // of both rows, column 0: frequencies k2 and -k2
+
+  __device__ __forceinline__ Spectrum(const float2* spectrum, int frequency) {
+    const int first = FIRST / 2 + FIRST * (threadIdx.x % 4 * 2);
+    const int k1[2] = {frequency, -(frequency ? frequency : FIRST / 2)};
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      positive[half] = spectrum + k1[half] + first;
+      negative[half] = spectrum + PERIOD + k1[half] - first;
+    }
+  }
+
+  // products of columns with cosines and sines become products of their elements, and what both multiply on
+  // the way back. column `column` of the matrix is the first
+  __device__ __forceinline__ void multiply(Sums& sums, int column) const {
+    every_pair_of_columns(sums, [&](int half, int slot, float2& c, float2& s) {
+      const int away = FIRST * (column / 2 + slot);
+      to_frequencies(c, s);
+      c = c * positive[half][away], s = s * negative[half][-away];
+      from_frequencies(c, s);
+    });
+  }
+};
+
+// a pair of sequences, in x, becomes its convolution in y; the second of y may be null, and both. `depth`
+// rows of x are not zero. all threads of the block have to call
+__device__ __forceinline__ void convolve(RealMatrix<FIRST>& left, RealMatrix<SECOND>& right,
+                                         Complex<FIRST, SECOND>& x, const Spectrum& spectrum,
+                                         const PairedTurns& turns, IN* const (&y)[2], int length, int depth) {
+  const int rows = threadIdx.x % GROUP_THREADS / WARP * 16, row = rows + threadIdx.x % WARP / 4;
+  const bool edge = rows == 0;  // a lane of the warp may be one
+  Operand places, frequencies;
+  PairedTurns forward = turns, back = turns;
+#pragma unroll
+  for (int column = 0; column < SECOND; column += COLUMNS) {
+    Sums sums;
+    multiply_left<false>(sums, left, rows, x, column, depth);
+    if (edge)
+      forward.forward<true>(sums);
+    else
+      forward.forward<false>(sums);
+    places.set(sums, column);
+  }
+  __syncthreads();  // everyone is done with the sequences
+#pragma unroll
+  for (int column = 0; column < SECOND; column += COLUMNS) {
+    Sums sums;
+    multiply_right<true>(sums, places, right, column);
+    spectrum.multiply(sums, column);
+    frequencies.set(sums, column);
+  }
+#pragma unroll
+  for (int column = 0; column < SECOND; column += COLUMNS) {
+    Sums sums;
+    multiply_right<false>(sums, frequencies, right, column);
+    if (edge)
+      back.back<true>(sums);
+    else
+      back.back<false>(sums);
+    store_rows_of_lane(x, sums, row, column);
+  }
+  __syncthreads();  // the rows of all warps are there
+
+  if (rows * SECOND >= length || !y[0]) return;  // nothing of these rows is stored
+#pragma unroll 1
+  for (int column = 0; column < SECOND; column += COLUMNS) {
+    Sums sums;
+    multiply_left<true>(sums, left, rows, x, column, FIRST);
+    store_part(y[0], sums.re, row, column, length);
+    if (y[1]) store_part(y[1], sums.im, row, column, length);
+  }
+}

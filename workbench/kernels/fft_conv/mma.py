@@ -83,6 +83,12 @@ def tensor_core(p: FftConvProblem, size: Mapping[str, int]) -> Launch:
     return Launch("fft_conv_tensor_core", *blocks, arguments, shared_bytes=_shared_bytes(p))
 
 
+def _real_shared_bytes(p: FftConvProblem) -> int:
+    """The same of real numbers, in the matrices."""
+    first, second = factors(p.period)
+    return 2 * (first**2 + second**2) + 8 * pairs_of_block(p) * p.period
+
+
 @FFT_CONV.stage(
     "symmetric",
     parent="tensor_core",
@@ -96,6 +102,29 @@ def tensor_core(p: FftConvProblem, size: Mapping[str, int]) -> Launch:
     architecture=80,
 )
 def symmetric(p: FftConvProblem, size: Mapping[str, int]) -> Launch:
-    first, second = factors(p.period)
-    shared = 2 * (first**2 + second**2) + 8 * pairs_of_block(p) * p.period
+    shared = _real_shared_bytes(p)
     return Launch("fft_conv_symmetric", *_blocks(p, size), _arguments(p, size), shared_bytes=shared)
+
+
+@FFT_CONV.stage(
+    "persistent",
+    parent="symmetric",
+    source="fft_conv/mma/03_persistent.cu",
+    idea="as many blocks as fit on the device, which make the matrices once and share all pairs evenly",
+    parameters={"BLOCKS": 396, "RESIDENT_WARPS": 12},
+    sizes=_factors,
+    supports=_fits,
+    space={"BLOCKS": (132, 264, 396, 528), "RESIDENT_WARPS": (8, 12, 16)},
+    edge_cases=(*EDGE_CASES, LONGEST, *UNEVEN),
+    architecture=80,
+)
+def persistent(p: FftConvProblem, size: Mapping[str, int]) -> Launch:
+    pairs = pairs_of_block(p)
+    tiles = p.channels * ceil_div(p.batch, 2 * pairs)
+    return Launch(
+        "fft_conv_persistent",
+        (min(tiles, size["BLOCKS"]), 1, 1),
+        (2 * factors(p.period)[0] * pairs, 1, 1),
+        ("u", "spectrum", "roots", "y", *counts(p), np.int32(p.extended)),
+        shared_bytes=_real_shared_bytes(p),
+    )
