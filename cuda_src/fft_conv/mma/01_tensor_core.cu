@@ -38,9 +38,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
   const auto load = [&](int round) {
     if (round < rounds) {
       const int own = number(round);
-      Complex<FIRST, SECOND>& x = shared.x[round % 2][group];
-      load_sequence(x.re, {own < batch ? u + own * next : nullptr, length, extended});
-      load_sequence(x.im, {own + 1 < batch ? u + (own + 1) * next : nullptr, length, extended});
+      shared.x[round % 2][group].load({own < batch ? u + own * next : nullptr, length, extended},
+                                      {own + 1 < batch ? u + (own + 1) * next : nullptr, length, extended});
     }
     cp_async_commit();
   };
@@ -54,11 +53,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
     __syncthreads();  // the sequences have come, and everyone is done with those before
     load(round + 1);
 
-    Operand places, frequencies;
+    Operand<SECOND> places, frequencies;
     Turns turns(roots, row);
 #pragma unroll
     for (int column = 0; column < SECOND; column += COLUMNS) {
-      Sums sums;
+      Sums<COLUMNS> sums = {};
       multiply_left<false>(sums, shared.matrices.left, rows, x, column, depth);
       turns.turn<false>(sums);
       places.set(sums, column);
@@ -66,7 +65,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
     __syncthreads();  // everyone is done with the sequences
 #pragma unroll
     for (int column = 0; column < SECOND; column += COLUMNS) {
-      Sums sums;
+      Sums<COLUMNS> sums = {};
       multiply_right<false>(sums, places, shared.matrices.right(), column);
       sums.every([&](int half, int k2, float& re, float& im) {
         const float2 product = float2{re, im} * spectrum[row + half * 8 + FIRST * (column + k2)];
@@ -78,7 +77,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
     Turns back(roots, row);
 #pragma unroll
     for (int column = 0; column < SECOND; column += COLUMNS) {
-      Sums sums;
+      Sums<COLUMNS> sums = {};
       multiply_right<true>(sums, frequencies, shared.matrices.right(), column);
       back.turn<true>(sums);
       store_rows_of_lane(x, sums, row, column);
@@ -89,7 +88,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
     if (rows * SECOND >= length || own >= batch) continue;  // nothing of these rows is stored
 #pragma unroll 1
     for (int column = 0; column < SECOND; column += COLUMNS) {
-      Sums sums;
+      Sums<COLUMNS> sums = {};
       multiply_left<true>(sums, shared.matrices.left, rows, x, column, FIRST);
       store_part(y + own * next, sums.re, row, column, length);
       if (own + 1 < batch) store_part(y + (own + 1) * next, sums.im, row, column, length);

@@ -1,4 +1,4 @@
-// y = ifft(fft(u) spectrum) of every sequence over PERIOD = FIRST x SECOND places, see symmetric.cuh and
+// y = ifft(fft(u) spectrum) of every sequence over PERIOD = FIRST x SECOND places, see ../symmetric.cuh and
 // ../sequence.cuh. u, y: (batch, channels, length); spectrum: (channels, PERIOD, 2), of the filters and
 // divided by PERIOD; roots: exp(-2 pi i j / PERIOD). bf16.
 //
@@ -10,7 +10,7 @@
 // what limits it: each warp loads all of a pair's sequences from shared memory, once for each product from
 // the left.
 
-#include "symmetric.cuh"
+#include "convolve.cuh"
 
 struct Shared {
   RealMatrix<FIRST> left;
@@ -33,15 +33,16 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
   const auto load = [&](int round) {
     if (round < rounds) {
       const int own = number(round);
-      Complex<FIRST, SECOND>& x = shared.x[round % 2][group];
-      load_sequence(x.re, {own < batch ? u + own * next : nullptr, length, extended});
-      load_sequence(x.im, {own + 1 < batch ? u + (own + 1) * next : nullptr, length, extended});
+      shared.x[round % 2][group].load({own < batch ? u + own * next : nullptr, length, extended},
+                                      {own + 1 < batch ? u + (own + 1) * next : nullptr, length, extended});
     }
     cp_async_commit();
   };
   load(0);
-  make_matrix<false>(shared.left, roots);
-  make_matrix<true>(shared.right, roots);
+  make_matrix<false, FIRST, THREADS>(roots,
+                                     [&](int row, int chunk) { return shared.left.chunk(row, chunk); });
+  make_matrix<true, SECOND, THREADS>(roots,
+                                     [&](int row, int chunk) { return shared.right.chunk(row, chunk); });
   const int frequency = frequency_of_lane();
   const Spectrum own_spectrum(spectrum + static_cast<long long>(blockIdx.x) * PERIOD, frequency);
   const PairedTurns turns(roots, frequency);

@@ -1,4 +1,4 @@
-// y = ifft(fft(u) spectrum) of every sequence over PERIOD = FIRST x SECOND places, see symmetric.cuh and
+// y = ifft(fft(u) spectrum) of every sequence over PERIOD = FIRST x SECOND places, see ../symmetric.cuh and
 // ../sequence.cuh. u, y: (batch, channels, length); spectrum: (channels, PERIOD, 2), of the filters and
 // divided by PERIOD; roots: exp(-2 pi i j / PERIOD). bf16.
 //
@@ -10,7 +10,7 @@
 // what limits it: each warp loads all of a pair's sequences from shared memory, once for each product from
 // the left.
 
-#include "symmetric.cuh"
+#include "convolve.cuh"
 
 struct Shared {
   RealMatrix<FIRST> left;
@@ -37,16 +37,17 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
   };
   const auto load = [&](int tile) {
     if (tile < end) {
-      Complex<FIRST, SECOND>& x = shared.x[(tile - first) % 2][group];
       const long long re = begin(tile, 0), im = begin(tile, 1);
-      load_sequence(x.re, {re >= 0 ? u + re : nullptr, length, extended});
-      load_sequence(x.im, {im >= 0 ? u + im : nullptr, length, extended});
+      shared.x[(tile - first) % 2][group].load({re >= 0 ? u + re : nullptr, length, extended},
+                                               {im >= 0 ? u + im : nullptr, length, extended});
     }
     cp_async_commit();
   };
   load(first);
-  make_matrix<false>(shared.left, roots);
-  make_matrix<true>(shared.right, roots);
+  make_matrix<false, FIRST, THREADS>(roots,
+                                     [&](int row, int chunk) { return shared.left.chunk(row, chunk); });
+  make_matrix<true, SECOND, THREADS>(roots,
+                                     [&](int row, int chunk) { return shared.right.chunk(row, chunk); });
   const PairedTurns turns(roots, frequency);
 
   for (int tile = first; tile < end; ++tile) {

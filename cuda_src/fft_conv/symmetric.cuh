@@ -1,0 +1,154 @@
+// transforms over PERIOD = FIRST x SECOND places by matrices of real numbers, which frequencies k and -k
+// share.
+//
+// the element of frequency k is c - i s, and that of -k is c + i s: c are the products with cosines, s those
+// with sines. a matrix of SIZE x SIZE has 8 rows of cosines, then 8 of sines, of the same frequencies, and so
+// on. so the lane that holds c of an accumulator has s as well, and keeps k and -k in their places. the
+// inverse transform multiplies by the transposed matrix: z_k and z_-k contribute (z_k + z_-k) cos + i (z_k -
+// z_-k) sin.
+//
+// frequency k is k1 + FIRST k2. k2 is 1/2, 3/2, ... or its negative. k1 is 0, 1, ..., FIRST / 2 - 1 or its
+// negative; as 0 is its own, -FIRST / 2 is in its place, the `edge`. FIRST k2 is FIRST / 2 more than a
+// multiple of FIRST, so the matrix from the left has the frequencies FIRST / 2 + k1.
+#pragma once
+#include "load.cuh"
+#include "sums.cuh"
+
+// which of the frequencies that have cosines and sines a row of a matrix is
+__device__ __forceinline__ int frequency_of(int row) { return row / 16 * 8 + row % 8; }
+
+// by the THREADS of a block: row and chunk of the matrix go to `to(row, chunk)`. frequencies are 1/2 more,
+// `SHIFTED`, or SIZE / 2
+template <bool SHIFTED, int SIZE, int THREADS, class To>
+__device__ __forceinline__ void make_matrix(const float2* roots, const To& to) {
+  for (int i = threadIdx.x; i < SIZE * SIZE / EACH; i += THREADS) {
+    const int row = i / (SIZE / EACH), chunk = i % (SIZE / EACH), frequency = frequency_of(row);
+    const bool sine = row & 8, edge = !SHIFTED && sine && frequency == 0;
+    const int step = (edge ? 0 : 2 * frequency + (SHIFTED ? 1 : SIZE)) * (PERIOD / (2 * SIZE));
+    Vector<IN, EACH> v;
+#pragma unroll
+    for (int j = 0; j < EACH; ++j) {
+      const float2 root = roots[step * (chunk * EACH + j) & PERIOD - 1];
+      v.x[j] = from_float<IN>(sine && !edge ? -root.y : root.x);
+    }
+    store_vector(to(row, chunk), v);
+  }
+}
+
+// products with cosines and with sines become the elements of frequencies k and -k
+__device__ __forceinline__ void to_frequencies(float2& c, float2& s) {
+  const float2 negative = {c.x - s.y, c.y + s.x};
+  c = {c.x + s.y, c.y - s.x};
+  s = negative;
+}
+
+// elements of frequencies k and -k become what the cosines and the sines multiply
+__device__ __forceinline__ void from_frequencies(float2& positive, float2& negative) {
+  const float2 sum = positive + negative;
+  negative = {negative.y - positive.y, positive.x - negative.x};
+  positive = sum;
+}
+
+// `work` gets the column and two elements, those of cosines and sines, or of frequencies k and -k: of the
+// rows of a lane
+template <int COLUMNS, class Work>
+__device__ __forceinline__ void every_pair_of_rows(Sums<COLUMNS>& sums, const Work& work) {
+#pragma unroll
+  for (int i = 0; i < COLUMNS / 8; ++i)
+#pragma unroll
+    for (int j = 0; j < 2; ++j) {
+      float2 one = {sums.re[i * 4 + j], sums.im[i * 4 + j]},
+             other = {sums.re[i * 4 + 2 + j], sums.im[i * 4 + 2 + j]};
+      work(i, j, one, other);
+      sums.re[i * 4 + j] = one.x, sums.im[i * 4 + j] = one.y;
+      sums.re[i * 4 + 2 + j] = other.x, sums.im[i * 4 + 2 + j] = other.y;
+    }
+}
+
+// the same of columns: of row 0 or 1 of the lane, and of pair `slot` of frequencies of the columns
+template <int COLUMNS, class Work>
+__device__ __forceinline__ void every_pair_of_columns(Sums<COLUMNS>& sums, const Work& work) {
+#pragma unroll
+  for (int i = 0; i < COLUMNS / 8; i += 2)
+#pragma unroll
+    for (int j = 0; j < 4; ++j) {
+      float2 one = {sums.re[i * 4 + j], sums.im[i * 4 + j]},
+             other = {sums.re[i * 4 + 4 + j], sums.im[i * 4 + 4 + j]};
+      work(j / 2, i * 4 + j % 2, one, other);
+      sums.re[i * 4 + j] = one.x, sums.im[i * 4 + j] = one.y;
+      sums.re[i * 4 + 4 + j] = other.x, sums.im[i * 4 + 4 + j] = other.y;
+    }
+}
+
+// W[k1][n2] = exp(-2 pi i k1 n2 / PERIOD) of the rows k1 and -k1 of a lane, which are conjugates: those of
+// columns 0 and 1 from a table, others from the one 8 columns before. columns begin again after SECOND
+struct PairedTurns {
+  float2 first[2], step, own[2];
+  bool edge;  // of the lane: its rows are 0 and -FIRST / 2
+
+  __device__ __forceinline__ PairedTurns(const float2* roots, int frequency) : edge(frequency == 0) {
+    const int column = threadIdx.x % 4 * 2, k1 = edge ? FIRST / 2 : frequency;
+#pragma unroll
+    for (int j = 0; j < 2; ++j) first[j] = own[j] = roots[k1 * (column + j)];
+    step = roots[k1 * 8];
+  }
+
+  // the next root of column 0 or 1, of group i of 8 columns
+  __device__ __forceinline__ float2 take(int i, int j) {
+    if (i > 0 && i * 8 % SECOND == 0) own[j] = first[j];
+    const float2 root = own[j];
+    own[j] = root * step;
+    return root;
+  }
+
+  // products with cosines and sines become elements, times W; columns are taken in order. EDGE: a lane may be
+  // one
+  template <bool EDGE, int COLUMNS>
+  __device__ __forceinline__ void forward(Sums<COLUMNS>& sums) {
+    every_pair_of_rows(sums, [&](int i, int j, float2& c, float2& s) {
+      const float2 root = take(i, j), product = s * conjugate(root), same = c;
+      to_frequencies(c, s);
+      c = c * root, s = s * conjugate(root);
+      if (EDGE && edge) c = same, s = product;
+    });
+  }
+
+  // elements, times the conjugate of W, become what cosines and sines multiply
+  template <bool EDGE, int COLUMNS>
+  __device__ __forceinline__ void back(Sums<COLUMNS>& sums) {
+    every_pair_of_rows(sums, [&](int i, int j, float2& positive, float2& negative) {
+      const float2 root = take(i, j), same = positive;
+      positive = positive * conjugate(root), negative = negative * root;
+      const float2 product = negative;
+      from_frequencies(positive, negative);
+      if (EDGE && edge) positive = same, negative = product;
+    });
+  }
+};
+
+// where the elements of a lane are in a spectrum
+struct Spectrum {
+  const float2 *positive[2], *negative[2];  // of both rows, column 0: frequencies k2 and -k2
+
+  __device__ __forceinline__ Spectrum(const float2* spectrum, int frequency) {
+    const int first = FIRST / 2 + FIRST * (threadIdx.x % 4 * 2);
+    const int k1[2] = {frequency, -(frequency ? frequency : FIRST / 2)};
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      positive[half] = spectrum + k1[half] + first;
+      negative[half] = spectrum + PERIOD + k1[half] - first;
+    }
+  }
+
+  // products of columns with cosines and sines become products of their elements, and what both multiply on
+  // the way back. column `column` of the matrix is the first
+  template <int COLUMNS>
+  __device__ __forceinline__ void multiply(Sums<COLUMNS>& sums, int column) const {
+    every_pair_of_columns(sums, [&](int half, int slot, float2& c, float2& s) {
+      const int away = FIRST * ((column / 2 + slot) % (SECOND / 2));
+      to_frequencies(c, s);
+      c = c * positive[half][away], s = s * negative[half][-away];
+      from_frequencies(c, s);
+    });
+  }
+};

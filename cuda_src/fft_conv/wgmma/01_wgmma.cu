@@ -1,0 +1,96 @@
+// y = ifft(fft(u) spectrum) of every sequence over PERIOD = FIRST x SECOND places, see ../symmetric.cuh and
+// ../sequence.cuh. u, y: (batch, channels, length); spectrum: (channels, PERIOD, 2), of the filters and
+// divided by PERIOD; roots: exp(-2 pi i j / PERIOD). FIRST is 64 or 128, SECOND 16 to 128. bf16. sm_90a.
+//
+// wgmma: a warpgroup has 64 rows of all its pairs, and the tensor cores read matrices and sequences from
+// shared memory. of short rows several pairs are side by side, and the matrix from the right has as many
+// blocks on its diagonal.
+//
+// what it gains: no operand from shared memory passes through registers, which each warp loaded for itself.
+//
+// what limits it: what happens between products, a third of which is the twiddle factors.
+
+#include "products.cuh"
+
+extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
+    fft_conv_wgmma(const IN* u, const float2* spectrum, const float2* roots, IN* y, int batch, int channels,
+                   int length, int extended) {
+  extern __shared__ __align__(ATOM_BYTES) unsigned char memory[];
+  Shared& shared = *reinterpret_cast<Shared*>(memory);
+  const int group = uniform(threadIdx.x / WARPGROUP);
+  const int row = group * BAND + threadIdx.x % WARPGROUP / WARP * 16 + threadIdx.x % WARP / 4;
+  const int frequency = frequency_of(row);
+  const bool edge = row < 8;  // a lane of the warp may be one
+  const int depth = extended ? FIRST : min(FIRST, (length + SECOND - 1) / SECOND);  // rows that are not zero
+
+  // work tiles: PAIRS pairs of a channel each
+  const int each = (batch + 2 * PAIRS - 1) / (2 * PAIRS);
+  const long long tiles = static_cast<long long>(channels) * each;
+  const int first = tiles * blockIdx.x / gridDim.x, end = tiles * (blockIdx.x + 1) / gridDim.x;
+  const long long next = static_cast<long long>(channels) * length;  // sequence of a channel
+  const auto load = [&](int tile) {
+    if (tile < end) {
+      const int sequence = tile % each * PAIRS * 2;
+      const IN* const from = u + sequence * next + static_cast<long long>(tile / each) * length;
+      shared.x[(tile - first) % 2].load(from, next, batch - sequence, length, extended);
+    }
+    cp_async_commit();
+  };
+  load(first);
+  make_matrix<false, FIRST, THREADS>(roots,
+                                     [&](int row, int chunk) { return shared.left.chunk(row, chunk); });
+  shared.make_right(roots);
+  const PairedTurns turns(roots, frequency);
+
+  for (int tile = first; tile < end; ++tile) {
+    Sequences& x = shared.x[(tile - first) % 2];
+    cp_async_wait<0>();
+    async_fence();
+    __syncthreads();  // the sequences have come, and everyone is done with those before
+    load(tile + 1);
+
+    Operand<WIDTH> places, frequencies;
+    PairedTurns forward = turns, back = turns;
+#pragma unroll
+    for (int column = 0; column < WIDTH; column += COLUMNS) {
+      Sums<COLUMNS> sums;
+      multiply_left<false>(sums, shared.left, group * BAND, x, column, depth);
+      if (edge)
+        forward.forward<true>(sums);
+      else
+        forward.forward<false>(sums);
+      places.set(sums, column);
+    }
+    const Spectrum own_spectrum(spectrum + static_cast<long long>(tile / each) * PERIOD, frequency);
+#pragma unroll
+    for (int column = 0; column < WIDTH; column += COLUMNS) {
+      Sums<COLUMNS> sums;
+      multiply_right<true>(sums, places, shared.right, column);
+      own_spectrum.multiply(sums, column);
+      frequencies.set(sums, column);
+    }
+    __syncthreads();  // everyone is done with the sequences
+#pragma unroll
+    for (int column = 0; column < WIDTH; column += COLUMNS) {
+      Sums<COLUMNS> sums;
+      multiply_right<false>(sums, frequencies, shared.right, column);
+      if (edge)
+        back.back<true>(sums);
+      else
+        back.back<false>(sums);
+      x.store(sums, row, column);
+    }
+    async_fence();
+    __syncthreads();  // the rows of all warps are there
+
+    const int sequence = tile % each * PAIRS * 2;
+    IN* const to = y + sequence * next + static_cast<long long>(tile / each) * length;
+    if (group * BAND * SECOND >= length) continue;  // nothing of these rows is stored
+#pragma unroll 1
+    for (int column = 0; column < WIDTH; column += COLUMNS) {
+      Sums<COLUMNS> sums;
+      multiply_left<true>(sums, shared.left, group * BAND, x, column, FIRST);
+      store_sequences(to, next, batch - sequence, sums, row, column, length);
+    }
+  }
+}
