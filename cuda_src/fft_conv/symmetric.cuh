@@ -65,18 +65,24 @@ __device__ __forceinline__ void every_pair_of_rows(Sums<COLUMNS>& sums, const Wo
     }
 }
 
-// the same of columns: of row 0 or 1 of the lane, and of pair `slot` of frequencies of the columns
+// `work` gets a pair of frequencies of the columns, and of both rows of a lane the two elements of it
 template <int COLUMNS, class Work>
-__device__ __forceinline__ void every_pair_of_columns(Sums<COLUMNS>& sums, const Work& work) {
+__device__ __forceinline__ void every_square(Sums<COLUMNS>& sums, const Work& work) {
 #pragma unroll
   for (int i = 0; i < COLUMNS / 8; i += 2)
 #pragma unroll
-    for (int j = 0; j < 4; ++j) {
-      float2 one = {sums.re[i * 4 + j], sums.im[i * 4 + j]},
-             other = {sums.re[i * 4 + 4 + j], sums.im[i * 4 + 4 + j]};
-      work(j / 2, i * 4 + j % 2, one, other);
-      sums.re[i * 4 + j] = one.x, sums.im[i * 4 + j] = one.y;
-      sums.re[i * 4 + 4 + j] = other.x, sums.im[i * 4 + 4 + j] = other.y;
+    for (int j = 0; j < 2; ++j) {
+      float2 x[2][2];
+#pragma unroll
+      for (int k = 0; k < 4; ++k)
+        x[k / 2][k % 2] = {sums.re[(i + k % 2) * 4 + k / 2 * 2 + j],
+                           sums.im[(i + k % 2) * 4 + k / 2 * 2 + j]};
+      work(i * 4 + j, x[0], x[1]);
+#pragma unroll
+      for (int k = 0; k < 4; ++k) {
+        sums.re[(i + k % 2) * 4 + k / 2 * 2 + j] = x[k / 2][k % 2].x;
+        sums.im[(i + k % 2) * 4 + k / 2 * 2 + j] = x[k / 2][k % 2].y;
+      }
     }
 }
 
@@ -141,14 +147,21 @@ struct Spectrum {
   }
 
   // products of columns with cosines and sines become products of their elements, and what both multiply on
-  // the way back. column `column` of the matrix is the first
-  template <int COLUMNS>
-  __device__ __forceinline__ void multiply(Sums<COLUMNS>& sums, int column) const {
-    every_pair_of_columns(sums, [&](int half, int slot, float2& c, float2& s) {
+  // the way back. column `column` of the matrix is the first. a filter is real: elements of -k are
+  // conjugates, but for an edge. EDGE: a lane may be one
+  template <bool EDGE, int COLUMNS>
+  __device__ __forceinline__ void multiply(Sums<COLUMNS>& sums, int column, bool edge) const {
+    every_square(sums, [&](int slot, float2(&row)[2], float2(&other)[2]) {
       const int away = FIRST * ((column / 2 + slot) % (SECOND / 2));
-      to_frequencies(c, s);
-      c = c * positive[half][away], s = s * negative[half][-away];
-      from_frequencies(c, s);
+      const float2 h[2] = {positive[0][away], negative[0][-away]};
+      float2 of_other[2] = {conjugate(h[1]), conjugate(h[0])};
+      if (EDGE && edge) of_other[0] = positive[1][away], of_other[1] = negative[1][-away];
+      to_frequencies(row[0], row[1]);
+      to_frequencies(other[0], other[1]);
+#pragma unroll
+      for (int i = 0; i < 2; ++i) row[i] = row[i] * h[i], other[i] = other[i] * of_other[i];
+      from_frequencies(row[0], row[1]);
+      from_frequencies(other[0], other[1]);
     });
   }
 };

@@ -89,7 +89,10 @@ __device__ __forceinline__ void convolve(RealMatrix<FIRST>& left, RealMatrix<SEC
   for (int column = 0; column < SECOND; column += COLUMNS) {
     Sums<COLUMNS> sums = {};
     multiply_right<true>(sums, places, right, column);
-    spectrum.multiply(sums, column);
+    if (edge)
+      spectrum.multiply<true>(sums, column, turns.edge);
+    else
+      spectrum.multiply<false>(sums, column, false);
     frequencies.set(sums, column);
   }
 #pragma unroll

@@ -66,7 +66,10 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
     for (int column = 0; column < WIDTH; column += COLUMNS) {
       Sums<COLUMNS> sums;
       multiply_right<true>(sums, places, shared.right, column);
-      own_spectrum.multiply(sums, column);
+      if (edge)
+        own_spectrum.multiply<true>(sums, column, turns.edge);
+      else
+        own_spectrum.multiply<false>(sums, column, false);
       frequencies.set(sums, column);
     }
     __syncthreads();  // everyone is done with the sequences

@@ -128,23 +128,27 @@ __device__ __forceinline__ void multiply_right(Sums<COLUMNS>& sums, const Operan
 // apart
 __device__ __forceinline__ void store_sequences(IN* y, long long next, int count, const Sums<COLUMNS>& sums,
                                                 int row, int column, int length) {
+  const bool aligned = length % EACH == 0;
 #pragma unroll
   for (int i = 0; i < COLUMNS / 32; ++i)
 #pragma unroll
     for (int half = 0; half < 2; ++half)
 #pragma unroll
       for (int part = 0; part < 2; ++part) {
-        u32 chunk[4];
+        u32 pairs[4];
 #pragma unroll
         for (int j = 0; j < 4; ++j) {
           const float* const two = &(part ? sums.im : sums.re)[i * 16 + j * 4 + half * 2];
-          chunk[j] = pair_from_float<IN>(two[0], two[1]);
+          pairs[j] = pair_from_float<IN>(two[0], two[1]);
         }
-        exchange_pairs(chunk);
+        exchange_pairs(pairs);
         const int own = column + i * 32 + threadIdx.x % 4 * EACH, sequence = own / SECOND * 2 + part;
         const int place = (row + half * 8) * SECOND + own % SECOND;
-        if (sequence < count && place < length)
-          store_tail(y + sequence * next + place, reinterpret_cast<const Vector<IN, EACH>&>(chunk),
-                     length - place, length % EACH == 0);
+        const auto& chunk = reinterpret_cast<const Vector<IN, EACH>&>(pairs);
+        if (sequence >= count || place >= length) continue;
+        if (aligned)
+          store_vector(y + sequence * next + place, chunk);
+        else
+          store_tail(y + sequence * next + place, chunk, length - place, false);
       }
 }
