@@ -77,7 +77,7 @@ __device__ __forceinline__ void every_square(Sums<COLUMNS>& sums, const Work& wo
       for (int k = 0; k < 4; ++k)
         x[k / 2][k % 2] = {sums.re[(i + k % 2) * 4 + k / 2 * 2 + j],
                            sums.im[(i + k % 2) * 4 + k / 2 * 2 + j]};
-      work(i * 4 + j, x[0], x[1]);
+      work(i + j, x[0], x[1]);
 #pragma unroll
       for (int k = 0; k < 4; ++k) {
         sums.re[(i + k % 2) * 4 + k / 2 * 2 + j] = x[k / 2][k % 2].x;
@@ -99,9 +99,13 @@ struct PairedTurns {
     step = roots[k1 * 8];
   }
 
+  // hides from the compiler that the roots are always the same: so it does not keep all of them in registers
+  __device__ __forceinline__ void renew() { asm volatile("" : "+f"(step.x), "+f"(step.y)); }
+
   // the next root of column 0 or 1, of group i of 8 columns
+  template <int COLUMNS>
   __device__ __forceinline__ float2 take(int i, int j) {
-    if (i > 0 && i * 8 % SECOND == 0) own[j] = first[j];
+    if (COLUMNS >= SECOND && i * 8 % SECOND == 0) own[j] = first[j];
     const float2 root = own[j];
     own[j] = root * step;
     return root;
@@ -112,7 +116,7 @@ struct PairedTurns {
   template <bool EDGE, int COLUMNS>
   __device__ __forceinline__ void forward(Sums<COLUMNS>& sums) {
     every_pair_of_rows(sums, [&](int i, int j, float2& c, float2& s) {
-      const float2 root = take(i, j), product = s * conjugate(root), same = c;
+      const float2 root = take<COLUMNS>(i, j), product = s * conjugate(root), same = c;
       to_frequencies(c, s);
       c = c * root, s = s * conjugate(root);
       if (EDGE && edge) c = same, s = product;
@@ -123,7 +127,7 @@ struct PairedTurns {
   template <bool EDGE, int COLUMNS>
   __device__ __forceinline__ void back(Sums<COLUMNS>& sums) {
     every_pair_of_rows(sums, [&](int i, int j, float2& positive, float2& negative) {
-      const float2 root = take(i, j), same = positive;
+      const float2 root = take<COLUMNS>(i, j), same = positive;
       positive = positive * conjugate(root), negative = negative * root;
       const float2 product = negative;
       from_frequencies(positive, negative);
@@ -132,34 +136,44 @@ struct PairedTurns {
   }
 };
 
-// where the elements of a lane are in a spectrum
+// the spectrum of a filter at the frequencies of a lane. a filter is real, so elements of k and -k are
+// conjugates
+template <int COLUMNS>
 struct Spectrum {
-  const float2 *positive[2], *negative[2];  // of both rows, column 0: frequencies k2 and -k2
+  float2 of_row[COLUMNS / 8][2];      // of the first row: pairs of frequencies of the columns
+  const float2 *positive, *negative;  // where those of the second row are, if the lane is an edge
 
-  __device__ __forceinline__ Spectrum(const float2* spectrum, int frequency) {
+  // columns from `column` of the matrix on
+  __device__ __forceinline__ Spectrum(const float2* spectrum, int frequency, int column) {
     const int first = FIRST / 2 + FIRST * (threadIdx.x % 4 * 2);
-    const int k1[2] = {frequency, -(frequency ? frequency : FIRST / 2)};
+    positive = spectrum + first - FIRST / 2 + away(column, 0);
+    negative = spectrum + PERIOD - first - FIRST / 2 - away(column, 0);
+    const float2 *const own = positive + FIRST / 2 + frequency, *const other =
+                                                                    negative + FIRST / 2 + frequency;
 #pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      positive[half] = spectrum + k1[half] + first;
-      negative[half] = spectrum + PERIOD + k1[half] - first;
+    for (int i = 0; i < COLUMNS / 8; ++i) {
+      of_row[i][0] = own[away(0, i)];
+      of_row[i][1] = other[-away(0, i)];
     }
   }
 
+  // how far pair i of frequencies is from that of column 0
+  static __device__ __forceinline__ int away(int column, int i) {
+    return FIRST * ((column / 2 + i / 2 * 8 + i % 2) % (SECOND / 2));
+  }
+
   // products of columns with cosines and sines become products of their elements, and what both multiply on
-  // the way back. column `column` of the matrix is the first. a filter is real: elements of -k are
-  // conjugates, but for an edge. EDGE: a lane may be one
-  template <bool EDGE, int COLUMNS>
-  __device__ __forceinline__ void multiply(Sums<COLUMNS>& sums, int column, bool edge) const {
-    every_square(sums, [&](int slot, float2(&row)[2], float2(&other)[2]) {
-      const int away = FIRST * ((column / 2 + slot) % (SECOND / 2));
-      const float2 h[2] = {positive[0][away], negative[0][-away]};
+  // the way back. EDGE: a lane may be one
+  template <bool EDGE>
+  __device__ __forceinline__ void multiply(Sums<COLUMNS>& sums, bool edge) const {
+    every_square(sums, [&](int i, float2(&row)[2], float2(&other)[2]) {
+      const float2(&h)[2] = of_row[i];
       float2 of_other[2] = {conjugate(h[1]), conjugate(h[0])};
-      if (EDGE && edge) of_other[0] = positive[1][away], of_other[1] = negative[1][-away];
+      if (EDGE && edge) of_other[0] = positive[away(0, i)], of_other[1] = negative[-away(0, i)];
       to_frequencies(row[0], row[1]);
       to_frequencies(other[0], other[1]);
 #pragma unroll
-      for (int i = 0; i < 2; ++i) row[i] = row[i] * h[i], other[i] = other[i] * of_other[i];
+      for (int j = 0; j < 2; ++j) row[j] = row[j] * h[j], other[j] = other[j] * of_other[j];
       from_frequencies(row[0], row[1]);
       from_frequencies(other[0], other[1]);
     });

@@ -28,6 +28,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
   const long long next = static_cast<long long>(channels) * length;                 // sequence of a channel
   u += static_cast<long long>(blockIdx.x) * length;
   y += static_cast<long long>(blockIdx.x) * length;
+  spectrum += static_cast<long long>(blockIdx.x) * PERIOD;
 
   const auto number = [&](int round) { return ((blockIdx.y * rounds + round) * PAIRS + group) * 2; };
   const auto load = [&](int round) {
@@ -44,7 +45,6 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
   make_matrix<true, SECOND, THREADS>(roots,
                                      [&](int row, int chunk) { return shared.right.chunk(row, chunk); });
   const int frequency = frequency_of_lane();
-  const Spectrum own_spectrum(spectrum + static_cast<long long>(blockIdx.x) * PERIOD, frequency);
   const PairedTurns turns(roots, frequency);
 
   for (int round = 0; round < rounds; ++round) {
@@ -54,6 +54,6 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
     load(round + 1);
     IN* const to[2] = {own < batch ? y + own * next : nullptr,
                        own + 1 < batch ? y + (own + 1) * next : nullptr};
-    convolve(shared.left, shared.right, shared.x[round % 2][group], own_spectrum, turns, to, length, depth);
+    convolve(shared.left, shared.right, shared.x[round % 2][group], spectrum, turns, to, length, depth);
   }
 }

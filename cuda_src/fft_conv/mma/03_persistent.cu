@@ -56,8 +56,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
     load(tile + 1);
     const long long re = begin(tile, 0), im = begin(tile, 1);
     IN* const to[2] = {re >= 0 ? y + re : nullptr, im >= 0 ? y + im : nullptr};
-    const Spectrum own_spectrum(spectrum + static_cast<long long>(tile / each) * PERIOD, frequency);
-    convolve(shared.left, shared.right, shared.x[(tile - first) % 2][group], own_spectrum, turns, to, length,
-             depth);
+    const float2* const own = spectrum + static_cast<long long>(tile / each) * PERIOD;
+    convolve(shared.left, shared.right, shared.x[(tile - first) % 2][group], own, turns, to, length, depth);
   }
 }

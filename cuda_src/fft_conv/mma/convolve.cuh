@@ -68,7 +68,7 @@ __device__ __forceinline__ void multiply_right(Sums<COLUMNS>& sums, const Operan
 // a pair of sequences, in x, becomes its convolution in y; the second of y may be null, and both. `depth`
 // rows of x are not zero. all threads of the block have to call
 __device__ __forceinline__ void convolve(RealMatrix<FIRST>& left, RealMatrix<SECOND>& right,
-                                         Complex<FIRST, SECOND>& x, const Spectrum& spectrum,
+                                         Complex<FIRST, SECOND>& x, const float2* spectrum,
                                          const PairedTurns& turns, IN* const (&y)[2], int length, int depth) {
   const int rows = threadIdx.x % GROUP_THREADS / WARP * 16, row = rows + threadIdx.x % WARP / 4;
   const bool edge = rows == 0;  // a lane of the warp may be one
@@ -88,11 +88,12 @@ __device__ __forceinline__ void convolve(RealMatrix<FIRST>& left, RealMatrix<SEC
 #pragma unroll
   for (int column = 0; column < SECOND; column += COLUMNS) {
     Sums<COLUMNS> sums = {};
+    const Spectrum<COLUMNS> factors(spectrum, frequency_of(row), column);
     multiply_right<true>(sums, places, right, column);
     if (edge)
-      spectrum.multiply<true>(sums, column, turns.edge);
+      factors.multiply<true>(sums, turns.edge);
     else
-      spectrum.multiply<false>(sums, column, false);
+      factors.multiply<false>(sums, false);
     frequencies.set(sums, column);
   }
 #pragma unroll

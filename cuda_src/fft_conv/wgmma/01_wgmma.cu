@@ -18,10 +18,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
   extern __shared__ __align__(ATOM_BYTES) unsigned char memory[];
   Shared& shared = *reinterpret_cast<Shared*>(memory);
   const int group = uniform(threadIdx.x / WARPGROUP);
-  const int row = group * BAND + threadIdx.x % WARPGROUP / WARP * 16 + threadIdx.x % WARP / 4;
-  const int frequency = frequency_of(row);
-  const bool edge = row < 8;  // a lane of the warp may be one
-  const int depth = extended ? FIRST : min(FIRST, (length + SECOND - 1) / SECOND);  // rows that are not zero
+  const bool edge = threadIdx.x < WARP;                 // a lane of the warp may be one
+  const bool half = !extended && length <= PERIOD / 2;  // of the rows are zero
 
   // work tiles: PAIRS pairs of a channel each
   const int each = (batch + 2 * PAIRS - 1) / (2 * PAIRS);
@@ -40,9 +38,10 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
   make_matrix<false, FIRST, THREADS>(roots,
                                      [&](int row, int chunk) { return shared.left.chunk(row, chunk); });
   shared.make_right(roots);
-  const PairedTurns turns(roots, frequency);
+  const PairedTurns turns(roots, frequency_of(row_of(threadIdx.x)));
 
   for (int tile = first; tile < end; ++tile) {
+    const int thread = recomputed(threadIdx.x);
     Sequences& x = shared.x[(tile - first) % 2];
     cp_async_wait<0>();
     async_fence();
@@ -52,48 +51,58 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
     Operand<WIDTH> places, frequencies;
     PairedTurns forward = turns, back = turns;
 #pragma unroll
-    for (int column = 0; column < WIDTH; column += COLUMNS) {
-      Sums<COLUMNS> sums;
-      multiply_left<false>(sums, shared.left, group * BAND, x, column, depth);
+    for (int column = 0; column < WIDTH; column += LEFT_COLUMNS) {
+      Sums<LEFT_COLUMNS> sums = {};
+      if (half)
+        multiply_left<false, FIRST / 2>(sums, shared.left, group * BAND, x, column);
+      else
+        multiply_left<false>(sums, shared.left, group * BAND, x, column);
+      forward.renew();
       if (edge)
         forward.forward<true>(sums);
       else
         forward.forward<false>(sums);
       places.set(sums, column);
     }
-    const Spectrum own_spectrum(spectrum + static_cast<long long>(tile / each) * PERIOD, frequency);
+    const float2* const own = spectrum + static_cast<long long>(tile / each) * PERIOD;
 #pragma unroll
-    for (int column = 0; column < WIDTH; column += COLUMNS) {
-      Sums<COLUMNS> sums;
+    for (int column = 0; column < WIDTH; column += RIGHT_COLUMNS) {
+      Sums<RIGHT_COLUMNS> sums = {};
+      const Spectrum<RIGHT_COLUMNS> factors(own, frequency_of(row_of(thread)), column);
       multiply_right<true>(sums, places, shared.right, column);
       if (edge)
-        own_spectrum.multiply<true>(sums, column, turns.edge);
+        factors.multiply<true>(sums, turns.edge);
       else
-        own_spectrum.multiply<false>(sums, column, false);
+        factors.multiply<false>(sums, false);
       frequencies.set(sums, column);
     }
     __syncthreads();  // everyone is done with the sequences
 #pragma unroll
-    for (int column = 0; column < WIDTH; column += COLUMNS) {
-      Sums<COLUMNS> sums;
+    for (int column = 0; column < WIDTH; column += RIGHT_COLUMNS) {
+      Sums<RIGHT_COLUMNS> sums = {};
       multiply_right<false>(sums, frequencies, shared.right, column);
+      back.renew();
       if (edge)
         back.back<true>(sums);
       else
         back.back<false>(sums);
-      x.store(sums, row, column);
+      x.store(sums, thread, column);
     }
     async_fence();
     __syncthreads();  // the rows of all warps are there
 
     const int sequence = tile % each * PAIRS * 2;
     IN* const to = y + sequence * next + static_cast<long long>(tile / each) * length;
-    if (group * BAND * SECOND >= length) continue;  // nothing of these rows is stored
+    const bool stored = group * BAND * SECOND < length;  // whether anything of these rows is
 #pragma unroll 1
-    for (int column = 0; column < WIDTH; column += COLUMNS) {
-      Sums<COLUMNS> sums;
-      multiply_left<true>(sums, shared.left, group * BAND, x, column, FIRST);
-      store_sequences(to, next, batch - sequence, sums, row, column, length);
+    for (int column = 0; column < WIDTH; column += LEFT_COLUMNS) {
+      Sums<LEFT_COLUMNS> sums = {};
+      if (stored) multiply_left<true>(sums, shared.left, group * BAND, x, column);
+      __syncthreads();  // everyone is done with these columns
+      if (!stored) continue;
+      x.store(sums, thread, column);
+      __syncwarp();
+      store_sequences<LEFT_COLUMNS>(to, next, batch - sequence, x, thread, column, length);
     }
   }
 }

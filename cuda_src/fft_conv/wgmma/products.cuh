@@ -3,13 +3,14 @@
 #pragma once
 #include "../symmetric.cuh"
 #include "ptx/mma.cuh"
+#include "ptx/wgmma_all.cuh"
 #include "tile/panels.cuh"
 #include "tile/swizzle.cuh"
 #include "tile/warp.cuh"
 
 constexpr int BAND = WGMMA_M, PANEL = KTile<IN>::DEPTH;  // rows of a warpgroup, columns of a panel
 constexpr int WIDTH = SECOND < PANEL ? PANEL : SECOND, PAIRS = WIDTH / SECOND;  // side by side
-constexpr int COLUMNS = PANEL;  // that are accumulated at once
+constexpr int LEFT_COLUMNS = PANEL;  // that are accumulated at once; RIGHT_COLUMNS of products from the right
 constexpr int THREADS = FIRST / BAND * WARPGROUP;
 constexpr int RESIDENT =
     (SECOND > PANEL ? 8 : RESIDENT_WARPS) * WARP / THREADS;  // blocks of a multiprocessor
@@ -49,18 +50,18 @@ struct Sequences {
       }
   }
 
-  // to the exchange between warps: what a lane holds of row `row` and the one 8 further down
+  // to the exchange between warps: what a thread holds
   template <int COLUMNS>
-  __device__ __forceinline__ void store(const Sums<COLUMNS>& sums, int row, int column) {
-    const int lane = threadIdx.x % WARP, of_matrix = row - lane / 4 + lane % 16;
+  __device__ __forceinline__ void store(const Sums<COLUMNS>& sums, int thread, int column) {
+    const int row = thread / WARP * 16 + thread % 16;
 #pragma unroll
     for (int i = 0; i < COLUMNS / 16; ++i) {
       u32 parts[2][1][4];
       to_left_operand<IN>(parts[0], reinterpret_cast<const float (&)[8]>(sums.re[i * 8]));
       to_left_operand<IN>(parts[1], reinterpret_cast<const float (&)[8]>(sums.im[i * 8]));
-      const int number = column / EACH + i * 2 + lane / 16;
-      stmatrix_x4(re.chunk(of_matrix, number), parts[0][0]);
-      stmatrix_x4(im.chunk(of_matrix, number), parts[1][0]);
+      const int number = column / EACH + i * 2 + thread % WARP / 16;
+      stmatrix_x4(re.chunk(row, number), parts[0][0]);
+      stmatrix_x4(im.chunk(row, number), parts[1][0]);
     }
   }
 };
@@ -83,6 +84,16 @@ struct Shared {
   }
 };
 
+// the first of both rows of a thread
+__device__ __forceinline__ int row_of(int thread) { return thread / WARP * 16 + thread % WARP / 4; }
+
+// x, of which the compiler no longer knows where it comes from: so it does not keep what is computed of it,
+// addresses of shared memory above all, in registers from one work tile to the next
+__device__ __forceinline__ int recomputed(int x) {
+  asm volatile("" : "+r"(x));
+  return x;
+}
+
 // both parts are there
 template <int COLUMNS>
 __device__ __forceinline__ void finish(Sums<COLUMNS>& sums) {
@@ -93,62 +104,59 @@ __device__ __forceinline__ void finish(Sums<COLUMNS>& sums) {
 }
 
 // 64 rows of the matrix, transposed or not, from `first` on, times the columns of x from `column` on, of
-// which the first `depth` rows are not zero
-template <bool TRANSPOSED>
+// which the first DEPTH rows are multiplied
+template <bool TRANSPOSED, int DEPTH = FIRST, int COLUMNS>
 __device__ __forceinline__ void multiply_left(Sums<COLUMNS>& sums, const Tile<FIRST, FIRST>& matrix,
-                                              int first, const Sequences& x, int column, int depth) {
+                                              int first, const Sequences& x, int column) {
   wgmma_fence();
 #pragma unroll
-  for (int k = 0; k < FIRST; k += WGMMA_K) {
-    if (k > 0 && k >= depth) break;
+  for (int k = 0; k < DEPTH; k += WGMMA_K) {
     const u64 a = TRANSPOSED ? matrix.operand(first / PANEL, k, 0)
                              : matrix.operand(k / PANEL, first, k % PANEL * sizeof(IN));
-    wgmma<1, TRANSPOSED>(sums.re, a, x.re.operand(column / PANEL, k, 0), IN(), k > 0);
-    wgmma<1, TRANSPOSED>(sums.im, a, x.im.operand(column / PANEL, k, 0), IN(), k > 0);
+    wgmma<1, TRANSPOSED>(sums.re, a, x.re.operand(column / PANEL, k, column % PANEL * sizeof(IN)), IN(),
+                         k > 0);
+    wgmma<1, TRANSPOSED>(sums.im, a, x.im.operand(column / PANEL, k, column % PANEL * sizeof(IN)), IN(),
+                         k > 0);
   }
   finish(sums);
 }
 
 // rows times columns of the matrix, transposed, or not
-template <bool TRANSPOSED>
+template <bool TRANSPOSED, int COLUMNS>
 __device__ __forceinline__ void multiply_right(Sums<COLUMNS>& sums, const Operand<WIDTH>& rows,
                                                const Tile<WIDTH, WIDTH>& matrix, int column) {
   wgmma_fence();
 #pragma unroll
   for (int k = 0; k < WIDTH; k += WGMMA_K) {
     const u64 b = TRANSPOSED ? matrix.operand(k / PANEL, column, k % PANEL * sizeof(IN))
-                             : matrix.operand(column / PANEL, k, 0);
+                             : matrix.operand(column / PANEL, k, column % PANEL * sizeof(IN));
     wgmma<!TRANSPOSED>(sums.re, rows.re[k / WGMMA_K], b, IN(), k > 0);
     wgmma<!TRANSPOSED>(sums.im, rows.im[k / WGMMA_K], b, IN(), k > 0);
   }
   finish(sums);
 }
 
-// columns from `column` on of row `row` and the one 8 further down, of `count` sequences, `next` elements
-// apart
-__device__ __forceinline__ void store_sequences(IN* y, long long next, int count, const Sums<COLUMNS>& sums,
-                                                int row, int column, int length) {
+// by a warp: columns from `column` on of its rows of x go to y, `count`
+// sequences that are `next` elements apart
+template <int COLUMNS>
+__device__ __forceinline__ void store_sequences(IN* y, long long next, int count, Sequences& x, int thread,
+                                                int column, int length) {
+  constexpr int CHUNKS = COLUMNS / EACH, STEP = WARP / CHUNKS;
   const bool aligned = length % EACH == 0;
+  const int first = thread / WARP * 16 + thread % WARP / CHUNKS, own = column + thread % CHUNKS * EACH;
 #pragma unroll
-  for (int i = 0; i < COLUMNS / 32; ++i)
+  for (int part = 0; part < 2; ++part) {
+    const int sequence = own / SECOND * 2 + part;
+    IN* const to = y + sequence * next;
 #pragma unroll
-    for (int half = 0; half < 2; ++half)
-#pragma unroll
-      for (int part = 0; part < 2; ++part) {
-        u32 pairs[4];
-#pragma unroll
-        for (int j = 0; j < 4; ++j) {
-          const float* const two = &(part ? sums.im : sums.re)[i * 16 + j * 4 + half * 2];
-          pairs[j] = pair_from_float<IN>(two[0], two[1]);
-        }
-        exchange_pairs(pairs);
-        const int own = column + i * 32 + threadIdx.x % 4 * EACH, sequence = own / SECOND * 2 + part;
-        const int place = (row + half * 8) * SECOND + own % SECOND;
-        const auto& chunk = reinterpret_cast<const Vector<IN, EACH>&>(pairs);
-        if (sequence >= count || place >= length) continue;
-        if (aligned)
-          store_vector(y + sequence * next + place, chunk);
-        else
-          store_tail(y + sequence * next + place, chunk, length - place, false);
-      }
+    for (int i = 0; i < 16; i += STEP) {
+      const int row = first + i, place = row * SECOND + own % SECOND;
+      if (sequence >= count || place >= length) continue;
+      const auto chunk = load_vector<EACH>((part ? x.im : x.re).chunk(row, own / EACH));
+      if (aligned)
+        store_vector(to + place, chunk);
+      else
+        store_tail(to + place, chunk, length - place, false);
+    }
+  }
 }
