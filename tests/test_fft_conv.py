@@ -12,6 +12,7 @@ import workbench
 from workbench import harness, ops, reference
 from workbench.catalogue import registry
 from workbench.devices import open_device
+from workbench.devices.emulated import EmulatedDevice
 from workbench.harness import Case
 from workbench.kernels.fft_conv import FFT_CONV, FftConvProblem, Filter
 from workbench.kernels.fft_conv.mma import rounds
@@ -158,6 +159,39 @@ def test_a_hazard_of_the_tensor_core_stage_is_named(right, broken, verdict):
     problem = FftConvProblem(batch=3, length=1040 if broken == "length" else 1024, causal=broken == "length")
     outcome = workbench.verify(TENSOR_CORE, code=source, device="emulator", problem=problem)
     assert outcome.run.stages[0].verification.verdict == verdict
+
+
+@pytest.mark.parametrize(
+    ("name", "right", "broken", "verdict"),
+    [
+        ("persistent", "tiles * (blockIdx.x + 1) / gridDim.x", "tiles * blockIdx.x / gridDim.x + 1", "mismatch"),
+        ("wgmma", "    cp_async_wait<0>();\n", "", "in_flight"),
+        ("wgmma", "    __syncthreads();  // the rows of all warps are there", "", "in_flight"),
+        ("wgmma", "    async_fence();\n    __syncthreads();  // the rows", "    __syncthreads();", "proxy_fence"),
+        ("wgmma", "factors.multiply<true>(sums, turns.edge)", "factors.multiply<false>(sums, false)", "mismatch"),
+        ("wgmma", "length <= PERIOD / 2", "length <= PERIOD", "mismatch"),
+    ],
+)
+def test_a_hazard_of_a_persistent_stage_is_named(name, right, broken, verdict):
+    stage = next(stage for stage in FFT_CONV.stages if stage.name == name)
+    source = stage.path.read_text()
+    assert source.count(right) == 1
+    for header in ("convolve.cuh", "products.cuh"):
+        source = source.replace(f'"{header}"', f'"{stage.path.parent}/{header}"')
+    problem = FftConvProblem(batch=9, channels=2, length=1024)
+    outcome = workbench.verify(stage, code=source.replace(right, broken), device="emulator", problem=problem)
+    assert outcome.run.stages[0].verification.verdict == verdict
+
+
+@pytest.mark.parametrize("name", ["persistent", "wgmma"])
+def test_few_blocks_share_the_pairs_of_all_channels(name):
+    stage = next(stage for stage in FFT_CONV.stages if stage.name == name)
+    case = Case.of(FftConvProblem(batch=11, channels=3, length=900, causal=True))
+    for blocks in (1, 4):
+        device = EmulatedDevice(persistent_blocks=blocks)
+        failure, worst = case.judge(harness.solve(stage, device, case).__getitem__)
+        assert failure is None
+        assert 0 < worst < 1
 
 
 def test_a_block_of_the_tensor_core_stage_takes_as_many_rounds_as_leave_enough_blocks():

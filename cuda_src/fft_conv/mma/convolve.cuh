@@ -88,8 +88,8 @@ __device__ __forceinline__ void convolve(RealMatrix<FIRST>& left, RealMatrix<SEC
 #pragma unroll
   for (int column = 0; column < SECOND; column += COLUMNS) {
     Sums<COLUMNS> sums = {};
-    const Spectrum<COLUMNS> factors(spectrum, frequency_of(row), column);
     multiply_right<true>(sums, places, right, column);
+    const Spectrum<COLUMNS> factors(spectrum, frequency_of(row), column);
     if (edge)
       factors.multiply<true>(sums, turns.edge);
     else

@@ -18,7 +18,8 @@ constexpr int GROUP = FIRST / 16;                 // warps of a pair of sequence
 constexpr int BLOCK_WARPS = SECOND > 64 ? 8 : 4;  // of long rows one block fits on a multiprocessor
 constexpr int PAIRS = GROUP < BLOCK_WARPS ? BLOCK_WARPS / GROUP : 1;
 constexpr int GROUP_THREADS = GROUP * WARP, THREADS = GROUP_THREADS * PAIRS;
-constexpr int RESIDENT = SECOND > 64 ? 1 : RESIDENT_WARPS / BLOCK_WARPS;  // blocks of a multiprocessor
+// blocks of a multiprocessor: one more of short rows, which need fewer registers
+constexpr int RESIDENT = SECOND > 64 ? 1 : RESIDENT_WARPS / BLOCK_WARPS + (SECOND <= 32);
 constexpr int COLUMNS = SECOND < 32 ? SECOND : 32,
               PARTS = SECOND / COLUMNS;  // that a warp accumulates at once
 

@@ -111,20 +111,20 @@ def symmetric(p: FftConvProblem, size: Mapping[str, int]) -> Launch:
     parent="symmetric",
     source="fft_conv/mma/03_persistent.cu",
     idea="as many blocks as fit on the device, which make the matrices once and share all pairs evenly",
-    parameters={"BLOCKS": 396, "RESIDENT_WARPS": 12},
+    parameters={"RESIDENT_WARPS": 12},
     sizes=_factors,
     supports=_fits,
-    space={"BLOCKS": (132, 264, 396, 528), "RESIDENT_WARPS": (8, 12, 16)},
-    edge_cases=(*EDGE_CASES, LONGEST, *UNEVEN),
+    space={"RESIDENT_WARPS": (8, 12, 16)},
+    edge_cases=(*EDGE_CASES, *UNEVEN),
     architecture=80,
 )
 def persistent(p: FftConvProblem, size: Mapping[str, int]) -> Launch:
     pairs = pairs_of_block(p)
-    tiles = p.channels * ceil_div(p.batch, 2 * pairs)
     return Launch(
         "fft_conv_persistent",
-        (min(tiles, size["BLOCKS"]), 1, 1),
+        (p.channels * ceil_div(p.batch, 2 * pairs), 1, 1),
         (2 * factors(p.period)[0] * pairs, 1, 1),
         ("u", "spectrum", "roots", "y", *counts(p), np.int32(p.extended)),
         shared_bytes=_real_shared_bytes(p),
+        persistent=True,
     )

@@ -46,21 +46,21 @@ def width(p: FftConvProblem) -> int:
     track="wgmma",
     source="fft_conv/wgmma/01_wgmma.cu",
     idea="wgmma reads matrices and sequences from shared memory; short sequences side by side",
-    parameters={"BLOCKS": 528, "RESIDENT_WARPS": 16, "RIGHT_COLUMNS": 32},
+    parameters={"RESIDENT_WARPS": 12, "RIGHT_COLUMNS": 64},
     sizes=_factors,
     supports=_fits,
-    space={"BLOCKS": (132, 264, 396, 528), "RESIDENT_WARPS": (8, 12, 16), "RIGHT_COLUMNS": (32, 64)},
+    space={"RESIDENT_WARPS": (8, 12, 16), "RIGHT_COLUMNS": (32, 64)},
     edge_cases=(*EDGE_CASES, LONGEST, *UNEVEN),
     architecture=90,
     specific=True,
 )
 def wgmma(p: FftConvProblem, size: Mapping[str, int]) -> Launch:
     first, second = factors(p)
-    tiles = p.channels * ceil_div(p.batch, 2 * width(p) // second)
     return Launch(
         "fft_conv_wgmma",
-        (min(tiles, size["BLOCKS"]), 1, 1),
+        (p.channels * ceil_div(p.batch, 2 * width(p) // second), 1, 1),
         (2 * first, 1, 1),
         ("u", "spectrum", "roots", "y", *counts(p), np.int32(p.extended)),
         shared_bytes=2 * (first**2 + width(p) ** 2) + 8 * first * width(p),
+        persistent=True,
     )
