@@ -5,7 +5,7 @@
 // symmetric: frequencies k and -k share their products with cosines and sines. so a matrix has as many real
 // numbers as there were complex ones, and both parts of a matrix of sequences are multiplied by the same.
 //
-// what it gains: half of the products, and half of the matrices' loads.
+// what it gains: half of the products, and half of the loads of matrices and of the spectrum.
 //
 // what limits it: each warp loads all of a pair's sequences from shared memory, once for each product from
 // the left.

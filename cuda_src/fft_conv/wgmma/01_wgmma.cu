@@ -7,8 +7,9 @@
 // blocks on its diagonal.
 //
 // what it gains: no operand from shared memory passes through registers, which each warp loaded for itself.
+// results leave through shared memory, in whole rows.
 //
-// what limits it: what happens between products, a third of which is the twiddle factors.
+// what limits it: the fp32 operations between products, 24 for a place. half of them are for twiddle factors.
 
 #include "products.cuh"
 
