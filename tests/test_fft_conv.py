@@ -167,7 +167,7 @@ def test_a_hazard_of_the_tensor_core_stage_is_named(right, broken, verdict):
         ("persistent", "tiles * (blockIdx.x + 1) / gridDim.x", "tiles * blockIdx.x / gridDim.x + 1", "mismatch"),
         ("wgmma", "    cp_async_wait<0>();\n", "", "in_flight"),
         ("wgmma", "    __syncthreads();  // the rows of all warps are there", "", "in_flight"),
-        ("wgmma", "    async_fence();\n    __syncthreads();  // the rows", "    __syncthreads();", "proxy_fence"),
+        ("wgmma", "    async_fence();\n    __syncthreads();  // the rows", "    __syncthreads();  //", "proxy_fence"),
         ("wgmma", "factors.multiply<true>(sums, turns.edge)", "factors.multiply<false>(sums, false)", "mismatch"),
         ("wgmma", "length <= PERIOD / 2", "length <= PERIOD", "mismatch"),
     ],

@@ -3,8 +3,7 @@
 // divided by PERIOD; roots: exp(-2 pi i j / PERIOD). FIRST is 64 or 128, SECOND 16 to 128. bf16. sm_90a.
 //
 // wgmma: a warpgroup has 64 rows of all its pairs, and the tensor cores read matrices and sequences from
-// shared memory. of short rows several pairs are side by side, and the matrix from the right has as many
-// blocks on its diagonal.
+// shared memory. of short rows several pairs are side by side.
 //
 // what it gains: no operand from shared memory passes through registers, which each warp loaded for itself.
 // results leave through shared memory, in whole rows.
@@ -38,7 +37,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
   load(first);
   make_matrix<false, FIRST, THREADS>(roots,
                                      [&](int row, int chunk) { return shared.left.chunk(row, chunk); });
-  shared.make_right(roots);
+  shared.right.make(roots);
   const PairedTurns turns(roots, frequency_of(row_of(threadIdx.x)));
 
   for (int tile = first; tile < end; ++tile) {

@@ -66,22 +66,29 @@ struct Sequences {
   }
 };
 
+// the matrix from the right. where it is narrower than a panel the transposed one is beside it, as wgmma
+// transposes whole panels
+struct RightMatrix {
+  static constexpr int TILES = PAIRS > 1 ? 2 : 1;
+  Tile<SECOND, WIDTH> tile[TILES];
+
+  // by the block
+  __device__ __forceinline__ void make(const float2* roots) {
+    make_matrix<true, SECOND, THREADS>(roots, [&](int row, int chunk) { return tile[0].chunk(row, chunk); });
+    if (TILES == 1) return;
+    __syncthreads();
+    for (int i = threadIdx.x; i < SECOND * SECOND; i += THREADS) {
+      const int row = i / SECOND, column = i % SECOND;
+      tile[TILES - 1].chunk(column, row / EACH)[row % EACH] =
+          tile[0].chunk(row, column / EACH)[column % EACH];
+    }
+  }
+};
+
 struct Shared {
   Tile<FIRST, FIRST> left;
-  Tile<WIDTH, WIDTH> right;
+  RightMatrix right;
   Sequences x[2];
-
-  // by the block: as many matrices on the diagonal as there are pairs
-  __device__ __forceinline__ void make_right(const float2* roots) {
-    if (PAIRS > 1)
-      for (int i = threadIdx.x; i < WIDTH * WIDTH / EACH; i += THREADS)
-        store_vector(right.chunk(i / (WIDTH / EACH), i % (WIDTH / EACH)), Vector<IN, EACH>{});
-    if (PAIRS > 1) __syncthreads();
-    for (int i = 0; i < PAIRS; ++i)
-      make_matrix<true, SECOND, THREADS>(roots, [&](int row, int chunk) {
-        return right.chunk(i * SECOND + row, i * SECOND / EACH + chunk);
-      });
-  }
 };
 
 // the first of both rows of a thread
@@ -121,17 +128,29 @@ __device__ __forceinline__ void multiply_left(Sums<COLUMNS>& sums, const Tile<FI
   finish(sums);
 }
 
-// rows times columns of the matrix, transposed, or not
+// rows times columns of the matrix, transposed, or not; of pairs side by side each by itself
 template <bool TRANSPOSED, int COLUMNS>
 __device__ __forceinline__ void multiply_right(Sums<COLUMNS>& sums, const Operand<WIDTH>& rows,
-                                               const Tile<WIDTH, WIDTH>& matrix, int column) {
+                                               const RightMatrix& matrix, int column) {
   wgmma_fence();
+  if constexpr (PAIRS == 1) {
 #pragma unroll
-  for (int k = 0; k < WIDTH; k += WGMMA_K) {
-    const u64 b = TRANSPOSED ? matrix.operand(k / PANEL, column, k % PANEL * sizeof(IN))
-                             : matrix.operand(column / PANEL, k, column % PANEL * sizeof(IN));
-    wgmma<!TRANSPOSED>(sums.re, rows.re[k / WGMMA_K], b, IN(), k > 0);
-    wgmma<!TRANSPOSED>(sums.im, rows.im[k / WGMMA_K], b, IN(), k > 0);
+    for (int k = 0; k < SECOND; k += WGMMA_K) {
+      const u64 b = TRANSPOSED ? matrix.tile[0].operand(k / PANEL, column, k % PANEL * sizeof(IN))
+                               : matrix.tile[0].operand(column / PANEL, k, column % PANEL * sizeof(IN));
+      wgmma<!TRANSPOSED>(sums.re, rows.re[k / WGMMA_K], b, IN(), k > 0);
+      wgmma<!TRANSPOSED>(sums.im, rows.im[k / WGMMA_K], b, IN(), k > 0);
+    }
+  } else {
+#pragma unroll
+    for (int i = 0; i < COLUMNS; i += SECOND)
+#pragma unroll
+      for (int k = 0; k < SECOND; k += WGMMA_K) {
+        const int operand = (column + i + k) / WGMMA_K;
+        const u64 b = matrix.tile[!TRANSPOSED].operand(0, 0, k * sizeof(IN));
+        wgmma<0>(reinterpret_cast<float (&)[SECOND / 2]>(sums.re[i / 2]), rows.re[operand], b, IN(), k > 0);
+        wgmma<0>(reinterpret_cast<float (&)[SECOND / 2]>(sums.im[i / 2]), rows.im[operand], b, IN(), k > 0);
+      }
   }
   finish(sums);
 }

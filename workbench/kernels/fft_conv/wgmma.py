@@ -56,11 +56,12 @@ def width(p: FftConvProblem) -> int:
 )
 def wgmma(p: FftConvProblem, size: Mapping[str, int]) -> Launch:
     first, second = factors(p)
+    right = second * width(p) * (2 if second < PANEL else 1)  # and the transposed one
     return Launch(
         "fft_conv_wgmma",
         (p.channels * ceil_div(p.batch, 2 * width(p) // second), 1, 1),
         (2 * first, 1, 1),
         ("u", "spectrum", "roots", "y", *counts(p), np.int32(p.extended)),
-        shared_bytes=2 * (first**2 + width(p) ** 2) + 8 * first * width(p),
+        shared_bytes=2 * (first**2 + right) + 8 * first * width(p),
         persistent=True,
     )
