@@ -21,8 +21,6 @@ from workbench.model.stage import Stage
 PAGE = Path(__file__).parent.parent / "docs/ladder.md"
 
 EXCEPTIONS: dict[str, str] = {
-    "fft_conv:symmetric": "What happens to a pair of sequences is in a header, which `persistent` shares. In "
-    "`tensor_core` it is in the source, so a source as short as that of `registers` is nearer.",
     "gemm:fp32_pipeline": "It multiplies as `warp_tiles` does. Everything around the multiplications comes from the "
     "pipelines of track wgmma: tensor maps load, warps specialise, blocks are persistent. A short source such as "
     "`naive` is nearer only because it has fewer lines to remove.",

@@ -26,8 +26,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
                          int channels, int length, int extended, int rounds) {
   extern __shared__ __align__(alignof(Shared)) unsigned char memory[];
   Shared& shared = *reinterpret_cast<Shared*>(memory);
-  const int group = threadIdx.x / GROUP_THREADS, rows = threadIdx.x % GROUP_THREADS / WARP * 16;
-  const int row = rows + threadIdx.x % WARP / 4;
+  const int group = threadIdx.x / GROUP_THREADS;
   const int depth = extended ? FIRST : min(FIRST, (length + SECOND - 1) / SECOND);  // rows that are not zero
   const long long next = static_cast<long long>(channels) * length;                 // sequence of a channel
   u += static_cast<long long>(blockIdx.x) * length;
@@ -48,50 +47,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
   if (FIRST != SECOND) make_matrix(shared.matrices.right(), roots);
 
   for (int round = 0; round < rounds; ++round) {
-    Complex<FIRST, SECOND>& x = shared.x[round % 2][group];
+    const int own = number(round);
     cp_async_wait<0>();
     __syncthreads();  // the sequences have come, and everyone is done with those before
     load(round + 1);
-
-    Operand<SECOND> places, frequencies;
-    Turns turns(roots, row);
-#pragma unroll
-    for (int column = 0; column < SECOND; column += COLUMNS) {
-      Sums<COLUMNS> sums = {};
-      multiply_left<false>(sums, shared.matrices.left, rows, x, column, depth);
-      turns.turn<false>(sums);
-      places.set(sums, column);
-    }
-    __syncthreads();  // everyone is done with the sequences
-#pragma unroll
-    for (int column = 0; column < SECOND; column += COLUMNS) {
-      Sums<COLUMNS> sums = {};
-      multiply_right<false>(sums, places, shared.matrices.right(), column);
-      sums.every([&](int half, int k2, float& re, float& im) {
-        const float2 product = float2{re, im} * spectrum[row + half * 8 + FIRST * (column + k2)];
-        re = product.x;
-        im = product.y;
-      });
-      frequencies.set(sums, column);
-    }
-    Turns back(roots, row);
-#pragma unroll
-    for (int column = 0; column < SECOND; column += COLUMNS) {
-      Sums<COLUMNS> sums = {};
-      multiply_right<true>(sums, frequencies, shared.matrices.right(), column);
-      back.turn<true>(sums);
-      store_rows_of_lane(x, sums, row, column);
-    }
-    __syncthreads();  // the rows of all warps are there
-
-    const int own = number(round);
-    if (rows * SECOND >= length || own >= batch) continue;  // nothing of these rows is stored
-#pragma unroll 1
-    for (int column = 0; column < SECOND; column += COLUMNS) {
-      Sums<COLUMNS> sums = {};
-      multiply_left<true>(sums, shared.matrices.left, rows, x, column, FIRST);
-      store_part(y + own * next, sums.re, row, column, length);
-      if (own + 1 < batch) store_part(y + (own + 1) * next, sums.im, row, column, length);
-    }
+    const auto to = [&](int part) { return own + part < batch ? y + (own + part) * next : nullptr; };
+    convolve(shared.matrices, shared.x[round % 2][group], spectrum, roots, to, length, depth);
   }
 }

@@ -52,8 +52,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
     cp_async_wait<0>();
     __syncthreads();  // the sequences have come, and everyone is done with those before
     load(round + 1);
-    IN* const to[2] = {own < batch ? y + own * next : nullptr,
-                       own + 1 < batch ? y + (own + 1) * next : nullptr};
+    const auto to = [&](int part) { return own + part < batch ? y + (own + part) * next : nullptr; };
     convolve(shared.left, shared.right, shared.x[round % 2][group], spectrum, turns, to, length, depth);
   }
 }

@@ -54,8 +54,10 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
     cp_async_wait<0>();
     __syncthreads();  // the sequences have come, and everyone is done with those before
     load(tile + 1);
-    const long long re = begin(tile, 0), im = begin(tile, 1);
-    IN* const to[2] = {re >= 0 ? y + re : nullptr, im >= 0 ? y + im : nullptr};
+    const auto to = [&](int part) {
+      const long long place = begin(tile, part);
+      return place >= 0 ? y + place : nullptr;
+    };
     const float2* const own = spectrum + static_cast<long long>(tile / each) * PERIOD;
     convolve(shared.left, shared.right, shared.x[(tile - first) % 2][group], own, turns, to, length, depth);
   }

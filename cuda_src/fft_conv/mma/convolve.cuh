@@ -65,11 +65,12 @@ __device__ __forceinline__ void multiply_right(Sums<COLUMNS>& sums, const Operan
     }
 }
 
-// a pair of sequences, in x, becomes its convolution in y; the second of y may be null, and both. `depth`
-// rows of x are not zero. all threads of the block have to call
+// a pair of sequences, in x, becomes its convolution and goes to to(0) and to(1), the second of which may be
+// null, and both. `depth` rows of x are not zero. all threads of the block have to call
+template <class To>
 __device__ __forceinline__ void convolve(RealMatrix<FIRST>& left, RealMatrix<SECOND>& right,
                                          Complex<FIRST, SECOND>& x, const float2* spectrum,
-                                         const PairedTurns& turns, IN* const (&y)[2], int length, int depth) {
+                                         const PairedTurns& turns, const To& to, int length, int depth) {
   const int rows = threadIdx.x % GROUP_THREADS / WARP * 16, row = rows + threadIdx.x % WARP / 4;
   const bool edge = rows == 0;  // a lane of the warp may be one
   Operand<SECOND> places, frequencies;
@@ -108,12 +109,13 @@ __device__ __forceinline__ void convolve(RealMatrix<FIRST>& left, RealMatrix<SEC
   }
   __syncthreads();  // the rows of all warps are there
 
-  if (rows * SECOND >= length || !y[0]) return;  // nothing of these rows is stored
+  IN *const first = to(0), *const second = to(1);
+  if (rows * SECOND >= length || !first) return;  // nothing of these rows is stored
 #pragma unroll 1
   for (int column = 0; column < SECOND; column += COLUMNS) {
     Sums<COLUMNS> sums = {};
     multiply_left<true>(sums, left, rows, x, column, FIRST);
-    store_part(y[0], sums.re, row, column, length);
-    if (y[1]) store_part(y[1], sums.im, row, column, length);
+    store_part(first, sums.re, row, column, length);
+    if (second) store_part(second, sums.im, row, column, length);
   }
 }

@@ -196,3 +196,52 @@ __device__ __forceinline__ void store_part(IN* y, const float (&sums)[COLUMNS / 
       if (place < length) y[place] = from_float<IN>(sums[i * 4 + j]);
     }
 }
+
+// a pair of sequences, in x, becomes its convolution and goes to to(0) and to(1), the second of which may be
+// null, and both. `depth` rows of x are not zero. all threads of the block have to call
+template <class To>
+__device__ __forceinline__ void convolve(Matrices<FIRST, SECOND>& matrices, Complex<FIRST, SECOND>& x,
+                                         const float2* spectrum, const float2* roots, const To& to,
+                                         int length, int depth) {
+  const int rows = threadIdx.x % GROUP_THREADS / WARP * 16, row = rows + threadIdx.x % WARP / 4;
+  Operand<SECOND> places, frequencies;
+  Turns turns(roots, row);
+#pragma unroll
+  for (int column = 0; column < SECOND; column += COLUMNS) {
+    Sums<COLUMNS> sums = {};
+    multiply_left<false>(sums, matrices.left, rows, x, column, depth);
+    turns.turn<false>(sums);
+    places.set(sums, column);
+  }
+  __syncthreads();  // everyone is done with the sequences
+#pragma unroll
+  for (int column = 0; column < SECOND; column += COLUMNS) {
+    Sums<COLUMNS> sums = {};
+    multiply_right<false>(sums, places, matrices.right(), column);
+    sums.every([&](int half, int k2, float& re, float& im) {
+      const float2 product = float2{re, im} * spectrum[row + half * 8 + FIRST * (column + k2)];
+      re = product.x;
+      im = product.y;
+    });
+    frequencies.set(sums, column);
+  }
+  Turns back(roots, row);
+#pragma unroll
+  for (int column = 0; column < SECOND; column += COLUMNS) {
+    Sums<COLUMNS> sums = {};
+    multiply_right<true>(sums, frequencies, matrices.right(), column);
+    back.turn<true>(sums);
+    store_rows_of_lane(x, sums, row, column);
+  }
+  __syncthreads();  // the rows of all warps are there
+
+  IN *const first = to(0), *const second = to(1);
+  if (rows * SECOND >= length || !first) return;  // nothing of these rows is stored
+#pragma unroll 1
+  for (int column = 0; column < SECOND; column += COLUMNS) {
+    Sums<COLUMNS> sums = {};
+    multiply_left<true>(sums, matrices.left, rows, x, column, FIRST);
+    store_part(first, sums.re, row, column, length);
+    if (second) store_part(second, sums.im, row, column, length);
+  }
+}
