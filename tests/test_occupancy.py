@@ -123,7 +123,8 @@ def _tuned(stage: Stage) -> Iterator[tuple[Stage, Problem]]:
 
 
 SPILT = {
-    **{"fft_conv:registers": 300, "fft_conv:paired": 340, "fft_conv:split": 964, "fft_conv:tensor_core": 400},
+    **{"fft_conv:registers": 300, "fft_conv:paired": 340, "fft_conv:split": 964, "fft_conv:tensor_core": 480},
+    **{"fft_conv:symmetric": 32, "fft_conv:persistent": 32, "fft_conv:wgmma": 20},
     "attention_backward:tensor_core": 8,
     **{"softmax:prefetch": 96, "rms_norm:prefetch": 80, "layer_norm:prefetch": 240},
 }
