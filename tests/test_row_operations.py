@@ -15,6 +15,7 @@ from workbench.catalogue import registry
 from workbench.devices import Device, open_device
 from workbench.judge.case import Case
 from workbench.model.problem import Problem
+from workbench.ops.choice import choose
 
 BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
 INF, NAN = np.inf, np.nan
@@ -200,6 +201,30 @@ def test_an_infinity_of_dy_has_the_sign_in_dx_that_arithmetic_gives_it(device, o
             infinite = ~np.isfinite(value)
             assert np.array_equal(found[name][infinite], value[infinite], equal_nan=True), (stage.name, name)
             assert np.isfinite(found[name][~infinite]).all(), (stage.name, name)
+
+
+CHOSEN = {
+    (1, 1024, "bf16"): "one_cluster",
+    (16, 4096, "fp32"): "one_cluster",
+    (256, 256, "bf16"): "one_cluster",
+    (4096, 16, "bf16"): "one_cluster",
+    (256, 1024, "bf16"): "fused",
+    (1, 2**16, "bf16"): "split_rows",
+    (256, 4096, "fp32"): "split_rows",
+    (16, 2**20, "bf16"): "split_rows",
+    (4096, 4096, "bf16"): "fused",
+    (4096, 2**15, "bf16"): "split_rows",
+}
+
+
+@pytest.mark.parametrize("operation", GRADIENTS)
+def test_gradients_of_norms_are_taken_by_the_stage_that_was_fastest_when_measured(operation):
+    def chosen(rows: int, columns: int, dtype: str) -> str:
+        return choose(operation, made(operation, rows, columns, dtype), 90, device="NVIDIA H200").name
+
+    assert {cell: chosen(*cell) for cell in CHOSEN} == CHOSEN
+    assert chosen(4096, 2**14, "fp32") == ("cluster" if operation == "rms_norm_backward" else "split_rows")
+    assert choose(operation, made(operation, 4096, 2**14, "fp32"), 80).name == "split_rows"  # without clusters
 
 
 def _single(operation: str, problem: Any, inputs: dict[str, np.ndarray]) -> np.ndarray:

@@ -290,6 +290,7 @@ def _declare_split(operation: Operation[G], state: int) -> None:
             problem(rows=1, columns=30_000, dtype="bf16", out="bf16"),
             problem(rows=2, columns=9001, dtype="fp32", out="fp32"),
             problem(rows=300, columns=1032, dtype="bf16", out="bf16"),
+            problem(rows=1, columns=509, dtype="fp32", out="fp32", distribution="non_finite", seed=3989),  # of dy
         ),
     )
     def split_rows(p: G, size: Mapping[str, int]) -> Plan:
