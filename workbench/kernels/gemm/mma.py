@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
 from ...model.dtypes import dtype_of
-from ...model.launch import Launch
+from ...model.launch import Launch, ceil_div
+from .fastest import MULTIPROCESSORS
 from .operation import DEEP, GEMM, ODD_C, scalars, tiles
 from .problem import SHARED_BYTES, GemmProblem, half_only
 
@@ -115,3 +117,69 @@ def register_prefetch(p: GemmProblem, size: Mapping[str, int]) -> Launch:
 )
 def cp_async(p: GemmProblem, size: Mapping[str, int]) -> Launch:
     return _launch(p, size, "gemm_cp_async", size["STAGES"])
+
+
+_SHAPES = ((16, 64, 1, 4), (64, 16, 4, 1), (32, 32, 2, 2), (32, 64, 2, 2), (64, 32, 2, 2), (64, 64, 2, 2))
+_SHAPES += ((32, 128, 1, 4), (128, 32, 4, 1), (64, 128, 2, 4), (128, 64, 4, 2), (128, 128, 2, 4))
+"""Rows and columns of the tiles of `small_tiles`, and warps along each."""
+
+
+def _pieces(p: GemmProblem) -> tuple[int, int, int]:
+    """Elements of A, B and C that move together: as many as the distance of their rows divides, in C four at most."""
+    return tuple(math.gcd(ld, most) for ld, most in ((p.lda, 8), (p.ldb, 8), (p.ldc, 4)))  # type: ignore[return-value]
+
+
+def _small_cycles(p: GemmProblem, m: int, n: int, k: int, split: int) -> float:
+    """About how many cycles `small_tiles` takes with such tiles, for the choice among them."""
+    pieces_a, pieces_b, pieces_c = _pieces(p)
+    rounds = ceil_div(ceil_div(p.m, m) * ceil_div(p.n, n) * split, MULTIPROCESSORS)
+    multiplied, loaded = m * n * k / 800, (m + n) * k * 2 / 16
+    copied = (m * k / pieces_a + n * k / pieces_b) / 32 * 3
+    waiting = 700 if 1 in (pieces_a, pieces_b) else 300  # for memory, where nothing else is to be done
+    iterations = ceil_div(ceil_div(p.k, k), split)
+    mainloop = iterations * max(waiting, rounds * max(multiplied, loaded, copied))
+    return mainloop + rounds * m * n / pieces_c / 8 + (1200 + 100 * split if split > 1 else 0)
+
+
+def _small_tiles(p: GemmProblem, size: Mapping[str, int]) -> dict[str, int]:
+    most = 32 if 1 in _pieces(p)[:2] else 64  # single elements of a k-tile are in registers, all at once
+    k = min(most, max(16, 1 << (p.k - 1).bit_length()))
+    splits = [split for split in (1, 2, 4, 8) if split <= ceil_div(p.k, k)]
+    choices = [(shape, split) for split in splits for shape in _SHAPES]
+    (m, n, warps_m, warps_n), split = min(choices, key=lambda c: _small_cycles(p, *c[0][:2], k, c[1]))
+    names = ("PIECE_A", "PIECE_B", "PIECE_C")
+    pieces = dict(zip(names, _pieces(p), strict=True))
+    return {
+        "BLOCK_M": m,
+        "BLOCK_N": n,
+        "BLOCK_K": k,
+        "WARPS_M": warps_m,
+        "WARPS_N": warps_n,
+        "SPLIT": split,
+        "STAGES": 2 if pieces["PIECE_A"] == pieces["PIECE_B"] == 1 else size["DEEP"],
+        **pieces,
+    }
+
+
+@GEMM.stage(
+    "small_tiles",
+    source="gemm/mma/04_small_tiles.cu",
+    idea="tiles as small as the problem wants, rows at any address, blocks of a cluster split k",
+    supports=half_only,
+    parameters={"DEEP": 4},
+    sizes=_small_tiles,
+    architecture=90,
+    edge_cases=_EDGE_CASES,
+)
+def small_tiles(p: GemmProblem, size: Mapping[str, int]) -> Launch:
+    m, n, k, split, pad = size["BLOCK_M"], size["BLOCK_N"], size["BLOCK_K"], size["SPLIT"], 8
+    b_bytes = 2 * (n * (k + pad) if p.layout == "nt" else k * (n + pad))
+    buffer = size["STAGES"] * (2 * m * (k + pad) + b_bytes)
+    return Launch(
+        "gemm_small_tiles",
+        (ceil_div(p.m, m) * ceil_div(p.n, n) * split, 1, 1),
+        (32 * size["WARPS_M"] * size["WARPS_N"], 1, 1),
+        ("A", "B", "C", *scalars(p)),
+        shared_bytes=max(buffer, 4 * m * (n + pad)),  # sums lie where k-tiles were
+        cluster=(split, 1, 1),
+    )

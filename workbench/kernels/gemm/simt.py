@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 
 import numpy as np
@@ -10,7 +11,7 @@ from ...model.arrays import Array
 from ...model.dtypes import FP32, dtype_of
 from ...model.launch import Launch, Plan, ceil_div
 from ...model.tensor_map import TensorMap
-from .fastest import NARROW
+from .fastest import MULTIPROCESSORS, NARROW
 from .operation import GEMM, GROUPS, ODD_C, scalars, tiles
 from .problem import SHARED_BYTES, GemmProblem, tensor_maps
 
@@ -291,3 +292,50 @@ def split_tiles(p: GemmProblem, size: Mapping[str, int]) -> Plan:
     numbers = tuple(np.int32(x) for x in (p.m, p.n, p.ldc, parts))
     added = Launch("gemm_add_parts", (ceil_div(p.m * p.n, 32), 1, 1), (256, 1, 1), ("partial", "C", *numbers))
     return Plan((first, added), scratch=scratch)
+
+
+_SPLIT_SHAPES = ((128, 128, 8, 8), (64, 128, 8, 8), (128, 64, 8, 8), (64, 64, 8, 8), (32, 128, 4, 8), (128, 32, 8, 8))
+_SPLIT_SHAPES += ((32, 64, 4, 8), (64, 32, 4, 8), (32, 32, 4, 4))
+"""Rows and columns of the tiles of `split_warp_tiles`, and of a thread."""
+
+
+def _split_cycles(p: GemmProblem, m: int, n: int, thread: int, split: int) -> float:
+    """About how many cycles `split_warp_tiles` takes with such tiles, for the choice among them."""
+    blocks = ceil_div(p.m, m) * ceil_div(p.n, n) * split
+    warps = m * n // (32 * thread)
+    rounds = max(ceil_div(blocks, MULTIPROCESSORS), 6 / warps)  # a few warps do not keep the units busy
+    reads = 1 + 8 / thread**0.5 / 8  # of shared memory, which take time beside the products
+    iteration = max(400.0, rounds * m * n * 32 / 128 * reads * 0.75)
+    return (
+        ceil_div(ceil_div(p.k, 32), split) * iteration + rounds * m * n / 32 + (1500 + 100 * split if split > 1 else 0)
+    )
+
+
+def _split_warp_tiles(p: GemmProblem, size: Mapping[str, int]) -> dict[str, int]:
+    choices = [(shape, split) for split in range(1, 9) if split <= ceil_div(p.k, 32) for shape in _SPLIT_SHAPES]
+    (m, n, thread_m, thread_n), split = min(choices, key=lambda c: _split_cycles(p, *c[0][:2], c[0][2] * c[0][3], c[1]))
+    pieces = {"PIECE_B": math.gcd(p.ldb, 4), "PIECE_C": math.gcd(p.ldc, 4)}
+    return {"BLOCK_M": m, "BLOCK_N": n, "THREAD_M": thread_m, "THREAD_N": thread_n, "SPLIT": split, **pieces}
+
+
+@GEMM.stage(
+    "split_warp_tiles",
+    parent="warp_tiles",
+    source="gemm/simt/12_split_warp_tiles.cu",
+    idea="fp32 only: tiles as large as leaves enough of them, blocks of a cluster split k",
+    supports=_fp32_only,
+    parameters={"BLOCK_K": 32, "STAGES": 3},
+    sizes=_split_warp_tiles,
+    edge_cases=_ASYNC_EDGE_CASES,
+    architecture=90,
+)
+def split_warp_tiles(p: GemmProblem, size: Mapping[str, int]) -> Launch:
+    m, n, split = size["BLOCK_M"], size["BLOCK_N"], size["SPLIT"]
+    return Launch(
+        "gemm_split_warp_tiles",
+        (ceil_div(p.m, m) * ceil_div(p.n, n) * split, 1, 1),
+        (_warp_tiles_threads(size), 1, 1),
+        ("A", "B", "C", *scalars(p)),
+        shared_bytes=max(_buffer_bytes(p, size), 4 * m * (n + 4)),
+        cluster=(split, 1, 1),
+    )
