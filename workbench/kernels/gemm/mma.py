@@ -119,19 +119,24 @@ def cp_async(p: GemmProblem, size: Mapping[str, int]) -> Launch:
     return _launch(p, size, "gemm_cp_async", size["STAGES"])
 
 
-_SHAPES = ((16, 64, 1, 4), (64, 16, 4, 1), (32, 32, 2, 2), (32, 64, 2, 2), (64, 32, 2, 2), (64, 64, 2, 2))
-_SHAPES += ((32, 128, 1, 4), (128, 32, 4, 1), (64, 128, 2, 4), (128, 64, 4, 2), (128, 128, 2, 4))
+Shape = tuple[int, int, int, int]
+"""Rows and columns of a tile, and how they are shared out along each."""
+
+_SHAPES: tuple[Shape, ...] = (
+    *((16, 64, 1, 4), (64, 16, 4, 1), (32, 32, 2, 2), (32, 64, 2, 2), (64, 32, 2, 2), (64, 64, 2, 2)),
+    *((32, 128, 1, 4), (128, 32, 4, 1), (64, 128, 2, 4), (128, 64, 4, 2), (128, 128, 2, 4)),
+)
 """Rows and columns of the tiles of `small_tiles`, and warps along each."""
 
 
 def _pieces(p: GemmProblem) -> tuple[int, int, int]:
     """Elements of A, B and C that move together: as many as the distance of their rows divides, in C four at most."""
-    return tuple(math.gcd(ld, most) for ld, most in ((p.lda, 8), (p.ldb, 8), (p.ldc, 4)))  # type: ignore[return-value]
+    return math.gcd(p.lda, 8), math.gcd(p.ldb, 8), math.gcd(p.ldc, 4)
 
 
-def _small_cycles(p: GemmProblem, m: int, n: int, k: int, split: int) -> float:
+def _small_cycles(p: GemmProblem, shape: Shape, k: int, split: int) -> float:
     """About how many cycles `small_tiles` takes with such tiles, for the choice among them."""
-    pieces_a, pieces_b, pieces_c = _pieces(p)
+    (m, n, _, _), (pieces_a, pieces_b, pieces_c) = shape, _pieces(p)
     rounds = ceil_div(ceil_div(p.m, m) * ceil_div(p.n, n) * split, MULTIPROCESSORS)
     multiplied, loaded = m * n * k / 800, (m + n) * k * 2 / 16
     copied = (m * k / pieces_a + n * k / pieces_b) / 32 * 3
@@ -146,7 +151,7 @@ def _small_tiles(p: GemmProblem, size: Mapping[str, int]) -> dict[str, int]:
     k = min(most, max(16, 1 << (p.k - 1).bit_length()))
     splits = [split for split in (1, 2, 4, 8) if split <= ceil_div(p.k, k)]
     choices = [(shape, split) for split in splits for shape in _SHAPES]
-    (m, n, warps_m, warps_n), split = min(choices, key=lambda c: _small_cycles(p, *c[0][:2], k, c[1]))
+    (m, n, warps_m, warps_n), split = min(choices, key=lambda c: _small_cycles(p, c[0], k, c[1]))
     names = ("PIECE_A", "PIECE_B", "PIECE_C")
     pieces = dict(zip(names, _pieces(p), strict=True))
     return {

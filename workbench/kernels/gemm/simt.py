@@ -294,17 +294,20 @@ def split_tiles(p: GemmProblem, size: Mapping[str, int]) -> Plan:
     return Plan((first, added), scratch=scratch)
 
 
-_SPLIT_SHAPES = ((128, 128, 8, 8), (64, 128, 8, 8), (128, 64, 8, 8), (64, 64, 8, 8), (32, 128, 4, 8), (128, 32, 8, 8))
-_SPLIT_SHAPES += ((32, 64, 4, 8), (64, 32, 4, 8), (32, 32, 4, 4))
+_SPLIT_SHAPES: tuple[tuple[int, int, int, int], ...] = (
+    *((128, 128, 8, 8), (64, 128, 8, 8), (128, 64, 8, 8), (64, 64, 8, 8), (32, 128, 4, 8), (128, 32, 8, 8)),
+    *((32, 64, 4, 8), (64, 32, 4, 8), (32, 32, 4, 4)),
+)
 """Rows and columns of the tiles of `split_warp_tiles`, and of a thread."""
 
 
-def _split_cycles(p: GemmProblem, m: int, n: int, thread: int, split: int) -> float:
+def _split_cycles(p: GemmProblem, shape: tuple[int, int, int, int], split: int) -> float:
     """About how many cycles `split_warp_tiles` takes with such tiles, for the choice among them."""
+    m, n, thread = shape[0], shape[1], shape[2] * shape[3]
     blocks = ceil_div(p.m, m) * ceil_div(p.n, n) * split
     warps = m * n // (32 * thread)
     rounds = max(ceil_div(blocks, MULTIPROCESSORS), 6 / warps)  # a few warps do not keep the units busy
-    reads = 1 + 8 / thread**0.5 / 8  # of shared memory, which take time beside the products
+    reads = 1 + 1 / math.sqrt(thread)  # of shared memory, which take time beside the products
     iteration = max(400.0, rounds * m * n * 32 / 128 * reads * 0.75)
     return (
         ceil_div(ceil_div(p.k, 32), split) * iteration + rounds * m * n / 32 + (1500 + 100 * split if split > 1 else 0)
@@ -313,7 +316,7 @@ def _split_cycles(p: GemmProblem, m: int, n: int, thread: int, split: int) -> fl
 
 def _split_warp_tiles(p: GemmProblem, size: Mapping[str, int]) -> dict[str, int]:
     choices = [(shape, split) for split in range(1, 9) if split <= ceil_div(p.k, 32) for shape in _SPLIT_SHAPES]
-    (m, n, thread_m, thread_n), split = min(choices, key=lambda c: _split_cycles(p, *c[0][:2], c[0][2] * c[0][3], c[1]))
+    (m, n, thread_m, thread_n), split = min(choices, key=lambda c: _split_cycles(p, *c))
     pieces = {"PIECE_B": math.gcd(p.ldb, 4), "PIECE_C": math.gcd(p.ldc, 4)}
     return {"BLOCK_M": m, "BLOCK_N": n, "THREAD_M": thread_m, "THREAD_N": thread_n, "SPLIT": split, **pieces}
 
