@@ -12,7 +12,7 @@ from ...model.dtypes import FP32, dtype_of
 from ...model.launch import Launch, Plan, ceil_div
 from ...model.tensor_map import TensorMap
 from .fastest import MULTIPROCESSORS, NARROW
-from .operation import GEMM, GROUPS, ODD_C, scalars, tiles
+from .operation import GEMM, GROUPS, ODD_C, realigned_plan, scalars, tiles
 from .problem import SHARED_BYTES, GemmProblem, tensor_maps
 
 
@@ -227,13 +227,18 @@ def warp_tiles(p: GemmProblem, size: Mapping[str, int]) -> Launch:
     specific=True,
 )
 def fp32_pipeline(p: GemmProblem, size: Mapping[str, int]) -> Launch:
+    return _pipeline_launch(p, "A", "B")
+
+
+def _pipeline_launch(p: GemmProblem, a: str, b: str) -> Launch:
+    """Of the kernel that takes tensor maps of the arrays `a` and `b`."""
     return Launch(
         "gemm_fp32_pipeline",
         (ceil_div(p.m, 128) * ceil_div(p.n, 256), 1, 1),
         (128 * 3, 1, 1),
         (
-            TensorMap("A", box=(128, 32)),
-            TensorMap("B", box=(256, 32)) if p.layout == "nt" else TensorMap("B", box=(32, 256), swizzle=0),
+            TensorMap(a, box=(128, 32)),
+            TensorMap(b, box=(256, 32)) if p.layout == "nt" else TensorMap(b, box=(32, 256), swizzle=0),
             "C",
             *(np.int32(x) for x in (p.m, p.n, p.k, p.ldc)),
         ),
@@ -342,3 +347,21 @@ def split_warp_tiles(p: GemmProblem, size: Mapping[str, int]) -> Launch:
         shared_bytes=max(_buffer_bytes(p, size), 4 * m * (n + 4)),
         cluster=(split, 1, 1),
     )
+
+
+@GEMM.stage(
+    "realigned_pipeline",
+    parent="fp32_pipeline",
+    source="gemm/simt/13_realigned_pipeline.cu",
+    idea="fp32 only: rows that are no multiples of 16 bytes are copied first, to rows that are: TMA for every matrix",
+    supports=_fp32_only,
+    parameters={"UNROLL": 4, "GROUP_M": 8},
+    edge_cases=(
+        GemmProblem(m=70, n=257, k=129, dtype="fp32", layout="nn"),
+        GemmProblem(m=3, n=2, k=1001, dtype="fp32", pad_a=3, pad_b=2, pad_c=1),
+    ),
+    architecture=90,
+    specific=True,
+)
+def realigned_pipeline(p: GemmProblem, size: Mapping[str, int]) -> Plan:
+    return realigned_plan(p, lambda a, b: _pipeline_launch(p, a, b))
