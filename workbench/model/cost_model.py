@@ -5,17 +5,21 @@ multiply-adds or as the bytes that it loads into shared memory, and a time a til
 the last round is as long as the others, however few tiles are left, unless blocks share them out. A launch takes no
 less than the bytes of the problem take at the bandwidth of memory.
 
-    time = launch + max(rounds (iterations (flops a + loaded b) + tile), bytes / bandwidth)
+    time = launch + max(turns (iterations wait + tile) + rounds iterations (flops a + loaded b), bytes / bandwidth)
 
-The constants are those of one stage on one card, fitted to times that were measured there.
+Blocks that share a multiprocessor wait for memory at the same time: there are as many rounds as one of them has tiles
+in turn. An iteration takes no less than it waits, however little it multiplies.
+
+The constants are those of one stage on one card, for one kind of its work, fitted to times that were measured there.
 """
 
 from __future__ import annotations
 
 import itertools
 import math
+import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -24,6 +28,9 @@ LEAST_SAMPLES = 6
 
 BANDWIDTHS = tuple(1e6 * 1.1**n for n in range(-15, 31))
 """Bytes a microsecond that are tried: 0.24 to 17 TB/s."""
+
+MOST_SEEN = 0.7
+"""Of the logarithm of an error, in the choice among bandwidths: one time that fits no constants does not decide."""
 
 Floats = np.ndarray[tuple[int, ...], np.dtype[np.float64]]
 
@@ -34,6 +41,7 @@ class Work:
 
     `tiles` are worked on by a block each, in `iterations` of the mainloop with `flops` operations on `loaded` bytes of
     operands. `shared`: blocks share out the tiles of the last round. `bytes` is what the problem has to read and write.
+    So many blocks are `resident` on a multiprocessor at once. Work of another `kind` has constants of its own.
     """
 
     tiles: int
@@ -42,24 +50,32 @@ class Work:
     loaded: int
     bytes: int
     shared: bool = False
+    resident: int = 1
+    kind: str = ""
 
     def rounds(self, multiprocessors: int) -> float:
         """Tiles that the busiest multiprocessor works on."""
         each = self.tiles / multiprocessors
         return each if self.shared and each > 1 else math.ceil(each)
 
+    def turns(self, multiprocessors: int) -> float:
+        """Rounds of as many tiles as are worked on at once."""
+        rounds = self.rounds(multiprocessors)
+        return rounds if self.resident == 1 else math.ceil(rounds / self.resident)
+
 
 @dataclass(frozen=True)
 class Constants:
     """Of a stage on a card: microseconds a launch and a tile, microseconds an operation and a loaded byte of one
-    multiprocessor, and bytes of memory a microsecond of all. `error` is the largest relative one on what was measured,
-    of so many `samples`, the shortest of which took `least_us`."""
+    multiprocessor, bytes of memory a microsecond of all, and microseconds that an iteration waits. `error` is the
+    median of relative ones on what was measured, of so many `samples`, the shortest of which took `least_us`."""
 
     launch_us: float
     tile_us: float
     flop_us: float
     loaded_us: float
     bandwidth: float
+    wait_us: float = 0.0
     error: float = 0.0
     samples: int = 0
     least_us: float = 0.0
@@ -82,7 +98,8 @@ class Prediction:
 def predict(work: Work, constants: Constants, multiprocessors: int) -> Prediction:
     """The time of a launch from a cold L2."""
     c, rounds = constants, work.rounds(multiprocessors)
-    busy = rounds * (work.iterations * (work.flops * c.flop_us + work.loaded * c.loaded_us) + c.tile_us)
+    busy = rounds * work.iterations * (work.flops * c.flop_us + work.loaded * c.loaded_us)
+    busy += work.turns(multiprocessors) * (work.iterations * c.wait_us + c.tile_us)
     moved = work.bytes / c.bandwidth
     return Prediction(c.launch_us + max(busy, moved), rounds, "tiles" if busy >= moved else "memory")
 
@@ -97,10 +114,10 @@ def fit(samples: Sequence[tuple[Work, float]], multiprocessors: int) -> Constant
     if len(samples) < LEAST_SAMPLES:
         return None
     work, us = [w for w, _ in samples], np.array([t for _, t in samples])
-    rounds = np.array([w.rounds(multiprocessors) for w in work])
-    iterations = rounds * np.array([w.iterations for w in work])
-    columns = [np.ones(len(us)), rounds, iterations * [w.flops for w in work], iterations * [w.loaded for w in work]]
-    matrix, moved = np.column_stack(columns), np.array([float(w.bytes) for w in work])
+    turns, iterations = (np.array(x) for x in ([w.turns(multiprocessors) for w in work], [w.iterations for w in work]))
+    every = iterations * np.array([w.rounds(multiprocessors) for w in work])
+    columns = [turns, every * [w.flops for w in work], every * [w.loaded for w in work], turns * iterations]
+    matrix, moved = np.column_stack([np.ones(len(us)), *columns]), np.array([float(w.bytes) for w in work])
     found: list[tuple[float, tuple[float, ...], float]] = []
     for bandwidth in BANDWIDTHS:
         compute = np.ones(len(us), bool)
@@ -108,14 +125,14 @@ def fit(samples: Sequence[tuple[Work, float]], multiprocessors: int) -> Constant
             chosen = _least_squares(matrix[compute], us[compute])
             times = chosen[0] + np.maximum(matrix[:, 1:] @ chosen[1:], moved / bandwidth)
             bounded = matrix[:, 1:] @ chosen[1:] < moved / bandwidth
-            found.append((float(((times / us - 1) ** 2).sum()), tuple(chosen), bandwidth))
+            found.append((float(np.minimum(np.log(times / us) ** 2, MOST_SEEN**2).sum()), tuple(chosen), bandwidth))
             if bounded.sum() > len(us) - LEAST_SAMPLES + 2 or (compute == ~bounded).all():
                 break
             compute = ~bounded
-    _, (launch, tile, flop, loaded), bandwidth = min(found)
-    made = Constants(launch, tile, flop, loaded, bandwidth)
-    errors = [abs(predict(w, made, multiprocessors).us / t - 1) for w, t in samples]
-    return Constants(launch, tile, flop, loaded, bandwidth, max(errors), len(samples), float(us.min()))
+    _, (launch, tile, flop, loaded, wait), bandwidth = min(found)
+    made = Constants(launch, tile, flop, loaded, bandwidth, wait)
+    error = statistics.median(abs(predict(w, made, multiprocessors).us / t - 1) for w, t in samples)
+    return replace(made, error=error, samples=len(samples), least_us=float(us.min()))
 
 
 def _least_squares(matrix: Floats, us: Floats) -> Floats:

@@ -62,7 +62,7 @@ struct Tile {
       if constexpr (BY_REGISTERS)
         held.x[i] = inside ? *source : IN(0.f);
       else
-        cp_async<PIECE * sizeof(IN)>(own(i), inside ? source : from, inside ? valid * sizeof(IN) : 0);
+        cp_async_past_l1<PIECE * sizeof(IN)>(own(i), inside ? source : from, inside ? valid * sizeof(IN) : 0);
     }
   }
 

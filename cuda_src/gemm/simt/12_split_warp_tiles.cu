@@ -31,19 +31,21 @@ struct KTile {
 };
 
 // starts to copy ROWS x BLOCK_K floats of a matrix whose rows lie along k: each becomes a column. what lies
-// outside becomes zero
+// outside becomes zero. a warp copies 8 of k of 4 rows: what it stores is in all banks, what it reads in
+// whole sectors
 template <int ROWS>
 __device__ __forceinline__ void copy_transposed(float (*tile)[ROWS + PAD], const IN* from, int ld, int row0,
                                                 int k0, int rows, int depth) {
-  constexpr int ROW_STEP = THREADS / BLOCK_K;
-  static_assert(THREADS % BLOCK_K == 0 && ROWS % ROW_STEP == 0, "threads have to copy whole rows of k");
-  const int row = threadIdx.x / BLOCK_K, k = threadIdx.x % BLOCK_K;
-  const IN* source = from + static_cast<long long>(row0 + row) * ld + k0 + k;
-  const long long step = static_cast<long long>(ROW_STEP) * ld;
-  const int inside = k0 + k < depth ? rows - row0 - row : 0;
+  constexpr int EIGHTS = BLOCK_K / 8, WARPS = THREADS / WARP;
+  static_assert(ROWS / 4 * EIGHTS % WARPS == 0, "warps have to copy as much each");
+  const int lane = threadIdx.x % WARP;
 #pragma unroll 8
-  for (int i = 0; i < ROWS; i += ROW_STEP, source += step)
-    cp_async<4>(&tile[k][row + i], i < inside ? source : from, i < inside ? sizeof(float) : 0);
+  for (int i = threadIdx.x / WARP; i < ROWS / 4 * EIGHTS; i += WARPS) {
+    const int k = i % EIGHTS * 8 + lane % 8, row = i / EIGHTS * 4 + lane / 8;
+    const bool inside = row0 + row < rows && k0 + k < depth;
+    const IN* const source = from + static_cast<long long>(row0 + row) * ld + k0 + k;
+    cp_async<4>(&tile[k][row], inside ? source : from, inside ? sizeof(float) : 0);
+  }
 }
 
 // starts to copy BLOCK_K x COLUMNS floats of a matrix whose rows lie along n, as they are, in pieces as large
@@ -57,7 +59,8 @@ __device__ __forceinline__ void copy(float (*tile)[COLUMNS + PAD], const IN* fro
     const int k = i / ROW_PIECES, column = i % ROW_PIECES * PIECE_B;
     const int valid = k0 + k < depth ? min(max(columns - column0 - column, 0), PIECE_B) : 0;
     const IN* const source = from + static_cast<long long>(k0 + k) * ld + column0 + column;
-    cp_async<PIECE_B * sizeof(float)>(&tile[k][column], valid > 0 ? source : from, valid * sizeof(float));
+    cp_async_past_l1<PIECE_B * sizeof(float)>(&tile[k][column], valid > 0 ? source : from,
+                                              valid * sizeof(float));
   }
 }
 

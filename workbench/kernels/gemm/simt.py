@@ -309,14 +309,15 @@ _SPLIT_SHAPES: tuple[tuple[int, int, int, int], ...] = (
 def _split_cycles(p: GemmProblem, shape: tuple[int, int, int, int], split: int) -> float:
     """About how many cycles `split_warp_tiles` takes with such tiles, for the choice among them."""
     m, n, thread = shape[0], shape[1], shape[2] * shape[3]
-    blocks = ceil_div(p.m, m) * ceil_div(p.n, n) * split
-    warps = m * n // (32 * thread)
-    rounds = max(ceil_div(blocks, MULTIPROCESSORS), 6 / warps)  # a few warps do not keep the units busy
-    reads = 1 + 1 / math.sqrt(thread)  # of shared memory, which take time beside the products
-    iteration = max(400.0, rounds * m * n * 32 / 128 * reads * 0.75)
-    return (
-        ceil_div(ceil_div(p.k, 32), split) * iteration + rounds * m * n / 32 + (1500 + 100 * split if split > 1 else 0)
-    )
+    threads, blocks = m * n // thread, ceil_div(p.m, m) * ceil_div(p.n, n) * split
+    registers = 150 if thread == 64 else 100 if thread == 32 else 60
+    resident = min(SHARED_BYTES // (3 * 32 * (m + n + 8) * 4 + 1024), 65536 // (threads * registers))
+    waves, rest = divmod(blocks, MULTIPROCESSORS * resident)
+    iterations, cycles = ceil_div(ceil_div(p.k, 32), split), 0.0
+    for times, at_once in ((waves, resident), (min(rest, 1), ceil_div(rest, MULTIPROCESSORS))):
+        busy = max(at_once, 7 * 32 / threads)  # a few warps do not keep the units busy
+        cycles += times * (iterations * max(500, busy * m * n / 4 * (1 + 4 / math.sqrt(thread))) + at_once * m * n / 8)
+    return cycles + (4500 if split > 1 else 0)
 
 
 def _split_warp_tiles(p: GemmProblem, size: Mapping[str, int]) -> dict[str, int]:
