@@ -5,7 +5,8 @@ multiply-adds or as the bytes that it loads into shared memory, and a time a til
 the last round is as long as the others, however few tiles are left, unless blocks share them out. A launch takes no
 less than the bytes of the problem take at the bandwidth of memory.
 
-    time = launch + max(turns (iterations wait + tile) + rounds iterations (flops a + loaded b), bytes / bandwidth)
+    time = launch + copied / bandwidth
+        + max(turns (iterations wait + tile) + rounds iterations (flops a + loaded b), bytes / bandwidth)
 
 Blocks that share a multiprocessor wait for memory at the same time: there are as many rounds as one of them has tiles
 in turn. An iteration takes no less than it waits, however little it multiplies.
@@ -26,11 +27,17 @@ import numpy as np
 LEAST_SAMPLES = 6
 """Times of a stage from which its constants are fitted."""
 
+LEAST_DIFFERENT = 4
+"""Works that these have to be of: of one alone every constant is one time."""
+
 BANDWIDTHS = tuple(1e6 * 1.1**n for n in range(-15, 31))
 """Bytes a microsecond that are tried: 0.24 to 17 TB/s."""
 
 MOST_SEEN = 0.7
 """Of the logarithm of an error, in the choice among bandwidths: one time that fits no constants does not decide."""
+
+MOST_ALIKE = 1e10
+"""Condition of the normal equations from which columns count as the same."""
 
 Floats = np.ndarray[tuple[int, ...], np.dtype[np.float64]]
 
@@ -41,7 +48,8 @@ class Work:
 
     `tiles` are worked on by a block each, in `iterations` of the mainloop with `flops` operations on `loaded` bytes of
     operands. `shared`: blocks share out the tiles of the last round. `bytes` is what the problem has to read and write.
-    So many blocks are `resident` on a multiprocessor at once. Work of another `kind` has constants of its own.
+    So many blocks are `resident` on a multiprocessor at once. Work of another `kind` has constants of its own. `copied`
+    are bytes that launches before have read and written.
     """
 
     tiles: int
@@ -52,6 +60,7 @@ class Work:
     shared: bool = False
     resident: int = 1
     kind: str = ""
+    copied: int = 0
 
     def rounds(self, multiprocessors: int) -> float:
         """Tiles that the busiest multiprocessor works on."""
@@ -101,7 +110,8 @@ def predict(work: Work, constants: Constants, multiprocessors: int) -> Predictio
     busy = rounds * work.iterations * (work.flops * c.flop_us + work.loaded * c.loaded_us)
     busy += work.turns(multiprocessors) * (work.iterations * c.wait_us + c.tile_us)
     moved = work.bytes / c.bandwidth
-    return Prediction(c.launch_us + max(busy, moved), rounds, "tiles" if busy >= moved else "memory")
+    before = c.launch_us + work.copied / c.bandwidth
+    return Prediction(before + max(busy, moved), rounds, "tiles" if busy >= moved else "memory")
 
 
 def fit(samples: Sequence[tuple[Work, float]], multiprocessors: int) -> Constants | None:
@@ -111,19 +121,24 @@ def fit(samples: Sequence[tuple[Work, float]], multiprocessors: int) -> Constant
     For each bandwidth, what memory bounds is told from the rest by the constants found so far, and those are fitted to
     the rest by least squares, none of them negative.
     """
-    if len(samples) < LEAST_SAMPLES:
+    if len(samples) < LEAST_SAMPLES or len({work for work, _ in samples}) < LEAST_DIFFERENT:
         return None
     work, us = [w for w, _ in samples], np.array([t for _, t in samples])
     turns, iterations = (np.array(x) for x in ([w.turns(multiprocessors) for w in work], [w.iterations for w in work]))
     every = iterations * np.array([w.rounds(multiprocessors) for w in work])
     columns = [turns, every * [w.flops for w in work], every * [w.loaded for w in work], turns * iterations]
     matrix, moved = np.column_stack([np.ones(len(us)), *columns]), np.array([float(w.bytes) for w in work])
+    copied = np.array([float(w.copied) for w in work])
     found: list[tuple[float, tuple[float, ...], float]] = []
+    known: dict[bytes, Floats] = {}  # many bandwidths bound the same
     for bandwidth in BANDWIDTHS:
         compute = np.ones(len(us), bool)
         for _ in range(4):
-            chosen = _least_squares(matrix[compute], us[compute])
-            times = chosen[0] + np.maximum(matrix[:, 1:] @ chosen[1:], moved / bandwidth)
+            which = compute.tobytes() + (str(bandwidth).encode() if copied.any() else b"")
+            if which not in known:
+                known[which] = _least_squares(matrix[compute], us[compute], copied[compute] / bandwidth)
+            chosen = known[which]
+            times = chosen[0] + copied / bandwidth + np.maximum(matrix[:, 1:] @ chosen[1:], moved / bandwidth)
             bounded = matrix[:, 1:] @ chosen[1:] < moved / bandwidth
             found.append((float(np.minimum(np.log(times / us) ** 2, MOST_SEEN**2).sum()), tuple(chosen), bandwidth))
             if bounded.sum() > len(us) - LEAST_SAMPLES + 2 or (compute == ~bounded).all():
@@ -135,17 +150,23 @@ def fit(samples: Sequence[tuple[Work, float]], multiprocessors: int) -> Constant
     return replace(made, error=error, samples=len(samples), least_us=float(us.min()))
 
 
-def _least_squares(matrix: Floats, us: Floats) -> Floats:
-    """The coefficients, none negative, of the smallest relative errors: of every choice of columns the best."""
-    scale = np.abs(matrix).max(axis=0)
-    scaled, wanted = matrix / us[:, None] / np.where(scale > 0, scale, 1), np.ones(len(us))
+def _least_squares(matrix: Floats, us: Floats, known: Floats) -> Floats:
+    """The coefficients, none negative, of the smallest relative errors of microseconds of which some are known: of
+    every choice of columns the best."""
+    scaled = matrix / us[:, None]
+    scale = np.sqrt((scaled**2).sum(axis=0))
+    scaled, wanted = scaled / np.where(scale > 0, scale, 1), 1 - known / us
+    products, right = scaled.T @ scaled, scaled.T @ wanted
     best, least = np.zeros(matrix.shape[1]), math.inf
     for count in range(1, matrix.shape[1] + 1):
         for columns in itertools.combinations(range(matrix.shape[1]), count):
-            part, *_ = np.linalg.lstsq(scaled[:, columns], wanted, rcond=None)
-            error = float(((scaled[:, columns] @ part - wanted) ** 2).sum())
+            of = list(columns)
+            if (scale[of] == 0).any() or np.linalg.cond(products[np.ix_(of, of)]) > MOST_ALIKE:
+                continue
+            part = np.linalg.solve(products[np.ix_(of, of)], right[of])
+            error = float(((scaled[:, of] @ part - wanted) ** 2).sum())
             if (part >= 0).all() and error < least - 1e-12:
                 best, least = np.zeros(matrix.shape[1]), error
-                best[list(columns)] = part
+                best[of] = part
     found: Floats = best / np.where(scale > 0, scale, 1)
     return found

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 
 from ...model.dtypes import dtype_of
 from ...model.launch import Launch, ceil_div
-from .fastest import MULTIPROCESSORS
+from . import tiling
 from .operation import DEEP, GEMM, ODD_C, scalars, tiles
 from .problem import SHARED_BYTES, GemmProblem, half_only
 
@@ -119,42 +118,9 @@ def cp_async(p: GemmProblem, size: Mapping[str, int]) -> Launch:
     return _launch(p, size, "gemm_cp_async", size["STAGES"])
 
 
-Shape = tuple[int, int, int, int]
-"""Rows and columns of a tile, and how they are shared out along each."""
-
-_SHAPES: tuple[Shape, ...] = (
-    *((16, 64, 1, 4), (64, 16, 4, 1), (32, 32, 2, 2), (32, 64, 2, 2), (64, 32, 2, 2), (64, 64, 2, 2)),
-    *((32, 128, 1, 4), (128, 32, 4, 1), (64, 128, 2, 4), (128, 64, 4, 2), (128, 128, 2, 4)),
-)
-"""Rows and columns of the tiles of `small_tiles`, and warps along each."""
-
-
-def _pieces(p: GemmProblem) -> tuple[int, int, int]:
-    """Elements of A, B and C that move together: as many as the distance of their rows divides, in C four at most."""
-    return math.gcd(p.lda, 8), math.gcd(p.ldb, 8), math.gcd(p.ldc, 4)
-
-
-def _small_cycles(p: GemmProblem, shape: Shape, k: int, split: int) -> float:
-    """About how many cycles `small_tiles` takes with such tiles, for the choice among them: of 54 products on an H200,
-    where eight tiles each were timed, what it chooses takes 1.02 times as long as the best."""
-    (m, n, _, _), (pieces_a, pieces_b, pieces_c) = shape, _pieces(p)
-    rounds = ceil_div(ceil_div(p.m, m) * ceil_div(p.n, n) * split, MULTIPROCESSORS)
-    multiplied, loaded = m * n * k / 450, (m + n) * k * 2 / 15
-    copied = (m * k / pieces_a + n * k / pieces_b) / 32 * 2.5
-    waiting = 1300 if 1 in (pieces_a, pieces_b) else 100  # for memory, where nothing else is to be done
-    iterations = ceil_div(ceil_div(p.k, k), split)
-    mainloop = iterations * max(waiting, rounds * max(multiplied, loaded, copied))
-    return mainloop + rounds * m * n / pieces_c / 1.8 + (2100 + 14 * split if split > 1 else 0)
-
-
 def _small_tiles(p: GemmProblem, size: Mapping[str, int]) -> dict[str, int]:
-    most = 32 if 1 in _pieces(p)[:2] else 64  # single elements of a k-tile are in registers, all at once
-    k = min(most, max(16, 1 << (p.k - 1).bit_length()))
-    splits = [split for split in (1, 2, 4, 8) if split <= ceil_div(p.k, k)]
-    choices = [(shape, split) for split in splits for shape in _SHAPES]
-    (m, n, warps_m, warps_n), split = min(choices, key=lambda c: _small_cycles(p, c[0], k, c[1]))
-    names = ("PIECE_A", "PIECE_B", "PIECE_C")
-    pieces = dict(zip(names, _pieces(p), strict=True))
+    (m, n, warps_m, warps_n), k, split = tiling.small(p)
+    pieces = dict(zip(("PIECE_A", "PIECE_B", "PIECE_C"), tiling.pieces(p), strict=True))
     return {
         "BLOCK_M": m,
         "BLOCK_N": n,
@@ -180,12 +146,13 @@ def _small_tiles(p: GemmProblem, size: Mapping[str, int]) -> dict[str, int]:
 def small_tiles(p: GemmProblem, size: Mapping[str, int]) -> Launch:
     m, n, k, split, pad = size["BLOCK_M"], size["BLOCK_N"], size["BLOCK_K"], size["SPLIT"], 8
     b_bytes = 2 * (n * (k + pad) if p.layout == "nt" else k * (n + pad))
-    buffer = size["STAGES"] * (2 * m * (k + pad) + b_bytes)
+    shared = max(size["STAGES"] * (2 * m * (k + pad) + b_bytes), 4 * m * (n + pad))  # sums lie where k-tiles were
+    blocks = ceil_div(p.m, m) * ceil_div(p.n, n) * split
     return Launch(
         "gemm_small_tiles",
-        (ceil_div(p.m, m) * ceil_div(p.n, n) * split, 1, 1),
+        (blocks, 1, 1),
         (32 * size["WARPS_M"] * size["WARPS_N"], 1, 1),
         ("A", "B", "C", *scalars(p)),
-        shared_bytes=max(buffer, 4 * m * (n + pad)),  # sums lie where k-tiles were
+        shared_bytes=tiling.spread(blocks, split, shared),
         cluster=(split, 1, 1),
     )

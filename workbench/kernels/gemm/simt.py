@@ -11,7 +11,8 @@ from ...model.arrays import Array
 from ...model.dtypes import FP32, dtype_of
 from ...model.launch import Launch, Plan, ceil_div
 from ...model.tensor_map import TensorMap
-from .fastest import MULTIPROCESSORS, NARROW
+from . import tiling
+from .fastest import NARROW
 from .operation import GEMM, GROUPS, ODD_C, realigned_plan, scalars, tiles
 from .problem import SHARED_BYTES, GemmProblem, tensor_maps
 
@@ -299,30 +300,8 @@ def split_tiles(p: GemmProblem, size: Mapping[str, int]) -> Plan:
     return Plan((first, added), scratch=scratch)
 
 
-_SPLIT_SHAPES: tuple[tuple[int, int, int, int], ...] = (
-    *((128, 128, 8, 8), (64, 128, 8, 8), (128, 64, 8, 8), (64, 64, 8, 8), (32, 128, 4, 8), (128, 32, 8, 8)),
-    *((32, 64, 4, 8), (64, 32, 4, 8), (32, 32, 4, 4)),
-)
-"""Rows and columns of the tiles of `split_warp_tiles`, and of a thread."""
-
-
-def _split_cycles(p: GemmProblem, shape: tuple[int, int, int, int], split: int) -> float:
-    """About how many cycles `split_warp_tiles` takes with such tiles, for the choice among them."""
-    m, n, thread = shape[0], shape[1], shape[2] * shape[3]
-    threads, blocks = m * n // thread, ceil_div(p.m, m) * ceil_div(p.n, n) * split
-    registers = 150 if thread == 64 else 100 if thread == 32 else 60
-    resident = min(SHARED_BYTES // (3 * 32 * (m + n + 8) * 4 + 1024), 65536 // (threads * registers))
-    waves, rest = divmod(blocks, MULTIPROCESSORS * resident)
-    iterations, cycles = ceil_div(ceil_div(p.k, 32), split), 0.0
-    for times, at_once in ((waves, resident), (min(rest, 1), ceil_div(rest, MULTIPROCESSORS))):
-        busy = max(at_once, 7 * 32 / threads)  # a few warps do not keep the units busy
-        cycles += times * (iterations * max(500, busy * m * n / 4 * (1 + 4 / math.sqrt(thread))) + at_once * m * n / 8)
-    return cycles + (4500 if split > 1 else 0)
-
-
 def _split_warp_tiles(p: GemmProblem, size: Mapping[str, int]) -> dict[str, int]:
-    choices = [(shape, split) for split in range(1, 9) if split <= ceil_div(p.k, 32) for shape in _SPLIT_SHAPES]
-    (m, n, thread_m, thread_n), split = min(choices, key=lambda c: _split_cycles(p, *c))
+    (m, n, thread_m, thread_n), split = tiling.split(p)
     pieces = {"PIECE_B": math.gcd(p.ldb, 4), "PIECE_C": math.gcd(p.ldc, 4)}
     return {"BLOCK_M": m, "BLOCK_N": n, "THREAD_M": thread_m, "THREAD_N": thread_n, "SPLIT": split, **pieces}
 
@@ -333,19 +312,20 @@ def _split_warp_tiles(p: GemmProblem, size: Mapping[str, int]) -> dict[str, int]
     source="gemm/simt/12_split_warp_tiles.cu",
     idea="fp32 only: tiles as large as leaves enough of them, blocks of a cluster split k",
     supports=_fp32_only,
-    parameters={"BLOCK_K": 32, "STAGES": 3},
+    parameters={"BLOCK_K": tiling.SPLIT_K, "STAGES": tiling.SPLIT_DEEP},
     sizes=_split_warp_tiles,
     edge_cases=_ASYNC_EDGE_CASES,
     architecture=90,
 )
 def split_warp_tiles(p: GemmProblem, size: Mapping[str, int]) -> Launch:
     m, n, split = size["BLOCK_M"], size["BLOCK_N"], size["SPLIT"]
+    blocks = ceil_div(p.m, m) * ceil_div(p.n, n) * split
     return Launch(
         "gemm_split_warp_tiles",
-        (ceil_div(p.m, m) * ceil_div(p.n, n) * split, 1, 1),
+        (blocks, 1, 1),
         (_warp_tiles_threads(size), 1, 1),
         ("A", "B", "C", *scalars(p)),
-        shared_bytes=max(_buffer_bytes(p, size), 4 * m * (n + 4)),
+        shared_bytes=tiling.spread(blocks, split, max(_buffer_bytes(p, size), 4 * m * (n + 4))),
         cluster=(split, 1, 1),
     )
 

@@ -9,12 +9,21 @@ from ...model.arrays import element_bytes
 from ...model.cost_model import Work
 from ...model.dtypes import FP32, dtype_of
 from ...model.launch import ceil_div
-from .fastest import STREAMED_N
+from .fastest import NARROW, STREAMED_N, copies_pay
 from .few import Few, at_once, sharing
 from .problem import SHARED_BYTES, GemmProblem, tensor_maps
 
 MOST_RESIDENT = 8
 """Blocks that share a multiprocessor: more of them hide nothing."""
+
+LARGE = 1 << 22
+"""Elements of an operand that is read at the speed of memory, if it is read once."""
+
+COPIED = 256
+"""Elements of a row that a warp copies: of a shorter row it takes as long."""
+
+BEYOND_L2 = 25 * 10**6
+"""Bytes of C from which lines leave the L2 before all blocks that write to them have."""
 
 Sizes = Mapping[str, int]
 
@@ -54,13 +63,20 @@ def _few_vectors(p: GemmProblem, size: Sizes) -> Work:
         flops=2 * lines * k * vectors * size["WARPS"],
         loaded=(lines + vectors) * k * _item(p) * size["WARPS"],
         bytes=element_bytes(p.arrays().values()),
-        kind=_kind(p, "" if aligned else "any rows", "" if few.along_k else "along n"),
+        kind=_kind(
+            p, "" if aligned else "any rows", "" if few.along_k else "along n", "" if few.x_k == 1 else "columns of B"
+        ),
     )
 
 
 def _warp_parallel(p: GemmProblem, size: Sizes) -> Work:
     m, n = size["WARPS_M"] * size["PATCH_M"], size["WARPS_N"] * size["PATCH_N"]
-    return _tiled(p, m, n, 32, resident=4, kind=_kind(p, p.layout))
+    made = _tiled(p, m, n, 32, resident=4, kind=_kind(p, p.layout))
+    # warps without a row or a column of C end at once
+    rows, columns = (
+        ceil_div(min(x, most), each) * each for x, most, each in ((p.m, m, size["PATCH_M"]), (p.n, n, size["PATCH_N"]))
+    )
+    return replace(made, flops=2 * rows * columns * 32, loaded=(rows + columns) * 32 * _item(p))
 
 
 def _split_tiles(p: GemmProblem, size: Sizes) -> Work:
@@ -81,17 +97,17 @@ def _small_tiles(p: GemmProblem, size: Sizes) -> Work:
 
 
 def _on_cuda_cores(p: GemmProblem, size: Sizes) -> Work:
-    m, n, k, split = size["BLOCK_M"], size["BLOCK_N"], size["BLOCK_K"], size.get("SPLIT", 1)
+    m, n, split = size["BLOCK_M"], size["BLOCK_N"], size.get("SPLIT", 1)
     threads = m * n // (size["THREAD_M"] * size["THREAD_N"])
     kind = _kind(p, "any rows" if tensor_maps(p) else "", "clusters" if split > 1 else "")
-    return _tiled(p, m, n, k, split, resident=max(1, 256 // threads), kind=kind)
+    return _tiled(p, m, n, 32, split, resident=max(1, 256 // threads), kind=kind)  # however deep a k-tile is
 
 
-def _fp32_pipeline(p: GemmProblem, size: Sizes) -> Work:
+def _fp32_pipeline(p: GemmProblem, size: Sizes) -> Work | None:
     return _realigned(p, _tiled(p, 128, 256, 32))
 
 
-def _on_tensor_cores(p: GemmProblem, size: Sizes) -> Work:
+def _on_tensor_cores(p: GemmProblem, size: Sizes) -> Work | None:
     m, n, k, split = size["BLOCK_M"], size.get("BLOCK_N", STREAMED_N), size["BLOCK_K"], size.get("SPLIT", 1)
     if "WARPS_M" in size:  # by threads, whatever the rows are
         return _tiled(p, m, n, k, split, kind="any rows" if tensor_maps(p) else "")
@@ -99,16 +115,23 @@ def _on_tensor_cores(p: GemmProblem, size: Sizes) -> Work:
     return _realigned(p, _tiled(p, m, n, k, split, shared=shared))
 
 
-def _realigned(p: GemmProblem, made: Work) -> Work:
+def _realigned(p: GemmProblem, made: Work) -> Work | None:
     """Of a stage with tensor maps: after copies of what none takes, each of which is a launch; and C leaves otherwise
-    where it has none."""
+    where it has none. None where both are for a k of one k-tile: `small_tiles` took half as long wherever it was
+    timed, 22 us against 39 for 5552x1579x5."""
     copied = [a for name, a in p.arrays().items() if name in "AB" and a.row_stride * _item(p) % 16]
-    copies = f"{len(copied)} copies" if copied else ""
-    kind = " ".join(filter(None, (copies, "" if p.ldc * dtype_of(p.out).itemsize % 16 == 0 else "odd rows of C")))
-    return replace(made, bytes=made.bytes + 2 * element_bytes(copied), kind=kind)
+    kinds = [f"{len(copied)} copies"] if copied else []
+    if p.ldc * dtype_of(p.out).itemsize % 16:
+        kinds.append("elements of C" if p.ldc % 2 else "pairs of C")
+    if copied and p.ldc % 2 and p.k <= 64:
+        return None
+    if not kinds and p.dtype != FP32.name and any(a.row_stride * a.dtype.itemsize % 128 for a in p.arrays().values()):
+        kinds += ["rows across lines", *(["large C"] if p.arrays()["C"].nbytes > BEYOND_L2 else [])]
+    moved = sum(2 * a.shape[0] * ceil_div(a.shape[1], COPIED) * COPIED * _item(p) for a in copied)
+    return replace(made, copied=moved, kind=" ".join(kinds))
 
 
-_BY_SIZE: tuple[tuple[str, Callable[[GemmProblem, Sizes], Work]], ...] = (
+_BY_SIZE: tuple[tuple[str, Callable[[GemmProblem, Sizes], Work | None]], ...] = (
     ("VECTORS", _few_vectors),
     ("PATCH_M", _warp_parallel),
     ("BLOCK_MN", _split_tiles),
@@ -120,7 +143,20 @@ _BY_SIZE: tuple[tuple[str, Callable[[GemmProblem, Sizes], Work]], ...] = (
 """A size that only such stages have, and what these do."""
 
 
+def _reads_once(p: GemmProblem, size: Sizes) -> bool:
+    """Whether only stages that read a large operand once come into question, and this is none of them: `few_vectors`,
+    and for more than 8 vectors `streamed`. At 6520x8x11144 they took 61 and 68 us on an H200, at 14816x16x6672 76 and
+    64. fp32 with the other operand in columns is left out: 224 us at 5304x8x8449, `split_tiles` 162."""
+    few = Few.of(p)
+    if few.vectors > NARROW or few.lines * p.k <= LARGE or (p.dtype == FP32.name and few.x_k != 1):
+        return False
+    streams = "BLOCK_N" not in size and "BLOCK_K" in size and few.vectors > 8
+    return "VECTORS" not in size and not streams
+
+
 def work(p: GemmProblem, size: Sizes) -> Work | None:
-    """Of a stage with these sizes. None of stages for which there are no constants to be had: those that have one
-    thread an element of C."""
+    """Of a stage with these sizes. None of a stage that has one thread an element of C, and of one that another would
+    replace anyway."""
+    if _reads_once(p, size) or copies_pay(p):
+        return None
     return next((of(p, size) for name, of in _BY_SIZE if name in size), None)
