@@ -73,6 +73,9 @@ def _fastest_half(p: GemmProblem) -> str:
     before (bc544d2), was 0.98 to 1.02 times as fast. With four tiles it gains nothing: 181.2 and 181.4 against 180.7
     and 181.0 at 4096^3.
 
+    `few_vectors` for few rows or columns, but for 9 to 16 columns `streamed`, whose tiles are as narrow: 71 against 89
+    at 7016x16x14792, 64 against 76 at 14816x16x6672; with 13 rows, 44 against 40 at 13x10968x3896.
+
     What is small goes to stages whose blocks start at once. Of random products (`reports/gemm-random.json`),
     `small_tiles` took 1.01 times as long as the fastest stage below 2^26 multiplications and 1.12 times below 2^28,
     `deferred_epilogue` 1.04 times from 2^32 on.
@@ -80,8 +83,8 @@ def _fastest_half(p: GemmProblem) -> str:
     if p.m * p.n * p.k <= 2**15:
         return "warp_parallel" if p.layout == "nt" or p.k <= 32 else "small_tiles"
     if min(p.m, p.n) <= NARROW and max(p.m, p.n) * p.k >= 2**20:
-        return "few_vectors"
-    if p.m * p.n * p.k <= 2**28:
+        return "streamed" if 8 < p.n <= NARROW and not tensor_maps(p) else "few_vectors"
+    if p.m * p.n * p.k <= 2**28 or (tensor_maps(p) and p.k <= 64):
         return "small_tiles"
     if tensor_maps(p):
         return "realigned"

@@ -9,7 +9,7 @@ from ...model.arrays import element_bytes
 from ...model.cost_model import Work
 from ...model.dtypes import FP32, dtype_of
 from ...model.launch import ceil_div
-from .fastest import NARROW, STREAMED_N, copies_pay
+from .fastest import NARROW, STREAMED_N
 from .few import Few, at_once, sharing
 from .problem import SHARED_BYTES, GemmProblem, tensor_maps
 
@@ -157,6 +157,6 @@ def _reads_once(p: GemmProblem, size: Sizes) -> bool:
 def work(p: GemmProblem, size: Sizes) -> Work | None:
     """Of a stage with these sizes. None of a stage that has one thread an element of C, and of one that another would
     replace anyway."""
-    if _reads_once(p, size) or copies_pay(p):
+    if _reads_once(p, size):
         return None
     return next((of(p, size) for name, of in _BY_SIZE if name in size), None)
