@@ -128,7 +128,7 @@ extern "C" __global__ void CLUSTER __launch_bounds__(THREADS)
 
   float* const sums = reinterpret_cast<float*>(memory);
   cp_async_wait<0>();
-  __syncthreads();  // nobody reads k-tiles any more
+  __syncthreads();  // nobody reads k-tiles any more, and none is on its way
 #pragma unroll
   for (int i = 0; i < THREAD_M; ++i)
 #pragma unroll

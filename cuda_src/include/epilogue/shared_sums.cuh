@@ -36,7 +36,14 @@ __device__ __forceinline__ void store_shared_sums(const float* sums, int rank, O
     Vector<Out, PIECE> out;
 #pragma unroll
     for (int e = 0; e < PIECE; ++e) out.x[e] = from_float<Out>(total.x[e]);
-    store_tail(to + static_cast<long long>(row) * ldc + column, out, columns - column, true);
+    Out* const here = to + static_cast<long long>(row) * ldc + column;
+    if (column + PIECE <= columns) {
+      store_vector(here, out);
+    } else {
+#pragma unroll
+      for (int e = 0; e < PIECE - 1; ++e)
+        if (column + e < columns) here[e] = out.x[e];
+    }
   }
   if constexpr (RANKS > 1) cluster_sync();  // the others have read what is here
 }
