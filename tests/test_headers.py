@@ -42,6 +42,8 @@ TEMPLATES = {
     "fragment",
     "panels",
     "row_prefetch",
+    "realign",
+    "shared_sums",
 }
 """What wraps no instruction, and is tested by the stages that are built on it; what they do not use by a trial."""
 
@@ -75,13 +77,17 @@ INSTRUCTIONS: Mapping[str, Sequence[str]] = {
         *(f"st.async.shared::cluster.{_TO_BARRIER}.{kind}" for kind in ("v4.f32", "u32")),
     ],
     "async_fence": ["fence.proxy.async.shared::cta"],
-    "cluster_load": ["mapa.shared::cluster.u32", "ld.shared::cluster.f32"],
+    "cluster_load": [
+        "mapa.shared::cluster.u32",
+        *(f"ld.shared::cluster.{kind}" for kind in ("f32", "v2.f32", "v4.f32")),
+    ],
     "cluster_rank": ["mov.u32"],
     "cluster_started": ["barrier.cluster.arrive.relaxed", "barrier.cluster.wait"],
     "cluster_store": ["mapa.shared::cluster.u32", "st.shared::cluster.v4.f32"],
     "cluster_sync": ["barrier.cluster.arrive.release", "barrier.cluster.wait.acquire"],
     "cp_async": [f"cp.async.ca.shared.global {size}" for size in (4, 8, 16)],
     "cp_async_16": ["cp.async.cg.shared.global 16"],
+    "cp_async_past_l1": ["cp.async.cg.shared.global 16"],
     "cp_async_commit": ["cp.async.commit_group"],
     "cp_async_wait": [f"cp.async.wait_group {pending}" for pending in (0, 1)],
     "ex2": ["ex2.approx.ftz.f32"],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 
 import numpy as np
@@ -10,8 +11,9 @@ from ...model.arrays import Array
 from ...model.dtypes import FP32, dtype_of
 from ...model.launch import Launch, Plan, ceil_div
 from ...model.tensor_map import TensorMap
+from . import tiling
 from .fastest import NARROW
-from .operation import GEMM, GROUPS, ODD_C, scalars, tiles
+from .operation import GEMM, GROUPS, ODD_C, realigned_plan, scalars, tiles
 from .problem import SHARED_BYTES, GemmProblem, tensor_maps
 
 
@@ -226,13 +228,18 @@ def warp_tiles(p: GemmProblem, size: Mapping[str, int]) -> Launch:
     specific=True,
 )
 def fp32_pipeline(p: GemmProblem, size: Mapping[str, int]) -> Launch:
+    return _pipeline_launch(p, "A", "B")
+
+
+def _pipeline_launch(p: GemmProblem, a: str, b: str) -> Launch:
+    """Of the kernel that takes tensor maps of the arrays `a` and `b`."""
     return Launch(
         "gemm_fp32_pipeline",
         (ceil_div(p.m, 128) * ceil_div(p.n, 256), 1, 1),
         (128 * 3, 1, 1),
         (
-            TensorMap("A", box=(128, 32)),
-            TensorMap("B", box=(256, 32)) if p.layout == "nt" else TensorMap("B", box=(32, 256), swizzle=0),
+            TensorMap(a, box=(128, 32)),
+            TensorMap(b, box=(256, 32)) if p.layout == "nt" else TensorMap(b, box=(32, 256), swizzle=0),
             "C",
             *(np.int32(x) for x in (p.m, p.n, p.k, p.ldc)),
         ),
@@ -291,3 +298,51 @@ def split_tiles(p: GemmProblem, size: Mapping[str, int]) -> Plan:
     numbers = tuple(np.int32(x) for x in (p.m, p.n, p.ldc, parts))
     added = Launch("gemm_add_parts", (ceil_div(p.m * p.n, 32), 1, 1), (256, 1, 1), ("partial", "C", *numbers))
     return Plan((first, added), scratch=scratch)
+
+
+def _split_warp_tiles(p: GemmProblem, size: Mapping[str, int]) -> dict[str, int]:
+    (m, n, thread_m, thread_n), split = tiling.split(p)
+    pieces = {"PIECE_B": math.gcd(p.ldb, 4), "PIECE_C": math.gcd(p.ldc, 4)}
+    return {"BLOCK_M": m, "BLOCK_N": n, "THREAD_M": thread_m, "THREAD_N": thread_n, "SPLIT": split, **pieces}
+
+
+@GEMM.stage(
+    "split_warp_tiles",
+    parent="warp_tiles",
+    source="gemm/simt/12_split_warp_tiles.cu",
+    idea="fp32 only: tiles as large as leaves enough of them, blocks of a cluster split k",
+    supports=_fp32_only,
+    parameters={"BLOCK_K": tiling.SPLIT_K, "STAGES": tiling.SPLIT_DEEP},
+    sizes=_split_warp_tiles,
+    edge_cases=_ASYNC_EDGE_CASES,
+    architecture=90,
+)
+def split_warp_tiles(p: GemmProblem, size: Mapping[str, int]) -> Launch:
+    m, n, split = size["BLOCK_M"], size["BLOCK_N"], size["SPLIT"]
+    blocks = ceil_div(p.m, m) * ceil_div(p.n, n) * split
+    return Launch(
+        "gemm_split_warp_tiles",
+        (blocks, 1, 1),
+        (_warp_tiles_threads(size), 1, 1),
+        ("A", "B", "C", *scalars(p)),
+        shared_bytes=tiling.spread(blocks, split, max(_buffer_bytes(p, size), 4 * m * (n + 4))),
+        cluster=(split, 1, 1),
+    )
+
+
+@GEMM.stage(
+    "realigned_pipeline",
+    parent="fp32_pipeline",
+    source="gemm/simt/13_realigned_pipeline.cu",
+    idea="fp32 only: rows that are no multiples of 16 bytes are copied first, to rows that are: TMA for every matrix",
+    supports=_fp32_only,
+    parameters={"UNROLL": 4, "GROUP_M": 8},
+    edge_cases=(
+        GemmProblem(m=70, n=257, k=129, dtype="fp32", layout="nn"),
+        GemmProblem(m=3, n=2, k=1001, dtype="fp32", pad_a=3, pad_b=2, pad_c=1),
+    ),
+    architecture=90,
+    specific=True,
+)
+def realigned_pipeline(p: GemmProblem, size: Mapping[str, int]) -> Plan:
+    return realigned_plan(p, lambda a, b: _pipeline_launch(p, a, b))

@@ -13,7 +13,7 @@ from ...model.dtypes import FP32, dtype_of
 from ...model.launch import Launch, Plan, ceil_div
 from ...model.tensor_map import TensorMap
 from .fastest import STREAMED_N
-from .operation import DEEP, GEMM, GROUPS, ODD_C
+from .operation import DEEP, GEMM, GROUPS, ODD_C, realigned_plan
 from .problem import SHARED_BYTES, GemmProblem, half_only, tma_and_wgmma
 
 _DEEPER = (
@@ -368,17 +368,6 @@ def ping_pong(p: GemmProblem, size: Mapping[str, int]) -> Launch:
     return tile_launch(p, size, "gemm_ping_pong", consumers=2, promotion=128)
 
 
-def _realign(p: GemmProblem, name: str) -> tuple[Launch, Array]:
-    """Copies an array to one whose rows are a multiple of 16 bytes apart."""
-    array = p.arrays()[name]
-    rows, columns = array.shape
-    packed = Array(array.shape, array.dtype, ceil_div(columns, 8) * 8, output=True)
-    each = 8  # warps of a block, each with 256 elements of a row
-    blocks = ceil_div(rows * ceil_div(columns, 256), each)
-    numbers = tuple(np.int32(x) for x in (rows, columns, array.row_stride, packed.row_stride))
-    return Launch("gemm_realign", (blocks, 1, 1), (32 * each, 1, 1), (name, f"realigned_{name}", *numbers)), packed
-
-
 @GEMM.stage(
     "realigned",
     parent="fitted_tiles",
@@ -397,9 +386,6 @@ def _realign(p: GemmProblem, name: str) -> tuple[Launch, Array]:
     sizes=_fitted,
 )
 def realigned(p: GemmProblem, size: Mapping[str, int]) -> Plan:
-    item = dtype_of(p.dtype).itemsize
-    copied = {n: _realign(p, n) for n in "AB" if p.arrays()[n].row_stride * item % 16}
-    a, b = (f"realigned_{name}" if name in copied else name for name in "AB")
-    product = tile_launch(p, size, "gemm_fitted_tiles", size["SPLIT"], promotion=128, operands=(a, b))
-    scratch = {f"realigned_{name}": array for name, (_, array) in copied.items()}
-    return Plan((*(launch for launch, _ in copied.values()), product), scratch=scratch)
+    return realigned_plan(
+        p, lambda a, b: tile_launch(p, size, "gemm_fitted_tiles", size["SPLIT"], promotion=128, operands=(a, b))
+    )
