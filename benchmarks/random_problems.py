@@ -105,7 +105,8 @@ def layer_norm(d: Draw) -> Problem:
 def transpose(d: Draw) -> Problem:
     r, c = rows(d)
     x = d.array(r, c)
-    return Problem(f"{r}x{c}", lambda: ops.transpose(x), lambda: x.T.contiguous())
+    copied = d.torch.contiguous_format  # of a single row or column contiguous() would copy nothing
+    return Problem(f"{r}x{c}", lambda: ops.transpose(x), lambda: x.T.clone(memory_format=copied))
 
 
 def scan(d: Draw) -> Problem:

@@ -18,7 +18,7 @@ from workbench.harness import Case
 from workbench.kernels.conv2d import CONV2D, Activation, Conv2dProblem, Layout
 from workbench.kernels.conv2d.estimate import TILES, TILES_OF_ONE
 from workbench.kernels.conv2d.operation import sizes
-from workbench.kernels.conv2d.padding import THREADS, no_eights, pad_channels, padded
+from workbench.kernels.conv2d.padding import THREADS, no_eights, no_k_tiles, pad_channels, padded
 from workbench.kernels.conv2d.problem import SHAPES, touched
 from workbench.kernels.conv2d.wgmma import im2col
 from workbench.model.dtypes import BF16
@@ -362,7 +362,8 @@ def test_a_filter_of_one_tap_and_stride_2_reads_a_quarter_of_the_pixels():
     [
         ({"images": 1, "channels": 342, "filters": 16, "taps": 5}, "narrow_copies"),  # few tiles, long k
         ({"images": 4, "channels": 8, "filters": 24, "taps": 5}, "narrow_copies"),  # boxes of 64 would be empty
-        ({"images": 27, "channels": 51, "filters": 8}, "padded_channels"),
+        ({"images": 8, "channels": 15, "filters": 16, "taps": 5}, "padded_channels"),  # k-tiles would be empty
+        ({"images": 4, "channels": 456, "filters": 176, "taps": 5}, "padded_im2col"),  # boxes lie in two lines each
         ({"images": 64, "channels": 250, "filters": 250}, "padded_im2col"),
     ],
 )
@@ -391,3 +392,6 @@ def test_a_padded_array_has_the_channels_and_zeros():
     }
     assert launch.grid[0] * THREADS >= 3 * 5 * 3 + 6 * 2 * 3  # a vector a pixel of a group, and a tap of a filter
     assert no_eights(problem) is None and "nothing is to be padded" in (no_eights(padded(problem)) or "")
+    wide, arrays = pad_channels(problem, 64)
+    assert (arrays["padded_x"].shape, arrays["padded_f"].shape) == ((1, 3, 5, 192), (6, 2, 3, 64))
+    assert wide.grid[0] > launch.grid[0] and no_k_tiles(padded(problem, 64)) and not no_k_tiles(padded(problem))

@@ -44,10 +44,12 @@ TEMPLATES = {
     "row_prefetch",
     "realign",
     "shared_sums",
+    "row_dot",
+    "last_block",
 }
 """What wraps no instruction, and is tested by the stages that are built on it; what they do not use by a trial."""
 
-INSIDE = {"multiply_bands", "operator", "side_by_side", "to_share"}
+INSIDE = {"multiply_bands", "operator", "side_by_side", "to_share", "shifted"}
 """What trials call by way of other functions of the same header: `multiply`, `()`, `by_threads` and `work`."""
 
 GENERATED = {"wgmma_shapes", "wgmma_all"}

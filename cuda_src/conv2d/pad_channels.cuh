@@ -1,5 +1,5 @@
-// copies images and filters to arrays whose pixels, and taps, have so many channels of a group that they are
-// a multiple of 16 bytes: 0 in those that are added.
+// copies images and filters to arrays whose pixels, and taps, have more channels of a group, `padded`, which
+// are a multiple of 16 bytes: 0 in those that are added.
 #pragma once
 #include "tile/convert.cuh"
 #include "tile/vector.cuh"
@@ -12,8 +12,8 @@ struct PadChannels {
   long long rows;  // pixels times groups, or filters times taps
 
   // by a thread: 16 bytes of a row. FROM elements of it are read at once, of which `channels` are a multiple
-  __device__ __forceinline__ void copy(long long number, int channels) const {
-    const int across = (channels + PADDED - 1) / PADDED;
+  __device__ __forceinline__ void copy(long long number, int channels, int padded) const {
+    const int across = padded / PADDED;
     const long long row = number / across;
     if (row >= rows) return;
     const int first = static_cast<int>(number - row * across) * PADDED;
@@ -33,8 +33,8 @@ struct PadChannels {
 
 // by all blocks of a launch: the first `blocks` copy x, the others f
 __device__ __forceinline__ void pad_channels(const PadChannels& x, const PadChannels& f, int blocks,
-                                             int channels) {
+                                             int channels, int padded) {
   const bool first = blockIdx.x < blocks;
   const long long block = first ? blockIdx.x : blockIdx.x - blocks;
-  (first ? x : f).copy(block * PAD_THREADS + threadIdx.x, channels);
+  (first ? x : f).copy(block * PAD_THREADS + threadIdx.x, channels, padded);
 }

@@ -17,7 +17,7 @@
 
 extern "C" __global__ void __launch_bounds__(PAD_THREADS)
     conv2d_pad_channels(const IN* __restrict__ x, const IN* __restrict__ f, IN* __restrict__ padded_x,
-                        IN* __restrict__ padded_f, long long pixels, long long taps, int blocks,
-                        int channels) {
-  pad_channels({x, padded_x, pixels}, {f, padded_f, taps}, blocks, channels);
+                        IN* __restrict__ padded_f, long long pixels, long long taps, int blocks, int channels,
+                        int padded) {
+  pad_channels({x, padded_x, pixels}, {f, padded_f, taps}, blocks, channels, padded);
 }

@@ -1,6 +1,6 @@
 // tiles of outputs: added up where several blocks share one, completed, and stored by way of shared memory.
 #pragma once
-#include "ptx/flag.cuh"
+#include "tile/last_block.cuh"
 #include "tiles.cuh"
 
 constexpr int STAGED = BLOCK_N + CHUNK;  // elements of a staged row: neighbours are in other banks
@@ -15,11 +15,8 @@ __device__ __forceinline__ bool add_up(Sums& sums, float* partial, unsigned* cou
 #pragma unroll
   for (int i = 0; i < FOURS; ++i)
     store_vector(own + i * THREADS * 4, Vector<float, 4>{mine[i][0], mine[i][1], mine[i][2], mine[i][3]});
-  __syncthreads();  // all threads have written before one counts for them
-  __shared__ bool last;
-  if (threadIdx.x == 0) last = count_to_last(counters + tile, splits);
-  __syncthreads();
-  if (!last) return false;
+  __syncthreads();  // all threads have stored before one counts for them
+  if (!last_block(counters + tile, splits)) return false;
 #pragma unroll
   for (int i = 0; i < FOURS; ++i)
 #pragma unroll

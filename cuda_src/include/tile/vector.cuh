@@ -27,24 +27,34 @@ __device__ __forceinline__ Vector<Element, COUNT> load_vector_once(const Element
   return reinterpret_cast<const Vector<Element, COUNT>&>(bits);
 }
 
+// the 16 bytes that begin `bytes` bytes, 0 to 15, behind the beginning of two neighbouring vectors
+template <int COUNT, class Element>
+__device__ __forceinline__ Vector<Element, COUNT> shifted(const Vector<Element, COUNT>& low,
+                                                          const Vector<Element, COUNT>& high,
+                                                          unsigned bytes) {
+  static_assert(COUNT * sizeof(Element) == VECTOR_BYTES, "what begins anywhere is read 16 bytes at a time");
+  const auto &l = reinterpret_cast<const Vector<unsigned, 4>&>(low),
+             &h = reinterpret_cast<const Vector<unsigned, 4>&>(high);
+  unsigned word[8] = {l.x[0], l.x[1], l.x[2], l.x[3], h.x[0], h.x[1], h.x[2], h.x[3]};
+  Vector<unsigned, 4> v;
+#pragma unroll
+  for (int i = 0; i < 6; ++i) word[i] = bytes & 8 ? word[i + 2] : word[i];
+#pragma unroll
+  for (int i = 0; i < 5; ++i) word[i] = bytes & 4 ? word[i + 1] : word[i];
+#pragma unroll
+  for (int i = 0; i < 4; ++i)
+    v.x[i] = sizeof(Element) % 4 ? __funnelshift_r(word[i], word[i + 1], (bytes & 3) * 8) : word[i];
+  return reinterpret_cast<const Vector<Element, COUNT>&>(v);
+}
+
 // 16 bytes from anywhere: of the two vectors at multiples of 16 bytes in which they lie, of which the second
 // one is read even where they begin at such a multiple
 template <int COUNT, class Element>
 __device__ __forceinline__ Vector<Element, COUNT> load_vector_anywhere(const Element* from) {
-  static_assert(COUNT * sizeof(Element) == VECTOR_BYTES, "what begins anywhere is read 16 bytes at a time");
   const size_t at = reinterpret_cast<size_t>(from);
-  const uint4* const whole = reinterpret_cast<const uint4*>(at & ~static_cast<size_t>(VECTOR_BYTES - 1));
-  const uint4 low = whole[0], high = whole[1];
-  unsigned word[8] = {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w};
-  Vector<unsigned, 4> v;
-#pragma unroll
-  for (int i = 0; i < 6; ++i) word[i] = at & 8 ? word[i + 2] : word[i];
-#pragma unroll
-  for (int i = 0; i < 5; ++i) word[i] = at & 4 ? word[i + 1] : word[i];
-#pragma unroll
-  for (int i = 0; i < 4; ++i)
-    v.x[i] = sizeof(Element) % 4 ? __funnelshift_r(word[i], word[i + 1], (at & 3) * 8) : word[i];
-  return reinterpret_cast<const Vector<Element, COUNT>&>(v);
+  const auto* const whole =
+      reinterpret_cast<const Vector<Element, COUNT>*>(at & ~static_cast<size_t>(VECTOR_BYTES - 1));
+  return shifted(whole[0], whole[1], at & (VECTOR_BYTES - 1));
 }
 
 template <int COUNT, class Element>

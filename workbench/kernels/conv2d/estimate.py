@@ -40,14 +40,39 @@ def cycles(p: Conv2dProblem, height: int, width: int, *, overlapped: bool = Fals
     return rounds * max(mainloop, epilogue) + epilogue if overlapped else rounds * (mainloop + epilogue)
 
 
+LOADED, LOADED_ASTRIDE, LOADED_IN_PART = (100, 1.6), (100, 3.9), (100, 8.5)
+"""Cycles of a k-tile that TMA loads while all multiprocessors do, and more of each of its rows: of 64 channels that lie
+in one line of 128 bytes, or in two; and where channels end within a box. Fitted to random layers on an H200."""
+
+ALONE = 0.45
+"""What a k-tile takes of that where one multiprocessor loads."""
+
+
+def loading_cycles(p: Conv2dProblem, height: int, width: int) -> float:
+    """A multiprocessor's estimated cycles for what TMA loads for its share of the tiles of a size."""
+    each, row = LOADED_ASTRIDE if p.groups * p.channels % BLOCK_K else LOADED
+    whole = p.channels // BLOCK_K * (each + row * (height + width))
+    in_part = LOADED_IN_PART[0] + LOADED_IN_PART[1] * (height + width) if p.channels % BLOCK_K else 0
+    count = p.tiles(height, width)
+    busy = ALONE + (1 - ALONE) * min(count, MULTIPROCESSORS) / MULTIPROCESSORS
+    return ceil_div(count, MULTIPROCESSORS) * p.taps_y * p.taps_x * (whole + in_part) * busy
+
+
+def tile_cycles(p: Conv2dProblem, height: int, width: int, *, overlapped: bool = False) -> float:
+    """The same for all of it: products and epilogues, or loads, where these take longer."""
+    return max(cycles(p, height, width, overlapped=overlapped), loading_cycles(p, height, width))
+
+
+@lru_cache(maxsize=1024)
 def fitted(p: Conv2dProblem) -> tuple[int, int]:
     """The tile of two consumers that takes the least cycles."""
-    return min(TILES, key=lambda tile: cycles(p, *tile))  # the first of equals
+    return min(TILES, key=lambda tile: tile_cycles(p, *tile))  # the first of equals
 
 
+@lru_cache(maxsize=1024)
 def fitted_to_one(p: Conv2dProblem) -> tuple[int, int]:
     """The tile of one consumer that takes the least cycles, where another multiplies during its epilogue."""
-    return min(TILES_OF_ONE, key=lambda tile: cycles(p, *tile, overlapped=True))
+    return min(TILES_OF_ONE, key=lambda tile: tile_cycles(p, *tile, overlapped=True))
 
 
 TILES_OF_COPIES = ((128, 128), (128, 64), (64, 64), (128, 32))
@@ -108,30 +133,17 @@ def fitted_to_copies(p: Conv2dProblem) -> tuple[int, int, int]:
     return min(choices, key=lambda choice: copied_cycles(p, *choice))
 
 
-LOADED, LOADED_IN_PART = (200, 2.2), (900, 2.2)
-"""Cycles of a k-tile that TMA loads, and more of each of its rows; the same where channels end within a box and every
-multiprocessor loads. Both are fitted to the layers of `reports/random-problems.json`."""
-
-
 def im2col_cycles(p: Conv2dProblem) -> float:
-    """A multiprocessor's estimated cycles for its share of tiles that TMA loads, of the size that fits, waits for loads
-    included."""
-    tiles = ((*fitted(p), False), (*fitted_to_one(p), True))
-    height, width, overlapped = min(tiles, key=lambda tile: cycles(p, tile[0], tile[1], overlapped=tile[2]))
-    count = p.tiles(height, width)
-    loaded, in_part = (each + row * (height + width) for each, row in (LOADED, LOADED_IN_PART))
-    in_part = max(loaded, in_part * min(count, MULTIPROCESSORS) / MULTIPROCESSORS)
-    whole = p.channels // BLOCK_K
-    waits = p.taps_y * p.taps_x * (whole * loaded + (in_part if p.channels % BLOCK_K else 0))
-    rounds = ceil_div(count, MULTIPROCESSORS)
-    return max(cycles(p, height, width, overlapped=overlapped), rounds * waits) + FIRST_K_TILE
+    """A multiprocessor's estimated cycles for its share of tiles that TMA loads, of the size that fits."""
+    alone = tile_cycles(p, *fitted_to_one(p), overlapped=True)
+    return min(tile_cycles(p, *fitted(p)), alone) + FIRST_K_TILE
 
 
-LAUNCH, MEMORY_BYTES = 4000, 11
+LAUNCH, MEMORY_BYTES = 5000, 11
 """Cycles of one launch more, and what a multiprocessor gets from memory in a cycle while all do."""
 
 
-def padding_cycles(p: Conv2dProblem) -> float:
+def padding_cycles(p: Conv2dProblem, to: Conv2dProblem) -> float:
     """Estimated cycles of the launch that copies images and filters to arrays with more channels."""
     pixels = p.images * p.height * p.width * p.groups + p.groups * p.filters * p.taps_y * p.taps_x
-    return LAUNCH + 2 * 2 * pixels * p.channels / MEMORY_BYTES / MULTIPROCESSORS
+    return LAUNCH + 2 * pixels * (p.channels + to.channels) / MEMORY_BYTES / MULTIPROCESSORS

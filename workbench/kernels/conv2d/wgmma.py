@@ -9,7 +9,7 @@ from ...model.tensor_map import Im2col, TensorMap
 from .estimate import BLOCK_K, TILES, TILES_OF_ONE, fitted, fitted_to_one
 from .mma import SHARED_BYTES, eights, half_only
 from .operation import CONV2D, EDGE_CASES, ODD_CHANNELS, channels_last, first_refusal, pointers, sizes
-from .padding import no_eights, pad_channels, padded, padding_sizes
+from .padding import no_k_tiles, pad_channels, padded, padding_sizes
 from .problem import Conv2dProblem
 
 CORNER, OFFSET, STEP = 128, 255, 8
@@ -113,19 +113,19 @@ def ping_pong(p: Conv2dProblem, size: Mapping[str, int]) -> Launch:
 @CONV2D.stage(
     "padded_im2col",
     source="conv2d/wgmma/03_padded_im2col.cu",
-    idea="where channels are no multiple of 8, images and filters are copied first, with zeros: im2col maps for them",
-    supports=lambda p: no_eights(p) or _supports(padded(p)),
+    idea="where channels are no whole k-tiles, images and filters are copied first, with zeros: im2col maps for them",
+    supports=lambda p: no_k_tiles(p) or _supports(padded(p, BLOCK_K)),
     parameters={"TILE_M": 0, "TILE_N": 0},
     space={"TILE_M": (0, 64, 128, 256), "TILE_N": (0, 64, 128, 160, 192, 256)},
     constraint=_one_of(TILES_OF_ONE),
-    sizes=lambda p, size: _sizes(fitted_to_one)(padded(p), size) | padding_sizes(p),
+    sizes=lambda p, size: _sizes(fitted_to_one)(padded(p, BLOCK_K), size) | padding_sizes(p),
     edge_cases=(*EDGE_CASES, *ODD_CHANNELS),
     architecture=90,
     specific=True,
 )
 def padded_im2col(p: Conv2dProblem, size: Mapping[str, int]) -> Plan:
-    first, arrays = pad_channels(p)
-    return Plan((first, _launch(padded(p), size, "conv2d_ping_pong", "padded_")), arrays)
+    first, arrays = pad_channels(p, BLOCK_K)
+    return Plan((first, _launch(padded(p, BLOCK_K), size, "conv2d_ping_pong", "padded_")), arrays)
 
 
 def _launch(p: Conv2dProblem, size: Mapping[str, int], kernel: str, prefix: str = "") -> Launch:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -13,7 +13,7 @@ from ...model.arrays import Array, Arrays, element_bytes
 from ...model.operation import Operation
 from ...model.problem import Cost, Size
 from ..rows import groups, norms, prefetch
-from ..rows.problem import SUITE, draw_rows, row_problems
+from ..rows.problem import HELD_BY_BLOCK, SUITE, draw_rows, row_problems
 
 __all__ = ["LAYER_NORM", "LayerNormProblem"]
 
@@ -21,6 +21,8 @@ __all__ = ["LAYER_NORM", "LayerNormProblem"]
 @dataclass(frozen=True)
 class LayerNormProblem(norms.NormProblem):
     """x, y: (rows, columns); w, b: (columns,)."""
+
+    most_narrow: ClassVar[int] = HELD_BY_BLOCK
 
     def arrays(self) -> dict[str, Array]:
         shape = (self.rows, self.columns)

@@ -8,25 +8,35 @@ import numpy as np
 
 from ...model.arrays import Array
 from ...model.dtypes import FP32, dtype_of
-from ...model.launch import Launch, Plan, ceil_div
+from ...model.launch import Argument, Launch, Plan, ceil_div
 from ...model.operation import Operation
 from ...model.problem import Size
+from ..rows import groups
 from .problem import MatvecProblem, problems
 
-SHORT, LONG = 256, 32 * 1024
-"""Bytes of a row for which half a warp has no vector to load, and those that take one warp longer than a block takes
-for them element by element (H100)."""
+SHORT, SHORT_OF_FEW, ONE_LOAD, LONG = 512, 256, 2048, 256 * 1024
+"""Bytes of a row for which lanes of a warp have no vector, where rows are many, and where they are few; that a warp
+loads at once, with 4 loads a lane; and that take one block long enough to have others help."""
+
+FEWER_THAN_BLOCKS, FEW, MANY = 132, 1024, 8192
+"""Rows that leave multiprocessors idle with a block each, and with a warp each; and those that fill them with a warp
+each (H200)."""
 
 
 def fastest(p: MatvecProblem) -> tuple[str, ...]:
-    """Warps read rows in vectors where these begin at multiples of 16 bytes and are long enough for their lanes. A warp
-    has an unaligned row alone, so where rows are few and long a block is faster."""
-    itemsize = dtype_of(p.dtype).itemsize
-    aligned, short = p.ldb * itemsize % 16 == 0, p.k * itemsize < SHORT
-    few = p.n < 1024 and p.k * itemsize > LONG
-    if short or not (aligned or few):
+    """Few lanes take a row of a few vectors. As many threads as there are take rows that begin anywhere, that a warp
+    loads at once, or of which few are long. Other rows are streamed; where they are many, by a warp each if the warps
+    of a block would not have equal shares of a row."""
+    row = p.k * dtype_of(p.dtype).itemsize
+    if row < (SHORT_OF_FEW if p.n < FEW else SHORT):
         return "unaligned", "warp_parallel"
-    return "streamed", "unaligned"
+    if not _even(p)["EVEN"] or (p.n < FEWER_THAN_BLOCKS and row > LONG):
+        return "shared_rows", "unaligned"
+    if row % (ONE_LOAD * _streamed(p, STREAMED)["SHARE"]) == 0:
+        return "streamed", "unaligned"
+    if row < ONE_LOAD:
+        return "shared_rows", "unaligned"
+    return ("vectorized", "streamed") if p.n >= MANY else ("streamed", "unaligned")
 
 
 MATVEC = Operation(
@@ -148,12 +158,19 @@ SMALL = 640 << 20
 """Bytes of B up to which it pays to have it leave the L2 first: some twelve times what an H200's L2 holds."""
 
 
+STREAMED = {"THREADS": 512, "UNROLL": 4, "MOST": 16, "RESIDENT": 1024}
+
+
+def _read_once(p: MatvecProblem) -> int:
+    return int(p.arrays()["B"].nbytes <= SMALL)
+
+
 def _streamed(p: MatvecProblem, size: Mapping[str, int]) -> dict[str, int]:
     """As many warps share a row as have something to do."""
     stretches = ceil_div(p.k * dtype_of(p.dtype).itemsize, 32 * 16 * size["UNROLL"])
     most = min(stretches, size["MOST"], size["THREADS"] // 32)
     share = 1 << (most.bit_length() - 1)  # a power of two, as the warps of a block are
-    return {"SHARE": share, "READ_ONCE": int(p.arrays()["B"].nbytes <= SMALL)}
+    return {"SHARE": share, "READ_ONCE": _read_once(p)}
 
 
 @MATVEC.stage(
@@ -161,7 +178,7 @@ def _streamed(p: MatvecProblem, size: Mapping[str, int]) -> dict[str, int]:
     parent="vectorized",
     source="matvec/5_streamed.cu",
     idea="the warps of a block share a row; what is read only once leaves the L2 first",
-    parameters={"THREADS": 512, "UNROLL": 4, "MOST": 16, "RESIDENT": 1024},
+    parameters=STREAMED,
     space={"THREADS": THREADS[1:], "UNROLL": (1, 2, 4), "MOST": (1, 2, 4, 8, 16, 32), "RESIDENT": RESIDENT},
     constraint=_constraint,
     sizes=_streamed,
@@ -171,10 +188,29 @@ def streamed(p: MatvecProblem, size: Mapping[str, int]) -> Launch:
     return _launch("matvec_streamed", p, size["THREADS"] // 32 // size["SHARE"], size["THREADS"])
 
 
+def _vectors(p: MatvecProblem) -> int:
+    """Vectors of 16 bytes that a row holds at least, one at least."""
+    return max(1, p.k * dtype_of(p.dtype).itemsize // 16)
+
+
+def _even(p: MatvecProblem) -> dict[str, int]:
+    """Whether every row begins at a multiple of 16 bytes and consists of whole vectors."""
+    return {"EVEN": groups.even(16 // dtype_of(p.dtype).itemsize, p.k, *((p.ldb,) if p.n > 1 else ()))}
+
+
 def _lanes(p: MatvecProblem, size: Mapping[str, int]) -> dict[str, int]:
     """As many lanes share a row as it has vectors for, a power of two."""
-    vectors = max(1, p.k * dtype_of(p.dtype).itemsize // 16)
-    return {"GROUP": min(32, 1 << (vectors.bit_length() - 1))}
+    return {"GROUP": min(32, 1 << (_vectors(p).bit_length() - 1))}
+
+
+_UNALIGNED = (
+    MatvecProblem(n=70, k=3, dtype="bf16", out="bf16"),
+    MatvecProblem(n=40, k=33, dtype="fp32", out="fp32"),
+    MatvecProblem(n=33, k=601, dtype="fp16", pad_b=2),
+    MatvecProblem(n=9, k=5001, dtype="bf16"),
+    MatvecProblem(n=9, k=2501, dtype="fp32", pad_b=1),
+)
+"""Rows that begin anywhere: without a vector, with a few, and with more than a warp loads at once."""
 
 
 @MATVEC.stage(
@@ -185,12 +221,53 @@ def _lanes(p: MatvecProblem, size: Mapping[str, int]) -> dict[str, int]:
     parameters={"THREADS": 256},
     space={"THREADS": THREADS[:3]},
     sizes=_lanes,
-    edge_cases=(
-        *_EDGE_CASES,
-        MatvecProblem(n=70, k=3, dtype="bf16", out="bf16"),
-        MatvecProblem(n=40, k=33, dtype="fp32", out="fp32"),
-        MatvecProblem(n=33, k=601, dtype="fp16", pad_b=2),
-    ),
+    edge_cases=(*_EDGE_CASES, *_UNALIGNED),
 )
 def unaligned(p: MatvecProblem, size: Mapping[str, int]) -> Launch:
     return _launch("matvec_unaligned", p, size["THREADS"] // size["GROUP"], size["THREADS"])
+
+
+def _loads(p: MatvecProblem, size: Mapping[str, int]) -> int:
+    """Vectors of a row that a thread has in flight: 3 at most where it has two of a for each, as registers have it."""
+    return size["UNROLL"] if _even(p)["EVEN"] else min(3, size["UNROLL"])
+
+
+def _spread(p: MatvecProblem, size: Mapping[str, int]) -> dict[str, int]:
+    return groups.spread(p.n, _vectors(p), _loads(p, size), size["THREADS"], size["RESIDENT"])
+
+
+def _shared(p: MatvecProblem, size: Mapping[str, int]) -> dict[str, int]:
+    """What its kernel is compiled for: how threads share rows, and whether blocks do."""
+    chosen = _spread(p, size)
+    blocks = chosen.pop("BLOCKS")
+    more = {"SHARED": int(blocks > 1), "IN_FLIGHT": _loads(p, size), "READ_ONCE": _read_once(p)}
+    return {**chosen, **more, **_even(p)}
+
+
+@MATVEC.stage(
+    "shared_rows",
+    parent="streamed",
+    source="matvec/7_shared_rows.cu",
+    idea="as many threads share a row as there are: lanes, a block, or blocks of which the last adds up",
+    parameters={"THREADS": 256, "UNROLL": 4, "RESIDENT": 1024},
+    space={"THREADS": THREADS[1:4], "UNROLL": (1, 2, 4), "RESIDENT": RESIDENT},
+    constraint=_constraint,
+    sizes=_shared,
+    edge_cases=(
+        *_EDGE_CASES,
+        *_LONG,
+        *_UNALIGNED,
+        MatvecProblem(n=2, k=140_001, dtype="fp32", out="fp32"),
+    ),
+)
+def shared_rows(p: MatvecProblem, size: Mapping[str, int]) -> Plan:
+    blocks, threads = _spread(p, size)["BLOCKS"], size["THREADS"]
+    scratch: dict[str, Array] = {}
+    if size["SHARED"]:
+        counters = Array((p.n,), FP32, output=True, zero=True)  # 4 bytes each
+        scratch = {"partial": Array((p.n, blocks), FP32, output=True), "counters": counters}
+    handed = tuple(scratch) or ("c", "c")  # where nothing is handed over any address will do
+    grid = (ceil_div(p.n, threads // size["GROUP"]) * blocks, 1, 1)
+    part = ceil_div(_vectors(p), blocks)
+    args: tuple[Argument, ...] = ("a", "B", "c", *handed, *_scalars(p), np.int32(blocks), np.int32(part))
+    return Plan((Launch("matvec_shared_rows", grid, (threads, 1, 1), args),), scratch)

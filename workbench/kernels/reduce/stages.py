@@ -18,12 +18,18 @@ from ..rows.norms import THREADS
 from ..rows.problem import row_problems
 from .problem import ReduceProblem
 
+LONG, LARGE = 2**16, 2**26
+"""Bytes of a row for which a warp is too few, however many rows there are; and of a matrix that all blocks share for
+longer than a second launch takes."""
+
 
 def fastest(p: ReduceProblem) -> tuple[str, ...]:
-    """A warp is enough for a row where there are many, without vectors for a short one; all else is split."""
-    if p.over != "columns" or p.rows < groups.MANY:
-        return ("split", "parallel")
-    return ("parallel",) if p.columns <= 512 else ("vectorized", "parallel")
+    """A warp is enough for a row where there are many, without vectors for a short one; all else is shared by as many
+    threads as there are, in one launch, or in two where that takes much longer."""
+    row = p.columns * p.in_type.itemsize
+    if p.over == "columns" and p.rows >= groups.MANY and row < LONG:
+        return ("parallel",) if p.columns <= 512 else ("vectorized", "parallel")
+    return ("split", "parallel") if p.rows * row >= LARGE else ("one_launch", "split", "parallel")
 
 
 REDUCE = Operation(
@@ -190,3 +196,85 @@ def split(p: ReduceProblem, size: Mapping[str, int]) -> Plan:
     outputs, left = (rows, parts) if p.over == "columns" else (1, rows * parts)
     second = _launch("reduce_combine", outputs, size, "partial", "y", np.int32(left))
     return Plan((first, second), scratch={"partial": Array((rows * parts,), FP32, output=True)})
+
+
+MOST_PARTS = 2**13
+"""Values of blocks that the last one combines, of all."""
+
+
+def _tiles(p: ReduceProblem, size: Mapping[str, int]) -> tuple[int, int, int, int]:
+    """Along the rows: lanes side by side, tiles of so many vectors, parts of the rows, and rows of a part, of which a
+    thread loads VECTORS at least twice."""
+    across = min(WARP, groups.power_of_two(ceil_div(p.columns, _width(p))))
+    tiles, once = ceil_div(p.columns, across * _width(p)), size["THREADS"] // across * size["VECTORS"]
+    wanted = max(1, min(ceil_div(size["TARGET"], tiles), p.rows // (2 * once)))
+    height = ceil_div(ceil_div(p.rows, wanted), once) * once
+    return across, tiles, ceil_div(p.rows, height), height
+
+
+def _spread(p: ReduceProblem, size: Mapping[str, int]) -> dict[str, int]:
+    """Along the columns or of all: as many threads share a row as the device has for it."""
+    rows, columns, _, total = _stretches(p, 2**20)
+    vectors = ceil_div(min(columns, total) + (0 if p.ldx % _width(p) == 0 or p.rows == 1 else _width(p) - 1), _width(p))
+    chosen = groups.spread(rows, vectors, size["VECTORS"], size["THREADS"], blocks=size["TARGET"])
+    if p.over == "all":  # of which each block has one row
+        chosen["GROUP"] = chosen["THREADS"]
+    return chosen
+
+
+def _of_one_launch(p: ReduceProblem, size: Mapping[str, int]) -> dict[str, int]:
+    """What its kernels are compiled for: how threads are shared, and whether blocks share a result."""
+    if p.over == "rows":
+        across, _, parts, _ = _tiles(p, size)
+        return {"GROUP": size["THREADS"], "ACROSS": across, "SHARED": int(parts > 1), "ALL": 0}
+    chosen = _spread(p, size)
+    blocks = chosen.pop("BLOCKS")
+    shared = blocks > 1 or (p.over == "all" and _stretches(p, 2**20)[0] > 1)
+    return {**chosen, "ACROSS": 1, "SHARED": int(shared), "ALL": int(p.over == "all")}
+
+
+def _few_parts(p: ReduceProblem) -> str | None:
+    """One block is not to combine too much."""
+    rows = _stretches(p, 2**20)[0]
+    if p.over != "all" or rows <= MOST_PARTS:
+        return None
+    return f"{rows} rows with gaps between them are too many for one block to combine"
+
+
+@REDUCE.stage(
+    "one_launch",
+    parent="vectorized",
+    source="reduce/05_one_launch.cu",
+    idea="one launch: the last block that shares a result combines it; as many threads a row as there are",
+    parameters={"THREADS": 256, "VECTORS": 4, "TARGET": 1056},
+    space={"THREADS": THREADS, "VECTORS": (1, 2, 4, 8), "TARGET": (528, 1056, 2112)},
+    sizes=_of_one_launch,
+    supports=_few_parts,
+    edge_cases=(
+        TILES,
+        ReduceProblem(rows=2, columns=40_000),
+        ReduceProblem(rows=3, columns=9001, dtype="fp32", out="fp32", over="all"),
+        ReduceProblem(rows=9001, columns=3, over="rows"),
+        ReduceProblem(rows=5000, columns=8, dtype="fp32", over="rows"),
+        ReduceProblem(rows=1, columns=140_001, dtype="fp32", out="fp32", op="max"),
+    ),
+)
+def one_launch(p: ReduceProblem, size: Mapping[str, int]) -> Plan:
+    extent: tuple[Argument, ...] = np.int32(p.rows), np.int32(p.columns), np.int64(p.ldx)
+    if p.over == "rows":
+        _, tiles, parts, height = _tiles(p, size)
+        kernel, blocks, results, values = "reduce_tiles", tiles * parts, tiles, (parts, p.columns)
+        extent = (*extent, *map(np.int32, (tiles, parts, height)))
+    else:
+        rows, columns, ldx, total = _stretches(p, 2**20)
+        vectors, shares = ceil_div(columns + _width(p) - 1, _width(p)), _spread(p, size)["BLOCKS"]
+        kernel, blocks = "reduce_groups", ceil_div(rows, size["THREADS"] // size["GROUP"]) * shares
+        results, values = 1 if p.over == "all" else rows, (1, blocks)
+        extent = np.int32(rows), np.int32(columns), np.int64(ldx), np.int64(total)
+        extent = (*extent, np.int32(shares), np.int32(ceil_div(vectors, shares)))
+    scratch: dict[str, Array] = {}
+    if size["SHARED"]:
+        counters = Array((results,), FP32, output=True, zero=True)  # 4 bytes each
+        scratch = {"partial": Array(values, FP32, output=True), "counters": counters}
+    handed = tuple(scratch) or ("y", "y")  # where nothing is handed over any address will do
+    return Plan((_launch(kernel, blocks, size, "x", "y", *handed, *extent),), scratch)

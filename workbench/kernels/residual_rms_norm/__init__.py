@@ -13,7 +13,7 @@ from ...model.arrays import Array, Arrays, element_bytes
 from ...model.operation import Operation
 from ...model.problem import Cost, Size
 from ..rows import groups, norms
-from ..rows.problem import SUITE, row_problems
+from ..rows.problem import HELD_BY_BLOCK, SUITE, row_problems
 
 __all__ = ["RESIDUAL_RMS_NORM", "ResidualRmsNormProblem"]
 
@@ -22,6 +22,7 @@ __all__ = ["RESIDUAL_RMS_NORM", "ResidualRmsNormProblem"]
 class ResidualRmsNormProblem(norms.NormProblem):
     """x, residual, s, y: (rows, columns), w: (columns,). s is of the type of x; y is the norm of s as it is stored."""
 
+    most_narrow: ClassVar[int] = HELD_BY_BLOCK
     scales: ClassVar[tuple[int, int]] = (-20, 8)  # s has to be finite in fp16
 
     def arrays(self) -> dict[str, Array]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
@@ -12,7 +13,7 @@ from ...model.arrays import Array, Arrays, element_bytes
 from ...model.operation import Operation
 from ...model.problem import Cost, Size
 from ..rows import groups, norms, prefetch
-from ..rows.problem import SUITE, row_problems
+from ..rows.problem import HELD_BY_CLUSTER, SUITE, row_problems
 
 __all__ = ["RMS_NORM", "RmsNormProblem"]
 
@@ -20,6 +21,8 @@ __all__ = ["RMS_NORM", "RmsNormProblem"]
 @dataclass(frozen=True)
 class RmsNormProblem(norms.NormProblem):
     """x, y: (rows, columns), w: (columns,)."""
+
+    most_narrow: ClassVar[int] = HELD_BY_CLUSTER
 
     def arrays(self) -> dict[str, Array]:
         shape = (self.rows, self.columns)

@@ -17,9 +17,22 @@ MOST_THREADS, MOST_VECTORS, MOST_BLOCKS = 512, 8, 8
 """Of a block, each of which may then have 128 registers; that a thread holds in them; of a cluster on every device."""
 
 
+NARROW = 8
+"""Bytes of the vectors of rows that are whole numbers of these, and not of 16 bytes."""
+
+
+def row_bytes(p: RowProblem) -> int:
+    """Bytes of the vectors that both x and y are moved by, of the larger type: 16, or 8 where rows are whole numbers of
+    those alone, and stages hold them. Else the ends of rows are moved one by one."""
+    size, extents = max(p.in_type.itemsize, p.out_type.itemsize), (p.columns, p.ldx, p.ldy)
+    fits = p.columns * size <= p.most_narrow * NARROW
+    narrow = fits and not even(16 // size, *extents) and even(NARROW // size, *extents)
+    return NARROW if narrow else 16
+
+
 def width(p: RowProblem) -> int:
-    """Elements of the vectors that both x and y are moved by: 16 bytes of the larger type."""
-    return 16 // max(p.in_type.itemsize, p.out_type.itemsize)
+    """Elements of those vectors."""
+    return row_bytes(p) // max(p.in_type.itemsize, p.out_type.itemsize)
 
 
 def vectors(p: RowProblem) -> int:
@@ -42,7 +55,9 @@ def even(step: int, *extents: int) -> int:
 
 def defines(p: RowProblem) -> dict[str, str | int]:
     """What every kernel that moves rows from x to y is compiled with."""
-    return {"IN": p.in_type.cuda, "OUT": p.out_type.cuda, "EVEN": even(width(p), p.columns, p.ldx, p.ldy)}
+    narrow = {"ROW_BYTES": NARROW} if row_bytes(p) == NARROW else {}
+    even_rows = even(width(p), p.columns, p.ldx, p.ldy)
+    return {"IN": p.in_type.cuda, "OUT": p.out_type.cuda, "EVEN": even_rows, **narrow}
 
 
 def power_of_two(least: int) -> int:
@@ -66,6 +81,31 @@ def looping(p: RowProblem, size: Mapping[str, int]) -> dict[str, int]:
     """GROUP threads that walk along a row together, VECTORS vectors each at a time: at most LARGEST threads."""
     chosen = shared(vectors(p), size["THREADS"], size["VECTORS"], size["LARGEST"])
     return {**chosen, "VECTORS": min(chosen["VECTORS"], size["VECTORS"]), "BLOCKS": 1}
+
+
+MULTIPROCESSORS = 132
+
+LOADS = 8
+"""Times that the threads of a block load before it pays to have several blocks share a row."""
+
+
+def spread(
+    rows: int, count: int, held: int, threads: int, resident: int = 1024, blocks: int = 2 * MULTIPROCESSORS
+) -> dict[str, int]:
+    """GROUP threads that walk along a row of `count` vectors together, `held` of them each at a time: as many as all
+    rows have on the device, `resident` a multiprocessor, and at most what a row has work for; in blocks of THREADS, of
+    the smallest at most `threads`. The longest rows are shared by BLOCKS blocks each, `blocks` in all."""
+    if count < LANES[-1]:
+        group = 1 << (count.bit_length() - 1)
+    else:
+        free = max(1, MULTIPROCESSORS * resident // rows)
+        group = max(LANES[-1], min(resident, 1024, power_of_two(ceil_div(count, held)), 1 << (free.bit_length() - 1)))
+    if group > LANES[-1] and count > LOADS * held * group and rows < blocks:
+        group = min(group, 512)  # several of them a multiprocessor: one loads while another one adds up
+        shared = min(ceil_div(blocks, rows), count // (held * group))
+        return {"GROUP": group, "THREADS": group, "BLOCKS": max(1, shared)}
+    each = 1 << max(0, (rows * group // MULTIPROCESSORS).bit_length() - 1)
+    return {"GROUP": group, "THREADS": group if group > LANES[-1] else min(threads, max(64, each)), "BLOCKS": 1}
 
 
 def cluster(p: RowProblem, size: Mapping[str, int]) -> dict[str, int]:

@@ -26,6 +26,10 @@ SHIFTS = 64
 """Largest number that shifted rows are shifted by."""
 
 
+HELD_BY_BLOCK, HELD_BY_CLUSTER = 512 * 8, 8 * 512 * 8
+"""Vectors that the threads of a block hold, 8 each, and those of 8 blocks of a cluster."""
+
+
 @dataclass(frozen=True)
 class RowProblem(Problem):
     """x: (rows, columns) with `pad_x` elements between its rows; y, where there is one, with `pad_y` elements between
@@ -44,6 +48,8 @@ class RowProblem(Problem):
     distributed: ClassVar[tuple[str, ...]] = ("x",)
     scales: ClassVar[tuple[int, int]] = (-20, 40)
     choices: ClassVar[Mapping[str, tuple[str, ...]]] = {"dtype": FLOATS, "out": FLOATS, "values": VALUES}
+    most_narrow: ClassVar[int] = 0
+    """Vectors of 8 bytes that stages hold of a row, where it is no whole number of 16 bytes; 0: none."""
 
     def check(self) -> str | None:
         allowed = dict.fromkeys((self.dtype, FP32.name))

@@ -12,7 +12,7 @@ from ... import reference
 from ...judge import bounds
 from ...model.arrays import Array, Arrays
 from ...model.problem import Cost, Invariant, Tier
-from ..rows.problem import FLOATS, VALUES, RowProblem
+from ..rows.problem import FLOATS, HELD_BY_CLUSTER, VALUES, RowProblem
 
 FAR = 1024
 """How far below the maximum of a row the other logits of the exact tier are: their exponentials are 0 in fp32."""
@@ -25,6 +25,8 @@ class SoftmaxProblem(RowProblem):
     A logit of -inf is masked and has the probability 0; a row of nothing else is 0. A row with NaN or +inf becomes NaN.
     In the exact tier 2^k logits of a row are equal and the others so far below them that their probability is 0.
     """
+
+    most_narrow: ClassVar[int] = HELD_BY_CLUSTER
 
     choices: ClassVar[Mapping[str, tuple[str, ...]]] = {
         "dtype": FLOATS,

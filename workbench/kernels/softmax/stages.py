@@ -13,16 +13,18 @@ from ...model.launch import Argument, Launch, Plan, ceil_div
 from ...model.operation import Operation
 from ...model.problem import Size, Tier
 from ..rows import groups, launches, prefetch
+from ..rows.launches import WARP
 from ..rows.problem import SUITE, row_problems
 from .problem import SoftmaxProblem
 
 
 def fastest(p: SoftmaxProblem) -> tuple[str, ...]:
-    """Many rows are held by a block each, or fetched ahead where they are long and of two bytes an element; few, and
-    others, are held by clusters, or else split."""
+    """Short rows that are no whole vectors are packed. Many rows are held by a block each, or fetched ahead where they
+    are long and of two bytes an element; few, and others, are held by clusters, or else split."""
     fetched = p.in_type.itemsize == 2 and prefetch.worth_fetching(p) and p.columns <= 2**16
     held = ("registers", "cluster") if p.rows >= groups.MANY else ("cluster",)
-    return (*(("prefetch",) if fetched else ()), *held, "split_rows", "vectorized")
+    short = ("packed",) if not groups.defines(p)["EVEN"] else ()
+    return (*short, *(("prefetch",) if fetched else ()), *held, "split_rows", "vectorized")
 
 
 SOFTMAX = Operation(
@@ -105,6 +107,9 @@ MASKED = SoftmaxProblem(
 )
 """A thread holds nothing but masked logits, in a row whose others are far below 0."""
 
+NARROW = SoftmaxProblem(rows=7, columns=1004, out="bf16")
+"""Rows of whole vectors of 8 bytes."""
+
 HELD = {"THREADS": 128, "VECTORS": 4}
 """Threads of the smallest block; vectors that a thread holds, where more threads can be had."""
 
@@ -118,6 +123,7 @@ HELD = {"THREADS": 128, "VECTORS": 4}
     supports=groups.fits(groups.block, HELD, "a block"),
     edge_cases=(
         MASKED,
+        NARROW,
         SoftmaxProblem(rows=2, columns=20_000, out="bf16"),
         SoftmaxProblem(rows=3, columns=9001, dtype="fp32", out="fp32"),
     ),
@@ -140,6 +146,7 @@ CLUSTERED = {"THREADS": 128, "VECTORS": 4, "LARGEST": 256}
     architecture=90,
     edge_cases=(
         MASKED,
+        NARROW,
         SoftmaxProblem(rows=2, columns=40_000, out="bf16"),
         SoftmaxProblem(rows=3, columns=9001, dtype="fp32", out="fp32"),
     ),
@@ -171,3 +178,59 @@ def split_rows(p: SoftmaxProblem, size: Mapping[str, int]) -> Plan:
 
 
 prefetch.declare(SOFTMAX, "softmax/08_prefetch.cu", _args, parent="vectorized", edge_cases=(MASKED,))
+
+
+MOST_PACKED = 512
+"""Columns of the longest row that lanes of a warp hold element by element."""
+
+
+def _packed(p: SoftmaxProblem) -> str | None:
+    """Why rows of a block are not one run of memory, or too long for lanes, or None."""
+    if p.rows > 1 and (p.ldx > p.columns or p.ldy > p.columns):
+        return "rows have gaps between them"
+    return f"{p.columns} columns are too many for lanes of a warp" if p.columns > MOST_PACKED else None
+
+
+def _lanes(p: SoftmaxProblem, size: Mapping[str, int]) -> dict[str, int]:
+    """Lanes of a row with about four elements each, and threads for eight rows at least."""
+    group = min(WARP, max(groups.LANES[0], groups.power_of_two(ceil_div(p.columns, 4))))
+    return {
+        "GROUP": group,
+        "ELEMENTS": groups.power_of_two(ceil_div(p.columns, group)),
+        "THREADS": max(size["THREADS"], EIGHT * group),
+    }
+
+
+EIGHT = 8
+"""Rows of any length that together are whole vectors of 16 bytes."""
+
+
+@SOFTMAX.stage(
+    "packed",
+    source="softmax/09_packed.cu",
+    idea="short rows of any length are moved in vectors together, by way of shared memory",
+    parent="vectorized",
+    parameters={"THREADS": 128},
+    space={"THREADS": (64, 128, 256)},
+    sizes=_lanes,
+    supports=_packed,
+    architecture=80,
+    edge_cases=(
+        SoftmaxProblem(rows=100, columns=61, out="bf16"),
+        SoftmaxProblem(rows=35, columns=511),
+        SoftmaxProblem(rows=70, columns=7, dtype="fp32", out="fp32"),
+        SoftmaxProblem(rows=9, columns=1, dtype="fp16", out="fp16"),
+        MASKED,
+    ),
+)
+def packed(p: SoftmaxProblem, size: Mapping[str, int]) -> Launch:
+    held = size["THREADS"] // size["GROUP"]
+    elements = held * p.columns
+    in_bytes, out_bytes = elements * p.in_type.itemsize, elements * p.out_type.itemsize
+    return Launch(
+        "softmax_packed",
+        (ceil_div(p.rows, held), 1, 1),
+        (size["THREADS"], 1, 1),
+        ("x", "y", np.int32(p.rows), np.int32(p.columns)),
+        shared_bytes=in_bytes if in_bytes == out_bytes else in_bytes + out_bytes,
+    )

@@ -65,6 +65,39 @@ class TransposeProblem(RowProblem):
         return Cost(0, element_bytes(self.arrays().values()))
 
 
+FEW_ROWS, FEW_COLUMNS = 32, 8
+"""Up to which a tile of `realigned` has all of them, where they lie side by side in y or x."""
+
+SMALL, LARGE = 2**16, 2**22
+"""Elements of which the launch is most of the time, and from which on it is memory."""
+
+
+def _is_copy(p: TransposeProblem) -> bool:
+    """Whether y has the elements of x in the same order, side by side."""
+    return (p.rows == 1 and p.ldy == 1) or (p.columns == 1 and p.ldx == 1)
+
+
+def _runs(p: TransposeProblem) -> tuple[bool, bool]:
+    """Whether all rows, few of them, are one run of y, and else whether all columns are one of x."""
+    run_out = p.ldy == p.rows <= FEW_ROWS
+    return run_out, not run_out and p.ldx == p.columns <= FEW_COLUMNS
+
+
+def fastest(p: TransposeProblem) -> tuple[str, ...]:
+    """Threads transpose blocks of whole vectors in registers, where there are two blocks side by side both ways; small
+    ones of two bytes an element have too few of them. Other matrices go through shared memory: in vectors, or element
+    by element while the launch is most of the time."""
+    elements, width = p.rows * p.columns, 16 // p.in_type.itemsize
+    whole = _even(p) and min(p.rows, p.columns) >= 2 * width and (elements > SMALL or p.in_type.itemsize == 4)
+    vectors = _is_copy(p) or elements >= LARGE or (any(_runs(p)) and elements > SMALL)
+    first = ("register_blocks",) if whole else ("realigned",) if vectors else ()
+    return (*first, "padded")
+
+
+def _even(p: TransposeProblem) -> int:
+    return groups.even(16 // p.in_type.itemsize, p.rows, p.columns, p.ldx, p.ldy)
+
+
 TRANSPOSE = Operation(
     name="transpose",
     summary="transpose of a matrix",
@@ -77,11 +110,12 @@ TRANSPOSE = Operation(
     ),
     defines=lambda p: {
         "IN": p.in_type.cuda if p.in_type.itemsize == 4 else "unsigned short",
-        "EVEN": groups.even(16 // p.in_type.itemsize, p.rows, p.columns, p.ldx, p.ldy),
+        "EVEN": _even(p),
     },
     emulator_size=Size(extent=6000, work=20_000),
     cuda_size=Size(extent=200_000, work=4_000_000),
     metric="GB/s",
+    fastest=fastest,
 )
 
 
@@ -137,10 +171,84 @@ def padded(p: TransposeProblem, size: Mapping[str, int]) -> Launch:
         TransposeProblem(rows=600, columns=45),
         TransposeProblem(rows=300, columns=70, dtype="fp32", pad_x=2, pad_y=4),
     ),
-    parameters={"THREADS": 128, "ACROSS": 4},
+    parameters={"THREADS": 32, "ACROSS": 8},
     space={"THREADS": (32, 64, 128, 256), "ACROSS": (2, 4, 8, 16)},
 )
 def register_blocks(p: TransposeProblem, size: Mapping[str, int]) -> Launch:
     width, warps = 16 // p.in_type.itemsize, size["THREADS"] // 32
     tile = (size["ACROSS"] * width, 32 // size["ACROSS"] * width * warps)
     return _launch("transpose_register_blocks", p, tile, (size["THREADS"], 1, 1))
+
+
+COPIED = 4
+"""Vectors that a thread of the copy moves."""
+
+
+def _tile(p: TransposeProblem, size: Mapping[str, int]) -> dict[str, int]:
+    """TILE elements in rows and columns of powers of two, as many of each as there are, else as nearly square as that
+    allows; and whether columns of the tile are one run of y, or rows one of x."""
+    width, elements = 16 // p.in_type.itemsize, size["TILE"]
+    run_out, run_in = _runs(p)
+    columns = max(width, groups.power_of_two(p.columns))
+    if run_out:
+        rows = groups.power_of_two(p.rows)
+    elif run_in:
+        rows = elements // groups.power_of_two(p.columns)
+    else:
+        most = elements // min(SQUARE, columns)
+        rows = max(width, min(most, groups.power_of_two(p.rows + (width if p.ldy % width else 0))))
+    return {
+        "TILE_R": rows,
+        "TILE_C": max(width, min(columns, elements // rows)),
+        "RUN_IN": int(run_in),
+        "RUN_OUT": int(run_out),
+    }
+
+
+SQUARE = 64
+"""Columns of a tile where rows are many."""
+
+
+@TRANSPOSE.stage(
+    "realigned",
+    source="transpose/05_realigned.cu",
+    idea="16 bytes at once to shared memory and from there, wherever rows begin; tiles fit few rows or columns",
+    parent="naive",
+    edge_cases=(
+        TransposeProblem(rows=1, columns=9001),
+        TransposeProblem(rows=9001, columns=1, dtype="fp32"),
+        TransposeProblem(rows=5, columns=3001),
+        TransposeProblem(rows=3001, columns=5, pad_y=3),
+        TransposeProblem(rows=301, columns=3, dtype="fp32", pad_x=1),
+        TransposeProblem(rows=150, columns=131),
+        TransposeProblem(rows=131, columns=150, dtype="fp32", pad_y=1),
+        TransposeProblem(rows=1, columns=700, pad_y=2),
+    ),
+    parameters={"THREADS": 256, "TILE": 4096},
+    space={"THREADS": (64, 128, 256, 512), "TILE": (2048, 4096, 8192)},
+    sizes=_tile,
+    architecture=80,
+)
+def realigned(p: TransposeProblem, size: Mapping[str, int]) -> Launch:
+    width, threads = 16 // p.in_type.itemsize, size["THREADS"]
+    if _is_copy(p):
+        count = p.rows * p.columns
+        blocks = ceil_div(count, COPIED * width * threads)
+        return Launch("transpose_copy", (blocks, 1, 1), (threads, 1, 1), ("x", "y", np.int64(count)))
+    tile = size["TILE_C"], size["TILE_R"]
+    early = width if p.ldy % width and not size["RUN_OUT"] else 0  # rows that tiles begin early
+    across, down = ceil_div(p.columns, tile[0]), ceil_div(p.rows + (early and width - 1), tile[1])
+    loaded = min(p.rows, tile[1] + early)
+    if size["RUN_IN"]:
+        vectors = ceil_div(loaded * p.columns, width)
+        vectors += vectors // 8
+    else:
+        vectors = loaded * (tile[0] // width + 1) + loaded // width
+    sizes = np.int32(p.rows), np.int32(p.columns), np.int64(p.ldx), np.int64(p.ldy), np.int32(across)
+    return Launch(
+        "transpose_realigned",
+        (across * down, 1, 1),
+        (threads, 1, 1),
+        ("x", "y", *sizes),
+        shared_bytes=(vectors + 1) * 16,
+    )
