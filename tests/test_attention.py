@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -63,6 +64,27 @@ def test_the_model_adds_up_as_tensor_cores_do(rng):  # noqa: F811
     error = np.abs(tensor_core_product(a, b, 8) - right).max()
     assert 0 < error <= 9 * 2.0**-22 * (np.abs(a) @ np.abs(b)).max()
     assert error > 2 * np.abs(a @ b - right).max()
+
+
+def test_a_result_whose_terms_cancel_is_as_large_as_they_are():
+    problem = AttentionProblem(rows=3, keys=2, dim=1, causal=True)
+    ones = np.ones((1, 1, 2, 1), BF16.numpy)
+    given = {"q": np.zeros((1, 1, 3, 1), BF16.numpy), "k": ones, "v": ones * np.array([[1], [-1]], BF16.numpy)}
+    assert problem.reference(given)["o"][0, 0, :, 0].tolist() == [0, 1, 0]
+    # nothing is seen; one key, which is the result and its term; two of half the weight
+    assert problem.magnitudes(given)["o"][0, 0, :, 0] == pytest.approx([0, 2, 0.5**0.5])
+
+
+def tighter(problem):
+    """The median bound of o by that of a problem that does not say how large terms are."""
+    with patch.object(type(problem), "magnitudes", lambda p, inputs: {}):
+        without = Case.of(problem).bound["o"]
+    return float(np.median(Case.of(problem).bound["o"] / np.maximum(without, 1e-30)))
+
+
+def test_bounds_of_short_rows_are_tighter_where_the_size_of_terms_is_known():
+    sizes = {"heads": 2, "rows": 100, "keys": 100, "dim": 2, "causal": True, "dtype": "fp16"}
+    assert np.mean([tighter(AttentionProblem(**sizes, seed=seed)) for seed in range(4)]) < 0.85
 
 
 @pytest.mark.parametrize("problem", PROBLEMS, ids=str)
