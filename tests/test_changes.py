@@ -252,7 +252,7 @@ def test_of_two_runs_on_an_h200_the_unchanged_is_the_same_and_three_percent_are_
     rng, keys = np.random.default_rng(0), list(changes.rows(real))
     unchanged: Counter[Outcome] = Counter()
     slowed: Counter[Outcome] = Counter()
-    for _ in range(5):
+    for _ in range(3):
         slow = frozenset(key for key in keys if rng.random() < 0.5)
         sessions = [_session(run, rng) for run in real], [_session(run, rng, slow) for run in real]
         for c in changes.compare(*sessions).changes:
