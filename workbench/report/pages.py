@@ -18,7 +18,7 @@ from ..model.results import (
 )
 from ..records import store
 from . import derived, freshness
-from .derived import percent, three_digits
+from .derived import three_digits
 from .markdown import sentence, table
 from .page import Page
 from .pictures import write_charts, write_pictures
@@ -173,6 +173,5 @@ def _best(page: Page) -> tuple[str, str, str]:
         return "-", "-", "-"
     ladder, rung = best
     speed = three_digits(derived.throughput(rung.measurement, rung.cold_us, page.metric))
-    share, library = percent(derived.share_of_vendor(rung.measurement)), derived.vendor(rung.measurement)
-    beside = f"{share} of {library.name}" if library else share
+    beside = derived.beside_vendor(rung.measurement) or "-"
     return f"`{rung.stage}`", f"{speed} {page.metric} ({ladder.label})", beside
