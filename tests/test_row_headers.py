@@ -49,6 +49,10 @@ def cluster_reduce() -> Iterator[Trial]:
         y = np.tile(_composed(x), (blocks, 64, 1)).astype(np.float32)
         given = launch("reduced", 64, "x", "y", blocks=blocks, cluster=blocks)
         yield Trial("cluster_reduce.cu", given, {"x": x}, {"y": y}, {"BLOCKS": blocks})
+        x = _functions(5 * blocks).reshape(5, blocks, 2)
+        y = np.tile(np.array([_composed(turn) for turn in x])[:, None], (blocks, 1, 64, 1)).astype(np.float32)
+        given = launch("in_turns", 64, "x", "y", np.int32(5), blocks=blocks, cluster=blocks)
+        yield Trial("cluster_reduce.cu", given, {"x": x}, {"y": y.reshape(blocks, 5, 64, 2)}, {"BLOCKS": blocks})
 
 
 def row() -> Iterator[Trial]:
@@ -163,7 +167,27 @@ def gradient_row() -> Iterator[Trial]:
     sums = np.array([(x * dy).sum(), 1 + g.sum(), 2 + (g * n).sum()], np.float32)
     numbers = [np.float32(v) for v in (2, 0.5, 3, 4)]
     given = launch("gradients", 1, "x", "dy", "w", "y", "sums", *numbers)
-    yield Trial("gradient_row.cu", given, {"x": x, "dy": dy, "w": w}, {"y": y, "sums": sums})
+    yield Trial("gradient_row.cu", given, {"x": x, "dy": dy, "w": w}, {"y": y, "sums": sums}, {"OF_A_ROW": 1})
+    x = np.array([4, -8, 12, 4, 20, 4, -4, 8], np.float32)
+    dy, w = (whole((8,), FP32, seed) for seed in (4, 5))
+
+    def state(part: slice) -> list[float]:
+        held, g = x[part].astype(np.float64), (w * dy)[part]
+        off = held - held.mean()
+        return [held.size, held.mean(), (off**2).sum(), g.sum(), (g * off).sum()]
+
+    y = np.array([state(slice(4)), state(slice(4, 8)), state(slice(8)), state(slice(8))], np.float32)
+    for members in (1, 2, 32):
+        given = launch("states", 32, "x", "dy", "w", "y")
+        yield Trial("gradient_row.cu", given, {"x": x, "dy": dy, "w": w}, {"y": y}, {"OF_A_ROW": members})
+    x, dy, w = whole((2, 256), FP32, 1), whole((2, 256), FP32, 2), whole((256,), FP32, 3)
+    y = np.array([[2, 0.5, 1, 7], [2, 0.5, np.inf, (w * dy * (x - 2))[1].sum() / 512]], np.float32)
+    given = launch("retaken", 64, "x", "dy", "w", "y", np.int32(2), np.int32(256))
+    yield Trial("gradient_row.cu", given, {"x": x, "dy": dy, "w": w}, {"y": y}, {"OF_A_ROW": 1})
+    x = whole((128, 2), FP32, 6)
+    for members in (4, 32, 64, 128):
+        y = x.reshape(-1, members, 2).sum(axis=0)
+        yield Trial("gradient_row.cu", launch("added", 128, "x", "y"), {"x": x}, {"y": y}, {"OF_A_ROW": members})
 
 
 def cross_entropy() -> Iterator[Trial]:

@@ -145,6 +145,63 @@ def test_scan_and_sums_are_linear_and_rms_norm_forgets_powers_of_two(device):
         assert np.array_equal(first, second), stage.name
 
 
+GRADIENTS = ("rms_norm_backward", "layer_norm_backward")
+
+
+@pytest.mark.parametrize("operation", GRADIENTS)
+def test_gradients_of_norms_are_linear_in_dy_and_what_a_row_of_x_is_scaled_by_divides_its_dx(device, operation):
+    problem = made(operation, 5, 1100, seed=4, eps=0.0)
+    x, dy = (Case.of(problem).inputs[name] for name in ("x", "dy"))
+    scale = np.float32([[1], [1024], [2**-9], [-4], [-1]])  # powers of two: no bit changes
+    for stage in stages(operation, problem):
+        found = solved(stage, device, problem)
+        fourfold = solved(stage, device, problem, dy=4 * dy)
+        assert all(np.array_equal(4 * found[name], fourfold[name]) for name in found), stage.name
+        assert np.array_equal(found["dx"] / abs(scale), solved(stage, device, problem, x=x * scale)["dx"]), stage.name
+
+
+@pytest.mark.parametrize("operation", GRADIENTS)
+def test_gradients_of_norms_have_no_part_along_the_row_nor_along_what_it_is_shifted_by(device, operation):
+    """The result of a norm does not change with the scale of a row, nor that of layer norm with its mean."""
+    problem = made(operation, 5, 1100, seed=5, eps=0.0)
+    x = Case.of(problem).inputs["x"].astype(np.float64)
+    for stage in stages(operation, problem):
+        dx = solved(stage, device, problem)["dx"]
+        size = np.abs(dx).sum(axis=1)
+        assert (np.abs((dx * x).sum(axis=1)) < 1e-6 * np.abs(dx * x).sum(axis=1)).all(), stage.name
+        if operation == "layer_norm_backward":
+            assert (np.abs(dx.sum(axis=1)) < 1e-6 * size).all(), stage.name
+
+
+@pytest.mark.parametrize("operation", GRADIENTS)
+def test_nan_in_a_row_makes_its_dx_and_all_of_dw_nan(device, operation):
+    problem = made(operation, *ROWS.shape)
+    for stage in stages(operation, problem):
+        found = solved(stage, device, problem, x=np.where(np.isinf(ROWS), 0, ROWS))
+        assert np.isnan(found["dx"][1]).all(), stage.name
+        assert np.isfinite(np.delete(found["dx"], 1, axis=0)).all(), stage.name
+        assert np.isnan(found["dw"]).all(), stage.name
+        assert np.isfinite(found.get("db", found["dx"][0])).all(), stage.name
+
+
+@pytest.mark.parametrize("operation", GRADIENTS)
+def test_an_infinity_of_dy_has_the_sign_in_dx_that_arithmetic_gives_it(device, operation):
+    """Parts of a row have other means than the row: an infinity times a distance from one may have another sign."""
+    problem = made(operation, 5, 1100, seed=6)
+    case = Case.of(problem)
+    dy = case.inputs["dy"].copy()
+    dy[np.arange(1, 5), [0, 350, 700, 1099]] = np.float32([INF, -INF, INF, INF])
+    with np.errstate(invalid="ignore"):
+        right = problem.reference(case.inputs | {"dy": dy})
+    assert np.isinf(right["dx"][1:]).any(axis=1).all()
+    for stage in stages(operation, problem):
+        found = solved(stage, device, problem, dy=dy)
+        for name, value in right.items():
+            infinite = ~np.isfinite(value)
+            assert np.array_equal(found[name][infinite], value[infinite], equal_nan=True), (stage.name, name)
+            assert np.isfinite(found[name][~infinite]).all(), (stage.name, name)
+
+
 def _single(operation: str, problem: Any, inputs: dict[str, np.ndarray]) -> np.ndarray:
     """A NumPy model in fp32."""
     x = inputs["x"].astype(np.float32)
@@ -200,7 +257,8 @@ def test_without_the_maximum_large_logits_overflow_and_are_rejected(operation):
 
 @pytest.mark.parametrize(("rows", "columns"), [(2**24, 8), (8, 2**26), (1, 2**26), (2**20, 128)])
 @pytest.mark.parametrize(
-    "operation", ["softmax", "rms_norm", "layer_norm", "residual_rms_norm", "cross_entropy", "reduce", "scan"]
+    "operation",
+    ["softmax", "rms_norm", "layer_norm", "residual_rms_norm", "cross_entropy", "reduce", "scan", *GRADIENTS],
 )
 def test_every_size_that_is_promised_has_a_stage_whose_grid_and_numbers_fit(operation, rows, columns):
     for dtype in ("bf16", "fp32"):

@@ -22,7 +22,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
                               int columns, long long ldx, long long ldy, float eps) {
   __shared__ RowScratch<Sum, THREADS> statistics[2];  // alternating: a fast warp may be one row ahead
   __shared__ RowScratch<ThreeSums, THREADS> scratch[2];
-  __shared__ GroupScratch<TwoSums, GROUP, COUNT> groups;
+  __shared__ GroupScratch<TwoSums, GROUP, THREADS, COUNT> groups;
   const int group = threadIdx.x / GROUP, member = threadIdx.x % GROUP;
   const RowWalk<WIDTH, EVEN> walk(w, columns);  // of every row a thread has the same columns
   const IN outside = from_float<IN>(0.f);
@@ -85,10 +85,10 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
     }
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS)
+extern "C" __global__ void __launch_bounds__(ADDERS)
     layer_norm_backward_combine(const TwoSums::Value* __restrict__ partial, OUT* __restrict__ dw,
                                 OUT* __restrict__ db, int columns, int parts) {
-  __shared__ TwoSums::Value scratch[THREADS];
+  __shared__ TwoSums::Value scratch[ADDERS];
   const int column = blockIdx.x * WARP + threadIdx.x % WARP;
   const TwoSums::Value sum = add_up_parts<TwoSums>(partial, column, columns, parts, scratch);
   if (threadIdx.x >= WARP || column >= columns) return;

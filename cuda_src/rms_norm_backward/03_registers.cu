@@ -10,7 +10,6 @@
 //
 // what limits it: dw reads x and dy once more.
 #include "tile/gradient_row.cuh"
-#include "tile/norm_row.cuh"
 
 constexpr int ROWS = THREADS / GROUP, WIDTH = ROW_WIDTH<IN, OUT>;
 
@@ -18,34 +17,29 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     rms_norm_backward_registers(const IN* __restrict__ x, const IN* __restrict__ w, const IN* __restrict__ dy,
                                 OUT* __restrict__ dx, float* __restrict__ states, int rows, int columns,
                                 long long ldx, long long ldy, float eps) {
-  __shared__ RowScratch<Sum, THREADS> statistics;
   __shared__ RowScratch<TwoSums, THREADS> scratch;
   const int row = blockIdx.x * ROWS + threadIdx.x / GROUP, member = threadIdx.x % GROUP;
   // without a row of its own a group reads the last one: all lanes have to take part in shuffles
-  const int held = min(row, rows - 1);
-  const IN *from = x + held * ldx, *more = dy + held * ldx;
-  OUT* to = dx + held * ldy;
-  const RowWalk<WIDTH, EVEN> walk(from, columns);
+  const long long at = min(row, rows - 1);
+  OUT* const to = dx + at * ldy;
+  const RowWalk<WIDTH, EVEN> walk(x + at * ldx, columns);
   const IN outside = from_float<IN>(0.f);
 
-  Vector<IN, WIDTH> v[VECTORS], d[VECTORS];
-#pragma unroll
-  for (int i = 0; i < VECTORS; ++i) v[i] = walk.load(from, walk.column(member + i * GROUP), outside);
-#pragma unroll
-  for (int i = 0; i < VECTORS; ++i) d[i] = walk.load(more, walk.column(member + i * GROUP), outside);
-  const float mean = 0.f,
-              scale = rsqrtf(row_reduce<Sum, GROUP, THREADS>(sum_squares(v), statistics) / columns + eps);
-  TwoSums::Value means = TwoSums::identity();
+  GradientRow<VECTORS, WIDTH, EVEN, IN> held;
+  held.load(walk, x + at * ldx, dy + at * ldx, member, GROUP);
+  TwoSums::Value whole = TwoSums::identity();
 #pragma unroll
   for (int i = 0; i < VECTORS; ++i)
-    add_gradient_sums(means, v[i], d[i], walk.load(w, walk.column(member + i * GROUP), outside), mean, scale);
-  means = row_reduce<TwoSums, GROUP, THREADS>(means, scratch);
-  const RowGradient gradient = {mean, scale, 0.f, means.second / columns};
+    add_uncentred_sums(whole, held.x[i], held.dy[i], walk.load(w, walk.column(member + i * GROUP), outside));
+  whole = row_reduce<TwoSums, GROUP, THREADS>(whole, scratch);
+  const float scale = rsqrtf(whole.first / columns + eps);
+  const RowGradient gradient = {0.f, scale, 0.f, whole.second * scale / columns};
   if (row >= rows) return;
 #pragma unroll
   for (int i = 0; i < VECTORS; ++i) {
     const int column = walk.column(member + i * GROUP);
-    walk.store(to, column, norm_gradient<OUT>(v[i], d[i], walk.load(w, column, outside), gradient));
+    walk.store(to, column,
+               norm_gradient<OUT>(held.x[i], held.dy[i], walk.load(w, column, outside), gradient));
   }
   if (member == 0) states[row] = scale;
 }

@@ -13,7 +13,6 @@
 //
 // what limits it: device memory; what is kept takes registers, so few rows are in flight where they are long.
 #include "tile/gradient_row.cuh"
-#include "tile/norm_row.cuh"
 
 constexpr int ROWS = THREADS / GROUP, WIDTH = ROW_WIDTH<IN, OUT>, COUNT = VECTORS * WIDTH;
 
@@ -21,9 +20,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
     rms_norm_backward_fused(const IN* __restrict__ x, const IN* __restrict__ w, const IN* __restrict__ dy,
                             OUT* __restrict__ dx, float* __restrict__ partial, int rows, int columns,
                             long long ldx, long long ldy, float eps) {
-  __shared__ RowScratch<Sum, THREADS> statistics[2];  // alternating: a fast warp may be one row ahead
-  __shared__ RowScratch<TwoSums, THREADS> scratch[2];
-  __shared__ GroupScratch<Sum, GROUP, COUNT> groups;
+  __shared__ RowScratch<TwoSums, THREADS> scratch[2];  // alternating: a fast warp may be one row ahead
+  __shared__ GroupScratch<Sum, GROUP, THREADS, COUNT> groups;
   const int group = threadIdx.x / GROUP, member = threadIdx.x % GROUP;
   const RowWalk<WIDTH, EVEN> walk(w, columns);  // of every row a thread has the same columns
   const IN outside = from_float<IN>(0.f);
@@ -47,19 +45,17 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
     } else {
       load(held, first);
     }
-    const float mean = 0.f;
-    const float scale =
-        rsqrtf(row_reduce<Sum, GROUP, THREADS>(sum_squares(held.x), statistics[buffer]) / columns + eps);
-    TwoSums::Value means = TwoSums::identity();
+    TwoSums::Value whole = TwoSums::identity();
 #pragma unroll
     for (int i = 0; i < VECTORS; ++i)
-      add_gradient_sums(means, held.x[i], held.dy[i], walk.load(w, walk.column(member + i * GROUP), outside),
-                        mean, scale);
-    means = row_reduce<TwoSums, GROUP, THREADS>(means, scratch[buffer]);
+      add_uncentred_sums(whole, held.x[i], held.dy[i],
+                         walk.load(w, walk.column(member + i * GROUP), outside));
+    whole = row_reduce<TwoSums, GROUP, THREADS>(whole, scratch[buffer]);
+    const float scale = rsqrtf(whole.first / columns + eps);
     const int row = first + group;
     if (row >= rows) continue;
     OUT* const to = dx + row * ldy;
-    const RowGradient gradient = {mean, scale, 0.f, means.second / columns};
+    const RowGradient gradient = {0.f, scale, 0.f, whole.second * scale / columns};
 #pragma unroll
     for (int i = 0; i < VECTORS; ++i) {
       const int column = walk.column(member + i * GROUP);
@@ -84,10 +80,10 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
     }
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS)
+extern "C" __global__ void __launch_bounds__(ADDERS)
     rms_norm_backward_combine(const float* __restrict__ partial, OUT* __restrict__ dw, int columns,
                               int parts) {
-  __shared__ float scratch[THREADS];
+  __shared__ float scratch[ADDERS];
   const int column = blockIdx.x * WARP + threadIdx.x % WARP;
   const float sum = add_up_parts<Sum>(partial, column, columns, parts, scratch);
   if (threadIdx.x < WARP && column < columns) dw[column] = from_float<OUT>(sum);

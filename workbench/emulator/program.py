@@ -16,6 +16,7 @@ from .architectures import DEFAULT, chosen
 from .decode import Layout, decode
 from .inline import function_addresses, inline_calls
 from .memory import Memory
+from .source_lines import asm_at_its_first_line
 from .table import DecodedEntry
 
 __all__ = ["Entries", "Entry", "Program", "Signature"]
@@ -148,7 +149,7 @@ class Program:
         ``arch`` is that of the device, such as ``sm_80``; None stands for the one nearest to the module's ``.target``.
         Raises ``ArchitectureError`` where there is no such device, or PTX of that target does not run there.
         """
-        module = ptx.parse(text, source_name, bodies=False)
+        module = ptx.parse(asm_at_its_first_line(text, sources or {}), source_name, bodies=False)
         variables = {v.name: v for v in module.variables.values() if v.space in ("global", "const")}
         if (total := sum(v.size for v in variables.values())) > _MOST_VARIABLE_BYTES:
             raise ptx.PtxSyntaxError(f"the variables have {total} bytes; {_MOST_VARIABLE_BYTES} are allowed", 1)

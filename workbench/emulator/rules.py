@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import linecache
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePath
 from typing import Any
@@ -16,6 +15,7 @@ from .launch_checks import LaunchError, whole_number
 from .program import Entry
 from .ptx import SourceLocation
 from .severity import CAUSES, kind_of, severity_of
+from .source_lines import text_of
 from .statistics import Statistics
 from .trace import line_numbers
 
@@ -170,17 +170,11 @@ def _comments(entry: Entry) -> Iterator[tuple[str, str, int]]:
     for file in sorted(places):
         if is_of_cuda(file):
             continue
-        for number, line in enumerate(_lines(file, entry.program.sources), 1):
+        text = text_of(file, entry.program.sources)
+        for number, line in enumerate(text.splitlines() if _MARK in text else (), 1):
             if _MARK not in line or not (match := _COMMENT.match(line)):
                 continue
             alone = not match["before"].strip()
             for name in re.split(r"[,\s]+", match["names"].strip(", ")):
                 known = _known(name, f"{Path(file).name}:{number}: the comment `workbench: allow {name}`")
                 yield known, file, number + alone
-
-
-def _lines(file: str, sources: Mapping[str, str]) -> list[str]:
-    for name in (file, Path(file).name):
-        if name in sources:
-            return sources[name].splitlines() if _MARK in sources[name] else []
-    return linecache.getlines(file)

@@ -303,7 +303,6 @@ def _problem_class(
         "declaration": made,
         "extents": made.extents,
         "choices": types,
-        "__module__": module,
         "__doc__": f"A problem of {made.name}.",
     }
     given: list[Any] = [("tier", Tier, Tier.BOUNDED if Tier.BOUNDED in tiers else tiers[0])]
@@ -312,6 +311,7 @@ def _problem_class(
     problem: type[ShortProblem] = dataclasses.make_dataclass(
         title, given, bases=(ShortProblem,), namespace=space, frozen=True
     )
+    problem.__module__ = module  # from Python 3.12 on, make_dataclass puts its caller's module there
     _classes[module, made.name] = problem
     return problem
 

@@ -1,5 +1,6 @@
 // gradients of softmax and of norms, of parts of a row that a thread holds in registers.
 #pragma once
+#include "tile/norm_row.cuh"
 #include "tile/row.cuh"
 #include "tile/row_reduce.cuh"
 
@@ -72,6 +73,19 @@ __device__ __forceinline__ void add_gradient_sums(TwoSums::Value& sums, const Ve
   }
 }
 
+// sums of x^2 and of x w dy over a vector
+template <int WIDTH, class Element>
+__device__ __forceinline__ void add_uncentred_sums(TwoSums::Value& sums, const Vector<Element, WIDTH>& x,
+                                                   const Vector<Element, WIDTH>& dy,
+                                                   const Vector<Element, WIDTH>& w) {
+#pragma unroll
+  for (int j = 0; j < WIDTH; ++j) {
+    const float v = to_float(x.x[j]);
+    sums.first += v * v;
+    sums.second += v * (to_float(w.x[j]) * to_float(dy.x[j]));
+  }
+}
+
 // sums of (x - mean)^2, of g = w dy and of g (x - mean) over a vector that begins at `column`. WHOLE as in
 // tile/row.cuh
 template <bool WHOLE, int WIDTH, class Element>
@@ -118,29 +132,111 @@ struct GradientRow {
   }
 };
 
-// what the groups of a block have of the same columns
-template <class Op, int MEMBERS, int COUNT>
-struct GroupScratch {
-  typename Op::Value of[MEMBERS <= WARP ? COUNT * MEMBERS : 1];
+// what the gradient of layer norm needs of a part of a row: its moments, the sum of g = w dy, and that of g
+// times the distance from the part's mean. two such are combined without cancellation, as moments are: with
+// another mean the distances change by the same number
+struct GradientMoments {
+  struct Value {
+    Moments::Value x;
+    float of_g, of_products;
+  };
+  static constexpr bool COMMUTES = false;
+
+  static __device__ __forceinline__ Value identity() { return {Moments::identity(), 0.f, 0.f}; }
+
+  static __device__ __forceinline__ Value combine(Value a, Value b) {
+    const Moments::Value x = Moments::combine(a.x, b.x);
+    return {x, a.of_g + b.of_g,
+            a.of_products + b.of_products + (a.x.mean - x.mean) * a.of_g + (b.x.mean - x.mean) * b.of_g};
+  }
 };
 
-// adds up what groups of MEMBERS threads have of COUNT columns a thread: in the threads of the first group,
-// at every run in the same order. by all BLOCK threads
+template <int BLOCK>
+struct GradientScratch {
+  RowScratch<TwoSums, BLOCK> counted;
+  RowScratch<ThreeSums, BLOCK> centred;
+};
+
+// what MEMBERS threads have of a row, as row_reduce: the mean of all first, and then everything about that,
+// which takes one division and not one each time that two are combined
+template <int MEMBERS, int BLOCK>
+__device__ __forceinline__ GradientMoments::Value reduce_states(GradientMoments::Value own,
+                                                                GradientScratch<BLOCK>& scratch) {
+  const TwoSums::Value all =
+      row_reduce<TwoSums, MEMBERS, BLOCK>({own.x.count, own.x.count * own.x.mean}, scratch.counted);
+  const float mean = all.first > 0.f ? all.second / all.first : 0.f, off = own.x.mean - mean;
+  const ThreeSums::Value sums = row_reduce<ThreeSums, MEMBERS, BLOCK>(
+      {own.x.squares + own.x.count * off * off, own.of_g, own.of_products + own.of_g * off}, scratch.centred);
+  return {{all.first, mean, sums.first}, sums.second, sums.third};
+}
+
+// the same of two sums
+template <int MEMBERS, int BLOCK>
+__device__ __forceinline__ TwoSums::Value reduce_states(TwoSums::Value own,
+                                                        RowScratch<TwoSums, BLOCK>& scratch) {
+  return row_reduce<TwoSums, MEMBERS, BLOCK>(own, scratch);
+}
+
+// combines what `parts` parts have of each of `rows` rows, (rows, parts), MEMBERS threads a row, and has one
+// of them call use(row, state). by all BLOCK threads; MEMBERS is at most a warp, or the block
+template <class Op, int MEMBERS, int BLOCK, class Scratch, class Use>
+__device__ __forceinline__ void combine_parts(const typename Op::Value* states, int rows, int parts,
+                                              Scratch& scratch, const Use& use) {
+  for (int first = 0; first < rows; first += BLOCK / MEMBERS) {
+    const int row = first + threadIdx.x / MEMBERS;
+    typename Op::Value state = Op::identity();
+    if (row < rows)
+      for (int i = threadIdx.x % MEMBERS; i < parts; i += MEMBERS)
+        state = Op::combine(state, states[static_cast<long long>(row) * parts + i]);
+    state = reduce_states<MEMBERS, BLOCK>(state, scratch);
+    if (row < rows && threadIdx.x % MEMBERS == 0) use(row, state);
+    if (MEMBERS > WARP) __syncthreads();
+  }
+}
+
+// takes the products of those of `rows` rows anew, element by element, whose g is infinite: they cannot be
+// found of parts with other means, since the difference of two infinities may be anything. x, dy: rows `ld`
+// elements apart. by all BLOCK threads, behind a barrier, and before one
+template <int BLOCK, class Element>
+__device__ __forceinline__ void retake_infinite(RowGradient* of_rows, int rows, const Element* x,
+                                                const Element* dy, const Element* w, int columns,
+                                                long long ld, RowScratch<Sum, BLOCK>& scratch) {
+  for (int row = 0; row < rows; ++row, x += ld, dy += ld) {
+    const RowGradient found = of_rows[row];
+    if (!isinf(found.of_g)) continue;
+    float sum = 0.f;
+    for (int c = threadIdx.x; c < columns; c += BLOCK)
+      sum += to_float(w[c]) * to_float(dy[c]) * (to_float(x[c]) - found.mean);
+    sum = row_reduce<Sum, BLOCK, BLOCK>(sum, scratch);
+    if (threadIdx.x == 0) of_rows[row].of_products = sum * found.scale / columns;
+    __syncthreads();
+  }
+}
+
+// what the groups of a block have of the same columns
+template <class Op, int MEMBERS, int BLOCK, int COUNT>
+struct GroupScratch {
+  typename Op::Value of[MEMBERS < BLOCK ? COUNT * MEMBERS : 1];
+};
+
+// adds up what groups of MEMBERS threads, a power of two, have of COUNT columns a thread: in the threads of
+// the first group, at every run in the same order. by all BLOCK threads
 template <class Op, int MEMBERS, int BLOCK, int COUNT>
 __device__ __forceinline__ void add_up_groups(typename Op::Value (&sums)[COUNT],
-                                              GroupScratch<Op, MEMBERS, COUNT>& scratch) {
-  if constexpr (MEMBERS <= WARP) {
+                                              GroupScratch<Op, MEMBERS, BLOCK, COUNT>& scratch) {
+  constexpr int TOGETHER = MEMBERS < WARP ? WARP : MEMBERS;  // threads that store at once
+  if constexpr (MEMBERS < BLOCK) {
 #pragma unroll
     for (int i = 0; i < COUNT; ++i)
 #pragma unroll
       for (int distance = MEMBERS; distance < WARP; distance *= 2)
         sums[i] = Op::combine(sums[i], shuffle_xor(sums[i], distance));
-    for (int warp = 0; warp < BLOCK / WARP; ++warp) {
-      if (threadIdx.x / WARP == warp && threadIdx.x % WARP < MEMBERS)
+    for (int turn = 0; turn < BLOCK / TOGETHER; ++turn) {
+      if (threadIdx.x / TOGETHER == turn && threadIdx.x % TOGETHER < MEMBERS)
 #pragma unroll
         for (int i = 0; i < COUNT; ++i) {
-          typename Op::Value& sum = scratch.of[i * MEMBERS + threadIdx.x % WARP];
-          sum = warp ? Op::combine(sum, sums[i]) : sums[i];
+          typename Op::Value& sum = scratch.of[i * MEMBERS + threadIdx.x % TOGETHER];
+          sum = turn ? Op::combine(sum, sums[i]) : sums[i];
         }
       __syncthreads();
     }

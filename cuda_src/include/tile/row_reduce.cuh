@@ -1,9 +1,9 @@
 // reductions over the threads that share a row: some lanes of a warp, a block, or the blocks of a cluster.
 // every thread of the group gets the result, which is the same in all of them and at every run.
 //
-// an operation is a struct with a type Value, made of 32-bit words and at most 16 bytes, an identity() and an
-// associative combine(a, b) (see the operations below). where combine(b, a) may round to something else,
-// COMMUTES is false.
+// an operation is a struct with a type Value, made of 32-bit words, an identity() and an associative
+// combine(a, b) (see the operations below). where combine(b, a) may round to something else, COMMUTES is
+// false. over a cluster values have at most as many bytes as tile/cluster_reduce.cuh says.
 #pragma once
 #include "tile/warp.cuh"
 
@@ -112,7 +112,7 @@ __device__ __forceinline__ typename Op::Value add_up_parts(const typename Op::Va
                                                            typename Op::Value (&scratch)[BLOCK]) {
   typename Op::Value sum = Op::identity();
   if (column < columns)
-#pragma unroll 4
+#pragma unroll 8
     for (int part = threadIdx.x / WARP; part < parts; part += BLOCK / WARP)
       sum = Op::combine(sum, partial[static_cast<long long>(part) * columns + column]);
   scratch[threadIdx.x] = sum;

@@ -64,7 +64,7 @@ RMS_NORM_BACKWARD = Operation(
     emulator_size=Size(extent=6000, work=12_000),
     cuda_size=Size(extent=200_000, work=2_000_000),
     metric="GB/s",
-    fastest=("fused", "registers", "warp_row"),
+    fastest=gradients.fastest,
 )
 
-gradients.declare(RMS_NORM_BACKWARD, 1)
+gradients.declare(RMS_NORM_BACKWARD, 1, 2)

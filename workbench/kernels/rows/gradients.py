@@ -10,7 +10,7 @@ import numpy as np
 
 from ...model.arrays import Array, Arrays, element_bytes
 from ...model.dtypes import FP32
-from ...model.launch import Launch, Plan, ceil_div
+from ...model.launch import Argument, Launch, Plan, ceil_div
 from ...model.operation import Operation
 from ...model.problem import Cost
 from . import groups, launches, norms
@@ -20,8 +20,31 @@ HELD = {"THREADS": 128, "VECTORS": 2, "MOST": 4}
 """Threads of the smallest block; vectors of x and of dy that a thread holds, where more threads can be had, and at
 most."""
 
-FUSED = {"THREADS": 256, "VECTORS": 4, "MOST": 4, "WAVES": 1, "MULTIPROCESSORS": 132}
-"""As before; how often all multiprocessors are full of blocks that share the rows."""
+FUSED = {"THREADS": 256, "VECTORS": 4, "MOST": 4, "WAVES": 1, "MULTIPROCESSORS": 132, "ADDERS": 512, "FETCH": 0}
+"""As before; how often all multiprocessors are full of blocks that share the rows; threads of a block that adds up what
+they keep; whether there is room for the next row, at the cost of blocks, or only where registers are left."""
+
+SPLIT = {"THREADS": 256, "VECTORS": 4, "TARGET": 1056, "NARROWEST": 8, "UNROLL": 2}
+"""As before; the least number of blocks that few rows are split into; threads of the smallest group that shares a row
+in the second kernel, and rows that a thread of it loads at once."""
+
+CLUSTERED = {**FUSED, "THREADS": 128, "LARGEST": 8, "FILLED": 128}
+"""As `FUSED`; the most blocks of a cluster; multiprocessors that clusters of more than two blocks can fill."""
+
+ALONE = {"THREADS": 512, "VECTORS": 4, "MOST": 4}
+"""Of the one cluster that takes all rows: threads of its largest block; as `HELD`."""
+
+ALONE_SHAPES = ((128, 1), (256, 2), (256, 4), (512, 2))
+"""Threads of its blocks, and vectors that each holds while there are threads: the best of these is taken."""
+
+MOST_ALONE, MOST_KEPT = 2**20, 2**15
+"""Elements of the largest matrix that one cluster takes; bytes of the sums that a block keeps in shared memory."""
+
+SMALL, FEW_LOADS = 2**16, 4
+"""Elements of the largest matrix for which it is preferred, if its threads load at most so many vectors of x."""
+
+MANY_BLOCKS = 132
+"""So many have a multiprocessor each."""
 
 REGISTERS = 2**16
 """Of a multiprocessor."""
@@ -78,10 +101,14 @@ def sum_bound(terms: np.ndarray[Any, Any], off: np.ndarray[Any, Any]) -> np.ndar
     return error
 
 
-def declare(operation: Operation[G], states: int) -> None:
-    """The ladder. Of each row `states` numbers say how it was normalised."""
+def declare(operation: Operation[G], states: int, state: int) -> None:
+    """The ladder. Of each row `states` numbers say how it was normalised, and of a part of one `state` numbers what it
+    adds to its row."""
     _declare_separate(operation, states)
     _declare_fused(operation)
+    _declare_cluster(operation)
+    _declare_split(operation, state)
+    _declare_one_cluster(operation)
 
 
 def _declare_separate(operation: Operation[G], states: int) -> None:
@@ -162,26 +189,194 @@ def _declare_fused(operation: Operation[G]) -> None:
         ),
     )
     def fused(p: G, size: Mapping[str, int]) -> Plan:
-        most = size["MULTIPROCESSORS"] * size["RESIDENT"] * size["WAVES"]
-        blocks = min(ceil_div(p.rows, size["THREADS"] // size["GROUP"]), most)
-        block = (size["THREADS"], 1, 1)
-        first = Launch(f"{name}_fused", (blocks, 1, 1), block, ("x", "w", "dy", "dx", "partial", *p.scalars()))
-        extent = np.int32(p.columns), np.int32(blocks)
-        grid = (ceil_div(p.columns, launches.WARP), 1, 1)
-        second = Launch(f"{name}_combine", grid, block, ("partial", *gradients, *extent))
-        return Plan(
-            (first, second), scratch={"partial": Array((blocks * p.columns, len(gradients)), FP32, output=True)}
-        )
+        return kept_sums(f"{name}_fused", p, size, size["MULTIPROCESSORS"] * size["RESIDENT"] * size["WAVES"])
+
+
+def kept_sums(kernel: str, p: NormGradientProblem, size: Mapping[str, int], most: int) -> Plan:
+    """A kernel whose clusters, `most` of them, take rows alternately and store what they keep of the columns, and one
+    that adds that up."""
+    clusters = min(ceil_div(p.rows, size["THREADS"] // size["GROUP"]), most)
+    blocks, block = size.get("BLOCKS", 1), (size["THREADS"], 1, 1)
+    args: tuple[Argument, ...] = ("x", "w", "dy", "dx", "partial", *p.scalars())
+    first = Launch(kernel, (clusters * blocks, 1, 1), block, args, cluster=(blocks, 1, 1))
+    extent = np.int32(p.columns), np.int32(clusters)
+    combine = f"{kernel.rsplit('_', 1)[0]}_combine"
+    grid = (ceil_div(p.columns, launches.WARP), 1, 1)
+    second = Launch(combine, grid, (size["ADDERS"], 1, 1), ("partial", *p.gradients, *extent))
+    partial = Array((clusters * p.columns, len(p.gradients)), FP32, output=True)
+    return Plan((first, second), scratch={"partial": partial})
+
+
+def _declare_cluster(operation: Operation[G]) -> None:
+    """The stage whose clusters share long rows."""
+    name, problem = operation.name, operation.problem
+
+    def size_of(p: RowProblem, size: Mapping[str, int]) -> dict[str, int]:
+        return clustered(p, size, len(problem.gradients))
+
+    @operation.stage(
+        "cluster",
+        source=f"{name}/05_cluster.cu",
+        idea="long rows are shared by the blocks of a cluster",
+        parameters=CLUSTERED,
+        space={"THREADS": (128, 256, 512), "VECTORS": (1, 2, 4), "FETCH": (0, 1)},
+        sizes=size_of,
+        supports=groups.fits(size_of, CLUSTERED, "a cluster"),
+        architecture=90,
+        edge_cases=(
+            problem(rows=3, columns=20_000, dtype="bf16", out="bf16"),
+            problem(rows=2, columns=9001, dtype="fp32", out="fp32"),
+        ),
+    )
+    def cluster(p: G, size: Mapping[str, int]) -> Plan:
+        whole = size["MULTIPROCESSORS"] if size["BLOCKS"] <= 2 else size["FILLED"]
+        return kept_sums(f"{name}_cluster", p, size, whole * size["RESIDENT"] // size["BLOCKS"])
+
+
+def _declare_one_cluster(operation: Operation[G]) -> None:
+    """The stage that solves a small problem with one cluster."""
+    name, problem = operation.name, operation.problem
+    sums = len(problem.gradients)
+
+    def size_of(p: RowProblem, size: Mapping[str, int]) -> dict[str, int]:
+        return alone(p, size, sums)
+
+    def supports(p: RowProblem) -> str | None:
+        if p.rows * p.columns > MOST_ALONE:
+            return f"{p.rows} rows of {p.columns} columns are too many for one cluster"
+        size = size_of(p, ALONE)
+        held = size["GROUP"] * size["VECTORS"] * groups.width(p)
+        if size["BLOCKS"] > 1 and 4 * sums * held > MOST_KEPT:
+            return f"the sums of {p.columns} columns are more than a block keeps in shared memory"
+        return groups.fits(size_of, ALONE, "a block")(p)
+
+    @operation.stage(
+        "one_cluster",
+        source=f"{name}/07_one_cluster.cu",
+        idea="one cluster takes a small matrix: no second launch",
+        parent="fused",
+        parameters=ALONE,
+        space={"THREADS": (128, 256, 512), "VECTORS": (1, 2, 4)},
+        sizes=size_of,
+        supports=supports,
+        architecture=90,
+        edge_cases=(
+            problem(rows=1, columns=8000, dtype="bf16", out="bf16"),
+            problem(rows=90, columns=100, dtype="fp32", out="fp32"),
+            problem(rows=40, columns=1001, dtype="bf16", out="fp32"),
+        ),
+    )
+    def one_cluster(p: G, size: Mapping[str, int]) -> Launch:
+        blocks = size["BLOCKS"]
+        args: tuple[Argument, ...] = ("x", "w", "dy", "dx", *problem.gradients, *p.scalars())
+        return Launch(f"{name}_one_cluster", (blocks, 1, 1), (size["THREADS"], 1, 1), args, cluster=(blocks, 1, 1))
+
+
+def _declare_split(operation: Operation[G], state: int) -> None:
+    """The stage that splits rows over all blocks."""
+    name, problem = operation.name, operation.problem
+    gradients = problem.gradients
+
+    @operation.stage(
+        "split_rows",
+        source=f"{name}/06_split_rows.cu",
+        idea="few rows are split over all blocks, then their columns; no sums of columns are stored",
+        parent="registers",
+        parameters=SPLIT if len(gradients) == 1 else {**SPLIT, "UNROLL": 4},
+        space={"THREADS": (128, 256, 512), "VECTORS": (1, 2, 4), "TARGET": (528, 1056, 2112), "UNROLL": (1, 2, 4)},
+        sizes=split,
+        supports=groups.worth_splitting,
+        edge_cases=(
+            problem(rows=1, columns=30_000, dtype="bf16", out="bf16"),
+            problem(rows=2, columns=9001, dtype="fp32", out="fp32"),
+            problem(rows=300, columns=1032, dtype="bf16", out="bf16"),
+        ),
+    )
+    def split_rows(p: G, size: Mapping[str, int]) -> Plan:
+        count, launch = launches.on_parts(p, size)
+        columns, ldx = np.int32(p.columns), np.int64(p.ldx)
+        first = launch(f"{name}_parts", ("x", "w", "dy", "states", columns, ldx))
+        wide = ceil_div(ceil_div(p.columns, groups.width(p)), size["GROUP"])  # in groups
+        each = ceil_div(wide, size["TARGET"])
+        args: tuple[Argument, ...] = ("x", "w", "dy", "states", "dx", *gradients, np.int32(p.rows), columns, ldx)
+        args = (*args, np.int64(p.ldy), np.int32(count), np.int32(each * size["GROUP"]), np.float32(p.eps))
+        second = Launch(f"{name}_gradients", (ceil_div(wide, each), 1, 1), (size["THREADS"], 1, 1), args)
+        return Plan((first, second), scratch={"states": Array((p.rows * count, state), FP32, output=True)})
+
+
+def split(p: RowProblem, size: Mapping[str, int]) -> dict[str, int]:
+    """GROUP threads that share a row in the second kernel: all of a block have the same one, or as many rows as there
+    are, and small groups where there would be few blocks; SHARE threads that combine the parts of a row."""
+    threads = size["THREADS"]
+    group = threads // min(groups.power_of_two(p.rows), threads // launches.WARP)
+    while group > size["NARROWEST"] and p.rows * group > threads and p.columns < MANY_BLOCKS * group * groups.width(p):
+        group //= 2
+    count, _ = groups.parts(p, size)
+    share = threads if p.rows == 1 else min(launches.WARP, groups.power_of_two(count))
+    return {**size, "GROUP": group, "SHARE": share}
 
 
 def kept(p: RowProblem, size: Mapping[str, int], sums: int) -> dict[str, int]:
     """GROUP threads that hold a row, VECTORS vectors each, in blocks of THREADS, of which RESIDENT fit on a
-    multiprocessor; AHEAD: with the next row, too. `sums` are kept of every column. The registers that a thread needs
-    are an estimate from above."""
+    multiprocessor; AHEAD: with the next row, too. `sums` are kept of every column."""
     count = ceil_div(p.columns, groups.width(p))  # every row begins with the first vector of its first thread
-    chosen = groups.shared(count, size["THREADS"], size["VECTORS"], groups.MOST_THREADS)
+    return resident(
+        groups.shared(count, size["THREADS"], size["VECTORS"], groups.MOST_THREADS), p, sums, size.get("FETCH", 0)
+    )
+
+
+def clustered(p: RowProblem, size: Mapping[str, int], sums: int) -> dict[str, int]:
+    """The same, of as few BLOCKS of a cluster as hold a row with so many threads and vectors, or of at most LARGEST
+    with more vectors."""
+    count, blocks = ceil_div(p.columns, groups.width(p)), 1
+    while blocks < size["LARGEST"] and size["THREADS"] * size["VECTORS"] * blocks < count:
+        blocks *= 2
+    chosen = groups.shared(ceil_div(count, blocks), size["THREADS"], size["VECTORS"], size["THREADS"])
+    return resident(chosen, p, sums, size["FETCH"]) | {"BLOCKS": blocks}
+
+
+def alone(p: RowProblem, size: Mapping[str, int], sums: int) -> dict[str, int]:
+    """GROUP threads that hold a row, VECTORS vectors each, in BLOCKS blocks of THREADS that take all rows; AHEAD: with
+    the next row, where there is one. Threads and vectors are those with which a thread loads fewest vectors."""
+    shapes = (s for s in ALONE_SHAPES if s[0] <= size["THREADS"] and s[1] <= size["VECTORS"])
+    return min((_alone(p, threads, vectors, sums) for threads, vectors in shapes), key=lambda found: loads(p, found))
+
+
+def _alone(p: RowProblem, threads: int, vectors: int, sums: int) -> dict[str, int]:
+    chosen = kept(p, {"THREADS": threads, "VECTORS": vectors}, sums)
+    at_once = chosen["THREADS"] // chosen["GROUP"]
+    blocks = min(groups.MOST_BLOCKS, groups.power_of_two(ceil_div(p.rows, at_once)))
+    room = chosen["VECTORS"] * chosen["THREADS"] <= REGISTERS // 64
+    return {**chosen, "BLOCKS": blocks, "AHEAD": int(room and p.rows > at_once * blocks)}
+
+
+def loads(p: RowProblem, size: Mapping[str, int]) -> int:
+    """Vectors of x that a thread of the one cluster loads."""
+    return size["VECTORS"] * ceil_div(p.rows, size["THREADS"] // size["GROUP"] * size["BLOCKS"])
+
+
+def resident(chosen: dict[str, int], p: RowProblem, sums: int, fetch: int) -> dict[str, int]:
+    """With the blocks that fit on a multiprocessor. The registers that a thread needs are an estimate from above."""
     of_vectors = 8 * chosen["VECTORS"]
     registers = 24 + of_vectors + 2 * chosen["VECTORS"] * groups.width(p) * sums
-    resident = max(1, REGISTERS // (chosen["THREADS"] * registers))
-    ahead = chosen["THREADS"] * resident * (registers + of_vectors) <= REGISTERS
-    return {**chosen, "RESIDENT": resident, "AHEAD": int(ahead)}
+    blocks = max(1, REGISTERS // (chosen["THREADS"] * (registers + fetch * of_vectors)))
+    ahead = chosen["THREADS"] * blocks * (registers + of_vectors) <= REGISTERS
+    return {**chosen, "RESIDENT": blocks, "AHEAD": int(ahead)}
+
+
+def fastest(p: NormGradientProblem) -> tuple[str, ...]:
+    """As measured on an H200: one cluster where its threads load few vectors; few rows that are long are split, since
+    `fused` would store the sums of columns once for each or two of them; the others are kept by blocks. Of those that
+    are too long for that a cluster holds many, if there is one sum a column, of fp32."""
+    small = p.rows * p.columns <= SMALL and loads(p, alone(p, ALONE, len(p.gradients))) <= FEW_LOADS
+    few = p.rows < groups.MANY and p.columns >= max(2048, 8 * p.rows)
+    held = p.rows >= groups.MANY and p.in_type.itemsize == 4 and len(p.gradients) == 1
+    return (
+        *(("one_cluster",) if small else ()),
+        *(("split_rows",) if few else ()),
+        "fused",
+        *(("cluster",) if held else ()),
+        "split_rows",
+        "registers",
+        "warp_row",
+    )

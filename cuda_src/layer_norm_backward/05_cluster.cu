@@ -1,0 +1,104 @@
+// gradient of layer norm, of which g = w dy, n = (x - mean) scale, scale = 1 / sqrt(variance + eps):
+// dx = scale (g - mean_j g - n mean_j(g n)), dw = sum_r dy n, db = sum_r dy.
+// x, dy, dx: (rows, columns), rows ldx (of the first two) and ldy elements apart; w, dw, db: (columns).
+// partial: (blocks, columns, 2), scratch.
+//
+// stage 5, cluster: the BLOCKS blocks of a cluster share long rows, and hand each other what they have of a
+// row's sums through distributed shared memory. every block keeps dw and db of its own columns. with one
+// block a row this is stage 4.
+//
+// what it gains: rows that no block can hold are read once, too; and what several small blocks keep of a row
+// leaves registers for the next one.
+//
+// what limits it: device memory, while there are enough rows for all clusters; each row waits for the slowest
+// block of its cluster, twice.
+#include "tile/cluster_reduce.cuh"
+#include "tile/gradient_row.cuh"
+
+constexpr int ROWS = THREADS / GROUP, STEP = GROUP * BLOCKS, WIDTH = ROW_WIDTH<IN, OUT>,
+              COUNT = VECTORS * WIDTH;
+static_assert(BLOCKS == 1 || GROUP == THREADS, "a cluster takes one row");
+
+extern "C" __global__ void __cluster_dims__(BLOCKS) __launch_bounds__(THREADS, RESIDENT)
+    layer_norm_backward_cluster(const IN* __restrict__ x, const IN* __restrict__ w, const IN* __restrict__ dy,
+                                OUT* __restrict__ dx, TwoSums::Value* __restrict__ partial, int rows,
+                                int columns, long long ldx, long long ldy, float eps) {
+  __shared__ RowScratch<Sum, THREADS> statistics[2];  // alternating: a fast warp may be one row ahead
+  __shared__ RowScratch<ThreeSums, THREADS> scratch[2];
+  __shared__ ClusterInbox<BLOCKS> inbox;
+  __shared__ GroupScratch<TwoSums, GROUP, THREADS, COUNT> groups;
+  ClusterReductions<BLOCKS> cluster(inbox);
+  const int group = threadIdx.x / GROUP, member = cluster_rank_of<BLOCKS>() * GROUP + threadIdx.x % GROUP;
+  const RowWalk<WIDTH, EVEN> walk(w, columns);  // of every row a thread has the same columns
+  const IN outside = from_float<IN>(0.f);
+  TwoSums::Value sums[COUNT];
+#pragma unroll
+  for (int i = 0; i < COUNT; ++i) sums[i] = TwoSums::identity();
+
+  GradientRow<VECTORS, WIDTH, EVEN, IN> held, next;
+  const auto load = [&](GradientRow<VECTORS, WIDTH, EVEN, IN>& to, int first) {
+    // without a row of its own a group reads the last one: all lanes have to take part in shuffles
+    const long long row = min(first + group, rows - 1);
+    to.load(walk, x + row * ldx, dy + row * ldx, member, STEP);
+  };
+  const int begin = blockIdx.x / BLOCKS * ROWS, step = gridDim.x / BLOCKS * ROWS;
+  if (AHEAD) load(next, begin);
+  int buffer = 0;
+  for (int first = begin; first < rows; first += step, buffer ^= 1) {
+    if (AHEAD) {
+      held = next;
+      load(next, first < rows - step ? first + step : first);
+    } else {
+      load(held, first);
+    }
+    const float sum = row_reduce<Sum, GROUP, THREADS>(sum_elements(held.x), statistics[buffer]);
+    const float mean = cluster.reduce<Sum>(sum) / columns;
+    ThreeSums::Value part = ThreeSums::identity();
+#pragma unroll
+    for (int i = 0; i < VECTORS; ++i) {
+      const int column = walk.column(member + i * STEP);
+      add_centred_sums<EVEN>(part, held.x[i], held.dy[i], walk.load(w, column, outside), mean, column,
+                             columns);
+    }
+    part = row_reduce<ThreeSums, GROUP, THREADS>(part, scratch[buffer]);
+    const ThreeSums::Value whole = cluster.reduce<ThreeSums>(part);
+    const float scale = rsqrtf(whole.first / columns + eps);
+    const int row = first + group;
+    if (row >= rows) continue;
+    OUT* const to = dx + row * ldy;
+    const RowGradient gradient = {mean, scale, whole.second / columns, whole.third * scale / columns};
+#pragma unroll
+    for (int i = 0; i < VECTORS; ++i) {
+      const int column = walk.column(member + i * STEP);
+      walk.store(to, column,
+                 norm_gradient<OUT>(held.x[i], held.dy[i], walk.load(w, column, outside), gradient));
+#pragma unroll
+      for (int j = 0; j < WIDTH; ++j) {
+        const float g = to_float(held.dy[i].x[j]);
+        sums[i * WIDTH + j] =
+            TwoSums::combine(sums[i * WIDTH + j], {g * gradient.normalised(to_float(held.x[i].x[j])), g});
+      }
+    }
+  }
+  add_up_groups<TwoSums, GROUP, THREADS>(sums, groups);
+  if (group > 0) return;
+#pragma unroll
+  for (int i = 0; i < VECTORS; ++i)
+#pragma unroll
+    for (int j = 0; j < WIDTH; ++j) {
+      const int column = walk.column(member + i * STEP) + j;
+      if (column < columns)
+        partial[static_cast<long long>(blockIdx.x / BLOCKS) * columns + column] = sums[i * WIDTH + j];
+    }
+}
+
+extern "C" __global__ void __launch_bounds__(ADDERS)
+    layer_norm_backward_combine(const TwoSums::Value* __restrict__ partial, OUT* __restrict__ dw,
+                                OUT* __restrict__ db, int columns, int parts) {
+  __shared__ TwoSums::Value scratch[ADDERS];
+  const int column = blockIdx.x * WARP + threadIdx.x % WARP;
+  const TwoSums::Value sum = add_up_parts<TwoSums>(partial, column, columns, parts, scratch);
+  if (threadIdx.x >= WARP || column >= columns) return;
+  dw[column] = from_float<OUT>(sum.first);
+  db[column] = from_float<OUT>(sum.second);
+}
