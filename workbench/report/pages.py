@@ -18,7 +18,7 @@ from ..model.results import (
 )
 from ..records import store
 from . import derived, freshness
-from .derived import percent, three_digits
+from .derived import three_digits
 from .markdown import sentence, table
 from .page import Page
 from .pictures import write_charts, write_pictures
@@ -110,7 +110,8 @@ def _index(devices: dict[str, list[Run]], others: Mapping[str, str], stale: Coll
         *_explained([page for found in pages.values() for page in found]),
     ]
     for folder in [*timed, *(folder for folder in pages if folder not in timed)]:
-        parts += [f"## {pages[folder][0].newest.device.name}", _device(folder, pages[folder], folder in timed, stale)]
+        name = pages[folder][0].newest.device.name
+        parts += [f"## {name[:1].upper()}{name[1:]}", _device(folder, pages[folder], folder in timed, stale)]
     if others:
         titles = [text.partition("\n")[0].lstrip("# ") for text in others.values()]
         links = [f"- [{title}]({path})" for title, path in zip(titles, others, strict=True)]
@@ -120,7 +121,7 @@ def _index(devices: dict[str, list[Run]], others: Mapping[str, str], stale: Coll
 
 def _device(folder: str, pages: Sequence[Page], timed: bool, stale: Collection[str]) -> str:
     """The table of the operations of one device."""
-    headers = ("operation", "stages passed", *(TIMED if timed else ()), "run", "commit")
+    headers = ("operation", *(TIMED if timed else ()), "stages passed", "run", "commit")
     rows = []
     for page in pages:
         name = f"{folder}/{page.operation}.md"
@@ -129,8 +130,8 @@ def _device(folder: str, pages: Sequence[Page], timed: bool, stale: Collection[s
         rows.append(
             (
                 f"[{page.operation}]({name})" + (" (stale)" if name in stale else ""),
-                f"{passed} of {len(page.entries)}" + (f" ({len(missing)} more)" if missing else ""),
                 *(_best(page) if timed else ()),
+                f"{passed} of {len(page.entries)}" + (f" ({len(missing)} more)" if missing else ""),
                 newest.date[:10],
                 f"`{newest.commit[:12]}`" + (" *" if newest.dirty else ""),
             )
@@ -172,6 +173,5 @@ def _best(page: Page) -> tuple[str, str, str]:
         return "-", "-", "-"
     ladder, rung = best
     speed = three_digits(derived.throughput(rung.measurement, rung.cold_us, page.metric))
-    share, library = percent(derived.share_of_vendor(rung.measurement)), derived.vendor(rung.measurement)
-    beside = f"{share} of {library.name}" if library else share
+    beside = derived.beside_vendor(rung.measurement) or "-"
     return f"`{rung.stage}`", f"{speed} {page.metric} ({ladder.label})", beside

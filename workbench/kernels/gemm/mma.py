@@ -106,7 +106,7 @@ def register_prefetch(p: GemmProblem, size: Mapping[str, int]) -> Launch:
 @GEMM.stage(
     "cp_async",
     source="gemm/mma/03_cp_async.cu",
-    idea="cp.async fills a circular buffer of k-tiles, past the registers",
+    idea="cp.async fills a circular buffer of k-tiles and needs no registers for it",
     supports=half_only,
     parameters={"BLOCK_M": 128, "BLOCK_N": 128, "BLOCK_K": 64, "WARPS_M": 2, "WARPS_N": 2, "STAGES": 3},
     space={**_BLOCKS, "STAGES": (2, 3, 4, 5)},

@@ -33,7 +33,7 @@ def naive(p: GemmProblem, size: Mapping[str, int]) -> Launch:
 @GEMM.stage(
     "coalesced",
     source="gemm/simt/02_coalesced.cu",
-    idea="neighbouring threads take neighbouring columns: rows of B and of C are read and written as they lie",
+    idea="neighbouring threads take neighbouring columns: a warp reads and writes pieces of rows of B and C",
     parameters={"BLOCK_X": 16, "BLOCK_Y": 16},
     alignment=1,
 )
@@ -100,7 +100,7 @@ def thread_tile(p: GemmProblem, size: Mapping[str, int]) -> Launch:
 @GEMM.stage(
     "vectorized",
     source="gemm/simt/05_vectorized.cu",
-    idea="whatever is loaded and stored moves by four neighbours, 16 bytes of fp32",
+    idea="each load and store moves four neighbouring elements, 16 bytes of fp32",
     parameters=_THREAD_TILE,
     space=_THREAD_TILES,
     constraint=_thread_tile_constraint(4),
@@ -184,7 +184,7 @@ def async_copies(p: GemmProblem, size: Mapping[str, int]) -> Launch:
 @GEMM.stage(
     "operand_reuse",
     source="gemm/simt/07_operand_reuse.cu",
-    idea="down one column of the thread's tile and up the next: one factor is that of the multiplication before",
+    idea="each multiplication shares a factor with the one before: down one column of the tile, up the next",
     supports=_fp32_only,
     parameters=_ASYNC,
     space=_ASYNC_SPACE,
@@ -199,7 +199,7 @@ def operand_reuse(p: GemmProblem, size: Mapping[str, int]) -> Launch:
 @GEMM.stage(
     "warp_tiles",
     source="gemm/simt/08_warp_tiles.cu",
-    idea="the threads of a warp lie over a tile of their own: they share more of what they read",
+    idea="the threads of a warp cover a tile of their own, so they share more of what they read",
     supports=_fp32_only,
     parameters=_ASYNC,
     space=_ASYNC_SPACE,
@@ -214,7 +214,7 @@ def warp_tiles(p: GemmProblem, size: Mapping[str, int]) -> Launch:
 @GEMM.stage(
     "fp32_pipeline",
     source="gemm/simt/09_fp32_pipeline.cu",
-    idea="warps specialise: three of them transpose what TMA brings, eight multiply out of banks that do not collide",
+    idea="warps specialise: three transpose what TMA loads, eight multiply without conflicts of register banks",
     supports=lambda p: _fp32_only(p) or tensor_maps(p),
     parameters={"UNROLL": 4, "GROUP_M": 8},
     space={"UNROLL": (4, 8, 16), "GROUP_M": GROUPS},
@@ -278,7 +278,7 @@ def _parts(p: GemmProblem, size: Mapping[str, int]) -> int:
     "split_tiles",
     parent="thread_tile",
     source="gemm/simt/11_split_tiles.cu",
-    idea="small tiles, of which blocks share one where C is small: each has a part of k, a second kernel adds up",
+    idea="small tiles; where C is small, blocks share the k of a tile, and a second kernel adds up the parts",
     parameters={"BLOCK_MN": 64, "BLOCKS": 264, "MOST": 128},
     edge_cases=(
         GemmProblem(m=3, n=70, k=500, dtype="fp32"),

@@ -39,7 +39,7 @@ def _few_vectors(p: GemmProblem, size: Mapping[str, int]) -> dict[str, int]:
     "few_vectors",
     track="skinny",
     source="gemm/skinny/01_few_vectors.cu",
-    idea="a large operand against few vectors goes through registers, once, by as many warps as fill the device",
+    idea="for few rows or columns: enough warps to fill the device read the large operand once, into registers",
     parameters={"WARPS": 8, "RESIDENT": 256, "IN_FLIGHT": 4, "WANTED": 1056},
     sizes=_few_vectors,
     edge_cases=(  # so long that a warp of 64 has several steps, and as many as are in flight

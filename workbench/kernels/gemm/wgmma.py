@@ -144,7 +144,7 @@ def _registers(p: GemmProblem, size: Mapping[str, int]) -> str | None:
 @GEMM.stage(
     "persistent",
     source="gemm/wgmma/02_persistent.cu",
-    idea="blocks that stay take one tile after the other: the next one is loaded while a tile is stored",
+    idea="persistent blocks take one tile after the other: the next one is loaded while a tile is stored",
     supports=tma_and_wgmma,
     parameters={"BLOCK_M": 128, "BLOCK_N": 256, "BLOCK_K": 64, "GROUP_M": 16},
     space={"BLOCK_M": (128, 192), "BLOCK_N": (128, 256), "GROUP_M": GROUPS},
@@ -191,7 +191,7 @@ def multicast(p: GemmProblem, size: Mapping[str, int]) -> Launch:
 @GEMM.stage(
     "serpentine",
     source="gemm/wgmma/05_serpentine.cu",
-    idea="tiles and their k-tiles are walked to and fro: what was read last is read next",
+    idea="tiles and their k-tiles are walked to and fro, so what was read last is read next",
     supports=tma_and_wgmma,
     parameters={"BLOCK_M": 128, "BLOCK_N": 256, "BLOCK_K": 64, "GROUP_M": 8},
     space={"GROUP_M": GROUPS[:-1]},
@@ -228,7 +228,7 @@ def _worth_sharing(p: GemmProblem, size: Mapping[str, int]) -> dict[str, int]:
 @GEMM.stage(
     "stream_k",
     source="gemm/wgmma/07_stream_k.cu",
-    idea="tiles that do not come out even are computed in parts: blocks share their k-iterations evenly",
+    idea="if tiles do not divide evenly among the blocks, the blocks share the k-iterations of the rest",
     supports=tma_and_wgmma,
     parameters={"BLOCK_M": 128, "BLOCK_N": 256, "BLOCK_K": 64, "GROUP_M": 8, "BLOCKS": 132},
     space={"GROUP_M": GROUPS[:-1], "BLOCKS": (128, 130, 132)},
@@ -283,7 +283,7 @@ def _fitted(p: GemmProblem, size: Mapping[str, int]) -> dict[str, int]:
 @GEMM.stage(
     "fitted_tiles",
     source="gemm/wgmma/09_fitted_tiles.cu",
-    idea="tiles are as wide as leaves enough of them for the device, k split or not",
+    idea="tiles are narrower where wide ones would leave the device idle, even with k split",
     supports=tma_and_wgmma,
     parameters={"BLOCK_M": 128, "BLOCK_K": 64, "GROUP_M": 16, "BLOCKS": 128, "B_ONCE": 0},
     space={"GROUP_M": GROUPS, "BLOCKS": (64, 128, 256, 512), "B_ONCE": (0, 1)},
@@ -320,7 +320,7 @@ def _streamed(p: GemmProblem, size: Mapping[str, int]) -> dict[str, int]:
 @GEMM.stage(
     "streamed",
     source="gemm/wgmma/10_streamed.cu",
-    idea="for few rows: tiles of 64 or 128 of them, 64 columns wide, B read past the L2, through a buffer of its own",
+    idea="for few rows: narrow tiles; B leaves the L2 first and has a circular buffer of its own",
     supports=tma_and_wgmma,
     parameters={"BLOCK_K": 64, "BLOCKS": 128},
     space={"BLOCKS": (64, 128, 256)},
