@@ -203,6 +203,24 @@ def test_an_infinity_of_dy_has_the_sign_in_dx_that_arithmetic_gives_it(device, o
             assert np.isfinite(found[name][~infinite]).all(), (stage.name, name)
 
 
+@pytest.mark.parametrize("ahead", [0, 1])
+@pytest.mark.parametrize("operation", GRADIENTS)
+def test_blocks_and_clusters_that_take_several_rows_have_the_sums_of_all(device, operation, ahead):
+    """Random problems of the emulator have too few rows for that, unless the card is a small one."""
+    small = {"MULTIPROCESSORS": 1, "FETCH": ahead}
+    case = Case.of(made(operation, 45, 1100, seed=7))
+    for name, more in (("fused", {}), ("cluster", {"FILLED": 1, "THREADS": 128, "VECTORS": 1})):
+        (stage,) = registry.select([f"{operation}:{name}"])
+        stage = stage.with_parameters({**stage.parameters, **small, **more})
+        assert stage.defines(case.problem)["AHEAD"] == ahead
+        (first, _) = stage.plan(case.problem).launches
+        assert 3 * first.grid[0] // first.cluster[0] < 45
+        after = harness.solve(stage, device, case)
+        for output, right in case.expected.items():
+            error = np.abs(case.arrays[output].view(after[output]).astype(np.float64) - right)
+            assert (error <= case.bound[output]).all(), (name, output)
+
+
 CHOSEN = {
     (1, 1024, "bf16"): "one_cluster",
     (16, 4096, "fp32"): "one_cluster",
