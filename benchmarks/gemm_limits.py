@@ -233,9 +233,9 @@ def page(record: dict[str, Any]) -> str:
             "## Counters of one launch\n",
             tabulate(counted, ["problem", "data", "kernel", *METRICS], tablefmt="pipe", disable_numparse=True) + "\n",
             "## Stages on mma.sync\n",
-            f"{LARGEST.split(',')[0]} on random numbers. Operands come to their tensor cores through registers, and to "
-            "registers through the one data path that L1 and shared memory have. `register_prefetch` takes it three "
-            "times with every byte that it copies, where cp.async takes it once.\n",
+            f"{LARGEST.split(',')[0]} on random numbers. Operands reach tensor cores through registers, and "
+            "registers through the one data path of L1 and shared memory. `register_prefetch` moves each byte that it "
+            "copies over this path three times, cp.async moves it once.\n",
             tabulate(warps, ["kernel", *OF_WARPS], tablefmt="pipe", disable_numparse=True) + "\n",
             "## What was tried\n",
             "Each stage as declared, in the [bench](nvidia-h200/gemm.md), interleaved with cuBLAS. What "

@@ -47,7 +47,7 @@ def page(record: dict[str, Any]) -> str:
             "cuBLAS without TF32.\n",
             compared(single, "cuBLAS").table,
             "## e4m3 with a scale a row of A and of B, C of bf16\n",
-            "cuBLASLt with sums promoted to fp32, as ours are: PyTorch's default.\n",
+            "The library is cuBLASLt as PyTorch calls it by default: like ours, it promotes sums to fp32.\n",
             compared(scaled, "cuBLASLt").table,
         )
     )

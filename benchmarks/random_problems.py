@@ -247,8 +247,9 @@ def page(record: dict[str, Any]) -> str:
             "# Random problems beside the libraries\n",
             "Written by `benchmarks/random_problems.py` from [the JSON beside it](random-problems.json). Extents are "
             f"drawn evenly by their logarithm, with seed {record['seed']}; one third of them is odd, one third of "
-            "matrices has gaps between rows. Times are the library's by ours, above 1 ours is faster, of a call by "
-            f"the device's events, cold, the median of {SAMPLES} in turns.\n",
+            "matrices has gaps between rows. A ratio is the library's time divided by ours: above 1 ours is faster. A "
+            f"time is the median of {SAMPLES} calls, alternating with the library's, between events of the device, "
+            "with the L2 flushed before each.\n",
             recorded.made_on(record) + f"PyTorch {record['torch']}.\n",
             tabulate([summary(name, rows) for name in kinds], headers, tablefmt="pipe", disable_numparse=True) + "\n",
             "## The slowest three of each\n",

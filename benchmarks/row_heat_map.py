@@ -423,17 +423,18 @@ def page(record: recorded.Record) -> str:
     parts = [
         "# Operations on rows, over rows and columns\n",
         f"Written by `benchmarks/row_heat_map.py` from [the JSON beside it]({RECORD.name}). A ratio is the time of the "
-        "fastest library by ours, above 1 ours is faster: calls by the device's events, cold, medians of "
-        f"{SAMPLES} in turns. Libraries are PyTorch, what its autograd calls for gradients of norms, Liger from 256 "
-        f"rows and 1024 columns on, and torch.compile for bf16 of {compiled}. Gradients of autograd and Liger are "
-        "given the statistics of the forward pass, ours are not; of Liger's cross entropy it is the loss alone. "
-        "Answers are compared with PyTorch's in float64; a wrong one has no time.\n",
+        "fastest library divided by ours: above 1 ours is faster. A time is the median of "
+        f"{SAMPLES} calls, alternating with the others, between events of the device, the L2 flushed before each.\n",
+        "The libraries are PyTorch (for gradients of norms, what its autograd calls), Liger from 256 rows and 1024 "
+        f"columns on, and torch.compile for bf16 of {compiled}. Autograd and Liger get the statistics of the forward "
+        "pass for their gradients; our kernels compute them. Liger's cross entropy computes the loss alone. Answers "
+        "are compared with those of PyTorch in float64, and a wrong answer has no time.\n",
         f"A copy of {2 * COPIED_BYTES / 1e6:.0f} MB, read and written, ran at {min(copies):,.0f} to {max(copies):,.0f} "
-        "GB/s. Where results stay in the L2, a share of it may be above 1.\n",
+        "GB/s. *Share of the copy* compares with that; it may be above 1 where results stay in the L2.\n",
         recorded.made_on(record) + f"PyTorch {record['torch']}{liger}.\n",
         shown(table(record), "", "", "cells", "wrong", *means),
         "## The slowest cells\n",
-        f"Of each at most three, those below {SLOWER}.\n",
+        f"The three lowest ratios of each operation and type, if they are below {SLOWER}.\n",
         shown(slowest(record), "", "", "cell", "stage", "us", "GB/s", "theirs, us", "library", "ratio"),
     ]
     if rows := list(troubles(record)):

@@ -114,6 +114,8 @@ def triton() -> None:
         "conv2d": Size(200, 200_000),
     }.items():
         judge_many(operation, size, solve_for(operation))
+    for operation, text in INTERPRETED.items():
+        judge(_problem(operation, text), solve_for(operation)(1))
 
 
 def liger() -> None:
@@ -194,6 +196,11 @@ ROWS = [f"rows={r},columns={c},dtype={t},out={t},pad_x=2" for r, c in ((9, 70), 
 HEADS = [f"batch=2,heads=3,seq=5,half=8,dtype={t},layout={a}" for t in TYPES for a in ("bhsd", "bshd")]
 NORMS = ("rms_norm", "layer_norm", "residual_rms_norm", "rms_norm_backward", "layer_norm_backward")
 LIGER = dict.fromkeys(("softmax", *NORMS), ROWS) | {"softmax_backward": ROWS[::2], "rotary": HEADS}
+INTERPRETED = {
+    "attention_backward": "rows=70,keys=90,dim=33,dtype=fp16,heads=2,layout=bshd,pad_q=1",
+    "attention_varlen": "batch=6,rows=60,keys=90,dim=33,lengths=empty,dtype=fp16",
+}
+"""What is tried once: kernels that share most of their code with others, or take long."""
 CONVOLVED = [_problem("gemm", "33x17x9,dtype=fp32,out=fp32"), _problem("gemm", "1x1x1,dtype=fp32,out=fp32")]
 
 

@@ -107,9 +107,9 @@ def cp_async() -> Iterator[Trial]:
     x = distinct((2, 64, 4), FP32)
     y = np.stack([x[0], x[1][::-1]])
     yield Trial("cp_async.cu", launch("copies", 64, "x", "y"), {"x": x}, {"y": y}, {"THREADS": 64})
-    x = distinct((3, 64, 4), FP32)
+    x = distinct((5, 64, 4), FP32)
     y = np.full_like(x, -1)
-    for row, (copied, wanted) in enumerate(((1, 2), (2, 3), (4, 5))):
+    for row, (copied, wanted) in enumerate(((1, 2), (2, 3), (4, 5), (1, 2), (4, 5))):
         for thread in range(64):
             y[row, thread, :copied] = 0
             y[row, thread, : thread % wanted] = x[row, thread, : thread % wanted]
@@ -159,7 +159,8 @@ def flag() -> Iterator[Trial]:
 
 def cluster() -> Iterator[Trial]:
     x = distinct((4, 32, 4), FP32)
-    read = np.ascontiguousarray(np.roll(x, -1, axis=0)[..., 0])
+    theirs = np.roll(x, -1, axis=0)
+    read = np.concatenate([theirs[..., :1], theirs[..., :1], theirs[..., 2:], theirs], axis=-1)
     expected = {"y": np.roll(x, 1, axis=0), "ranks": np.arange(4, dtype=np.uint32), "read": read}
     given = launch("push", 32, "x", "y", "ranks", "read", blocks=4, cluster=4)
     yield Trial("cluster.cu", given, {"x": x}, expected, {"THREADS": 32, "BLOCKS": 4})

@@ -71,6 +71,21 @@ def test_every_wrong_answer_is_rejected(problem):
     assert rejected >= 15
 
 
+def test_terms_of_sums_are_as_large_as_those_of_sequences_alone():
+    problem = AttentionVarlenProblem(
+        batch=6, heads=4, group=2, rows=40, keys=60, dim=3, causal=True, lengths=Lengths.EMPTY
+    )
+    inputs, seen = problem.inputs(), 0
+    found = problem.magnitudes(inputs)["o"]
+    for rows, keys, causal in problem.parts(inputs):
+        n, m = rows.stop - rows.start, keys.stop - keys.start
+        given = {name: inputs[name][rows if name == "q" else keys].swapaxes(0, 1)[None] for name in "qkv"}
+        right = problem.alone(n, m, causal).magnitudes(given)["o"][0].swapaxes(0, 1) if n * m else 0
+        assert np.array_equal(found[rows], np.broadcast_to(right, found[rows].shape))
+        seen += n * m
+    assert seen > 0 and (found > 0).any() and (found == 0).any()
+
+
 def test_the_controls_are_those_that_kernels_get_wrong():
     names = {name for p in PROBLEMS for name in p.negative_controls(p.inputs(), p.reference(p.inputs()))}
     assert names >= {

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
+import statistics
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,10 @@ def test_a_time_is_that_of_the_rounds_or_of_memory() -> None:
     assert shared.us == pytest.approx(3 + 2.5 * (7 * 4 + 2))
     few = predict(dataclasses.replace(WORK, shared=True, tiles=3), TRUE, 4)
     assert few.rounds == 1
+    at_once = predict(dataclasses.replace(WORK, resident=2), dataclasses.replace(TRUE, wait_us=0.5), 4)
+    assert at_once.us == pytest.approx(3 + 3 * 7 * 4 + 2 * (7 * 0.5 + 2))  # two of three rounds wait together
+    copied = predict(dataclasses.replace(WORK, copied=4 * 10**6), TRUE, 4)
+    assert copied.us == pytest.approx(whole.us + 4)
     memory = predict(dataclasses.replace(WORK, bytes=10**9), TRUE, 4)
     assert (memory.us, memory.bound) == (pytest.approx(1003.0), "memory")
 
@@ -64,34 +69,78 @@ def test_what_takes_much_less_than_all_that_was_measured_is_not_predicted() -> N
     constants = dataclasses.replace(TRUE, least_us=10.0)
     assert constants.covers(5.0) and not constants.covers(4.9)
     gemm = registry.operations()["gemm"]
-    assert cost.predicted("", gemm, GemmProblem.parse("64x64x64,dtype=bf16,out=bf16"), 90) == []
+    found = {p.stage.name for p in cost.predicted("", gemm, GemmProblem.parse("64x64x64,dtype=bf16,out=bf16"), 90)}
+    assert "small_tiles" in found and "persistent" not in found  # 9 us was the shortest time of that
 
 
 def test_work_of_a_stage_is_that_of_its_tiles() -> None:
     gemm = registry.operations()["gemm"]
     stages = {s.name: s for s in gemm.stages}
-    problem = GemmProblem.parse("3000x3000x3000,dtype=bf16,out=bf16")
+    problem = GemmProblem.parse("3008x3008x3008,dtype=bf16,out=bf16")
     tiles = cost.work_of(gemm, stages["persistent"], problem)
-    assert tiles == Work(24 * 12, 47, 2 * 128 * 256 * 64, 384 * 64 * 2, 3 * 3000**2 * 2)
+    assert tiles == Work(24 * 12, 47, 2 * 128 * 256 * 64, 384 * 64 * 2, 3 * 3008**2 * 2)
     shared = cost.work_of(gemm, stages["stream_k"], problem)
     assert shared == dataclasses.replace(tiles, shared=True)
     split = cost.work_of(gemm, stages["split_k"], GemmProblem.parse("128x8192x8192,dtype=bf16,out=bf16"))
     assert (split.tiles, split.iterations) == (64, 64)
-    assert cost.work_of(gemm, stages["vectorized"], problem) is None
-    assert cost.work_of(gemm, stages["persistent"], GemmProblem.parse("64x64x64,dtype=bf16,out=fp32")) is None
+    assert cost.work_of(gemm, stages["naive"], problem) is None
+
+
+def test_work_that_takes_other_time_is_of_another_kind() -> None:
+    gemm = registry.operations()["gemm"]
+    stages = {s.name: s for s in gemm.stages}
+
+    def kind(stage: str, problem: str) -> str:
+        found = cost.work_of(gemm, stages[stage], GemmProblem.parse(problem))
+        return "none" if found is None else cost.key_of(stage, found)
+
+    assert kind("ping_pong", "3008x3008x3008,dtype=bf16,out=bf16") == "ping_pong"
+    assert kind("ping_pong", "3000x3000x3000,dtype=bf16,out=bf16") == "ping_pong, rows across lines"
+    assert kind("ping_pong", "9000x3000x3000,dtype=bf16,out=bf16") == "ping_pong, rows across lines large C"
+    assert kind("realigned", "3000x3001x3003,dtype=bf16,out=bf16") == "realigned, 2 copies elements of C"
+    assert kind("realigned", "3000x3001x63,dtype=bf16,out=bf16") == "none"
+    assert kind("few_vectors", "3000x8x99,dtype=fp32,out=fp32,layout=nn") == "few_vectors, fp32 any rows columns of B"
+    assert kind("small_tiles", "64x64x999,dtype=bf16,out=bf16") == "small_tiles, elements clusters"
+    assert kind("split_warp_tiles", "9000x9000x9000,dtype=fp32,out=fp32") == "split_warp_tiles, fp32"
+
+
+def test_large_operands_that_are_read_once_are_left_to_stages_that_do() -> None:
+    gemm = registry.operations()["gemm"]
+
+    def told(problem: str) -> set[str]:
+        return {p.stage.name for p in cost.predicted("", gemm, GemmProblem.parse(problem), 90)}
+
+    assert told("8x8192x8192,dtype=bf16,out=bf16") == {"few_vectors"}
+    assert told("16x8192x8192,dtype=bf16,out=bf16") == {"few_vectors", "streamed"}
+    assert "fitted_tiles" in told("17x8192x8192,dtype=bf16,out=bf16")
+    assert "split_tiles" in told("8192x8x8192,dtype=fp32,out=fp32,layout=nn")
+
+
+def test_works_of_one_size_are_no_ground_for_constants() -> None:
+    works = [(dataclasses.replace(WORK, tiles=n), 5.0 + n) for n in (1, 2, 3)]
+    assert fit(works * 3, 4) is None
+    assert fit([*works * 3, (dataclasses.replace(WORK, tiles=9), 14.0)], 4) is not None
 
 
 def test_what_it_would_take_is_within_a_few_percent_of_the_fastest_that_was_measured() -> None:
-    slower = [float(x) for x in re.findall(r"\| (\d\.\d\d) +\|$", page.page(), re.MULTILINE)]
-    assert len(slower) >= 20 and max(slower) <= 1.06
+    """By the constants that ship; that these are the fitted ones is `tools/refresh.py --check`."""
+    found = cost.constants("", registry.operations()["gemm"])
+    benched = page.slower(found, page.benched())
+    assert len(benched) >= 20
+    assert max(us / least for _, _, us, _, least in benched.values()) <= 1.07
+    ratios = sorted(us / least for _, _, us, _, least in page.slower(found, page.random_products()).values())
+    assert len(ratios) >= 300 and statistics.geometric_mean(ratios) < 1.03
+    assert ratios[len(ratios) * 95 // 100] < 1.2
 
 
 CHOSEN = {
     "3000x3000x3000": ("stream_k", choice.MODEL),  # two rounds of whole tiles, and a quarter of one
     "8192x8192x8192": ("stream_k", choice.PREFERRED),  # deferred_epilogue is predicted to be 1.5 % faster
     "32x4096x14336": ("streamed", choice.MODEL),
-    "16x4096x14336": ("few_vectors", choice.PREFERRED),  # so few rows are no work of a model's tiles
-    "64x64x64": ("fitted_tiles", choice.PREFERRED),
+    "16x4096x14336": ("streamed", choice.MODEL),  # reads B once, in large boxes
+    "8x4096x14336": ("few_vectors", choice.PREFERRED),
+    "64x64x64": ("warp_parallel", choice.MODEL),
+    "64x64x999": ("small_tiles", choice.PREFERRED),
 }
 
 
@@ -142,15 +191,15 @@ def test_an_explanation_names_every_stage_with_its_time_or_why_it_cannot() -> No
     assert found.us == by_name[found.stage.name].us and by_name[found.stage.name].refused is None
     text = str(found)
     assert text.startswith(f"gemm:{found.stage.name} (") and "predicted:" in text.splitlines()[0]
-    odd = ops.explain(ops.gemm, "3000x3000x3001,dtype=bf16,out=bf16")  # of such rows no times are known
-    assert (odd.stage.name, odd.us) == ("realigned", None)
+    odd = ops.explain(ops.gemm, "3000x3000x3001,dtype=bf16,out=bf16")
+    assert odd.stage.name == "realigned" and odd.us is not None
     refused = next(c.refused for c in odd.candidates if c.stage.name == "persistent")
     assert "rows of A a multiple of 16 bytes apart" in str(refused)
     assert re.search(r"persistent +- +- +a tensor map needs", str(odd))
 
 
 def test_a_call_is_explained_for_its_arrays(gpu: EmulatedGpu) -> None:
-    x = np.ones((40, 64), ml_dtypes.bfloat16)
+    x = np.ones((40, 640), ml_dtypes.bfloat16)
     aligned = ops.explain(ops.gemm, gpu.upload(x), gpu.upload(x), trans_b=True)
     assert aligned.problem.m == 40 and aligned.device == "an emulated device"
     assert aligned.stage is ops.gemm.prepare(gpu.upload(x), gpu.upload(x), trans_b=True).stage

@@ -259,7 +259,8 @@ def test_arrays_of_more_elements_than_32_bits_count(name):
 )
 def test_every_size_of_a_tile_is_right(name, height, width):
     stage = _stage(name, TILE_M=height, TILE_N=width)
-    problem = Conv2dProblem(images=2, height=13, width=11, channels=24, filters=width + 40, bias=True)
+    column = {"taps_x": 1, "pad_x": 0}  # other taps are other coordinates of a box, whatever its size
+    problem = Conv2dProblem(images=2, height=13, width=11, channels=24, filters=width + 40, bias=True, **column)
     assert workbench.verify(stage, device="emulator", problem=problem).ok
 
 

@@ -43,15 +43,19 @@ WORK = ("choose", "compile_stage", "load", "encode")
 """What the first call of a class alone may do."""
 
 
+LONG = 640
+"""k for which a stage with tensor maps, `streamed`, is chosen with 64 rows and columns."""
+
+
 def test_only_the_first_call_of_a_class_chooses_compiles_loads_and_encodes(gpu: EmulatedGpu, rng) -> None:
-    a, b = integers(rng, 40, 64), integers(rng, 48, 64)
+    a, b = integers(rng, 64, LONG), integers(rng, 64, LONG)
     given, right = (gpu.upload(a), gpu.upload(b)), reference.gemm(a, b, trans_b=True)
     assert np.array_equal(gpu.download(ops.gemm(*given, trans_b=True)), right)
     assert all(gpu.log[work] for work in WORK)
     before = {work: gpu.log[work] for work in WORK}
     for _ in range(2):
         assert np.array_equal(gpu.download(ops.gemm(*given, trans_b=True)), right)
-    others = integers(rng, 40, 64), integers(rng, 48, 64)
+    others = integers(rng, 64, LONG), integers(rng, 64, LONG)
     found = ops.gemm(*map(gpu.upload, others), trans_b=True)
     assert np.array_equal(gpu.download(found), reference.gemm(*others, trans_b=True))
     assert {work: gpu.log[work] for work in WORK} == before
@@ -66,18 +70,18 @@ def test_a_class_whose_kernel_is_compiled_reads_no_source(gpu: EmulatedGpu, rng)
 
 
 def test_a_tensor_map_is_made_once_for_an_address_and_right_for_whatever_lies_there(gpu: EmulatedGpu, rng) -> None:
-    b = gpu.upload(integers(rng, 48, 64))
-    out = gpu.upload(np.zeros((40, 48), BFLOAT16))
+    b = gpu.upload(integers(rng, 64, LONG))
+    out = gpu.upload(np.zeros((64, 64), BFLOAT16))
     seen = set()
     for _ in range(4):  # memory is freed and used again
-        a = integers(rng, 40, 64)
+        a = integers(rng, 64, LONG)
         array = gpu.upload(a)
         seen.add(array.data.ptr)
         ops.gemm(array, b, trans_b=True, out=out)
         assert np.array_equal(gpu.download(out), reference.gemm(a, gpu.download(b), trans_b=True))
         del array
     assert len(seen) == 1 and not gpu.log["replace"]
-    kept = [gpu.upload(integers(rng, 40, 64)) for _ in range(3)]
+    kept = [gpu.upload(integers(rng, 64, LONG)) for _ in range(3)]
     for array in kept * 2:
         ops.gemm(array, b, trans_b=True, out=out)
         assert np.array_equal(gpu.download(out), reference.gemm(gpu.download(array), gpu.download(b), trans_b=True))
@@ -88,8 +92,8 @@ def test_maps_of_more_addresses_than_are_kept_are_made_again(gpu: EmulatedGpu, r
     from workbench.devices import ready
 
     monkeypatch.setattr(ready, "MOST_MAPS", 2)
-    b, out = gpu.upload(integers(rng, 48, 64)), gpu.upload(np.zeros((40, 48), BFLOAT16))
-    kept = [gpu.upload(integers(rng, 40, 64)) for _ in range(5)]
+    b, out = gpu.upload(integers(rng, 64, LONG)), gpu.upload(np.zeros((64, 64), BFLOAT16))
+    kept = [gpu.upload(integers(rng, 64, LONG)) for _ in range(5)]
     for array in kept * 2:
         ops.gemm(array, b, trans_b=True, out=out)
         assert np.array_equal(gpu.download(out), reference.gemm(gpu.download(array), gpu.download(b), trans_b=True))

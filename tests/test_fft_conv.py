@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import re
+import shutil
 
 import numpy as np
 import pytest
@@ -12,6 +14,7 @@ import workbench
 from workbench import harness, ops, reference
 from workbench.catalogue import registry
 from workbench.devices import open_device
+from workbench.devices.emulated import EmulatedDevice
 from workbench.harness import Case
 from workbench.kernels.fft_conv import FFT_CONV, FftConvProblem, Filter
 from workbench.kernels.fft_conv.mma import rounds
@@ -139,25 +142,63 @@ def test_a_broken_transform_is_found_out(right, broken, verdict, tmp_path):
     assert outcome.run.stages[0].verification.verdict == verdict
 
 
-TENSOR_CORE = next(stage for stage in FFT_CONV.stages if stage.name == "tensor_core")
+STAGES = {stage.name: stage for stage in FFT_CONV.stages}
+TENSOR_CORE = STAGES["tensor_core"]
+
+
+def _with_fault(name, right, broken, folder):
+    """The source of a stage with `broken` for `right`, or with a copy of the header that has it."""
+    stage = STAGES[name]
+    copied = folder / "fft_conv"
+    shutil.copytree(stage.path.parents[1], copied)
+    path = copied / stage.path.parent.name / stage.path.name
+    faulty = [file for file in (path, path.with_name("products.cuh")) if right in file.read_text()]
+    assert [file.read_text().count(right) for file in faulty] == [1]
+    faulty[0].write_text(faulty[0].read_text().replace(right, broken))
+    return re.sub(r'#include "(\w+\.cuh)"', rf'#include "{path.parent}/\1"', path.read_text())
 
 
 @pytest.mark.parametrize(
     ("right", "broken", "verdict"),
     [
-        ("    __syncthreads();  // the rows of all warps are there", "", "race"),
+        ("  __syncthreads();  // the rows of all warps are there", "", "race"),
         ("    cp_async_wait<0>();", "", "in_flight"),
         ("back.turn<true>(sums);", "back.turn<false>(sums);", "mismatch"),
         ("length + SECOND - 1", "length", "mismatch"),
     ],
 )
-def test_a_hazard_of_the_tensor_core_stage_is_named(right, broken, verdict):
-    source = TENSOR_CORE.path.read_text()
-    assert source.count(right) == 1
-    source = source.replace('"products.cuh"', f'"{TENSOR_CORE.path.parent}/products.cuh"').replace(right, broken)
+def test_a_hazard_of_the_tensor_core_stage_is_named(right, broken, verdict, tmp_path):
     problem = FftConvProblem(batch=3, length=1040 if broken == "length" else 1024, causal=broken == "length")
+    source = _with_fault("tensor_core", right, broken, tmp_path)
     outcome = workbench.verify(TENSOR_CORE, code=source, device="emulator", problem=problem)
     assert outcome.run.stages[0].verification.verdict == verdict
+
+
+@pytest.mark.parametrize(
+    ("name", "right", "broken", "verdict"),
+    [
+        ("persistent", "tiles * (blockIdx.x + 1) / gridDim.x", "tiles * blockIdx.x / gridDim.x + 1", "mismatch"),
+        ("wgmma", "    cp_async_wait<0>();\n", "", "in_flight"),
+        ("wgmma", "    __syncthreads();  // the rows of all warps are there", "", "in_flight"),
+        ("wgmma", "    async_fence();\n    __syncthreads();  // the rows", "    __syncthreads();  //", "proxy_fence"),
+        ("wgmma", "factors.multiply<true>(sums, turns.edge)", "factors.multiply<false>(sums, false)", "mismatch"),
+        ("wgmma", "length <= PERIOD / 2", "length <= PERIOD", "mismatch"),
+    ],
+)
+def test_a_hazard_of_a_persistent_stage_is_named(name, right, broken, verdict, tmp_path):
+    source, problem = _with_fault(name, right, broken, tmp_path), FftConvProblem(batch=9, channels=2, length=1024)
+    outcome = workbench.verify(STAGES[name], code=source, device="emulator", problem=problem)
+    assert outcome.run.stages[0].verification.verdict == verdict
+
+
+@pytest.mark.parametrize("name", ["persistent", "wgmma"])
+def test_few_blocks_share_the_pairs_of_all_channels(name):
+    case = Case.of(FftConvProblem(batch=11, channels=3, length=900, causal=True))
+    for blocks in (1, 4):
+        device = EmulatedDevice(persistent_blocks=blocks)
+        failure, worst = case.judge(harness.solve(STAGES[name], device, case).__getitem__)
+        assert failure is None
+        assert 0 < worst < 1
 
 
 def test_a_block_of_the_tensor_core_stage_takes_as_many_rounds_as_leave_enough_blocks():

@@ -86,6 +86,7 @@ def test_a_page_has_the_ladder_with_gains_its_charts_and_the_environment() -> No
     assert f"{gain:.2f}x" in seen.text
     assert '<td class="pass">pass</td>' in page
     assert "AMD EPYC 9554, 16 cores" in seen.text and "0123456789ab" in seen.text
+    assert re.search(r'class="card pass".*\d % of cuBLAS</p>', page)
     assert page == html_page.page([run])
 
 

@@ -57,14 +57,14 @@ def test_every_operation_is_registered():
     ]
 
 
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(data=st.data())
 def test_a_problem_survives_its_text_form(operation, data):
     problem = data.draw(operation.problems(Size(300, 10_000), (16,)))
     assert operation.problem.parse(str(problem)) == problem
 
 
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(data=st.data())
 def test_drawn_problems_stay_within_the_size(operation, data):
     problem = data.draw(operation.problems(Size(100, 5_000), (64,)))

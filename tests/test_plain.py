@@ -107,11 +107,19 @@ ARGS = ["launches", 0, "args"]
         (["scratch"], {"s": {"shape": [-1], "dtype": "fp32", "zero": False}}, "at least 1"),
         (["scratch"], {"s": {"shape": [1], "dtype": "object", "zero": False}}, "elements of type"),
         (["scratch"], {"s": {"shape": [2], "dtype": "fp32", "zero": False, "strides": [1 << 60]}}, "larger than any"),
+        (["scratch"], {"s": {"shape": [2, 2], "dtype": "fp32", "zero": False, "leading": 1 << 60}}, "larger than any"),
     ],
 )
 def test_what_is_off_the_schema_is_named(path: list[Any], value: Any, says: str) -> None:
     with pytest.raises(plain.OffSchema, match=says):
         plain.plan_of(changed(path, value), ARRAYS)
+
+
+def test_scratch_with_rows_apart_counts_what_it_reaches_over() -> None:
+    given = {"shape": [15384, 4625], "dtype": "bf16", "zero": False, "leading": 4632}
+    (found,) = plain.plan_of(changed(["scratch"], {"s": given}), ARRAYS).scratch.values()
+    assert found.shape == (15384, 4625)
+    assert found.row_stride == 4632
 
 
 def test_a_pickle_is_no_argument() -> None:

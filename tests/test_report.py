@@ -76,10 +76,22 @@ def test_every_link_and_picture_exists(tmp_path: Path) -> None:
         assert [link for link in links if not (tmp_path / name).parent.joinpath(link).is_file()] == []
 
 
+def test_the_index_has_a_table_for_each_device_and_names_the_library_of_a_share(tmp_path: Path) -> None:
+    alone = timed_run("vector_add")
+    for measured in (m for s in alone.stages for m in s.measurements):
+        measured.baselines.clear()
+    index = _write(tmp_path, ("emulator", emulated_run("gemm")), ("nvidia-h200", timed_run("vector_add")))["README.md"]
+    first, second = index.partition("## Emulated ")[::2]
+    assert re.search(r"^\| \[vector_add\].*\(.+\) +\| \d+\.\d % of cuBLAS +\| +3 of 3 +\|", first, re.MULTILINE)
+    assert "[gemm](emulator/gemm.md)" in second and "fastest stage" not in second
+    index = _write(tmp_path, ("nvidia-h200", alone))["README.md"]
+    assert re.search(r"^\| \[vector_add\]\(nvidia.*\) +\| - +\| +3 of 3 +\|", index, re.MULTILINE)
+
+
 def test_the_index_links_pages_that_others_have_put_beside_it(tmp_path: Path) -> None:
     (tmp_path / "faults.md").write_text("# What was planted\n\ntext\n")
     index = _write(tmp_path, ("nvidia-h200", timed_run("vector_add")))["README.md"]
-    assert index.endswith("Reports of their own:\n\n- [What was planted](faults.md)\n")
+    assert index.endswith("## Reports of their own\n\n- [What was planted](faults.md)\n")
     assert _write(tmp_path, ("nvidia-h200", timed_run("vector_add")))["README.md"] == index
 
 

@@ -15,6 +15,7 @@ from workbench.catalogue import registry
 from workbench.devices import Device, open_device
 from workbench.judge.case import Case
 from workbench.model.problem import Problem
+from workbench.ops.choice import choose
 
 BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
 INF, NAN = np.inf, np.nan
@@ -200,6 +201,48 @@ def test_an_infinity_of_dy_has_the_sign_in_dx_that_arithmetic_gives_it(device, o
             infinite = ~np.isfinite(value)
             assert np.array_equal(found[name][infinite], value[infinite], equal_nan=True), (stage.name, name)
             assert np.isfinite(found[name][~infinite]).all(), (stage.name, name)
+
+
+@pytest.mark.parametrize("ahead", [0, 1])
+@pytest.mark.parametrize("operation", GRADIENTS)
+def test_blocks_and_clusters_that_take_several_rows_have_the_sums_of_all(device, operation, ahead):
+    """Random problems of the emulator have too few rows for that, unless the card is a small one."""
+    small = {"MULTIPROCESSORS": 1, "FETCH": ahead}
+    case = Case.of(made(operation, 45, 1100, seed=7))
+    for name, more in (("fused", {}), ("cluster", {"FILLED": 1, "THREADS": 128, "VECTORS": 1})):
+        (stage,) = registry.select([f"{operation}:{name}"])
+        stage = stage.with_parameters({**stage.parameters, **small, **more})
+        assert stage.defines(case.problem)["AHEAD"] == ahead
+        (first, _) = stage.plan(case.problem).launches
+        assert 3 * first.grid[0] // first.cluster[0] < 45
+        after = harness.solve(stage, device, case)
+        for output, right in case.expected.items():
+            error = np.abs(case.arrays[output].view(after[output]).astype(np.float64) - right)
+            assert (error <= case.bound[output]).all(), (name, output)
+
+
+CHOSEN = {
+    (1, 1024, "bf16"): "one_cluster",
+    (16, 4096, "fp32"): "one_cluster",
+    (256, 256, "bf16"): "one_cluster",
+    (4096, 16, "bf16"): "one_cluster",
+    (256, 1024, "bf16"): "fused",
+    (1, 2**16, "bf16"): "split_rows",
+    (256, 4096, "fp32"): "split_rows",
+    (16, 2**20, "bf16"): "split_rows",
+    (4096, 4096, "bf16"): "fused",
+    (4096, 2**15, "bf16"): "split_rows",
+}
+
+
+@pytest.mark.parametrize("operation", GRADIENTS)
+def test_gradients_of_norms_are_taken_by_the_stage_that_was_fastest_when_measured(operation):
+    def chosen(rows: int, columns: int, dtype: str) -> str:
+        return choose(operation, made(operation, rows, columns, dtype), 90, device="NVIDIA H200").name
+
+    assert {cell: chosen(*cell) for cell in CHOSEN} == CHOSEN
+    assert chosen(4096, 2**14, "fp32") == ("cluster" if operation == "rms_norm_backward" else "split_rows")
+    assert choose(operation, made(operation, 4096, 2**14, "fp32"), 80).name == "split_rows"  # without clusters
 
 
 def _single(operation: str, problem: Any, inputs: dict[str, np.ndarray]) -> np.ndarray:

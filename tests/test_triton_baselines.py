@@ -30,6 +30,10 @@ PROBLEMS = {
         "batch=1,heads=2,rows=130,keys=150,dim=64,group=2,causal=true,dtype=bf16,layout=bhsd,scale=0.5",
         "batch=1,heads=1,rows=40,keys=300,dim=120,causal=false,dtype=fp16,layout=bshd,gap_q=8",
     ],
+    "attention_backward": [
+        "rows=66,keys=40,dim=40,heads=2,group=2,causal=true,dtype=bf16,layout=bshd,pad_q=3,scale=0.5"
+    ],
+    "attention_varlen": ["batch=5,rows=140,keys=150,dim=40,heads=2,group=2,causal=true,lengths=one_long,pad_kv=3"],
     "ssd": [
         "batch=1,length=130,heads=4,headdim=70,dstate=40,group=2",
         "batch=1,length=20,heads=1,headdim=64,dstate=64",

@@ -116,7 +116,7 @@ def test_what_is_no_table_is_said_with_the_remedy(table: Table) -> None:
     ):
         table.entries()
     with pytest.warns(UserWarning, match="file is not a database"):
-        assert chosen().name == "fitted_tiles"
+        assert chosen().name == "deferred_epilogue"
 
 
 def test_a_table_of_another_version_is_not_touched(table: Table) -> None:
@@ -128,55 +128,55 @@ def test_a_table_of_another_version_is_not_touched(table: Table) -> None:
 
 
 def test_the_usual_stage_gets_the_parameters_found_for_the_class(table: Table) -> None:
-    assert chosen() is stage("fitted_tiles")
-    table.add(entry("fitted_tiles"))
-    assert chosen().name == "fitted_tiles"
+    assert chosen() is stage("deferred_epilogue")
+    table.add(entry("deferred_epilogue"))
+    assert chosen().name == "deferred_epilogue"
     assert chosen().parameters["GROUP_M"] == 4
     near, far = dataclasses.replace(PROBLEM, m=4000, n=4000), dataclasses.replace(PROBLEM, m=4097)
     assert chosen(near).parameters["GROUP_M"] == 4
-    assert chosen(far) is stage("fitted_tiles")
-    assert ops.choose("gemm", PROBLEM, 90, device="another device") is stage("fitted_tiles")
+    assert chosen(far) is stage("deferred_epilogue")
+    assert ops.choose("gemm", PROBLEM, 90, device="another device") is stage("deferred_epilogue")
 
 
 def test_another_stage_is_preferred_only_where_both_were_tuned(table: Table) -> None:
     table.add(entry("persistent", 50.0))
-    assert chosen() is stage("fitted_tiles")  # how fast that is, nobody knows
-    table.add(entry("fitted_tiles", 60.0))
+    assert chosen() is stage("deferred_epilogue")  # how fast that is, nobody knows
+    table.add(entry("deferred_epilogue", 60.0))
     assert chosen().name == "persistent"
-    table.add(entry("fitted_tiles", 40.0))
-    assert chosen().name == "fitted_tiles"
+    table.add(entry("deferred_epilogue", 40.0))
+    assert chosen().name == "deferred_epilogue"
 
 
 def test_stages_tuned_on_different_problems_of_a_class_are_compared_by_their_rate(table: Table) -> None:
     table.add(entry("persistent", 50.0, dataclasses.replace(PROBLEM, m=2100)))  # half of the work
-    table.add(entry("fitted_tiles", 60.0))
-    assert chosen().name == "fitted_tiles"
+    table.add(entry("deferred_epilogue", 60.0))
+    assert chosen().name == "deferred_epilogue"
 
 
 def test_a_stage_whose_source_has_changed_since_is_as_it_was_declared(table: Table) -> None:
-    old = entry("fitted_tiles")
+    old = entry("deferred_epilogue")
     table.add(dataclasses.replace(old, key=dataclasses.replace(old.key, source="0" * 64)))
-    assert chosen() is stage("fitted_tiles")
-    (listed,) = tuned.listing(table, [stage("fitted_tiles")])[:1]
+    assert chosen() is stage("deferred_epilogue")
+    (listed,) = tuned.listing(table, [stage("deferred_epilogue")])[:1]
     assert listed.state == "the source has changed since"
 
 
 def test_what_was_found_is_not_used_where_it_cannot_be(table: Table) -> None:
-    table.add(entry("fitted_tiles"))
+    table.add(entry("deferred_epilogue"))
     odd = dataclasses.replace(PROBLEM, k=4095)  # rows that no tensor map takes
     assert chosen(odd).name == "realigned"
     assert chosen(odd, architecture=80).name == "cp_async"
     assert chosen(architecture=80).name == "cp_async"
-    outdated = entry("fitted_tiles", parameters={"GROUP_M": 4, "A_PARAMETER_OF_OLD": 1})
+    outdated = entry("deferred_epilogue", parameters={"GROUP_M": 4, "A_PARAMETER_OF_OLD": 1})
     table.add(outdated)
-    assert chosen() is stage("fitted_tiles")
+    assert chosen() is stage("deferred_epilogue")
 
 
 def test_parameters_that_the_constraint_rules_out_for_a_problem_are_not_used(table: Table) -> None:
-    single = GemmProblem(m=64, n=64, k=64, dtype="bf16", out="bf16", layout="nt")
-    table.add(entry("register_prefetch", problem=single, parameters={"BLOCK_M": 256, "BLOCK_N": 256}))
-    odd = dataclasses.replace(single, k=63)
-    assert chosen(odd) is stage("register_prefetch")
+    class_of = GemmProblem(m=512, n=512, k=512, dtype="bf16", out="bf16", layout="nt")
+    table.add(entry("cp_async", problem=class_of, parameters={"BLOCK_M": 256, "BLOCK_N": 256}))
+    odd = dataclasses.replace(class_of, k=511)
+    assert chosen(odd, architecture=80) is stage("cp_async")
 
 
 SHIPPED = [

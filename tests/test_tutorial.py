@@ -177,9 +177,3 @@ def _follow(shell: Shell, command: str, printed: list[str]) -> None:
 def _sources(folder: Path) -> list[Path]:
     made = ("reports", "__pycache__", ".pytest_cache", ".hypothesis")
     return [p for p in folder.rglob("*") if p.is_file() and not set(p.relative_to(folder).parts) & set(made)]
-
-
-def test_the_example_stands_alone(shell: Shell) -> None:
-    shutil.copytree(EXAMPLE, shell.folder, dirs_exist_ok=True)
-    code, output = shell.run("workbench verify --device emulator --examples 10")
-    assert code == 0, output

@@ -34,7 +34,23 @@ ROWS = (
     "scan",
 )
 MADE = "<!-- made by tools/operations.py from the declarations and the head comments of the sources; change those -->"
-NAMES = {"dim", "dk", "dq", "ds", "dstate", "dv", "dw", "dx", "dy", "ldx", "ldy", "lse", "wgmma"}
+NAMES = {
+    "dim",
+    "dk",
+    "dq",
+    "ds",
+    "dstate",
+    "dv",
+    "dw",
+    "dx",
+    "dy",
+    "ldmatrix",
+    "ldx",
+    "ldy",
+    "lse",
+    "stmatrix",
+    "wgmma",
+}
 """Words that begin a sentence in small letters, since they are names."""
 
 INDEX = f"""# Operations

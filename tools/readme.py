@@ -52,7 +52,7 @@ def operations() -> str:
         if line is None:
             rows.append(f"| [`{name}`](docs/operations/{name}.md) | {stages} | no report yet | - |")
             continue
-        stage, best, share = (cell.strip() for cell in line.split("|")[4:7])
+        stage, best, share = (cell.strip() for cell in line.split("|")[2:5])
         rows.append(f"| [`{name}`](docs/operations/{name}.md) | {stages} | {stage}: {best} | {share} |")
     return "\n".join(rows) + "\n"
 
@@ -81,7 +81,7 @@ def _best(operation: str) -> str:
     line = next(
         x for x in (ROOT / "reports/README.md").read_text().splitlines() if f"(nvidia-h200/{operation}.md)" in x
     )
-    return line.split("|")[6].partition(" of ")[0].strip()
+    return line.split("|")[4].partition(" of ")[0].strip()
 
 
 def chart() -> bytes:

@@ -112,7 +112,17 @@ def reports(root: Path) -> Files:
 def benchmarks(root: Path) -> Files:
     """Pages of benchmarks, each of the record beside it."""
     recorded, found = script("benchmarks/recorded.py"), {}
-    for name in ("gemm_limits", "gemm_suite", "gemm_types", "row_heat_map", "sensitivity", "template", "tuned"):
+    for name in (
+        "call_time",
+        "gemm_limits",
+        "gemm_suite",
+        "gemm_types",
+        "random_problems",
+        "row_heat_map",
+        "sensitivity",
+        "template",
+        "tuned",
+    ):
         made = script(f"benchmarks/{name}.py")
         record = root / made.RECORD.relative_to(ROOT)
         page = recorded.page_beside(record).relative_to(root)

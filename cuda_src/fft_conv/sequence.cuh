@@ -9,8 +9,8 @@ __device__ __forceinline__ float2 operator*(float2 a, float2 b) {
 }
 __device__ __forceinline__ float2 conjugate(float2 a) { return {a.x, -a.y}; }
 
-// a sequence over the PERIOD places of a transform: zero behind its last one, or, `extended`, at the end of the period
-// its places before the first, as it goes round
+// a sequence over the PERIOD places of a transform: zero behind its last one, or, `extended`, at the end of
+// the period its places before the first, as it goes round
 struct Sequence {
   const IN* first;  // null for none: zero
   int length, extended;

@@ -24,9 +24,9 @@ def flushed_by(records: list[dict[str, Any]]) -> list[str]:
             kind = kinds.setdefault(" to ".join(types[::-1]), {})
             kind[rule] = kind.get(rule, 0) + count
     return [
-        f"`.ftz` of {kind} flushes what is subnormal "
-        + ", ".join(f"{rule}: {count:,}" for rule, count in rules.items())
-        + " of the device's results that tell."
+        f"`.ftz` of {kind} flushes numbers that are subnormal "
+        + ", ".join(f"{rule} in {count:,} results" for rule, count in rules.items())
+        + ", of those that tell the rules apart."
         for kind, rules in sorted(kinds.items())
     ]
 

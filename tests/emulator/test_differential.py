@@ -122,7 +122,7 @@ def test_what_a_device_flushes_tells_its_rule(operation: str) -> None:
         followed = rules_followed(form, arrays, device)
         assert followed[rule] > max(count for other, count in followed.items() if other != rule)
     (sentence,) = flushed_by([{"operation": operation, "flushes": {"before rounding": 2, "after rounding": 0}}])
-    assert "before rounding: 2, after rounding: 0" in sentence
+    assert "before rounding in 2 results, after rounding in 0 results" in sentence
 
 
 @pytest.mark.gpu

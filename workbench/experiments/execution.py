@@ -61,9 +61,9 @@ divergence = Experiment(
         ratio("share of branches that diverge", "divergent_branches", "branches"),
     ),
     idea="Every thread does the same number of additions and takes one path only.",
-    see="A warp executes each path that one of its lanes takes: instructions grow with the number of paths, and the "
-    "lanes at work in each shrink as much. The share of branches that diverge says little: most branches are those of "
-    "the loops, in which the lanes that are left agree.",
+    see="A warp executes every path that one of its lanes takes. So instructions grow with the number of paths, and "
+    "fewer lanes work in each path. The share of diverging branches says little: most branches are those of "
+    "loops, where the lanes of one path agree.",
 )
 
 # ------------------------------------------------------------------------------------------------------------ occupancy
@@ -116,10 +116,10 @@ occupancy = Experiment(
         Quantity("KiB in flight a multiprocessor", _kib_in_flight),
     ),
     idea="Shared memory that nobody uses keeps other blocks away; the series differ in what a thread loads at once.",
-    see="Latency is hidden by bytes in flight: bandwidth times latency, divided by the number of multiprocessors, has "
-    "to be under way at any time. Warps are one way to have them, and the only one for a thread that loads 4 bytes; "
-    "wider and several loads a thread are another, and need a fraction of the warps. So a low occupancy is no fault "
-    "by itself.",
+    see="Bytes in flight hide latency: at any time a multiprocessor needs bandwidth times latency, divided by the "
+    "number of multiprocessors, in flight. More warps provide them, and for threads that load 4 bytes nothing "
+    "else does. Wider loads, and several loads a thread, need a fraction of the warps. So low occupancy alone is "
+    "no fault.",
 )
 
 # ------------------------------------------------------------------------------------------------------------ intensity
@@ -161,9 +161,10 @@ arithmetic_intensity = Experiment(
         ratio("share of instructions: multiply-adds", "fma_lanes", "thread_instructions"),
     ),
     idea="The same bytes move; what is computed with each element grows.",
-    see="FLOP a byte is the x of a roofline. Up to the ridge (peak FLOP/s over bandwidth) more arithmetic is free: "
-    "the time stays that of the copy and TFLOP/s grow in proportion. Beyond it TFLOP/s stay and the time grows. How "
-    "close to the peak they stay is bounded by the share of instructions that are multiply-adds at all.",
+    see="FLOP per byte is the x axis of a roofline. Up to the ridge (peak FLOP/s divided by bandwidth) more "
+    "arithmetic is free: the time stays that of the copy, and TFLOP/s grow in proportion. Beyond the ridge "
+    "TFLOP/s stay the same and the time grows. The share of multiply-adds among all instructions limits how close "
+    "TFLOP/s come to the peak.",
 )
 
 # --------------------------------------------------------------------------------------------------------- quantisation
@@ -262,7 +263,7 @@ wave_quantisation = Experiment(
         ),
     ),
     idea="Blocks that all take the same time, one on each multiprocessor; only their number changes.",
-    see="A grid takes whole waves: the first block beyond one costs as much as another full wave. Few large blocks "
-    "suffer, many small ones hardly do. Waves are what occupancy and the number of multiprocessors give; what they "
-    "cost is a time, and needs a GPU.",
+    see="A grid runs in whole waves: one block more than a full wave costs as much as another full wave. This matters "
+    "for few large blocks, and hardly for many small ones. Occupancy and the number of multiprocessors say how "
+    "large a wave is. Its cost is a time, and needs a GPU.",
 )

@@ -59,11 +59,11 @@ coalescing = Experiment(
         ratio("bytes used of a sector (of 32)", "global_load_bytes", "global_load_sectors"),
     ),
     idea="Every element is read and written once, whatever the stride; only which lanes share a request changes.",
-    see="Sectors grow with the stride until every lane needs one of its own: what a request costs is how many sectors "
-    "it touches. The same bytes cost that much more traffic, because a sector comes again for each request that wants "
-    "a part of it and is gone from the caches by then; one that is written in part has to be read, too. Neighbouring "
-    "sectors come from device memory together, so that it reads still more where only every other one is wanted, and "
-    "addresses that lie far apart take it longer than their bytes say.",
+    see="A request costs as much as it touches sectors. Their number grows with the stride, until every lane needs a "
+    "sector of its own. The traffic for the same bytes grows as much: when another request wants the rest of a "
+    "sector, the caches no longer have it, and it is read again. A sector that is written only in part has to be "
+    "read, too. Device memory delivers neighbouring sectors together, so it reads even more if only every other "
+    "one is wanted. Addresses that lie far apart take longer than their bytes alone explain.",
     metrics=("dram__bytes_read",),
     measured=(Quantity("MB read from device memory", lambda c: c["dram__bytes_read"] / 1e6),),
 )
@@ -107,9 +107,8 @@ bank_conflicts = Experiment(
         ratio("wavefronts a store request", "shared_store_wavefronts", "shared_store_requests"),
     ),
     idea="Only the pitch of the tile changes, that is, the unused words at the end of its rows.",
-    see="A column costs as many wavefronts as the pitch and the number of banks have in common (their greatest common "
-    "divisor): one for any odd pitch. Rows, which are stored, never conflict. One word of padding a row buys all of "
-    "it.",
+    see="The wavefronts of a column are the greatest common divisor of the pitch and the number of banks: one for any "
+    "odd pitch. Rows, which are stored, never conflict. One word of padding a row is enough.",
 )
 
 # ------------------------------------------------------------------------------------------------------------- swizzles
@@ -173,9 +172,9 @@ swizzles = Experiment(
     ),
     idea="The same matrix product by tensor cores; only where the 16-byte chunks of a row lie in shared memory "
     "changes.",
-    see="Each doubling of the swizzle halves the wavefronts, down to the four that four 8x8 matrices need at least, at "
-    "128 bytes, which are all banks. No byte of shared memory is spent, rows stay aligned, and TMA writes in the same "
-    "permutation: that is why tiles for tensor cores are swizzled and not padded.",
+    see="Each doubling of the swizzle halves the wavefronts. At 128 bytes, all banks, they are four, the least that "
+    "four 8x8 matrices need. The swizzle costs no byte of shared memory, rows stay aligned, and TMA writes in the "
+    "same permutation. That is why tiles for tensor cores are swizzled and not padded.",
 )
 
 # --------------------------------------------------------------------------------------------------------- raster order
@@ -266,11 +265,11 @@ raster_order = Experiment(
         ),
     ),
     idea="All blocks read as much in any order; the order decides what those that run at the same time share.",
-    see="A wave of blocks that is about square in C needs the fewest different rows, and uses each most often. That "
-    "saves time where the memory behind the L2 is slower than what the blocks ask for. Where it is not, the L1 "
-    "decides: the blocks of a multiprocessor share one, and what they have in common does not even reach the L2. Hits "
-    "need a GPU, and ncu to count them: the emulator has no caches, and counts the same sectors for every order. What "
-    "it shows is how many blocks read the same row, which is what can be a hit at all.",
+    see="A wave of blocks that covers an almost square part of C needs the fewest different rows, and uses each of "
+    "them most often. That saves time if the memory behind the L2 is slower than the blocks' requests. If not, "
+    "the L1 decides: the blocks of a multiprocessor share it, and rows that they have in common do not even reach "
+    "the L2. The emulator has no caches, so it counts the same sectors for every order. It shows how many blocks "
+    "read the same row, which is an upper limit for hits. To count the hits takes a GPU and ncu.",
     look=first_wave,
     metrics=(L1_HIT, L1_READ, L2_HIT, L2_MISS),
     measured=(

@@ -5,25 +5,39 @@ multiply-adds or as the bytes that it loads into shared memory, and a time a til
 the last round is as long as the others, however few tiles are left, unless blocks share them out. A launch takes no
 less than the bytes of the problem take at the bandwidth of memory.
 
-    time = launch + max(rounds (iterations (flops a + loaded b) + tile), bytes / bandwidth)
+    time = launch + copied / bandwidth
+        + max(turns (iterations wait + tile) + rounds iterations (flops a + loaded b), bytes / bandwidth)
 
-The constants are those of one stage on one card, fitted to times that were measured there.
+Blocks that share a multiprocessor wait for memory at the same time: there are as many rounds as one of them has tiles
+in turn. An iteration takes no less than it waits, however little it multiplies.
+
+The constants are those of one stage on one card, for one kind of its work, fitted to times that were measured there.
 """
 
 from __future__ import annotations
 
 import itertools
 import math
+import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 LEAST_SAMPLES = 6
 """Times of a stage from which its constants are fitted."""
 
+LEAST_DIFFERENT = 4
+"""Works that these have to be of: of one alone every constant is one time."""
+
 BANDWIDTHS = tuple(1e6 * 1.1**n for n in range(-15, 31))
 """Bytes a microsecond that are tried: 0.24 to 17 TB/s."""
+
+MOST_SEEN = 0.7
+"""Of the logarithm of an error, in the choice among bandwidths: one time that fits no constants does not decide."""
+
+MOST_ALIKE = 1e10
+"""Condition of the normal equations from which columns count as the same."""
 
 Floats = np.ndarray[tuple[int, ...], np.dtype[np.float64]]
 
@@ -34,6 +48,8 @@ class Work:
 
     `tiles` are worked on by a block each, in `iterations` of the mainloop with `flops` operations on `loaded` bytes of
     operands. `shared`: blocks share out the tiles of the last round. `bytes` is what the problem has to read and write.
+    So many blocks are `resident` on a multiprocessor at once. Work of another `kind` has constants of its own. `copied`
+    are bytes that launches before have read and written.
     """
 
     tiles: int
@@ -42,24 +58,33 @@ class Work:
     loaded: int
     bytes: int
     shared: bool = False
+    resident: int = 1
+    kind: str = ""
+    copied: int = 0
 
     def rounds(self, multiprocessors: int) -> float:
         """Tiles that the busiest multiprocessor works on."""
         each = self.tiles / multiprocessors
         return each if self.shared and each > 1 else math.ceil(each)
 
+    def turns(self, multiprocessors: int) -> float:
+        """Rounds of as many tiles as are worked on at once."""
+        rounds = self.rounds(multiprocessors)
+        return rounds if self.resident == 1 else math.ceil(rounds / self.resident)
+
 
 @dataclass(frozen=True)
 class Constants:
     """Of a stage on a card: microseconds a launch and a tile, microseconds an operation and a loaded byte of one
-    multiprocessor, and bytes of memory a microsecond of all. `error` is the largest relative one on what was measured,
-    of so many `samples`, the shortest of which took `least_us`."""
+    multiprocessor, bytes of memory a microsecond of all, and microseconds that an iteration waits. `error` is the
+    median of relative ones on what was measured, of so many `samples`, the shortest of which took `least_us`."""
 
     launch_us: float
     tile_us: float
     flop_us: float
     loaded_us: float
     bandwidth: float
+    wait_us: float = 0.0
     error: float = 0.0
     samples: int = 0
     least_us: float = 0.0
@@ -82,9 +107,11 @@ class Prediction:
 def predict(work: Work, constants: Constants, multiprocessors: int) -> Prediction:
     """The time of a launch from a cold L2."""
     c, rounds = constants, work.rounds(multiprocessors)
-    busy = rounds * (work.iterations * (work.flops * c.flop_us + work.loaded * c.loaded_us) + c.tile_us)
+    busy = rounds * work.iterations * (work.flops * c.flop_us + work.loaded * c.loaded_us)
+    busy += work.turns(multiprocessors) * (work.iterations * c.wait_us + c.tile_us)
     moved = work.bytes / c.bandwidth
-    return Prediction(c.launch_us + max(busy, moved), rounds, "tiles" if busy >= moved else "memory")
+    before = c.launch_us + work.copied / c.bandwidth
+    return Prediction(before + max(busy, moved), rounds, "tiles" if busy >= moved else "memory")
 
 
 def fit(samples: Sequence[tuple[Work, float]], multiprocessors: int) -> Constants | None:
@@ -94,41 +121,52 @@ def fit(samples: Sequence[tuple[Work, float]], multiprocessors: int) -> Constant
     For each bandwidth, what memory bounds is told from the rest by the constants found so far, and those are fitted to
     the rest by least squares, none of them negative.
     """
-    if len(samples) < LEAST_SAMPLES:
+    if len(samples) < LEAST_SAMPLES or len({work for work, _ in samples}) < LEAST_DIFFERENT:
         return None
     work, us = [w for w, _ in samples], np.array([t for _, t in samples])
-    rounds = np.array([w.rounds(multiprocessors) for w in work])
-    iterations = rounds * np.array([w.iterations for w in work])
-    columns = [np.ones(len(us)), rounds, iterations * [w.flops for w in work], iterations * [w.loaded for w in work]]
-    matrix, moved = np.column_stack(columns), np.array([float(w.bytes) for w in work])
+    turns, iterations = (np.array(x) for x in ([w.turns(multiprocessors) for w in work], [w.iterations for w in work]))
+    every = iterations * np.array([w.rounds(multiprocessors) for w in work])
+    columns = [turns, every * [w.flops for w in work], every * [w.loaded for w in work], turns * iterations]
+    matrix, moved = np.column_stack([np.ones(len(us)), *columns]), np.array([float(w.bytes) for w in work])
+    copied = np.array([float(w.copied) for w in work])
     found: list[tuple[float, tuple[float, ...], float]] = []
+    known: dict[bytes, Floats] = {}  # many bandwidths bound the same
     for bandwidth in BANDWIDTHS:
         compute = np.ones(len(us), bool)
         for _ in range(4):
-            chosen = _least_squares(matrix[compute], us[compute])
-            times = chosen[0] + np.maximum(matrix[:, 1:] @ chosen[1:], moved / bandwidth)
+            which = compute.tobytes() + (str(bandwidth).encode() if copied.any() else b"")
+            if which not in known:
+                known[which] = _least_squares(matrix[compute], us[compute], copied[compute] / bandwidth)
+            chosen = known[which]
+            times = chosen[0] + copied / bandwidth + np.maximum(matrix[:, 1:] @ chosen[1:], moved / bandwidth)
             bounded = matrix[:, 1:] @ chosen[1:] < moved / bandwidth
-            found.append((float(((times / us - 1) ** 2).sum()), tuple(chosen), bandwidth))
+            found.append((float(np.minimum(np.log(times / us) ** 2, MOST_SEEN**2).sum()), tuple(chosen), bandwidth))
             if bounded.sum() > len(us) - LEAST_SAMPLES + 2 or (compute == ~bounded).all():
                 break
             compute = ~bounded
-    _, (launch, tile, flop, loaded), bandwidth = min(found)
-    made = Constants(launch, tile, flop, loaded, bandwidth)
-    errors = [abs(predict(w, made, multiprocessors).us / t - 1) for w, t in samples]
-    return Constants(launch, tile, flop, loaded, bandwidth, max(errors), len(samples), float(us.min()))
+    _, (launch, tile, flop, loaded, wait), bandwidth = min(found)
+    made = Constants(launch, tile, flop, loaded, bandwidth, wait)
+    error = statistics.median(abs(predict(w, made, multiprocessors).us / t - 1) for w, t in samples)
+    return replace(made, error=error, samples=len(samples), least_us=float(us.min()))
 
 
-def _least_squares(matrix: Floats, us: Floats) -> Floats:
-    """The coefficients, none negative, of the smallest relative errors: of every choice of columns the best."""
-    scale = np.abs(matrix).max(axis=0)
-    scaled, wanted = matrix / us[:, None] / np.where(scale > 0, scale, 1), np.ones(len(us))
+def _least_squares(matrix: Floats, us: Floats, known: Floats) -> Floats:
+    """The coefficients, none negative, of the smallest relative errors of microseconds of which some are known: of
+    every choice of columns the best."""
+    scaled = matrix / us[:, None]
+    scale = np.sqrt((scaled**2).sum(axis=0))
+    scaled, wanted = scaled / np.where(scale > 0, scale, 1), 1 - known / us
+    products, right = scaled.T @ scaled, scaled.T @ wanted
     best, least = np.zeros(matrix.shape[1]), math.inf
     for count in range(1, matrix.shape[1] + 1):
         for columns in itertools.combinations(range(matrix.shape[1]), count):
-            part, *_ = np.linalg.lstsq(scaled[:, columns], wanted, rcond=None)
-            error = float(((scaled[:, columns] @ part - wanted) ** 2).sum())
+            of = list(columns)
+            if (scale[of] == 0).any() or np.linalg.cond(products[np.ix_(of, of)]) > MOST_ALIKE:
+                continue
+            part = np.linalg.solve(products[np.ix_(of, of)], right[of])
+            error = float(((scaled[:, of] @ part - wanted) ** 2).sum())
             if (part >= 0).all() and error < least - 1e-12:
                 best, least = np.zeros(matrix.shape[1]), error
-                best[list(columns)] = part
+                best[of] = part
     found: Floats = best / np.where(scale > 0, scale, 1)
     return found

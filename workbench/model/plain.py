@@ -209,6 +209,15 @@ def _map_of(given: Any, what: str) -> TensorMap:
     return TensorMap(array, tile, fill=read["fill"], element_type=read["element_type"], **parts)
 
 
+def _reach(shape: Sequence[int], leading: int | None, strides: Sequence[int] | None) -> int:
+    """Elements that an array holds or reaches over, whichever are more; of one that may be none, so that nothing is
+    made of it before it has been found to be small."""
+    held = math.prod(map(abs, shape))
+    if strides is not None:
+        return max(held, sum(abs(extent * step) for extent, step in zip(shape, strides, strict=False)))
+    return max(held, math.prod(map(abs, shape[:-1])) * abs(leading)) if leading is not None else held
+
+
 def _array_of(name: str, given: Any) -> Array:
     what = f"the scratch array {_name(name, 'scratch')}"
     if type(given) is not dict:
@@ -220,8 +229,7 @@ def _array_of(name: str, given: Any) -> Array:
     strides = _wholes(read["strides"], what) if "strides" in read else None
     leading = whole(read["leading"], what) if "leading" in read else None
     shape = _wholes(read["shape"], what)
-    steps = max(map(abs, (1, leading or 1, *(strides or ()))))
-    if math.prod(map(abs, shape)) * steps * dtype_of(dtype).itemsize > MOST_BYTES:
+    if _reach(shape, leading, strides) * dtype_of(dtype).itemsize > MOST_BYTES:
         raise OffSchema(f"{what} of shape {shape} is larger than any device")
     try:
         return Array(shape, dtype_of(dtype), leading, output=True, zero=flag(read["zero"], what), strides=strides)

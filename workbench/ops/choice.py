@@ -16,7 +16,7 @@ from ..records import cost, tuned
 
 ALIKE = 1.05
 """What the operation prefers is taken where another stage is predicted to be no more than so much faster: the model is
-good to that."""
+good to that. It is taken, too, where its time cannot be told."""
 
 TABLE, TUNED = "the table of what is fastest that ships", "what was tuned on this device"
 MODEL, PREFERRED = "the cost model predicts the least time", "the operation prefers it for such problems"
@@ -98,9 +98,10 @@ class Choice:
         preferred = [by_name[name] for name in names if name in by_name]
         if self.predicted:
             least = min(p.us for p in self.predicted.values())
-            first = next((s.name for s in preferred if s.name in self.predicted), None)
-            if first is not None and self.predicted[first].us <= ALIKE * least:
-                yield by_name[first], PREFERRED
+            first = next((s for s in preferred if self.refused(s) is None), None)
+            told = self.predicted.get(first.name) if first else None
+            if first and (told is None or told.us <= ALIKE * least):
+                yield first, PREFERRED
             yield from ((by_name[name], MODEL) for name in sorted(self.predicted, key=lambda n: self.predicted[n].us))
         yield from ((stage, PREFERRED) for stage in preferred)
         yield from ((stage, LADDER) for stage in reversed(operation.stages))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
@@ -18,7 +18,7 @@ from ..model.stage import Stage
 from . import tuned
 
 SHIPPED = Path(__file__).parent / "cost.json"
-"""Device -> operation -> stage -> constants; made by `benchmarks/cost_model.py` of the committed times."""
+"""Device -> operation -> stage and kind of work -> constants; made by `benchmarks/cost_model.py` of committed times."""
 
 MULTIPROCESSORS = 132
 """Of the H100 (SXM) and the H200."""
@@ -40,9 +40,14 @@ class Predicted:
 
 
 def fitted(operation: Operation[Any], samples: Iterable[Sample]) -> dict[str, Constants]:
-    """The constants of the stages of which there are enough samples."""
+    """The constants of the stages, for each kind of their work, of which there are enough samples."""
     stages = {stage.name: stage for stage in operation.stages}
-    known: dict[str, list[tuple[Work, float]]] = {}
+    return fitted_to(_works(operation, stages, samples))
+
+
+def _works(
+    operation: Operation[Any], stages: Mapping[str, Stage[Any]], samples: Iterable[Sample]
+) -> Iterator[tuple[str, Work, float]]:
     for name, text, parameters, us in samples:
         if name not in stages or not set(parameters) <= set(stages[name].parameters):
             continue
@@ -51,9 +56,21 @@ def fitted(operation: Operation[Any], samples: Iterable[Sample]) -> dict[str, Co
         except ProblemError:  # problems of the operation are not what they were
             continue
         if work := work_of(operation, stages[name].with_parameters(parameters), problem):
-            known.setdefault(name, []).append((work, us))
-    found = {name: fit(of_stage, MULTIPROCESSORS) for name, of_stage in known.items()}
-    return {name: constants for name, constants in found.items() if constants}
+            yield name, work, us
+
+
+def fitted_to(works: Iterable[tuple[str, Work, float]]) -> dict[str, Constants]:
+    """The same of stages, what they did, and the cold median in microseconds."""
+    known: dict[str, list[tuple[Work, float]]] = {}
+    for name, work, us in works:
+        known.setdefault(key_of(name, work), []).append((work, us))
+    found = {key: fit(of_stage, MULTIPROCESSORS) for key, of_stage in known.items()}
+    return {key: constants for key, constants in found.items() if constants}
+
+
+def key_of(stage: str, work: Work) -> str:
+    """What constants are found by: the name of the stage, and the kind of the work where it has one."""
+    return f"{stage}, {work.kind}" if work.kind else stage
 
 
 def work_of(operation: Operation[Any], stage: Stage[Any], problem: Problem) -> Work | None:
@@ -98,17 +115,20 @@ def constants(device: str, operation: Operation[Any]) -> dict[str, Constants]:
 
 
 def predicted(device: str, operation: Operation[Any], problem: Problem, architecture: int) -> list[Predicted]:
-    """The stages that take a problem and whose time can be told, the fastest first; none where the fastest would be so
-    short that nothing like it was measured."""
+    """The stages that take a problem and whose time can be told, the fastest first; without those of which nothing like
+    the time predicted was measured."""
     known = constants(device, operation)
+    stages = {key.partition(",")[0] for key in known}
     found = []
     for stage in operation.stages:
-        if stage.name not in known or stage.supports(problem, architecture) is not None:
+        if stage.name not in stages or stage.supports(problem, architecture) is not None:
             continue
-        if work := work_of(operation, stage, problem):
-            found.append(Predicted(stage, predict(work, known[stage.name], MULTIPROCESSORS), known[stage.name]))
+        if (work := work_of(operation, stage, problem)) and (of_kind := known.get(key_of(stage.name, work))):
+            made = predict(work, of_kind, MULTIPROCESSORS)
+            if of_kind.covers(made.us):
+                found.append(Predicted(stage, made, of_kind))
     found.sort(key=lambda p: p.prediction.us)
-    return found if found and found[0].constants.covers(found[0].prediction.us) else []
+    return found
 
 
 def as_json(found: Mapping[str, Mapping[str, Mapping[str, Constants]]]) -> str:

@@ -45,6 +45,12 @@ def share_of_vendor(measurement: Measurement) -> float | None:
     return median(best.cold_us) / median(measurement.timing.cold_us) if best else None
 
 
+def beside_vendor(measurement: Measurement) -> str:
+    """That share with the name of the library, `103.5 % of cuBLAS`; empty without one."""
+    best = vendor(measurement)
+    return f"{percent(share_of_vendor(measurement))} of {best.name}" if best else ""
+
+
 def gain(before: Measurement, now: Measurement) -> float:
     """How many times as fast a stage has become on a problem, cold: beside the vendor's library where both were timed
     interleaved with it, since clocks differ from one run to the next; else from time to time."""

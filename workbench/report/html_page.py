@@ -19,7 +19,7 @@ from markdown_it import MarkdownIt
 from ..model.results import Run, Verdict
 from ..records import store
 from . import derived, freshness, timeline
-from .derived import percent, three_digits
+from .derived import three_digits
 from .evidence import failed
 from .markdown import sentence
 from .page import Page
@@ -89,8 +89,8 @@ def _card(page: Page, number: int) -> str:
     if best := best_of(page):
         ladder, rung = best
         speed = three_digits(derived.throughput(rung.measurement, rung.cold_us, page.metric))
-        share = percent(derived.share_of_vendor(rung.measurement))
-        lines.append(f"{rung.stage}: {speed} {page.metric} ({ladder.label}), {share} of the vendor's library")
+        beside = derived.beside_vendor(rung.measurement)
+        lines.append(f"{rung.stage}: {speed} {page.metric} ({ladder.label}){f', {beside}' if beside else ''}")
     said = "".join(f"<p>{escape(line)}</p>" for line in lines)
     state = "fail" if bad else "pass"
     return f'<a class="card {state}" href="#operation-{number}"><h2>{escape(page.operation)}</h2>{said}</a>'

@@ -83,7 +83,7 @@ def ladder(ladders: Sequence[derived.Ladder], metric: str) -> Figure:
     with _style():
         figure, panels = _panels(ladders, 0.22)
         for axes, item in zip(panels, ladders, strict=True):
-            _panel(axes, item, metric)
+            _panel(axes, item, metric, len(ladders) == 1)
         key = [Patch(color=BEST, label="fastest stage"), Patch(color=BAR, label="other stages")]
         if any(x.baselines for x in ladders):
             key.append(Patch(facecolor="white", edgecolor=VENDOR, hatch="////", label="baseline"))
@@ -111,7 +111,9 @@ def _panels(ladders: Sequence[derived.Ladder], pitch: float) -> tuple[Figure, li
     return figure, list(panels.flat[: len(ladders)])
 
 
-def _panel(axes: Axes, item: derived.Ladder, metric: str) -> None:
+def _panel(axes: Axes, item: derived.Ladder, metric: str, alone: bool) -> None:
+    """One ladder; a panel that is `alone` has twice the width, so fewer numbers come near the line of the limit."""
+    near = 0.88 if alone else 0.76
     m = item.rungs[0].measurement
     names = [r.place.shown(r.stage) if r.place else r.stage for r in item.rungs]
     names += [*item.baselines, *(p.stage for p in item.peers)]
@@ -128,7 +130,7 @@ def _panel(axes: Axes, item: derived.Ladder, metric: str) -> None:
     if limit:
         axes.axvline(limit, color=INK, linestyle="--", linewidth=1.6)
     for position, value in enumerate(values):
-        beside = limit if 0.76 * limit < value < limit else value  # no number stands on the limit's line
+        beside = limit if near * limit < value < limit else value  # no number stands on the limit's line
         text = derived.three_digits(value)
         axes.annotate(text, (beside, position), (5, 0), textcoords="offset points", va="center")
     axes.set_yticks(range(len(names)), names)

@@ -18,11 +18,11 @@ __device__ __forceinline__ void consume(const Operands& g, Shared& shared, const
   const int consumer = uniform(roles::consumer());
   Consumed<ring> keys{shared.keys}, values{shared.values};
   Averages averages(g, tile, consumer);
-  if (tile.tiles > 0) mbarrier_wait(shared.q_full, 0);
+  if (tile.tiles > 0) mbarrier_wait(shared.q_full[0], 0);
   for (int i = tile.tiles - 1; i >= 0; --i, keys.advance(), values.advance()) {
     float logits[BLOCK_N / 2], rescale[2];
     keys.wait();
-    multiply_keys(logits, shared.q, consumer * WGMMA_M, shared.k[keys.stage()]);
+    multiply_keys(logits, shared.q[0], consumer * WGMMA_M, shared.k[keys.stage()]);
     wgmma_wait<0>();
     keys.release();
     if (i >= averages.whole) averages.mask(g, logits, i);

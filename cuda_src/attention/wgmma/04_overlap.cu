@@ -21,12 +21,12 @@ __device__ __forceinline__ void consume(const Operands& g, Shared& shared, const
   Consumed<ring> keys{shared.keys}, values{shared.values};
   Averages averages(g, tile, consumer);
   Order::start(consumer);
-  if (tile.tiles > 0) mbarrier_wait(shared.q_full, 0);
+  if (tile.tiles > 0) mbarrier_wait(shared.q_full[0], 0);
   float logits[BLOCK_N / 2], rescale[2];
   u32 weights[BLOCK_N / WGMMA_K][4];
   if (tile.tiles > 0) {
     keys.wait();
-    multiply_keys(logits, shared.q, consumer * WGMMA_M, shared.k[keys.stage()]);
+    multiply_keys(logits, shared.q[0], consumer * WGMMA_M, shared.k[keys.stage()]);
     wgmma_wait<0>();
     keys.release();
     keys.advance();
@@ -41,7 +41,7 @@ __device__ __forceinline__ void consume(const Operands& g, Shared& shared, const
     to_left_operand<IN>(weights, logits);
     keys.wait();
     Order::wait(consumer);
-    multiply_keys(logits, shared.q, consumer * WGMMA_M, shared.k[keys.stage()]);
+    multiply_keys(logits, shared.q[0], consumer * WGMMA_M, shared.k[keys.stage()]);
     values.wait();
     add_values(averages.sum, weights, shared.v[values.stage()]);
     Order::pass(consumer);

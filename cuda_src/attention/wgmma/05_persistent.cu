@@ -33,18 +33,17 @@ __device__ __forceinline__ WorkTile work_tile(const Operands& g, int number, int
 using Buffer = Consumed<ring>;
 
 __device__ __forceinline__ void consume(const Operands& g, Shared& shared, const WorkTile& tile, Buffer& keys,
-                                        Buffer& values, int& parity) {
+                                        Buffer& values, QueryPlace& queries) {
   const int consumer = uniform(roles::consumer());
   Averages averages(g, tile, consumer);
   if (tile.tiles > 0) {
-    mbarrier_wait(shared.q_full, parity);
-    parity ^= 1;
+    mbarrier_wait(shared.q_full[queries.stage], queries.parity);
   }
   float logits[BLOCK_N / 2], rescale[2];
   u32 weights[BLOCK_N / WGMMA_K][4];
   if (tile.tiles > 0) {
     keys.wait();
-    multiply_keys(logits, shared.q, consumer * WGMMA_M, shared.k[keys.stage()]);
+    multiply_keys(logits, shared.q[queries.stage], consumer * WGMMA_M, shared.k[keys.stage()]);
     wgmma_wait<0>();
     keys.release();
     keys.advance();
@@ -59,7 +58,7 @@ __device__ __forceinline__ void consume(const Operands& g, Shared& shared, const
     to_left_operand<IN>(weights, logits);
     keys.wait();
     Order::wait(consumer);
-    multiply_keys(logits, shared.q, consumer * WGMMA_M, shared.k[keys.stage()]);
+    multiply_keys(logits, shared.q[queries.stage], consumer * WGMMA_M, shared.k[keys.stage()]);
     values.wait();
     add_values(averages.sum, weights, shared.v[values.stage()]);
     Order::pass(consumer);
@@ -71,7 +70,7 @@ __device__ __forceinline__ void consume(const Operands& g, Shared& shared, const
     if (i >= averages.whole) averages.mask(g, logits, i);
     averages.softmax.weigh(logits, g.scale * LOG2_E, rescale);
   }
-  if (tile.tiles > 0) release_queries(shared);
+  if (tile.tiles > 0) release_queries(shared, queries);
   wgmma_wait<0>();
   values.release_last();
   if (tile.tiles > 0) {
@@ -105,10 +104,10 @@ extern "C" __global__ void __launch_bounds__(roles::THREADS, 1)
   } else {
     roles::consume();
     Buffer of_keys{shared.keys}, of_values{shared.values};
-    int parity = 0;
+    QueryPlace queries;
     Order::start(roles::consumer());
     for (int mine = 0, number; (number = number_of(mine, all)) >= 0; ++mine)
-      consume(g, shared, work_tile(g, number, all_heads, together), of_keys, of_values, parity);
+      consume(g, shared, work_tile(g, number, all_heads, together), of_keys, of_values, queries);
     Order::finish(roles::consumer());
   }
 }

@@ -1,29 +1,34 @@
 // what the warp-specialised stages have in common: the memory of a block, and its producer. queries come once
-// a work tile, keys and values have circular buffers of their own. sm_90a.
+// a work tile, to one of QUERY_BUFFERS places in turn; keys and values have circular buffers of their own.
+// sm_90a.
 #pragma once
 #include "pipeline/circular_buffer.cuh"
 #include "pipeline/roles.cuh"
 #include "tiles.cuh"
 
 using roles = Roles<WARPGROUPS, WARPGROUPS == 2 ? 24 : 32>;
+using QueryPlace = Place<QUERY_BUFFERS>;
 
 // tiles of keys and of values in flight: as many as fit, no more than are of use
-constexpr int FITTING = stages_that_fit(roles::SHARED_BYTES, 2 * sizeof(Keys), sizeof(Queries) + 256);
+constexpr int FITTING =
+    stages_that_fit(roles::SHARED_BYTES, 2 * sizeof(Keys), QUERY_BUFFERS * sizeof(Queries) + 256);
 using ring = Pipeline<(FITTING < 4 ? FITTING : 4), roles::CONSUMER_WARPS>;
 
 struct Shared {
-  Queries q;
+  Queries q[QUERY_BUFFERS];
   Keys k[ring::PIPELINE_STAGES], v[ring::PIPELINE_STAGES];
   ring keys, values;
-  Barrier q_full, q_empty;
+  Barrier q_full[QUERY_BUFFERS], q_empty[QUERY_BUFFERS];
 
   // by all threads of the block
   __device__ __forceinline__ void start() {
     if (threadIdx.x == 0) {
       keys.init();
       values.init();
-      mbarrier_init(q_full, 1);
-      mbarrier_init(q_empty, roles::CONSUMER_WARPS);
+      for (int i = 0; i < QUERY_BUFFERS; ++i) {
+        mbarrier_init(q_full[i], 1);
+        mbarrier_init(q_empty[i], roles::CONSUMER_WARPS);
+      }
       mbarrier_init_fence();
     }
     __syncthreads();
@@ -37,17 +42,15 @@ struct Producer {
   const Operands& g;
   Shared& shared;
   ring::place to = {};  // of keys and of values
-  int parity = 1;       // of the queries that the consumers are done with
+  QueryPlace queries = {};
 
-  // queries and keys of a work tile, the last keys first; values behind the next keys, as they are multiplied
+  // keys and queries of a work tile, the last keys first: there may be room for these before there is for the
+  // queries. values behind the next keys, as they are multiplied
   template <class Tile>
   __device__ __forceinline__ void load(const Tile& tile) {
     if (tile.tiles == 0) return;
-    mbarrier_wait(shared.q_empty, parity);
-    parity ^= 1;
-    mbarrier_arrive_expect(shared.q_full, sizeof(Queries));
-    shared.q.load(g.q, shared.q_full, tile.batch, tile.head, tile.query_row());
     load_keys(tile, tile.tiles - 1, to);
+    load_queries(tile);
     for (int i = tile.tiles - 1; i >= 0; --i) {
       const ring::place values = to;
       to.advance();
@@ -60,6 +63,15 @@ struct Producer {
 
  private:
   template <class Tile>
+  __device__ __forceinline__ void load_queries(const Tile& tile) {
+    mbarrier_wait(shared.q_empty[queries.stage], queries.parity ^ 1);
+    Barrier& full = shared.q_full[queries.stage];
+    mbarrier_arrive_expect(full, sizeof(Queries));
+    shared.q[queries.stage].load(g.q, full, tile.batch, tile.head, tile.query_row());
+    queries.advance();
+  }
+
+  template <class Tile>
   __device__ __forceinline__ void load_keys(const Tile& tile, int number, const ring::place& keys) {
     shared.keys.acquire(keys);
     Barrier& full = shared.keys.commit(keys.stage, sizeof(Keys));
@@ -68,7 +80,8 @@ struct Producer {
 };
 
 // a consumer warp: its lanes meet, then it is done with the queries
-__device__ __forceinline__ void release_queries(Shared& shared) {
+__device__ __forceinline__ void release_queries(Shared& shared, QueryPlace& queries) {
   __syncwarp();
-  if (threadIdx.x % WARP == 0) mbarrier_arrive(shared.q_empty);
+  if (threadIdx.x % WARP == 0) mbarrier_arrive(shared.q_empty[queries.stage]);
+  queries.advance();
 }

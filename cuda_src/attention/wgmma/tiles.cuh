@@ -38,6 +38,8 @@ struct Operands {
 struct WorkTile {
   int batch, head, first, tiles;
 
+  WorkTile() = default;
+
   __device__ __forceinline__ WorkTile(const Operands& g, int head_of_all, int row_tile)
       : batch(head_of_all / g.heads), head(head_of_all % g.heads), first(row_tile * BLOCK_M) {
     tiles = (g.seen(min(first + BLOCK_M, g.rows) - 1) + BLOCK_N - 1) / BLOCK_N;

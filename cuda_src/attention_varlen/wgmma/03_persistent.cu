@@ -55,7 +55,7 @@ __device__ __forceinline__ void produce(const Operands& g, Memory& memory, const
 
 __device__ __forceinline__ void consume(const Operands& g, Memory& memory) {
   Buffer keys{memory.shared.keys}, values{memory.shared.values};
-  int of_queries = 0;
+  QueryPlace of_queries;
   Order::start(roles::consumer());
   for (int parity = 0;; parity ^= 1) {
     mbarrier_wait(memory.full, parity);

@@ -50,18 +50,17 @@ __device__ __forceinline__ void clear_beyond(Keys& values, int rows) {
 using Buffer = Consumed<ring>;
 
 // a consumer: products of the next keys are issued before those of the values, as in attention's `overlap`.
-// `parity` is that of the queries
+// `queries` is where those of the tile are
 __device__ __forceinline__ void consume(const Operands& g, Shared& shared, const PackedTile& tile,
-                                        Buffer& keys, Buffer& values, int& parity) {
+                                        Buffer& keys, Buffer& values, QueryPlace& queries) {
   const int consumer = uniform(roles::consumer());
   Averages averages(tile, tile, consumer);
   float logits[BLOCK_N / 2], rescale[2];
   u32 weights[BLOCK_N / WGMMA_K][4];
   if (tile.tiles > 0) {
-    mbarrier_wait(shared.q_full, parity);
-    parity ^= 1;
+    mbarrier_wait(shared.q_full[queries.stage], queries.parity);
     keys.wait();
-    multiply_keys(logits, shared.q, consumer * WGMMA_M, shared.k[keys.stage()]);
+    multiply_keys(logits, shared.q[queries.stage], consumer * WGMMA_M, shared.k[keys.stage()]);
     wgmma_wait<0>();
     keys.release();
     keys.advance();
@@ -80,7 +79,7 @@ __device__ __forceinline__ void consume(const Operands& g, Shared& shared, const
     to_left_operand<IN>(weights, logits);
     keys.wait();
     Order::wait(consumer);
-    multiply_keys(logits, shared.q, consumer * WGMMA_M, shared.k[keys.stage()]);
+    multiply_keys(logits, shared.q[queries.stage], consumer * WGMMA_M, shared.k[keys.stage()]);
     values.wait();
     add_values(averages.sum, weights, shared.v[values.stage()]);
     Order::pass(consumer);
@@ -92,7 +91,7 @@ __device__ __forceinline__ void consume(const Operands& g, Shared& shared, const
     if (i >= averages.whole) averages.mask(tile, logits, i);
     averages.softmax.weigh(logits, g.scale * LOG2_E, rescale);
   }
-  if (tile.tiles > 0) release_queries(shared);
+  if (tile.tiles > 0) release_queries(shared, queries);
   wgmma_wait<0>();
   values.release_last();
   if (tile.tiles > 0) {
@@ -117,9 +116,9 @@ __device__ __forceinline__ void attend(const Operands& g, Shared& shared, const 
   } else {
     roles::consume();
     Buffer keys{shared.keys}, values{shared.values};
-    int parity = 0;
+    QueryPlace queries;
     Order::start(roles::consumer());
-    consume(g, shared, tile, keys, values, parity);
+    consume(g, shared, tile, keys, values, queries);
     Order::finish(roles::consumer());
   }
 }

@@ -21,33 +21,12 @@ struct Shared {
   Complex<FIRST, SECOND> x[2][PAIRS];
 };
 
-// columns from `column` on of two rows of y, of which the first is `row`; those of one part
-__device__ __forceinline__ void store_part(IN* y, const float (&sums)[COLUMNS / 2], int row, int column,
-                                           int length) {
-  const int at[2] = {row * SECOND + column, (row + 8) * SECOND + column};
-  if constexpr (COLUMNS % 32 == 0) {
-    if (length % SECOND == 0) {  // a row is in the sequence, or it is not
-      const bool inside[2] = {at[0] < length, at[1] < length};
-      store_rows({y + at[0], y + at[1]}, inside, sums, COLUMNS, true);
-      return;
-    }
-  }
-#pragma unroll
-  for (int i = 0; i < COLUMNS / 8; ++i)
-#pragma unroll
-    for (int j = 0; j < 4; ++j) {
-      const int place = at[j / 2] + i * 8 + threadIdx.x % 4 * 2 + j % 2;
-      if (place < length) y[place] = from_float<IN>(sums[i * 4 + j]);
-    }
-}
-
 extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
     fft_conv_tensor_core(const IN* u, const float2* spectrum, const float2* roots, IN* y, int batch,
                          int channels, int length, int extended, int rounds) {
   extern __shared__ __align__(alignof(Shared)) unsigned char memory[];
   Shared& shared = *reinterpret_cast<Shared*>(memory);
-  const int group = threadIdx.x / GROUP_THREADS, rows = threadIdx.x % GROUP_THREADS / WARP * 16;
-  const int row = rows + threadIdx.x % WARP / 4;
+  const int group = threadIdx.x / GROUP_THREADS;
   const int depth = extended ? FIRST : min(FIRST, (length + SECOND - 1) / SECOND);  // rows that are not zero
   const long long next = static_cast<long long>(channels) * length;                 // sequence of a channel
   u += static_cast<long long>(blockIdx.x) * length;
@@ -58,9 +37,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
   const auto load = [&](int round) {
     if (round < rounds) {
       const int own = number(round);
-      Complex<FIRST, SECOND>& x = shared.x[round % 2][group];
-      load_sequence(x.re, {own < batch ? u + own * next : nullptr, length, extended});
-      load_sequence(x.im, {own + 1 < batch ? u + (own + 1) * next : nullptr, length, extended});
+      shared.x[round % 2][group].load({own < batch ? u + own * next : nullptr, length, extended},
+                                      {own + 1 < batch ? u + (own + 1) * next : nullptr, length, extended});
     }
     cp_async_commit();
   };
@@ -69,58 +47,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
   if (FIRST != SECOND) make_matrix(shared.matrices.right(), roots);
 
   for (int round = 0; round < rounds; ++round) {
-    Complex<FIRST, SECOND>& x = shared.x[round % 2][group];
+    const int own = number(round);
     cp_async_wait<0>();
     __syncthreads();  // the sequences have come, and everyone is done with those before
     load(round + 1);
-
-    Operand places, frequencies;
-    Turns turns(roots, row);
-#pragma unroll
-    for (int column = 0; column < SECOND; column += COLUMNS) {
-      Sums sums;
-      multiply_left<false>(sums, shared.matrices.left, rows, x, column, depth);
-      turns.turn<false>(sums);
-      places.set(sums, column);
-    }
-    __syncthreads();  // everyone is done with the sequences
-#pragma unroll
-    for (int column = 0; column < SECOND; column += COLUMNS) {
-      Sums sums;
-      multiply_right<false>(sums, places, shared.matrices.right(), column);
-      sums.every([&](int half, int k2, float& re, float& im) {
-        const float2 product = float2{re, im} * spectrum[row + half * 8 + FIRST * (column + k2)];
-        re = product.x;
-        im = product.y;
-      });
-      frequencies.set(sums, column);
-    }
-    Turns back(roots, row);
-#pragma unroll
-    for (int column = 0; column < SECOND; column += COLUMNS) {
-      Sums sums;
-      multiply_right<true>(sums, frequencies, shared.matrices.right(), column);
-      back.turn<true>(sums);
-#pragma unroll
-      for (int i = 0; i < COLUMNS / 8; ++i)
-#pragma unroll
-        for (int half = 0; half < 2; ++half) {
-          const int chunk = column / EACH + i, at = threadIdx.x % 4 * 2;
-          const float *re = &sums.re[i * 4 + half * 2], *im = &sums.im[i * 4 + half * 2];
-          *reinterpret_cast<u32*>(x.re.chunk(row + half * 8, chunk) + at) = pair_from_float<IN>(re[0], re[1]);
-          *reinterpret_cast<u32*>(x.im.chunk(row + half * 8, chunk) + at) = pair_from_float<IN>(im[0], im[1]);
-        }
-    }
-    __syncthreads();  // the rows of all warps are there
-
-    const int own = number(round);
-    if (rows * SECOND >= length || own >= batch) continue;  // nothing of these rows is stored
-#pragma unroll 1
-    for (int column = 0; column < SECOND; column += COLUMNS) {
-      Sums sums;
-      multiply_left<true>(sums, shared.matrices.left, rows, x, column, FIRST);
-      store_part(y + own * next, sums.re, row, column, length);
-      if (own + 1 < batch) store_part(y + (own + 1) * next, sums.im, row, column, length);
-    }
+    const auto to = [&](int part) { return own + part < batch ? y + (own + part) * next : nullptr; };
+    convolve(shared.matrices, shared.x[round % 2][group], spectrum, roots, to, length, depth);
   }
 }

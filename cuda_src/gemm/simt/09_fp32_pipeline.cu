@@ -1,18 +1,18 @@
 // C[m, n] = sum_k A[m, k] B[k, n], with TRANS_B: B[n, k]. A: (M, K), C: (M, N), rows ldc elements apart. A
 // and B come as tensor maps, so their rows are multiples of 16 bytes. fp32, sm_90a.
 //
-// stage 9, fp32 pipeline: the warp tiles of `warp_tiles`, with warps that specialise. TMA brings k-tiles of A, and of a
-// B along k, with rows along k; three warps turn them, so that k is slowest, and eight only multiply. this is
-// no frame of the library but made of its pieces: two circular buffers and three roles.
+// stage 9, fp32 pipeline: `warp_tiles` with warps that specialise. TMA loads k-tiles of A, and of B with
+// TRANS_B, with k along their rows. three warps transpose them, eight only multiply. the kernel uses no frame
+// of the library, but its pieces: two circular buffers and three roles.
 //
-// what it gains: the warps that multiply no longer count addresses, ask where the edges are, or wait for one
-// another. and banks: neighbouring multiplications have an element of B in common, so two registers are read
-// for each, of A and of C. those of A come from memory by fours, row by row from an even register on. C
-// leaves in pairs of rows, the odd one first: so its even rows are in odd registers, and no two reads meet in
-// a bank. this needs k slowest: elements of A with neighbouring k would be in neighbouring banks.
+// what it gains: the warps that multiply compute no addresses, check no edges and do not wait for each other.
+// nor do reads collide in register banks: neighbouring multiplications share an element of B, so each reads
+// one of A and one of C. A is loaded by fours, from an even register on. rows of C are stored in pairs, the
+// odd one first, so even rows are in odd registers, and the two reads in different banks. this needs k as the
+// slowest index: elements of A with neighbouring k would be in neighbouring banks.
 //
 // what limits it: the fp32 units. of 100 instructions of the loop 94 multiply, and one in ten of these still
-// reads two registers of a bank. written out for 16 of k they are too many for the cache that holds them.
+// reads two registers of one bank. unrolled for 16 of k, the loop is too long for the instruction cache.
 
 #include "pipeline/circular_buffer.cuh"
 #include "pipeline/roles.cuh"

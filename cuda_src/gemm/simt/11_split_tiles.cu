@@ -5,8 +5,8 @@
 // each has a part of k. the next k-tile is on its way to registers while the present one is multiplied. a
 // second kernel adds up the parts, in their order.
 //
-// what it gains: blocks for the whole device where C is small or narrow and k long, whatever rows are aligned
-// to.
+// what it gains: enough blocks for the whole device if C is small or narrow and k is long, for rows of any
+// alignment.
 //
 // what limits it: with 4 x 4 sums a thread, reading shared memory takes as long as the multiplications; where
 // C is large, larger tiles read A and B less often.

@@ -7,8 +7,8 @@
 // memory and raises a flag. the block with the last k-tiles of a tile adds the sums of the others to its own,
 // and lowers the flags again, so the next launch finds all of them down. blocks are pairs, and so are tiles.
 //
-// what it gains: up to the last round of tiles, of 16 at 8192 cubed. also, blocks finish tiles one after the
-// other, not all at once. so they draw power, and read k-tiles from the L2, more evenly.
+// what it gains: at most the last round of tiles, one of 16 at 8192 cubed. also, blocks finish tiles one
+// after the other, not all at once. so they draw power, and read k-tiles from the L2, more evenly.
 //
 // what limits it: the sums of a part are 128 KB. they are written and read while no tensor core is busy.
 //

@@ -1,13 +1,13 @@
 // C[m, n] = sum_k A[m, k] B[k, n], with TRANS_B: B[n, k]. A: (M, K), C: (M, N), rows ldc elements apart. A
 // and B come as tensor maps, so their rows are multiples of 16 bytes. bf16 and fp16, sm_90a.
 //
-// stage 10, streamed: for an A of few rows, where the time is that of reading B. tiles are 64 columns wide
-// and 128 or 64 rows high; of 64 rows an iteration takes two k-tiles, one for each consumer. clusters of two
-// blocks split k where tiles are few. with B_ONCE there is one row of tiles, and no other block reads the
-// same B. it is then the first to leave the L2 again, so that it does not push out, and have written back,
-// what others left there; and it has a circular buffer of its own beside that of A, and so more of it is on
-// its way. with A_AHEAD each block has some k-tiles of A fetched into the L2: all blocks ask for the same one
-// at the same time, and would wait for memory.
+// stage 10, streamed: for an A of few rows, where reading B takes most of the time. tiles are 64 columns wide
+// and 128 or 64 rows high. an iteration of a 64-row tile takes two k-tiles, one for each consumer. clusters
+// of two blocks split k if tiles are few. with B_ONCE there is one row of tiles, so no two blocks read the
+// same B. B is then evicted first from the L2, and does not force data of others from there to memory. it
+// also has a circular buffer of its own beside that of A, so more of it is in flight. with A_AHEAD each block
+// prefetches some k-tiles of A into the L2: all blocks ask for the same one at the same time, and would wait
+// for memory.
 //
 // what it gains: bandwidth where it is short, and at 1024 cubed twice as many tiles as of 128 columns, which
 // need not split k then.

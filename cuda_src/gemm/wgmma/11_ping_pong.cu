@@ -7,10 +7,10 @@
 // time. without them all blocks together would push more out of the L2 than memory can take, and k-tiles
 // would have to wait.
 //
-// what it gains: tensor cores no longer wait for the end of a tile. most where K is short.
+// what it gains: tensor cores no longer wait for the end of a tile. this matters most if K is short.
 //
-// what limits it: a tile of half the size needs a third more of the k-tiles for the same work, and at large K
-// the L2 cannot deliver them: there the wide tiles that two consumers share are faster.
+// what limits it: a tile of half the size loads a third more for the same work. if K is large the L2 cannot
+// deliver that, and the wide tiles that two consumers share are faster.
 
 #include "pipeline/ping_pong.cuh"
 #include "product.cuh"

@@ -10,23 +10,13 @@
 // small.
 
 #include "09_fitted_tiles.cu"
+#include "tile/realign.cuh"
 
 constexpr int COPY_THREADS = 256, COPY_EACH = 8;  // elements of a thread, a warp's width apart
 
-// rows `ld` elements apart to rows `packed` elements apart: a warp takes COPY_EACH x 32 elements of a row
+// rows `ld` elements apart to rows `packed` elements apart
 extern "C" __global__ void __launch_bounds__(COPY_THREADS)
     gemm_realign(const IN* __restrict__ from, IN* __restrict__ to, int rows, int columns, int ld,
                  int packed) {
-  const int parts = (columns + COPY_EACH * 32 - 1) / (COPY_EACH * 32);
-  const long long number = static_cast<long long>(blockIdx.x) * (COPY_THREADS / 32) + threadIdx.x / 32;
-  const long long row = number / parts;
-  const int first = static_cast<int>(number % parts) * COPY_EACH * 32 + threadIdx.x % 32;
-  if (row >= rows) return;
-  IN x[COPY_EACH];
-#pragma unroll
-  for (int i = 0; i < COPY_EACH; ++i)
-    if (first + i * 32 < columns) x[i] = from[row * ld + first + i * 32];
-#pragma unroll
-  for (int i = 0; i < COPY_EACH; ++i)
-    if (first + i * 32 < columns) to[row * packed + first + i * 32] = x[i];
+  realign_rows<COPY_EACH, COPY_THREADS>(from, to, rows, columns, ld, packed);
 }

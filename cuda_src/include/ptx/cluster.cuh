@@ -54,3 +54,30 @@ __device__ __forceinline__ float cluster_load(const float* from, int rank) {
       : "memory");
   return v;
 }
+
+// the same of one, two or four neighbours, at a multiple of their size
+__device__ __forceinline__ void cluster_load(float (&v)[1], const float* from, int rank) {
+  v[0] = cluster_load(from, rank);
+}
+__device__ __forceinline__ void cluster_load(float (&v)[2], const float* from, int rank) {
+  asm volatile(
+      "{\n"
+      ".reg .u32 there;\n"
+      "mapa.shared::cluster.u32 there, %2, %3;\n"
+      "ld.shared::cluster.v2.f32 {%0, %1}, [there];\n"
+      "}"
+      : "=f"(v[0]), "=f"(v[1])
+      : "r"(shared_address(from)), "r"(rank)
+      : "memory");
+}
+__device__ __forceinline__ void cluster_load(float (&v)[4], const float* from, int rank) {
+  asm volatile(
+      "{\n"
+      ".reg .u32 there;\n"
+      "mapa.shared::cluster.u32 there, %4, %5;\n"
+      "ld.shared::cluster.v4.f32 {%0, %1, %2, %3}, [there];\n"
+      "}"
+      : "=f"(v[0]), "=f"(v[1]), "=f"(v[2]), "=f"(v[3])
+      : "r"(shared_address(from)), "r"(rank)
+      : "memory");
+}

@@ -16,6 +16,17 @@ __device__ __forceinline__ void cp_async(void* to, const void* from, int valid =
                : "memory");
 }
 
+// the same, past L1 where that is possible, with 16 bytes: copies in flight then need no room there
+template <int BYTES>
+__device__ __forceinline__ void cp_async_past_l1(void* to, const void* from, int valid = BYTES) {
+  if constexpr (BYTES == 16)
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(to)), "l"(from),
+                 "r"(valid)
+                 : "memory");
+  else
+    cp_async<BYTES>(to, from, valid);
+}
+
 // cp.async.commit_group: the copies this thread issued since the last commit become one group (an empty one
 // too)
 __device__ __forceinline__ void cp_async_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }

@@ -223,6 +223,28 @@ class AttentionProblem(GroupedHeads):
 
         return self.solved(inputs, solver, np.float32)
 
+    def magnitudes(self, inputs: Arrays) -> Arrays:
+        """That of sums over keys, whose terms cancel, and have errors that are as good as independent: the result, and
+        the root of the sum of the squares of its terms. A weight is as large as a number whose rounding errs as much:
+        itself, or the fp32 sums in its logit, or the smallest normal number. Of lse the result is as good."""
+        dtype = dtype_of(self.dtype)
+        least = np.float32(dtype.smallest / (2 * dtype.unit_roundoff))
+        of_sums = np.float32(4 * FP32.unit_roundoff / dtype.unit_roundoff)
+
+        def solver(q: Values, k: Values, v: Values, mask: Values, scale: float) -> tuple[Values, Values]:
+            q, k, v = (x.astype(np.float32) for x in (q, k, v))
+            factor, most = np.float32(scale), np.abs(v).max() or np.float32(1)  # squares of v / most do not overflow
+            logits = np.where(mask, q @ k.T * factor, np.float32(-np.inf))
+            top = logits.max(axis=1, keepdims=True)
+            weights = np.exp(logits - np.where(np.isfinite(top), top, np.float32(0)))
+            total = np.maximum(weights.sum(axis=1, keepdims=True), np.float32(1))  # 0 where nothing is seen
+            terms = weights * (1 + of_sums * factor * (np.abs(q) @ np.abs(k).T)) + least
+            terms = np.where(mask, terms, np.float32(0)) / total
+            sums = np.abs(weights / total @ (v / most)) + np.sqrt(terms**2 @ (v / most) ** 2)
+            return sums * most, np.zeros(len(q), np.float32)
+
+        return {"o": self.solved(inputs, solver, np.float32)["o"]}
+
     def invariants(self) -> tuple[Invariant, ...]:
         dtype = dtype_of(self.dtype)
         sees_one = np.any(self.visible(), axis=1, keepdims=True)

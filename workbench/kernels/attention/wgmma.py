@@ -7,7 +7,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from ...model.launch import Launch, ceil_div
+from ...model.arrays import Array
+from ...model.dtypes import INT32
+from ...model.launch import Argument, Launch, Plan, ceil_div
 from ...model.tensor_map import TensorMap
 from .operation import ATTENTION, EDGE_CASES, SHARED_BYTES, counts, strides
 from .problem import AttentionProblem, Layout, padded_dim, tensor_maps
@@ -33,29 +35,34 @@ memory hold. Under a mask small tiles waste less."""
 
 def _tile_sizes(p: AttentionProblem, size: Mapping[str, int]) -> dict[str, int]:
     dim = padded_dim(p)
-    return {"DIM": dim, "BLOCK_N": KEYS[dim], "CAUSAL": int(p.causal)}
+    return {"DIM": dim, "BLOCK_N": KEYS[dim], "CAUSAL": int(p.causal), "QUERY_BUFFERS": 1}
 
 
 def _fitted_sizes(p: AttentionProblem, size: Mapping[str, int]) -> dict[str, int]:
     dim = padded_dim(p)
     warpgroups, full, causal = FITTED[dim]
-    found = {"DIM": dim, "BLOCK_N": size["TILE_KEYS"] or (causal if p.causal else full), "CAUSAL": int(p.causal)}
+    keys = size["TILE_KEYS"] or (causal if p.causal else full)
+    found = {"DIM": dim, "BLOCK_N": keys, "CAUSAL": int(p.causal), "QUERY_BUFFERS": 1}
     return found | ({} if size["WARPGROUPS"] else {"WARPGROUPS": warpgroups})
 
 
 def _fits(p: AttentionProblem, size: Mapping[str, int]) -> str | None:
     """Of parameters that are tuned, 0 is what fits the dim."""
-    sizes = {**size, **_fitted_sizes(p, size)}
+    return _too_large({**size, **_fitted_sizes(p, size)})
+
+
+def _too_large(sizes: Mapping[str, int]) -> str | None:
+    """Why work tiles of these sizes do not fit a block, or None."""
     dim, keys, warpgroups = sizes["DIM"], sizes["BLOCK_N"], sizes["WARPGROUPS"]
-    if dim * 2 * (64 * warpgroups + 4 * keys) + 2048 > SHARED_BYTES:
-        return "two tiles of keys and of values do not fit into shared memory"
+    if dim * 2 * (64 * warpgroups * sizes["QUERY_BUFFERS"] + 4 * keys) + 2048 > SHARED_BYTES:
+        return "two tiles of keys and of values do not fit into shared memory beside the queries"
     if dim // 2 + keys // 2 + keys // 4 > (200 if warpgroups == 2 else 128):  # sums, logits, weights
         return "a thread has too few registers for this many keys"
     return None
 
 
 def _launch(
-    p: AttentionProblem, size: Mapping[str, int], kernel: str, producers: int = 1, more: tuple[np.generic, ...] = ()
+    p: AttentionProblem, size: Mapping[str, int], kernel: str, producers: int = 1, more: tuple[Argument, ...] = ()
 ) -> Launch:
     """A block for every tile of rows, or, with `more` arguments, blocks that stay."""
     rows = 64 * size["WARPGROUPS"]
@@ -185,3 +192,99 @@ def in_rounds(tiles: int) -> tuple[int, int, int]:
 def persistent(p: AttentionProblem, size: Mapping[str, int]) -> Launch:
     launch = _launch(p, size, "attention_persistent", more=(np.int32(p.batch * p.heads), np.int32(_together(p))))
     return replace(launch, grid=in_rounds(launch.grid[0]) if p.causal else launch.grid)
+
+
+def _dynamic_sizes(p: AttentionProblem, size: Mapping[str, int]) -> dict[str, int]:
+    """As in `persistent`, but with keys that leave room for two tiles of queries up to a dim of 128."""
+    found = _fitted_sizes(p, size)
+    if found["DIM"] > 128:
+        return found | {"QUERY_BUFFERS": size["QUERY_BUFFERS"] or 1}
+    keys = size["TILE_KEYS"] or min(128, found["BLOCK_N"])
+    return found | {"BLOCK_N": keys, "QUERY_BUFFERS": size["QUERY_BUFFERS"] or 2}
+
+
+def _dynamic_fits(p: AttentionProblem, size: Mapping[str, int]) -> str | None:
+    return _too_large({**size, **_dynamic_sizes(p, size)})
+
+
+@ATTENTION.stage(
+    "dynamic",
+    source="attention/wgmma/06_dynamic.cu",
+    idea="a dynamic tile scheduler: producers draw the next tile by a ticket, so no block has too many long ones",
+    supports=tensor_maps,
+    parameters={"WARPGROUPS": 0, "TILE_KEYS": 0, "QUERY_BUFFERS": 0},
+    space={"WARPGROUPS": (0, 2, 3), "TILE_KEYS": (0, 64, 96, 128, 160, 176), "QUERY_BUFFERS": (0, 1, 2)},
+    constraint=_dynamic_fits,
+    sizes=_dynamic_sizes,
+    edge_cases=(*_EDGE_CASES, *_MANY_TILES),
+    architecture=90,
+    specific=True,
+)
+def dynamic(p: AttentionProblem, size: Mapping[str, int]) -> Plan:
+    counts_of_heads = np.int32(p.batch * p.heads), np.int32(_together(p))
+    launch = _launch(p, size, "attention_dynamic", more=(*counts_of_heads, "ticket"))
+    return Plan((launch,), scratch={"ticket": Array((1,), INT32, output=True, zero=True)})
+
+
+FEW_BLOCKS = {64: 3 * MULTIPROCESSORS, 128: 2 * MULTIPROCESSORS}
+"""Blocks of 64 rows, by dim, of which each may have more shared memory, as there are few to share it with."""
+
+MANY_KEYS = 400
+"""From which on rows of two warpgroups share what is read of them from the L2, at a dim of 64."""
+
+
+def small_tile(p: AttentionProblem) -> tuple[int, int, int]:
+    """Warpgroups, keys of a tile, and blocks that have to share a multiprocessor: what was fastest of those tried on
+    some 30 problems (H200). Beyond a dim of 128 none was tried."""
+    dim, blocks = padded_dim(p), p.batch * p.heads * ceil_div(p.rows, 64)
+    if dim > 128:
+        return 1, 32, 1
+    if dim == 128:
+        return (1, 64, 1) if blocks <= FEW_BLOCKS[dim] else (2, 64, 1)
+    if p.keys <= 64:
+        return 1, 64, 1
+    if blocks <= FEW_BLOCKS[dim]:
+        return 1, 128, 1
+    return (2, 128, 2) if p.keys > MANY_KEYS else (1, 64, 1)
+
+
+def _small_sizes(p: AttentionProblem, size: Mapping[str, int]) -> dict[str, int]:
+    """What fits the problem, where no other sizes are asked for."""
+    asked = size["WARPGROUPS"], size["TILE_KEYS"], size["BLOCKS"]
+    names = ("WARPGROUPS", "BLOCK_N", "BLOCKS")
+    fitting = {name: given or fit for name, given, fit in zip(names, asked, small_tile(p), strict=True)}
+    return {"DIM": padded_dim(p), "CAUSAL": int(p.causal), **fitting}
+
+
+def _small_bytes(size: Mapping[str, int]) -> int:
+    """Shared memory of a block: its queries, circular buffers of keys and values, and barriers."""
+    vectors = 64 * size["WARPGROUPS"] + 2 * size["STAGES"] * size["BLOCK_N"]
+    return size["DIM"] * 2 * vectors + 256
+
+
+def _small_fits(p: AttentionProblem, size: Mapping[str, int]) -> str | None:
+    sizes = {**size, **_small_sizes(p, size)}
+    if sizes["BLOCKS"] * (_small_bytes(sizes) + 1024) > SHARED_BYTES + 1024:
+        return "so many blocks do not fit into the shared memory of a multiprocessor"
+    registers = 65536 // (128 * sizes["WARPGROUPS"] * sizes["BLOCKS"])
+    if sizes["DIM"] // 2 + sizes["BLOCK_N"] * 3 // 4 > min(registers, 255):  # sums, logits, weights
+        return "a thread has too few registers for this many keys"
+    return None
+
+
+@ATTENTION.stage(
+    "small_blocks",
+    parent="specialised",
+    source="attention/wgmma/07_small_blocks.cu",
+    idea="blocks of one or two warpgroups without a producer: several share a multiprocessor",
+    supports=tensor_maps,
+    parameters={"WARPGROUPS": 0, "TILE_KEYS": 0, "STAGES": 2, "BLOCKS": 0},
+    space={"WARPGROUPS": (0, 1, 2), "TILE_KEYS": (0, 32, 64, 96, 128), "STAGES": (2, 3, 4), "BLOCKS": (0, 1, 2, 3)},
+    constraint=_small_fits,
+    sizes=_small_sizes,
+    edge_cases=_EDGE_CASES,
+    architecture=90,
+    specific=True,
+)
+def small_blocks(p: AttentionProblem, size: Mapping[str, int]) -> Launch:
+    return replace(_launch(p, size, "attention_small_blocks", producers=0), shared_bytes=_small_bytes(size))

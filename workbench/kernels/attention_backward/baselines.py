@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -52,6 +53,15 @@ def flash(p: AttentionBackwardProblem, q: Any, k: Any, v: Any, o: Any, lse: Any,
     call = torch.ops.aten._scaled_dot_product_flash_attention_backward
     sizes = (None, None, p.rows, p.keys, 0.0, p.causal)
     return tuple(call(do, q, k, v, o, lse, *sizes, *_no_dropout(q), scale=p.factor))
+
+
+@ATTENTION_BACKWARD.baseline("Triton", requires=("torch", "triton"), prepares=True)
+def triton(
+    p: AttentionBackwardProblem, q: Any, k: Any, v: Any, o: Any, lse: Any, do: Any, dq: Any, dk: Any, dv: Any
+) -> Callable[[], object]:
+    from ._triton import work
+
+    return work(p, q, k, v, o, lse, do, dq, dk, dv)
 
 
 @ATTENTION_BACKWARD.baseline("NumPy", requires="numpy")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -47,6 +48,15 @@ def flash_3(p: AttentionVarlenProblem, q: Any, k: Any, v: Any, offsets_q: Any, o
     options = {"softmax_scale": p.factor, "causal": p.causal, "return_attn_probs": True, "num_splits": 0}
     o, lse = flash_attn_varlen_func(q, k, v, offsets_q, offsets_k, *_longest(p), **options)
     return o, lse
+
+
+@ATTENTION_VARLEN.baseline("Triton", requires=("torch", "triton"), prepares=True)
+def triton(
+    p: AttentionVarlenProblem, q: Any, k: Any, v: Any, offsets_q: Any, offsets_k: Any, o: Any, lse: Any
+) -> Callable[[], object]:
+    from ._triton import work
+
+    return work(p, q, k, v, offsets_q, offsets_k, o, lse)
 
 
 @ATTENTION_VARLEN.baseline("NumPy", requires="numpy")

@@ -33,7 +33,7 @@ def _sizes(p: AttentionVarlenProblem, size: Mapping[str, int]) -> dict[str, int]
     """What fits the dim, where no other sizes are asked for."""
     warpgroups, full, causal = FITTED[padded_dim(p)]
     keys = size["TILE_KEYS"] or (causal if p.causal else full)
-    found = {"DIM": padded_dim(p), "BLOCK_N": keys, "CAUSAL": int(p.causal)}
+    found = {"DIM": padded_dim(p), "BLOCK_N": keys, "CAUSAL": int(p.causal), "QUERY_BUFFERS": 1}
     return found | ({} if size["WARPGROUPS"] else {"WARPGROUPS": warpgroups})
 
 

@@ -55,6 +55,17 @@ def _shared_bytes(p: FftConvProblem) -> int:
     return 4 * (matrices + 2 * pairs_of_block(p) * p.period)
 
 
+def _blocks(p: FftConvProblem, size: Mapping[str, int]) -> tuple[tuple[int, int, int], tuple[int, int, int]]:
+    """Grid and block: a channel, and its pairs of sequences, `rounds` after one another; two lanes a row."""
+    first, pairs = factors(p.period)[0], pairs_of_block(p)
+    groups = ceil_div(ceil_div(p.batch, 2), pairs)
+    return (p.channels, ceil_div(groups, rounds(p, size)), 1), (2 * first * pairs, 1, 1)
+
+
+def _arguments(p: FftConvProblem, size: Mapping[str, int]) -> tuple[str | np.generic, ...]:
+    return ("u", "spectrum", "roots", "y", *counts(p), np.int32(p.extended), np.int32(rounds(p, size)))
+
+
 @FFT_CONV.stage(
     "tensor_core",
     track="mma",
@@ -68,12 +79,52 @@ def _shared_bytes(p: FftConvProblem) -> int:
     architecture=80,
 )
 def tensor_core(p: FftConvProblem, size: Mapping[str, int]) -> Launch:
-    first, count = factors(p.period)[0], rounds(p, size)
-    groups = ceil_div(ceil_div(p.batch, 2), pairs_of_block(p))
+    blocks, arguments = _blocks(p, size), _arguments(p, size)
+    return Launch("fft_conv_tensor_core", *blocks, arguments, shared_bytes=_shared_bytes(p))
+
+
+def _real_shared_bytes(p: FftConvProblem) -> int:
+    """The same of real numbers, in the matrices."""
+    first, second = factors(p.period)
+    return 2 * (first**2 + second**2) + 8 * pairs_of_block(p) * p.period
+
+
+@FFT_CONV.stage(
+    "symmetric",
+    parent="tensor_core",
+    source="fft_conv/mma/02_symmetric.cu",
+    idea="frequencies k and -k share their products: matrices of real numbers instead of complex ones",
+    parameters={"BLOCKS": 528, "RESIDENT_WARPS": 12},
+    sizes=_factors,
+    supports=_fits,
+    space={"BLOCKS": (132, 264, 528, 1056), "RESIDENT_WARPS": (8, 12, 16)},
+    edge_cases=(*EDGE_CASES, LONGEST, *UNEVEN),
+    architecture=80,
+)
+def symmetric(p: FftConvProblem, size: Mapping[str, int]) -> Launch:
+    shared = _real_shared_bytes(p)
+    return Launch("fft_conv_symmetric", *_blocks(p, size), _arguments(p, size), shared_bytes=shared)
+
+
+@FFT_CONV.stage(
+    "persistent",
+    parent="symmetric",
+    source="fft_conv/mma/03_persistent.cu",
+    idea="as many blocks as fit on the device, which make the matrices once and share all pairs evenly",
+    parameters={"RESIDENT_WARPS": 12},
+    sizes=_factors,
+    supports=_fits,
+    space={"RESIDENT_WARPS": (8, 12, 16)},
+    edge_cases=(*EDGE_CASES, *UNEVEN),
+    architecture=80,
+)
+def persistent(p: FftConvProblem, size: Mapping[str, int]) -> Launch:
+    pairs = pairs_of_block(p)
     return Launch(
-        "fft_conv_tensor_core",
-        (p.channels, ceil_div(groups, count), 1),
-        (2 * first * pairs_of_block(p), 1, 1),
-        ("u", "spectrum", "roots", "y", *counts(p), np.int32(p.extended), np.int32(count)),
-        shared_bytes=_shared_bytes(p),
+        "fft_conv_persistent",
+        (p.channels * ceil_div(p.batch, 2 * pairs), 1, 1),
+        (2 * factors(p.period)[0] * pairs, 1, 1),
+        ("u", "spectrum", "roots", "y", *counts(p), np.int32(p.extended)),
+        shared_bytes=_real_shared_bytes(p),
+        persistent=True,
     )

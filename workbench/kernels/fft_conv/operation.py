@@ -11,9 +11,9 @@ from .problem import SUITE, FftConvProblem, Filter, problems
 
 
 def fastest(p: FftConvProblem) -> tuple[str, ...]:
-    """Tensor cores while their matrices are small, registers beyond, as measured on an H100."""
-    short = ("tensor_core", "paired") if p.period <= 4096 else ("paired", "tensor_core")
-    return (*short, "split")
+    """Of short transforms `symmetric`, of longer ones `wgmma`, as measured on an H200."""
+    first = ("symmetric", "wgmma") if p.period <= 1024 else ("wgmma", "persistent")
+    return (*first, "paired", "split")
 
 
 FFT_CONV = Operation(

@@ -25,9 +25,13 @@ def _tiles_each(p: GemmProblem, block_m: int, block_n: int) -> int:
     return ceil_div(ceil_div(p.m, block_m) * ceil_div(p.n, block_n), MULTIPROCESSORS)
 
 
-def _over_at_once(p: GemmProblem) -> bool:
-    """Whether `warp_parallel` has read all of k with one load or two of each lane."""
-    return p.dtype == FP32.name and p.k <= 64 and p.m * p.n * p.k <= 2**19
+def copies_pay(p: GemmProblem) -> bool:
+    """Whether `realigned_pipeline` should be the fastest: fp32 whose rows no tensor map takes, so large that copies are
+    made up for. It has not been timed. `fp32_pipeline` multiplies at 53 TFLOP/s, `warp_tiles` at 39, and copies move
+    2.9 TB/s (`reports/cost-model.md`): that makes 11.8 ms at 4559x14189x4714, where `warp_tiles` took 15.8."""
+    if p.dtype != FP32.name or not tensor_maps(p) or p.m * p.n * p.k < 2**33:
+        return False
+    return 5 * _tiles_each(p, 128, 256) < 3 * _tiles_each(p, 128, 128)
 
 
 def _fastest_single(p: GemmProblem) -> str:
@@ -37,18 +41,22 @@ def _fastest_single(p: GemmProblem) -> str:
     tile. So 16 of them should take 20,800 at 8192^3, where 20,689 were measured. At 1024^3 it has one of either: 170
     against 110, and 96 of `vectorized`, whose tiles are half as large and still no more than one for each.
 
-    All of these had rows that are multiples of 16 bytes apart, and k from 1024. Where tiles of 128 rows and columns
-    leave a part of the device idle, or C is narrow, `split_tiles` is faster, on an H100 (commit b97bfe4): 90 against
-    94 of `vectorized` at 1000^3, 559 against 1,247 at 325x944x13417, 19 against 63 of `warp_parallel` at 480x18x3896.
-    What is over at once, `warp_parallel` takes: 6 against 11 at 64x48x80.
+    At 808x13480x1 `vectorized` took 18 where `warp_tiles` took 29. What has few products goes to `warp_parallel`, and
+    where tiles of 128 rows and columns leave a part of the device idle, `split_warp_tiles` has smaller ones.
     """
-    if p.m * p.n * p.k <= 2**19:
+    if p.m * p.n * p.k <= 2**17:
         return "warp_parallel"
+    if min(p.m, p.n) <= NARROW:
+        return "few_vectors"
+    if p.k <= 16:
+        return "vectorized"
+    if copies_pay(p):
+        return "realigned_pipeline"
     tiles = ceil_div(p.m, 64) * ceil_div(p.n, 128)
     if MULTIPROCESSORS // 2 < tiles <= MULTIPROCESSORS and p.k >= 1024 and not tensor_maps(p):
         return "vectorized"
-    if min(p.m, p.n) <= NARROW or ceil_div(p.m, 128) * ceil_div(p.n, 128) < FEW_TILES:
-        return "split_tiles"
+    if ceil_div(p.m, 128) * ceil_div(p.n, 128) < FEW_TILES:
+        return "split_warp_tiles"
     return "fp32_pipeline" if 5 * _tiles_each(p, 128, 256) < 3 * _tiles_each(p, 128, 128) else "warp_tiles"
 
 
@@ -65,44 +73,30 @@ def _fastest_half(p: GemmProblem) -> str:
     before (bc544d2), was 0.98 to 1.02 times as fast. With four tiles it gains nothing: 181.2 and 181.4 against 180.7
     and 181.0 at 4096^3.
 
-    `ping_pong`, which computes one tile while it stores another, for a k that is short: 30.7 against 34.1 at
-    4096x4096x512.
+    `few_vectors` for few rows or columns, but for 9 to 16 columns `streamed`, whose tiles are as narrow: 71 against 89
+    at 7016x16x14792, 64 against 76 at 14816x16x6672; with 13 rows, 44 against 40 at 13x10968x3896.
+
+    What is small goes to stages whose blocks start at once. Of random products (`reports/gemm-random.json`),
+    `small_tiles` took 1.01 times as long as the fastest stage below 2^26 multiplications and 1.12 times below 2^28,
+    `deferred_epilogue` 1.04 times from 2^32 on.
     """
+    if p.m * p.n * p.k <= 2**15:
+        return "warp_parallel" if p.layout == "nt" or p.k <= 32 else "small_tiles"
+    if min(p.m, p.n) <= NARROW and max(p.m, p.n) * p.k >= 2**20:
+        return "streamed" if 8 < p.n <= NARROW and not tensor_maps(p) else "few_vectors"
+    if p.m * p.n * p.k <= 2**28 or (tensor_maps(p) and p.k <= 64):
+        return "small_tiles"
     if tensor_maps(p):
-        return _fastest_unaligned(p)
-    if p.out != p.dtype:
-        return "fitted_tiles"
+        return "realigned"
     narrow = ceil_div(p.m, 64 if p.m <= 64 else 128) * ceil_div(p.n, STREAMED_N)
-    if 64 < narrow <= 128 and p.k >= 1024:
+    if p.out == p.dtype and 64 < narrow <= 128 and p.k >= 1024:
         return "streamed"
-    if _tiles_each(p, 128, 256) >= 9 and p.k >= 4096:
+    if p.out == p.dtype and _tiles_each(p, 128, 256) >= 9 and p.k >= 4096:
         return "stream_k"
-    if ceil_div(p.m, 128) * ceil_div(p.n, 128) >= 1024 and 256 < p.k <= 512:
-        return "ping_pong"
-    return "fitted_tiles"
-
-
-def _fastest_unaligned(p: GemmProblem) -> str:
-    """The fastest stage for bf16 where rows of A or B are no multiples of 16 bytes, of cold medians in us on an
-    H100 (commit b97bfe4), with cuBLAS's.
-
-    `realigned`: 437 (1,178) at 4097^3, 56 (141) at 2000x2000x2001, 33 (57) at 6769x608x718. `split_tiles` for a C of a
-    few rows or columns: 16 against 24 (9) at 168x22x1860, 13 against 19 (12) at 8x102x670; 20 and 17 at 68x208x2868.
-    `register_prefetch` for a short k, where copying takes longer than the product: 133 against 283 (82) at
-    14098x2770x82, 26 against 34 (14) at 744x3169x99, 13 against 14 (8) at 88x1690x144.
-    """
-    if min(p.m, p.n) <= 2 * NARROW:
-        return "split_tiles"
-    return "register_prefetch" if p.k <= 160 else "realigned"
+    return "deferred_epilogue" if _tiles_each(p, 128, 256) > 1 else "fitted_tiles"
 
 
 def fastest(p: GemmProblem) -> tuple[str, ...]:
-    """The stages that are preferred for a problem that is in no table of what is fastest, best first.
-
-    `few_vectors` for few rows or columns, whatever else: it reads the large operand at the speed of memory.
-    """
-    if min(p.m, p.n) <= NARROW and not _over_at_once(p):
-        found = "few_vectors"
-    else:
-        found = _fastest_single(p) if p.dtype == FP32.name else _fastest_half(p)
-    return found, "fitted_tiles", "cp_async", "warp_tiles", "split_tiles"
+    """The stages that are preferred for a problem that is in no table of what is fastest, best first."""
+    found = _fastest_single(p) if p.dtype == FP32.name else _fastest_half(p)
+    return found, "fitted_tiles", "small_tiles", "cp_async", "warp_tiles", "split_tiles"

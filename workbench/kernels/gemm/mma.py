@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ...model.dtypes import dtype_of
-from ...model.launch import Launch
+from ...model.launch import Launch, ceil_div
+from . import tiling
 from .operation import DEEP, GEMM, ODD_C, scalars, tiles
 from .problem import SHARED_BYTES, GemmProblem, half_only
 
@@ -105,7 +106,7 @@ def register_prefetch(p: GemmProblem, size: Mapping[str, int]) -> Launch:
 @GEMM.stage(
     "cp_async",
     source="gemm/mma/03_cp_async.cu",
-    idea="cp.async fills a circular buffer of k-tiles, past the registers",
+    idea="cp.async fills a circular buffer of k-tiles and needs no registers for it",
     supports=half_only,
     parameters={"BLOCK_M": 128, "BLOCK_N": 128, "BLOCK_K": 64, "WARPS_M": 2, "WARPS_N": 2, "STAGES": 3},
     space={**_BLOCKS, "STAGES": (2, 3, 4, 5)},
@@ -115,3 +116,43 @@ def register_prefetch(p: GemmProblem, size: Mapping[str, int]) -> Launch:
 )
 def cp_async(p: GemmProblem, size: Mapping[str, int]) -> Launch:
     return _launch(p, size, "gemm_cp_async", size["STAGES"])
+
+
+def _small_tiles(p: GemmProblem, size: Mapping[str, int]) -> dict[str, int]:
+    (m, n, warps_m, warps_n), k, split = tiling.small(p)
+    pieces = dict(zip(("PIECE_A", "PIECE_B", "PIECE_C"), tiling.pieces(p), strict=True))
+    return {
+        "BLOCK_M": m,
+        "BLOCK_N": n,
+        "BLOCK_K": k,
+        "WARPS_M": warps_m,
+        "WARPS_N": warps_n,
+        "SPLIT": split,
+        "STAGES": 2 if pieces["PIECE_A"] == pieces["PIECE_B"] == 1 else size["DEEP"],
+        **pieces,
+    }
+
+
+@GEMM.stage(
+    "small_tiles",
+    source="gemm/mma/04_small_tiles.cu",
+    idea="tiles as small as the problem wants, rows at any address, blocks of a cluster split k",
+    supports=half_only,
+    parameters={"DEEP": 4},
+    sizes=_small_tiles,
+    architecture=90,
+    edge_cases=_EDGE_CASES,
+)
+def small_tiles(p: GemmProblem, size: Mapping[str, int]) -> Launch:
+    m, n, k, split, pad = size["BLOCK_M"], size["BLOCK_N"], size["BLOCK_K"], size["SPLIT"], 8
+    b_bytes = 2 * (n * (k + pad) if p.layout == "nt" else k * (n + pad))
+    shared = max(size["STAGES"] * (2 * m * (k + pad) + b_bytes), 4 * m * (n + pad))  # sums lie where k-tiles were
+    blocks = ceil_div(p.m, m) * ceil_div(p.n, n) * split
+    return Launch(
+        "gemm_small_tiles",
+        (blocks, 1, 1),
+        (32 * size["WARPS_M"] * size["WARPS_N"], 1, 1),
+        ("A", "B", "C", *scalars(p)),
+        shared_bytes=tiling.spread(blocks, split, shared),
+        cluster=(split, 1, 1),
+    )

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
+from ...model.arrays import Array
 from ...model.dtypes import dtype_of
-from ...model.launch import ceil_div
+from ...model.launch import Launch, Plan, ceil_div
 from ...model.operation import Operation
 from ...model.problem import Size
 from .fastest import fastest
@@ -53,3 +56,23 @@ def tiles(p: GemmProblem, block_m: int, block_n: int) -> tuple[int, int, int]:
 
 GROUPS = (1, 2, 4, 8, 16, 32)
 """Rows of tiles that may be walked together."""
+
+
+def _realign(p: GemmProblem, name: str) -> tuple[Launch, Array]:
+    """Copies an array to one whose rows are a multiple of 16 bytes apart."""
+    array = p.arrays()[name]
+    rows, columns = array.shape
+    packed = Array(array.shape, array.dtype, ceil_div(columns, 8) * 8, output=True)
+    each = 8  # warps of a block, each with 256 elements of a row
+    blocks = ceil_div(rows * ceil_div(columns, 256), each)
+    numbers = tuple(np.int32(x) for x in (rows, columns, array.row_stride, packed.row_stride))
+    return Launch("gemm_realign", (blocks, 1, 1), (32 * each, 1, 1), (name, f"realigned_{name}", *numbers)), packed
+
+
+def realigned_plan(p: GemmProblem, product: Callable[[str, str], Launch]) -> Plan:
+    """Copies what no tensor map takes of A and B, then launches the product of arrays of the names given."""
+    item = dtype_of(p.dtype).itemsize
+    copied = {n: _realign(p, n) for n in "AB" if p.arrays()[n].row_stride * item % 16}
+    a, b = (f"realigned_{name}" if name in copied else name for name in "AB")
+    scratch = {f"realigned_{name}": array for name, (_, array) in copied.items()}
+    return Plan((*(launch for launch, _ in copied.values()), product(a, b)), scratch=scratch)

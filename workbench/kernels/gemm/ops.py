@@ -29,7 +29,8 @@ def gemm(a: Any, b: Any, *, trans_b: bool = False, out_dtype: Any = None) -> Cal
         raise ValueError(f"gemm: b has shape {b.shape}; for a of shape {a.shape} it has to be {wanted}")
     if 0 in a.shape or 0 in b.shape:
         raise ValueError(f"gemm: a {a.shape} and b {b.shape} have to have at least one element each")
-    layout = "nn" if rows_contiguous(b_kn) else "nt"
+    one_column = b_kn.shape[1] == 1 and rows_contiguous(b_kn.T)  # as a row, loads of it are wide
+    layout = "nn" if rows_contiguous(b_kn) and not one_column else "nt"
     stored = b_kn if layout == "nn" else b_kn.T
     out = output_dtype("gemm", dtype, out_dtype)
     problem = GemmProblem(

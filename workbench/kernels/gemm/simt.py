@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 
 import numpy as np
@@ -10,8 +11,9 @@ from ...model.arrays import Array
 from ...model.dtypes import FP32, dtype_of
 from ...model.launch import Launch, Plan, ceil_div
 from ...model.tensor_map import TensorMap
+from . import tiling
 from .fastest import NARROW
-from .operation import GEMM, GROUPS, ODD_C, scalars, tiles
+from .operation import GEMM, GROUPS, ODD_C, realigned_plan, scalars, tiles
 from .problem import SHARED_BYTES, GemmProblem, tensor_maps
 
 
@@ -31,7 +33,7 @@ def naive(p: GemmProblem, size: Mapping[str, int]) -> Launch:
 @GEMM.stage(
     "coalesced",
     source="gemm/simt/02_coalesced.cu",
-    idea="neighbouring threads take neighbouring columns: rows of B and of C are read and written as they lie",
+    idea="neighbouring threads take neighbouring columns: a warp reads and writes pieces of rows of B and C",
     parameters={"BLOCK_X": 16, "BLOCK_Y": 16},
     alignment=1,
 )
@@ -98,7 +100,7 @@ def thread_tile(p: GemmProblem, size: Mapping[str, int]) -> Launch:
 @GEMM.stage(
     "vectorized",
     source="gemm/simt/05_vectorized.cu",
-    idea="whatever is loaded and stored moves by four neighbours, 16 bytes of fp32",
+    idea="each load and store moves four neighbouring elements, 16 bytes of fp32",
     parameters=_THREAD_TILE,
     space=_THREAD_TILES,
     constraint=_thread_tile_constraint(4),
@@ -182,7 +184,7 @@ def async_copies(p: GemmProblem, size: Mapping[str, int]) -> Launch:
 @GEMM.stage(
     "operand_reuse",
     source="gemm/simt/07_operand_reuse.cu",
-    idea="down one column of the thread's tile and up the next: one factor is that of the multiplication before",
+    idea="each multiplication shares a factor with the one before: down one column of the tile, up the next",
     supports=_fp32_only,
     parameters=_ASYNC,
     space=_ASYNC_SPACE,
@@ -197,7 +199,7 @@ def operand_reuse(p: GemmProblem, size: Mapping[str, int]) -> Launch:
 @GEMM.stage(
     "warp_tiles",
     source="gemm/simt/08_warp_tiles.cu",
-    idea="the threads of a warp lie over a tile of their own: they share more of what they read",
+    idea="the threads of a warp cover a tile of their own, so they share more of what they read",
     supports=_fp32_only,
     parameters=_ASYNC,
     space=_ASYNC_SPACE,
@@ -212,7 +214,7 @@ def warp_tiles(p: GemmProblem, size: Mapping[str, int]) -> Launch:
 @GEMM.stage(
     "fp32_pipeline",
     source="gemm/simt/09_fp32_pipeline.cu",
-    idea="warps specialise: three of them transpose what TMA brings, eight multiply out of banks that do not collide",
+    idea="warps specialise: three transpose what TMA loads, eight multiply without conflicts of register banks",
     supports=lambda p: _fp32_only(p) or tensor_maps(p),
     parameters={"UNROLL": 4, "GROUP_M": 8},
     space={"UNROLL": (4, 8, 16), "GROUP_M": GROUPS},
@@ -226,13 +228,18 @@ def warp_tiles(p: GemmProblem, size: Mapping[str, int]) -> Launch:
     specific=True,
 )
 def fp32_pipeline(p: GemmProblem, size: Mapping[str, int]) -> Launch:
+    return _pipeline_launch(p, "A", "B")
+
+
+def _pipeline_launch(p: GemmProblem, a: str, b: str) -> Launch:
+    """Of the kernel that takes tensor maps of the arrays `a` and `b`."""
     return Launch(
         "gemm_fp32_pipeline",
         (ceil_div(p.m, 128) * ceil_div(p.n, 256), 1, 1),
         (128 * 3, 1, 1),
         (
-            TensorMap("A", box=(128, 32)),
-            TensorMap("B", box=(256, 32)) if p.layout == "nt" else TensorMap("B", box=(32, 256), swizzle=0),
+            TensorMap(a, box=(128, 32)),
+            TensorMap(b, box=(256, 32)) if p.layout == "nt" else TensorMap(b, box=(32, 256), swizzle=0),
             "C",
             *(np.int32(x) for x in (p.m, p.n, p.k, p.ldc)),
         ),
@@ -271,7 +278,7 @@ def _parts(p: GemmProblem, size: Mapping[str, int]) -> int:
     "split_tiles",
     parent="thread_tile",
     source="gemm/simt/11_split_tiles.cu",
-    idea="small tiles, of which blocks share one where C is small: each has a part of k, a second kernel adds up",
+    idea="small tiles; where C is small, blocks share the k of a tile, and a second kernel adds up the parts",
     parameters={"BLOCK_MN": 64, "BLOCKS": 264, "MOST": 128},
     edge_cases=(
         GemmProblem(m=3, n=70, k=500, dtype="fp32"),
@@ -291,3 +298,51 @@ def split_tiles(p: GemmProblem, size: Mapping[str, int]) -> Plan:
     numbers = tuple(np.int32(x) for x in (p.m, p.n, p.ldc, parts))
     added = Launch("gemm_add_parts", (ceil_div(p.m * p.n, 32), 1, 1), (256, 1, 1), ("partial", "C", *numbers))
     return Plan((first, added), scratch=scratch)
+
+
+def _split_warp_tiles(p: GemmProblem, size: Mapping[str, int]) -> dict[str, int]:
+    (m, n, thread_m, thread_n), split = tiling.split(p)
+    pieces = {"PIECE_B": math.gcd(p.ldb, 4), "PIECE_C": math.gcd(p.ldc, 4)}
+    return {"BLOCK_M": m, "BLOCK_N": n, "THREAD_M": thread_m, "THREAD_N": thread_n, "SPLIT": split, **pieces}
+
+
+@GEMM.stage(
+    "split_warp_tiles",
+    parent="warp_tiles",
+    source="gemm/simt/12_split_warp_tiles.cu",
+    idea="fp32 only: tiles as large as leaves enough of them, blocks of a cluster split k",
+    supports=_fp32_only,
+    parameters={"BLOCK_K": tiling.SPLIT_K, "STAGES": tiling.SPLIT_DEEP},
+    sizes=_split_warp_tiles,
+    edge_cases=_ASYNC_EDGE_CASES,
+    architecture=90,
+)
+def split_warp_tiles(p: GemmProblem, size: Mapping[str, int]) -> Launch:
+    m, n, split = size["BLOCK_M"], size["BLOCK_N"], size["SPLIT"]
+    blocks = ceil_div(p.m, m) * ceil_div(p.n, n) * split
+    return Launch(
+        "gemm_split_warp_tiles",
+        (blocks, 1, 1),
+        (_warp_tiles_threads(size), 1, 1),
+        ("A", "B", "C", *scalars(p)),
+        shared_bytes=tiling.spread(blocks, split, max(_buffer_bytes(p, size), 4 * m * (n + 4))),
+        cluster=(split, 1, 1),
+    )
+
+
+@GEMM.stage(
+    "realigned_pipeline",
+    parent="fp32_pipeline",
+    source="gemm/simt/13_realigned_pipeline.cu",
+    idea="fp32 only: rows that are no multiples of 16 bytes are copied first, to rows that are: TMA for every matrix",
+    supports=_fp32_only,
+    parameters={"UNROLL": 4, "GROUP_M": 8},
+    edge_cases=(
+        GemmProblem(m=70, n=257, k=129, dtype="fp32", layout="nn"),
+        GemmProblem(m=3, n=2, k=1001, dtype="fp32", pad_a=3, pad_b=2, pad_c=1),
+    ),
+    architecture=90,
+    specific=True,
+)
+def realigned_pipeline(p: GemmProblem, size: Mapping[str, int]) -> Plan:
+    return realigned_plan(p, lambda a, b: _pipeline_launch(p, a, b))

@@ -3,68 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import numpy as np
 
 from ...model.dtypes import FP32, dtype_of
 from ...model.launch import Launch, ceil_div
+from .few import Few, at_once, sharing
 from .operation import GEMM
 from .problem import GemmProblem
 
-MOST_IN_CLUSTER = 8
-"""Blocks that a cluster may have on every device."""
-
-
-@dataclass(frozen=True)
-class _Few:
-    """The large operand of a product and the vectors that the other one is made of; distances in elements."""
-
-    large: str
-    other: str
-    along_k: bool
-    lines: int
-    vectors: int
-    stride: int
-    x_vector: int
-    x_k: int
-    c_line: int
-    c_vector: int
-
-    @classmethod
-    def of(cls, p: GemmProblem) -> _Few:
-        nt = p.layout == "nt"
-        if p.m < p.n:
-            return cls("B", "A", nt, p.n, p.m, p.ldb, p.lda, 1, 1, p.ldc)
-        x_vector, x_k = (p.ldb, 1) if nt else (1, p.ldb)
-        return cls("A", "B", True, p.m, p.n, p.lda, x_vector, x_k, p.ldc, 1)
-
-
-def _at_once(p: GemmProblem, few: _Few) -> tuple[int, int, int]:
-    """Lines, elements of k and vectors that a warp has at once."""
-    width = 16 // dtype_of(p.dtype).itemsize
-    fewer, most = (4, 8) if p.dtype == FP32.name else (8, 16)  # as there are registers for sums
-    return 8 * width, 4 * width, fewer if few.vectors <= fewer else most
-
-
-def _sharing(p: GemmProblem, size: Mapping[str, int], few: _Few) -> tuple[int, int]:
-    """Warps of a block, then blocks that share lines: as many as are wanted, while each has a step of k."""
-    lines, k, vectors = _at_once(p, few)
-    tiles, steps = ceil_div(few.lines, lines) * ceil_div(few.vectors, vectors), ceil_div(p.k, k)
-    most = min(ceil_div(size["WANTED"], tiles), steps)
-    parts = 1 << max(0, most.bit_length() - 1)
-    share = min(parts, size["WARPS"])
-    return share, min(parts // share, MOST_IN_CLUSTER)
-
 
 def _few_vectors(p: GemmProblem, size: Mapping[str, int]) -> dict[str, int]:
-    few, item = _Few.of(p), dtype_of(p.dtype).itemsize
-    lines, k, vectors = _at_once(p, few)
+    few, item = Few.of(p), dtype_of(p.dtype).itemsize
+    lines, k, vectors = at_once(p, few)
     width = 16 // item
     aligned = few.stride * item % 16 == 0
     # what has to be shifted takes twice the registers, and so do the sums of fp32 and what they are made of
     registers = (1 if aligned else 2) * (2 if p.dtype == FP32.name and vectors > 4 else 1)
-    share, split = _sharing(p, size, few)
+    share, split = sharing(p, size, few)
     steps_each = ceil_div(ceil_div(p.k, k), share * split)
     return {
         "ALONG_K": int(few.along_k),
@@ -83,7 +39,7 @@ def _few_vectors(p: GemmProblem, size: Mapping[str, int]) -> dict[str, int]:
     "few_vectors",
     track="skinny",
     source="gemm/skinny/01_few_vectors.cu",
-    idea="a large operand against few vectors goes through registers, once, by as many warps as fill the device",
+    idea="for few rows or columns: enough warps to fill the device read the large operand once, into registers",
     parameters={"WARPS": 8, "RESIDENT": 256, "IN_FLIGHT": 4, "WANTED": 1056},
     sizes=_few_vectors,
     edge_cases=(  # so long that a warp of 64 has several steps, and as many as are in flight
@@ -99,9 +55,9 @@ def _few_vectors(p: GemmProblem, size: Mapping[str, int]) -> dict[str, int]:
     architecture=90,
 )
 def few_vectors(p: GemmProblem, size: Mapping[str, int]) -> Launch:
-    few = _Few.of(p)
-    share, split = _sharing(p, size, few)
-    lines, bits = _at_once(p, few)[0] * size["WARPS"] // share, share.bit_length() - 1
+    few = Few.of(p)
+    share, split = sharing(p, size, few)
+    lines, bits = at_once(p, few)[0] * size["WARPS"] // share, share.bit_length() - 1
     numbers = (few.lines, few.vectors, p.k, few.stride, few.x_vector, few.x_k, few.c_line, few.c_vector, bits)
     return Launch(
         "gemm_few_vectors",

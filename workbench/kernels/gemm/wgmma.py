@@ -13,7 +13,7 @@ from ...model.dtypes import FP32, dtype_of
 from ...model.launch import Launch, Plan, ceil_div
 from ...model.tensor_map import TensorMap
 from .fastest import STREAMED_N
-from .operation import DEEP, GEMM, GROUPS, ODD_C
+from .operation import DEEP, GEMM, GROUPS, ODD_C, realigned_plan
 from .problem import SHARED_BYTES, GemmProblem, half_only, tma_and_wgmma
 
 _DEEPER = (
@@ -144,7 +144,7 @@ def _registers(p: GemmProblem, size: Mapping[str, int]) -> str | None:
 @GEMM.stage(
     "persistent",
     source="gemm/wgmma/02_persistent.cu",
-    idea="blocks that stay take one tile after the other: the next one is loaded while a tile is stored",
+    idea="persistent blocks take one tile after the other: the next one is loaded while a tile is stored",
     supports=tma_and_wgmma,
     parameters={"BLOCK_M": 128, "BLOCK_N": 256, "BLOCK_K": 64, "GROUP_M": 16},
     space={"BLOCK_M": (128, 192), "BLOCK_N": (128, 256), "GROUP_M": GROUPS},
@@ -191,7 +191,7 @@ def multicast(p: GemmProblem, size: Mapping[str, int]) -> Launch:
 @GEMM.stage(
     "serpentine",
     source="gemm/wgmma/05_serpentine.cu",
-    idea="tiles and their k-tiles are walked to and fro: what was read last is read next",
+    idea="tiles and their k-tiles are walked to and fro, so what was read last is read next",
     supports=tma_and_wgmma,
     parameters={"BLOCK_M": 128, "BLOCK_N": 256, "BLOCK_K": 64, "GROUP_M": 8},
     space={"GROUP_M": GROUPS[:-1]},
@@ -228,7 +228,7 @@ def _worth_sharing(p: GemmProblem, size: Mapping[str, int]) -> dict[str, int]:
 @GEMM.stage(
     "stream_k",
     source="gemm/wgmma/07_stream_k.cu",
-    idea="tiles that do not come out even are computed in parts: blocks share their k-iterations evenly",
+    idea="if tiles do not divide evenly among the blocks, the blocks share the k-iterations of the rest",
     supports=tma_and_wgmma,
     parameters={"BLOCK_M": 128, "BLOCK_N": 256, "BLOCK_K": 64, "GROUP_M": 8, "BLOCKS": 132},
     space={"GROUP_M": GROUPS[:-1], "BLOCKS": (128, 130, 132)},
@@ -283,7 +283,7 @@ def _fitted(p: GemmProblem, size: Mapping[str, int]) -> dict[str, int]:
 @GEMM.stage(
     "fitted_tiles",
     source="gemm/wgmma/09_fitted_tiles.cu",
-    idea="tiles are as wide as leaves enough of them for the device, k split or not",
+    idea="tiles are narrower where wide ones would leave the device idle, even with k split",
     supports=tma_and_wgmma,
     parameters={"BLOCK_M": 128, "BLOCK_K": 64, "GROUP_M": 16, "BLOCKS": 128, "B_ONCE": 0},
     space={"GROUP_M": GROUPS, "BLOCKS": (64, 128, 256, 512), "B_ONCE": (0, 1)},
@@ -320,7 +320,7 @@ def _streamed(p: GemmProblem, size: Mapping[str, int]) -> dict[str, int]:
 @GEMM.stage(
     "streamed",
     source="gemm/wgmma/10_streamed.cu",
-    idea="for few rows: tiles of 64 or 128 of them, 64 columns wide, B read past the L2, through a buffer of its own",
+    idea="for few rows: narrow tiles; B leaves the L2 first and has a circular buffer of its own",
     supports=tma_and_wgmma,
     parameters={"BLOCK_K": 64, "BLOCKS": 128},
     space={"BLOCKS": (64, 128, 256)},
@@ -368,17 +368,6 @@ def ping_pong(p: GemmProblem, size: Mapping[str, int]) -> Launch:
     return tile_launch(p, size, "gemm_ping_pong", consumers=2, promotion=128)
 
 
-def _realign(p: GemmProblem, name: str) -> tuple[Launch, Array]:
-    """Copies an array to one whose rows are a multiple of 16 bytes apart."""
-    array = p.arrays()[name]
-    rows, columns = array.shape
-    packed = Array(array.shape, array.dtype, ceil_div(columns, 8) * 8, output=True)
-    each = 8  # warps of a block, each with 256 elements of a row
-    blocks = ceil_div(rows * ceil_div(columns, 256), each)
-    numbers = tuple(np.int32(x) for x in (rows, columns, array.row_stride, packed.row_stride))
-    return Launch("gemm_realign", (blocks, 1, 1), (32 * each, 1, 1), (name, f"realigned_{name}", *numbers)), packed
-
-
 @GEMM.stage(
     "realigned",
     parent="fitted_tiles",
@@ -397,9 +386,6 @@ def _realign(p: GemmProblem, name: str) -> tuple[Launch, Array]:
     sizes=_fitted,
 )
 def realigned(p: GemmProblem, size: Mapping[str, int]) -> Plan:
-    item = dtype_of(p.dtype).itemsize
-    copied = {n: _realign(p, n) for n in "AB" if p.arrays()[n].row_stride * item % 16}
-    a, b = (f"realigned_{name}" if name in copied else name for name in "AB")
-    product = tile_launch(p, size, "gemm_fitted_tiles", size["SPLIT"], promotion=128, operands=(a, b))
-    scratch = {f"realigned_{name}": array for name, (_, array) in copied.items()}
-    return Plan((*(launch for launch, _ in copied.values()), product), scratch=scratch)
+    return realigned_plan(
+        p, lambda a, b: tile_launch(p, size, "gemm_fitted_tiles", size["SPLIT"], promotion=128, operands=(a, b))
+    )

@@ -2,29 +2,161 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 
+from ...model.arrays import element_bytes
 from ...model.cost_model import Work
 from ...model.dtypes import FP32, dtype_of
 from ...model.launch import ceil_div
 from .fastest import NARROW, STREAMED_N
-from .problem import GemmProblem, tensor_maps
+from .few import Few, at_once, sharing
+from .problem import SHARED_BYTES, GemmProblem, tensor_maps
+
+MOST_RESIDENT = 8
+"""Blocks that share a multiprocessor: more of them hide nothing."""
+
+LARGE = 1 << 22
+"""Elements of an operand that is read at the speed of memory, if it is read once."""
+
+COPIED = 256
+"""Elements of a row that a warp copies: of a shorter row it takes as long."""
+
+BEYOND_L2 = 25 * 10**6
+"""Bytes of C from which lines leave the L2 before all blocks that write to them have."""
+
+Sizes = Mapping[str, int]
 
 
-def work(p: GemmProblem, size: Mapping[str, int]) -> Work | None:
-    """Of a stage with these sizes: its tiles of C, in as many parts as k is split. None on CUDA cores, where several
-    blocks share a multiprocessor, and where no times are known: of fp32, of C in another type than A and B, of rows
-    that are no multiples of 16 bytes, and of so few rows or columns that `few_vectors` is for them."""
-    on_tensor_cores = "BLOCK_K" in size and "THREAD_M" not in size
-    if not on_tensor_cores or p.dtype == FP32.name or p.out != p.dtype or tensor_maps(p) or min(p.m, p.n) <= NARROW:
-        return None
-    m, n, k, split = size["BLOCK_M"], size.get("BLOCK_N", STREAMED_N), size["BLOCK_K"], size.get("SPLIT", 1)
-    item = dtype_of(p.dtype).itemsize
+def _item(p: GemmProblem) -> int:
+    return dtype_of(p.dtype).itemsize
+
+
+def _tiled(
+    p: GemmProblem, m: int, n: int, k: int, split: int = 1, shared: bool = False, resident: int = 1, kind: str = ""
+) -> Work:
+    """Of tiles of C, in as many parts as k is split."""
     return Work(
         tiles=ceil_div(p.m, m) * ceil_div(p.n, n) * split,
         iterations=ceil_div(ceil_div(p.k, k), split),
         flops=2 * m * n * k,
-        loaded=(m + n) * k * item,
-        bytes=(p.m * p.k + p.k * p.n + p.m * p.n) * item,
-        shared="LEAST_GAIN" in size,  # blocks of stream-k share tiles from this gain on
+        loaded=(m + n) * k * _item(p),
+        bytes=element_bytes(p.arrays().values()),
+        shared=shared,
+        resident=resident,
+        kind=kind,
     )
+
+
+def _kind(p: GemmProblem, *said: str) -> str:
+    """What constants are fitted to apart: where a stage takes fp32 and 16-bit types, the two are."""
+    return " ".join(filter(None, ("fp32" if p.dtype == FP32.name else "", *said)))
+
+
+def _few_vectors(p: GemmProblem, size: Sizes) -> Work:
+    few = Few.of(p)
+    (lines, k, vectors), (share, split) = at_once(p, few), sharing(p, size, few)
+    aligned = few.stride * _item(p) % 16 == 0
+    return Work(
+        tiles=ceil_div(few.lines, lines * size["WARPS"] // share) * ceil_div(few.vectors, vectors) * split,
+        iterations=ceil_div(ceil_div(p.k, k), share * split),
+        flops=2 * lines * k * vectors * size["WARPS"],
+        loaded=(lines + vectors) * k * _item(p) * size["WARPS"],
+        bytes=element_bytes(p.arrays().values()),
+        kind=_kind(
+            p, "" if aligned else "any rows", "" if few.along_k else "along n", "" if few.x_k == 1 else "columns of B"
+        ),
+    )
+
+
+def _warp_parallel(p: GemmProblem, size: Sizes) -> Work:
+    m, n = size["WARPS_M"] * size["PATCH_M"], size["WARPS_N"] * size["PATCH_N"]
+    made = _tiled(p, m, n, 32, resident=4, kind=_kind(p, p.layout))
+    # warps without a row or a column of C end at once
+    rows, columns = (
+        ceil_div(min(x, most), each) * each for x, most, each in ((p.m, m, size["PATCH_M"]), (p.n, n, size["PATCH_N"]))
+    )
+    return replace(made, flops=2 * rows * columns * 32, loaded=(rows + columns) * 32 * _item(p))
+
+
+def _split_tiles(p: GemmProblem, size: Sizes) -> Work:
+    m, n = size["BLOCK_M"], size["BLOCK_N"]
+    tiles = ceil_div(p.m, m) * ceil_div(p.n, n)
+    parts = max(1, min(size["BLOCKS"] // tiles, ceil_div(p.k, 2 * 32), size["MOST"]))
+    return _tiled(p, m, n, 32, parts, resident=2, kind=_kind(p, "two launches" if parts > 1 else ""))
+
+
+def _small_tiles(p: GemmProblem, size: Sizes) -> Work:
+    m, n, k = size["BLOCK_M"], size["BLOCK_N"], size["BLOCK_K"]
+    shared = size["STAGES"] * 2 * ((m + n) * k + 8 * (m + n))
+    resident = min(MOST_RESIDENT, SHARED_BYTES // shared, 1024 // (32 * size["WARPS_M"] * size["WARPS_N"]))
+    least = min(size["PIECE_A"], size["PIECE_B"])
+    kind = _kind(p, "elements" if least == 1 else "", "clusters" if size["SPLIT"] > 1 else "")
+    copies = m * k // size["PIECE_A"] + n * k // size["PIECE_B"]
+    return replace(_tiled(p, m, n, k, size["SPLIT"], resident=max(1, resident), kind=kind), loaded=16 * copies)
+
+
+def _on_cuda_cores(p: GemmProblem, size: Sizes) -> Work:
+    m, n, split = size["BLOCK_M"], size["BLOCK_N"], size.get("SPLIT", 1)
+    threads = m * n // (size["THREAD_M"] * size["THREAD_N"])
+    kind = _kind(p, "any rows" if tensor_maps(p) else "", "clusters" if split > 1 else "")
+    return _tiled(p, m, n, 32, split, resident=max(1, 256 // threads), kind=kind)  # however deep a k-tile is
+
+
+def _fp32_pipeline(p: GemmProblem, size: Sizes) -> Work | None:
+    return _realigned(p, _tiled(p, 128, 256, 32))
+
+
+def _on_tensor_cores(p: GemmProblem, size: Sizes) -> Work | None:
+    m, n, k, split = size["BLOCK_M"], size.get("BLOCK_N", STREAMED_N), size["BLOCK_K"], size.get("SPLIT", 1)
+    if "WARPS_M" in size:  # by threads, whatever the rows are
+        return _tiled(p, m, n, k, split, kind="any rows" if tensor_maps(p) else "")
+    shared = "LEAST_GAIN" in size  # blocks of stream-k share tiles from this gain on
+    return _realigned(p, _tiled(p, m, n, k, split, shared=shared))
+
+
+def _realigned(p: GemmProblem, made: Work) -> Work | None:
+    """Of a stage with tensor maps: after copies of what none takes, each of which is a launch; and C leaves otherwise
+    where it has none. None where both are for a k of one k-tile: `small_tiles` took half as long wherever it was
+    timed, 22 us against 39 for 5552x1579x5."""
+    copied = [a for name, a in p.arrays().items() if name in "AB" and a.row_stride * _item(p) % 16]
+    kinds = [f"{len(copied)} copies"] if copied else []
+    if p.ldc * dtype_of(p.out).itemsize % 16:
+        kinds.append("elements of C" if p.ldc % 2 else "pairs of C")
+    if copied and p.ldc % 2 and p.k <= 64:
+        return None
+    if not kinds and p.dtype != FP32.name and any(a.row_stride * a.dtype.itemsize % 128 for a in p.arrays().values()):
+        kinds += ["rows across lines", *(["large C"] if p.arrays()["C"].nbytes > BEYOND_L2 else [])]
+    moved = sum(2 * a.shape[0] * ceil_div(a.shape[1], COPIED) * COPIED * _item(p) for a in copied)
+    return replace(made, copied=moved, kind=" ".join(kinds))
+
+
+_BY_SIZE: tuple[tuple[str, Callable[[GemmProblem, Sizes], Work | None]], ...] = (
+    ("VECTORS", _few_vectors),
+    ("PATCH_M", _warp_parallel),
+    ("BLOCK_MN", _split_tiles),
+    ("PIECE_A", _small_tiles),
+    ("THREAD_M", _on_cuda_cores),
+    ("UNROLL", _fp32_pipeline),
+    ("BLOCK_K", _on_tensor_cores),
+)
+"""A size that only such stages have, and what these do."""
+
+
+def _reads_once(p: GemmProblem, size: Sizes) -> bool:
+    """Whether only stages that read a large operand once come into question, and this is none of them: `few_vectors`,
+    and for more than 8 vectors `streamed`. At 6520x8x11144 they took 61 and 68 us on an H200, at 14816x16x6672 76 and
+    64. fp32 with the other operand in columns is left out: 224 us at 5304x8x8449, `split_tiles` 162."""
+    few = Few.of(p)
+    if few.vectors > NARROW or few.lines * p.k <= LARGE or (p.dtype == FP32.name and few.x_k != 1):
+        return False
+    streams = "BLOCK_N" not in size and "BLOCK_K" in size and few.vectors > 8
+    return "VECTORS" not in size and not streams
+
+
+def work(p: GemmProblem, size: Sizes) -> Work | None:
+    """Of a stage with these sizes. None of a stage that has one thread an element of C, and of one that another would
+    replace anyway."""
+    if _reads_once(p, size):
+        return None
+    return next((of(p, size) for name, of in _BY_SIZE if name in size), None)

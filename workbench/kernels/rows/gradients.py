@@ -9,6 +9,7 @@ from typing import Any, ClassVar, TypeVar
 import numpy as np
 
 from ...model.arrays import Array, Arrays, element_bytes
+from ...model.distribution import Distribution
 from ...model.dtypes import FP32
 from ...model.launch import Argument, Launch, Plan, ceil_div
 from ...model.operation import Operation
@@ -290,6 +291,8 @@ def _declare_split(operation: Operation[G], state: int) -> None:
             problem(rows=1, columns=30_000, dtype="bf16", out="bf16"),
             problem(rows=2, columns=9001, dtype="fp32", out="fp32"),
             problem(rows=300, columns=1032, dtype="bf16", out="bf16"),
+            # an infinite dy, of which parts say another sign than the row
+            problem(rows=1, columns=509, dtype="fp32", out="fp32", distribution=Distribution.NON_FINITE, seed=3989),
         ),
     )
     def split_rows(p: G, size: Mapping[str, int]) -> Plan:

@@ -79,7 +79,7 @@ def declare(
     @operation.stage(
         "prefetch",
         source=source,
-        idea="blocks stay; bulk copies fetch the next rows while they work on one",
+        idea="persistent blocks: bulk copies fetch the next rows while threads work on one",
         parent=parent,
         parameters=parameters,
         space={"VECTORS": (4, 8), "STAGES": (1, 2, 3), "MOST": (256, 512, 1024), "RESIDENT": (1, 2, 3)},

@@ -157,7 +157,7 @@ def block_row(p: ScanProblem, size: Mapping[str, int]) -> Launch:
 @SCAN.stage(
     "split_rows",
     source="scan/05_split_rows.cu",
-    idea="few rows are split over all blocks, which know the sums of the parts before",
+    idea="few rows are split over all blocks; a second kernel adds the sums of the parts before",
     parameters={"THREADS": 256, "VECTORS": 2, "TARGET": 1056},
     space={"THREADS": THREADS, "VECTORS": (1, 2, 4), "TARGET": (528, 1056, 2112)},
     supports=groups.worth_splitting,

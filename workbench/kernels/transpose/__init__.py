@@ -153,7 +153,7 @@ def shared_tile(p: TransposeProblem, size: Mapping[str, int]) -> Launch:
 @TRANSPOSE.stage(
     "padded",
     source="transpose/03_padded.cu",
-    idea="rows of the tile a bank further apart: no bank conflicts",
+    idea="rows of the tile are one bank longer: no bank conflicts",
     parameters={"BLOCK_Y": 8},
     space={"BLOCK_Y": (4, 8, 16, 32)},
     alignment=1,

@@ -40,8 +40,13 @@ def verified(page: Page, pictures: Collection[str]) -> list[str]:
         table(headers, rows, headers[2:3] + headers[5:]),
         *page.key(run for _, run in page.entries),
     ]
-    if earlier := [f"`{s.stage}` on {s.verification.date}" for s, _ in page.entries if s.verification.date]:
-        parts.append(f"Verified by an earlier run, of exactly this code on this device: {', '.join(earlier)}.")
+    earlier: dict[str, list[str]] = {}
+    for s, _ in page.entries:
+        if s.verification.date:
+            earlier.setdefault(s.verification.date, []).append(f"`{s.stage}`")
+    if earlier:
+        said = "; ".join(f"{', '.join(stages)} on {date}" for date, stages in earlier.items())
+        parts.append(f"Verified by an earlier run, of exactly this code on this device: {said}.")
     refused = [line for s, _ in page.entries for line in _refused(s)]
     if refused:
         parts += ["Some drawn problems were left out, because a stage does not support them:", "\n".join(refused)]

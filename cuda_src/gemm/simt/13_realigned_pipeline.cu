@@ -1,0 +1,22 @@
+// C[m, n] = sum_k A[m, k] B[k, n], with TRANS_B: B[n, k]. A: (M, K), C: (M, N). A and B come as tensor maps
+// of arrays whose rows are multiples of 16 bytes, as in fp32_pipeline. fp32, sm_90a.
+//
+// stage 13 of simt, a branch of stage 9, realigned pipeline: where rows of A or of B are no multiples of 16
+// bytes, a kernel copies them first, to rows that are.
+//
+// what it gains: TMA, and warps that only multiply, for every matrix.
+//
+// what limits it: the matrix is read once more and written, which takes longer than the product where that is
+// small.
+
+#include "09_fp32_pipeline.cu"
+#include "tile/realign.cuh"
+
+constexpr int COPY_THREADS = 256, COPY_EACH = 8;  // elements of a thread, a warp's width apart
+
+// rows `ld` elements apart to rows `packed` elements apart
+extern "C" __global__ void __launch_bounds__(COPY_THREADS)
+    gemm_realign(const IN* __restrict__ from, IN* __restrict__ to, int rows, int columns, int ld,
+                 int packed) {
+  realign_rows<COPY_EACH, COPY_THREADS>(from, to, rows, columns, ld, packed);
+}

@@ -1,0 +1,21 @@
+// copies of rows to rows that are multiples of 16 bytes apart, as tensor maps need them
+#pragma once
+
+// by warps: each takes EACH x 32 neighbours of a row, one of `rows` of so many columns, `ld` elements apart,
+// and puts them where rows are `packed` elements apart
+template <int EACH, int THREADS, class Element>
+__device__ __forceinline__ void realign_rows(const Element* from, Element* to, int rows, int columns, int ld,
+                                             int packed) {
+  const int parts = (columns + EACH * 32 - 1) / (EACH * 32);
+  const long long number = static_cast<long long>(blockIdx.x) * (THREADS / 32) + threadIdx.x / 32;
+  const long long row = number / parts;
+  const int first = static_cast<int>(number % parts) * EACH * 32 + threadIdx.x % 32;
+  if (row >= rows) return;
+  Element x[EACH];
+#pragma unroll
+  for (int i = 0; i < EACH; ++i)
+    if (first + i * 32 < columns) x[i] = from[row * ld + first + i * 32];
+#pragma unroll
+  for (int i = 0; i < EACH; ++i)
+    if (first + i * 32 < columns) to[row * packed + first + i * 32] = x[i];
+}

@@ -1,0 +1,54 @@
+"""How a product of few rows or columns is shared out, by `few_vectors` and in what the cost model counts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from ...model.dtypes import FP32, dtype_of
+from ...model.launch import ceil_div
+from .problem import GemmProblem
+
+MOST_IN_CLUSTER = 8
+"""Blocks that a cluster may have on every device."""
+
+
+@dataclass(frozen=True)
+class Few:
+    """The large operand of a product and the vectors that the other one is made of; distances in elements."""
+
+    large: str
+    other: str
+    along_k: bool
+    lines: int
+    vectors: int
+    stride: int
+    x_vector: int
+    x_k: int
+    c_line: int
+    c_vector: int
+
+    @classmethod
+    def of(cls, p: GemmProblem) -> Few:
+        nt = p.layout == "nt"
+        if p.m < p.n:
+            return cls("B", "A", nt, p.n, p.m, p.ldb, p.lda, 1, 1, p.ldc)
+        x_vector, x_k = (p.ldb, 1) if nt else (1, p.ldb)
+        return cls("A", "B", True, p.m, p.n, p.lda, x_vector, x_k, p.ldc, 1)
+
+
+def at_once(p: GemmProblem, few: Few) -> tuple[int, int, int]:
+    """Lines, elements of k and vectors that a warp has at once."""
+    width = 16 // dtype_of(p.dtype).itemsize
+    fewer, most = (4, 8) if p.dtype == FP32.name else (8, 16)  # as there are registers for sums
+    return 8 * width, 4 * width, fewer if few.vectors <= fewer else most
+
+
+def sharing(p: GemmProblem, size: Mapping[str, int], few: Few) -> tuple[int, int]:
+    """Warps of a block, then blocks that share lines: as many as are wanted, while each has a step of k."""
+    lines, k, vectors = at_once(p, few)
+    tiles, steps = ceil_div(few.lines, lines) * ceil_div(few.vectors, vectors), ceil_div(p.k, k)
+    most = min(ceil_div(size["WANTED"], tiles), steps)
+    parts = 1 << max(0, most.bit_length() - 1)
+    share = min(parts, size["WARPS"])
+    return share, min(parts // share, MOST_IN_CLUSTER)

@@ -1,0 +1,135 @@
+"""Which tiles a stage takes that has several: the ones that should take the least time, by counting cycles.
+
+Only the order of the choices has to be right. How long a stage takes is told by the cost model.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from functools import lru_cache
+
+from ...model.launch import ceil_div
+from .fastest import MULTIPROCESSORS
+from .problem import SHARED_BYTES, GemmProblem
+
+Shape = tuple[int, int, int, int]
+"""Rows and columns of a tile, then how they are shared out: warps along each, or elements of a thread along each."""
+
+MOST_KEPT = 4096
+"""Choices that are remembered: a first call asks for the same one several times."""
+
+SMALL: tuple[Shape, ...] = (
+    *((16, 64, 1, 4), (64, 16, 4, 1), (32, 32, 2, 2), (32, 64, 2, 2), (64, 32, 2, 2), (64, 64, 2, 2)),
+    *((32, 128, 1, 4), (128, 32, 4, 1), (64, 128, 2, 4), (128, 64, 4, 2), (128, 128, 2, 4)),
+)
+"""Tiles of `small_tiles`, and warps along each of their sides."""
+
+SPLIT: tuple[Shape, ...] = (
+    *((128, 128, 8, 8), (64, 128, 8, 8), (128, 64, 8, 8), (64, 64, 8, 8), (32, 128, 4, 8), (128, 32, 8, 8)),
+    *((32, 64, 4, 8), (64, 32, 4, 8), (32, 32, 4, 4)),
+)
+"""Tiles of `split_warp_tiles`, and those of a thread."""
+
+
+SPLIT_K, SPLIT_DEEP = 16, 4
+"""k of a k-tile of `split_warp_tiles`, and how many of them it has in shared memory."""
+
+GROUPS, GROUP = 8, 16
+"""Groups of multiprocessors, in one of which a cluster has to lie, and how many each has at least."""
+
+
+def pieces(p: GemmProblem) -> tuple[int, int, int]:
+    """Elements of A, B and C that move together: as many as the distance of their rows divides, of A and B 16 bytes at
+    most of 16-bit types, of C four."""
+    return math.gcd(p.lda, 8), math.gcd(p.ldb, 8), math.gcd(p.ldc, 4)
+
+
+def small(p: GemmProblem) -> tuple[Shape, int, int]:
+    """A tile of `small_tiles`, its k-tile, and blocks that share it."""
+    return _small(p.m, p.n, p.k, pieces(p))
+
+
+def split(p: GemmProblem) -> tuple[Shape, int]:
+    """A tile of `split_warp_tiles`, and blocks that share it."""
+    return _split(p.m, p.n, p.k)
+
+
+@lru_cache(MOST_KEPT)
+def _small(m: int, n: int, k: int, moved: tuple[int, int, int]) -> tuple[Shape, int, int]:
+    most = 32 if 1 in moved[:2] else 64  # single elements of a k-tile are in registers, all at once
+    k_tile = min(most, max(16, 1 << (k - 1).bit_length()))
+    found = min(
+        (small_cycles(m, n, k, moved, shape, k_tile, parts), shape, parts)
+        for shape, parts in choices(m, n, ceil_div(k, k_tile), SMALL, (1, 2, 4, 8))
+    )
+    return found[1], k_tile, found[2]
+
+
+@lru_cache(MOST_KEPT)
+def _split(m: int, n: int, k: int) -> tuple[Shape, int]:
+    every = choices(m, n, ceil_div(k, SPLIT_K), SPLIT, range(1, 9))
+    return min((split_cycles(m, n, k, shape, parts), shape, parts) for shape, parts in every)[1:]
+
+
+def choices(
+    m: int, n: int, k_tiles: int, shapes: tuple[Shape, ...], clusters: tuple[int, ...] | range
+) -> Iterator[tuple[Shape, int]]:
+    """Tiles that are not mostly outside of C, and how many blocks may share one, as long as the device is not full."""
+    for shape in shapes:
+        if shape[0] > max(32, 2 * m) or shape[1] > max(32, 2 * n):
+            continue
+        tiles = ceil_div(m, shape[0]) * ceil_div(n, shape[1])
+        for parts in clusters:
+            if parts == 1 or (parts <= k_tiles and tiles * parts <= 16 * MULTIPROCESSORS):
+                yield shape, parts
+
+
+def small_cycles(m: int, n: int, k: int, moved: tuple[int, int, int], shape: Shape, k_tile: int, parts: int) -> float:
+    """About how many cycles `small_tiles` takes, by times of 54 products with eight tiles each on an H200. With what
+    is chosen these take 1.02 times as long as with the best tile."""
+    rows, columns = shape[:2]
+    rounds = ceil_div(ceil_div(m, rows) * ceil_div(n, columns) * parts, MULTIPROCESSORS)
+    multiplied, loaded = rows * columns * k_tile / 450, (rows + columns) * k_tile * 2 / 15
+    copied = (rows * k_tile / moved[0] + columns * k_tile / moved[1]) / 32 * 2.5
+    waiting = 1300 if 1 in moved[:2] else 100  # for memory, where nothing else is to be done
+    iterations = ceil_div(ceil_div(k, k_tile), parts)
+    mainloop = iterations * max(waiting, rounds * max(multiplied, loaded, copied))
+    return mainloop + rounds * rows * columns / moved[2] / 1.8 + (2100 + 14 * parts if parts > 1 else 0)
+
+
+def split_cycles(m: int, n: int, k: int, shape: Shape, parts: int) -> float:
+    """About how many cycles `split_warp_tiles` takes, by times of 26 products with nine tiles each on an H200. With
+    what is chosen these take 1.02 times as long as with the best tile."""
+    rows, columns, thread = shape[0], shape[1], shape[2] * shape[3]
+    threads, blocks = rows * columns // thread, ceil_div(m, rows) * ceil_div(n, columns) * parts
+    registers = 128 if threads == 256 else {64: 150, 32: 100, 16: 60}[thread]
+    resident = min(SHARED_BYTES // split_bytes(shape), 65536 // (threads * registers), 16)
+    if parts > 1:
+        resident = min(resident, at_once(blocks, parts))
+    waves, rest = divmod(blocks, MULTIPROCESSORS * resident)
+    one = ceil_div(ceil_div(k, SPLIT_K), parts) * SPLIT_K * (rows * columns / 128 * 1.08 + (rows + columns) * 0.16)
+    cycles = 0.0
+    last = min(resident, at_once(rest, parts)) if parts > 1 else ceil_div(rest, MULTIPROCESSORS)
+    for times, together in ((waves, resident), (min(rest, 1), last)):
+        # a few warps do not keep the units busy
+        cycles += times * (one * max(together, 6.4 * 32 / threads) + together * rows * columns / 5.5)
+    return cycles + (3500 if parts > 1 else 0)
+
+
+def split_bytes(shape: Shape) -> int:
+    """Shared memory of a block of `split_warp_tiles`: k-tiles with four floats behind their rows, then sums there."""
+    rows, columns = shape[:2]
+    return max(SPLIT_DEEP * SPLIT_K * (rows + columns + 8), rows * (columns + 4)) * 4
+
+
+def at_once(blocks: int, parts: int) -> int:
+    """Blocks of clusters of `parts` that a multiprocessor has to have at once for all to run at the same time."""
+    return ceil_div(blocks, GROUPS * (GROUP // parts * parts))
+
+
+def spread(blocks: int, parts: int, shared: int) -> int:
+    """Bytes of shared memory with which no more blocks of a cluster fit on a multiprocessor than have to be there, at
+    least `shared`. With less, two blocks share one while another has none: four of 128 x 128 of `split_warp_tiles`
+    then took 77 us for 107x3960x1263 on an H200, of 128 x 64 48."""
+    return shared if parts == 1 else max(shared, SHARED_BYTES // (at_once(blocks, parts) + 1) + 1024)
