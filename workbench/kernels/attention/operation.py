@@ -32,7 +32,10 @@ EDGE_CASES = (
     AttentionProblem(rows=200, keys=70, dim=16, causal=True),  # a whole tile of rows sees nothing
     AttentionProblem(rows=1, keys=190, dim=64, heads=4, group=4, layout=Layout.BSHD),
     AttentionProblem(rows=3, keys=400, dim=8, values=Kind.EQUAL, dtype="fp16"),
-    AttentionProblem(rows=130, keys=300, dim=64, causal=True, values=Kind.LARGE, heads=2, layout=Layout.BSHD),
+    # in fp16 weights are lost that are relative to the maximum of another row
+    AttentionProblem(
+        rows=130, keys=300, dim=64, causal=True, values=Kind.LARGE, heads=2, layout=Layout.BSHD, dtype="fp16"
+    ),
     AttentionProblem(rows=70, keys=33, dim=33, pad_q=1, pad_kv=2, gap_kv=3, layout=Layout.BSHD, heads=2),
 )
 """What random problems would hardly hit."""

@@ -30,6 +30,8 @@ EDGE_CASES = (
     _P(batch=40, heads=2, rows=200, keys=200, dim=64, causal=True, lengths=Lengths.LOGNORMAL),
     _P(batch=70, rows=33, keys=50, dim=16, lengths=Lengths.UNIFORM),  # most have no row, and are more than two warps
     _P(batch=5, heads=4, group=4, rows=70, keys=400, dim=64, causal=True, lengths=Lengths.DECODE, values=Kind.LARGE),
+    # in fp16 weights are lost that are relative to the maximum of another row
+    _P(batch=2, rows=40, keys=300, dim=64, values=Kind.LARGE, dtype="fp16"),
     _P(batch=3, heads=2, rows=270, keys=140, dim=128, causal=True, lengths=Lengths.ONE_LONG, dtype="fp16"),
     _P(batch=4, heads=2, rows=70, keys=33, dim=33, pad_q=1, pad_kv=2, gap_kv=3, lengths=Lengths.UNIFORM),
 )
