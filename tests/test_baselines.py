@@ -273,7 +273,8 @@ def test_cudnn_takes_products_that_are_convolutions() -> None:
 
 def test_operations_have_a_triton_kernel_and_numpy() -> None:
     with_triton = {o for o in registry.operations() if "Triton" in baselines.peers_of(o)}
-    assert with_triton == {"attention", "conv2d", "gemm", "matvec", "ssd", "vector_add"}
+    attention = {"attention", "attention_backward", "attention_varlen"}
+    assert with_triton == {*attention, "conv2d", "gemm", "matvec", "ssd", "vector_add"}
     for operation in registry.operations():
         assert host.refuses(baselines.host_baseline(operation), registry.operations()[operation].problem()) is None
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Callable
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from workbench.cli import main as cli
 from workbench.measure import timing
 from workbench.model.results import AgreementRun, Run, Verdict
 from workbench.records import store
-from workbench.toolchain import compiler
+from workbench.toolchain import compiler, disassembly
 from workbench.toolchain.compiler import CompilerUnavailable
 
 
@@ -237,6 +238,8 @@ def test_inspect_prints_sass_through_a_disassembler_of_the_toolkit_or_a_package(
         monkeypatch.delenv(variable, raising=False)
     if package:
         monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+        of_it = [pattern for pattern in disassembly.PACKAGED if fnmatch(package, pattern)]  # not what is installed
+        monkeypatch.setattr(disassembly, "PACKAGED", of_it)
     else:
         monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
     result = workbench("inspect", "vector_add:naive", "--problem", "n=100", "--sass")

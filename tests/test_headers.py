@@ -99,7 +99,7 @@ INSTRUCTIONS: Mapping[str, Sequence[str]] = {
     "keep_registers": ["setmaxnreg.dec.sync.aligned.u32 40"],
     "ldmatrix_x4": ["ldmatrix.sync.aligned.m8n8.x4.shared.b16"],
     "ldmatrix_x4_trans": ["ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16"],
-    "load_vector_anywhere": ["shf.r.wrap.b32"],
+    "shifted": ["shf.r.wrap.b32"],
     "load_vector_once": ["ld.global.nc.L1::no_allocate.v4.b32"],
     "mbarrier_arrive": ["mbarrier.arrive.shared::cta.b64"],
     "mbarrier_arrive_at": ["mapa.shared::cluster.u32", "mbarrier.arrive.shared::cluster.b64"],

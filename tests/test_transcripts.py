@@ -96,7 +96,10 @@ def test_the_readme_begins_an_operation_whose_name_is_free(tmp_path: Path, monke
         result = invoke(*words)
         assert result.exit_code == 0, result.output
     named = {
-        word.partition(":")[0] for line in lines if (words := _called(line))[0] != "emulate" for word in words[1:2]
+        word.partition(":")[0]
+        for line in lines
+        if (words := _called(line)) and words[0] != "emulate"
+        for word in words[1:2]
     }
     assert named == {begun[0][1]}
 

@@ -4,13 +4,13 @@
 #include "tile/convert.cuh"
 #include "tile/vector.cuh"
 
-#ifndef ROW_BYTES
-#define ROW_BYTES VECTOR_BYTES  // of the vectors that rows are whole numbers of
+#ifndef ROW_VECTOR_BYTES
+#define ROW_VECTOR_BYTES VECTOR_BYTES  // of the vectors that rows are whole numbers of
 #endif
 
-// elements in the widest vector that both types have: ROW_BYTES of the larger one
+// elements in the widest vector that both types have: ROW_VECTOR_BYTES of the larger one
 template <class In, class Out = In>
-constexpr int ROW_WIDTH = ROW_BYTES / (sizeof(In) > sizeof(Out) ? sizeof(In) : sizeof(Out));
+constexpr int ROW_WIDTH = ROW_VECTOR_BYTES / (sizeof(In) > sizeof(Out) ? sizeof(In) : sizeof(Out));
 
 // elements of the first vector that lie before the row
 template <int WIDTH, class Element>

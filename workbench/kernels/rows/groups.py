@@ -55,7 +55,7 @@ def even(step: int, *extents: int) -> int:
 
 def defines(p: RowProblem) -> dict[str, str | int]:
     """What every kernel that moves rows from x to y is compiled with."""
-    narrow = {"ROW_BYTES": NARROW} if row_bytes(p) == NARROW else {}
+    narrow = {"ROW_VECTOR_BYTES": NARROW} if row_bytes(p) == NARROW else {}
     even_rows = even(width(p), p.columns, p.ldx, p.ldy)
     return {"IN": p.in_type.cuda, "OUT": p.out_type.cuda, "EVEN": even_rows, **narrow}
 
