@@ -155,14 +155,17 @@ def memory() -> Table:
 
 _COMPILE = """
 import sys, time
-from workbench import compiler, emulator, registry
+from workbench.catalogue import registry
+from workbench.emulator.program import Program
+from workbench.toolchain import compiler
 (stage,) = registry.select([sys.argv[1]])
-problem = max(registry.operations()[stage.operation].suite, key=lambda p: p.cost.flops)
+solved = (p for p in registry.operations()[stage.operation].suite if stage.supports(p) is None)
+problem = max(solved, key=lambda p: p.cost.flops)
 compiler.nvrtc_version()
 start = time.perf_counter()
 compiled = compiler.compile_stage(stage, problem)
 if sys.argv[2] == "cold":
-    emulator.Program.from_ptx(compiled.ptx, compiled.source)
+    Program.from_ptx(compiled.ptx, compiled.source)
 print(time.perf_counter() - start)
 """
 
