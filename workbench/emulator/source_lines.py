@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from .headers import is_of_cuda
-from .ptx import SourceLocation
+from .ptx import SourceLocation, source_files
 
 __all__ = ["asm_at_its_first_line", "outside_cuda", "source_line", "text_of", "through"]
 
@@ -50,7 +50,6 @@ def text_of(file: str, sources: Mapping[str, str]) -> str:
     return "".join(linecache.getlines(file))
 
 
-_FILE = re.compile(r'^[ \t]*\.file[ \t]+(\d+)[ \t]+"([^"]+)"', re.MULTILINE)
 _BEGIN = "// begin inline asm"
 _PLACE_OR_ASM = re.compile(rf"^[ \t]*\.loc[ \t]+(\d+)[ \t]+(\d+)[ \t]+(\d+)(.*)$|^[ \t]*{_BEGIN}", re.MULTILINE)
 _ASM = re.compile(r"\b(?:asm|__asm__)\s*(?:(?:volatile|__volatile__)\s*)?\(")
@@ -65,7 +64,7 @@ def asm_at_its_first_line(ptx: str, sources: Mapping[str, str]) -> str:
     """
     if _BEGIN not in ptx:
         return ptx
-    first = {number: _asm_lines(text_of(path, sources)) for number, path in _FILE.findall(ptx)}
+    first = {number: _asm_lines(text_of(path, sources)) for number, path in source_files(ptx).items()}
     if not any(first.values()):
         return ptx
     last: re.Match[str] | None = None
@@ -74,7 +73,7 @@ def asm_at_its_first_line(ptx: str, sources: Mapping[str, str]) -> str:
         nonlocal last
         if found[1]:
             last = found
-        elif last and (line := first.get(last[1], {}).get(int(last[2]))):
+        elif last and (line := first.get(int(last[1]), {}).get(int(last[2]))):
             return f"\t.loc\t{last[1]} {line} {last[3]}{last[4]} {found[0].strip()}"
         return found[0]
 

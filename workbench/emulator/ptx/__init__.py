@@ -9,6 +9,7 @@ lines take well under a second.
 """
 
 from .parser import Module, parse
+from .reader import source_files
 from .tree import (
     Address,
     Function,
@@ -54,5 +55,6 @@ __all__ = [
     "Vector",
     "parse",
     "readable_symbol",
+    "source_files",
     "type_size",
 ]

@@ -42,6 +42,11 @@ _MOST_OFFSET = 1 << 48
 _MOST_DIGITS = 64
 
 
+def source_files(text: str) -> dict[int, str]:
+    """The paths of ``.file`` directives by their numbers."""
+    return {int(number): path for number, path in _FILE.findall(text)}
+
+
 class Reader:
     """The text of a module and how far it has been read; every error carries the line of the PTX text."""
 
@@ -49,7 +54,7 @@ class Reader:
         self.text = _COMMENT.sub(_blank_comment, text)
         self.source_name = source_name
         self.line_starts = [0, *(match.end() for match in re.finditer("\n", self.text))]
-        self.files = {int(number): path for number, path in _FILE.findall(self.text)}
+        self.files = source_files(self.text)
         self.places: dict[tuple[int, int, int], SourceLocation] = {}
         self.position = 0
 
