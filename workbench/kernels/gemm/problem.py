@@ -183,8 +183,8 @@ def half_only(p: GemmProblem) -> str | None:
 
 
 def tensor_maps(p: GemmProblem) -> str | None:
-    for name in ("A", "B"):
-        if p.arrays()[name].row_stride * dtype_of(p.dtype).itemsize % 16:
+    for name, row_stride in (("A", p.lda), ("B", p.ldb)):
+        if row_stride * dtype_of(p.dtype).itemsize % 16:
             return f"a tensor map needs the rows of {name} a multiple of 16 bytes apart"
     return None
 
