@@ -19,8 +19,9 @@
 constexpr int LANES = 32, WARPS = THREADS / LANES;
 constexpr int MMA_M = 16, MMA_N = 8, CHUNK = VECTOR_BYTES / sizeof(IN);
 constexpr int DEEP = 4 * CHUNK;  // channels that the four threads of a row load at once: two mma deep
-constexpr int CHUNKS = (CHANNELS + DEEP - 1) / DEEP, TILES = FILTERS / MMA_N, ROWS = PIXELS / MMA_M;
-static_assert(CHANNELS % CHUNK == 0 && FILTERS % MMA_N == 0, "channels and filters are multiples of 8");
+constexpr int CHUNKS = (CHANNELS + DEEP - 1) / DEEP, TILES = (FILTERS + MMA_N - 1) / MMA_N,
+              ROWS = PIXELS / MMA_M;
+static_assert(CHANNELS % CHUNK == 0, "a thread loads 16 bytes of channels");
 static_assert(PIXELS % MMA_M == 0, "a warp has whole fragments of 16 pixels");
 
 using Words = Vector<unsigned, 4>;  // 16 bytes of channels
@@ -28,6 +29,28 @@ using Words = Vector<unsigned, 4>;  // 16 bytes of channels
 // neighbouring tiles of 8 filters are stored together: 4, or of those that are left 2 or 1
 __host__ __device__ constexpr int together(int tile) {
   return tile + 4 <= TILES / 4 * 4 ? 4 : TILES - tile >= 2 ? 2 : 1;
+}
+
+// filters that lie side by side in y, 2 in each of COUNT words, of which there are `left`
+template <int COUNT>
+__device__ __forceinline__ void store(IN* to, const unsigned (&words)[4], int left) {
+  if constexpr (FILTERS % MMA_N == 0) {
+    Vector<unsigned, COUNT> all;
+#pragma unroll
+    for (int i = 0; i < COUNT; ++i) all.x[i] = words[i];
+    store_vector(reinterpret_cast<unsigned*>(to), all);
+  } else {
+#pragma unroll
+    for (int i = 0; i < COUNT; ++i) {
+      const auto& pair = reinterpret_cast<const Vector<IN, 2>&>(words[i]);
+      if (FILTERS % 2 == 0) {
+        if (2 * i < left) store_vector(to + 2 * i, pair);
+      } else {
+        if (2 * i < left) to[2 * i] = pair.x[0];
+        if (2 * i + 1 < left) to[2 * i + 1] = pair.x[1];
+      }
+    }
+  }
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS)
@@ -47,7 +70,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
       for (int j = 0; j < CHUNKS; ++j) {
         const int channel = j * DEEP + part * CHUNK;
         weight[first + i][j] =
-            channel < CHANNELS
+            channel < CHANNELS && filter < FILTERS
                 ? load_vector<4>(reinterpret_cast<const unsigned*>(f + filter * CHANNELS + channel))
                 : Words{};
       }
@@ -100,16 +123,19 @@ extern "C" __global__ void __launch_bounds__(THREADS)
           IN* const to = y + static_cast<long long>(pixel) * FILTERS + filter;
           unsigned out[4];
 #pragma unroll
-          for (int i = 0; i < together(first); ++i)
-            out[i] = pair_from_float<IN>(completed(sum[i][2 * half], bias, filter + 2 * i),
-                                         completed(sum[i][2 * half + 1], bias, filter + 2 * i + 1));
+          for (int i = 0; i < together(first); ++i) {
+            float both[2];
+#pragma unroll
+            for (int e = 0; e < 2; ++e)
+              both[e] = completed(sum[i][2 * half + e], bias, min(filter + 2 * i + e, FILTERS - 1));
+            out[i] = pair_from_float<IN>(both[0], both[1]);
+          }
           if (together(first) == 4)
-            store_vector(reinterpret_cast<unsigned*>(to),
-                         Vector<unsigned, 4>{out[0], out[1], out[2], out[3]});
+            store<4>(to, out, FILTERS - filter);
           else if (together(first) == 2)
-            store_vector(reinterpret_cast<unsigned*>(to), Vector<unsigned, 2>{out[0], out[1]});
+            store<2>(to, out, FILTERS - filter);
           else
-            store_vector(reinterpret_cast<unsigned*>(to), Vector<unsigned, 1>{out[0]});
+            store<1>(to, out, FILTERS - filter);
         }
       }
   }

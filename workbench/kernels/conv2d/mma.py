@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
@@ -171,6 +172,8 @@ def padded_channels(p: Conv2dProblem, size: Mapping[str, int]) -> Plan:
     return Plan((first, *then.launches), {**arrays, **then.scratch})
 
 
+_ONE_TAP: dict[str, Any] = {"taps_y": 1, "taps_x": 1, "pad_y": 0, "pad_x": 0}
+
 _CHUNK, _MOST_CHUNKS, _MOST_FRAGMENTS = 32, 6, 24
 """Channels that four threads load at once; how many times that a pixel may have, and times 8 filters all filters: what
 a thread has registers for."""
@@ -179,10 +182,8 @@ a thread has registers for."""
 def _few_of_both(p: Conv2dProblem) -> str | None:
     if p.taps_y * p.taps_x > 1 or p.pad_y or p.pad_x or p.groups > 1:
         return "filters have one tap here, without padding, and there is one group"
-    if p.filters % 8:
-        return f"8 filters are stored together, and there are {p.filters}"
     chunks = ceil_div(p.channels, _CHUNK)
-    if chunks > _MOST_CHUNKS or chunks * p.filters // 8 > _MOST_FRAGMENTS:
+    if chunks > _MOST_CHUNKS or chunks * ceil_div(p.filters, 8) > _MOST_FRAGMENTS:
         return f"a thread has no registers for its part of {p.filters} filters of {p.channels} channels"
     return None
 
@@ -202,7 +203,10 @@ def _pointwise_sizes(p: Conv2dProblem, size: Mapping[str, int]) -> dict[str, int
     space={"THREADS": (64, 128, 256), "PIXELS": (0, 16, 32, 64)},
     sizes=_pointwise_sizes,
     edge_cases=(
-        Conv2dProblem(images=2, height=9, width=9, channels=24, filters=56, taps_y=1, taps_x=1, pad_y=0, pad_x=0),
+        Conv2dProblem(images=2, height=9, width=9, channels=24, filters=56, bias=True, **_ONE_TAP),
+        Conv2dProblem(images=3, height=9, width=14, channels=72, filters=29, stride_y=2, dtype="fp16", **_ONE_TAP),
+        Conv2dProblem(images=2, height=9, width=70, channels=40, filters=10, bias=True, stride_x=3, **_ONE_TAP),
+        Conv2dProblem(height=150, width=130, channels=8, filters=8, activation=Activation.GELU, **_ONE_TAP),
     ),
     architecture=80,
 )
