@@ -220,17 +220,25 @@ def _run(stage, problem, inputs, device):
         bound.close()
 
 
+ALONE = {"channels": 1, "filters": 1, "groups": 8}
+SPECIAL = {
+    "depthwise": ALONE,
+    "depthwise_tma": ALONE | {"dilation_y": 1},
+    "pointwise": dict.fromkeys(("taps_y", "taps_x"), 1) | dict.fromkeys(("pad_y", "pad_x"), 0),
+}
+"""What stages take that do not take every convolution of 8 channels."""
+
 DEVICES = ["emulator", pytest.param("cuda", marks=pytest.mark.gpu)]
 
 
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("name", [stage.name for stage in CONV2D.stages])
 def test_what_is_not_finite_reaches_the_outputs_that_see_it_and_no_others(name, device):
-    split = {"channels": 1, "filters": 1, "groups": 8} if name == "depthwise" else {"channels": 8, "filters": 9}
     size = {"images": 2, "height": 9, "width": 11, "stride_x": 2, "dilation_y": 2, "activation": Activation.RELU}
-    problem = Conv2dProblem(**size, **split)
+    problem = Conv2dProblem(**size | {"channels": 8, "filters": 9} | SPECIAL.get(name, {}))
     inputs = {name: values.astype(np.float64) for name, values in problem.inputs().items()}
-    inputs["x"][0, 4, 6, 3], inputs["x"][1, 0, 0, 7], inputs["f"][5, 1, 1, 0] = np.nan, np.inf, -np.inf
+    middle = problem.taps_y // 2, problem.taps_x // 2
+    inputs["x"][0, 4, 6, 3], inputs["x"][1, 0, 0, 7], inputs["f"][5, *middle, 0] = np.nan, np.inf, -np.inf
     inputs = {name: values.astype(BF16.numpy) for name, values in inputs.items()}
     y = _run(_stage(name), problem, inputs, device).astype(np.float64)
     right = problem.reference(inputs)["y"]
@@ -242,14 +250,14 @@ def test_what_is_not_finite_reaches_the_outputs_that_see_it_and_no_others(name, 
 @pytest.mark.parametrize("name", [stage.name for stage in CONV2D.stages])
 def test_arrays_of_more_elements_than_32_bits_count(name):
     """x and y have 2.15 billion elements; what is not 0 is at their end."""
-    split = {"channels": 1, "filters": 1, "groups": 8} if name == "depthwise" else {"channels": 8, "filters": 8}
-    along = dict.fromkeys(("taps_y", "taps_x"), 1) | dict.fromkeys(("pad_y", "pad_x"), 0)
+    split = ALONE if name.startswith("depthwise") else {"channels": 8, "filters": 8}
+    along = {"taps_y": 2 if name == "halo" else 1, "taps_x": 1} | dict.fromkeys(("pad_y", "pad_x"), 0)
     problem = Conv2dProblem(height=16400, width=16384, **along, **split)
     inputs = {name: np.zeros(array.shape, BF16.numpy) for name, array in problem.arrays().items() if array.given}
     assert inputs["x"].size > 2**31
     inputs["x"][0, -1, -1], inputs["f"][...] = 1, 3
     y = _run(_stage(name), problem, inputs, "cuda")
-    assert np.array_equal(y[0, -1, -1].astype(np.float64), np.full(8, 3.0 if name == "depthwise" else 24.0))
+    assert np.array_equal(y[0, -1, -1].astype(np.float64), np.full(8, 3.0 * problem.channels))
     assert not y.view(np.uint16)[0, :-1].any() and not y.view(np.uint16)[0, -1, :-1].any()
 
 

@@ -4,9 +4,10 @@
 // (channels, taps_y, taps_x); y: (images, rows, columns, channels). bf16, fp16 and fp32.
 //
 // stage 4, TMA for depthwise: a block has STRIPS * COLUMNS columns of CHANNELS channels, and walks down the
-// image. TMA brings a row of the input at a time into a circular buffer, with zeros beside the image. a
-// thread has COLUMNS columns of 4 bytes of channels. it keeps all taps in registers, and the sums of all rows
-// of the output that see the present row of the input: a row is read from shared memory and converted once.
+// image. TMA brings PERIOD rows of the input at a time into a circular buffer, with zeros outside of the
+// image. a thread has COLUMNS columns of 4 bytes of channels. it keeps all taps in registers, and the sums of
+// all rows of the output that see the present row of the input: a row is read from shared memory and
+// converted once, while the one before it is multiplied.
 //
 // what it gains: with 7 x 7 taps and two columns an input takes part in 24 products for each conversion and
 // each load, where a strip of one row has 3. rows are in flight while others are multiplied.
@@ -32,32 +33,30 @@ static_assert(BOX <= 256, "a box has at most 256 pixels: fewer STRIPS or COLUMNS
 // rows of the output that see one row of the input; after how many rows of the input all repeats
 constexpr int OPEN = (TAPS_Y + STRIDE_Y - 1) / STRIDE_Y, PERIOD = OPEN * STRIDE_Y;
 
-// by how many rows the slowest warp may be behind the first one, which asks for rows, before that waits
-constexpr int LAG = 2;
-static_assert(STAGES > LAG, "a row that is asked for takes the place of one that is LAG rows back");
+static_assert(STAGES >= 3, "rows are asked for when all warps are through with those before the last");
 
 using Ring = Pipeline<STAGES, WARPS>;
 
-struct alignas(128) Row {
-  unsigned word[BOX * WORDS];
+struct alignas(128) Rows {
+  unsigned word[PERIOD][BOX * WORDS];
 };
 
 struct Memory {
-  Row row[STAGES];
+  Rows rows[STAGES];
   alignas(VECTOR_BYTES) unsigned filters[WORDS * TAPS];  // as they lie in f: those of a thread side by side
   Ring ring;
   Barrier weighted;
 };
 
-// rows of the input from `next` to `end`, those inside of the image, which one thread asks for
-struct Rows {
-  int image, next, end, left, channel;
+// what one thread asks for: rows from `next` to `end`, counted in periods from `top`
+struct Asked {
+  int image, top, left, channel, next, end;
   Ring::place to = {};
 
   __device__ __forceinline__ void ask(const TensorMap& map, Memory& memory) {
     memory.ring.acquire(to);
-    Barrier& full = memory.ring.commit(to.stage, BOX * CHANNELS * sizeof(IN));
-    tma_load(&memory.row[to.stage], map, full, image, next, left, channel);
+    Barrier& full = memory.ring.commit(to.stage, PERIOD * BOX * CHANNELS * sizeof(IN));
+    tma_load(&memory.rows[to.stage], map, full, image, top + next * PERIOD, left, channel);
     ++next;
     to.advance();
   }
@@ -80,8 +79,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
   const int rows = min(band, c.rows - first_row), top = first_row * c.stride_y - c.pad_y;
   const int steps = (rows - 1) * STRIDE_Y + TAPS_Y;  // rows of the input, with those outside of the image
 
-  Rows asked{image, max(top, 0), min(top + steps, c.height), first_column * STRIDE_X - c.pad_x,
-             first_channel};
+  Asked asked{image, top, first_column * STRIDE_X - c.pad_x, first_channel, 0, (steps + PERIOD - 1) / PERIOD};
   if (threadIdx.x == 0) {
     memory.ring.init();
     mbarrier_init(memory.weighted, 1);
@@ -89,7 +87,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
     const int weights = min(CHANNELS, c.channels - first_channel) * TAPS * static_cast<int>(sizeof(IN));
     mbarrier_arrive_expect(memory.weighted, weights);
     bulk_load(memory.filters, f + static_cast<long long>(first_channel) * TAPS, weights, memory.weighted);
-    while (asked.next < asked.end && asked.next < max(top, 0) + STAGES) asked.ask(x, memory);
+    while (asked.next < min(asked.end, STAGES)) asked.ask(x, memory);
   }
   __syncthreads();
 
@@ -122,20 +120,34 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
   const int stored = owner ? min(COLUMNS, c.columns - column) : 0;
   float sum[OPEN][COLUMNS][WORD] = {};
   Ring::place from;
+  unsigned ahead[SEEN];
+  const auto load = [&](int row) {
+    const unsigned* const first =
+        memory.rows[from.stage].word[row] + strip * COLUMNS * STRIDE_X * WORDS + word;
+#pragma unroll
+    for (int j = 0; j < SEEN; ++j) ahead[j] = first[j * WORDS];
+  };
+  memory.ring.wait(from);
+  load(0);
   for (int base = 0;; base += PERIOD)
 #pragma unroll
     for (int k = 0; k < PERIOD; ++k) {
       const int i = base + k;
       if (i >= steps) return;
-      if (static_cast<unsigned>(top + i) < static_cast<unsigned>(c.height)) {
-        memory.ring.wait(from);
-        const unsigned* const row = memory.row[from.stage].word + strip * COLUMNS * STRIDE_X * WORDS + word;
-        unsigned seen[SEEN];
+      unsigned seen[SEEN];
 #pragma unroll
-        for (int j = 0; j < SEEN; ++j) seen[j] = row[j * WORDS];
+      for (int j = 0; j < SEEN; ++j) seen[j] = ahead[j];
+      if (k + 1 < PERIOD) {
+        load(k + 1);
+      } else if (i + 1 < steps) {
         memory.ring.release(from.stage);
+        // those that take the place of the rows before these
+        if (threadIdx.x == 0 && base > 0 && asked.next < asked.end) asked.ask(x, memory);
         from.advance();
-        if (threadIdx.x == 0 && asked.next < asked.end && top + i >= max(top, 0) + LAG) asked.ask(x, memory);
+        memory.ring.wait(from);
+        load(0);
+      }
+      if (static_cast<unsigned>(top + i) < static_cast<unsigned>(c.height)) {
 #pragma unroll
         for (int j = 0; j < SEEN; ++j) {
           float v[WORD];

@@ -51,13 +51,14 @@ def _rows_sizes(p: Conv2dProblem, size: Mapping[str, int]) -> dict[str, int]:
     threads = ceil_div(strips * words, 32) * 32
     open_rows = ceil_div(p.taps_y, p.stride_y)
     seen = (columns - 1) * p.stride_x + p.taps_x
-    registers = (p.taps_y * p.taps_x + open_rows * columns) * _WORD // item + seen + 32
-    blocks = max(1, min(2048, 65536 // (ceil_div(registers, 8) * 8)) // threads)
+    registers = (p.taps_y * p.taps_x + open_rows * columns) * _WORD // item + 2 * seen + 28
+    blocks = size["BLOCKS"] or max(1, min(2048, 65536 // (ceil_div(registers, 8) * 8)) // threads)
     pixels = (strips * columns - 1) * p.stride_x + p.taps_x
-    row = ceil_div(pixels * channels * item, 128) * 128
+    period = open_rows * p.stride_y
+    stage = ceil_div(period * pixels * channels * item, 128) * 128
     filters = channels * p.taps_y * p.taps_x * item
-    fits = (SHARED_BYTES // blocks - 1024 - filters - 256) // (row + 16)
-    rows = (size["BAND"] or p.rows) * p.stride_y + p.taps_y
+    fits = (SHARED_BYTES // blocks - 1024 - filters - 256) // (stage + 16)
+    rows = ((size["BAND"] or p.rows) - 1) * p.stride_y + p.taps_y
     return {
         "COLUMNS": columns,
         "STRIPS": strips,
@@ -67,7 +68,7 @@ def _rows_sizes(p: Conv2dProblem, size: Mapping[str, int]) -> dict[str, int]:
         "STRIDE_Y": p.stride_y,
         "STRIDE_X": p.stride_x,
         "BLOCKS": blocks,
-        "STAGES": max(3, min(fits, rows, p.height)),
+        "STAGES": max(3, min(fits, ceil_div(rows, period))),
     }
 
 
@@ -76,7 +77,7 @@ def _rows_sizes(p: Conv2dProblem, size: Mapping[str, int]) -> dict[str, int]:
     source="conv2d/simt/04_depthwise_tma.cu",
     idea="a thread walks down columns with all taps in registers; TMA brings rows into a circular buffer",
     supports=_rows_by_tma,
-    parameters={"COLUMNS": 0, "STRIPS": 0, "BAND": 0, "SLICE": 0},
+    parameters={"COLUMNS": 0, "STRIPS": 0, "BAND": 0, "SLICE": 0, "BLOCKS": 0},
     space={"COLUMNS": (0, 1, 2, 4), "STRIPS": (0, 2, 4, 7, 8), "BAND": (0, 7, 14, 28)},
     sizes=_rows_sizes,
     edge_cases=(
@@ -91,13 +92,14 @@ def depthwise_tma(p: Conv2dProblem, size: Mapping[str, int]) -> Launch:
     pixels = (strips * columns - 1) * p.stride_x + p.taps_x
     words = channels * item // _WORD
     blocks = p.images * ceil_div(p.rows, band) * ceil_div(p.columns, strips * columns) * ceil_div(p.groups, channels)
-    row = ceil_div(pixels * channels * item, 128) * 128
+    period = ceil_div(p.taps_y, p.stride_y) * p.stride_y
+    rows = ceil_div(period * pixels * channels * item, 128) * 128
     filters = ceil_div(channels * p.taps_y * p.taps_x * item, 16) * 16
     x, f, bias, y = pointers(p)
     return Launch(
         "conv2d_depthwise_tma",
         (blocks, 1, 1),
         (ceil_div(strips * words, 32) * 32, 1, 1),
-        (TensorMap(str(x), (1, 1, pixels, channels), swizzle=0), f, bias, y, sizes(p), np.int32(band)),
-        shared_bytes=ceil_div(size["STAGES"] * (row + 16) + filters + 8, 128) * 128,
+        (TensorMap(str(x), (1, period, pixels, channels), swizzle=0), f, bias, y, sizes(p), np.int32(band)),
+        shared_bytes=ceil_div(size["STAGES"] * (rows + 16) + filters + 8, 128) * 128,
     )
