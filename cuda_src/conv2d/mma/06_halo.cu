@@ -7,8 +7,8 @@
 // stage 6, halo: a block has a rectangle of outputs of one image, BLOCK_M / TILE_X rows of TILE_X, whose
 // windows overlap. it copies their pixels to shared memory once for all taps, BLOCK_K channels at a time, and
 // multiplies them a tap at a time: ldmatrix reads the rows of a fragment from where that tap finds them. the
-// filters of a tap come through a circular buffer. beside them the next channels of the pixels come, a part
-// with each tap. where tiles are few, `splits` blocks share the channels of one.
+// filters come through a circular buffer, TOGETHER taps at a time. beside them the next channels of the
+// pixels come, a part each time. where tiles are few, `splits` blocks share the channels of one.
 //
 // what it gains: a k-tile needs only filters. windows are read again from shared memory, not from the L2; and
 // copies that do not lie in lines of 128 bytes, or end with the channels, are few.
@@ -20,8 +20,9 @@
 
 static_assert(TILE_X == 8 || TILE_X == 16, "the 16 rows of a fragment are one row of pixels, or two");
 static_assert(STAGES >= 2, "filters are multiplied while others are copied");
-constexpr int ROW_STEP = THREADS / SWIZZLE, FILTERS = BLOCK_N / ROW_STEP;
+constexpr int ROW_STEP = THREADS / SWIZZLE, FILTERS = TOGETHER * BLOCK_N / ROW_STEP;
 static_assert(BLOCK_N % ROW_STEP == 0, "threads have to copy whole rows of filters");
+using Filters = Tile<TOGETHER * BLOCK_N>;  // of one tap after the other
 
 // the pixels that the windows of a block see, and where they are
 struct Halo {
@@ -78,7 +79,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
                 IN* __restrict__ y, const __grid_constant__ Convolution c, float* partial, unsigned* counters,
                 int part) {
   extern __shared__ __align__(SWIZZLE * VECTOR_BYTES) unsigned char memory[];
-  Tile<BLOCK_N>* const filters = reinterpret_cast<Tile<BLOCK_N>*>(memory);
+  Filters* const filters = reinterpret_cast<Filters*>(memory);
   IN* const pixels = reinterpret_cast<IN*>(filters + STAGES);  // of two k-tiles
 
   // tiles of the same pixels follow each other
@@ -102,20 +103,22 @@ extern "C" __global__ void __launch_bounds__(THREADS)
                                    valid ? x + at * c.channels + group * c.group_channels + channel : x,
                                    valid ? VECTOR_BYTES : 0);
   };
-  // of the next tap
+  // of the next taps
   int to = 0, loaded_tap = 0, loaded_k_tile = begin;
   const auto load_filters = [&] {
     if (loaded_k_tile < end) {
       const int channel = loaded_k_tile * BLOCK_K + chunk * CHUNK;
 #pragma unroll
       for (int i = 0; i < FILTERS; ++i) {
-        const int row = first_row + i * ROW_STEP, filter = first_filter + row;
-        const bool valid = channel < c.group_channels && filter < c.group_filters;
-        const long long from = (static_cast<long long>(group) * c.group_filters + filter) * taps + loaded_tap;
+        const int row = first_row + i * ROW_STEP, tap = loaded_tap + row / BLOCK_N;
+        const int filter = first_filter + row % BLOCK_N;
+        const bool valid = channel < c.group_channels && tap < taps && filter < c.group_filters;
+        const long long from = (static_cast<long long>(group) * c.group_filters + filter) * taps + tap;
         cp_async<VECTOR_BYTES>(filters[to].chunk(row, chunk),
                                valid ? f + from * c.group_channels + channel : f, valid ? VECTOR_BYTES : 0);
       }
-      if (++loaded_tap == taps) loaded_tap = 0, ++loaded_k_tile;
+      loaded_tap += TOGETHER;
+      if (loaded_tap >= taps) loaded_tap = 0, ++loaded_k_tile;
     }
     if (++to == STAGES) to = 0;
   };
@@ -126,9 +129,9 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     cp_async_commit();
   }
 
-  // with each tap so many pieces of the next k-tile that all have come when it begins
-  const int spread = max(1, taps - STAGES + 2),
-            rounds = (halo.pieces + THREADS * spread - 1) / (THREADS * spread);
+  // each time so many pieces of the next k-tile that all have come when it begins
+  const int times = (taps + TOGETHER - 1) / TOGETHER, spread = max(1, times - STAGES + 2) * THREADS;
+  const int rounds = (halo.pieces + spread - 1) / spread;
   const int lane = threadIdx.x % WARP;
   int seen[TILES_M];
 #pragma unroll
@@ -140,35 +143,40 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     IN* const present = pixels + (k_tile - begin) % 2 * halo.pieces * CHUNK;
     const int depth = c.group_channels - k_tile * BLOCK_K;
     int next = 0, tap_row = 0, s = 0;
-    for (int tap = 0; tap < taps; ++tap) {
+    for (int tap = 0; tap < taps;) {
       cp_async_wait<STAGES - 2>();
-      __syncthreads();  // the filters of this tap have come for everyone, and everyone is done with those
-                        // before
+      __syncthreads();  // these filters have come for everyone, and everyone is done with those before
       load_filters();
       for (int i = 0; i < rounds && next < halo.pieces; ++i, next += THREADS) load_pixels(k_tile + 1, next);
       cp_async_commit();
 
-      const int away = tap_row + s * c.dilation_x;
-      Tile<BLOCK_N>& weights = filters[from];
+      Filters& weights = filters[from];
 #pragma unroll
-      for (int k = 0; k < BLOCK_K; k += MMA_K) {
-        if (k >= depth) break;
-        u32 a[TILES_M][4], b[TILES_N / 2][4];
+      for (int t = 0; t < TOGETHER; ++t) {
+        if (tap == taps) break;
+        const int away = tap_row + s * c.dilation_x;
 #pragma unroll
-        for (int i = 0; i < TILES_M; ++i)
-          ldmatrix_x4(a[i], piece(present, seen[i] + away, k / CHUNK + lane / 16));
+        for (int k = 0; k < BLOCK_K; k += MMA_K) {
+          if (k >= depth) break;
+          u32 a[TILES_M][4], b[TILES_N / 2][4];
 #pragma unroll
-        for (int j = 0; j < TILES_N / 2; ++j)
-          ldmatrix_x4(b[j], weights.chunk(Sums::first_column() + j * 2 * MMA_N + lane / 16 * 8 + lane % 8,
-                                          k / CHUNK + lane / 8 % 2));
+          for (int i = 0; i < TILES_M; ++i)
+            ldmatrix_x4(a[i], piece(present, seen[i] + away, k / CHUNK + lane / 16));
 #pragma unroll
-        for (int i = 0; i < TILES_M; ++i)
+          for (int j = 0; j < TILES_N / 2; ++j) {
+            const int row = Sums::first_column() + j * 2 * MMA_N + lane / 16 * 8 + lane % 8;
+            ldmatrix_x4(b[j], weights.chunk(t * BLOCK_N + row, k / CHUNK + lane / 8 % 2));
+          }
 #pragma unroll
-          for (int j = 0; j < TILES_N; ++j)
-            mma(sums.sum[i][j], a[i], b[j / 2][j % 2 * 2], b[j / 2][j % 2 * 2 + 1], IN());
+          for (int i = 0; i < TILES_M; ++i)
+#pragma unroll
+            for (int j = 0; j < TILES_N; ++j)
+              mma(sums.sum[i][j], a[i], b[j / 2][j % 2 * 2], b[j / 2][j % 2 * 2 + 1], IN());
+        }
+        ++tap;
+        if (++s == c.taps_x) s = 0, tap_row += c.dilation_y * halo.width;
       }
       if (++from == STAGES) from = 0;
-      if (++s == c.taps_x) s = 0, tap_row += c.dilation_y * halo.width;
     }
   }
   if (gridDim.y > 1 && !add_up(sums, partial, counters, blockIdx.x, blockIdx.y, gridDim.y)) return;

@@ -9,7 +9,7 @@ import numpy as np
 from ...model.arrays import Array
 from ...model.dtypes import FP32
 from ...model.launch import Launch, Plan, ceil_div
-from .estimate import BLOCK_K
+from .estimate import BLOCK_K, MULTIPROCESSORS
 from .mma import SHARED_BYTES, eights, half_only
 from .operation import CONV2D, EDGE_CASES, channels_last, first_refusal, pointers, sizes
 from .problem import Activation, Conv2dProblem
@@ -27,13 +27,13 @@ def halo_pixels(p: Conv2dProblem, tile_y: int, tile_x: int) -> int:
 def _shared_bytes(p: Conv2dProblem, size: Mapping[str, int]) -> int:
     buffers = min(2, ceil_div(p.channels, BLOCK_K))
     pixels = halo_pixels(p, size["BLOCK_M"] // size["TILE_X"], size["TILE_X"])
-    return 2 * BLOCK_K * (_STAGES * size["BLOCK_N"] + buffers * pixels)
+    return 2 * BLOCK_K * (_STAGES * size["BLOCK_N"] * size["TOGETHER"] + buffers * pixels)
 
 
 def _overlapping(p: Conv2dProblem) -> str | None:
     if p.taps_y * p.taps_x == 1:
         return "windows of one tap do not overlap"
-    if _shared_bytes(p, {"BLOCK_M": 64, "TILE_X": 8, "BLOCK_N": 64}) > SHARED_BYTES:
+    if _shared_bytes(p, {"BLOCK_M": 64, "TILE_X": 8, "BLOCK_N": 64, "TOGETHER": 1}) > SHARED_BYTES:
         return "the pixels of overlapping windows do not fit into shared memory"
     return None
 
@@ -41,8 +41,17 @@ def _overlapping(p: Conv2dProblem) -> str | None:
 def _sizes(p: Conv2dProblem, size: Mapping[str, int]) -> dict[str, int]:
     n = size["TILE_N"] or (16 if p.filters <= 16 else 32 if p.filters <= 32 else 64)
     m = size["TILE_M"] or 128
+    together = size["TOGETHER"] or min(64 // n, ceil_div(p.taps_y * p.taps_x, 2))
     x = size["TILE_X"] or (8 if ceil_div(p.columns, 8) % 2 else 16)
-    found = {"BLOCK_M": m, "BLOCK_N": n, "TILE_X": x, "WARPS_M": 4, "WARPS_N": 1, "STAGES": _STAGES}
+    found = {
+        "BLOCK_M": m,
+        "BLOCK_N": n,
+        "TILE_X": x,
+        "WARPS_M": 4,
+        "WARPS_N": 1,
+        "STAGES": _STAGES,
+        "TOGETHER": together,
+    }
     return found if _shared_bytes(p, found) <= SHARED_BYTES else found | {"BLOCK_M": 64, "TILE_X": 8}
 
 
@@ -57,20 +66,20 @@ def _tiles(p: Conv2dProblem, size: Mapping[str, int]) -> int:
     source="conv2d/mma/06_halo.cu",
     idea="the pixels that the windows of a rectangle of outputs see lie in shared memory, once for all taps",
     supports=first_refusal(channels_last, half_only, eights, _overlapping),
-    parameters={"TILE_M": 0, "TILE_N": 0, "TILE_X": 0, "SPLITS": 0},
+    parameters={"TILE_M": 0, "TILE_N": 0, "TILE_X": 0, "SPLITS": 0, "TOGETHER": 0},
     space={"TILE_M": (0, 64, 128), "TILE_N": (0, 16, 32, 64), "TILE_X": (0, 8, 16), "SPLITS": (0, 1, 2, 4, 8)},
     sizes=_sizes,
     edge_cases=(
         *EDGE_CASES,
         Conv2dProblem(images=2, height=9, width=19, channels=136, filters=9, groups=2, bias=True, dtype="fp16"),
+        Conv2dProblem(height=9, width=9, channels=328, filters=8, taps_y=2, taps_x=2, dilation_x=3),
         Conv2dProblem(height=17, width=9, channels=200, filters=33, taps_y=5, activation=Activation.RELU),
     ),
     architecture=80,
 )
 def halo(p: Conv2dProblem, size: Mapping[str, int]) -> Plan:
     tiles, k_tiles = _tiles(p, size), ceil_div(p.channels, BLOCK_K)
-    wanted = size["SPLITS"] or max(1, 132 // tiles)
-    part = ceil_div(k_tiles, min(k_tiles, wanted))
+    part = ceil_div(k_tiles, size["SPLITS"] or max(1, min(k_tiles // 2, MULTIPROCESSORS // tiles)))
     splits = ceil_div(k_tiles, part)
     outputs = size["BLOCK_M"] * size["BLOCK_N"]
     scratch = {
