@@ -22,6 +22,7 @@ static_assert(TILE_X == 8 || TILE_X == 16, "the 16 rows of a fragment are one ro
 static_assert(STAGES >= 2, "filters are multiplied while others are copied");
 constexpr int ROW_STEP = THREADS / SWIZZLE, FILTERS = TOGETHER * BLOCK_N / ROW_STEP;
 static_assert(BLOCK_N % ROW_STEP == 0, "threads have to copy whole rows of filters");
+constexpr int STEPS = BLOCK_K / MMA_K;     // of a tap: an even number
 using Filters = Tile<TOGETHER * BLOCK_N>;  // of one tap after the other
 
 // the pixels that the windows of a block see, and where they are
@@ -43,7 +44,7 @@ struct Halo {
   }
 };
 
-__device__ __forceinline__ IN* piece(IN* tile, int pixel, int chunk) {
+__device__ __forceinline__ IN* piece(IN* tile, unsigned pixel, unsigned chunk) {
   return tile + (pixel * SWIZZLE + (chunk ^ pixel % SWIZZLE)) * CHUNK;
 }
 
@@ -141,8 +142,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
   int from = 0;
   for (int k_tile = begin; k_tile < end; ++k_tile) {
     IN* const present = pixels + (k_tile - begin) % 2 * halo.pieces * CHUNK;
-    const int depth = c.group_channels - k_tile * BLOCK_K;
-    int next = 0, tap_row = 0, s = 0;
+    int next = 0, tap_row = 0, s = 0, away = 0;
     for (int tap = 0; tap < taps;) {
       cp_async_wait<STAGES - 2>();
       __syncthreads();  // these filters have come for everyone, and everyone is done with those before
@@ -150,32 +150,40 @@ extern "C" __global__ void __launch_bounds__(THREADS)
       for (int i = 0; i < rounds && next < halo.pieces; ++i, next += THREADS) load_pixels(k_tile + 1, next);
       cp_async_commit();
 
+      // fragments are loaded a step ahead of their products
       Filters& weights = filters[from];
-#pragma unroll
-      for (int t = 0; t < TOGETHER; ++t) {
-        if (tap == taps) break;
-        const int away = tap_row + s * c.dilation_x;
-#pragma unroll
-        for (int k = 0; k < BLOCK_K; k += MMA_K) {
-          if (k >= depth) break;
-          u32 a[TILES_M][4], b[TILES_N / 2][4];
-#pragma unroll
-          for (int i = 0; i < TILES_M; ++i)
-            ldmatrix_x4(a[i], piece(present, seen[i] + away, k / CHUNK + lane / 16));
-#pragma unroll
-          for (int j = 0; j < TILES_N / 2; ++j) {
-            const int row = Sums::first_column() + j * 2 * MMA_N + lane / 16 * 8 + lane % 8;
-            ldmatrix_x4(b[j], weights.chunk(t * BLOCK_N + row, k / CHUNK + lane / 8 % 2));
-          }
-#pragma unroll
-          for (int i = 0; i < TILES_M; ++i)
-#pragma unroll
-            for (int j = 0; j < TILES_N; ++j)
-              mma(sums.sum[i][j], a[i], b[j / 2][j % 2 * 2], b[j / 2][j % 2 * 2 + 1], IN());
+      const int here = min(TOGETHER, taps - tap) * STEPS;
+      u32 a[2][TILES_M][4], b[2][TILES_N / 2][4];
+      const auto fetch = [&](int step, u32(&a)[TILES_M][4], u32(&b)[TILES_N / 2][4]) {
+        const int k = step % STEPS * MMA_K / CHUNK;
+        if (step % STEPS == 0) {
+          away = tap_row + s * c.dilation_x;
+          if (++s == c.taps_x) s = 0, tap_row += c.dilation_y * halo.width;
         }
-        ++tap;
-        if (++s == c.taps_x) s = 0, tap_row += c.dilation_y * halo.width;
+#pragma unroll
+        for (int i = 0; i < TILES_M; ++i) ldmatrix_x4(a[i], piece(present, seen[i] + away, k + lane / 16));
+#pragma unroll
+        for (int j = 0; j < TILES_N / 2; ++j) {
+          const int row = Sums::first_column() + j * 2 * MMA_N + lane / 16 * 8 + lane % 8;
+          ldmatrix_x4(b[j], weights.chunk(step / STEPS * BLOCK_N + row, k + lane / 8 % 2));
+        }
+      };
+      const auto multiply = [&](const u32(&a)[TILES_M][4], const u32(&b)[TILES_N / 2][4]) {
+#pragma unroll
+        for (int i = 0; i < TILES_M; ++i)
+#pragma unroll
+          for (int j = 0; j < TILES_N; ++j)
+            mma(sums.sum[i][j], a[i], b[j / 2][j % 2 * 2], b[j / 2][j % 2 * 2 + 1], IN());
+      };
+      fetch(0, a[0], b[0]);
+#pragma unroll 1
+      for (int step = 0; step < here; step += 2) {
+        fetch(step + 1, a[1], b[1]);
+        multiply(a[0], b[0]);
+        if (step + 2 < here) fetch(step + 2, a[0], b[0]);
+        multiply(a[1], b[1]);
       }
+      tap += TOGETHER;
       if (++from == STAGES) from = 0;
     }
   }
