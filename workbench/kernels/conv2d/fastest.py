@@ -19,15 +19,18 @@ from .problem import Conv2dProblem
 FEW, MANY = 4, 132
 """Below so many channels, and from so many tiles on, a thread gathers a window: for 3 channels 1.6 of cuDNN's speed."""
 
+FEW_FILTERS, FULL = 32, 32
+"""Up to so many filters, and above so many channels, windows are read from shared memory once for all taps."""
+
 MARGIN = 1.7
 """By how much the estimate of copies by threads is less than what they take, where that of TMA is not (H200)."""
 
 
 def fastest(p: Conv2dProblem) -> tuple[str, ...]:
     """The stages that are preferred for a problem that is in no table of what is fastest, best first."""
-    alone = cycles(p, *fitted_to_one(p), overlapped=True)
+    single = cycles(p, *fitted_to_one(p), overlapped=True)
     # of one tap memory decides, not products: larger tiles read less (0.98 to 1.05 of ping_pong over ten such layers)
-    several = p.taps_y * p.taps_x > 1 and alone < cycles(p, *fitted(p))
+    several = p.taps_y * p.taps_x > 1 and single < cycles(p, *fitted(p))
     wgmma = ("ping_pong", "im2col_tma") if several else ("im2col_tma", "ping_pong")
     copied = copied_cycles(p, *fitted_to_copies(p))
     ranked: dict[tuple[str, ...], float] = {("narrow_copies",): MARGIN * copied}
@@ -40,6 +43,15 @@ def fastest(p: Conv2dProblem) -> tuple[str, ...]:
         ranked["padded_channels",] = by_copies + padding_cycles(p, wide)
         ranked["padded_im2col",] = by_tma + padding_cycles(p, whole)
     names = sorted(ranked, key=lambda names: ranked[names])
-    first = ("few_channels",) if p.channels < FEW and p.tiles(128, 64) >= MANY else ()
     ranking = (name for several in names for name in several)
-    return ("depthwise", *first, *ranking, "tensor_core", "few_channels", "smem_tiling")
+    alone = ("depthwise_tma", "depthwise")
+    return (*alone, *_special(p), *ranking, "tensor_core", "few_channels", "smem_tiling")
+
+
+def _special(p: Conv2dProblem) -> tuple[str, ...]:
+    """Stages that are preferred to those that an estimate ranks, where they take the problem."""
+    if p.channels < FEW and p.tiles(128, 64) >= MANY:
+        return ("few_channels",)
+    if p.channels % BLOCK_K or p.filters % BLOCK_K:  # boxes of TMA would not be full: 1.05 to 1.6 of its speed (H100)
+        return ("pointwise", "halo") if p.filters <= FEW_FILTERS and p.channels > FULL else ("pointwise",)
+    return ()
