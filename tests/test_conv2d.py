@@ -279,6 +279,17 @@ def test_a_tile_is_chosen_of_which_multiprocessors_have_as_many():
     assert tiles[256, 28] == (128, 128)  # 392 tiles, 2.97 a multiprocessor, where 196 wide ones are 1.48
 
 
+BROKEN = {
+    "few_channels": {"channels": 5},
+    "narrow_copies": {"channels": 4},
+    "depthwise": ALONE | {"groups": 24},
+    "depthwise_tma": ALONE | {"images": 1, "height": 420, "width": 3},  # every buffer is filled several times
+    "pointwise": SPECIAL["pointwise"] | {"channels": 40, "filters": 9},
+    "halo": {"channels": 328},
+}
+"""What those have that do not have 136 channels of images of 9 x 9."""
+
+
 @pytest.mark.parametrize(
     ("name", "right", "broken", "verdict"),
     [
@@ -293,6 +304,15 @@ def test_a_tile_is_chosen_of_which_multiprocessors_have_as_many():
         ("narrow_copies", "  __syncthreads();  // everyone is done with the k-tiles\n", "", "race"),
         ("depthwise", "if (column + i >= c.columns) break;", "", "race"),
         ("depthwise", "static_cast<unsigned>(at) < static_cast<unsigned>(c.width)", "true", "out_of_bounds"),
+        ("depthwise_tma", "  memory.ring.wait(from);\n  load(0);", "  load(0);", "race"),
+        ("depthwise_tma", "  mbarrier_wait(memory.weighted, 0);\n", "", "in_flight"),
+        ("depthwise_tma", "        memory.ring.release(from.stage);\n", "", "deadlock"),
+        ("depthwise_tma", "            if (q < stored)\n", "", "race"),
+        ("pointwise", "pixel < c.pixels && channel < CHANNELS", "channel < CHANNELS", "out_of_bounds"),
+        ("pointwise", "channel < CHANNELS && filter < FILTERS", "channel < CHANNELS", "out_of_bounds"),
+        ("halo", "channel < c.group_channels && c.inside(down, right)", "channel < c.group_channels", "out_of_bounds"),
+        ("halo", "      cp_async_wait<STAGES - 2>();\n", "", "in_flight"),
+        ("halo", "      __syncthreads();  // these filters", "      // these filters", "race"),
         ("im2col_tma", "      consumed.release_previous();\n", "", "deadlock"),
         ("im2col_tma", "      wgmma_wait<0>();\n", "", "accumulator_in_flight"),
         ("im2col_tma", "          turn ^= 1;\n", "", "in_flight"),
@@ -309,9 +329,8 @@ def test_a_hazard_or_fault_of_a_kernel_is_named(name, right, broken, verdict):
     headers = source.replace('"../', f'"{folder.parent}/')
     for header in folder.glob("*.cuh"):
         headers = headers.replace(f'"{header.name}', f'"{header}')
-    few = {"few_channels": 5, "narrow_copies": 4}
-    size = {"groups": 24} if name == "depthwise" else {"channels": few.get(name, 136)}
-    problem = Conv2dProblem(images=4, height=9, width=9, filters=1 if name == "depthwise" else 16, bias=True, **size)
+    size = {"images": 4, "height": 9, "width": 9, "channels": 136, "filters": 16, "bias": True}
+    problem = Conv2dProblem(**size | BROKEN.get(name, {}))
     outcome = workbench.verify(stage, code=headers.replace(right, broken), device="emulator", problem=problem)
     assert outcome.run.stages[0].verification.verdict == verdict
 
@@ -345,7 +364,33 @@ def test_the_stage_that_is_preferred_takes_the_problem():
     assert chosen(channels=64, filters=64, stride_x=9) == "narrow_copies"
     assert chosen(images=300, channels=3, filters=16) == "few_channels"
     assert chosen(channels=16, filters=16, dtype="fp32") == chosen(channels=3, layout=Layout.NCHW) == "smem_tiling"
-    assert chosen(groups=16) == "depthwise"
+    assert chosen(groups=16) == "depthwise_tma" and chosen(groups=15) == chosen(groups=16, dilation_x=2) == "depthwise"
+    assert chosen(channels=32, filters=16, **SPECIAL["pointwise"]) == "pointwise"
+    assert chosen(channels=64, filters=64, **SPECIAL["pointwise"]) == "im2col_tma"  # boxes of TMA are full
+    assert chosen(channels=240, filters=16) == "halo"
+
+
+def test_blocks_of_depthwise_tma_are_cut_for_registers_and_for_few_images():
+    stage = _stage("depthwise_tma")
+    catalogue, alone = CONV2D.suite[9], dataclasses.replace(CONV2D.suite[9], images=1)
+    size = stage.sizes(catalogue)
+    assert size["COLUMNS"] == 2 and size["BAND"] == 56  # more sums would leave a multiprocessor 8 warps
+    assert stage.plan(catalogue).launches[0].grid[0] == 32 * 6 * 28 // size["STRIPS"]
+    assert stage.sizes(alone)["BAND"] < 28 and stage.plan(alone).launches[0].grid[0] > 132
+    assert stage.with_parameters({"COLUMNS": 7}).constraint(catalogue, {"COLUMNS": 7, "STRIPS": 0, "BAND": 0})
+    for fields, words in (
+        ({"taps_x": 9}, "no registers for 3 x 9 taps"),
+        ({"stride_y": 3}, "strides to be at most 2"),
+        ({"groups": 12}, "a multiple of 16 bytes"),
+    ):
+        problem = Conv2dProblem(**{"height": 9, "width": 9, "groups": 16} | fields)
+        assert words in str(stage.supports(problem))
+
+
+@pytest.mark.parametrize("parameters", [{"COLUMNS": 7, "STRIPS": 1}, {"COLUMNS": 1, "STRIPS": 5, "BAND": 4}])
+def test_any_cut_of_depthwise_tma_is_right(parameters):
+    problem = Conv2dProblem(images=2, height=11, width=16, groups=24, stride_y=2, stride_x=2, bias=True, dtype="fp16")
+    assert workbench.verify(_stage("depthwise_tma", **parameters), device="emulator", problem=problem).ok
 
 
 def test_the_least_bytes_are_those_of_pixels_and_taps_that_meet(rng):  # noqa: F811

@@ -26,7 +26,7 @@ WORD, SLICE, LANES = 4, 128, 32
 MOST_REGISTERS = 224
 """Of a thread, as they are counted here: more are spilled."""
 
-FEWEST_STAGES = 3
+FEWEST_STAGES, MOST_STAGES = 3, 4
 """Of the circular buffer: rows that are read, rows that warps may still read, and rows that come."""
 
 
@@ -119,10 +119,9 @@ class Cut:
 
     @property
     def stages(self) -> int:
-        """As many as fit where so many blocks are resident, or as there are rows."""
+        """As many as fit where so many blocks are resident."""
         room = SHARED_BYTES // max(1, self.resident) - 1024
-        fits = [n for n in range(FEWEST_STAGES, 33) if self.shared_bytes(n) <= room]
-        return max(FEWEST_STAGES, min(max(fits, default=FEWEST_STAGES), ceil_div(self.rows, self.period)))
+        return MOST_STAGES if self.shared_bytes(MOST_STAGES) <= room else FEWEST_STAGES
 
     @property
     def cycles(self) -> float:
@@ -200,7 +199,9 @@ def _sizes(p: Conv2dProblem, size: Mapping[str, int]) -> dict[str, int]:
     edge_cases=(
         Conv2dProblem(images=2, height=5, width=9, groups=72, taps_x=7, pad_x=3, bias=True, activation=Activation.GELU),
         Conv2dProblem(images=2, height=9, width=9, groups=520, stride_x=2, stride_y=2, dtype="fp16"),
-        Conv2dProblem(height=90, width=9, groups=8, taps_y=7, taps_x=7, pad_y=4, pad_x=0, bias=True, dtype="fp32"),
+        # bands of so many rows that every buffer is filled several times
+        Conv2dProblem(height=420, width=3, groups=8, bias=True),
+        Conv2dProblem(height=900, width=7, groups=4, stride_y=2, taps_x=7, pad_y=3, pad_x=0, dtype="fp32"),
         Conv2dProblem(images=2, height=2, width=33, groups=24, taps_y=5, pad_y=5, activation=Activation.RELU),
     ),
     architecture=90,
