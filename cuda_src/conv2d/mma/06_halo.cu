@@ -20,10 +20,9 @@
 
 static_assert(TILE_X == 8 || TILE_X == 16, "the 16 rows of a fragment are one row of pixels, or two");
 static_assert(STAGES >= 2, "filters are multiplied while others are copied");
-constexpr int ROW_STEP = THREADS / SWIZZLE, FILTERS = TOGETHER * BLOCK_N / ROW_STEP;
-static_assert(BLOCK_N % ROW_STEP == 0, "threads have to copy whole rows of filters");
-constexpr int STEPS = BLOCK_K / MMA_K;     // of a tap: an even number
-using Filters = Tile<TOGETHER * BLOCK_N>;  // of one tap after the other
+constexpr int ROWS = TOGETHER * BLOCK_N, ROW_STEP = THREADS / SWIZZLE;  // of filters
+constexpr int STEPS = BLOCK_K / MMA_K;                                  // of a tap: an even number
+using Filters = Tile<ROWS>;                                             // of one tap after the other
 
 // the pixels that the windows of a block see, and where they are
 struct Halo {
@@ -110,9 +109,10 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     if (loaded_k_tile < end) {
       const int channel = loaded_k_tile * BLOCK_K + chunk * CHUNK;
 #pragma unroll
-      for (int i = 0; i < FILTERS; ++i) {
-        const int row = first_row + i * ROW_STEP, tap = loaded_tap + row / BLOCK_N;
+      for (int i = 0; i < ROWS; i += ROW_STEP) {
+        const int row = first_row + i, tap = loaded_tap + row / BLOCK_N;
         const int filter = first_filter + row % BLOCK_N;
+        if (ROWS % ROW_STEP && row >= ROWS) break;
         const bool valid = channel < c.group_channels && tap < taps && filter < c.group_filters;
         const long long from = (static_cast<long long>(group) * c.group_filters + filter) * taps + tap;
         cp_async<VECTOR_BYTES>(filters[to].chunk(row, chunk),

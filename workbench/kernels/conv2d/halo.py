@@ -39,20 +39,24 @@ def _overlapping(p: Conv2dProblem) -> str | None:
 
 
 def _sizes(p: Conv2dProblem, size: Mapping[str, int]) -> dict[str, int]:
-    n = size["TILE_N"] or (16 if p.filters <= 16 else 32 if p.filters <= 32 else 64)
-    m = size["TILE_M"] or 128
-    together = size["TOGETHER"] or min(64 // n, ceil_div(p.taps_y * p.taps_x, 2))
+    """What is given, or, where it is 0, what fits: small tiles where large ones would be fewer than multiprocessors."""
+    n = size["TILE_N"] or next((n for n in (16, 32) if p.filters <= n), 64)
     x = size["TILE_X"] or (8 if ceil_div(p.columns, 8) % 2 else 16)
-    found = {
-        "BLOCK_M": m,
-        "BLOCK_N": n,
-        "TILE_X": x,
-        "WARPS_M": 4,
-        "WARPS_N": 1,
-        "STAGES": _STAGES,
-        "TOGETHER": together,
-    }
-    return found if _shared_bytes(p, found) <= SHARED_BYTES else found | {"BLOCK_M": 64, "TILE_X": 8}
+    # the first filters of a k-tile come with the last pixels of the one before: not with the last filters, too
+    together = min(64 // n, ceil_div(p.taps_y * p.taps_x, 2))
+    found = {"BLOCK_N": n, "TILE_X": x, "WARPS_N": 1, "STAGES": _STAGES, "TOGETHER": together}
+    large, small = ({**found, "BLOCK_M": m, "WARPS_M": m // 16} for m in (size["TILE_M"] or 128, 64))
+    many = size["TILE_M"] or _tiles(p, large) * _splits(p, large, size["SPLITS"]) >= MULTIPROCESSORS
+    if many and _shared_bytes(p, large) <= SHARED_BYTES:
+        return large
+    return small if _shared_bytes(p, small) <= SHARED_BYTES else small | {"TILE_X": 8}
+
+
+def _splits(p: Conv2dProblem, size: Mapping[str, int], wanted: int) -> int:
+    """Blocks that share the channels of a tile: so many that a multiprocessor has two, but at most four."""
+    k_tiles = ceil_div(p.channels, BLOCK_K)
+    fit = max(1, min(4, 2 * MULTIPROCESSORS // _tiles(p, size)))
+    return ceil_div(k_tiles, ceil_div(k_tiles, min(k_tiles, wanted or fit)))
 
 
 def _tiles(p: Conv2dProblem, size: Mapping[str, int]) -> int:
@@ -66,7 +70,7 @@ def _tiles(p: Conv2dProblem, size: Mapping[str, int]) -> int:
     source="conv2d/mma/06_halo.cu",
     idea="the pixels that the windows of a rectangle of outputs see lie in shared memory, once for all taps",
     supports=first_refusal(channels_last, half_only, eights, _overlapping),
-    parameters={"TILE_M": 0, "TILE_N": 0, "TILE_X": 0, "SPLITS": 0, "TOGETHER": 0},
+    parameters={"TILE_M": 0, "TILE_N": 0, "TILE_X": 0, "SPLITS": 0},
     space={"TILE_M": (0, 64, 128), "TILE_N": (0, 16, 32, 64), "TILE_X": (0, 8, 16), "SPLITS": (0, 1, 2, 4, 8)},
     sizes=_sizes,
     edge_cases=(
@@ -78,9 +82,7 @@ def _tiles(p: Conv2dProblem, size: Mapping[str, int]) -> int:
     architecture=80,
 )
 def halo(p: Conv2dProblem, size: Mapping[str, int]) -> Plan:
-    tiles, k_tiles = _tiles(p, size), ceil_div(p.channels, BLOCK_K)
-    part = ceil_div(k_tiles, size["SPLITS"] or max(1, min(k_tiles // 2, MULTIPROCESSORS // tiles)))
-    splits = ceil_div(k_tiles, part)
+    tiles, splits = _tiles(p, size), _splits(p, size, size["SPLITS"])
     outputs = size["BLOCK_M"] * size["BLOCK_N"]
     scratch = {
         "partial": Array((tiles * splits, outputs) if splits > 1 else (1, 1), FP32, output=True),
@@ -90,7 +92,7 @@ def halo(p: Conv2dProblem, size: Mapping[str, int]) -> Plan:
         "conv2d_halo",
         (tiles, splits, 1),
         (32 * size["WARPS_M"] * size["WARPS_N"], 1, 1),
-        (*pointers(p), sizes(p), *scratch, np.int32(part)),
+        (*pointers(p), sizes(p), *scratch, np.int32(ceil_div(ceil_div(p.channels, BLOCK_K), splits))),
         shared_bytes=_shared_bytes(p, size),
     )
     return Plan((launch,), scratch)
