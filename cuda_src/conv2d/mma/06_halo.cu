@@ -74,7 +74,7 @@ __device__ __forceinline__ void store_rectangle(const Sums& sums, const Convolut
   }
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS)
+extern "C" __global__ void __launch_bounds__(THREADS, 512 / THREADS)
     conv2d_halo(const IN* __restrict__ x, const IN* __restrict__ f, const IN* __restrict__ bias,
                 IN* __restrict__ y, const __grid_constant__ Convolution c, float* partial, unsigned* counters,
                 int part) {
