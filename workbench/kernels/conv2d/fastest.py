@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ...model.launch import ceil_div
 from .estimate import (
     BLOCK_K,
     copied_cycles,
@@ -19,8 +20,9 @@ from .problem import Conv2dProblem
 FEW, MANY = 4, 132
 """Below so many channels, and from so many tiles on, a thread gathers a window: for 3 channels 1.6 of cuDNN's speed."""
 
-FEW_FILTERS, FULL = 32, 32
-"""Up to so many filters, and above so many channels, windows are read from shared memory once for all taps."""
+FEWEST_FILTERS, FEW_FILTERS, LONG, FULL = 16, 32, 24, 32
+"""Up to so many filters, or up to so many where sums have so many k-tiles, and above so many channels, pixels are copied
+once for all taps."""
 
 MARGIN = 1.7
 """By how much the estimate of copies by threads is less than what they take, where that of TMA is not (H200)."""
@@ -52,6 +54,8 @@ def _special(p: Conv2dProblem) -> tuple[str, ...]:
     """Stages that are preferred to those that an estimate ranks, where they take the problem."""
     if p.channels < FEW and p.tiles(128, 64) >= MANY:
         return ("few_channels",)
-    if p.channels % BLOCK_K or p.filters % BLOCK_K:  # boxes of TMA would not be full: 1.05 to 1.6 of its speed (H100)
-        return ("pointwise", "halo") if p.filters <= FEW_FILTERS and p.channels > FULL else ("pointwise",)
-    return ()
+    long = p.taps_y * p.taps_x * ceil_div(p.channels, BLOCK_K) >= LONG
+    if p.filters <= (FEW_FILTERS if long else FEWEST_FILTERS) and p.channels > FULL:
+        return ("pointwise", "halo")
+    # boxes of TMA would not be full: 1.05 to 4 times the speed of im2col_tma (H100)
+    return ("pointwise",) if p.channels % BLOCK_K or p.filters % BLOCK_K else ()
