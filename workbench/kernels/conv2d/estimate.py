@@ -139,6 +139,34 @@ def im2col_cycles(p: Conv2dProblem) -> float:
     return min(tile_cycles(p, *fitted(p)), alone) + FIRST_K_TILE
 
 
+SHARES = (1, 2, 3, 4, 6, 8)
+"""Among how many blocks the k-tiles that TMA loads may be shared."""
+
+
+def shared_cycles(p: Conv2dProblem, height: int, width: int, shares: int) -> float:
+    """A multiprocessor's estimated cycles for its share of tiles that TMA loads, of which each is that of so many
+    blocks. The last one adds up what all of them leave."""
+    k_tiles = p.taps_y * p.taps_x * ceil_div(p.channels, BLOCK_K)
+    tiles = p.tiles(height, width)
+    per_tile = ceil_div(tiles, MULTIPROCESSORS)
+    epilogue = 2 * 2 * height * width // BYTES + EPILOGUE
+    busy = [ALONE + (1 - ALONE) * min(n, MULTIPROCESSORS) / MULTIPROCESSORS for n in (tiles, tiles * shares)]
+    products = (cycles(p, height, width) / per_tile - epilogue) / k_tiles
+    loads = loading_cycles(p, height, width) / per_tile / k_tiles / busy[0] * busy[1]
+    added = SPLIT + (shares + 1) * height * width * 4 / L2_BYTES if shares > 1 else 0
+    mainloop = ceil_div(k_tiles, shares) * max(products, loads)
+    return ceil_div(tiles * shares, MULTIPROCESSORS) * (mainloop + epilogue + added) + FIRST_K_TILE
+
+
+@lru_cache(maxsize=1024)
+def fitted_to_shares(p: Conv2dProblem) -> tuple[int, int, int]:
+    """The tile of two consumers, and among how many blocks its k-tiles are shared, that take the least cycles. Of a
+    block each has at least four k-tiles."""
+    most = max(1, p.taps_y * p.taps_x * ceil_div(p.channels, BLOCK_K) // 4)
+    choices = [(*tile, shares) for tile in TILES for shares in SHARES if shares <= most]
+    return min(choices, key=lambda choice: shared_cycles(p, *choice))
+
+
 LAUNCH, MEMORY_BYTES = 5000, 11
 """Cycles of one launch more, and what a multiprocessor gets from memory in a cycle while all do."""
 

@@ -10,8 +10,10 @@ from .estimate import (
     fitted,
     fitted_to_copies,
     fitted_to_one,
+    fitted_to_shares,
     im2col_cycles,
     padding_cycles,
+    shared_cycles,
     tile_cycles,
 )
 from .padding import no_eights, padded
@@ -21,8 +23,8 @@ FEW, MANY = 4, 132
 """Below so many channels, and from so many tiles on, a thread gathers a window: for 3 channels 1.6 of cuDNN's speed."""
 
 FEWEST_FILTERS, FEW_FILTERS, LONG, FULL = 16, 32, 24, 32
-"""Up to so many filters, or up to so many where sums have so many k-tiles, and above so many channels, pixels are copied
-once for all taps."""
+"""Up to so many filters, or, where sums have so many k-tiles, up to so many, and above so many channels, the pixels of
+overlapping windows are copied once for all taps."""
 
 MARGIN = 1.7
 """By how much the estimate of copies by threads is less than what they take, where that of TMA is not (H200)."""
@@ -38,6 +40,9 @@ def fastest(p: Conv2dProblem) -> tuple[str, ...]:
     ranked: dict[tuple[str, ...], float] = {("narrow_copies",): MARGIN * copied}
     if no_eights(p):  # channels that are copied to whole k-tiles took longer: 0.76 of cuDNN over twelve layers
         ranked[wgmma] = im2col_cycles(p)
+        *tile, shares = fitted_to_shares(p)
+        if shares > 1:
+            ranked["split_k",] = shared_cycles(p, *tile, shares)
     else:
         wide, whole = padded(p), padded(p, BLOCK_K)
         by_copies = MARGIN * copied_cycles(wide, *fitted_to_copies(wide))
