@@ -40,9 +40,9 @@ def fastest(p: Conv2dProblem) -> tuple[str, ...]:
     ranked: dict[tuple[str, ...], float] = {("narrow_copies",): MARGIN * copied}
     if no_eights(p):  # channels that are copied to whole k-tiles took longer: 0.76 of cuDNN over twelve layers
         ranked[wgmma] = im2col_cycles(p)
-        *tile, shares = fitted_to_shares(p)
+        height, width, shares = fitted_to_shares(p)
         if shares > 1:
-            ranked["split_k",] = shared_cycles(p, *tile, shares)
+            ranked["split_k",] = shared_cycles(p, height, width, shares)
     else:
         wide, whole = padded(p), padded(p, BLOCK_K)
         by_copies = MARGIN * copied_cycles(wide, *fitted_to_copies(wide))
