@@ -16,7 +16,7 @@ from workbench.catalogue import registry
 from workbench.devices import open_device
 from workbench.harness import Case
 from workbench.kernels.conv2d import CONV2D, Activation, Conv2dProblem, Layout
-from workbench.kernels.conv2d.estimate import TILES, TILES_OF_ONE
+from workbench.kernels.conv2d.estimate import MULTIPROCESSORS, TILES, TILES_OF_ONE, fitted_to_shares
 from workbench.kernels.conv2d.operation import sizes
 from workbench.kernels.conv2d.padding import THREADS, no_eights, no_k_tiles, pad_channels, padded
 from workbench.kernels.conv2d.problem import SHAPES, touched
@@ -313,6 +313,7 @@ BROKEN = {
         ("halo", "channel < c.group_channels && c.inside(down, right)", "channel < c.group_channels", "out_of_bounds"),
         ("halo", "      cp_async_wait<STAGES - 2>();\n", "", "in_flight"),
         ("halo", "      __syncthreads();  // these filters", "      // these filters", "race"),
+        ("split_k", "      named_sync<roles::CONSUMER_THREADS>(NAME);  // all have", "      // all have", "race"),
         ("im2col_tma", "      consumed.release_previous();\n", "", "deadlock"),
         ("im2col_tma", "      wgmma_wait<0>();\n", "", "accumulator_in_flight"),
         ("im2col_tma", "          turn ^= 1;\n", "", "in_flight"),
@@ -434,6 +435,20 @@ def test_blocks_that_share_k_add_up_all_of_it(splits, channels):
     problem = Conv2dProblem(images=2, height=9, width=9, channels=channels, filters=33, taps_y=5, pad_y=2, bias=True)
     tiles, blocks = stage.plan(problem).launches[0].grid[:2]
     assert (tiles, blocks) == (4, splits if splits == 2 else 5)
+    assert workbench.verify(stage, device="emulator", problem=problem).ok
+
+
+def test_few_tiles_are_shared_among_blocks_and_many_are_not():
+    few = Conv2dProblem(height=64, width=64, channels=424, filters=88, taps_y=5, taps_x=5, pad_y=2, pad_x=2)
+    *tile, shares = fitted_to_shares(few)
+    assert shares > 1 and 100 <= few.tiles(*tile) * shares <= MULTIPROCESSORS
+    assert [fitted_to_shares(p)[2] for p in CONV2D.suite[:8]] == [1] * 8
+    assert _stage("split_k").plan(few).launches[0].grid == (few.tiles(*tile) * shares, 1, 1)
+
+
+def test_split_k_adds_up_all_of_k():
+    stage = _stage("split_k", SPLITS=5, TILE_M=128, TILE_N=64)
+    problem = Conv2dProblem(images=2, height=9, width=9, channels=72, filters=80, taps_y=2, pad_y=1, bias=True)
     assert workbench.verify(stage, device="emulator", problem=problem).ok
 
 
