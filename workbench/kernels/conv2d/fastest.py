@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from ...model.launch import ceil_div
 from .estimate import (
     BLOCK_K,
     copied_cycles,
@@ -12,6 +11,7 @@ from .estimate import (
     fitted_to_one,
     fitted_to_shares,
     im2col_cycles,
+    k_tiles_of_taps,
     padding_cycles,
     shared_cycles,
     tile_cycles,
@@ -59,8 +59,8 @@ def _special(p: Conv2dProblem) -> tuple[str, ...]:
     """Stages that are preferred to those that an estimate ranks, where they take the problem."""
     if p.channels < FEW and p.tiles(128, 64) >= MANY:
         return ("few_channels",)
-    long = p.taps_y * p.taps_x * ceil_div(p.channels, BLOCK_K) >= LONG
-    if p.filters <= (FEW_FILTERS if long else FEWEST_FILTERS) and p.channels > FULL:
+    most = FEW_FILTERS if k_tiles_of_taps(p) >= LONG else FEWEST_FILTERS
+    if p.filters <= most and p.channels > FULL:
         return ("pointwise", "halo")
     # boxes of TMA would not be full: 1.05 to 4 times the speed of im2col_tma (H100)
     return ("pointwise",) if p.channels % BLOCK_K or p.filters % BLOCK_K else ()

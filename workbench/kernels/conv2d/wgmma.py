@@ -11,7 +11,7 @@ from ...model.arrays import Array
 from ...model.dtypes import FP32
 from ...model.launch import Launch, Plan
 from ...model.tensor_map import Im2col, TensorMap
-from .estimate import BLOCK_K, SHARES, TILES, TILES_OF_ONE, fitted, fitted_to_one, fitted_to_shares
+from .estimate import BLOCK_K, SHARES, TILES, TILES_OF_ONE, fitted, fitted_to_one, fitted_to_shares, k_tiles_of_taps
 from .mma import SHARED_BYTES, eights, half_only
 from .operation import CONV2D, EDGE_CASES, ODD_CHANNELS, channels_last, first_refusal, pointers, sizes
 from .padding import no_k_tiles, pad_channels, padded, padding_sizes
@@ -149,7 +149,8 @@ def padded_im2col(p: Conv2dProblem, size: Mapping[str, int]) -> Plan:
 )
 def split_k(p: Conv2dProblem, size: Mapping[str, int]) -> Plan:
     m, n = size["BLOCK_M"], size["BLOCK_N"]
-    tiles, splits = p.tiles(m, n), size["SPLITS"] or fitted_to_shares(p)[2]
+    # every block has a k-tile
+    tiles, splits = p.tiles(m, n), min(size["SPLITS"] or fitted_to_shares(p)[2], k_tiles_of_taps(p))
     scratch = {
         "partial": Array((tiles * splits, m * n) if splits > 1 else (1, 1), FP32, output=True),
         "counters": Array((tiles,), FP32, output=True, zero=True),  # 4 bytes each
