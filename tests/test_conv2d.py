@@ -394,6 +394,15 @@ def test_any_cut_of_depthwise_tma_is_right(parameters):
     assert workbench.verify(_stage("depthwise_tma", **parameters), device="emulator", problem=problem).ok
 
 
+def test_warps_of_halo_have_more_outputs_where_blocks_are_many():
+    few = Conv2dProblem(images=1, height=89, width=89, channels=56, filters=32, taps_y=5, taps_x=5, pad_y=2, pad_x=2)
+    stage, many = _stage("halo"), dataclasses.replace(few, images=32)
+    assert (stage.sizes(few)["WARPS_M"], stage.sizes(many)["WARPS_M"]) == (4, 4)
+    assert (stage.sizes(few)["BLOCK_M"], stage.sizes(many)["BLOCK_M"]) == (64, 128)
+    problem = Conv2dProblem(height=12, width=17, channels=72, filters=24, bias=True)
+    assert workbench.verify(_stage("halo", TILE_M=128, WIDE=1), device="emulator", problem=problem).ok
+
+
 def test_the_least_bytes_are_those_of_pixels_and_taps_that_meet(rng):  # noqa: F811
     for _ in range(300):
         drawn = rng.integers([1, 1, 1, 1, 0, 1], [12, 8, 6, 5, 7, 5])

@@ -26,6 +26,9 @@ FEWEST_FILTERS, FEW_FILTERS, LONG, FULL = 16, 32, 24, 32
 """Up to so many filters, or, where sums have so many k-tiles, up to so many, and above so many channels, the pixels of
 overlapping windows are copied once for all taps."""
 
+MANY_PIXELS = 8192
+"""From so many on each multiprocessor has several warps that each multiply more than 64 filters."""
+
 MARGIN = 1.7
 """By how much the estimate of copies by threads is less than what they take, where that of TMA is not (H200)."""
 
@@ -63,4 +66,6 @@ def _special(p: Conv2dProblem) -> tuple[str, ...]:
     if p.filters <= most and p.channels > FULL:
         return ("pointwise", "halo")
     # boxes of TMA would not be full: 1.05 to 4 times the speed of im2col_tma (H100)
-    return ("pointwise",) if p.channels % BLOCK_K or p.filters % BLOCK_K else ()
+    if (p.channels % BLOCK_K or p.filters % BLOCK_K) and (p.filters <= BLOCK_K or p.pixels >= MANY_PIXELS):
+        return ("pointwise",)
+    return ()

@@ -46,9 +46,11 @@ def _sizes(p: Conv2dProblem, size: Mapping[str, int]) -> dict[str, int]:
     together = min(64 // n, ceil_div(p.taps_y * p.taps_x, 2))
     found = {"BLOCK_N": n, "TILE_X": x, "WARPS_N": 1, "STAGES": _STAGES, "TOGETHER": together}
     large, small = ({**found, "BLOCK_M": m, "WARPS_M": m // 16} for m in (size["TILE_M"] or 128, 64))
-    many = size["TILE_M"] or _tiles(p, large) * _splits(p, large, size["SPLITS"]) >= MULTIPROCESSORS
-    if many and _shared_bytes(p, large) <= SHARED_BYTES:
-        return large
+    blocks = _tiles(p, large) * _splits(p, large, size["SPLITS"])
+    if (size["TILE_M"] or blocks >= MULTIPROCESSORS) and _shared_bytes(p, large) <= SHARED_BYTES:
+        # where several blocks are resident, fewer warps read the same filters
+        wide = size["WIDE"] or (n > 16 and blocks >= 4 * MULTIPROCESSORS)
+        return large | {"WARPS_M": large["BLOCK_M"] // 32} if wide else large
     return small if _shared_bytes(p, small) <= SHARED_BYTES else small | {"TILE_X": 8}
 
 
@@ -70,7 +72,7 @@ def _tiles(p: Conv2dProblem, size: Mapping[str, int]) -> int:
     source="conv2d/mma/06_halo.cu",
     idea="the pixels that the windows of a rectangle of outputs see lie in shared memory, once for all taps",
     supports=first_refusal(channels_last, half_only, eights, _overlapping),
-    parameters={"TILE_M": 0, "TILE_N": 0, "TILE_X": 0, "SPLITS": 0},
+    parameters={"TILE_M": 0, "TILE_N": 0, "TILE_X": 0, "SPLITS": 0, "WIDE": 0},
     space={"TILE_M": (0, 64, 128), "TILE_N": (0, 16, 32, 64), "TILE_X": (0, 8, 16), "SPLITS": (0, 1, 2, 4, 8)},
     sizes=_sizes,
     edge_cases=(

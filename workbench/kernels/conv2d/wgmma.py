@@ -143,7 +143,12 @@ def padded_im2col(p: Conv2dProblem, size: Mapping[str, int]) -> Plan:
     space={"TILE_M": (0, 128, 256), "TILE_N": (0, 64, 128, 160, 192, 256), "SPLITS": (0, *SHARES)},
     constraint=_one_of(TILES),
     sizes=lambda p, size: _sizes(lambda p: fitted_to_shares(p)[:2])(p, size),
-    edge_cases=(*EDGE_CASES, _MANY, _GROUPS),
+    edge_cases=(
+        *EDGE_CASES,
+        _MANY,
+        _GROUPS,
+        Conv2dProblem(images=2, height=8, width=8, channels=72, filters=64),  # pixels fill their tiles
+    ),
     architecture=90,
     specific=True,
 )
