@@ -12,7 +12,7 @@ from ... import reference
 from ...judge import bounds
 from ...model.arrays import Array, Arrays, element_bytes
 from ...model.dtypes import FP32
-from ...model.launch import Launch, Plan
+from ...model.launch import Launch, Plan, ceil_div
 from ...model.operation import Operation
 from ...model.problem import Cost, Size, Tier, draw_values
 from ..rows import groups, launches
@@ -169,3 +169,78 @@ def split_rows(p: ScanProblem, size: Mapping[str, int]) -> Plan:
     first = launch("scan_parts", ("x", "partial", columns, ldx))
     second = launch("scan_rest", ("x", "partial", "y", columns, ldx, np.int64(p.ldy)))
     return Plan((first, second), scratch={"partial": Array((p.rows * count,), FP32, output=True)})
+
+
+HELD = {"THREADS": 128, "VECTORS": 4}
+"""Threads of the smallest block; vectors that a thread holds, where more threads can be had."""
+
+
+@SCAN.stage(
+    "registers",
+    source="scan/06_registers.cu",
+    idea="threads hold the row in registers: all loads are in flight",
+    parent="block_row",
+    parameters=HELD,
+    sizes=groups.block,
+    supports=groups.fits(groups.block, HELD, "a block"),
+    edge_cases=(
+        ScanProblem(rows=2, columns=20_000, out="bf16"),
+        ScanProblem(rows=3, columns=9001, dtype="fp32", out="fp32"),
+        ScanProblem(rows=70, columns=40, out="bf16"),
+    ),
+)
+def registers(p: ScanProblem, size: Mapping[str, int]) -> Launch:
+    return launches.held_rows("scan_registers", p, size, _args(p))
+
+
+LOOK_BACK = {"THREADS": 256, "VECTORS": 8, "EACH": 4, "TARGET": 1056}
+"""Threads of a block; vectors of a part that a thread holds, and sums of parts that a lane waits for, of the longest
+rows; parts of all rows up to which there are fewer of both."""
+
+MOST_POSTED = 2**20
+"""Sums that the last block clears."""
+
+
+def _posted(p: ScanProblem, size: Mapping[str, int]) -> tuple[int, int]:
+    """Parts of a row, and their groups."""
+    parts = ceil_div(groups.vectors(p), size["THREADS"] * size["VECTORS"])
+    return parts, ceil_div(parts, launches.WARP * size["EACH"])
+
+
+def _of_parts(p: ScanProblem, size: Mapping[str, int]) -> dict[str, int]:
+    """As few vectors a thread as make TARGET parts."""
+    held = 1
+    while held < size["VECTORS"] and p.rows * _posted(p, {**size, "VECTORS": held})[0] > size["TARGET"]:
+        held *= 2
+    return {"VECTORS": held, "EACH": size["EACH"] if held == size["VECTORS"] else 1}
+
+
+def _few_posted(p: ScanProblem, size: Mapping[str, int]) -> str | None:
+    """One warp is not to clear too much."""
+    if p.rows * sum(_posted(p, {**size, **_of_parts(p, size)})) <= MOST_POSTED:
+        return None
+    return f"{p.rows} rows have more parts than one warp clears"
+
+
+@SCAN.stage(
+    "look_back",
+    source="scan/07_look_back.cu",
+    idea="one pass: a block waits for the sums of the parts before its own",
+    parent="split_rows",
+    parameters=LOOK_BACK,
+    space={"THREADS": (128, 256, 512), "VECTORS": (2, 4, 8), "EACH": (1, 2, 4), "TARGET": (528, 1056, 2112)},
+    sizes=_of_parts,
+    supports=groups.worth_splitting,
+    constraint=_few_posted,
+    edge_cases=(
+        *LONG,
+        ScanProblem(rows=1, columns=70_000, dtype="fp32", out="fp32"),  # three groups of parts
+    ),
+)
+def look_back(p: ScanProblem, size: Mapping[str, int]) -> Plan:
+    parts, together = _posted(p, size)
+    posted = Array((p.rows * (parts + together), 2), FP32, output=True, zero=True)
+    counters = Array((2,), FP32, output=True, zero=True)  # 4 bytes each
+    args = ("x", "y", "posted", "counters", *_args(p)[2:], np.int32(parts), np.int32(together))
+    launch = Launch("scan_look_back", (p.rows * parts, 1, 1), (size["THREADS"], 1, 1), args)
+    return Plan((launch,), scratch={"posted": posted, "counters": counters})
