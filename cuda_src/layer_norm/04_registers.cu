@@ -13,7 +13,7 @@
 
 constexpr int ROWS = THREADS / GROUP, WIDTH = ROW_WIDTH<IN, OUT>;
 
-extern "C" __global__ void __launch_bounds__(THREADS)
+extern "C" __global__ void __launch_bounds__(THREADS, ROW_RESIDENT<THREADS, VECTORS, EVEN>)
     layer_norm_registers(const IN* __restrict__ x, const IN* __restrict__ w, const IN* __restrict__ b,
                          OUT* __restrict__ y, int rows, int columns, long long ldx, long long ldy,
                          float eps) {

@@ -13,7 +13,7 @@
 
 constexpr int ROWS = THREADS / GROUP, WIDTH = ROW_WIDTH<IN, OUT>;
 
-extern "C" __global__ void __launch_bounds__(THREADS, 1)
+extern "C" __global__ void __launch_bounds__(THREADS, ROW_RESIDENT<THREADS, VECTORS, EVEN>)
     rms_norm_registers(const IN* __restrict__ x, const IN* __restrict__ w, OUT* __restrict__ y, int rows,
                        int columns, long long ldx, long long ldy, float eps) {
   __shared__ RowScratch<Sum, THREADS> scratch;

@@ -13,6 +13,10 @@ LANES = (4, 32)
 LEAST_SPLIT = 128
 """Vectors of the shortest row that blocks share."""
 
+SHAPES = ((4, 4), (8, 2), (16, 2), (32, 2), (64, 2), (128, 2), (256, 4), (512, 8))
+"""Threads that hold a row, and vectors up to which a thread holds it: the first that hold it are taken. Measured on an
+H100 and an H200: few vectors a thread, and no more than 256 threads while four vectors are enough."""
+
 MOST_THREADS, MOST_VECTORS, MOST_BLOCKS = 512, 8, 8
 """Of a block, each of which may then have 128 registers; that a thread holds in them; of a cluster on every device."""
 
@@ -46,6 +50,10 @@ MANY = 1024
 """Rows from which on every multiprocessor has several, however many threads share one."""
 
 
+VERY_MANY, LARGEST_OF_LANES = 8 * MANY, 2**12
+"""Rows from which on a warp is enough for each, if it has no more vectors than this."""
+
+
 def even(step: int, *extents: int) -> int:
     """EVEN of a kernel whose vectors are `step` elements: whether rows consist of whole ones and start at multiples of
     their size. `extents` are lengths of rows and distances between them, in elements; the arrays themselves start at
@@ -66,8 +74,12 @@ def power_of_two(least: int) -> int:
 
 
 def block(p: RowProblem, size: Mapping[str, int]) -> dict[str, int]:
-    """GROUP threads that share a row, each with VECTORS vectors of it, in blocks of THREADS."""
-    return shared(vectors(p), size["THREADS"], size["VECTORS"], MOST_THREADS) | {"BLOCKS": 1}
+    """GROUP threads that share a row, each with VECTORS vectors of it, in blocks of THREADS: as few threads as `SHAPES`
+    says, with at most as many vectors as the stage wants while there are threads."""
+    count, wanted = vectors(p), size["VECTORS"]
+    group = next((g for g, most in SHAPES if g * min(most, wanted) >= count), MOST_THREADS)
+    threads = group if group > LANES[-1] else size["THREADS"]
+    return {"GROUP": group, "VECTORS": power_of_two(ceil_div(count, group)), "THREADS": threads, "BLOCKS": 1}
 
 
 def shared(count: int, threads: int, wanted: int, most: int) -> dict[str, int]:
@@ -78,10 +90,28 @@ def shared(count: int, threads: int, wanted: int, most: int) -> dict[str, int]:
 
 
 def looping(p: RowProblem, size: Mapping[str, int]) -> dict[str, int]:
-    """GROUP threads that walk along a row together, VECTORS vectors each at a time: at most LARGEST threads."""
-    chosen = shared(vectors(p), size["THREADS"], size["VECTORS"], size["LARGEST"])
-    return {**chosen, "VECTORS": min(chosen["VECTORS"], size["VECTORS"]), "BLOCKS": 1}
+    """GROUP threads that walk along a row together, VECTORS vectors each at a time: lanes where rows are short or very
+    many, else at most LARGEST threads."""
+    count, wanted = vectors(p), size["VECTORS"]
+    group = power_of_two(ceil_div(count, wanted))
+    if group > LANES[-1] and p.rows >= VERY_MANY and count <= LARGEST_OF_LANES:
+        group = LANES[-1]
+    if group <= LANES[-1]:
+        group = max(group, 2 * LANES[0])
+        held = min(power_of_two(ceil_div(count, group)), wanted)
+        return {"GROUP": group, "VECTORS": held, "THREADS": size["THREADS"], "BLOCKS": 1}
+    group = min(max(group, size["THREADS"]), size["LARGEST"])
+    return {"GROUP": group, "VECTORS": min(power_of_two(ceil_div(count, group)), wanted), "THREADS": group, "BLOCKS": 1}
 
+
+def by_block(p: RowProblem) -> bool:
+    """Whether a block is enough for a row that one can hold: rows are enough for all multiprocessors, or a cluster
+    would have no more threads."""
+    return p.rows >= ENOUGH or vectors(p) <= ONE_BLOCK
+
+
+ENOUGH, ONE_BLOCK = 128, 256 * 4
+"""Rows that keep nearly all multiprocessors busy; vectors that a cluster's first block holds."""
 
 MULTIPROCESSORS = 132
 
@@ -116,7 +146,7 @@ def cluster(p: RowProblem, size: Mapping[str, int]) -> dict[str, int]:
         blocks *= 2
     each = ceil_div(count, blocks)
     if blocks == 1:
-        return shared(each, size["THREADS"], wanted, largest) | {"BLOCKS": 1}
+        return block(p, size)
     held = power_of_two(ceil_div(each, largest))
     while held > size.get("MOST", MOST_VECTORS):
         largest, held = 2 * largest, ceil_div(held, 2)

@@ -74,7 +74,7 @@ HELD = {"THREADS": 128, "VECTORS": 4}
 CLUSTERED = {**HELD, "LARGEST": 256}
 """As before; the largest block while there are more of them to be had for a row."""
 
-SPLIT = {"THREADS": 256, "VECTORS": 4, "TARGET": 1056}
+SPLIT = {"THREADS": 256, "VECTORS": 4, "TARGET": 4224}
 """As before; the least number of blocks that few rows are split into."""
 
 
@@ -163,7 +163,7 @@ def declare_split(
         idea="few rows are split over all blocks; a second kernel scales the parts",
         parent="vectorized",
         parameters=SPLIT,
-        space={"THREADS": THREADS, "VECTORS": (1, 2, 4), "TARGET": (528, 1056, 2112)},
+        space={"THREADS": THREADS, "VECTORS": (1, 2, 4), "TARGET": (1056, 2112, 4224)},
         supports=groups.worth_splitting,
         edge_cases=(
             problem(rows=1, columns=60_000, dtype="bf16", out="bf16"),
@@ -181,14 +181,18 @@ def declare_split(
 
 
 def fastest(p: NormProblem) -> tuple[str, ...]:
-    """Many rows are held by a block each, or fetched ahead where they are long; few are held by clusters, or else
-    split."""
-    held = ("registers", "cluster") if p.rows >= groups.MANY else ("cluster",)
-    return (*(("prefetch",) if prefetch.worth_fetching(p) else ()), *held, "split_rows", "vectorized")
+    """Rows are held by a block each, or fetched ahead where they are many and long; few long ones are held by clusters,
+    or else split."""
+    return (*(("prefetch",) if prefetch.worth_fetching(p) else ()), *held(p), "split_rows", "vectorized")
+
+
+def held(p: RowProblem) -> tuple[str, ...]:
+    """Those of the stages that hold rows that are worth it, in order."""
+    return ("registers", "cluster") if p.rows >= groups.MANY or groups.by_block(p) else ("cluster",)
 
 
 def fastest_of_more(p: NormProblem) -> tuple[str, ...]:
     """As `fastest`, of norms with more numbers or arrays: a cluster that holds rows of 100,000 columns has one block a
     multiprocessor then, and is slower than two kernels."""
-    held = ("registers",) if p.rows >= groups.MANY else ("cluster",)
-    return (*held, "split_rows", "cluster", "vectorized")
+    first = ("registers",) if p.rows >= groups.MANY else held(p)
+    return (*first, "split_rows", "cluster", "vectorized")

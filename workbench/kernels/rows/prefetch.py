@@ -41,8 +41,10 @@ def sizes(p: RowProblem, size: Mapping[str, int]) -> dict[str, int]:
 
 
 def worth_fetching(p: RowProblem) -> bool:
-    """Whether blocks that take row after row are faster than those that hold one each, as measured on an H200."""
-    return p.rows >= groups.MANY and p.columns > (11_000 if p.in_type.itemsize == 2 else 17_000)
+    """Whether blocks that take row after row are faster than those that hold one each, as measured on an H200: rows are
+    many and long, and no block holds exactly so many vectors."""
+    exact = p.columns <= 2**14 and groups.vectors(p) == groups.power_of_two(groups.vectors(p))
+    return p.rows >= groups.MANY and not exact and p.columns > (11_000 if p.in_type.itemsize == 2 else 17_000)
 
 
 def bytes_ahead(p: RowProblem, size: Mapping[str, int]) -> int:

@@ -68,10 +68,9 @@ class ScanProblem(RowProblem):
 
 
 def fastest(p: ScanProblem) -> tuple[str, ...]:
-    """Few rows are split; a warp is enough for a short row, and for any where there are warps for all places."""
-    if p.rows < groups.MANY:
-        return ("split_rows", "block_row")
-    return ("block_row",) if p.columns > 512 and p.rows < 8 * groups.MANY else ("vectorized",)
+    """Rows are held by lanes or a block each where one can; few long ones, and longer ones, are scanned in parts."""
+    held = ("registers",) if groups.by_block(p) else ()
+    return (*held, "look_back", "split_rows", "block_row")
 
 
 SCAN = Operation(
@@ -145,7 +144,7 @@ LONG = (
     "block_row",
     source="scan/04_block_row.cu",
     idea="a block shares a row, with several vectors a thread",
-    parameters={"THREADS": 256, "VECTORS": 2},
+    parameters={"THREADS": 512, "VECTORS": 1},
     space={"THREADS": THREADS, "VECTORS": (1, 2, 4)},
     supports=groups.worth_splitting,
     edge_cases=LONG,
@@ -158,7 +157,7 @@ def block_row(p: ScanProblem, size: Mapping[str, int]) -> Launch:
     "split_rows",
     source="scan/05_split_rows.cu",
     idea="few rows are split over all blocks; a second kernel adds the sums of the parts before",
-    parameters={"THREADS": 256, "VECTORS": 2, "TARGET": 1056},
+    parameters={"THREADS": 512, "VECTORS": 1, "TARGET": 528},
     space={"THREADS": THREADS, "VECTORS": (1, 2, 4), "TARGET": (528, 1056, 2112)},
     supports=groups.worth_splitting,
     edge_cases=LONG,
