@@ -14,7 +14,7 @@ from ...model.dtypes import FP32
 from ...model.launch import Argument, Launch, Plan, ceil_div
 from ...model.operation import Operation
 from ...model.problem import Cost
-from . import groups, launches, norms
+from . import groups, launches, norms, prefetch
 from .problem import SUITE, RowProblem, draw_rows
 
 HELD = {"THREADS": 128, "VECTORS": 2, "MOST": 4}
@@ -29,8 +29,17 @@ SPLIT = {"THREADS": 256, "VECTORS": 4, "TARGET": 1056, "NARROWEST": 8, "UNROLL":
 """As before; the least number of blocks that few rows are split into; threads of the smallest group that shares a row
 in the second kernel, and rows that a thread of it loads at once."""
 
-CLUSTERED = {**FUSED, "THREADS": 128, "LARGEST": 8, "FILLED": 128}
-"""As `FUSED`; the most blocks of a cluster; multiprocessors that clusters of more than two blocks can fill."""
+FILLED = 128
+"""Multiprocessors that clusters of more than two blocks can fill."""
+
+CLUSTERED = {**FUSED, "THREADS": 128, "LARGEST": 8, "FILLED": FILLED}
+"""As `FUSED`; the most blocks of a cluster; `FILLED`."""
+
+FETCHED = {"VECTORS": 4, "STAGES": 3, "MOST": 512, "RESIDENT": 1, "MULTIPROCESSORS": 132, "ADDERS": 512}
+"""As `prefetch.PARAMETERS`; as `FUSED`."""
+
+MOST_FETCHED = 32
+"""Elements of x and of dy that a thread holds: it keeps a sum of each column. Half as many where there are two."""
 
 ALONE = {"THREADS": 512, "VECTORS": 4, "MOST": 4}
 """Of the one cluster that takes all rows: threads of its largest block; as `HELD`."""
@@ -110,6 +119,7 @@ def declare(operation: Operation[G], states: int, state: int) -> None:
     _declare_cluster(operation)
     _declare_split(operation, state)
     _declare_one_cluster(operation)
+    _declare_prefetch(operation)
 
 
 def _declare_separate(operation: Operation[G], states: int) -> None:
@@ -193,13 +203,13 @@ def _declare_fused(operation: Operation[G]) -> None:
         return kept_sums(f"{name}_fused", p, size, size["MULTIPROCESSORS"] * size["RESIDENT"] * size["WAVES"])
 
 
-def kept_sums(kernel: str, p: NormGradientProblem, size: Mapping[str, int], most: int) -> Plan:
+def kept_sums(kernel: str, p: NormGradientProblem, size: Mapping[str, int], most: int, shared_bytes: int = 0) -> Plan:
     """A kernel whose clusters, `most` of them, take rows alternately and store what they keep of the columns, and one
     that adds that up."""
-    clusters = min(ceil_div(p.rows, size["THREADS"] // size["GROUP"]), most)
+    clusters = min(ceil_div(p.rows, size["THREADS"] // size.get("GROUP", size["THREADS"])), most)
     blocks, block = size.get("BLOCKS", 1), (size["THREADS"], 1, 1)
     args: tuple[Argument, ...] = ("x", "w", "dy", "dx", "partial", *p.scalars())
-    first = Launch(kernel, (clusters * blocks, 1, 1), block, args, cluster=(blocks, 1, 1))
+    first = Launch(kernel, (clusters * blocks, 1, 1), block, args, shared_bytes=shared_bytes, cluster=(blocks, 1, 1))
     extent = np.int32(p.columns), np.int32(clusters)
     combine = f"{kernel.rsplit('_', 1)[0]}_combine"
     grid = (ceil_div(p.columns, launches.WARP), 1, 1)
@@ -232,6 +242,36 @@ def _declare_cluster(operation: Operation[G]) -> None:
     def cluster(p: G, size: Mapping[str, int]) -> Plan:
         whole = size["MULTIPROCESSORS"] if size["BLOCKS"] <= 2 else size["FILLED"]
         return kept_sums(f"{name}_cluster", p, size, whole * size["RESIDENT"] // size["BLOCKS"])
+
+
+def _declare_prefetch(operation: Operation[G]) -> None:
+    """The stage that fetches rows ahead."""
+    name, problem = operation.name, operation.problem
+    sums = len(problem.gradients)
+    parameters = {**FETCHED, "VECTORS": FETCHED["VECTORS"] // sums}
+
+    def size_of(p: RowProblem, size: Mapping[str, int]) -> dict[str, int]:
+        return prefetch.sizes(p, size, arrays=2)
+
+    @operation.stage(
+        "prefetch",
+        source=f"{name}/08_prefetch.cu",
+        idea="bulk copies fetch the next rows of x and dy while threads work on one",
+        parent="cluster",
+        parameters=parameters,
+        space={"VECTORS": (1, 2, 4), "STAGES": (1, 2, 3), "MOST": (128, 256, 512), "RESIDENT": (1, 2, 3)},
+        sizes=size_of,
+        supports=prefetch.fits(parameters, arrays=2, most=MOST_FETCHED // sums),
+        architecture=90,
+        edge_cases=(
+            problem(rows=300, columns=16, dtype="bf16", out="bf16"),
+            problem(rows=3, columns=20_480, dtype="fp32", out="fp32"),
+        ),
+    )
+    def fetched(p: G, size: Mapping[str, int]) -> Plan:
+        most = size["MULTIPROCESSORS"] if size["BLOCKS"] <= 2 else FILLED
+        memory = prefetch.bytes_ahead(p, size, arrays=2)
+        return kept_sums(f"{name}_prefetch", p, size, most * size["RESIDENT"] // size["BLOCKS"], memory)
 
 
 def _declare_one_cluster(operation: Operation[G]) -> None:
