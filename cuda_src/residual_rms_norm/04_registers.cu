@@ -14,7 +14,7 @@
 
 constexpr int ROWS = THREADS / GROUP, WIDTH = ROW_WIDTH<IN, OUT>;
 
-extern "C" __global__ void __launch_bounds__(THREADS, ROW_RESIDENT<THREADS, VECTORS, EVEN>)
+extern "C" __global__ void __launch_bounds__(THREADS, ROW_RESIDENT<THREADS, VECTORS, EVEN, 32 / WIDTH>)
     residual_rms_norm_registers(const IN* __restrict__ x, const IN* __restrict__ residual,
                                 const IN* __restrict__ w, IN* __restrict__ s, OUT* __restrict__ y, int rows,
                                 int columns, long long ldx, long long ldy, float eps) {

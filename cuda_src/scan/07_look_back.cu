@@ -42,7 +42,7 @@ __device__ __forceinline__ float look_back(Posted* of_parts, Posted* of_groups, 
   return before;
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS)
+extern "C" __global__ void __launch_bounds__(THREADS, ROW_RESIDENT<THREADS, VECTORS, true, 32 / WIDTH>)
     scan_look_back(const IN* __restrict__ x, OUT* __restrict__ y, Posted* posted, unsigned* counters,
                    int rows, int columns, long long ldx, long long ldy, int parts, int groups) {
   __shared__ RoundsScratch<VECTORS, THREADS, THREADS> scratch;
@@ -70,14 +70,13 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     if (threadIdx.x == 0) before_part = found;
   }
   __syncthreads();
+  bool last = false;
+  if (threadIdx.x == 0) last = count_to_last(&counters[1], gridDim.x);  // after stores it would wait for them
 #pragma unroll
   for (int i = 0; i < VECTORS; ++i)
     mine.store(to, mine.column(mine.first + threadIdx.x + i * THREADS),
                summed<OUT>(v[i], before_part + before[i]));
 
-  if (threadIdx.x >= WARP) return;
-  bool last = false;
-  if (threadIdx.x == 0) last = count_to_last(&counters[1], gridDim.x);
-  if (!__any_sync(ALL_LANES, last)) return;
+  if (threadIdx.x >= WARP || !__any_sync(ALL_LANES, last)) return;
   for (int i = threadIdx.x; i < rows * (parts + groups); i += WARP) posted[i] = 0;
 }

@@ -12,11 +12,11 @@
 template <class In, class Out = In>
 constexpr int ROW_WIDTH = ROW_VECTOR_BYTES / (sizeof(In) > sizeof(Out) ? sizeof(In) : sizeof(Out));
 
-// blocks of BLOCK threads that a multiprocessor has room for at least, if a thread holds COUNT vectors of a row: 1,024
-// threads, with 64 registers each. one block loads while another one adds up. more vectors, and rows that are
-// not whole vectors, would spill
-template <int BLOCK, int COUNT, bool WHOLE>
-constexpr int ROW_RESIDENT = WHOLE && COUNT <= 4 ? 1024 / BLOCK : 1;
+// blocks of BLOCK threads that a multiprocessor has room for at least, if a thread holds COUNT vectors of a
+// row, MOST or fewer: 1,024 threads, with 64 registers each. one block loads while another one adds up. more
+// vectors, and rows that are not whole vectors, would spill
+template <int BLOCK, int COUNT, bool WHOLE, int AT_MOST = 4>
+constexpr int ROW_RESIDENT = WHOLE && COUNT <= AT_MOST ? 1024 / BLOCK : 1;
 
 // elements of the first vector that lie before the row
 template <int WIDTH, class Element>

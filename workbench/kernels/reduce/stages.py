@@ -220,12 +220,16 @@ def _spread(p: ReduceProblem, size: Mapping[str, int]) -> dict[str, int]:
     if p.over == "all":  # of which each block has one row
         chosen["GROUP"] = chosen["THREADS"]
     elif rows >= VERY_MANY and vectors <= MOST_OF_LANES:  # two vectors a lane
-        chosen |= {"GROUP": groups.power_of_two(ceil_div(vectors, 2)), "THREADS": size["THREADS"], "BLOCKS": 1}
-    return chosen
+        group = groups.power_of_two(ceil_div(vectors, 2))
+        return {"GROUP": group, "THREADS": size["THREADS"], "VECTORS": min(2, size["VECTORS"]), "BLOCKS": 1}
+    elif groups.MANY <= rows < VERY_MANY and vectors >= LEAST_OF_BLOCKS and chosen["BLOCKS"] == 1:
+        chosen |= {"GROUP": size["THREADS"], "THREADS": size["THREADS"]}
+    return {**chosen, "VECTORS": size["VECTORS"] * (2 if chosen["BLOCKS"] > 1 else 1)}
 
 
-VERY_MANY, MOST_OF_LANES = 8 * groups.MANY, 2 * WARP
-"""Rows whose lanes have work for long, and vectors of a row for which a warp has two each."""
+VERY_MANY, MOST_OF_LANES, LEAST_OF_BLOCKS = 8 * groups.MANY, 2 * WARP, 2**9
+"""Rows whose lanes have work for long; vectors of a row for which a warp has two each, and from which on a block shares
+one of many."""
 
 
 def _of_one_launch(p: ReduceProblem, size: Mapping[str, int]) -> dict[str, int]:

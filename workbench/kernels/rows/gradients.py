@@ -50,7 +50,7 @@ ALONE_SHAPES = ((128, 1), (256, 2), (256, 4), (512, 2))
 MOST_ALONE, MOST_KEPT = 2**20, 2**15
 """Elements of the largest matrix that one cluster takes; bytes of the sums that a block keeps in shared memory."""
 
-SMALL, FEW_LOADS = 2**16, 4
+SMALL, FEW_LOADS = 2**16, 2
 """Elements of the largest matrix for which it is preferred, if its threads load at most so many vectors of x."""
 
 MANY_BLOCKS = 132
@@ -363,9 +363,17 @@ def kept(p: RowProblem, size: Mapping[str, int], sums: int) -> dict[str, int]:
     """GROUP threads that hold a row, VECTORS vectors each, in blocks of THREADS, of which RESIDENT fit on a
     multiprocessor; AHEAD: with the next row, too. `sums` are kept of every column."""
     count = ceil_div(p.columns, groups.width(p))  # every row begins with the first vector of its first thread
-    return resident(
-        groups.shared(count, size["THREADS"], size["VECTORS"], groups.MOST_THREADS), p, sums, size.get("FETCH", 0)
-    )
+    chosen = groups.shared(count, size["THREADS"], size["VECTORS"], groups.MOST_THREADS)
+    few = chosen["GROUP"] <= launches.WARP and _blocks(p, chosen) < MANY_BLOCKS
+    while few and chosen["THREADS"] // 2 > launches.WARP and _blocks(p, chosen) < MANY_BLOCKS:
+        chosen["THREADS"] //= 2  # as many blocks as there are multiprocessors
+    found = resident(chosen, p, sums, size.get("FETCH", 0))
+    return found | ({"RESIDENT": min(2, found["RESIDENT"])} if few else {})
+
+
+def _blocks(p: RowProblem, size: Mapping[str, int]) -> int:
+    """That have rows at once."""
+    return ceil_div(p.rows * size["GROUP"], size["THREADS"])
 
 
 def clustered(p: RowProblem, size: Mapping[str, int], sums: int) -> dict[str, int]:

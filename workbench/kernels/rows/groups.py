@@ -13,9 +13,14 @@ LANES = (4, 32)
 LEAST_SPLIT = 128
 """Vectors of the shortest row that blocks share."""
 
-SHAPES = ((4, 4), (8, 2), (16, 2), (32, 2), (64, 2), (128, 2), (256, 4), (512, 8))
-"""Threads that hold a row, and vectors up to which a thread holds it: the first that hold it are taken. Measured on an
-H100 and an H200: few vectors a thread, and no more than 256 threads while four vectors are enough."""
+SHAPES = ((4, 4), (8, 2), (16, 2), (32, 4), (64, 4), (256, 4), (512, 8))
+FEW_SHAPES = ((4, 2), (8, 2), (16, 2), (32, 2), (128, 2), (256, 4), (512, 8))
+"""Threads that hold a row of many, or of few, and vectors up to which a thread holds it: the first that hold it are
+taken. Measured on an H100, and on an H200: two vectors are enough to keep memory busy, and four in a warp; where rows
+are few it takes the shortest time to have more threads."""
+
+WIDEST = (1024, 4)
+"""The same, of many rows of two bytes an element that are whole vectors, before a thread holds eight: 64 elements."""
 
 MOST_THREADS, MOST_VECTORS, MOST_BLOCKS = 512, 8, 8
 """Of a block, each of which may then have 128 registers; that a thread holds in them; of a cluster on every device."""
@@ -28,7 +33,7 @@ NARROW = 8
 def row_bytes(p: RowProblem) -> int:
     """Bytes of the vectors that both x and y are moved by, of the larger type: 16, or 8 where rows are whole numbers of
     those alone, and stages hold them. Else the ends of rows are moved one by one."""
-    size, extents = max(p.in_type.itemsize, p.out_type.itemsize), (p.columns, p.ldx, p.ldy)
+    size, extents = p.widest, (p.columns, p.ldx, p.ldy)
     fits = p.columns * size <= p.most_narrow * NARROW
     narrow = fits and not even(16 // size, *extents) and even(NARROW // size, *extents)
     return NARROW if narrow else 16
@@ -36,7 +41,7 @@ def row_bytes(p: RowProblem) -> int:
 
 def width(p: RowProblem) -> int:
     """Elements of those vectors."""
-    return row_bytes(p) // max(p.in_type.itemsize, p.out_type.itemsize)
+    return row_bytes(p) // p.widest
 
 
 def vectors(p: RowProblem) -> int:
@@ -76,8 +81,11 @@ def power_of_two(least: int) -> int:
 def block(p: RowProblem, size: Mapping[str, int]) -> dict[str, int]:
     """GROUP threads that share a row, each with VECTORS vectors of it, in blocks of THREADS: as few threads as `SHAPES`
     says, with at most as many vectors as the stage wants while there are threads."""
-    count, wanted = vectors(p), size["VECTORS"]
-    group = next((g for g, most in SHAPES if g * min(most, wanted) >= count), MOST_THREADS)
+    count, wanted, many = vectors(p), size["VECTORS"], p.rows >= MANY
+    shapes = SHAPES if many else FEW_SHAPES
+    group = next((g for g, most in shapes if g * min(most, wanted) >= count), MOST_THREADS)
+    if group == MOST_THREADS and size.get("WIDEST") and many and p.in_type.itemsize == 2 and defines(p)["EVEN"]:
+        group = WIDEST[0] if WIDEST[0] * WIDEST[1] >= count > group * wanted else group
     threads = group if group > LANES[-1] else size["THREADS"]
     return {"GROUP": group, "VECTORS": power_of_two(ceil_div(count, group)), "THREADS": threads, "BLOCKS": 1}
 
@@ -98,7 +106,7 @@ def looping(p: RowProblem, size: Mapping[str, int]) -> dict[str, int]:
         group = LANES[-1]
     if group <= LANES[-1]:
         group = max(group, 2 * LANES[0])
-        held = min(power_of_two(ceil_div(count, group)), wanted)
+        held = min(power_of_two(ceil_div(count, group)), wanted if group == LANES[-1] else 2)
         return {"GROUP": group, "VECTORS": held, "THREADS": size["THREADS"], "BLOCKS": 1}
     group = min(max(group, size["THREADS"]), size["LARGEST"])
     return {"GROUP": group, "VECTORS": min(power_of_two(ceil_div(count, group)), wanted), "THREADS": group, "BLOCKS": 1}
@@ -160,7 +168,7 @@ def fits(
 
     def refuse(p: RowProblem) -> str | None:
         chosen = sizes(p, size)
-        if chosen["VECTORS"] <= size.get("MOST", MOST_VECTORS) and chosen["THREADS"] <= MOST_THREADS:
+        if chosen["VECTORS"] <= size.get("MOST", MOST_VECTORS) and chosen["THREADS"] <= WIDEST[0]:
             return None
         return f"{p.columns} columns are more than the registers of {what} hold"
 

@@ -68,10 +68,11 @@ def common_controls(y: np.ndarray[Any, Any]) -> dict[str, np.ndarray[Any, Any]]:
 N = TypeVar("N", bound=NormProblem)
 
 THREADS = (64, 128, 256, 512, 1024)
-HELD = {"THREADS": 128, "VECTORS": 4}
-"""Threads of the smallest block; vectors that a thread holds, where more threads can be had."""
+HELD = {"THREADS": 128, "VECTORS": 4, "WIDEST": 1}
+"""Threads of the smallest block; vectors that a thread holds, where more threads can be had; whether the widest blocks
+may be taken."""
 
-CLUSTERED = {**HELD, "LARGEST": 256}
+CLUSTERED = {"THREADS": 128, "VECTORS": 4, "LARGEST": 256}
 """As before; the largest block while there are more of them to be had for a row."""
 
 SPLIT = {"THREADS": 256, "VECTORS": 4, "TARGET": 4224}

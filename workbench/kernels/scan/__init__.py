@@ -67,10 +67,19 @@ class ScanProblem(RowProblem):
         return Cost(self.rows * self.columns, element_bytes(self.arrays().values()))
 
 
+SMALL, LARGE = 2**16, 2**20
+"""Vectors of all rows up to which blocks that wait for each other are few, and from which on a second read takes longer
+than that."""
+
+
 def fastest(p: ScanProblem) -> tuple[str, ...]:
-    """Rows are held by lanes or a block each where one can; few long ones, and longer ones, are scanned in parts."""
+    """Rows are held by lanes or a block each where one can; of others, many have a block each, and few are scanned in
+    parts."""
     held = ("registers",) if groups.by_block(p) else ()
-    return (*held, "look_back", "split_rows", "block_row")
+    if p.rows >= 2 * groups.ENOUGH:
+        return (*held, "block_row", "vectorized")
+    at_once = ("look_back",) if not SMALL < p.rows * groups.vectors(p) < LARGE else ()
+    return (*held, *at_once, "split_rows", "block_row", "vectorized")
 
 
 SCAN = Operation(
@@ -192,9 +201,9 @@ def registers(p: ScanProblem, size: Mapping[str, int]) -> Launch:
     return launches.held_rows("scan_registers", p, size, _args(p))
 
 
-LOOK_BACK = {"THREADS": 256, "VECTORS": 8, "EACH": 4, "TARGET": 1056}
-"""Threads of a block; vectors of a part that a thread holds, and sums of parts that a lane waits for, of the longest
-rows; parts of all rows up to which there are fewer of both."""
+LOOK_BACK = {"THREADS": 512, "VECTORS": 8, "EACH": 1, "TARGET": 264}
+"""Threads of a block; vectors of a part that a thread holds at most; sums of parts that a lane waits for; parts of all
+rows up to which a thread holds fewer."""
 
 MOST_POSTED = 2**20
 """Sums that the last block clears."""
@@ -211,7 +220,7 @@ def _of_parts(p: ScanProblem, size: Mapping[str, int]) -> dict[str, int]:
     held = 1
     while held < size["VECTORS"] and p.rows * _posted(p, {**size, "VECTORS": held})[0] > size["TARGET"]:
         held *= 2
-    return {"VECTORS": held, "EACH": size["EACH"] if held == size["VECTORS"] else 1}
+    return {"VECTORS": held}
 
 
 def _few_posted(p: ScanProblem, size: Mapping[str, int]) -> str | None:
@@ -227,13 +236,13 @@ def _few_posted(p: ScanProblem, size: Mapping[str, int]) -> str | None:
     idea="one pass: a block waits for the sums of the parts before its own",
     parent="split_rows",
     parameters=LOOK_BACK,
-    space={"THREADS": (128, 256, 512), "VECTORS": (2, 4, 8), "EACH": (1, 2, 4), "TARGET": (528, 1056, 2112)},
+    space={"THREADS": (128, 256, 512), "VECTORS": (2, 4, 8), "EACH": (1, 2, 4), "TARGET": (264, 528, 1056)},
     sizes=_of_parts,
     supports=groups.worth_splitting,
     constraint=_few_posted,
     edge_cases=(
         *LONG,
-        ScanProblem(rows=1, columns=70_000, dtype="fp32", out="fp32"),  # three groups of parts
+        ScanProblem(rows=1, columns=140_000, dtype="fp32", out="fp32"),  # three groups of parts
     ),
 )
 def look_back(p: ScanProblem, size: Mapping[str, int]) -> Plan:

@@ -109,8 +109,9 @@ MASKED = SoftmaxProblem(
 NARROW = SoftmaxProblem(rows=7, columns=1004, out="bf16")
 """Rows of whole vectors of 8 bytes."""
 
-HELD = {"THREADS": 128, "VECTORS": 4}
-"""Threads of the smallest block; vectors that a thread holds, where more threads can be had."""
+HELD = {"THREADS": 128, "VECTORS": 4, "WIDEST": 1}
+"""Threads of the smallest block; vectors that a thread holds, where more threads can be had; whether the widest blocks
+may be taken."""
 
 
 @SOFTMAX.stage(
