@@ -215,10 +215,27 @@ def test_blocks_and_clusters_that_take_several_rows_have_the_sums_of_all(device,
         assert stage.defines(case.problem)["AHEAD"] == ahead
         (first, _) = stage.plan(case.problem).launches
         assert 3 * first.grid[0] // first.cluster[0] < 45
-        after = harness.solve(stage, device, case)
-        for output, right in case.expected.items():
-            error = np.abs(case.arrays[output].view(after[output]).astype(np.float64) - right)
-            assert (error <= case.bound[output]).all(), (name, output)
+        assert_within_bounds(stage, device, case)
+
+
+def assert_within_bounds(stage, device, case) -> None:
+    after = harness.solve(stage, device, case)
+    for output, right in case.expected.items():
+        error = np.abs(case.arrays[output].view(after[output]).astype(np.float64) - right)
+        assert (error <= case.bound[output]).all(), (stage.name, output)
+
+
+@pytest.mark.parametrize(("vectors", "blocks"), [(1, 1), (1, 2), (2, 1)])
+@pytest.mark.parametrize("operation", GRADIENTS)
+def test_blocks_that_fetch_rows_ahead_have_the_sums_of_all(device, operation, vectors, blocks):
+    """As above: each of the few blocks has more rows than places for them."""
+    case = Case.of(made(operation, 11, 1008, seed=7))
+    (stage,) = registry.select([f"{operation}:prefetch"])
+    size = {"VECTORS": vectors, "MOST": 256 // (vectors * blocks), "MULTIPROCESSORS": blocks, "STAGES": 2}
+    stage = stage.with_parameters({**stage.parameters, **size})
+    (first, _) = stage.plan(case.problem).launches
+    assert first.grid[0] == first.cluster[0] == blocks
+    assert_within_bounds(stage, device, case)
 
 
 CHOSEN = {

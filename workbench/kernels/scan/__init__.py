@@ -243,6 +243,7 @@ def _few_posted(p: ScanProblem, size: Mapping[str, int]) -> str | None:
     edge_cases=(
         *LONG,
         ScanProblem(rows=1, columns=140_000, dtype="fp32", out="fp32"),  # three groups of parts
+        ScanProblem(rows=90, columns=4120, dtype="fp32", out="fp32"),  # parts with two vectors a thread
     ),
 )
 def look_back(p: ScanProblem, size: Mapping[str, int]) -> Plan:
