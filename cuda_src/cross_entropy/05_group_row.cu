@@ -29,9 +29,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
   ExpSum::Value state = ExpSum::identity();
   for (int i = member; walk.column(i) < columns; i += GROUP * VECTORS) {
     Vector<IN, WIDTH> v[VECTORS];
-#pragma unroll
-    for (int u = 0; u < VECTORS; ++u)
-      v[u] = walk.load(from, walk.column(i + u * GROUP), from_float<IN>(-infinity()));
+    walk.load(v, from, i, GROUP, from_float<IN>(-infinity()));
     state = ExpSum::combine(state, exp_sum(v));
   }
   const float logit = logit_of(from, label);

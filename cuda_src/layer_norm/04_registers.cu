@@ -27,8 +27,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, ROW_RESIDENT<THREADS, VECT
   const IN outside = from_float<IN>(0.f);
 
   Vector<IN, WIDTH> v[VECTORS];
-#pragma unroll
-  for (int i = 0; i < VECTORS; ++i) v[i] = walk.load(from, walk.column(member + i * GROUP), outside);
+  walk.load(v, from, member, GROUP, outside);
   const Moments::Value state =
       row_moments<EVEN, GROUP, THREADS>(v, walk.column(member), GROUP * WIDTH, columns, scratch);
   const float scale = rsqrtf(state.squares / columns + eps);

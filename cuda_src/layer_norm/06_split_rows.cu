@@ -24,8 +24,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
   Moments::Value state = Moments::identity();
   for (int i = walk.first + threadIdx.x; i < walk.end; i += THREADS * VECTORS) {
     Vector<IN, WIDTH> v[VECTORS];
-#pragma unroll
-    for (int u = 0; u < VECTORS; ++u) v[u] = walk.load(from, walk.column(i + u * THREADS), outside);
+    walk.load(v, from, i, THREADS, outside);
     state = Moments::combine(state, moments<EVEN>(v, walk.column(i), THREADS * WIDTH, columns));
   }
   state = row_reduce<Moments, THREADS, THREADS>(state, scratch);

@@ -26,8 +26,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
   float squares = 0.f;
   for (int i = walk.first + threadIdx.x; i < walk.end; i += THREADS * VECTORS) {
     Vector<IN, WIDTH> v[VECTORS];
-#pragma unroll
-    for (int u = 0; u < VECTORS; ++u) v[u] = walk.load(from, walk.column(i + u * THREADS), outside);
+    walk.load(v, from, i, THREADS, outside);
 #pragma unroll
     for (int u = 0; u < VECTORS; ++u) {
       const int column = walk.column(i + u * THREADS);

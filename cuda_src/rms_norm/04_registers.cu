@@ -26,8 +26,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, ROW_RESIDENT<THREADS, VECT
   const IN outside = from_float<IN>(0.f);
 
   Vector<IN, WIDTH> v[VECTORS];
-#pragma unroll
-  for (int i = 0; i < VECTORS; ++i) v[i] = walk.load(from, walk.column(member + i * GROUP), outside);
+  walk.load(v, from, member, GROUP, outside);
   const float squares = row_reduce<Sum, GROUP, THREADS>(sum_squares(v), scratch);
   const float scale = rsqrtf(squares / columns + eps);
   if (row >= rows) return;

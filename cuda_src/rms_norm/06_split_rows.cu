@@ -24,8 +24,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
   float squares = 0.f;
   for (int i = walk.first + threadIdx.x; i < walk.end; i += THREADS * VECTORS) {
     Vector<IN, WIDTH> v[VECTORS];
-#pragma unroll
-    for (int u = 0; u < VECTORS; ++u) v[u] = walk.load(from, walk.column(i + u * THREADS), outside);
+    walk.load(v, from, i, THREADS, outside);
     squares += sum_squares(v);
   }
   squares = row_reduce<Sum, THREADS, THREADS>(squares, scratch);

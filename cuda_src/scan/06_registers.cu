@@ -24,9 +24,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
   const RowWalk<WIDTH, EVEN> walk(from, columns);
 
   Vector<IN, WIDTH> v[VECTORS];
-#pragma unroll
-  for (int i = 0; i < VECTORS; ++i)
-    v[i] = walk.load(from, walk.column(member + i * GROUP), from_float<IN>(0.f));
+  walk.load(v, from, member, GROUP, from_float<IN>(0.f));
   float before[VECTORS];
 #pragma unroll
   for (int i = 0; i < VECTORS; ++i) before[i] = sum_vector(v[i]);

@@ -26,8 +26,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, ROW_RESIDENT<THREADS, VECT
   const IN masked = from_float<IN>(-infinity());
 
   Vector<IN, WIDTH> v[VECTORS];
-#pragma unroll
-  for (int i = 0; i < VECTORS; ++i) v[i] = walk.load(from, walk.column(member + i * GROUP), masked);
+  walk.load(v, from, member, GROUP, masked);
   const HeldExps<VECTORS, WIDTH> own(v);
   const float scale = own.scale(row_reduce<ExpSum, GROUP, THREADS>(own.state, scratch));
   if (row >= rows) return;

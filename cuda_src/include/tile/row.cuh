@@ -80,6 +80,34 @@ struct RowWalk {
     return load_row<WIDTH, WHOLE>(row, column, limit, aligned(row), other);
   }
 
+  // COUNT vectors, the first with the number `first`, the others `step` further each. whole ones are loaded
+  // first, without a branch: all are in flight. a row has at most two that are not
+  template <int COUNT, class Element>
+  __device__ __forceinline__ void load(Vector<Element, WIDTH> (&v)[COUNT], const Element* row, int first,
+                                       int step, Element other) const {
+    bool parts = false;
+    const bool to_vectors = aligned(row);
+#pragma unroll
+    for (int i = 0; i < COUNT; ++i) {
+      const int at = column(first + i * step);
+      const bool whole = WHOLE ? at < limit : to_vectors && at >= 0 && at <= limit - WIDTH;
+      parts |= !WHOLE && !whole && at < limit;
+      if (whole) {
+        v[i] = load_vector<WIDTH>(row + at);
+      } else {
+#pragma unroll
+        for (int j = 0; j < WIDTH; ++j) v[i].x[j] = other;
+      }
+    }
+    if (WHOLE || !parts) return;
+#pragma unroll
+    for (int i = 0; i < COUNT; ++i) {
+      const int at = column(first + i * step);
+      if (!to_vectors || at < 0 || at > limit - WIDTH)
+        v[i] = load_row<WIDTH, false>(row, at, limit, false, other);
+    }
+  }
+
   template <class Element>
   __device__ __forceinline__ void store(Element* row, int column, const Vector<Element, WIDTH>& v) const {
     store_row<WHOLE>(row, column, limit, aligned(row), v);

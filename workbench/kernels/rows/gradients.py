@@ -36,10 +36,13 @@ CLUSTERED = {**FUSED, "THREADS": 128, "LARGEST": 8, "FILLED": FILLED}
 """As `FUSED`; the most blocks of a cluster; `FILLED`."""
 
 FETCHED = {"VECTORS": 4, "STAGES": 3, "MOST": 512, "RESIDENT": 1, "MULTIPROCESSORS": 132, "ADDERS": 512}
-"""As `prefetch.PARAMETERS`; as `FUSED`."""
+"""As `prefetch.PARAMETERS`; as `FUSED`. Half as many threads where there are two sums of a column."""
 
 MOST_FETCHED = 32
-"""Elements of x and of dy that a thread holds: it keeps a sum of each column. Half as many where there are two."""
+"""Elements of x and of dy that a thread holds: it keeps the sums of as many columns."""
+
+WORTH_FETCHING = 2**13
+"""Bytes of a row from which on it is fetched ahead; four times as many where there is one sum of a column, of fp32."""
 
 ALONE = {"THREADS": 512, "VECTORS": 4, "MOST": 4}
 """Of the one cluster that takes all rows: threads of its largest block; as `HELD`."""
@@ -52,6 +55,9 @@ MOST_ALONE, MOST_KEPT = 2**20, 2**15
 
 SMALL, FEW_LOADS = 2**16, 2
 """Elements of the largest matrix for which it is preferred, if its threads load at most so many vectors of x."""
+
+MOST_OF_LANES = 128
+"""Vectors of a row that lanes of a warp hold, four each."""
 
 MANY_BLOCKS = 132
 """So many have a multiprocessor each."""
@@ -247,8 +253,7 @@ def _declare_cluster(operation: Operation[G]) -> None:
 def _declare_prefetch(operation: Operation[G]) -> None:
     """The stage that fetches rows ahead."""
     name, problem = operation.name, operation.problem
-    sums = len(problem.gradients)
-    parameters = {**FETCHED, "VECTORS": FETCHED["VECTORS"] // sums}
+    parameters = {**FETCHED, "MOST": FETCHED["MOST"] // len(problem.gradients)}
 
     def size_of(p: RowProblem, size: Mapping[str, int]) -> dict[str, int]:
         return prefetch.sizes(p, size, arrays=2)
@@ -261,7 +266,7 @@ def _declare_prefetch(operation: Operation[G]) -> None:
         parameters=parameters,
         space={"VECTORS": (1, 2, 4), "STAGES": (1, 2, 3), "MOST": (128, 256, 512), "RESIDENT": (1, 2, 3)},
         sizes=size_of,
-        supports=prefetch.fits(parameters, arrays=2, most=MOST_FETCHED // sums),
+        supports=prefetch.fits(parameters, arrays=2, most=MOST_FETCHED),
         architecture=90,
         edge_cases=(
             problem(rows=300, columns=16, dtype="bf16", out="bf16"),
@@ -363,6 +368,10 @@ def kept(p: RowProblem, size: Mapping[str, int], sums: int) -> dict[str, int]:
     """GROUP threads that hold a row, VECTORS vectors each, in blocks of THREADS, of which RESIDENT fit on a
     multiprocessor; AHEAD: with the next row, too. `sums` are kept of every column."""
     count = ceil_div(p.columns, groups.width(p))  # every row begins with the first vector of its first thread
+    if (
+        p.rows >= groups.MANY and p.widest == 4 and sums > 1 and count > MOST_OF_LANES
+    ):  # registers are few: fewer columns, the next row ahead
+        size = {**size, "THREADS": 128, "VECTORS": 2, "FETCH": 1}
     chosen = groups.shared(count, size["THREADS"], size["VECTORS"], groups.MOST_THREADS)
     few = chosen["GROUP"] <= launches.WARP and _blocks(p, chosen) < MANY_BLOCKS
     while few and chosen["THREADS"] // 2 > launches.WARP and _blocks(p, chosen) < MANY_BLOCKS:
@@ -416,17 +425,19 @@ def resident(chosen: dict[str, int], p: RowProblem, sums: int, fetch: int) -> di
 
 
 def fastest(p: NormGradientProblem) -> tuple[str, ...]:
-    """As measured on an H200: one cluster where its threads load few vectors; few rows that are long are split, since
-    `fused` would store the sums of columns once for each or two of them; the others are kept by blocks. Of those that
-    are too long for that a cluster holds many, if there is one sum a column, of fp32."""
+    """As measured on an H100 and an H200: one cluster where its threads load few vectors; few rows that are long are
+    split, since `fused` would store the sums of columns once for each or two of them; many that are long are fetched
+    ahead; the others are kept by blocks."""
     small = p.rows * p.columns <= SMALL and loads(p, alone(p, ALONE, len(p.gradients))) <= FEW_LOADS
     few = p.rows < groups.MANY and p.columns >= max(2048, 8 * p.rows)
-    held = p.rows >= groups.MANY and p.in_type.itemsize == 4 and len(p.gradients) == 1
+    single = len(p.gradients) == 1 and p.in_type.itemsize == 4
+    fetched = p.rows >= groups.MANY and p.columns * p.in_type.itemsize >= WORTH_FETCHING * (4 if single else 1)
     return (
         *(("one_cluster",) if small else ()),
         *(("split_rows",) if few else ()),
+        *(("prefetch",) if fetched else ()),
         "fused",
-        *(("cluster",) if held else ()),
+        *(("cluster",) if p.rows >= groups.MANY and single else ()),
         "split_rows",
         "registers",
         "warp_row",

@@ -14,7 +14,7 @@ LEAST_SPLIT = 128
 """Vectors of the shortest row that blocks share."""
 
 SHAPES = ((4, 4), (8, 2), (16, 2), (32, 4), (64, 4), (256, 4), (512, 8))
-FEW_SHAPES = ((4, 2), (8, 2), (16, 2), (32, 2), (128, 2), (256, 4), (512, 8))
+FEW_SHAPES = ((4, 2), (8, 2), (16, 2), (32, 2), (128, 2), (256, 2), (512, 8))
 """Threads that hold a row of many, or of few, and vectors up to which a thread holds it: the first that hold it are
 taken. Measured on an H100, and on an H200: two vectors are enough to keep memory busy, and four in a warp; where rows
 are few it takes the shortest time to have more threads."""
@@ -47,7 +47,7 @@ def width(p: RowProblem) -> int:
 def vectors(p: RowProblem) -> int:
     """The most vectors that a row touches: one that does not start at a multiple of their size touches one more."""
     step = width(p)
-    aligned = p.rows == 1 or p.ldx % step == 0
+    aligned = p.rows == 1 or even(step, *p.walked)
     return ceil_div(p.columns + (0 if aligned else step - 1), step)
 
 

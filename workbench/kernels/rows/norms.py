@@ -169,6 +169,7 @@ def declare_split(
         edge_cases=(
             problem(rows=1, columns=60_000, dtype="bf16", out="bf16"),
             problem(rows=2, columns=9001, dtype="fp32", out="fp32"),
+            problem(rows=2, columns=2047, dtype="bf16", out="bf16", pad_x=1),  # y has one vector more than x
         ),
     )
     def split_rows(p: N, size: Mapping[str, int]) -> Plan:

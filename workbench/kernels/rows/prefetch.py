@@ -44,7 +44,8 @@ def sizes(p: RowProblem, size: Mapping[str, int], arrays: int = 1) -> dict[str, 
 def worth_fetching(p: RowProblem) -> bool:
     """Whether blocks that take row after row are faster than those that hold one each, as measured on an H100 and an
     H200: rows are many, and longer than what a block holds with little per thread."""
-    return p.rows >= groups.MANY and p.columns > (2**15 if p.in_type.itemsize == 2 else 17_000)
+    exact = p.columns == 2**15  # of two bytes an element: the widest block has work for all its threads
+    return p.rows >= groups.MANY and not exact and p.columns > (2**14 if p.in_type.itemsize == 2 else 17_000)
 
 
 def bytes_ahead(p: RowProblem, size: Mapping[str, int], arrays: int = 1) -> int:

@@ -83,6 +83,11 @@ class RowProblem(Problem):
         return dtype_of(self.out)
 
     @property
+    def walked(self) -> tuple[int, ...]:
+        """Elements between the rows that kernels walk along, whose beginnings say where vectors lie."""
+        return (self.ldx,)
+
+    @property
     def widest(self) -> int:
         """Bytes of an element of the larger type of those that rows are moved as."""
         return max(self.in_type.itemsize, self.out_type.itemsize)
