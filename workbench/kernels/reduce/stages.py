@@ -24,10 +24,11 @@ bytes of a matrix whose columns all blocks share for longer than a second launch
 
 
 def fastest(p: ReduceProblem) -> tuple[str, ...]:
-    """A warp is enough for a row where there are many, unless they are short; all else is shared by as many threads as
-    there are, in one launch, or along the rows in two where that takes much longer."""
+    """A warp is enough for a row where there are many, unless they are short, or long and not very many; all else is
+    shared by as many threads as there are, in one launch, or along the rows in two where that takes much longer."""
     row = p.columns * p.in_type.itemsize
-    if p.over == "columns" and p.rows >= groups.MANY and p.columns > SHORT and row < LONG:
+    most = LONG if p.rows >= VERY_MANY else 16 * LEAST_OF_BLOCKS
+    if p.over == "columns" and p.rows >= groups.MANY and p.columns > SHORT and row < most:
         return ("vectorized", "parallel")
     return ("split", "parallel") if p.over == "rows" and p.rows * row >= LARGE else ("one_launch", "split", "parallel")
 

@@ -53,7 +53,7 @@ ALONE_SHAPES = ((128, 1), (256, 2), (256, 4), (512, 2))
 MOST_ALONE, MOST_KEPT = 2**20, 2**15
 """Elements of the largest matrix that one cluster takes; bytes of the sums that a block keeps in shared memory."""
 
-SMALL, FEW_LOADS = 2**16, 2
+SMALL, FEW_LOADS = 2**16, 4
 """Elements of the largest matrix for which it is preferred, if its threads load at most so many vectors of x."""
 
 MOST_OF_LANES = 128
@@ -191,7 +191,7 @@ def _declare_fused(operation: Operation[G]) -> None:
     gradients = problem.gradients
 
     def size_of(p: RowProblem, size: Mapping[str, int]) -> dict[str, int]:
-        return kept(p, size, len(gradients))
+        return fused_sizes(p, size, len(gradients))
 
     @operation.stage(
         "fused",
@@ -368,16 +368,24 @@ def kept(p: RowProblem, size: Mapping[str, int], sums: int) -> dict[str, int]:
     """GROUP threads that hold a row, VECTORS vectors each, in blocks of THREADS, of which RESIDENT fit on a
     multiprocessor; AHEAD: with the next row, too. `sums` are kept of every column."""
     count = ceil_div(p.columns, groups.width(p))  # every row begins with the first vector of its first thread
-    if (
-        p.rows >= groups.MANY and p.widest == 4 and sums > 1 and count > MOST_OF_LANES
-    ):  # registers are few: fewer columns, the next row ahead
-        size = {**size, "THREADS": 128, "VECTORS": 2, "FETCH": 1}
-    chosen = groups.shared(count, size["THREADS"], size["VECTORS"], groups.MOST_THREADS)
-    few = chosen["GROUP"] <= launches.WARP and _blocks(p, chosen) < MANY_BLOCKS
-    while few and chosen["THREADS"] // 2 > launches.WARP and _blocks(p, chosen) < MANY_BLOCKS:
-        chosen["THREADS"] //= 2  # as many blocks as there are multiprocessors
+    return resident(
+        groups.shared(count, size["THREADS"], size["VECTORS"], groups.MOST_THREADS), p, sums, size.get("FETCH", 0)
+    )
+
+
+def fused_sizes(p: RowProblem, size: Mapping[str, int], sums: int) -> dict[str, int]:
+    """The same, in smaller blocks where rows are few: as many as there are multiprocessors. With two sums of fp32 a
+    thread of a long row has fewer columns, and the next row instead."""
+    long = ceil_div(p.columns, groups.width(p)) > MOST_OF_LANES
+    if long and sums > 1 and p.widest == 4 and p.rows >= groups.MANY:
+        return kept(p, {**size, "THREADS": 128, "VECTORS": 2, "FETCH": 1}, sums)
+    chosen = kept(p, size, sums)
+    if chosen["GROUP"] > launches.WARP or _blocks(p, chosen) >= MANY_BLOCKS:
+        return chosen
+    while chosen["THREADS"] > 2 * launches.WARP and _blocks(p, chosen) < MANY_BLOCKS:
+        chosen["THREADS"] //= 2
     found = resident(chosen, p, sums, size.get("FETCH", 0))
-    return found | ({"RESIDENT": min(2, found["RESIDENT"])} if few else {})
+    return {**found, "RESIDENT": min(2, found["RESIDENT"])}
 
 
 def _blocks(p: RowProblem, size: Mapping[str, int]) -> int:
@@ -429,6 +437,7 @@ def fastest(p: NormGradientProblem) -> tuple[str, ...]:
     split, since `fused` would store the sums of columns once for each or two of them; many that are long are fetched
     ahead; the others are kept by blocks."""
     small = p.rows * p.columns <= SMALL and loads(p, alone(p, ALONE, len(p.gradients))) <= FEW_LOADS
+    small = small and not (p.rows >= groups.ENOUGH and groups.vectors(p) >= launches.WARP)  # a warp a row, or more
     few = p.rows < groups.MANY and p.columns >= max(2048, 8 * p.rows)
     single = len(p.gradients) == 1 and p.in_type.itemsize == 4
     fetched = p.rows >= groups.MANY and p.columns * p.in_type.itemsize >= WORTH_FETCHING * (4 if single else 1)
