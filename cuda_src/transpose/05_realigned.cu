@@ -101,19 +101,18 @@ extern "C" __global__ void __launch_bounds__(THREADS)
   }
 }
 
-// what needs no transposition: `count` elements side by side
+// what needs no transposition: `count` elements side by side, COPIED vectors a thread
 extern "C" __global__ void __launch_bounds__(THREADS)
     transpose_copy(const IN* __restrict__ x, IN* __restrict__ y, long long count) {
-  constexpr int LOADS = 4;
-  const long long first = (static_cast<long long>(blockIdx.x) * THREADS * LOADS + threadIdx.x) * WIDTH;
-  Vector<IN, WIDTH> v[LOADS];
+  const long long first = (static_cast<long long>(blockIdx.x) * THREADS * COPIED + threadIdx.x) * WIDTH;
+  Vector<IN, WIDTH> v[COPIED];
 #pragma unroll
-  for (int u = 0; u < LOADS; ++u) {
+  for (int u = 0; u < COPIED; ++u) {
     const long long at = first + u * THREADS * WIDTH;
     if (at + WIDTH <= count) v[u] = load_vector<WIDTH>(x + at);
   }
 #pragma unroll
-  for (int u = 0; u < LOADS; ++u) {
+  for (int u = 0; u < COPIED; ++u) {
     const long long at = first + u * THREADS * WIDTH;
     if (at + WIDTH <= count)
       store_vector(y + at, v[u]);

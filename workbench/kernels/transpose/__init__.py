@@ -184,8 +184,8 @@ def register_blocks(p: TransposeProblem, size: Mapping[str, int]) -> Launch:
     return _launch("transpose_register_blocks", p, tile, (size["THREADS"], 1, 1))
 
 
-COPIED = 4
-"""Vectors that a thread of the copy moves."""
+COPIED, FEW_COPIED = 4, 2**18
+"""Vectors that a thread of the copy moves; but one, in small blocks, of so few that all are on their way at once."""
 
 
 def _tile(p: TransposeProblem, size: Mapping[str, int]) -> dict[str, int]:
@@ -208,6 +208,11 @@ def _tile(p: TransposeProblem, size: Mapping[str, int]) -> dict[str, int]:
         "RUN_IN": int(run_in),
         "RUN_OUT": int(run_out),
         "BAND": BAND if p.columns >= WIDE else 1,
+        **(
+            {"COPIED": 1, "THREADS": 128}
+            if p.rows * p.columns <= FEW_COPIED * width and _is_copy(p)
+            else {"COPIED": COPIED}
+        ),
     }
 
 
@@ -243,7 +248,7 @@ def realigned(p: TransposeProblem, size: Mapping[str, int]) -> Launch:
     width, threads = 16 // p.in_type.itemsize, size["THREADS"]
     if _is_copy(p):
         count = p.rows * p.columns
-        blocks = ceil_div(count, COPIED * width * threads)
+        blocks = ceil_div(count, size["COPIED"] * width * threads)
         return Launch("transpose_copy", (blocks, 1, 1), (threads, 1, 1), ("x", "y", np.int64(count)))
     tile = size["TILE_C"], size["TILE_R"]
     early = width if p.ldy % width and not size["RUN_OUT"] else 0  # rows that tiles begin early
