@@ -115,8 +115,8 @@ def group_row(p: CrossEntropyProblem, size: Mapping[str, int]) -> Launch:
     "split_rows",
     source="cross_entropy/06_split_rows.cu",
     idea="few rows are split over all blocks; a second kernel combines the parts",
-    parameters={"THREADS": 256, "VECTORS": 4, "TARGET": 4224},
-    space={"THREADS": THREADS, "VECTORS": (1, 2, 4, 8), "TARGET": (1056, 2112, 4224)},
+    parameters={"THREADS": 256, "VECTORS": 4, "TARGET": 1056},
+    space={"THREADS": THREADS, "VECTORS": (1, 2, 4, 8), "TARGET": (528, 1056, 2112)},
     supports=groups.worth_splitting,
     edge_cases=LONG,
 )

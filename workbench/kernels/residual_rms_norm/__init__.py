@@ -92,5 +92,5 @@ RESIDUAL_RMS_NORM = Operation(
 )
 
 norms.declare_first(RESIDUAL_RMS_NORM, ("x", "residual", "w", "s", "y"))
-norms.declare_held(RESIDUAL_RMS_NORM, ("x", "residual", "w", "s", "y"))
+norms.declare_held(RESIDUAL_RMS_NORM, ("x", "residual", "w", "s", "y"), most=4)
 norms.declare_split(RESIDUAL_RMS_NORM, ("x", "residual", "s"), ("s", "w"), 1, sums=True)

@@ -116,9 +116,15 @@ def declare_first(operation: Operation[N], arrays: tuple[Argument, ...]) -> None
         return launches.warp_rows(f"{name}_vectorized", p, size, (*arrays, *p.scalars()))
 
 
-def declare_held(operation: Operation[N], arrays: tuple[Argument, ...]) -> None:
-    """The stages that hold a row in registers."""
+def declare_held(operation: Operation[N], arrays: tuple[Argument, ...], most: int = groups.MOST_VECTORS) -> None:
+    """The stages that hold a row in registers. A thread of a cluster holds at most `most` vectors, if blocks of 512
+    threads can hold a row so."""
     name, problem = operation.name, operation.problem
+
+    def of_cluster(p: RowProblem, size: Mapping[str, int]) -> dict[str, int]:
+        enough = groups.vectors(p) <= groups.MOST_BLOCKS * groups.MOST_THREADS * most
+        return groups.cluster(p, {**size, "MOST": most} if enough else size)
+
     long_rows = (
         problem(rows=2, columns=20_000, dtype="bf16", out="bf16"),
         problem(rows=3, columns=9001, dtype="fp32", out="fp32"),
@@ -141,8 +147,8 @@ def declare_held(operation: Operation[N], arrays: tuple[Argument, ...]) -> None:
         source=f"{name}/05_cluster.cu",
         idea="a long row is held by the blocks of a cluster",
         parameters=CLUSTERED,
-        sizes=groups.cluster,
-        supports=groups.fits(groups.cluster, CLUSTERED, "a cluster"),
+        sizes=of_cluster,
+        supports=groups.fits(of_cluster, CLUSTERED, "a cluster"),
         architecture=90,
         edge_cases=long_rows,
     )

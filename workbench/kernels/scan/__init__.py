@@ -201,12 +201,9 @@ def registers(p: ScanProblem, size: Mapping[str, int]) -> Launch:
     return launches.held_rows("scan_registers", p, size, _args(p))
 
 
-LOOK_BACK = {"THREADS": 512, "VECTORS": 8, "EACH": 1, "TARGET": 264, "RESIDENT": 2}
+LOOK_BACK = {"THREADS": 512, "VECTORS": 8, "EACH": 1, "TARGET": 264}
 """Threads of a block; vectors of a part that a thread holds at most; sums of parts that a lane waits for; parts of all
-rows up to which a thread holds fewer; blocks of a multiprocessor."""
-
-MOST_SUMMED = 32
-"""Elements that a thread holds: with 64 registers it spills none."""
+rows up to which a thread holds fewer."""
 
 MOST_POSTED = 2**20
 """Sums that the last block clears."""
@@ -220,8 +217,8 @@ def _posted(p: ScanProblem, size: Mapping[str, int]) -> tuple[int, int]:
 
 def _of_parts(p: ScanProblem, size: Mapping[str, int]) -> dict[str, int]:
     """As few vectors a thread as make TARGET parts."""
-    held, most = 1, min(size["VECTORS"], MOST_SUMMED // groups.width(p))
-    while held < most and p.rows * _posted(p, {**size, "VECTORS": held})[0] > size["TARGET"]:
+    held = 1
+    while held < size["VECTORS"] and p.rows * _posted(p, {**size, "VECTORS": held})[0] > size["TARGET"]:
         held *= 2
     return {"VECTORS": held}
 
@@ -243,7 +240,6 @@ def _few_posted(p: ScanProblem, size: Mapping[str, int]) -> str | None:
     sizes=_of_parts,
     supports=groups.worth_splitting,
     constraint=_few_posted,
-    architecture=80,
     edge_cases=(
         *LONG,
         ScanProblem(rows=1, columns=140_000, dtype="fp32", out="fp32"),  # three groups of parts
@@ -255,12 +251,5 @@ def look_back(p: ScanProblem, size: Mapping[str, int]) -> Plan:
     posted = Array((p.rows * (parts + together), 2), FP32, output=True, zero=True)
     counters = Array((2,), FP32, output=True, zero=True)  # 4 bytes each
     args = ("x", "y", "posted", "counters", *_args(p)[2:], np.int32(parts), np.int32(together))
-    launch = Launch(
-        "scan_look_back",
-        (p.rows * parts, 1, 1),
-        (size["THREADS"], 1, 1),
-        args,
-        shared_bytes=size["VECTORS"] * size["THREADS"] * groups.width(p) * p.in_type.itemsize,
-        persistent=True,
-    )
+    launch = Launch("scan_look_back", (p.rows * parts, 1, 1), (size["THREADS"], 1, 1), args)
     return Plan((launch,), scratch={"posted": posted, "counters": counters})
