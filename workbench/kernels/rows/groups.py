@@ -87,7 +87,7 @@ def block(p: RowProblem, size: Mapping[str, int]) -> dict[str, int]:
     if group == MOST_THREADS and size.get("WIDEST") and many and p.in_type.itemsize == 2 and defines(p)["EVEN"]:
         group = WIDEST[0] if WIDEST[0] * WIDEST[1] >= count > group * wanted else group
     threads = group if group > LANES[-1] else size["THREADS"]
-    return {"GROUP": group, "VECTORS": power_of_two(ceil_div(count, group)), "THREADS": threads, "BLOCKS": 1}
+    return {"GROUP": group, "VECTORS": ceil_div(count, group), "THREADS": threads, "BLOCKS": 1}
 
 
 def shared(count: int, threads: int, wanted: int, most: int) -> dict[str, int]:
@@ -155,7 +155,7 @@ def cluster(p: RowProblem, size: Mapping[str, int]) -> dict[str, int]:
     each = ceil_div(count, blocks)
     if blocks == 1:
         return block(p, size)
-    held = power_of_two(ceil_div(each, largest))
+    held = ceil_div(each, largest)
     while held > size.get("MOST", MOST_VECTORS):
         largest, held = 2 * largest, ceil_div(held, 2)
     return {"GROUP": largest, "VECTORS": held, "THREADS": largest, "BLOCKS": blocks}
