@@ -40,8 +40,13 @@ __device__ __forceinline__ Vector<Element, WIDTH> load_row(const Element* row, i
   } else {
     if (aligned && column >= 0 && column <= columns - WIDTH) return load_vector<WIDTH>(row + column);
 #pragma unroll
-    for (int i = 0; i < WIDTH; ++i)
-      v.x[i] = column + i >= 0 && column + i < columns ? row[column + i] : other;
+    for (int i = 0; i < WIDTH; ++i) v.x[i] = other;
+    if (columns <= 0 || column >= columns) return v;
+#pragma unroll
+    for (int i = 0; i < WIDTH; ++i) {  // without branches: all loads are in flight
+      const Element x = row[min(max(column + i, 0), columns - 1)];
+      if (column + i >= 0 && column + i < columns) v.x[i] = x;
+    }
   }
   return v;
 }

@@ -178,6 +178,7 @@ def _declare_separate(operation: Operation[G], states: int) -> None:
         edge_cases=(
             problem(rows=2, columns=10_000, dtype="bf16", out="bf16"),
             problem(rows=3, columns=5001, dtype="fp32", out="fp32"),
+            problem(rows=127, columns=1, dtype="bf16", distribution=Distribution.SUBNORMAL),
         ),
     )
     def registers(p: G, size: Mapping[str, int]) -> Plan:

@@ -67,19 +67,12 @@ class ScanProblem(RowProblem):
         return Cost(self.rows * self.columns, element_bytes(self.arrays().values()))
 
 
-SMALL, LARGE = 2**16, 2**20
-"""Vectors of all rows up to which blocks that wait for each other are few, and from which on a second read takes longer
-than that."""
-
-
 def fastest(p: ScanProblem) -> tuple[str, ...]:
     """Rows are held by lanes or a block each where one can; of others, many have a block each, and few are scanned in
     parts."""
     held = ("registers",) if groups.by_block(p) else ()
-    if p.rows >= 2 * groups.ENOUGH:
-        return (*held, "block_row", "vectorized")
-    at_once = ("look_back",) if not SMALL < p.rows * groups.vectors(p) < LARGE else ()
-    return (*held, *at_once, "split_rows", "block_row", "vectorized")
+    parts = ("look_back", "split_rows") if p.rows < 2 * groups.ENOUGH else ()
+    return (*held, *parts, "block_row", "vectorized")
 
 
 SCAN = Operation(
@@ -201,9 +194,9 @@ def registers(p: ScanProblem, size: Mapping[str, int]) -> Launch:
     return launches.held_rows("scan_registers", p, size, _args(p))
 
 
-LOOK_BACK = {"THREADS": 512, "VECTORS": 8, "EACH": 1, "TARGET": 264}
-"""Threads of a block; vectors of a part that a thread holds at most; sums of parts that a lane waits for; parts of all
-rows up to which a thread holds fewer."""
+LOOK_BACK = {"THREADS": 512, "VECTORS": 8, "EACH": 2, "TARGET": 132}
+"""Threads of a block, twice as many for whole vectors of four bytes an element; vectors of a part that a thread holds at most; sums of
+parts that a lane waits for; parts of all rows up to which a thread holds fewer."""
 
 MOST_POSTED = 2**20
 """Sums that the last block clears."""
@@ -216,11 +209,13 @@ def _posted(p: ScanProblem, size: Mapping[str, int]) -> tuple[int, int]:
 
 
 def _of_parts(p: ScanProblem, size: Mapping[str, int]) -> dict[str, int]:
-    """As few vectors a thread as make TARGET parts."""
-    held = 1
-    while held < size["VECTORS"] and p.rows * _posted(p, {**size, "VECTORS": held})[0] > size["TARGET"]:
+    """As few vectors a thread as make TARGET parts; in the largest blocks that leave a thread its registers."""
+    held, threads = 1, size["THREADS"] * (2 if p.widest == 4 and groups.defines(p)["EVEN"] else 1)
+    while held < size["VECTORS"]:
+        if p.rows * _posted(p, {**size, "THREADS": threads, "VECTORS": held})[0] <= size["TARGET"]:
+            break
         held *= 2
-    return {"VECTORS": held}
+    return {"THREADS": threads, "VECTORS": held}
 
 
 def _few_posted(p: ScanProblem, size: Mapping[str, int]) -> str | None:
@@ -236,14 +231,14 @@ def _few_posted(p: ScanProblem, size: Mapping[str, int]) -> str | None:
     idea="one pass: a block waits for the sums of the parts before its own",
     parent="split_rows",
     parameters=LOOK_BACK,
-    space={"THREADS": (128, 256, 512), "VECTORS": (2, 4, 8), "EACH": (1, 2, 4), "TARGET": (264, 528, 1056)},
+    space={"THREADS": (128, 256, 512), "VECTORS": (2, 4, 8), "EACH": (1, 2, 4), "TARGET": (132, 264, 528)},
     sizes=_of_parts,
     supports=groups.worth_splitting,
     constraint=_few_posted,
     edge_cases=(
         *LONG,
-        ScanProblem(rows=1, columns=140_000, dtype="fp32", out="fp32"),  # three groups of parts
-        ScanProblem(rows=90, columns=4120, dtype="fp32", out="fp32"),  # parts with two vectors a thread
+        ScanProblem(rows=1, columns=300_000, dtype="fp32", out="fp32"),  # two groups of parts
+        ScanProblem(rows=45, columns=8240, dtype="fp32", out="fp32"),  # parts with two vectors a thread
     ),
 )
 def look_back(p: ScanProblem, size: Mapping[str, int]) -> Plan:
