@@ -42,7 +42,7 @@ __device__ __forceinline__ float look_back(Posted* of_parts, Posted* of_groups, 
   return before;
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS, ROW_RESIDENT<THREADS, VECTORS, true, 32 / WIDTH>)
+extern "C" __global__ void __launch_bounds__(THREADS, ROW_RESIDENT<THREADS, VECTORS, EVEN, 32 / WIDTH>)
     scan_look_back(const IN* __restrict__ x, OUT* __restrict__ y, Posted* posted, unsigned* counters,
                    int rows, int columns, long long ldx, long long ldy, int parts, int groups) {
   __shared__ RoundsScratch<VECTORS, THREADS, THREADS> scratch;

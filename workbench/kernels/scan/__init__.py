@@ -195,8 +195,8 @@ def registers(p: ScanProblem, size: Mapping[str, int]) -> Launch:
 
 
 LOOK_BACK = {"THREADS": 512, "VECTORS": 8, "EACH": 2, "TARGET": 132}
-"""Threads of a block, twice as many for whole vectors of four bytes an element; vectors of a part that a thread holds at most; sums of
-parts that a lane waits for; parts of all rows up to which a thread holds fewer."""
+"""Threads of a block, twice as many for whole vectors of four bytes an element; vectors of a part that a thread holds
+at most; sums of parts that a lane waits for; parts of all rows up to which a thread holds fewer."""
 
 MOST_POSTED = 2**20
 """Sums that the last block clears."""
