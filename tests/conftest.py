@@ -46,6 +46,14 @@ def interruptible() -> Iterator[None]:
     signal.signal(signal.SIGINT, before)
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--changed-since",
+        metavar="REVISION",
+        help="of stages whose files have not changed since this commit of git, test a sample of the problems",
+    )
+
+
 @pytest.fixture(autouse=True)
 def _versions_of_the_test(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
     """What passes or fails in a test is kept for that test alone."""
@@ -64,9 +72,20 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if item.get_closest_marker("gpu") and (reason := missing_gpu()):
             item.add_marker(pytest.mark.skip(reason=f"needs a GPU: {reason}"))
+    _leave_out(config, items)
     _stage_by_stage(items)
     if hasattr(config, "workerinput"):  # of pytest-xdist
         _spread(items)
+
+
+def _leave_out(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Deselect what is not in a sample, where one is asked for."""
+    if since := config.getoption("changed_since"):
+        from sample import left_out
+
+        left = set(left_out(items, since))
+        config.hook.pytest_deselected(items=list(left))
+        items[:] = [item for item in items if item not in left]
 
 
 def pytest_collection_finish() -> None:
