@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import fcntl
 import itertools
 import math
+import os
 
 import numpy as np
 import pytest
@@ -238,7 +240,21 @@ def test_what_is_not_finite_reaches_the_outputs_that_see_it_and_no_others(name, 
     assert np.array_equal(np.isnan(y), np.isnan(right)) and np.isnan(right).any()
 
 
+@pytest.fixture
+def much_memory(tmp_path_factory):
+    """Tests that take much memory take turns, also those of other workers of pytest-xdist; what a GPU lent for one is
+    given back."""
+    folder = tmp_path_factory.getbasetemp()
+    with (folder.parent if "PYTEST_XDIST_WORKER" in os.environ else folder).joinpath("much-memory").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+        import cupy
+
+        cupy.get_default_memory_pool().free_all_blocks()
+
+
 @pytest.mark.gpu
+@pytest.mark.usefixtures("much_memory")
 @pytest.mark.parametrize("name", [stage.name for stage in CONV2D.stages])
 def test_arrays_of_more_elements_than_32_bits_count(name):
     """x and y have 2.15 billion elements; what is not 0 is at their end."""
