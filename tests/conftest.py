@@ -60,6 +60,24 @@ def _versions_of_the_test(tmp_path_factory: pytest.TempPathFactory, monkeypatch:
     monkeypatch.setenv("WORKBENCH_VERSIONS", str(tmp_path_factory.mktemp("versions")))
 
 
+OF_PTXAS = ("test_compiler.py", "test_compiling.py", "test_occupancy.py")
+"""Files whose tests are about what ptxas says."""
+
+
+@pytest.fixture(autouse=True)
+def _ptx_alone(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the emulator executes is translated and not assembled, which takes two fifths of the time: the kernels of
+    most tests have a planted fault, and those of stages are assembled in `test_no_stage_spills_registers`. But where
+    the emulator has to know how many registers `setmaxnreg` finds, both at once take less than one after the other."""
+    if request.path.name not in OF_PTXAS:
+        from workbench.toolchain import compiler
+
+        def translated(path: Path, *_: str) -> bool:
+            return not any(b"setmaxnreg" in content for content in compiler.contents(path).values())
+
+        monkeypatch.setattr(compiler, "_was_assembled", translated)
+
+
 OF_EVERY_STAGE = {
     "test_no_stage_spills_registers": 0,  # the others need no cubin, and take the PTX that comes with it
     "test_stage": 1,

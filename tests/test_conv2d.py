@@ -26,7 +26,7 @@ from workbench.kernels.conv2d.wgmma import im2col
 from workbench.model.dtypes import BF16
 from workbench.model.fields import ProblemError
 from workbench.model.problem import Tier
-from workbench.toolchain.compiler import compile_source
+from workbench.toolchain.compiler import translate_source
 
 PROBLEMS = [
     Conv2dProblem(images=2, height=9, width=8, channels=8, filters=9, bias=True, activation=Activation.RELU, seed=1),
@@ -213,7 +213,7 @@ def _run(stage, problem, inputs, device):
     """The output of a stage for inputs that no problem draws."""
     arrays = problem.arrays()
     storage = {name: array.poisoned() if array.output else array.pack(inputs[name]) for name, array in arrays.items()}
-    compiled = compile_source(stage.path, stage.defines(problem))
+    compiled = translate_source(stage.path, stage.defines(problem))
     bound = open_device(device).bind(compiled, stage.plan(problem), arrays, storage)
     try:
         bound.run()
