@@ -41,6 +41,17 @@ OF_AN_OPERATION = {
 }
 """Files with tests of the kernels of one operation. Many of their items compile a kernel."""
 
+_HEADERS = ("cuda_src/include", "tests/headers", "tests/header_trials.py", "tests/trials.py", "tests/test_headers.py")
+_EMULATOR = ("workbench/emulator", "pyproject.toml", "tests/conftest.py")
+_DEVICE = (*_EMULATOR, "workbench/toolchain", "workbench/devices", "workbench/model", "workbench/reference.py")
+MADE_OF = {
+    "tests/emulator": (*_EMULATOR, "tests/emulator"),
+    "tests/test_headers.py": (*_DEVICE, *_HEADERS),
+    "tests/test_row_headers.py": (*_DEVICE, *_HEADERS, "tests/test_row_headers.py"),
+}
+"""Tests that depend on few files, and those: the emulator imports nothing of the rest. Where none of these has changed
+they would do the same again, since nothing in them is left to chance."""
+
 OF_A_STAGE = ("test_every_stage_can_be_profiled_on_a_problem_of_its_own",)
 """Tests with an item a stage, given as `spec`."""
 
@@ -67,20 +78,31 @@ def changed_stages(since: str) -> frozenset[str]:
 
 
 def left_out(items: Sequence[pytest.Item], since: str) -> list[pytest.Item]:
-    """The items that are not in a sample: of a test of an operation no stage of which has changed, those between the
-    first set of parameters and the last; of a test with an item a stage, those of stages that are not tested
-    thoroughly, but for the first stage of each operation."""
+    """The items that are not in a sample.
+
+    Of tests that depend on few files, all where none of them has changed; of a test of an operation no stage of which
+    has changed, those between the first set of parameters and the last; of a test with an item a stage, those of stages
+    that are not tested thoroughly, but for the first stage of each operation.
+    """
     operations = {stage.operation for stage in changed(since)}
     wanted = changed_stages(since) | {o.stages[0].spec for o in registry.operations().values() if o.stages}
+    same = tuple(ROOT / tests for tests in unchanged(changed_files(ROOT, since)))
     found: list[pytest.Item] = []
     of_a_test: dict[tuple[Path, str], list[pytest.Item]] = {}
     for item in items:
         name = getattr(item, "originalname", item.name)
-        if name in OF_A_STAGE and isinstance(item, pytest.Function):
+        if any(item.path.is_relative_to(tests) for tests in same):
+            found.append(item)
+        elif name in OF_A_STAGE and isinstance(item, pytest.Function):
             found += [] if item.callspec.params["spec"] in wanted else [item]
         elif (operation := OF_AN_OPERATION.get(item.path.name)) and operation not in operations:
             of_a_test.setdefault((item.path, name), []).append(item)
-    return found + [item for same in of_a_test.values() for item in same[1:-1]]
+    return found + [item for of_one in of_a_test.values() for item in of_one[1:-1]]
+
+
+def unchanged(files: Sequence[Path]) -> list[str]:
+    """The tests of `MADE_OF` that depend on none of these files."""
+    return [tests for tests, of in MADE_OF.items() if not any(f.is_relative_to(ROOT / o) for f in files for o in of)]
 
 
 def changed_files(repository: Path, since: str) -> list[Path]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 import subprocess
 from collections import Counter
 from collections.abc import Iterator
@@ -88,3 +89,20 @@ def test_of_operations_that_have_not_changed_each_test_is_left_with_its_first_an
     of_ssd = Counter(item.originalname for item in kept if item.path.name == "test_ssd.py")
     assert 1 <= max(of_ssd.values()) <= 2
     assert any(item.path.name == "test_ssd.py" for item in left)
+
+
+def test_tests_of_the_emulator_are_left_out_where_nothing_that_they_depend_on_has_changed() -> None:
+    def left(*changed: str) -> list[str]:
+        return sample.unchanged([sample.ROOT / name for name in changed])
+
+    headers = ["tests/test_headers.py", "tests/test_row_headers.py"]
+    assert left("README.md", "workbench/report/plots.py") == ["tests/emulator", *headers]
+    assert left("workbench/model/launch.py") == ["tests/emulator"]
+    assert left("tests/emulator/cases.py", "cuda_src/include/tile/row.cuh") == []
+    assert left("workbench/emulator/engine/race.cpp") == left("tests/conftest.py") == []
+
+
+def test_what_tests_of_the_emulator_import_is_what_they_are_said_to_depend_on() -> None:
+    sources = [path.read_text() for path in (sample.ROOT / "tests/emulator").glob("test_*.py")]
+    imported = {name for text in sources for name in re.findall(r"^\s*(?:from|import) (workbench[\w.]*)", text, re.M)}
+    assert {".".join(name.split(".")[:2]) for name in imported} == {"workbench.emulator"}
