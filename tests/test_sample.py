@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import itertools
+import os
 import re
 import subprocess
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -106,3 +107,57 @@ def test_what_tests_of_the_emulator_import_is_what_they_are_said_to_depend_on() 
     sources = [path.read_text() for path in (sample.ROOT / "tests/emulator").glob("test_*.py")]
     imported = {name for text in sources for name in re.findall(r"^\s*(?:from|import) (workbench[\w.]*)", text, re.M)}
     assert {".".join(name.split(".")[:2]) for name in imported} == {"workbench.emulator"}
+
+
+TOOL = """#!/bin/bash
+echo "$(basename "$0") $*" >> {log}
+if [ "$1" = wheel ]; then mkdir -p "$5" && touch "$5/a.whl"; fi
+if [ "$1 $2" = "-m venv" ]; then
+  mkdir -p "$3/bin"
+  for tool in pip python ruff mypy lint-imports clang-format workbench; do cp "$0" "$3/bin/$tool"; done
+fi
+"""
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Callable[..., str]:
+    """Runs `.ci/run` in a clone of two commits, with tools that do nothing but say how they were called."""
+    clone, log = tmp_path / "clone", tmp_path / "log"
+    (clone / ".ci").mkdir(parents=True)
+    (clone / ".ci" / "run").write_text((sample.ROOT / ".ci" / "run").read_text())
+    for tool in (tmp_path / "python", clone / ".ci" / "sanitized"):
+        tool.write_text(TOOL.format(log=log))
+        tool.chmod(0o755)
+    for name in ("workbench/emulator/engine/a.cpp", "workbench/ops/a.cpp", "tests/engine/a.cpp"):
+        (clone / name).parent.mkdir(parents=True, exist_ok=True)
+        (clone / name).write_text("")
+    _git(clone, "init", "-q", "-b", "main")
+    for message in ("first", "second"):
+        (clone / "README.md").write_text(message)
+        _git(clone, "add", "-A")
+        _git(clone, "commit", "-qm", message)
+
+    def called(*arguments: str) -> str:
+        log.write_text("")
+        command = ["bash", str(clone / ".ci" / "run"), *arguments]
+        done = subprocess.run(command, env=os.environ | {"PYTHON": str(tmp_path / "python")}, capture_output=True)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return log.read_text()
+
+    return called
+
+
+def test_ci_takes_a_sample_since_the_commit_before_and_everything_where_it_is_asked_for(
+    run: Callable[..., str], tmp_path: Path
+) -> None:
+    head, before = (
+        subprocess.check_output(["git", "-C", str(tmp_path / "clone"), "rev-parse", name], text=True).strip()
+        for name in ("HEAD", "HEAD^")
+    )
+    said = run()
+    assert f"--changed-since {before}" in said and "sanitized" not in said and "tune" not in said
+    assert f"--changed-since {head}" in run("--since", "HEAD")
+    (tmp_path / "clone/workbench/emulator/engine/b.cpp").write_text("")
+    assert "sanitized --build" in run()
+    said = run("--full")
+    assert "-m pytest" in said and "--changed-since" not in said and "sanitized --build" in said and "tune" in said
