@@ -132,10 +132,10 @@ def _stage_by_stage(items: list[pytest.Item]) -> None:
     places: dict[pytest.Item, tuple[int, ...]] = {item: (place,) for place, item in enumerate(items)}
     first, stages = None, dict[str, int]()
     for item in items:
-        if isinstance(item, pytest.Function) and item.originalname in OF_EVERY_STAGE and hasattr(item, "callspec"):
-            (given,) = item.callspec.params.values()
-            stage = getattr(given, "stage", given)
-            number = stages.setdefault(getattr(stage, "spec", stage), len(stages))
+        if isinstance(item, pytest.Function) and item.originalname in OF_EVERY_STAGE:
+            from sample import spec_of
+
+            number = stages.setdefault(str(spec_of(item)), len(stages))
             first = first or places[item]
             places[item] = (*first, number, OF_EVERY_STAGE[item.originalname])
     items.sort(key=places.__getitem__)

@@ -75,21 +75,50 @@ def test_a_stage_is_tested_thoroughly_where_a_file_of_it_changed(conv2d_changed:
     assert sample.changed_stages(conv2d_changed) == {"conv2d:naive"}
 
 
-def test_of_operations_that_have_not_changed_each_test_is_left_with_its_first_and_last_item(
-    conv2d_changed: str, request: pytest.FixtureRequest
-) -> None:
-    names = ["test_conv2d.py", "test_ssd.py", "test_profile.py"]
+Left = Callable[..., tuple[dict[str, set[str]], Counter[str]]]
+
+
+@pytest.fixture
+def kept(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Iterator[Left]:
+    """What is left of a few files of tests where these files have changed: the stages by test, and the number of items
+    by file and test."""
+    names = ["test_conv2d.py", "test_ssd.py", "test_occupancy.py", "test_profile.py", "test_stages.py"]
     files = [pytest.Module.from_parent(request.session, path=Path(__file__).parent / name) for name in names]
     items = list(itertools.chain.from_iterable(map(request.session.genitems, files)))
-    left = sample.left_out(items, conv2d_changed)
-    kept = [item for item in items if item not in left]
-    assert all(item.path.name != "test_conv2d.py" for item in left)
-    assert {item.originalname for item in kept} == {item.originalname for item in items}
-    profiled = {item.callspec.params["spec"] for item in kept if item.originalname in sample.OF_A_STAGE}
-    assert profiled == {operation.stages[0].spec for operation in registry.operations().values()}
-    of_ssd = Counter(item.originalname for item in kept if item.path.name == "test_ssd.py")
-    assert 1 <= max(of_ssd.values()) <= 2
-    assert any(item.path.name == "test_ssd.py" for item in left)
+
+    def of(*changed: str) -> tuple[dict[str, set[str]], Counter[str]]:
+        monkeypatch.setattr(sample, "changed_files", lambda repository, since: [sample.ROOT / c for c in changed])
+        sample.changed.cache_clear()
+        left = set(sample.left_out(items, "a commit"))
+        stages: dict[str, set[str]] = {}
+        for item in items:
+            if item not in left and item.originalname in sample.OF_A_STAGE:
+                stages.setdefault(item.originalname, set()).add(str(sample.spec_of(item)))
+        return stages, Counter(f"{i.path.stem} {i.originalname}" for i in items if i not in left)
+
+    yield of
+    sample.changed.cache_clear()
+
+
+VERIFIED, SPILLS, PROFILED = sample.OF_A_STAGE
+ALL = {stage.spec for stage in registry.stages()}
+FIRST_ONES = {operation.stages[0].spec for operation in registry.operations().values()}
+
+
+def test_what_has_changed_says_which_stages_and_which_tests_of_an_operation_are_left(kept: Left) -> None:
+    stages, plain = kept("docs/index.md")
+    assert stages == {VERIFIED: FIRST_ONES, SPILLS: FIRST_ONES, PROFILED: FIRST_ONES}
+    (stage,) = registry.select(["conv2d:tensor_core"])
+    stages, items = kept(str(Path(stage.path).relative_to(sample.ROOT)))
+    assert stages == dict.fromkeys(sample.OF_A_STAGE, FIRST_ONES | {stage.spec})
+    of_ssd = [number for name, number in plain.items() if name.startswith("test_ssd ")]
+    assert max(of_ssd) == 2 and [n for name, n in items.items() if name.startswith("test_ssd ")] == of_ssd
+    assert sum(n for name, n in plain.items() if "conv2d" in name) < sum(n for k, n in items.items() if "conv2d" in k)
+    assert plain.keys() == items.keys()
+    stages, _ = kept("workbench/judge/comparison.py")
+    assert stages == {VERIFIED: ALL, SPILLS: FIRST_ONES, PROFILED: FIRST_ONES}
+    stages, _ = kept("workbench/toolchain/compiler.py")
+    assert stages == {VERIFIED: ALL, SPILLS: ALL, PROFILED: FIRST_ONES}
 
 
 def test_tests_of_the_emulator_are_left_out_where_nothing_that_they_depend_on_has_changed() -> None:
@@ -147,17 +176,29 @@ def run(tmp_path: Path) -> Callable[..., str]:
     return called
 
 
-def test_ci_takes_a_sample_since_the_commit_before_and_everything_where_it_is_asked_for(
+def test_ci_takes_a_sample_since_a_commit_that_has_passed_and_everything_where_there_is_none(
     run: Callable[..., str], tmp_path: Path
 ) -> None:
+    clone = tmp_path / "clone"
     head, before = (
-        subprocess.check_output(["git", "-C", str(tmp_path / "clone"), "rev-parse", name], text=True).strip()
+        subprocess.check_output(["git", "-C", str(clone), "rev-parse", name], text=True).strip()
         for name in ("HEAD", "HEAD^")
     )
+    for arguments in ((), ("--full",)):
+        everything = run(*arguments)
+        assert "-m pytest" in everything and "--changed-since" not in everything
+        assert "sanitized --build" in everything and "tune" in everything
+        assert (clone / ".ci/passed").read_text().strip() == head
+        (clone / ".ci/passed").unlink()
+    assert f"--changed-since {before}" in run("--since", "HEAD^")
+    (clone / ".ci/passed").write_text(before)
     said = run()
     assert f"--changed-since {before}" in said and "sanitized" not in said and "tune" not in said
-    assert f"--changed-since {head}" in run("--since", "HEAD")
-    (tmp_path / "clone/workbench/emulator/engine/b.cpp").write_text("")
+    (clone / "workbench/emulator/engine/b.cpp").write_text("")
     assert "sanitized --build" in run()
-    said = run("--full")
-    assert "-m pytest" in said and "--changed-since" not in said and "sanitized --build" in said and "tune" in said
+    (clone / ".ci/passed").write_text("0" * 40)  # of another history
+    assert "--changed-since" not in run()
+    (clone / ".ci/passed").unlink()
+    _git(clone, "checkout", "-qb", "branch")
+    _git(clone, "commit", "-qm", "third", "--allow-empty")
+    assert f"--changed-since {head}" in run()
