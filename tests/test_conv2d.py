@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import fcntl
 import itertools
 import math
+import os
 
 import numpy as np
 import pytest
@@ -24,7 +26,7 @@ from workbench.kernels.conv2d.wgmma import im2col
 from workbench.model.dtypes import BF16
 from workbench.model.fields import ProblemError
 from workbench.model.problem import Tier
-from workbench.toolchain.compiler import compile_source
+from workbench.toolchain.compiler import translate_source
 
 PROBLEMS = [
     Conv2dProblem(images=2, height=9, width=8, channels=8, filters=9, bias=True, activation=Activation.RELU, seed=1),
@@ -211,7 +213,7 @@ def _run(stage, problem, inputs, device):
     """The output of a stage for inputs that no problem draws."""
     arrays = problem.arrays()
     storage = {name: array.poisoned() if array.output else array.pack(inputs[name]) for name, array in arrays.items()}
-    compiled = compile_source(stage.path, stage.defines(problem))
+    compiled = translate_source(stage.path, stage.defines(problem))
     bound = open_device(device).bind(compiled, stage.plan(problem), arrays, storage)
     try:
         bound.run()
@@ -246,7 +248,21 @@ def test_what_is_not_finite_reaches_the_outputs_that_see_it_and_no_others(name, 
     assert np.array_equal(np.isnan(y), np.isnan(right)) and np.isnan(right).any()
 
 
+@pytest.fixture
+def much_memory(tmp_path_factory):
+    """Tests that take much memory take turns, also those of other workers of pytest-xdist; what a GPU lent for one is
+    given back."""
+    folder = tmp_path_factory.getbasetemp()
+    with (folder.parent if "PYTEST_XDIST_WORKER" in os.environ else folder).joinpath("much-memory").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+        import cupy
+
+        cupy.get_default_memory_pool().free_all_blocks()
+
+
 @pytest.mark.gpu
+@pytest.mark.usefixtures("much_memory")
 @pytest.mark.parametrize("name", [stage.name for stage in CONV2D.stages])
 def test_arrays_of_more_elements_than_32_bits_count(name):
     """x and y have 2.15 billion elements; what is not 0 is at their end."""
