@@ -187,7 +187,7 @@ SPECIALISED, PAIRED = (stage for stage in SSD.stages if stage.name in ("speciali
 )
 def test_a_hazard_of_a_stage_with_tma_is_named(stage, right, broken, verdict):
     folder, source = stage.path.parent, stage.path.read_text()
-    source = source.replace('#include "02_specialised.cu"', SPECIALISED.path.read_text())
+    source = source.replace('#include "01_specialised.cu"', SPECIALISED.path.read_text())
     assert source.count(right) == 1
     for header in ("chunk.cuh", "../segments.cuh"):
         source = source.replace(f'"{header}"', f'"{folder}/{header}"')

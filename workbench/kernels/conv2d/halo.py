@@ -68,8 +68,8 @@ def _tiles(p: Conv2dProblem, size: Mapping[str, int]) -> int:
 
 @CONV2D.stage(
     "halo",
-    parent="tensor_core",
-    source="conv2d/mma/06_halo.cu",
+    track="halo",
+    source="conv2d/halo/01_halo.cu",
     idea="the pixels that the windows of a rectangle of outputs see lie in shared memory, once for all taps",
     supports=first_refusal(channels_last, half_only, eights, _overlapping),
     parameters={"TILE_M": 0, "TILE_N": 0, "TILE_X": 0, "SPLITS": 0, "WIDE": 0},

@@ -195,8 +195,8 @@ def _pointwise_sizes(p: Conv2dProblem, size: Mapping[str, int]) -> dict[str, int
 
 @CONV2D.stage(
     "pointwise",
-    parent="tensor_core",
-    source="conv2d/mma/05_pointwise.cu",
+    track="pointwise",
+    source="conv2d/pointwise/01_pointwise.cu",
     idea="for one tap and few channels: a warp has all filters in registers; pixels go from memory to mma.sync",
     supports=first_refusal(channels_last, half_only, eights, _few_of_both),
     parameters={"THREADS": 128, "PIXELS": 0},

@@ -113,6 +113,7 @@ def group_row(p: CrossEntropyProblem, size: Mapping[str, int]) -> Launch:
 
 @CROSS_ENTROPY.stage(
     "split_rows",
+    parent="online",
     source="cross_entropy/06_split_rows.cu",
     idea="few rows are split over all blocks; a second kernel combines the parts",
     parameters={"THREADS": 256, "VECTORS": 4, "TARGET": 1056},

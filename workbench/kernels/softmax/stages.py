@@ -177,7 +177,7 @@ def split_rows(p: SoftmaxProblem, size: Mapping[str, int]) -> Plan:
     return Plan((first, second), scratch={"states": Array((p.rows * count, 2), FP32, output=True)})
 
 
-prefetch.declare(SOFTMAX, "softmax/08_prefetch.cu", _args, parent="vectorized", edge_cases=(MASKED,))
+prefetch.declare(SOFTMAX, "softmax/08_prefetch.cu", _args, edge_cases=(MASKED,))
 
 
 MOST_PACKED = 512

@@ -118,7 +118,8 @@ def _specialised_sizes(p: SsdProblem, size: Mapping[str, int]) -> dict[str, int]
 
 @SSD.stage(
     "specialised",
-    source="ssd/wgmma/02_specialised.cu",
+    track="pipeline",
+    source="ssd/pipeline/01_specialised.cu",
     idea="warp specialisation: a producer, a warpgroup that keeps the state, and others for outputs",
     parameters=SPECIALISED,
     sizes=_specialised_sizes,
@@ -159,7 +160,7 @@ def _pairs(p: SsdProblem) -> str | None:
 
 @SSD.stage(
     "paired",
-    source="ssd/wgmma/03_paired.cu",
+    source="ssd/pipeline/02_paired.cu",
     idea="clusters: blocks of neighbouring heads stay in step, so memory is read 256 bytes at a time",
     parameters=SPECIALISED,
     sizes=_specialised_sizes,

@@ -14,4 +14,4 @@
 
 #define CLUSTER 2
 
-#include "02_specialised.cu"
+#include "01_specialised.cu"

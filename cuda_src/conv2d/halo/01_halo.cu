@@ -15,7 +15,7 @@
 //
 // what limits it: mma.sync, and with few filters ldmatrix.
 
-#include "outputs.cuh"
+#include "../mma/outputs.cuh"
 #include "ptx/cp_async.cuh"
 
 static_assert(TILE_X == 8 || TILE_X == 16, "the 16 rows of a fragment are one row of pixels, or two");

@@ -14,7 +14,7 @@
 // what limits it: memory, or where heads share b and c and dstate is 128, shared memory and the products.
 
 #include "../segments.cuh"
-#include "chunk.cuh"
+#include "../wgmma/chunk.cuh"
 #include "epilogue/staging.cuh"
 #include "pipeline/circular_buffer.cuh"
 #include "pipeline/roles.cuh"
