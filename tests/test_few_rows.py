@@ -117,6 +117,7 @@ def _widths(operation: str, columns: int, **fields: Any) -> tuple[int, int]:
         (4096, 16_384, "bf16", (512, 4)),
         (4096, 32_768, "bf16", (1024, 4)),
         (4096, 16_384, "fp32", (512, 8)),
+        (4096, 4099, "bf16", (128, 5)),
         (4096, 32_761, "bf16", (512, 8)),  # the widest blocks are for whole vectors
         (256, 32_768, "bf16", (512, 8)),  # and for many rows
     ],

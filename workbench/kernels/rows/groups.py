@@ -19,6 +19,9 @@ FEW_SHAPES = ((4, 2), (8, 2), (16, 2), (32, 2), (128, 2), (256, 2), (512, 8))
 taken. Measured on an H100, and on an H200: two vectors are enough to keep memory busy, and four in a warp; where rows
 are few it takes the shortest time to have more threads."""
 
+ODD_SHAPES = ((4, 4), (8, 2), (16, 2), (32, 4), (64, 4), (128, 8), (512, 8))
+"""The same, of many rows that are not whole vectors: their ends come later, so more rows have to be in flight."""
+
 WIDEST = (1024, 4)
 """The same, of many rows of two bytes an element that are whole vectors, before a thread holds eight: 64 elements."""
 
@@ -82,8 +85,9 @@ def block(p: RowProblem, size: Mapping[str, int]) -> dict[str, int]:
     """GROUP threads that share a row, each with VECTORS vectors of it, in blocks of THREADS: as few threads as `SHAPES`
     says, with at most as many vectors as the stage wants while there are threads."""
     count, wanted, many = vectors(p), size["VECTORS"], p.rows >= MANY
-    shapes = SHAPES if many else FEW_SHAPES
-    group = next((g for g, most in shapes if g * min(most, wanted) >= count), MOST_THREADS)
+    shapes = (SHAPES if defines(p)["EVEN"] else ODD_SHAPES) if many else FEW_SHAPES
+    limit = wanted if wanted < SHAPES[0][1] else MOST_VECTORS  # of stages that hold several arrays
+    group = next((g for g, most in shapes if g * min(most, limit) >= count), MOST_THREADS)
     if group == MOST_THREADS and size.get("WIDEST") and many and p.in_type.itemsize == 2 and defines(p)["EVEN"]:
         group = WIDEST[0] if WIDEST[0] * WIDEST[1] >= count > group * wanted else group
     threads = group if group > LANES[-1] else size["THREADS"]
