@@ -61,7 +61,10 @@ def parsed(kind: str, path: Path) -> Parsed:
     if kind == "gpumode" and not path.is_dir():
         raise CannotMake(f"{path} is no folder; a gpu-mode task is a folder with a reference.py and a task.yml")
     if not file.is_file():
-        raise CannotMake(f"there is no file {file}; a {kind} task has one")
+        wrong = f"{file} is a folder" if file.is_dir() else f"there is no file {file}"
+        raise CannotMake(
+            f"{wrong}; a {'KernelBench task is a .py' if kind == 'kernelbench' else 'gpu-mode task has one'}"
+        )
     try:
         tree = ast.parse(file.read_text())
     except (SyntaxError, UnicodeDecodeError) as error:
