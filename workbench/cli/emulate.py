@@ -261,6 +261,9 @@ def _emulate_triton(file: Path, target: str, as_json: bool, **options: Any) -> N
     # what the file prints is no part of the JSON
     with contextlib.redirect_stdout(sys.stderr) if as_json else contextlib.nullcontext():
         run = run_script(file, target, **options)
+    own = sorted({launched.target for launched in run.launches} - {target})
+    if own and context.get_parameter_source("arch") is click.core.ParameterSource.COMMANDLINE:
+        notice(f"{file} has contexts of its own, for {', '.join(own)}: --arch {target} is not for their launches")
     if as_json:
         documents.result(run.as_dict(), [_of_triton(one, _again(), options["strict"]) for one in run.launches])
     else:
