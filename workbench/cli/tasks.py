@@ -77,13 +77,17 @@ def parsed(kind: str, path: Path) -> Parsed:
     judged = (
         n for n in tree.body if isinstance(n, ast.FunctionDef | ast.ClassDef) and n.name in ("Model", "ref_kernel")
     )
-    about = (ast.get_docstring(next(judged)) or "").strip()
-    # it is put into Python and CUDA C++
-    first = re.sub(r"[^\w ,;:.+*/()=-]", " ", about.splitlines()[0]).strip(" .") if about else ""
+    first = _first_line(ast.get_docstring(next(judged)) or "")
     if kind == "gpumode":
         return _gpumode(file, path / "task.yml", tree, first)
     sizes = _constants(tree)
     return Parsed(kind, file, sizes, [sizes], about=first)
+
+
+def _first_line(text: str) -> str:
+    """What it says, without what could not be put into Python and CUDA C++."""
+    lines = text.strip().splitlines()
+    return re.sub(r"[^\w ,;:.+*/()=-]", " ", lines[0]).strip(" .") if lines else ""
 
 
 def _constants(tree: ast.Module) -> dict[str, int]:
@@ -140,6 +144,7 @@ def _gpumode(file: Path, settings: Path, tree: ast.Module, about: str) -> Parsed
         return [case for i, case in enumerate(chosen) if case not in chosen[:i]]
 
     tolerances = _tolerances(tree)
+    about = about or _first_line(str(given.get("description") or ""))
     return Parsed("gpumode", file, sizes, of("benchmarks"), of("tests"), fixed, tolerances, about)
 
 
