@@ -149,6 +149,8 @@ def test_a_local_cluster_listens_on_this_machine_alone() -> None:
         (["compare", "nowhere", "nowhere"], "wrong_usage", 2),
         (["replay", "0123"], "versions_error", 1),
         (["history", "gemm:niave"], "unknown_spec", 2),
+        (["history", "gemm:naive", "-o", "."], "bad_parameter", 2),
+        (["trace", "gemm:naive", "-o", "nowhere/t.json"], "bad_parameter", 2),
     ],
 )
 def test_an_error_is_one_json_object(
