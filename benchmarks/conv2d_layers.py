@@ -1,11 +1,12 @@
-"""`workbench.ops.conv2d` against cuDNN on layers of known networks: makes `reports/conv2d-layers.md`.
+"""`workbench.ops.conv2d` against cuDNN on layers of known networks and on the timed problems of the operation: makes
+`reports/conv2d-layers.md`.
 
-    python benchmarks/conv2d_layers.py measure OUTPUT.json [--only resnet50 ...]   # on a machine with a GPU
-    python benchmarks/conv2d_layers.py write [OUTPUT.json]                         # the page, of that file alone
+    python benchmarks/conv2d_layers.py measure OUTPUT.json [--only resnet50 suite ...]   # on a machine with a GPU
+    python benchmarks/conv2d_layers.py write [OUTPUT.json]                               # the page, of that file alone
 
-Five layers of each network are drawn with a seed, so that nobody chooses them. Each is solved by the stage that
-`workbench.ops` chooses for it on that device, timed cold and interleaved with cuDNN as in every bench, and its answer
-is compared with NumPy's again afterwards.
+Five layers of each network are drawn with a seed, so that nobody chooses them; of the timed problems all ten are taken.
+Each is solved by the stage that `workbench.ops` chooses for it on that device, timed cold and interleaved with cuDNN as
+in every bench, and its answer is compared with NumPy's again afterwards.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ import numpy as np
 import recorded
 from gemm_suite import Product, compared, measure
 
-from workbench.kernels.conv2d import Conv2dProblem
+from workbench.kernels.conv2d import CONV2D, Conv2dProblem
 
 RECORD = Path(__file__).parents[1] / "reports/conv2d-layers.json"
 
@@ -129,9 +130,35 @@ def layers(only: list[str]) -> Iterator[Product]:
                 yield "conv2d", problem(images, choice[place])
 
 
+TIMED = "suite"
+"""The group of the timed problems, beside the networks."""
+
+
+def problems(only: list[str]) -> Iterator[Product]:
+    """The layers that are drawn, and all timed problems; of the groups that are named, or of all."""
+    yield from layers(only) if set(only) != {TIMED} else ()
+    if not only or TIMED in only:
+        yield from (("conv2d", timed) for timed in CONV2D.suite)
+
+
+def means(rows: list[dict[str, Any]], what: str) -> list[str]:
+    """The line of the means of what was measured, if anything was."""
+    found = compared(rows, "cuDNN")
+    if not found.cold:
+        return []
+    cold, sustained = (statistics.geometric_mean(ratios) for ratios in (found.cold, found.sustained))
+    lowest = min(found.cold)
+    over = f"Geometric mean over {len(found.cold)} {what}"
+    return [f"{over}: {cold:.3f} cold, {sustained:.3f} sustained. Lowest: {lowest:.3f} cold.\n"]
+
+
 def page(record: dict[str, Any]) -> str:
     """The Markdown page."""
-    found = compared(record["rows"], "cuDNN")
+    suite = {str(timed): timed for timed in CONV2D.suite}
+    drawn = [row for row in record["rows"] if row["problem"] not in suite]
+    timed = [row for row in record["rows"] if row["problem"] in suite]
+    dense = [row for row in timed if suite[row["problem"]].groups == 1]
+    depthwise = [row for row in timed if row not in dense]
     parts = [
         "# Convolutions of known networks beside cuDNN\n",
         "Written by `benchmarks/conv2d_layers.py` from [the JSON beside it](conv2d-layers.json). Layers are drawn with "
@@ -139,16 +166,21 @@ def page(record: dict[str, Any]) -> str:
         "cuDNN; above 1 ours is faster. Cold: the L2 is flushed before each sample, medians; sustained: launches back "
         "to back.\n",
         recorded.made_on(record),
-        found.table,
     ]
-    if found.cold:
-        parts.append(
-            f"Geometric mean over {len(found.cold)} layers: {statistics.geometric_mean(found.cold):.3f} cold, "
-            f"{statistics.geometric_mean(found.sustained):.3f} sustained. Lowest: {min(found.cold):.3f} cold.\n"
-        )
+    if drawn:
+        parts += [compared(drawn, "cuDNN").table, *means(drawn, "layers")]
+    if timed:
+        parts += [
+            "## The timed problems\n",
+            "Those of `workbench bench conv2d`, all of them.\n",
+            compared(timed, "cuDNN").table,
+            *means(timed, "problems"),
+            *means(dense, "dense problems"),
+            *means(depthwise, "depthwise problems"),
+        ]
     return "\n".join(parts)
 
 
 if __name__ == "__main__":
-    only = {"nargs": "*", "default": [], "choices": list(NETWORKS)}
-    recorded.main(__doc__, RECORD, lambda o: measure(o.file, layers(o.only)), page, only=only)
+    only = {"nargs": "*", "default": [], "choices": [*NETWORKS, TIMED]}
+    recorded.main(__doc__, RECORD, lambda o: measure(o.file, problems(o.only)), page, only=only)

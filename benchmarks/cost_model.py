@@ -9,6 +9,7 @@ To fit it to another card, tune there: `workbench tune` keeps times, and predict
 from __future__ import annotations
 
 import statistics
+from collections import Counter
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -21,21 +22,35 @@ from tabulate import tabulate
 from workbench.catalogue import registry
 from workbench.kernels.gemm import tiling
 from workbench.model.cost_model import Constants, Work, predict
+from workbench.model.launch import ceil_div
 from workbench.records import cost, store
 
 ROOT = Path(__file__).parents[1]
 PAGE, SUITE = ROOT / "reports/cost-model.md", ROOT / "reports/gemm-suite.json"
 RANDOM = ROOT / "reports/gemm-random.json"
-"""Random products: the times of stages for each, and the times of some stages with several of their tiles."""
+"""Random products on each card: the times of stages, of those with several tiles by tile: `64x128/4`, which four blocks
+share."""
 
 OPERATION = "gemm"
 GEMM = registry.operations()[OPERATION]
 STAGES = {stage.name: stage for stage in GEMM.stages}
-SHARED = {
-    "small_tiles": ("WARPS_M", "WARPS_N", tiling.SMALL),
-    "split_warp_tiles": ("THREAD_M", "THREAD_N", tiling.SPLIT),
+BY_WARPS, BY_THREADS = ("WARPS_M", "WARPS_N"), ("THREAD_M", "THREAD_N")
+SHARED: dict[str, tuple[tuple[str, ...], tuple[tuple[int, ...], ...]]] = {
+    "small_tiles": (BY_WARPS, tiling.SMALL),
+    "shifted_tiles": (BY_WARPS, tiling.SMALL),
+    "split_warp_tiles": (BY_THREADS, tiling.SPLIT),
+    "fitted_pipeline": (BY_THREADS, tiling.FITTED),
+    "shifted_pipeline": (BY_THREADS, tiling.FITTED),
+    "fitted_tiles": ((), ()),
+    "realigned": ((), ()),
 }
-"""Of stages with several tiles, what says how one is shared out."""
+"""Of stages with several tiles, what says how one is shared out, for each of them."""
+
+CARDS = (cost.USUAL, "NVIDIA H100 80GB HBM3")
+"""Whose times there are, by their full names."""
+
+ENOUGH = 20
+"""Times of a kind of work of a stage with which a card needs none of another one."""
 
 Made = tuple[str, Work, float]
 """A stage, what it did for a problem, and the microseconds that it took."""
@@ -54,41 +69,78 @@ def samples() -> Iterator[cost.Sample]:
 
 
 def benched() -> Iterator[tuple[str, Made]]:
-    """The same with their problems."""
+    """The same with their problems. When they were measured, `fitted_tiles` had other tiles: those are left out that it
+    would not take now."""
     for name, text, parameters, us in samples():
         problem = GEMM.problem.parse(text)
-        if work := cost.work_of(GEMM, STAGES[name].with_parameters(parameters), problem):
+        if name == "fitted_tiles" and tiling.wide(problem, 128) != _widest(problem):
+            continue
+        stage = STAGES[name]
+        known = {parameter: value for parameter, value in parameters.items() if parameter in stage.parameters}
+        if work := cost.work_of(GEMM, stage.with_parameters(known), problem):
             yield text, (name, work, us)
 
 
-def random_products() -> Iterator[tuple[str, Made]]:
-    """Random products, with the tiles that stages take for them."""
-    for row in recorded.read(RANDOM)["stages"]["rows"]:
-        problem = GEMM.problem.parse(row["problem"])
-        for name, us in row["us"].items():
-            if name in STAGES and (work := cost.work_of(GEMM, STAGES[name], problem)):
-                yield row["problem"], (name, work, us)
+def _widest(p: Any) -> tuple[int, int, int]:
+    """The tile of 128 rows and the blocks of which there are the most, of at most 128."""
+
+    def blocks(width: int, split: int) -> int:
+        found = ceil_div(p.m, 128) * ceil_div(p.n, width) * split
+        return found if found <= 128 and split <= ceil_div(p.k, 64) else 0
+
+    return (128, *max(((256, 1), (256, 2), (128, 1), (128, 2)), key=lambda choice: blocks(*choice)))
 
 
-def with_several_tiles() -> Iterator[Made]:
-    """Random products with tiles that a stage might take: `64x128/4`, which four blocks share."""
-    for row in recorded.read(RANDOM)["tiles"]["rows"]:
-        problem, stage = GEMM.problem.parse(row["problem"]), STAGES[row["stage"]]
-        along_m, along_n, shapes = SHARED[stage.name]
-        by_size = {f"{shape[0]}x{shape[1]}": shape for shape in shapes}
-        for tile, us in row["us"].items():
-            size, parts = tile.split("/")
-            m, n, *each = by_size[size]
-            sizes = {"BLOCK_M": m, "BLOCK_N": n, along_m: each[0], along_n: each[1], "SPLIT": int(parts)}
-            if work := GEMM.work(problem, {**stage.sizes(problem), **sizes}):
-                yield stage.name, work, us
+def random_products(card: str) -> Iterator[tuple[str, str, Made]]:
+    """Random products on a card: the problem, the tile or nothing, and what a stage did."""
+    for of_card in recorded.read(RANDOM)["cards"]:
+        for row in of_card["rows"] if of_card["device"] == card else ():
+            problem = GEMM.problem.parse(row["problem"])
+            for name, times in row["us"].items():
+                for tile, us in times.items() if isinstance(times, dict) else (("", times),):
+                    if name in STAGES and (work := GEMM.work(problem, _sizes(name, problem, tile))):
+                        yield row["problem"], tile, (name, work, us)
+
+
+def _sizes(name: str, problem: Any, tile: str) -> dict[str, int]:
+    """The sizes of a stage with a tile, of `64x128/4`, or those that it takes."""
+    sizes = dict(STAGES[name].sizes(problem))
+    if tile:
+        size, parts = tile.split("/")
+        m, n = (int(extent) for extent in size.split("x"))
+        names, shapes = SHARED[name]
+        each = next((shape[2:] for shape in shapes if shape[:2] == (m, n)), ())
+        sizes |= {"BLOCK_M": m, "BLOCK_N": n, "SPLIT": int(parts), **dict(zip(names, each, strict=True))}
+    return sizes
+
+
+def with_present_tiles(card: str) -> Iterator[tuple[str, Made]]:
+    """Those of random products with the tile that the stage takes now."""
+    for text, _, (name, work, us) in random_products(card):
+        if work == cost.work_of(GEMM, STAGES[name], GEMM.problem.parse(text)):
+            yield text, (name, work, us)
 
 
 @cache
 def constants() -> dict[str, dict[str, Constants]]:
-    """The constants by device and operation."""
-    made = [made for _, made in (*benched(), *random_products())]
-    return {cost.USUAL: {OPERATION: cost.fitted_to([*made, *with_several_tiles()])}}
+    """The constants by device and operation. Where a card has few times of a kind, those of the others count as well;
+    but not of stages that were timed on others alone, unless the card is the usual one."""
+    made = {card: list(_made_on(card)) for card in CARDS}
+    found = {}
+    for card in CARDS:
+        count = Counter(cost.key_of(name, work) for name, work, _ in made[card])
+        stages = {name for other in (CARDS if card == cost.USUAL else (card,)) for name, *_ in made[other]}
+        lent = (one for other in CARDS if other != card for one in made[other])
+        more = [one for one in lent if one[0] in stages and count[cost.key_of(one[0], one[1])] < ENOUGH]
+        found[card] = {OPERATION: cost.fitted_to([*made[card], *more])}
+    return found
+
+
+def _made_on(card: str) -> Iterator[Made]:
+    """All that was timed on a card: the benches are those of the H200."""
+    if card == cost.USUAL:
+        yield from (made for _, made in benched())
+    yield from (made for *_, made in random_products(card))
 
 
 def constants_text() -> str:
@@ -111,24 +163,12 @@ def slower(found: dict[str, Constants], times: Iterator[tuple[str, Made]]) -> di
     return rows
 
 
+HEADERS = ("stage", "times", "launch, us", "tile, us", "wait, us", "TFLOP/s", "loaded, TB/s", "memory, TB/s", "error")
+
+
 def page() -> str:
     """The Markdown page."""
     found = constants()[cost.USUAL][OPERATION]
-    table = [
-        [f"`{name}`{comma}{kind}", *_figures(c)]
-        for (name, comma, kind), c in ((key.partition(","), c) for key, c in sorted(found.items()))
-    ]
-    headers = [
-        "stage",
-        "times",
-        "launch, us",
-        "tile, us",
-        "wait, us",
-        "TFLOP/s",
-        "loaded, TB/s",
-        "memory, TB/s",
-        "error",
-    ]
     rows = [
         [GEMM.problem.parse(text).label, f"`{best}`", f"{made:.1f}", f"{us:.1f}", f"`{fastest}`", *_beside(us, least)]
         for text, (best, made, us, fastest, least) in slower(found, benched()).items()
@@ -138,39 +178,48 @@ def page() -> str:
         (
             "# The cost model of GEMM\n",
             "Written by `benchmarks/cost_model.py` from the committed times of an H200, and from "
-            "[those of random products](gemm-random.json). "
+            "[those of random products](gemm-random.json) on an H200 and an H100. "
             "[The model](../workbench/model/cost_model.py) says what the constants mean. TFLOP/s and loaded bytes are "
             "those of the mainloop on all multiprocessors. A dash is a constant that the fit did not need. The error "
-            "is the median of relative ones.\n",
-            tabulate(table, headers, tablefmt="pipe", disable_numparse=True, colalign=("left", *["right"] * 8)) + "\n",
-            _of_random(found),
-            "The last table shows which of the measured stages the model chooses for each problem of the bench:\n",
+            "is the median of relative ones. What one card has too few times of is that of the other.\n",
+            *(f"## {card}\n\n{_of_card(card)}" for card in CARDS),
+            "## What is chosen\n",
+            _of_random(),
+            "The last table shows which of the measured stages the model chooses for each problem of the bench, on an "
+            "H200:\n",
             tabulate(rows, chosen, tablefmt="pipe", disable_numparse=True) + "\n",
         )
     )
 
 
-def _of_random(found: dict[str, Constants]) -> str:
+def _of_card(card: str) -> str:
+    """The table of its constants."""
+    table = [
+        [f"`{name}`{comma}{kind}", *_figures(c)]
+        for (name, comma, kind), c in (
+            (key.partition(","), c) for key, c in sorted(constants()[card][OPERATION].items())
+        )
+    ]
+    align = ("left", *["right"] * 8)
+    return tabulate(table, HEADERS, tablefmt="pipe", disable_numparse=True, colalign=align) + "\n"
+
+
+def _of_random() -> str:
     """How much slower than the fastest what is chosen for random products is."""
     rows = []
-    ratios: dict[str, list[float]] = {}
-    for text, (_, _, us, _, least) in slower(found, random_products()).items():
-        ratios.setdefault(GEMM.problem.parse(text).dtype, []).append(us / least)
-    for dtype, of_type in sorted(ratios.items()):
-        high = float(np.percentile(of_type, 95))
-        rows.append(
-            [
-                dtype,
-                str(len(of_type)),
-                f"{statistics.geometric_mean(of_type):.2f}",
-                f"{high:.2f}",
-                f"{max(of_type):.2f}",
-            ]
-        )
-    headers = ["random products", "problems", "slower by, geometric mean", "95th percentile", "worst"]
+    for card in CARDS:
+        ratios: dict[str, list[float]] = {}
+        for text, (_, _, us, _, least) in slower(constants()[card][OPERATION], with_present_tiles(card)).items():
+            ratios.setdefault(GEMM.problem.parse(text).dtype, []).append(us / least)
+        for dtype, of_type in sorted(ratios.items()):
+            figures = statistics.geometric_mean(of_type), float(np.percentile(of_type, 95)), max(of_type)
+            rows.append([card, dtype, str(len(of_type)), *map("{:.2f}".format, figures)])
+    headers = ["card", "random products", "problems", "slower by, geometric mean", "95th percentile", "worst"]
     return (
         "Of random products, this is how much longer the stage takes that the model chooses than the fastest that was "
-        "timed:\n\n" + tabulate(rows, headers, tablefmt="pipe", disable_numparse=True) + "\n"
+        "timed, with the tiles that stages take now:\n\n"
+        + tabulate(rows, headers, tablefmt="pipe", disable_numparse=True)
+        + "\n"
     )
 
 

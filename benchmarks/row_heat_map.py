@@ -48,8 +48,8 @@ COLUMNS = (64, 256, 1024, 4096, 1 << 14, 1 << 16, 1 << 20, 1 << 26)
 MOST_BYTES, LARGE = 1 << 30, 256_000_000
 """That a cell has to move; and from which on its share of the copy's bandwidth is asked for."""
 
-SLOWER = 0.98
-"""Cells below this ratio are named."""
+SLOWER, SHORT_OF_IT = 0.98, 0.95
+"""Cells below this ratio are named; and large ones below this share of the copy."""
 
 COMPILED = ((4096, 4096), (256, 1 << 16), (16, 1 << 20))
 """Rows and columns, of bf16, for which PyTorch's compiler is asked: it takes seconds for each."""
@@ -218,16 +218,18 @@ def measured(torch: Any, watch: Stopwatch, name: str, problem: RowProblem) -> Ce
                 failed[library] = first_line(error)[:200]
         tolerance = TOLERANCE[pytorch.KINDS[problem.dtype]]
         found |= timed(contestants, right, tolerance, partial(apart, torch), watch.medians)
+        if problem.cost.bytes >= LARGE:
+            found["copy"] = copied(torch, watch, problem.cost.bytes // 2)
     except Exception as error:  # too little memory, say: the other cells are measured all the same
         return found | {"refused": first_line(error)[:200]}
     return found | ({"failed": found.get("failed", {}) | failed} if failed else {})
 
 
-def copied(torch: Any, watch: Stopwatch) -> float:
+def copied(torch: Any, watch: Stopwatch, nbytes: int = COPIED_BYTES) -> float:
     """Bandwidth of a copy in GB/s, read and written."""
-    source, target = (torch.empty(COPIED_BYTES, dtype=torch.uint8, device="cuda") for _ in range(2))
+    source, target = (torch.empty(nbytes, dtype=torch.uint8, device="cuda") for _ in range(2))
     (us,) = watch.medians([lambda: target.copy_(source)])
-    return 2 * COPIED_BYTES / us / 1e3
+    return 2 * nbytes / us / 1e3
 
 
 def warm(name: str, dtype: str, seconds: float) -> None:
@@ -318,9 +320,9 @@ def beside(cell: Cell) -> tuple[str, float] | None:
 
 
 def share(record: recorded.Record, cell: Cell) -> float | None:
-    """Of the bandwidth of the copy that was timed with the operation."""
+    """Of the bandwidth of the copy of as many bytes where that was timed, else of the one timed with the operation."""
     ours = cell.get("us", {}).get(OURS)
-    return None if ours is None else cell["bytes"] / ours / 1e3 / record["copy"][cell["operation"]]
+    return None if ours is None else cell["bytes"] / ours / 1e3 / cell.get("copy", record["copy"][cell["operation"]])
 
 
 def mean(values: Sequence[float]) -> str:
@@ -367,6 +369,17 @@ def slowest(record: recorded.Record) -> Iterator[list[str]]:
                     ours, theirs = cell["us"][OURS], cell["us"][best]
                     figures = f"{ours:.1f}", f"{cell['bytes'] / ours / 1e3:,.0f}", f"{theirs:.1f}"
                     yield [name, dtype, label(cell), cell["stage"], *figures, best, f"{ratio:.2f}"]
+
+
+def short_of_the_copy(record: recorded.Record) -> Iterator[list[str]]:
+    """The large cells that are slower than a copy should be, with their stages."""
+    for name in OPERATIONS:
+        for dtype in TYPES:
+            shares = [(share(record, cell) or 1.0, cell) for cell in found_of(record, name, dtype)]
+            for part, cell in sorted(shares, key=lambda pair: pair[0]):
+                if cell["bytes"] >= LARGE and part < SHORT_OF_IT:
+                    figures = f"{cell['us'][OURS]:.1f}", f"{cell['bytes'] / cell['us'][OURS] / 1e3:,.0f}"
+                    yield [name, dtype, label(cell), cell["stage"], *figures, f"{part:.2f}"]
 
 
 def troubles(record: recorded.Record) -> Iterator[list[str]]:
@@ -430,13 +443,17 @@ def page(record: recorded.Record) -> str:
         "pass for their gradients; our kernels compute them. Liger's cross entropy computes the loss alone. Answers "
         "are compared with those of PyTorch in float64, and a wrong answer has no time.\n",
         f"A copy of {2 * COPIED_BYTES / 1e6:.0f} MB, read and written, ran at {min(copies):,.0f} to {max(copies):,.0f} "
-        "GB/s. *Share of the copy* compares with that; it may be above 1 where results stay in the L2.\n",
+        "GB/s. *Share of the copy* compares with that, or with a copy of as many bytes where the file has one; it may "
+        "be above 1 where results stay in the L2.\n",
         recorded.made_on(record) + f"PyTorch {record['torch']}{liger}.\n",
         shown(table(record), "", "", "cells", "wrong", *means),
         "## The slowest cells\n",
         f"The three lowest ratios of each operation and type, if they are below {SLOWER}.\n",
         shown(slowest(record), "", "", "cell", "stage", "us", "GB/s", "theirs, us", "library", "ratio"),
     ]
+    if rows := list(short_of_the_copy(record)):
+        parts += ["## Slower than the copy\n", f"Cells from {LARGE / 1e6:.0f} MB on below {SHORT_OF_IT} of the copy.\n"]
+        parts += [shown(iter(rows), "", "", "cell", "stage", "us", "GB/s", "share of the copy")]
     if rows := list(troubles(record)):
         parts += ["## Not solved\n", shown(iter(rows), "", "", "by", "cells", "the first")]
     for name in dict.fromkeys(cell["operation"] for cell in record["cells"]):

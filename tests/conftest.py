@@ -46,10 +46,36 @@ def interruptible() -> Iterator[None]:
     signal.signal(signal.SIGINT, before)
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--changed-since",
+        metavar="REVISION",
+        help="of stages whose files have not changed since this commit of git, test a sample of the problems",
+    )
+
+
 @pytest.fixture(autouse=True)
 def _versions_of_the_test(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
     """What passes or fails in a test is kept for that test alone."""
     monkeypatch.setenv("WORKBENCH_VERSIONS", str(tmp_path_factory.mktemp("versions")))
+
+
+OF_PTXAS = ("test_compiler.py", "test_compiling.py", "test_occupancy.py")
+"""Files whose tests are about what ptxas says."""
+
+
+@pytest.fixture(autouse=True)
+def _ptx_alone(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the emulator executes is translated and not assembled, which takes two fifths of the time: the kernels of
+    most tests have a planted fault, and those of stages are assembled in `test_no_stage_spills_registers`. But where
+    the emulator has to know how many registers `setmaxnreg` finds, both at once take less than one after the other."""
+    if request.path.name not in OF_PTXAS:
+        from workbench.toolchain import compiler
+
+        def translated(path: Path, *_: str) -> bool:
+            return not any(b"setmaxnreg" in content for content in compiler.contents(path).values())
+
+        monkeypatch.setattr(compiler, "_was_assembled", translated)
 
 
 OF_EVERY_STAGE = {
@@ -64,9 +90,20 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if item.get_closest_marker("gpu") and (reason := missing_gpu()):
             item.add_marker(pytest.mark.skip(reason=f"needs a GPU: {reason}"))
+    _leave_out(config, items)
     _stage_by_stage(items)
     if hasattr(config, "workerinput"):  # of pytest-xdist
         _spread(items)
+
+
+def _leave_out(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Deselect what is not in a sample, where one is asked for."""
+    if since := config.getoption("changed_since"):
+        from sample import left_out
+
+        left = set(left_out(items, since))
+        config.hook.pytest_deselected(items=list(left))
+        items[:] = [item for item in items if item not in left]
 
 
 def pytest_collection_finish() -> None:
@@ -95,10 +132,10 @@ def _stage_by_stage(items: list[pytest.Item]) -> None:
     places: dict[pytest.Item, tuple[int, ...]] = {item: (place,) for place, item in enumerate(items)}
     first, stages = None, dict[str, int]()
     for item in items:
-        if isinstance(item, pytest.Function) and item.originalname in OF_EVERY_STAGE and hasattr(item, "callspec"):
-            (given,) = item.callspec.params.values()
-            stage = getattr(given, "stage", given)
-            number = stages.setdefault(getattr(stage, "spec", stage), len(stages))
+        if isinstance(item, pytest.Function) and item.originalname in OF_EVERY_STAGE:
+            from sample import spec_of
+
+            number = stages.setdefault(str(spec_of(item)), len(stages))
             first = first or places[item]
             places[item] = (*first, number, OF_EVERY_STAGE[item.originalname])
     items.sort(key=places.__getitem__)

@@ -155,6 +155,11 @@ def flag() -> Iterator[Trial]:
     expected = {"rows": x, "total": x.sum(axis=0), "flags": np.zeros(8, np.uint32)}
     last = launch("last", 32, "x", "rows", "total", "flags", blocks=8)
     yield Trial("flag.cu", last, {"x": x}, expected, before=(lower,))
+    ticket, lane = np.arange(40)[:, None], np.arange(32)[None]
+    y = 1000 * (np.maximum(ticket - 1, 0) + np.maximum(ticket - 2 - lane, 0)).astype(np.float32)
+    lower = launch("lower", 82, "flags")  # 40 numbers of 8 bytes, and two counters
+    given = launch("posted", 32, "y", "flags", blocks=40)
+    yield Trial("flag.cu", given, {}, {"y": y, "flags": np.zeros(82, np.uint32)}, before=(lower,))
 
 
 def cluster() -> Iterator[Trial]:

@@ -7,6 +7,7 @@ from types import ModuleType
 from typing import Any
 
 import call_time
+import conv2d_layers
 import gemm_limits
 import numpy as np
 import pytest
@@ -123,3 +124,17 @@ def test_a_wrong_answer_counts_as_wrong_and_not_as_fast() -> None:
         {"kind": "softmax", "refused": "too large"},
     ]
     assert random_problems.summary("softmax", rows)[2:] == ["2", "2", "1.00", "0.57", "0.50"]
+
+
+def test_the_timed_convolutions_have_a_table_and_means_beside_the_drawn_layers() -> None:
+    record = _record(conv2d_layers)
+    drawn = [row for row in record["rows"] if row["problem"] in {str(p) for _, p in conv2d_layers.layers([])}]
+    suite = [problem for _, problem in conv2d_layers.problems(["suite"])]
+    assert len(drawn) == 20 and len(suite) == 10 and len(list(conv2d_layers.problems(["unet", "suite"]))) == 15
+    timed = [{**drawn[0], "problem": str(problem), "label": problem.label} for problem in suite]
+    layers, _, table = conv2d_layers.page({**record, "rows": [*drawn, *timed]}).partition("## The timed problems")
+    assert "over 20 layers:" in layers and all(problem.label not in layers for problem in suite)
+    assert all(f"| {problem.label} " in table for problem in suite)
+    for mean in ("over 10 problems:", "over 8 dense problems:", "over 2 depthwise problems:"):
+        assert mean in table
+    assert "timed problems" not in conv2d_layers.page({**record, "rows": drawn})

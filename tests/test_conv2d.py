@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import fcntl
 import itertools
 import math
+import os
 
 import numpy as np
 import pytest
@@ -16,7 +18,7 @@ from workbench.catalogue import registry
 from workbench.devices import open_device
 from workbench.harness import Case
 from workbench.kernels.conv2d import CONV2D, Activation, Conv2dProblem, Layout
-from workbench.kernels.conv2d.estimate import TILES, TILES_OF_ONE
+from workbench.kernels.conv2d.estimate import MULTIPROCESSORS, TILES, TILES_OF_ONE, fitted_to_shares
 from workbench.kernels.conv2d.operation import sizes
 from workbench.kernels.conv2d.padding import THREADS, no_eights, no_k_tiles, pad_channels, padded
 from workbench.kernels.conv2d.problem import SHAPES, touched
@@ -24,7 +26,7 @@ from workbench.kernels.conv2d.wgmma import im2col
 from workbench.model.dtypes import BF16
 from workbench.model.fields import ProblemError
 from workbench.model.problem import Tier
-from workbench.toolchain.compiler import compile_source
+from workbench.toolchain.compiler import translate_source
 
 PROBLEMS = [
     Conv2dProblem(images=2, height=9, width=8, channels=8, filters=9, bias=True, activation=Activation.RELU, seed=1),
@@ -211,7 +213,7 @@ def _run(stage, problem, inputs, device):
     """The output of a stage for inputs that no problem draws."""
     arrays = problem.arrays()
     storage = {name: array.poisoned() if array.output else array.pack(inputs[name]) for name, array in arrays.items()}
-    compiled = compile_source(stage.path, stage.defines(problem))
+    compiled = translate_source(stage.path, stage.defines(problem))
     bound = open_device(device).bind(compiled, stage.plan(problem), arrays, storage)
     try:
         bound.run()
@@ -220,17 +222,25 @@ def _run(stage, problem, inputs, device):
         bound.close()
 
 
+ALONE = {"channels": 1, "filters": 1, "groups": 8}
+SPECIAL = {
+    "depthwise": ALONE,
+    "depthwise_tma": ALONE | {"dilation_y": 1},
+    "pointwise": dict.fromkeys(("taps_y", "taps_x"), 1) | dict.fromkeys(("pad_y", "pad_x"), 0),
+}
+"""What stages take that do not take every convolution of 8 channels."""
+
 DEVICES = ["emulator", pytest.param("cuda", marks=pytest.mark.gpu)]
 
 
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("name", [stage.name for stage in CONV2D.stages])
 def test_what_is_not_finite_reaches_the_outputs_that_see_it_and_no_others(name, device):
-    split = {"channels": 1, "filters": 1, "groups": 8} if name == "depthwise" else {"channels": 8, "filters": 9}
     size = {"images": 2, "height": 9, "width": 11, "stride_x": 2, "dilation_y": 2, "activation": Activation.RELU}
-    problem = Conv2dProblem(**size, **split)
+    problem = Conv2dProblem(**size | {"channels": 8, "filters": 9} | SPECIAL.get(name, {}))
     inputs = {name: values.astype(np.float64) for name, values in problem.inputs().items()}
-    inputs["x"][0, 4, 6, 3], inputs["x"][1, 0, 0, 7], inputs["f"][5, 1, 1, 0] = np.nan, np.inf, -np.inf
+    middle = problem.taps_y // 2, problem.taps_x // 2
+    inputs["x"][0, 4, 6, 3], inputs["x"][1, 0, 0, 7], inputs["f"][5, *middle, 0] = np.nan, np.inf, -np.inf
     inputs = {name: values.astype(BF16.numpy) for name, values in inputs.items()}
     y = _run(_stage(name), problem, inputs, device).astype(np.float64)
     right = problem.reference(inputs)["y"]
@@ -238,18 +248,32 @@ def test_what_is_not_finite_reaches_the_outputs_that_see_it_and_no_others(name, 
     assert np.array_equal(np.isnan(y), np.isnan(right)) and np.isnan(right).any()
 
 
+@pytest.fixture
+def much_memory(tmp_path_factory):
+    """Tests that take much memory take turns, also those of other workers of pytest-xdist; what a GPU lent for one is
+    given back."""
+    folder = tmp_path_factory.getbasetemp()
+    with (folder.parent if "PYTEST_XDIST_WORKER" in os.environ else folder).joinpath("much-memory").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+        import cupy
+
+        cupy.get_default_memory_pool().free_all_blocks()
+
+
 @pytest.mark.gpu
+@pytest.mark.usefixtures("much_memory")
 @pytest.mark.parametrize("name", [stage.name for stage in CONV2D.stages])
 def test_arrays_of_more_elements_than_32_bits_count(name):
     """x and y have 2.15 billion elements; what is not 0 is at their end."""
-    split = {"channels": 1, "filters": 1, "groups": 8} if name == "depthwise" else {"channels": 8, "filters": 8}
-    along = dict.fromkeys(("taps_y", "taps_x"), 1) | dict.fromkeys(("pad_y", "pad_x"), 0)
+    split = ALONE if name.startswith("depthwise") else {"channels": 8, "filters": 8}
+    along = {"taps_y": 2 if name == "halo" else 1, "taps_x": 1} | dict.fromkeys(("pad_y", "pad_x"), 0)
     problem = Conv2dProblem(height=16400, width=16384, **along, **split)
     inputs = {name: np.zeros(array.shape, BF16.numpy) for name, array in problem.arrays().items() if array.given}
     assert inputs["x"].size > 2**31
     inputs["x"][0, -1, -1], inputs["f"][...] = 1, 3
     y = _run(_stage(name), problem, inputs, "cuda")
-    assert np.array_equal(y[0, -1, -1].astype(np.float64), np.full(8, 3.0 if name == "depthwise" else 24.0))
+    assert np.array_equal(y[0, -1, -1].astype(np.float64), np.full(8, 3.0 * problem.channels))
     assert not y.view(np.uint16)[0, :-1].any() and not y.view(np.uint16)[0, -1, :-1].any()
 
 
@@ -271,6 +295,17 @@ def test_a_tile_is_chosen_of_which_multiprocessors_have_as_many():
     assert tiles[256, 28] == (128, 128)  # 392 tiles, 2.97 a multiprocessor, where 196 wide ones are 1.48
 
 
+BROKEN = {
+    "few_channels": {"channels": 5},
+    "narrow_copies": {"channels": 4},
+    "depthwise": ALONE | {"groups": 24},
+    "depthwise_tma": ALONE | {"images": 1, "height": 420, "width": 3},  # every buffer is filled several times
+    "pointwise": SPECIAL["pointwise"] | {"channels": 40, "filters": 9},
+    "halo": {"channels": 328},
+}
+"""What those have that do not have 136 channels of images of 9 x 9."""
+
+
 @pytest.mark.parametrize(
     ("name", "right", "broken", "verdict"),
     [
@@ -285,6 +320,16 @@ def test_a_tile_is_chosen_of_which_multiprocessors_have_as_many():
         ("narrow_copies", "  __syncthreads();  // everyone is done with the k-tiles\n", "", "race"),
         ("depthwise", "if (column + i >= c.columns) break;", "", "race"),
         ("depthwise", "static_cast<unsigned>(at) < static_cast<unsigned>(c.width)", "true", "out_of_bounds"),
+        ("depthwise_tma", "  memory.ring.wait(from);\n  load(0);", "  load(0);", "race"),
+        ("depthwise_tma", "  mbarrier_wait(memory.weighted, 0);\n", "", "in_flight"),
+        ("depthwise_tma", "        memory.ring.release(from.stage);\n", "", "deadlock"),
+        ("depthwise_tma", "            if (q < stored)\n", "", "race"),
+        ("pointwise", "pixel < c.pixels && channel < CHANNELS", "channel < CHANNELS", "out_of_bounds"),
+        ("pointwise", "channel < CHANNELS && filter < FILTERS", "channel < CHANNELS", "out_of_bounds"),
+        ("halo", "channel < c.group_channels && c.inside(down, right)", "channel < c.group_channels", "out_of_bounds"),
+        ("halo", "      cp_async_wait<STAGES - 2>();\n", "", "in_flight"),
+        ("halo", "      __syncthreads();  // these filters", "      // these filters", "race"),
+        ("split_k", "      named_sync<roles::CONSUMER_THREADS>(NAME);  // all have", "      // all have", "race"),
         ("im2col_tma", "      consumed.release_previous();\n", "", "deadlock"),
         ("im2col_tma", "      wgmma_wait<0>();\n", "", "accumulator_in_flight"),
         ("im2col_tma", "          turn ^= 1;\n", "", "in_flight"),
@@ -301,9 +346,8 @@ def test_a_hazard_or_fault_of_a_kernel_is_named(name, right, broken, verdict):
     headers = source.replace('"../', f'"{folder.parent}/')
     for header in folder.glob("*.cuh"):
         headers = headers.replace(f'"{header.name}', f'"{header}')
-    few = {"few_channels": 5, "narrow_copies": 4}
-    size = {"groups": 24} if name == "depthwise" else {"channels": few.get(name, 136)}
-    problem = Conv2dProblem(images=4, height=9, width=9, filters=1 if name == "depthwise" else 16, bias=True, **size)
+    size = {"images": 4, "height": 9, "width": 9, "channels": 136, "filters": 16, "bias": True}
+    problem = Conv2dProblem(**size | BROKEN.get(name, {}))
     outcome = workbench.verify(stage, code=headers.replace(right, broken), device="emulator", problem=problem)
     assert outcome.run.stages[0].verification.verdict == verdict
 
@@ -337,7 +381,42 @@ def test_the_stage_that_is_preferred_takes_the_problem():
     assert chosen(channels=64, filters=64, stride_x=9) == "narrow_copies"
     assert chosen(images=300, channels=3, filters=16) == "few_channels"
     assert chosen(channels=16, filters=16, dtype="fp32") == chosen(channels=3, layout=Layout.NCHW) == "smem_tiling"
-    assert chosen(groups=16) == "depthwise"
+    assert chosen(groups=16) == "depthwise_tma" and chosen(groups=15) == chosen(groups=16, dilation_x=2) == "depthwise"
+    assert chosen(channels=32, filters=16, **SPECIAL["pointwise"]) == "pointwise"
+    assert chosen(channels=64, filters=64, **SPECIAL["pointwise"]) == "im2col_tma"  # boxes of TMA are full
+    assert chosen(channels=240, filters=16) == "halo"
+
+
+def test_blocks_of_depthwise_tma_are_cut_for_registers_and_for_few_images():
+    stage = _stage("depthwise_tma")
+    catalogue, alone = CONV2D.suite[9], dataclasses.replace(CONV2D.suite[9], images=1)
+    size = stage.sizes(catalogue)
+    assert size["COLUMNS"] == 2 and size["BAND"] == 56  # more sums would leave a multiprocessor 8 warps
+    assert stage.plan(catalogue).launches[0].grid[0] == 32 * 6 * 28 // size["STRIPS"]
+    assert stage.sizes(alone)["BAND"] < 28 and stage.plan(alone).launches[0].grid[0] > 132
+    assert stage.with_parameters({"COLUMNS": 7}).constraint(catalogue, {"COLUMNS": 7, "STRIPS": 0, "BAND": 0})
+    for fields, words in (
+        ({"taps_x": 9}, "no registers for 3 x 9 taps"),
+        ({"stride_y": 3}, "strides to be at most 2"),
+        ({"groups": 12}, "a multiple of 16 bytes"),
+    ):
+        problem = Conv2dProblem(**{"height": 9, "width": 9, "groups": 16} | fields)
+        assert words in str(stage.supports(problem))
+
+
+@pytest.mark.parametrize("parameters", [{"COLUMNS": 7, "STRIPS": 1}, {"COLUMNS": 1, "STRIPS": 5, "BAND": 4}])
+def test_any_cut_of_depthwise_tma_is_right(parameters):
+    problem = Conv2dProblem(images=2, height=11, width=16, groups=24, stride_y=2, stride_x=2, bias=True, dtype="fp16")
+    assert workbench.verify(_stage("depthwise_tma", **parameters), device="emulator", problem=problem).ok
+
+
+def test_warps_of_halo_have_more_outputs_where_blocks_are_many():
+    few = Conv2dProblem(images=1, height=89, width=89, channels=56, filters=32, taps_y=5, taps_x=5, pad_y=2, pad_x=2)
+    stage, many = _stage("halo"), dataclasses.replace(few, images=32)
+    assert (stage.sizes(few)["WARPS_M"], stage.sizes(many)["WARPS_M"]) == (4, 4)
+    assert (stage.sizes(few)["BLOCK_M"], stage.sizes(many)["BLOCK_M"]) == (64, 128)
+    problem = Conv2dProblem(height=12, width=17, channels=72, filters=24, bias=True)
+    assert workbench.verify(_stage("halo", TILE_M=128, WIDE=1), device="emulator", problem=problem).ok
 
 
 def test_the_least_bytes_are_those_of_pixels_and_taps_that_meet(rng):  # noqa: F811
@@ -381,6 +460,20 @@ def test_blocks_that_share_k_add_up_all_of_it(splits, channels):
     problem = Conv2dProblem(images=2, height=9, width=9, channels=channels, filters=33, taps_y=5, pad_y=2, bias=True)
     tiles, blocks = stage.plan(problem).launches[0].grid[:2]
     assert (tiles, blocks) == (4, splits if splits == 2 else 5)
+    assert workbench.verify(stage, device="emulator", problem=problem).ok
+
+
+def test_few_tiles_are_shared_among_blocks_and_many_are_not():
+    few = Conv2dProblem(height=64, width=64, channels=424, filters=88, taps_y=5, taps_x=5, pad_y=2, pad_x=2)
+    *tile, shares = fitted_to_shares(few)
+    assert shares > 1 and 100 <= few.tiles(*tile) * shares <= MULTIPROCESSORS
+    assert [fitted_to_shares(p)[2] for p in CONV2D.suite[:8]] == [1] * 8
+    assert _stage("split_k").plan(few).launches[0].grid == (few.tiles(*tile) * shares, 1, 1)
+
+
+def test_split_k_adds_up_all_of_k():
+    stage = _stage("split_k", SPLITS=5, TILE_M=128, TILE_N=64)
+    problem = Conv2dProblem(images=2, height=9, width=9, channels=72, filters=80, taps_y=2, pad_y=1, bias=True)
     assert workbench.verify(stage, device="emulator", problem=problem).ok
 
 

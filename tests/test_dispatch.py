@@ -347,6 +347,22 @@ def test_scratch_that_is_left_zero_is_kept_by_stream_and_cleared_for_every_graph
     assert cleared(small) == 0
 
 
+def test_a_call_in_c_finds_scratch_that_is_left_zero_by_stream(gpu: EmulatedGpu) -> None:
+    solve = counting().called
+    assert solve is not None
+    x = gpu.upload(np.full(4, 7, np.float32))
+    solve(x)
+    prepared = next(iter(solve.ready.values()))
+    asked: list[int] = []
+    zeroed = prepared._zeroed
+    prepared._zeroed = lambda stream: asked.append(stream) or zeroed(stream)
+    for stream, clears in ((5, 1), (6, 1), (5, 0)):
+        gpu.stream, gpu.entered, before = stream, 0, gpu.log["clear"]
+        assert [gpu.download(solve(x))[0] for _ in range(3)] == [7, 7, 7]
+        assert (gpu.entered, gpu.log["clear"] - before) == (3, clears)
+    assert asked == [5, 6]
+
+
 def test_a_handle_that_stands_for_a_stream_of_every_thread_has_scratch_for_each(gpu: EmulatedGpu) -> None:
     solve, gpu.stream = counting().called, 2
     assert solve is not None

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import configuration
 
 from workbench.catalogue import registry
 from workbench.devices import open_device
 from workbench.harness import Case, drawn
+from workbench.harness.drawing import draw
 from workbench.judge import controls
 from workbench.judge.comparison import compare
 from workbench.kernels.gemm import GemmProblem
@@ -18,7 +21,7 @@ from workbench.kernels.vector_add import VectorAddProblem
 from workbench.model.arrays import Array
 from workbench.model.distribution import Distribution, NonFinite
 from workbench.model.dtypes import BF16, FP16, FP32
-from workbench.model.problem import ProblemError, Size, Tier
+from workbench.model.problem import Problem, ProblemError, Size, Tier
 from workbench.model.short import simple_operation
 
 KINDS = [kind for kind in Distribution if kind is not Distribution.NORMAL]
@@ -90,6 +93,23 @@ def test_a_verification_draws_every_distribution_and_the_same_ones_for_a_seed() 
             assert len(problems) == 20
             assert {p.distribution for p in problems} == set(Distribution)
             assert problems == drawn(stage, device, examples=20, seed=seed)
+
+
+def test_what_hypothesis_keeps_while_problems_are_drawn_is_in_the_cache(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WORKBENCH_CACHE", str(tmp_path))
+    kept: list[Path] = []
+
+    def property_(problem: Problem) -> bool:
+        kept.append(configuration.storage_directory("constants").path)
+        return True
+
+    before = configuration.storage_directory("constants").path
+    (stage,) = registry.select(["vector_add:naive"])
+    draw(stage, "emulator", lambda problem: True, property_, 2, 0)
+    assert kept[0] == tmp_path / "hypothesis" / "constants"
+    assert configuration.storage_directory("constants").path == before
 
 
 def test_negative_controls_are_tried_on_ordinary_numbers() -> None:

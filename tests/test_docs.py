@@ -227,8 +227,8 @@ def test_the_emulator_names_what_is_left_out_of_the_stores_of_the_frame(swiglu, 
 @pytest.mark.parametrize(
     ("kernel", "change", "header", "says"),
     [
-        (dict, {"Roles<2>": "Roles<1>"}, "roles", "take 2 or 3"),
-        (dict, {"Roles<2>": "Roles<4>"}, "roles", "take 2 or 3"),
+        (dict, {"Roles<2>": "Roles<1>"}, "roles", "take 2 to 4"),
+        (dict, {"Roles<2>": "Roles<5>"}, "roles", "take 2 to 4"),
         (dict, {"Roles<2>": "Roles<3, 40, 4>"}, "roles", "lower BLOCKS_PER_SM"),
         (dict, {"ROWS = 128": "ROWS = 512"}, "circular_buffer", "not even two stages fit .* make one of them smaller"),
         (dict, {"Element gate[": "Element more[8], gate["}, "load_compute_epilogue", "multiple of 1024 bytes: pad it"),

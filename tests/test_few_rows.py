@@ -13,9 +13,11 @@ from workbench import harness, ops, reference
 from workbench.catalogue import registry
 from workbench.devices import open_device
 from workbench.judge.case import Case
+from workbench.kernels.cross_entropy import CrossEntropyProblem
 from workbench.kernels.matvec import MATVEC, MatvecProblem
 from workbench.kernels.reduce import ReduceProblem
 from workbench.kernels.rows import groups
+from workbench.kernels.scan import ScanProblem
 from workbench.kernels.softmax import SoftmaxProblem
 from workbench.kernels.transpose import TRANSPOSE, TransposeProblem
 from workbench.model.problem import Problem
@@ -65,13 +67,30 @@ CHOICES: list[tuple[Problem, str]] = [
     (TransposeProblem(rows=905, columns=1095), "padded"),
     (TransposeProblem(rows=16, columns=2**20), "register_blocks"),
     (TransposeProblem(rows=8, columns=2**20), "realigned"),
+    (TransposeProblem(rows=4096, columns=4096), "register_blocks"),
+    (TransposeProblem(rows=8192, columns=8192), "realigned"),  # huge
     (TransposeProblem(rows=16, columns=64), "padded"),
     (ReduceProblem(rows=1, columns=256), "one_launch"),
     (ReduceProblem(rows=256, columns=64), "one_launch"),
     (ReduceProblem(rows=64, columns=256, over="all"), "one_launch"),
-    (ReduceProblem(rows=4096, columns=4096), "vectorized"),
-    (ReduceProblem(rows=4096, columns=2**16), "split"),
+    (ReduceProblem(rows=4096, columns=1024), "vectorized"),
+    (ReduceProblem(rows=4096, columns=4096), "one_launch"),
+    (ReduceProblem(rows=4096, columns=2**16), "one_launch"),
+    (ReduceProblem(rows=2**20, columns=64), "one_launch"),
+    (ReduceProblem(rows=2**14, columns=2**13, over="rows"), "split"),
     (ReduceProblem(rows=9000, columns=3, pad_x=1, over="all"), "split"),  # more parts than a block combines
+    (ScanProblem(rows=2**20, columns=64), "registers"),
+    (ScanProblem(rows=4096, columns=2**14), "registers"),
+    (ScanProblem(rows=4096, columns=2**16), "block_row"),
+    (ScanProblem(rows=1, columns=4096), "registers"),
+    (ScanProblem(rows=1, columns=2**26), "look_back"),
+    (CrossEntropyProblem(rows=2**20, columns=64), "group_row"),
+    (CrossEntropyProblem(rows=256, columns=2**20), "group_row"),
+    (CrossEntropyProblem(rows=16, columns=2**20), "split_rows"),
+    (SoftmaxProblem(rows=256, columns=2**14, out="bf16"), "registers"),
+    (SoftmaxProblem(rows=16, columns=2**14, out="bf16"), "cluster"),
+    (SoftmaxProblem(rows=4096, columns=2**15, out="bf16"), "registers"),
+    (SoftmaxProblem(rows=4096, columns=2**16, out="bf16"), "prefetch"),
     (SoftmaxProblem(rows=113_024, columns=61, out="bf16"), "packed"),
     (SoftmaxProblem(rows=113_024, columns=61, pad_x=3, out="bf16"), "registers"),
     (SoftmaxProblem(rows=10_500, columns=196, out="bf16"), "registers"),  # whole vectors of 8 bytes
@@ -88,6 +107,25 @@ def _widths(operation: str, columns: int, **fields: Any) -> tuple[int, int]:
     """Bytes of vectors, and whether rows are whole numbers of them."""
     problem = registry.operations()[operation].problem(rows=3, columns=columns, **fields)
     return groups.row_bytes(problem), int(groups.defines(problem)["EVEN"])
+
+
+@pytest.mark.parametrize(
+    ("rows", "columns", "dtype", "shape"),
+    [
+        (256, 1024, "bf16", (128, 1)),
+        (4096, 1024, "bf16", (32, 4)),
+        (4096, 16_384, "bf16", (512, 4)),
+        (4096, 32_768, "bf16", (1024, 4)),
+        (4096, 16_384, "fp32", (512, 8)),
+        (4096, 32_761, "bf16", (512, 8)),  # the widest blocks are for whole vectors
+        (256, 32_768, "bf16", (512, 8)),  # and for many rows
+    ],
+)
+def test_threads_hold_few_vectors_of_a_row_each(rows, columns, dtype, shape):
+    (stage,) = (s for s in registry.operations()["softmax"].stages if s.name == "registers")
+    size = stage.sizes(SoftmaxProblem(rows=rows, columns=columns, dtype=dtype, out=dtype))
+    assert (size["GROUP"], size["VECTORS"]) == shape
+    assert size["THREADS"] == max(128, shape[0]) if shape[0] <= 32 else shape[0]
 
 
 def test_rows_that_are_no_whole_numbers_of_16_bytes_are_moved_8_at_a_time():

@@ -204,8 +204,9 @@ def test_tensors_are_read_through_the_exchange_of_dlpack_and_launched_on_its_str
     result = Tensor(0x9000, (4, 8), (8, 1))
     makers, steps = ((lambda: result, ()),), (("k", 5, (1, 1, 1), (32, 1, 1), 0, (0, b"abcd", 1)),)
     assert called is not None
+    between: tuple[Any, ...] = (False, (), (), (tuple, ()))
     hot = _launch.ready(
-        called.args[0], 0, points, 4, makers, (64,), (64,), None, False, (), (tuple, ()), gpu.enter, gpu.failed, steps
+        called.args[0], 0, points, 4, makers, (64,), (64,), None, *between, gpu.enter, gpu.failed, steps
     )
     known = {((4, 8), (16, 1), "float16", 0, 16): types.SimpleNamespace(hot=hot)}
     x = Tensor(0x1010, (4, 8), (16, 1))

@@ -123,6 +123,9 @@ def norm_row() -> Iterator[Trial]:
         for even in range(1 + (first >= 0 and first % 4 == columns % 4 == 0)):
             given = launch("sums", 1, "x", "y", np.int32(first), np.int32(columns))
             yield Trial("norm_row.cu", given, {"x": x}, {"y": y}, {"EVEN": even})
+            if held.size == columns:
+                given = launch("held_row", 1, "x", "y", np.int32(first), np.int32(columns))
+                yield Trial("norm_row.cu", given, {"x": x}, {"y": y[:3]}, {"EVEN": even})
     x, w, b = (whole((4,), FP32, seed) for seed in (1, 2, 3))
     y = np.stack([x * 0.5 * w, (x - 3) * 0.5 * w + b, x + b]).astype(np.float32)
     given = launch("results", 1, "x", "w", "b", "y", np.float32(3), np.float32(0.5))
@@ -154,10 +157,20 @@ def row_scan() -> Iterator[Trial]:
         x = whole((holders,), FP32, holders)
         lanes = np.cumsum(x.reshape(-1, 32), axis=1).reshape(-1)
         y = np.stack([lanes, np.cumsum(x) - x, np.full(holders, x.sum())], axis=1).astype(np.float32)
-        yield Trial("row_scan.cu", launch("scans", holders, "x", "y"), {"x": x}, {"y": y}, {"HOLDERS": holders})
+        defines = {"HOLDERS": holders, "OF_A_ROW": 32}
+        yield Trial("row_scan.cu", launch("scans", holders, "x", "y"), {"x": x}, {"y": y}, defines)
+    for members, holders in ((1, 32), (4, 64), (32, 32), (64, 64), (1024, 1024)):
+        x = whole((holders // members, 3 * members), FP32, members)
+        before = (np.cumsum(x, axis=1) - x).reshape(-1, 3, members).transpose(0, 2, 1).reshape(holders, 3)
+        y = np.column_stack([before, np.repeat(x.sum(axis=1), members)]).astype(np.float32)
+        defines = {"HOLDERS": holders, "OF_A_ROW": members}
+        yield Trial("row_scan.cu", launch("rounds", holders, "x", "y"), {"x": x}, {"y": y}, defines)
     x = whole((5, 8), FP32, 1)
     stored = {"y": 100 + np.cumsum(x, axis=1, dtype=np.float32), "last": x.sum(axis=1)}
-    yield Trial("row_scan.cu", launch("vectors", 5, "x", "y", "last"), {"x": x}, stored, {"HOLDERS": 32})
+    yield Trial("row_scan.cu", launch("vectors", 5, "x", "y", "last"), {"x": x}, stored, defines)
+    x = whole((5, 4), FP32, 2)
+    stored = {"y": 100 + np.cumsum(x, axis=1, dtype=np.float32), "all": x.sum(axis=1)}
+    yield Trial("row_scan.cu", launch("held", 5, "x", "y", "all"), {"x": x}, stored, defines)
 
 
 def gradient_row() -> Iterator[Trial]:

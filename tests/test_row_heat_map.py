@@ -124,11 +124,16 @@ def test_the_page_has_means_the_worst_cells_and_a_map(monkeypatch: pytest.Monkey
     wrong, alone, *_ = (cell for cell in record["cells"] if cell["operation"] == "softmax")
     wrong["us"], wrong["wrong"] = {"PyTorch": 1.0}, {OURS: "nan"}
     alone["us"].pop("PyTorch"), alone["us"].pop(LIGER)
+    large = {id(cell): 0.5 for cell in record["cells"] if cell["bytes"] >= row_heat_map.LARGE}
+    *_, last = (cell for cell in record["cells"] if id(cell) in large and cell["operation"] == "scan")
+    last["copy"], large[id(last)] = 1000.0, 1.0  # of as many bytes
     page = row_heat_map.page(record)
     cells = sum(p.dtype == "bf16" for p in row_heat_map.cells("softmax"))
     row = rf"softmax | bf16 | {cells - 2} of {cells} | 1 | 1.50 | 1.50 | 0.50 | 1.50 ("
     assert row in " ".join(page.replace("|", " | ").split())
-    slow = [" ".join(line.split()) for line in page.splitlines() if "made_up" in line]
+    lines = page.partition("## Slower than the copy")[::2]
+    slow, short = ([" ".join(line.split()) for line in part.splitlines() if "made_up" in line] for part in lines)
+    assert len(short) == sum(share < 0.95 for share in large.values()) and all(" 0.50 |" in line for line in short)
     assert len(slow) == 6 and all("| scan |" in line and line.endswith("| PyTorch | 0.50 |") for line in slow)
     assert "off by nan of the norm" in page and "without Liger" in page
 

@@ -215,23 +215,42 @@ def test_blocks_and_clusters_that_take_several_rows_have_the_sums_of_all(device,
         assert stage.defines(case.problem)["AHEAD"] == ahead
         (first, _) = stage.plan(case.problem).launches
         assert 3 * first.grid[0] // first.cluster[0] < 45
-        after = harness.solve(stage, device, case)
-        for output, right in case.expected.items():
-            error = np.abs(case.arrays[output].view(after[output]).astype(np.float64) - right)
-            assert (error <= case.bound[output]).all(), (name, output)
+        assert_within_bounds(stage, device, case)
+
+
+def assert_within_bounds(stage, device, case) -> None:
+    after = harness.solve(stage, device, case)
+    for output, right in case.expected.items():
+        error = np.abs(case.arrays[output].view(after[output]).astype(np.float64) - right)
+        assert (error <= case.bound[output]).all(), (stage.name, output)
+
+
+@pytest.mark.parametrize(("vectors", "blocks"), [(1, 1), (1, 2), (2, 1)])
+@pytest.mark.parametrize("operation", GRADIENTS)
+def test_blocks_that_fetch_rows_ahead_have_the_sums_of_all(device, operation, vectors, blocks):
+    """As above: each of the few blocks has more rows than places for them."""
+    case = Case.of(made(operation, 11, 1008, seed=7))
+    (stage,) = registry.select([f"{operation}:prefetch"])
+    size = {"VECTORS": vectors, "MOST": 256 // (vectors * blocks), "MULTIPROCESSORS": blocks, "STAGES": 2}
+    stage = stage.with_parameters({**stage.parameters, **size})
+    (first, _) = stage.plan(case.problem).launches
+    assert first.grid[0] == first.cluster[0] == blocks
+    assert_within_bounds(stage, device, case)
 
 
 CHOSEN = {
     (1, 1024, "bf16"): "one_cluster",
     (16, 4096, "fp32"): "one_cluster",
-    (256, 256, "bf16"): "one_cluster",
+    (256, 64, "bf16"): "one_cluster",
+    (256, 256, "bf16"): "fused",
     (4096, 16, "bf16"): "one_cluster",
     (256, 1024, "bf16"): "fused",
     (1, 2**16, "bf16"): "split_rows",
     (256, 4096, "fp32"): "split_rows",
     (16, 2**20, "bf16"): "split_rows",
-    (4096, 4096, "bf16"): "fused",
-    (4096, 2**15, "bf16"): "split_rows",
+    (65536, 1024, "bf16"): "fused",
+    (4096, 4096, "bf16"): "prefetch",
+    (4096, 2**15, "bf16"): "prefetch",
 }
 
 
@@ -241,7 +260,8 @@ def test_gradients_of_norms_are_taken_by_the_stage_that_was_fastest_when_measure
         return choose(operation, made(operation, rows, columns, dtype), 90, device="NVIDIA H200").name
 
     assert {cell: chosen(*cell) for cell in CHOSEN} == CHOSEN
-    assert chosen(4096, 2**14, "fp32") == ("cluster" if operation == "rms_norm_backward" else "split_rows")
+    assert chosen(4096, 2**12, "fp32") == ("fused" if operation == "rms_norm_backward" else "prefetch")
+    assert chosen(4096, 2**14, "fp32") == "prefetch"
     assert choose(operation, made(operation, 4096, 2**14, "fp32"), 80).name == "split_rows"  # without clusters
 
 

@@ -19,6 +19,7 @@ from workbench.judge.controls import telling
 from workbench.kernels.ssd import SSD, Decays, SsdProblem
 from workbench.kernels.ssd.mma import segments
 from workbench.model.dtypes import BF16
+from workbench.ops.choice import choose
 
 PROBLEMS = [
     SsdProblem(batch=2, heads=4, length=150, headdim=16, dstate=24, group=2, decays=decays, seed=seed)
@@ -167,24 +168,65 @@ def test_a_hazard_of_the_tensor_core_stage_is_named(right, broken, verdict):
 TMA = next(stage for stage in SSD.stages if stage.name == "tma")
 
 
+SPECIALISED, PAIRED = (stage for stage in SSD.stages if stage.name in ("specialised", "paired"))
+
+
 @pytest.mark.parametrize(
-    ("right", "broken", "verdict"),
+    ("stage", "right", "broken", "verdict"),
     [
-        ("    async_fence();\n", "", "proxy_fence"),
-        ("    wgmma_wait<1>();\n", "", "accumulator_in_flight"),
-        ("    __syncthreads();  // state and sums are there for everyone", "    //", "race"),
-        ("    wgmma_wait<0>();\n  }\n  if (segments", "  }\n  if (segments", "accumulator_in_flight"),
+        (TMA, "    async_fence();\n", "", "proxy_fence"),
+        (TMA, "    wgmma_wait<1>();\n", "", "accumulator_in_flight"),
+        (TMA, "    __syncthreads();  // state and sums are there for everyone", "    //", "race"),
+        (TMA, "    wgmma_wait<0>();\n  }\n  if (segments", "  }\n  if (segments", "accumulator_in_flight"),
+        (SPECIALISED, "    async_fence();\n    states.commit", "    states.commit", "proxy_fence"),
+        (SPECIALISED, "    states.acquire(to);\n", "", "race"),
+        (SPECIALISED, "  tma_store_wait_read<Y_SLOTS - 1>();\n", "", "in_flight"),
+        (PAIRED, "    if constexpr (CLUSTER > 1) cluster_started();\n", "", "mbarrier_misuse"),
+        (PAIRED, "    barriers.drain(to);\n", "", "exited_with_work"),
     ],
 )
-def test_a_hazard_of_the_tma_stage_is_named(right, broken, verdict):
-    source = TMA.path.read_text()
+def test_a_hazard_of_a_stage_with_tma_is_named(stage, right, broken, verdict):
+    folder, source = stage.path.parent, stage.path.read_text()
+    source = source.replace('#include "02_specialised.cu"', SPECIALISED.path.read_text())
     assert source.count(right) == 1
     for header in ("chunk.cuh", "../segments.cuh"):
-        source = source.replace(f'"{header}"', f'"{TMA.path.parent}/{header}"')
-    problem = SsdProblem(length=200, headdim=64, dstate=64)
-    stage = TMA.with_parameters({"BLOCKS": 1})
+        source = source.replace(f'"{header}"', f'"{folder}/{header}"')
+    problem = SsdProblem(heads=2, length=400, headdim=64, dstate=64)
+    stage = stage.with_parameters({"BLOCKS": 1})
     outcome = workbench.verify(stage, code=source.replace(right, broken), device="emulator", problem=problem)
     assert outcome.run.stages[0].verification.verdict == verdict
+
+
+@pytest.mark.parametrize("of", [{"RESIDENT": 1, "BLOCKS": 1}, {"BLOCKS": 400, "MOST_CHUNKS": 2}], ids=str)
+def test_outputs_in_turns_and_few_buffers_give_the_same(of):
+    case = Case.of(SsdProblem(heads=2, length=460, headdim=72, dstate=64, group=2, decays=Decays.NEAR_ONE))
+    failure, _ = case.judge(harness.solve(SPECIALISED.with_parameters(of), open_device("emulator"), case).__getitem__)
+    assert failure is None
+
+
+def test_decays_that_ex2_flushes_are_allowed_for_where_inputs_are_subnormal():
+    """Of what a decay below 2^-126 leaves, fp32 would hold a part: the kernels drop it, and so does the model."""
+    case = Case.of(SsdProblem(length=65, headdim=64, dstate=64, decays=Decays.RESETS, seed=2, distribution="subnormal"))
+    for stage in (TENSOR_CORE, TMA, SPECIALISED):
+        failure, worst = case.judge(harness.solve(stage, open_device("emulator"), case).__getitem__)
+        assert failure is None, stage.name
+        assert worst > 0.1
+
+
+@pytest.mark.parametrize(
+    ("problem", "architecture", "stage"),
+    [
+        (SsdProblem(batch=16, heads=16, length=4096, headdim=64, dstate=64), 90, "paired"),
+        (SsdProblem(heads=3, length=4096, headdim=64, dstate=128), 90, "specialised"),
+        (SsdProblem(heads=24, length=4096, headdim=64, dstate=128, group=24), 90, "specialised"),
+        (SsdProblem(heads=3, length=4096, headdim=128, dstate=64), 90, "paired"),
+        (SsdProblem(heads=4, length=4096, headdim=33, dstate=64), 90, "parallel"),
+        (SsdProblem(batch=16, heads=16, length=4096, headdim=64, dstate=64), 80, "tensor_core"),
+    ],
+    ids=str,
+)
+def test_ops_choose_warp_specialisation_where_the_device_and_the_arrays_allow_it(problem, architecture, stage):
+    assert choose("ssd", problem, architecture).name == stage
 
 
 def test_negative_controls_are_tried_on_whole_groups_of_heads():

@@ -24,6 +24,8 @@ EXCEPTIONS: dict[str, str] = {
     "gemm:fp32_pipeline": "It multiplies as `warp_tiles` does. Everything around the multiplications comes from the "
     "pipelines of track wgmma: tensor maps load, warps specialise, blocks are persistent. A short source such as "
     "`naive` is nearer only because it has fewer lines to remove.",
+    "ssd:specialised": "It computes what `tma` computes, by the same functions, but in roles of their own. `parallel` "
+    "is nearer only because it has fewer lines to remove.",
     "transpose:register_blocks": "It does not use the shared memory of `shared_tile`. The two share only the lines of "
     "every kernel with more than one element for each thread.",
 }

@@ -14,7 +14,7 @@ In a test that takes the fixture `workbench_triton`, launches of Triton kernels 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,6 +23,7 @@ import pytest
 
 if TYPE_CHECKING:
     from .devices import Device
+    from .model.problem import Problem
     from .model.stage import Stage
     from .triton import Emulation
 
@@ -42,13 +43,14 @@ class StageUnderTest:
     examples: int
     seed: int
 
-    def verify(self) -> None:
-        """Verify the stage on random problems. Fails with the whole evidence, skips where no problem is supported."""
+    def verify(self, problems: Sequence[Problem] | None = None) -> None:
+        """Verify the stage on random problems, or on these. Fails with the whole evidence, skips where no problem is
+        supported."""
         from .model.results import Verdict
         from .report.evidence import explain, failed
         from .run.memory import verify
 
-        outcome = verify(self.stage, self.device, examples=self.examples, seed=self.seed)
+        outcome = verify(self.stage, self.device, examples=self.examples, seed=self.seed, problems=problems)
         if failed(outcome):
             pytest.fail(explain(self.stage.spec, outcome, kept=True), pytrace=False)
         if outcome.verdict is Verdict.UNSUPPORTED:

@@ -27,9 +27,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
   ExpSum::Value state = ExpSum::identity();
   for (int i = lane; walk.column(i) < columns; i += WARP * VECTORS) {
     Vector<IN, WIDTH> v[VECTORS];
-#pragma unroll
-    for (int u = 0; u < VECTORS; ++u)
-      v[u] = walk.load(from, walk.column(i + u * WARP), from_float<IN>(-infinity()));
+    walk.load(v, from, i, WARP, from_float<IN>(-infinity()));
     state = ExpSum::combine(state, exp_sum(v));
   }
   state = warp_reduce<ExpSum>(state);

@@ -22,15 +22,17 @@ extern "C" __global__ void __launch_bounds__(THREADS)
   // without a row of its own a group reads the last one: all lanes have to take part in shuffles
   const IN* from = x + min(row, rows - 1) * ldx;
   const RowWalk<WIDTH, EVEN> walk(from, columns);
+  // the label comes with the row, and its logit while the threads reduce: neither is waited for alone
+  const bool stores = member == 0 && row < rows;
+  const int label = stores ? labels[row] : -1;
 
   ExpSum::Value state = ExpSum::identity();
   for (int i = member; walk.column(i) < columns; i += GROUP * VECTORS) {
     Vector<IN, WIDTH> v[VECTORS];
-#pragma unroll
-    for (int u = 0; u < VECTORS; ++u)
-      v[u] = walk.load(from, walk.column(i + u * GROUP), from_float<IN>(-infinity()));
+    walk.load(v, from, i, GROUP, from_float<IN>(-infinity()));
     state = ExpSum::combine(state, exp_sum(v));
   }
+  const float logit = logit_of(from, label);
   state = row_reduce<ExpSum, GROUP, THREADS>(state, scratch);
-  if (member == 0 && row < rows) store_loss(&loss[row], &lse[row], from, labels[row], state);
+  if (stores) store_loss(&loss[row], &lse[row], label, logit, state);
 }

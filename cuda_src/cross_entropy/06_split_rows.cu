@@ -24,9 +24,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
   ExpSum::Value state = ExpSum::identity();
   for (int i = mine.first + threadIdx.x; i < mine.end; i += THREADS * VECTORS) {
     Vector<IN, WIDTH> v[VECTORS];
-#pragma unroll
-    for (int u = 0; u < VECTORS; ++u)
-      v[u] = mine.load(from, mine.column(i + u * THREADS), from_float<IN>(-infinity()));
+    mine.load(v, from, i, THREADS, from_float<IN>(-infinity()));
     state = ExpSum::combine(state, exp_sum(v));
   }
   state = row_reduce<ExpSum, THREADS, THREADS>(state, scratch);

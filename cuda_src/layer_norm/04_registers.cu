@@ -13,11 +13,11 @@
 
 constexpr int ROWS = THREADS / GROUP, WIDTH = ROW_WIDTH<IN, OUT>;
 
-extern "C" __global__ void __launch_bounds__(THREADS)
+extern "C" __global__ void __launch_bounds__(THREADS, ROW_RESIDENT<THREADS, VECTORS, EVEN>)
     layer_norm_registers(const IN* __restrict__ x, const IN* __restrict__ w, const IN* __restrict__ b,
                          OUT* __restrict__ y, int rows, int columns, long long ldx, long long ldy,
                          float eps) {
-  __shared__ MomentsScratch<THREADS> scratch;
+  __shared__ RowScratch<Sum, THREADS> scratch[2];
   const int row = blockIdx.x * ROWS + threadIdx.x / GROUP, member = threadIdx.x % GROUP;
   // without a row of its own a group reads the last one: all lanes have to take part in shuffles
   const int held = min(row, rows - 1);
@@ -27,10 +27,9 @@ extern "C" __global__ void __launch_bounds__(THREADS)
   const IN outside = from_float<IN>(0.f);
 
   Vector<IN, WIDTH> v[VECTORS];
-#pragma unroll
-  for (int i = 0; i < VECTORS; ++i) v[i] = walk.load(from, walk.column(member + i * GROUP), outside);
+  walk.load(v, from, member, GROUP, outside);
   const Moments::Value state =
-      held_moments<EVEN, GROUP, THREADS>(v, walk.column(member), GROUP * WIDTH, columns, scratch);
+      row_moments<EVEN, GROUP, THREADS>(v, walk.column(member), GROUP * WIDTH, columns, scratch);
   const float scale = rsqrtf(state.squares / columns + eps);
   if (row >= rows) return;
 #pragma unroll

@@ -30,8 +30,7 @@ extern "C" __global__ void __cluster_dims__(BLOCKS) __launch_bounds__(THREADS)
   const IN outside = from_float<IN>(0.f);
 
   Vector<IN, WIDTH> v[VECTORS];
-#pragma unroll
-  for (int i = 0; i < VECTORS; ++i) v[i] = walk.load(from, walk.column(member + i * GROUP * BLOCKS), outside);
+  walk.load(v, from, member, GROUP * BLOCKS, outside);
   Moments::Value state =
       held_moments<EVEN, GROUP, THREADS>(v, walk.column(member), GROUP * BLOCKS * WIDTH, columns, scratch);
   state = cluster_reduce<Moments, BLOCKS>(state, others);

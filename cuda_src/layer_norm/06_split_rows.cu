@@ -24,8 +24,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
   Moments::Value state = Moments::identity();
   for (int i = walk.first + threadIdx.x; i < walk.end; i += THREADS * VECTORS) {
     Vector<IN, WIDTH> v[VECTORS];
-#pragma unroll
-    for (int u = 0; u < VECTORS; ++u) v[u] = walk.load(from, walk.column(i + u * THREADS), outside);
+    walk.load(v, from, i, THREADS, outside);
     state = Moments::combine(state, moments<EVEN>(v, walk.column(i), THREADS * WIDTH, columns));
   }
   state = row_reduce<Moments, THREADS, THREADS>(state, scratch);
@@ -37,10 +36,11 @@ extern "C" __global__ void __launch_bounds__(THREADS)
                      const float4* __restrict__ states, OUT* __restrict__ y, int length, long long ldx,
                      long long ldy, int parts, int part, float eps) {
   __shared__ RowScratch<Moments, THREADS> scratch;
-  const int row = blockIdx.x / parts;
+  const int block = gridDim.x - 1 - blockIdx.x;  // backwards: the L2 has what the first kernel read last
+  const int row = block / parts;
   const IN* from = x + row * ldx;
   OUT* to = y + row * ldy;
-  const RowPart<WIDTH, EVEN> walk(from, length, blockIdx.x % parts, part);
+  const RowPart<WIDTH, EVEN> walk(from, length, block % parts, part);
   const IN outside = from_float<IN>(0.f);
   const float4* others = states + static_cast<long long>(row) * parts;
   Moments::Value state = Moments::identity();
@@ -48,6 +48,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     state = Moments::combine(state, {others[i].x, others[i].y, others[i].z});
   state = row_reduce<Moments, THREADS, THREADS>(state, scratch);
   const float scale = rsqrtf(state.squares / length + eps);
+#pragma unroll 4
   for (int i = walk.first + threadIdx.x; i < walk.end; i += THREADS) {
     const int column = walk.column(i);
     walk.store(to, column,

@@ -14,7 +14,7 @@
 
 constexpr int ROWS = THREADS / GROUP, WIDTH = ROW_WIDTH<IN, OUT>;
 
-extern "C" __global__ void __launch_bounds__(THREADS, 1)
+extern "C" __global__ void __launch_bounds__(THREADS, ROW_RESIDENT<THREADS, VECTORS, EVEN, 32 / WIDTH>)
     residual_rms_norm_registers(const IN* __restrict__ x, const IN* __restrict__ residual,
                                 const IN* __restrict__ w, IN* __restrict__ s, OUT* __restrict__ y, int rows,
                                 int columns, long long ldx, long long ldy, float eps) {
@@ -29,8 +29,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
   const IN outside = from_float<IN>(0.f);
 
   Vector<IN, WIDTH> v[VECTORS];
-#pragma unroll
-  for (int i = 0; i < VECTORS; ++i) v[i] = walk.load(from, walk.column(member + i * GROUP), outside);
+  walk.load(v, from, member, GROUP, outside);
 #pragma unroll
   for (int i = 0; i < VECTORS; ++i) {
     const int column = walk.column(member + i * GROUP);

@@ -26,8 +26,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
   float squares = 0.f;
   for (int i = walk.first + threadIdx.x; i < walk.end; i += THREADS * VECTORS) {
     Vector<IN, WIDTH> v[VECTORS];
-#pragma unroll
-    for (int u = 0; u < VECTORS; ++u) v[u] = walk.load(from, walk.column(i + u * THREADS), outside);
+    walk.load(v, from, i, THREADS, outside);
 #pragma unroll
     for (int u = 0; u < VECTORS; ++u) {
       const int column = walk.column(i + u * THREADS);
@@ -45,16 +44,18 @@ extern "C" __global__ void __launch_bounds__(THREADS)
                             const float* __restrict__ states, OUT* __restrict__ y, int length, long long ldy,
                             int parts, int part, float eps) {
   __shared__ RowScratch<Sum, THREADS> scratch;
-  const int row = blockIdx.x / parts;
+  const int block = gridDim.x - 1 - blockIdx.x;  // backwards: the L2 has what the first kernel read last
+  const int row = block / parts;
   const IN* from = s + row * ldy;
   OUT* to = y + row * ldy;
-  const RowPart<WIDTH, EVEN> walk(from, length, blockIdx.x % parts, part);
+  const RowPart<WIDTH, EVEN> walk(from, length, block % parts, part);
   const IN outside = from_float<IN>(0.f);
   const float* others = states + static_cast<long long>(row) * parts;
   float squares = 0.f;
   for (int i = threadIdx.x; i < parts; i += THREADS) squares += others[i];
   squares = row_reduce<Sum, THREADS, THREADS>(squares, scratch);
   const float scale = rsqrtf(squares / length + eps);
+#pragma unroll 4
   for (int i = walk.first + threadIdx.x; i < walk.end; i += THREADS) {
     const int column = walk.column(i);
     walk.store(to, column,

@@ -13,7 +13,7 @@
 
 constexpr int ROWS = THREADS / GROUP, WIDTH = ROW_WIDTH<IN, OUT>;
 
-extern "C" __global__ void __launch_bounds__(THREADS, 1)
+extern "C" __global__ void __launch_bounds__(THREADS, ROW_RESIDENT<THREADS, VECTORS, EVEN>)
     rms_norm_registers(const IN* __restrict__ x, const IN* __restrict__ w, OUT* __restrict__ y, int rows,
                        int columns, long long ldx, long long ldy, float eps) {
   __shared__ RowScratch<Sum, THREADS> scratch;
@@ -26,8 +26,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
   const IN outside = from_float<IN>(0.f);
 
   Vector<IN, WIDTH> v[VECTORS];
-#pragma unroll
-  for (int i = 0; i < VECTORS; ++i) v[i] = walk.load(from, walk.column(member + i * GROUP), outside);
+  walk.load(v, from, member, GROUP, outside);
   const float squares = row_reduce<Sum, GROUP, THREADS>(sum_squares(v), scratch);
   const float scale = rsqrtf(squares / columns + eps);
   if (row >= rows) return;

@@ -30,8 +30,7 @@ extern "C" __global__ void __cluster_dims__(BLOCKS) __launch_bounds__(THREADS, 1
   const IN outside = from_float<IN>(0.f);
 
   Vector<IN, WIDTH> v[VECTORS];
-#pragma unroll
-  for (int i = 0; i < VECTORS; ++i) v[i] = walk.load(from, walk.column(member + i * GROUP * BLOCKS), outside);
+  walk.load(v, from, member, GROUP * BLOCKS, outside);
   float squares = row_reduce<Sum, GROUP, THREADS>(sum_squares(v), scratch);
   squares = cluster_reduce<Sum, BLOCKS>(squares, others);
   const float scale = rsqrtf(squares / columns + eps);

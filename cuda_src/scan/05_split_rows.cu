@@ -21,9 +21,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
   float sum = 0.f;
   for (int i = mine.first + threadIdx.x; i < mine.end; i += THREADS * VECTORS) {
     Vector<IN, WIDTH> v[VECTORS];
-#pragma unroll
-    for (int u = 0; u < VECTORS; ++u)
-      v[u] = mine.load(from, mine.column(i + u * THREADS), from_float<IN>(0.f));
+    mine.load(v, from, i, THREADS, from_float<IN>(0.f));
     float sums[VECTORS * WIDTH];
     sum += scan_vectors(v, sums);
   }

@@ -13,7 +13,7 @@
 
 constexpr int ROWS = THREADS / GROUP, WIDTH = ROW_WIDTH<IN, OUT>;
 
-extern "C" __global__ void __launch_bounds__(THREADS)
+extern "C" __global__ void __launch_bounds__(THREADS, ROW_RESIDENT<THREADS, VECTORS, EVEN>)
     softmax_registers(const IN* __restrict__ x, OUT* __restrict__ y, int rows, int columns, long long ldx,
                       long long ldy) {
   __shared__ RowScratch<ExpSum, THREADS> scratch;
@@ -26,9 +26,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
   const IN masked = from_float<IN>(-infinity());
 
   Vector<IN, WIDTH> v[VECTORS];
-#pragma unroll
-  for (int i = 0; i < VECTORS; ++i)
-    v[i] = walk.load(from, walk.column(member + i * GROUP), masked);
+  walk.load(v, from, member, GROUP, masked);
   const HeldExps<VECTORS, WIDTH> own(v);
   const float scale = own.scale(row_reduce<ExpSum, GROUP, THREADS>(own.state, scratch));
   if (row >= rows) return;

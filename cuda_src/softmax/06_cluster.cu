@@ -28,9 +28,7 @@ extern "C" __global__ void __cluster_dims__(BLOCKS) __launch_bounds__(THREADS)
   const RowWalk<WIDTH, EVEN> walk(from, columns);
 
   Vector<IN, WIDTH> v[VECTORS];
-#pragma unroll
-  for (int i = 0; i < VECTORS; ++i)
-    v[i] = walk.load(from, walk.column(member + i * GROUP * BLOCKS), from_float<IN>(-infinity()));
+  walk.load(v, from, member, GROUP * BLOCKS, from_float<IN>(-infinity()));
   const HeldExps<VECTORS, WIDTH> own(v);
   const ExpSum::Value state = row_reduce<ExpSum, GROUP, THREADS>(own.state, scratch);
   const float scale = own.scale(cluster_reduce<ExpSum, BLOCKS>(state, others));

@@ -21,9 +21,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
   ExpSum::Value state = ExpSum::identity();
   for (int i = mine.first + threadIdx.x; i < mine.end; i += THREADS * VECTORS) {
     Vector<IN, WIDTH> v[VECTORS];
-#pragma unroll
-    for (int u = 0; u < VECTORS; ++u)
-      v[u] = mine.load(from, mine.column(i + u * THREADS), from_float<IN>(-infinity()));
+    mine.load(v, from, i, THREADS, from_float<IN>(-infinity()));
     state = ExpSum::combine(state, exp_sum(v));
   }
   state = row_reduce<ExpSum, THREADS, THREADS>(state, scratch);
@@ -34,10 +32,11 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     softmax_scale(const IN* __restrict__ x, const float2* __restrict__ states, OUT* __restrict__ y,
                   int columns, long long ldx, long long ldy, int parts, int part) {
   __shared__ RowScratch<ExpSum, THREADS> scratch;
-  const int row = blockIdx.x / parts;
+  const int block = gridDim.x - 1 - blockIdx.x;  // backwards: the L2 has what the first kernel read last
+  const int row = block / parts;
   const IN* from = x + row * ldx;
   OUT* to = y + row * ldy;
-  const RowPart<WIDTH, EVEN> mine(from, columns, blockIdx.x % parts, part);
+  const RowPart<WIDTH, EVEN> mine(from, columns, block % parts, part);
   ExpSum::Value state = ExpSum::identity();
   for (int i = threadIdx.x; i < parts; i += THREADS) {
     const float2 other = states[static_cast<long long>(row) * parts + i];
@@ -45,6 +44,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
   }
   state = row_reduce<ExpSum, THREADS, THREADS>(state, scratch);
   const float base = ExpSum::base(state.max), scale = reciprocal_sum(state);
+#pragma unroll 4
   for (int i = mine.first + threadIdx.x; i < mine.end; i += THREADS) {
     const auto v = mine.load(from, mine.column(i), from_float<IN>(-infinity()));
     mine.store(to, mine.column(i), probabilities<OUT>(v, base, scale));

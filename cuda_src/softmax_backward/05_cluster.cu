@@ -29,10 +29,8 @@ extern "C" __global__ void __cluster_dims__(BLOCKS) __launch_bounds__(THREADS)
   const IN outside = from_float<IN>(0.f);
 
   Vector<IN, WIDTH> a[VECTORS], b[VECTORS];
-#pragma unroll
-  for (int i = 0; i < VECTORS; ++i) a[i] = walk.load(from, walk.column(member + i * GROUP * BLOCKS), outside);
-#pragma unroll
-  for (int i = 0; i < VECTORS; ++i) b[i] = walk.load(more, walk.column(member + i * GROUP * BLOCKS), outside);
+  walk.load(a, from, member, GROUP * BLOCKS, outside);
+  walk.load(b, more, member, GROUP * BLOCKS, outside);
   float dot = row_reduce<Sum, GROUP, THREADS>(sum_products(a, b), scratch);
   dot = cluster_reduce<Sum, BLOCKS>(dot, others);
   if (row >= rows) return;

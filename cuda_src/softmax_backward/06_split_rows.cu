@@ -39,14 +39,16 @@ extern "C" __global__ void __launch_bounds__(THREADS)
                            const float* __restrict__ sums, OUT* __restrict__ dx, int columns, long long ldx,
                            long long ldy, int parts, int part) {
   __shared__ RowScratch<Sum, THREADS> scratch;
-  const int row = blockIdx.x / parts;
+  const int block = gridDim.x - 1 - blockIdx.x;  // backwards: the L2 has what the first kernel read last
+  const int row = block / parts;
   const IN *from = y + row * ldx, *more = dy + row * ldx;
   OUT* to = dx + row * ldy;
-  const RowPart<WIDTH, EVEN> mine(from, columns, blockIdx.x % parts, part);
+  const RowPart<WIDTH, EVEN> mine(from, columns, block % parts, part);
   const IN outside = from_float<IN>(0.f);
   float dot = 0.f;
   for (int i = threadIdx.x; i < parts; i += THREADS) dot += sums[static_cast<long long>(row) * parts + i];
   dot = row_reduce<Sum, THREADS, THREADS>(dot, scratch);
+#pragma unroll 4
   for (int i = mine.first + threadIdx.x; i < mine.end; i += THREADS) {
     const auto a = mine.load(from, mine.column(i), outside);
     const auto b = mine.load(more, mine.column(i), outside);

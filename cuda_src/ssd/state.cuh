@@ -36,21 +36,26 @@ __device__ __forceinline__ void sum_decays(float (&sums)[CHUNK], float first, fl
   sums[at + 1] = upto;
 }
 
-// what a warp has of the state: of each tile 16 rows
-struct State {
-  float value[STATE_TILES][COLUMNS / 8][4] = {};
+// which 16 of 64 rows a warp has: its number among the warps that share them
+__device__ __forceinline__ int warp_of_rows() { return threadIdx.x / WARP % WARPS; }
 
-  // where the elements of a lane are: `row` and 8 further down, `column` and the next, of tile 0 and of columns 0 to 7
+// what a warp has of TILES tiles of the state: of each tile 16 rows
+template <int TILES>
+struct StatePart {
+  float value[TILES][COLUMNS / 8][4] = {};
+
+  // where the elements of a lane are: `row` and 8 further down, `column` and the next, of its first tile and of columns
+  // 0 to 7
   int row, column;
 
-  __device__ __forceinline__ State()
-      : row(threadIdx.x / WARP * 16 + threadIdx.x % WARP / 4), column(threadIdx.x % 4 * 2) {}
+  __device__ __forceinline__ StatePart(int tile = 0)
+      : row(tile * CHUNK + warp_of_rows() * 16 + threadIdx.x % WARP / 4), column(threadIdx.x % 4 * 2) {}
 
   // calls `work` with the row and the column of each element, and the element
   template <class Work>
   __device__ __forceinline__ void every(const Work& work) {
 #pragma unroll
-    for (int tile = 0; tile < STATE_TILES; ++tile)
+    for (int tile = 0; tile < TILES; ++tile)
 #pragma unroll
       for (int i = 0; i < COLUMNS / 8; ++i)
 #pragma unroll
@@ -73,7 +78,7 @@ struct State {
   template <class Tile>
   __device__ __forceinline__ void share(Tile& to) const {
 #pragma unroll
-    for (int tile = 0; tile < STATE_TILES; ++tile)
+    for (int tile = 0; tile < TILES; ++tile)
 #pragma unroll
       for (int i = 0; i < COLUMNS / 8; ++i)
 #pragma unroll
@@ -85,13 +90,14 @@ struct State {
   }
 };
 
+using State = StatePart<STATE_TILES>;
+
 // b^T of a warp's rows of a tile and of 16 places, each times the decays from there to the end of the chunk, as a left
 // operand
 template <class Tile>
 __device__ __forceinline__ void decayed_operand(u32 (&a)[4], Tile& b, const float (&sums)[CHUNK], float last, int tile,
                                                 int place) {
-  const int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
-  const int first = (tile * CHUNK + warp * 16) / EACH;
+  const int lane = threadIdx.x % WARP, first = (tile * CHUNK + warp_of_rows() * 16) / EACH;
   ldmatrix_x4_trans(a, b.chunk(place + lane / 16 * 8 + lane % 8, first + lane / 8 % 2));
 #pragma unroll
   for (int half = 0; half < 2; ++half) {

@@ -13,6 +13,7 @@
 //
 // what limits it: a load from shared memory for every element.
 #include "ptx/cp_async.cuh"
+#include "scheduler/tile_order.cuh"
 #include "tile/row.cuh"
 
 constexpr int WIDTH = ROW_WIDTH<IN>, ROW_VECTORS = TILE_C / WIDTH + 1;
@@ -20,7 +21,7 @@ static_assert(TILE_C % WIDTH == 0, "a row of a tile has whole vectors");
 static_assert(RUN_OUT || TILE_R % WIDTH == 0, "a column of a tile has whole vectors");
 
 // a part of x in shared memory: `rows` rows from `first` on, of the columns from `column` on
-struct Tile {
+struct Part {
   IN* memory;
   int first, rows, column, ldx;  // of ldx only what a vector does not hold matters
 
@@ -65,9 +66,11 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     transpose_realigned(const IN* __restrict__ x, IN* __restrict__ y, int rows, int columns, long long ldx,
                         long long ldy, int tiles) {
   extern __shared__ __align__(VECTOR_BYTES) unsigned char memory[];
-  const int c0 = blockIdx.x % tiles * TILE_C, r0 = blockIdx.x / tiles * TILE_R;
+  // BAND rows of tiles are taken together, column by column: what they store lies side by side
+  const Tile at = grouped_tile<BAND>(blockIdx.x, gridDim.x / tiles, tiles);
+  const int c0 = at.column * TILE_C, r0 = at.row * TILE_R;
   const int first = RUN_OUT || ldy % WIDTH == 0 ? r0 : max(0, r0 - WIDTH);
-  const Tile tile{reinterpret_cast<IN*>(memory), first, min(rows, r0 + TILE_R) - first, c0,
+  const Part tile{reinterpret_cast<IN*>(memory), first, min(rows, r0 + TILE_R) - first, c0,
                   static_cast<int>(ldx)};
   tile.load(x, columns, ldx, (rows - 1) * ldx + columns);
 
@@ -98,19 +101,18 @@ extern "C" __global__ void __launch_bounds__(THREADS)
   }
 }
 
-// what needs no transposition: `count` elements side by side
+// what needs no transposition: `count` elements side by side, COPIED vectors a thread
 extern "C" __global__ void __launch_bounds__(THREADS)
     transpose_copy(const IN* __restrict__ x, IN* __restrict__ y, long long count) {
-  constexpr int LOADS = 4;
-  const long long first = (static_cast<long long>(blockIdx.x) * THREADS * LOADS + threadIdx.x) * WIDTH;
-  Vector<IN, WIDTH> v[LOADS];
+  const long long first = (static_cast<long long>(blockIdx.x) * THREADS * COPIED + threadIdx.x) * WIDTH;
+  Vector<IN, WIDTH> v[COPIED];
 #pragma unroll
-  for (int u = 0; u < LOADS; ++u) {
+  for (int u = 0; u < COPIED; ++u) {
     const long long at = first + u * THREADS * WIDTH;
     if (at + WIDTH <= count) v[u] = load_vector<WIDTH>(x + at);
   }
 #pragma unroll
-  for (int u = 0; u < LOADS; ++u) {
+  for (int u = 0; u < COPIED; ++u) {
     const long long at = first + u * THREADS * WIDTH;
     if (at + WIDTH <= count)
       store_vector(y + at, v[u]);

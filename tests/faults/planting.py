@@ -23,7 +23,7 @@ from workbench.model.dtypes import DType
 from workbench.model.launch import Argument, Launch, Plan
 from workbench.model.problem import Tier
 from workbench.model.results import HAZARDS, Verdict
-from workbench.toolchain.compiler import Compiled, CompileError, cache_folder, compile_source, names
+from workbench.toolchain.compiler import Compiled, CompileError, cache_folder, names, translate_source
 
 KERNELS = Path(__file__).parent / "kernels"
 
@@ -238,7 +238,7 @@ class Outcome:
 def _compile(source: Path, defines: tuple[tuple[str, str | int], ...]) -> Compiled | CompileError:
     """Once for all seeds, also where the compiler refuses."""
     try:
-        return compile_source(source, dict(defines))
+        return translate_source(source, dict(defines))
     except CompileError as error:
         return error
 

@@ -28,3 +28,22 @@ extern "C" __global__ void last(const float* x, float* rows, float* total, unsig
   for (int block = 0; block < blocks; ++block) sum += rows[block * WARP + lane];
   total[lane] = sum;
 }
+
+// y[t, l] = what the block with ticket t - 1 has posted, and that with t - 2 - l: a thousand times their
+// tickets. y: (BLOCKS, 32); posted: (BLOCKS), and two counters behind them, zero before and after
+extern "C" __global__ void posted(float* y, Posted* posted) {
+  const int blocks = gridDim.x, lane = threadIdx.x;
+  unsigned* const counters = reinterpret_cast<unsigned*>(posted + blocks);
+  int ticket = 0;
+  if (lane == 0) ticket = take_ticket(&counters[0], blocks);
+  ticket = __shfl_sync(0xffffffffu, ticket, 0);
+  if (lane == 0) post(&posted[ticket], 1000.f * ticket);
+  const Posted* const from[2] = {ticket > 0 ? &posted[ticket - 1] : nullptr,
+                                 ticket > lane + 1 ? &posted[ticket - 2 - lane] : nullptr};
+  float found[2];
+  await_posted(found, from);
+  y[ticket * WARP + lane] = found[0] + found[1];
+  const bool last = lane == 0 && count_to_last(&counters[1], blocks);
+  if (!__any_sync(0xffffffffu, last)) return;
+  for (int block = lane; block < blocks; block += WARP) posted[block] = 0;
+}

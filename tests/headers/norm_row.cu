@@ -18,6 +18,14 @@ extern "C" __global__ void sums(const float* x, float* y, int first, int columns
   y[7] = held.count, y[8] = held.mean, y[9] = held.squares;
 }
 
+// {count, mean, squares} of a row that one thread holds. x: (8), y: (3)
+extern "C" __global__ void held_row(const float* x, float* y, int first, int columns) {
+  __shared__ RowScratch<Sum, 1> scratch[2];
+  const Vector<float, 4> v[2] = {load_vector<4>(x), load_vector<4>(x + 4)};
+  const Moments::Value all = row_moments<EVEN, 1, 1>(v, first, 4, columns, scratch);
+  y[0] = all.count, y[1] = all.mean, y[2] = all.squares;
+}
+
 // y: x scale w; (x - mean) scale w + b; x + b. x, w, b: (4), y: (3, 4)
 extern "C" __global__ void results(const float* x, const float* w, const float* b, float* y, float mean,
                                    float scale) {

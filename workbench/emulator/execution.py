@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntFlag
@@ -217,7 +216,7 @@ def _findings(
 
 
 def _options(limit: _Limit, rules: Rules, trace: Traced | None, entry: Entry) -> dict[str, Any]:
-    options = {**dataclasses.asdict(limit), **rules.options(entry)}
+    options = {"threads": limit.threads, "budget": limit.budget, "seconds": limit.seconds, **rules.options(entry)}
     if trace is None:
         return options
     events = whole_number(trace.events, "the number of events", 1, 2**32)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path, PurePath
 from typing import Any
 
@@ -117,15 +118,10 @@ class Rules:
             entry.lines = line_numbers(entry)
         return {
             "most_findings": self.most,
-            "failing": self.failing_causes(),
+            "failing": _failing_causes(self.strict),
             "suppressed": self.suppressed_rows(entry) if self.suppressions else [],
             "finding_lines": entry.lines,
         }
-
-    def failing_causes(self) -> list[bool]:
-        """Of each of the engine's causes, whether it is a failure."""
-        failing = {Severity.ERROR, Severity.STRICT} if self.strict else {Severity.ERROR}
-        return [bool(cause in CAUSES[1:] and severity_of(cause) in failing) for cause in CAUSES]
 
     def suppressed_rows(self, entry: Entry) -> list[tuple[int, int]]:
         """Pairs of a cause and a row of the program whose findings are not counted; row -1: all of that cause."""
@@ -135,6 +131,13 @@ class Rules:
             rows = list(_rows(entry, suppression)) if suppression.file else [-1]
             pairs.update((cause, row) for cause in causes for row in rows)
         return sorted(pairs)
+
+
+@cache
+def _failing_causes(strict: bool) -> list[bool]:
+    """Of each of the engine's causes, whether it is a failure."""
+    failing = {Severity.ERROR, Severity.STRICT} if strict else {Severity.ERROR}
+    return [bool(cause in CAUSES[1:] and severity_of(cause) in failing) for cause in CAUSES]
 
 
 def _rows(entry: Entry, suppression: Suppression) -> Iterator[int]:

@@ -6,11 +6,11 @@ import contextlib
 import dataclasses
 import itertools
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import hypothesis
-from hypothesis import HealthCheck, Phase
+from hypothesis import HealthCheck, Phase, configuration
 from hypothesis import strategies as st
 
 from ..catalogue import registry
@@ -20,6 +20,7 @@ from ..model.distribution import WEIGHTS, Distribution
 from ..model.operation import Operation
 from ..model.problem import Problem, Size
 from ..model.stage import Stage
+from ..toolchain.compiler import cache_folder
 from .completing import Drawn, distributions
 from .completing import Failed as Failed
 
@@ -87,7 +88,8 @@ def draw(
             raise _Enough
 
     test = _settings(wanted)(hypothesis.given(strategy.filter(ended(supported)))(test_one))
-    with contextlib.suppress(hypothesis.errors.Unsatisfiable, _Enough), warnings.catch_warnings():
+    quiet = contextlib.suppress(hypothesis.errors.Unsatisfiable, _Enough)
+    with quiet, _constants_in_the_cache(), warnings.catch_warnings():
         # not one problem was supported; and Dask's threads use `random` while strategies are drawn from
         warnings.filterwarnings("ignore", "Do not use the `random` module")
         try:
@@ -102,6 +104,18 @@ def draw(
     if raised:
         raise raised[0]
     so_far.complete(supported, property_, property_of_large or property_)
+
+
+@contextlib.contextmanager
+def _constants_in_the_cache() -> Iterator[None]:
+    """Hypothesis also draws constants of the modules that are loaded. What it finds in them is kept in the cache of the
+    workbench and not in `.hypothesis` of the working directory: to find it takes a process a second."""
+    before = vars(configuration).get("__hypothesis_home_directory")
+    configuration.set_hypothesis_home_dir(cache_folder() / "hypothesis")
+    try:
+        yield
+    finally:
+        configuration.set_hypothesis_home_dir(before)
 
 
 def _settings(wanted: int) -> hypothesis.settings:

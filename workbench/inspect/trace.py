@@ -15,7 +15,7 @@ from ..harness import Case
 from ..model.errors import WrongUsage
 from ..model.problem import Problem
 from ..model.stage import Stage
-from ..toolchain.compiler import compile_stage
+from ..toolchain.compiler import translate_stage
 
 
 class NoSuchBlock(WrongUsage, ValueError):
@@ -33,7 +33,7 @@ def trace_stage(stage: Stage[Any], problem: Problem, traced: Traced, seed: int) 
 
     Raises CompileError, CompilerUnavailable, NoSuchBlock, and Fault where nothing ran.
     """
-    compiled = compile_stage(stage, problem)
+    compiled = translate_stage(stage, problem)
     case = Case.of(problem)
     device = EmulatedDevice(trace=traced)
     bound = device.bind(compiled, stage.plan(problem), case.arrays, case.storage(), seed)

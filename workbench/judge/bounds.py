@@ -171,7 +171,7 @@ def norm_backward(
     scale, (rows, 1), by `relative` of it; all others are (rows, columns).
 
     Means are sums of n terms (see `dot_products`) of magnitude mean|g| and mean|g n|; the second one has the errors of
-    n in it, too.
+    n in it, too. It may be scaled after the products are added up, which round by half of the smallest number.
     """
     u, growth = accumulator.unit_roundoff, ACCUMULATION * np.sqrt(g.shape[1])
     n, size = np.abs(normalised), np.abs(g)
@@ -179,5 +179,5 @@ def norm_backward(
     product_off = u * (growth + 4) * product + np.mean(size * off, axis=1, keepdims=True)
     terms = size + mean + n * product
     error = terms * (relative + 4 * u) + u * growth * mean + off * product + n * product_off
-    least = UNDERFLOWS * accumulator.smallest * (1 + n)
+    least = accumulator.smallest * (UNDERFLOWS * (1 + n) + n * scale / 2)
     return _rounded(dx, scale * (error + least) + accumulator.smallest, out)

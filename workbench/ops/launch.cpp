@@ -23,7 +23,8 @@ constexpr int kMostParameters = 64;
 constexpr int kMostMaps = 8;
 constexpr int kMapBytes = 128;
 constexpr uint64_t kMostAligned = 256;
-constexpr int kCudaDevice = 2;  // kDLCUDA
+constexpr int kCudaDevice = 2;       // kDLCUDA
+constexpr uintptr_t kPerThread = 2;  // cudaStreamPerThread, which stands for a stream of every thread
 // CUDA_ERROR_INVALID_CONTEXT and CUDA_ERROR_INVALID_HANDLE: the thread has no context, or another one
 constexpr int kNoContext[] = {201, 400};
 
@@ -76,7 +77,7 @@ Owned shared(PyObject* object) {
 Owned attribute(PyObject* object, PyObject* name) { return Owned(PyObject_GetAttr(object, name)); }
 
 struct Names {
-  PyObject *data, *ptr, *shape, *strides, *dtype, *device_id, *requires_grad, *hot, *fill;
+  PyObject *data, *ptr, *shape, *strides, *dtype, *device_id, *requires_grad, *hot, *fill, *zeroed;
 };
 Names names;
 
@@ -113,6 +114,11 @@ struct Kind {                      // a kind of arrays
   Owned stream;  // a function that returns it, where there is none in C
 };
 
+struct Zeroed {  // scratch that is zero before and after every call on a stream
+  Owned kept;
+  std::vector<uint64_t> addresses;
+};
+
 struct Ready {
   Kind* kind;
   Owned keeps;  // the capsule of the kind
@@ -123,13 +129,15 @@ struct Ready {
   Capturing capturing;
   size_t most_maps;
   std::vector<Maker> makers;
-  std::vector<uint64_t> inputs, results;  // spans in bytes
-  Owned collect;                          // what puts several results together, or None
-  bool fill;                              // the class has arrays between
-  std::vector<uint64_t> scratch;          // where they are memory alone: bytes of each, else empty
-  Maker scratch_maker;
-  Owned enter;   // makes the context of the device current
-  Owned failed;  // the error of a status
+  std::vector<uint64_t> inputs, results;     // spans in bytes
+  Owned collect;                             // what puts several results together, or None
+  bool fill;                                 // the class has arrays between
+  std::vector<uint64_t> scratch;             // where they are memory alone: bytes of each, else empty
+  std::vector<uint64_t> is_zero;             // of each, whether it has to be zero
+  Maker scratch_maker;                       // of all that need not
+  std::unordered_map<void*, Zeroed> zeroed;  // by stream
+  Owned enter;                               // makes the context of the device current
+  Owned failed;                              // the error of a status
   std::vector<Step> steps;
   std::vector<Map> maps;
 };
@@ -139,6 +147,12 @@ const char* const kReady = "workbench.ops.ready";
 
 uint64_t number(PyObject* object) {
   return object ? static_cast<uint64_t>(PyLong_AsUnsignedLongLong(object)) : ~uint64_t{0};
+}
+
+bool numbers(PyObject* list, std::vector<uint64_t>& out) {
+  for (Py_ssize_t i = 0, count = PyTuple_Size(list); i < count; ++i)
+    out.push_back(number(PyTuple_GetItem(list, i)));
+  return !PyErr_Occurred();
 }
 
 PyObject* tuple_of(const int64_t* values, int count, int64_t scale) {
@@ -304,20 +318,46 @@ struct Call {
     return !PyErr_Occurred();
   }
 
+  // Scratch that is zero, of this stream; null with an error.
+  const Zeroed* zeroed() const {
+    const auto found = ready.zeroed.find(stream);
+    if (found != ready.zeroed.end()) return &found->second;
+    const Owned handle(PyLong_FromVoidPtr(stream)), method = attribute(prepared, names.zeroed);
+    if (!handle || !method) return nullptr;
+    Zeroed made{Owned(PyObject_CallFunctionObjArgs(method.get(), handle.get(), nullptr)), {}};
+    if (!made.kept || !numbers(PyTuple_GetItem(made.kept.get(), 0), made.addresses)) return nullptr;
+    return &ready.zeroed.emplace(stream, std::move(made)).first->second;
+  }
+
+  // Scratch; false with an error.
+  bool scratch() {
+    uint64_t fresh = 0, zero = 0, at = 0;
+    for (const uint64_t is_zero : ready.is_zero) ++(is_zero ? zero : fresh);
+    const Zeroed* of_stream = zero ? zeroed() : nullptr;
+    if (zero && !of_stream) return false;
+    if (fresh) {
+      kept.reset(
+          PyObject_Call(ready.scratch_maker.function.get(), ready.scratch_maker.arguments.get(), nullptr));
+      if (!kept || !memory_at(at)) return false;
+    }
+    zero = 0;
+    for (size_t i = 0; i < ready.scratch.size(); ++i) {
+      if (ready.is_zero[i]) {
+        addresses[count++] = of_stream->addresses[zero++];
+      } else {
+        addresses[count++] = at;
+        at += (ready.scratch[i] + kMostAligned - 1) / kMostAligned * kMostAligned;
+      }
+    }
+    return true;
+  }
+
   // The arrays between; false with an error.
   bool fill() {
     int captured = 1;
-    if (!ready.scratch.empty() && !ready.capturing(stream, &captured) && !captured) {
-      kept.reset(
-          PyObject_Call(ready.scratch_maker.function.get(), ready.scratch_maker.arguments.get(), nullptr));
-      uint64_t at = 0;
-      if (!kept || !memory_at(at)) return false;
-      for (const uint64_t bytes : ready.scratch) {
-        addresses[count++] = at;
-        at += (bytes + kMostAligned - 1) / kMostAligned * kMostAligned;
-      }
-      return true;
-    }
+    const bool of_thread = stream == reinterpret_cast<void*>(kPerThread);
+    if (!ready.scratch.empty() && !of_thread && !ready.capturing(stream, &captured) && !captured)
+      return scratch();
     const Owned list(PyList_New(0));
     for (int i = 0; list && i < count; ++i) {
       const Owned address(PyLong_FromUnsignedLongLong(addresses[i]));
@@ -459,12 +499,6 @@ PyObject* make_kind(PyObject*, PyObject* arguments) {
   return capsule_of(std::move(made), kKind);
 }
 
-bool numbers(PyObject* list, std::vector<uint64_t>& out) {
-  for (Py_ssize_t i = 0, count = PyTuple_Size(list); i < count; ++i)
-    out.push_back(number(PyTuple_GetItem(list, i)));
-  return !PyErr_Occurred();
-}
-
 bool maker(PyObject* pair, Maker& out) {
   PyObject *function, *arguments;
   if (!PyArg_ParseTuple(pair, "OO!", &function, &PyTuple_Type, &arguments)) return false;
@@ -521,16 +555,17 @@ bool add_step(PyObject* given, Ready& ready) {
   return true;
 }
 
-// ready(kind, device, entries, most_maps, makers, inputs, results, collect, fill, scratch, scratch_maker,
-// enter, failed, steps)
+// ready(kind, device, entries, most_maps, makers, inputs, results, collect, fill, scratch, is_zero,
+// scratch_maker, enter, failed, steps)
 PyObject* make_ready(PyObject*, PyObject* arguments) {
-  PyObject *kind, *makers, *inputs, *results, *collect, *scratch, *scratch_maker, *enter, *failed, *steps;
+  PyObject *kind, *makers, *inputs, *results, *collect, *scratch, *is_zero, *scratch_maker, *enter, *failed,
+      *steps;
   unsigned long long launch, replace, current, capturing, most_maps;
   int device, fill;
-  if (!PyArg_ParseTuple(arguments, "Oi(KKKK)KO!O!O!OpO!O!OOO!", &kind, &device, &launch, &replace, &current,
+  if (!PyArg_ParseTuple(arguments, "Oi(KKKK)KO!O!O!OpO!O!O!OOO!", &kind, &device, &launch, &replace, &current,
                         &capturing, &most_maps, &PyTuple_Type, &makers, &PyTuple_Type, &inputs, &PyTuple_Type,
-                        &results, &collect, &fill, &PyTuple_Type, &scratch, &PyTuple_Type, &scratch_maker,
-                        &enter, &failed, &PyTuple_Type, &steps))
+                        &results, &collect, &fill, &PyTuple_Type, &scratch, &PyTuple_Type, &is_zero,
+                        &PyTuple_Type, &scratch_maker, &enter, &failed, &PyTuple_Type, &steps))
     return nullptr;
   auto made = std::make_unique<Ready>();
   made->kind = static_cast<Kind*>(PyCapsule_GetPointer(kind, kKind));
@@ -550,7 +585,8 @@ PyObject* make_ready(PyObject*, PyObject* arguments) {
   for (size_t i = 0; i < made->makers.size(); ++i)
     if (!maker(PyTuple_GetItem(makers, static_cast<Py_ssize_t>(i)), made->makers[i])) return nullptr;
   if (!numbers(inputs, made->inputs) || !numbers(results, made->results) ||
-      !numbers(scratch, made->scratch) || !maker(scratch_maker, made->scratch_maker))
+      !numbers(scratch, made->scratch) || !numbers(is_zero, made->is_zero) ||
+      !maker(scratch_maker, made->scratch_maker))
     return nullptr;
   bool fits = true;
   for (Py_ssize_t i = 0, count = PyTuple_Size(steps); fits && i < count; ++i)
@@ -578,6 +614,6 @@ PyModuleDef module = {
 PyMODINIT_FUNC PyInit__launch() {
   const auto named = PyUnicode_InternFromString;
   names = {named("data"),      named("ptr"),           named("shape"), named("strides"), named("dtype"),
-           named("device_id"), named("requires_grad"), named("hot"),   named("_fill")};
+           named("device_id"), named("requires_grad"), named("hot"),   named("_fill"),   named("_zeroed")};
   return PyModule_Create(&module);
 }

@@ -57,9 +57,10 @@ def ready_class(
     if _launch is None or called is None or points is None:
         return None
     others = between.dropped or between.prepared or between.left_out or between.started
-    plain = not others and not any(array.zero for array in between.scratch.values())
-    scratch = tuple(array.nbytes for array in between.scratch.values()) if plain else ()
-    total = sum(-(-nbytes // 256) * 256 for nbytes in scratch)
+    arrays = () if others else tuple(between.scratch.values())
+    if between.launches > 1 and any(array.zero for array in arrays):
+        arrays = ()  # zero for one call alone
+    total = sum(-(-array.nbytes // 256) * 256 for array in arrays if not array.zero)
     steps = tuple(
         (launch.kernel, launch.function, launch.grid, launch.block, launch.shared_bytes, _arguments(plan, number))
         for number, launch in enumerate(plan.launches)
@@ -74,8 +75,9 @@ def ready_class(
         tuple(spec.span for spec in results),
         collect,
         between.any,
-        scratch,
-        bytes_recipe(total, device) if scratch else (tuple, ()),
+        tuple(array.nbytes for array in arrays),
+        tuple(int(array.zero) for array in arrays),
+        bytes_recipe(total, device) if total else (tuple, ()),
         plan.driver.enter,
         plan.driver.failed,
         steps,

@@ -186,11 +186,21 @@ class Prepared:
         if not array.zero or self._between.launches > 1:
             # between the launches of a call another thread may launch on the same stream
             return self._kind.memory(array.nbytes, array.zero)
+        return self._kept_zero(name, array, stream)[0]
+
+    def _kept_zero(self, name: str, array: Array, stream: int) -> tuple[Any, Any]:
+        """Memory that is zero before and after every call on a stream, and the stream."""
         thread = threading.get_ident() if stream == PER_THREAD else 0
         key = (self._kind.name, self._device, stream, thread, name)
         if key not in _zero or _zero[key][0].nbytes < array.nbytes:
             _zero[key] = self._kind.memory(array.nbytes, True), self._kind.current_stream()
-        return _zero[key][0]
+        return _zero[key]
+
+    def _zeroed(self, stream: int) -> tuple[tuple[int, ...], Any]:
+        """For the function in C++: the addresses of the scratch that has to be zero on a stream, and what must live as
+        long as it is used."""
+        kept = [self._kept_zero(name, a, stream) for name, a in self._between.scratch.items() if a.zero]
+        return tuple(self._kind.addresses([memory for memory, _ in kept])), kept
 
     def __repr__(self) -> str:
         return f"<{self.stage.spec} for {self.problem.label}>"

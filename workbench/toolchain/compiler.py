@@ -338,18 +338,22 @@ def _translate(path: Path, digest: str, defines: Defines, architecture: str) -> 
     be: both at once take less than one after the other."""
     key = _key(path, digest, defines, architecture)
     alone = _entry(path, key)[0].with_suffix(".alone.ptx")
-    others, asked = (_mark(path, digest, architecture, suffix) for suffix in (ASSEMBLED, ASKED))
-    if _kept(*_entry(path, key)) or not others.exists():
+    if _kept(*_entry(path, key)) or not _was_assembled(path, digest, architecture):
         compiled = _compile(path, digest, defines, architecture)
         _set_mark(path, digest, architecture, ASSEMBLED)
         return compiled
     ptx = _kept_alone(alone)
-    if ptx is None and asked.exists():
+    if ptx is None and _mark(path, digest, architecture, ASKED).exists():
         return _compile(path, digest, defines, architecture)
     if ptx is None:
         ptx, _, _ = _run_nvrtc(path, defines, _options(architecture.replace("sm_", "compute_")))
         write(alone, f"{_digest(ptx.encode(), b'')}\n{ptx}".encode())
     return Compiled(key, path.name, str(path), digest, defines, architecture, ptx)
+
+
+def _was_assembled(path: Path, digest: str, architecture: str) -> bool:
+    """Whether ptxas has taken a variant of this source."""
+    return _mark(path, digest, architecture, ASSEMBLED).exists()
 
 
 def _kept_alone(path: Path) -> str | None:

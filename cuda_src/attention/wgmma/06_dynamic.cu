@@ -19,11 +19,14 @@
 
 using Order = PingPong<1, WARPGROUPS>;
 
-// work tile `number`: rows of `together` heads in turn, the last rows first
+// work tile `number`: rows of `together` heads in turn, the last rows first. rows that see no key get a tile of
+// keys that is masked, so that all work tiles take the same way
 __device__ __forceinline__ WorkTile work_tile(const Operands& g, int number, int heads, int together) {
   const int row_tiles = g.row_tiles(), first = number / (together * row_tiles) * together;
   const int within = number - first * row_tiles, of_group = min(together, heads - first);
-  return WorkTile(g, first + within % of_group, row_tiles - 1 - within / of_group);
+  WorkTile tile(g, first + within % of_group, row_tiles - 1 - within / of_group);
+  tile.tiles = max(1, tile.tiles);
+  return tile;
 }
 
 using Buffer = Consumed<ring>;
@@ -32,20 +35,16 @@ __device__ __forceinline__ void consume(const Operands& g, Shared& shared, const
                                         Buffer& values, QueryPlace& queries) {
   const int consumer = uniform(roles::consumer());
   Averages averages(g, tile, consumer);
-  if (tile.tiles > 0) {
-    mbarrier_wait(shared.q_full[queries.stage], queries.parity);
-  }
   float logits[BLOCK_N / 2], rescale[2];
   u32 weights[BLOCK_N / WGMMA_K][4];
-  if (tile.tiles > 0) {
-    keys.wait();
-    multiply_keys(logits, shared.q[queries.stage], consumer * WGMMA_M, shared.k[keys.stage()]);
-    wgmma_wait<0>();
-    keys.release();
-    keys.advance();
-    if (tile.tiles - 1 >= averages.whole) averages.mask(g, logits, tile.tiles - 1);
-    averages.softmax.weigh(logits, g.scale * LOG2_E, rescale);
-  }
+  mbarrier_wait(shared.q_full[queries.stage], queries.parity);
+  keys.wait();
+  multiply_keys(logits, shared.q[queries.stage], consumer * WGMMA_M, shared.k[keys.stage()]);
+  wgmma_wait<0>();
+  keys.release();
+  keys.advance();
+  if (tile.tiles - 1 >= averages.whole) averages.mask(g, logits, tile.tiles - 1);
+  averages.softmax.weigh(logits, g.scale * LOG2_E, rescale);
   for (int i = tile.tiles - 2; i >= 0; --i) {
     // at the beginning of an iteration: elsewhere compilers would wait before the logits are weighed
     wgmma_wait<0>();
@@ -66,18 +65,16 @@ __device__ __forceinline__ void consume(const Operands& g, Shared& shared, const
     if (i >= averages.whole) averages.mask(g, logits, i);
     averages.softmax.weigh(logits, g.scale * LOG2_E, rescale);
   }
-  if (tile.tiles > 0) release_queries(shared, queries);
+  release_queries(shared, queries);
   wgmma_wait<0>();
   values.release_last();
-  if (tile.tiles > 0) {
-    scale_rows(averages.sum, rescale);
-    to_left_operand<IN>(weights, logits);
-    values.wait();
-    add_values(averages.sum, weights, shared.v[values.stage()]);
-    wgmma_wait<0>();
-    values.release();
-    values.advance();
-  }
+  scale_rows(averages.sum, rescale);
+  to_left_operand<IN>(weights, logits);
+  values.wait();
+  add_values(averages.sum, weights, shared.v[values.stage()]);
+  wgmma_wait<0>();
+  values.release();
+  values.advance();
   averages.store(g, tile);
 }
 

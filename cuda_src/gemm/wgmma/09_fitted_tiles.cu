@@ -5,8 +5,8 @@
 // stage 9, fitted tiles: the problem decides the width of a tile. it is 128 columns if tiles of 256 leave the
 // device idle even with k split. then half as many k-tiles again are in flight.
 //
-// with B_ONCE, B is the first to leave the L2: where the blocks that need a k-tile run at the same time, it is
-// not missed, and what others have written need not go to memory to make room for it.
+// with B_ONCE, B is the first to leave the L2: where the blocks that need a k-tile run at the same time, it
+// is not missed, and what others have written need not go to memory to make room for it.
 //
 // what it gains: twice as many blocks at work where C is small.
 //
@@ -18,11 +18,13 @@
 #include "pipeline/load_compute_epilogue.cuh"
 #include "product.cuh"
 
-using Columns = Staging<OUT>;  // of C that a warp collects before it stores
-constexpr int BUFFERS = 2;
-
 struct Gemm {
   using roles = Roles<BLOCK_M / WGMMA_M>;  // a consumer multiplies 64 rows of the tile
+  using Sums = ClusterSums<SPLIT, BLOCK_N, WARPGROUP, roles::CONSUMER_THREADS>;
+  static constexpr int PART = Sums::PART;  // columns that a block of the cluster stores
+  // columns of C that a warp collects before it stores: rows of 64 or 128 bytes, as TMA stores them, or fewer
+  using Columns = Staging<OUT, PART * sizeof(OUT) < ROW_BYTES ? PART : ROW_BYTES / sizeof(OUT)>;
+  static constexpr int BUFFERS = PART > Columns::COLUMNS ? 2 : 1;
   using globals = Operands;
   using input_block = KTiles;
   struct shared_block {
@@ -40,10 +42,8 @@ struct Gemm {
     int first;  // row of the tile
   };
 
-  using Sums = ClusterSums<SPLIT, BLOCK_N, WARPGROUP, roles::CONSUMER_THREADS>;
-  static constexpr int PART = Sums::PART;  // columns that a block of the cluster stores
-  static_assert(PART % Columns::COLUMNS == 0, "a block has to store whole rows of staged columns: lower SPLIT");
-  static_assert(Sums::BYTES <= PIPELINE_STAGES * sizeof(input_block), "the others' sums do not fit into the buffer");
+  static_assert(Sums::BYTES <= PIPELINE_STAGES * sizeof(input_block),
+                "the others' sums do not fit into the buffer");
 
   // every so many-th tile, a part of its k
   static __device__ __forceinline__ bool schedule(const globals& g, work_tile& tile, int number) {

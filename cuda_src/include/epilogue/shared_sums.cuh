@@ -7,11 +7,12 @@
 
 // by the THREADS of each of RANKS blocks: stores ROWS x COLUMNS sums, rows PITCH apart, at `to`, PIECE
 // neighbours at once, where addresses and ldc allow that. `rows` and `columns`: how many of them C has.
-// whoever wrote sums need not have waited
-template <int RANKS, int ROWS, int COLUMNS, int PITCH, int THREADS, int PIECE, class Out>
+// whoever wrote sums need not have waited. a thread has the sums for AT_ONCE stores in flight
+template <int RANKS, int ROWS, int COLUMNS, int PITCH, int THREADS, int PIECE,
+          int AT_ONCE = RANKS < 4 ? 4 / RANKS : 1, class Out>
 __device__ __forceinline__ void store_shared_sums(const float* sums, int rank, Out* to, int ldc, int rows,
                                                   int columns) {
-  constexpr int ROW_PIECES = COLUMNS / PIECE, AT_ONCE = RANKS < 4 ? 4 / RANKS : 1;
+  constexpr int ROW_PIECES = COLUMNS / PIECE;
   if constexpr (RANKS > 1)
     cluster_sync();
   else

@@ -16,7 +16,8 @@ struct Staging {
   static constexpr int CHUNK = VECTOR_BYTES / sizeof(Out), CHUNKS = COLUMNS / CHUNK, LANES = 32;
   static constexpr int REPEATED = CHUNKS < 8 ? 8 / CHUNKS : 1;  // rows that are permuted alike: 128 bytes
 
-  static constexpr int PAIRS = COLUMNS / 4;  // a thread's part
+  static constexpr int PAIRS = COLUMNS / 4;                    // a thread's part
+  static constexpr bool BY_TMA = COLUMNS * sizeof(Out) >= 64;  // rows of less have no swizzle here
 
   // by a warp: `sum` is what it holds of a wgmma in COLUMNS columns, and is stored from (row, column) on. TMA
   // stores it while the warp writes the next of its SLOTS buffers
@@ -102,7 +103,7 @@ struct Staging {
   static __device__ __forceinline__ void send(const Rows<Out>& to, Out* staged, int row, int column) {
     async_fence();
     __syncwarp();
-    if (to.mapped()) {
+    if (BY_TMA && to.mapped()) {
       if (threadIdx.x % LANES == 0) {
         tma_store(to.boxes, staged, row, column);
         tma_store_commit();

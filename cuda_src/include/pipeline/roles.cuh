@@ -11,8 +11,8 @@ struct Roles {
   static constexpr int THREADS = (1 + CONSUMERS) * WARPGROUP;
   static constexpr int WARPS = WARPGROUP / LANES;  // of a warpgroup
   static constexpr int CONSUMER_THREADS = CONSUMERS * WARPGROUP, CONSUMER_WARPS = CONSUMERS * WARPS;
-  static_assert(CONSUMERS >= 2 && CONSUMERS <= 3,
-                "one consumer warpgroup cannot use the registers, four have too few: take 2 or 3");
+  static_assert(CONSUMERS >= 2 && CONSUMERS <= 4,
+                "one consumer warpgroup cannot use the registers, five have too few: take 2 to 4");
   // all that a block may have. of what a multiprocessor has each block takes 1 KB more
   static constexpr int SHARED_BYTES = (228 / BLOCKS_PER_SM - 1) * 1024;
 

@@ -27,3 +27,42 @@ __device__ __forceinline__ bool count_to_last(unsigned* counter, int threads) {
                : "memory");
   return before == threads - 1;
 }
+
+// a number that says of itself that it is there: its bits, and above them 1. both are stored and loaded at
+// once, so nothing else has to be ordered. 0: not there
+using Posted = unsigned long long;
+
+// st.relaxed.gpu
+__device__ __forceinline__ void post(Posted* to, float value) {
+  asm volatile("st.relaxed.gpu.global.b64 [%0], %1;" ::"l"(to), "l"(1ull << 32 | __float_as_uint(value))
+               : "memory");
+}
+
+// ld.relaxed.gpu until those of COUNT numbers are there whose address is not null; the others are 0. by a
+// warp, which leaves together. whoever posts them must run already, or be able to start
+template <int COUNT>
+__device__ __forceinline__ void await_posted(float (&values)[COUNT], const Posted* const (&from)[COUNT]) {
+  bool missing;
+  do {
+    missing = false;
+#pragma unroll
+    for (int i = 0; i < COUNT; ++i) {
+      Posted found = 1ull << 32;
+      if (from[i])
+        asm volatile("ld.relaxed.gpu.global.b64 %0, [%1];" : "=l"(found) : "l"(from[i]) : "memory");
+      values[i] = __uint_as_float(static_cast<unsigned>(found));
+      missing |= found == 0;
+    }
+  } while (__any_sync(0xffffffffu, missing));
+}
+
+// atom.relaxed.gpu.inc: how many have taken a ticket before this thread, of `many`, after which the counter
+// is zero again. blocks that work in the order of their tickets wait only for blocks that already run
+__device__ __forceinline__ int take_ticket(unsigned* counter, int many) {
+  unsigned before;
+  asm volatile("atom.relaxed.gpu.global.inc.u32 %0, [%1], %2;"
+               : "=r"(before)
+               : "l"(counter), "r"(many - 1)
+               : "memory");
+  return static_cast<int>(before);
+}

@@ -35,3 +35,29 @@ __device__ __forceinline__ unsigned pair_from_float<__nv_bfloat16>(float first, 
   const __nv_bfloat162 pair = __floats2bfloat162_rn(first, second);
   return *reinterpret_cast<const unsigned*>(&pair);
 }
+
+// the elements of 4 bytes as numbers, and back
+template <class Element>
+__device__ __forceinline__ void unpack(unsigned word, float (&x)[4 / sizeof(Element)]);
+template <>
+__device__ __forceinline__ void unpack<float>(unsigned word, float (&x)[1]) {
+  x[0] = __uint_as_float(word);
+}
+template <>
+__device__ __forceinline__ void unpack<__half>(unsigned word, float (&x)[2]) {
+  const float2 both = __half22float2(reinterpret_cast<const __half2&>(word));
+  x[0] = both.x, x[1] = both.y;
+}
+template <>
+__device__ __forceinline__ void unpack<__nv_bfloat16>(unsigned word, float (&x)[2]) {
+  x[0] = __uint_as_float(word << 16), x[1] = __uint_as_float(word & 0xffff0000u);
+}
+
+template <class Element>
+__device__ __forceinline__ unsigned packed(const float (&x)[4 / sizeof(Element)]) {
+  return pair_from_float<Element>(x[0], x[1]);
+}
+template <>
+__device__ __forceinline__ unsigned packed<float>(const float (&x)[1]) {
+  return __float_as_uint(x[0]);
+}

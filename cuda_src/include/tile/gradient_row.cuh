@@ -16,17 +16,6 @@ struct ThreeSums {
   }
 };
 
-// sum of COUNT vectors; elements outside of the row have to be 0
-template <int COUNT, int WIDTH, class Element>
-__device__ __forceinline__ float sum_elements(const Vector<Element, WIDTH> (&v)[COUNT]) {
-  float sum = 0.f;
-#pragma unroll
-  for (int i = 0; i < COUNT; ++i)
-#pragma unroll
-    for (int j = 0; j < WIDTH; ++j) sum += to_float(v[i].x[j]);
-  return sum;
-}
-
 // sum of a b over COUNT vectors; elements outside of the row have to be 0
 template <int COUNT, int WIDTH, class Element>
 __device__ __forceinline__ float sum_products(const Vector<Element, WIDTH> (&a)[COUNT],

@@ -3,6 +3,17 @@
 #include "tile/row.cuh"
 #include "tile/row_reduce.cuh"
 
+// sum of COUNT vectors; elements outside of the row have to be 0
+template <int COUNT, int WIDTH, class Element>
+__device__ __forceinline__ float sum_elements(const Vector<Element, WIDTH> (&v)[COUNT]) {
+  float sum = 0.f;
+#pragma unroll
+  for (int i = 0; i < COUNT; ++i)
+#pragma unroll
+    for (int j = 0; j < WIDTH; ++j) sum += to_float(v[i].x[j]);
+  return sum;
+}
+
 // sum of the squares of COUNT vectors; elements outside of the row have to be 0
 template <int COUNT, int WIDTH, class Element>
 __device__ __forceinline__ float sum_squares(const Vector<Element, WIDTH> (&v)[COUNT]) {
@@ -34,11 +45,11 @@ struct Moments {
   }
 };
 
-// number and sum of those elements of COUNT vectors that lie in the row: vector i starts at column first + i * step. elements
-// outside have to be 0. WHOLE as in tile/row.cuh: a vector lies in the row or outside of it
+// number and sum of those elements of COUNT vectors that lie in the row: vector i starts at column first + i
+// * step. elements outside have to be 0. WHOLE as in tile/row.cuh: a vector lies in the row or outside of it
 template <bool WHOLE, int COUNT, int WIDTH, class Element>
 __device__ __forceinline__ TwoSums::Value counted_sum(const Vector<Element, WIDTH> (&v)[COUNT], int first,
-                                                         int step, int columns) {
+                                                      int step, int columns) {
   TwoSums::Value own = TwoSums::identity();
 #pragma unroll
   for (int i = 0; i < COUNT; ++i) {
@@ -92,6 +103,16 @@ __device__ __forceinline__ Moments::Value held_moments(const Vector<Element, WID
   const float mean = all.first > 0.f ? all.second / all.first : 0.f;
   const float squares = squares_about<WHOLE>(mean, v, first, step, columns);
   return {all.first, mean, row_reduce<Sum, MEMBERS, BLOCK>(squares, scratch.squares)};
+}
+
+// the same where they hold a whole row, the number of whose elements is known
+template <bool WHOLE, int MEMBERS, int BLOCK, int COUNT, int WIDTH, class Element>
+__device__ __forceinline__ Moments::Value row_moments(const Vector<Element, WIDTH> (&v)[COUNT], int first,
+                                                      int step, int columns,
+                                                      RowScratch<Sum, BLOCK> (&scratch)[2]) {
+  const float mean = row_reduce<Sum, MEMBERS, BLOCK>(sum_elements(v), scratch[0]) / columns;
+  const float squares = squares_about<WHOLE>(mean, v, first, step, columns);
+  return {static_cast<float>(columns), mean, row_reduce<Sum, MEMBERS, BLOCK>(squares, scratch[1])};
 }
 
 // v scale w

@@ -38,6 +38,15 @@ struct ExpSum {
   }
 };
 
+// the maximum of all lanes first, so that a lane rescales its sum once, and not twice for every pair
+template <int LANES>
+struct WarpReduction<ExpSum, LANES> {
+  static __device__ __forceinline__ ExpSum::Value of(ExpSum::Value value) {
+    const float max = warp_reduce<Max, LANES>(value.max);
+    return {max, warp_reduce<Sum, LANES>(value.sum * exp_of(value.max - ExpSum::base(max)))};
+  }
+};
+
 // what exponentials relative to base(max) have to be multiplied with so that they sum up to 1; 0 where all is
 // masked
 __device__ __forceinline__ float reciprocal_sum(ExpSum::Value value) {

@@ -12,6 +12,12 @@
 template <class In, class Out = In>
 constexpr int ROW_WIDTH = ROW_VECTOR_BYTES / (sizeof(In) > sizeof(Out) ? sizeof(In) : sizeof(Out));
 
+// blocks of BLOCK threads that a multiprocessor has room for at least, if a thread holds COUNT vectors of a
+// row, MOST or fewer: 1,024 threads, with 64 registers each. one block loads while another one adds up. more
+// vectors, and rows that are not whole vectors, would spill
+template <int BLOCK, int COUNT, bool WHOLE, int AT_MOST = 4>
+constexpr int ROW_RESIDENT = WHOLE && COUNT <= AT_MOST ? 1024 / BLOCK : 1;
+
 // elements of the first vector that lie before the row
 template <int WIDTH, class Element>
 __device__ __forceinline__ int row_head(const Element* row) {
@@ -34,8 +40,13 @@ __device__ __forceinline__ Vector<Element, WIDTH> load_row(const Element* row, i
   } else {
     if (aligned && column >= 0 && column <= columns - WIDTH) return load_vector<WIDTH>(row + column);
 #pragma unroll
-    for (int i = 0; i < WIDTH; ++i)
-      v.x[i] = column + i >= 0 && column + i < columns ? row[column + i] : other;
+    for (int i = 0; i < WIDTH; ++i) v.x[i] = other;
+    if (columns <= 0 || column >= columns) return v;
+#pragma unroll
+    for (int i = 0; i < WIDTH; ++i) {  // without branches: all loads are in flight
+      const Element x = row[min(max(column + i, 0), columns - 1)];
+      if (column + i >= 0 && column + i < columns) v.x[i] = x;
+    }
   }
   return v;
 }
@@ -72,6 +83,34 @@ struct RowWalk {
   __device__ __forceinline__ Vector<Element, WIDTH> load(const Element* row, int column,
                                                          Element other) const {
     return load_row<WIDTH, WHOLE>(row, column, limit, aligned(row), other);
+  }
+
+  // COUNT vectors, the first with the number `first`, the others `step` further each. whole ones are loaded
+  // first, without a branch: all are in flight. a row has at most two that are not
+  template <int COUNT, class Element>
+  __device__ __forceinline__ void load(Vector<Element, WIDTH> (&v)[COUNT], const Element* row, int first,
+                                       int step, Element other) const {
+    bool parts = false;
+    const bool to_vectors = aligned(row);
+#pragma unroll
+    for (int i = 0; i < COUNT; ++i) {
+      const int at = column(first + i * step);
+      const bool whole = WHOLE ? at < limit : to_vectors && at >= 0 && at <= limit - WIDTH;
+      parts |= !WHOLE && !whole && at < limit;
+      if (whole) {
+        v[i] = load_vector<WIDTH>(row + at);
+      } else {
+#pragma unroll
+        for (int j = 0; j < WIDTH; ++j) v[i].x[j] = other;
+      }
+    }
+    if (WHOLE || !parts) return;
+#pragma unroll
+    for (int i = 0; i < COUNT; ++i) {
+      const int at = column(first + i * step);
+      if (!to_vectors || at < 0 || at > limit - WIDTH)
+        v[i] = load_row<WIDTH, false>(row, at, limit, false, other);
+    }
   }
 
   template <class Element>

@@ -63,19 +63,27 @@ __device__ __forceinline__ Value shuffle_xor(Value value, int distance) {
   return value;
 }
 
+// how lanes combine their values: pair by pair. an operation that has a shorter way specialises it
+template <class Op, int LANES>
+struct WarpReduction {
+  static __device__ __forceinline__ typename Op::Value of(typename Op::Value value) {
+#pragma unroll
+    for (int distance = 1; distance < LANES; distance *= 2) {  // neighbours first: in order
+      const typename Op::Value other = shuffle_xor(value, distance);
+      if (Op::COMMUTES || !(threadIdx.x & distance))
+        value = Op::combine(value, other);
+      else
+        value = Op::combine(other, value);
+    }
+    return value;
+  }
+};
+
 // over each LANES neighbouring lanes. all lanes of the warp have to call
 template <class Op, int LANES = WARP>
 __device__ __forceinline__ typename Op::Value warp_reduce(typename Op::Value value) {
   static_assert(LANES <= WARP && (LANES & (LANES - 1)) == 0, "LANES has to be a power of two, at most 32");
-#pragma unroll
-  for (int distance = 1; distance < LANES; distance *= 2) {  // neighbours first: in order
-    const typename Op::Value other = shuffle_xor(value, distance);
-    if (Op::COMMUTES || !(threadIdx.x & distance))
-      value = Op::combine(value, other);
-    else
-      value = Op::combine(other, value);
-  }
-  return value;
+  return WarpReduction<Op, LANES>::of(value);
 }
 
 // where the warps of a block put their values; in shared memory. a reduction

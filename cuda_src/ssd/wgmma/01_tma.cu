@@ -17,9 +17,6 @@
 #include "../segments.cuh"
 #include "chunk.cuh"
 
-#define SSD_MAPS \
-  const __grid_constant__ TensorMap x_map, const __grid_constant__ TensorMap b_map, const __grid_constant__ TensorMap c_map
-
 extern "C" __global__ void __launch_bounds__(THREADS)
     ssd_tma_states(SSD_MAPS, SSD_PARAMETERS, float* states, float* decays, int segments, int each) {
   extern __shared__ __align__(ATOM_BYTES) unsigned char memory[];
@@ -32,7 +29,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
   const int first = own.first, end = own.end;
 
   shared.start();
-  load_chunk<false>(shared, maps, 0, first, end);
+  load_chunk<StateChunk>(shared, maps, 0, first, end);
   Summed summed;
   summed.load(g, 0, first, end);
   summed.store(shared, 0);
@@ -42,7 +39,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
   for (int i = 0; first + i * CHUNK < end; ++i) {
     Chunk& chunk = shared.chunk[i % BUFFERS];
     __syncthreads();  // the sums are there for everyone, and everyone is done with the chunk before
-    load_chunk<false>(shared, maps, i + 1, first, end);
+    load_chunk<StateChunk>(shared, maps, i + 1, first, end);
     summed.store(shared, i + 1);
     summed.load(g, i + 2, first, end);
     float(&sums)[CHUNK] = shared.sums[i % BUFFERS];
@@ -71,7 +68,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, DSTATE > 64 ? 2 : RESIDENT
   const int first = own.first, end = own.end;
 
   shared.start();
-  load_chunk<true>(shared, maps, 0, first, end);
+  load_chunk<Chunk>(shared, maps, 0, first, end);
   Summed summed;
   summed.load(g, 0, first, end);
   summed.store(shared, 0);
@@ -84,7 +81,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, DSTATE > 64 ? 2 : RESIDENT
     state.share(before);
     async_fence();
     __syncthreads();  // state and sums are there for everyone, and everyone is done with the chunk before
-    load_chunk<true>(shared, maps, i + 1, first, end);
+    load_chunk<Chunk>(shared, maps, i + 1, first, end);
     summed.store(shared, i + 1);
     summed.load(g, i + 2, first, end);
     float(&sums)[CHUNK] = shared.sums[i % BUFFERS];
@@ -92,11 +89,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, DSTATE > 64 ? 2 : RESIDENT
     mbarrier_wait(shared.full[i % BUFFERS], i / BUFFERS % 2);
 
     float y[COLUMNS / 2] = {}, weight[CHUNK / 2] = {};
+    decay_state(state, kept);
     multiply_places(weight, chunk);
     multiply_state(y, chunk, before);
     Decayed decayed;
     decayed.make(chunk, sums, last);
-    decay_state(state, kept);
     wgmma_wait<1>();
     weigh(weight, sums, state.row);
     u32 weights[CHUNK / WGMMA_K][4];

@@ -14,7 +14,7 @@ static_assert(THREADS == WARPGROUP && CHUNK == WGMMA_M, "a warpgroup has 64 rows
 struct alignas(ATOM_BYTES) Box : AsyncTile<IN, CHUNK, PANEL, THREADS> {};
 
 // rows of DSTATE elements
-struct Rows {
+struct Vectors {
   Box panel[PANELS];
 
   __device__ __forceinline__ IN* chunk(int row, int number) {
@@ -25,9 +25,38 @@ struct Rows {
 // the state before a chunk, rounded: rows of COLUMNS elements
 struct alignas(ATOM_BYTES) StateTile : AsyncTile<IN, DSTATE, COLUMNS, THREADS> {};
 
-struct Chunk {
-  Rows c, b;
+#define SSD_MAPS \
+  const __grid_constant__ TensorMap x_map, const __grid_constant__ TensorMap b_map, const __grid_constant__ TensorMap c_map
+
+// tensor maps of x, b and c as (batch, place, head, element), and which of their boxes a block loads
+struct Maps {
+  const TensorMap &x, &b, &c;
+  int batch, head, group, column;
+};
+
+// what the state after a chunk takes
+struct StateChunk {
+  Vectors b;
   Box x;
+
+  // by one thread: starts to load it from `place` on
+  __device__ __forceinline__ void load(const Maps& maps, Barrier& full, int place) {
+    tma_load(x.data, maps.x, full, maps.batch, place, maps.head, maps.column);
+#pragma unroll
+    for (int i = 0; i < PANELS; ++i)
+      tma_load(b.panel[i].data, maps.b, full, maps.batch, place, maps.group, i * PANEL);
+  }
+};
+
+struct Chunk : StateChunk {
+  Vectors c;
+
+  __device__ __forceinline__ void load(const Maps& maps, Barrier& full, int place) {
+    StateChunk::load(maps, full, place);
+#pragma unroll
+    for (int i = 0; i < PANELS; ++i)
+      tma_load(c.panel[i].data, maps.c, full, maps.batch, place, maps.group, i * PANEL);
+  }
 };
 
 struct Shared {
@@ -46,27 +75,15 @@ struct Shared {
   }
 };
 
-// tensor maps of x, b and c as (batch, place, head, element), and which of their boxes a block loads
-struct Maps {
-  const TensorMap &x, &b, &c;
-  int batch, head, group, column;
-};
-
-// by thread 0: starts to load chunk `number` of those from place `first` on, unless there is none. for the state alone c
-// is not needed
-template <bool OUTPUTS>
+// by thread 0: starts to load chunk `number` of those from place `first` on, or what the state takes of it, unless there
+// is none
+template <class Loaded>
 __device__ __forceinline__ void load_chunk(Shared& shared, const Maps& maps, int number, int first, int end) {
   const int place = first + number * CHUNK;
   if (threadIdx.x > 0 || place >= end) return;
-  Chunk& chunk = shared.chunk[number % BUFFERS];
   Barrier& full = shared.full[number % BUFFERS];
-  mbarrier_arrive_expect(full, sizeof(Box) + (OUTPUTS ? 2 : 1) * sizeof(Rows));
-  tma_load(chunk.x.data, maps.x, full, maps.batch, place, maps.head, maps.column);
-#pragma unroll
-  for (int i = 0; i < PANELS; ++i) {
-    if (OUTPUTS) tma_load(chunk.c.panel[i].data, maps.c, full, maps.batch, place, maps.group, i * PANEL);
-    tma_load(chunk.b.panel[i].data, maps.b, full, maps.batch, place, maps.group, i * PANEL);
-  }
+  mbarrier_arrive_expect(full, sizeof(Loaded));
+  static_cast<Loaded&>(shared.chunk[number % BUFFERS]).load(maps, full, place);
 }
 
 // the last warp sums up decays, a chunk ahead of the products; what it sums up next is on its way to its registers
@@ -120,7 +137,7 @@ __device__ __forceinline__ void multiply_state(float (&y)[COLUMNS / 2], Chunk& c
 
 // has left operands of all places of the chunk times x added
 __device__ __forceinline__ void add_places(float (&sum)[COLUMNS / 2], const u32 (&a)[CHUNK / WGMMA_K][4],
-                                           Chunk& chunk) {
+                                           StateChunk& chunk) {
   const u64 x = swizzled_operand(shared_address(chunk.x.data), 0, ATOM_BYTES);
   wgmma_fence();
 #pragma unroll
@@ -128,25 +145,28 @@ __device__ __forceinline__ void add_places(float (&sum)[COLUMNS / 2], const u32 
   wgmma_commit();
 }
 
-// b^T with its decays: left operands of every tile of the state
-struct Decayed {
-  u32 a[STATE_TILES][CHUNK / WGMMA_K][4];
+// b^T with its decays: left operands of TILES tiles of the state
+template <int TILES>
+struct DecayedPart {
+  u32 a[TILES][CHUNK / WGMMA_K][4];
 
-  __device__ __forceinline__ void make(Chunk& chunk, const float (&sums)[CHUNK], float last) {
+  __device__ __forceinline__ void make(StateChunk& chunk, const float (&sums)[CHUNK], float last, int first_tile = 0) {
 #pragma unroll
-    for (int tile = 0; tile < STATE_TILES; ++tile)
+    for (int tile = 0; tile < TILES; ++tile)
 #pragma unroll
       for (int k = 0; k < CHUNK / WGMMA_K; ++k)
-        decayed_operand(a[tile][k], chunk.b, sums, last, tile, k * WGMMA_K);
+        decayed_operand(a[tile][k], chunk.b, sums, last, first_tile + tile, k * WGMMA_K);
   }
 };
+using Decayed = DecayedPart<STATE_TILES>;
 
 // an empty instruction that takes an accumulator, so that it is computed before and not behind the wgmma.fence that
 // follows, where the compiler may put it
 __device__ __forceinline__ void settle(float& element) { asm volatile("" : "+f"(element)::"memory"); }
 
 // the state without what the chunk adds
-__device__ __forceinline__ void decay_state(State& state, float kept) {
+template <int TILES>
+__device__ __forceinline__ void decay_state(StatePart<TILES>& state, float kept) {
   state.every([&](int, int, float& element) {
     element *= kept;
     settle(element);
@@ -154,8 +174,9 @@ __device__ __forceinline__ void decay_state(State& state, float kept) {
 }
 
 // has the state after the chunk computed
-__device__ __forceinline__ void advance(State& state, const Decayed& decayed, Chunk& chunk) {
+template <int TILES>
+__device__ __forceinline__ void advance(StatePart<TILES>& state, const DecayedPart<TILES>& decayed, StateChunk& chunk) {
 #pragma unroll
-  for (int tile = 0; tile < STATE_TILES; ++tile)
+  for (int tile = 0; tile < TILES; ++tile)
     add_places(reinterpret_cast<float(&)[COLUMNS / 2]>(state.value[tile]), decayed.a[tile], chunk);
 }

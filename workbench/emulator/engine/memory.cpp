@@ -132,12 +132,15 @@ bool all_inside(const Warp& warp, const uint64_t* offset, uint64_t limit, uint32
   return outside == 0 && (low_bits & (bytes - 1)) == 0;
 }
 
-// What a lane reads that may not, and where what it writes goes: zeros that nobody else sees.
-uint8_t* nowhere(int lane) {
+// Where a lane reads and writes that has no pointer, as it may not: zeros that nobody else sees.
+void fill_nowhere(const Warp& warp, uint8_t** pointer) {
   constexpr size_t kMostBytes = 64;
   alignas(64) static thread_local uint8_t bytes[kLanes][kMostBytes];
-  std::memset(bytes[lane], 0, kMostBytes);
-  return bytes[lane];
+  for_lanes(warp.active, [&](int l) {
+    if (pointer[l]) return;
+    std::memset(bytes[l], 0, kMostBytes);
+    pointer[l] = bytes[l];
+  });
 }
 
 bool aligned(const Warp& warp, int lane, uint64_t address, uint32_t bytes, Space space) {
@@ -196,7 +199,7 @@ Pattern resolve_global(Warp& warp, const uint64_t* address, uint32_t bytes, Acce
   }
 
   for_lanes(warp.active, [&](int l) {  // several allocations, or a fault
-    pointer[l] = nowhere(l);
+    pointer[l] = nullptr;
     const Allocation* own = find_allocation(*machine.launch, address[l]);
     if (!own || own->bytes - (address[l] - own->address) < bytes)
       return warp.finding(FaultKind::out_of_bounds, l, address[l], Space::global, bytes);
@@ -213,6 +216,7 @@ Pattern resolve_global(Warp& warp, const uint64_t* address, uint32_t bytes, Acce
     race_global_run(warp, *own, offset, bytes, access, static_cast<uint32_t>(l));
     pointer[l] = own->data + offset;
   });
+  fill_nowhere(warp, pointer);
   return Pattern::scattered;
 }
 
@@ -318,7 +322,7 @@ Pattern resolve_shared(Warp& warp, const uint64_t* address, uint32_t bytes, Acce
     return pattern;
   }
   for_lanes(warp.active, [&](int l) {  // another block of the cluster, or a fault
-    pointer[l] = nowhere(l);
+    pointer[l] = nullptr;
     const uint32_t narrow = static_cast<uint32_t>(address[l]);
     uint32_t offset;
     Block& target = shared_block(warp, narrow, l, offset);
@@ -328,6 +332,7 @@ Pattern resolve_shared(Warp& warp, const uint64_t* address, uint32_t bytes, Acce
     warp.read_unwritten |= check_shared_run(warp, target, offset, bytes, access, l);
     pointer[l] = target.shared.data() + offset;
   });
+  fill_nowhere(warp, pointer);
   return Pattern::scattered;
 }
 
@@ -356,7 +361,7 @@ namespace {
 Pattern resolve_local(Warp& warp, const uint64_t* address, uint32_t bytes, Access access, uint8_t** pointer) {
   const uint64_t size = warp.machine->launch->local_bytes;
   for_lanes(warp.active, [&](int l) {
-    pointer[l] = nowhere(l);
+    pointer[l] = nullptr;
     if (address[l] > size || bytes > size - address[l])
       warp.fault(FaultKind::out_of_bounds, l, address[l], Space::local,
                  bytes);  // such as a stack that is full
@@ -368,19 +373,29 @@ Pattern resolve_local(Warp& warp, const uint64_t* address, uint32_t bytes, Acces
     if (access != Access::read) std::memset(shadow, 1, bytes);
     pointer[l] = warp.local + offset;
   });
+  fill_nowhere(warp, pointer);
   return Pattern::scattered;
 }
 
 Pattern resolve_param(Warp& warp, const uint64_t* address, uint32_t bytes, Access access, uint8_t** pointer) {
   const Launch& launch = *warp.machine->launch;
+  // only ever read: what writes is reported below
+  auto* const parameters = const_cast<uint8_t*>(launch.parameters);
+  if (access == Access::read && bytes <= launch.parameter_bytes &&
+      address[0] <= launch.parameter_bytes - bytes && (address[0] & (bytes - 1)) == 0 &&
+      pattern_of(warp, address, bytes) == Pattern::uniform) {
+    std::fill(pointer, pointer + kLanes, parameters + address[0]);
+    return Pattern::uniform;
+  }
   for_lanes(warp.active, [&](int l) {
-    pointer[l] = nowhere(l);
+    pointer[l] = nullptr;
     if (address[l] > launch.parameter_bytes || bytes > launch.parameter_bytes - address[l])
       return warp.finding(FaultKind::out_of_bounds, l, address[l], Space::param, bytes);
     if (!aligned(warp, l, address[l], bytes, Space::param)) return;
     if (access != Access::read) return warp.finding(FaultKind::read_only, l, address[l], Space::param, bytes);
-    pointer[l] = const_cast<uint8_t*>(launch.parameters) + address[l];  // only ever read, see the line above
+    pointer[l] = parameters + address[l];
   });
+  fill_nowhere(warp, pointer);
   return Pattern::scattered;
 }
 

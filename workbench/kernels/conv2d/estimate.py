@@ -34,7 +34,7 @@ def cycles(p: Conv2dProblem, height: int, width: int, *, overlapped: bool = Fals
     """
     moved = 2 * BLOCK_K * (2 * height + width + width * height // 64)
     k_tile = max(height * width * BLOCK_K // PRODUCTS, moved // BYTES)
-    mainloop = p.taps_y * p.taps_x * ceil_div(p.channels, BLOCK_K) * k_tile
+    mainloop = k_tiles_of_taps(p) * k_tile
     epilogue = 2 * 2 * height * width // BYTES + EPILOGUE
     rounds = ceil_div(p.tiles(height, width), MULTIPROCESSORS)
     return rounds * max(mainloop, epilogue) + epilogue if overlapped else rounds * (mainloop + epilogue)
@@ -103,6 +103,11 @@ def copied_elements(p: Conv2dProblem) -> int:
     return next(n for n in (8, 4, 2, 1) if p.channels % n == 0)
 
 
+def k_tiles_of_taps(p: Conv2dProblem) -> int:
+    """Of a sum, where a k-tile has channels of one tap."""
+    return p.taps_y * p.taps_x * ceil_div(p.channels, BLOCK_K)
+
+
 def k_tiles_of_copies(p: Conv2dProblem) -> int:
     """Of a sum, where k runs through taps and channels together."""
     return ceil_div(p.products, BLOCK_K)
@@ -137,6 +142,33 @@ def im2col_cycles(p: Conv2dProblem) -> float:
     """A multiprocessor's estimated cycles for its share of tiles that TMA loads, of the size that fits."""
     alone = tile_cycles(p, *fitted_to_one(p), overlapped=True)
     return min(tile_cycles(p, *fitted(p)), alone) + FIRST_K_TILE
+
+
+SHARES = (1, 2, 3, 4, 6, 8)
+"""Among how many blocks the k-tiles that TMA loads may be shared."""
+
+
+def shared_cycles(p: Conv2dProblem, height: int, width: int, shares: int) -> float:
+    """A multiprocessor's estimated cycles for its share of tiles that TMA loads, of which each is that of so many
+    blocks. The last one adds up what all of them leave."""
+    k_tiles, tiles = k_tiles_of_taps(p), p.tiles(height, width)
+    per_tile = ceil_div(tiles, MULTIPROCESSORS)
+    epilogue = 2 * 2 * height * width // BYTES + EPILOGUE
+    busy = [ALONE + (1 - ALONE) * min(n, MULTIPROCESSORS) / MULTIPROCESSORS for n in (tiles, tiles * shares)]
+    products = (cycles(p, height, width) / per_tile - epilogue) / k_tiles
+    loads = loading_cycles(p, height, width) / per_tile / k_tiles / busy[0] * busy[1]
+    added = SPLIT + (shares + 1) * height * width * 4 / L2_BYTES if shares > 1 else 0
+    mainloop = ceil_div(k_tiles, shares) * max(products, loads)
+    return ceil_div(tiles * shares, MULTIPROCESSORS) * (mainloop + epilogue + added) + FIRST_K_TILE
+
+
+@lru_cache(maxsize=1024)
+def fitted_to_shares(p: Conv2dProblem) -> tuple[int, int, int]:
+    """The tile of two consumers, and among how many blocks its k-tiles are shared, that take the least cycles. Of a
+    block each has at least four k-tiles."""
+    most = max(1, k_tiles_of_taps(p) // 4)
+    choices = [(*tile, shares) for tile in TILES for shares in SHARES if shares <= most]
+    return min(choices, key=lambda choice: shared_cycles(p, *choice))
 
 
 LAUNCH, MEMORY_BYTES = 5000, 11

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
@@ -169,3 +170,48 @@ def padded_channels(p: Conv2dProblem, size: Mapping[str, int]) -> Plan:
     first, arrays = pad_channels(p)
     then = _copied(padded(p), size, "padded_")
     return Plan((first, *then.launches), {**arrays, **then.scratch})
+
+
+_ONE_TAP: dict[str, Any] = {"taps_y": 1, "taps_x": 1, "pad_y": 0, "pad_x": 0}
+
+_CHUNK, _MOST_CHUNKS, _MOST_FRAGMENTS = 32, 6, 24
+"""Channels that four threads load at once; how many times that a pixel may have, and times 8 filters all filters: what
+a thread has registers for."""
+
+
+def _few_of_both(p: Conv2dProblem) -> str | None:
+    if p.taps_y * p.taps_x > 1 or p.pad_y or p.pad_x or p.groups > 1:
+        return "filters have one tap here, without padding, and there is one group"
+    chunks = ceil_div(p.channels, _CHUNK)
+    if chunks > _MOST_CHUNKS or chunks * ceil_div(p.filters, 8) > _MOST_FRAGMENTS:
+        return f"a thread has no registers for its part of {p.filters} filters of {p.channels} channels"
+    return None
+
+
+def _pointwise_sizes(p: Conv2dProblem, size: Mapping[str, int]) -> dict[str, int]:
+    fits = next(n for n in (4, 2, 1) if n == 1 or n * ceil_div(p.channels, _CHUNK) <= _MOST_CHUNKS)
+    return {"CHANNELS": p.channels, "FILTERS": p.filters, "PIXELS": size["PIXELS"] or 16 * fits}
+
+
+@CONV2D.stage(
+    "pointwise",
+    parent="tensor_core",
+    source="conv2d/mma/05_pointwise.cu",
+    idea="for one tap and few channels: a warp has all filters in registers; pixels go from memory to mma.sync",
+    supports=first_refusal(channels_last, half_only, eights, _few_of_both),
+    parameters={"THREADS": 128, "PIXELS": 0},
+    space={"THREADS": (64, 128, 256), "PIXELS": (0, 16, 32, 64)},
+    sizes=_pointwise_sizes,
+    edge_cases=(
+        Conv2dProblem(images=2, height=9, width=9, channels=24, filters=56, bias=True, **_ONE_TAP),
+        Conv2dProblem(images=3, height=9, width=14, channels=72, filters=29, stride_y=2, dtype="fp16", **_ONE_TAP),
+        Conv2dProblem(images=2, height=9, width=70, channels=40, filters=10, bias=True, stride_x=3, **_ONE_TAP),
+        Conv2dProblem(height=150, width=130, channels=8, filters=8, activation=Activation.GELU, **_ONE_TAP),
+    ),
+    architecture=80,
+)
+def pointwise(p: Conv2dProblem, size: Mapping[str, int]) -> Launch:
+    blocks = ceil_div(p.pixels, size["PIXELS"] * size["THREADS"] // 32)
+    return Launch(
+        "conv2d_pointwise", (blocks, 1, 1), (size["THREADS"], 1, 1), (*pointers(p), sizes(p)), persistent=True
+    )

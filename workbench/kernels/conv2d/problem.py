@@ -239,13 +239,17 @@ FEW_STEPS = 10**6
 
 
 def problems(size: Size, edges: tuple[int, ...]) -> st.SearchStrategy[Conv2dProblem]:
-    """Convolutions of up to `size.work` products: small images and many; few channels, many, groups and depthwise."""
+    """Convolutions of up to `size.work` products: small images and many; few channels, many, groups, depthwise, and
+    filters of one tap."""
 
     @st.composite
     def draw(d: st.DrawFn) -> Conv2dProblem:
+        kind = d(st.sampled_from(["dense"] * 4 + ["few", "groups", "depthwise", "depthwise", "one tap"]))
         taps = [d(st.sampled_from([1, 1, 2, 3, 3, 3, 5, 7])) for _ in range(2)]
         dilation = [d(st.sampled_from([1, 1, 1, 2, 3])) for _ in range(2)]
         pad = [d(st.integers(0, 3)) for _ in range(2)]
+        if kind == "one tap":
+            taps, dilation, pad = [1, 1], [1, 1], [0, 0]
         least = [max(1, n * (t - 1) + 1 - 2 * p) for n, t, p in zip(dilation, taps, pad, strict=True)]
         more = min(size.extent, 14 if size.work <= FEW_STEPS else 60)
         extent: dict[str, Any] = {
@@ -254,7 +258,6 @@ def problems(size: Size, edges: tuple[int, ...]) -> st.SearchStrategy[Conv2dProb
             "width": d(st.integers(least[1], least[1] + more)),
         }
         bottom = {"height": least[0], "width": least[1]}
-        kind = d(st.sampled_from(["dense"] * 4 + ["few", "groups", "depthwise", "depthwise"]))
         eights = st.sampled_from([8, 16, 24, 40, 64, 64, 72, 128, 200])
         fields: dict[str, Any] = {"channels": 1, "filters": 1, "groups": 1}
         if kind == "depthwise":

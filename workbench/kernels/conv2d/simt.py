@@ -55,7 +55,7 @@ _KNOWN_TAPS = (3, 5, 7)
 """Along x, for which the kernel is compiled; with stride 1 or 2, and taps side by side."""
 
 
-def _depthwise(p: Conv2dProblem) -> str | None:
+def depthwise_alone(p: Conv2dProblem) -> str | None:
     if p.channels != 1 or p.filters != 1:
         return f"a group has one channel and one filter, not {p.channels} and {p.filters}"
     if p.taps_y * p.taps_x * 4 * _FEWEST_CHANNELS > SHARED_BYTES:
@@ -88,7 +88,7 @@ def _vectors(p: Conv2dProblem, size: Mapping[str, int]) -> dict[str, int]:
     parent="naive",
     source="conv2d/simt/03_depthwise.cu",
     idea="for groups of one channel: a thread has a strip of outputs of 16 bytes of channels; filters in shared memory",
-    supports=_depthwise,
+    supports=depthwise_alone,
     parameters={"THREADS": 128, "STRIP": 4},
     space={"THREADS": (128, 256), "STRIP": (1, 2, 4, 7, 8)},
     sizes=_vectors,

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Mapping
 
+import numpy as np
+
+from ...model.arrays import Array
+from ...model.dtypes import FP32
 from ...model.launch import Launch, Plan
 from ...model.tensor_map import Im2col, TensorMap
-from .estimate import BLOCK_K, TILES, TILES_OF_ONE, fitted, fitted_to_one
+from .estimate import BLOCK_K, SHARES, TILES, TILES_OF_ONE, fitted, fitted_to_one, fitted_to_shares, k_tiles_of_taps
 from .mma import SHARED_BYTES, eights, half_only
 from .operation import CONV2D, EDGE_CASES, ODD_CHANNELS, channels_last, first_refusal, pointers, sizes
 from .padding import no_k_tiles, pad_channels, padded, padding_sizes
@@ -126,6 +131,39 @@ def ping_pong(p: Conv2dProblem, size: Mapping[str, int]) -> Launch:
 def padded_im2col(p: Conv2dProblem, size: Mapping[str, int]) -> Plan:
     first, arrays = pad_channels(p, BLOCK_K)
     return Plan((first, _launch(padded(p, BLOCK_K), size, "conv2d_ping_pong", "padded_")), arrays)
+
+
+@CONV2D.stage(
+    "split_k",
+    parent="im2col_tma",
+    source="conv2d/wgmma/04_split_k.cu",
+    idea="where tiles are few, blocks share the k-tiles of one; the last of them adds up what all leave",
+    supports=_supports,
+    parameters={"TILE_M": 0, "TILE_N": 0, "SPLITS": 0},
+    space={"TILE_M": (0, 128, 256), "TILE_N": (0, 64, 128, 160, 192, 256), "SPLITS": (0, *SHARES)},
+    constraint=_one_of(TILES),
+    sizes=lambda p, size: _sizes(lambda p: fitted_to_shares(p)[:2])(p, size),
+    edge_cases=(
+        *EDGE_CASES,
+        _MANY,
+        _GROUPS,
+        Conv2dProblem(images=2, height=8, width=8, channels=72, filters=64),  # pixels fill their tiles
+    ),
+    architecture=90,
+    specific=True,
+)
+def split_k(p: Conv2dProblem, size: Mapping[str, int]) -> Plan:
+    m, n = size["BLOCK_M"], size["BLOCK_N"]
+    # every block has a k-tile
+    tiles, splits = p.tiles(m, n), min(size["SPLITS"] or fitted_to_shares(p)[2], k_tiles_of_taps(p))
+    scratch = {
+        "partial": Array((tiles * splits, m * n) if splits > 1 else (1, 1), FP32, output=True),
+        "counters": Array((tiles,), FP32, output=True, zero=True),  # 4 bytes each
+    }
+    launch = _launch(p, size, "conv2d_split_k")
+    args = (*launch.args, *scratch, np.int32(splits))
+    launch = dataclasses.replace(launch, grid=(tiles * splits, 1, 1), args=args)
+    return Plan((launch,), scratch)
 
 
 def _launch(p: Conv2dProblem, size: Mapping[str, int], kernel: str, prefix: str = "") -> Launch:

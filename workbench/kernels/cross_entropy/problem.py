@@ -33,6 +33,11 @@ class CrossEntropyProblem(RowProblem):
     tiers: ClassVar[tuple[Tier, ...]] = (Tier.BOUNDED,)
     not_exact: ClassVar[str] = "the logarithm of a sum is rounded"
 
+    @property
+    def widest(self) -> int:
+        """Rows are read alone."""
+        return self.in_type.itemsize
+
     def arrays(self) -> dict[str, Array]:
         return {
             "x": Array((self.rows, self.columns), self.in_type, self.ldx),

@@ -21,10 +21,8 @@ SUITE = ((8192, 32768), (8192, 131072), (16384, 4096), (1, 2**26))
 
 
 def fastest(p: CrossEntropyProblem) -> tuple[str, ...]:
-    """A warp is enough for a row where there are very many; few rows are split, and long ones."""
-    if p.rows >= 8 * groups.MANY and p.columns <= 2**15:
-        return ("vectorized",)
-    return ("split_rows", "group_row") if p.rows < groups.MANY // 2 or p.columns > 2**14 else ("group_row",)
+    """Threads of a block share a row; few rows are split."""
+    return ("split_rows", "group_row") if p.rows < 2 * groups.ENOUGH else ("group_row",)
 
 
 CROSS_ENTROPY = Operation(

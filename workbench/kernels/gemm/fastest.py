@@ -16,8 +16,9 @@ NARROW = 16
 """Rows or columns of C up to which a tile of `split_tiles` has no more, and for which `few_vectors` reads the large
 operand once."""
 
-FEW_TILES = 96
-"""Of 128 rows and columns: fewer leave more of the device idle than larger tiles gain."""
+PAIRED = 80
+"""Tiles of 128 x 256 from which two blocks share what they load: 62 us at 456x8328x4704, with 132 of them, where
+`fitted_tiles` took 76; 18 of either at 784x2520x968, with 70 (H100)."""
 
 
 def _tiles_each(p: GemmProblem, block_m: int, block_n: int) -> int:
@@ -25,39 +26,29 @@ def _tiles_each(p: GemmProblem, block_m: int, block_n: int) -> int:
     return ceil_div(ceil_div(p.m, block_m) * ceil_div(p.n, block_n), MULTIPROCESSORS)
 
 
-def copies_pay(p: GemmProblem) -> bool:
-    """Whether `realigned_pipeline` should be the fastest: fp32 whose rows no tensor map takes, so large that copies are
-    made up for. It has not been timed. `fp32_pipeline` multiplies at 53 TFLOP/s, `warp_tiles` at 39, and copies move
-    2.9 TB/s (`reports/cost-model.md`): that makes 11.8 ms at 4559x14189x4714, where `warp_tiles` took 15.8."""
-    if p.dtype != FP32.name or not tensor_maps(p) or p.m * p.n * p.k < 2**33:
-        return False
-    return 5 * _tiles_each(p, 128, 256) < 3 * _tiles_each(p, 128, 128)
-
-
 def _fastest_single(p: GemmProblem) -> str:
-    """The fastest stage for fp32, of cold medians in microseconds (`reports/nvidia-h200/gemm.md`, `gemm-types.md`).
+    """The fastest stage for fp32, of cold medians in microseconds (`reports/nvidia-h200/gemm.md`, `gemm-types.md`, and
+    of random products on an H100, `reports/gemm-random.json`).
 
-    At 4096^3 a multiprocessor has 4 tiles of `fp32_pipeline`, in 2,600, or 8 of `warp_tiles`, in 3,096: 5/3 as long a
-    tile. So 16 of them should take 20,800 at 8192^3, where 20,689 were measured. At 1024^3 it has one of either: 170
-    against 110, and 96 of `vectorized`, whose tiles are half as large and still no more than one for each.
+    At 4096^3 a multiprocessor has 4 tiles of `fp32_pipeline`, in 2,600, or 8 of `warp_tiles`, in 3,096. Those of
+    `fitted_pipeline` are half as large, or less: 341 at 9305x432x1872, where `fp32_pipeline` took 608 and cuBLAS 355.
 
-    At 808x13480x1 `vectorized` took 18 where `warp_tiles` took 29. What has few products goes to `warp_parallel`, and
-    where tiles of 128 rows and columns leave a part of the device idle, `split_warp_tiles` has smaller ones.
+    At 808x13480x1 `vectorized` took 18 where `warp_tiles` took 29. What has few products goes to `warp_parallel`. Rows
+    that no tensor map takes are shifted where copies would take a good part of the time.
     """
     if p.m * p.n * p.k <= 2**17:
         return "warp_parallel"
-    if min(p.m, p.n) <= NARROW:
+    if min(p.m, p.n) <= NARROW and not (tensor_maps(p) and min(p.m, p.n) > 1):
         return "few_vectors"
-    if p.k <= 16:
+    if p.k <= 12 and p.ldc % 4:
+        return "short_k"
+    if p.k <= 32:
         return "vectorized"
-    if copies_pay(p):
-        return "realigned_pipeline"
-    tiles = ceil_div(p.m, 64) * ceil_div(p.n, 128)
-    if MULTIPROCESSORS // 2 < tiles <= MULTIPROCESSORS and p.k >= 1024 and not tensor_maps(p):
-        return "vectorized"
-    if ceil_div(p.m, 128) * ceil_div(p.n, 128) < FEW_TILES:
-        return "split_warp_tiles"
-    return "fp32_pipeline" if 5 * _tiles_each(p, 128, 256) < 3 * _tiles_each(p, 128, 128) else "warp_tiles"
+    if tensor_maps(p):
+        return "fitted_pipeline" if p.m * p.n * p.k >= 2**30 else "shifted_pipeline"
+    if 5 * _tiles_each(p, 128, 256) < 3 * _tiles_each(p, 128, 128):
+        return "fp32_pipeline"
+    return "fitted_pipeline"
 
 
 def _fastest_half(p: GemmProblem) -> str:
@@ -93,10 +84,12 @@ def _fastest_half(p: GemmProblem) -> str:
         return "streamed"
     if p.out == p.dtype and _tiles_each(p, 128, 256) >= 9 and p.k >= 4096:
         return "stream_k"
-    return "deferred_epilogue" if _tiles_each(p, 128, 256) > 1 else "fitted_tiles"
+    return "deferred_epilogue" if ceil_div(p.m, 128) * ceil_div(p.n, 256) > PAIRED else "fitted_tiles"
 
 
 def fastest(p: GemmProblem) -> tuple[str, ...]:
     """The stages that are preferred for a problem that is in no table of what is fastest, best first."""
     found = _fastest_single(p) if p.dtype == FP32.name else _fastest_half(p)
-    return found, "fitted_tiles", "small_tiles", "cp_async", "warp_tiles", "split_tiles"
+    simt = ("split_tiles", "warp_tiles") if min(p.m, p.n) <= NARROW else ("warp_tiles", "split_tiles")
+    others = "fitted_tiles", "small_tiles", "cp_async", *simt
+    return ("one_vector", found, *others) if min(p.m, p.n) == 1 and p.k >= 32 else (found, *others)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from ...model.dtypes import FP32, dtype_of
 from ...model.launch import ceil_div
+from ..rows import groups
 from .problem import GemmProblem
 
 MOST_IN_CLUSTER = 8
@@ -52,3 +53,19 @@ def sharing(p: GemmProblem, size: Mapping[str, int], few: Few) -> tuple[int, int
     parts = 1 << max(0, most.bit_length() - 1)
     share = min(parts, size["WARPS"])
     return share, min(parts // share, MOST_IN_CLUSTER)
+
+
+def vectors_of(p: GemmProblem, few: Few) -> tuple[int, bool]:
+    """Vectors of 16 bytes that a line has at least, one at least, and whether every line consists of whole ones and
+    begins at a multiple of them."""
+    width = 16 // dtype_of(p.dtype).itemsize
+    return max(1, p.k // width), groups.even(width, p.k, *((few.stride,) if few.lines > 1 else ())) == 1
+
+
+def line_groups(p: GemmProblem, size: Mapping[str, int]) -> dict[str, int]:
+    """How threads share the lines of `one_vector`: GROUP of them in blocks of THREADS, or BLOCKS blocks."""
+    few = Few.of(p)
+    count, even = vectors_of(p, few)
+    in_flight = size["UNROLL"] if even else min(3, size["UNROLL"])  # of two vectors of x for each there are registers
+    chosen = groups.spread(few.lines, count, in_flight, size["THREADS"], size["RESIDENT"])
+    return {**chosen, "IN_FLIGHT": in_flight, "EVEN": int(even)}

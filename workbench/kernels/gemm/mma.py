@@ -8,7 +8,7 @@ from ...model.dtypes import dtype_of
 from ...model.launch import Launch, ceil_div
 from . import tiling
 from .operation import DEEP, GEMM, ODD_C, scalars, tiles
-from .problem import SHARED_BYTES, GemmProblem, half_only
+from .problem import SHARED_BYTES, GemmProblem, half_only, tensor_maps
 
 _ODD_ROWS = GemmProblem(m=8, n=256, k=8, pad_c=5)
 """Whole tiles of C, in rows that are an odd number of elements apart, 261: no pair of them may be stored at once."""
@@ -150,6 +150,52 @@ def small_tiles(p: GemmProblem, size: Mapping[str, int]) -> Launch:
     blocks = ceil_div(p.m, m) * ceil_div(p.n, n) * split
     return Launch(
         "gemm_small_tiles",
+        (blocks, 1, 1),
+        (32 * size["WARPS_M"] * size["WARPS_N"], 1, 1),
+        ("A", "B", "C", *scalars(p)),
+        shared_bytes=tiling.spread(blocks, split, shared),
+        cluster=(split, 1, 1),
+    )
+
+
+def _shifted_tiles(p: GemmProblem, size: Mapping[str, int]) -> dict[str, int]:
+    (m, n, warps_m, warps_n), k, split = tiling.shifted(p)
+    of_a, of_b, of_c = tiling.pieces(p)
+    found = {"BLOCK_M": m, "BLOCK_N": n, "BLOCK_K": k, "WARPS_M": warps_m, "WARPS_N": warps_n, "SPLIT": split}
+    found |= {"ALIGNED_A": int(of_a == 8), "ALIGNED_B": int(of_b == 8), "PIECE_C": of_c}
+    deep = next(
+        (d for d in range(size["DEEP"], 2, -1) if tiling.shifted_bytes(p, {**found, "STAGES": d}) <= SHARED_BYTES // 2),
+        2,
+    )
+    return {**found, "STAGES": deep}
+
+
+def _unaligned_half(p: GemmProblem) -> str | None:
+    if tensor_maps(p) is None:
+        return "all rows begin at multiples of 16 bytes: nothing has to be shifted"
+    return half_only(p)
+
+
+@GEMM.stage(
+    "shifted_tiles",
+    source="gemm/mma/05_shifted_tiles.cu",
+    idea="rows at any address are copied from the 16 bytes before on, and shifted in shared memory",
+    supports=_unaligned_half,
+    parameters={"DEEP": 4},
+    sizes=_shifted_tiles,
+    architecture=90,
+    edge_cases=(
+        GemmProblem(m=70, n=257, k=129, dtype="bf16", layout="nn"),
+        GemmProblem(m=3, n=2, k=1001, dtype="fp16", out="fp16", pad_a=3, pad_b=2, pad_c=1),
+        GemmProblem(m=40, n=130, k=64 * 9 + 1, dtype="bf16", out="bf16", pad_a=7),
+    ),
+)
+def shifted_tiles(p: GemmProblem, size: Mapping[str, int]) -> Launch:
+    m, n, split, pad = size["BLOCK_M"], size["BLOCK_N"], size["SPLIT"], 8
+    shared = max(tiling.shifted_bytes(p, size), 4 * m * (n + pad))  # sums lie where k-tiles were
+    blocks = ceil_div(p.m, m) * ceil_div(p.n, n) * split
+    return Launch(
+        "gemm_shifted_tiles",
         (blocks, 1, 1),
         (32 * size["WARPS_M"] * size["WARPS_N"], 1, 1),
         ("A", "B", "C", *scalars(p)),

@@ -182,10 +182,15 @@ def half_only(p: GemmProblem) -> str | None:
     return None if p.dtype != "fp32" else "tensor cores multiply bf16 and fp16 here, not fp32"
 
 
+def unmapped(p: GemmProblem) -> tuple[str, ...]:
+    """The operands whose rows no tensor map takes: they are no multiple of 16 bytes apart."""
+    item = dtype_of(p.dtype).itemsize
+    return tuple(name for name, row_stride in (("A", p.lda), ("B", p.ldb)) if row_stride * item % 16)
+
+
 def tensor_maps(p: GemmProblem) -> str | None:
-    for name in ("A", "B"):
-        if p.arrays()[name].row_stride * dtype_of(p.dtype).itemsize % 16:
-            return f"a tensor map needs the rows of {name} a multiple of 16 bytes apart"
+    for name in unmapped(p):
+        return f"a tensor map needs the rows of {name} a multiple of 16 bytes apart"
     return None
 
 

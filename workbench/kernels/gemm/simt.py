@@ -14,7 +14,7 @@ from ...model.tensor_map import TensorMap
 from . import tiling
 from .fastest import NARROW
 from .operation import GEMM, GROUPS, ODD_C, realigned_plan, scalars, tiles
-from .problem import SHARED_BYTES, GemmProblem, tensor_maps
+from .problem import SHARED_BYTES, GemmProblem, tensor_maps, unmapped
 
 
 @GEMM.stage(
@@ -337,6 +337,7 @@ def split_warp_tiles(p: GemmProblem, size: Mapping[str, int]) -> Launch:
     idea="fp32 only: rows that are no multiples of 16 bytes are copied first, to rows that are: TMA for every matrix",
     supports=_fp32_only,
     parameters={"UNROLL": 4, "GROUP_M": 8},
+    sizes=lambda p, size: {"COPIED": len(unmapped(p))},
     edge_cases=(
         GemmProblem(m=70, n=257, k=129, dtype="fp32", layout="nn"),
         GemmProblem(m=3, n=2, k=1001, dtype="fp32", pad_a=3, pad_b=2, pad_c=1),
@@ -346,3 +347,103 @@ def split_warp_tiles(p: GemmProblem, size: Mapping[str, int]) -> Launch:
 )
 def realigned_pipeline(p: GemmProblem, size: Mapping[str, int]) -> Plan:
     return realigned_plan(p, lambda a, b: _pipeline_launch(p, a, b))
+
+
+def _fitted_pipeline(p: GemmProblem, size: Mapping[str, int]) -> dict[str, int]:
+    (m, n, thread_m, thread_n), split = tiling.fitted(p)
+    tile = {"BLOCK_M": m, "BLOCK_N": n, "THREAD_M": thread_m, "THREAD_N": thread_n}
+    return {**tile, "SPLIT": split, "PIECE_C": math.gcd(p.ldc, 4) if split > 1 else 1}
+
+
+@GEMM.stage(
+    "fitted_pipeline",
+    source="gemm/simt/14_fitted_pipeline.cu",
+    idea="fp32 only: two smaller tiles a multiprocessor, which fit the problem; blocks of a cluster split k",
+    supports=_fp32_only,
+    parameters={"UNROLL": 4, "GROUP_M": 8},
+    sizes=_fitted_pipeline,
+    edge_cases=(
+        GemmProblem(m=70, n=257, k=129, dtype="fp32", layout="nn"),
+        GemmProblem(m=3, n=2, k=1001, dtype="fp32", pad_a=3, pad_b=2, pad_c=1),
+    ),
+    architecture=90,
+    specific=True,
+)
+def fitted_pipeline(p: GemmProblem, size: Mapping[str, int]) -> Plan:
+    m, n, split = size["BLOCK_M"], size["BLOCK_N"], size["SPLIT"]
+    k, blocks = tiling.FITTED_K, ceil_div(p.m, m) * ceil_div(p.n, n) * split
+
+    def product(a: str, b: str) -> Launch:
+        return Launch(
+            "gemm_fitted_pipeline",
+            (blocks, 1, 1),
+            (256, 1, 1),
+            (
+                TensorMap(a, box=(m, k)),
+                TensorMap(b, box=(n, k)) if p.layout == "nt" else TensorMap(b, box=(k, n), swizzle=0),
+                "C",
+                *(np.int32(x) for x in (p.m, p.n, p.k, p.ldc)),
+            ),
+            shared_bytes=tiling.spread(blocks, split, tiling.HALF_BYTES),
+            cluster=(split, 1, 1),
+            persistent=split == 1,
+        )
+
+    return realigned_plan(p, product)
+
+
+def _shifted_pipeline(p: GemmProblem, size: Mapping[str, int]) -> dict[str, int]:
+    (m, n, thread_m, thread_n), split = tiling.shifted_single(p)
+    tile = {"BLOCK_M": m, "BLOCK_N": n, "THREAD_M": thread_m, "THREAD_N": thread_n}
+    return {**tile, "SPLIT": split, "PIECE_C": math.gcd(p.ldc, 4)}
+
+
+@GEMM.stage(
+    "shifted_pipeline",
+    source="gemm/simt/15_shifted_pipeline.cu",
+    idea="fp32 only: who turns k-tiles loads them, from the 16 bytes before on, so that no row is copied first",
+    supports=_fp32_only,
+    parameters={"UNROLL": 4, "GROUP_M": 8, "MOST_COMING": 4},
+    sizes=_shifted_pipeline,
+    edge_cases=(
+        GemmProblem(m=70, n=257, k=129, dtype="fp32", layout="nn"),
+        GemmProblem(m=3, n=2, k=1001, dtype="fp32", pad_a=3, pad_b=2, pad_c=1),
+    ),
+    architecture=90,
+    specific=True,
+)
+def shifted_pipeline(p: GemmProblem, size: Mapping[str, int]) -> Launch:
+    split = size["SPLIT"]
+    blocks = ceil_div(p.m, size["BLOCK_M"]) * ceil_div(p.n, size["BLOCK_N"]) * split
+    return Launch(
+        "gemm_shifted_pipeline",
+        (blocks, 1, 1),
+        (256, 1, 1),
+        ("A", "B", "C", *scalars(p)),
+        shared_bytes=tiling.spread(blocks, split, tiling.HALF_BYTES),
+        cluster=(split, 1, 1),
+    )
+
+
+SHORT = 12
+"""The longest k of `short_k`. With 16, 1752x9336x16 took 85 us on an H100, `vectorized` 28."""
+
+
+@GEMM.stage(
+    "short_k",
+    parent="coalesced",
+    source="gemm/simt/16_short_k.cu",
+    idea="for a short k: a thread keeps columns of B, and a warp stores neighbours, wherever rows of C begin",
+    supports=lambda p: None if p.k <= SHORT else f"k is more than {SHORT}",
+    parameters={"BLOCK_M": 64},
+    sizes=lambda p, size: {"DEPTH": next(depth for depth in (1, 2, 4, 8, SHORT) if depth >= p.k)},
+    edge_cases=(
+        GemmProblem(m=70, n=257, k=1, dtype="fp32", layout="nn"),
+        GemmProblem(m=131, n=31, k=11, dtype="fp16", out="fp16", pad_a=3, pad_b=2, pad_c=1),
+        GemmProblem(m=3, n=300, k=5, dtype="bf16", out="bf16"),
+    ),
+    alignment=1,
+)
+def short_k(p: GemmProblem, size: Mapping[str, int]) -> Launch:
+    grid = (ceil_div(p.m, size["BLOCK_M"]) * ceil_div(p.n, 128), 1, 1)
+    return Launch("gemm_short_k", grid, (256, 1, 1), ("A", "B", "C", *scalars(p)))

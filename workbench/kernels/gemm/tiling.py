@@ -6,7 +6,7 @@ Only the order of the choices has to be right. How long a stage takes is told by
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import lru_cache
 
 from ...model.launch import ceil_div
@@ -32,11 +32,31 @@ SPLIT: tuple[Shape, ...] = (
 """Tiles of `split_warp_tiles`, and those of a thread."""
 
 
+WIDE: tuple[tuple[int, int], ...] = ((128, 256), (192, 128), (128, 128), (192, 64), (128, 64))
+"""Rows and columns of the tiles of `fitted_tiles`."""
+
+FITTED: tuple[Shape, ...] = (
+    *((128, 128, 8, 16), (128, 64, 8, 8), (64, 128, 8, 8)),
+    *((64, 64, 4, 8), (128, 32, 4, 8), (32, 128, 4, 8)),
+)
+"""Tiles of `fitted_pipeline`, and those of a thread."""
+
+HALF_BYTES = 113 * 1024
+"""Shared memory of a block of which a multiprocessor has two: each takes 1 KB more."""
+
+FITTED_K = 32
+"""k of a k-tile of `fitted_pipeline`."""
+
+SHIFTED = 6
+"""Elements in whose copies as much time goes as in 8 that have to be shifted."""
+
 SPLIT_K, SPLIT_DEEP = 16, 4
 """k of a k-tile of `split_warp_tiles`, and how many of them it has in shared memory."""
 
-GROUPS, GROUP = 8, 16
-"""Groups of multiprocessors, in one of which a cluster has to lie, and how many each has at least."""
+CLUSTERS = {1: MULTIPROCESSORS, 2: 66, 3: 38, 4: 30, 5: 22, 6: 18, 7: 16, 8: 14}
+"""Clusters of so many blocks that run at once, one block a multiprocessor. A cluster has to lie in one of some eight
+groups of 14 to 18 multiprocessors; chips differ, and this is the least of two. Of 32 clusters of four, two run after
+the others: 204 us for 4024x24x12272 with four blocks a tile, 138 with three (`fitted_pipeline`, H100)."""
 
 
 def pieces(p: GemmProblem) -> tuple[int, int, int]:
@@ -50,9 +70,30 @@ def small(p: GemmProblem) -> tuple[Shape, int, int]:
     return _small(p.m, p.n, p.k, pieces(p))
 
 
+def shifted(p: GemmProblem) -> tuple[Shape, int, int]:
+    """The same of `shifted_tiles`."""
+    of_a, of_b, of_c = pieces(p)
+    return _small(p.m, p.n, p.k, (8 if of_a == 8 else SHIFTED, 8 if of_b == 8 else SHIFTED, of_c))
+
+
+def wide(p: GemmProblem, most: int) -> tuple[int, int, int]:
+    """Rows and columns of a tile of `fitted_tiles`, and blocks that share it: where they do, at most so many."""
+    return _wide(p.m, p.n, p.k, most)
+
+
 def split(p: GemmProblem) -> tuple[Shape, int]:
     """A tile of `split_warp_tiles`, and blocks that share it."""
     return _split(p.m, p.n, p.k)
+
+
+def fitted(p: GemmProblem) -> tuple[Shape, int]:
+    """A tile of `fitted_pipeline`, and blocks that share it."""
+    return _fitted(p.m, p.n, p.k, FITTED)
+
+
+def shifted_single(p: GemmProblem) -> tuple[Shape, int]:
+    """A tile of `shifted_pipeline`, and blocks that share it: there is no room for the largest."""
+    return _fitted(p.m, p.n, p.k, FITTED[1:])
 
 
 @lru_cache(MOST_KEPT)
@@ -72,12 +113,33 @@ def _split(m: int, n: int, k: int) -> tuple[Shape, int]:
     return min((split_cycles(m, n, k, shape, parts), shape, parts) for shape, parts in every)[1:]
 
 
+@lru_cache(MOST_KEPT)
+def _fitted(m: int, n: int, k: int, shapes: tuple[Shape, ...]) -> tuple[Shape, int]:
+    every = choices(m, n, ceil_div(k, FITTED_K), shapes, range(1, 8), least=64)
+    return min((fitted_cycles(m, n, k, shape, parts), shape, parts) for shape, parts in every)[1:]
+
+
+@lru_cache(MOST_KEPT)
+def _wide(m: int, n: int, k: int, most: int) -> tuple[int, int, int]:
+    every = [
+        (shape, parts)
+        for shape in WIDE
+        for parts in (1, 2, 4, 8)
+        if shape[1] // parts >= 16  # columns that a block stores
+        and (parts == 1 or ceil_div(m, shape[0]) * ceil_div(n, shape[1]) * parts <= most)
+        and parts <= ceil_div(k, 64)
+    ]
+    found = min((wide_cycles(m, n, k, shape, parts), number) for number, (shape, parts) in enumerate(every))[1]
+    return *every[found][0], every[found][1]
+
+
 def choices(
-    m: int, n: int, k_tiles: int, shapes: tuple[Shape, ...], clusters: tuple[int, ...] | range
+    m: int, n: int, k_tiles: int, shapes: tuple[Shape, ...], clusters: tuple[int, ...] | range, least: int = 32
 ) -> Iterator[tuple[Shape, int]]:
-    """Tiles that are not mostly outside of C, and how many blocks may share one, as long as the device is not full."""
+    """Tiles that are not mostly outside of C, and how many blocks may share one, as long as the device is not full. A
+    stage has no tiles of less than `least` rows and columns."""
     for shape in shapes:
-        if shape[0] > max(32, 2 * m) or shape[1] > max(32, 2 * n):
+        if shape[0] > max(least, 2 * m) or shape[1] > max(least, 2 * n):
             continue
         tiles = ceil_div(m, shape[0]) * ceil_div(n, shape[1])
         for parts in clusters:
@@ -89,7 +151,7 @@ def small_cycles(m: int, n: int, k: int, moved: tuple[int, int, int], shape: Sha
     """About how many cycles `small_tiles` takes, by times of 54 products with eight tiles each on an H200. With what
     is chosen these take 1.02 times as long as with the best tile."""
     rows, columns = shape[:2]
-    rounds = ceil_div(ceil_div(m, rows) * ceil_div(n, columns) * parts, MULTIPROCESSORS)
+    rounds = ceil_div(ceil_div(m, rows) * ceil_div(n, columns) * parts, _run_at_once(parts, 1))
     multiplied, loaded = rows * columns * k_tile / 450, (rows + columns) * k_tile * 2 / 15
     copied = (rows * k_tile / moved[0] + columns * k_tile / moved[1]) / 32 * 2.5
     waiting = 1300 if 1 in moved[:2] else 100  # for memory, where nothing else is to be done
@@ -117,6 +179,35 @@ def split_cycles(m: int, n: int, k: int, shape: Shape, parts: int) -> float:
     return cycles + (3500 if parts > 1 else 0)
 
 
+def wide_cycles(m: int, n: int, k: int, shape: tuple[int, int], parts: int) -> float:
+    """About how many cycles `fitted_tiles` takes, by times of 25 products with several tiles each on an H100. What is
+    chosen of them was the fastest each time."""
+    rows, columns = shape
+    blocks, iterations = ceil_div(m, rows) * ceil_div(n, columns) * parts, ceil_div(ceil_div(k, 64), parts)
+    at_the_same_time, loaded = _run_at_once(parts, 1), (rows + columns) * 64 * 2
+    of_the_l2 = min(blocks, at_the_same_time) * loaded / 5200
+    one = max(rows * columns * 64 / 2048 / 0.97, loaded / 55, of_the_l2)
+    handed_over = rows * columns * 4 * (parts - 1) / parts  # bytes, from block to block
+    added_up = {1: 0, 2: 2500, 4: 3000, 8: 6500}[parts] + handed_over / 18
+    return ceil_div(blocks, at_the_same_time) * (iterations * one + rows * columns / 8) + added_up
+
+
+def fitted_cycles(m: int, n: int, k: int, shape: Shape, parts: int) -> float:
+    """About how many cycles `fitted_pipeline` takes, by times of random products with several tiles each on an H100."""
+    rows, columns, thread = shape[0], shape[1], shape[2] * shape[3]
+    blocks, iterations = ceil_div(m, rows) * ceil_div(n, columns) * parts, ceil_div(ceil_div(k, FITTED_K), parts)
+    one = rows * columns * FITTED_K / 128 * {128: 1.08, 64: 1.05, 32: 1.2}[thread]
+    waves, rest = divmod(blocks, _run_at_once(parts, 2))
+    handed_over = rows * columns * 4 * (parts - 1) / parts  # bytes, from block to block
+    cycles = 0.0
+    for times, together in ((waves, 2), (min(rest, 1), min(2, at_once(rest, parts)))):
+        # four warps alone do not keep the units busy, and k-tiles take a while to come
+        mainloop = iterations * max(650, one * max(together, 1.45))
+        added_up = 3100 + together * handed_over / 50 if parts > 1 else 0
+        cycles += times * (mainloop + together * rows * columns / 4.5 + added_up)
+    return cycles
+
+
 def split_bytes(shape: Shape) -> int:
     """Shared memory of a block of `split_warp_tiles`: k-tiles with four floats behind their rows, then sums there."""
     rows, columns = shape[:2]
@@ -125,7 +216,15 @@ def split_bytes(shape: Shape) -> int:
 
 def at_once(blocks: int, parts: int) -> int:
     """Blocks of clusters of `parts` that a multiprocessor has to have at once for all to run at the same time."""
-    return ceil_div(blocks, GROUPS * (GROUP // parts * parts))
+    each = 1
+    while blocks > _run_at_once(parts, each):
+        each += 1
+    return each
+
+
+def _run_at_once(parts: int, each: int) -> int:
+    """Blocks of clusters of `parts` that run at the same time, with so many for each multiprocessor."""
+    return each * CLUSTERS[parts] * parts
 
 
 def spread(blocks: int, parts: int, shared: int) -> int:
@@ -133,3 +232,11 @@ def spread(blocks: int, parts: int, shared: int) -> int:
     least `shared`. With less, two blocks share one while another has none: four of 128 x 128 of `split_warp_tiles`
     then took 77 us for 107x3960x1263 on an H200, of 128 x 64 48."""
     return shared if parts == 1 else max(shared, SHARED_BYTES // (at_once(blocks, parts) + 1) + 1024)
+
+
+def shifted_bytes(p: GemmProblem, size: Mapping[str, int]) -> int:
+    """Shared memory of a block of `shifted_tiles`: k-tiles as they come, and two of those that are shifted."""
+    m, n, k, pad = size["BLOCK_M"], size["BLOCK_N"], size["BLOCK_K"], 8
+    of_a, of_b = 2 * m * (k + pad), 2 * (n * (k + pad) if p.layout == "nt" else k * (n + pad))
+    each = ((of_a, size["ALIGNED_A"]), (of_b, size["ALIGNED_B"]))
+    return sum(size["STAGES"] * nbytes + (16 if aligned else 2 * nbytes) for nbytes, aligned in each)

@@ -12,9 +12,10 @@ from ...model.arrays import Array
 from ...model.dtypes import FP32, dtype_of
 from ...model.launch import Launch, Plan, ceil_div
 from ...model.tensor_map import TensorMap
+from . import tiling
 from .fastest import STREAMED_N
 from .operation import DEEP, GEMM, GROUPS, ODD_C, realigned_plan
-from .problem import SHARED_BYTES, GemmProblem, half_only, tma_and_wgmma
+from .problem import SHARED_BYTES, GemmProblem, half_only, tma_and_wgmma, unmapped
 
 _DEEPER = (
     GemmProblem(m=70, n=136, k=64 * 56 + 1, dtype="bf16", pad_a=7, pad_b=7),
@@ -78,6 +79,7 @@ def tile_launch(
     promotion: int = 256,
     boxes_of_c: bool = True,
     operands: tuple[str, str] = ("A", "B"),
+    stored_bytes: int = 128,
 ) -> Launch:
     """A cluster of `split` blocks for every tile of C, or of `sharing` blocks for as many tiles one above the other.
 
@@ -90,7 +92,8 @@ def tile_launch(
     out, warp_rows = dtype_of(p.out).itemsize, 16
     b_box = (n // sharing, k) if p.layout == "nt" else (k, 128 // dtype_of(p.dtype).itemsize)
     a, b = operands
-    c_boxes = TensorMap("C", box=(warp_rows, 128 // out)) if p.ldc * out % 16 == 0 else TensorMap(a, box=(m, k))
+    of_c = TensorMap("C", box=(warp_rows, stored_bytes // out), swizzle=stored_bytes)
+    c_boxes = of_c if p.ldc * out % 16 == 0 else TensorMap(a, box=(m, k))
     return Launch(
         kernel,
         (ceil_div(p.m, m * sharing) * sharing * ceil_div(p.n, n) * split, 1, 1),
@@ -275,9 +278,15 @@ def split_k(p: GemmProblem, size: Mapping[str, int]) -> Launch:
 
 
 def _fitted(p: GemmProblem, size: Mapping[str, int]) -> dict[str, int]:
-    choices = ((256, 1), (256, 2), (128, 1), (128, 2))
-    width, split = max(choices, key=lambda c: _blocks(p, size, *c))  # the first of equals
-    return {"BLOCK_N": width, "SPLIT": split}
+    m, n, split = tiling.wide(p, size["BLOCKS"])
+    return {"BLOCK_M": m, "BLOCK_N": n, "SPLIT": split}
+
+
+def _fitted_launch(p: GemmProblem, size: Mapping[str, int], operands: tuple[str, str] = ("A", "B")) -> Launch:
+    stored = max(64, min(128, size["BLOCK_N"] // size["SPLIT"] * dtype_of(p.out).itemsize))
+    return tile_launch(
+        p, size, "gemm_fitted_tiles", size["SPLIT"], promotion=128, operands=operands, stored_bytes=stored
+    )
 
 
 @GEMM.stage(
@@ -285,7 +294,7 @@ def _fitted(p: GemmProblem, size: Mapping[str, int]) -> dict[str, int]:
     source="gemm/wgmma/09_fitted_tiles.cu",
     idea="tiles are narrower where wide ones would leave the device idle, even with k split",
     supports=tma_and_wgmma,
-    parameters={"BLOCK_M": 128, "BLOCK_K": 64, "GROUP_M": 16, "BLOCKS": 128, "B_ONCE": 0},
+    parameters={"BLOCK_K": 64, "GROUP_M": 16, "BLOCKS": 128, "B_ONCE": 0},
     space={"GROUP_M": GROUPS, "BLOCKS": (64, 128, 256, 512), "B_ONCE": (0, 1)},
     architecture=90,
     specific=True,
@@ -293,7 +302,7 @@ def _fitted(p: GemmProblem, size: Mapping[str, int]) -> dict[str, int]:
     sizes=_fitted,
 )
 def fitted_tiles(p: GemmProblem, size: Mapping[str, int]) -> Launch:
-    return tile_launch(p, size, "gemm_fitted_tiles", size["SPLIT"], promotion=128)
+    return _fitted_launch(p, size)
 
 
 def _streamed(p: GemmProblem, size: Mapping[str, int]) -> dict[str, int]:
@@ -374,7 +383,7 @@ def ping_pong(p: GemmProblem, size: Mapping[str, int]) -> Launch:
     source="gemm/wgmma/12_realigned.cu",
     idea="rows that are no multiples of 16 bytes are copied first, to rows that are: TMA for every matrix",
     supports=half_only,
-    parameters={"BLOCK_M": 128, "BLOCK_K": 64, "GROUP_M": 16, "BLOCKS": 128, "B_ONCE": 0},
+    parameters={"BLOCK_K": 64, "GROUP_M": 16, "BLOCKS": 128, "B_ONCE": 0},
     architecture=90,
     specific=True,
     edge_cases=(
@@ -383,9 +392,7 @@ def ping_pong(p: GemmProblem, size: Mapping[str, int]) -> Launch:
         GemmProblem(m=70, n=257, k=129, dtype="bf16", layout="nn"),
         GemmProblem(m=3, n=2, k=1001, dtype="fp16", out="fp16", pad_a=3, pad_b=2, pad_c=1),
     ),
-    sizes=_fitted,
+    sizes=lambda p, size: {**_fitted(p, size), "COPIED": len(unmapped(p))},
 )
 def realigned(p: GemmProblem, size: Mapping[str, int]) -> Plan:
-    return realigned_plan(
-        p, lambda a, b: tile_launch(p, size, "gemm_fitted_tiles", size["SPLIT"], promotion=128, operands=(a, b))
-    )
+    return realigned_plan(p, lambda a, b: _fitted_launch(p, size, (a, b)))

@@ -9,9 +9,10 @@ from ...model.arrays import element_bytes
 from ...model.cost_model import Work
 from ...model.dtypes import FP32, dtype_of
 from ...model.launch import ceil_div
+from . import tiling
 from .fastest import NARROW, STREAMED_N
-from .few import Few, at_once, sharing
-from .problem import SHARED_BYTES, GemmProblem, tensor_maps
+from .few import Few, at_once, line_groups, sharing, vectors_of
+from .problem import SHARED_BYTES, GemmProblem, tensor_maps, unmapped
 
 MOST_RESIDENT = 8
 """Blocks that share a multiprocessor: more of them hide nothing."""
@@ -19,11 +20,18 @@ MOST_RESIDENT = 8
 LARGE = 1 << 22
 """Elements of an operand that is read at the speed of memory, if it is read once."""
 
+LONG = 4096
+"""k from which wide tiles are faster than narrow ones: 62 us with 128 x 256, 100 with 128 x 128 at 456x8328x4704
+(H100)."""
+
 COPIED = 256
 """Elements of a row that a warp copies: of a shorter row it takes as long."""
 
 BEYOND_L2 = 25 * 10**6
 """Bytes of C from which lines leave the L2 before all blocks that write to them have."""
+
+ACROSS = "rows across lines"
+"""The kind of work whose rows are no multiples of 128 bytes."""
 
 Sizes = Mapping[str, int]
 
@@ -69,6 +77,20 @@ def _few_vectors(p: GemmProblem, size: Sizes) -> Work:
     )
 
 
+def _one_vector(p: GemmProblem, size: Sizes) -> Work:
+    few, chosen = Few.of(p), line_groups(p, size)
+    group, threads, blocks, loads = (chosen[name] for name in ("GROUP", "THREADS", "BLOCKS", "IN_FLIGHT"))
+    return Work(
+        tiles=ceil_div(few.lines, threads // group) * blocks,
+        iterations=ceil_div(vectors_of(p, few)[0], group * loads * blocks),
+        flops=2 * threads * loads * 16 // _item(p),
+        loaded=threads * loads * 16,
+        bytes=element_bytes(p.arrays().values()),
+        resident=size["RESIDENT"] // threads,
+        kind=_kind(p, "" if chosen["EVEN"] else "any rows", "shared" if blocks > 1 else ""),
+    )
+
+
 def _warp_parallel(p: GemmProblem, size: Sizes) -> Work:
     m, n = size["WARPS_M"] * size["PATCH_M"], size["WARPS_N"] * size["PATCH_N"]
     made = _tiled(p, m, n, 32, resident=4, kind=_kind(p, p.layout))
@@ -96,7 +118,34 @@ def _small_tiles(p: GemmProblem, size: Sizes) -> Work:
     return replace(_tiled(p, m, n, k, size["SPLIT"], resident=max(1, resident), kind=kind), loaded=16 * copies)
 
 
-def _on_cuda_cores(p: GemmProblem, size: Sizes) -> Work:
+def _shifted_tiles(p: GemmProblem, size: Sizes) -> Work:
+    m, n, k = size["BLOCK_M"], size["BLOCK_N"], size["BLOCK_K"]
+    shared = max(tiling.shifted_bytes(p, size), 4 * m * (n + 8))
+    resident = min(MOST_RESIDENT, SHARED_BYTES // shared, 1024 // (32 * size["WARPS_M"] * size["WARPS_N"]))
+    kind = _kind(p, "clusters" if size["SPLIT"] > 1 else "")
+    return _tiled(p, m, n, k, size["SPLIT"], resident=max(1, resident), kind=kind)
+
+
+def _fitted_pipeline(p: GemmProblem, size: Sizes) -> Work | None:
+    split = size["SPLIT"]
+    made = _realigned(p, _tiled(p, size["BLOCK_M"], size["BLOCK_N"], tiling.FITTED_K, split, resident=2))
+    return made and replace(made, kind=f"{made.kind} clusters".strip() if split > 1 else made.kind)
+
+
+def _short_k(p: GemmProblem, size: Sizes) -> Work:
+    return _tiled(p, size["BLOCK_M"], 128, size["DEPTH"], resident=4, kind=_kind(p))
+
+
+def _shifted_pipeline(p: GemmProblem, size: Sizes) -> Work:
+    m, n, split = size["BLOCK_M"], size["BLOCK_N"], size["SPLIT"]
+    return _tiled(p, m, n, tiling.FITTED_K, split, resident=2, kind="clusters" if split > 1 else "")
+
+
+def _on_cuda_cores(p: GemmProblem, size: Sizes) -> Work | None:
+    """None of what does not split k, unless storing C takes a good part of the time: there are pipelines for the rest.
+    At 1706x296x1002 `warp_tiles` took 114 us on an H100, `fitted_pipeline` 69."""
+    if "SPLIT" not in size and p.k > 128:
+        return None
     m, n, split = size["BLOCK_M"], size["BLOCK_N"], size.get("SPLIT", 1)
     threads = m * n // (size["THREAD_M"] * size["THREAD_N"])
     kind = _kind(p, "any rows" if tensor_maps(p) else "", "clusters" if split > 1 else "")
@@ -109,33 +158,47 @@ def _fp32_pipeline(p: GemmProblem, size: Sizes) -> Work | None:
 
 def _on_tensor_cores(p: GemmProblem, size: Sizes) -> Work | None:
     m, n, k, split = size["BLOCK_M"], size.get("BLOCK_N", STREAMED_N), size["BLOCK_K"], size.get("SPLIT", 1)
+    if n == 128 and "SPLIT" not in size and p.k >= LONG:  # of ping_pong: the L2 cannot deliver its k-tiles
+        return None
     if "WARPS_M" in size:  # by threads, whatever the rows are
         return _tiled(p, m, n, k, split, kind="any rows" if tensor_maps(p) else "")
     shared = "LEAST_GAIN" in size  # blocks of stream-k share tiles from this gain on
-    return _realigned(p, _tiled(p, m, n, k, split, shared=shared))
+    return _in_clusters(_realigned(p, _tiled(p, m, n, k, split, shared=shared)), split)
+
+
+def _in_clusters(made: Work | None, split: int) -> Work | None:
+    """The same, of another kind where blocks of a cluster share tiles. Of rarer kinds there are too few times to tell
+    those apart."""
+    return replace(made, kind=f"{made.kind} clusters") if made and split > 1 and made.kind == ACROSS else made
 
 
 def _realigned(p: GemmProblem, made: Work) -> Work | None:
     """Of a stage with tensor maps: after copies of what none takes, each of which is a launch; and C leaves otherwise
     where it has none. None where both are for a k of one k-tile: `small_tiles` took half as long wherever it was
     timed, 22 us against 39 for 5552x1579x5."""
-    copied = [a for name, a in p.arrays().items() if name in "AB" and a.row_stride * _item(p) % 16]
+    copied = [p.arrays()[name] for name in unmapped(p)]
     kinds = [f"{len(copied)} copies"] if copied else []
-    if p.ldc * dtype_of(p.out).itemsize % 16:
+    if p.dtype != FP32.name and p.ldc * dtype_of(p.out).itemsize % 16:
         kinds.append("elements of C" if p.ldc % 2 else "pairs of C")
     if copied and p.ldc % 2 and p.k <= 64:
         return None
     if not kinds and p.dtype != FP32.name and any(a.row_stride * a.dtype.itemsize % 128 for a in p.arrays().values()):
-        kinds += ["rows across lines", *(["large C"] if p.arrays()["C"].nbytes > BEYOND_L2 else [])]
+        kinds += [ACROSS, *(["large C"] if p.arrays()["C"].nbytes > BEYOND_L2 else [])]
     moved = sum(2 * a.shape[0] * ceil_div(a.shape[1], COPIED) * COPIED * _item(p) for a in copied)
     return replace(made, copied=moved, kind=" ".join(kinds))
 
 
 _BY_SIZE: tuple[tuple[str, Callable[[GemmProblem, Sizes], Work | None]], ...] = (
     ("VECTORS", _few_vectors),
+    ("IN_FLIGHT", _one_vector),
     ("PATCH_M", _warp_parallel),
     ("BLOCK_MN", _split_tiles),
+    ("DEPTH", _short_k),
     ("PIECE_A", _small_tiles),
+    ("ALIGNED_A", _shifted_tiles),
+    ("PIECE_B", _on_cuda_cores),
+    ("MOST_COMING", _shifted_pipeline),
+    ("PIECE_C", _fitted_pipeline),
     ("THREAD_M", _on_cuda_cores),
     ("UNROLL", _fp32_pipeline),
     ("BLOCK_K", _on_tensor_cores),
@@ -146,17 +209,20 @@ _BY_SIZE: tuple[tuple[str, Callable[[GemmProblem, Sizes], Work | None]], ...] = 
 def _reads_once(p: GemmProblem, size: Sizes) -> bool:
     """Whether only stages that read a large operand once come into question, and this is none of them: `few_vectors`,
     and for more than 8 vectors `streamed`. At 6520x8x11144 they took 61 and 68 us on an H200, at 14816x16x6672 76 and
-    64. fp32 with the other operand in columns is left out: 224 us at 5304x8x8449, `split_tiles` 162."""
+    64. fp32 with the other operand in columns is left out: 224 us at 5304x8x8449, `split_tiles` 162. So is fp32 whose
+    rows begin anywhere: 368 us at 11296x3x5858 on an H100, `warp_parallel` 203."""
     few = Few.of(p)
-    if few.vectors > NARROW or few.lines * p.k <= LARGE or (p.dtype == FP32.name and few.x_k != 1):
+    if few.vectors > NARROW or few.lines * p.k <= LARGE:
+        return False
+    if p.dtype == FP32.name and (few.x_k != 1 or tensor_maps(p)):
         return False
     streams = "BLOCK_N" not in size and "BLOCK_K" in size and few.vectors > 8
-    return "VECTORS" not in size and not streams
+    return "VECTORS" not in size and "IN_FLIGHT" not in size and not streams
 
 
 def work(p: GemmProblem, size: Sizes) -> Work | None:
     """Of a stage with these sizes. None of a stage that has one thread an element of C, and of one that another would
-    replace anyway."""
-    if _reads_once(p, size):
+    replace anyway, as one that copies rows where none have to be."""
+    if _reads_once(p, size) or size.get("COPIED") == 0:
         return None
     return next((of(p, size) for name, of in _BY_SIZE if name in size), None)

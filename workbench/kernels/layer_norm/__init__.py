@@ -75,9 +75,8 @@ def _variance_in_half(x: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
 
 
 def fastest(p: LayerNormProblem) -> tuple[str, ...]:
-    """Long rows are fetched ahead, but for those of which a block holds exactly so many vectors."""
-    exact = p.columns <= 2**14 and groups.vectors(p) == groups.power_of_two(groups.vectors(p))
-    return (*(("prefetch",) if prefetch.worth_fetching(p) and not exact else ()), *norms.fastest_of_more(p))
+    """Many long rows are fetched ahead."""
+    return (*(("prefetch",) if prefetch.worth_fetching(p) else ()), *norms.fastest_of_more(p))
 
 
 LAYER_NORM = Operation(

@@ -18,18 +18,19 @@ from ..rows.norms import THREADS
 from ..rows.problem import row_problems
 from .problem import ReduceProblem
 
-LONG, LARGE = 2**16, 2**26
-"""Bytes of a row for which a warp is too few, however many rows there are; and of a matrix that all blocks share for
-longer than a second launch takes."""
+SHORT, LONG, LARGE = 512, 2**16, 2**26
+"""Columns for which a warp is too much, and bytes of a row for which it is too few, however many rows there are; and
+bytes of a matrix whose columns all blocks share for longer than a second launch takes."""
 
 
 def fastest(p: ReduceProblem) -> tuple[str, ...]:
-    """A warp is enough for a row where there are many, without vectors for a short one; all else is shared by as many
-    threads as there are, in one launch, or in two where that takes much longer."""
+    """A warp is enough for a row where there are many, unless they are short, or long and not very many; all else is
+    shared by as many threads as there are, in one launch, or along the rows in two where that takes much longer."""
     row = p.columns * p.in_type.itemsize
-    if p.over == "columns" and p.rows >= groups.MANY and row < LONG:
-        return ("parallel",) if p.columns <= 512 else ("vectorized", "parallel")
-    return ("split", "parallel") if p.rows * row >= LARGE else ("one_launch", "split", "parallel")
+    most = LONG if p.rows >= VERY_MANY else 16 * LEAST_OF_BLOCKS
+    if p.over == "columns" and p.rows >= groups.MANY and p.columns > SHORT and row < most:
+        return ("vectorized", "parallel")
+    return ("split", "parallel") if p.over == "rows" and p.rows * row >= LARGE else ("one_launch", "split", "parallel")
 
 
 REDUCE = Operation(
@@ -203,11 +204,11 @@ MOST_PARTS = 2**13
 
 
 def _tiles(p: ReduceProblem, size: Mapping[str, int]) -> tuple[int, int, int, int]:
-    """Along the rows: lanes side by side, tiles of so many vectors, parts of the rows, and rows of a part, of which a
-    thread loads VECTORS at least twice."""
+    """Along the rows: lanes side by side, tiles of so many vectors, parts of the rows, of TILES blocks in all, and rows
+    of a part, of which a thread loads VECTORS at least twice."""
     across = min(WARP, groups.power_of_two(ceil_div(p.columns, _width(p))))
     tiles, once = ceil_div(p.columns, across * _width(p)), size["THREADS"] // across * size["VECTORS"]
-    wanted = max(1, min(ceil_div(size["TARGET"], tiles), p.rows // (2 * once)))
+    wanted = max(1, min(ceil_div(size["TILES"], tiles), p.rows // (2 * once)))
     height = ceil_div(ceil_div(p.rows, wanted), once) * once
     return across, tiles, ceil_div(p.rows, height), height
 
@@ -219,7 +220,17 @@ def _spread(p: ReduceProblem, size: Mapping[str, int]) -> dict[str, int]:
     chosen = groups.spread(rows, vectors, size["VECTORS"], size["THREADS"], blocks=size["TARGET"])
     if p.over == "all":  # of which each block has one row
         chosen["GROUP"] = chosen["THREADS"]
-    return chosen
+    elif rows >= VERY_MANY and vectors <= MOST_OF_LANES:  # two vectors a lane
+        group = groups.power_of_two(ceil_div(vectors, 2))
+        return {"GROUP": group, "THREADS": size["THREADS"], "VECTORS": min(2, size["VECTORS"]), "BLOCKS": 1}
+    elif groups.MANY <= rows < VERY_MANY and vectors >= LEAST_OF_BLOCKS and chosen["BLOCKS"] == 1:
+        chosen |= {"GROUP": size["THREADS"], "THREADS": size["THREADS"]}
+    return {**chosen, "VECTORS": size["VECTORS"] * (2 if chosen["BLOCKS"] > 1 else 1)}
+
+
+VERY_MANY, MOST_OF_LANES, LEAST_OF_BLOCKS = 8 * groups.MANY, 2 * WARP, 2**9
+"""Rows whose lanes have work for long; vectors of a row for which a warp has two each, and from which on a block shares
+one of many."""
 
 
 def _of_one_launch(p: ReduceProblem, size: Mapping[str, int]) -> dict[str, int]:
@@ -246,7 +257,7 @@ def _few_parts(p: ReduceProblem) -> str | None:
     parent="vectorized",
     source="reduce/05_one_launch.cu",
     idea="one launch: the last block that shares a result combines it; as many threads a row as there are",
-    parameters={"THREADS": 256, "VECTORS": 4, "TARGET": 1056},
+    parameters={"THREADS": 256, "VECTORS": 4, "TARGET": 2112, "TILES": 1056},
     space={"THREADS": THREADS, "VECTORS": (1, 2, 4, 8), "TARGET": (528, 1056, 2112)},
     sizes=_of_one_launch,
     supports=_few_parts,

@@ -25,6 +25,11 @@ class ResidualRmsNormProblem(norms.NormProblem):
     most_narrow: ClassVar[int] = HELD_BY_BLOCK
     scales: ClassVar[tuple[int, int]] = (-20, 8)  # s has to be finite in fp16
 
+    @property
+    def walked(self) -> tuple[int, ...]:
+        """Of x, and of s in a second kernel."""
+        return (self.ldx, self.ldy)
+
     def arrays(self) -> dict[str, Array]:
         shape = (self.rows, self.columns)
         return {
@@ -87,5 +92,5 @@ RESIDUAL_RMS_NORM = Operation(
 )
 
 norms.declare_first(RESIDUAL_RMS_NORM, ("x", "residual", "w", "s", "y"))
-norms.declare_held(RESIDUAL_RMS_NORM, ("x", "residual", "w", "s", "y"))
+norms.declare_held(RESIDUAL_RMS_NORM, ("x", "residual", "w", "s", "y"), most=4)
 norms.declare_split(RESIDUAL_RMS_NORM, ("x", "residual", "s"), ("s", "w"), 1, sums=True)

@@ -14,7 +14,7 @@ from ...model.dtypes import FP32
 from ...model.launch import Argument, Launch, Plan, ceil_div
 from ...model.operation import Operation
 from ...model.problem import Cost
-from . import groups, launches, norms
+from . import groups, launches, norms, prefetch
 from .problem import SUITE, RowProblem, draw_rows
 
 HELD = {"THREADS": 128, "VECTORS": 2, "MOST": 4}
@@ -29,8 +29,20 @@ SPLIT = {"THREADS": 256, "VECTORS": 4, "TARGET": 1056, "NARROWEST": 8, "UNROLL":
 """As before; the least number of blocks that few rows are split into; threads of the smallest group that shares a row
 in the second kernel, and rows that a thread of it loads at once."""
 
-CLUSTERED = {**FUSED, "THREADS": 128, "LARGEST": 8, "FILLED": 128}
-"""As `FUSED`; the most blocks of a cluster; multiprocessors that clusters of more than two blocks can fill."""
+FILLED = 128
+"""Multiprocessors that clusters of more than two blocks can fill."""
+
+CLUSTERED = {**FUSED, "THREADS": 128, "LARGEST": 8, "FILLED": FILLED}
+"""As `FUSED`; the most blocks of a cluster; `FILLED`."""
+
+FETCHED = {"VECTORS": 4, "STAGES": 3, "MOST": 512, "RESIDENT": 1, "MULTIPROCESSORS": 132, "ADDERS": 512}
+"""As `prefetch.PARAMETERS`; as `FUSED`. Half as many threads where there are two sums of a column."""
+
+MOST_FETCHED = 32
+"""Elements of x and of dy that a thread holds: it keeps the sums of as many columns."""
+
+WORTH_FETCHING = 2**13
+"""Bytes of a row from which on it is fetched ahead; four times as many where there is one sum of a column, of fp32."""
 
 ALONE = {"THREADS": 512, "VECTORS": 4, "MOST": 4}
 """Of the one cluster that takes all rows: threads of its largest block; as `HELD`."""
@@ -43,6 +55,9 @@ MOST_ALONE, MOST_KEPT = 2**20, 2**15
 
 SMALL, FEW_LOADS = 2**16, 4
 """Elements of the largest matrix for which it is preferred, if its threads load at most so many vectors of x."""
+
+MOST_OF_LANES = 128
+"""Vectors of a row that lanes of a warp hold, four each."""
 
 MANY_BLOCKS = 132
 """So many have a multiprocessor each."""
@@ -110,6 +125,7 @@ def declare(operation: Operation[G], states: int, state: int) -> None:
     _declare_cluster(operation)
     _declare_split(operation, state)
     _declare_one_cluster(operation)
+    _declare_prefetch(operation)
 
 
 def _declare_separate(operation: Operation[G], states: int) -> None:
@@ -162,6 +178,7 @@ def _declare_separate(operation: Operation[G], states: int) -> None:
         edge_cases=(
             problem(rows=2, columns=10_000, dtype="bf16", out="bf16"),
             problem(rows=3, columns=5001, dtype="fp32", out="fp32"),
+            problem(rows=127, columns=1, dtype="bf16", distribution=Distribution.SUBNORMAL),
         ),
     )
     def registers(p: G, size: Mapping[str, int]) -> Plan:
@@ -175,7 +192,7 @@ def _declare_fused(operation: Operation[G]) -> None:
     gradients = problem.gradients
 
     def size_of(p: RowProblem, size: Mapping[str, int]) -> dict[str, int]:
-        return kept(p, size, len(gradients))
+        return fused_sizes(p, size, len(gradients))
 
     @operation.stage(
         "fused",
@@ -193,13 +210,13 @@ def _declare_fused(operation: Operation[G]) -> None:
         return kept_sums(f"{name}_fused", p, size, size["MULTIPROCESSORS"] * size["RESIDENT"] * size["WAVES"])
 
 
-def kept_sums(kernel: str, p: NormGradientProblem, size: Mapping[str, int], most: int) -> Plan:
+def kept_sums(kernel: str, p: NormGradientProblem, size: Mapping[str, int], most: int, shared_bytes: int = 0) -> Plan:
     """A kernel whose clusters, `most` of them, take rows alternately and store what they keep of the columns, and one
     that adds that up."""
-    clusters = min(ceil_div(p.rows, size["THREADS"] // size["GROUP"]), most)
+    clusters = min(ceil_div(p.rows, size["THREADS"] // size.get("GROUP", size["THREADS"])), most)
     blocks, block = size.get("BLOCKS", 1), (size["THREADS"], 1, 1)
     args: tuple[Argument, ...] = ("x", "w", "dy", "dx", "partial", *p.scalars())
-    first = Launch(kernel, (clusters * blocks, 1, 1), block, args, cluster=(blocks, 1, 1))
+    first = Launch(kernel, (clusters * blocks, 1, 1), block, args, shared_bytes=shared_bytes, cluster=(blocks, 1, 1))
     extent = np.int32(p.columns), np.int32(clusters)
     combine = f"{kernel.rsplit('_', 1)[0]}_combine"
     grid = (ceil_div(p.columns, launches.WARP), 1, 1)
@@ -232,6 +249,35 @@ def _declare_cluster(operation: Operation[G]) -> None:
     def cluster(p: G, size: Mapping[str, int]) -> Plan:
         whole = size["MULTIPROCESSORS"] if size["BLOCKS"] <= 2 else size["FILLED"]
         return kept_sums(f"{name}_cluster", p, size, whole * size["RESIDENT"] // size["BLOCKS"])
+
+
+def _declare_prefetch(operation: Operation[G]) -> None:
+    """The stage that fetches rows ahead."""
+    name, problem = operation.name, operation.problem
+    parameters = {**FETCHED, "MOST": FETCHED["MOST"] // len(problem.gradients)}
+
+    def size_of(p: RowProblem, size: Mapping[str, int]) -> dict[str, int]:
+        return prefetch.sizes(p, size, arrays=2)
+
+    @operation.stage(
+        "prefetch",
+        source=f"{name}/08_prefetch.cu",
+        idea="bulk copies fetch the next rows of x and dy while threads work on one",
+        parent="cluster",
+        parameters=parameters,
+        space={"VECTORS": (1, 2, 4), "STAGES": (1, 2, 3), "MOST": (128, 256, 512), "RESIDENT": (1, 2, 3)},
+        sizes=size_of,
+        supports=prefetch.fits(parameters, arrays=2, most=MOST_FETCHED),
+        architecture=90,
+        edge_cases=(
+            problem(rows=300, columns=16, dtype="bf16", out="bf16"),
+            problem(rows=3, columns=20_480, dtype="fp32", out="fp32"),
+        ),
+    )
+    def fetched(p: G, size: Mapping[str, int]) -> Plan:
+        most = size["MULTIPROCESSORS"] if size["BLOCKS"] <= 2 else FILLED
+        memory = prefetch.bytes_ahead(p, size, arrays=2)
+        return kept_sums(f"{name}_prefetch", p, size, most * size["RESIDENT"] // size["BLOCKS"], memory)
 
 
 def _declare_one_cluster(operation: Operation[G]) -> None:
@@ -328,6 +374,26 @@ def kept(p: RowProblem, size: Mapping[str, int], sums: int) -> dict[str, int]:
     )
 
 
+def fused_sizes(p: RowProblem, size: Mapping[str, int], sums: int) -> dict[str, int]:
+    """The same, in smaller blocks where rows are few: as many as there are multiprocessors. With two sums of fp32 a
+    thread of a long row has fewer columns, and the next row instead."""
+    long = ceil_div(p.columns, groups.width(p)) > MOST_OF_LANES
+    if long and sums > 1 and p.widest == 4 and p.rows >= groups.MANY:
+        return kept(p, {**size, "THREADS": 128, "VECTORS": 2, "FETCH": 1}, sums)
+    chosen = kept(p, size, sums)
+    if chosen["GROUP"] > launches.WARP or _blocks(p, chosen) >= MANY_BLOCKS:
+        return chosen
+    while chosen["THREADS"] > 2 * launches.WARP and _blocks(p, chosen) < MANY_BLOCKS:
+        chosen["THREADS"] //= 2
+    found = resident(chosen, p, sums, size.get("FETCH", 0))
+    return {**found, "RESIDENT": min(2, found["RESIDENT"])}
+
+
+def _blocks(p: RowProblem, size: Mapping[str, int]) -> int:
+    """That have rows at once."""
+    return ceil_div(p.rows * size["GROUP"], size["THREADS"])
+
+
 def clustered(p: RowProblem, size: Mapping[str, int], sums: int) -> dict[str, int]:
     """The same, of as few BLOCKS of a cluster as hold a row with so many threads and vectors, or of at most LARGEST
     with more vectors."""
@@ -368,17 +434,20 @@ def resident(chosen: dict[str, int], p: RowProblem, sums: int, fetch: int) -> di
 
 
 def fastest(p: NormGradientProblem) -> tuple[str, ...]:
-    """As measured on an H200: one cluster where its threads load few vectors; few rows that are long are split, since
-    `fused` would store the sums of columns once for each or two of them; the others are kept by blocks. Of those that
-    are too long for that a cluster holds many, if there is one sum a column, of fp32."""
+    """As measured on an H100 and an H200: one cluster where its threads load few vectors; few rows that are long are
+    split, since `fused` would store the sums of columns once for each or two of them; many that are long are fetched
+    ahead; the others are kept by blocks."""
     small = p.rows * p.columns <= SMALL and loads(p, alone(p, ALONE, len(p.gradients))) <= FEW_LOADS
+    small = small and not (p.rows >= groups.ENOUGH and groups.vectors(p) >= launches.WARP)  # a warp a row, or more
     few = p.rows < groups.MANY and p.columns >= max(2048, 8 * p.rows)
-    held = p.rows >= groups.MANY and p.in_type.itemsize == 4 and len(p.gradients) == 1
+    single = len(p.gradients) == 1 and p.in_type.itemsize == 4
+    fetched = p.rows >= groups.MANY and p.columns * p.in_type.itemsize >= WORTH_FETCHING * (4 if single else 1)
     return (
         *(("one_cluster",) if small else ()),
         *(("split_rows",) if few else ()),
+        *(("prefetch",) if fetched else ()),
         "fused",
-        *(("cluster",) if held else ()),
+        *(("cluster",) if p.rows >= groups.MANY and single else ()),
         "split_rows",
         "registers",
         "warp_row",

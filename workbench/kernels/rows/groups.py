@@ -13,6 +13,15 @@ LANES = (4, 32)
 LEAST_SPLIT = 128
 """Vectors of the shortest row that blocks share."""
 
+SHAPES = ((4, 4), (8, 2), (16, 2), (32, 4), (64, 4), (256, 4), (512, 8))
+FEW_SHAPES = ((4, 2), (8, 2), (16, 2), (32, 2), (128, 2), (256, 2), (512, 8))
+"""Threads that hold a row of many, or of few, and vectors up to which a thread holds it: the first that hold it are
+taken. Measured on an H100, and on an H200: two vectors are enough to keep memory busy, and four in a warp; where rows
+are few it takes the shortest time to have more threads."""
+
+WIDEST = (1024, 4)
+"""The same, of many rows of two bytes an element that are whole vectors, before a thread holds eight: 64 elements."""
+
 MOST_THREADS, MOST_VECTORS, MOST_BLOCKS = 512, 8, 8
 """Of a block, each of which may then have 128 registers; that a thread holds in them; of a cluster on every device."""
 
@@ -24,7 +33,7 @@ NARROW = 8
 def row_bytes(p: RowProblem) -> int:
     """Bytes of the vectors that both x and y are moved by, of the larger type: 16, or 8 where rows are whole numbers of
     those alone, and stages hold them. Else the ends of rows are moved one by one."""
-    size, extents = max(p.in_type.itemsize, p.out_type.itemsize), (p.columns, p.ldx, p.ldy)
+    size, extents = p.widest, (p.columns, p.ldx, p.ldy)
     fits = p.columns * size <= p.most_narrow * NARROW
     narrow = fits and not even(16 // size, *extents) and even(NARROW // size, *extents)
     return NARROW if narrow else 16
@@ -32,18 +41,22 @@ def row_bytes(p: RowProblem) -> int:
 
 def width(p: RowProblem) -> int:
     """Elements of those vectors."""
-    return row_bytes(p) // max(p.in_type.itemsize, p.out_type.itemsize)
+    return row_bytes(p) // p.widest
 
 
 def vectors(p: RowProblem) -> int:
     """The most vectors that a row touches: one that does not start at a multiple of their size touches one more."""
     step = width(p)
-    aligned = p.rows == 1 or p.ldx % step == 0
+    aligned = p.rows == 1 or even(step, *p.walked)
     return ceil_div(p.columns + (0 if aligned else step - 1), step)
 
 
 MANY = 1024
 """Rows from which on every multiprocessor has several, however many threads share one."""
+
+
+VERY_MANY, LARGEST_OF_LANES = 8 * MANY, 2**12
+"""Rows from which on a warp is enough for each, if it has no more vectors than this."""
 
 
 def even(step: int, *extents: int) -> int:
@@ -66,8 +79,15 @@ def power_of_two(least: int) -> int:
 
 
 def block(p: RowProblem, size: Mapping[str, int]) -> dict[str, int]:
-    """GROUP threads that share a row, each with VECTORS vectors of it, in blocks of THREADS."""
-    return shared(vectors(p), size["THREADS"], size["VECTORS"], MOST_THREADS) | {"BLOCKS": 1}
+    """GROUP threads that share a row, each with VECTORS vectors of it, in blocks of THREADS: as few threads as `SHAPES`
+    says, with at most as many vectors as the stage wants while there are threads."""
+    count, wanted, many = vectors(p), size["VECTORS"], p.rows >= MANY
+    shapes = SHAPES if many else FEW_SHAPES
+    group = next((g for g, most in shapes if g * min(most, wanted) >= count), MOST_THREADS)
+    if group == MOST_THREADS and size.get("WIDEST") and many and p.in_type.itemsize == 2 and defines(p)["EVEN"]:
+        group = WIDEST[0] if WIDEST[0] * WIDEST[1] >= count > group * wanted else group
+    threads = group if group > LANES[-1] else size["THREADS"]
+    return {"GROUP": group, "VECTORS": ceil_div(count, group), "THREADS": threads, "BLOCKS": 1}
 
 
 def shared(count: int, threads: int, wanted: int, most: int) -> dict[str, int]:
@@ -78,10 +98,28 @@ def shared(count: int, threads: int, wanted: int, most: int) -> dict[str, int]:
 
 
 def looping(p: RowProblem, size: Mapping[str, int]) -> dict[str, int]:
-    """GROUP threads that walk along a row together, VECTORS vectors each at a time: at most LARGEST threads."""
-    chosen = shared(vectors(p), size["THREADS"], size["VECTORS"], size["LARGEST"])
-    return {**chosen, "VECTORS": min(chosen["VECTORS"], size["VECTORS"]), "BLOCKS": 1}
+    """GROUP threads that walk along a row together, VECTORS vectors each at a time: lanes where rows are short or very
+    many, else at most LARGEST threads."""
+    count, wanted = vectors(p), size["VECTORS"]
+    group = power_of_two(ceil_div(count, wanted))
+    if group > LANES[-1] and p.rows >= VERY_MANY and count <= LARGEST_OF_LANES:
+        group = LANES[-1]
+    if group <= LANES[-1]:
+        group = max(group, 2 * LANES[0])
+        held = min(power_of_two(ceil_div(count, group)), wanted if group == LANES[-1] else 2)
+        return {"GROUP": group, "VECTORS": held, "THREADS": size["THREADS"], "BLOCKS": 1}
+    group = min(max(group, size["THREADS"]), size["LARGEST"])
+    return {"GROUP": group, "VECTORS": min(power_of_two(ceil_div(count, group)), wanted), "THREADS": group, "BLOCKS": 1}
 
+
+def by_block(p: RowProblem) -> bool:
+    """Whether a block is enough for a row that one can hold: rows are enough for all multiprocessors, or a cluster
+    would have no more threads."""
+    return p.rows >= ENOUGH or vectors(p) <= ONE_BLOCK
+
+
+ENOUGH, ONE_BLOCK = 128, 256 * 4
+"""Rows that keep nearly all multiprocessors busy; vectors that a cluster's first block holds."""
 
 MULTIPROCESSORS = 132
 
@@ -116,8 +154,8 @@ def cluster(p: RowProblem, size: Mapping[str, int]) -> dict[str, int]:
         blocks *= 2
     each = ceil_div(count, blocks)
     if blocks == 1:
-        return shared(each, size["THREADS"], wanted, largest) | {"BLOCKS": 1}
-    held = power_of_two(ceil_div(each, largest))
+        return block(p, size)
+    held = ceil_div(each, largest)
     while held > size.get("MOST", MOST_VECTORS):
         largest, held = 2 * largest, ceil_div(held, 2)
     return {"GROUP": largest, "VECTORS": held, "THREADS": largest, "BLOCKS": blocks}
@@ -130,7 +168,7 @@ def fits(
 
     def refuse(p: RowProblem) -> str | None:
         chosen = sizes(p, size)
-        if chosen["VECTORS"] <= size.get("MOST", MOST_VECTORS) and chosen["THREADS"] <= MOST_THREADS:
+        if chosen["VECTORS"] <= size.get("MOST", MOST_VECTORS) and chosen["THREADS"] <= WIDEST[0]:
             return None
         return f"{p.columns} columns are more than the registers of {what} hold"
 

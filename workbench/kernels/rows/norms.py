@@ -68,13 +68,14 @@ def common_controls(y: np.ndarray[Any, Any]) -> dict[str, np.ndarray[Any, Any]]:
 N = TypeVar("N", bound=NormProblem)
 
 THREADS = (64, 128, 256, 512, 1024)
-HELD = {"THREADS": 128, "VECTORS": 4}
-"""Threads of the smallest block; vectors that a thread holds, where more threads can be had."""
+HELD = {"THREADS": 128, "VECTORS": 4, "WIDEST": 1}
+"""Threads of the smallest block; vectors that a thread holds, where more threads can be had; whether the widest blocks
+may be taken."""
 
-CLUSTERED = {**HELD, "LARGEST": 256}
+CLUSTERED = {"THREADS": 128, "VECTORS": 4, "LARGEST": 256}
 """As before; the largest block while there are more of them to be had for a row."""
 
-SPLIT = {"THREADS": 256, "VECTORS": 4, "TARGET": 1056}
+SPLIT = {"THREADS": 256, "VECTORS": 4, "TARGET": 4224}
 """As before; the least number of blocks that few rows are split into."""
 
 
@@ -115,9 +116,15 @@ def declare_first(operation: Operation[N], arrays: tuple[Argument, ...]) -> None
         return launches.warp_rows(f"{name}_vectorized", p, size, (*arrays, *p.scalars()))
 
 
-def declare_held(operation: Operation[N], arrays: tuple[Argument, ...]) -> None:
-    """The stages that hold a row in registers."""
+def declare_held(operation: Operation[N], arrays: tuple[Argument, ...], most: int = groups.MOST_VECTORS) -> None:
+    """The stages that hold a row in registers. A thread of a cluster holds at most `most` vectors, if blocks of 512
+    threads can hold a row so."""
     name, problem = operation.name, operation.problem
+
+    def of_cluster(p: RowProblem, size: Mapping[str, int]) -> dict[str, int]:
+        enough = groups.vectors(p) <= groups.MOST_BLOCKS * groups.MOST_THREADS * most
+        return groups.cluster(p, {**size, "MOST": most} if enough else size)
+
     long_rows = (
         problem(rows=2, columns=20_000, dtype="bf16", out="bf16"),
         problem(rows=3, columns=9001, dtype="fp32", out="fp32"),
@@ -140,8 +147,8 @@ def declare_held(operation: Operation[N], arrays: tuple[Argument, ...]) -> None:
         source=f"{name}/05_cluster.cu",
         idea="a long row is held by the blocks of a cluster",
         parameters=CLUSTERED,
-        sizes=groups.cluster,
-        supports=groups.fits(groups.cluster, CLUSTERED, "a cluster"),
+        sizes=of_cluster,
+        supports=groups.fits(of_cluster, CLUSTERED, "a cluster"),
         architecture=90,
         edge_cases=long_rows,
     )
@@ -163,11 +170,12 @@ def declare_split(
         idea="few rows are split over all blocks; a second kernel scales the parts",
         parent="vectorized",
         parameters=SPLIT,
-        space={"THREADS": THREADS, "VECTORS": (1, 2, 4), "TARGET": (528, 1056, 2112)},
+        space={"THREADS": THREADS, "VECTORS": (1, 2, 4), "TARGET": (1056, 2112, 4224)},
         supports=groups.worth_splitting,
         edge_cases=(
             problem(rows=1, columns=60_000, dtype="bf16", out="bf16"),
             problem(rows=2, columns=9001, dtype="fp32", out="fp32"),
+            problem(rows=2, columns=2047, dtype="bf16", out="bf16", pad_x=1),  # y has one vector more than x
         ),
     )
     def split_rows(p: N, size: Mapping[str, int]) -> Plan:
@@ -181,14 +189,18 @@ def declare_split(
 
 
 def fastest(p: NormProblem) -> tuple[str, ...]:
-    """Many rows are held by a block each, or fetched ahead where they are long; few are held by clusters, or else
-    split."""
-    held = ("registers", "cluster") if p.rows >= groups.MANY else ("cluster",)
-    return (*(("prefetch",) if prefetch.worth_fetching(p) else ()), *held, "split_rows", "vectorized")
+    """Rows are held by a block each, or fetched ahead where they are many and long; few long ones are held by clusters,
+    or else split."""
+    return (*(("prefetch",) if prefetch.worth_fetching(p) else ()), *held(p), "split_rows", "vectorized")
+
+
+def held(p: RowProblem) -> tuple[str, ...]:
+    """Those of the stages that hold rows that are worth it, in order."""
+    return ("registers", "cluster") if p.rows >= groups.MANY or groups.by_block(p) else ("cluster",)
 
 
 def fastest_of_more(p: NormProblem) -> tuple[str, ...]:
     """As `fastest`, of norms with more numbers or arrays: a cluster that holds rows of 100,000 columns has one block a
     multiprocessor then, and is slower than two kernels."""
-    held = ("registers",) if p.rows >= groups.MANY else ("cluster",)
-    return (*held, "split_rows", "cluster", "vectorized")
+    first = ("registers",) if p.rows >= groups.MANY else held(p)
+    return (*first, "split_rows", "cluster", "vectorized")

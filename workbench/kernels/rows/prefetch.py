@@ -23,10 +23,11 @@ MOST_HELD = 64
 """Elements of a row that a thread holds."""
 
 
-def sizes(p: RowProblem, size: Mapping[str, int]) -> dict[str, int]:
+def sizes(p: RowProblem, size: Mapping[str, int], arrays: int = 1) -> dict[str, int]:
     """At most MOST threads of a block, VECTORS of each, in RESIDENT blocks of a multiprocessor, or more smaller ones;
-    and as few BLOCKS that share a row as leave room for STAGES of their parts, or for one at least."""
-    count, of_vector = groups.vectors(p), groups.width(p) * p.in_type.itemsize
+    and as few BLOCKS that share a row as leave room for STAGES of their parts of so many arrays, or for one at
+    least."""
+    count, of_vector = groups.vectors(p), arrays * groups.width(p) * p.in_type.itemsize
     blocks = 1
     while True:
         each = ceil_div(count, blocks)
@@ -34,31 +35,34 @@ def sizes(p: RowProblem, size: Mapping[str, int]) -> dict[str, int]:
         held, resident = ceil_div(each, threads), size["RESIDENT"] * size["MOST"] // threads
         stages = min(size["STAGES"], MOST_AHEAD // resident // (held * threads * of_vector))
         if blocks == groups.MOST_BLOCKS and not stages and size["RESIDENT"] > 1:
-            return sizes(p, {**size, "RESIDENT": size["RESIDENT"] - 1})
+            return sizes(p, {**size, "RESIDENT": size["RESIDENT"] - 1}, arrays)
         if blocks == groups.MOST_BLOCKS or (stages and held <= size["VECTORS"]):
             return {"THREADS": threads, "VECTORS": held, "BLOCKS": blocks, "STAGES": stages, "RESIDENT": resident}
         blocks *= 2
 
 
 def worth_fetching(p: RowProblem) -> bool:
-    """Whether blocks that take row after row are faster than those that hold one each, as measured on an H200."""
-    return p.rows >= groups.MANY and p.columns > (11_000 if p.in_type.itemsize == 2 else 17_000)
+    """Whether blocks that take row after row are faster than those that hold one each, as measured on an H100 and an
+    H200: rows are many, and longer than what a block holds with little per thread."""
+    exact = p.columns == 2**15  # of two bytes an element: the widest block has work for all its threads
+    return p.rows >= groups.MANY and not exact and p.columns > (2**14 if p.in_type.itemsize == 2 else 17_000)
 
 
-def bytes_ahead(p: RowProblem, size: Mapping[str, int]) -> int:
-    """Of the shared memory of a block that fetches rows ahead."""
-    return size["STAGES"] * size["VECTORS"] * size["THREADS"] * groups.width(p) * p.in_type.itemsize
+def bytes_ahead(p: RowProblem, size: Mapping[str, int], arrays: int = 1) -> int:
+    """Of the shared memory of a block that fetches rows of so many arrays ahead."""
+    return arrays * size["STAGES"] * size["VECTORS"] * size["THREADS"] * groups.width(p) * p.in_type.itemsize
 
 
-def fits(size: Mapping[str, int]) -> Callable[[RowProblem], str | None]:
-    """Why rows cannot be fetched ahead by bulk copies into shared memory, as `supports` says it."""
+def fits(size: Mapping[str, int], arrays: int = 1, most: int = MOST_HELD) -> Callable[[RowProblem], str | None]:
+    """Why rows of so many arrays cannot be fetched ahead by bulk copies into shared memory, where a thread holds at
+    most so many elements of each, as `supports` says it."""
 
     def refuse(p: RowProblem) -> str | None:
         whole = 16 // p.in_type.itemsize
         if not groups.even(max(whole, groups.width(p)), p.columns, p.ldx) or p.ldy % groups.width(p):
             return f"rows of {p.columns} elements, {p.ldx} apart, are not made of whole vectors of 16 bytes"
-        chosen = sizes(p, size)
-        if not chosen["STAGES"] or chosen["VECTORS"] * groups.width(p) > MOST_HELD:
+        chosen = sizes(p, size, arrays)
+        if not chosen["STAGES"] or chosen["VECTORS"] * groups.width(p) > most:
             return f"{p.columns} columns are more than a cluster holds while it fetches the next row"
         return None
 

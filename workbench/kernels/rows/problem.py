@@ -82,6 +82,16 @@ class RowProblem(Problem):
         """The type of y."""
         return dtype_of(self.out)
 
+    @property
+    def walked(self) -> tuple[int, ...]:
+        """Elements between the rows that kernels walk along, whose beginnings say where vectors lie."""
+        return (self.ldx,)
+
+    @property
+    def widest(self) -> int:
+        """Bytes of an element of the larger type of those that rows are moved as."""
+        return max(self.in_type.itemsize, self.out_type.itemsize)
+
     def draw_rows(self, rng: np.random.Generator) -> np.ndarray[Any, Any]:
         """(rows, columns) numbers as `values` says, in `dtype`."""
         return draw_rows(rng, (self.rows, self.columns), self.in_type, self.values)

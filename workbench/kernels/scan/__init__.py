@@ -12,7 +12,7 @@ from ... import reference
 from ...judge import bounds
 from ...model.arrays import Array, Arrays, element_bytes
 from ...model.dtypes import FP32
-from ...model.launch import Launch, Plan
+from ...model.launch import Launch, Plan, ceil_div
 from ...model.operation import Operation
 from ...model.problem import Cost, Size, Tier, draw_values
 from ..rows import groups, launches
@@ -68,10 +68,11 @@ class ScanProblem(RowProblem):
 
 
 def fastest(p: ScanProblem) -> tuple[str, ...]:
-    """Few rows are split; a warp is enough for a short row, and for any where there are warps for all places."""
-    if p.rows < groups.MANY:
-        return ("split_rows", "block_row")
-    return ("block_row",) if p.columns > 512 and p.rows < 8 * groups.MANY else ("vectorized",)
+    """Rows are held by lanes or a block each where one can; of others, many have a block each, and few are scanned in
+    parts."""
+    held = ("registers",) if groups.by_block(p) else ()
+    parts = ("look_back", "split_rows") if p.rows < 2 * groups.ENOUGH else ()
+    return (*held, *parts, "block_row", "vectorized")
 
 
 SCAN = Operation(
@@ -145,7 +146,7 @@ LONG = (
     "block_row",
     source="scan/04_block_row.cu",
     idea="a block shares a row, with several vectors a thread",
-    parameters={"THREADS": 256, "VECTORS": 2},
+    parameters={"THREADS": 512, "VECTORS": 1},
     space={"THREADS": THREADS, "VECTORS": (1, 2, 4)},
     supports=groups.worth_splitting,
     edge_cases=LONG,
@@ -158,7 +159,7 @@ def block_row(p: ScanProblem, size: Mapping[str, int]) -> Launch:
     "split_rows",
     source="scan/05_split_rows.cu",
     idea="few rows are split over all blocks; a second kernel adds the sums of the parts before",
-    parameters={"THREADS": 256, "VECTORS": 2, "TARGET": 1056},
+    parameters={"THREADS": 512, "VECTORS": 1, "TARGET": 528},
     space={"THREADS": THREADS, "VECTORS": (1, 2, 4), "TARGET": (528, 1056, 2112)},
     supports=groups.worth_splitting,
     edge_cases=LONG,
@@ -169,3 +170,81 @@ def split_rows(p: ScanProblem, size: Mapping[str, int]) -> Plan:
     first = launch("scan_parts", ("x", "partial", columns, ldx))
     second = launch("scan_rest", ("x", "partial", "y", columns, ldx, np.int64(p.ldy)))
     return Plan((first, second), scratch={"partial": Array((p.rows * count,), FP32, output=True)})
+
+
+HELD = {"THREADS": 128, "VECTORS": 4}
+"""Threads of the smallest block; vectors that a thread holds, where more threads can be had."""
+
+
+@SCAN.stage(
+    "registers",
+    source="scan/06_registers.cu",
+    idea="threads hold the row in registers: all loads are in flight",
+    parent="block_row",
+    parameters=HELD,
+    sizes=groups.block,
+    supports=groups.fits(groups.block, HELD, "a block"),
+    edge_cases=(
+        ScanProblem(rows=2, columns=20_000, out="bf16"),
+        ScanProblem(rows=3, columns=9001, dtype="fp32", out="fp32"),
+        ScanProblem(rows=70, columns=40, out="bf16"),
+    ),
+)
+def registers(p: ScanProblem, size: Mapping[str, int]) -> Launch:
+    return launches.held_rows("scan_registers", p, size, _args(p))
+
+
+LOOK_BACK = {"THREADS": 512, "VECTORS": 8, "EACH": 2, "TARGET": 132}
+"""Threads of a block, twice as many for whole vectors of four bytes an element; vectors of a part that a thread holds
+at most; sums of parts that a lane waits for; parts of all rows up to which a thread holds fewer."""
+
+MOST_POSTED = 2**20
+"""Sums that the last block clears."""
+
+
+def _posted(p: ScanProblem, size: Mapping[str, int]) -> tuple[int, int]:
+    """Parts of a row, and their groups."""
+    parts = ceil_div(groups.vectors(p), size["THREADS"] * size["VECTORS"])
+    return parts, ceil_div(parts, launches.WARP * size["EACH"])
+
+
+def _of_parts(p: ScanProblem, size: Mapping[str, int]) -> dict[str, int]:
+    """As few vectors a thread as make TARGET parts; in the largest blocks that leave a thread its registers."""
+    held, threads = 1, size["THREADS"] * (2 if p.widest == 4 and groups.defines(p)["EVEN"] else 1)
+    while held < size["VECTORS"]:
+        if p.rows * _posted(p, {**size, "THREADS": threads, "VECTORS": held})[0] <= size["TARGET"]:
+            break
+        held *= 2
+    return {"THREADS": threads, "VECTORS": held}
+
+
+def _few_posted(p: ScanProblem, size: Mapping[str, int]) -> str | None:
+    """One warp is not to clear too much."""
+    if p.rows * sum(_posted(p, {**size, **_of_parts(p, size)})) <= MOST_POSTED:
+        return None
+    return f"{p.rows} rows have more parts than one warp clears"
+
+
+@SCAN.stage(
+    "look_back",
+    source="scan/07_look_back.cu",
+    idea="one pass: a block waits for the sums of the parts before its own",
+    parent="split_rows",
+    parameters=LOOK_BACK,
+    space={"THREADS": (128, 256, 512), "VECTORS": (2, 4, 8), "EACH": (1, 2, 4), "TARGET": (132, 264, 528)},
+    sizes=_of_parts,
+    supports=groups.worth_splitting,
+    constraint=_few_posted,
+    edge_cases=(
+        *LONG,
+        ScanProblem(rows=1, columns=300_000, dtype="fp32", out="fp32"),  # two groups of parts
+        ScanProblem(rows=45, columns=8240, dtype="fp32", out="fp32"),  # parts with two vectors a thread
+    ),
+)
+def look_back(p: ScanProblem, size: Mapping[str, int]) -> Plan:
+    parts, together = _posted(p, size)
+    posted = Array((p.rows * (parts + together), 2), FP32, output=True, zero=True)
+    counters = Array((2,), FP32, output=True, zero=True)  # 4 bytes each
+    args = ("x", "y", "posted", "counters", *_args(p)[2:], np.int32(parts), np.int32(together))
+    launch = Launch("scan_look_back", (p.rows * parts, 1, 1), (size["THREADS"], 1, 1), args)
+    return Plan((launch,), scratch={"posted": posted, "counters": counters})

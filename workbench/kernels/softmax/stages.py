@@ -12,19 +12,18 @@ from ...model.dtypes import FP32
 from ...model.launch import Argument, Launch, Plan, ceil_div
 from ...model.operation import Operation
 from ...model.problem import Size, Tier
-from ..rows import groups, launches, prefetch
+from ..rows import groups, launches, norms, prefetch
 from ..rows.launches import WARP
 from ..rows.problem import SUITE, row_problems
 from .problem import SoftmaxProblem
 
 
 def fastest(p: SoftmaxProblem) -> tuple[str, ...]:
-    """Short rows that are no whole vectors are packed. Many rows are held by a block each, or fetched ahead where they
-    are long and of two bytes an element; few, and others, are held by clusters, or else split."""
+    """Short rows that are no whole vectors are packed. Rows are held by a block each, or fetched ahead where they are
+    many, long and of two bytes an element; few long ones, and others, are held by clusters, or else split."""
     fetched = p.in_type.itemsize == 2 and prefetch.worth_fetching(p) and p.columns <= 2**16
-    held = ("registers", "cluster") if p.rows >= groups.MANY else ("cluster",)
     short = ("packed",) if not groups.defines(p)["EVEN"] else ()
-    return (*short, *(("prefetch",) if fetched else ()), *held, "split_rows", "vectorized")
+    return (*short, *(("prefetch",) if fetched else ()), *norms.held(p), "split_rows", "vectorized")
 
 
 SOFTMAX = Operation(
@@ -110,8 +109,9 @@ MASKED = SoftmaxProblem(
 NARROW = SoftmaxProblem(rows=7, columns=1004, out="bf16")
 """Rows of whole vectors of 8 bytes."""
 
-HELD = {"THREADS": 128, "VECTORS": 4}
-"""Threads of the smallest block; vectors that a thread holds, where more threads can be had."""
+HELD = {"THREADS": 128, "VECTORS": 4, "WIDEST": 1}
+"""Threads of the smallest block; vectors that a thread holds, where more threads can be had; whether the widest blocks
+may be taken."""
 
 
 @SOFTMAX.stage(
@@ -161,8 +161,8 @@ def cluster(p: SoftmaxProblem, size: Mapping[str, int]) -> Launch:
     source="softmax/07_split_rows.cu",
     idea="few rows are split over all blocks; a second kernel scales the parts",
     parent="vectorized",
-    parameters={"THREADS": 256, "VECTORS": 4, "TARGET": 1056},
-    space={"THREADS": THREADS, "VECTORS": (1, 2, 4), "TARGET": (528, 1056, 2112)},
+    parameters={"THREADS": 256, "VECTORS": 4, "TARGET": 4224},
+    space={"THREADS": THREADS, "VECTORS": (1, 2, 4), "TARGET": (1056, 2112, 4224)},
     supports=groups.worth_splitting,
     edge_cases=(
         SoftmaxProblem(rows=1, columns=60_000, out="bf16"),

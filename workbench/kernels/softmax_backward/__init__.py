@@ -170,8 +170,8 @@ def cluster(p: SoftmaxBackwardProblem, size: Mapping[str, int]) -> Launch:
     source="softmax_backward/06_split_rows.cu",
     idea="few rows are split over all blocks; a second kernel adds up the parts of a row",
     parent="registers",
-    parameters={"THREADS": 256, "VECTORS": 4, "TARGET": 1056},
-    space={"THREADS": THREADS, "VECTORS": (1, 2, 4), "TARGET": (528, 1056, 2112)},
+    parameters={"THREADS": 256, "VECTORS": 4, "TARGET": 4224},
+    space={"THREADS": THREADS, "VECTORS": (1, 2, 4), "TARGET": (1056, 2112, 4224)},
     supports=groups.worth_splitting,
     edge_cases=(
         SoftmaxBackwardProblem(rows=1, columns=60_000, out="bf16"),

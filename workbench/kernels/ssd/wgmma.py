@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import dataclasses
+from collections.abc import Callable, Mapping
 
 import numpy as np
 
@@ -10,7 +11,7 @@ from ...model.launch import Launch, Plan, ceil_div
 from ...model.tensor_map import TensorMap
 from .mma import CHUNK, THREADS, in_a_grid, padded_dstate, segments, state_scan
 from .operation import EDGE_CASES, SSD, counts, steps
-from .problem import COLUMNS, SsdProblem
+from .problem import COLUMNS, Decays, SsdProblem
 from .simt import ARGUMENTS, column_tiles
 
 
@@ -29,11 +30,41 @@ def _shared_bytes(p: SsdProblem) -> int:
     return 1024 * ceil_div(2 * (2 * tiles + 4 * CHUNK + 8), 1024)
 
 
-def _segments(p: SsdProblem, size: Mapping[str, int]) -> tuple[int, int]:
+Segments = tuple[int, int]
+"""How many segments a sequence has, and chunks of each."""
+
+MULTIPROCESSORS = 132
+
+
+def _segments(p: SsdProblem, size: Mapping[str, int]) -> Segments:
     """How many segments a sequence has, and chunks of each. Segments read b and x twice: there is one, where a quarter
     of the blocks that are wanted have a head each."""
     few = 4 * column_tiles(p) * p.heads * p.batch <= size["BLOCKS"]
     return segments(p, size) if few else segments(p, {"BLOCKS": 1, "LEAST": 1})
+
+
+def _grid(p: SsdProblem, cut: Segments) -> tuple[int, int, int]:
+    return column_tiles(p) * p.heads, p.batch, cut[0]
+
+
+def _loaded() -> tuple[TensorMap, ...]:
+    return tuple(TensorMap(name, box=(1, CHUNK, 1, COLUMNS)) for name in ("x", "b", "c"))
+
+
+def _arguments(p: SsdProblem) -> tuple[str | np.generic, ...]:
+    return (*ARGUMENTS, *steps(p), *counts(p))
+
+
+def _plan(p: SsdProblem, size: Mapping[str, int], states: Launch, outputs: Callable[[str, Segments], Launch]) -> Plan:
+    """`outputs` is the launch that computes them, from the states in an array. Before it `states` computes those of
+    segments, where there are several; its grid, and its arguments behind the operands are added."""
+    count, each = cut = _segments(p, size)
+    if count == 1:
+        return Plan((outputs("h0", cut),))
+    scan, scratch = state_scan(p, size, count)
+    arguments = (*_loaded(), *_arguments(p), "states", "decays", np.int32(count), np.int32(each))
+    first = dataclasses.replace(states, grid=_grid(p, cut), args=arguments)
+    return Plan((first, scan, outputs("states", cut)), scratch)
 
 
 @SSD.stage(
@@ -50,16 +81,98 @@ def _segments(p: SsdProblem, size: Mapping[str, int]) -> tuple[int, int]:
     specific=True,
 )
 def tma(p: SsdProblem, size: Mapping[str, int]) -> Plan:
-    count, each = _segments(p, size)
-    maps = tuple(TensorMap(name, box=(1, CHUNK, 1, COLUMNS)) for name in ("x", "b", "c"))
-    arguments: tuple[str | np.generic | TensorMap, ...] = (*maps, *ARGUMENTS, *steps(p), *counts(p))
+    def outputs(states: str, cut: Segments) -> Launch:
+        arguments = (*_loaded(), *_arguments(p), states, *map(np.int32, cut))
+        return Launch("ssd_tma_outputs", _grid(p, cut), (THREADS, 1, 1), arguments, shared_bytes=_shared_bytes(p))
 
-    def launch(kernel: str, *more: str | np.generic) -> Launch:
-        grid = (column_tiles(p) * p.heads, p.batch, count)
-        cut = (np.int32(count), np.int32(each))
-        return Launch(kernel, grid, (THREADS, 1, 1), (*arguments, *more, *cut), shared_bytes=_shared_bytes(p))
+    states = Launch("ssd_tma_states", (1, 1, 1), (THREADS, 1, 1), (), shared_bytes=_shared_bytes(p))
+    return _plan(p, size, states, outputs)
 
-    if count == 1:
-        return Plan((launch("ssd_tma_outputs", "h0"),))
-    scan, scratch = state_scan(p, size, count)
-    return Plan((launch("ssd_tma_states", "states", "decays"), scan, launch("ssd_tma_outputs", "states")), scratch)
+
+SPECIALISED = {
+    "PASSING": 128,
+    "BLOCKS": 132,
+    "LEAST": 2,
+    "RESIDENT": 2,
+    "MOST_CHUNKS": 4,
+    "AHEAD": 4,
+}
+"""AHEAD is how many chunks of decays are on their way, MOST_CHUNKS of all else if there is room for so many."""
+
+SPACE = {
+    "BLOCKS": (66, 132, 264),
+    "LEAST": (1, 2, 4),
+    "RESIDENT": (1, 2),
+    "MOST_CHUNKS": (2, 3, 4),
+    "AHEAD": (2, 4, 8),
+}
+
+
+def _specialised_sizes(p: SsdProblem, size: Mapping[str, int]) -> dict[str, int]:
+    """One block a multiprocessor has all shared memory, if there are not more of them or their states are large."""
+    count, _ = _segments(p, size)
+    few = column_tiles(p) * p.heads * p.batch * count <= MULTIPROCESSORS
+    dstate = padded_dstate(p)
+    return {"DSTATE": dstate, "RESIDENT": 1 if few or dstate > 64 else size["RESIDENT"]}
+
+
+@SSD.stage(
+    "specialised",
+    source="ssd/wgmma/02_specialised.cu",
+    idea="warp specialisation: a producer, a warpgroup that keeps the state, and others for outputs",
+    parameters=SPECIALISED,
+    sizes=_specialised_sizes,
+    space=SPACE,
+    supports=_supports,
+    edge_cases=(*EDGE_CASES, SsdProblem(batch=3, heads=23, length=70, headdim=8, dstate=16)),
+    architecture=90,
+    specific=True,
+)
+def specialised(p: SsdProblem, size: Mapping[str, int]) -> Plan:
+    return _specialised_plan(p, size)
+
+
+def _specialised_plan(p: SsdProblem, size: Mapping[str, int], cluster: int = 1) -> Plan:
+    groups = padded_dstate(p) // 64  # of warps that keep the state
+    outputs_at_once = 1 if size["RESIDENT"] > 1 else 2
+    chunk = 2 * CHUNK * (64 * groups + COLUMNS) + 4 * CHUNK + 16  # with sums of its decays and two barriers
+    shared = 1024 * ceil_div(size["MOST_CHUNKS"] * chunk + size["AHEAD"] * 4 * CHUNK, 1024)
+    states = Launch("ssd_specialised_states", (1, 1, 1), (THREADS * (1 + groups), 1, 1), (), shared_bytes=shared)
+
+    def outputs(before: str, cut: Segments) -> Launch:
+        y = TensorMap("y", box=(1, 16, 1, COLUMNS))
+        return Launch(
+            "ssd_specialised",
+            _grid(p, cut),
+            (THREADS * (1 + groups + outputs_at_once), 1, 1),
+            (*_loaded(), y, *_arguments(p), before, *map(np.int32, cut)),
+            shared_bytes=1024 * (228 // size["RESIDENT"] - 1),
+            cluster=(cluster, 1, 1),
+        )
+
+    return _plan(p, size, states, outputs)
+
+
+def _pairs(p: SsdProblem) -> str | None:
+    return _supports(p) or (None if column_tiles(p) * p.heads % 2 == 0 else "there is an odd number of heads")
+
+
+@SSD.stage(
+    "paired",
+    source="ssd/wgmma/03_paired.cu",
+    idea="clusters: blocks of neighbouring heads stay in step, so memory is read 256 bytes at a time",
+    parameters=SPECIALISED,
+    sizes=_specialised_sizes,
+    space=SPACE,
+    supports=_pairs,
+    edge_cases=(
+        SsdProblem(batch=2, heads=2, length=200, headdim=64, dstate=64, decays=Decays.RESETS),
+        SsdProblem(heads=4, length=130, headdim=8, dstate=128, group=2, decays=Decays.NEAR_ONE, pad_x=8, pad_bc=16),
+        SsdProblem(batch=2, heads=3, length=65, headdim=128, dstate=64, decays=Decays.NEAR_ZERO),
+        SsdProblem(batch=3, heads=24, length=70, headdim=8, dstate=16, group=4),
+    ),
+    architecture=90,
+    specific=True,
+)
+def paired(p: SsdProblem, size: Mapping[str, int]) -> Plan:
+    return _specialised_plan(p, size, cluster=2)

@@ -68,8 +68,9 @@ class TransposeProblem(RowProblem):
 FEW_ROWS, FEW_COLUMNS = 32, 8
 """Up to which a tile of `realigned` has all of them, where they lie side by side in y or x."""
 
-SMALL, LARGE = 2**16, 2**22
-"""Elements of which the launch is most of the time, and from which on it is memory."""
+SMALL, LARGE, HUGE = 2**16, 2**22, 2**26
+"""Elements of which the launch is most of the time, and from which on it is memory; bytes of a matrix for which longer
+runs of each page are worth a way through shared memory."""
 
 
 def _is_copy(p: TransposeProblem) -> bool:
@@ -85,10 +86,13 @@ def _runs(p: TransposeProblem) -> tuple[bool, bool]:
 
 def fastest(p: TransposeProblem) -> tuple[str, ...]:
     """Threads transpose blocks of whole vectors in registers, where there are two blocks side by side both ways; small
-    ones of two bytes an element have too few of them. Other matrices go through shared memory: in vectors, or element
-    by element while the launch is most of the time."""
+    ones of two bytes an element have too few of them. Other matrices, and huge ones, go through shared memory: in
+    vectors, or element by element while the launch is most of the time."""
     elements, width = p.rows * p.columns, 16 // p.in_type.itemsize
-    whole = _even(p) and min(p.rows, p.columns) >= 2 * width and (elements > SMALL or p.in_type.itemsize == 4)
+    huge = elements * p.in_type.itemsize >= HUGE
+    whole = (
+        not huge and _even(p) and min(p.rows, p.columns) >= 2 * width and (elements > SMALL or p.in_type.itemsize == 4)
+    )
     vectors = _is_copy(p) or elements >= LARGE or (any(_runs(p)) and elements > SMALL)
     first = ("register_blocks",) if whole else ("realigned",) if vectors else ()
     return (*first, "padded")
@@ -180,14 +184,15 @@ def register_blocks(p: TransposeProblem, size: Mapping[str, int]) -> Launch:
     return _launch("transpose_register_blocks", p, tile, (size["THREADS"], 1, 1))
 
 
-COPIED = 4
-"""Vectors that a thread of the copy moves."""
+COPIED, FEW_COPIED = 4, 2**18
+"""Vectors that a thread of the copy moves; but one, in small blocks, of so few that all are on their way at once."""
 
 
 def _tile(p: TransposeProblem, size: Mapping[str, int]) -> dict[str, int]:
-    """TILE elements in rows and columns of powers of two, as many of each as there are, else as nearly square as that
-    allows; and whether columns of the tile are one run of y, or rows one of x."""
-    width, elements = 16 // p.in_type.itemsize, size["TILE"]
+    """TILE_BYTES of elements in rows and columns of powers of two, as many of each as there are, else as nearly square
+    as that allows; whether columns of the tile are one run of y, or rows one of x; rows of tiles that are taken
+    together where they are long."""
+    width, elements = 16 // p.in_type.itemsize, size["TILE_BYTES"] // p.in_type.itemsize
     run_out, run_in = _runs(p)
     columns = max(width, groups.power_of_two(p.columns))
     if run_out:
@@ -202,11 +207,21 @@ def _tile(p: TransposeProblem, size: Mapping[str, int]) -> dict[str, int]:
         "TILE_C": max(width, min(columns, elements // rows)),
         "RUN_IN": int(run_in),
         "RUN_OUT": int(run_out),
+        "BAND": BAND if p.columns >= WIDE else 1,
+        **(
+            {"COPIED": 1, "THREADS": 128}
+            if p.rows * p.columns <= FEW_COPIED * width and _is_copy(p)
+            else {"COPIED": COPIED}
+        ),
     }
 
 
 SQUARE = 64
 """Columns of a tile where rows are many."""
+
+BAND, WIDE = 4, 2**16
+"""Rows of tiles that are taken together; columns from which on the L2 does not hold what one row of tiles stores until
+the next one has stored beside it."""
 
 
 @TRANSPOSE.stage(
@@ -224,8 +239,8 @@ SQUARE = 64
         TransposeProblem(rows=131, columns=150, dtype="fp32", pad_y=1),
         TransposeProblem(rows=1, columns=700, pad_y=2),
     ),
-    parameters={"THREADS": 256, "TILE": 4096},
-    space={"THREADS": (64, 128, 256, 512), "TILE": (2048, 4096, 8192)},
+    parameters={"THREADS": 256, "TILE_BYTES": 16384},
+    space={"THREADS": (64, 128, 256, 512), "TILE_BYTES": (8192, 16384, 32768)},
     sizes=_tile,
     architecture=80,
 )
@@ -233,7 +248,7 @@ def realigned(p: TransposeProblem, size: Mapping[str, int]) -> Launch:
     width, threads = 16 // p.in_type.itemsize, size["THREADS"]
     if _is_copy(p):
         count = p.rows * p.columns
-        blocks = ceil_div(count, COPIED * width * threads)
+        blocks = ceil_div(count, size["COPIED"] * width * threads)
         return Launch("transpose_copy", (blocks, 1, 1), (threads, 1, 1), ("x", "y", np.int64(count)))
     tile = size["TILE_C"], size["TILE_R"]
     early = width if p.ldy % width and not size["RUN_OUT"] else 0  # rows that tiles begin early

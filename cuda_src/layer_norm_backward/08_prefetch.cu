@@ -1,0 +1,91 @@
+// gradient of layer norm, of which g = w dy, n = (x - mean) scale, scale = 1 / sqrt(variance + eps):
+// dx = scale (g - mean_j g - n mean_j(g n)), dw = sum_r dy n, db = sum_r dy.
+// x, dy, dx: (rows, columns), rows ldx (of the first two) and ldy elements apart; w, dw, db: (columns).
+// partial: (clusters, columns, 2), scratch.
+//
+// stage 8, prefetch: blocks stay and take row after row, or a cluster of BLOCKS does, as in stage 5. bulk
+// copies bring the next STAGES - 1 rows of x and of dy to shared memory while threads work on this one in
+// their registers.
+//
+// what it gains: loads go on while a block adds up and stores, and take no registers.
+//
+// what limits it: device memory, while rows have some tens of kilobytes. short ones are too little work for a
+// block.
+#include "tile/cluster_reduce.cuh"
+#include "tile/gradient_row.cuh"
+#include "tile/row_prefetch.cuh"
+
+constexpr int WIDTH = ROW_WIDTH<IN, OUT>, COUNT = VECTORS * WIDTH;
+using Ahead = RowPrefetch<IN, WIDTH, VECTORS, THREADS, BLOCKS, STAGES>;
+
+extern "C" __global__ void __cluster_dims__(BLOCKS) __launch_bounds__(THREADS, RESIDENT)
+    layer_norm_backward_prefetch(const IN* __restrict__ x, const IN* __restrict__ w,
+                                 const IN* __restrict__ dy, OUT* __restrict__ dx,
+                                 TwoSums::Value* __restrict__ partial, int rows, int columns, long long ldx,
+                                 long long ldy, float eps) {
+  extern __shared__ __align__(128) unsigned char memory[];
+  __shared__ Barrier full[2][STAGES];
+  __shared__ RowScratch<Sum, THREADS> statistics[2];  // alternating: a fast warp may be one row ahead
+  __shared__ RowScratch<ThreeSums, THREADS> scratch[2];
+  __shared__ ClusterInbox<BLOCKS> inbox;
+  ClusterReductions<BLOCKS> cluster(inbox);
+  Ahead of_x(memory, full[0], x, rows, columns, ldx);
+  Ahead of_dy(memory + STAGES * Ahead::PART * sizeof(IN), full[1], dy, rows, columns, ldx);
+  const IN outside = from_float<IN>(0.f);
+  TwoSums::Value sums[COUNT];
+#pragma unroll
+  for (int i = 0; i < COUNT; ++i) sums[i] = TwoSums::identity();
+
+  for (int turn = 0; of_x.more(); of_x.next(), of_dy.next(), turn ^= 1) {
+    Vector<IN, WIDTH> held[VECTORS], more[VECTORS];
+    of_x.read(held, outside);
+    const float sum = row_reduce<Sum, THREADS, THREADS>(sum_elements(held), statistics[turn]);
+    of_x.refill();
+    const float mean = cluster.reduce<Sum>(sum) / columns;
+    of_dy.read(more, outside);
+    ThreeSums::Value part = ThreeSums::identity();
+#pragma unroll
+    for (int i = 0; i < VECTORS; ++i) {
+      const int column = of_x.column(i);
+      add_centred_sums<true>(part, held[i], more[i], load_row<WIDTH, true>(w, column, columns, true, outside),
+                             mean, column, of_x.in_row(i) ? columns : 0);
+    }
+    part = row_reduce<ThreeSums, THREADS, THREADS>(part, scratch[turn]);
+    of_dy.refill();
+    const ThreeSums::Value whole = cluster.reduce<ThreeSums>(part);
+    const float scale = rsqrtf(whole.first / columns + eps);
+    const RowGradient gradient = {mean, scale, whole.second / columns, whole.third * scale / columns};
+    OUT* const to = dx + of_x.row * ldy;
+#pragma unroll
+    for (int i = 0; i < VECTORS; ++i) {
+      if (!of_x.in_row(i)) continue;
+      const int column = of_x.column(i);
+      store_vector(to + column,
+                   norm_gradient<OUT>(held[i], more[i], load_vector<WIDTH>(w + column), gradient));
+#pragma unroll
+      for (int j = 0; j < WIDTH; ++j) {
+        const float g = to_float(more[i].x[j]);
+        sums[i * WIDTH + j] =
+            TwoSums::combine(sums[i * WIDTH + j], {g * gradient.normalised(to_float(held[i].x[j])), g});
+      }
+    }
+  }
+#pragma unroll
+  for (int i = 0; i < VECTORS; ++i)
+    if (of_x.in_row(i))
+#pragma unroll
+      for (int j = 0; j < WIDTH; ++j)
+        partial[static_cast<long long>(blockIdx.x / BLOCKS) * columns + of_x.column(i) + j] =
+            sums[i * WIDTH + j];
+}
+
+extern "C" __global__ void __launch_bounds__(ADDERS)
+    layer_norm_backward_combine(const TwoSums::Value* __restrict__ partial, OUT* __restrict__ dw,
+                                OUT* __restrict__ db, int columns, int parts) {
+  __shared__ TwoSums::Value scratch[ADDERS];
+  const int column = blockIdx.x * WARP + threadIdx.x % WARP;
+  const TwoSums::Value sum = add_up_parts<TwoSums>(partial, column, columns, parts, scratch);
+  if (threadIdx.x >= WARP || column >= columns) return;
+  dw[column] = from_float<OUT>(sum.first);
+  db[column] = from_float<OUT>(sum.second);
+}

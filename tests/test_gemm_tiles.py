@@ -1,0 +1,36 @@
+"""Stages of GEMM with several tiles: those that small problems do not choose are right, too."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import pytest
+
+import workbench
+from workbench.kernels.gemm import GemmProblem, tiling
+
+
+def _right(stage: str, **fields: Any) -> bool:
+    problem = dataclasses.replace(GemmProblem(m=140, n=72, k=70, seed=3), **fields)
+    return workbench.verify(f"gemm:{stage}", device="emulator", problem=problem).ok
+
+
+@pytest.mark.parametrize("number", range(len(tiling.FITTED)))
+def test_every_tile_of_fitted_pipeline(number, monkeypatch):
+    shape, parts = tiling.FITTED[number], 1 + number % 3
+    monkeypatch.setattr(tiling, "fitted", lambda p: (shape, parts))
+    assert _right("fitted_pipeline", dtype="fp32", layout=("nn", "nt")[number // 2 % 2])
+
+
+@pytest.mark.parametrize("number", range(1, len(tiling.FITTED)))
+def test_every_tile_of_shifted_pipeline(number, monkeypatch):
+    shape, parts = tiling.FITTED[number], 1 + number // 2 % 2
+    monkeypatch.setattr(tiling, "shifted_single", lambda p: (shape, parts))
+    assert _right("shifted_pipeline", dtype="fp32", layout=("nn", "nt")[number % 2], k=101, pad_b=2)
+
+
+@pytest.mark.parametrize("tile", [(128, 256, 8), (192, 128, 4), (192, 64, 1), (128, 64, 2)], ids=str)
+def test_tiles_of_fitted_tiles_that_clusters_share_and_narrow_ones(tile, monkeypatch):
+    monkeypatch.setattr(tiling, "wide", lambda p, most: tile)
+    assert _right("fitted_tiles", k=64 * 9 + 16, n=136, layout="nn" if tile[1] == 64 else "nt", out="bf16")

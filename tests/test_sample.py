@@ -1,0 +1,204 @@
+"""What CI tests of stages that have not changed, and which stages have."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import re
+import subprocess
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import sample
+from sample import EXAMPLES, LEAST, assembled, changed_files, spread, variant, words_of
+
+from workbench.catalogue import registry
+from workbench.devices import open_device
+from workbench.harness.drawing import drawn
+from workbench.model.stage import Stage
+
+EMULATOR = open_device("emulator")
+FIRST = [operation.stages[-1] for operation in registry.operations().values()]
+
+
+@pytest.mark.parametrize("stage", FIRST, ids=lambda s: s.spec)
+def test_a_sample_has_every_type_layout_and_distribution_of_the_problems(stage: Stage) -> None:
+    problems, chosen = drawn(stage, EMULATOR, examples=EXAMPLES, seed=0), sample.sample(stage, EMULATOR)
+    assert set().union(*map(words_of, chosen)) == set().union(*map(words_of, problems))
+    assert {problem.distribution for problem in chosen} >= {problem.distribution for problem in problems}
+    assert LEAST <= len(chosen) == len(set(chosen)) <= EXAMPLES
+    assert all(stage.supports(problem, EMULATOR.architecture) is None for problem in chosen)
+    assert variant(stage, assembled(stage, EMULATOR)) in {variant(stage, problem) for problem in chosen}
+
+
+def _git(folder: Path, *arguments: str) -> None:
+    identity = ("-c", "user.name=a", "-c", "user.email=a@b.c")
+    subprocess.run(["git", "-C", str(folder), *identity, *arguments], check=True, capture_output=True)
+
+
+def test_files_that_were_committed_edited_or_made_since_a_commit_have_changed(tmp_path: Path) -> None:
+    _git(tmp_path, "init", "-q")
+    for name in ("committed", "edited", "left"):
+        (tmp_path / name).write_text("before")
+    (tmp_path / ".gitignore").write_text("ignored\n")
+    _git(tmp_path, "add", "-A")
+    _git(tmp_path, "commit", "-qm", "first")
+    (tmp_path / "committed").write_text("after")
+    _git(tmp_path, "commit", "-qam", "second")
+    for name in ("edited", "new", "ignored"):
+        (tmp_path / name).write_text("after")
+    found = {path.name for path in changed_files(tmp_path, "HEAD~1")}
+    assert found == {"committed", "edited", "new"}
+    with pytest.raises(pytest.UsageError, match="--changed-since gone: "):
+        changed_files(tmp_path, "gone")
+
+
+def test_of_many_changed_stages_some_of_each_part_are_tested_thoroughly() -> None:
+    items = [str(number) for number in range(100)]
+    assert spread(items, 4) == ["0", "25", "50", "75"]
+    assert spread(items[:4], 4) == items[:4]
+
+
+@pytest.fixture
+def conv2d_changed(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """A commit since which one stage has changed."""
+    (stage,) = registry.select(["conv2d:naive"])
+    monkeypatch.setattr(sample, "changed_files", lambda repository, since: [Path(stage.path)])
+    sample.changed.cache_clear()
+    yield "a commit"
+    sample.changed.cache_clear()
+
+
+def test_a_stage_is_tested_thoroughly_where_a_file_of_it_changed(conv2d_changed: str) -> None:
+    assert sample.changed_stages(conv2d_changed) == {"conv2d:naive"}
+
+
+Left = Callable[..., tuple[dict[str, set[str]], Counter[str]]]
+
+
+@pytest.fixture
+def kept(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Iterator[Left]:
+    """What is left of a few files of tests where these files have changed: the stages by test, and the number of items
+    by file and test."""
+    names = ["test_conv2d.py", "test_ssd.py", "test_occupancy.py", "test_profile.py", "test_stages.py"]
+    files = [pytest.Module.from_parent(request.session, path=Path(__file__).parent / name) for name in names]
+    items = list(itertools.chain.from_iterable(map(request.session.genitems, files)))
+
+    def of(*changed: str) -> tuple[dict[str, set[str]], Counter[str]]:
+        monkeypatch.setattr(sample, "changed_files", lambda repository, since: [sample.ROOT / c for c in changed])
+        sample.changed.cache_clear()
+        left = set(sample.left_out(items, "a commit"))
+        stages: dict[str, set[str]] = {}
+        for item in items:
+            if item not in left and item.originalname in sample.OF_A_STAGE:
+                stages.setdefault(item.originalname, set()).add(str(sample.spec_of(item)))
+        return stages, Counter(f"{i.path.stem} {i.originalname}" for i in items if i not in left)
+
+    yield of
+    sample.changed.cache_clear()
+
+
+VERIFIED, SPILLS, PROFILED = sample.OF_A_STAGE
+ALL = {stage.spec for stage in registry.stages()}
+FIRST_ONES = {operation.stages[0].spec for operation in registry.operations().values()}
+
+
+def test_what_has_changed_says_which_stages_and_which_tests_of_an_operation_are_left(kept: Left) -> None:
+    stages, plain = kept("docs/index.md")
+    assert stages == {VERIFIED: FIRST_ONES, SPILLS: FIRST_ONES, PROFILED: FIRST_ONES}
+    (stage,) = registry.select(["conv2d:tensor_core"])
+    stages, items = kept(str(Path(stage.path).relative_to(sample.ROOT)))
+    assert stages == dict.fromkeys(sample.OF_A_STAGE, FIRST_ONES | {stage.spec})
+    of_ssd = [number for name, number in plain.items() if name.startswith("test_ssd ")]
+    assert max(of_ssd) == 2 and [n for name, n in items.items() if name.startswith("test_ssd ")] == of_ssd
+    assert sum(n for name, n in plain.items() if "conv2d" in name) < sum(n for k, n in items.items() if "conv2d" in k)
+    assert plain.keys() == items.keys()
+    stages, _ = kept("workbench/judge/comparison.py")
+    assert stages == {VERIFIED: ALL, SPILLS: FIRST_ONES, PROFILED: FIRST_ONES}
+    stages, _ = kept("workbench/toolchain/compiler.py")
+    assert stages == {VERIFIED: ALL, SPILLS: ALL, PROFILED: FIRST_ONES}
+
+
+def test_tests_of_the_emulator_are_left_out_where_nothing_that_they_depend_on_has_changed() -> None:
+    def left(*changed: str) -> list[str]:
+        return sample.unchanged([sample.ROOT / name for name in changed])
+
+    headers = ["tests/test_headers.py", "tests/test_row_headers.py"]
+    assert left("README.md", "workbench/report/plots.py") == ["tests/emulator", *headers]
+    assert left("workbench/model/launch.py") == ["tests/emulator"]
+    assert left("tests/emulator/cases.py", "cuda_src/include/tile/row.cuh") == []
+    assert left("workbench/emulator/engine/race.cpp") == left("tests/conftest.py") == []
+
+
+def test_what_tests_of_the_emulator_import_is_what_they_are_said_to_depend_on() -> None:
+    sources = [path.read_text() for path in (sample.ROOT / "tests/emulator").glob("test_*.py")]
+    imported = {name for text in sources for name in re.findall(r"^\s*(?:from|import) (workbench[\w.]*)", text, re.M)}
+    assert {".".join(name.split(".")[:2]) for name in imported} == {"workbench.emulator"}
+
+
+TOOL = """#!/bin/bash
+echo "$(basename "$0") $*" >> {log}
+if [ "$1" = wheel ]; then mkdir -p "$5" && touch "$5/a.whl"; fi
+if [ "$1 $2" = "-m venv" ]; then
+  mkdir -p "$3/bin"
+  for tool in pip python ruff mypy lint-imports clang-format workbench; do cp "$0" "$3/bin/$tool"; done
+fi
+"""
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Callable[..., str]:
+    """Runs `.ci/run` in a clone of two commits, with tools that do nothing but say how they were called."""
+    clone, log = tmp_path / "clone", tmp_path / "log"
+    (clone / ".ci").mkdir(parents=True)
+    (clone / ".ci" / "run").write_text((sample.ROOT / ".ci" / "run").read_text())
+    for tool in (tmp_path / "python", clone / ".ci" / "sanitized"):
+        tool.write_text(TOOL.format(log=log))
+        tool.chmod(0o755)
+    for name in ("workbench/emulator/engine/a.cpp", "workbench/ops/a.cpp", "tests/engine/a.cpp"):
+        (clone / name).parent.mkdir(parents=True, exist_ok=True)
+        (clone / name).write_text("")
+    _git(clone, "init", "-q", "-b", "main")
+    for message in ("first", "second"):
+        (clone / "README.md").write_text(message)
+        _git(clone, "add", "-A")
+        _git(clone, "commit", "-qm", message)
+
+    def called(*arguments: str) -> str:
+        log.write_text("")
+        command = ["bash", str(clone / ".ci" / "run"), *arguments]
+        done = subprocess.run(command, env=os.environ | {"PYTHON": str(tmp_path / "python")}, capture_output=True)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return log.read_text()
+
+    return called
+
+
+def test_ci_takes_a_sample_since_a_commit_that_has_passed_and_everything_where_there_is_none(
+    run: Callable[..., str], tmp_path: Path
+) -> None:
+    clone = tmp_path / "clone"
+    head, before = (
+        subprocess.check_output(["git", "-C", str(clone), "rev-parse", name], text=True).strip()
+        for name in ("HEAD", "HEAD^")
+    )
+    for arguments in ((), ("--full",)):
+        everything = run(*arguments)
+        assert "-m pytest" in everything and "--changed-since" not in everything
+        assert "sanitized --build" in everything and "tune" in everything
+        assert (clone / ".ci/passed").read_text().strip() == head
+        (clone / ".ci/passed").unlink()
+    assert f"--changed-since {before}" in run("--since", "HEAD^")
+    (clone / ".ci/passed").write_text(before)
+    said = run()
+    assert f"--changed-since {before}" in said and "sanitized" not in said and "tune" not in said
+    (clone / "workbench/emulator/engine/b.cpp").write_text("")
+    assert "sanitized --build" in run()
+    (clone / ".ci/passed").write_text("0" * 40)  # of another history
+    assert "--changed-since" not in run()
+    (clone / ".ci/passed").unlink()
+    _git(clone, "checkout", "-qb", "branch")
+    _git(clone, "commit", "-qm", "third", "--allow-empty")
+    assert f"--changed-since {head}" in run()
