@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -177,6 +178,18 @@ def test_files_choose_the_stages_that_are_made_of_them(project: Path) -> None:
     assert verified("device/mirror/1_naive.cu") == ["mirror:naive"]
     assert verified("device/include/negated.cuh") == ["negation:naive"]
     assert verified("README.md", "--sarif", "none.sarif") == [] and Path("none.sarif").is_file()
+
+
+def test_a_source_in_the_folder_of_its_operation_is_that_of_one_stage(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(shutil.copytree(ROOT / "examples/softmax", tmp_path / "softmax"))
+    source = Path("kernels/probabilities/2_warp.cu")
+    arguments = ("verify", "--files", "--device", "emulator", "--examples", "1", "--json")
+    assert [v["spec"] for v in document(invoke(*arguments, str(source)))["verdicts"]] == ["probabilities:warp"]
+    source.unlink()
+    specs = [v["spec"] for v in document(invoke(*arguments, str(source)))["verdicts"]]
+    assert specs == ["probabilities:naive", "probabilities:warp", "probabilities:online"]
 
 
 def test_the_hook_verifies_what_a_commit_changes_and_stops_a_commit_that_is_wrong(

@@ -131,7 +131,8 @@ def mutants_page() -> Any:
 
 
 def test_reasons_written_down_after_a_run_are_on_the_page_of_mutants(mutants_page, tmp_path):
-    shutil.copytree(origin.SOURCES / "vector_add", tmp_path / "vector_add")
+    for folder in ("vector_add", "include"):
+        shutil.copytree(origin.SOURCES / folder, tmp_path / folder)
     made = [replace(m, root=tmp_path) for m in mutate.mutants(registry.select(["vector_add:naive"]))]
     passed = [mutate.Judged(m, mutate.Outcome.SURVIVED) for m in made]
     old, new = mutate.change_of(made[0])

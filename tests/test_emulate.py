@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -245,7 +246,13 @@ def test_fills_hold_what_they_say() -> None:
         (("--arg", "f32[5]=@x.npy"), "has the shape [4]"),
         (("--arg", "f32[4]", "--arg", "f32[4]"), "4 parameters"),
         (("--arg", "x:f32[4]", "--arg", "x:f32[4]"), "the same name"),
+        (("--arg", "f32[4] => ."), "is a folder; name a file"),
+        (("--arg", "f32[4] => none/y.npy"), "there is no folder none"),
+        ((*RIGHT, "--trace", "none/t.json"), "there is no folder none"),
+        ((*RIGHT, "--include", "none"), "--include none: there is no such folder"),
+        ((*RIGHT, "--then", "scale '"), "No closing quotation. Write for example --then"),
         ((*RIGHT, "--print", "3"), "write for example --print 0:8"),
+        ((*RIGHT, "--print", "4:2"), "has no elements"),
         ((*RIGHT, "--define", "1=2"), "write for example --define TILE=16"),
         ((*RIGHT, "--entry", "skale"), "the source has: scale"),
         ((*RIGHT, "--shared", "307200"), "232448 are allowed"),
@@ -271,15 +278,48 @@ def test_wrong_usage_ends_with_2_and_says_what_would_be_right(
         ("broken.cu", "__global__ void k() { none; }", "undefined"),
         ("broken.ptx", ".version 8.0\n.entry k() { bogus.f32 %f1; }", "%f1 is not declared"),
         ("new.ptx", ".version 8.0\n.entry k() { bogus.f32; }", "does not know the operation bogus.f32"),
-        ("none.cu", None, "none.cu: No such file"),
+        ("bytes.ptx", ".version 8.0\n\0", "bytes.ptx holds a zero byte: it is neither CUDA C++ nor PTX"),
+        ("long.ptx", "x" * 1000, f"instead of '{'x' * 60}'"),
     ],
 )
 def test_a_source_that_cannot_run_ends_with_1_and_one_message(
+    workbench: Workbench, name: str, text: str, message: str
+) -> None:
+    Path(name).write_text(text)
+    result = workbench(name, "--grid", "1", "--block", "1")
+    assert result.exit_code == 1, result.output
+    assert result.stderr.count("Error: ") == 1
+    assert message in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("none.cu", None, "there is no file none.cu"),
+        (".", None, ". is a folder; name a file"),
+        ("empty.cu", "", "the source has no kernel"),
+        ("device.cu", "__device__ int f(int a) { return a; }", "the source has no kernel"),
+        (
+            "two.cu",
+            "__global__ void a() {} __global__ void b() {}",
+            "say which kernel is the entry; the source has: a(), b()",
+        ),
+    ],
+)
+def test_a_file_without_the_one_kernel_to_launch_is_wrong_usage(
     workbench: Workbench, name: str, text: str | None, message: str
 ) -> None:
     if text is not None:
         Path(name).write_text(text)
     result = workbench(name, "--grid", "1", "--block", "1")
+    assert result.exit_code == 2 and result.stderr.count("Error: ") == 1 and message in result.stderr, result.output
+
+
+def test_ptx_without_lines_of_a_source_is_its_own_source(workbench: Workbench) -> None:
+    text = (Path(__file__).parent / "emulator/scale.ptx").read_text()
+    Path("scale.ptx").write_text(text)
+    arguments = ("--arg", "x:f32[1000]=ones", "--arg", "y:f32[1001]", "--arg", "f32=2", "--arg", "i32=1001")
+    result = workbench("scale.ptx", "--grid", "4", "--block", "256", *arguments)
     assert result.exit_code == 1, result.output
-    assert result.stderr.count("Error: ") == 1
-    assert message in result.stderr
+    place, said, line = re.match(r"scale.ptx:(\d+): (out of bounds): .*\n +(.*)", result.stdout).groups()
+    assert said and "ld.global.f32 %f1, [%d1];" == line == text.splitlines()[int(place) - 1].strip()

@@ -206,6 +206,14 @@ def test_a_problem_that_no_stage_takes_is_named(exported: Any) -> None:
         exported("gemm_fp8", "8x8x3000000000")
 
 
+def test_an_export_that_fails_leaves_nothing_behind(tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    for name in ("new", "empty"):
+        with pytest.raises(export.ExportError, match=r"no stage of gemm_fp8 supports"):
+            export.export("gemm_fp8", tmp_path / name, ["8x8x32", "8x8x3000000000"])
+    assert [path.name for path in tmp_path.rglob("*")] == ["empty"]
+
+
 def test_blocks_of_a_persistent_launch_are_those_of_the_workbench(exported: Any) -> None:
     from workbench.model.launch import Launch
 

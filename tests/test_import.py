@@ -162,6 +162,10 @@ def test_the_settings_of_a_gpu_mode_task_are_its_suite_and_tests() -> None:
     task = tasks.parsed("gpumode", Path("add_py"))
     assert (task.sizes, task.suite) == ({"size": 1024}, [{"size": 1024}, {"size": 2048}])
     assert (task.tried, task.tolerances, task.fixed) == ([{"size": 127}, {"size": 7}], (1e-3, 2e-3), {})
+    assert task.about == "Adds two matrices"
+    Path("add_py/reference.py").write_text(REFERENCE.replace('    """Adds two matrices."""\n', ""))
+    Path("add_py/task.yml").write_text(TASK + 'description: |\n  Add "two" matrices.\n  More.\n')
+    assert tasks.parsed("gpumode", Path("add_py")).about == "Add  two  matrices"
     Path("add_py/task.yml").write_text(TASK.replace('"size": 127', '"size": 127, "kind": "x"').replace("size", "seed_"))
     assert tasks.parsed("gpumode", Path("add_py")).fixed == {}
 

@@ -7,8 +7,10 @@ import select
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
+from multiprocessing.context import SpawnProcess
 from pathlib import Path
 
 import pytest
@@ -103,6 +105,29 @@ def test_an_interrupt_does_not_wait_for_the_workers() -> None:
     assert _ended([worker], 5.0)
 
 
+def test_an_interrupt_with_cancelled_tasks_prints_no_traceback_of_a_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    raised: list[object] = []
+    kill = SpawnProcess.kill
+
+    def noticed(process: SpawnProcess) -> None:
+        kill(process)
+        time.sleep(0.3)  # so that the pool is found broken before anything else happens
+
+    monkeypatch.setattr(threading, "excepthook", raised.append)
+    monkeypatch.setattr(SpawnProcess, "kill", noticed)
+    with pytest.raises(KeyboardInterrupt), Processes(1) as pool:
+        manager = set(threading.enumerate())
+        tasks = [pool.submit(time.sleep, 0.01) for _ in range(20)]
+        manager ^= set(threading.enumerate())
+        tasks[0].result()
+        for task in tasks:
+            task.cancel()
+        raise KeyboardInterrupt
+    for thread in manager:
+        thread.join(10)
+    assert manager and not raised
+
+
 def test_a_local_cluster_listens_on_this_machine_alone() -> None:
     made = _local("emulator", 1)
     hosts = [made["scheduler"]["options"], *(worker["options"] for worker in made["workers"].values())]
@@ -124,6 +149,8 @@ def test_a_local_cluster_listens_on_this_machine_alone() -> None:
         (["compare", "nowhere", "nowhere"], "wrong_usage", 2),
         (["replay", "0123"], "versions_error", 1),
         (["history", "gemm:niave"], "unknown_spec", 2),
+        (["history", "gemm:naive", "-o", "."], "bad_parameter", 2),
+        (["trace", "gemm:naive", "-o", "nowhere/t.json"], "bad_parameter", 2),
     ],
 )
 def test_an_error_is_one_json_object(

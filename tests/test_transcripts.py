@@ -19,6 +19,7 @@ from command_line import invoke, one_message
 from test_project import _forgotten
 from test_tutorial import commands, settled
 
+from workbench.catalogue import registry
 from workbench.cli import main as cli
 
 __all__ = ["_forgotten"]
@@ -85,6 +86,22 @@ def test_without_the_readmes_project_file_the_message_says_that_it_is_missing(pr
         invoke("verify", "row_sum", "--device", "emulator"), 2, "'row_sum'", "pyproject.toml", "which is not here"
     )
     assert "pyproject.toml" not in invoke("verify", "gemm:niave").stderr  # a slip of the pen
+
+
+def test_of_a_project_file_that_is_wrong_or_names_no_operation_nobody_says_that_it_is_not_here(
+    project: Path,
+) -> None:
+    file = project / "pyproject.toml"
+    for text, said in (
+        (file.read_text().replace("kernels =", "kernel ="), "did you mean kernels?"),
+        ('[tool.workbench]\nkernels = ["nothing"]\n', "declares no operation in nothing"),
+    ):
+        (project / "nothing.py").touch()
+        file.write_text(text)
+        registry.reload()
+        wrong = invoke("verify", "row_sum", "--device", "emulator")
+        one_message(wrong, 2, "'row_sum'", said)
+        assert "not here" not in wrong.stderr
 
 
 def test_the_readme_begins_an_operation_whose_name_is_free(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

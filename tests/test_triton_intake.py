@@ -263,6 +263,9 @@ def test_a_file_that_has_the_context_itself_is_reported(tmp_path):
     script.write_text(f"from workbench.triton import emulate\n{text}")
     result = CliRunner().invoke(cli.main, ["emulate", "--triton", str(script)])
     assert result.exit_code == 0 and "sm_89: no hazard found" in result.output, result.output
+    assert "own" not in result.output
+    result = CliRunner().invoke(cli.main, ["emulate", "--triton", str(script), "--arch", "sm_80"])
+    assert "has contexts of its own, for sm_89: --arch sm_80 is not for their launches" in result.stderr
 
 
 @pytest.mark.parametrize(
@@ -326,26 +329,34 @@ def test_tensors_of_pytorch_are_arguments():
         small.scale[(4,)](x.to("meta"), out, 1000, 2.0, BLOCK=256)
 
 
-def test_the_page_runs_and_prints_what_it_says(tmp_path, monkeypatch, capsys):
+def test_the_page_followed_word_by_word_prints_what_it_says(tmp_path, monkeypatch, capsys):
     page = (Path(__file__).parent.parent / "docs/triton.md").read_text()
     blocks = {
         language: re.findall(rf"```{language}\n(.*?)```", page, re.DOTALL) for language in ("python", "text", "console")
     }
     monkeypatch.chdir(tmp_path)
-    first, test, *others = blocks["python"]
-    Path("scale.py").write_text(first)
-    runpy.run_path("scale.py")
+    monkeypatch.syspath_prepend(tmp_path)
+    for name, text in zip(("scale.py", "test_scale.py", "launch.py", "checked.py"), blocks["python"], strict=True):
+        Path(name).write_text(text)
+    runpy.run_path("scale.py", run_name="__main__")
     printed, shown = (re.sub(r"\d+ warp", "N warp", text) for text in (capsys.readouterr().out, blocks["text"][0]))
     assert printed == shown  # but for the count, which depends on Triton's release
-    Path("right.py").write_text("\n".join([first.replace("at <= n", "at < n"), *others]))
-    runpy.run_path("right.py")
-    Path("test_scale.py").write_text(f"{first.split('with workbench')[0]}\n{test}")
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_scale.py"]
-    assert "1 passed" in subprocess.run(command, capture_output=True, text=True, check=False).stdout
-    lines = [line for line in first.splitlines() if not line.startswith(("with ", "print("))]
-    Path("scale.py").write_text("\n".join(line.replace("    scale[", "scale[") for line in lines))
-    result = CliRunner().invoke(cli.main, shlex.split(blocks["console"][0])[1:])
-    assert result.exit_code == 1 and "out of bounds" in result.output and "sm_80" in result.output
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert "1 failed" in done.stdout and "scale.py:11: out of bounds" in done.stdout, done.stdout
+
+    def from_a_shell():
+        monkeypatch.delitem(sys.modules, "scale", raising=False)
+        return CliRunner().invoke(cli.main, shlex.split(blocks["console"][0])[1:])
+
+    failed = from_a_shell()
+    assert failed.exit_code == 1 and "sm_80: 1 hazard" in failed.output, failed.output
+    assert "Write `mask=at < n` in the store" in page
+    Path("scale.py").write_text(blocks["python"][0].replace("mask=at <= n", "mask=at < n"))
+    passed = from_a_shell()
+    assert passed.exit_code == 0, passed.output
+    runpy.run_path("checked.py")
+    monkeypatch.delitem(sys.modules, "scale")
 
 
 def test_the_story_of_the_readme_is_three_lines():

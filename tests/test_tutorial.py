@@ -119,9 +119,7 @@ def test_following_the_tutorial_gives_the_example(shell: Shell) -> None:
         elif block.language == "toml":
             assert (shell.folder / "pyproject.toml").read_text() == block.text
         elif block.language == "diff":
-            done = subprocess.run(
-                ["git", "apply", "--unidiff-zero", "-"], cwd=shell.folder, input=block.text, text=True, check=False
-            )
+            done = subprocess.run(["git", "apply", "-"], cwd=shell.folder, input=block.text, text=True, check=False)
             assert done.returncode == 0, block.text
         elif block.language == "console":
             for command, printed in commands(block.text):

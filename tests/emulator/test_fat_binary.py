@@ -94,7 +94,7 @@ def test_the_kernel_that_is_named_is_taken_from_several_modules_at_the_newest_ta
     for kernel, value in (("a", 1), ("b", 2)):
         assert launch(file, kernel, 1, 1, [x]).ok
         assert x == value
-    with pytest.raises(CompileError, match=r"the kernel must be named; library.so has: a, b"):
+    with pytest.raises(CompileError, match=r"say which kernel is the entry; library.so has: a, b"):
         load(file)
     with pytest.raises(CompileError, match=r"there is no kernel c.*has: a, b"):
         load(file, entry="c")

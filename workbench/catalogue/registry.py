@@ -360,8 +360,12 @@ def _hint(spec: str, every: Sequence[Stage[Any]], found: Loaded) -> str:
     else:
         said = hint(spec, operations(), "operations")
     said += "".join(f"\n{trouble}" for trouble in found.troubles)
-    if found.project is None and not difflib.get_close_matches(spec, names, 1, 0.8):
+    if found.troubles or difflib.get_close_matches(spec, names, 1, 0.8):
+        return said
+    if found.project is None:
         said += "\nkernels of your own are found by a pyproject.toml with [tool.workbench], which is not here"
+    elif found.project.kernels and not found.own:
+        said += f"\n{found.project.name} declares no operation in {', '.join(found.project.kernels)}"
     return said
 
 

@@ -26,7 +26,7 @@ from ..report import judged, sarif
 from ..report.judged import Judged
 from . import documents
 from .console import notice
-from .options import options, trace_options
+from .options import OutputFile, options, trace_options
 from .problems import one_stage
 from .sessions import opened
 
@@ -75,7 +75,13 @@ workbench emulate scale.cu --grid 4 --block 256 --arg x:f32[1000]=random \\
 @click.option("--arg", "arguments", multiple=True, metavar="ARG", help="An argument of the kernel: see below.")
 @click.option("--shared", type=click.IntRange(0), default=0, metavar="BYTES", help="Dynamic shared memory.")
 @click.option("--define", "defines", multiple=True, metavar="X=1", help="A macro for the compiler.")
-@click.option("--include", multiple=True, type=click.Path(path_type=Path), help="A folder of headers.")
+@click.option(
+    "--include",
+    multiple=True,
+    type=click.Path(path_type=Path),
+    metavar="FOLDER",
+    help="A folder of headers.",
+)
 @click.option("--option", "flags", multiple=True, metavar="FLAG", help="A flag of NVRTC, such as -use_fast_math.")
 @click.option("--set", "variables", multiple=True, metavar="NAME:ARG", help="A variable of the source, and its value.")
 @click.option(
@@ -106,9 +112,7 @@ workbench emulate scale.cu --grid 4 --block 256 --arg x:f32[1000]=random \\
 )
 @click.option("--counters", is_flag=True, help="Print the source, with what every line asks of the machine.")
 @click.option("--triton", is_flag=True, help="Execute FILE.py, and emulate the Triton kernels that it launches.")
-@click.option(
-    "--trace", "trace_file", type=click.Path(path_type=Path), metavar="FILE", help="Write the timeline to this file."
-)
+@click.option("--trace", "trace_file", type=OutputFile(), metavar="FILE", help="Write the timeline to this file.")
 @trace_options("trace-")
 @options("json", "sarif")
 def emulate(
@@ -244,6 +248,7 @@ def _print_reports(reports: Sequence[emulator.Report]) -> None:
 
 def _emulate_triton(file: Path, target: str, as_json: bool, **options: Any) -> None:
     """The file under `workbench.triton.emulate`. Options that say how a kernel is launched are the file's to say."""
+    shell.check_paths(file)
     context = click.get_current_context()
     taken = ("file", "triton", "arch", "as_json", *options)
     for parameter in context.command.params:
@@ -256,6 +261,9 @@ def _emulate_triton(file: Path, target: str, as_json: bool, **options: Any) -> N
     # what the file prints is no part of the JSON
     with contextlib.redirect_stdout(sys.stderr) if as_json else contextlib.nullcontext():
         run = run_script(file, target, **options)
+    own = sorted({launched.target for launched in run.launches} - {target})
+    if own and context.get_parameter_source("arch") is click.core.ParameterSource.COMMANDLINE:
+        notice(f"{file} has contexts of its own, for {', '.join(own)}: --arch {target} is not for their launches")
     if as_json:
         documents.result(run.as_dict(), [_of_triton(one, _again(), options["strict"]) for one in run.launches])
     else:
@@ -303,7 +311,7 @@ def profile_(spec: str, problem_text: str | None, as_json: bool) -> None:
 @click.option(
     "-o",
     "target",
-    type=click.Path(path_type=Path),
+    type=OutputFile(),
     default=Path("trace.json"),
     show_default=True,
     metavar="FILE",

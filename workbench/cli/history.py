@@ -26,7 +26,7 @@ from .problems import problems_of
 @click.option(
     "-o",
     "target",
-    type=click.Path(path_type=Path),
+    type=click.Path(path_type=Path, dir_okay=False),
     metavar="FILE.md",
     help="Also write the tables as Markdown, with a picture beside them.",
 )

@@ -157,8 +157,8 @@ def _module_of(stage: Stage[Any]) -> Path:
 def check_name(name: str, what: str) -> None:
     if not re.fullmatch(r"[a-z][a-z0-9_]*", name) or keyword.iskeyword(name):
         raise CannotMake(
-            f"{name!r} cannot be the name of {what}: small letters, digits and _ it may have, a letter first, and no "
-            "word of Python's"
+            f"{name!r} cannot be the name of {what}: such a name has small letters, digits and _, begins with a "
+            "letter, and is no keyword of Python"
         )
 
 

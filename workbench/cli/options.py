@@ -11,9 +11,22 @@ import click
 from ..catalogue import registry
 from ..catalogue.project import reports as reports_folder
 from ..devices import NAMES as DEVICE_NAMES
+from ..inspect.emulate import unwritable
 from .console import notice
 
 F = TypeVar("F", bound=Callable[..., Any])
+
+
+class OutputFile(click.ParamType[Path]):
+    """A file to write. What keeps it from being written is said before the work begins."""
+
+    name = "file"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
+        """The path."""
+        if reason := unwritable(Path(value)):
+            self.fail(reason, param, ctx)
+        return Path(value)
 
 
 COMMON: dict[str, Callable[[Any], Any]] = {

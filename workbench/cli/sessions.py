@@ -162,7 +162,8 @@ def finishing(session: Session, as_json: bool, sarif_file: Path | None = None) -
     except KeyboardInterrupt:
         _show_and_write(session.run, as_json, sarif_file)
         where = f"; their results are in {session.saved}" if session.saved else ""
-        raise Interrupted(f"interrupted after {len(session.run.stages)} finished stages{where}") from None
+        count = len(session.run.stages)
+        raise Interrupted(f"interrupted after {count} finished stage{'s' * (count != 1)}{where}") from None
     except Exception:
         if session.run.stages:
             _show_and_write(session.run, as_json, sarif_file)

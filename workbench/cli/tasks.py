@@ -61,7 +61,10 @@ def parsed(kind: str, path: Path) -> Parsed:
     if kind == "gpumode" and not path.is_dir():
         raise CannotMake(f"{path} is no folder; a gpu-mode task is a folder with a reference.py and a task.yml")
     if not file.is_file():
-        raise CannotMake(f"there is no file {file}; a {kind} task has one")
+        wrong = f"{file} is a folder" if file.is_dir() else f"there is no file {file}"
+        raise CannotMake(
+            f"{wrong}; a {'KernelBench task is a .py' if kind == 'kernelbench' else 'gpu-mode task has one'}"
+        )
     try:
         tree = ast.parse(file.read_text())
     except (SyntaxError, UnicodeDecodeError) as error:
@@ -74,13 +77,17 @@ def parsed(kind: str, path: Path) -> Parsed:
     judged = (
         n for n in tree.body if isinstance(n, ast.FunctionDef | ast.ClassDef) and n.name in ("Model", "ref_kernel")
     )
-    about = (ast.get_docstring(next(judged)) or "").strip()
-    # it is put into Python and CUDA C++
-    first = re.sub(r"[^\w ,;:.+*/()=-]", " ", about.splitlines()[0]).strip(" .") if about else ""
+    first = _first_line(ast.get_docstring(next(judged)) or "")
     if kind == "gpumode":
         return _gpumode(file, path / "task.yml", tree, first)
     sizes = _constants(tree)
     return Parsed(kind, file, sizes, [sizes], about=first)
+
+
+def _first_line(text: str) -> str:
+    """What it says, without what could not be put into Python and CUDA C++."""
+    lines = text.strip().splitlines()
+    return re.sub(r"[^\w ,;:.+*/()=-]", " ", lines[0]).strip(" .") if lines else ""
 
 
 def _constants(tree: ast.Module) -> dict[str, int]:
@@ -137,6 +144,7 @@ def _gpumode(file: Path, settings: Path, tree: ast.Module, about: str) -> Parsed
         return [case for i, case in enumerate(chosen) if case not in chosen[:i]]
 
     tolerances = _tolerances(tree)
+    about = about or _first_line(str(given.get("description") or ""))
     return Parsed("gpumode", file, sizes, of("benchmarks"), of("tests"), fixed, tolerances, about)
 
 

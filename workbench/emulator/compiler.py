@@ -244,5 +244,5 @@ def _nvrtc() -> Any:
     except ImportError as error:
         raise CompilerUnavailable(
             f"CUDA C++ needs NVRTC, the CUDA run-time compiler, which cannot be loaded ({error}); install it with: "
-            "pip install cupy-cuda13x nvidia-cuda-nvrtc, or give PTX, which needs no compiler"
+            "pip install 'kernel-workbench[cuda13]', or give PTX, which needs no compiler"
         ) from None

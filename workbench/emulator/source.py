@@ -91,7 +91,11 @@ def _read(source: str | PathLike[str], entries: Sequence[str]) -> tuple[Path | N
         return None, source
     path = Path(source)
     data = path.read_bytes()
-    return path, _ptx_in(data, path, entries) if holds_images(data) else data.decode(errors="replace")
+    if holds_images(data):
+        return path, _ptx_in(data, path, entries)
+    if b"\0" in data:
+        raise CompileError(f"{path.name} holds a zero byte: it is neither CUDA C++ nor PTX")
+    return path, data.decode(errors="replace")
 
 
 def _device(arch: str | None, options: Sequence[str]) -> tuple[str, list[str]]:
@@ -150,8 +154,12 @@ def _ptx_in(data: bytes, path: Path, entries: Sequence[str]) -> str:
     fitting = [text for text in texts if all(any(_means(name, entry) for name in kernels[text]) for entry in entries)]
     if not fitting or len({tuple(kernels[text]) for text in fitting}) > 1:
         names = sorted({str(kernel_name_of(name)) for text in texts for name in kernels[text]})
-        asked = f"there is no kernel {' and '.join(entries)}, or several" if entries else "the kernel must be named"
-        raise CompileError(f"{asked}; {path.name} has: {', '.join(names) or 'none'}")
+        if not names:
+            raise CompileError(f"the PTX in {path.name} has no kernel")
+        asked = (
+            f"there is no kernel {' and '.join(entries)}, or several" if entries else "say which kernel is the entry"
+        )
+        raise CompileError(f"{asked}; {path.name} has: {', '.join(names)}")
     return max(fitting, key=lambda text: texts[text])
 
 

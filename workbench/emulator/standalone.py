@@ -277,12 +277,14 @@ def _find_entry(program: Program, wanted: str | None) -> Entry:
     found = kernel_name(program, wanted) if wanted is not None else None
     if found is not None:
         return program.entries[found]
-    listed = ", ".join(sorted(str(kernel_name_of(name)) for name in names)) or "none"
+    if not names and not program.templates:
+        raise LaunchError("the source has no kernel: no function is __global__ (.entry in PTX)")
+    listed = ", ".join(sorted(str(kernel_name_of(name)) for name in names)) or "only templates"
     fitting = [name for name in names if wanted is not None and matches(kernel_name_of(name), wanted)]
     if fitting:
         asked = f"{len(fitting)} kernels are called {wanted!r}"
     else:
-        asked = f"there is no kernel {wanted!r}" if wanted is not None else "the kernel must be named"
+        asked = f"there is no kernel {wanted!r}" if wanted is not None else "say which kernel is the entry"
     templates = [name for name in program.templates if wanted is None or wanted.split("::")[-1] == name]
     advice = "".join(
         f"; {name} is a template, of which an instance is named, {_example(program, name)}" for name in templates

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
@@ -85,6 +86,26 @@ class Argument:
     members: Sequence[Argument] = ()
 
 
+def unwritable(path: Path) -> str:
+    """Why a file cannot be written, found out before the work; empty where nothing speaks against it."""
+    if path.is_dir():
+        return f"{path} is a folder; name a file"
+    if not path.parent.is_dir():
+        return f"there is no folder {path.parent}; make it first"
+    if not os.access(path if path.exists() else path.parent, os.W_OK):
+        return f"{path} cannot be written"
+    return ""
+
+
+def check_paths(file: Path, include: Sequence[Path] = ()) -> None:
+    """Raises UsageError unless the source is a file and each of the others a folder."""
+    if not file.is_file():
+        raise UsageError(f"{file} is a folder; name a file" if file.is_dir() else f"there is no file {file}")
+    for folder in include:
+        if not folder.is_dir():
+            raise UsageError(f"--include {folder}: there is no such folder")
+
+
 def parse_dimensions(text: str, what: str) -> tuple[int, ...]:
     """`4,2` as numbers. Raises UsageError."""
     try:
@@ -111,7 +132,7 @@ def parse_argument(
             raise UsageError(f"--arg {text!r}: a tensor map is of an array; write for example {_MAP_EXAMPLE}")
         tensor_map = emulator.TensorMapOf(of.value, _shape(text, as_map["box"]), int(as_map["swizzle"] or 0))
         is_new = known is None or of is not known.get(of.name)
-        return Argument(f"map of {of.name}", tensor_map, members=[of] if is_new else [])
+        return Argument(f"{of.name}_map", tensor_map, members=[of] if is_new else [])
     if struct := _STRUCT.fullmatch(text):
         return _struct(struct["name"] or f"a{number}", struct["members"], rng, known)
     match = _ARGUMENT.fullmatch(text)
@@ -122,6 +143,8 @@ def parse_argument(
         raise UsageError(f"--arg {text!r}: there is no type {match['type']!r}; the types are {', '.join(DTYPES)}")
     dtype, value = DTYPES[match["type"]], match["value"]
     save = Path(match["save"]) if match["save"] else None
+    if save and (reason := unwritable(save)):
+        raise UsageError(f"--arg {text!r}: {reason}")
     from_file = value is not None and value.startswith("@")
     if match["shape"] is None and not from_file:
         if save:
@@ -286,6 +309,7 @@ class Emulation:
 
         Raises UsageError, NotExecuted and OSError.
         """
+        check_paths(self.file, self.include)
         given = [step.given() for step in self.steps]
         reports = self._launches(given)
         for argument in self.arguments:
@@ -369,7 +393,7 @@ def parse_step(text: str, known: Sequence[Argument], rng: np.random.Generator) -
         given = _THEN.make_context("--then", shlex.split(text)).params
     except (click.UsageError, ValueError) as error:
         reason = error.format_message() if isinstance(error, click.UsageError) else str(error)
-        raise UsageError(f"--then {text!r}: {reason} Write for example --then '{_STEP_EXAMPLE}'") from None
+        raise UsageError(f"--then {text!r}: {reason.rstrip('.')}. Write for example --then '{_STEP_EXAMPLE}'") from None
     return Step(
         given["entry"],
         parse_dimensions(given["grid"], "--grid"),
@@ -410,7 +434,10 @@ def parse_slice(text: str) -> slice:
     match = re.fullmatch(r"(-?\d*):(-?\d*)(?::(-?\d+))?", text)
     if not match or match[3] in ("0", "-0"):
         raise UsageError(f"--print {text!r} is not a range of elements; write for example --print 0:8")
-    return slice(*(int(part) if part and part != "-" else None for part in match.groups()))
+    chosen = slice(*(int(part) if part and part != "-" else None for part in match.groups()))
+    if not range(*chosen.indices(2**40)):
+        raise UsageError(f"--print {text!r} has no elements; write for example --print 0:8")
+    return chosen
 
 
 def parse_defines(defines: Sequence[str]) -> dict[str, str]:

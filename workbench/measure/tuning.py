@@ -239,7 +239,9 @@ def searches(
                 kind = variant if device.name == "emulator" else problem_class(problem)
                 found.setdefault((stage.spec, kind), (stage, problem))
     if not found:
-        raise TuningError("there is nothing to tune: no stage that was named has a space of parameters and takes this")
+        raise TuningError(
+            "there is nothing to tune: no stage that was named has a `space` of parameters and supports the problem"
+        )
     return list(found.values())
 
 

@@ -62,34 +62,46 @@ def export(
 
     Stages are chosen as `load` does, for the device of this full name. The package has a callable of the operation's
     name, which takes the inputs and the options that `load` describes, `out=`, and registers itself with PyTorch by
-    `torch_operator(namespace)`. Raises ExportError, and what `load` raises.
+    `torch_operator(namespace)`. Raises ExportError, and what `load` raises; then nothing of the package is there.
     """
-    if folder.exists() and any(folder.iterdir()):
+    existed = folder.exists()
+    if existed and any(folder.iterdir()):
         raise ExportError(f"{folder} is there already and not empty: name another folder, or remove it")
     operation, stages = usable(name, stage, unverified)
     if not name.isidentifier():
         raise ExportError(f"{name} is not a valid name of a Python module")
     limited = dataclasses.replace(operation, stages=list(stages), called=None)
     wanted = [operation.problem.parse(text) for text in problems] or list(operation.suite)
+    try:
+        return _write(limited, wanted, folder, device)
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)
+        if existed:
+            folder.mkdir(exist_ok=True)
+        raise
+
+
+def _write(operation: Operation[Any], wanted: Sequence[Problem], folder: Path, device: str) -> list[str]:
+    """The files of the package; the stage and the problem of each class of calls."""
     for part in ("kernels", "cuda"):
         (folder / part).mkdir(parents=True)
     classes = []
     for problem in wanted:
         try:
-            chosen = choose(limited, problem, ARCHITECTURE, device=device)
+            chosen = choose(operation, problem, ARCHITECTURE, device=device)
         except ValueError as error:
             raise ExportError(str(error)) from None
         classes.append(_class(operation, chosen, problem, folder))
     function = function_of(operation)
     about = {
-        "operation": name,
+        "operation": operation.name,
         "summary": operation.summary,
         "arrays": list(function.arrays),
         "options": _options(operation, operation.problem()),
         "classes": classes,
     }
     (folder / "launches.json").write_text(json.dumps(about, indent=1) + "\n")
-    text = INIT.format(name=name, summary=operation.summary, version=__version__, classes=len(classes))
+    text = INIT.format(name=operation.name, summary=operation.summary, version=__version__, classes=len(classes))
     (folder / "__init__.py").write_text(text)
     shutil.copy(TEMPLATE / "runtime.py", folder)
     shutil.copy(READY, folder)

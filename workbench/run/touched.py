@@ -26,4 +26,8 @@ def _in_package(stage: Stage[Any], changed: Iterable[Path]) -> bool:
     if module is None or not module.__file__ or Path(module.__file__).name != "__init__.py":
         return False
     folder = Path(module.__file__).resolve().parent
-    return any(path.is_relative_to(folder) and path.suffix in (".py", ".cu", ".cuh", ".h", ".hpp") for path in changed)
+    sources = (".cu", ".cuh", ".h", ".hpp")  # one that exists belongs to the stages that read it
+    return any(
+        path.is_relative_to(folder) and (path.suffix == ".py" or (path.suffix in sources and not path.exists()))
+        for path in changed
+    )

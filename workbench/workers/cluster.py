@@ -94,9 +94,10 @@ class Processes(ProcessPoolExecutor):
     ) -> bool | None:
         """Wait for what is at work; where something has gone wrong, as where the user interrupts, end it at once."""
         if kind is not None:
-            for process in [*(self._processes or {}).values()]:
+            processes = [*(self._processes or {}).values()]
+            self.shutdown(wait=False, cancel_futures=True)  # forgets cancelled tasks, before the pool is found broken
+            for process in processes:
                 process.kill()
-            self.shutdown(wait=False, cancel_futures=True)
             return False
         return super().__exit__(kind, error, at)
 

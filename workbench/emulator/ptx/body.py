@@ -106,6 +106,8 @@ class Body:
                 reader.position = label.end()
             else:
                 statement = reader.statement()
+                if not reader.files:  # PTX that was written by hand is its own source
+                    self.place = SourceLocation(self.place.file, reader.line(), 0)
                 self.instruction(statement)
                 reader.position += len(statement) + 1
         self.resolve_branches()

@@ -124,7 +124,7 @@ class _Parser(Reader):
                     relocated += [(name, self.line()) for _, name, _, _ in variable.relocations]
                 self.position += len(statement) + 1
             else:
-                self.fail(f"a directive was expected instead of {self.skip_line()!r}")
+                self.fail(f"a directive was expected instead of {self.skip_line()[:60]!r}")
             self.skip_space()
         if not version:
             raise PtxSyntaxError("there is no .version directive: this is not a PTX module", 1)
