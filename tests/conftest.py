@@ -46,6 +46,10 @@ def interruptible() -> Iterator[None]:
     signal.signal(signal.SIGINT, before)
 
 
+def pytest_configure() -> None:
+    os.environ.pop("PYTEST_ADDOPTS", None)  # options of this run, not of those that tests start
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--changed-since",
