@@ -45,6 +45,9 @@ def convert() -> Iterator[Trial]:
         given = {"narrow": narrow, "x": x}
         threads = launch("convert", 64, "narrow", "wide", "x", "narrowed")
         yield Trial("convert.cu", threads, given, {"wide": wide, "narrowed": narrowed}, {"TYPE": dtype.cuda})
+        words = launch("convert_words", 16 * dtype.itemsize, "words", "x", "again")
+        held = narrow.view(np.uint32)
+        yield Trial("convert.cu", words, {"words": held}, {"x": wide, "again": held}, {"TYPE": dtype.cuda})
         if dtype in HALVES:
             pairs = launch("convert_pairs", 32, "x", "pairs")
             held = {"pairs": narrowed.view(np.uint32)}

@@ -43,7 +43,7 @@ WORK = ("choose", "compile_stage", "load", "encode")
 """What the first call of a class alone may do."""
 
 
-LONG = 640
+LONG = 256
 """k for which a stage with tensor maps, `streamed`, is chosen with 64 rows and columns."""
 
 

@@ -67,7 +67,7 @@ def test_a_source_that_does_not_compile_is_an_error_and_a_verdict_at_its_line() 
 @pytest.mark.parametrize(
     ("arguments", "code", "exit_code", "command"),
     [
-        (["emulate", "nowhere.cu", *LAUNCH], "os_error", 1, "emulate"),
+        (["emulate", "nowhere.cu", *LAUNCH], "usage_error", 2, "emulate"),
         (["emulate", "scale.cu", "--grid", "1"], "missing_parameter", 2, "emulate"),
         (["emulate", "scale.cu", *LAUNCH[:-2]], "usage_error", 2, "emulate"),
         (["emulate", "scale.cu", "--grid", "x", "--block", "1"], "usage_error", 2, "emulate"),

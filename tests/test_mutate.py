@@ -185,7 +185,7 @@ def test_every_explanation_in_the_repository_is_of_a_mutant_that_is_still_made()
     files = {
         str(path.relative_to(origin.SOURCES)) for stage in registry.stages() for path in mutate.with_headers(stage.path)
     }
-    made = {(m.path, mutate._change(*mutate.change_of(m))) for f in files for m in mutants_of(f)}
+    made = {(m.path.resolve(), mutate._change(*mutate.change_of(m))) for f in files for m in mutants_of(f)}
     explained = set(mutate._explanations({path.parent for path, _ in made}))
     assert explained - made == set()
     assert explained

@@ -145,13 +145,14 @@ def _tuned(stage: Stage) -> Iterator[tuple[Stage, Problem]]:
 
 SPILT = {
     **{"fft_conv:registers": 300, "fft_conv:paired": 340, "fft_conv:split": 964, "fft_conv:tensor_core": 480},
-    **{"fft_conv:symmetric": 32, "fft_conv:persistent": 32, "fft_conv:wgmma": 20},
+    **{"fft_conv:symmetric": 32, "fft_conv:persistent": 32, "fft_conv:wgmma": 20, "conv2d:halo": 32},
     **{"attention_backward:tensor_core": 8, "attention:small_blocks": 8, "layer_norm_backward:split_rows": 20},
+    **{"rms_norm_backward:split_rows": 4, "gemm:one_vector": 80},
     **{"softmax:prefetch": 96, "rms_norm:prefetch": 80, "layer_norm:prefetch": 240},
 }
 """Bytes a thread of stages that hold 16 places and their roots, or columns of a transform, where a block is large, of
 one whose accumulators of 256 columns leave no register to some compilers, of one with two blocks a multiprocessor, of
-one that loads four vectors of fp16 ahead, and of those that hold 64 elements of a row: with fewer elements a thread
+those that load several vectors of fp16 ahead, and of those that hold 64 elements of a row: with fewer elements a thread
 they were slower."""
 
 

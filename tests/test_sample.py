@@ -139,7 +139,7 @@ def test_what_tests_of_the_emulator_import_is_what_they_are_said_to_depend_on() 
 
 
 TOOL = """#!/bin/bash
-echo "$(basename "$0") $*" >> {log}
+echo "$(basename "$0") $* $PYTEST_ADDOPTS" >> {log}
 if [ "$1" = wheel ]; then mkdir -p "$5" && touch "$5/a.whl"; fi
 if [ "$1 $2" = "-m venv" ]; then
   mkdir -p "$3/bin"

@@ -189,7 +189,7 @@ def test_a_hazard_of_a_stage_with_tma_is_named(stage, right, broken, verdict):
     folder, source = stage.path.parent, stage.path.read_text()
     source = source.replace('#include "01_specialised.cu"', SPECIALISED.path.read_text())
     assert source.count(right) == 1
-    for header in ("chunk.cuh", "../segments.cuh"):
+    for header in ("chunk.cuh", "../wgmma/chunk.cuh", "../segments.cuh"):
         source = source.replace(f'"{header}"', f'"{folder}/{header}"')
     problem = SsdProblem(heads=2, length=400, headdim=64, dstate=64)
     stage = stage.with_parameters({"BLOCKS": 1})

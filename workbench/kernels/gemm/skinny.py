@@ -14,6 +14,51 @@ from .operation import GEMM
 from .problem import GemmProblem
 
 
+def _along_a_vector(p: GemmProblem) -> str | None:
+    few = Few.of(p)
+    if few.vectors != 1:
+        return "neither m nor n is 1"
+    if not few.along_k or few.x_k != 1:
+        return "k does not lie along the rows of both operands"
+    return None
+
+
+def _one_vector(p: GemmProblem, size: Mapping[str, int]) -> dict[str, int]:
+    chosen = line_groups(p, size)
+    blocks = chosen.pop("BLOCKS")
+    return {**chosen, "SHARED": int(blocks > 1)}
+
+
+@GEMM.stage(
+    "one_vector",
+    parent="naive",
+    source="gemm/simt/17_one_vector.cu",
+    idea="for one row or column: the large operand is used as it was read, and the vector shifted to it",
+    supports=_along_a_vector,
+    parameters={"THREADS": 256, "UNROLL": 4, "RESIDENT": 1024},
+    sizes=_one_vector,
+    edge_cases=(
+        GemmProblem(m=1, n=9, k=3 * 1024 + 200, dtype="bf16"),
+        GemmProblem(m=70, n=1, k=3, dtype="fp16", out="fp16", pad_c=2),
+        GemmProblem(m=1, n=33, k=601, dtype="fp16", pad_b=2),
+        GemmProblem(m=9, n=1, k=2501, dtype="fp32", layout="nn", pad_a=1, pad_c=1),
+        GemmProblem(m=1, n=2, k=140_001, dtype="fp32"),
+    ),
+)
+def one_vector(p: GemmProblem, size: Mapping[str, int]) -> Plan:
+    few, chosen = Few.of(p), line_groups(p, size)
+    blocks, threads = chosen["BLOCKS"], chosen["THREADS"]
+    scratch: dict[str, Array] = {}
+    if blocks > 1:
+        counters = Array((few.lines,), FP32, output=True, zero=True)  # 4 bytes each
+        scratch = {"partial": Array((few.lines, blocks), FP32, output=True), "counters": counters}
+    handed = tuple(scratch) or ("C", "C")  # where nothing is handed over any address will do
+    grid = (ceil_div(few.lines, threads // chosen["GROUP"]) * blocks, 1, 1)
+    numbers = (few.lines, p.k, few.stride, few.c_line, blocks, ceil_div(vectors_of(p, few)[0], blocks))
+    arguments: tuple[Argument, ...] = (few.large, few.other, "C", *handed, *(np.int32(x) for x in numbers))
+    return Plan((Launch("gemm_one_vector", grid, (threads, 1, 1), arguments),), scratch)
+
+
 def _few_vectors(p: GemmProblem, size: Mapping[str, int]) -> dict[str, int]:
     few, item = Few.of(p), dtype_of(p.dtype).itemsize
     lines, k, vectors = at_once(p, few)
@@ -67,48 +112,3 @@ def few_vectors(p: GemmProblem, size: Mapping[str, int]) -> Launch:
         (few.large, few.other, "C", *(np.int32(x) for x in numbers)),
         cluster=(split, 1, 1),
     )
-
-
-def _along_a_vector(p: GemmProblem) -> str | None:
-    few = Few.of(p)
-    if few.vectors != 1:
-        return "neither m nor n is 1"
-    if not few.along_k or few.x_k != 1:
-        return "k does not lie along the rows of both operands"
-    return None
-
-
-def _one_vector(p: GemmProblem, size: Mapping[str, int]) -> dict[str, int]:
-    chosen = line_groups(p, size)
-    blocks = chosen.pop("BLOCKS")
-    return {**chosen, "SHARED": int(blocks > 1)}
-
-
-@GEMM.stage(
-    "one_vector",
-    parent="naive",
-    source="gemm/simt/17_one_vector.cu",
-    idea="for one row or column: the large operand is used as it was read, and the vector shifted to it",
-    supports=_along_a_vector,
-    parameters={"THREADS": 256, "UNROLL": 4, "RESIDENT": 1024},
-    sizes=_one_vector,
-    edge_cases=(
-        GemmProblem(m=1, n=9, k=3 * 1024 + 200, dtype="bf16"),
-        GemmProblem(m=70, n=1, k=3, dtype="fp16", out="fp16", pad_c=2),
-        GemmProblem(m=1, n=33, k=601, dtype="fp16", pad_b=2),
-        GemmProblem(m=9, n=1, k=2501, dtype="fp32", layout="nn", pad_a=1, pad_c=1),
-        GemmProblem(m=1, n=2, k=140_001, dtype="fp32"),
-    ),
-)
-def one_vector(p: GemmProblem, size: Mapping[str, int]) -> Plan:
-    few, chosen = Few.of(p), line_groups(p, size)
-    blocks, threads = chosen["BLOCKS"], chosen["THREADS"]
-    scratch: dict[str, Array] = {}
-    if blocks > 1:
-        counters = Array((few.lines,), FP32, output=True, zero=True)  # 4 bytes each
-        scratch = {"partial": Array((few.lines, blocks), FP32, output=True), "counters": counters}
-    handed = tuple(scratch) or ("C", "C")  # where nothing is handed over any address will do
-    grid = (ceil_div(few.lines, threads // chosen["GROUP"]) * blocks, 1, 1)
-    numbers = (few.lines, p.k, few.stride, few.c_line, blocks, ceil_div(vectors_of(p, few)[0], blocks))
-    arguments: tuple[Argument, ...] = (few.large, few.other, "C", *handed, *(np.int32(x) for x in numbers))
-    return Plan((Launch("gemm_one_vector", grid, (threads, 1, 1), arguments),), scratch)
