@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from ...model.distribution import Distribution
 from ...model.dtypes import dtype_of
 from ...model.operation import Operation
 from ...model.problem import Size
@@ -33,9 +34,10 @@ EDGE_CASES = (
     FftConvProblem(batch=3, channels=2, length=300),
     FftConvProblem(batch=2, channels=1, length=257, causal=True, filter=Filter.DELAY),
     FftConvProblem(batch=1, channels=2, length=4096, filter=Filter.DECAYING),
+    FftConvProblem(batch=5, length=633, filter=Filter.DELAY, seed=138, distribution=Distribution.SUBNORMAL),
 )
 """What random problems would hardly hit: a sequence that is continued, one place more than half a period, a long
-one."""
+one, and sums of so many subnormal numbers that they lose more than one does."""
 
 
 def counts(p: FftConvProblem) -> tuple[np.generic, ...]:

@@ -196,7 +196,7 @@ class FftConvProblem(Problem):
             return {**inputs, "u": inputs["u"] * inputs["u"].dtype.type(4)}
 
         def holds(first: Arrays, other: Arrays, bound: Arrays) -> bool:
-            return scales(first, other, 4)
+            return scales(first, other, 4, self.period)
 
         return Invariant("four times u gives four times y", holds, scaled)
 
