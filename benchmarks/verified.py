@@ -4,7 +4,8 @@
     python benchmarks/verified.py write [OUTPUT.json]                      # the page, of that file and nothing else
 
 Many processes of `workbench verify`, shared among the GPUs, take random problems of a stage from seeds that nobody has
-chosen. A stage has several turns, so that a measurement that ends early has something of every stage.
+chosen. A stage has several turns, so that a measurement that ends early has something of every stage. Where the file is
+there already, it goes on: problems that failed are tried again first, and stages that have fewer problems come first.
 """
 
 from __future__ import annotations
@@ -18,14 +19,17 @@ import secrets
 import subprocess
 import sys
 import time
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 import recorded
 from tabulate import tabulate
 
 from workbench.catalogue import registry
 from workbench.devices import open_device
+from workbench.records import environment
+from workbench.toolchain import compiler
 
 RECORD = Path(__file__).parents[1] / "reports/verified.json"
 TURNS = 4
@@ -41,47 +45,72 @@ def gpus() -> list[str]:
     return [str(number) for number in range(cupy.cuda.runtime.getDeviceCount())]
 
 
-def verify(spec: str, examples: int, gpu: str, seconds: float) -> dict[str, Any]:
-    """One verification of a stage in a process of its own, and what is kept of it."""
-    seed = secrets.randbelow(2**31)
-    command = [sys.executable, "-m", "workbench", "verify", spec, "--device", "cuda", "--json"]
-    command += ["--examples", str(examples), "--seed", str(seed)]
-    kept: dict[str, Any] = {"stage": spec, "seed": seed, "problems": 0, "verdict": "", "message": ""}
+def asked(spec: str, gpu: str, seconds: float, *options: str) -> tuple[recorded.Record, str]:
+    """What `workbench verify` found of a stage, in a process of its own: nothing, and why, where it did not end."""
+    command = [sys.executable, "-m", "workbench", "verify", spec, "--device", "cuda", "--json", *options]
     environ = {**os.environ, "CUDA_VISIBLE_DEVICES": gpu}
     try:
         done = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=max(seconds, 1.0))
     except subprocess.TimeoutExpired:
-        return kept | {"message": "not finished when the time was over"}
+        return {}, "not finished when the time was over"
     try:
         (stage,) = json.loads(done.stdout)["result"]["stages"]
     except (ValueError, KeyError, TypeError):
-        return kept | {"message": f"exit code {done.returncode}: {done.stderr[-600:]}"}
+        return {}, f"exit code {done.returncode}: {done.stderr[-600:]}"
+    return stage, ""
+
+
+def verify(spec: str, examples: int, gpu: str, seconds: float) -> recorded.Record:
+    """One verification of a stage, as it is kept."""
+    seed = secrets.randbelow(2**31)
+    stage, message = asked(spec, gpu, seconds, "--examples", str(examples), "--seed", str(seed))
+    kept: recorded.Record = {"stage": spec, "commit": environment.describe().commit, "seed": seed}
+    if not stage:
+        return kept | {"problems": 0, "verdict": "", "message": message}
     found = stage["verification"]
-    failure = found["failure"] or {}
-    said = f"{failure['problem']}: {failure['message'][:600]}" if failure else ""
-    counted = {name: found[name] for name in ("problems", "verdict", "seconds", "worst_error", "tiers")}
-    return kept | counted | {"message": said}
+    kept |= {"source": stage["source_sha256"], "problems": found["problems"], "verdict": found["verdict"]}
+    if failure := found["failure"]:
+        kept |= {"problem": failure["problem"], "message": failure["message"][:600]}
+    return kept
+
+
+def try_again(row: recorded.Record, gpu: str, seconds: float) -> None:
+    """Note what the problem of a verification that failed gives today."""
+    stage, message = asked(row["stage"], gpu, seconds, "--problem", row["problem"])
+    verdict = stage["verification"]["verdict"] if stage else message
+    row["again"] = {"commit": environment.describe().commit, "verdict": verdict}
 
 
 def measure(chosen: argparse.Namespace) -> None:
     stop = time.monotonic() + chosen.seconds
     record = recorded.begin(open_device("cuda").info(), "verifications")
+    if chosen.file.exists():
+        record["verifications"] = recorded.read(chosen.file)["verifications"]
+    rows, cards = record["verifications"], gpus()
     free: queue.Queue[str] = queue.Queue()
     for number in range(chosen.processes):
-        cards = gpus()
         free.put(cards[number % len(cards)])
 
-    def turn(spec: str) -> None:
+    def work(job: Callable[[str, float], object]) -> None:
         gpu = free.get()
         try:
             if (left := stop - time.monotonic()) > 0:
-                record["verifications"].append(verify(spec, -(-chosen.problems // TURNS), gpu, left))
+                job(gpu, left)
         finally:
             free.put(gpu)
 
+    part = -(-chosen.problems // TURNS)
+    before = problems(record)
     specs = [f"{name}:{stage.name}" for name, op in registry.operations().items() for stage in op.stages]
+    turns = [(number * part + before[spec], spec) for number in range(TURNS) for spec in specs]
+    jobs: list[Callable[[str, float], object]] = [partial(try_again, row) for row in wrong(record)]
+
+    def keep(spec: str, gpu: str, left: float) -> None:
+        rows.append(verify(spec, part, gpu, left))
+
+    jobs += [partial(keep, spec) for so_far, spec in sorted(turns) if so_far < chosen.problems]
     with concurrent.futures.ThreadPoolExecutor(chosen.processes) as pool:
-        for number, _ in enumerate(pool.map(turn, [spec for _ in range(TURNS) for spec in specs])):
+        for number, _ in enumerate(pool.map(work, jobs)):
             if number % 20 == 0:
                 recorded.save(record, chosen.file)
     recorded.save(record, chosen.file)
@@ -89,10 +118,13 @@ def measure(chosen: argparse.Namespace) -> None:
 
 
 def problems(record: recorded.Record) -> dict[str, int]:
-    """Problems judged of every stage, in the order of the catalogue."""
-    found: dict[str, int] = {}
-    for row in record["verifications"]:
-        found[row["stage"]] = found.get(row["stage"], 0) + row["problems"]
+    """Problems that were judged right of every stage, as its sources are now, in the order of the catalogue."""
+    found = {}
+    for name, operation in registry.operations().items():
+        for stage in operation.stages:
+            spec, source = f"{name}:{stage.name}", compiler.source_digest(compiler.source_of(stage))
+            rows = [row for row in record["verifications"] if row["stage"] == spec and row.get("source") == source]
+            found[spec] = sum(row["problems"] for row in rows)
     return found
 
 
@@ -102,32 +134,41 @@ def wrong(record: recorded.Record) -> list[recorded.Record]:
 
 
 def summary(record: recorded.Record) -> str:
-    """Problems a stage and verifications that failed, an operation a line."""
-    counts, failed = problems(record), wrong(record)
+    """Problems a stage, an operation a line."""
+    counts = problems(record)
     rows = []
-    for name, operation in registry.operations().items():
-        found = [counts.get(f"{name}:{stage.name}", 0) for stage in operation.stages]
-        bad = sum(row["stage"].partition(":")[0] == name for row in failed)
-        rows.append([f"`{name}`", len(found), sum(found), min(found), max(found), bad])
-    rows.append(["all", *(sum(row[column] for row in rows) for column in (1, 2))])
-    rows[-1] += [min(row[3] for row in rows[:-1]), max(row[4] for row in rows[:-1]), len(failed)]
-    headers = ["operation", "stages", "problems", "fewest of a stage", "most", "verifications that failed"]
+    for name in registry.operations():
+        found = [count for spec, count in counts.items() if spec.partition(":")[0] == name]
+        rows.append([f"`{name}`", len(found), sum(found), min(found), max(found)])
+    rows.append(["all", len(counts), sum(counts.values()), min(counts.values()), max(counts.values())])
+    headers = ["operation", "stages", "problems", "fewest of a stage", "most of a stage"]
     return tabulate(rows, headers, tablefmt="pipe", intfmt=",")
 
 
+def failure(row: recorded.Record) -> str:
+    """A line on a verification that failed."""
+    again = row.get("again")
+    since = f" At `{again['commit'][:12]}`: {again['verdict']}." if again else ""
+    first = row["message"].partition("\n")[0]
+    return f"- `{row['stage']}` at `{row['commit'][:12]}`, {row['verdict']}: `{row['problem']}`: {first}.{since}"
+
+
 def page(record: recorded.Record) -> str:
-    failed = [f"- `{row['stage']}`, seed {row['seed']}: {row['verdict']}: {row['message']}" for row in wrong(record)]
-    failures = "\n".join(["## What failed", "", *failed, ""]) if failed else "No verification failed.\n"
-    unfinished = sum(not row["verdict"] for row in record["verifications"])
+    failed = wrong(record)
+    said = "No verification failed."
+    if failed:
+        said = (
+            f"{len(failed)} verifications failed. Each problem that failed was tried again with later code:\n\n"
+            + "\n".join(map(failure, failed))
+        )
     return (
         "# All stages verified at length\n\n"
         "Written by `benchmarks/verified.py` from [the JSON beside it](verified.json). Every stage is given random "
-        "problems, a part of them from each of several seeds; a problem is judged in every tier of its operation. Some "
-        "are also solved twice, on other inputs in the same memory, and asked for the operation's invariants. Meanwhile "
-        "the emulator looks for hazards of the stage on small problems.\n\n"
-        f"{recorded.made_on(record)}\n{summary(record)}\n\n{failures}\n"
-        f"Of {len(record['verifications'])} verifications {unfinished} had not ended when the time was over; their "
-        "problems are not counted.\n"
+        "problems, a part of them from each of several seeds; a problem is judged in every tier of its operation. "
+        "Some are also solved twice, on other inputs in the same memory, and asked for the operation's invariants. "
+        "Meanwhile the emulator looks for hazards of the stage on small problems. Counted are problems of stages whose "
+        "sources are those of today.\n\n"
+        f"{recorded.made_on(record)}\n{summary(record)}\n\n## What failed\n\n{said}\n"
     )
 
 

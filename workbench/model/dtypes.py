@@ -39,6 +39,11 @@ class DType:
         return self.unit_roundoff > 0
 
     @property
+    def smallest_normal(self) -> float:
+        """The smallest positive number of a float type with all bits of the significand."""
+        return self.smallest / (2 * self.unit_roundoff)
+
+    @property
     def fillers(self) -> tuple[bytes, bytes]:
         """Two patterns for an element of memory to which no kernel has written: the usual one, and another.
 

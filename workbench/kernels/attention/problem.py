@@ -58,6 +58,15 @@ def of_kind(kind: Kind, q: Values, k: Values, dtype: DType, factor: float) -> tu
 EXP2_ERROR = np.float32(1 + 2**-22)
 """exp2f of CUDA is right within 2 units in the last place (CUDA C++ Programming Guide, mathematical functions)."""
 
+LOG2_ERROR = np.float32(1 + 2**-22)
+"""lg2.approx is off by 2^-22 of its result (PTX ISA), and by as much where that is near 0."""
+
+
+def least_weight(dtype: DType) -> np.float32:
+    """The weight whose rounding to the type errs by as much as one below it may be off: ex2.approx.ftz gives 0 for what
+    is subnormal in fp32 (PTX ISA), and what is subnormal in the type has fewer bits there."""
+    return np.float32(max(dtype.smallest_normal, FP32.smallest_normal / dtype.unit_roundoff))
+
 CHUNK = 512
 """Rows that are solved at once on the host: of long sequences not all logits fit into memory."""
 
@@ -218,7 +227,7 @@ class AttentionProblem(GroupedHeads):
             weights = dtype.rounded(weights).astype(np.float32) / np.where(total > 0, total, np.float32(1))[:, None]
             o = tensor_core_product(weights, v, max(16, len(v) // 256), backwards)
             with np.errstate(divide="ignore"):
-                lse = top[:, 0] * np.float32(scale) + np.log(total)
+                lse = top[:, 0] * np.float32(scale) + np.log(total) * LOG2_ERROR
             return o, lse
 
         return self.solved(inputs, solver, np.float32)
@@ -226,9 +235,9 @@ class AttentionProblem(GroupedHeads):
     def magnitudes(self, inputs: Arrays) -> Arrays:
         """That of sums over keys, whose terms cancel, and have errors that are as good as independent: the result, and
         the root of the sum of the squares of its terms. A weight is as large as a number whose rounding errs as much:
-        itself, or the fp32 sums in its logit, or the smallest normal number. Of lse the result is as good."""
+        itself, or the fp32 sums in its logit, or the least weight. Of lse the result is as good."""
         dtype = dtype_of(self.dtype)
-        least = np.float32(dtype.smallest / (2 * dtype.unit_roundoff))
+        least = least_weight(dtype)
         of_sums = np.float32(4 * FP32.unit_roundoff / dtype.unit_roundoff)
 
         def solver(q: Values, k: Values, v: Values, mask: Values, scale: float) -> tuple[Values, Values]:

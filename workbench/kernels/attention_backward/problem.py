@@ -19,7 +19,7 @@ from ...model.dtypes import BF16, FP16, FP32, dtype_of
 from ...model.problem import Cost, Invariant, Size, draw_values
 from ..attention import problem as forward
 from ..attention.controls import LOG2_E
-from ..attention.problem import CHUNK, SHIFT, AttentionProblem, Kind, Layout
+from ..attention.problem import CHUNK, SHIFT, AttentionProblem, Kind, Layout, least_weight
 from ..shared.tensor_cores import tensor_core_product
 from .controls import controls
 
@@ -128,9 +128,9 @@ class AttentionBackwardProblem(AttentionProblem):
 
     def magnitudes(self, inputs: Arrays) -> Arrays:
         """Those of sums over keys and over queries. The gradient of a logit is as large as a number whose rounding errs
-        as much: itself, or the fp32 sums that cancel in it, or the smallest normal number."""
+        as much: itself, or the fp32 sums that cancel in it, or the least weight."""
         dtype = dtype_of(self.dtype)
-        least = np.float32(dtype.smallest / (2 * dtype.unit_roundoff))
+        least = least_weight(dtype)
         of_sums = np.float32(4 * FP32.unit_roundoff / dtype.unit_roundoff)
 
         def solver(
@@ -139,11 +139,11 @@ class AttentionBackwardProblem(AttentionProblem):
             q, k, v, o, do = (x.astype(np.float32) for x in (q, k, v, o, do))
             sees = mask & np.isfinite(lse)[:, None]
             logits = q @ k.T * np.float32(scale) - np.where(sees, lse[:, None], np.float32(0))
-            p = np.exp(np.where(sees, logits, np.float32(-np.inf)))
+            p = np.exp(np.where(sees, logits, np.float32(-np.inf))) + least
             ds = p * np.abs(do @ v.T - (do * o).sum(axis=1, keepdims=True))
             q, k, v, o, do = (np.abs(x) for x in (q, k, v, o, do))
             ds += of_sums * p * (do @ v.T + (do * o).sum(axis=1, keepdims=True))
-            p, ds = (np.where(sees, x + least, np.float32(0)) for x in (p, ds))
+            p, ds = (np.where(sees, x, np.float32(0)) for x in (p, ds + least))
             factor = np.float32(abs(scale))
             return ds @ k * factor, ds.T @ q * factor, p.T @ do
 

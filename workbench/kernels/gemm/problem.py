@@ -85,7 +85,8 @@ class GemmProblem(Problem):
         return {"C": reference.gemm(inputs["A"], inputs["B"], trans_b=self.layout == "nt")}
 
     def bound(self, inputs: Arrays, expected: Arrays) -> Arrays:
-        magnitude = reference.gemm(np.abs(inputs["A"]), np.abs(inputs["B"]), trans_b=self.layout == "nt")
+        a, b = (bounds.aligned(inputs[name], dtype_of(self.dtype)) for name in "AB")
+        magnitude = reference.gemm(a, b, trans_b=self.layout == "nt")
         return {"C": bounds.dot_products(expected["C"], magnitude, self.k, dtype_of(self.out))}
 
     def negative_controls(self, inputs: Arrays, expected: Arrays) -> dict[str, Arrays]:
