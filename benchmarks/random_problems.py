@@ -1,7 +1,9 @@
 """`workbench.ops` beside the libraries of PyTorch on problems that nobody chose: makes `reports/random-problems.md`.
 
     python benchmarks/random_problems.py measure OUTPUT.json [--seed N] [--count N] [--only gemm-bf16 ...]   # on a GPU
-    python benchmarks/random_problems.py write [OUTPUT.json]                       # the page, of that file alone
+    python benchmarks/random_problems.py write [OUTPUT.json]                  # the page, of that file and those before
+
+The record keeps, of every device, the last measurement of every kind of problem.
 
 Extents are drawn evenly by their logarithm, one third of them as they fall, the others as multiples of 8; one third of
 matrices have gaps between their rows. Each call is timed with the device's events, the L2 flushed before, in turns with
@@ -193,8 +195,8 @@ def measure(options: argparse.Namespace) -> None:
     import torch
 
     torch.backends.cudnn.benchmark = True
-    record = recorded.begin(open_device("cuda").info(), "rows")
-    record |= {"seed": options.seed, "torch": torch.__version__}
+    run = recorded.begin(open_device("cuda").info(), "rows")
+    run |= {"seed": options.seed, "torch": torch.__version__}
     watch = Stopwatch(torch)
     for number, name in enumerate(KINDS):
         if options.only and name not in options.only:
@@ -210,10 +212,10 @@ def measure(options: argparse.Namespace) -> None:
                     row["us"], row["theirs"] = watch.medians((problem.ours, problem.theirs))
             except (ValueError, torch.OutOfMemoryError) as error:
                 row["refused"] = str(error).splitlines()[0]
-            record["rows"].append(row)
+            run["rows"].append(row)
             torch.cuda.empty_cache()
-        recorded.save(record, options.file)
-        print(name, summary(name, record["rows"]), flush=True)
+        recorded.save({"runs": [run]}, options.file)
+        print(name, summary(name, run["rows"]), flush=True)
 
 
 def of_kind(name: str, rows: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
@@ -231,29 +233,55 @@ def summary(name: str, rows: list[dict[str, Any]]) -> list[str]:
     return [name, KINDS[name][2], str(len(ratios)), str(wrong), *(f"{figure:.2f}" for figure in figures)]
 
 
-def page(record: dict[str, Any]) -> str:
+def merge(before: recorded.Record, record: recorded.Record) -> recorded.Record:
+    """The runs of before without what has been measured again on the same device, behind those of the record."""
+    runs = list(record["runs"])
+    for run in before["runs"]:
+        again = {
+            r["kind"] for new in record["runs"] if new["device"]["name"] == run["device"]["name"] for r in new["rows"]
+        }
+        if rows := [row for row in run["rows"] if row["kind"] not in again]:
+            runs.append(run | {"rows": rows})
+    return {"runs": runs}
+
+
+def of_device(runs: list[dict[str, Any]]) -> str:
+    """The tables of the runs on one device."""
+    kinds = [(name, run) for name in KINDS for run in runs if any(of_kind(name, run["rows"]))]
+    table, worst = [], []
+    for name, run in kinds:
+        made = run["environment"]
+        table.append([*summary(name, run["rows"]), str(run["seed"]), f"`{made['commit'][:12]}`, {made['date'][:10]}"])
+        timed = [row for row in of_kind(name, run["rows"]) if "us" in row]
+        for row in sorted(timed, key=lambda row: row["theirs"] / row["us"])[:3]:
+            us, theirs = row["us"], row["theirs"]
+            worst.append([name, row["problem"], f"{us:.1f}", f"{theirs:.1f}", f"{theirs / us:.2f}"])
+    device = runs[0]["device"]
+    headers = ["problems", "beside", "timed", "wrong", "geometric mean", "5th percentile", "worst", "seed", "commit"]
+    slowest = ["", "problem", "us", "theirs", "ratio"]
+    return "\n".join(
+        (
+            f"## {device['name']}\n",
+            f"Driver {device['driver']}, PyTorch {', '.join(sorted({run['torch'] for run in runs}))}.\n",
+            tabulate(table, headers, tablefmt="pipe", disable_numparse=True) + "\n",
+            "The slowest three of each:\n",
+            tabulate(worst, slowest, tablefmt="pipe", disable_numparse=True) + "\n",
+        )
+    )
+
+
+def page(record: recorded.Record) -> str:
     """The Markdown page."""
-    rows = record["rows"]
-    kinds = [name for name in KINDS if any(of_kind(name, rows))]
-    headers = ["problems", "beside", "timed", "wrong", "geometric mean", "5th percentile", "worst"]
-    slowest = sorted((row for row in rows if "us" in row), key=lambda row: row["theirs"] / row["us"])
-    worst = [
-        [row["kind"], row["problem"], f"{row['us']:.1f}", f"{row['theirs']:.1f}", f"{row['theirs'] / row['us']:.2f}"]
-        for name in kinds
-        for row in [row for row in slowest if row["kind"] == name][:3]
-    ]
+    devices = dict.fromkeys(run["device"]["name"] for run in record["runs"])
     return "\n".join(
         (
             "# Random problems beside the libraries\n",
             "Written by `benchmarks/random_problems.py` from [the JSON beside it](random-problems.json). Extents are "
-            f"drawn evenly by their logarithm, with seed {record['seed']}; one third of them is odd, one third of "
+            "drawn evenly by their logarithm, from the seed in the table; one third of them is odd, one third of "
             "matrices has gaps between rows. A ratio is the library's time divided by ours: above 1 ours is faster. A "
             f"time is the median of {SAMPLES} calls, alternating with the library's, between events of the device, "
             "with the L2 flushed before each.\n",
-            recorded.made_on(record) + f"PyTorch {record['torch']}.\n",
-            tabulate([summary(name, rows) for name in kinds], headers, tablefmt="pipe", disable_numparse=True) + "\n",
-            "## The slowest three of each\n",
-            tabulate(worst, ["", "problem", "us", "theirs", "ratio"], tablefmt="pipe", disable_numparse=True) + "\n",
+            *(of_device([run for run in record["runs"] if run["device"]["name"] == name]) for name in devices),
         )
     )
 
@@ -264,6 +292,7 @@ if __name__ == "__main__":
         RECORD,
         measure,
         page,
+        merge=merge,
         seed={"type": int, "default": 0},
         count={"type": int, "default": 100},
         only={"nargs": "*", "default": [], "choices": list(KINDS)},

@@ -104,10 +104,11 @@ def main(
     measure: Callable[[argparse.Namespace], None],
     page: Callable[[Record], str],
     draw: Callable[[Record, Path], object] = lambda record, folder: None,
+    merge: Callable[[Record, Record], Record] = lambda before, record: record,
     **options: dict[str, Any],
 ) -> None:
     """`measure FILE` lets `measure` fill the file; `write [FILE]` takes it over and makes the page beside `committed`,
-    and what `draw` puts into the folder of that.
+    and what `draw` puts into the folder of that. `merge` makes of what was committed before, and of the file, what is.
 
     `options` are those of argparse, by name.
     """
@@ -122,6 +123,7 @@ def main(
         return
     record = read(chosen.file)
     if chosen.file != committed:
+        record = merge(read(committed), record) if committed.exists() else record
         save(record, committed)
     draw(record, committed.parent)
     page_beside(committed).write_text(page(record))

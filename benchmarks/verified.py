@@ -48,7 +48,8 @@ def gpus() -> list[str]:
 def asked(spec: str, gpu: str, seconds: float, *options: str) -> tuple[recorded.Record, str]:
     """What `workbench verify` found of a stage, in a process of its own: nothing, and why, where it did not end."""
     command = [sys.executable, "-m", "workbench", "verify", spec, "--device", "cuda", "--json", *options]
-    environ = {**os.environ, "CUDA_VISIBLE_DEVICES": gpu}
+    # as many processes as there are cores: threads of BLAS, which wait by turning, would take them from each other
+    environ = {**os.environ, "CUDA_VISIBLE_DEVICES": gpu, "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
     try:
         done = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=max(seconds, 1.0))
     except subprocess.TimeoutExpired:
@@ -148,7 +149,7 @@ def summary(record: recorded.Record) -> str:
 def failure(row: recorded.Record) -> str:
     """A line on a verification that failed."""
     again = row.get("again")
-    since = f" At `{again['commit'][:12]}`: {again['verdict']}." if again else ""
+    since = f" At `{again['commit'][:12]}`: {again['verdict']}." if again else " Not tried again yet."
     first = row["message"].partition("\n")[0]
     return f"- `{row['stage']}` at `{row['commit'][:12]}`, {row['verdict']}: `{row['problem']}`: {first}.{since}"
 
@@ -158,7 +159,7 @@ def page(record: recorded.Record) -> str:
     said = "No verification failed."
     if failed:
         said = (
-            f"{len(failed)} verifications failed. Each problem that failed was tried again with later code:\n\n"
+            f"{len(failed)} verifications failed, and ended there. The next measurement tries their problems again:\n\n"
             + "\n".join(map(failure, failed))
         )
     return (

@@ -126,6 +126,15 @@ def test_a_wrong_answer_counts_as_wrong_and_not_as_fast() -> None:
     assert random_problems.summary("softmax", rows)[2:] == ["2", "2", "1.00", "0.57", "0.50"]
 
 
+def test_a_kind_that_is_measured_again_on_a_device_replaces_what_the_record_had_of_it() -> None:
+    def run(device: str, *kinds: str) -> dict[str, Any]:
+        return {"device": {"name": device}, "rows": [{"kind": kind} for kind in kinds]}
+
+    before = {"runs": [run("H100", "scan", "softmax"), run("H200", "scan", "softmax"), run("H200", "conv2d")]}
+    found = random_problems.merge(before, {"runs": [run("H200", "scan", "conv2d")]})["runs"]
+    assert found == [run("H200", "scan", "conv2d"), run("H100", "scan", "softmax"), run("H200", "softmax")]
+
+
 def test_the_timed_convolutions_have_a_table_and_means_beside_the_drawn_layers() -> None:
     record = _record(conv2d_layers)
     drawn = [row for row in record["rows"] if row["problem"] in {str(p) for _, p in conv2d_layers.layers([])}]

@@ -114,6 +114,7 @@ def benchmarks(root: Path) -> Files:
     recorded, found = script("benchmarks/recorded.py"), {}
     for name in (
         "call_time",
+        "conv2d_layers",
         "gemm_limits",
         "gemm_suite",
         "gemm_types",
@@ -122,6 +123,7 @@ def benchmarks(root: Path) -> Files:
         "sensitivity",
         "template",
         "tuned",
+        "verified",
     ):
         made = script(f"benchmarks/{name}.py")
         record = root / made.RECORD.relative_to(ROOT)
