@@ -18,13 +18,14 @@ from workbench.catalogue import registry
 from workbench.devices import open_device
 from workbench.harness import Case
 from workbench.kernels.conv2d import CONV2D, Activation, Conv2dProblem, Layout
-from workbench.kernels.conv2d.estimate import MULTIPROCESSORS, TILES, TILES_OF_ONE, fitted_to_shares
+from workbench.kernels.conv2d.estimate import TILES, TILES_OF_ONE, fitted_to_shares
 from workbench.kernels.conv2d.operation import sizes
 from workbench.kernels.conv2d.padding import THREADS, no_eights, no_k_tiles, pad_channels, padded
 from workbench.kernels.conv2d.problem import SHAPES, touched
 from workbench.kernels.conv2d.wgmma import im2col
 from workbench.model.dtypes import BF16
 from workbench.model.fields import ProblemError
+from workbench.model.launch import MULTIPROCESSORS
 from workbench.model.problem import Tier
 from workbench.toolchain.compiler import translate_source
 

@@ -12,6 +12,7 @@ from typing import Any
 from ..model import notices
 from ..model.cost_model import Constants, Prediction, Work, fit, predict
 from ..model.fields import ProblemError
+from ..model.launch import MULTIPROCESSORS
 from ..model.operation import Operation
 from ..model.problem import Problem
 from ..model.stage import Stage
@@ -19,9 +20,6 @@ from . import tuned
 
 SHIPPED = Path(__file__).parent / "cost.json"
 """Device -> operation -> stage and kind of work -> constants; made by `benchmarks/cost_model.py` of committed times."""
-
-MULTIPROCESSORS = 132
-"""Of the H100 (SXM) and the H200."""
 
 USUAL = "NVIDIA H200"
 """The card whose constants stand for those of a card of which nothing is known."""

@@ -9,7 +9,7 @@ import numpy as np
 
 from ...model.arrays import Array
 from ...model.dtypes import FP32
-from ...model.launch import Launch, Plan, ceil_div
+from ...model.launch import MULTIPROCESSORS, Launch, Plan, ceil_div
 from .operation import ATTENTION, EDGE_CASES, SHARED_BYTES, counts, strides
 from .problem import AttentionProblem, Kind, Layout, padded_dim, tensor_maps
 
@@ -84,9 +84,6 @@ def packed_heads(p: AttentionProblem, size: Mapping[str, int]) -> Launch:
         shared_bytes=shared_bytes(p, size),
     )
 
-
-MULTIPROCESSORS = 132
-"""Blocks that together keep the memory busy: one on each, and more gain nothing (H100)."""
 
 OVERHEAD = 2
 """Tiles of keys of a block that could be loaded in the time in which it starts and ends."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ...model.launch import ceil_div
+from ...model.launch import MULTIPROCESSORS, ceil_div
 from .problem import AttentionProblem
 
 TILE = 16
@@ -13,8 +13,6 @@ FEW_ROWS = 2 * TILE
 
 FEW_KEYS = 64
 """Keys that one tile holds."""
-
-MULTIPROCESSORS = 132
 
 MOST_MERGED = 512
 """Rows of parts that one block merges in the time of another launch."""

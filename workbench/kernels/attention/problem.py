@@ -67,6 +67,7 @@ def least_weight(dtype: DType) -> np.float32:
     is subnormal in fp32 (PTX ISA), and what is subnormal in the type has fewer bits there."""
     return np.float32(max(dtype.smallest_normal, FP32.smallest_normal / dtype.unit_roundoff))
 
+
 CHUNK = 512
 """Rows that are solved at once on the host: of long sequences not all logits fit into memory."""
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from ...model.arrays import Array
 from ...model.dtypes import INT32
-from ...model.launch import Argument, Launch, Plan, ceil_div
+from ...model.launch import MULTIPROCESSORS, Argument, Launch, Plan, ceil_div
 from ...model.tensor_map import TensorMap
 from .operation import ATTENTION, EDGE_CASES, SHARED_BYTES, counts, strides
 from .problem import AttentionProblem, Layout, padded_dim, tensor_maps
@@ -165,9 +165,6 @@ _MANY_TILES = (
     AttentionProblem(batch=2, heads=6, rows=200, keys=70, dim=16, causal=True, group=3, layout=Layout.BSHD),
 )
 """So many tiles that a block has several, some of which see no key."""
-
-
-MULTIPROCESSORS = 132
 
 
 def in_rounds(tiles: int) -> tuple[int, int, int]:

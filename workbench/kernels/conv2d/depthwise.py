@@ -10,9 +10,9 @@ from itertools import product
 import numpy as np
 
 from ...model.dtypes import dtype_of
-from ...model.launch import Launch, ceil_div
+from ...model.launch import MULTIPROCESSORS, Launch, ceil_div
 from ...model.tensor_map import TensorMap
-from .estimate import LOADED, LOADED_ASTRIDE, MEMORY_BYTES, MULTIPROCESSORS
+from .estimate import LOADED, LOADED_ASTRIDE, MEMORY_BYTES
 from .operation import CONV2D, pointers, sizes
 from .problem import Activation, Conv2dProblem
 from .simt import SHARED_BYTES, depthwise_alone

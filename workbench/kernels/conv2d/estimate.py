@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from ...model.launch import ceil_div
+from ...model.launch import MULTIPROCESSORS, ceil_div
 from .problem import Conv2dProblem
 
 BLOCK_K = 64
 """Products of a k-tile: of 128 bytes, as wide as a swizzle."""
-
-MULTIPROCESSORS = 132
 
 TILES = ((128, 256), (256, 128), (128, 192), (256, 160), (128, 160), (128, 128), (256, 64), (128, 64))
 """Pixels and filters of a tile of two consumers, of those that they have registers and shared memory for."""

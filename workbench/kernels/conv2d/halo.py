@@ -8,8 +8,8 @@ import numpy as np
 
 from ...model.arrays import Array
 from ...model.dtypes import FP32
-from ...model.launch import Launch, Plan, ceil_div
-from .estimate import BLOCK_K, MULTIPROCESSORS
+from ...model.launch import MULTIPROCESSORS, Launch, Plan, ceil_div
+from .estimate import BLOCK_K
 from .mma import SHARED_BYTES, eights, half_only
 from .operation import CONV2D, EDGE_CASES, channels_last, first_refusal, pointers, sizes
 from .problem import Activation, Conv2dProblem

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 from ...model.dtypes import FP32
-from ...model.launch import ceil_div
+from ...model.launch import MULTIPROCESSORS, ceil_div
 from .problem import GemmProblem, tensor_maps
-
-MULTIPROCESSORS = 132
-"""Of the H200 whose times say which stage is preferred."""
 
 STREAMED_N = 64
 """Columns of the tiles of `streamed`."""

@@ -9,8 +9,7 @@ import math
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
 
-from ...model.launch import ceil_div
-from .fastest import MULTIPROCESSORS
+from ...model.launch import MULTIPROCESSORS, ceil_div
 from .problem import SHARED_BYTES, GemmProblem
 
 Shape = tuple[int, int, int, int]

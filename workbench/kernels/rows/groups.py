@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from ...model.launch import ceil_div
+from ...model.launch import MULTIPROCESSORS, ceil_div
 from .problem import RowProblem
 
 LANES = (4, 32)
@@ -124,8 +124,6 @@ def by_block(p: RowProblem) -> bool:
 
 ENOUGH, ONE_BLOCK = 128, 256 * 4
 """Rows that keep nearly all multiprocessors busy; vectors that a cluster's first block holds."""
-
-MULTIPROCESSORS = 132
 
 LOADS = 8
 """Times that the threads of a block load before it pays to have several blocks share a row."""

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from ...model.launch import Launch, Plan, ceil_div
+from ...model.launch import MULTIPROCESSORS, Launch, Plan, ceil_div
 from ...model.tensor_map import TensorMap
 from .mma import CHUNK, THREADS, in_a_grid, padded_dstate, segments, state_scan
 from .operation import EDGE_CASES, SSD, counts, steps
@@ -32,8 +32,6 @@ def _shared_bytes(p: SsdProblem) -> int:
 
 Segments = tuple[int, int]
 """How many segments a sequence has, and chunks of each."""
-
-MULTIPROCESSORS = 132
 
 
 def _segments(p: SsdProblem, size: Mapping[str, int]) -> Segments:
