@@ -32,7 +32,7 @@ from workbench.records import environment
 from workbench.toolchain import compiler
 
 RECORD = Path(__file__).parents[1] / "reports/verified.json"
-TURNS = 4
+TURNS = 8
 """Verifications of a stage, each of other problems."""
 
 
