@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from .catalogue.project import BadProject
     from .catalogue.registry import UnknownSpec, operations
     from .devices import DeviceUnavailable
-    from .judge.bounds import dot_products
+    from .judge.bounds import aligned_magnitudes, dot_products
     from .measure.baselines.on_cpu import baseline_error
     from .model.arrays import Array, Arrays
     from .model.dtypes import BF16, DTYPES, E4M3, E5M2, FLOATS, FP16, FP32, FP64, TF32, DType, dtype_of
@@ -30,7 +30,7 @@ __version__ = "0.1.0"
 
 _WHERE = {
     "run.api": ("Outcome", "bench", "verify"),
-    "judge.bounds": ("dot_products",),
+    "judge.bounds": ("aligned_magnitudes", "dot_products"),
     "devices": ("DeviceUnavailable",),
     "measure.baselines.on_cpu": ("baseline_error",),
     "model.dtypes": ("BF16", "DTYPES", "E4M3", "E5M2", "FLOATS", "FP16", "FP32", "FP64", "TF32", "DType", "dtype_of"),
@@ -74,6 +74,7 @@ __all__ = [
     "TensorMap",
     "Tier",
     "UnknownSpec",
+    "aligned_magnitudes",
     "baseline_error",
     "bench",
     "ceil_div",

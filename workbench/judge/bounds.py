@@ -34,7 +34,7 @@ def _rounded(reference: Array, accumulation: Array, out: DType) -> Array:
     return bound
 
 
-def aligned(x: Array, dtype: DType) -> Array:
+def aligned_magnitudes(x: Array, dtype: DType) -> Array:
     """Magnitudes by which tensor cores align the products of numbers of a type, of any shape, float32: a subnormal
     number has the exponent of the smallest normal one, and so may its product, which bits of the others are cut off
     for. CUDA cores multiply fp32, whose magnitudes these are.

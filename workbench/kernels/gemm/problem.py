@@ -85,7 +85,7 @@ class GemmProblem(Problem):
         return {"C": reference.gemm(inputs["A"], inputs["B"], trans_b=self.layout == "nt")}
 
     def bound(self, inputs: Arrays, expected: Arrays) -> Arrays:
-        a, b = (bounds.aligned(inputs[name], dtype_of(self.dtype)) for name in "AB")
+        a, b = (bounds.aligned_magnitudes(inputs[name], dtype_of(self.dtype)) for name in "AB")
         magnitude = reference.gemm(a, b, trans_b=self.layout == "nt")
         return {"C": bounds.dot_products(expected["C"], magnitude, self.k, dtype_of(self.out))}
 

@@ -87,7 +87,7 @@ class ScaledGemmProblem(Problem):
         return {"C": reference.scaled_gemm(**_lower(inputs))}
 
     def bound(self, inputs: Arrays, expected: Arrays) -> Arrays:
-        lifted = {name: bounds.aligned(inputs[name], E4M3) for name in "AB"}
+        lifted = {name: bounds.aligned_magnitudes(inputs[name], E4M3) for name in "AB"}
         magnitude = reference.scaled_gemm(**_lower(inputs | lifted))
         return {"C": bounds.scaled_fp8_products(expected["C"], magnitude, self.k, RUN, dtype_of(self.out))}
 
