@@ -14,8 +14,8 @@ from __future__ import annotations
 
 import argparse
 import statistics
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -38,11 +38,23 @@ Call = Callable[[], Any]
 
 @dataclass(frozen=True)
 class Problem:
-    """Two calls for the same arrays, and what is said of them."""
+    """A call of ours, and one of a library for the same arrays."""
 
     label: str
-    ours: Call
+    function: Any
+    arrays: tuple[Any, ...]
     theirs: Call
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+    def ours(self) -> Any:
+        """The answer; of attention without the logarithms."""
+        found = self.function(*self.arrays, **self.options)
+        return found[0] if isinstance(found, tuple) else found
+
+    def chosen(self) -> dict[str, Any]:
+        """Which stage solves it, what it is asked, and the microseconds that are predicted, if any are."""
+        found = ops.explain(self.function, *self.arrays, **self.options)
+        return {"stage": found.stage.name, "asked": str(found.problem), "predicted": found.us}
 
 
 class Draw:
@@ -69,13 +81,13 @@ def product(d: Draw) -> Problem:
     nt = bool(d.rng.random() < 0.5)
     a, b = d.matrix(m, k), d.matrix(*((n, k) if nt else (k, n)))
     label = f"{m}x{n}x{k} {'nt' if nt else 'nn'}{' padded' if a.stride(0) > k or b.stride(0) > b.shape[1] else ''}"
-    return Problem(label, lambda: ops.gemm(a, b, trans_b=nt), lambda: d.torch.matmul(a, b.T if nt else b))
+    return Problem(label, ops.gemm, (a, b), lambda: d.torch.matmul(a, b.T if nt else b), {"trans_b": nt})
 
 
 def matvec(d: Draw) -> Problem:
     n, k = d.extent(1 << 17), d.extent(1 << 15)
     x, w = d.array(k), d.array(n, k)
-    return Problem(f"{n}x{k}", lambda: ops.matvec(x, w), lambda: d.torch.mv(w, x))
+    return Problem(f"{n}x{k}", ops.matvec, (x, w), lambda: d.torch.mv(w, x))
 
 
 def rows(d: Draw) -> tuple[int, int]:
@@ -87,34 +99,34 @@ def rows(d: Draw) -> tuple[int, int]:
 def softmax(d: Draw) -> Problem:
     r, c = rows(d)
     x = d.array(r, c)
-    return Problem(f"{r}x{c}", lambda: ops.softmax(x), lambda: d.torch.softmax(x, -1))
+    return Problem(f"{r}x{c}", ops.softmax, (x,), lambda: d.torch.softmax(x, -1))
 
 
 def rms_norm(d: Draw) -> Problem:
     r, c = rows(d)
     x, w = d.array(r, c), d.array(c)
     call = d.torch.nn.functional.rms_norm
-    return Problem(f"{r}x{c}", lambda: ops.rms_norm(x, w, eps=1e-6), lambda: call(x, (c,), w, 1e-6))
+    return Problem(f"{r}x{c}", ops.rms_norm, (x, w), lambda: call(x, (c,), w, 1e-6), {"eps": 1e-6})
 
 
 def layer_norm(d: Draw) -> Problem:
     r, c = rows(d)
     x, w, b = d.array(r, c), d.array(c), d.array(c)
     call = d.torch.nn.functional.layer_norm
-    return Problem(f"{r}x{c}", lambda: ops.layer_norm(x, w, b, eps=1e-5), lambda: call(x, (c,), w, b, 1e-5))
+    return Problem(f"{r}x{c}", ops.layer_norm, (x, w, b), lambda: call(x, (c,), w, b, 1e-5), {"eps": 1e-5})
 
 
 def transpose(d: Draw) -> Problem:
     r, c = rows(d)
     x = d.array(r, c)
     copied = d.torch.contiguous_format  # of a single row or column contiguous() would copy nothing
-    return Problem(f"{r}x{c}", lambda: ops.transpose(x), lambda: x.T.clone(memory_format=copied))
+    return Problem(f"{r}x{c}", ops.transpose, (x,), lambda: x.T.clone(memory_format=copied))
 
 
 def scan(d: Draw) -> Problem:
     r, c = rows(d)
     x = d.array(r, c).abs()
-    return Problem(f"{r}x{c}", lambda: ops.scan(x), lambda: x.cumsum(-1))
+    return Problem(f"{r}x{c}", ops.scan, (x,), lambda: x.cumsum(-1))
 
 
 def attention(d: Draw) -> Problem:
@@ -127,7 +139,7 @@ def attention(d: Draw) -> Problem:
     q, k, v = (d.array(batch, heads, length, dim) for _ in "qkv")
     call = d.torch.nn.functional.scaled_dot_product_attention
     label = f"b{batch} h{heads} s{length} d{dim}{' causal' if causal else ''}"
-    return Problem(label, lambda: ops.attention(q, k, v, causal=causal).o, lambda: call(q, k, v, is_causal=causal))
+    return Problem(label, ops.attention, (q, k, v), lambda: call(q, k, v, is_causal=causal), {"causal": causal})
 
 
 def conv2d(d: Draw) -> Problem:
@@ -139,8 +151,10 @@ def conv2d(d: Draw) -> Problem:
     call = d.torch.nn.functional.conv2d
     return Problem(
         f"n{images} c{channels} {extent}x{extent} k{filters} {taps}x{taps} stride {stride}",
-        lambda: ops.conv2d(x, f, stride=stride, padding=pad),
+        ops.conv2d,
+        (x, f),
         lambda: call(*named, stride=stride, padding=pad).permute(0, 2, 3, 1),
+        {"stride": stride, "padding": pad},
     )
 
 
@@ -210,6 +224,7 @@ def measure(options: argparse.Namespace) -> None:
                 row["problem"], row["apart"] = problem.label, apart(torch, problem.ours(), problem.theirs())
                 if row["apart"] <= TOLERANCE[dtype]:
                     row["us"], row["theirs"] = watch.medians((problem.ours, problem.theirs))
+                    row |= problem.chosen()
             except (ValueError, torch.OutOfMemoryError) as error:
                 row["refused"] = str(error).splitlines()[0]
             run["rows"].append(row)
@@ -255,10 +270,11 @@ def of_device(runs: list[dict[str, Any]]) -> str:
         timed = [row for row in of_kind(name, run["rows"]) if "us" in row]
         for row in sorted(timed, key=lambda row: row["theirs"] / row["us"])[:3]:
             us, theirs = row["us"], row["theirs"]
-            worst.append([name, row["problem"], f"{us:.1f}", f"{theirs:.1f}", f"{theirs / us:.2f}"])
+            stage = f"`{row['stage']}`" if "stage" in row else "-"
+            worst.append([name, row["problem"], stage, f"{us:.1f}", f"{theirs:.1f}", f"{theirs / us:.2f}"])
     device = runs[0]["device"]
     headers = ["problems", "beside", "timed", "wrong", "geometric mean", "5th percentile", "worst", "seed", "commit"]
-    slowest = ["", "problem", "us", "theirs", "ratio"]
+    slowest = ["", "problem", "stage", "us", "theirs", "ratio"]
     return "\n".join(
         (
             f"## {device['name']}\n",

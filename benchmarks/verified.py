@@ -143,7 +143,7 @@ def summary(record: recorded.Record) -> str:
         rows.append([f"`{name}`", len(found), sum(found), min(found), max(found)])
     rows.append(["all", len(counts), sum(counts.values()), min(counts.values()), max(counts.values())])
     headers = ["operation", "stages", "problems", "fewest of a stage", "most of a stage"]
-    return tabulate(rows, headers, tablefmt="pipe", intfmt=",")
+    return str(tabulate(rows, headers, tablefmt="pipe", intfmt=","))
 
 
 def failure(row: recorded.Record) -> str:

@@ -14,7 +14,9 @@ import pytest
 import random_problems
 import recorded
 import template
+from emulated_gpu import EmulatedGpu
 
+from workbench import ops
 from workbench.catalogue import registry
 
 
@@ -124,6 +126,16 @@ def test_a_wrong_answer_counts_as_wrong_and_not_as_fast() -> None:
         {"kind": "softmax", "refused": "too large"},
     ]
     assert random_problems.summary("softmax", rows)[2:] == ["2", "2", "1.00", "0.57", "0.50"]
+
+
+def test_a_random_problem_is_solved_by_the_stage_that_its_row_names(gpu: EmulatedGpu) -> None:
+    rng = np.random.default_rng(0)
+    q, k, v = (gpu.upload(rng.standard_normal((1, 1, 8, 64)).astype(np.float16)) for _ in "qkv")
+    problem = random_problems.Problem("b1", ops.attention, (q, k, v), lambda: None, {"causal": True})
+    assert gpu.download(problem.ours()).shape == (1, 1, 8, 64)
+    found = problem.chosen()
+    assert found["stage"] in {stage.name for stage in registry.operations()["attention"].stages}
+    assert "rows=8,keys=8,dim=64,causal=true" in found["asked"] and found["predicted"] is None
 
 
 def test_a_kind_that_is_measured_again_on_a_device_replaces_what_the_record_had_of_it() -> None:
