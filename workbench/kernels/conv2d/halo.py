@@ -80,6 +80,8 @@ def _tiles(p: Conv2dProblem, size: Mapping[str, int]) -> int:
         Conv2dProblem(images=2, height=9, width=19, channels=136, filters=9, groups=2, bias=True, dtype="fp16"),
         Conv2dProblem(height=9, width=9, channels=328, filters=8, taps_y=2, taps_x=2, dilation_x=3),
         Conv2dProblem(height=17, width=9, channels=200, filters=33, taps_y=5, activation=Activation.RELU),
+        # several tiles of pixels, and no filter that is left over
+        Conv2dProblem(images=2, height=17, width=19, channels=8, filters=16),
     ),
     architecture=80,
 )
