@@ -114,7 +114,7 @@ def show_history(lines: Iterable[past.Line]) -> None:
 def restore(name: str, as_json: bool) -> None:
     """Bring back version N of a stage, as `workbench history SPEC` lists them, byte for byte.
 
-    The current files are kept as a version first. So nothing is lost.
+    The current files are kept as a version first. So nothing is lost. The stages of installed packages are not changed.
     """
     stage, version = versions.named(name)
     if version is None:

@@ -13,6 +13,11 @@ BUILT_IN = "workbench"
 """Where the workbench's own operations come from."""
 
 
+def clone() -> Path | None:
+    """The clone of the repository that the workbench runs from; None where it is an installed wheel."""
+    return None if SOURCES.is_relative_to(_HERE) else SOURCES.parent.resolve()
+
+
 def file_of(module: object) -> str | None:
     """The file of a module that is loaded. One that is to be loaded when it is used, as CuPy's are, is not for this."""
     try:
