@@ -20,9 +20,6 @@ from ..model.stage import Stage
 from ..toolchain.compiler import INCLUDE, cache_folder, source_of, sources_of, with_headers
 from .versions import OURS, Snapshot, Version, Versions, VersionsError, declaration, of
 
-SUFFIXES = (".cu", ".cuh", ".h", ".hh", ".hpp", ".hxx", ".inc", ".inl")
-"""Files that a version may put where there are none yet."""
-
 
 class NotOfThisProject(WrongUsage):
     """The stage belongs to an installed package, and its sources are not changed from here."""
@@ -113,7 +110,7 @@ def _check_targets(stage: Stage[Any], targets: Iterable[Path]) -> None:
         roots.append(found.project.root)
     for target in targets:
         among = any(target.is_relative_to(root.resolve()) for root in roots)
-        if target not in own and not (among and target.suffix in SUFFIXES):
+        if target not in own and not (among and target.suffix in origin.SUFFIXES):
             raise BadName(f"a version of {stage.spec} has a file for {target}, which is no source; nothing was written")
 
 
